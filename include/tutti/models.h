@@ -40,6 +40,16 @@ typedef struct tutti_model_params {
                            not [N,T,vocabulary] of every token */
     bool padded;        /* bert: samples may end in pad_token, which is not looked at */
     int64_t pad_token;
+
+    /* gpt2, bert: what a config.json of Hugging Face may change */
+    const char *activation;  /* gelu, gelu_tanh, relu, silu, tanh or sigmoid; NULL: gelu_tanh for
+                                gpt2, gelu for bert */
+    double norm_eps;         /* of layer norms; 0: 1e-5 for gpt2, 1e-12 for bert */
+    int64_t mlp_width;       /* hidden features of a block's MLP; 0: 4 x width */
+    bool unscaled_attention; /* queries times keys are not divided by sqrt(width of a head) */
+    bool attention_by_layer; /* they are divided by 1 + the number of the layer */
+    bool untied;             /* the output layer has a table of its own, not that of the tokens */
+    int64_t n_segments;      /* bert: rows of the segment table; 0: 2 */
 } tutti_model_params;
 
 /* What x is. */

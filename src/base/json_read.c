@@ -124,7 +124,7 @@ static tutti_status read_dtype(const char *what, const json_t *object, tutti_dty
             *out = (tutti_dtype)i;
             return TUTTI_OK;
         }
-    return tti_fail(TUTTI_E_UNSUPPORTED, "%s: its dtype is not one of F32 F64 F16 BF16 I32 I64 U8",
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: its dtype is not one of F32 F64 F16 BF16 I32 I64 U8",
                     what);
 }
 
@@ -149,11 +149,10 @@ tutti_status tti_ckpt_type_bytes(const char *what, const tutti_type *type, uint6
     return TUTTI_OK;
 }
 
-tutti_status tti_json_read_type(const char *what, const json_t *object, tutti_type *out,
-                                uint64_t *n_bytes) {
-    tutti_type type = {0};
+tutti_status tti_json_read_shape(const char *what, const json_t *object, tutti_dtype dtype,
+                                 tutti_type *out, uint64_t *n_bytes) {
+    tutti_type type = {.dtype = dtype};
     json_t *shape;
-    TTI_TRY(read_dtype(what, object, &type.dtype));
     TTI_TRY(tti_json_member(what, object, "shape", JSON_ARRAY, &shape));
     size_t n_dims = json_array_size(shape);
     type.shape.n_dims = (int)TTI_MIN(n_dims, TUTTI_MAX_DIMS + 1);
@@ -164,6 +163,13 @@ tutti_status tti_json_read_type(const char *what, const json_t *object, tutti_ty
     TTI_TRY(tti_ckpt_type_bytes(what, &type, n_bytes));
     *out = type;
     return TUTTI_OK;
+}
+
+tutti_status tti_json_read_type(const char *what, const json_t *object, tutti_type *out,
+                                uint64_t *n_bytes) {
+    tutti_dtype dtype;
+    TTI_TRY(read_dtype(what, object, &dtype));
+    return tti_json_read_shape(what, object, dtype, out, n_bytes);
 }
 
 tutti_status tti_ckpt_check_name(const char *what, const char *name) {

@@ -32,8 +32,12 @@ tutti_status tti_json_read_text(const char *what, const json_t *object, const ch
 tutti_status tti_json_read_hex(const char *what, const json_t *object, const char *key,
                                int n_digits, uint64_t *out);
 
-/* The members "dtype" and "shape"; at most 8 dimensions of at most 2^40, and a number of bytes
- * below 2^62, which goes to *n_bytes.  TUTTI_E_UNSUPPORTED for a dtype that Tutti does not have. */
+/* The member "shape" of a tensor whose dtype is known: at most 8 dimensions of at most 2^40, and a
+ * number of bytes below 2^62, which goes to *n_bytes. */
+tutti_status tti_json_read_shape(const char *what, const json_t *object, tutti_dtype dtype,
+                                 tutti_type *out, uint64_t *n_bytes);
+
+/* The members "dtype" and "shape".  Fails for a dtype that Tutti does not have. */
 tutti_status tti_json_read_type(const char *what, const json_t *object, tutti_type *out,
                                 uint64_t *n_bytes);
 

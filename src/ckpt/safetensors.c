@@ -78,6 +78,33 @@ static tutti_status read_offsets(const char *what, const json_t *info,
     return TUTTI_OK;
 }
 
+/* Dtypes of the format that Tutti does not have, and their bits. */
+static const struct {
+    const char *name;
+    int bits;
+} foreign[] = {{"BOOL", 8},        {"I8", 8},          {"I16", 16},    {"U16", 16},
+               {"U32", 32},        {"U64", 64},        {"C64", 64},    {"F8_E5M2", 8},
+               {"F8_E4M3", 8},     {"F8_E8M0", 8},     {"F6_E2M3", 6}, {"F6_E3M2", 6},
+               {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F4", 4}};
+
+static tutti_status read_foreign(const char *what, const json_t *info, int i,
+                                 tti_safetensors_entry *entry) {
+    uint64_t n_elems, n_bits;
+    TTI_TRY(tti_json_read_shape(what, info, TUTTI_U8, &entry->type, &n_elems));
+    if (__builtin_mul_overflow(n_elems, (uint64_t)foreign[i].bits, &n_bits) || n_bits % 8 != 0)
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: its elements do not fill whole bytes", what);
+    entry->foreign = foreign[i].name;
+    entry->n_bytes = n_bits / 8;
+    return TUTTI_OK;
+}
+
+static tutti_status read_type(const char *what, const json_t *info, tti_safetensors_entry *entry) {
+    const char *name = json_string_value(json_object_get(info, "dtype"));
+    for (size_t i = 0; name && i < TTI_COUNT(foreign); i++)
+        if (strcmp(name, foreign[i].name) == 0) return read_foreign(what, info, (int)i, entry);
+    return tti_json_read_type(what, info, &entry->type, &entry->n_bytes);
+}
+
 static tutti_status read_entry(tti_safetensors *file, const char *name, const json_t *info) {
     TTI_TRY(tti_ckpt_check_name("header", name));
     char what[TTI_CKPT_MAX_NAME + 16];
@@ -86,7 +113,7 @@ static tutti_status read_entry(tti_safetensors *file, const char *name, const js
         return tti_fail(TUTTI_E_CHECKPOINT,
                         "%s: not an object of \"dtype\", \"shape\" and \"data_offsets\"", what);
     tti_safetensors_entry *entry = &file->entries[file->n_entries];
-    TTI_TRY(tti_json_read_type(what, info, &entry->type, &entry->n_bytes));
+    TTI_TRY(read_type(what, info, entry));
     TTI_TRY(read_offsets(what, info, entry));
     entry->name = tti_arena_strdup(&file->arena, name);
     if (!entry->name) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", what);
@@ -94,13 +121,21 @@ static tutti_status read_entry(tti_safetensors *file, const char *name, const js
     return TUTTI_OK;
 }
 
-static tutti_status check_metadata(json_t *metadata) {
+static tutti_status read_metadata(tti_safetensors *file, json_t *metadata) {
     const char *key;
     json_t *value;
     bool good = json_is_object(metadata);
     json_object_foreach(metadata, key, value) good &= json_is_string(value);
-    if (good) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT, "\"__metadata__\" is not an object of texts");
+    if (!good) return tti_fail(TUTTI_E_CHECKPOINT, "\"__metadata__\" is not an object of texts");
+    size_t n = json_object_size(metadata);
+    file->aliases = tti_arena_alloc(&file->arena, (n + 1) * sizeof *file->aliases);
+    if (!file->aliases) return tti_fail(TUTTI_E_NOMEM, "out of memory");
+    json_object_foreach(metadata, key, value) {
+        tti_safetensors_alias *alias = &file->aliases[file->n_aliases++];
+        alias->name = tti_arena_strdup(&file->arena, key);
+        alias->stored = tti_arena_strdup(&file->arena, json_string_value(value));
+    }
+    return file->arena.failed ? tti_fail(TUTTI_E_NOMEM, "out of memory") : TUTTI_OK;
 }
 
 static tutti_status read_entries(tti_safetensors *file, json_t *root) {
@@ -114,7 +149,7 @@ static tutti_status read_entries(tti_safetensors *file, json_t *root) {
     json_t *value;
     json_object_foreach(root, name, value) {
         if (strcmp(name, "__metadata__") == 0)
-            TTI_TRY(check_metadata(value));
+            TTI_TRY(read_metadata(file, value));
         else
             TTI_TRY(read_entry(file, name, value));
     }

@@ -6,8 +6,10 @@
  *     the rest               tensors, row-major, little-endian, without gaps, at BEGIN .. END
  *
  * The reader takes what the reference reader takes, with narrower limits: a header of at most
- * 16 MiB, names of at most 512 bytes without control characters, at most 8 dimensions, the dtypes
- * of Tutti.  It uses pread only, so a file that shrinks while it is read is an error and no signal.
+ * 16 MiB, names of at most 512 bytes without control characters, at most 8 dimensions.  Tensors of
+ * dtypes that Tutti does not have (BOOL, F8_E4M3, ...) are listed, so that a file with a mask or a
+ * quantized tensor can be opened; reading their elements is refused.  It uses pread only, so a file
+ * that shrinks while it is read is an error and no signal.
  *
  * The format has no checksums: writer and reader compute CRC-32C on the way; a manifest keeps them.
  *
@@ -42,11 +44,18 @@ typedef struct tti_ckpt_access {
 
 /* A tensor of a file. */
 typedef struct tti_safetensors_entry {
-    const char *name; /* in the arena of the file */
-    tutti_type type;
+    const char *name;         /* in the arena of the file */
+    tutti_type type;          /* dtype U8 if foreign is set */
+    const char *foreign;      /* the dtype's name if Tutti does not have it, else NULL */
     uint64_t offset, n_bytes; /* of its bytes, from the start of the file */
     uint32_t crc;             /* of its bytes; only the writer sets it */
 } tti_safetensors_entry;
+
+/* A second name of a tensor, from "__metadata__": safetensors.torch.save_model stores tied tensors
+ * once and writes {"REMOVED NAME":"STORED NAME"} there. */
+typedef struct tti_safetensors_alias {
+    const char *name, *stored; /* in the arena of the file */
+} tti_safetensors_alias;
 
 typedef struct tti_safetensors {
     tti_arena arena;
@@ -57,6 +66,8 @@ typedef struct tti_safetensors {
     uint32_t header_crc;
     size_t n_entries;
     tti_safetensors_entry *entries; /* in the order of their bytes */
+    size_t n_aliases;               /* texts of "__metadata__"; stored may name no tensor */
+    tti_safetensors_alias *aliases;
 } tti_safetensors;
 
 /* Writes a new file at path, atomically, with {"format":"pt"} as metadata; its bytes are durable,

@@ -50,11 +50,12 @@ static tutti_status real_path(const char *dir, const char *name, char **out) {
     return st;
 }
 
+/* A link that leads nowhere counts: opening it fails with its name. */
 static bool is_there(const char *dir, const char *name) {
-    char *path;
-    bool found = real_path(dir, name, &path) == TUTTI_OK;
-    if (found) free(path);
-    return found;
+    char path[PATH_MAX];
+    struct stat info;
+    int n = snprintf(path, sizeof path, "%s/%s", dir, name);
+    return n > 0 && n < (int)sizeof path && lstat(path, &info) == 0;
 }
 
 /* A JSON file of the folder. */
@@ -140,6 +141,9 @@ static tutti_status open_mapped(tti_weights *w, const char *what, json_t *map) {
         const char *name = json_string_value(file);
         if (has_file(w, name)) continue;
         TTI_TRY(check_file_name(what, name));
+        if (!is_there(w->dir, name))
+            return tti_fail(TUTTI_E_CHECKPOINT, "%s: names '%s', which is not in the folder", what,
+                            name);
         TTI_TRY(add_file(w, name));
     }
     TTI_TRY(list_tensors(w));
@@ -217,10 +221,19 @@ const tti_safetensors_entry *tti_weights_at(const tti_weights *w, size_t i) {
     return w->places[i].entry;
 }
 
-int64_t tti_weights_find(const tti_weights *w, const char *name) {
+static int64_t find_stored(const tti_weights *w, const char *name) {
     place key = {&(tti_safetensors_entry){.name = name}, 0};
     const place *found = bsearch(&key, w->places, w->n, sizeof key, by_name);
     return found ? found - w->places : -1;
+}
+
+int64_t tti_weights_find(const tti_weights *w, const char *name) {
+    int64_t at = find_stored(w, name);
+    for (int f = 0; f < w->n_files && at < 0; f++)
+        for (size_t i = 0; i < w->files[f]->n_aliases && at < 0; i++)
+            if (strcmp(w->files[f]->aliases[i].name, name) == 0)
+                at = find_stored(w, w->files[f]->aliases[i].stored);
+    return at;
 }
 
 static bool is_float(tutti_dtype dtype) {
@@ -235,8 +248,11 @@ tutti_status tti_weights_read(const tti_weights *w, size_t i, float *dst) {
     uint32_t crc;
     if (dtype == TUTTI_F32) return tti_safetensors_read(file, entry, dst, &crc);
     if (!is_float(dtype))
-        return tti_fail(TUTTI_E_CHECKPOINT, "%s: tensor '%s' has %s, not floats", file->path,
-                        entry->name, tutti_dtype_text(dtype));
+        return tti_fail(TUTTI_E_CHECKPOINT,
+                        "%s: tensor '%s' has the dtype %s; weights are read from F32, F64, F16 and "
+                        "BF16",
+                        file->path, entry->name,
+                        entry->foreign ? entry->foreign : tti_safetensors_dtype(dtype));
     void *raw = malloc((size_t)entry->n_bytes + 1);
     if (!raw) return out_of_memory(file->path);
     tutti_status st = tti_safetensors_read(file, entry, raw, &crc);
@@ -246,28 +262,7 @@ tutti_status tti_weights_read(const tti_weights *w, size_t i, float *dst) {
     return st;
 }
 
-/* *root stays NULL without a config.json, and then there are no members in it. */
-static tutti_status read_config(const tti_weights *w, json_t **root) {
+tutti_status tti_weights_config(const tti_weights *w, json_t **root) {
     *root = NULL;
     return is_there(w->dir, "config.json") ? read_json(w, "config.json", root) : TUTTI_OK;
-}
-
-tutti_status tti_weights_config_int(const tti_weights *w, const char *key, int64_t fallback,
-                                    int64_t *out) {
-    json_t *root;
-    TTI_TRY(read_config(w, &root));
-    const json_t *value = json_object_get(root, key);
-    *out = json_is_integer(value) ? json_integer_value(value) : fallback;
-    json_decref(root);
-    return TUTTI_OK;
-}
-
-tutti_status tti_weights_config_bool(const tti_weights *w, const char *key, bool fallback,
-                                     bool *out) {
-    json_t *root;
-    TTI_TRY(read_config(w, &root));
-    const json_t *value = json_object_get(root, key);
-    *out = json_is_boolean(value) ? json_is_true(value) : fallback;
-    json_decref(root);
-    return TUTTI_OK;
 }

@@ -13,6 +13,7 @@
 #ifndef TTI_CKPT_WEIGHTS_H
 #define TTI_CKPT_WEIGHTS_H
 
+#include "base/json_read.h"
 #include "ckpt/safetensors.h"
 
 enum { TTI_WEIGHTS_MAX_FILES = 1024 };
@@ -30,19 +31,14 @@ void tti_weights_close(tti_weights *weights);
 size_t tti_weights_n(const tti_weights *weights);
 const tti_safetensors_entry *tti_weights_at(const tti_weights *weights, size_t i);
 
-/* The place of a name, -1 if it is not there. */
+/* The place of a name, -1 if it is not there.  Aliases in "__metadata__" are followed. */
 int64_t tti_weights_find(const tti_weights *weights, const char *name);
 
 /* The elements of tensor i, of any floating dtype, as f32 [n_elems]. */
 TUTTI_NODISCARD tutti_status tti_weights_read(const tti_weights *weights, size_t i, float *dst);
 
-/* An integer of the folder's config.json; fallback if there is no such file or key. */
-TUTTI_NODISCARD tutti_status tti_weights_config_int(const tti_weights *weights, const char *key,
-                                                    int64_t fallback, int64_t *out);
-
-/* The same of a truth value. */
-TUTTI_NODISCARD tutti_status tti_weights_config_bool(const tti_weights *weights, const char *key,
-                                                     bool fallback, bool *out);
+/* The folder's config.json, owned by the caller (json_decref); NULL if there is none. */
+TUTTI_NODISCARD tutti_status tti_weights_config(const tti_weights *weights, json_t **root);
 
 typedef struct tti_weights_written {
     int n_files;      /* of tensors */

@@ -160,8 +160,12 @@ static tutti_status load_texts(const tutti_dataset_desc *desc, const tutti_token
         st = add_text(t, list.path[i], text, n_bytes, list.n > 1, stream);
         free(text);
     }
-    stream->vocabulary = t->pieces.n;
     *n_ignored = list.n_ignored;
+    stream->vocabulary = TTI_MAX(desc->n_classes, t->pieces.n);
+    if (st == TUTTI_OK && desc->n_classes > 0 && desc->n_classes < t->pieces.n)
+        st = tti_fail(TUTTI_E_DATA,
+                      "%s: data.vocabulary, %lld, is too small for the tokenizer's %lld tokens",
+                      desc->dir, (long long)desc->n_classes, (long long)t->pieces.n);
     if (st == TUTTI_OK && list.both) tti_token_stream_split(stream, desc);
     tti_file_list_free(&list);
     if (st != TUTTI_OK) tti_token_stream_free(stream);

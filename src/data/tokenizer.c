@@ -192,15 +192,28 @@ tutti_status tutti_tokenizer_decode(const tutti_tokenizer *t, const int32_t *tok
     return TUTTI_OK;
 }
 
-tutti_status tutti_tokenizer_save(const tutti_tokenizer *t, const char *path) {
+static tutti_status save(const tutti_tokenizer *t, const char *path, bool for_transformers) {
     tti_str text = {0};
+    tutti_status st = TUTTI_OK;
     tti_json j = tti_json_begin(&text, 0);
     tti_json_object(&j, NULL);
-    t->kind->save(t, &j);
+    if (for_transformers && t->kind->save_for_transformers)
+        st = t->kind->save_for_transformers(t, &j);
+    else
+        t->kind->save(t, &j);
     tti_json_end(&j);
     tti_str_add(&text, "\n");
-    tutti_status st = text.failed ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path)
-                                  : tti_atomic_file_save(path, text.text, text.n_bytes);
+    if (st == TUTTI_OK)
+        st = text.failed ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path)
+                         : tti_atomic_file_save(path, text.text, text.n_bytes);
     tti_str_free(&text);
     return st;
+}
+
+tutti_status tutti_tokenizer_save(const tutti_tokenizer *t, const char *path) {
+    return save(t, path, false);
+}
+
+tutti_status tti_tokenizer_save_for_transformers(const tutti_tokenizer *t, const char *path) {
+    return save(t, path, true);
 }

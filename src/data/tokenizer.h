@@ -31,6 +31,9 @@ typedef struct tti_tokenizer_kind {
                            const tti_token_sink *sink);
     /* Adds members to the open object of the tokenizer's file. */
     void (*save)(const tutti_tokenizer *t, tti_json *j);
+    /* The same as a tokenizer.json of Hugging Face that gives equal tokens; NULL: save does it.
+     * Fails for a vocabulary that such a file cannot hold. */
+    tutti_status (*save_for_transformers)(const tutti_tokenizer *t, tti_json *j);
     void (*close)(void *state);
 } tti_tokenizer_kind;
 
@@ -51,6 +54,17 @@ tutti_tokenizer *tti_tokenizer_share(tutti_tokenizer *t);
 
 /* Whether both have the same tokens with the same numbers. */
 bool tti_tokenizer_equal(const tutti_tokenizer *a, const tutti_tokenizer *b);
+
+/* Writes a tokenizer.json of Hugging Face, which gives the same tokens for every text that t can
+ * encode.  TUTTI_E_UNSUPPORTED if there is none. */
+TUTTI_NODISCARD tutti_status tti_tokenizer_save_for_transformers(const tutti_tokenizer *t,
+                                                                 const char *path);
+
+/* Writes {"type":"ByteLevel", ...} as a member. */
+void tti_tokenizer_save_byte_level(tti_json *j, const char *key, bool use_regex);
+
+/* The character of GPT-2's alphabet that stands for a byte, below 0x800. */
+uint32_t tti_gpt2_letter(unsigned byte);
 
 /* Kinds in order of the table: i = 0, 1, ... until NULL. */
 const tti_tokenizer_kind *tti_tokenizer_kind_at(int i);

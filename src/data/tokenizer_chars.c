@@ -11,6 +11,15 @@
 
 enum { BLOCK = 4096, N_ASCII = 128, N_UNICODE = 0x110000 };
 
+/* out has room for 4 bytes. */
+static size_t put_utf8(char *out, uint32_t c) {
+    if (c < 0x80) return out[0] = (char)c, 1;
+    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3F));
+    out[0] = (char)((0xF00 >> n & 0xFF) | c);
+    return n;
+}
+
 /* ---- bytes ---- */
 
 tutti_status tti_bytes_make(tutti_tokenizer *t) {
@@ -41,11 +50,35 @@ static void bytes_save(const tutti_tokenizer *t, tti_json *j) {
     tti_json_text(j, "tokenizer", t->kind->name);
 }
 
+/* Byte pairs without merges, where the number of a token is its byte. */
+static tutti_status bytes_save_for_transformers(const tutti_tokenizer *t, tti_json *j) {
+    (void)t;
+    tti_json_text(j, "version", "1.0");
+    tti_json_array(j, "added_tokens");
+    tti_json_end(j);
+    tti_tokenizer_save_byte_level(j, "pre_tokenizer", false);
+    tti_tokenizer_save_byte_level(j, "decoder", false);
+    tti_json_object(j, "model");
+    tti_json_text(j, "type", "BPE");
+    tti_json_object(j, "vocab");
+    for (unsigned byte = 0; byte < 256; byte++) {
+        char text[8] = {0};
+        put_utf8(text, tti_gpt2_letter(byte));
+        tti_json_int(j, text, byte);
+    }
+    tti_json_end(j);
+    tti_json_array(j, "merges");
+    tti_json_end(j);
+    tti_json_end(j);
+    return TUTTI_OK;
+}
+
 const tti_tokenizer_kind tti_tokenizer_bytes = {
     .name = "bytes",
     .doc = "one token per byte, 256 in all: any file",
     .encode = bytes_encode,
     .save = bytes_save,
+    .save_for_transformers = bytes_save_for_transformers,
 };
 
 /* ---- characters ---- */
@@ -55,14 +88,6 @@ typedef struct chars_state {
     size_t n;
     uint32_t *character; /* [n], rising: the token is the place */
 } chars_state;
-
-static size_t put_utf8(char *out, uint32_t c) {
-    if (c < 0x80) return out[0] = (char)c, 1;
-    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (size_t i = n - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3F));
-    out[0] = (char)((0xF00 >> n & 0xFF) | c);
-    return n;
-}
 
 static void chars_close(void *p) {
     chars_state *state = p;
@@ -182,10 +207,41 @@ static void chars_save(const tutti_tokenizer *t, tti_json *j) {
     tti_json_end(j);
 }
 
+/* Byte pairs without merges over whole characters.  The unknown token is not in the vocabulary, so
+ * that transformers fails for a foreign character, as chars_encode does, instead of dropping it. */
+static tutti_status chars_save_for_transformers(const tutti_tokenizer *t, tti_json *j) {
+    const chars_state *state = t->state;
+    if (state->character[0] == 0)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "export: the vocabulary has the character U+0000, which a tokenizer.json "
+                        "of Hugging Face cannot hold here");
+    tti_json_text(j, "version", "1.0");
+    tti_json_array(j, "added_tokens");
+    tti_json_end(j);
+    tti_json_object(j, "decoder");
+    tti_json_text(j, "type", "Fuse");
+    tti_json_end(j);
+    tti_json_object(j, "model");
+    tti_json_text(j, "type", "BPE");
+    tti_json_text(j, "unk_token", "<a character that the training text does not have>");
+    tti_json_object(j, "vocab");
+    for (size_t i = 0; i < state->n; i++) {
+        char text[8] = {0};
+        put_utf8(text, state->character[i]);
+        tti_json_int(j, text, (int64_t)i);
+    }
+    tti_json_end(j);
+    tti_json_array(j, "merges");
+    tti_json_end(j);
+    tti_json_end(j);
+    return TUTTI_OK;
+}
+
 const tti_tokenizer_kind tti_tokenizer_chars = {
     .name = "chars",
     .doc = "one token per Unicode character of the training text",
     .encode = chars_encode,
     .save = chars_save,
+    .save_for_transformers = chars_save_for_transformers,
     .close = chars_close,
 };

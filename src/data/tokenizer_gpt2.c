@@ -46,8 +46,7 @@ static bool shows_itself(unsigned byte) {
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
 
-/* The character that stands for a byte. */
-static uint32_t letter_of(unsigned byte) {
+uint32_t tti_gpt2_letter(unsigned byte) {
     if (shows_itself(byte)) return byte;
     uint32_t n = 0;
     for (unsigned b = 0; b < byte; b++) n += !shows_itself(b);
@@ -461,7 +460,7 @@ tutti_status tti_gpt2_make(tutti_tokenizer *t, const tti_gpt2_source *source) {
 
 static void add_letters(tti_str *out, const tti_pieces *p, int32_t token) {
     for (uint32_t i = p->start[token]; i < p->start[token + 1]; i++) {
-        uint32_t letter = letter_of((uint8_t)p->bytes[i]);
+        uint32_t letter = tti_gpt2_letter((uint8_t)p->bytes[i]);
         char two[2] = {(char)(0xC0 | letter >> 6), (char)(0x80 | (letter & 0x3F))};
         if (letter < 0x80)
             tti_str_add_bytes(out, &(char){(char)letter}, 1);
@@ -512,12 +511,12 @@ static void save_model(const tutti_tokenizer *t, tti_json *j, tti_str *text) {
     tti_json_end(j);
 }
 
-static void save_byte_level(tti_json *j, const char *key) {
+void tti_tokenizer_save_byte_level(tti_json *j, const char *key, bool use_regex) {
     tti_json_object(j, key);
     tti_json_text(j, "type", "ByteLevel");
     tti_json_bool(j, "add_prefix_space", false);
     tti_json_bool(j, "trim_offsets", true);
-    tti_json_bool(j, "use_regex", true);
+    tti_json_bool(j, "use_regex", use_regex);
     tti_json_end(j);
 }
 
@@ -526,9 +525,9 @@ static void gpt2_save(const tutti_tokenizer *t, tti_json *j) {
     tti_json_text(j, "version", "1.0");
     save_added(t, j, &text);
     tti_json_null(j, "normalizer");
-    save_byte_level(j, "pre_tokenizer");
+    tti_tokenizer_save_byte_level(j, "pre_tokenizer", true);
     tti_json_null(j, "post_processor");
-    save_byte_level(j, "decoder");
+    tti_tokenizer_save_byte_level(j, "decoder", true);
     save_model(t, j, &text);
     j->out->failed |= text.failed;
     tti_str_free(&text);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 
 #include "models/models.h"
-#include "tutti/ops.h"
 
 static const tti_model_size sizes[] = {
     {.name = "base", .n_layers = 12, .n_heads = 12, .width = 768},
@@ -20,7 +19,6 @@ static const tti_model_size sizes[] = {
 };
 
 static const tutti_init normal = {.kind = TUTTI_INIT_NORMAL, .b = 0.02};
-static const tutti_norm_desc norm_desc = {.eps = 1e-12};
 
 typedef struct bert {
     tutti_graph *g;
@@ -28,6 +26,7 @@ typedef struct bert {
     tti_model_size size;
     tutti_value *lengths; /* i32[N]; NULL: no padding */
     tutti_value *words;   /* table of tokens [vocabulary,width] */
+    tutti_norm_desc norm;
 } bert;
 
 static tutti_value *table(const bert *m, const char *name, int64_t n_rows) {
@@ -55,7 +54,7 @@ static tutti_value *add_norm(const bert *m, tutti_value *x, tutti_value *y, int6
     snprintf(suffix, sizeof suffix, "%s.dropout", name);
     y = drop(m, y, tti_layer_name(text, "bert.encoder.layer", i, suffix));
     snprintf(suffix, sizeof suffix, "%s.LayerNorm", name);
-    return tutti_layer_norm(m->g, tutti_add(m->g, x, y), &norm_desc,
+    return tutti_layer_norm(m->g, tutti_add(m->g, x, y), &m->norm,
                             tti_layer_name(text, "bert.encoder.layer", i, suffix));
 }
 
@@ -70,11 +69,12 @@ static tutti_value *count_tokens(const bert *m, tutti_value *tokens) {
 static tutti_value *embed(const bert *m, tutti_value *tokens) {
     int64_t n_positions = tutti_value_type(tokens).shape.dim[1];
     tutti_value *at = table(m, "bert.embeddings.position_embeddings.weight", m->size.context);
-    tutti_value *segments = table(m, "bert.embeddings.token_type_embeddings.weight", 2);
+    tutti_value *segments = table(m, "bert.embeddings.token_type_embeddings.weight",
+                                  m->p->n_segments > 0 ? m->p->n_segments : 2);
     if (n_positions < m->size.context) at = tutti_slice(m->g, at, 0, 0, n_positions);
     at = tutti_add(m->g, at, tutti_slice(m->g, segments, 0, 0, 1));
     tutti_value *x = tutti_add(m->g, tutti_lookup(m->g, m->words, tokens), at);
-    x = tutti_layer_norm(m->g, x, &norm_desc, "bert.embeddings.LayerNorm");
+    x = tutti_layer_norm(m->g, x, &m->norm, "bert.embeddings.LayerNorm");
     return drop(m, x, "bert.embeddings.dropout");
 }
 
@@ -83,21 +83,25 @@ static tutti_value *encode(const bert *m, tutti_value *x, int64_t i) {
     tutti_value *qkv[] = {layer_linear(m, x, i, width, "attention.self.query"),
                           layer_linear(m, x, i, width, "attention.self.key"),
                           layer_linear(m, x, i, width, "attention.self.value")};
-    tutti_value *y = tutti_attention(m->g, tutti_concat(m->g, qkv, 3, 2), m->lengths,
-                                     &(tutti_attention_desc){.heads = m->size.n_heads});
+    tutti_attention_desc desc = tti_model_attention(m->p, &m->size, i);
+    tutti_value *y = tutti_attention(m->g, tutti_concat(m->g, qkv, 3, 2), m->lengths, &desc);
     y = layer_linear(m, y, i, width, "attention.output.dense");
     x = add_norm(m, x, y, i, "attention.output");
-    y = tutti_gelu(m->g, layer_linear(m, x, i, 4 * width, "intermediate.dense"));
+    y = layer_linear(m, x, i, m->size.mlp_width, "intermediate.dense");
+    y = tti_model_activate(m->g, y, m->p->activation, "gelu");
     y = layer_linear(m, y, i, width, "output.dense");
     return add_norm(m, x, y, i, "output");
 }
 
 static tutti_value *guess_tokens(const bert *m, tutti_value *x) {
-    x = tutti_gelu(m->g, linear(m, x, m->size.width, "cls.predictions.transform.dense"));
-    x = tutti_layer_norm(m->g, x, &norm_desc, "cls.predictions.transform.LayerNorm");
+    x = linear(m, x, m->size.width, "cls.predictions.transform.dense");
+    x = tti_model_activate(m->g, x, m->p->activation, "gelu");
+    x = tutti_layer_norm(m->g, x, &m->norm, "cls.predictions.transform.LayerNorm");
     tutti_value *bias = tutti_param(m->g, "cls.predictions.bias", &TUTTI_SHAPE(m->size.vocabulary),
                                     &(tutti_init){0}, false);
-    return tutti_add(m->g, tutti_matmul_with(m->g, x, m->words, false, true), bias);
+    tutti_value *head = m->words;
+    if (m->p->untied) head = table(m, "cls.predictions.decoder.weight", m->size.vocabulary);
+    return tutti_add(m->g, tutti_matmul_with(m->g, x, head, false, true), bias);
 }
 
 static tutti_value *classify(const bert *m, tutti_value *x) {
@@ -108,7 +112,7 @@ static tutti_value *classify(const bert *m, tutti_value *x) {
 
 tutti_value *tti_model_bert(tutti_graph *g, tutti_value *x, const void *user) {
     const tutti_model_params *p = user;
-    bert m = {.g = g, .p = p};
+    bert m = {.g = g, .p = p, .norm = {.eps = p->norm_eps > 0 ? p->norm_eps : 1e-12}};
     if (!tti_model_pick_size(g, "bert", x, p, sizes, &m.size)) return NULL;
     if (p->padded) m.lengths = count_tokens(&m, x);
     m.words = table(&m, "bert.embeddings.word_embeddings.weight", m.size.vocabulary);

@@ -1,16 +1,17 @@
 /* gpt2.c - GPT-2 (Radford et al. 2019): x i32[N,T] tokens -> logits [N,T,vocabulary].
  *
  * Names are those of Hugging Face's GPT2LMHeadModel; its Conv1D weights are [in,out], ours [out,in]
- * as those of every linear layer (tti_gpt2_transposed).  The head is the table of tokens once more.
+ * as those of every linear layer (tti_gpt2_transposed).  The output layer is the table of tokens,
+ * unless params say that it is untied: then it is lm_head.weight.
  * Initial values are normal with deviation 0.02, less for what is added to the residual stream.
  * The idea to know: training and decoding differ in the attention only, so both go through block().
  */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "models/models.h"
-#include "tutti/ops.h"
 
 static const tti_model_size sizes[] = {
     {.name = "124M", .n_layers = 12, .n_heads = 12, .width = 768},
@@ -26,7 +27,7 @@ const char *const tti_gpt2_transposed[] = {
 
 typedef struct gpt {
     tutti_graph *g;
-    double dropout;
+    const tutti_model_params *p;
     tti_model_size size;
     tutti_value *pos;       /* i32[1] while decoding; NULL: all positions at once */
     tutti_value *wte, *wpe; /* tables of tokens [vocabulary,width], positions [context,width] */
@@ -38,14 +39,15 @@ static tutti_value *table(const gpt *m, const char *name, int64_t n_rows) {
 }
 
 static tutti_value *drop(const gpt *m, tutti_value *x, const char *name) {
-    return m->dropout > 0 ? tutti_dropout(m->g, x, m->dropout, name) : x;
+    bool drops = m->p->dropout > 0 && !m->pos;
+    return drops ? tutti_dropout(m->g, x, m->p->dropout, name) : x;
 }
 
 /* A linear layer of block i; the ends of residual branches start smaller. */
 static tutti_value *linear(const gpt *m, tutti_value *x, int64_t i, int64_t n_out,
                            const char *name) {
     char text[TTI_MODEL_NAME];
-    bool ends_branch = n_out == m->size.width;
+    bool ends_branch = strstr(name, "c_proj") != NULL;
     double scale = ends_branch ? 1 / sqrt(2.0 * (double)m->size.n_layers) : 1;
     tutti_init normal = {.kind = TUTTI_INIT_NORMAL, .b = 0.02 * scale};
     return tutti_linear_with(m->g, x, &(tutti_linear_desc){.n_out = n_out, .init = &normal},
@@ -54,7 +56,8 @@ static tutti_value *linear(const gpt *m, tutti_value *x, int64_t i, int64_t n_ou
 
 static tutti_value *norm(const gpt *m, tutti_value *x, int64_t i, const char *name) {
     char text[TTI_MODEL_NAME];
-    return tutti_layer_norm(m->g, x, NULL, tti_layer_name(text, "transformer.h", i, name));
+    return tutti_layer_norm(m->g, x, &(tutti_norm_desc){.eps = m->p->norm_eps},
+                            tti_layer_name(text, "transformer.h", i, name));
 }
 
 /* A cache of layer i as input "NAME.i". */
@@ -72,7 +75,8 @@ static void cache_out(const gpt *m, tutti_value *cache, const char *name, int64_
 }
 
 static tutti_value *attend(const gpt *m, tutti_value *qkv, int64_t i) {
-    tutti_attention_desc desc = {.heads = m->size.n_heads, .causal = true};
+    tutti_attention_desc desc = tti_model_attention(m->p, &m->size, i);
+    desc.causal = true;
     if (!qkv) return NULL;
     if (!m->pos) return tutti_attention(m->g, qkv, NULL, &desc);
     tutti_value *k = cache_in(m, qkv, "k_cache", i), *v = cache_in(m, qkv, "v_cache", i);
@@ -90,7 +94,8 @@ static tutti_value *block(const gpt *m, tutti_value *x, int64_t i) {
     y = linear(m, attend(m, y, i), i, width, "attn.c_proj");
     y = drop(m, y, tti_layer_name(text, "transformer.h", i, "attn.resid_dropout"));
     x = tutti_add(m->g, x, y);
-    y = tutti_gelu_tanh(m->g, linear(m, norm(m, x, i, "ln_2"), i, 4 * width, "mlp.c_fc"));
+    y = linear(m, norm(m, x, i, "ln_2"), i, m->size.mlp_width, "mlp.c_fc");
+    y = tti_model_activate(m->g, y, m->p->activation, "gelu_tanh");
     y = linear(m, y, i, width, "mlp.c_proj");
     y = drop(m, y, tti_layer_name(text, "transformer.h", i, "mlp.dropout"));
     return tutti_add(m->g, x, y);
@@ -108,20 +113,21 @@ static tutti_value *logits(gpt *m, tutti_value *tokens) {
     tutti_value *x = tutti_add(m->g, tutti_lookup(m->g, m->wte, tokens), at);
     x = drop(m, x, "transformer.drop");
     for (int64_t i = 0; i < m->size.n_layers && x; i++) x = block(m, x, i);
-    x = tutti_layer_norm(m->g, x, NULL, "transformer.ln_f");
-    return tutti_matmul_with(m->g, x, m->wte, false, true);
+    x = tutti_layer_norm(m->g, x, &(tutti_norm_desc){.eps = m->p->norm_eps}, "transformer.ln_f");
+    tutti_value *head = m->p->untied ? table(m, "lm_head.weight", m->size.vocabulary) : m->wte;
+    return tutti_matmul_with(m->g, x, head, false, true);
 }
 
 tutti_value *tti_model_gpt2(tutti_graph *g, tutti_value *x, const void *user) {
     const tutti_model_params *p = user;
-    gpt m = {.g = g, .dropout = p->dropout};
+    gpt m = {.g = g, .p = p};
     if (!tti_model_pick_size(g, "gpt2", x, p, sizes, &m.size)) return NULL;
     return logits(&m, x);
 }
 
 tutti_value *tti_gpt2_decode(tutti_graph *g, tutti_value *tokens, tutti_value *pos,
                              const tutti_model_params *params) {
-    gpt m = {.g = g, .pos = pos};
+    gpt m = {.g = g, .p = params, .pos = pos};
     if (!pos || !tti_model_pick_size(g, "gpt2", tokens, params, sizes, &m.size)) return NULL;
     if (tutti_value_type(tokens).shape.dim[1] != 1)
         return tutti_graph_refuse(g, "gpt2: one token at a time is decoded");

@@ -2,6 +2,7 @@
  *
  * A size by name is only a row of defaults, so model.size=124M model.layers=6 is half of one. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,12 +52,37 @@ bool tti_model_pick_size(tutti_graph *g, const char *model, const tutti_value *x
             .width = first_set(params->width, size->width),
             .context = first_set(params->context, tutti_value_type(x).shape.dim[1]),
             .vocabulary = first_set(params->vocabulary, params->n_classes)};
+        out->mlp_width = first_set(params->mlp_width, 4 * out->width);
         fine = out->width % out->n_heads == 0;
         snprintf(why, WHY, "%s: model.width, %" PRId64 ", is no multiple of model.heads, %" PRId64,
                  model, out->width, out->n_heads);
     }
     if (!fine) (void)tutti_graph_refuse(g, why);
     return fine;
+}
+
+tutti_value *tti_model_activate(tutti_graph *g, tutti_value *x, const char *name,
+                                const char *fallback) {
+    static const struct {
+        const char *name;
+        tutti_value *(*apply)(tutti_graph *g, tutti_value *x);
+    } known[] = {{"gelu", tutti_gelu}, {"gelu_tanh", tutti_gelu_tanh}, {"relu", tutti_relu},
+                 {"silu", tutti_silu}, {"tanh", tutti_tanh},           {"sigmoid", tutti_sigmoid}};
+    char why[WHY];
+    if (!name) name = fallback;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(known[i].name, name) == 0) return known[i].apply(g, x);
+    snprintf(why, WHY, "model.activation: no activation is called '%.40s'", name);
+    return tutti_graph_refuse(g, why);
+}
+
+tutti_attention_desc tti_model_attention(const tutti_model_params *params,
+                                         const tti_model_size *size, int64_t i) {
+    tutti_attention_desc desc = {.heads = size->n_heads};
+    double scale = params->unscaled_attention ? 1 : 1 / sqrt((double)(size->width / size->n_heads));
+    if (params->attention_by_layer) scale /= (double)(i + 1);
+    if (params->unscaled_attention || params->attention_by_layer) desc.scale = scale;
+    return desc;
 }
 
 const char *tti_layer_name(char text[TTI_MODEL_NAME], const char *prefix, int64_t i,

@@ -3,6 +3,7 @@
 #define TTI_MODELS_MODELS_H
 
 #include "tutti/models.h"
+#include "tutti/ops.h"
 
 tutti_value *tti_model_bert(tutti_graph *g, tutti_value *x, const void *user);
 tutti_value *tti_model_gpt2(tutti_graph *g, tutti_value *x, const void *user);
@@ -25,7 +26,7 @@ extern const char *const tti_gpt2_transposed[];
 
 typedef struct tti_model_size {
     const char *name;
-    int64_t n_layers, n_heads, width, context, vocabulary;
+    int64_t n_layers, n_heads, width, context, vocabulary, mlp_width;
 } tti_model_size;
 
 /* *out: the row of sizes (the first one without params->size) with everything that params say
@@ -35,6 +36,14 @@ typedef struct tti_model_size {
 bool tti_model_pick_size(tutti_graph *g, const char *model, const tutti_value *x,
                          const tutti_model_params *params, const tti_model_size *sizes,
                          tti_model_size *out);
+
+/* The activation of that name (NULL: of `fallback`) of x; a refusal in g for an unknown name. */
+tutti_value *tti_model_activate(tutti_graph *g, tutti_value *x, const char *name,
+                                const char *fallback);
+
+/* The attention of layer i as params scale it. */
+tutti_attention_desc tti_model_attention(const tutti_model_params *params,
+                                         const tti_model_size *size, int64_t i);
 
 /* "PREFIX.i.SUFFIX" in text. */
 enum { TTI_MODEL_NAME = 128 };

@@ -15,6 +15,7 @@
 #include "planner/mixture.h"
 #include "planner/scratch.h"
 #include "train/devices.h"
+#include "train/init_config.h"
 #include "train/shares.h"
 
 static const double BUDGET_S = 8;
@@ -438,6 +439,7 @@ static tutti_status run(planner *p, char **text, char **best) {
     tti_str out = {0};
     int n_workers;
     TTI_TRY(tutti_job_check(p->job));
+    TTI_TRY(tti_init_config_take(p->job));
     if (!is_measured(p)) TTI_TRY(tti_scheme_elsewhere(p->job, is_on_paper(p)));
     TTI_TRY(count_workers(p, &n_workers));
     TTI_TRY(predict_all(p, n_workers));

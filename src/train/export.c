@@ -12,8 +12,11 @@
 
 #include "base/atomic_file.h"
 #include "ckpt/weights.h"
+#include "data/tokenizer.h"
 #include "train/onnx_emit.h"
 #include "train/weight_names.h"
+
+enum { MAX_PATH = 4096 };
 
 static const char *const format_names[TUTTI_N_EXPORT_FORMATS] = {"safetensors", "hf", "torchvision",
                                                                  "onnx"};
@@ -42,11 +45,30 @@ static tutti_status make_folder(const char *dir) {
     return tti_fail(TUTTI_E_IO, "%s: is not empty; export writes into a new folder", dir);
 }
 
-static tutti_status save_config(const tti_exporting *e, const tti_str *text) {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/config.json", e->desc->out) >= (int)sizeof path)
-        return tti_fail(TUTTI_E_IO, "%.80s...: the path is too long", e->desc->out);
+static tutti_status path_of(const tti_exporting *e, const char *name, char path[MAX_PATH]) {
+    if (snprintf(path, MAX_PATH, "%s/%s", e->desc->out, name) < MAX_PATH) return TUTTI_OK;
+    return tti_fail(TUTTI_E_IO, "%.80s...: the path is too long", e->desc->out);
+}
+
+static tutti_status save_text(const tti_exporting *e, const char *name, const tti_str *text) {
+    char path[MAX_PATH];
+    if (text->failed) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
+    TTI_TRY(path_of(e, name, path));
     return tti_atomic_file_save(path, text->text, text->n_bytes);
+}
+
+/* Of a run that was trained on text: what AutoTokenizer of transformers reads. */
+static tutti_status save_tokenizer(const tti_exporting *e) {
+    const tutti_tokenizer *t = tutti_dataset_get_tokenizer(e->b->train);
+    char path[MAX_PATH];
+    tti_str config = {0};
+    if (!t) return TUTTI_OK;
+    TTI_TRY(path_of(e, TTI_TOKENIZER_FILE, path));
+    TTI_TRY(tti_tokenizer_save_for_transformers(t, path));
+    tti_export_tokenizer_config(e->b, t, &config);
+    tutti_status st = save_text(e, "tokenizer_config.json", &config);
+    tti_str_free(&config);
+    return st;
 }
 
 /* ---- tensors ---- */
@@ -85,6 +107,14 @@ static void add_counter(tensors *t, const char *name, int64_t step) {
     if (counter && data) t->v[t->n++] = (tti_ckpt_tensor){counter, {.dtype = TUTTI_I64}, data};
 }
 
+/* An untied output layer of transformers' BERT has the bias under a second name. */
+static void add_twin(tensors *t, const tti_exporting *e, const tti_slot *slot, float *data) {
+    if (!e->b->model_params.untied || strcmp(slot->param->name, "cls.predictions.bias") != 0)
+        return;
+    t->v[t->n++] =
+        (tti_ckpt_tensor){"cls.predictions.decoder.bias", slot->param->out[0]->type, data};
+}
+
 static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
     const tti_plan *plan = e->b->plan;
     t->v = tti_arena_alloc(&t->arena, (2 * (size_t)plan->n_slots + 1) * sizeof *t->v);
@@ -98,6 +128,7 @@ static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
             add_transposed(t, slot, data);
         else
             t->v[t->n++] = (tti_ckpt_tensor){name, slot->param->out[0]->type, data};
+        if (hf) add_twin(t, e, slot, data);
         if (hf || e->desc->format == TUTTI_EXPORT_TORCHVISION)
             add_counter(t, name, e->result->step);
     }
@@ -133,7 +164,8 @@ static tutti_status write_folder(const tti_exporting *e) {
     if (e->desc->format == TUTTI_EXPORT_TORCHVISION) st = check_torchvision(e->b);
     if (st == TUTTI_OK) st = make_folder(e->desc->out);
     if (st == TUTTI_OK) st = write_tensors(e);
-    if (st == TUTTI_OK && config.text) st = save_config(e, &config);
+    if (st == TUTTI_OK && config.text) st = save_text(e, "config.json", &config);
+    if (st == TUTTI_OK && e->desc->format == TUTTI_EXPORT_HF) st = save_tokenizer(e);
     tti_str_free(&config);
     return st;
 }

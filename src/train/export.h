@@ -22,4 +22,7 @@ bool tti_is_resnet(const tti_blueprint *b);
  * for a resnet whose first layer is for small pictures. */
 tutti_status tti_export_config(const tti_blueprint *b, tti_str *out);
 
+/* tokenizer_config.json beside the tokenizer.json of transformers. */
+void tti_export_tokenizer_config(const tti_blueprint *b, const tutti_tokenizer *t, tti_str *out);
+
 #endif /* TTI_TRAIN_EXPORT_H */

@@ -7,6 +7,7 @@
 #include "exec/exec.h"
 #include "exec/instance.h"
 #include "train/blueprint.h"
+#include "train/init_config.h"
 #include "train/whole_layers.h"
 #include "train/worker_exec.h"
 #include "tutti/train.h"
@@ -313,6 +314,8 @@ static tutti_status inspect(const tutti_job *job, const tti_blueprint *b,
 static tutti_status inspect_resolved(tutti_job *job, const tutti_inspect_desc *desc, tti_str *out) {
     tti_blueprint *b;
     tti_devices devices;
+    TTI_TRY(tutti_job_check(job));
+    TTI_TRY(tti_init_config_take(job));
     TTI_TRY(tti_devices_resolve(job, &devices));
     TTI_TRY(tti_job_resolve(job, devices.n ? devices.n : tti_cores_usable()));
     TTI_TRY(tti_blueprint_create(job, &b));

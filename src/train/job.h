@@ -13,22 +13,30 @@ enum { TTI_MAX_WORKERS = 64 }; /* as many ranks as a communicator of one host jo
 /* Text fields are NUL-terminated.  -1 stands for "auto" where the schema says so. */
 typedef struct tti_job_config {
     struct {
-        char name[TTI_TEXT_MAX];      /* a row of models/model_table.c */
-        char plugin[TTI_TEXT_MAX];    /* a shared object with the model instead; "": none */
-        tti_int_list hidden;          /* mlp: widths of the hidden layers */
-        double dropout;               /* probability, where the model has dropout */
-        double drop_path;             /* probability, where the model has stochastic depth */
-        char stem[TTI_TEXT_MAX];      /* imagenet | cifar */
-        bool batch_norm;              /* vgg */
-        bool zero_init_residual;      /* resnet */
-        char size[TTI_TEXT_MAX];      /* language models: "auto", or a row of their table */
-        int64_t layers, heads, width; /* 0: as size says */
-        int64_t context;              /* positions; 0: as many as samples have */
-        int64_t vocabulary;           /* 0: as many tokens as the data has */
-        char head[TTI_TEXT_MAX];      /* bert: tokens | classify */
-        int64_t padding;              /* bert: the token that fills up samples; -1: none */
-        char init[TTI_TEXT_MAX];      /* folder or file of weights to begin with; "": none */
-        tti_text_list init_except;    /* patterns of parameters that it does not give */
+        char name[TTI_TEXT_MAX];             /* a row of models/model_table.c */
+        char plugin[TTI_TEXT_MAX];           /* a shared object with the model instead; "": none */
+        tti_int_list hidden;                 /* mlp: widths of the hidden layers */
+        double dropout;                      /* probability, where the model has dropout */
+        double drop_path;                    /* probability, where the model has stochastic depth */
+        char stem[TTI_TEXT_MAX];             /* imagenet | cifar */
+        bool batch_norm;                     /* vgg */
+        bool zero_init_residual;             /* resnet */
+        char size[TTI_TEXT_MAX];             /* language models: "auto", or a row of their table */
+        int64_t layers, heads, width;        /* 0: as size says */
+        int64_t context;                     /* positions; 0: as many as samples have */
+        int64_t vocabulary;                  /* 0: as many tokens as the data has */
+        char head[TTI_TEXT_MAX];             /* bert: tokens | classify */
+        int64_t padding;                     /* bert: the token that fills up samples; -1: none */
+        char activation[TTI_TEXT_MAX];       /* gpt2, bert: auto | gelu | ...: tutti/models.h */
+        double norm_eps;                     /* gpt2, bert: 0: of the model */
+        int64_t mlp_width;                   /* gpt2, bert: 0: 4 x width */
+        char attention_scaled[TTI_TEXT_MAX]; /* auto | yes | no: by 1 / sqrt(width of a head) */
+        char
+            attention_by_layer[TTI_TEXT_MAX]; /* auto | yes | no: by 1 / number of the layer, too */
+        char tied[TTI_TEXT_MAX];              /* gpt2, bert: auto | yes | no */
+        int64_t segments;                     /* bert: 0: 2 */
+        char init[TTI_TEXT_MAX];   /* folder or file of weights to begin with; "": none */
+        tti_text_list init_except; /* patterns of parameters that it does not give */
     } model;
     struct {
         char format[TTI_TEXT_MAX]; /* a row of data/dataset.c */

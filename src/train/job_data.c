@@ -10,8 +10,10 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
                                         tti_data_spec *spec) {
     int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;
     bool digits = strcmp(c->data.format, "digits") == 0;
-    bool tokens =
-        strcmp(c->data.format, "tokens") == 0 || strcmp(c->data.format, "random_tokens") == 0;
+    static const char *const of_tokens[] = {"text", "tokens", "random_tokens"};
+    bool tokens = false;
+    for (size_t i = 0; i < TTI_COUNT(of_tokens); i++)
+        tokens |= strcmp(c->data.format, of_tokens[i]) == 0;
     if (n == 0 && digits) n = split == TUTTI_TRAIN ? 20000 : 4000;
     return (tutti_dataset_desc){
         .format = c->data.format,

@@ -83,6 +83,32 @@ static const tti_option rows[] = {
      .also = "pad_token|pad_token_id|pad_id",
      .help = "bert: token that fills up the end of samples and is not looked at; -1: none",
      .example = "0"},
+    {"model.activation", TTI_OPTION_CHOICE, AT(model.activation), "auto",
+     .choices = "auto|gelu|gelu_tanh|relu|silu|tanh|sigmoid",
+     .also = "activation_function|hidden_act|act|nonlinearity",
+     .help = "gpt2, bert: of the hidden features of each block; auto: gelu_tanh for gpt2, gelu for "
+             "bert, or as the config.json of model.init says"},
+    {"model.norm_eps", TTI_OPTION_FLOAT, AT(model.norm_eps), "0", RANGE(0, 1),
+     .also = "layer_norm_epsilon|layer_norm_eps|epsilon|eps",
+     .help = "gpt2, bert: added to the variance in layer norms; 0: 1e-5 for gpt2, 1e-12 for bert",
+     .example = "1e-6"},
+    {"model.mlp_width", TTI_OPTION_INT, AT(model.mlp_width), "0", RANGE(0, 1 << 22),
+     .also = "n_inner|intermediate_size|ffn_dim|d_ff",
+     .help = "gpt2, bert: hidden features of each block's MLP; 0: 4 x model.width",
+     .example = "1536"},
+    {"model.attention_scaled", TTI_OPTION_CHOICE, AT(model.attention_scaled), "auto",
+     .choices = "auto|yes|no", .also = "scale_attn_weights|scale_attention",
+     .help = "gpt2: divides attention scores by sqrt(width of a head); auto: yes"},
+    {"model.attention_by_layer", TTI_OPTION_CHOICE, AT(model.attention_by_layer), "auto",
+     .choices = "auto|yes|no", .also = "scale_attn_by_inverse_layer_idx",
+     .help = "gpt2: divides the attention scores of layer i = 0, 1, ... by i + 1, too; auto: no"},
+    {"model.tied", TTI_OPTION_CHOICE, AT(model.tied), "auto", .choices = "auto|yes|no",
+     .also = "tie_word_embeddings|tie_weights|weight_tying",
+     .help = "gpt2, bert: the output layer shares the token table; auto: yes, or as the files of "
+             "model.init are"},
+    {"model.segments", TTI_OPTION_INT, AT(model.segments), "0", RANGE(0, 1 << 20),
+     .also = "type_vocab_size",
+     .help = "bert: rows of the segment table, of which the first is used; 0: 2"},
     {"model.init", TTI_OPTION_TEXT, AT(model.init), "\"\"",
      .also = "pretrained|weights|init_from|from|checkpoint",
      .help = "Weights to begin with: a .safetensors file, or a folder with model.safetensors as of "
@@ -131,8 +157,8 @@ static const tti_option rows[] = {
      .example = "gpt2"},
     {"data.vocabulary", TTI_OPTION_INT, AT(data.vocabulary), "0", RANGE(0, 1 << 24),
      .also = "vocab_size|n_vocab|n_tokens",
-     .help = "tokens, random_tokens: how many different ones there are; 0: as many as the "
-             "tokenizer has, without one the largest token + 1",
+     .help = "text, tokens, random_tokens: how many different ones the model knows; 0: as many as "
+             "the tokenizer has, without one the largest token + 1",
      .example = "50304"},
     {"data.label", TTI_OPTION_TEXT, AT(data.label), "\"\"", .also = "target|label_column|y",
      .help = "csv: name or number (from 0) of the column of labels; \"\": label, class, target "

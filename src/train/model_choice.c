@@ -21,6 +21,9 @@ static int64_t vocabulary_of(const tti_job_config *c, const tutti_dataset_info *
     return c->model.vocabulary > 0 || guesses ? c->model.vocabulary : info->n_tokens;
 }
 
+/* NULL for a choice that is left open. */
+static const char *chosen(const char *text) { return strcmp(text, "auto") == 0 ? NULL : text; }
+
 tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_dataset_info *info) {
     tutti_model_params p = {.n_classes = info->n_classes,
                             .dropout = c->model.dropout,
@@ -29,7 +32,7 @@ tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_data
                             .small_images = strcmp(c->model.stem, "cifar") == 0,
                             .batch_norm = c->model.batch_norm,
                             .zero_init_residual = c->model.zero_init_residual,
-                            .size = strcmp(c->model.size, "auto") == 0 ? NULL : c->model.size,
+                            .size = chosen(c->model.size),
                             .n_layers = c->model.layers,
                             .n_heads = c->model.heads,
                             .width = c->model.width,
@@ -37,7 +40,14 @@ tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_data
                             .vocabulary = vocabulary_of(c, info),
                             .classify = strcmp(c->model.head, "classify") == 0,
                             .padded = c->model.padding >= 0,
-                            .pad_token = TTI_MAX(c->model.padding, 0)};
+                            .pad_token = TTI_MAX(c->model.padding, 0),
+                            .activation = chosen(c->model.activation),
+                            .norm_eps = c->model.norm_eps,
+                            .mlp_width = c->model.mlp_width,
+                            .unscaled_attention = strcmp(c->model.attention_scaled, "no") == 0,
+                            .attention_by_layer = strcmp(c->model.attention_by_layer, "yes") == 0,
+                            .untied = strcmp(c->model.tied, "no") == 0,
+                            .n_segments = c->model.segments};
     for (int i = 0; i < p.n_hidden; i++) p.hidden[i] = c->model.hidden.v[i];
     return p;
 }

@@ -88,50 +88,15 @@ static void check_slot(loading *l, int i) {
     tti_str_free(&text);
 }
 
-static void check_heads(loading *l) {
-    static const char *const keys[] = {"n_head", "num_attention_heads"};
-    int64_t want = tti_model_n_heads(l->b), found = 0;
-    for (size_t k = 0; k < TTI_COUNT(keys) && want > 0; k++) {
-        tutti_status st = tti_weights_config_int(l->weights, keys[k], want, &found);
-        if (st == TUTTI_OK && found == want) continue;
-        tti_str text = {0};
-        if (st == TUTTI_OK)
-            tti_str_printf(&text, "says %s = %" PRId64 ", the model has %" PRId64, keys[k], found,
-                           want);
-        else
-            tti_str_add(&text, tutti_last_error());
-        add_problem(l, "config.json", tti_str_text(&text));
-        tti_str_free(&text);
-    }
-}
-
-/* transformers' ResNet can put strides elsewhere with the same shapes. */
-static void check_strides(loading *l) {
-    static const char *const keys[] = {"downsample_in_first_stage", "downsample_in_bottleneck"};
-    if (tti_weights_find(l->weights, "resnet.embedder.embedder.convolution.weight") < 0) return;
-    for (size_t k = 0; k < TTI_COUNT(keys); k++) {
-        bool is_so = false;
-        tti_str text = {0};
-        if (tti_weights_config_bool(l->weights, keys[k], false, &is_so) != TUTTI_OK)
-            tti_str_add(&text, tutti_last_error());
-        else if (is_so)
-            tti_str_printf(&text, "says %s, the model does not", keys[k]);
-        if (text.n_bytes) add_problem(l, "config.json", tti_str_text(&text));
-        tti_str_free(&text);
-    }
-}
-
 static tutti_status compare(loading *l, const char *path) {
     find_places(l);
     find_layout(l);
     for (int i = 0; i < l->b->plan->n_slots; i++) check_slot(l, i);
     for (size_t i = 0; i < tti_weights_n(l->weights); i++) {
         const char *name = tti_weights_at(l->weights, i)->name;
-        if (!l->used[i] && !tti_weight_is_surplus(name) && !is_excepted(l->b, name))
+        if (!l->used[i] && !tti_weight_is_surplus(l->b, name) && !is_excepted(l->b, name))
             add_problem(l, name, "is not in the model");
     }
-    check_heads(l);
-    check_strides(l);
     if (l->n_problems == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: does not fit the model (%d tensors): %s%s", path,
                     l->n_problems, tti_str_text(&l->problems),

@@ -18,6 +18,7 @@
 #include "train/async.h"
 #include "train/command.h"
 #include "train/crew.h"
+#include "train/init_config.h"
 #include "train/numerics.h"
 #include "train/profile_trace.h"
 #include "train/profile_worker.h"
@@ -204,6 +205,7 @@ static tutti_status resolve(tutti_job *job) {
     tti_devices devices;
     char workers[24];
     TTI_TRY(tutti_job_check(job));
+    TTI_TRY(tti_init_config_take(job));
     if (*job->config.parallel.replay)
         return tti_fail(TUTTI_E_CONFIG,
                         "profile: times steps as they come; leave parallel.replay out");

@@ -25,6 +25,7 @@
 #include "train/async.h"
 #include "train/command.h"
 #include "train/crew.h"
+#include "train/init_config.h"
 #include "train/kernels.h"
 #include "train/model_choice.h"
 #include "train/report.h"
@@ -428,6 +429,13 @@ static tutti_status print_for_folder(trainer *t) {
     return t->yaml ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
 }
 
+/* A resumed run has its weights, and needs the folder of model.init no longer. */
+static tutti_status take_init_config(const trainer *t) {
+    TTI_TRY(tutti_job_check(t->job));
+    bool is_gone = access(t->job->config.model.init, F_OK) != 0;
+    return t->desc->resume && is_gone ? TUTTI_OK : tti_init_config_take(t->job);
+}
+
 static tutti_status prepare(trainer *t) {
     TTI_TRY(tutti_worker_detect(&t->place));
     bool foreign = t->place.n_ranks > 1 && t->place.comm_fd < 0;
@@ -435,6 +443,7 @@ static tutti_status prepare(trainer *t) {
     tti_devices devices;
     TTI_TRY(tti_devices_resolve(t->job, &devices));
     t->on_devices = devices.n > 0;
+    TTI_TRY(take_init_config(t));
     TTI_TRY(tti_job_resolve(t->job, foreign     ? t->place.n_ranks
                                     : devices.n ? devices.n
                                                 : tti_cores_usable()));

@@ -92,14 +92,25 @@ int64_t tti_weight_find(const tti_weights *w, const char *name) {
     return at;
 }
 
-bool tti_weight_is_surplus(const char *name) {
-    static const char *const patterns[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias",
-                                           "lm_head.*",      "*.num_batches_tracked",
-                                           "*position_ids",  "cls.*",
-                                           "*pooler.*",      "classifier.*"};
-    for (size_t i = 0; i < TTI_COUNT(patterns); i++)
-        if (tti_pattern_fits(patterns[i], name)) return true;
+static bool fits_any(const char *const *patterns, const char *name) {
+    for (; *patterns; patterns++)
+        if (tti_pattern_fits(*patterns, name)) return true;
     return false;
+}
+
+bool tti_weight_is_surplus(const tti_blueprint *b, const char *name) {
+    static const char *const gpt2[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", "lm_head.weight",
+                                       NULL};
+    static const char *const guesses[] = {"*position_ids",          "*pooler.*",
+                                          "cls.seq_relationship.*", "cls.predictions.decoder.*",
+                                          "classifier.*",           NULL};
+    static const char *const classifies[] = {"*position_ids", "cls.*", NULL};
+    static const char *const others[] = {"*.num_batches_tracked", NULL};
+    const char *model = b->config.model.plugin[0] ? "" : b->config.model.name;
+    if (strcmp(model, "gpt2") == 0) return fits_any(gpt2, name);
+    if (strcmp(model, "bert") == 0)
+        return fits_any(b->model_params.classify ? classifies : guesses, name);
+    return fits_any(others, name);
 }
 
 void tti_weight_transpose(const float *src, int64_t n_rows, int64_t n_cols, float *dst) {

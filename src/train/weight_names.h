@@ -19,9 +19,9 @@ bool tti_weight_hf_resnet(const char *name, char out[TTI_WEIGHT_NAME]);
  * -1: it is not there. */
 int64_t tti_weight_find(const tti_weights *weights, const char *name);
 
-/* Whether a tensor of a file is none of a model's parameters, though files have it: buffers, tied
- * and counting tensors, heads of other tasks. */
-bool tti_weight_is_surplus(const char *name);
+/* Whether a tensor of a file is not needed by the model: buffers, counters, the second copy of a
+ * tied tensor (init_config.c has compared it), heads of other tasks. */
+bool tti_weight_is_surplus(const tti_blueprint *b, const char *name);
 
 /* dst[n_cols,n_rows] = src[n_rows,n_cols] transposed. */
 void tti_weight_transpose(const float *src, int64_t n_rows, int64_t n_cols, float *dst);

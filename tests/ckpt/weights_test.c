@@ -55,7 +55,7 @@ static void expect_all(const char *path) {
     T_OK(tti_weights_read(w, (size_t)tti_weights_find(w, "half"), got));
     assert_true(got[0] == 0.5f && got[1] == -3);
     T_FAILS(tti_weights_read(w, (size_t)tti_weights_find(w, "counter"), got), TUTTI_E_CHECKPOINT,
-            "not floats");
+            "has the dtype I64");
     T_EQ(tti_weights_find(w, "weight"), -1);
     tti_weights_close(w);
 }
@@ -82,7 +82,7 @@ T_CASE(several_files) {
     expect_all("w");
     T_EQ(unlink("w/model-00002-of-00003.safetensors"), 0);
     tti_weights *w;
-    T_FAILS(tti_weights_open("w", &w), TUTTI_E_IO, "model-00002-of-00003");
+    T_FAILS(tti_weights_open("w", &w), TUTTI_E_CHECKPOINT, "model-00002-of-00003");
     assert_null(w);
 }
 
@@ -121,40 +121,88 @@ T_CASE(no_weights) {
     T_FAILS(tti_weights_open("w", &w), TUTTI_E_CHECKPOINT, "model.safetensors");
 }
 
-T_CASE(numbers_of_config) {
+T_CASE(config_of_the_folder) {
     T_UNUSED;
     tti_weights_written done;
     tti_weights *w;
-    int64_t n;
-    bool is_so;
+    json_t *root;
     T_OK(tti_weights_write("w", tensors, N, 0, &done));
     T_OK(tti_weights_open("w", &w));
-    T_OK(tti_weights_config_int(w, "n_head", 12, &n));
-    T_EQ(n, 12);
+    T_OK(tti_weights_config(w, &root));
+    assert_null(root);
     save_text("w/config.json", "{\"n_head\": 4, \"eps\": 1e-5}");
-    T_OK(tti_weights_config_int(w, "n_head", 12, &n));
-    T_EQ(n, 4);
-    T_OK(tti_weights_config_int(w, "eps", 9, &n));
-    T_EQ(n, 9);
+    T_OK(tti_weights_config(w, &root));
+    T_EQ(json_integer_value(json_object_get(root, "n_head")), 4);
+    json_decref(root);
     save_text("w/config.json", "{");
-    T_FAILS(tti_weights_config_int(w, "n_head", 12, &n), TUTTI_E_CHECKPOINT, "config.json");
-    T_FAILS(tti_weights_config_bool(w, "v1", false, &is_so), TUTTI_E_CHECKPOINT, "config.json");
-    save_text("w/config.json", "{\"v1\": true, \"v2\": false, \"v3\": 1}");
-    T_OK(tti_weights_config_bool(w, "v1", false, &is_so));
-    T_EQ(is_so, true);
-    T_OK(tti_weights_config_bool(w, "v2", true, &is_so));
-    T_EQ(is_so, false);
-    for (int i = 0; i < 2; i++) { /* a number is no truth value */
-        T_OK(tti_weights_config_bool(w, i ? "v3" : "v4", true, &is_so));
-        T_EQ(is_so, true);
-    }
+    T_FAILS(tti_weights_config(w, &root), TUTTI_E_CHECKPOINT, "config.json");
+    T_EQ(unlink("w/config.json"), 0);
+    T_EQ(symlink("nowhere", "w/config.json"), 0); /* a lost file is not an absent one */
+    T_FAILS(tti_weights_config(w, &root), TUTTI_E_IO, "config.json");
+    T_EQ(unlink("w/config.json"), 0);
+    T_EQ(mkfifo("w/config.json", 0600), 0);
+    T_FAILS(tti_weights_config(w, &root), TUTTI_E_IO, "not a regular file");
     tti_weights_close(w);
+}
+
+/* A safetensors file of this header and n_bytes of zeros. */
+static void save_safetensors(const char *path, const char *header, size_t n_bytes) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    uint64_t n = strlen(header);
+    fwrite(&n, 8, 1, file);
+    fwrite(header, n, 1, file);
+    for (size_t i = 0; i < n_bytes; i++) fputc(0, file);
+    fclose(file);
+}
+
+/* As safetensors.torch.save_model writes tied tensors. */
+T_CASE(aliases_in_metadata) {
+    T_UNUSED;
+    tti_weights *w;
+    save_safetensors("a.safetensors",
+                     "{\"__metadata__\":{\"format\":\"pt\",\"wte\":\"head\",\"x\":\"gone\"},"
+                     "\"head\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+                     8);
+    T_OK(tti_weights_open("a.safetensors", &w));
+    T_EQ(tti_weights_n(w), 1);
+    T_EQ(tti_weights_find(w, "head"), 0);
+    T_EQ(tti_weights_find(w, "wte"), 0);
+    T_EQ(tti_weights_find(w, "x"), -1);
+    T_EQ(tti_weights_find(w, "format"), -1);
+    tti_weights_close(w);
+}
+
+/* Tensors that nobody reads do not keep a file from being opened. */
+T_CASE(foreign_dtypes) {
+    T_UNUSED;
+    tti_weights *w;
+    float x[8];
+    save_safetensors("f.safetensors",
+                     "{\"c\":{\"dtype\":\"C64\",\"shape\":[1],\"data_offsets\":[0,8]},"
+                     "\"f4\":{\"dtype\":\"F4\",\"shape\":[2,2],\"data_offsets\":[8,10]},"
+                     "\"mask\":{\"dtype\":\"BOOL\",\"shape\":[1,4],\"data_offsets\":[10,14]},"
+                     "\"w\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[14,18]}}",
+                     18);
+    T_OK(tti_weights_open("f.safetensors", &w));
+    T_OK(tti_weights_read(w, (size_t)tti_weights_find(w, "w"), x));
+    T_FAILS(tti_weights_read(w, (size_t)tti_weights_find(w, "mask"), x), TUTTI_E_CHECKPOINT,
+            "tensor 'mask' has the dtype BOOL");
+    tti_weights_close(w);
+    save_safetensors("f.safetensors",
+                     "{\"f4\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2);
+    T_FAILS(tti_weights_open("f.safetensors", &w), TUTTI_E_CHECKPOINT, "whole bytes");
+    save_safetensors("f.safetensors",
+                     "{\"q\":{\"dtype\":\"Q4_K\",\"shape\":[4],\"data_offsets\":[0,2]}}", 2);
+    T_FAILS(tti_weights_open("f.safetensors", &w), TUTTI_E_CHECKPOINT, "tensor 'q': its dtype");
 }
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, enter, leave)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {CASE(one_file), CASE(several_files), CASE(bad_indices),
-                                       CASE(no_weights), CASE(numbers_of_config)};
+    const struct CMUnitTest tests[] = {
+        CASE(one_file),      CASE(several_files),        CASE(bad_indices),
+        CASE(no_weights),    CASE(config_of_the_folder), CASE(aliases_in_metadata),
+        CASE(foreign_dtypes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

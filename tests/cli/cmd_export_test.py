@@ -111,12 +111,21 @@ def test_weights_that_do_not_fit():
     text_data()
     train("run", *GPT2).expect(0)
     export("run", "hf", "hf").expect(0)
-    train("a", *GPT2, "model.init=hf", "model.layers=3").expect(
-        4, "model.init: hf", "(12 tensors)", "h.2.ln_2.weight is missing", "; ...")
-    train("b", *GPT2, "model.init=hf", "model.layers=1").expect(4, "is not in the model")
-    train("c", *GPT2, "model.init=hf", "model.heads=4").expect(4, "n_head = 2, the model has 4")
-    train("d", *GPT2, "model.init=hf", "model.context=20").expect(
-        4, "wpe.weight has f32[24,16], the model f32[20,16]")
+    for key, value, said in (("layers", 3, '"n_layer" is 2'), ("width", 8, '"n_embd" is 16'),
+                             ("context", 20, '"n_positions" is 24'), ("heads", 4, '"n_head" is 2')):
+        given = "model.%s=%d" % (key, value)
+        train("a", *GPT2, "model.init=hf", given).expect(
+            2, "hf/config.json: " + said, "the job says " + given)
+    os.remove("hf/config.json")
+    train("b", *GPT2, "model.init=hf", "model.layers=1").expect(2, "the tensors have n_layer = 2")
+    with open("hf/config.json", "w") as file:
+        json.dump({"n_layer": 3}, file)
+    job = [a for a in GPT2 if a != "model.layers=2"]
+    train("c", *job, "model.init=hf").expect(
+        4, "/hf: does not fit", "(12 tensors)", "h.2.ln_2.weight is missing", "; ...")
+    with open("hf/config.json", "w") as file:
+        json.dump({"n_layer": 1}, file)
+    train("d", *job, "model.init=hf").expect(4, "is not in the model")
     train("e", *GPT2, "model.init=nothing").expect(1, "nothing")
     with open("hf/model.safetensors", "r+b") as file:
         file.truncate(20000)
@@ -164,7 +173,7 @@ def test_resnet_goes_to_hugging_face():
     with open("hf/config.json", "w") as file:
         json.dump(config, file)
     train("refused", *job, "model.init=hf").expect(
-        4, "config.json says downsample_in_bottleneck, the model does not")
+        2, 'hf/config.json: "downsample_in_bottleneck" is true', "supports: false")
 
 
 def test_bert_goes_to_hugging_face_and_back():
