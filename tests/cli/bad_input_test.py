@@ -428,7 +428,7 @@ def test_checkpoint_of_another():
                            ("train.seed=2", "1 in the checkpoint"),
                            ("parallel.shards=4", "8 in the checkpoint"),
                            ("optimizer.name=sgd", "adamw in the checkpoint")):
-        runs.tutti("train", "--resume", "run", argument).expect(CONFIG, part)
+        runs.tutti("train", "--resume", "run", argument, "-n", "2").expect(CONFIG, part)
     runs.tutti("train", "--resume", "run", "data.n_train=500").expect(CHECKPOINT, "samples=512")
     if contents("run/checkpoints") != before:
         raise AssertionError("the checkpoints were touched")

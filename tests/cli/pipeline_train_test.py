@@ -2,6 +2,7 @@
 a cut changes no sum, what the stages waited for each other, chunks, a worker that dies, and what is
 refused.  Layouts against each other: layouts_test.py."""
 
+import os
 import re
 import sys
 
@@ -58,7 +59,9 @@ def test_what_stages_wait_is_told():
 
 
 def test_the_picture_holds_the_whole_step():
-    """Every part of every wave, however many, inside the picture's width."""
+    """Every part of every wave, however many, inside the picture's width.  On two cores a wave is
+    one shard."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     for n_shards in (8, 64):
         runs.tutti("inspect", *LENET, *FEW, "train.batch=64", "parallel.shards=%d" % n_shards,
                    "parallel.pipeline=2", "parallel.pipeline_chunks=2", "-n", "2", "--svg",

@@ -35,7 +35,7 @@ def test_keys_that_cannot_change_are_refused():
                         ("parallel.shards=4", "8"), ("model.hidden=[8]", "[16]"),
                         ("train.seed=2", "1"), ("model.name=lenet", "mlp")):
         key, value = change.split("=")
-        runs.tutti("train", "--resume", "run", change).expect(
+        runs.tutti("train", "--resume", "run", change, "-n", "2").expect(
             2, "%s: %s here (command line), %s in the checkpoint" % (key, value, was),
             "start a new run from these weights", "model.init=run/checkpoints/step-000000020")
     if os.listdir("run/checkpoints") != before:

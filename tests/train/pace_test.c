@@ -5,6 +5,7 @@
  * that long, and the shares must be those that follow from the figures that were told. */
 #include "train/pace.h"
 
+#include "base/affinity.h"
 #include "base/fault.h"
 #include "train/small_job.h"
 #include "tutti/train.h"
@@ -266,5 +267,10 @@ int main(void) {
                                        IN_FOLDER(several_workers_in_parts),
                                        IN_FOLDER(who_cannot_be_measured_changes_nothing),
                                        IN_FOLDER(dealt_anew_beside_a_device)}; /* loads a module */
+    /* One core for each of two workers: with more, eight shards are one wave for either. */
+    tti_cores cores;
+    tti_cores_allowed(&cores);
+    cores.n = TTI_MIN(cores.n, 2);
+    T_OK(tti_cores_pin(&cores));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
