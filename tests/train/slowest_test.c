@@ -170,11 +170,12 @@ static char self[512];
 
 static const char *const apart[] = {"parallel.place=processes", "run.dir=apart", NULL};
 
-static int be_worker(const char *run_dir) {
+/* settings: key=value, as many as there are, then NULL. */
+static int be_worker(char *const *settings) {
     slow_worker w = {.rank = 1, .why = "data"};
     tutti_train_result r;
     tutti_job *job = slow_worker_job(apart);
-    tutti_job_set(job, run_dir, "command line");
+    for (int i = 0; settings[i]; i++) tutti_job_set(job, settings[i], "command line");
     tutti_status st =
         tutti_train(job, &(tutti_train_desc){.on_event = slow_worker_look, .user = &w}, &r);
     tutti_job_destroy(job);
@@ -194,7 +195,7 @@ T_CASE(processes) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 3 && strcmp(argv[1], "worker") == 0) return be_worker(argv[2]);
+    if (argc > 2 && strcmp(argv[1], "worker") == 0) return be_worker(argv + 2);
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_and_why),
                                        cmocka_unit_test(sums_of_all_ranks),

@@ -205,7 +205,11 @@ static void set_limit(void) {
                                                             dnnl_cpu_isa_avx512_core,
                                                             dnnl_cpu_isa_avx512_core_amx};
     int level = tti_cpu_settle_level();
-    if (level >= 0) limit.status = dnnl_set_max_cpu_isa(limits[level]);
+    if (level < 0) return;
+    limit.status = dnnl_set_max_cpu_isa(limits[level]);
+    /* Another user of oneDNN in this process may have come first, with the same limit. */
+    if (limit.status != dnnl_success && dnnl_get_effective_cpu_isa() == limits[level])
+        limit.status = dnnl_success;
 }
 
 /* The instruction sets of this process's level (levels.h), before anything else is asked of oneDNN,
