@@ -129,13 +129,7 @@ static tutti_status check_spec(const tutti_dataset_desc *desc, const tutti_datas
     const tutti_type *pair[][2] = {
         {&ds->info.x, &spec->x}, {&ds->info.y, &spec->y}, {&ds->stored, &spec->stored}};
     static const char *const what[] = {"samples", "targets", "stored samples"};
-    bool pixels = spec->pixels.n_channels > 0;
     char a[64], b[64];
-    if (!pixels && strcmp(desc->format, spec->format) != 0)
-        return tti_fail(TUTTI_E_DATA,
-                        "data.format: the model was trained on data.format=%s, and what was "
-                        "learned from that data does not fit data.format=%s",
-                        spec->format, desc->format);
     for (size_t i = 0; i < TTI_COUNT(pair); i++)
         if (!same_type(pair[i][0], pair[i][1]))
             return tti_fail(TUTTI_E_DATA, "%s: %s are %s, and the model was trained on %s",
@@ -147,6 +141,17 @@ static tutti_status check_spec(const tutti_dataset_desc *desc, const tutti_datas
                         desc->dir && desc->dir[0] ? desc->dir : "data",
                         (long long)ds->info.n_classes, (long long)spec->n_classes);
     return check_names(desc, ds);
+}
+
+/* What was learned from pixels fits any format of pixels; else it is of its format. */
+static tutti_status check_format(const tutti_dataset_desc *desc) {
+    const tti_data_spec *spec = desc->spec;
+    if (!spec || desc->no_files || spec->pixels.n_channels > 0) return TUTTI_OK;
+    if (strcmp(desc->format, spec->format) == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "data.format: the model was trained on data.format=%s, and what was learned "
+                    "from that data does not fit data.format=%s",
+                    spec->format, desc->format);
 }
 
 /* ---- opening ---- */
@@ -176,6 +181,7 @@ tutti_status tutti_dataset_open(const tutti_dataset_desc *given, tutti_dataset *
     const tti_format *format = &tti_format_no_files;
     if (!given->no_files) TTI_TRY(find_format(given->format, &format));
     TTI_TRY(check_desc(given));
+    TTI_TRY(check_format(given));
     TTI_ASSERT(given->spec || !given->no_files);
     const tutti_dataset_desc desc = with_spec(given);
     tutti_dataset *ds = calloc(1, sizeof *ds);

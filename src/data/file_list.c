@@ -163,7 +163,8 @@ tutti_status tti_file_list_choose(const tutti_dataset_desc *desc, const char *fo
                                   tti_file_list *list) {
     size_t n[TTI_PART_TEST + 1] = {0}, from = telling_from(desc->dir);
     for (size_t i = 0; i < list->n; i++) n[tti_part_of_path(list->path[i] + from)]++;
-    if (n[TTI_PART_TEST] > 0 && n[TTI_PART_TRAIN] == 0 && n[TTI_PART_NONE] == 0)
+    bool needs_train = !desc->spec || desc->split == TUTTI_TRAIN; /* a trained model does not */
+    if (needs_train && n[TTI_PART_TEST] > 0 && n[TTI_PART_TRAIN] == 0 && n[TTI_PART_NONE] == 0)
         return tti_fail(TUTTI_E_DATA,
                         "%s: %s: every file is for testing by its name (%s); one with 'train' in "
                         "its name is missing",
