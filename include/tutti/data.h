@@ -53,6 +53,10 @@ typedef struct tutti_dataset_desc {
     int64_t mask_token;        /* for mask_prob; -1: one more than the data has               */
     const char *label;         /* csv: name or number of a column; NULL or "": "label", "class",
                                   "target" or "y", or else the last                           */
+    const char *columns; /* csv: kinds of columns, "id: ignore, zip: category"; NULL or "": found */
+    const char *target; /* csv, npy: "class"; "value" of a regression; "auto": a value if some label
+                           is no whole number; NULL: "class"                                */
+    bool refuse_missing; /* csv: a missing value is TUTTI_E_DATA; else it is filled in         */
 
     /* Inside the library: what the training split was like (data/data_spec.h), for every other
      * opening; NULL: made from the files.  no_files: none is opened, there are 0 samples. */
@@ -64,7 +68,7 @@ typedef struct tutti_dataset_info {
     int64_t n_samples;
     int64_t n_classes;
     tutti_type x;      /* of one sample, without a batch axis */
-    tutti_type y;      /* of one sample, i32                  */
+    tutti_type y;      /* of one sample, i32; f32 of a regression: (value - mean) / std */
     int64_t n_tokens;  /* tokens of x are below it; 0: below n_classes, or x has none */
     int64_t n_ignored; /* files and folders in data.dir that are not data: hidden files, system
                           files, files of another kind, folders without a use */
@@ -95,6 +99,14 @@ TUTTI_API const char *tutti_dataset_skip_reason(const tutti_dataset *ds, int64_t
  * no class: tokens, and targets that are not one number. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_count_classes(const tutti_dataset *ds,
                                                                    int64_t *counts);
+
+/* What opening filled in, left out or did not know: lines that a user should see, "" for none.
+ * Borrowed until the data set is destroyed. */
+TUTTI_API const char *tutti_dataset_notices(const tutti_dataset *ds);
+
+/* The columns of a table, a line each: name, kind, range, values missing in the training rows,
+ * categories.  Freed with free(); NULL where samples are not rows of a table. */
+TUTTI_API char *tutti_dataset_print_columns(const tutti_dataset *ds);
 
 /* The name of a class, NULL where there are no names.  Borrowed until the data set is destroyed. */
 TUTTI_API const char *tutti_dataset_class_name(const tutti_dataset *ds, int64_t label);

@@ -139,7 +139,8 @@ static void print_classes(const tutti_dataset *names, const class_table *table) 
 static tutti_status count_split(const tutti_dataset *ds, class_table *table, int split) {
     const tutti_dataset_info *what = tutti_dataset_get_info(ds);
     if (split == 0) table->n = what->n_classes;
-    if (what->y.shape.n_dims > 0 || what->n_classes != table->n || what->n_classes < 1)
+    if (what->y.dtype != TUTTI_I32 || what->y.shape.n_dims > 0 || what->n_classes != table->n ||
+        what->n_classes < 1)
         return TUTTI_OK;
     table->count[split] = calloc((size_t)table->n, sizeof *table->count[split]);
     if (!table->count[split]) return TUTTI_E_NOMEM;
@@ -155,6 +156,19 @@ static void print_split(const char *name, const tutti_dataset_info *what) {
                (long long)what->n_ignored);
 }
 
+static void print_notices(const char *text) {
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        printf("  notice    %.*s\n", (int)n, text);
+    }
+}
+
+static void print_columns(const tutti_dataset *ds) {
+    char *text = tutti_dataset_print_columns(ds);
+    if (text) fputs(text, stdout);
+    free(text);
+}
+
 static int info(tutti_job *job) {
     static const char *const names[] = {"train", "test"};
     class_table table = {0};
@@ -166,7 +180,9 @@ static int info(tutti_job *job) {
         if (split == 0) print_head(set[split], tutti_job_get(job, "data.format"));
         print_split(names[split], tutti_dataset_get_info(set[split]));
         st = count_split(set[split], &table, split);
+        print_notices(tutti_dataset_notices(set[split]));
     }
+    if (st == TUTTI_OK) print_columns(set[TUTTI_TRAIN]);
     if (st == TUTTI_OK) print_classes(set[TUTTI_TRAIN], &table);
     int code = st == TUTTI_OK ? 0 : report_failure(st);
     for (int split = 0; split < TUTTI_N_SPLITS; split++) {

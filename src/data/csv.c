@@ -1,45 +1,81 @@
-/* csv.c - the format "csv": a table of numbers with a column of labels.
+/* csv.c - the format "csv": tables, read by what the training rows taught (table_spec.h).
  *
- * Each column is made to have mean 0 and standard deviation 1 over the training rows; so the
- * training rows are read for the test split too. */
+ * A cell is kept as one float: a standardised number, or the number of a category, which becomes
+ * its features when the sample is read. */
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/number.h"
+#include "base/problem.h"
 #include "data/byte_reader.h"
-#include "data/csv_table.h"
+#include "data/csv_text.h"
+#include "data/csv_value.h"
 #include "data/file_list.h"
 #include "data/row_split.h"
+#include "data/table_learn.h"
 
 #define MAX_CSV_BYTES ((size_t)1 << 34)
 
+enum { NO_LABEL = -1 };
+
 typedef struct csv_state {
-    tti_csv_table table;
-    tti_row_split rows;
-    float *mean, *scale; /* [n_columns] */
+    const tti_table_spec *table; /* of the specification */
+    int n_active;                /* columns that have features */
+    int *active;                 /* [n_active] */
+    float *code;                 /* [n_rows, n_active] */
+    int32_t *y;                  /* [n_rows]; NO_LABEL: of no known class; or the bits of a value */
+    int64_t *line;               /* [n_rows] */
+    double *class_value;         /* [n_classes], ascending, of labels that are numbers */
+    char *path;
 } csv_state;
+
+/* A file on its way into the state. */
+typedef struct encoder {
+    const tutti_dataset_desc *desc;
+    const tti_csv_text *csv;
+    const tti_row_split *rows;
+    const tti_data_spec *spec;
+    csv_state *state;
+    tti_str *notices;
+    int *at; /* [columns of the specification]: where it is in the file, -1: nowhere */
+} encoder;
 
 /* ---- reading ---- */
 
-static tutti_status read_csv(const char *path, const char *label, tti_csv_table *out) {
+static tutti_status parse_csv(const char *path, char *text, size_t n_bytes,
+                              const tti_table_spec *known, tti_csv_text *out) {
+    int n_names = known && known->has_names ? known->n_columns : 0;
+    const char **names = malloc(((size_t)n_names + 1) * sizeof *names);
+    if (!names) {
+        free(text);
+        return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+    }
+    for (int i = 0; i < n_names; i++) names[i] = known->column[i].name;
+    tutti_status st = tti_csv_text_parse(path, text, n_bytes, names, n_names, out);
+    free(names);
+    return st;
+}
+
+static tutti_status read_csv(const char *path, const tti_table_spec *known, tti_csv_text *out) {
     tti_reader *reader;
     char *text;
     size_t n_bytes;
     TTI_TRY(tti_reader_open(path, &reader));
     tutti_status st = tti_reader_read_all(reader, MAX_CSV_BYTES, &text, &n_bytes);
     tti_reader_close(reader);
-    TTI_TRY(st);
-    st = tti_csv_parse(path, text, n_bytes, label, out);
-    free(text);
-    return st;
+    return st == TUTTI_OK ? parse_csv(path, text, n_bytes, known, out) : st;
 }
 
 /* The one file of a split. */
-static tutti_status read_split(const tutti_dataset_desc *desc, tti_csv_table *table, bool *both) {
+static tutti_status read_split(const tutti_dataset_desc *desc, const tti_table_spec *known,
+                               tti_csv_text *csv, bool *both) {
     tti_file_list list;
     TTI_TRY(tti_file_list_make(desc, "csv", ".csv", &list));
-    tutti_status st = list.n == 1 ? read_csv(list.path[0], desc->label, table)
+    tutti_status st = list.n == 1 ? read_csv(list.path[0], known, csv)
                                   : tti_fail(TUTTI_E_DATA,
                                              "%s: csv: %zu files for a split (%s, "
                                              "%s), one is possible",
@@ -49,31 +85,211 @@ static tutti_status read_split(const tutti_dataset_desc *desc, tti_csv_table *ta
     return st;
 }
 
-/* ---- the scale of the columns ---- */
+/* ---- columns of a file ---- */
 
-static void add_column(const csv_state *s, const tti_row_split *rows, int column, float *mean,
-                       float *scale) {
-    const float *x = s->table.x + column;
-    size_t step = (size_t)s->table.n_columns;
-    double sum = 0, squares = 0, n = (double)rows->n;
-    for (int64_t i = 0; i < rows->n; i++) sum += (double)x[(size_t)tti_row_at(rows, i) * step];
-    for (int64_t i = 0; i < rows->n; i++) {
-        double d = (double)x[(size_t)tti_row_at(rows, i) * step] - sum / n;
-        squares += d * d;
-    }
-    *mean = (float)(sum / n);
-    *scale = squares > 0 ? (float)(1 / sqrt(squares / n)) : 1.0f;
+static int find_name(const tti_csv_text *csv, const char *name) {
+    for (int i = 0; i < csv->n_columns; i++)
+        if (strcmp(csv->header[i], name) == 0) return i;
+    return -1;
 }
 
-static tutti_status fit(csv_state *s, const tutti_dataset_desc *desc, bool both) {
-    tutti_dataset_desc train = *desc;
-    train.split = TUTTI_TRAIN;
-    tti_row_split rows = tti_row_split_make(&train, s->table.n_rows, !both);
-    size_t n = (size_t)s->table.n_columns;
-    s->mean = malloc(n * sizeof *s->mean);
-    s->scale = malloc(n * sizeof *s->scale);
-    if (!s->mean || !s->scale) return tti_fail(TUTTI_E_NOMEM, "csv: out of memory");
-    for (int i = 0; i < s->table.n_columns; i++) add_column(s, &rows, i, &s->mean[i], &s->scale[i]);
+/* Columns that the training table does not have. */
+static void report_extra(const encoder *e) {
+    const tti_table_spec *t = e->spec->table;
+    char clipped[TTI_CLIP];
+    for (int i = 0; i < e->csv->n_columns; i++) {
+        bool known = false;
+        for (int k = 0; k < t->n_columns && !known; k++) known = e->at[k] == i;
+        if (!known)
+            tti_str_printf(e->notices, "%s: column '%s' is ignored: the training rows have none\n",
+                           e->csv->name, tti_clip(clipped, e->csv->header[i]));
+    }
+}
+
+static tutti_status match_by_name(const encoder *e) {
+    const tti_table_spec *t = e->spec->table;
+    char clipped[TTI_CLIP];
+    if (!e->csv->header)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: no column has a name of the training table, such as '%s'; give the "
+                        "file the first line with names that the training file has",
+                        e->csv->name, tti_clip(clipped, t->column[0].name));
+    for (int i = 0; i < t->n_columns; i++) {
+        e->at[i] = find_name(e->csv, t->column[i].name);
+        if (e->at[i] < 0 && t->column[i].kind != TTI_COLUMN_IGNORE)
+            return tti_fail(TUTTI_E_DATA,
+                            "%s: there is no column '%s', which the training rows "
+                            "have",
+                            e->csv->name, tti_clip(clipped, t->column[i].name));
+    }
+    report_extra(e);
+    return TUTTI_OK;
+}
+
+static tutti_status match_columns(const encoder *e) {
+    const tti_table_spec *t = e->spec->table;
+    if (t->has_names) return match_by_name(e);
+    if (e->csv->header)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s:1: the first line has names, and the training file has none",
+                        e->csv->name);
+    if (e->csv->n_columns != t->n_columns)
+        return tti_fail(TUTTI_E_DATA, "%s: csv: %d columns for training, %d here", e->csv->name,
+                        t->n_columns, e->csv->n_columns);
+    for (int i = 0; i < t->n_columns; i++) e->at[i] = i;
+    return TUTTI_OK;
+}
+
+/* ---- cells ---- */
+
+static int compare_text(const void *key, const void *entry) {
+    return strcmp(key, *(const char *const *)entry);
+}
+
+/* The number of a text in a sorted list, -1: it is not there. */
+static int64_t find_text(const char *text, const char *const *list, int64_t n) {
+    const char *const *found = bsearch(text, list, (size_t)n, sizeof *list, compare_text);
+    return found ? found - list : -1;
+}
+
+static int64_t line_at(const encoder *e, int64_t i) { return e->csv->line[tti_row_at(e->rows, i)]; }
+
+static tutti_status scale(const encoder *e, int64_t i, int column, double value, float *out) {
+    const tti_column *c = &e->spec->table->column[column];
+    char text[TTI_COLUMN_TEXT];
+    *out = c->std > 0 ? (float)((value - c->mean) / c->std) : 0;
+    if (isfinite(*out)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s:%" PRId64 ": %s: %g is too far from the training rows",
+                    e->csv->name, line_at(e, i), tti_column_text(e->spec->table, column, text),
+                    value);
+}
+
+typedef struct column_count {
+    int64_t n_missing, n_unknown, unknown_line;
+    const char *unknown;
+} column_count;
+
+static tutti_status encode_cell(const encoder *e, int64_t i, int column, column_count *n,
+                                float *out) {
+    const tti_column *c = &e->spec->table->column[column];
+    const char *cell = tti_csv_cell(e->csv, tti_row_at(e->rows, i), e->at[column]);
+    bool missing = tti_value_is_missing(cell);
+    double value = c->fill;
+    char text[TTI_COLUMN_TEXT];
+    n->n_missing += missing;
+    if (missing && e->desc->refuse_missing)
+        return tti_fail(TUTTI_E_DATA, "%s:%" PRId64 ": %s has no value (data.missing=refuse)",
+                        e->csv->name, line_at(e, i), tti_column_text(e->spec->table, column, text));
+    if (c->kind != TTI_COLUMN_CATEGORY) {
+        if (!missing && !tti_table_value(e->csv, c->kind, cell, &value))
+            return tti_table_bad_cell(e->csv, e->spec->table, column, tti_row_at(e->rows, i), cell);
+        return scale(e, i, column, value, out);
+    }
+    int64_t category = missing ? (int64_t)c->fill
+                               : find_text(cell, (const char *const *)c->category, c->n_categories);
+    if (category < 0 && n->n_unknown++ == 0) n->unknown = cell, n->unknown_line = line_at(e, i);
+    *out = (float)category;
+    return TUTTI_OK;
+}
+
+/* Training rows say how many values are missing when they are learned from. */
+static void report_column(const encoder *e, int column, const column_count *n) {
+    char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
+    tti_column_text(e->spec->table, column, text);
+    if (n->n_missing > 0 && e->desc->split == TUTTI_TEST)
+        tti_str_printf(e->notices,
+                       "%s: %s has no value in %" PRId64 " of %" PRId64
+                       " rows; what the training rows give stands for it\n",
+                       e->csv->name, text, n->n_missing, e->rows->n);
+    if (n->n_unknown > 0)
+        tti_str_printf(e->notices,
+                       "%s: %s: %" PRId64 " of %" PRId64
+                       " rows have a category that the training "
+                       "rows do not have (the first: '%s', line %" PRId64 "); its features are 0\n",
+                       e->csv->name, text, n->n_unknown, e->rows->n, tti_clip(clipped, n->unknown),
+                       n->unknown_line);
+}
+
+static tutti_status encode_columns(const encoder *e) {
+    csv_state *s = e->state;
+    for (int k = 0; k < s->n_active; k++) {
+        column_count n = {0};
+        for (int64_t i = 0; i < e->rows->n; i++)
+            TTI_TRY(encode_cell(e, i, s->active[k], &n, &s->code[i * s->n_active + k]));
+        report_column(e, s->active[k], &n);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- labels ---- */
+
+static int compare_number(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static tutti_status number_classes(const tti_data_spec *spec, csv_state *s) {
+    if (spec->table->labels != TTI_LABEL_NUMBER) return TUTTI_OK;
+    s->class_value = malloc((size_t)spec->n_classes * sizeof *s->class_value + 1);
+    if (!s->class_value) return tti_fail(TUTTI_E_NOMEM, "csv: out of memory");
+    for (int64_t i = 0; i < spec->n_classes; i++)
+        if (!tti_value_number(spec->class_names[i], false, &s->class_value[i]))
+            return tti_fail(TUTTI_E_CHECKPOINT, "data.json: class %" PRId64 " is not a number", i);
+    return TUTTI_OK;
+}
+
+static int64_t class_of(const encoder *e, const char *label) {
+    const tti_data_spec *spec = e->spec;
+    const csv_state *s = e->state;
+    char word[16];
+    double x;
+    if (spec->table->labels != TTI_LABEL_NUMBER) {
+        if (spec->table->labels == TTI_LABEL_BOOLEAN && strlen(label) < sizeof word)
+            label = tti_table_class_text(TTI_LABEL_BOOLEAN, label, word, sizeof word);
+        return find_text(label, (const char *const *)spec->class_names, spec->n_classes);
+    }
+    if (!tti_value_number(label, e->csv->decimal_comma, &x)) return NO_LABEL;
+    const double *found = bsearch(&x, s->class_value, (size_t)spec->n_classes,
+                                  sizeof *s->class_value, compare_number);
+    return found ? found - s->class_value : NO_LABEL;
+}
+
+static tutti_status bad_label(const encoder *e, int64_t i, const char *label) {
+    char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
+    const tti_table_spec *t = e->spec->table;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s:%" PRId64
+                    ": %s: %s%s%s (data.on_error=skip leaves such "
+                    "rows out)",
+                    e->csv->name, line_at(e, i), tti_column_text(t, t->label, text),
+                    label[0] ? "'" : "the label is missing", tti_clip(clipped, label),
+                    !label[0]                      ? ""
+                    : t->labels == TTI_LABEL_VALUE ? "' is not a finite number"
+                                                   : "' is no class of the training rows");
+}
+
+/* The bits of the f32. */
+static tutti_status encode_value(const encoder *e, int64_t i, const char *label, int32_t *out) {
+    double x;
+    if (!tti_value_number(label, e->csv->decimal_comma, &x)) return bad_label(e, i, label);
+    float value = (float)((x - e->spec->target.mean) / e->spec->target.std);
+    if (!isfinite(value)) return bad_label(e, i, label);
+    memcpy(out, &value, sizeof value);
+    return TUTTI_OK;
+}
+
+static tutti_status encode_labels(const encoder *e) {
+    const tti_table_spec *t = e->spec->table;
+    for (int64_t i = 0; i < e->rows->n; i++) {
+        const char *label = tti_csv_cell(e->csv, tti_row_at(e->rows, i), e->at[t->label]);
+        int32_t *y = &e->state->y[i];
+        if (t->labels == TTI_LABEL_VALUE) {
+            TTI_TRY(encode_value(e, i, label, y));
+            continue;
+        }
+        *y = tti_value_is_missing(label) ? NO_LABEL : (int32_t)class_of(e, label);
+        if (*y == NO_LABEL && !e->desc->skip_bad) return bad_label(e, i, label);
+    }
     return TUTTI_OK;
 }
 
@@ -81,74 +297,127 @@ static tutti_status fit(csv_state *s, const tutti_dataset_desc *desc, bool both)
 
 static tutti_status csv_read(const tutti_dataset *ds, int64_t index, void *out, int32_t *y) {
     const csv_state *s = ds->state;
-    size_t row = (size_t)tti_row_at(&s->rows, index), n = (size_t)s->table.n_columns;
-    const float *x = s->table.x + row * n;
+    const float *code = s->code + index * s->n_active;
     float *to = out;
-    for (size_t i = 0; i < n; i++) to[i] = (x[i] - s->mean[i]) * s->scale[i];
-    *y = s->table.y[row];
-    return TUTTI_OK;
+    for (int k = 0; k < s->n_active; k++) {
+        const tti_column *c = &s->table->column[s->active[k]];
+        bool one_hot = c->kind == TTI_COLUMN_CATEGORY;
+        int n = one_hot ? c->n_categories : 1;
+        for (int i = 0; i < n; i++) to[i] = one_hot ? (float)(code[k] == (float)i) : code[k];
+        to += n;
+    }
+    *y = s->y[index];
+    if (*y != NO_LABEL || s->table->labels == TTI_LABEL_VALUE) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s:%" PRId64 ": the label is no class of the training rows",
+                    s->path, s->line[index]);
 }
 
 static void csv_close(tutti_dataset *ds) {
     csv_state *s = ds->state;
-    tti_csv_table_free(&s->table);
-    free(s->mean);
-    free(s->scale);
+    free(s->active);
+    free(s->code);
+    free(s->y);
+    free(s->line);
+    free(s->class_value);
+    free(s->path);
     free(s);
 }
 
-static tutti_status count_classes(const tutti_dataset_desc *desc, const tti_csv_table *table,
-                                  int64_t *out) {
-    int64_t n = desc->n_classes;
-    for (int64_t i = 0; i < table->n_rows; i++) {
-        if (desc->n_classes > 0 && table->y[i] >= desc->n_classes)
-            return tti_fail(TUTTI_E_DATA, "%s: label %d of row %lld is out of range, 0 .. %lld",
-                            desc->dir, table->y[i], (long long)i, (long long)desc->n_classes - 1);
-        n = TTI_MAX(n, (int64_t)table->y[i] + 1);
-    }
-    *out = n;
+static tutti_status take_memory(const encoder *e) {
+    csv_state *s = e->state;
+    const tti_table_spec *t = e->spec->table;
+    size_t n = (size_t)e->rows->n;
+    s->table = t;
+    s->active = malloc((size_t)t->n_columns * sizeof *s->active);
+    for (int i = 0; i < t->n_columns && s->active; i++)
+        if (tti_column_n_features(&t->column[i]) > 0) s->active[s->n_active++] = i;
+    s->code = calloc(n * (size_t)s->n_active + 1, sizeof *s->code);
+    s->y = calloc(n + 1, sizeof *s->y);
+    s->line = calloc(n + 1, sizeof *s->line);
+    s->path = strdup(e->csv->name);
+    if (!s->active || !s->code || !s->y || !s->line || !s->path)
+        return tti_fail(TUTTI_E_NOMEM, "%s: out of memory for %zu rows", e->csv->name, n);
+    for (int64_t i = 0; i < e->rows->n; i++) s->line[i] = line_at(e, i);
     return TUTTI_OK;
 }
 
-/* Training rows first, for the scale; then those of another file for testing. */
-static tutti_status load(const tutti_dataset_desc *desc, csv_state *s) {
+static tutti_status encode(const encoder *e) {
+    TTI_TRY(take_memory(e));
+    TTI_TRY(match_columns(e));
+    TTI_TRY(number_classes(e->spec, e->state));
+    TTI_TRY(encode_columns(e));
+    return encode_labels(e);
+}
+
+static const char *class_name(const tutti_dataset *ds, int64_t label) {
+    return ds->spec->class_names[label];
+}
+
+static tutti_status describe(const encoder *e, tutti_dataset *ds) {
+    const tti_data_spec *spec = e->spec;
+    TTI_TRY(tti_count_samples(e->desc, e->rows->n, &ds->info.n_samples));
+    ds->info.n_classes = spec->n_classes;
+    ds->info.y = (tutti_type){spec->target.is_value ? TUTTI_F32 : TUTTI_I32, {0}};
+    ds->stored = (tutti_type){TUTTI_F32, TUTTI_SHAPE(tti_table_n_features(spec->table))};
+    if (!spec->target.is_value) ds->class_name = class_name;
+    return TUTTI_OK;
+}
+
+/* Learns from the training rows unless the specification is given. */
+static tutti_status learn(const tutti_dataset_desc *desc, const tti_csv_text *csv, bool both,
+                          tutti_dataset *ds) {
     tutti_dataset_desc train = *desc;
     train.split = TUTTI_TRAIN;
+    tti_row_split rows = tti_row_split_make(&train, csv->n_rows, !both);
+    if (rows.n < 1) return tti_count_samples(&train, rows.n, &rows.n);
+    return tti_table_learn(desc, csv, &rows, ds->spec, &ds->notices);
+}
+
+/* The file of the training split alone, where only its specification is missing. */
+static tutti_status learn_elsewhere(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+    tutti_dataset_desc train = *desc;
+    tti_csv_text csv;
     bool both;
-    TTI_TRY(read_split(&train, &s->table, &both));
-    TTI_TRY(fit(s, desc, both));
-    if (desc->split == TUTTI_TEST && !both) {
-        int n_columns = s->table.n_columns;
-        tti_csv_table_free(&s->table);
-        TTI_TRY(read_split(desc, &s->table, &both));
-        if (s->table.n_columns != n_columns)
-            return tti_fail(TUTTI_E_DATA, "%s: csv: %d features for training, %d for testing",
-                            desc->dir, n_columns, s->table.n_columns);
-        both = false;
-    }
-    s->rows = tti_row_split_make(desc, s->table.n_rows, !both);
-    return TUTTI_OK;
+    train.split = TUTTI_TRAIN;
+    TTI_TRY(read_split(&train, NULL, &csv, &both));
+    tutti_status st = learn(desc, &csv, both, ds);
+    tti_csv_text_free(&csv);
+    return st;
+}
+
+static tutti_status fill(const tutti_dataset_desc *desc, const tti_csv_text *csv, bool both,
+                         tutti_dataset *ds) {
+    if (!desc->spec && desc->split == TUTTI_TRAIN) TTI_TRY(learn(desc, csv, both, ds));
+    if (!ds->spec->table)
+        return tti_fail(TUTTI_E_DATA, "%s: the model was not trained on a table", csv->name);
+    tti_row_split rows = tti_row_split_make(desc, csv->n_rows, !both);
+    int *at = malloc((size_t)ds->spec->table->n_columns * sizeof *at);
+    encoder e = {desc, csv, &rows, ds->spec, ds->state, &ds->notices, at};
+    tutti_status st = at ? encode(&e) : tti_fail(TUTTI_E_NOMEM, "csv: out of memory");
+    if (st == TUTTI_OK) st = describe(&e, ds);
+    free(at);
+    return st;
 }
 
 static tutti_status csv_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
     csv_state *s = calloc(1, sizeof *s);
+    tti_csv_text csv = {0};
+    bool both;
     if (!s) return tti_fail(TUTTI_E_NOMEM, "csv: out of memory");
     ds->state = s;
     ds->read = csv_read;
     ds->close = csv_close;
-    tutti_status st;
-    TTI_TRY_GOTO(load(desc, s), cleanup);
-    TTI_TRY_GOTO(tti_count_samples(desc, s->rows.n, &ds->info.n_samples), cleanup);
-    TTI_TRY_GOTO(count_classes(desc, &s->table, &ds->info.n_classes), cleanup);
-    ds->info.y = (tutti_type){TUTTI_I32, {0}};
-    ds->stored = (tutti_type){TUTTI_F32, TUTTI_SHAPE(s->table.n_columns)};
-cleanup:
+    tutti_status st = TUTTI_OK;
+    if (!desc->spec && desc->split == TUTTI_TEST) st = learn_elsewhere(desc, ds);
+    if (st == TUTTI_OK) st = read_split(desc, ds->spec->table, &csv, &both);
+    if (st == TUTTI_OK) st = fill(desc, &csv, both, ds);
+    tti_csv_text_free(&csv);
     if (st != TUTTI_OK) csv_close(ds);
     return st;
 }
 
 const tti_format tti_format_csv = {
     .name = "csv",
-    .doc = "tables of numbers (.csv, .csv.gz) with a column of labels; columns are standardised",
+    .doc = "tables (.csv, .csv.gz) of numbers, dates and texts with a column of labels or values",
     .open = csv_open,
 };

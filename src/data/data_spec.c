@@ -67,6 +67,13 @@ static void add_pixels(tti_json *j, const tti_pixel_spec *pixels) {
     tti_json_end(j);
 }
 
+static void add_target(tti_json *j, const tti_target_spec *target) {
+    tti_json_object(j, "target");
+    tti_json_double(j, "mean", target->mean);
+    tti_json_double(j, "std", target->std);
+    tti_json_end(j);
+}
+
 static void add_members(tti_json *j, const tti_data_spec *spec) {
     tti_json_int(j, "version", VERSION);
     tti_json_text(j, "format", spec->format);
@@ -81,6 +88,11 @@ static void add_members(tti_json *j, const tti_data_spec *spec) {
         tti_json_text(j, NULL, spec->class_names[i]);
     if (spec->class_names) tti_json_end(j);
     if (spec->pixels.n_channels > 0) add_pixels(j, &spec->pixels);
+    if (spec->target.is_value) add_target(j, &spec->target);
+    if (!spec->table) return;
+    tti_json_object(j, "table");
+    tti_table_spec_print(spec->table, j);
+    tti_json_end(j);
 }
 
 tutti_status tti_data_spec_print(const tti_data_spec *spec, tti_str *out) {
@@ -174,6 +186,31 @@ static tutti_status read_pixels(const char *what, const json_t *root, tti_data_s
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"fit\" is not middle, square or fill", what);
 }
 
+static tutti_status read_target(const char *what, const json_t *root, tti_target_spec *out) {
+    json_t *target = json_object_get(root, "target");
+    if (!target) return TUTTI_OK;
+    const json_t *mean = json_object_get(target, "mean"), *std = json_object_get(target, "std");
+    *out = (tti_target_spec){true, json_number_value(mean), json_number_value(std)};
+    if (json_is_number(mean) && isfinite(out->mean) && isfinite(out->std) && out->std > 0)
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"target\" has no mean and std", what);
+}
+
+/* The features of the columns are those of a sample. */
+static tutti_status read_table(const char *what, const json_t *root, tti_data_spec *spec) {
+    json_t *table = json_object_get(root, "table");
+    const tutti_type *x = &spec->stored;
+    if (!table) return TUTTI_OK;
+    TTI_TRY(tti_json_member(what, root, "table", JSON_OBJECT, &table));
+    TTI_TRY(tti_table_spec_parse(what, table, &spec->arena, &spec->table));
+    bool values = spec->table->labels == TTI_LABEL_VALUE;
+    if (x->dtype == TUTTI_F32 && x->shape.n_dims == 1 && values == spec->target.is_value &&
+        (values || spec->class_names) && x->shape.dim[0] == tti_table_n_features(spec->table))
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"table\" does not fit \"stored\" and the target",
+                    what);
+}
+
 static tutti_status read_format(const char *what, const json_t *root, tti_data_spec *spec) {
     const char *name;
     TTI_TRY(tti_json_read_text(what, root, "format", &name));
@@ -202,6 +239,8 @@ static tutti_status read_members(const char *what, const json_t *root, tti_data_
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"tokenizer\" is not true or false", what);
     *has_tokenizer = json_is_true(tokenizer);
     TTI_TRY(read_names(what, root, spec));
+    TTI_TRY(read_target(what, root, &spec->target));
+    TTI_TRY(read_table(what, root, spec));
     return read_pixels(what, root, spec);
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/str.h"
+#include "data/table_spec.h"
 #include "data/tokenizer.h"
 #include "tutti/data.h"
 
@@ -36,6 +37,12 @@ typedef struct tti_pixel_spec {
     tti_fit fit; /* n_channels 3 */
 } tti_pixel_spec;
 
+/* The target of a regression.  The model learns (value - mean) / std. */
+typedef struct tti_target_spec {
+    bool is_value; /* else targets are classes or tokens, and the rest is 0 */
+    double mean, std;
+} tti_target_spec;
+
 typedef struct tti_data_spec {
     tti_arena arena; /* of texts */
     _Atomic int n_owners;
@@ -45,6 +52,8 @@ typedef struct tti_data_spec {
     int64_t n_tokens;         /* as tutti_dataset_info has it */
     const char **class_names; /* [n_classes]; NULL: classes have numbers only */
     tti_pixel_spec pixels;
+    tti_table_spec *table; /* NULL: samples are not rows of a table */
+    tti_target_spec target;
     tutti_tokenizer *tokenizer; /* shared; NULL: none */
 } tti_data_spec;
 

@@ -100,7 +100,7 @@ static tutti_status complete_spec(const tti_format *format, const tutti_dataset 
     spec->n_classes = n;
     spec->n_tokens = ds->info.n_tokens;
     spec->tokenizer = tti_tokenizer_share(ds->tokenizer);
-    if (!ds->class_name || n > TTI_MAX_CLASS_NAMES) return TUTTI_OK;
+    if (!ds->class_name || spec->class_names || n > TTI_MAX_CLASS_NAMES) return TUTTI_OK;
     spec->class_names = tti_arena_alloc(&spec->arena, ((size_t)n + 1) * sizeof(char *));
     for (int64_t i = 0; i < n && !spec->arena.failed; i++)
         spec->class_names[i] = tti_arena_strdup(&spec->arena, ds->class_name(ds, i));
@@ -190,6 +190,7 @@ tutti_status tutti_dataset_open(const tutti_dataset_desc *given, tutti_dataset *
     tutti_status st =
         ds->spec ? format->open(&desc, ds) : tti_fail(TUTTI_E_NOMEM, "data: out of memory");
     if (st != TUTTI_OK) {
+        tti_str_free(&ds->notices);
         tti_data_spec_release(ds->spec);
         free(ds);
         return st;
@@ -276,6 +277,8 @@ tutti_status tutti_dataset_count_classes(const tutti_dataset *ds, int64_t *count
     return st;
 }
 
+const char *tutti_dataset_notices(const tutti_dataset *ds) { return tti_str_text(&ds->notices); }
+
 const char *tutti_dataset_class_name(const tutti_dataset *ds, int64_t label) {
     if (!ds->spec->class_names || label < 0 || label >= ds->info.n_classes) return NULL;
     return ds->spec->class_names[label];
@@ -286,6 +289,7 @@ void tutti_dataset_destroy(tutti_dataset *ds) {
     ds->close(ds);
     tti_chain_destroy(&ds->decode);
     tti_skip_list_destroy(ds->skips);
+    tti_str_free(&ds->notices);
     tutti_tokenizer_destroy(ds->tokenizer);
     tti_data_spec_release(ds->spec);
     free(ds);

@@ -36,6 +36,7 @@ struct tutti_dataset {
     uint32_t listing;     /* CRC-32C of the names and sizes that the format lists; 0: none */
     size_t late_bytes;    /* of memory that is taken as samples are first read */
     bool is_fixed;        /* a stored sample is the same in every epoch, and soon read */
+    tti_str notices;      /* lines that a user should see: what was filled in or left out */
     void (*close)(tutti_dataset *ds); /* frees state; cannot fail */
     void *state;                      /* of the format            */
     tutti_tokenizer *tokenizer;       /* shared; NULL: none       */

@@ -30,6 +30,8 @@ static tutti_status open_split(const tti_job_config *c, tutti_data_split split, 
 
 static tutti_status open_data(tti_blueprint *b) {
     TTI_TRY(open_split(&b->config, TUTTI_TRAIN, NULL, &b->train));
+    if (b->train->spec->target.is_value)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "data.target: values are not predicted yet");
     return open_split(&b->config, TUTTI_TEST, b->train->spec, &b->test);
 }
 

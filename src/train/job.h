@@ -49,6 +49,9 @@ typedef struct tti_job_config {
         int64_t vocabulary;         /* tokens: how many there are; 0: as its files say */
         char label[TTI_TEXT_MAX];   /* csv: the column */
         int64_t classes;            /* 0: as many as the labels say */
+        char columns[TTI_TEXT_MAX]; /* csv: kinds of columns, "id: ignore, zip: category" */
+        char missing[TTI_TEXT_MAX]; /* csv: impute | refuse */
+        char target[TTI_TEXT_MAX];  /* auto | class | value */
         double val_fraction;        /* for testing, where the files do not say */
         int64_t image_size;         /* pictures: side of what the model sees; 0: by format */
         char augment[TTI_TEXT_MAX]; /* "auto", or steps: data/augment.h */

@@ -6,6 +6,13 @@
 
 #include "data/dataset.h"
 
+/* Classes or values: data.target, or the loss, or, under mse, the labels. */
+static const char *target_of(const tti_job_config *c) {
+    if (strcmp(c->data.target, "auto") != 0) return c->data.target;
+    if (strcmp(c->train.loss, "cross-entropy") == 0) return "class";
+    return strcmp(c->train.loss, "mse") == 0 ? "auto" : "value";
+}
+
 tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_split split,
                                         tti_data_spec *spec) {
     int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;
@@ -39,6 +46,9 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
         .mask_prob = c->data.mask_prob,
         .mask_token = c->data.mask_token,
         .label = c->data.label,
+        .columns = c->data.columns,
+        .target = target_of(c),
+        .refuse_missing = strcmp(c->data.missing, "refuse") == 0,
         .spec = spec,
     };
 }

@@ -169,6 +169,19 @@ static const tti_option rows[] = {
      .help = "Number of classes; labels must be below it; 0: the largest label of the training "
              "samples + 1",
      .example = "10"},
+    {"data.columns", TTI_OPTION_TEXT, AT(data.columns), "\"\"",
+     .also = "dtype|column_types|features",
+     .help = "csv: kinds of columns by name or number: number, boolean, date, category, ignore; "
+             "\"\": as their values say",
+     .example = "\"zip: category, id: ignore\""},
+    {"data.missing", TTI_OPTION_CHOICE, AT(data.missing), "impute", .choices = "impute|refuse",
+     .also = "missing_values|na|fillna",
+     .help = "csv: a cell without a value gets the median of the training rows (numbers, dates) or "
+             "their most frequent value (texts), with a notice, or ends the run"},
+    {"data.target", TTI_OPTION_CHOICE, AT(data.target), "auto", .choices = "auto|class|value",
+     .also = "task",
+     .help = "csv, npy: labels are classes, or values to predict (regression); auto: values with "
+             "train.loss mae or huber, and with mse if some label is not a whole number"},
     {"data.val_fraction", TTI_OPTION_FLOAT, AT(data.val_fraction), "0.1", RANGE(0, 0.9),
      .also = "val_split|validation_split|test_fraction|test_size",
      .help = "Share of the samples that is kept for testing, where the files do not say"},

@@ -166,6 +166,18 @@ static tutti_status tell_whole_layers(tti_reporter *r) {
     return st;
 }
 
+/* What the data sets filled in or left out. */
+static tutti_status tell_notices(tti_reporter *r, const tutti_dataset *ds) {
+    char line[1024];
+    const char *text = tutti_dataset_notices(ds);
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        TTI_TRY(tti_reporter_warn(r, line));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status tell_lost_offload(tti_reporter *r) {
     if (strcmp(r->b->config.parallel.offload, "none") == 0 || r->b->places.n > 0) return TUTTI_OK;
     return tti_reporter_warn(r,
@@ -258,6 +270,8 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     TTI_TRY(tell_whole_layers(r));
     TTI_TRY(tell_shares(r, step));
     TTI_TRY(tell_lost_offload(r));
+    TTI_TRY(tell_notices(r, r->b->train));
+    TTI_TRY(tell_notices(r, r->b->test));
     r->mark_ns = tti_now_ns();
     return TUTTI_OK;
 }

@@ -40,6 +40,20 @@ expect 0 "classes     256" info --text "$dir/play.txt" --tokenizer bytes data.co
 expect 0 "x         f32 [1,28,28]" info data.n_train=50 data.n_test=20
 before=$("$TUTTI_PROGRAM" data info --text "$dir/play.txt" data.context=16 | grep -v format)
 
+mkdir "$dir/table"
+printf 'age;sex;when;y\n20,5;m;2024-01-01;no\n;f;2024-01-02;yes\n40;m;2024-01-03;no\n' \
+    >"$dir/table/train.csv"
+cp "$dir/table/train.csv" "$dir/table/test.csv"
+table="data.format=csv data.dir=$dir/table"
+expect 0 "0  number           1  age: 20.5 .. 40, mean 30.25, std 9.75" info $table
+expect 0 "1  category         0  sex: f, m" info $table
+expect 0 "2  date             0  when: 1704067200 .. 1704240000" info $table
+expect 0 "3  label            0  y: 2 classes" info $table
+expect 0 "column 'age' has no value in 1 training row; the median 30.25 stands for it" info $table
+expect 0 "f32 [4]" info $table
+expect 3 "train.csv:3: column 'age' has no value" info $table data.missing=refuse
+expect 0 "1  ignore" info $table "data.columns='sex: ignore'"
+
 expect 0 "text_val_000000.bin" pack --text "$dir/play.txt" --out "$dir/packed" --shard-tokens 1000
 [ -f "$dir/packed/text_train_000003.bin" ] || fail "shards: $(ls "$dir/packed")"
 after=$("$TUTTI_PROGRAM" data info data.format=tokens data.dir="$dir/packed" data.context=16 |

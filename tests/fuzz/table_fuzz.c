@@ -5,25 +5,25 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "data/csv_table.h"
 #include "data/dataset.h"
 #include "data/npy_array.h"
 #include "data/zip_member.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
-static void as_csv(const uint8_t *data, size_t n_bytes) {
-    char *text = malloc(n_bytes + 1);
-    tti_csv_table t;
-    TTI_ASSERT(text);
-    if (n_bytes) memcpy(text, data, n_bytes);
-    text[n_bytes] = '\0';
-    if (tti_csv_parse("fuzz", text, n_bytes, "", &t) == TUTTI_OK) {
-        TTI_ASSERT(t.n_rows > 0 && t.n_columns > 0);
-        for (int64_t i = 0; i < t.n_rows; i++) TTI_ASSERT(t.y[i] >= 0);
-        tti_csv_table_free(&t);
-    }
-    free(text);
+static void as_csv(const char *path) {
+    tutti_dataset *ds;
+    tutti_dataset_desc desc = {.format = "csv", .dir = path, .target = "auto", .val_fraction = 0.5};
+    if (tutti_dataset_open(&desc, &ds) != TUTTI_OK) return;
+    size_t n = (size_t)tutti_dataset_get_info(ds)->x.shape.dim[0];
+    float *x = malloc(n * sizeof *x);
+    int32_t y;
+    TTI_ASSERT(x);
+    tutti_status st = tutti_dataset_get(ds, 0, x, &y);
+    TTI_ASSERT(st == TUTTI_OK);
+    TTI_ASSERT(ds->spec->target.is_value || (y >= 0 && y < ds->info.n_classes));
+    free(x);
+    tutti_dataset_destroy(ds);
 }
 
 static void as_array(const char *path, const char *member) {
@@ -63,12 +63,12 @@ static void make_file(void) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     if (!path[0]) make_file();
-    as_csv(data, n_bytes);
     FILE *file = fopen(path, "wb");
     TTI_ASSERT(file && fwrite(data, 1, n_bytes, file) == n_bytes);
     fclose(file);
     as_array(path, NULL);
     as_array(path, "x.npy");
+    as_csv(path);
     as_tokens(path);
     return 0;
 }

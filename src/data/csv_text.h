@@ -1,0 +1,35 @@
+/* csv_text.h - a CSV text cut into cells (RFC 4180), before anything is known of its columns. */
+#ifndef TTI_DATA_CSV_TEXT_H
+#define TTI_DATA_CSV_TEXT_H
+
+#include "tutti/types.h"
+
+enum { TTI_CSV_MAX_COLUMNS = 1 << 16 };
+
+typedef struct tti_csv_text {
+    char *name;     /* of the file, for messages; owned    */
+    int64_t n_rows; /* without the header and empty lines  */
+    int n_columns;
+    char **cell;        /* [n_rows, n_columns], blanks around a value removed; owned */
+    int64_t *line;      /* [n_rows], from 1; owned                                   */
+    char **header;      /* [n_columns], NULL: the file has no header; owned          */
+    char separator;     /* , ; tab |                                                 */
+    bool decimal_comma; /* numbers are written 1,5 (possible with ; only)            */
+    char *text;         /* what cells point into; owned                              */
+} tti_csv_text;
+
+/* Cuts text, which is owned by the result also on failure; text[n_bytes] is writable.  The
+ * separator is the one that divides the first lines outside quotes in the same way.  names
+ * [n_names]: columns of the training table: the first line is a header if it has one of them.
+ * Without names a first line is a header if it has a text over a column of numbers or dates, or
+ * only texts that their columns do not repeat.  TUTTI_E_DATA says where: "name:line: ...". */
+tutti_status tti_csv_text_parse(const char *name, char *text, size_t n_bytes,
+                                const char *const *names, int n_names, tti_csv_text *out);
+
+void tti_csv_text_free(tti_csv_text *csv);
+
+static inline const char *tti_csv_cell(const tti_csv_text *csv, int64_t row, int column) {
+    return csv->cell[(size_t)row * (size_t)csv->n_columns + (size_t)column];
+}
+
+#endif /* TTI_DATA_CSV_TEXT_H */

@@ -1,0 +1,28 @@
+/* csv_value.h - what a cell of a table may say: nothing, a number, a date, true or false. */
+#ifndef TTI_DATA_CSV_VALUE_H
+#define TTI_DATA_CSV_VALUE_H
+
+#include <stdbool.h>
+
+#include "base/number.h"
+
+/* Empty, NA, N/A, nan, null, none or ?, in any case. */
+bool tti_value_is_missing(const char *cell);
+
+/* A finite number; with decimal_comma 1,5 is one. */
+bool tti_value_number(const char *cell, bool decimal_comma, double *out);
+
+/* A number that cannot be used as it is written: infinite, or with separators of thousands. */
+bool tti_value_is_odd_number(const char *cell);
+
+/* A date 2024-02-29, or with a time 2024-02-29T12:30:00.5+01:00 (without a zone: UTC), as seconds
+ * since 1970. */
+bool tti_value_date(const char *cell, double *out);
+
+/* true, yes and t, or false, no and f, in any case. */
+bool tti_value_boolean(const char *cell, bool *out);
+
+/* A number as text that reads back to the same one: 1704067200, 0.5.  Returns out. */
+char *tti_value_text(char out[TTI_NUMBER_TEXT], double x);
+
+#endif /* TTI_DATA_CSV_VALUE_H */
