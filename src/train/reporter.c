@@ -178,6 +178,19 @@ static tutti_status tell_notices(tti_reporter *r, const tutti_dataset *ds) {
     return TUTTI_OK;
 }
 
+static tutti_status tell_large_batch(tti_reporter *r) {
+    int64_t batch = r->b->config.train.batch;
+    int64_t n = tutti_dataset_get_info(r->b->train)->n_samples;
+    char text[256];
+    if (batch <= n) return TUTTI_OK;
+    snprintf(
+        text, sizeof text,
+        "train.batch=%lld is larger than the %lld training samples: a step trains on these, and "
+        "the rest of the batch costs memory and time for nothing; give train.batch=%lld",
+        (long long)batch, (long long)n, (long long)n);
+    return tti_reporter_warn(r, text);
+}
+
 static tutti_status tell_lost_offload(tti_reporter *r) {
     if (strcmp(r->b->config.parallel.offload, "none") == 0 || r->b->places.n > 0) return TUTTI_OK;
     return tti_reporter_warn(r,
@@ -272,6 +285,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     TTI_TRY(tell_lost_offload(r));
     TTI_TRY(tell_notices(r, r->b->train));
     TTI_TRY(tell_notices(r, r->b->test));
+    TTI_TRY(tell_large_batch(r));
     r->mark_ns = tti_now_ns();
     return TUTTI_OK;
 }

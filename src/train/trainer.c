@@ -27,6 +27,7 @@
 #include "train/crew.h"
 #include "train/init_config.h"
 #include "train/kernels.h"
+#include "train/memory_check.h"
 #include "train/model_choice.h"
 #include "train/report.h"
 #include "train/resume.h"
@@ -291,11 +292,20 @@ static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
     return st;
 }
 
+/* Before any worker has taken memory: those of other processes wait for this one. */
+static tutti_status check_memory(const trainer *t, const tti_blueprint *b) {
+    tti_memory_room room;
+    int n_here = t->comm ? t->core_n_ranks : b->n_workers;
+    tti_memory_find_room("", &room);
+    return tti_memory_check(b, t->is_worker ? t->place.rank : -1, n_here, &room);
+}
+
 static tutti_status train_here(trainer *t) {
     tti_blueprint *b = NULL;
     tti_stop stop;
     TTI_TRY(tti_stop_shield(&stop));
     tutti_status st = make_blueprint(t, &b);
+    if (st == TUTTI_OK) st = check_memory(t, b);
     if (st == TUTTI_OK) st = keep_data_spec(t, b);
     if (st != TUTTI_OK) {
         tti_blueprint_destroy(b);

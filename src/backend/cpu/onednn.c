@@ -17,6 +17,7 @@
 
 #include "backend/cpu/nd.h"
 #include "backend/levels.h"
+#include "base/memory_room.h"
 
 /* libgomp, with which oneDNN is linked; its header comes with gcc only. */
 extern void omp_set_num_threads(int n_threads);
@@ -298,8 +299,9 @@ static tutti_status run(void *state, const tti_kargs *args) {
     const tti_node *node = args->node;
     dnnl_status_t st = execute_all(p, args);
     if (st != dnnl_success)
-        return tti_fail(TUTTI_E_INTERNAL, "%s '%s': oneDNN status %d while running", node->op->name,
-                        node->name, (int)st);
+        return tti_fail(st == dnnl_out_of_memory ? TUTTI_E_NOMEM : TUTTI_E_INTERNAL,
+                        "%s '%s': oneDNN status %d while running", node->op->name, node->name,
+                        (int)st);
     if (p->relu) tti_cpu_isa_at(0)->relu(args->out[0], (size_t)tti_value_n_elems(node->out[0]));
     return TUTTI_OK;
 }
@@ -523,18 +525,31 @@ static tutti_status run_linear_grad_w(void *state, const tti_kargs *args) {
     return TUTTI_OK;
 }
 
+/* oneDNN writes to memory for generated code that it did not get: never let it run out of address
+ * space, not even with several threads at it. */
+enum { ROOM = 64 << 20 };
+
+static tutti_status check_room(const char *what, const char *name) {
+    if (tti_memory_can_map(ROOM)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NOMEM,
+                    "%s '%s': less than %d MB of address space are left for kernels; raise ulimit "
+                    "-v, or use fewer workers or a smaller train.batch",
+                    what, name, ROOM >> 20);
+}
+
 /* ---- a product without preparation ---- */
 
 tutti_status tti_onednn_product(const tti_product *p) {
     dnnl_dim_t m = (dnnl_dim_t)p->m, n = (dnnl_dim_t)p->n, k = (dnnl_dim_t)p->k;
+    TTI_TRY(check_room("product", "sgemm"));
     dnnl_status_t st = limit_once();
     if (st == dnnl_success)
         st = dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', m, n, k, 1.0f, p->a,
                         (dnnl_dim_t)p->a_row, p->b, (dnnl_dim_t)p->b_row, p->add ? 1.0f : 0.0f,
                         p->c, (dnnl_dim_t)p->c_row);
     if (st == dnnl_success) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INTERNAL, "oneDNN status %d in a product of %zu x %zu x %zu", (int)st,
-                    p->m, p->n, p->k);
+    return tti_fail(st == dnnl_out_of_memory ? TUTTI_E_NOMEM : TUTTI_E_INTERNAL,
+                    "oneDNN status %d in a product of %zu x %zu x %zu", (int)st, p->m, p->n, p->k);
 }
 
 /* ---- kernels ---- */
@@ -542,6 +557,7 @@ tutti_status tti_onednn_product(const tti_product *p) {
 typedef dnnl_status_t (*build_fn)(prepared *p, const tti_node *node, recipe *r);
 
 static tutti_status prepare(const tti_node *node, build_fn build, void **state) {
+    TTI_TRY(check_room(node->op->name, node->name));
     tti_onednn_thread_init(); /* the size of scratchpads follows the number of threads */
     prepared *p = calloc(1, sizeof *p);
     recipe r = {0};

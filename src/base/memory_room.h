@@ -1,0 +1,26 @@
+/* memory_room.h - how much memory this process can still take before the system ends it.
+ *
+ * Linux promises more memory than there is and kills a process when it uses too much of it: whoever
+ * is about to take a lot asks here first. */
+#ifndef TTI_BASE_MEMORY_ROOM_H
+#define TTI_BASE_MEMORY_ROOM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct tti_memory_room {
+    uint64_t n_bytes; /* that all processes here can still take together */
+    uint64_t own;     /* that this process can, by its address space (ulimit -v) */
+    char limit[160];  /* what n_bytes comes from: "the memory of this machine", "memory.max of
+                         the cgroup /x" */
+} tti_memory_room;
+
+/* By free memory and swap, and by the limits of the control groups (v1 and v2) around this process.
+ * UINT64_MAX where nothing is known.  root: in front of /proc and /sys, "" but in tests. */
+void tti_memory_find_room(const char *root, tti_memory_room *out);
+
+/* Whether n_bytes of address space can be had at this moment.  Always true without ulimit -v. */
+bool tti_memory_can_map(size_t n_bytes);
+
+#endif /* TTI_BASE_MEMORY_ROOM_H */
