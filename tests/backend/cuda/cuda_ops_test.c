@@ -9,6 +9,7 @@
  * cases to run, such as "samples*".  Exit code 77 without a device.
  */
 #include "backend/cuda/op_bench.h"
+#include "ops/special_values.h"
 
 static const double TOLERANCE = 2e-5;
 static const double TOLERANCE_16 = 1e-2;   /* one rounding of 8 bits */
@@ -17,21 +18,36 @@ static const double TOLERANCE_TF32 = 2e-3; /* operands rounded to 11 bits */
 static bool is_exact; /* the same bits on every run are asked for */
 static bool is_tf32;  /* products of f32 may be rounded to that */
 
+/* Relative to the largest magnitude of output k. */
+static double tolerance_of(const bench *b, int k) {
+    tutti_dtype dtype = b->node->out[k]->type.dtype;
+    if (dtype == TUTTI_F16 || dtype == TUTTI_BF16) return TOLERANCE_16;
+    if (!is_float(dtype)) return 0;
+    for (int i = 0; i < b->node->n_in; i++) { /* one rounding of what came in in 16 bits */
+        tutti_dtype in = b->node->in[i]->type.dtype;
+        bool is_low = in == TUTTI_F16 || in == TUTTI_BF16;
+        if (tti_value_n_bytes(b->node->in[i]) && is_low) return TOLERANCE_16;
+    }
+    return is_tf32 ? TOLERANCE_TF32 : TOLERANCE;
+}
+
+/* The largest finite magnitude that the reference has in output k. */
+static double largest_of(const bench *b, int k) {
+    const tutti_value *value = b->node->out[k];
+    double largest = 1e-30;
+    for (size_t i = 0; i < (size_t)tti_value_n_elems(value); i++) {
+        double x = fabs(tti_load_elem(value->type.dtype, b->want[k], i));
+        if (x > largest && isfinite(x)) largest = x;
+    }
+    return largest;
+}
+
 static void compare(bench *b) {
     for (int k = 0; k < b->node->op->n_out; k++) {
         const tutti_value *value = b->node->out[k];
         tutti_dtype dtype = value->type.dtype;
-        size_t n = (size_t)tti_value_n_elems(value);
-        double largest = 1e-30, tolerance = is_tf32 ? TOLERANCE_TF32 : TOLERANCE;
-        if (!is_float(dtype)) tolerance = 0;
-        for (int i = 0; i < b->node->n_in; i++) /* one rounding of what came in in 16 bits */
-            if (tti_value_n_bytes(b->node->in[i]) && b->node->in[i]->type.dtype != TUTTI_F32 &&
-                is_float(b->node->in[i]->type.dtype) && b->node->in[i]->type.dtype != TUTTI_F64)
-                tolerance = is_float(dtype) ? TOLERANCE_16 : 0;
-        if (dtype == TUTTI_F16 || dtype == TUTTI_BF16) tolerance = TOLERANCE_16;
-        for (size_t i = 0; i < n; i++)
-            largest = fmax(largest, fabs(tti_load_elem(dtype, b->want[k], i)));
-        for (size_t i = 0; i < n; i++) {
+        double largest = largest_of(b, k), tolerance = tolerance_of(b, k);
+        for (size_t i = 0; i < (size_t)tti_value_n_elems(value); i++) {
             double got = tti_load_elem(dtype, b->got[k], i);
             double want = tti_load_elem(dtype, b->want[k], i);
             if (isnan(want) ? isnan(got) : fabs(got - want) <= tolerance * largest) continue;
@@ -108,11 +124,13 @@ T_CASE(samples_match_the_reference) {
     end("samples");
 }
 
-/* Shapes that reach the vector paths, several blocks and second passes. */
-static const struct {
+typedef struct op_case {
     const char *op;
     tti_sample sample;
-} large[] = {
+} op_case;
+
+/* Shapes that reach the vector paths, several blocks and second passes. */
+static const op_case large[] = {
     {"add", {.in = "f32[64,1031] f32[64,1031]"}},
     {"add", {.in = "f32[8,64,28,28] f32[8,64,28,28]"}},
     {"add", {.in = "f32[300,768] f32[768]"}},
@@ -420,91 +438,10 @@ T_CASE(large_cases_match_the_reference) {
     end("large cases");
 }
 
-/* ---- NaN and infinities ---- */
-
-static const double special_values[] = {NAN, INFINITY, -INFINITY};
-
-/* A value that is not finite is never hidden: where the reference has one, so has the kernel. */
-static void expect_not_hidden(bench *b, int i, double special) {
-    for (int k = 0; k < b->node->op->n_out; k++) {
-        const tutti_value *value = b->node->out[k];
-        for (size_t e = 0; e < (size_t)tti_value_n_elems(value); e++) {
-            double got = tti_load_elem(value->type.dtype, b->got[k], e);
-            double want = tti_load_elem(value->type.dtype, b->want[k], e);
-            if (isfinite(want) || !isfinite(got)) continue;
-            char text[160];
-            snprintf(text, sizeof text, "with %g in input %d, out %d[%zu] is %g, want %g, by %s",
-                     special, i, k, e, got, want, cuda->select(b->node, false)->name);
-            tell(b, text);
-            return;
-        }
-    }
-}
-
-static void check_special(bench *b, on_device *d, int i, double special) {
-    const tutti_value *value = b->node->in[i];
-    size_t at = ((size_t)tti_value_n_elems(value) - 1) * 2 / 3;
-    double before = tti_load_elem(value->type.dtype, b->in[i], at);
-    n_tried++;
-    tti_store_elem(value->type.dtype, b->in[i], at, special);
-    run_reference(b);
-    if (device_run_once(b, d, b->got)) expect_not_hidden(b, i, special);
-    tti_store_elem(value->type.dtype, b->in[i], at, before);
-}
-
-static void check_special_values(const tti_op *op, const tti_sample *sample, variant types) {
-    bench b;
-    on_device d;
-    bool made = bench_open(&b, op, sample, types);
-    for (int which = 0; made && which < 2; which++) {
-        if (!set_layouts(b.node, which)) continue;
-        bool opened = device_open(&b, &d);
-        for (int i = 0; opened && i < b.node->n_in; i++) {
-            const tutti_type *type = &b.node->in[i]->type;
-            if (!is_float(type->dtype) || tutti_shape_n_elems(&type->shape) == 0) continue;
-            for (size_t v = 0; v < TTI_COUNT(special_values); v++)
-                check_special(&b, &d, i, special_values[v]);
-        }
-        device_close(&d);
-    }
-    bench_close(&b);
-    tti_clear_error();
-}
-
-/* Every op's samples, and the larger cases of ops that may end in a ReLU or take a maximum. */
-T_CASE(values_that_are_not_finite_are_never_hidden) {
-    T_UNUSED;
-    static const char *const with_max[] = {"conv2d", "linear", "max_pool2d", "relu", "softmax"};
-    const tti_op *op;
-    n_tried = n_failed = n_missing = 0;
-    for (int i = 0; (op = tti_op_at(i)) != NULL; i++) {
-        if (!is_kernels(op) || !is_wanted(op)) continue;
-        for (const tti_sample *sample = op->samples; sample->in; sample++) {
-            if (sample->expect != TUTTI_OK) continue;
-            check_special_values(op, sample, (variant){TUTTI_F32, 0});
-            if (!(op->traits & TTI_UPDATE))
-                check_special_values(op, sample, (variant){TUTTI_BF16, ~0u});
-        }
-    }
-    for (size_t i = 0; i < TTI_COUNT(large); i++) {
-        bool taken = false;
-        for (size_t k = 0; k < TTI_COUNT(with_max); k++)
-            taken |= strcmp(large[i].op, with_max[k]) == 0;
-        op = tti_op_find(large[i].op);
-        if (!taken || !is_wanted(op)) continue;
-        check_special_values(op, &large[i].sample, (variant){TUTTI_F32, 0});
-        check_special_values(op, &large[i].sample, (variant){TUTTI_BF16, ~0u});
-    }
-    end("values that are not finite");
-}
-
 /* Enough tiles for wgmma.cu, with edges in all directions; in exact mode it takes all gelus. Enough
  * heads for attention_grad.cu: one and two for a block, one to three blocks of keys.  As written
  * only: the reference takes seconds for each. */
-static const struct {
-    const char *op;
-    tti_sample sample;
-} tiled[] = {
+static const op_case tiled[] = {
     {"linear", {.in = "bf16[8498,72] bf16[1528,72] bf16[1528]"}},
     {"linear_gelu", {.in = "bf16[7,1214,72] bf16[1528,72] bf16[1528]", .lo = -0.3, .hi = 0.4}},
     {"linear_gelu", {.in = "f16[17100,72] f16[760,72]", .lo = -0.4, .hi = 0.4}},
@@ -564,6 +501,96 @@ T_CASE(many_tiles_match_the_reference) {
         if (is_wanted(op)) check_sample(op, &tiled[i].sample, (variant){TUTTI_F32, 0});
     }
     end("many tiles");
+}
+
+/* ---- NaN, infinities, denormals and minus zero ---- */
+
+static void expect_honest(bench *b, int i, double put) {
+    for (int k = 0; k < b->node->op->n_out; k++) {
+        const tutti_value *value = b->node->out[k];
+        tutti_dtype dtype = value->type.dtype;
+        double tolerance = tolerance_of(b, k) * largest_of(b, k);
+        for (size_t e = 0; e < (size_t)tti_value_n_elems(value); e++) {
+            double got = tti_load_elem(dtype, b->got[k], e);
+            double want = tti_load_elem(dtype, b->want[k], e);
+            if (t_is_honest(got, want, put, tolerance)) continue;
+            char text[160];
+            snprintf(text, sizeof text, "with %g in input %d, out %d[%zu] is %g, want %g, by %s",
+                     put, i, k, e, got, want, cuda->select(b->node, false)->name);
+            tell(b, text);
+            return;
+        }
+    }
+}
+
+static void check_special(bench *b, on_device *d, int i, const t_special *s) {
+    size_t n_bytes = tti_value_n_bytes(b->node->in[i]);
+    char *before = host_memory(n_bytes);
+    memcpy(before, b->in[i], n_bytes);
+    n_tried++;
+    t_put_special(b->node->in[i], b->in[i], s);
+    run_reference(b);
+    if (device_run_once(b, d, b->got)) expect_honest(b, i, s->value);
+    memcpy(b->in[i], before, n_bytes);
+    free(before);
+}
+
+/* The first n_specials in each of the first n_in float inputs; of a long sample one NaN only, since
+ * the reference is slow. */
+static void check_special_values(const op_case *of, variant types, int n_in, size_t n_specials) {
+    bench b;
+    on_device d;
+    bool made = bench_open(&b, tti_op_find(of->op), &of->sample, types);
+    if (made && tti_value_n_elems(b.node->in[0]) > 4096) n_specials = 1;
+    for (int which = 0; made && which < 2; which++) {
+        if (!set_layouts(b.node, which)) continue;
+        bool opened = device_open(&b, &d);
+        for (int i = 0; opened && i < TTI_MIN(n_in, b.node->n_in); i++) {
+            const tutti_type *type = &b.node->in[i]->type;
+            if (!is_float(type->dtype) || tutti_shape_n_elems(&type->shape) == 0) continue;
+            for (size_t v = 0; v < n_specials; v++) check_special(&b, &d, i, &t_specials[v]);
+        }
+        device_close(&d);
+    }
+    bench_close(&b);
+    tti_clear_error();
+}
+
+/* Whether an op may end in a ReLU or a gelu, or takes a maximum. */
+static bool has_maximum(const char *op) {
+    static const char *const names[] = {"conv2d",      "linear",  "max_pool2d",        "relu",
+                                        "linear_gelu", "softmax", "cross_entropy",     "attention",
+                                        "max_reduce",  "argmax",  "cross_entropy_head"};
+    for (size_t k = 0; k < TTI_COUNT(names); k++)
+        if (strcmp(op, names[k]) == 0) return is_wanted(tti_op_find(op));
+    return false;
+}
+
+/* Every op's samples, and one NaN in the larger cases. */
+T_CASE(values_that_are_not_finite_are_never_hidden) {
+    T_UNUSED;
+    const tti_op *op;
+    n_tried = n_failed = n_missing = 0;
+    for (int i = 0; (op = tti_op_at(i)) != NULL; i++) {
+        if (!is_kernels(op) || !is_wanted(op)) continue;
+        for (const tti_sample *sample = op->samples; sample->in; sample++) {
+            if (sample->expect != TUTTI_OK) continue;
+            const op_case of = {op->name, *sample};
+            check_special_values(&of, (variant){TUTTI_F32, 0}, TTI_MAX_IN, TTI_COUNT(t_specials));
+            if (!(op->traits & TTI_UPDATE))
+                check_special_values(&of, (variant){TUTTI_BF16, ~0u}, TTI_MAX_IN,
+                                     TTI_COUNT(t_specials));
+        }
+    }
+    for (size_t i = 0; i < TTI_COUNT(large); i++) {
+        if (!has_maximum(large[i].op)) continue;
+        check_special_values(&large[i], (variant){TUTTI_F32, 0}, TTI_MAX_IN, 1);
+        check_special_values(&large[i], (variant){TUTTI_BF16, ~0u}, TTI_MAX_IN, 1);
+    }
+    for (size_t i = 0; i < TTI_COUNT(tiled); i++)
+        if (has_maximum(tiled[i].op))
+            check_special_values(&tiled[i], (variant){TUTTI_F32, 0}, 1, 1);
+    end("values that are not finite");
 }
 
 static tutti_status open_device(bool exact, bool tf32) {

@@ -1,0 +1,43 @@
+/* special_values.h - NaN, infinities, a denormal and -0 in the inputs of the op samples, and which
+ * answers of a kernel are honest then; for the tests of backends, which try them on every kernel.
+ */
+#ifndef TTI_TESTS_SPECIAL_VALUES_H
+#define TTI_TESTS_SPECIAL_VALUES_H
+
+#include <math.h>
+
+#include "base/dtype.h"
+#include "ir/graph.h"
+
+/* Into one element of an input, or into all. */
+typedef enum t_place { T_FIRST, T_INSIDE, T_LAST, T_ALL } t_place;
+
+typedef struct t_special {
+    double value;
+    t_place place;
+} t_special;
+
+static const t_special t_specials[] = {
+    {NAN, T_INSIDE},    {NAN, T_FIRST},       {NAN, T_LAST},
+    {NAN, T_ALL},       {INFINITY, T_INSIDE}, {-INFINITY, T_INSIDE},
+    {-INFINITY, T_ALL}, {-0.0, T_ALL},        {1.1e-38, T_INSIDE}, /* a denormal */
+};
+
+static inline void t_put_special(const tutti_value *value, void *memory, const t_special *s) {
+    size_t n = (size_t)tti_value_n_elems(value);
+    size_t at = s->place == T_FIRST ? 0 : s->place == T_LAST ? n - 1 : (n - 1) * 2 / 3;
+    for (size_t e = 0; e < n; e++)
+        if (s->place == T_ALL || e == at) tti_store_elem(value->type.dtype, memory, e, s->value);
+}
+
+/* Whether a kernel may give `got` where the reference gives `want`: what is not finite must not be
+ * hidden.  If the special value put into an input is not finite, a kernel may have more elements
+ * that are not, because it multiplies by zeros of padding that the reference skips; from infinities
+ * it may make an infinity where the reference has NaN, because it adds in another order. */
+static inline bool t_is_honest(double got, double want, double put, double tolerance) {
+    if (isnan(got)) return isnan(want) || !isfinite(put);
+    if (isinf(got)) return got == want || (isinf(put) && !isinf(want));
+    return isfinite(want) && fabs(got - want) <= tolerance;
+}
+
+#endif /* TTI_TESTS_SPECIAL_VALUES_H */
