@@ -53,7 +53,7 @@ check: $(BUILD)/build.ninja ## the rules of the house: layers, sizes, names, for
 	@ninja -C $(BUILD) product
 	@tools/check --build $(BUILD)
 
-install: build ## program, library, headers and man page into PREFIX (/usr/local)
+install: build ## program, library, headers, docs, examples into PREFIX (/usr/local)
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
 asan: ## the tests under AddressSanitizer and UBSan, in build-asan

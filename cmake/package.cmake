@@ -1,4 +1,4 @@
-# `make install`: program, library, headers, man page, pkg-config file, CMake package.
+# `make install`: program, library, headers, man page, docs, examples, pkg-config file, CMake package.
 # Everything is found from where it lies, so a prefix may be moved and DESTDIR works.
 include(CMakePackageConfigHelpers)
 
@@ -36,6 +36,8 @@ install(FILES ${generated}/tuttiConfig.cmake ${generated}/tuttiConfigVersion.cma
         DESTINATION ${cmake_dir})
 install(FILES ${generated}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN "*.scd" EXCLUDE)
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti)
 
 find_program(SCDOC_PROGRAM scdoc)
 if(SCDOC_PROGRAM)

@@ -2,6 +2,7 @@
  * No processes here: a siginfo_t of waitid goes in. */
 #include "launch/cause.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -47,6 +48,27 @@ void tti_cause_fill(const siginfo_t *info, int rank, tti_supervisor_report *repo
         snprintf(report->text, sizeof report->text,
                  "rank %d (pid %d) was killed by signal %d (%s)%s", rank, (int)info->si_pid, n,
                  strsignal(n), info->si_code == CLD_DUMPED ? ", core dumped" : "");
+}
+
+/* The kernel counts its own victims, in any cgroup, in one line of /proc/vmstat. */
+int64_t tti_cause_oom_kills(void) {
+    FILE *file = fopen("/proc/vmstat", "re");
+    char line[128];
+    long long n = -1;
+    while (file && n < 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "oom_kill %lld", &n) != 1) n = -1;
+    if (file) fclose(file);
+    return n;
+}
+
+void tti_cause_name_killer(tti_supervisor_report *report, int64_t oom_before, int64_t oom_now) {
+    size_t n = strlen(report->text);
+    if (report->worker_signal != SIGKILL) return;
+    if (oom_before < 0 || oom_now <= oom_before) return;
+    report->exit_code = tutti_status_exit_code(TUTTI_E_NOMEM);
+    snprintf(report->text + n, sizeof report->text - n,
+             ": out of memory, for the kernel's OOM killer has just ended a process; give fewer "
+             "workers, a smaller train.batch, or more memory (dmesg names the process)");
 }
 
 void tti_cause_json(const tti_supervisor_report *report, tti_str *out) {

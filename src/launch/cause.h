@@ -24,6 +24,14 @@ tti_severity tti_cause_severity(const siginfo_t *info);
 /* Fills rank, pid, worker_code, worker_signal, exit_code and text of a report from a record. */
 void tti_cause_fill(const siginfo_t *info, int rank, tti_supervisor_report *report);
 
+/* Processes that the kernel's out-of-memory killer has ended since this machine started; -1: not
+ * known. */
+int64_t tti_cause_oom_kills(void);
+
+/* Of a worker that a SIGKILL ended, which this process did not send: if the kernel has counted a
+ * victim since the workers started, the text says so and exit_code is that of "out of memory". */
+void tti_cause_name_killer(tti_supervisor_report *report, int64_t oom_before, int64_t oom_now);
+
 /* The report as a JSON object in one line. */
 void tti_cause_json(const tti_supervisor_report *report, tti_str *out);
 

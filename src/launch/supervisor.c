@@ -65,6 +65,7 @@ typedef struct supervisor {
     int user_kill;      /* the second signal of the user, 0: none */
     bool was_left;      /* a signal that we forwarded ended a worker, and the others know */
     int n_needed;       /* workers from this one on may die */
+    int64_t oom_kills;  /* of this machine when the workers started */
 } supervisor;
 
 /* ---- signals to workers ---- */
@@ -139,6 +140,7 @@ static void note_cause(supervisor *s, int rank, const siginfo_t *info, tti_sever
     s->cause_batch = s->batch;
     tti_supervisor_report *report = &s->report;
     tti_cause_fill(info, rank, report);
+    tti_cause_name_killer(report, s->oom_kills, tti_cause_oom_kills());
     if (s->desc->describe) {
         tti_str more = {0};
         s->desc->describe(s->desc->user, rank, &more);
@@ -445,6 +447,7 @@ static void take_signals(sigset_t *taken) {
 tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_report *out) {
     TTI_TRY(check(desc));
     supervisor s = {.desc = desc,
+                    .oom_kills = tti_cause_oom_kills(),
                     .report = {.rank = -1, .worker_code = -1},
                     .signal_fd = -1,
                     .n_needed = MAX_WORKERS,

@@ -51,6 +51,25 @@ T_CASE(text_and_code) {
     expect(CLD_STOPPED, 19, "rank 2 (pid 71) was stopped (signal 19)", 5);
 }
 
+/* Only a SIGKILL beside a new victim of the kernel is taken for the kernel's. */
+T_CASE(out_of_memory) {
+    T_UNUSED;
+    static const struct {
+        int signal;
+        int64_t before, now;
+        int exit_code;
+    } rows[] = {{9, 4, 5, 8}, {9, 4, 4, 5}, {9, -1, 3, 5}, {9, 3, -1, 5}, {11, 4, 5, 5}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        siginfo_t info = ending(CLD_KILLED, rows[i].signal);
+        tti_supervisor_report report = {0};
+        tti_cause_fill(&info, 2, &report);
+        tti_cause_name_killer(&report, rows[i].before, rows[i].now);
+        T_EQ(report.exit_code, rows[i].exit_code);
+        T_EQ(strstr(report.text, "the kernel's OOM killer") != NULL, rows[i].exit_code == 8);
+    }
+    assert_true(tti_cause_oom_kills() >= -1);
+}
+
 T_CASE(json) {
     T_UNUSED;
     tti_supervisor_report report = {.exit_code = 5,
@@ -87,6 +106,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(severity),
         cmocka_unit_test(text_and_code),
+        cmocka_unit_test(out_of_memory),
         cmocka_unit_test(json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
