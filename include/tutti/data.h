@@ -32,7 +32,8 @@ typedef struct tutti_dataset_desc {
     uint64_t seed;          /* digits: another seed draws other digits                     */
     double val_fraction;    /* where the files do not say what is for testing: this share   */
     bool skip_bad;          /* a damaged sample is counted and masked: x zeros, y -1        */
-    int64_t max_unpacked;   /* bytes that a gzipped file may unpack to; 0: 1 GiB            */
+    int64_t max_unpacked;   /* bytes that a compressed file may unpack to; 0: 1 GiB, or
+                               32 times the size of the file, whichever is more       */
 
     /* Images (images, tar, packed, cifar10, cifar100). */
     int64_t max_pixels;       /* of a picture in a file; 0: 2^27, 134 million                */

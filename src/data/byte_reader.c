@@ -21,12 +21,13 @@ enum { BUFFER_BYTES = 128 * 1024, MAX_RATIO = 1032 /* deflate's own limit */ };
 
 struct tti_reader {
     char *path;
-    int fd;               /* -1: memory                                     */
-    const uint8_t *bytes; /* of a reader over memory                        */
-    uint64_t n_raw, raw;  /* bytes in the file when it was opened, bytes taken */
-    bool gzip;            /* or deflated, where part */
-    bool part;            /* of a file; no header tells what it is */
-    bool ended;           /* gzip: the end of the last member, with its checksum, was seen */
+    int fd;                   /* -1: memory                                     */
+    const uint8_t *bytes;     /* of a reader over memory                        */
+    uint64_t n_raw, raw;      /* bytes in the file when it was opened, bytes taken */
+    bool gzip;                /* or deflated, where part */
+    bool part;                /* of a file; no header tells what it is */
+    uint32_t crc, wanted_crc; /* part: of what was given so far, and of all of it */
+    bool ended;               /* gzip: the end of the last member, with its checksum, was seen */
     uint64_t n_unpacked, max_unpacked; /* gzip: bytes given so far, and the most that may be */
     z_stream z;
     uint8_t *buffer; /* gzip: raw bytes on their way to inflate */
@@ -115,7 +116,7 @@ static tutti_status reader_create(tti_reader init, const char *path, tti_reader 
     }
     *r = init;
     r->path = copy;
-    r->max_unpacked = TTI_MAX_UNPACKED;
+    r->max_unpacked = TTI_MAX(TTI_MAX_UNPACKED, TTI_MAX_UNPACKED_RATIO * r->n_raw);
     tutti_status st = start(r);
     if (st == TUTTI_OK)
         *out = r;
@@ -132,21 +133,24 @@ tutti_status tti_reader_open(const char *path, tti_reader **out) {
     return reader_create((tti_reader){.fd = fd, .n_raw = n_bytes}, path, out);
 }
 
-tutti_status tti_reader_open_part(const char *path, uint64_t offset, uint64_t n_bytes,
-                                  bool deflated, tti_reader **out) {
+tutti_status tti_reader_open_part(const char *path, const tti_file_part *part, tti_reader **out) {
     *out = NULL;
     int fd = -1;
     uint64_t n_file = 0, end = 0;
     TTI_TRY(tti_open_regular(path, &fd, &n_file));
-    if (__builtin_add_overflow(offset, n_bytes, &end) || end > n_file) {
+    if (__builtin_add_overflow(part->offset, part->n_bytes, &end) || end > n_file) {
         close(fd);
         return tti_fail(TUTTI_E_DATA, "%s: truncated: %llu bytes at %llu of a file of %llu", path,
-                        (unsigned long long)n_bytes, (unsigned long long)offset,
+                        (unsigned long long)part->n_bytes, (unsigned long long)part->offset,
                         (unsigned long long)n_file);
     }
-    return reader_create(
-        (tti_reader){.fd = fd, .n_raw = end, .raw = offset, .gzip = deflated, .part = true}, path,
-        out);
+    return reader_create((tti_reader){.fd = fd,
+                                      .n_raw = end,
+                                      .raw = part->offset,
+                                      .gzip = part->deflated,
+                                      .part = true,
+                                      .wanted_crc = part->crc32},
+                         path, out);
 }
 
 tutti_status tti_reader_open_memory(const void *bytes, size_t n_bytes, const char *name,
@@ -162,6 +166,7 @@ static tutti_status read_plain(tti_reader *r, uint8_t *dst, size_t n_bytes, size
         if (n == 0) break;
         *got += n;
     }
+    if (r->part) r->crc = (uint32_t)crc32_z(r->crc, dst, *got);
     return TUTTI_OK;
 }
 
@@ -234,6 +239,7 @@ static tutti_status read_gzip(tti_reader *r, uint8_t *dst, size_t n_bytes, size_
         r->n_unpacked += room - r->z.avail_out;
         if (r->n_unpacked > r->max_unpacked) return fail_too_large(r);
     }
+    if (r->part) r->crc = (uint32_t)crc32_z(r->crc, dst, *got);
     return TUTTI_OK;
 }
 
@@ -250,12 +256,18 @@ tutti_status tti_reader_read(tti_reader *r, void *dst, size_t n_bytes, const cha
     return TUTTI_OK;
 }
 
+static tutti_status check_crc(const tti_reader *r) {
+    if (!r->part || r->crc == r->wanted_crc) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: damaged: the CRC-32 of a member is %08x instead of %08x",
+                    r->path, (unsigned)r->crc, (unsigned)r->wanted_crc);
+}
+
 tutti_status tti_reader_finish(tti_reader *r) {
     if (!r->gzip) {
         if (r->raw < r->n_raw)
             return tti_fail(TUTTI_E_DATA, "%s: %llu trailing bytes after the data", r->path,
                             (unsigned long long)(r->n_raw - r->raw));
-        return TUTTI_OK;
+        return check_crc(r);
     }
     uint8_t extra;
     size_t n;
@@ -265,7 +277,7 @@ tutti_status tti_reader_finish(tti_reader *r) {
         return tti_fail(TUTTI_E_DATA, "%s: truncated: the gzip checksum is missing", r->path);
     if (r->z.avail_in > 0 || r->raw < r->n_raw)
         return tti_fail(TUTTI_E_DATA, "%s: trailing bytes after the gzip data", r->path);
-    return TUTTI_OK;
+    return check_crc(r);
 }
 
 tutti_status tti_reader_expect(const tti_reader *r, uint64_t n_bytes) {
@@ -339,10 +351,25 @@ const char *tti_reader_path(const tti_reader *r) { return r->path; }
 
 bool tti_reader_is_gzip(const tti_reader *r) { return r->gzip; }
 
+/* Reads n_bytes for their checksum only. */
+static tutti_status pass_over(tti_reader *r, uint64_t n_bytes) {
+    uint8_t *buffer = malloc(BUFFER_BYTES);
+    if (!buffer) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", r->path);
+    tutti_status st = TUTTI_OK;
+    while (st == TUTTI_OK && n_bytes > 0) {
+        size_t n = (size_t)TTI_MIN(n_bytes, (uint64_t)BUFFER_BYTES);
+        st = tti_reader_read(r, buffer, n, "data");
+        n_bytes -= n;
+    }
+    free(buffer);
+    return st;
+}
+
 tutti_status tti_reader_take_fd(tti_reader *r, uint64_t n_bytes, int *out) {
     TTI_ASSERT(!r->gzip && r->fd >= 0);
     TTI_TRY(tti_reader_expect(r, n_bytes));
-    r->raw += n_bytes;
+    TTI_TRY(r->part ? pass_over(r, n_bytes) : TUTTI_OK);
+    if (!r->part) r->raw += n_bytes;
     TTI_TRY(tti_reader_finish(r));
     *out = r->fd;
     r->fd = -1;

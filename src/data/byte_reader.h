@@ -10,8 +10,10 @@
 
 typedef struct tti_reader tti_reader;
 
-/* What a gzipped file may unpack to unless tti_reader_allow says otherwise. */
+/* What a gzipped file may unpack to unless tti_reader_allow says otherwise: so much, or so many
+ * times its own size, whichever is more. */
 #define TTI_MAX_UNPACKED ((uint64_t)1 << 30)
+enum { TTI_MAX_UNPACKED_RATIO = 32 };
 
 /* Opens a regular file, or a symbolic link to one.  A folder, a pipe or a device is TUTTI_E_DATA,
  * and so are a missing file, a link to one and a loop of links (TUTTI_E_IO for any other reason).
@@ -34,7 +36,7 @@ tutti_status tti_reader_finish(tti_reader *reader);
  * for a size that the file itself declares. */
 tutti_status tti_reader_expect(const tti_reader *reader, uint64_t n_bytes);
 
-/* The most bytes that a gzipped file may unpack to; more is TUTTI_E_DATA.  0: TTI_MAX_UNPACKED. */
+/* The most bytes that a gzipped file may unpack to; more is TUTTI_E_DATA.  0: as it is. */
 void tti_reader_allow(tti_reader *reader, int64_t max_unpacked);
 
 const char *tti_reader_path(const tti_reader *reader);
@@ -48,10 +50,16 @@ tutti_status tti_reader_take_fd(tti_reader *reader, uint64_t n_bytes, int *out);
  * finished.  More than max_bytes: TUTTI_E_DATA. */
 tutti_status tti_reader_read_all(tti_reader *reader, size_t max_bytes, char **out, size_t *n_bytes);
 
-/* A part of a file as if it were one: n_bytes from offset, as they are or deflated without any
- * header (a member of a zip archive). */
-tutti_status tti_reader_open_part(const char *path, uint64_t offset, uint64_t n_bytes,
-                                  bool deflated, tti_reader **out);
+/* A part of a file: n_bytes from offset, as they are or deflated without any header (a member of a
+ * zip archive), and the CRC-32 of what they unpack to. */
+typedef struct tti_file_part {
+    uint64_t offset, n_bytes;
+    bool deflated;
+    uint32_t crc32;
+} tti_file_part;
+
+/* Reads a part as if it were a file; tti_reader_finish and tti_reader_take_fd check its CRC-32. */
+tutti_status tti_reader_open_part(const char *path, const tti_file_part *part, tti_reader **out);
 
 /* The descriptor of a file to read with pread, by the rules of tti_reader_open, and its size. */
 tutti_status tti_open_regular(const char *path, int *out_fd, uint64_t *out_n_bytes);

@@ -1,15 +1,21 @@
 /* npy.c - the format "npy": NumPy arrays of samples and labels, as .npy files in a folder or in an
  * .npz archive.
  *
- * Names: x_train y_train x_test y_test (or val), train_x ...; or x and y, which are cut in two; or
- * archives with train and test in their names, each with x and y.  u8 is taken for pixels. */
+ * Names, in any case: x_train y_train x_test y_test (or val), train_x ...; or x and y, which are
+ * cut in two; or archives with train and test in their names, each with x and y.  u8 is taken for
+ * pixels. */
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "data/data_spec.h"
 #include "data/file_list.h"
+#include "data/label_range.h"
 #include "data/npy_array.h"
 #include "data/row_split.h"
 #include "data/zip_member.h"
@@ -26,12 +32,11 @@ typedef struct npy_state {
 /* ---- which arrays ---- */
 
 typedef struct names {
-    const char *x, *y;
+    char x[32], y[32]; /* without .npy */
 } names;
 
-static const names train_names[] = {{"x_train", "y_train"}, {"train_x", "train_y"}, {"x", "y"}};
-static const names test_names[] = {
-    {"x_test", "y_test"}, {"x_val", "y_val"}, {"test_x", "test_y"}, {"val_x", "val_y"}};
+static const char *const train_words[] = {"train", "training"};
+static const char *const test_words[] = {"test", "val", "validation", "dev", "testing", "valid"};
 
 /* A folder, or an archive. */
 typedef struct place {
@@ -39,49 +44,85 @@ typedef struct place {
     bool archive;
 } place;
 
-static tutti_status array_path(const place *where, const char *name, char out[PATH_BYTES]) {
-    int n = where->archive ? snprintf(out, PATH_BYTES, "%s.npy", name)
-                           : snprintf(out, PATH_BYTES, "%s/%s.npy", where->path, name);
-    if (n >= 0 && n < PATH_BYTES) return TUTTI_OK;
+static tutti_status fail_length(void) {
     return tti_fail(TUTTI_E_INVALID, "npy: the name of the folder is too long");
 }
 
-static tutti_status is_there(const place *where, const char *name, bool *out) {
-    char path[PATH_BYTES];
-    struct stat info;
-    tti_zip_member member;
-    TTI_TRY(array_path(where, name, path));
-    if (where->archive) TTI_TRY(tti_zip_find(where->path, path, &member));
-    *out = where->archive ? member.found : stat(path, &info) == 0;
-    return TUTTI_OK;
+/* The file of a folder that is called file, in any case: X_train.npy is usual. */
+static tutti_status find_file(const char *folder, const char *file, bool *found,
+                              char out[PATH_BYTES]) {
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return tti_fail(TUTTI_E_IO, "%s: cannot open the folder: %s", folder, strerror(errno));
+    tutti_status st = TUTTI_OK;
+    for (struct dirent *e; st == TUTTI_OK && (e = readdir(dir));) {
+        if (strcasecmp(e->d_name, file) != 0) continue;
+        if (*found)
+            st = tti_fail(TUTTI_E_DATA, "%s: two files are called %s, in upper or lower case",
+                          folder, file);
+        else if (snprintf(out, PATH_BYTES, "%s/%s", folder, e->d_name) >= PATH_BYTES)
+            st = fail_length();
+        *found = true;
+    }
+    closedir(dir);
+    return st;
 }
 
-static tutti_status open_array(const place *where, const char *name, tti_npy_array *out) {
-    char path[PATH_BYTES];
-    TTI_TRY(array_path(where, name, path));
-    return where->archive ? tti_npy_open(where->path, path, out) : tti_npy_open(path, NULL, out);
+/* The path of an array, or its name in the archive. */
+static tutti_status find_array(const place *where, const char *name, bool *found,
+                               char out[PATH_BYTES]) {
+    char file[64];
+    tti_file_part part;
+    snprintf(file, sizeof file, "%s.npy", name);
+    *found = false;
+    if (!where->archive) return find_file(where->path, file, found, out);
+    snprintf(out, PATH_BYTES, "%s", file);
+    return tti_zip_find(where->path, file, found, &part);
 }
 
-/* The first of the pairs whose x is there; NULL: none. */
-static tutti_status first_of(const place *where, const names *list, size_t n, const names **out) {
-    *out = NULL;
-    for (size_t i = 0; i < n && !*out; i++) {
-        bool there;
-        TTI_TRY(is_there(where, list[i].x, &there));
-        if (there) *out = &list[i];
+static tutti_status open_array(const tutti_dataset_desc *desc, const place *where, const char *name,
+                               tti_npy_array *out) {
+    char path[PATH_BYTES];
+    bool found;
+    TTI_TRY(find_array(where, name, &found, path));
+    if (!found)
+        return tti_fail(TUTTI_E_DATA, "%s: %s.npy is missing, the labels of the samples",
+                        where->path, name);
+    return where->archive ? tti_npy_open(where->path, path, desc->max_unpacked, out)
+                          : tti_npy_open(path, NULL, desc->max_unpacked, out);
+}
+
+/* The first of x_WORD and WORD_x that is there. */
+static tutti_status first_of(const place *where, const char *const *word, size_t n_words,
+                             bool *found, names *out) {
+    char path[PATH_BYTES];
+    *found = false;
+    for (size_t i = 0; i < 2 * n_words && !*found; i++) {
+        bool last = i >= n_words; /* the letter */
+        const char *w = word[i % n_words];
+        snprintf(out->x, sizeof out->x, "%s_%s", last ? w : "x", last ? "x" : w);
+        snprintf(out->y, sizeof out->y, "%s_%s", last ? w : "y", last ? "y" : w);
+        TTI_TRY(find_array(where, out->x, found, path));
     }
     return TUTTI_OK;
 }
 
 /* *both: the arrays hold both splits. */
-static tutti_status choose(const tutti_dataset_desc *desc, const place *where, const names **out,
+static tutti_status choose(const tutti_dataset_desc *desc, const place *where, names *out,
                            bool *both) {
-    const names *train, *test;
-    TTI_TRY(first_of(where, train_names, TTI_COUNT(train_names), &train));
-    TTI_TRY(first_of(where, test_names, TTI_COUNT(test_names), &test));
-    *both = !test;
-    *out = test && desc->split == TUTTI_TEST ? test : train;
-    if (*out) return TUTTI_OK;
+    names train, test;
+    bool has_train, has_test, is_plain = false;
+    char path[PATH_BYTES];
+    TTI_TRY(first_of(where, train_words, TTI_COUNT(train_words), &has_train, &train));
+    TTI_TRY(first_of(where, test_words, TTI_COUNT(test_words), &has_test, &test));
+    if (!has_train) {
+        TTI_TRY(find_array(where, "x", &is_plain, path));
+        train = (names){"x", "y"};
+    }
+    *both = !has_test;
+    bool is_test = has_test && desc->split == TUTTI_TEST;
+    *out = is_test ? test : train;
+    if (is_test || has_train || is_plain) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
                     "%s: no arrays are there; wanted are x_train and y_train, or train_x and "
                     "train_y, or x and y, and the same with test or val",
@@ -95,8 +136,7 @@ static bool is_folder(const char *path) {
 
 static tutti_status set_path(place *where, const char *path, bool archive) {
     where->archive = archive;
-    if ((size_t)snprintf(where->path, PATH_BYTES, "%s", path) < PATH_BYTES) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INVALID, "npy: the name of the folder is too long");
+    return snprintf(where->path, PATH_BYTES, "%s", path) < PATH_BYTES ? TUTTI_OK : fail_length();
 }
 
 /* A folder without archives is searched for .npy files.  *by_name: the archive is of one split. */
@@ -137,40 +177,47 @@ static void npy_close(tutti_dataset *ds) {
     free(s);
 }
 
-/* One more than the largest number, at least 1, and the smallest. */
-static tutti_status range_of(const tti_npy_array *a, int64_t *above, int32_t *least) {
+enum { USUAL_CLASSES = 1024, USUAL_TOKENS = 1 << 18 };
+
+static tutti_status range_of(const tti_npy_array *a, tti_label_range *out) {
     int32_t *row = malloc(a->row_elems * sizeof *row);
-    int32_t most = 0;
+    *out = (tti_label_range){0};
     if (!row) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
     tutti_status st = TUTTI_OK;
-    *least = 0;
     for (int64_t i = 0; i < a->shape.dim[0] && st == TUTTI_OK; i++) {
         st = tti_npy_read_i32(a, i, row);
-        for (size_t k = 0; st == TUTTI_OK && k < a->row_elems; k++) {
-            most = TTI_MAX(most, row[k]);
-            *least = TTI_MIN(*least, row[k]);
-        }
+        for (size_t k = 0; k < a->row_elems && st == TUTTI_OK; k++)
+            tti_label_range_add(out, row[k], i);
     }
     free(row);
-    *above = (int64_t)most + 1;
     return st;
 }
 
-static tutti_status count_classes(const tutti_dataset_desc *desc, npy_state *s) {
-    int32_t least; /* some labels may be no target; reading says which cannot be */
+/* All labels are looked at, whatever the split, so that none fails in the middle of a run. */
+static tutti_status count_classes(const tutti_dataset_desc *desc, const tutti_dataset *ds) {
+    npy_state *s = ds->state;
+    tti_label_range range;
+    bool are_tokens = s->y.row_elems > 1;
     s->n_classes = desc->n_classes;
-    return s->n_classes > 0 ? TUTTI_OK : range_of(&s->y, &s->n_classes, &least);
+    TTI_TRY(range_of(&s->y, &range));
+    return tti_label_range_check(&range, s->y.name, "data.classes",
+                                 are_tokens ? USUAL_TOKENS : USUAL_CLASSES, &s->n_classes);
 }
 
 /* Whole numbers are tokens.  Targets of the same shape are tokens too, of the same vocabulary. */
 static tutti_status count_tokens(const tutti_dataset_desc *desc, tutti_dataset *ds) {
     npy_state *s = ds->state;
-    int32_t least;
+    tti_label_range range;
+    bool targets = tti_shape_equal(&ds->stored.shape, &ds->info.y.shape);
     if (ds->stored.dtype != TUTTI_I32) return TUTTI_OK;
-    TTI_TRY(range_of(&s->x, &ds->info.n_tokens, &least));
-    if (least < 0)
-        return tti_fail(TUTTI_E_DATA, "%s: %d is no token, these are 0 or more", s->x.name, least);
-    if (desc->n_classes == 0 && tti_shape_equal(&ds->stored.shape, &ds->info.y.shape))
+    TTI_TRY(range_of(&s->x, &range));
+    if (range.least < 0)
+        return tti_fail(TUTTI_E_DATA, "%s: %lld of row %lld is no token, these are 0 or more",
+                        s->x.name, (long long)range.least, (long long)range.least_at);
+    int64_t most = desc->spec ? desc->spec->n_tokens : 0;
+    TTI_TRY(tti_label_range_check(&range, s->x.name, "data.classes", USUAL_TOKENS, &most));
+    ds->info.n_tokens = desc->spec ? most : range.most + 1;
+    if (desc->n_classes == 0 && targets)
         s->n_classes = ds->info.n_classes = TTI_MAX(s->n_classes, ds->info.n_tokens);
     return TUTTI_OK;
 }
@@ -197,7 +244,7 @@ static tutti_status describe(const tutti_dataset_desc *desc, tutti_dataset *ds) 
     bool pixels = s->x.kind == 'u' && s->x.width == 1;
     TTI_TRY(check_arrays(s));
     TTI_TRY(tti_count_samples(desc, s->rows.n, &ds->info.n_samples));
-    TTI_TRY(count_classes(desc, s));
+    TTI_TRY(count_classes(desc, ds));
     ds->info.n_classes = s->n_classes;
     ds->info.y = type_of(&s->y, TUTTI_I32);
     ds->stored = type_of(&s->x, pixels ? TUTTI_U8 : s->x.kind == 'f' ? TUTTI_F32 : TUTTI_I32);
@@ -208,7 +255,7 @@ static tutti_status describe(const tutti_dataset_desc *desc, tutti_dataset *ds) 
 
 static tutti_status npy_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
     place where;
-    const names *pair;
+    names pair;
     bool by_name, both;
     TTI_TRY(find_place(desc, &where, &by_name));
     TTI_TRY(choose(desc, &where, &pair, &both));
@@ -219,8 +266,8 @@ static tutti_status npy_open(const tutti_dataset_desc *desc, tutti_dataset *ds) 
     ds->read = npy_read;
     ds->close = npy_close;
     tutti_status st;
-    TTI_TRY_GOTO(open_array(&where, pair->x, &s->x), cleanup);
-    TTI_TRY_GOTO(open_array(&where, pair->y, &s->y), cleanup);
+    TTI_TRY_GOTO(open_array(desc, &where, pair.x, &s->x), cleanup);
+    TTI_TRY_GOTO(open_array(desc, &where, pair.y, &s->y), cleanup);
     s->rows = tti_row_split_make(desc, s->x.shape.dim[0], by_name || !both);
     st = describe(desc, ds);
 cleanup:

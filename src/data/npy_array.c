@@ -123,14 +123,16 @@ static tutti_status take_elems(tti_reader *reader, uint64_t n_bytes, tti_npy_arr
 static tutti_status open_reader(const char *path, const char *member, tti_npy_array *a,
                                 tti_reader **out) {
     if (!member) return tti_reader_open(path, out);
-    tti_zip_member where;
-    TTI_TRY(tti_zip_find(path, member, &where));
-    if (!where.found) return tti_fail(TUTTI_E_DATA, "%s: has no member %s", path, member);
+    tti_file_part where;
+    bool found;
+    TTI_TRY(tti_zip_find(path, member, &found, &where));
+    if (!found) return tti_fail(TUTTI_E_DATA, "%s: has no member %s", path, member);
     a->offset = where.offset;
-    return tti_reader_open_part(path, where.offset, where.n_bytes, where.deflated, out);
+    return tti_reader_open_part(path, &where, out);
 }
 
-tutti_status tti_npy_open(const char *path, const char *member, tti_npy_array *out) {
+tutti_status tti_npy_open(const char *path, const char *member, int64_t max_unpacked,
+                          tti_npy_array *out) {
     tti_npy_array a = {.fd = -1, .name = malloc(strlen(path) + (member ? strlen(member) : 0) + 2)};
     if (!a.name) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
     sprintf(a.name, "%s%s%s", path, member ? ":" : "", member ? member : "");
@@ -138,6 +140,7 @@ tutti_status tti_npy_open(const char *path, const char *member, tti_npy_array *o
     uint64_t n_bytes = 0;
     tutti_status st;
     TTI_TRY_GOTO(open_reader(path, member, &a, &reader), cleanup);
+    tti_reader_allow(reader, max_unpacked);
     TTI_TRY_GOTO(read_header(reader, &a), cleanup);
     TTI_TRY_GOTO(count_bytes(&a, &n_bytes), cleanup);
     TTI_TRY_GOTO(take_elems(reader, n_bytes, &a), cleanup);

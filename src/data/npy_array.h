@@ -16,8 +16,10 @@ typedef struct tti_npy_array {
 } tti_npy_array;
 
 /* The array of a .npy file, or the member of an archive, NULL for none.  The elements of a file are
- * not read yet; those of a packed member are. */
-tutti_status tti_npy_open(const char *path, const char *member, tti_npy_array *out);
+ * not read yet; those of a member are, for their checksum, and kept if they are packed.
+ * max_unpacked: for tti_reader_allow. */
+tutti_status tti_npy_open(const char *path, const char *member, int64_t max_unpacked,
+                          tti_npy_array *out);
 
 /* A row as u8 (kind 'u', 1 byte), i32 (whole numbers that fit) or f32.  Any thread. */
 tutti_status tti_npy_read_u8(const tti_npy_array *array, int64_t row, uint8_t *out);

@@ -1,7 +1,9 @@
 /* packed.c - the format "packed": pictures decoded once, all of one size, read without decoding.
  *
- * DIR/train.pack and DIR/val.pack, little-endian: a record of [P,P,3] u8 and a label i32 for each
- * sample, then 64 bytes that say what there is (so a file that was cut off is known by its end).
+ * DIR/train.pack and DIR/val.pack, little-endian: for each sample a record of [P,P,3] u8, a label
+ * i32 and a CRC-32C of its number (i64), pixels and label; then 64 bytes that say what there is,
+ * with a CRC-32C of their own (so a file that was cut off is known by its end).  Every read checks
+ * the record that it takes.
  * `tutti data pack` writes them from any format of pictures: the shorter side becomes P and the
  * middle is taken. */
 #include <math.h>
@@ -11,19 +13,21 @@
 #include <unistd.h>
 
 #include "base/atomic_file.h"
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "data/byte_reader.h"
 #include "data/image_set.h"
 
-enum { TRAILER = 64, VERSION = 1, MAX_PATH = 4096 };
+enum { TRAILER = 64, VERSION = 2, MAX_PATH = 4096 };
 static const char magic[8] = "TUTTIIMG";
 
 typedef struct trailer {
     char magic[8];
     uint32_t version, side;
     int64_t n_samples, n_classes;
-    uint8_t zero[TRAILER - 32];
+    uint8_t zero[TRAILER - 36];
+    uint32_t crc; /* of what is before it */
 } trailer;
 
 _Static_assert(sizeof(trailer) == TRAILER, "the trailer is written as it lies in memory");
@@ -37,6 +41,16 @@ typedef struct packed {
 
 static size_t picture_bytes(const trailer *t) { return (size_t)t->side * t->side * 3; }
 
+/* With label and checksum. */
+static size_t record_bytes(const trailer *t) { return picture_bytes(t) + 8; }
+
+/* The number is in it, so that a record in another's place is found too. */
+static uint32_t record_crc(const trailer *t, int64_t index, const uint8_t *record) {
+    return tti_crc32c(tti_crc32c(0, &index, sizeof index), record, picture_bytes(t) + 4);
+}
+
+static uint32_t trailer_crc(const trailer *t) { return tti_crc32c(0, t, TRAILER - sizeof t->crc); }
+
 static tutti_status file_path(const char *dir, tutti_data_split split, char out[MAX_PATH]) {
     int n = snprintf(out, MAX_PATH, "%s/%s.pack", dir, split == TUTTI_TRAIN ? "train" : "val");
     if (n < 0 || n >= MAX_PATH) return tti_fail(TUTTI_E_INVALID, "packed: the path is too long");
@@ -46,13 +60,22 @@ static tutti_status file_path(const char *dir, tutti_data_split split, char out[
 /* ---- reading ---- */
 
 static tutti_status check_trailer(const char *path, const trailer *t, uint64_t n_file) {
-    if (memcmp(t->magic, magic, sizeof magic) != 0 || t->version != VERSION)
-        return tti_fail(TUTTI_E_DATA, "%s: truncated, or no packed pictures of version %d", path,
-                        VERSION);
+    if (memcmp(t->magic, magic, sizeof magic) != 0)
+        return tti_fail(TUTTI_E_DATA, "%s: truncated, or no packed pictures", path);
+    if (t->version == 1)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: was packed without checksums by an older version; pack it again with "
+                        "tutti data pack",
+                        path);
+    if (trailer_crc(t) != t->crc)
+        return tti_fail(TUTTI_E_DATA, "%s: damaged: the checksum at its end is wrong", path);
+    if (t->version != VERSION)
+        return tti_fail(TUTTI_E_DATA, "%s: packed pictures of version %u, %d is known", path,
+                        (unsigned)t->version, VERSION);
     bool sane = t->side >= 1 && t->side <= TTI_MAX_IMAGE_SIZE && t->n_samples >= 1 &&
                 t->n_samples <= INT64_C(1) << 36 && t->n_classes >= 1 && t->n_classes <= INT32_MAX;
     uint64_t n_bytes = 0; /* at most 2^36 * 2^26 */
-    if (sane) n_bytes = (uint64_t)t->n_samples * (picture_bytes(t) + 4) + TRAILER;
+    if (sane) n_bytes = (uint64_t)t->n_samples * record_bytes(t) + TRAILER;
     if (n_bytes == n_file && sane) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
                     "%s: %lld samples of side %u do not make the %llu bytes of the file", path,
@@ -70,17 +93,33 @@ static tutti_status read_trailer(const tutti_dataset_desc *desc, packed *p) {
     return check_trailer(path, &p->about, n_file);
 }
 
+static tutti_status check_label(const packed *p, int64_t index, int32_t y) {
+    if (y >= 0 && y < p->about.n_classes) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: label %d of sample %lld is out of range, 0 .. %lld", p->path,
+                    (int)y, (long long)index, (long long)(p->about.n_classes - 1));
+}
+
 static tutti_status packed_fetch(const tutti_dataset *ds, int64_t index, tti_workspace *ws,
                                  int32_t *y) {
     const packed *p = ds->state;
-    size_t n = picture_bytes(&p->about);
+    const trailer *t = &p->about;
+    size_t n = record_bytes(t);
+    uint32_t crc;
     TTI_TRY(tti_buffer_reserve(&ws->file, n + TTI_IMAGE_PAD_BYTES));
-    TTI_TRY(tti_pread_all(p->fd, p->path, ws->file.bytes, n + 4, (uint64_t)index * (n + 4)));
-    memcpy(y, ws->file.bytes + n, 4);
-    if (*y < 0 || *y >= p->about.n_classes)
-        return tti_fail(TUTTI_E_DATA, "%s: label %d of sample %lld is out of range, 0 .. %lld",
-                        p->path, (int)*y, (long long)index, (long long)(p->about.n_classes - 1));
-    return TUTTI_OK;
+    TTI_TRY(tti_pread_all(p->fd, p->path, ws->file.bytes, n, (uint64_t)index * n));
+    memcpy(y, ws->file.bytes + n - 8, 4);
+    memcpy(&crc, ws->file.bytes + n - 4, 4);
+    if (crc != record_crc(t, index, ws->file.bytes))
+        return tti_fail(TUTTI_E_DATA, "%s: damaged: the checksum of sample %lld is wrong", p->path,
+                        (long long)index);
+    return check_label(p, index, *y);
+}
+
+static tutti_status packed_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
+    const packed *p = ds->state;
+    uint64_t n = record_bytes(&p->about);
+    TTI_TRY(tti_pread_all(p->fd, p->path, y, 4, (uint64_t)index * n + n - 8));
+    return check_label(p, index, *y);
 }
 
 static tutti_status packed_unpack(const tutti_dataset *ds, const tti_sample_key *key,
@@ -126,6 +165,7 @@ static tutti_status packed_open(const tutti_dataset_desc *desc, tutti_dataset *d
     ds->info.n_samples = desc->n_samples > 0 ? desc->n_samples : p->about.n_samples;
     ds->info.n_classes = p->about.n_classes;
     ds->is_fixed = tti_augment_is_none(&p->set.augment);
+    ds->label = packed_label;
     ds->fetch = packed_fetch;
     ds->unpack = packed_unpack;
     ds->close = packed_close;
@@ -154,7 +194,9 @@ static tutti_status write_records(const tutti_dataset *ds, tti_atomic_file *file
                               &skipped);
         if (st != TUTTI_OK || skipped) continue;
         memcpy(record + picture_bytes(about), &y, 4);
-        st = tti_atomic_file_write(file, record, picture_bytes(about) + 4);
+        uint32_t crc = record_crc(about, about->n_samples, record);
+        memcpy(record + picture_bytes(about) + 4, &crc, 4);
+        st = tti_atomic_file_write(file, record, record_bytes(about));
         about->n_samples++;
     }
     tti_workspace_free(&ws);
@@ -163,16 +205,17 @@ static tutti_status write_records(const tutti_dataset *ds, tti_atomic_file *file
 
 static tutti_status write_file(const tutti_dataset *ds, const char *path, trailer *about) {
     tti_atomic_file *file = NULL;
-    uint8_t *record = malloc(picture_bytes(about) + 4);
+    uint8_t *record = malloc(record_bytes(about));
     if (!record) return tti_fail(TUTTI_E_NOMEM, "packed: out of memory");
     tutti_status st;
-    uint64_t n_bytes = (uint64_t)ds->info.n_samples * (picture_bytes(about) + 4) + TRAILER;
+    uint64_t n_bytes = (uint64_t)ds->info.n_samples * record_bytes(about) + TRAILER;
     TTI_TRY_GOTO(tti_atomic_file_create(path, n_bytes, &file), cleanup);
     TTI_TRY_GOTO(write_records(ds, file, record, about), cleanup);
     if (about->n_samples == 0) {
         st = tti_fail(TUTTI_E_DATA, "%s: every sample was skipped", path);
         goto cleanup;
     }
+    about->crc = trailer_crc(about);
     TTI_TRY_GOTO(tti_atomic_file_write(file, about, TRAILER), cleanup);
     TTI_TRY_GOTO(tti_atomic_file_commit(file), cleanup);
 cleanup:

@@ -16,6 +16,7 @@
 #include "data/braces.h"
 #include "data/file_list.h"
 #include "data/image_set.h"
+#include "data/label_range.h"
 #include "data/tar_index.h"
 
 enum { MAX_NAME = 4096 + 600 };
@@ -67,18 +68,6 @@ static tutti_status index_files(tar *t) {
     return TUTTI_OK;
 }
 
-/* n_classes is that of all samples, whatever the split. */
-static tutti_status count_classes(const tutti_dataset_desc *desc, const tti_tar_index *index,
-                                  int64_t *out) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < index->n; i++) n = TTI_MAX(n, index->samples[i].label + (int64_t)1);
-    if (desc->n_classes > 0 && n > desc->n_classes)
-        return tti_fail(TUTTI_E_DATA, "%s: label %lld is out of range, 0 .. %lld", desc->dir,
-                        (long long)(n - 1), (long long)(desc->n_classes - 1));
-    *out = desc->n_classes > 0 ? desc->n_classes : n;
-    return TUTTI_OK;
-}
-
 static tutti_status limit(const tutti_dataset_desc *desc, tti_tar_index *index) {
     if (index->n == 0)
         return tti_fail(TUTTI_E_DATA, "%s: no sample (name.jpg or .png, with name.cls) is there",
@@ -102,6 +91,21 @@ static void name_sample(const tar *t, const tti_tar_sample *s, char out[MAX_NAME
         close(fd);
     }
     snprintf(out, MAX_NAME, "%s: member '%s'", path, name);
+}
+
+/* n_classes is that of all samples, whatever the split. */
+static tutti_status count_classes(const tutti_dataset_desc *desc, const tar *t, int64_t *out) {
+    enum { USUAL_CLASSES = 1024 };
+    tti_label_range range = {0};
+    int64_t n_classes = desc->n_classes;
+    for (int64_t i = 0; i < t->index.n; i++)
+        tti_label_range_add(&range, t->index.samples[i].label, i);
+    char name[MAX_NAME];
+    if (t->index.n == 0) return TUTTI_OK; /* limit() says so */
+    name_sample(t, &t->index.samples[range.most_at], name);
+    TTI_TRY(tti_label_range_check(&range, name, "data.classes", USUAL_CLASSES, &n_classes));
+    *out = n_classes;
+    return TUTTI_OK;
 }
 
 static tutti_status tar_fetch(const tutti_dataset *ds, int64_t index, tti_workspace *ws,
@@ -145,7 +149,7 @@ static tutti_status tar_open(const tutti_dataset_desc *desc, tutti_dataset *ds) 
     tutti_status st;
     TTI_TRY_GOTO(find_files(desc, &t->files), cleanup);
     TTI_TRY_GOTO(index_files(t), cleanup);
-    TTI_TRY_GOTO(count_classes(desc, &t->index, &ds->info.n_classes), cleanup);
+    TTI_TRY_GOTO(count_classes(desc, t, &ds->info.n_classes), cleanup);
     if (t->files.both) keep_split(desc, &t->index);
     TTI_TRY_GOTO(limit(desc, &t->index), cleanup);
     TTI_TRY_GOTO(tti_image_set_init(desc, &tti_usual_photos, ds, &t->set), cleanup);

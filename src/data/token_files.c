@@ -27,7 +27,9 @@ enum {
     MAGIC_32 = 20240801,
     VERSION_32 = 7,
     SHARD_TOKENS = 100000000,
-    COPY_TOKENS = 16384
+    COPY_TOKENS = 16384,
+    USUAL_TOKENS = 1 << 20,
+    SCAN_TOKENS = 1 << 28
 };
 
 static uint32_t load_u32(const uint8_t *p) {
@@ -156,8 +158,21 @@ static tutti_status set_vocabulary(const tutti_dataset_desc *desc, const tutti_t
     if (stream->vocabulary > 0) return TUTTI_OK;
     int32_t most;
     TTI_TRY(tti_token_stream_max(stream, &most));
+    if (most >= USUAL_TOKENS)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: token %d would make a vocabulary of %lld; if it is right, give "
+                        "data.vocabulary=%lld",
+                        desc->dir, most, (long long)most + 1, (long long)most + 1);
     stream->vocabulary = (int64_t)most + 1;
     return TUTTI_OK;
+}
+
+/* Tokens outside of a given vocabulary are found before the first step: in the test split, and in
+ * training files that are read in a second.  In larger ones the window that has them says so. */
+static tutti_status scan_tokens(const tutti_dataset_desc *desc, const tti_token_stream *stream) {
+    int32_t most;
+    bool is_short = desc->split == TUTTI_TEST || stream->n_tokens <= SCAN_TOKENS;
+    return is_short ? tti_token_stream_max(stream, &most) : TUTTI_OK;
 }
 
 static tutti_status tokens_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
@@ -170,6 +185,7 @@ static tutti_status tokens_open(const tutti_dataset_desc *desc, tutti_dataset *d
     if (st == TUTTI_OK) st = choose_tokenizer(desc, list.path[0], &tokenizer);
     if (st == TUTTI_OK) st = set_vocabulary(desc, tokenizer, &stream);
     if (st == TUTTI_OK && list.both) tti_token_stream_split(&stream, desc);
+    if (st == TUTTI_OK) st = scan_tokens(desc, &stream);
     if (st == TUTTI_OK) st = tti_token_windows(desc, desc->dir, &stream, ds);
     ds->info.n_ignored = list.n_ignored;
     tti_file_list_free(&list);

@@ -2,16 +2,12 @@
 #ifndef TTI_DATA_ZIP_MEMBER_H
 #define TTI_DATA_ZIP_MEMBER_H
 
-#include "tutti/types.h"
+#include "data/byte_reader.h"
 
-typedef struct tti_zip_member {
-    bool found, deflated;
-    uint64_t offset;  /* of its bytes in the archive    */
-    uint64_t n_bytes; /* of them, deflated or as it is  */
-} tti_zip_member;
-
-/* Looks for a name; found false if it is not there.  TUTTI_E_DATA if the file is no zip archive, or
- * one that is encrypted, split, 64-bit or damaged. */
-tutti_status tti_zip_find(const char *path, const char *name, tti_zip_member *out);
+/* Looks for a name, in any case if no member has exactly this one; *found false if it is not there.
+ * TUTTI_E_DATA if the file is no zip archive, or one that is encrypted, split, 64-bit or damaged: a
+ * header of any member that differs from the directory counts as damage, for a name that lost a bit
+ * would be a member that is not there. */
+tutti_status tti_zip_find(const char *path, const char *name, bool *found, tti_file_part *out);
 
 #endif /* TTI_DATA_ZIP_MEMBER_H */

@@ -61,7 +61,7 @@ typedef struct tti_job_config {
         int64_t mask_token;          /* that stands for them; -1: one more than the data has */
         char on_error[TTI_TEXT_MAX]; /* stop | skip */
         int64_t max_pixels;          /* of a picture in a file */
-        int64_t max_unpacked_mb;     /* what a gzipped file may unpack to, MiB */
+        int64_t max_unpacked_mb;     /* what a compressed file may unpack to, MiB; 0: auto */
         int64_t threads;             /* loader threads per worker */
         int64_t prefetch;            /* batches made ahead, >= 1 */
         char resident[TTI_TEXT_MAX]; /* auto | yes | no: the samples stay on the device */

@@ -227,7 +227,9 @@ static const tti_option rows[] = {
      .example = "300000000"},
     {"data.max_unpacked_mb", TTI_OPTION_INT, AT(data.max_unpacked_mb), "1024", RANGE(1, 1 << 24),
      .also = "max_uncompressed|max_gzip|unpacked_limit",
-     .help = "Gzipped files that unpack to more MiB are refused", .example = "8192"},
+     .help = "Compressed files that unpack to more MiB are refused; 0: 1024 or 32 times the size "
+             "of the file, whichever is more",
+     .example = "8192"},
     {"data.threads", TTI_OPTION_INT, AT(data.threads), "1", RANGE(0, 64),
      .also = "num_workers|n_workers|n_threads|loader_threads",
      .help = "Loader threads per worker; 0: the worker loads its own batches"},

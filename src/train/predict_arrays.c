@@ -92,10 +92,11 @@ static tutti_status find_member(const char *file, const char **out) {
     static const char *const usual[] = {"x.npy",     "x_test.npy", "test_x.npy",
                                         "x_val.npy", "val_x.npy",  "arr_0.npy"};
     for (size_t i = 0; i < TTI_COUNT(usual); i++) {
-        tti_zip_member member;
-        TTI_TRY(tti_zip_find(file, usual[i], &member));
+        tti_file_part member;
+        bool found;
+        TTI_TRY(tti_zip_find(file, usual[i], &found, &member));
         *out = usual[i];
-        if (member.found) return TUTTI_OK;
+        if (found) return TUTTI_OK;
     }
     return tti_fail(TUTTI_E_DATA, "%s: has no array x, x_test, x_val or arr_0", file);
 }
@@ -105,7 +106,7 @@ tutti_status tti_predict_array(tti_predicting *r, const char *file) {
     const char *member = NULL;
     tti_npy_array a;
     if (n > 4 && strcmp(file + n - 4, ".npz") == 0) TTI_TRY(find_member(file, &member));
-    TTI_TRY(tti_npy_open(file, member, &a));
+    TTI_TRY(tti_npy_open(file, member, r->b->config.data.max_unpacked_mb << 20, &a));
     tutti_status st = add_rows(r, file, &a);
     tti_npy_close(&a);
     return st;

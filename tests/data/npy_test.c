@@ -51,7 +51,7 @@ T_CASE(every_type) {
     };
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
         put_npy(dir, "a.npy", types[k].descr, "(1, 2)", types[k].bytes, 2 * types[k].width);
-        T_OK(tti_npy_open(t_path(dir, "a.npy"), NULL, &a));
+        T_OK(tti_npy_open(t_path(dir, "a.npy"), NULL, 0, &a));
         T_OK(tti_npy_read_f32(&a, 0, f));
         assert_true(f[1] == types[k].f);
         if (a.kind != 'f') {
@@ -91,14 +91,15 @@ T_CASE(bad_arrays) {
     tti_npy_array a;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_npy(dir, "a.npy", bad[i].descr, bad[i].shape, zeros, bad[i].n_bytes);
-        T_FAILS(tti_npy_open(t_path(dir, "a.npy"), NULL, &a), TUTTI_E_DATA, bad[i].why);
+        T_FAILS(tti_npy_open(t_path(dir, "a.npy"), NULL, 0, &a), TUTTI_E_DATA, bad[i].why);
     }
     t_put_text(dir, "a.npy", "\x93NUMPX\1");
-    T_FAILS(tti_npy_open(t_path(dir, "a.npy"), NULL, &a), TUTTI_E_DATA, "truncated in the header");
+    T_FAILS(tti_npy_open(t_path(dir, "a.npy"), NULL, 0, &a), TUTTI_E_DATA,
+            "truncated in the header");
     t_put_text(dir, "a.npy", "no array at all");
-    T_FAILS(tti_npy_open(t_path(dir, "a.npy"), NULL, &a), TUTTI_E_DATA, "not a .npy file");
+    T_FAILS(tti_npy_open(t_path(dir, "a.npy"), NULL, 0, &a), TUTTI_E_DATA, "not a .npy file");
     t_put(dir, "a.npy", "\x93NUMPY\1\0\0\0", 10);
-    T_FAILS(tti_npy_open(t_path(dir, "a.npy"), NULL, &a), TUTTI_E_DATA, "its length is not");
+    T_FAILS(tti_npy_open(t_path(dir, "a.npy"), NULL, 0, &a), TUTTI_E_DATA, "its length is not");
     t_clear_dir(dir);
 }
 
@@ -163,6 +164,87 @@ T_CASE(damaged_archives) {
     t_clear_dir(dir);
 }
 
+/* Changes each bit of an archive: it is refused, or the bit had no meaning (a date) and the rows
+ * are as before. */
+static void flip_bits(const uint8_t *good, size_t n_bytes) {
+    const char *dir = t_make_dir();
+    tutti_dataset_desc desc = {.format = "npy", .dir = dir, .val_fraction = 0.25};
+    tutti_dataset *ds;
+    uint8_t *bytes = malloc(n_bytes);
+    size_t n_accepted = 0;
+    for (size_t at = 0; at < n_bytes; at++) {
+        memcpy(bytes, good, n_bytes);
+        bytes[at] ^= (uint8_t)(1 << at % 8);
+        t_put(dir, "set.npz", bytes, n_bytes);
+        if (tutti_dataset_open(&desc, &ds) != TUTTI_OK) continue;
+        double sum = 0;
+        check_rows(ds, 9, &sum);
+        tutti_dataset_destroy(ds);
+        n_accepted++;
+    }
+    assert_in_range(n_accepted, 1, 100);
+    free(bytes);
+    t_clear_dir(dir);
+}
+
+T_CASE(every_bit_of_an_archive) {
+    T_UNUSED;
+    flip_bits(npz_stored, sizeof npz_stored);
+    flip_bits(npz_deflated, sizeof npz_deflated);
+}
+
+T_CASE(names_in_any_case) {
+    T_UNUSED;
+    static const char *const pairs[][4] = {
+        {"X_train.npy", "y_train.npy", "X_Test.npy", "y_Test.npy"},
+        {"TRAIN_X.npy", "TRAIN_Y.npy", "dev_x.npy", "dev_y.npy"},
+        {"x_training.npy", "Y_Training.npy", "x_validation.npy", "y_validation.npy"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const char *dir = t_make_dir();
+        tutti_dataset_desc desc = {.format = "npy", .dir = dir};
+        tutti_dataset *ds;
+        for (int k = 0; k < 4; k++)
+            put_npy(dir, pairs[i][k], "|u1", k < 2 ? "(2,)" : "(1,)", "\0\1", k < 2 ? 2 : 1);
+        for (int split = 0; split < 2; split++) {
+            desc.split = (tutti_data_split)split;
+            T_OK(tutti_dataset_open(&desc, &ds));
+            T_EQ(tutti_dataset_get_info(ds)->n_samples, split ? 1 : 2);
+            tutti_dataset_destroy(ds);
+        }
+        put_npy(dir, "x_Train.npy", "|u1", "(2,)", "\0\1", 2);
+        desc.split = TUTTI_TRAIN;
+        if (i == 0) T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "two files are called");
+        t_clear_dir(dir);
+    }
+}
+
+/* One wrong label makes no million outputs. */
+T_CASE(labels_far_from_the_others) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset_desc desc = {.format = "npy", .dir = dir};
+    tutti_dataset *ds;
+    put_npy(dir, "x_train.npy", "|u1", "(2,)", "\0\1", 2);
+    put_npy(dir, "y_train.npy", "<i4", "(2,)", "\1\0\0\0\0\0\x10\0", 8);
+    put_npy(dir, "x_test.npy", "|u1", "(1,)", "\0", 1);
+    put_npy(dir, "y_test.npy", "<i4", "(1,)", "\0\0\0\0", 4);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "y_train.npy: label 1048576 of row 1 would make 1048577 classes of 2 labels; if it is "
+            "right, give data.classes=1048577");
+    desc.n_classes = 1048577;
+    T_OK(tutti_dataset_open(&desc, &ds));
+    tutti_dataset_destroy(ds);
+    desc.n_classes = 0;
+    put_npy(dir, "y_train.npy", "<i4", "(2,)", "\1\0\0\0\xFF\xFF\xFF\xFF", 8);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "y_train.npy: label -1 of row 1 is negative");
+    put_npy(dir, "y_train.npy", "<i4", "(2,)", "\1\0\0\0\xFF\3\0\0", 8);
+    T_OK(tutti_dataset_open(&desc, &ds)); /* 1024 classes are nothing unusual */
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 1024);
+    tutti_dataset_destroy(ds);
+    t_clear_dir(dir);
+}
+
 T_CASE(arrays_in_a_folder) {
     T_UNUSED;
     const char *dir = t_make_dir();
@@ -184,10 +266,8 @@ T_CASE(arrays_in_a_folder) {
     tutti_dataset_destroy(ds);
     desc.split = TUTTI_TEST;
     desc.n_classes = 2;
-    T_OK(tutti_dataset_open(&desc, &ds));
-    T_FAILS(tutti_dataset_get(ds, 0, x, y), TUTTI_E_DATA,
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
             "y_test.npy: label 2 of row 0 is out of range, 0 .. 1");
-    tutti_dataset_destroy(ds);
     put_npy(dir, "y_test.npy", "<f4", "(1,)", "\0\0\0\0", 4);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "labels are floats");
     put_npy(dir, "y_test.npy", "|u1", "(3,)", "\0\0\0", 3);
@@ -213,7 +293,7 @@ T_CASE(arrays_in_a_folder) {
     T_EQ(tutti_dataset_get_info(ds)->n_classes, 2);
     tutti_dataset_destroy(ds);
     put_npy(dir, "x_test.npy", "<i2", "(1, 2)", "\1\0\xFE\xFF", 4);
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "x_test.npy: -2 is no token");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "x_test.npy: -2 of row 0 is no token");
     t_clear_dir(dir);
 }
 
@@ -221,7 +301,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type),         cmocka_unit_test(bad_arrays),
         cmocka_unit_test(archives_of_numpy),  cmocka_unit_test(damaged_archives),
-        cmocka_unit_test(arrays_in_a_folder),
+        cmocka_unit_test(arrays_in_a_folder), cmocka_unit_test(every_bit_of_an_archive),
+        cmocka_unit_test(names_in_any_case),  cmocka_unit_test(labels_far_from_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,7 +152,8 @@ T_CASE(bad_archives_and_pictures) {
     T_FAILS(tutti_dataset_get(ds, 0, x, &y), TUTTI_E_DATA, "train-0.tar: member '0000.jpg'");
     tutti_dataset_destroy(ds);
     desc.n_classes = 2;
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "label 2 is out of range, 0 .. 1");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "train-0.tar: member '0002.jpg': label 2 of row 2 is out of range, 0 .. 1");
     desc.n_classes = 0;
     snprintf(pattern, sizeof pattern, "%s/s-{0..1.tar", root);
     desc.dir = pattern;
@@ -221,14 +222,15 @@ T_CASE(bad_packed_files) {
     assert_int_equal(fputc(0x7F, f), 0x7F); /* the label of sample 0 */
     fclose(f);
     T_OK(tutti_dataset_open(&desc, &ds));
-    T_FAILS(tutti_dataset_get(ds, 0, x, &y), TUTTI_E_DATA, "of sample 0 is out of range, 0 .. 2");
+    T_FAILS(tutti_dataset_get(ds, 0, x, &y), TUTTI_E_DATA,
+            "train.pack: damaged: the checksum of sample 0 is wrong");
     T_OK(tutti_dataset_get(ds, 1, x, &y));
     tutti_dataset_destroy(ds);
     f = fopen(below_root("train.pack"), "r+b");
     assert_int_equal(fseek(f, -64 + 12, SEEK_END), 0);
     assert_int_equal(fputc(25, f), 25); /* the side */
     fclose(f);
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "3 samples of side 25 do not make");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "the checksum at its end is wrong");
     assert_int_equal(truncate(below_root("train.pack"), 3000), 0);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "train.pack: truncated, or no packed");
     assert_int_equal(truncate(below_root("train.pack"), 10), 0);
@@ -239,6 +241,52 @@ T_CASE(bad_packed_files) {
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "data.dir is missing");
 }
 
+/* Every 97th bit of the records, and every bit of what stands at the end. */
+T_CASE(every_bit_of_a_packed_file) {
+    T_UNUSED;
+    static float x[ELEMS];
+    enum { RECORD = 32 * 32 * 3 + 8, N = 3 * RECORD + 64 };
+    static uint8_t good[N], bad[N];
+    int32_t y;
+    char *report = NULL;
+    write_shard("train-0.tar", 0, 3, false);
+    write_shard("val-0.tar", 0, 1, false);
+    T_OK(tutti_dataset_pack(&(tutti_dataset_desc){.format = "tar", .dir = root, .image_size = 28},
+                            &(tutti_pack_desc){.dir = root}, &report));
+    free(report);
+    FILE *f = fopen(below_root("train.pack"), "rb");
+    T_EQ(fread(good, 1, N, f), N);
+    T_EQ(fgetc(f), EOF);
+    fclose(f);
+    const tutti_dataset_desc desc = {.format = "packed", .dir = root};
+    for (size_t bit = 0; bit < 8 * N; bit += bit < 8 * (N - 64) ? 97 : 1) {
+        memcpy(bad, good, N);
+        bad[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        t_write(below_root("train.pack"), bad, N);
+        tutti_dataset *ds;
+        int n_refused = 1;
+        if (tutti_dataset_open(&desc, &ds) == TUTTI_OK) {
+            for (int i = n_refused = 0; i < 3; i++)
+                n_refused += tutti_dataset_get(ds, i, x, &y) == TUTTI_E_DATA;
+            tutti_dataset_destroy(ds);
+        }
+        T_EQ(n_refused, 1);
+    }
+    memcpy(bad, good + RECORD, RECORD); /* records in each other's places */
+    memcpy(bad + RECORD, good, RECORD);
+    memcpy(bad + 2 * RECORD, good + 2 * RECORD, RECORD + 64);
+    t_write(below_root("train.pack"), bad, N);
+    tutti_dataset *ds;
+    T_OK(tutti_dataset_open(&desc, &ds));
+    T_FAILS(tutti_dataset_get(ds, 0, x, &y), TUTTI_E_DATA, "checksum of sample 0");
+    T_OK(tutti_dataset_get(ds, 2, x, &y));
+    tutti_dataset_destroy(ds);
+    memcpy(bad, good, N);
+    bad[N - 64 + 8] = 1; /* version */
+    t_write(below_root("train.pack"), bad, N);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "pack it again with tutti data pack");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(by_names_and_by_hash),
@@ -247,6 +295,7 @@ int main(void) {
         IN_FOLDER(bad_archives_and_pictures),
         IN_FOLDER(packed_as_unpacked),
         IN_FOLDER(bad_packed_files),
+        IN_FOLDER(every_bit_of_a_packed_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,19 +133,20 @@ T_CASE(bad_files) {
 T_CASE(tokens_outside_of_the_vocabulary) {
     T_UNUSED;
     const char *dir = t_make_dir();
-    int32_t x[10], y[10];
     put(dir, "a.bin", 0, 0, 0, 100);
     tutti_dataset_desc desc = {.format = "tokens", .dir = dir, .context = 10, .n_classes = 112};
-    tutti_dataset *ds = open_set(&desc);
-    T_FAILS(tutti_dataset_get(ds, 0, x, y), TUTTI_E_DATA,
+    tutti_dataset *ds;
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
             "a.bin: token 148 at place 4 is outside of the vocabulary, 0 .. 111");
-    tutti_dataset_destroy(ds);
     t_put_text(dir, "tokenizer.json", "{\"tokenizer\":\"bytes\"}");
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
             "a vocabulary of 112 is too small for the tokenizer's 256 tokens");
     desc.n_classes = 0;
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "a.bin: token 259 at place 7 is outside of the vocabulary, 0 .. 255");
+    desc.n_classes = 500;
     ds = open_set(&desc);
-    T_EQ(tutti_dataset_get_info(ds)->n_classes, 256);
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 500);
     assert_string_equal(tutti_tokenizer_get_name(tutti_dataset_get_tokenizer(ds)), "bytes");
     tutti_dataset_destroy(ds);
     t_clear_dir(dir);

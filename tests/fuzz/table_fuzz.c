@@ -28,7 +28,7 @@ static void as_csv(const char *path) {
 
 static void as_array(const char *path, const char *member) {
     tti_npy_array a;
-    if (tti_npy_open(path, member, &a) != TUTTI_OK) return;
+    if (tti_npy_open(path, member, 0, &a) != TUTTI_OK) return;
     float *row = malloc(a.row_elems * sizeof *row);
     if (row && a.row_elems < 1 << 20) {
         tutti_status st = tti_npy_read_f32(&a, a.shape.dim[0] - 1, row);

@@ -1,0 +1,24 @@
+/* label_range.h - how many classes (or tokens) labels mean, and which labels are none.
+ *
+ * Without a given number of classes the largest label + 1 is taken.  One wrong label must not make
+ * a model with a million outputs, so a label far above the number of samples is refused. */
+#ifndef TTI_DATA_LABEL_RANGE_H
+#define TTI_DATA_LABEL_RANGE_H
+
+#include "tutti/data.h"
+
+typedef struct tti_label_range {
+    int64_t n, most, most_at, least, least_at; /* labels seen, extremes and their rows */
+} tti_label_range;
+
+/* Adds one label; zero to begin with. */
+void tti_label_range_add(tti_label_range *range, int64_t label, int64_t row);
+
+/* n_classes 0 becomes the largest label + 1; floor: so many classes are never too many.  key: the
+ * job key that gives the number.  TUTTI_E_DATA with file, row and value for a label below 0, one
+ * that is not below a given n_classes, and one that is above both floor and 4 times the number of
+ * labels. */
+tutti_status tti_label_range_check(const tti_label_range *range, const char *file, const char *key,
+                                   int64_t floor, int64_t *n_classes);
+
+#endif /* TTI_DATA_LABEL_RANGE_H */
