@@ -12,6 +12,7 @@
 
 #include "base/atomic_file.h"
 #include "ckpt/weights.h"
+#include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "train/onnx_emit.h"
 #include "train/weight_names.h"
@@ -69,6 +70,25 @@ static tutti_status save_tokenizer(const tti_exporting *e) {
     tutti_status st = save_text(e, "tokenizer_config.json", &config);
     tti_str_free(&config);
     return st;
+}
+
+/* How images are prepared, as AutoImageProcessor of transformers reads it. */
+static tutti_status save_preprocessor(const tti_exporting *e) {
+    tti_str config = {0};
+    if (e->b->train->spec->pixels.n_channels != 3) return TUTTI_OK;
+    tti_export_preprocessor_config(e->b->train->spec, &config);
+    tutti_status st = save_text(e, "preprocessor_config.json", &config);
+    tti_str_free(&config);
+    return st;
+}
+
+/* What the reader of the tensors must know of samples: for transformers in its own files, else as
+ * the run has it: types, class names, the normalization of pixels. */
+static tutti_status save_about_samples(const tti_exporting *e) {
+    if (e->desc->format != TUTTI_EXPORT_HF)
+        return tti_data_spec_save(e->b->train->spec, e->desc->out);
+    TTI_TRY(save_tokenizer(e));
+    return save_preprocessor(e);
 }
 
 /* ---- tensors ---- */
@@ -165,7 +185,7 @@ static tutti_status write_folder(const tti_exporting *e) {
     if (st == TUTTI_OK) st = make_folder(e->desc->out);
     if (st == TUTTI_OK) st = write_tensors(e);
     if (st == TUTTI_OK && config.text) st = save_text(e, "config.json", &config);
-    if (st == TUTTI_OK && e->desc->format == TUTTI_EXPORT_HF) st = save_tokenizer(e);
+    if (st == TUTTI_OK) st = save_about_samples(e);
     tti_str_free(&config);
     return st;
 }

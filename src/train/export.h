@@ -25,4 +25,7 @@ tutti_status tti_export_config(const tti_blueprint *b, tti_str *out);
 /* tokenizer_config.json beside the tokenizer.json of transformers. */
 void tti_export_tokenizer_config(const tti_blueprint *b, const tutti_tokenizer *t, tti_str *out);
 
+/* preprocessor_config.json: images as their data set prepares them for evaluation. */
+void tti_export_preprocessor_config(const tti_data_spec *spec, tti_str *out);
+
 #endif /* TTI_TRAIN_EXPORT_H */

@@ -2,6 +2,7 @@
  *
  * Everything is read off the parameters of the plan, not off the job: so it is true of the tensors
  * beside it, wherever the job took its sizes from. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,4 +207,49 @@ tutti_status tti_export_config(const tti_blueprint *b, tti_str *out) {
                         "export: format hf is for gpt2, bert and resnet, the model is %s", name);
     tti_str_add(out, "\n");
     return out->failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
+}
+
+static void sides(tti_json *j, const char *key, int64_t side) {
+    tti_json_object(j, key);
+    tti_json_int(j, "height", side);
+    tti_json_int(j, "width", side);
+    tti_json_end(j);
+}
+
+static void numbers(tti_json *j, const char *key, const double v[3]) {
+    tti_json_array(j, key);
+    for (int i = 0; i < 3; i++) tti_json_double(j, NULL, v[i]);
+    tti_json_end(j);
+}
+
+/* CLIP's processor is the one that takes resizing and cropping apart. */
+void tti_export_preprocessor_config(const tti_data_spec *spec, tti_str *out) {
+    enum { BILINEAR = 2 };
+    int64_t size = spec->stored.shape.dim[0];
+    const tti_pixel_spec *pixels = &spec->pixels;
+    bool crops = pixels->fit != TTI_FIT_FILL;
+    tti_json j = tti_json_begin(out, 2);
+    tti_json_object(&j, NULL);
+    tti_json_text(&j, "image_processor_type", "CLIPImageProcessor");
+    tti_json_bool(&j, "do_convert_rgb", true);
+    tti_json_bool(&j, "do_resize", true);
+    tti_json_int(&j, "resample", BILINEAR);
+    if (crops) {
+        tti_json_object(&j, "size");
+        tti_json_int(
+            &j, "shortest_edge",
+            pixels->fit == TTI_FIT_MIDDLE ? (int64_t)rint((double)size * 8.0 / 7.0) : size);
+        tti_json_end(&j);
+    } else {
+        sides(&j, "size", size);
+    }
+    tti_json_bool(&j, "do_center_crop", crops);
+    sides(&j, "crop_size", size);
+    tti_json_bool(&j, "do_rescale", true);
+    tti_json_double(&j, "rescale_factor", 1 / 255.0);
+    tti_json_bool(&j, "do_normalize", true);
+    numbers(&j, "image_mean", pixels->mean);
+    numbers(&j, "image_std", pixels->std);
+    tti_json_end(&j);
+    tti_str_add(out, "\n");
 }

@@ -8,23 +8,29 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "data/byte_reader.h"
 
 bool tti_plugin_checksum(const char *path, uint32_t *out) {
     char bytes[1 << 14];
-    FILE *file = fopen(path, "rb");
-    if (!file) return false;
+    uint64_t n_bytes, at = 0;
+    int fd;
+    if (tti_open_regular(path, &fd, &n_bytes) != TUTTI_OK) return false;
+    tutti_status st = TUTTI_OK;
     *out = 0;
-    for (size_t n; (n = fread(bytes, 1, sizeof bytes, file)) > 0;)
-        *out = tti_crc32c(*out, bytes, n);
-    bool good = !ferror(file);
-    fclose(file);
-    return good;
+    while (st == TUTTI_OK && at < n_bytes) {
+        size_t n = (size_t)TTI_MIN(n_bytes - at, sizeof bytes);
+        st = tti_pread_all(fd, path, bytes, n, at);
+        if (st == TUTTI_OK) *out = tti_crc32c(*out, bytes, n);
+        at += n;
+    }
+    close(fd);
+    return st == TUTTI_OK;
 }
 
 tutti_status tti_plugin_build(const char *path, const tutti_model_params *params, tutti_graph *g,

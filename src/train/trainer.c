@@ -430,13 +430,21 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
     return TUTTI_OK;
 }
 
-/* The job as the run folder keeps it: usable from any directory.  Ranks of other hosts have
- * compared it before, for they may be in another one. */
+/* What is to be known of the job once ranks have compared it: its text for the run folder, usable
+ * from any directory (ranks of other hosts may be in another one), and how it differs from that of
+ * a run that goes on.  Messages keep the paths as they were given. */
 static tutti_status print_for_folder(trainer *t) {
-    TTI_TRY(tti_job_make_paths_absolute(t->job));
-    free(t->yaml);
-    t->yaml = tutti_job_print(t->job, false);
-    return t->yaml ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tti_options_kept kept = {0};
+    TTI_TRY(tti_options_keep(&t->job->options, &kept));
+    tutti_status st = tti_job_make_paths_absolute(t->job);
+    if (st == TUTTI_OK) {
+        free(t->yaml);
+        t->yaml = tutti_job_print(t->job, false);
+        if (!t->yaml) st = tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    }
+    if (st == TUTTI_OK) st = check_resumed_job(t);
+    tti_options_restore(&t->job->options, &kept);
+    return st;
 }
 
 /* A resumed run has its weights, and needs the folder of model.init no longer. */
@@ -474,7 +482,6 @@ static tutti_status prepare(trainer *t) {
     int n_here = foreign ? t->core_n_ranks : (int)c->parallel.workers;
     TTI_TRY(tti_devices_check_sharing(c, &devices, n_here, t->n_devices));
     if (foreign && !t->desc->resume) TTI_TRY(look_for_own_run(t));
-    TTI_TRY(check_resumed_job(t));
     TTI_TRY(choose_kernels(t, &devices));
     return make_run_dir(t);
 }

@@ -62,6 +62,26 @@ def test_a_run_folder_must_be_trusted():
         runs.tutti(command, "--help").expect(0, "--allow-plugin")
 
 
+def test_a_plugin_that_changed():
+    """A run knows the file that it was trained with, from any directory."""
+    build(os.path.join(EXAMPLE, "my_model.c"), "my_model.so")
+    runs.tutti("train", os.path.join(EXAMPLE, "plugin.yaml"), *SMALL, "run.dir=run").expect(0)
+    here = os.getcwd()
+    os.mkdir("empty")
+    os.chdir("empty")
+    runs.tutti("eval", "../run", "--allow-plugin").expect(0)
+    with open("../my_model.so", "ab") as file:
+        file.write(b"x")
+    again = "model.plugin=../my_model.so"
+    runs.tutti("eval", "../run", "--allow-plugin").expect(
+        2, here + "/my_model.so has changed since this run was trained")
+    runs.tutti("eval", "../run", again).expect(0)
+    os.rename("../my_model.so", "../elsewhere.so")
+    runs.tutti("eval", "../run", "--allow-plugin").expect(2, "cannot be read any more",
+                                                          "model.plugin=FILE")
+    os.chdir(here)
+
+
 def test_what_is_no_plugin():
     with open("other.c", "w") as file:
         file.write("int tutti_build_modell(void) { return 1; }\n")

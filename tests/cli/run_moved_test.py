@@ -294,6 +294,25 @@ def test_resume_compares():
     runs.tutti("predict", "run", "sample.png").expect(4, "run/data.json: damaged")
 
 
+def test_exports_say_how_samples_are_read():
+    images()
+    runs.tutti("train", "data.format=images", "data.dir=data", "data.image_size=28",
+               "model.name=resnet18", "train.batch=4", "train.steps=1", "run.dir=run", "-n",
+               "1").expect(0)
+    runs.tutti("export", "run", "--format", "safetensors", "--out", "own").expect(0)
+    with open("own/data.json") as file, open("run/data.json") as kept:
+        assert file.read() == kept.read()
+    runs.tutti("export", "run", "--format", "hf", "--out", "hf").expect(0)
+    with open("hf/config.json") as file:
+        assert json.load(file)["id2label"] == {"0": "cat", "1": "dog", "2": "owl"}
+    with open("hf/preprocessor_config.json") as file:
+        told = json.load(file)
+    assert told["size"] == {"shortest_edge": 32}, told
+    assert told["crop_size"] == {"height": 28, "width": 28}, told
+    assert told["image_mean"] == [0.485, 0.456, 0.406] and told["do_normalize"], told
+    assert abs(told["rescale_factor"] - 1 / 255) < 1e-12, told
+
+
 def test_arrays_that_do_not_fit():
     npy_floats()
     runs.tutti("train", "data.format=npy", "data.dir=data", *MLP, "train.batch=4", "train.steps=2",
