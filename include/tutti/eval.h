@@ -67,11 +67,12 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_report(tutti_job *job, const char *
 typedef struct tutti_prediction {
     const char *file;
     int64_t index, n_in_file; /* sample index of the n_in_file of the file; a text has windows */
-    const char *error;        /* NULL; or the file cannot be read, and nothing below is set    */
-    bool is_text;             /* a language model's: tokens, and top has what may come next    */
-    int64_t n_tokens;         /* of a text: of the window, whose next token is known           */
-    double loss, perplexity;  /* of these: mean, and exp(mean); 0 where there are none         */
-    int n_top;                /* classes or tokens in top, at most TUTTI_PREDICT_TOP           */
+    const char *error; /* NULL; or the file cannot be read, or the output is not finite, and nothing
+                        * below is set */
+    bool is_text;      /* a language model's: tokens, and top has what may come next    */
+    int64_t n_tokens;  /* of a text: of the window, whose next token is known           */
+    double loss, perplexity; /* of these: mean, and exp(mean); 0 where there are none         */
+    int n_top;               /* classes or tokens in top, at most TUTTI_PREDICT_TOP           */
     struct {
         int64_t label;
         const char *name; /* of the class, text of the token; NULL: it has none */

@@ -20,8 +20,10 @@ static const char usage[] =
     "            window of its context, and the likeliest next tokens\n\n"
     "A folder stands for all such files below it, in the order of their names.  A file that "
     "cannot\n"
-    "be read is named on standard error, and the others go on.\n\n"
-    "Exit code: 0; 2 wrong usage, no run there; 3 a file cannot be read; 4 no good checkpoint.\n";
+    "be read is named on standard error, and so is a sample for which the model's output is not\n"
+    "finite; the others go on.\n\n"
+    "Exit code: 0; 2 wrong usage, no run there; 3 a file cannot be read; 4 no good checkpoint;\n"
+    "7 an output that is not finite.\n";
 
 static void print(void *user, const tutti_prediction *prediction) {
     (void)user;

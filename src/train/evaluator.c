@@ -24,10 +24,13 @@ typedef struct evaluation {
 
 /* ---- counting ---- */
 
+/* -1: one of them is NaN, so the sample is taken for no class. */
 static int64_t first_max(const float *x, int64_t n) {
     int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(x[i])) return -1;
         if (x[i] > x[best]) best = i;
+    }
     return best;
 }
 
@@ -36,7 +39,8 @@ static void count_classes(tutti_eval_result *r, const float *logits, const int32
     for (int64_t i = 0; i < n_rows && r->n_classes > 0; i++) {
         if (y[i] < 0 || y[i] >= r->n_classes) continue;
         int64_t said = first_max(logits + i * r->n_classes, r->n_classes);
-        r->confusion[y[i] * r->n_classes + said]++;
+        r->classes[y[i]].n_samples++;
+        if (said >= 0) r->confusion[y[i] * r->n_classes + said]++;
     }
 }
 
@@ -87,10 +91,8 @@ static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 static void sum_class(const tutti_eval_result *r, int64_t class) {
     tutti_class_result *c = &r->classes[class];
-    for (int64_t i = 0; i < r->n_classes; i++) {
-        c->n_samples += r->confusion[class * r->n_classes + i];
+    for (int64_t i = 0; i < r->n_classes; i++)
         c->n_predicted += r->confusion[i * r->n_classes + class];
-    }
     c->n_correct = r->confusion[class * r->n_classes + class];
     c->precision = ratio((double)c->n_correct, (double)c->n_predicted);
     c->recall = ratio((double)c->n_correct, (double)c->n_samples);

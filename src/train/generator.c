@@ -6,6 +6,7 @@
  * last token is not seen by it.  Of a program of several rows only the first is used. */
 #include "train/generator.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,6 +148,16 @@ static tutti_status next_logits(tti_generator *g, const float **logits) {
     return TUTTI_OK;
 }
 
+/* From NaN or +inf no probability follows. */
+static tutti_status check_logits(const float *logits, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (isnan(logits[i]) || logits[i] == INFINITY)
+            return tti_fail(TUTTI_E_NUMERICS,
+                            "generate: the model's output is not finite; its weights are not, or "
+                            "overflow");
+    return TUTTI_OK;
+}
+
 tutti_status tti_generator_write(tti_generator *g, const tti_writing *how) {
     int64_t n_sayable = tutti_tokenizer_get_size(g->tokenizer);
     int32_t end = tutti_tokenizer_get_end(g->tokenizer);
@@ -154,6 +165,7 @@ tutti_status tti_generator_write(tti_generator *g, const tti_writing *how) {
         const float *logits = NULL;
         if (how->deadline_ns && tti_now_ns() > how->deadline_ns) break;
         TTI_TRY(next_logits(g, &logits));
+        TTI_TRY(check_logits(logits, n_sayable));
         int32_t token = tti_sample_token(&how->sampling, logits, n_sayable, (uint64_t)i, g->room);
         if (token == end) break;
         TTI_TRY(say(g, how, token));

@@ -19,11 +19,13 @@ enum { MAX_DEPTH = 64 };
 
 /* ---- what came out ---- */
 
-static void take_top(const tti_predicting *r, const float *logits, int64_t n,
+/* False if the logits are not finite: then there is no likeliest class. */
+static bool take_top(const tti_predicting *r, const float *logits, int64_t n,
                      tutti_prediction *out) {
     double most = -INFINITY, sum = 0;
     for (int64_t i = 0; i < n; i++) most = fmax(most, (double)logits[i]);
     for (int64_t i = 0; i < n; i++) sum += exp((double)logits[i] - most);
+    if (isnan(sum)) return false;
     out->n_top = (int)TTI_MIN(n, (int64_t)TUTTI_PREDICT_TOP);
     for (int k = 0; k < out->n_top; k++) {
         int64_t best = -1;
@@ -36,6 +38,16 @@ static void take_top(const tti_predicting *r, const float *logits, int64_t n,
         out->top[k].name = r->is_text ? NULL : tutti_dataset_class_name(r->ds, best);
         out->top[k].probability = exp((double)logits[best] - most) / sum;
     }
+    return true;
+}
+
+static void tell_not_finite(tti_predicting *r, tutti_prediction *out) {
+    char text[1024];
+    snprintf(text, sizeof text, "%s: sample %lld: the model's output is not finite", out->file,
+             (long long)out->index);
+    out->error = text;
+    r->n_not_finite++;
+    r->fn(r->user, out);
 }
 
 /* -log of the probability of a token. */
@@ -63,7 +75,10 @@ static void tell_text(tti_predicting *r, const tti_predict_sample *w, const int3
         out->loss = loss / (double)out->n_tokens;
         out->perplexity = exp(out->loss);
     }
-    take_top(r, logits + (w->n_tokens - 1) * n, n, out);
+    if (!take_top(r, logits + (w->n_tokens - 1) * n, n, out)) {
+        tell_not_finite(r, out);
+        return;
+    }
     for (int k = 0; r->ds->tokenizer && k < out->n_top; k++) {
         int32_t token = (int32_t)out->top[k].label;
         if (tutti_tokenizer_decode(r->ds->tokenizer, &token, 1, &text[k], &n_bytes) == TUTTI_OK)
@@ -82,8 +97,10 @@ static void tell(tti_predicting *r, int64_t row, const float *logits) {
         tell_text(r, w, (const int32_t *)x, logits, n, &out);
         return;
     }
-    take_top(r, logits, n, &out);
-    r->fn(r->user, &out);
+    if (take_top(r, logits, n, &out))
+        r->fn(r->user, &out);
+    else
+        tell_not_finite(r, &out);
 }
 
 /* ---- a batch ---- */
@@ -256,9 +273,12 @@ static tutti_status predict_all(tti_predicting *r, const char *const *files, int
                             files[i]);
     }
     TTI_TRY(flush(r));
-    if (r->n_bad == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_DATA, "%lld of %lld files cannot be predicted", (long long)r->n_bad,
-                    (long long)r->n_files);
+    if (r->n_bad > 0)
+        return tti_fail(TUTTI_E_DATA, "%lld of %lld files cannot be predicted", (long long)r->n_bad,
+                        (long long)r->n_files);
+    if (r->n_not_finite == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NUMERICS, "the model's output is not finite for %lld samples",
+                    (long long)r->n_not_finite);
 }
 
 tutti_status tutti_predict(tutti_job *job, const char *run_dir, const char *const *files,

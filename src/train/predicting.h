@@ -28,6 +28,7 @@ typedef struct tti_predicting {
     tti_arena arena;           /* of names of files */
     int64_t n_rows, n_waiting; /* rows of a batch; of them filled */
     int64_t n_files, n_bad;
+    int64_t n_not_finite; /* samples with such an output */
     size_t row_bytes;
     void *x;    /* [n_rows, ...] */
     int32_t *y; /* [rows of a shard, targets]: nobody knows */

@@ -2,6 +2,7 @@
 program: runs in 16 bits that learn, that are the same for any number of workers and after a
 resume, and runs that make activations again and tell the same story as those that keep them."""
 
+import json
 import math
 import os
 import random
@@ -82,14 +83,14 @@ def write_array(path, shape, code, values):
         file.write(struct.pack("<%d%s" % (len(values), {"f4": "f", "i8": "q"}[code]), *values))
 
 
-def write_set(folder, shape, n_train, n_test, nan_at):
-    """Random samples, the element nan_at of the training split NaN."""
+def write_set(folder, shape, n_train, n_test, nan_at, nan_in="train"):
+    """Random samples, the element nan_at of a split NaN."""
     draw = random.Random(1)
     size = math.prod(shape)
     os.makedirs(folder)
     for split, n in (("train", n_train), ("test", n_test)):
         x = [draw.gauss(0, 1) for _ in range(n * size)]
-        if split == "train":
+        if split == nan_in:
             x[nan_at] = math.nan
         write_array("%s/x_%s.npy" % (folder, split), (n, *shape), "f4", x)
         write_array("%s/y_%s.npy" % (folder, split), (n,), "i8", [i % 3 for i in range(n)])
@@ -99,7 +100,7 @@ def test_one_nan_ends_the_run_where_it_appears():
     """ReLU and pooling must pass it on, in whichever library and on whichever number of workers:
     what hides it trains on with NaN weights and finite losses."""
     write_set("table", (6,), 40, 10, 7 * 6 + 3)
-    write_set("images", (1, 28, 28), 40, 10, 7 * 784 + 400)
+    write_set("images", (1, 28, 28), 12, 2, 5 * 784 + 400)
     ways = (["parallel.backend=reference"], [], ["-n", "1"], ["-n", "2"],
             ["-n", "2", "parallel.place=processes"])
     for data, model, where in (("table", ["model.name=mlp", "model.hidden=[8]"], "linear 'fc1'"),
@@ -108,7 +109,7 @@ def test_one_nan_ends_the_run_where_it_appears():
         for i, way in enumerate(ways):
             run = "%s-%d" % (data, i)
             ended = runs.tutti("train", *model, "data.format=npy", "data.dir=" + data,
-                               "train.batch=16", "train.epochs=4", "run.dir=" + run,
+                               "train.batch=6", "train.epochs=2", "run.dir=" + run,
                                "run.checkpoint_every=-1", "run.log_every=1", *way)
             ended.expect(7, where)
             ends.add(re.search(r"step (\d+): the loss is not finite", ended.err).group(1))
@@ -116,6 +117,23 @@ def test_one_nan_ends_the_run_where_it_appears():
                 raise AssertionError("%s: a step has the losses %s" % (run, losses(run)))
         if len(ends) != 1:
             raise AssertionError("%s: the runs end at the steps %s" % (data, ends))
+
+
+def test_a_sample_whose_output_is_nan_is_of_no_class():
+    write_set("table", (6,), 40, 10, 3 * 6 + 2, nan_in="test")  # sample 3, whose label is 0
+    runs.tutti("train", "model.name=mlp", "model.hidden=[8]", "data.format=npy", "data.dir=table",
+               "train.batch=16", "train.steps=8", "run.dir=run").expect(0, "loss nan")
+    told = json.loads(runs.tutti("eval", "run", "--json").expect(0).out)
+    if told["loss"] is not None or sum(map(sum, told["confusion"])) != 9:
+        raise AssertionError("eval takes it for a class: %s" % told)
+    if told["accuracy"] != sum(c["correct"] for c in told["classes"]) / 10 \
+            or [c["samples"] for c in told["classes"]] != [4, 3, 3]:
+        raise AssertionError("eval counts it as right: %s" % told)
+    ended = runs.tutti("predict", "run", "table/x_test.npy")
+    ended.expect(7, "table/x_test.npy: sample 3: the model's output is not finite")
+    told = [json.loads(line) for line in ended.out.splitlines()]
+    if [line["index"] for line in told] != [i for i in range(10) if i != 3]:
+        raise AssertionError("predict names a class for it: %s" % told)
 
 
 def test_parameters_that_are_not_finite_end_the_run():
