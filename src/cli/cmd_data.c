@@ -109,7 +109,7 @@ static void print_head(const tutti_dataset *ds, const char *format) {
 
 enum { MAX_CLASS_ROWS = 100 };
 
-/* Samples of each class in both splits; NULL: the samples have no classes. */
+/* Samples of each class in both splits; NULL: there are no classes, or targets are values. */
 typedef struct class_table {
     int64_t n;
     int64_t *count[TUTTI_N_SPLITS];

@@ -60,11 +60,13 @@ static tutti_status parse_csv(const char *path, char *text, size_t n_bytes,
     return st;
 }
 
-static tutti_status read_csv(const char *path, const tti_table_spec *known, tti_csv_text *out) {
+static tutti_status read_csv(const tutti_dataset_desc *desc, const char *path,
+                             const tti_table_spec *known, tti_csv_text *out) {
     tti_reader *reader;
     char *text;
     size_t n_bytes;
     TTI_TRY(tti_reader_open(path, &reader));
+    tti_reader_allow(reader, desc->max_unpacked);
     tutti_status st = tti_reader_read_all(reader, MAX_CSV_BYTES, &text, &n_bytes);
     tti_reader_close(reader);
     return st == TUTTI_OK ? parse_csv(path, text, n_bytes, known, out) : st;
@@ -75,7 +77,7 @@ static tutti_status read_split(const tutti_dataset_desc *desc, const tti_table_s
                                tti_csv_text *csv, bool *both) {
     tti_file_list list;
     TTI_TRY(tti_file_list_make(desc, "csv", ".csv", &list));
-    tutti_status st = list.n == 1 ? read_csv(list.path[0], known, csv)
+    tutti_status st = list.n == 1 ? read_csv(desc, list.path[0], known, csv)
                                   : tti_fail(TUTTI_E_DATA,
                                              "%s: csv: %zu files for a split (%s, "
                                              "%s), one is possible",

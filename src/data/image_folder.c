@@ -202,6 +202,8 @@ static tutti_status walk_folder(walk *w, const char *below_root, int depth,
 /* What is neither a picture nor a folder. */
 static tutti_status pass_over(walk *w, const char *path, kind k) {
     if (!w->folder->skip_bad && k == KIND_BROKEN_LINK) return fail_broken_link(path);
+    if (!w->folder->skip_bad && k == KIND_OTHER && is_picture(path))
+        return tti_fail(TUTTI_E_DATA, "%s: is not a regular file", path);
     if (!w->folder->skip_bad && k == KIND_FILE && is_foreign_picture(path))
         return tti_fail(TUTTI_E_DATA,
                         "%s: only JPEG and PNG can be read; convert it, or leave such files out "

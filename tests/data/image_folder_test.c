@@ -272,6 +272,9 @@ T_CASE(hidden_and_system_files_are_no_data) {
     T_EQ(tutti_dataset_get_info(ds)->n_classes, 2);
     T_EQ(tutti_dataset_get_info(ds)->n_ignored, 6);
     tutti_dataset_destroy(ds);
+    assert_int_equal(mkfifo(below_root("dog/3.jpg"), 0600), 0);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "dog/3.jpg: is not a regular file");
+    assert_int_equal(unlink(below_root("dog/3.jpg")), 0);
     t_write(below_root("dog/3.webp"), "x", 1);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "dog/3.webp: only JPEG and PNG");
     desc.skip_bad = true;
