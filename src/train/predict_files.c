@@ -221,7 +221,9 @@ static tutti_status add_path(tti_predicting *r, const char *path, int depth) {
 static tutti_status check_model(tti_predicting *r) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
     const char *name = r->b->model_name, *format = r->ds->spec->format;
-    r->is_text = tti_writes_text(r->b);
+    /* Elsewhere targets of the shape of x may be anything, not the tokens that follow. */
+    bool follows = strcmp(format, "npy") != 0 && r->b->config.data.mask_prob == 0;
+    r->is_text = follows && tti_writes_text(r->b);
     if (info->y.shape.n_dims > 0 && !r->is_text)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "predict: %s guesses several targets of a sample of data.format=%s, for "

@@ -313,6 +313,25 @@ def test_exports_say_how_samples_are_read():
     assert abs(told["rescale_factor"] - 1 / 255) < 1e-12, told
 
 
+def test_targets_that_have_no_form():
+    """Targets of the shape of x need not be the tokens that follow: nothing is printed as if."""
+    for split in ("train", "test"):
+        for name in ("x", "y"):
+            write("data/%s_%s.npy" % (name, split), npy("i4", (20, 6), [i % 9 for i in range(120)]))
+    write("sample.npy", npy("i4", (1, 6), list(range(6))))
+    runs.tutti("train", "data.format=npy", "data.dir=data", *transformer("gpt2"), "train.batch=4",
+               "train.steps=2", "run.dir=run", "-n", "1").expect(0)
+    refused = runs.tutti("predict", "run", "sample.npy")
+    assert refused.code in (1, 2) and "guesses several targets of a sample" in refused.err
+    runs.tutti("eval", "run").expect(0)
+    text()
+    runs.tutti("train", "data.format=text", "data.dir=data/train.txt", "data.context=8",
+               *transformer("bert", "data.mask_prob=0.3"), "train.batch=4", "train.steps=2",
+               "run.dir=masked", "-n", "1").expect(0)
+    refused = runs.tutti("predict", "masked", "sample.txt")
+    assert refused.code in (1, 2) and "guesses several targets of a sample" in refused.err
+
+
 def test_arrays_that_do_not_fit():
     npy_floats()
     runs.tutti("train", "data.format=npy", "data.dir=data", *MLP, "train.batch=4", "train.steps=2",
@@ -329,7 +348,8 @@ def test_arrays_that_do_not_fit():
 def test_tokens_that_do_not_fit():
     npy_tokens()
     runs.tutti("train", "data.format=npy", "data.dir=data",
-               *transformer("bert", "model.head=classify"), "train.batch=4", "train.steps=2", "run.dir=run", "-n", "1").expect(0)
+               *transformer("bert", "model.head=classify"), "train.batch=4", "train.steps=2",
+               "run.dir=run", "-n", "1").expect(0)
     write("high.npy", npy("i4", (1, 6), [0, 1, 2, 3, 4, 40]))
     runs.tutti("predict", "run", "high.npy").expect(3, "token 40 at place 5 is not one of 0 ..")
     text()

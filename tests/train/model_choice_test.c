@@ -46,6 +46,28 @@ T_CASE(every_key_arrives) {
     tutti_job_destroy(job);
 }
 
+static tutti_value *nothing(tutti_graph *g, tutti_value *x, const void *user) {
+    (void)g, (void)user;
+    return x;
+}
+
+/* A checkpoint says whose model it has; another one is not built in its place. */
+T_CASE(identity) {
+    T_UNUSED;
+    char text[64];
+    tutti_job *job = SMALL_JOB("model.name=lenet");
+    tti_model_identity(job, text, sizeof text);
+    assert_string_equal(text, "built-in lenet");
+    T_OK(tti_model_check_identity(job, "built-in lenet"));
+    T_OK(tti_model_check_identity(job, NULL));
+    T_FAILS(tti_model_check_identity(job, "caller"), TUTTI_E_CONFIG, "tutti_job_set_model");
+    tutti_job_set_model(job, nothing, NULL);
+    tti_model_identity(job, text, sizeof text);
+    assert_string_equal(text, "caller");
+    T_OK(tti_model_check_identity(job, "caller"));
+    tutti_job_destroy(job);
+}
+
 static void expect_vocabulary(const char *size, const char *head, int64_t n_tokens, tutti_status st,
                               const char *words) {
     tutti_job *job = SMALL_JOB("model.name=bert", size, head);
@@ -143,6 +165,7 @@ T_CASE(other_data) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(identity),
         cmocka_unit_test(defaults),
         cmocka_unit_test(every_key_arrives),
         cmocka_unit_test(every_token_has_a_row),
