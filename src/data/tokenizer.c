@@ -50,15 +50,11 @@ static bool is(const char *a, const char *b) { return a && strcmp(a, b) == 0; }
 
 static bool is_given(const char *text) { return text && text[0]; }
 
-/* The file or the pair of files at dir. */
-static tutti_status read_dir(const char *dir, tutti_tokenizer *t) {
+/* The file or the files of the folder at path. */
+static tutti_status read_path(const char *path, tutti_tokenizer *t) {
     struct stat info;
-    if (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode)) return tti_tokenizer_read(dir, t);
-    char path[4096];
-    int n = snprintf(path, sizeof path, "%s/" TTI_TOKENIZER_FILE, dir);
-    if (n < 0 || (size_t)n >= sizeof path)
-        return tti_fail(TUTTI_E_INVALID, "tokenizer: the name of the folder is too long");
-    return stat(path, &info) == 0 ? tti_tokenizer_read(path, t) : tti_tokenizer_read_pair(dir, t);
+    bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    return folder ? tti_tokenizer_read_dir(path, t) : tti_tokenizer_read(path, t);
 }
 
 static tutti_status make(const tutti_tokenizer_desc *desc, tutti_tokenizer *t) {
@@ -70,7 +66,7 @@ static tutti_status make(const tutti_tokenizer_desc *desc, tutti_tokenizer *t) {
                         "tokenizer: no tokenizer is called '%s' (there are: bytes, chars, gpt2)",
                         name);
     if (is_given(desc->dir)) {
-        TTI_TRY(read_dir(desc->dir, t));
+        TTI_TRY(read_path(desc->dir, t));
         if (!name || is(name, t->kind->name)) return TUTTI_OK;
         return tti_fail(TUTTI_E_DATA, "%s: holds the tokenizer %s, not %s", desc->dir,
                         t->kind->name, name);
@@ -107,7 +103,8 @@ bool tti_tokenizer_equal(const tutti_tokenizer *a, const tutti_tokenizer *b) {
     const tti_pieces *p = &a->pieces, *q = &b->pieces;
     size_t n_starts = ((size_t)p->n + 1) * sizeof *p->start;
     return a->kind == b->kind && p->n == q->n && memcmp(p->start, q->start, n_starts) == 0 &&
-           memcmp(p->bytes, q->bytes, p->start[p->n]) == 0;
+           memcmp(p->bytes, q->bytes, p->start[p->n]) == 0 &&
+           (!a->kind->equal || a->kind->equal(a, b));
 }
 
 void tutti_tokenizer_destroy(tutti_tokenizer *t) {

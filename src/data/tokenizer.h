@@ -34,6 +34,8 @@ typedef struct tti_tokenizer_kind {
     /* The same as a tokenizer.json of Hugging Face that gives equal tokens; NULL: save does it.
      * Fails for a vocabulary that such a file cannot hold. */
     tutti_status (*save_for_transformers)(const tutti_tokenizer *t, tti_json *j);
+    /* Whether two of the kind with the same pieces encode alike; NULL: they do. */
+    bool (*equal)(const tutti_tokenizer *a, const tutti_tokenizer *b);
     void (*close)(void *state);
 } tti_tokenizer_kind;
 
@@ -82,8 +84,9 @@ tutti_status tti_chars_make_of(tutti_tokenizer *t, const char *text, size_t n_by
 /* A file that was saved, or a tokenizer.json. */
 tutti_status tti_tokenizer_read(const char *path, tutti_tokenizer *t);
 
-/* vocab.json and merges.txt of a folder. */
-tutti_status tti_tokenizer_read_pair(const char *dir, tutti_tokenizer *t);
+/* A folder with tokenizer.json, or with vocab.json and merges.txt; tokenizer_config.json beside it
+ * is read, and of a pair added_tokens.json and special_tokens_map.json, too. */
+tutti_status tti_tokenizer_read_dir(const char *dir, tutti_tokenizer *t);
 
 /* ---- for kinds ---- */
 

@@ -36,9 +36,18 @@ typedef struct gpt2_state {
     uint64_t *merge;   /* [n_merges] keys by rank */
     int32_t *by_bytes; /* tokens sorted by their bytes */
     size_t n_by_bytes;
-    uint8_t *plain; /* [n] of each token */
+    uint8_t *origin; /* [n] of each token: enum origin */
     int32_t byte_token[256];
+    tti_added_tokens added;
+    bool whole, ignore_merges; /* as in tti_gpt2_source */
 } gpt2_state;
+
+/* Where the text of a token stands, which is how it is saved. */
+enum origin {
+    LETTERS, /* in the vocabulary, in the alphabet */
+    FOREIGN, /* in the vocabulary, with characters that are not in the alphabet: no text gives it */
+    ADDED    /* among the added tokens alone */
+};
 
 /* ---- the alphabet ---- */
 
@@ -219,7 +228,8 @@ static size_t join_long(const gpt2_state *s, int32_t *token, size_t n) {
 }
 
 size_t tti_gpt2_join(const tutti_tokenizer *t, int32_t *token, size_t n, bool by_heap) {
-    if (n == 0) return 0;
+    const gpt2_state *s = t->state;
+    if (n == 0 || s->n_merges == 0) return n;
     return n > SHORT || by_heap ? join_long(t->state, token, n) : join_short(t->state, token, n);
 }
 
@@ -258,7 +268,7 @@ static tutti_status encode_long(const tutti_tokenizer *t, const char *text, size
     int32_t *token = malloc(n * sizeof *token);
     tutti_status st = TUTTI_OK;
     if (token) TTI_TRY_GOTO(to_byte_tokens(t->state, text, at, n, token), cleanup);
-    size_t left = token ? join_long(t->state, token, n) : 0;
+    size_t left = token ? tti_gpt2_join(t, token, n, true) : 0;
     st = left > 0 ? out->sink->take(out->sink->user, token, left)
                   : tti_fail(TUTTI_E_NOMEM, "out of memory for a word of %zu bytes", n);
 cleanup:
@@ -266,37 +276,7 @@ cleanup:
     return st;
 }
 
-static tutti_status gpt2_encode(const tutti_tokenizer *t, const char *text, size_t n_bytes,
-                                const tti_token_sink *sink) {
-    out_block out;
-    out.sink = sink;
-    out.n = 0;
-    for (size_t at = 0; at < n_bytes;) {
-        size_t n = tti_bpe_next(text + at, n_bytes - at);
-        if (n == 0) return tti_not_utf8(text, n_bytes, at);
-        if (n > SHORT) {
-            TTI_TRY(encode_long(t, text, at, n, &out));
-        } else {
-            if (out.n > BLOCK - SHORT) TTI_TRY(flush(&out));
-            TTI_TRY(to_byte_tokens(t->state, text, at, n, out.token + out.n));
-            out.n += join_short(t->state, out.token + out.n, n);
-        }
-        at += n;
-    }
-    return flush(&out);
-}
-
-/* ---- making ---- */
-
-static void gpt2_close(void *p) {
-    gpt2_state *s = p;
-    if (!s) return;
-    free(s->table);
-    free(s->merge);
-    free(s->by_bytes);
-    free(s->plain);
-    free(s);
-}
+/* ---- tokens by their bytes ---- */
 
 static int compare_bytes(const char *a, size_t n_a, const char *b, size_t n_b) {
     int order = memcmp(a, b, TTI_MIN(n_a, n_b));
@@ -331,6 +311,77 @@ static int32_t find_token(const tutti_tokenizer *t, const char *bytes, size_t n)
     return compare_bytes(p->bytes + p->start[i], piece_size(p, i), bytes, n) == 0 ? i : -1;
 }
 
+/* What encoding needs beside the tokenizer. */
+typedef struct encoding {
+    const tutti_tokenizer *t;
+    const char *text;
+    size_t n_bytes;
+    out_block out;
+} encoding;
+
+static tutti_status take_token(void *user, int32_t id) {
+    encoding *e = user;
+    if (e->out.n == BLOCK) TTI_TRY(flush(&e->out));
+    e->out.token[e->out.n++] = id;
+    return TUTTI_OK;
+}
+
+static tutti_status encode_word(encoding *e, size_t at, size_t n) {
+    const gpt2_state *s = e->t->state;
+    int32_t whole = s->ignore_merges ? find_token(e->t, e->text + at, n) : -1;
+    if (whole >= 0) return take_token(e, whole);
+    if (n > SHORT) return encode_long(e->t, e->text, at, n, &e->out);
+    if (e->out.n > BLOCK - SHORT) TTI_TRY(flush(&e->out));
+    TTI_TRY(to_byte_tokens(s, e->text, at, n, e->out.token + e->out.n));
+    e->out.n += join_short(s, e->out.token + e->out.n, n);
+    return TUTTI_OK;
+}
+
+/* Text without added tokens. */
+static tutti_status encode_text(void *user, size_t begin, size_t end) {
+    encoding *e = user;
+    const gpt2_state *s = e->t->state;
+    if (s->whole) {
+        size_t n = tti_utf8_check(e->text + begin, end - begin);
+        if (n < end - begin) return tti_not_utf8(e->text, e->n_bytes, begin + n);
+        return encode_word(e, begin, end - begin);
+    }
+    for (size_t at = begin; at < end;) {
+        size_t n = tti_bpe_next(e->text + at, end - at);
+        if (n == 0) return tti_not_utf8(e->text, e->n_bytes, at);
+        TTI_TRY(encode_word(e, at, n));
+        at += n;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status gpt2_encode(const tutti_tokenizer *t, const char *text, size_t n_bytes,
+                                const tti_token_sink *sink) {
+    const gpt2_state *s = t->state;
+    encoding e;
+    e.t = t;
+    e.text = text;
+    e.n_bytes = n_bytes;
+    e.out.sink = sink;
+    e.out.n = 0;
+    const tti_added_sink parts = {.take_token = take_token, .take_text = encode_text, .user = &e};
+    TTI_TRY(tti_added_tokens_cut(&s->added, text, n_bytes, &parts));
+    return flush(&e.out);
+}
+
+/* ---- making ---- */
+
+static void gpt2_close(void *p) {
+    gpt2_state *s = p;
+    if (!s) return;
+    free(s->table);
+    free(s->merge);
+    free(s->by_bytes);
+    free(s->origin);
+    tti_added_tokens_free(&s->added);
+    free(s);
+}
+
 /* Tokens by their number; the same one twice must be the same text. */
 static tutti_status place_tokens(const tti_gpt2_source *source, const tti_gpt2_token **place,
                                  int64_t n) {
@@ -346,7 +397,7 @@ static tutti_status place_tokens(const tti_gpt2_source *source, const tti_gpt2_t
         if (there && strcmp(there->text, token->text) != 0)
             return tti_fail(TUTTI_E_DATA, "%s: the number %lld is given to two tokens, one is '%s'",
                             source->path, (long long)token->id, tti_clip(clipped, token->text));
-        place[token->id] = token;
+        if (!there) place[token->id] = token; /* the vocabulary comes first */
     }
     return TUTTI_OK;
 }
@@ -357,19 +408,20 @@ static tutti_status make_pieces(const tti_gpt2_source *source, const tti_gpt2_to
     gpt2_state *s = t->state;
     for (int64_t i = 0; i < n; i++) n_bytes += place[i] ? strlen(place[i]->text) : 0;
     TTI_TRY(tti_pieces_init(&t->pieces, (size_t)n, n_bytes));
-    s->plain = calloc((size_t)n, 1);
+    s->origin = calloc((size_t)n, 1);
     s->by_bytes = malloc((size_t)n * sizeof *s->by_bytes);
-    if (!s->plain || !s->by_bytes)
+    if (!s->origin || !s->by_bytes)
         return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", source->path);
     uint32_t at = 0;
     for (int64_t i = 0; i < n; i++) {
         size_t n_text = place[i] ? strlen(place[i]->text) : 0, n_piece = 0;
         char *to = t->pieces.bytes + at;
-        bool plain =
-            place[i] && (place[i]->plain || !to_bytes(place[i]->text, n_text, to, &n_piece));
-        if (plain) memcpy(to, place[i]->text, n_piece = n_text);
-        s->plain[i] = plain;
-        if (place[i]) s->by_bytes[s->n_by_bytes++] = (int32_t)i;
+        if (place[i] && place[i]->added)
+            s->origin[i] = ADDED;
+        else if (place[i] && !to_bytes(place[i]->text, n_text, to, &n_piece))
+            s->origin[i] = FOREIGN;
+        if (s->origin[i] != LETTERS) memcpy(to, place[i]->text, n_piece = n_text);
+        if (place[i] && s->origin[i] == LETTERS) s->by_bytes[s->n_by_bytes++] = (int32_t)i;
         t->pieces.start[i + 1] = at += (uint32_t)n_piece;
     }
     t->pieces.n = n;
@@ -433,6 +485,37 @@ static tutti_status make_merges(tutti_tokenizer *t, const tti_gpt2_source *sourc
     return st;
 }
 
+/* An added token that the vocabulary has, too, is the same token. */
+static tutti_status check_added(const tutti_tokenizer *t, const tti_gpt2_source *source,
+                                const tti_gpt2_token *token) {
+    char clipped[TTI_CLIP], *bytes = malloc(strlen(token->text) + 1);
+    size_t n = 0;
+    if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", source->path);
+    bool shown = to_bytes(token->text, strlen(token->text), bytes, &n);
+    int32_t same = shown ? find_token(t, bytes, n) : -1;
+    free(bytes);
+    if (same < 0 || same == token->id) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: the added token '%s' has the number %lld, and the vocabulary gives it %d",
+                    source->path, tti_clip(clipped, token->text), (long long)token->id, same);
+}
+
+static tutti_status make_added(tutti_tokenizer *t, const tti_gpt2_source *source) {
+    gpt2_state *s = t->state;
+    for (size_t i = 0; i < source->n_tokens; i++) {
+        const tti_gpt2_token *token = &source->token[i];
+        if (!token->added) continue;
+        TTI_TRY(check_added(t, source, token));
+        TTI_TRY(tti_added_tokens_add(&s->added,
+                                     &(tti_added_token){.text = (char *)(uintptr_t)token->text,
+                                                        .n_bytes = strlen(token->text),
+                                                        .id = (int32_t)token->id,
+                                                        .flags = token->flags}));
+    }
+    tti_added_tokens_sort(&s->added);
+    return TUTTI_OK;
+}
+
 static tutti_status make(tutti_tokenizer *t, const tti_gpt2_source *source) {
     int64_t most = -1;
     for (size_t i = 0; i < source->n_tokens; i++) most = TTI_MAX(most, source->token[i].id);
@@ -445,7 +528,11 @@ static tutti_status make(tutti_tokenizer *t, const tti_gpt2_source *source) {
     if (st != TUTTI_OK) return st;
     gpt2_state *s = t->state;
     for (int i = 0; i < 256; i++) s->byte_token[i] = find_token(t, &(char){(char)i}, 1);
-    t->end = find_token(t, END_TEXT, strlen(END_TEXT));
+    s->whole = source->whole;
+    s->ignore_merges = source->ignore_merges;
+    TTI_TRY(make_added(t, source));
+    const tti_added_token *end = tti_added_tokens_find(&s->added, END_TEXT);
+    t->end = end ? end->id : find_token(t, END_TEXT, strlen(END_TEXT));
     return make_merges(t, source);
 }
 
@@ -469,33 +556,46 @@ static void add_letters(tti_str *out, const tti_pieces *p, int32_t token) {
     }
 }
 
-static void save_added(const tutti_tokenizer *t, tti_json *j, tti_str *text) {
-    const gpt2_state *s = t->state;
-    tti_json_array(j, "added_tokens");
-    for (int32_t i = 0; i < t->pieces.n; i++) {
-        if (!s->plain[i] && i != t->end) continue;
-        tti_str_clear(text);
-        tti_str_add_bytes(text, t->pieces.bytes + t->pieces.start[i], piece_size(&t->pieces, i));
-        tti_json_object(j, NULL);
-        tti_json_int(j, "id", i);
-        tti_json_text(j, "content", tti_str_text(text));
-        static const char *const flags[] = {"single_word", "lstrip", "rstrip", "normalized"};
-        for (size_t k = 0; k < TTI_COUNT(flags); k++) tti_json_bool(j, flags[k], false);
-        tti_json_bool(j, "special", true);
-        tti_json_end(j);
-    }
+static void save_added_token(const tti_added_token *token, tti_json *j) {
+    tti_json_object(j, NULL);
+    tti_json_int(j, "id", token->id);
+    tti_json_text(j, "content", token->text);
+    tti_json_bool(j, "single_word", false);
+    tti_json_bool(j, "lstrip", token->flags.lstrip);
+    tti_json_bool(j, "rstrip", token->flags.rstrip);
+    tti_json_bool(j, "normalized", token->flags.normalized);
+    tti_json_bool(j, "special", token->flags.special);
     tti_json_end(j);
+}
+
+/* By number: other programs count on while they read them. */
+static void save_added(const tutti_tokenizer *t, tti_json *j) {
+    const gpt2_state *s = t->state;
+    const tti_added_token **by_id = calloc((size_t)t->pieces.n + 1, sizeof *by_id);
+    j->out->failed |= !by_id;
+    for (size_t i = 0; by_id && i < s->added.n; i++)
+        by_id[s->added.token[i].id] = &s->added.token[i];
+    tti_json_array(j, "added_tokens");
+    for (int64_t i = 0; by_id && i < t->pieces.n; i++)
+        if (by_id[i]) save_added_token(by_id[i], j);
+    tti_json_end(j);
+    free(by_id);
 }
 
 static void save_model(const tutti_tokenizer *t, tti_json *j, tti_str *text) {
     const gpt2_state *s = t->state;
     tti_json_object(j, "model");
     tti_json_text(j, "type", "BPE");
+    tti_json_bool(j, "ignore_merges", s->ignore_merges);
     tti_json_object(j, "vocab");
     for (int32_t i = 0; i < t->pieces.n; i++) {
-        if (s->plain[i] || piece_size(&t->pieces, i) == 0) continue;
+        if (s->origin[i] == ADDED || piece_size(&t->pieces, i) == 0) continue;
         tti_str_clear(text);
-        add_letters(text, &t->pieces, i);
+        if (s->origin[i] == LETTERS)
+            add_letters(text, &t->pieces, i);
+        else
+            tti_str_add_bytes(text, t->pieces.bytes + t->pieces.start[i],
+                              piece_size(&t->pieces, i));
         tti_json_int(j, tti_str_text(text), i);
     }
     tti_json_end(j);
@@ -521,11 +621,12 @@ void tti_tokenizer_save_byte_level(tti_json *j, const char *key, bool use_regex)
 }
 
 static void gpt2_save(const tutti_tokenizer *t, tti_json *j) {
+    const gpt2_state *s = t->state;
     tti_str text = {0};
     tti_json_text(j, "version", "1.0");
-    save_added(t, j, &text);
+    save_added(t, j);
     tti_json_null(j, "normalizer");
-    tti_tokenizer_save_byte_level(j, "pre_tokenizer", true);
+    tti_tokenizer_save_byte_level(j, "pre_tokenizer", !s->whole);
     tti_json_null(j, "post_processor");
     tti_tokenizer_save_byte_level(j, "decoder", true);
     save_model(t, j, &text);
@@ -533,10 +634,18 @@ static void gpt2_save(const tutti_tokenizer *t, tti_json *j) {
     tti_str_free(&text);
 }
 
+static bool gpt2_equal(const tutti_tokenizer *a, const tutti_tokenizer *b) {
+    const gpt2_state *x = a->state, *y = b->state;
+    return x->whole == y->whole && x->ignore_merges == y->ignore_merges &&
+           tti_added_tokens_equal(&x->added, &y->added) && x->n_merges == y->n_merges &&
+           memcmp(x->merge, y->merge, x->n_merges * sizeof *x->merge) == 0;
+}
+
 const tti_tokenizer_kind tti_tokenizer_gpt2 = {
     .name = "gpt2",
     .doc = "byte pairs, from tokenizer.json or vocab.json and merges.txt",
     .encode = gpt2_encode,
     .save = gpt2_save,
+    .equal = gpt2_equal,
     .close = gpt2_close,
 };

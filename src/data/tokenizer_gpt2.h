@@ -2,14 +2,17 @@
 #ifndef TTI_DATA_TOKENIZER_GPT2_H
 #define TTI_DATA_TOKENIZER_GPT2_H
 
+#include "data/added_tokens.h"
 #include "data/tokenizer.h"
 
-/* One token.  text is in GPT-2's alphabet, which shows each byte as a printable character, or as it
- * is (plain) for a token that was added by name. */
+/* One token of the vocabulary, whose text is in GPT-2's alphabet, which shows each byte as a
+ * printable character; or an added token, whose text is looked for as it is before anything else.
+ * A token may be listed as both. */
 typedef struct tti_gpt2_token {
     const char *text; /* borrowed, UTF-8 */
     int64_t id;
-    bool plain;
+    bool added;
+    tti_added_flags flags; /* of an added one */
 } tti_gpt2_token;
 
 /* Merge number i joins left and right, both in the alphabet; not NUL-terminated, borrowed. */
@@ -23,6 +26,8 @@ typedef struct tti_gpt2_source {
     size_t n_tokens, n_merges;
     const tti_gpt2_token *token;
     const tti_gpt2_merge *merge;
+    bool whole;         /* text between added tokens is one word: ByteLevel without its pattern */
+    bool ignore_merges; /* a word that is a token stays whole */
 } tti_gpt2_source;
 
 /* Fills a zeroed t. */

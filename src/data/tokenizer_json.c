@@ -1,12 +1,13 @@
 /* tokenizer_json.c - the files of tokenizers: what tutti_tokenizer_save writes, Hugging Face's
  * tokenizer.json, and vocab.json with merges.txt.
  *
- * Texts are borrowed from the parsed JSON until the tokenizer is made.  What would give other
- * tokens than the file's author meant (another way of cutting, a normalizer) is refused. */
+ * Texts are borrowed from the parsed JSON until the tokenizer is made.  Every field is in a table
+ * below: it is honored, has no influence on the tokens, or is refused with its value. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/problem.h"
@@ -73,40 +74,268 @@ static tutti_status read_chars(const char *path, const json_t *root, tutti_token
 
 /* ---- gpt2: the vocabulary ---- */
 
-static bool has(const json_t *object, const char *key) {
-    const json_t *member = json_object_get(object, key);
-    return member && !json_is_null(member) && !json_is_false(member);
-}
-
 static bool is_text(const json_t *value, const char *wanted) {
     return json_is_string(value) && strcmp(json_string_value(value), wanted) == 0;
 }
 
-/* Both lists into one; added may be NULL. */
-static tutti_status read_tokens(const char *path, json_t *vocab, const json_t *added,
-                                tti_gpt2_source *out) {
-    size_t n_vocab = json_object_size(vocab), n_added = json_array_size(added), n = 0;
-    if (n_vocab == 0 || n_vocab > TTI_MAX_TOKENS || n_added > TTI_MAX_TOKENS)
-        return tti_fail(TUTTI_E_DATA, "%s: %zu tokens and %zu added ones, 1 .. %d are possible",
-                        path, n_vocab, n_added, TTI_MAX_TOKENS);
-    tti_gpt2_token *token = calloc(n_vocab + n_added, sizeof *token);
-    if (!token) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+/* What a tokenizer is made of: tokens from several files, which stay open until it is made. */
+typedef struct reading {
+    json_t *roots[5]; /* of parsed files */
+    int n_roots;
+    const json_t *vocab;
+    tti_gpt2_token *token;
+    size_t n_tokens, capacity;
+} reading;
+
+static tutti_status open_json(reading *r, const char *path, json_t **root) {
+    TTI_ASSERT(r->n_roots < (int)TTI_COUNT(r->roots));
+    TTI_TRY(read_json(path, root));
+    r->roots[r->n_roots++] = *root;
+    return TUTTI_OK;
+}
+
+static tutti_status add_token(reading *r, const char *path, const tti_gpt2_token *token) {
+    if (r->n_tokens == r->capacity) {
+        size_t more = 2 * r->capacity + 64;
+        tti_gpt2_token *wider = realloc(r->token, more * sizeof *wider);
+        if (!wider) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+        r->token = wider;
+        r->capacity = more;
+    }
+    r->token[r->n_tokens++] = *token; /* ids and texts are checked where the tokenizer is made */
+    return TUTTI_OK;
+}
+
+static tutti_status check_count(const char *path, size_t n) {
+    if (n <= TTI_MAX_TOKENS) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: %zu tokens, at most %d are possible", path, n,
+                    TTI_MAX_TOKENS);
+}
+
+static tutti_status read_vocab(reading *r, const char *path, json_t *vocab) {
     const char *key;
     json_t *value;
+    size_t n = json_object_size(vocab);
+    if (n == 0) return tti_fail(TUTTI_E_DATA, "%s: has no tokens", path);
+    TTI_TRY(check_count(path, n));
+    r->vocab = vocab;
     json_object_foreach(vocab, key, value) {
         json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
-        token[n++] = (tti_gpt2_token){.text = key, .id = id};
+        TTI_TRY(add_token(r, path, &(tti_gpt2_token){.text = key, .id = id}));
     }
-    for (size_t i = 0; i < n_added; i++) {
-        const json_t *item = json_array_get(added, i);
-        const json_t *id = json_object_get(item, "id");
-        const char *content = json_string_value(json_object_get(item, "content"));
-        token[n++] = (tti_gpt2_token){.text = content ? content : "",
-                                      .id = json_is_integer(id) ? json_integer_value(id) : -1,
-                                      .plain = true};
+    return TUTTI_OK;
+}
+
+/* ---- gpt2: fields ---- */
+
+static bool is_any(const json_t *value) { return value != NULL; }
+static bool is_off(const json_t *value) { return json_is_null(value) || json_is_false(value); }
+static bool is_bool(const json_t *value) { return json_is_boolean(value); }
+static bool is_zero(const json_t *value) {
+    return json_is_null(value) || (json_is_number(value) && json_number_value(value) == 0);
+}
+static bool is_empty(const json_t *value) { return json_is_null(value) || is_text(value, ""); }
+static bool is_bpe(const json_t *value) { return is_text(value, "BPE"); }
+static bool is_byte_level_type(const json_t *value) { return is_text(value, "ByteLevel"); }
+
+static bool is_byte_level(const json_t *value) {
+    return json_is_null(value) || is_byte_level_type(json_object_get(value, "type"));
+}
+
+/* Null, or a sequence of no normalizers. */
+static bool is_no_normalizer(const json_t *value) {
+    const json_t *list = json_object_get(value, "normalizers");
+    bool empty = is_text(json_object_get(value, "type"), "Sequence") && json_is_array(list) &&
+                 json_array_size(list) == 0;
+    return json_is_null(value) || empty;
+}
+
+typedef struct field {
+    const char *key;
+    bool (*fine)(const json_t *value);
+    const char *supported; /* for the message */
+} field;
+
+static const field file_fields[] = {
+    {"version", is_any, NULL},
+    {"truncation", is_off, "null: texts are not cut"},
+    {"padding", is_off, "null: texts are not filled up"},
+    {"added_tokens", is_any, NULL},
+    {"normalizer", is_no_normalizer, "null: texts are encoded as they are"},
+    {"pre_tokenizer", is_any, NULL},
+    {"post_processor", is_byte_level, "null or ByteLevel: nothing is added to a text"},
+    {"decoder", is_byte_level, "null or ByteLevel"},
+    {"model", is_any, NULL},
+    {0}};
+
+static const field model_fields[] = {
+    {"type", is_bpe, "BPE"},
+    {"vocab", is_any, NULL},
+    {"merges", is_any, NULL},
+    {"unk_token", is_any, NULL}, /* a byte without a token is an error when a text has it */
+    {"fuse_unk", is_any, NULL},
+    {"dropout", is_zero, "null or 0"},
+    {"continuing_subword_prefix", is_empty, "null or an empty text"},
+    {"end_of_word_suffix", is_empty, "null or an empty text"},
+    {"byte_fallback", is_off, "false"},
+    {"ignore_merges", is_bool, "true, false"},
+    {0}};
+
+static const field pre_tokenizer_fields[] = {{"type", is_byte_level_type, "ByteLevel"},
+                                             {"add_prefix_space", is_off, "false"},
+                                             {"trim_offsets", is_any, NULL},
+                                             {"use_regex", is_bool, "true, false"},
+                                             {0}};
+
+static const field added_fields[] = {{"id", is_any, NULL},
+                                     {"content", is_any, NULL},
+                                     {"__type", is_any, NULL},
+                                     {"single_word", is_off, "false"},
+                                     {"lstrip", is_bool, "true, false"},
+                                     {"rstrip", is_bool, "true, false"},
+                                     {"normalized", is_bool, "true, false"},
+                                     {"special", is_bool, "true, false"},
+                                     {0}};
+
+/* Of tokenizer_config.json only these change the tokens; other keys are not looked at. */
+static const field config_fields[] = {{"add_prefix_space", is_off, "false"},
+                                      {"add_bos_token", is_off, "false"},
+                                      {"add_eos_token", is_off, "false"},
+                                      {0}};
+
+static const field *find_field(const field *fields, const char *key) {
+    while (fields->key && strcmp(fields->key, key) != 0) fields++;
+    return fields->key ? fields : NULL;
+}
+
+/* where: "model.", for messages. */
+static tutti_status check_fields(const char *path, const char *where, const json_t *object,
+                                 const field *fields, bool all) {
+    enum { SHOWN = 80 };
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        char shown[SHOWN], clipped[TTI_CLIP];
+        const field *f = find_field(fields, key);
+        if (f ? f->fine(value) : !all) continue;
+        size_t n = json_dumpb(value, shown, SHOWN - 1, JSON_ENCODE_ANY | JSON_COMPACT);
+        shown[TTI_MIN(n, (size_t)SHOWN - 1)] = '\0';
+        if (!f)
+            return tti_fail(TUTTI_E_UNSUPPORTED,
+                            "%s: \"%s%s\" is not known and may change the tokens", path, where,
+                            tti_clip(clipped, key));
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "%s: \"%s%s\" is %s, which would change the tokens; supported: %s", path,
+                        where, f->key, tti_clip(clipped, shown), f->supported);
     }
-    out->token = token; /* ids and texts are checked where the tokenizer is made */
-    out->n_tokens = n;
+    return TUTTI_OK;
+}
+
+/* ---- gpt2: added tokens ---- */
+
+static bool flag_of(const json_t *item, const char *key) {
+    return json_is_true(json_object_get(item, key));
+}
+
+/* item: an object with the content and its flags, or the content alone. */
+static tutti_status add_added(reading *r, const char *path, const json_t *item, int64_t id) {
+    const json_t *content = json_is_object(item) ? json_object_get(item, "content") : item;
+    const char *text = json_string_value(content);
+    TTI_TRY(check_fields(path, "added_tokens.", item, added_fields, true));
+    return add_token(r, path,
+                     &(tti_gpt2_token){.text = text ? text : "",
+                                       .id = id,
+                                       .added = true,
+                                       .flags = {.lstrip = flag_of(item, "lstrip"),
+                                                 .rstrip = flag_of(item, "rstrip"),
+                                                 .normalized = flag_of(item, "normalized"),
+                                                 .special = flag_of(item, "special")}});
+}
+
+static tutti_status read_added(reading *r, const char *path, const json_t *list) {
+    TTI_TRY(check_count(path, json_array_size(list)));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i), *id = json_object_get(item, "id");
+        TTI_TRY(add_added(r, path, item, json_is_integer(id) ? json_integer_value(id) : -1));
+    }
+    return TUTTI_OK;
+}
+
+static bool is_added(const reading *r, const char *text) {
+    for (size_t i = 0; i < r->n_tokens; i++)
+        if (r->token[i].added && strcmp(r->token[i].text, text) == 0) return true;
+    return false;
+}
+
+/* DIR/name parsed, if it is there; *root stays NULL if not. */
+static tutti_status open_beside(reading *r, const char *dir, const char *name, char path[4096],
+                                json_t **root) {
+    struct stat info;
+    *root = NULL;
+    if (snprintf(path, 4096, "%s/%s", dir, name) >= 4096)
+        return tti_fail(TUTTI_E_INVALID, "tokenizer: the name of the folder is too long");
+    return lstat(path, &info) == 0 ? open_json(r, path, root) : TUTTI_OK;
+}
+
+/* tokenizer_config.json: "added_tokens_decoder": {"NUMBER": {"content": ...}}. */
+static tutti_status read_config(reading *r, const char *dir) {
+    char path[4096];
+    json_t *root, *item;
+    const char *number;
+    TTI_TRY(open_beside(r, dir, "tokenizer_config.json", path, &root));
+    TTI_TRY(check_fields(path, "", root, config_fields, false));
+    json_t *decoder = json_object_get(root, "added_tokens_decoder");
+    TTI_TRY(check_count(path, json_object_size(decoder)));
+    json_object_foreach(decoder, number, item) {
+        char *end;
+        long long id = strtoll(number, &end, 10);
+        const char *text = json_string_value(json_object_get(item, "content"));
+        if (text && is_added(r, text)) continue;
+        TTI_TRY(add_added(r, path, item, *number && !*end ? id : -1));
+    }
+    return TUTTI_OK;
+}
+
+/* added_tokens.json: {"CONTENT": NUMBER}. */
+static tutti_status read_added_file(reading *r, const char *dir) {
+    char path[4096];
+    json_t *root, *id;
+    const char *text;
+    TTI_TRY(open_beside(r, dir, "added_tokens.json", path, &root));
+    TTI_TRY(check_count(path, json_object_size(root)));
+    json_object_foreach(root, text, id) {
+        if (is_added(r, text)) continue;
+        TTI_TRY(add_token(r, path,
+                          &(tti_gpt2_token){.text = text,
+                                            .id = json_is_integer(id) ? json_integer_value(id) : -1,
+                                            .added = true}));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status add_special(reading *r, const char *path, const json_t *item) {
+    char clipped[TTI_CLIP];
+    const json_t *content = json_is_object(item) ? json_object_get(item, "content") : item;
+    const char *text = json_string_value(content);
+    const json_t *id = text ? json_object_get(r->vocab, text) : NULL;
+    if (!text || !*text || is_added(r, text)) return TUTTI_OK;
+    if (json_is_integer(id)) return add_added(r, path, item, json_integer_value(id));
+    return tti_fail(TUTTI_E_DATA, "%s: the special token '%s' has no number in any file", path,
+                    tti_clip(clipped, text));
+}
+
+/* special_tokens_map.json: {"eos_token": CONTENT, "additional_special_tokens": [CONTENT, ...]}. */
+static tutti_status read_special(reading *r, const char *dir) {
+    char path[4096];
+    json_t *root, *item;
+    const char *name;
+    TTI_TRY(open_beside(r, dir, "special_tokens_map.json", path, &root));
+    TTI_TRY(check_count(path, json_object_size(root)));
+    json_object_foreach(root, name, item) {
+        if (!json_is_array(item)) TTI_TRY(add_special(r, path, item));
+        for (size_t i = 0; i < json_array_size(item); i++)
+            TTI_TRY(add_special(r, path, json_array_get(item, i)));
+    }
     return TUTTI_OK;
 }
 
@@ -178,54 +407,67 @@ static tutti_status read_merge_lines(const char *path, const char *text, size_t 
 
 /* ---- gpt2: the files ---- */
 
-static tutti_status check_gpt2(const char *path, const json_t *root, const json_t *model) {
-    const char *what = NULL;
+/* A sequence of one step is that step. */
+static const json_t *pre_tokenizer_of(const json_t *root) {
     const json_t *pre = json_object_get(root, "pre_tokenizer");
-    const json_t *regex = json_object_get(pre, "use_regex");
-    if (!is_text(json_object_get(model, "type"), "BPE"))
-        what = "a model that is not BPE";
-    else if (has(root, "normalizer"))
-        what = "a normalizer";
-    else if (!is_text(json_object_get(pre, "type"), "ByteLevel") || (regex && !json_is_true(regex)))
-        what = "a pre_tokenizer other than GPT-2's ByteLevel";
-    else if (has(pre, "add_prefix_space"))
-        what = "add_prefix_space";
-    else if (has(model, "byte_fallback") || has(model, "ignore_merges") || has(model, "dropout"))
-        what = "byte_fallback, ignore_merges or dropout";
-    if (what)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "%s: it has %s, and only GPT-2's way of cutting text is known", path, what);
-    return TUTTI_OK;
+    const json_t *list = json_object_get(pre, "pretokenizers");
+    bool one = is_text(json_object_get(pre, "type"), "Sequence") && json_array_size(list) == 1;
+    return one ? json_array_get(list, 0) : pre;
 }
 
-static void free_source(tti_gpt2_source *source) {
-    free((void *)(uintptr_t)source->token);
+static tutti_status check_gpt2(const char *path, const json_t *root, const json_t *model) {
+    const json_t *pre = pre_tokenizer_of(root);
+    TTI_TRY(check_fields(path, "", root, file_fields, true));
+    TTI_TRY(check_fields(path, "model.", model, model_fields, true));
+    TTI_TRY(check_fields(path, "pre_tokenizer.", pre, pre_tokenizer_fields, true));
+    if (is_bpe(json_object_get(model, "type")) && is_byte_level_type(json_object_get(pre, "type")))
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "%s: only a model of type BPE with a pre_tokenizer of type ByteLevel is known",
+                    path);
+}
+
+static void close_reading(reading *r, tti_gpt2_source *source) {
+    free(r->token);
     free((void *)(uintptr_t)source->merge);
+    for (int i = 0; i < r->n_roots; i++) json_decref(r->roots[i]);
 }
 
-static tutti_status read_gpt2(const char *path, const json_t *root, tutti_tokenizer *t) {
-    tti_gpt2_source source = {.path = path, .merges_path = path};
+static tutti_status make_gpt2(reading *r, tti_gpt2_source *source, tutti_tokenizer *t) {
+    source->token = r->token;
+    source->n_tokens = r->n_tokens;
+    return tti_gpt2_make(t, source);
+}
+
+/* dir: where tokenizer_config.json is, NULL: it is not looked at. */
+static tutti_status read_gpt2(reading *r, const char *path, const char *dir, const json_t *root,
+                              tutti_tokenizer *t) {
     json_t *model = json_object_get(root, "model");
+    const json_t *regex = json_object_get(pre_tokenizer_of(root), "use_regex");
+    tti_gpt2_source source = {.path = path,
+                              .merges_path = path,
+                              .whole = json_is_false(regex),
+                              .ignore_merges = flag_of(model, "ignore_merges")};
     tutti_status st;
     TTI_TRY_GOTO(check_gpt2(path, root, model), cleanup);
-    TTI_TRY_GOTO(read_tokens(path, json_object_get(model, "vocab"),
-                             json_object_get(root, "added_tokens"), &source),
-                 cleanup);
+    TTI_TRY_GOTO(read_vocab(r, path, json_object_get(model, "vocab")), cleanup);
+    TTI_TRY_GOTO(read_added(r, path, json_object_get(root, "added_tokens")), cleanup);
+    if (dir) TTI_TRY_GOTO(read_config(r, dir), cleanup);
     TTI_TRY_GOTO(read_merges(path, json_object_get(model, "merges"), &source), cleanup);
-    st = tti_gpt2_make(t, &source);
+    st = make_gpt2(r, &source, t);
 cleanup:
-    free_source(&source);
+    close_reading(r, &source);
     return st;
 }
 
-tutti_status tti_tokenizer_read(const char *path, tutti_tokenizer *t) {
+static tutti_status read_any(const char *path, const char *dir, tutti_tokenizer *t) {
+    reading r = {0};
     json_t *root;
-    TTI_TRY(read_json(path, &root));
+    TTI_TRY(open_json(&r, path, &root));
     const json_t *name = json_object_get(root, "tokenizer");
+    if (json_is_object(json_object_get(root, "model"))) return read_gpt2(&r, path, dir, root, t);
     tutti_status st;
-    if (json_is_object(json_object_get(root, "model")))
-        st = read_gpt2(path, root, t);
-    else if (is_text(name, "bytes"))
+    if (is_text(name, "bytes"))
         st = tti_bytes_make(t);
     else if (is_text(name, "chars"))
         st = read_chars(path, root, t);
@@ -237,24 +479,51 @@ tutti_status tti_tokenizer_read(const char *path, tutti_tokenizer *t) {
     return st;
 }
 
-tutti_status tti_tokenizer_read_pair(const char *dir, tutti_tokenizer *t) {
+tutti_status tti_tokenizer_read(const char *path, tutti_tokenizer *t) {
+    return read_any(path, NULL, t);
+}
+
+/* <|endoftext|> is an added token of every GPT-2, also where no file says so. */
+static tutti_status read_pair_tokens(reading *r, const char *dir, const char *path, json_t *vocab) {
+    const json_t *end = json_object_get(vocab, "<|endoftext|>");
+    TTI_TRY(read_vocab(r, path, vocab));
+    TTI_TRY(read_config(r, dir));
+    TTI_TRY(read_added_file(r, dir));
+    TTI_TRY(read_special(r, dir));
+    if (!json_is_integer(end) || is_added(r, "<|endoftext|>")) return TUTTI_OK;
+    return add_token(r, path,
+                     &(tti_gpt2_token){.text = "<|endoftext|>",
+                                       .id = json_integer_value(end),
+                                       .added = true,
+                                       .flags = {.special = true}});
+}
+
+static tutti_status read_pair(const char *dir, tutti_tokenizer *t) {
     char vocab_path[4096], merges_path[4096];
     if (snprintf(vocab_path, sizeof vocab_path, "%s/vocab.json", dir) >= (int)sizeof vocab_path ||
         snprintf(merges_path, sizeof merges_path, "%s/merges.txt", dir) >= (int)sizeof merges_path)
         return tti_fail(TUTTI_E_INVALID, "tokenizer: the name of the folder is too long");
     tti_gpt2_source source = {.path = vocab_path, .merges_path = merges_path};
-    json_t *root;
+    reading r = {0};
+    json_t *vocab;
     char *text = NULL;
     size_t n_bytes;
-    TTI_TRY(read_json(vocab_path, &root));
     tutti_status st;
+    TTI_TRY_GOTO(open_json(&r, vocab_path, &vocab), cleanup);
     TTI_TRY_GOTO(read_file(merges_path, &text, &n_bytes), cleanup);
-    TTI_TRY_GOTO(read_tokens(vocab_path, root, NULL, &source), cleanup);
+    TTI_TRY_GOTO(read_pair_tokens(&r, dir, vocab_path, vocab), cleanup);
     TTI_TRY_GOTO(read_merge_lines(merges_path, text, n_bytes, &source), cleanup);
-    st = tti_gpt2_make(t, &source);
+    st = make_gpt2(&r, &source, t);
 cleanup:
-    free_source(&source);
-    json_decref(root);
+    close_reading(&r, &source);
     free(text);
     return st;
+}
+
+tutti_status tti_tokenizer_read_dir(const char *dir, tutti_tokenizer *t) {
+    char path[4096];
+    struct stat info;
+    if (snprintf(path, sizeof path, "%s/" TTI_TOKENIZER_FILE, dir) >= (int)sizeof path)
+        return tti_fail(TUTTI_E_INVALID, "tokenizer: the name of the folder is too long");
+    return lstat(path, &info) == 0 ? read_any(path, dir, t) : read_pair(dir, t);
 }

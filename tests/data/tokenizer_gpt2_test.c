@@ -115,7 +115,7 @@ T_CASE(bad_files) {
     static const bad_pair bad[] = {
         {"{", "", "vocab.json:1:1: not valid JSON"},
         {"[1]", "", "not a JSON object"},
-        {"{}", "", "0 tokens"},
+        {"{}", "", "has no tokens"},
         {"{\"a\":0,\"a\":1}", "", "not valid JSON: duplicate"},
         {"{\"a\":-1}", "", "token 'a' has the number -1"},
         {"{\"a\":\"0\"}", "", "token 'a' has the number -1"},

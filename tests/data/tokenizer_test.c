@@ -1,6 +1,10 @@
 /* tokenizer_test.c - what all tokenizers share, bytes and chars, and files that are none. */
 #include "data/tokenizer.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json_read.h"
 #include "data/text_files.h"
 
 T_CASE(table_is_complete) {
@@ -140,14 +144,15 @@ static const bad_file bad_files[] = {
     {"{\"tokenizer\":\"chars\",\"characters\":[55296]}", TUTTI_E_DATA, "item 0 is not"},
     {"{\"tokenizer\":\"chars\",\"characters\":[1114112]}", TUTTI_E_DATA, "item 0 is not"},
     {"{\"tokenizer\":\"chars\",\"characters\":[\"a\"]}", TUTTI_E_DATA, "item 0 is not"},
-    {"{\"model\":{\"type\":\"Unigram\"}}", TUTTI_E_UNSUPPORTED, "a model that is not BPE"},
-    {"{\"model\":{\"type\":\"BPE\"}}", TUTTI_E_UNSUPPORTED, "a pre_tokenizer other than"},
-    {"{\"normalizer\":{}," BPE "\"vocab\":{}}}", TUTTI_E_UNSUPPORTED, "a normalizer"},
-    {"{" BPE "\"ignore_merges\":true}}", TUTTI_E_UNSUPPORTED, "ignore_merges"},
+    {"{\"model\":{\"type\":\"Unigram\"}}", TUTTI_E_UNSUPPORTED, "\"model.type\" is \"Unigram\""},
+    {"{\"model\":{\"type\":\"BPE\"}}", TUTTI_E_UNSUPPORTED,
+     "with a pre_tokenizer of type ByteLevel"},
+    {"{\"normalizer\":{}," BPE "\"vocab\":{}}}", TUTTI_E_UNSUPPORTED, "\"normalizer\" is {}"},
+    {"{" BPE "\"ignore_merges\":true}}", TUTTI_E_DATA, "has no tokens"},
     {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true},\"model\":{\"type\":"
      "\"BPE\"}}",
      TUTTI_E_UNSUPPORTED, "add_prefix_space"},
-    {"{" BPE "\"vocab\":[]}}", TUTTI_E_DATA, "0 tokens"},
+    {"{" BPE "\"vocab\":[]}}", TUTTI_E_DATA, "has no tokens"},
     {"{" BPE "\"vocab\":{\"a\":0}}}", TUTTI_E_DATA, "\"merges\" must be a list"},
     {"{" BPE "\"vocab\":{\"a\":0},\"merges\":[\"ab\"]}}", TUTTI_E_DATA, "merge 1 is not a pair"},
     {"{" BPE "\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", TUTTI_E_DATA, "merge 1 is not a pair"},
@@ -206,6 +211,142 @@ T_CASE(lists_of_merges_and_added_tokens) {
     t_clear_dir(dir);
 }
 
+/* ---- against the tokenizers package ---- */
+
+static json_t *read_golden(void) {
+    json_error_t error;
+    json_t *root = json_load_file(TUTTI_TEST_DATA "/../golden/hf_tokenizers.json", 0, &error);
+    if (!root) fail_msg("%s", error.text);
+    return root;
+}
+
+static void expect_ids(const tutti_tokenizer *t, const char *name, const json_t *item) {
+    const char *text = json_string_value(json_object_get(item, "text"));
+    const json_t *ids = json_object_get(item, "ids");
+    int32_t *token;
+    int64_t n;
+    T_OK(tutti_tokenizer_encode(t, text, strlen(text), &token, &n));
+    bool same = (size_t)n == json_array_size(ids);
+    for (int64_t i = 0; i < n && same; i++)
+        same = token[i] == json_integer_value(json_array_get(ids, (size_t)i));
+    free(token);
+    if (!same) fail_msg("%s: other tokens for '%s'", name, text);
+}
+
+/* Added tokens with all their flags; also after saving and reading again. */
+T_CASE(tokens_of_hugging_face) {
+    T_UNUSED;
+    json_t *root = read_golden();
+    const char *dir = t_make_dir();
+    size_t i, k;
+    json_t *item, *one;
+    json_array_foreach(json_object_get(root, "tokenizers"), i, item) {
+        const char *name = json_string_value(json_object_get(item, "name"));
+        T_EQ(json_dump_file(json_object_get(item, "file"), t_path(dir, "tokenizer.json"), 0), 0);
+        for (int round = 0; round < 2; round++) {
+            tutti_tokenizer *t, *again;
+            T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t));
+            json_array_foreach(json_object_get(item, "cases"), k, one) expect_ids(t, name, one);
+            T_OK(tutti_tokenizer_save(t, t_path(dir, "tokenizer.json")));
+            T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &again));
+            assert_true(tti_tokenizer_equal(t, again));
+            tutti_tokenizer_destroy(again);
+            tutti_tokenizer_destroy(t);
+        }
+    }
+    json_decref(root);
+    t_clear_dir(dir);
+}
+
+#define FILE_WITH(more, model)                                               \
+    "{" more                                                                 \
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}," \
+    "\"model\":{\"type\":\"BPE\"," model "\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}"
+
+/* What would change the tokens is refused by its name. */
+T_CASE(refused_fields) {
+    T_UNUSED;
+    static const struct {
+        const char *text, *why;
+    } refused[] = {
+        {FILE_WITH("", "\"end_of_word_suffix\":\"</w>\","), "\"model.end_of_word_suffix\" is"},
+        {FILE_WITH("", "\"continuing_subword_prefix\":\"##\","), "continuing_subword_prefix"},
+        {FILE_WITH("", "\"byte_fallback\":true,"), "\"model.byte_fallback\" is true"},
+        {FILE_WITH("", "\"dropout\":0.1,"), "\"model.dropout\" is 0.1"},
+        {FILE_WITH("", "\"news\":1,"), "\"model.news\" is not known"},
+        {FILE_WITH("\"truncation\":{\"max_length\":8},", ""), "\"truncation\" is"},
+        {FILE_WITH("\"padding\":{},", ""), "\"padding\" is"},
+        {FILE_WITH("\"normalizer\":{\"type\":\"NFC\"},", ""), "\"normalizer\" is"},
+        {FILE_WITH("\"post_processor\":{\"type\":\"TemplateProcessing\"},", ""),
+         "\"post_processor\" is"},
+        {FILE_WITH("\"added_tokens\":[{\"id\":2,\"content\":\"x\",\"single_word\":true}],", ""),
+         "\"added_tokens.single_word\" is true"},
+    };
+    const char *dir = t_make_dir();
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        tutti_tokenizer *t;
+        t_put_text(dir, "tokenizer.json", refused[i].text);
+        T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t), TUTTI_E_UNSUPPORTED,
+                refused[i].why);
+    }
+    t_clear_dir(dir);
+}
+
+static void expect_tokens(const tutti_tokenizer *t, const char *text, int64_t n_wanted) {
+    int32_t *token;
+    int64_t n;
+    T_OK(tutti_tokenizer_encode(t, text, strlen(text), &token, &n));
+    T_EQ(n, n_wanted);
+    free(token);
+}
+
+/* vocab.json and merges.txt, with the files that name added tokens beside them. */
+T_CASE(added_tokens_beside_a_pair) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_tokenizer *t;
+    t_put_text(dir, "vocab.json", "{\"a\":0,\"b\":1,\"<|endoftext|>\":2,\"<s>\":3}");
+    t_put_text(dir, "merges.txt", "#version: 0.2\n");
+    T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t));
+    expect_tokens(t, "a<|endoftext|>b", 3);
+    tutti_tokenizer_destroy(t);
+    t_put_text(dir, "added_tokens.json", "{\"<user>\":4}");
+    t_put_text(dir, "special_tokens_map.json", "{\"bos_token\":{\"content\":\"<s>\"}}");
+    t_put_text(dir, "tokenizer_config.json",
+               "{\"added_tokens_decoder\":{\"5\":{\"content\":\"[X]\",\"rstrip\":true}}}");
+    T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t));
+    T_EQ(tutti_tokenizer_get_size(t), 6);
+    expect_tokens(t, "<s>a<user>[X]  b", 5);
+    tutti_tokenizer_destroy(t);
+    t_put_text(dir, "special_tokens_map.json", "{\"bos_token\":\"<new>\"}");
+    T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t), TUTTI_E_DATA,
+            "the special token '<new>' has no number");
+    t_put_text(dir, "special_tokens_map.json", "{}");
+    t_put_text(dir, "tokenizer_config.json", "{\"add_prefix_space\":true}");
+    T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t), TUTTI_E_UNSUPPORTED,
+            "\"add_prefix_space\" is true");
+    t_clear_dir(dir);
+}
+
+/* The files of a cache of downloads are links. */
+T_CASE(linked_files) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_tokenizer *t;
+    t_put_text(dir, "blob-1", "{\"a\":0,\"b\":1}");
+    t_put_text(dir, "blob-2", "#version: 0.2\n");
+    T_EQ(symlink("blob-1", t_path(dir, "vocab.json")), 0);
+    T_EQ(symlink("blob-2", t_path(dir, "merges.txt")), 0);
+    T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t));
+    expect_tokens(t, "abba", 4);
+    tutti_tokenizer_destroy(t);
+    T_EQ(unlink(t_path(dir, "merges.txt")), 0);
+    T_EQ(mkfifo(t_path(dir, "merges.txt"), 0600), 0);
+    T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t), TUTTI_E_DATA,
+            "merges.txt");
+    t_clear_dir(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_is_complete),
@@ -216,6 +357,10 @@ int main(void) {
         cmocka_unit_test(bad_tokenizer_files),
         cmocka_unit_test(the_file_must_be_what_is_asked_for),
         cmocka_unit_test(lists_of_merges_and_added_tokens),
+        cmocka_unit_test(tokens_of_hugging_face),
+        cmocka_unit_test(refused_fields),
+        cmocka_unit_test(added_tokens_beside_a_pair),
+        cmocka_unit_test(linked_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

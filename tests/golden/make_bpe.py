@@ -80,6 +80,14 @@ def learn(text, n):
 
 
 def encode(text, vocab, rank):
+    """The end of text is one token, and what stands around it is cut on its own."""
+    ids = []
+    for i, part in enumerate(text.split("<|endoftext|>")):
+        ids += ([vocab["<|endoftext|>"]] if i else []) + encode_part(part, vocab, rank)
+    return ids
+
+
+def encode_part(text, vocab, rank):
     ids = []
     for w in words(text):
         symbols = list(w)
