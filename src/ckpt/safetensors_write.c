@@ -73,7 +73,8 @@ void tti_safetensors_header(const tti_safetensors_entry *entries, size_t n_entri
     for (size_t i = 0; i < n_entries; begin += entries[i++].n_bytes) {
         const tutti_type *type = &entries[i].type;
         tti_json_object(&j, entries[i].name);
-        tti_json_text(&j, "dtype", tti_safetensors_dtype(type->dtype));
+        const char *foreign = entries[i].foreign;
+        tti_json_text(&j, "dtype", foreign ? foreign : tti_safetensors_dtype(type->dtype));
         tti_json_array(&j, "shape");
         for (int d = 0; d < type->shape.n_dims; d++) tti_json_int(&j, NULL, type->shape.dim[d]);
         tti_json_end(&j);

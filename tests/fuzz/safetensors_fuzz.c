@@ -22,6 +22,7 @@ static void check_same(const tti_safetensors *a, const tti_safetensors *b) {
     for (size_t i = 0; i < a->n_entries; i++) {
         const tti_safetensors_entry *x = &a->entries[i], *y = &b->entries[i];
         TTI_ASSERT(x->n_bytes == y->n_bytes && x->type.dtype == y->type.dtype);
+        TTI_ASSERT(x->foreign == y->foreign);
         TTI_ASSERT(x->type.shape.n_dims == y->type.shape.n_dims);
         for (int d = 0; d < x->type.shape.n_dims; d++)
             TTI_ASSERT(x->type.shape.dim[d] == y->type.shape.dim[d]);

@@ -38,6 +38,15 @@ static void round_trip(const tutti_tokenizer *t, const char *text, size_t n_byte
     free(token);
 }
 
+static void encode(const tutti_tokenizer *t, const char *text, size_t n_bytes) {
+    int32_t *token;
+    int64_t n;
+    if (tutti_tokenizer_encode(t, text, n_bytes, &token, &n) != TUTTI_OK) return;
+    for (int64_t i = 0; i < n; i++)
+        TTI_ASSERT(token[i] >= 0 && token[i] < tutti_tokenizer_get_size(t));
+    free(token);
+}
+
 static void as_text(const char *dir, const char *text, size_t n_bytes) {
     static tutti_tokenizer *gpt2, *bytes;
     tutti_tokenizer *chars;
@@ -59,7 +68,7 @@ static void as_text(const char *dir, const char *text, size_t n_bytes) {
     tutti_tokenizer_destroy(chars);
 }
 
-/* A tokenizer.json. */
+/* A tokenizer.json.  Its added tokens may swallow white space, so the text need not come back. */
 static void as_file(const char *dir, const char *text, size_t n_bytes) {
     static const char sample[] = "abba hello  12 'll \xC3\xA9";
     tutti_tokenizer *t, *again;
@@ -67,11 +76,11 @@ static void as_file(const char *dir, const char *text, size_t n_bytes) {
     snprintf(path, sizeof path, "%s/t.json", dir);
     put(path, text, n_bytes);
     if (tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = path}, &t) != TUTTI_OK) return;
-    round_trip(t, sample, sizeof sample - 1);
+    encode(t, sample, sizeof sample - 1);
     tutti_status st = tutti_tokenizer_save(t, path);
     TTI_ASSERT(st == TUTTI_OK);
     st = tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = path}, &again);
-    TTI_ASSERT(st == TUTTI_OK && tutti_tokenizer_get_size(t) == tutti_tokenizer_get_size(again));
+    TTI_ASSERT(st == TUTTI_OK && tti_tokenizer_equal(t, again));
     tutti_tokenizer_destroy(again);
     tutti_tokenizer_destroy(t);
 }
