@@ -13,14 +13,19 @@ CTEST = ctest --output-on-failure -j $(JOBS)
 ASAN  = ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1
 TSAN  = TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$(CURDIR)/tests/tsan.supp
 
-.PHONY: help run build test gpu-test gpu-sanitize cuda-module test-long check install asan tsan fuzz format clean
+.PHONY: help run build test test-levels test-plain gpu-test gpu-sanitize cuda-module test-long check install asan tsan fuzz format clean
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of:"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
-run: build ## build, then train the built-in digits with 1 worker and with one per core
+run: ## build the program, then train the built-in digits with 1 worker and with one per core
+	@tools/expected-time $(BUILD)
+	@$(MAKE) -s $(BUILD)/build.ninja
+	@tools/install-deps build
+	@ninja -C $(BUILD) tutti
 	@$(BUILD)/tutti demo
+	@tools/gpu-part $(BUILD)
 
 build: $(BUILD)/build.ninja ## the program build/tutti and the library build/libtutti.so, .a
 	@tools/install-deps build
@@ -32,8 +37,9 @@ test: ## every test but the slow ones; under 5 minutes on 2 cores
 	@ninja -C $(BUILD)
 	@cd $(BUILD) && $(CTEST) -LE slow
 
-gpu-test: $(BUILD)/build.ninja ## what needs an NVIDIA GPU: every kernel, training; skipped without one
+gpu-test: ## what needs an NVIDIA GPU: every kernel, training; skipped without one
 	@tools/install-deps build test
+	@$(CMAKE) -B $(BUILD) $(if $(filter 0,$(shell tools/install-deps cuda > /dev/null 2>&1; echo $$?)),-DTUTTI_WITH_CUDA=ON) > /dev/null
 	@ninja -C $(BUILD)
 	@cd $(BUILD) && $(CTEST) -L gpu
 
@@ -44,6 +50,17 @@ cuda-module: ## the CUDA module alone, for one target (CUDA_ARCH=90), in build-c
 	@tools/install-deps build cuda
 	@$(CMAKE) -B build-cuda -DTUTTI_WITH_CUDA=ON -DBUILD_TESTING=OFF \
 	    -DTUTTI_CUDA_ARCHS=$(CUDA_ARCH)-real > /dev/null && ninja -C build-cuda tutti_cuda
+
+test-levels: ## tests that depend on instruction sets, at every level below that of this machine
+	@tools/install-deps build test
+	@$(CMAKE) -B $(BUILD) > /dev/null
+	@ninja -C $(BUILD)
+	@BUILD=$(BUILD) JOBS=$(JOBS) tools/test-levels
+
+test-plain: ## the same tests in a build without oneDNN, in build-plain
+	@tools/install-deps build test
+	@cmake --preset plain > /dev/null && ninja -C build-plain
+	@cd build-plain && $(CTEST) -L levels
 
 test-long: test fuzz ## the slow tests too, and every fuzz target for a minute
 	@cd $(BUILD) && $(CTEST) -L slow

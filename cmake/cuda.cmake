@@ -3,9 +3,13 @@
 # The toolkit's nvcc and headers build it; cublasLt, cuDNN and NCCL are looked for when it runs, in
 # the toolkit, in Python's nvidia/* wheels and where the loader looks, and only their headers here.
 # NCCL's header is not needed.  What is found is told, and what is off without it.
+#
+# Kernels take minutes to compile, so without a GPU (AUTO) they are built only when somebody asks for
+# the target tutti_cuda; with TUTTI_WITH_CUDA=ON always, as on a host that builds for others.
 set(TUTTI_WITH_CUDA AUTO CACHE STRING "AUTO, ON or OFF: the CUDA backend")
 set(TUTTI_CUDA_ARCHS "80-real;90-real;90-virtual" CACHE STRING "compute capabilities to build for")
 set(TUTTI_HAVE_CUDA 0)
+set(TUTTI_BUILDS_CUDA 0)
 set(TUTTI_HAVE_CUDNN 0)
 
 # Folders of Python's wheels that may hold include/ and lib/: .../site-packages/nvidia/*.
@@ -17,6 +21,26 @@ function(tutti_nvidia_wheels out)
 print(';'.join(sorted(sum((glob.glob(p + '/nvidia/*') for p in sys.path if p), []))))"
                     OUTPUT_VARIABLE folders OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     set(${out} "${folders}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Sets out to a sign of an NVIDIA GPU; "": there is none.
+function(tutti_find_gpu out)
+  set(device /dev/nvidiactl)
+  if(DEFINED ENV{TUTTI_NVIDIA_DEVICE})
+    set(device $ENV{TUTTI_NVIDIA_DEVICE})
+  endif()
+  set(${out} "" PARENT_SCOPE)
+  if(EXISTS ${device})
+    set(${out} ${device} PARENT_SCOPE)
+  elseif(NOT DEFINED ENV{TUTTI_NVIDIA_DEVICE})
+    file(GLOB gpus /proc/driver/nvidia/gpus/*)
+    find_program(TUTTI_NVIDIA_SMI nvidia-smi)
+    if(NOT gpus AND TUTTI_NVIDIA_SMI)
+      execute_process(COMMAND ${TUTTI_NVIDIA_SMI} -L OUTPUT_VARIABLE gpus ERROR_QUIET TIMEOUT 20)
+      string(REGEX MATCH "GPU [0-9]+:" gpus "${gpus}")
+    endif()
+    set(${out} "${gpus}" PARENT_SCOPE)
   endif()
 endfunction()
 
@@ -99,6 +123,13 @@ function(tutti_find_cuda)
     endif()
   endforeach()
   tutti_tell_useful()
+  tutti_find_gpu(gpu)
+  if(gpu OR TUTTI_WITH_CUDA STREQUAL "ON")
+    set(TUTTI_BUILDS_CUDA 1 PARENT_SCOPE)
+  else()
+    message(STATUS "CUDA: no NVIDIA GPU here: the CUDA module is not built; -DTUTTI_WITH_CUDA=ON\
+ builds it anyway")
+  endif()
   set(folders "")
   foreach(hint ${hints})
     foreach(suffix lib lib64)
@@ -192,5 +223,8 @@ function(tutti_cuda_module)
                              TUTTI_CUDA_FOLDERS="${TUTTI_CUDA_FOLDERS}")
   target_link_libraries(tutti_cuda PRIVATE ${TUTTI_CUDART} ${TUTTI_LIBS_ops} stdc++ rt dl m)
   target_link_options(tutti_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
-  install(TARGETS tutti_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti)
+  if(NOT TUTTI_BUILDS_CUDA)
+    set_target_properties(tutti_cuda PROPERTIES EXCLUDE_FROM_ALL TRUE)
+  endif()
+  install(TARGETS tutti_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti OPTIONAL)
 endfunction()

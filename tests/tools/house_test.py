@@ -241,6 +241,7 @@ class FindCuda(unittest.TestCase):
     def setUp(self):
         self.root = os.path.realpath(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.root)
+        self.gpu = "/nowhere"
         self.wheel = os.path.join(self.root, "nvidia", "cu13")
 
     def configure(self, *options):
@@ -255,7 +256,8 @@ class FindCuda(unittest.TestCase):
         run = subprocess.run([shutil.which("cmake"), "-S", self.root, "-B", self.root + "/b",
                               "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=" + shutil.which("ninja"),
                               "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF", *options],
-                             env=dict(PATH=path, TUTTI_CUDA_DEFAULT="/nowhere"),
+                             env=dict(PATH=path, TUTTI_CUDA_DEFAULT="/nowhere",
+                                      TUTTI_NVIDIA_DEVICE=self.gpu),
                              capture_output=True, text=True)
         return run.returncode, run.stdout + " ".join(run.stderr.split())
 
@@ -278,6 +280,11 @@ class FindCuda(unittest.TestCase):
         self.expect(0, ["CUDA: cublasLt.h: %s/include\n" % self.wheel,
                         "CUDA: cudnn.h: not found: no cuDNN; own kernels", "CUDA: NCCL (when"],
                     "-DTUTTI_WITH_CUDA=ON")
+        none = "CUDA: no NVIDIA GPU here: the CUDA module is not built; -DTUTTI_WITH_CUDA=ON"
+        self.expect(0, [none], "-DTUTTI_WITH_CUDA=AUTO")
+        self.assertNotIn("no NVIDIA GPU", self.configure("-DTUTTI_WITH_CUDA=ON")[1])
+        self.gpu = "/"
+        self.assertNotIn("no NVIDIA GPU", self.configure("-DTUTTI_WITH_CUDA=AUTO")[1])
         make_wheel(self.wheel, "include/cudnn.h", "lib/libnccl.so.2")
         self.expect(0, ["CUDA: cudnn.h: %s/include\n" % self.wheel,
                         "needed): %s/lib/libnccl.so.2\n" % self.wheel])
