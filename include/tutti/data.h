@@ -78,7 +78,7 @@ typedef struct tutti_dataset_info {
 TUTTI_EXTERN_C_BEGIN
 
 /* Opens a data set.  On success *out is owned by the caller; on failure *out is NULL.  desc is not
- * kept.  Returns TUTTI_E_INVALID (bad desc), TUTTI_E_DATA, TUTTI_E_IO or TUTTI_E_NOMEM. */
+ * kept.  Returns TUTTI_E_INVALID (bad desc), TUTTI_E_DATA or TUTTI_E_NOMEM. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_open(const tutti_dataset_desc *desc,
                                                           tutti_dataset **out);
 

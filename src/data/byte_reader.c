@@ -16,6 +16,7 @@
 #include <zlib.h>
 
 #include "base/error.h"
+#include "base/fault.h"
 
 enum { BUFFER_BYTES = 128 * 1024, MAX_RATIO = 1032 /* deflate's own limit */ };
 
@@ -336,7 +337,9 @@ cleanup:
 
 tutti_status tti_pread_all(int fd, const char *path, void *dst, size_t n_bytes, uint64_t offset) {
     for (size_t done = 0; done < n_bytes;) {
-        ssize_t n = pread(fd, (char *)dst + done, n_bytes - done, (off_t)(offset + done));
+        ssize_t n = TTI_FAULT("data.read")
+                        ? -1
+                        : pread(fd, (char *)dst + done, n_bytes - done, (off_t)(offset + done));
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return tti_fail(TUTTI_E_IO, "%s: cannot read: %s", path, strerror(errno));
         if (n == 0)

@@ -176,6 +176,11 @@ static tutti_status finish_open(const tutti_dataset_desc *desc, const tti_format
     return desc->no_files ? TUTTI_OK : check_spec(desc, ds);
 }
 
+/* Data that cannot be read is a failure of the data, whatever the system says. */
+static tutti_status as_data(tutti_status st) {
+    return st == TUTTI_E_IO ? tti_fail(TUTTI_E_DATA, "%s", tutti_last_error()) : st;
+}
+
 tutti_status tutti_dataset_open(const tutti_dataset_desc *given, tutti_dataset **out) {
     *out = NULL;
     const tti_format *format = &tti_format_no_files;
@@ -193,7 +198,7 @@ tutti_status tutti_dataset_open(const tutti_dataset_desc *given, tutti_dataset *
         tti_str_free(&ds->notices);
         tti_data_spec_release(ds->spec);
         free(ds);
-        return st;
+        return as_data(st);
     }
     TTI_TRY_GOTO(finish_open(&desc, format, ds), cleanup);
     *out = ds;
@@ -209,9 +214,9 @@ tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key
     if (st == TUTTI_OK && !ds->read) st = ds->unpack(ds, key, ws, x);
     if (st == TUTTI_OK && ds->masking.prob > 0)
         tti_masking_apply(&ds->masking, key, tutti_shape_n_elems(&ds->stored.shape), x, y);
-    *skipped = st == TUTTI_E_DATA && ds->skips;
+    *skipped = st == TUTTI_E_DATA && ds->skips; /* a disk that fails is no damaged sample */
     if (*skipped) tti_skip_list_add(ds->skips, index, tutti_last_error());
-    return *skipped ? TUTTI_OK : st;
+    return *skipped ? TUTTI_OK : as_data(st);
 }
 
 const tutti_dataset_info *tutti_dataset_get_info(const tutti_dataset *ds) { return &ds->info; }

@@ -94,7 +94,8 @@ def test_links():
                                      "which does not exist")
     os.unlink("snapshot/a/0.png")
     os.symlink("..", "snapshot/a/up")
-    info(*images("snapshot")).expect(DATA, "snapshot/a/up", "is a symbolic link to a folder above it")
+    ended = info(*images("snapshot"))
+    ended.expect(DATA, "snapshot/a/up", "is a symbolic link to a folder above it")
     os.mkfifo("pipe.txt")
     info("--text", "pipe.txt").expect(DATA, "is not a regular file")
 

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "data/dataset.h"
 #include "data/image_files.h"
 #include "data/image_set.h"
@@ -347,6 +348,25 @@ static void make_damaged(void) {
     t_write(below_root("train/cat/c.jpg"), "\xFF\xD8\xFF\xE0 no more", 12);
 }
 
+/* A disk that fails ends the run, also where damaged pictures are left out. */
+T_CASE(a_file_that_cannot_be_read) {
+    T_UNUSED;
+    make_train_and_val();
+    tutti_dataset *ds;
+    tutti_dataset_desc desc = describe(TUTTI_TRAIN);
+    desc.skip_bad = true;
+    T_OK(tutti_dataset_open(&desc, &ds));
+    static float x[3 * 24 * 24];
+    int32_t y;
+    T_OK(tti_fault_set("data.read:fail"));
+    T_FAILS(tutti_dataset_get(ds, 0, x, &y), TUTTI_E_DATA,
+            "train/cat/a.JPEG: cannot read: Input/output error");
+    T_OK(tti_fault_set(NULL));
+    T_EQ(tutti_dataset_n_skipped(ds), 0);
+    T_OK(tutti_dataset_get(ds, 0, x, &y));
+    tutti_dataset_destroy(ds);
+}
+
 T_CASE(stop_at_a_damaged_picture) {
     T_UNUSED;
     make_damaged();
@@ -448,6 +468,7 @@ int main(void) {
         IN_FOLDER(hidden_and_system_files_are_no_data),
         IN_FOLDER(folders_that_divide_the_set),
         IN_FOLDER(doubtful_folders),
+        IN_FOLDER(a_file_that_cannot_be_read),
         IN_FOLDER(stop_at_a_damaged_picture),
         IN_FOLDER(skip_a_damaged_picture),
         IN_FOLDER(same_for_workers_and_threads),

@@ -98,7 +98,7 @@ T_CASE(the_first_broken_sample_is_named) {
     ds.info.n_samples = 2000, ds.read = broken_read;
     for (int n_threads = 0; n_threads < 5; n_threads++) {
         tti_resident set;
-        T_FAILS(tti_resident_load(&ds, n_threads, &set), TUTTI_E_IO, "sample 1501 is broken");
+        T_FAILS(tti_resident_load(&ds, n_threads, &set), TUTTI_E_DATA, "sample 1501 is broken");
         tti_resident_free(&set);
     }
     tti_chain_destroy(&ds.decode);
