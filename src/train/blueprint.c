@@ -39,7 +39,11 @@ static tutti_status open_data(tti_blueprint *b) {
 static tutti_status open_for_use(tti_blueprint *b, tti_data_spec *spec, bool reads_test) {
     const char *dir = b->config.data.dir;
     struct stat info;
-    TTI_TRY(tutti_dataset_open(&(tutti_dataset_desc){.spec = spec, .no_files = true}, &b->train));
+    TTI_TRY(tutti_dataset_open(&(tutti_dataset_desc){.spec = spec,
+                                                     .no_files = true,
+                                                     .tokenizer = b->config.data.tokenizer,
+                                                     .tokenizer_dir = b->config.data.tokenizer_dir},
+                               &b->train));
     b->test = b->train;
     if (!reads_test) return TUTTI_OK;
     b->test = NULL;

@@ -200,6 +200,26 @@ static tutti_status open_one(const opening *o, tti_predictor **out) {
     return TUTTI_OK;
 }
 
+/* How samples are read was decided by the training: another value given now would be ignored.  Only
+ * a tokenizer may be added where the run has none. */
+static tutti_status check_given(const tutti_job *job, const opening *o) {
+    static const char *const keys[] = {
+        "data.tokenizer",  "data.tokenizer_dir", "data.mean",        "data.std",
+        "data.image_size", "data.channel_mean",  "data.channel_std", "data.context",
+        "data.vocabulary", "data.mask_token",    "data.label"};
+    size_t first = o->use.spec->tokenizer ? 0 : 2;
+    size_t n = o->use.reads_test ? 2 : TTI_COUNT(keys); /* the test split refuses the others */
+    for (size_t i = first; i < n && job->path; i++) {
+        const char *source = tti_options_state(&job->options, keys[i])->place.source;
+        if (source && strcmp(source, job->path) != 0)
+            return tti_fail(TUTTI_E_CONFIG,
+                            "%s: how samples are read was decided by the training and is stored in "
+                            "the run folder (" TTI_DATA_SPEC_FILE "); leave this key out",
+                            keys[i]);
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status open_run(tutti_job *job, opening *o, tti_predictor **out) {
     const char *run_dir = o->run_dir;
     *out = NULL;
@@ -208,6 +228,7 @@ static tutti_status open_run(tutti_job *job, opening *o, tti_predictor **out) {
         return tti_fail(TUTTI_E_CONFIG, "%s: no run there (no metrics.jsonl)", run_dir);
     tutti_status st = tti_job_resolve(job, tti_cores_usable());
     if (st == TUTTI_OK) st = tti_data_spec_load(run_dir, &o->use.spec);
+    if (st == TUTTI_OK) st = check_given(job, o);
     if (st == TUTTI_OK) st = open_one(o, out);
     tti_data_spec_release(o->use.spec);
     return tti_job_say_where(job, st);

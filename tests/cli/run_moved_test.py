@@ -313,6 +313,25 @@ def test_exports_say_how_samples_are_read():
     assert abs(told["rescale_factor"] - 1 / 255) < 1e-12, told
 
 
+def test_keys_of_the_training():
+    """How samples are read cannot be changed; a tokenizer may be added where there was none."""
+    digits()
+    runs.tutti(*runs.small("run"), "train.steps=2").expect(0)
+    for command in (["predict", "run", "sample.idx"],
+                    ["export", "run", "--format", "onnx", "--out", "a.onnx"]):
+        runs.tutti(*command, "data.mean=0.9").expect(2, "command line: error: data.mean: ",
+                                                     "leave this key out")
+    runs.tutti("eval", "run", "data.mean=0.9").expect(2, "trained with a mean of")
+    tokens()
+    os.rename("data/tokenizer.json", "tokenizer.json")
+    runs.tutti("train", "data.format=tokens", "data.dir=data", "data.context=8",
+               *transformer("gpt2"), "train.batch=4", "train.steps=2", "run.dir=lm", "-n",
+               "1").expect(0)
+    refused = runs.tutti("generate", "lm", "--prompt", "the")
+    assert refused.code in (1, 2) and "data.tokenizer_dir" in refused.err, refused.err
+    runs.tutti("generate", "lm", "--prompt", "the", "data.tokenizer_dir=tokenizer.json").expect(0)
+
+
 def test_targets_that_have_no_form():
     """Targets of the shape of x need not be the tokens that follow: nothing is printed as if."""
     for split in ("train", "test"):
