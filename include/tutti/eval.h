@@ -102,7 +102,7 @@ TUTTI_API char *tutti_prediction_print(const tutti_prediction *prediction);
 typedef struct tutti_generate_desc {
     const char *prompt; /* UTF-8; "": from the start of a text                           */
     int64_t max_tokens; /* 0: 200                                                        */
-    double temperature; /* logits are divided by it; 0: 1; below 0: always the likeliest */
+    double temperature; /* logits are divided by it; 0 or less: greedy, the likeliest */
     int64_t top_k;      /* only the k likeliest tokens; 0: all                           */
     double top_p;       /* only the likeliest that together have this share; 0: all      */
     uint64_t seed;      /* the same seed writes the same text                            */

@@ -50,6 +50,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_check(tutti_job *job);
 /* The value of a key as text, NULL for an unknown key.  Borrowed until the job changes. */
 TUTTI_API const char *tutti_job_get(tutti_job *job, const char *key);
 
+/* The key that a word stands for, by meaning or spelling: "lr" is "optimizer.lr", "batch_size" is
+ * "train.batch".  NULL: none is near.  Never freed. */
+TUTTI_API const char *tutti_job_find_key(const char *word);
+
 /* Trains a model of the caller's instead of model.name.  user is borrowed as long as the job. */
 TUTTI_API void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user);
 

@@ -51,8 +51,9 @@ TUTTI_API const char *tutti_status_text(tutti_status status);
 /* The exit code that the tutti program uses for a status, 0 .. 255. */
 TUTTI_API int tutti_status_exit_code(tutti_status status);
 
-/* The text of the last failure on the calling thread, "" if there was none.
- * Borrowed: valid until the next failing call on the same thread. */
+/* The text of the last failure on the calling thread, "" if there was none.  Jobs, data sets and
+ * all that works on a job (tutti_train, tutti_eval, ...) clear it when they succeed.
+ * Borrowed: valid until the next call on the same thread. */
 TUTTI_API const char *tutti_last_error(void);
 
 TUTTI_EXTERN_C_END

@@ -106,12 +106,30 @@ static tti_place place_of(const loader *l, const tti_yaml *node) {
     return (tti_place){l->source, lines ? node->line : 0, lines ? node->column : 0};
 }
 
+const char *tti_option_table_find(const tti_option_table *table, const char *typed) {
+    size_t i = find_row(table, typed);
+    return i < table->n_rows ? table->rows[i].key : nearest_key(table, typed);
+}
+
+static const char *find_answer(const tti_option_table *table, const char *typed) {
+    for (size_t i = 0; i < table->n_answers; i++) {
+        other_name other = {.typed = last_part(typed)};
+        tti_each_word(table->answers[i].words, visit_other, &other);
+        if (other.found) return table->answers[i].text;
+    }
+    return NULL;
+}
+
 static void unknown_key(const loader *l, const char *key, const char *prefix,
                         const tti_yaml *name) {
     char clipped[TTI_CLIP];
     tti_place place = place_of(l, name);
-    const char *near = nearest_key(l->o->table, key);
+    const char *near = nearest_key(l->o->table, key), *answer = find_answer(l->o->table, key);
     tti_clip(clipped, key);
+    if (answer) {
+        tti_problems_add(&l->o->problems, &place, "%s: unknown key; %s", clipped, answer);
+        return;
+    }
     if (!near) {
         tti_problems_add(&l->o->problems, &place, "%s: unknown key", clipped);
         return;

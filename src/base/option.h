@@ -56,6 +56,7 @@ typedef struct tti_option {
     const char *word;  /* INT, SIZE, FLOAT: stands for -1, such as "auto"; or NULL */
     const char *choices; /* CHOICE: "sgd|adam|adamw" */
     const char *also;    /* other names that people try, "learning_rate|step_size": for hints */
+    const char *meant;   /* CHOICE: words of others for choices, "fp16=f16|half=f16", for hints */
     const char *help;    /* one sentence without a full stop */
     const char *example; /* a value worth showing; or NULL */
 } tti_option;
@@ -64,12 +65,20 @@ typedef struct tti_option_group {
     const char *name, *help;
 } tti_option_group;
 
+/* What to do where no key stands for a word that people try as one. */
+typedef struct tti_option_answer {
+    const char *words; /* "shuffle|drop_last" */
+    const char *text;
+} tti_option_answer;
+
 typedef struct tti_option_table {
     const tti_option *rows; /* those of a group stand together, in the order of groups */
     size_t n_rows;
     const tti_option_group *groups;
     size_t n_groups;
-    size_t n_config_bytes; /* of the config struct */
+    size_t n_config_bytes;            /* of the config struct */
+    const tti_option_answer *answers; /* NULL: none */
+    size_t n_answers;
 } tti_option_table;
 
 /* What is known of one key beside its value. */
@@ -98,6 +107,9 @@ void tti_options_fini(tti_options *o);
 /* Takes a YAML text.  Fails if it is not YAML; unknown keys, bad values and duplicates are kept for
  * tti_options_check. */
 tutti_status tti_options_load(tti_options *o, const char *text, size_t n_bytes, const char *source);
+
+/* The key of the table that a word or a mistyped key stands for, or a group; NULL: none. */
+const char *tti_option_table_find(const tti_option_table *table, const char *typed);
 
 /* Takes "key=value" (also "--key=value").  A value that starts with a quote or a bracket is read
  * as YAML; any other is taken as it stands, without the blanks around it.  Problems are kept. */

@@ -178,6 +178,21 @@ static int n_items(const tti_yaml *node) {
     return n;
 }
 
+typedef struct meant_search {
+    const char *typed;
+    char choice[TTI_CLIP];
+} meant_search;
+
+/* "fp16=f16" */
+static bool visit_meant(const char *pair, void *arg) {
+    meant_search *s = arg;
+    char word[TTI_CLIP];
+    const char *equals = strchr(pair, '=');
+    snprintf(word, sizeof word, "%.*s", (int)(equals - pair), pair);
+    if (tti_edit_distance(s->typed, word) == 0) strcpy(s->choice, equals + 1);
+    return !*s->choice;
+}
+
 static void explain(const tti_option *row, const tti_yaml *node, tti_str *why) {
     char clipped[TTI_CLIP];
     tti_str_add(why, "expected ");
@@ -187,6 +202,12 @@ static void explain(const tti_option *row, const tti_yaml *node, tti_str *why) {
     if (node->kind != TTI_YAML_SCALAR) return;
     tti_str_printf(why, ", got \"%s\"", tti_clip(clipped, node->text));
     if (row->type != TTI_OPTION_CHOICE) return;
+    meant_search meant = {.typed = clipped};
+    tti_each_word(row->meant, visit_meant, &meant);
+    if (*meant.choice) {
+        tti_str_printf(why, " (did you mean \"%s\"?)", meant.choice);
+        return;
+    }
     word_search near = search_word(row->choices, clipped);
     if (near.distance < TTI_NOT_NEAR) tti_str_printf(why, " (did you mean \"%s\"?)", near.best);
 }

@@ -51,7 +51,7 @@ int tutti_cmd_generate(int argc, char **argv) {
                 in_range("--seed", seed, 0x1p53, true);
     tutti_generate_desc desc = {.prompt = prompt,
                                 .max_tokens = (int64_t)max_tokens,
-                                .temperature = temperature > 0 ? temperature : -1,
+                                .temperature = temperature,
                                 .top_k = (int64_t)top_k,
                                 .top_p = top_p,
                                 .seed = (uint64_t)seed,

@@ -42,6 +42,19 @@ typedef struct flag {
     const char **text;
 } flag;
 
+/* Other programs take values behind flags: "--lr 0.1" is optimizer.lr=0.1 here. */
+static void refuse_flag(int argc, char **argv, int i) {
+    const char *name = argv[i] + strspn(argv[i], "-");
+    const char *key = argv[i][1] == '-' ? tutti_job_find_key(name) : NULL;
+    bool has_value = i + 1 < argc && (argv[i + 1][0] != '-' || strpbrk(argv[i + 1], "0123456789"));
+    if (key)
+        fprintf(stderr, "tutti: unknown option %s; write %s=%s\n", argv[i], key,
+                has_value ? argv[i + 1] : "VALUE");
+    else
+        fprintf(stderr, "tutti: unknown option %s%s\n", argv[i],
+                i + 1 == argc ? ", or no value after it" : "");
+}
+
 static int take_flag(job_args *args, int argc, char **argv, int *i) {
     const flag flags[] = {
         {"-n", "parallel.workers", NULL},     {"--backend", "parallel.backend", NULL},
@@ -63,13 +76,20 @@ static int take_flag(job_args *args, int argc, char **argv, int *i) {
         tutti_job_set(args->job, argv[*i] + 2, "command line");
         return 0;
     }
-    fprintf(stderr, "tutti: unknown option %s%s\n", argv[*i],
-            *i + 1 == argc ? ", or no value after it" : "");
+    refuse_flag(argc, argv, *i);
     return 2;
 }
 
 static bool wants_help(const char *arg) {
     return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
+}
+
+/* Whether the argument before is an option of another program, which take refuses: then this is its
+ * value and no job file. */
+static bool is_value_of_unknown(char **argv, int i) {
+    const char *before = i > 1 ? argv[i - 1] : "";
+    return strncmp(before, "--", 2) == 0 && !strchr(before, '=') &&
+           strcmp(before, "--quiet") != 0 && strcmp(before, "--allow-plugin") != 0;
 }
 
 /* The job file first: assignments win whatever their place on the command line. */
@@ -82,7 +102,8 @@ static int load(job_args *args, int argc, char **argv) {
                  strcmp(argv[i], "--after") == 0 || strcmp(argv[i], "--worker") == 0 ||
                  strcmp(argv[i], "--restarts") == 0)
             i++;
-        else if (argv[i][0] != '-' && !strchr(argv[i], '=') && !args->path)
+        else if (argv[i][0] != '-' && !strchr(argv[i], '=') && !args->path &&
+                 !is_value_of_unknown(argv, i))
             args->path = argv[i];
     }
     if (args->help) return 0;

@@ -93,7 +93,26 @@ static int distance(const char *name, const char *typed) {
     return row[n];
 }
 
+/* Words of other programs for commands. */
+static const char *meant(const char *typed) {
+    static const char *const words[][2] = {
+        {"fit", "train"},         {"run", "train"},         {"resume", "train --resume RUN"},
+        {"finetune", "train"},    {"test", "eval"},         {"evaluate", "eval"},
+        {"validate", "eval"},     {"score", "eval"},        {"infer", "predict"},
+        {"inference", "predict"}, {"classify", "predict"},  {"sample", "generate"},
+        {"chat", "generate"},     {"complete", "generate"}, {"convert", "export"},
+        {"onnx", "export"},       {"save", "export"},       {"benchmark", "bench"},
+        {"summary", "inspect"},   {"graph", "inspect"},     {"info", "doctor"},
+        {"env", "doctor"},        {"check", "doctor"},      {"trace", "profile"},
+        {"tune", "plan"},         {"dataset", "data"},      {"pack", "data pack"},
+        {"settings", "config"},   {"plot", "report"},       {"torchrun", "launch"}};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(words[i][0], typed) == 0) return words[i][1];
+    return NULL;
+}
+
 static int unknown(const char *typed) {
+    const char *other = meant(typed);
     const command *best = NULL;
     int best_edits = 3; /* more is no typing error */
     for (int i = 0; i < N_COMMANDS; i++) {
@@ -101,7 +120,7 @@ static int unknown(const char *typed) {
         if (edits < best_edits) best = &commands[i], best_edits = edits;
     }
     fprintf(stderr, "tutti: no command '%s'", typed);
-    if (best) fprintf(stderr, ", did you mean '%s'?", best->name);
+    if (other || best) fprintf(stderr, ", did you mean '%s'?", other ? other : best->name);
     fprintf(stderr, " (tutti --help lists them)\n");
     return EXIT_USAGE;
 }

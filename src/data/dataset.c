@@ -201,6 +201,7 @@ tutti_status tutti_dataset_open(const tutti_dataset_desc *given, tutti_dataset *
         return as_data(st);
     }
     TTI_TRY_GOTO(finish_open(&desc, format, ds), cleanup);
+    tti_clear_error(); /* a format may try what is not there */
     *out = ds;
 cleanup:
     if (st != TUTTI_OK) tutti_dataset_destroy(ds);

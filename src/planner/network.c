@@ -46,8 +46,11 @@ static const tti_option_group groups[] = {{"host", "workers that share a host"},
                                           {"rack", "hosts under one switch"},
                                           {"spine", "what joins the racks"}};
 
-static const tti_option_table table = {rows, TTI_COUNT(rows), groups, TTI_COUNT(groups),
-                                       sizeof(config)};
+static const tti_option_table table = {.rows = rows,
+                                       .n_rows = TTI_COUNT(rows),
+                                       .groups = groups,
+                                       .n_groups = TTI_COUNT(groups),
+                                       .n_config_bytes = sizeof(config)};
 
 /* h200: eight on NVLink, a 400 Gb/s adapter each.  ethernet: four workers, 25 Gb/s for a host. */
 static const struct {

@@ -197,7 +197,7 @@ static tutti_status begin(tti_generator *g, const char *prompt) {
 static tutti_status generate(const tutti_job *job, tti_predictor *p,
                              const tutti_generate_desc *desc) {
     tti_generator *g;
-    tti_writing how = {.sampling = {.temperature = desc->temperature == 0 ? 1 : desc->temperature,
+    tti_writing how = {.sampling = {.temperature = desc->temperature == 0 ? -1 : desc->temperature,
                                     .top_k = desc->top_k,
                                     .top_p = desc->top_p,
                                     .seed = desc->seed},

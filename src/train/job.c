@@ -97,6 +97,7 @@ tutti_status tutti_job_load(tutti_job *job, const char *path) {
     free(job->path);
     job->path = copy;
     job->is_of_run = lies_in_run(path);
+    tti_clear_error();
     return TUTTI_OK;
 }
 
@@ -143,6 +144,7 @@ tutti_status tutti_job_check(tutti_job *job) {
     problems->n = n;
     problems->text.n_bytes = n_bytes;
     if (problems->text.text) problems->text.text[n_bytes] = '\0';
+    if (st == TUTTI_OK) tti_clear_error(); /* rules try what may fail */
     return st;
 }
 
@@ -328,6 +330,11 @@ tutti_status tti_job_make_paths_absolute(tutti_job *job) {
 }
 
 /* ---- values out ---- */
+
+const char *tutti_job_find_key(const char *word) {
+    const char *key = tti_option_table_find(&tti_job_table, word);
+    return key && strchr(key, '.') ? key : NULL; /* a group is no key */
+}
 
 const char *tutti_job_get(tutti_job *job, const char *key) {
     return tti_options_get(&job->options, key);

@@ -27,7 +27,10 @@ static const tti_option rows[] = {
     /* model */
     {"model.name", TTI_OPTION_CHOICE, AT(model.name), "lenet",
      .choices = "bert|gpt2|lenet|lstm|mlp|resnet101|resnet18|resnet34|resnet50|vgg11|vgg13|vgg16",
-     .also = "arch|architecture|net|network|type", .help = "The network; see `tutti models`"},
+     .also = "arch|architecture|net|network|type",
+     .meant = "gpt=gpt2|nanogpt=gpt2|transformer=gpt2|decoder=gpt2|encoder=bert|cnn=lenet|convnet="
+              "lenet|rnn=lstm|perceptron=mlp|linear=mlp|fc=mlp|resnet=resnet18|vgg=vgg16",
+     .help = "The network; see `tutti models`"},
     {"model.plugin", TTI_OPTION_TEXT, AT(model.plugin), "\"\"",
      .also = "library|shared_object|so|path|file",
      .help = "A shared object that exports tutti_build_model, instead of model.name; see "
@@ -124,8 +127,13 @@ static const tti_option rows[] = {
      .choices = "digits|idx|text|tokens|npy|csv|images|cifar10|cifar100|tar|packed|"
                 "random_images|random_tokens",
      .also = "type|dataset|kind|name",
+     .meant = "mnist=idx|fashion_mnist=idx|imagefolder=images|image_folder=images|imagenet=images|"
+              "folder=images|webdataset=tar|wds=tar|numpy=npy|npz=npy|tsv=csv|table=csv|tabular="
+              "csv|txt=text|bin=tokens|cifar=cifar10",
      .help = "digits: drawn by the program itself; idx: MNIST's files, plain or .gz"},
-    {"data.dir", TTI_OPTION_TEXT, AT(data.dir), "\"\"", .also = "path|root|folder|data_dir",
+    {"data.dir", TTI_OPTION_TEXT, AT(data.dir), "\"\"",
+     .also = "path|root|folder|data_dir|data_path|data_dir|dataset_dir|root|train_file|train_data|"
+             "train_dir",
      .help = "the files of data.format, in the current directory or from it: a folder; text, "
              "tokens, npy, csv, tar: also a file or a pattern (docs/data.md)",
      .example = "data/mnist"},
@@ -140,7 +148,8 @@ static const tti_option rows[] = {
     {"data.std", TTI_OPTION_FLOAT, AT(data.std), "0.3081", RANGE(1e-6, 1000), .also = "stddev",
      .help = "Divides what is left"},
     {"data.context", TTI_OPTION_INT, AT(data.context), "256", RANGE(1, 1 << 20),
-     .also = "block_size|seq_len|sequence_length|max_length|n_ctx|t|window",
+     .also =
+         "block_size|seq_len|sequence_length|max_length|n_ctx|t|window|max_seq_length|max_seq_len",
      .help = "text, tokens: tokens of a sample; the target of each is the one that follows, unless "
              "data.mask_prob is given",
      .example = "1024"},
@@ -243,24 +252,29 @@ static const tti_option rows[] = {
 
     /* train */
     {"train.batch", TTI_OPTION_INT, AT(train.batch), "128", RANGE(1, 1 << 24),
-     .also = "batch_size|batchsize|global_batch|bs",
+     .also = "batch_size|batchsize|global_batch|bs|per_device_train_batch_size|train_batch_size|"
+             "micro_batch_size|per_device_batch_size|train_micro_batch_size_per_gpu",
      .help = "Samples per step over all workers together, whatever their number", .example = "256"},
     {"train.epochs", TTI_OPTION_INT, AT(train.epochs), "5", RANGE(1, 1e6),
-     .also = "n_epochs|num_epochs|max_epochs", .help = "Stop after so many passes over the data"},
+     .also = "n_epochs|num_epochs|max_epochs|num_train_epochs|max_epochs",
+     .help = "Stop after so many passes over the data"},
     {"train.steps", TTI_OPTION_INT, AT(train.steps), "0", RANGE(0, 1e12),
-     .also = "max_steps|n_steps|num_steps|iterations|iters|max_iters",
+     .also = "max_steps|n_steps|num_steps|iterations|iters|max_iters|max_iters",
      .help = "Stop after so many steps instead; 0: by epochs", .example = "1000"},
     {"train.seed", TTI_OPTION_INT, AT(train.seed), "1", RANGE(0, EXACT_INT),
      .also = "random_seed|manual_seed",
      .help = "Of the initial parameters, the order of samples and dropout"},
     {"train.loss", TTI_OPTION_CHOICE, AT(train.loss), "cross-entropy",
      .choices = "cross-entropy|mse", .also = "criterion|objective|loss_fn",
+     .meant = "ce=cross-entropy|nll=cross-entropy|crossentropyloss=cross-entropy|softmax=cross-"
+              "entropy|bce=cross-entropy|mseloss=mse|l2=mse",
      .help = "What is made small"},
     {"train.label_smoothing", TTI_OPTION_FLOAT, AT(train.label_smoothing), "0", RANGE(0, 0.99),
      .also = "smoothing", .help = "cross-entropy: share of the target spread over all classes",
      .example = "0.1"},
     {"train.clip_norm", TTI_OPTION_FLOAT, AT(train.clip_norm), "0", AT_LEAST(0),
-     .also = "grad_clip|clip|max_norm|gradient_clip|clip_grad|max_grad_norm",
+     .also = "grad_clip|clip|max_norm|gradient_clip|clip_grad|max_grad_norm|gradient_clip_val|"
+             "gradient_clipping|clip_grad_norm",
      .help = "Largest norm of all gradients together; 0: no clipping", .example = "1.0"},
     {"train.clip_value", TTI_OPTION_FLOAT, AT(train.clip_value), "0", AT_LEAST(0),
      .also = "clip_grad_value|max_value",
@@ -274,7 +288,10 @@ static const tti_option rows[] = {
      .example = "0.999"},
     {"train.precision", TTI_OPTION_CHOICE, AT(train.precision), "auto",
      .choices = "auto|f32|tf32|bf16|f16",
-     .also = "dtype|amp|mixed_precision|autocast|compute_dtype|half|fp16",
+     .also = "dtype|amp|mixed_precision|autocast|compute_dtype|half|fp16|bf16|fp32|float16|"
+             "bfloat16|torch_dtype",
+     .meant = "fp16=f16|float16=f16|half=f16|16=f16|16-mixed=f16|bfloat16=bf16|bf16-mixed=bf16|"
+              "mixed=bf16|amp=bf16|fp32=f32|float32=f32|32=f32|float=f32|full=f32",
      .help = "Of matrix products, convolutions, attention and what lies between them; parameters, "
              "sums and losses are f32 in any case; auto: bf16 on a GPU, else f32; tf32: f32 with "
              "products in tf32, on a GPU"},
@@ -300,12 +317,15 @@ static const tti_option rows[] = {
              "at: end the run, or leave the parameters as they are for that step.  Parameters that "
              "are not finite are never saved, and end the run"},
     {"train.eval_every", TTI_OPTION_INT, AT(train.eval_every), "1", RANGE(0, 1e6),
-     .also = "eval_interval|val_every|eval_freq",
+     .also = "eval_interval|val_every|eval_freq|eval_steps|val_check_interval|check_val_every_n_"
+             "epoch|evaluation_strategy",
      .help = "Epochs between evaluations; 0: only at the end"},
 
     /* optimizer */
     {"optimizer.name", TTI_OPTION_CHOICE, AT(optimizer.name), "adamw",
      .choices = "adagrad|adam|adamw|lamb|lars|lion|rmsprop|sgd", .also = "optim|type|algorithm",
+     .meant = "adamw_torch=adamw|adamw_hf=adamw|adamw8bit=adamw|adam_w=adamw|fusedadam=adam|"
+              "momentum=sgd|nesterov=sgd|rms=rmsprop",
      .help = "The rule"},
     {"optimizer.lr", TTI_OPTION_FLOAT, AT(optimizer.lr), "1e-3", RANGE(0, 1000),
      .also = "learning_rate|learningrate|rate|step_size|alpha|eta",
@@ -357,7 +377,11 @@ static const tti_option rows[] = {
     {"schedule.name", TTI_OPTION_CHOICE, AT(schedule.name), "constant",
      .choices = "constant|cosine|cyclic|exponential|linear|multi_step|one_cycle|plateau|polynomial|"
                 "step|wsd",
-     .also = "lr_schedule|lr_scheduler|scheduler|type|policy",
+     .also = "lr_schedule|lr_scheduler|scheduler|type|policy|lr_scheduler_type",
+     .meant = "cosine_annealing=cosine|cosineannealinglr=cosine|cosine_with_restarts=cyclic|"
+              "onecycle=one_cycle|onecyclelr=one_cycle|steplr=step|multisteplr=multi_step|"
+              "reducelronplateau=plateau|reduce_on_plateau=plateau|exponentiallr=exponential|"
+              "cycliclr=cyclic|poly=polynomial|none=constant|fixed=constant",
      .help = "The curve after the warm-up; wsd: warm-up, stable, decay; plateau: falls when the "
              "validation loss does not"},
     {"schedule.warmup_steps", TTI_OPTION_INT, AT(schedule.warmup_steps), "0", RANGE(0, 1e12),
@@ -420,13 +444,18 @@ static const tti_option rows[] = {
 
     /* parallel */
     {"parallel.workers", TTI_OPTION_INT, AT(parallel.workers), "auto", RANGE(1, TTI_MAX_WORKERS),
-     .word = "auto", .also = "n|n_workers|num_workers|world_size|n_ranks|nproc",
+     .word = "auto",
+     .also = "n|n_workers|num_workers|world_size|n_ranks|nproc|num_processes|nproc_per_node|num_"
+             "replicas",
      .help = "Workers; auto: one per GPU, or one per core", .example = "4"},
     {"parallel.place", TTI_OPTION_CHOICE, AT(parallel.place), "threads",
      .choices = "threads|processes", .also = "placement|strategy|launcher",
+     .meant = "ddp=processes|fork=processes|spawn=processes|multiprocessing=processes|dp=threads|"
+              "data_parallel=threads|fsdp=processes",
      .help = "Workers are threads of one process, or processes"},
     {"parallel.shards", TTI_OPTION_INT, AT(parallel.shards), "auto", RANGE(1, 4096), .word = "auto",
-     .also = "v|n_shards|virtual_shards|num_shards",
+     .also = "v|n_shards|virtual_shards|num_shards|gradient_accumulation|gradient_accumulation_"
+             "steps|accumulate_grad_batches|accumulation_steps|accum|num_microbatches",
      .help = "Equal parts of the batch, a power of two; the result depends on it and not on the "
              "number of workers; auto: on the host as many as cores or workers, whichever is "
              "more, on GPUs as many as workers, rounded up to a power of two",
@@ -560,7 +589,7 @@ static const tti_option rows[] = {
      .choices = "auto|cpu|reference", .also = "device|accelerator",
      .help = "Kernels: the fastest for this machine, or plain C"},
     {"parallel.devices", TTI_OPTION_TEXT, AT(parallel.devices), "auto", AT_LEAST(1),
-     .also = "gpu|gpus|cuda|cuda_visible_devices|device_ids",
+     .also = "gpu|gpus|cuda|cuda_visible_devices|device_ids|num_gpus|n_gpus|devices",
      .help =
          "Where to compute: cpu, gpu (all there are), or their numbers; with cpu among them, as "
          "0,cpu or gpu,cpu, some workers are on the host (fast mode), each place one worker and "
@@ -598,10 +627,25 @@ static const tti_option rows[] = {
      .help = "Show progress on standard error"},
 };
 
+static const tti_option_answer answers[] = {
+    {"resume|resume_from_checkpoint|ckpt_path|continue",
+     "a run is continued by: tutti train --resume RUN"},
+    {"shuffle", "the training samples are shuffled anew in every epoch, by train.seed"},
+    {"drop_last", "the last batch of an epoch is trained on, however short it is"},
+    {"pin_memory|persistent_workers|find_unused_parameters|compile|torch_compile|jit",
+     "there is nothing to set: it is done where it helps"},
+    {"early_stopping|load_best_model_at_end",
+     "there is no early stopping; train for fewer train.epochs, and resume with more if needed"},
+    {"num_nodes|nnodes|master_addr|master_port|node_rank",
+     "several hosts are given by mpirun, srun or torchrun (docs/clusters.md)"},
+};
+
 const tti_option_table tti_job_table = {
     .rows = rows,
     .n_rows = TTI_COUNT(rows),
     .groups = groups,
     .n_groups = TTI_COUNT(groups),
+    .answers = answers,
+    .n_answers = TTI_COUNT(answers),
     .n_config_bytes = sizeof(tti_job_config),
 };

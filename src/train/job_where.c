@@ -54,6 +54,7 @@ static bool is_placed(const char *text) {
 
 tutti_status tti_job_say_where(const tutti_job *job, tutti_status st) {
     const char *text = tutti_last_error(), *at = NULL;
+    if (st == TUTTI_OK) tti_clear_error(); /* a failure that was recovered from is none */
     if (st == TUTTI_OK || is_placed(text)) return st;
     const tti_option_state *state = first_given(&job->options, text, &at);
     if (!state || (at != text && !is_refusal(st))) return st;

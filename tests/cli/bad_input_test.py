@@ -95,6 +95,8 @@ JOBS = [
     (["parallel.algorithm=ring"], "ring adds in an order that depends on the number of workers"),
     (["--backend", "gpu"], "parallel.backend"),
     (["--frobnicate"], "unknown option --frobnicate"),
+    (["--lr", "0.1"], "unknown option --lr; write optimizer.lr=0.1"),
+    (["--batch-size", "-n", "1"], "unknown option --batch-size; write train.batch=VALUE"),
     (["-n"], "no value after -n"),
     (["data.format=idx"], "idx needs data.dir"),
     (["none.yaml"], "none.yaml"),

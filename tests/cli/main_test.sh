@@ -22,6 +22,9 @@ expect 0 "tutti 0." --version
 expect 0 "tutti 0." version
 expect 2 "did you mean 'launch'?" lanuch -n 2 true
 expect 2 "did you mean 'config'?" confg
+expect 2 "did you mean 'train'?" fit
+expect 2 "did you mean 'eval'?" evaluate
+expect 2 "did you mean 'generate'?" chat
 expect 2 "no command 'xyzzyxyzzy' (tutti --help" xyzzyxyzzy
 expect 2 "no command ''" ""
 expect 2 "no command '--lunch'" --lunch

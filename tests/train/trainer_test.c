@@ -77,6 +77,19 @@ T_CASE(resumed_with_another_number) {
     tutti_job_destroy(job);
 }
 
+/* What a job recovered from, and failures before, are not the last error of a run that succeeds. */
+T_CASE(success_leaves_no_error) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("run.dir=nowhere", "parallel.workers=9", "parallel.shards=4");
+    tutti_train_result r;
+    T_FAILS(tutti_train(job, NULL, &r), TUTTI_E_CONFIG, "9 workers for 4 shards");
+    tutti_job_destroy(job);
+    train("run.dir=run", "parallel.workers=2", "train.steps=1");
+    assert_string_equal(tutti_last_error(), "");
+    T_EQ(strcmp(tutti_job_find_key("learning_rate"), "optimizer.lr"), 0);
+    assert_null(tutti_job_find_key("frobnicate"));
+}
+
 /* ---- events ---- */
 
 typedef struct log {
@@ -172,6 +185,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(a_model_of_ones_own),
                                        IN_FOLDER(the_same_bits_from_any_number_of_workers),
                                        IN_FOLDER(resumed_with_another_number),
+                                       IN_FOLDER(success_leaves_no_error),
                                        IN_FOLDER(events),
                                        IN_FOLDER(what_cannot_start_leaves_nothing),
                                        IN_FOLDER(a_failure_of_all_workers_is_told_once),
