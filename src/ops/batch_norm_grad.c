@@ -206,7 +206,7 @@ typedef struct joined {
 
 /* Whether element i of dy counts. */
 static bool passes(const joined *j, const planes *p, size_t i) {
-    if (!j->packed) return j->mask[i] > 0;
+    if (!j->packed) return !(j->mask[i] <= 0);
     return ((int)j->mask[mask_byte(p, i)] >> mask_bit(p, i) & 1) != 0;
 }
 
@@ -271,7 +271,7 @@ static void conv2d_grad_sums_reference(const tti_args *a) {
         double sum = 0, dot = 0;
         for (size_t n = 0; n < rows; n++)
             for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
-                bool passes = (x[i] - mean) * (a->in[2][c] * rstd) + a->in[3][c] > 0;
+                bool passes = !((x[i] - mean) * (a->in[2][c] * rstd) + a->in[3][c] <= 0);
                 sum += passes ? a->out[0][i] : 0;
                 dot += passes ? a->out[0][i] * (x[i] - mean) * rstd : 0;
             }
