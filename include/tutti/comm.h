@@ -70,6 +70,8 @@ typedef struct tutti_comm_desc {
     int rank;                /* 0 .. n_ranks-1, unique in the group      */
     int n_ranks;             /* 1 .. 64                                  */
     int timeout_ms;          /* longest wait for a peer, in ms; 0: 60000 */
+    int phase_timeout_ms;    /* longest wait for a peer that has not joined yet, or that has
+                                declared a long phase such as saving; 0: timeout_ms */
     /* Of tcp: where rank 0 listens, the same on every rank: "HOST:PORT", "HOST:FIRST-LAST" (the
      * first port that is free) or "unix:NAME" (ranks of one host, checked by user id). */
     const char *address;

@@ -16,7 +16,7 @@ struct tutti_comm {
     const tti_transport *transport;
     void *state;                 /* the transport's; NULL until joined                        */
     tutti_comm_group *own_group; /* made for a single rank, or given (progress.h); NULL: none */
-    int rank, n_ranks, timeout_ms;
+    int rank, n_ranks, timeout_ms, phase_timeout_ms;
     tutti_status broken; /* first failure that may have parted the ranks              */
     char broken_text[512];
     int number_of[TTI_MAX_RANKS]; /* what texts call its ranks: as in the first of which it is a

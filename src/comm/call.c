@@ -138,6 +138,18 @@ void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase) {
     if (comm) comm->transport->note_step(comm->state, step, phase);
 }
 
+void tti_comm_declare(tutti_comm *comm, const char *activity) {
+    if (comm) comm->transport->declare(comm->state, activity);
+}
+
+tutti_status tti_comm_end_phase(tutti_comm *comm) {
+    int whole_ms = comm->timeout_ms;
+    tti_comm_set_timeout(comm, comm->phase_timeout_ms);
+    tutti_status st = tutti_comm_barrier(comm);
+    tti_comm_set_timeout(comm, whole_ms);
+    return st;
+}
+
 tutti_status tti_comm_check(tutti_comm *comm) {
     TTI_TRY(tti_check_comm("comm_check", comm));
     return comm->transport->check(comm->state);

@@ -53,6 +53,9 @@ static tutti_status check_desc(const tutti_comm_desc *desc) {
     if (desc->timeout_ms < 0)
         return tti_fail(TUTTI_E_INVALID, "comm_create: timeout_ms must be >= 0, got %d",
                         desc->timeout_ms);
+    if (desc->phase_timeout_ms < 0)
+        return tti_fail(TUTTI_E_INVALID, "comm_create: phase_timeout_ms must be >= 0, got %d",
+                        desc->phase_timeout_ms);
     return TUTTI_OK;
 }
 
@@ -76,11 +79,13 @@ tutti_status tutti_comm_create(const tutti_comm_desc *desc, tutti_comm **out) {
     TTI_TRY(check_desc(desc));
     tutti_comm_desc full = *desc;
     if (full.timeout_ms == 0) full.timeout_ms = 60000;
+    full.phase_timeout_ms = TTI_MAX(full.phase_timeout_ms, full.timeout_ms);
     tutti_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *comm);
     comm->rank = full.rank;
     comm->n_ranks = full.n_ranks;
     comm->timeout_ms = full.timeout_ms;
+    comm->phase_timeout_ms = full.phase_timeout_ms;
     for (int r = 0; r < comm->n_ranks; r++) comm->number_of[r] = r;
     tutti_status st = join(comm, &full);
     if (st != TUTTI_OK) {

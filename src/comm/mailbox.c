@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fault.h"
+#include "base/patience.h"
 #include "comm/call.h"
 #include "comm/courier.h"
 
@@ -181,7 +181,8 @@ static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted)
         if (tti_slot_get(slot) == wanted) return TUTTI_OK;
         relax();
     }
-    int64_t start = tti_now_ns();
+    tti_patience patience = tti_patience_begin(tti_now_ns());
+    int64_t waited_ns = 0;
     while (tti_slot_get(slot) != wanted) {
         struct timespec slice = {.tv_nsec = SLICE_NS};
         (void)TTI_FAULT_AT("mailbox.wait", box->comm->rank, -1);
@@ -190,8 +191,8 @@ static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted)
         if (st != TUTTI_OK && tti_slot_get(slot) != wanted) return st;
         syscall(SYS_futex, slot->memory, FUTEX_WAIT,
                 wanted == TTI_SLOT_FULL ? TTI_SLOT_EMPTY : TTI_SLOT_FULL, &slice, NULL, 0);
-        if (tti_now_ns() - start > box->comm->timeout_ms * TTI_NS_PER_MS &&
-            tti_slot_get(slot) != wanted)
+        waited_ns += tti_patience_look(&patience, tti_now_ns());
+        if (waited_ns > box->comm->timeout_ms * TTI_NS_PER_MS && tti_slot_get(slot) != wanted)
             return fail_timeout(box, index, wanted == TTI_SLOT_FULL);
     }
     return TUTTI_OK;

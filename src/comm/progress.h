@@ -17,11 +17,27 @@ typedef struct tti_progress {
     uint64_t step;       /* as given to tti_comm_note, 0 before                            */
     char phase[32];      /* likewise, "" before                                            */
     int pid;             /* of the rank's process, 0 before it joined                      */
+    char activity[64];   /* the long phase that it is in, "saving a checkpoint"; "": none  */
+    uint64_t since_ns;   /* when that began, CLOCK_MONOTONIC                               */
 } tti_progress;
 
 /* Says what the rank is doing between calls: the training step and a word such as "backward",
  * cut at 31 bytes.  Costs some ten stores; comm may be NULL. */
 void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase);
+
+/* Declares that this rank is busy with what may take long, such as "saving a checkpoint", cut at 63
+ * bytes, until the call with NULL.  Ranks that share memory with it wait for it as long as
+ * phase_timeout_ms then, and name what it does if that is over.  Any thread; comm may be NULL. */
+void tti_comm_declare(tutti_comm *comm, const char *activity);
+
+/* Waits for all ranks at the end of a phase that one of them may be in for as long as
+ * phase_timeout_ms: also where they cannot see what it declares. */
+TUTTI_NODISCARD tutti_status tti_comm_end_phase(tutti_comm *comm);
+
+/* The rank that keeps the others of the group waiting, from their pages alone: one that is in a
+ * long phase, else one that is in no call, else the one whose call began last; -1: nobody is in a
+ * call. Adds to out what it does: "saving a checkpoint for 2031 ms (step 40)". */
+int tti_comm_group_find_culprit(const tutti_comm_group *group, tti_str *out);
 
 /* TUTTI_OK, or why the group cannot go on: its first failure, or a rank that left.  Takes part in
  * no call, so that a rank that waits for something else can look. */

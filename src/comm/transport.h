@@ -118,6 +118,8 @@ struct tti_transport {
     /* Progress: call NULL: the last one is over.  phase NULL: step and phase stay. */
     void (*note_call)(void *state, const tti_call *call);
     void (*note_step)(void *state, uint64_t step, const char *phase);
+    /* The long phase that this rank is in; NULL: none any more.  Any thread. */
+    void (*declare)(void *state, const char *activity);
     /* Of a transport over hosts, else NULL.  Fills host_of[n_ranks] with 0, 1, ... and returns how
      * many there are; ranks of one host may view each other. */
     int (*hosts)(void *state, int *host_of);

@@ -290,8 +290,10 @@ const char *tutti_dataset_class_name(const tutti_dataset *ds, int64_t label) {
     return ds->spec->class_names[label];
 }
 
+void tti_dataset_keep(const tutti_dataset *ds) { ((tutti_dataset *)(uintptr_t)ds)->is_kept = true; }
+
 void tutti_dataset_destroy(tutti_dataset *ds) {
-    if (!ds) return;
+    if (!ds || ds->is_kept) return;
     ds->close(ds);
     tti_chain_destroy(&ds->decode);
     tti_skip_list_destroy(ds->skips);

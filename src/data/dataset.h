@@ -40,6 +40,7 @@ struct tutti_dataset {
     void (*close)(tutti_dataset *ds); /* frees state; cannot fail */
     void *state;                      /* of the format            */
     tutti_tokenizer *tokenizer;       /* shared; NULL: none       */
+    bool is_kept;                     /* a thread was left in a read: it is never freed */
     tti_data_spec *spec; /* shared; complete once the data set is open: given, or made of this */
 };
 
@@ -76,6 +77,10 @@ extern const tti_format tti_format_random_tokens;
  * is bad, the policy is to go on without it, and x and y are undefined. */
 tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,
                               void *x, int32_t *y, bool *skipped);
+
+/* From now on tutti_dataset_destroy does nothing: a thread that nobody can end still reads in it.
+ */
+void tti_dataset_keep(const tutti_dataset *ds);
 
 /* For formats: samples of u8 become what the model is fed by (pixel/255 - mean) / std.  Recorded in
  * ds->spec where the desc has none, else TUTTI_E_INVALID if the specification says otherwise. */

@@ -12,12 +12,18 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "base/clock.h"
+#include "base/blocked.h"
 #include "base/error.h"
+#include "base/fault.h"
+#include "base/patience.h"
 #include "base/thread.h"
 #include "data/mixup.h"
 #include "data/sampler.h"
@@ -28,7 +34,11 @@ enum {
     MAX_THREADS = 256,
     MAX_PREFETCH = 1024,
     TEXT_BYTES = 1024,
-    MAX_BATCH = 1 << 30
+    MAX_BATCH = 1 << 30,
+    LOOK_MS = 50, /* from look to look while a batch does not come */
+    /* That threads have to come back from a read before they are left, and after one did not. */
+    LEAVE_MS = 2000,
+    LEAVE_LATE_MS = 300
 };
 
 typedef struct slot {
@@ -46,6 +56,9 @@ typedef struct scratch {
     uint8_t *memory; /* two buffers of the chain */
     tti_workspace workspace;
     tti_loader *loader;
+    bool is_at_work;       /* in a job; guarded by the mutex of the loader */
+    _Atomic int tid;       /* of the thread, 0: not started */
+    _Atomic int64_t reads; /* the sample that it reads */
 } scratch;
 
 struct tti_loader {
@@ -63,8 +76,9 @@ struct tti_loader {
     pthread_t *threads;
 
     pthread_mutex_t mutex;              /* guards the next line, stop and the slots' counters */
+    bool is_late;                       /* a batch did not come in time */
     int64_t n_opened, n_given, n_freed; /* batches that got a slot; the caller got; gave back */
-    bool stop;
+    atomic_bool stop;
     pthread_cond_t work, ready; /* for the threads; for the caller */
 
     tutti_status failed; /* the caller's: what every later call returns */
@@ -125,8 +139,11 @@ static tutti_status load_row(const tti_loader *l, slot *s, int64_t i, scratch *m
     uint64_t index = l->desc.sequential ? position : tti_permutation_at(&s->order, position);
     tti_sample_key key = {l->desc.seed, (uint64_t)b->epoch, index};
     bool skipped, as_stored = l->chain.n == 0; /* then at once where it is wanted */
+    atomic_store_explicit(&mine->reads, (int64_t)index, memory_order_relaxed);
+    (void)TTI_FAULT_AT("loader.read", l->desc.first_shard, b->step);
     TTI_TRY(tti_dataset_read(l->desc.dataset, &key, &mine->workspace, as_stored ? x : buffers[0], y,
                              &skipped));
+    if (atomic_load_explicit(&l->stop, memory_order_relaxed)) return TUTTI_OK; /* it was left */
     if (skipped)
         clear_row(l, x, y);
     else if (!as_stored)
@@ -191,12 +208,14 @@ static void run_job(tti_loader *l, slot *s, scratch *mine) {
     int64_t job = s->next_job++;
     bool is_good = s->status == TUTTI_OK; /* what failed to load is not mixed */
     tutti_status st = TUTTI_OK;
+    mine->is_at_work = true;
     pthread_mutex_unlock(&l->mutex);
     if (job < s->n_chunks)
         st = load_chunk(l, s, job, mine);
     else if (is_good)
         mix_shard(l, s, job - s->n_chunks);
     pthread_mutex_lock(&l->mutex);
+    mine->is_at_work = false;
     if (st != TUTTI_OK && job < s->failed_job) {
         s->status = st;
         s->failed_job = job;
@@ -211,6 +230,7 @@ static void run_job(tti_loader *l, slot *s, scratch *mine) {
 static void *thread_main(void *arg) {
     scratch *mine = arg;
     tti_loader *l = mine->loader;
+    atomic_store(&mine->tid, (int)syscall(SYS_gettid));
     pthread_mutex_lock(&l->mutex);
     while (!l->stop) {
         slot *s = find_work(l);
@@ -389,12 +409,38 @@ cleanup:
     return st;
 }
 
+/* With the mutex held: the first thread that is in a job; NULL: none is. */
+static scratch *find_busy(tti_loader *l) {
+    for (int i = 0; i < l->n_started; i++)
+        if (l->scratches[i].is_at_work) return &l->scratches[i];
+    return NULL;
+}
+
+/* True if threads are stuck in reads.  They keep what they use: the loader and the data set. */
+static bool leave_stuck(tti_loader *l) {
+    int64_t t_ms = l->is_late ? LEAVE_LATE_MS : LEAVE_MS;
+    int64_t end_ns = tti_now_ns() + t_ms * TTI_NS_PER_MS;
+    pthread_mutex_lock(&l->mutex);
+    while (find_busy(l) && tti_now_ns() < end_ns) {
+        pthread_mutex_unlock(&l->mutex);
+        tti_sleep_ms(1);
+        pthread_mutex_lock(&l->mutex);
+    }
+    bool is_stuck = find_busy(l) != NULL;
+    pthread_mutex_unlock(&l->mutex);
+    if (!is_stuck) return false;
+    tti_dataset_keep(l->desc.dataset);
+    for (int i = 0; i < l->n_started; i++) pthread_detach(l->threads[i]);
+    return true;
+}
+
 void tti_loader_destroy(tti_loader *l) {
     if (!l) return;
     pthread_mutex_lock(&l->mutex);
     l->stop = true;
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->mutex);
+    if (leave_stuck(l)) return;
     for (int i = 0; i < l->n_started; i++) pthread_join(l->threads[i], NULL);
     for (int i = 0; l->slots && i < l->n_slots; i++) {
         free(l->slots[i].x);
@@ -415,23 +461,59 @@ void tti_loader_destroy(tti_loader *l) {
 
 /* ---- the caller's side ---- */
 
-static struct timespec deadline_after(int timeout_ms) {
-    int64_t t_ns = tti_now_ns() + (timeout_ms > 0 ? timeout_ms : 60000) * TTI_NS_PER_MS;
+static struct timespec time_after(int t_ms) {
+    int64_t t_ns = tti_now_ns() + t_ms * TTI_NS_PER_MS;
     return (struct timespec){.tv_sec = (time_t)(t_ns / 1000000000),
                              .tv_nsec = (long)(t_ns % 1000000000)};
 }
 
+/* With the mutex held: "epoch 1 step 3, reading sample 17 from '/data/a.bin'". */
+static void describe_wait(tti_loader *l, const slot *s, char *out, size_t n_bytes) {
+    char file[512] = "";
+    const scratch *busy = find_busy(l);
+    int n = snprintf(out, n_bytes, "epoch %lld step %lld", (long long)s->batch.epoch,
+                     (long long)s->batch.step);
+    if (!busy) return;
+    tti_blocked_file(atomic_load(&busy->tid), file, sizeof file);
+    const char *from = file[0] ? file : l->desc.where ? l->desc.where : "";
+    snprintf(out + n, n_bytes - (size_t)n, ", reading sample %lld%s%s%s",
+             (long long)atomic_load(&busy->reads), from[0] ? " from '" : "", from,
+             from[0] ? "'" : "");
+}
+
+static tutti_status fail_late(tti_loader *l, const slot *s, int64_t waited_ms) {
+    char what[700];
+    describe_wait(l, s, what, sizeof what);
+    l->is_late = true;
+    return tti_fail(TUTTI_E_TIMEOUT, "loader: a batch did not come within %lld ms: %s",
+                    (long long)waited_ms, what);
+}
+
+/* The caller may end the wait.  It is called without the mutex. */
+static bool goes_on(tti_loader *l, const slot *s, int64_t waited_ns) {
+    char what[700];
+    if (!l->desc.on_wait || waited_ns < TTI_LOADER_SLOW_MS * TTI_NS_PER_MS) return true;
+    describe_wait(l, s, what, sizeof what);
+    pthread_mutex_unlock(&l->mutex);
+    bool on = l->desc.on_wait(l->desc.user, what, waited_ns / TTI_NS_PER_MS);
+    pthread_mutex_lock(&l->mutex);
+    return on;
+}
+
 /* With the mutex held: until everything of the slot is done. */
 static tutti_status wait_for(tti_loader *l, slot *s) {
-    struct timespec deadline = deadline_after(l->desc.timeout_ms);
+    int limit_ms = l->desc.timeout_ms > 0 ? l->desc.timeout_ms : 60000;
+    tti_patience patience = tti_patience_begin(tti_now_ns());
+    int64_t waited_ns = 0;
     while (l->desc.n_threads == 0 && s->next_job < s->n_jobs) run_job(l, s, &l->scratches[0]);
-    while (s->n_done < s->n_jobs)
-        if (pthread_cond_timedwait(&l->ready, &l->mutex, &deadline) == ETIMEDOUT &&
-            s->n_done < s->n_jobs)
-            return tti_fail(TUTTI_E_TIMEOUT,
-                            "loader: epoch %lld step %lld was not ready after %d ms",
-                            (long long)s->batch.epoch, (long long)s->batch.step,
-                            l->desc.timeout_ms > 0 ? l->desc.timeout_ms : 60000);
+    while (s->n_done < s->n_jobs) {
+        struct timespec next = time_after(TTI_MIN(LOOK_MS, limit_ms));
+        pthread_cond_timedwait(&l->ready, &l->mutex, &next);
+        waited_ns += tti_patience_look(&patience, tti_now_ns());
+        if (s->n_done == s->n_jobs) break;
+        if (waited_ns >= limit_ms * TTI_NS_PER_MS) return fail_late(l, s, limit_ms);
+        if (!goes_on(l, s, waited_ns)) return fail_late(l, s, waited_ns / TTI_NS_PER_MS);
+    }
     if (s->status != TUTTI_OK)
         return tti_fail(s->status, "loader: epoch %lld step %lld: %s", (long long)s->batch.epoch,
                         (long long)s->batch.step, s->text);

@@ -16,6 +16,8 @@
 
 typedef struct tti_loader tti_loader;
 
+enum { TTI_LOADER_SLOW_MS = 200 };
+
 /* Zero is the default of every field except dataset, batch, n_shards and last_shard. */
 typedef struct tti_loader_desc {
     const tutti_dataset *dataset; /* borrowed, must outlive the loader                           */
@@ -28,9 +30,15 @@ typedef struct tti_loader_desc {
     int64_t n_steps;              /* end after so many; 0: never, sequential: with the epoch     */
     int n_threads;                /* 0: load in the caller                                       */
     int n_prefetch;               /* batches made ahead with threads, 0: 1                       */
-    int timeout_ms;               /* longest wait for a batch; 0: 60000                          */
-    tti_chain transforms;         /* after the data set's own; steps borrowed like dataset       */
-    double mixup;                 /* alpha: samples are mixed (mixup.h), y is i32 [b,3]; 0: off  */
+    int timeout_ms;               /* longest wait for a batch of the threads; 0: 60000           */
+    /* Called now and then while the caller waits for a batch of the threads, after the first
+     * TTI_LOADER_SLOW_MS: what is being read, for how long.  False: wait no longer.  May be NULL.
+     */
+    bool (*on_wait)(void *user, const char *what, int64_t waited_ms);
+    void *user;
+    const char *where;    /* the data, for texts, where the file is not known; may be NULL */
+    tti_chain transforms; /* after the data set's own; steps borrowed like dataset       */
+    double mixup;         /* alpha: samples are mixed (mixup.h), y is i32 [b,3]; 0: off  */
     bool bytes; /* a last step that is a table (transform.h) is left to the caller, if there is one
                  */
 } tti_loader_desc;
@@ -72,7 +80,9 @@ const tti_pixel_table *tti_loader_pixels(const tti_loader *loader);
 
 int64_t tti_loader_steps_per_epoch(const tti_loader *loader);
 
-/* Stops the threads, at any moment, and frees everything.  NULL is a no-op. */
+/* Stops the threads, at any moment, and frees everything.  NULL is a no-op.  After a batch did not
+ * come in time, threads that are still in a read are left alone, with the memory and the data set
+ * that they use. */
 void tti_loader_destroy(tti_loader *loader);
 
 /* Rows of one shard: ceil(batch / n_shards). */

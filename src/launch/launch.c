@@ -79,7 +79,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, int restart,
 /* A wrong job stays wrong, and who was asked to stop must not start again. */
 static bool may_restart(const tti_supervisor_report *report) {
     return report->exit_code != 0 && report->exit_code != tutti_status_exit_code(TUTTI_E_CONFIG) &&
-           !report->stopped_by_user;
+           !report->stopped_by_user && report->n_left == 0;
 }
 
 static void back_off(const tutti_launch_desc *desc, int n_restarts, const char *cause) {
@@ -217,6 +217,6 @@ tutti_status tutti_worker_join(int timeout_ms, tutti_comm **out) {
     TTI_TRY(tutti_worker_detect(&place));
     TTI_TRY(tti_worker_init());
     if (place.comm_fd >= 0) return join_group(&place, timeout_ms, out);
-    if (place.n_ranks > 1) return tti_meeting_join(timeout_ms, out);
+    if (place.n_ranks > 1) return tti_meeting_join(timeout_ms, 0, out);
     return tutti_comm_create(&(tutti_comm_desc){.n_ranks = 1, .timeout_ms = timeout_ms}, out);
 }

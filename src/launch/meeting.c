@@ -219,7 +219,7 @@ tutti_status tti_meeting_choose(const tti_worker_env *env, tti_getenv_fn get, vo
     return meet_at_address(&variables, env, out);
 }
 
-tutti_status tti_meeting_join(int timeout_ms, tutti_comm **out) {
+tutti_status tti_meeting_join(int timeout_ms, int phase_timeout_ms, tutti_comm **out) {
     tti_worker_env env;
     tti_meeting meeting;
     TTI_TRY(tti_worker_env_detect(NULL, NULL, NULL, &env));
@@ -229,6 +229,7 @@ tutti_status tti_meeting_join(int timeout_ms, tutti_comm **out) {
                            .rank = env.rank,
                            .n_ranks = env.n_ranks,
                            .timeout_ms = timeout_ms,
+                           .phase_timeout_ms = phase_timeout_ms,
                            .address = meeting.address[0] ? meeting.address : NULL,
                            .token = meeting.token[0] ? meeting.token : NULL,
                            .job = meeting.job},

@@ -28,7 +28,8 @@ TUTTI_NODISCARD tutti_status tti_meeting_choose(const tti_worker_env *env, tti_g
                                                 void *user, tti_meeting *out);
 
 /* Joins this process's rank: tti_worker_env_detect, tti_meeting_choose, tutti_comm_create. */
-TUTTI_NODISCARD tutti_status tti_meeting_join(int timeout_ms, tutti_comm **out);
+TUTTI_NODISCARD tutti_status tti_meeting_join(int timeout_ms, int phase_timeout_ms,
+                                              tutti_comm **out);
 
 /* The first host of Slurm's list: "n[01-03,7],x9" gives "n01".  False if it makes no sense. */
 bool tti_slurm_first_host(const char *list, char *out, size_t n_bytes);

@@ -24,6 +24,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/patience.h"
+#include "base/process.h"
 #include "launch/cause.h"
 #include "launch/relay.h"
 
@@ -32,7 +34,10 @@ enum {
     DEFAULT_GRACE_MS = 1000,
     LOOK_EVERY_MS = 1000, /* in case a SIGCHLD went to another thread */
     DOUBLE_MS = 100,      /* two signals within this time are one */
-    DRAIN_MS = 2000
+    DRAIN_MS = 2000,
+    DEFAULT_GIVE_UP_MS = 10000,
+    STOPPED_MS = 500, /* a worker that is stopped for so long does not go on by itself */
+    STOP_LOOK_MS = 50
 };
 
 typedef struct worker {
@@ -40,7 +45,11 @@ typedef struct worker {
     int pidfd;   /* -1: not supported here, SIGCHLD does */
     int control; /* our end of the socket pair, -1: closed */
     bool alive;
-    bool is_left; /* the others go on without it, and that has been said */
+    bool is_left;    /* the others go on without it, and that has been said */
+    bool is_stopped; /* by a signal, for stopped_ns so far */
+    siginfo_t stop;
+    tti_patience patience;
+    int64_t stopped_ns;
     tti_told_failure told;
 } worker;
 
@@ -52,13 +61,14 @@ typedef struct supervisor {
     tti_relay *relay;
     struct pollfd *fds;
     int signal_fd;
-    int64_t grace_ns;
+    int64_t grace_ns, give_up_ns;
 
     tti_severity severity; /* of the cause in report */
     uint64_t batch;        /* counts looks at the workers */
     uint64_t cause_batch;  /* in which the cause was found */
     int64_t failed_ns;     /* INT64_MAX: no failure */
     bool term_sent, kill_sent;
+    int64_t kill_ns;    /* when SIGKILL was sent to all */
     int forwarded;      /* signal that was passed on, 0: none */
     int64_t stop_ns;    /* when the user asked first, INT64_MAX: never */
     int stop_exit_code; /* of the first worker that stopped in order */
@@ -79,8 +89,10 @@ static void signal_all(const supervisor *s, int sig) {
 }
 
 static void kill_all(supervisor *s) {
-    if (!s->kill_sent) signal_all(s, SIGKILL);
+    if (s->kill_sent) return;
+    signal_all(s, SIGKILL);
     s->kill_sent = true;
+    s->kill_ns = tti_now_ns();
 }
 
 static void forward(supervisor *s, int sig) {
@@ -185,7 +197,8 @@ static void note_end(supervisor *s, int rank, const siginfo_t *info) {
     tti_severity severity = tti_cause_severity(info);
     bool by_us = we_did_it(s, info);
     int code = by_us ? 128 + info->si_status : info->si_status;
-    if (by_us || (s->was_left && severity == TTI_VICTIM)) severity = TTI_ORDERLY;
+    bool is_stopping = s->was_left || s->stop_exit_code != 0;
+    if (by_us || (is_stopping && severity == TTI_VICTIM)) severity = TTI_ORDERLY;
     if (severity == TTI_KILLED && !is_needed(s, rank)) {
         note_leave(s, rank, info);
         return;
@@ -210,16 +223,38 @@ static void reap(supervisor *s, int rank, const siginfo_t *info) {
     note_end(s, rank, info);
 }
 
+/* All processes of a job may be stopped for a while and go on in any order, this one too. */
 static void note_stop(supervisor *s, int rank, const siginfo_t *info) {
+    worker *w = &s->workers[rank];
     if (s->desc->resume_stopped) {
-        signal_worker(&s->workers[rank], SIGCONT);
+        signal_worker(w, SIGCONT);
         return;
     }
+    w->is_stopped = true;
+    w->stop = *info;
+    w->patience = tti_patience_begin(tti_now_ns());
+    w->stopped_ns = 0;
+}
+
+/* One that stays stopped keeps what it has at work, and cannot do anything else any more. */
+static void look_at_stopped(supervisor *s, int rank) {
+    worker *w = &s->workers[rank];
+    if (!w->alive || !w->is_stopped) return;
+    w->is_stopped = tti_process_state(w->pid) == 'T';
+    w->stopped_ns += tti_patience_look(&w->patience, tti_now_ns());
+    if (!w->is_stopped || w->stopped_ns < STOPPED_MS * TTI_NS_PER_MS) return;
+    w->is_stopped = false;
     if (is_needed(s, rank))
-        note_cause(s, rank, info, TTI_KILLED);
+        note_cause(s, rank, &w->stop, TTI_KILLED);
     else
-        note_leave(s, rank, info);
-    signal_worker(&s->workers[rank], SIGKILL); /* it cannot do anything else any more */
+        note_leave(s, rank, &w->stop);
+    signal_worker(w, SIGKILL);
+}
+
+static bool any_stopped(const supervisor *s) {
+    for (int r = 0; r < s->desc->n_workers; r++)
+        if (s->workers[r].alive && s->workers[r].is_stopped) return true;
+    return false;
 }
 
 static void look_at(supervisor *s, int rank) {
@@ -227,6 +262,7 @@ static void look_at(supervisor *s, int rank) {
     siginfo_t info = {0};
     if (!w->alive) return;
     (void)TTI_FAULT_AT("supervisor.look", rank, -1);
+    if (TTI_FAULT_AT("supervisor.unkillable", rank, -1)) return;
     int failed = waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT);
     if (failed && errno == ECHILD) { /* somebody else waited for it: the code is lost */
         info = (siginfo_t){.si_code = CLD_EXITED};
@@ -279,6 +315,8 @@ static bool read_signals(supervisor *s) {
 static int64_t next_deadline_ns(const supervisor *s) {
     int64_t next = tti_now_ns() + LOOK_EVERY_MS * TTI_NS_PER_MS;
     next = TTI_MIN(next, tti_relay_deadline_ns(s->relay));
+    if (any_stopped(s)) next = TTI_MIN(next, tti_now_ns() + STOP_LOOK_MS * TTI_NS_PER_MS);
+    if (s->kill_sent) next = TTI_MIN(next, s->kill_ns + s->give_up_ns);
     if (s->failed_ns == INT64_MAX) return next;
     if (!s->term_sent) next = TTI_MIN(next, s->failed_ns + s->grace_ns / 4);
     if (!s->kill_sent) next = TTI_MIN(next, s->failed_ns + s->grace_ns);
@@ -293,6 +331,27 @@ static void wind_down(supervisor *s) {
         signal_all(s, SIGTERM);
     }
     if (since_ns >= s->grace_ns) kill_all(s);
+}
+
+/* The kernel ends no process that is in a frozen cgroup or waits for a device (state D). */
+static void give_up(supervisor *s) {
+    if (!s->kill_sent || tti_now_ns() - s->kill_ns < s->give_up_ns) return;
+    look_at_all(s);
+    for (int r = 0; r < s->desc->n_workers; r++) {
+        worker *w = &s->workers[r];
+        if (!w->alive) continue;
+        size_t n = strlen(s->report.text);
+        int state = tti_process_state(w->pid);
+        snprintf(s->report.text + n, sizeof s->report.text - n,
+                 "%srank %d (pid %d, state %c) has not ended %lld ms after SIGKILL and was left",
+                 n ? "; " : "", r, (int)w->pid, state ? state : '?',
+                 (long long)(s->give_up_ns / TTI_NS_PER_MS));
+        w->alive = false;
+        s->n_alive--;
+        s->report.n_left++;
+        close_fd(&w->pidfd);
+    }
+    if (s->report.gone_ns == 0) s->report.gone_ns = tti_now_ns();
 }
 
 /* Waits for something; true if a worker may have died. */
@@ -319,8 +378,10 @@ static void run_to_the_end(supervisor *s) {
         look |= read_signals(s);
         read_controls(s);
         if (look) look_at_all(s);
+        for (int r = 0; r < s->desc->n_workers; r++) look_at_stopped(s, r);
         tti_relay_move(s->relay);
         wind_down(s);
+        give_up(s);
     }
     read_controls(s);
     tti_relay_finish(s->relay, DRAIN_MS);
@@ -371,9 +432,23 @@ static tutti_status start_workers(supervisor *s, const sigset_t *worker_mask) {
     return st;
 }
 
+/* Whoever waited in vain is not the cause: its own words name the one that it waited for. */
+static void tell_whom_it_waited_for(tti_supervisor_report *report) {
+    char rest[160] = "";
+    if (report->worker_code != tutti_status_exit_code(TUTTI_E_TIMEOUT) || !report->told.any) return;
+    const char *left = report->n_left ? strstr(report->text, "; rank ") : NULL;
+    if (left) snprintf(rest, sizeof rest, "%s", left);
+    snprintf(report->text, sizeof report->text, "rank %d (pid %d) exited with code %d: %s%s",
+             report->rank, (int)report->pid, report->worker_code, report->told.words, rest);
+}
+
 static void finish_report(supervisor *s) {
     if (s->report.rank >= 0) s->report.told = s->workers[s->report.rank].told;
+    tell_whom_it_waited_for(&s->report);
     if (s->failed_ns == INT64_MAX) s->report.exit_code = s->stop_exit_code;
+    /* Nobody failed by itself: a worker that could not stop in order took the others with it. */
+    else if (s->severity == TTI_VICTIM && s->stop_ns != INT64_MAX)
+        s->report.exit_code = 128 + s->forwarded;
     /* A worker that heard of a Ctrl-C from its peers first believes in a SIGTERM. */
     if (s->report.exit_code == 128 + SIGTERM && s->stop_ns != INT64_MAX)
         s->report.exit_code = 128 + s->forwarded;
@@ -454,6 +529,7 @@ tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_
                     .failed_ns = INT64_MAX,
                     .stop_ns = INT64_MAX};
     s.grace_ns = (desc->grace_ms ? desc->grace_ms : DEFAULT_GRACE_MS) * TTI_NS_PER_MS;
+    s.give_up_ns = (desc->give_up_ms ? desc->give_up_ms : DEFAULT_GIVE_UP_MS) * TTI_NS_PER_MS;
     sigset_t blocked, old_mask;
     /* An inherited SIG_IGN would make the kernel forget how children ended. */
     struct sigaction child = {.sa_handler = SIG_DFL}, old_child;

@@ -4,6 +4,9 @@
  * first cause is what is reported, not its victims; after a failure nothing is left alive after
  * grace_ms; when the supervisor itself is killed, workers that called tti_worker_init die with it.
  *
+ * A worker that stays stopped for half a second is a failure; a shorter stop is not.  A worker that
+ * SIGKILL does not end is left after give_up_ms, and named.
+ *
  * After a failure, at time 0 on_failure is called (it breaks the communicator, so that workers can
  * say what they were doing and leave), at grace_ms/4 the rest get SIGTERM, at grace_ms SIGKILL.
  * A worker that leaves with 5, peer lost, is a victim: a better cause in that time replaces it.
@@ -35,6 +38,7 @@ typedef struct tti_supervisor_desc {
     char *const *argv; /* NULL-terminated */
     int restart;       /* told to the workers */
     int grace_ms;      /* 0: 1000 */
+    int give_up_ms;    /* after SIGKILL, for a worker that the kernel does not end; 0: 10000 */
     int out_fd, err_fd;
     const char *log_dir;     /* NULL: no logs */
     const tti_spawn_fd *fds; /* inherited by every worker */
@@ -65,6 +69,7 @@ typedef struct tti_supervisor_report {
     pid_t pid;             /* its process */
     int worker_code;       /* its exit code, -1 if it has none */
     int worker_signal;     /* what killed or stopped it, 0: nothing did */
+    int n_left;            /* workers that SIGKILL did not end; text names them */
     bool stopped_by_user;  /* by a signal, or a worker that stopped in order; failed or not */
     int64_t noticed_ns;    /* tti_now_ns when the first cause was seen, 0: none */
     int64_t gone_ns;       /* tti_now_ns when no worker was left */

@@ -41,10 +41,13 @@ static tutti_status first_failure(const member *members, int n) {
     return first ? tti_fail(first->status, "%s", first->error) : TUTTI_OK;
 }
 
-tutti_status tti_crew_join(tutti_comm_group *group, int rank, int n, int64_t timeout_ms,
+tutti_status tti_crew_join(tutti_comm_group *group, int rank, int n, const tti_job_config *config,
                            tutti_comm **out) {
-    const tutti_comm_desc desc = {
-        .group = group, .rank = rank, .n_ranks = n, .timeout_ms = (int)timeout_ms};
+    const tutti_comm_desc desc = {.group = group,
+                                  .rank = rank,
+                                  .n_ranks = n,
+                                  .timeout_ms = (int)config->parallel.timeout_ms,
+                                  .phase_timeout_ms = (int)config->parallel.phase_timeout_ms};
     *out = NULL;
     return n > 1 ? tutti_comm_create(&desc, out) : TUTTI_OK;
 }

@@ -3,6 +3,7 @@
 #define TTI_TRAIN_CREW_H
 
 #include "base/error.h"
+#include "train/job.h"
 #include "tutti/comm.h"
 
 typedef struct tti_crew_desc {
@@ -20,7 +21,7 @@ tutti_status tti_crew_run(const tti_crew_desc *desc);
 
 /* The communicator of one of n workers, threads or processes, which it destroys; NULL: it is alone.
  * Returns when all have joined. */
-tutti_status tti_crew_join(tutti_comm_group *group, int rank, int n, int64_t timeout_ms,
+tutti_status tti_crew_join(tutti_comm_group *group, int rank, int n, const tti_job_config *config,
                            tutti_comm **out);
 
 #endif /* TTI_TRAIN_CREW_H */

@@ -146,6 +146,7 @@ typedef struct tti_job_config {
         int64_t zero;                 /* in parts: 1: state; 2: gradients; 3: parameters, too */
         char offload[TTI_TEXT_MAX];   /* of devices, to their host: none | optimizer */
         int64_t timeout_ms;           /* longest wait for a peer */
+        int64_t phase_timeout_ms;     /* likewise, for one that saves, loads or evaluates */
         int64_t ahead;                /* steps a device is given at once; -1: auto */
         char backend[TTI_TEXT_MAX];   /* auto | cpu | reference */
         char devices[TTI_TEXT_MAX];   /* auto | cpu | gpu | a list of numbers */

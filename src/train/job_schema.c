@@ -585,6 +585,10 @@ static const tti_option rows[] = {
      .example = "2"},
     {"parallel.timeout_ms", TTI_OPTION_INT, AT(parallel.timeout_ms), "60000", RANGE(1, 86400000),
      .also = "timeout", .help = "Longest wait for another worker"},
+    {"parallel.phase_timeout_ms", TTI_OPTION_INT, AT(parallel.phase_timeout_ms), "600000",
+     RANGE(1, 86400000),
+     .help = "Longest wait for a worker that says that it saves, evaluates, or loads data or the "
+             "model, and for a batch of data"},
     {"parallel.backend", TTI_OPTION_CHOICE, AT(parallel.backend), "auto",
      .choices = "auto|cpu|reference", .also = "device|accelerator",
      .help = "Kernels: the fastest for this machine, or plain C"},

@@ -74,8 +74,7 @@ static tutti_status run_one(profiler *p, tutti_comm *comm, int rank) {
 
 static tutti_status run_rank(profiler *p, int rank) {
     tutti_comm *comm;
-    TTI_TRY(
-        tti_crew_join(p->group, rank, p->b->n_workers, p->b->config.parallel.timeout_ms, &comm));
+    TTI_TRY(tti_crew_join(p->group, rank, p->b->n_workers, &p->b->config, &comm));
     tutti_status st = run_one(p, comm, rank);
     if (st == TUTTI_OK && p->is_worker) st = tti_told_gather(comm, p->told.ranks);
     if (st != TUTTI_OK && p->group) tutti_comm_group_abort(p->group, rank, tutti_last_error());

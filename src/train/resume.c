@@ -18,9 +18,15 @@ static const char *const fixed_keys[] = {
     "optimizer.name", "parallel.shards"};
 
 /* The result does not depend on these. */
-static const char *const free_keys[] = {"data.threads",     "data.prefetch",  "data.resident",
-                                        "parallel.workers", "parallel.place", "parallel.timeout_ms",
-                                        "parallel.data",    "parallel.copies"};
+static const char *const free_keys[] = {"data.threads",
+                                        "data.prefetch",
+                                        "data.resident",
+                                        "parallel.workers",
+                                        "parallel.place",
+                                        "parallel.timeout_ms",
+                                        "parallel.phase_timeout_ms",
+                                        "parallel.data",
+                                        "parallel.copies"};
 
 static bool is_one_of(const char *key, const char *const *keys, size_t n) {
     for (size_t i = 0; i < n; i++)

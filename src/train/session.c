@@ -21,6 +21,7 @@
 #include "train/lr_schedule.h"
 #include "train/numerics.h"
 #include "train/pace.h"
+#include "train/phases.h"
 #include "train/pretrained.h"
 #include "train/reporter.h"
 #include "train/shares.h"
@@ -65,6 +66,7 @@ typedef struct session {
     int64_t n_begun;                     /* steps of the run that were begun, state.step ended */
     int64_t at_step;                     /* the one that is being begun or ended */
     int stop_signal;
+    tti_phases phases;
     int64_t last_end_ns;   /* when the step before ended */
     int64_t first_step_ns; /* when it was done, 0: not yet */
     tti_step_result last;
@@ -143,7 +145,10 @@ static tutti_status make_loader(session *s) {
                             .step = s->state.step % s->b->steps_per_epoch,
                             .n_threads = (int)s->c->data.threads,
                             .n_prefetch = (int)s->c->data.prefetch,
-                            .timeout_ms = (int)s->c->parallel.timeout_ms,
+                            .timeout_ms = (int)s->c->parallel.phase_timeout_ms,
+                            .on_wait = tti_phases_wait,
+                            .user = &s->phases,
+                            .where = s->c->data.dir,
                             .mixup = s->c->data.mixup};
     s->order = desc;
     s->shards = calloc((size_t)(desc.last_shard - desc.first_shard), sizeof *s->shards);
@@ -307,14 +312,14 @@ static tutti_status eval_shards(session *s, tti_loader *loader, tti_step_result 
 
 static tutti_status eval_batch(session *s, tti_loader *loader, tti_step_result *sums) {
     tti_batch batch;
-    TTI_TRY(tti_loader_next(loader, &batch));
+    TTI_TRY(tti_phases_next_batch(&s->phases, loader, &batch));
     point_at(s, &batch);
     s->eval_rows += batch.n_rows_global;
     return eval_shards(s, loader, sums);
 }
 
 /* Shards first .. last-1 of the test data. */
-static tutti_status open_test(const session *s, int first, int last, tti_loader **out) {
+static tutti_status open_test(session *s, int first, int last, tti_loader **out) {
     return tti_feeding_open(
         &(tti_loader_desc){.dataset = s->b->test,
                            .batch = s->c->train.batch,
@@ -324,7 +329,10 @@ static tutti_status open_test(const session *s, int first, int last, tti_loader 
                            .sequential = true,
                            .n_threads = is_async(s) ? 0 : (int)s->c->data.threads,
                            .n_prefetch = (int)s->c->data.prefetch,
-                           .timeout_ms = (int)s->c->parallel.timeout_ms},
+                           .timeout_ms = (int)s->c->parallel.phase_timeout_ms,
+                           .on_wait = tti_phases_wait,
+                           .user = &s->phases,
+                           .where = s->c->data.dir},
         s->exec, out);
 }
 
@@ -347,7 +355,7 @@ static tutti_status eval_run(session *s, int first, int last, tti_step_result *s
     tutti_status st = TUTTI_OK;
     for (int64_t t = 0; st == TUTTI_OK && t < tti_loader_steps_per_epoch(loader); t++) {
         tti_loader_seek(loader, 0, t);
-        TTI_TRY_GOTO(tti_loader_next(loader, &batch), cleanup);
+        TTI_TRY_GOTO(tti_phases_next_batch(&s->phases, loader, &batch), cleanup);
         if (!labels) labels = no_labels(batch.y_shard_bytes);
         if (!labels) TTI_TRY_GOTO(tti_fail(TUTTI_E_NOMEM, "train: out of memory"), cleanup);
         for (int i = 0; i < n_own; i++) {
@@ -434,6 +442,7 @@ static tutti_status end_serve(session *s, tutti_status saved) {
     char text[2048];
     snprintf(text, sizeof text, "%s", saved == TUTTI_OK ? "" : tutti_last_error());
     TTI_TRY(tti_exec_serve_end(s->exec));
+    TTI_TRY(tti_phases_end(&s->phases));
     return saved == TUTTI_OK ? saved : tti_fail(saved, "%s", text);
 }
 
@@ -460,8 +469,12 @@ static tutti_status save(session *s) {
     if (s->saved_step == s->state.step) return TUTTI_OK;
     s->saved_step = s->state.step;
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
-    if (s->desc->rank != 0) return tti_exec_serve(s->exec);
+    if (s->desc->rank != 0) {
+        TTI_TRY(tti_exec_serve(s->exec));
+        return tti_phases_end(&s->phases);
+    }
     int64_t start = tti_now_ns();
+    tti_phases_begin(&s->phases, "saving a checkpoint");
     s->state.deal = s->deal;
     tutti_status st =
         tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, &s->state);
@@ -568,7 +581,7 @@ static tutti_status begin_step(session *s) {
     if (s->index)
         tti_resident_batch(&s->order, s->n_begun, &at->batch, s->index);
     else
-        TTI_TRY(tti_loader_next(s->loader, &at->batch));
+        TTI_TRY(tti_phases_next_batch(&s->phases, s->loader, &at->batch));
     point_at(s, &at->batch);
     tti_step_desc desc = {.step = (uint64_t)s->n_begun,
                           .lr = at->lr,
@@ -634,11 +647,22 @@ static tutti_status look_for_slowest(session *s, int64_t start_ns) {
     return tti_slowest_gather(&s->slowest, s->state.step);
 }
 
+/* A worker that is alone and has no step at work can stop where it is, with a checkpoint. */
+static tutti_status begin_steps(session *s) {
+    if (s->n_begun < s->state.step) s->n_begun = s->state.step; /* resumed */
+    tutti_status st = TUTTI_OK;
+    while (st == TUTTI_OK && may_go_ahead(s)) st = begin_step(s);
+    if (!s->phases.gave_up || !is_alone(s) || s->n_begun > s->state.step) return st;
+    tti_clear_error();
+    s->stop_signal = tti_stop_signal();
+    return TUTTI_OK;
+}
+
 static tutti_status one_step(session *s) {
     int64_t start_ns = tti_now_ns();
     s->data_ns = s->exec_ns = 0;
-    if (s->n_begun < s->state.step) s->n_begun = s->state.step; /* resumed */
-    while (may_go_ahead(s)) TTI_TRY(begin_step(s));
+    TTI_TRY(begin_steps(s));
+    if (s->n_begun == s->state.step) return TUTTI_OK; /* it stops without another step */
     step_at_work *at = &s->at_work[s->state.step % TTI_MAX_AHEAD];
     s->at_step = s->state.step;
     int64_t begun_ns = tti_now_ns();
@@ -748,6 +772,7 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
         .desc = desc, .b = desc->blueprint, .c = &desc->blueprint->config, .saved_step = -1};
     s.is_scaled = tti_blueprint_target(s.b).loss_scale;
     tti_reporter_init(&s.reporter, desc->start_ns);
+    tti_phases_init(&s.phases, desc);
     tutti_status st = prepare(&s);
     if (st == TUTTI_OK) st = train(&s);
     if (st == TUTTI_OK) st = finish(&s, result);
@@ -755,6 +780,7 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
         tti_clear_error(); /* told by worker 0, and none of the others' */
         st = TUTTI_OK;
     }
+    if (st != TUTTI_OK && s.phases.gave_up) result->exit_code = 128 + tti_stop_signal();
     if (st != TUTTI_OK) {
         tti_worker_report_failure((uint64_t)s.at_step, tutti_last_error());
         tti_lost_device_advise(desc->run_dir, tti_job_is_exact(s.c),

@@ -172,7 +172,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
     const tti_job_config *c = &t->job->config;
     int n = (int)c->parallel.workers;
     tutti_comm *comm = t->comm;
-    if (!comm) TTI_TRY(tti_crew_join(group, rank, n, c->parallel.timeout_ms, &comm));
+    if (!comm) TTI_TRY(tti_crew_join(group, rank, n, c, &comm));
     tutti_status st = TUTTI_OK;
     if (t->is_worker && comm) st = tti_agree_on_data(comm, b->train, b->test);
     if (st == TUTTI_OK)
@@ -349,7 +349,8 @@ static void tell_launcher(const trainer *t, const tti_comm_place *place) {
 static tutti_status meet(trainer *t, const tti_devices *devices) {
     tti_comm_place place;
     uint64_t identity = 0;
-    TTI_TRY(tti_meeting_join((int)t->job->config.parallel.timeout_ms, &t->comm));
+    TTI_TRY(tti_meeting_join((int)t->job->config.parallel.timeout_ms,
+                             (int)t->job->config.parallel.phase_timeout_ms, &t->comm));
     tti_comm_get_place(t->comm, &place);
     tell_launcher(t, &place);
     TTI_TRY(tti_agree_on_job(t->comm, t->yaml));

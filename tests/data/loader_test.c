@@ -298,10 +298,12 @@ T_CASE(waiting_is_measured) {
     tti_loader_destroy(loader);
 }
 
+/* The thread that is stuck in the read is left with what it uses. */
 T_CASE(waiting_is_limited) {
     T_UNUSED;
-    counting how;
-    tutti_dataset ds = make_dataset(1000, &how);
+    static counting how;
+    static tutti_dataset ds;
+    ds = make_dataset(1000, &how);
     how.slow_index = 5;
     how.slow_ms = 2000;
     tti_loader_desc d = small_desc(&ds);
@@ -310,7 +312,39 @@ T_CASE(waiting_is_limited) {
     tti_loader *loader;
     tti_batch batch;
     T_OK(tti_loader_create(&d, &loader));
-    T_FAILS(tti_loader_next(loader, &batch), TUTTI_E_TIMEOUT, "step 0 was not ready after 20 ms");
+    T_FAILS(tti_loader_next(loader, &batch), TUTTI_E_TIMEOUT,
+            "a batch did not come within 20 ms: epoch 0 step 0, reading sample 5");
+    int64_t start_ns = tti_now_ns();
+    tti_loader_destroy(loader);
+    assert_true(tti_now_ns() - start_ns < 1500 * TTI_NS_PER_MS);
+    assert_true(ds.is_kept);
+}
+
+static bool give_up_waiting(void *user, const char *what, int64_t waited_ms) {
+    int *n_calls = user;
+    assert_non_null(strstr(what, "reading sample 5 from 'somewhere'"));
+    return waited_ms < 0 || ++*n_calls < 2;
+}
+
+/* As a stop does. */
+T_CASE(a_wait_can_be_ended) {
+    T_UNUSED;
+    static counting how;
+    static tutti_dataset ds;
+    int n_calls = 0;
+    ds = make_dataset(1000, &how);
+    how.slow_index = 5;
+    how.slow_ms = 2000;
+    tti_loader_desc d = small_desc(&ds);
+    d.sequential = true;
+    d.on_wait = give_up_waiting;
+    d.user = &n_calls;
+    d.where = "somewhere";
+    tti_loader *loader;
+    tti_batch batch;
+    T_OK(tti_loader_create(&d, &loader));
+    T_FAILS(tti_loader_next(loader, &batch), TUTTI_E_TIMEOUT, "a batch did not come within");
+    T_EQ(n_calls, 2);
     tti_loader_destroy(loader);
 }
 
@@ -628,6 +662,7 @@ int main(void) {
         cmocka_unit_test(errors_arrive_in_order),
         cmocka_unit_test(waiting_is_measured),
         cmocka_unit_test(waiting_is_limited),
+        cmocka_unit_test(a_wait_can_be_ended),
         cmocka_unit_test(can_be_stopped_at_any_time),
         cmocka_unit_test(a_worker_without_shards),
         cmocka_unit_test(real_data_set),

@@ -162,7 +162,8 @@ T_CASE(joining_without_a_launcher) {
     T_EQ(setenv("WORLD_SIZE", "2", 1), 0);
     T_EQ(setenv("MASTER_ADDR", "localhost", 1), 0);
     T_EQ(setenv("MASTER_PORT", "1", 1), 0);
-    T_FAILS(tti_meeting_join(200, &comm), TUTTI_E_TIMEOUT, "for rank 1; only ranks of this host");
+    T_FAILS(tti_meeting_join(200, 0, &comm), TUTTI_E_TIMEOUT,
+            "for rank 1; only ranks of this host");
     assert_null(comm);
 }
 

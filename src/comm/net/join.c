@@ -52,7 +52,8 @@ static tutti_status form_hosts(net_state *s) {
     tutti_comm_desc local = {.group = s->group,
                              .rank = s->index_of[s->rank],
                              .n_ranks = s->n_local,
-                             .timeout_ms = s->timeout_ms};
+                             .timeout_ms = s->timeout_ms,
+                             .phase_timeout_ms = s->phase_timeout_ms};
     TTI_TRY(tti_shm_join_as(&local, s->rank_of, &s->local));
     tti_net_listen(s);
     return tti_net_watch(s);
@@ -80,6 +81,7 @@ tutti_status tti_net_join(const tutti_comm_desc *desc, void **state) {
     s->rank = desc->rank;
     s->n_ranks = desc->n_ranks;
     s->timeout_ms = desc->timeout_ms;
+    s->phase_timeout_ms = desc->phase_timeout_ms;
     s->stop_fd = -1;
     s->lost = -1;
     for (int r = 0; r < s->n_ranks; r++) s->shown[r] = r;

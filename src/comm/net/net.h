@@ -47,7 +47,7 @@ _Static_assert((int)NET_RECORD_BYTES == (int)TTI_CALL_BYTES, "see TTI_CALL_BYTES
 typedef struct net_state {
     const tti_link *link;
     void *wire;
-    int rank, n_ranks, timeout_ms;
+    int rank, n_ranks, timeout_ms, phase_timeout_ms;
     int shown[TTI_MAX_RANKS];   /* what texts call each rank: of a part, its rank in the whole */
     bool is_part;               /* of another state, whose failure is this one's too */
     uint32_t n_splits;          /* parts that were made of this one */

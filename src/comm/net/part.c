@@ -32,6 +32,7 @@ static tutti_status make(const net_state *whole, const int *members, int n, int 
                      .rank = index,
                      .n_ranks = n,
                      .timeout_ms = whole->timeout_ms,
+                     .phase_timeout_ms = whole->phase_timeout_ms,
                      .is_part = true,
                      .stop_fd = -1,
                      .lost = -1};

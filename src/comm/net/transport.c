@@ -168,6 +168,11 @@ static void net_note_step(void *state, uint64_t step, const char *phase) {
     tti_transport_shm.note_step(((net_state *)state)->local, step, phase);
 }
 
+/* Ranks of this host see it; those of others wait at tti_comm_end_phase. */
+static void net_declare(void *state, const char *activity) {
+    tti_transport_shm.declare(((net_state *)state)->local, activity);
+}
+
 static int net_hosts(void *state, int *host_of) {
     const net_state *s = state;
     memcpy(host_of, s->host_of, (size_t)s->n_ranks * sizeof *host_of);
@@ -205,8 +210,8 @@ static void net_set_timeout(void *state, int timeout_ms) {
         .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
         .check = net_check, .heard = net_heard, .tell_quiet = net_tell_quiet,                     \
         .set_timeout = net_set_timeout, .note_call = net_note_call, .note_step = net_note_step,   \
-        .hosts = net_hosts, .near = net_near, .near_barrier = net_near_barrier,                   \
-        .split = tti_net_split, .stream = tti_net_stream                                          \
+        .declare = net_declare, .hosts = net_hosts, .near = net_near,                             \
+        .near_barrier = net_near_barrier, .split = tti_net_split, .stream = tti_net_stream        \
     }
 
 const tti_transport tti_transport_tcp = NET_TRANSPORT(

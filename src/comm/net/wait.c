@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 
-#include "base/clock.h"
+#include "base/patience.h"
 #include "comm/net/net.h"
 
 enum { N_LOOKS = 60, SLICE_MS = 20 };
@@ -42,13 +42,15 @@ void tti_net_listen(net_state *s) {
 }
 
 tutti_status tti_net_wait(net_state *s) {
-    int64_t deadline_ns = tti_now_ns() + s->timeout_ms * TTI_NS_PER_MS;
+    tti_patience patience = tti_patience_begin(tti_now_ns());
+    int64_t waited_ns = 0;
     int blame;
     for (int i = 0;; i++) {
         TTI_TRY(s->link->test(s->wire, &blame));
         if (blame < 0) return TUTTI_OK;
         TTI_TRY(check_host(s));
-        if (tti_now_ns() >= deadline_ns) return fail_timeout(s, blame);
+        waited_ns += tti_patience_look(&patience, tti_now_ns());
+        if (waited_ns >= s->timeout_ms * TTI_NS_PER_MS) return fail_timeout(s, blame);
         if (i < N_LOOKS) {
             sched_yield();
             continue;

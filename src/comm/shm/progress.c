@@ -58,6 +58,27 @@ void tti_shm_note_step(void *state, uint64_t step, const char *phase) {
     turn_version(p);
 }
 
+/* Not under the lock of the page, which the thread of the calls holds: a reader that sees half of a
+ * text shows it. */
+void tti_shm_declare(void *state, const char *activity) {
+    shm_state *s = state;
+    shm_progress *p = &s->me->progress;
+    if (activity) {
+        char text[sizeof p->activity] = {0};
+        snprintf(text, sizeof text, "%s", activity);
+        put_words(p->activity, text, TTI_COUNT(p->activity));
+    }
+    put(&p->busy_ns, activity ? (uint64_t)tti_now_ns() : 0);
+}
+
+int tti_shm_find_busy(const shm_header *header) {
+    for (int r = 0; r < (int)header->n_ranks; r++) {
+        const shm_rank *rank = shm_rank_of(header, r);
+        if (get(&rank->progress.busy_ns) != 0 || atomic_load(&rank->joined) == 0) return r;
+    }
+    return -1;
+}
+
 static void read_page(const shm_progress *p, tti_progress *out) {
     tti_call call;
     get_words(p->call, &call, TTI_COUNT(p->call));
@@ -67,6 +88,9 @@ static void read_page(const shm_progress *p, tti_progress *out) {
     out->n_calls = get(&p->n_calls);
     out->entered_ns = get(&p->entered_ns);
     out->step = get(&p->step);
+    out->since_ns = get(&p->busy_ns);
+    if (out->since_ns) get_words(p->activity, out->activity, TTI_COUNT(p->activity));
+    out->activity[sizeof out->activity - 1] = '\0';
     out->call[0] = '\0';
     if (out->n_calls > 0) tti_call_text(&call, out->call, sizeof out->call);
 }
@@ -86,4 +110,47 @@ tutti_status tti_comm_group_progress(const tutti_comm_group *group, int rank, tt
     page.pid = atomic_load(&r->pid);
     *out = page;
     return TUTTI_OK;
+}
+
+/* ---- who keeps the others ---- */
+
+/* Higher: more likely the reason why the others wait. */
+static int suspicion(const tti_progress *p) {
+    if (p->left) return 0;
+    if (!p->joined) return 3;
+    if (p->since_ns) return 4;
+    return p->in_call ? 1 : 2;
+}
+
+static uint64_t ms_since(uint64_t ns) { return ((uint64_t)tti_now_ns() - ns) / 1000000; }
+
+static void describe_activity(const tti_progress *p, tti_str *out) {
+    if (!p->joined)
+        tti_str_add(out, "has not joined");
+    else if (p->since_ns)
+        tti_str_printf(out, "has been %s for %llu ms", p->activity,
+                       (unsigned long long)ms_since(p->since_ns));
+    else if (p->in_call)
+        tti_str_printf(out, "has been in %s for %llu ms", p->call,
+                       (unsigned long long)ms_since(p->entered_ns));
+    else
+        tti_str_printf(out, "is in no call; its last was %s", p->n_calls ? p->call : "none");
+    if (p->phase[0]) tti_str_printf(out, " (step %llu, %s)", (unsigned long long)p->step, p->phase);
+}
+
+int tti_comm_group_find_culprit(const tutti_comm_group *group, tti_str *out) {
+    int found = -1;
+    bool any_waits = false;
+    tti_progress p, most = {0};
+    for (int r = 0; r < (int)group->header->n_ranks; r++) {
+        if (tti_comm_group_progress(group, r, &p) != TUTTI_OK) continue;
+        any_waits |= p.joined && !p.left && (p.in_call || p.n_calls == 0);
+        int more = suspicion(&p) - (found < 0 ? 0 : suspicion(&most));
+        if (more < 0 || (more == 0 && (found < 0 || p.entered_ns <= most.entered_ns))) continue;
+        found = r;
+        most = p;
+    }
+    if (!any_waits || found < 0) return -1;
+    describe_activity(&most, out);
+    return found;
 }

@@ -51,6 +51,8 @@ typedef struct shm_progress {
     _Atomic uint64_t call[sizeof(tti_call) / 8];
     _Atomic uint64_t n_calls, in_call, entered_ns, step;
     _Atomic uint64_t phase[4];
+    _Atomic uint64_t busy_ns; /* since when it is in a long phase, 0: it is in none */
+    _Atomic uint64_t activity[8];
 } shm_progress;
 
 typedef struct shm_record {
@@ -111,7 +113,7 @@ typedef struct shm_state {
     const struct shm_state *parent; /* whose failure is this one's too; NULL: none */
     shm_header *header;
     shm_rank *me;
-    int rank, n_ranks, timeout_ms;
+    int rank, n_ranks, timeout_ms, phase_timeout_ms;
     int shown[TTI_MAX_RANKS]; /* what texts call rank i */
     int n_spins;
     tutti_status (*listen)(void *arg); /* to what is beyond this group; NULL: nothing is */
@@ -192,5 +194,9 @@ tutti_status tti_shm_exchange(void *state, tti_message *messages, int n_messages
 
 void tti_shm_note_call(void *state, const tti_call *call);
 void tti_shm_note_step(void *state, uint64_t step, const char *phase);
+void tti_shm_declare(void *state, const char *activity);
+
+/* A rank that is in a long phase, or has not joined yet; -1: none is. */
+int tti_shm_find_busy(const shm_header *header);
 
 #endif /* TTI_COMM_SHM_H */

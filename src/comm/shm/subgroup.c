@@ -51,8 +51,11 @@ static tutti_status join_part(const shm_state *s, tutti_comm_group *group, const
                               int index, void **part) {
     int shown[TTI_MAX_RANKS], n = tutti_comm_group_n_ranks(group);
     for (int i = 0; i < n; i++) shown[i] = s->shown[members[i]];
-    tutti_comm_desc desc = {
-        .group = group, .rank = index, .n_ranks = n, .timeout_ms = s->timeout_ms};
+    tutti_comm_desc desc = {.group = group,
+                            .rank = index,
+                            .n_ranks = n,
+                            .timeout_ms = s->timeout_ms,
+                            .phase_timeout_ms = s->phase_timeout_ms};
     TTI_TRY(tti_shm_join_below(&desc, shown, s, part));
     ((shm_state *)*part)->own_group = group;
     return TUTTI_OK;

@@ -103,6 +103,7 @@ tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *shown,
                      .rank = desc->rank,
                      .n_ranks = desc->n_ranks,
                      .timeout_ms = desc->timeout_ms,
+                     .phase_timeout_ms = TTI_MAX(desc->phase_timeout_ms, desc->timeout_ms),
                      .n_spins = SPINS_CROWDED,
                      .heap_end = header->heap_offset};
     for (int r = 0; r < s->n_ranks; r++) s->shown[r] = shown ? shown[r] : r;
@@ -297,5 +298,6 @@ const tti_transport tti_transport_shm = {
     .set_timeout = shm_set_timeout,
     .note_call = tti_shm_note_call,
     .note_step = tti_shm_note_step,
+    .declare = tti_shm_declare,
     .split = tti_shm_split,
 };

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/patience.h"
 #include "comm/shm/shm.h"
 
 #if defined(__x86_64__)
@@ -95,32 +96,42 @@ tutti_status tti_shm_check_alive(const shm_state *s, int rank) {
     return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d) died", s->shown[rank], pid);
 }
 
-/* "rank 2, which ..." for a timeout. */
-static void describe_peer(const shm_state *s, int peer, char *buf, size_t n_bytes) {
-    tti_progress p;
-    char where[64] = "";
-    if (tti_comm_group_progress(s->group, peer, &p) != TUTTI_OK || !p.joined) {
-        snprintf(buf, n_bytes, "rank %d, which has not joined", s->shown[peer]);
-        return;
-    }
-    if (p.phase[0])
-        snprintf(where, sizeof where, " (step %llu, %s)", (unsigned long long)p.step, p.phase);
-    if (p.in_call)
-        snprintf(buf, n_bytes, "rank %d, which has been in %s for %llu ms%s", s->shown[peer],
-                 p.call, (unsigned long long)((uint64_t)tti_now_ns() - p.entered_ns) / 1000000,
-                 where);
-    else
-        snprintf(buf, n_bytes, "rank %d, which is in no call; its last was %s%s", s->shown[peer],
-                 p.n_calls ? p.call : "none", where);
+/* What a waiter has waited, apart for peers that are in a long phase. */
+typedef struct waited {
+    tti_patience patience;
+    int64_t plain_ns, phase_ns;
+} waited;
+
+static bool is_anybody_busy(const shm_state *s) {
+    for (; s; s = s->parent)
+        if (tti_shm_find_busy(s->header) >= 0) return true;
+    return false;
 }
 
-static tutti_status fail_timeout(shm_state *s, int blame) {
-    char call[128], peer[256];
-    describe_peer(s, blame, peer, sizeof peer);
+/* The limit that is over in ms, 0: none. */
+static int count_wait(const shm_state *s, waited *w) {
+    int64_t n_ns = tti_patience_look(&w->patience, tti_now_ns());
+    if (is_anybody_busy(s)) {
+        w->phase_ns += n_ns;
+        return w->phase_ns >= s->phase_timeout_ms * TTI_NS_PER_MS ? s->phase_timeout_ms : 0;
+    }
+    w->plain_ns += n_ns;
+    return w->plain_ns >= s->timeout_ms * TTI_NS_PER_MS ? s->timeout_ms : 0;
+}
+
+/* The rank that a wait is for may itself wait for another one: that one is named. */
+static tutti_status fail_timeout(shm_state *s, int blame, int limit_ms) {
+    char call[128];
+    tti_str what = {0};
+    int culprit = tti_comm_group_find_culprit(s->group, &what);
+    if (culprit < 0 || culprit == s->rank) culprit = blame;
     bool joining = s->call.kind == TTI_CALL_NONE;
-    return tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %d ms for %s",
-                    joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
-                    s->shown[s->rank], s->timeout_ms, peer);
+    tutti_status st = tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %d ms for rank %d, which %s",
+                               joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
+                               s->shown[s->rank], limit_ms, s->shown[culprit],
+                               tti_str_text(&what)[0] ? tti_str_text(&what) : "is silent");
+    tti_str_free(&what);
+    return st;
 }
 
 /* A peer that waits for us in an agreement cannot take part in our send or receive. */
@@ -137,7 +148,7 @@ static tutti_status check_deadlock(shm_state *s, const shm_wait *wait) {
 }
 
 /* Whether the wait is over: *st is set then. */
-static bool is_over(shm_state *s, const shm_wait *wait, int64_t deadline_ns, tutti_status *st) {
+static bool is_over(shm_state *s, const shm_wait *wait, waited *w, tutti_status *st) {
     *st = TUTTI_OK;
     if (wait->ready(s, wait->arg)) return true;
     if ((*st = tti_shm_check_cause(s)) != TUTTI_OK) return true;
@@ -152,21 +163,22 @@ static bool is_over(shm_state *s, const shm_wait *wait, int64_t deadline_ns, tut
     if ((*st = tti_shm_check_alive(s, wait->blame)) != TUTTI_OK && !wait->ready(s, wait->arg))
         return true;
     if ((*st = check_deadlock(s, wait)) != TUTTI_OK) return true;
-    if (tti_now_ns() < deadline_ns) return false;
-    *st = fail_timeout(s, wait->blame);
+    int limit_ms = count_wait(s, w);
+    if (limit_ms == 0) return false;
+    *st = fail_timeout(s, wait->blame, limit_ms);
     return true;
 }
 
 static tutti_status sleep_for(shm_state *s, const shm_wait *wait) {
-    int64_t deadline_ns = tti_now_ns() + s->timeout_ms * TTI_NS_PER_MS;
+    waited w = {.patience = tti_patience_begin(tti_now_ns())};
+    int slice_ms = TTI_MAX(1, TTI_MIN(s->timeout_ms, SLICE_MS));
     tutti_status st;
     atomic_store(&s->me->sleeping_on, wait->on);
     atomic_fetch_add(&s->header->n_sleepers, 1);
     for (;;) {
         uint32_t bell = atomic_load(&s->me->bell);
-        if (is_over(s, wait, deadline_ns, &st)) break;
-        int64_t left_ns = deadline_ns - tti_now_ns();
-        futex_sleep(&s->me->bell, bell, TTI_MAX(1, TTI_MIN(left_ns, SLICE_MS * TTI_NS_PER_MS)));
+        if (is_over(s, wait, &w, &st)) break;
+        futex_sleep(&s->me->bell, bell, slice_ms * TTI_NS_PER_MS);
     }
     atomic_fetch_sub(&s->header->n_sleepers, 1);
     atomic_store(&s->me->sleeping_on, SHM_NOBODY);

@@ -10,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/patience.h"
 #include "comm/tcp/tcp.h"
 
 enum { LINGER_MS = 1000, MOVE_SLICE_MS = 20 };
@@ -198,13 +198,15 @@ static void tcp_quiet(void *state, int64_t n_ns, bool *quiet) {
 }
 
 tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n) {
-    int64_t deadline_ns = tti_now_ns() + s->desc.timeout_ms * TTI_NS_PER_MS;
+    tti_patience patience = tti_patience_begin(tti_now_ns());
+    int64_t waited_ns = 0;
     int blame;
     TTI_TRY(tcp_post(s, messages, n));
     for (;;) {
         TTI_TRY(tcp_test(s, &blame));
         if (blame < 0) return TUTTI_OK;
-        if (tti_now_ns() >= deadline_ns) break;
+        waited_ns += tti_patience_look(&patience, tti_now_ns());
+        if (waited_ns >= s->desc.timeout_ms * TTI_NS_PER_MS) break;
         tcp_pause(s, MOVE_SLICE_MS * TTI_NS_PER_MS, -1);
     }
     return tti_fail(TUTTI_E_TIMEOUT, "comm: rank %d waited %d ms for rank %d",
