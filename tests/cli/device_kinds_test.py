@@ -29,7 +29,6 @@ def train(run, *arguments, says=""):
 def two_ranks(run, *arguments, says):
     """Each on the device 0 of a host; says: of that of rank 1."""
     return hosts.Ranks(2, [*JOB, "run.dir=" + run, *arguments], TUTTI_TEST_HOSTS="a,b",
-                       TUTTI_MODULE_PATH=os.environ["TUTTI_MODULE_PATH"],
                        before=lambda rank: ["env", "TUTTI_TEST_DEVICE=" + says] if rank else []
                        ).finish()
 
@@ -83,6 +82,5 @@ def test_checkpoints():
 
 
 if __name__ == "__main__":
-    os.environ["TUTTI_MODULE_PATH"] = os.path.join(
-        os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules/device")
+    runs.use_module("device")
     runs.main(sys.modules[__name__])

@@ -49,6 +49,5 @@ def test_lost_device():
 
 
 if __name__ == "__main__":
-    os.environ["TUTTI_MODULE_PATH"] = os.path.join(
-        os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules/device")
+    runs.use_module("device")
     runs.main(sys.modules[__name__])

@@ -231,6 +231,5 @@ def test_not_finite():
 
 
 if __name__ == "__main__":
-    os.environ["TUTTI_MODULE_PATH"] = os.path.join(
-        os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules/device")
+    runs.use_module("device")
     runs.main(sys.modules[__name__])

@@ -30,8 +30,8 @@ def environment(**more):
     """Of a process that no launcher has started."""
     env = {key: value for key, value in os.environ.items()
            if not key.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM"))}
-    env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-               TUTTI_MODULE_PATH=os.path.abspath(os.environ.get("TUTTI_BUILD", "build")))
+    env.pop("TUTTI_MODULE_PATH", None)
+    env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     env.update(more)
     return env
 
@@ -311,7 +311,7 @@ def test_a_stopped_rank_is_named_on_other_hosts():
 def mpis():
     """(name, how to start n ranks) of each MPI that is here with its module."""
     for name, extra in (("openmpi", ["--oversubscribe"]), ("mpich", [])):
-        module = os.path.join(environment()["TUTTI_MODULE_PATH"], "tutti-mpi-%s.so" % name)
+        module = os.path.join(runs.BUILD, "tutti-mpi-%s.so" % name)
         if shutil.which("mpirun." + name) and os.path.exists(module):
             yield name, ["mpirun." + name, *extra, "-n"]
 

@@ -17,10 +17,7 @@ PROCESSES = "parallel.place=processes"
 
 
 def run_tutti(*arguments, says=""):
-    modules = os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")),
-                           "tests/modules/device")
-    return runs.tutti(*arguments, env=dict(os.environ, TUTTI_TEST_DEVICE=says,
-                                           TUTTI_MODULE_PATH=modules))
+    return runs.tutti(*arguments, env=dict(os.environ, TUTTI_TEST_DEVICE=says))
 
 
 def train(run, devices, *arguments, says=""):
@@ -174,4 +171,5 @@ def test_refusals():
 
 
 if __name__ == "__main__":
+    runs.use_module("device")
     runs.main(sys.modules[__name__])

@@ -71,6 +71,7 @@ def use_module(module):
     """From now on this script runs the program from a folder of its own that has this module, or
     none, whatever lies beside the program that was built."""
     global PROGRAM
+    os.environ.pop("TUTTI_MODULE_PATH", None)
     prefix = tempfile.mkdtemp(prefix="tutti-installed-")
     atexit.register(shutil.rmtree, prefix, ignore_errors=True)
     PROGRAM = install(prefix, module)

@@ -54,6 +54,5 @@ def test_measured_kept_and_taken():
 
 
 if __name__ == "__main__":
-    os.environ["TUTTI_MODULE_PATH"] = os.path.join(
-        os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules/device")
+    runs.use_module("device")
     runs.main(sys.modules[__name__])

@@ -11,8 +11,7 @@ PROGRAM = os.path.abspath(os.environ.get("TUTTI_PROGRAM", "build/tutti"))
 
 
 def expect(version, arguments, code, *parts):
-    environment = dict(os.environ, LD_LIBRARY_PATH=DRIVER, TUTTI_MODULE_PATH=BUILD,
-                       TUTTI_TEST_DRIVER=version)
+    environment = dict(os.environ, LD_LIBRARY_PATH=DRIVER, TUTTI_TEST_DRIVER=version)
     ended = subprocess.run([PROGRAM, *arguments], env=environment, capture_output=True, text=True,
                            timeout=60)
     told = ended.stdout + ended.stderr
