@@ -24,12 +24,12 @@ static tutti_status read_file(const char *path, char **out, size_t *n_bytes) {
     return st;
 }
 
-static tutti_status read_json(const char *path, json_t **out) {
+static tutti_status parse_file(const char *path, size_t flags, json_t **out) {
     char *text;
     size_t n_bytes;
     json_error_t error;
     TTI_TRY(read_file(path, &text, &n_bytes));
-    json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES | flags, &error);
     free(text);
     if (!root && json_error_code(&error) == json_error_out_of_memory)
         return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
@@ -87,9 +87,9 @@ typedef struct reading {
     size_t n_tokens, capacity;
 } reading;
 
-static tutti_status open_json(reading *r, const char *path, json_t **root) {
+static tutti_status open_json(reading *r, const char *path, size_t flags, json_t **root) {
     TTI_ASSERT(r->n_roots < (int)TTI_COUNT(r->roots));
-    TTI_TRY(read_json(path, root));
+    TTI_TRY(parse_file(path, flags, root));
     r->roots[r->n_roots++] = *root;
     return TUTTI_OK;
 }
@@ -142,6 +142,26 @@ static bool is_byte_level(const json_t *value) {
     return json_is_null(value) || is_byte_level_type(json_object_get(value, "type"));
 }
 
+/* A template that puts nothing beside the text itself. */
+static bool is_bare_template(const json_t *value) {
+    const json_t *single = json_object_get(value, "single");
+    bool bare = is_text(json_object_get(value, "type"), "TemplateProcessing");
+    bare &= json_array_size(single) == 1;
+    return bare && json_is_object(json_object_get(json_array_get(single, 0), "Sequence"));
+}
+
+static bool adds_nothing(const json_t *value) {
+    const json_t *list = json_object_get(value, "processors");
+    bool fine = is_byte_level(value) || is_bare_template(value);
+    if (fine || !is_text(json_object_get(value, "type"), "Sequence")) return fine;
+    fine = json_is_array(list);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        fine &= is_byte_level(item) || is_bare_template(item);
+    }
+    return fine;
+}
+
 /* Null, or a sequence of no normalizers. */
 static bool is_no_normalizer(const json_t *value) {
     const json_t *list = json_object_get(value, "normalizers");
@@ -163,7 +183,7 @@ static const field file_fields[] = {
     {"added_tokens", is_any, NULL},
     {"normalizer", is_no_normalizer, "null: texts are encoded as they are"},
     {"pre_tokenizer", is_any, NULL},
-    {"post_processor", is_byte_level, "null or ByteLevel: nothing is added to a text"},
+    {"post_processor", adds_nothing, "what adds no tokens to a text"},
     {"decoder", is_byte_level, "null or ByteLevel"},
     {"model", is_any, NULL},
     {0}};
@@ -270,11 +290,13 @@ static bool is_added(const reading *r, const char *text) {
 /* DIR/name parsed, if it is there; *root stays NULL if not. */
 static tutti_status open_beside(reading *r, const char *dir, const char *name, char path[4096],
                                 json_t **root) {
+    /* A config may have a "model_max_length" of 10^30; numbers of tokens are integers. */
+    size_t flags = strcmp(name, "tokenizer_config.json") == 0 ? JSON_DECODE_INT_AS_REAL : 0;
     struct stat info;
     *root = NULL;
     if (snprintf(path, 4096, "%s/%s", dir, name) >= 4096)
         return tti_fail(TUTTI_E_INVALID, "tokenizer: the name of the folder is too long");
-    return lstat(path, &info) == 0 ? open_json(r, path, root) : TUTTI_OK;
+    return lstat(path, &info) == 0 ? open_json(r, path, flags, root) : TUTTI_OK;
 }
 
 /* tokenizer_config.json: "added_tokens_decoder": {"NUMBER": {"content": ...}}. */
@@ -463,7 +485,7 @@ cleanup:
 static tutti_status read_any(const char *path, const char *dir, tutti_tokenizer *t) {
     reading r = {0};
     json_t *root;
-    TTI_TRY(open_json(&r, path, &root));
+    TTI_TRY(open_json(&r, path, 0, &root));
     const json_t *name = json_object_get(root, "tokenizer");
     if (json_is_object(json_object_get(root, "model"))) return read_gpt2(&r, path, dir, root, t);
     tutti_status st;
@@ -509,7 +531,7 @@ static tutti_status read_pair(const char *dir, tutti_tokenizer *t) {
     char *text = NULL;
     size_t n_bytes;
     tutti_status st;
-    TTI_TRY_GOTO(open_json(&r, vocab_path, &vocab), cleanup);
+    TTI_TRY_GOTO(open_json(&r, vocab_path, 0, &vocab), cleanup);
     TTI_TRY_GOTO(read_file(merges_path, &text, &n_bytes), cleanup);
     TTI_TRY_GOTO(read_pair_tokens(&r, dir, vocab_path, vocab), cleanup);
     TTI_TRY_GOTO(read_merge_lines(merges_path, text, n_bytes, &source), cleanup);

@@ -279,6 +279,11 @@ T_CASE(refused_fields) {
         {FILE_WITH("\"normalizer\":{\"type\":\"NFC\"},", ""), "\"normalizer\" is"},
         {FILE_WITH("\"post_processor\":{\"type\":\"TemplateProcessing\"},", ""),
          "\"post_processor\" is"},
+        {FILE_WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
+                   "{\"SpecialToken\":{\"id\":\"a\",\"type_id\":0}},"
+                   "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]},",
+                   ""),
+         "\"post_processor\" is"},
         {FILE_WITH("\"added_tokens\":[{\"id\":2,\"content\":\"x\",\"single_word\":true}],", ""),
          "\"added_tokens.single_word\" is true"},
     };
@@ -288,6 +293,30 @@ T_CASE(refused_fields) {
         t_put_text(dir, "tokenizer.json", refused[i].text);
         T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t), TUTTI_E_UNSUPPORTED,
                 refused[i].why);
+    }
+    t_clear_dir(dir);
+}
+
+/* Steps that add nothing, as transformers writes them. */
+T_CASE(fields_without_influence) {
+    T_UNUSED;
+    static const char *const fine[] = {
+        FILE_WITH("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[]},", ""),
+        FILE_WITH("\"post_processor\":{\"type\":\"ByteLevel\",\"trim_offsets\":false},", ""),
+        FILE_WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
+                  "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{}},",
+                  ""),
+        FILE_WITH("\"post_processor\":{\"type\":\"Sequence\",\"processors\":["
+                  "{\"type\":\"ByteLevel\"}]},",
+                  ""),
+        FILE_WITH("\"truncation\":null,\"padding\":null,", "\"dropout\":null,\"unk_token\":null,"),
+    };
+    const char *dir = t_make_dir();
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
+        tutti_tokenizer *t;
+        t_put_text(dir, "tokenizer.json", fine[i]);
+        T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t));
+        tutti_tokenizer_destroy(t);
     }
     t_clear_dir(dir);
 }
@@ -313,7 +342,8 @@ T_CASE(added_tokens_beside_a_pair) {
     t_put_text(dir, "added_tokens.json", "{\"<user>\":4}");
     t_put_text(dir, "special_tokens_map.json", "{\"bos_token\":{\"content\":\"<s>\"}}");
     t_put_text(dir, "tokenizer_config.json",
-               "{\"added_tokens_decoder\":{\"5\":{\"content\":\"[X]\",\"rstrip\":true}}}");
+               "{\"model_max_length\":1000000000000000019884624838656,"
+               "\"added_tokens_decoder\":{\"5\":{\"content\":\"[X]\",\"rstrip\":true}}}");
     T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t));
     T_EQ(tutti_tokenizer_get_size(t), 6);
     expect_tokens(t, "<s>a<user>[X]  b", 5);
@@ -359,6 +389,7 @@ int main(void) {
         cmocka_unit_test(lists_of_merges_and_added_tokens),
         cmocka_unit_test(tokens_of_hugging_face),
         cmocka_unit_test(refused_fields),
+        cmocka_unit_test(fields_without_influence),
         cmocka_unit_test(added_tokens_beside_a_pair),
         cmocka_unit_test(linked_files),
     };
