@@ -79,7 +79,9 @@ T_CASE(rows_with_infinities_have_a_softmax) {
     tutti_graph *g = tutti_graph_create(true);
     tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(2, 3));
     tutti_value *y = tutti_softmax(g, x, -1), *best = tutti_argmax(g, x, 1);
-    tutti_value *max = tutti_max(g, x, &(tutti_axes){.n = 1, .axis = {1}});
+    tutti_value *max = tutti_max(g, x, &(tutti_axes){.n = 1, .axis = {1}}), *dx = NULL;
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &TUTTI_SHAPE(2), 1);
+    T_OK(max->node->op->grad(g, max->node, &one, (bool[]){true}, &dx));
     t_reference *r = t_reference_create(g);
     memcpy(t_reference_of(r, x), (double[]){-INFINITY, 0, 0, 1, NAN, 1}, 6 * sizeof(double));
     t_reference_run(r, &(tti_run){0});
@@ -89,6 +91,8 @@ T_CASE(rows_with_infinities_have_a_softmax) {
     T_NEAR(t_reference_of(r, best)[0], 1, 0); /* the first of two */
     T_NEAR(t_reference_of(r, best)[1], 1, 0); /* NaN wins */
     assert_true(isnan(t_reference_of(r, max)[1]));
+    T_NEAR(t_reference_of(r, dx)[1], 0.5, 0);
+    for (int i = 3; i < 6; i++) assert_true(isnan(t_reference_of(r, dx)[i])); /* as PyTorch */
     t_reference_destroy(r);
     tutti_graph_destroy(g);
 }

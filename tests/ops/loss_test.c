@@ -79,6 +79,36 @@ T_CASE(labels_that_are_no_class_give_nan) {
     assert_true(isnan(run_entropy(logits3, (int[]){1, -1, 2}, 0, 0).loss));
 }
 
+T_CASE(rows_with_nan_are_not_correct) {
+    T_UNUSED;
+    const double bad[N_ROWS * N_CLASSES] = {NAN, NAN, NAN, 1, NAN, 0, 3, -1, 0.5};
+    entropy got = run_entropy(bad, (int[]){0, 0, 0}, 0, -1);
+    assert_true(isnan(got.loss));
+    T_NEAR(got.count, 3, 0);
+    T_NEAR(got.correct, 1, 0);
+}
+
+/* By the target ln t + 1 - x; 0 at 0, and NaN where there is no logarithm. */
+T_CASE(divergence_of_no_share_has_no_slope) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(1, 4));
+    tutti_value *t = tutti_input(g, "t", TUTTI_F32, &TUTTI_SHAPE(1, 4)), *dx[2] = {NULL, NULL};
+    tutti_value *dloss = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    tutti_loss loss = tutti_kl_div(g, x, t, NULL, -1);
+    T_OK(tutti_graph_check(g));
+    T_OK(loss.sum->node->op->grad(g, loss.sum->node, (tutti_value *[]){dloss, NULL},
+                                  (bool[]){true, true}, dx));
+    t_reference *r = t_reference_create(g);
+    memcpy(t_reference_of(r, t), (double[]){NAN, 0, -1, 0.5}, 4 * sizeof(double));
+    t_reference_run(r, &(tti_run){0});
+    assert_true(isnan(t_reference_of(r, dx[1])[0]) && isnan(t_reference_of(r, dx[1])[2]));
+    T_NEAR(t_reference_of(r, dx[1])[1], 0, 0);
+    T_NEAR(t_reference_of(r, dx[1])[3], 0.30685281944, 1e-9);
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(squared_error_counts_kept_elements) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(true);
@@ -152,6 +182,8 @@ int main(void) {
         cmocka_unit_test(ignored_rows_are_exactly_nothing),
         cmocka_unit_test(infinite_and_huge_logits_stay_finite),
         cmocka_unit_test(labels_that_are_no_class_give_nan),
+        cmocka_unit_test(rows_with_nan_are_not_correct),
+        cmocka_unit_test(divergence_of_no_share_has_no_slope),
         cmocka_unit_test(squared_error_counts_kept_elements),
         cmocka_unit_test(huge_logits_and_zero_shares_stay_finite),
         cmocka_unit_test(cosine_is_that_of_vectors),

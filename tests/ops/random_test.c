@@ -120,6 +120,29 @@ static void run_path(int n_rows, const tti_run *run, double *y, double *dx) {
     tutti_graph_destroy(g);
 }
 
+/* As in PyTorch, where a mask is multiplied: NaN and infinity times 0 are NaN. */
+T_CASE(nan_is_not_dropped) {
+    T_UNUSED;
+    enum { N = 64 };
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(N, 1));
+    tutti_value *y[2] = {tutti_dropout(g, x, 0.5, "drop"), tutti_drop_path(g, x, 0.5, "path")};
+    t_reference *r = t_reference_create(g);
+    for (int i = 0; i < N; i++) t_reference_of(r, x)[i] = i % 2 ? NAN : INFINITY;
+    t_reference_run(r, &base);
+    for (int k = 0; k < 2; k++) {
+        int n_infinite = 0;
+        for (int i = 0; i < N; i++) {
+            double got = t_reference_of(r, y[k])[i];
+            assert_true(isnan(got) || (got == INFINITY && i % 2 == 0));
+            n_infinite += got == INFINITY;
+        }
+        assert_true(n_infinite > 0 && n_infinite < N / 2);
+    }
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(paths_drop_whole_samples) {
     T_UNUSED;
     enum { N_ROWS = 4000 };
@@ -146,6 +169,7 @@ int main(void) {
         cmocka_unit_test(mask_of_the_gradient_is_that_of_the_value),
         cmocka_unit_test(mask_changes_with_seed_step_and_layer),
         cmocka_unit_test(bits_are_counted_as_written_down),
+        cmocka_unit_test(nan_is_not_dropped),
         cmocka_unit_test(paths_drop_whole_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
