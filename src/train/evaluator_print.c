@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "base/width.h"
 #include "tutti/eval.h"
 
 enum { MAX_DRAWN = 16, MAX_PAIRS = 10, MAX_LISTED = 50 };
@@ -21,9 +22,9 @@ static void print_classes(tti_str *out, const tutti_eval_result *r) {
                    "precision", "recall", "f1");
     for (int64_t i = 0; i < r->n_classes && i < MAX_LISTED; i++) {
         const tutti_class_result *c = &r->classes[i];
-        tti_str_printf(out, "%-20.20s %9lld %9lld %9.4f %9.4f %9.4f\n", class_label(r, i, text),
-                       (long long)c->n_samples, (long long)c->n_predicted, c->precision, c->recall,
-                       c->f1);
+        tti_str_add_column(out, class_label(r, i, text), 20);
+        tti_str_printf(out, " %9lld %9lld %9.4f %9.4f %9.4f\n", (long long)c->n_samples,
+                       (long long)c->n_predicted, c->precision, c->recall, c->f1);
     }
     if (r->n_classes > MAX_LISTED)
         tti_str_printf(out, "... and %lld more (--json lists all)\n",
@@ -35,10 +36,13 @@ static void print_classes(tti_str *out, const tutti_eval_result *r) {
 static void draw_matrix(tti_str *out, const tutti_eval_result *r) {
     char text[32];
     tti_str_printf(out, "\nconfusion: row what it is, column what it was taken for\n%-12s", "");
-    for (int64_t j = 0; j < r->n_classes; j++)
-        tti_str_printf(out, " %6.6s", class_label(r, j, text));
+    for (int64_t j = 0; j < r->n_classes; j++) {
+        tti_str_add(out, " ");
+        tti_str_add_column(out, class_label(r, j, text), -6);
+    }
     for (int64_t i = 0; i < r->n_classes; i++) {
-        tti_str_printf(out, "\n%-12.12s", class_label(r, i, text));
+        tti_str_add(out, "\n");
+        tti_str_add_column(out, class_label(r, i, text), 12);
         for (int64_t j = 0; j < r->n_classes; j++)
             if (r->confusion[i * r->n_classes + j])
                 tti_str_printf(out, " %6lld", (long long)r->confusion[i * r->n_classes + j]);
