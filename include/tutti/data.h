@@ -63,13 +63,15 @@ typedef struct tutti_dataset_desc {
      * opening; NULL: made from the files.  no_files: none is opened, there are 0 samples. */
     struct tti_data_spec *spec;
     bool no_files;
+    bool rows_only; /* csv: all rows of the file dir, which need no labels (y is -1 without) */
 } tutti_dataset_desc;
 
 typedef struct tutti_dataset_info {
     int64_t n_samples;
     int64_t n_classes;
     tutti_type x;      /* of one sample, without a batch axis */
-    tutti_type y;      /* of one sample, i32; f32 of a regression: (value - mean) / std */
+    tutti_type y;      /* of one sample, i32; of a regression (value - mean) / std, times 2^22 */
+    bool is_value;     /* y is the value of a regression, n_classes is 1 */
     int64_t n_tokens;  /* tokens of x are below it; 0: below n_classes, or x has none */
     int64_t n_ignored; /* files and folders in data.dir that are not data: hidden files, system
                           files, files of another kind, folders without a use */

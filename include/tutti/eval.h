@@ -25,11 +25,13 @@ typedef struct tutti_class_result {
 
 /* Filled by tutti_eval, emptied by tutti_eval_result_free. */
 typedef struct tutti_eval_result {
-    char checkpoint[1024];       /* its folder                                                  */
-    int64_t step;                /* updates it has seen                                         */
-    int64_t n_samples;           /* evaluated                                                   */
-    int64_t n_targets;           /* of them; of a text each sample has several                  */
-    double loss, accuracy;       /* mean over targets, as in training; perplexity: exp(loss)    */
+    char checkpoint[1024]; /* its folder                                                  */
+    int64_t step;          /* updates it has seen                                         */
+    int64_t n_samples;     /* evaluated                                                   */
+    int64_t n_targets;     /* of them; of a text each sample has several                  */
+    double loss, accuracy; /* mean over targets, as in training; perplexity: exp(loss)    */
+    bool is_regression;    /* then rmse, mae and r2, in the unit of the target, no accuracy */
+    double rmse, mae, r2;
     bool is_sequence;            /* targets are tokens: perplexity, but no classes              */
     double perplexity;           /* 0 unless is_sequence                                        */
     double macro_f1;             /* mean over the classes that have samples                     */
@@ -69,8 +71,11 @@ typedef struct tutti_prediction {
     int64_t index, n_in_file; /* sample index of the n_in_file of the file; a text has windows */
     const char *error; /* NULL; or the file cannot be read, or the output is not finite, and nothing
                         * below is set */
-    bool is_text;      /* a language model's: tokens, and top has what may come next    */
-    int64_t n_tokens;  /* of a text: of the window, whose next token is known           */
+    const char *notice; /* NULL; or what was filled in or is not known, and no more */
+    bool is_value;      /* of a regression: value, in the unit of the target        */
+    double value;
+    bool is_text;            /* a language model's: tokens, and top has what may come next    */
+    int64_t n_tokens;        /* of a text: of the window, whose next token is known           */
     double loss, perplexity; /* of these: mean, and exp(mean); 0 where there are none         */
     int n_top;               /* classes or tokens in top, at most TUTTI_PREDICT_TOP           */
     struct {

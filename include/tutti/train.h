@@ -29,6 +29,8 @@ typedef struct tutti_event {
     int64_t step, n_steps; /* done, and to do in all          */
     int64_t epoch;         /* from 0                          */
     double loss, accuracy; /* of the last step; of the split  */
+    bool is_regression;    /* instead of accuracy:            */
+    double rmse, r2;       /* in the unit of the target; r2 of the split alone */
     double lr;
     double samples_per_s;          /* since the last step event       */
     double eta_s;                  /* until the end                   */
@@ -63,7 +65,9 @@ typedef struct tutti_train_result {
     int n_workers, n_shards;
     int64_t n_steps; /* done, over all resumed parts                                  */
     int64_t n_params;
-    double loss, accuracy;      /* of the test split                                             */
+    double loss, accuracy; /* of the test split                                             */
+    bool is_regression;    /* then rmse (in the unit of the target) and r2, no accuracy     */
+    double rmse, r2;
     double samples_per_s;       /* trained samples over the time of training, without evaluation */
     double wall_s;              /* of this call                                                  */
     double first_step_s;        /* from the call to the end of the first step                    */

@@ -101,7 +101,10 @@ static void print_head(const tutti_dataset *ds, const char *format) {
     const tutti_dataset_info *info = tutti_dataset_get_info(ds);
     const tutti_tokenizer *tokenizer = tutti_dataset_get_tokenizer(ds);
     printf("format      %s\n", format);
-    printf("classes     %lld\n", (long long)info->n_classes);
+    if (info->is_value)
+        printf("target      a value to predict\n");
+    else
+        printf("classes     %lld\n", (long long)info->n_classes);
     if (tokenizer)
         printf("tokenizer   %s, %lld tokens\n", tutti_tokenizer_get_name(tokenizer),
                (long long)tutti_tokenizer_get_size(tokenizer));
@@ -139,7 +142,7 @@ static void print_classes(const tutti_dataset *names, const class_table *table) 
 static tutti_status count_split(const tutti_dataset *ds, class_table *table, int split) {
     const tutti_dataset_info *what = tutti_dataset_get_info(ds);
     if (split == 0) table->n = what->n_classes;
-    if (what->y.dtype != TUTTI_I32 || what->y.shape.n_dims > 0 || what->n_classes != table->n ||
+    if (what->is_value || what->y.shape.n_dims > 0 || what->n_classes != table->n ||
         what->n_classes < 1)
         return TUTTI_OK;
     table->count[split] = calloc((size_t)table->n, sizeof *table->count[split]);

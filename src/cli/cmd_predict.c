@@ -16,6 +16,8 @@ static const char usage[] =
     "  arrays    NumPy's .npy, or x of an .npz: samples of the shape and type of the training "
     "data,\n"
     "            as rows or one alone\n"
+    "  tables    .csv, .csv.gz: columns by name, labels are not needed: class, or the value of a\n"
+    "            regression\n"
     "  text      .txt, or .bin files of tokens, for a language model: loss and perplexity of each\n"
     "            window of its context, and the likeliest next tokens\n\n"
     "A folder stands for all such files below it, in the order of their names.  A file that "
@@ -30,6 +32,10 @@ static void print(void *user, const tutti_prediction *prediction) {
     if (prediction->error) {
         fflush(stdout); /* in the order of the samples where both are one stream */
         fprintf(stderr, "tutti predict: %s\n", prediction->error);
+        return;
+    }
+    if (prediction->notice) {
+        fprintf(stderr, "tutti predict: %s\n", prediction->notice);
         return;
     }
     char *text = tutti_prediction_print(prediction);

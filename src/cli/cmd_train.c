@@ -37,9 +37,12 @@ static void print_result(const tutti_train_result *r) {
                 r->n_steps, r->run_dir);
         return;
     }
-    printf("accuracy %.4f  loss %.6f  samples/s %.0f  steps %" PRId64 "  params_hash %016" PRIx64
-           "\n",
-           r->accuracy, r->loss, r->samples_per_s, r->n_steps, r->params_hash);
+    if (r->is_regression)
+        printf("rmse %.6g  r2 %.4f", r->rmse, r->r2);
+    else
+        printf("accuracy %.4f", r->accuracy);
+    printf("  loss %.6f  samples/s %.0f  steps %" PRId64 "  params_hash %016" PRIx64 "\n", r->loss,
+           r->samples_per_s, r->n_steps, r->params_hash);
     if (r->bubble_expected > 0)
         printf("pipeline: stages waited %.1f %% of the time, %.1f %% expected\n", 100 * r->bubble,
                100 * r->bubble_expected);

@@ -56,7 +56,10 @@ static void make_pieces(const tutti_event *e, piece p[N_PIECES]) {
              (long long)e->n_steps);
     snprintf(p[1].text, ROOM, "  epoch %lld", (long long)e->epoch + 1);
     snprintf(p[2].text, ROOM, "  loss %.4f", e->loss);
-    snprintf(p[3].text, ROOM, "  acc %.1f%%", 100 * e->accuracy);
+    if (e->is_regression)
+        snprintf(p[3].text, ROOM, "  rmse %.4g", e->rmse);
+    else
+        snprintf(p[3].text, ROOM, "  acc %.1f%%", 100 * e->accuracy);
     snprintf(p[4].text, ROOM, "  %.0f samples/s", e->samples_per_s);
     snprintf(p[5].text, ROOM, "  left %s", clock_text(e->eta_s, eta, sizeof eta));
     snprintf(p[6].text, ROOM, "  comm %.0f%%", 100 * e->comm_share);
@@ -113,8 +116,12 @@ void progress_event(void *user, const tutti_event *e) {
             break;
         case TUTTI_EVENT_EVAL:
             progress_end(p);
-            fprintf(stderr, "epoch %lld: test loss %.4f, accuracy %.2f%%\n",
-                    (long long)e->epoch + 1, e->loss, 100 * e->accuracy);
+            if (e->is_regression)
+                fprintf(stderr, "epoch %lld: test loss %.4f, rmse %.6g, r2 %.4f\n",
+                        (long long)e->epoch + 1, e->loss, e->rmse, e->r2);
+            else
+                fprintf(stderr, "epoch %lld: test loss %.4f, accuracy %.2f%%\n",
+                        (long long)e->epoch + 1, e->loss, 100 * e->accuracy);
             break;
         case TUTTI_EVENT_WARNING:
             progress_end(p);

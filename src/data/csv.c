@@ -17,6 +17,7 @@
 #include "data/file_list.h"
 #include "data/row_split.h"
 #include "data/table_learn.h"
+#include "data/target.h"
 
 #define MAX_CSV_BYTES ((size_t)1 << 34)
 
@@ -27,10 +28,11 @@ typedef struct csv_state {
     int n_active;                /* columns that have features */
     int *active;                 /* [n_active] */
     float *code;                 /* [n_rows, n_active] */
-    int32_t *y;                  /* [n_rows]; NO_LABEL: of no known class; or the bits of a value */
+    int32_t *y;                  /* [n_rows]; NO_LABEL: of no known class; or a value (target.h) */
     int64_t *line;               /* [n_rows] */
     double *class_value;         /* [n_classes], ascending, of labels that are numbers */
     char *path;
+    bool rows_only; /* labels are not looked at */
 } csv_state;
 
 /* A file on its way into the state. */
@@ -76,6 +78,8 @@ static tutti_status read_csv(const tutti_dataset_desc *desc, const char *path,
 static tutti_status read_split(const tutti_dataset_desc *desc, const tti_table_spec *known,
                                tti_csv_text *csv, bool *both) {
     tti_file_list list;
+    *both = false;
+    if (desc->rows_only) return read_csv(desc, desc->dir, known, csv);
     TTI_TRY(tti_file_list_make(desc, "csv", ".csv", &list));
     tutti_status st = list.n == 1 ? read_csv(desc, list.path[0], known, csv)
                                   : tti_fail(TUTTI_E_DATA,
@@ -118,7 +122,9 @@ static tutti_status match_by_name(const encoder *e) {
                         e->csv->name, tti_clip(clipped, t->column[0].name));
     for (int i = 0; i < t->n_columns; i++) {
         e->at[i] = find_name(e->csv, t->column[i].name);
-        if (e->at[i] < 0 && t->column[i].kind != TTI_COLUMN_IGNORE)
+        bool needed =
+            t->column[i].kind != TTI_COLUMN_IGNORE && !(e->desc->rows_only && i == t->label);
+        if (e->at[i] < 0 && needed)
             return tti_fail(TUTTI_E_DATA,
                             "%s: there is no column '%s', which the training rows "
                             "have",
@@ -135,10 +141,12 @@ static tutti_status match_columns(const encoder *e) {
         return tti_fail(TUTTI_E_DATA,
                         "%s:1: the first line has names, and the training file has none",
                         e->csv->name);
-    if (e->csv->n_columns != t->n_columns)
+    bool lacks_label = e->desc->rows_only && e->csv->n_columns == t->n_columns - 1;
+    if (e->csv->n_columns != t->n_columns && !lacks_label)
         return tti_fail(TUTTI_E_DATA, "%s: csv: %d columns for training, %d here", e->csv->name,
                         t->n_columns, e->csv->n_columns);
-    for (int i = 0; i < t->n_columns; i++) e->at[i] = i;
+    for (int i = 0; i < t->n_columns; i++) e->at[i] = i - (lacks_label && i > t->label);
+    if (lacks_label) e->at[t->label] = -1;
     return TUTTI_OK;
 }
 
@@ -259,33 +267,33 @@ static int64_t class_of(const encoder *e, const char *label) {
 static tutti_status bad_label(const encoder *e, int64_t i, const char *label) {
     char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
     const tti_table_spec *t = e->spec->table;
-    return tti_fail(TUTTI_E_DATA,
-                    "%s:%" PRId64
-                    ": %s: %s%s%s (data.on_error=skip leaves such "
-                    "rows out)",
-                    e->csv->name, line_at(e, i), tti_column_text(t, t->label, text),
-                    label[0] ? "'" : "the label is missing", tti_clip(clipped, label),
-                    !label[0]                      ? ""
-                    : t->labels == TTI_LABEL_VALUE ? "' is not a finite number"
-                                                   : "' is no class of the training rows");
+    return tti_fail(
+        TUTTI_E_DATA,
+        "%s:%" PRId64
+        ": %s: %s%s%s (data.on_error=skip leaves such "
+        "rows out)",
+        e->csv->name, line_at(e, i), tti_column_text(t, t->label, text),
+        label[0] ? "'" : "the label is missing", tti_clip(clipped, label),
+        !label[0] ? ""
+        : t->labels == TTI_LABEL_VALUE
+            ? "' is not a finite number, or farther than 500 standard deviations from the mean"
+            : "' is no class of the training rows");
 }
 
-/* The bits of the f32. */
 static tutti_status encode_value(const encoder *e, int64_t i, const char *label, int32_t *out) {
     double x;
     if (!tti_value_number(label, e->csv->decimal_comma, &x)) return bad_label(e, i, label);
-    float value = (float)((x - e->spec->target.mean) / e->spec->target.std);
-    if (!isfinite(value)) return bad_label(e, i, label);
-    memcpy(out, &value, sizeof value);
-    return TUTTI_OK;
+    const tti_target_spec *t = &e->spec->target;
+    return tti_target_encode((x - t->mean) / t->std, out) ? TUTTI_OK : bad_label(e, i, label);
 }
 
 static tutti_status encode_labels(const encoder *e) {
     const tti_table_spec *t = e->spec->table;
-    for (int64_t i = 0; i < e->rows->n; i++) {
+    for (int64_t i = 0; i < e->rows->n && e->desc->rows_only; i++) e->state->y[i] = NO_LABEL;
+    for (int64_t i = 0; i < e->rows->n && !e->desc->rows_only; i++) {
         const char *label = tti_csv_cell(e->csv, tti_row_at(e->rows, i), e->at[t->label]);
         int32_t *y = &e->state->y[i];
-        if (t->labels == TTI_LABEL_VALUE) {
+        if (t->labels == TTI_LABEL_VALUE && !tti_value_is_missing(label)) {
             TTI_TRY(encode_value(e, i, label, y));
             continue;
         }
@@ -296,6 +304,15 @@ static tutti_status encode_labels(const encoder *e) {
 }
 
 /* ---- the data set ---- */
+
+static tutti_status csv_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
+    const csv_state *s = ds->state;
+    *y = s->y[index];
+    if (*y != NO_LABEL || s->rows_only) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s:%" PRId64 ": the label is missing or no class of the training rows",
+                    s->path, s->line[index]);
+}
 
 static tutti_status csv_read(const tutti_dataset *ds, int64_t index, void *out, int32_t *y) {
     const csv_state *s = ds->state;
@@ -308,10 +325,7 @@ static tutti_status csv_read(const tutti_dataset *ds, int64_t index, void *out, 
         for (int i = 0; i < n; i++) to[i] = one_hot ? (float)(code[k] == (float)i) : code[k];
         to += n;
     }
-    *y = s->y[index];
-    if (*y != NO_LABEL || s->table->labels == TTI_LABEL_VALUE) return TUTTI_OK;
-    return tti_fail(TUTTI_E_DATA, "%s:%" PRId64 ": the label is no class of the training rows",
-                    s->path, s->line[index]);
+    return csv_label(ds, index, y);
 }
 
 static void csv_close(tutti_dataset *ds) {
@@ -330,6 +344,7 @@ static tutti_status take_memory(const encoder *e) {
     const tti_table_spec *t = e->spec->table;
     size_t n = (size_t)e->rows->n;
     s->table = t;
+    s->rows_only = e->desc->rows_only;
     s->active = malloc((size_t)t->n_columns * sizeof *s->active);
     for (int i = 0; i < t->n_columns && s->active; i++)
         if (tti_column_n_features(&t->column[i]) > 0) s->active[s->n_active++] = i;
@@ -359,7 +374,7 @@ static tutti_status describe(const encoder *e, tutti_dataset *ds) {
     const tti_data_spec *spec = e->spec;
     TTI_TRY(tti_count_samples(e->desc, e->rows->n, &ds->info.n_samples));
     ds->info.n_classes = spec->n_classes;
-    ds->info.y = (tutti_type){spec->target.is_value ? TUTTI_F32 : TUTTI_I32, {0}};
+    ds->info.y = (tutti_type){TUTTI_I32, {0}};
     ds->stored = (tutti_type){TUTTI_F32, TUTTI_SHAPE(tti_table_n_features(spec->table))};
     if (!spec->target.is_value) ds->class_name = class_name;
     return TUTTI_OK;
@@ -408,6 +423,7 @@ static tutti_status csv_open(const tutti_dataset_desc *desc, tutti_dataset *ds) 
     if (!s) return tti_fail(TUTTI_E_NOMEM, "csv: out of memory");
     ds->state = s;
     ds->read = csv_read;
+    ds->label = csv_label;
     ds->close = csv_close;
     tutti_status st = TUTTI_OK;
     if (!desc->spec && desc->split == TUTTI_TEST) st = learn_elsewhere(desc, ds);

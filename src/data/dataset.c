@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "data/target.h"
 #include "ir/graph.h"
 
 static const tti_format *const formats[] = {
@@ -171,6 +172,7 @@ static tutti_status finish_open(const tutti_dataset_desc *desc, const tti_format
     if (desc->mask_prob > 0 && ds->masking.prob == 0 && !desc->no_files)
         return tti_fail(TUTTI_E_INVALID, "data: %s has no tokens to mask", desc->format);
     TTI_TRY(tti_chain_infer(&ds->decode, &ds->stored, &ds->info.x, &max_bytes));
+    ds->info.is_value = ds->spec->target.is_value;
     if (desc->skip_bad) TTI_TRY(tti_skip_list_create(ds->info.n_samples, &ds->skips));
     if (!desc->spec) return complete_spec(format, ds);
     return desc->no_files ? TUTTI_OK : check_spec(desc, ds);
@@ -258,6 +260,21 @@ const char *tutti_dataset_skip_reason(const tutti_dataset *ds, int64_t i) {
     return ds->skips ? tti_skip_list_text(ds->skips, i) : NULL;
 }
 
+tutti_status tti_target_r2(const tutti_dataset *ds, double squared_errors, double *out) {
+    double sum = 0, squares = 0, n = 0;
+    for (int64_t i = 0; i < ds->info.n_samples; i++) {
+        int32_t y;
+        tutti_status st = ds->label(ds, i, &y);
+        if (st == TUTTI_E_DATA && ds->skips) continue;
+        TTI_TRY(st);
+        double value = tti_target_decode(y);
+        sum += value, squares += value * value, n++;
+    }
+    double spread = n > 0 ? squares - sum * sum / n : 0;
+    *out = spread > 0 ? 1 - squared_errors / spread : 0;
+    return TUTTI_OK;
+}
+
 /* Any sample of a format with read; x is memory for one. */
 static tutti_status read_label(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
     if (ds->label) return ds->label(ds, index, y);
@@ -268,7 +285,7 @@ static tutti_status read_label(const tutti_dataset *ds, int64_t index, void *x, 
 }
 
 tutti_status tutti_dataset_count_classes(const tutti_dataset *ds, int64_t *counts) {
-    if (ds->info.y.dtype != TUTTI_I32 || ds->info.y.shape.n_dims > 0 || ds->info.n_classes < 1)
+    if (ds->info.is_value || ds->info.y.shape.n_dims > 0 || ds->info.n_classes < 1)
         return tti_fail(TUTTI_E_UNSUPPORTED, "data: the samples have no classes to be counted");
     void *x = malloc(tti_type_bytes(&ds->stored) + 1);
     if (!x) return tti_fail(TUTTI_E_NOMEM, "data: out of memory for a sample");

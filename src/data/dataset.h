@@ -94,6 +94,10 @@ tutti_status tti_dataset_normalise(const tutti_dataset_desc *desc, tutti_dataset
 /* The format of a data set that has no files, known from ds->spec alone (tutti_dataset_desc). */
 extern const tti_format tti_format_no_files;
 
+/* Of a regression: 1 - squared_errors / the sum of squared distances of the targets from their
+ * mean, all standardised; 0 if the targets are all the same. */
+tutti_status tti_target_r2(const tutti_dataset *ds, double squared_errors, double *out);
+
 /* Formats in order of the table: i = 0, 1, ... until NULL. */
 const tti_format *tti_format_at(int i);
 

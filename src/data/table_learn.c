@@ -464,7 +464,13 @@ static tutti_status learn_labels(learner *l) {
     bool numbers = l->table->labels == TTI_LABEL_NUMBER;
     bool value = strcmp(target, "value") == 0 || (strcmp(target, "auto") == 0 && numbers && !whole);
     l->table->column[l->table->label].kind = TTI_COLUMN_LABEL;
-    return value ? learn_target(l, n) : learn_classes(l, n, whole);
+    TTI_TRY(value ? learn_target(l, n) : learn_classes(l, n, whole));
+    if (value || strcmp(target, "auto") == 0)
+        add_notice(l, l->table->label,
+                   value ? "is a value to predict (data.target)"
+                         : "has classes: all labels are whole numbers or texts; to predict the "
+                           "number give data.target=value");
+    return TUTTI_OK;
 }
 
 /* ---- all of it ---- */

@@ -30,8 +30,6 @@ static tutti_status open_split(const tti_job_config *c, tutti_data_split split, 
 
 static tutti_status open_data(tti_blueprint *b) {
     TTI_TRY(open_split(&b->config, TUTTI_TRAIN, NULL, &b->train));
-    if (b->train->spec->target.is_value)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "data.target: values are not predicted yet");
     return open_split(&b->config, TUTTI_TEST, b->train->spec, &b->test);
 }
 
@@ -76,11 +74,28 @@ static void count_steps(tti_blueprint *b) {
     b->n_steps = c->train.steps > 0 ? c->train.steps : by_epochs;
 }
 
+/* What only the data can tell about train.loss and data.target. */
+static tutti_status check_target(const tti_blueprint *b) {
+    const tti_job_config *c = &b->config;
+    bool wants = strcmp(c->data.target, "value") == 0 || strcmp(c->train.loss, "mae") == 0 ||
+                 strcmp(c->train.loss, "huber") == 0;
+    if (wants && !tutti_dataset_get_info(b->train)->is_value)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "train.loss: %s predicts values, and the targets of data.format=%s are "
+                        "classes or tokens; give train.loss=cross-entropy data.target=auto",
+                        c->train.loss, c->data.format);
+    return TUTTI_OK;
+}
+
 /* What only the data and the number of shards can tell about data.mixup. */
 static tutti_status check_mixup(const tti_blueprint *b) {
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
     char text[64];
     if (b->config.data.mixup == 0) return TUTTI_OK;
+    if (info->is_value)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "data.mixup: mixes classes, and the targets of this data "
+                        "are values; give data.mixup=0");
     if (info->x.dtype != TUTTI_F32 || info->y.shape.n_dims != 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "data.mixup: mixes pictures and other samples of floats with one class "
@@ -140,7 +155,10 @@ static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b,
     logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
     if (!is_mixed) target = flatten_rows(g, target, &TUTTI_SHAPE(n_targets));
     if (b->gives_logits && !g->training) tutti_output(g, "logits", logits);
-    tti_objective_add(g, &b->config, logits, target);
+    if (b->train->spec->target.is_value)
+        tti_objective_add_values(g, &b->config, logits, target);
+    else
+        tti_objective_add(g, &b->config, logits, target);
     return tutti_graph_check(g);
 }
 
@@ -389,7 +407,8 @@ static tutti_status fill(const tutti_job *job, const wish *w, tti_blueprint *b) 
     if (!w->like) TTI_TRY(w->spec ? open_for_use(b, w->spec, w->reads_test) : open_data(b));
     count_steps(b);
     if (w->one_row) b->rows_per_shard = 1;
-    if (!b->gives_logits) TTI_TRY(check_mixup(b));
+    if (!b->gives_logits) TTI_TRY(check_target(b));
+    TTI_TRY(check_mixup(b));
     if (w->link)
         b->link = *w->link;
     else

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "data/dataset.h"
+#include "data/target.h"
 #include "train/predictor.h"
 #include "tutti/eval.h"
 
@@ -19,6 +21,7 @@ typedef struct evaluation {
     const tti_blueprint *b;
     tutti_eval_result *result;
     double loss_sum, count, correct;
+    double abs_sum; /* of the errors of a regression */
     int64_t targets_per_row;
 } evaluation;
 
@@ -44,6 +47,11 @@ static void count_classes(tutti_eval_result *r, const float *logits, const int32
     }
 }
 
+static void add_errors(evaluation *e, const float *predicted, const int32_t *y) {
+    for (int64_t i = 0; i < e->b->rows_per_shard; i++)
+        if (y[i] != -1) e->abs_sum += fabs((double)predicted[i] - tti_target_decode(y[i]));
+}
+
 static void take(void *user, const tti_shard_data *data, const tti_predicted *out, int64_t index) {
     evaluation *e = user;
     (void)index;
@@ -53,6 +61,7 @@ static void take(void *user, const tti_shard_data *data, const tti_predicted *ou
     e->result->n_samples += data->n_rows;
     for (int64_t i = 0; i < e->b->rows_per_shard * e->targets_per_row; i++)
         e->result->n_targets += ((const int32_t *)data->target)[i] >= 0;
+    if (e->b->train->spec->target.is_value) return add_errors(e, out->logits, data->target);
     count_classes(e->result, out->logits, data->target, e->b->rows_per_shard);
 }
 
@@ -77,7 +86,9 @@ static tutti_status prepare_classes(evaluation *e) {
     const tutti_dataset_info *info = tutti_dataset_get_info(e->b->test);
     e->targets_per_row = tutti_shape_n_elems(&info->y.shape);
     r->is_sequence = info->y.shape.n_dims > 0;
-    if (r->is_sequence || e->b->model_params.n_classes > MAX_CLASSES) return TUTTI_OK;
+    if (r->is_sequence || e->b->train->spec->target.is_value ||
+        e->b->model_params.n_classes > MAX_CLASSES)
+        return TUTTI_OK;
     int64_t n = e->b->model_params.n_classes;
     r->classes = calloc((size_t)n + 1, sizeof *r->classes);
     r->confusion = calloc((size_t)(n * n) + 1, sizeof *r->confusion);
@@ -97,6 +108,18 @@ static void sum_class(const tutti_eval_result *r, int64_t class) {
     c->precision = ratio((double)c->n_correct, (double)c->n_predicted);
     c->recall = ratio((double)c->n_correct, (double)c->n_samples);
     c->f1 = ratio(2 * c->precision * c->recall, c->precision + c->recall);
+}
+
+static tutti_status finish_values(const evaluation *e) {
+    tutti_eval_result *r = e->result;
+    const tti_target_spec *t = &e->b->train->spec->target;
+    if (!t->is_value) return TUTTI_OK;
+    r->is_regression = true;
+    r->accuracy = 0;
+    r->n_targets = (int64_t)e->count;
+    r->rmse = t->std * sqrt(ratio(e->correct, e->count));
+    r->mae = t->std * ratio(e->abs_sum, e->count);
+    return tti_target_r2(e->b->test, e->correct, &r->r2);
 }
 
 static void finish(const evaluation *e) {
@@ -125,6 +148,7 @@ tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
     tutti_status st = prepare_classes(&e);
     if (st == TUTTI_OK) st = tti_predictor_run_test(e.p, INT64_MAX, take, &e);
     if (st == TUTTI_OK) finish(&e);
+    if (st == TUTTI_OK) st = finish_values(&e);
     result->wall_s = (double)(tti_now_ns() - start_ns) * 1e-9;
     tti_predictor_close(e.p);
     if (st != TUTTI_OK) tutti_eval_result_free(result);

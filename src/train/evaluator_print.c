@@ -79,8 +79,12 @@ static void print_table(tti_str *out, const tutti_eval_result *r) {
     tti_str_printf(out, "checkpoint  %s (step %lld)\n", r->checkpoint, (long long)r->step);
     tti_str_printf(out, "samples     %lld", (long long)r->n_samples);
     if (r->is_sequence) tti_str_printf(out, ", %lld tokens", (long long)r->n_targets);
-    tti_str_printf(out, " in %.2f s\nloss        %.6f\naccuracy    %.4f\n", r->wall_s, r->loss,
-                   r->accuracy);
+    tti_str_printf(out, " in %.2f s\nloss        %.6f\n", r->wall_s, r->loss);
+    if (r->is_regression)
+        tti_str_printf(out, "rmse        %.6g\nmae         %.6g\nr2          %.4f\n", r->rmse,
+                       r->mae, r->r2);
+    else
+        tti_str_printf(out, "accuracy    %.4f\n", r->accuracy);
     if (r->perplexity > 0) tti_str_printf(out, "perplexity  %.4f\n", r->perplexity);
     if (r->n_classes == 0) return;
     print_classes(out, r);
@@ -127,7 +131,13 @@ static void print_json(tti_str *out, const tutti_eval_result *r) {
     tti_json_int(&j, "samples", r->n_samples);
     tti_json_int(&j, "targets", r->n_targets);
     tti_json_double(&j, "loss", r->loss);
-    tti_json_double(&j, "accuracy", r->accuracy);
+    if (r->is_regression) {
+        tti_json_double(&j, "rmse", r->rmse);
+        tti_json_double(&j, "mae", r->mae);
+        tti_json_double(&j, "r2", r->r2);
+    } else {
+        tti_json_double(&j, "accuracy", r->accuracy);
+    }
     if (r->perplexity > 0) tti_json_double(&j, "perplexity", r->perplexity);
     tti_json_double(&j, "wall_s", r->wall_s);
     if (r->n_classes > 0) classes_json(&j, r);

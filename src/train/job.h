@@ -71,7 +71,8 @@ typedef struct tti_job_config {
         int64_t epochs; /* stop after this many */
         int64_t steps;  /* or after this many steps; 0: by epochs */
         int64_t seed;
-        char loss[TTI_TEXT_MAX]; /* cross-entropy | mse */
+        char loss[TTI_TEXT_MAX]; /* cross-entropy | mse | mae | huber */
+        double huber_delta;      /* in standard deviations of the target */
         double label_smoothing;
         double clip_norm;             /* 0: off */
         double clip_value;            /* of an element of the mean gradient; 0: off */

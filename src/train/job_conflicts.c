@@ -275,6 +275,15 @@ static void find_lost_smoothing(const tti_job_config *c, char why[WHY]) {
     snprintf(why, WHY, "is for cross-entropy, and train.loss is %s", c->train.loss);
 }
 
+static void find_lost_target(const tti_job_config *c, char why[WHY]) {
+    bool classes = is(c->train.loss, "cross-entropy");
+    bool values = is(c->train.loss, "mae") || is(c->train.loss, "huber");
+    if (is(c->data.target, "value") && classes)
+        snprintf(why, WHY, "values are predicted with train.loss=mse, mae or huber");
+    else if (is(c->data.target, "class") && values)
+        snprintf(why, WHY, "classes are learned with train.loss=cross-entropy or mse");
+}
+
 static void find_rising_rate(const tti_job_config *c, char why[WHY]) {
     static const char *const falling[] = {"cosine",  "cyclic",     "linear",
                                           "plateau", "polynomial", "wsd"};
@@ -659,6 +668,7 @@ static const rule rules[] = {
     {{"data.tokenizer", "data.tokenizer_dir", "data.format"}, find_missing_tokenizer},
     {{"optimizer.nesterov", "optimizer.name", "optimizer.momentum"}, find_lost_nesterov},
     {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},
+    {{"data.target", "train.loss"}, find_lost_target},
     {{"schedule.min_lr", "schedule.name", "optimizer.lr", "optimizer.scale_lr"}, find_rising_rate},
     {{"schedule.milestones", "schedule.name"}, find_bad_milestones},
     {{"schedule.name", "train.eval_every"}, find_blind_plateau},

@@ -169,7 +169,7 @@ static const tti_option rows[] = {
      .help = "text, tokens, random_tokens: how many different ones the model knows; 0: as many as "
              "the tokenizer has, without one the largest token + 1",
      .example = "50304"},
-    {"data.label", TTI_OPTION_TEXT, AT(data.label), "\"\"", .also = "target|label_column|y",
+    {"data.label", TTI_OPTION_TEXT, AT(data.label), "\"\"", .also = "label_column|y",
      .help = "csv: name or number (from 0) of the column of labels; \"\": label, class, target "
              "or y, or else the last",
      .example = "species"},
@@ -178,8 +178,7 @@ static const tti_option rows[] = {
      .help = "Number of classes; labels must be below it; 0: the largest label of the training "
              "samples + 1",
      .example = "10"},
-    {"data.columns", TTI_OPTION_TEXT, AT(data.columns), "\"\"",
-     .also = "dtype|column_types|features",
+    {"data.columns", TTI_OPTION_TEXT, AT(data.columns), "\"\"", .also = "column_types|features",
      .help = "csv: kinds of columns by name or number: number, boolean, date, category, ignore; "
              "\"\": as their values say",
      .example = "\"zip: category, id: ignore\""},
@@ -265,10 +264,16 @@ static const tti_option rows[] = {
      .also = "random_seed|manual_seed",
      .help = "Of the initial parameters, the order of samples and dropout"},
     {"train.loss", TTI_OPTION_CHOICE, AT(train.loss), "cross-entropy",
-     .choices = "cross-entropy|mse", .also = "criterion|objective|loss_fn",
+     .choices = "cross-entropy|mse|mae|huber", .also = "criterion|objective|loss_fn",
      .meant = "ce=cross-entropy|nll=cross-entropy|crossentropyloss=cross-entropy|softmax=cross-"
-              "entropy|bce=cross-entropy|mseloss=mse|l2=mse",
-     .help = "What is made small"},
+              "entropy|bce=cross-entropy|mseloss=mse|l2=mse|l1=mae|l1loss=mae|smooth_l1=huber|"
+              "huberloss=huber",
+     .help = "Loss function.  cross-entropy: classes; mae (l1), huber: values (data.target); mse: "
+             "values, or classes as vectors of 0 and 1"},
+    {"train.huber_delta", TTI_OPTION_FLOAT, AT(train.huber_delta), "1", RANGE(1e-6, 500),
+     .also = "delta|beta",
+     .help = "huber: errors beyond it count linearly; in standard deviations "
+             "of the target"},
     {"train.label_smoothing", TTI_OPTION_FLOAT, AT(train.label_smoothing), "0", RANGE(0, 0.99),
      .also = "smoothing", .help = "cross-entropy: share of the target spread over all classes",
      .example = "0.1"},

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "data/mixup.h"
+#include "data/target.h"
 #include "ops/op_table.h"
 #include "tutti/ops.h"
 
@@ -72,4 +73,44 @@ void tti_objective_add(tutti_graph *g, const tti_job_config *c, tutti_value *log
     tutti_output(g, "loss_sum", is_mse ? mse[0] : sums[0]);
     tutti_output(g, "count", is_mse ? mse[1] : sums[1]);
     tutti_output(g, "correct", sums[2]);
+}
+
+/* ---- values ---- */
+
+/* 1 where a row is there: its target is even; 0 for -1. */
+static tutti_value *presence(tutti_graph *g, tutti_value *target) {
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    return tutti_minimum(g, tutti_abs(g, tutti_affine(g, target, 1, 1)), one);
+}
+
+/* |e| (mae), or e^2/2 up to delta and a line from there on (huber). */
+static tutti_value *loss_of(tutti_graph *g, const tti_job_config *c, tutti_value *error) {
+    tutti_value *size = tutti_abs(g, error);
+    if (strcmp(c->train.loss, "mae") == 0) return size;
+    tutti_value *delta = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, c->train.huber_delta);
+    tutti_value *inner = tutti_minimum(g, size, delta);
+    return tutti_mul(g, inner, tutti_sub(g, size, tutti_affine(g, inner, 0.5, 0)));
+}
+
+/* kl_div sums t (ln t - q) over the rows that are there: with t = 1 and q = -x it sums x, and it
+ * divides over shards as losses do. */
+static tutti_value *sum_rows(tutti_graph *g, tutti_value *x, tutti_value *present,
+                             tutti_value *target) {
+    return tutti_kl_div(g, tutti_neg(g, x), present, target, -1).sum;
+}
+
+void tti_objective_add_values(tutti_graph *g, const tti_job_config *c, tutti_value *predicted,
+                              tutti_value *target) {
+    if (!predicted || !target) return;
+    tutti_value *raw = tutti_cast(g, target, TUTTI_F32);
+    raw = tutti_reshape(g, raw, &predicted->type.shape);
+    tutti_value *wanted = tutti_affine(g, raw, 1.0 / TTI_TARGET_ONE, 0);
+    tutti_loss mse = tutti_mse(g, predicted, wanted, target, -1);
+    tutti_value *loss = mse.sum;
+    if (strcmp(c->train.loss, "mse") != 0)
+        loss =
+            sum_rows(g, loss_of(g, c, tutti_sub(g, predicted, wanted)), presence(g, raw), target);
+    tutti_output(g, "loss_sum", loss);
+    tutti_output(g, "count", mse.count);
+    tutti_output(g, "correct", mse.sum);
 }

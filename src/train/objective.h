@@ -16,4 +16,11 @@
 void tti_objective_add(tutti_graph *g, const tti_job_config *config, tutti_value *logits,
                        tutti_value *target);
 
+/* The same of a regression, by train.loss.  correct is the sum of squared errors.
+ *
+ *   predicted  f32 [rows, 1]
+ *   target     i32 [rows]: values as data/target.h has them, -1 where a row is missing */
+void tti_objective_add_values(tutti_graph *g, const tti_job_config *config, tutti_value *predicted,
+                              tutti_value *target);
+
 #endif /* TTI_TRAIN_OBJECTIVE_H */

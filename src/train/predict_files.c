@@ -97,7 +97,10 @@ static void tell(tti_predicting *r, int64_t row, const float *logits) {
         tell_text(r, w, (const int32_t *)x, logits, n, &out);
         return;
     }
-    if (take_top(r, logits, n, &out))
+    const tti_target_spec *target = &r->ds->spec->target;
+    out.is_value = target->is_value;
+    if (out.is_value) out.value = (double)logits[0] * target->std + target->mean;
+    if (out.is_value ? isfinite(out.value) : take_top(r, logits, n, &out))
         r->fn(r->user, &out);
     else
         tell_not_finite(r, &out);
@@ -143,10 +146,13 @@ static bool takes_arrays(const tti_predicting *r) {
     return strcmp(r->ds->spec->format, "csv") != 0;
 }
 
+static bool takes_tables(const tti_predicting *r) { return r->ds->spec->table != NULL; }
+
 static bool takes_text(const tti_predicting *r) { return r->is_text; }
 
 /* The last one that fits also takes files of other names. */
 static const kind kinds[] = {
+    {"|.csv|.csv.gz|", takes_tables, tti_predict_table},
     {"|.npy|.npz|", takes_arrays, tti_predict_array},
     {"|.txt|.txt.gz|.bin|", takes_text, tti_predict_text},
     {"|.jpg|.jpeg|.png|.idx|.idx.gz|-ubyte|-ubyte.gz|", tti_predict_takes_images,
@@ -331,6 +337,10 @@ char *tutti_prediction_print(const tutti_prediction *p) {
     if (p->n_in_file > 1) tti_json_int(&j, "index", p->index);
     if (p->error) {
         tti_json_text(&j, "error", p->error);
+    } else if (p->notice) {
+        tti_json_text(&j, "notice", p->notice);
+    } else if (p->is_value) {
+        tti_json_double(&j, "value", p->value);
     } else if (p->is_text) {
         add_text(&j, p);
     } else {

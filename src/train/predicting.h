@@ -45,9 +45,10 @@ tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample);
 /* Whether encoded images (JPEG, PNG, IDX) can be made into samples. */
 bool tti_predict_takes_images(const tti_predicting *r);
 
-/* The samples of a file: images; arrays of NumPy; text, or tokens in a .bin. */
+/* The samples of a file: images; arrays of NumPy; text, or tokens in a .bin; rows of a CSV. */
 tutti_status tti_predict_images(tti_predicting *r, const char *file);
 tutti_status tti_predict_array(tti_predicting *r, const char *file);
 tutti_status tti_predict_text(tti_predicting *r, const char *file);
+tutti_status tti_predict_table(tti_predicting *r, const char *file);
 
 #endif /* TTI_TRAIN_PREDICTING_H */

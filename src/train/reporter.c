@@ -2,6 +2,7 @@
 #include "train/reporter.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "data/dataset.h"
 #include "train/averaging.h"
 #include "train/optimizer.h"
 #include "train/shares.h"
@@ -297,22 +299,49 @@ static bool record_is_due(const tti_reporter *r, int64_t step) {
            r->n_samples == r->window_samples;
 }
 
+static const tti_target_spec *target_of(const tti_reporter *r) {
+    return &r->b->train->spec->target;
+}
+
+/* Root of the mean squared error, in the unit of the target. */
+static double rmse_of(const tti_reporter *r, const tti_step_result *sums) {
+    return target_of(r)->is_value
+               ? target_of(r)->std * sqrt(sums->correct / TTI_MAX(sums->count, 1))
+               : 0;
+}
+
+static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e) {
+    if (!target_of(r)->is_value) {
+        tti_json_double(j, "accuracy", e->accuracy);
+        return;
+    }
+    tti_json_double(j, "rmse", e->rmse);
+    if (e->kind != TUTTI_EVENT_STEP) tti_json_double(j, "r2", e->r2);
+}
+
 /* Of a text each row has many targets, which are counted with the loss. */
 static double accuracy_of(const tti_reporter *r, const tti_step_result *sums, int64_t n_rows) {
     bool is_sequence = tutti_dataset_get_info(r->b->train)->y.shape.n_dims > 0;
+    if (target_of(r)->is_value) return 0;
     return sums->correct / TTI_MAX(is_sequence ? sums->count : (double)n_rows, 1.0);
 }
 
 static tutti_status write_curves(tti_reporter *r, const tutti_event *e) {
-    const tti_scalar step[] = {{"train/loss", e->loss},
-                               {"train/accuracy", e->accuracy},
-                               {"train/lr", e->lr},
-                               {"perf/samples_per_s", e->samples_per_s}};
-    const tti_scalar eval[] = {{"test/loss", e->loss}, {"test/accuracy", e->accuracy}};
+    bool is_value = target_of(r)->is_value;
+    const tti_scalar step[] = {
+        {"train/loss", e->loss},
+        {is_value ? "train/rmse" : "train/accuracy", is_value ? e->rmse : e->accuracy},
+        {"train/lr", e->lr},
+        {"perf/samples_per_s", e->samples_per_s}};
+    const tti_scalar eval[] = {
+        {"test/loss", e->loss},
+        {is_value ? "test/rmse" : "test/accuracy", is_value ? e->rmse : e->accuracy},
+        {"test/r2", e->r2}};
+    int n_eval = is_value ? 3 : 2, n_step = TTI_COUNT(step);
     bool is_step = e->kind == TUTTI_EVENT_STEP;
     if (!is_step && e->step == r->evaluated_step) return TUTTI_OK; /* the curve has this point */
     return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, is_step ? step : eval,
-                                                    is_step ? TTI_COUNT(step) : TTI_COUNT(eval)));
+                                                    is_step ? n_step : n_eval));
 }
 
 /* In the mean of the steps since the last record, and how much of the last one each stage computed.
@@ -335,7 +364,7 @@ static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_
     tti_json_int(j, "epoch", e->epoch);
     tti_json_text(j, "split", "train");
     tti_json_double(j, "loss", e->loss);
-    tti_json_double(j, "accuracy", e->accuracy);
+    write_score(r, j, e);
     tti_json_double(j, "lr", e->lr);
     if (r->window_sent > 0)
         tti_json_int(j, "sent_bytes", (int64_t)(r->window_sent / (double)r->window_steps));
@@ -383,6 +412,8 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     tutti_event e = event_at(r, TUTTI_EVENT_STEP, step);
     e.loss = result->count > 0 ? result->loss_sum / result->count : 0;
     e.accuracy = accuracy_of(r, result, batch->n_rows_global);
+    e.is_regression = target_of(r)->is_value;
+    e.rmse = rmse_of(r, result);
     e.lr = lr;
     e.samples_per_s = (double)r->window_samples / (window * ns);
     e.eta_s = (double)(r->b->n_steps - step) * (double)r->b->config.train.batch /
@@ -408,14 +439,23 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     return TUTTI_OK;
 }
 
+static void fill_values(const tti_reporter *r, tutti_event *e) {
+    e->is_regression = target_of(r)->is_value;
+    e->rmse = r->eval_rmse;
+    e->r2 = r->eval_r2;
+}
+
 tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_result *sums,
                                int64_t n_rows) {
     if (!r->active) return TUTTI_OK;
     r->eval_loss = sums->count > 0 ? sums->loss_sum / sums->count : 0;
     r->eval_accuracy = accuracy_of(r, sums, n_rows);
+    r->eval_rmse = rmse_of(r, sums);
+    if (target_of(r)->is_value) TTI_TRY(tti_target_r2(r->b->test, sums->correct, &r->eval_r2));
     tutti_event e = event_at(r, TUTTI_EVENT_EVAL, step);
     e.loss = r->eval_loss;
     e.accuracy = r->eval_accuracy;
+    fill_values(r, &e);
     tell(r, &e);
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "eval");
@@ -423,7 +463,7 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_res
     tti_json_int(j, "epoch", e.epoch);
     tti_json_text(j, "split", "test");
     tti_json_double(j, "loss", e.loss);
-    tti_json_double(j, "accuracy", e.accuracy);
+    write_score(r, j, &e);
     tti_json_int(j, "samples", n_rows);
     TTI_TRY(write_curves(r, &e));
     r->mark_ns = tti_now_ns();
@@ -567,6 +607,9 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->n_params = (int64_t)r->b->plan->n_params;
     result->loss = r->eval_loss;
     result->accuracy = r->eval_accuracy;
+    result->is_regression = target_of(r)->is_value;
+    result->rmse = r->eval_rmse;
+    result->r2 = r->eval_r2;
     result->samples_per_s = (double)r->n_samples / TTI_MAX((double)r->train_ns * ns, 1e-9);
     result->wall_s = (double)(tti_now_ns() - r->call_ns) * ns;
     result->first_step_s = (double)r->first_step_ns * ns;
@@ -623,6 +666,7 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
     tutti_event e = event_at(r, TUTTI_EVENT_END, step);
     e.loss = result->loss;
     e.accuracy = result->accuracy;
+    fill_values(r, &e);
     e.samples_per_s = result->samples_per_s;
     tell(r, &e);
     tti_json *j = &r->metrics.json;
@@ -632,7 +676,7 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
     tti_json_hex64(j, "params_hash", params_hash);
     if (!stop_signal) {
         tti_json_double(j, "loss", result->loss);
-        tti_json_double(j, "accuracy", result->accuracy);
+        write_score(r, j, &e);
     }
     tti_json_double(j, "samples_per_s", result->samples_per_s);
     tti_json_double(j, "wall_s", result->wall_s);

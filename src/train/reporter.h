@@ -33,7 +33,7 @@ typedef struct tti_reporter {
     bool is_due;    /* a record, when the sums of a step are those of all workers */
     int64_t window_steps;
     double window_sent, sent_bytes; /* by this worker, since the last record; in this call */
-    double eval_loss, eval_accuracy;
+    double eval_loss, eval_accuracy, eval_rmse, eval_r2;
     int64_t evaluated_step; /* whose evaluation TensorBoard has from an earlier part; -1: none */
     bool is_resident;       /* the samples stay on the device: set before the start is told */
     int n_launched;         /* likewise: steps over them by one launch */

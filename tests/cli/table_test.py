@@ -1,0 +1,116 @@
+"""table_test.py - tables from training to prediction: classes by name, values of a regression."""
+
+import json
+import math
+import os
+import random
+import shutil
+import sys
+
+import runs
+
+SMALL = ("data.format=csv", "model.name=mlp", "train.batch=16", "run.progress=false")
+
+
+def rows(n, seed, shift=0.0):
+    """a, colour and when, and what follows from them: a value and a name."""
+    draw = random.Random(seed)
+    for i in range(n):
+        a, colour = draw.gauss(50, 10) + shift, draw.choice(["red", "green"])
+        value = 1000 + 7 * a + (30 if colour == "red" else 0)
+        yield ("" if i == 5 else "%.3f" % a, colour, "2024-01-%02d" % (1 + i % 28),
+               "%.4f" % value, "high" if value > 1365 else "low")
+
+
+def write(path, keep, n, seed, shift=0.0):
+    names = ("a", "colour", "when", "value", "size")
+    with open(path, "w") as file:
+        for row in [names] + list(rows(n, seed, shift)):
+            file.write(",".join(row[names.index(k)] for k in keep) + "\n")
+
+
+def lines(ended):
+    return [json.loads(line) for line in ended.out.splitlines()]
+
+
+def evaluated(run, *more):
+    return json.loads(runs.tutti("eval", run, "--json", *more).expect(0).out)
+
+
+def test_values():
+    os.makedirs("values", exist_ok=True)
+    write("values/train.csv", ("a", "colour", "when", "value"), 200, 1)
+    write("values/test.csv", ("value", "when", "a", "colour"), 40, 2)
+    for loss in ("mse", "mae", "huber"):
+        hashes = set()
+        for n in (1, 2, 4) if loss == "mse" else (1, 2):
+            shutil.rmtree(loss, ignore_errors=True)
+            ended = runs.tutti("train", *SMALL, "data.dir=values", "model.hidden=[]",
+                               "train.loss=" + loss, "train.epochs=20", "optimizer.name=adam",
+                               "optimizer.lr=0.03", "parallel.shards=4", "-n", str(n),
+                               "run.dir=" + loss).expect(0)
+            hashes.add(ended.out.split("params_hash ")[1].split()[0])
+            assert "rmse " in ended.out and "accuracy" not in ended.out, ended.out
+        assert len(hashes) == 1, (loss, hashes)
+        last = [r for r in runs.records(loss) if r["event"] == "eval"][-1]
+        told = evaluated(loss)
+        assert told["rmse"] == last["rmse"] and told["r2"] == last["r2"] > 0.9
+        assert told["rmse"] < 15, told  # of values with a deviation of 70
+        said = [p["value"] for p in lines(runs.tutti("predict", loss, "values/test.csv").expect(0))]
+        wanted = [float(row[3]) for row in rows(40, 2)]
+        errors = [p - w for p, w in zip(said, wanted)]
+        mean = sum(wanted) / 40
+        square = sum(e * e for e in errors)
+        assert math.isclose(told["rmse"], math.sqrt(square / 40), rel_tol=1e-4)
+        assert math.isclose(told["mae"], sum(map(abs, errors)) / 40, rel_tol=1e-4)
+        r2 = 1 - square / sum((w - mean) ** 2 for w in wanted)
+        assert math.isclose(told["r2"], r2, abs_tol=1e-5)
+
+
+def test_classes_without_the_training_data():
+    os.makedirs("classes", exist_ok=True)
+    write("classes/train.csv", ("a", "colour", "size"), 200, 1)
+    write("classes/test.csv", ("size", "colour", "a"), 40, 2)
+    shutil.rmtree("run", ignore_errors=True)
+    runs.tutti("train", *SMALL, "data.dir=classes", "model.hidden=[16]", "train.epochs=20",
+               "optimizer.lr=0.1", "run.dir=run").expect(0)
+    before = evaluated("run")
+    assert before["accuracy"] > 0.9 and [c["name"] for c in before["classes"]] == ["high", "low"]
+    os.rename("classes", "moved")
+    assert evaluated("run", "data.dir=moved")["confusion"] == before["confusion"]
+    # Other rows are read by the statistics of the training rows: these are all high.
+    os.makedirs("shifted", exist_ok=True)
+    write("shifted/test.csv", ("a", "size", "colour"), 40, 3, shift=60)
+    assert evaluated("run", "data.dir=shifted/test.csv")["accuracy"] > 0.95
+    write("new rows.csv", ("colour", "a"), 40, 3, shift=60)
+    ended = runs.tutti("predict", "run", "new rows.csv").expect(0)
+    assert {p["class"] for p in lines(ended)[:5]} == {"high"} and len(lines(ended)) == 40
+    assert "column 'a' has no value in 1 of 40 rows" in ended.err, ended.err
+    write("less.csv", ("colour",), 4, 3)
+    ended = runs.tutti("predict", "run", "less.csv").expect(3)
+    assert "less.csv: there is no column 'a', which the training rows have" in ended.err
+    shutil.rmtree("moved")
+
+
+def test_what_is_refused():
+    os.makedirs("odd", exist_ok=True)
+    write("odd/train.csv", ("a", "colour", "value"), 50, 1)
+    write("odd/test.csv", ("a", "colour", "value"), 50, 2)
+    for code, part, more in (
+            (3, "to predict the number give train.loss=mse data.target=value", ()),
+            (2, "values are predicted with train.loss=mse", ("data.target=value",)),
+            (2, "classes are learned with", ("data.target=class", "train.loss=mae")),
+            (2, "data.mixup: mixes classes", ("train.loss=mse", "data.mixup=0.2")),
+            (3, "the label column has texts", ("train.loss=mae", "data.label=colour")),
+            (2, "train.loss: huber predicts values", ("train.loss=huber", "data.format=digits"))):
+        ended = runs.tutti("train", *SMALL, "data.dir=odd", *more, "run.dir=odd-run").expect(code)
+        assert part in ended.err, ended.err
+    with open("odd/test.csv", "a") as file:
+        file.write("1,red,\n")
+    ended = runs.tutti("train", *SMALL, "data.dir=odd", "train.loss=mse",
+                       "run.dir=odd-run").expect(3)
+    assert "test.csv:52: column 'value': the label is missing" in ended.err, ended.err
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
