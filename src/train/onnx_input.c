@@ -3,7 +3,11 @@
  *
  * Pixels are bytes: [N,S,S,3] RGB as image libraries hold them, or the array of the training data.
  * Tokens are i64, which every reader gives. */
+#include <math.h>
+#include <stdlib.h>
+
 #include "base/json.h"
+#include "base/number.h"
 #include "data/dataset.h"
 #include "train/onnx_emit.h"
 
@@ -28,6 +32,35 @@ static const char *normalise(tti_onnx_emit *e, const char *x, const tti_pixel_sp
     return OP("Add", x, tti_onnx_floats(e, &shape, shift));
 }
 
+/* What a user takes off a value first: f32 cannot hold numbers that are far from 0 for their
+ * spread, such as times. */
+static double offset_of(const tti_column *c) {
+    return c->kind != TTI_COLUMN_CATEGORY && fabs(c->mean) > 1000 * c->std ? c->mean : 0;
+}
+
+/* (x - mean) / std of numbers; the features of categories stay. */
+static const char *standardise(tti_onnx_emit *e, const char *x, const tti_table_spec *table) {
+    int64_t n = tti_table_n_features(table), k = 0;
+    float *mean = calloc((size_t)n, sizeof *mean), *scale = calloc((size_t)n, sizeof *scale);
+    for (int i = 0; i < table->n_columns && mean && scale; i++) {
+        const tti_column *c = &table->column[i];
+        bool category = c->kind == TTI_COLUMN_CATEGORY;
+        for (int64_t f = tti_column_n_features(c); f > 0; f--, k++) {
+            mean[k] = category ? 0 : (float)(c->mean - offset_of(c));
+            scale[k] = category ? 1 : c->std > 0 ? (float)(1 / c->std) : 0;
+        }
+    }
+    if (mean && scale) {
+        x = OP("Sub", x, tti_onnx_floats(e, &TUTTI_SHAPE(n), mean));
+        x = OP("Mul", x, tti_onnx_floats(e, &TUTTI_SHAPE(n), scale));
+    } else {
+        e->file.metadata.failed = true;
+    }
+    free(mean);
+    free(scale);
+    return x;
+}
+
 void tti_onnx_add_raw_input(tti_onnx_emit *e, const tti_data_spec *spec, const tti_node *node,
                             unsigned open, const char **out) {
     const tti_pixel_spec *pixels = &spec->pixels;
@@ -44,6 +77,8 @@ void tti_onnx_add_raw_input(tti_onnx_emit *e, const tti_data_spec *spec, const t
     } else if (type.dtype == TUTTI_I32) {
         type.dtype = TUTTI_I64;
         *out = cast(e, *out, TUTTI_I32);
+    } else if (spec->table) {
+        *out = standardise(e, *out, spec->table);
     }
     tti_onnx_add_input(&e->file, "x", &type, open);
 }
@@ -63,8 +98,41 @@ static void describe_input(const tti_data_spec *spec, tti_str *out) {
         tti_str_add(out, "x: u8, grey pixels 0 to 255; the normalization is in the graph");
     else if (spec->x.dtype == TUTTI_I32)
         tti_str_add(out, "x: i64, token numbers");
+    else if (spec->table)
+        tti_str_add(out,
+                    "x: f32, one number per entry of \"features\": of a category 1 or 0; else "
+                    "the value (true 1, false 0; dates in seconds since 1970; missing: fill) "
+                    "minus offset; the standardization is in the graph");
     else
         tti_str_add(out, "x: f32, as in the training data");
+}
+
+static void list_features(const tti_table_spec *table, tti_str *out) {
+    tti_json j = tti_json_begin(out, 0);
+    tti_json_array(&j, NULL);
+    for (int i = 0; i < table->n_columns; i++)
+        for (int64_t f = 0; f < tti_column_n_features(&table->column[i]); f++) {
+            const tti_column *c = &table->column[i];
+            bool category = c->kind == TTI_COLUMN_CATEGORY;
+            tti_json_object(&j, NULL);
+            tti_json_text(&j, "column", c->name);
+            tti_json_int(&j, "number", i);
+            tti_json_text(&j, "kind", tti_column_kind_names[c->kind]);
+            if (category) tti_json_text(&j, "category", c->category[f]);
+            if (!category) tti_json_double(&j, "fill", c->fill);
+            if (!category) tti_json_double(&j, "offset", offset_of(c));
+            tti_json_end(&j);
+        }
+    tti_json_end(&j);
+}
+
+static void describe_output(const tti_target_spec *target, tti_str *out) {
+    char mean[TTI_NUMBER_TEXT], std[TTI_NUMBER_TEXT];
+    if (target->is_value)
+        tti_str_printf(out, "logits: the predicted value is logits * %s + %s",
+                       tti_format_double(std, target->std), tti_format_double(mean, target->mean));
+    else
+        tti_str_add(out, "logits: softmax over the last axis gives the probabilities");
 }
 
 static void list_classes(const tti_data_spec *spec, tti_str *out) {
@@ -85,8 +153,12 @@ void tti_onnx_add_info(tti_onnx_emit *e, const tti_exporting *x) {
     tti_str text = {0};
     describe_input(spec, &text);
     add_text(e, "input", &text);
-    tti_onnx_add_metadata(&e->file, "output",
-                          "logits: softmax over the last axis gives the probabilities");
+    describe_output(&spec->target, &text);
+    add_text(e, "output", &text);
+    if (spec->table) {
+        list_features(spec->table, &text);
+        add_text(e, "features", &text);
+    }
     if (!spec->class_names) return;
     list_classes(spec, &text);
     add_text(e, "class_names", &text);

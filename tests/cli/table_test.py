@@ -5,6 +5,7 @@ import math
 import os
 import random
 import shutil
+import struct
 import sys
 
 import runs
@@ -65,6 +66,31 @@ def test_values():
         assert math.isclose(told["mae"], sum(map(abs, errors)) / 40, rel_tol=1e-4)
         r2 = 1 - square / sum((w - mean) ** 2 for w in wanted)
         assert math.isclose(told["r2"], r2, abs_tol=1e-5)
+
+
+def test_onnx_has_the_statistics():
+    """The graph standardises raw features; the metadata lists them, and how to read the output."""
+    os.makedirs("onnx", exist_ok=True)
+    write("onnx/train.csv", ("a", "colour", "when", "value"), 200, 1)
+    write("onnx/test.csv", ("a", "colour", "when", "value"), 40, 2)
+    runs.tutti("train", *SMALL, "data.dir=onnx", "model.hidden=[]", "train.loss=mse",
+               "train.epochs=1", "run.dir=onnx-run").expect(0)
+    shutil.rmtree("onnx")
+    runs.tutti("export", "onnx-run", "--format", "onnx", "--out", "table.onnx").expect(0)
+    with open("table.onnx", "rb") as file:
+        graph = file.read()
+    with open("onnx-run/data.json") as file:
+        spec = json.load(file)
+    a, colour, when, _ = spec["table"]["columns"]
+    assert when["mean"] > 1000 * when["std"] and colour["categories"] == ["green", "red"]
+    assert struct.pack("<4f", a["mean"], 0, 0, 0) in graph  # of a time a user takes off offset
+    assert struct.pack("<4f", 1 / a["std"], 1, 1, 1 / when["std"]) in graph
+    features = json.loads(graph[graph.index(b'[{"column"'):].split(b"}]")[0] + b"}]")
+    assert [f["column"] for f in features] == ["a", "colour", "colour", "when"]
+    assert [f.get("category") for f in features] == [None, "green", "red", None]
+    assert features[0]["offset"] == 0 and features[3]["offset"] == when["mean"]
+    text = graph[graph.index(b"value is logits * ") + 18:][:60].decode(errors="replace").split()
+    assert math.isclose(float(text[0]), spec["target"]["std"]), text
 
 
 def test_classes_without_the_training_data():
