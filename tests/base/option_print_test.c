@@ -66,8 +66,11 @@ static const tti_option rows[] = {
 
 static const tti_option_group groups[] = {{"a", "First"}, {"b", "Second"}};
 
-static const tti_option_table table = {rows, TTI_COUNT(rows), groups, TTI_COUNT(groups),
-                                       sizeof(demo)};
+static const tti_option_table table = {.rows = rows,
+                                       .n_rows = TTI_COUNT(rows),
+                                       .groups = groups,
+                                       .n_groups = TTI_COUNT(groups),
+                                       .n_config_bytes = sizeof(demo)};
 
 T_CASE(yaml) {
     T_UNUSED;
