@@ -115,7 +115,8 @@ static unsigned open_dims(const tti_onnx_emit *e, const tutti_value *value) {
     const tutti_shape *here = &value->type.shape;
     const tutti_shape *there = &tti_onnx_twin(e, value->node)->out[0]->type.shape;
     unsigned open = !e->fixed_batch;
-    for (int i = 1; i < here->n_dims; i++) open |= (unsigned)(here->dim[i] != there->dim[i]) << i;
+    for (int i = 1; i < TUTTI_MAX_DIMS && i < here->n_dims; i++)
+        open |= (unsigned)(here->dim[i] != there->dim[i]) << i;
     return open;
 }
 
