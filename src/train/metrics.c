@@ -101,7 +101,7 @@ tutti_status tti_metrics_rewind(tti_metrics *m, const char *run_dir, int64_t ste
     fclose(in);
     *had_evaluation = r.had_evaluation;
     if (st != TUTTI_OK || !has_repeated) return st;
-    close(m->fd);
+    tti_metrics_close(m);
     return tti_metrics_open(m, run_dir);
 }
 
