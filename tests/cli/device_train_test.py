@@ -302,8 +302,12 @@ def test_parts_that_would_fit():
                   "parallel.bucket_mb=0.3"]
     stages = wide + ["model.hidden=[%s]" % ",".join(["400"] * 16), "-n", "8",
                      "parallel.pipeline=2", "parallel.bucket_mb=0.1"]
-    for level, free, some in ((1, 20000000, job), (2, 16000000, job), (3, 14000000, job),
-                              (3, 9170000 if has_scratch() else 9000000, stages)):
+    # A stage needs so much with the scratch of its kernels: our own products take the most.
+    stage = 9170000 if has_scratch() else 9000000
+    if "no oneDNN" in runs.tutti("doctor", "--quick").expect(0).out:
+        stage = 10200000
+    for level, free, some in ((1, 21000000, job), (2, 16000000, job), (3, 14000000, job),
+                              (3, stage, stages)):
         says = "peers=1,devices=8,free=%d" % free
         advice = "parallel.zero=%d" % level
         for less in ([], ["parallel.zero=2"]) if level == 3 else ([],):
