@@ -103,8 +103,8 @@ TUTTI_API const char *tutti_dataset_skip_reason(const tutti_dataset *ds, int64_t
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_count_classes(const tutti_dataset *ds,
                                                                    int64_t *counts);
 
-/* What opening filled in, left out or did not know: lines that a user should see, "" for none.
- * Borrowed until the data set is destroyed. */
+/* Notices of opening, one per line: values filled in, columns left out, unknown categories; "" for
+ * none.  Borrowed until the data set is destroyed. */
 TUTTI_API const char *tutti_dataset_notices(const tutti_dataset *ds);
 
 /* The columns of a table, a line each: name, kind, range, values missing in the training rows,

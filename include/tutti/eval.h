@@ -65,7 +65,7 @@ TUTTI_API void tutti_eval_result_free(tutti_eval_result *result);
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_report(tutti_job *job, const char *run_dir);
 
-/* What the model says of one sample, or why a file has none. */
+/* The prediction for one sample, or the reason why a file has none. */
 typedef struct tutti_prediction {
     const char *file;
     int64_t index, n_in_file; /* sample index of the n_in_file of the file; a text has windows */
@@ -89,12 +89,13 @@ typedef struct tutti_prediction {
 typedef void (*tutti_predict_fn)(void *user, const tutti_prediction *prediction);
 
 /* Predicts every sample of the files; a folder stands for the files below it that the model can
- * read, in the order of their names.  What the model reads: of images JPEG, PNG, and IDX (u8,
- * [N,H,W]), plain or gzipped; arrays of NumPy (.npy, .npz with x) of the shape and the numbers that
- * it was trained on, as rows or one alone; texts (.txt) and files of tokens (.bin), in windows of
- * its context.  Samples are prepared as the run's folder says; the training data is not read.
- * A file that cannot be read is told with its error, and the others go on; then the call ends with
- * TUTTI_E_DATA.  TUTTI_E_UNSUPPORTED for a model that none of these can be given to. */
+ * read, in the order of their names.  A model of images reads JPEG, PNG, and IDX (u8, [N,H,W]),
+ * plain or gzipped.  A model of arrays reads .npy, and .npz with x, of its shape and dtype: rows or
+ * one sample.  A model of tables reads CSV files, columns matched by name.  A model of tokens reads
+ * text (.txt) and token files (.bin) in windows of its context.  Samples are prepared as stored in
+ * the run folder; the training data is not read.  fn reports a file that cannot be read with its
+ * error, the other files follow, and the call returns TUTTI_E_DATA.  TUTTI_E_UNSUPPORTED for any
+ * other model. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_predict(tutti_job *job, const char *run_dir,
                                                      const char *const *files, int n_files,
                                                      tutti_predict_fn fn, void *user);

@@ -32,9 +32,9 @@ TUTTI_API void tutti_job_destroy(tutti_job *job);
  * keys and values are kept for tutti_job_check. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_load(tutti_job *job, const char *path);
 
-/* tutti_job_load of run_dir/job.yaml.  A run folder may be somebody else's, and its model.plugin is
- * code: it is refused unless tutti_job_allow_plugin is called or model.plugin is set anew.  The
- * same holds for tutti_job_load of a file that lies in a run folder. */
+/* tutti_job_load of run_dir/job.yaml.  A run folder may come from another person, and its
+ * model.plugin is code: it is refused unless tutti_job_allow_plugin is called or model.plugin is
+ * set anew.  The same holds for tutti_job_load of a file that lies in a run folder. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_load_run(tutti_job *job, const char *run_dir);
 
 /* Allows the code that model.plugin of a run folder names to be loaded. */

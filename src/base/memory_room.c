@@ -119,7 +119,7 @@ static void look_at_groups(const char *root, uint64_t swap, tti_memory_room *out
     if (file) fclose(file);
 }
 
-/* What RLIMIT_AS leaves of the address space. */
+/* The address space left under RLIMIT_AS. */
 static uint64_t own_room(const char *root) {
     char path[PATH_BYTES];
     struct rlimit limit;

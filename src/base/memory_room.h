@@ -1,7 +1,7 @@
 /* memory_room.h - how much memory this process can still take before the system ends it.
  *
- * Linux promises more memory than there is and kills a process when it uses too much of it: whoever
- * is about to take a lot asks here first. */
+ * Linux promises more memory than there is and kills a process when it uses too much of it.
+ * Code that is about to allocate a lot checks here first. */
 #ifndef TTI_BASE_MEMORY_ROOM_H
 #define TTI_BASE_MEMORY_ROOM_H
 

@@ -208,7 +208,7 @@ static void set_limit(void) {
     int level = tti_cpu_settle_level();
     if (level < 0) return;
     limit.status = dnnl_set_max_cpu_isa(limits[level]);
-    /* Another user of oneDNN in this process may have come first, with the same limit. */
+    /* Other code in this process may have set the same limit before. */
     if (limit.status != dnnl_success && dnnl_get_effective_cpu_isa() == limits[level])
         limit.status = dnnl_success;
 }
