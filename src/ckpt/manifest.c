@@ -8,17 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_crc.h"
 #include "base/json_read.h"
-#include "base/utf8.h"
 
 #define FORMAT "tutti-checkpoint"
 #define MAX_STEP ((int64_t)1000000000000000)
 
-static const char first_line[] = "{\"manifest_crc32c\":\"%08" PRIx32 "\",\n";
-enum { FIRST_LINE_BYTES = 31 };
+#define CRC_KEY "manifest_crc32c"
 
 const char *tti_ckpt_file_name(tti_ckpt_part part) {
     return part == TTI_CKPT_MODEL ? "model.safetensors" : "optimizer.safetensors";
@@ -82,13 +80,9 @@ tutti_status tti_manifest_print(const tti_manifest *m, tti_str *out) {
     tti_json_end(&j);
     tti_json_end(&j);
     tti_str_add(&body, "\n");
-    bool failed = body.failed;
-    if (!failed) { /* the first line stands for the "{" */
-        tti_str_printf(out, first_line, tti_crc32c(0, body.text + 1, body.n_bytes - 1));
-        tti_str_add_bytes(out, body.text + 1, body.n_bytes - 1);
-    }
+    tutti_status st = tti_json_crc_print(CRC_KEY, &body, out);
     tti_str_free(&body);
-    return failed || out->failed ? tti_fail(TUTTI_E_NOMEM, "manifest: out of memory") : TUTTI_OK;
+    return st;
 }
 
 /* ---- reading ---- */
@@ -206,30 +200,8 @@ tutti_status tti_manifest_parse_body(const char *json, size_t n_bytes, tti_manif
 
 tutti_status tti_manifest_parse(const char *text, size_t n_bytes, tti_manifest *out) {
     *out = (tti_manifest){0};
-    char expected[64];
-    uint32_t crc = n_bytes > FIRST_LINE_BYTES
-                       ? tti_crc32c(0, text + FIRST_LINE_BYTES, n_bytes - FIRST_LINE_BYTES)
-                       : 0;
-    int n = snprintf(expected, sizeof expected, first_line, crc);
-    TTI_ASSERT(n == FIRST_LINE_BYTES);
-    enum { CRC_AT = 20 }; /* the digits of the checksum */
-    if (n_bytes <= FIRST_LINE_BYTES || memcmp(text, expected, CRC_AT) != 0 ||
-        memcmp(text + CRC_AT + 8, expected + CRC_AT + 8, FIRST_LINE_BYTES - CRC_AT - 8) != 0)
-        return tti_fail(TUTTI_E_CHECKPOINT, "its first line is not that of a manifest");
-    if (memcmp(text, expected, FIRST_LINE_BYTES) != 0) {
-        size_t good = tti_utf8_check(text + CRC_AT, 8);
-        return tti_fail(TUTTI_E_CHECKPOINT,
-                        "CRC-32C of the manifest: %08" PRIx32 " found, %.*s expected", crc,
-                        (int)good, text + CRC_AT);
-    }
-    tutti_status st;
-    tti_str json = {0};
-    tti_str_add(&json, "{");
-    tti_str_add_bytes(&json, text + FIRST_LINE_BYTES, n_bytes - FIRST_LINE_BYTES);
-    st = json.failed ? tti_fail(TUTTI_E_NOMEM, "manifest: out of memory")
-                     : tti_manifest_parse_body(json.text, json.n_bytes, out);
-    tti_str_free(&json);
-    return st;
+    TTI_TRY(tti_json_crc_check("manifest", CRC_KEY, text, n_bytes));
+    return tti_manifest_parse_body(text, n_bytes, out);
 }
 
 void tti_manifest_free(tti_manifest *m) {

@@ -33,13 +33,13 @@ typedef struct tti_manifest {
 /* "model.safetensors", "optimizer.safetensors" */
 const char *tti_ckpt_file_name(tti_ckpt_part part);
 
-/* The whole file, first line and all. */
+/* Prints the whole file, including the first line with the checksum (base/json_crc.h). */
 tutti_status tti_manifest_print(const tti_manifest *manifest, tti_str *out);
 
-/* Reads what print has made.  On success *out must be freed; on failure it is empty. */
+/* Checks the first line and reads the rest.  On success free *out; on failure it is empty. */
 tutti_status tti_manifest_parse(const char *text, size_t n_bytes, tti_manifest *out);
 
-/* The same without the first line: what follows the "{", and without a look at its checksum. */
+/* Reads the object without checking its checksum. */
 tutti_status tti_manifest_parse_body(const char *json, size_t n_bytes, tti_manifest *out);
 
 void tti_manifest_free(tti_manifest *manifest);

@@ -335,6 +335,14 @@ cleanup:
     return st;
 }
 
+tutti_status tti_read_file(const char *path, size_t max_bytes, char **out, size_t *n_bytes) {
+    tti_reader *reader;
+    TTI_TRY(tti_reader_open(path, &reader));
+    tutti_status st = tti_reader_read_all(reader, max_bytes, out, n_bytes);
+    tti_reader_close(reader);
+    return st;
+}
+
 tutti_status tti_pread_all(int fd, const char *path, void *dst, size_t n_bytes, uint64_t offset) {
     for (size_t done = 0; done < n_bytes;) {
         ssize_t n = TTI_FAULT("data.read")

@@ -50,6 +50,9 @@ tutti_status tti_reader_take_fd(tti_reader *reader, uint64_t n_bytes, int *out);
  * finished.  More than max_bytes: TUTTI_E_DATA. */
 tutti_status tti_reader_read_all(tti_reader *reader, size_t max_bytes, char **out, size_t *n_bytes);
 
+/* Opens the file at path, reads all of it as tti_reader_read_all does, and closes it. */
+tutti_status tti_read_file(const char *path, size_t max_bytes, char **out, size_t *n_bytes);
+
 /* A part of a file: n_bytes from offset, as they are or deflated without any header (a member of a
  * zip archive), and the CRC-32 of what they unpack to. */
 typedef struct tti_file_part {

@@ -1,6 +1,6 @@
-/* data_spec.c - the data specification as JSON: printed, and read from files that may be hostile.
+/* data_spec.c - prints the data specification as JSON and reads it from files that may be hostile.
  *
- * The first line carries a CRC-32C of all that follows it, as in a checkpoint's manifest. */
+ * The first line holds a checksum of the rest (base/json_crc.h), as in a checkpoint's manifest. */
 #include "data/data_spec.h"
 
 #include <inttypes.h>
@@ -11,19 +11,19 @@
 #include <sys/stat.h>
 
 #include "base/atomic_file.h"
-#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_crc.h"
 #include "base/json_read.h"
 #include "base/problem.h"
 #include "data/byte_reader.h"
 #include "data/dataset.h"
 
-enum { MAX_FILE_BYTES = 64 << 20, VERSION = 1, PATH_BYTES = 4096, FIRST_LINE_BYTES = 27 };
+enum { MAX_FILE_BYTES = 64 << 20, VERSION = 1, PATH_BYTES = 4096 };
 #define MAX_CLASSES ((int64_t)INT32_MAX)
 #define MAX_SAMPLE_BYTES ((uint64_t)1 << 32)
+#define CRC_KEY "data_crc32c"
 
-static const char first_line[] = "{\"data_crc32c\":\"%08" PRIx32 "\",\n";
 static const char *const fit_names[TTI_N_FITS] = {"middle", "square", "fill"};
 
 tti_data_spec *tti_data_spec_create(void) {
@@ -102,13 +102,9 @@ tutti_status tti_data_spec_print(const tti_data_spec *spec, tti_str *out) {
     add_members(&j, spec);
     tti_json_end(&j);
     tti_str_add(&body, "\n");
-    bool failed = body.failed;
-    if (!failed) { /* the first line stands for the "{" */
-        tti_str_printf(out, first_line, tti_crc32c(0, body.text + 1, body.n_bytes - 1));
-        tti_str_add_bytes(out, body.text + 1, body.n_bytes - 1);
-    }
+    tutti_status st = tti_json_crc_print(CRC_KEY, &body, out);
     tti_str_free(&body);
-    return failed || out->failed ? tti_fail(TUTTI_E_NOMEM, "data: out of memory") : TUTTI_OK;
+    return st;
 }
 
 /* ---- reading ---- */
@@ -262,16 +258,8 @@ tutti_status tti_data_spec_parse_body(const char *what, const char *text, size_t
 
 tutti_status tti_data_spec_parse(const char *what, const char *text, size_t n_bytes,
                                  tti_data_spec **out, bool *has_tokenizer) {
-    char line[FIRST_LINE_BYTES + 1];
     *out = NULL;
-    if (n_bytes < FIRST_LINE_BYTES)
-        return tti_fail(TUTTI_E_CHECKPOINT, "%s: truncated: %zu bytes", what, n_bytes);
-    uint32_t crc = tti_crc32c(0, text + FIRST_LINE_BYTES, n_bytes - FIRST_LINE_BYTES);
-    snprintf(line, sizeof line, first_line, crc);
-    if (memcmp(line, text, FIRST_LINE_BYTES) != 0)
-        return tti_fail(TUTTI_E_CHECKPOINT,
-                        "%s: damaged: the checksum in its first line is not that of its contents",
-                        what);
+    TTI_TRY(tti_json_crc_check(what, CRC_KEY, text, n_bytes));
     return tti_data_spec_parse_body(what, text, n_bytes, out, has_tokenizer);
 }
 
@@ -292,14 +280,6 @@ tutti_status tti_data_spec_save(const tti_data_spec *spec, const char *dir) {
     tutti_status st = tti_data_spec_print(spec, &text);
     if (st == TUTTI_OK) st = tti_atomic_file_save(path, text.text, text.n_bytes);
     tti_str_free(&text);
-    return st;
-}
-
-static tutti_status read_text(const char *path, char **out, size_t *n_bytes) {
-    tti_reader *reader;
-    TTI_TRY(tti_reader_open(path, &reader));
-    tutti_status st = tti_reader_read_all(reader, MAX_FILE_BYTES, out, n_bytes);
-    tti_reader_close(reader);
     return st;
 }
 
@@ -330,7 +310,7 @@ tutti_status tti_data_spec_load(const char *dir, tti_data_spec **out) {
                         "version of Tutti trained it; `tutti train --resume %s` writes the file "
                         "while the training data is there",
                         path, dir);
-    TTI_TRY(as_damaged(read_text(path, &text, &n_bytes)));
+    TTI_TRY(as_damaged(tti_read_file(path, MAX_FILE_BYTES, &text, &n_bytes)));
     tutti_status st = tti_data_spec_parse(path, text, n_bytes, out, &has_tokenizer);
     free(text);
     if (st == TUTTI_OK && has_tokenizer) st = load_tokenizer(dir, *out);

@@ -16,19 +16,11 @@
 
 enum { MAX_FILE_BYTES = 64 << 20, MAX_MERGES = 1 << 22 };
 
-static tutti_status read_file(const char *path, char **out, size_t *n_bytes) {
-    tti_reader *reader;
-    TTI_TRY(tti_reader_open(path, &reader));
-    tutti_status st = tti_reader_read_all(reader, MAX_FILE_BYTES, out, n_bytes);
-    tti_reader_close(reader);
-    return st;
-}
-
 static tutti_status parse_file(const char *path, size_t flags, json_t **out) {
     char *text;
     size_t n_bytes;
     json_error_t error;
-    TTI_TRY(read_file(path, &text, &n_bytes));
+    TTI_TRY(tti_read_file(path, MAX_FILE_BYTES, &text, &n_bytes));
     json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES | flags, &error);
     free(text);
     if (!root && json_error_code(&error) == json_error_out_of_memory)
@@ -532,7 +524,7 @@ static tutti_status read_pair(const char *dir, tutti_tokenizer *t) {
     size_t n_bytes;
     tutti_status st;
     TTI_TRY_GOTO(open_json(&r, vocab_path, 0, &vocab), cleanup);
-    TTI_TRY_GOTO(read_file(merges_path, &text, &n_bytes), cleanup);
+    TTI_TRY_GOTO(tti_read_file(merges_path, MAX_FILE_BYTES, &text, &n_bytes), cleanup);
     TTI_TRY_GOTO(read_pair_tokens(&r, dir, vocab_path, vocab), cleanup);
     TTI_TRY_GOTO(read_merge_lines(merges_path, text, n_bytes, &source), cleanup);
     st = make_gpt2(&r, &source, t);

@@ -118,17 +118,13 @@ static tutti_status read_text(const tti_predicting *r, const char *file, int32_t
                               int64_t *n) {
     char *text;
     size_t n_bytes;
-    tti_reader *reader;
     if (!r->ds->tokenizer)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "%s: the run has no tokenizer, so its model reads files of tokens (.bin), "
                         "not text",
                         file);
-    TTI_TRY(tti_reader_open(file, &reader));
-    tutti_status st = tti_reader_read_all(reader, MAX_TEXT_BYTES, &text, &n_bytes);
-    tti_reader_close(reader);
-    TTI_TRY(st);
-    st = tutti_tokenizer_encode(r->ds->tokenizer, text, n_bytes, tokens, n);
+    TTI_TRY(tti_read_file(file, MAX_TEXT_BYTES, &text, &n_bytes));
+    tutti_status st = tutti_tokenizer_encode(r->ds->tokenizer, text, n_bytes, tokens, n);
     if (st != TUTTI_OK) tti_fail_context("%s: ", file);
     free(text);
     return st;

@@ -309,16 +309,12 @@ static void add_notes(page *p) {
 static void add_job(page *p) {
     char path[4096], *text = NULL;
     size_t n_bytes;
-    tti_reader *reader;
     snprintf(path, sizeof path, "%s/job.yaml", p->run_dir);
-    if (tti_reader_open(path, &reader) != TUTTI_OK) return;
-    if (tti_reader_read_all(reader, MAX_JOB_BYTES, &text, &n_bytes) == TUTTI_OK) {
-        tti_str_add(&p->out, "<details><summary>Job</summary><pre>");
-        tti_html_text(&p->out, text);
-        tti_str_add(&p->out, "</pre></details>\n");
-    }
+    if (tti_read_file(path, MAX_JOB_BYTES, &text, &n_bytes) != TUTTI_OK) return;
+    tti_str_add(&p->out, "<details><summary>Job</summary><pre>");
+    tti_html_text(&p->out, text);
+    tti_str_add(&p->out, "</pre></details>\n");
     free(text);
-    tti_reader_close(reader);
 }
 
 static void add_all(page *p) {

@@ -50,7 +50,7 @@ T_CASE(its_own_checksum) {
     T_OK(tti_manifest_print(&m, &text));
     text.text[text.n_bytes - 10] ^= 1;
     T_FAILS(tti_manifest_parse(text.text, text.n_bytes, &back), TUTTI_E_CHECKPOINT,
-            "CRC-32C of the manifest: ");
+            "manifest: damaged: its contents have the checksum ");
     text.text[text.n_bytes - 10] ^= 1;
     text.text[1] ^= 1;
     T_FAILS(tti_manifest_parse(text.text, text.n_bytes, &back), TUTTI_E_CHECKPOINT, "first line");

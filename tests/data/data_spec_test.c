@@ -172,7 +172,7 @@ T_CASE(every_changed_byte_is_found) {
         text.text[i] ^= 1;
     }
     T_FAILS(tti_data_spec_parse("d", text.text, 10, &again, &has_tokenizer), TUTTI_E_CHECKPOINT,
-            "d: truncated");
+            "d: damaged: its first line is not {\"data_crc32c\"");
     tti_str_free(&text);
     tti_data_spec_release(spec);
     T_FAILS(tti_data_spec_load("/nowhere", &again), TUTTI_E_CHECKPOINT, "--resume /nowhere");
