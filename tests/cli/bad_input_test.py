@@ -372,14 +372,6 @@ def flips(path):
     return sorted({0, 7, 8, 20, n_bytes // 3, n_bytes // 2, n_bytes - 9, n_bytes - 1})
 
 
-def flip(path, at):
-    with open(path, "r+b") as file:
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 0x10]))
-
-
 def test_damaged_checkpoints():
     """The newest is damaged: the one before is taken, with a warning, and the end is the same."""
     runs.tutti(*runs.small("run", "run.checkpoint_every=20")).expect(0)
@@ -394,7 +386,7 @@ def test_damaged_checkpoints():
     for name, at in damages:
         shutil.rmtree("again", ignore_errors=True)
         shutil.copytree("run", "again")
-        flip(newest + name, at)
+        runs.flip(newest + name, at)
         runs.tutti("inspect", "again/checkpoints/step-%09d" % steps[1]).expect(CHECKPOINT)
         runs.tutti("train", "--resume", "again").expect(0, "warning: checkpoint passed over",
                                                         "step-%09d" % steps[1])
@@ -412,7 +404,7 @@ def test_no_good_checkpoint():
         shutil.rmtree("run", ignore_errors=True)
         runs.tutti(*runs.small("run", "run.checkpoint_every=20")).expect(0)
         for step in runs.checkpoints("run"):
-            flip("run/checkpoints/step-%09d/model.safetensors" % step, 3000)
+            runs.flip("run/checkpoints/step-%09d/model.safetensors" % step, 3000)
         before = contents("run/checkpoints")
         runs.tutti("train", "--resume", "run", "-n", "2", "parallel.place=" + place).expect(
             CHECKPOINT, "none of its 2 checkpoints is good", "model.safetensors")

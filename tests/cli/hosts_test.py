@@ -176,14 +176,6 @@ def test_jobs_that_differ():
         raise AssertionError("a run folder is left")
 
 
-def flip_byte(path, at):
-    with open(path, "r+b") as file:
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 1]))
-
-
 def test_data_that_differ():
     """Each rank reads "data" in a folder of its own, as on hosts without a common file system."""
     changes = {"same": None, "fewer": dict(n_train=40), "fewer-tests": dict(n_test=49),
@@ -196,9 +188,9 @@ def test_data_that_differ():
         runs.write_idx(name + "-0/data")
         runs.write_idx(name + "-1/data", **(change or {}))
         if name == "pixels":
-            flip_byte(name + "-1/data/train-images-idx3-ubyte", 16 + 199 * 64)
+            runs.flip(name + "-1/data/train-images-idx3-ubyte", 16 + 199 * 64)
         if name == "labels":
-            flip_byte(name + "-1/data/t10k-labels-idx1-ubyte", 8 + 25)
+            runs.flip(name + "-1/data/t10k-labels-idx1-ubyte", 8 + 25)
         ended = Ranks(2, ["train", "model.name=mlp", "model.hidden=[8]", "data.format=idx",
                           "data.dir=data", "train.batch=16", "train.epochs=1", "run.dir=run",
                           "parallel.shards=2"],

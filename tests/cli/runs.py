@@ -45,6 +45,15 @@ def sanitized():
     return cached("TUTTI_SANITIZE") != ""
 
 
+def flip(path, at):
+    """Changes the lowest bit of a byte of a file."""
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
 # ---- the program with a module of the tests ----
 
 def place(source, path):

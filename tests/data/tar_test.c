@@ -200,16 +200,21 @@ T_CASE(packed_as_unpacked) {
     tutti_dataset_destroy(ds);
 }
 
-T_CASE(bad_packed_files) {
-    T_UNUSED;
-    static float x[ELEMS];
-    int32_t y;
+/* Makes train.pack with 3 samples and val.pack with one. */
+static void pack_three(void) {
     char *report = NULL;
     write_shard("train-0.tar", 0, 3, false);
     write_shard("val-0.tar", 0, 1, false);
     T_OK(tutti_dataset_pack(&(tutti_dataset_desc){.format = "tar", .dir = root, .image_size = 28},
                             &(tutti_pack_desc){.dir = root}, &report));
     free(report);
+}
+
+T_CASE(bad_packed_files) {
+    T_UNUSED;
+    static float x[ELEMS];
+    int32_t y;
+    pack_three();
     tutti_dataset *ds;
     tutti_dataset_desc desc = {.format = "packed", .dir = root, .n_samples = 4};
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
@@ -248,12 +253,7 @@ T_CASE(every_bit_of_a_packed_file) {
     enum { RECORD = 32 * 32 * 3 + 8, N = 3 * RECORD + 64 };
     static uint8_t good[N], bad[N];
     int32_t y;
-    char *report = NULL;
-    write_shard("train-0.tar", 0, 3, false);
-    write_shard("val-0.tar", 0, 1, false);
-    T_OK(tutti_dataset_pack(&(tutti_dataset_desc){.format = "tar", .dir = root, .image_size = 28},
-                            &(tutti_pack_desc){.dir = root}, &report));
-    free(report);
+    pack_three();
     FILE *f = fopen(below_root("train.pack"), "rb");
     T_EQ(fread(good, 1, N, f), N);
     T_EQ(fgetc(f), EOF);

@@ -329,6 +329,12 @@ static void expect_tokens(const tutti_tokenizer *t, const char *text, int64_t n_
     free(token);
 }
 
+static tutti_tokenizer *open_in(const char *dir) {
+    tutti_tokenizer *t;
+    T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t));
+    return t;
+}
+
 /* vocab.json and merges.txt, with the files that name added tokens beside them. */
 T_CASE(added_tokens_beside_a_pair) {
     T_UNUSED;
@@ -336,7 +342,7 @@ T_CASE(added_tokens_beside_a_pair) {
     tutti_tokenizer *t;
     t_put_text(dir, "vocab.json", "{\"a\":0,\"b\":1,\"<|endoftext|>\":2,\"<s>\":3}");
     t_put_text(dir, "merges.txt", "#version: 0.2\n");
-    T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t));
+    t = open_in(dir);
     expect_tokens(t, "a<|endoftext|>b", 3);
     tutti_tokenizer_destroy(t);
     t_put_text(dir, "added_tokens.json", "{\"<user>\":4}");
@@ -344,7 +350,7 @@ T_CASE(added_tokens_beside_a_pair) {
     t_put_text(dir, "tokenizer_config.json",
                "{\"model_max_length\":1000000000000000019884624838656,"
                "\"added_tokens_decoder\":{\"5\":{\"content\":\"[X]\",\"rstrip\":true}}}");
-    T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t));
+    t = open_in(dir);
     T_EQ(tutti_tokenizer_get_size(t), 6);
     expect_tokens(t, "<s>a<user>[X]  b", 5);
     tutti_tokenizer_destroy(t);
@@ -367,7 +373,7 @@ T_CASE(linked_files) {
     t_put_text(dir, "blob-2", "#version: 0.2\n");
     T_EQ(symlink("blob-1", t_path(dir, "vocab.json")), 0);
     T_EQ(symlink("blob-2", t_path(dir, "merges.txt")), 0);
-    T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t));
+    t = open_in(dir);
     expect_tokens(t, "abba", 4);
     tutti_tokenizer_destroy(t);
     T_EQ(unlink(t_path(dir, "merges.txt")), 0);

@@ -30,6 +30,16 @@ static inline void t_put_special(const tutti_value *value, void *memory, const t
         if (s->place == T_ALL || e == at) tti_store_elem(value->type.dtype, memory, e, s->value);
 }
 
+/* The largest finite magnitude among n elements. */
+static inline double t_largest(tutti_dtype dtype, const void *elems, size_t n) {
+    double largest = 1e-30;
+    for (size_t i = 0; i < n; i++) {
+        double x = fabs(tti_load_elem(dtype, elems, i));
+        if (x > largest && isfinite(x)) largest = x;
+    }
+    return largest;
+}
+
 /* Whether a kernel may give `got` where the reference gives `want`: what is not finite must not be
  * hidden.  If the special value put into an input is not finite, a kernel may have more elements
  * that are not, because it multiplies by zeros of padding that the reference skips; from infinities

@@ -12,40 +12,38 @@ static tutti_status run_with(const char *faults, tutti_job *job, tutti_train_res
     T_OK(tti_fault_set(faults));
     tutti_status st = tutti_train(job, NULL, r);
     T_OK(tti_fault_set(NULL));
+    tutti_job_destroy(job);
     return st;
 }
+
+/* Two workers, 6 steps; then more assignments. */
+#define JOB_OF_TWO(...) SMALL_JOB("run.dir=run", "parallel.workers=2", "train.steps=6", __VA_ARGS__)
 
 T_CASE(a_slow_checkpoint_is_waited_for) {
     T_UNUSED;
     tutti_train_result r;
-    tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=2", "train.steps=6",
-                               "run.checkpoint_every=3", "parallel.timeout_ms=150");
-    T_OK(run_with("ckpt.rename:delay_ms=600@1", job, &r));
+    T_OK(run_with("ckpt.rename:delay_ms=600@1",
+                  JOB_OF_TWO("run.checkpoint_every=3", "parallel.timeout_ms=150"), &r));
     T_EQ(r.n_steps, 6);
-    tutti_job_destroy(job);
 }
 
 T_CASE(and_not_for_ever) {
     T_UNUSED;
     tutti_train_result r;
-    tutti_job *job =
-        SMALL_JOB("run.dir=run", "parallel.workers=2", "train.steps=6", "run.checkpoint_every=3",
-                  "parallel.timeout_ms=100", "parallel.phase_timeout_ms=250");
+    tutti_job *job = JOB_OF_TWO("run.checkpoint_every=3", "parallel.timeout_ms=100",
+                                "parallel.phase_timeout_ms=250");
     T_FAILS(run_with("ckpt.rename:delay_ms=700@1", job, &r), TUTTI_E_TIMEOUT,
             "rank 1 waited 250 ms for rank 0, which has been saving a checkpoint for ");
     T_EQ(r.exit_code, 6);
-    tutti_job_destroy(job);
 }
 
 /* Slower than parallel.timeout_ms, and not stuck. */
 T_CASE(slow_data_are_waited_for) {
     T_UNUSED;
     tutti_train_result r;
-    tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=2", "train.steps=6",
-                               "data.threads=1", "parallel.timeout_ms=400");
-    T_OK(run_with("loader.read:delay_ms=900@40", job, &r));
+    T_OK(run_with("loader.read:delay_ms=900@40",
+                  JOB_OF_TWO("data.threads=1", "parallel.timeout_ms=400"), &r));
     T_EQ(r.n_steps, 6);
-    tutti_job_destroy(job);
 }
 
 static char warning[1000];
