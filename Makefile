@@ -65,7 +65,7 @@ test-plain: ## the same tests in a build without oneDNN, in build-plain
 test-long: test fuzz ## the slow tests too, and every fuzz target for a minute
 	@cd $(BUILD) && $(CTEST) -L slow
 
-check: $(BUILD)/build.ninja ## the rules of the house: layers, sizes, names, format, docs
+check: $(BUILD)/build.ninja ## the rules of the source tree: layers, sizes, names, format, docs
 	@tools/install-deps build check
 	@ninja -C $(BUILD) product
 	@tools/check --build $(BUILD)

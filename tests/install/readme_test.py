@@ -1,5 +1,5 @@
-"""readme_test.py - the C program of README.md works as printed: its text and its commands are taken
-from there and run in a shell of their own, with a home folder of their own."""
+"""readme_test.py - the C program of docs/using-from-c.md works as printed: the test takes its text and
+commands from the page and runs them in a shell with its own home folder."""
 
 import os
 import re
@@ -13,11 +13,11 @@ SOURCE = os.path.abspath(os.environ.get("TUTTI_SOURCE", "."))
 
 
 def printed():
-    """The file and the commands of the section."""
-    with open(os.path.join(SOURCE, "README.md")) as file:
-        section = file.read().partition("## Use it from C")[2].partition("\n## ")[0]
-    program = re.search(r"```c\n(.*?)```", section, re.S).group(1)
-    commands = re.search(r"```\n(make install.*?)```", section, re.S).group(1)
+    """The program and the commands of the page."""
+    with open(os.path.join(SOURCE, "docs/using-from-c.md")) as file:
+        page = file.read()
+    program = re.search(r"```c\n(.*?)```", page, re.S).group(1)
+    commands = re.search(r"```\n(make install.*?)```", page, re.S).group(1)
     return program, commands
 
 
