@@ -56,7 +56,7 @@ __device__ __forceinline__ void end_row(const tti_head_rows &h, size_t row, int3
     tti_bf16 *own = (tti_bf16 *)h.exps + row * h.n_classes + label;
     *own = tti_from_f32<tti_bf16>(1 - sum); /* e^0 less the sum */
     h.factors[row] = *h.dloss / sum;
-    ((float2 *)h.found)[row] = make_float2(logf(sum), right && sum == sum ? 1 : 0);
+    ((float2 *)h.found)[row] = make_float2(logf(sum), right && sum < INFINITY ? 1 : 0);
 }
 
 /* Any other: nothing, or NaN where it should have been one. */

@@ -61,13 +61,13 @@ __device__ __forceinline__ seen<typename tti_acc<T>::type> see_row(
     return join_group<G>(s);
 }
 
-/* The maximum as f32, and the sum with respect to that. */
+/* The maximum as f32, and the sum with respect to that; the sum is NaN if all logits are -inf. */
 __device__ __forceinline__ float2 rounded(const seen<float> &s) {
-    return make_float2(s.max, s.sum);
+    return make_float2(s.max, s.sum > 0 ? s.sum : nanf(""));
 }
 __device__ __forceinline__ float2 rounded(const seen<double> &s) {
     float max = (float)s.max;
-    return make_float2(max, (float)(s.sum * exp(s.max - (double)max)));
+    return make_float2(max, s.sum > 0 ? (float)(s.sum * exp(s.max - (double)max)) : nanf(""));
 }
 
 template <class T, int G>

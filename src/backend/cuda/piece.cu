@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(THREADS) mask_kernel(const T *x, T *y, mask m)
         for (int j = 0; j < G; j++) {
             uint64_t own = run * m.n_elems + at + j;
             bool keep = (r.v[G == 4 ? j : e % 4] >> 8) >= m.limit;
-            A value = tti_to_acc(x[own]) * (A)m.scale;
-            tti_from_acc(y + own, keep ? value : (A)0);
+            A value = tti_to_acc(x[own]);
+            tti_from_acc(y + own, keep ? value * (A)m.scale : value - value); /* NaN stays NaN */
         }
     }
 }
