@@ -75,7 +75,8 @@ typedef struct tutti_comm_desc {
     /* Of tcp: where rank 0 listens, the same on every rank: "HOST:PORT", "HOST:FIRST-LAST" (the
      * first port that is free) or "unix:NAME" (ranks of one host, checked by user id). */
     const char *address;
-    const char *token; /* of tcp: a secret that every rank has; unix: may do without */
+    const char *token; /* of tcp: a secret that every rank has.  With unix: it is optional,
+                          and other users cannot guess the socket's name from NAME */
     const char *job;   /* of tcp: tells jobs that meet at one address apart; may be NULL */
 } tutti_comm_desc;
 

@@ -1,11 +1,13 @@
 /* cmd_bench.c - `tutti bench comm`: all_reduce by size, against the machine's memcpy.
  *
  * Ranks are threads, or processes that are forked before anything else has made a thread. */
+#include <errno.h>
 #include <getopt.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,7 +44,8 @@ static const char *const algorithms[TUTTI_N_ALGS] = {"auto", "ring", "tree", "di
 typedef struct options {
     tutti_bench_comm_desc desc;
     bool processes, json, all, help, devices;
-    int n_hosts; /* 0: one, without sockets */
+    int n_hosts;    /* 0: one, without sockets */
+    char token[33]; /* of this start, for the sockets */
 } options;
 
 static int fail_usage(const char *what, const char *value) {
@@ -174,6 +177,15 @@ static void print_head(const options *o, const char *who) {
     fflush(stdout);
 }
 
+/* A secret that ranks inherit from this process: other users cannot take the names of sockets that
+ * follow from it. */
+static bool make_token(options *o) {
+    unsigned char bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) return false;
+    for (size_t i = 0; i < sizeof bytes; i++) snprintf(o->token + 2 * i, 3, "%02x", bytes[i]);
+    return true;
+}
+
 /* Ranks of hosts that are names: they meet at a socket without a file. */
 static void divide_over_hosts(const options *o, tutti_comm_desc *desc, char address[64]) {
     char names[64 * 4] = "";
@@ -185,6 +197,7 @@ static void divide_over_hosts(const options *o, tutti_comm_desc *desc, char addr
     desc->group = NULL;
     desc->transport = "tcp";
     desc->address = address;
+    desc->token = o->token;
 }
 
 /* One rank as a process: returns its exit code. */
@@ -223,6 +236,10 @@ static int run_processes(options *o) {
     tutti_comm_group *group;
     pid_t pids[64];
     int n = 0;
+    if (!make_token(o)) {
+        fprintf(stderr, "tutti bench comm: no random numbers: %s\n", strerror(errno));
+        return 1;
+    }
     if (tutti_comm_group_create(o->desc.n_ranks, &group) != TUTTI_OK) {
         fprintf(stderr, "tutti bench comm: %s\n", tutti_last_error());
         return 1;

@@ -2,7 +2,8 @@
  *
  * Under Open MPI and MPICH the bytes go through their library, by a module that fits it.  All other
  * ranks meet at MASTER_ADDR:MASTER_PORT.  Ranks of one host meet there without a port: a socket
- * that only this host, and only this user, can reach. */
+ * that only this host, and only this user, can reach.  Its name follows from a secret, so that no
+ * other user can take it first. */
 #include "launch/meeting.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "launch/user_key.h"
 
 enum { AGENT_PORTS = 16 /* tried above that of torchrun's own store */, SLURM_PORT = 15000 };
 
@@ -151,23 +153,26 @@ static tutti_status read_token(const char *path, char token[TTI_TOKEN_BYTES]) {
     return fail_token(path, "the first line must have 16 characters or more");
 }
 
-static tutti_status find_token(const tti_environment *env, const char *host, int port,
-                               tti_meeting *out) {
+/* The token that the user gave; "" if none. */
+static tutti_status find_token(const tti_environment *env, tti_meeting *out) {
     const char *path = tti_env_look(env, "TUTTI_TOKEN_FILE"),
                *token = tti_env_look(env, "TUTTI_TOKEN");
     if (path) return read_token(path, out->token);
-    if (!token)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "launch: ranks of several hosts would meet at %s:%d: they must share a "
-                        "secret, so that nobody else joins. Make one, readable on every host, with "
-                        "(umask 077; head -c 24 /dev/urandom | base64 > token) and set "
-                        "TUTTI_TOKEN_FILE=token, or set TUTTI_TOKEN",
-                        host, port);
+    if (!token) return TUTTI_OK;
     if (strlen(token) < 16 || strlen(token) >= sizeof out->token)
         return tti_fail(TUTTI_E_CONFIG, "launch: TUTTI_TOKEN must have 16 to %zu characters",
                         sizeof out->token - 1);
     snprintf(out->token, sizeof out->token, "%s", token);
     return TUTTI_OK;
+}
+
+static tutti_status fail_no_token(const char *host, int port) {
+    return tti_fail(TUTTI_E_CONFIG,
+                    "launch: ranks of several hosts would meet at %s:%d: they must share a secret, "
+                    "so that nobody else joins. Make one, readable on every host, with (umask 077; "
+                    "head -c 24 /dev/urandom | base64 > token) and set TUTTI_TOKEN_FILE=token, or "
+                    "set TUTTI_TOKEN",
+                    host, port);
 }
 
 /* ---- the whole ---- */
@@ -194,12 +199,14 @@ static tutti_status meet_at_address(const tti_environment *env, const tti_worker
     int port = 0;
     TTI_TRY(find_place(env, worker, host, sizeof host, &port));
     name_job(env, out);
+    TTI_TRY(find_token(env, out));
     if (is_loopback(host) || worker->local_n_ranks == worker->n_ranks) {
         snprintf(out->address, sizeof out->address, "unix:tutti-%u-%d-%.50s", (unsigned)geteuid(),
                  port, out->job);
+        if (!out->token[0]) (void)tti_user_key(out->token, sizeof out->token);
         return TUTTI_OK;
     }
-    TTI_TRY(find_token(env, host, port, out));
+    if (!out->token[0]) return fail_no_token(host, port);
     bool agent = tti_env_look(env, "TORCHELASTIC_USE_AGENT_STORE") != NULL &&
                  strcmp(tti_env_look(env, "TORCHELASTIC_USE_AGENT_STORE"), "True") == 0;
     bool colons = strchr(host, ':') && host[0] != '[';

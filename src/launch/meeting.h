@@ -16,10 +16,11 @@
 enum { TTI_TOKEN_BYTES = 256 };
 
 typedef struct tti_meeting {
-    char transport[16];          /* "tcp", "mpi-openmpi", "mpi-mpich" */
-    char address[300];           /* of tcp */
-    char job[128];               /* of tcp: tells jobs and restarts at one address apart */
-    char token[TTI_TOKEN_BYTES]; /* of tcp; "" : none, for ranks of one host */
+    char transport[16]; /* "tcp", "mpi-openmpi", "mpi-mpich" */
+    char address[300];  /* of tcp */
+    char job[128];      /* of tcp: tells jobs and restarts at one address apart */
+    char
+        token[TTI_TOKEN_BYTES]; /* of tcp; ranks of one host: the user's key, "" if there is none */
 } tti_meeting;
 
 /* Decides from the environment and, for a token, the file it names.  get NULL: getenv.

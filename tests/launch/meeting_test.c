@@ -67,12 +67,13 @@ T_CASE(choices) {
         T_OK(choose(cases[i].env, &m));
         assert_string_equal(m.transport, cases[i].transport);
         if (cases[i].address) assert_string_equal(m.address, cases[i].address);
-        T_EQ(m.token[0] != 0, strcmp(m.transport, "tcp") == 0 && cases[i].address != NULL);
+        T_EQ(m.token[0] != 0, strcmp(m.transport, "tcp") == 0);
+        if (cases[i].address && m.token[0]) assert_string_equal(m.token, strchr(TOKEN, '=') + 1);
     }
 }
 
-/* Ranks of one host need no port and no token; jobs and restarts do not meet each other.  An agent
- * of torchrun that has come later counts its restarts otherwise. */
+/* Ranks of one host need no port, and the user's key is their token; jobs and restarts do not meet
+ * each other.  An agent of torchrun that has come later counts its restarts otherwise. */
 T_CASE(one_host) {
     T_UNUSED;
 #define BY_TORCHRUN PLAIN, "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"
@@ -85,11 +86,15 @@ T_CASE(one_host) {
     T_OK(choose(jobs[0], &a));
     assert_memory_equal(a.address, "unix:tutti-", 11);
     assert_string_equal(a.job, "r/5");
-    T_EQ(a.token[0], 0);
+    T_EQ(strlen(a.token), 64);
     for (size_t i = 1; i < TTI_COUNT(jobs); i++) {
         T_OK(choose(jobs[i], &b));
         T_EQ(strcmp(a.address, b.address) == 0, i == 1);
+        assert_string_equal(a.token, b.token);
     }
+    static const char *const given[] = {BY_TORCHRUN, TOKEN, NULL};
+    T_OK(choose(given, &b));
+    assert_string_equal(b.token, strchr(TOKEN, '=') + 1);
 }
 
 static void expect_refusal(const char *const *list, const char *why) {
@@ -168,10 +173,15 @@ T_CASE(joining_without_a_launcher) {
 }
 
 int main(void) {
+    char cache[] = "/tmp/tutti-meeting-XXXXXX", key[128];
+    if (!mkdtemp(cache) || setenv("TUTTI_CACHE", cache, 1) != 0) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(choices),     cmocka_unit_test(one_host),
         cmocka_unit_test(refusals),    cmocka_unit_test(token_files),
         cmocka_unit_test(slurm_lists), cmocka_unit_test(joining_without_a_launcher),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    snprintf(key, sizeof key, "%s/rendezvous-key-%u", cache, (unsigned)geteuid());
+    unlink(key);
+    return rmdir(cache) == 0 ? n_failed : 1;
 }

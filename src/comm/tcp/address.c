@@ -61,26 +61,38 @@ tutti_status tti_tcp_parse(const char *text, tcp_address *out) {
 }
 
 /* A name without a file, of this network namespace. */
-static void unix_place(const char *name, const char *suffix, tcp_place *out) {
+static void unix_place(const char *name, tcp_place *out) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
-    int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "%s%s", name, suffix);
+    int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "%s", name);
     *out =
         (tcp_place){.n_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)};
     memcpy(&out->at, &at, sizeof at);
 }
 
-tutti_status tti_tcp_unix_place(const tcp_address *address, int rank, tcp_place *out) {
-    char suffix[16];
-    snprintf(suffix, sizeof suffix, ".%d", rank);
-    unix_place(address->host, suffix, out);
-    return TUTTI_OK;
+void tti_tcp_unix_places(const tcp_address *address, const char *token, int rank,
+                         tcp_place out[TCP_UNIX_PLACES]) {
+    static const char prefix[] = "tutti-";
+    for (int i = 0; i < TCP_UNIX_PLACES; i++) {
+        char plain[sizeof address->host + 32], name[sizeof prefix + 2 * TCP_MAC_BYTES];
+        unsigned char mac[TCP_MAC_BYTES];
+        int n = snprintf(plain, sizeof plain, "%s.%d.%d", address->host, rank, i);
+        if (!token || !*token) {
+            unix_place(plain, &out[i]);
+            continue;
+        }
+        tti_hmac(token, plain, (size_t)n, mac);
+        memcpy(name, prefix, sizeof prefix);
+        for (int k = 0; k < TCP_MAC_BYTES; k++)
+            snprintf(name + sizeof prefix - 1 + 2 * k, 3, "%02x", mac[k]);
+        unix_place(name, &out[i]);
+    }
 }
 
 tutti_status tti_tcp_resolve(const tcp_address *address, int port, tcp_place *out, int n_max,
                              int *n) {
     *n = 0;
     if (address->is_unix) {
-        unix_place(address->host, "", out);
+        unix_place(address->host, out);
         *n = 1;
         return TUTTI_OK;
     }

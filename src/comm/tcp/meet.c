@@ -38,12 +38,21 @@ typedef struct meeting {
 
 /* ---- the listener ---- */
 
+static tutti_status fail_taken(const meeting *m) {
+    return tti_fail(TUTTI_E_CONFIG,
+                    "rank %d cannot listen at %s: processes of other users have taken "
+                    "all %d names; set TUTTI_TOKEN to a secret of 16 characters or more, or "
+                    "TUTTI_CACHE to a folder that you can write, the same for every rank",
+                    m->desc->rank, m->address.text, TCP_UNIX_PLACES);
+}
+
 static tutti_status fail_listen(const meeting *m, int error) {
     const char *text = m->address.text;
     if (error == EADDRINUSE && m->address.is_unix)
         return tti_fail(TUTTI_E_CONFIG,
                         "comm_create: %s is taken: another job of this name runs on this host",
                         text);
+    if (error == EACCES && m->address.is_unix) return fail_taken(m);
     if (error == EADDRINUSE)
         return tti_fail(TUTTI_E_CONFIG,
                         "comm_create: rank 0 cannot listen at %s: the port is taken, by another "
@@ -58,11 +67,28 @@ static tutti_status fail_listen(const meeting *m, int error) {
                     strerror(error));
 }
 
+/* The names of a rank at a "unix:" address. */
+static void find_names(const meeting *m, int rank, tcp_place places[TCP_UNIX_PLACES]) {
+    tti_tcp_unix_places(&m->address, m->desc->token, rank, places);
+}
+
+static int listen_at_name(const meeting *m) {
+    tcp_place places[TCP_UNIX_PLACES];
+    find_names(m, m->desc->rank, places);
+    return tti_tcp_listen_unix(places);
+}
+
 /* Rank 0: the first port, and of it the first place, that can be had; *error: why none was. */
 static tutti_status try_to_listen(meeting *m, int *error) {
     tcp_place places[MAX_PLACES];
     int n;
     *error = 0;
+    if (m->address.is_unix) {
+        m->listener = listen_at_name(m);
+        if (m->listener < 0) *error = errno;
+        snprintf(m->s->where, sizeof m->s->where, "%s", m->address.text);
+        return TUTTI_OK;
+    }
     for (int port = m->address.first; m->listener < 0 && port <= m->address.last; port++) {
         TTI_TRY(tti_tcp_resolve(&m->address, port, places, MAX_PLACES, &n));
         for (int i = 0; i < n && m->listener < 0; i++) {
@@ -86,31 +112,37 @@ static tutti_status listen_at_address(meeting *m) {
     return m->listener < 0 ? fail_listen(m, error) : TUTTI_OK;
 }
 
+static tutti_status fail_own_listener(const meeting *m, int error) {
+    return tti_fail(TUTTI_E_IO, "comm_create: rank %d cannot listen: %s", m->desc->rank,
+                    strerror(error));
+}
+
+static tutti_status listen_by_name(meeting *m) {
+    m->listener = listen_at_name(m);
+    if (m->listener >= 0) return TUTTI_OK;
+    if (errno == EACCES) return fail_taken(m);
+    if (errno != EADDRINUSE) return fail_own_listener(m, errno);
+    return tti_fail(TUTTI_E_CONFIG,
+                    "there is a rank %d already: two processes have the same RANK, or another job "
+                    "meets at the same MASTER_PORT",
+                    m->desc->rank);
+}
+
 /* Another rank: any port on the address by which it came to rank 0. */
 static tutti_status listen_beside(meeting *m, int fd) {
     tcp_place place = {.n_bytes = sizeof place.at};
     struct sockaddr_in six_or_four;
-    if (m->address.is_unix) {
-        TTI_TRY(tti_tcp_unix_place(&m->address, m->desc->rank, &place));
-    } else {
-        if (getsockname(fd, (struct sockaddr *)&place.at, &place.n_bytes) != 0)
-            return tti_fail(TUTTI_E_IO, "comm_create: getsockname: %s", strerror(errno));
-        tti_tcp_set_port(&place, 0);
-    }
+    if (m->address.is_unix) return listen_by_name(m);
+    if (getsockname(fd, (struct sockaddr *)&place.at, &place.n_bytes) != 0)
+        return tti_fail(TUTTI_E_IO, "comm_create: getsockname: %s", strerror(errno));
+    tti_tcp_set_port(&place, 0);
     m->listener = tti_tcp_listen(&place);
-    if (m->listener < 0 && errno == EADDRINUSE && m->address.is_unix)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "there is a rank %d already: two processes have the same RANK, or another "
-                        "job meets at the same MASTER_PORT",
-                        m->desc->rank);
-    if (m->listener < 0)
-        return tti_fail(TUTTI_E_IO, "comm_create: rank %d cannot listen: %s", m->desc->rank,
-                        strerror(errno));
+    if (m->listener < 0) return fail_own_listener(m, errno);
     place.n_bytes = sizeof place.at;
     if (getsockname(m->listener, (struct sockaddr *)&place.at, &place.n_bytes) != 0)
         return tti_fail(TUTTI_E_IO, "comm_create: getsockname: %s", strerror(errno));
     memcpy(&six_or_four, &place.at, sizeof six_or_four);
-    if (!m->address.is_unix) m->port = ntohs(six_or_four.sin_port);
+    m->port = ntohs(six_or_four.sin_port);
     return TUTTI_OK;
 }
 
@@ -123,7 +155,7 @@ static tutti_status introduce(meeting *m, int fd, int to) {
     tcp_hello hello;
     tcp_answer answer;
     if (m->address.is_unix && !tti_tcp_same_user(fd))
-        return tti_fail(TUTTI_E_CONFIG, "%s belongs to another user", m->address.text);
+        return tti_fail(TUTTI_E_MISMATCH, "a process of another user listens there");
     if (!tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns))
         return tti_fail(TUTTI_E_IO, "what listens there says nothing (%s)", strerror(errno));
     TTI_TRY(tti_tcp_check_challenge(&challenge));
@@ -139,6 +171,8 @@ static tutti_status introduce(meeting *m, int fd, int to) {
 static tutti_status call_once(meeting *m, const tcp_place *place, int to) {
     int64_t deadline_ns = TTI_MIN(m->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
     int fd = tti_tcp_connect(place, deadline_ns);
+    if (fd < 0 && errno == EAGAIN) /* of a unix socket: its queue is full */
+        return tti_fail(TUTTI_E_MISMATCH, "the process that listens there accepts no connections");
     if (fd < 0) return tti_fail(TUTTI_E_IO, "%s", strerror(errno));
     tutti_status st = introduce(m, fd, to);
     if (st == TUTTI_OK) {
@@ -163,18 +197,21 @@ typedef struct callee {
     char where[160], why[300];
 } callee;
 
-static void note_failure(callee *c, tutti_status st, const tcp_place *place) {
+static void note_failure(const meeting *m, callee *c, tutti_status st, const tcp_place *place) {
     if (st == TUTTI_E_IO && c->status != TUTTI_OK) return; /* an answer says more than none */
     c->status = st;
     snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
-    tti_tcp_place_text(place, c->where, sizeof c->where);
+    if (m->address.is_unix && !m->part)
+        snprintf(c->where, sizeof c->where, "%.150s", m->address.text);
+    else
+        tti_tcp_place_text(place, c->where, sizeof c->where);
 }
 
 /* Where rank 0 is now; nowhere, with the reason, where its name is not known yet. */
 static void resolve_first(meeting *m, callee *c) {
     tcp_place found[MAX_PLACES];
     int n = 0;
-    if (c->to != 0 || m->part ||
+    if (c->to != 0 || m->part || m->address.is_unix ||
         (c->resolved_ns && tti_now_ns() < c->resolved_ns + m->s->resolve_ms * TTI_NS_PER_MS))
         return;
     c->n_places = 0;
@@ -201,7 +238,7 @@ static tutti_status call_round(meeting *m, callee *c) {
     for (int i = 0; i < c->n_places && m->fds[c->to] < 0; i++) {
         tutti_status st = call_once(m, &c->places[i], c->to);
         if (st == TUTTI_OK) return TUTTI_OK;
-        note_failure(c, st, &c->places[i]);
+        note_failure(m, c, st, &c->places[i]);
         if (st == TUTTI_E_CONFIG && c->one_port)
             return tti_fail(st, "comm_create: rank %d at %s: %s", c->to, c->where, c->why);
     }
@@ -224,12 +261,19 @@ static tutti_status call_rank(meeting *m, callee *c) {
                     c->to ? "" : "; is rank 0 running, and is this the address of its host?");
 }
 
-static tutti_status call_first(meeting *m) {
-    callee c = {.one_port = m->address.first == m->address.last};
+static tutti_status call_by_name(meeting *m, int to) {
+    callee c = {.to = to, .n_places = TCP_UNIX_PLACES, .one_port = true};
+    find_names(m, to, c.places);
     return call_rank(m, &c);
 }
 
+static tutti_status call_first(meeting *m) {
+    callee c = {.one_port = m->address.first == m->address.last};
+    return m->address.is_unix ? call_by_name(m, 0) : call_rank(m, &c);
+}
+
 static tutti_status call_at(meeting *m, int to) {
+    if (m->address.is_unix && !m->part) return call_by_name(m, to);
     callee c = {.to = to, .n_places = 1, .one_port = true, .places = {m->table.places[to]}};
     return call_rank(m, &c);
 }
@@ -283,13 +327,15 @@ static tutti_status mesh(meeting *m) {
     char where[64];
     for (int r = 1; r < m->desc->n_ranks; r++) {
         tcp_place *place = &m->table.places[r];
-        if (m->address.is_unix) TTI_TRY(tti_tcp_unix_place(&m->address, r, place));
         if (place->n_bytes > sizeof place->at)
             return tti_fail(TUTTI_E_INTERNAL, "comm_create: a damaged place of rank %d", r);
         wanted[r] = r > m->desc->rank;
     }
     for (int r = 1; r < m->desc->rank; r++) TTI_TRY(call_at(m, r));
-    snprintf(where, sizeof where, "its own port %d", m->port);
+    if (m->address.is_unix)
+        snprintf(where, sizeof where, "a name of its own");
+    else
+        snprintf(where, sizeof where, "its own port %d", m->port);
     return tti_tcp_admit(m->desc, m->listener, wanted, m->fds, places, where, m->deadline_ns);
 }
 

@@ -116,3 +116,35 @@ bool tti_tcp_same_user(int fd) {
     socklen_t n = sizeof peer;
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.uid == geteuid();
 }
+
+/* Whether a process of this user listens at a name that is taken.  Without an answer the name
+ * belongs to others: ranks bind and listen in one go. */
+static bool is_own(const tcp_place *place) {
+    int fd = tti_tcp_connect(place, tti_now_ns() + TCP_RETRY_MS * TTI_NS_PER_MS);
+    bool own = fd >= 0 && tti_tcp_same_user(fd);
+    if (fd >= 0) close(fd);
+    return own;
+}
+
+/* -1 with EADDRINUSE: a process of this user listens there; EACCES: the name belongs to others. */
+static int listen_at_name(const tcp_place *place) {
+    enum { TRIES = 3 }; /* a rank of this user may be between bind and listen, or be ending */
+    for (int i = 0; i < TRIES; i++) {
+        if (i) tti_sleep_ms(1);
+        int fd = tti_tcp_listen(place);
+        if (fd >= 0 || errno != EADDRINUSE) return fd;
+        if (is_own(place)) {
+            errno = EADDRINUSE;
+            return -1;
+        }
+    }
+    errno = EACCES;
+    return -1;
+}
+
+int tti_tcp_listen_unix(const tcp_place places[TCP_UNIX_PLACES]) {
+    int fd = listen_at_name(&places[0]);
+    for (int i = 1; fd < 0 && errno == EACCES && i < TCP_UNIX_PLACES; i++)
+        fd = listen_at_name(&places[i]);
+    return fd;
+}

@@ -2,8 +2,9 @@
  *
  * Rank 0 listens at the address of the job until every rank has come, then nobody listens any
  * more: each pair of ranks has one connection.  Whoever connects proves that it knows the token of
- * the job (both sides, HMAC-SHA256 over fresh numbers of both), or, at a "unix:" address, that it
- * is a process of the same user.  What is sent afterwards is neither encrypted nor signed. */
+ * the job (both sides, HMAC-SHA256 over fresh numbers of both); at a "unix:" address, where a token
+ * is optional, both sides also check that the other is a process of the same user.  What is sent
+ * afterwards is neither encrypted nor signed. */
 #ifndef TTI_COMM_TCP_H
 #define TTI_COMM_TCP_H
 
@@ -23,7 +24,8 @@ enum {
     TCP_AHEAD_BYTES = 64 << 20, /* of one rank, at most */
     TCP_RETRY_MS = 50,
     TCP_RESOLVE_MS = 1000,
-    TCP_SLACK_MS = 2000
+    TCP_SLACK_MS = 2000,
+    TCP_UNIX_PLACES = 8
 };
 
 /* ---- hmac.c ---- */
@@ -63,8 +65,11 @@ tutti_status tti_tcp_resolve(const tcp_address *address, int port, tcp_place *ou
 /* Changes the port of a place; one of "unix:" has none. */
 void tti_tcp_set_port(tcp_place *place, int port);
 
-/* The place of rank's own listener at a "unix:" address. */
-tutti_status tti_tcp_unix_place(const tcp_address *address, int rank, tcp_place *out);
+/* The names at which a rank listens at a "unix:" address: the first that no process of another user
+ * has taken.  With a token a name is an HMAC, which other users cannot compute and so cannot take
+ * beforehand; NULL or "": the names can be guessed. */
+void tti_tcp_unix_places(const tcp_address *address, const char *token, int rank,
+                         tcp_place out[TCP_UNIX_PLACES]);
 
 /* "10.0.0.1:29500", "[::1]:80", "unix:NAME", for people. */
 const char *tti_tcp_place_text(const tcp_place *place, char *buf, size_t n_bytes);
@@ -73,6 +78,10 @@ const char *tti_tcp_place_text(const tcp_place *place, char *buf, size_t n_bytes
 
 /* A listening socket; -1 with errno. */
 int tti_tcp_listen(const tcp_place *place);
+
+/* Listens at the first of the places that no process of another user has taken.  -1 with errno:
+ * EADDRINUSE if a process of this user listens there, EACCES if others have taken all of them. */
+int tti_tcp_listen_unix(const tcp_place places[TCP_UNIX_PLACES]);
 
 /* A connection; -1 with errno. */
 int tti_tcp_connect(const tcp_place *place, int64_t deadline_ns);

@@ -78,9 +78,8 @@ T_CASE(places) {
         tti_tcp_set_port(&place, 65535);
         assert_string_equal(tti_tcp_place_text(&place, buf, sizeof buf), changed[i][1]);
     }
-    T_OK(tti_tcp_parse("unix:abc", &a));
-    T_OK(tti_tcp_unix_place(&a, 12, &place));
-    assert_string_equal(tti_tcp_place_text(&place, buf, sizeof buf), "unix:abc.12");
+    T_OK(tti_tcp_parse("unix:abc.12", &a));
+    T_OK(tti_tcp_resolve(&a, 0, &place, 1, &n));
     memcpy((char *)&place.at + 4, "\x1b[2\n\xc3",
            5); /* what another user's process may be called */
     assert_string_equal(tti_tcp_place_text(&place, buf, sizeof buf), "unix:a?[2??");
@@ -89,11 +88,31 @@ T_CASE(places) {
             "no host 'no-such-host.invalid'");
 }
 
+/* Without a token the names can be guessed; with one they are the HMAC-SHA256 of these texts. */
+T_CASE(names) {
+    T_UNUSED;
+    tcp_address a;
+    tcp_place plain[TCP_UNIX_PLACES], secret[TCP_UNIX_PLACES], other[TCP_UNIX_PLACES];
+    char buf[160];
+    T_OK(tti_tcp_parse("unix:abc", &a));
+    tti_tcp_unix_places(&a, NULL, 12, plain);
+    assert_string_equal(tti_tcp_place_text(&plain[0], buf, sizeof buf), "unix:abc.12.0");
+    assert_string_equal(tti_tcp_place_text(&plain[7], buf, sizeof buf), "unix:abc.12.7");
+    tti_tcp_unix_places(&a, "sixteen and more", 12, secret);
+    assert_string_equal(
+        tti_tcp_place_text(&secret[3], buf, sizeof buf),
+        "unix:tutti-5c5729a030073fc0b9f30201d8c34e221e58174380fcf8eab071c58e42dfc0b2");
+    tti_tcp_unix_places(&a, "sixteen and less", 12, other);
+    for (int i = 0; i < TCP_UNIX_PLACES; i++)
+        T_EQ(memcmp(&secret[i].at, &other[i].at, sizeof other[i].at) == 0, false);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forms),
         cmocka_unit_test(no_forms),
         cmocka_unit_test(places),
+        cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

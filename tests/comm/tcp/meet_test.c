@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,6 +14,7 @@
 enum { TOKEN_RANKS = 3 };
 
 static char address[64];
+static const char *token = "sixteen and more";
 
 /* An address like this one with a port that was free a moment ago; false: there is none here. */
 static bool choose_address_like(const char *text) {
@@ -38,7 +40,7 @@ static tutti_comm_desc desc_of(int rank, int n_ranks, int timeout_ms) {
                              .n_ranks = n_ranks,
                              .timeout_ms = timeout_ms,
                              .address = address,
-                             .token = "sixteen and more",
+                             .token = token,
                              .job = "a job"};
 }
 
@@ -421,6 +423,103 @@ T_CASE(the_dead_are_not_waited_for) {
     close(listener);
 }
 
+/* ---- another user on the same machine ---- */
+
+enum { OTHER_USER = 65534 };
+
+typedef struct squatter {
+    pid_t pid;
+    int stop; /* closing it ends the process */
+} squatter;
+
+/* Takes the first n names of ranks 0, 1 and 2 that can be guessed, in two ways: listening, and only
+ * bound. */
+static void take_names(int n) {
+    tcp_address a;
+    tcp_place places[TCP_UNIX_PLACES];
+    if (setuid(OTHER_USER) != 0 || tti_tcp_parse(address, &a) != TUTTI_OK) _exit(1);
+    for (int rank = 0; rank < 3; rank++) {
+        tti_tcp_unix_places(&a, NULL, rank, places);
+        for (int i = 0; i < n; i++) {
+            int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+            if (bind(fd, (const struct sockaddr *)&places[i].at, places[i].n_bytes) != 0) _exit(2);
+            if (i % 2 == 0 && listen(fd, 8) != 0) _exit(3);
+        }
+    }
+}
+
+static squatter start_squatter(int n_names) {
+    int ready[2], stop[2];
+    char byte = 0;
+    T_EQ(pipe(ready), 0);
+    T_EQ(pipe(stop), 0);
+    squatter s = {.pid = fork(), .stop = stop[1]};
+    if (s.pid == 0) {
+        close(stop[1]);
+        take_names(n_names);
+        if (write(ready[1], &byte, 1) != 1) _exit(4);
+        _exit(read(stop[0], &byte, 1) == 0 ? 0 : 5);
+    }
+    close(ready[1]);
+    close(stop[0]);
+    T_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return s;
+}
+
+static void end_squatter(squatter s) {
+    int status;
+    close(s.stop);
+    T_EQ(waitpid(s.pid, &status, 0), s.pid);
+    T_EQ(status, 0);
+}
+
+static const char *expect_taken(int rank, int n_ranks, void *arg) {
+    (void)arg;
+    tutti_comm *comm;
+    tutti_comm_desc desc = desc_of(rank, n_ranks, 300);
+    if (rank == 0) {
+        COMM_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_CONFIG, "set TUTTI_TOKEN");
+    } else {
+        COMM_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_TIMEOUT, "listens there");
+    }
+    return NULL;
+}
+
+static void meet_with_squatter(const char *with_token, int n_taken,
+                               const char *(*fn)(int, int, void *)) {
+    snprintf(address, sizeof address, "unix:tutti-meet-%d", getpid());
+    squatter s = start_squatter(n_taken);
+    token = with_token;
+    t_ranks(3, fn, NULL);
+    token = "sixteen and more";
+    end_squatter(s);
+}
+
+/* With a token no name can be taken beforehand; without one the ranks go on to the next. */
+T_CASE(names_taken_by_another_user) {
+    T_UNUSED;
+    if (geteuid() != 0) skip();
+    meet_with_squatter("sixteen and more", TCP_UNIX_PLACES, meet_and_add);
+    meet_with_squatter(NULL, TCP_UNIX_PLACES - 1, meet_and_add);
+    meet_with_squatter(NULL, TCP_UNIX_PLACES, expect_taken);
+}
+
+/* A job of the same user at the same name is no stranger: the second one is refused. */
+T_CASE(a_name_taken_by_this_user) {
+    T_UNUSED;
+    tcp_address a;
+    tcp_place places[TCP_UNIX_PLACES];
+    snprintf(address, sizeof address, "unix:tutti-meet-%d", getpid());
+    T_OK(tti_tcp_parse(address, &a));
+    tti_tcp_unix_places(&a, token, 0, places);
+    int fd = tti_tcp_listen_unix(places);
+    assert_true(fd >= 0);
+    tutti_comm_desc desc = desc_of(0, 2, 300);
+    T_FAILS(meet_hastily(&desc), TUTTI_E_CONFIG, "another job of this name");
+    close(fd);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(through_a_port),
@@ -435,6 +534,8 @@ int main(void) {
         cmocka_unit_test(a_wrong_token),
         cmocka_unit_test(partings),
         cmocka_unit_test(the_dead_are_not_waited_for),
+        cmocka_unit_test(names_taken_by_another_user),
+        cmocka_unit_test(a_name_taken_by_this_user),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
