@@ -23,7 +23,7 @@
     X(OK, 0, "ok")                                     \
     X(E_INVALID, 2, "invalid argument")                \
     X(E_CONFIG, 2, "invalid configuration")            \
-    X(E_UNSUPPORTED, 1, "not supported here")          \
+    X(E_UNSUPPORTED, 2, "not supported here")          \
     X(E_IO, 1, "input/output error")                   \
     X(E_DATA, 3, "bad data")                           \
     X(E_CHECKPOINT, 4, "bad or unwritable checkpoint") \

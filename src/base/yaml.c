@@ -242,7 +242,9 @@ tutti_status tti_yaml_read_file(const char *path, tti_arena *arena, const char *
     struct stat info;
     tutti_status st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO must not block */
-    if (fd < 0) return fail_file(path, strerror(errno));
+    if (fd < 0)
+        return fail_file(path,
+                         errno == ENXIO ? "not a regular file" : strerror(errno)); /* socket */
     char *bytes = NULL;
     if (fstat(fd, &info) < 0) {
         st = fail_file(path, strerror(errno));

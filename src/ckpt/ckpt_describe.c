@@ -103,7 +103,7 @@ static tutti_status describe_run(const char *path, tti_str *out) {
 
 static tutti_status describe(const char *path, tti_str *out) {
     struct stat info;
-    if (stat(path, &info)) return tti_fail(TUTTI_E_IO, "%s: %s", path, strerror(errno));
+    if (stat(path, &info)) return tti_fail(TUTTI_E_CHECKPOINT, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(info.st_mode)) return describe_file(path, out);
     tti_arena arena = {0};
     const char *manifest = tti_ckpt_path(&arena, path, TTI_MANIFEST_NAME);

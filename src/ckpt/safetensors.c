@@ -23,11 +23,12 @@
 tutti_status tti_ckpt_open_file(const char *path, int *fd, uint64_t *n_bytes) {
     int opened =
         TTI_FAULT("ckpt.open") ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (opened < 0) return tti_fail(TUTTI_E_IO, "%s: cannot open: %s", path, strerror(errno));
     struct stat info;
-    if (fstat(opened, &info) || !S_ISREG(info.st_mode)) {
-        close(opened);
-        return tti_fail(TUTTI_E_IO, "%s: not a regular file", path);
+    if (opened < 0 && errno != ENXIO) /* ENXIO: a socket */
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: cannot open: %s", path, strerror(errno));
+    if (opened < 0 || fstat(opened, &info) || !S_ISREG(info.st_mode)) {
+        if (opened >= 0) close(opened);
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: not a regular file", path);
     }
     *fd = opened;
     *n_bytes = (uint64_t)info.st_size;
@@ -40,7 +41,7 @@ tutti_status tti_ckpt_pread(const char *path, int fd, void *dst, size_t n_bytes,
         ssize_t n = TTI_FAULT("ckpt.read") ? -1 : pread(fd, p, n_bytes, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
-            return tti_fail(TUTTI_E_IO, "%s: read at byte %llu: %s", path,
+            return tti_fail(TUTTI_E_CHECKPOINT, "%s: read at byte %llu: %s", path,
                             (unsigned long long)offset, strerror(errno));
         if (n == 0)
             return tti_fail(TUTTI_E_CHECKPOINT, "%s: ends at byte %llu, %zu more were expected",

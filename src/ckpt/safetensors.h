@@ -13,8 +13,8 @@
  *
  * The format has no checksums: writer and reader compute CRC-32C on the way; a manifest keeps them.
  *
- * Errors:  TUTTI_E_CHECKPOINT for a bad file, TUTTI_E_IO for one that cannot be read or written,
- *          both with the path.
+ * Errors:  TUTTI_E_CHECKPOINT for a file that is missing, damaged or cannot be read, TUTTI_E_IO for
+ *          one that cannot be written, both with the path.
  * Threads: an open file may be read by several threads at once. */
 #ifndef TTI_CKPT_SAFETENSORS_H
 #define TTI_CKPT_SAFETENSORS_H

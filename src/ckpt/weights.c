@@ -45,7 +45,8 @@ static tutti_status real_path(const char *dir, const char *name, char **out) {
     if (asprintf(&joined, "%s%s%s", dir, *name ? "/" : "", name) < 0) return out_of_memory(dir);
     *out = realpath(joined, NULL);
     tutti_status st =
-        *out ? TUTTI_OK : tti_fail(TUTTI_E_IO, "%s: cannot open: %s", joined, strerror(errno));
+        *out ? TUTTI_OK
+             : tti_fail(TUTTI_E_CHECKPOINT, "%s: cannot open: %s", joined, strerror(errno));
     free(joined);
     return st;
 }
@@ -172,7 +173,7 @@ static tutti_status open_index(tti_weights *w) {
 static tutti_status open_at(tti_weights *w, const char *path) {
     struct stat info;
     if (stat(path, &info))
-        return tti_fail(TUTTI_E_IO, "%s: cannot open: %s", path, strerror(errno));
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: cannot open: %s", path, strerror(errno));
     w->dir = strdup(path);
     if (!w->dir) return out_of_memory(path);
     if (S_ISDIR(info.st_mode)) {

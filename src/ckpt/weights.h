@@ -8,7 +8,8 @@
  * Every input may be hostile: files of an index are looked for in its own folder only.  Symbolic
  * links are followed, since caches of downloaded models consist of them.
  *
- * Errors:  TUTTI_E_CHECKPOINT, TUTTI_E_IO, TUTTI_E_NOMEM, with the path.
+ * Errors:  TUTTI_E_CHECKPOINT (missing, damaged or cannot be read), TUTTI_E_IO (cannot be written),
+ *          TUTTI_E_NOMEM, with the path.
  * Threads: open weights may be read by several threads at once. */
 #ifndef TTI_CKPT_WEIGHTS_H
 #define TTI_CKPT_WEIGHTS_H

@@ -22,8 +22,9 @@ static const char usage[] =
     "  --max-shard-bytes N    split larger folders into files of at most N bytes, with an index\n"
     "  key=value              another value of a key of RUN/job.yaml\n\n"
     "A folder is read back by `tutti train JOB model.init=FOLDER`.\n\n"
-    "Exit code: 0; 1 cannot write, or the format does not have the model; 2 wrong usage, no run\n"
-    "there; 3 data; 4 no good checkpoint, or another model.\n";
+    "Exit code: 0; 1 cannot write; 2 wrong usage, no run there, or the format does not support "
+    "the\n"
+    "model; 3 data; 4 no good checkpoint, or another model.\n";
 
 static int refuse(const char *text) {
     fprintf(stderr, "tutti export: %s; see tutti export --help\n", text);

@@ -16,8 +16,8 @@ static const char usage[] =
     "  --top-k K           only the K likeliest tokens; default 0: all\n"
     "  --top-p P           only the likeliest ones that together have share P; default 1: all\n"
     "  --seed S            default 0; the same seed writes the same text\n\n"
-    "Exit code: 0; 2 wrong usage, no run there; 3 data or prompt; 4 no good checkpoint; 1 the\n"
-    "model writes no text.\n";
+    "Exit code: 0; 2 wrong usage, no run there, or the model writes no text; 3 data or prompt;\n"
+    "4 no good checkpoint.\n";
 
 static void print(void *user, const char *text, size_t n_bytes) {
     (void)user;

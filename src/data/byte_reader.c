@@ -34,6 +34,10 @@ struct tti_reader {
     uint8_t *buffer; /* gzip: raw bytes on their way to inflate */
 };
 
+static tutti_status fail_irregular(const char *path) {
+    return tti_fail(TUTTI_E_DATA, "%s: is not a regular file", path);
+}
+
 /* Why a path could not be opened.  A link whose target is missing is named as such: that is what a
  * folder of git-annex, DVC or Hugging Face looks like before its files were downloaded. */
 static tutti_status fail_to_open(const char *path, int error) {
@@ -46,6 +50,7 @@ static tutti_status fail_to_open(const char *path, int error) {
     }
     if (error == ELOOP)
         return tti_fail(TUTTI_E_DATA, "%s: is part of a loop of symbolic links", path);
+    if (error == ENXIO) return fail_irregular(path); /* a socket */
     bool missing = error == ENOENT || error == ENOTDIR;
     return tti_fail(missing ? TUTTI_E_DATA : TUTTI_E_IO, "%s: cannot open: %s", path,
                     strerror(error));
@@ -58,7 +63,7 @@ tutti_status tti_open_regular(const char *path, int *out_fd, uint64_t *out_n_byt
     struct stat info;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
-        return tti_fail(TUTTI_E_DATA, "%s: is not a regular file", path);
+        return fail_irregular(path);
     }
     *out_fd = fd;
     *out_n_bytes = (uint64_t)info.st_size;

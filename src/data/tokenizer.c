@@ -91,6 +91,7 @@ tutti_status tutti_tokenizer_open(const tutti_tokenizer_desc *desc, tutti_tokeni
         *out = t;
     else
         tutti_tokenizer_destroy(t);
+    if (st == TUTTI_E_IO) return tti_fail(TUTTI_E_DATA, "%s", tutti_last_error());
     return st;
 }
 

@@ -11,7 +11,7 @@
  *
  * TUTTI_E_CONFIG: the file and the job contradict each other, or the file asks for something that
  * Tutti does not compute; the text names the file, the key, its value and what is possible.
- * TUTTI_E_CHECKPOINT: a damaged file.  TUTTI_E_IO: the folder cannot be read. */
+ * TUTTI_E_CHECKPOINT: a file that is missing, damaged or cannot be read. */
 TUTTI_NODISCARD tutti_status tti_init_config_take(tutti_job *job);
 
 #endif /* TTI_TRAIN_INIT_CONFIG_H */

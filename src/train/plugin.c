@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/crc32c.h"
@@ -38,6 +39,9 @@ tutti_status tti_plugin_build(const char *path, const tutti_model_params *params
     char full[PATH_MAX]; /* with a '/', so that the loader does not search its folders */
     if (!realpath(path, full))
         return tti_fail(TUTTI_E_CONFIG, "model.plugin: %s: %s", path, strerror(errno));
+    struct stat info; /* dlopen of a FIFO would wait for a writer */
+    if (stat(full, &info) != 0 || !S_ISREG(info.st_mode))
+        return tti_fail(TUTTI_E_CONFIG, "model.plugin: %s: is not a regular file", path);
     void *object = dlopen(full, RTLD_NOW | RTLD_LOCAL);
     if (!object) return tti_fail(TUTTI_E_CONFIG, "model.plugin: %s", dlerror());
     union { /* C has no cast from an object to a function */

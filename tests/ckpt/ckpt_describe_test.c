@@ -45,8 +45,9 @@ T_CASE(damaged_ones) {
     assert_null(text);
     T_EQ(unlink(at("step-000000001/manifest.json")), 0);
     T_FAILS(tutti_ckpt_describe(run_dir, &text), TUTTI_E_CHECKPOINT, "no good checkpoint");
-    T_FAILS(tutti_ckpt_describe("/nonexistent", &text), TUTTI_E_IO, "/nonexistent: No such file");
-    T_FAILS(tutti_ckpt_describe("/dev/null", &text), TUTTI_E_IO, "not a regular file");
+    T_FAILS(tutti_ckpt_describe("/nonexistent", &text), TUTTI_E_CHECKPOINT,
+            "/nonexistent: No such file");
+    T_FAILS(tutti_ckpt_describe("/dev/null", &text), TUTTI_E_CHECKPOINT, "not a regular file");
     T_FAILS(tutti_ckpt_describe("/", &text), TUTTI_E_CHECKPOINT, "no good checkpoint");
 }
 

@@ -115,7 +115,7 @@ T_CASE(no_weights) {
     T_UNUSED;
     tti_weights *w;
     T_FAILS(tti_weights_open("w", &w), TUTTI_E_CHECKPOINT, "has neither");
-    T_FAILS(tti_weights_open("nothing", &w), TUTTI_E_IO, "nothing");
+    T_FAILS(tti_weights_open("nothing", &w), TUTTI_E_CHECKPOINT, "nothing");
     T_FAILS(tti_weights_open("", &w), TUTTI_E_INVALID, "no path");
     save_text("w/model.safetensors", "no header");
     T_FAILS(tti_weights_open("w", &w), TUTTI_E_CHECKPOINT, "model.safetensors");
@@ -138,10 +138,10 @@ T_CASE(config_of_the_folder) {
     T_FAILS(tti_weights_config(w, &root), TUTTI_E_CHECKPOINT, "config.json");
     T_EQ(unlink("w/config.json"), 0);
     T_EQ(symlink("nowhere", "w/config.json"), 0); /* a lost file is not an absent one */
-    T_FAILS(tti_weights_config(w, &root), TUTTI_E_IO, "config.json");
+    T_FAILS(tti_weights_config(w, &root), TUTTI_E_CHECKPOINT, "config.json");
     T_EQ(unlink("w/config.json"), 0);
     T_EQ(mkfifo("w/config.json", 0600), 0);
-    T_FAILS(tti_weights_config(w, &root), TUTTI_E_IO, "not a regular file");
+    T_FAILS(tti_weights_config(w, &root), TUTTI_E_CHECKPOINT, "not a regular file");
     tti_weights_close(w);
 }
 

@@ -2,11 +2,13 @@
 the right exit code, nothing half-written, and nothing lost that was saved before."""
 
 import ctypes
+import glob
 import gzip
 import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -130,7 +132,7 @@ TOKENS = ["data.format=random_tokens", "data.n_train=128", "data.n_test=8", "dat
 
 # What is only known once the data is there, the model is built, the machine is looked at.
 LATE = [
-    ("model: {init: /nowhere}", 15, OTHER, "model.init: /nowhere: cannot open", DRAWN),
+    ("model: {init: /nowhere}", 15, CHECKPOINT, "model.init: /nowhere: cannot open", DRAWN),
     ("model: {plugin: /nowhere.so}", 17, CONFIG, "model.plugin: /nowhere.so: No such file", DRAWN),
     ("optimizer: {freeze: [nothing]}", 21, CONFIG, 'optimizer.freeze: "nothing" fits none', DRAWN),
     ("data: {mixup: 0.2}", 15, CONFIG, "data.mixup: mixes samples of the same shard", DRAWN),
@@ -203,6 +205,41 @@ def test_all_problems_at_once():
         "optimizer.lrr=1", "train.bathc=1", "parallel.shards=5"]).err
     if len(text.splitlines()) != 3:
         raise AssertionError("not 3 lines: %s" % text)
+
+
+# ---- pipes, sockets and devices in the place of files ----
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind(path)
+
+
+def test_irregular_files():
+    """Refused without waiting, with the exit code of what the file should have been."""
+    runs.tutti(*runs.small("run")).expect(0)
+    os.mkdir("model")
+    with open("text.txt", "w") as file:
+        file.write("a text of some words\n" * 50)
+    text = ["data.format=text", "data.dir=text.txt", "model.name=gpt2"]
+    for kind, make in (("pipe", os.mkfifo), ("socket", make_socket),
+                       ("device", lambda path: os.symlink("/dev/zero", path))):
+        for name in (kind, "model/model.safetensors"):
+            make(name)
+        for code, arguments in (
+                (CHECKPOINT, runs.small("new", "model.init=model")),
+                (CHECKPOINT, runs.small("new", "model.init=" + kind)),
+                (CONFIG, runs.small("new", "model.plugin=" + kind)),
+                (CONFIG, ["train", kind]),
+                (DATA, runs.small("new", "data.format=text", "data.dir=" + kind)),
+                (DATA, runs.small("new", *text, "data.tokenizer_dir=" + kind)),
+                (DATA, ["predict", "run", kind])):
+            runs.tutti(*arguments).expect(code, "not a regular file")
+        os.remove("model/model.safetensors")
+    for name in glob.glob("run/checkpoints/*/*.safetensors"):
+        os.remove(name)
+        os.mkfifo(name)
+    for command in (["eval", "run"], ["predict", "run", "text.txt"]):
+        runs.tutti(*command).expect(CHECKPOINT, "not a regular file")
 
 
 # ---- folders ----

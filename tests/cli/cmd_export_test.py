@@ -126,7 +126,7 @@ def test_weights_that_do_not_fit():
     with open("hf/config.json", "w") as file:
         json.dump({"n_layer": 1}, file)
     train("d", *job, "model.init=hf").expect(4, "is not in the model")
-    train("e", *GPT2, "model.init=nothing").expect(1, "nothing")
+    train("e", *GPT2, "model.init=nothing").expect(4, "nothing")
     with open("hf/model.safetensors", "r+b") as file:
         file.truncate(20000)
     train("f", *GPT2, "model.init=hf").expect(4, "truncated")
@@ -135,7 +135,7 @@ def test_weights_that_do_not_fit():
 def test_resnet_has_torchvision_names_and_a_new_head():
     train("run", *RESNET).expect(0)
     export("run", "torchvision", "tv").expect(0, "122 tensors")
-    export("run", "hf", "made").expect(1, "no resnet with model.stem=cifar")
+    export("run", "hf", "made").expect(2, "no resnet with model.stem=cifar")
     tensors = read("tv/model.safetensors")
     counter = tensors["layer4.1.bn2.num_batches_tracked"]
     if counter != ("I64", [], struct.pack("<q", 1)):
@@ -283,8 +283,8 @@ def test_onnx_computes_the_same():
 
 def test_usage():
     train("run", *runs.SMALL, "train.steps=1").expect(0)
-    export("run", "hf", "made").expect(1, "format hf is for gpt2, bert and resnet")
-    export("run", "torchvision", "made").expect(1, "for resnet and vgg")
+    export("run", "hf", "made").expect(2, "format hf is for gpt2, bert and resnet")
+    export("run", "torchvision", "made").expect(2, "for resnet and vgg")
     export("run", "pickle", "made").expect(2, "--format must be")
     runs.tutti("export", "run", "--format", "safetensors").expect(2, "--out PATH is missing")
     export("run", "safetensors", "made", "--max-shard-bytes", "-1").expect(2, "from 0")

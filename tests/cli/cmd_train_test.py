@@ -117,7 +117,7 @@ def test_a_run_that_cannot_begin_leaves_no_folder():
                 raise AssertionError("%s %s: %s" % (place, run, ended.err))
             if run == "mine" and os.listdir("mine") != ["note"]:
                 raise AssertionError("mine has %s" % os.listdir("mine"))
-    runs.tutti(*runs.small("run", "model.init=nowhere")).expect(1, "nowhere")
+    runs.tutti(*runs.small("run", "model.init=nowhere")).expect(4, "nowhere")
     if os.path.exists("run"):
         raise AssertionError("a folder is left")
 

@@ -73,7 +73,7 @@ static tutti_status group_init(tutti_comm_group *g, int n_ranks) {
         return tti_fail(TUTTI_E_NOMEM, "comm_group_create: cannot size %zu bytes: %s", n_bytes,
                         strerror(errno));
     if (fcntl(g->fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "comm_group_create: cannot seal: %s", strerror(errno));
+        return tti_fail(TUTTI_E_IO, "comm_group_create: cannot seal: %s", strerror(errno));
     TTI_TRY(group_map_header(g, n_bytes));
     g->header->version = VERSION;
     g->header->n_ranks = (uint32_t)n_ranks;
@@ -93,8 +93,7 @@ tutti_status tutti_comm_group_create(int n_ranks, tutti_comm_group **out) {
         return tti_fail(TUTTI_E_INVALID, "comm_group_create: n_ranks must be in 1 .. %d, got %d",
                         TTI_MAX_RANKS, n_ranks);
     int fd = memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "comm_group_create: no memfd: %s", strerror(errno));
+    if (fd < 0) return tti_fail(TUTTI_E_IO, "comm_group_create: no memfd: %s", strerror(errno));
     tutti_comm_group *g = NULL;
     tutti_status st = group_new(fd, &g);
     if (st != TUTTI_OK) {

@@ -21,7 +21,7 @@ tutti_status tti_shm_open_group(int pid, int fd, tutti_comm_group **out) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
     int own = open(path, O_RDWR | O_CLOEXEC);
-    if (own < 0) return tti_fail(TUTTI_E_UNSUPPORTED, "comm: %s: %s", path, strerror(errno));
+    if (own < 0) return tti_fail(TUTTI_E_IO, "comm: %s: %s", path, strerror(errno));
     tutti_status st = tutti_comm_group_open(own, out);
     if (st != TUTTI_OK) close(own);
     return st;
