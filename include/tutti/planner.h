@@ -48,9 +48,9 @@ TUTTI_EXTERN_C_BEGIN
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_job(tutti_job *job, const tutti_plan_desc *desc,
                                                       char **text, char **best);
 
-/* The step time and memory that a finished run was predicted to take, beside what it took; *text is
- * freed with free().  The run's machine must be this one.  Of desc: device, budget_s, json,
- * allow_plugin. */
+/* Compares the predicted step time and memory of a finished run with the measured ones; free *text
+ * with free().  The run must have been made on this machine.  Uses desc's device, budget_s, json
+ * and allow_plugin. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_check(const char *run_dir,
                                                         const tutti_plan_desc *desc, char **text);
 

@@ -1,8 +1,8 @@
 /* json_crc.c - the first line of a JSON file with a checksum: printed and compared.
  *
- * A damaged checksum is told apart from a file of another kind: the bytes around the eight digits
- * must match, then the digits.  The digits of a damaged file may be any bytes, so the message
- * prints them only as far as they are UTF-8. */
+ * The bytes around the eight digits are compared first, then the digits, so the message can say
+ * whether the file is of another kind or damaged.  The digits of a damaged file may be any bytes;
+ * the message prints them only as far as they are UTF-8. */
 #include "base/json_crc.h"
 
 #include <inttypes.h>

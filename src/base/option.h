@@ -65,7 +65,7 @@ typedef struct tti_option_group {
     const char *name, *help;
 } tti_option_group;
 
-/* What to do where no key stands for a word that people try as one. */
+/* An answer for words that users try as keys but that no key stands for. */
 typedef struct tti_option_answer {
     const char *words; /* "shuffle|drop_last" */
     const char *text;

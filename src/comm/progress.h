@@ -34,9 +34,9 @@ void tti_comm_declare(tutti_comm *comm, const char *activity);
  * phase_timeout_ms: also where they cannot see what it declares. */
 TUTTI_NODISCARD tutti_status tti_comm_end_phase(tutti_comm *comm);
 
-/* The rank that keeps the others of the group waiting, from their pages alone: one that is in a
- * long phase, else one that is in no call, else the one whose call began last; -1: nobody is in a
- * call. Adds to out what it does: "saving a checkpoint for 2031 ms (step 40)". */
+/* Returns the rank that the other ranks wait for, from their progress pages alone: a rank in a long
+ * phase, else a rank in no call, else the rank whose call began last; -1 if no rank is in a call.
+ * Appends to out what that rank does: "saving a checkpoint for 2031 ms (step 40)". */
 int tti_comm_group_find_culprit(const tutti_comm_group *group, tti_str *out);
 
 /* TUTTI_OK, or why the group cannot go on: its first failure, or a rank that left.  Takes part in

@@ -10,8 +10,8 @@
 
 typedef struct tti_reader tti_reader;
 
-/* What a gzipped file may unpack to unless tti_reader_allow says otherwise: so much, or so many
- * times its own size, whichever is more. */
+/* The default limit on the unpacked size of a gzipped file: the larger of TTI_MAX_UNPACKED bytes
+ * and TTI_MAX_UNPACKED_RATIO times the file's size.  tti_reader_allow sets another limit. */
 #define TTI_MAX_UNPACKED ((uint64_t)1 << 30)
 enum { TTI_MAX_UNPACKED_RATIO = 32 };
 

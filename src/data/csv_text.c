@@ -226,7 +226,7 @@ static bool is_measure(const tti_csv_text *t, const char *cell) {
            tti_value_boolean(cell, &truth);
 }
 
-/* What a column says about the first line. */
+/* A column's vote on whether the first line is a header. */
 typedef enum vote { VOTE_NONE, VOTE_HEADER, VOTE_ROW, VOTE_TEXT } vote;
 
 static vote vote_of(const tti_csv_text *t, int column) {

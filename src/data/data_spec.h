@@ -6,8 +6,8 @@
  * is stored beside a run's job as data.json, with tokenizer.json beside it where there is a
  * tokenizer.
  *
- * It counts its owners: data sets of both splits and whoever read it share one.  Nothing changes in
- * it once the training split is open.  Any thread may read it. */
+ * It is reference-counted: the data sets of both splits and every reader share one.  It does not
+ * change after the training split is open, so any thread may read it. */
 #ifndef TTI_DATA_DATA_SPEC_H
 #define TTI_DATA_DATA_SPEC_H
 

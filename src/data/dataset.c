@@ -90,7 +90,7 @@ tutti_status tti_dataset_normalise(const tutti_dataset_desc *desc, tutti_dataset
     return TUTTI_OK;
 }
 
-/* What every format has in the same way. */
+/* Fills the fields that do not depend on the format. */
 static tutti_status complete_spec(const tti_format *format, const tutti_dataset *ds) {
     tti_data_spec *spec = ds->spec;
     int64_t n = ds->info.n_classes;
@@ -144,7 +144,7 @@ static tutti_status check_spec(const tutti_dataset_desc *desc, const tutti_datas
     return check_names(desc, ds);
 }
 
-/* What was learned from pixels fits any format of pixels; else it is of its format. */
+/* A specification of pixels fits every format of images; any other fits only its own format. */
 static tutti_status check_format(const tutti_dataset_desc *desc) {
     const tti_data_spec *spec = desc->spec;
     if (!spec || desc->no_files || spec->pixels.n_channels > 0) return TUTTI_OK;
@@ -270,8 +270,8 @@ tutti_status tti_target_r2(const tutti_dataset *ds, double squared_errors, doubl
         double value = tti_target_decode(y);
         sum += value, squares += value * value, n++;
     }
-    double spread = n > 0 ? squares - sum * sum / n : 0;
-    *out = spread > 0 ? 1 - squared_errors / spread : 0;
+    double variation = n > 0 ? squares - sum * sum / n : 0;
+    *out = variation > 0 ? 1 - squared_errors / variation : 0;
     return TUTTI_OK;
 }
 

@@ -78,8 +78,8 @@ extern const tti_format tti_format_random_tokens;
 tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,
                               void *x, int32_t *y, bool *skipped);
 
-/* From now on tutti_dataset_destroy does nothing: a thread that nobody can end still reads in it.
- */
+/* Makes tutti_dataset_destroy do nothing from now on: a loader thread that cannot be stopped still
+ * reads the data set. */
 void tti_dataset_keep(const tutti_dataset *ds);
 
 /* For formats: samples of u8 become what the model is fed by (pixel/255 - mean) / std.  Recorded in
@@ -94,8 +94,8 @@ tutti_status tti_dataset_normalise(const tutti_dataset_desc *desc, tutti_dataset
 /* The format of a data set that has no files, known from ds->spec alone (tutti_dataset_desc). */
 extern const tti_format tti_format_no_files;
 
-/* Of a regression: 1 - squared_errors / the sum of squared distances of the targets from their
- * mean, all standardised; 0 if the targets are all the same. */
+/* Computes R^2 of a regression: 1 - squared_errors / the sum of squared distances of the targets
+ * from their mean, all standardised; 0 if all targets are equal. */
 tutti_status tti_target_r2(const tutti_dataset *ds, double squared_errors, double *out);
 
 /* Formats in order of the table: i = 0, 1, ... until NULL. */

@@ -20,8 +20,8 @@
 
 enum { MAX_FILES = 1 << 16 };
 
-/* From where on in a path names tell what it is for: below the folder data.dir, and in a pattern
- * from the first part that varies: "{train,val}/a.txt" is told by its folders. */
+/* Returns where in a path the names that select a split begin: below the folder data.dir, or in a
+ * pattern at the first part that varies ("{train,val}/a.txt" is selected by its folders). */
 static size_t telling_from(const char *dir) {
     struct stat info;
     if (stat(dir, &info) == 0 && S_ISDIR(info.st_mode)) return strlen(dir);

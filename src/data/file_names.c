@@ -21,12 +21,12 @@ tti_part tti_part_of_word(const char *word, size_t n_bytes) {
     return TTI_PART_NONE;
 }
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+static bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 tti_part tti_part_of_path(const char *path) {
     for (const char *p = path; *p;) {
         size_t n = 0;
-        while (is_letter(p[n])) n++;
+        while (is_alpha(p[n])) n++;
         tti_part part = tti_part_of_word(p, n);
         if (part != TTI_PART_NONE) return part;
         p += n ? n : 1;

@@ -9,10 +9,12 @@
 
 typedef enum tti_part { TTI_PART_NONE, TTI_PART_TRAIN, TTI_PART_TEST } tti_part;
 
-/* What a whole word says: train, training; val, valid, validation, dev, test, testing. */
+/* The split that a whole word names: train, training; val, valid, validation, dev, test, testing.
+ */
 tti_part tti_part_of_word(const char *word, size_t n_bytes);
 
-/* What the first telling word of a path says.  Words end where letters end: "latest" is no test. */
+/* The split that the first such word in a path names.  Words are runs of letters: "latest" does not
+ * name the test split. */
 tti_part tti_part_of_path(const char *path);
 
 /* Whether a file or folder is never data: hidden (".DS_Store", "._1.jpg", ".ipynb_checkpoints"), or

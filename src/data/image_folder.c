@@ -92,7 +92,7 @@ static bool is_foreign_picture(const char *name) {
 
 typedef enum kind { KIND_OTHER, KIND_FILE, KIND_FOLDER, KIND_BROKEN_LINK } kind;
 
-/* What a path is, links followed. */
+/* Finds what kind of file a path leads to; follows links. */
 static tutti_status find_kind(const char *path, struct stat *info, kind *out) {
     if (stat(path, info) == 0) {
         *out = S_ISREG(info->st_mode)   ? KIND_FILE
@@ -142,7 +142,7 @@ static bool is_own_or_parent(const char *name) {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/* What the folder at path holds but ignored names, sorted. */
+/* Lists the names in the folder at path, sorted, without ignored ones. */
 static tutti_status list_folder(const char *path, names *out, int64_t *n_ignored) {
     *out = (names){0};
     DIR *dir = opendir(path);
@@ -199,7 +199,7 @@ typedef struct walk {
 static tutti_status walk_folder(walk *w, const char *below_root, int depth,
                                 const struct stat *info);
 
-/* What is neither a picture nor a folder. */
+/* Skips or refuses an entry that is neither an image nor a folder. */
 static tutti_status pass_over(walk *w, const char *path, kind k) {
     if (!w->folder->skip_bad && k == KIND_BROKEN_LINK) return fail_broken_link(path);
     if (!w->folder->skip_bad && k == KIND_OTHER && is_picture(path))

@@ -40,7 +40,7 @@ cleanup:
     return st;
 }
 
-/* What "auto" means for a model that is trained already: what it was trained with. */
+/* For a trained model, "auto" means the values it was trained with. */
 static tti_image_usual usual_of(const tutti_dataset *ds, const tti_image_usual *usual,
                                 bool has_spec) {
     tti_image_usual out = *usual;

@@ -98,7 +98,7 @@ static tutti_status first_of(const place *where, const char *const *word, size_t
     char path[PATH_BYTES];
     *found = false;
     for (size_t i = 0; i < 2 * n_words && !*found; i++) {
-        bool last = i >= n_words; /* the letter */
+        bool last = i >= n_words; /* x or y stands behind the word */
         const char *w = word[i % n_words];
         snprintf(out->x, sizeof out->x, "%s_%s", last ? w : "x", last ? "x" : w);
         snprintf(out->y, sizeof out->y, "%s_%s", last ? w : "y", last ? "y" : w);

@@ -311,7 +311,7 @@ static int32_t find_token(const tutti_tokenizer *t, const char *bytes, size_t n)
     return compare_bytes(p->bytes + p->start[i], piece_size(p, i), bytes, n) == 0 ? i : -1;
 }
 
-/* What encoding needs beside the tokenizer. */
+/* The state of one encoding. */
 typedef struct encoding {
     const tutti_tokenizer *t;
     const char *text;

@@ -70,7 +70,7 @@ static bool is_text(const json_t *value, const char *wanted) {
     return json_is_string(value) && strcmp(json_string_value(value), wanted) == 0;
 }
 
-/* What a tokenizer is made of: tokens from several files, which stay open until it is made. */
+/* The source of a tokenizer: tokens from several files, whose JSON is kept until it is made. */
 typedef struct reading {
     json_t *roots[5]; /* of parsed files */
     int n_roots;
@@ -209,7 +209,7 @@ static const field added_fields[] = {{"id", is_any, NULL},
                                      {"special", is_bool, "true, false"},
                                      {0}};
 
-/* Of tokenizer_config.json only these change the tokens; other keys are not looked at. */
+/* The keys of tokenizer_config.json that change the tokens; other keys are ignored. */
 static const field config_fields[] = {{"add_prefix_space", is_off, "false"},
                                       {"add_bos_token", is_off, "false"},
                                       {"add_eos_token", is_off, "false"},

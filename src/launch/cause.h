@@ -28,8 +28,8 @@ void tti_cause_fill(const siginfo_t *info, int rank, tti_supervisor_report *repo
  * known. */
 int64_t tti_cause_oom_kills(void);
 
-/* Of a worker that a SIGKILL ended, which this process did not send: if the kernel has counted a
- * victim since the workers started, the text says so and exit_code is that of "out of memory". */
+/* For a worker killed by a SIGKILL that this process did not send: if the kernel's OOM killer has
+ * counted a victim since the workers started, says so and sets exit_code to "out of memory". */
 void tti_cause_name_killer(tti_supervisor_report *report, int64_t oom_before, int64_t oom_now);
 
 /* The report as a JSON object in one line. */

@@ -26,8 +26,8 @@ typedef struct tti_stop {
 } tti_stop;
 
 /* Blocks SIGINT, SIGTERM and SIGHUP on this thread, and so on every thread that it starts from now
- * on, and starts one thread that takes them.  What a signal does stays as it was.  Signals that are
- * ignored are not touched.  On failure nothing has changed. */
+ * on, and starts one thread that takes them.  Handlers stay as they were, and ignored signals stay
+ * ignored.  On failure nothing has changed. */
 TUTTI_NODISCARD tutti_status tti_stop_shield(tti_stop *stop);
 
 /* After tti_stop_shield: takes over the three signals and clears the flag.  A signal that was

@@ -432,7 +432,7 @@ static tutti_status start_workers(supervisor *s, const sigset_t *worker_mask) {
     return st;
 }
 
-/* Whoever waited in vain is not the cause: its own words name the one that it waited for. */
+/* A worker that timed out is not the cause: its own message names the worker it waited for. */
 static void tell_whom_it_waited_for(tti_supervisor_report *report) {
     char rest[160] = "";
     if (report->worker_code != tutti_status_exit_code(TUTTI_E_TIMEOUT) || !report->told.any) return;

@@ -62,7 +62,7 @@ tti_sample_runs tti_dropout_runs(const tti_node *node) {
                              .step = (size_t)of.n * run};
 }
 
-/* What becomes of a dropped x: 0 as x - x, so that NaN and infinities are NaN, as in PyTorch. */
+/* A dropped x is 0, computed as x - x, so that NaN and infinities become NaN, as in PyTorch. */
 static double dropped(double x) { return x - x; }
 
 static void dropout_reference(const tti_args *a) {

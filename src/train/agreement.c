@@ -87,7 +87,7 @@ tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml) {
 
 /* ---- data ---- */
 
-/* What a rank reads; zeroed, since it travels. */
+/* The data set as one rank reads it.  Zeroed before use, since all its bytes are sent. */
 typedef struct data_record {
     char host[64], x_type[64];
     int64_t n_classes, n_samples[TUTTI_N_SPLITS];

@@ -74,7 +74,7 @@ static void count_steps(tti_blueprint *b) {
     b->n_steps = c->train.steps > 0 ? c->train.steps : by_epochs;
 }
 
-/* What only the data can tell about train.loss and data.target. */
+/* Checks train.loss and data.target against the data. */
 static tutti_status check_target(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     bool wants = strcmp(c->data.target, "value") == 0 || strcmp(c->train.loss, "mae") == 0 ||

@@ -71,7 +71,7 @@ tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint
 tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend *backend,
                                          const tti_bucket_link *link, tti_blueprint **out);
 
-/* What uses a trained model: like or spec is given. */
+/* How a trained model is used; either like or spec is given. */
 typedef struct tti_blueprint_use {
     const tti_blueprint *like; /* of the same job: its data sets are borrowed */
     tti_data_spec *spec;       /* of the run, shared: the training data is not read */

@@ -58,7 +58,7 @@ static tutti_status save_text(const tti_exporting *e, const char *name, const tt
     return tti_atomic_file_save(path, text->text, text->n_bytes);
 }
 
-/* Of a run that was trained on text: what AutoTokenizer of transformers reads. */
+/* For a run trained on text: writes the files that AutoTokenizer of transformers reads. */
 static tutti_status save_tokenizer(const tti_exporting *e) {
     const tutti_tokenizer *t = tutti_dataset_get_tokenizer(e->b->train);
     char path[MAX_PATH];
@@ -82,8 +82,8 @@ static tutti_status save_preprocessor(const tti_exporting *e) {
     return st;
 }
 
-/* What the reader of the tensors must know of samples: for transformers in its own files, else as
- * the run has it: types, class names, the normalization of pixels. */
+/* Writes what a reader of the tensors must know about samples: types, class names, normalization of
+ * pixels.  For transformers in its own files, else as data.json. */
 static tutti_status save_about_samples(const tti_exporting *e) {
     if (e->desc->format != TUTTI_EXPORT_HF)
         return tti_data_spec_save(e->b->train->spec, e->desc->out);

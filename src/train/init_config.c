@@ -176,7 +176,7 @@ static const config_key resnet_keys[] = {
     {"downsample_in_bottleneck", NULL, read_false, "false", NULL, {0}},
     {0}};
 
-/* Of every family: what must be empty, because it changes weights or code. */
+/* Keys of every family that must be empty, because they change weights or code. */
 static const config_key common_keys[] = {
     {"pruned_heads", NULL, read_nothing, "no pruned heads", NULL, {0}},
     {"quantization_config", NULL, read_nothing, "weights that are not quantized", NULL, {0}},

@@ -282,8 +282,8 @@ static void resolve_habits(tutti_job *job) {
     put_auto(job, "schedule.rise", c->schedule.rise, schedule->rise, schedule->name);
 }
 
-/* Where nobody said what devices there are, the job computes on the host.  What does not go
- * with f32 shows only now. */
+/* A job without resolved devices computes on the host.  Conflicts with f32 can be found only
+ * now. */
 static tutti_status resolve_precision(tutti_job *job) {
     if (strcmp(job->config.train.precision, "auto") != 0) return TUTTI_OK;
     tti_options_put(&job->options, "train.precision", "f32", "auto, on the host");

@@ -177,7 +177,7 @@ struct tutti_job {
 /* The schema: every key of a job file, in the order of the reference page. */
 extern const tti_option_table tti_job_table;
 
-/* TUTTI_E_CONFIG if model.plugin comes from a run folder and nobody has allowed it. */
+/* TUTTI_E_CONFIG if model.plugin comes from a run folder and the caller has not allowed it. */
 tutti_status tti_job_check_plugin(const tutti_job *job);
 
 /* As tutti_job_load, from memory; source names the text in messages. */

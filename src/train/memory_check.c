@@ -1,7 +1,7 @@
-/* memory_check.c - the executor's own plan of its memory against what is left of the machine's.
+/* memory_check.c - compares the memory that the executor will allocate with the memory left.
  *
- * The kernel hands out memory that it does not have and later kills whoever uses it, so a run that
- * cannot fit must be refused before it begins. */
+ * The kernel grants memory that it does not have and later kills a process that uses it, so a run
+ * that cannot fit must be refused before it begins. */
 #include "train/memory_check.h"
 
 #include <string.h>
@@ -18,8 +18,8 @@ typedef struct need {
 /* The program, its libraries and their caches, beside what is counted: at the least. */
 static const uint64_t room_of_program = (uint64_t)32 << 20;
 
-/* Of the address space more is needed: kernels are made while workers take their memory, and
- * libraries do not survive where they get none. */
+/* Extra room under a limit on the address space: kernels are compiled while workers allocate, and
+ * some libraries crash when an allocation fails. */
 static const uint64_t room_of_kernels = (uint64_t)96 << 20;
 
 /* Stacks of the loader's threads, of those that add and write, and of a worker itself. */

@@ -77,7 +77,7 @@ void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes) {
         snprintf(out, n_bytes, "plugin"); /* building the model says why it cannot be read */
 }
 
-/* The run's own job file says which plugin it is, not somebody who asks now. */
+/* True if the plugin is named by the run's own job file and not by the caller. */
 static bool is_of_run(const tutti_job *job) {
     const char *source = tti_options_state(&job->options, "model.plugin")->place.source;
     return source && job->path && strcmp(source, job->path) == 0;

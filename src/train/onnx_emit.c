@@ -110,7 +110,7 @@ const char *tti_onnx_shape(tti_onnx_emit *e, const tti_node *node, int64_t first
     return tti_onnx_op(e, "Concat", dims, (tti_onnx_attr[]){TTI_ONNX_I("axis", 0), {0}});
 }
 
-/* Of a value: bit 0, and those that follow the length. */
+/* The open dimensions of a value: bit 0, and those that depend on the sequence length. */
 static unsigned open_dims(const tti_onnx_emit *e, const tutti_value *value) {
     const tutti_shape *here = &value->type.shape;
     const tutti_shape *there = &tti_onnx_twin(e, value->node)->out[0]->type.shape;

@@ -74,7 +74,7 @@ tutti_status tti_onnx_gru(tti_onnx_emit *e, const tti_node *node, const char **o
 void tti_onnx_add_raw_input(tti_onnx_emit *e, const tti_data_spec *spec, const tti_node *node,
                             unsigned open, const char **out);
 
-/* What a user of the file must know, as metadata: what the input is, the names of the classes. */
+/* Adds metadata for users of the file: the meaning of the input and the names of the classes. */
 void tti_onnx_add_info(tti_onnx_emit *e, const tti_exporting *x);
 
 /* Writes the evaluation graph of a run from x to logits. */

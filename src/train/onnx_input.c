@@ -32,8 +32,8 @@ static const char *normalise(tti_onnx_emit *e, const char *x, const tti_pixel_sp
     return OP("Add", x, tti_onnx_floats(e, &shape, shift));
 }
 
-/* What a user takes off a value first: f32 cannot hold numbers that are far from 0 for their
- * spread, such as times. */
+/* The offset that users subtract from a value first: f32 cannot hold numbers whose mean is large
+ * compared with their deviation, such as times. */
 static double offset_of(const tti_column *c) {
     return c->kind != TTI_COLUMN_CATEGORY && fabs(c->mean) > 1000 * c->std ? c->mean : 0;
 }

@@ -20,7 +20,7 @@ static const double hidden = -1e9;
 
 /* ---- attention ---- */
 
-/* Of n_t x n_t: of the longest sequence, cut to the one that is there. */
+/* Makes the n_t x n_t mask: a constant for the longest sequence, cut to the actual length. */
 static tutti_status causal_mask(tti_onnx_emit *e, int64_t n_t, const char **out) {
     if (e->twin) n_t = e->most_t;
     if (!e->causal) {

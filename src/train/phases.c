@@ -31,8 +31,8 @@ tutti_status tti_phases_end(tti_phases *p) {
 static void warn(tti_phases *p, const char *what, int64_t waited_ms) {
     char text[900];
     const tutti_train_desc *train = p->desc->train;
-    if (p->is_told || !train->on_event) return;
-    p->is_told = true;
+    if (p->has_warned || !train->on_event) return;
+    p->has_warned = true;
     snprintf(text, sizeof text, "rank %d has been waiting %lld ms for data: %s", p->desc->rank,
              (long long)waited_ms, what);
     tutti_event warning = {.kind = TUTTI_EVENT_WARNING, .text = text};
@@ -58,7 +58,7 @@ tutti_status tti_phases_next_batch(tti_phases *p, tti_loader *loader, tti_batch 
     if (p->waited_ms == 0) return st;
     if (st == TUTTI_OK) tti_comm_declare(p->desc->comm, NULL);
     p->waited_ms = 0;
-    p->is_told = false;
+    p->has_warned = false;
     if (st == TUTTI_E_TIMEOUT)
         tti_fail_context("rank %d (parallel.phase_timeout_ms=%lld): ", p->desc->rank,
                          (long long)p->desc->blueprint->config.parallel.phase_timeout_ms);

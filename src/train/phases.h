@@ -1,7 +1,7 @@
-/* phases.h - what may take long: declared to the other workers, and waits for data that end.
+/* phases.h - declares long phases to the other workers, and bounds waits for data.
  *
- * Others wait for a worker in a declared phase as long as parallel.phase_timeout_ms instead of
- * parallel.timeout_ms, and name the phase if that is over.  Used by the worker's own thread. */
+ * Other workers wait for a worker in a declared phase up to parallel.phase_timeout_ms instead of
+ * parallel.timeout_ms, and a timeout names the phase.  Used by the worker's own thread. */
 #ifndef TTI_TRAIN_PHASES_H
 #define TTI_TRAIN_PHASES_H
 
@@ -12,7 +12,7 @@ typedef struct tti_phases {
     const tti_session_desc *desc;
     int64_t waited_ms;     /* for the batch that was waited for last */
     int64_t stop_asked_ns; /* when a wait for data saw that a stop was asked for, 0: never */
-    bool is_told;          /* the wait for this batch */
+    bool has_warned;       /* about the wait for this batch */
     bool gave_up;          /* a stop did not wait for a batch */
 } tti_phases;
 

@@ -179,8 +179,8 @@ static const kind *find_kind(const tti_predicting *r, const char *file, bool in_
     return in_folder ? NULL : other;
 }
 
-/* What came before a bad file is told, and then the file.  Only what is wrong with the file itself
- * lets the others go on. */
+/* Prints the results of earlier files before the error of a bad one.  Continues with other files
+ * only if the error is in the file itself. */
 static tutti_status add_file(tti_predicting *r, const char *file, const kind *how) {
     char text[1024];
     tutti_status st = how->add(r, file);

@@ -5,7 +5,7 @@
 #include "data/dataset.h"
 #include "train/predicting.h"
 
-/* What was filled in or is not known, a line each. */
+/* Prints a line for each kind of cell that was filled in or is unknown. */
 static void tell_notices(tti_predicting *r, const char *file, const tutti_dataset *rows) {
     char line[1024];
     const char *text = tutti_dataset_notices(rows);

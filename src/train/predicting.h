@@ -1,8 +1,8 @@
 /* predicting.h - the parts of tutti_predict: files of any kind become samples, samples become
  * batches.
  *
- * A kind of file fills a stored sample and calls tti_predict_add; what the model says of it is told
- * when the batch is full, in the order of the samples. */
+ * A kind of file fills a stored sample and calls tti_predict_add.  Results are printed when the
+ * batch is full, in the order of the samples. */
 #ifndef TTI_TRAIN_PREDICTING_H
 #define TTI_TRAIN_PREDICTING_H
 
@@ -31,7 +31,7 @@ typedef struct tti_predicting {
     int64_t n_not_finite; /* samples with such an output */
     size_t row_bytes;
     void *x;    /* [n_rows, ...] */
-    int32_t *y; /* [rows of a shard, targets]: nobody knows */
+    int32_t *y; /* [rows of a shard, targets]: unknown */
     tti_predict_sample *wait;
     void *chain[2]; /* of the data set's chain; a stored sample is put into chain[0] */
     tti_workspace ws;

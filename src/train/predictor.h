@@ -16,8 +16,8 @@ typedef struct tti_predictor tti_predictor;
  * train.ema the averaged parameters.  How samples are read is what the run folder says
  * (data/data_spec.h): no data is opened, both splits have 0 samples.  TUTTI_E_CONFIG if there is no
  * run, or a model that this job cannot build, TUTTI_E_CHECKPOINT if it has no good checkpoint or
- * one of another model; with its place in the job.  warn is told of checkpoints that were passed
- * over; NULL: nobody is.  On success *out is owned by the caller. */
+ * one of another model; with its place in the job.  Calls warn, unless NULL, for each checkpoint
+ * that was skipped.  On success *out is owned by the caller. */
 tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
                                 tti_predictor **out);
 

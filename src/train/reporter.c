@@ -168,7 +168,7 @@ static tutti_status tell_whole_layers(tti_reporter *r) {
     return st;
 }
 
-/* What the data sets filled in or left out. */
+/* Reports what the data sets filled in or left out. */
 static tutti_status tell_notices(tti_reporter *r, const tutti_dataset *ds) {
     char line[1024];
     const char *text = tutti_dataset_notices(ds);

@@ -35,9 +35,9 @@ typedef struct tti_reporter {
     double window_sent, sent_bytes; /* by this worker, since the last record; in this call */
     double eval_loss, eval_accuracy, eval_rmse, eval_r2;
     int64_t evaluated_step; /* whose evaluation TensorBoard has from an earlier part; -1: none */
-    bool is_resident;       /* the samples stay on the device: set before the start is told */
+    bool is_resident;       /* the samples stay on the device: set before the start is reported */
     int n_launched;         /* likewise: steps over them by one launch */
-    double stale_mean;      /* of an asynchronous run, as was told last */
+    double stale_mean;      /* of an asynchronous run, as last reported */
     int64_t stale_max;
     double expected_bubble;          /* likewise: of the stages of a pipeline; 0: there are none */
     const double *stages_busy;       /* likewise: shares of the last step; NULL: there are none */

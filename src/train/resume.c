@@ -57,7 +57,7 @@ static void add_difference(const tti_option *row, const char *here, const char *
     tti_str_printf(out, "), %s in the checkpoint", there);
 }
 
-/* Sorts the keys whose values differ: those that must not, and those that nobody asked for. */
+/* Lists the keys whose values differ: those that must not, and those that the user did not give. */
 static tutti_status list_differences(const tutti_job *job, const tutti_job *saved, tti_str *refused,
                                      tti_str *notice) {
     tti_str here = {0}, there = {0};
@@ -109,7 +109,7 @@ tutti_status tti_resume_check(const tutti_job *job, const char *run_dir, tti_str
     tti_ckpt *ckpt;
     tutti_job *saved = NULL;
     if (tti_ckpt_open_newest(run_dir, &ckpt) != TUTTI_OK) {
-        tti_clear_error(); /* whoever loads it reports it */
+        tti_clear_error(); /* loading the checkpoint reports it */
         return TUTTI_OK;
     }
     const char *yaml = tti_ckpt_get_text(ckpt, "job");

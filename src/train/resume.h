@@ -1,4 +1,4 @@
-/* resume.h - what a resumed run would do otherwise than the run that wrote its checkpoint. */
+/* resume.h - compares the job of a resumed run with the job in its checkpoint. */
 #ifndef TTI_TRAIN_RESUME_H
 #define TTI_TRAIN_RESUME_H
 

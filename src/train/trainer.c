@@ -371,7 +371,7 @@ static bool supervises(const trainer *t) {
     return many && !t->is_worker && strcmp(c->parallel.place, "processes") == 0;
 }
 
-/* Whoever prints warnings: a supervisor leaves them to the worker of rank 0. */
+/* True in the process that prints warnings; a supervisor leaves them to the worker of rank 0. */
 static bool tells_warnings(const trainer *t) { return !supervises(t) && t->place.rank == 0; }
 
 /* Before any kernel is prepared.  Processes of our own supervisor are of one machine: each comes to
@@ -431,9 +431,9 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
     return TUTTI_OK;
 }
 
-/* What is to be known of the job once ranks have compared it: its text for the run folder, usable
- * from any directory (ranks of other hosts may be in another one), and how it differs from that of
- * a run that goes on.  Messages keep the paths as they were given. */
+/* After the ranks have compared the job: makes its text for the run folder, usable from any
+ * directory (ranks of other hosts may be in another one), and its differences from the job of a
+ * resumed run. Messages keep the paths as they were given. */
 static tutti_status print_for_folder(trainer *t) {
     tti_options_kept kept = {0};
     TTI_TRY(tti_options_keep(&t->job->options, &kept));

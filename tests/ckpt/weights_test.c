@@ -173,7 +173,7 @@ T_CASE(aliases_in_metadata) {
     tti_weights_close(w);
 }
 
-/* Tensors that nobody reads do not keep a file from being opened. */
+/* A file opens although it has tensors of unsupported types, as long as they are not read. */
 T_CASE(foreign_dtypes) {
     T_UNUSED;
     tti_weights *w;

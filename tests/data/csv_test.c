@@ -282,7 +282,7 @@ T_CASE(a_target_is_standardised) {
     t_clear_dir(dir);
 }
 
-/* What a run stores is what it reads again, and it reads other rows by it. */
+/* A stored specification reads back equal, and other rows are read by it. */
 T_CASE(a_stored_specification_reads_other_rows) {
     T_UNUSED;
     const char *dir = t_make_dir();

@@ -67,7 +67,7 @@ T_CASE(samples) {
     tti_tar_index_free(&index);
 }
 
-/* What macOS adds is no second picture of a sample. */
+/* Files that macOS adds are not taken for a second image of a sample. */
 T_CASE(hidden_members) {
     T_UNUSED;
     add("./._s1.jpg", "resource fork");

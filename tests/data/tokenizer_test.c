@@ -263,7 +263,7 @@ T_CASE(tokens_of_hugging_face) {
     "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}," \
     "\"model\":{\"type\":\"BPE\"," model "\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}"
 
-/* What would change the tokens is refused by its name. */
+/* A field that would change the tokens is refused by name. */
 T_CASE(refused_fields) {
     T_UNUSED;
     static const struct {

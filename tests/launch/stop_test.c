@@ -151,7 +151,7 @@ T_CASE(no_handler_on_a_thread_that_computes) {
 }
 #endif
 
-/* What does not belong to the training is as it was. */
+/* The signal mask and the handlers of other signals are restored. */
 T_CASE(mask_comes_back) {
     T_UNUSED;
     sigset_t before, after;

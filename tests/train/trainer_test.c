@@ -77,7 +77,7 @@ T_CASE(resumed_with_another_number) {
     tutti_job_destroy(job);
 }
 
-/* What a job recovered from, and failures before, are not the last error of a run that succeeds. */
+/* A run that succeeds leaves no last error, even after errors that it recovered from. */
 T_CASE(success_leaves_no_error) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("run.dir=other", "data.format=idx", "data.dir=nowhere");

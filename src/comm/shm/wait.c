@@ -96,7 +96,7 @@ tutti_status tti_shm_check_alive(const shm_state *s, int rank) {
     return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d) died", s->shown[rank], pid);
 }
 
-/* What a waiter has waited, apart for peers that are in a long phase. */
+/* How long a rank has waited; time during long phases of a peer is counted separately. */
 typedef struct waited {
     tti_patience patience;
     int64_t plain_ns, phase_ns;

@@ -185,7 +185,7 @@ static bool device_run_once(bench *b, on_device *d, char *const *results) {
     if (st == TUTTI_OK) st = ops->sync();
     if (st != TUTTI_OK) {
         tell(b, tutti_last_error());
-        if (st == TUTTI_E_DEVICE) exit(3); /* nothing more can be told of this device */
+        if (st == TUTTI_E_DEVICE) exit(3); /* the device cannot be used any more */
         return false;
     }
     bool intact = from_device(d->scratch, NULL);
