@@ -99,9 +99,9 @@ static void give_result(const tti_supervisor_report *report, tutti_launch_result
 
 /* What is known of the starts so far. */
 typedef struct attempts {
-    uint64_t best_step;    /* that was committed */
-    int n_idle;            /* starts since then */
-    tti_told_failure told; /* the last one that would come again */
+    uint64_t best_step;            /* that was committed */
+    int n_idle;                    /* starts since then */
+    tti_reported_failure reported; /* the last one that would come again */
 } attempts;
 
 /* From job, data and parameters, as far as an exit code says it. */
@@ -114,9 +114,9 @@ static bool follows_from_job(int code) {
 /* It may be a fault of memory the first time.  In the same step for the same reason once more it is
  * in what every start begins from; a worker that was killed in between says nothing about that. */
 static bool has_come_again(const tti_supervisor_report *report, attempts *a) {
-    const tti_told_failure before = a->told, *now = &report->told;
+    const tti_reported_failure before = a->reported, *now = &report->reported;
     if (!now->any || !follows_from_job(report->worker_code)) return false;
-    a->told = *now;
+    a->reported = *now;
     return before.any && before.step == now->step && strcmp(before.words, now->words) == 0;
 }
 
@@ -136,7 +136,7 @@ static bool is_in_vain(tti_supervisor_report *report, attempts *a) {
         snprintf(report->text, sizeof report->text,
                  "2 starts with the same failure in the same step, the last: rank %d (pid %d) "
                  "exited with code %d: %s",
-                 report->rank, (int)report->pid, report->worker_code, report->told.words);
+                 report->rank, (int)report->pid, report->worker_code, report->reported.words);
     else
         snprintf(report->text, sizeof report->text, "%d starts without a new step, the last: %s",
                  a->n_idle, cause);
@@ -162,7 +162,7 @@ tutti_status tutti_launch(const tutti_launch_desc *desc, tutti_launch_result *ou
     tutti_launch_result result = {.rank = -1};
     TTI_TRY(run_with_restarts(desc, &report, &result.n_restarts));
     give_result(&report, &result);
-    /* What is told is how the workers ended, also where a full disk takes no file of it. */
+    /* Logs how the workers ended, even if a full disk keeps the file from being written. */
     if (desc->error_file && report.noticed_ns != 0 &&
         tti_cause_write(&report, desc->error_file) != TUTTI_OK) {
         size_t n = strlen(result.text);

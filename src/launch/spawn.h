@@ -7,7 +7,8 @@
 
 #include "tutti/status.h"
 
-/* A descriptor that the worker inherits under the same number, told to it in variable name. */
+/* A descriptor that the worker inherits under the same number, given in the environment variable
+ * name. */
 typedef struct tti_spawn_fd {
     const char *name;
     int fd;

@@ -50,7 +50,7 @@ typedef struct worker {
     siginfo_t stop;
     tti_patience patience;
     int64_t stopped_ns;
-    tti_told_failure told;
+    tti_reported_failure reported;
 } worker;
 
 typedef struct supervisor {
@@ -109,8 +109,8 @@ static void close_fd(int *fd) {
 }
 
 static void note_words(worker *w, const tti_control_message *m) {
-    w->told = (tti_told_failure){.any = true, .step = m->step};
-    memcpy(w->told.words, m->words, sizeof m->words - 1);
+    w->reported = (tti_reported_failure){.any = true, .step = m->step};
+    memcpy(w->reported.words, m->words, sizeof m->words - 1);
 }
 
 static void read_control(supervisor *s, worker *w) {
@@ -142,7 +142,7 @@ static bool is_needed(supervisor *s, int rank) {
 
 /* ---- what happened to a worker ---- */
 
-/* A worker failed: on the first one the others are told, then they get time to leave. */
+/* A worker failed: on the first failure notifies the other workers, then gives them time to end. */
 static void note_cause(supervisor *s, int rank, const siginfo_t *info, tti_severity severity) {
     bool first = s->failed_ns == INT64_MAX;
     bool better =
@@ -435,15 +435,16 @@ static tutti_status start_workers(supervisor *s, const sigset_t *worker_mask) {
 /* A worker that timed out is not the cause: its own message names the worker it waited for. */
 static void tell_whom_it_waited_for(tti_supervisor_report *report) {
     char rest[160] = "";
-    if (report->worker_code != tutti_status_exit_code(TUTTI_E_TIMEOUT) || !report->told.any) return;
+    if (report->worker_code != tutti_status_exit_code(TUTTI_E_TIMEOUT) || !report->reported.any)
+        return;
     const char *left = report->n_left ? strstr(report->text, "; rank ") : NULL;
     if (left) snprintf(rest, sizeof rest, "%s", left);
     snprintf(report->text, sizeof report->text, "rank %d (pid %d) exited with code %d: %s%s",
-             report->rank, (int)report->pid, report->worker_code, report->told.words, rest);
+             report->rank, (int)report->pid, report->worker_code, report->reported.words, rest);
 }
 
 static void finish_report(supervisor *s) {
-    if (s->report.rank >= 0) s->report.told = s->workers[s->report.rank].told;
+    if (s->report.rank >= 0) s->report.reported = s->workers[s->report.rank].reported;
     tell_whom_it_waited_for(&s->report);
     if (s->failed_ns == INT64_MAX) s->report.exit_code = s->stop_exit_code;
     /* Nobody failed by itself: a worker that could not stop in order took the others with it. */

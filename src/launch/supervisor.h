@@ -36,7 +36,7 @@
 typedef struct tti_supervisor_desc {
     int n_workers;     /* 1 .. 4096 */
     char *const *argv; /* NULL-terminated */
-    int restart;       /* told to the workers */
+    int restart;       /* passed to the workers */
     int grace_ms;      /* 0: 1000 */
     int give_up_ms;    /* after SIGKILL, for a worker that the kernel does not end; 0: 10000 */
     int out_fd, err_fd;
@@ -57,25 +57,25 @@ typedef struct tti_supervisor_desc {
 } tti_supervisor_desc;
 
 /* What a worker has said of its failure (tti_worker_report_failure). */
-typedef struct tti_told_failure {
+typedef struct tti_reported_failure {
     bool any;
     uint64_t step;
     char words[TTI_WORDS_BYTES];
-} tti_told_failure;
+} tti_reported_failure;
 
 typedef struct tti_supervisor_report {
-    int exit_code;         /* of the whole, see above */
-    int rank;              /* of the first cause; -1: none */
-    pid_t pid;             /* its process */
-    int worker_code;       /* its exit code, -1 if it has none */
-    int worker_signal;     /* what killed or stopped it, 0: nothing did */
-    int n_left;            /* workers that SIGKILL did not end; text names them */
-    bool stopped_by_user;  /* by a signal, or a worker that stopped in order; failed or not */
-    int64_t noticed_ns;    /* tti_now_ns when the first cause was seen, 0: none */
-    int64_t gone_ns;       /* tti_now_ns when no worker was left */
-    uint64_t last_step;    /* highest step reported by tti_worker_report_step */
-    tti_told_failure told; /* by the rank of the first cause */
-    char text[512];        /* "rank 2 (pid 71) was killed by signal 9 (Killed)"; "" without cause */
+    int exit_code;        /* of the whole, see above */
+    int rank;             /* of the first cause; -1: none */
+    pid_t pid;            /* its process */
+    int worker_code;      /* its exit code, -1 if it has none */
+    int worker_signal;    /* what killed or stopped it, 0: nothing did */
+    int n_left;           /* workers that SIGKILL did not end; text names them */
+    bool stopped_by_user; /* by a signal, or a worker that stopped in order; failed or not */
+    int64_t noticed_ns;   /* tti_now_ns when the first cause was seen, 0: none */
+    int64_t gone_ns;      /* tti_now_ns when no worker was left */
+    uint64_t last_step;   /* highest step reported by tti_worker_report_step */
+    tti_reported_failure reported; /* by the rank of the first cause */
+    char text[512]; /* "rank 2 (pid 71) was killed by signal 9 (Killed)"; "" without cause */
 } tti_supervisor_report;
 
 /* Runs the workers to their end.  Call from the main thread: workers die with the thread that

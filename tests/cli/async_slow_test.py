@@ -22,11 +22,11 @@ JOB = ["model.name=lenet", "data.format=idx", "data.dir=" + DATA, "train.batch=%
 
 
 def learns(staleness, bound, least_of_the_slow, most):
-    told = arrivals.by_clock(TIMES, N_STEPS, bound)
-    slow = sum(worker == 3 for _, worker, _ in told)
+    reported = arrivals.by_clock(TIMES, N_STEPS, bound)
+    slow = sum(worker == 3 for _, worker, _ in reported)
     if not least_of_the_slow <= slow <= N_STEPS / 10:
         raise AssertionError("the slow worker made %d of %d updates" % (slow, N_STEPS))
-    arrivals.write("order-" + staleness, told, N_WORKERS, BATCH, 4)
+    arrivals.write("order-" + staleness, reported, N_WORKERS, BATCH, 4)
     hashes = []
     for run, order in (("run-" + staleness, "order-" + staleness),
                        ("again-" + staleness, "run-" + staleness)):

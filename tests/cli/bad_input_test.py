@@ -266,7 +266,7 @@ def test_a_run_is_not_overwritten():
 
 
 def test_standard_files_that_are_closed():
-    """Nothing that is told gets into files that the program opens."""
+    """No log line gets into files that the program opens."""
     for more in ("2>&-", "<&- 2>&-", "-n 2 <&- >&- 2>&-",
                  "-n 2 parallel.place=processes <&- >&- 2>&-"):
         code = subprocess.run(["sh", "-c", '"$0" "$@" ' + more, runs.PROGRAM, *runs.small("run")],
@@ -343,7 +343,7 @@ def test_no_room_for_records():
     ended.expect(0, "run/metrics.jsonl: File too large; training goes on",
                  "are missing")
     if ended.err.count("training goes on") != 1:
-        raise AssertionError("told more than once: " + ended.err)
+        raise AssertionError("reported more than once: " + ended.err)
     n_told, n_all = len(runs.records("run")), len(runs.records("whole"))
     if not 0 < n_told < n_all:
         raise AssertionError("%d of %d records" % (n_told, n_all))
@@ -492,10 +492,10 @@ def test_nan_in_parts_names_the_layer():
     shutil.rmtree("run", ignore_errors=True)
     runs.tutti(*runs.small("run", *WILD, "-n", "2", "parallel.tensor=2",
                            "train.on_nan=skip")).expect(0)
-    told = [r["text"] for r in runs.records("run") if r["event"] == "warning"]
-    told = [text for text in told if text.startswith("step ")]
-    if not told or any("first in " not in text for text in told):
-        raise AssertionError("no layer or parameter is named: %s" % told)
+    reported = [r["text"] for r in runs.records("run") if r["event"] == "warning"]
+    reported = [text for text in reported if text.startswith("step ")]
+    if not reported or any("first in " not in text for text in reported):
+        raise AssertionError("no layer or parameter is named: %s" % reported)
 
 
 def test_nan_skips():
@@ -503,12 +503,12 @@ def test_nan_skips():
         0, "warning: step ", "the loss is not finite")
     runs.tutti(*runs.small("one", *WILD, "train.on_nan=skip", "-n", "1")).expect(0)
     runs.same_story(runs.story("run"), "one")
-    told = [r["text"] for r in runs.records("run") if r["event"] == "warning"]
-    total = int(told[-1].split()[0])
-    if "were left out under train.on_nan=skip" not in told[-1] or total < 50:
-        raise AssertionError("no total of the skipped steps: %s" % told)
-    if len(told) - 1 != total.bit_length() or not told[0].startswith("step "):
-        raise AssertionError("%d warnings of %d skipped steps" % (len(told) - 1, total))
+    reported = [r["text"] for r in runs.records("run") if r["event"] == "warning"]
+    total = int(reported[-1].split()[0])
+    if "were left out under train.on_nan=skip" not in reported[-1] or total < 50:
+        raise AssertionError("no total of the skipped steps: %s" % reported)
+    if len(reported) - 1 != total.bit_length() or not reported[0].startswith("step "):
+        raise AssertionError("%d warnings of %d skipped steps" % (len(reported) - 1, total))
     if "error" in ended.err:
         raise AssertionError(ended.err)
 

@@ -40,11 +40,11 @@ def test_trace():
     for rank in (0, 1):
         rows = spans_of("trace.json", rank)
         lane, sums = rows["host: first lane"], rows["host: sums between workers"]
-        told = [count(rows["host: waits"], "waiting for samples"),
+        reported = [count(rows["host: waits"], "waiting for samples"),
                 count(rows["host: waits"], "waiting for sums"), count(lane, "linear"),
                 count(lane, "update"), count(sums, "sums of the step")]
-        if told != [3, 3, 6, 3, 3] or count(sums, "sum of gradients") < 3:
-            raise AssertionError("rank %d: %s" % (rank, told))
+        if reported != [3, 3, 6, 3, 3] or count(sums, "sum of gradients") < 3:
+            raise AssertionError("rank %d: %s" % (rank, reported))
         if {span["args"]["shard"] for span in lane if span["name"] == "linear"} != {rank}:
             raise AssertionError("rank %d has shards of others" % rank)
         if {span["args"]["step"] for span in lane} != {0, 1, 2}:

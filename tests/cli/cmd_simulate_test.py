@@ -24,15 +24,15 @@ def write(path, text):
 def test_curve():
     """A worker alone is what it is said to be; more never make a step shorter; bytes as known."""
     write("net.yaml", SLOW)
-    told = points("-n", "6", "--network", "net.yaml", "--step-ms", "100")
-    if [p["workers"] for p in told] != [1, 2, 4, 6]:
-        raise AssertionError(told)
-    if abs(told[0]["step_s"] - 0.1) > 1e-9 or told[0]["sent_bytes"] != [0, 0, 0]:
-        raise AssertionError(told[0])
-    for a, b in zip(told, told[1:]):
+    reported = points("-n", "6", "--network", "net.yaml", "--step-ms", "100")
+    if [p["workers"] for p in reported] != [1, 2, 4, 6]:
+        raise AssertionError(reported)
+    if abs(reported[0]["step_s"] - 0.1) > 1e-9 or reported[0]["sent_bytes"] != [0, 0, 0]:
+        raise AssertionError(reported[0])
+    for a, b in zip(reported, reported[1:]):
         if b["step_s"] < a["step_s"] or b["efficiency"] > a["efficiency"] + 1e-12:
             raise AssertionError("%s then %s" % (a, b))
-    two, four = told[1]["sent_bytes"], told[2]["sent_bytes"]
+    two, four = reported[1]["sent_bytes"], reported[2]["sent_bytes"]
     if abs(four[0] - two[0]) > 64 or abs(four[1] * 2 - two[0]) > 64 or two[1] or four[2]:
         raise AssertionError("%s %s" % (two, four))
 
@@ -56,13 +56,13 @@ def test_stages():
            "train.batch=32", "train.precision=f32", "parallel.pipeline=4", "parallel.shards=8"]
     ended = runs.tutti("simulate", *job, "-n", "16", "--device", "h200", "--network", "net.yaml",
                        "--json").expect(0)
-    told = json.loads(ended.out)
-    if [p["workers"] for p in told["points"]] != [4, 8, 16]:
-        raise AssertionError(told)
-    if abs(told["bubble"] / (3 / 11) - 1) > 0.1 or told["exchange_s"] <= 0:
-        raise AssertionError(told)
+    reported = json.loads(ended.out)
+    if [p["workers"] for p in reported["points"]] != [4, 8, 16]:
+        raise AssertionError(reported)
+    if abs(reported["bubble"] / (3 / 11) - 1) > 0.1 or reported["exchange_s"] <= 0:
+        raise AssertionError(reported)
     batch = 32 * width * 4  # bytes that an inner stage sends forward, and as many back
-    alone = told["points"][0]
+    alone = reported["points"][0]
     if not 2 * batch <= alone["sent_bytes"][1] <= 2 * batch + 1000:
         raise AssertionError(alone)
     # Measured here: a model that computes in no time, lest a fast machine tries the one above.
@@ -76,10 +76,10 @@ WIDE = "host: {size: 8, gb_s: 1, latency_us: 0}\nrack: {size: 8, gb_s: 0.1, late
 
 
 def four(*arguments):
-    """What four neighbours are told, and the bytes each sends, less those of the last sums."""
-    told = points("-n", "4", "--device", "h200", "--network", "wide.yaml", "--step-ms", "1000",
+    """Step time and bytes sent for four neighbours, without the bytes of the last sums."""
+    reported = points("-n", "4", "--device", "h200", "--network", "wide.yaml", "--step-ms", "1000",
                   *arguments)[-1]
-    return told, told["sent_bytes"][0] - 2 * 3 / 4 * 4 * 4 * 8
+    return reported, reported["sent_bytes"][0] - 2 * 3 / 4 * 4 * 4 * 8
 
 
 def expect_bytes(got, whole, share):
@@ -92,10 +92,10 @@ def test_parts():
     write("wide.yaml", WIDE)
     plain, whole = four()
     for zero, share in (("1", 1), ("2", 1), ("3", 1.5)):
-        told, sent = four("parallel.zero=" + zero)
+        reported, sent = four("parallel.zero=" + zero)
         expect_bytes(sent, whole, share)
-        if not 0 < told["step_s"] < plain["step_s"] + told["sums_s"]:
-            raise AssertionError("%s %s" % (told, plain))
+        if not 0 < reported["step_s"] < plain["step_s"] + reported["sums_s"]:
+            raise AssertionError("%s %s" % (reported, plain))
     runs.tutti("simulate", *JOB, "-n", "4", "--device", "h200", "parallel.zero=3").expect(
         0, "zero 3: gradients to the owners")
 
@@ -104,10 +104,10 @@ def test_less_on_the_wire():
     """Half the bytes, a hundredth twice (index and value) to each other, a mean now and then."""
     write("wide.yaml", WIDE)
     plain, whole = four()
-    told, sent = four("parallel.mode=fast", "parallel.compress=bf16")
+    reported, sent = four("parallel.mode=fast", "parallel.compress=bf16")
     expect_bytes(sent, whole, 0.5)
-    if not told["exposed_s"] < plain["exposed_s"]:
-        raise AssertionError("%s %s" % (told, plain))
+    if not reported["exposed_s"] < plain["exposed_s"]:
+        raise AssertionError("%s %s" % (reported, plain))
     sent = four("parallel.mode=fast", "parallel.compress=topk", "parallel.topk=0.01")[1]
     if not 3 * 0.02 * 0.99 < sent / (whole / 1.5) < 3 * 0.02 + 0.02:  # and vectors, whole
         raise AssertionError("%g of %g" % (sent, whole))
@@ -115,11 +115,11 @@ def test_less_on_the_wire():
     if not 0 < sent < 0.05 * whole:
         raise AssertionError("%g of %g" % (sent, whole))
     local = ["parallel.mode=fast", "parallel.sync=local", "parallel.average_every=8"]
-    told = four(*local)[0]
-    expect_bytes(told["sent_bytes"][0], whole + 2 * 3 / 4 * 4 * 4 * 8, 1 / 8)
-    told = four(*local, "parallel.average=all")[0]
-    if told["sent_bytes"][0] <= 1.9 * whole / 8:
-        raise AssertionError(told)
+    reported = four(*local)[0]
+    expect_bytes(reported["sent_bytes"][0], whole + 2 * 3 / 4 * 4 * 4 * 8, 1 / 8)
+    reported = four(*local, "parallel.average=all")[0]
+    if reported["sent_bytes"][0] <= 1.9 * whole / 8:
+        raise AssertionError(reported)
 
 
 SERVER = ["parallel.sync=parameter-server", "parallel.mode=fast"]
@@ -127,7 +127,7 @@ SPREAD = "host: {size: 1}\nrack: {size: 64, gb_s: %s, latency_us: 10}\n"
 
 
 def served(n, *arguments):
-    """What n workers on as many hosts are told."""
+    """The prediction for n workers on n hosts."""
     return points("-n", str(n), "--device", "cpu", "--network", "spread.yaml", *SERVER, *arguments)
 
 
@@ -185,9 +185,9 @@ def test_buckets_as_the_network_wants_them():
     counts = []
     for gb_s, latency_us in (("10", "1000"), ("0.1", "1")):
         write("net.yaml", "host: {size: 4, gb_s: %s, latency_us: %s}\n" % (gb_s, latency_us))
-        told = runs.tutti("simulate", *JOB, "parallel.bucket_mb=auto", "-n", "4", "--json",
+        reported = runs.tutti("simulate", *JOB, "parallel.bucket_mb=auto", "-n", "4", "--json",
                           "--device", "h200", "--network", "net.yaml").expect(0)
-        counts.append(json.loads(told.out)["buckets"])
+        counts.append(json.loads(reported.out)["buckets"])
     if counts[0] != 1 or counts[1] <= 1:
         raise AssertionError("%s buckets" % counts)
 

@@ -20,8 +20,8 @@ WAYS = {"topk": ["parallel.compress=topk", "parallel.topk=0.02"],
 def train(run, *arguments):
     out = runs.tutti("train", "run.dir=" + run, *FAST, *arguments).expect(0).out
     end = runs.records(run)[-1]
-    told = "sent %.3f MB by each worker" % (end["sent_bytes"] * 1e-6)
-    if (told in out) == ("parallel.compress=" not in " ".join(arguments)):
+    reported = "sent %.3f MB by each worker" % (end["sent_bytes"] * 1e-6)
+    if (reported in out) == ("parallel.compress=" not in " ".join(arguments)):
         raise AssertionError(out)
     return end
 

@@ -47,7 +47,7 @@ def test_places_and_precisions():
 
 
 def test_measured():
-    """Unasked, and told."""
+    """Unasked, and reported."""
     for place in ("threads", "processes"):
         one.train(place, [*one.LENET, *FAST, "parallel.shards=16", "parallel.place=" + place],
                   devices="gpu,cpu")

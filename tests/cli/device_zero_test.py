@@ -147,7 +147,7 @@ def test_memory():
         sums.append(sum(used[-1].get("bytes_" + key, 0)
                         for key in ("params", "states", "grads", "gathered")))
         if abs((peaks[0] - peaks[-1]) - (sums[0] - sums[-1])) > 4096:
-            raise AssertionError("zero=%d: %s bytes were taken, %s told" % (zero, peaks, sums))
+            raise AssertionError("zero=%d: %s bytes were taken, %s reported" % (zero, peaks, sums))
     for key, zero, most in (("bytes_states", 1, 0.3), ("bytes_grads", 2, 0.7),
                             ("bytes_params", 3, 0.3)):
         if not used[zero][key] < most * used[zero - 1][key]:

@@ -27,7 +27,7 @@ def same(want, run, ended):
 
 
 def test_every_axis_over_hosts():
-    """Norms are told too, which the whole of a copy sums."""
+    """Norms are reported too, which the whole of a copy sums."""
     ways = {"chunks": (2, ["parallel.pipeline=2", "parallel.pipeline_chunks=2"], ["a,b"]),
             "both": (4, ["parallel.pipeline=2", "parallel.tensor=2"], ["a,b,b,c"]),
             "replicas": (4, ["parallel.pipeline=2", "parallel.zero=3"], ["a,b,c,a"])}
@@ -93,7 +93,7 @@ def test_over_mpi():
     near("near", 4, *layout)
     for name, start in hosts.mpis():
         run = "run-" + name
-        ended = hosts.told(hosts.mpirun(start, 4, runs.small(run, *MORE, *layout),
+        ended = hosts.reported(hosts.mpirun(start, 4, runs.small(run, *MORE, *layout),
                                         TUTTI_TEST_HOSTS="a,b,b,a"))
         ended.expect(0, "over mpi-" + name)
         same("near", run, [ended])

@@ -40,11 +40,11 @@ def resume(run, n_workers, place):
 
 def disturb(end, arguments, run, n_steps):
     """Starts a run and stops or kills it at a moment that nobody chose; True if it was in time."""
-    told = runs.steps_told(run)
+    reported = runs.steps_told(run)
     process = runs.start(*arguments)
     if end == "stopped":
         at = random.randint(1, n_steps - 1)
-        runs.wait_until(lambda: runs.steps_told(run) >= at + told or process.poll() is not None)
+        runs.wait_until(lambda: runs.steps_told(run) >= at + reported or process.poll() is not None)
         process.send_signal(signal.SIGTERM)
     else:
         time.sleep(random.uniform(0, 0.4))

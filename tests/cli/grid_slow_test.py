@@ -53,7 +53,7 @@ def grid(model, workers=WORKERS, parts=PARTS):
     story, worst = runs.story(model), 0
     exact, near = exact_cells(workers), near_cells(parts)
     if len([key for key in story if key[0] == "step"]) != layouts.N_STEPS:
-        raise AssertionError("%d steps are told" % len(story))
+        raise AssertionError("%d steps are reported" % len(story))
     for run, (n_workers, keys) in exact.items():
         train(run, n_workers, *arguments, *keys)
         runs.same_story(story, run)

@@ -158,10 +158,10 @@ def test_a_launcher_that_starts_its_ranks_again():
             rank.expect(0)
         if runs.checkpoints(name) != [20, 40]:
             raise AssertionError(runs.checkpoints(name))
-        told = [r["step"] for r in runs.records(name) if r["event"] == "step"]
+        reported = [r["step"] for r in runs.records(name) if r["event"] == "step"]
         starts = [r["step"] for r in runs.records(name) if r["event"] == "start"]
-        if told != list(range(1, 41)) or starts != [0, 20]:
-            raise AssertionError((told, starts))
+        if reported != list(range(1, 41)) or starts != [0, 20]:
+            raise AssertionError((reported, starts))
         runs.same_story(story, name)
     for rank in Ranks(2, runs.small("new"), **env).finish():  # it had not come to a folder
         rank.expect(0)
@@ -180,7 +180,7 @@ def test_data_that_differ():
     """Each rank reads "data" in a folder of its own, as on hosts without a common file system."""
     changes = {"same": None, "fewer": dict(n_train=40), "fewer-tests": dict(n_test=49),
                "classes": dict(n_classes=5), "pixels": None, "labels": None}
-    told = {"same": "", "fewer": "40 training samples, rank 0 has 200",
+    reported = {"same": "", "fewer": "40 training samples, rank 0 has 200",
             "fewer-tests": "49 test samples, rank 0 has 50", "classes": "5 classes, rank 0 has 4",
             "pixels": "contents of training samples have the checksum ",
             "labels": "contents of test samples have the checksum "}
@@ -197,11 +197,11 @@ def test_data_that_differ():
                       before=lambda rank: ["sh", "-c", 'cd "$0" && exec "$@"',
                                            "%s-%d" % (name, rank)]).finish()
         for rank in ended:
-            if told[name]:
-                rank.expect(2, "rank 1 on ", "reads other data than rank 0 on ", told[name])
+            if reported[name]:
+                rank.expect(2, "rank 1 on ", "reads other data than rank 0 on ", reported[name])
             else:
                 rank.expect(0)
-        if told[name] and os.path.exists(name + "-0/run"):
+        if reported[name] and os.path.exists(name + "-0/run"):
             raise AssertionError("a run folder is left")
 
 
@@ -315,7 +315,7 @@ def mpirun(start, n_ranks, arguments, before=(), **env):
                                 env=environment(**env), start_new_session=True)
 
 
-def told(process, timeout_s=runs.HANGS_S):
+def reported(process, timeout_s=runs.HANGS_S):
     code = process.wait(timeout_s)
     with open("out", errors="replace") as out:
         return runs.Ended(["mpirun"], code, out.read(), "")
@@ -326,7 +326,7 @@ def test_mpirun():
     for name, start in mpis():
         for n_ranks, hosts in ((2, "a"), (4, "a,a,b,b"), (3, "a,b,c")):
             run = "run-%s-%d" % (name, n_ranks)
-            ended = told(mpirun(start, n_ranks, runs.small(run), TUTTI_TEST_HOSTS=hosts))
+            ended = reported(mpirun(start, n_ranks, runs.small(run), TUTTI_TEST_HOSTS=hosts))
             ended.expect(0, "rank 0 of %d, by" % n_ranks, "over mpi-" + name, "params_hash")
             runs.same_story(story, run)
 
@@ -338,7 +338,7 @@ def test_a_run_goes_on_elsewhere():
     ended[0].expect(0, "params_hash")
     again = ["train", "--resume", "run", "train.steps=40"]
     for _, start in list(mpis())[:1]:
-        told(mpirun(start, 4, again, TUTTI_TEST_HOSTS="a,a,b,b")).expect(0, "over mpi-")
+        reported(mpirun(start, 4, again, TUTTI_TEST_HOSTS="a,a,b,b")).expect(0, "over mpi-")
         break
     else:
         Ranks(4, again, TUTTI_TEST_HOSTS="a,a,b,b").finish()[0].expect(0)
@@ -352,7 +352,7 @@ def test_an_mpi_that_does_not_fit_its_launcher():
     if len(names) < 2:
         return
     for (name, start), other in zip(mpis(), reversed(names)):
-        ended = told(mpirun(start, 2, runs.small("run"), TUTTI_TRANSPORT="mpi-" + other))
+        ended = reported(mpirun(start, 2, runs.small("run"), TUTTI_TRANSPORT="mpi-" + other))
         if ended.code == 0 or "they do not fit" not in ended.out:
             raise AssertionError(ended.out)
 
@@ -360,7 +360,7 @@ def test_an_mpi_that_does_not_fit_its_launcher():
 def test_mpirun_of_jobs_of_one_rank():
     """Left over in a pod or a shell: each process would train the whole job."""
     for _, start in mpis():
-        ended = told(mpirun(start, 2, runs.small("run"), RANK="0", WORLD_SIZE="1"))
+        ended = reported(mpirun(start, 2, runs.small("run"), RANK="0", WORLD_SIZE="1"))
         ended.expect(2, "has started 2 of them", "unset RANK and WORLD_SIZE")
         if os.path.exists("run"):
             raise AssertionError("a run was made")
@@ -372,7 +372,7 @@ def test_a_rank_killed_under_mpirun():
         runs.wait_until(lambda: runs.steps_told("long") > 0, what="a step")
         pids = [pid for pid in runs.alive("train") if pid != process.pid and
                 os.readlink("/proc/%d/exe" % pid) == os.path.realpath(runs.PROGRAM)]
-        ended = kill_one(sorted(pids), lambda: told(process))
+        ended = kill_one(sorted(pids), lambda: reported(process))
         # An MPI that kills the others before they can speak says it in words of its own.
         if ended.code == 0 or not ("died" in ended.out or "Killed" in ended.out):
             raise AssertionError("%s: %d\n%s" % (name, ended.code, ended.out))
@@ -458,7 +458,7 @@ def over_mpi(network, story):
                          "-launcher-exec", agent, "-localhost", network.subnet + "254"]}
     for name, start in mpis():
         run = "run-" + name
-        ended = told(mpirun(start, 4, runs.small(run), before=options[name]))
+        ended = reported(mpirun(start, 4, runs.small(run), before=options[name]))
         ended.expect(0, "2 hosts, over mpi-" + name)
         runs.same_story(story, run)
 

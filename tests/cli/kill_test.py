@@ -81,7 +81,7 @@ def kill_workers(n_kills):
 
 
 def kill_while_saving(n_kills):
-    """Kills runs that save after every step; there is a valid checkpoint once one was told of."""
+    """Kills runs that save after every step; there is a valid checkpoint once one was reported."""
     story = expected("run.checkpoint_every=1")
     n_told = 0
     for _ in range(n_kills):
@@ -92,12 +92,12 @@ def kill_while_saving(n_kills):
         time.sleep(random.uniform(0, 0.3))
         process.kill()
         runs.finish(process)
-        told = [r["step"] for r in runs.records("run") if r["event"] == "checkpoint"]
-        n_told += bool(told)
-        if told and max(runs.checkpoints("run"), default=0) < told[-1]:
-            raise AssertionError("step %d was told, there are %s" % (told[-1],
+        reported = [r["step"] for r in runs.records("run") if r["event"] == "checkpoint"]
+        n_told += bool(reported)
+        if reported and max(runs.checkpoints("run"), default=0) < reported[-1]:
+            raise AssertionError("step %d was reported, there are %s" % (reported[-1],
                                                                      runs.checkpoints("run")))
-        if told:
+        if reported:
             runs.tutti("inspect", "run").expect(0)
         runs.tutti("train", "--resume", "run", "-n", "2").expect(0)
         runs.same_story(story, "run")
@@ -120,12 +120,12 @@ def kill_twice(run, n_workers, n_steps):
     process = runs.start(*runs.small(run, PLACE, "-n", str(n_workers), "run.checkpoint_every=4",
                                      "train.steps=%d" % n_steps, "--restarts", "2"))
     gone = set()
-    for told in (6, 12):
+    for reported in (6, 12):
         def fresh():
             return set(runs.children(process.pid)) - gone
         runs.wait_until(lambda: process.poll() is not None or
-                        runs.steps_told(run) > told and len(fresh()) == n_workers,
-                        what="step %d" % told)
+                        runs.steps_told(run) > reported and len(fresh()) == n_workers,
+                        what="step %d" % reported)
         for pid in list(fresh())[:1]:
             gone.add(pid)
             runs.kill(pid)

@@ -45,8 +45,8 @@ def test_averages_are_evaluated():
     """The same from the checkpoint, by one worker."""
     train("run", "-n", "3", "train.steps=60", "train.ema=0.9", "parallel.average=all")
     end = runs.records("run")[-1]
-    told = runs.tutti("eval", "run").expect(0).out
-    expect("%.4f" % end["accuracy"] in told, (end, told))
+    reported = runs.tutti("eval", "run").expect(0).out
+    expect("%.4f" % end["accuracy"] in reported, (end, reported))
 
 
 def test_stopped_and_continued():

@@ -16,7 +16,7 @@ SMALL = ["data.context=24", "data.stride=16", "model.layers=2", "model.width=32"
 
 
 def write_words(name, n_words=4000):
-    """Words at random: a letter can be told by those around it.  The number of letters."""
+    """Words at random: a letter can be reported by those around it.  The number of letters."""
     random.seed(runs.SEED)
     text = " ".join(random.choice(WORDS) for _ in range(n_words))
     with open(name, "w") as file:
@@ -37,9 +37,9 @@ def test_it_learns():
     if end["loss"] > blind * (0.95 if runs.sanitized() else 0.35):
         raise AssertionError("loss %g, blindly %g" % (end["loss"], blind))
     for _ in range(2):
-        told = json.loads(runs.tutti("eval", "run", "--json").expect(0).out)
-        if abs(told["loss"] - end["loss"]) > 1e-9 or told["accuracy"] != end["accuracy"]:
-            raise AssertionError("eval says %s, training said %s" % (told, end))
+        reported = json.loads(runs.tutti("eval", "run", "--json").expect(0).out)
+        if abs(reported["loss"] - end["loss"]) > 1e-9 or reported["accuracy"] != end["accuracy"]:
+            raise AssertionError("eval says %s, training said %s" % (reported, end))
     runs.tutti("generate", "run").expect(2, "bert on data.format=text writes no text")
 
 

@@ -47,9 +47,9 @@ def test_hosts():
                                       TUTTI_MODULE_PATH=modules).finish():
             ended.expect(0)
         near(runs.story("host"), run)
-        told = [r["places"] for r in runs.records(run) if r["event"] == "start"]
-        if told != [places]:
-            raise AssertionError("%s: %s" % (hosts, told))
+        reported = [r["places"] for r in runs.records(run) if r["event"] == "start"]
+        if reported != [places]:
+            raise AssertionError("%s: %s" % (hosts, reported))
 
 
 def test_profile():
@@ -58,7 +58,7 @@ def test_profile():
     with open("trace.json") as file:
         text = file.read()
     if '"rank 0, on the host"' not in text or '"rank 1, device 0"' not in text:
-        raise AssertionError("who is where is not told")
+        raise AssertionError("the places of workers are not reported")
 
 
 def test_more_places():

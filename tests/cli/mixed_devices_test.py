@@ -27,10 +27,10 @@ def train(run, devices, *arguments, says=""):
 
 def near(expected, run, tolerance=1e-5):
     """As runs.same_story, but sums may be in another order."""
-    told = runs.story(run)
-    if told.keys() != expected.keys():
-        raise AssertionError("%s: %s, not %s" % (run, sorted(told), sorted(expected)))
-    for (what, step), value in told.items():
+    reported = runs.story(run)
+    if reported.keys() != expected.keys():
+        raise AssertionError("%s: %s, not %s" % (run, sorted(reported), sorted(expected)))
+    for (what, step), value in reported.items():
         loss, there = ((v[1] if what == "end" else v[0]) for v in (value, expected[what, step]))
         if not abs(loss - there) <= tolerance * abs(there):
             raise AssertionError("%s: loss %r at %s %d, not %r" % (run, loss, what, step, there))
@@ -44,15 +44,15 @@ def test_losses_of_the_host():
     """Each optimizer's update is the host's, on all workers."""
     more = ["optimizer.name=adamw", "train.clip_norm=0.5", "train.ema=0.9"]
     train("host", "cpu", "-n", "1", *more).expect(0)
-    told = runs.story("host")
+    reported = runs.story("host")
     for run, devices, keys, places in (
             ("three", "gpu,cpu", ["parallel.shares=2,1,1"], [0, 1, -1]),
             ("first", "cpu,1", ["parallel.shares=1,3", PROCESSES], [-1, 1])):
         train(run, devices, *keys, *more, says="late=1" if run == "three" else "").expect(0)
-        near(told, run)
+        near(reported, run)
         if records(run, "start")[0]["places"] != places:
             raise AssertionError("%s: %s" % (run, records(run, "start")))
-    start = train("told", "0,cpu", *more, "train.steps=1").expect(
+    start = train("reported", "0,cpu", *more, "train.steps=1").expect(
         0, "workers on device 0, the host, optimizer's state on the host")
     said = r"cuda: devices for tests, stack 1, on test device; cpu: .*; workers on"
     if not re.search(said, start.err + start.out):
@@ -71,7 +71,7 @@ def test_checkpoints():
     """Of a mix by any others, and of any others by a mix."""
     keys = ["parallel.shares=3,1", "optimizer.name=sgd"]  # which the devices know too
     train("whole", "cpu", "-n", "2", *keys).expect(0)
-    told = runs.story("whole")
+    reported = runs.story("whole")
     train("mixed", "0,cpu", *keys, "train.steps=3").expect(0)
     train("plain", "cpu", "-n", "2", *keys, "train.steps=3").expect(0)
     with open(runs.newest_checkpoint("mixed") + "/manifest.json") as file:
@@ -86,10 +86,10 @@ def test_checkpoints():
         run_tutti("train", "--resume", run, "parallel.devices=" + devices, "train.steps=6",
                   *mode).expect(0)
         own = runs.story(run)
-        for (what, step) in told:
+        for (what, step) in reported:
             if (what, step) not in own:
                 raise AssertionError("%s: nothing about %s %d" % (run, what, step))
-            a, b = own[what, step], told[what, step]
+            a, b = own[what, step], reported[what, step]
             if abs(a[what == "end"] - b[what == "end"]) > 1e-5:
                 raise AssertionError("%s: %s %d is %s, not %s" % (run, what, step, a, b))
 

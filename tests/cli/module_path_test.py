@@ -26,9 +26,9 @@ def run(program, *arguments, **more):
 def finds(module, program, **more):
     """doctor names the file, and workers of both kinds come to the same bits."""
     line = "  module: %s\n" % os.path.abspath(module)
-    told = run(program, "doctor", "--quick", **more)
-    if line not in told:
-        raise AssertionError("%s: no '%s' in %s" % (program, line, told))
+    reported = run(program, "doctor", "--quick", **more)
+    if line not in reported:
+        raise AssertionError("%s: no '%s' in %s" % (program, line, reported))
     hashes = set()
     for place in ("threads", "processes"):
         shutil.rmtree("run", ignore_errors=True)
@@ -44,8 +44,8 @@ def installed_module(prefix):
 
 
 def finds_installed(prefix, program, **more):
-    told = run(program, "doctor", "--quick", **more)
-    lines = [line[10:] for line in told.splitlines() if line.startswith("  module: ")]
+    reported = run(program, "doctor", "--quick", **more)
+    lines = [line[10:] for line in reported.splitlines() if line.startswith("  module: ")]
     wanted = os.path.realpath(installed_module(prefix))
     if wanted not in [os.path.realpath(line) for line in lines]:
         raise AssertionError("%s: %s, not %s" % (program, lines, wanted))
@@ -81,19 +81,19 @@ def test_replaced_program():
     os.remove(program)
     process = subprocess.Popen(["tutti", "doctor", "--quick"], stdout=subprocess.PIPE, text=True,
                                executable="/proc/self/fd/%d" % fd, pass_fds=(fd,))
-    told = process.communicate()[0]
-    if "tutti-cuda.so\n" not in told or process.returncode != 0:
-        raise AssertionError(told)
+    reported = process.communicate()[0]
+    if "tutti-cuda.so\n" not in reported or process.returncode != 0:
+        raise AssertionError(reported)
 
 
 def test_modules_of_mpi():
     """Those that the build has lie beside its program."""
     os.symlink(runs.PROGRAM, "tutti")
-    told = run("./tutti", "doctor", "--quick")
+    reported = run("./tutti", "doctor", "--quick")
     for name in ("mpi-openmpi", "mpi-mpich"):
         file = os.path.join(os.path.dirname(os.path.realpath(runs.PROGRAM)), "tutti-%s.so" % name)
-        if os.path.exists(file) and file not in told:
-            raise AssertionError("no %s in %s" % (file, told))
+        if os.path.exists(file) and file not in reported:
+            raise AssertionError("no %s in %s" % (file, reported))
 
 
 if __name__ == "__main__":

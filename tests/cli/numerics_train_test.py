@@ -16,15 +16,15 @@ import runs
 DEEP = ["model.hidden=[32,32,32,32,32,32,32,32]", "model.dropout=0.1"]
 
 
-def told(run, *arguments):
+def reported(run, *arguments):
     runs.tutti(*runs.small(run, *DEEP, *arguments)).expect(0)
     return runs.story(run)
 
 
 def test_recomputation_changes_no_bit():
-    story = told("none", "-n", "1")
-    told("block", "-n", "2", "train.recompute=block")
-    told("budget", "-n", "1", "train.recompute=24KiB")
+    story = reported("none", "-n", "1")
+    reported("block", "-n", "2", "train.recompute=block")
+    reported("budget", "-n", "1", "train.recompute=24KiB")
     for run in ("block", "budget"):
         runs.same_story(story, run)
 
@@ -40,11 +40,11 @@ def losses(run):
 
 
 def test_sixteen_bits_are_exact_too():
-    full = told("f32", "-n", "1", "train.steps=12")
+    full = reported("f32", "-n", "1", "train.steps=12")
     for precision in ("bf16", "f16"):
         arguments = ["train.steps=12", "train.precision=" + precision]
-        story = told(precision, "-n", "1", *arguments)
-        told(precision + "-2", "-n", "2", *arguments, "train.recompute=block",
+        story = reported(precision, "-n", "1", *arguments)
+        reported(precision + "-2", "-n", "2", *arguments, "train.recompute=block",
              "parallel.place=processes")
         runs.same_story(story, precision + "-2")
         if story == full:
@@ -56,7 +56,7 @@ def test_sixteen_bits_are_exact_too():
 
 def test_the_dynamic_scale_goes_on_after_a_resume():
     arguments = ["train.precision=f16", "train.steps=24", "run.checkpoint_every=3"]
-    story = told("expected", "-n", "1", *arguments)
+    story = reported("expected", "-n", "1", *arguments)
     in_time = exact_test.disturb(
         "stopped", runs.small("run", *DEEP, "-n", "2", *arguments), "run", 24)
     if in_time:
@@ -123,17 +123,17 @@ def test_a_sample_whose_output_is_nan_is_of_no_class():
     write_set("table", (6,), 40, 10, 3 * 6 + 2, nan_in="test")  # sample 3, whose label is 0
     runs.tutti("train", "model.name=mlp", "model.hidden=[8]", "data.format=npy", "data.dir=table",
                "train.batch=16", "train.steps=8", "run.dir=run").expect(0, "loss nan")
-    told = json.loads(runs.tutti("eval", "run", "--json").expect(0).out)
-    if told["loss"] is not None or sum(map(sum, told["confusion"])) != 9:
-        raise AssertionError("eval takes it for a class: %s" % told)
-    if told["accuracy"] != sum(c["correct"] for c in told["classes"]) / 10 \
-            or [c["samples"] for c in told["classes"]] != [4, 3, 3]:
-        raise AssertionError("eval counts it as right: %s" % told)
+    reported = json.loads(runs.tutti("eval", "run", "--json").expect(0).out)
+    if reported["loss"] is not None or sum(map(sum, reported["confusion"])) != 9:
+        raise AssertionError("eval takes it for a class: %s" % reported)
+    if reported["accuracy"] != sum(c["correct"] for c in reported["classes"]) / 10 \
+            or [c["samples"] for c in reported["classes"]] != [4, 3, 3]:
+        raise AssertionError("eval counts it as right: %s" % reported)
     ended = runs.tutti("predict", "run", "table/x_test.npy")
     ended.expect(7, "table/x_test.npy: sample 3: the model's output is not finite")
-    told = [json.loads(line) for line in ended.out.splitlines()]
-    if [line["index"] for line in told] != [i for i in range(10) if i != 3]:
-        raise AssertionError("predict names a class for it: %s" % told)
+    reported = [json.loads(line) for line in ended.out.splitlines()]
+    if [line["index"] for line in reported] != [i for i in range(10) if i != 3]:
+        raise AssertionError("predict names a class for it: %s" % reported)
 
 
 def test_parameters_that_are_not_finite_end_the_run():

@@ -31,28 +31,28 @@ def record(run, event):
 def test_same_bits():
     """On a device or two, with all of the state or parts of it; checkpoints byte for byte."""
     train("host", *MORE, "-n", "1", "parallel.devices=cpu").expect(0)
-    told = runs.story("host")
+    reported = runs.story("host")
     for run, place in (("one", ["-n", "1"]), ("two", ["-n", "2"]),
                        ("processes", ["-n", "2", PROCESSES]),
                        ("parts", ["-n", "2", "parallel.zero=1", "parallel.bucket_mb=0.2"]),
                        ("three", ["-n", "3", "parallel.zero=1", PROCESSES])):
         train(run, *MORE, *OFFLOAD, *place).expect(0, "optimizer's state on the host")
-        runs.same_story(told, run)
+        runs.same_story(reported, run)
         runs.same_checkpoint("host", run)
 
 
 def test_queues():
-    """Whatever a queue does before or after another where nobody has told it to wait, and with
+    """Whatever a queue does before or after another where nobody has reported it to wait, and with
     devices that add between each other."""
     few = [*MORE, "parallel.bucket_mb=0.2", "train.steps=3"]
     train("host", *few, "-n", "1", "parallel.devices=cpu").expect(0)
-    told = runs.story("host")
+    reported = runs.story("host")
     for run, says, place in (("late", "late=1", ["-n", "1"]),
                              ("early", "late=3", ["-n", "1", "data.resident=no"]),
                              ("peers", "peers=1,late=1", ["-n", "2"]),
                              ("parts", "peers=1,late=3", ["-n", "2", "parallel.zero=1"])):
         train(run, *few, *OFFLOAD, *place, says=says).expect(0)
-        runs.same_story(told, run)
+        runs.same_story(reported, run)
     if "sums 2 at once" not in record("parts", "start")["backend"]:
         raise AssertionError(record("parts", "start"))
 
@@ -129,29 +129,29 @@ def test_sixteen_bits():
     """A loss scale that moves, and first steps that are left out."""
     more = MORE + ["train.precision=f16", "train.clip_norm=0"]
     train("host", *more, "-n", "1", "parallel.devices=cpu").expect(0)
-    told = runs.story("host")
-    if int(told["step", 1][2], 16) != 0 or int(told["step", 4][2], 16) == 0:
-        raise AssertionError(told)
+    reported = runs.story("host")
+    if int(reported["step", 1][2], 16) != 0 or int(reported["step", 4][2], 16) == 0:
+        raise AssertionError(reported)
     for run, place in (("one", []), ("two", ["-n", "2", "parallel.zero=1"])):
         train(run, *more, *OFFLOAD, *place).expect(0)
-        runs.same_story(told, run)
+        runs.same_story(reported, run)
 
 
 def test_from_one_to_the_other():
     """A run that lost its device goes on with the state elsewhere, and comes to the same bits."""
     sgd = ["optimizer.name=sgd", "train.ema=0.9", "parallel.bucket_mb=0.05"]  # as buckets come
     train("whole", *sgd, "-n", "1", "parallel.devices=cpu").expect(0)
-    told = runs.story("whole")
+    reported = runs.story("whole")
     gpu = ["parallel.devices=gpu", "parallel.offload=none"]
     for run, before, after in (("to", gpu, OFFLOAD), ("from", OFFLOAD, gpu),
                                ("host", OFFLOAD, ["parallel.devices=cpu"])):
         train(run, *sgd, *before, "-n", "1", says="lost=4").expect(10, "device 0")
         runs.tutti("train", "--resume", run, "-n", "2", *after).expect(0)
-        runs.same_story(told, run)
+        runs.same_story(reported, run)
 
 
 def test_memory():
-    """The device has two arrays of Adam and the averages less; the host has what is told."""
+    """The device has two arrays of Adam and the averages less; the host has what is reported."""
     job = MORE + ["train.steps=2", "parallel.devices=gpu", "-n", "1"]
     sgd = ["optimizer.name=sgd", "train.ema=0.9", "train.steps=2", "-n", "1"]
     train("sgd", *sgd, "parallel.devices=gpu").expect(0)

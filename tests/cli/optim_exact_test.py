@@ -48,14 +48,14 @@ def test_a_plateau_is_remembered():
     arguments = ["schedule.name=plateau", "schedule.patience=0", "schedule.threshold=0.9",
                  "schedule.gamma=0.5", "optimizer.lr=0.004", "run.checkpoint_every=2"]
     runs.tutti(*runs.small("whole", "-n", "2", *arguments)).expect(0)
-    told = rates("whole")
+    reported = rates("whole")
     wanted = {step: 0.004 * 0.5 ** max((step - 1) // 9 - 1, 0) for step in range(1, 41)}
-    if any(abs(told[step] / wanted[step] - 1) > 1e-6 for step in wanted):
-        raise AssertionError("rates %s instead of %s" % (told, wanted))
+    if any(abs(reported[step] / wanted[step] - 1) > 1e-6 for step in wanted):
+        raise AssertionError("rates %s instead of %s" % (reported, wanted))
     stop_and_continue("stopped", 3, arguments, 23)
     runs.same_story(runs.story("whole"), "stopped")
-    if rates("stopped") != told:
-        raise AssertionError("rates %s instead of %s" % (rates("stopped"), told))
+    if rates("stopped") != reported:
+        raise AssertionError("rates %s instead of %s" % (rates("stopped"), reported))
 
 
 def test_only_plateau_listens():

@@ -88,12 +88,12 @@ def test_server():
     _, traffic, rows = profile(2, "-n", "2", "parallel.sync=parameter-server")
     for each in rows:
         lane = each["host: first lane"]
-        told = [count(each["server: for this worker"], "sum and update"),
+        reported = [count(each["server: for this worker"], "sum and update"),
                 count(lane, "waiting for the server"), count(lane, "waiting for parameters"),
                 count(each["host: sums between workers"], "parameters from the server"),
                 count(lane, "update")]
-        if told != [2, 2, 2, 2, 0]:
-            raise AssertionError("told %s" % told)
+        if reported != [2, 2, 2, 2, 0]:
+            raise AssertionError("reported %s" % reported)
     if "gradients" in traffic or traffic["parameters"][0] != 1:
         raise AssertionError(str(traffic))
     _, traffic, _ = profile(2, "-n", "2", "parallel.sync=parameter-server", PROCESSES)

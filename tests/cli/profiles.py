@@ -45,7 +45,7 @@ def traffic_of(out):
 
 
 def profile(n, *arguments):
-    """What is told of the traffic, and rows of each rank."""
+    """The reported traffic, and the rows of each rank."""
     ended = runs.tutti("profile", *GPT2, *arguments, "--steps", "2", "--all", "--trace",
                        "trace.json").expect(0, "between %d workers" % n, "ceilings")
     rows = [spans_of("trace.json", rank) for rank in range(n)]

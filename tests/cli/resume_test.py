@@ -60,7 +60,7 @@ def test_other_differences_are_listed():
         ended.expect(0, "warning: " + LISTED, "optimizer.lr: 0.002 here (%s/job.yaml:" % run,
                      "0.001 in the checkpoint", "model.dropout: 0 here (the default), 0.2 in")
         if ended.err.count(LISTED) != 1:
-            raise AssertionError("told more than once: " + ended.err)
+            raise AssertionError("reported more than once: " + ended.err)
 
 
 def flip(data, bit):

@@ -192,8 +192,8 @@ FORMATS = {
 # ---- answers ----
 
 def figures(ended):
-    told = json.loads(ended.expect(0).out)
-    return {key: told[key] for key in ("loss", "accuracy", "samples") if key in told}
+    reported = json.loads(ended.expect(0).out)
+    return {key: reported[key] for key in ("loss", "accuracy", "samples") if key in reported}
 
 
 def answers(case, run, sample, out, data):
@@ -306,11 +306,11 @@ def test_exports_say_how_samples_are_read():
     with open("hf/config.json") as file:
         assert json.load(file)["id2label"] == {"0": "cat", "1": "dog", "2": "owl"}
     with open("hf/preprocessor_config.json") as file:
-        told = json.load(file)
-    assert told["size"] == {"shortest_edge": 32}, told
-    assert told["crop_size"] == {"height": 28, "width": 28}, told
-    assert told["image_mean"] == [0.485, 0.456, 0.406] and told["do_normalize"], told
-    assert abs(told["rescale_factor"] - 1 / 255) < 1e-12, told
+        reported = json.load(file)
+    assert reported["size"] == {"shortest_edge": 32}, reported
+    assert reported["crop_size"] == {"height": 28, "width": 28}, reported
+    assert reported["image_mean"] == [0.485, 0.456, 0.406] and reported["do_normalize"], reported
+    assert abs(reported["rescale_factor"] - 1 / 255) < 1e-12, reported
 
 
 def test_keys_of_the_training():

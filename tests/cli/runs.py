@@ -169,12 +169,12 @@ def story(run):
 
 def same_story(expected, run):
     """run tells nothing else than expected, to the bit, and comes to the end."""
-    told = story(run)
-    for key, value in told.items():
+    reported = story(run)
+    for key, value in reported.items():
         if expected.get(key) != value:
             raise AssertionError("%s: %s is %s instead of %s" % (run, key, value,
                                                                  expected.get(key)))
-    missing = [key for key in expected if key not in told]
+    missing = [key for key in expected if key not in reported]
     if missing:
         raise AssertionError("%s: nothing about %s" % (run, missing))
 
@@ -280,11 +280,11 @@ def folder_in_memory():
     every step wait for a disk most of the time; None: where temporary files are made.  Some tests
     run what they have made, which many containers allow nobody in there."""
     try:
-        told = os.statvfs("/dev/shm")
+        reported = os.statvfs("/dev/shm")
     except OSError:
         return None
-    good = os.access("/dev/shm", os.W_OK) and not told.f_flag & os.ST_NOEXEC
-    room = told.f_bavail * told.f_frsize
+    good = os.access("/dev/shm", os.W_OK) and not reported.f_flag & os.ST_NOEXEC
+    room = reported.f_bavail * reported.f_frsize
     return "/dev/shm" if good and room > ROOM and "TMPDIR" not in os.environ else None
 
 

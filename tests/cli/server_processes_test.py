@@ -51,9 +51,9 @@ def test_the_same_as_threads():
                          ("parallel.place=threads", PROCESSES)):
         run = place[-7:]
         train(run, place, "-n", "3", "parallel.staleness=2")
-        told = updates(run)
-        expect(sorted(u[1] for u in told) == list(range(40)), told)
-        lacks = [u[0] - 1 - u[3] for u in told]
+        reported = updates(run)
+        expect(sorted(u[1] for u in reported) == list(range(40)), reported)
+        lacks = [u[0] - 1 - u[3] for u in reported]
         counts = [r["counts"] for r in runs.records(run) if r["event"] == "staleness"][-1]
         expect(counts == [lacks.count(i) for i in range(max(lacks) + 1)], (counts, lacks))
         expect(max(lacks) <= (2 + 1) * 2, lacks)
@@ -76,12 +76,12 @@ def test_several_hold_ranges():
     for run in ("one", "three", "threads"):
         again("two", run)
     for run, n in (("one", 1), ("two", 2), ("three", 3)):
-        told = ranges(run)
-        expect(len(told) == n and told[0]["first"] == 0, told)
-        expect(all(a["first"] + a["elements"] == b["first"] for a, b in zip(told, told[1:])),
-               told)
-        whole = all(r["bytes"] > 0 and r["bytes"] % (4 * r["elements"]) == 0 for r in told)
-        expect(whole and [r["worker"] for r in told] == list(range(n)), told)
+        reported = ranges(run)
+        expect(len(reported) == n and reported[0]["first"] == 0, reported)
+        expect(all(a["first"] + a["elements"] == b["first"] for a, b in zip(reported, reported[1:])),
+               reported)
+        whole = all(r["bytes"] > 0 and r["bytes"] % (4 * r["elements"]) == 0 for r in reported)
+        expect(whole and [r["worker"] for r in reported] == list(range(n)), reported)
     expect(not any(r["event"] == "servers" for r in runs.records("threads")), "of threads")
     refused = runs.tutti(*runs.small("no", *ASYNC, PROCESSES, "-n", "2", "parallel.servers=3"))
     refused.expect(2, "the first parallel.servers are the servers, and there are 2")
@@ -124,8 +124,8 @@ def test_ranges_leave_out_what_is_not_finite():
         run = "ranges-" + n
         train(run, *f16, PROCESSES, "-n", "3", "parallel.servers=" + n, "parallel.replay=here")
         again("here", run)
-    told = [r for r in runs.records("ranges-2") if r["event"] == "staleness"][-1]
-    expect(told.get("left_out", 0) > 0, told)
+    reported = [r for r in runs.records("ranges-2") if r["event"] == "staleness"][-1]
+    expect(reported.get("left_out", 0) > 0, reported)
 
 
 def test_who_holds_a_range_is_killed():
@@ -328,15 +328,15 @@ def test_backup_workers():
     wait_for_updates("run", 40)
     process.send_signal(signal.SIGTERM)
     runs.finish(process).expect(143, "worker 2 has left", "the others go on")
-    told = {r["step"]: r for r in runs.records("run") if r["event"] == "eval"}
-    step = [s for s in runs.checkpoints("run") if s in told][-1]
+    reported = {r["step"]: r for r in runs.records("run") if r["event"] == "eval"}
+    step = [s for s in runs.checkpoints("run") if s in reported][-1]
     expect(step > left("run")[0]["step"], "no evaluation since")
     for newer in [s for s in runs.checkpoints("run") if s > step]:
         shutil.rmtree("run/checkpoints/step-%09d" % newer)
     found = json.loads(runs.tutti("eval", "run", "--json").expect(0).out)
-    expect(found["step"] == step and found["samples"] == told[step]["samples"], found)
-    expect(found["accuracy"] == told[step]["accuracy"], (found, told[step]))
-    expect(abs(found["loss"] - told[step]["loss"]) < 1e-9, (found, told[step]))
+    expect(found["step"] == step and found["samples"] == reported[step]["samples"], found)
+    expect(found["accuracy"] == reported[step]["accuracy"], (found, reported[step]))
+    expect(abs(found["loss"] - reported[step]["loss"]) < 1e-9, (found, reported[step]))
 
 
 def test_too_many_go():

@@ -139,11 +139,11 @@ def test_what_was_recorded_comes_again():
     for model, arguments in models().items():
         arguments = arguments + ["train.steps=12"]
         train(model, "-n", "4", *ASYNC, *arguments)
-        told = updates(model)
-        expect([u[0] for u in told] == list(range(1, 13)), told)
-        expect(sorted(u[1] for u in told) == list(range(12)), told)
+        reported = updates(model)
+        expect([u[0] for u in reported] == list(range(1, 13)), reported)
+        expect(sorted(u[1] for u in reported) == list(range(12)), reported)
         counts = [r["counts"] for r in runs.records(model) if r["event"] == "staleness"][-1]
-        lacks = [u[0] - 1 - u[3] for u in told]
+        lacks = [u[0] - 1 - u[3] for u in reported]
         expect(counts == [lacks.count(i) for i in range(max(lacks) + 1)], (counts, lacks))
         for servers in (1, 3):
             run = "%s-again-%d" % (model, servers)
@@ -151,7 +151,7 @@ def test_what_was_recorded_comes_again():
                   "parallel.replay=" + model)
             runs.same_story(runs.story(model), run)
             runs.same_checkpoint(model, run)
-            expect(updates(run) == told, run)
+            expect(updates(run) == reported, run)
 
 
 def test_digits_are_learnt():
@@ -180,7 +180,7 @@ def test_digits_are_learnt():
 
 def test_backup_workers():
     """Digits are learnt from the gradients that come first, whichever these are, and dropped ones
-    are told.  What is made of those that came: tests/exec/server_test.c."""
+    are reported.  What is made of those that came: tests/exec/server_test.c."""
     arguments = ["model.name=mlp", "model.hidden=[64]", "data.n_train=1500", "data.n_test=300",
                  "train.batch=32", "train.steps=%d" % (40 if runs.sanitized() else 280),
                  "optimizer.name=adam", "train.ema=0", "schedule.name=cosine", "run.log_every=1"]
@@ -188,10 +188,10 @@ def test_backup_workers():
                     "parallel.backup_workers=1")
     print(end["accuracy"], end["dropped"])
     expect(runs.sanitized() or end["accuracy"] >= 0.4, end)  # of ten kinds
-    told = runs.records("first")
-    steps = [r["step"] for r in told if r["event"] == "step"]
+    reported = runs.records("first")
+    steps = [r["step"] for r in reported if r["event"] == "step"]
     expect(steps == list(range(1, end["step"] + 1)), steps)
-    counts = [r["counts"] for r in told if r["event"] == "dropped"][-1]
+    counts = [r["counts"] for r in reported if r["event"] == "dropped"][-1]
     expect(len(counts) == 4 and sum(counts) == end["dropped"] <= end["step"], (counts, end))
     expect(not os.path.exists("first/arrivals.txt"), "there is no order of gradients to tell")
     runs.tutti("train", "--resume", "first", "-n", "1", "parallel.sync=all-reduce",
@@ -245,13 +245,13 @@ def test_stopped_and_continued():
 
 
 def test_memory_is_told_before():
-    told = runs.tutti("inspect", "model.name=mlp", "model.hidden=[1000]", "parallel.workers=4",
+    reported = runs.tutti("inspect", "model.name=mlp", "model.hidden=[1000]", "parallel.workers=4",
                       "optimizer.name=adam", "parallel.devices=cpu", *SERVER).expect(0).out
     peak, state = re.search(r"the server, peak +([0-9.]+) MiB  of parameters, ([0-9.]+) of state",
-                            told).groups()
+                            reported).groups()
     n_bytes = 795010 * 4 / 1048576
-    expect(abs(float(peak) / (3 * n_bytes) - 1) < 0.01, told)
-    expect(abs(float(state) / (2 * n_bytes) - 1) < 0.01, told)
+    expect(abs(float(peak) / (3 * n_bytes) - 1) < 0.01, reported)
+    expect(abs(float(state) / (2 * n_bytes) - 1) < 0.01, reported)
 
 
 def refuse(code, text, *arguments):

@@ -1,5 +1,5 @@
 """shares_test.py - workers with unequal shares of the shards: one story with the run of one worker,
-whatever the shares, the places and what else is divided; measured shares, told; devices of
+whatever the shares, the places and what else is divided; measured shares, reported; devices of
 different kinds; checkpoints that go from some shares to others."""
 
 import json
@@ -39,9 +39,9 @@ def grid(model, cells):
               *more, *arguments)
         runs.same_story(story, run)
         runs.same_checkpoint(model, run)
-        told = [r for r in runs.records(run) if r["event"] == "shares"]
-        if len(told) != 1 or sum(told[0]["shards"]) != 8 or len(told[0]["shards"]) != n_workers:
-            raise AssertionError("%s: %s" % (run, told))
+        reported = [r for r in runs.records(run) if r["event"] == "shares"]
+        if len(reported) != 1 or sum(reported[0]["shards"]) != 8 or len(reported[0]["shards"]) != n_workers:
+            raise AssertionError("%s: %s" % (run, reported))
     print("%s: %d runs, one hash" % (model, len(cells)))
 
 
@@ -81,10 +81,10 @@ def test_other_shares_after_a_checkpoint():
         os.system("cp -r begun " + run)
         runs.tutti("train", "--resume", run, "parallel.shares=" + shares,
                    "train.steps=4").expect(0)
-        told = runs.story(run)
-        del told["eval", 2], told["end", 2]  # of the run that was to end there
-        if told != story:
-            raise AssertionError("%s: %s instead of %s" % (run, told, story))
+        reported = runs.story(run)
+        del reported["eval", 2], reported["end", 2]  # of the run that was to end there
+        if reported != story:
+            raise AssertionError("%s: %s instead of %s" % (run, reported, story))
 
 
 def test_fast_mode_weighs_samples_alike():
@@ -125,8 +125,8 @@ def on_devices(run, *arguments, says="", devices="gpu"):
 
 
 def told_shares(run):
-    told = [r for r in runs.records(run) if r["event"] == "shares"]
-    return told[0] if told else None
+    reported = [r for r in runs.records(run) if r["event"] == "shares"]
+    return reported[0] if reported else None
 
 
 def test_devices():
@@ -146,9 +146,9 @@ def test_devices():
         on_devices(run, "-n", "2", "parallel.mode=fast", *keys,
                    says="kind=1,slow=1,delay=15").expect(0)
     for run in ("slow", "served", "kinds", "kinds-served"):
-        told = told_shares(run)
-        if not told["measured"] or told["wave_s"][1] < 0.015:
-            raise AssertionError(told)
+        reported = told_shares(run)
+        if not reported["measured"] or reported["wave_s"][1] < 0.015:
+            raise AssertionError(reported)
     if told_shares("alike"):
         raise AssertionError("devices of one kind were measured unasked")
     if told_shares("given")["shards"] != [6, 2]:

@@ -25,9 +25,9 @@ def train(run, *arguments, says="peers=1", cache="cache"):
     return start["backend"].partition(", sums ")[2]
 
 
-def expect(told, want):
-    if told != want:
-        raise AssertionError("'%s', not '%s'" % (told, want))
+def expect(reported, want):
+    if reported != want:
+        raise AssertionError("'%s', not '%s'" % (reported, want))
 
 
 def test_measured_kept_and_taken():
@@ -40,12 +40,12 @@ def test_measured_kept_and_taken():
         "kept in %s/sums-of-2-devices; parallel.algorithm=auto goes" % os.path.abspath("cache"))
     table = ", by the table of tutti doctor"
     expect(train("plain", cache="none"), "2 at once")
-    told = runs.story("plain")
+    reported = runs.story("plain")
     expect(train("exact"), "2 at once, 1 of 3 buckets by library of 2 1" + table)
-    runs.same_story(told, "exact")
+    runs.same_story(reported, "exact")
     expect(train("fast", "parallel.mode=fast", says="peers=1,late=1"),
            "2 at once, 2 of 3 buckets by library of 2 1" + table)
-    runs.same_story(told, "fast") # whose library adds two numbers, in any order
+    runs.same_story(reported, "fast") # whose library adds two numbers, in any order
     expect(train("other", "parallel.mode=fast", says="peers=1,kind=1"),
            "2 at once (the table of tutti doctor is of other devices or libraries: run it again)")
     with open("cache/sums-of-2-devices", "r+b") as file:

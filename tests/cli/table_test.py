@@ -54,18 +54,18 @@ def test_values():
             assert "rmse " in ended.out and "accuracy" not in ended.out, ended.out
         assert len(hashes) == 1, (loss, hashes)
         last = [r for r in runs.records(loss) if r["event"] == "eval"][-1]
-        told = evaluated(loss)
-        assert told["rmse"] == last["rmse"] and told["r2"] == last["r2"] > 0.9
-        assert told["rmse"] < 15, told  # of values with a deviation of 70
+        reported = evaluated(loss)
+        assert reported["rmse"] == last["rmse"] and reported["r2"] == last["r2"] > 0.9
+        assert reported["rmse"] < 15, reported  # of values with a deviation of 70
         said = [p["value"] for p in lines(runs.tutti("predict", loss, "values/test.csv").expect(0))]
         wanted = [float(row[3]) for row in rows(40, 2)]
         errors = [p - w for p, w in zip(said, wanted)]
         mean = sum(wanted) / 40
         square = sum(e * e for e in errors)
-        assert math.isclose(told["rmse"], math.sqrt(square / 40), rel_tol=1e-4)
-        assert math.isclose(told["mae"], sum(map(abs, errors)) / 40, rel_tol=1e-4)
+        assert math.isclose(reported["rmse"], math.sqrt(square / 40), rel_tol=1e-4)
+        assert math.isclose(reported["mae"], sum(map(abs, errors)) / 40, rel_tol=1e-4)
         r2 = 1 - square / sum((w - mean) ** 2 for w in wanted)
-        assert math.isclose(told["r2"], r2, abs_tol=1e-5)
+        assert math.isclose(reported["r2"], r2, abs_tol=1e-5)
 
 
 def test_onnx_has_the_statistics():

@@ -114,8 +114,8 @@ def test_layers_that_do_not_divide_are_refused():
         ended.expect(2, "job.yaml:2:11: error: parallel.tensor: " + UNEVEN)
     assert not os.path.exists("run"), "the run has begun"
     runs.tutti("simulate", *job, "-n", "3").expect(2, "parallel.tensor: " + UNEVEN)
-    told = runs.tutti("plan", *job, "-n", "3", "--seconds", "0.2").expect(0, UNEVEN).out
-    assert "tensor 3" not in told.split("not possible:")[0], told
+    reported = runs.tutti("plan", *job, "-n", "3", "--seconds", "0.2").expect(0, UNEVEN).out
+    assert "tensor 3" not in reported.split("not possible:")[0], reported
     runs.tutti("train", "run.dir=run", *job, "-n", "3", "parallel.uneven=whole").expect(0)
 
 

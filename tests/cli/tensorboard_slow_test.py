@@ -27,7 +27,7 @@ def as_float(x):
     return struct.unpack("<f", struct.pack("<f", x))[0]
 
 
-def told(run, event, key):
+def reported(run, event, key):
     return [(r["step"], as_float(r[key])) for r in runs.records(run) if r["event"] == event]
 
 
@@ -40,7 +40,7 @@ def check(run, n_steps):
     for event, keys in (("step", STEP), ("eval", EVAL)):
         for tag, key in keys.items():
             found = [(s.step, s.value) for s in reader.Scalars(tag)]
-            wanted = told(run, event, key)
+            wanted = reported(run, event, key)
             if found != wanted:
                 raise AssertionError("%s: %s instead of %s" % (tag, found[:5], wanted[:5]))
     if len(reader.Scalars("train/loss")) != n_steps:

@@ -201,9 +201,9 @@ def test_memory_is_what_was_said():
             raise AssertionError("%s: %d of %d for one of 4" % (key, one[key], whole[key]))
     for run in ("one", "parts"):
         runs.same_checkpoint("whole", run)
-    told = runs.tutti("inspect", *FEW, *arguments, "parallel.workers=4",
+    reported = runs.tutti("inspect", *FEW, *arguments, "parallel.workers=4",
                       "parallel.zero=1").expect(0, "in parts on 4 workers").out
-    mib = re.search(r"optimizer state +([0-9.]+) MiB", told)
+    mib = re.search(r"optimizer state +([0-9.]+) MiB", reported)
     if abs(float(mib.group(1)) * 1048576 / parts["bytes_states"] - 1) > 0.001:
         raise AssertionError("inspect says %s MiB, the run %d" % (mib.group(1),
                                                                  parts["bytes_states"]))
@@ -223,11 +223,11 @@ def test_memory_of_parameters_in_parts():
             raise AssertionError("%s: %d of %d with 4 workers" % (key, cut[key], whole[key]))
     if not cut["bytes_gathered"] < whole["bytes_params"] / 2:
         raise AssertionError("%d bytes are gathered" % cut["bytes_gathered"])
-    told = runs.tutti("inspect", *FEW, *arguments, "parallel.workers=4",
+    reported = runs.tutti("inspect", *FEW, *arguments, "parallel.workers=4",
                       "parallel.zero=3").expect(0, "parallel.zero=3").out
     for key, words in (("bytes_params", "a worker's params"), ("bytes_gathered", "gathered, peak"),
                        ("bytes_grads", "a worker, peak.*?state,")):
-        mib = re.search(words + r" +([0-9.]+)", told)
+        mib = re.search(words + r" +([0-9.]+)", reported)
         if abs(float(mib.group(1)) * 1048576 / cut[key] - 1) > 0.01:
             raise AssertionError("inspect says %s MiB, the run %s %d" % (mib.group(1), key,
                                                                         cut[key]))
