@@ -17,13 +17,13 @@
 #include "launch/supervised.h"
 #include "train/async.h"
 #include "train/command.h"
-#include "train/crew.h"
 #include "train/init_config.h"
 #include "train/numerics.h"
 #include "train/profile_trace.h"
 #include "train/profile_worker.h"
 #include "train/shares.h"
 #include "train/worker_exec.h"
+#include "train/worker_threads.h"
 #include "tutti/launch.h"
 
 enum { N_WARM = 4, N_TIMED = 3 };
@@ -74,7 +74,7 @@ static tutti_status run_one(profiler *p, tutti_comm *comm, int rank) {
 
 static tutti_status run_rank(profiler *p, int rank) {
     tutti_comm *comm;
-    TTI_TRY(tti_crew_join(p->group, rank, p->b->n_workers, &p->b->config, &comm));
+    TTI_TRY(tti_worker_threads_join(p->group, rank, p->b->n_workers, &p->b->config, &comm));
     tutti_status st = run_one(p, comm, rank);
     if (st == TUTTI_OK && p->is_worker) st = tti_told_gather(comm, p->told.ranks);
     if (st != TUTTI_OK && p->group) tutti_comm_group_abort(p->group, rank, tutti_last_error());
@@ -94,7 +94,7 @@ static tutti_status run_threads(profiler *p) {
     if (st == TUTTI_OK) st = tti_worker_one_copy_create(p->b, &p->one_copy);
     if (st == TUTTI_OK && n > 1) st = tutti_comm_group_create(n, &p->group);
     if (st == TUTTI_OK)
-        st = tti_crew_run(&(tti_crew_desc){
+        st = tti_worker_threads_run(&(tti_worker_threads_desc){
             .who = "profile", .n = n, .group = p->group, .run = run_worker, .user = p});
     tti_job_server_destroy(&p->server);
     tti_one_copy_destroy(p->one_copy);

@@ -24,7 +24,6 @@
 #include "train/agreement.h"
 #include "train/async.h"
 #include "train/command.h"
-#include "train/crew.h"
 #include "train/init_config.h"
 #include "train/kernels.h"
 #include "train/memory_check.h"
@@ -34,6 +33,7 @@
 #include "train/run_dir.h"
 #include "train/session.h"
 #include "train/worker_exec.h"
+#include "train/worker_threads.h"
 #include "tutti/launch.h"
 
 enum { DEVICE_GRACE_MS = 2000 }; /* the library between devices needs that long to give up */
@@ -172,7 +172,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
     const tti_job_config *c = &t->job->config;
     int n = (int)c->parallel.workers;
     tutti_comm *comm = t->comm;
-    if (!comm) TTI_TRY(tti_crew_join(group, rank, n, c, &comm));
+    if (!comm) TTI_TRY(tti_worker_threads_join(group, rank, n, c, &comm));
     tutti_status st = TUTTI_OK;
     if (t->is_worker && comm) st = tti_agree_on_data(comm, b->train, b->test);
     if (st == TUTTI_OK)
@@ -203,7 +203,7 @@ static tutti_status run_thread(void *user, int rank) {
 static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
     threads all = {.t = t, .b = b};
     TTI_TRY(tutti_comm_group_create(b->n_workers, &all.group));
-    tutti_status st = tti_crew_run(&(tti_crew_desc){
+    tutti_status st = tti_worker_threads_run(&(tti_worker_threads_desc){
         .who = "train", .n = b->n_workers, .group = all.group, .run = run_thread, .user = &all});
     tutti_comm_group_destroy(all.group);
     return st;

@@ -1,5 +1,5 @@
-/* crew_test.c - workers that are threads: all run, and the one that failed by itself is heard. */
-#include "train/crew.h"
+/* worker_threads_test.c - all workers run, and the first failure is the one reported. */
+#include "train/worker_threads.h"
 
 #include "base/error.h"
 #include "t.h"
@@ -18,8 +18,8 @@ static tutti_status live(void *user, int rank) {
 static tutti_status run(story *s, int n) {
     tutti_comm_group *group = NULL;
     if (n > 1) T_OK(tutti_comm_group_create(n, &group));
-    tutti_status st =
-        tti_crew_run(&(tti_crew_desc){.who = "t", .n = n, .group = group, .run = live, .user = s});
+    tutti_status st = tti_worker_threads_run(
+        &(tti_worker_threads_desc){.who = "t", .n = n, .group = group, .run = live, .user = s});
     tutti_comm_group_destroy(group);
     return st;
 }

@@ -1,6 +1,6 @@
-/* crew.c - workers that are threads of this process: started, waited for, and asked which of them
- * failed first.  What a worker does is the caller's. */
-#include "train/crew.h"
+/* worker_threads.c - starts the workers of a job as threads, joins them, and finds the one that
+ * failed first. */
+#include "train/worker_threads.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 
 typedef struct member {
-    const tti_crew_desc *crew;
+    const tti_worker_threads_desc *desc;
     int rank;
     pthread_t thread;
     tutti_status status;
@@ -19,7 +19,7 @@ typedef struct member {
 
 static void *run_member(void *arg) {
     member *m = arg;
-    m->status = m->crew->run(m->crew->user, m->rank);
+    m->status = m->desc->run(m->desc->user, m->rank);
     if (m->status != TUTTI_OK) {
         m->failed_ns = tti_now_ns();
         snprintf(m->error, sizeof m->error, "%s", tutti_last_error());
@@ -27,7 +27,7 @@ static void *run_member(void *arg) {
     return NULL;
 }
 
-/* The worker that failed first is the cause; the others only heard of it. */
+/* The worker that failed first is the cause; other failures follow from it. */
 static tutti_status first_failure(const member *members, int n) {
     const member *first = NULL;
     for (int r = 0; r < n; r++) {
@@ -41,8 +41,8 @@ static tutti_status first_failure(const member *members, int n) {
     return first ? tti_fail(first->status, "%s", first->error) : TUTTI_OK;
 }
 
-tutti_status tti_crew_join(tutti_comm_group *group, int rank, int n, const tti_job_config *config,
-                           tutti_comm **out) {
+tutti_status tti_worker_threads_join(tutti_comm_group *group, int rank, int n,
+                                     const tti_job_config *config, tutti_comm **out) {
     const tutti_comm_desc desc = {.group = group,
                                   .rank = rank,
                                   .n_ranks = n,
@@ -52,11 +52,11 @@ tutti_status tti_crew_join(tutti_comm_group *group, int rank, int n, const tti_j
     return n > 1 ? tutti_comm_create(&desc, out) : TUTTI_OK;
 }
 
-tutti_status tti_crew_run(const tti_crew_desc *desc) {
+tutti_status tti_worker_threads_run(const tti_worker_threads_desc *desc) {
     member *members = calloc((size_t)desc->n, sizeof *members);
     if (!members) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", desc->who);
     int n_started = 1;
-    for (int r = 0; r < desc->n; r++) members[r] = (member){.crew = desc, .rank = r};
+    for (int r = 0; r < desc->n; r++) members[r] = (member){.desc = desc, .rank = r};
     while (n_started < desc->n &&
            pthread_create(&members[n_started].thread, NULL, run_member, &members[n_started]) == 0)
         n_started++;
