@@ -44,12 +44,12 @@ static int print_checkpoint(const char *path) {
 }
 
 /* What is asked of a job, and where a picture goes; NULL: to be printed. */
-typedef struct wish {
+typedef struct requested {
     bool layout;
     const char *svg_path;
-} wish;
+} requested;
 
-static int print_job(const job_args *args, const wish *w) {
+static int print_job(const job_args *args, const requested *w) {
     char *text;
     const tutti_inspect_desc desc = {.after_pass = args->after, .worker = args->worker};
     tutti_status st = w->layout || w->svg_path
@@ -81,7 +81,7 @@ static int refuse_part(const char *option) {
 
 int tutti_cmd_inspect(int argc, char **argv) {
     job_args args;
-    wish w = {take_flag(&argc, argv, "--layout"), take_option(&argc, argv, "--svg")};
+    requested w = {take_flag(&argc, argv, "--layout"), take_option(&argc, argv, "--svg")};
     if (argc == 2 && is_checkpoint(argv[1]))
         return w.layout || w.svg_path ? refuse_checkpoint(argv[1]) : print_checkpoint(argv[1]);
     int code = job_args_read(argc, argv, &args);

@@ -38,7 +38,7 @@ static tutti_status stop(tti_server *s) {
 /* Of several workers that are one any may say it: with the next batch that they take. */
 tutti_status tti_server_stop(tti_server *s) {
     if (!s->team) return stop(s);
-    tti_team_wish_stop(s->team);
+    tti_team_request_stop(s->team);
     return TUTTI_OK;
 }
 

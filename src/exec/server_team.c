@@ -40,14 +40,14 @@ tti_range tti_team_keys(const tti_team *t, int part) {
 
 /* ---- inside a copy ---- */
 
-void tti_team_wish_stop(tti_team *t) { t->wants_stop = true; }
+void tti_team_request_stop(tti_team *t) { t->wants_stop = true; }
 
 tutti_status tti_team_ask_stop(tti_team *t, bool *stops) {
-    int32_t wish = t && t->wants_stop;
+    int32_t requested = t && t->wants_stop;
     if (!t) return TUTTI_OK;
-    TTI_TRY(tutti_comm_all_reduce(t->mesh.model, &wish, &wish, 1, TUTTI_I32, TUTTI_MAX,
+    TTI_TRY(tutti_comm_all_reduce(t->mesh.model, &requested, &requested, 1, TUTTI_I32, TUTTI_MAX,
                                   TUTTI_ALG_AUTO));
-    *stops = wish > 0;
+    *stops = requested > 0;
     return TUTTI_OK;
 }
 

@@ -27,7 +27,7 @@ int tti_team_n_parts(const tti_team *team);
 tti_range tti_team_keys(const tti_team *team, int part);
 
 /* A worker of the copy wants the run to end; whether one did, asked by all of them. */
-void tti_team_wish_stop(tti_team *team);
+void tti_team_request_stop(tti_team *team);
 tutti_status tti_team_ask_stop(tti_team *team, bool *stops);
 
 /* ---- collective over the workers of the copy ---- */

@@ -29,7 +29,7 @@ typedef struct tti_cuts {
 
 void tti_cuts_fini(tti_cuts *cuts);
 
-/* What the passes need to know about the target and the wishes of the job; the backend fills its
+/* What the passes need to know about the target and the job; the backend fills its
  * part, so that passes and backends do not see each other. */
 typedef struct tti_target {
     bool (*prefers_channels_last)(const tti_node *node); /* NULL: never */

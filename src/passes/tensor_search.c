@@ -301,7 +301,7 @@ static tti_cut_code unread_code(const search *s, const tti_node *source, const t
     return cut ? tti_code_split(0, 1) : TTI_CODE_WHOLE;
 }
 
-/* Walks back to the first reader of every parameter, whose wish it was. */
+/* Walks back to the first reader of every parameter, which asked for it. */
 static void write_ways(const search *s, const state *end, tti_division *out) {
     int t = end->trace;
     for (int i = s->g->n_nodes - 1; i >= 0; i--) {

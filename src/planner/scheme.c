@@ -106,11 +106,11 @@ void tti_scheme_unserved(tutti_job *job) {
 /* ---- all of them ---- */
 
 /* What the job leaves open. */
-typedef struct wishes {
+typedef struct requested {
     tutti_job *job;
     int n_workers;
     bool any_shards, any_recompute, any_chunks, on_device, on_paper;
-} wishes;
+} requested;
 
 static bool is_given(tutti_job *job, const char *key) {
     const tti_option_state *state = tti_options_state(&job->options, key);
@@ -146,7 +146,7 @@ static tutti_status check_on_device(tutti_job *job, const tti_scheme *l) {
     return st;
 }
 
-static tutti_status add(tti_schemes *all, const wishes *w, const tti_scheme *l) {
+static tutti_status add(tti_schemes *all, const requested *w, const tti_scheme *l) {
     tutti_job *job = NULL;
     if (all->n == MAX_LAYOUTS) return TUTTI_OK; /* more are no help to anybody */
     tutti_status st = w->on_device ? check_on_device(w->job, l) : TUTTI_OK;
@@ -163,7 +163,7 @@ static tutti_status add(tti_schemes *all, const wishes *w, const tti_scheme *l) 
 
 /* A given mesh with each way to cut the batch and to recompute.  Fewer shards than stages would
  * leave some of these idle. */
-static tutti_status add_mesh(tti_schemes *all, const wishes *w, tti_scheme l) {
+static tutti_status add_mesh(tti_schemes *all, const requested *w, tti_scheme l) {
     int64_t least = power_of_two_from(l.data) * power_of_two_from(l.pipeline),
             given = w->job->config.parallel.shards;
     for (int64_t each = 1; each <= MAX_SHARDS_EACH; each *= 2) {
@@ -178,13 +178,13 @@ static tutti_status add_mesh(tti_schemes *all, const wishes *w, tti_scheme l) {
     return TUTTI_OK;
 }
 
-static tutti_status add_zero(tti_schemes *all, const wishes *w, tti_scheme l) {
+static tutti_status add_zero(tti_schemes *all, const requested *w, tti_scheme l) {
     for (l.zero = 0; l.zero <= (l.data > 1 ? MAX_ZERO : 0); l.zero++) TTI_TRY(add_mesh(all, w, l));
     return TUTTI_OK;
 }
 
 /* Stages whole, and each in pieces that shards go round. */
-static tutti_status add_chunks(tti_schemes *all, const wishes *w, tti_scheme l) {
+static tutti_status add_chunks(tti_schemes *all, const requested *w, tti_scheme l) {
     int given = (int)w->job->config.parallel.pipeline_chunks;
     l.chunks = l.pipeline > 1 && !w->any_chunks ? given : 1;
     TTI_TRY(add_zero(all, w, l));
@@ -193,7 +193,7 @@ static tutti_status add_chunks(tti_schemes *all, const wishes *w, tti_scheme l) 
     return TUTTI_OK;
 }
 
-static tutti_status add_all(tti_schemes *all, const wishes *w) {
+static tutti_status add_all(tti_schemes *all, const requested *w) {
     int n = w->n_workers, most_tensor = has_key(w->job, "parallel.tensor") ? n : 1,
         most_pipeline = has_key(w->job, "parallel.pipeline") ? n : 1;
     for (int tensor = 1; tensor <= most_tensor; tensor++)
@@ -224,13 +224,13 @@ tutti_status tti_schemes_refuse(tti_schemes *all, int i) {
 
 tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, bool on_paper,
                               tti_schemes *out) {
-    wishes w = {.job = job,
-                .n_workers = n_workers,
-                .any_shards = !is_given(job, "parallel.shards"),
-                .any_recompute = !is_given(job, "train.recompute"),
-                .any_chunks = !is_given(job, "parallel.pipeline_chunks"),
-                .on_device = on_device,
-                .on_paper = on_paper};
+    requested w = {.job = job,
+                   .n_workers = n_workers,
+                   .any_shards = !is_given(job, "parallel.shards"),
+                   .any_recompute = !is_given(job, "train.recompute"),
+                   .any_chunks = !is_given(job, "parallel.pipeline_chunks"),
+                   .on_device = on_device,
+                   .on_paper = on_paper};
     *out = (tti_schemes){.of = calloc(MAX_LAYOUTS, sizeof *out->of), .n_workers = n_workers};
     if (!out->of) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     TTI_TRY(add_all(out, &w));

@@ -184,9 +184,9 @@ tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm) {
 
 /* Everybody has the parameters as they are now, and the same in memory; and goes on with the lowest
  * loss scale of all, a power of two. */
-static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_t *wish) {
+static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_t *requested) {
     uint64_t hash;
-    TTI_TRY(max_of_all(d, wish, 1)); /* all that was taken is applied then */
+    TTI_TRY(max_of_all(d, requested, 1)); /* all that was taken is applied then */
     TTI_TRY(tti_server_pull(d->exec, step));
     TTI_TRY(tti_exec_whole_hash(d->exec, &hash));
     bool dynamic = d->scale && d->scale->dynamic;
@@ -200,17 +200,17 @@ static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_
                     (long long)*step);
 }
 
-static tutti_status ask_to_stop(const tti_async_desc *d, int64_t *wish) {
-    *wish = *wish || d->wants_stop(d->user);
+static tutti_status ask_to_stop(const tti_async_desc *d, int64_t *requested) {
+    *requested = *requested || d->wants_stop(d->user);
     /* What is repeated ends with its stretch. */
-    if (!*wish || *d->b->config.parallel.replay) return TUTTI_OK;
+    if (!*requested || *d->b->config.parallel.replay) return TUTTI_OK;
     return tti_server_stop(tti_exec_server(d->exec));
 }
 
-static tutti_status take_batches(const tti_async_desc *d, int64_t *wish) {
+static tutti_status take_batches(const tti_async_desc *d, int64_t *requested) {
     while (!tti_server_has_left(d->exec)) {
         tti_ticket ticket;
-        TTI_TRY(ask_to_stop(d, wish));
+        TTI_TRY(ask_to_stop(d, requested));
         TTI_TRY(tti_server_take(d->exec, &ticket));
         if (!ticket.any) return TUTTI_OK;
         tutti_status st = one_batch(d, &ticket);
@@ -221,10 +221,10 @@ static tutti_status take_batches(const tti_async_desc *d, int64_t *wish) {
 }
 
 /* Of one that has left: it tells of the others, if it is rank 0, and then comes where all meet. */
-static tutti_status look_on(const tti_async_desc *d, int64_t *wish) {
+static tutti_status look_on(const tti_async_desc *d, int64_t *requested) {
     int64_t n_updates = -1;
     for (bool over = false; !over;) {
-        TTI_TRY(ask_to_stop(d, wish));
+        TTI_TRY(ask_to_stop(d, requested));
         TTI_TRY(tti_server_watch(d->exec, &n_updates, &over));
         TTI_TRY(tell(d));
     }
@@ -256,15 +256,15 @@ static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
 }
 
 static tutti_status run(const tti_async_desc *d, int64_t *step, bool *stopped) {
-    int64_t wish = 0;
+    int64_t requested = 0;
     tti_server *server = tti_exec_server(d->exec);
     tti_server_rate(server, d->lr, d->user);
     TTI_TRY(tti_async_meet(d->exec, d->comm)); /* the server has its first parameters */
     TTI_TRY(tti_server_open(server, *step, tti_async_next_stop(d->b, *step)));
-    TTI_TRY(take_batches(d, &wish));
-    if (tti_server_has_left(d->exec)) TTI_TRY(look_on(d, &wish));
-    TTI_TRY(come_together(d, step, &wish));
-    *stopped = wish;
+    TTI_TRY(take_batches(d, &requested));
+    if (tti_server_has_left(d->exec)) TTI_TRY(look_on(d, &requested));
+    TTI_TRY(come_together(d, step, &requested));
+    *stopped = requested;
     TTI_TRY(tell(d));
     TTI_TRY(tti_reporter_go_on(d->reporter, tti_arrivals_flush(d->arrivals)));
     return tell_counts(d, *step);

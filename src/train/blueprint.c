@@ -374,7 +374,7 @@ const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
 }
 
 /* What is wanted of a blueprint, beside its job. */
-typedef struct wish {
+typedef struct requested {
     const tti_blueprint *like;  /* whose data sets are borrowed; NULL: they are opened */
     const tti_devices *devices; /* NULL: those that the job finds */
     bool gives_logits, one_row;
@@ -383,12 +383,12 @@ typedef struct wish {
     int rank, local_rank;        /* the one worker that it is for, -1: for all */
     const tti_bucket_link *link; /* NULL: that of workers on this machine */
     tti_plan_shelf *shelf;       /* of all plans; NULL: they are the blueprint's */
-} wish;
+} requested;
 
 /* What workers on the host of a run that has others on devices compute on. */
 static const tti_devices host_beside = {.backend = &tti_backend_cpu, .mixed = true};
 
-static tutti_status find_devices(tti_blueprint *b, const wish *w) {
+static tutti_status find_devices(tti_blueprint *b, const requested *w) {
     if (w->devices) {
         b->devices = b->places = *w->devices;
         if (w->devices->mixed) b->places = w->like->places;
@@ -402,7 +402,7 @@ static tutti_status find_devices(tti_blueprint *b, const wish *w) {
     return TUTTI_OK;
 }
 
-static tutti_status fill(const tutti_job *job, const wish *w, tti_blueprint *b) {
+static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint *b) {
     TTI_TRY(find_devices(b, w));
     if (!w->like) TTI_TRY(w->spec ? open_for_use(b, w->spec, w->reads_test) : open_data(b));
     count_steps(b);
@@ -423,7 +423,7 @@ static tutti_status fill(const tutti_job *job, const wish *w, tti_blueprint *b) 
     return TUTTI_OK;
 }
 
-static tutti_status create(const tutti_job *job, const wish *w, tti_blueprint **out) {
+static tutti_status create(const tutti_job *job, const requested *w, tti_blueprint **out) {
     *out = NULL;
     tti_blueprint *b = calloc(1, sizeof *b);
     if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
@@ -438,11 +438,11 @@ static tutti_status create(const tutti_job *job, const wish *w, tti_blueprint **
     bool is_for_all = w->local_rank < 0 && !w->devices;
     if (st == TUTTI_OK && b->devices.mixed && is_for_all)
         st = create(job,
-                    &(wish){.like = b,
-                            .devices = &host_beside,
-                            .rank = -1,
-                            .local_rank = -1,
-                            .shelf = w->shelf},
+                    &(requested){.like = b,
+                                 .devices = &host_beside,
+                                 .rank = -1,
+                                 .local_rank = -1,
+                                 .shelf = w->shelf},
                     &b->on_host);
     if (st != TUTTI_OK) {
         tti_blueprint_destroy(b);
@@ -453,12 +453,12 @@ static tutti_status create(const tutti_job *job, const wish *w, tti_blueprint **
 }
 
 tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
-    return create(job, &(wish){.rank = -1, .local_rank = -1}, out);
+    return create(job, &(requested){.rank = -1, .local_rank = -1}, out);
 }
 
 tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, int local_rank,
                                            const tti_bucket_link *link, tti_blueprint **out) {
-    return create(job, &(wish){.rank = rank, .local_rank = local_rank, .link = link}, out);
+    return create(job, &(requested){.rank = rank, .local_rank = local_rank, .link = link}, out);
 }
 
 tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,
@@ -466,11 +466,11 @@ tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint
                                        tti_blueprint **out) {
     const tti_devices devices = {.backend = backend};
     return create(job,
-                  &(wish){.like = like,
-                          .devices = backend ? &devices : NULL,
-                          .rank = -1,
-                          .local_rank = -1,
-                          .shelf = shelf},
+                  &(requested){.like = like,
+                               .devices = backend ? &devices : NULL,
+                               .rank = -1,
+                               .local_rank = -1,
+                               .shelf = shelf},
                   out);
 }
 
@@ -479,7 +479,8 @@ tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend
     const tti_devices devices = {.backend = backend};
     return create(
         job,
-        &(wish){.devices = backend ? &devices : NULL, .rank = -1, .local_rank = -1, .link = link},
+        &(requested){
+            .devices = backend ? &devices : NULL, .rank = -1, .local_rank = -1, .link = link},
         out);
 }
 
@@ -488,14 +489,14 @@ tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_bluepr
     /* What uses a model for its answers runs on the host. */
     static const tti_devices host = {.backend = &tti_backend_cpu};
     return create(job,
-                  &(wish){.like = use->like,
-                          .devices = &host,
-                          .gives_logits = true,
-                          .one_row = use->one_row,
-                          .spec = use->spec,
-                          .reads_test = use->reads_test,
-                          .rank = -1,
-                          .local_rank = -1},
+                  &(requested){.like = use->like,
+                               .devices = &host,
+                               .gives_logits = true,
+                               .one_row = use->one_row,
+                               .spec = use->spec,
+                               .reads_test = use->reads_test,
+                               .rank = -1,
+                               .local_rank = -1},
                   out);
 }
 

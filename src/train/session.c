@@ -104,10 +104,10 @@ static const char *why_not_resident(const session *s) {
 
 /* s->index stays NULL where the loader makes the batches. */
 static tutti_status keep_samples(session *s) {
-    const char *wish = s->c->data.resident, *why = why_not_resident(s);
-    bool must = strcmp(wish, "yes") == 0, kept = false;
+    const char *requested = s->c->data.resident, *why = why_not_resident(s);
+    bool must = strcmp(requested, "yes") == 0, kept = false;
     if (must && why) return tti_fail(TUTTI_E_CONFIG, "data.resident=yes: %s", why);
-    if (why || strcmp(wish, "no") == 0) return TUTTI_OK;
+    if (why || strcmp(requested, "no") == 0) return TUTTI_OK;
     if (!must && tti_resident_bytes(s->b->train) > max_resident) return TUTTI_OK;
     tti_resident set = {0};
     tutti_status st = tti_feeding_load(s->b->train, (int)s->c->data.threads, s->exec, &set);

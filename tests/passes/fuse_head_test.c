@@ -12,12 +12,12 @@ static const tti_target joint = {
     .fuse = true, .fuse_loss = true, .joins_head = any, .compute_dtype = TUTTI_BF16};
 
 /* What a net differs in from a language model whose head is its table of words. */
-typedef struct wishes {
+typedef struct requested {
     double smoothing;
     bool bias, logits_out, own_table;
-} wishes;
+} requested;
 
-static tutti_graph *words_net(const wishes *w) {
+static tutti_graph *words_net(const requested *w) {
     tutti_graph *g = tutti_graph_create(true);
     tutti_init normal = {.kind = TUTTI_INIT_NORMAL, .b = 0.5};
     tutti_value *tokens = tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(SAMPLES, TOKENS));
@@ -36,14 +36,14 @@ static tutti_graph *words_net(const wishes *w) {
     return g;
 }
 
-static tutti_graph *after_fuse(const wishes *w, const tti_target *target) {
+static tutti_graph *after_fuse(const requested *w, const tti_target *target) {
     tutti_graph *g = words_net(w);
     T_OK(tutti_graph_check(g));
     T_OK(tti_pipeline_run(&g, target, "fuse"));
     return g;
 }
 
-static void expect_joined(const wishes *w) {
+static void expect_joined(const requested *w) {
     tutti_graph *before = after_fuse(w, &plain), *g = after_fuse(w, &joint);
     T_EQ(net_count_ops(before, "cross_entropy_head"), 0);
     T_EQ(net_count_ops(g, "cross_entropy_head"), 1);
@@ -57,20 +57,20 @@ static void expect_joined(const wishes *w) {
 
 T_CASE(a_head_goes_without_logits) {
     T_UNUSED;
-    expect_joined(&(wishes){0});
-    expect_joined(&(wishes){.own_table = true});
+    expect_joined(&(requested){0});
+    expect_joined(&(requested){.own_table = true});
 }
 
 T_CASE(the_scale_of_the_loss_is_a_factor_of_rows) {
     T_UNUSED;
     tti_target scaled = joint;
     scaled.loss_scale = true;
-    tutti_graph *g = after_fuse(&(wishes){0}, &scaled);
+    tutti_graph *g = after_fuse(&(requested){0}, &scaled);
     T_EQ(net_count_ops(g, "cross_entropy_head"), 1);
     tutti_graph_destroy(g);
 }
 
-static void expect_apart(const wishes *w, const tti_target *target) {
+static void expect_apart(const requested *w, const tti_target *target) {
     tutti_graph *g = after_fuse(w, target);
     T_EQ(net_count_ops(g, "cross_entropy_head"), 0);
     T_EQ(net_count_ops(g, "scale_rows"), 0);
@@ -82,11 +82,11 @@ T_CASE(what_needs_logits_keeps_them) {
     tti_target wide = joint, unasked = joint;
     wide.compute_dtype = TUTTI_F32;
     unasked.joins_head = none;
-    expect_apart(&(wishes){.smoothing = 0.1}, &joint);
-    expect_apart(&(wishes){.bias = true}, &joint);
-    expect_apart(&(wishes){.logits_out = true}, &joint);
-    expect_apart(&(wishes){0}, &wide);
-    expect_apart(&(wishes){0}, &unasked);
+    expect_apart(&(requested){.smoothing = 0.1}, &joint);
+    expect_apart(&(requested){.bias = true}, &joint);
+    expect_apart(&(requested){.logits_out = true}, &joint);
+    expect_apart(&(requested){0}, &wide);
+    expect_apart(&(requested){0}, &unasked);
 }
 
 int main(void) {

@@ -68,10 +68,10 @@ static void expect_exact(const tutti_graph *g, const char *op) {
 
 T_CASE(an_exact_gelu_goes_where_the_backend_says_so) {
     T_UNUSED;
-    tti_target wishes = joint;
-    wishes.joins_exact_gelu = any_product;
+    tti_target requested = joint;
+    requested.joins_exact_gelu = any_product;
     tutti_graph *before = after_fuse(blocks(false), &plain),
-                *g = after_fuse(blocks(false), &wishes);
+                *g = after_fuse(blocks(false), &requested);
     T_EQ(net_count_ops(g, "gelu"), 0);
     T_EQ(net_count_ops(g, "gelu_grad"), 0);
     T_EQ(net_count_ops(g, "linear_gelu"), 2);

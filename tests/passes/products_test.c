@@ -8,11 +8,11 @@ static const tti_target joint_bf16 = {
 
 enum { WIDTH = 6 };
 
-typedef struct wish {
+typedef struct requested {
     int64_t n_positions; /* a row has so many */
     int64_t axis;        /* of the concat */
     bool no_bias, one_without, read_again, other_input;
-} wish;
+} requested;
 
 static tutti_value *layer(tutti_graph *g, tutti_value *x, int64_t n_out, bool no_bias,
                           const char *name) {
@@ -20,7 +20,7 @@ static tutti_value *layer(tutti_graph *g, tutti_value *x, int64_t n_out, bool no
 }
 
 /* Three layers of one value, of different widths, joined; then a layer that reads all. */
-static tutti_graph *three(const wish *w) {
+static tutti_graph *three(const requested *w) {
     tutti_graph *g = tutti_graph_create(true);
     tutti_value *x = tutti_linear(g, net_x(g), w->n_positions * WIDTH, "embed");
     x = tutti_reshape(g, x, &TUTTI_SHAPE(NET_ROWS, w->n_positions, WIDTH));
@@ -42,7 +42,7 @@ static tutti_graph *after(tutti_graph *g, const tti_target *target, const char *
 }
 
 /* Layers that stay when w is asked for; the results are the same in any case. */
-static int n_layers(const wish *w) {
+static int n_layers(const requested *w) {
     tutti_graph *before = after(three(w), &apart, "autodiff");
     tutti_graph *g = after(three(w), &joint, "autodiff");
     int n = net_count_ops(g, "linear");
@@ -55,13 +55,13 @@ static int n_layers(const wish *w) {
 
 T_CASE(layers_that_are_joined_are_one) {
     T_UNUSED;
-    T_EQ(n_layers(&(wish){.n_positions = 2, .axis = 2}), 3);
-    T_EQ(n_layers(&(wish){.n_positions = 2, .axis = 2, .no_bias = true}), 3);
+    T_EQ(n_layers(&(requested){.n_positions = 2, .axis = 2}), 3);
+    T_EQ(n_layers(&(requested){.n_positions = 2, .axis = 2, .no_bias = true}), 3);
 }
 
 T_CASE(their_gradients_are_one_product_each) {
     T_UNUSED;
-    const wish w = {.n_positions = 2, .axis = 2};
+    const requested w = {.n_positions = 2, .axis = 2};
     tutti_graph *g = after(three(&w), &joint_bf16, "fuse");
     const tti_node *dw = tti_graph_output(g, "grad.q.weight")->node;
     T_EQ(net_count_ops(g, "linear"), 3);
@@ -78,11 +78,11 @@ T_CASE(their_gradients_are_one_product_each) {
 
 T_CASE(layers_that_do_not_fit_stay) {
     T_UNUSED;
-    T_EQ(n_layers(&(wish){.n_positions = 2, .axis = 1}), 5); /* another axis */
-    T_EQ(n_layers(&(wish){.n_positions = 2, .axis = 2, .one_without = true}), 5);
-    T_EQ(n_layers(&(wish){.n_positions = 2, .axis = 2, .read_again = true}), 5);
-    T_EQ(n_layers(&(wish){.n_positions = 2, .axis = 2, .other_input = true}), 5);
-    T_EQ(n_layers(&(wish){.n_positions = 1, .axis = 2}), 5); /* 4 rows of 6 are few */
+    T_EQ(n_layers(&(requested){.n_positions = 2, .axis = 1}), 5); /* another axis */
+    T_EQ(n_layers(&(requested){.n_positions = 2, .axis = 2, .one_without = true}), 5);
+    T_EQ(n_layers(&(requested){.n_positions = 2, .axis = 2, .read_again = true}), 5);
+    T_EQ(n_layers(&(requested){.n_positions = 2, .axis = 2, .other_input = true}), 5);
+    T_EQ(n_layers(&(requested){.n_positions = 1, .axis = 2}), 5); /* 4 rows of 6 are few */
 }
 
 /* A head whose weights are a table, and its bias. */

@@ -74,13 +74,13 @@ T_CASE(losses) {
 
 /* ---- models of the caller's ---- */
 
-typedef struct wish {
+typedef struct requested {
     int64_t n_out;
     int n_calls;
-} wish;
+} requested;
 
 static tutti_value *one_layer(tutti_graph *g, tutti_value *x, const void *user) {
-    wish *w = (wish *)(uintptr_t)user;
+    requested *w = (requested *)(uintptr_t)user;
     w->n_calls++;
     return tutti_linear(g, tutti_flatten(g, x), w->n_out, "mine");
 }
@@ -103,7 +103,7 @@ static tutti_value *wrong_shapes(tutti_graph *g, tutti_value *x, const void *use
 T_CASE(a_model_of_the_callers) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("model.name=lenet");
-    wish w = {.n_out = 10};
+    requested w = {.n_out = 10};
     tutti_job_set_model(job, one_layer, &w);
     tti_blueprint *b = blueprint_of(job);
     T_EQ(w.n_calls, 2); /* training and evaluation */
@@ -125,7 +125,7 @@ static void refuse(tutti_model_fn fn, const void *user, const char *text) {
 
 T_CASE(wrong_models_are_refused) {
     T_UNUSED;
-    wish eleven = {.n_out = 11};
+    requested eleven = {.n_out = 11};
     refuse(one_layer, &eleven, "model: logits must be f32[8,10], got f32[8,11]");
     refuse(nothing, NULL, "model: the builder returned NULL");
     refuse(the_input, NULL, "model: logits must be f32[8,10], got f32[8,1,28,28]");

@@ -25,10 +25,10 @@ static tutti_status try_here(tutti_job *job, tti_trial *out) {
 
 T_CASE(figures_of_a_moment) {
     T_UNUSED;
-    static const char *const wishes[] = {"parallel.workers=1", "parallel.workers=2"};
+    static const char *const requested[] = {"parallel.workers=1", "parallel.workers=2"};
     for (int i = 0; i < 2; i++) {
         /* Samples are drawn in the step, so training must wait for them. */
-        tutti_job *job = SMALL_JOB(wishes[i], "data.threads=0", "run.dir=mine",
+        tutti_job *job = SMALL_JOB(requested[i], "data.threads=0", "run.dir=mine",
                                    "parallel.place=processes", "data.n_train=20000");
         tti_trial trial = {0};
         T_OK(try_here(job, &trial));

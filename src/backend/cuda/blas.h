@@ -27,7 +27,7 @@ typedef struct tti_blas_problem {
     int32_t in, out;                /* tutti_dtype of a, b and of c, d, bias, aux */
     int32_t epilogue;               /* of tti_blas_epilogue; all but PLAIN: n_batch == 1 */
     int32_t add;                    /* 1: + c, which may be d */
-    int32_t tf32, exact;            /* the device's wishes: filled by tti_blas_plan_create */
+    int32_t tf32, exact;            /* the device's settings: filled by tti_blas_plan_create */
 } tti_blas_problem;
 
 /* Pointers to device memory, aligned to 64 bytes. */
