@@ -20,10 +20,10 @@ def plan(*arguments):
 def test_layouts():
     """Each once, in order of their time, and the parts of a step come to the whole.  (ZeRO-3 has
     no less where one layer is nearly all of the model.)"""
-    reported = plan("-n", "2", "parallel.copies=each")
-    rows = reported["layouts"]
+    shown = plan("-n", "2", "parallel.copies=each")
+    rows = shown["layouts"]
     names = [r["layout"] for r in rows]
-    if len(set(names)) != len(names) or len(names) < 8 or reported["workers"] != 2:
+    if len(set(names)) != len(names) or len(names) < 8 or shown["workers"] != 2:
         raise AssertionError(names)
     times = [r["step_s"] for r in rows if r["fits"]]
     if times != sorted(times) or times[0] <= 0:
@@ -73,11 +73,11 @@ def test_stages_in_pieces():
     """Two pieces each wait less and send more; what the job says of it stays."""
     job = [*JOB, "model.hidden=[64,64,64]", "--device", "h200", "--json", "train.recompute=none",
            "parallel.shards=8", "-n", "2"]
-    reported = {r["layout"]: r for r in json.loads(runs.tutti("plan", *job).expect(0).out)["layouts"]}
-    whole, halves = reported["data 1, pipeline 2, 8 shards"], \
-        reported["data 1, pipeline 2, 2 chunks, 8 shards"]
+    shown = {r["layout"]: r for r in json.loads(runs.tutti("plan", *job).expect(0).out)["layouts"]}
+    whole, halves = shown["data 1, pipeline 2, 8 shards"], \
+        shown["data 1, pipeline 2, 2 chunks, 8 shards"]
     if (whole["pipeline_chunks"], halves["pipeline_chunks"]) != (1, 2):
-        raise AssertionError(reported)
+        raise AssertionError(shown)
     if halves["bubble"] >= whole["bubble"] or halves["sent_bytes"] <= whole["sent_bytes"]:
         raise AssertionError("%s, %s" % (whole, halves))
     given = json.loads(runs.tutti("plan", *job, "parallel.pipeline=2",
@@ -99,10 +99,10 @@ def test_what_the_job_says_stays():
 def test_sizes_in_the_job_are_a_number_of_workers():
     """What the job has so far keeps no layout from them, and is not left in the best."""
     given = ["parallel.data=2", "parallel.pipeline=2", "--device", "cpu"]
-    reported = plan(*given)
-    sizes = {(r["data"], r["tensor"], r["pipeline"]) for r in reported["layouts"]}
-    if reported["workers"] != 4 or not {(4, 1, 1), (2, 2, 1), (2, 1, 2)} <= sizes:
-        raise AssertionError("%d workers: %s" % (reported["workers"], sizes))
+    shown = plan(*given)
+    sizes = {(r["data"], r["tensor"], r["pipeline"]) for r in shown["layouts"]}
+    if shown["workers"] != 4 or not {(4, 1, 1), (2, 2, 1), (2, 1, 2)} <= sizes:
+        raise AssertionError("%d workers: %s" % (shown["workers"], sizes))
     runs.tutti("plan", *JOB, *given, "--out", "best.yaml").expect(0)
     with open("best.yaml") as file:
         text = file.read()
@@ -114,9 +114,9 @@ def test_the_schedule_is_that_of_the_job():
     """train.steps alone is how long the run is: of the job that is written too."""
     runs.tutti("plan", *JOB, "train.steps=7", "-n", "2", "--device", "cpu", "parallel.shards=2",
                "--out", "best.yaml").expect(0)
-    reported = runs.tutti("config", "show", "best.yaml").expect(0).out
-    if "  steps: 7" not in reported.split("schedule:")[1]:
-        raise AssertionError(reported)
+    shown = runs.tutti("config", "show", "best.yaml").expect(0).out
+    if "  steps: 7" not in shown.split("schedule:")[1]:
+        raise AssertionError(shown)
 
 
 def test_a_planned_job_is_planned_anew():
@@ -124,10 +124,10 @@ def test_a_planned_job_is_planned_anew():
     divide the shards, stages and pieces may."""
     job = [*JOB, "model.hidden=[32,32,32]", "parallel.workers=4", "parallel.pipeline=4",
            "parallel.shards=4", "train.recompute=none", "--device", "cpu", "--json"]
-    reported = json.loads(runs.tutti("plan", *job, "-n", "6").expect(0).out)
-    sizes = {(r["data"], r["tensor"], r["pipeline"]) for r in reported["layouts"]}
-    if reported["workers"] != 6 or not {(3, 2, 1), (3, 1, 2)} <= sizes or (6, 1, 1) in sizes:
-        raise AssertionError(reported)
+    shown = json.loads(runs.tutti("plan", *job, "-n", "6").expect(0).out)
+    sizes = {(r["data"], r["tensor"], r["pipeline"]) for r in shown["layouts"]}
+    if shown["workers"] != 6 or not {(3, 2, 1), (3, 1, 2)} <= sizes or (6, 1, 1) in sizes:
+        raise AssertionError(shown)
     runs.tutti("plan", *JOB, "parallel.shares=3,1", "-n", "4", "--device", "cpu").expect(
         0, "parallel.shares=3,1 is left out")
 
@@ -168,13 +168,13 @@ def test_the_best_runs():
     ended = runs.tutti("plan", "--check", "run", "--seconds", "0.1")
     ended.expect(0, "predicted", "step, ms", "peak memory")
     by_figures = ["--check", "run", "--device", "cpu", "--json"]
-    reported = json.loads(runs.tutti("plan", *by_figures).expect(0).out)
+    shown = json.loads(runs.tutti("plan", *by_figures).expect(0).out)
     end = [r for r in runs.records("run") if r["event"] == "end"][0]
-    step, peak = reported["step_s"], reported["host_bytes"]
+    step, peak = shown["step_s"], shown["host_bytes"]
     if abs(step["measured"] * end["samples_per_s"] / 32 - 1) > 1e-3 or step["predicted"] <= 0:
-        raise AssertionError("%s, %s" % (reported, end))
+        raise AssertionError("%s, %s" % (shown, end))
     if not 0.5 < peak["predicted"] / peak["measured"] < 2:  # the program itself is most of it
-        raise AssertionError(reported)
+        raise AssertionError(shown)
     runs.tutti("plan", "--check", "run", "--device", "h200").expect(2, "the run was on the host")
 
 
@@ -182,11 +182,11 @@ def test_a_run_that_was_continued_otherwise():
     """What another layout took is not put beside the prediction of the job's."""
     runs.tutti("train", *JOB, "run.dir=run", "train.steps=2", "-n", "2", "parallel.shards=2",
                "parallel.devices=cpu").expect(0)
-    for n_steps, more, reported in (("3", ["-n", "1"], "data 1, 2 shards, and"),
+    for n_steps, more, shown in (("3", ["-n", "1"], "data 1, 2 shards, and"),
                                 ("4", ["parallel.zero=2"], "data 2, 2 shards, zero 2, and"),
                                 ("5", ["parallel.tensor=2"], "data 1, tensor 2, 2 shards, and")):
         runs.tutti("train", "--resume", "run", "train.steps=" + n_steps, *more).expect(0)
-        runs.tutti("plan", "--check", "run").expect(2, "last continued as " + reported)
+        runs.tutti("plan", "--check", "run").expect(2, "last continued as " + shown)
     runs.tutti("train", "--resume", "run").expect(0)
     runs.tutti("plan", "--check", "run").expect(2, "did no step")
     runs.tutti("train", "--resume", "run", "train.steps=6").expect(0)
@@ -247,10 +247,10 @@ def test_devices_that_are_not_here():
     """What the job says of GPUs that this machine does not have keeps it from none of their
     layouts, and the job that is written computes on them."""
     more = ["--device", "h200", "-n", "2", "parallel.shards=2", "train.recompute=none"]
-    reported = [plan(*more, *given)["layouts"] for given in ([], ["parallel.devices=gpu"],
+    shown = [plan(*more, *given)["layouts"] for given in ([], ["parallel.devices=gpu"],
                                                          ["parallel.devices=0,1"])]
-    if reported[0] != reported[1] or reported[0] != reported[2]:
-        raise AssertionError(reported)
+    if shown[0] != shown[1] or shown[0] != shown[2]:
+        raise AssertionError(shown)
     for given, written in (("auto", "gpu"), ("cpu", "gpu"), ("gpu", "gpu"), ("0,1", "0,1")):
         runs.tutti("plan", *JOB, *more, "parallel.devices=" + given, "--out", "best.yaml").expect(0)
         with open("best.yaml") as file:
@@ -267,9 +267,9 @@ def test_how_many_devices_that_are_not_here():
     more = ["--device", "h200", "train.recompute=none"]
     for n, given in ((3, ["parallel.devices=0,1,4"]), (2, ["parallel.devices=0,1,4", "-n", "2"]),
                      (5, ["parallel.devices=0,1,4", "parallel.workers=5"])):
-        reported = plan(*more, *given)["workers"]
-        if reported != n:
-            raise AssertionError("%s: %d workers" % (given, reported))
+        shown = plan(*more, *given)["workers"]
+        if shown != n:
+            raise AssertionError("%s: %d workers" % (given, shown))
     nothing = dict(os.environ, CUDA_VISIBLE_DEVICES="", TUTTI_MODULE_PATH="/nowhere")
     for given in ([], ["parallel.devices=gpu"], ["parallel.devices=cpu"]):
         runs.tutti("plan", *JOB, *more, *given, env=nothing).expect(
@@ -282,9 +282,9 @@ def test_a_backend_of_the_host_is_none_of_gpus():
             runs.tutti(command, *JOB, *given, "-n", "2", "--device", "h200",
                        "parallel.backend=cpu").expect(
                 2, "parallel.backend=cpu computes on the host", "give --device cpu")
-    reported = plan("-n", "2", "--device", "cpu", "parallel.backend=cpu", "parallel.shards=2")
-    if reported["workers"] != 2:
-        raise AssertionError(reported)
+    shown = plan("-n", "2", "--device", "cpu", "parallel.backend=cpu", "parallel.shards=2")
+    if shown["workers"] != 2:
+        raise AssertionError(shown)
 
 
 def test_precision_of_a_device_that_is_not_here():
@@ -326,8 +326,8 @@ def memory_of_stages(devices):
     """Of the first of two stages: values on their way and scratch of each shard under way."""
     job = [*JOB, "optimizer.name=sgd", "parallel.devices=gpu", "-n", "2", "parallel.shards=8",
            "train.recompute=none", "data.resident=no"]
-    reported = runs.tutti("plan", *job, "--seconds", "0.2", "--json", env=devices).expect(0).out
-    stages = [r for r in json.loads(reported)["layouts"]
+    shown = runs.tutti("plan", *job, "--seconds", "0.2", "--json", env=devices).expect(0).out
+    stages = [r for r in json.loads(shown)["layouts"]
               if r["layout"] == "data 1, pipeline 2, 8 shards"][0]
     runs.tutti("train", *job, "parallel.pipeline=2", "train.steps=3", "run.dir=stages",
                env=devices).expect(0)

@@ -186,8 +186,8 @@ def test_resume_of_a_run_that_is_done():
     runs.same_story(story, "run")
     runs.tutti("train", "--resume", "run", "train.steps=45").expect(0, "steps 45")
     runs.tutti(*runs.small("long", "train.steps=45")).expect(0)
-    reported = runs.story("run")
-    if reported[("end", 45)] != runs.story("long")[("end", 45)]:
+    shown = runs.story("run")
+    if shown[("end", 45)] != runs.story("long")[("end", 45)]:
         raise AssertionError("another end than without the stop at 40")
 
 
@@ -204,8 +204,8 @@ def test_the_default_number_of_shards_follows_the_cores():
         run = "run-%d" % n
         ended = runs.tutti("train", *small, "run.dir=" + run, "-n", str(n)).expect(0)
         line = ended.err.splitlines()[0]
-        reported = "1 to %d workers" % shards if shards > 1 else "no identical result"
-        if "%d shard" % shards not in line or reported not in line:
+        shown = "1 to %d workers" % shards if shards > 1 else "no identical result"
+        if "%d shard" % shards not in line or shown not in line:
             raise AssertionError("the first line: " + line)
         hashes.add(runs.records(run)[-1]["params_hash"])
     if len(hashes) != 1:
@@ -255,9 +255,9 @@ def test_a_resumed_run_shows_each_step_once():
     once = kept_by_tensorboard(curve_steps("run"))
     runs.shutil.rmtree("run/checkpoints/step-000000040")
     runs.tutti("train", "--resume", "run", "-n", "2").expect(0)
-    reported = [(r["event"], r["step"]) for r in runs.records("run") if r["event"] in ("step", "eval")]
-    if len(set(reported)) != len(reported) or len(reported) != 45:
-        raise AssertionError("repeated records: %s" % reported)
+    shown = [(r["event"], r["step"]) for r in runs.records("run") if r["event"] in ("step", "eval")]
+    if len(set(shown)) != len(shown) or len(shown) != 45:
+        raise AssertionError("repeated records: %s" % shown)
     events = curve_steps("run")
     second = [e for e in events if e[0] == events[-1][0]]
     if second[0][1:] != (37, "start"):
@@ -266,9 +266,9 @@ def test_a_resumed_run_shows_each_step_once():
         raise AssertionError("TensorBoard shows %s" % kept_by_tensorboard(events))
     # A finished run that is resumed evaluates again, and still has one evaluation of step 40.
     runs.tutti("train", "--resume", "run").expect(0)
-    reported = [(r["event"], r["step"]) for r in runs.records("run") if r["event"] in ("step", "eval")]
-    if len(set(reported)) != len(reported) or kept_by_tensorboard(curve_steps("run")) != once:
-        raise AssertionError("repeated after the end: %s" % reported)
+    shown = [(r["event"], r["step"]) for r in runs.records("run") if r["event"] in ("step", "eval")]
+    if len(set(shown)) != len(shown) or kept_by_tensorboard(curve_steps("run")) != once:
+        raise AssertionError("repeated after the end: %s" % shown)
 
 
 def test_idx_is_learnt():

@@ -1,7 +1,7 @@
 """cuda_hosts_test.py - GPUs of several hosts, which another launcher starts: the bits of one GPU.
 The hosts are names here, with GPUs of their own that the others do not count.  Where kernels still
-reach their memory they add there; reported to add inside hosts first (tree), they do so there alone,
-and what NCCL moves, which is reported that hosts differ, goes over sockets.  Exit code 77 with fewer
+reach their memory they add there; shown to add inside hosts first (tree), they do so there alone,
+and what NCCL moves, which is shown that hosts differ, goes over sockets.  Exit code 77 with fewer
 than two GPUs."""
 
 import os

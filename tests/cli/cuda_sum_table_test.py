@@ -1,6 +1,6 @@
 """cuda_sum_table_test.py - training between GPUs goes by the table of sums that doctor keeps: with
 kernels for some buckets and NCCL for others in one step, the bits of kernels alone.  The table is
-measured here, and then reported that NCCL is the fastest for large sums.  Exit code 77 with fewer than
+measured here, and then shown that NCCL is the fastest for large sums.  Exit code 77 with fewer than
 two GPUs."""
 
 import os

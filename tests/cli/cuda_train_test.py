@@ -117,11 +117,11 @@ def test_scaled_losses():
 def test_same_bits():
     """Again, on one worker or several, threads or processes, and after a stop in between."""
     train("one", LENET, "-n", "1")
-    reported = runs.story("one")
+    shown = runs.story("one")
     for run, place in (("again", ["-n", "1"]), ("threads", ["-n", "2"]),
                        ("processes", ["-n", "2", "parallel.place=processes"])):
         train(run, LENET, *place)
-        runs.same_story(reported, run)
+        runs.same_story(shown, run)
     train("cut", LENET, "-n", "1", "train.steps=10", "schedule.steps=24")
     runs.tutti("train", "--resume", "cut", "train.steps=24", "-n", "2", timeout_s=110).expect(0)
     train("whole", LENET, "-n", "1", "schedule.steps=24")
@@ -178,14 +178,14 @@ def test_steps_that_end_on_the_host():
     for name, job in (("lenet", LENET), ("gpt", GPT)):
         job = job + ["train.precision=f32"]
         train(name, job, "-n", "1")
-        reported = runs.story(name)
+        shown = runs.story(name)
         for run, wish in (("state", ["-n", "1", "parallel.offload=optimizer"]),
                           ("streams", ["-n", "1", "parallel.offload=optimizer",
                                        "parallel.bucket_mb=0.02"]),
                           ("states", [*several, "parallel.offload=optimizer"]),
                           ("server", [*several, "parallel.sync=parameter-server"])):
             train(name + "_" + run, job, *wish)
-            runs.same_story(reported, name + "_" + run)
+            runs.same_story(shown, name + "_" + run)
     for wish in ("parallel.compress=topk", "parallel.compress=powersgd", "parallel.sync=local"):
         train(wish, LENET, *several, wish, "parallel.mode=fast")
         falls(wish, losses("lenet")[0])
@@ -231,19 +231,19 @@ def test_asynchronous_servers():
         train(run, job, "parallel.staleness=" + staleness)
         if sum(losses(run)[-8:]) >= sum(losses(run)[:8]):
             raise AssertionError("%s learns nothing: %s" % (run, losses(run)))
-        reported = updates(run)
-        if [u[0] for u in reported] != list(range(1, 25)) or sorted(u[1] for u in reported) != list(
-                range(24)) or {u[2] for u in reported} - set(range(n)):
-            raise AssertionError("%s: %s" % (run, reported))
+        shown = updates(run)
+        if [u[0] for u in shown] != list(range(1, 25)) or sorted(u[1] for u in shown) != list(
+                range(24)) or {u[2] for u in shown} - set(range(n)):
+            raise AssertionError("%s: %s" % (run, shown))
         most = [r["staleness_max"] for r in runs.records(run) if r["event"] == "end"][-1]
-        if most != max(u[0] - 1 - u[3] for u in reported) or most > 3 * (n - 1) and staleness == "2":
-            raise AssertionError("%s: a gradient lacked %d updates: %s" % (run, most, reported))
+        if most != max(u[0] - 1 - u[3] for u in shown) or most > 3 * (n - 1) and staleness == "2":
+            raise AssertionError("%s: a gradient lacked %d updates: %s" % (run, most, shown))
         for place in ("threads", "processes"):
             again = "%s_%s" % (run, place)
             train(again, job, "parallel.staleness=" + staleness, "parallel.replay=" + run,
                   "parallel.place=" + place)
             near(again, run, 2e-3)
-            if updates(again) != reported:
+            if updates(again) != shown:
                 raise AssertionError("%s: other updates: %s" % (again, updates(again)))
 
 
@@ -418,7 +418,7 @@ def test_trace():
         if begin["ts"] + begin["dur"] < copy["ts"] + copy["dur"]:
             raise AssertionError("a step begins before its samples are there")
     reports, waits = ends_of(kernels, "report to the host"), ends_of(host, "waiting for the device")
-    lags = [heard - reported for reported, heard in zip(reports, waits)]
+    lags = [heard - shown for shown, heard in zip(reports, waits)]
     if not abs(min(lags, key=abs)) < 2000:  # us; a host that is busy may hear of a step later
         raise AssertionError("clocks of host and device are apart: %s" % lags)
     runs.tutti("profile", *LENET, "--trace", "two.json", "-n", "2").expect(0)
@@ -458,12 +458,12 @@ def lose(run, fault, job, *arguments):
 
 
 def test_lost_device():
-    """An error that stays, in a recorded step: reported, ended without waiting, resumed to the bits."""
+    """A permanent error in a captured step is reported at once, and the run resumes to the same bits."""
     if not os.path.exists(FAULTS + "/tutti-cuda.so"):
         return
     job = LENET + ["run.checkpoint_every=9"]
     train("whole", job, "-n", "1")
-    reported = runs.story("whole")
+    shown = runs.story("whole")
     for run, launch, arguments in (("one", 3, ["-n", "1"]),  # each of four steps
                                    ("fed", 9, ["-n", "1", "data.resident=no"]),
                                    ("process", 3, ["-n", "1", "parallel.place=processes"])):
@@ -475,7 +475,7 @@ def test_lost_device():
         if runs.checkpoints(run) != [9]:
             raise AssertionError(runs.checkpoints(run))
         runs.tutti("train", "--resume", run, timeout_s=110).expect(0)
-        runs.same_story(reported, run)
+        runs.same_story(shown, run)
 
 
 def test_lost_workers():
@@ -485,7 +485,7 @@ def test_lost_workers():
         return
     job = LENET + ["train.steps=8000", "run.checkpoint_every=500", "parallel.place=processes"]
     train("whole", job, "-n", "1")
-    reported = runs.story("whole")
+    shown = runs.story("whole")
     for run, sign, text, restarts in (("killed", signal.SIGKILL, "was killed by signal 9", 0),
                                       ("stopped", signal.SIGSTOP, "was stopped (signal 19)", 0),
                                       ("again", signal.SIGKILL, "starting again", 1)):
@@ -506,7 +506,7 @@ def test_lost_workers():
             if str(pid) in used.stdout.split():
                 raise AssertionError("memory is left on the devices")
             runs.tutti("train", "--resume", run, "-n", "2", timeout_s=110).expect(0)
-        runs.same_story(reported, run)
+        runs.same_story(shown, run)
 
 
 def test_lost_device_of_two():
@@ -557,9 +557,9 @@ def test_bad_devices():
 
 
 def test_doctor_names_nccl():
-    reported = runs.tutti("doctor", "--quick").expect(0, "  between devices: ").out
-    if "between devices: NCCL 2." not in reported and "between devices: no NCCL (" not in reported:
-        raise AssertionError(reported)
+    shown = runs.tutti("doctor", "--quick").expect(0, "  between devices: ").out
+    if "between devices: NCCL 2." not in shown and "between devices: no NCCL (" not in shown:
+        raise AssertionError(shown)
 
 
 if __name__ == "__main__":

@@ -138,10 +138,11 @@ def test_stages():
     for name, layout, late in (("gpt2", (1, 2, 1), "late=2"), ("both", (1, 2, 2), "late=1")):
         train(name, "cpu", layout, *text).expect(0)
         same_as_host(name, name + "-devices", layout, *text, says=late)
-    reported = train("reported", "gpu", (1, 2, 1), *LENET).expect(0, "pipeline: stages waited", "expected")
-    step = [r for r in runs.records("reported") if r["event"] == "step"][-1]
+    shown = train("shown", "gpu", (1, 2, 1), *LENET).expect(
+        0, "pipeline: stages waited", "expected")
+    step = [r for r in runs.records("shown") if r["event"] == "step"][-1]
     if not 0 < step["bubble"] < 1:
-        raise AssertionError(reported.err)
+        raise AssertionError(shown.err)
     train("none", "gpu", (1, 2, 1), *LENET, "data.resident=yes").expect(
         2, "data.resident=yes: a stage of a pipeline")
 

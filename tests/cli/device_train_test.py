@@ -26,12 +26,12 @@ def train(run, *arguments, says="", devices="gpu"):
 def test_same_bits():
     """Fed or kept on the device, on one device or two: as on the host."""
     train("host", "-n", "1", devices="cpu").expect(0)
-    reported = runs.story("host")
+    shown = runs.story("host")
     for run, place in (("one", ["-n", "1"]), ("two", ["-n", "2"]),
                        ("processes", ["-n", "2", PROCESSES]),
                        ("fed", ["-n", "1", "data.resident=no"]), ("ahead", ["parallel.ahead=8"])):
         train(run, *place).expect(0)
-        runs.same_story(reported, run)
+        runs.same_story(shown, run)
         start = [r for r in runs.records(run) if r["event"] == "start"][0]
         if "devices for tests" not in start["backend"]:
             raise AssertionError(start["backend"])
@@ -60,9 +60,9 @@ def test_steps_of_one_launch():
                                ("one_by_one", "", ["-n", "1", "parallel.ahead=2"], 1)):
         train(run, *job, *more, says=says).expect(0)
         runs.same_story(runs.story("host"), run)
-        reported = [r["steps_per_launch"] for r in runs.records(run) if r["event"] == "start"]
-        if reported != [n]:
-            raise AssertionError("%s: %s" % (run, reported))
+        shown = [r["steps_per_launch"] for r in runs.records(run) if r["event"] == "start"]
+        if shown != [n]:
+            raise AssertionError("%s: %s" % (run, shown))
     train("more", *job, "-n", "1", says="plays=7").expect(10, "illegal memory access")
     train("looked_at", *job, "train.eval_every=7", "-n", "1").expect(0)
     train("host_looked_at", *job, "train.eval_every=7", "-n", "1", devices="cpu").expect(0)
@@ -84,20 +84,20 @@ def test_parts_of_state():
     more = ["train.ema=0.9", "train.clip_norm=0.5", "train.epochs=1"]
     parts = more + ["parallel.zero=1"]
     train("host", *more, "-n", "1", devices="cpu").expect(0)
-    reported = runs.story("host")
+    shown = runs.story("host")
     for run, sharing, place in (("one", False, ["-n", "1"]), ("two", False, ["-n", "2"]),
                                 ("four", True, ["-n", "4"]),
                                 ("three", True, ["-n", "3", PROCESSES])):
         ended = train(run, *parts, *place).expect(0)
         if (place[1] + " workers share 2 GPUs" in ended.err) != sharing:
             raise AssertionError(ended.err)
-        runs.same_story(reported, run)
+        runs.same_story(shown, run)
     start = [[r for r in runs.records(run) if r["event"] == "start"][0] for run in ("one", "four")]
     if not 0.9 < start[1]["bytes_states"] / start[0]["bytes_states"] * 4 < 1.1:
         raise AssertionError(start)
     train("lost", *parts, "-n", "2", says="lost=7").expect(10)
     runs.tutti("train", "--resume", "lost", "-n", "3", "parallel.devices=cpu").expect(0)
-    runs.same_story(reported, "lost")
+    runs.same_story(shown, "lost")
 
 
 def test_shared_devices():
@@ -138,12 +138,12 @@ def test_queues():
     devices that reach each other, with the state whole or in parts."""
     few = ["train.steps=6", "train.ema=0.9", "train.clip_norm=0.5", "parallel.bucket_mb=0.2"]
     train("host", *few, "-n", "1", devices="cpu").expect(0)
-    reported = runs.story("host")
+    shown = runs.story("host")
     for run, says, place in (("late", "late=1", ["-n", "1"]), ("early", "late=3", ["-n", "2"]),
                              ("peers", "peers=1,late=1", ["-n", "2"]),
                              ("parts", "peers=1,late=3", ["-n", "2", "parallel.zero=1"])):
         train(run, *few, *place, says=says).expect(0)
-        runs.same_story(reported, run)
+        runs.same_story(shown, run)
         shares = [r["comm_share"] for r in runs.records(run) if r["event"] == "step"]
         if run == "late" and any(shares) or says[:5] == "peers" and not all(shares):
             raise AssertionError("%s: waited for others %s" % (run, shares))
@@ -154,12 +154,12 @@ def test_hosts():
     whole or in parts."""
     few = ["train.steps=5", "train.ema=0.9", "train.clip_norm=0.5", "parallel.bucket_mb=0.2"]
     train("host", *few, "-n", "1", devices="cpu").expect(0)
-    reported = runs.story("host")
+    shown = runs.story("host")
     for run, hosts, wish in (("two", "0011", "zero=0"), ("parts", "0011", "zero=3"),
                              ("one_and_three", "0111", "zero=1")):
         says = "peers=1,late=1,devices=4,hosts=" + hosts
         train(run, *few, "-n", "4", "parallel." + wish, says=says).expect(0)
-        runs.same_story(reported, run)
+        runs.same_story(shown, run)
         start = [r for r in runs.records(run) if r["event"] == "start"][0]
         if not start["backend"].endswith("4 at once, of 2 hosts"):
             raise AssertionError(start["backend"])
@@ -172,18 +172,18 @@ def test_parameters_in_16_bits():
     job = ["train.precision=bf16", "train.ema=0.9", "optimizer.freeze=['conv1.*']",
            "train.steps=10"]
     train("host", *job, "-n", "1", devices="cpu").expect(0)
-    reported = runs.story("host")
+    shown = runs.story("host")
     for run, says, place in (("one", "", ["-n", "1"]),
                              ("parts", "peers=1", ["-n", "2", "parallel.zero=1"]),
                              ("joint", "peers=1,joint=1,devices=3,late=3", ["-n", "3"])):
         train(run, *job, *place, says=says).expect(0)
-        runs.same_story(reported, run)
+        runs.same_story(shown, run)
     start = [r for r in runs.records("joint") if r["event"] == "start"][0]
     if not start["backend"].endswith("sums 3 at once, in the update"):
         raise AssertionError(start["backend"])
     train("lost", *job, "-n", "1", says="lost=7").expect(10)
     runs.tutti("train", "--resume", "lost", "-n", "1").expect(0)
-    runs.same_story(reported, "lost")
+    runs.same_story(shown, "lost")
     steps = [runs.tutti("inspect", *JOB, *job, "parallel.devices=" + devices).expect(0).out
              for devices in ("cpu", "gpu")]
     n_casts = [len(re.findall(r"^\d+ +cast ", text, re.MULTILINE)) for text in steps]
@@ -211,7 +211,7 @@ def lose(run, says, *arguments):
 def test_lost_devices():
     """Named with the steps at work; the last checkpoint leads to the undisturbed run's bits."""
     train("whole", "-n", "1").expect(0)
-    reported = runs.story("whole")
+    shown = runs.story("whole")
     for run, says, step, place in (
             ("alone", "lost=7", "steps 6 to 8: device 0 (test device 0)", ["-n", "1"]),
             ("fed", "lost=7", "steps 6 to 7: device 0", ["-n", "1", "data.resident=no"]),
@@ -230,7 +230,7 @@ def test_lost_devices():
             raise AssertionError("%s: processes are left" % run)
         runs.tutti("inspect", run).expect(0)
         runs.tutti("train", "--resume", run, "-n", "1").expect(0)
-        runs.same_story(reported, run)
+        runs.same_story(shown, run)
 
 
 def test_started_again():
@@ -254,8 +254,8 @@ def test_lost_before_a_checkpoint():
 
 def has_scratch():
     """Whether kernels for products take memory of their own, which oneDNN's do for AVX-512."""
-    reported = runs.tutti("doctor", "--quick").expect(0).out
-    return ("avx512 kernels" in reported or "amx kernels" in reported) and "oneDNN" in reported
+    shown = runs.tutti("doctor", "--quick").expect(0).out
+    return ("avx512 kernels" in shown or "amx kernels" in shown) and "oneDNN" in shown
 
 
 def test_memory_that_is_predicted():
@@ -270,26 +270,26 @@ def test_memory_that_is_predicted():
         train(run, *job).expect(0)
         peak = runs.records(run)[-1]["peak_device_bytes"]
         train(run + "-fits", *job, says="free=%d" % (1.05 * peak)).expect(0)
-        reported = train(run + "-not", *job, says="free=%d" % (0.95 * peak)).expect(8).err
-        need = re.search(r"the step needs (\d+\.\d) MiB", reported)
+        shown = train(run + "-not", *job, says="free=%d" % (0.95 * peak)).expect(8).err
+        need = re.search(r"the step needs (\d+\.\d) MiB", shown)
         if not need or abs(float(need.group(1)) * 1048576 / peak - 1) > 0.05:
-            raise AssertionError("%s: %d bytes were taken, and predicted: %s" % (run, peak, reported))
-        if has_scratch() and "scratch of kernels" not in reported:
-            raise AssertionError("%s: no scratch in: %s" % (run, reported))
+            raise AssertionError("%s: %d bytes were taken, and predicted: %s" % (run, peak, shown))
+        if has_scratch() and "scratch of kernels" not in shown:
+            raise AssertionError("%s: no scratch in: %s" % (run, shown))
 
 
 def test_too_little_memory():
     """Refused before the first step, with the numbers and what would make it fit."""
     job = ["-n", "1", "train.batch=256", "parallel.shards=1", "train.steps=2"]
-    reported = train("run", *job, says="free=20000000").expect(
+    shown = train("run", *job, says="free=20000000").expect(
         8, "the step needs ", " of device memory, of which is free 19.1 MiB: activations of a ",
         "parameters 1.6 MiB", "optimizer state 1.6 MiB", "gradients", "train.batch",
         "train.recompute=block", "train.precision=bf16").err
     if os.path.exists("run"):
         raise AssertionError("left: %s" % os.listdir("run"))
-    shards = re.search(r"(parallel.shards=\d+) would need about \d+\.\d MiB", reported)
+    shards = re.search(r"(parallel.shards=\d+) would need about \d+\.\d MiB", shown)
     if not shards:
-        raise AssertionError(reported)
+        raise AssertionError(shown)
     train("run", *job, shards.group(1), says="free=20000000").expect(0)
     train("none", *job, says="free=4000000").expect(8, "No number of shards fits: a smaller model")
 
@@ -311,24 +311,24 @@ def test_parts_that_would_fit():
         says = "peers=1,devices=8,free=%d" % free
         advice = "parallel.zero=%d" % level
         for less in ([], ["parallel.zero=2"]) if level == 3 else ([],):
-            reported = train("run", *some, *less, says=says).expect(8, advice + " would need about ")
-            if reported.err.count("parallel.zero") != 1:
-                raise AssertionError(reported.err)
+            shown = train("run", *some, *less, says=says).expect(8, advice + " would need about ")
+            if shown.err.count("parallel.zero") != 1:
+                raise AssertionError(shown.err)
         train("run-%d-%d" % (level, free), *some, advice, says=says).expect(0)
     for own in (["parallel.sync=local"], ["parallel.compress=topk"]):
-        reported = train("own", *job, *own, "parallel.mode=fast", says="devices=4,free=14000000")
-        if "parallel.zero" in reported.expect(8).err:
-            raise AssertionError(reported.err)
+        shown = train("own", *job, *own, "parallel.mode=fast", says="devices=4,free=14000000")
+        if "parallel.zero" in shown.expect(8).err:
+            raise AssertionError(shown.err)
 
 
 def test_unsupported_device():
     """Doctor says so and goes on; a job that wants it ends before its first step."""
     environment = dict(os.environ, TUTTI_TEST_DEVICE="old=0")
-    reported = runs.tutti("doctor", "--quick", env=environment).expect(
+    shown = runs.tutti("doctor", "--quick", env=environment).expect(
         0, "device 0: test device 0", "cannot be used: cuda: test device 0 is too old",
         "device 1: test device 1", "  between devices: a library of tests 1.2\n").out
-    if reported.count("free memory") != 1:
-        raise AssertionError(reported)
+    if shown.count("free memory") != 1:
+        raise AssertionError(shown)
     for place in (["-n", "1"], ["-n", "2"], ["-n", "2", PROCESSES]):
         ended = train("run", *place, says="old=0")
         if ended.code not in (1, 5) or os.path.exists("run/metrics.jsonl"):
@@ -339,16 +339,16 @@ def test_unsupported_device():
 
 
 def test_links():
-    """One that cannot be measured, and one that carries a wrong bit, are reported with all the rest."""
+    """A link that cannot be measured and one that flips a bit are shown with all others."""
     runs.tutti("doctor").expect(0, "device 0         -     10.0", "all data right",
                                 "not measured: nothing adds between these devices")
     environment = dict(os.environ, TUTTI_TEST_DEVICE="devices=3,full=2,wrong=1")
-    reported = runs.tutti("doctor", env=environment).expect(
+    shown = runs.tutti("doctor", env=environment).expect(
         0, "device 0         -     10.0        ?", "device 1      10.0        -        ?",
         "device 0 from 2: not measured: cuda: device 2 has no room", "device 2: test device 2",
         "    device 1 from 0: WRONG DATA arrived; do not train on both\n").out
-    if reported.count("WRONG DATA") != 1 or "all data right" in reported:
-        raise AssertionError(reported)
+    if shown.count("WRONG DATA") != 1 or "all data right" in shown:
+        raise AssertionError(shown)
 
 
 def test_devices_by_number():

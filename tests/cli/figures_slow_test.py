@@ -12,7 +12,7 @@ import runs
 PLACES = ("threads", "processes")
 FIRST_STEP_S = {"digits": 0.2, "idx": 0.2, "gz": 0.6}
 PEAK_MB = 150
-UNPACKED_TWICE = ("gz", "processes")  # each process unpacks the set for itself: reported, not judged
+UNPACKED_TWICE = ("gz", "processes")  # each process unpacks the set for itself: shown, not judged
 
 
 def write_mnist():

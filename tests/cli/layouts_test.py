@@ -43,10 +43,10 @@ def test_a_checkpoint_knows_nothing_of_it():
 def test_use_of_what_was_trained_in_parts():
     arguments = layouts.models()["lenet"]
     layouts.train("parts", (1, 1, 2), *arguments)
-    reported = [r for r in runs.records("parts") if r["event"] == "eval"][-1]
+    shown = [r for r in runs.records("parts") if r["event"] == "eval"][-1]
     ended = runs.tutti("eval", "parts").expect(0)
-    if "%.4f" % reported["loss"] not in ended.out:
-        raise AssertionError("eval says\n%s, the run %s" % (ended.out, reported))
+    if "%.4f" % shown["loss"] not in ended.out:
+        raise AssertionError("eval says\n%s, the run %s" % (ended.out, shown))
     init = "model.init=" + os.path.join(runs.newest_checkpoint("parts"), "model.safetensors")
     layouts.train("pupil", (1, 1, 1), init, *arguments)
     layouts.train("pupil-parts", (1, 2, 2), init, *arguments)
@@ -54,7 +54,7 @@ def test_use_of_what_was_trained_in_parts():
 
 
 def kill_a_worker(n_steps, restarts):
-    """After some steps are reported: how the run ended, and how long that took."""
+    """After some steps are shown: how the run ended, and how long that took."""
     run = "killed-%d-%d" % (n_steps, restarts)
     process = runs.start("train", "run.dir=" + run, *layouts.FEW, *layouts.models()["gpt2"],
                          *layouts.keys_of((1, 2, 2)), "parallel.place=processes",
@@ -111,18 +111,18 @@ MIB = 2 ** 20
 
 def parts_told(*arguments):
     """(parameters, state) in MiB of every part, as inspect says, and of the whole."""
-    reported = runs.tutti("inspect", *arguments).expect(0).out
-    whole = float(re.search(r"^parameters +([0-9.]+) MiB", reported, re.M).group(1))
-    parts = re.findall(r"^ +\d+ +\d+ +\d+ +([0-9.]+) +([0-9.]+) ", reported, re.M)
-    own = re.findall(r"^(?:a worker's params|optimizer state) +([0-9.]+) MiB  of", reported, re.M)
+    shown = runs.tutti("inspect", *arguments).expect(0).out
+    whole = float(re.search(r"^parameters +([0-9.]+) MiB", shown, re.M).group(1))
+    parts = re.findall(r"^ +\d+ +\d+ +\d+ +([0-9.]+) +([0-9.]+) ", shown, re.M)
+    own = re.findall(r"^(?:a worker's params|optimizer state) +([0-9.]+) MiB  of", shown, re.M)
     return [(float(a), float(b)) for a, b in parts or [own]], whole
 
 
 def bytes_of_stage(worker):
     """The parameters of its layers in f32: the formula of a stage, from its own graph."""
-    reported = runs.tutti("inspect", *LARGE, "parallel.pipeline=4", "--worker", str(worker), "--after",
+    shown = runs.tutti("inspect", *LARGE, "parallel.pipeline=4", "--worker", str(worker), "--after",
                       "stages").expect(0).out
-    dims = re.findall(r"^%\d+ = param .* \{dims=\[([0-9,]+)\]", reported, re.M)
+    dims = re.findall(r"^%\d+ = param .* \{dims=\[([0-9,]+)\]", shown, re.M)
     return sum(4 * math.prod(int(d) for d in shape.split(",")) for shape in dims)
 
 
@@ -176,11 +176,11 @@ def test_memory_is_predicted():
         runs.tutti("train", "run.dir=" + run, *layouts.FEW, *layouts.keys_of(layout),
                    "model.name=lenet", "data.n_train=4000", "data.n_test=1000", "train.batch=128",
                    "optimizer.name=adamw", "parallel.shards=4", "train.steps=12").expect(0)
-        reported = runs.tutti("plan", "--check", run, "--seconds", "0.3").expect(0).out
-        percent = float(re.search(r"peak memory, MiB .*?([-+][0-9.]+)%", reported).group(1))
+        shown = runs.tutti("plan", "--check", run, "--seconds", "0.3").expect(0).out
+        percent = float(re.search(r"peak memory, MiB .*?([-+][0-9.]+)%", shown).group(1))
         print("%s: peak memory predicted within %+.1f %%" % (run, percent))
         if abs(percent) > 8:
-            raise AssertionError(reported)
+            raise AssertionError(shown)
 
 
 def test_refusals():

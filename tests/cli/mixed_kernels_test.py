@@ -1,6 +1,6 @@
 """mixed_kernels_test.py - ranks of machines that are not alike: in exact mode all take the most
 that each has, and come to the bits of a run that has no more; fast mode goes on and says so; a run
-is continued with what its checkpoint was made with.  A machine that has less is one that was reported
+is continued with what its checkpoint was made with.  A machine that has less is one that was shown
 so (TUTTI_KERNELS)."""
 
 import sys

@@ -44,16 +44,17 @@ def test_losses_are_those_of_one_worker():
 
 
 def test_what_stages_wait_is_told():
-    ended = train("reported", 2, *LENET, "parallel.pipeline=2", "parallel.pipeline_chunks=2")
+    ended = train("shown", 2, *LENET, "parallel.pipeline=2", "parallel.pipeline_chunks=2")
     ended.expect(0, "pipeline: stages waited", "expected")
-    reported = record("reported", "pipeline")
-    if (reported["stages"], reported["chunks"], reported["shards"]) != (2, 2, 8) or len(reported["shares"]) != 4:
-        raise AssertionError(reported)
-    if abs(sum(reported["shares"]) - 1) > 1e-5 or not 0 < reported["bubble_expected"] < 1:
-        raise AssertionError(reported)
+    shown = record("shown", "pipeline")
+    if (shown["stages"], shown["chunks"], shown["shards"]) != (2, 2, 8) or \
+            len(shown["shares"]) != 4:
+        raise AssertionError(shown)
+    if abs(sum(shown["shares"]) - 1) > 1e-5 or not 0 < shown["bubble_expected"] < 1:
+        raise AssertionError(shown)
     for event in ("step", "end"):
-        if not 0 < record("reported", event)["bubble"] < 1:
-            raise AssertionError(record("reported", event))
+        if not 0 < record("shown", event)["bubble"] < 1:
+            raise AssertionError(record("shown", event))
     ended = train("few", 4, *LENET, "parallel.pipeline=4", "parallel.shards=2")
     ended.expect(0, "2 shards for so many stages, which will wait for each other")
 

@@ -42,8 +42,8 @@ def test_synchronous_is_the_all_reduce():
         train(run + "-served", model, layout, *SERVER, "parallel.servers=%d" % servers,
               "parallel.place=" + place)
         same(run, run + "-served")
-        reported = next(r for r in runs.records(run + "-served") if r["event"] == "start")
-        expect("by the first workers, as parameter servers" in reported["backend"], reported["backend"])
+        shown = next(r for r in runs.records(run + "-served") if r["event"] == "start")
+        expect("by the first workers, as parameter servers" in shown["backend"], shown["backend"])
 
 
 def test_it_goes_on_in_other_ways():
@@ -63,8 +63,8 @@ def test_a_loss_scale_for_each_copy():
     train("f16", "lenet", (2, 2, 1), *f16)
     train("f16-again", "lenet", (2, 2, 1), *f16, PROCESSES, "parallel.replay=f16")
     same("f16", "f16-again")
-    reported = [r for r in runs.records("f16-again") if r["event"] == "staleness"][-1]
-    expect(0 < reported["left_out"] < 20, reported)
+    shown = [r for r in runs.records("f16-again") if r["event"] == "staleness"][-1]
+    expect(0 < shown["left_out"] < 20, shown)
 
 
 def on_devices(run, *arguments):
@@ -121,10 +121,10 @@ def test_what_is_recorded_comes_again():
         run = model + layouts.name_of(layout)
         few = [*ASYNC, "parallel.staleness=1", "train.steps=14", "run.checkpoint_every=5"]
         train(run, model, layout, *few, "parallel.place=" + place)
-        reported = updates(run)
-        expect(sorted(u[1] for u in reported) == list(range(14)), reported)
-        lacks = [u[0] - 1 - u[3] for u in reported]
-        expect(max(lacks) <= 2 * (layout[0] - 1) and {u[2] for u in reported} <= set(range(3)), reported)
+        shown = updates(run)
+        expect(sorted(u[1] for u in shown) == list(range(14)), shown)
+        lacks = [u[0] - 1 - u[3] for u in shown]
+        expect(max(lacks) <= 2 * (layout[0] - 1) and {u[2] for u in shown} <= set(range(3)), shown)
         for other in ("threads", "processes"):
             train(run + other, model, layout, *few, "parallel.replay=" + run,
                   "parallel.place=" + other)
@@ -148,7 +148,7 @@ def test_asynchronous_on_devices():
 
 
 def stages_waited(run):
-    """Shares of the time, as reported with steps and at the end."""
+    """Shares of the time, as shown with steps and at the end."""
     shares = [r["bubble"] for r in runs.records(run) if "bubble" in r]
     expect(len(shares) > 1 and all(0 < share < 1 for share in shares), "%s: %s" % (run, shares))
 
@@ -200,9 +200,9 @@ def test_a_copy_leaves_as_a_whole():
         runs.wait_until(lambda: len(runs.children(process.pid)) == 2, what="the end of the copy")
         process.send_signal(signal.SIGTERM)
         runs.finish(process).expect(143, "copy 1 has left", "the others go on", "rank %d" % rank)
-        reported = left(run)
-        expect([r["worker"] for r in reported] == [1], reported)
-        late = [u[2] for u in updates(run) if u[0] > reported[0]["step"] + 2]
+        shown = left(run)
+        expect([r["worker"] for r in shown] == [1], shown)
+        late = [u[2] for u in updates(run) if u[0] > shown[0]["step"] + 2]
         expect(late and set(late) == {0}, late)
 
 
@@ -223,10 +223,10 @@ def test_who_has_state_is_said():
     runs.tutti(*few).expect(0, table)
     runs.tutti(*few, "--layout").expect(0, "sums go to the first 1 of the workers")
     runs.tutti(*few, *ASYNC).expect(0, "of each part are kept once, beside the worker of the first")
-    reported = runs.tutti(*few, *ASYNC, "--layout").expect(0, "of each part are kept once").out
-    state = [line.split("state ")[1].split()[0] for line in reported.splitlines() if "state " in line
+    shown = runs.tutti(*few, *ASYNC, "--layout").expect(0, "of each part are kept once").out
+    state = [line.split("state ")[1].split()[0] for line in shown.splitlines() if "state " in line
              and line.startswith("worker")]
-    expect(len(state) == 4 and state[2:] == ["0.00"] * 2 and "0.00" not in state[:2], reported)
+    expect(len(state) == 4 and state[2:] == ["0.00"] * 2 and "0.00" not in state[:2], shown)
     runs.tutti(*few, *ASYNC, "--layout", "--svg", "x.svg").expect(0)
     with open("x.svg") as file:
         picture = file.read()
@@ -242,9 +242,9 @@ def test_memory_is_predicted():
                "model.name=mlp", "model.hidden=[1500,1500,1500]", "data.n_train=128",
                "data.n_test=8", "train.batch=64", "optimizer.name=adamw", "train.ema=0.9",
                "parallel.shards=4", "train.steps=6", "train.eval_every=0").expect(0)
-    reported = runs.tutti("plan", "--check", "run", "--seconds", "0.5").expect(0).out
-    percent = float(re.search(r"peak memory, MiB .*?([-+][0-9.]+)%", reported).group(1))
-    expect(abs(percent) < 10, reported)
+    shown = runs.tutti("plan", "--check", "run", "--seconds", "0.5").expect(0).out
+    percent = float(re.search(r"peak memory, MiB .*?([-+][0-9.]+)%", shown).group(1))
+    expect(abs(percent) < 10, shown)
 
 
 def test_chunks():

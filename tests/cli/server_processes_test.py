@@ -51,9 +51,9 @@ def test_the_same_as_threads():
                          ("parallel.place=threads", PROCESSES)):
         run = place[-7:]
         train(run, place, "-n", "3", "parallel.staleness=2")
-        reported = updates(run)
-        expect(sorted(u[1] for u in reported) == list(range(40)), reported)
-        lacks = [u[0] - 1 - u[3] for u in reported]
+        shown = updates(run)
+        expect(sorted(u[1] for u in shown) == list(range(40)), shown)
+        lacks = [u[0] - 1 - u[3] for u in shown]
         counts = [r["counts"] for r in runs.records(run) if r["event"] == "staleness"][-1]
         expect(counts == [lacks.count(i) for i in range(max(lacks) + 1)], (counts, lacks))
         expect(max(lacks) <= (2 + 1) * 2, lacks)
@@ -76,12 +76,12 @@ def test_several_hold_ranges():
     for run in ("one", "three", "threads"):
         again("two", run)
     for run, n in (("one", 1), ("two", 2), ("three", 3)):
-        reported = ranges(run)
-        expect(len(reported) == n and reported[0]["first"] == 0, reported)
-        expect(all(a["first"] + a["elements"] == b["first"] for a, b in zip(reported, reported[1:])),
-               reported)
-        whole = all(r["bytes"] > 0 and r["bytes"] % (4 * r["elements"]) == 0 for r in reported)
-        expect(whole and [r["worker"] for r in reported] == list(range(n)), reported)
+        shown = ranges(run)
+        expect(len(shown) == n and shown[0]["first"] == 0, shown)
+        expect(all(a["first"] + a["elements"] == b["first"] for a, b in zip(shown, shown[1:])),
+               shown)
+        whole = all(r["bytes"] > 0 and r["bytes"] % (4 * r["elements"]) == 0 for r in shown)
+        expect(whole and [r["worker"] for r in shown] == list(range(n)), shown)
     expect(not any(r["event"] == "servers" for r in runs.records("threads")), "of threads")
     refused = runs.tutti(*runs.small("no", *ASYNC, PROCESSES, "-n", "2", "parallel.servers=3"))
     refused.expect(2, "the first parallel.servers are the servers, and there are 2")
@@ -124,8 +124,8 @@ def test_ranges_leave_out_what_is_not_finite():
         run = "ranges-" + n
         train(run, *f16, PROCESSES, "-n", "3", "parallel.servers=" + n, "parallel.replay=here")
         again("here", run)
-    reported = [r for r in runs.records("ranges-2") if r["event"] == "staleness"][-1]
-    expect(reported.get("left_out", 0) > 0, reported)
+    shown = [r for r in runs.records("ranges-2") if r["event"] == "staleness"][-1]
+    expect(shown.get("left_out", 0) > 0, shown)
 
 
 def test_who_holds_a_range_is_killed():
@@ -328,15 +328,15 @@ def test_backup_workers():
     wait_for_updates("run", 40)
     process.send_signal(signal.SIGTERM)
     runs.finish(process).expect(143, "worker 2 has left", "the others go on")
-    reported = {r["step"]: r for r in runs.records("run") if r["event"] == "eval"}
-    step = [s for s in runs.checkpoints("run") if s in reported][-1]
+    shown = {r["step"]: r for r in runs.records("run") if r["event"] == "eval"}
+    step = [s for s in runs.checkpoints("run") if s in shown][-1]
     expect(step > left("run")[0]["step"], "no evaluation since")
     for newer in [s for s in runs.checkpoints("run") if s > step]:
         shutil.rmtree("run/checkpoints/step-%09d" % newer)
     found = json.loads(runs.tutti("eval", "run", "--json").expect(0).out)
-    expect(found["step"] == step and found["samples"] == reported[step]["samples"], found)
-    expect(found["accuracy"] == reported[step]["accuracy"], (found, reported[step]))
-    expect(abs(found["loss"] - reported[step]["loss"]) < 1e-9, (found, reported[step]))
+    expect(found["step"] == step and found["samples"] == shown[step]["samples"], found)
+    expect(found["accuracy"] == shown[step]["accuracy"], (found, shown[step]))
+    expect(abs(found["loss"] - shown[step]["loss"]) < 1e-9, (found, shown[step]))
 
 
 def test_too_many_go():

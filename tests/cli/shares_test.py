@@ -1,5 +1,5 @@
 """shares_test.py - workers with unequal shares of the shards: one story with the run of one worker,
-whatever the shares, the places and what else is divided; measured shares, reported; devices of
+whatever the shares, the places and what else is divided; measured shares, shown; devices of
 different kinds; checkpoints that go from some shares to others."""
 
 import json
@@ -39,9 +39,9 @@ def grid(model, cells):
               *more, *arguments)
         runs.same_story(story, run)
         runs.same_checkpoint(model, run)
-        reported = [r for r in runs.records(run) if r["event"] == "shares"]
-        if len(reported) != 1 or sum(reported[0]["shards"]) != 8 or len(reported[0]["shards"]) != n_workers:
-            raise AssertionError("%s: %s" % (run, reported))
+        shown = [r for r in runs.records(run) if r["event"] == "shares"]
+        if len(shown) != 1 or sum(shown[0]["shards"]) != 8 or len(shown[0]["shards"]) != n_workers:
+            raise AssertionError("%s: %s" % (run, shown))
     print("%s: %d runs, one hash" % (model, len(cells)))
 
 
@@ -81,10 +81,10 @@ def test_other_shares_after_a_checkpoint():
         os.system("cp -r begun " + run)
         runs.tutti("train", "--resume", run, "parallel.shares=" + shares,
                    "train.steps=4").expect(0)
-        reported = runs.story(run)
-        del reported["eval", 2], reported["end", 2]  # of the run that was to end there
-        if reported != story:
-            raise AssertionError("%s: %s instead of %s" % (run, reported, story))
+        shown = runs.story(run)
+        del shown["eval", 2], shown["end", 2]  # of the run that was to end there
+        if shown != story:
+            raise AssertionError("%s: %s instead of %s" % (run, shown, story))
 
 
 def test_fast_mode_weighs_samples_alike():
@@ -125,8 +125,8 @@ def on_devices(run, *arguments, says="", devices="gpu"):
 
 
 def told_shares(run):
-    reported = [r for r in runs.records(run) if r["event"] == "shares"]
-    return reported[0] if reported else None
+    shown = [r for r in runs.records(run) if r["event"] == "shares"]
+    return shown[0] if shown else None
 
 
 def test_devices():
@@ -146,9 +146,9 @@ def test_devices():
         on_devices(run, "-n", "2", "parallel.mode=fast", *keys,
                    says="kind=1,slow=1,delay=15").expect(0)
     for run in ("slow", "served", "kinds", "kinds-served"):
-        reported = told_shares(run)
-        if not reported["measured"] or reported["wave_s"][1] < 0.015:
-            raise AssertionError(reported)
+        shown = told_shares(run)
+        if not shown["measured"] or shown["wave_s"][1] < 0.015:
+            raise AssertionError(shown)
     if told_shares("alike"):
         raise AssertionError("devices of one kind were measured unasked")
     if told_shares("given")["shards"] != [6, 2]:

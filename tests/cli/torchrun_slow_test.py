@@ -19,23 +19,23 @@ ONE_HOST = ["--standalone", "--nproc_per_node", "2"]
 LONG = ["run.checkpoint_every=500", "run.log_every=500", "train.eval_every=0", "train.steps=20000"]
 
 
-def start(*arguments, more=(), name="reported", how=ONE_HOST):
-    with open(name, "w") as reported:
+def start(*arguments, more=(), name="shown", how=ONE_HOST):
+    with open(name, "w") as shown:
         return subprocess.Popen(
             [*TORCHRUN, "--log_dir", "log-" + name, *how, *more, runs.PROGRAM, *arguments],
-            stdout=reported, stderr=reported, stdin=subprocess.DEVNULL, env=hosts_test.environment(),
+            stdout=shown, stderr=shown, stdin=subprocess.DEVNULL, env=hosts_test.environment(),
             start_new_session=True)
 
 
-def finish(process, code, *parts, name="reported"):
+def finish(process, code, *parts, name="shown"):
     """What all of them have said; the limit is for what hangs."""
     try:
         ended = process.wait(300)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise
-    with open(name, errors="replace") as reported:
-        return runs.Ended(["torchrun"], ended, reported.read(), "").expect(code, *parts).out
+    with open(name, errors="replace") as shown:
+        return runs.Ended(["torchrun"], ended, shown.read(), "").expect(code, *parts).out
 
 
 def ranks(run, rank):
@@ -58,9 +58,9 @@ def test_a_killed_rank():
         runs.wait_until(lambda: runs.checkpoints(run) or process.poll() is not None, 120)
         rank_1 = ranks(run, 1)[0]
         os.kill(rank_1, signal.SIGKILL)
-        reported = finish(process, 1 if restarts == 0 else 0, "rank 1 (pid %d on " % rank_1, "died")
-        if "already holds a run" in reported:
-            raise AssertionError(reported)
+        shown = finish(process, 1 if restarts == 0 else 0, "rank 1 (pid %d on " % rank_1, "died")
+        if "already holds a run" in shown:
+            raise AssertionError(shown)
     runs.tutti(*runs.small("whole", *LONG, "-n", "1")).expect(0)
     runs.same_story(runs.story("whole"), "run-1")
     runs.same_checkpoint("whole", "run-1")
@@ -104,10 +104,10 @@ def listens(place):
 
 def is_rank(pid, rank):
     with open("/proc/%d/environ" % pid, "rb") as file:
-        reported = file.read().split(b"\0")
+        shown = file.read().split(b"\0")
     with open("/proc/%d/cmdline" % pid, "rb") as file:
         is_ours = file.read().startswith(runs.PROGRAM.encode() + b"\0")
-    return is_ours and b"RANK=%d" % rank in reported
+    return is_ours and b"RANK=%d" % rank in shown
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""readme_test.py - the C program of docs/using-from-c.md works as printed: the test takes its text and
-commands from the page and runs them in a shell with its own home folder."""
+"""readme_test.py - the C program of docs/using-from-c.md works as printed: the test takes its text
+and commands from the page and runs them in a shell with its own home folder."""
 
 import os
 import re

@@ -14,8 +14,8 @@ extern "C" {
  * the kernel there, and workers that share a device do so with sizes of their own. */
 cudaError_t tti_allow_shared(const void *kernel, size_t n_bytes);
 
-/* The same for kernels that need several blocks per multiprocessor: also asks for the largest shared
- * memory, without which the driver may leave room for only one block. */
+/* The same for kernels that need several blocks per multiprocessor: also asks for the largest
+ * shared memory, without which the driver may leave room for only one block. */
 cudaError_t tti_make_room(const void *kernel, size_t n_bytes);
 
 #ifdef __cplusplus
