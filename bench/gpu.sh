@@ -7,7 +7,7 @@
 #
 # First it builds (make build) and runs the tests of kernels and exchanges on the GPU (those of
 # make gpu-test that are C programs: a minute or two); a failure ends it.  TUTTI names a program
-# that is there: nothing is built, and tests run only if they lie beside it (tests/ of its folder).
+# that is there: nothing is built, and tests run only if they lie beside it.
 # CHECKS=no leaves building and tests out.
 #
 # Both sides: bf16 with f32 master weights (small: tf32), the same batch and optimizer, random data,
@@ -27,18 +27,18 @@ checks=${CHECKS:-yes}
 check_kernels() {
     folder=$(cd "$(dirname "$program")" && pwd)
     n=0
-    for test in "$folder"/tests/cuda_*_test; do
+    for test in "$folder"/cuda_*_test; do
         [ -x "$test" ] || continue
         n=$((n + 1))
         code=0
-        TUTTI_MODULE_PATH=$folder "$test" > "$tmp/test" 2>&1 || code=$?
+        "$test" > "$tmp/test" 2>&1 || code=$?
         [ $code = 0 ] || [ $code = 77 ] || {
             tail -20 "$tmp/test" >&2
             echo "gpu.sh: $test failed with $code: no figures of what computes wrongly" >&2
             exit 1
         }
     done
-    echo "checks: $n test programs of $folder/tests"
+    echo "checks: $n test programs in $folder"
 }
 
 [ "$checks" = no ] || [ -n "${TUTTI:-}" ] || {

@@ -1,5 +1,6 @@
-/* module_test.c - backends by name: what is not there, what is no module, what is another's, and
- * one that fits.  A module that was taken stays, so the refusals come first. */
+/* module_test.c - backends by name: a file that is missing, one that is no module, one of another
+ * program, and one that fits.  The only test that sets TUTTI_MODULE_PATH, which is under test too.
+ * A module that was loaded stays loaded, so the refusals come first. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

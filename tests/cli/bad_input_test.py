@@ -170,9 +170,8 @@ def test_late_refusals_have_a_place():
 
 def test_no_device():
     """A machine without GPUs: asked for, they are missed; by auto, the host computes."""
-    os.environ["TUTTI_MODULE_PATH"] = "/nowhere"
     missed = ["no GPU can be used", "parallel.devices=cpu", "tutti doctor",
-              "/nowhere/tutti-cuda.so: not there"]
+              os.path.dirname(os.path.realpath(runs.PROGRAM)) + "/tutti-cuda.so: not there"]
     for place in ("threads", "processes"):
         refused(CONFIG, *missed, arguments=["parallel.devices=gpu"], place=place)
     refused(CONFIG, *missed, arguments=["parallel.devices=0,1"])
@@ -185,11 +184,10 @@ def test_no_device():
     with open("run/job.yaml") as file:
         if "devices: cpu" not in file.read():
             raise AssertionError("job.yaml does not say where it was computed")
-    module = os.path.join(os.environ.get("TUTTI_BUILD", "build"), "tutti-cuda.so")
-    if os.path.exists(module) and not has_driver():
-        os.environ["TUTTI_MODULE_PATH"] = os.path.dirname(os.path.abspath(module))
-        shutil.rmtree("run")
-        refused(CONFIG, "no NVIDIA driver here (libcuda.so.1)", arguments=["parallel.devices=gpu"])
+    if os.path.exists(runs.CUDA_MODULE) and not has_driver():
+        told = runs.tutti(*runs.small("gpu", "parallel.devices=gpu"),
+                          program=runs.program_with(runs.CUDA_MODULE))
+        told.expect(CONFIG, "no NVIDIA driver here (libcuda.so.1)")
 
 
 def has_driver():

@@ -126,12 +126,15 @@ joined="model.plugin=$TUTTI_BUILD/tests/modules/narrow_resnet.so data.format=ran
 joined="$joined data.image_size=12 parallel.shards=4 -n 2 parallel.sync_batch_norm=true"
 expect 0 "joined inside a step between the 2 workers: 20 values of all shards" $joined --layout
 drawn "and what is joined inside a step" $joined
-export TUTTI_MODULE_PATH="$TUTTI_BUILD/tests/modules/device"
+host_program=$TUTTI_PROGRAM
+mkdir device
+cp "$TUTTI_PROGRAM" "$TUTTI_BUILD/tests/modules/device/tutti-cuda.so" device
+TUTTI_PROGRAM=$PWD/device/tutti
 expect 0 "state 0.00  gradients 0.10  activations 0.04  and at the host 0.15" job.yaml -n 2 \
     optimizer.name=sgd parallel.devices=gpu parallel.offload=optimizer --layout
 drawn ">at the host 0.15 MiB<" job.yaml -n 2 optimizer.name=sgd parallel.devices=gpu \
     parallel.offload=optimizer
-unset TUTTI_MODULE_PATH
+TUTTI_PROGRAM=$host_program
 expect 2 "leave out --after" job.yaml --layout --after fuse
 expect 2 "leave out --worker" job.yaml --svg layout.svg --worker 0
 

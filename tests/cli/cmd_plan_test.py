@@ -270,7 +270,7 @@ def test_how_many_devices_that_are_not_here():
         shown = plan(*more, *given)["workers"]
         if shown != n:
             raise AssertionError("%s: %d workers" % (given, shown))
-    nothing = dict(os.environ, CUDA_VISIBLE_DEVICES="", TUTTI_MODULE_PATH="/nowhere")
+    nothing = dict(os.environ, CUDA_VISIBLE_DEVICES="")
     for given in ([], ["parallel.devices=gpu"], ["parallel.devices=cpu"]):
         runs.tutti("plan", *JOB, *more, *given, env=nothing).expect(
             2, "without a number of GPUs", "give -n, or a list such as parallel.devices=0,1")
@@ -300,12 +300,11 @@ def test_precision_of_a_device_that_is_not_here():
 
 def test_devices():
     """Measured on devices (of host memory), all of them at once; parts of a model too."""
-    modules = os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules")
-    devices = dict(os.environ, TUTTI_TEST_DEVICE="peers=1,devices=2",
-                   TUTTI_MODULE_PATH=modules + "/device")
+    devices = {"program": runs.program_with("device"),
+               "env": dict(os.environ, TUTTI_TEST_DEVICE="peers=1,devices=2")}
     ended = runs.tutti("plan", *JOB, "optimizer.name=sgd", "parallel.devices=gpu", "-n", "2",
                        "--seconds", "0.1", "--json", "parallel.shards=2", "train.recompute=none",
-                       env=devices)
+                       **devices)
     rows = {r["layout"]: r for r in json.loads(ended.expect(0).out)["layouts"]}
     whole = rows["data 2, 2 shards"]
     if not whole["measured"] or whole["reduce_s"] <= 0:
@@ -313,11 +312,11 @@ def test_devices():
     if not {"data 1, pipeline 2, 2 shards", "data 1, tensor 2, 2 shards"} <= set(rows):
         raise AssertionError(list(rows))
     runs.tutti("train", *JOB, "optimizer.name=sgd", "parallel.devices=gpu", "-n", "2",
-               "parallel.shards=2", "train.steps=4", "run.dir=run", env=devices).expect(0)
+               "parallel.shards=2", "train.steps=4", "run.dir=run", **devices).expect(0)
     peak = [r for r in runs.records("run") if "peak_device_bytes" in r][-1]["peak_device_bytes"]
     if not 0.9 < whole["first_bytes"] / peak < 1.1:
         raise AssertionError("%g bytes predicted, %g taken" % (whole["first_bytes"], peak))
-    runs.tutti("plan", "--check", "run", "--seconds", "0.1", env=devices).expect(
+    runs.tutti("plan", "--check", "run", "--seconds", "0.1", **devices).expect(
         0, "step, ms", "of worker 0's GPU, MiB")
     memory_of_stages(devices)
 
@@ -326,11 +325,11 @@ def memory_of_stages(devices):
     """Of the first of two stages: values on their way and scratch of each shard under way."""
     job = [*JOB, "optimizer.name=sgd", "parallel.devices=gpu", "-n", "2", "parallel.shards=8",
            "train.recompute=none", "data.resident=no"]
-    shown = runs.tutti("plan", *job, "--seconds", "0.2", "--json", env=devices).expect(0).out
+    shown = runs.tutti("plan", *job, "--seconds", "0.2", "--json", **devices).expect(0).out
     stages = [r for r in json.loads(shown)["layouts"]
               if r["layout"] == "data 1, pipeline 2, 8 shards"][0]
     runs.tutti("train", *job, "parallel.pipeline=2", "train.steps=3", "run.dir=stages",
-               env=devices).expect(0)
+               **devices).expect(0)
     peak = [r for r in runs.records("stages") if "peak_device_bytes" in r][-1]["peak_device_bytes"]
     if not 0.95 < stages["first_bytes"] / peak < 1.05:
         raise AssertionError("%g bytes predicted, %g taken" % (stages["first_bytes"], peak))

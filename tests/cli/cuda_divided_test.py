@@ -2,11 +2,10 @@
 updates, norms joined over all shards, parts of gradients and parameters.  Two GPUs, which four
 workers share where the layout has as many.  Exit code 77 without two."""
 
-import subprocess
 import sys
 
 import runs
-from cuda_train_test import last_hash, n_devices, near, train
+from cuda_train_test import last_hash, near, train
 
 LENET = ["model.name=lenet", "data.n_train=256", "data.n_test=32", "train.batch=32",
          "train.steps=12", "parallel.shards=4", "run.log_every=1", "train.eval_every=2",
@@ -132,8 +131,5 @@ def test_servers():
 
 
 if __name__ == "__main__":
-    if "device 0:" not in subprocess.run([runs.PROGRAM, "doctor", "--quick"],
-                                         capture_output=True, text=True).stdout or n_devices() < 2:
-        print("skipped: no two devices")
-        sys.exit(77)
+    runs.need_gpus(2)
     runs.main(sys.modules[__name__])

@@ -144,7 +144,5 @@ def test_a_host_that_is_lost():
 
 
 if __name__ == "__main__":
-    if one_host.n_devices() < 2:
-        print("skipped: fewer than two GPUs")
-        sys.exit(77)
+    runs.need_gpus(2)
     runs.main(sys.modules[__name__])

@@ -67,7 +67,5 @@ def test_two_ways_in_one_step():
 
 
 if __name__ == "__main__":
-    if one_host.n_devices() < 2:
-        print("skipped: fewer than two GPUs")
-        sys.exit(77)
+    runs.need_gpus(2)
     runs.main(sys.modules[__name__])

@@ -22,10 +22,6 @@ JOINED = ["model.name=resnet18", "data.format=random_images", "data.image_size=3
           "parallel.shards=4", "parallel.sync_batch_norm=true", "run.log_every=1"]
 
 
-BUILD = os.path.abspath(os.environ.get("TUTTI_BUILD", "build"))
-FAULTS = os.path.join(BUILD, "tests/modules/faults")
-
-
 def n_devices():
     doctor = subprocess.run([runs.PROGRAM, "doctor", "--quick"], capture_output=True, text=True)
     return sum(line.strip().startswith("device ") for line in doctor.stdout.splitlines())
@@ -452,15 +448,13 @@ def test_trace_of_parts():
 
 def lose(run, fault, job, *arguments):
     """A run whose GPU reads where nothing is in the middle of its steps."""
-    environment = dict(os.environ, TUTTI_FAULT=fault, TUTTI_MODULE_PATH=FAULTS)
     return runs.tutti("train", *job, "run.dir=" + run, "parallel.devices=gpu", *arguments,
-                      timeout_s=60, env=environment).expect(10)
+                      timeout_s=60, program=runs.program_with("faults"),
+                      env=dict(os.environ, TUTTI_FAULT=fault)).expect(10)
 
 
 def test_lost_device():
     """A permanent error in a captured step is reported at once, and the run resumes to the same bits."""
-    if not os.path.exists(FAULTS + "/tutti-cuda.so"):
-        return
     job = LENET + ["run.checkpoint_every=9"]
     train("whole", job, "-n", "1")
     shown = runs.story("whole")
@@ -511,7 +505,7 @@ def test_lost_workers():
 
 def test_lost_device_of_two():
     """The worker on the other GPU, which waits for its sums, ends too."""
-    if n_devices() < 2 or not os.path.exists(FAULTS + "/tutti-cuda.so"):
+    if n_devices() < 2:
         return
     job = LENET + ["run.checkpoint_every=6"]
     train("whole", job, "-n", "1")
@@ -563,8 +557,5 @@ def test_doctor_names_nccl():
 
 
 if __name__ == "__main__":
-    if "device 0:" not in subprocess.run([runs.PROGRAM, "doctor", "--quick"],
-                                         capture_output=True, text=True).stdout:
-        print("skipped: no device")
-        sys.exit(77)
+    runs.need_gpus(1)
     runs.main(sys.modules[__name__])

@@ -30,7 +30,6 @@ def environment(**more):
     """Of a process that no launcher has started."""
     env = {key: value for key, value in os.environ.items()
            if not key.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM"))}
-    env.pop("TUTTI_MODULE_PATH", None)
     env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     env.update(more)
     return env

@@ -1,7 +1,6 @@
 """mixed_devices_slow_test.py - more of mixed_devices_test.py: precisions, joined batch norm,
 profiles, more workers and algorithms."""
 
-import os
 import sys
 
 import hosts_test
@@ -38,13 +37,10 @@ def test_hosts():
     """Several machines, each with places of its own; on some of them devices alone."""
     keys = ["parallel.shares=1,2,4,1"]
     train("host", "cpu", "-n", "1").expect(0)
-    modules = os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")),
-                           "tests/modules/device")
     for hosts, places in (("a,a,b,b", [0, -1, 0, -1]), ("a,b,b,c", [0, 0, -1, 0])):
         run = hosts.replace(",", "")
         arguments = ["train", *JOB, "run.dir=" + run, "parallel.devices=0,cpu", *keys]
-        for ended in hosts_test.Ranks(4, arguments, TUTTI_TEST_HOSTS=hosts,
-                                      TUTTI_MODULE_PATH=modules).finish():
+        for ended in hosts_test.Ranks(4, arguments, TUTTI_TEST_HOSTS=hosts).finish():
             ended.expect(0)
         near(runs.story("host"), run)
         reported = [r["places"] for r in runs.records(run) if r["event"] == "start"]
@@ -78,4 +74,5 @@ def test_more_places():
 
 
 if __name__ == "__main__":
+    runs.use_module("device")
     runs.main(sys.modules[__name__])

@@ -97,5 +97,4 @@ def test_modules_of_mpi():
 
 
 if __name__ == "__main__":
-    os.environ.pop("TUTTI_MODULE_PATH", None)
     runs.main(sys.modules[__name__])

@@ -5,6 +5,7 @@ directory, runs them in order and fails if one raises.
 """
 
 import atexit
+import functools
 import json
 import os
 import random
@@ -65,26 +66,47 @@ def place(source, path):
         shutil.copy(source, path)
 
 
+CUDA_MODULE = os.path.join(BUILD, "tutti-cuda.so")  # of the build, if it has one
+
+
 def install(prefix, module=None):
-    """Places the program in prefix as `make install` does, and a module of tests/modules (fake,
-    device) as tutti-cuda.so; None: no module.  Returns the path of the program."""
+    """Places the program in prefix as `make install` does, and as tutti-cuda.so CUDA_MODULE, one of
+    tests/modules (device, fake, faults) or None.  Returns the path of the program."""
     program = os.path.join(prefix, "bin", "tutti")
     place(os.environ.get("TUTTI_PROGRAM", "build/tutti"), program)
     if module:
-        place(os.path.join(BUILD, "tests/modules", module, "tutti-cuda.so"),
+        place(os.path.join(BUILD, "tests/modules", module, "tutti-cuda.so")
+              if module != CUDA_MODULE else module,
               os.path.join(prefix, cached("CMAKE_INSTALL_LIBDIR"), "tutti/tutti-cuda.so"))
     return program
 
 
-def use_module(module):
-    """From now on this script runs the program from a folder of its own that has this module, or
-    none, whatever lies beside the program that was built."""
-    global PROGRAM
-    os.environ.pop("TUTTI_MODULE_PATH", None)
+@functools.lru_cache(maxsize=None)
+def program_with(module):
+    """The path of the program in a folder of its own, installed with this module or with none."""
     prefix = tempfile.mkdtemp(prefix="tutti-installed-")
     atexit.register(shutil.rmtree, prefix, ignore_errors=True)
-    PROGRAM = install(prefix, module)
-    return PROGRAM
+    return install(prefix, module)
+
+
+def use_module(module):
+    """From now on this script runs the program with this module."""
+    global PROGRAM
+    PROGRAM = program_with(module)
+
+
+def need_gpus(n_wanted):
+    """Ends the script where there are fewer: with 77, or with 1 if the program fails to use the
+    CUDA module of the build for another reason than a missing GPU."""
+    told = subprocess.run([PROGRAM, "doctor", "--quick"], capture_output=True, text=True).stdout
+    n_devices = sum(line.strip().startswith("device ") for line in told.splitlines())
+    if n_devices >= n_wanted:
+        return
+    if n_devices == 0 and os.path.exists(CUDA_MODULE):
+        if "NVIDIA driver" not in told and "no device can be used" not in told:
+            sys.exit("the CUDA module of this build is not used: " + told)
+    print("skipped: %d GPUs, %d are needed" % (n_devices, n_wanted))
+    sys.exit(77)
 
 
 class Ended:
@@ -104,11 +126,11 @@ class Ended:
         return self
 
 
-def start(*arguments, **options):
+def start(*arguments, program=None, **options):
     """The program, running in a session of its own, its output in files out and err."""
     with open("out", "w") as out, open("err", "w") as err:
-        return subprocess.Popen([PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=out,
-                                stderr=err, start_new_session=True, **options)
+        return subprocess.Popen([program or PROGRAM, *arguments], stdin=subprocess.DEVNULL,
+                                stdout=out, stderr=err, start_new_session=True, **options)
 
 
 def finish(process, timeout_s=HANGS_S):

@@ -69,11 +69,9 @@ def test_a_loss_scale_for_each_copy():
 
 def on_devices(run, *arguments):
     """Which compute with the kernels of the host (device_layouts_test.py)."""
-    modules = os.path.abspath(os.environ.get("TUTTI_BUILD", "build"))
-    environment = dict(os.environ, TUTTI_TEST_DEVICE="late=1",
-                       TUTTI_MODULE_PATH=os.path.join(modules, "tests/modules/device"))
     runs.tutti("train", "run.dir=" + run, *arguments, "parallel.devices=gpu",
-               env=environment).expect(0)
+               program=runs.program_with("device"),
+               env=dict(os.environ, TUTTI_TEST_DEVICE="late=1")).expect(0)
 
 
 def for_devices(model, layout):

@@ -117,11 +117,9 @@ DEVICES = ["model.name=lenet", "data.n_train=96", "data.n_test=40", "train.batch
 
 
 def on_devices(run, *arguments, says="", devices="gpu"):
-    modules = os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")),
-                           "tests/modules/device")
-    environment = dict(os.environ, TUTTI_TEST_DEVICE=says, TUTTI_MODULE_PATH=modules)
     return runs.tutti("train", *DEVICES, "run.dir=" + run, "parallel.devices=" + devices,
-                      *arguments, env=environment)
+                      *arguments, program=runs.program_with("device"),
+                      env=dict(os.environ, TUTTI_TEST_DEVICE=says))
 
 
 def told_shares(run):

@@ -38,7 +38,7 @@ NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
 PartitionName=all Nodes=$host Default=YES State=UP OverSubscribe=FORCE:4
 CONF
 export SLURM_CONF="$folder/slurm.conf" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export TUTTI_MODULE_PATH="$TUTTI_BUILD" SLURM_PMIX_TMPDIR="$folder"
+export SLURM_PMIX_TMPDIR="$folder"
 
 daemons=
 # One after the other: what is left of a step tells slurmctld so, through munged, and slurmd waits

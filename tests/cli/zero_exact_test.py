@@ -243,13 +243,11 @@ def test_what_does_not_go_together():
 def test_refusals():
     """Devices that say nothing of parts, as those of fake_module.c, are refused."""
     runs.tutti("train", "parallel.zero=4").expect(2, "parallel.zero")
-    module = os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")),
-                          "tests/modules/fake")
-    environment = dict(os.environ, TUTTI_MODULE_PATH=module, TUTTI_TEST_MODULE="fit")
+    environment = dict(os.environ, TUTTI_TEST_MODULE="fit")
     for zero in "13":
         runs.tutti("train", "run.dir=gpu", "parallel.zero=" + zero, "parallel.devices=gpu",
-                   env=environment).expect(2, "parallel.zero=" + zero, "GPUs",
-                                           "parallel.devices=cpu")
+                   program=runs.program_with("fake"), env=environment).expect(
+                       2, "parallel.zero=" + zero, "GPUs", "parallel.devices=cpu")
     if os.path.exists("gpu"):
         raise AssertionError("the run has begun")
 

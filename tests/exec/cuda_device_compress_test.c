@@ -8,13 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/backend.h"
+#include "backend/gpus.h"
 #include "base/philox.h"
 #include "exec/low_rank.h"
 #include "exec/topk.h"
 #include "t.h"
-
-static const tti_backend *cuda;
 
 enum { N_ROWS = 48, STEP = 7 };
 
@@ -352,10 +350,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matrices_become_what_the_host_makes_of_them),
         cmocka_unit_test(the_largest_are_those_of_the_host)};
-    if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
-        printf("skipped: %s\n", tutti_last_error());
-        return 77;
-    }
+    int code = find_gpus(1);
+    if (code) return code;
     if (cuda->device->open(&(tti_device_desc){.index = 0}) != TUTTI_OK) return 2;
     int n = cmocka_run_group_tests(tests, NULL, NULL);
     cuda->device->close();

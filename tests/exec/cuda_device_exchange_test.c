@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend/two_gpus.h"
+#include "backend/gpus.h"
 #include "exec/trade_crew.h"
 
 static const trade_case large_cases[] = {
@@ -144,7 +144,8 @@ T_CASE(exchanges_take_time) {
 }
 
 int main(void) {
-    if (!find_two_gpus()) return SKIPPED;
+    int code = find_gpus(2);
+    if (code) return code;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_values_have_the_bits_of_the_host),
         cmocka_unit_test(large_values_have_the_bits_of_the_host),

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend/two_gpus.h"
+#include "backend/gpus.h"
 #include "exec/peers_crew.h"
 #include "ops/op_samples.h"
 
@@ -232,7 +232,8 @@ T_CASE(rows_of_two_have_the_bits_of_all_rows_here) {
 }
 
 int main(void) {
-    if (!find_two_gpus()) return SKIPPED;
+    int code = find_gpus(2);
+    if (code) return code;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_two_have_the_bits_of_all_rows_here)};
     return cmocka_run_group_tests(tests, NULL, NULL);

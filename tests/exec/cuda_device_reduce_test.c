@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "backend/two_gpus.h"
+#include "backend/gpus.h"
 #include "comm/sum_order.h"
 #include "exec/reduce_crew.h"
 #include "exec/update_crew.h"
@@ -385,7 +385,8 @@ T_CASE(sums_take_time) {
 }
 
 int main(void) {
-    if (!find_two_gpus()) return SKIPPED;
+    int code = find_gpus(2);
+    if (code) return code;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_the_peers),
 

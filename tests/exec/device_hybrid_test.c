@@ -33,7 +33,6 @@ static grid grid_of(const way *w, const tti_backend *devices) {
 
 static const tti_backend *devices_that(const char *says) {
     const tti_backend *devices;
-    T_EQ(setenv("TUTTI_MODULE_PATH", TUTTI_TEST_MODULES "/device", 1), 0);
     T_EQ(setenv("TUTTI_TEST_DEVICE", says, 1), 0);
     T_OK(tti_backend_find("cuda", &devices));
     return devices;

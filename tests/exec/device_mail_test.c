@@ -7,7 +7,6 @@
 
 static mail_crew crew_of(const char *says) {
     const tti_backend *devices;
-    T_EQ(setenv("TUTTI_MODULE_PATH", TUTTI_TEST_MODULES "/device", 1), 0);
     T_EQ(setenv("TUTTI_TEST_DEVICE", says, 1), 0);
     T_OK(tti_backend_find("cuda", &devices));
     return (mail_crew){.backend = devices, .n_bytes = {1, 16, 1000, 4097, 64}};

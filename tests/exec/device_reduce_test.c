@@ -451,7 +451,6 @@ T_CASE(a_ring_is_refused_in_exact_mode) {
 static update_crew crew_of_updates(const char *says) {
     static const double momentum[] = {0.9, 0, 0.01};
     const tti_backend *devices;
-    T_EQ(setenv("TUTTI_MODULE_PATH", TUTTI_TEST_MODULES "/device", 1), 0);
     T_EQ(setenv("TUTTI_TEST_DEVICE", says, 1), 0);
     T_OK(tti_backend_find("cuda", &devices));
     return (update_crew){.backend = devices,

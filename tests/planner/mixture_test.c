@@ -87,15 +87,10 @@ T_CASE(what_the_host_does) {
     unmake(&m);
 }
 
-static int find_devices(void **state) {
-    T_UNUSED;
-    return setenv("TUTTI_MODULE_PATH", TUTTI_TEST_MODULES "/device", 1);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deals),
         cmocka_unit_test(what_the_host_does),
     };
-    return cmocka_run_group_tests(tests, find_devices, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

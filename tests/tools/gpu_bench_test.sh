@@ -15,12 +15,11 @@ program() {
     chmod +x "$file"
 }
 
-mkdir "$tmp/tests"
 program "$tmp/tutti" 'case "$1 $2" in' \
     '"bench train") echo "{\"per_s\":7,\"tokens_per_s\":7168,\"first_step_s\":1.5}" ;;' \
     '*) echo "  device 0: of tests" ;; esac'
-program "$tmp/tests/cuda_right_test" 'echo ran >> "$(dirname "$0")/../ran"'
-program "$tmp/tests/cuda_skipped_test" 'exit 77'
+program "$tmp/cuda_right_test" 'echo ran >> "$(dirname "$0")/ran"'
+program "$tmp/cuda_skipped_test" 'exit 77'
 
 # bench CODE PART [NAME=VALUE...]: exit code and a part of the output
 bench() {
@@ -38,7 +37,7 @@ program "$tmp/llmc" '[ "$(head -c 12 "$2" | od -An -t d4 | xargs)" = "20240520 1
     '[ "$(wc -c < "$2")" = 8389632 ] &&' \
     'echo "step 2/2 | loss 10.9 | 9.00 ms | 40.0% bf16 MFU | 4711 tok/s"'
 bench 0 'gpt2 +llm.c +4711 /s' LLMC="$tmp/llmc"
-program "$tmp/tests/cuda_wrong_test" 'echo 1.0 is not 2.0' 'exit 3'
+program "$tmp/cuda_wrong_test" 'echo 1.0 is not 2.0' 'exit 3'
 bench 1 'cuda_wrong_test failed with 3'
 case $out in *"1.0 is not 2.0"*) ;; *) fail "what is wrong is not told: $out" ;; esac
 case $out in *" /s "*) fail "figures of what computes wrongly: $out" ;; esac

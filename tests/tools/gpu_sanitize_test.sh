@@ -15,7 +15,7 @@ program() {
     chmod +x "$file"
 }
 
-mkdir "$tmp/bin" "$tmp/build" "$tmp/build/tests"
+mkdir "$tmp/bin" "$tmp/build"
 
 # sanitize CODE PART...: exit code and parts of the output, all tools or $tools
 sanitize() {
@@ -38,14 +38,14 @@ program "$tmp/bin/compute-sanitizer" '[ "$1" = --tool ] || exit 5; tool=$2; shif
     '"$@" || exit; case "$tool $TUTTI_TEST_OPS" in' \
     '"racecheck wrong") echo "========= ERROR SUMMARY: 3 errors"; exit 99 ;; esac'
 sanitize 2 'no .*cuda_ops_test: make gpu-test'
-program "$tmp/build/tests/cuda_ops_test" 'exit 0'
-program "$tmp/build/tests/cuda_link_test" 'exit 77'
+program "$tmp/build/cuda_ops_test" 'exit 0'
+program "$tmp/build/cuda_link_test" 'exit 77'
 tools=memcheck
 sanitize 0 'memcheck ops of norm: nothing found' 'memcheck cuda_link_test: skipped'
 tools=
 sanitize 1 'memcheck ops of wrong: nothing found' 'racecheck ops of wrong: .*3 errors' \
     'initcheck ops of wrong: nothing found'
-program "$tmp/build/tests/cuda_link_test" 'exit 3'
+program "$tmp/build/cuda_link_test" 'exit 3'
 tools=initcheck
 sanitize 1 'initcheck cuda_link_test: failed with 3'
 rm "$tmp/bin/compute-sanitizer"

@@ -1,6 +1,6 @@
 /* cuda_slowest_test.c - who is named of two GPUs, by what their kernels tell of how they wait for
  * each other.  Exit code 77 with fewer than two. */
-#include "backend/two_gpus.h"
+#include "backend/gpus.h"
 #include "train/slow_worker.h"
 
 #define ON_GPUS "parallel.devices=0,1", "model.hidden=[64]"
@@ -32,7 +32,8 @@ T_CASE(by_the_library_and_with_shares) {
 }
 
 int main(void) {
-    if (!find_two_gpus()) return SKIPPED;
+    int code = find_gpus(2);
+    if (code) return code;
     const struct CMUnitTest tests[] = {IN_FOLDER(a_worker_that_waits_for_data),
                                        IN_FOLDER(a_worker_that_copies_slowly),
                                        IN_FOLDER(by_the_library_and_with_shares)};

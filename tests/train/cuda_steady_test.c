@@ -2,14 +2,13 @@
  * driver counts what is free, from the libraries.  Exit code 77 without one.
  *
  * Others may use the GPU meanwhile: what is free must stay in one of a few runs. */
-#include "backend/backend.h"
+#include "backend/gpus.h"
 #include "train/small_job.h"
 #include "tutti/train.h"
 
 enum { FIRST = 3, LAST = 20, TRIES = 3 };
 
 typedef struct run {
-    const tti_backend *backend;
     size_t n_now[2], n_peak[2], n_free[2]; /* behind step FIRST, and behind LAST */
     int n_told;
 } run;
@@ -19,13 +18,12 @@ static void on_event(void *user, const tutti_event *e) {
     run *r = user;
     bool is_first = e->step == FIRST;
     if (e->kind != TUTTI_EVENT_STEP || (!is_first && e->step != LAST)) return;
-    r->backend->device->memory(&r->n_now[!is_first], &r->n_peak[!is_first], &r->n_free[!is_first]);
+    cuda->device->memory(&r->n_now[!is_first], &r->n_peak[!is_first], &r->n_free[!is_first]);
     r->n_told++;
 }
 
-static bool stays(const tti_backend *backend, const char *model, const char *way,
-                  const char *more) {
-    run r = {.backend = backend};
+static bool stays(const char *model, const char *way, const char *more) {
+    run r = {0};
     tutti_train_result result;
     tutti_job *job = SMALL_JOB("data.n_train=1600", "train.steps=21", "parallel.devices=gpu",
                                "train.batch=64", "run.checkpoint_every=-1", model, way, more);
@@ -41,27 +39,22 @@ static bool stays(const tti_backend *backend, const char *model, const char *way
 }
 
 T_CASE(a_step_takes_no_memory_of_the_device) {
-    const tti_backend *backend = *state;
+    T_UNUSED;
     static const char *const models[] = {"model.name=mlp", "model.name=lenet"};
     static const char *const ways[] = {"data.resident=yes", "data.resident=no"};
     static const char *const more[] = {"optimizer.name=adamw", "parallel.mode=fast"};
     for (int i = 0; i < 8; i++) {
         int n_tried = 0;
-        while (!stays(backend, models[i & 1], ways[i >> 1 & 1], more[i >> 2]))
+        while (!stays(models[i & 1], ways[i >> 1 & 1], more[i >> 2]))
             assert_true(++n_tried < TRIES);
     }
 }
 
 int main(void) {
-    const tti_backend *backend;
     char folder[] = "/tmp/tutti-steady-XXXXXX", command[128];
-    bool has = tti_backend_find("cuda", &backend) == TUTTI_OK && backend->device->count() > 0;
-    if (!has) {
-        printf("skipped: no GPU\n");
-        return 77;
-    }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(a_step_takes_no_memory_of_the_device, (void *)backend)};
+    int code = find_gpus(1);
+    if (code) return code;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_takes_no_memory_of_the_device)};
     if (!mkdtemp(folder) || chdir(folder) != 0) return 1;
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     snprintf(command, sizeof command, "rm -rf '%s'", folder);

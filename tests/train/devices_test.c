@@ -1,14 +1,14 @@
-/* devices_test.c - what parallel.devices stands for: on a machine without devices, and beside a
- * module with three that cannot do anything else (tests/backend/modules). */
+/* devices_test.c - what parallel.devices stands for: with a module of another version, which cannot
+ * be used, and with one that has three devices.  Both are fake_module.c of tests/backend/modules,
+ * which lies beside this program. */
 #include "train/devices.h"
 
 #include "train/small_job.h"
 
 static tti_devices found;
 
-static void use_module(const char *folder) {
-    T_EQ(setenv("TUTTI_MODULE_PATH", folder, 1), 0);
-    T_EQ(setenv("TUTTI_TEST_MODULE", "fit", 1), 0);
+static void set_module_usable(bool usable) {
+    T_EQ(setenv("TUTTI_TEST_MODULE", usable ? "fit" : "old", 1), 0);
 }
 
 static tutti_status find_for(const char *assignment, const char *more, const char *workers) {
@@ -50,13 +50,13 @@ static const char SEED[] = "train.seed=1";
 
 T_CASE(without_devices) {
     T_UNUSED;
-    use_module("/nowhere");
+    set_module_usable(false);
     expect_host("parallel.devices=auto", SEED);
     assert_string_equal(tutti_last_error(), ""); /* auto: that there is none is no failure */
     expect_host("parallel.devices=cpu", SEED);
     refuse("parallel.devices=gpu", SEED, "parallel.devices=gpu: no GPU can be used");
     refuse("parallel.devices=gpu", SEED, "parallel.devices=cpu computes on the host");
-    refuse("parallel.devices=gpu", SEED, "/nowhere/tutti-cuda.so: not there");
+    refuse("parallel.devices=gpu", SEED, "/tutti-cuda.so: the module is of tutti 0.0.1");
     refuse("parallel.devices=0", SEED, "parallel.devices=0: no GPU can be used");
     tutti_job *job = SMALL_JOB(SEED);
     expect_resolved(job, "cpu", "f32", "auto, no GPU");
@@ -66,7 +66,7 @@ T_CASE(without_devices) {
 
 T_CASE(precisions_of_the_host) {
     T_UNUSED;
-    use_module("/nowhere");
+    set_module_usable(false);
     tutti_job *job = SMALL_JOB("train.precision=tf32");
     T_FAILS(tti_devices_resolve(job, &found), TUTTI_E_CONFIG, "give train.precision=f32");
     tutti_job_set(job, "train.precision=bf16", "test");
@@ -92,7 +92,7 @@ T_CASE(lists_that_are_none) {
         {"parallel.devices=4294967296", "there is no device 4294967296"},
         {"parallel.devices=99999999999999999999", "there is no device 9223372036854775807"},
         {"parallel.devices=1,2,1", "device 1 is named twice"}};
-    use_module("/nowhere");
+    set_module_usable(false);
     for (size_t i = 0; i < TTI_COUNT(rows); i++) refuse(rows[i][0], SEED, rows[i][1]);
     char many[400] = "parallel.devices=0";
     size_t n = strlen(many);
@@ -114,7 +114,7 @@ T_CASE(devices_of_a_list_are_counted_without_them) {
 T_CASE(backends_of_the_host) {
     T_UNUSED;
     static const char *const backends[] = {"parallel.backend=cpu", "parallel.backend=reference"};
-    use_module(TUTTI_TEST_MODULES "/fake");
+    set_module_usable(true);
     for (size_t i = 0; i < TTI_COUNT(backends); i++) {
         expect_host("parallel.devices=auto", backends[i]);
         expect_host("parallel.devices=cpu", backends[i]);
@@ -133,7 +133,7 @@ static void expect_devices(const char *assignment, int n, const int *index) {
 /* From here on the module stays loaded. */
 T_CASE(with_devices) {
     T_UNUSED;
-    use_module(TUTTI_TEST_MODULES "/fake");
+    set_module_usable(true);
     expect_devices("parallel.devices=auto", 3, (int[]){0, 1, 2});
     expect_devices("parallel.devices=gpu", 3, (int[]){0, 1, 2});
     expect_devices("parallel.devices=2,0", 2, (int[]){2, 0});
@@ -166,7 +166,7 @@ static void expect_shares(const char *kinds, const char *assignment, const char 
 
 T_CASE(shares_of_devices_of_different_kinds) {
     T_UNUSED;
-    use_module(TUTTI_TEST_MODULES "/fake");
+    set_module_usable(true);
     expect_shares("aaa", "parallel.devices=auto", "auto");
     expect_shares("aab", "parallel.devices=auto", "measured");
     expect_shares("aab", "parallel.devices=0,1", "auto");
@@ -180,7 +180,7 @@ T_CASE(shares_of_devices_of_different_kinds) {
 /* What would be refused is not chosen. */
 T_CASE(shares_of_workers_that_take_no_others) {
     T_UNUSED;
-    use_module(TUTTI_TEST_MODULES "/fake");
+    set_module_usable(true);
     T_EQ(setenv("TUTTI_TEST_KINDS", "aab", 1), 0);
     static const char server[] = "parallel.sync=parameter-server";
     static const struct {
@@ -218,7 +218,7 @@ static void refuse_mixture(const char *assignment, const char *text) {
 
 T_CASE(host_and_devices_together) {
     T_UNUSED;
-    use_module(TUTTI_TEST_MODULES "/fake");
+    set_module_usable(true);
     for (size_t i = 0; i < TTI_COUNT(mixtures); i++) {
         T_OK(find_for(mixtures[i].assignment, FAST, "parallel.workers=4"));
         assert_true(found.mixed);

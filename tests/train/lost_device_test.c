@@ -61,7 +61,6 @@ T_CASE(lost_behind_a_checkpoint_on_its_way) {
     int64_t *steps;
     size_t n_steps;
     tutti_train_result result;
-    T_EQ(setenv("TUTTI_MODULE_PATH", TUTTI_TEST_MODULES "/device", 1), 0);
     T_EQ(setenv("TUTTI_TEST_DEVICE", "devices=2,lost=5,on=1", 1), 0);
     tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=2", "parallel.devices=0,1",
                                "run.checkpoint_every=4", "optimizer.name=sgd");

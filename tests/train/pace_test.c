@@ -65,8 +65,8 @@ static char *find_record(const char *run, const char *event) {
 
 static tutti_train_result train(const char *run_dir, const char *a, const char *b, const char *c) {
     tutti_train_result result;
-    tutti_job *job =
-        SMALL_JOB(run_dir, a, b, c, "parallel.shards=8", "model.dropout=0.2", "train.steps=8");
+    tutti_job *job = SMALL_JOB(run_dir, a, b, c, "parallel.shards=8", "parallel.devices=cpu",
+                               "model.dropout=0.2", "train.steps=8");
     T_OK(tutti_train(job, NULL, &result));
     tutti_job_destroy(job);
     return result;
@@ -138,7 +138,7 @@ T_CASE(several_workers_in_parts) {
         snprintf(key, sizeof key, "parallel.zero=%d", zero);
         tutti_job *job = SMALL_JOB(dir, key, "parallel.workers=3", "train.clip_norm=0.5",
                                    "parallel.shares=measured", "parallel.shards=8",
-                                   "model.dropout=0.2", "train.steps=8");
+                                   "parallel.devices=cpu", "model.dropout=0.2", "train.steps=8");
         tutti_train_result result;
         T_OK(tutti_train(job, NULL, &result));
         tutti_job_destroy(job);
@@ -212,8 +212,9 @@ T_CASE(dealt_anew_in_the_run) {
         char dir[32], key[32];
         snprintf(dir, sizeof dir, "run.dir=copy-%d", i);
         snprintf(key, sizeof key, "parallel.workers=%d", i ? 2 : 1);
-        tutti_job *job = SMALL_JOB(dir, key, "parallel.shares=measured", "parallel.shards=8",
-                                   "train.steps=80", "model.dropout=0.2", more[i]);
+        tutti_job *job =
+            SMALL_JOB(dir, key, "parallel.shares=measured", "parallel.shards=8",
+                      "parallel.devices=cpu", "train.steps=80", "model.dropout=0.2", more[i]);
         T_OK(tti_fault_set("pace.drift:fail@rank=1")); /* looks a million times slower */
         T_OK(tutti_train(job, NULL, &result[i]));
         T_OK(tti_fault_set(NULL));
@@ -238,7 +239,6 @@ T_CASE(dealt_anew_beside_a_device) {
                                  "train.steps=80", "parallel.devices=cpu");
     T_OK(tutti_train(whole, NULL, &alone));
     tutti_job_destroy(whole);
-    T_EQ(setenv("TUTTI_MODULE_PATH", TUTTI_TEST_MODULES "/device", 1), 0);
     for (int i = 0; i < 2; i++) {
         char dir[32];
         tutti_train_result result;

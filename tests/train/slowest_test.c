@@ -136,7 +136,6 @@ T_CASE(other_ways_to_wait) {
 T_CASE(devices) {
     T_UNUSED;
     static const char *const says[] = {"devices=2,peers=1", "devices=2"};
-    T_EQ(setenv("TUTTI_MODULE_PATH", TUTTI_TEST_MODULES "/device", 1), 0);
     for (int i = 0; i < 2; i++) {
         char dir[2][32];
         for (int k = 0; k < 2; k++) snprintf(dir[k], sizeof dir[k], "run.dir=device-%d-%d", i, k);

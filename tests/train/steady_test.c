@@ -89,7 +89,7 @@ static long taken(tutti_job *job, bool takes, bool on_devices) {
 #define STEADY "data.n_train=640", "train.steps=18", "run.dir=auto", "run.checkpoint_every=-1"
 
 static tutti_job *steady_job(const char *workers, const char *more) {
-    return SMALL_JOB(STEADY, workers, more, "train.clip_norm=1");
+    return SMALL_JOB(STEADY, workers, more, "train.clip_norm=1", "parallel.devices=cpu");
 }
 
 T_CASE(what_is_taken_is_seen) {
@@ -118,7 +118,6 @@ T_CASE(nor_does_one_on_devices) {
     static const char *const says[] = {"", "peers=1"}, *const more[] = {"data.resident=yes",
                                                                         "data.resident=no"};
     if (!COUNTS) skip();
-    T_EQ(setenv("TUTTI_MODULE_PATH", TUTTI_TEST_MODULES "/device", 1), 0);
     for (size_t s = 0; s < 2; s++)
         for (size_t m = 0; m < 2; m++) {
             T_EQ(setenv("TUTTI_TEST_DEVICE", says[s], 1), 0);

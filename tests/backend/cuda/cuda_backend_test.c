@@ -1,11 +1,9 @@
 /* cuda_backend_test.c - what the module says to a program that it does not fit, and on a machine
  * without a driver or a device.  Needs the module, and no device. */
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#include "backend/backend.h"
+#include "backend/gpus.h"
+#include "base/module_file.h"
 #include "t.h"
 
 static tti_backend_module open_module;
@@ -57,22 +55,22 @@ T_CASE(this_machine) {
     if (!no_driver && !no_device) fail_msg("'%s'", told);
 }
 
-int main(void) {
-    char path[4200];
-    const char *folder = getenv("TUTTI_MODULE_PATH");
-    snprintf(path, sizeof path, "%s/tutti-cuda.so", folder ? folder : ".");
-    if (access(path, R_OK) != 0) {
-        printf("skipped: %s is not there\n", path);
-        return 77;
-    }
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) {
-        printf("%s\n", dlerror());
-        return 1;
-    }
+/* Takes any file with the entry point. */
+static const void *take_module(void *handle, const char *name, tti_str *why) {
     void *symbol = dlsym(handle, "tutti_backend_module");
     memcpy(&open_module, &symbol, sizeof open_module);
-    if (!open_module) return 1;
+    if (!symbol) tti_str_printf(why, "no entry point of %s", name);
+    return symbol;
+}
+
+int main(void) {
+    tti_str tried = {0};
+    if (!tti_module_find("cuda", take_module, &tried)) {
+        printf("no module: tried:%s\n", tti_str_text(&tried));
+        tti_str_free(&tried);
+        return has_cuda_module() ? 1 : SKIPPED;
+    }
+    tti_str_free(&tried);
     const struct CMUnitTest tests[] = {cmocka_unit_test(programs_of_other_versions),
                                        cmocka_unit_test(this_machine)};
     return cmocka_run_group_tests(tests, NULL, NULL);

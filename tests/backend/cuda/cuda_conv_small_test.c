@@ -6,14 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend/backend.h"
 #include "backend/cpu/cpu.h"
+#include "backend/gpus.h"
 #include "base/dtype.h"
 #include "base/philox.h"
 #include "ops/op_table.h"
 #include "t.h"
 
-static const tti_backend *cuda;
 static const tti_device_ops *ops;
 static bool plain_pooled; /* what is behind a pooling lies in plain bytes */
 
@@ -217,10 +216,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(forward), cmocka_unit_test(gradients),
                                        cmocka_unit_test(pooled), cmocka_unit_test(products),
                                        cmocka_unit_test(other_products)};
-    if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
-        printf("skipped: %s\n", tutti_last_error());
-        return 77;
-    }
+    int code = find_gpus(1);
+    if (code) return code;
     ops = cuda->device;
     if (ops->open(&(tti_device_desc){.index = 0, .tf32 = true}) != TUTTI_OK) return 2;
     int n = cmocka_run_group_tests(tests, NULL, NULL);

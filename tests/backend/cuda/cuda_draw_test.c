@@ -2,12 +2,11 @@
  * nothing else.  Exit code 77 without a device. */
 #include <stdio.h>
 
-#include "backend/backend.h"
+#include "backend/gpus.h"
 #include "t.h"
 
 enum { MOST = 1 << 22, GUARD = 64, N_SHORT = 3000 };
 
-static const tti_backend *cuda;
 static float here[MOST + 2 * GUARD], there[MOST + 2 * GUARD];
 
 /* Both with a guard on either side. */
@@ -53,11 +52,9 @@ T_CASE(short_runs_have_the_bits_of_the_host) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(long_runs_have_the_bits_of_the_host),
                                        cmocka_unit_test(short_runs_have_the_bits_of_the_host)};
-    if (tti_backend_find("cuda", &cuda) != TUTTI_OK ||
-        cuda->device->open(&(tti_device_desc){.exact = true}) != TUTTI_OK) {
-        printf("skipped: %s\n", tutti_last_error());
-        return 77;
-    }
+    int code = find_gpus(1);
+    if (code) return code;
+    if (cuda->device->open(&(tti_device_desc){.exact = true}) != TUTTI_OK) return 2;
     int n = cmocka_run_group_tests(tests, NULL, NULL);
     cuda->device->close();
     return n ? 1 : 0;

@@ -21,7 +21,7 @@ def expect(version, arguments, code, *parts):
 
 if __name__ == "__main__":
     if not os.path.exists(BUILD + "/tutti-cuda.so"):
-        print("skipped: no module")
+        print("skipped: this build has no CUDA module")
         sys.exit(77)
     doctor, train = ["doctor", "--quick"], ["train", "parallel.devices=gpu", "run.dir=none"]
     expect("0", doctor, 0, "there is no NVIDIA driver here (libcuda.so.1)")

@@ -7,14 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend/backend.h"
+#include "backend/gpus.h"
 #include "base/dtype.h"
 #include "base/philox.h"
 #include "ops/head.h"
 #include "ops/op_table.h"
 #include "t.h"
 
-static const tti_backend *cuda;
 static const tti_device_ops *ops;
 
 typedef struct head_case {
@@ -193,10 +192,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_product_raises_e),
                                        cmocka_unit_test(logits_are_turned),
                                        cmocka_unit_test(an_infinite_logit_is_told)};
-    if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
-        printf("skipped: %s\n", tutti_last_error());
-        return 77;
-    }
+    int code = find_gpus(1);
+    if (code) return code;
     ops = cuda->device;
     if (ops->open(&(tti_device_desc){.index = 0, .exact = true}) != TUTTI_OK) return 2;
     int n = cmocka_run_group_tests(tests, NULL, NULL);

@@ -660,10 +660,8 @@ int main(void) {
         cmocka_unit_test(many_tiles_match_the_reference),
         cmocka_unit_test(fast_kernels_match_the_reference),
         cmocka_unit_test(products_in_tf32_match_the_reference)};
-    if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
-        printf("skipped: %s\n", tutti_last_error());
-        return 77;
-    }
+    int code = find_gpus(1);
+    if (code) return code;
     ops = cuda->device;
     if (open_device(true, false) != TUTTI_OK) return 2;
     if (getenv("TUTTI_TEST_CASES")) cmocka_set_test_filter(getenv("TUTTI_TEST_CASES"));

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend/backend.h"
 #include "backend/cpu/cpu.h"
+#include "backend/gpus.h"
 #include "base/dtype.h"
 #include "ops/op_samples.h"
 #include "ops/op_table.h"
@@ -15,7 +15,6 @@
 
 enum { GUARD_BYTES = 256, MAX_TOLD = 120 };
 
-static const tti_backend *cuda;
 static const tti_device_ops *ops;
 static int n_tried, n_failed, n_missing;
 static int n_ever; /* tried, of all cases */

@@ -1,28 +1,29 @@
-# link_test.sh - the tests of collectives again, over each MPI that there is a module for: ranks
-# are processes of mpirun, on one host, on two, or each on one of its own.  What is above the
-# messages is the same for every MPI: of the second one two divisions say enough.
+# link_test.sh - runs the tests of collectives again, over each MPI that the build has a module for.
+# The ranks are processes of mpirun, on one host, on two, or each on one of its own.  The code above
+# the messages is the same for every MPI, so the second one is tried on two divisions alone.
 set -u
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export TUTTI_MODULE_PATH="$TUTTI_BUILD"
 told=$(mktemp -d)
 trap 'rm -rf "$told"' EXIT
+cp "$TUTTI_BUILD/tests/shards_test" "$TUTTI_BUILD/tests/move_test" "$told"
 found=0
 for mpi in openmpi mpich; do
     [ -e "$TUTTI_BUILD/tutti-mpi-$mpi.so" ] && command -v mpirun.$mpi > /dev/null || continue
     divisions="2:a 2:a,b 4:a,a,b 4:a,b,c,d"
     [ $found = 0 ] || divisions="2:a,b 4:a,a,b"
     found=1
+    cp "$TUTTI_BUILD/tutti-mpi-$mpi.so" "$told" # where the tests find it, beside themselves
     many=
     [ $mpi = mpich ] || many=--oversubscribe
     for division in $divisions; do
         n=${division%:*} hosts=${division#*:}
         for test in shards_test move_test; do # both at once: most of the time is mpirun's
             TUTTI_TEST_TRANSPORT=mpi-$mpi TUTTI_TEST_HOSTS=$hosts mpirun.$mpi $many -n "$n" \
-                "$TUTTI_BUILD/tests/$test" > "$told/$test" 2>&1 &
+                "$told/$test" > "$told/$test.out" 2>&1 &
         done
         wait
         for test in shards_test move_test; do
-            out=$(cat "$told/$test")
+            out=$(cat "$told/$test.out")
             # A case that breaks the group on purpose leaves MPI unfinished: what counts is
             # that all ranks passed all cases, and that there were some of n ranks.
             passed=$(echo "$out" | grep -c 'PASSED')
