@@ -454,7 +454,7 @@ def lose(run, fault, job, *arguments):
 
 
 def test_lost_device():
-    """A permanent error in a captured step is reported at once, and the run resumes to the same bits."""
+    """A permanent error in a captured step ends the run at once; it resumes to the same bits."""
     job = LENET + ["run.checkpoint_every=9"]
     train("whole", job, "-n", "1")
     shown = runs.story("whole")
