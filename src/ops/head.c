@@ -83,7 +83,7 @@ static void head_reference(const tti_args *a) {
         if (!kept || !good) continue;
         a->out[1][r] = a->in[3][0] / end.sum;
         z[(int64_t)label] -= end.sum;
-        correct += end.right && !isnan(end.sum);
+        correct += end.right && isfinite(end.sum);
     }
     a->out[2][0] = loss, a->out[3][0] = count, a->out[4][0] = correct;
 }

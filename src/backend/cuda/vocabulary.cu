@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(THREADS)
         part[ROW_SUM] = good ? (float)s.sum : nanf("");
         part[ROW_TARGET] = is_own ? (float)tti_to_acc(x[own]) : 0.0f;
         part[ROW_TOTAL] = (float)s.total;
-        part[ROW_BEST] = (float)(r.first + (int64_t)s.at);
+        bool starts_with_nan = tti_to_acc(x[0]) != tti_to_acc(x[0]); /* then no class is larger */
+        part[ROW_BEST] = (float)(r.first + (starts_with_nan ? 0 : (int64_t)s.at));
     }
 }
 
