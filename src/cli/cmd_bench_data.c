@@ -10,14 +10,15 @@
 #include "tutti/bench.h"
 
 static const char usage[] =
-    "usage: tutti bench data JOB.yaml [key=value ...] [options]\n\n"
-    "Loads training samples of the job and prints samples per second: of each stage on one "
-    "thread,\n"
-    "and of whole batches with all threads; then trains the job for a moment and prints the share\n"
-    "of the time that training waited for data.\n\n"
+    "usage: tutti bench data JOB.yaml [key=value ...] [options]\n"
+    "\n"
+    "Loads training samples of the job and prints samples per second: for each stage on one\n"
+    "thread, and for whole batches with all threads.  Then trains the job briefly and prints the\n"
+    "fraction of the time that training waited for data.\n"
+    "\n"
     "  --threads N        loader threads; default: one per core, training: data.threads\n"
     "  --ms T             time for the stages, the loader and training each, in ms; default 2000\n"
-    "  --no-training      leave training out\n"
+    "  --no-training      do not train\n"
     "  --json             one JSON line\n"
     "  -h, --help         this text\n";
 

@@ -16,13 +16,14 @@
 #include "tutti/train.h"
 
 static const char usage[] =
-    "usage: tutti bench train [MODEL] [key=value ...] [-n N]\n\n"
+    "usage: tutti bench train [MODEL] [key=value ...] [-n N]\n"
+    "\n"
     "Trains MODEL (lenet) on drawn digits for train.steps (400) steps and prints one JSON line:\n"
-    "median samples/s (per_s; of text also tokens_per_s) and ms per step after the first quarter\n"
-    "of the steps, time to the first step from the start of the call, peak memory of host and\n"
-    "device (of rank 0, and between devices the most and least of any rank), TFLOP/s, and their "
-    "share of what a large matrix product was measured to reach on as\n"
-    "many cores or devices (mfu).  Any key of a job may be given.\n";
+    "median samples/s (per_s; for text also tokens_per_s) and ms per step after the first quarter\n"
+    "of the steps, time from the call to the end of the first step, peak memory of host and\n"
+    "device (of rank 0, and with several devices the most and least of any rank), TFLOP/s, and\n"
+    "their fraction of the measured rate of a large matrix product on as many cores or devices\n"
+    "(mfu).  Any job key may be given.\n";
 
 enum { MAX_WINDOWS = 4096, MAX_ARGS = 128, MAX_OWN_ARGS = 7 };
 #define IS_WORKER "TUTTI_BENCH_WORKER" /* in the environment of worker processes */

@@ -8,7 +8,7 @@
 #include "cli/job_args.h"
 
 static const char usage[] =
-    "usage: tutti config show [JOB] [key=value...] [-n N]   every value and where it is from\n"
+    "usage: tutti config show [JOB] [key=value...] [-n N]   every value and where it comes from\n"
     "       tutti config schema                             JSON schema of job files\n"
     "       tutti config reference                          all keys, as Markdown\n";
 

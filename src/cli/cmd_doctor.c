@@ -8,12 +8,13 @@
 #include "tutti/profile.h"
 
 static const char usage[] =
-    "usage: tutti doctor [--quick]\n\n"
-    "Prints the cores and memory of this host, the kernels in use, the modules that were loaded,\n"
-    "or why they were not, the devices with driver, libraries and free memory, and what a matrix\n"
-    "product and a copy were measured to reach (a few seconds; not with --quick).  Between "
-    "several\n"
-    "devices it times sums by size and way too, and keeps the table in $TUTTI_CACHE.\n";
+    "usage: tutti doctor [--quick]\n"
+    "\n"
+    "Prints the cores and memory of this host, the kernels in use, the modules that were loaded\n"
+    "or why they were not, the devices with driver, libraries and free memory, and the measured\n"
+    "rates of a matrix product and a copy (a few seconds; not with --quick).  With several\n"
+    "devices it also times all-reduce by size and algorithm, and stores the table in\n"
+    "$TUTTI_CACHE.\n";
 
 int tutti_cmd_doctor(int argc, char **argv) {
     bool quick = false;

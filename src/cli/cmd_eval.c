@@ -7,13 +7,16 @@
 #include "tutti/eval.h"
 
 static const char usage[] =
-    "usage: tutti eval RUN [key=value ...] [--json]\n\n"
-    "Evaluates the newest valid checkpoint of run folder RUN on the test split of its job: loss,\n"
-    "accuracy, for every class precision, recall and F1, which classes are mixed up, and for text\n"
-    "the perplexity.\n\n"
+    "usage: tutti eval RUN [key=value ...] [--json]\n"
+    "\n"
+    "Evaluates the newest valid checkpoint of run folder RUN on the test split of its job.\n"
+    "Prints loss and accuracy, precision, recall and F1 of each class, the most frequent\n"
+    "confusions, and for text the perplexity.\n"
+    "\n"
     "  key=value   another value of a key of RUN/job.yaml, such as data.n_test=1000\n"
-    "  --json      one JSON object, with the whole confusion matrix\n\n"
-    "Exit code: 0; 2 wrong usage, no run there; 3 data; 4 no good checkpoint, or another model.\n";
+    "  --json      one JSON object, with the whole confusion matrix\n"
+    "\n"
+    "Exit code: 0; 2 wrong usage or no run; 3 data; 4 no valid checkpoint, or another model.\n";
 
 int tutti_cmd_eval(int argc, char **argv) {
     run_args args;

@@ -7,17 +7,21 @@
 #include "tutti/eval.h"
 
 static const char usage[] =
-    "usage: tutti generate RUN [--prompt TEXT] [options] [key=value ...]\n\n"
-    "Writes on from TEXT with the newest valid checkpoint of the language model in run folder\n"
-    "RUN, and prints the text as it comes.\n\n"
+    "usage: tutti generate RUN [--prompt TEXT] [options] [key=value ...]\n"
+    "\n"
+    "Continues TEXT with the newest valid checkpoint of the language model in run folder RUN, and\n"
+    "prints the text as it is generated.\n"
+    "\n"
     "  --prompt TEXT       default: the start of a text\n"
-    "  --max-tokens N      default 200; the token that ends a text ends it before\n"
-    "  --temperature T     default 1; less is surer, 0 takes the likeliest token always\n"
-    "  --top-k K           only the K likeliest tokens; default 0: all\n"
-    "  --top-p P           only the likeliest ones that together have share P; default 1: all\n"
-    "  --seed S            default 0; the same seed writes the same text\n\n"
-    "Exit code: 0; 2 wrong usage, no run there, or the model writes no text; 3 data or prompt;\n"
-    "4 no good checkpoint.\n";
+    "  --max-tokens N      default 200; generation ends earlier at an end-of-text token\n"
+    "  --temperature T     default 1; lower values are more deterministic, 0 is greedy\n"
+    "  --top-k K           sample from the K most likely tokens; default 0: all\n"
+    "  --top-p P           sample from the most likely tokens with total probability P; default 1: "
+    "all\n"
+    "  --seed S            default 0; the same seed generates the same text\n"
+    "\n"
+    "Exit code: 0; 2 wrong usage, no run, or not a language model; 3 data or prompt; 4 no valid\n"
+    "checkpoint.\n";
 
 static void print(void *user, const char *text, size_t n_bytes) {
     (void)user;

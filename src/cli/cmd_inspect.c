@@ -15,16 +15,22 @@
 static const char usage[] =
     "usage: tutti inspect [JOB.yaml] [key=value ...] [--after PASS] [--worker N]\n"
     "       tutti inspect [JOB.yaml] [key=value ...] --layout | --svg FILE\n"
-    "       tutti inspect RUN | CHECKPOINT | FILE.safetensors\n\n"
-    "Prints what the job would run: the steps of the shard program with the kernel of each, and "
-    "the\n"
-    "peak of every kind of memory.  --after PASS prints the graph after a pass in its text form;\n"
-    "--after none prints it as the model builds it.  'tutti passes' lists the passes.\n"
-    "--worker N: the part of the model that worker N has, where workers divide it.\n"
-    "--layout draws who has what and what is sent when: shards, parameters and state of each\n"
-    "worker, the sums of their gradients as they travel or the means of parameters, the ranges of\n"
-    "a server, the order of a pipeline's stages; --svg FILE writes it as a picture.\n"
-    "For a run, a checkpoint or a safetensors file: what is in it, with every checksum verified.\n";
+    "       tutti inspect RUN | CHECKPOINT | FILE.safetensors\n"
+    "\n"
+    "Prints what the job would run: the steps of the shard program with the kernel of each, and\n"
+    "the peak use of each kind of memory.\n"
+    "\n"
+    "  --after PASS   the graph after a pass, as text; --after none: as the model builds it\n"
+    "                 ('tutti passes' lists the passes)\n"
+    "  --worker N     the part of worker N, if workers divide the model\n"
+    "  --layout       what each worker holds and when it sends what: shards, parameters and "
+    "optimizer\n"
+    "                 state, gradient sums or parameter averages, server ranges, pipeline "
+    "schedule\n"
+    "  --svg FILE     the layout as a picture\n"
+    "\n"
+    "For a run, a checkpoint or a safetensors file: prints its contents and verifies every\n"
+    "checksum.\n";
 
 /* A folder or a tensor file, and no job. */
 static bool is_checkpoint(const char *path) {

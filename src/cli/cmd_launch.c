@@ -16,18 +16,21 @@
 enum { EXIT_USAGE = 2, EXIT_NOT_FOUND = 127 };
 
 static const char usage[] =
-    "usage: tutti launch -n N [OPTION...] [--] CMD [ARGUMENT...]\n\n"
-    "Runs CMD as N processes of this host, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE\n"
-    "and TUTTI_COMM_FD set.  When one fails, the others are ended and the first cause is named.\n\n"
+    "usage: tutti launch -n N [OPTION...] [--] CMD [ARGUMENT...]\n"
+    "\n"
+    "Runs CMD as N processes on this host, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE\n"
+    "and TUTTI_COMM_FD set.  If one fails, ends the others and names the first cause.\n"
+    "\n"
     "  -n N                number of workers\n"
     "  --log-dir DIR       raw output of each worker in DIR/rank-N.txt\n"
     "  --error-file FILE   the first cause as JSON\n"
-    "  --grace-ms MS       time to leave after a failure, before SIGKILL (1000)\n"
-    "  --max-restarts N    start all workers again after a failure, up to N times (0)\n"
-    "  --resume-stopped    continue a worker stopped by a signal instead of failing\n\n"
-    "Exit code: 0; that of the worker that failed first; 5 if it was killed by a signal;\n"
-    "93 after three starts without progress, or two of tutti train with the same failure in the\n"
-    "same step; 130 after Ctrl-C, 143 after SIGTERM.\n";
+    "  --grace-ms MS       time to end after a failure, before SIGKILL (1000)\n"
+    "  --max-restarts N    restart all workers after a failure, up to N times (0)\n"
+    "  --resume-stopped    continue a worker stopped by a signal instead of failing\n"
+    "\n"
+    "Exit code: 0; that of the worker that failed first; 5 if it was killed by a signal; 93 after\n"
+    "three starts without progress, or when tutti train fails twice in the same way at the same\n"
+    "step; 130 after Ctrl-C, 143 after SIGTERM.\n";
 
 static int misuse(const char *what, const char *value) {
     fprintf(stderr, "tutti launch: %s%s%s\n(tutti launch --help)\n", what, value ? " " : "",

@@ -7,25 +7,27 @@
 #include "tutti/eval.h"
 
 static const char usage[] =
-    "usage: tutti predict RUN FILE|FOLDER... [key=value ...]\n\n"
-    "Prints one JSON object per sample and line, with the newest valid checkpoint of run folder "
-    "RUN.\n"
-    "The training data is not needed.  Files are what the model was trained on:\n\n"
-    "  images    JPEG, PNG, IDX (plain or gzipped): class, probability, the five likeliest "
+    "usage: tutti predict RUN FILE|FOLDER... [key=value ...]\n"
+    "\n"
+    "Prints one JSON object per sample and line, with the newest valid checkpoint of run folder\n"
+    "RUN. The training data is not needed.  Accepted files depend on the training data:\n"
+    "\n"
+    "  images    JPEG, PNG, IDX (plain or gzipped): class, probability, the five most likely "
     "classes\n"
-    "  arrays    NumPy's .npy, or x of an .npz: samples of the shape and type of the training "
-    "data,\n"
-    "            as rows or one alone\n"
+    "  arrays    NumPy's .npy, or x of an .npz: one sample or rows of samples, with the shape and "
+    "type\n"
+    "            of the training data\n"
     "  tables    .csv, .csv.gz: columns by name, labels are not needed: class, or the value of a\n"
     "            regression\n"
     "  text      .txt, or .bin files of tokens, for a language model: loss and perplexity of each\n"
-    "            window of its context, and the likeliest next tokens\n\n"
-    "A folder stands for all such files below it, in the order of their names.  A file that "
-    "cannot\n"
-    "be read is named on standard error, and so is a sample for which the model's output is not\n"
-    "finite; the others go on.\n\n"
-    "Exit code: 0; 2 wrong usage, no run there; 3 a file cannot be read; 4 no good checkpoint;\n"
-    "7 an output that is not finite.\n";
+    "            window of its context, and the most likely next tokens\n"
+    "\n"
+    "A folder stands for all such files in it and below, sorted by name.  Files that cannot be\n"
+    "read and samples with an output that is not finite are reported on standard error; the\n"
+    "others continue.\n"
+    "\n"
+    "Exit code: 0; 2 wrong usage or no run; 3 a file cannot be read; 4 no valid checkpoint; 7 an\n"
+    "output that is not finite.\n";
 
 static void print(void *user, const tutti_prediction *prediction) {
     (void)user;

@@ -10,21 +10,24 @@
 
 static const char usage[] =
     "usage: tutti profile [JOB.yaml] [key=value ...] [-n WORKERS] [--trace FILE] [--table FILE]\n"
-    "                     [--steps N] [--rank N] [--all]\n\n"
-    "Trains a few steps in whichever way the job is parallel and times every part of them without\n"
-    "waiting in between: on a GPU the recordings that training plays, with moments in them, on "
-    "the\n"
-    "host the first core's shards.  Prints a table: time, TFLOP/s and GB/s of each kind of\n"
-    "operation, its share of the step, and what a kernel at the measured ceilings would save; the\n"
-    "slowest 25, with --all every one.  With several workers: what went between them (exchanges\n"
-    "inside layers, values between stages, gradients, parameters), and how much of that lay "
-    "behind\n"
-    "computing.\n"
-    "--trace FILE writes a trace for https://ui.perfetto.dev or chrome://tracing: a process for\n"
-    "each worker, in it a line for its kernels, for each kind of traffic beside them and for what\n"
-    "the host waits for.  --table FILE leaves the table in FILE as well.  --steps N times N steps\n"
-    "(3), the table is of the fastest, of the worker that --rank N says (0).  Without -n WORKERS\n"
-    "there is one copy of the model.  Nothing is kept of the training.\n";
+    "                     [--steps N] [--rank N] [--all]\n"
+    "\n"
+    "Trains a few steps with the job's parallel layout and times every part of them without\n"
+    "adding waits: on a GPU with timestamps in the captured graph, on the host on the first\n"
+    "compute thread. Prints time, TFLOP/s and GB/s of each kind of operation, its fraction of the\n"
+    "step, and what a kernel at the measured ceilings would save.  With several workers also the\n"
+    "communication (tensor parallel collectives, stages, gradients, parameters), and how much of\n"
+    "it overlaps with compute. Nothing of this training is kept.\n"
+    "\n"
+    "  -n WORKERS     without it, one replica of the model\n"
+    "  --trace FILE   a trace for https://ui.perfetto.dev or chrome://tracing: a process per "
+    "worker,\n"
+    "                 with a row for its kernels, for each kind of traffic and for waits of the "
+    "host\n"
+    "  --table FILE   also write the table to FILE\n"
+    "  --steps N      time N steps (3); the table is of the fastest\n"
+    "  --rank N       the table of worker N (0)\n"
+    "  --all          all rows instead of the 25 slowest\n";
 
 /* From 'low' to 'high'; NULL: what it is already. */
 static bool read_option(const char *name, const char *text, int low, int high, int *out) {

@@ -6,12 +6,14 @@
 #include "tutti/eval.h"
 
 static const char usage[] =
-    "usage: tutti report RUN [key=value ...]\n\n"
+    "usage: tutti report RUN [key=value ...]\n"
+    "\n"
     "Writes RUN/report.html, one file that needs no network: loss, accuracy, learning rate,\n"
-    "throughput, where the time went, memory, and for pictures what the newest checkpoint gets\n"
-    "wrong.  Training does this at its end; here it is done for a run that is on, was stopped or\n"
-    "killed.\n\n"
-    "Exit code: 0; 2 wrong usage, no run there.\n";
+    "throughput, where the time went, memory, and for images the mistakes of the newest\n"
+    "checkpoint.  Training writes it at its end; use this command for a run that is still going,\n"
+    "was stopped or was killed.\n"
+    "\n"
+    "Exit code: 0; 2 wrong usage or no run.\n";
 
 int tutti_cmd_report(int argc, char **argv) {
     run_args args;

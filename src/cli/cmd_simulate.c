@@ -10,19 +10,27 @@
 
 static const char usage[] =
     "usage: tutti simulate [JOB.yaml] [key=value ...] [-n WORKERS] [--network FILE|h200|ethernet]\n"
-    "                      [--device measured|cpu|h200] [--step-ms MS] [--speeds LIST] [--json]\n\n"
-    "Plays a step of the job on 1, 2, 4, ... WORKERS (64), each with the batch of the job: what a\n"
-    "worker computes (measured here in some seconds, by the figures of an H200 or of a core, or "
-    "as\n"
-    "--step-ms says), when each bucket of gradients comes, and how long its sum takes.  With\n"
-    "parallel.pipeline and parallel.tensor several workers have each copy of the model, and the\n"
-    "bubble is told.  parallel.zero, parallel.compress and local SGD send what they send; workers\n"
-    "of a parameter server with parallel.staleness or backup_workers come when they come, and it\n"
-    "is told how long they wait, how busy the servers are and how many updates gradients lack.\n"
-    "--speeds 1,1,1,0.2 makes every fourth copy of the model five times slower.\n"
-    "Prints the scaling curve, the sums and the part of them that nobody could hide, and what a\n"
-    "worker, or a server, sends on each level.  A network is a YAML file with the groups host,\n"
-    "rack and spine, each with size, gb_s (1e9 bytes per second of a worker) and latency_us.\n";
+    "                      [--device measured|cpu|h200] [--step-ms MS] [--speeds LIST] [--json]\n"
+    "\n"
+    "Simulates a step of the job on 1, 2, 4, ... WORKERS (64), each with the batch of the job:\n"
+    "the compute time of a worker, when each gradient bucket is ready, and how long its reduction\n"
+    "takes. Prints the scaling curve, the reductions and the part of them that is not overlapped,\n"
+    "and the bytes that a worker or server sends on each level of the network.\n"
+    "\n"
+    "With parallel.pipeline and parallel.tensor several workers form each replica, and the\n"
+    "pipeline bubble is printed.  parallel.zero, parallel.compress and local SGD change what is\n"
+    "sent.  For asynchronous parameter servers and backup workers the simulation prints waits,\n"
+    "the load of the servers, and the staleness of gradients.\n"
+    "\n"
+    "  --device D       compute time: measured (here, in some seconds), or stored figures of an "
+    "H200\n"
+    "                   or a core\n"
+    "  --step-ms MS     use this compute time instead\n"
+    "  --speeds LIST    relative speeds of replicas: 1,1,1,0.2 makes every fourth five times "
+    "slower\n"
+    "  --network FILE   a YAML file with the groups host, rack and spine, each with size, gb_s "
+    "(1e9\n"
+    "                   bytes per second and worker) and latency_us\n";
 
 static int read_options(int *argc, char **argv, tutti_simulate_desc *desc) {
     const char *n = take_option(argc, argv, "-n"), *ms = take_option(argc, argv, "--step-ms");
