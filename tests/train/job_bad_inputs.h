@@ -64,7 +64,7 @@ static const bad_input bad_files[] = {
     {"eval_steps: 1", "(did you mean \"train.eval_every\"?)"},
     {"train_file: x", "(did you mean \"data.dir\"?)"},
     {"shuffle: true", "shuffle: unknown key; the training samples are reshuffled"},
-    {"resume_from_checkpoint: x", "a run is continued by: tutti train --resume RUN"},
+    {"resume_from_checkpoint: x", "to continue a run: tutti train --resume RUN"},
     {"train.precision: Float16", "got \"Float16\" (did you mean \"f16\"?)"},
     {"schedule.name: CosineAnnealingLR", "(did you mean \"cosine\"?)"},
     {"data.format: ImageFolder", "(did you mean \"images\"?)"},
