@@ -24,7 +24,8 @@ typedef struct frame {
 
 struct tti_channel {
     int fd, peer, timeout_ms;
-    bool shared; /* areas are seen by the other end */
+    int resend_ms; /* added to limits: an outage that is shorter does not end a wait */
+    bool shared;   /* areas are seen by the other end */
     char *memory;
     size_t total;
     size_t offset[TTI_CHANNEL_AREAS], n_bytes[TTI_CHANNEL_AREAS];
@@ -67,6 +68,9 @@ tutti_status tti_channel_make(const tti_channel_ends *ends, const size_t *area_b
         return tti_fail(TUTTI_E_NOMEM, "channel: out of memory");
     }
     *c = (tti_channel){.fd = ends->fd, .peer = ends->peer, .timeout_ms = ends->timeout_ms};
+    tti_tcp_tune(c->fd, c->timeout_ms);
+    c->resend_ms = tti_tcp_resend_ms(c->fd, c->timeout_ms);
+    tti_tcp_give_up_after(c->fd, (int64_t)c->timeout_ms + c->resend_ms);
     tutti_status st = lay_out(c, area_bytes, n_areas);
     if (st == TUTTI_OK) st = map_areas(c, ends->memory_fd);
     if (st != TUTTI_OK) {
@@ -102,15 +106,47 @@ void tti_channel_deafen(tti_channel *c) { shutdown(c->fd, SHUT_RD); }
 
 void *tti_channel_area(tti_channel *c, int area) { return c->memory + c->offset[area]; }
 
-static tutti_status fail_now(const tti_channel *c, const char *what, int timeout_ms) {
-    if (errno == ETIMEDOUT)
-        return tti_fail(TUTTI_E_TIMEOUT, "channel: rank %d %s within %d ms", c->peer, what,
-                        timeout_ms);
+/* A wait on the other end. */
+typedef struct wait {
+    int64_t begin_ns, deadline_ns;
+    int timeout_ms;
+} wait;
+
+static wait begin_wait(const tti_channel *c, int timeout_ms) {
+    int64_t now = tti_now_ns(), limit_ms = (int64_t)timeout_ms + c->resend_ms;
+    bool ends = timeout_ms != TTI_NO_TIMEOUT;
+    return (wait){now, ends ? now + limit_ms * TTI_NS_PER_MS : INT64_MAX, timeout_ms};
+}
+
+/* The kernel too says ETIMEDOUT, when the other host has not answered for long. */
+static tutti_status fail_wait(const tti_channel *c, const char *what, const wait *w) {
+    int error = errno;
+    int64_t now = tti_now_ns();
+    long long waited_ms = (now - w->begin_ns) / TTI_NS_PER_MS;
+    if (error == ETIMEDOUT && now >= w->deadline_ns)
+        return tti_fail(TUTTI_E_TIMEOUT,
+                        "channel: rank %d %s for %lld ms (the limit is %d ms, by "
+                        "parallel.timeout_ms=%d)",
+                        c->peer, what, waited_ms, w->timeout_ms, c->timeout_ms);
+    if (tti_tcp_is_cut_off(error))
+        return tti_fail(TUTTI_E_PEER,
+                        "channel: rank %d cannot be reached any more (%s); waited %lld ms "
+                        "(parallel.timeout_ms=%d)",
+                        c->peer, strerror(error), waited_ms, c->timeout_ms);
     return tti_fail(TUTTI_E_PEER, "channel: rank %d has gone: its connection ended", c->peer);
 }
 
-static int64_t deadline_of(const tti_channel *c) {
-    return tti_now_ns() + c->timeout_ms * TTI_NS_PER_MS;
+static tutti_status send_bytes(const tti_channel *c, const void *bytes, size_t n_bytes) {
+    wait w = begin_wait(c, c->timeout_ms);
+    if (tti_tcp_write(c->fd, bytes, n_bytes, w.deadline_ns)) return TUTTI_OK;
+    return fail_wait(c, "took nothing", &w);
+}
+
+/* The rest of a message that has begun to come. */
+static tutti_status recv_rest(const tti_channel *c, void *bytes, size_t n_bytes) {
+    wait w = begin_wait(c, c->timeout_ms);
+    if (tti_tcp_read(c->fd, bytes, n_bytes, w.deadline_ns)) return TUTTI_OK;
+    return fail_wait(c, "has sent only a part of a message, and nothing more", &w);
 }
 
 /* In slices, each with its own time: how long all of it takes is the network's affair. */
@@ -118,8 +154,7 @@ static tutti_status send_area(const tti_channel *c, int area) {
     const char *from = c->memory + c->offset[area];
     for (size_t at = 0; at < c->n_bytes[area]; at += SLICE) {
         size_t n = TTI_MIN(c->n_bytes[area] - at, (size_t)SLICE);
-        if (!tti_tcp_write(c->fd, from + at, n, deadline_of(c)))
-            return fail_now(c, "took nothing", c->timeout_ms);
+        TTI_TRY(send_bytes(c, from + at, n));
     }
     return TUTTI_OK;
 }
@@ -128,8 +163,7 @@ static tutti_status recv_area(const tti_channel *c, int area) {
     char *to = c->memory + c->offset[area];
     for (size_t at = 0; at < c->n_bytes[area]; at += SLICE) {
         size_t n = TTI_MIN(c->n_bytes[area] - at, (size_t)SLICE);
-        if (!tti_tcp_read(c->fd, to + at, n, deadline_of(c)))
-            return fail_now(c, "sent only a part of a message", c->timeout_ms);
+        TTI_TRY(recv_rest(c, to + at, n));
     }
     return TUTTI_OK;
 }
@@ -140,8 +174,7 @@ tutti_status tti_channel_send(tti_channel *c, const void *bytes, size_t n_bytes,
     TTI_ASSERT(n_bytes >= 1 && n_bytes <= TTI_CHANNEL_BYTES && areas >> c->n_areas == 0);
     memcpy(first, &head, sizeof head);
     memcpy(first + sizeof head, bytes, n_bytes);
-    if (!tti_tcp_write(c->fd, first, sizeof head + n_bytes, deadline_of(c)))
-        return fail_now(c, "took nothing", c->timeout_ms);
+    TTI_TRY(send_bytes(c, first, sizeof head + n_bytes));
     for (int i = 0; i < c->n_areas && !c->shared; i++)
         if (areas & (1u << i)) TTI_TRY(send_area(c, i));
     return TUTTI_OK;
@@ -150,15 +183,13 @@ tutti_status tti_channel_send(tti_channel *c, const void *bytes, size_t n_bytes,
 tutti_status tti_channel_recv(tti_channel *c, void *bytes, size_t *n_bytes, unsigned may_bring,
                               int timeout_ms) {
     frame head;
-    int64_t deadline_ns = tti_now_ns() + timeout_ms * TTI_NS_PER_MS;
-    if (timeout_ms == TTI_NO_TIMEOUT) deadline_ns = INT64_MAX;
-    if (!tti_tcp_read(c->fd, &head, sizeof head, deadline_ns))
-        return fail_now(c, "said nothing", timeout_ms);
+    wait w = begin_wait(c, timeout_ms);
+    if (!tti_tcp_read(c->fd, &head, sizeof head, w.deadline_ns))
+        return fail_wait(c, "said nothing", &w);
     if (head.magic != MAGIC || head.n_bytes < 1 || head.n_bytes > *n_bytes || head.unused != 0 ||
         (head.areas & ~may_bring) != 0 || head.areas >> c->n_areas != 0)
         return tti_fail(TUTTI_E_MISMATCH, "channel: rank %d sends what is no message", c->peer);
-    if (!tti_tcp_read(c->fd, bytes, head.n_bytes, deadline_of(c)))
-        return fail_now(c, "sent only a part of a message", c->timeout_ms);
+    TTI_TRY(recv_rest(c, bytes, head.n_bytes));
     for (int i = 0; i < c->n_areas && !c->shared; i++)
         if (head.areas & (1u << i)) TTI_TRY(recv_area(c, i));
     *n_bytes = head.n_bytes;

@@ -213,7 +213,6 @@ static tutti_status give_channel(opening *o, int rank, const size_t *area_bytes,
             return st;
         }
     }
-    tti_tcp_tune(ends.fd, ends.timeout_ms);
     tutti_status st = tti_channel_make(&ends, area_bytes, n_areas, out);
     if (ends.memory_fd >= 0) close(ends.memory_fd);
     return st;
@@ -319,7 +318,6 @@ static tutti_status take_channel(opening *o, const size_t *area_bytes, int n_are
                                  tti_channel **out) {
     tti_channel_ends ends = {-1, -1, number_of(o, o->root), o->comm->timeout_ms};
     TTI_TRY(call_first(o, &ends.fd));
-    tti_tcp_tune(ends.fd, ends.timeout_ms);
     if (is_near(o, o->comm->rank)) {
         size_t n_bytes = tti_channel_memory_bytes(area_bytes, n_areas);
         ends.memory_fd = take_memory(o, ends.fd, n_bytes);

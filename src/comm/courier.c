@@ -50,7 +50,8 @@ struct tti_courier {
     int wake_fd;                /* -1: none */
     pthread_t thread;
     bool is_running;
-    pthread_mutex_t lock; /* over queues, stop, and what failed */
+    _Atomic int delay_kind, delay_ms; /* of ranks that the thread hears of */
+    pthread_mutex_t lock;             /* over queues, stop, and what failed */
     bool stop;
     int64_t stop_ns;
     tutti_status asked; /* by a rank: to be told to the others */
@@ -209,6 +210,16 @@ static tutti_status may_go_on(tti_courier *c, bool sending, bool *goes_on) {
     return st;
 }
 
+static void note_delay(tti_courier *c) {
+    tti_delay delay = c->transport->delay(c->state);
+    atomic_store(&c->delay_ms, delay.more_ms);
+    atomic_store(&c->delay_kind, (int)delay.kind);
+}
+
+tti_delay tti_courier_delay(tti_courier *c) {
+    return (tti_delay){(tti_delay_kind)atomic_load(&c->delay_kind), atomic_load(&c->delay_ms)};
+}
+
 static tutti_status carry(tti_courier *c) {
     bool sending = false, goes_on = true;
     for (;;) {
@@ -217,6 +228,7 @@ static tutti_status carry(tti_courier *c) {
         TTI_TRY(may_go_on(c, sending, &goes_on));
         if (!goes_on) return TUTTI_OK;
         TTI_TRY(c->transport->stream(c->state, c->messages, c->n_peers * PER_PEER, c->wake_fd));
+        note_delay(c);
     }
 }
 

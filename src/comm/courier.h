@@ -41,6 +41,9 @@ void tti_courier_tell(tti_courier *courier, int slot);
 /* TUTTI_OK, or the first failure.  By any thread. */
 TUTTI_NODISCARD tutti_status tti_courier_check(tti_courier *courier);
 
+/* Why messages of other hosts may come late.  By any thread. */
+tti_delay tti_courier_delay(tti_courier *courier);
+
 /* Ends the waits of all ranks with this failure, whose text is tutti_last_error().  By any thread.
  */
 void tti_courier_fail(tti_courier *courier, tutti_status status);

@@ -12,9 +12,10 @@
 
 typedef struct tti_link_desc {
     int rank, n_ranks, timeout_ms;
-    const char *address; /* tcp: where rank 0 is met (comm.h); mpi: NULL                     */
-    const char *token;   /* tcp: the secret of the job; NULL only with "unix:"               */
-    const char *job;     /* tcp: tells jobs and restarts that meet at one address apart; NULL */
+    int phase_timeout_ms; /* no wait is longer: until then connections outlast an outage      */
+    const char *address;  /* tcp: where rank 0 is met (comm.h); mpi: NULL                     */
+    const char *token;    /* tcp: the secret of the job; NULL only with "unix:"               */
+    const char *job;      /* tcp: tells jobs and restarts that meet at one address apart; NULL */
 } tti_link_desc;
 
 /* Some of the ranks of a link, to speak with each other beside it. */
@@ -22,7 +23,7 @@ typedef struct tti_link_part {
     const int *members; /* [n_members]: their ranks in the whole, rising; ranks 0, 1, ... here */
     const int *shown;   /* [n_members]: what texts call them                                   */
     const bool *with;   /* [n_members]: whom this one speaks with; both say the same           */
-    int n_members, index, timeout_ms;
+    int n_members, index, timeout_ms, phase_timeout_ms;
     uint32_t serial; /* 1, 2, ...: which division of the whole, the same number on all ranks */
 } tti_link_part;
 
@@ -52,6 +53,9 @@ typedef struct tti_link {
      * while they wait, for a message or by calls of check, and by ranks that do the same.  NULL:
      * not known. */
     void (*quiet)(void *state, int64_t n_ns, bool *quiet);
+    /* 0: every rank's host answers.  Else the network is out, or was a moment ago: within how many
+     * ms what was lost is sent again.  NULL: not known. */
+    int (*outage)(void *state);
     /* Called by all members: a link of their own, closed before the whole and used by one thread at
      * a time, another one than the whole's if need be. */
     tutti_status (*split)(void *state, const tti_link_part *part, void **out);
@@ -61,7 +65,7 @@ extern const tti_link tti_link_tcp;
 
 /* ---- links in modules ---- */
 
-enum { TTI_LINK_ABI = 4, TTI_CRY_BYTES = 1024 };
+enum { TTI_LINK_ABI = 5, TTI_CRY_BYTES = 1024 };
 
 typedef struct tti_link_host {
     int abi;             /* TTI_LINK_ABI */

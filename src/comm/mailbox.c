@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "base/fault.h"
-#include "base/patience.h"
 #include "comm/call.h"
 #include "comm/courier.h"
 
@@ -167,11 +166,19 @@ static tutti_status check(const tti_mailbox *box) {
     return box->comm->transport->check(box->comm->state);
 }
 
-static tutti_status fail_timeout(const tti_mailbox *box, int index, bool fills) {
+static tti_delay delay_of(const tti_mailbox *box) {
+    if (box->courier) return tti_courier_delay(box->courier);
+    return box->comm->transport->delay(box->comm->state);
+}
+
+static tutti_status fail_timeout(const tti_mailbox *box, int index, bool fills,
+                                 const tti_wait_clock *clock) {
     const tti_slot *slot = &box->slots[index];
-    return tti_fail(TUTTI_E_TIMEOUT, "mailbox: rank %d waited %d ms for rank %d to %s slot %d",
-                    box->shown[box->comm->rank], box->comm->timeout_ms,
-                    box->shown[fills ? slot->from : slot->to], fills ? "fill" : "empty", index);
+    char waited[TTI_WAIT_TEXT_BYTES];
+    return tti_fail(TUTTI_E_TIMEOUT, "mailbox: rank %d waited %s for rank %d to %s slot %d%s",
+                    box->shown[box->comm->rank], tti_wait_clock_text(clock, waited),
+                    box->shown[fills ? slot->from : slot->to], fills ? "fill" : "empty", index,
+                    tti_wait_clock_reason(clock));
 }
 
 /* Waits until the word is as wanted. */
@@ -181,8 +188,8 @@ static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted)
         if (tti_slot_get(slot) == wanted) return TUTTI_OK;
         relax();
     }
-    tti_patience patience = tti_patience_begin(tti_now_ns());
-    int64_t waited_ns = 0;
+    const tutti_comm *comm = box->comm;
+    tti_wait_clock clock = tti_wait_clock_begin(comm->timeout_ms, comm->phase_timeout_ms);
     while (tti_slot_get(slot) != wanted) {
         struct timespec slice = {.tv_nsec = SLICE_NS};
         (void)TTI_FAULT_AT("mailbox.wait", box->comm->rank, -1);
@@ -191,9 +198,8 @@ static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted)
         if (st != TUTTI_OK && tti_slot_get(slot) != wanted) return st;
         syscall(SYS_futex, slot->memory, FUTEX_WAIT,
                 wanted == TTI_SLOT_FULL ? TTI_SLOT_EMPTY : TTI_SLOT_FULL, &slice, NULL, 0);
-        waited_ns += tti_patience_look(&patience, tti_now_ns());
-        if (waited_ns > box->comm->timeout_ms * TTI_NS_PER_MS && tti_slot_get(slot) != wanted)
-            return fail_timeout(box, index, wanted == TTI_SLOT_FULL);
+        if (tti_wait_clock_look(&clock, delay_of(box)) && tti_slot_get(slot) != wanted)
+            return fail_timeout(box, index, wanted == TTI_SLOT_FULL, &clock);
     }
     return TUTTI_OK;
 }

@@ -14,6 +14,7 @@
 
 #include "base/str.h"
 #include "comm/shards.h"
+#include "comm/wait_clock.h"
 
 typedef enum tti_call_kind {
     TTI_CALL_NONE,
@@ -113,6 +114,8 @@ struct tti_transport {
     /* For a rank that waited in vain, and called check meanwhile: adds the ranks that are stopped,
      * or of which nothing was heard for half of the timeout, ", rank 3 (pid 71), which ...". */
     void (*tell_quiet)(void *state, tti_str *out);
+    /* Why waits may last now; waits for nobody.  Used as check is. */
+    tti_delay (*delay)(void *state);
     /* Of waits from now on, and of parts that are made from now on. */
     void (*set_timeout)(void *state, int timeout_ms);
     /* Progress: call NULL: the last one is over.  phase NULL: step and phase stay. */
@@ -151,8 +154,10 @@ tutti_status tti_shm_join_part(const tutti_comm_desc *desc, const int *shown, vo
 /* tti_transport_shm.tell_quiet; host: of the processes, for texts, NULL: nothing is said of it. */
 void tti_shm_tell_stopped(void *state, const char *host, tti_str *out);
 
-/* listen(arg) is called now and then while state waits for a peer, and ends the wait by failing. */
-void tti_shm_listen(void *state, tutti_status (*listen)(void *arg), void *arg);
+/* While state waits for a peer, listen(arg) is called now and then, and ends the wait by failing;
+ * delay(arg) says why ranks beyond this group may be late. */
+void tti_shm_listen(void *state, tutti_status (*listen)(void *arg), tti_delay (*delay)(void *arg),
+                    void *arg);
 
 /* TUTTI_OK, or the first failure of the group of state, or of one that it is a part of. */
 tutti_status tti_shm_cause(void *state);

@@ -378,15 +378,17 @@ static const char *slowest(const tti_server *s, int waits, char text[32]) {
 
 /* Until ready(w, arg); the server's failure, or the time is over. */
 tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64_t arg) {
-    int64_t end_ns = tti_now_ns() + s->desc.timeout_ms * TTI_NS_PER_MS;
+    int64_t begin_ns = tti_now_ns(), end_ns = begin_ns + s->desc.timeout_ms * TTI_NS_PER_MS;
     struct timespec end = {(time_t)(end_ns / 1000000000), (long)(end_ns % 1000000000)};
     while (!s->failed && !ready(s, w, arg))
         if (pthread_cond_timedwait(&s->news, &s->mutex, &end) == ETIMEDOUT && !s->failed &&
             !ready(s, w, arg)) {
             char text[256], whom[32];
             snprintf(text, sizeof text,
-                     "parameter server: %s %d waited %d ms for %s (parallel.timeout_ms)",
-                     tti_server_kind(s), w, s->desc.timeout_ms, slowest(s, w, whom));
+                     "parameter server: %s %d waited %lld ms for %s (the limit is %d ms, by "
+                     "parallel.timeout_ms)",
+                     tti_server_kind(s), w, (long long)((tti_now_ns() - begin_ns) / TTI_NS_PER_MS),
+                     slowest(s, w, whom), s->desc.timeout_ms);
             tti_server_fail(s, TUTTI_E_PEER, text);
             return tti_fail(TUTTI_E_TIMEOUT, "%s", text);
         }

@@ -206,7 +206,7 @@ def test_data_that_differ():
 
 def test_ranks_that_are_missing_or_there_twice():
     ended = Ranks(1, runs.small("run", "parallel.timeout_ms=500"), WORLD_SIZE="3").finish()
-    ended[0].expect(6, "waited 500 ms", "for ranks 1, 2")
+    ended[0].expect(6, "rank 0 waited 5", "ms (parallel.timeout_ms=500)", "for ranks 1, 2")
     ranks = Ranks(3, runs.small("run"), called=[0, 1, 1])
     runs.wait_until(lambda: any(p.poll() is not None for p in ranks.processes),
                     what="the end of one of two")

@@ -2,11 +2,19 @@
  * are no message. */
 #include "comm/channel.h"
 
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "comm/ranks.h"
 #include "comm/subgroup.h"
+#include "forked.h"
 
 enum { N_ROUNDS = 50, N_INTS = 5000, A = 1, B = 2 };
 
@@ -169,7 +177,8 @@ T_CASE(ends) {
     size_t n = sizeof bytes;
     int other;
     tti_channel *c = over_socket(&other);
-    T_FAILS(tti_channel_recv(c, bytes, &n, 0, 10), TUTTI_E_TIMEOUT, "said nothing within 10 ms");
+    T_FAILS(tti_channel_recv(c, bytes, &n, 0, 10), TUTTI_E_TIMEOUT, "rank 3 said nothing for 1");
+    assert_non_null(strstr(tutti_last_error(), " ms (the limit is 10 ms, by parallel.timeout_ms="));
     tti_channel_deafen(c); /* its own waits are over, and it may still speak */
     T_FAILS(tti_channel_recv(c, bytes, &n, 0, TTI_NO_TIMEOUT), TUTTI_E_PEER, "has gone");
     T_OK(tti_channel_send(c, bytes, 1, 0));
@@ -192,9 +201,58 @@ T_CASE(nobody_takes_it) {
     tti_channel *c;
     T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     T_OK(tti_channel_over(pair[0], 1, 20, large, 1, &c));
-    T_FAILS(tti_channel_send(c, "x", 1, A), TUTTI_E_TIMEOUT, "took nothing within 20 ms");
+    T_FAILS(tti_channel_send(c, "x", 1, A), TUTTI_E_TIMEOUT, "rank 1 took nothing for 2");
     tti_channel_close(c);
     close(pair[1]);
+}
+
+static bool set_loopback(bool up) {
+    struct ifreq lo = {.ifr_name = "lo"};
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &lo) != 0) return false;
+    lo.ifr_flags = (short)(up ? lo.ifr_flags | IFF_UP : lo.ifr_flags & ~IFF_UP);
+    bool ok = ioctl(fd, SIOCSIFFLAGS, &lo) == 0;
+    close(fd);
+    return ok;
+}
+
+/* A connection over a network of its own; -1: there is none. */
+static int connect_over_loopback(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t n = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
+    bool ok = bind(listener, (struct sockaddr *)&at, n) == 0 && listen(listener, 1) == 0 &&
+              getsockname(listener, (struct sockaddr *)&at, &n) == 0 &&
+              connect(fd, (struct sockaddr *)&at, n) == 0;
+    return ok ? fd : -1;
+}
+
+/* The limit of the wait is 22 s, but the network is out for longer than timeout_ms. */
+static int wait_through_an_outage(void) {
+    enum { TIMEOUT_MS = 200, WAIT_MS = 22000 };
+    char bytes[TTI_CHANNEL_BYTES];
+    size_t n = sizeof bytes;
+    tti_channel *c;
+    long long told_ms;
+    if (unshare(CLONE_NEWNET) != 0 || !set_loopback(true)) return FORKED_SKIPPED;
+    int fd = connect_over_loopback();
+    if (fd < 0 || tti_channel_over(fd, 7, TIMEOUT_MS, areas, 0, &c) != TUTTI_OK) return 1;
+    if (!set_loopback(false) || tti_channel_send(c, "x", 1, 0) != TUTTI_OK) return 2;
+    int64_t start_ns = tti_now_ns();
+    if (tti_channel_recv(c, bytes, &n, 0, WAIT_MS) != TUTTI_E_PEER) return 3;
+    long long waited_ms = (tti_now_ns() - start_ns) / TTI_NS_PER_MS;
+    const char *told = strstr(tutti_last_error(), "; waited ");
+    if (!strstr(tutti_last_error(), "rank 7 cannot be reached any more (Connection timed out)"))
+        return 4;
+    if (!told || sscanf(told, "; waited %lld ms (parallel.timeout_ms=200)", &told_ms) != 1)
+        return 5;
+    if (told_ms < TIMEOUT_MS || told_ms > waited_ms || waited_ms >= WAIT_MS) return 6;
+    return 0;
+}
+
+T_CASE(the_time_of_an_outage_is_told) {
+    T_UNUSED;
+    t_forked(wait_through_an_outage);
 }
 
 int main(void) {
@@ -206,6 +264,7 @@ int main(void) {
         cmocka_unit_test(what_is_no_message),
         cmocka_unit_test(ends),
         cmocka_unit_test(nobody_takes_it),
+        cmocka_unit_test(the_time_of_an_outage_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

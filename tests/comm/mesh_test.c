@@ -141,7 +141,8 @@ static const char *part_fails_rank(tutti_comm *comm, void *arg) {
     if (rank == 1) {
         tutti_status st = tutti_comm_barrier(part);
         (*n_gave_up)++;
-        COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 1 waited 2000 ms for rank 3");
+        COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 1 waited 2");
+        COMM_FAILS(st, TUTTI_E_TIMEOUT, "ms (parallel.timeout_ms=2000) for rank 3");
     }
     if (rank % 2 == 0) COMM_OK(tutti_comm_barrier(part));
     while (*n_gave_up < 1) tti_sleep_ms(1);
@@ -162,8 +163,10 @@ static const char *part_waits_less_rank(tutti_comm *comm, void *arg) {
     COMM_TRUE(tti_comm_timeout_ms(below) == 1000 && tti_comm_timeout_ms(comm) > 1000);
     if (rank < 2) st = tutti_comm_barrier(rank == 1 ? below : part);
     if (rank < 2) (*n_gave_up)++;
-    if (rank == 1) COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 1 waited 1000 ms for rank 3");
-    if (rank == 0) COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 0 waited 1000 ms for rank 2");
+    if (rank == 1) COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 1 waited 1");
+    if (rank == 0) COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 0 waited 1");
+    if (rank == 1) COMM_FAILS(st, TUTTI_E_TIMEOUT, "ms (parallel.timeout_ms=1000) for rank 3");
+    if (rank == 0) COMM_FAILS(st, TUTTI_E_TIMEOUT, "ms (parallel.timeout_ms=1000) for rank 2");
     while (*n_gave_up < 2) tti_sleep_ms(1);
     COMM_OK(tutti_comm_barrier(comm));
     tutti_comm_destroy(below);

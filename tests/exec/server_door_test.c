@@ -385,7 +385,8 @@ static const char *one_meets(tutti_comm *comm, void *arg) {
     if (rank == 0) {
         tutti_status st = tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members);
         a->has_ended = true;
-        COMM_FAILS(st, TUTTI_E_TIMEOUT, "worker 0 waited 200 ms for worker 1 (");
+        COMM_FAILS(st, TUTTI_E_TIMEOUT,
+                   " ms for worker 1 (the limit is 200 ms, by parallel.timeout_ms)");
     }
     while (!a->has_ended) tti_sleep_ms(5); /* who goes is no longer waited for */
     go(&d, exec);

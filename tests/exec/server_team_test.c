@@ -9,7 +9,8 @@
 
 /* One who fails, or a copy that comes too late; what all then hear. */
 static const char *const failure_text = "it has no data";
-static const char *const late_text = "copy 0 waited 3000 ms for copy 1 (parallel.timeout_ms)";
+static const char *const late_text =
+    " ms for copy 1 (the limit is 3000 ms, by parallel.timeout_ms)";
 enum { TIMEOUT_MS = 20000, SHORT_MS = 4000 };
 
 typedef struct team {

@@ -184,7 +184,7 @@ static const char *last_does_not_come(crew *c, tti_exec *exec, int rank) {
     if (rank < c->n_ranks - 1) {
         tutti_status st = tti_server_step(exec, &desc, 1, &c->result[rank][0]);
         COMM_TRUE(st == TUTTI_E_TIMEOUT || st == TUTTI_E_PEER);
-        COMM_TRUE(strstr(tutti_last_error(), "for worker 2 (parallel.timeout_ms)") != NULL);
+        COMM_TRUE(strstr(tutti_last_error(), " ms for worker 2 (the limit is ") != NULL);
     }
     free(batch);
     return NULL;

@@ -32,8 +32,10 @@ T_CASE(and_not_for_ever) {
     tutti_train_result r;
     tutti_job *job = JOB_OF_TWO("run.checkpoint_every=3", "parallel.timeout_ms=100",
                                 "parallel.phase_timeout_ms=250");
-    T_FAILS(run_with("ckpt.rename:delay_ms=700@1", job, &r), TUTTI_E_TIMEOUT,
-            "rank 1 waited 250 ms for rank 0, which has been saving a checkpoint for ");
+    T_FAILS(
+        run_with("ckpt.rename:delay_ms=700@1", job, &r), TUTTI_E_TIMEOUT,
+        " ms (parallel.phase_timeout_ms=250) for rank 0, which has been saving a checkpoint for ");
+    assert_non_null(strstr(tutti_last_error(), "rank 1 waited "));
     T_EQ(r.exit_code, 6);
 }
 

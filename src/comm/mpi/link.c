@@ -113,14 +113,14 @@ static void *begin(void *unused) {
 /* Waits until begin is done; under the lock. */
 static tutti_status await_begin(int timeout_ms) {
     struct timespec until;
-    int64_t ns = tti_now_ns() + timeout_ms * TTI_NS_PER_MS;
+    int64_t begin_ns = tti_now_ns(), ns = begin_ns + timeout_ms * TTI_NS_PER_MS;
     until = (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
     while (!mpi.ready)
         if (pthread_cond_timedwait(&mpi.changed, &mpi.lock, &until) == ETIMEDOUT)
             return tti_fail(TUTTI_E_TIMEOUT,
-                            "comm_create: MPI_Init has not met all ranks after %d ms: one has not "
-                            "come, or is stopped",
-                            timeout_ms);
+                            "comm_create: MPI_Init has not met all ranks after %lld ms "
+                            "(parallel.timeout_ms=%d): one has not come, or is stopped",
+                            (long long)((tti_now_ns() - begin_ns) / TTI_NS_PER_MS), timeout_ms);
     if (mpi.error != MPI_SUCCESS) return fail_mpi("MPI_Init", mpi.error);
     if (mpi.level >= MPI_THREAD_SERIALIZED) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,

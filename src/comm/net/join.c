@@ -63,6 +63,7 @@ static tutti_status join(net_state *s, const tutti_comm_desc *desc) {
     tti_link_desc link = {.rank = desc->rank,
                           .n_ranks = desc->n_ranks,
                           .timeout_ms = desc->timeout_ms,
+                          .phase_timeout_ms = desc->phase_timeout_ms,
                           .address = desc->address,
                           .token = desc->token,
                           .job = desc->job};

@@ -79,6 +79,9 @@ typedef struct net_state {
 /* Begins to move messages and waits until they are done. */
 tutti_status tti_net_move(net_state *s, tti_message *messages, int n);
 
+/* tti_transport.delay */
+tti_delay tti_net_delay(void *state);
+
 /* Hears what the link has to say while the ranks of this host wait for each other. */
 void tti_net_listen(net_state *s);
 

@@ -47,7 +47,10 @@ static tutti_status make(const net_state *whole, const int *members, int n, int 
 /* The only member of this host: a group of one, so that calls need not know. */
 static tutti_status join_alone(const net_state *whole, net_state *s) {
     TTI_TRY(tutti_comm_group_create(1, &s->group));
-    tutti_comm_desc desc = {.group = s->group, .n_ranks = 1, .timeout_ms = s->timeout_ms};
+    tutti_comm_desc desc = {.group = s->group,
+                            .n_ranks = 1,
+                            .timeout_ms = s->timeout_ms,
+                            .phase_timeout_ms = s->phase_timeout_ms};
     return tti_shm_join_part(&desc, &s->shown[s->rank], whole->local, &s->local);
 }
 
@@ -60,6 +63,7 @@ static tutti_status connect_hosts(const net_state *whole, const int *members, ne
                           .n_members = s->n_ranks,
                           .index = s->rank,
                           .timeout_ms = s->timeout_ms,
+                          .phase_timeout_ms = s->phase_timeout_ms,
                           .serial = whole->n_splits};
     TTI_TRY(whole->link->split(whole->wire, &part, &s->wire));
     tti_net_listen(s);

@@ -209,8 +209,8 @@ static void net_set_timeout(void *state, int timeout_ms) {
         .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,   \
         .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
         .check = net_check, .heard = net_heard, .tell_quiet = net_tell_quiet,                     \
-        .set_timeout = net_set_timeout, .note_call = net_note_call, .note_step = net_note_step,   \
-        .declare = net_declare, .hosts = net_hosts, .near = net_near,                             \
+        .delay = tti_net_delay, .set_timeout = net_set_timeout, .note_call = net_note_call,       \
+        .note_step = net_note_step, .declare = net_declare, .hosts = net_hosts, .near = net_near, \
         .near_barrier = net_near_barrier, .split = tti_net_split, .stream = tti_net_stream        \
     }
 

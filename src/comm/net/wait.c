@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <stdio.h>
 
-#include "base/patience.h"
 #include "comm/net/net.h"
 
 enum { N_LOOKS = 60, SLICE_MS = 20 };
@@ -17,13 +16,15 @@ tutti_status tti_net_check_lost(const net_state *s) {
                     s->peers[lost].pid, s->peers[lost].host, s->how_lost);
 }
 
-static tutti_status fail_timeout(const net_state *s, int blame) {
-    char call[128];
+static tutti_status fail_timeout(const net_state *s, int blame, const tti_wait_clock *clock) {
+    char call[128], waited[TTI_WAIT_TEXT_BYTES];
     bool joining = s->call.kind == TTI_CALL_NONE;
-    return tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %d ms for rank %d (pid %d on %s)",
+    return tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d (pid %d on %s)%s",
                     joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
-                    s->shown[s->rank], s->timeout_ms, s->shown[blame], s->peers[blame].pid,
-                    s->peers[blame].host[0] ? s->peers[blame].host : "a host that is not known");
+                    s->shown[s->rank], tti_wait_clock_text(clock, waited), s->shown[blame],
+                    s->peers[blame].pid,
+                    s->peers[blame].host[0] ? s->peers[blame].host : "a host that is not known",
+                    tti_wait_clock_reason(clock));
 }
 
 /* Of this host's ranks, and for a part of the whole: its host hears of that first. */
@@ -37,20 +38,30 @@ static tutti_status listen_to_link(void *arg) {
     return s->link->check(s->wire, false);
 }
 
+static tti_delay delay_of_link(void *arg) {
+    const net_state *s = arg;
+    int more_ms = s->link->outage ? s->link->outage(s->wire) : 0;
+    return more_ms > 0 ? (tti_delay){TTI_DELAY_OUTAGE, more_ms} : (tti_delay){0};
+}
+
+tti_delay tti_net_delay(void *state) {
+    const net_state *s = state;
+    /* The first one asks the link too. */
+    return s->local ? tti_transport_shm.delay(s->local) : delay_of_link(state);
+}
+
 void tti_net_listen(net_state *s) {
-    if (s->n_hosts > 1) tti_shm_listen(s->local, listen_to_link, s);
+    if (s->n_hosts > 1) tti_shm_listen(s->local, listen_to_link, delay_of_link, s);
 }
 
 tutti_status tti_net_wait(net_state *s) {
-    tti_patience patience = tti_patience_begin(tti_now_ns());
-    int64_t waited_ns = 0;
+    tti_wait_clock clock = tti_wait_clock_begin(s->timeout_ms, s->phase_timeout_ms);
     int blame;
     for (int i = 0;; i++) {
         TTI_TRY(s->link->test(s->wire, &blame));
         if (blame < 0) return TUTTI_OK;
         TTI_TRY(check_host(s));
-        waited_ns += tti_patience_look(&patience, tti_now_ns());
-        if (waited_ns >= s->timeout_ms * TTI_NS_PER_MS) return fail_timeout(s, blame);
+        if (tti_wait_clock_look(&clock, tti_net_delay(s))) return fail_timeout(s, blame, &clock);
         if (i < N_LOOKS) {
             sched_yield();
             continue;

@@ -117,6 +117,7 @@ typedef struct shm_state {
     int shown[TTI_MAX_RANKS]; /* what texts call rank i */
     int n_spins;
     tutti_status (*listen)(void *arg); /* to what is beyond this group; NULL: nothing is */
+    tti_delay (*delay)(void *arg);     /* of ranks beyond it */
     void *listen_arg;
     bool one_process;
     uint64_t n_arrived, n_agreed, n_calls, heap_end;
@@ -134,6 +135,9 @@ static inline shm_rank *shm_rank_of(const shm_header *header, int rank) {
 unsigned char *tti_shm_bounce(const shm_header *header, int from, int to, uint64_t piece);
 
 /* ---- wait.c: waits that always end ---- */
+
+/* tti_transport.delay */
+tti_delay tti_shm_delay(void *state);
 
 typedef struct shm_wait {
     bool (*ready)(const shm_state *s, const void *arg);

@@ -134,9 +134,11 @@ tutti_status tti_shm_join_part(const tutti_comm_desc *desc, const int *shown, vo
     return tti_shm_join_below(desc, shown, whole, state);
 }
 
-void tti_shm_listen(void *state, tutti_status (*listen)(void *arg), void *arg) {
+void tti_shm_listen(void *state, tutti_status (*listen)(void *arg), tti_delay (*delay)(void *arg),
+                    void *arg) {
     shm_state *s = state;
     s->listen = listen;
+    s->delay = delay;
     s->listen_arg = arg;
 }
 
@@ -295,6 +297,7 @@ const tti_transport tti_transport_shm = {
     .check = shm_check,
     .heard = tti_shm_told,
     .tell_quiet = shm_tell_quiet,
+    .delay = tti_shm_delay,
     .set_timeout = shm_set_timeout,
     .note_call = tti_shm_note_call,
     .note_step = tti_shm_note_step,

@@ -96,40 +96,25 @@ tutti_status tti_shm_check_alive(const shm_state *s, int rank) {
     return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d) died", s->shown[rank], pid);
 }
 
-/* How long a rank has waited; time during long phases of a peer is counted separately. */
-typedef struct waited {
-    tti_patience patience;
-    int64_t plain_ns, phase_ns;
-} waited;
-
-static bool is_anybody_busy(const shm_state *s) {
-    for (; s; s = s->parent)
-        if (tti_shm_find_busy(s->header) >= 0) return true;
-    return false;
-}
-
-/* The limit that is over in ms, 0: none. */
-static int count_wait(const shm_state *s, waited *w) {
-    int64_t n_ns = tti_patience_look(&w->patience, tti_now_ns());
-    if (is_anybody_busy(s)) {
-        w->phase_ns += n_ns;
-        return w->phase_ns >= s->phase_timeout_ms * TTI_NS_PER_MS ? s->phase_timeout_ms : 0;
-    }
-    w->plain_ns += n_ns;
-    return w->plain_ns >= s->timeout_ms * TTI_NS_PER_MS ? s->timeout_ms : 0;
+tti_delay tti_shm_delay(void *state) {
+    for (const shm_state *s = state; s; s = s->parent)
+        if (tti_shm_find_busy(s->header) >= 0) return (tti_delay){.kind = TTI_DELAY_PHASE};
+    const shm_state *s = state;
+    return s->delay ? s->delay(s->listen_arg) : (tti_delay){0};
 }
 
 /* The rank that a wait is for may itself wait for another one: that one is named. */
-static tutti_status fail_timeout(shm_state *s, int blame, int limit_ms) {
-    char call[128];
+static tutti_status fail_timeout(shm_state *s, int blame, const tti_wait_clock *clock) {
+    char call[128], waited[TTI_WAIT_TEXT_BYTES];
     tti_str what = {0};
     int culprit = tti_comm_group_find_culprit(s->group, &what);
     if (culprit < 0 || culprit == s->rank) culprit = blame;
     bool joining = s->call.kind == TTI_CALL_NONE;
-    tutti_status st = tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %d ms for rank %d, which %s",
-                               joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
-                               s->shown[s->rank], limit_ms, s->shown[culprit],
-                               tti_str_text(&what)[0] ? tti_str_text(&what) : "is silent");
+    tutti_status st = tti_fail(
+        TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d, which %s%s",
+        joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call), s->shown[s->rank],
+        tti_wait_clock_text(clock, waited), s->shown[culprit],
+        tti_str_text(&what)[0] ? tti_str_text(&what) : "is silent", tti_wait_clock_reason(clock));
     tti_str_free(&what);
     return st;
 }
@@ -148,7 +133,7 @@ static tutti_status check_deadlock(shm_state *s, const shm_wait *wait) {
 }
 
 /* Whether the wait is over: *st is set then. */
-static bool is_over(shm_state *s, const shm_wait *wait, waited *w, tutti_status *st) {
+static bool is_over(shm_state *s, const shm_wait *wait, tti_wait_clock *clock, tutti_status *st) {
     *st = TUTTI_OK;
     if (wait->ready(s, wait->arg)) return true;
     if ((*st = tti_shm_check_cause(s)) != TUTTI_OK) return true;
@@ -163,21 +148,20 @@ static bool is_over(shm_state *s, const shm_wait *wait, waited *w, tutti_status 
     if ((*st = tti_shm_check_alive(s, wait->blame)) != TUTTI_OK && !wait->ready(s, wait->arg))
         return true;
     if ((*st = check_deadlock(s, wait)) != TUTTI_OK) return true;
-    int limit_ms = count_wait(s, w);
-    if (limit_ms == 0) return false;
-    *st = fail_timeout(s, wait->blame, limit_ms);
+    if (!tti_wait_clock_look(clock, tti_shm_delay(s))) return false;
+    *st = fail_timeout(s, wait->blame, clock);
     return true;
 }
 
 static tutti_status sleep_for(shm_state *s, const shm_wait *wait) {
-    waited w = {.patience = tti_patience_begin(tti_now_ns())};
+    tti_wait_clock clock = tti_wait_clock_begin(s->timeout_ms, s->phase_timeout_ms);
     int slice_ms = TTI_MAX(1, TTI_MIN(s->timeout_ms, SLICE_MS));
     tutti_status st;
     atomic_store(&s->me->sleeping_on, wait->on);
     atomic_fetch_add(&s->header->n_sleepers, 1);
     for (;;) {
         uint32_t bell = atomic_load(&s->me->bell);
-        if (is_over(s, wait, &w, &st)) break;
+        if (is_over(s, wait, &clock, &st)) break;
         futex_sleep(&s->me->bell, bell, slice_ms * TTI_NS_PER_MS);
     }
     atomic_fetch_sub(&s->header->n_sleepers, 1);

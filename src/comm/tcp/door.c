@@ -134,6 +134,11 @@ static int count_wanted(const door *d) {
     return n;
 }
 
+const char *tti_tcp_met_text(const tti_link_desc *desc, int64_t deadline_ns, char *text) {
+    int64_t left_ns = deadline_ns - tti_now_ns();
+    return tti_waited_text(desc->timeout_ms * TTI_NS_PER_MS - left_ns, desc->timeout_ms, text);
+}
+
 /* Sleeps until somebody calls or says more; at most a tenth of a second, for the deadlines. */
 static void wait_for_news(const door *d, int64_t deadline_ns) {
     struct pollfd p[MAX_CALLERS + 1];
@@ -143,8 +148,9 @@ static void wait_for_news(const door *d, int64_t deadline_ns) {
     poll(p, (nfds_t)d->n_callers + 1, TTI_MIN(100, tti_ms_until(deadline_ns)));
 }
 
-static tutti_status fail_missing(const door *d, const char *where) {
+static tutti_status fail_missing(const door *d, const char *where, int64_t deadline_ns) {
     tti_str names = {0};
+    char waited[TTI_WAIT_TEXT_BYTES];
     int n = count_wanted(d);
     for (int r = 0; r < d->desc->n_ranks; r++)
         if (d->wanted[r]) tti_str_printf(&names, "%s%d", names.n_bytes ? ", " : "", r);
@@ -152,9 +158,10 @@ static tutti_status fail_missing(const door *d, const char *where) {
         tti_str_printf(&names, " (%d refused, the last from %s)", d->n_refused, d->refused);
     if (strncmp(where, "unix:", 5) == 0)
         tti_str_add(&names, "; only ranks of this host can come there");
-    tutti_status st = tti_fail(
-        TUTTI_E_TIMEOUT, "comm_create: rank %d waited %d ms at %s for rank%s %s", d->desc->rank,
-        d->desc->timeout_ms, where, n == 1 ? "" : "s", tti_str_text(&names));
+    tutti_status st =
+        tti_fail(TUTTI_E_TIMEOUT, "comm_create: rank %d waited %s at %s for rank%s %s",
+                 d->desc->rank, tti_tcp_met_text(d->desc, deadline_ns, waited), where,
+                 n == 1 ? "" : "s", tti_str_text(&names));
     tti_str_free(&names);
     return st;
 }
@@ -167,7 +174,7 @@ tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted
     *d = (door){.desc = desc, .listener = listener, .wanted = wanted, .fds = fds, .places = places};
     while (st == TUTTI_OK && count_wanted(d) > 0) {
         if (tti_now_ns() >= deadline_ns) {
-            st = fail_missing(d, where);
+            st = fail_missing(d, where, deadline_ns);
             break;
         }
         wait_for_news(d, deadline_ns);

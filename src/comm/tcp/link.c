@@ -10,10 +10,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/patience.h"
+#include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
-enum { LINGER_MS = 1000, MOVE_SLICE_MS = 20 };
+enum { LINGER_MS = 1000, MOVE_SLICE_MS = 20, OUTAGE_LOOK_MS = 100 };
 
 tutti_status tti_tcp_new(const tti_link_desc *desc, tcp_state **out) {
     tcp_state *s = calloc(1, sizeof *s);
@@ -197,20 +197,41 @@ static void tcp_quiet(void *state, int64_t n_ns, bool *quiet) {
     }
 }
 
+/* The other end may send again as much later as this one: until then the outage counts as one. */
+static int tcp_outage(void *state) {
+    tcp_state *s = state;
+    int64_t now = tti_now_ns();
+    int most_ms = 0;
+    if (now - s->looked_ns < OUTAGE_LOOK_MS * TTI_NS_PER_MS)
+        return now < s->out_until_ns ? s->out_ms : 0;
+    s->looked_ns = now;
+    for (int r = 0; r < s->desc.n_ranks; r++)
+        if (s->peers[r].fd >= 0 && !s->peers[r].gone)
+            most_ms = TTI_MAX(most_ms, tti_tcp_outage_ms(s->peers[r].fd));
+    if (most_ms > 0) {
+        s->out_until_ns = now + 2 * most_ms * TTI_NS_PER_MS;
+        s->out_ms = most_ms;
+    }
+    return now < s->out_until_ns ? s->out_ms : 0;
+}
+
 tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n) {
-    tti_patience patience = tti_patience_begin(tti_now_ns());
-    int64_t waited_ns = 0;
-    int blame;
+    tti_wait_clock clock = tti_wait_clock_begin(s->desc.timeout_ms, s->desc.phase_timeout_ms);
+    char waited[TTI_WAIT_TEXT_BYTES];
+    int blame, more_ms;
     TTI_TRY(tcp_post(s, messages, n));
     for (;;) {
         TTI_TRY(tcp_test(s, &blame));
         if (blame < 0) return TUTTI_OK;
-        waited_ns += tti_patience_look(&patience, tti_now_ns());
-        if (waited_ns >= s->desc.timeout_ms * TTI_NS_PER_MS) break;
+        more_ms = tcp_outage(s);
+        if (tti_wait_clock_look(&clock,
+                                (tti_delay){more_ms ? TTI_DELAY_OUTAGE : TTI_DELAY_NONE, more_ms}))
+            break;
         tcp_pause(s, MOVE_SLICE_MS * TTI_NS_PER_MS, -1);
     }
-    return tti_fail(TUTTI_E_TIMEOUT, "comm: rank %d waited %d ms for rank %d",
-                    s->shown[s->desc.rank], s->desc.timeout_ms, s->shown[blame]);
+    return tti_fail(TUTTI_E_TIMEOUT, "comm: rank %d waited %s for rank %d%s",
+                    s->shown[s->desc.rank], tti_wait_clock_text(&clock, waited), s->shown[blame],
+                    tti_wait_clock_reason(&clock));
 }
 
 const tti_link tti_link_tcp = {
@@ -225,5 +246,6 @@ const tti_link tti_link_tcp = {
     .check = tti_tcp_check,
     .heard = tcp_heard,
     .quiet = tcp_quiet,
+    .outage = tcp_outage,
     .split = tti_tcp_split,
 };

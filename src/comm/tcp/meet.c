@@ -247,6 +247,7 @@ static tutti_status call_round(meeting *m, callee *c) {
 
 /* Until it answers: it may not have come to listening yet. */
 static tutti_status call_rank(meeting *m, callee *c) {
+    char waited[TTI_WAIT_TEXT_BYTES];
     int t_ms = 1; /* ranks of one start come almost together */
     for (;;) {
         TTI_TRY(call_round(m, c));
@@ -256,8 +257,8 @@ static tutti_status call_rank(meeting *m, callee *c) {
         t_ms = TTI_MIN(2 * t_ms, (int)TCP_RETRY_MS);
     }
     return tti_fail(TUTTI_E_TIMEOUT,
-                    "comm_create: rank %d tried for %d ms to reach rank %d at %s: %s%s",
-                    m->desc->rank, m->desc->timeout_ms, c->to, c->where, c->why,
+                    "comm_create: rank %d tried for %s to reach rank %d at %s: %s%s", m->desc->rank,
+                    tti_tcp_met_text(m->desc, m->deadline_ns, waited), c->to, c->where, c->why,
                     c->to ? "" : "; is rank 0 running, and is this the address of its host?");
 }
 
@@ -301,14 +302,16 @@ static tutti_status gather(meeting *m) {
 
 static tutti_status read_table(meeting *m) {
     /* From here on: rank 0 began to wait before it let us in, and says who is missing. */
-    int64_t t_ms = (int64_t)m->desc->timeout_ms + m->s->slack_ms,
-            deadline_ns = tti_now_ns() + t_ms * TTI_NS_PER_MS;
+    int64_t begin_ns = tti_now_ns(), t_ms = (int64_t)m->desc->timeout_ms + m->s->slack_ms,
+            deadline_ns = begin_ns + t_ms * TTI_NS_PER_MS;
+    char waited[TTI_WAIT_TEXT_BYTES];
     bool ok = tti_tcp_read(m->fds[0], &m->table, sizeof m->table, deadline_ns);
     if (!ok && errno == ETIMEDOUT)
         return tti_fail(TUTTI_E_TIMEOUT,
-                        "comm_create: rank 0 at %s let rank %d in, but did not say within %d ms "
-                        "that all have come",
-                        m->address.text, m->desc->rank, m->desc->timeout_ms);
+                        "comm_create: rank 0 at %s let rank %d in, but did not say for %s that "
+                        "all have come",
+                        m->address.text, m->desc->rank,
+                        tti_waited_text(tti_now_ns() - begin_ns, m->desc->timeout_ms, waited));
     if (!ok)
         return tti_fail(TUTTI_E_PEER,
                         "comm_create: rank 0 at %s went away before all ranks had come (%s)",
@@ -355,6 +358,12 @@ static void begin(tcp_state *s, meeting *m) {
     for (int r = 0; r < TTI_MAX_RANKS; r++) m->fds[r] = -1;
 }
 
+/* A wait may meet a phase and an outage.  The waits end by themselves, and say why: the kernel must
+ * not be first. */
+static int64_t longest_wait_ms(const tti_link_desc *desc) {
+    return (int64_t)desc->phase_timeout_ms + INT64_C(3) * desc->timeout_ms;
+}
+
 /* The connections are the state's now, however it went. */
 static tutti_status end(tcp_state *s, const meeting *m, tutti_status st) {
     if (m->listener >= 0) close(m->listener);
@@ -362,6 +371,7 @@ static tutti_status end(tcp_state *s, const meeting *m, tutti_status st) {
         s->peers[r].fd = m->fds[r];
         if (m->fds[r] < 0) continue;
         tti_tcp_tune(m->fds[r], s->desc.timeout_ms);
+        tti_tcp_give_up_after(m->fds[r], longest_wait_ms(&s->desc));
         if (st != TUTTI_OK) (void)tti_tcp_say_cry(s, r, st, tutti_last_error());
     }
     return st;

@@ -95,6 +95,7 @@ tutti_status tti_tcp_split(void *state, const tti_link_part *desc, void **out) {
     tti_link_desc link = {.rank = desc->index,
                           .n_ranks = desc->n_members,
                           .timeout_ms = desc->timeout_ms,
+                          .phase_timeout_ms = desc->phase_timeout_ms,
                           .token = whole->token,
                           .job = job};
     TTI_TRY(tti_tcp_new(&link, &s));

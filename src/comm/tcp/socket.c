@@ -10,6 +10,16 @@
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
+enum {
+    RTO_MAX_MS = 44,  /* TCP_RTO_MAX_MS, which headers of older systems do not have */
+    RESEND_PARTS = 8, /* of the limit of a wait: how often lost bytes are sent again at least */
+    RESEND_LEAST_MS = 1000, /* what the kernel takes */
+    RESEND_MOST_MS = 120000,
+    RESEND_SLACK_MS = 500, /* for the way to the peer and back */
+    OUTAGE_RESENDS = 2,    /* one loss is no outage */
+    KEEP_ALIVE_S = 10
+};
+
 static int fail_close(int fd) {
     int error = errno;
     close(fd);
@@ -101,14 +111,44 @@ bool tti_tcp_write(int fd, const void *bytes, size_t n_bytes, int64_t deadline_n
     return true;
 }
 
+/* During an outage TCP doubles the time until it sends again: after one of 8 s the next attempt
+ * would come at 12.6 s, too late for a limit of 10 s.  Kernels before 6.15 cannot limit that. */
 void tti_tcp_tune(int fd, int timeout_ms) {
-    int on = 1, idle_s = 10, every_s = 5;
-    unsigned silent_ms = (unsigned)timeout_ms;
+    int on = 1, every_s = TTI_MAX(1, TTI_MIN(timeout_ms / (1000 * RESEND_PARTS), KEEP_ALIVE_S));
+    unsigned resend_ms = (unsigned)TTI_MAX(RESEND_LEAST_MS, timeout_ms / RESEND_PARTS);
+    if (resend_ms > RESEND_MOST_MS) resend_ms = RESEND_MOST_MS;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a unix socket refuses these */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every_s, sizeof every_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
+    setsockopt(fd, IPPROTO_TCP, RTO_MAX_MS, &resend_ms, sizeof resend_ms);
+}
+
+void tti_tcp_give_up_after(int fd, int64_t n_ms) {
+    unsigned silent_ms = (unsigned)TTI_MIN(n_ms, (int64_t)INT32_MAX);
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof silent_ms);
+}
+
+int tti_tcp_outage_ms(int fd) {
+    struct tcp_info info;
+    socklen_t n = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) return 0; /* a unix socket */
+    return info.tcpi_retransmits >= OUTAGE_RESENDS ? (int)(info.tcpi_rto / 1000) + RESEND_SLACK_MS
+                                                   : 0;
+}
+
+int tti_tcp_resend_ms(int fd, int timeout_ms) {
+    struct tcp_info info;
+    unsigned resend_ms = (unsigned)timeout_ms;
+    socklen_t n = sizeof info, n_resend = sizeof resend_ms;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) return 0;
+    if (getsockopt(fd, IPPROTO_TCP, RTO_MAX_MS, &resend_ms, &n_resend) != 0)
+        resend_ms = (unsigned)timeout_ms;
+    return (int)resend_ms + RESEND_SLACK_MS;
+}
+
+bool tti_tcp_is_cut_off(int error) {
+    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
 }
 
 bool tti_tcp_same_user(int fd) {

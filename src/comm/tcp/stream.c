@@ -218,11 +218,6 @@ static bool is_silent(const tcp_peer *p) {
     return p->cut || (p->gone && !p->bye && (!p->has_header || p->in_first == p->in_last));
 }
 
-/* Errors of a network, behind which a rank may be alive; a process that ends resets or closes. */
-static bool is_cut_off(int error) {
-    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
-}
-
 /* A rank that fails in the middle of a message cannot say why; whom it has heard of has told this
  * rank too, and whom it has only seen go is gone here as well. */
 tutti_status tti_tcp_fail_gone(tcp_state *s, int rank) {
@@ -238,7 +233,7 @@ tutti_status tti_tcp_fail_gone(tcp_state *s, int rank) {
         return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
                         s->shown[s->desc.rank], s->shown[rank]);
     int error = s->peers[rank].error ? s->peers[rank].error : s->peers[rank].ahead.error;
-    if (is_cut_off(error))
+    if (tti_tcp_is_cut_off(error))
         return tti_fail(TUTTI_E_PEER, "comm: rank %d%s cannot be reached any more: %s",
                         s->shown[rank], also, strerror(error));
     return tti_fail(TUTTI_E_PEER,

@@ -90,11 +90,26 @@ int tti_tcp_connect(const tcp_place *place, int64_t deadline_ns);
 bool tti_tcp_read(int fd, void *bytes, size_t n_bytes, int64_t deadline_ns);
 bool tti_tcp_write(int fd, const void *bytes, size_t n_bytes, int64_t deadline_ns);
 
+/* Errors of a network, behind which a rank may be alive; a process that ends resets or closes. */
+bool tti_tcp_is_cut_off(int error);
+
 /* Whether the other end has said its last word, or is gone; what it said can still be read. */
 bool tti_tcp_hung_up(int fd);
 
-/* Options of a connection that stays: no delay, a peer that is silent in death is noticed. */
+/* Options of a connection that stays, whose waits last timeout_ms: no delay; a silent peer is asked
+ * whether it lives; after an outage that is shorter, lost bytes are sent again in time. */
 void tti_tcp_tune(int fd, int timeout_ms);
+
+/* The kernel ends the connection, with ETIMEDOUT, when the peer's host has not answered for n_ms.
+ */
+void tti_tcp_give_up_after(int fd, int64_t n_ms);
+
+/* 0: the peer's host answers, as far as it was asked.  Else lost bytes have been sent again in
+ * vain: within how many ms the next attempt will have come there and back. */
+int tti_tcp_outage_ms(int fd);
+
+/* How long after an outage of at most timeout_ms lost bytes will have been sent again. */
+int tti_tcp_resend_ms(int fd, int timeout_ms);
 
 /* Whether the other end of a unix socket is a process of this user. */
 bool tti_tcp_same_user(int fd);
@@ -155,6 +170,10 @@ tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *he
 tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted, int *fds,
                            tcp_place *places, const char *where, int64_t deadline_ns);
 
+/* For texts: how long the ranks have waited for each other, of a meeting that began timeout_ms
+ * before the deadline.  text: [TTI_WAIT_TEXT_BYTES] */
+const char *tti_tcp_met_text(const tti_link_desc *desc, int64_t deadline_ns, char *text);
+
 /* ---- meet.c ---- */
 
 /* What was read of a stream behind a message that nobody takes yet. */
@@ -195,8 +214,11 @@ typedef struct tcp_state {
     tcp_peer *peers;          /* [n_ranks] */
     tti_message *batch;
     int n_batch;
-    int64_t said_ns;    /* when this rank has said last that it lives; 0: never */
-    tutti_status cause; /* told by another rank */
+    int64_t said_ns;      /* when this rank has said last that it lives; 0: never */
+    int64_t looked_ns;    /* when it has looked last for an outage; 0: never */
+    int64_t out_until_ns; /* an outage, or its end, is that fresh; 0: there was none */
+    int out_ms;           /* of tti_tcp_outage_ms then */
+    tutti_status cause;   /* told by another rank */
     char text[TTI_CRY_BYTES];
 } tcp_state;
 

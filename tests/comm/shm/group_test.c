@@ -225,15 +225,17 @@ static const char *missing_rank(tutti_comm *comm, void *arg) {
     tti_comm_note(comm, 17, "loading");
     if (rank == 1) { /* stays away until the others have given up */
         pthread_barrier_wait(arg);
-        COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_TIMEOUT, "waited 2000 ms for rank 1");
+        COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_TIMEOUT,
+                   "ms (parallel.timeout_ms=2000) for rank 1");
         return NULL;
     }
     tutti_status st = tutti_comm_all_reduce(comm, x, x, 4, TUTTI_F32, TUTTI_SUM, TUTTI_ALG_AUTO);
     pthread_barrier_wait(arg);
     COMM_FAILS(st, TUTTI_E_TIMEOUT, "all_reduce(n_elems=4, f32, sum, auto)");
+    COMM_FAILS(st, TUTTI_E_TIMEOUT, " waited 2");
     COMM_FAILS(st, TUTTI_E_TIMEOUT,
-               "waited 2000 ms for rank 1, which is in no call; its last was barrier() (step 17, "
-               "loading)");
+               "ms (parallel.timeout_ms=2000) for rank 1, which is in no call; its last was "
+               "barrier() (step 17, loading)");
     COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_TIMEOUT, "barrier: an earlier call failed");
     return NULL;
 }
@@ -254,7 +256,7 @@ T_CASE(rank_that_never_joins_is_named) {
     T_OK(tutti_comm_group_create(2, &group));
     tutti_comm_desc desc = {.group = group, .n_ranks = 2, .timeout_ms = 50};
     T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_TIMEOUT,
-            "comm_create: rank 0 waited 50 ms for rank 1, which has not joined");
+            "ms (parallel.phase_timeout_ms=50) for rank 1, which has not joined");
     T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_INVALID, "rank 0 has already joined");
     desc.rank = 1; /* late: the group has failed */
     T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_TIMEOUT, "which has not joined");

@@ -1,0 +1,48 @@
+/* wait_clock.h - how long a wait for other ranks has lasted, by the reason for the delay.
+ *
+ * Each reason has a limit of its own, so that a rank which saves for minutes, or a network that is
+ * out for seconds, takes nothing from the limit of ordinary waits.  Not thread-safe. */
+#ifndef TTI_COMM_WAIT_CLOCK_H
+#define TTI_COMM_WAIT_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/patience.h"
+
+typedef enum tti_delay_kind {
+    TTI_DELAY_NONE,   /* no reason is known: timeout_ms                                     */
+    TTI_DELAY_PHASE,  /* a rank is in a long phase, or has not joined yet: phase_timeout_ms */
+    TTI_DELAY_OUTAGE, /* another host does not answer: timeout_ms                           */
+    TTI_N_DELAYS
+} tti_delay_kind;
+
+typedef struct tti_delay {
+    tti_delay_kind kind;
+    int more_ms; /* added to the limit: until what an outage lost has been sent again */
+} tti_delay;
+
+enum { TTI_WAIT_TEXT_BYTES = 96 };
+
+typedef struct tti_wait_clock {
+    tti_patience patience;
+    int64_t waited_ns[TTI_N_DELAYS];
+    tti_delay_kind kind; /* at the last look */
+    int timeout_ms, phase_timeout_ms;
+} tti_wait_clock;
+
+tti_wait_clock tti_wait_clock_begin(int timeout_ms, int phase_timeout_ms);
+
+/* Counts the time since the last look as a wait of this kind; true: its limit is over. */
+bool tti_wait_clock_look(tti_wait_clock *clock, tti_delay delay);
+
+/* For the text of a timeout: "10004 ms (parallel.timeout_ms=10000)". */
+const char *tti_wait_clock_text(const tti_wait_clock *clock, char text[TTI_WAIT_TEXT_BYTES]);
+
+/* The same of another clock's time. */
+const char *tti_waited_text(int64_t waited_ns, int timeout_ms, char text[TTI_WAIT_TEXT_BYTES]);
+
+/* What the text of a timeout adds at its end after an outage; else "". */
+const char *tti_wait_clock_reason(const tti_wait_clock *clock);
+
+#endif /* TTI_COMM_WAIT_CLOCK_H */
