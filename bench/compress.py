@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """compress.py - what compressed gradients and local SGD send and learn: the table of
-docs/parallel.md.
+docs/parallelism.md.
 
 Usage: bench/compress.py DATA [ROW...]
        DATA has the folders mnist (its four files) and tinyshakespeare (a text); TUTTI names the

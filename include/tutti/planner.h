@@ -32,7 +32,7 @@ typedef struct tutti_plan_desc {
 typedef struct tutti_simulate_desc {
     int n_workers; /* 1 .. 2^20: all powers of two up to it are played, and itself */
     const char
-        *network;       /* a preset ("h200", the default, "ethernet") or a file: docs/parallel.md */
+        *network; /* a preset ("h200", the default, "ethernet") or a file: docs/parallelism.md */
     const char *device; /* as in tutti_plan_desc */
     double step_ms;     /* of a worker alone, where it is known; 0: predicted */
     const char *speeds; /* of the copies of the model, over again where they are more: "1,1,0.2";

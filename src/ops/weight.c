@@ -1,9 +1,9 @@
 /* weight.c - costs of operations as times of a kind of hardware.
  *
  * What matters of the constants is how they stand to each other.  Those of a GPU are of GPT-2's
- * steps on an H200 (docs/performance.md): large products reach 730 TFLOP/s on 16 bits, attention
- * half of that, the rest 3.3 TB/s, messages 335 GB/s; and kernels of shards as small as those of a
- * pipeline lose 10 us at their ends. */
+ * steps on an H200 (docs/lab/2026-11-performance.md): large products reach 730 TFLOP/s on 16 bits,
+ * attention half of that, the rest 3.3 TB/s, messages 335 GB/s; and kernels of shards as small as
+ * those of a pipeline lose 10 us at their ends. */
 #include "ops/weight.h"
 
 #include <math.h>

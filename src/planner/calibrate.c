@@ -293,9 +293,9 @@ const tti_backend *tti_paper_device(void) {
     return &paper;
 }
 
-/* docs/performance.md: ceilings of `tutti doctor`, what of them whole steps reach (of a GPU four
- * models, of a core ResNet-18), sums over memory that the others see, and what large products of a
- * GPU want to work in. */
+/* docs/lab/2026-11-performance.md: ceilings of `tutti doctor`, what of them whole steps reach (of a
+ * GPU four models, of a core ResNet-18), sums over memory that the others see, and what large
+ * products of a GPU want to work in. */
 static const struct {
     const char *name;
     bool is_device;

@@ -461,7 +461,7 @@ static const tti_option rows[] = {
     {KEY(parallel.bucket_mb, FLOAT, "auto"), RANGE(0.0009765625, 4096), .word = "auto",
      .also = "bucket|bucket_size|bucket_cap_mb",
      .help = "Size of a gradient bucket in MiB; auto: from the link and the size of the model "
-             "(docs/parallel.md)"},
+             "(docs/parallelism.md)"},
     {KEY(parallel.compress, CHOICE, "none"), .choices = "none|bf16|f16|topk|powersgd",
      .also = "compression|grad_compression|reduce_dtype|comm_dtype|comm_hook",
      .help = "Fast mode: compression of gradients between workers.  bf16, f16: rounded to 16 bits, "

@@ -15,8 +15,9 @@
 
 #if TUTTI_HAVE_ONEDNN
 
-/* Where this beats oneDNN's convolutions, as measured (docs/performance.md): places of a plane, of
- * y's in the forward pass; channels; rows of a product.  MAX_WEIGHTS: floats of a block by taps. */
+/* Where this beats oneDNN's convolutions, as measured (docs/lab/2026-11-performance.md): places of
+ * a plane, of y's in the forward pass; channels; rows of a product.  MAX_WEIGHTS: floats of a block
+ * by taps. */
 enum { MAX_PLANE = 64, MAX_FORWARD = 49, MIN_CHANNELS = 128, MIN_ROWS = 32 };
 enum { MAX_PLANE_TILES = 256 }; /* of all three, where there is a tile unit */
 enum { MAX_WEIGHTS = 640 * 1024 };
