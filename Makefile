@@ -41,7 +41,7 @@ gpu-test: ## what needs an NVIDIA GPU: every kernel, training; skipped without o
 	@tools/install-deps build test
 	@$(CMAKE) -B $(BUILD) $(if $(filter 0,$(shell tools/install-deps cuda > /dev/null 2>&1; echo $$?)),-DTUTTI_WITH_CUDA=ON) > /dev/null
 	@ninja -C $(BUILD)
-	@cd $(BUILD) && $(CTEST) -L gpu
+	@cd $(BUILD) && $(CTEST) -j 4 -L gpu
 
 gpu-sanitize: gpu-test ## the kernels' tests on a GPU under compute-sanitizer: memory, races, uninitialised
 	@BUILD=$(BUILD) tools/gpu-sanitize

@@ -5,7 +5,7 @@ workers share where the layout has as many.  Exit code 77 without two."""
 import sys
 
 import runs
-from cuda_train_test import last_hash, near, train
+from gpus import last_hash, near, train
 
 LENET = ["model.name=lenet", "data.n_train=256", "data.n_test=32", "train.batch=32",
          "train.steps=12", "parallel.shards=4", "run.log_every=1", "train.eval_every=2",

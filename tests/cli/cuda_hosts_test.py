@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-import cuda_train_test as one_host
+import gpus
 import runs
 
 PORT = runs.port()
@@ -54,7 +54,7 @@ def finish(processes, codes, timeout_s=110):
 
 
 def divisions():
-    return ("ab", "aabb", "abbb") if one_host.n_devices() >= 4 else ("ab",)
+    return ("ab", "aabb", "abbb") if gpus.n_devices() >= 4 else ("ab",)
 
 
 INSIDE = "over peers' memory inside each host, between hosts by NCCL"
@@ -65,9 +65,9 @@ def way_between(hosts):
 
 
 def test_bits_of_one_gpu():
-    for name, job in (("lenet", one_host.LENET), ("joined", one_host.JOINED),
-                      ("gpt", one_host.GPT)):
-        one_host.train(name, job, "-n", "1")
+    for name, job in (("lenet", gpus.LENET), ("joined", gpus.JOINED),
+                      ("gpt", gpus.GPT)):
+        gpus.train(name, job, "-n", "1")
         for hosts in divisions():
             if name == "gpt" and len(hosts) > 2:
                 continue  # two shards
@@ -77,14 +77,14 @@ def test_bits_of_one_gpu():
                                      "parallel.algorithm=" + algorithm), (0,))
                 ended[0].expect(0, "%d hosts" % len(set(hosts)))
                 runs.same_story(runs.story(name), run)
-                if not one_host.way_of_sums(run).startswith(way):
-                    raise AssertionError("%s: %s" % (run, one_host.way_of_sums(run)))
+                if not gpus.way_of_sums(run).startswith(way):
+                    raise AssertionError("%s: %s" % (run, gpus.way_of_sums(run)))
 
 
 def test_other_ways():
     """A state in parts, bf16 that travels, a sum in any order, shares, a server, stages."""
-    job = one_host.LENET
-    one_host.train("one", job, "-n", "1")
+    job = gpus.LENET
+    gpus.train("one", job, "-n", "1")
     for wish in ("parallel.zero=1", "parallel.shares=3,1", "parallel.sync=parameter-server"):
         finish(start("ab", *job, "run.dir=" + wish, wish), (0,))
         runs.same_story(runs.story("one"), wish)
@@ -92,25 +92,25 @@ def test_other_ways():
                  "parallel.pipeline=2"):
         mode = [] if "pipeline" in wish else ["parallel.mode=fast"]
         finish(start("ab", *job, "run.dir=" + wish, wish, *mode), (0,))
-        one_host.falls(wish, one_host.losses("one")[0])
+        gpus.falls(wish, gpus.losses("one")[0])
 
 
 def test_parts_inside_hosts():
     """A state in parts, and parameters too, with sums of each host before they leave it."""
-    one_host.train("one", one_host.LENET, "-n", "1")
+    gpus.train("one", gpus.LENET, "-n", "1")
     for hosts in divisions()[1:]:
         for wish in ("zero=1", "zero=3"):
             run = hosts + "-" + wish
-            finish(start(hosts, *one_host.LENET, "run.dir=" + run, "parallel.algorithm=tree",
+            finish(start(hosts, *gpus.LENET, "run.dir=" + run, "parallel.algorithm=tree",
                          "parallel." + wish), (0,))
             runs.same_story(runs.story("one"), run)
-            if not one_host.way_of_sums(run).startswith(INSIDE):
-                raise AssertionError("%s: %s" % (run, one_host.way_of_sums(run)))
+            if not gpus.way_of_sums(run).startswith(INSIDE):
+                raise AssertionError("%s: %s" % (run, gpus.way_of_sums(run)))
 
 
 def lose(hosts, lost, sign, algorithm):
     """The ranks of the first host name the lost one, and end."""
-    job = one_host.LENET + ["train.steps=100000", "train.eval_every=0", "parallel.timeout_ms=3000",
+    job = gpus.LENET + ["train.steps=100000", "train.eval_every=0", "parallel.timeout_ms=3000",
                             "parallel.algorithm=" + algorithm]
     run = "lost-%s-%s-%d" % (hosts, algorithm, sign)
     processes = start(hosts, *job, "run.dir=" + run)

@@ -8,7 +8,7 @@ import re
 import struct
 import sys
 
-import cuda_train_test as one_host
+import gpus
 import runs
 
 JOB = ["model.name=mlp", "model.hidden=[512,512]", "data.n_train=2000", "data.n_test=100",
@@ -46,8 +46,8 @@ def say_that_the_library_is_fast(path, from_bytes):
 
 def train(run, cache, *arguments):
     os.environ["TUTTI_CACHE"] = os.path.abspath(cache)
-    one_host.train(run, JOB, *arguments)
-    return one_host.way_of_sums(run)
+    gpus.train(run, JOB, *arguments)
+    return gpus.way_of_sums(run)
 
 
 def test_two_ways_in_one_step():
@@ -63,7 +63,7 @@ def test_two_ways_in_one_step():
             raise AssertionError("%s: %s" % (run, way))
         runs.same_story(runs.story("direct"), run)
     train("fast", "cache", "parallel.mode=fast")
-    one_host.falls("fast", one_host.losses("direct")[0])
+    gpus.falls("fast", gpus.losses("direct")[0])
 
 
 if __name__ == "__main__":

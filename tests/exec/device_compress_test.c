@@ -1,5 +1,5 @@
 /* device_compress_test.c - who compresses on devices, and what it takes;
- * tests/cli/device_ways_test.py and cuda_train_test.py train with it. */
+ * tests/cli/device_ways_test.py and cuda_sums_test.py train with it. */
 #include "exec/device_compress.h"
 
 #include "exec/compress.h"

@@ -1,0 +1,141 @@
+"""cuda_sums_test.py - how gradients of several workers on GPUs are added: on one device, between
+devices, compressed, on the host, by servers.  Exit code 77 without a GPU."""
+
+import sys
+
+import runs
+from gpus import GPT, JOINED, LENET, falls, losses, n_devices, near, train, way_of_sums
+
+
+def test_workers_that_share_a_device():
+    """Nothing connects them: the host adds, says so, and comes to the same bits."""
+    for name, job in (("lenet", LENET), ("joined", JOINED)):
+        train(name, job, "-n", "1")
+        train(name + "2", job, "-n", "2", devices="0")
+        runs.same_story(runs.story(name), name + "2")
+        if not way_of_sums(name + "2").startswith("by way of the host"):
+            raise AssertionError(way_of_sums(name + "2"))
+        train(name + "3", job, "-n", "2", "parallel.algorithm=direct", devices="0")
+        runs.same_story(runs.story(name), name + "3")
+        if way_of_sums(name + "3") != "by way of the host: ranks 0 and 1 share a device":
+            raise AssertionError(way_of_sums(name + "3"))
+
+
+def test_small_products_that_share_a_device():
+    """Threads launch one kernel with sizes of their own: none takes shared memory from another."""
+    job = LENET + ["parallel.shards=8", "train.batch=128", "train.precision=tf32"]
+    train("small", job, "-n", "1")
+    for i in range(3):
+        train("small%d" % i, job, "-n", "8", devices="0")
+        runs.same_story(runs.story("small"), "small%d" % i)
+
+
+def test_ways_of_sums():
+    """On several GPUs, by kernels over each other's memory and by NCCL, even shards or not."""
+    if n_devices() < 2:
+        return
+    for name, job in (("lenet", LENET), ("joined", JOINED), ("gpt", GPT)):
+        train(name, job, "-n", "1")
+        for place in ("threads", "processes"):
+            for algorithm, way in (("direct", "over peers' memory"), ("tree", "NCCL ")):
+                run = "_".join((name, place, algorithm))
+                train(run, job, "-n", "2", "parallel.place=" + place,
+                      "parallel.algorithm=" + algorithm)
+                runs.same_story(runs.story(name), run)
+                if not way_of_sums(run).startswith(way):
+                    raise AssertionError("%s: %s" % (run, way_of_sums(run)))
+    if n_devices() > 2:
+        train("three", LENET, "-n", "3")
+        runs.same_story(runs.story("lenet"), "three")
+
+
+def test_steps_that_end_on_the_host():
+    """A state that the host has and server threads: a GPU's bits, since the update rounds as the
+    host's does.  What is compressed or averaged there learns."""
+    several = ["-n", str(min(n_devices(), 2))]
+    for name, job in (("lenet", LENET), ("gpt", GPT)):
+        job = job + ["train.precision=f32"]
+        train(name, job, "-n", "1")
+        shown = runs.story(name)
+        for run, wish in (("state", ["-n", "1", "parallel.offload=optimizer"]),
+                          ("streams", ["-n", "1", "parallel.offload=optimizer",
+                                       "parallel.bucket_mb=0.02"]),
+                          ("states", [*several, "parallel.offload=optimizer"]),
+                          ("server", [*several, "parallel.sync=parameter-server"])):
+            train(name + "_" + run, job, *wish)
+            runs.same_story(shown, name + "_" + run)
+    for wish in ("parallel.compress=topk", "parallel.compress=powersgd", "parallel.sync=local"):
+        train(wish, LENET, *several, wish, "parallel.mode=fast")
+        falls(wish, losses("lenet")[0])
+
+
+def test_compressed_between_devices():
+    """Where GPUs reach each other they compress in the recorded step, in threads and processes, by
+    their memory and by NCCL: near the host, since products are added in another order."""
+    if n_devices() < 2:
+        return
+    for name, job, wish in (("lenet", LENET, "powersgd"), ("gpt", GPT, "powersgd"),
+                            ("gpt_pairs", GPT + ["parallel.compress_after=3"], "topk")):
+        job = job + ["train.precision=f32", "optimizer.name=sgd", "optimizer.lr=0.05", "-n", "2",
+                     "parallel.mode=fast", "parallel.compress=" + wish, "parallel.topk=0.05"]
+        train(name, job, devices="cpu")
+        for place, algorithm in (("threads", "direct"), ("threads", "tree"),
+                                 ("processes", "direct")):
+            run = "_".join((name, place, algorithm))
+            train(run, job, "parallel.place=" + place, "parallel.algorithm=" + algorithm)
+            if not way_of_sums(run).endswith("compressed there"):
+                raise AssertionError("%s: %s" % (run, way_of_sums(run)))
+            near(run, name, 2e-2)
+
+
+def updates(run):
+    with open(run + "/arrivals.txt") as file:
+        return [[int(x) for x in line.split()] for line in file.readlines()[1:]]
+
+
+def test_asynchronous_servers():
+    """Workers on GPUs that wait for nobody, for those who are far behind, or for all: every batch
+    makes one update and the model learns, no gradient lacks more updates than it may, and what has
+    run comes again, in threads and processes, up to the kernels of fast mode."""
+    n = min(n_devices(), 2)
+    plain = LENET + ["train.precision=f32", "optimizer.name=sgd", "optimizer.momentum=0",
+                     "optimizer.lr=0.05"]  # however late gradients come
+    job = plain + ["-n", str(n), "parallel.sync=parameter-server", "parallel.mode=fast"]
+    train("alone", plain, "-n", "1")
+    train("stale_0", job, "parallel.staleness=0")
+    near("stale_0", "alone", 2e-3)
+    for staleness in ("2", "unbounded"):
+        run = "stale_" + staleness
+        train(run, job, "parallel.staleness=" + staleness)
+        if sum(losses(run)[-8:]) >= sum(losses(run)[:8]):
+            raise AssertionError("%s learns nothing: %s" % (run, losses(run)))
+        shown = updates(run)
+        if [u[0] for u in shown] != list(range(1, 25)) or sorted(u[1] for u in shown) != list(
+                range(24)) or {u[2] for u in shown} - set(range(n)):
+            raise AssertionError("%s: %s" % (run, shown))
+        most = [r["staleness_max"] for r in runs.records(run) if r["event"] == "end"][-1]
+        if most != max(u[0] - 1 - u[3] for u in shown) or most > 3 * (n - 1) and staleness == "2":
+            raise AssertionError("%s: a gradient lacked %d updates: %s" % (run, most, shown))
+        for place in ("threads", "processes"):
+            again = "%s_%s" % (run, place)
+            train(again, job, "parallel.staleness=" + staleness, "parallel.replay=" + run,
+                  "parallel.place=" + place)
+            near(again, run, 2e-3)
+            if updates(again) != shown:
+                raise AssertionError("%s: other updates: %s" % (again, updates(again)))
+
+
+def test_unequal_shares():
+    """Sums follow the shards, whoever has them."""
+    if n_devices() < 2:
+        return
+    for name, job in (("lenet", LENET), ("joined", JOINED)):
+        train(name, job, "-n", "1")
+        for run, shares in (("given", "3,1"), ("measured", "measured")):
+            train(name + "_" + run, job, "-n", "2", "parallel.shares=" + shares)
+            runs.same_story(runs.story(name), name + "_" + run)
+
+
+if __name__ == "__main__":
+    runs.need_gpus(1)
+    runs.main(sys.modules[__name__])
