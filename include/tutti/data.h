@@ -52,17 +52,20 @@ typedef struct tutti_dataset_desc {
     double mask_prob;          /* share of the tokens to be guessed, of them 80 % masked, 10 % any,
                                   10 % as they are; y is -1 elsewhere; 0: y is what follows   */
     int64_t mask_token;        /* for mask_prob; -1: one more than the data has               */
-    const char *label;         /* csv: name or number of a column; NULL or "": "label", "class",
-                                  "target" or "y", or else the last                           */
+    const char *label;         /* csv: name or number of a column, or of several columns of values
+                                  between commas; NULL or "": "label", "class", "target" or "y", or
+                                  else the last                                               */
     const char *columns; /* csv: kinds of columns, "id: ignore, zip: category"; NULL or "": found */
     const char *target; /* csv, npy: "class"; "value" of a regression; "auto": a value if some label
-                           is no whole number; NULL: "class"                                */
+                           of a table is no whole number or it has several label columns, or if
+                           an array has floats; NULL: "class"                               */
     bool refuse_missing; /* csv: a missing value is TUTTI_E_DATA; else it is filled in         */
 
     /* Inside the library: what the training split was like (data/data_spec.h), for every other
      * opening; NULL: made from the files.  no_files: none is opened, there are 0 samples. */
     struct tti_data_spec *spec;
     bool no_files;
+    bool takes_all; /* with spec: where no name says what is for testing, all of it is */
     bool rows_only; /* csv: all rows of the file dir, which need no labels (y is -1 without) */
 } tutti_dataset_desc;
 
@@ -71,7 +74,7 @@ typedef struct tutti_dataset_info {
     int64_t n_classes;
     tutti_type x;      /* of one sample, without a batch axis */
     tutti_type y;      /* of one sample, i32; of a regression (value - mean) / std, times 2^22 */
-    bool is_value;     /* y is the value of a regression, n_classes is 1 */
+    bool is_value;     /* y has the n_classes values of a regression: one number, or several [n] */
     int64_t n_tokens;  /* tokens of x are below it; 0: below n_classes, or x has none */
     int64_t n_ignored; /* files and folders in data.dir that are not data: hidden files, system
                           files, files of another kind, folders without a use */

@@ -23,23 +23,33 @@ typedef struct tutti_class_result {
     double f1;           /* the harmonic mean of both                           */
 } tutti_class_result;
 
+/* Of one target of a regression. */
+typedef struct tutti_value_result {
+    const char *name; /* of its column, NULL: it has none; borrowed from the result  */
+    double rmse, mae, r2;
+} tutti_value_result;
+
 /* Filled by tutti_eval, emptied by tutti_eval_result_free. */
 typedef struct tutti_eval_result {
-    char checkpoint[1024]; /* its folder                                                  */
-    int64_t step;          /* updates it has seen                                         */
-    int64_t n_samples;     /* evaluated                                                   */
-    int64_t n_targets;     /* of them; of a text each sample has several                  */
-    double loss, accuracy; /* mean over targets, as in training; perplexity: exp(loss)    */
-    bool is_regression;    /* then rmse, mae and r2, in the unit of the target, no accuracy */
-    double rmse, mae, r2;
-    bool is_sequence;            /* targets are tokens: perplexity, but no classes              */
-    double perplexity;           /* 0 unless is_sequence                                        */
-    double macro_f1;             /* mean over the classes that have samples                     */
-    int64_t n_classes;           /* 0: not counted by class                                     */
+    char checkpoint[1024];      /* its folder                                                  */
+    int64_t step;               /* updates it has seen                                         */
+    char data[512];             /* in words: which samples were evaluated                      */
+    int64_t n_samples;          /* evaluated                                                   */
+    int64_t n_targets;          /* of them; of a text each sample has several                  */
+    double loss, accuracy;      /* mean over targets, as in training; perplexity: exp(loss)    */
+    bool is_regression;         /* then rmse, mae and r2, in the unit of the target, no accuracy; of
+                                   several targets the means over them                         */
+    double rmse, mae, r2;       /* r2 NAN: undefined, the values of a target are all the same  */
+    int64_t n_values;           /* targets of a regression                                     */
+    tutti_value_result *values; /* [n_values]                                             */
+    bool is_sequence;           /* targets are tokens: perplexity, but no classes              */
+    double perplexity;          /* 0 unless is_sequence                                        */
+    double macro_f1;            /* mean over the classes that have samples                     */
+    int64_t n_classes;          /* 0: not counted by class                                     */
     tutti_class_result *classes; /* [n_classes]                                                 */
     int64_t *confusion; /* [n_classes, n_classes]: samples of a row's class taken for a column's */
     double wall_s;      /* of the evaluation alone                                              */
-    char *names;        /* what classes point to                                                */
+    char *names; /* what classes and values point to                                              */
 } tutti_eval_result;
 
 /* Told of checkpoints that were passed over, in one line. */
@@ -72,12 +82,14 @@ typedef struct tutti_prediction {
     const char *error; /* NULL; or the file cannot be read, or the output is not finite, and nothing
                         * below is set */
     const char *notice; /* NULL; or what was filled in or is not known, and no more */
-    bool is_value;      /* of a regression: value, in the unit of the target        */
-    double value;
-    bool is_text;            /* a language model's: tokens, and top has what may come next    */
-    int64_t n_tokens;        /* of a text: of the window, whose next token is known           */
-    double loss, perplexity; /* of these: mean, and exp(mean); 0 where there are none         */
-    int n_top;               /* classes or tokens in top, at most TUTTI_PREDICT_TOP           */
+    bool is_value;      /* of a regression: n_values values, each in the unit of its target */
+    int64_t n_values;
+    const double *values;
+    const char *const *names; /* of the targets' columns; NULL: they have none            */
+    bool is_text;             /* a language model's: tokens, and top has what may come next    */
+    int64_t n_tokens;         /* of a text: of the window, whose next token is known           */
+    double loss, perplexity;  /* of these: mean, and exp(mean); 0 where there are none         */
+    int n_top;                /* classes or tokens in top, at most TUTTI_PREDICT_TOP           */
     struct {
         int64_t label;
         const char *name; /* of the class, text of the token; NULL: it has none */

@@ -30,7 +30,9 @@ typedef struct tutti_event {
     int64_t epoch;         /* from 0                          */
     double loss, accuracy; /* of the last step; of the split  */
     bool is_regression;    /* instead of accuracy:            */
-    double rmse, r2;       /* in the unit of the target; r2 of the split alone */
+    int64_t n_targets;     /* 0: no regression                */
+    double rmse; /* of one target in its unit; of several in standard deviations of each (nrmse) */
+    double r2;   /* of the split, of one target; NAN: undefined, its values are all the same */
     double lr;
     double samples_per_s;          /* since the last step event       */
     double eta_s;                  /* until the end                   */
@@ -66,7 +68,8 @@ typedef struct tutti_train_result {
     int64_t n_steps; /* done, over all resumed parts                                  */
     int64_t n_params;
     double loss, accuracy; /* of the test split                                             */
-    bool is_regression;    /* then rmse (in the unit of the target) and r2, no accuracy     */
+    bool is_regression;    /* then rmse and r2 as in tutti_event, no accuracy               */
+    int64_t n_targets;     /* 0: no regression                                              */
     double rmse, r2;
     double samples_per_s;       /* trained samples over the time of training, without evaluation */
     double wall_s;              /* of this call                                                  */

@@ -57,7 +57,10 @@ typedef struct tti_option {
     const char *choices; /* CHOICE: "sgd|adam|adamw" */
     const char *also;    /* other names that people try, "learning_rate|step_size": for hints */
     const char *meant;   /* CHOICE: words of others for choices, "fp16=f16|half=f16", for hints */
-    const char *help;    /* one sentence without a full stop */
+    const char *alias;   /* CHOICE: words that are accepted for choices, "l1=mae" */
+    bool joins;       /* TEXT: also a list, [a, b] for "a, b", or keys and values, {a: b, c: d} for
+                         "a: b, c: d"; names with a comma only in the text itself */
+    const char *help; /* one sentence without a full stop */
     const char *example; /* a value worth showing; or NULL */
 } tti_option;
 

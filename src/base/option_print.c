@@ -58,9 +58,20 @@ static void add_range(tti_json *j, const tti_option *row) {
     if (row->max < TTI_NO_LIMIT) add_number(j, "maximum", row, row->max);
 }
 
+/* "red", or the word before the '=' of an alias. */
 static bool visit_enum(const char *word, void *arg) {
-    tti_json_text(arg, NULL, word);
+    char text[TTI_CLIP];
+    snprintf(text, sizeof text, "%.*s", (int)strcspn(word, "="), word);
+    tti_json_text(arg, NULL, text);
     return true;
+}
+
+/* The JSON types of a row that joins lists, and keys and values. */
+static void add_joined_types(tti_json *j) {
+    static const char *const types[] = {"string", "array", "object"};
+    tti_json_array(j, "type");
+    for (size_t i = 0; i < TTI_COUNT(types); i++) tti_json_text(j, NULL, types[i]);
+    tti_json_end(j);
 }
 
 /* The JSON type of a row, as members of the open object. */
@@ -71,10 +82,14 @@ static void add_type(tti_json *j, const tti_option *row) {
         [TTI_OPTION_CHOICE] = "string", [TTI_OPTION_INT_LIST] = "array",
         [TTI_OPTION_SIZE] = "integer",  [TTI_OPTION_TEXT_LIST] = "array",
     };
-    tti_json_text(j, "type", types[row->type]);
+    if (row->joins)
+        add_joined_types(j);
+    else
+        tti_json_text(j, "type", types[row->type]);
     if (row->type == TTI_OPTION_CHOICE) {
         tti_json_array(j, "enum");
         tti_each_word(row->choices, visit_enum, j);
+        tti_each_word(row->alias, visit_enum, j);
         tti_json_end(j);
     } else if (row->type == TTI_OPTION_TEXT) {
         if (row->min > 0) tti_json_int(j, "minLength", 1);

@@ -108,7 +108,27 @@ static bool read_text(const tti_option *row, const char *text, void *field) {
     return true;
 }
 
+typedef struct pair_search {
+    const char *typed;
+    bool ignores_case; /* and the hyphens and underscores that tti_edit_distance ignores */
+    char choice[TTI_CLIP];
+} pair_search;
+
+/* "fp16=f16" */
+static bool visit_pair(const char *pair, void *arg) {
+    pair_search *s = arg;
+    char word[TTI_CLIP];
+    const char *equals = strchr(pair, '=');
+    snprintf(word, sizeof word, "%.*s", (int)(equals - pair), pair);
+    bool same = s->ignores_case ? tti_edit_distance(s->typed, word) == 0 : !strcmp(s->typed, word);
+    if (same) strcpy(s->choice, equals + 1);
+    return !same;
+}
+
 static bool read_choice(const tti_option *row, const char *text, void *field) {
+    pair_search alias = {.typed = text};
+    tti_each_word(row->alias, visit_pair, &alias);
+    if (*alias.choice) text = alias.choice;
     if (search_word(row->choices, text).distance != 0) return false;
     strcpy(field, text); /* as short as the choice */
     return true;
@@ -156,6 +176,34 @@ static bool read_texts(const tti_option *row, const tti_yaml *node, tti_text_lis
     return true;
 }
 
+/* Appends a scalar to a joined text.  A separator in it would make two items of it. */
+static bool join_part(const tti_yaml *part, const char *separators, tti_str *out) {
+    if (part->kind != TTI_YAML_SCALAR || !*part->text || strpbrk(part->text, separators))
+        return false;
+    tti_str_add(out, part->text);
+    return true;
+}
+
+/* A list as "a, b", keys and values as "a: b, c: d". */
+static bool read_joined(const tti_option *row, const tti_yaml *node, void *field,
+                        const tti_yaml **culprit) {
+    tti_str text = {0};
+    bool good = true;
+    for (const tti_yaml *item = node->first; item && good; item = item->next) {
+        if (item != node->first) tti_str_add(&text, ", ");
+        *culprit = item->key ? item->key : item;
+        if (item->key) good = join_part(item->key, ",", &text);
+        if (!good) break;
+        if (item->key) tti_str_add(&text, ": ");
+        *culprit = item;
+        good = join_part(item, item->key ? ",:" : ",", &text);
+    }
+    if (good) *culprit = node;
+    good = good && !text.failed && read_text(row, tti_str_text(&text), field);
+    tti_str_free(&text);
+    return good;
+}
+
 typedef bool (*read_fn)(const tti_option *row, const char *text, void *field);
 
 static const read_fn readers[TTI_N_OPTION_TYPES] = {
@@ -166,6 +214,7 @@ static const read_fn readers[TTI_N_OPTION_TYPES] = {
 
 static bool read_any(const tti_option *row, const tti_yaml *node, void *field,
                      const tti_yaml **culprit) {
+    if (row->joins && node->kind != TTI_YAML_SCALAR) return read_joined(row, node, field, culprit);
     if (node->kind == TTI_YAML_MAPPING) return false;
     if (row->type == TTI_OPTION_INT_LIST) return read_list(row, node, field, culprit);
     if (row->type == TTI_OPTION_TEXT_LIST) return read_texts(row, node, field, culprit);
@@ -178,21 +227,6 @@ static int n_items(const tti_yaml *node) {
     return n;
 }
 
-typedef struct meant_search {
-    const char *typed;
-    char choice[TTI_CLIP];
-} meant_search;
-
-/* "fp16=f16" */
-static bool visit_meant(const char *pair, void *arg) {
-    meant_search *s = arg;
-    char word[TTI_CLIP];
-    const char *equals = strchr(pair, '=');
-    snprintf(word, sizeof word, "%.*s", (int)(equals - pair), pair);
-    if (tti_edit_distance(s->typed, word) == 0) strcpy(s->choice, equals + 1);
-    return !*s->choice;
-}
-
 static void explain(const tti_option *row, const tti_yaml *node, tti_str *why) {
     char clipped[TTI_CLIP];
     tti_str_add(why, "expected ");
@@ -202,8 +236,9 @@ static void explain(const tti_option *row, const tti_yaml *node, tti_str *why) {
     if (node->kind != TTI_YAML_SCALAR) return;
     tti_str_printf(why, ", got \"%s\"", tti_clip(clipped, node->text));
     if (row->type != TTI_OPTION_CHOICE) return;
-    meant_search meant = {.typed = clipped};
-    tti_each_word(row->meant, visit_meant, &meant);
+    pair_search meant = {.typed = clipped, .ignores_case = true};
+    tti_each_word(row->meant, visit_pair, &meant);
+    if (!*meant.choice) tti_each_word(row->alias, visit_pair, &meant);
     if (*meant.choice) {
         tti_str_printf(why, " (did you mean \"%s\"?)", meant.choice);
         return;
@@ -276,6 +311,7 @@ void tti_option_expect(const tti_option *row, tti_str *out) {
     if (row->type == TTI_OPTION_TEXT) {
         tti_str_printf(out, " of %s%d bytes", row->min > 0 ? "1 to " : "at most ",
                        TTI_TEXT_MAX - 1);
+        if (row->joins) tti_str_add(out, ", or a list or keys and values without commas in them");
         return;
     }
     format_limit(row, row->min, min);

@@ -100,7 +100,9 @@ static void print_head(const tutti_dataset *ds, const char *format) {
     const tutti_dataset_info *info = tutti_dataset_get_info(ds);
     const tutti_tokenizer *tokenizer = tutti_dataset_get_tokenizer(ds);
     printf("format      %s\n", format);
-    if (info->is_value)
+    if (info->is_value && info->n_classes > 1)
+        printf("targets     %lld values to predict\n", (long long)info->n_classes);
+    else if (info->is_value)
         printf("target      a value to predict\n");
     else
         printf("classes     %lld\n", (long long)info->n_classes);

@@ -11,9 +11,11 @@ static const char usage[] =
     "\n"
     "Evaluates the newest valid checkpoint of run folder RUN on the test split of its job.\n"
     "Prints loss and accuracy, precision, recall and F1 of each class, the most frequent\n"
-    "confusions, and for text the perplexity.\n"
+    "confusions, for text the perplexity, and for a regression rmse, mae and r2.\n"
+    "data.dir=FILE evaluates all of other data, or its test split if names such as val/ or\n"
+    "test.csv mark one.\n"
     "\n"
-    "  key=value   another value of a key of RUN/job.yaml, such as data.n_test=1000\n"
+    "  key=value   another value of a key of RUN/job.yaml, such as data.dir=new.csv\n"
     "  --json      one JSON object, with the whole confusion matrix\n"
     "\n"
     "Exit code: 0; 2 wrong usage or no run; 3 data; 4 no valid checkpoint, or another model.\n";

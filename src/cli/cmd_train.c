@@ -41,8 +41,11 @@ static void print_result(const tutti_train_result *r) {
                 r->n_steps, r->run_dir);
         return;
     }
-    if (r->is_regression)
-        printf("rmse %.6g  r2 %.4f", r->rmse, r->r2);
+    char r2[R2_TEXT];
+    if (r->n_targets > 1)
+        printf("nrmse %.6g", r->rmse);
+    else if (r->is_regression)
+        printf("rmse %.6g  r2 %s", r->rmse, r2_text(r->r2, r2));
     else
         printf("accuracy %.4f", r->accuracy);
     printf("  loss %.6f  samples/s %.0f  steps %" PRId64 "  params_hash %016" PRIx64 "\n", r->loss,

@@ -2,6 +2,7 @@
  * width, a plain line every few seconds elsewhere. */
 #include "cli/progress_line.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,7 @@ static void make_pieces(const tutti_event *e, piece p[N_PIECES]) {
     snprintf(p[1].text, ROOM, "  epoch %lld", (long long)e->epoch + 1);
     snprintf(p[2].text, ROOM, "  loss %.4f", e->loss);
     if (e->is_regression)
-        snprintf(p[3].text, ROOM, "  rmse %.4g", e->rmse);
+        snprintf(p[3].text, ROOM, "  %s %.4g", e->n_targets > 1 ? "nrmse" : "rmse", e->rmse);
     else
         snprintf(p[3].text, ROOM, "  acc %.1f%%", 100 * e->accuracy);
     snprintf(p[4].text, ROOM, "  %.0f samples/s", e->samples_per_s);
@@ -104,8 +105,14 @@ static void show_step(progress *p, const tutti_event *e) {
     fflush(stderr);
 }
 
+const char *r2_text(double r2, char out[R2_TEXT]) {
+    snprintf(out, R2_TEXT, isnan(r2) ? "undefined" : fabs(r2) < 1e6 ? "%.4f" : "%.4g", r2);
+    return out;
+}
+
 void progress_event(void *user, const tutti_event *e) {
     progress *p = user;
+    char r2[R2_TEXT];
     if (p->quiet && e->kind != TUTTI_EVENT_WARNING) return;
     switch (e->kind) {
         case TUTTI_EVENT_STEP:
@@ -116,12 +123,13 @@ void progress_event(void *user, const tutti_event *e) {
             break;
         case TUTTI_EVENT_EVAL:
             progress_end(p);
-            if (e->is_regression)
-                fprintf(stderr, "epoch %lld: test loss %.4f, rmse %.6g, r2 %.4f\n",
-                        (long long)e->epoch + 1, e->loss, e->rmse, e->r2);
+            fprintf(stderr, "epoch %lld: test loss %.4f", (long long)e->epoch + 1, e->loss);
+            if (e->n_targets > 1)
+                fprintf(stderr, ", nrmse %.6g\n", e->rmse);
+            else if (e->is_regression)
+                fprintf(stderr, ", rmse %.6g, r2 %s\n", e->rmse, r2_text(e->r2, r2));
             else
-                fprintf(stderr, "epoch %lld: test loss %.4f, accuracy %.2f%%\n",
-                        (long long)e->epoch + 1, e->loss, 100 * e->accuracy);
+                fprintf(stderr, ", accuracy %.2f%%\n", 100 * e->accuracy);
             break;
         case TUTTI_EVENT_WARNING:
             progress_end(p);

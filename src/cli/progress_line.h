@@ -22,4 +22,8 @@ void progress_event(void *user, const tutti_event *event);
 /* Ends the line, so that other text may follow. */
 void progress_end(progress *p);
 
+/* r2 as text; NAN is "undefined".  Returns out. */
+enum { R2_TEXT = 32 };
+const char *r2_text(double r2, char out[R2_TEXT]);
+
 #endif /* TUTTI_CLI_PROGRESS_LINE_H */

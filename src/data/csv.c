@@ -28,7 +28,9 @@ typedef struct csv_state {
     int n_active;                /* columns that have features */
     int *active;                 /* [n_active] */
     float *code;                 /* [n_rows, n_active] */
-    int32_t *y;                  /* [n_rows]; NO_LABEL: of no known class; or a value (target.h) */
+    int64_t n_targets;           /* of a row */
+    int32_t *y;                  /* [n_rows, n_targets]; NO_LABEL: of no known class; or values
+                                    (target.h) */
     int64_t *line;               /* [n_rows] */
     double *class_value;         /* [n_classes], ascending, of labels that are numbers */
     char *path;
@@ -99,6 +101,10 @@ static int find_name(const tti_csv_text *csv, const char *name) {
     return -1;
 }
 
+static bool is_label(const tti_table_spec *t, int column) {
+    return t->column[column].kind == TTI_COLUMN_LABEL;
+}
+
 /* Columns that the training table does not have. */
 static void report_extra(const encoder *e) {
     const tti_table_spec *t = e->spec->table;
@@ -123,7 +129,7 @@ static tutti_status match_by_name(const encoder *e) {
     for (int i = 0; i < t->n_columns; i++) {
         e->at[i] = find_name(e->csv, t->column[i].name);
         bool needed =
-            t->column[i].kind != TTI_COLUMN_IGNORE && !(e->desc->rows_only && i == t->label);
+            t->column[i].kind != TTI_COLUMN_IGNORE && !(e->desc->rows_only && is_label(t, i));
         if (e->at[i] < 0 && needed)
             return tti_fail(TUTTI_E_DATA,
                             "%s: there is no column '%s', which the training rows "
@@ -141,12 +147,12 @@ static tutti_status match_columns(const encoder *e) {
         return tti_fail(TUTTI_E_DATA,
                         "%s:1: the first line has names, and the training file has none",
                         e->csv->name);
-    bool lacks_label = e->desc->rows_only && e->csv->n_columns == t->n_columns - 1;
+    bool lacks_label = e->desc->rows_only && e->csv->n_columns == t->n_columns - t->n_labels;
     if (e->csv->n_columns != t->n_columns && !lacks_label)
         return tti_fail(TUTTI_E_DATA, "%s: csv: %d columns for training, %d here", e->csv->name,
                         t->n_columns, e->csv->n_columns);
-    for (int i = 0; i < t->n_columns; i++) e->at[i] = i - (lacks_label && i > t->label);
-    if (lacks_label) e->at[t->label] = -1;
+    for (int i = 0, at = 0; i < t->n_columns; i++)
+        e->at[i] = lacks_label && is_label(t, i) ? -1 : at++;
     return TUTTI_OK;
 }
 
@@ -264,7 +270,7 @@ static int64_t class_of(const encoder *e, const char *label) {
     return found ? found - s->class_value : NO_LABEL;
 }
 
-static tutti_status bad_label(const encoder *e, int64_t i, const char *label) {
+static tutti_status bad_label(const encoder *e, int64_t i, int column, const char *label) {
     char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
     const tti_table_spec *t = e->spec->table;
     return tti_fail(
@@ -272,7 +278,7 @@ static tutti_status bad_label(const encoder *e, int64_t i, const char *label) {
         "%s:%" PRId64
         ": %s: %s%s%s (data.on_error=skip leaves such "
         "rows out)",
-        e->csv->name, line_at(e, i), tti_column_text(t, t->label, text),
+        e->csv->name, line_at(e, i), tti_column_text(t, column, text),
         label[0] ? "'" : "the label is missing", tti_clip(clipped, label),
         !label[0] ? ""
         : t->labels == TTI_LABEL_VALUE
@@ -280,26 +286,41 @@ static tutti_status bad_label(const encoder *e, int64_t i, const char *label) {
             : "' is no class of the training rows");
 }
 
-static tutti_status encode_value(const encoder *e, int64_t i, const char *label, int32_t *out) {
+/* Label k of row i; NO_LABEL, where the policy is to leave such rows out. */
+static tutti_status encode_label(const encoder *e, int64_t i, int k, int32_t *out) {
+    const tti_table_spec *t = e->spec->table;
+    const tti_target_spec *target = &e->spec->target;
+    const char *label = tti_csv_cell(e->csv, tti_row_at(e->rows, i), e->at[t->label[k]]);
+    bool missing = tti_value_is_missing(label);
     double x;
-    if (!tti_value_number(label, e->csv->decimal_comma, &x)) return bad_label(e, i, label);
-    const tti_target_spec *t = &e->spec->target;
-    return tti_target_encode((x - t->mean) / t->std, out) ? TUTTI_OK : bad_label(e, i, label);
+    *out = NO_LABEL;
+    if (t->labels != TTI_LABEL_VALUE) {
+        if (!missing) *out = (int32_t)class_of(e, label);
+    } else if (!missing) {
+        if (!tti_value_number(label, e->csv->decimal_comma, &x) ||
+            !tti_target_encode((x - target->mean[k]) / target->std[k], out))
+            *out = NO_LABEL;
+    }
+    if (*out != NO_LABEL || e->desc->skip_bad) return TUTTI_OK;
+    return bad_label(e, i, t->label[k], label);
+}
+
+/* A row that lacks one of its labels is left out. */
+static tutti_status encode_row_labels(const encoder *e, int64_t i, int32_t *y) {
+    bool whole = true;
+    for (int k = 0; k < e->state->n_targets; k++) {
+        TTI_TRY(encode_label(e, i, k, &y[k]));
+        whole = whole && y[k] != NO_LABEL;
+    }
+    for (int k = 0; k < e->state->n_targets && !whole; k++) y[k] = NO_LABEL;
+    return TUTTI_OK;
 }
 
 static tutti_status encode_labels(const encoder *e) {
-    const tti_table_spec *t = e->spec->table;
-    for (int64_t i = 0; i < e->rows->n && e->desc->rows_only; i++) e->state->y[i] = NO_LABEL;
-    for (int64_t i = 0; i < e->rows->n && !e->desc->rows_only; i++) {
-        const char *label = tti_csv_cell(e->csv, tti_row_at(e->rows, i), e->at[t->label]);
-        int32_t *y = &e->state->y[i];
-        if (t->labels == TTI_LABEL_VALUE && !tti_value_is_missing(label)) {
-            TTI_TRY(encode_value(e, i, label, y));
-            continue;
-        }
-        *y = tti_value_is_missing(label) ? NO_LABEL : (int32_t)class_of(e, label);
-        if (*y == NO_LABEL && !e->desc->skip_bad) return bad_label(e, i, label);
-    }
+    int64_t n = e->state->n_targets;
+    for (int64_t i = 0; i < n * e->rows->n && e->desc->rows_only; i++) e->state->y[i] = NO_LABEL;
+    for (int64_t i = 0; i < e->rows->n && !e->desc->rows_only; i++)
+        TTI_TRY(encode_row_labels(e, i, &e->state->y[i * n]));
     return TUTTI_OK;
 }
 
@@ -307,10 +328,12 @@ static tutti_status encode_labels(const encoder *e) {
 
 static tutti_status csv_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
     const csv_state *s = ds->state;
-    *y = s->y[index];
+    memcpy(y, s->y + index * s->n_targets, (size_t)s->n_targets * sizeof *y);
     if (*y != NO_LABEL || s->rows_only) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
-                    "%s:%" PRId64 ": the label is missing or no class of the training rows",
+                    "%s:%" PRId64
+                    ": a label is missing, no class of the training rows, or no value "
+                    "that can be learned",
                     s->path, s->line[index]);
 }
 
@@ -344,12 +367,13 @@ static tutti_status take_memory(const encoder *e) {
     const tti_table_spec *t = e->spec->table;
     size_t n = (size_t)e->rows->n;
     s->table = t;
+    s->n_targets = t->n_labels;
     s->rows_only = e->desc->rows_only;
     s->active = malloc((size_t)t->n_columns * sizeof *s->active);
     for (int i = 0; i < t->n_columns && s->active; i++)
         if (tti_column_n_features(&t->column[i]) > 0) s->active[s->n_active++] = i;
     s->code = calloc(n * (size_t)s->n_active + 1, sizeof *s->code);
-    s->y = calloc(n + 1, sizeof *s->y);
+    s->y = calloc(n * (size_t)s->n_targets + 1, sizeof *s->y);
     s->line = calloc(n + 1, sizeof *s->line);
     s->path = strdup(e->csv->name);
     if (!s->active || !s->code || !s->y || !s->line || !s->path)
@@ -374,9 +398,9 @@ static tutti_status describe(const encoder *e, tutti_dataset *ds) {
     const tti_data_spec *spec = e->spec;
     TTI_TRY(tti_count_samples(e->desc, e->rows->n, &ds->info.n_samples));
     ds->info.n_classes = spec->n_classes;
-    ds->info.y = (tutti_type){TUTTI_I32, {0}};
+    ds->info.y = tti_target_type(spec->target.n);
     ds->stored = (tutti_type){TUTTI_F32, TUTTI_SHAPE(tti_table_n_features(spec->table))};
-    if (!spec->target.is_value) ds->class_name = class_name;
+    if (spec->target.n == 0) ds->class_name = class_name;
     return TUTTI_OK;
 }
 

@@ -44,6 +44,20 @@ void tti_data_spec_release(tti_data_spec *spec) {
     free(spec);
 }
 
+tutti_status tti_data_spec_take_targets(tti_data_spec *spec, int64_t n) {
+    tti_target_spec *t = &spec->target;
+    t->mean = tti_arena_alloc(&spec->arena, (size_t)n * sizeof *t->mean);
+    t->std = tti_arena_alloc(&spec->arena, (size_t)n * sizeof *t->std);
+    if (!t->mean || !t->std) return tti_fail(TUTTI_E_NOMEM, "data: out of memory");
+    t->n = n;
+    return TUTTI_OK;
+}
+
+const char *tti_data_spec_target_name(const tti_data_spec *spec, int64_t k) {
+    const tti_table_spec *t = spec->table;
+    return t && t->has_names && k < t->n_labels ? t->column[t->label[k]].name : NULL;
+}
+
 /* ---- printing ---- */
 
 static void add_type(tti_json *j, const char *key, const tutti_type *type) {
@@ -67,10 +81,17 @@ static void add_pixels(tti_json *j, const tti_pixel_spec *pixels) {
     tti_json_end(j);
 }
 
+/* One number, or a list of several. */
+static void add_numbers(tti_json *j, const char *key, const double *x, int64_t n) {
+    if (n > 1) tti_json_array(j, key);
+    for (int64_t i = 0; i < n; i++) tti_json_double(j, n > 1 ? NULL : key, x[i]);
+    if (n > 1) tti_json_end(j);
+}
+
 static void add_target(tti_json *j, const tti_target_spec *target) {
     tti_json_object(j, "target");
-    tti_json_double(j, "mean", target->mean);
-    tti_json_double(j, "std", target->std);
+    add_numbers(j, "mean", target->mean, target->n);
+    add_numbers(j, "std", target->std, target->n);
     tti_json_end(j);
 }
 
@@ -88,7 +109,7 @@ static void add_members(tti_json *j, const tti_data_spec *spec) {
         tti_json_text(j, NULL, spec->class_names[i]);
     if (spec->class_names) tti_json_end(j);
     if (spec->pixels.n_channels > 0) add_pixels(j, &spec->pixels);
-    if (spec->target.is_value) add_target(j, &spec->target);
+    if (spec->target.n > 0) add_target(j, &spec->target);
     if (!spec->table) return;
     tti_json_object(j, "table");
     tti_table_spec_print(spec->table, j);
@@ -182,14 +203,34 @@ static tutti_status read_pixels(const char *what, const json_t *root, tti_data_s
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"fit\" is not middle, square or fill", what);
 }
 
-static tutti_status read_target(const char *what, const json_t *root, tti_target_spec *out) {
-    json_t *target = json_object_get(root, "target");
+/* What add_numbers writes; element i, NAN: none. */
+static double number_at(const json_t *json, size_t i) {
+    const json_t *one = json_is_array(json) ? json_array_get(json, i) : json;
+    return json_is_number(one) ? json_number_value(one) : NAN;
+}
+
+static size_t n_numbers(const json_t *json) {
+    return json_is_array(json) ? json_array_size(json) : json_is_number(json);
+}
+
+/* There are as many values as "y" has elements and the model has outputs. */
+static tutti_status read_target(const char *what, const json_t *root, tti_data_spec *spec) {
+    const json_t *target = json_object_get(root, "target");
     if (!target) return TUTTI_OK;
     const json_t *mean = json_object_get(target, "mean"), *std = json_object_get(target, "std");
-    *out = (tti_target_spec){true, json_number_value(mean), json_number_value(std)};
-    if (json_is_number(mean) && isfinite(out->mean) && isfinite(out->std) && out->std > 0)
-        return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"target\" has no mean and std", what);
+    int64_t n = tutti_shape_n_elems(&spec->y.shape);
+    if (n != spec->n_classes || n_numbers(mean) != (size_t)n || n_numbers(std) != (size_t)n)
+        return tti_fail(TUTTI_E_CHECKPOINT,
+                        "%s: \"target\" has not one mean and std for each of %lld targets", what,
+                        (long long)n);
+    TTI_TRY(tti_data_spec_take_targets(spec, n));
+    for (int64_t i = 0; i < n; i++) {
+        double m = number_at(mean, (size_t)i), s = number_at(std, (size_t)i);
+        if (!isfinite(m) || !isfinite(s) || !(s > 0))
+            return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"target\" has no mean and std", what);
+        spec->target.mean[i] = m, spec->target.std[i] = s;
+    }
+    return TUTTI_OK;
 }
 
 /* The features of the columns are those of a sample. */
@@ -200,8 +241,9 @@ static tutti_status read_table(const char *what, const json_t *root, tti_data_sp
     TTI_TRY(tti_json_member(what, root, "table", JSON_OBJECT, &table));
     TTI_TRY(tti_table_spec_parse(what, table, &spec->arena, &spec->table));
     bool values = spec->table->labels == TTI_LABEL_VALUE;
-    if (x->dtype == TUTTI_F32 && x->shape.n_dims == 1 && values == spec->target.is_value &&
-        (values || spec->class_names) && x->shape.dim[0] == tti_table_n_features(spec->table))
+    if (x->dtype == TUTTI_F32 && x->shape.n_dims == 1 && values == (spec->target.n > 0) &&
+        (values ? spec->table->n_labels == spec->target.n : spec->class_names != NULL) &&
+        x->shape.dim[0] == tti_table_n_features(spec->table))
         return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"table\" does not fit \"stored\" and the target",
                     what);
@@ -235,7 +277,7 @@ static tutti_status read_members(const char *what, const json_t *root, tti_data_
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"tokenizer\" is not true or false", what);
     *has_tokenizer = json_is_true(tokenizer);
     TTI_TRY(read_names(what, root, spec));
-    TTI_TRY(read_target(what, root, &spec->target));
+    TTI_TRY(read_target(what, root, spec));
     TTI_TRY(read_table(what, root, spec));
     return read_pixels(what, root, spec);
 }

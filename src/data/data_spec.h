@@ -37,10 +37,10 @@ typedef struct tti_pixel_spec {
     tti_fit fit; /* n_channels 3 */
 } tti_pixel_spec;
 
-/* The target of a regression.  The model learns (value - mean) / std. */
+/* The targets of a regression.  The model learns (value - mean) / std of each. */
 typedef struct tti_target_spec {
-    bool is_value; /* else targets are classes or tokens, and the rest is 0 */
-    double mean, std;
+    int64_t n;          /* values of a sample; 0: targets are classes or tokens */
+    double *mean, *std; /* [n] */
 } tti_target_spec;
 
 typedef struct tti_data_spec {
@@ -63,6 +63,12 @@ tti_data_spec *tti_data_spec_create(void);
 /* One more owner, who ends with tti_data_spec_release; NULL is a no-op.  Any thread. */
 tti_data_spec *tti_data_spec_share(tti_data_spec *spec);
 void tti_data_spec_release(tti_data_spec *spec);
+
+/* Memory for n targets, all 0. */
+tutti_status tti_data_spec_take_targets(tti_data_spec *spec, int64_t n);
+
+/* The column of target k in a table with names, else NULL. */
+const char *tti_data_spec_target_name(const tti_data_spec *spec, int64_t k);
 
 /* Writes dir/data.json, and dir/tokenizer.json if there is a tokenizer; each appears whole. */
 tutti_status tti_data_spec_save(const tti_data_spec *spec, const char *dir);

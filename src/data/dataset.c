@@ -3,6 +3,7 @@
 #include "data/dataset.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -172,7 +173,11 @@ static tutti_status finish_open(const tutti_dataset_desc *desc, const tti_format
     if (desc->mask_prob > 0 && ds->masking.prob == 0 && !desc->no_files)
         return tti_fail(TUTTI_E_INVALID, "data: %s has no tokens to mask", desc->format);
     TTI_TRY(tti_chain_infer(&ds->decode, &ds->stored, &ds->info.x, &max_bytes));
-    ds->info.is_value = ds->spec->target.is_value;
+    ds->info.is_value = ds->spec->target.n > 0;
+    if (ds->info.is_value && !desc->spec && desc->n_classes > 0)
+        return tti_fail(TUTTI_E_INVALID,
+                        "data.classes: the targets of this data are values to predict, which have "
+                        "no classes; leave it out");
     if (desc->skip_bad) TTI_TRY(tti_skip_list_create(ds->info.n_samples, &ds->skips));
     if (!desc->spec) return complete_spec(format, ds);
     return desc->no_files ? TUTTI_OK : check_spec(desc, ds);
@@ -260,19 +265,38 @@ const char *tutti_dataset_skip_reason(const tutti_dataset *ds, int64_t i) {
     return ds->skips ? tti_skip_list_text(ds->skips, i) : NULL;
 }
 
-tutti_status tti_target_r2(const tutti_dataset *ds, double squared_errors, double *out) {
-    double sum = 0, squares = 0, n = 0;
+/* Adds (value - mean)^power of each target over the samples that have labels; *n counts them. */
+static tutti_status add_powers(const tutti_dataset *ds, const double *mean, int power, int32_t *y,
+                               double *sums, int64_t *n) {
+    *n = 0;
     for (int64_t i = 0; i < ds->info.n_samples; i++) {
-        int32_t y;
-        tutti_status st = ds->label(ds, i, &y);
+        tutti_status st = ds->label(ds, i, y);
         if (st == TUTTI_E_DATA && ds->skips) continue;
         TTI_TRY(st);
-        double value = tti_target_decode(y);
-        sum += value, squares += value * value, n++;
+        for (int64_t k = 0; k < ds->spec->target.n; k++) {
+            double x = tti_target_decode(y[k]) - (mean ? mean[k] : 0);
+            sums[k] += power == 2 ? x * x : x;
+        }
+        ++*n;
     }
-    double variation = n > 0 ? squares - sum * sum / n : 0;
-    *out = variation > 0 ? 1 - squared_errors / variation : 0;
     return TUTTI_OK;
+}
+
+tutti_status tti_target_r2(const tutti_dataset *ds, const double *squared_errors, double *out) {
+    int64_t n, n_targets = ds->spec->target.n;
+    double *mean = calloc((size_t)n_targets, sizeof *mean);
+    double *spread = calloc((size_t)n_targets, sizeof *spread);
+    int32_t *y = calloc((size_t)n_targets, sizeof *y);
+    tutti_status st = mean && spread && y ? add_powers(ds, NULL, 1, y, mean, &n)
+                                          : tti_fail(TUTTI_E_NOMEM, "data: out of memory");
+    for (int64_t k = 0; st == TUTTI_OK && k < n_targets; k++) mean[k] /= (double)TTI_MAX(n, 1);
+    if (st == TUTTI_OK) st = add_powers(ds, mean, 2, y, spread, &n);
+    for (int64_t k = 0; st == TUTTI_OK && k < n_targets; k++)
+        out[k] = spread[k] > 0 ? 1 - squared_errors[k] / spread[k] : NAN;
+    free(mean);
+    free(spread);
+    free(y);
+    return st;
 }
 
 /* Any sample of a format with read; x is memory for one. */

@@ -94,9 +94,14 @@ tutti_status tti_dataset_normalise(const tutti_dataset_desc *desc, tutti_dataset
 /* The format of a data set that has no files, known from ds->spec alone (tutti_dataset_desc). */
 extern const tti_format tti_format_no_files;
 
-/* Computes R^2 of a regression: 1 - squared_errors / the sum of squared distances of the targets
- * from their mean, all standardised; 0 if all targets are equal. */
-tutti_status tti_target_r2(const tutti_dataset *ds, double squared_errors, double *out);
+/* y of a sample with n values: of one a number, of several [n]; 0: a class. */
+static inline tutti_type tti_target_type(int64_t n) {
+    return n > 1 ? (tutti_type){TUTTI_I32, TUTTI_SHAPE(n)} : (tutti_type){TUTTI_I32, {0}};
+}
+
+/* Computes R^2 of each target of a regression: 1 - squared_errors / the sum of squared distances of
+ * its values from their mean, all standardised; NAN (undefined) if all its values are equal. */
+tutti_status tti_target_r2(const tutti_dataset *ds, const double *squared_errors, double *out);
 
 /* Formats in order of the table: i = 0, 1, ... until NULL. */
 const tti_format *tti_format_at(int i);

@@ -169,9 +169,10 @@ tutti_status tti_file_list_choose(const tutti_dataset_desc *desc, const char *fo
                         "%s: %s: every file is for testing by its name (%s); one with 'train' in "
                         "its name is missing",
                         desc->dir, format, list->path[0]);
-    list->both = n[TTI_PART_TEST] == 0;
+    bool names_tell = n[TTI_PART_TEST] > 0;
+    list->both = !names_tell && !desc->takes_all;
     tti_part training = n[TTI_PART_TRAIN] > 0 ? TTI_PART_TRAIN : TTI_PART_NONE;
-    bool is_test = !list->both && desc->split == TUTTI_TEST;
+    bool is_test = names_tell && desc->split == TUTTI_TEST;
     keep(list, from, is_test ? TTI_PART_TEST : training);
     return TUTTI_OK;
 }

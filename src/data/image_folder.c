@@ -432,7 +432,9 @@ static tutti_status find_samples(const tutti_dataset_desc *desc, folder *f) {
                  cleanup);
     f->root = strdup(own_folder ? test : root);
     if (!f->root) TTI_TRY_GOTO(tti_fail(TUTTI_E_NOMEM, "images: out of memory"), cleanup);
-    TTI_TRY_GOTO(walk_classes(f, has_test ? NULL : desc, own_folder || desc->spec), cleanup);
+    TTI_TRY_GOTO(
+        walk_classes(f, has_test || desc->takes_all ? NULL : desc, own_folder || desc->spec),
+        cleanup);
     if (f->n_samples == 0)
         st = tti_fail(TUTTI_E_DATA, "%s: no picture falls to the %s split", f->root,
                       desc->split == TUTTI_TEST ? "test" : "training");

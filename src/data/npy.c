@@ -3,9 +3,13 @@
  *
  * Names, in any case: x_train y_train x_test y_test (or val), train_x ...; or x and y, which are
  * cut in two; or archives with train and test in their names, each with x and y.  u8 is taken for
- * pixels. */
+ * pixels.
+ *
+ * Labels are classes, tokens or the values of a regression; values are standardized and kept
+ * (target.h) when the data set is opened. */
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +22,7 @@
 #include "data/label_range.h"
 #include "data/npy_array.h"
 #include "data/row_split.h"
+#include "data/target.h"
 #include "data/zip_member.h"
 #include "ir/graph.h"
 
@@ -27,6 +32,8 @@ typedef struct npy_state {
     tti_npy_array x, y;
     tti_row_split rows;
     int64_t n_classes;
+    int32_t
+        *value; /* [rows of the split, targets], -1: a row without values; NULL: no regression */
 } npy_state;
 
 /* ---- which arrays ---- */
@@ -119,7 +126,7 @@ static tutti_status choose(const tutti_dataset_desc *desc, const place *where, n
         TTI_TRY(find_array(where, "x", &is_plain, path));
         train = (names){"x", "y"};
     }
-    *both = !has_test;
+    *both = !has_test && !desc->takes_all;
     bool is_test = has_test && desc->split == TUTTI_TEST;
     *out = is_test ? test : train;
     if (is_test || has_train || is_plain) return TUTTI_OK;
@@ -157,14 +164,34 @@ static tutti_status find_place(const tutti_dataset_desc *desc, place *where, boo
 
 /* ---- the data set ---- */
 
-static tutti_status npy_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    const npy_state *s = ds->state;
-    int64_t row = tti_row_at(&s->rows, index);
+static tutti_status read_classes(const npy_state *s, int64_t row, int32_t *y) {
     TTI_TRY(tti_npy_read_i32(&s->y, row, y));
     for (size_t i = 0; i < s->y.row_elems; i++)
         if (y[i] < 0 || y[i] >= s->n_classes)
             return tti_fail(TUTTI_E_DATA, "%s: label %d of row %lld is out of range, 0 .. %lld",
                             s->y.name, y[i], (long long)row, (long long)s->n_classes - 1);
+    return TUTTI_OK;
+}
+
+static tutti_status bad_value(const npy_state *s, int64_t row) {
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: row %lld has a label that is not a finite number, or farther than %d "
+                    "standard deviations from the mean (data.on_error=skip leaves such rows out)",
+                    s->y.name, (long long)row, TTI_TARGET_MOST);
+}
+
+/* The values of a regression alone. */
+static tutti_status npy_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
+    const npy_state *s = ds->state;
+    size_t n = s->y.row_elems;
+    memcpy(y, s->value + (size_t)index * n, n * sizeof *y);
+    return y[0] != -1 ? TUTTI_OK : bad_value(s, tti_row_at(&s->rows, index));
+}
+
+static tutti_status npy_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
+    const npy_state *s = ds->state;
+    int64_t row = tti_row_at(&s->rows, index);
+    TTI_TRY(s->value ? npy_label(ds, index, y) : read_classes(s, row, y));
     if (ds->stored.dtype == TUTTI_U8) return tti_npy_read_u8(&s->x, row, x);
     if (ds->stored.dtype == TUTTI_I32) return tti_npy_read_i32(&s->x, row, x);
     return tti_npy_read_f32(&s->x, row, x);
@@ -174,6 +201,7 @@ static void npy_close(tutti_dataset *ds) {
     npy_state *s = ds->state;
     tti_npy_close(&s->x);
     tti_npy_close(&s->y);
+    free(s->value);
     free(s);
 }
 
@@ -208,7 +236,7 @@ static tutti_status count_classes(const tutti_dataset_desc *desc, const tutti_da
 static tutti_status count_tokens(const tutti_dataset_desc *desc, tutti_dataset *ds) {
     npy_state *s = ds->state;
     tti_label_range range;
-    bool targets = tti_shape_equal(&ds->stored.shape, &ds->info.y.shape);
+    bool targets = !s->value && tti_shape_equal(&ds->stored.shape, &ds->info.y.shape);
     if (ds->stored.dtype != TUTTI_I32) return TUTTI_OK;
     TTI_TRY(range_of(&s->x, &range));
     if (range.least < 0)
@@ -222,9 +250,164 @@ static tutti_status count_tokens(const tutti_dataset_desc *desc, tutti_dataset *
     return TUTTI_OK;
 }
 
-static tutti_status check_arrays(const npy_state *s) {
-    if (s->y.kind == 'f')
-        return tti_fail(TUTTI_E_DATA, "%s: labels are floats, whole numbers are expected",
+/* ---- values ---- */
+
+/* As the model was trained, or as data.target says; "auto": floats are values. */
+static bool wants_values(const tutti_dataset_desc *desc, const tti_npy_array *y) {
+    const char *target = desc->target ? desc->target : "class";
+    if (desc->spec) return desc->spec->target.n > 0;
+    return strcmp(target, "value") == 0 || (strcmp(target, "auto") == 0 && y->kind == 'f');
+}
+
+static bool are_finite(const double *x, size_t n) {
+    bool good = true;
+    for (size_t k = 0; k < n; k++) good = good && isfinite(x[k]);
+    return good;
+}
+
+/* Of one target over the training rows.  Distances are divided by the largest one, so that their
+ * squares stay in the range of f64. */
+typedef struct target_sums {
+    double sum, least, most, squares;
+} target_sums;
+
+static double largest_distance(const target_sums *s, double mean) {
+    return fmax(s->most - mean, mean - s->least);
+}
+
+static void add_to_sums(target_sums *s, double x) {
+    s->sum += x, s->least = fmin(s->least, x), s->most = fmax(s->most, x);
+}
+
+static void add_to_squares(target_sums *s, double x, double mean) {
+    double largest = largest_distance(s, mean);
+    double distance = largest > 0 ? (x - mean) / largest : 0;
+    s->squares += distance * distance;
+}
+
+/* One pass over the training rows that have finite values; *n counts them. */
+static tutti_status sum_rows(const tutti_dataset_desc *desc, const npy_state *s,
+                             const tti_row_split *rows, const double *mean, double *row,
+                             target_sums *sums, int64_t *n) {
+    *n = 0;
+    for (int64_t i = 0; i < rows->n; i++) {
+        int64_t at = tti_row_at(rows, i);
+        TTI_TRY(tti_npy_read_f64(&s->y, at, row));
+        bool good = are_finite(row, s->y.row_elems);
+        if (!good && !desc->skip_bad) return bad_value(s, at);
+        for (size_t k = 0; k < s->y.row_elems && good; k++)
+            if (mean)
+                add_to_squares(&sums[k], row[k], mean[k]);
+            else
+                add_to_sums(&sums[k], row[k]);
+        *n += good;
+    }
+    if (*n > 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: no training row has finite values", s->y.name);
+}
+
+static tutti_status take_target(const npy_state *s, const target_sums *sums, size_t k, int64_t n,
+                                tti_target_spec *out) {
+    out->std[k] = largest_distance(sums, out->mean[k]) * sqrt(sums->squares / (double)n);
+    if (isfinite(out->mean[k]) && isfinite(out->std[k]) && out->std[k] > 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: target %zu has %s", s->y.name, k,
+                    sums->least == sums->most
+                        ? "one value only in the training rows, so there is nothing to learn"
+                        : "numbers that are too large or too near each other");
+}
+
+static tutti_status measure_targets(const tutti_dataset_desc *desc, const npy_state *s,
+                                    const tti_row_split *rows, double *row, target_sums *sums,
+                                    tti_target_spec *out) {
+    int64_t n;
+    for (size_t k = 0; k < s->y.row_elems; k++)
+        sums[k] = (target_sums){.least = INFINITY, .most = -INFINITY};
+    TTI_TRY(sum_rows(desc, s, rows, NULL, row, sums, &n));
+    for (size_t k = 0; k < s->y.row_elems; k++) {
+        bool same = sums[k].least == sums[k].most;
+        out->mean[k] = same ? sums[k].least : sums[k].sum / (double)n;
+    }
+    TTI_TRY(sum_rows(desc, s, rows, out->mean, row, sums, &n));
+    for (size_t k = 0; k < s->y.row_elems; k++) TTI_TRY(take_target(s, &sums[k], k, n, out));
+    return TUTTI_OK;
+}
+
+/* The mean and standard deviation of each target, from the training rows. */
+static tutti_status learn_values(const tutti_dataset_desc *desc, const npy_state *s,
+                                 const tti_row_split *rows, tti_data_spec *spec) {
+    TTI_TRY(tti_data_spec_take_targets(spec, (int64_t)s->y.row_elems));
+    target_sums *sums = calloc(s->y.row_elems, sizeof *sums);
+    double *row = malloc(s->y.row_elems * sizeof *row);
+    tutti_status st = sums && row ? measure_targets(desc, s, rows, row, sums, &spec->target)
+                                  : tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
+    free(sums);
+    free(row);
+    return st;
+}
+
+/* Row i of the split; -1 everywhere if the row cannot be used. */
+static tutti_status encode_row(const tutti_dataset_desc *desc, npy_state *s,
+                               const tti_target_spec *target, int64_t i, double *row) {
+    int32_t *out = s->value + (size_t)i * s->y.row_elems;
+    int64_t at = tti_row_at(&s->rows, i);
+    bool good = true;
+    TTI_TRY(tti_npy_read_f64(&s->y, at, row));
+    for (size_t k = 0; k < s->y.row_elems && good; k++)
+        good = tti_target_encode((row[k] - target->mean[k]) / target->std[k], &out[k]);
+    for (size_t k = 0; k < s->y.row_elems && !good; k++) out[k] = -1;
+    return good || desc->skip_bad ? TUTTI_OK : bad_value(s, at);
+}
+
+static tutti_status encode_values(const tutti_dataset_desc *desc, npy_state *s,
+                                  const tti_target_spec *target) {
+    double *row = malloc(s->y.row_elems * sizeof *row);
+    s->value = calloc((size_t)s->rows.n, s->y.row_elems * sizeof *s->value);
+    tutti_status st = TUTTI_OK;
+    if (!row || !s->value)
+        st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory for the values of %lld rows", s->y.name,
+                      (long long)s->rows.n);
+    for (int64_t i = 0; i < s->rows.n && st == TUTTI_OK; i++)
+        st = encode_row(desc, s, target, i, row);
+    free(row);
+    return st;
+}
+
+/* The training split of the same arrays, where only its specification is missing. */
+static tutti_status learn_elsewhere(const tutti_dataset_desc *desc, tti_data_spec *spec) {
+    tutti_dataset_desc train = *desc;
+    tutti_dataset *ds;
+    train.split = TUTTI_TRAIN;
+    train.n_samples = 0;
+    TTI_TRY(tutti_dataset_open(&train, &ds));
+    const tti_target_spec *from = &ds->spec->target;
+    tutti_status st = tti_data_spec_take_targets(spec, from->n);
+    for (int64_t k = 0; k < from->n && st == TUTTI_OK; k++)
+        spec->target.mean[k] = from->mean[k], spec->target.std[k] = from->std[k];
+    tutti_dataset_destroy(ds);
+    return st;
+}
+
+static tutti_status open_values(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+    npy_state *s = ds->state;
+    if (!desc->spec)
+        TTI_TRY(desc->split == TUTTI_TRAIN ? learn_values(desc, s, &s->rows, ds->spec)
+                                           : learn_elsewhere(desc, ds->spec));
+    int64_t n = ds->spec->target.n;
+    if ((int64_t)s->y.row_elems != n)
+        return tti_fail(TUTTI_E_DATA, "%s: %zu values for each sample, and the model predicts %lld",
+                        s->y.name, s->y.row_elems, (long long)n);
+    TTI_TRY(encode_values(desc, s, &ds->spec->target));
+    ds->info.n_classes = n;
+    ds->info.y = tti_target_type(n);
+    ds->label = npy_label;
+    return TUTTI_OK;
+}
+
+static tutti_status check_arrays(const npy_state *s, bool values) {
+    if (s->y.kind == 'f' && !values)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: labels are floats; to predict values give train.loss=mse (or mae, "
+                        "huber); for classes save whole numbers, such as y.astype('int64')",
                         s->y.name);
     if (s->x.shape.dim[0] != s->y.shape.dim[0])
         return tti_fail(TUTTI_E_DATA, "%s: %lld labels for the %lld samples of %s", s->y.name,
@@ -242,11 +425,16 @@ static tutti_type type_of(const tti_npy_array *a, tutti_dtype dtype) {
 static tutti_status describe(const tutti_dataset_desc *desc, tutti_dataset *ds) {
     npy_state *s = ds->state;
     bool pixels = s->x.kind == 'u' && s->x.width == 1;
-    TTI_TRY(check_arrays(s));
+    bool values = wants_values(desc, &s->y);
+    TTI_TRY(check_arrays(s, values));
     TTI_TRY(tti_count_samples(desc, s->rows.n, &ds->info.n_samples));
-    TTI_TRY(count_classes(desc, ds));
-    ds->info.n_classes = s->n_classes;
-    ds->info.y = type_of(&s->y, TUTTI_I32);
+    if (values) {
+        TTI_TRY(open_values(desc, ds));
+    } else {
+        TTI_TRY(count_classes(desc, ds));
+        ds->info.n_classes = s->n_classes;
+        ds->info.y = type_of(&s->y, TUTTI_I32);
+    }
     ds->stored = type_of(&s->x, pixels ? TUTTI_U8 : s->x.kind == 'f' ? TUTTI_F32 : TUTTI_I32);
     if (!pixels) return count_tokens(desc, ds);
     TTI_TRY(tti_dataset_normalise(desc, ds));

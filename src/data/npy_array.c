@@ -189,6 +189,14 @@ static float load_float(const uint8_t *p, char kind, int width) {
     return (float)x;
 }
 
+static double load_double(const uint8_t *p, char kind, int width) {
+    if (kind != 'f') return (double)load_int(p, kind, width);
+    if (width < 8) return (double)load_float(p, kind, width);
+    double x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
 tutti_status tti_npy_read_u8(const tti_npy_array *a, int64_t row, uint8_t *out) {
     TTI_ASSERT(a->width == 1);
     return read_raw(a, (size_t)row * a->row_elems, a->row_elems, out);
@@ -219,6 +227,18 @@ tutti_status tti_npy_read_f32(const tti_npy_array *a, int64_t row, float *out) {
         TTI_TRY(read_raw(a, (size_t)row * a->row_elems + done, n, buffer));
         for (size_t i = 0; i < n; i++)
             out[done + i] = load_float(buffer + i * width, a->kind, a->width);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_npy_read_f64(const tti_npy_array *a, int64_t row, double *out) {
+    uint8_t buffer[BUFFER_BYTES];
+    size_t width = (size_t)a->width, most = BUFFER_BYTES / width;
+    for (size_t done = 0, n; done < a->row_elems; done += n) {
+        n = TTI_MIN(a->row_elems - done, most);
+        TTI_TRY(read_raw(a, (size_t)row * a->row_elems + done, n, buffer));
+        for (size_t i = 0; i < n; i++)
+            out[done + i] = load_double(buffer + i * width, a->kind, a->width);
     }
     return TUTTI_OK;
 }

@@ -21,10 +21,11 @@ typedef struct tti_npy_array {
 tutti_status tti_npy_open(const char *path, const char *member, int64_t max_unpacked,
                           tti_npy_array *out);
 
-/* A row as u8 (kind 'u', 1 byte), i32 (whole numbers that fit) or f32.  Any thread. */
+/* A row as u8 (kind 'u', 1 byte), i32 (whole numbers that fit), f32 or f64.  Any thread. */
 tutti_status tti_npy_read_u8(const tti_npy_array *array, int64_t row, uint8_t *out);
 tutti_status tti_npy_read_i32(const tti_npy_array *array, int64_t row, int32_t *out);
 tutti_status tti_npy_read_f32(const tti_npy_array *array, int64_t row, float *out);
+tutti_status tti_npy_read_f64(const tti_npy_array *array, int64_t row, double *out);
 
 void tti_npy_close(tti_npy_array *array);
 

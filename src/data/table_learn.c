@@ -16,6 +16,7 @@
 #include "base/number.h"
 #include "base/problem.h"
 #include "data/csv_value.h"
+#include "data/target.h"
 
 enum { MANY = 50, FEW_ROWS = 10 };
 
@@ -113,7 +114,7 @@ static tutti_status apply_columns(learner *l, bool *given) {
                             "boolean, date, category and ignore, as in \"zip: category, id: "
                             "ignore\"",
                             tti_clip(clipped, kind));
-        if (column == l->table->label)
+        if (l->table->column[column].kind == TTI_COLUMN_LABEL)
             return tti_fail(TUTTI_E_INVALID,
                             "data.columns: column '%s' has the labels; data.label names another",
                             tti_clip(clipped, name));
@@ -143,15 +144,6 @@ static tutti_status take_values(const learner *l, int column, int64_t *n) {
     return TUTTI_OK;
 }
 
-/* Mean and deviation in two passes. */
-static void measure(const double *value, int64_t n, double *mean, double *std) {
-    double sum = 0, squares = 0, count = (double)n;
-    for (int64_t i = 0; i < n; i++) sum += value[i];
-    *mean = sum / count;
-    for (int64_t i = 0; i < n; i++) squares += (value[i] - *mean) * (value[i] - *mean);
-    *std = sqrt(squares / count);
-}
-
 static tutti_status learn_values(learner *l, int column) {
     tti_column *c = &l->table->column[column];
     int64_t n;
@@ -160,13 +152,12 @@ static tutti_status learn_values(learner *l, int column) {
     if (n == 0)
         return tti_fail(TUTTI_E_DATA, "%s: %s has no values in the training rows", l->csv->name,
                         tti_column_text(l->table, column, text));
-    measure(l->value, n, &c->mean, &c->std);
+    tti_target_measure(l->value, n, &c->mean, &c->std);
     qsort(l->value, (size_t)n, sizeof *l->value, compare_doubles);
     c->min = l->value[0];
     c->max = l->value[n - 1];
     c->fill = n % 2 ? l->value[n / 2] : l->value[n / 2 - 1] / 2 + l->value[n / 2] / 2;
-    if (c->min == c->max) c->std = 0, c->mean = c->min;
-    if (!isfinite(c->std) || !isfinite(c->mean))
+    if (!isfinite(c->std * c->std) || !isfinite(c->mean))
         return tti_fail(TUTTI_E_DATA, "%s: %s: the numbers are too large (%g to %g)", l->csv->name,
                         tti_column_text(l->table, column, text), c->min, c->max);
     if (c->kind == TTI_COLUMN_BOOLEAN) c->fill = 2 * c->mean > 1;
@@ -318,57 +309,118 @@ static bool is_column_empty(const learner *l, int column) {
     return !l->csv->header || !l->csv->header[column][0];
 }
 
-static tutti_status find_label(learner *l) {
-    static const char *const usual[] = {"label", "class", "target", "y"};
-    const tti_table_spec *t = l->table;
-    char wanted[TTI_CLIP * 8] = "", clipped[TTI_CLIP];
-    if (l->desc->label)
-        snprintf(wanted, sizeof wanted, "%s", l->desc->label + strspn(l->desc->label, " \t"));
-    for (size_t n = strlen(wanted); n > 0 && isspace((unsigned char)wanted[n - 1]);)
-        wanted[--n] = '\0';
-    if (wanted[0]) {
-        l->table->label = find_column(t, wanted);
-        if (t->label >= 0) return TUTTI_OK;
+/* The n bytes at text, without the blanks around them. */
+static void copy_trimmed(const char *text, size_t n, char out[TTI_CLIP * 8]) {
+    while (n > 0 && isspace((unsigned char)*text)) text++, n--;
+    while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
+    snprintf(out, TTI_CLIP * 8, "%.*s", (int)n, text);
+}
+
+static tutti_status add_label(learner *l, const char *name) {
+    tti_table_spec *t = l->table;
+    char clipped[TTI_CLIP];
+    int column = find_column(t, name);
+    tti_clip(clipped, name);
+    if (column < 0)
         return tti_fail(TUTTI_E_DATA,
                         "%s: data.label: no column is called '%s', and it is no number below %d",
-                        l->csv->name, tti_clip(clipped, wanted), t->n_columns);
-    }
-    for (size_t k = 0; k < TTI_COUNT(usual) && t->has_names; k++)
-        for (int i = 0; i < t->n_columns; i++)
-            if (strcasecmp(t->column[i].name, usual[k]) == 0) return l->table->label = i, TUTTI_OK;
-    l->table->label = t->n_columns - 1;
-    while (t->label > 0 && is_column_empty(l, t->label)) l->table->label--;
+                        l->csv->name, clipped, t->n_columns);
+    if (t->column[column].kind == TTI_COLUMN_LABEL)
+        return tti_fail(TUTTI_E_INVALID, "data.label: column '%s' is named twice", clipped);
+    if (t->n_labels == TTI_MAX_LABEL_COLUMNS)
+        return tti_fail(TUTTI_E_INVALID, "data.label: more than %d columns", TTI_MAX_LABEL_COLUMNS);
+    t->column[column].kind = TTI_COLUMN_LABEL;
+    t->label[t->n_labels++] = column;
     return TUTTI_OK;
 }
 
-static const char *label_at(const learner *l, int64_t i) { return cell_at(l, l->table->label, i); }
-
-/* The labels of the training rows, without those that are missing. */
-static tutti_status take_labels(const learner *l, int64_t *n, bool *whole) {
-    bool numbers = true, booleans = true, truth;
-    double x = 0;
-    *n = 0;
-    *whole = true;
-    for (int64_t i = 0; i < l->rows->n; i++) {
-        const char *label = label_at(l, i);
-        if (tti_value_is_missing(label)) {
-            if (l->desc->skip_bad) continue;
-            return tti_fail(TUTTI_E_DATA,
-                            "%s:%lld: the label is missing (data.on_error=skip leaves such rows "
-                            "out)",
-                            l->csv->name, (long long)l->csv->line[tti_row_at(l->rows, i)]);
-        }
-        numbers = numbers && tti_value_number(label, l->csv->decimal_comma, &x);
-        booleans = booleans && tti_value_boolean(label, &truth);
-        if (numbers) *whole = *whole && x == nearbyint(x);
-        if (numbers) l->value[*n] = x;
-        l->text[(*n)++] = label;
+/* "a, b": columns a and b, unless one column is called so. */
+static tutti_status find_given_labels(learner *l, const char *given) {
+    char name[TTI_CLIP * 8];
+    copy_trimmed(given, strlen(given), name);
+    if (!strchr(given, ',') || find_column(l->table, name) >= 0) return add_label(l, name);
+    for (size_t n; *given; given += n + (given[n] == ',')) {
+        n = strcspn(given, ",");
+        copy_trimmed(given, n, name);
+        TTI_TRY(add_label(l, name));
     }
-    l->table->labels = numbers ? TTI_LABEL_NUMBER : booleans ? TTI_LABEL_BOOLEAN : TTI_LABEL_TEXT;
-    if (*n > 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_DATA, "%s: the training rows have no labels", l->csv->name);
+    return TUTTI_OK;
 }
 
+/* The column that is taken where the job names none. */
+static int usual_label(const learner *l) {
+    static const char *const usual[] = {"label", "class", "target", "y"};
+    const tti_table_spec *t = l->table;
+    for (size_t k = 0; k < TTI_COUNT(usual) && t->has_names; k++)
+        for (int i = 0; i < t->n_columns; i++)
+            if (strcasecmp(t->column[i].name, usual[k]) == 0) return i;
+    int last = t->n_columns - 1;
+    while (last > 0 && is_column_empty(l, last)) last--;
+    return last;
+}
+
+static tutti_status find_label(learner *l) {
+    tti_table_spec *t = l->table;
+    const char *given = l->desc->label ? l->desc->label : "";
+    if (given[strspn(given, " \t")]) {
+        TTI_TRY(find_given_labels(l, given));
+    } else {
+        t->label[t->n_labels++] = usual_label(l);
+        t->column[t->label[0]].kind = TTI_COLUMN_LABEL;
+    }
+    if (t->n_labels < t->n_columns) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: data.label: all columns are labels, and none is a feature",
+                    l->csv->name);
+}
+
+/* Whether row i has all of its labels.  Without data.on_error=skip a missing one is an error. */
+static tutti_status check_row_labels(const learner *l, int64_t i, bool *whole) {
+    const tti_table_spec *t = l->table;
+    char text[TTI_COLUMN_TEXT];
+    *whole = true;
+    for (int k = 0; k < t->n_labels && *whole; k++) {
+        *whole = !tti_value_is_missing(cell_at(l, t->label[k], i));
+        if (!*whole && !l->desc->skip_bad)
+            return tti_fail(TUTTI_E_DATA,
+                            "%s:%lld: %s: the label is missing (data.on_error=skip leaves such "
+                            "rows out)",
+                            l->csv->name, (long long)l->csv->line[tti_row_at(l->rows, i)],
+                            tti_column_text(t, t->label[k], text));
+    }
+    return TUTTI_OK;
+}
+
+/* What the labels of a column are, over the training rows that have all of their labels. */
+typedef struct label_kinds {
+    int64_t n, n_numbers;
+    int64_t bad_row;               /* of a label that is no number */
+    bool numbers, booleans, whole; /* all of them are; whole: as far as they are numbers */
+} label_kinds;
+
+/* The labels of a column go into l->text and, as far as all are numbers, into l->value. */
+static tutti_status take_labels(const learner *l, int column, label_kinds *k) {
+    bool truth, has_labels;
+    double x = 0;
+    *k = (label_kinds){.numbers = true, .booleans = true, .whole = true};
+    for (int64_t i = 0; i < l->rows->n; i++) {
+        const char *label = cell_at(l, column, i);
+        TTI_TRY(check_row_labels(l, i, &has_labels));
+        if (!has_labels) continue;
+        bool number = tti_value_number(label, l->csv->decimal_comma, &x);
+        if (!number && k->numbers) k->bad_row = tti_row_at(l->rows, i);
+        k->n_numbers += number;
+        k->numbers = k->numbers && number;
+        k->booleans = k->booleans && tti_value_boolean(label, &truth);
+        if (k->numbers) k->whole = k->whole && x == nearbyint(x);
+        if (k->numbers) l->value[k->n] = x;
+        l->text[k->n++] = label;
+    }
+    l->table->labels = k->numbers    ? TTI_LABEL_NUMBER
+                       : k->booleans ? TTI_LABEL_BOOLEAN
+                                     : TTI_LABEL_TEXT;
+    if (k->n > 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: the training rows have no labels", l->csv->name);
+}
 const char *tti_table_class_text(tti_label_kind kind, const char *label, char *out,
                                  size_t n_bytes) {
     if (kind != TTI_LABEL_BOOLEAN) return label;
@@ -439,37 +491,74 @@ static tutti_status learn_classes(learner *l, int64_t n, bool whole) {
     return copy_texts(l, n_classes, &l->spec->class_names);
 }
 
-static tutti_status learn_target(learner *l, int64_t n) {
-    tti_target_spec *t = &l->spec->target;
-    if (l->table->labels != TTI_LABEL_NUMBER)
-        return tti_fail(TUTTI_E_DATA,
-                        "%s: the label column has texts, and the job asks for numbers to predict "
-                        "(train.loss, data.target)",
-                        l->csv->name);
-    l->table->labels = TTI_LABEL_VALUE;
-    l->spec->n_classes = 1;
-    t->is_value = true;
-    measure(l->value, n, &t->mean, &t->std);
-    if (isfinite(t->mean) && isfinite(t->std) && t->std > 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_DATA, "%s: the target has %s", l->csv->name,
-                    t->std == 0 ? "one value only in the training rows" : "too large numbers");
+static tutti_status not_a_number(const learner *l, int column, int64_t row) {
+    char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
+    return tti_fail(TUTTI_E_DATA,
+                    "%s:%lld: %s: the label '%s' is not a finite number, and the job asks for "
+                    "numbers to predict (train.loss, data.target)",
+                    l->csv->name, (long long)l->csv->line[row],
+                    tti_column_text(l->table, column, text),
+                    tti_clip(clipped, tti_csv_cell(l->csv, row, column)));
 }
 
-/* A value is predicted if the job says so, or, under "auto", if some label is not whole. */
-static tutti_status learn_labels(learner *l) {
-    int64_t n;
-    bool whole;
-    TTI_TRY(take_labels(l, &n, &whole));
+static tutti_status learn_target(learner *l, int64_t k) {
+    int column = l->table->label[k];
+    char text[TTI_COLUMN_TEXT];
+    label_kinds kinds;
+    TTI_TRY(take_labels(l, column, &kinds));
+    if (!kinds.numbers) return not_a_number(l, column, kinds.bad_row);
+    double *mean = &l->spec->target.mean[k], *std = &l->spec->target.std[k];
+    tti_target_measure(l->value, kinds.n, mean, std);
+    if (isfinite(*mean) && isfinite(*std) && *std > 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: %s: the target has %s", l->csv->name,
+                    tti_column_text(l->table, column, text),
+                    *std == 0 ? "one value only in the training rows, so there is nothing to learn"
+                              : "numbers that are too large");
+}
+
+static tutti_status learn_targets(learner *l) {
+    tti_table_spec *t = l->table;
+    TTI_TRY(tti_data_spec_take_targets(l->spec, t->n_labels));
+    for (int64_t k = 0; k < t->n_labels; k++) TTI_TRY(learn_target(l, k));
+    if (t->n_labels == 1)
+        add_notice(l, t->label[0], "is a value to predict (data.target)");
+    else
+        tti_str_printf(l->notices, "%s: %d columns are values to predict (data.label)\n",
+                       l->csv->name, t->n_labels);
+    t->labels = TTI_LABEL_VALUE;
+    l->spec->n_classes = t->n_labels;
+    return TUTTI_OK;
+}
+
+/* Under "auto" values are predicted if some label is not whole, or if there are several columns.  A
+ * few texts among many numbers are mistakes, no classes. */
+static tutti_status choose_values(learner *l, const label_kinds *kinds, bool *out) {
+    const tti_table_spec *t = l->table;
     const char *target = l->desc->target ? l->desc->target : "class";
-    bool numbers = l->table->labels == TTI_LABEL_NUMBER;
-    bool value = strcmp(target, "value") == 0 || (strcmp(target, "auto") == 0 && numbers && !whole);
-    l->table->column[l->table->label].kind = TTI_COLUMN_LABEL;
-    TTI_TRY(value ? learn_target(l, n) : learn_classes(l, n, whole));
-    if (value || strcmp(target, "auto") == 0)
-        add_notice(l, l->table->label,
-                   value ? "is a value to predict (data.target)"
-                         : "has classes: all labels are whole numbers or texts; to predict the "
-                           "number give data.target=value");
+    bool is_auto = strcmp(target, "auto") == 0;
+    *out = strcmp(target, "value") == 0 ||
+           (is_auto && (t->n_labels > 1 || (kinds->numbers && !kinds->whole)));
+    if (t->n_labels > 1 && !*out)
+        return tti_fail(TUTTI_E_INVALID,
+                        "data.label: %d columns are named, and several targets can only be values; "
+                        "give train.loss=mse, mae or huber, or name one column",
+                        t->n_labels);
+    if (is_auto && !*out && !kinds->numbers && 5 * kinds->n_numbers >= 4 * kinds->n)
+        return not_a_number(l, t->label[0], kinds->bad_row);
+    return TUTTI_OK;
+}
+
+static tutti_status learn_labels(learner *l) {
+    label_kinds kinds;
+    bool values;
+    TTI_TRY(take_labels(l, l->table->label[0], &kinds));
+    TTI_TRY(choose_values(l, &kinds, &values));
+    if (values) return learn_targets(l);
+    TTI_TRY(learn_classes(l, kinds.n, kinds.whole));
+    if (l->desc->target && strcmp(l->desc->target, "auto") == 0)
+        add_notice(l, l->table->label[0],
+                   "has classes: all labels are whole numbers or texts; to predict the number give "
+                   "data.target=value");
     return TUTTI_OK;
 }
 
@@ -501,7 +590,7 @@ static tutti_status learn(learner *l, bool *given) {
     TTI_TRY(find_label(l));
     TTI_TRY(apply_columns(l, given));
     for (int i = 0; i < l->table->n_columns; i++)
-        if (i != l->table->label) {
+        if (l->table->column[i].kind != TTI_COLUMN_LABEL) {
             TTI_TRY(learn_column(l, i, given[i]));
             report_missing(l, i);
         }
@@ -527,6 +616,7 @@ tutti_status tti_table_learn(const tutti_dataset_desc *desc, const tti_csv_text 
         *l.table = (tti_table_spec){
             .has_names = csv->header != NULL, .n_columns = csv->n_columns, .n_rows = rows->n};
         l.table->column = tti_arena_alloc(&spec->arena, n * sizeof *l.table->column);
+        l.table->label = tti_arena_alloc(&spec->arena, n * sizeof *l.table->label);
     }
     tutti_status st =
         given && l.value && l.text && !spec->arena.failed ? learn(&l, given) : no_memory(&l);

@@ -63,7 +63,10 @@ static void print_column(const tti_column *c, tti_json *j) {
 void tti_table_spec_print(const tti_table_spec *table, tti_json *j) {
     tti_json_bool(j, "names", table->has_names);
     tti_json_int(j, "rows", table->n_rows);
-    tti_json_int(j, "label", table->label);
+    if (table->n_labels > 1) tti_json_array(j, "label");
+    for (int i = 0; i < table->n_labels; i++)
+        tti_json_int(j, table->n_labels > 1 ? NULL : "label", table->label[i]);
+    if (table->n_labels > 1) tti_json_end(j);
     tti_json_text(j, "labels", label_names[table->labels]);
     tti_json_array(j, "columns");
     for (int i = 0; i < table->n_columns; i++) print_column(&table->column[i], j);
@@ -127,17 +130,45 @@ static tutti_status read_column(const char *what, const json_t *json, tti_arena 
     return read_categories(what, json, arena, c);
 }
 
-static tutti_status check_label(const char *what, const tti_table_spec *table) {
-    for (int i = 0; i < table->n_columns; i++)
-        if ((table->column[i].kind == TTI_COLUMN_LABEL) != (i == table->label))
-            return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"label\" is not the label column", what);
+/* One column, or a list of several. */
+static tutti_status read_label(const char *what, const json_t *json, tti_arena *arena,
+                               tti_table_spec *t) {
+    const json_t *label = json_object_get(json, "label");
+    bool is_list = json_is_array(label);
+    size_t n = is_list ? json_array_size(label) : 1;
+    if (n < 1 || n > TTI_MAX_LABEL_COLUMNS)
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu label columns are not possible", what, n);
+    t->n_labels = (int)n;
+    t->label = tti_arena_alloc(arena, n * sizeof *t->label);
+    for (size_t i = 0; i < n && t->label; i++) {
+        const json_t *one = is_list ? json_array_get(label, i) : label;
+        json_int_t column = json_is_integer(one) ? json_integer_value(one) : -1;
+        if (column < 0 || column >= t->n_columns)
+            return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"label\" is not a column", what);
+        t->label[i] = (int)column;
+    }
     return TUTTI_OK;
+}
+
+/* The label columns are those of their kind, each once. */
+static tutti_status check_label(const char *what, const tti_table_spec *table) {
+    int n_of_kind = 0;
+    bool good = true;
+    for (int i = 0; i < table->n_columns; i++)
+        n_of_kind += table->column[i].kind == TTI_COLUMN_LABEL;
+    for (int i = 0; i < table->n_labels && good; i++) {
+        good = table->column[table->label[i]].kind == TTI_COLUMN_LABEL;
+        for (int k = 0; k < i && good; k++) good = table->label[k] != table->label[i];
+    }
+    good = good && n_of_kind == table->n_labels &&
+           (table->n_labels == 1 || table->labels == TTI_LABEL_VALUE);
+    if (good) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"label\" is not the label column", what);
 }
 
 tutti_status tti_table_spec_parse(const char *what, const json_t *json, tti_arena *arena,
                                   tti_table_spec **out) {
     json_t *columns;
-    int64_t label;
     int labels;
     tti_table_spec *t = tti_arena_alloc(arena, sizeof *t);
     TTI_TRY(tti_json_member(what, json, "columns", JSON_ARRAY, &columns));
@@ -146,7 +177,6 @@ tutti_status tti_table_spec_parse(const char *what, const json_t *json, tti_aren
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu columns are not possible", what, n);
     tti_column *column = tti_arena_alloc(arena, n * sizeof *column);
     if (!t || !column) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", what);
-    TTI_TRY(tti_json_read_int(what, json, "label", 0, (int64_t)n - 1, &label));
     TTI_TRY(tti_json_read_int(what, json, "rows", 0, INT64_MAX, &t->n_rows));
     TTI_TRY(read_word(what, json, "labels", label_names, TTI_N_LABEL_KINDS, &labels));
     const json_t *names = json_object_get(json, "names");
@@ -155,9 +185,9 @@ tutti_status tti_table_spec_parse(const char *what, const json_t *json, tti_aren
     *t = (tti_table_spec){.has_names = json_is_true(names),
                           .n_columns = (int)n,
                           .column = column,
-                          .label = (int)label,
                           .labels = (tti_label_kind)labels,
                           .n_rows = t->n_rows};
+    TTI_TRY(read_label(what, json, arena, t));
     for (size_t i = 0; i < n; i++)
         TTI_TRY(read_column(what, json_array_get(columns, i), arena, &column[i]));
     *out = t;

@@ -11,6 +11,7 @@
 enum {
     TTI_MAX_CATEGORIES = 1024,
     TTI_MAX_TABLE_COLUMNS = 1 << 16,
+    TTI_MAX_LABEL_COLUMNS = 1024,
     TTI_MAX_TABLE_CLASSES = 1 << 16
 };
 
@@ -49,7 +50,8 @@ typedef struct tti_table_spec {
     bool has_names; /* columns are found by name, else by position */
     int n_columns;
     tti_column *column; /* [n_columns] */
-    int label;          /* the column with labels */
+    int n_labels;       /* several: of a regression only                 */
+    int *label;         /* [n_labels] columns, in the order of the targets */
     tti_label_kind labels;
     int64_t n_rows; /* of the training split */
 } tti_table_spec;

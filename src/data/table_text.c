@@ -22,12 +22,13 @@ static void print_range(const tti_column *c, tti_str *out) {
     }
 }
 
-static void print_target(const tti_data_spec *spec, tti_str *out) {
-    if (spec->target.is_value)
-        tti_str_printf(out, "value to predict, mean %.6g, std %.6g", spec->target.mean,
-                       spec->target.std);
-    else
-        tti_str_printf(out, "%" PRId64 " classes", spec->n_classes);
+static void print_target(const tti_data_spec *spec, int column, tti_str *out) {
+    const tti_target_spec *target = &spec->target;
+    if (target->n == 0) tti_str_printf(out, "%" PRId64 " classes", spec->n_classes);
+    for (int64_t k = 0; k < target->n; k++)
+        if (spec->table->label[k] == column)
+            tti_str_printf(out, "value to predict, mean %.6g, std %.6g", target->mean[k],
+                           target->std[k]);
 }
 
 char *tutti_dataset_print_columns(const tutti_dataset *ds) {
@@ -41,7 +42,7 @@ char *tutti_dataset_print_columns(const tutti_dataset *ds) {
         tti_str_printf(&out, "%8d  %-8s %9" PRId64 "  %s%s", i, tti_column_kind_names[c->kind],
                        c->n_missing, tti_clip(clipped, c->name), c->name[0] ? ": " : "");
         print_range(c, &out);
-        if (i == t->label) print_target(ds->spec, &out);
+        if (c->kind == TTI_COLUMN_LABEL) print_target(ds->spec, i, &out);
         tti_str_add(&out, "\n");
     }
     return out.text;

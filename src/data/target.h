@@ -21,4 +21,8 @@ static inline bool tti_target_encode(double value, int32_t *out) {
 
 static inline double tti_target_decode(int32_t target) { return (double)target / TTI_TARGET_ONE; }
 
+/* Mean and standard deviation of n >= 1 values; std is 0 if they are all the same, and one of both
+ * is infinite if they are too large. */
+void tti_target_measure(const double *value, int64_t n, double *mean, double *std);
+
 #endif /* TTI_DATA_TARGET_H */

@@ -34,7 +34,8 @@ static tutti_status open_data(tti_blueprint *b) {
 }
 
 /* A trained model needs no training data. */
-static tutti_status open_for_use(tti_blueprint *b, tti_data_spec *spec, bool reads_test) {
+static tutti_status open_for_use(tti_blueprint *b, tti_data_spec *spec, bool reads_test,
+                                 bool is_other_data) {
     const char *dir = b->config.data.dir;
     struct stat info;
     TTI_TRY(tutti_dataset_open(&(tutti_dataset_desc){.spec = spec,
@@ -46,7 +47,9 @@ static tutti_status open_for_use(tti_blueprint *b, tti_data_spec *spec, bool rea
     if (!reads_test) return TUTTI_OK;
     b->test = NULL;
     bool is_gone = dir[0] && !strpbrk(dir, "*?[{") && stat(dir, &info) != 0;
-    if (!is_gone) return open_split(&b->config, TUTTI_TEST, spec, &b->test);
+    tutti_dataset_desc desc = tti_job_dataset_desc(&b->config, TUTTI_TEST, spec);
+    desc.takes_all = is_other_data;
+    if (!is_gone) return tutti_dataset_open(&desc, &b->test);
     return tti_fail(TUTTI_E_DATA,
                     "data.dir: '%s' is not there (any more): %s; give the folder where the data is "
                     "now, or other data of the same kind, as data.dir=FOLDER",
@@ -150,13 +153,16 @@ static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b,
     tutti_value *target = tutti_input(g, "target", TUTTI_I32, fed);
     tutti_value *logits = NULL;
     TTI_TRY(tti_model_build(job, &b->model_params, g, x, &logits));
-    TTI_TRY(check_logits(g, logits, &y_shape, info->n_classes));
+    bool is_value = info->is_value; /* then each output is a target of its own */
+    TTI_TRY(check_logits(g, logits, is_value ? &TUTTI_SHAPE(b->rows_per_shard) : &y_shape,
+                         info->n_classes));
     int64_t n_targets = tutti_shape_n_elems(&y_shape);
-    logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
+    if (!is_value) logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
     if (!is_mixed) target = flatten_rows(g, target, &TUTTI_SHAPE(n_targets));
     if (b->gives_logits && !g->training) tutti_output(g, "logits", logits);
-    if (b->train->spec->target.is_value)
-        tti_objective_add_values(g, &b->config, logits, target);
+    if (is_value)
+        tti_objective_add_values(g, &b->config, flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, 1)),
+                                 target);
     else
         tti_objective_add(g, &b->config, logits, target);
     return tutti_graph_check(g);
@@ -380,6 +386,7 @@ typedef struct requested {
     bool gives_logits, one_row;
     tti_data_spec *spec;         /* of a trained model: no training data is read; NULL: it is */
     bool reads_test;             /* with spec: the test split is opened */
+    bool is_other_data;          /* as in tti_blueprint_use */
     int rank, local_rank;        /* the one worker that it is for, -1: for all */
     const tti_bucket_link *link; /* NULL: that of workers on this machine */
     tti_plan_shelf *shelf;       /* of all plans; NULL: they are the blueprint's */
@@ -404,7 +411,8 @@ static tutti_status find_devices(tti_blueprint *b, const requested *w) {
 
 static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint *b) {
     TTI_TRY(find_devices(b, w));
-    if (!w->like) TTI_TRY(w->spec ? open_for_use(b, w->spec, w->reads_test) : open_data(b));
+    if (!w->like)
+        TTI_TRY(w->spec ? open_for_use(b, w->spec, w->reads_test, w->is_other_data) : open_data(b));
     count_steps(b);
     if (w->one_row) b->rows_per_shard = 1;
     if (!b->gives_logits) TTI_TRY(check_target(b));
@@ -495,6 +503,7 @@ tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_bluepr
                                .one_row = use->one_row,
                                .spec = use->spec,
                                .reads_test = use->reads_test,
+                               .is_other_data = use->is_other_data,
                                .rank = -1,
                                .local_rank = -1},
                   out);

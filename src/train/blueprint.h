@@ -76,6 +76,8 @@ typedef struct tti_blueprint_use {
     const tti_blueprint *like; /* of the same job: its data sets are borrowed */
     tti_data_spec *spec;       /* of the run, shared: the training data is not read */
     bool reads_test;           /* with spec: the test split is opened, else it has no samples */
+    bool is_other_data;        /* with reads_test: data.dir is not that of the training, so that all
+                                  of it is for testing unless its names say otherwise       */
     bool one_row;              /* a shard has one row instead of as many as in training */
 } tti_blueprint_use;
 

@@ -33,7 +33,8 @@ const char *tti_chart_number(double x, char text[32]) {
     int unit = 0;
     double shown = x;
     for (; fabs(shown) >= 9999.5 && unit < 4; unit++) shown /= 1000;
-    snprintf(text, 32, fabs(shown) >= 1000 ? "%.0f%s" : "%.3g%s", shown, units[unit]);
+    snprintf(text, 32, fabs(shown) >= 1000 && fabs(shown) < 1e5 ? "%.0f%s" : "%.3g%s", shown,
+             units[unit]);
     return text;
 }
 

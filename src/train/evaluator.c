@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "data/dataset.h"
@@ -21,7 +22,7 @@ typedef struct evaluation {
     const tti_blueprint *b;
     tutti_eval_result *result;
     double loss_sum, count, correct;
-    double abs_sum; /* of the errors of a regression */
+    double *squares, *sizes; /* [targets]: of the errors of a regression, in standard deviations */
     int64_t targets_per_row;
 } evaluation;
 
@@ -48,8 +49,13 @@ static void count_classes(tutti_eval_result *r, const float *logits, const int32
 }
 
 static void add_errors(evaluation *e, const float *predicted, const int32_t *y) {
-    for (int64_t i = 0; i < e->b->rows_per_shard; i++)
-        if (y[i] != -1) e->abs_sum += fabs((double)predicted[i] - tti_target_decode(y[i]));
+    int64_t n_targets = e->targets_per_row;
+    for (int64_t i = 0; i < e->b->rows_per_shard * n_targets; i++) {
+        if (y[i] == -1) continue;
+        double error = (double)predicted[i] - tti_target_decode(y[i]);
+        e->squares[i % n_targets] += error * error;
+        e->sizes[i % n_targets] += fabs(error);
+    }
 }
 
 static void take(void *user, const tti_shard_data *data, const tti_predicted *out, int64_t index) {
@@ -61,7 +67,7 @@ static void take(void *user, const tti_shard_data *data, const tti_predicted *ou
     e->result->n_samples += data->n_rows;
     for (int64_t i = 0; i < e->b->rows_per_shard * e->targets_per_row; i++)
         e->result->n_targets += ((const int32_t *)data->target)[i] >= 0;
-    if (e->b->train->spec->target.is_value) return add_errors(e, out->logits, data->target);
+    if (e->b->train->spec->target.n > 0) return add_errors(e, out->logits, data->target);
     count_classes(e->result, out->logits, data->target, e->b->rows_per_shard);
 }
 
@@ -81,14 +87,35 @@ static tutti_status copy_names(const tutti_dataset *ds, tutti_eval_result *r) {
     return TUTTI_OK;
 }
 
+static tutti_status prepare_values(evaluation *e) {
+    const tti_data_spec *spec = e->b->train->spec;
+    tutti_eval_result *r = e->result;
+    size_t n = (size_t)spec->target.n;
+    tti_str names = {0};
+    e->squares = calloc(n, sizeof *e->squares);
+    e->sizes = calloc(n, sizeof *e->sizes);
+    r->values = calloc(n, sizeof *r->values);
+    bool has_names = tti_data_spec_target_name(spec, 0) != NULL;
+    for (size_t k = 0; k < n && has_names; k++) {
+        const char *name = tti_data_spec_target_name(spec, (int64_t)k);
+        tti_str_add_bytes(&names, name, strlen(name) + 1);
+    }
+    r->names = names.text;
+    if (!e->squares || !e->sizes || !r->values || names.failed)
+        return tti_fail(TUTTI_E_NOMEM, "eval: out of memory for %zu targets", n);
+    r->n_values = spec->target.n;
+    const char *at = r->names;
+    for (size_t k = 0; k < n && has_names; k++, at += strlen(at) + 1) r->values[k].name = at;
+    return TUTTI_OK;
+}
+
 static tutti_status prepare_classes(evaluation *e) {
     tutti_eval_result *r = e->result;
     const tutti_dataset_info *info = tutti_dataset_get_info(e->b->test);
     e->targets_per_row = tutti_shape_n_elems(&info->y.shape);
-    r->is_sequence = info->y.shape.n_dims > 0;
-    if (r->is_sequence || e->b->train->spec->target.is_value ||
-        e->b->model_params.n_classes > MAX_CLASSES)
-        return TUTTI_OK;
+    r->is_sequence = !info->is_value && info->y.shape.n_dims > 0;
+    if (info->is_value) return prepare_values(e);
+    if (r->is_sequence || e->b->model_params.n_classes > MAX_CLASSES) return TUTTI_OK;
     int64_t n = e->b->model_params.n_classes;
     r->classes = calloc((size_t)n + 1, sizeof *r->classes);
     r->confusion = calloc((size_t)(n * n) + 1, sizeof *r->confusion);
@@ -110,16 +137,45 @@ static void sum_class(const tutti_eval_result *r, int64_t class) {
     c->f1 = ratio(2 * c->precision * c->recall, c->precision + c->recall);
 }
 
-static tutti_status finish_values(const evaluation *e) {
+/* The figures of several targets are the means of those of each. */
+static tutti_status finish_values(evaluation *e) {
     tutti_eval_result *r = e->result;
     const tti_target_spec *t = &e->b->train->spec->target;
-    if (!t->is_value) return TUTTI_OK;
+    if (t->n == 0) return TUTTI_OK;
+    double n_rows = e->count / (double)t->n, n = (double)t->n;
+    if (t->n == 1) e->squares[0] = e->correct; /* the very sum that training logged */
+    double *r2 = calloc((size_t)t->n, sizeof *r2);
+    tutti_status st = r2 ? tti_target_r2(e->b->test, e->squares, r2)
+                         : tti_fail(TUTTI_E_NOMEM, "eval: out of memory");
     r->is_regression = true;
     r->accuracy = 0;
     r->n_targets = (int64_t)e->count;
-    r->rmse = t->std * sqrt(ratio(e->correct, e->count));
-    r->mae = t->std * ratio(e->abs_sum, e->count);
-    return tti_target_r2(e->b->test, e->correct, &r->r2);
+    for (int64_t k = 0; k < t->n && st == TUTTI_OK; k++) {
+        tutti_value_result *v = &r->values[k];
+        v->rmse = t->std[k] * sqrt(ratio(e->squares[k], n_rows));
+        v->mae = t->std[k] * ratio(e->sizes[k], n_rows);
+        v->r2 = r2[k];
+        r->rmse += v->rmse / n, r->mae += v->mae / n, r->r2 += v->r2 / n;
+    }
+    free(r2);
+    return st;
+}
+
+/* Which samples were evaluated. */
+static void describe_data(const evaluation *e, char *out, size_t n_bytes) {
+    const tti_job_config *c = &e->b->config;
+    const char *place = c->data.dir[0] ? c->data.dir : c->data.format;
+    struct stat info;
+    bool is_file = stat(place, &info) == 0 && S_ISREG(info.st_mode);
+    if (!tti_predictor_has_other_data(e->p))
+        snprintf(out, n_bytes, "%s: its test split", place);
+    else if (c->data.n_test > 0)
+        snprintf(out, n_bytes, "%s: the first %lld samples (data.n_test)", place,
+                 (long long)c->data.n_test);
+    else if (is_file)
+        snprintf(out, n_bytes, "%s: all of it", place);
+    else
+        snprintf(out, n_bytes, "%s: what its names say is for testing, else all of it", place);
 }
 
 static void finish(const evaluation *e) {
@@ -135,6 +191,7 @@ static void finish(const evaluation *e) {
     r->accuracy = ratio(e->correct, (double)r->n_targets);
     if (r->is_sequence && nats) r->perplexity = exp(r->loss);
     r->step = tti_predictor_step(e->p);
+    describe_data(e, r->data, sizeof r->data);
     snprintf(r->checkpoint, sizeof r->checkpoint, "%s", tti_predictor_checkpoint(e->p));
 }
 
@@ -151,6 +208,8 @@ tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
     if (st == TUTTI_OK) st = finish_values(&e);
     result->wall_s = (double)(tti_now_ns() - start_ns) * 1e-9;
     tti_predictor_close(e.p);
+    free(e.squares);
+    free(e.sizes);
     if (st != TUTTI_OK) tutti_eval_result_free(result);
     return tti_job_say_where(job, st);
 }
@@ -158,6 +217,7 @@ tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
 void tutti_eval_result_free(tutti_eval_result *r) {
     free(r->classes);
     free(r->confusion);
+    free(r->values);
     free(r->names);
     *r = (tutti_eval_result){0};
 }

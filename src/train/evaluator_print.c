@@ -2,6 +2,7 @@
  *
  * The confusion matrix is drawn where it fits a terminal; of more classes the pairs that are mixed
  * up most often are listed.  JSON always has all of it. */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/json.h"
@@ -75,14 +76,39 @@ static void list_pairs(tti_str *out, const tutti_eval_result *r) {
                        class_label(r, pair % r->n_classes, said));
 }
 
+static const char *r2_text(double r2, char text[32]) {
+    snprintf(text, 32, isnan(r2) ? "undefined" : fabs(r2) < 1e6 ? "%.4f" : "%.4g", r2);
+    return text;
+}
+
+/* Of several targets the means over them, and a line for each. */
+static void print_values(tti_str *out, const tutti_eval_result *r) {
+    char text[32], number[32];
+    tti_str_printf(out, "rmse        %.6g\nmae         %.6g\nr2          %s\n", r->rmse, r->mae,
+                   r2_text(r->r2, text));
+    if (isnan(r->r2))
+        tti_str_add(out, "r2 is undefined where all values of a target are the same\n");
+    if (r->n_values < 2) return;
+    tti_str_printf(out, "\n%-20s %12s %12s %9s\n", "target", "rmse", "mae", "r2");
+    for (int64_t k = 0; k < r->n_values && k < MAX_LISTED; k++) {
+        const tutti_value_result *v = &r->values[k];
+        snprintf(number, sizeof number, "%lld", (long long)k);
+        tti_str_add_column(out, v->name ? v->name : number, 20);
+        tti_str_printf(out, " %12.6g %12.6g %9s\n", v->rmse, v->mae, r2_text(v->r2, text));
+    }
+    if (r->n_values > MAX_LISTED)
+        tti_str_printf(out, "... and %lld more (--json lists all)\n",
+                       (long long)(r->n_values - MAX_LISTED));
+}
+
 static void print_table(tti_str *out, const tutti_eval_result *r) {
     tti_str_printf(out, "checkpoint  %s (step %lld)\n", r->checkpoint, (long long)r->step);
+    tti_str_printf(out, "data        %s\n", r->data);
     tti_str_printf(out, "samples     %lld", (long long)r->n_samples);
     if (r->is_sequence) tti_str_printf(out, ", %lld tokens", (long long)r->n_targets);
     tti_str_printf(out, " in %.2f s\nloss        %.6f\n", r->wall_s, r->loss);
     if (r->is_regression)
-        tti_str_printf(out, "rmse        %.6g\nmae         %.6g\nr2          %.4f\n", r->rmse,
-                       r->mae, r->r2);
+        print_values(out, r);
     else
         tti_str_printf(out, "accuracy    %.4f\n", r->accuracy);
     if (r->perplexity > 0) tti_str_printf(out, "perplexity  %.4f\n", r->perplexity);
@@ -123,18 +149,37 @@ static void classes_json(tti_json *j, const tutti_eval_result *r) {
     tti_json_end(j);
 }
 
+static void errors_json(tti_json *j, double rmse, double mae, double r2) {
+    tti_json_double(j, "rmse", rmse);
+    tti_json_double(j, "mae", mae);
+    tti_json_double(j, "r2", r2);
+}
+
+static void values_json(tti_json *j, const tutti_eval_result *r) {
+    errors_json(j, r->rmse, r->mae, r->r2);
+    if (r->n_values < 2) return;
+    tti_json_array(j, "values");
+    for (int64_t k = 0; k < r->n_values; k++) {
+        const tutti_value_result *v = &r->values[k];
+        tti_json_object(j, NULL);
+        if (v->name) tti_json_text(j, "name", v->name);
+        errors_json(j, v->rmse, v->mae, v->r2);
+        tti_json_end(j);
+    }
+    tti_json_end(j);
+}
+
 static void print_json(tti_str *out, const tutti_eval_result *r) {
     tti_json j = tti_json_begin(out, 0);
     tti_json_object(&j, NULL);
     tti_json_text(&j, "checkpoint", r->checkpoint);
     tti_json_int(&j, "step", r->step);
+    tti_json_text(&j, "data", r->data);
     tti_json_int(&j, "samples", r->n_samples);
     tti_json_int(&j, "targets", r->n_targets);
     tti_json_double(&j, "loss", r->loss);
     if (r->is_regression) {
-        tti_json_double(&j, "rmse", r->rmse);
-        tti_json_double(&j, "mae", r->mae);
-        tti_json_double(&j, "r2", r->r2);
+        values_json(&j, r);
     } else {
         tti_json_double(&j, "accuracy", r->accuracy);
     }

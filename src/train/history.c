@@ -33,6 +33,20 @@ static double number(const json_t *record, const char *key) {
     return fabs(x) < 1e15 ? x : 0;
 }
 
+/* The score of a record, by the first of its names that is there.  The values of a regression have
+ * any unit, so that any finite size can be drawn. */
+static double score(tti_history *h, const json_t *record) {
+    static const char *const names[] = {"accuracy", "rmse", "nrmse"};
+    for (size_t i = 0; i < TTI_COUNT(names); i++) {
+        const json_t *value = json_object_get(record, names[i]);
+        if (!json_is_number(value)) continue;
+        h->score = names[i];
+        double x = json_number_value(value);
+        return isfinite(x) ? x : 0;
+    }
+    return 0;
+}
+
 static const char *text(tti_history *h, const json_t *record, const char *key) {
     const json_t *value = json_object_get(record, key);
     const char *copy =
@@ -72,7 +86,7 @@ static void take_step(tti_history *h, const json_t *r) {
     }
     h->steps[h->n_steps++] = (tti_step_point){.step = number(r, "step"),
                                               .loss = number(r, "loss"),
-                                              .accuracy = number(r, "accuracy"),
+                                              .score = score(h, r),
                                               .lr = number(r, "lr"),
                                               .samples_per_s = number(r, "samples_per_s"),
                                               .wait = number(r, "wait_share"),
@@ -128,8 +142,9 @@ static void take_eval(tti_history *h, const json_t *r) {
     tti_eval_point *evals = more_room(h, h->evals, h->n_evals, &h->max_evals, sizeof *evals);
     if (!evals) return;
     h->evals = evals;
-    h->evals[h->n_evals++] =
-        (tti_eval_point){number(r, "step"), number(r, "loss"), number(r, "accuracy")};
+    const json_t *r2 = json_object_get(r, "r2");
+    h->evals[h->n_evals++] = (tti_eval_point){number(r, "step"), number(r, "loss"), score(h, r),
+                                              json_is_number(r2) ? json_number_value(r2) : NAN};
 }
 
 static void take_end(tti_history *h, const json_t *r) {
@@ -242,7 +257,7 @@ static tutti_status read_blocks(reading *r, int fd, const char *path, uint64_t n
 
 tutti_status tti_history_read(const char *run_dir, tti_history *out) {
     char path[4096];
-    reading r = {.h = {.backend = "", .version = "", .steps_each = 1}};
+    reading r = {.h = {.backend = "", .version = "", .score = "accuracy", .steps_each = 1}};
     tti_history *h = &r.h;
     uint64_t n_bytes;
     int fd;

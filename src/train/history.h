@@ -7,7 +7,7 @@
 #include "tutti/types.h"
 
 typedef struct tti_step_point {
-    double step, loss, accuracy, lr, samples_per_s;
+    double step, loss, score, lr, samples_per_s;
     double wait, comm, compute, update; /* shares of the time */
     double time_s;
 } tti_step_point;
@@ -20,7 +20,8 @@ typedef struct tti_time_point {
 } tti_time_point;
 
 typedef struct tti_eval_point {
-    double step, loss, accuracy;
+    double step, loss, score;
+    double r2; /* of a regression; NAN: undefined, or not measured */
 } tti_eval_point;
 
 /* A warning, or the failure that ended the run. */
@@ -37,6 +38,8 @@ typedef struct tti_history {
     tti_eval_point *evals;
     tti_time_point *times; /* ranks 0, 1, ... of a step next to each other */
     int n_steps, n_evals, n_times;
+    const char
+        *score; /* the key of every score: "accuracy", or of a regression "rmse" or "nrmse" */
     int64_t steps_each;  /* 1: of every record of a step */
     int64_t n_bad_lines; /* that are no records */
     tti_note notes[TTI_HISTORY_NOTES];

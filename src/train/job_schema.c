@@ -160,19 +160,21 @@ static const tti_option rows[] = {
      .help = "text, tokens, random_tokens: number of tokens in the vocabulary; 0: that of the "
              "tokenizer, or without one the largest token + 1",
      .example = "50304"},
-    {KEY(data.label, TEXT, "\"\""), .also = "label_column|y",
-     .help = "csv: name or number (from 0) of the label column; \"\": the column named label, "
-             "class, target or y, else the last one",
+    {KEY(data.label, TEXT, "\"\""), .joins = true, .also = "label_column|labels|targets|y",
+     .help =
+         "csv: name or number (from 0) of the label column, or a list of several columns to "
+         "predict (regression); \"\": the column named label, class, target or y, else the last "
+         "one",
      .example = "species"},
     {KEY(data.classes, INT, "0"), RANGE(0, 1 << 24),
      .also = "n_classes|num_classes|num_labels|n_labels",
      .help = "Number of classes; labels must be below it; 0: the largest label in the training "
              "samples + 1",
      .example = "10"},
-    {KEY(data.columns, TEXT, "\"\""), .also = "column_types|features",
+    {KEY(data.columns, TEXT, "\"\""), .joins = true, .also = "column_types|features",
      .help = "csv: types of columns by name or number: number, boolean, date, category, ignore; "
              "\"\": detected from the values",
-     .example = "\"zip: category, id: ignore\""},
+     .example = "{zip: category, id: ignore}"},
     {KEY(data.missing, CHOICE, "impute"), .choices = "impute|refuse",
      .also = "missing_values|na|fillna",
      .help = "csv: empty cells.  impute: use the median (numbers, dates) or the most frequent "
@@ -180,7 +182,8 @@ static const tti_option rows[] = {
     {KEY(data.target, CHOICE, "auto"), .choices = "auto|class|value", .also = "task",
      .help =
          "csv, npy: class: labels are classes; value: labels are numbers to predict (regression); "
-         "auto: value with train.loss mae or huber, and with mse if a label is not an integer"},
+         "auto: value with train.loss mae or huber, and with mse if a label is not an integer "
+         "(npy: if labels are floats)"},
     {KEY(data.val_fraction, FLOAT, "0.1"), RANGE(0, 0.9),
      .also = "val_split|validation_split|test_fraction|test_size",
      .help =
@@ -254,8 +257,9 @@ static const tti_option rows[] = {
     {KEY(train.loss, CHOICE, "cross-entropy"), .choices = "cross-entropy|mse|mae|huber",
      .also = "criterion|objective|loss_fn",
      .meant = "ce=cross-entropy|nll=cross-entropy|crossentropyloss=cross-entropy|softmax=cross-"
-              "entropy|bce=cross-entropy|mseloss=mse|l2=mse|l1=mae|l1loss=mae|smooth_l1=huber|"
+              "entropy|bce=cross-entropy|mseloss=mse|l2=mse|l1loss=mae|smooth_l1=huber|"
               "huberloss=huber",
+     .alias = "l1=mae",
      .help = "Loss function.  cross-entropy: classes; mae (l1), huber: values (data.target); mse: "
              "values, or classes as one-hot vectors"},
     {KEY(train.huber_delta, FLOAT, "1"), RANGE(1e-6, 500), .also = "delta|beta",

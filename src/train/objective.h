@@ -18,8 +18,8 @@ void tti_objective_add(tutti_graph *g, const tti_job_config *config, tutti_value
 
 /* The same of a regression, by train.loss.  correct is the sum of squared errors.
  *
- *   predicted  f32 [rows, 1]
- *   target     i32 [rows]: values as data/target.h has them, -1 where a row is missing */
+ *   predicted  f32 [values, 1], of all rows
+ *   target     i32 [values]: as data/target.h has them, -1 where a row is missing */
 void tti_objective_add_values(tutti_graph *g, const tti_job_config *config, tutti_value *predicted,
                               tutti_value *target);
 

@@ -128,11 +128,30 @@ static void list_features(const tti_table_spec *table, tti_str *out) {
 
 static void describe_output(const tti_target_spec *target, tti_str *out) {
     char mean[TTI_NUMBER_TEXT], std[TTI_NUMBER_TEXT];
-    if (target->is_value)
+    if (target->n == 1)
         tti_str_printf(out, "logits: the predicted value is logits * %s + %s",
-                       tti_format_double(std, target->std), tti_format_double(mean, target->mean));
+                       tti_format_double(std, target->std[0]),
+                       tti_format_double(mean, target->mean[0]));
+    else if (target->n > 1)
+        tti_str_add(out,
+                    "logits: [N,K]; the predicted value of target k is logits[:,k] * std + mean, "
+                    "which \"targets\" lists for each");
     else
         tti_str_add(out, "logits: softmax over the last axis gives the probabilities");
+}
+
+static void list_targets(const tti_data_spec *spec, tti_str *out) {
+    tti_json j = tti_json_begin(out, 0);
+    tti_json_array(&j, NULL);
+    for (int64_t k = 0; k < spec->target.n; k++) {
+        const char *name = tti_data_spec_target_name(spec, k);
+        tti_json_object(&j, NULL);
+        if (name) tti_json_text(&j, "name", name);
+        tti_json_double(&j, "mean", spec->target.mean[k]);
+        tti_json_double(&j, "std", spec->target.std[k]);
+        tti_json_end(&j);
+    }
+    tti_json_end(&j);
 }
 
 static void list_classes(const tti_data_spec *spec, tti_str *out) {
@@ -155,6 +174,10 @@ void tti_onnx_add_info(tti_onnx_emit *e, const tti_exporting *x) {
     add_text(e, "input", &text);
     describe_output(&spec->target, &text);
     add_text(e, "output", &text);
+    if (spec->target.n > 0) {
+        list_targets(spec, &text);
+        add_text(e, "targets", &text);
+    }
     if (spec->table) {
         list_features(spec->table, &text);
         add_text(e, "features", &text);

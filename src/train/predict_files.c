@@ -88,6 +88,20 @@ static void tell_text(tti_predicting *r, const tti_predict_sample *w, const int3
     for (int k = 0; k < TUTTI_PREDICT_TOP; k++) free(text[k]);
 }
 
+/* false: one of them is not finite. */
+static bool take_values(tti_predicting *r, const float *logits, tutti_prediction *out) {
+    const tti_target_spec *target = &r->ds->spec->target;
+    bool finite = true;
+    for (int64_t k = 0; k < target->n; k++) {
+        r->values[k] = (double)logits[k] * target->std[k] + target->mean[k];
+        finite = finite && isfinite(r->values[k]);
+    }
+    out->n_values = target->n;
+    out->values = r->values;
+    out->names = r->names;
+    return finite;
+}
+
 static void tell(tti_predicting *r, int64_t row, const float *logits) {
     const tti_predict_sample *w = &r->wait[row];
     int64_t n = r->b->model_params.n_classes;
@@ -97,10 +111,8 @@ static void tell(tti_predicting *r, int64_t row, const float *logits) {
         tell_text(r, w, (const int32_t *)x, logits, n, &out);
         return;
     }
-    const tti_target_spec *target = &r->ds->spec->target;
-    out.is_value = target->is_value;
-    if (out.is_value) out.value = (double)logits[0] * target->std + target->mean;
-    if (out.is_value ? isfinite(out.value) : take_top(r, logits, n, &out))
+    out.is_value = r->ds->spec->target.n > 0;
+    if (out.is_value ? take_values(r, logits, &out) : take_top(r, logits, n, &out))
         r->fn(r->user, &out);
     else
         tell_not_finite(r, &out);
@@ -110,7 +122,8 @@ static void tell(tti_predicting *r, int64_t row, const float *logits) {
 
 static tutti_status flush(tti_predicting *r) {
     int64_t b = r->b->rows_per_shard, n_classes = r->b->model_params.n_classes;
-    int64_t n_logits = tutti_shape_n_elems(&tutti_dataset_get_info(r->ds)->y.shape) * n_classes;
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
+    int64_t n_logits = info->is_value ? n_classes : tutti_shape_n_elems(&info->y.shape) * n_classes;
     tti_shard_data shards[TTI_MAX_WORKERS];
     tti_predicted out[TTI_MAX_WORKERS];
     int n_shards = (int)((r->n_waiting + b - 1) / b);
@@ -230,7 +243,7 @@ static tutti_status check_model(tti_predicting *r) {
     /* Elsewhere targets of the shape of x may be anything, not the tokens that follow. */
     bool follows = strcmp(format, "npy") != 0 && r->b->config.data.mask_prob == 0;
     r->is_text = follows && tti_writes_text(r->b);
-    if (info->y.shape.n_dims > 0 && !r->is_text)
+    if (info->y.shape.n_dims > 0 && !info->is_value && !r->is_text)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "predict: %s guesses several targets of a sample of data.format=%s, for "
                         "which there is no form; `tutti eval` counts how many are right",
@@ -238,6 +251,18 @@ static tutti_status check_model(tti_predicting *r) {
     if (find_kind(r, "", false)) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
                     "predict: no files can be given to a model of data.format=%s", format);
+}
+
+static tutti_status prepare_values(tti_predicting *r) {
+    const tti_data_spec *spec = r->ds->spec;
+    size_t n = (size_t)spec->target.n;
+    r->values = calloc(n + 1, sizeof *r->values);
+    if (tti_data_spec_target_name(spec, 0)) r->names = calloc(n + 1, sizeof *r->names);
+    if (!r->values || (tti_data_spec_target_name(spec, 0) && !r->names))
+        return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+    for (size_t k = 0; k < n && r->names; k++)
+        r->names[k] = tti_data_spec_target_name(spec, (int64_t)k);
+    return TUTTI_OK;
 }
 
 static tutti_status prepare(tti_predicting *r) {
@@ -256,13 +281,15 @@ static tutti_status prepare(tti_predicting *r) {
     if (!r->x || !r->y || !r->wait || !r->chain[0] || !r->chain[1])
         return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
     for (int64_t i = 0; i < n_targets; i++) r->y[i] = -1;
-    return TUTTI_OK;
+    return prepare_values(r);
 }
 
 static void finish(tti_predicting *r) {
     free(r->x);
     free(r->y);
     free(r->wait);
+    free(r->values);
+    free(r->names);
     free(r->chain[0]);
     free(r->chain[1]);
     tti_workspace_free(&r->ws);
@@ -329,6 +356,21 @@ static void add_text(tti_json *j, const tutti_prediction *p) {
     add_top(j, "next", "token", p);
 }
 
+/* {"value":1.5}; of several {"values":{"height":1.5,"width":2}}, or a list without names. */
+static void add_values(tti_json *j, const tutti_prediction *p) {
+    if (p->n_values == 1) {
+        tti_json_double(j, "value", p->values[0]);
+        return;
+    }
+    if (p->names)
+        tti_json_object(j, "values");
+    else
+        tti_json_array(j, "values");
+    for (int64_t k = 0; k < p->n_values; k++)
+        tti_json_double(j, p->names ? p->names[k] : NULL, p->values[k]);
+    tti_json_end(j);
+}
+
 char *tutti_prediction_print(const tutti_prediction *p) {
     tti_str out = {0};
     tti_json j = tti_json_begin(&out, 0);
@@ -340,7 +382,7 @@ char *tutti_prediction_print(const tutti_prediction *p) {
     } else if (p->notice) {
         tti_json_text(&j, "notice", p->notice);
     } else if (p->is_value) {
-        tti_json_double(&j, "value", p->value);
+        add_values(&j, p);
     } else if (p->is_text) {
         add_text(&j, p);
     } else {

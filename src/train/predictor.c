@@ -31,6 +31,7 @@ struct tti_predictor {
     tti_blueprint *b;
     tti_lanes *lanes;
     bool one_row;
+    bool has_other_data;
     int n_lanes;
     use_lane lane[MAX_USE_LANES];
     float *params; /* [plan->n_flat] */
@@ -173,6 +174,7 @@ typedef struct opening {
 
 static tutti_status build_on(tti_predictor *p, const opening *o, const tti_ckpt *ckpt) {
     p->one_row = o->use.one_row;
+    p->has_other_data = o->use.is_other_data;
     if (!o->use.like) TTI_TRY(tti_model_check_identity(o->job, tti_ckpt_get_text(ckpt, "model")));
     TTI_TRY(tti_blueprint_create_for_use(o->job, &o->use, &p->b));
     TTI_TRY(find_places(p));
@@ -200,6 +202,12 @@ static tutti_status open_one(const opening *o, tti_predictor **out) {
     return TUTTI_OK;
 }
 
+/* Whether the caller, not the job of the run, gave this key. */
+static bool is_given(const tutti_job *job, const char *key) {
+    const char *source = tti_options_state(&job->options, key)->place.source;
+    return job->path && source && strcmp(source, job->path) != 0;
+}
+
 /* How samples are read was decided by the training: another value given now would be ignored.  Only
  * a tokenizer may be added where the run has none. */
 static tutti_status check_given(const tutti_job *job, const opening *o) {
@@ -209,15 +217,41 @@ static tutti_status check_given(const tutti_job *job, const opening *o) {
         "data.vocabulary", "data.mask_token",    "data.label"};
     size_t first = o->use.spec->tokenizer ? 0 : 2;
     size_t n = o->use.reads_test ? 2 : TTI_COUNT(keys); /* the test split refuses the others */
-    for (size_t i = first; i < n && job->path; i++) {
-        const char *source = tti_options_state(&job->options, keys[i])->place.source;
-        if (source && strcmp(source, job->path) != 0)
+    for (size_t i = first; i < n; i++) {
+        if (is_given(job, keys[i]))
             return tti_fail(TUTTI_E_CONFIG,
                             "%s: how samples are read was decided by the training and is stored in "
                             "the run folder (" TTI_DATA_SPEC_FILE "); leave this key out",
                             keys[i]);
     }
     return TUTTI_OK;
+}
+
+static const char *name_in(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* The same file or folder; or one of the same name, where that of the run is gone: it was moved. */
+static bool is_same_data(const char *own, const char *given) {
+    char *a = realpath(own, NULL), *b = realpath(given, NULL);
+    bool same = a && b ? strcmp(a, b) == 0 : strcmp(own, given) == 0;
+    if (!a && b) same = same || strcmp(name_in(own), name_in(b)) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
+/* Whether data.dir is not what the run was trained on.  Who gives a share for testing wants it. */
+static tutti_status find_other_data(const tutti_job *job, bool *out) {
+    tutti_job *own;
+    *out = false;
+    if (!is_given(job, "data.dir") || is_given(job, "data.val_fraction")) return TUTTI_OK;
+    TTI_TRY(tutti_job_create(&own));
+    tutti_status st = tutti_job_load(own, job->path);
+    if (st == TUTTI_OK) *out = !is_same_data(own->config.data.dir, job->config.data.dir);
+    tutti_job_destroy(own);
+    return st;
 }
 
 static tutti_status open_run(tutti_job *job, opening *o, tti_predictor **out) {
@@ -229,6 +263,9 @@ static tutti_status open_run(tutti_job *job, opening *o, tti_predictor **out) {
     tutti_status st = tti_job_resolve(job, tti_cores_usable());
     if (st == TUTTI_OK) st = tti_data_spec_load(run_dir, &o->use.spec);
     if (st == TUTTI_OK) st = check_given(job, o);
+    if (st == TUTTI_OK && o->use.reads_test) st = find_other_data(job, &o->use.is_other_data);
+    if (o->use.is_other_data && !is_given(job, "data.n_test")) /* it was of the run's own data */
+        tti_options_put(&job->options, "data.n_test", "0", "data.dir");
     if (st == TUTTI_OK) st = open_one(o, out);
     tti_data_spec_release(o->use.spec);
     return tti_job_say_where(job, st);
@@ -269,6 +306,7 @@ void tti_predictor_close(tti_predictor *p) {
 
 const tti_blueprint *tti_predictor_blueprint(const tti_predictor *p) { return p->b; }
 const char *tti_predictor_checkpoint(const tti_predictor *p) { return p->checkpoint; }
+bool tti_predictor_has_other_data(const tti_predictor *p) { return p->has_other_data; }
 int64_t tti_predictor_step(const tti_predictor *p) { return p->step; }
 float *tti_predictor_params(const tti_predictor *p) { return p->params; }
 int tti_predictor_n_lanes(const tti_predictor *p) { return p->n_lanes; }

@@ -64,4 +64,7 @@ typedef void (*tti_predicted_fn)(void *user, const tti_shard_data *shard, const 
 tutti_status tti_predictor_run_test(tti_predictor *p, int64_t until_ns, tti_predicted_fn take,
                                     void *user);
 
+/* Whether the test split is of other data than the run's. */
+bool tti_predictor_has_other_data(const tti_predictor *predictor);
+
 #endif /* TTI_TRAIN_PREDICTOR_H */

@@ -4,6 +4,7 @@
  * script, so it can be mailed. */
 #include "train/report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,14 +104,28 @@ static const char *state_of(const tti_history *h) {
     return h->stopped ? "stopped, can be continued" : h->ended ? "done" : "running, or was killed";
 }
 
+static bool is_accuracy(const page *p) { return strcmp(p->h.score, "accuracy") == 0; }
+
+static void add_score(page *p, const tti_eval_point *last) {
+    char text[64], title[32];
+    snprintf(title, sizeof title, "test %s", p->h.score);
+    if (is_accuracy(p))
+        snprintf(text, sizeof text, "%.2f %%", 100 * last->score);
+    else
+        snprintf(text, sizeof text, "%.6g", last->score);
+    tile(p, title, text);
+    if (strcmp(p->h.score, "rmse") != 0) return;
+    snprintf(text, sizeof text, isnan(last->r2) ? "undefined" : "%.4f", last->r2);
+    tile(p, "test r2", text);
+}
+
 static void add_tiles(page *p) {
     const tti_history *h = &p->h;
     char text[64], number[32];
     tti_str_add(&p->out, "<div class=\"tiles\">");
     if (h->n_evals > 0) {
         const tti_eval_point *last = &h->evals[h->n_evals - 1];
-        snprintf(text, sizeof text, "%.2f %%", 100 * last->accuracy);
-        tile(p, "test accuracy", text);
+        add_score(p, last);
         snprintf(text, sizeof text, "%.4f", last->loss);
         tile(p, "test loss", text);
     } else if (h->n_steps > 0) {
@@ -269,11 +284,17 @@ static void add_memory(page *p) {
     tti_chart_bars(&p->out, "Memory of a worker", names, bytes, 5);
 }
 
+static const char *score_title(const page *p) {
+    if (is_accuracy(p)) return "Accuracy";
+    return strcmp(p->h.score, "rmse") == 0 ? "RMSE" : "RMSE in standard deviations of each target";
+}
+
 static void add_curves(page *p) {
     tti_str_add(&p->out, "<div class=\"grid2\">\n");
     if (p->h.n_steps > 0) {
         add_learning(p, "Loss", STEP_COLUMN(p, loss), EVAL_COLUMN(p, loss), false);
-        add_learning(p, "Accuracy", STEP_COLUMN(p, accuracy), EVAL_COLUMN(p, accuracy), true);
+        add_learning(p, score_title(p), STEP_COLUMN(p, score), EVAL_COLUMN(p, score),
+                     is_accuracy(p));
         add_single(p, "Learning rate", "", STEP_COLUMN(p, lr), 3);
         add_single(p, "Throughput", "samples per second", STEP_COLUMN(p, samples_per_s), 2);
         add_time_split(p);

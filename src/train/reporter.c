@@ -303,41 +303,52 @@ static const tti_target_spec *target_of(const tti_reporter *r) {
     return &r->b->train->spec->target;
 }
 
-/* Root of the mean squared error, in the unit of the target. */
+/* Root of the mean squared error: of one target in its unit, of several in standard deviations of
+ * each. */
 static double rmse_of(const tti_reporter *r, const tti_step_result *sums) {
-    return target_of(r)->is_value
-               ? target_of(r)->std * sqrt(sums->correct / TTI_MAX(sums->count, 1))
-               : 0;
+    const tti_target_spec *target = target_of(r);
+    if (target->n == 0) return 0;
+    return (target->n == 1 ? target->std[0] : 1) * sqrt(sums->correct / TTI_MAX(sums->count, 1));
 }
 
+/* Errors of several targets are not kept apart, so there is no r2 of each. */
+static tutti_status measure_r2(const tti_reporter *r, const tti_step_result *sums, double *out) {
+    if (target_of(r)->n != 1) return TUTTI_OK;
+    return tti_target_r2(r->b->test, &sums->correct, out);
+}
+
+/* The name of what training measures beside the loss, in metrics.jsonl and TensorBoard. */
+static const char *score_name(const tti_reporter *r) {
+    int64_t n = target_of(r)->n;
+    return n == 0 ? "accuracy" : n == 1 ? "rmse" : "nrmse";
+}
+
+static double score_of(const tutti_event *e) { return e->is_regression ? e->rmse : e->accuracy; }
+
 static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e) {
-    if (!target_of(r)->is_value) {
-        tti_json_double(j, "accuracy", e->accuracy);
-        return;
-    }
-    tti_json_double(j, "rmse", e->rmse);
-    if (e->kind != TUTTI_EVENT_STEP) tti_json_double(j, "r2", e->r2);
+    tti_json_double(j, score_name(r), score_of(e));
+    if (target_of(r)->n == 1 && e->kind != TUTTI_EVENT_STEP) tti_json_double(j, "r2", e->r2);
 }
 
 /* Of a text each row has many targets, which are counted with the loss. */
 static double accuracy_of(const tti_reporter *r, const tti_step_result *sums, int64_t n_rows) {
+    if (target_of(r)->n > 0) return 0;
     bool is_sequence = tutti_dataset_get_info(r->b->train)->y.shape.n_dims > 0;
-    if (target_of(r)->is_value) return 0;
     return sums->correct / TTI_MAX(is_sequence ? sums->count : (double)n_rows, 1.0);
 }
 
 static tutti_status write_curves(tti_reporter *r, const tutti_event *e) {
-    bool is_value = target_of(r)->is_value;
-    const tti_scalar step[] = {
-        {"train/loss", e->loss},
-        {is_value ? "train/rmse" : "train/accuracy", is_value ? e->rmse : e->accuracy},
-        {"train/lr", e->lr},
-        {"perf/samples_per_s", e->samples_per_s}};
+    char train_score[32], test_score[32];
+    snprintf(train_score, sizeof train_score, "train/%s", score_name(r));
+    snprintf(test_score, sizeof test_score, "test/%s", score_name(r));
+    const tti_scalar step[] = {{"train/loss", e->loss},
+                               {train_score, score_of(e)},
+                               {"train/lr", e->lr},
+                               {"perf/samples_per_s", e->samples_per_s}};
     const tti_scalar eval[] = {
-        {"test/loss", e->loss},
-        {is_value ? "test/rmse" : "test/accuracy", is_value ? e->rmse : e->accuracy},
-        {"test/r2", e->r2}};
-    int n_eval = is_value ? 3 : 2, n_step = TTI_COUNT(step);
+        {"test/loss", e->loss}, {test_score, score_of(e)}, {"test/r2", e->r2}};
+    bool has_r2 = target_of(r)->n == 1 && isfinite(e->r2);
+    int n_eval = has_r2 ? 3 : 2, n_step = TTI_COUNT(step);
     bool is_step = e->kind == TUTTI_EVENT_STEP;
     if (!is_step && e->step == r->evaluated_step) return TUTTI_OK; /* the curve has this point */
     return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, is_step ? step : eval,
@@ -412,7 +423,8 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     tutti_event e = event_at(r, TUTTI_EVENT_STEP, step);
     e.loss = result->count > 0 ? result->loss_sum / result->count : 0;
     e.accuracy = accuracy_of(r, result, batch->n_rows_global);
-    e.is_regression = target_of(r)->is_value;
+    e.is_regression = target_of(r)->n > 0;
+    e.n_targets = target_of(r)->n;
     e.rmse = rmse_of(r, result);
     e.lr = lr;
     e.samples_per_s = (double)r->window_samples / (window * ns);
@@ -440,7 +452,8 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
 }
 
 static void fill_values(const tti_reporter *r, tutti_event *e) {
-    e->is_regression = target_of(r)->is_value;
+    e->is_regression = target_of(r)->n > 0;
+    e->n_targets = target_of(r)->n;
     e->rmse = r->eval_rmse;
     e->r2 = r->eval_r2;
 }
@@ -451,7 +464,7 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_res
     r->eval_loss = sums->count > 0 ? sums->loss_sum / sums->count : 0;
     r->eval_accuracy = accuracy_of(r, sums, n_rows);
     r->eval_rmse = rmse_of(r, sums);
-    if (target_of(r)->is_value) TTI_TRY(tti_target_r2(r->b->test, sums->correct, &r->eval_r2));
+    TTI_TRY(measure_r2(r, sums, &r->eval_r2));
     tutti_event e = event_at(r, TUTTI_EVENT_EVAL, step);
     e.loss = r->eval_loss;
     e.accuracy = r->eval_accuracy;
@@ -607,7 +620,8 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->n_params = (int64_t)r->b->plan->n_params;
     result->loss = r->eval_loss;
     result->accuracy = r->eval_accuracy;
-    result->is_regression = target_of(r)->is_value;
+    result->is_regression = target_of(r)->n > 0;
+    result->n_targets = target_of(r)->n;
     result->rmse = r->eval_rmse;
     result->r2 = r->eval_r2;
     result->samples_per_s = (double)r->n_samples / TTI_MAX((double)r->train_ns * ns, 1e-9);

@@ -40,12 +40,14 @@ static const tti_option rows[] = {
      .offset = offsetof(demo, name),
      .value = "none",
      .min = 1,
+     .joins = true,
      .help = "Name"},
     {.key = "b.kind",
      .type = TTI_OPTION_CHOICE,
      .offset = offsetof(demo, kind),
      .value = "red",
      .choices = "red|green|blue",
+     .alias = "lime=green",
      .help = "Kind"},
     {.key = "b.list",
      .type = TTI_OPTION_INT_LIST,
@@ -90,6 +92,31 @@ static void expect_problems(fixture *f, const char *text) {
     T_EQ(tti_options_check(&f->o), *text ? TUTTI_E_CONFIG : TUTTI_OK);
     if (*text) assert_string_equal(tutti_last_error(), text);
     tti_options_fini(&f->o);
+}
+
+/* A list and a mapping become the text that stands for them; an alias becomes its choice. */
+T_CASE(other_forms_of_a_value) {
+    T_UNUSED;
+    fixture f;
+    begin(&f);
+    load(&f, "b: {name: [x y, z], kind: lime}");
+    assert_string_equal(f.config.name, "x y, z");
+    assert_string_equal(f.config.kind, "green");
+    load(&f, "b:\n  name:\n    zip: category\n    a:b: ignore\n");
+    assert_string_equal(f.config.name, "zip: category, a:b: ignore");
+    tti_options_assign(&f.o, "b.name=[p, \"q\"]", "command line");
+    assert_string_equal(f.config.name, "p, q");
+    load(&f, "b.name: {\"a,b\": c}");
+    tti_options_assign(&f.o, "b.name=[[1], 2]", "command line");
+    tti_options_assign(&f.o, "b.kind=LIME", "command line");
+    expect_problems(
+        &f,
+        "job.yaml:1:10: error: b.name: expected one line of text of 1 to 511 bytes, or a list or "
+        "keys and values without commas in them, got \"a,b\"\n"
+        "command line: error: b.name: expected one line of text of 1 to 511 bytes, or a list or "
+        "keys and values without commas in them, got a list of 1\n"
+        "command line: error: b.kind: expected one of red, green, blue, got \"LIME\" (did you "
+        "mean \"green\"?)");
 }
 
 T_CASE(defaults) {
@@ -266,6 +293,7 @@ T_CASE(keep_and_restore) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_forms_of_a_value),
         cmocka_unit_test(defaults),
         cmocka_unit_test(yaml_then_assignments),
         cmocka_unit_test(null_resets),

@@ -118,6 +118,148 @@ def test_classes_without_the_training_data():
     shutil.rmtree("moved")
 
 
+def npy(path, shape, values, descr="<f8"):
+    text = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }\n" % (descr, shape)
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text.encode())
+        file.write(struct.pack("<%d%s" % (len(values), descr[-2:].replace("f8", "d")
+                                          .replace("f4", "f").replace("i8", "q")), *values))
+
+
+def linear(n, seed):
+    """Samples of two features, and of each two values of very different sizes."""
+    draw = random.Random(seed)
+    x = [[draw.gauss(0, 1), draw.gauss(0, 1)] for _ in range(n)]
+    return x, [[1e12 + 1e3 * (a + 2 * b), 1e-9 * (3 + a - b) + 1e-10 * draw.gauss(0, 1)]
+               for a, b in x]
+
+
+def figures(said, wanted):
+    """rmse, mae and r2 as scikit-learn has them for one target."""
+    errors = [s - w for s, w in zip(said, wanted)]
+    mean = sum(wanted) / len(wanted)
+    square = sum(e * e for e in errors)
+    return (math.sqrt(square / len(errors)), sum(map(abs, errors)) / len(errors),
+            1 - square / sum((w - mean) ** 2 for w in wanted))
+
+
+def test_several_values():
+    """Arrays and tables with two targets: each has its own unit, the figures are their means."""
+    for name in ("arrays", "tables"):
+        os.makedirs(name, exist_ok=True)
+        for split, n, seed in (("train", 200, 1), ("test", 40, 2)):
+            x, y = linear(n, seed)
+            npy("arrays/x_%s.npy" % split if name == "arrays" else os.devnull, (n, 2),
+                sum(x, []), "<f4")
+            npy("arrays/y_%s.npy" % split if name == "arrays" else os.devnull, (n, 2), sum(y, []))
+            with open("tables/%s.csv" % split if name == "tables" else os.devnull, "w") as file:
+                file.write("small,p,q,large\n")
+                for a, b in zip(x, y):
+                    file.write("%r,%r,%r,%r\n" % (b[1], a[0], a[1], b[0]))
+    wanted = linear(40, 2)[1]
+    for name, more in (("arrays", ("data.format=npy",)),
+                       ("tables", ("data.label=[large, small]",))):
+        hashes = set()
+        for n in ("1", "2"):
+            shutil.rmtree("run", ignore_errors=True)
+            ended = runs.tutti("train", *SMALL, "data.dir=" + name, *more, "model.hidden=[]",
+                               "train.loss=l1", "train.epochs=20", "optimizer.name=adam",
+                               "optimizer.lr=0.03", "parallel.shards=4", "-n", n,
+                               "run.dir=run").expect(0)
+            hashes.add(ended.out.split("params_hash ")[1].split()[0])
+        assert len(hashes) == 1 and ended.out.startswith("nrmse 0."), ended.out
+        last = [r for r in runs.records("run") if r["event"] == "eval"][-1]
+        assert "nrmse" in last and not {"rmse", "accuracy", "r2"} & set(last), last
+        told = evaluated("run")
+        assert told["targets"] == 80 and math.isclose(told["loss"], last["loss"], rel_tol=1e-6)
+        with open("run/data.json") as file:
+            target = json.load(file)["target"]
+        shutil.rmtree(name + "-old", ignore_errors=True)
+        os.rename(name, name + "-old")
+        path = name + "-old/" + ("x_test.npy" if name == "arrays" else "test.csv")
+        said = [p["values"] for p in lines(runs.tutti("predict", "run", path).expect(0))]
+        if name == "tables":
+            assert list(said[0]) == ["large", "small"], said[0]
+            said = [list(p.values()) for p in said]
+        loss = sum(abs(s[k] - w[k]) / target["std"][k]
+                   for s, w in zip(said, wanted) for k in (0, 1)) / 80
+        assert math.isclose(told["loss"], loss, rel_tol=1e-3)  # as torch's l1_loss
+        each = [figures([s[k] for s in said], [w[k] for w in wanted]) for k in (0, 1)]
+        for i, key in enumerate(("rmse", "mae", "r2")):
+            for k in (0, 1):
+                assert math.isclose(told["values"][k][key], each[k][i], rel_tol=1e-3), (key, k)
+            assert math.isclose(told[key], (each[0][i] + each[1][i]) / 2, rel_tol=1e-3), key
+        assert each[0][2] > 0.9 and each[1][2] > 0.9
+        with open("run/report.html") as file:
+            assert "test nrmse" in file.read()
+        shutil.rmtree(name + "-old")
+
+
+def test_values_in_arrays():
+    """Floats are values under mse; whole numbers are, where the loss or data.target says so."""
+    os.makedirs("one", exist_ok=True)
+    for split, n, seed in (("train", 100, 1), ("test", 1, 2)):
+        x, y = linear(n, seed)
+        npy("one/x_%s.npy" % split, (n, 2), sum(x, []), "<f4")
+        npy("one/y_%s.npy" % split, (n,), [row[0] for row in y])
+    train = ("train", *SMALL, "data.format=npy", "data.dir=one", "model.hidden=[]",
+             "train.epochs=2", "run.dir=one-run")
+    ended = runs.tutti(*train, "train.loss=mse").expect(0)
+    assert ended.out.startswith("rmse ") and "r2 undefined" in ended.out, ended.out
+    told = evaluated("one-run")  # of one row
+    assert told["r2"] is None and told["samples"] == 1
+    said = lines(runs.tutti("predict", "one-run", "one/x_test.npy").expect(0))[0]["value"]
+    assert math.isclose(told["rmse"], abs(said - linear(1, 2)[1][0][0]), rel_tol=1e-3)
+    with open("one-run/report.html") as file:
+        page = file.read()
+    for part in ("test rmse", "test r2", "undefined", "RMSE"):
+        assert part in page, part
+    assert "ccuracy" not in page
+    runs.tutti(*train, "run.dir=refused").expect(3, "to predict values give train.loss=mse")
+    npy("one/y_train.npy", (100,), list(range(100)), "<i8")
+    npy("one/y_test.npy", (1,), [7], "<i8")
+    assert runs.tutti(*train, "train.loss=huber", "run.dir=whole").expect(0).out.startswith("rmse")
+    x = linear(100, 1)[1]
+    npy("one/y_train.npy", (100,), [row[0] if i != 7 else math.nan for i, row in enumerate(x)])
+    runs.tutti(*train, "train.loss=mse", "run.dir=nan").expect(3, "y_train.npy: row 7 has a label")
+
+
+def test_other_data_is_evaluated_whole():
+    """Of the run's own file the part for testing, of another all of it, and the result says so."""
+    write("own.csv", ("a", "colour", "value"), 100, 1)
+    write("other rows.csv", ("a", "colour", "value"), 40, 2)
+    runs.tutti("train", *SMALL, "data.dir=own.csv", "model.hidden=[]", "train.loss=mse",
+               "train.epochs=1", "data.n_test=8", "run.dir=own").expect(0)
+    os.makedirs("elsewhere", exist_ok=True)
+    for more, n, part in (((), 8, "/own.csv: its test split"),
+                          (("data.dir=./own.csv",), 8, "./own.csv: its test split"),
+                          (("data.dir=other rows.csv",), 40, "other rows.csv: all of it"),
+                          (("data.dir=other rows.csv", "data.n_test=5"), 5, "the first 5 samples"),
+                          (("data.dir=other rows.csv", "data.val_fraction=0.2", "data.n_test=0"), 8,
+                           "other rows.csv: its test split")):
+        told = evaluated("own", *more)
+        assert told["samples"] == n and part in told["data"], (more, told)
+    runs.tutti("eval", "own", "data.dir=other rows.csv").expect(
+        0, "data        other rows.csv: all of it")
+    os.rename("own.csv", "elsewhere/own.csv")  # the same data at another place
+    told = evaluated("own", "data.dir=elsewhere/own.csv")
+    assert told["samples"] == 8 and "its test split" in told["data"], told
+
+
+def test_columns_as_keys_and_values():
+    write("keys.csv", ("a", "colour", "value"), 60, 1)
+    with open("keys.yaml", "w") as file:
+        file.write("model: {name: mlp, hidden: []}\ntrain: {loss: mse, epochs: 1, batch: 16}\n"
+                   "data:\n  format: csv\n  dir: keys.csv\n  label: value\n"
+                   "  columns:\n    a: ignore\n    colour: category\n")
+    out = runs.tutti("data", "info", "keys.yaml").expect(0).out
+    assert "ignore" in out and "f32 [2]" in out, out
+    runs.tutti("data", "info", "keys.yaml", "data.columns={a: text}").expect(
+        2, "'text' is not a kind of column")
+    runs.tutti("data", "info", "keys.yaml", "data.columns={a: [ignore]}").expect(
+        2, "a list or keys and values without commas")
+
+
 def test_what_is_refused():
     os.makedirs("odd", exist_ok=True)
     write("odd/train.csv", ("a", "colour", "value"), 50, 1)
@@ -127,7 +269,7 @@ def test_what_is_refused():
             (2, "values are predicted with train.loss=mse", ("data.target=value",)),
             (2, "classes are learned with", ("data.target=class", "train.loss=mae")),
             (2, "data.mixup: mixes classes", ("train.loss=mse", "data.mixup=0.2")),
-            (3, "the label column has texts", ("train.loss=mae", "data.label=colour")),
+            (3, "the label 'red' is not a finite number", ("train.loss=mae", "data.label=colour")),
             (2, "train.loss: huber predicts values", ("train.loss=huber", "data.format=digits"))):
         ended = runs.tutti("train", *SMALL, "data.dir=odd", *more, "run.dir=odd-run").expect(code)
         assert part in ended.err, ended.err

@@ -215,7 +215,7 @@ T_CASE(columns_that_are_refused) {
     T_UNUSED;
     static const bad_text bad[] = {
         {"1\n2\n", "1 columns, a feature and a label"},
-        {"1,0\n2,\n", "train.csv:2: the label is missing"},
+        {"1,0\n2,\n", "train.csv:2: column 1: the label is missing"},
         {"1,0.5\n2,1\n", "train.loss=mse data.target=value"},
         {"1,0\n2,0\n3,0\n4,0\nx,1\n", "train.csv:5: column 0: 'x' is not a finite number"},
         {"1,0\n2,0\n3,0\n4,0\ninf,1\n", "train.csv:5: column 0: 'inf'"},
@@ -267,8 +267,8 @@ T_CASE(a_target_is_standardised) {
     t_put_text(dir, "train.csv", "x,y\n1,10.5\n2,12.5\n3,14.5\n");
     T_OK(tutti_dataset_open(&desc, &ds));
     T_EQ(tutti_dataset_get_info(ds)->n_classes, 1);
-    T_EQ(ds->spec->target.mean, 12.5);
-    T_NEAR(ds->spec->target.std, sqrt(8.0 / 3), 1e-12);
+    T_EQ(ds->spec->target.mean[0], 12.5);
+    T_NEAR(ds->spec->target.std[0], sqrt(8.0 / 3), 1e-12);
     T_OK(tutti_dataset_get(ds, 2, &x, &y));
     T_NEAR(tti_target_decode(y), 2 / sqrt(8.0 / 3), 1e-6);
     tutti_dataset_destroy(ds);
@@ -278,7 +278,150 @@ T_CASE(a_target_is_standardised) {
     tutti_dataset_destroy(ds);
     desc.target = "value";
     t_put_text(dir, "train.csv", "x,y\n1,a\n2,b\n3,c\n");
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "the label column has texts");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "train.csv:2: column 'y': the label 'a' is not a finite number");
+    t_clear_dir(dir);
+}
+
+static void expect_target(const tutti_dataset *ds, int64_t k, double mean, double std) {
+    assert_true(ds->spec->target.mean[k] == mean);
+    T_NEAR(ds->spec->target.std[k] / std, 1, 1e-12);
+}
+
+/* In the order of data.label; a row without one of its labels is none. */
+T_CASE(several_targets) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset *ds, *test;
+    tti_str text = {0};
+    tti_data_spec *spec;
+    bool has_tokenizer;
+    float x;
+    int32_t y[2];
+    tutti_dataset_desc desc = {
+        .format = "csv", .dir = dir, .target = "auto", .label = " b ,0", .skip_bad = true};
+    t_put_text(dir, "test.csv", "a,x,b\n3,0,5e12\n");
+    t_put_text(dir, "train.csv", "a,x,b\n1,1,1e12\n3,2,3e12\n,3,9e12\n9,4,\n");
+    T_OK(tutti_dataset_open(&desc, &ds));
+    const tutti_dataset_info *info = tutti_dataset_get_info(ds);
+    assert_true(info->is_value && info->n_classes == 2 && info->y.shape.dim[0] == 2);
+    T_EQ(info->x.shape.dim[0], 1);
+    expect_target(ds, 0, 2e12, 1e12);
+    expect_target(ds, 1, 2, 1);
+    assert_string_equal(tti_data_spec_target_name(ds->spec, 0), "b");
+    T_OK(tutti_dataset_get(ds, 1, &x, y));
+    assert_true(tti_target_decode(y[0]) == 1 && tti_target_decode(y[1]) == 1);
+    T_OK(tutti_dataset_get(ds, 2, &x, y));
+    assert_true(y[0] == -1 && y[1] == -1 && tutti_dataset_n_skipped(ds) == 1);
+    /* What a run stores reads other files. */
+    T_OK(tti_data_spec_print(ds->spec, &text));
+    T_OK(tti_data_spec_parse("data.json", text.text, text.n_bytes, &spec, &has_tokenizer));
+    T_OK(tti_data_spec_compare(ds->spec, spec));
+    tutti_dataset_desc other = {
+        .format = "csv", .dir = dir, .split = TUTTI_TEST, .spec = spec, .rows_only = false};
+    T_OK(tutti_dataset_open(&other, &test));
+    T_OK(tutti_dataset_get(test, 0, &x, y));
+    assert_true(tti_target_decode(y[0]) == 3 && tti_target_decode(y[1]) == 1);
+    tutti_dataset_destroy(test);
+    tti_data_spec_release(spec);
+    tti_str_free(&text);
+    tutti_dataset_destroy(ds);
+    desc.skip_bad = false;
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "train.csv:4: column 'a': the label is missing");
+    desc.label = "a, b, a";
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "column 'a' is named twice");
+    desc.label = "a,x,b";
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "none is a feature");
+    desc.label = "a, c";
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no column is called 'c'");
+    desc.label = "a,b", desc.target = "class", desc.skip_bad = true;
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "several targets can only be values");
+    /* A name with a comma is still one column. */
+    t_put_text(dir, "train.csv", "a,x,\"b,a\"\n1,1,0.5\n3,2,1.5\n");
+    desc.label = "b,a", desc.target = "value";
+    T_OK(tutti_dataset_open(&desc, &ds));
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 1);
+    tutti_dataset_destroy(ds);
+    t_clear_dir(dir);
+}
+
+typedef struct target_case {
+    const char *labels[5]; /* of the training rows */
+    double mean, std;
+    const char *why; /* NULL: they are accepted */
+} target_case;
+
+T_CASE(odd_targets) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset *ds;
+    static const target_case cases[] = {
+        {{"1e12", "1000000000002"}, 1000000000001, 1, NULL},
+        {{"1e-9", "3e-9"}, 2e-9, 1e-9, NULL},
+        {{"1e-200", "3e-200"}, 2e-200, 1e-200, NULL},
+        {{"-1e200", "1e200"}, 0, 1e200, NULL},
+        {{"-0.0", "0.5", "0", "0.5"}, 0.25, 0.25, NULL},
+        {{"0.1", "0.1", "0.1"}, 0, 0, "column 'y': the target has one value only"},
+        {{"1e308", "1.1e308", "1.2e308"}, 0, 0, "numbers that are too large"},
+        {{"0.5", "inf", "1", "2", "3"}, 0, 0, "train.csv:3: column 'y': the label 'inf' is not a "},
+        {{"0.5", "1,5", "1", "2", "3"}, 0, 0, "the label '1,5' is not a finite number"},
+        {{"true", "false"}, 0, 0, "the label 'true' is not a finite number"},
+        {{"0.5", "NA"}, 0, 0, "train.csv:3: column 'y': the label is missing"},
+    };
+    t_put_text(dir, "test.csv", "x,y\n1,1\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tti_str text = {0};
+        const target_case *c = &cases[i];
+        bool auto_too = c->labels[4] != NULL;
+        tti_str_add(&text, "x,y\n");
+        for (int k = 0; k < 5 && c->labels[k]; k++)
+            tti_str_printf(&text, "%d,\"%s\"\n", k, c->labels[k]);
+        t_put_text(dir, "train.csv", text.text);
+        for (int k = 0; k <= auto_too; k++) {
+            tutti_dataset_desc desc = {.format = "csv", .dir = dir, .target = k ? "auto" : "value"};
+            if (c->why) {
+                T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, c->why);
+                continue;
+            }
+            T_OK(tutti_dataset_open(&desc, &ds));
+            expect_target(ds, 0, c->mean, c->std);
+            tutti_dataset_destroy(ds);
+        }
+        tti_str_free(&text);
+    }
+    t_clear_dir(dir);
+}
+
+/* r2 of one value, or of equal ones, is undefined, as in scikit-learn. */
+T_CASE(r2_of_few_values) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset *ds;
+    double r2, none = 0;
+    tutti_dataset_desc desc = {.format = "csv", .dir = dir, .target = "auto"};
+    static const struct {
+        const char *text;
+        bool defined;
+    } cases[] = {{"x,y\n1,0.3\n", false},
+                 {"x,y\n1,0.3\n1,0.3\n1,0.3\n", false},
+                 {"x,y\n1,0.3\n1,0.31\n", true}};
+    t_put_text(dir, "train.csv", "x,y\n1,0.1\n2,0.7\n");
+    t_put_text(dir, "test.csv", cases[0].text);
+    tutti_dataset *train;
+    T_OK(tutti_dataset_open(&desc, &train));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        t_put_text(dir, "test.csv", cases[i].text);
+        tutti_dataset_desc test = desc;
+        test.split = TUTTI_TEST;
+        test.spec = train->spec;
+        T_OK(tutti_dataset_open(&test, &ds));
+        T_OK(tti_target_r2(ds, &none, &r2));
+        T_EQ(!isnan(r2), cases[i].defined);
+        if (cases[i].defined) assert_true(r2 == 1);
+        tutti_dataset_destroy(ds);
+    }
+    tutti_dataset_destroy(train);
     t_clear_dir(dir);
 }
 
@@ -418,6 +561,9 @@ int main(void) {
         cmocka_unit_test(columns_that_are_refused),
         cmocka_unit_test(seconds_stay_apart),
         cmocka_unit_test(a_target_is_standardised),
+        cmocka_unit_test(several_targets),
+        cmocka_unit_test(odd_targets),
+        cmocka_unit_test(r2_of_few_values),
         cmocka_unit_test(a_stored_specification_reads_other_rows),
         cmocka_unit_test(columns_are_standardised_over_the_training_rows),
         cmocka_unit_test(two_files),

@@ -2,9 +2,11 @@
  * (tests/golden/make_npz.py), and damaged ones. */
 #include "data/npy_array.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "data/dataset.h"
+#include "data/target.h"
 #include "data/text_files.h"
 #include "golden/npz_files.h"
 
@@ -297,12 +299,100 @@ T_CASE(arrays_in_a_folder) {
     t_clear_dir(dir);
 }
 
+/* Of floats, of whole numbers if so asked; n values each. */
+static void put_y(const char *dir, const char *name, const char *shape, const double *y, size_t n) {
+    put_npy(dir, name, "<f8", shape, y, n * sizeof *y);
+}
+
+T_CASE(values_to_predict) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset_desc desc = {.format = "npy", .dir = dir, .target = "auto"};
+    tutti_dataset *ds, *test;
+    float x;
+    int32_t y[2];
+    static const float xs[4] = {1, 2, 3, 4};
+    put_npy(dir, "x_train.npy", "<f4", "(4, 1)", xs, sizeof xs);
+    put_npy(dir, "x_test.npy", "<f4", "(2, 1)", xs, 2 * sizeof *xs);
+    put_y(dir, "y_test.npy", "(2, 2)", (double[]){1e12 + 4, -3e-9, 0, 1e-9}, 4);
+    /* Values that f32 cannot tell apart, and small ones. */
+    put_y(dir, "y_train.npy", "(4, 2)",
+          (double[]){1e12, 1e-9, 1e12 + 2, 3e-9, 1e12, 1e-9, 1e12 + 2, 3e-9}, 8);
+    T_OK(tutti_dataset_open(&desc, &ds));
+    const tutti_dataset_info *info = tutti_dataset_get_info(ds);
+    assert_true(info->is_value && info->n_classes == 2 && info->y.shape.dim[0] == 2);
+    assert_true(ds->spec->target.mean[0] == 1e12 + 1 && ds->spec->target.std[0] == 1);
+    T_NEAR(ds->spec->target.mean[1] * 1e9, 2, 1e-12);
+    T_NEAR(ds->spec->target.std[1] * 1e9, 1, 1e-12);
+    T_OK(tutti_dataset_get(ds, 1, &x, y));
+    assert_true(x == 2 && tti_target_decode(y[0]) == 1 && tti_target_decode(y[1]) == 1);
+    /* The test split is standardized by the training rows, with their specification or without. */
+    desc.split = TUTTI_TEST;
+    for (int i = 0; i < 2; i++) {
+        desc.spec = i ? ds->spec : NULL;
+        T_FAILS(tutti_dataset_open(&desc, &test), TUTTI_E_DATA,
+                "y_test.npy: row 1 has a label that is not a finite number, or farther than 500");
+        desc.skip_bad = true;
+        T_OK(tutti_dataset_open(&desc, &test));
+        T_OK(tutti_dataset_get(test, 0, &x, y));
+        assert_true(tti_target_decode(y[0]) == 3 && tti_target_decode(y[1]) == -5);
+        tutti_dataset_destroy(test);
+        desc.skip_bad = false;
+    }
+    put_y(dir, "y_test.npy", "(2,)", (double[]){1, 2}, 2);
+    T_FAILS(tutti_dataset_open(&desc, &test), TUTTI_E_DATA,
+            "1 values for each sample, and the model predicts 2");
+    tutti_dataset_destroy(ds);
+    t_clear_dir(dir);
+}
+
+T_CASE(odd_values) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset_desc desc = {.format = "npy", .dir = dir, .target = "value"};
+    tutti_dataset *ds;
+    float x;
+    int32_t y;
+    static const float xs[3] = {1, 2, 3};
+    put_npy(dir, "x_train.npy", "<f4", "(3, 1)", xs, sizeof xs);
+    put_npy(dir, "x_test.npy", "<f4", "(1, 1)", xs, sizeof *xs);
+    put_npy(dir, "y_test.npy", "|b1", "(1,)", "\1", 1);
+    /* A column is one value; so are booleans and whole numbers, if they are asked for. */
+    put_npy(dir, "y_train.npy", "|b1", "(3, 1)", "\0\1\1", 3);
+    T_OK(tutti_dataset_open(&desc, &ds));
+    T_EQ(tutti_dataset_get_info(ds)->y.shape.n_dims, 0);
+    T_NEAR(ds->spec->target.mean[0], 2.0 / 3, 1e-15);
+    tutti_dataset_destroy(ds);
+    desc.target = "auto"; /* then they are classes */
+    put_npy(dir, "y_train.npy", "|b1", "(3,)", "\0\1\1", 3);
+    T_OK(tutti_dataset_open(&desc, &ds));
+    assert_true(!tutti_dataset_get_info(ds)->is_value);
+    tutti_dataset_destroy(ds);
+    put_y(dir, "y_train.npy", "(3,)", (double[]){0.1, 0.1, 0.1}, 3);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "target 0 has one value only");
+    put_y(dir, "y_train.npy", "(3,)", (double[]){0, NAN, 2}, 3);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "y_train.npy: row 1 has a label that is");
+    desc.skip_bad = true;
+    T_OK(tutti_dataset_open(&desc, &ds));
+    assert_true(ds->spec->target.mean[0] == 1 && ds->spec->target.std[0] == 1);
+    T_OK(tutti_dataset_get(ds, 1, &x, &y));
+    T_EQ(y, -1);
+    tutti_dataset_destroy(ds);
+    put_y(dir, "y_train.npy", "(3,)", (double[]){INFINITY, NAN, NAN}, 3);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no training row has finite values");
+    desc.n_classes = 2;
+    put_y(dir, "y_train.npy", "(3,)", (double[]){1, 2, 3}, 3);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "data.classes: the targets of this");
+    t_clear_dir(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type),         cmocka_unit_test(bad_arrays),
         cmocka_unit_test(archives_of_numpy),  cmocka_unit_test(damaged_archives),
         cmocka_unit_test(arrays_in_a_folder), cmocka_unit_test(every_bit_of_an_archive),
         cmocka_unit_test(names_in_any_case),  cmocka_unit_test(labels_far_from_the_others),
+        cmocka_unit_test(values_to_predict),  cmocka_unit_test(odd_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,17 +11,18 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
-static void as_csv(const char *path) {
+static void as_csv(const char *path, const char *label) {
     tutti_dataset *ds;
-    tutti_dataset_desc desc = {.format = "csv", .dir = path, .target = "auto", .val_fraction = 0.5};
+    tutti_dataset_desc desc = {
+        .format = "csv", .dir = path, .target = "auto", .val_fraction = 0.5, .label = label};
     if (tutti_dataset_open(&desc, &ds) != TUTTI_OK) return;
     size_t n = (size_t)tutti_dataset_get_info(ds)->x.shape.dim[0];
     float *x = malloc(n * sizeof *x);
-    int32_t y;
-    TTI_ASSERT(x);
-    tutti_status st = tutti_dataset_get(ds, 0, x, &y);
+    int32_t y[2];
+    TTI_ASSERT(x && tutti_shape_n_elems(&ds->info.y.shape) <= 2);
+    tutti_status st = tutti_dataset_get(ds, 0, x, y);
     TTI_ASSERT(st == TUTTI_OK);
-    TTI_ASSERT(ds->spec->target.is_value || (y >= 0 && y < ds->info.n_classes));
+    TTI_ASSERT(ds->info.is_value || (y[0] >= 0 && y[0] < ds->info.n_classes));
     free(x);
     tutti_dataset_destroy(ds);
 }
@@ -36,6 +37,12 @@ static void as_array(const char *path, const char *member) {
         st = tti_npy_read_f32(&a, 0, row);
         TTI_ASSERT(st == TUTTI_OK);
     }
+    double *values = malloc(a.row_elems * sizeof *values);
+    if (values && a.row_elems < 1 << 20) {
+        tutti_status st = tti_npy_read_f64(&a, a.shape.dim[0] - 1, values);
+        TTI_ASSERT(st == TUTTI_OK);
+    }
+    free(values);
     free(row);
     tti_npy_close(&a);
 }
@@ -68,7 +75,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     fclose(file);
     as_array(path, NULL);
     as_array(path, "x.npy");
-    as_csv(path);
+    as_csv(path, NULL);
+    as_csv(path, "0, 1");
     as_tokens(path);
     return 0;
 }
