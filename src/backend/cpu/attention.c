@@ -183,6 +183,10 @@ static void softmax_row(const forward *f, const heads_view *v, size_t i, size_t 
     }
     float before = f->largest[i], largest = largest_of(w, n) * v->scale;
     largest = before > largest ? before : largest;
+    if (largest == -__builtin_inff()) { /* no weight yet, and -inf less -inf would be NaN */
+        memset(w, 0, n_all * sizeof *w);
+        return;
+    }
     exponentials(w, n, n_all, v->scale, largest);
     float sum = tti_sum_n(w, n_all);
     f->largest[i] = largest;
@@ -229,6 +233,9 @@ static void attend_rows(const forward *f, const heads_view *v, const float *q, s
                              .ldc = v->wide,
                              .add = true});
     }
+    for (size_t i = 0; i < n_rows; i++) /* all keys at -inf: NaN, as softmax of such a row is */
+        if (f->largest[i] == -__builtin_inff() && n_seen(v, n_keys, t + i, 0) > 0)
+            f->sum[i] = __builtin_nanf("");
 }
 
 /* y and lse of these queries; a row that sees no key gives zeros. */

@@ -478,6 +478,37 @@ T_CASE(values_that_are_not_finite_are_never_hidden) {
     for_big_samples(check_nan);
 }
 
+/* Scores of -inf have no weight, also where a whole tile of keys has them; only a row without any
+ * other score is NaN, as in PyTorch. */
+static void check_masked_keys(const char *attrs, size_t n_masked) {
+    tti_sample sample = {.in = "f32[1,150,3]", .attrs = attrs, .lo = 0.5, .hi = 2};
+    bench b;
+    bench_open(&b, tti_op_find("attention"), &sample);
+    for (size_t t = 0; t < n_masked; t++) ((float *)b.start[0])[3 * t + 1] = -INFINITY;
+    bench_run(&b, &tti_reference_kernel, 0);
+    keep_as_wanted(&b);
+    bench_run(&b, tti_backend_cpu.select(b.node, false), 0);
+    for (int k = 0; k < 2; k++)
+        for (size_t t = 0; t < 150; t++) {
+            double got = ((float *)b.out[k])[t], want = ((float *)b.want[k])[t];
+            bool is_nan = strchr(attrs, 'c') ? t < n_masked : n_masked == 150;
+            T_EQ(isnan(want), is_nan);
+            if (is_nan ? !isnan(got) : !(fabs(got - want) < 1e-5))
+                fail_msg("%s, %zu keys: output %d, row %zu is %g, not %g", attrs, n_masked, k, t,
+                         got, want);
+        }
+    bench_close(&b);
+}
+
+T_CASE(attention_goes_on_after_keys_without_weight) {
+    T_UNUSED;
+    static const size_t n_masked[] = {1, 128, 140, 150};
+    for (size_t i = 0; i < TTI_COUNT(n_masked); i++) {
+        check_masked_keys("heads=1", n_masked[i]);
+        check_masked_keys("heads=1 causal=1", n_masked[i]);
+    }
+}
+
 /* ---- what rides along gives the bits of separate nodes ---- */
 
 static void run_selected(bench *b, const char *op, const char *in, const char *attrs, int layouts) {
@@ -675,6 +706,7 @@ int main(void) {
         cmocka_unit_test(instruction_sets_give_the_same_bits),
         cmocka_unit_test(larger_sizes),
         cmocka_unit_test(values_that_are_not_finite_are_never_hidden),
+        cmocka_unit_test(attention_goes_on_after_keys_without_weight),
         cmocka_unit_test(batch_norm_with_residual_and_relu_is_the_chain),
         cmocka_unit_test(masked_gradients_of_batch_norm_are_the_chain),
         cmocka_unit_test(the_fastest_kernel_is_selected),
