@@ -49,17 +49,24 @@ typedef struct row_end {
     bool right; /* the label is its first maximum */
 } row_end;
 
+/* What z adds to a sum relative to a label's logit of -inf. */
+static double beside_minus_infinity(double z) {
+    return z == -INFINITY ? 0 : z > -INFINITY ? INFINITY : z;
+}
+
 /* z becomes e^(z - base); label -1: none.  What is infinite is no large logit but a broken one,
- * which the loss must tell. */
+ * which the loss must tell: a label's logit of -inf makes the loss inf, or NaN if all logits are.
+ */
 static row_end raise_row(double *z, int64_t n_classes, int64_t label) {
     double base = label < 0 ? 0 : z[label];
     row_end end = {0, label >= 0};
     for (int64_t c = 0; c < n_classes; c++) {
         if (c < label ? z[c] >= base : z[c] > base) end.right = false;
-        bool broken = z[c] == INFINITY;
-        z[c] = z[c] - base > TTI_HEAD_MOST ? exp(TTI_HEAD_MOST) : exp(z[c] - base);
-        end.sum += broken ? INFINITY : z[c];
+        double raw = z[c];
+        z[c] = raw - base > TTI_HEAD_MOST ? exp(TTI_HEAD_MOST) : exp(raw - base);
+        end.sum += base == -INFINITY ? beside_minus_infinity(raw) : raw == INFINITY ? raw : z[c];
     }
+    if (end.sum == 0 && base == -INFINITY) end.sum = NAN;
     return end;
 }
 

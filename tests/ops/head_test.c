@@ -92,7 +92,10 @@ T_CASE(what_is_broken_is_told) {
     assert_true(!isfinite(loss_of(above, 1)));
     assert_true(isnan(loss_of(none, 0)) && isnan(loss_of(none, 1)));
     T_NEAR(loss_of(below, 0), log(3), 1e-12);
-    assert_true(!isfinite(loss_of(below, 1)));
+    assert_true(loss_of(below, 1) == INFINITY); /* as the loss of logits in PyTorch */
+    assert_true(loss_of((double[]){-INFINITY, -INFINITY, -300, -INFINITY}, 0) == INFINITY);
+    assert_true(isnan(loss_of((double[]){-INFINITY, NAN, 1, 2}, 0)));
+    assert_true(isnan(loss_of((double[]){-INFINITY, -INFINITY, -INFINITY, -INFINITY}, 3)));
     for (int label = 4; label >= -5; label -= 9) {
         outcome odd = run_head((double[]){1, 2, 3, 4}, (int[]){0, label}, 2, false);
         assert_true(isnan(odd.loss) && isnan(odd.dz[CLASSES]) && !isnan(odd.dz[0]));

@@ -49,6 +49,12 @@ __global__ void __launch_bounds__(THREADS) head_bases_kernel(tti_head_rows h, fl
 
 /* ---- behind it ---- */
 
+/* What z adds to a sum relative to a label's logit of -inf, whose loss is inf, or NaN if all are.
+ */
+__device__ __forceinline__ float beside_minus_infinity(float z) {
+    return z == -INFINITY ? 0 : z > -INFINITY ? INFINITY : z;
+}
+
 /* A row whose label is a class: its sum, infinite if a logit is, and whether the label is its first
  * maximum. */
 __device__ __forceinline__ void end_row(const tti_head_rows &h, size_t row, int32_t label,
@@ -79,9 +85,12 @@ __global__ void __launch_bounds__(THREADS / 2)
 #pragma unroll 8
     for (size_t p = 0; p < parts.n_parts; p++) {
         float best = parts.bests[p * h.n_rows + row];
-        sum += best == INFINITY ? best : parts.sums[p * h.n_rows + row];
+        sum += z == -INFINITY     ? beside_minus_infinity(best)
+               : best == INFINITY ? best
+                                  : parts.sums[p * h.n_rows + row];
         if (p < home ? best >= z : p > home && best > z) right = false;
     }
+    if (sum == 0 && z == -INFINITY) sum = nanf("");
     end_row(h, row, label, sum, right);
 }
 
@@ -98,11 +107,12 @@ __global__ void __launch_bounds__(THREADS) head_whole_kernel(tti_head_rows h, co
         float above = z[c] - base, e = expf(above > most ? most : above);
         beaten |= c < (size_t)label ? above >= 0 : above > 0;
         exps[c] = tti_from_f32<tti_bf16>(e);
-        sum += z[c] == INFINITY ? z[c] : e;
+        sum += base == -INFINITY ? beside_minus_infinity(z[c]) : z[c] == INFINITY ? z[c] : e;
     }
     sum = tti_block_sum(sum, shared);
     beaten = __syncthreads_or(beaten);
     if (threadIdx.x != 0) return;
+    if (sum == 0 && base == -INFINITY) sum = nanf("");
     if (good)
         end_row(h, row, label, sum, !beaten);
     else

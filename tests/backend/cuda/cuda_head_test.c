@@ -182,8 +182,26 @@ static void expect_told(const head_case *c) {
     bench_close(&b);
 }
 
+/* A label's logit is -inf in the rows of one class: the loss is inf, and no such row has a gradient
+ * of the others. */
+static void expect_infinite_loss(const head_case *c) {
+    bench b;
+    bench_open(&b, c);
+    int32_t label = label_of(c, 0);
+    for (int64_t r = 0; r < c->n_rows; r++)
+        tti_store_elem(TUTTI_BF16, b.in[X], (size_t)(r * c->width), 1);
+    tti_store_elem(TUTTI_BF16, b.in[W], (size_t)(label * c->width), -INFINITY);
+    bench_run(&b, c);
+    assert_true(*(float *)b.out[LOSS] == INFINITY);
+    for (int64_t r = 0; r < c->n_rows; r++)
+        if (label_of(c, r) == label) assert_true(((float *)b.out[FACTORS])[r] == 0);
+    bench_close(&b);
+}
+
 T_CASE(an_infinite_logit_is_told) {
     T_UNUSED;
+    expect_infinite_loss(&by_tiles);
+    expect_infinite_loss(&by_library);
     expect_told(&by_tiles);
     expect_told(&by_library);
 }
