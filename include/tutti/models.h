@@ -76,6 +76,9 @@ typedef struct tutti_model {
     /* Patterns (* stands for any text) of the weights that are [out,in] here and [in,out] in
      * Hugging Face's files, ending in NULL; NULL: none. */
     const char *const *transposed;
+
+    /* What the model takes where size and activation are NULL; NULL: it has no such choice. */
+    const char *size, *activation;
 } tutti_model;
 
 TUTTI_EXTERN_C_BEGIN

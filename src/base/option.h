@@ -35,6 +35,8 @@ typedef struct tti_text_list {
     char v[TTI_LIST_MAX][TTI_TEXT_MAX];
 } tti_text_list;
 
+enum { TTI_MAX_WORDS = 8 }; /* that stand for numbers of one option */
+
 typedef enum tti_option_type {
     TTI_OPTION_INT,       /* int64_t                                          */
     TTI_OPTION_FLOAT,     /* double                                           */
@@ -53,7 +55,7 @@ typedef struct tti_option {
     size_t offset;     /* of the field in the config struct */
     const char *value; /* the default, written as in an assignment */
     double min, max;   /* numbers and elements of lists; TEXT, TEXT_LIST: min is the fewest bytes */
-    const char *word;  /* INT, SIZE, FLOAT: stands for -1, such as "auto"; or NULL */
+    const char *word;  /* INT, SIZE, FLOAT: words for -1, -2, ..., such as "auto|none"; or NULL */
     const char *choices; /* CHOICE: "sgd|adam|adamw" */
     const char *also;    /* other names that people try, "learning_rate|step_size": for hints */
     const char *meant;   /* CHOICE: words of others for choices, "fp16=f16|half=f16", for hints */

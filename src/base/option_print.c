@@ -118,6 +118,11 @@ static void add_constant(tti_json *j, const char *key, const char *word) {
     tti_json_end(j);
 }
 
+static bool visit_constant(const char *word, void *arg) {
+    add_constant(arg, "const", word);
+    return true;
+}
+
 static void add_list(tti_json *j, const char *key, const tti_int_list *list) {
     tti_json_array(j, key);
     for (int i = 0; i < list->n; i++) tti_json_int(j, NULL, list->v[i]);
@@ -133,12 +138,10 @@ static void add_texts(tti_json *j, const char *key, const tti_text_list *list) {
 static void add_default(tti_json *j, const tti_option *row, const void *config) {
     const void *field = tti_option_field(row, config);
     bool integer = row->type == TTI_OPTION_INT || row->type == TTI_OPTION_SIZE;
-    if (integer && row->word && *(const int64_t *)field == -1)
-        tti_json_text(j, "default", row->word);
+    if (row->word && (integer ? *(const int64_t *)field < 0 : *(const double *)field < 0))
+        tti_json_text(j, "default", row->value);
     else if (integer)
         tti_json_int(j, "default", *(const int64_t *)field);
-    else if (row->type == TTI_OPTION_FLOAT && row->word && *(const double *)field == -1)
-        tti_json_text(j, "default", row->word);
     else if (row->type == TTI_OPTION_FLOAT)
         tti_json_double(j, "default", *(const double *)field);
     else if (row->type == TTI_OPTION_BOOL)
@@ -159,7 +162,7 @@ static void add_row(tti_json *j, const tti_option *row, const void *config) {
     tti_json_object(j, NULL);
     add_type(j, row);
     tti_json_end(j);
-    if (row->word) add_constant(j, "const", row->word);
+    tti_each_word(row->word, visit_constant, j);
     if (row->type == TTI_OPTION_SIZE) add_constant(j, "type", "string");
     add_constant(j, "type", "null");
     tti_json_end(j);

@@ -56,14 +56,56 @@ static bool visit_list(const char *word, void *arg) {
     return true;
 }
 
+/* Words that stand for numbers: the first for -1, the next for -2, ... */
+typedef struct word_count {
+    const char *typed;
+    int64_t value;
+    bool found;
+} word_count;
+
+static bool visit_count(const char *word, void *arg) {
+    word_count *c = arg;
+    c->value--;
+    c->found = strcmp(word, c->typed) == 0;
+    return !c->found;
+}
+
+/* The number that a word stands for; 0: it is none of the row's words. */
+static int64_t number_of_word(const tti_option *row, const char *text) {
+    word_count c = {.typed = text};
+    tti_each_word(row->word, visit_count, &c);
+    return c.found ? c.value : 0;
+}
+
+typedef struct word_at {
+    int64_t left;
+    char word[TTI_CLIP];
+} word_at;
+
+static bool visit_at(const char *word, void *arg) {
+    word_at *at = arg;
+    if (--at->left == 0) strcpy(at->word, word);
+    return at->left > 0;
+}
+
+/* The word that stands for a number, written into out; false: none does. */
+static bool add_word(const tti_option *row, double value, tti_str *out) {
+    if (!row->word || !(value < 0 && value >= -TTI_MAX_WORDS)) return false;
+    word_at at = {.left = (int64_t)-value};
+    tti_each_word(row->word, visit_at, &at);
+    if (*at.word) tti_str_add(out, at.word);
+    return *at.word;
+}
+
 /* ---- reading ---- */
 
 static bool in_range(const tti_option *row, double x) { return x >= row->min && x <= row->max; }
 
 static bool read_int(const tti_option *row, const char *text, void *field) {
     int64_t x;
-    if (row->word && !strcmp(text, row->word)) {
-        *(int64_t *)field = -1;
+    int64_t word = number_of_word(row, text);
+    if (word) {
+        *(int64_t *)field = word;
         return true;
     }
     tti_number form =
@@ -75,8 +117,9 @@ static bool read_int(const tti_option *row, const char *text, void *field) {
 
 static bool read_float(const tti_option *row, const char *text, void *field) {
     double x;
-    if (row->word && !strcmp(text, row->word)) {
-        *(double *)field = -1;
+    int64_t word = number_of_word(row, text);
+    if (word) {
+        *(double *)field = (double)word;
         return true;
     }
     if (tti_parse_double(text, &x) != TTI_NUMBER_OK || !in_range(row, x)) return false;
@@ -320,7 +363,10 @@ void tti_option_expect(const tti_option *row, tti_str *out) {
         tti_str_printf(out, " from %s to %s", min, max);
     else if (row->min > -TTI_NO_LIMIT)
         tti_str_printf(out, " >= %s", min);
-    if (row->word) tti_str_printf(out, " or %s", row->word);
+    if (row->word) {
+        tti_str_add(out, " or ");
+        tti_each_word(row->word, visit_list, out);
+    }
 }
 
 /* Whether text may stand in YAML without quotes, whatever surrounds it. */
@@ -362,7 +408,7 @@ static void format_texts(const tti_text_list *list, tti_str *out) {
 
 static void format_float(const tti_option *row, double x, tti_str *out) {
     char text[TTI_NUMBER_TEXT];
-    tti_str_add(out, row->word && x == -1 ? row->word : tti_format_double(text, x));
+    if (!add_word(row, x, out)) tti_str_add(out, tti_format_double(text, x));
 }
 
 void tti_option_format(const tti_option *row, const void *config, bool yaml, tti_str *out) {
@@ -370,9 +416,7 @@ void tti_option_format(const tti_option *row, const void *config, bool yaml, tti
     switch (row->type) {
         case TTI_OPTION_INT:
         case TTI_OPTION_SIZE:
-            if (row->word && *(const int64_t *)field == -1)
-                tti_str_add(out, row->word);
-            else
+            if (!add_word(row, (double)*(const int64_t *)field, out))
                 tti_str_printf(out, "%" PRId64, *(const int64_t *)field);
             break;
         case TTI_OPTION_FLOAT:

@@ -94,6 +94,20 @@ tutti_status tti_augment_parse(const char *text, const tti_augment *usual, tti_a
     return TUTTI_OK;
 }
 
+void tti_augment_print(const tti_augment *a, tti_str *out) {
+    char text[TTI_NUMBER_TEXT];
+    size_t start = out->n_bytes;
+    for (size_t i = 0; i < TTI_COUNT(words); i++) {
+        const void *field = (const char *)a + words[i].offset;
+        double value = words[i].is_int ? (double)*(const int64_t *)field : *(const double *)field;
+        bool is_alias = i > 0 && words[i].offset == words[i - 1].offset;
+        if (value == 0 || is_alias) continue;
+        tti_str_printf(out, "%s%s=%s", out->n_bytes > start ? ", " : "", words[i].name,
+                       tti_format_double(text, value));
+    }
+    if (out->n_bytes == start) tti_str_add(out, "none");
+}
+
 bool tti_augment_is_none(const tti_augment *a) {
     return a->min_area == 0 && a->flip == 0 && a->jitter == 0 && a->pad == 0 && a->cutout == 0;
 }

@@ -7,6 +7,7 @@
 #ifndef TTI_DATA_AUGMENT_H
 #define TTI_DATA_AUGMENT_H
 
+#include "base/str.h"
 #include "data/image.h"
 #include "data/transform.h"
 
@@ -26,6 +27,9 @@ tutti_status tti_augment_parse(const char *text, const tti_augment *usual, tti_a
 
 /* Whether it is nothing at all. */
 bool tti_augment_is_none(const tti_augment *a);
+
+/* The steps as tti_augment_parse reads them: "none", or "flip=0.5, pad_crop=4". */
+void tti_augment_print(const tti_augment *augment, tti_str *out);
 
 /* Three numbers between commas; NULL and "auto": usual. */
 tutti_status tti_channels_parse(const char *text, const char *key, const double usual[3],

@@ -84,7 +84,7 @@ tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device) {
                         "machine that has both",
                         job->config.parallel.offload);
     TTI_TRY(tti_devices_check(&job->config));
-    if (on_device && strcmp(job->config.parallel.backend, "auto") != 0)
+    if (on_device && tti_job_names_backend(&job->config))
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.backend=%s computes on the host, and --device describes GPUs "
                         "alone; leave parallel.backend out, or give --device cpu",

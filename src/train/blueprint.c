@@ -40,7 +40,7 @@ static tutti_status open_for_use(tti_blueprint *b, tti_data_spec *spec, bool rea
     struct stat info;
     TTI_TRY(tutti_dataset_open(&(tutti_dataset_desc){.spec = spec,
                                                      .no_files = true,
-                                                     .tokenizer = b->config.data.tokenizer,
+                                                     .tokenizer = tti_job_tokenizer(&b->config),
                                                      .tokenizer_dir = b->config.data.tokenizer_dir},
                                &b->train));
     b->test = b->train;

@@ -159,7 +159,7 @@ tutti_status tti_devices_check(const tti_job_config *config) {
     tti_devices list = {0};
     if (strcmp(text, "cpu") == 0 || strcmp(text, "auto") == 0) return TUTTI_OK;
     if (strcmp(text, "gpu") != 0) TTI_TRY(read_list(text, 0, &list));
-    if (strcmp(config->parallel.backend, "auto") == 0) return TUTTI_OK;
+    if (!tti_job_names_backend(config)) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
                     "parallel.devices=%.60s: parallel.backend=%s computes on the host; leave one "
                     "of the two out",
@@ -169,7 +169,7 @@ tutti_status tti_devices_check(const tti_job_config *config) {
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     const char *text = config->parallel.devices;
     bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
-    bool host = strcmp(config->parallel.backend, "auto") != 0;
+    bool host = tti_job_names_backend(config);
     const tti_backend *cuda;
     *out = (tti_devices){.backend = &tti_backend_cpu};
     if (strcmp(text, "cpu") == 0 || (is_auto && host)) return TUTTI_OK;

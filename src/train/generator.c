@@ -181,6 +181,7 @@ static void take_one_row(tutti_job *job) {
     tti_options_put(&job->options, "train.batch", "1", "generate");
     tti_options_put(&job->options, "parallel.shards", "1", "generate");
     tti_options_put(&job->options, "parallel.workers", "1", "generate");
+    tti_job_free_copies(job, "generate");
     tti_options_put(&job->options, "parallel.tensor", "1", "generate");
     tti_options_put(&job->options, "parallel.pipeline", "1", "generate");
 }

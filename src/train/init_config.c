@@ -271,7 +271,7 @@ static const tti_option *row_of(const char *key) {
 
 /* A size by name decides these three, and the shapes of tensors are compared with it. */
 static bool is_of_size(const taking *t, const char *option) {
-    if (strcmp(t->job->config.model.size, "auto") == 0) return false;
+    if (!tti_job_names_size(&t->job->config)) return false;
     return strcmp(option, "model.layers") == 0 || strcmp(option, "model.heads") == 0 ||
            strcmp(option, "model.width") == 0;
 }
@@ -446,7 +446,7 @@ static tutti_status check_type(const taking *t) {
 /* Heads are in no shape. */
 static tutti_status check_heads(const taking *t) {
     const tti_job_config *c = &t->job->config;
-    bool known = c->model.heads > 0 || strcmp(c->model.size, "auto") != 0 || !t->family->head;
+    bool known = c->model.heads > 0 || tti_job_names_size(c) || !t->family->head;
     if (known) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
                     "model.init: %s does not say how many heads the attention has, and the tensors "

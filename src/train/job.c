@@ -124,8 +124,23 @@ tutti_status tti_job_check_plugin(const tutti_job *job) {
                     job->config.model.plugin);
 }
 
+void tti_job_free_copies(tutti_job *job, const char *origin) {
+    const tti_option_state *state = tti_options_state(&job->options, "parallel.data");
+    if (job->is_of_run && state->place.line > 0)
+        tti_options_put(&job->options, "parallel.data", "auto", origin);
+}
+
+static bool assigns(const char *assignment, const char *key) {
+    size_t n = strlen(key);
+    if (strncmp(assignment, "--", 2) == 0) assignment += 2;
+    return strncmp(assignment, key, n) == 0 && assignment[n] == '=';
+}
+
 void tutti_job_set(tutti_job *job, const char *assignment, const char *origin) {
+    static const char *const keys[] = {"parallel.workers", "parallel.tensor", "parallel.pipeline"};
     tti_options_assign(&job->options, assignment, origin);
+    for (size_t i = 0; i < TTI_COUNT(keys); i++)
+        if (assigns(assignment, keys[i])) tti_job_free_copies(job, origin);
 }
 
 void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user) {
@@ -134,6 +149,16 @@ void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user) {
 }
 
 /* ---- check and resolve ---- */
+
+static bool is_left_open(const char *text) {
+    return strcmp(text, "auto") == 0 || strcmp(text, "none") == 0;
+}
+
+bool tti_job_names_size(const tti_job_config *c) { return !is_left_open(c->model.size); }
+
+bool tti_job_names_backend(const tti_job_config *c) {
+    return strcmp(c->parallel.backend, "auto") != 0 && strcmp(c->parallel.backend, "fastest") != 0;
+}
 
 tutti_status tutti_job_check(tutti_job *job) {
     tti_problems *problems = &job->options.problems;

@@ -8,28 +8,33 @@
 #include "base/option.h"
 #include "tutti/job.h"
 
+enum {
+    TTI_NO_MASK_TOKEN = -3, /* the word "none" of data.mask_token */
+    TTI_NO_LOSS_SCALE = -3  /* that of train.loss_scale */
+};
+
 enum { TTI_MAX_WORKERS = 64 }; /* as many ranks as a communicator of one host joins */
 
-/* Text fields are NUL-terminated.  -1 stands for "auto" where the schema says so. */
+/* Text fields are NUL-terminated.  -1, -2, ... stand for the words of the schema, -1 for "auto". */
 typedef struct tti_job_config {
     struct {
-        char name[TTI_TEXT_MAX];             /* a row of models/model_table.c */
-        char plugin[TTI_TEXT_MAX];           /* a shared object with the model instead; "": none */
-        tti_int_list hidden;                 /* mlp: widths of the hidden layers */
-        double dropout;                      /* probability, where the model has dropout */
-        double drop_path;                    /* probability, where the model has stochastic depth */
-        char stem[TTI_TEXT_MAX];             /* imagenet | cifar */
-        bool batch_norm;                     /* vgg */
-        bool zero_init_residual;             /* resnet */
-        char size[TTI_TEXT_MAX];             /* language models: "auto", or a row of their table */
-        int64_t layers, heads, width;        /* 0: as size says */
-        int64_t context;                     /* positions; 0: as many as samples have */
-        int64_t vocabulary;                  /* 0: as many tokens as the data has */
-        char head[TTI_TEXT_MAX];             /* bert: tokens | classify */
-        int64_t padding;                     /* bert: the token that fills up samples; -1: none */
-        char activation[TTI_TEXT_MAX];       /* gpt2, bert: auto | gelu | ...: tutti/models.h */
-        double norm_eps;                     /* gpt2, bert: 0: of the model */
-        int64_t mlp_width;                   /* gpt2, bert: 0: 4 x width */
+        char name[TTI_TEXT_MAX];      /* a row of models/model_table.c */
+        char plugin[TTI_TEXT_MAX];    /* a shared object with the model instead; "": none */
+        tti_int_list hidden;          /* mlp: widths of the hidden layers */
+        double dropout;               /* probability, where the model has dropout */
+        double drop_path;             /* probability, where the model has stochastic depth */
+        char stem[TTI_TEXT_MAX];      /* imagenet | cifar */
+        bool batch_norm;              /* vgg */
+        bool zero_init_residual;      /* resnet */
+        char size[TTI_TEXT_MAX];      /* language models: "auto", "none", or a row of their table */
+        int64_t layers, heads, width; /* 0: as size says */
+        int64_t context;              /* positions; 0: as many as samples have */
+        int64_t vocabulary;           /* 0: as many tokens as the data has */
+        char head[TTI_TEXT_MAX];      /* bert: tokens | classify */
+        int64_t padding;              /* bert: the token that fills up samples; -1: none */
+        char activation[TTI_TEXT_MAX]; /* gpt2, bert: auto | none | gelu | ...: tutti/models.h */
+        double norm_eps;               /* gpt2, bert: 0: of the model */
+        int64_t mlp_width;             /* gpt2, bert: 0: 4 x width */
         char attention_scaled[TTI_TEXT_MAX]; /* auto | yes | no: by 1 / sqrt(width of a head) */
         char
             attention_by_layer[TTI_TEXT_MAX]; /* auto | yes | no: by 1 / number of the layer, too */
@@ -44,7 +49,7 @@ typedef struct tti_job_config {
         int64_t n_train, n_test;   /* digits: how many are drawn; idx: 0 = all */
         double mean, std;          /* pixel/255 is normalised by these */
         int64_t context, stride;   /* tokens of a sample, and from sample to sample; 0: context */
-        char tokenizer[TTI_TEXT_MAX]; /* auto | bytes | chars | gpt2 */
+        char tokenizer[TTI_TEXT_MAX]; /* auto | none | bytes | chars | gpt2 */
         char tokenizer_dir[TTI_TEXT_MAX];
         int64_t vocabulary;         /* tokens: how many there are; 0: as its files say */
         char label[TTI_TEXT_MAX];   /* csv: the column */
@@ -194,6 +199,18 @@ bool tti_job_is_async(const tti_job_config *config);
 
 /* The same bits for any number of workers (parallel.mode). */
 bool tti_job_is_exact(const tti_job_config *config);
+
+/* Whether model.size is a size, and not auto or none. */
+bool tti_job_names_size(const tti_job_config *config);
+
+/* Whether parallel.backend is one of the host, and not the fastest for parallel.devices. */
+bool tti_job_names_backend(const tti_job_config *config);
+
+/* Whether samples are images, which are augmented and normalised by channel. */
+bool tti_job_has_images(const tti_job_config *config);
+
+/* A change of the workers leaves the number of copies open that a run wrote into its job file. */
+void tti_job_free_copies(tutti_job *job, const char *origin);
 
 /* Conflicts between keys, as problems of job->options; what is not known yet (auto) is passed
  * over. */

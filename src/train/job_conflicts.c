@@ -14,6 +14,7 @@
 #include "train/optimizer.h"
 #include "train/param_groups.h"
 #include "train/shares.h"
+#include "tutti/models.h"
 
 enum { MAX_KEYS = 9, WHY = 400 };
 
@@ -201,10 +202,15 @@ static void find_missing_dir(const tti_job_config *c, char why[WHY]) {
              c->data.format);
 }
 
-static void find_bad_augment(const tti_job_config *c, char why[WHY]) {
-    static const char *const pictures[] = {"images", "tar", "packed", "cifar10", "cifar100"};
+bool tti_job_has_images(const tti_job_config *c) {
+    static const char *const formats[] = {"images", "tar", "packed", "cifar10", "cifar100"};
     bool known = false;
-    for (size_t i = 0; i < TTI_COUNT(pictures); i++) known |= is(c->data.format, pictures[i]);
+    for (size_t i = 0; i < TTI_COUNT(formats); i++) known |= is(c->data.format, formats[i]);
+    return known;
+}
+
+static void find_bad_augment(const tti_job_config *c, char why[WHY]) {
+    bool known = tti_job_has_images(c);
     tti_augment augment;
     if (tti_augment_parse(c->data.augment, &(tti_augment){0}, &augment) != TUTTI_OK) {
         const char *colon = strchr(tutti_last_error(), ' '); /* the key stands in front already */
@@ -229,8 +235,11 @@ static void find_mixed_tokens(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_lost_mask_token(const tti_job_config *c, char why[WHY]) {
-    if (c->data.mask_prob > 0 || c->data.mask_token < 0) return;
-    snprintf(why, WHY, "is for masked tokens; give data.mask_prob=0.15 too");
+    if (c->data.mask_prob == 0 && c->data.mask_token >= 0)
+        snprintf(why, WHY, "is for masked tokens; give data.mask_prob=0.15 too");
+    else if (c->data.mask_prob > 0 && c->data.mask_token == TTI_NO_MASK_TOKEN)
+        snprintf(why, WHY, "data.mask_prob=%g needs a token that stands for others; give added",
+                 c->data.mask_prob);
 }
 
 /* Masking is for text, and for a model that looks at both sides of a token and guesses it. */
@@ -254,7 +263,28 @@ static void find_bad_masked_model(const tti_job_config *c, char why[WHY]) {
         snprintf(why, WHY, "samples of masked text are full, so there is no padding; leave it out");
 }
 
+/* Of a model with a choice of the kind none says nothing. */
+static void find_missing_size(const tti_job_config *c, char why[WHY]) {
+    const tutti_model *model = *c->model.plugin ? NULL : tutti_model_find(c->model.name);
+    bool is_said = c->model.layers > 0 && c->model.width > 0 &&
+                   (c->model.heads > 0 || (model && !model->activation));
+    if (!model || !model->size || is_said || !is(c->model.size, "none")) return;
+    snprintf(why, WHY,
+             "none leaves it to model.layers, model.heads and model.width, and not all of them are "
+             "given; give model.size=%s, or these",
+             model->size);
+}
+
+static void find_missing_activation(const tti_job_config *c, char why[WHY]) {
+    const tutti_model *model = *c->model.plugin ? NULL : tutti_model_find(c->model.name);
+    if (!model || !model->activation || !is(c->model.activation, "none")) return;
+    snprintf(why, WHY, "%s has activations; give model.activation=%s", model->name,
+             model->activation);
+}
+
 static void find_missing_tokenizer(const tti_job_config *c, char why[WHY]) {
+    if (is(c->data.format, "text") && is(c->data.tokenizer, "none"))
+        snprintf(why, WHY, "text needs a tokenizer: bytes, chars or gpt2");
     if (!is(c->data.format, "text") || !is(c->data.tokenizer, "gpt2")) return;
     if (*c->data.tokenizer_dir) return;
     snprintf(why, WHY,
@@ -332,6 +362,8 @@ static void find_bad_groups(const tti_job_config *c, char why[WHY]) {
 
 static void find_lost_scale(const tti_job_config *c, char why[WHY]) {
     bool wide = is(c->train.precision, "f32") || is(c->train.precision, "tf32");
+    if (is(c->train.precision, "f16") && c->train.loss_scale == TTI_NO_LOSS_SCALE)
+        snprintf(why, WHY, "small gradients vanish in f16 without a scale; give dynamic");
     if (c->train.loss_scale < 0 || !wide) return;
     snprintf(why, WHY, "is for 16-bit gradients, and train.precision is %s", c->train.precision);
 }
@@ -669,6 +701,8 @@ static const rule rules[] = {
     {{"optimizer.nesterov", "optimizer.name", "optimizer.momentum"}, find_lost_nesterov},
     {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},
     {{"data.target", "train.loss"}, find_lost_target},
+    {{"model.size", "model.name", "model.layers", "model.heads", "model.width"}, find_missing_size},
+    {{"model.activation", "model.name"}, find_missing_activation},
     {{"schedule.min_lr", "schedule.name", "optimizer.lr", "optimizer.scale_lr"}, find_rising_rate},
     {{"schedule.milestones", "schedule.name"}, find_bad_milestones},
     {{"schedule.name", "train.eval_every"}, find_blind_plateau},

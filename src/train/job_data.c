@@ -13,6 +13,10 @@ static const char *target_of(const tti_job_config *c) {
     return strcmp(c->train.loss, "mse") == 0 ? "auto" : "value";
 }
 
+const char *tti_job_tokenizer(const tti_job_config *c) {
+    return strcmp(c->data.tokenizer, "none") == 0 ? NULL : c->data.tokenizer;
+}
+
 tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_split split,
                                         tti_data_spec *spec) {
     int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;
@@ -41,7 +45,7 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
         .channel_std = c->data.channel_std,
         .context = c->data.context,
         .stride = c->data.stride,
-        .tokenizer = c->data.tokenizer,
+        .tokenizer = tti_job_tokenizer(c),
         .tokenizer_dir = c->data.tokenizer_dir,
         .mask_prob = c->data.mask_prob,
         .mask_token = c->data.mask_token,

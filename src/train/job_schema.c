@@ -55,11 +55,11 @@ static const tti_option rows[] = {
     {KEY(model.zero_init_residual, BOOL, "false"), .also = "zero_init|zero_gamma",
      .help = "resnet: initialize residual branches to zero"},
     {KEY(model.size, CHOICE, "auto"),
-     .choices = "auto|124M|355M|774M|1558M|tiny|mini|small|medium|base|large",
+     .choices = "auto|none|124M|355M|774M|1558M|tiny|mini|small|medium|base|large",
      .also = "preset|variant|scale",
      .help = "Named size that sets layers, heads and width.  gpt2: 124M, 355M, 774M, 1558M; bert: "
-             "tiny, mini, small, medium, base, large; lstm: small, medium, large; auto: 124M, "
-             "base, small"},
+             "tiny, mini, small, medium, base, large; lstm: small, medium, large; none: "
+             "model.layers, model.heads and model.width are given; auto: 124M, base, small"},
     {KEY(model.layers, INT, "0"), RANGE(0, 1000),
      .also = "n_layer|n_layers|num_layers|num_hidden_layers|depth|blocks",
      .help = "gpt2, bert, lstm: number of layers; 0: from model.size", .example = "6"},
@@ -82,10 +82,11 @@ static const tti_option rows[] = {
      .help = "bert: tokens predicts masked tokens; classify predicts the class of the sample"},
     {KEY(model.padding, INT, "-1"), RANGE(-1, 1 << 24), .also = "pad_token|pad_token_id|pad_id",
      .help = "bert: token that pads samples and is ignored; -1: none", .example = "0"},
-    {KEY(model.activation, CHOICE, "auto"), .choices = "auto|gelu|gelu_tanh|relu|silu|tanh|sigmoid",
+    {KEY(model.activation, CHOICE, "auto"),
+     .choices = "auto|none|gelu|gelu_tanh|relu|silu|tanh|sigmoid",
      .also = "activation_function|hidden_act|act|nonlinearity",
      .help = "gpt2, bert: activation in the MLP of each block; auto: gelu_tanh for gpt2, gelu for "
-             "bert, or as in the config.json of model.init"},
+             "bert, or as in the config.json of model.init; none: for other models"},
     {KEY(model.norm_eps, FLOAT, "0"), RANGE(0, 1),
      .also = "layer_norm_epsilon|layer_norm_eps|epsilon|eps",
      .help = "gpt2, bert: added to the variance in layer norms; 0: 1e-5 for gpt2, 1e-12 for bert",
@@ -148,9 +149,10 @@ static const tti_option rows[] = {
      .help =
          "text, tokens: tokens between the starts of two samples; 0: data.context, without overlap",
      .example = "128"},
-    {KEY(data.tokenizer, CHOICE, "auto"), .choices = "auto|bytes|chars|gpt2",
+    {KEY(data.tokenizer, CHOICE, "auto"), .choices = "auto|none|bytes|chars|gpt2",
      .also = "tokeniser|encoding|vocab",
-     .help = "text: tokenizer; auto: the one in data.tokenizer_dir, or chars without it"},
+     .help = "text: tokenizer; auto: the one in data.tokenizer_dir, or chars without it; none: for "
+             "other data"},
     {KEY(data.tokenizer_dir, TEXT, "\"\""),
      .also = "tokenizer_path|tokenizer_file|vocab_file|merges",
      .help = "text, tokens: a tokenizer.json, or a folder with tokenizer.json or with vocab.json "
@@ -198,10 +200,13 @@ static const tti_option rows[] = {
              "random_resized_crop, flip (CIFAR: pad_crop, flip)",
      .example = "\"random_resized_crop, flip, colour_jitter=0.4\""},
     {KEY(data.channel_mean, TEXT, "auto"), AT_LEAST(1),
-     .help = "Images: mean of R, G, B, subtracted from pixel/255; auto: that of ImageNet or CIFAR",
+     .help = "Images: mean of R, G, B, subtracted from pixel/255; auto: that of ImageNet or CIFAR; "
+             "none: for other data",
      .example = "\"0.485, 0.456, 0.406\""},
     {KEY(data.channel_std, TEXT, "auto"), AT_LEAST(1),
-     .help = "Images: standard deviation of R, G, B; auto: that of ImageNet or CIFAR",
+     .help =
+         "Images: standard deviation of R, G, B; auto: that of ImageNet or CIFAR; none: for other "
+         "data",
      .example = "\"0.229, 0.224, 0.225\""},
     {KEY(data.mixup, FLOAT, "0"), RANGE(0, 100), .also = "mixup_alpha|mix_up|mix",
      .help = "Training: mix each sample and its label with another sample of the same shard, with "
@@ -214,9 +219,12 @@ static const tti_option rows[] = {
              "data.mask_token, 10 % by a random token, 10 % are kept; 0: predict the next token, "
              "which bert can see",
      .example = "0.15"},
-    {KEY(data.mask_token, INT, "auto"), RANGE(0, 1 << 24), .word = "auto",
+    {KEY(data.mask_token, INT, "auto"), RANGE(0, 1 << 24), .word = "auto|added|none",
      .also = "mask_token_id|mask_id|mask",
-     .help = "Mask token; auto: one above the tokens of the data", .example = "103"},
+     .help =
+         "Mask token; added: one above the tokens of the data; none: without masking; auto: added "
+         "with data.mask_prob, otherwise none",
+     .example = "103"},
     {KEY(data.on_error, CHOICE, "stop"), .choices = "stop|skip",
      .also = "on_bad_sample|errors|skip_errors",
      .help = "Damaged samples.  stop: end the run; skip: count them, list them and leave them out "
@@ -236,10 +244,11 @@ static const tti_option rows[] = {
      .help = "Loader threads per worker; 0: the worker loads its own batches"},
     {KEY(data.prefetch, INT, "4"), RANGE(1, 1024), .also = "prefetch_factor|buffer",
      .help = "Batches loaded in advance"},
-    {KEY(data.resident, CHOICE, "auto"), .choices = "auto|yes|no", .also = "cache|on_device",
+    {KEY(data.resident, CHOICE, "auto"), .choices = "auto|fit|yes|no", .also = "cache|on_device",
      .help =
          "Copy samples of bytes without random changes to the device once, so that it gathers its "
-         "own batches, with the same bits; auto: if they take at most a quarter of its memory"},
+         "own batches, with the same bits; fit, auto: if they take at most a quarter of its "
+         "memory"},
 
     /* train */
     {KEY(train.batch, INT, "128"), RANGE(1, 1 << 24),
@@ -290,10 +299,12 @@ static const tti_option rows[] = {
     {KEY(train.low_stream, BOOL, "false"), .also = "bf16_residual|residual_in_fp32|pure_bf16",
      .help = "bf16, f16: keep the residual stream and embeddings in 16 bits, as llm.c does; needs "
              "less memory"},
-    {KEY(train.loss_scale, FLOAT, "auto"), RANGE(1, 0x1p32), .word = "auto",
+    {KEY(train.loss_scale, FLOAT, "auto"), RANGE(1, 0x1p32), .word = "auto|dynamic|none",
      .also = "grad_scale|scale|scaler|grad_scaler|init_scale",
-     .help = "Factor on the loss that keeps small gradients from underflowing in f16; gradients "
-             "are divided by it before the update; auto: adjusted dynamically for f16, otherwise 1",
+     .help =
+         "Factor on the loss that keeps small gradients from underflowing in f16; gradients "
+         "are divided by it before the update; dynamic: adjusted to the gradients of f16; none: 1; "
+         "auto: dynamic for f16, otherwise none",
      .example = "1024"},
     {KEY(train.recompute, TEXT, "none"), AT_LEAST(1),
      .also = "checkpointing|gradient_checkpointing|activation_checkpointing|remat|rematerialize",
@@ -447,25 +458,30 @@ static const tti_option rows[] = {
              "speed.  In exact mode the bits are the same; auto: measured if the GPUs are of "
              "different kinds, else equal",
      .example = "3,1"},
-    {KEY(parallel.ahead, INT, "auto"), RANGE(1, TTI_MAX_AHEAD), .word = "auto",
+    {KEY(parallel.ahead, INT, "auto"), RANGE(1, TTI_MAX_AHEAD), .word = "auto|best",
      .also = "steps_per_launch|scan",
      .help = "GPU with resident samples: steps queued before the results of the first one are "
-             "read; small steps are launched several at a time.  Does not change the result"},
+             "read; small steps are launched several at a time; best, auto: as many as hide the "
+             "work of "
+             "the host.  Does not change the result"},
     {KEY(parallel.mode, CHOICE, "exact"), .choices = "exact|fast",
      .also = "exact|deterministic|precision|reproducible",
      .help = "exact: the same bits for any number of workers; fast: the same mathematics, "
              "additions in any order"},
     {KEY(parallel.sync_batch_norm, BOOL, "false"), .also = "sync_bn|syncbn|sync_batchnorm",
      .help = "Compute batch norm statistics over the whole batch instead of each shard"},
-    {KEY(parallel.algorithm, CHOICE, "auto"), .choices = "auto|ring|tree|direct",
+    {KEY(parallel.algorithm, CHOICE, "auto"), .choices = "auto|by_size|ring|tree|direct",
      .also = "all_reduce|allreduce|algo",
-     .help = "All-reduce algorithm; auto: by size; ring: fast mode only.  Between GPUs: auto, "
-             "direct: kernels that access each other's memory, or tree if they cannot; tree: the "
-             "same inside a host, NCCL between hosts; ring: NCCL"},
-    {KEY(parallel.bucket_mb, FLOAT, "auto"), RANGE(0.0009765625, 4096), .word = "auto",
+     .help =
+         "All-reduce algorithm; by_size, auto: the fastest for each size; ring: fast mode only.  "
+         "Between GPUs: by_size, direct: kernels that access each other's memory, or tree if they "
+         "cannot; tree: the "
+         "same inside a host, NCCL between hosts; ring: NCCL"},
+    {KEY(parallel.bucket_mb, FLOAT, "auto"), RANGE(0.0009765625, 4096), .word = "auto|by_link",
      .also = "bucket|bucket_size|bucket_cap_mb",
-     .help = "Size of a gradient bucket in MiB; auto: from the link and the size of the model "
-             "(docs/parallelism.md)"},
+     .help =
+         "Size of a gradient bucket in MiB; by_link, auto: from the link and the size of the model "
+         "(docs/parallelism.md)"},
     {KEY(parallel.compress, CHOICE, "none"), .choices = "none|bf16|f16|topk|powersgd",
      .also = "compression|grad_compression|reduce_dtype|comm_dtype|comm_hook",
      .help = "Fast mode: compression of gradients between workers.  bf16, f16: rounded to 16 bits, "
@@ -561,9 +577,11 @@ static const tti_option rows[] = {
     {KEY(parallel.phase_timeout_ms, INT, "600000"), RANGE(1, 86400000),
      .help = "Longest wait for a worker that saves, evaluates, or loads data or the model, and for "
              "a batch of data"},
-    {KEY(parallel.backend, CHOICE, "auto"), .choices = "auto|cpu|reference",
+    {KEY(parallel.backend, CHOICE, "auto"), .choices = "auto|fastest|cpu|reference",
      .also = "device|accelerator",
-     .help = "Kernels: auto, cpu: the fastest for this machine; reference: plain C"},
+     .help =
+         "Kernels; fastest, auto: the fastest for parallel.devices; cpu: the fastest of the host; "
+         "reference: plain C"},
     {KEY(parallel.devices, TEXT, "auto"), AT_LEAST(1),
      .also = "gpu|gpus|cuda|cuda_visible_devices|device_ids|num_gpus|n_gpus|devices",
      .help = "Where to compute: cpu, gpu (all GPUs), or GPU numbers.  A list with cpu, such as "

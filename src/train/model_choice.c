@@ -22,7 +22,9 @@ static int64_t vocabulary_of(const tti_job_config *c, const tutti_dataset_info *
 }
 
 /* NULL for a choice that is left open. */
-static const char *chosen(const char *text) { return strcmp(text, "auto") == 0 ? NULL : text; }
+static const char *chosen(const char *text) {
+    return strcmp(text, "auto") == 0 || strcmp(text, "none") == 0 ? NULL : text;
+}
 
 tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_dataset_info *info) {
     tutti_model_params p = {.n_classes = info->n_classes,

@@ -4,11 +4,14 @@
  * manifest keeps the job under a checksum, so every difference is found. */
 #include "train/resume.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/option_value.h"
+#include "base/yaml.h"
 #include "ckpt/ckpt.h"
+#include "train/run_dir.h"
 
 /* Optimizer state, order of samples and tensors follow from these. */
 static const char *const fixed_keys[] = {
@@ -70,6 +73,8 @@ static tutti_status list_differences(const tutti_job *job, const tutti_job *save
         tti_option_format(row, &job->config, true, &here);
         tti_option_format(row, &saved->config, true, &there);
         if (strcmp(tti_str_text(&here), tti_str_text(&there)) == 0) continue;
+        /* A job file of an older version: its checkpoints say what this was settled to. */
+        if (strcmp(tti_str_text(&here), "auto") == 0 && !was_asked_for(state)) continue;
         tti_str *list = is_fixed(row->key) ? refused : was_asked_for(state) ? NULL : notice;
         if (list) add_difference(row, tti_str_text(&here), tti_str_text(&there), state, list);
     }
@@ -80,9 +85,9 @@ static tutti_status list_differences(const tutti_job *job, const tutti_job *save
 }
 
 /* A job that does not read any more, of an older version say, is not compared. */
-static tutti_status load_saved(const char *yaml, tutti_job **out) {
+static tutti_status load_saved(const char *yaml, size_t n_bytes, tutti_job **out) {
     TTI_TRY(tutti_job_create(out));
-    tutti_status st = tti_job_load_text(*out, yaml, strlen(yaml), "checkpoint");
+    tutti_status st = tti_job_load_text(*out, yaml, n_bytes, "checkpoint");
     if (st == TUTTI_OK) st = tutti_job_check(*out);
     if (st == TUTTI_OK) return st;
     tutti_job_destroy(*out);
@@ -114,9 +119,45 @@ tutti_status tti_resume_check(const tutti_job *job, const char *run_dir, tti_str
     }
     const char *yaml = tti_ckpt_get_text(ckpt, "job");
     tutti_status st = TUTTI_OK;
-    if (yaml && load_saved(yaml, &saved) != TUTTI_OK) tti_clear_error();
+    if (yaml && load_saved(yaml, strlen(yaml), &saved) != TUTTI_OK) tti_clear_error();
     if (saved) st = compare(job, saved, run_dir, ckpt, notice);
     tutti_job_destroy(saved);
     tti_ckpt_close(ckpt);
     return st;
+}
+
+/* Whether every key has the same value, or has been left open by asked. */
+static bool is_answer_to(const tutti_job *found, const tutti_job *asked) {
+    tti_str a = {0}, b = {0};
+    bool same = true;
+    for (size_t i = 0; i < tti_job_table.n_rows && same; i++) {
+        tti_str_clear(&a);
+        tti_str_clear(&b);
+        tti_option_format(&tti_job_table.rows[i], &found->config, true, &a);
+        tti_option_format(&tti_job_table.rows[i], &asked->config, true, &b);
+        same = !a.failed && !b.failed &&
+               (strcmp(tti_str_text(&a), tti_str_text(&b)) == 0 ||
+                strcmp(tti_str_text(&b), "auto") == 0);
+    }
+    tti_str_free(&a);
+    tti_str_free(&b);
+    return same;
+}
+
+bool tti_resume_is_own(const char *dir, const char *yaml) {
+    char path[700];
+    tutti_job *found = NULL, *asked = NULL;
+    tti_arena arena = {0};
+    const char *text;
+    size_t n_bytes;
+    snprintf(path, sizeof path, "%s/job.yaml", dir);
+    bool own = tti_run_dir_exists(dir) &&
+               tti_yaml_read_file(path, &arena, &text, &n_bytes) == TUTTI_OK &&
+               load_saved(text, n_bytes, &found) == TUTTI_OK &&
+               load_saved(yaml, strlen(yaml), &asked) == TUTTI_OK && is_answer_to(found, asked);
+    tutti_job_destroy(found);
+    tutti_job_destroy(asked);
+    tti_arena_free(&arena);
+    tti_clear_error();
+    return own;
 }

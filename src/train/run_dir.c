@@ -14,7 +14,6 @@
 
 #include "base/error.h"
 #include "base/plain_file.h"
-#include "base/yaml.h"
 
 enum { MAX_RUNS = 100000 };
 
@@ -69,21 +68,6 @@ bool tti_run_dir_exists(const char *dir) {
     char path[700];
     snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
     return access(path, F_OK) == 0;
-}
-
-bool tti_run_dir_is_of(const char *dir, const char *yaml) {
-    char path[700];
-    size_t n = strlen(yaml);
-    snprintf(path, sizeof path, "%s/job.yaml", dir);
-    tti_arena arena = {0};
-    const char *text;
-    size_t n_text = 0;
-    bool same = tti_run_dir_exists(dir) &&
-                tti_yaml_read_file(path, &arena, &text, &n_text) == TUTTI_OK && n_text == n &&
-                memcmp(text, yaml, n) == 0;
-    tti_arena_free(&arena);
-    tti_clear_error();
-    return same;
 }
 
 static tutti_status make_inside(const char *dir) {

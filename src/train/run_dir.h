@@ -27,7 +27,4 @@ void tti_run_dir_unlock(int lock);
 /* True if dir holds a run. */
 bool tti_run_dir_exists(const char *dir);
 
-/* True if it holds one of this very job; yaml: as it was written to job.yaml. */
-bool tti_run_dir_is_of(const char *dir, const char *yaml);
-
 #endif /* TTI_TRAIN_RUN_DIR_H */

@@ -29,6 +29,7 @@
 #include "train/memory_check.h"
 #include "train/model_choice.h"
 #include "train/report.h"
+#include "train/resolved.h"
 #include "train/resume.h"
 #include "train/run_dir.h"
 #include "train/session.h"
@@ -300,6 +301,22 @@ static tutti_status check_memory(const trainer *t, const tti_blueprint *b) {
     return tti_memory_check(b, t->is_worker ? t->place.rank : -1, n_here, &room);
 }
 
+static tutti_status print_job(trainer *t, const tti_blueprint *b) {
+    char *yaml;
+    TTI_TRY(tti_job_print_resolved(t->job, b, b ? t->result->run_dir : NULL, &yaml));
+    free(t->yaml);
+    t->yaml = yaml;
+    return TUTTI_OK;
+}
+
+/* What the job left open is known once the data is open: the folder gets the whole job, and so do
+ * checkpoints.  A run that goes on keeps its job file. */
+static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
+    TTI_TRY(print_job(t, b));
+    bool writes = !t->continues && t->place.rank == 0;
+    return writes ? write_job(t) : TUTTI_OK;
+}
+
 static tutti_status train_here(trainer *t) {
     tti_blueprint *b = NULL;
     tti_stop stop;
@@ -307,6 +324,7 @@ static tutti_status train_here(trainer *t) {
     tutti_status st = make_blueprint(t, &b);
     if (st == TUTTI_OK) st = check_memory(t, b);
     if (st == TUTTI_OK) st = keep_data_spec(t, b);
+    if (st == TUTTI_OK) st = keep_job(t, b);
     if (st != TUTTI_OK) {
         tti_blueprint_destroy(b);
         tti_worker_report_failure(0, tutti_last_error());
@@ -412,7 +430,7 @@ static tutti_status check_resumed_job(trainer *t) {
  * folder has of this very job.  Rank 0 looks, for the folder may be its alone so far. */
 static tutti_status look_for_own_run(trainer *t) {
     double told[2] = {tti_launcher_restarted(), 0};
-    told[1] = t->place.rank == 0 && tti_run_dir_is_of(t->job->config.run.dir, t->yaml);
+    told[1] = t->place.rank == 0 && tti_resume_is_own(t->job->config.run.dir, t->yaml);
     TTI_TRY(tutti_comm_all_reduce(t->comm, told, told, 2, TUTTI_F64, TUTTI_MAX, TUTTI_ALG_AUTO));
     t->continues = told[0] > 0 && told[1] > 0;
     return TUTTI_OK;
@@ -428,6 +446,7 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
     if (t->job->config.parallel.workers > 0 && !t->desc->resume) return TUTTI_OK;
     snprintf(text, sizeof text, "%d", t->place.n_ranks);
     tti_options_put(&t->job->options, "parallel.workers", text, "the launcher");
+    tti_job_free_copies(t->job, "the launcher");
     return TUTTI_OK;
 }
 
@@ -435,17 +454,8 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
  * directory (ranks of other hosts may be in another one), and its differences from the job of a
  * resumed run. Messages keep the paths as they were given. */
 static tutti_status print_for_folder(trainer *t) {
-    tti_options_kept kept = {0};
-    TTI_TRY(tti_options_keep(&t->job->options, &kept));
-    tutti_status st = tti_job_make_paths_absolute(t->job);
-    if (st == TUTTI_OK) {
-        free(t->yaml);
-        t->yaml = tutti_job_print(t->job, false);
-        if (!t->yaml) st = tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    }
-    if (st == TUTTI_OK) st = check_resumed_job(t);
-    tti_options_restore(&t->job->options, &kept);
-    return st;
+    TTI_TRY(print_job(t, NULL));
+    return check_resumed_job(t);
 }
 
 /* A resumed run has its weights, and needs the folder of model.init no longer. */

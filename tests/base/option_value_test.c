@@ -23,6 +23,10 @@ static const tti_option float_row = {
     .key = "a.x", .type = TTI_OPTION_FLOAT, .min = -TTI_NO_LIMIT, .max = TTI_NO_LIMIT};
 static const tti_option auto_row = {
     .key = "a.y", .type = TTI_OPTION_FLOAT, .min = 0, .max = 1, .word = "auto"};
+static const tti_option words_row = {
+    .key = "a.z", .type = TTI_OPTION_FLOAT, .min = 1, .max = 9, .word = "auto|dynamic|none"};
+static const tti_option count_row = {
+    .key = "a.n", .type = TTI_OPTION_INT, .min = 0, .max = 9, .word = "auto|added|none"};
 static const tti_option bool_row = {.key = "a.on", .type = TTI_OPTION_BOOL};
 static const tti_option text_row = {.key = "a.text", .type = TTI_OPTION_TEXT};
 static const tti_option name_row = {.key = "a.name", .type = TTI_OPTION_TEXT, .min = 1};
@@ -67,6 +71,15 @@ static const value_row values[] = {
     {&int_row, "99999999999999999999", NULL},
     {&int_row, "", NULL},
     {&int_row, "\"\"", NULL},
+    {&words_row, "dynamic", "dynamic"}, /* -2, the second of the words */
+    {&words_row, "none", "none"},
+    {&words_row, "2.5", "2.5"},
+    {&words_row, "-2", NULL},
+    {&words_row, "dyn", NULL},
+    {&words_row, "auto|dynamic", NULL},
+    {&count_row, "auto", "auto"},
+    {&count_row, "none", "none"},
+    {&count_row, "-3", NULL},
     {&float_row, "1e-3", "0.001"},
     {&float_row, "-0.1", "-0.1"},
     {&float_row, "3", "3"},

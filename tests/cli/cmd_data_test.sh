@@ -32,7 +32,7 @@ expect 2 "not a number of tokens" pack --text "$dir/play.txt" --out "$dir/o" --s
 expect 2 "data.context" info --text "$dir/play.txt" data.context=0
 expect 2 "gpt2 needs data.tokenizer_dir" info --text "$dir/play.txt" --tokenizer gpt2
 expect 3 "no file is there" info --text "$dir/none.txt"
-expect 1 "digits has no packed form" pack data.format=digits --out "$dir/o"
+expect 2 "digits has no packed form" pack data.format=digits --out "$dir/o"
 
 expect 0 "tokenizer   chars, 23 tokens" info --text "$dir/play.txt" data.context=16
 expect 0 "x         i32 [16]" info --text "$dir/play.txt" data.context=16

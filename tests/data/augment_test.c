@@ -25,6 +25,25 @@ T_CASE(words) {
     T_EQ(a.pad, 4);
 }
 
+static void expect_printed(const char *text, const char *want) {
+    tti_augment a, again;
+    tti_str out = {0};
+    T_OK(tti_augment_parse(text, &usual, &a));
+    tti_augment_print(&a, &out);
+    assert_string_equal(tti_str_text(&out), want);
+    T_OK(tti_augment_parse(tti_str_text(&out), &(tti_augment){0}, &again));
+    assert_memory_equal(&a, &again, sizeof a);
+    tti_str_free(&out);
+}
+
+T_CASE(printed_words_read_back) {
+    T_UNUSED;
+    expect_printed("auto", "flip=0.5, pad_crop=4");
+    expect_printed("none", "none");
+    expect_printed("cutout, color_jitter=0.1, random_resized_crop=0.30000000000000004",
+                   "random_resized_crop=0.30000000000000004, colour_jitter=0.1, cutout=16");
+}
+
 T_CASE(bad_words) {
     T_UNUSED;
     tti_augment a = {.pad = 77};
@@ -97,6 +116,7 @@ T_CASE(flips) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words),
+        cmocka_unit_test(printed_words_read_back),
         cmocka_unit_test(bad_words),
         cmocka_unit_test(channels),
         cmocka_unit_test(boxes_as_torchvision),

@@ -45,6 +45,31 @@ T_CASE(each_gives_logits) {
         }
 }
 
+/* The names in the table are what the model takes by itself: the same graph with and without. */
+T_CASE(choices_that_are_left_open) {
+    T_UNUSED;
+    int n_sizes = 0;
+    for (int i = 0; tutti_model_at(i); i++) {
+        const tutti_model *m = tutti_model_at(i);
+        char *text[2];
+        for (int named = 0; named < 2; named++) {
+            tutti_model_params p = params;
+            if (named) p.size = m->size, p.activation = m->activation;
+            tutti_graph *g = tutti_graph_create(true);
+            (void)m->build(g, input_of(g, m), &p);
+            T_OK(tutti_graph_check(g));
+            text[named] = tutti_graph_print(g);
+            assert_non_null(text[named]);
+            tutti_graph_destroy(g);
+        }
+        assert_string_equal(text[0], text[1]);
+        n_sizes += m->size != NULL;
+        free(text[0]);
+        free(text[1]);
+    }
+    T_EQ(n_sizes, 3);
+}
+
 /* Checkpoints and seeds go by these names. */
 T_CASE(parameters_keep_their_names) {
     T_UNUSED;
@@ -74,6 +99,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_found_in_order),
         cmocka_unit_test(each_gives_logits),
+        cmocka_unit_test(choices_that_are_left_open),
         cmocka_unit_test(parameters_keep_their_names),
         cmocka_unit_test(too_small_images_are_refused_by_layer),
     };

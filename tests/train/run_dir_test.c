@@ -61,23 +61,6 @@ T_CASE(one_process_at_a_time) {
     T_FAILS(tti_run_dir_lock("nowhere", &lock), TUTTI_E_IO, "nowhere");
 }
 
-/* write_file writes "x\n". */
-T_CASE(whose_run_it_is) {
-    T_UNUSED;
-    char out[512];
-    T_OK(tti_run_dir_create("whose", "x", out, sizeof out));
-    write_file("whose/job.yaml");
-    assert_false(tti_run_dir_is_of("whose", "x\n")); /* it holds no run yet */
-    write_file("whose/metrics.jsonl");
-    assert_true(tti_run_dir_is_of("whose", "x\n"));
-    static const char *const others[] = {"", "x", "y\n", "x\ny", "x\nx\n"};
-    for (size_t i = 0; i < TTI_COUNT(others); i++)
-        assert_false(tti_run_dir_is_of("whose", others[i]));
-    T_EQ(unlink("whose/job.yaml"), 0);
-    assert_false(tti_run_dir_is_of("whose", "x\n"));
-    assert_false(tti_run_dir_is_of("auto", "x\n"));
-}
-
 T_CASE(what_cannot_be_made_is_named) {
     T_UNUSED;
     char out[512], longest[700];
@@ -146,7 +129,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(auto_takes_the_next_number),
                                        IN_FOLDER(named_folders_and_their_parents),
                                        IN_FOLDER(one_process_at_a_time),
-                                       IN_FOLDER(whose_run_it_is),
                                        IN_FOLDER(what_cannot_be_made_is_named),
                                        IN_FOLDER(runs_at_once_get_folders_of_their_own),
                                        IN_FOLDER(discard_takes_only_what_was_made)};
