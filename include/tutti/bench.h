@@ -1,11 +1,9 @@
-/* bench.h - how fast the ranks of a group reduce, by size and algorithm; how fast samples come.
+/* bench.h - benchmarks of all-reduce, by size and algorithm, and of data loading.
  *
- * Definitions are those of nccl-tests: algorithm bandwidth = bytes / time, where bytes is the size
- * of the vector on one rank; bus bandwidth = algorithm bandwidth * 2(n-1)/n, which is what a link
- * must carry and is comparable between numbers of ranks.  Beside them stands the machine's ceiling:
- * the time in which all ranks at once memcpy the bytes that each of them must move, 2(n-1)/n times
- * the vector's.
- */
+ * Definitions follow nccl-tests: algorithm bandwidth = bytes / time, where bytes is the size of the
+ * vector on one rank; bus bandwidth = algorithm bandwidth * 2(n-1)/n, which is comparable between
+ * numbers of ranks.  For comparison the time of a memcpy is measured: all ranks at once copy the
+ * bytes that each of them must move, 2(n-1)/n times the vector's. */
 #ifndef TUTTI_BENCH_H
 #define TUTTI_BENCH_H
 
@@ -33,12 +31,12 @@ typedef struct tutti_bench_comm_row {
     double bus_gb_s;
     double memcpy_us;    /* all ranks copying the bytes each must move at once */
     double memcpy_ratio; /* latency_us / memcpy_us; 0 with one rank        */
-    /* Bytes that all ranks together move in one all_reduce: read from or written to memory of
-     * others of their host; sent to ranks of other hosts, with what they say to agree on it. */
+    /* Bytes that all ranks together move in one all_reduce: between ranks of one host, and between
+     * hosts, including control messages. */
     double inside_bytes, between_bytes;
 } tutti_bench_comm_row;
 
-/* Takes one row; called by rank 0, between measurements. */
+/* Receives one row; called by rank 0 between measurements. */
 typedef void (*tutti_bench_comm_fn)(const tutti_bench_comm_row *row, void *user);
 
 /* What to measure between devices.  Zero is the default of every field. */
@@ -46,10 +44,10 @@ typedef struct tutti_bench_devices_desc {
     int n_devices;    /* the first ones of this machine; 0: all             */
     size_t min_bytes; /* 0: 4 KiB                                           */
     size_t max_bytes; /* 0: 256 MiB; sizes go up by factors of 4            */
-    bool quick;       /* only the way that exact mode takes by itself, by few sums */
+    bool quick;       /* only the default algorithm of exact mode, with few repeats */
 } tutti_bench_devices_desc;
 
-/* One line of the result: an all_reduce of f32 in place, as a recorded step of training does it. */
+/* One line of the result: an all_reduce of f32 in place, as in a captured training step. */
 typedef struct tutti_bench_devices_row {
     int n_devices;
     const char *algorithm; /* direct, tree, ring: as parallel.algorithm; ring: any order        */
@@ -61,7 +59,7 @@ typedef struct tutti_bench_devices_row {
     double link_us; /* in which the slowest link carries the bytes that must move; 0: unknown */
 } tutti_bench_devices_row;
 
-/* Takes one row; called from a thread of its own, between measurements. */
+/* Receives one row; called from another thread between measurements. */
 typedef void (*tutti_bench_devices_fn)(const tutti_bench_devices_row *row, void *user);
 
 /* What to measure of a job's training samples.  Zero is the default of every field. */
@@ -71,7 +69,7 @@ typedef struct tutti_bench_data_desc {
     bool no_training;
 } tutti_bench_data_desc;
 
-/* Samples per second.  A stage that a format has not is 0. */
+/* Samples per second; 0 for stages that the format does not have. */
 typedef struct tutti_bench_data_result {
     int64_t n_samples;   /* in the set                                                    */
     int64_t n_skipped;   /* met and left out, where data.on_error is skip                 */
@@ -85,7 +83,7 @@ typedef struct tutti_bench_data_result {
     double train_per_s;  /* the job's own training; 0: it was not measured                */
     double wait_share;   /* of the time of training: waiting for data, 0 .. 1             */
     int n_workers;       /* of training, as threads                                       */
-    char why_not[512];   /* why training was not measured; "": it was, or nobody asked    */
+    char why_not[512];   /* why training was not measured; "": measured, or not requested */
 } tutti_bench_data_result;
 
 TUTTI_EXTERN_C_BEGIN
@@ -97,21 +95,20 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_comm_run(tutti_comm *comm,
                                                             const tutti_bench_comm_desc *desc,
                                                             tutti_bench_comm_fn report, void *user);
 
-/* The same with ranks that are threads of this process, made for the purpose. */
+/* The same with ranks as temporary threads of this process. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_comm(const tutti_bench_comm_desc *desc,
                                                         tutti_bench_comm_fn report, void *user);
 
-/* Sums between the devices of this machine by every way there is, by size, each checked.  Returns
- * TUTTI_E_UNSUPPORTED without devices that can be used, TUTTI_E_INVALID with fewer than two or bad
- * sizes, TUTTI_E_NOMEM, TUTTI_E_NUMERICS if a sum was wrong, or what a device returned. */
+/* Times all_reduce between the devices of this machine with every algorithm, by size; checks each
+ * result.  Returns TUTTI_E_UNSUPPORTED without usable devices, TUTTI_E_INVALID with fewer than two
+ * or bad sizes, TUTTI_E_NOMEM, TUTTI_E_NUMERICS if a sum was wrong, or what a device returned. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_devices(const tutti_bench_devices_desc *desc,
                                                            tutti_bench_devices_fn report,
                                                            void *user);
 
-/* Loads training samples of the job in the order of its first epochs, as training would, and
- * throws them away; then trains the job itself for a moment, in a folder that is removed again.
- * Returns what opening or reading samples returns; a job that cannot be trained is no failure
- * (why_not). */
+/* Loads training samples of the job in the order of its first epochs and discards them, then trains
+ * the job briefly in a temporary folder.  Returns errors of opening or reading samples; a job that
+ * cannot be trained is not a failure (why_not). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_data(tutti_job *job,
                                                         const tutti_bench_data_desc *desc,
                                                         tutti_bench_data_result *out);

@@ -1,4 +1,4 @@
-/* catalog.h - the tables of the library, as text: they document themselves. */
+/* catalog.h - lists what the library has, as text. */
 #ifndef TUTTI_CATALOG_H
 #define TUTTI_CATALOG_H
 

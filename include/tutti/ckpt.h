@@ -1,4 +1,4 @@
-/* ckpt.h - what is in a checkpoint, and whether it is whole.
+/* ckpt.h - describes checkpoints and verifies their checksums.
  *
  * A run keeps its state in RUN/checkpoints/step-N/: model.safetensors and optimizer.safetensors,
  * which other programs can read, and manifest.json with the checksums of both. */
@@ -10,14 +10,14 @@
 TUTTI_EXTERN_C_BEGIN
 
 /* Describes path as text, a few lines and one line for each tensor.  path may be
- *   a run folder          all its checkpoints, good or bad, and the newest good one in full
- *   a checkpoint folder   what its manifest says, and its tensors
+ *   a run folder          all its checkpoints, valid or not, and the newest valid one in full
+ *   a checkpoint folder   its manifest and its tensors
  *   a safetensors file    its tensors, with the CRC-32C of each
- * Every byte is read and compared with its checksum, where there is one.
+ * Reads every byte and compares it with its checksum, if there is one.
  *
  * On success *out is owned by the caller, freed with free(); on failure it is NULL.
- * Returns TUTTI_E_CHECKPOINT if something is damaged (of a run: if none of its checkpoints is
- * good), with file, place and checksums in tutti_last_error(); TUTTI_E_IO, TUTTI_E_NOMEM. */
+ * Returns TUTTI_E_CHECKPOINT if something is damaged (for a run: if none of its checkpoints is
+ * valid), with file, place and checksums in tutti_last_error(); TUTTI_E_IO, TUTTI_E_NOMEM. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_describe(const char *path, char **out);
 
 TUTTI_EXTERN_C_END

@@ -1,17 +1,17 @@
 /* comm.h - collective communication between ranks.
  *
  * A communicator joins n_ranks peers, numbered 0 .. n_ranks-1; each peer holds its own tutti_comm.
- * All ranks must issue the same collectives in the same order, with equal n_elems, dtype and op;
- * that is checked: a call that differs fails on every rank with TUTTI_E_MISMATCH and a text that
- * names the rank and both calls.
+ * All ranks must issue the same collectives in the same order, with equal n_elems, dtype and op.  A
+ * call that differs fails on every rank with TUTTI_E_MISMATCH; the message names the rank and both
+ * calls.
  *
- * Sums:     bf16 and f16 accumulate in f32.  There is no average: counts travel beside sums and
- *           are divided once.
+ * Sums:     bf16 and f16 accumulate in f32.  There is no average: reduce counts along with sums and
+ *           divide once.
  * Order:    TUTTI_ALG_DIRECT adds the ranks' terms in one fixed binary tree, whatever the
  *           transport; TUTTI_ALG_TREE too; TUTTI_ALG_RING in an order that depends on n_ranks.
  * Threads:  one tutti_comm is used by one thread at a time.  Different tutti_comm objects may be
  *           used concurrently, also by threads of one process.
- * Errors:   the text behind a status is in tutti_last_error().  Every wait ends after timeout_ms.
+ * Errors:   tutti_last_error() has the message.  Every wait ends after timeout_ms.
  *           A collective that fails with anything but TUTTI_E_INVALID breaks the group: every later
  *           collective on this tutti_comm returns the same status, and only destroy remains.
  */
@@ -38,30 +38,30 @@ typedef enum tutti_comm_alg {
     TUTTI_N_ALGS
 } tutti_comm_alg;
 
-/* Where ranks of one host meet: shared memory (a memfd, no name anywhere).  Made once, before the
- * ranks start; threads share the object, processes inherit its descriptor. */
+/* A group connects ranks of one host through shared memory (a memfd without a name).  Create it
+ * before the ranks start; threads share the object, processes inherit its descriptor. */
 TUTTI_EXTERN_C_BEGIN
 
-/* A meeting place for n_ranks ranks of this host.  On success *out is owned by the caller. */
+/* Creates a group for n_ranks ranks of this host.  On success *out is owned by the caller. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_group_create(int n_ranks, tutti_comm_group **out);
 
-/* The descriptor to let a child process inherit (close-on-exec is set: dup2 it in the child). */
+/* The descriptor that child processes inherit (close-on-exec is set: dup2 it in the child). */
 TUTTI_API int tutti_comm_group_fd(const tutti_comm_group *group);
 
-/* The same meeting place, from an inherited descriptor, which is kept open and owned. */
+/* Opens the group of an inherited descriptor, which the group then owns. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_group_open(int fd, tutti_comm_group **out);
 
-/* Marks the group as broken from outside (a supervisor saw rank die): every wait of every rank
- * ends at once with TUTTI_E_PEER and text.  rank -1: no particular one. */
+/* Marks the group as broken from outside, such as by a supervisor that saw `rank` die: every wait
+ * of every rank ends at once with TUTTI_E_PEER and text.  rank -1: no particular rank. */
 TUTTI_API void tutti_comm_group_abort(tutti_comm_group *group, int rank, const char *text);
 
-/* How many ranks the group is for. */
+/* The number of ranks of the group. */
 TUTTI_API int tutti_comm_group_n_ranks(const tutti_comm_group *group);
 
 /* Unmaps and closes.  NULL is a no-op.  Every tutti_comm of the group must be gone before. */
 TUTTI_API void tutti_comm_group_destroy(tutti_comm_group *group);
 
-/* What to join.  Zero is the default of every field except group and n_ranks. */
+/* Which group to join.  Zero is the default of every field except group and n_ranks. */
 typedef struct tutti_comm_desc {
     const char *transport;   /* "shm", "tcp", "mpi-openmpi", "mpi-mpich";
                                 NULL: shm, the only one that needs no name */
@@ -77,7 +77,7 @@ typedef struct tutti_comm_desc {
     const char *address;
     const char *token; /* of tcp: a secret that every rank has.  With unix: it is optional,
                           and other users cannot guess the socket's name from NAME */
-    const char *job;   /* of tcp: tells jobs that meet at one address apart; may be NULL */
+    const char *job;   /* of tcp: distinguishes jobs that use one address; may be NULL */
 } tutti_comm_desc;
 
 /* Joins the group; blocks until all n_ranks ranks have called, or desc->timeout_ms.
@@ -98,16 +98,16 @@ TUTTI_API const char *tutti_comm_transport_doc(int i);
 TUTTI_API int tutti_comm_rank(const tutti_comm *comm);
 TUTTI_API int tutti_comm_n_ranks(const tutti_comm *comm);
 
-/* Memory that peers can read without a copy (collective: every rank calls with the same n_bytes, in
- * the same order).  64-byte aligned, zeroed; lives until the comm is destroyed.  Collectives on
- * buffers from here move the fewest bytes; any other buffer works too. */
+/* Allocates memory that peers can read without a copy.  Collective: every rank calls with the same
+ * n_bytes in the same order.  64-byte aligned, zeroed, freed with the comm.  Collectives are
+ * fastest on such buffers; any other buffer works too. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_alloc(tutti_comm *comm, size_t n_bytes,
                                                         void **out);
 
 /* dst[i] = op over all ranks of src[i], 0 <= i < n_elems; the same bits on every rank.
  *   src, dst  n_elems elements of dtype, contiguous; src == dst (in place) or no overlap
  *   n_elems   0 is allowed: the call is matched with the peers', and nothing moves
- * Small ones (<= 4 KiB) of TUTTI_ALG_AUTO and DIRECT cost one barrier. */
+ * With TUTTI_ALG_AUTO and DIRECT, vectors up to 4 KiB cost one barrier. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_all_reduce(tutti_comm *comm, const void *src,
                                                              void *dst, size_t n_elems,
                                                              tutti_dtype dtype, tutti_reduce_op op,
@@ -125,7 +125,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_all_gather(tutti_comm *comm, c
                                                              void *dst, size_t n_elems,
                                                              tutti_dtype dtype);
 
-/* buf of rank root goes to every rank. */
+/* Copies buf of rank root to every rank. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_broadcast(tutti_comm *comm, void *buf,
                                                             size_t n_elems, tutti_dtype dtype,
                                                             int root);

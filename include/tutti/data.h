@@ -30,8 +30,8 @@ typedef struct tutti_dataset_desc {
     int64_t n_classes;      /* labels must be below this; 0: the largest label + 1          */
     double mean, std;       /* x = (pixel/255 - mean) / std; std 0 stands for 1             */
     uint64_t seed;          /* digits: another seed draws other digits                     */
-    double val_fraction;    /* where the files do not say what is for testing: this share   */
-    bool skip_bad;          /* a damaged sample is counted and masked: x zeros, y -1        */
+    double val_fraction;    /* fraction held out for testing, if the files define no test split */
+    bool skip_bad;          /* count and mask damaged samples: x zeros, y -1                */
     int64_t max_unpacked;   /* bytes that a compressed file may unpack to; 0: 1 GiB, or
                                32 times the size of the file, whichever is more       */
 
@@ -49,9 +49,9 @@ typedef struct tutti_dataset_desc {
     const char *tokenizer;     /* text: "bytes", "chars", "gpt2"; NULL, "", "auto": by its dir,
                                   without one chars                                           */
     const char *tokenizer_dir; /* its file or folder; NULL or "": none                        */
-    double mask_prob;          /* share of the tokens to be guessed, of them 80 % masked, 10 % any,
-                                  10 % as they are; y is -1 elsewhere; 0: y is what follows   */
-    int64_t mask_token;        /* for mask_prob; -1: one more than the data has               */
+    double mask_prob;          /* fraction of tokens to predict: 80 % of them masked, 10 % random,
+                                  10 % unchanged; y is -1 elsewhere; 0: y is the next token   */
+    int64_t mask_token;        /* for mask_prob; -1: one above the tokens of the data         */
     const char *label;         /* csv: name or number of a column, or of several columns of values
                                   between commas; NULL or "": "label", "class", "target" or "y", or
                                   else the last                                               */
@@ -61,11 +61,11 @@ typedef struct tutti_dataset_desc {
                            an array has floats; NULL: "class"                               */
     bool refuse_missing; /* csv: a missing value is TUTTI_E_DATA; else it is filled in         */
 
-    /* Inside the library: what the training split was like (data/data_spec.h), for every other
-     * opening; NULL: made from the files.  no_files: none is opened, there are 0 samples. */
+    /* For the library: the specification of the training split (data/data_spec.h); NULL: made from
+     * the files.  no_files: opens no file and has 0 samples. */
     struct tti_data_spec *spec;
     bool no_files;
-    bool takes_all; /* with spec: where no name says what is for testing, all of it is */
+    bool takes_all; /* with spec: if no file name selects a split, all samples are test samples */
     bool rows_only; /* csv: all rows of the file dir, which need no labels (y is -1 without) */
 } tutti_dataset_desc;
 
@@ -98,7 +98,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_get(const tutti_dataset *ds
 /* Samples skipped so far under skip_bad, each counted once. */
 TUTTI_API int64_t tutti_dataset_n_skipped(const tutti_dataset *ds);
 
-/* Why: text i of the first 100, NULL past the last.  Borrowed until the data set is destroyed. */
+/* Reason i of the first 100 skips, NULL past the last.  Borrowed until the data set is destroyed.
+ */
 TUTTI_API const char *tutti_dataset_skip_reason(const tutti_dataset *ds, int64_t i);
 
 /* The number of samples of each class, counts[n_classes].  TUTTI_E_UNSUPPORTED where a sample has
@@ -114,13 +115,13 @@ TUTTI_API const char *tutti_dataset_notices(const tutti_dataset *ds);
  * categories.  Freed with free(); NULL where samples are not rows of a table. */
 TUTTI_API char *tutti_dataset_print_columns(const tutti_dataset *ds);
 
-/* The name of a class, NULL where there are no names.  Borrowed until the data set is destroyed. */
+/* The name of a class, NULL if it has none.  Borrowed until the data set is destroyed. */
 TUTTI_API const char *tutti_dataset_class_name(const tutti_dataset *ds, int64_t label);
 
 /* The tokenizer of a set of text, NULL if it has none.  Borrowed until the set is destroyed. */
 TUTTI_API const tutti_tokenizer *tutti_dataset_get_tokenizer(const tutti_dataset *ds);
 
-/* Closes the files and frees the memory.  NULL is a no-op.  Nobody may be reading. */
+/* Closes the files and frees the memory.  NULL is a no-op.  No thread may be reading. */
 TUTTI_API void tutti_dataset_destroy(tutti_dataset *ds);
 
 /* ---- text to numbers ----
@@ -176,14 +177,14 @@ TUTTI_API void tutti_tokenizer_destroy(tutti_tokenizer *tokenizer);
 
 /* How to pack.  Zero is the default of every field but dir. */
 typedef struct tutti_pack_desc {
-    const char *dir;      /* written to; made if it is not there                              */
+    const char *dir;      /* output folder; created if missing                                */
     int64_t shard_tokens; /* tokens per file; 0: 100 million                                  */
 } tutti_pack_desc;
 
-/* Writes the samples of the set that source describes (its split is ignored: both are written)
- * in the form that loads fastest: text as token files of llm.c with tokenizer.json, to be opened
- * as "tokens".  *report becomes one line per file, freed with free().  TUTTI_E_UNSUPPORTED for a
- * format that has no packed form. */
+/* Writes both splits of the data set that source describes (its split is ignored) in the form that
+ * loads fastest: text as token files of llm.c with tokenizer.json, to be opened as "tokens"; images
+ * decoded, to be opened as "packed".  *report has one line per file; free it with free().
+ * TUTTI_E_UNSUPPORTED for a format that has no packed form. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_pack(const tutti_dataset_desc *source,
                                                           const tutti_pack_desc *desc,
                                                           char **report);

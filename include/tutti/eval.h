@@ -1,8 +1,8 @@
-/* eval.h - a trained run put to use: evaluated on its test split, asked about files.
+/* eval.h - uses a trained run: evaluation, prediction, generation, the report page.
  *
- * Both take the newest valid checkpoint of a run folder and the job that trained it (its job.yaml,
- * with the caller's assignments on top).  One process with as many threads as it has cores; results
- * do not depend on their number.
+ * Every call takes the newest valid checkpoint of a run folder and the job that trained it (its
+ * job.yaml, overridden by the caller's assignments).  It uses one thread per core; results do not
+ * depend on their number.
  *
  * Threads: a job is used by one thread at a time. */
 #ifndef TUTTI_EVAL_H
@@ -12,11 +12,11 @@
 
 enum { TUTTI_PREDICT_TOP = 5 };
 
-/* Of one class; 0 where there is nothing to divide by. */
+/* Figures of one class; 0 instead of a division by zero. */
 typedef struct tutti_class_result {
     const char *name;    /* NULL: the class has none; borrowed from the result  */
     int64_t n_samples;   /* of this class                                       */
-    int64_t n_predicted; /* taken for this class                                */
+    int64_t n_predicted; /* predicted as this class                             */
     int64_t n_correct;   /* both                                                */
     double precision;    /* n_correct / n_predicted                             */
     double recall;       /* n_correct / n_samples                               */
@@ -47,12 +47,12 @@ typedef struct tutti_eval_result {
     double macro_f1;            /* mean over the classes that have samples                     */
     int64_t n_classes;          /* 0: not counted by class                                     */
     tutti_class_result *classes; /* [n_classes]                                                 */
-    int64_t *confusion; /* [n_classes, n_classes]: samples of a row's class taken for a column's */
+    int64_t *confusion; /* [n_classes, n_classes]: row: true class, column: predicted class */
     double wall_s;      /* of the evaluation alone                                              */
     char *names; /* what classes and values point to                                              */
 } tutti_eval_result;
 
-/* Told of checkpoints that were passed over, in one line. */
+/* Called with one line for each checkpoint that was skipped. */
 typedef void (*tutti_warn_fn)(void *user, const char *text);
 
 TUTTI_EXTERN_C_BEGIN
@@ -69,10 +69,9 @@ TUTTI_API char *tutti_eval_print(const tutti_eval_result *result, bool json);
 
 TUTTI_API void tutti_eval_result_free(tutti_eval_result *result);
 
-/* Writes RUN/report.html: curves, times and memory from metrics.jsonl, and for pictures the test
- * samples that the newest checkpoint gets wrong, for language models texts that it writes on, if
- * data and checkpoint are there.  Training does it at its end.  TUTTI_E_CONFIG if there is no run.
- */
+/* Writes RUN/report.html: curves, times and memory from metrics.jsonl; for images the mistakes of
+ * the newest checkpoint and for language models generated texts, if data and checkpoint exist.
+ * Training does it at its end.  TUTTI_E_CONFIG if there is no run. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_report(tutti_job *job, const char *run_dir);
 
 /* The prediction for one sample, or the reason why a file has none. */
@@ -94,10 +93,10 @@ typedef struct tutti_prediction {
         int64_t label;
         const char *name; /* of the class, text of the token; NULL: it has none */
         double probability;
-    } top[TUTTI_PREDICT_TOP]; /* the likeliest first */
+    } top[TUTTI_PREDICT_TOP]; /* most likely first */
 } tutti_prediction;
 
-/* Called for each sample in order; what it is given is borrowed for the call. */
+/* Called for each sample in order; the prediction is borrowed for the call. */
 typedef void (*tutti_predict_fn)(void *user, const tutti_prediction *prediction);
 
 /* Predicts every sample of the files; a folder stands for the files below it that the model can
@@ -116,24 +115,24 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_predict(tutti_job *job, const char 
  * perplexity, next; of a file that cannot be read error.  Freed with free(). */
 TUTTI_API char *tutti_prediction_print(const tutti_prediction *prediction);
 
-/* How to write on.  Zero is the default of every field except prompt. */
+/* How to generate.  Zero is the default of every field except prompt. */
 typedef struct tutti_generate_desc {
     const char *prompt; /* UTF-8; "": from the start of a text                           */
     int64_t max_tokens; /* 0: 200                                                        */
-    double temperature; /* logits are divided by it; 0 or less: greedy, the likeliest */
-    int64_t top_k;      /* only the k likeliest tokens; 0: all                           */
-    double top_p;       /* only the likeliest that together have this share; 0: all      */
-    uint64_t seed;      /* the same seed writes the same text                            */
-    /* Called with the prompt, then the bytes of each token; a character may come in several pieces.
+    double temperature; /* logits are divided by it; 0 or less: greedy */
+    int64_t top_k;      /* sample from the k most likely tokens; 0: all                  */
+    double top_p;       /* sample from the most likely tokens with this total probability; 0: all */
+    uint64_t seed;      /* the same seed generates the same text                         */
+    /* Called with the prompt, then with the bytes of each token, which may be part of a character.
      */
     void (*on_text)(void *user, const char *text, size_t n_bytes);
     void *user;
 } tutti_generate_desc;
 
-/* Writes on with a causal language model, token by token, until max_tokens or the token that ends a
- * text.  Each token sees at most as many before it as the model was trained on. TUTTI_E_UNSUPPORTED
- * for a model of another kind or data without a tokenizer; TUTTI_E_DATA for a prompt that the
- * tokenizer cannot say. */
+/* Generates text with a causal language model, token by token, until max_tokens or the end-of-text
+ * token.  Each token sees at most as many earlier ones as the model was trained with.
+ * TUTTI_E_UNSUPPORTED for other models or data without a tokenizer; TUTTI_E_DATA for a prompt that
+ * the tokenizer cannot encode. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_generate(tutti_job *job, const char *run_dir,
                                                       const tutti_generate_desc *desc);
 

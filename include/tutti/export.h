@@ -1,13 +1,13 @@
-/* export.h - a trained run as files that other programs read. */
+/* export.h - exports a trained run to files that other programs read. */
 #ifndef TUTTI_EXPORT_H
 #define TUTTI_EXPORT_H
 
 #include "tutti/eval.h"
 
 typedef enum tutti_export_format {
-    TUTTI_EXPORT_SAFETENSORS, /* a folder: tensors as Tutti has them                            */
-    TUTTI_EXPORT_HF,          /* gpt2, bert, resnet: a folder as of Hugging Face, config.json too */
-    TUTTI_EXPORT_TORCHVISION, /* resnet, vgg: a folder; tensors as in torchvision's state dicts */
+    TUTTI_EXPORT_SAFETENSORS, /* a folder; tensor names of Tutti                                */
+    TUTTI_EXPORT_HF,          /* gpt2, bert, resnet: a folder for transformers, with config.json */
+    TUTTI_EXPORT_TORCHVISION, /* resnet, vgg: a folder; tensor names of torchvision's state dicts */
     TUTTI_EXPORT_ONNX,        /* a file: the model from x to logits, with its parameters         */
     TUTTI_N_EXPORT_FORMATS
 } tutti_export_format;
@@ -30,9 +30,9 @@ TUTTI_EXTERN_C_BEGIN
 /* The format of a name such as "safetensors"; false if there is none. */
 TUTTI_API bool tutti_export_find(const char *name, tutti_export_format *out);
 
-/* Writes the newest valid checkpoint of a run, the averaged parameters where the job keeps them.
- * Errors as tutti_eval, and TUTTI_E_UNSUPPORTED for a model that the format does not have,
- * TUTTI_E_IO for what cannot be written. */
+/* Exports the newest valid checkpoint of a run; the averaged parameters if the job keeps them.
+ * Errors as tutti_eval, TUTTI_E_UNSUPPORTED for a model that the format does not support, and
+ * TUTTI_E_IO if a file cannot be written. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_export(tutti_job *job, const char *run_dir,
                                                     const tutti_export_desc *desc,
                                                     tutti_warn_fn warn, void *user,

@@ -1,10 +1,10 @@
 /* graph.h - a static graph of one training step, built once.
  *
- * Builder calls are sticky: a call with bad shapes returns NULL, later calls pass NULL on, and
- * tutti_graph_check reports the first culprit by layer name with the shapes involved.  So model
- * code needs no error handling and still nothing is lost.
+ * Errors are sticky: a builder call with bad shapes returns NULL, later calls pass NULL on, and
+ * tutti_graph_check reports the first failure with layer name and shapes.  Model code therefore
+ * needs no error handling.
  *
- * Ownership: values and names belong to the graph and die with it.
+ * Ownership: values and names belong to the graph and are freed with it.
  * Threads:   one graph is built by one thread at a time; a finished graph is read-only.
  */
 #ifndef TUTTI_GRAPH_H
@@ -47,19 +47,18 @@ TUTTI_API void tutti_graph_destroy(tutti_graph *g);
 /* TUTTI_OK, or the first failure of any builder call, with its text in tutti_last_error(). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_graph_check(const tutti_graph *g);
 
-/* For model code that cannot go on: notes why, as a builder call with bad shapes does, unless there
- * was a failure before.  Returns NULL. */
+/* Records a failure of model code with its reason, as a builder call with bad shapes does, unless
+ * an earlier failure exists.  Returns NULL. */
 TUTTI_API tutti_value *tutti_graph_refuse(tutti_graph *g, const char *why);
 
 /* True while the graph is built for training. */
 TUTTI_API bool tutti_graph_is_training(const tutti_graph *g);
 
-/* Whether batch norms built from now on take their statistics over all shards of the batch, as
- * SyncBatchNorm does, also those that do not ask for it.  Off in a new graph: each shard has its
- * own. */
+/* Makes all batch norms built from now on compute their statistics over all shards of the batch, as
+ * SyncBatchNorm does.  Off in a new graph: each shard has its own statistics. */
 TUTTI_API void tutti_graph_set_sync_batch_norm(tutti_graph *g, bool sync);
 
-/* A value that is fed at every step. */
+/* Adds an input that is set at every step. */
 TUTTI_API tutti_value *tutti_input(tutti_graph *g, const char *name, tutti_dtype dtype,
                                    const tutti_shape *shape);
 

@@ -1,10 +1,10 @@
 /* job.h - what to train: a job file, overrides, and the model.
  *
- * A job starts with every default, then takes a YAML file and `key=value` assignments, later ones
- * win.  Problems are collected and reported all at once by tutti_job_check, in the form
- * "job.yaml:12:7: error: optimizer.lrr: unknown key (did you mean "lr"?)", one per line.  What only
- * turns out later, beside the data, the model or the machine, has the place of its key in the same
- * form wherever a call takes the job.
+ * A job starts with the defaults, then takes a YAML file and `key=value` assignments; later values
+ * win.  tutti_job_check reports all problems at once, one per line, in the form
+ * "job.yaml:12:7: error: optimizer.lrr: unknown key (did you mean "lr"?)".  Problems that only show
+ * with the data, the model or the machine are reported in the same form by the call that finds
+ * them.
  *
  * Threads: one job is used by one thread at a time; different jobs are independent.
  */
@@ -22,7 +22,8 @@ typedef tutti_value *(*tutti_model_fn)(tutti_graph *g, tutti_value *x, const voi
 
 TUTTI_EXTERN_C_BEGIN
 
-/* A job with every default.  On success *out is owned by the caller; on failure it is NULL. */
+/* Creates a job with all defaults.  On success *out is owned by the caller; on failure it is NULL.
+ */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_create(tutti_job **out);
 
 /* Frees the job.  NULL is a no-op. */
@@ -34,7 +35,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_load(tutti_job *job, const char
 
 /* tutti_job_load of run_dir/job.yaml.  A run folder may come from another person, and its
  * model.plugin is code: it is refused unless tutti_job_allow_plugin is called or model.plugin is
- * set anew.  The same holds for tutti_job_load of a file that lies in a run folder. */
+ * set again.  The same holds for tutti_job_load of a file in a run folder. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_load_run(tutti_job *job, const char *run_dir);
 
 /* Allows the code that model.plugin of a run folder names to be loaded. */
@@ -50,8 +51,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_check(tutti_job *job);
 /* The value of a key as text, NULL for an unknown key.  Borrowed until the job changes. */
 TUTTI_API const char *tutti_job_get(tutti_job *job, const char *key);
 
-/* The key that a word stands for, by meaning or spelling: "lr" is "optimizer.lr", "batch_size" is
- * "train.batch".  NULL: none is near.  Never freed. */
+/* Returns the key that a word stands for, by meaning or spelling: "lr" is "optimizer.lr",
+ * "batch_size" is "train.batch".  NULL if no key is similar.  Static text. */
 TUTTI_API const char *tutti_job_find_key(const char *word);
 
 /* Trains a model of the caller's instead of model.name.  user is borrowed as long as the job. */
@@ -68,8 +69,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_pack_data(tutti_job *job,
                                                            const tutti_pack_desc *how,
                                                            char **report);
 
-/* The job as YAML; with origins, each line ends in a comment saying where its value is from.
- * Owned by the caller, freed with free(); NULL when out of memory. */
+/* Prints the job as YAML; with origins, each line ends in a comment that says where its value comes
+ * from.  Free with free(); NULL when out of memory. */
 TUTTI_API char *tutti_job_print(tutti_job *job, bool origins);
 
 /* The JSON schema of job files, and the reference page in Markdown.  Freed with free(). */

@@ -1,9 +1,9 @@
-/* models.h - models that are chosen by name, and what they are told.
+/* models.h - built-in models, chosen by name, and their parameters.
  *
- * A model is one C function that builds a graph with the calls of tutti/ops.h; these are built in.
- * A caller's own function goes to tutti_job_set_model, one in a shared object, named
- * tutti_build_model, to the job key model.plugin.  Parameters have the names that PyTorch's users
- * know: torchvision's for lenet's bigger brothers, Hugging Face's for gpt2 and bert. */
+ * A model is a C function that builds a graph with the calls of tutti/ops.h.  Pass a function of
+ * your own to tutti_job_set_model, or name a shared object with a function tutti_build_model in the
+ * job key model.plugin.  Tensor names are torchvision's for resnet and vgg, Hugging Face's for gpt2
+ * and bert. */
 #ifndef TUTTI_MODELS_H
 #define TUTTI_MODELS_H
 
@@ -11,23 +11,23 @@
 
 enum { TUTTI_MODEL_MAX_HIDDEN = 16 };
 
-/* What a built-in model is told through its user pointer, and a plugin through its params.  Zero
- * is the default of everything but n_classes. */
+/* Passed to a built-in model as its user pointer, and to a plugin as params.  Zero is the default
+ * of every field but n_classes. */
 typedef struct tutti_model_params {
     int64_t n_classes; /* width of the logits, >= 1: classes, or tokens of a language */
     double dropout;    /* probability, in the places where the model has it; 0: none */
-    double drop_path;  /* resnet: probability of leaving out the last residual branch, less for
-                          those before it; 0: none */
+    double drop_path; /* resnet: probability of skipping the last residual branch, lower for earlier
+                         ones; 0: none */
 
     /* mlp */
     int n_hidden;                           /* hidden layers */
     int64_t hidden[TUTTI_MODEL_MAX_HIDDEN]; /* their widths */
 
-    /* pictures */
+    /* images */
     bool small_images;       /* resnet: a first layer of 3x3 without stride or pooling; vgg: linear
                                 layers of 512 instead of 4096 */
     bool batch_norm;         /* vgg: after every convolution */
-    bool zero_init_residual; /* resnet: every residual branch starts as zero */
+    bool zero_init_residual; /* resnet: initialize residual branches to zero */
 
     /* tokens */
     const char *size;   /* gpt2, bert: a row of their table; NULL: 124M, base */
@@ -38,7 +38,7 @@ typedef struct tutti_model_params {
     int64_t vocabulary; /* different tokens; 0: n_classes */
     bool classify;      /* bert: logits [N,n_classes] of the sample from its first token,
                            not [N,T,vocabulary] of every token */
-    bool padded;        /* bert: samples may end in pad_token, which is not looked at */
+    bool padded;        /* bert: samples may end in pad_token, which is ignored */
     int64_t pad_token;
 
     /* gpt2, bert: what a config.json of Hugging Face may change */
@@ -52,17 +52,17 @@ typedef struct tutti_model_params {
     int64_t n_segments;      /* bert: rows of the segment table; 0: 2 */
 } tutti_model_params;
 
-/* What x is. */
+/* The kind of input x. */
 typedef enum tutti_model_input {
     TUTTI_MODEL_ANY,    /* floats [N,...]                                         */
     TUTTI_MODEL_IMAGES, /* floats [N,C,H,W]                                       */
     TUTTI_MODEL_TOKENS, /* i32 [N,T]; logits [N,T,vocabulary] unless it classifies */
 } tutti_model_input;
 
-/* One token after the other, for generating: tokens i32[N,1] at position pos i32[1] -> logits
+/* Builds the graph that decodes one token: tokens i32[N,1] at position pos i32[1] -> logits
  * [N,1,vocabulary], with the parameters of the model.  For layer i = 0, 1, ... it adds inputs
- * "k_cache.i" and "v_cache.i" f32[N,context,width], and outputs of the same names that hold what
- * they are at the next position. */
+ * "k_cache.i" and "v_cache.i" f32[N,context,width], and outputs of the same names with the caches
+ * for the next position. */
 typedef tutti_value *(*tutti_decode_fn)(tutti_graph *g, tutti_value *tokens, tutti_value *pos,
                                         const tutti_model_params *params);
 

@@ -1,7 +1,7 @@
-/* ops.h - the vocabulary for models: every call adds a node to a graph and returns its value.
+/* ops.h - operations for models: every call adds a node to a graph and returns its value.
  *
- * Sticky: a call with bad shapes returns NULL, a call given NULL returns NULL, and
- * tutti_graph_check reports the first culprit by layer name with the shapes involved.
+ * Errors:    a call with bad shapes returns NULL, a call given NULL returns NULL, and
+ *            tutti_graph_check reports the first failure with layer name and shapes.
  *
  * Types:     floating inputs of one call have one dtype, which the result has too, unless said
  *            otherwise.  Negative axes count from the end.
@@ -99,8 +99,8 @@ TUTTI_API tutti_value *tutti_group_norm(tutti_graph *g, tutti_value *x, int64_t 
 
 /* ---- random ---- */
 
-/* In training y = x / (1 - p) with probability 1 - p, else 0; otherwise y = x.  0 <= p < 1.  The
- * mask follows from seed, name, step and the sample's place in the global batch. */
+/* In training y = x / (1 - p) with probability 1 - p, else 0; in evaluation y = x.  0 <= p < 1. The
+ * mask depends on seed, name, step and the sample's position in the global batch. */
 TUTTI_API tutti_value *tutti_dropout(tutti_graph *g, tutti_value *x, double p, const char *name);
 
 /* The same with whole samples: one draw for each sample of x[N,..] (stochastic depth). */
@@ -128,7 +128,7 @@ TUTTI_API tutti_value *tutti_swiglu(tutti_graph *g, tutti_value *x);
 /* alpha x + beta */
 TUTTI_API tutti_value *tutti_affine(tutti_graph *g, tutti_value *x, double alpha, double beta);
 
-/* x in another dtype, integers too.  To integers: towards zero, held at the ends of the range. */
+/* x in another dtype, integers too.  To integers: truncates towards zero and saturates. */
 TUTTI_API tutti_value *tutti_cast(tutti_graph *g, tutti_value *x, tutti_dtype dtype);
 
 /* ---- two inputs, broadcast as in numpy ---- */
@@ -179,9 +179,9 @@ TUTTI_API tutti_value *tutti_adaptive_avg_pool2d(tutti_graph *g, tutti_value *x,
 TUTTI_API tutti_value *tutti_adaptive_max_pool2d(tutti_graph *g, tutti_value *x, int64_t out_h,
                                                  int64_t out_w);
 
-/* Larger planes.  Nearest: every element scale x scale times.  Bilinear: y is [N,C,out_h,out_w], on
- * lines between the elements of x, which may also be larger; align_corners: corners stand on
- * corners, otherwise the edges of the planes meet, as in PyTorch. */
+/* Upsampling as in PyTorch.  Nearest: repeats every element scale x scale times.  Bilinear: y is
+ * [N,C,out_h,out_w], which may also be smaller than x; align_corners aligns the centres of the
+ * corner elements, otherwise the edges of the planes are aligned. */
 TUTTI_API tutti_value *tutti_upsample_nearest2d(tutti_graph *g, tutti_value *x, int64_t scale);
 TUTTI_API tutti_value *tutti_upsample_bilinear2d(tutti_graph *g, tutti_value *x, int64_t out_h,
                                                  int64_t out_w, bool align_corners);
@@ -252,9 +252,9 @@ typedef struct tutti_attention_desc {
 } tutti_attention_desc;
 
 /* qkv[B,T,(heads + 2 kv_heads) D] -> y[B,T,heads D].  A position of qkv holds the query heads, then
- * the key heads, then the value heads, as one linear layer makes them; query head h uses key head
+ * the key heads, then the value heads, as one linear layer outputs them; query head h uses key head
  * h / (heads / kv_heads).  y = softmax(scale q k^T) v.  lengths i32[B] or NULL: in sample b keys
- * from position lengths[b] on are not seen; a query that sees no key gives zeros. */
+ * from position lengths[b] on are masked; a query without unmasked keys gives zeros. */
 TUTTI_API tutti_value *tutti_attention(tutti_graph *g, tutti_value *qkv, tutti_value *lengths,
                                        const tutti_attention_desc *desc);
 
@@ -272,14 +272,14 @@ TUTTI_API tutti_cached_attention tutti_attention_cached(tutti_graph *g, tutti_va
                                                         const tutti_attention_desc *desc);
 
 typedef struct tutti_rotary_desc {
-    int64_t heads; /* the first heads of each position are turned, the rest stays: for qkv, the
-                      query heads and the key heads                                            */
+    int64_t heads; /* the number of heads to rotate, from the first; others are copied: for qkv,
+                      the query heads and the key heads                                        */
     int64_t dim;   /* width D of a head, even                                                  */
     double base;   /* of the wave lengths; 0: 10000                                            */
     int64_t start; /* position of the first element                                            */
 } tutti_rotary_desc;
 
-/* Rotary positions: in x[B,T,..] elements (i, i + D/2) of each turned head are rotated by
+/* Rotary positions: in x[B,T,..] elements (i, i + D/2) of each rotated head are rotated by
  * (start + pos + t) base^(-2 i / D), as in GPT-NeoX and LLaMA.  pos i32[1] or NULL: 0. */
 TUTTI_API tutti_value *tutti_rotary(tutti_graph *g, tutti_value *x, tutti_value *pos,
                                     const tutti_rotary_desc *desc);
@@ -301,12 +301,12 @@ TUTTI_API tutti_value *tutti_lstm(tutti_graph *g, tutti_value *x, const tutti_re
 TUTTI_API tutti_value *tutti_gru(tutti_graph *g, tutti_value *x, const tutti_recurrent_desc *desc,
                                  const char *name);
 
-/* ---- losses: sums with their counts, f32 scalars, divided by whoever has all of them ---- */
+/* ---- losses: sums and counts, f32 scalars; the trainer divides the total sum once ---- */
 
 typedef struct tutti_loss {
     tutti_value *sum;     /* over the rows that count; the gradient flows from here */
     tutti_value *count;   /* rows (cross entropy) or elements (squared error)       */
-    tutti_value *correct; /* rows whose first maximum is the label; NULL: no such   */
+    tutti_value *correct; /* rows whose first maximum is the label; NULL: not counted */
 } tutti_loss;
 
 /* logits[N,C], labels i32[N].  Per row -sum_c t_c ln softmax(logits)_c with target

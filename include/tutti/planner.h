@@ -1,13 +1,11 @@
-/* planner.h - which layout of workers is the fastest, before any of them has run.
+/* planner.h - predicts the fastest layout of workers, and simulates clusters.
  *
- * A layout says how the workers of a job share its work: how many of them have the batch in parts,
- * a part of each layer or some of the layers, who keeps the optimizer's state, into how many shards
- * the batch is cut, and what is computed twice to save memory.  The planner takes every one that
- * this program accepts, predicts the time of a step and the memory from the costs that operations
- * state and from a calibration on this machine, and says which is the best and why the others are
- * not.
+ * A layout is the sizes of the data, tensor and pipeline axes, the ZeRO stage, the number of
+ * shards, and which activations are recomputed.  The planner tries every layout that the job
+ * allows.  It predicts step time and memory from the costs that ops declare and from a calibration
+ * on this machine, ranks the layouts, and explains why the others are slower or impossible.
  *
- * A job comes out of every call as it went in, so one may be planned, drawn and trained.
+ * No call changes its job, so one job may be planned, drawn and trained.
  *
  * Threads: a job is used by one thread at a time; calibration uses all cores. */
 #ifndef TUTTI_PLANNER_H
@@ -17,34 +15,34 @@
 
 /* Zero is the default of every field. */
 typedef struct tutti_plan_desc {
-    int n_workers; /* to plan for, whatever layout the job has so far; 0: the job's; at most 64 */
+    int n_workers; /* number of workers to plan for; 0: the job's; at most 64 */
     double
-        memory_bytes; /* that all workers of a host, or one of a GPU, may take; 0: what there is */
-    const char *device; /* "measured" (default): this machine; "h200", or "cpu" for a core of a host
-                           for each worker: figures of one, no measuring */
-    double budget_s;    /* for the calibration, 0: 8 */
+        memory_bytes; /* limit for all workers of a host, or for a worker on a GPU; 0: all memory */
+    const char *device; /* "measured" (default): this machine; "h200", or "cpu" (one core per
+                           worker): stored figures, nothing is measured */
+    double budget_s;    /* time for calibration, 0: 8 */
     int max_rows;       /* of the table, 0: 10 */
-    bool json;          /* one object instead of a table */
-    bool allow_plugin;  /* tutti_plan_check: as tutti_job_allow_plugin */
+    bool json;          /* one JSON object instead of a table */
+    bool allow_plugin;  /* for tutti_plan_check: as tutti_job_allow_plugin */
 } tutti_plan_desc;
 
-/* A cluster that is not there.  Zero is the default of every field but n_workers. */
+/* The cluster to simulate.  Zero is the default of every field but n_workers. */
 typedef struct tutti_simulate_desc {
-    int n_workers; /* 1 .. 2^20: all powers of two up to it are played, and itself */
+    int n_workers; /* 1 .. 2^20: simulates all powers of two up to it, and itself */
     const char
-        *network; /* a preset ("h200", the default, "ethernet") or a file: docs/parallelism.md */
+        *network; /* a preset ("h200", the default, or "ethernet") or a file: docs/parallelism.md */
     const char *device; /* as in tutti_plan_desc */
-    double step_ms;     /* of a worker alone, where it is known; 0: predicted */
-    const char *speeds; /* of the copies of the model, over again where they are more: "1,1,0.2";
-                           NULL: all are alike */
+    double step_ms;     /* compute time of a step on one worker; 0: predicted */
+    const char *speeds; /* relative speeds of the replicas, repeated cyclically: "1,1,0.2"; NULL:
+                           all are equal */
     bool json;
 } tutti_simulate_desc;
 
 TUTTI_EXTERN_C_BEGIN
 
-/* *text: a table of the best layouts, for each what its step takes, its memory, and what the others
- * lose by.  *best: the job as YAML with the best one written into it; NULL where not wanted.  Both
- * are freed with free().  TUTTI_E_CONFIG: no layout is possible; the text has every reason. */
+/* Ranks the layouts of a job.  *text: a table of the best ones with step time and memory, and why
+ * others are slower.  *best: the job as YAML with the best layout; best may be NULL.  Free both
+ * with free().  TUTTI_E_CONFIG if no layout is possible, with every reason. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_job(tutti_job *job, const tutti_plan_desc *desc,
                                                       char **text, char **best);
 
@@ -54,19 +52,17 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_job(tutti_job *job, const tutt
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_check(const char *run_dir,
                                                         const tutti_plan_desc *desc, char **text);
 
-/* Plays the step of a job on many workers, each copy of the model with the batch of the job (where
- * the job divides it, n_workers is a multiple of those who share a copy): what its plan computes,
- * when its buckets of gradients come, and how long their sums take on the links of the network;
- * with a parameter server whose workers do not wait for all others, who comes when and waits for
- * what. *text: the scaling curve, the part of the sums that nobody could hide, and what travels on
- * each level; freed with free(). */
+/* Simulates a step of the job on many workers, each replica with the batch of the job; n_workers is
+ * a multiple of the workers per replica.  Models compute time, when each gradient bucket is ready,
+ * and how long its reduction takes on the links of the network; for asynchronous parameter servers
+ * also arrivals and waits.  *text: the scaling curve, the part of the reductions that is not
+ * overlapped, and the bytes on each level.  Free it with free(). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_simulate_job(tutti_job *job,
                                                           const tutti_simulate_desc *desc,
                                                           char **text);
 
-/* Who has what and what is sent when, for the workers of the job: shards, parameters, state of
- * each, and the buckets whose gradients are summed; picture: as SVG.  *text is freed with free().
- */
+/* Draws what each worker of the job holds (shards, parameters, optimizer state) and when it sends
+ * what; as SVG if picture.  Free *text with free(). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text);
 
 TUTTI_EXTERN_C_END

@@ -1,4 +1,4 @@
-/* profile.h - where the time of a training step goes, and what this machine can do.
+/* profile.h - profiles a training step and describes this machine.
  *
  * Threads: a job is used by one thread at a time. */
 #ifndef TUTTI_PROFILE_H
@@ -8,12 +8,12 @@
 
 /* Zero is the default of every field. */
 typedef struct tutti_profile_desc {
-    int n_steps;              /* timed, 0: 3; the fastest is told                             */
-    int n_warm;               /* before them, 0: 4                                            */
-    const char *trace_path;   /* of a Chrome/Perfetto trace to write; NULL: none              */
+    int n_steps;              /* timed steps, 0: 3; the fastest is reported                   */
+    int n_warm;               /* warm-up steps, 0: 4                                          */
+    const char *trace_path;   /* Chrome/Perfetto trace to write; NULL: none                   */
     int max_rows;             /* of the table, 0: 25                                          */
-    int rank;                 /* whose table it is                                            */
-    const char *table_path;   /* where the table is left as well; NULL: nowhere               */
+    int rank;                 /* the rank that the table is of                                */
+    const char *table_path;   /* file to write the table to as well; NULL: none               */
     char *const *worker_argv; /* command of a worker, NULL-terminated, for
                                  parallel.place=processes; "--table FILE" is added, and is
                                  table_path of the worker                                   */
@@ -21,24 +21,23 @@ typedef struct tutti_profile_desc {
 
 TUTTI_EXTERN_C_BEGIN
 
-/* Trains a few steps of the job in whichever way it is parallel, with one copy of the model unless
- * it says how many workers there are, times every part of some of them without waiting in between,
- * and prints a table of one rank: time, TFLOP/s and GB/s of each kind of operation beside what this
- * device was measured to reach, its share of the step, and what a perfect kernel would save.  Below
- * it the time of a step as it runs in training, and of what went between workers how much lay
- * behind their computing.  *text is freed with free(); NULL in a worker process of another rank
- * than 0.  Writes no run. */
+/* Trains a few steps with the job's parallel layout (one replica unless the job sets the number of
+ * workers) and times every part of them without adding waits.  *text is a table for one rank: time,
+ * TFLOP/s and GB/s of each kind of operation, its fraction of the step, and the time that a kernel
+ * at the measured ceilings would save; below it the time of an untimed step, and how much of the
+ * communication overlaps with compute.  Free *text with free(); it is NULL in worker processes of
+ * ranks other than 0.  Keeps no run. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc,
                                                      char **text);
 
-/* What a large matrix product in the job's precision, in operations per second, and a large copy,
- * in bytes read and written per second, were measured to reach on the device the job computes on,
- * or on one core.  Takes a second or less. */
+/* Measures a large matrix product in the job's precision (operations per second) and a large copy
+ * (bytes read and written per second) on the job's device, or on one core.  Takes at most a second.
+ */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_measure_ceilings(tutti_job *job, double *flops,
                                                               double *bytes);
 
-/* What this machine has: cores, kernels, modules and why they are not loaded, devices, and with
- * measure what a matrix product and a copy reach on each.  *text is freed with free(). */
+/* Describes this machine: cores, kernels, modules and why some are not loaded, devices; with
+ * measure also the rates of a matrix product and a copy on each.  Free *text with free(). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_doctor(bool measure, char **text);
 
 TUTTI_EXTERN_C_END

@@ -18,7 +18,7 @@
 #define TUTTI_API __attribute__((visibility("default")))
 #define TUTTI_NODISCARD __attribute__((warn_unused_result))
 
-/* name, exit code of the program, text.  Codes: docs/ARCHITECTURE.md, "Exit codes". */
+/* name, exit code of the program, text.  Codes: docs/troubleshooting.md. */
 #define TUTTI_STATUS_MAP(X)                            \
     X(OK, 0, "ok")                                     \
     X(E_INVALID, 2, "invalid argument")                \
@@ -51,9 +51,9 @@ TUTTI_API const char *tutti_status_text(tutti_status status);
 /* The exit code that the tutti program uses for a status, 0 .. 255. */
 TUTTI_API int tutti_status_exit_code(tutti_status status);
 
-/* The text of the last failure on the calling thread, "" if there was none.  Jobs, data sets and
- * all that works on a job (tutti_train, tutti_eval, ...) clear it when they succeed.
- * Borrowed: valid until the next call on the same thread. */
+/* The message of the last failure on the calling thread, "" if there was none.  Calls on jobs and
+ * data sets (tutti_train, tutti_eval, ...) clear it when they succeed. Borrowed: valid until the
+ * next call on the same thread. */
 TUTTI_API const char *tutti_last_error(void);
 
 TUTTI_EXTERN_C_END

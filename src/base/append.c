@@ -1,4 +1,4 @@
-/* append.c - one write(2) as a rule; what a full disk has taken of a record is cut off again. */
+/* append.c - appends a record with one write(2), and truncates what a full disk took of it. */
 #include "base/append.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* append.h - files that grow by whole records, whatever the disk does. */
+/* append.h - files that grow only by whole records, even on a full disk. */
 #ifndef TTI_BASE_APPEND_H
 #define TTI_BASE_APPEND_H
 

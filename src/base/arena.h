@@ -1,4 +1,4 @@
-/* arena.h - memory that is taken piece by piece and given back all at once.
+/* arena.h - memory that is allocated piece by piece and freed all at once.
  *
  * Graph nodes, attributes and names live in one arena and die with it.  One thread at a
  * time.  Running out of memory is reported by NULL, once and for good: a failed arena

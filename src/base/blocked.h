@@ -1,4 +1,4 @@
-/* blocked.h - what a thread of this process is blocked in, as far as the kernel says. */
+/* blocked.h - finds out in which system call a thread of this process is blocked. */
 #ifndef TTI_BASE_BLOCKED_H
 #define TTI_BASE_BLOCKED_H
 

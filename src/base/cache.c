@@ -1,4 +1,4 @@
-/* cache.c - what was tuned or compiled once is kept on disk for the next process.
+/* cache.c - keeps tuned or compiled results on disk for later processes.
  *
  * A file is "tutti-cache", the key, a checksum, the data.  Whatever does not fit is as good as
  * absent: it is made again and written over.  Failures to write are no failures of the run. */

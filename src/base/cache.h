@@ -1,4 +1,4 @@
-/* cache.h - files that spare the next process what this one has measured or compiled.
+/* cache.h - files that save later processes from measuring or compiling again.
  *
  * They may be removed at any time.  Threads: any; of two that write one file the later one wins. */
 #ifndef TTI_BASE_CACHE_H

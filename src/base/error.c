@@ -1,4 +1,4 @@
-/* error.c - the per-thread text of the last failure, and the status tables. */
+/* error.c - the per-thread message of the last failure, and the status tables. */
 #include "base/error.h"
 
 #include <stdarg.h>

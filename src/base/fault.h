@@ -1,4 +1,4 @@
-/* fault.h - places where a test build can be made to fail, die, stop or wait.
+/* fault.h - points where a test build can be made to fail, die, stop or wait.
  *
  *     if (TTI_FAULT("file.write")) return false;             errno is set
  *     if (TTI_FAULT_AT("allreduce.enter", rank, step)) ...

@@ -1,4 +1,4 @@
-/* json_crc.c - the first line of a JSON file with a checksum: printed and compared.
+/* json_crc.c - prints and compares the first line of a JSON file with a checksum.
  *
  * The bytes around the eight digits are compared first, then the digits, so the message can say
  * whether the file is of another kind or damaged.  The digits of a damaged file may be any bytes;

@@ -1,4 +1,4 @@
-/* memory_room.h - how much memory this process can still take before the system ends it.
+/* memory_room.h - how much memory this process can still allocate before the system kills it.
  *
  * Linux promises more memory than there is and kills a process when it uses too much of it.
  * Code that is about to allocate a lot checks here first. */

@@ -1,4 +1,4 @@
-/* module_file.h - shared objects of this project's own, looked for by name and asked what they are.
+/* module_file.h - finds this project's shared objects by name and reads their version.
  *
  * A module is tutti-NAME.so.  It is looked for in $TUTTI_MODULE_PATH alone where that is set, else
  * beside the file of the program or library, symbolic links resolved, and in the folder that it was

@@ -1,4 +1,4 @@
-/* nearest.h - which name was meant: the edit distance behind "did you mean". */
+/* nearest.h - finds the most similar name: the edit distance behind "did you mean". */
 #ifndef TTI_BASE_NEAREST_H
 #define TTI_BASE_NEAREST_H
 

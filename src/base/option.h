@@ -1,4 +1,4 @@
-/* option.h - one table of options serves file, command line, help, JSON schema and reference.
+/* option.h - one table of options defines file, command line, help, JSON schema and reference.
  *
  * A row says what a key is: type, place in a config struct, default, range, words, help.  A
  * tti_options binds a table to such a struct, takes YAML and `key=value` assignments, later ones

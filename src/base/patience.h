@@ -1,4 +1,4 @@
-/* patience.h - how long a waiter has really waited.
+/* patience.h - measures how long a waiter has really waited.
  *
  * A process that is stopped (SIGSTOP, a frozen cgroup, a suspended machine) hears nothing, and
  * blames its peers for that silence if it reads the clock alone.  So a waiter adds up the time

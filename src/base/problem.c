@@ -1,4 +1,4 @@
-/* problem.c - the list of problems behind "all of them at once". */
+/* problem.c - the list of problems behind "reported all at once". */
 #include "base/problem.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* process.h - what another process of this machine is doing. */
+/* process.h - reads what another process of this machine is doing. */
 #ifndef TTI_BASE_PROCESS_H
 #define TTI_BASE_PROCESS_H
 

@@ -1,4 +1,4 @@
-/* sum_leaves.c - see the header. */
+/* sum_leaves.c - implements sum_leaves.h. */
 #include "base/sum_leaves.h"
 
 #include "base/error.h"

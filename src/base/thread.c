@@ -1,4 +1,4 @@
-/* thread.c - a thread inherits the mask of the one that starts it. */
+/* thread.c - blocks all signals while it starts a thread, which inherits the mask. */
 #include "base/thread.h"
 
 #include <signal.h>

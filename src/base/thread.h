@@ -1,4 +1,4 @@
-/* thread.h - threads beside those that compute. */
+/* thread.h - starts helper threads with all signals blocked. */
 #ifndef TTI_BASE_THREAD_H
 #define TTI_BASE_THREAD_H
 

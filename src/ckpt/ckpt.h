@@ -1,4 +1,4 @@
-/* ckpt.h - checkpoints: the state of a run, saved and found again.
+/* ckpt.h - checkpoints: saving the state of a run and finding it again.
  *
  *     RUN/checkpoints/step-000001000/model.safetensors       parameters by name
  *                                    optimizer.safetensors   state.NAME.exp_avg and the like

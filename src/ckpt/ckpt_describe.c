@@ -1,4 +1,4 @@
-/* ckpt_describe.c - checkpoints as text, for people: `tutti inspect` and `tutti verify`. */
+/* ckpt_describe.c - prints checkpoints as text, for `tutti inspect`. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* ckpt_dir.h - the folder RUN/checkpoints: which generations are there, and how folders go. */
+/* ckpt_dir.h - lists and removes the folders below RUN/checkpoints. */
 #ifndef TTI_CKPT_CKPT_DIR_H
 #define TTI_CKPT_CKPT_DIR_H
 

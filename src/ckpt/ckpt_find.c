@@ -1,4 +1,4 @@
-/* ckpt_find.c - which checkpoint of a run to continue from: the newest that verifies. */
+/* ckpt_find.c - finds the newest valid checkpoint of a run. */
 #include <stdlib.h>
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* ckpt_save.c - writes a generation, proves it, publishes it, and lets old ones go.
+/* ckpt_save.c - writes a checkpoint, verifies it, publishes it, and removes old ones.
  *
  * The one idea to know: nothing that exists is touched until the new folder has been read back from
  * the disk against its checksums.  The rename of the folder is the commit. */

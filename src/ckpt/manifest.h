@@ -1,4 +1,4 @@
-/* manifest.h - manifest.json: what belongs to a checkpoint, and the checksums of all of it.
+/* manifest.h - manifest.json: the contents of a checkpoint with their checksums.
  *
  *     {"manifest_crc32c":"0123abcd",
  *      "format": "tutti-checkpoint", "version": 1, "step": 1000, ...

@@ -1,4 +1,4 @@
-/* onnx_file.c - the part of protobuf that an ONNX model needs, by hand.
+/* onnx_file.c - writes the part of protobuf that an ONNX model needs.
  *
  * A message is fields, each a key (number << 3 | kind) and a value: kind 0 a varint, 2 a length and
  * that many bytes, 5 four bytes.  Numbers of fields are those of onnx.proto. */

@@ -1,4 +1,4 @@
-/* weights.h - folders of weights as others exchange them.
+/* weights.h - folders of weights in the form that other programs exchange.
  *
  *     FOLDER/model.safetensors
  *     FOLDER/model-00001-of-00003.safetensors ...    and model.safetensors.index.json:

@@ -1,4 +1,4 @@
-/* weights_write.c - tensors into one safetensors file, or into several with an index.
+/* weights_write.c - writes tensors to one safetensors file, or to several with an index.
  *
  * Files are filled in the order of the tensors.  The index is written last, so a folder with an
  * index is whole. */

@@ -1,4 +1,4 @@
-/* alg_hosts.c - sums in two levels: inside each host through views, then between hosts.
+/* alg_hosts.c - reduces in two levels: inside each host through shared memory, then between hosts.
  *
  * The idea to know: the largest subtrees of the sum order whose terms all lie on one host ("leaves"
  * here) are added there; what is left of the order is a sum over leaves.  It is the same tree with

@@ -1,4 +1,4 @@
-/* call.h - the frame around every communicator call: check, agree, and break on failure. */
+/* call.h - the steps around every communicator call: check, agree, and break on failure. */
 #ifndef TTI_COMM_CALL_H
 #define TTI_COMM_CALL_H
 

@@ -1,4 +1,5 @@
-/* channel_ends.h - what a channel is made of, between those who connect and those who send. */
+/* channel_ends.h - the parts of a channel, shared by the code that connects and the code that
+ * sends. */
 #ifndef TTI_COMM_CHANNEL_ENDS_H
 #define TTI_COMM_CHANNEL_ENDS_H
 

@@ -1,4 +1,4 @@
-/* courier.h - a thread that carries the messages of a mailbox between hosts.
+/* courier.h - a proxy thread that sends and receives the messages of a mailbox between hosts.
  *
  * A slot lies with its reader, as on one host; a sender of another host has a copy of it.  The
  * courier of the sender sends what was put into the copy, the courier of the reader writes it into

@@ -1,4 +1,4 @@
-/* deal.c - runs of shards for ranks of unequal speed.
+/* deal.c - distributes shards over ranks of unequal speed.
  *
  * The one idea: shards are given out one at a time, each to the rank that would be done with one
  * more soonest.  Since a rank with more shards is never done sooner, no other division ends the

@@ -1,4 +1,4 @@
-/* deal.h - which shards each rank has: runs that follow each other, at least one shard each.
+/* deal.h - the shard map: which contiguous run of shards each rank has, at least one.
  *
  * Any such division gives the same bits, since the tree of the sum is over the shards.  So ranks of
  * unequal speed may have runs of unequal length. */

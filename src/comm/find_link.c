@@ -1,4 +1,4 @@
-/* find_link.c - links by name: the one that is built in, and those in modules of their own. */
+/* find_link.c - finds links by name, built in or in modules. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>

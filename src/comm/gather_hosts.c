@@ -1,4 +1,4 @@
-/* gather_hosts.c - parts of all ranks come to all, in two levels.
+/* gather_hosts.c - an all-gather in two levels, inside hosts and between them.
  *
  * On every other host one rank, the owner's agent, takes a part for all: into the stage, memory
  * that its host sees, from which each rank copies what it needs.  So a part crosses to a host once,

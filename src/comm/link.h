@@ -1,4 +1,4 @@
-/* link.h - the seam between the transport over hosts (net/) and what carries its bytes.
+/* link.h - the interface between the multi-host transport (net/) and what carries its bytes.
  *
  * A link connects every rank of a job with every other and moves messages whose length both sides
  * know.  It knows nothing of collectives.  tcp/ is built in; MPI is a module (mpi/), one file per

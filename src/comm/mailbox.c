@@ -1,4 +1,4 @@
-/* mailbox.c - a word of state in front of each slot, on which both sides sleep.
+/* mailbox.c - a state word in front of each slot, on which both sides wait.
  *
  * All lies in one piece of symmetric memory per rank, so a slot is found by counting.  The word is
  * a futex that processes share; a waiter looks at the group's failure and its deadline between

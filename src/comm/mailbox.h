@@ -1,4 +1,4 @@
-/* mailbox.h - slots of ranks: one rank puts, another reads in place.
+/* mailbox.h - buffer slots for point-to-point messages: one rank writes, another reads in place.
  *
  * Nothing is agreed on at each message, as in send and recv: a slot is empty or full, who puts
  * waits for empty, who reads for full, and both go on beside each other with other slots.  On a

@@ -1,4 +1,4 @@
-/* mesh.h - ranks that divide the model too: a grid of data x stages x tensor pieces.
+/* mesh.h - the grid of workers that also divide the model: data x stages x tensor shards.
  *
  *   rank = (data * n_stages + stage) * n_tensor + tensor
  *

@@ -1,4 +1,4 @@
-/* parts.c - an all-gather of parts of different lengths.
+/* parts.c - an all-gather of partitions of different lengths.
  *
  * Where peers' memory can be seen each rank reads what it lacks and a barrier ends the call; else
  * the transport exchanges one message for each part and peer. */

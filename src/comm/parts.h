@@ -1,4 +1,4 @@
-/* parts.h - vectors of which each rank holds parts of its own, as long as it likes.
+/* parts.h - vectors of which each rank holds partitions of any length.
  *
  * A row of bounds has n_ranks + 1 rising element numbers: rank r holds bounds[r] .. bounds[r+1]-1.
  */

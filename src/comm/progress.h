@@ -1,4 +1,4 @@
-/* progress.h - what a rank is doing, readable by a supervisor while it runs and after its death.
+/* progress.h - publishes what each rank is doing, readable while it runs and after its death.
  *
  * Each rank writes a page in the group's shared memory at the begin and end of every call; the
  * page survives the rank, so a post-mortem never depends on the victim. */

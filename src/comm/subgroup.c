@@ -1,4 +1,4 @@
-/* subgroup.c - a communicator taken apart by colors.
+/* subgroup.c - splits a communicator by colors.
  *
  * Every rank learns all colors, so all know all parts; the transport then makes each part's meeting
  * place: shared memory, and links of its own between hosts. */

@@ -1,4 +1,4 @@
-/* subgroup.h - communicators over some of the ranks of another one. */
+/* subgroup.h - communicators over some of the ranks of another. */
 #ifndef TTI_COMM_SUBGROUP_H
 #define TTI_COMM_SUBGROUP_H
 

@@ -1,4 +1,4 @@
-/* sum_order.h - the one order in which terms are added.
+/* sum_order.h - the one fixed order in which terms are added.
  *
  * Terms are leaves, or complete subtrees, of a binary tree over 0 .. V-1, listed from left to
  * right.  Read as a stack machine: push term i, then n_adds[i] times replace the two topmost

@@ -1,4 +1,4 @@
-/* transport.h - the seam between algorithms and what carries the bytes.
+/* transport.h - the interface between algorithms and transports.
  *
  * A transport is a folder with one tti_transport record or several: shm/ for one host, net/ for
  * several.  It offers four things, and algorithms use nothing else:

@@ -1,4 +1,4 @@
-/* wait_clock.c - see wait_clock.h. */
+/* wait_clock.c - implements wait_clock.h. */
 #include "comm/wait_clock.h"
 
 #include <stdio.h>

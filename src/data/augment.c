@@ -1,4 +1,4 @@
-/* augment.c - the words of data.augment, and where random crops and flips fall.
+/* augment.c - parses data.augment, and draws random crops and flips.
  *
  * The one idea: a draw is named.  Adding a step to a job does not move the crops of the others. */
 #include "data/augment.h"

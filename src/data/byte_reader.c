@@ -1,4 +1,4 @@
-/* byte_reader.c - one bounded reader for plain and gzipped files and for memory.
+/* byte_reader.c - a bounded reader for plain and gzipped files and for memory.
  *
  * The one idea: raw bytes come from take_raw only, which never gives more than the file had when it
  * was opened; plain data is copied from there, gzipped data is inflated straight into the caller's

@@ -1,4 +1,4 @@
-/* csv_text.c - cuts a CSV text in place: a cell is a NUL-terminated part of it. */
+/* csv_text.c - splits a CSV text in place into NUL-terminated cells. */
 #include "data/csv_text.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* csv_value.c - cells of a table as values. */
+/* csv_value.c - parses the cells of a table. */
 #include "data/csv_value.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* dataset.c - opening a data set by the name of its format, and the plain way to read one sample.
+/* dataset.c - opens a data set by the name of its format, and reads single samples.
  * To add a format: write NAME.c with one tti_format and list it below. */
 #include "data/dataset.h"
 

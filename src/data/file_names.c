@@ -1,4 +1,4 @@
-/* file_names.c - the words that divide a data set, and the files that systems leave behind. */
+/* file_names.c - names that select a split, and names that are never data. */
 #include "data/file_names.h"
 
 #include <string.h>

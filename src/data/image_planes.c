@@ -1,4 +1,4 @@
-/* image_planes.c - pixels to planes of floats.
+/* image_planes.c - converts pixels to planes of floats.
  *
  * The one idea: AVX-512 with VBMI looks 64 bytes up at once, but only bytes.  So a float is looked
  * up as its four bytes, which are then put together: whatever the values are, no bit is lost. */

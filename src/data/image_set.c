@@ -1,4 +1,4 @@
-/* image_set.c - the way of a picture that all formats share.
+/* image_set.c - the steps from image file to sample that all image formats share.
  *
  * The one idea: what is kept of a picture is decided from its header and the sample's key before a
  * pixel is decoded, so only the rows of a crop need be decoded. */

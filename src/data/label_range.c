@@ -1,4 +1,4 @@
-/* label_range.c - extremes of labels, and what they must not be. */
+/* label_range.c - finds the range of labels and checks it. */
 #include "data/label_range.h"
 
 #include "base/error.h"

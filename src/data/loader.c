@@ -1,4 +1,4 @@
-/* loader.c - a ring of batches, filled by threads ahead of the one who trains.
+/* loader.c - a ring of batches that loader threads fill in advance.
  *
  * The one idea: a batch is cut into chunks of rows, every chunk is a job of its own, and threads
  * always take the first chunk of the earliest batch that has one left.  So the next batch is made

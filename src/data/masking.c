@@ -1,4 +1,4 @@
-/* masking.c - one Philox draw per token decides whether it is chosen, and what becomes of it. */
+/* masking.c - masks tokens for BERT, with one Philox draw per token. */
 #include "data/masking.h"
 
 #include "base/philox.h"

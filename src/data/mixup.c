@@ -1,4 +1,4 @@
-/* mixup.c - pairs of samples, mixed in place.
+/* mixup.c - mixes pairs of samples in place.
  *
  * The one idea: pairs are symmetric, so a shard needs no copy of itself and no sample is loaded
  * twice.  An odd row is left as it is.

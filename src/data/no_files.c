@@ -1,4 +1,4 @@
-/* no_files.c - a data set without samples: what a trained model needs of one to read new samples.
+/* no_files.c - a data set without samples, for reading new samples with a trained model.
  *
  * It has the types, the way from a stored sample to what the model is fed, the class names and the
  * tokenizer of the training data, all from the specification. */

@@ -1,4 +1,4 @@
-/* resident.c - reading a data set whole, and the indices of batches. */
+/* resident.c - reads a whole data set for the device, and the indices of batches. */
 #include "data/resident.h"
 
 #include <stdatomic.h>

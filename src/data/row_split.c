@@ -1,4 +1,4 @@
-/* row_split.c - a table's rows, shuffled by one fixed key, cut in two.
+/* row_split.c - shuffles the rows of a table by a fixed key and splits them in two.
  * Tables are often sorted by class: their end would be no fair test. */
 #include "data/row_split.h"
 

@@ -1,4 +1,4 @@
-/* table_learn.c - kinds, statistics and categories of the columns of a table.
+/* table_learn.c - learns types, statistics and categories of a table's columns.
  *
  * All is computed in f64 over the training rows alone; the mean is subtracted before a value is
  * rounded to f32, so that large numbers such as times stay apart. */

@@ -1,4 +1,4 @@
-/* table_spec.c - the columns of a table as JSON, printed and read. */
+/* table_spec.c - prints and reads the columns of a table as JSON. */
 #include "data/table_spec.h"
 
 #include <math.h>

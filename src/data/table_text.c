@@ -1,4 +1,4 @@
-/* table_text.c - the columns of a table as lines for `tutti data info`. */
+/* table_text.c - prints the columns of a table for `tutti data info`. */
 #include <inttypes.h>
 
 #include "base/problem.h"

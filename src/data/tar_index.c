@@ -1,4 +1,4 @@
-/* tar_index.c - reads the headers of a tar archive and groups its members to samples.
+/* tar_index.c - reads the headers of a tar archive and groups its members into samples.
  *
  * Understood are ustar, GNU long names and PAX headers (path and size), as written by GNU tar,
  * Python's tarfile and libarchive.  The one idea: a header is 512 bytes and the next one lies where

@@ -1,4 +1,4 @@
-/* text.c - the format "text": plain files, made into tokens when they are opened.
+/* text.c - the format "text": plain files, tokenized when they are opened.
  *
  * The one idea: tokens are kept in as few bytes as the vocabulary allows, so a text of characters
  * takes no more memory than its file; what is too large for that is packed first (tutti data pack)

@@ -1,4 +1,4 @@
-/* token_files.c - the format "tokens": files of numbers, as nanoGPT and llm.c write them.
+/* token_files.c - the format "tokens": token files of nanoGPT and llm.c.
  *
  *   nanoGPT   u16 tokens, nothing else
  *   llm.c     256 i32: 20240520, 1, n; then n u16      (GPT-2)

@@ -1,4 +1,4 @@
-/* accumulate.c - the carry stack, played through once without data. */
+/* accumulate.c - plans the additions of shard gradients along the tree. */
 #include "exec/accumulate.h"
 
 #include <stdlib.h>

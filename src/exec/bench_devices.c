@@ -1,4 +1,4 @@
-/* bench_devices.c - times sums between devices by size and by way, beside what their links carry.
+/* bench_devices.c - times all-reduce between devices by size and algorithm.
  *
  * A round is a recording of many sums that are replayed at once, as in training, so that nothing of
  * the host is timed; the slowest device of the best round counts. */

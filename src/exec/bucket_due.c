@@ -1,4 +1,4 @@
-/* bucket_due.c - the last reader of each parameter, by where the values of the plan lie.
+/* bucket_due.c - finds the last reader of each parameter.
  *
  * Gradients stand as early as they can be had (schedule.c): that of a weight may be complete before
  * the gradient of its layer's input, which reads the weight. */

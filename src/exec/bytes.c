@@ -1,4 +1,4 @@
-/* bytes.c - a batch of bytes on its way: a quarter of what its floats would be is copied.
+/* bytes.c - sends a batch to the device as bytes, a quarter of the size of floats.
  *
  * The copy queue is in order: a batch may be copied to where the one before lay, and needs one
  * place for all sets of inputs. */

@@ -1,4 +1,4 @@
-/* collective.c - the exchanges inside a step between workers that have parts of the same layers.
+/* collective.c - the collectives of a tensor axis inside a step.
  *
  * Communicators join and cut contiguous ranges; along another dimension than the first the parts
  * are put side by side, or taken apart, in scratch. */

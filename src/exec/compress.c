@@ -1,4 +1,4 @@
-/* compress.c - which tensors are compressed, their residuals, and the messages.
+/* compress.c - gradient compression: which tensors, their residuals, and the messages.
  *
  * The idea to know: everything of a tensor is at fixed places of a few long arrays, in the order of
  * the slots, so the messages of a bucket are ranges of them and one collective carries each.

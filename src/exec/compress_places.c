@@ -1,4 +1,4 @@
-/* compress_places.c - bucket by bucket, in the order of the slots. */
+/* compress_places.c - places of compressed tensors, bucket by bucket. */
 #include "exec/compress_places.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* consistency.c - all workers must hold the same parameters.
+/* consistency.c - compares the parameter hashes of all workers.
  *
  * The hash of each step's update travels with the sums of the next step.  When hashes differ, or on
  * a full check, hashes by tensor are gathered and the rank that disagrees is named.  Parameters

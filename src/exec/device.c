@@ -1,4 +1,4 @@
-/* device.c - the step on a device: feed, shard program, reduction, update, report.
+/* device.c - the step on a device: inputs, shard program, reduction, update, report.
  *
  * Two sets of inputs take turns, or up to TTI_MAX_AHEAD where the device has the samples: then a
  * step begins by reading its numbers and indices out of the host's memory, and ends by writing what

@@ -1,4 +1,4 @@
-/* device_by_host.c - pieces out of the device, the tree on the host, the whole back. */
+/* device_by_host.c - reduces device gradients through host memory. */
 #include "exec/device_by_host.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* device_compress.c - what compressing takes on a device, and the order of a bucket's work. */
+/* device_compress.c - compresses gradients on a device. */
 #include "exec/device_compress.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* device_eval.c - the evaluation of a batch on a device.
+/* device_eval.c - evaluates a batch on a device.
  *
  * It is put kernel by kernel, but where pieces of layers are exchanged between devices: a kernel
  * that waits for a peer must not meet one that is still being loaded, so that the first batch waits

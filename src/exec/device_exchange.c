@@ -1,4 +1,4 @@
-/* device_exchange.c - the exchanges of a tensor axis on devices, by one of two ways.
+/* device_exchange.c - the collectives of a tensor axis on devices.
  *
  * Devices that read each other's memory do it in a queue beside the kernels, as a part of the
  * recording.  Else a value leaves the device, the host exchanges, and the result comes back: the

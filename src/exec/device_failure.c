@@ -1,4 +1,4 @@
-/* device_failure.c - which device failed, and in which step.
+/* device_failure.c - reports which device failed, and in which step.
  *
  * Failures show when something is asked of the device, which may be steps later: all that were at
  * work are named. */

@@ -1,4 +1,4 @@
-/* device_lean.c - fetches before the steps that read, waits before the steps that write.
+/* device_lean.c - ZeRO-2 and ZeRO-3 on devices: gathers before reads, waits before writes.
  *
  * The order of the moves follows from the plan and is the same on all workers.  Outside of a
  * recording a kernel that waits for a peer must not meet one that is still being loaded, so there

@@ -1,4 +1,4 @@
-/* device_local.c - means of what several devices have, made on the host.
+/* device_local.c - averages parameters of several devices on the host.
  *
  * The idea to know: arrays come to the memory that other workers read, are added there in the order
  * of any all-reduce, and only what is not frozen goes back: a mean of equal numbers need not be

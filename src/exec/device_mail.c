@@ -1,4 +1,4 @@
-/* device_mail.c - slots between stages in the memory of their readers.
+/* device_mail.c - point-to-point slots between stages in device memory.
  *
  * A slot is empty or full, and only its two ends ever look at it: nothing here is done by all
  * stages at once, as sums are, and no stage waits for one that it does not hear from.

@@ -1,4 +1,4 @@
-/* device_meet.c - how the workers of a job add on devices: between each other, or by the host. */
+/* device_meet.c - chooses how devices reduce: directly or through the host. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* device_memory.c - what is known of a step's memory before anything is allocated.
+/* device_memory.c - computes the memory of a step before anything is allocated.
  *
  * Shards of half the rows have half the activations, and one buffer of gradients more at most, as
  * the tree of the sum grows by a level; scratch of kernels, which may be a workspace of one size,

@@ -1,4 +1,4 @@
-/* device_mirrors.c - flat arrays to the host and back.
+/* device_mirrors.c - copies flat arrays to the host and back.
  *
  * Arrays of state are as long as this worker's part of them; a mirror lies as its array does. */
 #include <stdlib.h>

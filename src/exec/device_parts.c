@@ -1,4 +1,4 @@
-/* device_parts.c - which bucket is fetched when.
+/* device_parts.c - gathers updated parameters bucket by bucket during the next forward pass.
  *
  * Fetches stand one behind the other at the head of their queue and wait for nothing but each
  * other, so each is put there only when a step of the program asks for it: what this step then

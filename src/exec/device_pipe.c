@@ -1,4 +1,4 @@
-/* device_pipe.c - parts of shards in the device's queues, in the order of the schedule.
+/* device_pipe.c - queues the pipeline schedule of a stage on a device.
  *
  * Where devices have met (device_mail.h) the host puts all parts of a step there without waiting:
  * each begins with what it reads being taken, and what it has made is put into the readers' memory

@@ -1,4 +1,4 @@
-/* device_recordings.c - which recording of a step is played, and when.
+/* device_recordings.c - captures and replays the graphs of a step.
  *
  * Every set of inputs has a recording of its own.  Over samples that the device keeps, where a step
  * is so small that giving it to the device counts, one recording is of several steps, one after the

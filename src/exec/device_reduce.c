@@ -1,4 +1,4 @@
-/* device_reduce.c - which range is summed when, and in which order its terms are added.
+/* device_reduce.c - reduces gradients between devices, bucket by bucket, in tree order.
  *
  * The order is comm/sum_order.h's, as on the host, so the sums are the same bits. */
 #include "exec/device_reduce.h"

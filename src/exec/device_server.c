@@ -1,4 +1,4 @@
-/* device_server.c - gradients out of the device, parameters into it.
+/* device_server.c - sends gradients from a device to the parameter server, and parameters back.
  *
  * The idea to know: the server reads every worker's pieces where that worker put them, in memory of
  * the one process; all that a device changes is that they are copied there first, and that what

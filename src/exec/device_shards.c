@@ -1,4 +1,4 @@
-/* device_shards.c - what a worker on a device has because of its shards: inputs, seeds and places.
+/* device_shards.c - inputs, seeds and memory for the shards of a device worker.
  *
  * Pointers and sizes in it are fixed while the shards are the worker's; where they are dealt anew
  * (exec/mixed.h) all of it is made again. */

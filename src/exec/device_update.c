@@ -1,4 +1,4 @@
-/* device_update.c - the table of blocks for the device, and the parts of the others.
+/* device_update.c - the update on a device, over its table of blocks.
  *
  * Every worker's table has all blocks, so that what is indexed by block is the same for all of
  * them; those of others are not updated, and only hashed once their parameters have come. */

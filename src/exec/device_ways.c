@@ -1,4 +1,4 @@
-/* device_ways.c - a table of sums, the same on all ranks, held against the buckets of a plan.
+/* device_ways.c - chooses the reduction algorithm per bucket from a table of measurements.
  *
  * The kinds of all ranks' devices are gathered, so that rank 0 knows whether its table is theirs;
  * what it sends is what all of them go by. */

@@ -1,4 +1,4 @@
-/* divided.c - sums, hashes and parameters over the workers that hold one copy of the model.
+/* divided.c - reduces sums, hashes and norms over the workers of one replica.
  *
  * The idea to know: each worker tells the others once which pieces it has, so that all know the
  * same table, and from it alone who answers for what.  Everything is added in the order of ranks.

@@ -1,4 +1,4 @@
-/* exec.c - building a worker: lanes, kernels, memory. */
+/* exec.c - creates a worker: compute threads, kernels, memory. */
 #include "exec/exec.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* fed.c - the inputs of a shard by name, and its sums. */
+/* fed.c - binds the inputs of a shard by name, and its sums. */
 #include "exec/fed.h"
 
 static const tti_node *find(const tti_program *program, const char *name) {

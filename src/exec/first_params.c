@@ -1,4 +1,4 @@
-/* first_params.c - the first parameters, in blocks of the update.
+/* first_params.c - initializes the parameters, block by block.
  *
  * The idea to know: a number follows from seed, name and place alone, so each worker, thread or
  * device draws what it has, and nothing is sent. */

@@ -1,4 +1,4 @@
-/* instance.c - binding: every pointer a kernel needs is worked out once, before the first run.
+/* instance.c - binds a program to kernels: computes every pointer once before the first run.
  *
  * Only inputs and gradients move between runs; the places where their pointers stand are kept in a
  * short list of patches. */

@@ -1,4 +1,4 @@
-/* kept.c - taking samples to the device, once, and giving the memory back. */
+/* kept.c - keeps the samples of a data set on the device. */
 #include "exec/kept.h"
 
 #include <string.h>

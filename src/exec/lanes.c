@@ -1,4 +1,4 @@
-/* lanes.c - a pool of pinned threads and a barrier, both spin first and sleep later. */
+/* lanes.c - a pool of pinned compute threads with a barrier that spins, then sleeps. */
 #include "exec/lanes.h"
 
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* lean.c - memory and moves of a worker that keeps parts alone. */
+/* lean.c - ZeRO-2 and ZeRO-3 on the host: memory and moves. */
 #include "exec/lean.h"
 
 #include <stdlib.h>

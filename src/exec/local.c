@@ -1,4 +1,4 @@
-/* local.c - the update of a worker by itself, and means over the workers.
+/* local.c - local SGD: each worker's own update, and averages over the workers.
  *
  * The idea to know: parameters are averaged in the buffer of the summed gradients, which peers see
  * and nobody needs after the update; what is frozen is left as it is, since a mean of equal numbers

@@ -1,4 +1,4 @@
-/* memory.c - the bytes of a worker, before there is one. */
+/* memory.c - computes the memory of a worker before it is created. */
 #include <stdlib.h>
 
 #include "exec/device_compress.h"

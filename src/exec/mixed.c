@@ -1,4 +1,4 @@
-/* mixed.c - whether workers with plans for unlike backends can be one run.
+/* mixed.c - checks that workers with plans for different backends can train together.
  *
  * The one idea: what workers do together follows from their plans (which ranges are summed, which
  * values are joined, which blocks are updated), so these are compared before anything is. */

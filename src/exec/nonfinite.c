@@ -1,4 +1,4 @@
-/* nonfinite.c - a loss or a gradient that is not finite: in which shard, and where first.
+/* nonfinite.c - finds the shard and layer where a loss or gradient is not finite.
  *
  * The worker that has the shard computes it again and looks at what every step makes.  Of a model
  * in parts all workers of that copy do, since they need each other's values: the shard passes the

@@ -1,4 +1,4 @@
-/* offload.c - an executor on the host that makes the updates of one on a device.
+/* offload.c - updates the parameters of a device worker on the host.
  *
  * The idea to know: it is the executor of a parameter server's thread, an update without shards, in
  * the same group of workers; so optimizers, norms, parts, averages, checkpoints and the bits are

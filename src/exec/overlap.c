@@ -1,4 +1,5 @@
-/* overlap.c - one thread, one mutex (taken alone, never around a collective). */
+/* overlap.c - reduces buckets on a second thread while the last shards compute.  Its one mutex is
+ * never held during a collective. */
 #include "exec/overlap.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* pipe.c - the shards of a worker through its stage of the pipeline.
+/* pipe.c - runs a worker's shards through its pipeline stage.
  *
  * A wave is a shard for each lane, and each wave in flight has instances of its own.  A value from
  * another stage is read where its sender put it, in a slot of the mailbox, and its slot is freed

@@ -1,4 +1,4 @@
-/* pipe_schedule.c - one forward, one backward; and what it comes to on paper. */
+/* pipe_schedule.c - the 1F1B schedule and its predicted bubble. */
 #include "exec/pipe_schedule.h"
 
 #include <stdlib.h>

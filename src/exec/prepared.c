@@ -1,4 +1,4 @@
-/* prepared.c - kernels that are prepared before anything is allocated.
+/* prepared.c - prepares kernels before anything is allocated.
  *
  * What a kernel wants of scratch is known once it is prepared, which on a device may be timed; so
  * it is done once, and the kernels wait here for the program that is bound to them. */

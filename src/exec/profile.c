@@ -1,4 +1,4 @@
-/* profile.c - where the time of steps goes, part by part.
+/* profile.c - records where the time of a step goes.
  *
  * On a device moments are noted in its queues and read when all is over; on the host each thread
  * looks at the clock.  So nothing waits that would not wait in training. */

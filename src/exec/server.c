@@ -1,4 +1,4 @@
-/* server.c - the threads of a parameter server, their queue, and synchronous steps.
+/* server.c - the parameter server: its threads, their queue, and synchronous steps.
  *
  * The idea to know: one mutex orders everything.  What a worker asks for is put at the end of one
  * queue, and numbers (which batch, which update, of which version) are given in the same moment; so

@@ -1,4 +1,4 @@
-/* server_async.c - batches taken and gradients given, by workers that do not wait for all others.
+/* server_async.c - asynchronous steps: workers pull batches and push gradients.
  *
  * The idea to know: all of it is said of the number of a worker.  A thread that is one says its
  * own; for a worker that is a process a thread of server_door.c says it. */

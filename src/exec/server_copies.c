@@ -1,5 +1,4 @@
-/* server_copies.c - parameters and gradients of a worker, to and from where they travel, by all
- * lanes.
+/* server_copies.c - copies a worker's parameters and gradients to and from its message buffers.
  *
  * The idea to know: where gradients travel in 16 bits every worker rounds its own before it gives
  * it, also one whose gradient stays where it is; so the bits do not depend on who is where. */

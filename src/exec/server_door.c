@@ -1,4 +1,4 @@
-/* server_door.c - for each worker that is a process a thread that does here what it asks for.
+/* server_door.c - a server thread for each worker process, which executes its requests.
  *
  * The idea to know: such a thread is a worker like others, whose gradients are computed elsewhere.
  * So what is true of threads (who waits, in which order, who leaves) is true of processes. */

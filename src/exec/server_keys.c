@@ -1,4 +1,4 @@
-/* server_keys.c - a worker whose parameters are held by several processes.
+/* server_keys.c - the client of a server that spans several processes.
  *
  * The idea to know: all holders are asked before any is listened to, so that they answer side by
  * side.  One that cannot is told to the first process, which knows what the run ends with. */

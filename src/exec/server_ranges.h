@@ -1,4 +1,5 @@
-/* server_ranges.h - a server of several processes, each of which holds a range of the keys.
+/* server_ranges.h - the first process of a server that spans several, which directs the range
+ * servers.
  *
  * Worker r's process holds range r of the parameters, their state and averages, r < n_ranges.  The
  * first one, where the queue is (server.c), orders what is done: its thread tells the others each

@@ -1,4 +1,4 @@
-/* server_remote.c - the server as a worker sees it whose process is another one.
+/* server_remote.c - the client of a server in another process.
  *
  * Each call is a question and its answer.  Parameters, gradients and averages lie in the channel's
  * areas (server_copies.c). */

@@ -1,4 +1,4 @@
-/* server_wire.c - how long a message is, whether one makes sense, and how it goes and comes. */
+/* server_wire.c - sizes, checks, sends and receives server messages. */
 #include "exec/server_wire.h"
 
 #include <math.h>

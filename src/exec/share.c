@@ -1,4 +1,4 @@
-/* share.c - buckets cut into parts, between blocks of the update.
+/* share.c - divides buckets into partitions at block boundaries.
  *
  * A bucket has few blocks, and a part of each is longer or shorter than its due by half a block. So
  * that this does not add up, what is due is counted over all buckets so far. */

@@ -1,4 +1,4 @@
-/* step.c - one step of training: compute, reduce, sums, update; and evaluation.
+/* step.c - one step of training on the host: compute, reduce, sums, update; and evaluation.
  *
  * Everything a result depends on is indexed by shard, never by rank or lane. */
 #include <math.h>

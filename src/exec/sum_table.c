@@ -1,4 +1,4 @@
-/* sum_table.c - a table of ways to add between devices: measured, kept, read again, asked.
+/* sum_table.c - the table of measured all-reduce times between devices.
  *
  * Its text is a line with the library, a line of names, and a line for each size; "-" stands for a
  * way that is not there.  What is read may be anything: whatever is not written so is refused. */

@@ -1,5 +1,4 @@
-/* sync.c - values that are joined over all shards inside a step, such as the statistics of
- * SyncBatchNorm.
+/* sync.c - joins values over all shards inside a step, such as SyncBatchNorm statistics.
  *
  * Every shard's value travels in a slot of its own, zero elsewhere, so that the all-reduce only
  * moves numbers; the op's join then makes one value of the V slots, in an order that depends on V

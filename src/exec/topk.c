@@ -1,5 +1,4 @@
-/* topk.c - two counting passes over the bits find the smallest element that belongs to the k
- * largest; a third collects.
+/* topk.c - selects the k largest elements with two counting passes over their bits.
  *
  * The idea to know: without its sign a float is ordered as its bits are, so nothing is compared and
  * nothing depends on luck: same input, same choice, also of equal elements and NaN. */

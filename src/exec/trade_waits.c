@@ -1,5 +1,4 @@
-/* trade_waits.c - by the bytes that steps touch, not by the values: memory is used again, and views
- * look at the memory of others. */
+/* trade_waits.c - finds which steps must wait for a collective, by the bytes they touch. */
 #include "exec/trade_waits.h"
 
 static bool overlap(const tti_program *program, const tutti_value *a, const tutti_value *b) {

@@ -1,4 +1,4 @@
-/* traffic.c - the list of moves, and one thread that works it off.
+/* traffic.c - the list of moves of a step, and the thread that executes it.
  *
  * The idea to know: moves stand in the order of the steps they wait for, and what a shard waits for
  * before a step stands before everything that waits for this shard to go on.  So nothing waits in a

@@ -1,4 +1,4 @@
-/* window.c - uses of buckets by the steps of a program, and places for them.
+/* window.c - buffer slots for buckets, by live range.
  *
  * Places are given greedily, largest first, as memplan.c does for values. */
 #include "exec/window.h"

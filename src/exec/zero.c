@@ -1,4 +1,4 @@
-/* zero.c - parameters, sums and state between workers that each have a part of the state.
+/* zero.c - partitions of optimizer state: reduces, updates and gathers them.
  *
  * The idea to know: whatever is gathered lies in the buffer of the summed gradients at the place of
  * its parameters, so parts have the same bounds everywhere and no memory is taken. */

@@ -1,4 +1,4 @@
-/* graph.c - building a graph: nodes in one arena, failures kept until asked for.
+/* graph.c - builds a graph: nodes in one arena, failures kept for tutti_graph_check.
  *
  * The one idea: a builder call never reports to its caller.  The first failure is stored with its
  * text, everything after it returns NULL, and tutti_graph_check tells the story. */

@@ -1,4 +1,4 @@
-/* op.h - the record that says everything about one operation.
+/* op.h - the record that describes one operation completely.
  *
  * An op is added in one place: one record at the end of its family file in ops/.  Passes look at
  * traits and callbacks, never at names; a pass that needs a name is a missing trait.  From the

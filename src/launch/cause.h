@@ -1,4 +1,4 @@
-/* cause.h - how a worker ended, and which of several endings is the reason for the others. */
+/* cause.h - how a worker ended, and which of several failures caused the others. */
 #ifndef TTI_LAUNCH_CAUSE_H
 #define TTI_LAUNCH_CAUSE_H
 

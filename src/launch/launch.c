@@ -1,4 +1,4 @@
-/* launch.c - the public calls: a communicator group and a supervisor together, with restarts.
+/* launch.c - the public calls: one communicator group and one supervisor per start, with restarts.
  *
  * Each start of the workers gets a new group, because a broken one stays broken.  Restarts know
  * progress only as "a higher step was committed": three starts without any are a crash loop.  What

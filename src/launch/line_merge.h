@@ -1,4 +1,4 @@
-/* line_merge.h - the output of many ranks as one readable stream of lines.
+/* line_merge.h - merges the output of many ranks into one readable stream of lines.
  *
  * Each line gets a prefix "[rank 1] "; a line that several ranks write within 100 ms is given once,
  * as "[rank 0-3] ".  The lines of one rank and stream keep their order.  With a single rank there

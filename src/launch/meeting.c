@@ -1,4 +1,4 @@
-/* meeting.c - from a launcher's variables to a transport, an address and a token.
+/* meeting.c - chooses transport, address and token from a launcher's variables.
  *
  * Under Open MPI and MPICH the bytes go through their library, by a module that fits it.  All other
  * ranks meet at MASTER_ADDR:MASTER_PORT.  Ranks of one host meet there without a port: a socket

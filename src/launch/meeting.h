@@ -1,4 +1,4 @@
-/* meeting.h - how the ranks that another launcher started come together.
+/* meeting.h - connects ranks that another launcher started.
  *
  * Our own launcher hands its workers a group of shared memory.  mpirun, srun, torchrun, Kubernetes
  * and people with RANK=0 WORLD_SIZE=2 do not: the environment says what can carry bytes and where

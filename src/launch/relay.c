@@ -1,4 +1,4 @@
-/* relay.c - pipes of the workers in, lines and log files out, without ever waiting.
+/* relay.c - copies the workers' pipes to lines and log files without ever blocking.
  *
  * The supervisor must notice a death in milliseconds even if somebody pressed Ctrl-S in its
  * terminal, so every write goes through a buffer and is made only when poll says that PIPE_BUF

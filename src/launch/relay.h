@@ -1,4 +1,4 @@
-/* relay.h - carries what workers write to the supervisor's own output and to log files.
+/* relay.h - forwards the output of workers to the supervisor's output and to log files.
  *
  * Two pipes per worker (output, error) -> prefixed, merged lines on two descriptors, and the raw
  * bytes of both in LOG_DIR/rank-N.txt.  Never blocks: a reader that is slow makes the workers wait

@@ -1,4 +1,4 @@
-/* supervised.c - dies with the supervisor, in two ways because each has a hole.
+/* supervised.c - makes a worker die with its supervisor, by two methods that complement each other.
  *
  * PR_SET_PDEATHSIG acts at once and survives exec, but only for a direct child.  A thread that
  * waits for the end of the control socket also serves a process below a shell or a wrapper. */

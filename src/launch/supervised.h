@@ -1,4 +1,4 @@
-/* supervised.h - the worker's side of the supervisor: no orphans, and word of progress.
+/* supervised.h - the worker's side of the supervisor: no orphans, and progress reports.
  *
  * TUTTI_CONTROL_FD is one end of a socket pair; the supervisor holds the other end, so its death,
  * however it comes, is an end of file here. */

@@ -1,4 +1,4 @@
-/* supervisor.c - one loop over everything that can happen to workers.
+/* supervisor.c - one event loop over everything that can happen to workers.
  *
  * Deaths come by pidfd and SIGCHLD, stops by SIGCHLD, output by pipes, the user by signalfd: all of
  * it through one poll, so nothing is sampled and nothing blocks.  Every step of winding down has a

@@ -1,4 +1,4 @@
-/* worker_env.h - which rank of how many am I: read from the environment of any launcher.
+/* worker_env.h - finds out rank and number of ranks from the environment of any launcher.
  *
  * Order: explicit flags; RANK + WORLD_SIZE (tutti launch, torchrun, Kubeflow); OMPI_COMM_WORLD_*;
  * PMI_*; SLURM_*, believed only inside a real step; PET_* (Kubeflow Trainer); else a single

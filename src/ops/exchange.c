@@ -1,4 +1,4 @@
-/* exchange.c - what the workers of a tensor axis exchange inside a step: sums, gathers, parts.
+/* exchange.c - the collectives of a tensor axis inside a step: sums, gathers, scatters.
  *
  * Every worker runs a graph of its own over the same samples; a pass puts these ops where values go
  * over from one way to lie to another (passes/tensor.c).  The idea to know: their gradients are

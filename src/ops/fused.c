@@ -1,4 +1,4 @@
-/* fused.c - a chain of elementwise nodes run as one.
+/* fused.c - runs a chain of elementwise nodes as one.
  *
  * Only the fuse pass makes such nodes, after differentiation, so there is no gradient.  The idea to
  * know: its meaning is its body, node by node; it has no reference of its own. */

@@ -1,4 +1,4 @@
-/* init.c - which numbers a parameter starts with.
+/* init.c - computes the initial values of a parameter.
  *
  * Of a piece elements count in the whole, so pieces are the parts of what one worker would have
  * drawn. */

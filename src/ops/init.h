@@ -1,4 +1,4 @@
-/* init.h - how parameters start: numbers that follow from seed, name and position alone. */
+/* init.h - initial values of parameters, from seed, name and position only. */
 #ifndef TTI_OPS_INIT_H
 #define TTI_OPS_INIT_H
 

@@ -1,4 +1,4 @@
-/* loss.c - what training makes small: cross entropy, as a sum with its count.
+/* loss.c - cross entropy, as a sum with its count.
  *
  * Losses are never divided here: the sum and the count of kept rows go side by side through every
  * shard and worker and are divided once (design: virtual shards).  Rows whose label is `ignore` are

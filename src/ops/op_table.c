@@ -1,4 +1,4 @@
-/* op_table.c - the families in one list, and ops found by name.
+/* op_table.c - all op families in one list, and lookup by name.
  *
  * Nothing is registered at run time: a family is an array ended by a record without a name, and
  * the list below is the only place that knows all of them.  Lookups go through an index sorted by

@@ -1,4 +1,4 @@
-/* op_table.h - the vocabulary: every op, by family, and how a node is emitted by name. */
+/* op_table.h - the list of all ops, by family, and how to add a node by op name. */
 #ifndef TTI_OPS_OP_TABLE_H
 #define TTI_OPS_OP_TABLE_H
 

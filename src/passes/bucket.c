@@ -1,4 +1,4 @@
-/* bucket.c - where parameters lie in the flat arrays, and which ranges are reduced together.
+/* bucket.c - places parameters in the flat arrays and cuts gradients into buckets.
  *
  * Slots stand in the order in which the shard program completes their gradients, so a bucket, a
  * run of neighbouring slots, is complete early and is one contiguous range. */

@@ -1,4 +1,4 @@
-/* drafts.c - the passes in three runs, and what is there between them.
+/* drafts.c - runs the passes in three parts and caches the graphs between them.
  *
  * The passes of a run see a target without what only later ones may read.  So a draft can be of
  * every target that is like its own but for that: what a pass cannot see it cannot depend on. */

@@ -1,4 +1,4 @@
-/* layout.c - N,H,W,C bytes for 4-D activations where the backend is faster on them.
+/* layout.c - chooses N,H,W,C order for 4-D activations where the backend is faster with it.
  *
  * Shapes stay N,C,H,W; only value->layout changes, and "to_layout" nodes stand where the bytes must
  * be turned.  Ops with TTI_CHANNELS_LAST pull their activations over, elementwise ops and exchanges

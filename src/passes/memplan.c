@@ -1,4 +1,4 @@
-/* memplan.c - a place for every value, by liveness.
+/* memplan.c - assigns memory to every value, by live range.
  *
  * A value lives from the step that makes it to the last step that reads it.  Views share the bytes
  * of what they look at, in-place ops write over an input that nobody reads afterwards, and the rest

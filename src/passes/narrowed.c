@@ -1,4 +1,4 @@
-/* narrowed.c - parameters in 16 bits that the update makes, instead of the step.
+/* narrowed.c - 16-bit copies of parameters, made by the update instead of the step.
  *
  * The one idea: a cast of a whole parameter reads what the update has just had in registers.  Where
  * the target keeps such copies (tti_target.keeps_low), they lie in a flat array of their own, the

@@ -1,4 +1,4 @@
-/* neighbours.c - parameters whose gradients are cut out of one value, as those of products.c are.
+/* neighbours.c - places parameters side by side whose gradients are slices of one value.
  *
  * The one idea: where they lie side by side in the flat arrays, in the order of the parts, the
  * value can be made where they are.  Then nothing is cut, and joining the parameters is no work

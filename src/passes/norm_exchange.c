@@ -1,4 +1,4 @@
-/* norm_exchange.c - which steps are a norm between two exchanges of a tensor axis.
+/* norm_exchange.c - finds norms between two collectives of a tensor axis.
  *
  * The idea to know: values between the steps are read by the next one alone, so whoever makes all
  * of it at once need not leave them.  It reads what the first step reads until the last one has

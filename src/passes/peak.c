@@ -1,4 +1,4 @@
-/* peak.c - the peak of live activation bytes, without placing them.
+/* peak.c - computes the peak of live activation bytes without placing them.
  *
  * The rules are memplan.c's, the answer is its lower bound: packing may add a little between
  * pieces; but what neighbours.c finds is counted here and takes no bytes there.  Two walks over the

@@ -1,4 +1,4 @@
-/* plan.c - from two graphs to the three programs. */
+/* plan.c - turns two graphs into the three programs of a plan. */
 #include "passes/plan.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* products.c - fewer and larger matrix products, before anybody differentiates them.
+/* products.c - merges matrix products into fewer and larger ones before differentiation.
  *
  *   linear(x, w0), linear(x, w1), .. -> concat      linear(x, concat(w0, w1, ..))
  *   matmul(x, w^T) + b                              linear(x, w, b)

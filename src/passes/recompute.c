@@ -1,4 +1,4 @@
-/* recompute.c - activations are made a second time in the backward pass instead of being kept.
+/* recompute.c - recomputes activations in the backward pass instead of keeping them.
  *
  * The last pass: what is copied are the nodes that will run, fused and in their layouts, so the
  * second run has the bits of the first (random ops draw by key, not by turn).  The one idea: a set

@@ -1,4 +1,4 @@
-/* rewrite.c - the bookkeeping that passes share. */
+/* rewrite.c - helpers for building a new graph from an old one. */
 #include "passes/rewrite.h"
 
 #include <stdlib.h>

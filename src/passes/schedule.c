@@ -1,4 +1,4 @@
-/* schedule.c - the order of the nodes: gradients of parameters as early as they can be had.
+/* schedule.c - orders the nodes so that gradients of parameters are ready early.
  *
  * A bucket's reduction starts when its last gradient is there, so a node that makes a gradient goes
  * before the node that carries on backwards.  Otherwise the given order is kept, which keeps values

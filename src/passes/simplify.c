@@ -1,4 +1,4 @@
-/* simplify.c - dead, repeated and identity nodes go.
+/* simplify.c - removes dead, repeated and identity nodes.
  *
  * Identity: an op with TTI_EVAL_IDENTITY in a graph that is not for training; a view to the same
  * shape.  Repeated: a pure node with the same op, attributes and inputs as an earlier one. */

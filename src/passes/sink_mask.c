@@ -1,4 +1,4 @@
-/* sink_mask.c - the mask of a relu behind a max pooling is taken where there are fewer elements.
+/* sink_mask.c - applies the mask of a relu after max pooling, where there are fewer elements.
  *
  * relu_grad(y, max_pool2d_grad(dp, index)) of p, index = max_pool2d(y) becomes
  * max_pool2d_grad(relu_grad(p, dp), index): a gradient goes where the window's maximum was, and

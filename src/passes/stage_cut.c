@@ -1,4 +1,4 @@
-/* stage_cut.c - where a model is cut into pieces of equal time.
+/* stage_cut.c - cuts a model into stages of equal time.
  *
  * The time of a node is that of its gradient too: what autodiff appends for it is counted where the
  * node is, on a copy; so is what the fuse pass makes of both, about there.  Pieces begin at nodes

@@ -1,4 +1,4 @@
-/* stages.c - the passes that mark the pieces of a model and keep those of one rank.
+/* stages.c - assigns nodes to stages, and keeps the nodes of one stage.
  *
  * The mark is node->stage, a moment once autodiff is through: it adds a node's gradient, and the
  * terms of sums, with the mark of the node, and behind the forward nodes the mark counts backwards.

@@ -1,4 +1,4 @@
-/* tensor_search.c - the cheapest division of a graph over the workers of a tensor axis.
+/* tensor_search.c - finds the cheapest division of a graph over a tensor axis.
  *
  * Dynamic programming over the nodes in their order.  A state says how every value that is still
  * read lies; networks have few such values at a time, so there are few states, and of states that

@@ -1,4 +1,4 @@
-/* tensor_uneven.c - layers that a number of workers cannot divide, and the numbers that would do.
+/* tensor_uneven.c - finds layers that a number of workers cannot divide, and numbers that can.
  *
  * The rules of the ops say it, as they do for the division itself (tensor_ways.c): a layer is
  * uneven for n workers if no way cuts its weights, or its heads, in n, and some way cuts them in

@@ -1,4 +1,4 @@
-/* tensor_ways.c - the ways in which one node can be divided over the workers of a tensor axis.
+/* tensor_ways.c - lists how one node can be divided over a tensor axis.
  *
  * All placements of the inputs are tried against the op's own rules: tti_op.cut first, which knows
  * what such an axis can do more, then tti_op.shard.  The idea to know: nothing here knows a layer;

@@ -1,4 +1,4 @@
-/* update.c - the update program: the optimizer over the flat parameters, block by block.
+/* update.c - builds the update program: the optimizer over the flat parameters, block by block.
  *
  * Blocks have a fixed number of elements and never cross a slot, so work can be dealt out to any
  * number of threads and partial sums over blocks never depend on it.  Blocks of one length and one

@@ -1,4 +1,4 @@
-/* agreement.c - rank 0's job, folder and everybody's cores, compared before the first step. */
+/* agreement.c - compares job, folder and cores of all ranks with rank 0's before the first step. */
 #include "train/agreement.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* arrivals.c - the order of arrival, line by line: written as it comes, read with suspicion. */
+/* arrivals.c - reads and writes the order of arrival of an asynchronous run, line by line. */
 #include "train/arrivals.h"
 
 #include <errno.h>

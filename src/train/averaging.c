@@ -1,4 +1,4 @@
-/* averaging.c - every so many steps, and at every stop. */
+/* averaging.c - averages parameters every few steps and at every stop. */
 #include "train/averaging.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* bucket_link.c - links that sums of gradients take, known or measured, and what follows of them.
+/* bucket_link.c - estimates the link that carries gradient sums, and the bucket size that suits it.
  *
  * Only what all workers know alike is asked: the job, where it computes, and over how many hosts;
  * a table is asked only where all workers are of one machine. */

@@ -1,4 +1,4 @@
-/* catalog.c - prints the tables that the rooms are built around. */
+/* catalog.c - prints the tables of the library as text. */
 #include "tutti/catalog.h"
 
 #include <string.h>

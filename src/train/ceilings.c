@@ -1,4 +1,4 @@
-/* ceilings.c - a square matrix product and a copy, timed. */
+/* ceilings.c - times a square matrix product and a copy. */
 #include "train/ceilings.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* chart.c - SVG by hand: a frame with round ticks, lines, areas and bars. */
+/* chart.c - draws SVG charts: frame, ticks, lines, areas and bars. */
 #include "train/chart.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* devices.c - from parallel.devices to a backend, and to a place for each worker. */
+/* devices.c - turns parallel.devices into a backend and a place for each worker. */
 #include "train/devices.h"
 
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* doctor.c - tutti_doctor: what this machine has, and why not more. */
+/* doctor.c - tutti_doctor: describes this machine and explains what is missing. */
 #include "tutti/profile.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* evaluator_print.c - the result of an evaluation as a table and as JSON.
+/* evaluator_print.c - prints the result of an evaluation as a table and as JSON.
  *
  * The confusion matrix is drawn where it fits a terminal; of more classes the pairs that are mixed
  * up most often are listed.  JSON always has all of it. */

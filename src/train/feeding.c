@@ -1,4 +1,4 @@
-/* feeding.c - shards of a batch, bytes or floats, and memory that copies read. */
+/* feeding.c - prepares shards of a batch, as bytes or floats, in memory that copies read. */
 #include "train/feeding.h"
 
 #include "base/affinity.h"

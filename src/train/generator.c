@@ -1,4 +1,4 @@
-/* generator.c - tutti_generate: a language model writes on, token by token.
+/* generator.c - tutti_generate: a language model generates text token by token.
  *
  * A model that can decode takes one token at a time (decoder.h); when its positions are used up it
  * starts again from the newer half of the window.  For any other the evaluation program runs over

@@ -1,4 +1,4 @@
-/* history.c - one pass over the lines; each is a record or is left out.
+/* history.c - reads metrics.jsonl in one pass; skips lines that are not records.
  *
  * A long run has millions of records of steps and a curve some hundred points: most of these lines
  * are told by how they begin, and never parsed.  Which ones are kept follows from their number

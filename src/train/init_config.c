@@ -1,4 +1,4 @@
-/* init_config.c - the config.json of Hugging Face, key by key.
+/* init_config.c - reads config.json of Hugging Face models, key by key.
  *
  * Each family of models has a table of the keys that change what its model computes.  A key decides
  * a key of the job (option), or must have the one value that Tutti computes.  All other keys that

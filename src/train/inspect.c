@@ -1,4 +1,4 @@
-/* inspect.c - what a job would run: steps, kernels and memory, or the graph after a pass. */
+/* inspect.c - prints what a job would run: steps, kernels and memory, or the graph after a pass. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

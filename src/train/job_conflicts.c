@@ -1,4 +1,4 @@
-/* job_conflicts.c - what concerns more than one key of a job.
+/* job_conflicts.c - rules that concern more than one key of a job.
  *
  * A rule names the keys it reads.  It is passed over when one of them was refused already, so that
  * one mistake gives one message; each message stands at the first of the rule's keys that was

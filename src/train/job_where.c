@@ -1,4 +1,4 @@
-/* job_where.c - a refusal that comes late gets its place in the job.
+/* job_where.c - adds the place in the job to an error that is found late.
  *
  * What does not fit the model, the data or the machine is found far from the job file, by code that
  * has values and no places.  But its text names the key, so the place is found here, for all of

@@ -1,4 +1,5 @@
-/* loss_scale.c - the rule of PyTorch's GradScaler: carefully up, quickly down. */
+/* loss_scale.c - dynamic loss scaling by the rule of PyTorch's GradScaler: rises slowly, falls
+ * fast. */
 #include "train/loss_scale.h"
 
 #include <math.h>

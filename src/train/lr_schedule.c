@@ -1,4 +1,4 @@
-/* lr_schedule.c - one short function and one row for each schedule.
+/* lr_schedule.c - learning rate schedules: one short function and one row each.
  *
  * The formulas are those of torch.optim.lr_scheduler where it has the schedule, in closed form, so
  * that a resumed run needs no history.  The warm-up stands in front of any of them: the curve

@@ -1,4 +1,4 @@
-/* metrics.c - one line, one write; of a line that a full disk has cut nothing stays. */
+/* metrics.c - writes each record of metrics.jsonl as one line with one write. */
 #include "train/metrics.h"
 
 #include <errno.h>

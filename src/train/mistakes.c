@@ -1,4 +1,4 @@
-/* mistakes.c - what a model got wrong, as small pictures inside of a page.
+/* mistakes.c - embeds the misclassified images in the report page.
  *
  * Pixels come from what the model was fed, stretched to the full range, so every format of pictures
  * is shown the same way and none has to be decoded twice. */

@@ -1,4 +1,4 @@
-/* model_choice.c - which model a job means, and what it is told.
+/* model_choice.c - chooses the model of a job and its parameters.
  *
  * What is not said in the job follows from the data: classes, tokens, the length of samples. */
 #include "train/model_choice.h"

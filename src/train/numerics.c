@@ -1,4 +1,4 @@
-/* numerics.c - from the words of a job to what the passes take. */
+/* numerics.c - translates job keys to the settings of the passes. */
 #include "train/numerics.h"
 
 #include <string.h>

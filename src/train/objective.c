@@ -1,4 +1,4 @@
-/* objective.c - the loss at the end of a model.
+/* objective.c - adds the loss to the end of a model.
  *
  * Two labels of a row become one target, a distribution over the classes: the loss is linear in
  * it.  A missing row has a target of zeros, and so neither loss nor gradient. */

@@ -1,4 +1,4 @@
-/* onnx_emit.c - the evaluation graph of a job as an ONNX file.
+/* onnx_emit.c - writes the evaluation graph of a job as an ONNX file.
  *
  * Only what logits depend on is written.  The idea to know: the graph is built for a fixed number
  * of rows, but no rule names it (reshapes leave the first dimension open), so the file takes

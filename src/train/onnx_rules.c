@@ -1,4 +1,4 @@
-/* onnx_rules.c - what each op is in ONNX: one row of the table at the end.
+/* onnx_rules.c - the ONNX form of each op: one row of the table at the end.
  *
  * Attention and recurrent layers are in onnx_layers.c.  A rule may use anything of operator
  * set 17 and must leave the number of rows open. */

@@ -1,4 +1,4 @@
-/* optimizer.c - one row for each optimizer: its op, its states, its attributes, its defaults. */
+/* optimizer.c - the optimizers: one row each with op, states, attributes and defaults. */
 #include "train/optimizer.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* pace.c - a trial of the shard program on every worker.
+/* pace.c - times the shard program on every worker.
  *
  * The one idea: a clock may decide who computes a shard, never what comes out, because sums follow
  * the shards; all workers decide from the same figures, so they decide the same. */

@@ -1,4 +1,4 @@
-/* param_groups.c - patterns of parameter names and what they set.
+/* param_groups.c - patterns of parameter names and the settings they select.
  *
  * Entries are texts, read anew for each name: there are at most sixteen, and it is done once per
  * parameter when the plan is made.  job_conflicts.c has looked at their form before. */

@@ -1,4 +1,4 @@
-/* phases.c - see phases.h. */
+/* phases.c - implements phases.h. */
 #include "train/phases.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* plan_shelf.c - a list of plans, and of reasons why there is none. */
+/* plan_shelf.c - the plan cache: plans, and reasons why there is none. */
 #include "train/plan_shelf.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* plateau.c - counts evaluations without a better loss, and lowers the learning rate.
+/* plateau.c - counts evaluations without improvement and reduces the learning rate.
  *
  * The state holds a factor and not a learning rate, so that a run resumed with another peak keeps
  * what the losses have taught.  Doubles are written as their bits: the loss of the best evaluation

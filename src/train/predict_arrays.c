@@ -1,4 +1,4 @@
-/* predict_arrays.c - arrays of NumPy, texts and files of tokens through a trained model.
+/* predict_arrays.c - runs NumPy arrays, texts and token files through a trained model.
  *
  * A row of an array is a sample, of the shape and the kind of numbers that the model was trained
  * on.  A text is cut into windows of the model's context, as the test split is. */

@@ -1,4 +1,4 @@
-/* predict_files.c - tutti_predict: files through a trained model, in order.
+/* predict_files.c - tutti_predict: runs files through a trained model, in order.
  *
  * What reads a file is decided by what the model was trained on and by the file's name; a file that
  * cannot be read is reported in its place, and the others go on. */

@@ -1,4 +1,4 @@
-/* predict_images.c - images through a trained model: JPEG, PNG, and IDX files of many.
+/* predict_images.c - runs images through a trained model: JPEG, PNG, and IDX files.
  *
  * Every image becomes RGB pixels first, then a stored sample as the training data had them, so it
  * goes the way of a test sample. */

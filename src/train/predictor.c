@@ -1,4 +1,4 @@
-/* predictor.c - the evaluation program of a run on the parameters of its checkpoint.
+/* predictor.c - runs the evaluation program on the parameters of a run's checkpoint.
  *
  * Lighter than a worker (exec.h): no gradients, no optimizer states, no communicator.  Parameters
  * are read by name, so the order in which a build lays them out is free. */

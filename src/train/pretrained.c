@@ -1,4 +1,4 @@
-/* pretrained.c - from a folder of weights to the flat parameters of a worker.
+/* pretrained.c - loads a folder of weights into the flat parameters of a worker.
  *
  * First everything is compared, then everything is read.  The idea to know: Hugging Face's GPT-2
  * has matrices [in,out], ours are [out,in], and a square one does not tell which it is; but those

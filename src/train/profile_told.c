@@ -1,4 +1,4 @@
-/* profile_told.c - spans with what they name by number, and the way to rank 0.
+/* profile_told.c - sends the spans of each worker, with their names, to rank 0.
  *
  * Many spans are of the same node by the same kernel: what is said of these stands once, found by
  * the addresses of node and name, which are the same for all spans of a worker. */

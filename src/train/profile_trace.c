@@ -1,4 +1,4 @@
-/* profile_trace.c - a Chrome/Perfetto trace, and the table of where the time goes. */
+/* profile_trace.c - writes a Chrome/Perfetto trace and the table of times. */
 #include "train/profile_trace.h"
 
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* profile_worker.c - the steps of one worker: as training takes them, whichever way that is.
+/* profile_worker.c - runs and times the steps of one worker as training does.
  *
  * Workers that wait for each other in each step begin and end steps, as many at work as may be.
  * Those of a parameter server that does not wait take batches and give gradients, in stretches with

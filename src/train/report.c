@@ -1,4 +1,4 @@
-/* report.c - the page: figures first, then curves, then what went wrong, then the job.
+/* report.c - writes report.html: figures, curves, mistakes, the job.
  *
  * One file with its style and its charts inside; it asks no network for anything and runs no
  * script, so it can be mailed. */

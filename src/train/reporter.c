@@ -1,4 +1,4 @@
-/* reporter.c - figures of a run, kept and told. */
+/* reporter.c - collects the figures of a run and writes them to metrics.jsonl and events. */
 #include "train/reporter.h"
 
 #include <errno.h>

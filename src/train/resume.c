@@ -1,4 +1,4 @@
-/* resume.c - a resumed run against the job in its checkpoint, key by key.
+/* resume.c - compares the job of a resumed run with the job in its checkpoint, key by key.
  *
  * job.yaml lies open in the run folder: it may have been edited or damaged.  The checkpoint's
  * manifest keeps the job under a checksum, so every difference is found. */

@@ -1,4 +1,4 @@
-/* run_dir.c - making the folder of a run, without ever writing into an older one. */
+/* run_dir.c - creates the run folder and never writes into an older one. */
 #include "train/run_dir.h"
 
 #include <dirent.h>

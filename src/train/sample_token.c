@@ -1,4 +1,4 @@
-/* sample_token.c - candidates in order of likelihood, cut off behind, and one of them drawn. */
+/* sample_token.c - draws a token after temperature, top-k and top-p. */
 #include "train/sample_token.h"
 
 #include <math.h>

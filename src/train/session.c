@@ -1,4 +1,4 @@
-/* session.c - the life of a worker: prepare, resume, step until done, evaluate, save. */
+/* session.c - one worker: prepare, resume, step until done, evaluate, save. */
 #include "train/session.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* shares.c - words and weights of parallel.shares, and runs of shards as text. */
+/* shares.c - parses parallel.shares and prints shard maps. */
 #include "train/shares.h"
 
 #include <stdlib.h>

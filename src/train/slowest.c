@@ -1,4 +1,4 @@
-/* slowest.c - sums of each worker, one small all-gather now and then, and what follows from it.
+/* slowest.c - finds the slowest worker from times gathered now and then.
  *
  * The idea to know: when to gather must be the same on all workers and must not cost anything.  The
  * number of steps until the next time follows from the times that all have just heard of. */

@@ -1,4 +1,4 @@
-/* snapshot.c - parameters by name, states as state.NAME.STATE, and what must not change. */
+/* snapshot.c - names what a checkpoint stores: parameters, and states as state.NAME.STATE. */
 #include "train/snapshot.h"
 
 #include <inttypes.h>

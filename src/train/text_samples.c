@@ -1,4 +1,4 @@
-/* text_samples.c - beginnings from all over the test split, each written on by the model.
+/* text_samples.c - generates continuations of test texts for the report.
  *
  * Drawn a little colder than the model's own distribution, as one reads such texts to see what has
  * been learnt and not how long the tail is. */

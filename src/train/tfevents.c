@@ -1,4 +1,4 @@
-/* tfevents.c - the little of protobuf that an event needs, by hand.
+/* tfevents.c - writes the part of protobuf that TensorBoard events need.
  *
  * Values are written as simple_value, as PyTorch's SummaryWriter does; TensorBoard turns them into
  * its newer form when it reads them. */

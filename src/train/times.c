@@ -1,4 +1,4 @@
-/* times.c - sums of seconds and one small all-gather of them.
+/* times.c - sums times per worker and gathers them.
  *
  * The idea to know: when to gather must be the same on all workers, so it follows from the number
  * of the step and never from a clock; and it must cost nothing, so it is rare where steps are many.

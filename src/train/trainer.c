@@ -1,4 +1,4 @@
-/* trainer.c - tutti_train: decides on workers, places them as threads or processes, ends them.
+/* trainer.c - tutti_train: places workers as threads or processes, starts and ends them.
  *
  *   threads    this process runs every rank; they share data sets and plan
  *   processes  this process supervises; each worker runs tutti_train again and finds its rank and

@@ -1,4 +1,4 @@
-/* trial.c - the real training, stopped early.
+/* trial.c - runs the real training and stops it early.
  *
  * The one idea: whether the loader keeps up cannot be told from its own speed, since training takes
  * the same cores; so both run as they would, and the time that training waited is read off. */

@@ -1,4 +1,4 @@
-/* weight_names.c - what files of Hugging Face and torchvision call our parameters.
+/* weight_names.c - maps parameter names to those of Hugging Face and torchvision files.
  *
  * Our names are theirs, with the prefix that their classes with a head use; so little is left:
  * missing prefixes, names of older files, tensors that are no parameters.  Of residual networks

@@ -1,4 +1,4 @@
-/* worker_exec.c - what a job says of computing, in the words of the executor. */
+/* worker_exec.c - translates a job's settings to a tti_exec_desc. */
 #include "train/worker_exec.h"
 
 #include <string.h>
