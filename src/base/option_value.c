@@ -236,7 +236,9 @@ static bool read_joined(const tti_option *row, const tti_yaml *node, void *field
         if (item != node->first) tti_str_add(&text, ", ");
         *culprit = item->key ? item->key : item;
         if (item->key) good = join_part(item->key, ",", &text);
-        if (!good) break;
+        bool is_key_alone =
+            item->key && item->kind == TTI_YAML_SCALAR && item->plain && !*item->text;
+        if (!good || is_key_alone) continue; /* {a:b} is one key in YAML */
         if (item->key) tti_str_add(&text, ": ");
         *culprit = item;
         good = join_part(item, item->key ? ",:" : ",", &text);

@@ -240,8 +240,11 @@ static tutti_status count_tokens(const tutti_dataset_desc *desc, tutti_dataset *
     if (ds->stored.dtype != TUTTI_I32) return TUTTI_OK;
     TTI_TRY(range_of(&s->x, &range));
     if (range.least < 0)
-        return tti_fail(TUTTI_E_DATA, "%s: %lld of row %lld is no token, these are 0 or more",
-                        s->x.name, (long long)range.least, (long long)range.least_at);
+        return tti_fail(
+            TUTTI_E_DATA,
+            "%s: %lld of row %lld is no token, these are 0 or more; save numbers that are "
+            "not tokens as floats, such as x.astype('float32')",
+            s->x.name, (long long)range.least, (long long)range.least_at);
     int64_t most = desc->spec ? desc->spec->n_tokens : 0;
     TTI_TRY(tti_label_range_check(&range, s->x.name, "data.classes", USUAL_TOKENS, &most));
     ds->info.n_tokens = desc->spec ? most : range.most + 1;

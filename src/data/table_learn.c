@@ -27,6 +27,7 @@ typedef struct learner {
     tti_data_spec *spec;
     tti_table_spec *table;
     tti_str *notices;
+    bool drops_texts;  /* data.on_error=skip leaves out rows with a label that is no number */
     double *value;     /* [rows] */
     const char **text; /* [rows] */
 } learner;
@@ -377,9 +378,12 @@ static tutti_status find_label(learner *l) {
 static tutti_status check_row_labels(const learner *l, int64_t i, bool *whole) {
     const tti_table_spec *t = l->table;
     char text[TTI_COLUMN_TEXT];
+    double x;
     *whole = true;
     for (int k = 0; k < t->n_labels && *whole; k++) {
-        *whole = !tti_value_is_missing(cell_at(l, t->label[k], i));
+        const char *label = cell_at(l, t->label[k], i);
+        *whole = !tti_value_is_missing(label) &&
+                 (!l->drops_texts || tti_value_number(label, l->csv->decimal_comma, &x));
         if (!*whole && !l->desc->skip_bad)
             return tti_fail(TUTTI_E_DATA,
                             "%s:%lld: %s: the label is missing (data.on_error=skip leaves such "
@@ -411,7 +415,7 @@ static tutti_status take_labels(const learner *l, int column, label_kinds *k) {
         k->n_numbers += number;
         k->numbers = k->numbers && number;
         k->booleans = k->booleans && tti_value_boolean(label, &truth);
-        if (k->numbers) k->whole = k->whole && x == nearbyint(x);
+        if (number) k->whole = k->whole && x == nearbyint(x);
         if (k->numbers) l->value[k->n] = x;
         l->text[k->n++] = label;
     }
@@ -495,7 +499,8 @@ static tutti_status not_a_number(const learner *l, int column, int64_t row) {
     char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
     return tti_fail(TUTTI_E_DATA,
                     "%s:%lld: %s: the label '%s' is not a finite number, and the job asks for "
-                    "numbers to predict (train.loss, data.target)",
+                    "numbers to predict (train.loss, data.target); data.on_error=skip leaves such "
+                    "rows out",
                     l->csv->name, (long long)l->csv->line[row],
                     tti_column_text(l->table, column, text),
                     tti_clip(clipped, tti_csv_cell(l->csv, row, column)));
@@ -518,6 +523,7 @@ static tutti_status learn_target(learner *l, int64_t k) {
 
 static tutti_status learn_targets(learner *l) {
     tti_table_spec *t = l->table;
+    l->drops_texts = l->desc->skip_bad;
     TTI_TRY(tti_data_spec_take_targets(l->spec, t->n_labels));
     for (int64_t k = 0; k < t->n_labels; k++) TTI_TRY(learn_target(l, k));
     if (t->n_labels == 1)
@@ -536,15 +542,16 @@ static tutti_status choose_values(learner *l, const label_kinds *kinds, bool *ou
     const tti_table_spec *t = l->table;
     const char *target = l->desc->target ? l->desc->target : "class";
     bool is_auto = strcmp(target, "auto") == 0;
+    bool has_mistakes = !kinds->numbers && 5 * kinds->n_numbers >= 4 * kinds->n;
+    bool are_numbers = kinds->numbers || (has_mistakes && l->desc->skip_bad);
     *out = strcmp(target, "value") == 0 ||
-           (is_auto && (t->n_labels > 1 || (kinds->numbers && !kinds->whole)));
+           (is_auto && (t->n_labels > 1 || (are_numbers && !kinds->whole)));
     if (t->n_labels > 1 && !*out)
         return tti_fail(TUTTI_E_INVALID,
                         "data.label: %d columns are named, and several targets can only be values; "
                         "give train.loss=mse, mae or huber, or name one column",
                         t->n_labels);
-    if (is_auto && !*out && !kinds->numbers && 5 * kinds->n_numbers >= 4 * kinds->n)
-        return not_a_number(l, t->label[0], kinds->bad_row);
+    if (is_auto && !*out && has_mistakes) return not_a_number(l, t->label[0], kinds->bad_row);
     return TUTTI_OK;
 }
 

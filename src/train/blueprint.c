@@ -422,7 +422,8 @@ static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint
     else
         tti_bucket_link_of(&b->config, &b->devices, b->n_workers, 1, &b->link);
     b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
-    TTI_TRY(tti_model_check_vocabulary(job, &b->model_params, most_tokens(b)));
+    TTI_TRY(tti_model_check_vocabulary(job, &b->model_params,
+                                       tutti_dataset_get_info(b->train)->is_value, most_tokens(b)));
     TTI_TRY(make_plans(job, b, w->rank));
     tti_str kinds = {0};
     tti_devices_kinds(&b->places, b->n_workers, &kinds);

@@ -145,9 +145,14 @@ static bool reads_tokens(const tutti_job *job) {
 }
 
 tutti_status tti_model_check_vocabulary(const tutti_job *job, const tutti_model_params *params,
-                                        int64_t n_tokens) {
+                                        bool is_value, int64_t n_tokens) {
     int64_t known = params->vocabulary > 0 ? params->vocabulary : params->n_classes;
     if (!reads_tokens(job)) return TUTTI_OK;
+    if (is_value && !params->classify)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model.name: %s predicts tokens, and the targets of this data are numbers; "
+                        "give model.name=bert model.head=classify, which has one output for each",
+                        job->config.model.name);
     if (!params->classify && known != params->n_classes)
         return tti_fail(TUTTI_E_CONFIG,
                         "model.vocabulary: a model that guesses tokens knows those of the data, "

@@ -33,6 +33,6 @@ tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *par
 /* The table of a model for tokens has a row for each token of the data, which are below n_tokens
  * (0: below the number of classes); else TUTTI_E_CONFIG, or TUTTI_E_DATA where no key helps. */
 tutti_status tti_model_check_vocabulary(const tutti_job *job, const tutti_model_params *params,
-                                        int64_t n_tokens);
+                                        bool is_value, int64_t n_tokens);
 
 #endif /* TTI_TRAIN_MODEL_CHOICE_H */

@@ -212,11 +212,12 @@ static bool is_given(const tutti_job *job, const char *key) {
  * a tokenizer may be added where the run has none. */
 static tutti_status check_given(const tutti_job *job, const opening *o) {
     static const char *const keys[] = {
-        "data.tokenizer",  "data.tokenizer_dir", "data.mean",        "data.std",
-        "data.image_size", "data.channel_mean",  "data.channel_std", "data.context",
-        "data.vocabulary", "data.mask_token",    "data.label"};
+        "data.tokenizer",    "data.tokenizer_dir", "data.label",   "data.columns",
+        "data.target",       "data.mean",          "data.std",     "data.image_size",
+        "data.channel_mean", "data.channel_std",   "data.context", "data.vocabulary",
+        "data.mask_token"};
     size_t first = o->use.spec->tokenizer ? 0 : 2;
-    size_t n = o->use.reads_test ? 2 : TTI_COUNT(keys); /* the test split refuses the others */
+    size_t n = o->use.reads_test ? 5 : TTI_COUNT(keys); /* the test split refuses the others */
     for (size_t i = first; i < n; i++) {
         if (is_given(job, keys[i]))
             return tti_fail(TUTTI_E_CONFIG,

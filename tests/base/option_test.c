@@ -106,6 +106,8 @@ T_CASE(other_forms_of_a_value) {
     assert_string_equal(f.config.name, "zip: category, a:b: ignore");
     tti_options_assign(&f.o, "b.name=[p, \"q\"]", "command line");
     assert_string_equal(f.config.name, "p, q");
+    tti_options_assign(&f.o, "b.name={p:q, r: s}", "command line");
+    assert_string_equal(f.config.name, "p:q, r: s");
     load(&f, "b.name: {\"a,b\": c}");
     tti_options_assign(&f.o, "b.name=[[1], 2]", "command line");
     tti_options_assign(&f.o, "b.kind=LIME", "command line");

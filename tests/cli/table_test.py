@@ -260,6 +260,15 @@ def test_columns_as_keys_and_values():
         2, "a list or keys and values without commas")
 
 
+def test_keys_that_eval_cannot_honor():
+    """What the training decided cannot be another thing for new rows."""
+    write("fixed.csv", ("a", "colour", "value"), 60, 1)
+    runs.tutti("train", *SMALL, "data.dir=fixed.csv", "model.hidden=[]", "train.loss=mse",
+               "train.epochs=1", "run.dir=fixed").expect(0)
+    for key in ("data.label=a", "data.columns={a: ignore}", "data.target=class"):
+        runs.tutti("eval", "fixed", key).expect(2, "leave this key out")
+
+
 def test_what_is_refused():
     os.makedirs("odd", exist_ok=True)
     write("odd/train.csv", ("a", "colour", "value"), 50, 1)

@@ -393,6 +393,29 @@ T_CASE(odd_targets) {
     t_clear_dir(dir);
 }
 
+/* data.on_error=skip leaves out rows whose labels are no finite numbers, everywhere. */
+T_CASE(labels_that_are_skipped) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset *ds;
+    tutti_dataset_desc desc = {.format = "csv", .dir = dir, .skip_bad = true};
+    float x;
+    int32_t y;
+    t_put_text(dir, "test.csv", "x,y\n1,1\n");
+    t_put_text(dir, "train.csv", "x,y\n1,0.5\n2,inf\n3,1.5\n4,0.5\n5,1.5\n6,\n");
+    for (int k = 0; k < 2; k++) {
+        desc.target = k ? "auto" : "value";
+        T_OK(tutti_dataset_open(&desc, &ds));
+        expect_target(ds, 0, 1, 0.5);
+        T_OK(tutti_dataset_get(ds, 1, &x, &y));
+        T_EQ(y, -1);
+        T_OK(tutti_dataset_get(ds, 5, &x, &y));
+        T_EQ(tutti_dataset_n_skipped(ds), 2);
+        tutti_dataset_destroy(ds);
+    }
+    t_clear_dir(dir);
+}
+
 /* r2 of one value, or of equal ones, is undefined, as in scikit-learn. */
 T_CASE(r2_of_few_values) {
     T_UNUSED;
@@ -563,6 +586,7 @@ int main(void) {
         cmocka_unit_test(a_target_is_standardised),
         cmocka_unit_test(several_targets),
         cmocka_unit_test(odd_targets),
+        cmocka_unit_test(labels_that_are_skipped),
         cmocka_unit_test(r2_of_few_values),
         cmocka_unit_test(a_stored_specification_reads_other_rows),
         cmocka_unit_test(columns_are_standardised_over_the_training_rows),
