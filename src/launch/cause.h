@@ -29,7 +29,7 @@ void tti_cause_fill(const siginfo_t *info, int rank, tti_supervisor_report *repo
 int64_t tti_cause_oom_kills(void);
 
 /* For a worker killed by a SIGKILL that this process did not send: if the kernel's OOM killer has
- * counted a victim since the workers started, says so and sets exit_code to "out of memory". */
+ * counted a victim since oom_before was read, says so and sets exit_code to "out of memory". */
 void tti_cause_name_killer(tti_supervisor_report *report, int64_t oom_before, int64_t oom_now);
 
 /* The report as a JSON object in one line. */

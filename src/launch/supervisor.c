@@ -32,6 +32,7 @@
 enum {
     MAX_WORKERS = 4096,
     DEFAULT_GRACE_MS = 1000,
+    OOM_EVERY_MS = 5000,
     LOOK_EVERY_MS = 1000, /* in case a SIGCHLD went to another thread */
     DOUBLE_MS = 100,      /* two signals within this time are one */
     DRAIN_MS = 2000,
@@ -68,14 +69,15 @@ typedef struct supervisor {
     uint64_t cause_batch;  /* in which the cause was found */
     int64_t failed_ns;     /* INT64_MAX: no failure */
     bool term_sent, kill_sent;
-    int64_t kill_ns;    /* when SIGKILL was sent to all */
-    int forwarded;      /* signal that was passed on, 0: none */
-    int64_t stop_ns;    /* when the user asked first, INT64_MAX: never */
-    int stop_exit_code; /* of the first worker that stopped in order */
-    int user_kill;      /* the second signal of the user, 0: none */
-    bool was_left;      /* a signal that we forwarded ended a worker, and the others know */
-    int n_needed;       /* workers from this one on may die */
-    int64_t oom_kills;  /* of this machine when the workers started */
+    int64_t kill_ns;      /* when SIGKILL was sent to all */
+    int forwarded;        /* signal that was passed on, 0: none */
+    int64_t stop_ns;      /* when the user asked first, INT64_MAX: never */
+    int stop_exit_code;   /* of the first worker that stopped in order */
+    int user_kill;        /* the second signal of the user, 0: none */
+    bool was_left;        /* a signal that we forwarded ended a worker, and the others know */
+    int n_needed;         /* workers from this one on may die */
+    int64_t oom_kills[2]; /* of this machine one to two OOM_EVERY_MS ago, and since then */
+    int64_t oom_ns;       /* when the latter was read */
 } supervisor;
 
 /* ---- signals to workers ---- */
@@ -152,7 +154,7 @@ static void note_cause(supervisor *s, int rank, const siginfo_t *info, tti_sever
     s->cause_batch = s->batch;
     tti_supervisor_report *report = &s->report;
     tti_cause_fill(info, rank, report);
-    tti_cause_name_killer(report, s->oom_kills, tti_cause_oom_kills());
+    tti_cause_name_killer(report, s->oom_kills[0], tti_cause_oom_kills());
     if (s->desc->describe) {
         tti_str more = {0};
         s->desc->describe(s->desc->user, rank, &more);
@@ -372,12 +374,22 @@ static bool wait_for_event(supervisor *s) {
     return ended;
 }
 
+/* A victim counts as a worker's killer for some seconds only: in a run of days other processes of
+ * the machine may run out of memory long before somebody kills a worker. */
+static void count_oom_kills(supervisor *s) {
+    if (tti_now_ns() - s->oom_ns < OOM_EVERY_MS * TTI_NS_PER_MS) return;
+    s->oom_kills[0] = s->oom_kills[1];
+    s->oom_kills[1] = tti_cause_oom_kills();
+    s->oom_ns = tti_now_ns();
+}
+
 static void run_to_the_end(supervisor *s) {
     while (s->n_alive > 0) {
         bool look = wait_for_event(s);
         look |= read_signals(s);
         read_controls(s);
         if (look) look_at_all(s);
+        count_oom_kills(s);
         for (int r = 0; r < s->desc->n_workers; r++) look_at_stopped(s, r);
         tti_relay_move(s->relay);
         wind_down(s);
@@ -523,12 +535,13 @@ static void take_signals(sigset_t *taken) {
 tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_report *out) {
     TTI_TRY(check(desc));
     supervisor s = {.desc = desc,
-                    .oom_kills = tti_cause_oom_kills(),
+                    .oom_ns = tti_now_ns(),
                     .report = {.rank = -1, .worker_code = -1},
                     .signal_fd = -1,
                     .n_needed = MAX_WORKERS,
                     .failed_ns = INT64_MAX,
                     .stop_ns = INT64_MAX};
+    s.oom_kills[0] = s.oom_kills[1] = tti_cause_oom_kills();
     s.grace_ns = (desc->grace_ms ? desc->grace_ms : DEFAULT_GRACE_MS) * TTI_NS_PER_MS;
     s.give_up_ns = (desc->give_up_ms ? desc->give_up_ms : DEFAULT_GIVE_UP_MS) * TTI_NS_PER_MS;
     sigset_t blocked, old_mask;

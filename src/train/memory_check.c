@@ -52,6 +52,11 @@ static tutti_status add_worker(const tti_blueprint *b, tti_exec_desc *desc, int 
         if (!desc->plan) return TUTTI_OK; /* of another process */
     }
     TTI_TRY(tti_exec_memory_plan(desc, loose ? 0 : at.data, loose ? 1 : b->mesh.data, &m));
+    if (desc->backend->device) { /* refuses what it has no memory for; these are on its host */
+        out->states += m.offloaded;
+        out->activations += m.mail;
+        return TUTTI_OK;
+    }
     out->params += m.params + m.ema + m.gathered + m.mail;
     out->states += m.states;
     out->grads += m.grads;
@@ -63,7 +68,7 @@ static tutti_status add_worker(const tti_blueprint *b, tti_exec_desc *desc, int 
 static tutti_status find_need(const tti_blueprint *b, int first, int n, int n_local, need *out) {
     tti_exec_desc desc = tti_worker_exec_desc(b);
     *out = (need){.n_workers = n, .batches = bytes_of_batches(b, n)};
-    if (b->devices.n > 0) return TUTTI_OK; /* a device refuses what it has no memory for */
+    if (b->devices.mixed) return TUTTI_OK; /* which worker computes where is not known yet */
     for (int i = 0; i < n; i++) {
         tti_core_share share;
         tti_worker_cores(b, i, n_local, &share);

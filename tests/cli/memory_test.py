@@ -58,5 +58,50 @@ def test_a_tight_address_space():
     ended.expect(NO_MEMORY, "address space (ulimit -v) leaves ")
 
 
+
+def memory_group():
+    """A new control group whose memory can be limited, and the file of its limit; None: none can be
+    made here, or there is swap space."""
+    with open("/proc/meminfo") as file:
+        if "SwapTotal:              0 kB" not in file.read():
+            return None  # the test would fill it
+    for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                        ("/sys/fs/cgroup", "memory.max")):
+        group = os.path.join(root, "tutti-test-%d" % os.getpid())
+        try:
+            os.mkdir(group)
+        except OSError:
+            continue
+        if os.access(os.path.join(group, limit), os.W_OK):
+            return group, os.path.join(group, limit)
+        os.rmdir(group)
+    return None
+
+
+EATER = "import os, time\nblocks = []\nwhile True:\n" \
+        "    blocks.append(bytearray(1 << 22)) if os.environ['RANK'] == '1' else time.sleep(1)"
+
+
+def test_the_oom_killer_is_named():
+    """A real one, where this process may limit the memory of a control group."""
+    made = memory_group()
+    if not made:
+        return
+    group, limit = made
+    try:
+        with open(limit, "w") as file:
+            file.write(str(160 << 20))
+
+        def join():
+            with open(os.path.join(group, "cgroup.procs"), "w") as file:
+                file.write(str(os.getpid()))
+        ended = runs.tutti("launch", "-n", "2", "--", sys.executable, "-c", EATER,
+                           preexec_fn=join)
+        ended.expect(NO_MEMORY, "rank 1 ", "was killed by signal 9",
+                     "out of memory, for the kernel's OOM killer")
+    finally:
+        os.rmdir(group)
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

@@ -6,6 +6,7 @@ The devices are those of tests/backend/modules/device_module.c."""
 import json
 import os
 import re
+import resource
 import sys
 
 import runs
@@ -55,6 +56,18 @@ def test_queues():
         runs.same_story(reported, run)
     if "sums 2 at once" not in record("parts", "start")["backend"]:
         raise AssertionError(record("parts", "start"))
+
+
+def test_the_host_has_no_room():
+    """The state that stays on the host is counted before the run begins."""
+    if runs.sanitized():
+        return
+    ended = runs.tutti("train", "model.name=mlp", "model.hidden=[6000, 6000]", "data.n_train=64",
+                       "optimizer.name=adam", "train.batch=32", "run.dir=large", "-n", "1",
+                       *OFFLOAD, env=dict(os.environ, TUTTI_TEST_DEVICE=""),
+                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS,
+                                                             (700 << 20, 700 << 20)))
+    ended.expect(8, "1 worker would take at least", "optimizer state 0.", "(ulimit -v) leaves")
 
 
 STREAMS = ["optimizer.name=adamw", "train.ema=0.9", "train.clip_norm=0", "parallel.bucket_mb=0.02"]
