@@ -5,7 +5,8 @@
  * with a CRC-32C of their own (so a file that was cut off is known by its end).  Every read checks
  * the record that it takes.
  * `tutti data pack` writes them from any format of pictures: the shorter side becomes P and the
- * middle is taken. */
+ * middle is taken.  It also writes the specification of the source, DIR/data.json, from which the
+ * names of the classes are read; without the file classes have numbers only. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "data/byte_reader.h"
+#include "data/data_spec.h"
 #include "data/image_set.h"
 
 enum { TRAILER = 64, VERSION = 2, MAX_PATH = 4096 };
@@ -37,6 +39,7 @@ typedef struct packed {
     char *path;
     int fd; /* -1: none */
     trailer about;
+    tti_data_spec *source; /* owned; NULL: data.json is missing */
 } packed;
 
 static size_t picture_bytes(const trailer *t) { return (size_t)t->side * t->side * 3; }
@@ -132,6 +135,7 @@ static tutti_status packed_unpack(const tutti_dataset *ds, const tti_sample_key 
 static void packed_close(tutti_dataset *ds) {
     packed *p = ds->state;
     if (p->fd >= 0) close(p->fd);
+    tti_data_spec_release(p->source);
     free(p->path);
     free(p);
 }
@@ -147,6 +151,24 @@ static tutti_status check_wanted(const tutti_dataset_desc *desc, const packed *p
     return TUTTI_OK;
 }
 
+static const char *packed_class_name(const tutti_dataset *ds, int64_t label) {
+    const packed *p = ds->state;
+    return p->source->class_names[label];
+}
+
+static tutti_status read_source(const char *dir, packed *p) {
+    char path[MAX_PATH];
+    if (snprintf(path, sizeof path, "%s/%s", dir, TTI_DATA_SPEC_FILE) >= MAX_PATH)
+        return tti_fail(TUTTI_E_INVALID, "packed: the path is too long");
+    if (access(path, F_OK) != 0) return TUTTI_OK;
+    tutti_status st = tti_data_spec_load(dir, &p->source);
+    if (st == TUTTI_E_CHECKPOINT) return tti_fail(TUTTI_E_DATA, "%s", tutti_last_error());
+    if (st != TUTTI_OK || p->source->n_classes == p->about.n_classes) return st;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: describes %lld classes, and %s has %lld: pack the data set again", path,
+                    (long long)p->source->n_classes, p->path, (long long)p->about.n_classes);
+}
+
 static tutti_status packed_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
     if (!desc->dir || !desc->dir[0])
         return tti_fail(TUTTI_E_INVALID, "packed: data.dir is missing: the folder of train.pack");
@@ -157,6 +179,7 @@ static tutti_status packed_open(const tutti_dataset_desc *desc, tutti_dataset *d
     tutti_status st;
     TTI_TRY_GOTO(read_trailer(desc, p), cleanup);
     TTI_TRY_GOTO(check_wanted(desc, p), cleanup);
+    TTI_TRY_GOTO(read_source(desc->dir, p), cleanup);
     tti_image_usual usual = tti_usual_photos;
     usual.size = TTI_MIN((int64_t)p->about.side, usual.size);
     bool as_packed = p->about.side == (desc->image_size > 0 ? desc->image_size : usual.size);
@@ -165,6 +188,7 @@ static tutti_status packed_open(const tutti_dataset_desc *desc, tutti_dataset *d
     ds->info.n_samples = desc->n_samples > 0 ? desc->n_samples : p->about.n_samples;
     ds->info.n_classes = p->about.n_classes;
     ds->is_fixed = tti_augment_is_none(&p->set.augment);
+    if (p->source && p->source->class_names) ds->class_name = packed_class_name;
     ds->label = packed_label;
     ds->fetch = packed_fetch;
     ds->unpack = packed_unpack;
@@ -246,6 +270,7 @@ static tutti_status pack_split(const tutti_dataset_desc *source, const char *dir
         .version = VERSION, .side = (uint32_t)set->size, .n_classes = ds->info.n_classes};
     memcpy(about.magic, magic, sizeof magic);
     tutti_status st = write_file(ds, path, &about);
+    if (st == TUTTI_OK && source->split == TUTTI_TRAIN) st = tti_data_spec_save(ds->spec, dir);
     if (st == TUTTI_OK)
         tti_str_printf(report, "%s: %lld pictures of %lld x %lld, %lld classes, %lld skipped\n",
                        path, (long long)about.n_samples, (long long)set->size, (long long)set->size,

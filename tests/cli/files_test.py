@@ -168,6 +168,30 @@ def test_orientation():
         raise AssertionError("orientation")
 
 
+def test_packed_pictures_keep_the_names_of_their_classes():
+    """Also once the packed files are gone; without the specification classes are numbers."""
+    classes("set", ("ape", "big cat"))
+    packed = ["data.format=packed", "data.dir=packed", "data.image_size=8"]
+    runs.tutti("data", "pack", *images("set"), "--out", "packed").expect(0)
+    info(*packed).expect(0, " ape\n", " big cat\n")
+    train(*packed, "run.dir=run").expect(0)
+    data_json = open("packed/data.json").read()
+    classes("other", ("ape", "bat"))
+    runs.tutti("data", "pack", *images("other"), "--out", "other-packed").expect(0)
+    runs.tutti("eval", "run", "data.dir=other-packed").expect(DATA, "class 1", "bat", "big cat")
+    classes("more", "abc")
+    runs.tutti("data", "pack", *images("more"), "--out", "more-packed").expect(0)
+    for text, said in ((data_json.replace("ape", "axe"), "packed/data.json: "),
+                       (open("more-packed/data.json").read(), "describes 3 classes")):
+        write("packed/data.json", text.encode())
+        info(*packed).expect(DATA, said)
+    os.remove("packed/data.json")
+    if "big cat" in info(*packed).expect(0).out:
+        raise AssertionError("a name that is in no file")
+    os.rename("packed", "gone")
+    runs.tutti("predict", "run", "set/ape/0.png").expect(0, '"class":"ape"', '"class":"big cat"')
+
+
 def test_marks_of_editors():
     text = b"model: {name: mlp, hidden: [4]}\ndata: {n_train: 64, n_test: 16}\n"
     write("job.yaml", b"\xef\xbb\xbf" + text)
