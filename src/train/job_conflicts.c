@@ -305,6 +305,29 @@ static void find_lost_smoothing(const tti_job_config *c, char why[WHY]) {
     snprintf(why, WHY, "is for cross-entropy, and train.loss is %s", c->train.loss);
 }
 
+static void find_lost_delta(const tti_job_config *c, char why[WHY]) {
+    if (c->train.huber_delta == 1 || is(c->train.loss, "huber")) return;
+    snprintf(why, WHY, "is for huber, and train.loss is %s", c->train.loss);
+}
+
+/* Keys that only tables have a use for. */
+static void find_lost_table_key(const tti_job_config *c, bool is_set, char why[WHY]) {
+    if (!is_set || is(c->data.format, "csv")) return;
+    snprintf(why, WHY, "is for tables, data.format=csv, and data.format is %s", c->data.format);
+}
+
+static void find_lost_label(const tti_job_config *c, char why[WHY]) {
+    find_lost_table_key(c, *c->data.label, why);
+}
+
+static void find_lost_columns(const tti_job_config *c, char why[WHY]) {
+    find_lost_table_key(c, *c->data.columns, why);
+}
+
+static void find_lost_missing(const tti_job_config *c, char why[WHY]) {
+    find_lost_table_key(c, is(c->data.missing, "refuse"), why);
+}
+
 static void find_lost_target(const tti_job_config *c, char why[WHY]) {
     bool classes = is(c->train.loss, "cross-entropy");
     bool values = is(c->train.loss, "mae") || is(c->train.loss, "huber");
@@ -700,7 +723,11 @@ static const rule rules[] = {
     {{"data.tokenizer", "data.tokenizer_dir", "data.format"}, find_missing_tokenizer},
     {{"optimizer.nesterov", "optimizer.name", "optimizer.momentum"}, find_lost_nesterov},
     {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},
+    {{"train.huber_delta", "train.loss"}, find_lost_delta},
     {{"data.target", "train.loss"}, find_lost_target},
+    {{"data.label", "data.format"}, find_lost_label},
+    {{"data.columns", "data.format"}, find_lost_columns},
+    {{"data.missing", "data.format"}, find_lost_missing},
     {{"model.size", "model.name", "model.layers", "model.heads", "model.width"}, find_missing_size},
     {{"model.activation", "model.name"}, find_missing_activation},
     {{"schedule.min_lr", "schedule.name", "optimizer.lr", "optimizer.scale_lr"}, find_rising_rate},

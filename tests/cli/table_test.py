@@ -277,6 +277,11 @@ def test_what_is_refused():
             (3, "to predict the number give train.loss=mse data.target=value", ()),
             (2, "values are predicted with train.loss=mse", ("data.target=value",)),
             (2, "classes are learned with", ("data.target=class", "train.loss=mae")),
+            (2, "train.huber_delta: is for huber, and train.loss is mae",
+             ("train.loss=mae", "train.huber_delta=0.5")),
+            (2, "data.label: is for tables", ("data.format=npy", "data.label=a")),
+            (2, "data.columns: is for tables", ("data.format=npy", "data.columns={a: ignore}")),
+            (2, "data.missing: is for tables", ("data.format=digits", "data.missing=refuse")),
             (2, "data.mixup: mixes classes", ("train.loss=mse", "data.mixup=0.2")),
             (3, "the label 'red' is not a finite number", ("train.loss=mae", "data.label=colour")),
             (2, "train.loss: huber predicts values", ("train.loss=huber", "data.format=digits"))):
