@@ -21,7 +21,7 @@ static tutti_value *block(tutti_graph *g, tutti_value *x, int i) {
 tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *user) {
     const tutti_model_params *params = user;
     if (tutti_value_type(x).shape.n_dims != 4)
-        return tutti_graph_refuse(g, "my_model: wants pictures, [N,C,H,W]");
+        return tutti_graph_refuse(g, "my_model: wants images, [N,C,H,W]");
     x = tutti_conv2d(g, x, &(tutti_conv2d_desc){.n_out = 16, .kernel = 3, .stride = 2}, "stem");
     for (int i = 1; i <= 2; i++) x = block(g, x, i);
     x = tutti_flatten(g, tutti_adaptive_avg_pool2d(g, x, 4, 4));

@@ -36,7 +36,7 @@ typedef struct tutti_dataset_desc {
                                32 times the size of the file, whichever is more       */
 
     /* Images (images, tar, packed, cifar10, cifar100). */
-    int64_t max_pixels;       /* of a picture in a file; 0: 2^27, 134 million                */
+    int64_t max_pixels;       /* of an image in a file; 0: 2^27, 134 million                */
     int64_t image_size;       /* S of x [3,S,S]; 0: 224, CIFAR 32                            */
     const char *augment;      /* of the training split: "random_resized_crop, flip" (see
                                  docs/job.md); "" none; NULL or "auto": what is usual        */

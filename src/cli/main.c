@@ -26,7 +26,7 @@ static const command commands[] = {
     {"eval", "a run on its test split: classes, confusion, perplexity", tutti_cmd_eval},
     {"export", "a trained model as files that other programs read", tutti_cmd_export},
     {"generate", "a language model writes on from a prompt", tutti_cmd_generate},
-    {"predict", "what a trained model says of pictures, as JSON lines", tutti_cmd_predict},
+    {"predict", "what a trained model says of images, as JSON lines", tutti_cmd_predict},
     {"report", "draw report.html of a run: curves, times, memory, mistakes", tutti_cmd_report},
     {"inspect", "what a job would run: steps, kernels, memory, graphs", tutti_cmd_inspect},
     {"plan", "layouts of the workers of a job: their time and memory", tutti_cmd_plan},

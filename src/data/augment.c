@@ -148,7 +148,7 @@ static double small_exp(double x) {
     return sum;
 }
 
-/* The middle of the picture, no flatter than 4/3 and no steeper than 3/4. */
+/* The middle of the image, no flatter than 4/3 and no steeper than 3/4. */
 static tti_box middle_box(int64_t h, int64_t w) {
     double ratio = (double)w / (double)h;
     tti_box box = {.h = h, .w = w};

@@ -1,9 +1,9 @@
-/* augment.h - what is done to a picture on its way to the model, and how it is written in a job.
+/* augment.h - what is done to an image on its way to the model, and how it is written in a job.
  *
  *     data.augment: "random_resized_crop, flip, colour_jitter=0.4"
  *
  * Every random number is a Philox draw from (seed, name of the step, epoch, index of the sample):
- * a picture looks the same whoever loads it. */
+ * an image looks the same whoever loads it. */
 #ifndef TTI_DATA_AUGMENT_H
 #define TTI_DATA_AUGMENT_H
 
@@ -13,7 +13,7 @@
 
 /* Zero: nothing. */
 typedef struct tti_augment {
-    double min_area; /* random_resized_crop: smallest share of the picture; 0: no such crop */
+    double min_area; /* random_resized_crop: smallest share of the image; 0: no such crop */
     double flip;     /* probability of a mirror image                                       */
     double jitter;   /* colour_jitter: brightness, contrast, saturation change by 1 +- this */
     int64_t pad;     /* pad_crop: black pixels on each side                                 */
@@ -41,7 +41,7 @@ tti_box tti_random_box(int64_t h, int64_t w, double min_area, const tti_sample_k
 
 bool tti_random_flip(double probability, const tti_sample_key *key);
 
-/* Steps for a chain (transform.h) over pictures u8 [S,S,3].  The first two keep the type. */
+/* Steps for a chain (transform.h) over images u8 [S,S,3].  The first two keep the type. */
 tutti_status tti_pad_crop_create(int64_t size, int64_t pad, tti_transform **out);
 
 /* PIL's ImageEnhance.Brightness, Contrast and Color, in random order. */

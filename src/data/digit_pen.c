@@ -146,7 +146,7 @@ static int trace(const tti_glyph_stroke *stroke, const hand *h, stream *s, point
     return n;
 }
 
-/* Pixels from low to high, cut to the picture. */
+/* Pixels from low to high, cut to the image. */
 static void pixel_range(float low, float high, int *first, int *end) {
     *first = low > 0.0f ? (int)low : 0;
     *end = high < TTI_DIGIT_SIDE - 1 ? (int)high + 1 : TTI_DIGIT_SIDE;

@@ -12,7 +12,7 @@ uint64_t tti_digit_key(uint64_t seed, int split);
 /* 0 .. 9; every ten in a row (index/10) are a permutation of them. */
 int tti_digit_label(uint64_t key, uint64_t index);
 
-/* The picture, row-major, white on black. */
+/* The image, row-major, white on black. */
 void tti_digit_draw(uint64_t key, uint64_t index, uint8_t pixel[TTI_DIGIT_PIXELS]);
 
 #endif /* TTI_DATA_DIGIT_PEN_H */

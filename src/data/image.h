@@ -1,6 +1,6 @@
-/* image.h - pictures in memory: decoding of files, and resizing as PIL does it.
+/* image.h - images in memory: decoding of files, and resizing as PIL does it.
  *
- * A picture is u8 RGB, [H,W,3], rows without gaps.  Pixels are borrowed from the workspace that the
+ * An image is u8 RGB, [H,W,3], rows without gaps.  Pixels are borrowed from the workspace that the
  * call was given and last until its next use.  Results are the same bits on every machine. */
 #ifndef TTI_DATA_IMAGE_H
 #define TTI_DATA_IMAGE_H
@@ -25,7 +25,7 @@ typedef struct tti_box {
     int64_t y, x, h, w;
 } tti_box;
 
-/* An encoded picture; name stands for it in messages. */
+/* An encoded image; name stands for it in messages. */
 typedef struct tti_blob {
     const uint8_t *bytes;
     size_t n_bytes;
@@ -44,9 +44,9 @@ typedef struct tti_image_head {
  * more pixels than so few bytes can hold; TUTTI_E_UNSUPPORTED if this build lacks the library. */
 tutti_status tti_image_read_head(const tti_blob *blob, tti_image_head *out);
 
-/* Decodes at least box (in the picture as shown), and little more where that is faster: *out is the
- * whole picture, pixels outside of box may be anything.  Grey becomes RGB,
- * alpha is dropped, CMYK is converted as PIL does, the picture is turned upright.  head is what
+/* Decodes at least box (in the image as shown), and little more where that is faster: *out is the
+ * whole image, pixels outside of box may be anything.  Grey becomes RGB,
+ * alpha is dropped, CMYK is converted as PIL does, the image is turned upright.  head is what
  * tti_image_read_head gave.  A damaged file is TUTTI_E_DATA, wherever box lies: the file is
  * checked to its last row. */
 tutti_status tti_image_decode(const tti_blob *blob, const tti_image_head *head, const tti_box *box,
@@ -60,10 +60,10 @@ int tti_jpeg_orientation(const uint8_t *bytes, size_t n_bytes);
 int tti_exif_orientation(const uint8_t *bytes, size_t n_bytes);
 int tti_xmp_orientation(const char *text, size_t n_bytes);
 
-/* TUTTI_E_DATA with the limit for a picture that is larger than blob allows. */
+/* TUTTI_E_DATA with the limit for an image that is larger than blob allows. */
 tutti_status tti_image_check_pixels(const tti_blob *blob, int64_t h, int64_t w);
 
-/* The two decoders: at least the box, or all, of the picture as stored, into its place of rgb
+/* The two decoders: at least the box, or all, of the image as stored, into its place of rgb
  * [H,W,3]. */
 tutti_status tti_jpeg_read_head(const tti_blob *blob, int64_t *h, int64_t *w);
 tutti_status tti_jpeg_decode(const tti_blob *blob, const tti_box *box, tti_buffer *row,
@@ -71,7 +71,7 @@ tutti_status tti_jpeg_decode(const tti_blob *blob, const tti_box *box, tti_buffe
 tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w, int *orientation);
 tutti_status tti_png_decode(const tti_blob *blob, uint8_t *rgb);
 
-/* The part `from` of a picture as a picture of h x w, of which the part `window` is written to out,
+/* The part `from` of an image as an image of h x w, of which the part `window` is written to out,
  * u8 [window.h, window.w, 3], mirrored if flip. */
 typedef struct tti_resize {
     tti_box from;

@@ -1,5 +1,5 @@
-/* image_decode.c - any picture file to upright RGB: finds the decoder by the first bytes, turns by
- * EXIF.  The one idea: a turned picture is decoded as stored and then copied; its rows are columns
+/* image_decode.c - any image file to upright RGB: finds the decoder by the first bytes, turns by
+ * EXIF.  The one idea: a turned image is decoded as stored and then copied; its rows are columns
  * of the stored one, so all of it is decoded. */
 #include <string.h>
 
@@ -44,7 +44,7 @@ tutti_status tti_image_read_head(const tti_blob *blob, tti_image_head *out) {
     return TUTTI_OK;
 }
 
-/* The stored pixel of pixel (y, x) of the picture as shown, whose size is h x w. */
+/* The stored pixel of pixel (y, x) of the image as shown, whose size is h x w. */
 static const uint8_t *stored_pixel(const uint8_t *stored, int orientation, const tti_image *shown,
                                    int64_t y, int64_t x) {
     int64_t h = shown->h, w = shown->w, row = y, column = x, stored_w = w;

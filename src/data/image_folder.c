@@ -83,7 +83,7 @@ static bool is_picture(const char *name) {
     return has_ending(name, endings, TTI_COUNT(endings));
 }
 
-/* A picture that cannot be read: to leave it out without a word would be a smaller data set. */
+/* An image that cannot be read: to leave it out without a word would be a smaller data set. */
 static bool is_foreign_picture(const char *name) {
     static const char *const endings[] = {".webp", ".gif", ".bmp",  ".tif", ".tiff", ".heic",
                                           ".heif", ".jp2", ".avif", ".ppm", ".pgm",  ".jxl"};
@@ -357,7 +357,7 @@ static tutti_status take_split_folder(const char *dir, const char *name, tti_par
     return join(to, "", name);
 }
 
-/* Whether a folder holds pictures, as that of a class does. */
+/* Whether a folder holds images, as that of a class does. */
 static tutti_status holds_pictures(const char *dir, const char *name, bool *out) {
     char path[MAX_PATH];
     names list;
@@ -370,19 +370,19 @@ static tutti_status holds_pictures(const char *dir, const char *name, bool *out)
     return TUTTI_OK;
 }
 
-/* A folder of pictures beside train/ or val/ is an error, whichever of the two is meant. */
+/* A folder of images beside train/ or val/ is an error, whichever of the two is meant. */
 static tutti_status check_division(const tutti_dataset_desc *desc, const names *list,
                                    const division *d, int64_t *n_ignored) {
     const char *dir = desc->dir;
     const char *split = *d->train ? d->train : *d->val ? d->val : d->test;
     for (int64_t i = 0; *split && i < list->n; i++) {
         const char *name = name_at(list, i);
-        bool pictures = false;
+        bool images = false;
         if (tti_part_of_word(name, strlen(name)) != TTI_PART_NONE) continue;
-        TTI_TRY(holds_pictures(dir, name, &pictures));
-        if (pictures)
+        TTI_TRY(holds_pictures(dir, name, &images));
+        if (images)
             return tti_fail(TUTTI_E_DATA,
-                            "%s: '%s' divides the set, and '%s' beside it has pictures of a class; "
+                            "%s: '%s' divides the set, and '%s' beside it has images of a class; "
                             "put the folders of all classes into %s/train",
                             dir, split, name, dir);
         ++*n_ignored;
@@ -436,7 +436,7 @@ static tutti_status find_samples(const tutti_dataset_desc *desc, folder *f) {
         walk_classes(f, has_test || desc->takes_all ? NULL : desc, own_folder || desc->spec),
         cleanup);
     if (f->n_samples == 0)
-        st = tti_fail(TUTTI_E_DATA, "%s: no picture falls to the %s split", f->root,
+        st = tti_fail(TUTTI_E_DATA, "%s: no image falls to the %s split", f->root,
                       desc->split == TUTTI_TEST ? "test" : "training");
 cleanup:
     free(d);

@@ -1,6 +1,6 @@
 /* image_jpeg.c - JPEG files through libjpeg-turbo: only the part that is asked for.
  *
- * The one idea: a random crop needs part of the picture; rows above and below and columns beside it
+ * The one idea: a random crop needs part of the image; rows above and below and columns beside it
  * are entropy-decoded but not transformed, so a damaged file is found whatever the crop.  The
  * pixels are those of a full decode, bit for bit (tests/data/image_decode_test.c). The library
  * calls back on errors and must not get control again: error_exit jumps out.  Warnings that mean

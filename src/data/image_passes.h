@@ -22,7 +22,7 @@ typedef struct tti_passes {
     size_t (*split_bytes)(int64_t n_outputs, int64_t n_most);
     void (*prepare)(tti_weights *across);
 
-    /* One row: in [W,3] with TTI_IMAGE_PAD_BYTES after the picture, out [n_outputs,3]. */
+    /* One row: in [W,3] with TTI_IMAGE_PAD_BYTES after the image, out [n_outputs,3]. */
     void (*columns)(const uint8_t *in, const tti_weights *across, uint8_t *out);
 
     /* Output row i of row_bytes; in: the input row start[i]. */

@@ -1,6 +1,6 @@
 /* image_set.c - the steps from image file to sample that all image formats share.
  *
- * The one idea: what is kept of a picture is decided from its header and the sample's key before a
+ * The one idea: what is kept of an image is decided from its header and the sample's key before a
  * pixel is decoded, so only the rows of a crop need be decoded. */
 #include "data/image_set.h"
 
@@ -84,7 +84,7 @@ tutti_status tti_image_set_init_from_spec(tutti_dataset *ds, tti_image_set *out)
     return make_chain(out, pixels->mean, pixels->std, &ds->decode);
 }
 
-/* ---- one picture ---- */
+/* ---- one image ---- */
 
 /* As torchvision's Resize and CenterCrop round. */
 static void take_middle(int64_t size, int64_t shorter, int64_t h, int64_t w, tti_resize *how) {
@@ -152,7 +152,7 @@ tutti_status tti_fetch_bytes(const char *path, uint64_t offset, size_t n_bytes, 
     TTI_TRY(tti_open_regular(path, &fd, &n_file));
     size_t n = n_bytes > 0 ? n_bytes : (size_t)n_file;
     if (n > TTI_MAX_IMAGE_FILE || (n_bytes == 0 && n_file > TTI_MAX_IMAGE_FILE)) {
-        st = tti_fail(TUTTI_E_DATA, "%s: %llu bytes, a picture has at most %d", path,
+        st = tti_fail(TUTTI_E_DATA, "%s: %llu bytes, an image has at most %d", path,
                       (unsigned long long)n_file, TTI_MAX_IMAGE_FILE);
         goto cleanup;
     }

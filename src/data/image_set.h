@@ -1,8 +1,8 @@
-/* image_set.h - what the formats of pictures share: from an encoded or raw picture to the sample
+/* image_set.h - what the formats of images share: from an encoded or raw image to the sample
  * u8 [S,S,3], and the chain from there to f32 [3,S,S].
  *
  * Training: the random crop, or else as in evaluation.  Evaluation: photographs as torchvision's
- * Resize(256), CenterCrop(224) do it, small pictures whole. */
+ * Resize(256), CenterCrop(224) do it, small images whole. */
 #ifndef TTI_DATA_IMAGE_SET_H
 #define TTI_DATA_IMAGE_SET_H
 
@@ -14,7 +14,7 @@ enum { TTI_MAX_IMAGE_SIZE = 4096, TTI_MAX_IMAGE_FILE = 1 << 28 };
 /* The first member of a format's state. */
 typedef struct tti_image_set {
     int64_t size;       /* S */
-    int64_t max_pixels; /* of a picture in a file; 0: TTI_MAX_IMAGE_PIXELS */
+    int64_t max_pixels; /* of an image in a file; 0: TTI_MAX_IMAGE_PIXELS */
     tti_fit fit;
     tti_augment augment;
 } tti_image_set;
@@ -35,11 +35,11 @@ extern const tti_image_usual tti_usual_photos; /* ImageNet's */
 tutti_status tti_image_set_init(const tutti_dataset_desc *desc, const tti_image_usual *usual,
                                 tutti_dataset *ds, tti_image_set *out);
 
-/* The encoded picture in ws->file as the sample x; name for messages. */
+/* The encoded image in ws->file as the sample x; name for messages. */
 tutti_status tti_image_set_unpack(const tti_image_set *set, const tti_sample_key *key,
                                   const char *name, tti_workspace *ws, uint8_t *x);
 
-/* The same of a picture that is pixels already. */
+/* The same of an image that is pixels already. */
 tutti_status tti_image_set_place(const tti_image_set *set, const tti_sample_key *key,
                                  const tti_image *image, tti_workspace *ws, uint8_t *x);
 
@@ -50,7 +50,7 @@ tutti_status tti_fetch_bytes(const char *path, uint64_t offset, size_t n_bytes, 
 /* The same for a data set without files: as ds->spec has it. */
 tutti_status tti_image_set_init_from_spec(tutti_dataset *ds, tti_image_set *out);
 
-/* Packs both splits of a format of pictures (tti_format.pack). */
+/* Packs both splits of a format of images (tti_format.pack). */
 tutti_status tti_pack_images(const tutti_dataset_desc *source, const tutti_pack_desc *desc,
                              tti_str *report);
 

@@ -1,7 +1,7 @@
 /* image_steps.c - the steps of a chain that work on pixels of a fixed size: shifting, colours, and
  * the last one, to normalised planes of floats.
  *
- * Colours follow PIL to the bit: what torchvision's ColorJitter does to the pictures of an
+ * Colours follow PIL to the bit: what torchvision's ColorJitter does to the images of an
  * ImageFolder.  Cutting out is part of the last step, because a step of its own would copy. */
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static tutti_status infer_same(const tti_transform *self, const tutti_type *in, 
     bool fits = in->dtype == TUTTI_U8 && d->n_dims == 3 && d->dim[0] == s->size &&
                 d->dim[1] == s->size && d->dim[2] == 3;
     if (!fits)
-        return tti_fail(TUTTI_E_INVALID, "%s: takes u8 pictures [%lld,%lld,3]", self->name,
+        return tti_fail(TUTTI_E_INVALID, "%s: takes u8 images [%lld,%lld,3]", self->name,
                         (long long)s->size, (long long)s->size);
     *out = *in;
     return TUTTI_OK;

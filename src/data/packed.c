@@ -1,10 +1,10 @@
-/* packed.c - the format "packed": pictures decoded once, all of one size, read without decoding.
+/* packed.c - the format "packed": images decoded once, all of one size, read without decoding.
  *
  * DIR/train.pack and DIR/val.pack, little-endian: for each sample a record of [P,P,3] u8, a label
  * i32 and a CRC-32C of its number (i64), pixels and label; then 64 bytes that say what there is,
  * with a CRC-32C of their own (so a file that was cut off is known by its end).  Every read checks
  * the record that it takes.
- * `tutti data pack` writes them from any format of pictures: the shorter side becomes P and the
+ * `tutti data pack` writes them from any format of images: the shorter side becomes P and the
  * middle is taken.  It also writes the specification of the source, DIR/data.json, from which the
  * names of the classes are read; without the file classes have numbers only. */
 #include <math.h>
@@ -64,7 +64,7 @@ static tutti_status file_path(const char *dir, tutti_data_split split, char out[
 
 static tutti_status check_trailer(const char *path, const trailer *t, uint64_t n_file) {
     if (memcmp(t->magic, magic, sizeof magic) != 0)
-        return tti_fail(TUTTI_E_DATA, "%s: truncated, or no packed pictures", path);
+        return tti_fail(TUTTI_E_DATA, "%s: truncated, or no packed images", path);
     if (t->version == 1)
         return tti_fail(TUTTI_E_DATA,
                         "%s: was packed without checksums by an older version; pack it again with "
@@ -73,7 +73,7 @@ static tutti_status check_trailer(const char *path, const trailer *t, uint64_t n
     if (trailer_crc(t) != t->crc)
         return tti_fail(TUTTI_E_DATA, "%s: damaged: the checksum at its end is wrong", path);
     if (t->version != VERSION)
-        return tti_fail(TUTTI_E_DATA, "%s: packed pictures of version %u, %d is known", path,
+        return tti_fail(TUTTI_E_DATA, "%s: packed images of version %u, %d is known", path,
                         (unsigned)t->version, VERSION);
     bool sane = t->side >= 1 && t->side <= TTI_MAX_IMAGE_SIZE && t->n_samples >= 1 &&
                 t->n_samples <= INT64_C(1) << 36 && t->n_classes >= 1 && t->n_classes <= INT32_MAX;
@@ -200,7 +200,7 @@ cleanup:
 
 const tti_format tti_format_packed = {
     .name = "packed",
-    .doc = "train.pack and val.pack: pictures of one size, as `tutti data pack` writes them",
+    .doc = "train.pack and val.pack: images of one size, as `tutti data pack` writes them",
     .open = packed_open,
 };
 
@@ -249,7 +249,7 @@ cleanup:
 }
 
 /* For photographs 8/7 of what the model sees: where that is a multiple of 28 (224, 112), evaluation
- * sees the same pixels as without packing.  Small pictures keep their size. */
+ * sees the same pixels as without packing.  Small images keep their size. */
 static int64_t pick_side(const tutti_dataset_desc *source) {
     bool is_small = strncmp(source->format, "cifar", 5) == 0;
     int64_t size = source->image_size > 0 ? source->image_size : tti_usual_photos.size;
@@ -272,8 +272,8 @@ static tutti_status pack_split(const tutti_dataset_desc *source, const char *dir
     tutti_status st = write_file(ds, path, &about);
     if (st == TUTTI_OK && source->split == TUTTI_TRAIN) st = tti_data_spec_save(ds->spec, dir);
     if (st == TUTTI_OK)
-        tti_str_printf(report, "%s: %lld pictures of %lld x %lld, %lld classes, %lld skipped\n",
-                       path, (long long)about.n_samples, (long long)set->size, (long long)set->size,
+        tti_str_printf(report, "%s: %lld images of %lld x %lld, %lld classes, %lld skipped\n", path,
+                       (long long)about.n_samples, (long long)set->size, (long long)set->size,
                        (long long)ds->info.n_classes, (long long)tutti_dataset_n_skipped(ds));
     tutti_dataset_destroy(ds);
     return st;

@@ -12,12 +12,12 @@
 const char *tti_resident_why_not(const tutti_dataset *ds) {
     tti_pixel_table table;
     if (ds->stored.dtype != TUTTI_U8 || ds->info.x.dtype != TUTTI_F32)
-        return "its samples are not pictures of bytes";
+        return "its samples are not images of bytes";
     if (!ds->is_fixed || ds->skips) return "a sample is not the same in every epoch";
     if (ds->info.y.shape.n_dims > 0) return "a sample has more than one label";
     const tti_transform *step = ds->decode.n == 1 ? ds->decode.step[0] : NULL;
     if (!step || !step->table || !step->table(step, &table))
-        return "its pictures are changed at random";
+        return "its images are changed at random";
     if (ds->info.n_samples > INT32_MAX || tti_type_bytes(&ds->stored) > INT32_MAX)
         return "it is too large";
     return NULL;

@@ -15,7 +15,7 @@ enum { POOL = 64 };
 
 static const int64_t default_samples[TUTTI_N_SPLITS] = {1 << 20, 1 << 10};
 
-/* Of uniform bytes, over 255: pictures have mean 0 and variance 1. */
+/* Of uniform bytes, over 255: images have mean 0 and variance 1. */
 static const double byte_mean[3] = {0.5, 0.5, 0.5}, byte_std[3] = {0.2898, 0.2898, 0.2898};
 
 typedef struct random_state {
@@ -122,7 +122,7 @@ static tutti_status tokens_open(const tutti_dataset_desc *desc, tutti_dataset *d
 
 const tti_format tti_format_random_images = {
     .name = "random_images",
-    .doc = "drawn pictures [3,image_size,image_size] in any of 1000 classes: for measuring speed",
+    .doc = "drawn images [3,image_size,image_size] in any of 1000 classes: for measuring speed",
     .open = images_open,
 };
 

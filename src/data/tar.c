@@ -125,7 +125,7 @@ static tutti_status tar_label(const tutti_dataset *ds, int64_t index, int32_t *y
 static tutti_status tar_unpack(const tutti_dataset *ds, const tti_sample_key *key,
                                tti_workspace *ws, void *x) {
     const tar *t = ds->state;
-    tutti_status st = tti_image_set_unpack(&t->set, key, "picture", ws, x);
+    tutti_status st = tti_image_set_unpack(&t->set, key, "image", ws, x);
     if (st != TUTTI_OK) {
         char text[512], name[MAX_NAME];
         snprintf(text, sizeof text, "%s", tutti_last_error());

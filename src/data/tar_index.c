@@ -245,7 +245,7 @@ static tutti_status close_group(parser *p) {
     if (!g->key[0]) return TUTTI_OK;
     if (g->has_picture != g->has_label)
         return fail_at(p, p->at, g->key,
-                       g->has_label ? "the sample before has no picture (jpg, jpeg, png)"
+                       g->has_label ? "the sample before has no image (jpg, jpeg, png)"
                                     : "the sample before has no label (cls)");
     if (g->has_picture) {
         TTI_TRY(reserve(p->index));
@@ -273,10 +273,9 @@ static tutti_status take_label(parser *p, const member *m) {
 }
 
 static tutti_status take_picture(parser *p, const member *m) {
-    if (p->group.has_picture)
-        return fail_at(p, m->header, m->name, "a second picture of one sample");
+    if (p->group.has_picture) return fail_at(p, m->header, m->name, "a second image of one sample");
     if (m->n_bytes == 0 || m->n_bytes > MAX_PICTURE)
-        return fail_at(p, m->header, m->name, "a picture that is empty or too large");
+        return fail_at(p, m->header, m->name, "an image that is empty or too large");
     p->group.has_picture = true;
     p->group.sample.offset = m->offset;
     p->group.sample.n_bytes = (uint32_t)m->n_bytes;
@@ -313,9 +312,9 @@ static tutti_status take_file(parser *p, const member *m) {
     if (!dot) return TUTTI_OK;
     const char *kind = dot + 1;
     if (strcasecmp(kind, "cls") == 0) return take_label(p, m);
-    bool picture = strcasecmp(kind, "jpg") == 0 || strcasecmp(kind, "jpeg") == 0 ||
-                   strcasecmp(kind, "png") == 0;
-    return picture ? take_picture(p, m) : TUTTI_OK;
+    bool image = strcasecmp(kind, "jpg") == 0 || strcasecmp(kind, "jpeg") == 0 ||
+                 strcasecmp(kind, "png") == 0;
+    return image ? take_picture(p, m) : TUTTI_OK;
 }
 
 static tutti_status take_member(parser *p, const member *m) {

@@ -38,7 +38,7 @@ static const tutti_model models[] = {
      .input = TUTTI_MODEL_IMAGES,
      .build = tti_model_resnet101},
     {.name = "resnet18",
-     .doc = "ResNet v1.5 of 18 layers; model.stem=cifar for pictures of about 32x32",
+     .doc = "ResNet v1.5 of 18 layers; model.stem=cifar for images of about 32x32",
      .input = TUTTI_MODEL_IMAGES,
      .build = tti_model_resnet18},
     {.name = "resnet34",

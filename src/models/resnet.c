@@ -2,7 +2,7 @@
  * x: [N,C,H,W] -> logits [N,n_classes].
  *
  * Names and initial values are torchvision's: convolutions normal with variance 2 / fan_out, batch
- * norms 1 and 0, so that files of weights go both ways.  For small pictures, as CIFAR's, the first
+ * norms 1 and 0, so that files of weights go both ways.  For small images, as CIFAR's, the first
  * layer is 3x3 without stride and there is no max-pool. */
 #include <stdio.h>
 

@@ -101,7 +101,7 @@ static tutti_status check_mixup(const tti_blueprint *b) {
                         "are values; give data.mixup=0");
     if (info->x.dtype != TUTTI_F32 || info->y.shape.n_dims != 0)
         return tti_fail(TUTTI_E_CONFIG,
-                        "data.mixup: mixes pictures and other samples of floats with one class "
+                        "data.mixup: mixes images and other samples of floats with one class "
                         "each; those of data.format=%s are %s; give data.mixup=0",
                         b->config.data.format, tti_type_text(&info->x, text, sizeof text));
     if (b->rows_per_shard < 2)

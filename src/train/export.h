@@ -19,7 +19,7 @@ typedef struct tti_exporting {
 bool tti_is_resnet(const tti_blueprint *b);
 
 /* config.json of Hugging Face; TUTTI_E_UNSUPPORTED for models other than gpt2, bert and resnet, and
- * for a resnet whose first layer is for small pictures. */
+ * for a resnet whose first layer is for small images. */
 tutti_status tti_export_config(const tti_blueprint *b, tti_str *out);
 
 /* tokenizer_config.json beside the tokenizer.json of transformers. */

@@ -10,7 +10,7 @@
  * memory where the batch has none: samples that a device keeps. */
 tti_shard_data tti_shard_of(const tti_batch *batch, int i, int first_shard);
 
-/* A loader like desc (whose field bytes is this function's), as exec takes it: pictures as bytes
+/* A loader like desc (whose field bytes is this function's), as exec takes it: images as bytes
  * where floats are made on a device.  Its threads have all cores of the worker.  Owned by the
  * caller. */
 tutti_status tti_feeding_open(const tti_loader_desc *desc, const tti_exec *exec,

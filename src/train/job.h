@@ -58,14 +58,14 @@ typedef struct tti_job_config {
         char missing[TTI_TEXT_MAX]; /* csv: impute | refuse */
         char target[TTI_TEXT_MAX];  /* auto | class | value */
         double val_fraction;        /* for testing, where the files do not say */
-        int64_t image_size;         /* pictures: side of what the model sees; 0: by format */
+        int64_t image_size;         /* images: side of what the model sees; 0: by format */
         char augment[TTI_TEXT_MAX]; /* "auto", or steps: data/augment.h */
         char channel_mean[TTI_TEXT_MAX], channel_std[TTI_TEXT_MAX]; /* "auto", or three numbers */
         double mixup;                /* alpha of Beta(alpha, alpha); 0: off */
         double mask_prob;            /* text, tokens: share of tokens to guess; 0: the next one */
         int64_t mask_token;          /* that stands for them; -1: one more than the data has */
         char on_error[TTI_TEXT_MAX]; /* stop | skip */
-        int64_t max_pixels;          /* of a picture in a file */
+        int64_t max_pixels;          /* of an image in a file */
         int64_t max_unpacked_mb;     /* what a compressed file may unpack to, MiB; 0: auto */
         int64_t threads;             /* loader threads per worker */
         int64_t prefetch;            /* batches made ahead, >= 1 */

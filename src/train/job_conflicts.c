@@ -218,7 +218,7 @@ static void find_bad_augment(const tti_job_config *c, char why[WHY]) {
     } else if (!known && *c->data.augment && !is(c->data.augment, "auto") &&
                !is(c->data.augment, "none")) {
         snprintf(why, WHY,
-                 "is for pictures (images, tar, packed, cifar10, cifar100), and data.format is %s",
+                 "is for images (images, tar, packed, cifar10, cifar100), and data.format is %s",
                  c->data.format);
     }
 }
@@ -229,8 +229,7 @@ static bool is_language(const tti_job_config *c) {
 
 static void find_mixed_tokens(const tti_job_config *c, char why[WHY]) {
     if (c->data.mixup > 0 && is_language(c))
-        snprintf(why, WHY,
-                 "mixes samples of floats, such as pictures, and data.format=%s has tokens",
+        snprintf(why, WHY, "mixes samples of floats, such as images, and data.format=%s has tokens",
                  c->data.format);
 }
 

@@ -1,6 +1,6 @@
 /* mistakes.c - embeds the misclassified images in the report page.
  *
- * Pixels come from what the model was fed, stretched to the full range, so every format of pictures
+ * Pixels come from what the model was fed, stretched to the full range, so every format of images
  * is shown the same way and none has to be decoded twice. */
 #include "train/mistakes.h"
 
@@ -31,7 +31,7 @@ static void range_of(const float *x, int64_t n, float *lo, float *scale) {
     *scale = hi > *lo ? 255.0f / (hi - *lo) : 0;
 }
 
-/* x [C,H,W] as rgb; of a large picture every k-th pixel. */
+/* x [C,H,W] as rgb; of a large image every k-th pixel. */
 static void take_pixels(const float *x, const tutti_shape *shape, tti_mistake *out) {
     int64_t c = shape->dim[0], h = shape->dim[1], w = shape->dim[2];
     int64_t k = (TTI_MAX(h, w) + TTI_MISTAKE_SIDE - 1) / TTI_MISTAKE_SIDE;
@@ -106,7 +106,7 @@ void tti_mistakes_free(tti_mistakes *m) {
     *m = (tti_mistakes){0};
 }
 
-/* ---- pictures in a page ---- */
+/* ---- images in a page ---- */
 
 static void add_base64(tti_str *out, const uint8_t *bytes, size_t n_bytes) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -153,7 +153,7 @@ static void add_name(tti_str *out, const tutti_dataset *names, int64_t label) {
 }
 
 void tti_mistakes_draw(tti_str *out, const tti_mistakes *m, const tutti_dataset *names) {
-    tti_str_printf(out, "<p>%lld of %lld test pictures were taken for something else%s.</p>",
+    tti_str_printf(out, "<p>%lld of %lld test images were taken for something else%s.</p>",
                    (long long)m->n_wrong, (long long)m->n_seen,
                    m->n > 0 ? "; the ones it was surest of" : "");
     tti_str_add(out, "<div class=\"wrong\">");

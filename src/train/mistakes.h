@@ -1,4 +1,4 @@
-/* mistakes.h - test pictures that a model takes for something else, the surest ones first. */
+/* mistakes.h - test images that a model takes for something else, the surest ones first. */
 #ifndef TTI_TRAIN_MISTAKES_H
 #define TTI_TRAIN_MISTAKES_H
 
@@ -21,7 +21,7 @@ typedef struct tti_mistakes {
     int64_t n_seen, n_wrong; /* samples looked at */
 } tti_mistakes;
 
-/* True where samples are pictures, so that there is something to show. */
+/* True where samples are images, so that there is something to show. */
 bool tti_shows_pictures(const tti_blueprint *b);
 
 /* Looks through the test split for at most time_ms, or all of it.  Freed with tti_mistakes_free. */

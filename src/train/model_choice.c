@@ -111,14 +111,14 @@ tutti_status tti_model_check_identity(const tutti_job *job, const char *saved) {
 static tutti_status check_input(const tti_job_config *c, const tutti_model *model,
                                 const tutti_value *x) {
     tutti_type type = tutti_value_type(x);
-    bool pictures = model->input == TUTTI_MODEL_IMAGES;
+    bool images = model->input == TUTTI_MODEL_IMAGES;
     char text[64];
     if (model->input == TUTTI_MODEL_TOKENS) return TUTTI_OK;
-    if (type.dtype == TUTTI_F32 && (!pictures || type.shape.n_dims == 4)) return TUTTI_OK;
+    if (type.dtype == TUTTI_F32 && (!images || type.shape.n_dims == 4)) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
                     "model.name: %s wants %s, and samples of data.format=%s are %s; give another "
                     "model or other data",
-                    c->model.name, pictures ? "pictures, f32[N,C,H,W]" : "floats", c->data.format,
+                    c->model.name, images ? "images, f32[N,C,H,W]" : "floats", c->data.format,
                     tti_type_text(&type, text, sizeof text));
 }
 

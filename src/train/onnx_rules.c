@@ -190,7 +190,7 @@ RULE(linear) {
     return TUTTI_OK;
 }
 
-/* ---- pictures ---- */
+/* ---- images ---- */
 
 /* A pair of integers of a node, or what stands for none. */
 static void pair(const tti_node *node, const char *name, const int64_t *fallback, int64_t *v) {

@@ -394,12 +394,12 @@ static tutti_status write_with(const tutti_job *job, tti_predictor *p, int time_
     const tti_blueprint *b = tti_predictor_blueprint(p);
     tti_mistakes mistakes = {0};
     tti_text_samples texts = {0};
-    bool pictures = tti_shows_pictures(b);
-    if (pictures) TTI_TRY(tti_mistakes_find(p, time_ms, &mistakes));
+    bool images = tti_shows_pictures(b);
+    if (images) TTI_TRY(tti_mistakes_find(p, time_ms, &mistakes));
     tti_text_samples_make(job, p, (int)b->config.run.text_samples, time_ms, &texts);
     tutti_status st = tti_report_write(
         run_dir, &(tti_report_extras){
-                     .mistakes = pictures ? &mistakes : NULL, .names = b->test, .texts = &texts});
+                     .mistakes = images ? &mistakes : NULL, .names = b->test, .texts = &texts});
     tti_text_samples_free(&texts);
     tti_mistakes_free(&mistakes);
     return st;

@@ -21,7 +21,7 @@ tutti_status tti_report_write(const char *run_dir, const tti_report_extras *extr
  * TUTTI_E_UNSUPPORTED with how to get the page. */
 tutti_status tti_report_when_stopped(const char *run_dir);
 
-/* At the end of a run, by one rank: the same, with mistakes where samples are pictures, and texts
+/* At the end of a run, by one rank: the same, with mistakes where samples are images, and texts
  * where the model writes some, if that costs little.  b is the run's. */
 tutti_status tti_report_at_end(const tutti_job *job, const tti_blueprint *b, const char *run_dir);
 

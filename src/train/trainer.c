@@ -256,7 +256,7 @@ static tutti_status supervise(trainer *t) {
 
 /* ---- the call ---- */
 
-/* The page is a picture of the run, not the run: without it the run is as good. */
+/* The page is an image of the run, not the run: without it the run is as good. */
 static void write_report(const trainer *t, const tti_blueprint *b) {
     if (t->desc->trial_ms > 0 || (t->is_worker && t->place.rank != 0)) return;
     const char *run_dir = t->result->run_dir;

@@ -35,7 +35,7 @@ def test_it_may_refuse():
     with open("table.csv", "w") as file:
         file.write("a,b,label\n" + "1,2,0\n2,1,1\n" * 20)
     runs.tutti("train", "model.plugin=./my_model.so", "data.format=csv", "data.dir=table.csv",
-               "train.batch=4").expect(2, "my_model: wants pictures")
+               "train.batch=4").expect(2, "my_model: wants images")
 
 
 def test_a_run_folder_must_be_trusted():

@@ -338,7 +338,7 @@ T_CASE(doubtful_folders) {
     make_folder("owl");
     add_jpeg("owl/1.jpg", 30, 30, 1);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
-            "'Train' divides the set, and 'owl' beside it has pictures of a class");
+            "'Train' divides the set, and 'owl' beside it has images of a class");
 }
 
 /* ---- damaged pictures ---- */

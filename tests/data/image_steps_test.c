@@ -88,7 +88,7 @@ T_CASE(to_float_is_planes) {
     T_EQ(out.dtype, TUTTI_F32);
     T_EQ(out.shape.dim[0], 3);
     T_FAILS(step->infer(step, &(tutti_type){TUTTI_U8, TUTTI_SHAPE(3, S, S)}, &out), TUTTI_E_INVALID,
-            "takes u8 pictures [24,24,3]");
+            "takes u8 images [24,24,3]");
     step->apply(step, &(tti_sample_key){0}, rgb, x);
     for (int c = 0; c < 3; c++)
         for (int i = 0; i < S * S; i++)

@@ -200,18 +200,18 @@ T_CASE(refused_samples) {
     add_sample();
     add("x.cls", "1");
     t_tar_end(&tar);
-    refuse("member 'x': the sample before has no picture");
+    refuse("member 'x': the sample before has no image");
     add_sample();
     add("s1.png", "p");
     t_tar_end(&tar);
-    refuse("a second picture of one sample");
+    refuse("a second image of one sample");
     add_sample();
     add("s1.cls", "1");
     t_tar_end(&tar);
     refuse("a second label of one sample");
     add("s1.jpg", "");
     t_tar_end(&tar);
-    refuse("a picture that is empty");
+    refuse("an image that is empty");
 }
 
 /* Cut off at any byte. */

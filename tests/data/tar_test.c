@@ -176,7 +176,7 @@ T_CASE(packed_as_unpacked) {
     snprintf(packed, sizeof packed, "%s/packed", root);
     tutti_dataset_desc source = {.format = "tar", .dir = root, .image_size = 28};
     T_OK(tutti_dataset_pack(&source, &(tutti_pack_desc){.dir = packed}, &report));
-    assert_non_null(strstr(report, "train.pack: 5 pictures of 32 x 32, 3 classes, 0 skipped"));
+    assert_non_null(strstr(report, "train.pack: 5 images of 32 x 32, 3 classes, 0 skipped"));
     free(report);
     tutti_dataset *ds, *direct;
     tutti_dataset_desc desc = {

@@ -308,11 +308,11 @@ static const bad_input bad_files[] = {
     {"data: {format: text}", "data.format: text needs data.dir"},
     {"data: {format: text, dir: x, tokenizer: gpt2}", "gpt2 needs data.tokenizer_dir"},
     {"data: {format: idx, dir: \"\"}", "idx needs data.dir"},
-    {"data: {augment: flip}", "data.augment: is for pictures"},
+    {"data: {augment: flip}", "data.augment: is for images"},
     {"data: {format: cifar10, dir: x, augment: spin}", "data.augment: unknown step 'spin'"},
     {"data: {mixup: -1}", "data.mixup: expected a number from 0 to 100"},
     {"data: {format: text, dir: x, mixup: 0.2}",
-     "j:1:37" E "data.mixup: mixes samples of floats, such as pictures, and data.format=text"},
+     "j:1:37" E "data.mixup: mixes samples of floats, such as images, and data.format=text"},
     {"data: {mask_prob: 0.15}",
      "data.mask_prob: masks the tokens of text and tokens, and "
      "data.format is digits"},

@@ -156,7 +156,7 @@ T_CASE(other_data) {
     T_FAILS(tti_model_build(mlp, &p, g, tokens, &logits), TUTTI_E_CONFIG,
             "model.name: mlp wants floats, and samples of data.format=digits are i32[2,48]");
     T_FAILS(tti_model_build(lenet, &p, g, row, &logits), TUTTI_E_CONFIG,
-            "lenet wants pictures, f32[N,C,H,W], and samples of data.format=digits are f32[2,48]");
+            "lenet wants images, f32[N,C,H,W], and samples of data.format=digits are f32[2,48]");
     T_OK(tti_model_build(mlp, &p, g, row, &logits));
     tutti_graph_destroy(g);
     tutti_job_destroy(mlp);

@@ -18,7 +18,7 @@ T_CASE(of_a_run_with_pictures) {
     assert_null(strstr(page, "<title>rank 2"));
     assert_non_null(strstr(page, "2 workers, 4 shards"));
     assert_non_null(strstr(page, "10 / 10"));
-    assert_non_null(strstr(page, "of 50 test pictures were taken for something else"));
+    assert_non_null(strstr(page, "of 50 test images were taken for something else"));
     int n_wrong = 50 - (int)(r.accuracy * 50 + 0.5);
     T_EQ(n_of(page, "data:image/bmp;base64,Qk"), TTI_MIN(n_wrong, (int)TTI_MAX_MISTAKES));
     assert_null(strstr(page, "http"));

@@ -1,4 +1,4 @@
-/* conv_stem.h - the first convolution of a network for pictures: few channels, two apart. */
+/* conv_stem.h - the first convolution of a network for images: few channels, two apart. */
 #ifndef TTI_CUDA_CONV_STEM_H
 #define TTI_CUDA_CONV_STEM_H
 
