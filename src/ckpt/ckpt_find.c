@@ -25,7 +25,7 @@ tutti_status tti_ckpt_list(const char *run_dir, int64_t **out, size_t *n_steps) 
 /* Tells of a generation that cannot be used; keeps the text of the newest one. */
 static void pass_over(tti_ckpt_warn_fn warn, void *user, tti_str *newest) {
     tti_str text = {0};
-    tti_str_printf(&text, "checkpoint passed over: %s", tutti_last_error());
+    tti_str_printf(&text, "checkpoint skipped: %s", tutti_last_error());
     if (newest->n_bytes == 0) tti_str_add(newest, tutti_last_error());
     if (warn) warn(user, tti_str_text(text.failed ? newest : &text));
     tti_str_free(&text);

@@ -1,4 +1,4 @@
-/* idx.c - the format "idx": MNIST, Fashion-MNIST, KMNIST and whoever uses their file names.
+/* idx.c - the format "idx": MNIST, Fashion-MNIST, KMNIST and other sets with their file names.
  *
  * The one idea: pixels stay u8.  A gzipped file is inflated into memory once per process; of a
  * plain file only the header is read, and pixels are fetched sample by sample from the page cache,

@@ -128,7 +128,7 @@ void tti_sums_text(const tti_sums *sums, tti_str *out) {
     if (sums->n_servers > 0)
         tti_str_printf(
             out,
-            "%lld synchronous server%s: gradients to them, parameters back; told is what "
+            "%lld synchronous server%s: gradients to them, parameters back; the table shows what "
             "one of them sends, as much comes to it\n",
             (long long)sums->n_servers, sums->n_servers > 1 ? "s" : "");
     if (sums->zero > 0)
@@ -137,8 +137,9 @@ void tti_sums_text(const tti_sums *sums, tti_str *out) {
                        "a step\n",
                        sums->zero, sums->n_fetches, sums->n_fetches > 1 ? "s" : "");
     else if (sums->mean_bytes > 0)
-        tti_str_printf(out, "local SGD: a mean of %.1f MiB every %g steps; told is the mean step\n",
-                       sums->mean_bytes / 1048576.0, sums->mean_every);
+        tti_str_printf(
+            out, "local SGD: a mean of %.1f MiB every %g steps; the table shows the mean step\n",
+            sums->mean_bytes / 1048576.0, sums->mean_every);
     if (sums->mean_bytes <= 0 && (sums->of_sum < 1 || sums->of_pairs > 0))
         tti_str_printf(out,
                        "compressed: %.2f %% of the bytes are summed, %.2f %% go from each to "

@@ -474,7 +474,7 @@ static void find_lost_backup(const tti_job_config *c, char why[WHY]) {
         say_server_is_missing(why);
     else if (c->parallel.staleness != 0)
         snprintf(why, WHY,
-                 "asynchronous workers wait for nobody already; give parallel.staleness=0, or "
+                 "asynchronous workers never wait for each other; give parallel.staleness=0, or "
                  "parallel.backup_workers=0");
     else if (!is(c->parallel.mode, "fast"))
         snprintf(why, WHY,
@@ -554,11 +554,10 @@ static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
 static void find_backup_scale(const tti_job_config *c, char why[WHY]) {
     bool follows = is(c->train.precision, "f16") && c->train.loss_scale < 0;
     if (!tti_job_has_server(c) || c->parallel.backup_workers == 0 || !follows) return;
-    snprintf(
-        why, WHY,
-        "with backup workers a step adds the gradients of whoever comes first, which must have "
-        "one loss scale, and that of f16 follows each worker's own; give one, such as "
-        "train.loss_scale=1024, or train.precision=bf16 or f32");
+    snprintf(why, WHY,
+             "with backup workers a step adds the first gradients to arrive, which must have "
+             "one loss scale, and that of f16 follows each worker's own; give one, such as "
+             "train.loss_scale=1024, or train.precision=bf16 or f32");
 }
 
 static bool is_local(const tti_job_config *c) { return is(c->parallel.sync, "local"); }

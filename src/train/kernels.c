@@ -118,7 +118,7 @@ static void take_lowest(const tti_kernel_record *all, int n_ranks, int other, in
     if (wanted >= 0 && wanted < *level) {
         *level = wanted;
         snprintf(told, n_bytes,
-                 "the run goes on with %s kernels, of which its checkpoint is, for the same bits; "
+                 "the run continues with %s kernels, those of its checkpoint, for the same bits; "
                  "this machine has %s",
                  tti_cpu_level_name((tti_cpu_level)wanted),
                  tti_cpu_level_name((tti_cpu_level)all[0].level));

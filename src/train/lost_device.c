@@ -23,10 +23,11 @@ static int64_t newest_step(const char *run_dir) {
 /* From where the run goes on. */
 static void tell_checkpoint(tti_str *text, int64_t newest, int64_t saving) {
     if (saving > newest) {
-        tti_str_printf(text,
-                       "The checkpoint of step %lld was still being written: the run goes on from "
-                       "it if it is whole, else ",
-                       (long long)saving);
+        tti_str_printf(
+            text,
+            "The checkpoint of step %lld was still being written: the run continues from "
+            "it if it is whole, else ",
+            (long long)saving);
         if (newest >= 0)
             tti_str_printf(text, "from that of step %lld", (long long)newest);
         else

@@ -55,7 +55,7 @@ tutti_status tti_reporter_go_on(tti_reporter *r, tutti_status st) {
     if (st != TUTTI_E_IO) return st;
     if (r->n_lost++ > 0) return TUTTI_OK;
     char text[1024];
-    snprintf(text, sizeof text, "%s/%s; training goes on without such records", r->run_dir,
+    snprintf(text, sizeof text, "%s/%s; training continues without these records", r->run_dir,
              tutti_last_error());
     tell(r, &(tutti_event){.kind = TUTTI_EVENT_WARNING, .text = text});
     return TUTTI_OK;
@@ -556,7 +556,7 @@ tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *
 tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left) {
     char text[640];
     if (!r->active) return TUTTI_OK;
-    snprintf(text, sizeof text, "%s %d has left after %lld updates, the others go on: %s",
+    snprintf(text, sizeof text, "%s %d has left after %lld updates, the others continue: %s",
              r->b->n_parts > 0 ? "copy" : "worker", left->worker, (long long)left->step, left->why);
     TTI_TRY(tti_reporter_warn(r, text));
     tti_json *j = &r->metrics.json;

@@ -242,10 +242,11 @@ static tutti_status check_backend(const tti_blueprint *b, const tti_ckpt *ckpt,
     tutti_status st = TUTTI_OK;
     if (saved && strcmp(saved, tti_str_text(&backend)) != 0) {
         char text[1024];
-        snprintf(text, sizeof text,
-                 "the checkpoint was made with other kernels (%s; here: %s): the run goes on, but "
-                 "its bits may differ from an uninterrupted one",
-                 saved, tti_str_text(&backend));
+        snprintf(
+            text, sizeof text,
+            "the checkpoint was made with other kernels (%s; here: %s): the run continues, but "
+            "its bits may differ from an uninterrupted one",
+            saved, tti_str_text(&backend));
         st = tti_reporter_warn(reporter, text);
     }
     tti_str_free(&backend);

@@ -338,9 +338,9 @@ def test_no_room_for_records():
                  "model.hidden=[8]"]
     whole = runs.tutti(*runs.small("whole", *arguments)).expect(0)
     ended = runs.tutti(*runs.small("run", *arguments), preexec_fn=limit, restore_signals=False)
-    ended.expect(0, "run/metrics.jsonl: File too large; training goes on",
+    ended.expect(0, "run/metrics.jsonl: File too large; training continues",
                  "are missing")
-    if ended.err.count("training goes on") != 1:
+    if ended.err.count("training continues") != 1:
         raise AssertionError("reported more than once: " + ended.err)
     n_told, n_all = len(runs.records("run")), len(runs.records("whole"))
     if not 0 < n_told < n_all:
@@ -363,7 +363,7 @@ def test_no_room_for_an_order():
                  "parallel.mode=fast", "parallel.sync=parameter-server", "parallel.staleness=2"]
     ended = runs.tutti(*runs.small("run", *arguments, "-n", "2", "model.dropout=0"),
                        preexec_fn=limit, restore_signals=False)
-    ended.expect(0, "run/arrivals.txt: cannot be written: File too large; training goes on",
+    ended.expect(0, "run/arrivals.txt: cannot be written: File too large; training continues",
                  "records of metrics.jsonl, the curves or arrivals.txt are missing")
     if not runs.checkpoints("run"):
         raise AssertionError("what was trained is not saved")
@@ -423,14 +423,14 @@ def test_damaged_checkpoints():
         shutil.copytree("run", "again")
         runs.flip(newest + name, at)
         runs.tutti("inspect", "again/checkpoints/step-%09d" % steps[1]).expect(CHECKPOINT)
-        runs.tutti("train", "--resume", "again").expect(0, "warning: checkpoint passed over",
+        runs.tutti("train", "--resume", "again").expect(0, "warning: checkpoint skipped",
                                                         "step-%09d" % steps[1])
         runs.same_story(story, "again")
     for name in ("manifest.json", "model.safetensors", "optimizer.safetensors"):
         shutil.rmtree("again")
         shutil.copytree("run", "again")
         os.remove(newest + name)
-        runs.tutti("train", "--resume", "again").expect(0, "warning: checkpoint passed over")
+        runs.tutti("train", "--resume", "again").expect(0, "warning: checkpoint skipped")
 
 
 def test_no_good_checkpoint():

@@ -68,7 +68,7 @@ def test_a_run_goes_on_with_its_kernels():
     alone("whole", "generic")
     alone("run", "generic", "train.steps=3", "run.checkpoint_every=3")
     ended = runs.tutti("train", "--resume", "run", "train.steps=6").expect(0)
-    ended.expect(0, "the run goes on with generic kernels", "this machine has " + best)
+    ended.expect(0, "the run continues with generic kernels", "this machine has " + best)
     for key, value in runs.story("whole").items():
         if key[0] == "end" and runs.story("run").get(key) != value:
             raise AssertionError("%s: %s instead of %s" % (key, runs.story("run"), value))

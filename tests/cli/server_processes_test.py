@@ -233,7 +233,7 @@ def test_a_worker_is_killed():
     runs.wait_until(lambda: left("run"), what="word of the worker that was killed")
     wait_for_updates("run", 120)  # past a checkpoint and evaluations
     process.send_signal(signal.SIGTERM)
-    runs.finish(process).expect(143, "worker 2 has left", "the others go on")
+    runs.finish(process).expect(143, "worker 2 has left", "the others continue")
     expect([r["worker"] for r in left("run")] == [2], left("run"))
     since = left("run")[0]["step"]
     expect(all(u[2] != 2 for u in updates("run") if u[0] > since + 1), "it is still there")
@@ -327,7 +327,7 @@ def test_backup_workers():
     runs.wait_until(lambda: left("run"), what="word of the worker that was killed")
     wait_for_updates("run", 40)
     process.send_signal(signal.SIGTERM)
-    runs.finish(process).expect(143, "worker 2 has left", "the others go on")
+    runs.finish(process).expect(143, "worker 2 has left", "the others continue")
     shown = {r["step"]: r for r in runs.records("run") if r["event"] == "eval"}
     step = [s for s in runs.checkpoints("run") if s in shown][-1]
     expect(step > left("run")[0]["step"], "no evaluation since")

@@ -266,7 +266,7 @@ def test_refusals():
     refuse(2, "give parallel.sync=parameter-server", "parallel.servers=2")
     backup = SERVER + ["parallel.backup_workers=1"]
     refuse(2, "give parallel.mode=fast", *backup)
-    refuse(2, "wait for nobody already", *backup, "parallel.mode=fast", "parallel.staleness=2")
+    refuse(2, "never wait for each other", *backup, "parallel.mode=fast", "parallel.staleness=2")
     refuse(2, "at most 1", *backup, "parallel.mode=fast", "parallel.workers=2",
            "parallel.backup_workers=2")
     refuse(2, "joins all workers", *backup, "parallel.mode=fast", "parallel.sync_batch_norm=true")

@@ -266,7 +266,7 @@ static const bad_input bad_files[] = {
     {"parallel: {backup_workers: 1}", "parallel.backup_workers: is for a parameter server"},
     {"parallel: {sync: parameter-server, backup_workers: 1}", "which gradients come in time"},
     {"parallel: {sync: parameter-server, mode: fast, backup_workers: 1, staleness: 1}",
-     "asynchronous workers wait for nobody already"},
+     "asynchronous workers never wait for each other"},
     {"parallel: {sync: parameter-server, mode: fast, backup_workers: 4, workers: 4}",
      "4 of 4 workers leave none whose gradients would count; give at most 3"},
     {"parallel: {sync: parameter-server, mode: fast, backup_workers: 1, sync_batch_norm: true}",

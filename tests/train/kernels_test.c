@@ -82,7 +82,7 @@ T_CASE(a_run_goes_on_with_less) {
     all[0].wanted = TTI_CPU_AVX512;
     T_OK(decide(all, 2, true, &out));
     T_EQ(out.level, TTI_CPU_AVX512);
-    assert_non_null(strstr(out.told, "goes on with avx512 kernels"));
+    assert_non_null(strstr(out.told, "continues with avx512 kernels"));
     all[1].level = TTI_CPU_AVX2; /* what cannot be had is told when the checkpoint is read */
     T_OK(decide(all, 2, true, &out));
     T_EQ(out.level, TTI_CPU_AVX2);

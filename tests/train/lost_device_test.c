@@ -28,7 +28,7 @@ T_CASE(which_checkpoint_is_good) {
     T_UNUSED;
     has(advise(-1), none, true);
     has(advise(4),
-        "The checkpoint of step 4 was still being written: the run goes on from it if it is "
+        "The checkpoint of step 4 was still being written: the run continues from it if it is "
         "whole, else it begins anew: tutti train --resume run",
         true);
     tutti_train_result result;
@@ -39,7 +39,7 @@ T_CASE(which_checkpoint_is_good) {
         has(advise(saving), "The checkpoint of step 4 is good: tutti train --resume run", true);
         has(advise(saving), "being written", false);
     }
-    has(advise(8), "step 8 was still being written: the run goes on from it", true);
+    has(advise(8), "step 8 was still being written: the run continues from it", true);
     has(advise(8), "else from that of step 4: tutti train --resume run", true);
     (void)tti_fail(TUTTI_E_DATA, "no samples");
     tti_lost_device_advise("run", true, 8, TUTTI_E_DATA);

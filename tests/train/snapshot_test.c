@@ -327,7 +327,7 @@ T_CASE(older_ones_are_a_rescue) {
     T_EQ(truncate("checkpoints/step-000000004/model.safetensors", 100), 0);
     T_OK(tti_snapshot_load(w.b, w.exec, ".", &w.reporter, &at));
     T_EQ(at.step, 3);
-    assert_non_null(strstr(w.warning, "checkpoint passed over"));
+    assert_non_null(strstr(w.warning, "checkpoint skipped"));
     end(&w);
 }
 
