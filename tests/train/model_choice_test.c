@@ -75,9 +75,9 @@ static void expect_vocabulary(const char *size, const char *head, int64_t n_toke
     info.n_tokens = n_tokens;
     tutti_model_params p = tti_model_params_of(&job->config, &info);
     if (st == TUTTI_OK)
-        T_OK(tti_model_check_vocabulary(job, &p, n_tokens));
+        T_OK(tti_model_check_vocabulary(job, &p, false, n_tokens));
     else
-        T_FAILS(tti_model_check_vocabulary(job, &p, n_tokens), st, words);
+        T_FAILS(tti_model_check_vocabulary(job, &p, false, n_tokens), st, words);
     tutti_job_destroy(job);
 }
 
