@@ -145,7 +145,8 @@ T_CASE(ranks_of_others_are_met) {
     T_FAILS(tutti_worker_join(100, &comm), TUTTI_E_CONFIG, "MASTER_ADDR is not set");
     assert_null(comm);
     setenv("MASTER_ADDR", "localhost", 1), setenv("MASTER_PORT", "29433", 1);
-    T_FAILS(tutti_worker_join(100, &comm), TUTTI_E_TIMEOUT, "(parallel.timeout_ms=100) to reach rank 0");
+    T_FAILS(tutti_worker_join(100, &comm), TUTTI_E_TIMEOUT,
+            "(parallel.timeout_ms=100) to reach rank 0");
     unsetenv("RANK"), unsetenv("WORLD_SIZE"), unsetenv("MASTER_ADDR"), unsetenv("MASTER_PORT");
 }
 
