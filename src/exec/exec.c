@@ -203,13 +203,6 @@ static tutti_status alloc_flat(tti_exec *x) {
     return tti_exec_first_params(x);
 }
 
-static tutti_status reduce_bucket(int bucket, void *user) {
-    tti_exec *x = user;
-    const tti_bucket *b = &x->desc.plan->buckets[bucket];
-    tti_exec_merge(x, &x->acc.waves[x->acc.n_waves - 1], b->first, b->first + b->n_elems);
-    return tti_exec_reduce(x, b->first, b->n_elems);
-}
-
 static tutti_status find_inputs(const tti_plan *plan, const tti_program *program,
                                 tti_fed_inputs *out) {
     *out = (tti_fed_inputs){.x = tti_program_input(program, "x"),
@@ -257,16 +250,6 @@ static tutti_status build_lanes(tti_exec *x) {
     for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, i));
     forget_ready(x);
     return TUTTI_OK;
-}
-
-static tutti_status start_overlap(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
-    /* Joins inside the step use the communicator, which one thread may do at a time. */
-    bool joins = x->n_syncs > 0 || (plan->stages && plan->stages->is_joined);
-    bool waits = x->desc.server || x->desc.serves || joins;
-    if (x->n_ranks == 1 || plan->n_buckets < 2 || waits) return TUTTI_OK;
-    int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
-    return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
 }
 
 /* Lanes are made again where shards are dealt anew. */
@@ -330,9 +313,8 @@ static tutti_status build(tti_exec *x) {
     if (x->device) TTI_TRY(tti_exec_device_prepare(x));
     if (!x->device && tti_compress_wanted(&x->desc, x->n_ranks))
         TTI_TRY(tti_compress_create(x, &x->compress));
-    if (x->device) return tti_exec_has_lean_params(x) ? tti_lean_rehash(x) : TUTTI_OK;
-    if (x->lean) return tti_lean_start(x);
-    return start_overlap(x);
+    if (!x->device) TTI_TRY(tti_host_create(x));
+    return tti_exec_has_lean_params(x) ? tti_lean_rehash(x) : TUTTI_OK;
 }
 
 tutti_status tti_exec_deal(const tti_exec_desc *desc, int n_ranks, tti_deal *out) {
@@ -407,13 +389,12 @@ static void destroy_lane(tti_exec *x, tti_lane *lane) {
 
 /* What is there for this worker's shards, and for no others. */
 static void release_lanes(tti_exec *x) {
-    tti_overlap_destroy(x->overlap);
+    tti_host_destroy(x);
     tti_lanes_destroy(x->lanes);
     for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
     forget_ready(x);
     free(x->lane);
     tti_accumulation_fini(&x->acc);
-    x->overlap = NULL;
     x->lanes = NULL;
     x->lane = NULL;
     x->n_in_flight = 0;
@@ -445,7 +426,7 @@ tutti_status tti_exec_redeal(tti_exec *x, const tti_deal *deal) {
     TTI_TRY(agree_buffers(x, &n_buffers));
     TTI_TRY(grow_buffers(x, n_buffers));
     TTI_TRY(build_lanes(x));
-    return x->device ? tti_exec_device_take_up(x) : start_overlap(x);
+    return x->device ? tti_exec_device_take_up(x) : tti_host_create(x);
 }
 
 static void release_flat(tti_exec *x) {
@@ -460,7 +441,6 @@ static void release_flat(tti_exec *x) {
 static void destroy(tti_exec *x) {
     tti_profile_drop(x);
     tti_exec_device_release(x);
-    tti_lean_stop(x);
     release_lanes(x); /* with it the threads that use what follows */
     tti_offload_destroy(x->offload);
     tti_compress_destroy(x->compress);

@@ -1,4 +1,4 @@
-/* lean.c - ZeRO-2 and ZeRO-3 on the host: memory and moves. */
+/* lean.c - ZeRO-2 and ZeRO-3 on the host: memory, and how parameters are gathered. */
 #include "exec/lean.h"
 
 #include <stdlib.h>
@@ -141,10 +141,11 @@ static tti_share_run own_part(const tti_exec *x, int bucket) {
     return (tti_share_run){bounds[0], state, bounds[1] - bounds[0]};
 }
 
-static tutti_status fetch(tti_exec *x, const tti_use *use, const float *src) {
-    const tti_bucket *bucket = &x->desc.plan->buckets[use->bucket];
-    tti_share_run own = own_part(x, use->bucket);
-    float *dst = x->lean->gathered + use->offset;
+tutti_status tti_lean_gather(tti_exec *x, int index, size_t offset, bool averages) {
+    const tti_bucket *bucket = &x->desc.plan->buckets[index];
+    const float *src = averages ? x->ema : x->params;
+    tti_share_run own = own_part(x, index);
+    float *dst = x->lean->gathered + offset;
     size_t bounds[TTI_MAX_RANKS + 1];
     int64_t start = tti_now_ns();
     if (TTI_FAULT_AT("lean.fetch", x->rank, -1))
@@ -155,7 +156,7 @@ static tutti_status fetch(tti_exec *x, const tti_use *use, const float *src) {
                                  .dst = dst,
                                  .bounds = bounds,
                                  .n_groups = 1,
-                                 .from = x->share.from + use->bucket * x->n_ranks,
+                                 .from = x->share.from + index * x->n_ranks,
                                  .dtype = TUTTI_F32};
     TTI_TRY(tti_comm_gather_parts(x->desc.comm, &desc));
     tti_profile_add(x, TTI_ROW_COMM, tti_part_params("parameters of other workers"), -1, start,
@@ -163,98 +164,16 @@ static tutti_status fetch(tti_exec *x, const tti_use *use, const float *src) {
     return TUTTI_OK;
 }
 
-/* A sum goes to where its place is not taken again. */
-static tutti_status reduce(tti_exec *x, const tti_use *use) {
-    const tti_bucket *bucket = &x->desc.plan->buckets[use->bucket];
-    const tti_wave *last = &x->acc.waves[x->acc.n_waves - 1];
-    if (!x->lean->is_last) return TUTTI_OK;
-    tti_exec_merge(x, last, bucket->first, bucket->first + bucket->n_elems);
-    TTI_TRY(tti_exec_reduce(x, bucket->first, bucket->n_elems));
-    if (!x->lean->own_grads) return TUTTI_OK;
-    tti_share_run own = own_part(x, use->bucket);
-    const float *sum = tti_exec_grads_at(x, x->acc.piece_buffer[0], bucket->first);
-    memcpy(x->lean->own_grads + own.state, sum + (own.first - bucket->first),
-           own.n_elems * sizeof *sum);
-    return TUTTI_OK;
-}
-
-/* All shards have come to this step, and none goes on. */
-static tutti_status join(tti_exec *x, int step) {
-    int i = 0;
-    while (x->syncs[i] != step) i++;
-    return tti_exec_join(x, i);
-}
-
-static tutti_status move(tti_move_kind kind, const tti_use *use, void *user) {
-    tti_exec *x = user;
-    if (kind == TTI_MOVE_JOIN) return join(x, use->first);
-    return kind == TTI_MOVE_FETCH ? fetch(x, use, x->params) : reduce(x, use);
-}
-
-static tutti_status move_to_evaluate(tti_move_kind kind, const tti_use *use, void *user) {
-    tti_exec *x = user;
-    TTI_ASSERT(kind == TTI_MOVE_FETCH);
-    return fetch(x, use, x->ema ? x->ema : x->params);
-}
-
-tutti_status tti_lean_start(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
-    tti_lean *lean = x->lean;
-    if (!lean) return TUTTI_OK;
-    tti_traffic_desc desc = {.params = lean->params ? &lean->train : NULL,
-                             .grads = &lean->grads,
-                             .n_steps = plan->shard.n_steps,
-                             .joins = x->syncs,
-                             .n_joins = x->n_syncs,
-                             .part_first = plan->shard.part_first,
-                             .n_parts = plan->shard.n_parts,
-                             .core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1,
-                             .fn = move,
-                             .user = x};
-    TTI_TRY(tti_traffic_create(&desc, &lean->moves));
-    if (!lean->params) return TUTTI_OK;
-    desc.params = &lean->eval;
-    desc.grads = NULL;
-    desc.n_steps = plan->eval.n_steps;
-    desc.n_joins = 0;
-    desc.part_first = plan->eval.part_first;
-    desc.n_parts = plan->eval.n_parts;
-    desc.fn = move_to_evaluate;
-    if (plan->eval.graph) TTI_TRY(tti_traffic_create(&desc, &lean->eval_moves));
-    return tti_lean_rehash(x);
-}
-
-static tti_traffic *moves_of(const tti_exec *x, bool eval) {
-    return !x->lean ? NULL : eval ? x->lean->eval_moves : x->lean->moves;
-}
-
-tti_traffic *tti_lean_begin(tti_exec *x, bool eval, int n_shards, bool is_last) {
-    tti_traffic *moves = moves_of(x, eval);
-    if (!moves) return NULL;
-    x->lean->is_last = is_last;
-    tti_traffic_begin(moves, n_shards);
-    return moves;
-}
-
-void tti_lean_begin_part(tti_exec *x, bool eval, int part, int n_shards, bool is_last) {
-    x->lean->is_last = is_last;
-    tti_traffic_begin_part(moves_of(x, eval), part, n_shards);
-}
-
-tutti_status tti_lean_finish(tti_exec *x, bool eval) {
-    tti_traffic *moves = moves_of(x, eval);
-    return moves ? tti_traffic_finish(moves) : TUTTI_OK;
+void tti_lean_keep_sum(tti_exec *x, int bucket) {
+    if (!x->lean || !x->lean->own_grads) return;
+    tti_share_run own = own_part(x, bucket);
+    size_t first = x->desc.plan->buckets[bucket].first;
+    const float *sum = tti_exec_grads_at(x, x->acc.piece_buffer[0], first);
+    memcpy(x->lean->own_grads + own.state, sum + (own.first - first), own.n_elems * sizeof *sum);
 }
 
 int tti_lean_idle_waves(const tti_exec *x) {
     return x->lean ? x->lean->n_waves - x->acc.n_waves : 0;
-}
-
-void tti_lean_stop(tti_exec *x) {
-    if (!x->lean) return;
-    tti_traffic_destroy(x->lean->moves);
-    tti_traffic_destroy(x->lean->eval_moves);
-    x->lean->moves = x->lean->eval_moves = NULL;
 }
 
 static void release(const tti_backend *backend, float *memory, size_t n_elems) {

@@ -10,20 +10,18 @@
 #include "exec/accumulate.h"
 #include "exec/exec.h"
 #include "exec/share.h"
-#include "exec/traffic.h"
+#include "exec/window.h"
 
 typedef struct tti_lean {
     bool params; /* these are in parts, too */
     tti_window grads, train, eval;
-    tti_traffic *moves, *eval_moves; /* eval_moves NULL: parameters are whole */
-    bool *is_short;                  /* [n_buffers]: gradients in places of grads */
-    float *own_grads;                /* sums, in the places of the state; NULL: in a whole buffer */
-    float *gathered;                 /* places of train and of eval */
-    float *staging;                  /* [longest slot]: state for a checkpoint */
-    float *averages; /* [n_flat], for evaluation with whole parameters; NULL: none */
+    bool *is_short;   /* [n_buffers]: gradients in places of grads */
+    float *own_grads; /* sums, in the places of the state; NULL: in a whole buffer */
+    float *gathered;  /* places of train and of eval */
+    float *staging;   /* [longest slot]: state for a checkpoint */
+    float *averages;  /* [n_flat], for evaluation with whole parameters; NULL: none */
     size_t n_averages;
-    int n_waves;             /* of the worker that has most: the others make the same moves */
-    bool is_last;            /* wave: its gradients are reduced */
+    int n_waves;             /* of the worker that has most: the others gather as often */
     uint64_t own_hash, hash; /* params: of own blocks and of all, after the last update */
     uint64_t *all_hashes;    /* [n_ranks]: the first of them, of each worker; on devices */
 } tti_lean;
@@ -33,9 +31,6 @@ typedef struct tti_lean {
 tutti_status tti_lean_init(tti_exec *x);
 tutti_status tti_lean_buffers(tti_exec *x, int n_buffers);
 
-/* The threads, once lanes and memory are there; and the hash of the first parameters. */
-tutti_status tti_lean_start(tti_exec *x);
-void tti_lean_stop(tti_exec *x); /* before the lanes end */
 void tti_lean_fini(tti_exec *x);
 
 /* True if parameters are in parts. */
@@ -61,13 +56,13 @@ float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first);
 float *tti_own_params(const tti_exec *x, const tti_own_block *own);
 float *tti_own_grads(tti_exec *x, const tti_own_block *own);
 
-/* A wave of so many shards, from one lane; NULL: nothing is moved.  finish waits for the moves.
- * begin_part: of one part of the program alone. */
-tti_traffic *tti_lean_begin(tti_exec *x, bool eval, int n_shards, bool is_last);
-void tti_lean_begin_part(tti_exec *x, bool eval, int part, int n_shards, bool is_last);
-tutti_status tti_lean_finish(tti_exec *x, bool eval);
+/* Gathers a bucket of parameters, or of their averages, into its place. */
+tutti_status tti_lean_gather(tti_exec *x, int bucket, size_t offset, bool averages);
 
-/* Waves without a shard, before the own ones, so that all workers make the same moves. */
+/* The own part of a bucket's sum goes to where its place is not taken again, if it must. */
+void tti_lean_keep_sum(tti_exec *x, int bucket);
+
+/* Waves without a shard, before the own ones, so that all workers gather as often. */
 int tti_lean_idle_waves(const tti_exec *x);
 
 /* Of all parameters, from the hashes of own blocks: kept as lean->hash. */

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/fault.h"
 #include "exec/worker.h"
 
 /* ---- building ---- */
@@ -267,355 +266,54 @@ const double *tti_pipe_busy(const tti_pipe *pipe) { return pipe->busy; }
 
 /* ---- a step ---- */
 
-typedef struct pipe_run {
-    tti_exec *x;
-    const tti_step_desc *desc;
-    tti_pipe_side *side;
-    bool eval;
-} pipe_run;
-
-/* A part of one shard. */
-typedef struct pipe_part {
-    tti_lane *lane; /* of the wave in flight */
-    tti_instance *instance;
-    int index, shard; /* of the lane; global number */
-    tti_pipe_action action;
-    tti_range steps; /* of the part, all or those between two joins */
-} pipe_part;
-
 int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int wave, int lane) {
     return end->first_slot + wave % end->depth * x->desc.n_lanes + lane;
 }
 
-static int slot_of(const pipe_run *r, const tti_pipe_end *end, const pipe_part *part) {
-    return tti_pipe_slot(r->x, end, part->action.wave, part->index);
+static int slot_of(const tti_exec *x, const tti_pipe_end *end, const tti_pipe_part *part) {
+    return tti_pipe_slot(x, end, part->action.wave, part->index);
 }
 
-static bool is_timed(const pipe_run *r, const pipe_part *part) {
-    return r->x->profile && !r->eval && part->index == 0;
-}
-
-/* What other stages have made, to where the part reads it. */
-static tutti_status receive(const pipe_run *r, const pipe_part *part) {
-    for (int i = 0; i < r->side->n_in; i++) {
-        const tti_pipe_end *end = &r->side->in[i];
+tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part) {
+    for (int i = 0; i < part->side->n_in; i++) {
+        const tti_pipe_end *end = &part->side->in[i];
         const void *data;
         if (end->part != part->action.part) continue;
         int64_t start = tti_now_ns();
-        TTI_TRY(tti_mailbox_wait(r->x->pipe->box, slot_of(r, end, part), &data));
-        if (is_timed(r, part))
-            tti_profile_add(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"),
+        TTI_TRY(tti_mailbox_wait(x->pipe->box, slot_of(x, end, part), &data));
+        if (part->timed)
+            tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"),
                             part->shard, start, tti_now_ns());
         tti_instance_set_input(part->instance, end->input, data);
     }
     return TUTTI_OK;
 }
 
-static tutti_status put(const pipe_run *r, const tti_pipe_end *end, const pipe_part *part) {
+static tutti_status put(tti_exec *x, const tti_pipe_end *end, const tti_pipe_part *part) {
     const tti_span what = {.part = tti_part_stages("values to another stage"),
                            .shard = part->shard,
                            .row = TTI_ROW_STAGES};
     int64_t start = tti_now_ns();
-    TTI_TRY(tti_mailbox_put(r->x->pipe->box, slot_of(r, end, part),
+    TTI_TRY(tti_mailbox_put(x->pipe->box, slot_of(x, end, part),
                             tti_instance_output(part->instance, end->name)));
-    if (is_timed(r, part))
-        tti_profile_stall(r->x, &what, "waiting for values to leave", start, tti_now_ns());
+    if (part->timed)
+        tti_profile_stall(x, &what, "waiting for values to leave", start, tti_now_ns());
     return TUTTI_OK;
 }
 
-static tutti_status hand_on(const pipe_run *r, const pipe_part *part) {
-    for (int i = 0; i < r->side->n_in; i++)
-        if (r->side->in[i].last_part == part->action.part)
-            tti_mailbox_free(r->x->pipe->box, slot_of(r, &r->side->in[i], part));
-    for (int i = 0; i < r->side->n_out; i++) {
-        const tti_pipe_end *end = &r->side->out[i];
-        if (end->part == part->action.part) TTI_TRY(put(r, end, part));
-    }
+tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part) {
+    const tti_pipe_side *side = part->side;
+    for (int i = 0; i < side->n_in; i++)
+        if (side->in[i].last_part == part->action.part)
+            tti_mailbox_free(x->pipe->box, slot_of(x, &side->in[i], part));
+    for (int i = 0; i < side->n_out; i++)
+        if (side->out[i].part == part->action.part) TTI_TRY(put(x, &side->out[i], part));
     return TUTTI_OK;
 }
 
-/* Buckets are reduced beside the last wave, as it completes them. */
-static bool tells(const pipe_run *r, int wave) {
-    return !r->eval && r->x->overlap && wave == r->x->pipe->n_waves - 1;
-}
-
-typedef struct telling {
-    tti_exec *x;
-    tti_lane *lane;
-    int shard;
-    bool tells, timed;
-    tti_traffic *moves; /* NULL: none */
-    int last;           /* behind the steps of the range */
-    int64_t last_ns;    /* end of the step before */
-} telling;
-
-static void arrive(const telling *told, int step) {
-    tti_traffic_arrive(told->moves, told->lane->reached = step);
-}
-
-static void await(telling *told, int step) {
-    tti_exec_await(told->x, told->moves, step, told->shard, told->timed ? &told->last_ns : NULL);
-}
-
-/* Before other stages wait for what cannot be made: they hear why, and at once. */
-static tutti_status check_moves(const telling *told) {
-    return told->moves ? tti_traffic_check(told->moves) : TUTTI_OK;
-}
-
-static void after_step(int step, void *user) {
-    telling *told = user;
-    if (told->timed) tti_exec_time_step(told->x, told->lane, step, told->shard, &told->last_ns);
-    if (told->tells) tti_exec_tell_buckets(told->x, told->lane, step);
-    if (!told->moves) return;
-    arrive(told, step + 1);
-    if (step + 1 < told->last) await(told, step + 1); /* else in the next range */
-}
-
-static bool is_joined(const pipe_run *r) { return r->x->pipe->stages->is_joined && !r->eval; }
-
-/* Each part of each wave fetches its parameters, with moves of its own. */
-static bool fetches_by_part(const pipe_run *r) {
-    return tti_exec_has_lean_params(r->x) && !is_joined(r);
-}
-
-/* What a wave waits for: parameters, joins, or the places of the last wave's gradients. */
-static tti_traffic *moves_of(const pipe_run *r, int wave) {
-    tti_lean *lean = r->x->lean;
-    if (!lean) return NULL;
-    if (r->eval) return lean->eval_moves;
-    bool all = lean->params || is_joined(r);
-    return all || wave == r->x->pipe->n_waves - 1 ? lean->moves : NULL;
-}
-
-/* Its gradients lie in places until they are summed, which is done beside it. */
-static bool is_summed(const pipe_run *r, int wave) {
-    return r->x->lean && !r->eval && wave == r->x->pipe->n_waves - 1;
-}
-
-static bool begins(const pipe_run *r, const pipe_part *part) {
-    return (int)part->steps.first == r->side->program->part_first[part->action.part];
-}
-
-static bool ends(const pipe_run *r, const pipe_part *part) {
-    return (int)part->steps.last == r->side->program->part_first[part->action.part + 1];
-}
-
-static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
-    tti_exec *x = r->x;
-    int p = part->action.part;
-    bool backward = p >= x->pipe->stages->n_chunks;
-    tti_run run = tti_exec_shard_run(x, r->desc, part->shard);
-    int64_t start = tti_now_ns();
-    if (begins(r, part) && TTI_FAULT_AT(backward ? "pipe.backward" : "pipe.forward",
-                                        x->pipe->stages->stage, (int64_t)r->desc->step))
-        return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute",
-                        x->pipe->stages->stage);
-    telling told = {.x = x, .lane = part->lane, .shard = part->shard, .last_ns = start};
-    told.tells = tells(r, part->action.wave);
-    told.timed = is_timed(r, part);
-    told.moves = moves_of(r, part->action.wave);
-    told.last = (int)part->steps.last;
-    if (told.moves && part->lane->reached < (int)part->steps.first)
-        arrive(&told, (int)part->steps.first);
-    if (told.moves) await(&told, (int)part->steps.first);
-    TTI_TRY(check_moves(&told));
-    TTI_TRY(
-        tti_instance_run_range(part->instance, &run, (int)part->steps.first, (int)part->steps.last,
-                               told.tells || told.timed || told.moves ? after_step : NULL, &told));
-    int64_t end = tti_now_ns();
-    int64_t exchanged_ns = tti_instance_take_exchanged(part->instance);
-    TTI_TRY(check_moves(&told));
-    if (part->index == 0) x->pipe->busy_ns += end - start;
-    if (part->index == 0) tti_exec_waited(x, exchanged_ns);
-    if (told.timed)
-        tti_profile_add(x, TTI_ROW_PARTS, tti_part_other(backward ? "backward" : "forward"),
-                        part->shard, start, end);
-    return TUTTI_OK;
-}
-
-static tutti_status run_part(const pipe_run *r, const pipe_part *part, const tti_wave *wave) {
-    tti_exec *x = r->x;
-    int p = part->action.part;
-    if (p == 0 && begins(r, part))
-        tti_exec_feed(x, part->instance, r->eval ? &x->eval_inputs : &x->shard_inputs,
-                      &r->desc->shards[part->shard - x->first_shard]);
-    if (begins(r, part)) TTI_TRY(receive(r, part));
-    if (!r->eval) tti_exec_point_at_buffer(x, part->instance, wave->buffer[part->index]);
-    TTI_TRY(compute_part(r, part));
-    if (!ends(r, part)) return TUTTI_OK;
-    TTI_TRY(hand_on(r, part));
-    if (p == r->side->program->n_parts - 1) tti_exec_keep_sums(x, part->instance, part->shard);
-    return TUTTI_OK;
-}
-
-/* Before a last wave without a shard for each lane: what is summed beside it is also of lanes that
- * have none there, and have to be done. */
-static bool is_waited_for(const pipe_run *r, int wave) {
-    const tti_pipe *pipe = r->x->pipe;
-    return wave == pipe->n_waves - 2 && pipe->waves[wave + 1].n_shards < r->x->desc.n_lanes;
-}
-
-/* After a part of a wave: its gradients, where they complete subtrees.  Of the last one the
- * reduction beside it does that, or the moves. */
-static void merge(const pipe_run *r, int lane, const tti_pipe_action *action) {
-    tti_exec *x = r->x;
-    const tti_wave *wave = &x->pipe->waves[action->wave];
-    tti_range flat = r->side->flat[action->part];
-    bool beside = tells(r, action->wave) || is_summed(r, action->wave);
-    bool nothing = wave->n_merges == 0 && !is_waited_for(r, action->wave);
-    if (r->eval || beside || nothing || flat.first == flat.last) return;
-    tti_range mine = tti_lane_range(flat.last - flat.first, 16, lane, x->desc.n_lanes);
-    tti_lanes_barrier(x->lanes);
-    tti_exec_merge(x, wave, flat.first + mine.first, flat.first + mine.last);
-    tti_lanes_barrier(x->lanes);
-}
-
-/* The instances of a lane in a wave. */
-static tti_lane *lane_of(const pipe_run *r, int wave, int index) {
-    int own = TTI_MAX(wave - r->x->pipe->n_idle, 0);
-    return &r->x->lane[own % r->side->schedule.n_in_flight * r->x->desc.n_lanes + index];
-}
-
-/* All lanes of the last wave have told of all buckets, and no move waits for them. */
-static void tell_rest(const pipe_run *r, int index) {
-    int wave = r->x->pipe->n_waves - 1;
-    tti_lane *lane = lane_of(r, wave, index);
-    if (index >= r->x->pipe->waves[wave].n_shards) return;
-    if (tells(r, wave)) tti_exec_tell_rest(r->x, lane);
-    if (moves_of(r, wave) && !fetches_by_part(r))
-        tti_traffic_leave(moves_of(r, wave), lane->reached + 1);
-}
-
-/* Sums of gradients go on beside the last wave, or beside all shards at once. */
-static void begin_moves(const pipe_run *r) {
-    const tti_pipe *pipe = r->x->pipe;
-    int n_shards = pipe->waves[pipe->n_waves - 1].n_shards;
-    for (int i = 0; i < r->x->n_in_flight; i++) r->x->lane[i].reached = -1;
-    if (is_joined(r)) n_shards = r->x->last_shard - r->x->first_shard;
-    if (!r->eval && !fetches_by_part(r)) tti_lean_begin(r->x, false, n_shards, true);
-}
-
-/* A shard that failed, or has nothing to do, keeps no move of its wave from being made. */
-static void arrive_upto(const pipe_run *r, int index, int wave, int step) {
-    tti_lane *lane = lane_of(r, wave, index);
-    if (!moves_of(r, wave) || index >= r->x->pipe->waves[wave].n_shards) return;
-    while (lane->reached < step) tti_traffic_arrive(moves_of(r, wave), ++lane->reached);
-}
-
-/* The steps of an action, for this lane's shard of the wave, if there is one. */
-static void run_action(const pipe_run *r, int index, const tti_pipe_action *action,
-                       tti_range steps) {
-    tti_exec *x = r->x;
-    const tti_wave *wave = &x->pipe->waves[action->wave];
-    tti_lane *lane = lane_of(r, action->wave, index);
-    pipe_part part = {.lane = lane,
-                      .instance = r->eval ? lane->eval : lane->shard,
-                      .index = index,
-                      .shard = wave->first + index,
-                      .action = *action,
-                      .steps = steps};
-    if (index >= wave->n_shards || lane->status != TUTTI_OK) return;
-    tutti_status st = run_part(r, &part, wave);
-    if (st == TUTTI_OK) return;
-    tti_exec_lane_failed(x, lane, st);
-    tti_mailbox_fail(x->pipe->box, st);
-}
-
-static tti_range steps_of(const pipe_run *r, int part) {
-    const int *first = r->side->program->part_first;
-    return (tti_range){(size_t)first[part], (size_t)first[part + 1]};
-}
-
-/* Beside moves a join is one of them. */
-static void join_at(const pipe_run *r, int index, int sync) {
-    tti_exec *x = r->x;
-    for (int w = 0; x->lean && w < x->pipe->n_waves; w++)
-        arrive_upto(r, index, w, x->syncs[sync] + 1);
-    if (x->lean) return;
-    tti_lanes_barrier(x->lanes);
-    if (index == 0) {
-        tutti_status st = tti_exec_join(x, sync);
-        if (st != TUTTI_OK) tti_exec_lane_failed(x, &x->lane[0], st);
-    }
-    tti_lanes_barrier(x->lanes);
-}
-
-/* The steps between two joins: with moves all shards of the lane come to where one would wait. */
-static void run_between(const pipe_run *r, int index, int part, tti_range steps) {
-    const tti_pipe *pipe = r->x->pipe;
-    tti_range turn = {steps.first, steps.last};
-    do {
-        if (r->x->lean) {
-            int stop = tti_traffic_next_stop(r->x->lean->moves, (int)turn.first);
-            turn.last = TTI_MIN((size_t)stop, steps.last);
-        }
-        for (int w = 0; w < pipe->n_waves; w++) {
-            run_action(r, index, &(tti_pipe_action){w, part}, turn);
-            arrive_upto(r, index, w, (int)turn.last);
-        }
-        turn.first = turn.last;
-    } while (turn.last < steps.last);
-}
-
-/* All shards come to a join before any goes on, failed or not: other workers wait there too. */
-static void run_joined_part(const pipe_run *r, int index, int part) {
-    tti_exec *x = r->x;
-    tti_range all = steps_of(r, part);
-    size_t first = all.first;
-    for (int i = 0; i <= x->n_syncs; i++) {
-        size_t join = i < x->n_syncs ? (size_t)x->syncs[i] : all.last;
-        if (i < x->n_syncs && (join < all.first || join >= all.last)) continue;
-        run_between(r, index, part, (tti_range){first, join});
-        if (i < x->n_syncs) join_at(r, index, i);
-        first = join + 1;
-    }
-}
-
-/* Part by part; gradients, of which each shard has all, are added at the end. */
-static void run_joined(const pipe_run *r, int index) {
-    tti_exec *x = r->x;
-    tti_range mine = tti_lane_range(x->desc.plan->n_flat, 16, index, x->desc.n_lanes);
-    for (int w = 0; w < x->pipe->n_waves; w++) arrive_upto(r, index, w, 0);
-    for (int p = 0; p < r->side->program->n_parts; p++) run_joined_part(r, index, p);
-    if (x->lean) return; /* they were beside the last parts */
-    tti_lanes_barrier(x->lanes);
-    tti_exec_merge(x, &x->acc.waves[0], mine.first, mine.last);
-    tti_lanes_barrier(x->lanes);
-}
-
-/* Every lane comes here: parameters are in places while this part of one wave runs, so all workers
- * of this stage run the same parts in the same order, some without a shard. */
-static void run_fetching(const pipe_run *r, int index, const tti_pipe_action *action) {
-    tti_exec *x = r->x;
-    const tti_wave *wave = &x->pipe->waves[action->wave];
-    tti_range steps = steps_of(r, action->part);
-    if (index < wave->n_shards) lane_of(r, action->wave, index)->reached = (int)steps.first - 1;
-    if (index == 0)
-        tti_lean_begin_part(x, r->eval, action->part, wave->n_shards, is_summed(r, action->wave));
-    tti_lanes_barrier(x->lanes);
-    arrive_upto(r, index, action->wave, (int)steps.first); /* they come while others compute */
-    run_action(r, index, action, steps);
-    arrive_upto(r, index, action->wave, (int)steps.last);
-    tti_lanes_barrier(x->lanes);
-    if (index > 0) return;
-    tutti_status st = tti_lean_finish(x, r->eval);
-    if (st == TUTTI_OK) return;
-    tti_exec_lane_failed(x, &x->lane[0], st);
-    tti_mailbox_fail(x->pipe->box, st);
-}
-
-static void run_lane(int index, void *arg) {
-    pipe_run *r = arg;
-    if (is_joined(r)) run_joined(r, index);
-    for (int i = 0; !is_joined(r) && i < r->side->schedule.n_actions; i++) {
-        const tti_pipe_action *action = &r->side->schedule.actions[i];
-        if (fetches_by_part(r))
-            run_fetching(r, index, action);
-        else
-            run_action(r, index, action, steps_of(r, action->part));
-        merge(r, index, action);
-    }
-    tell_rest(r, index);
+void tti_pipe_begin(tti_exec *x, tutti_status before) {
+    x->pipe->busy_ns = 0;
+    if (before != TUTTI_OK) tti_mailbox_fail(x->pipe->box, before);
 }
 
 /* How long all stages computed of the time that the slowest took. */
@@ -638,61 +336,34 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     return TUTTI_OK;
 }
 
-/* Before any shard: others must not wait for what this stage was to add. */
-static tutti_status give_up(const pipe_run *r, tutti_status status) {
-    for (int i = 0; i < r->x->desc.n_lanes; i++) tell_rest(r, i);
-    if (!r->eval && tti_lean_finish(r->x, false) != TUTTI_OK) tti_clear_error();
-    TTI_TRY(tti_exec_lane_status(r->x));
-    return status;
-}
-
-tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
-    tti_pipe *pipe = x->pipe;
-    pipe_run r = {x, desc, eval ? &pipe->eval : &pipe->train, eval};
-    int64_t start = tti_now_ns();
-    pipe->busy_ns = 0;
-    tutti_status before = tti_exec_lane_status(x);
-    for (int i = 0; i < x->n_in_flight; i++) x->lane[i].next_bucket = 0;
-    begin_moves(&r);
-    if (before != TUTTI_OK) {
-        tti_mailbox_fail(pipe->box, before);
-        if (!is_joined(&r) && !fetches_by_part(&r)) return give_up(&r, before);
-    }
-    tti_lanes_run(x->lanes, run_lane, &r);
-    tutti_status moved = eval || fetches_by_part(&r) ? TUTTI_OK : tti_lean_finish(x, false);
-    TTI_TRY(tti_exec_lane_status(x));
-    TTI_TRY(moved);
-    return eval ? TUTTI_OK : tti_pipe_measure(x, pipe->busy_ns, tti_now_ns() - start);
-}
-
 /* ---- a shard that is looked at ---- */
 
-static tutti_status look_at_part(const pipe_run *r, const pipe_part *part, int *moment, int *step) {
-    tti_exec *x = r->x;
-    const tti_program *program = r->side->program;
-    tti_run run = tti_exec_shard_run(x, r->desc, part->shard);
+static tutti_status look_at_part(tti_exec *x, const tti_run *run, const tti_pipe_part *part,
+                                 int *moment, int *step) {
+    const int *part_first = part->side->program->part_first;
     int p = part->action.part, found;
-    TTI_TRY(receive(r, part));
-    TTI_TRY(tti_instance_find_nonfinite(part->instance, &run, program->part_first[p],
-                                        program->part_first[p + 1], &found));
+    TTI_TRY(tti_pipe_receive(x, part));
+    TTI_TRY(
+        tti_instance_find_nonfinite(part->instance, run, part_first[p], part_first[p + 1], &found));
     if (*step < 0 && found >= 0) {
         *moment = tti_part_moment(x->pipe->stages, x->pipe->stages->stage, p);
         *step = found;
     }
-    return hand_on(r, part);
+    return tti_pipe_send(x, part);
 }
 
 tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
                                      int *step) {
-    pipe_run r = {x, desc, &x->pipe->train, false};
-    pipe_part part = {.instance = x->lane[0].shard, .shard = shard};
+    tti_pipe_part part = {
+        .side = &x->pipe->train, .instance = x->lane[0].shard, .shard = shard, .timed = x->profile};
+    tti_run run = tti_exec_shard_run(x, desc, shard);
     tutti_status st = TUTTI_OK;
     *step = -1;
     tti_exec_feed(x, part.instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
     tti_exec_point_at_buffer(x, part.instance, 0);
-    for (int p = 0; st == TUTTI_OK && p < r.side->program->n_parts; p++) {
+    for (int p = 0; st == TUTTI_OK && p < part.side->program->n_parts; p++) {
         part.action.part = p;
-        st = look_at_part(&r, &part, moment, step);
+        st = look_at_part(x, &run, &part, moment, step);
     }
     if (st != TUTTI_OK) tti_mailbox_fail(x->pipe->box, st);
     return st;

@@ -29,10 +29,6 @@ int tti_pipe_width(const tti_stages *stages, int n_lanes, int n_local);
 /* Waves whose activations live at the same time, for a worker with that many. */
 tutti_status tti_pipe_count_in_flight(const tti_stages *stages, int n_waves, int *n);
 
-/* All shards of a step through this stage; gradients are added up in x->buffers, sums of the last
- * stage's shards in x->sums.  Collective over mesh->pipeline, as the two below. */
-tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval);
-
 /* Computes a shard of this worker again, through all stages, and looks for the first step of this
  * one with a NaN or an infinity, -1: none, and its moment. */
 tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,

@@ -5,6 +5,7 @@
 
 #include "comm/mailbox.h"
 #include "exec/accumulate.h"
+#include "exec/instance.h"
 #include "exec/lanes.h"
 #include "exec/pipe.h"
 
@@ -40,6 +41,23 @@ struct tti_pipe {
     double measured, expected;
     double busy[TTI_MAX_PIECES_OF_MODEL]; /* share of the last step that each stage computed */
 };
+
+/* A part of one shard on its way through the stage. */
+typedef struct tti_pipe_part {
+    const tti_pipe_side *side;
+    tti_instance *instance;
+    tti_pipe_action action;
+    int index, shard; /* of the lane; global number */
+    bool timed;
+} tti_pipe_part;
+
+/* Values that the part reads come from other stages; those that it makes go to them, and slots
+ * that it was the last to read are freed. */
+tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part);
+tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part);
+
+/* Before the lanes compute; a failure that the worker already has is told to the other stages. */
+void tti_pipe_begin(tti_exec *x, tutti_status before);
 
 /* The slot of a wave's shard on that lane. */
 int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int wave, int lane);

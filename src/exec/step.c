@@ -12,13 +12,6 @@
 #include "comm/transport.h"
 #include "exec/worker.h"
 
-typedef struct dispatch {
-    tti_exec *x;
-    const tti_step_desc *desc;
-    bool eval;
-    tti_traffic *moves; /* of this wave */
-} dispatch;
-
 tti_run tti_exec_shard_run(const tti_exec *x, const tti_step_desc *desc, int shard) {
     return (tti_run){.seed = x->desc.seed,
                      .step = desc->step,
@@ -46,9 +39,7 @@ void tti_exec_waited(tti_exec *x, int64_t t_ns) {
     atomic_fetch_add_explicit(&x->waited_ns, t_ns, memory_order_relaxed);
 }
 
-void tti_exec_lane_waited(tti_exec *x, int64_t t_ns) {
-    tti_exec_waited(x, t_ns / TTI_MAX(x->n_in_flight, 1));
-}
+void tti_exec_lane_waited(tti_exec *x, int64_t t_ns) { tti_exec_waited(x, t_ns / x->desc.n_lanes); }
 
 tutti_status tti_exec_get_spent(tti_exec *x, tti_exec_spent *spent) {
     *spent =
@@ -56,81 +47,6 @@ tutti_status tti_exec_get_spent(tti_exec *x, tti_exec_spent *spent) {
                          .waited_ns = atomic_load_explicit(&x->waited_ns, memory_order_relaxed),
                          .copied_ns = x->copied_ns};
     return x->device ? tti_exec_device_get_waits(x, spent) : TUTTI_OK;
-}
-
-/* A wait that is told of. */
-enum { SHORT_NS = 1000 };
-
-/* user is the shard in flight. */
-typedef struct flight {
-    tti_exec *x;
-    tti_lane *lane;
-    int shard;
-    bool report, timed;
-    tti_traffic *moves;
-    int last;        /* behind the steps of this range */
-    int64_t last_ns; /* end of the step before */
-} flight;
-
-void tti_exec_time_step(tti_exec *x, const tti_lane *lane, int step, int shard, int64_t *last_ns) {
-    int64_t now = tti_now_ns();
-    const tti_node *node = x->desc.plan->shard.steps[step];
-    bool exchanges = node->op->traits & TTI_COLLECTIVE;
-    tti_span_kind kind = exchanges ? TTI_SPAN_LAYERS : TTI_SPAN_WORK;
-    const tti_span what = {
-        .part = tti_part_node(kind, node, tti_instance_kernel(lane->shard, step)),
-        .shard = shard,
-        .row = TTI_ROW_TRADE};
-    if (exchanges)
-        tti_profile_stall(x, &what, "waiting for an exchange", *last_ns, now);
-    else
-        tti_profile_add(x, TTI_ROW_COMPUTE, what.part, shard, *last_ns, now);
-    *last_ns = tti_now_ns();
-}
-
-void tti_exec_await(tti_exec *x, tti_traffic *moves, int step, int shard, int64_t *last_ns) {
-    int64_t start = tti_now_ns();
-    tti_traffic_await(moves, step);
-    int64_t now = tti_now_ns();
-    tti_exec_lane_waited(x, now - start);
-    if (!last_ns) return;
-    if (now - *last_ns > SHORT_NS)
-        tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters or places"),
-                        shard, *last_ns, now);
-    *last_ns = now;
-}
-
-static void await(flight *f, int step) {
-    tti_exec_await(f->x, f->moves, step, f->shard, f->timed ? &f->last_ns : NULL);
-}
-
-static void arrive(const flight *f, int step) {
-    tti_traffic_arrive(f->moves, f->lane->reached = step);
-}
-
-/* At the end of its range the shards behind it have their turn first. */
-static void reach(flight *f, int step) {
-    arrive(f, step);
-    if (step < f->last) await(f, step);
-}
-
-static void after_step(int step, void *user) {
-    flight *f = user;
-    if (f->timed) tti_exec_time_step(f->x, f->lane, step, f->shard, &f->last_ns);
-    if (f->moves) reach(f, step + 1);
-    if (f->report) tti_exec_tell_buckets(f->x, f->lane, step);
-}
-
-void tti_exec_tell_buckets(tti_exec *x, tti_lane *lane, int step) {
-    const tti_plan *plan = x->desc.plan;
-    while (lane->next_bucket < plan->n_buckets &&
-           plan->buckets[lane->next_bucket].ready_after == step)
-        tti_overlap_arrive(x->overlap, lane->next_bucket++);
-}
-
-void tti_exec_tell_rest(tti_exec *x, tti_lane *lane) {
-    while (lane->next_bucket < x->desc.plan->n_buckets)
-        tti_overlap_arrive(x->overlap, lane->next_bucket++);
 }
 
 void tti_exec_keep_sums(tti_exec *x, tti_instance *instance, int shard) {
@@ -154,46 +70,7 @@ void tti_exec_feed(tti_exec *x, tti_instance *instance, const tti_fed_inputs *in
     feed_one(instance, inputs->loss_scale, &x->loss_scale);
 }
 
-/* As faults name it. */
-static int number_of(const tti_exec *x) { return x->desc.comm ? x->rank : x->desc.server_worker; }
-
-static void pass_fault(tti_exec *x, tti_lane *lane, uint64_t step) {
-    if (TTI_FAULT_AT("exec.shard", number_of(x), (int64_t)step))
-        tti_exec_lane_failed(x, lane,
-                             tti_fail(TUTTI_E_INTERNAL,
-                                      "exec: worker %d cannot compute a "
-                                      "shard",
-                                      number_of(x)));
-}
-
-/* A part of the program for one shard; the first part is fed, the last one leaves the sums. */
-static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bool report) {
-    tti_exec *x = d->x;
-    tti_instance *instance = d->eval ? lane->eval : lane->shard;
-    int n_steps = d->eval ? x->desc.plan->eval.n_steps : x->desc.plan->shard.n_steps;
-    if (steps.first == 0) {
-        tti_exec_feed(x, instance, d->eval ? &x->eval_inputs : &x->shard_inputs,
-                      &d->desc->shards[shard - x->first_shard]);
-        lane->next_bucket = 0;
-        if (!d->eval) pass_fault(x, lane, d->desc->step);
-    }
-    if (lane->status != TUTTI_OK) return;
-    tti_run run = tti_exec_shard_run(x, d->desc, shard);
-    flight f = {.x = x, .lane = lane, .shard = shard, .report = report, .moves = d->moves};
-    f.timed = x->profile && !d->eval && lane == &x->lane[0];
-    f.last_ns = f.timed ? tti_now_ns() : 0;
-    f.last = (int)steps.last;
-    if (f.moves && lane->reached < 0) arrive(&f, 0);
-    if (f.moves) await(&f, (int)steps.first);
-    bool looks = report || f.timed || f.moves;
-    tutti_status st = tti_instance_run_range(instance, &run, (int)steps.first, (int)steps.last,
-                                             looks ? after_step : NULL, &f);
-    tti_exec_lane_waited(x, tti_instance_take_exchanged(instance));
-    if (st != TUTTI_OK)
-        tti_exec_lane_failed(x, lane, st);
-    else if ((int)steps.last == n_steps)
-        tti_exec_keep_sums(x, instance, shard);
-}
+int tti_exec_number(const tti_exec *x) { return x->desc.comm ? x->rank : x->desc.server_worker; }
 
 void tti_exec_merge(tti_exec *x, const tti_wave *wave, size_t first, size_t last) {
     if (first >= last) return;
@@ -204,11 +81,6 @@ void tti_exec_merge(tti_exec *x, const tti_wave *wave, size_t first, size_t last
     }
 }
 
-/* Nor for its moves. */
-static void leave_moves(const dispatch *d, const tti_lane *lane) {
-    if (d->moves) tti_traffic_leave(d->moves, lane->reached + 1);
-}
-
 void tti_exec_point_at_buffer(const tti_exec *x, tti_instance *instance, int buffer) {
     if (x->lean && x->lean->is_short[buffer])
         tti_instance_set_grad_places(instance, x->buffers[buffer], &x->lean->grads);
@@ -216,133 +88,15 @@ void tti_exec_point_at_buffer(const tti_exec *x, tti_instance *instance, int buf
         tti_instance_set_grads(instance, x->buffers[buffer]);
 }
 
-/* Part p of the shard program lies between two joins. */
-static tti_range part_steps(const tti_exec *x, int p) {
-    size_t first = p > 0 ? (size_t)x->syncs[p - 1] + 1 : 0;
-    size_t last = p < x->n_syncs ? (size_t)x->syncs[p] : (size_t)x->desc.plan->shard.n_steps;
-    return (tti_range){first, last};
-}
-
-/* One that failed, or has nothing to do, keeps no move from being made. */
-static void arrive_upto(const dispatch *d, tti_lane *lane, int step) {
-    while (lane->reached < step) tti_traffic_arrive(d->moves, ++lane->reached);
-}
-
-/* Shards that are joined, with moves beside them: all shards of the lane come to where one of them
- * would wait before any does; joins are moves too. */
-static void run_in_turns(dispatch *d, const tti_wave *wave, int lane) {
-    tti_exec *x = d->x;
-    int n_steps = d->eval ? x->desc.plan->eval.n_steps : x->desc.plan->shard.n_steps;
-    for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) arrive_upto(d, &x->lane[i], 0);
-    for (int first = 0, last; first < n_steps; first = last) {
-        last = tti_traffic_next_stop(d->moves, first);
-        bool is_join = !d->eval && tti_exec_is_join(x, first);
-        for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) {
-            if (!d->eval) tti_exec_point_at_buffer(x, x->lane[i].shard, wave->buffer[i]);
-            tti_range steps = {(size_t)first, (size_t)last};
-            if (!is_join) run_part(d, &x->lane[i], wave->first + i, steps, false);
-            arrive_upto(d, &x->lane[i], last);
-        }
-    }
-}
-
-/* The wave's shards, dealt out to the lanes; all of them come to a join before any goes on. */
-static void train_wave(dispatch *d, const tti_wave *wave, int lane, bool overlapped) {
-    tti_exec *x = d->x;
-    if (d->moves && x->n_syncs > 0) {
-        run_in_turns(d, wave, lane);
-        return;
-    }
-    for (int p = 0; p <= x->n_syncs; p++) {
-        for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) {
-            tti_exec_point_at_buffer(x, x->lane[i].shard, wave->buffer[i]);
-            run_part(d, &x->lane[i], wave->first + i, part_steps(x, p), overlapped);
-            if (overlapped) tti_exec_tell_rest(x, &x->lane[i]);
-            leave_moves(d, &x->lane[i]);
-        }
-        if (p == x->n_syncs) return;
-        tti_lanes_barrier(x->lanes);
-        if (lane == 0) {
-            tutti_status st = tti_exec_join(x, p);
-            if (st != TUTTI_OK) tti_exec_lane_failed(x, &x->lane[0], st);
-        }
-        tti_lanes_barrier(x->lanes);
-    }
-}
-
-static void eval_wave(dispatch *d, const tti_wave *wave, int lane) {
-    tti_exec *x = d->x;
-    tti_range all = {0, (size_t)x->desc.plan->eval.n_steps};
-    if (d->moves && x->n_syncs > 0) {
-        run_in_turns(d, wave, lane);
-        return;
-    }
-    for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) {
-        run_part(d, &x->lane[i], wave->first + i, all, false);
-        leave_moves(d, &x->lane[i]);
-    }
-}
-
-/* Shards of a wave, and what is added after it. */
-static void run_wave(dispatch *d, const tti_wave *wave, int lane, bool is_last) {
-    tti_exec *x = d->x;
-    for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) x->lane[i].reached = -1;
-    tti_range mine = tti_lane_range(x->desc.plan->n_flat, 16, lane, x->desc.n_lanes);
-    if (d->eval) {
-        eval_wave(d, wave, lane);
-        return;
-    }
-    bool overlapped = x->overlap && is_last, moved = d->moves && is_last;
-    train_wave(d, wave, lane, overlapped);
-    tti_lanes_barrier(x->lanes);
-    if (!overlapped && !moved) tti_exec_merge(x, wave, mine.first, mine.last);
-    tti_lanes_barrier(x->lanes);
-}
-
-/* Every lane comes here: moves between workers go on beside a wave, from its begin to its end. */
-static void run_moved_wave(dispatch *d, const tti_wave *wave, int lane, bool is_last) {
-    tti_exec *x = d->x;
-    if (lane == 0) d->moves = tti_lean_begin(x, d->eval, wave->n_shards, is_last);
-    tti_lanes_barrier(x->lanes);
-    run_wave(d, wave, lane, is_last);
-    tti_lanes_barrier(x->lanes);
-    if (lane > 0) return;
-    int64_t start = tti_now_ns();
-    tutti_status st = tti_lean_finish(x, d->eval);
-    int64_t end = tti_now_ns();
-    tti_exec_waited(x, end - start);
-    tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1, start, end);
-    if (st != TUTTI_OK) tti_exec_lane_failed(x, &x->lane[0], st);
-}
-
-static void compute_lane(int lane, void *arg) {
-    static const tti_wave idle = {.n_shards = 0};
-    dispatch *d = arg;
-    tti_exec *x = d->x;
-    for (int w = -tti_lean_idle_waves(x); w < x->acc.n_waves; w++) {
-        const tti_wave *wave = w < 0 ? &idle : &x->acc.waves[w];
-        bool is_last = w == x->acc.n_waves - 1;
-        if (x->lean)
-            run_moved_wave(d, wave, lane, is_last);
-        else
-            run_wave(d, wave, lane, is_last);
-    }
-}
-
 static tutti_status compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
-    dispatch d = {.x = x, .desc = desc, .eval = eval};
-    int worker = number_of(x);
+    int worker = tti_exec_number(x);
     for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
     if (!eval && TTI_FAULT_AT("exec.compute", worker, (int64_t)desc->step))
         tti_exec_lane_failed(x, &x->lane[0],
                              tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker));
     x->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
-    if (x->overlap && !eval)
-        tti_overlap_begin(x->overlap, x->acc.waves[x->acc.n_waves - 1].n_shards);
-    if (x->pipe) return tti_pipe_compute(x, desc, eval);
-    tti_lanes_run(x->lanes, compute_lane, &d);
-    return tti_exec_lane_status(x);
+    return tti_host_compute(x, desc, eval);
 }
 
 /* ---- reduce ---- */
@@ -400,21 +154,29 @@ static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, s
     return TUTTI_OK;
 }
 
-/* Owners of parts need these alone, but of parameters that several stages add. */
-static bool is_in_parts(const tti_exec *x, size_t first, size_t n_elems) {
+tti_reduction tti_exec_reduction(const tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    /* Joins inside the step use the communicator, which one thread may use at a time. */
+    bool joins = x->n_syncs > 0 || (plan->stages && plan->stages->is_joined);
+    if (x->desc.server || (!x->desc.fast && x->n_ranks == 1)) return TTI_REDUCE_NOTHING;
+    if (x->lean || (x->n_ranks > 1 && plan->n_buckets > 1 && !joins)) return TTI_REDUCE_OVERLAPPED;
+    return tti_exec_divides(x) || x->desc.mixed ? TTI_REDUCE_BUCKETS : TTI_REDUCE_WHOLE;
+}
+
+bool tti_exec_is_scattered(const void *user, size_t first, size_t n_elems) {
+    const tti_exec *x = user;
     return tti_exec_divides(x) && !tti_pipe_has_tied(x, first, n_elems);
 }
 
 /* Fast mode: one sum per worker in any order, then the chosen all-reduce. */
-static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
+static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems, bool scatter) {
     float *sum = tti_exec_grads_at(x, x->acc.piece_buffer[0], first);
     for (int i = 1; i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(sum, tti_exec_grads_at(x, x->acc.piece_buffer[i], first),
                                     n_elems);
     if (x->n_ranks == 1 || tti_local_is_on(x)) return TUTTI_OK;
     if (tti_compress_is_on(x)) return tti_compress_reduce(x, sum, first, n_elems);
-    if (tti_exec_has_wire(x) && is_in_parts(x, first, n_elems))
-        return reduce_rounded_part(x, sum, first, n_elems);
+    if (tti_exec_has_wire(x) && scatter) return reduce_rounded_part(x, sum, first, n_elems);
     if (tti_exec_has_wire(x)) return tti_exec_reduce_rounded(x, sum, x->wire + first, n_elems);
     x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *sum);
     return tutti_comm_all_reduce(x->desc.comm, sum, sum, n_elems, TUTTI_F32, TUTTI_SUM,
@@ -427,16 +189,15 @@ void tti_exec_count_pieces(tti_exec *x, size_t n_elems, bool in_parts) {
 }
 
 /* Alone the merges have left one piece: the whole tree. */
-static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
-    bool in_parts = is_in_parts(x, first, n_elems);
+static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems, bool scatter) {
     size_t bounds[TTI_MAX_RANKS + 1];
-    if (in_parts) tti_zero_bounds(x, first, bounds);
+    if (scatter) tti_zero_bounds(x, first, bounds);
     tti_piece pieces[TTI_MAX_PIECES];
     for (int i = 0; i < x->acc.n_pieces; i++) {
         pieces[i] = x->acc.pieces[i];
         pieces[i].data = tti_exec_grads_at(x, x->acc.piece_buffer[i], first);
     }
-    tti_exec_count_pieces(x, n_elems, in_parts);
+    tti_exec_count_pieces(x, n_elems, scatter);
     return tti_comm_reduce_shards(x->desc.comm,
                                   &(tti_reduce_desc){.pieces = pieces,
                                                      .n_pieces = x->acc.n_pieces,
@@ -445,16 +206,16 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
                                                      .dtype = TUTTI_F32,
                                                      .n_shards = x->desc.n_shards,
                                                      .alg = alg_of_tree(x),
-                                                     .bounds = in_parts ? bounds : NULL,
+                                                     .bounds = scatter ? bounds : NULL,
                                                      .deal = &x->deal});
 }
 
-tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
-    if (!x->desc.fast && x->n_ranks == 1) return TUTTI_OK;
+tutti_status tti_exec_reduce(tti_exec *x, tti_range range, bool scatter) {
+    size_t first = range.first, n = range.last - range.first;
     int64_t start = tti_now_ns();
     bool is_less = tti_exec_has_wire(x) || tti_compress_is_on(x); /* than f32 of all elements */
     bool by_tree = !x->desc.fast || (tti_exec_has_parts(x) && !is_less);
-    TTI_TRY(by_tree ? reduce_exact(x, first, n_elems) : reduce_fast(x, first, n_elems));
+    TTI_TRY(by_tree ? reduce_exact(x, first, n, scatter) : reduce_fast(x, first, n, scatter));
     if (x->n_ranks > 1 && !tti_local_is_on(x))
         tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("sum of gradients"), -1, start,
                         tti_now_ns());
@@ -497,17 +258,6 @@ void tti_exec_note(tti_exec *x, const tti_step_desc *desc, const char *phase) {
     if (comm) tti_comm_note(comm, desc->step, phase);
 }
 
-static tutti_status reduce_all(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
-    if (x->desc.server) return TUTTI_OK; /* it adds the pieces */
-    if (x->lean) return TUTTI_OK;        /* done beside the last wave */
-    if (x->overlap) return tti_overlap_finish(x->overlap);
-    if (!tti_exec_divides(x) && !x->desc.mixed) return tti_exec_reduce(x, 0, plan->n_flat);
-    for (int b = 0; b < plan->n_buckets; b++)
-        TTI_TRY(tti_exec_reduce(x, plan->buckets[b].first, plan->buckets[b].n_elems));
-    return TUTTI_OK;
-}
-
 static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     *result = (tti_step_result){0};
     int64_t start = tti_now_ns();
@@ -517,8 +267,9 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     tutti_status st = compute(x, desc, false);
     int64_t computed = tti_now_ns();
     tti_exec_note(x, desc, "reduce");
-    tutti_status reduced = reduce_all(x);
-    if (st != TUTTI_OK) return tti_exec_lane_status(x);
+    tutti_status reduced = tti_host_finish(x, false);
+    TTI_TRY(tti_exec_lane_status(x));
+    TTI_TRY(st);
     TTI_TRY(reduced);
     tti_exec_waited(x, tti_now_ns() - computed);
     if (tti_local_is_on(x)) return tti_local_step(x, desc, start, computed, result);
@@ -626,7 +377,10 @@ tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_resu
     if (x->device && x->desc.server) TTI_TRY(tti_server_bring_averages(x));
     if (x->offload) TTI_TRY(tti_offload_put_averages(x->offload));
     if (x->device) return tti_exec_device_eval(x, desc, result);
-    TTI_TRY(compute(x, desc, true));
+    tutti_status st = compute(x, desc, true), gathered = tti_host_finish(x, true);
+    TTI_TRY(tti_exec_lane_status(x));
+    TTI_TRY(st);
+    TTI_TRY(gathered);
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     tti_exec_add_sums(x, result);
     return TUTTI_OK;

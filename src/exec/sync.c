@@ -9,12 +9,6 @@
 #include "base/clock.h"
 #include "exec/worker.h"
 
-bool tti_exec_is_join(const tti_exec *x, int step) {
-    for (int i = 0; i < x->n_syncs; i++)
-        if (x->syncs[i] == step) return true;
-    return false;
-}
-
 static size_t joined_elems(const tti_node *node) { return (size_t)tti_value_n_elems(node->out[0]); }
 
 tutti_status tti_exec_init_sync(tti_exec *x) {
@@ -52,8 +46,8 @@ static void tell(tti_exec *x, const tti_node *node, int64_t start, int64_t met) 
     tti_profile_stall(x, &join, "waiting for a join", start, end);
 }
 
-tutti_status tti_exec_join(tti_exec *x, int i) {
-    int step = x->syncs[i], n_local = x->last_shard - x->first_shard;
+tutti_status tti_exec_join(tti_exec *x, int step) {
+    int n_local = x->last_shard - x->first_shard;
     const tti_node *node = x->desc.plan->shard.steps[step];
     size_t n = joined_elems(node), n_all = n * (size_t)x->desc.n_shards;
     memset(x->sync_parts, 0, n_all * sizeof *x->sync_parts);

@@ -5,23 +5,25 @@
 #include <stdatomic.h>
 
 #include "exec/accumulate.h"
+#include "exec/comm_thread.h"
 #include "exec/compress.h"
 #include "exec/device.h"
 #include "exec/device_exchange.h"
 #include "exec/divided.h"
 #include "exec/exec.h"
 #include "exec/fed.h"
+#include "exec/host.h"
 #include "exec/instance.h"
 #include "exec/lanes.h"
 #include "exec/lean.h"
 #include "exec/local.h"
 #include "exec/offload.h"
 #include "exec/one_copy.h"
-#include "exec/overlap.h"
-#include "exec/pipe.h"
+#include "exec/pipe_ends.h"
 #include "exec/profile.h"
 #include "exec/server.h"
 #include "exec/share.h"
+#include "exec/step_program.h"
 #include "exec/zero.h"
 
 enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */, TTI_N_HYPER = 8 };
@@ -39,8 +41,6 @@ typedef struct tti_lane {
     void *arena;
     tti_bound_update *updates; /* [update_graph->n_nodes] */
     uint64_t hash;             /* of the parameters it updated in this step */
-    int next_bucket;           /* the next one that its shard will complete */
-    int reached;               /* the last step that it has told tti_traffic_reach of */
     tutti_status status;       /* of the last dispatch, with its text */
     char error[512];
 } tti_lane;
@@ -91,7 +91,8 @@ struct tti_exec {
     uint64_t *block_hashes; /* [share.n_blocks]: of own parameters as the last update left them;
                              * NULL: other workers have the same ones, and hashes are compared */
     bool has_block_hashes;  /* since then nobody wrote to them */
-    tti_overlap *overlap;   /* NULL: one bucket or alone */
+    tti_step_program *program, *eval_program; /* of a worker on the host that computes */
+    tti_comm_thread *comm_thread;             /* NULL: the programs have nothing for it */
     tti_fed_inputs shard_inputs, eval_inputs;
     float loss_scale;
     double *norms; /* [n_slots][2]: of parameters and of their steps, for optimizers with norms */
@@ -126,22 +127,14 @@ tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_rank
 /* Adds buffers along the tree for the elements first .. last-1, after the given wave. */
 void tti_exec_merge(tti_exec *exec, const tti_wave *wave, size_t first, size_t last);
 
-/* What a lane tells of the buckets that its last shard completes, to the reduction beside it: those
- * of a step of the program; and at the end the rest, since a shard that failed must not keep the
- * other workers waiting. */
-void tti_exec_tell_buckets(tti_exec *exec, tti_lane *lane, int step);
-void tti_exec_tell_rest(tti_exec *exec, tti_lane *lane);
+/* How gradients are reduced on the host; and whether the owners of its parts alone need the sum of
+ * a range: all do where other stages of the pipeline add to it.  user: the exec. */
+tti_reduction tti_exec_reduction(const tti_exec *exec);
+bool tti_exec_is_scattered(const void *user, size_t first, size_t n_elems);
 
-/* A step of the shard program that lane has just run began at *last_ns, which becomes now. */
-void tti_exec_time_step(tti_exec *exec, const tti_lane *lane, int step, int shard,
-                        int64_t *last_ns);
-
-/* A shard waits for the moves that it needs before this step; the step before ended at *last_ns,
- * which becomes now.  NULL: it is not timed. */
-void tti_exec_await(tti_exec *exec, tti_traffic *moves, int step, int shard, int64_t *last_ns);
-
-/* Reduces the flat range of a bucket between workers; its pieces are complete. */
-tutti_status tti_exec_reduce(tti_exec *exec, size_t first, size_t n_elems);
+/* Reduces a flat range between workers, or scatters the sums to the owners of its parts; the
+ * worker's own partial sums are complete. */
+tutti_status tti_exec_reduce(tti_exec *exec, tti_range range, bool scatter);
 
 /* Bytes that a worker sends in an all-reduce of so many, in the mean over the workers. */
 double tti_exec_reduce_bytes(const tti_exec *exec, size_t n_bytes);
@@ -173,6 +166,9 @@ void tti_exec_lane_waited(tti_exec *exec, int64_t t_ns);
 /* Turns the first failure of the lanes into this thread's error. */
 tutti_status tti_exec_lane_status(tti_exec *exec);
 
+/* The number of this worker in faults. */
+int tti_exec_number(const tti_exec *exec);
+
 /* Keeps the first failure of a lane, from its own thread.  Aborts the lanes' collectives: the other
  * lanes of this worker and of its peers must not wait there for a lane that computes no more. */
 void tti_exec_lane_failed(tti_exec *exec, tti_lane *lane, tutti_status status);
@@ -184,11 +180,8 @@ tti_run tti_exec_shard_run(const tti_exec *exec, const tti_step_desc *desc, int 
 tutti_status tti_exec_init_sync(tti_exec *exec);
 void tti_exec_fini_sync(tti_exec *exec);
 
-/* sync.c: whether a step of the shard program is one of them. */
-bool tti_exec_is_join(const tti_exec *exec, int step);
-
-/* sync.c: joins the values of sync number i between all shards of all workers. */
-tutti_status tti_exec_join(tti_exec *exec, int i);
+/* sync.c: joins the values of a step between all shards of all workers. */
+tutti_status tti_exec_join(tti_exec *exec, int step);
 
 /* Sums, hash and votes of this worker, exchanged with the others; and what they add up to. */
 tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote);
