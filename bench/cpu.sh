@@ -13,6 +13,7 @@
 # peer does not do.  Both sides quote their best round; the median is printed too.
 set -eu
 cd "$(dirname "$0")/.."
+. bench/jobs.sh
 rounds=${1:-5}
 python=${PYTHON:-/usr/bin/python3}
 cores=$(nproc)
@@ -27,35 +28,14 @@ if ! "$python" -c 'import torch' 2> /dev/null; then
     has_torch=0
 fi
 
-# Random text of 65 different characters, and random images as NumPy arrays.
-awk 'BEGIN {srand(1); for (i = 0; i < 400000; i++) printf "%c", 48 + int(65 * rand())}' > "$tmp/text.txt"
-if [ $has_torch = 1 ]; then
-    "$python" - "$tmp" << 'END'
-import sys, numpy as np
-rng = np.random.default_rng(1)
-for split, n in (("train", 2048), ("test", 128)):
-    np.save(f"{sys.argv[1]}/{split}_x.npy", rng.standard_normal((n, 3, 32, 32)).astype("f4"))
-    np.save(f"{sys.argv[1]}/{split}_y.npy", rng.integers(0, 10, n).astype("i4"))
-END
-fi
+make_text "$tmp"
 
-# What the peer's model is called here, and on what it is trained.
-job() {
-    case $1 in
-    mlp) echo mlp train.batch=128 ;;
-    cnn) echo lenet train.batch=128 ;;
-    gpt) echo gpt2 train.batch=32 model.layers=4 model.heads=4 model.width=128 model.dropout=0 \
-        data.format=text "data.dir=$tmp/text.txt" data.tokenizer=chars data.context=128 ;;
-    resnet18) echo resnet18 train.batch=64 model.stem=cifar data.format=npy "data.dir=$tmp" ;;
-    esac
-}
-
-# tutti_run MODEL STEPS: samples per second, or tokens.
+# tutti_run MODEL UNIT: samples per second times UNIT, which is the tokens of a sample.
 tutti_run() {
     # shellcheck disable=SC2046
-    "$program" bench train $(job "$1") "train.steps=$2" optimizer.name=adamw \
+    "$program" bench train $(cpu_job "$1" "$tmp") optimizer.name=adamw \
         parallel.place=threads -n "$cores" 2> /dev/null |
-        sed -n 's/.*"per_s": *\([0-9]*\).*/\1/p' | awk -v f="$3" '{print $1 * f}'
+        sed -n 's/.*"per_s": *\([0-9]*\).*/\1/p' | awk -v f="$2" '{print $1 * f}'
 }
 
 # torch_run MODEL PROCESSES BATCH: the same.
@@ -68,12 +48,12 @@ best() { sort -g "$1" | tail -1; }
 median() { sort -g "$1" | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 
 echo "cpu.sh: $cores cores, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), $rounds rounds"
-for row in ${MODELS:-mlp:2000:128:1 cnn:400:128:1 gpt:40:32:128 resnet18:12:64:1}; do
-    peer=$(echo "$row" | cut -d: -f1) steps=$(echo "$row" | cut -d: -f2)
-    batch=$(echo "$row" | cut -d: -f3) unit=$(echo "$row" | cut -d: -f4)
+for row in ${MODELS:-mlp:128:1 cnn:128:1 gpt:32:128 resnet18:64:1}; do
+    peer=$(echo "$row" | cut -d: -f1) batch=$(echo "$row" | cut -d: -f2)
+    unit=$(echo "$row" | cut -d: -f3)
     round=0
     while [ $round -lt "$rounds" ]; do
-        tutti_run "$peer" "$steps" "$unit" >> "$tmp/$peer.tutti-$cores"
+        tutti_run "$peer" "$unit" >> "$tmp/$peer.tutti-$cores"
         if [ $has_torch = 1 ]; then
             torch_run "$peer" 1 "$batch" >> "$tmp/$peer.torch-1"
             torch_run "$peer" "$cores" "$batch" >> "$tmp/$peer.torch-$cores"

@@ -18,6 +18,7 @@
 # them one to two minutes.
 set -eu
 cd "$(dirname "$0")/.."
+. bench/jobs.sh
 program=${TUTTI:-build/tutti}
 python=${PYTHON:-python3}
 limit=${SECONDS_PEER:-180}
@@ -60,31 +61,11 @@ export NCCL_NVLS_ENABLE=0
 common="parallel.devices=gpu parallel.workers=1 parallel.shards=1 train.precision=bf16"
 common="$common run.text_samples=0 run.log_every=5"
 
-job() {
-    case $1 in
-    gpt2) echo gpt2 model.size=124M model.context=1024 data.format=random_tokens data.context=1024 \
-        data.vocabulary=50304 data.n_test=64 train.batch=64 train.steps=80 train.clip_norm=1 \
-        train.low_stream=true optimizer.name=adamw optimizer.weight_decay=0.1 data.threads=4 ;;
-    gpt2-350m) echo gpt2 model.size=355M model.context=1024 data.format=random_tokens \
-        data.context=1024 data.vocabulary=50304 data.n_test=32 train.batch=32 train.steps=40 \
-        train.clip_norm=1 train.low_stream=true optimizer.name=adamw data.threads=4 \
-        optimizer.weight_decay=0.1 ;;
-    resnet50) echo resnet50 data.format=random_images data.image_size=224 data.n_test=256 \
-        train.batch=256 train.steps=120 optimizer.name=sgd optimizer.lr=0.1 data.threads=14 \
-        optimizer.weight_decay=1e-4 data.prefetch=3 ;;
-    bert) echo bert model.size=base model.context=512 data.format=random_tokens data.context=512 \
-        data.vocabulary=30528 data.n_test=64 train.batch=64 train.steps=80 optimizer.name=adamw \
-        train.low_stream=true optimizer.lr=1e-4 data.threads=4 ;;
-    small) echo lenet data.format=digits data.n_train=60000 train.batch=128 train.steps=8000 \
-        train.precision=tf32 optimizer.name=adam data.threads=8 ;;
-    esac
-}
-
 # tutti WORKLOAD MODE: one line of JSON.
 tutti() {
     # shellcheck disable=SC2046,SC2086
-    "$program" bench train $(set -- $(job "$1"); echo "$1") $common \
-        $(set -- $(job "$1"); shift; echo "$@") "parallel.mode=$2" 2> "$tmp/err" ||
+    "$program" bench train $(set -- $(gpu_job "$1"); echo "$1") $common \
+        $(set -- $(gpu_job "$1"); shift; echo "$@") "parallel.mode=$2" 2> "$tmp/err" ||
         { tail -2 "$tmp/err" >&2; echo '{}'; }
 }
 
