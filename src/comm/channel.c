@@ -24,8 +24,7 @@ typedef struct frame {
 
 struct tti_channel {
     int fd, peer, timeout_ms;
-    int resend_ms; /* added to limits: an outage that is shorter does not end a wait */
-    bool shared;   /* areas are seen by the other end */
+    bool shared; /* areas are seen by the other end */
     char *memory;
     size_t total;
     size_t offset[TTI_CHANNEL_AREAS], n_bytes[TTI_CHANNEL_AREAS];
@@ -69,8 +68,7 @@ tutti_status tti_channel_make(const tti_channel_ends *ends, const size_t *area_b
     }
     *c = (tti_channel){.fd = ends->fd, .peer = ends->peer, .timeout_ms = ends->timeout_ms};
     tti_tcp_tune(c->fd, c->timeout_ms);
-    c->resend_ms = tti_tcp_resend_ms(c->fd, c->timeout_ms);
-    tti_tcp_give_up_after(c->fd, (int64_t)c->timeout_ms + c->resend_ms);
+    tti_tcp_give_up_after(c->fd, c->timeout_ms + tti_tcp_resend_ms(c->fd, c->timeout_ms));
     tutti_status st = lay_out(c, area_bytes, n_areas);
     if (st == TUTTI_OK) st = map_areas(c, ends->memory_fd);
     if (st != TUTTI_OK) {
@@ -112,10 +110,10 @@ typedef struct wait {
     int timeout_ms;
 } wait;
 
-static wait begin_wait(const tti_channel *c, int timeout_ms) {
-    int64_t now = tti_now_ns(), limit_ms = (int64_t)timeout_ms + c->resend_ms;
+static wait begin_wait(int timeout_ms) {
+    int64_t now = tti_now_ns();
     bool ends = timeout_ms != TTI_NO_TIMEOUT;
-    return (wait){now, ends ? now + limit_ms * TTI_NS_PER_MS : INT64_MAX, timeout_ms};
+    return (wait){now, ends ? now + timeout_ms * TTI_NS_PER_MS : INT64_MAX, timeout_ms};
 }
 
 /* The kernel too says ETIMEDOUT, when the other host has not answered for long. */
@@ -137,14 +135,14 @@ static tutti_status fail_wait(const tti_channel *c, const char *what, const wait
 }
 
 static tutti_status send_bytes(const tti_channel *c, const void *bytes, size_t n_bytes) {
-    wait w = begin_wait(c, c->timeout_ms);
+    wait w = begin_wait(c->timeout_ms);
     if (tti_tcp_write(c->fd, bytes, n_bytes, w.deadline_ns)) return TUTTI_OK;
     return fail_wait(c, "took nothing", &w);
 }
 
 /* The rest of a message that has begun to come. */
 static tutti_status recv_rest(const tti_channel *c, void *bytes, size_t n_bytes) {
-    wait w = begin_wait(c, c->timeout_ms);
+    wait w = begin_wait(c->timeout_ms);
     if (tti_tcp_read(c->fd, bytes, n_bytes, w.deadline_ns)) return TUTTI_OK;
     return fail_wait(c, "has sent only a part of a message, and nothing more", &w);
 }
@@ -183,7 +181,7 @@ tutti_status tti_channel_send(tti_channel *c, const void *bytes, size_t n_bytes,
 tutti_status tti_channel_recv(tti_channel *c, void *bytes, size_t *n_bytes, unsigned may_bring,
                               int timeout_ms) {
     frame head;
-    wait w = begin_wait(c, timeout_ms);
+    wait w = begin_wait(timeout_ms);
     if (!tti_tcp_read(c->fd, &head, sizeof head, w.deadline_ns))
         return fail_wait(c, "said nothing", &w);
     if (head.magic != MAGIC || head.n_bytes < 1 || head.n_bytes > *n_bytes || head.unused != 0 ||

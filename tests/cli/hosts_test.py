@@ -406,7 +406,9 @@ class Network:
         return self
 
     def __exit__(self, *error):
-        for words in [["netns", "del", host] for host in self.hosts] + \
+        # The kernel takes a namespace away later: its interface would still have the name.
+        for words in [["link", "del", host + "v"] for host in self.hosts] + \
+                [["netns", "del", host] for host in self.hosts] + \
                 [["link", "del", self.mark + "r"]]:
             subprocess.run(["ip", *words], stderr=subprocess.DEVNULL, check=False)
         for host in self.hosts:

@@ -41,16 +41,20 @@ int tti_tcp_listen(const tcp_place *place) {
     return fd;
 }
 
-/* Waits for events until the deadline; false with errno. */
+/* Waits for events until the deadline; false with errno.  If the network is out at the deadline,
+ * the next attempt to send again is waited for. */
 static bool wait_for(int fd, short events, int64_t deadline_ns) {
     struct pollfd p = {.fd = fd, .events = events};
+    int64_t more_ms = -1; /* not yet asked for */
     for (;;) {
         int n = poll(&p, 1, tti_ms_until(deadline_ns));
         if (n > 0) return true;
         if (n < 0 && errno != EINTR) return false;
         if (n == 0 && tti_now_ns() >= deadline_ns) {
+            more_ms = more_ms < 0 ? tti_tcp_outage_ms(fd) : 0;
+            deadline_ns = tti_now_ns() + more_ms * TTI_NS_PER_MS;
             errno = ETIMEDOUT;
-            return false;
+            if (more_ms == 0) return false;
         }
     }
 }
@@ -133,18 +137,18 @@ int tti_tcp_outage_ms(int fd) {
     struct tcp_info info;
     socklen_t n = sizeof info;
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) return 0; /* a unix socket */
-    return info.tcpi_retransmits >= OUTAGE_RESENDS ? (int)(info.tcpi_rto / 1000) + RESEND_SLACK_MS
-                                                   : 0;
+    bool is_out = info.tcpi_state == TCP_ESTABLISHED && info.tcpi_retransmits >= OUTAGE_RESENDS;
+    return is_out ? (int)(info.tcpi_rto / 1000) + RESEND_SLACK_MS : 0;
 }
 
-int tti_tcp_resend_ms(int fd, int timeout_ms) {
+int64_t tti_tcp_resend_ms(int fd, int timeout_ms) {
     struct tcp_info info;
     unsigned resend_ms = (unsigned)timeout_ms;
     socklen_t n = sizeof info, n_resend = sizeof resend_ms;
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) return 0;
     if (getsockopt(fd, IPPROTO_TCP, RTO_MAX_MS, &resend_ms, &n_resend) != 0)
         resend_ms = (unsigned)timeout_ms;
-    return (int)resend_ms + RESEND_SLACK_MS;
+    return (int64_t)resend_ms + RESEND_SLACK_MS;
 }
 
 bool tti_tcp_is_cut_off(int error) {

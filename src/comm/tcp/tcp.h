@@ -109,7 +109,7 @@ void tti_tcp_give_up_after(int fd, int64_t n_ms);
 int tti_tcp_outage_ms(int fd);
 
 /* How long after an outage of at most timeout_ms lost bytes will have been sent again. */
-int tti_tcp_resend_ms(int fd, int timeout_ms);
+int64_t tti_tcp_resend_ms(int fd, int timeout_ms);
 
 /* Whether the other end of a unix socket is a process of this user. */
 bool tti_tcp_same_user(int fd);
