@@ -16,8 +16,8 @@
 #include "base/json_crc.h"
 #include "base/json_read.h"
 #include "base/problem.h"
-#include "data/byte_reader.h"
 #include "data/dataset.h"
+#include "data/files/byte_reader.h"
 
 enum { MAX_FILE_BYTES = 64 << 20, VERSION = 1, PATH_BYTES = 4096 };
 #define MAX_CLASSES ((int64_t)INT32_MAX)

@@ -14,7 +14,7 @@
 #include "base/arena.h"
 #include "base/str.h"
 #include "data/table_spec.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "tutti/data.h"
 
 #define TTI_DATA_SPEC_FILE "data.json"

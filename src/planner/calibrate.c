@@ -11,9 +11,9 @@
 
 #include "base/affinity.h"
 #include "base/clock.h"
-#include "train/ceilings.h"
-#include "train/numerics.h"
-#include "train/worker_exec.h"
+#include "train/job/numerics.h"
+#include "train/profile/ceilings.h"
+#include "train/setup/worker_exec.h"
 #include "tutti/bench.h"
 
 enum { SMALL_BYTES = 4096, LARGE_BYTES = 16 << 20, DEVICE_BYTES = 4 << 20, SUM_MS = 60 };

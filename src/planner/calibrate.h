@@ -8,7 +8,7 @@
 
 #include "exec/exec.h"
 #include "planner/scheme.h"
-#include "train/blueprint.h"
+#include "train/setup/blueprint.h"
 
 /* Seconds of a shard program that ran; or, with is_measured false, what its costs come to. */
 typedef struct tti_wave {

@@ -8,8 +8,8 @@
 #include "base/json.h"
 #include "planner/mixture.h"
 #include "planner/scratch.h"
-#include "train/devices.h"
-#include "train/history.h"
+#include "train/job/devices.h"
+#include "train/report/history.h"
 
 static const double BUDGET_S = 8;
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/resident.h"
+#include "data/loader/resident.h"
 #include "exec/collective.h"
 #include "exec/fed.h"
 #include "exec/pipe.h"

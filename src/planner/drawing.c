@@ -8,9 +8,9 @@
 #include "exec/collective.h"
 #include "exec/compress.h"
 #include "exec/share.h"
-#include "train/devices.h"
-#include "train/init_config.h"
-#include "train/worker_exec.h"
+#include "train/job/devices.h"
+#include "train/setup/init_config.h"
+#include "train/setup/worker_exec.h"
 #include "tutti/planner.h"
 
 /* ---- a parameter server ---- */

@@ -4,7 +4,7 @@
 
 #include "planner/drawing.h"
 #include "planner/stage_play.h"
-#include "train/averaging.h"
+#include "train/loop/averaging.h"
 
 enum { BOX_WIDTH = 168, BOX_HEIGHT = 84, COLUMN_GAP = 48, ROW_GAP = 24, GAP = 14, TOP = 78 };
 enum { MIN_WIDTH = 840, SERVER_GAP = 120, SERVER_RAIL = SERVER_GAP / 2 };

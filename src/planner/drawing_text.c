@@ -3,7 +3,7 @@
 
 #include "planner/drawing.h"
 #include "planner/stage_play.h"
-#include "train/averaging.h"
+#include "train/loop/averaging.h"
 
 /* ---- a parameter server ---- */
 

@@ -10,9 +10,9 @@
 
 #include "data/dataset.h"
 #include "planner/device_costs.h"
-#include "train/pace.h"
-#include "train/shares.h"
-#include "train/worker_exec.h"
+#include "train/job/shares.h"
+#include "train/setup/pace.h"
+#include "train/setup/worker_exec.h"
 
 /* What a bus carries between pinned memory and a device of an H200's host, bytes per second. */
 static const double COPIED_BYTES_S = 50e9;

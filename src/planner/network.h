@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "train/bucket_link.h"
+#include "train/setup/bucket_link.h"
 
 enum { TTI_N_LEVELS = 3 };
 

@@ -14,9 +14,9 @@
 #include "base/json.h"
 #include "planner/mixture.h"
 #include "planner/scratch.h"
-#include "train/devices.h"
-#include "train/init_config.h"
-#include "train/shares.h"
+#include "train/job/devices.h"
+#include "train/job/shares.h"
+#include "train/setup/init_config.h"
 
 static const double BUDGET_S = 8;
 /* A calibration with what kernels want of memory lasts so long, or as large a part of the budget

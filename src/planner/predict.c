@@ -17,7 +17,7 @@
 #include "planner/scratch.h"
 #include "planner/stage_play.h"
 #include "planner/sums.h"
-#include "train/worker_exec.h"
+#include "train/setup/worker_exec.h"
 
 /* Of the time of a shard program, what the backward pass takes: twice the forward's products. */
 static const double BACKWARD = 2.0 / 3.0;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/affinity.h"
-#include "train/devices.h"
+#include "train/job/devices.h"
 
 enum { MAX_LAYOUTS = 512, MAX_SHARDS_EACH = 4, MAX_ZERO = 3, MAX_CHUNKS = 2 };
 

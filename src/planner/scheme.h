@@ -3,7 +3,7 @@
 #define TTI_PLANNER_SCHEME_H
 
 #include "base/str.h"
-#include "train/job.h"
+#include "train/job/job.h"
 
 /* Sizes multiply to the workers: data * tensor * pipeline. */
 typedef struct tti_scheme {

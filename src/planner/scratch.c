@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "exec/prepared.h"
-#include "train/worker_exec.h"
+#include "train/setup/worker_exec.h"
 
 /* On a host, where each is an array by itself, with what a shard keeps for other stages; on devices
  * that is known without a question (tti_device_beside_bytes). */

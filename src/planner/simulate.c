@@ -17,8 +17,8 @@
 
 #include "planner/simulation.h"
 #include "planner/stage_play.h"
-#include "train/devices.h"
-#include "train/init_config.h"
+#include "train/job/devices.h"
+#include "train/setup/init_config.h"
 #include "tutti/planner.h"
 
 static const double BUDGET_S = 5;

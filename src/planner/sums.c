@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "exec/compress.h"
-#include "train/averaging.h"
-#include "train/worker_exec.h"
+#include "train/loop/averaging.h"
+#include "train/setup/worker_exec.h"
 
 /* Of what is compressed, in the mean over the buckets; vectors travel whole. */
 static void compress(const tti_exec_desc *desc, double n_flat_bytes, tti_sums *out) {

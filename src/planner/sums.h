@@ -3,7 +3,7 @@
 #define TTI_PLANNER_SUMS_H
 
 #include "planner/network.h"
-#include "train/blueprint.h"
+#include "train/setup/blueprint.h"
 
 typedef struct tti_sums {
     int zero;          /* 1 .. 3: gradients go to the owners of parts, parameters come back */

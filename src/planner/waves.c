@@ -14,8 +14,8 @@
 #include "planner/calibrate.h"
 #include "planner/device_costs.h"
 #include "planner/scratch.h"
-#include "train/feeding.h"
-#include "train/worker_exec.h"
+#include "train/setup/feeding.h"
+#include "train/setup/worker_exec.h"
 
 enum { MIN_STEPS = 3, MAX_STEPS = 12, MAX_DEVICE_STEPS = 48, WHY_BYTES = 512 };
 

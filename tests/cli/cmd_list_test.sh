@@ -1,4 +1,4 @@
-# cmd_list_test.sh - the tables print themselves; tests/train/catalog_test.c looks for every row.
+# cmd_list_test.sh - the tables print themselves; tests/train/job/catalog_test.c checks every row.
 set -u
 fail() {
     echo "cmd_list_test: $*" >&2

@@ -10,7 +10,7 @@
 #include <png.h>
 
 #include "data/idx_files.h"
-#include "data/image.h"
+#include "data/image/image.h"
 
 /* The picture that tests/golden/make_images.py draws too. */
 static inline uint8_t t_pixel(int y, int x, int c) {

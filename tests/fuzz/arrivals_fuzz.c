@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "train/arrivals.h"
+#include "train/loop/arrivals.h"
 
 static char dir[64], path[96];
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "data/formats/idx.h"
 #include "data/gzip_stored.h"
-#include "data/idx.h"
 
 enum { MAX_BYTES = 1 << 16 };
 

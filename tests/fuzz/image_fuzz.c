@@ -1,7 +1,7 @@
 /* image_fuzz.c - JPEG and PNG files from anywhere: head, decoding of a part and of all.  Pictures
  * with more than a quarter of a million pixels are left out, for speed. */
 #include "base/error.h"
-#include "data/image.h"
+#include "data/image/image.h"
 
 enum { MAX_PIXELS = 1 << 18 };
 

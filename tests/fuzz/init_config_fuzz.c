@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "train/init_config.h"
+#include "train/setup/init_config.h"
 
 static const char *const families[] = {"gpt2", "bert", "resnet50"};
 

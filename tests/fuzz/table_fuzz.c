@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "data/dataset.h"
-#include "data/npy_array.h"
-#include "data/zip_member.h"
+#include "data/files/zip_member.h"
+#include "data/formats/npy_array.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 

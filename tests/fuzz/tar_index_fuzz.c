@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "data/formats/tar_index.h"
 #include "data/tar_files.h"
-#include "data/tar_index.h"
 
 static void read_as(const uint8_t *bytes, size_t n_bytes) {
     tti_tar_source source = tti_tar_from_memory(bytes, "fuzz", n_bytes);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer/tokenizer_gpt2.h"
 #include "golden/bpe_cases.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);

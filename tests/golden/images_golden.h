@@ -2,7 +2,7 @@
 #ifndef TTI_TESTS_IMAGES_GOLDEN_H
 #define TTI_TESTS_IMAGES_GOLDEN_H
 
-#include "data/image.h"
+#include "data/image/image.h"
 
 /* The part box of t_pixel's [h,w,3], resized to [to_h,to_w,3]. */
 typedef struct t_resize {

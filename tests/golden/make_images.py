@@ -5,7 +5,7 @@ Usage: python3 tests/golden/make_images.py > tests/golden/images_golden.h  (Pill
 
 Pictures are drawn by pixel() here and t_pixel() in tests/data/image_files.h; results are kept as
 FNV-1a hashes of their bytes.  Random crops follow torchvision's RandomResizedCrop.get_params with
-draws from Philox as in src/base/philox.h, keyed as in src/data/augment.c.
+draws from Philox as in src/base/philox.h, keyed as in src/data/image/augment.c.
 """
 
 import io
@@ -152,7 +152,7 @@ def main():
     print("""#ifndef TTI_TESTS_IMAGES_GOLDEN_H
 #define TTI_TESTS_IMAGES_GOLDEN_H
 
-#include "data/image.h"
+#include "data/image/image.h"
 
 /* The part box of t_pixel's [h,w,3], resized to [to_h,to_w,3]. */
 typedef struct t_resize {

@@ -288,7 +288,7 @@ def write_schedules(out):
 #ifndef TTI_TESTS_GOLDEN_OPTIM_SCHEDULES_H
 #define TTI_TESTS_GOLDEN_OPTIM_SCHEDULES_H
 
-#include "train/lr_schedule.h"
+#include "train/job/lr_schedule.h"
 
 enum { GOLDEN_CURVE = %d };
 

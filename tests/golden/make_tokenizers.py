@@ -2,7 +2,7 @@
 """make_tokenizers.py: tokenizer files and what the tokenizers package makes of texts with them.
 
 Usage: python3 tests/golden/make_tokenizers.py, with tokenizers; writes hf_tokenizers.json for
-tests/data/tokenizer_test.c."""
+tests/data/tokenizer/tokenizer_test.c."""
 
 import json
 import os

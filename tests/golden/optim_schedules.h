@@ -5,7 +5,7 @@
 #ifndef TTI_TESTS_GOLDEN_OPTIM_SCHEDULES_H
 #define TTI_TESTS_GOLDEN_OPTIM_SCHEDULES_H
 
-#include "train/lr_schedule.h"
+#include "train/job/lr_schedule.h"
 
 enum { GOLDEN_CURVE = 30 };
 

@@ -3,8 +3,8 @@
 #include "planner/predict.h"
 
 #include "data/dataset.h"
+#include "train/setup/worker_exec.h"
 #include "train/small_job.h"
-#include "train/worker_exec.h"
 #include "tutti/planner.h"
 #include "tutti/train.h"
 

@@ -162,6 +162,18 @@ class Names(House):
         self.write("tests/ir/a_test.c", "")
         self.refuses("check-names", "src/ir/a.c", "", "src/base/a.c has the same name")
 
+    def test_folders_of_a_room(self):
+        self.write("src/data/files/a.h", "")
+        self.write("src/data/formats/b.h", "")
+        self.refuses("check-layers", "src/data/files/c.c", '#include "data/formats/b.h"\n',
+                     "data/files may include these folders of data: none")
+        self.refuses("check-layers", "src/data/other/c.c", '#include "data/files/a.h"\n',
+                     "folder data/other is not in the table")
+        self.write("src/data/other/c.c", "")
+        self.write("src/data/files/c.c", "")
+        self.write("src/data/formats/d.c", '#include "data/files/a.h"\n')
+        self.accepts("check-layers")
+
     def test_twins_may_share(self):
         for twin in ("cpu", "cuda"):
             self.write("src/backend/%s/a.c" % twin, "")
@@ -170,7 +182,8 @@ class Names(House):
 
     def test_a_twin_has_its_name_in_front(self):
         self.write("src/backend/cuda/conv.cu", "")
-        self.refuses("check-names", "src/backend/cuda/conv.c", "", "conv.c: no test", "conv.cu: no")
+        self.refuses("check-names", "src/backend/cuda/conv.c", "", "conv.c: no test",
+                     "conv.cu: no")
         self.write("tests/backend/cuda/cuda_conv_test.c", "")
         self.accepts("check-names")
 

@@ -9,8 +9,8 @@
 #include "passes/rewrite.h"
 #include "reference_run.h"
 #include "t.h"
-#include "train/blueprint.h"
 #include "train/narrow_resnet.h"
+#include "train/setup/blueprint.h"
 #include "train/small_job.h"
 
 enum { ROWS = 4, TOKENS = 6, WORDS = 37, IGNORED = -1, N_DRAWS = 16, MOST_OUTPUTS = 128 };

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "t.h"
-#include "train/job.h"
+#include "train/job/job.h"
 
 /* Ten steps of a small mlp, 5 to an epoch, the last one short; then more assignments up to NULL. */
 static inline tutti_job *small_job(const char *const *more) {

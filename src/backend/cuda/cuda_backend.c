@@ -2,11 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cuda/device.h"
-#include "backend/cuda/fit.h"
-#include "backend/cuda/mail.h"
-#include "backend/cuda/nccl.h"
-#include "backend/cuda/wgmma_plan.h"
+#include "backend/cuda/comm/mail.h"
+#include "backend/cuda/comm/nccl.h"
+#include "backend/cuda/gemm/wgmma_plan.h"
+#include "backend/cuda/runtime/device.h"
+#include "backend/cuda/runtime/device_check.h"
 
 /* In the order of selection. */
 static const tti_kernel *const families[] = {

@@ -2,8 +2,8 @@
  * and left alone.  No device is needed. */
 #include <stdlib.h>
 
-#include "backend/cuda/cuda.h"
-#include "backend/cuda/nccl.h"
+#include "backend/cuda/comm/nccl.h"
+#include "backend/cuda/runtime/cuda.h"
 #include "t.h"
 
 static int use_libraries(void **state) {

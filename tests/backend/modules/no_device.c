@@ -1,7 +1,7 @@
 /* no_device.c - what the files that open libraries call once there is a device: there is none. */
-#include "backend/cuda/cuda.h"
-#include "backend/cuda/gemm.h"
-#include "backend/cuda/trial.h"
+#include "backend/cuda/gemm/gemm.h"
+#include "backend/cuda/runtime/cuda.h"
+#include "backend/cuda/runtime/timing.h"
 #include "base/error.h"
 
 tti_cuda *tti_cuda_device(void) { return NULL; }

@@ -1,0 +1,328 @@
+/* nccl.c - the only file that knows NCCL.
+ *
+ * Its few calls are declared here, so that nothing but the library itself is needed, and that only
+ * where it is used.  A communicator is made in a thread of its own: the call may wait for ever for
+ * a rank that never comes, and the worker must not.  Once every call has run there, none waits on
+ * the host any more, so that steps can be recorded. */
+#include "backend/cuda/comm/nccl.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/cuda/runtime/cuda.h"
+#include "backend/cuda/runtime/library.h"
+
+/* As in nccl.h of NCCL 2; results are of ncclResult_t. */
+typedef struct ncclComm *ncclComm_t;
+enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 };
+enum { NCCL_UINT8 = 1, NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_BFLOAT16 = 9, NCCL_SUM = 0 };
+
+typedef struct library {
+    int (*ncclGetVersion)(int *version);
+    int (*ncclGetUniqueId)(tti_nccl_id *id);
+    int (*ncclCommInitRank)(ncclComm_t *comm, int n_ranks, tti_nccl_id id, int rank);
+    int (*ncclCommDestroy)(ncclComm_t comm);
+    int (*ncclCommAbort)(ncclComm_t comm);
+    int (*ncclCommGetAsyncError)(ncclComm_t comm, int *error);
+    const char *(*ncclGetErrorString)(int result);
+    int (*ncclAllReduce)(const void *src, void *dst, size_t n, int type, int op, ncclComm_t comm,
+                         cudaStream_t stream);
+    int (*ncclAllGather)(const void *src, void *dst, size_t n, int type, ncclComm_t comm,
+                         cudaStream_t stream);
+    int (*ncclSend)(const void *src, size_t n, int type, int peer, ncclComm_t comm,
+                    cudaStream_t stream);
+    int (*ncclRecv)(void *dst, size_t n, int type, int peer, ncclComm_t comm, cudaStream_t stream);
+    int (*ncclGroupStart)(void);
+    int (*ncclGroupEnd)(void);
+    int version;
+    bool there;
+    char why[512]; /* not there */
+} library;
+
+#define FUNCTIONS(X)         \
+    X(ncclGetVersion)        \
+    X(ncclGetUniqueId)       \
+    X(ncclCommInitRank)      \
+    X(ncclCommDestroy)       \
+    X(ncclCommAbort)         \
+    X(ncclCommGetAsyncError) \
+    X(ncclGetErrorString)    \
+    X(ncclAllReduce)         \
+    X(ncclAllGather)         \
+    X(ncclSend)              \
+    X(ncclRecv)              \
+    X(ncclGroupStart)        \
+    X(ncclGroupEnd)
+
+struct tti_nccl {
+    ncclComm_t comm; /* NULL: aborted */
+    int rank, n_ranks;
+    int device;
+    pthread_t ender; /* which aborts it */
+    bool is_ending;
+};
+
+enum { END_S = 10 };
+
+/* ---- the library, one for the process ---- */
+
+static library nccl;
+
+static bool load_functions(void *handle) {
+#define LOAD(name)                                                                   \
+    *(void **)(&nccl.name) = dlsym(handle, #name);                                   \
+    if (!nccl.name) {                                                                \
+        snprintf(nccl.why, sizeof nccl.why, "NCCL has no %s: it is too old", #name); \
+        return false;                                                                \
+    }
+    FUNCTIONS(LOAD)
+#undef LOAD
+    return true;
+}
+
+static void load_library(void) {
+    static const char *const names[] = {"libnccl.so.2", NULL};
+    tti_str why = {0};
+    /* Multicast over NVLink can take the devices of a host out of service, and adds in an order
+     * that changes from call to call.  It reads this when it is loaded. */
+    setenv("NCCL_NVLS_ENABLE", "0", 1);
+    void *handle = tti_cuda_library(names, &why);
+    snprintf(nccl.why, sizeof nccl.why, "%s", tti_str_text(&why));
+    tti_str_free(&why);
+    if (!handle || !load_functions(handle)) return;
+    nccl.there = nccl.ncclGetVersion(&nccl.version) == NCCL_SUCCESS;
+    if (!nccl.there) snprintf(nccl.why, sizeof nccl.why, "NCCL does not tell its version");
+}
+
+bool tti_nccl_load(tti_str *why) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load_library);
+    if (!nccl.there && why) tti_str_add(why, nccl.why);
+    return nccl.there;
+}
+
+void tti_nccl_describe(tti_str *str) {
+    if (!tti_nccl_load(NULL))
+        tti_str_printf(str, "no NCCL (%s)", nccl.why);
+    else
+        tti_str_printf(str, "NCCL %d.%d.%d", nccl.version / 10000, nccl.version % 10000 / 100,
+                       nccl.version % 100);
+}
+
+static tutti_status check(int result, const char *what) {
+    if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DEVICE, "cuda: %s: %s", what, nccl.ncclGetErrorString(result));
+}
+
+tutti_status tti_nccl_make_id(tti_nccl_id *id) {
+    memset(id, 0, sizeof *id);
+    return check(nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
+}
+
+/* ---- meeting the others, in a thread of its own ---- */
+
+typedef struct meeting {
+    tti_nccl_id id;
+    int rank, n_ranks, device;
+    pthread_mutex_t mutex; /* guards what follows */
+    pthread_cond_t changed;
+    bool over, given_up;
+    ncclComm_t comm;
+    int result;
+    cudaError_t error;
+} meeting;
+
+/* Every call once, so that the connections are made: bytes [n_ranks + 1] of the device. */
+static int try_calls(const meeting *m, char *bytes, cudaStream_t stream) {
+    int result = nccl.ncclAllReduce(bytes, bytes, 1, NCCL_FLOAT32, NCCL_SUM, m->comm, stream);
+    if (result == NCCL_SUCCESS)
+        result = nccl.ncclAllGather(bytes, bytes + 16, 16, NCCL_UINT8, m->comm, stream);
+    if (result == NCCL_SUCCESS) result = nccl.ncclGroupStart();
+    for (int r = 0; r < m->n_ranks && result == NCCL_SUCCESS; r++) {
+        if (r == m->rank) continue;
+        result = nccl.ncclSend(bytes, 16, NCCL_UINT8, r, m->comm, stream);
+        if (result == NCCL_SUCCESS)
+            result = nccl.ncclRecv(bytes + 16 * (r + 1), 16, NCCL_UINT8, r, m->comm, stream);
+    }
+    return result == NCCL_SUCCESS ? nccl.ncclGroupEnd() : result;
+}
+
+static void warm_up(meeting *m) {
+    cudaStream_t stream = NULL;
+    void *bytes = NULL;
+    m->error = cudaMalloc(&bytes, 16 * ((size_t)m->n_ranks + 1));
+    if (m->error == cudaSuccess)
+        m->error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (m->error == cudaSuccess) m->result = try_calls(m, bytes, stream);
+    if (m->error == cudaSuccess) m->error = cudaStreamSynchronize(stream);
+    if (stream) cudaStreamDestroy(stream);
+    cudaFree(bytes);
+}
+
+static void forget(meeting *m) {
+    pthread_cond_destroy(&m->changed);
+    pthread_mutex_destroy(&m->mutex);
+    free(m);
+}
+
+/* Whoever comes last forgets the meeting. */
+static void *meet(void *arg) {
+    meeting *m = arg;
+    m->error = cudaSetDevice(m->device);
+    if (m->error == cudaSuccess)
+        m->result = nccl.ncclCommInitRank(&m->comm, m->n_ranks, m->id, m->rank);
+    if (m->error == cudaSuccess && m->result == NCCL_SUCCESS) warm_up(m);
+    pthread_mutex_lock(&m->mutex);
+    m->over = true;
+    bool given_up = m->given_up;
+    pthread_cond_signal(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+    if (given_up) forget(m);
+    return NULL;
+}
+
+static tutti_status start(const tti_nccl_id *id, int rank, int n_ranks, meeting **out) {
+    pthread_t thread;
+    pthread_condattr_t attr;
+    meeting *m = calloc(1, sizeof *m);
+    if (!m) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
+    m->id = *id;
+    m->rank = rank;
+    m->n_ranks = n_ranks;
+    m->device = tti_cuda_device()->desc.index;
+    pthread_mutex_init(&m->mutex, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&m->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    if (pthread_create(&thread, NULL, meet, m) != 0) {
+        forget(m);
+        return tti_fail(TUTTI_E_NOMEM, "cuda: cannot start a thread");
+    }
+    pthread_detach(thread);
+    *out = m;
+    return TUTTI_OK;
+}
+
+/* False: the time was over, and the meeting's own thread forgets it. */
+static bool wait_for(meeting *m, int timeout_ms) {
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += timeout_ms / 1000;
+    end.tv_nsec += timeout_ms % 1000 * 1000000L;
+    end.tv_sec += end.tv_nsec / 1000000000L;
+    end.tv_nsec %= 1000000000L;
+    int error = 0;
+    pthread_mutex_lock(&m->mutex);
+    while (!m->over && error == 0) error = pthread_cond_timedwait(&m->changed, &m->mutex, &end);
+    bool over = m->over;
+    m->given_up = !over;
+    pthread_mutex_unlock(&m->mutex);
+    return over;
+}
+
+tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int timeout_ms,
+                             tti_nccl **out) {
+    meeting *m = NULL;
+    *out = NULL;
+    TTI_TRY(start(id, rank, n_ranks, &m));
+    if (!wait_for(m, timeout_ms))
+        return tti_fail(TUTTI_E_TIMEOUT,
+                        "cuda: NCCL waited %d ms for the other ranks to meet; NCCL_DEBUG=INFO "
+                        "shows what it tries",
+                        timeout_ms);
+    tti_nccl made = {.comm = m->comm, .rank = rank, .n_ranks = n_ranks, .device = m->device};
+    cudaError_t error = m->error;
+    int result = m->result;
+    forget(m);
+    tti_nccl *it = calloc(1, sizeof *it);
+    if (!it) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
+    *it = made;
+    tutti_status st = tti_cuda_check(error, "the first calls of NCCL");
+    if (st == TUTTI_OK) st = check(result, "ncclCommInitRank");
+    if (st != TUTTI_OK) {
+        tti_nccl_abort(it);
+        tti_nccl_destroy(it);
+        return st;
+    }
+    *out = it;
+    return TUTTI_OK;
+}
+
+typedef struct ending {
+    ncclComm_t comm;
+    int device;
+} ending;
+
+static void *end(void *arg) {
+    ending e = *(ending *)arg;
+    free(arg);
+    if (cudaSetDevice(e.device) == cudaSuccess) nccl.ncclCommAbort(e.comm);
+    return NULL;
+}
+
+/* Recordings are gone by now, and with them what an end waits for. */
+void tti_nccl_destroy(tti_nccl *it) {
+    struct timespec until;
+    if (!it) return;
+    if (it->comm) nccl.ncclCommDestroy(it->comm);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += END_S;
+    if (it->is_ending && pthread_timedjoin_np(it->ender, NULL, &until) != 0)
+        pthread_detach(it->ender);
+    free(it);
+}
+
+/* In a thread of its own: kernels end at once, but the call returns only when all recordings are
+ * released that have something of the communicator, which the caller will do later. */
+void tti_nccl_abort(tti_nccl *it) {
+    ending *e = it->comm ? malloc(sizeof *e) : NULL;
+    if (e) {
+        *e = (ending){it->comm, it->device};
+        it->is_ending = pthread_create(&it->ender, NULL, end, e) == 0;
+        if (!it->is_ending) end(e);
+    }
+    it->comm = NULL;
+}
+
+/* ---- the calls ---- */
+
+tutti_status tti_nccl_check(tti_nccl *it) {
+    int error = NCCL_SUCCESS;
+    if (!it->comm) return tti_fail(TUTTI_E_PEER, "cuda: NCCL was ended after a failure");
+    TTI_TRY(check(nccl.ncclCommGetAsyncError(it->comm, &error), "ncclCommGetAsyncError"));
+    return check(error, "NCCL");
+}
+
+tutti_status tti_nccl_sum(tti_nccl *it, tutti_dtype dtype, void *data, size_t n_elems,
+                          cudaStream_t stream) {
+    int type = dtype == TUTTI_BF16  ? NCCL_BFLOAT16
+               : dtype == TUTTI_F16 ? NCCL_FLOAT16
+                                    : NCCL_FLOAT32;
+    return check(nccl.ncclAllReduce(data, data, n_elems, type, NCCL_SUM, it->comm, stream),
+                 "ncclAllReduce");
+}
+
+tutti_status tti_nccl_gather(tti_nccl *it, const void *src, void *dst, size_t n_bytes,
+                             cudaStream_t stream) {
+    return check(nccl.ncclAllGather(src, dst, n_bytes, NCCL_UINT8, it->comm, stream),
+                 "ncclAllGather");
+}
+
+tutti_status tti_nccl_exchange(tti_nccl *it, const tti_nccl_message *messages, int n_messages,
+                               cudaStream_t stream) {
+    TTI_TRY(check(nccl.ncclGroupStart(), "ncclGroupStart"));
+    int result = NCCL_SUCCESS;
+    for (int i = 0; i < n_messages && result == NCCL_SUCCESS; i++) {
+        const tti_nccl_message *m = &messages[i];
+        result = m->out ? nccl.ncclSend(m->out, m->n_bytes, NCCL_UINT8, m->peer, it->comm, stream)
+                        : nccl.ncclRecv(m->in, m->n_bytes, NCCL_UINT8, m->peer, it->comm, stream);
+    }
+    int ended = nccl.ncclGroupEnd();
+    TTI_TRY(check(result, "ncclSend or ncclRecv"));
+    return check(ended, "ncclGroupEnd");
+}

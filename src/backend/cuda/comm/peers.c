@@ -1,0 +1,422 @@
+/* peers.c - the ways in which the devices of a job add, and how they wait for each other.
+ *
+ * Over the memory of the others a kernel adds (peers.cu); NCCL adds by itself in fast mode, else it
+ * only moves chunks, and a kernel adds them in the given order.  Devices of several hosts do both
+ * (peers_hosts.c). */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/cuda/comm/mail.h"
+#include "backend/cuda/comm/peers_group.h"
+#include "backend/cuda/comm/trade.h"
+#include "base/clock.h"
+
+enum {
+    UNIT = 8, /* elements: 16 bytes of rounded ones */
+    MAX_MESSAGES = TTI_PEERS_MAX * TTI_PEERS_PIECES + TTI_PEERS_TERMS,
+    GRACE_NS = 2000000000, /* in which work at hand may end after a peer is lost */
+    CHECK_NS = 1000000,
+    SPIN_NS = 2000000
+};
+
+typedef tti_peers_group group;
+
+/* ---- parts and sums over peers' memory ---- */
+
+tti_chunk tti_peers_part_of(const group *g, size_t which, int rank) {
+    const size_t *bound = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1) + rank;
+    return (tti_chunk){bound[0], bound[1] - bound[0]};
+}
+
+size_t tti_peers_longest_part(const group *g, size_t which) {
+    size_t n = 0;
+    for (int r = 0; r < g->peers.n_ranks; r++)
+        n = TTI_MAX(n, tti_peers_part_of(g, which, r).n_elems);
+    return n;
+}
+
+size_t tti_peers_longest(const group *g) {
+    size_t n = tti_chunk_of(g->peers.n_most, 0, g->peers.n_ranks).n_elems;
+    for (size_t i = 0; i < g->peers.n_groups; i++) n = TTI_MAX(n, tti_peers_longest_part(g, i));
+    return n;
+}
+
+int tti_peers_balanced(const uint8_t *n_adds, int n) {
+    for (int i = 0; i < n; i++)
+        if (n_adds[i] != __builtin_ctz((unsigned)i + 1)) return 0;
+    return n == 2 || n == 4 || n == 8 ? n : 0;
+}
+
+/* The pieces take part as they are, or rounded. */
+cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool beside,
+                                 cudaStream_t stream) {
+    if (!g->low) return tti_launch_peers_sum(&g->view, first, n, beside, stream);
+    tutti_dtype wire = g->peers.wire;
+    float *sum = g->pieces[0] + first;
+    cudaError_t error = tti_launch_round(wire, sum, g->low + first, n, stream);
+    if (error == cudaSuccess)
+        error = tti_launch_peers_sum_low(wire, &g->view, first, n, beside, stream);
+    return error == cudaSuccess ? tti_launch_unround(wire, g->low + first, sum, n, stream) : error;
+}
+
+/* ---- sums ---- */
+
+ptrdiff_t tti_peers_shift_of(const group *g, int64_t which, int rank, int piece) {
+    if (which == TTI_PEERS_WHOLE) return 0;
+    size_t row = (size_t)rank * g->peers.n_groups + (size_t)which;
+    size_t first = tti_peers_part_of(g, (size_t)which, 0).first;
+    return (ptrdiff_t)g->at[row * TTI_PEERS_PIECES + (size_t)piece] - (ptrdiff_t)first;
+}
+
+float *tti_peers_sum_of(const group *g, int64_t which, tti_chunk mine) {
+    const tti_device_parts_of *sums = &g->peers.sums;
+    int me = g->peers.rank;
+    if (which == TTI_PEERS_WHOLE || !sums->data)
+        return g->pieces[0] + ((ptrdiff_t)mine.first + tti_peers_shift_of(g, which, me, 0));
+    if (!sums->places) return sums->data + mine.first;
+    return sums->data + sums->places[(size_t)which * (size_t)g->peers.n_ranks + (size_t)me];
+}
+
+/* This rank's pieces of the chunks [n_ranks] that others sum, and others' pieces of its own. */
+static int list_chunks(const group *g, int64_t which, const tti_chunk *chunks,
+                       tti_nccl_message *list) {
+    const tti_device_peers *p = &g->peers;
+    size_t mine = chunks[p->rank].n_elems * sizeof(float), slot = 0;
+    int n_messages = 0;
+    for (int r = 0; r < p->n_ranks; r++) {
+        tti_chunk c = chunks[r];
+        for (int k = 0; r != p->rank && c.n_elems > 0 && k < p->n_pieces; k++)
+            list[n_messages++] = (tti_nccl_message){
+                .peer = r,
+                .out =
+                    g->pieces[k] + ((ptrdiff_t)c.first + tti_peers_shift_of(g, which, p->rank, k)),
+                .n_bytes = c.n_elems * sizeof(float)};
+    }
+    for (int t = 0; mine > 0 && t < p->n_terms; t++)
+        if (g->terms[t].rank != p->rank)
+            list[n_messages++] = (tti_nccl_message){
+                .peer = g->terms[t].rank, .in = g->chunks + g->chunk * slot++, .n_bytes = mine};
+    return n_messages;
+}
+
+/* What this rank has of chunks goes to all, and theirs come into dst. */
+static int list_sums(const group *g, const tti_chunk *chunks, float *dst, tti_nccl_message *list) {
+    const tti_device_peers *p = &g->peers;
+    tti_chunk mine = chunks[p->rank];
+    int n_messages = 0;
+    for (int r = 0; r < p->n_ranks; r++) {
+        tti_chunk c = chunks[r];
+        if (r == p->rank) continue;
+        if (mine.n_elems > 0)
+            list[n_messages++] = (tti_nccl_message){.peer = r,
+                                                    .out = g->pieces[0] + mine.first,
+                                                    .n_bytes = mine.n_elems * sizeof(float)};
+        if (c.n_elems > 0)
+            list[n_messages++] = (tti_nccl_message){
+                .peer = r, .in = dst + c.first, .n_bytes = c.n_elems * sizeof(float)};
+    }
+    return n_messages;
+}
+
+/* This rank's chunk of the sum. */
+static tutti_status sum_chunk(group *g, int64_t which, const tti_chunk *chunks,
+                              cudaStream_t stream) {
+    tti_nccl_message list[MAX_MESSAGES];
+    tti_peers_terms terms = g->view.terms;
+    tti_chunk mine = chunks[g->peers.rank];
+    size_t slot = 0;
+    for (int t = 0; t < g->peers.n_terms; t++) {
+        int rank = g->terms[t].rank, piece = g->terms[t].piece;
+        ptrdiff_t at = (ptrdiff_t)mine.first + tti_peers_shift_of(g, which, rank, piece);
+        terms.data[t] =
+            rank == g->peers.rank ? g->pieces[piece] + at : g->chunks + g->chunk * slot++;
+    }
+    TTI_TRY(tti_nccl_exchange(g->nccl, list, list_chunks(g, which, chunks, list), stream));
+    return tti_cuda_check(
+        tti_launch_terms_sum(&terms, tti_peers_sum_of(g, which, mine), mine.n_elems, stream),
+        "sum");
+}
+
+static void chunks_of(const group *g, size_t first, size_t n, tti_chunk *chunks) {
+    for (int r = 0; r < g->peers.n_ranks; r++) {
+        chunks[r] = tti_chunk_of(n, r, g->peers.n_ranks);
+        chunks[r].first += first;
+    }
+}
+
+static tutti_status sum_by_moving(group *g, size_t first, size_t n, const tti_chunk *chunks,
+                                  cudaStream_t stream) {
+    tti_nccl_message list[MAX_MESSAGES];
+    tti_chunk mine = chunks[g->peers.rank];
+    TTI_TRY(sum_chunk(g, TTI_PEERS_WHOLE, chunks, stream));
+    float *sum = g->pieces[0];
+    if (n % (4 * (size_t)g->peers.n_ranks) == 0)
+        return tti_nccl_gather(g->nccl, sum + mine.first, sum + first, mine.n_elems * sizeof *sum,
+                               stream);
+    return tti_nccl_exchange(g->nccl, list, list_sums(g, chunks, sum, list), stream);
+}
+
+static tutti_status sum_rounded_by_library(group *g, size_t first, size_t n, cudaStream_t stream) {
+    tutti_dtype wire = g->peers.wire;
+    float *sum = g->pieces[0] + first;
+    uint16_t *low = g->low + first;
+    TTI_CUDA(tti_launch_round(wire, sum, low, n, stream));
+    TTI_TRY(tti_nccl_sum(g->nccl, wire, low, n, stream));
+    TTI_CUDA(tti_launch_unround(wire, low, sum, n, stream));
+    return TUTTI_OK;
+}
+
+tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool beside) {
+    group *g = state;
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
+    TTI_ASSERT(first % 4 == 0 && n_elems % 4 == 0 && n_elems <= g->peers.n_most);
+    if (n_elems == 0) return TUTTI_OK;
+    TTI_ASSERT(!g->low || (first % UNIT == 0 && n_elems % UNIT == 0));
+    if (g->direct) {
+        TTI_CUDA(tti_peers_sum_direct(g, first, n_elems, beside, stream));
+        return TUTTI_OK;
+    }
+    if (g->low) return sum_rounded_by_library(g, first, n_elems, stream);
+    if (g->peers.fast)
+        return tti_nccl_sum(g->nccl, TUTTI_F32, g->pieces[0] + first, n_elems, stream);
+    tti_chunk chunks[TTI_PEERS_MAX] = {{0, 0}};
+    chunks_of(g, first, n_elems, chunks);
+    if (g->by_hosts) return tti_peers_hosts_sum(g, chunks, beside, stream);
+    return sum_by_moving(g, first, n_elems, chunks, stream);
+}
+
+tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool beside) {
+    group *g = state;
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
+    tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
+    TTI_ASSERT(which < g->peers.n_groups);
+    for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = tti_peers_part_of(g, which, r);
+    if (g->by_hosts) return tti_peers_hosts_sum_own(g, (int64_t)which, parts, beside, stream);
+    if (!g->direct) return sum_chunk(g, (int64_t)which, parts, stream);
+    tti_chunk mine = parts[g->peers.rank];
+    tti_peers_view view = g->view;
+    for (int t = 0; t < view.terms.n; t++)
+        view.terms.data[t] +=
+            tti_peers_shift_of(g, (int64_t)which, g->terms[t].rank, g->terms[t].piece);
+    view.sum[g->peers.rank] = tti_peers_sum_of(g, (int64_t)which, mine) - (ptrdiff_t)mine.first;
+    TTI_CUDA(tti_launch_peers_sum_part(&view, mine.first, mine.first + mine.n_elems,
+                                       tti_peers_longest_part(g, which), beside, stream));
+    return TUTTI_OK;
+}
+
+size_t tti_peers_place_of(const group *g, size_t which, int source, int rank) {
+    const size_t *places = g->peers.sources[source].places;
+    if (!places) return tti_peers_part_of(g, which, rank).first;
+    return places[which * (size_t)g->peers.n_ranks + (size_t)rank];
+}
+
+/* NULL: moved by the library. */
+static const float *source_of(const group *g, size_t which, int source, int rank) {
+    const float *from = g->direct               ? g->sources[rank][source]
+                        : rank == g->peers.rank ? g->peers.sources[source].data
+                                                : NULL;
+    return from ? from + tti_peers_place_of(g, which, source, rank) : NULL;
+}
+
+static void find_parts(const group *g, size_t which, int source, float *dst,
+                       tti_peers_parts *parts) {
+    size_t first = tti_peers_part_of(g, which, 0).first;
+    for (int r = 0; r < g->peers.n_ranks; r++) {
+        tti_chunk c = tti_peers_part_of(g, which, r);
+        parts->part[r].from = source_of(g, which, source, r);
+        parts->part[r].to = dst + (c.first - first);
+        parts->part[r].n_elems = c.n_elems;
+    }
+    int me = g->peers.rank; /* its own part may lie there already */
+    parts->n = g->peers.n_ranks;
+    parts->first = (me + 1) % parts->n;
+    if (parts->part[me].from == parts->part[me].to) parts->part[me].n_elems = 0;
+}
+
+/* The own part, which the library does not move. */
+static tutti_status keep_part(const group *g, const tti_peers_parts *parts, cudaStream_t stream) {
+    size_t n_bytes = parts->part[g->peers.rank].n_elems * sizeof(float);
+    if (n_bytes == 0) return TUTTI_OK;
+    return tti_cuda_check(
+        cudaMemcpyAsync(parts->part[g->peers.rank].to, parts->part[g->peers.rank].from, n_bytes,
+                        cudaMemcpyDefault, stream),
+        "cudaMemcpyAsync");
+}
+
+/* This rank's part goes to all, and theirs come. */
+static int list_parts(const group *g, size_t which, const tti_peers_parts *parts,
+                      tti_nccl_message *list) {
+    const float *mine = parts->part[g->peers.rank].from;
+    size_t n_mine = tti_peers_part_of(g, which, g->peers.rank).n_elems;
+    int n_messages = 0;
+    for (int r = 0; r < g->peers.n_ranks; r++) {
+        size_t n = parts->part[r].n_elems;
+        if (r == g->peers.rank) continue;
+        if (n_mine > 0)
+            list[n_messages++] =
+                (tti_nccl_message){.peer = r, .out = mine, .n_bytes = n_mine * sizeof *mine};
+        if (n > 0)
+            list[n_messages++] =
+                (tti_nccl_message){.peer = r, .in = parts->part[r].to, .n_bytes = n * sizeof *mine};
+    }
+    return n_messages;
+}
+
+tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *dst, bool beside) {
+    group *g = state;
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
+    tti_nccl_message list[MAX_MESSAGES];
+    tti_peers_parts parts = {0};
+    TTI_ASSERT(which < g->peers.n_groups && source < g->peers.n_sources);
+    if (g->by_hosts) return tti_peers_hosts_fetch(g, which, source, dst, beside, stream);
+    find_parts(g, which, source, dst, &parts);
+    if (g->direct)
+        return tti_cuda_check(
+            tti_launch_peers_fetch(&g->view, &parts, tti_peers_longest_part(g, which), beside,
+                                   stream),
+            "peers_fetch");
+    TTI_TRY(keep_part(g, &parts, stream));
+    return tti_nccl_exchange(g->nccl, list, list_parts(g, which, &parts, list), stream);
+}
+
+/* ---- small vectors ---- */
+
+/* In the queue of the sums, since NCCL wants one order of its calls. */
+static tutti_status spread_by_library(group *g, uint32_t *words, size_t n, size_t first,
+                                      size_t last) {
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
+    TTI_TRY(tti_cuda_order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    TTI_CUDA(tti_launch_words_keep(words, n, first, last, stream));
+    TTI_TRY(tti_nccl_gather(g->nccl, words, g->words, n * sizeof *words, stream));
+    TTI_CUDA(tti_launch_words_or(words, g->words, n, g->peers.n_ranks, stream));
+    return tti_cuda_order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM);
+}
+
+tutti_status tti_cuda_peers_spread(void *state, void *words, size_t n_words, size_t first,
+                                   size_t last) {
+    group *g = state;
+    TTI_ASSERT(n_words <= g->peers.n_words);
+    if (!g->direct) return spread_by_library(g, words, n_words, first, last);
+    return tti_cuda_check(
+        tti_launch_peers_spread(&g->view, words, n_words, first, last, tti_cuda_stream()),
+        "peers_spread");
+}
+
+tutti_status tti_cuda_peers_join(void *state, const tti_device_join *join, bool *done) {
+    group *g = state;
+    int n_ranks = g->peers.n_ranks, first = join->bounds[g->peers.rank];
+    tti_peers_join j = {.n_elems = join->n_elems,
+                        .of_moments = strcmp(join->op, "sync_moments") == 0};
+    TTI_ASSERT(j.of_moments || strcmp(join->op, "sync_sum") == 0);
+    memcpy(j.bounds, join->bounds, ((size_t)n_ranks + 1) * sizeof *j.bounds);
+    *done = g->direct && tti_peers_can_join(&j, n_ranks);
+    if (!*done) return TUTTI_OK;
+    for (int s = first; s < join->bounds[g->peers.rank + 1]; s++) {
+        j.in[s - first] = join->in[s - first];
+        j.out[s - first] = join->out[s - first];
+    }
+    return tti_cuda_check(tti_launch_peers_join(&g->view, &j, tti_cuda_stream()), "peers_join");
+}
+
+tutti_status tti_cuda_peers_tell(const tti_device_told *told) {
+    return tti_cuda_check(tti_launch_peers_tell(told, tti_cuda_stream()), "peers_tell");
+}
+
+/* ---- exchanges ---- */
+
+const tti_peers_view *tti_cuda_traders(const void *state, size_t *n_bytes) {
+    const group *g = state;
+    TTI_ASSERT(g->direct && g->peers.n_terms == g->peers.n_ranks);
+    for (int t = 0; t < g->peers.n_terms; t++) TTI_ASSERT(g->terms[t].rank == t);
+    *n_bytes = g->peers.n_traded;
+    return &g->view;
+}
+
+const tti_peers_view *tti_cuda_mail(const void *state, int slot, int rank, void **piece) {
+    const group *g = state;
+    TTI_ASSERT(g->direct && slot >= 0 && slot < g->peers.n_slots);
+    TTI_ASSERT(rank >= 0 && rank < g->peers.n_ranks);
+    if (piece) *piece = g->view.sum[rank];
+    return &g->view;
+}
+
+char *tti_cuda_traded_source(const void *state, int rank) {
+    const group *g = state;
+    TTI_ASSERT(g->peers.n_sources > 0);
+    return (char *)g->sources[rank][0];
+}
+
+/* ---- waiting ---- */
+
+/* The queue of copies waits for no kernels while steps are at work. */
+tutti_status tti_cuda_peers_waited(void *state, int64_t *t_ns) {
+    group *g = state;
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COPY];
+    *t_ns = -1;
+    if (!g->direct) return TUTTI_OK; /* the library does not tell */
+    TTI_CUDA(cudaMemcpyAsync(g->waited, &g->arena->waited_ns, sizeof g->arena->waited_ns,
+                             cudaMemcpyDefault, stream));
+    TTI_CUDA(cudaStreamSynchronize(stream));
+    *t_ns = 0;
+    for (int c = 0; c < TTI_N_CHANNELS; c++) *t_ns += (int64_t)g->waited[c];
+    return TUTTI_OK;
+}
+
+/* Ends what waits on the device for a peer that will not come. */
+static void end_group(group *g) {
+    __atomic_store_n(g->view.state, TTI_PEERS_ENDED, __ATOMIC_SEQ_CST);
+    if (g->nccl) tti_nccl_abort(g->nccl);
+}
+
+static tutti_status check_peers(group *g) {
+    TTI_TRY(g->peers.check(g->peers.user));
+    return g->nccl ? tti_nccl_check(g->nccl) : TUTTI_OK;
+}
+
+static tutti_status fail_late(group *g) {
+    tutti_status st = g->peers.check(g->peers.user); /* the host may know the cause */
+    if (st != TUTTI_OK) return st;
+    return tti_fail(TUTTI_E_TIMEOUT, "rank %d: its device waited %d ms for the %s of another rank",
+                    g->peers.shown, g->peers.timeout_ms,
+                    g->peers.n_traded > 0 || g->peers.n_slots > 0 ? "values" : "gradients");
+}
+
+/* What to do while the mark has not come: a failure of a peer counts once it has lasted. */
+static tutti_status look_around(group *g, int64_t now, int64_t start, int64_t *lost_ns) {
+    tutti_status st = check_peers(g);
+    bool late = g->nccl && now - start > g->peers.timeout_ms * TTI_NS_PER_MS;
+    if (st == TUTTI_OK && late) {
+        end_group(g);
+        return fail_late(g);
+    }
+    if (st == TUTTI_OK) return TUTTI_OK;
+    if (*lost_ns == 0) *lost_ns = now;
+    if (now - *lost_ns < GRACE_NS) return TUTTI_OK;
+    end_group(g);
+    return st;
+}
+
+tutti_status tti_cuda_peers_await(void *state, int mark) {
+    group *g = state;
+    int64_t start = tti_now_ns(), checked = start, lost = 0;
+    for (;;) {
+        cudaError_t error = cudaEventQuery(tti_cuda_device()->marks[mark]);
+        if (error != cudaErrorNotReady) {
+            TTI_CUDA(error);
+            if (__atomic_load_n(g->view.state, __ATOMIC_SEQ_CST) == 0) return TUTTI_OK;
+            end_group(g); /* work behind it may wait for the same peer by NCCL */
+            return fail_late(g);
+        }
+        int64_t now = tti_now_ns();
+        if (now - checked > CHECK_NS) {
+            checked = now;
+            TTI_TRY(look_around(g, now, start, &lost));
+        }
+        if (now - start < SPIN_NS)
+            sched_yield();
+        else
+            usleep(20);
+    }
+}

@@ -1,0 +1,90 @@
+/* peers_group.h - the devices that have met: what peers_meet.c makes and peers.c adds with. */
+#ifndef TTI_CUDA_PEERS_GROUP_H
+#define TTI_CUDA_PEERS_GROUP_H
+
+#include "backend/cuda/comm/nccl.h"
+#include "backend/cuda/comm/peers.h"
+#include "backend/cuda/runtime/device.h"
+#include "backend/peer_hosts.h"
+
+enum {
+    TTI_PEERS_PIECES = 12, /* that can be opened from outside */
+    /* The arena, then the pieces, the sources, and staging where there is some. */
+    TTI_PEERS_SHARED = 2 + TTI_PEERS_PIECES + TTI_MAX_SOURCES,
+};
+
+/* What a rank says of itself. */
+typedef struct tti_peers_hello {
+    uint64_t process[2]; /* the same for threads of one process only */
+    unsigned char uuid[16];
+    int32_t device, n_shared;
+    int32_t is_open; /* its memory can be shared */
+    int32_t has_nccl;
+    void *memory[TTI_PEERS_SHARED];
+    cudaIpcMemHandle_t handles[TTI_PEERS_SHARED];
+    tti_nccl_id id; /* of rank 0 */
+} tti_peers_hello;
+
+typedef struct tti_peers_group {
+    tti_device_peers peers;
+    struct tti_peers_group *with; /* has the state that both look at; NULL: this one has */
+    tti_device_term terms[TTI_PEERS_TERMS];
+    float *pieces[TTI_PEERS_PIECES];
+    uint16_t *low; /* device [n_flat]: what travels where it is rounded; NULL: the pieces do */
+    tti_peers_view view;
+    float *sources[TTI_PEERS_MAX][TTI_MAX_SOURCES]; /* of all ranks, as they are seen here */
+    tti_peers_hello *all;                           /* [n_ranks] */
+    void *opened[TTI_PEERS_MAX]
+                [TTI_PEERS_SHARED]; /* by handle: to be closed; NULL: not ours to close */
+    tti_peers_arena *arena;
+    bool direct; /* the memory of all ranks is there */
+    /* Inside hosts first, where it is not. */
+    bool by_hosts;
+    tti_peer_hosts *hosts;              /* NULL: there can be no such way */
+    float *staging;                     /* device, as it says */
+    float *near_staging[TTI_PEERS_MAX]; /* of the ranks of this host, as they are seen here */
+    tti_peers_view near;                /* among them, with their terms */
+    double hosts_ms, library_ms;        /* of a sum so, and by NCCL alone; 0: not timed */
+    tti_nccl *nccl;
+    float *chunks; /* device [terms of others][longest chunk] */
+    size_t chunk;  /* elements */
+    uint32_t *words;
+    uint64_t *waited; /* pinned [TTI_N_CHANNELS]: of the arena, to be read by the host */
+    size_t *at;       /* [n_ranks][n_groups][TTI_PEERS_PIECES]: where groups begin in pieces */
+    size_t chunks_bytes, words_bytes, low_bytes, staging_bytes;
+} tti_peers_group;
+
+/* The part of a rank of group which, and the length of the longest. */
+tti_chunk tti_peers_part_of(const tti_peers_group *g, size_t which, int rank);
+size_t tti_peers_longest_part(const tti_peers_group *g, size_t which);
+
+/* Of all groups and of sums of the whole: the longest part there is. */
+size_t tti_peers_longest(const tti_peers_group *g);
+
+/* 2, 4 or 8: as many terms as the complete tree has leaves, added the way a complete tree is; 0. */
+int tti_peers_balanced(const uint8_t *n_adds, int n);
+
+/* How much later an element of a group lies in a piece than in the flat range; WHOLE: no group. */
+enum { TTI_PEERS_WHOLE = -1 };
+ptrdiff_t tti_peers_shift_of(const tti_peers_group *g, int64_t which, int rank, int piece);
+
+/* Where this rank wants the sum of its part. */
+float *tti_peers_sum_of(const tti_peers_group *g, int64_t which, tti_chunk mine);
+
+/* Where in a source of a rank its part of a group begins. */
+size_t tti_peers_place_of(const tti_peers_group *g, size_t which, int source, int rank);
+
+/* Inside hosts first (peers_hosts.c): this rank's part of a sum, to where it wants it; all of
+ * parts [n_ranks], on all ranks; and the parts of a group to dst. */
+tutti_status tti_peers_hosts_sum_own(tti_peers_group *g, int64_t which, const tti_chunk *parts,
+                                     bool beside, cudaStream_t stream);
+tutti_status tti_peers_hosts_sum(tti_peers_group *g, const tti_chunk *parts, bool beside,
+                                 cudaStream_t stream);
+tutti_status tti_peers_hosts_fetch(tti_peers_group *g, size_t which, int source, float *dst,
+                                   bool beside, cudaStream_t stream);
+
+/* Elements first .. of the sum by kernels over the peers' memory. */
+cudaError_t tti_peers_sum_direct(tti_peers_group *g, size_t first, size_t n_elems, bool beside,
+                                 cudaStream_t stream);
+
+#endif /* TTI_CUDA_PEERS_GROUP_H */

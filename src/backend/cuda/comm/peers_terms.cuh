@@ -1,0 +1,51 @@
+/* peers_terms.cuh - sums over terms in the memory of several devices, in the order they are given.
+ */
+#ifndef TTI_CUDA_PEERS_TERMS_CUH
+#define TTI_CUDA_PEERS_TERMS_CUH
+
+#include "backend/cuda/comm/peers.cuh"
+
+enum { TTI_PEERS_STACK = 24 };
+
+__device__ __forceinline__ float4 tti_add(float4 a, float4 b) {
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+/* Not from the cache of this multiprocessor: a peer may have just written it. */
+__device__ __forceinline__ float4 tti_load_unit(const float *p, size_t unit) {
+    return __ldcg((const float4 *)p + unit);
+}
+
+/* The sum of N terms from begin on in a complete tree, for U units at once. */
+template <int N, int U>
+__device__ __forceinline__ void tti_add_terms(const tti_peers_terms &t, int begin, size_t unit,
+                                              size_t step, float4 (&sum)[U]) {
+    float4 a[U][N];
+#pragma unroll
+    for (int u = 0; u < U; u++)
+#pragma unroll
+        for (int i = 0; i < N; i++) a[u][i] = tti_load_unit(t.data[begin + i], unit + u * step);
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+#pragma unroll
+        for (int s = 1; s < N; s *= 2)
+#pragma unroll
+            for (int i = 0; i + s < N; i += 2 * s) a[u][i] = tti_add(a[u][i], a[u][i + s]);
+        sum[u] = a[u][0];
+    }
+}
+
+/* Any list of terms, as a stack machine. */
+static __device__ __noinline__ float4 tti_add_any(const tti_peers_terms &t, int begin, int end,
+                                                  size_t unit) {
+    float4 stack[TTI_PEERS_STACK];
+    int n = 0;
+    for (int i = begin; i < end; i++) {
+        stack[n++] = tti_load_unit(t.data[i], unit);
+        for (int k = 0; k < t.n_adds[i]; k++, n--)
+            stack[n - 2] = tti_add(stack[n - 2], stack[n - 1]);
+    }
+    return stack[0];
+}
+
+#endif /* TTI_CUDA_PEERS_TERMS_CUH */

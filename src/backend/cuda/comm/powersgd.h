@@ -1,0 +1,40 @@
+/* powersgd.h - launchers of thin.cu: gradients as products of thin matrices. */
+#ifndef TTI_CUDA_POWERSGD_H
+#define TTI_CUDA_POWERSGD_H
+
+#include <cuda_runtime_api.h>
+
+#include "backend/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Rows row .. and columns col .. of a slot, at most TTI_THIN_ROWS of TTI_THIN_COLS. */
+typedef struct tti_thin_tile {
+    int32_t slot;
+    uint32_t row, col;
+} tti_thin_tile;
+
+/* A bucket; all pointers into the device. */
+typedef struct tti_thin_view {
+    const tti_thin_slot *slots; /* [n_slots] */
+    const tti_thin_tile *tiles; /* [n_tiles]: of slot numbers in slots */
+    int n_slots, n_tiles, r;    /* r: of every slot that is a matrix */
+    float *grads, *residual, *message, *own, *scratch;
+    const tti_step_args *args;
+} tti_thin_view;
+
+/* Loads the kernels of view->r. */
+cudaError_t tti_launch_thin_load(int r);
+
+/* As thin_left, thin_right and thin_end of tti_device_ops. */
+cudaError_t tti_launch_thin_left(const tti_thin_view *view, cudaStream_t stream);
+cudaError_t tti_launch_thin_right(const tti_thin_view *view, cudaStream_t stream);
+cudaError_t tti_launch_thin_end(const tti_thin_view *view, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTI_CUDA_POWERSGD_H */

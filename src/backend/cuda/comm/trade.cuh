@@ -1,0 +1,40 @@
+/* trade.cuh - how the blocks of an exchange meet those of the same number on the other devices.
+ *
+ * Meetings are counted on the device, in 64 bits, two for each exchange: of one that needs fewer
+ * the count is as of two. */
+#ifndef TTI_CUDA_TRADE_CUH
+#define TTI_CUDA_TRADE_CUH
+
+#include "backend/cuda/comm/peers.cuh"
+#include "backend/cuda/comm/trade.h"
+
+/* What all threads of the block have written is there for who has met it. */
+__device__ __forceinline__ void tti_trade_meet(const tti_peers_view &v, uint64_t epoch) {
+    __syncthreads();
+    if (threadIdx.x < v.n_ranks) {
+        uint64_t *there = &v.arena[threadIdx.x]->trade_flags[blockIdx.x][v.rank], seen;
+        uint64_t *here = &v.arena[v.rank]->trade_flags[blockIdx.x][threadIdx.x];
+        uint64_t start = tti_now_ns();
+        asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(there), "l"(epoch) : "memory");
+        for (uint32_t n = 1;; n++) {
+            asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(seen) : "l"(here) : "memory");
+            if (seen >= epoch) break;
+            if (n % TTI_PEERS_PATIENCE == 0 && tti_is_hopeless(v, start)) break;
+        }
+    }
+    __syncthreads();
+}
+
+/* Meetings before this exchange. */
+__device__ __forceinline__ uint64_t tti_trade_epoch(const tti_peers_view &v) {
+    return v.arena[v.rank]->trade_epochs[blockIdx.x];
+}
+
+/* Also for the blocks that this exchange did not have; all threads have met. */
+__device__ __forceinline__ void tti_trade_end(const tti_peers_view &v, uint64_t epoch) {
+    uint64_t *epochs = v.arena[v.rank]->trade_epochs;
+    uint32_t at = blockIdx.x + threadIdx.x * gridDim.x;
+    if (at < TTI_TRADE_BLOCKS) epochs[at] = epoch + 2;
+}
+
+#endif /* TTI_CUDA_TRADE_CUH */

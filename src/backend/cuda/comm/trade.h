@@ -1,0 +1,71 @@
+/* trade.h - launchers of trade.cu: what the workers of a tensor axis exchange inside a step, and
+ * sums of lists of doubles.
+ *
+ * The first piece of every rank is memory for it: two halves of half_bytes that take turns.  All
+ * ranks launch the same sequence of exchanges with the same sizes, one after the other. */
+#ifndef TTI_CUDA_TRADE_H
+#define TTI_CUDA_TRADE_H
+
+#include "backend/cuda/comm/peers.h"
+#include "backend/cuda/norm/norm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Loads the kernels, as tti_launch_peers_load. */
+cudaError_t tti_launch_trade_load(void);
+
+/* beside: on few multiprocessors.  cudaErrorInvalidValue: no dtype that can be added, or a value
+ * with 2^31 elements and more. */
+cudaError_t tti_launch_trade(const tti_peers_view *view, const tti_device_trade *trade,
+                             size_t half_bytes, bool beside, cudaStream_t stream);
+
+enum { TTI_NORM_RANKS = 2 };
+
+/* A norm between two exchanges, or its gradient, as tti_device_norm. */
+typedef struct tti_trade_norm {
+    const void *terms[TTI_NORM_RANKS]; /* of each rank: [n_blocks][n_ranks][n_rows][width]; pushed:
+                                          the other's [n_blocks][n_rows][width] */
+    void *whole[TTI_NORM_RANKS];       /* likewise, what each gets */
+    size_t n_blocks, n_rows, width;
+    bool pushed; /* the other's terms have been brought here */
+    bool kept;   /* rows do not go to the other */
+    /* forward alone: */
+    const void *bias, *x;
+    void *sum;
+    const float *gamma, *beta;
+    float *mean, *rstd;
+    float eps;
+} tti_trade_norm;
+
+/* dtype: bf16 or f16.  cudaErrorInvalidValue: another one, or ranks are not two. */
+cudaError_t tti_launch_trade_norm(const tti_peers_view *view, const tti_trade_norm *norm,
+                                  tutti_dtype dtype, cudaStream_t stream);
+cudaError_t tti_launch_trade_norm_load(void);
+
+/* The gradient, with the bits of norm_low.h's; grad: all of it but dy, of the own part. */
+cudaError_t tti_launch_trade_norm_grad(const tti_peers_view *view, const tti_trade_norm *norm,
+                                       const tti_cuda_norm_grad *grad, cudaStream_t stream);
+cudaError_t tti_launch_trade_norm_grad_load(void);
+
+/* Waits until the other rank has ended as many exchanges and said so in brought. */
+cudaError_t tti_launch_trade_brought(const tti_peers_view *view, cudaStream_t stream);
+
+/* peers.c: the first source of a rank of such a group, as it is seen here. */
+char *tti_cuda_traded_source(const void *group, int rank);
+
+/* peers.c: a group whose terms are the ranks', in order, and the bytes of a half of its memory. */
+const tti_peers_view *tti_cuda_traders(const void *group, size_t *n_bytes);
+
+/* As tti_device_ops says. */
+cudaError_t tti_launch_fold(const double *values, const tti_device_lists *lists, double *sums,
+                            cudaStream_t stream);
+cudaError_t tti_launch_unfold(double *values, size_t n_values, const tti_device_lists *lists,
+                              const double *sums, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTI_CUDA_TRADE_H */

@@ -1,0 +1,39 @@
+/* peers_update.c - which updates are made in one kernel with the sums before them. */
+#include "backend/cuda/optim/peers_update.h"
+
+#include "backend/cuda/comm/peers_group.h"
+#include "backend/cuda/runtime/device.h"
+
+/* Every device fetches all terms of the others, which is worth it as long as that takes less time
+ * than a kernel and a meeting do: two H200 gain 3.4 us of 12.4 with a thousand elements, 2.7
+ * of 15.8 with 256 Ki, and lose 0.9 of a step with 412 Ki (lenet). */
+enum { MOST_BYTES = 1 << 20 };
+
+static size_t bytes_of_others(const tti_peers_group *g) {
+    size_t n = 0;
+    for (int t = 0; t < g->peers.n_terms; t++) n += g->terms[t].rank != g->peers.rank;
+    return n * g->peers.n_flat * sizeof(float);
+}
+
+/* What one has to do with the others' memory alone, and the update with no norm. */
+static bool fits(const tti_peers_group *g, const tti_update_view *u) {
+    size_t n_told = 3 * ((size_t)u->n_shards + (size_t)g->peers.n_ranks);
+    return g->direct && !g->low && g->peers.n_groups == 0 && u->grads == g->pieces[0] &&
+           u->n_items > 0 && n_told <= TTI_PEERS_TOLD && bytes_of_others(g) <= MOST_BYTES &&
+           tti_peers_can_update(&u->rule);
+}
+
+tutti_status tti_cuda_peers_can_update(const void *group, const void *update, bool *can) {
+    const tti_update_view *u = tti_cuda_update_plain(update);
+    *can = u && fits(group, u);
+    if (!*can) return TUTTI_OK;
+    return tti_cuda_check(tti_launch_peers_update_load(&u->rule), "cudaFuncGetAttributes");
+}
+
+tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_told *told) {
+    const tti_peers_group *g = group;
+    const tti_update_view *u = tti_cuda_update_plain(update);
+    TTI_ASSERT(u && fits(g, u) && told->sums == u->sums && told->report == u->report);
+    return tti_cuda_check(tti_launch_peers_update(&g->view, u, told, tti_cuda_stream()),
+                          "peers_update");
+}

@@ -1,0 +1,229 @@
+/* peers_update.cu - gradients of several devices added, and parameters updated, in one kernel.
+ *
+ * For small models, where a step waits for kernels to start more than for bytes.  Every device adds
+ * all elements itself: no sum travels, and the pieces keep their terms.  One meeting says that all
+ * terms are there; a last one, that nobody reads them any more.  It is announced before the hash is
+ * made and waited for behind it.
+ *
+ * The order of the additions, and the arithmetic of the update, are those of peers.cu and
+ * update.cu, whose parts this is made of. */
+#include "backend/cuda/comm/peers_terms.cuh"
+#include "backend/cuda/optim/peers_update.h"
+#include "backend/cuda/optim/update.cuh"
+#include "backend/cuda/runtime/early.cuh"
+#include "backend/cuda/runtime/load.cuh"
+
+enum { THREADS = 1024, LEARNER = 1 /* the warp that learns what the others tell */ };
+
+/* What all threads of a block know of the step. */
+struct learned {
+    double told[TTI_PEERS_TOLD];
+    tti_hyper hyper;
+    tti_step_report report;
+    unsigned long long hash;
+};
+
+/* ---- the numbers of the step ---- */
+
+/* Each half of a number has the epoch behind it, in one word of 8 bytes, so that who sees the epoch
+ * has the half: nothing else has to be ordered, and one way over the link is all it takes. */
+__device__ __forceinline__ void tell_rank(uint32_t *there, double number, uint32_t epoch) {
+    unsigned long long bits = (unsigned long long)__double_as_longlong(number);
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(there),
+                 "r"((uint32_t)bits), "r"(epoch), "r"((uint32_t)(bits >> 32)), "r"(epoch)
+                 : "memory");
+}
+
+__device__ __forceinline__ double hear(const tti_peers_view &v, const uint32_t *here,
+                                       uint32_t epoch) {
+    uint32_t low, high, first, second;
+    uint64_t start = tti_now_ns();
+    for (uint32_t n = 1;; n++) {
+        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(low), "=r"(first), "=r"(high), "=r"(second)
+                     : "l"(here)
+                     : "memory");
+        if (first == epoch && second == epoch) break;
+        if (n % TTI_PEERS_PATIENCE == 0 && tti_is_hopeless(v, start)) break;
+    }
+    return __longlong_as_double((long long)((uint64_t)high << 32 | low));
+}
+
+/* How long the first block has waited for the others, as tti_meet_timed has it. */
+__device__ __forceinline__ void note_wait(const tti_peers_view &v, const tti_update_view &u,
+                                          uint64_t start) {
+    uint64_t waited = tti_now_ns() - start;
+    atomicAdd((unsigned long long *)&v.arena[v.rank]->waited_ns[TTI_CHANNEL_SPREAD],
+              (unsigned long long)waited);
+    u.report->exchange_ns = waited;
+}
+
+/* Of one warp. */
+__device__ __forceinline__ void learn(const tti_peers_view &v, const tti_update_view &u,
+                                      const tti_device_told &t, uint32_t epoch, learned &l) {
+    int lane = threadIdx.x % 32, n = tti_n_told(t);
+    for (int i = lane; i < n; i += 32) {
+        if (!tti_tells(t, i)) continue;
+        double number = tti_told(t, i);
+        for (int r = 0; r < v.n_ranks; r++)
+            tell_rank(v.arena[r]->told[blockIdx.x][i], number, epoch);
+    }
+    for (int i = lane; i < n; i += 32)
+        l.told[i] = hear(v, v.arena[v.rank]->told[blockIdx.x][i], epoch);
+    __syncwarp();
+    if (lane == 0) l.hyper = tti_make_hyper(u, l.told, &l.report);
+}
+
+/* ---- the elements ---- */
+
+template <int N>
+__device__ __forceinline__ float4 sum_of(const tti_peers_terms &t, size_t unit) {
+    float4 sum[1];
+    tti_add_terms<N, 1>(t, 0, unit, 0, sum);
+    return sum[0];
+}
+
+__device__ __forceinline__ float4 sum_terms(const tti_peers_terms &t, size_t unit) {
+    if (t.balanced == 2) return sum_of<2>(t, unit);
+    if (t.balanced == 4) return sum_of<4>(t, unit);
+    if (t.balanced == 8) return sum_of<8>(t, unit);
+    return tti_add_any(t, 0, t.n, unit);
+}
+
+/* Four elements at i of a block. */
+template <int KIND, int N_STATES>
+__device__ __forceinline__ void update_at(const tti_peers_terms &t, const tti_update_view &u,
+                                          const tti_update_block &b, const learned &l, uint32_t i,
+                                          tti_four &f) {
+    tti_hyper h = l.hyper;
+    tti_load_four<N_STATES>(u, b, i, f); /* which comes while the terms of others do */
+    float4 sum = b.kind == TTI_BLOCK_FROZEN ? float4{0, 0, 0, 0} : sum_terms(t, (b.grads + i) / 4);
+    f.g[0] = sum.x, f.g[1] = sum.y, f.g[2] = sum.z, f.g[3] = sum.w;
+    h.lr *= b.lr_factor;
+    tti_update_four<KIND, N_STATES>(u, b, h, i, f);
+}
+
+/* ---- the end ---- */
+
+/* Of all parameters, by one block of threads; the lanes are 0 again. */
+__device__ __forceinline__ void make_hash(const tti_update_view &u, learned &l) {
+    if (threadIdx.x == 0) l.hash = 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < u.n_blocks; i += THREADS) {
+        uint32_t *lanes = u.hash_lanes + (size_t)i * TTI_HASH_LANES;
+        uint64_t hash = tti_hash_of_lanes([&](int k) { return __ldcg(lanes + k); },
+                                          u.blocks[i].first, u.blocks[i].n_elems);
+        atomicAdd(&l.hash, (unsigned long long)hash);
+        for (int k = 0; k < TTI_HASH_LANES; k += 4) *(uint4 *)(lanes + k) = uint4{0, 0, 0, 0};
+    }
+    __syncthreads();
+}
+
+/* The block of threads that is done last tells what came of it: nobody reads the report of the step
+ * before any more. */
+__device__ __forceinline__ void finish(const tti_update_view &u, const tti_device_told &t,
+                                       learned &l) {
+    __shared__ bool is_last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(u.n_done, 1u) == gridDim.x - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!is_last) return;
+    if (!l.report.bad) make_hash(u, l);
+    for (int i = threadIdx.x; i < tti_n_told(t); i += THREADS) t.sums[i] = l.told[i];
+    if (threadIdx.x) return;
+    tti_step_report r = l.report;
+    r.exchange_ns = __ldcg((const unsigned long long *)&u.report->exchange_ns);
+    r.params_hash = r.bad ? 0 : l.hash;
+    *u.report = r;
+    *u.n_done = 0;
+}
+
+template <int KIND, int N_STATES>
+__global__ void __launch_bounds__(THREADS)
+    peers_update_kernel(const __grid_constant__ tti_peers_view v,
+                        const __grid_constant__ tti_update_view u,
+                        const __grid_constant__ tti_device_told t) {
+    __shared__ tti_block_hash shared;
+    __shared__ learned l;
+    tti_update_item item = u.items[blockIdx.x];
+    tti_update_block b = u.blocks[item.block];
+    tti_hash_powers(shared);
+    tti_let_next_start();
+    tti_wait_for_before();
+    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SPREAD][blockIdx.x];
+    const uint32_t now = *counter + 1;
+    const bool counts = blockIdx.x == 0 && threadIdx.x == 0;
+    const uint64_t start = counts ? tti_now_ns() : 0;
+    if (threadIdx.x < v.n_ranks) {
+        tti_arrive(v, TTI_CHANNEL_SPREAD, now);
+        tti_await(v, TTI_CHANNEL_SPREAD, now);
+    }
+    if (threadIdx.x / 32 == LEARNER) learn(v, u, t, now, l);
+    __syncthreads();
+    if (counts) note_wait(v, u, start);
+    for (int next = blockIdx.x + gridDim.x;; next += gridDim.x) {
+        uint32_t acc[4] = {0, 0, 0, 0};
+        tti_hash_begin(shared);
+        for (uint32_t i = item.first + threadIdx.x * 4; i < item.last && !l.report.bad;
+             i += THREADS * 4) {
+            tti_four f;
+            update_at<KIND, N_STATES>(v.terms, u, b, l, i, f);
+            tti_hash_four(shared, b.n_elems, i, f.w, acc);
+        }
+        __syncthreads();
+        if (next >= u.n_items && threadIdx.x < v.n_ranks)
+            tti_arrive(v, TTI_CHANNEL_SPREAD, now + 1);
+        tti_hash_lanes(shared, acc);
+        if (threadIdx.x < TTI_HASH_LANES)
+            atomicAdd(u.hash_lanes + (size_t)item.block * TTI_HASH_LANES + threadIdx.x,
+                      shared.lane[threadIdx.x]);
+        if (next >= u.n_items) break;
+        item = u.items[next];
+        b = u.blocks[item.block];
+        __syncthreads();
+    }
+    finish(u, t, l);
+    if (threadIdx.x < v.n_ranks) tti_await(v, TTI_CHANNEL_SPREAD, now + 1);
+    if (threadIdx.x == 0) *counter = now + 1;
+}
+
+/* ---- launchers ---- */
+
+typedef void update_kernel(tti_peers_view, tti_update_view, tti_device_told);
+
+/* NULL: norms of tensors stand between sum and update. */
+static update_kernel *kernel_of(int kind) {
+    switch (kind) {
+        case TTI_RULE_SGD:
+            return peers_update_kernel<TTI_RULE_SGD, 1>;
+        case TTI_RULE_ADAM:
+            return peers_update_kernel<TTI_RULE_ADAM, 2>;
+        case TTI_RULE_ADAMW:
+            return peers_update_kernel<TTI_RULE_ADAMW, 2>;
+        case TTI_RULE_RMSPROP:
+            return peers_update_kernel<TTI_RULE_RMSPROP, 2>;
+        case TTI_RULE_ADAGRAD:
+            return peers_update_kernel<TTI_RULE_ADAGRAD, 1>;
+        case TTI_RULE_LION:
+            return peers_update_kernel<TTI_RULE_LION, 1>;
+        default:
+            return NULL;
+    }
+}
+
+extern "C" bool tti_peers_can_update(const tti_rule *rule) { return kernel_of(rule->kind) != NULL; }
+
+extern "C" cudaError_t tti_launch_peers_update_load(const tti_rule *rule) {
+    return tti_load_kernel(kernel_of(rule->kind));
+}
+
+extern "C" cudaError_t tti_launch_peers_update(const tti_peers_view *v, const tti_update_view *u,
+                                               const tti_device_told *t, cudaStream_t stream) {
+    int grid = u->n_items < TTI_PEERS_BLOCKS ? u->n_items : TTI_PEERS_BLOCKS;
+    return tti_launch_early(kernel_of(u->rule.kind), dim3((unsigned)grid), THREADS, 0, 1, stream,
+                            *v, *u, *t);
+}

@@ -1,0 +1,28 @@
+/* peers_update.h - launcher of peers_update.cu: the sum between devices and the update in one. */
+#ifndef TTI_CUDA_PEERS_UPDATE_H
+#define TTI_CUDA_PEERS_UPDATE_H
+
+#include "backend/cuda/comm/peers.h"
+#include "backend/cuda/optim/update.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* update.c: what an update is made of that looks at no norm and changes no gradient before; NULL.
+ */
+const tti_update_view *tti_cuda_update_plain(const void *update);
+
+/* Whether there is a kernel for the rule; loads it, as tti_launch_peers_load does. */
+bool tti_peers_can_update(const tti_rule *rule);
+cudaError_t tti_launch_peers_update_load(const tti_rule *rule);
+
+/* As peers_update of tti_device_ops.  The view's gradients are those of its terms. */
+cudaError_t tti_launch_peers_update(const tti_peers_view *peers, const tti_update_view *update,
+                                    const tti_device_told *told, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTI_CUDA_PEERS_UPDATE_H */

@@ -1,0 +1,98 @@
+/* device.h - the functions of device.c that stand in the backend's table; see tti_device_ops. */
+#ifndef TTI_CUDA_DEVICE_H
+#define TTI_CUDA_DEVICE_H
+
+#include "backend/cuda/runtime/cuda.h"
+
+int tti_cuda_count(void);
+void tti_cuda_describe_device(int index, tti_str *str);
+uint64_t tti_cuda_identity(int index);
+void tti_cuda_kind(int index, tti_str *str);
+tutti_status tti_cuda_open(const tti_device_desc *desc);
+void tti_cuda_close(void);
+
+void *tti_cuda_alloc(size_t n_bytes);
+void tti_cuda_release(void *memory, size_t n_bytes);
+void *tti_cuda_alloc_host(size_t n_bytes);
+void tti_cuda_release_host(void *memory);
+tutti_status tti_cuda_pin(void *memory, size_t n_bytes);
+void tti_cuda_unpin(void *memory);
+void tti_cuda_memory(size_t *n_now, size_t *n_peak, size_t *n_free);
+
+tutti_status tti_cuda_copy(tti_queue queue, void *dst, const void *src, size_t n_bytes);
+tutti_status tti_cuda_clear(tti_queue queue, void *dst, size_t n_bytes);
+tutti_status tti_cuda_order(tti_queue after, tti_queue before);
+tutti_status tti_cuda_note(tti_queue queue, int place);
+tutti_status tti_cuda_follow(tti_queue after, int place);
+tutti_status tti_cuda_mark(tti_queue queue, int mark);
+tutti_status tti_cuda_await(int mark);
+tutti_status tti_cuda_sync(void);
+
+void tti_cuda_range(const char *name); /* range.c */
+tutti_status tti_cuda_stamp(tti_queue queue, int moment);
+tutti_status tti_cuda_read_stamps(int n, double *us);
+
+tutti_status tti_cuda_record_begin(void);
+tutti_status tti_cuda_record_end(void **recording);
+tutti_status tti_cuda_replay(void *recording);
+void tti_cuda_release_recording(void *recording);
+
+tutti_status tti_cuda_begin_step(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
+                                 int n_runs);
+tutti_status tti_cuda_gather(const tti_gather *gather, const tti_run *fixed, tti_run *runs);
+tutti_status tti_cuda_unpack(tti_queue queue, const tti_unpack *unpack);
+tutti_status tti_cuda_draw(const tti_draws *draws, int n, float *params);
+tutti_status tti_cuda_tell(const tti_step_report *report, const double *sums, int n_sums,
+                           void *told);
+tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const float *correct,
+                              double *sums);
+void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems);
+
+/* peers.c: the devices of a job. */
+tutti_status tti_cuda_peers_meet(const tti_device_peers *peers, void **group);
+void tti_cuda_peers_part(void *group);
+void tti_cuda_peers_describe(const void *group, tti_str *str);
+bool tti_cuda_peers_are_linked(const void *group);
+tutti_status tti_cuda_peers_sum(void *group, size_t first, size_t n_elems, bool beside);
+tutti_status tti_cuda_peers_sum_parts(void *group, size_t which, bool beside);
+tutti_status tti_cuda_peers_fetch(void *group, size_t which, int source, float *dst, bool beside);
+tutti_status tti_cuda_peers_spread(void *group, void *words, size_t n_words, size_t first,
+                                   size_t last);
+tutti_status tti_cuda_peers_join(void *group, const tti_device_join *join, bool *done);
+tutti_status tti_cuda_peers_tell(const tti_device_told *told);
+tutti_status tti_cuda_peers_trade(void *group, const tti_device_trade *trade, bool beside);
+tutti_status tti_cuda_peers_norm(void *group, const tti_device_norm *norm);
+tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm);
+bool tti_cuda_can_push(const tti_node *product, size_t n_rows);
+bool tti_cuda_can_pull(const tti_node *product, size_t n_rows);
+tutti_status tti_cuda_peers_pull(void *group, const tti_device_push *pull);
+tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm);
+tutti_status tti_cuda_peers_push(void *group, const tti_device_push *push);
+tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, double *sums);
+tutti_status tti_cuda_unfold(double *values, size_t n_values, const tti_device_lists *lists,
+                             const double *sums);
+tutti_status tti_cuda_peers_await(void *group, int mark);
+tutti_status tti_cuda_peers_waited(void *group, int64_t *t_ns);
+/* thin.c: PowerSGD. */
+tutti_status tti_cuda_thin_create(const tti_device_thin *desc, void **thin);
+tutti_status tti_cuda_thin_left(void *thin, int bucket);
+tutti_status tti_cuda_thin_right(void *thin, int bucket);
+tutti_status tti_cuda_thin_end(void *thin, int bucket);
+void tti_cuda_thin_destroy(void *thin);
+/* picked.c: top-k. */
+tutti_status tti_cuda_pick_create(const tti_device_picked *desc, void **picked);
+tutti_status tti_cuda_pick_choose(void *picked, int bucket);
+tutti_status tti_cuda_pick_add(void *picked, int bucket);
+void tti_cuda_pick_destroy(void *picked);
+/* peers_update.c */
+tutti_status tti_cuda_peers_can_update(const void *group, const void *update, bool *can);
+tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_told *told);
+
+/* link.c.  Lets the device of this thread read the memory of another one of the machine; false: it
+ * cannot.  For the rest of the process; any thread may ask, as often as it likes. */
+bool tti_cuda_reach(int there);
+/* Whether that memory is behind NVLink or the like; the device is named as cudaDeviceProp does. */
+bool tti_cuda_has_link(const unsigned char uuid[16]);
+tutti_status tti_cuda_link(int other, tti_device_link *out);
+
+#endif /* TTI_CUDA_DEVICE_H */

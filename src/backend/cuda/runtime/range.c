@@ -1,0 +1,15 @@
+/* range.c - names for what NVIDIA's tools show: ranges of NVTX, which is headers alone. */
+#include "backend/cuda/runtime/device.h"
+
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+
+void tti_cuda_range(const char *name) {
+    if (name)
+        nvtxRangePushA(name);
+    else
+        nvtxRangePop();
+}
+#else
+void tti_cuda_range(const char *name) { (void)name; }
+#endif

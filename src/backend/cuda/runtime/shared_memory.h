@@ -1,0 +1,25 @@
+/* shared_memory.h - shared memory of which a launch asks for more than every launch may have. */
+#ifndef TTI_CUDA_SHARED_MEMORY_H
+#define TTI_CUDA_SHARED_MEMORY_H
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* From now on launches of the kernel on this thread's device may have n_bytes of dynamic shared
+ * memory.  What was allowed before stays allowed: the limit belongs to all threads that launch
+ * the kernel there, and workers that share a device do so with sizes of their own. */
+cudaError_t tti_allow_shared(const void *kernel, size_t n_bytes);
+
+/* The same for kernels that need several blocks per multiprocessor: also asks for the largest
+ * shared memory, without which the driver may leave room for only one block. */
+cudaError_t tti_make_room(const void *kernel, size_t n_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTI_CUDA_SHARED_MEMORY_H */

@@ -1,0 +1,13 @@
+/* zip_member.h - where a member of a zip archive lies, for .npz files. */
+#ifndef TTI_DATA_ZIP_MEMBER_H
+#define TTI_DATA_ZIP_MEMBER_H
+
+#include "data/files/byte_reader.h"
+
+/* Looks for a name, in any case if no member has exactly this one; *found false if it is not there.
+ * TUTTI_E_DATA if the file is no zip archive, or one that is encrypted, split, 64-bit or damaged: a
+ * header of any member that differs from the directory counts as damage, for a name that lost a bit
+ * would be a member that is not there. */
+tutti_status tti_zip_find(const char *path, const char *name, bool *found, tti_file_part *out);
+
+#endif /* TTI_DATA_ZIP_MEMBER_H */

@@ -1,0 +1,473 @@
+/* npy.c - the format "npy": NumPy arrays of samples and labels, as .npy files in a folder or in an
+ * .npz archive.
+ *
+ * Names, in any case: x_train y_train x_test y_test (or val), train_x ...; or x and y, which are
+ * cut in two; or archives with train and test in their names, each with x and y.  u8 is taken for
+ * pixels.
+ *
+ * Labels are classes, tokens or the values of a regression; values are standardized and kept
+ * (target.h) when the data set is opened. */
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "data/data_spec.h"
+#include "data/files/file_list.h"
+#include "data/files/zip_member.h"
+#include "data/formats/npy_array.h"
+#include "data/table/label_range.h"
+#include "data/table/row_split.h"
+#include "data/target.h"
+#include "ir/graph.h"
+
+enum { PATH_BYTES = 4096 };
+
+typedef struct npy_state {
+    tti_npy_array x, y;
+    tti_row_split rows;
+    int64_t n_classes;
+    int32_t
+        *value; /* [rows of the split, targets], -1: a row without values; NULL: no regression */
+} npy_state;
+
+/* ---- which arrays ---- */
+
+typedef struct names {
+    char x[32], y[32]; /* without .npy */
+} names;
+
+static const char *const train_words[] = {"train", "training"};
+static const char *const test_words[] = {"test", "val", "validation", "dev", "testing", "valid"};
+
+/* A folder, or an archive. */
+typedef struct place {
+    char path[PATH_BYTES];
+    bool archive;
+} place;
+
+static tutti_status fail_length(void) {
+    return tti_fail(TUTTI_E_INVALID, "npy: the name of the folder is too long");
+}
+
+/* The file of a folder that is called file, in any case: X_train.npy is usual. */
+static tutti_status find_file(const char *folder, const char *file, bool *found,
+                              char out[PATH_BYTES]) {
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return tti_fail(TUTTI_E_IO, "%s: cannot open the folder: %s", folder, strerror(errno));
+    tutti_status st = TUTTI_OK;
+    for (struct dirent *e; st == TUTTI_OK && (e = readdir(dir));) {
+        if (strcasecmp(e->d_name, file) != 0) continue;
+        if (*found)
+            st = tti_fail(TUTTI_E_DATA, "%s: two files are called %s, in upper or lower case",
+                          folder, file);
+        else if (snprintf(out, PATH_BYTES, "%s/%s", folder, e->d_name) >= PATH_BYTES)
+            st = fail_length();
+        *found = true;
+    }
+    closedir(dir);
+    return st;
+}
+
+/* The path of an array, or its name in the archive. */
+static tutti_status find_array(const place *where, const char *name, bool *found,
+                               char out[PATH_BYTES]) {
+    char file[64];
+    tti_file_part part;
+    snprintf(file, sizeof file, "%s.npy", name);
+    *found = false;
+    if (!where->archive) return find_file(where->path, file, found, out);
+    snprintf(out, PATH_BYTES, "%s", file);
+    return tti_zip_find(where->path, file, found, &part);
+}
+
+static tutti_status open_array(const tutti_dataset_desc *desc, const place *where, const char *name,
+                               tti_npy_array *out) {
+    char path[PATH_BYTES];
+    bool found;
+    TTI_TRY(find_array(where, name, &found, path));
+    if (!found)
+        return tti_fail(TUTTI_E_DATA, "%s: %s.npy is missing, the labels of the samples",
+                        where->path, name);
+    return where->archive ? tti_npy_open(where->path, path, desc->max_unpacked, out)
+                          : tti_npy_open(path, NULL, desc->max_unpacked, out);
+}
+
+/* The first of x_WORD and WORD_x that is there. */
+static tutti_status first_of(const place *where, const char *const *word, size_t n_words,
+                             bool *found, names *out) {
+    char path[PATH_BYTES];
+    *found = false;
+    for (size_t i = 0; i < 2 * n_words && !*found; i++) {
+        bool last = i >= n_words; /* x or y stands behind the word */
+        const char *w = word[i % n_words];
+        snprintf(out->x, sizeof out->x, "%s_%s", last ? w : "x", last ? "x" : w);
+        snprintf(out->y, sizeof out->y, "%s_%s", last ? w : "y", last ? "y" : w);
+        TTI_TRY(find_array(where, out->x, found, path));
+    }
+    return TUTTI_OK;
+}
+
+/* *both: the arrays hold both splits. */
+static tutti_status choose(const tutti_dataset_desc *desc, const place *where, names *out,
+                           bool *both) {
+    names train, test;
+    bool has_train, has_test, is_plain = false;
+    char path[PATH_BYTES];
+    TTI_TRY(first_of(where, train_words, TTI_COUNT(train_words), &has_train, &train));
+    TTI_TRY(first_of(where, test_words, TTI_COUNT(test_words), &has_test, &test));
+    if (!has_train) {
+        TTI_TRY(find_array(where, "x", &is_plain, path));
+        train = (names){"x", "y"};
+    }
+    *both = !has_test && !desc->takes_all;
+    bool is_test = has_test && desc->split == TUTTI_TEST;
+    *out = is_test ? test : train;
+    if (is_test || has_train || is_plain) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: no arrays are there; wanted are x_train and y_train, or train_x and "
+                    "train_y, or x and y, and the same with test or val",
+                    where->path);
+}
+
+static bool is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static tutti_status set_path(place *where, const char *path, bool archive) {
+    where->archive = archive;
+    return snprintf(where->path, PATH_BYTES, "%s", path) < PATH_BYTES ? TUTTI_OK : fail_length();
+}
+
+/* A folder without archives is searched for .npy files.  *by_name: the archive is of one split. */
+static tutti_status find_place(const tutti_dataset_desc *desc, place *where, bool *by_name) {
+    tti_file_list list = {0};
+    *by_name = false;
+    bool folder = desc->dir && is_folder(desc->dir);
+    tutti_status st = tti_file_list_make(desc, "npy", ".npz", &list);
+    if (st == TUTTI_E_DATA && folder) return set_path(where, desc->dir, false);
+    TTI_TRY(st);
+    *by_name = !list.both;
+    st = list.n == 1 ? set_path(where, list.path[0], true)
+                     : tti_fail(TUTTI_E_DATA, "%s: npy: %zu archives for a split, one is possible",
+                                desc->dir, list.n);
+    tti_file_list_free(&list);
+    return st;
+}
+
+/* ---- the data set ---- */
+
+static tutti_status read_classes(const npy_state *s, int64_t row, int32_t *y) {
+    TTI_TRY(tti_npy_read_i32(&s->y, row, y));
+    for (size_t i = 0; i < s->y.row_elems; i++)
+        if (y[i] < 0 || y[i] >= s->n_classes)
+            return tti_fail(TUTTI_E_DATA, "%s: label %d of row %lld is out of range, 0 .. %lld",
+                            s->y.name, y[i], (long long)row, (long long)s->n_classes - 1);
+    return TUTTI_OK;
+}
+
+static tutti_status bad_value(const npy_state *s, int64_t row) {
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: row %lld has a label that is not a finite number, or farther than %d "
+                    "standard deviations from the mean (data.on_error=skip leaves such rows out)",
+                    s->y.name, (long long)row, TTI_TARGET_MOST);
+}
+
+/* The values of a regression alone. */
+static tutti_status npy_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
+    const npy_state *s = ds->state;
+    size_t n = s->y.row_elems;
+    memcpy(y, s->value + (size_t)index * n, n * sizeof *y);
+    return y[0] != -1 ? TUTTI_OK : bad_value(s, tti_row_at(&s->rows, index));
+}
+
+static tutti_status npy_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
+    const npy_state *s = ds->state;
+    int64_t row = tti_row_at(&s->rows, index);
+    TTI_TRY(s->value ? npy_label(ds, index, y) : read_classes(s, row, y));
+    if (ds->stored.dtype == TUTTI_U8) return tti_npy_read_u8(&s->x, row, x);
+    if (ds->stored.dtype == TUTTI_I32) return tti_npy_read_i32(&s->x, row, x);
+    return tti_npy_read_f32(&s->x, row, x);
+}
+
+static void npy_close(tutti_dataset *ds) {
+    npy_state *s = ds->state;
+    tti_npy_close(&s->x);
+    tti_npy_close(&s->y);
+    free(s->value);
+    free(s);
+}
+
+enum { USUAL_CLASSES = 1024, USUAL_TOKENS = 1 << 18 };
+
+static tutti_status range_of(const tti_npy_array *a, tti_label_range *out) {
+    int32_t *row = malloc(a->row_elems * sizeof *row);
+    *out = (tti_label_range){0};
+    if (!row) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
+    tutti_status st = TUTTI_OK;
+    for (int64_t i = 0; i < a->shape.dim[0] && st == TUTTI_OK; i++) {
+        st = tti_npy_read_i32(a, i, row);
+        for (size_t k = 0; k < a->row_elems && st == TUTTI_OK; k++)
+            tti_label_range_add(out, row[k], i);
+    }
+    free(row);
+    return st;
+}
+
+/* All labels are looked at, whatever the split, so that none fails in the middle of a run. */
+static tutti_status count_classes(const tutti_dataset_desc *desc, const tutti_dataset *ds) {
+    npy_state *s = ds->state;
+    tti_label_range range;
+    bool are_tokens = s->y.row_elems > 1;
+    s->n_classes = desc->n_classes;
+    TTI_TRY(range_of(&s->y, &range));
+    return tti_label_range_check(&range, s->y.name, "data.classes",
+                                 are_tokens ? USUAL_TOKENS : USUAL_CLASSES, &s->n_classes);
+}
+
+/* Whole numbers are tokens.  Targets of the same shape are tokens too, of the same vocabulary. */
+static tutti_status count_tokens(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+    npy_state *s = ds->state;
+    tti_label_range range;
+    bool targets = !s->value && tti_shape_equal(&ds->stored.shape, &ds->info.y.shape);
+    if (ds->stored.dtype != TUTTI_I32) return TUTTI_OK;
+    TTI_TRY(range_of(&s->x, &range));
+    if (range.least < 0)
+        return tti_fail(
+            TUTTI_E_DATA,
+            "%s: %lld of row %lld is no token, these are 0 or more; save numbers that are "
+            "not tokens as floats, such as x.astype('float32')",
+            s->x.name, (long long)range.least, (long long)range.least_at);
+    int64_t most = desc->spec ? desc->spec->n_tokens : 0;
+    TTI_TRY(tti_label_range_check(&range, s->x.name, "data.classes", USUAL_TOKENS, &most));
+    ds->info.n_tokens = desc->spec ? most : range.most + 1;
+    if (desc->n_classes == 0 && targets)
+        s->n_classes = ds->info.n_classes = TTI_MAX(s->n_classes, ds->info.n_tokens);
+    return TUTTI_OK;
+}
+
+/* ---- values ---- */
+
+/* As the model was trained, or as data.target says; "auto": floats are values. */
+static bool wants_values(const tutti_dataset_desc *desc, const tti_npy_array *y) {
+    const char *target = desc->target ? desc->target : "class";
+    if (desc->spec) return desc->spec->target.n > 0;
+    return strcmp(target, "value") == 0 || (strcmp(target, "auto") == 0 && y->kind == 'f');
+}
+
+static bool are_finite(const double *x, size_t n) {
+    bool good = true;
+    for (size_t k = 0; k < n; k++) good = good && isfinite(x[k]);
+    return good;
+}
+
+/* Of one target over the training rows.  Distances are divided by the largest one, so that their
+ * squares stay in the range of f64. */
+typedef struct target_sums {
+    double sum, least, most, squares;
+} target_sums;
+
+static double largest_distance(const target_sums *s, double mean) {
+    return fmax(s->most - mean, mean - s->least);
+}
+
+static void add_to_sums(target_sums *s, double x) {
+    s->sum += x, s->least = fmin(s->least, x), s->most = fmax(s->most, x);
+}
+
+static void add_to_squares(target_sums *s, double x, double mean) {
+    double largest = largest_distance(s, mean);
+    double distance = largest > 0 ? (x - mean) / largest : 0;
+    s->squares += distance * distance;
+}
+
+/* One pass over the training rows that have finite values; *n counts them. */
+static tutti_status sum_rows(const tutti_dataset_desc *desc, const npy_state *s,
+                             const tti_row_split *rows, const double *mean, double *row,
+                             target_sums *sums, int64_t *n) {
+    *n = 0;
+    for (int64_t i = 0; i < rows->n; i++) {
+        int64_t at = tti_row_at(rows, i);
+        TTI_TRY(tti_npy_read_f64(&s->y, at, row));
+        bool good = are_finite(row, s->y.row_elems);
+        if (!good && !desc->skip_bad) return bad_value(s, at);
+        for (size_t k = 0; k < s->y.row_elems && good; k++)
+            if (mean)
+                add_to_squares(&sums[k], row[k], mean[k]);
+            else
+                add_to_sums(&sums[k], row[k]);
+        *n += good;
+    }
+    if (*n > 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: no training row has finite values", s->y.name);
+}
+
+static tutti_status take_target(const npy_state *s, const target_sums *sums, size_t k, int64_t n,
+                                tti_target_spec *out) {
+    out->std[k] = largest_distance(sums, out->mean[k]) * sqrt(sums->squares / (double)n);
+    if (isfinite(out->mean[k]) && isfinite(out->std[k]) && out->std[k] > 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: target %zu has %s", s->y.name, k,
+                    sums->least == sums->most
+                        ? "one value only in the training rows, so there is nothing to learn"
+                        : "numbers that are too large or too near each other");
+}
+
+static tutti_status measure_targets(const tutti_dataset_desc *desc, const npy_state *s,
+                                    const tti_row_split *rows, double *row, target_sums *sums,
+                                    tti_target_spec *out) {
+    int64_t n;
+    for (size_t k = 0; k < s->y.row_elems; k++)
+        sums[k] = (target_sums){.least = INFINITY, .most = -INFINITY};
+    TTI_TRY(sum_rows(desc, s, rows, NULL, row, sums, &n));
+    for (size_t k = 0; k < s->y.row_elems; k++) {
+        bool same = sums[k].least == sums[k].most;
+        out->mean[k] = same ? sums[k].least : sums[k].sum / (double)n;
+    }
+    TTI_TRY(sum_rows(desc, s, rows, out->mean, row, sums, &n));
+    for (size_t k = 0; k < s->y.row_elems; k++) TTI_TRY(take_target(s, &sums[k], k, n, out));
+    return TUTTI_OK;
+}
+
+/* The mean and standard deviation of each target, from the training rows. */
+static tutti_status learn_values(const tutti_dataset_desc *desc, const npy_state *s,
+                                 const tti_row_split *rows, tti_data_spec *spec) {
+    TTI_TRY(tti_data_spec_take_targets(spec, (int64_t)s->y.row_elems));
+    target_sums *sums = calloc(s->y.row_elems, sizeof *sums);
+    double *row = malloc(s->y.row_elems * sizeof *row);
+    tutti_status st = sums && row ? measure_targets(desc, s, rows, row, sums, &spec->target)
+                                  : tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
+    free(sums);
+    free(row);
+    return st;
+}
+
+/* Row i of the split; -1 everywhere if the row cannot be used. */
+static tutti_status encode_row(const tutti_dataset_desc *desc, npy_state *s,
+                               const tti_target_spec *target, int64_t i, double *row) {
+    int32_t *out = s->value + (size_t)i * s->y.row_elems;
+    int64_t at = tti_row_at(&s->rows, i);
+    bool good = true;
+    TTI_TRY(tti_npy_read_f64(&s->y, at, row));
+    for (size_t k = 0; k < s->y.row_elems && good; k++)
+        good = tti_target_encode((row[k] - target->mean[k]) / target->std[k], &out[k]);
+    for (size_t k = 0; k < s->y.row_elems && !good; k++) out[k] = -1;
+    return good || desc->skip_bad ? TUTTI_OK : bad_value(s, at);
+}
+
+static tutti_status encode_values(const tutti_dataset_desc *desc, npy_state *s,
+                                  const tti_target_spec *target) {
+    double *row = malloc(s->y.row_elems * sizeof *row);
+    s->value = calloc((size_t)s->rows.n, s->y.row_elems * sizeof *s->value);
+    tutti_status st = TUTTI_OK;
+    if (!row || !s->value)
+        st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory for the values of %lld rows", s->y.name,
+                      (long long)s->rows.n);
+    for (int64_t i = 0; i < s->rows.n && st == TUTTI_OK; i++)
+        st = encode_row(desc, s, target, i, row);
+    free(row);
+    return st;
+}
+
+/* The training split of the same arrays, where only its specification is missing. */
+static tutti_status learn_elsewhere(const tutti_dataset_desc *desc, tti_data_spec *spec) {
+    tutti_dataset_desc train = *desc;
+    tutti_dataset *ds;
+    train.split = TUTTI_TRAIN;
+    train.n_samples = 0;
+    TTI_TRY(tutti_dataset_open(&train, &ds));
+    const tti_target_spec *from = &ds->spec->target;
+    tutti_status st = tti_data_spec_take_targets(spec, from->n);
+    for (int64_t k = 0; k < from->n && st == TUTTI_OK; k++)
+        spec->target.mean[k] = from->mean[k], spec->target.std[k] = from->std[k];
+    tutti_dataset_destroy(ds);
+    return st;
+}
+
+static tutti_status open_values(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+    npy_state *s = ds->state;
+    if (!desc->spec)
+        TTI_TRY(desc->split == TUTTI_TRAIN ? learn_values(desc, s, &s->rows, ds->spec)
+                                           : learn_elsewhere(desc, ds->spec));
+    int64_t n = ds->spec->target.n;
+    if ((int64_t)s->y.row_elems != n)
+        return tti_fail(TUTTI_E_DATA, "%s: %zu values for each sample, and the model predicts %lld",
+                        s->y.name, s->y.row_elems, (long long)n);
+    TTI_TRY(encode_values(desc, s, &ds->spec->target));
+    ds->info.n_classes = n;
+    ds->info.y = tti_target_type(n);
+    ds->label = npy_label;
+    return TUTTI_OK;
+}
+
+static tutti_status check_arrays(const npy_state *s, bool values) {
+    if (s->y.kind == 'f' && !values)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: labels are floats; to predict values give train.loss=mse (or mae, "
+                        "huber); for classes save whole numbers, such as y.astype('int64')",
+                        s->y.name);
+    if (s->x.shape.dim[0] != s->y.shape.dim[0])
+        return tti_fail(TUTTI_E_DATA, "%s: %lld labels for the %lld samples of %s", s->y.name,
+                        (long long)s->y.shape.dim[0], (long long)s->x.shape.dim[0], s->x.name);
+    return TUTTI_OK;
+}
+
+/* Of a row. */
+static tutti_type type_of(const tti_npy_array *a, tutti_dtype dtype) {
+    tutti_type type = {.dtype = dtype, .shape.n_dims = a->shape.n_dims - 1};
+    for (int i = 0; i < type.shape.n_dims; i++) type.shape.dim[i] = a->shape.dim[i + 1];
+    return type;
+}
+
+static tutti_status describe(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+    npy_state *s = ds->state;
+    bool pixels = s->x.kind == 'u' && s->x.width == 1;
+    bool values = wants_values(desc, &s->y);
+    TTI_TRY(check_arrays(s, values));
+    TTI_TRY(tti_count_samples(desc, s->rows.n, &ds->info.n_samples));
+    if (values) {
+        TTI_TRY(open_values(desc, ds));
+    } else {
+        TTI_TRY(count_classes(desc, ds));
+        ds->info.n_classes = s->n_classes;
+        ds->info.y = type_of(&s->y, TUTTI_I32);
+    }
+    ds->stored = type_of(&s->x, pixels ? TUTTI_U8 : s->x.kind == 'f' ? TUTTI_F32 : TUTTI_I32);
+    if (!pixels) return count_tokens(desc, ds);
+    TTI_TRY(tti_dataset_normalise(desc, ds));
+    return TUTTI_OK;
+}
+
+static tutti_status npy_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+    place where;
+    names pair;
+    bool by_name, both;
+    TTI_TRY(find_place(desc, &where, &by_name));
+    TTI_TRY(choose(desc, &where, &pair, &both));
+    npy_state *s = calloc(1, sizeof *s);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
+    s->x.fd = s->y.fd = -1;
+    ds->state = s;
+    ds->read = npy_read;
+    ds->close = npy_close;
+    tutti_status st;
+    TTI_TRY_GOTO(open_array(desc, &where, pair.x, &s->x), cleanup);
+    TTI_TRY_GOTO(open_array(desc, &where, pair.y, &s->y), cleanup);
+    s->rows = tti_row_split_make(desc, s->x.shape.dim[0], by_name || !both);
+    st = describe(desc, ds);
+cleanup:
+    if (st != TUTTI_OK) npy_close(ds);
+    return st;
+}
+
+const tti_format tti_format_npy = {
+    .name = "npy",
+    .doc = "NumPy arrays x and y, as .npy files or in an .npz",
+    .open = npy_open,
+};

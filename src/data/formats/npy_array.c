@@ -1,0 +1,244 @@
+/* npy_array.c - NumPy's .npy: a line of Python that says type, order and shape, then the elements.
+ *
+ * The line is not run, only the three values that numpy.save writes are looked for.  Elements stay
+ * in the file, except those of a deflated member of an .npz. */
+#include "data/formats/npy_array.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "data/files/byte_reader.h"
+#include "data/files/zip_member.h"
+
+enum { MAX_HEADER = 1 << 16, BUFFER_BYTES = 8192 };
+#define MAX_DIM ((int64_t)1 << 40)
+#define MAX_ROW_BYTES ((size_t)1 << 28)
+
+/* ---- the header ---- */
+
+static tutti_status bad(const tti_npy_array *a, const char *what) {
+    return tti_fail(TUTTI_E_DATA, "%s: bad .npy header: %s", a->name, what);
+}
+
+/* What follows 'key': in the header, NULL if it is not there. */
+static const char *value_of(const char *header, const char *key) {
+    char quoted[32];
+    snprintf(quoted, sizeof quoted, "'%s':", key);
+    const char *at = strstr(header, quoted);
+    if (!at) return NULL;
+    at += strlen(quoted);
+    while (*at == ' ') at++;
+    return at;
+}
+
+static tutti_status read_descr(const char *header, tti_npy_array *a) {
+    const char *at = value_of(header, "descr");
+    if (!at || *at++ != '\'') return bad(a, "'descr' is missing or not a plain type");
+    char order = at[0], kind = order ? at[1] : '\0', width = kind ? at[2] : '\0';
+    static const char *const known[] = {"b1", "u1", "u2", "u4", "i1", "i2",
+                                        "i4", "i8", "f2", "f4", "f8"};
+    bool found = false;
+    for (size_t i = 0; i < TTI_COUNT(known); i++)
+        found |= kind == known[i][0] && width == known[i][1];
+    if (!found || at[3] != '\'' || (order != '<' && order != '|' && width != '1'))
+        return bad(a, "the type is not one of b1 u1 u2 u4 i1 i2 i4 i8 f2 f4 f8, little endian");
+    a->kind = kind;
+    a->width = width - '0';
+    return TUTTI_OK;
+}
+
+static tutti_status read_shape(const char *header, tti_npy_array *a) {
+    const char *at = value_of(header, "shape"), *order = value_of(header, "fortran_order");
+    if (!order || strncmp(order, "False", 5) != 0)
+        return bad(a, "'fortran_order' must be False (save numpy.ascontiguousarray of it)");
+    if (!at || *at++ != '(') return bad(a, "'shape' is missing");
+    while (*at != ')') {
+        char *end;
+        if (*at < '0' || *at > '9' || a->shape.n_dims == TUTTI_MAX_DIMS)
+            return bad(a, "'shape' is not 1 .. 8 numbers");
+        long long n = strtoll(at, &end, 10);
+        if (n < 1 || n > MAX_DIM) return bad(a, "a dimension is not in 1 .. 2^40");
+        a->shape.dim[a->shape.n_dims++] = n;
+        for (at = end; *at == ',' || *at == ' ';) at++;
+    }
+    return a->shape.n_dims > 0 ? TUTTI_OK : bad(a, "a single number is no array of rows");
+}
+
+static tutti_status count_bytes(tti_npy_array *a, uint64_t *out) {
+    size_t row = (size_t)a->width;
+    a->row_elems = 1;
+    for (int i = 1; i < a->shape.n_dims; i++) {
+        size_t n = (size_t)a->shape.dim[i];
+        if (__builtin_mul_overflow(row, n, &row) || row > MAX_ROW_BYTES)
+            return bad(a, "a row is larger than 256 MiB");
+        a->row_elems *= n;
+    }
+    if (__builtin_mul_overflow((uint64_t)row, (uint64_t)a->shape.dim[0], out) || *out > INT64_MAX)
+        return bad(a, "the shape overflows");
+    return TUTTI_OK;
+}
+
+static tutti_status read_header(tti_reader *reader, tti_npy_array *a) {
+    uint8_t head[12];
+    size_t n_head = 10, n_text;
+    TTI_TRY(tti_reader_read(reader, head, 10, "header"));
+    if (memcmp(head, "\x93NUMPY", 6) != 0 || head[6] < 1 || head[6] > 3)
+        return tti_fail(TUTTI_E_DATA, "%s: not a .npy file of version 1, 2 or 3", a->name);
+    n_text = (size_t)(head[8] | head[9] << 8);
+    if (head[6] > 1) {
+        TTI_TRY(tti_reader_read(reader, head + 10, 2, "header"));
+        n_text |= (size_t)head[10] << 16 | (size_t)head[11] << 24;
+        n_head = 12;
+    }
+    if (n_text == 0 || n_text > MAX_HEADER) return bad(a, "its length is not in 1 .. 65536");
+    char *text = calloc(n_text + 1, 1);
+    if (!text) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", a->name);
+    tutti_status st = tti_reader_read(reader, text, n_text, "header");
+    if (st == TUTTI_OK) st = read_descr(text, a);
+    if (st == TUTTI_OK) st = read_shape(text, a);
+    free(text);
+    a->offset += n_head + n_text;
+    return st;
+}
+
+/* ---- opening ---- */
+
+static tutti_status take_elems(tti_reader *reader, uint64_t n_bytes, tti_npy_array *a) {
+    if (!tti_reader_is_gzip(reader)) return tti_reader_take_fd(reader, n_bytes, &a->fd);
+    TTI_TRY(tti_reader_expect(reader, n_bytes));
+    a->bytes = malloc(n_bytes);
+    if (!a->bytes)
+        return tti_fail(TUTTI_E_NOMEM, "%s: out of memory for %llu bytes", a->name,
+                        (unsigned long long)n_bytes);
+    a->offset = 0;
+    TTI_TRY(tti_reader_read(reader, a->bytes, n_bytes, "data"));
+    return tti_reader_finish(reader);
+}
+
+static tutti_status open_reader(const char *path, const char *member, tti_npy_array *a,
+                                tti_reader **out) {
+    if (!member) return tti_reader_open(path, out);
+    tti_file_part where;
+    bool found;
+    TTI_TRY(tti_zip_find(path, member, &found, &where));
+    if (!found) return tti_fail(TUTTI_E_DATA, "%s: has no member %s", path, member);
+    a->offset = where.offset;
+    return tti_reader_open_part(path, &where, out);
+}
+
+tutti_status tti_npy_open(const char *path, const char *member, int64_t max_unpacked,
+                          tti_npy_array *out) {
+    tti_npy_array a = {.fd = -1, .name = malloc(strlen(path) + (member ? strlen(member) : 0) + 2)};
+    if (!a.name) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+    sprintf(a.name, "%s%s%s", path, member ? ":" : "", member ? member : "");
+    tti_reader *reader = NULL;
+    uint64_t n_bytes = 0;
+    tutti_status st;
+    TTI_TRY_GOTO(open_reader(path, member, &a, &reader), cleanup);
+    tti_reader_allow(reader, max_unpacked);
+    TTI_TRY_GOTO(read_header(reader, &a), cleanup);
+    TTI_TRY_GOTO(count_bytes(&a, &n_bytes), cleanup);
+    TTI_TRY_GOTO(take_elems(reader, n_bytes, &a), cleanup);
+    *out = a;
+cleanup:
+    tti_reader_close(reader);
+    if (st != TUTTI_OK) tti_npy_close(&a);
+    return st;
+}
+
+void tti_npy_close(tti_npy_array *a) {
+    if (a->fd >= 0) close(a->fd);
+    free(a->bytes);
+    free(a->name);
+    *a = (tti_npy_array){.fd = -1};
+}
+
+/* ---- rows ---- */
+
+/* n elements from element at on, as they are stored. */
+static tutti_status read_raw(const tti_npy_array *a, size_t at, size_t n, void *out) {
+    size_t width = (size_t)a->width;
+    if (a->fd >= 0) return tti_pread_all(a->fd, a->name, out, n * width, a->offset + at * width);
+    memcpy(out, a->bytes + a->offset + at * width, n * width);
+    return TUTTI_OK;
+}
+
+/* A whole number of any width, by its sign. */
+static int64_t load_int(const uint8_t *p, char kind, int width) {
+    uint64_t bits = 0;
+    for (int i = 0; i < width; i++) bits |= (uint64_t)p[i] << 8 * i;
+    int shift = 64 - 8 * width;
+    return kind == 'i' ? (int64_t)(bits << shift) >> shift : (int64_t)bits;
+}
+
+static float load_float(const uint8_t *p, char kind, int width) {
+    if (kind != 'f') return (float)load_int(p, kind, width);
+    if (width == 2) return tti_f16_to_f32((uint16_t)(p[0] | p[1] << 8));
+    if (width == 4) {
+        float x;
+        memcpy(&x, p, sizeof x);
+        return x;
+    }
+    double x;
+    memcpy(&x, p, sizeof x);
+    return (float)x;
+}
+
+static double load_double(const uint8_t *p, char kind, int width) {
+    if (kind != 'f') return (double)load_int(p, kind, width);
+    if (width < 8) return (double)load_float(p, kind, width);
+    double x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+tutti_status tti_npy_read_u8(const tti_npy_array *a, int64_t row, uint8_t *out) {
+    TTI_ASSERT(a->width == 1);
+    return read_raw(a, (size_t)row * a->row_elems, a->row_elems, out);
+}
+
+tutti_status tti_npy_read_i32(const tti_npy_array *a, int64_t row, int32_t *out) {
+    uint8_t buffer[BUFFER_BYTES];
+    size_t width = (size_t)a->width, most = BUFFER_BYTES / width;
+    for (size_t done = 0, n; done < a->row_elems; done += n) {
+        n = TTI_MIN(a->row_elems - done, most);
+        TTI_TRY(read_raw(a, (size_t)row * a->row_elems + done, n, buffer));
+        for (size_t i = 0; i < n; i++) {
+            int64_t x = load_int(buffer + i * width, a->kind, a->width);
+            if (x < INT32_MIN || x > INT32_MAX)
+                return tti_fail(TUTTI_E_DATA, "%s: element %zu of row %lld, %lld, is no i32",
+                                a->name, done + i, (long long)row, (long long)x);
+            out[done + i] = (int32_t)x;
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_npy_read_f32(const tti_npy_array *a, int64_t row, float *out) {
+    uint8_t buffer[BUFFER_BYTES];
+    size_t width = (size_t)a->width, most = BUFFER_BYTES / width;
+    for (size_t done = 0, n; done < a->row_elems; done += n) {
+        n = TTI_MIN(a->row_elems - done, most);
+        TTI_TRY(read_raw(a, (size_t)row * a->row_elems + done, n, buffer));
+        for (size_t i = 0; i < n; i++)
+            out[done + i] = load_float(buffer + i * width, a->kind, a->width);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_npy_read_f64(const tti_npy_array *a, int64_t row, double *out) {
+    uint8_t buffer[BUFFER_BYTES];
+    size_t width = (size_t)a->width, most = BUFFER_BYTES / width;
+    for (size_t done = 0, n; done < a->row_elems; done += n) {
+        n = TTI_MIN(a->row_elems - done, most);
+        TTI_TRY(read_raw(a, (size_t)row * a->row_elems + done, n, buffer));
+        for (size_t i = 0; i < n; i++)
+            out[done + i] = load_double(buffer + i * width, a->kind, a->width);
+    }
+    return TUTTI_OK;
+}

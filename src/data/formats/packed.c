@@ -1,0 +1,289 @@
+/* packed.c - the format "packed": images decoded once, all of one size, read without decoding.
+ *
+ * DIR/train.pack and DIR/val.pack, little-endian: for each sample a record of [P,P,3] u8, a label
+ * i32 and a CRC-32C of its number (i64), pixels and label; then 64 bytes that say what there is,
+ * with a CRC-32C of their own (so a file that was cut off is known by its end).  Every read checks
+ * the record that it takes.
+ * `tutti data pack` writes them from any format of images: the shorter side becomes P and the
+ * middle is taken.  It also writes the specification of the source, DIR/data.json, from which the
+ * names of the classes are read; without the file classes have numbers only. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/atomic_file.h"
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "data/data_spec.h"
+#include "data/files/byte_reader.h"
+#include "data/image/image_set.h"
+
+enum { TRAILER = 64, VERSION = 2, MAX_PATH = 4096 };
+static const char magic[8] = "TUTTIIMG";
+
+typedef struct trailer {
+    char magic[8];
+    uint32_t version, side;
+    int64_t n_samples, n_classes;
+    uint8_t zero[TRAILER - 36];
+    uint32_t crc; /* of what is before it */
+} trailer;
+
+_Static_assert(sizeof(trailer) == TRAILER, "the trailer is written as it lies in memory");
+
+typedef struct packed {
+    tti_image_set set; /* first */
+    char *path;
+    int fd; /* -1: none */
+    trailer about;
+    tti_data_spec *source; /* owned; NULL: data.json is missing */
+} packed;
+
+static size_t picture_bytes(const trailer *t) { return (size_t)t->side * t->side * 3; }
+
+/* With label and checksum. */
+static size_t record_bytes(const trailer *t) { return picture_bytes(t) + 8; }
+
+/* The number is in it, so that a record in another's place is found too. */
+static uint32_t record_crc(const trailer *t, int64_t index, const uint8_t *record) {
+    return tti_crc32c(tti_crc32c(0, &index, sizeof index), record, picture_bytes(t) + 4);
+}
+
+static uint32_t trailer_crc(const trailer *t) { return tti_crc32c(0, t, TRAILER - sizeof t->crc); }
+
+static tutti_status file_path(const char *dir, tutti_data_split split, char out[MAX_PATH]) {
+    int n = snprintf(out, MAX_PATH, "%s/%s.pack", dir, split == TUTTI_TRAIN ? "train" : "val");
+    if (n < 0 || n >= MAX_PATH) return tti_fail(TUTTI_E_INVALID, "packed: the path is too long");
+    return TUTTI_OK;
+}
+
+/* ---- reading ---- */
+
+static tutti_status check_trailer(const char *path, const trailer *t, uint64_t n_file) {
+    if (memcmp(t->magic, magic, sizeof magic) != 0)
+        return tti_fail(TUTTI_E_DATA, "%s: truncated, or no packed images", path);
+    if (t->version == 1)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: was packed without checksums by an older version; pack it again with "
+                        "tutti data pack",
+                        path);
+    if (trailer_crc(t) != t->crc)
+        return tti_fail(TUTTI_E_DATA, "%s: damaged: the checksum at its end is wrong", path);
+    if (t->version != VERSION)
+        return tti_fail(TUTTI_E_DATA, "%s: packed images of version %u, %d is known", path,
+                        (unsigned)t->version, VERSION);
+    bool sane = t->side >= 1 && t->side <= TTI_MAX_IMAGE_SIZE && t->n_samples >= 1 &&
+                t->n_samples <= INT64_C(1) << 36 && t->n_classes >= 1 && t->n_classes <= INT32_MAX;
+    uint64_t n_bytes = 0; /* at most 2^36 * 2^26 */
+    if (sane) n_bytes = (uint64_t)t->n_samples * record_bytes(t) + TRAILER;
+    if (n_bytes == n_file && sane) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: %lld samples of side %u do not make the %llu bytes of the file", path,
+                    (long long)t->n_samples, (unsigned)t->side, (unsigned long long)n_file);
+}
+
+static tutti_status read_trailer(const tutti_dataset_desc *desc, packed *p) {
+    char path[MAX_PATH];
+    uint64_t n_file;
+    TTI_TRY(file_path(desc->dir, desc->split, path));
+    if (!(p->path = strdup(path))) return tti_fail(TUTTI_E_NOMEM, "packed: out of memory");
+    TTI_TRY(tti_open_regular(path, &p->fd, &n_file));
+    if (n_file < TRAILER) return tti_fail(TUTTI_E_DATA, "%s: truncated", path);
+    TTI_TRY(tti_pread_all(p->fd, path, &p->about, TRAILER, n_file - TRAILER));
+    return check_trailer(path, &p->about, n_file);
+}
+
+static tutti_status check_label(const packed *p, int64_t index, int32_t y) {
+    if (y >= 0 && y < p->about.n_classes) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: label %d of sample %lld is out of range, 0 .. %lld", p->path,
+                    (int)y, (long long)index, (long long)(p->about.n_classes - 1));
+}
+
+static tutti_status packed_fetch(const tutti_dataset *ds, int64_t index, tti_workspace *ws,
+                                 int32_t *y) {
+    const packed *p = ds->state;
+    const trailer *t = &p->about;
+    size_t n = record_bytes(t);
+    uint32_t crc;
+    TTI_TRY(tti_buffer_reserve(&ws->file, n + TTI_IMAGE_PAD_BYTES));
+    TTI_TRY(tti_pread_all(p->fd, p->path, ws->file.bytes, n, (uint64_t)index * n));
+    memcpy(y, ws->file.bytes + n - 8, 4);
+    memcpy(&crc, ws->file.bytes + n - 4, 4);
+    if (crc != record_crc(t, index, ws->file.bytes))
+        return tti_fail(TUTTI_E_DATA, "%s: damaged: the checksum of sample %lld is wrong", p->path,
+                        (long long)index);
+    return check_label(p, index, *y);
+}
+
+static tutti_status packed_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
+    const packed *p = ds->state;
+    uint64_t n = record_bytes(&p->about);
+    TTI_TRY(tti_pread_all(p->fd, p->path, y, 4, (uint64_t)index * n + n - 8));
+    return check_label(p, index, *y);
+}
+
+static tutti_status packed_unpack(const tutti_dataset *ds, const tti_sample_key *key,
+                                  tti_workspace *ws, void *x) {
+    const packed *p = ds->state;
+    tti_image image = {p->about.side, p->about.side, ws->file.bytes};
+    return tti_image_set_place(&p->set, key, &image, ws, x);
+}
+
+static void packed_close(tutti_dataset *ds) {
+    packed *p = ds->state;
+    if (p->fd >= 0) close(p->fd);
+    tti_data_spec_release(p->source);
+    free(p->path);
+    free(p);
+}
+
+static tutti_status check_wanted(const tutti_dataset_desc *desc, const packed *p) {
+    const trailer *t = &p->about;
+    if (desc->n_samples > t->n_samples)
+        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are asked for, the file has %lld", p->path,
+                        (long long)desc->n_samples, (long long)t->n_samples);
+    if (desc->n_classes > 0 && desc->n_classes != t->n_classes)
+        return tti_fail(TUTTI_E_DATA, "%s: %lld classes, %lld are expected", p->path,
+                        (long long)t->n_classes, (long long)desc->n_classes);
+    return TUTTI_OK;
+}
+
+static const char *packed_class_name(const tutti_dataset *ds, int64_t label) {
+    const packed *p = ds->state;
+    return p->source->class_names[label];
+}
+
+static tutti_status read_source(const char *dir, packed *p) {
+    char path[MAX_PATH];
+    if (snprintf(path, sizeof path, "%s/%s", dir, TTI_DATA_SPEC_FILE) >= MAX_PATH)
+        return tti_fail(TUTTI_E_INVALID, "packed: the path is too long");
+    if (access(path, F_OK) != 0) return TUTTI_OK;
+    tutti_status st = tti_data_spec_load(dir, &p->source);
+    if (st == TUTTI_E_CHECKPOINT) return tti_fail(TUTTI_E_DATA, "%s", tutti_last_error());
+    if (st != TUTTI_OK || p->source->n_classes == p->about.n_classes) return st;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: describes %lld classes, and %s has %lld: pack the data set again", path,
+                    (long long)p->source->n_classes, p->path, (long long)p->about.n_classes);
+}
+
+static tutti_status packed_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+    if (!desc->dir || !desc->dir[0])
+        return tti_fail(TUTTI_E_INVALID, "packed: data.dir is missing: the folder of train.pack");
+    packed *p = malloc(sizeof *p);
+    if (!p) return tti_fail(TUTTI_E_NOMEM, "packed: out of memory");
+    *p = (packed){.fd = -1};
+    ds->state = p;
+    tutti_status st;
+    TTI_TRY_GOTO(read_trailer(desc, p), cleanup);
+    TTI_TRY_GOTO(check_wanted(desc, p), cleanup);
+    TTI_TRY_GOTO(read_source(desc->dir, p), cleanup);
+    tti_image_usual usual = tti_usual_photos;
+    usual.size = TTI_MIN((int64_t)p->about.side, usual.size);
+    bool as_packed = p->about.side == (desc->image_size > 0 ? desc->image_size : usual.size);
+    if (as_packed) usual.fit = TTI_FIT_SQUARE; /* of a square all; of other images as packing did */
+    TTI_TRY_GOTO(tti_image_set_init(desc, &usual, ds, &p->set), cleanup);
+    ds->info.n_samples = desc->n_samples > 0 ? desc->n_samples : p->about.n_samples;
+    ds->info.n_classes = p->about.n_classes;
+    ds->is_fixed = tti_augment_is_none(&p->set.augment);
+    if (p->source && p->source->class_names) ds->class_name = packed_class_name;
+    ds->label = packed_label;
+    ds->fetch = packed_fetch;
+    ds->unpack = packed_unpack;
+    ds->close = packed_close;
+cleanup:
+    if (st != TUTTI_OK) packed_close(ds);
+    return st;
+}
+
+const tti_format tti_format_packed = {
+    .name = "packed",
+    .doc = "train.pack and val.pack: images of one size, as `tutti data pack` writes them",
+    .open = packed_open,
+};
+
+/* ---- writing ---- */
+
+/* Skipped samples are left out. */
+static tutti_status write_records(const tutti_dataset *ds, tti_atomic_file *file, uint8_t *record,
+                                  trailer *about) {
+    tti_workspace ws = {0};
+    tutti_status st = TUTTI_OK;
+    for (int64_t i = 0; st == TUTTI_OK && i < ds->info.n_samples; i++) {
+        bool skipped = false;
+        int32_t y;
+        st = tti_dataset_read(ds, &(tti_sample_key){.index = (uint64_t)i}, &ws, record, &y,
+                              &skipped);
+        if (st != TUTTI_OK || skipped) continue;
+        memcpy(record + picture_bytes(about), &y, 4);
+        uint32_t crc = record_crc(about, about->n_samples, record);
+        memcpy(record + picture_bytes(about) + 4, &crc, 4);
+        st = tti_atomic_file_write(file, record, record_bytes(about));
+        about->n_samples++;
+    }
+    tti_workspace_free(&ws);
+    return st;
+}
+
+static tutti_status write_file(const tutti_dataset *ds, const char *path, trailer *about) {
+    tti_atomic_file *file = NULL;
+    uint8_t *record = malloc(record_bytes(about));
+    if (!record) return tti_fail(TUTTI_E_NOMEM, "packed: out of memory");
+    tutti_status st;
+    uint64_t n_bytes = (uint64_t)ds->info.n_samples * record_bytes(about) + TRAILER;
+    TTI_TRY_GOTO(tti_atomic_file_create(path, n_bytes, &file), cleanup);
+    TTI_TRY_GOTO(write_records(ds, file, record, about), cleanup);
+    if (about->n_samples == 0) {
+        st = tti_fail(TUTTI_E_DATA, "%s: every sample was skipped", path);
+        goto cleanup;
+    }
+    about->crc = trailer_crc(about);
+    TTI_TRY_GOTO(tti_atomic_file_write(file, about, TRAILER), cleanup);
+    TTI_TRY_GOTO(tti_atomic_file_commit(file), cleanup);
+cleanup:
+    tti_atomic_file_destroy(file);
+    free(record);
+    return st;
+}
+
+/* For photographs 8/7 of what the model sees: where that is a multiple of 28 (224, 112), evaluation
+ * sees the same pixels as without packing.  Small images keep their size. */
+static int64_t pick_side(const tutti_dataset_desc *source) {
+    bool is_small = strncmp(source->format, "cifar", 5) == 0;
+    int64_t size = source->image_size > 0 ? source->image_size : tti_usual_photos.size;
+    return is_small ? source->image_size : (int64_t)rint((double)size * 8.0 / 7.0);
+}
+
+static tutti_status pack_split(const tutti_dataset_desc *source, const char *dir, tti_str *report) {
+    char path[MAX_PATH];
+    tutti_dataset *ds;
+    tutti_dataset_desc plain = *source;
+    plain.augment = "none";
+    plain.image_size = pick_side(source);
+    TTI_TRY(file_path(dir, source->split, path));
+    TTI_TRY(tutti_dataset_open(&plain, &ds));
+    tti_image_set *set = ds->state;
+    if (set->fit == TTI_FIT_MIDDLE) set->fit = TTI_FIT_SQUARE;
+    trailer about = {
+        .version = VERSION, .side = (uint32_t)set->size, .n_classes = ds->info.n_classes};
+    memcpy(about.magic, magic, sizeof magic);
+    tutti_status st = write_file(ds, path, &about);
+    if (st == TUTTI_OK && source->split == TUTTI_TRAIN) st = tti_data_spec_save(ds->spec, dir);
+    if (st == TUTTI_OK)
+        tti_str_printf(report, "%s: %lld images of %lld x %lld, %lld classes, %lld skipped\n", path,
+                       (long long)about.n_samples, (long long)set->size, (long long)set->size,
+                       (long long)ds->info.n_classes, (long long)tutti_dataset_n_skipped(ds));
+    tutti_dataset_destroy(ds);
+    return st;
+}
+
+tutti_status tti_pack_images(const tutti_dataset_desc *source, const tutti_pack_desc *desc,
+                             tti_str *report) {
+    tutti_dataset_desc split = *source;
+    split.split = TUTTI_TRAIN;
+    TTI_TRY(pack_split(&split, desc->dir, report));
+    split.split = TUTTI_TEST;
+    return pack_split(&split, desc->dir, report);
+}

@@ -1,0 +1,61 @@
+/* image_set.h - what the formats of images share: from an encoded or raw image to the sample
+ * u8 [S,S,3], and the chain from there to f32 [3,S,S].
+ *
+ * Training: the random crop, or else as in evaluation.  Evaluation: photographs as torchvision's
+ * Resize(256), CenterCrop(224) do it, small images whole. */
+#ifndef TTI_DATA_IMAGE_SET_H
+#define TTI_DATA_IMAGE_SET_H
+
+#include "data/dataset.h"
+#include "data/image/augment.h"
+
+enum { TTI_MAX_IMAGE_SIZE = 4096, TTI_MAX_IMAGE_FILE = 1 << 28 };
+
+/* The first member of a format's state. */
+typedef struct tti_image_set {
+    int64_t size;       /* S */
+    int64_t max_pixels; /* of an image in a file; 0: TTI_MAX_IMAGE_PIXELS */
+    tti_fit fit;
+    tti_augment augment;
+} tti_image_set;
+
+/* What a format takes for "auto". */
+typedef struct tti_image_usual {
+    int64_t size;
+    tti_fit fit;
+    tti_augment augment; /* of the training split */
+    double mean[3], std[3];
+} tti_image_usual;
+
+extern const tti_image_usual tti_usual_photos; /* ImageNet's */
+
+/* Reads the keys of images in desc, checks them and sets ds->stored, ds->decode and ds->info.y, and
+ * ds->spec->pixels where the desc has no specification; where it has one, that decides.  On failure
+ * ds->decode is empty. */
+tutti_status tti_image_set_init(const tutti_dataset_desc *desc, const tti_image_usual *usual,
+                                tutti_dataset *ds, tti_image_set *out);
+
+/* The encoded image in ws->file as the sample x; name for messages. */
+tutti_status tti_image_set_unpack(const tti_image_set *set, const tti_sample_key *key,
+                                  const char *name, tti_workspace *ws, uint8_t *x);
+
+/* The same of an image that is pixels already. */
+tutti_status tti_image_set_place(const tti_image_set *set, const tti_sample_key *key,
+                                 const tti_image *image, tti_workspace *ws, uint8_t *x);
+
+/* n_bytes at offset of the regular file at path into ws->file, opened for this only; n_bytes 0: all
+ * of it, at most TTI_MAX_IMAGE_FILE. */
+tutti_status tti_fetch_bytes(const char *path, uint64_t offset, size_t n_bytes, tti_workspace *ws);
+
+/* The same for a data set without files: as ds->spec has it. */
+tutti_status tti_image_set_init_from_spec(tutti_dataset *ds, tti_image_set *out);
+
+/* Packs both splits of a format of images (tti_format.pack). */
+tutti_status tti_pack_images(const tutti_dataset_desc *source, const tutti_pack_desc *desc,
+                             tti_str *report);
+
+/* Whether a name falls to a split, where hashes decide: val_fraction (0: 0.1) goes to TUTTI_TEST.
+ */
+bool tti_hash_splits(const tutti_dataset_desc *desc, const char *name);
+
+#endif /* TTI_DATA_IMAGE_SET_H */

@@ -1,0 +1,209 @@
+/* export.c - tutti_export: a checkpoint, opened as for evaluation, written in the form of others.
+ *
+ * Tensors are borrowed from the flat parameters; only matrices that are stored the other way round
+ * are copied. */
+#include "train/export/export.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/atomic_file.h"
+#include "ckpt/weights.h"
+#include "data/dataset.h"
+#include "data/tokenizer/tokenizer.h"
+#include "train/export/onnx_emit.h"
+#include "train/setup/weight_names.h"
+
+enum { MAX_PATH = 4096 };
+
+static const char *const format_names[TUTTI_N_EXPORT_FORMATS] = {"safetensors", "hf", "torchvision",
+                                                                 "onnx"};
+
+bool tutti_export_find(const char *name, tutti_export_format *out) {
+    for (int i = 0; i < TUTTI_N_EXPORT_FORMATS; i++) {
+        if (strcmp(name, format_names[i]) != 0) continue;
+        *out = (tutti_export_format)i;
+        return true;
+    }
+    return false;
+}
+
+/* ---- the folder ---- */
+
+static tutti_status make_folder(const char *dir) {
+    if (mkdir(dir, 0777) && errno != EEXIST)
+        return tti_fail(TUTTI_E_IO, "%s: cannot create: %s", dir, strerror(errno));
+    DIR *open = opendir(dir);
+    if (!open) return tti_fail(TUTTI_E_IO, "%s: %s", dir, strerror(errno));
+    int n = 0;
+    for (const struct dirent *d = readdir(open); d; d = readdir(open))
+        n += strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
+    closedir(open);
+    if (n == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_IO, "%s: is not empty; export writes into a new folder", dir);
+}
+
+static tutti_status path_of(const tti_exporting *e, const char *name, char path[MAX_PATH]) {
+    if (snprintf(path, MAX_PATH, "%s/%s", e->desc->out, name) < MAX_PATH) return TUTTI_OK;
+    return tti_fail(TUTTI_E_IO, "%.80s...: the path is too long", e->desc->out);
+}
+
+static tutti_status save_text(const tti_exporting *e, const char *name, const tti_str *text) {
+    char path[MAX_PATH];
+    if (text->failed) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
+    TTI_TRY(path_of(e, name, path));
+    return tti_atomic_file_save(path, text->text, text->n_bytes);
+}
+
+/* For a run trained on text: writes the files that AutoTokenizer of transformers reads. */
+static tutti_status save_tokenizer(const tti_exporting *e) {
+    const tutti_tokenizer *t = tutti_dataset_get_tokenizer(e->b->train);
+    char path[MAX_PATH];
+    tti_str config = {0};
+    if (!t) return TUTTI_OK;
+    TTI_TRY(path_of(e, TTI_TOKENIZER_FILE, path));
+    TTI_TRY(tti_tokenizer_save_for_transformers(t, path));
+    tti_export_tokenizer_config(e->b, t, &config);
+    tutti_status st = save_text(e, "tokenizer_config.json", &config);
+    tti_str_free(&config);
+    return st;
+}
+
+/* How images are prepared, as AutoImageProcessor of transformers reads it. */
+static tutti_status save_preprocessor(const tti_exporting *e) {
+    tti_str config = {0};
+    if (e->b->train->spec->pixels.n_channels != 3) return TUTTI_OK;
+    tti_export_preprocessor_config(e->b->train->spec, &config);
+    tutti_status st = save_text(e, "preprocessor_config.json", &config);
+    tti_str_free(&config);
+    return st;
+}
+
+/* Writes what a reader of the tensors must know about samples: types, class names, normalization of
+ * pixels.  For transformers in its own files, else as data.json. */
+static tutti_status save_about_samples(const tti_exporting *e) {
+    if (e->desc->format != TUTTI_EXPORT_HF)
+        return tti_data_spec_save(e->b->train->spec, e->desc->out);
+    TTI_TRY(save_tokenizer(e));
+    return save_preprocessor(e);
+}
+
+/* ---- tensors ---- */
+
+typedef struct tensors {
+    tti_arena arena;
+    tti_ckpt_tensor *v;
+    size_t n;
+} tensors;
+
+static void add_transposed(tensors *t, const tti_slot *slot, const float *data) {
+    tutti_type type = slot->param->out[0]->type;
+    int64_t n_rows = type.shape.dim[0], n_cols = type.shape.dim[1];
+    float *copy = tti_arena_alloc(&t->arena, slot->n_elems * sizeof *copy + 1);
+    if (!copy) return;
+    tti_weight_transpose(data, n_rows, n_cols, copy);
+    type.shape = TUTTI_SHAPE(n_cols, n_rows);
+    t->v[t->n++] = (tti_ckpt_tensor){slot->param->name, type, copy};
+}
+
+/* The name in the file, a copy in the arena where it is another one; NULL: out of memory. */
+static const char *name_of(const tti_exporting *e, tensors *t, const tti_slot *slot) {
+    char other[TTI_WEIGHT_NAME];
+    bool renamed = e->desc->format == TUTTI_EXPORT_HF && tti_is_resnet(e->b) &&
+                   tti_weight_hf_resnet(slot->param->name, other);
+    return renamed ? tti_arena_strdup(&t->arena, other) : slot->param->name;
+}
+
+/* Each batch norm of others also counts the batches that it has seen. */
+static void add_counter(tensors *t, const char *name, int64_t step) {
+    static const char end[] = ".running_mean";
+    size_t n = strlen(name), n_end = sizeof end - 1;
+    if (n < n_end || strcmp(name + n - n_end, end) != 0) return;
+    char *counter = tti_arena_printf(&t->arena, "%.*s.num_batches_tracked", (int)(n - n_end), name);
+    int64_t *data = tti_arena_copy(&t->arena, &step, sizeof step);
+    if (counter && data) t->v[t->n++] = (tti_ckpt_tensor){counter, {.dtype = TUTTI_I64}, data};
+}
+
+/* An untied output layer of transformers' BERT has the bias under a second name. */
+static void add_twin(tensors *t, const tti_exporting *e, const tti_slot *slot, float *data) {
+    if (!e->b->model_params.untied || strcmp(slot->param->name, "cls.predictions.bias") != 0)
+        return;
+    t->v[t->n++] =
+        (tti_ckpt_tensor){"cls.predictions.decoder.bias", slot->param->out[0]->type, data};
+}
+
+static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
+    const tti_plan *plan = e->b->plan;
+    t->v = tti_arena_alloc(&t->arena, (2 * (size_t)plan->n_slots + 1) * sizeof *t->v);
+    for (int i = 0; i < plan->n_slots && !t->arena.failed; i++) {
+        const tti_slot *slot = &plan->slots[i];
+        float *data = tti_predictor_params(e->predictor) + slot->first;
+        const char *name = name_of(e, t, slot);
+        bool hf = e->desc->format == TUTTI_EXPORT_HF;
+        if (!name) break;
+        if (hf && tti_weight_is_transposed(e->b, slot->param->name))
+            add_transposed(t, slot, data);
+        else
+            t->v[t->n++] = (tti_ckpt_tensor){name, slot->param->out[0]->type, data};
+        if (hf) add_twin(t, e, slot, data);
+        if (hf || e->desc->format == TUTTI_EXPORT_TORCHVISION)
+            add_counter(t, name, e->result->step);
+    }
+    return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
+}
+
+static tutti_status write_tensors(const tti_exporting *e) {
+    tensors t = {0};
+    tti_weights_written written = {0};
+    tutti_status st = list_tensors(e, &t);
+    if (st == TUTTI_OK)
+        st = tti_weights_write(e->desc->out, t.v, t.n, (uint64_t)e->desc->max_file_bytes, &written);
+    e->result->n_tensors = (int64_t)t.n;
+    e->result->n_bytes = (int64_t)written.n_bytes;
+    e->result->n_files = written.n_files;
+    tti_arena_free(&t.arena);
+    return st;
+}
+
+/* ---- formats ---- */
+
+static tutti_status check_torchvision(const tti_blueprint *b) {
+    const char *name = b->config.model.plugin[0] ? "plugin" : b->config.model.name;
+    if (strncmp(name, "resnet", 6) == 0 || strncmp(name, "vgg", 3) == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "export: format torchvision is for resnet and vgg, the model is %s", name);
+}
+
+static tutti_status write_folder(const tti_exporting *e) {
+    tti_str config = {0};
+    tutti_status st = TUTTI_OK;
+    if (e->desc->format == TUTTI_EXPORT_HF) st = tti_export_config(e->b, &config);
+    if (e->desc->format == TUTTI_EXPORT_TORCHVISION) st = check_torchvision(e->b);
+    if (st == TUTTI_OK) st = make_folder(e->desc->out);
+    if (st == TUTTI_OK) st = write_tensors(e);
+    if (st == TUTTI_OK && config.text) st = save_text(e, "config.json", &config);
+    if (st == TUTTI_OK) st = save_about_samples(e);
+    tti_str_free(&config);
+    return st;
+}
+
+tutti_status tutti_export(tutti_job *job, const char *run_dir, const tutti_export_desc *desc,
+                          tutti_warn_fn warn, void *user, tutti_export_result *result) {
+    tti_predictor *p;
+    *result = (tutti_export_result){0};
+    if (desc->max_file_bytes < 0 || desc->format < 0 || desc->format >= TUTTI_N_EXPORT_FORMATS)
+        return tti_fail(TUTTI_E_INVALID, "export: bad description");
+    TTI_TRY(tti_predictor_open(job, run_dir, warn, user, &p));
+    tti_exporting e = {.job = job,
+                       .b = tti_predictor_blueprint(p),
+                       .predictor = p,
+                       .desc = desc,
+                       .result = result};
+    result->step = tti_predictor_step(p);
+    tutti_status st = desc->format == TUTTI_EXPORT_ONNX ? tti_export_onnx(&e) : write_folder(&e);
+    tti_predictor_close(p);
+    return tti_job_say_where(job, st);
+}

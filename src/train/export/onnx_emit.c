@@ -1,0 +1,293 @@
+/* onnx_emit.c - writes the evaluation graph of a job as an ONNX file.
+ *
+ * Only what logits depend on is written.  The idea to know: the graph is built for a fixed number
+ * of rows, but no rule names it (reshapes leave the first dimension open), so the file takes
+ * any number, unless the model itself has a constant with so many rows.  The length of sequences is
+ * free too: the graph is built for two lengths, and what differs follows the length. */
+#include "train/export/onnx_emit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+
+/* ---- names and nodes ---- */
+
+static const char *new_name(tti_onnx_emit *e) {
+    const char *name = tti_arena_printf(&e->arena, "v.%d", e->n_made++);
+    return name ? name : "";
+}
+
+tti_onnx_attr tti_onnx_ints(const char *key, int n, const int64_t *v) {
+    tti_onnx_attr attr = {.name = key, .kind = TTI_ONNX_INTS, .n = n};
+    for (int i = 0; i < n; i++) attr.v[i] = v[i];
+    return attr;
+}
+
+const char *tti_onnx_in(const tti_onnx_emit *e, const tti_node *node, int i) {
+    const char *name = e->names[node->in[i]->id];
+    return name ? name : "";
+}
+
+const char *tti_onnx_op(tti_onnx_emit *e, const char *op, const char *const *in,
+                        const tti_onnx_attr *attrs) {
+    const char *out = new_name(e);
+    tti_onnx_node node = {.op = op, .in = in, .out = &out, .n_out = 1, .attrs = attrs};
+    while (in[node.n_in]) node.n_in++;
+    tti_onnx_add_node(&e->file, &node);
+    return out;
+}
+
+void tti_onnx_split(tti_onnx_emit *e, const char *x, int64_t axis, int n, const int64_t *sizes,
+                    const char **out) {
+    const char *in[] = {x, tti_onnx_list(e, n, sizes)};
+    for (int i = 0; i < n; i++) out[i] = new_name(e);
+    tti_onnx_add_node(&e->file,
+                      &(tti_onnx_node){.op = "Split",
+                                       .in = in,
+                                       .n_in = 2,
+                                       .out = out,
+                                       .n_out = n,
+                                       .attrs = (tti_onnx_attr[]){TTI_ONNX_I("axis", axis), {0}}});
+}
+
+const char *tti_onnx_floats(tti_onnx_emit *e, const tutti_shape *shape, const float *data) {
+    const char *name = new_name(e);
+    tti_onnx_add_tensor(&e->file, name, &(tutti_type){TUTTI_F32, *shape}, data);
+    return name;
+}
+
+const char *tti_onnx_number(tti_onnx_emit *e, double x) {
+    float f = (float)x;
+    return tti_onnx_floats(e, &(tutti_shape){0}, &f);
+}
+
+const char *tti_onnx_list(tti_onnx_emit *e, int n, const int64_t *v) {
+    const char *name = new_name(e);
+    tti_onnx_add_tensor(&e->file, name, &(tutti_type){TUTTI_I64, TUTTI_SHAPE(n)}, v);
+    return name;
+}
+
+const char *tti_onnx_reshape(tti_onnx_emit *e, const char *x, int n, const int64_t *dim) {
+    return TTI_ONNX_OP(e, "Reshape", NULL, x, tti_onnx_list(e, n, dim));
+}
+
+const char *tti_onnx_transpose(tti_onnx_emit *e, const char *x, int n, const int64_t *perm) {
+    tti_onnx_attr attrs[] = {tti_onnx_ints("perm", n, perm), {0}};
+    return TTI_ONNX_OP(e, "Transpose", attrs, x);
+}
+
+/* ---- what follows the length of a sequence ---- */
+
+const tti_node *tti_onnx_twin(const tti_onnx_emit *e, const tti_node *node) {
+    return e->twin ? e->twin->nodes[node->id] : node;
+}
+
+const char *tti_onnx_place(tti_onnx_emit *e, int64_t here, int64_t there) {
+    if (here == there) return tti_onnx_list(e, 1, &here);
+    int64_t past = here - e->n_t;
+    e->fixed_length |= there - e->twin_t != past;
+    if (past == 0) return e->length;
+    return TTI_ONNX_OP(e, "Add", NULL, e->length, tti_onnx_list(e, 1, &past));
+}
+
+/* i64 [1]: a dimension, of which that of the twin is there: so many times the length. */
+static const char *dimension(tti_onnx_emit *e, int64_t here, int64_t there) {
+    if (here == there) return tti_onnx_list(e, 1, &here);
+    int64_t times = here / e->n_t;
+    e->fixed_length |= here % e->n_t != 0 || there != times * e->twin_t;
+    if (times == 1) return e->length;
+    return TTI_ONNX_OP(e, "Mul", NULL, e->length, tti_onnx_list(e, 1, &times));
+}
+
+const char *tti_onnx_shape(tti_onnx_emit *e, const tti_node *node, int64_t first) {
+    tutti_shape here = node->out[0]->type.shape;
+    tutti_shape there = tti_onnx_twin(e, node)->out[0]->type.shape;
+    const char *dims[TUTTI_MAX_DIMS + 1] = {NULL};
+    if (first != 0) here.dim[0] = there.dim[0] = first;
+    if (tti_shape_equal(&here, &there)) return tti_onnx_list(e, here.n_dims, here.dim);
+    for (int i = 0; i < here.n_dims; i++) dims[i] = dimension(e, here.dim[i], there.dim[i]);
+    return tti_onnx_op(e, "Concat", dims, (tti_onnx_attr[]){TTI_ONNX_I("axis", 0), {0}});
+}
+
+/* The open dimensions of a value: bit 0, and those that depend on the sequence length. */
+static unsigned open_dims(const tti_onnx_emit *e, const tutti_value *value) {
+    const tutti_shape *here = &value->type.shape;
+    const tutti_shape *there = &tti_onnx_twin(e, value->node)->out[0]->type.shape;
+    unsigned open = !e->fixed_batch;
+    for (int i = 1; i < TUTTI_MAX_DIMS && i < here->n_dims; i++)
+        open |= (unsigned)(here->dim[i] != there->dim[i]) << i;
+    return open;
+}
+
+/* Attributes that are shapes or places, for which the rules use the functions above. */
+static bool may_differ(const tti_node *node) {
+    static const char *const ops[] = {"slice", "reshape", "constant", "broadcast_to"};
+    for (size_t i = 0; i < TTI_COUNT(ops); i++)
+        if (strcmp(node->op->name, ops[i]) == 0) return true;
+    return (node->op->traits & TTI_INPUT) != 0;
+}
+
+static bool same_attrs(const tti_node *a, const tti_node *b) {
+    bool same = true;
+    for (int i = 0; i < tti_n_attrs(a->op) && same; i++) {
+        const tti_attr *p = &a->attrs[i], *q = &b->attrs[i];
+        same = p->i == q->i && p->f == q->f && p->n == q->n &&
+               memcmp(p->v, q->v, (size_t)p->n * sizeof *p->v) == 0;
+    }
+    return same;
+}
+
+/* Whether b is the same model for another length. */
+static bool are_twins(const tutti_graph *a, const tutti_graph *b) {
+    if (a->n_nodes != b->n_nodes || a->n_values != b->n_values) return false;
+    for (int i = 0; i < a->n_nodes; i++) {
+        const tti_node *p = a->nodes[i], *q = b->nodes[i];
+        bool is_param = p->op->traits & (TTI_PARAM | TTI_BUFFER);
+        if (p->op != q->op || strcmp(p->name, q->name) != 0 || p->n_in != q->n_in) return false;
+        for (int k = 0; k < p->n_in; k++)
+            if (p->in[k]->id != q->in[k]->id) return false;
+        if (is_param && !tti_shape_equal(&p->out[0]->type.shape, &q->out[0]->type.shape))
+            return false;
+        if (!may_differ(p) && !same_attrs(p, q)) return false;
+    }
+    return true;
+}
+
+/* ---- the graph ---- */
+
+/* Marks the nodes that a value depends on. */
+static void mark(const tutti_graph *g, const tutti_value *from, bool *live) {
+    live[from->node->id] = true;
+    for (int i = g->n_nodes - 1; i >= 0; i--)
+        for (int k = 0; live[i] && k < g->nodes[i]->n_in; k++)
+            live[g->nodes[i]->in[k]->node->id] = true;
+}
+
+static tutti_status add_param(tti_onnx_emit *e, const tti_exporting *x, const tti_node *node) {
+    int slot = tti_plan_find_slot(x->b->plan, node->name);
+    if (slot < 0) return tti_node_fail(node, "has no place in the plan");
+    tti_onnx_add_tensor(&e->file, node->name, &node->out[0]->type,
+                        tti_predictor_params(x->predictor) + x->b->plan->slots[slot].first);
+    e->names[node->out[0]->id] = node->name;
+    e->n_tensors++;
+    return TUTTI_OK;
+}
+
+static tutti_status add_node(tti_onnx_emit *e, const tti_exporting *x, const tti_node *node) {
+    if (node->op->traits & (TTI_PARAM | TTI_BUFFER)) return add_param(e, x, node);
+    if (node->op->traits & TTI_INPUT) return TUTTI_OK; /* made first */
+    tti_onnx_rule rule = tti_onnx_find(node->op->name);
+    if (!rule)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "export: format onnx does not have the op %s%s%s",
+                        node->op->name, *node->name ? " of " : "", node->name);
+    return rule(e, node, &e->names[node->out[0]->id]);
+}
+
+/* Fed is x alone: nothing that logits depend on needs the targets. */
+static tutti_status add_input(tti_onnx_emit *e, const tti_exporting *x, const tti_node *node) {
+    if (strcmp(node->name, "x") != 0)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "export: format onnx: the logits depend on the input %s", node->name);
+    tti_onnx_add_raw_input(e, x->b->train->spec, node, open_dims(e, node->out[0]),
+                           &e->names[node->out[0]->id]);
+    if (!e->twin) return TUTTI_OK;
+    const char *shape = TTI_ONNX_OP(e, "Shape", NULL, "x");
+    int64_t one = 1, two = 2;
+    e->length =
+        TTI_ONNX_OP(e, "Slice", NULL, shape, tti_onnx_list(e, 1, &one), tti_onnx_list(e, 1, &two));
+    return TUTTI_OK;
+}
+
+/* Logits as the model gives them, before they are made flat for the loss. */
+static const tutti_value *find_logits(const tutti_graph *g) {
+    const tutti_value *logits = tti_graph_output(g, "logits");
+    const tti_node *node = logits->node;
+    if (strcmp(node->op->name, "reshape") != 0) return logits;
+    const tutti_shape *in = &node->in[0]->type.shape, *out = &logits->type.shape;
+    bool flattened = in->n_dims > out->n_dims && in->dim[in->n_dims - 1] == out->dim[1];
+    return flattened ? node->in[0] : logits;
+}
+
+static tutti_status add_graph(tti_onnx_emit *e, const tti_exporting *x, const tutti_graph *g,
+                              bool *live) {
+    const tutti_value *logits = find_logits(g);
+    const char *logits_name = "logits";
+    mark(g, logits, live);
+    for (int i = 0; i < g->n_nodes; i++)
+        if (live[i] && (g->nodes[i]->op->traits & TTI_INPUT)) TTI_TRY(add_input(e, x, g->nodes[i]));
+    for (int i = 0; i < g->n_nodes; i++)
+        if (live[i]) TTI_TRY(add_node(e, x, g->nodes[i]));
+    tti_onnx_add_node(&e->file, &(tti_onnx_node){.op = "Identity",
+                                                 .in = &e->names[logits->id],
+                                                 .n_in = 1,
+                                                 .out = &logits_name,
+                                                 .n_out = 1});
+    tti_onnx_add_output(&e->file, "logits", &logits->type, open_dims(e, logits));
+    return e->arena.failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
+}
+
+/* Some constants hold for a number of rows; that shows only when all nodes are made. */
+static bool has_fixed_batch(const tutti_graph *g, int64_t n_rows) {
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        const tutti_shape *shape = &node->out[0]->type.shape;
+        bool repeats =
+            (node->op->traits & TTI_CONSTANT) || strcmp(node->op->name, "broadcast_to") == 0;
+        if (repeats && shape->n_dims > 0 && shape->dim[0] == n_rows) return true;
+    }
+    return false;
+}
+
+static tutti_status emit(const tti_exporting *x, const tutti_graph *g, tti_onnx_emit *e) {
+    bool *live = calloc((size_t)g->n_nodes + 1, sizeof *live);
+    e->names = calloc((size_t)g->n_values + 1, sizeof *e->names);
+    tutti_status st = live && e->names ? add_graph(e, x, g, live)
+                                       : tti_fail(TUTTI_E_NOMEM, "export: out of memory");
+    if (st == TUTTI_OK && !e->fixed_length) {
+        tti_onnx_add_info(e, x);
+        st = tti_onnx_save(&e->file, x->b->model_name, x->desc->out, &x->result->n_bytes);
+    }
+    x->result->n_tensors = e->n_tensors;
+    x->result->n_files = 1;
+    tti_onnx_free(&e->file);
+    tti_arena_free(&e->arena);
+    free(e->names);
+    free(live);
+    return st;
+}
+
+/* With a free length, if the model allows; *done: it does. */
+static tutti_status export_sequences(const tti_exporting *x, bool *done) {
+    const tutti_type *type = &tutti_dataset_get_info(x->b->train)->x;
+    int64_t n_t = type->shape.dim[0];
+    tutti_graph *g = NULL, *twin = NULL;
+    *done = false;
+    if (type->dtype != TUTTI_I32 || type->shape.n_dims != 1 || n_t < 3) return TUTTI_OK;
+    tti_onnx_emit e = {.n_rows = x->b->rows_per_shard, .n_t = n_t - 1, .twin_t = n_t - 2};
+    e.most_t = TTI_MAX(n_t, x->b->model_params.context);
+    tutti_status st = tti_blueprint_graph_for_length(x->job, x->b, e.n_t, &g);
+    if (st == TUTTI_OK) st = tti_blueprint_graph_for_length(x->job, x->b, e.twin_t, &twin);
+    bool fits = st == TUTTI_OK && are_twins(g, twin); /* a model may refuse another length */
+    st = TUTTI_OK;
+    e.twin = twin;
+    if (fits) e.fixed_batch = has_fixed_batch(g, e.n_rows);
+    if (fits) st = emit(x, g, &e);
+    *done = fits && !e.fixed_length;
+    tutti_graph_destroy(g);
+    tutti_graph_destroy(twin);
+    return st;
+}
+
+tutti_status tti_export_onnx(const tti_exporting *x) {
+    tutti_graph *g;
+    bool done;
+    TTI_TRY(export_sequences(x, &done));
+    if (done) return TUTTI_OK;
+    TTI_TRY(tti_blueprint_graph(x->job, x->b, false, &g));
+    tti_onnx_emit e = {.n_rows = x->b->rows_per_shard};
+    e.fixed_batch = has_fixed_batch(g, e.n_rows);
+    tutti_status st = emit(x, g, &e);
+    tutti_graph_destroy(g);
+    return st;
+}

@@ -1,0 +1,321 @@
+/* onnx_rules.c - the ONNX form of each op: one row of the table at the end.
+ *
+ * Attention and recurrent layers are in onnx_layers.c.  A rule may use anything of operator
+ * set 17 and must leave the number of rows open. */
+#include <math.h>
+#include <string.h>
+
+#include "train/export/onnx_emit.h"
+
+#define RULE(name) \
+    static tutti_status name(tti_onnx_emit *e, const tti_node *node, const char **out)
+#define IN(i) tti_onnx_in(e, node, (i))
+#define OP(op, ...) TTI_ONNX_OP(e, op, NULL, __VA_ARGS__)
+
+static const tutti_shape *in_shape(const tti_node *node, int i) { return &node->in[i]->type.shape; }
+
+static tutti_status refuse(const tti_node *node, const char *what) {
+    return tti_fail(TUTTI_E_UNSUPPORTED, "export: format onnx does not have %s '%s': %s",
+                    node->op->name, node->name, what);
+}
+
+/* ---- element by element ---- */
+
+/* Ops that ONNX has under another name. */
+static const char *const same[][2] = {
+    {"neg", "Neg"},           {"exp", "Exp"},         {"log", "Log"},     {"sqrt", "Sqrt"},
+    {"abs", "Abs"},           {"sign", "Sign"},       {"add", "Add"},     {"sub", "Sub"},
+    {"mul", "Mul"},           {"div", "Div"},         {"maximum", "Max"}, {"minimum", "Min"},
+    {"relu", "Relu"},         {"sigmoid", "Sigmoid"}, {"tanh", "Tanh"},   {"dropout", "Identity"},
+    {"drop_path", "Identity"}};
+
+RULE(renamed) {
+    for (size_t i = 0; i < TTI_COUNT(same); i++) {
+        if (strcmp(same[i][0], node->op->name) != 0) continue;
+        *out = node->n_in == 2 ? OP(same[i][1], IN(0), IN(1)) : OP(same[i][1], IN(0));
+        return TUTTI_OK;
+    }
+    return refuse(node, "no rule");
+}
+
+RULE(square) {
+    *out = OP("Mul", IN(0), IN(0));
+    return TUTTI_OK;
+}
+
+RULE(affine) {
+    double alpha = tti_attr_float(node, "alpha"), beta = tti_attr_float(node, "beta");
+    *out = OP("Mul", IN(0), tti_onnx_number(e, alpha));
+    if (beta != 0) *out = OP("Add", *out, tti_onnx_number(e, beta));
+    return TUTTI_OK;
+}
+
+RULE(cast) {
+    int64_t to = tti_onnx_dtype((tutti_dtype)tti_attr_int(node, "dtype"));
+    tti_onnx_attr attrs[] = {TTI_ONNX_I("to", to), {0}};
+    *out = TTI_ONNX_OP(e, "Cast", attrs, IN(0));
+    return TUTTI_OK;
+}
+
+RULE(gelu) {
+    const char *x = IN(0), *phi;
+    if (tti_attr_int(node, "approximate")) {
+        const char *cube = OP("Mul", x, OP("Mul", x, x));
+        const char *arg = OP("Add", x, OP("Mul", cube, tti_onnx_number(e, 0.044715)));
+        phi = OP("Tanh", OP("Mul", arg, tti_onnx_number(e, sqrt(2 / M_PI))));
+    } else {
+        phi = OP("Erf", OP("Mul", x, tti_onnx_number(e, M_SQRT1_2)));
+    }
+    const char *half = OP("Mul", x, tti_onnx_number(e, 0.5));
+    *out = OP("Mul", half, OP("Add", phi, tti_onnx_number(e, 1)));
+    return TUTTI_OK;
+}
+
+RULE(silu) {
+    *out = OP("Mul", IN(0), OP("Sigmoid", IN(0)));
+    return TUTTI_OK;
+}
+
+RULE(swiglu) {
+    const tutti_shape *shape = in_shape(node, 0);
+    int64_t half = shape->dim[shape->n_dims - 1] / 2;
+    const char *part[2];
+    tti_onnx_split(e, IN(0), -1, 2, (int64_t[]){half, half}, part);
+    *out = OP("Mul", OP("Mul", part[0], OP("Sigmoid", part[0])), part[1]);
+    return TUTTI_OK;
+}
+
+/* ---- shapes ---- */
+
+RULE(constant) {
+    tutti_type type = node->out[0]->type;
+    double value = tti_attr_float(node, "value");
+    if (type.dtype != TUTTI_F32) return refuse(node, "constants other than f32");
+    const char *number = tti_onnx_number(e, value);
+    *out = type.shape.n_dims == 0 ? number : OP("Expand", number, tti_onnx_shape(e, node, 0));
+    return TUTTI_OK;
+}
+
+RULE(broadcast_to) {
+    *out = OP("Expand", IN(0), tti_onnx_shape(e, node, 0));
+    return TUTTI_OK;
+}
+
+RULE(reshape) {
+    tutti_shape shape = node->out[0]->type.shape;
+    if (tutti_shape_n_elems(&shape) == 0) return refuse(node, "empty values");
+    *out = OP("Reshape", IN(0), tti_onnx_shape(e, node, -1));
+    return TUTTI_OK;
+}
+
+RULE(transpose) {
+    const tti_attr *perm = tti_attr_get(node, "perm");
+    *out = tti_onnx_transpose(e, IN(0), perm->n, perm->v);
+    return TUTTI_OK;
+}
+
+RULE(slice) {
+    int64_t axis = tti_attr_int(node, "axis"), start = tti_attr_int(node, "start");
+    int64_t end = start + tti_attr_int(node, "len");
+    const tti_node *twin = tti_onnx_twin(e, node);
+    int64_t twin_start = tti_attr_int(twin, "start");
+    *out = OP("Slice", IN(0), tti_onnx_place(e, start, twin_start),
+              tti_onnx_place(e, end, twin_start + tti_attr_int(twin, "len")),
+              tti_onnx_list(e, 1, &axis));
+    return TUTTI_OK;
+}
+
+RULE(concat) {
+    const char *in[TTI_MAX_IN + 1] = {NULL};
+    for (int i = 0; i < node->n_in; i++) in[i] = IN(i);
+    *out = tti_onnx_op(e, "Concat", in,
+                       (tti_onnx_attr[]){TTI_ONNX_I("axis", tti_attr_int(node, "axis")), {0}});
+    return TUTTI_OK;
+}
+
+RULE(embedding) {
+    *out = OP("Gather", IN(0), IN(1));
+    return TUTTI_OK;
+}
+
+/* ---- sums and products ---- */
+
+RULE(sum) {
+    const tti_attr *axes = tti_attr_get(node, "axes");
+    tti_onnx_attr attrs[] = {TTI_ONNX_I("keepdims", tti_attr_int(node, "keep")), {0}};
+    *out = axes->n ? TTI_ONNX_OP(e, "ReduceSum", attrs, IN(0), tti_onnx_list(e, axes->n, axes->v))
+                   : TTI_ONNX_OP(e, "ReduceSum", attrs, IN(0));
+    return TUTTI_OK;
+}
+
+RULE(mean) {
+    const tti_attr *axes = tti_attr_get(node, "axes");
+    tti_onnx_attr attrs[3] = {TTI_ONNX_I("keepdims", tti_attr_int(node, "keep"))};
+    if (axes->n) attrs[1] = tti_onnx_ints("axes", axes->n, axes->v);
+    *out = TTI_ONNX_OP(e, "ReduceMean", attrs, IN(0));
+    return TUTTI_OK;
+}
+
+/* Input i with its last two dimensions exchanged. */
+static const char *turned(tti_onnx_emit *e, const tti_node *node, int i) {
+    int n = in_shape(node, i)->n_dims;
+    int64_t perm[TUTTI_MAX_DIMS];
+    for (int d = 0; d < n; d++) perm[d] = d;
+    perm[n - 2] = n - 1;
+    perm[n - 1] = n - 2;
+    return tti_onnx_transpose(e, IN(i), n, perm);
+}
+
+RULE(matmul) {
+    const char *a = tti_attr_int(node, "trans_a") ? turned(e, node, 0) : IN(0);
+    const char *b = tti_attr_int(node, "trans_b") ? turned(e, node, 1) : IN(1);
+    *out = OP("MatMul", a, b);
+    return TUTTI_OK;
+}
+
+static const char *activate(tti_onnx_emit *e, const tti_node *node, const char *x) {
+    return tti_attr_int(node, "act") == TTI_EPILOGUE_RELU ? OP("Relu", x) : x;
+}
+
+RULE(linear) {
+    tti_onnx_attr attrs[] = {TTI_ONNX_I("transB", 1), {0}};
+    if (in_shape(node, 0)->n_dims == 2) {
+        *out = node->n_in > 2 ? TTI_ONNX_OP(e, "Gemm", attrs, IN(0), IN(1), IN(2))
+                              : TTI_ONNX_OP(e, "Gemm", attrs, IN(0), IN(1));
+    } else {
+        *out = OP("MatMul", IN(0), turned(e, node, 1));
+        if (node->n_in > 2) *out = OP("Add", *out, IN(2));
+    }
+    *out = activate(e, node, *out);
+    return TUTTI_OK;
+}
+
+/* ---- images ---- */
+
+/* A pair of integers of a node, or what stands for none. */
+static void pair(const tti_node *node, const char *name, const int64_t *fallback, int64_t *v) {
+    const tti_attr *attr = tti_attr_get(node, name);
+    for (int i = 0; i < 2; i++) v[i] = attr->n == 2 ? attr->v[i] : fallback[i];
+}
+
+static tti_onnx_attr pads(const tti_node *node) {
+    int64_t pad[2];
+    pair(node, "pad", (int64_t[]){0, 0}, pad);
+    return tti_onnx_ints("pads", 4, (int64_t[]){pad[0], pad[1], pad[0], pad[1]});
+}
+
+RULE(conv2d) {
+    static const int64_t ones[] = {1, 1};
+    int64_t stride[2], dilation[2];
+    pair(node, "stride", ones, stride);
+    pair(node, "dilation", ones, dilation);
+    tti_onnx_attr attrs[] = {pads(node),
+                             tti_onnx_ints("strides", 2, stride),
+                             tti_onnx_ints("dilations", 2, dilation),
+                             TTI_ONNX_I("group", tti_attr_int(node, "groups")),
+                             {0}};
+    *out = node->n_in > 2 ? TTI_ONNX_OP(e, "Conv", attrs, IN(0), IN(1), IN(2))
+                          : TTI_ONNX_OP(e, "Conv", attrs, IN(0), IN(1));
+    *out = activate(e, node, *out);
+    return TUTTI_OK;
+}
+
+RULE(pool) {
+    bool is_max = strcmp(node->op->name, "max_pool2d") == 0;
+    const tti_attr *kernel = tti_attr_get(node, "kernel");
+    int64_t stride[2];
+    pair(node, "stride", kernel->v, stride);
+    tti_onnx_attr attrs[5] = {tti_onnx_ints("kernel_shape", 2, kernel->v), pads(node),
+                              tti_onnx_ints("strides", 2, stride)};
+    if (!is_max) attrs[3] = TTI_ONNX_I("count_include_pad", tti_attr_int(node, "count_pad"));
+    *out = TTI_ONNX_OP(e, is_max ? "MaxPool" : "AveragePool", attrs, IN(0));
+    return TUTTI_OK;
+}
+
+RULE(adaptive_avg_pool) {
+    const int64_t *in = in_shape(node, 0)->dim + 2, *to = node->out[0]->type.shape.dim + 2;
+    if (in[0] % to[0] || in[1] % to[1]) return refuse(node, "windows of different sizes");
+    tti_onnx_attr kernel =
+        tti_onnx_ints("kernel_shape", 2, (int64_t[]){in[0] / to[0], in[1] / to[1]});
+    tti_onnx_attr strides = kernel;
+    strides.name = "strides";
+    *out = TTI_ONNX_OP(e, "AveragePool", ((tti_onnx_attr[]){kernel, strides, {0}}), IN(0));
+    return TUTTI_OK;
+}
+
+/* ---- norms ---- */
+
+RULE(bn_eval) {
+    tti_onnx_attr attrs[] = {TTI_ONNX_F("epsilon", tti_attr_float(node, "eps")), {0}};
+    *out = TTI_ONNX_OP(e, "BatchNormalization", attrs, IN(0), IN(3), IN(4), IN(1), IN(2));
+    if (node->n_in > 5) *out = OP("Add", *out, IN(5));
+    *out = activate(e, node, *out);
+    return TUTTI_OK;
+}
+
+RULE(layer_norm) {
+    tti_onnx_attr attrs[] = {
+        TTI_ONNX_I("axis", -1), TTI_ONNX_F("epsilon", tti_attr_float(node, "eps")), {0}};
+    *out = node->n_in > 2 ? TTI_ONNX_OP(e, "LayerNormalization", attrs, IN(0), IN(1), IN(2))
+                          : TTI_ONNX_OP(e, "LayerNormalization", attrs, IN(0), IN(1));
+    return TUTTI_OK;
+}
+
+RULE(rms_norm) {
+    tti_onnx_attr attrs[] = {
+        TTI_ONNX_I("keepdims", 1), tti_onnx_ints("axes", 1, (int64_t[]){-1}), {0}};
+    const char *square = TTI_ONNX_OP(e, "ReduceMean", attrs, OP("Mul", IN(0), IN(0)));
+    square = OP("Add", square, tti_onnx_number(e, tti_attr_float(node, "eps")));
+    *out = OP("Mul", OP("Div", IN(0), OP("Sqrt", square)), IN(1));
+    return TUTTI_OK;
+}
+
+RULE(softmax) {
+    tti_onnx_attr attrs[] = {TTI_ONNX_I("axis", tti_attr_int(node, "axis")), {0}};
+    bool is_log = strcmp(node->op->name, "log_softmax") == 0;
+    *out = TTI_ONNX_OP(e, is_log ? "LogSoftmax" : "Softmax", attrs, IN(0));
+    return TUTTI_OK;
+}
+
+static const struct {
+    const char *op;
+    tti_onnx_rule rule;
+} rules[] = {
+    {"square", square},
+    {"affine", affine},
+    {"cast", cast},
+    {"gelu", gelu},
+    {"silu", silu},
+    {"swiglu", swiglu},
+    {"constant", constant},
+    {"broadcast_to", broadcast_to},
+    {"reshape", reshape},
+    {"transpose", transpose},
+    {"slice", slice},
+    {"concat", concat},
+    {"embedding", embedding},
+    {"sum", sum},
+    {"mean", mean},
+    {"matmul", matmul},
+    {"linear", linear},
+    {"conv2d", conv2d},
+    {"max_pool2d", pool},
+    {"avg_pool2d", pool},
+    {"adaptive_avg_pool2d", adaptive_avg_pool},
+    {"bn_eval", bn_eval},
+    {"layer_norm", layer_norm},
+    {"rms_norm", rms_norm},
+    {"softmax", softmax},
+    {"log_softmax", softmax},
+    {"attention", tti_onnx_attention},
+    {"lstm", tti_onnx_lstm},
+    {"gru", tti_onnx_gru},
+};
+
+tti_onnx_rule tti_onnx_find(const char *op) {
+    for (size_t i = 0; i < TTI_COUNT(rules); i++)
+        if (strcmp(rules[i].op, op) == 0) return rules[i].rule;
+    for (size_t i = 0; i < TTI_COUNT(same); i++)
+        if (strcmp(same[i][0], op) == 0) return renamed;
+    return NULL;
+}

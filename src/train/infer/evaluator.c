@@ -1,0 +1,223 @@
+/* evaluator.c - tutti_eval: the test split through a checkpoint, counted class by class.
+ *
+ * Samples come in the batches and shards of training, so loss and accuracy are those that training
+ * logged. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "data/dataset.h"
+#include "data/target.h"
+#include "train/infer/predictor.h"
+#include "tutti/eval.h"
+
+/* More classes are not counted one by one: their matrix would not fit anywhere. */
+enum { MAX_CLASSES = 4096 };
+
+typedef struct evaluation {
+    tti_predictor *p;
+    const tti_blueprint *b;
+    tutti_eval_result *result;
+    double loss_sum, count, correct;
+    double *squares, *sizes; /* [targets]: of the errors of a regression, in standard deviations */
+    int64_t targets_per_row;
+} evaluation;
+
+/* ---- counting ---- */
+
+/* -1: one of them is NaN, so the sample is taken for no class. */
+static int64_t first_max(const float *x, int64_t n) {
+    int64_t best = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(x[i])) return -1;
+        if (x[i] > x[best]) best = i;
+    }
+    return best;
+}
+
+static void count_classes(tutti_eval_result *r, const float *logits, const int32_t *y,
+                          int64_t n_rows) {
+    for (int64_t i = 0; i < n_rows && r->n_classes > 0; i++) {
+        if (y[i] < 0 || y[i] >= r->n_classes) continue;
+        int64_t said = first_max(logits + i * r->n_classes, r->n_classes);
+        r->classes[y[i]].n_samples++;
+        if (said >= 0) r->confusion[y[i] * r->n_classes + said]++;
+    }
+}
+
+static void add_errors(evaluation *e, const float *predicted, const int32_t *y) {
+    int64_t n_targets = e->targets_per_row;
+    for (int64_t i = 0; i < e->b->rows_per_shard * n_targets; i++) {
+        if (y[i] == -1) continue;
+        double error = (double)predicted[i] - tti_target_decode(y[i]);
+        e->squares[i % n_targets] += error * error;
+        e->sizes[i % n_targets] += fabs(error);
+    }
+}
+
+static void take(void *user, const tti_shard_data *data, const tti_predicted *out, int64_t index) {
+    evaluation *e = user;
+    (void)index;
+    e->loss_sum += out->loss_sum;
+    e->count += out->count;
+    e->correct += out->correct;
+    e->result->n_samples += data->n_rows;
+    for (int64_t i = 0; i < e->b->rows_per_shard * e->targets_per_row; i++)
+        e->result->n_targets += ((const int32_t *)data->target)[i] >= 0;
+    if (e->b->train->spec->target.n > 0) return add_errors(e, out->logits, data->target);
+    count_classes(e->result, out->logits, data->target, e->b->rows_per_shard);
+}
+
+/* ---- the result ---- */
+
+static tutti_status copy_names(const tutti_dataset *ds, tutti_eval_result *r) {
+    tti_str names = {0};
+    for (int64_t i = 0; i < r->n_classes; i++) {
+        const char *name = tutti_dataset_class_name(ds, i);
+        tti_str_add_bytes(&names, name ? name : "", name ? strlen(name) + 1 : 1);
+    }
+    r->names = names.text;
+    if (names.failed) return tti_fail(TUTTI_E_NOMEM, "eval: out of memory");
+    const char *at = r->names;
+    for (int64_t i = 0; i < r->n_classes; i++, at += strlen(at) + 1)
+        r->classes[i].name = *at ? at : NULL;
+    return TUTTI_OK;
+}
+
+static tutti_status prepare_values(evaluation *e) {
+    const tti_data_spec *spec = e->b->train->spec;
+    tutti_eval_result *r = e->result;
+    size_t n = (size_t)spec->target.n;
+    tti_str names = {0};
+    e->squares = calloc(n, sizeof *e->squares);
+    e->sizes = calloc(n, sizeof *e->sizes);
+    r->values = calloc(n, sizeof *r->values);
+    bool has_names = tti_data_spec_target_name(spec, 0) != NULL;
+    for (size_t k = 0; k < n && has_names; k++) {
+        const char *name = tti_data_spec_target_name(spec, (int64_t)k);
+        tti_str_add_bytes(&names, name, strlen(name) + 1);
+    }
+    r->names = names.text;
+    if (!e->squares || !e->sizes || !r->values || names.failed)
+        return tti_fail(TUTTI_E_NOMEM, "eval: out of memory for %zu targets", n);
+    r->n_values = spec->target.n;
+    const char *at = r->names;
+    for (size_t k = 0; k < n && has_names; k++, at += strlen(at) + 1) r->values[k].name = at;
+    return TUTTI_OK;
+}
+
+static tutti_status prepare_classes(evaluation *e) {
+    tutti_eval_result *r = e->result;
+    const tutti_dataset_info *info = tutti_dataset_get_info(e->b->test);
+    e->targets_per_row = tutti_shape_n_elems(&info->y.shape);
+    r->is_sequence = !info->is_value && info->y.shape.n_dims > 0;
+    if (info->is_value) return prepare_values(e);
+    if (r->is_sequence || e->b->model_params.n_classes > MAX_CLASSES) return TUTTI_OK;
+    int64_t n = e->b->model_params.n_classes;
+    r->classes = calloc((size_t)n + 1, sizeof *r->classes);
+    r->confusion = calloc((size_t)(n * n) + 1, sizeof *r->confusion);
+    if (!r->classes || !r->confusion)
+        return tti_fail(TUTTI_E_NOMEM, "eval: out of memory for %lld classes", (long long)n);
+    r->n_classes = n;
+    return copy_names(e->b->test, r);
+}
+
+static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+static void sum_class(const tutti_eval_result *r, int64_t class) {
+    tutti_class_result *c = &r->classes[class];
+    for (int64_t i = 0; i < r->n_classes; i++)
+        c->n_predicted += r->confusion[i * r->n_classes + class];
+    c->n_correct = r->confusion[class * r->n_classes + class];
+    c->precision = ratio((double)c->n_correct, (double)c->n_predicted);
+    c->recall = ratio((double)c->n_correct, (double)c->n_samples);
+    c->f1 = ratio(2 * c->precision * c->recall, c->precision + c->recall);
+}
+
+/* The figures of several targets are the means of those of each. */
+static tutti_status finish_values(evaluation *e) {
+    tutti_eval_result *r = e->result;
+    const tti_target_spec *t = &e->b->train->spec->target;
+    if (t->n == 0) return TUTTI_OK;
+    double n_rows = e->count / (double)t->n, n = (double)t->n;
+    if (t->n == 1) e->squares[0] = e->correct; /* the very sum that training logged */
+    double *r2 = calloc((size_t)t->n, sizeof *r2);
+    tutti_status st = r2 ? tti_target_r2(e->b->test, e->squares, r2)
+                         : tti_fail(TUTTI_E_NOMEM, "eval: out of memory");
+    r->is_regression = true;
+    r->accuracy = 0;
+    r->n_targets = (int64_t)e->count;
+    for (int64_t k = 0; k < t->n && st == TUTTI_OK; k++) {
+        tutti_value_result *v = &r->values[k];
+        v->rmse = t->std[k] * sqrt(ratio(e->squares[k], n_rows));
+        v->mae = t->std[k] * ratio(e->sizes[k], n_rows);
+        v->r2 = r2[k];
+        r->rmse += v->rmse / n, r->mae += v->mae / n, r->r2 += v->r2 / n;
+    }
+    free(r2);
+    return st;
+}
+
+/* Which samples were evaluated. */
+static void describe_data(const evaluation *e, char *out, size_t n_bytes) {
+    const tti_job_config *c = &e->b->config;
+    const char *place = c->data.dir[0] ? c->data.dir : c->data.format;
+    struct stat info;
+    bool is_file = stat(place, &info) == 0 && S_ISREG(info.st_mode);
+    if (!tti_predictor_has_other_data(e->p))
+        snprintf(out, n_bytes, "%s: its test split", place);
+    else if (c->data.n_test > 0)
+        snprintf(out, n_bytes, "%s: the first %lld samples (data.n_test)", place,
+                 (long long)c->data.n_test);
+    else if (is_file)
+        snprintf(out, n_bytes, "%s: all of it", place);
+    else
+        snprintf(out, n_bytes, "%s: what its names say is for testing, else all of it", place);
+}
+
+static void finish(const evaluation *e) {
+    tutti_eval_result *r = e->result;
+    double f1 = 0, n = 0;
+    for (int64_t i = 0; i < r->n_classes; i++) {
+        sum_class(r, i);
+        if (r->classes[i].n_samples > 0) f1 += r->classes[i].f1, n++;
+    }
+    bool nats = strcmp(e->b->config.train.loss, "cross-entropy") == 0;
+    r->macro_f1 = ratio(f1, n);
+    r->loss = ratio(e->loss_sum, e->count);
+    r->accuracy = ratio(e->correct, (double)r->n_targets);
+    if (r->is_sequence && nats) r->perplexity = exp(r->loss);
+    r->step = tti_predictor_step(e->p);
+    describe_data(e, r->data, sizeof r->data);
+    snprintf(r->checkpoint, sizeof r->checkpoint, "%s", tti_predictor_checkpoint(e->p));
+}
+
+tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
+                        tutti_eval_result *result) {
+    *result = (tutti_eval_result){0};
+    evaluation e = {.result = result};
+    TTI_TRY(tti_predictor_open_with_test(job, run_dir, warn, user, &e.p));
+    e.b = tti_predictor_blueprint(e.p);
+    int64_t start_ns = tti_now_ns();
+    tutti_status st = prepare_classes(&e);
+    if (st == TUTTI_OK) st = tti_predictor_run_test(e.p, INT64_MAX, take, &e);
+    if (st == TUTTI_OK) finish(&e);
+    if (st == TUTTI_OK) st = finish_values(&e);
+    result->wall_s = (double)(tti_now_ns() - start_ns) * 1e-9;
+    tti_predictor_close(e.p);
+    free(e.squares);
+    free(e.sizes);
+    if (st != TUTTI_OK) tutti_eval_result_free(result);
+    return tti_job_say_where(job, st);
+}
+
+void tutti_eval_result_free(tutti_eval_result *r) {
+    free(r->classes);
+    free(r->confusion);
+    free(r->values);
+    free(r->names);
+    *r = (tutti_eval_result){0};
+}

@@ -1,0 +1,37 @@
+/* generator.h - a language model that writes on: tutti_generate on a predictor that is open. */
+#ifndef TTI_TRAIN_GENERATOR_H
+#define TTI_TRAIN_GENERATOR_H
+
+#include "train/infer/predictor.h"
+#include "train/infer/sample_token.h"
+
+typedef struct tti_generator tti_generator;
+
+/* TUTTI_E_UNSUPPORTED for a model that writes no text and for data without a tokenizer that fits.
+ * The predictor must outlive the generator; one thread at a time. */
+tutti_status tti_generator_open(const tutti_job *job, tti_predictor *p, tti_generator **out);
+void tti_generator_close(tti_generator *g);
+
+/* Whether the model is one that writes text, tokenizer or not. */
+bool tti_writes_text(const tti_blueprint *b);
+
+/* Tokens that the model sees at once, and their tokenizer. */
+int64_t tti_generator_context(const tti_generator *g);
+const tutti_tokenizer *tti_generator_tokenizer(const tti_generator *g);
+
+/* Forgets what was before and takes these n tokens; none: a text begins. */
+tutti_status tti_generator_begin(tti_generator *g, const int32_t *tokens, int64_t n);
+
+typedef struct tti_writing {
+    tti_sampling sampling;
+    int64_t max_tokens;
+    int64_t deadline_ns; /* of tti_now_ns, looked at after each token; 0: none */
+    /* The bytes of each token; a character may come in several pieces. */
+    void (*on_text)(void *user, const char *text, size_t n_bytes);
+    void *user;
+} tti_writing;
+
+/* Writes on until the end of a text or what how says.  Draws are keyed by the place after begin. */
+tutti_status tti_generator_write(tti_generator *g, const tti_writing *how);
+
+#endif /* TTI_TRAIN_GENERATOR_H */

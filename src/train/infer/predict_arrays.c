@@ -1,0 +1,174 @@
+/* predict_arrays.c - runs NumPy arrays, texts and token files through a trained model.
+ *
+ * A row of an array is a sample, of the shape and the kind of numbers that the model was trained
+ * on.  A text is cut into windows of the model's context, as the test split is. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "data/files/byte_reader.h"
+#include "data/files/zip_member.h"
+#include "data/formats/npy_array.h"
+#include "data/formats/token_stream.h"
+#include "ir/graph.h"
+#include "train/infer/predicting.h"
+
+#define MAX_TEXT_BYTES ((size_t)1 << 30)
+
+/* ---- arrays ---- */
+
+/* Tokens that the model has a row for. */
+static int64_t n_known_tokens(const tti_predicting *r) {
+    int64_t vocabulary = r->b->model_params.vocabulary;
+    return vocabulary > 0 ? vocabulary : r->b->model_params.n_classes;
+}
+
+static tutti_status check_tokens(const tti_predicting *r, const char *name, const int32_t *x,
+                                 int64_t n) {
+    int64_t n_known = n_known_tokens(r);
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] < 0 || x[i] >= n_known)
+            return tti_fail(TUTTI_E_DATA, "%s: token %d at place %lld is not one of 0 .. %lld",
+                            name, x[i], (long long)i, (long long)n_known - 1);
+    return TUTTI_OK;
+}
+
+/* The numbers are of the kind that the format npy makes stored samples of that dtype of. */
+static bool is_kind(const tti_npy_array *a, tutti_dtype stored) {
+    if (stored == TUTTI_U8) return a->kind == 'u' && a->width == 1;
+    if (stored == TUTTI_F32) return a->kind == 'f';
+    return a->kind != 'f';
+}
+
+/* *n: rows; the array may be one sample without an axis for rows. */
+static tutti_status check_array(const tti_predicting *r, const tti_npy_array *a, int64_t *n) {
+    const tutti_type *stored = &r->ds->stored;
+    tutti_shape row = {.n_dims = TTI_MAX(a->shape.n_dims - 1, 0)};
+    for (int i = 0; i < row.n_dims; i++) row.dim[i] = a->shape.dim[i + 1];
+    char want[64], kind[8];
+    bool alone = tti_shape_equal(&a->shape, &stored->shape);
+    *n = alone ? 1 : a->shape.dim[0];
+    if ((alone || tti_shape_equal(&row, &stored->shape)) && is_kind(a, stored->dtype))
+        return TUTTI_OK;
+    snprintf(kind, sizeof kind, "%c%d", a->kind, a->width);
+    tti_str shape = {0};
+    for (int i = 0; i < a->shape.n_dims; i++)
+        tti_str_printf(&shape, "%s%lld", i ? "," : "", (long long)a->shape.dim[i]);
+    tutti_status st = tti_fail(
+        TUTTI_E_DATA,
+        "%s: an array of type %s and shape [%s]; the model takes samples %s, as rows or alone",
+        a->name, kind, tti_str_text(&shape), tti_type_text(stored, want, sizeof want));
+    tti_str_free(&shape);
+    return st;
+}
+
+static tutti_status read_row(tti_predicting *r, const tti_npy_array *a, int64_t row) {
+    tutti_dtype dtype = r->ds->stored.dtype;
+    if (dtype == TUTTI_U8) return tti_npy_read_u8(a, row, r->chain[0]);
+    if (dtype == TUTTI_F32) return tti_npy_read_f32(a, row, r->chain[0]);
+    TTI_TRY(tti_npy_read_i32(a, row, r->chain[0]));
+    return check_tokens(r, a->name, r->chain[0], (int64_t)a->row_elems);
+}
+
+static tutti_status add_rows(tti_predicting *r, const char *file, tti_npy_array *a) {
+    int64_t n;
+    TTI_TRY(check_array(r, a, &n));
+    if (tti_shape_equal(&a->shape, &r->ds->stored.shape)) /* read as row 0 */
+        a->row_elems = (size_t)tutti_shape_n_elems(&a->shape);
+    for (int64_t i = 0; i < n; i++) {
+        TTI_TRY(read_row(r, a, i));
+        TTI_TRY(tti_predict_add(r, (tti_predict_sample){.file = file,
+                                                        .index = i,
+                                                        .n_in_file = n,
+                                                        .n_tokens = (int64_t)a->row_elems,
+                                                        .next = -1}));
+    }
+    return TUTTI_OK;
+}
+
+/* The member of an archive that holds samples. */
+static tutti_status find_member(const char *file, const char **out) {
+    static const char *const usual[] = {"x.npy",     "x_test.npy", "test_x.npy",
+                                        "x_val.npy", "val_x.npy",  "arr_0.npy"};
+    for (size_t i = 0; i < TTI_COUNT(usual); i++) {
+        tti_file_part member;
+        bool found;
+        TTI_TRY(tti_zip_find(file, usual[i], &found, &member));
+        *out = usual[i];
+        if (found) return TUTTI_OK;
+    }
+    return tti_fail(TUTTI_E_DATA, "%s: has no array x, x_test, x_val or arr_0", file);
+}
+
+tutti_status tti_predict_array(tti_predicting *r, const char *file) {
+    size_t n = strlen(file);
+    const char *member = NULL;
+    tti_npy_array a;
+    if (n > 4 && strcmp(file + n - 4, ".npz") == 0) TTI_TRY(find_member(file, &member));
+    TTI_TRY(tti_npy_open(file, member, r->b->config.data.max_unpacked_mb << 20, &a));
+    tutti_status st = add_rows(r, file, &a);
+    tti_npy_close(&a);
+    return st;
+}
+
+/* ---- texts ---- */
+
+static tutti_status read_text(const tti_predicting *r, const char *file, int32_t **tokens,
+                              int64_t *n) {
+    char *text;
+    size_t n_bytes;
+    if (!r->ds->tokenizer)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "%s: the run has no tokenizer, so its model reads files of tokens (.bin), "
+                        "not text",
+                        file);
+    TTI_TRY(tti_read_file(file, MAX_TEXT_BYTES, &text, &n_bytes));
+    tutti_status st = tutti_tokenizer_encode(r->ds->tokenizer, text, n_bytes, tokens, n);
+    if (st != TUTTI_OK) tti_fail_context("%s: ", file);
+    free(text);
+    return st;
+}
+
+static tutti_status read_tokens(const char *file, int32_t **tokens, int64_t *n) {
+    tti_token_stream stream = {0};
+    TTI_TRY(tti_token_file_open(file, &stream));
+    *n = stream.n_tokens;
+    *tokens = malloc((size_t)*n * sizeof **tokens + 1);
+    tutti_status st = *tokens ? tti_token_stream_read(&stream, 0, *n, *tokens)
+                              : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", file);
+    tti_token_stream_free(&stream);
+    if (st != TUTTI_OK) free(*tokens);
+    return st;
+}
+
+/* The last window may be short: what stands behind a token is not seen by it. */
+static tutti_status add_windows(tti_predicting *r, const char *file, const int32_t *tokens,
+                                int64_t n) {
+    int64_t context = r->ds->stored.shape.dim[0], n_windows = (n + context - 1) / context;
+    if (n == 0) return tti_fail(TUTTI_E_DATA, "%s: holds no tokens", file);
+    TTI_TRY(check_tokens(r, file, tokens, n));
+    for (int64_t i = 0; i < n_windows; i++) {
+        int64_t at = i * context, n_here = TTI_MIN(context, n - at);
+        memset(r->chain[0], 0, (size_t)context * sizeof *tokens);
+        memcpy(r->chain[0], tokens + at, (size_t)n_here * sizeof *tokens);
+        TTI_TRY(tti_predict_add(
+            r, (tti_predict_sample){.file = file,
+                                    .index = i,
+                                    .n_in_file = n_windows,
+                                    .n_tokens = n_here,
+                                    .next = at + n_here < n ? tokens[at + n_here] : -1}));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_predict_text(tti_predicting *r, const char *file) {
+    size_t n_name = strlen(file);
+    bool is_bin = n_name > 4 && strcmp(file + n_name - 4, ".bin") == 0;
+    int32_t *tokens = NULL;
+    int64_t n = 0;
+    TTI_TRY(is_bin ? read_tokens(file, &tokens, &n) : read_text(r, file, &tokens, &n));
+    tutti_status st = add_windows(r, file, tokens, n);
+    free(tokens);
+    return st;
+}

@@ -1,0 +1,397 @@
+/* predict_files.c - tutti_predict: runs files through a trained model, in order.
+ *
+ * What reads a file is decided by what the model was trained on and by the file's name; a file that
+ * cannot be read is reported in its place, and the others go on. */
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/json.h"
+#include "data/dataset.h"
+#include "train/infer/generator.h"
+#include "train/infer/predicting.h"
+
+enum { MAX_DEPTH = 64 };
+
+/* ---- what came out ---- */
+
+/* False if the logits are not finite: then there is no likeliest class. */
+static bool take_top(const tti_predicting *r, const float *logits, int64_t n,
+                     tutti_prediction *out) {
+    double most = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, (double)logits[i]);
+    for (int64_t i = 0; i < n; i++) sum += exp((double)logits[i] - most);
+    if (isnan(sum)) return false;
+    out->n_top = (int)TTI_MIN(n, (int64_t)TUTTI_PREDICT_TOP);
+    for (int k = 0; k < out->n_top; k++) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < n; i++) {
+            bool taken = false;
+            for (int t = 0; t < k; t++) taken |= out->top[t].label == i;
+            if (!taken && (best < 0 || logits[i] > logits[best])) best = i;
+        }
+        out->top[k].label = best;
+        out->top[k].name = r->is_text ? NULL : tutti_dataset_class_name(r->ds, best);
+        out->top[k].probability = exp((double)logits[best] - most) / sum;
+    }
+    return true;
+}
+
+static void tell_not_finite(tti_predicting *r, tutti_prediction *out) {
+    char text[1024];
+    snprintf(text, sizeof text, "%s: sample %lld: the model's output is not finite", out->file,
+             (long long)out->index);
+    out->error = text;
+    r->n_not_finite++;
+    r->fn(r->user, out);
+}
+
+/* -log of the probability of a token. */
+static double token_loss(const float *logits, int64_t n, int32_t token) {
+    double most = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, (double)logits[i]);
+    for (int64_t i = 0; i < n; i++) sum += exp((double)logits[i] - most);
+    return log(sum) + most - (double)logits[token];
+}
+
+/* logits [context, n]. */
+static void tell_text(tti_predicting *r, const tti_predict_sample *w, const int32_t *x,
+                      const float *logits, int64_t n, tutti_prediction *out) {
+    char *text[TUTTI_PREDICT_TOP] = {NULL};
+    double loss = 0;
+    size_t n_bytes;
+    for (int64_t t = 0; t < w->n_tokens; t++) {
+        int32_t next = t + 1 < w->n_tokens ? x[t + 1] : w->next;
+        if (next < 0) break;
+        loss += token_loss(logits + t * n, n, next);
+        out->n_tokens++;
+    }
+    out->is_text = true;
+    if (out->n_tokens > 0) {
+        out->loss = loss / (double)out->n_tokens;
+        out->perplexity = exp(out->loss);
+    }
+    if (!take_top(r, logits + (w->n_tokens - 1) * n, n, out)) {
+        tell_not_finite(r, out);
+        return;
+    }
+    for (int k = 0; r->ds->tokenizer && k < out->n_top; k++) {
+        int32_t token = (int32_t)out->top[k].label;
+        if (tutti_tokenizer_decode(r->ds->tokenizer, &token, 1, &text[k], &n_bytes) == TUTTI_OK)
+            out->top[k].name = text[k];
+    }
+    r->fn(r->user, out);
+    for (int k = 0; k < TUTTI_PREDICT_TOP; k++) free(text[k]);
+}
+
+/* false: one of them is not finite. */
+static bool take_values(tti_predicting *r, const float *logits, tutti_prediction *out) {
+    const tti_target_spec *target = &r->ds->spec->target;
+    bool finite = true;
+    for (int64_t k = 0; k < target->n; k++) {
+        r->values[k] = (double)logits[k] * target->std[k] + target->mean[k];
+        finite = finite && isfinite(r->values[k]);
+    }
+    out->n_values = target->n;
+    out->values = r->values;
+    out->names = r->names;
+    return finite;
+}
+
+static void tell(tti_predicting *r, int64_t row, const float *logits) {
+    const tti_predict_sample *w = &r->wait[row];
+    int64_t n = r->b->model_params.n_classes;
+    tutti_prediction out = {.file = w->file, .index = w->index, .n_in_file = w->n_in_file};
+    const char *x = (const char *)r->x + (size_t)row * r->row_bytes;
+    if (r->is_text) {
+        tell_text(r, w, (const int32_t *)x, logits, n, &out);
+        return;
+    }
+    out.is_value = r->ds->spec->target.n > 0;
+    if (out.is_value ? take_values(r, logits, &out) : take_top(r, logits, n, &out))
+        r->fn(r->user, &out);
+    else
+        tell_not_finite(r, &out);
+}
+
+/* ---- a batch ---- */
+
+static tutti_status flush(tti_predicting *r) {
+    int64_t b = r->b->rows_per_shard, n_classes = r->b->model_params.n_classes;
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
+    int64_t n_logits = info->is_value ? n_classes : tutti_shape_n_elems(&info->y.shape) * n_classes;
+    tti_shard_data shards[TTI_MAX_WORKERS];
+    tti_predicted out[TTI_MAX_WORKERS];
+    int n_shards = (int)((r->n_waiting + b - 1) / b);
+    if (n_shards == 0) return TUTTI_OK;
+    for (int s = 0; s < n_shards; s++)
+        shards[s] = (tti_shard_data){(char *)r->x + (size_t)(s * b) * r->row_bytes, r->y,
+                                     (int32_t)TTI_MIN(b, r->n_waiting - s * b)};
+    TTI_TRY(tti_predictor_run(r->p, shards, n_shards, out));
+    for (int64_t row = 0; row < r->n_waiting; row++)
+        tell(r, row, out[row / b].logits + row % b * n_logits);
+    r->n_waiting = 0;
+    return TUTTI_OK;
+}
+
+tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample) {
+    static const tti_sample_key key;
+    tti_chain_apply(&r->ds->decode, &key, r->chain, tti_type_bytes(&r->ds->stored),
+                    (char *)r->x + (size_t)r->n_waiting * r->row_bytes);
+    r->wait[r->n_waiting++] = sample;
+    return r->n_waiting == r->n_rows ? flush(r) : TUTTI_OK;
+}
+
+/* ---- files ---- */
+
+/* A kind of file: its names end so; whether the model takes it. */
+typedef struct kind {
+    const char *endings; /* "|.txt|.bin|" */
+    bool (*fits)(const tti_predicting *r);
+    tutti_status (*add)(tti_predicting *r, const char *file);
+} kind;
+
+static bool takes_arrays(const tti_predicting *r) {
+    return strcmp(r->ds->spec->format, "csv") != 0;
+}
+
+static bool takes_tables(const tti_predicting *r) { return r->ds->spec->table != NULL; }
+
+static bool takes_text(const tti_predicting *r) { return r->is_text; }
+
+/* The last one that fits also takes files of other names. */
+static const kind kinds[] = {
+    {"|.csv|.csv.gz|", takes_tables, tti_predict_table},
+    {"|.npy|.npz|", takes_arrays, tti_predict_array},
+    {"|.txt|.txt.gz|.bin|", takes_text, tti_predict_text},
+    {"|.jpg|.jpeg|.png|.idx|.idx.gz|-ubyte|-ubyte.gz|", tti_predict_takes_images,
+     tti_predict_images},
+};
+
+static bool ends_so(const char *name, const char *endings) {
+    size_t n_name = strlen(name);
+    for (const char *at = endings + 1; *at; at = strchr(at, '|') + 1) {
+        size_t n = (size_t)(strchr(at, '|') - at);
+        if (n_name > n && strncasecmp(name + n_name - n, at, n) == 0) return true;
+    }
+    return false;
+}
+
+/* By its name; else, but not in a folder, whatever the model was trained on.  NULL: none. */
+static const kind *find_kind(const tti_predicting *r, const char *file, bool in_folder) {
+    const kind *other = NULL;
+    for (size_t i = 0; i < TTI_COUNT(kinds); i++) {
+        if (!kinds[i].fits(r)) continue;
+        if (ends_so(file, kinds[i].endings)) return &kinds[i];
+        other = &kinds[i];
+    }
+    return in_folder ? NULL : other;
+}
+
+/* Prints the results of earlier files before the error of a bad one.  Continues with other files
+ * only if the error is in the file itself. */
+static tutti_status add_file(tti_predicting *r, const char *file, const kind *how) {
+    char text[1024];
+    tutti_status st = how->add(r, file);
+    r->n_files++;
+    if (st != TUTTI_E_DATA && st != TUTTI_E_IO) return st;
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    TTI_TRY(flush(r));
+    r->n_bad++;
+    r->fn(r->user, &(tutti_prediction){.file = file, .error = text});
+    return TUTTI_OK;
+}
+
+static tutti_status add_path(tti_predicting *r, const char *path, int depth);
+
+static int is_shown(const struct dirent *entry) { return entry->d_name[0] != '.'; }
+
+static tutti_status add_folder(tti_predicting *r, const char *dir, int depth) {
+    struct dirent **list = NULL;
+    int n = depth < MAX_DEPTH ? scandir(dir, &list, is_shown, alphasort) : -1;
+    if (n < 0) return tti_fail(TUTTI_E_DATA, "%s: the folder cannot be read", dir);
+    size_t n_dir = strlen(dir);
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; i < n; i++) {
+        bool slash = n_dir > 0 && dir[n_dir - 1] == '/';
+        const char *path =
+            tti_arena_printf(&r->arena, "%s%s%s", dir, slash ? "" : "/", list[i]->d_name);
+        if (!path) st = tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+        if (st == TUTTI_OK) st = add_path(r, path, depth + 1);
+        free(list[i]);
+    }
+    free(list);
+    return st;
+}
+
+static tutti_status add_path(tti_predicting *r, const char *path, int depth) {
+    struct stat info;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return add_folder(r, path, depth);
+    const kind *how = find_kind(r, path, depth > 0);
+    return how ? add_file(r, path, how) : TUTTI_OK;
+}
+
+/* ---- the call ---- */
+
+static tutti_status check_model(tti_predicting *r) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
+    const char *name = r->b->model_name, *format = r->ds->spec->format;
+    /* Elsewhere targets of the shape of x may be anything, not the tokens that follow. */
+    bool follows = strcmp(format, "npy") != 0 && r->b->config.data.mask_prob == 0;
+    r->is_text = follows && tti_writes_text(r->b);
+    if (info->y.shape.n_dims > 0 && !info->is_value && !r->is_text)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "predict: %s guesses several targets of a sample of data.format=%s, for "
+                        "which there is no form; `tutti eval` counts how many are right",
+                        name, format);
+    if (find_kind(r, "", false)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "predict: no files can be given to a model of data.format=%s", format);
+}
+
+static tutti_status prepare_values(tti_predicting *r) {
+    const tti_data_spec *spec = r->ds->spec;
+    size_t n = (size_t)spec->target.n;
+    r->values = calloc(n + 1, sizeof *r->values);
+    if (tti_data_spec_target_name(spec, 0)) r->names = calloc(n + 1, sizeof *r->names);
+    if (!r->values || (tti_data_spec_target_name(spec, 0) && !r->names))
+        return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+    for (size_t k = 0; k < n && r->names; k++)
+        r->names[k] = tti_data_spec_target_name(spec, (int64_t)k);
+    return TUTTI_OK;
+}
+
+static tutti_status prepare(tti_predicting *r) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
+    tutti_type type;
+    size_t chain_bytes;
+    TTI_TRY(check_model(r));
+    TTI_TRY(tti_chain_infer(&r->ds->decode, &r->ds->stored, &type, &chain_bytes));
+    int64_t n_targets = r->b->rows_per_shard * tutti_shape_n_elems(&info->y.shape);
+    r->n_rows = r->b->rows_per_shard * tti_predictor_n_lanes(r->p);
+    r->row_bytes = tti_type_bytes(&type);
+    r->x = calloc((size_t)r->n_rows, r->row_bytes);
+    r->y = malloc((size_t)n_targets * sizeof *r->y);
+    r->wait = calloc((size_t)r->n_rows, sizeof *r->wait);
+    for (int i = 0; i < 2; i++) r->chain[i] = aligned_alloc(64, TTI_MAX(chain_bytes, (size_t)64));
+    if (!r->x || !r->y || !r->wait || !r->chain[0] || !r->chain[1])
+        return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+    for (int64_t i = 0; i < n_targets; i++) r->y[i] = -1;
+    return prepare_values(r);
+}
+
+static void finish(tti_predicting *r) {
+    free(r->x);
+    free(r->y);
+    free(r->wait);
+    free(r->values);
+    free(r->names);
+    free(r->chain[0]);
+    free(r->chain[1]);
+    tti_workspace_free(&r->ws);
+    free(r->rgb.bytes);
+    tti_arena_free(&r->arena);
+    tti_predictor_close(r->p);
+}
+
+static tutti_status predict_all(tti_predicting *r, const char *const *files, int n_files) {
+    TTI_TRY(prepare(r));
+    for (int i = 0; i < n_files; i++) {
+        int64_t n_before = r->n_files;
+        TTI_TRY(add_path(r, files[i], 0));
+        if (r->n_files == n_before)
+            return tti_fail(TUTTI_E_DATA, "%s: the folder has no file that the model can read",
+                            files[i]);
+    }
+    TTI_TRY(flush(r));
+    if (r->n_bad > 0)
+        return tti_fail(TUTTI_E_DATA, "%lld of %lld files cannot be predicted", (long long)r->n_bad,
+                        (long long)r->n_files);
+    if (r->n_not_finite == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NUMERICS, "the model's output is not finite for %lld samples",
+                    (long long)r->n_not_finite);
+}
+
+tutti_status tutti_predict(tutti_job *job, const char *run_dir, const char *const *files,
+                           int n_files, tutti_predict_fn fn, void *user) {
+    tti_predicting r = {.fn = fn, .user = user};
+    TTI_TRY(tti_predictor_open_one_row(job, run_dir, &r.p));
+    r.b = tti_predictor_blueprint(r.p);
+    r.ds = r.b->test;
+    tutti_status st = predict_all(&r, files, n_files);
+    finish(&r);
+    return tti_job_say_where(job, st);
+}
+
+/* ---- as text ---- */
+
+static void add_label(tti_json *j, const char *key, int64_t label, const char *name) {
+    if (name)
+        tti_json_text(j, key, name);
+    else
+        tti_json_int(j, key, label);
+}
+
+static void add_top(tti_json *j, const char *list, const char *key, const tutti_prediction *p) {
+    tti_json_array(j, list);
+    for (int i = 0; i < p->n_top; i++) {
+        tti_json_object(j, NULL);
+        add_label(j, key, p->top[i].label, p->top[i].name);
+        tti_json_double(j, "probability", p->top[i].probability);
+        tti_json_end(j);
+    }
+    tti_json_end(j);
+}
+
+static void add_text(tti_json *j, const tutti_prediction *p) {
+    tti_json_int(j, "tokens", p->n_tokens);
+    if (p->n_tokens > 0) {
+        tti_json_double(j, "loss", p->loss);
+        tti_json_double(j, "perplexity", p->perplexity);
+    }
+    add_top(j, "next", "token", p);
+}
+
+/* {"value":1.5}; of several {"values":{"height":1.5,"width":2}}, or a list without names. */
+static void add_values(tti_json *j, const tutti_prediction *p) {
+    if (p->n_values == 1) {
+        tti_json_double(j, "value", p->values[0]);
+        return;
+    }
+    if (p->names)
+        tti_json_object(j, "values");
+    else
+        tti_json_array(j, "values");
+    for (int64_t k = 0; k < p->n_values; k++)
+        tti_json_double(j, p->names ? p->names[k] : NULL, p->values[k]);
+    tti_json_end(j);
+}
+
+char *tutti_prediction_print(const tutti_prediction *p) {
+    tti_str out = {0};
+    tti_json j = tti_json_begin(&out, 0);
+    tti_json_object(&j, NULL);
+    tti_json_text(&j, "file", p->file);
+    if (p->n_in_file > 1) tti_json_int(&j, "index", p->index);
+    if (p->error) {
+        tti_json_text(&j, "error", p->error);
+    } else if (p->notice) {
+        tti_json_text(&j, "notice", p->notice);
+    } else if (p->is_value) {
+        add_values(&j, p);
+    } else if (p->is_text) {
+        add_text(&j, p);
+    } else {
+        add_label(&j, "class", p->top[0].label, p->top[0].name);
+        tti_json_double(&j, "probability", p->top[0].probability);
+        add_top(&j, "top5", "class", p);
+    }
+    tti_json_end(&j);
+    tti_str_add(&out, "\n");
+    if (out.failed) tti_str_free(&out);
+    return out.text;
+}

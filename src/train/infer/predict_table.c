@@ -1,0 +1,35 @@
+/* predict_table.c - the rows of a table, read as the training rows were; labels are not needed. */
+#include <stdio.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "train/infer/predicting.h"
+
+/* Prints a line for each kind of cell that was filled in or is unknown. */
+static void tell_notices(tti_predicting *r, const char *file, const tutti_dataset *rows) {
+    char line[1024];
+    const char *text = tutti_dataset_notices(rows);
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        r->fn(r->user, &(tutti_prediction){.file = file, .notice = line});
+    }
+}
+
+tutti_status tti_predict_table(tti_predicting *r, const char *file) {
+    tutti_dataset *rows;
+    const tutti_dataset_desc desc = {
+        .format = "csv", .dir = file, .split = TUTTI_TEST, .spec = r->ds->spec, .rows_only = true};
+    TTI_TRY(tutti_dataset_open(&desc, &rows));
+    tell_notices(r, file, rows);
+    tutti_status st = TUTTI_OK;
+    int64_t n = tutti_dataset_get_info(rows)->n_samples;
+    for (int64_t i = 0; st == TUTTI_OK && i < n; i++) {
+        st = rows->read(rows, i, r->chain[0], r->y); /* r->y stays -1: labels are not read */
+        if (st == TUTTI_OK)
+            st = tti_predict_add(
+                r, (tti_predict_sample){.file = file, .index = i, .n_in_file = n, .next = -1});
+    }
+    tutti_dataset_destroy(rows);
+    return st;
+}

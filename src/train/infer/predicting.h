@@ -1,0 +1,56 @@
+/* predicting.h - the parts of tutti_predict: files of any kind become samples, samples become
+ * batches.
+ *
+ * A kind of file fills a stored sample and calls tti_predict_add.  Results are printed when the
+ * batch is full, in the order of the samples. */
+#ifndef TTI_TRAIN_PREDICTING_H
+#define TTI_TRAIN_PREDICTING_H
+
+#include "base/arena.h"
+#include "data/image/image.h"
+#include "train/infer/predictor.h"
+#include "tutti/eval.h"
+
+/* A sample that is waiting for its batch to be full. */
+typedef struct tti_predict_sample {
+    const char *file; /* borrowed until the end of the call */
+    int64_t index, n_in_file;
+    int64_t n_tokens; /* of a text: the first so many of x are its own */
+    int32_t next;     /* the token after them, -1: not known */
+} tti_predict_sample;
+
+typedef struct tti_predicting {
+    tti_predictor *p;
+    const tti_blueprint *b;
+    const tutti_dataset *ds; /* without files: types, decode chain, names, tokenizer */
+    tutti_predict_fn fn;
+    void *user;
+    tti_arena arena;           /* of names of files */
+    int64_t n_rows, n_waiting; /* rows of a batch; of them filled */
+    int64_t n_files, n_bad;
+    int64_t n_not_finite; /* samples with such an output */
+    size_t row_bytes;
+    void *x;    /* [n_rows, ...] */
+    int32_t *y; /* [rows of a shard, targets]: unknown */
+    tti_predict_sample *wait;
+    void *chain[2];     /* of the data set's chain; a stored sample is put into chain[0] */
+    double *values;     /* [targets] of a sample of a regression */
+    const char **names; /* [targets]; NULL: the targets have none */
+    tti_workspace ws;
+    tti_buffer rgb; /* of an image in a file of bare pixels */
+    bool is_text;   /* samples are tokens, and so are targets: of a causal language model */
+} tti_predicting;
+
+/* The stored sample in r->chain[0] is complete. */
+tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample);
+
+/* Whether encoded images (JPEG, PNG, IDX) can be made into samples. */
+bool tti_predict_takes_images(const tti_predicting *r);
+
+/* The samples of a file: images; arrays of NumPy; text, or tokens in a .bin; rows of a CSV. */
+tutti_status tti_predict_images(tti_predicting *r, const char *file);
+tutti_status tti_predict_array(tti_predicting *r, const char *file);
+tutti_status tti_predict_text(tti_predicting *r, const char *file);
+tutti_status tti_predict_table(tti_predicting *r, const char *file);
+
+#endif /* TTI_TRAIN_PREDICTING_H */

@@ -1,0 +1,402 @@
+/* predictor.c - runs the evaluation program on the parameters of a run's checkpoint.
+ *
+ * Lighter than a worker (exec.h): no gradients, no optimizer states, no communicator.  Parameters
+ * are read by name, so the order in which a build lays them out is free. */
+#include "train/infer/predictor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/affinity.h"
+#include "base/clock.h"
+#include "ckpt/ckpt.h"
+#include "exec/instance.h"
+#include "exec/lanes.h"
+#include "train/model/model_choice.h"
+#include "train/setup/feeding.h"
+#include "train/setup/run_dir.h"
+
+enum { MAX_USE_LANES = 64, ERROR_BYTES = 512 };
+
+typedef struct use_lane {
+    void *arena;
+    tti_instance *instance;
+    tutti_status status;
+    char error[ERROR_BYTES];
+} use_lane;
+
+struct tti_predictor {
+    tti_blueprint *b;
+    tti_lanes *lanes;
+    bool one_row;
+    bool has_other_data;
+    int n_lanes;
+    use_lane lane[MAX_USE_LANES];
+    float *params; /* [plan->n_flat] */
+    char checkpoint[1024];
+    int64_t step;
+    int x, target, rows, loss_scale; /* inputs of the program, -1: it has none */
+    const tti_shard_data *shards;    /* of the run that is on */
+    int n_shards;
+};
+
+/* ---- parameters ---- */
+
+/* Averages are state.NAME.ema among the optimizer's tensors, which are read as a whole. */
+static bool is_average_of(const char *name, const tti_slot *slot) {
+    size_t n = strlen(slot->param->name);
+    return strncmp(name, "state.", 6) == 0 && strncmp(name + 6, slot->param->name, n) == 0 &&
+           strcmp(name + 6 + n, ".ema") == 0;
+}
+
+static const tti_slot *slot_of_average(const tti_plan *plan, const char *name) {
+    for (int i = 0; i < plan->n_slots; i++)
+        if (is_average_of(name, &plan->slots[i])) return &plan->slots[i];
+    return NULL;
+}
+
+static tutti_status check_average(const tti_ckpt *ckpt, const tti_safetensors_entry *e,
+                                  const tti_slot *slot) {
+    const tutti_type *want = &slot->param->out[0]->type;
+    if (e->type.dtype == want->dtype && tti_shape_equal(&e->type.shape, &want->shape))
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: %s is not of the type of its parameter",
+                    tti_ckpt_dir(ckpt), e->name);
+}
+
+/* Points every tensor of the optimizer's file somewhere: averages into the flat parameters, the
+ * others into memory that is given back. */
+static tutti_status list_averages(tti_predictor *p, const tti_ckpt *ckpt, tti_arena *arena,
+                                  tti_ckpt_tensor *tensors, size_t n) {
+    int n_found = 0;
+    for (size_t i = 0; i < n; i++) {
+        const tti_safetensors_entry *e = tti_ckpt_tensor_at(ckpt, TTI_CKPT_OPTIMIZER, i);
+        const tti_slot *slot = slot_of_average(p->b->plan, e->name);
+        size_t n_bytes =
+            (size_t)tutti_shape_n_elems(&e->type.shape) * tutti_dtype_bytes(e->type.dtype);
+        if (slot) TTI_TRY(check_average(ckpt, e, slot));
+        float *data = slot ? p->params + slot->first : tti_arena_alloc(arena, n_bytes + 1);
+        if (!data) return tti_fail(TUTTI_E_NOMEM, "predictor: out of memory");
+        tensors[i] = (tti_ckpt_tensor){e->name, e->type, data};
+        n_found += slot != NULL;
+    }
+    if (n_found == p->b->plan->n_slots) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT,
+                    "%s: has averages of %d of %d parameters; train.ema=0 takes the parameters",
+                    tti_ckpt_dir(ckpt), n_found, p->b->plan->n_slots);
+}
+
+static tutti_status read_averages(tti_predictor *p, const tti_ckpt *ckpt) {
+    tti_arena arena = {0};
+    size_t n = tti_ckpt_n_tensors(ckpt, TTI_CKPT_OPTIMIZER);
+    tti_ckpt_tensor *tensors = tti_arena_alloc(&arena, (n + 1) * sizeof *tensors);
+    tutti_status st = tensors ? list_averages(p, ckpt, &arena, tensors, n)
+                              : tti_fail(TUTTI_E_NOMEM, "predictor: out of memory");
+    if (st == TUTTI_OK) st = tti_ckpt_read(ckpt, TTI_CKPT_OPTIMIZER, tensors, n);
+    tti_arena_free(&arena);
+    return st;
+}
+
+static tutti_status read_params(tti_predictor *p, const tti_ckpt *ckpt) {
+    const tti_plan *plan = p->b->plan;
+    if (p->b->config.train.ema > 0) return read_averages(p, ckpt);
+    tti_ckpt_tensor *tensors = calloc((size_t)plan->n_slots + 1, sizeof *tensors);
+    if (!tensors) return tti_fail(TUTTI_E_NOMEM, "predictor: out of memory");
+    for (int i = 0; i < plan->n_slots; i++) {
+        const tti_slot *slot = &plan->slots[i];
+        tensors[i] = (tti_ckpt_tensor){slot->param->name, slot->param->out[0]->type,
+                                       p->params + slot->first};
+    }
+    tutti_status st = tti_ckpt_read(ckpt, TTI_CKPT_MODEL, tensors, (size_t)plan->n_slots);
+    free(tensors);
+    return st;
+}
+
+static tutti_status load(tti_predictor *p, const tti_ckpt *ckpt) {
+    size_t n_bytes = p->b->plan->n_flat * sizeof(float) + 64;
+    p->params = tti_backend_cpu.alloc(n_bytes);
+    if (!p->params) return tti_fail(TUTTI_E_NOMEM, "predictor: %zu bytes of parameters", n_bytes);
+    TTI_TRY(read_params(p, ckpt));
+    snprintf(p->checkpoint, sizeof p->checkpoint, "%s", tti_ckpt_dir(ckpt));
+    p->step = tti_ckpt_get_meta(ckpt)->step;
+    return TUTTI_OK;
+}
+
+/* ---- lanes ---- */
+
+static tutti_status find_places(tti_predictor *p) {
+    const tti_program *program = &p->b->plan->eval;
+    const tutti_value *logits = tti_graph_output(program->graph, "logits");
+    p->x = tti_program_input(program, "x");
+    p->target = tti_program_input(program, "target");
+    p->rows = tti_program_input(program, "rows");
+    p->loss_scale = tti_program_input(program, "loss_scale");
+    TTI_ASSERT(logits && p->target >= 0);
+    bool computed = program->bufs[logits->id].space == TTI_SPACE_RESULT;
+    if (computed && logits->type.dtype == TUTTI_F32) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED, "predictor: the model computes nothing");
+}
+
+static tutti_status make_lanes(tti_predictor *p) {
+    const tti_program *program = &p->b->plan->eval;
+    tti_core_share share;
+    tti_cores_share(0, 1, &share);
+    int n_shards = p->one_row ? MAX_USE_LANES : p->b->n_shards;
+    p->n_lanes = TTI_MAX(1, TTI_MIN(TTI_MIN(share.n_threads, n_shards), MAX_USE_LANES));
+    const int *cores = share.pinned ? share.cores.id : NULL;
+    TTI_TRY(tti_lanes_create(p->n_lanes, cores, tti_backend_cpu.thread_init, &p->lanes));
+    for (int i = 0; i < p->n_lanes; i++) {
+        use_lane *lane = &p->lane[i];
+        lane->arena = tti_backend_cpu.alloc(program->arena_bytes + 64);
+        if (!lane->arena)
+            return tti_fail(TUTTI_E_NOMEM, "predictor: %zu bytes of activations",
+                            program->arena_bytes);
+        tti_instance_desc desc = {
+            .program = program,
+            .backend = &tti_backend_cpu,
+            .reference = strcmp(p->b->config.parallel.backend, "reference") == 0,
+            .arena = lane->arena,
+            .params = p->params};
+        TTI_TRY(tti_instance_create(&desc, &lane->instance));
+    }
+    return TUTTI_OK;
+}
+
+typedef struct opening {
+    const tutti_job *job;
+    const char *run_dir;
+    tti_blueprint_use use;
+    tutti_warn_fn warn;
+    void *user;
+} opening;
+
+static tutti_status build_on(tti_predictor *p, const opening *o, const tti_ckpt *ckpt) {
+    p->one_row = o->use.one_row;
+    p->has_other_data = o->use.is_other_data;
+    if (!o->use.like) TTI_TRY(tti_model_check_identity(o->job, tti_ckpt_get_text(ckpt, "model")));
+    TTI_TRY(tti_blueprint_create_for_use(o->job, &o->use, &p->b));
+    TTI_TRY(find_places(p));
+    TTI_TRY(load(p, ckpt));
+    return make_lanes(p);
+}
+
+static tutti_status build(tti_predictor *p, const opening *o) {
+    tti_ckpt *ckpt;
+    TTI_TRY(tti_ckpt_open(o->run_dir, o->warn, o->user, &ckpt));
+    tutti_status st = build_on(p, o, ckpt);
+    tti_ckpt_close(ckpt);
+    return st;
+}
+
+static tutti_status open_one(const opening *o, tti_predictor **out) {
+    tti_predictor *p = calloc(1, sizeof *p);
+    if (!p) return tti_fail(TUTTI_E_NOMEM, "predictor: out of memory");
+    tutti_status st = build(p, o);
+    if (st != TUTTI_OK) {
+        tti_predictor_close(p);
+        return st;
+    }
+    *out = p;
+    return TUTTI_OK;
+}
+
+/* Whether the caller, not the job of the run, gave this key. */
+static bool is_given(const tutti_job *job, const char *key) {
+    const char *source = tti_options_state(&job->options, key)->place.source;
+    return job->path && source && strcmp(source, job->path) != 0;
+}
+
+/* How samples are read was decided by the training: another value given now would be ignored.  Only
+ * a tokenizer may be added where the run has none. */
+static tutti_status check_given(const tutti_job *job, const opening *o) {
+    static const char *const keys[] = {
+        "data.tokenizer",    "data.tokenizer_dir", "data.label",   "data.columns",
+        "data.target",       "data.mean",          "data.std",     "data.image_size",
+        "data.channel_mean", "data.channel_std",   "data.context", "data.vocabulary",
+        "data.mask_token"};
+    size_t first = o->use.spec->tokenizer ? 0 : 2;
+    size_t n = o->use.reads_test ? 5 : TTI_COUNT(keys); /* the test split refuses the others */
+    for (size_t i = first; i < n; i++) {
+        if (is_given(job, keys[i]))
+            return tti_fail(TUTTI_E_CONFIG,
+                            "%s: how samples are read was decided by the training and is stored in "
+                            "the run folder (" TTI_DATA_SPEC_FILE "); leave this key out",
+                            keys[i]);
+    }
+    return TUTTI_OK;
+}
+
+static const char *name_in(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* The same file or folder; or one of the same name, where that of the run is gone: it was moved. */
+static bool is_same_data(const char *own, const char *given) {
+    char *a = realpath(own, NULL), *b = realpath(given, NULL);
+    bool same = a && b ? strcmp(a, b) == 0 : strcmp(own, given) == 0;
+    if (!a && b) same = same || strcmp(name_in(own), name_in(b)) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
+/* Whether data.dir is not what the run was trained on.  Who gives a share for testing wants it. */
+static tutti_status find_other_data(const tutti_job *job, bool *out) {
+    tutti_job *own;
+    *out = false;
+    if (!is_given(job, "data.dir") || is_given(job, "data.val_fraction")) return TUTTI_OK;
+    TTI_TRY(tutti_job_create(&own));
+    tutti_status st = tutti_job_load(own, job->path);
+    if (st == TUTTI_OK) *out = !is_same_data(own->config.data.dir, job->config.data.dir);
+    tutti_job_destroy(own);
+    return st;
+}
+
+static tutti_status open_run(tutti_job *job, opening *o, tti_predictor **out) {
+    const char *run_dir = o->run_dir;
+    *out = NULL;
+    o->job = job;
+    if (!tti_run_dir_exists(run_dir))
+        return tti_fail(TUTTI_E_CONFIG, "%s: no run there (no metrics.jsonl)", run_dir);
+    tutti_status st = tti_job_resolve(job, tti_cores_usable());
+    if (st == TUTTI_OK) st = tti_data_spec_load(run_dir, &o->use.spec);
+    if (st == TUTTI_OK) st = check_given(job, o);
+    if (st == TUTTI_OK && o->use.reads_test) st = find_other_data(job, &o->use.is_other_data);
+    if (o->use.is_other_data && !is_given(job, "data.n_test")) /* it was of the run's own data */
+        tti_options_put(&job->options, "data.n_test", "0", "data.dir");
+    if (st == TUTTI_OK) st = open_one(o, out);
+    tti_data_spec_release(o->use.spec);
+    return tti_job_say_where(job, st);
+}
+
+tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
+                                tti_predictor **out) {
+    return open_run(job, &(opening){.run_dir = run_dir, .warn = warn, .user = user}, out);
+}
+
+tutti_status tti_predictor_open_with_test(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
+                                          void *user, tti_predictor **out) {
+    opening o = {.run_dir = run_dir, .warn = warn, .user = user, .use.reads_test = true};
+    return open_run(job, &o, out);
+}
+
+tutti_status tti_predictor_open_one_row(tutti_job *job, const char *run_dir, tti_predictor **out) {
+    return open_run(job, &(opening){.run_dir = run_dir, .use.one_row = true}, out);
+}
+
+tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *like,
+                                     const char *run_dir, tti_predictor **out) {
+    *out = NULL;
+    return open_one(&(opening){.job = job, .run_dir = run_dir, .use.like = like}, out);
+}
+
+void tti_predictor_close(tti_predictor *p) {
+    if (!p) return;
+    tti_lanes_destroy(p->lanes);
+    for (int i = 0; i < p->n_lanes; i++) {
+        tti_instance_destroy(p->lane[i].instance);
+        tti_backend_cpu.release(p->lane[i].arena, p->b->plan->eval.arena_bytes + 64);
+    }
+    if (p->params) tti_backend_cpu.release(p->params, p->b->plan->n_flat * sizeof(float) + 64);
+    tti_blueprint_destroy(p->b);
+    free(p);
+}
+
+const tti_blueprint *tti_predictor_blueprint(const tti_predictor *p) { return p->b; }
+const char *tti_predictor_checkpoint(const tti_predictor *p) { return p->checkpoint; }
+bool tti_predictor_has_other_data(const tti_predictor *p) { return p->has_other_data; }
+int64_t tti_predictor_step(const tti_predictor *p) { return p->step; }
+float *tti_predictor_params(const tti_predictor *p) { return p->params; }
+int tti_predictor_n_lanes(const tti_predictor *p) { return p->n_lanes; }
+
+/* ---- a run ---- */
+
+static void feed(tti_predictor *p, tti_instance *instance, const tti_shard_data *data) {
+    static const float one = 1;
+    if (p->x >= 0) tti_instance_set_input(instance, p->x, data->x);
+    tti_instance_set_input(instance, p->target, data->target);
+    if (p->rows >= 0) tti_instance_set_input(instance, p->rows, &data->n_rows);
+    if (p->loss_scale >= 0) tti_instance_set_input(instance, p->loss_scale, &one);
+}
+
+static void run_lane(int i, void *arg) {
+    tti_predictor *p = arg;
+    use_lane *lane = &p->lane[i];
+    lane->status = TUTTI_OK;
+    if (i >= p->n_shards) return;
+    tti_run run = {.seed = (uint64_t)p->b->config.train.seed, .step = (uint64_t)p->step};
+    feed(p, lane->instance, &p->shards[i]);
+    lane->status = tti_instance_run(lane->instance, &run, NULL, NULL);
+    if (lane->status != TUTTI_OK)
+        snprintf(lane->error, sizeof lane->error, "%s", tutti_last_error());
+}
+
+static double sum_of(const use_lane *lane, const char *name) {
+    return *(const float *)tti_instance_output(lane->instance, name);
+}
+
+tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, int n_shards,
+                               tti_predicted *out) {
+    TTI_ASSERT(n_shards >= 1 && n_shards <= p->n_lanes);
+    p->shards = shards;
+    p->n_shards = n_shards;
+    tti_lanes_run(p->lanes, run_lane, p);
+    for (int i = 0; i < n_shards; i++)
+        if (p->lane[i].status != TUTTI_OK)
+            return tti_fail(p->lane[i].status, "%s", p->lane[i].error);
+    for (int i = 0; i < n_shards; i++)
+        out[i] = (tti_predicted){.logits = tti_instance_output(p->lane[i].instance, "logits"),
+                                 .loss_sum = sum_of(&p->lane[i], "loss_sum"),
+                                 .count = sum_of(&p->lane[i], "count"),
+                                 .correct = sum_of(&p->lane[i], "correct")};
+    return TUTTI_OK;
+}
+
+/* ---- the test split ---- */
+
+static tutti_status load_test(const tti_blueprint *b, tti_loader **out) {
+    return tti_loader_create(&(tti_loader_desc){.dataset = b->test,
+                                                .batch = b->config.train.batch,
+                                                .n_shards = b->n_shards,
+                                                .last_shard = b->n_shards,
+                                                .sequential = true,
+                                                .n_threads = (int)b->config.data.threads,
+                                                .n_prefetch = (int)b->config.data.prefetch,
+                                                .timeout_ms = (int)b->config.parallel.timeout_ms},
+                             out);
+}
+
+/* As many shards at a time as there are lanes. */
+static tutti_status run_batch(tti_predictor *p, const tti_batch *batch, tti_predicted_fn take,
+                              void *user) {
+    int64_t index = batch->step * p->b->config.train.batch;
+    for (int first = 0; first < batch->n_shards; first += p->n_lanes) {
+        tti_shard_data shards[TTI_MAX_WORKERS];
+        tti_predicted out[TTI_MAX_WORKERS];
+        int n = TTI_MIN(p->n_lanes, batch->n_shards - first);
+        for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i, 0);
+        TTI_TRY(tti_predictor_run(p, shards, n, out));
+        for (int i = 0; i < n; i++)
+            take(user, &shards[i], &out[i], index + (first + i) * batch->rows_per_shard);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_predictor_run_test(tti_predictor *p, int64_t until_ns, tti_predicted_fn take,
+                                    void *user) {
+    tti_loader *loader;
+    tutti_status st = TUTTI_OK;
+    TTI_TRY(load_test(p->b, &loader));
+    int64_t n_steps = tti_loader_steps_per_epoch(loader);
+    for (int64_t t = 0; st == TUTTI_OK && t < n_steps; t++) {
+        tti_batch batch;
+        if (t > 0 && tti_now_ns() >= until_ns) break;
+        st = tti_loader_next(loader, &batch);
+        if (st == TUTTI_OK) st = run_batch(p, &batch, take, user);
+    }
+    tti_loader_destroy(loader);
+    return st;
+}

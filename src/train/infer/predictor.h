@@ -1,0 +1,70 @@
+/* predictor.h - a trained run, opened to be used: shards in, logits out.
+ *
+ * One process; shards side by side on lanes.  A shard has the rows that it had in training, and no
+ * sum goes from shard to shard, so what comes out does not depend on the number of lanes. */
+#ifndef TTI_TRAIN_PREDICTOR_H
+#define TTI_TRAIN_PREDICTOR_H
+
+#include "data/loader/loader.h"
+#include "exec/exec.h"
+#include "train/setup/blueprint.h"
+#include "tutti/eval.h"
+
+typedef struct tti_predictor tti_predictor;
+
+/* Opens the newest valid checkpoint of run_dir with the model of job, which is resolved here; with
+ * train.ema the averaged parameters.  How samples are read is what the run folder says
+ * (data/data_spec.h): no data is opened, both splits have 0 samples.  TUTTI_E_CONFIG if there is no
+ * run, or a model that this job cannot build, TUTTI_E_CHECKPOINT if it has no good checkpoint or
+ * one of another model; with its place in the job.  Calls warn, unless NULL, for each checkpoint
+ * that was skipped.  On success *out is owned by the caller. */
+tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
+                                tti_predictor **out);
+
+/* The same with the test split of the job's data. */
+tutti_status tti_predictor_open_with_test(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
+                                          void *user, tti_predictor **out);
+
+/* Without data, and with shards of one row.  The kernels of a larger shard may round a row
+ * differently depending on its place: only a row that is computed alone has a result that the other
+ * samples of a call cannot change. */
+tutti_status tti_predictor_open_one_row(tutti_job *job, const char *run_dir, tti_predictor **out);
+
+/* The same inside of a run that has just ended: like is its blueprint and outlives the predictor.
+ */
+tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *like,
+                                     const char *run_dir, tti_predictor **out);
+void tti_predictor_close(tti_predictor *p);
+
+/* Borrowed until the predictor is closed. */
+const tti_blueprint *tti_predictor_blueprint(const tti_predictor *p);
+const char *tti_predictor_checkpoint(const tti_predictor *p); /* its folder */
+int64_t tti_predictor_step(const tti_predictor *p);
+float *tti_predictor_params(const tti_predictor *p); /* [plan->n_flat] */
+
+/* Shards that tti_predictor_run takes at a time. */
+int tti_predictor_n_lanes(const tti_predictor *p);
+
+/* What came out of a shard; logits are borrowed until the next run. */
+typedef struct tti_predicted {
+    const float *logits;             /* [targets of a shard, classes] */
+    double loss_sum, count, correct; /* as in training */
+} tti_predicted;
+
+/* Runs 1 .. n_lanes shards.  Targets may be -1 where they are not known. */
+tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, int n_shards,
+                               tti_predicted *out);
+
+/* What came out of a shard whose first sample is number index of the split. */
+typedef void (*tti_predicted_fn)(void *user, const tti_shard_data *shard, const tti_predicted *out,
+                                 int64_t index);
+
+/* The test split, in the batches and shards of training and in their order: calls take with each.
+ * No batch but the first is begun after until_ns. */
+tutti_status tti_predictor_run_test(tti_predictor *p, int64_t until_ns, tti_predicted_fn take,
+                                    void *user);
+
+/* Whether the test split is of other data than the run's. */
+bool tti_predictor_has_other_data(const tti_predictor *predictor);
+
+#endif /* TTI_TRAIN_PREDICTOR_H */

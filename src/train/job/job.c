@@ -1,0 +1,405 @@
+/* job.c - a job: the schema table bound to a config struct, and what follows from its values.
+ *
+ * The keys are in job_schema.c, the rules between keys in job_conflicts.c; reading, messages and
+ * printing are the option engine's (base/option.h).  Conflicts are looked for at each check and
+ * forgotten after it, so that a later assignment can still mend them. */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/number.h"
+#include "base/yaml.h"
+#include "train/job/job.h"
+#include "train/job/lr_schedule.h"
+#include "train/job/optimizer.h"
+#include "train/job/shares.h"
+
+/* ---- life ---- */
+
+tutti_status tutti_job_create(tutti_job **out) {
+    *out = NULL;
+    tutti_job *job = calloc(1, sizeof *job);
+    if (!job) return tti_fail(TUTTI_E_NOMEM, "job: out of memory");
+    tutti_status st = tti_options_init(&job->options, &tti_job_table, &job->config);
+    if (st != TUTTI_OK) {
+        tutti_job_destroy(job);
+        return st;
+    }
+    *out = job;
+    return TUTTI_OK;
+}
+
+tutti_status tti_job_copy(const tutti_job *job, tutti_job **out) {
+    TTI_TRY(tutti_job_create(out));
+    tutti_job_set_model(*out, job->model_fn, job->model_user);
+    (*out)->is_of_run = job->is_of_run;
+    (*out)->allows_plugin = job->allows_plugin;
+    tutti_status st = tti_options_copy(&(*out)->options, &job->options);
+    if (st == TUTTI_OK) return TUTTI_OK;
+    tutti_job_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+void tutti_job_destroy(tutti_job *job) {
+    if (!job) return;
+    tti_options_fini(&job->options);
+    free(job->path);
+    free(job);
+}
+
+bool tti_job_has_server(const tti_job_config *c) {
+    return strcmp(c->parallel.sync, "parameter-server") == 0;
+}
+
+bool tti_job_is_local(const tti_job_config *c) { return strcmp(c->parallel.sync, "local") == 0; }
+
+bool tti_job_is_async(const tti_job_config *c) {
+    return tti_job_has_server(c) && c->parallel.staleness != 0;
+}
+
+bool tti_job_is_exact(const tti_job_config *c) { return strcmp(c->parallel.mode, "exact") == 0; }
+
+/* ---- values in ---- */
+
+tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
+                               const char *source) {
+    return tti_options_load(&job->options, text, n_bytes, source);
+}
+
+/* Whether the file lies beside what a run has written. */
+static bool lies_in_run(const char *path) {
+    static const char *const written[] = {"metrics.jsonl", "checkpoints"};
+    const char *slash = strrchr(path, '/');
+    int n_folder = slash ? (int)(slash - path) + 1 : 0;
+    bool found = false;
+    for (size_t i = 0; i < TTI_COUNT(written); i++) {
+        char *beside;
+        if (asprintf(&beside, "%.*s%s", n_folder, path, written[i]) < 0) return true;
+        found |= access(beside, F_OK) == 0;
+        free(beside);
+    }
+    return found;
+}
+
+tutti_status tutti_job_load(tutti_job *job, const char *path) {
+    tti_arena arena = {0};
+    const char *text = NULL;
+    size_t n_bytes = 0;
+    tutti_status st = tti_yaml_read_file(path, &arena, &text, &n_bytes);
+    if (st == TUTTI_OK) st = tti_job_load_text(job, text, n_bytes, path);
+    tti_arena_free(&arena);
+    TTI_TRY(st);
+    char *copy = strdup(path);
+    if (!copy) return tti_fail(TUTTI_E_NOMEM, "job: out of memory");
+    free(job->path);
+    job->path = copy;
+    job->is_of_run = lies_in_run(path);
+    tti_clear_error();
+    return TUTTI_OK;
+}
+
+tutti_status tutti_job_load_run(tutti_job *job, const char *run_dir) {
+    char *path;
+    if (asprintf(&path, "%s/job.yaml", run_dir) < 0)
+        return tti_fail(TUTTI_E_NOMEM, "job: out of memory");
+    tutti_status st = tutti_job_load(job, path);
+    job->is_of_run = true;
+    free(path);
+    return st;
+}
+
+void tutti_job_allow_plugin(tutti_job *job) { job->allows_plugin = true; }
+
+tutti_status tti_job_check_plugin(const tutti_job *job) {
+    const tti_option_state *state = tti_options_state(&job->options, "model.plugin");
+    bool is_of_file = state->place.line > 0; /* else given by the caller */
+    if (!job->is_of_run || job->allows_plugin || !is_of_file) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.plugin: the run folder names the code %s, which would run with your "
+                    "rights; if you trust it, give --allow-plugin (in C: "
+                    "tutti_job_allow_plugin), or name a file of yours with model.plugin=PATH",
+                    job->config.model.plugin);
+}
+
+void tti_job_free_copies(tutti_job *job, const char *origin) {
+    const tti_option_state *state = tti_options_state(&job->options, "parallel.data");
+    if (job->is_of_run && state->place.line > 0)
+        tti_options_put(&job->options, "parallel.data", "auto", origin);
+}
+
+static bool assigns(const char *assignment, const char *key) {
+    size_t n = strlen(key);
+    if (strncmp(assignment, "--", 2) == 0) assignment += 2;
+    return strncmp(assignment, key, n) == 0 && assignment[n] == '=';
+}
+
+void tutti_job_set(tutti_job *job, const char *assignment, const char *origin) {
+    static const char *const keys[] = {"parallel.workers", "parallel.tensor", "parallel.pipeline"};
+    tti_options_assign(&job->options, assignment, origin);
+    for (size_t i = 0; i < TTI_COUNT(keys); i++)
+        if (assigns(assignment, keys[i])) tti_job_free_copies(job, origin);
+}
+
+void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user) {
+    job->model_fn = fn;
+    job->model_user = user;
+}
+
+/* ---- check and resolve ---- */
+
+static bool is_left_open(const char *text) {
+    return strcmp(text, "auto") == 0 || strcmp(text, "none") == 0;
+}
+
+bool tti_job_names_size(const tti_job_config *c) { return !is_left_open(c->model.size); }
+
+bool tti_job_names_backend(const tti_job_config *c) {
+    return strcmp(c->parallel.backend, "auto") != 0 && strcmp(c->parallel.backend, "fastest") != 0;
+}
+
+tutti_status tutti_job_check(tutti_job *job) {
+    tti_problems *problems = &job->options.problems;
+    int n = problems->n;
+    size_t n_bytes = problems->text.n_bytes;
+    tti_job_find_conflicts(job);
+    tutti_status st = tti_options_check(&job->options);
+    problems->n = n;
+    problems->text.n_bytes = n_bytes;
+    if (problems->text.text) problems->text.text[n_bytes] = '\0';
+    if (st == TUTTI_OK) tti_clear_error(); /* rules try what may fail */
+    return st;
+}
+
+static void put_int(tutti_job *job, const char *key, int64_t value, const char *origin) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    tti_options_put(&job->options, key, text, origin);
+}
+
+static int64_t shards_for(int64_t n_workers) {
+    int64_t shards = 1;
+    while (shards < n_workers) shards *= 2;
+    return shards;
+}
+
+/* Workers that hold one copy of the model between them. */
+static int64_t workers_of_model(const tti_job_config *c) {
+    return c->parallel.tensor * c->parallel.pipeline;
+}
+
+int64_t tti_job_given_workers(const tti_job_config *c) {
+    tti_shares shares;
+    if (c->parallel.workers > 0) return c->parallel.workers;
+    if (c->parallel.data > 0) return c->parallel.data * workers_of_model(c);
+    bool is_given =
+        !tti_shares_parse(c->parallel.shares, &shares) && shares.kind == TTI_SHARES_GIVEN;
+    return is_given ? shares.n * workers_of_model(c) : 0;
+}
+
+/* What the job says in another way: true if it does. */
+static bool take_given_workers(tutti_job *job) {
+    int64_t n = tti_job_given_workers(&job->config);
+    if (n == 0) return false;
+    put_int(job, "parallel.workers", n,
+            job->config.parallel.data > 0 ? "auto, data x pipeline x tensor"
+                                          : "auto, as many as parallel.shares says");
+    return true;
+}
+
+static bool is_on_host(const tti_job_config *c) {
+    return strcmp(c->parallel.devices, "cpu") == 0 || strcmp(c->parallel.devices, "auto") == 0;
+}
+
+/* Workers: one per core, but none without a shard; a batch too small for all cores gets fewer.
+ * Where the model is divided, as many copies of it as there are cores for, at least one. */
+static void resolve_workers(tutti_job *job, int n_cores) {
+    const tti_job_config *c = &job->config;
+    if (c->parallel.workers != -1 || take_given_workers(job)) return;
+    int64_t each = workers_of_model(c), workers = TTI_MIN(TTI_MAX(n_cores, 1), TTI_MAX_WORKERS);
+    workers = TTI_MAX(workers / each, 1);
+    if (c->parallel.shards > 0) workers = TTI_MIN(workers, c->parallel.shards);
+    while (workers > 1 && shards_for(workers) > c->train.batch) workers--;
+    workers *= each;
+    char origin[64];
+    snprintf(origin, sizeof origin, "auto, %d %s%s", n_cores, is_on_host(c) ? "core" : "device",
+             n_cores == 1 ? "" : "s");
+    put_int(job, "parallel.workers", workers, origin);
+}
+
+/* On the host a worker computes as many shards side by side as it has cores, so one shard per core
+ * costs nothing, and the result does not depend on the number of workers up to there.  A device
+ * computes its shards one after the other: one per worker (docs/adr/0007-default-shards.md). */
+static int64_t shards_for_copies(const tti_job_config *c, int n_cores) {
+    int64_t each = workers_of_model(c), copies = TTI_MAX(c->parallel.workers / each, 1);
+    int64_t cores = is_on_host(c) ? TTI_MIN(n_cores, TTI_MAX_WORKERS) / each : 0;
+    int64_t least = shards_for(copies), shards = shards_for(TTI_MAX(copies, cores));
+    while (shards > least && shards > c->train.batch) shards /= 2;
+    return shards;
+}
+
+/* Stages wait for each other at both ends of a step: the more shards, the less of it they are. */
+static int64_t shards_for_stages(const tti_job_config *c, int64_t at_least) {
+    int64_t shards = at_least;
+    while (shards < 2 * c->parallel.pipeline * at_least && 2 * shards <= c->train.batch)
+        shards *= 2;
+    return shards;
+}
+
+static void resolve_shards(tutti_job *job, int n_cores) {
+    const tti_job_config *c = &job->config;
+    if (c->parallel.shards != -1) return;
+    char origin[96];
+    int64_t shards = shards_for_copies(c, n_cores);
+    if (c->parallel.pipeline > 1) {
+        shards = shards_for(TTI_MAX(c->parallel.workers / workers_of_model(c), 1));
+        snprintf(origin, sizeof origin, "auto, %" PRId64 " workers in %" PRId64 " stages",
+                 c->parallel.workers, c->parallel.pipeline);
+        shards = shards_for_stages(c, shards);
+    } else if (is_on_host(c)) {
+        snprintf(origin, sizeof origin, "auto, %d core%s, %" PRId64 " worker%s", n_cores,
+                 n_cores == 1 ? "" : "s", c->parallel.workers, c->parallel.workers == 1 ? "" : "s");
+    } else {
+        snprintf(origin, sizeof origin, "auto, %" PRId64 " worker%s", c->parallel.workers,
+                 c->parallel.workers == 1 ? "" : "s");
+    }
+    put_int(job, "parallel.shards", shards, origin);
+}
+
+/* Digits are drawn, so there is no "all" of them. */
+static void resolve_digits(tutti_job *job) {
+    if (strcmp(job->config.data.format, "digits") != 0) return;
+    if (job->config.data.n_train == 0) put_int(job, "data.n_train", 20000, "auto, digits");
+    if (job->config.data.n_test == 0) put_int(job, "data.n_test", 4000, "auto, digits");
+}
+
+/* train.steps alone is the length of the run; beside train.epochs it only cuts the run short.
+ */
+static void resolve_schedule(tutti_job *job) {
+    if (job->config.schedule.steps != -1) return;
+    bool has_epochs = tti_options_state(&job->options, "train.epochs")->place.source != NULL;
+    bool by_steps = job->config.train.steps > 0 && !has_epochs;
+    put_int(job, "schedule.steps", by_steps ? job->config.train.steps : 0,
+            by_steps ? "auto, train.steps" : "auto, train.epochs");
+}
+
+static void put_auto(tutti_job *job, const char *key, double now, double value,
+                     const char *reason) {
+    char text[TTI_NUMBER_TEXT], origin[TTI_CLIP];
+    if (now != -1) return;
+    snprintf(origin, sizeof origin, "auto, %s", reason);
+    tti_options_put(&job->options, key, tti_format_double(text, value), origin);
+}
+
+/* What each optimizer and each schedule is used with, unless the job says otherwise. */
+static void resolve_habits(tutti_job *job) {
+    const tti_job_config *c = &job->config;
+    const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
+    const tti_lr_schedule *schedule = tti_lr_schedule_find(c->schedule.name);
+    TTI_ASSERT(optimizer && schedule); /* the choices of the schema */
+    put_auto(job, "optimizer.momentum", c->optimizer.momentum, optimizer->momentum,
+             optimizer->name);
+    put_auto(job, "optimizer.beta2", c->optimizer.beta2, optimizer->beta2, optimizer->name);
+    put_auto(job, "optimizer.eps", c->optimizer.eps, optimizer->eps, optimizer->name);
+    put_auto(job, "schedule.gamma", c->schedule.gamma, schedule->gamma, schedule->name);
+    put_auto(job, "schedule.rise", c->schedule.rise, schedule->rise, schedule->name);
+}
+
+/* A job without resolved devices computes on the host.  Conflicts with f32 can be found only
+ * now. */
+static tutti_status resolve_precision(tutti_job *job) {
+    if (strcmp(job->config.train.precision, "auto") != 0) return TUTTI_OK;
+    tti_options_put(&job->options, "train.precision", "f32", "auto, on the host");
+    return tutti_job_check(job);
+}
+
+tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
+    TTI_TRY(tutti_job_check(job)); /* also finds what the auto values below could bring */
+    TTI_TRY(resolve_precision(job));
+    resolve_workers(job, n_cores);
+    tti_options_put(&job->options, "parallel.data", "auto", "parallel.workers");
+    resolve_shards(job, n_cores);
+    resolve_digits(job);
+    resolve_schedule(job);
+    resolve_habits(job);
+    return tutti_job_check(job); /* the number of workers may not do */
+}
+
+/* The value keeps its place in the job: it means what it meant there. */
+static tutti_status make_absolute(const char *key, const char *here, char path[TTI_TEXT_MAX]) {
+    char full[PATH_MAX + TTI_TEXT_MAX];
+    if (!path[0] || path[0] == '/') return TUTTI_OK;
+    while (strncmp(path, "./", 2) == 0 && path[2]) memmove(path, path + 2, strlen(path + 2) + 1);
+    int n = snprintf(full, sizeof full, "%s/%s", here, path);
+    if (n < 0 || n >= TTI_TEXT_MAX)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "%s: '%s' in the current directory is a path of %d bytes, "
+                        "at most %d are possible",
+                        key, path, n, TTI_TEXT_MAX - 1);
+    memcpy(path, full, (size_t)n + 1);
+    return TUTTI_OK;
+}
+
+tutti_status tti_job_make_paths_absolute(tutti_job *job) {
+    tti_job_config *c = &job->config;
+    char here[PATH_MAX];
+    if (!getcwd(here, sizeof here))
+        return tti_fail(TUTTI_E_IO, "the current directory: %s", strerror(errno));
+    TTI_TRY(make_absolute("data.dir", here, c->data.dir));
+    TTI_TRY(make_absolute("data.tokenizer_dir", here, c->data.tokenizer_dir));
+    TTI_TRY(make_absolute("model.plugin", here, c->model.plugin));
+    TTI_TRY(make_absolute("model.init", here, c->model.init));
+    return make_absolute("parallel.replay", here, c->parallel.replay);
+}
+
+/* ---- values out ---- */
+
+const char *tutti_job_find_key(const char *word) {
+    const char *key = tti_option_table_find(&tti_job_table, word);
+    return key && strchr(key, '.') ? key : NULL; /* a group is no key */
+}
+
+const char *tutti_job_get(tutti_job *job, const char *key) {
+    return tti_options_get(&job->options, key);
+}
+
+/* The text handed over to the caller, NULL when memory ran out. */
+static char *take_text(tti_str *str) {
+    if (!str->failed) return str->text;
+    tti_str_free(str);
+    return NULL;
+}
+
+char *tutti_job_print(tutti_job *job, bool origins) {
+    tti_str text = {0};
+    tti_options_print(&job->options, origins, &text);
+    return take_text(&text);
+}
+
+char *tutti_job_schema_json(void) {
+    tti_str text = {0};
+    tti_option_schema(&tti_job_table, "Tutti job", &text);
+    return take_text(&text);
+}
+
+char *tutti_job_reference_md(void) {
+    tti_str text = {0};
+    tti_str_add(&text,
+                "# Job files\n\n"
+                "A job is a YAML file of groups and keys, and `key=value` assignments on the "
+                "command line,\nwhich win:\n\n"
+                "```sh\ntutti train job.yaml optimizer.lr=3e-4 model.hidden=[512,256]\n```\n\n"
+                "Keys may be nested (`optimizer: {lr: 1e-3}`) or flat (`optimizer.lr: 1e-3`); "
+                "`null` stands for the\ndefault. Anchors, aliases, tags and second documents are "
+                "refused, and so is every unknown or\nrepeated key. `tutti config show JOB` "
+                "prints all values and where each is from, `tutti config schema`\na JSON schema; "
+                "with it, an editor completes and checks a file that starts with\n"
+                "`# yaml-language-server: $schema=job.schema.json`.\n\n"
+                "This page is made by `tutti config reference`.\n");
+    tti_option_reference(&tti_job_table, &text);
+    return take_text(&text);
+}

@@ -1,0 +1,87 @@
+/* job_data.c - from the keys of a job to the description of a data set, in one place, so that
+ * training, packing and `tutti data info` all see the same samples. */
+#include "train/job/job_data.h"
+
+#include <string.h>
+
+#include "data/dataset.h"
+
+/* Classes or values: data.target, or the loss, or, under mse, the labels. */
+static const char *target_of(const tti_job_config *c) {
+    if (strcmp(c->data.target, "auto") != 0) return c->data.target;
+    if (strcmp(c->train.loss, "cross-entropy") == 0) return "class";
+    return strcmp(c->train.loss, "mse") == 0 ? "auto" : "value";
+}
+
+const char *tti_job_tokenizer(const tti_job_config *c) {
+    return strcmp(c->data.tokenizer, "none") == 0 ? NULL : c->data.tokenizer;
+}
+
+tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_split split,
+                                        tti_data_spec *spec) {
+    int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;
+    bool digits = strcmp(c->data.format, "digits") == 0;
+    static const char *const of_tokens[] = {"text", "tokens", "random_tokens"};
+    bool tokens = false;
+    for (size_t i = 0; i < TTI_COUNT(of_tokens); i++)
+        tokens |= strcmp(c->data.format, of_tokens[i]) == 0;
+    if (n == 0 && digits) n = split == TUTTI_TRAIN ? 20000 : 4000;
+    return (tutti_dataset_desc){
+        .format = c->data.format,
+        .dir = c->data.dir,
+        .split = split,
+        .n_samples = n,
+        .n_classes = tokens ? c->data.vocabulary : c->data.classes,
+        .mean = c->data.mean,
+        .std = c->data.std,
+        .seed = (uint64_t)c->train.seed,
+        .val_fraction = c->data.val_fraction,
+        .skip_bad = strcmp(c->data.on_error, "skip") == 0,
+        .max_unpacked = c->data.max_unpacked_mb << 20,
+        .max_pixels = c->data.max_pixels,
+        .image_size = c->data.image_size,
+        .augment = c->data.augment,
+        .channel_mean = c->data.channel_mean,
+        .channel_std = c->data.channel_std,
+        .context = c->data.context,
+        .stride = c->data.stride,
+        .tokenizer = tti_job_tokenizer(c),
+        .tokenizer_dir = c->data.tokenizer_dir,
+        .mask_prob = c->data.mask_prob,
+        .mask_token = c->data.mask_token,
+        .label = c->data.label,
+        .columns = c->data.columns,
+        .target = target_of(c),
+        .refuse_missing = strcmp(c->data.missing, "refuse") == 0,
+        .spec = spec,
+    };
+}
+
+static tutti_status open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
+    *out = NULL;
+    TTI_TRY(tutti_job_check(job));
+    tutti_dataset *train;
+    tutti_dataset_desc desc = tti_job_dataset_desc(&job->config, TUTTI_TRAIN, NULL);
+    TTI_TRY(tutti_dataset_open(&desc, &train));
+    if (split == TUTTI_TRAIN) {
+        *out = train;
+        return TUTTI_OK;
+    }
+    tti_data_spec *spec = tti_data_spec_share(train->spec);
+    tutti_dataset_destroy(train);
+    desc = tti_job_dataset_desc(&job->config, split, spec);
+    tutti_status st = tutti_dataset_open(&desc, out);
+    tti_data_spec_release(spec);
+    return st;
+}
+
+tutti_status tutti_job_open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
+    return tti_job_say_where(job, open_dataset(job, split, out));
+}
+
+tutti_status tutti_job_pack_data(tutti_job *job, const tutti_pack_desc *how, char **report) {
+    *report = NULL;
+    TTI_TRY(tutti_job_check(job));
+    tutti_dataset_desc desc = tti_job_dataset_desc(&job->config, TUTTI_TRAIN, NULL);
+    return tti_job_say_where(job, tutti_dataset_pack(&desc, how, report));
+}

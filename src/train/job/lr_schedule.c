@@ -1,0 +1,182 @@
+/* lr_schedule.c - learning rate schedules: one short function and one row each.
+ *
+ * The formulas are those of torch.optim.lr_scheduler where it has the schedule, in closed form, so
+ * that a resumed run needs no history.  The warm-up stands in front of any of them: the curve
+ * begins where it ends, but epochs are counted from the first step of the run, so that drops stand
+ * where the job says, whatever the warm-up. */
+#include "train/job/lr_schedule.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "train/job/optimizer.h"
+
+static const double pi = 3.14159265358979323846;
+
+static bool is(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
+
+/* Steps of the curve, and the share of it that is done at step t. */
+static int64_t curve_steps(const tti_lr_desc *d) {
+    return TTI_MAX(d->n_steps - d->warmup_steps, 1);
+}
+
+static double done(const tti_lr_desc *d, int64_t t) {
+    int64_t n = curve_steps(d);
+    return (double)TTI_MIN(t, n) / (double)n;
+}
+
+/* Steps as epochs, unless the job counts steps. */
+static int64_t count(const tti_lr_desc *d, int64_t t) {
+    return d->by_steps ? t : t / TTI_MAX(d->steps_per_epoch, 1);
+}
+
+/* From high to low as p goes from 0 to 1. */
+static double anneal(const char *shape, double high, double low, double p) {
+    if (is(shape, "linear")) return high + (low - high) * p;
+    if (is(shape, "sqrt")) return high + (low - high) * sqrt(p);
+    return low + 0.5 * (high - low) * (1 + cos(pi * p));
+}
+
+static double constant(const tti_lr_desc *d, int64_t t) {
+    (void)t;
+    return d->lr;
+}
+
+/* Half a cosine from lr to min_lr over the steps after the warm-up (Loshchilov, Hutter 2017). */
+static double cosine(const tti_lr_desc *d, int64_t t) {
+    return anneal("cosine", d->lr, d->min_lr, done(d, t));
+}
+
+/* Between min_lr and lr (Smith 2017); a cycle counts from 0. */
+static double cyclic(const tti_lr_desc *d, int64_t t) {
+    int64_t n = TTI_MAX(d->cycle_steps, 1), cycle = t / n;
+    double x = (double)(t % n) / (double)n;
+    double height = x < d->rise ? x / d->rise : (1 - x) / (1 - d->rise);
+    if (is(d->cycle, "triangular2")) height *= pow(0.5, (double)cycle);
+    if (is(d->cycle, "exp_range")) height *= pow(d->gamma, (double)t);
+    return d->min_lr + (d->lr - d->min_lr) * height;
+}
+
+/* PyTorch's ExponentialLR: lr * gamma^epoch, the epochs after the warm-up. */
+static double exponential(const tti_lr_desc *d, int64_t t) {
+    return d->lr * pow(d->gamma, (double)count(d, t));
+}
+
+static double linear(const tti_lr_desc *d, int64_t t) {
+    return anneal("linear", d->lr, d->min_lr, done(d, t));
+}
+
+/* PyTorch's MultiStepLR: a factor gamma at each milestone that was reached. */
+static double multi_step(const tti_lr_desc *d, int64_t t) {
+    int64_t now = count(d, t + d->warmup_steps);
+    int n = 0;
+    for (int i = 0; i < d->milestones.n; i++) n += now >= d->milestones.v[i];
+    return d->lr * pow(d->gamma, (double)n);
+}
+
+/* PyTorch's OneCycleLR (Smith, Topin 2018): up from lr/div, then down to lr/div/final_div.  The
+ * peak and the end fall on steps, so a rise ends one step early. */
+static double one_cycle(const tti_lr_desc *d, int64_t t) {
+    double first = d->lr / d->div, last = first / d->final_div;
+    double n = (double)curve_steps(d), top = d->rise * n - 1;
+    double now = TTI_MIN((double)t, n - 1);
+    if (now > top) return anneal(d->anneal, d->lr, last, (now - top) / (n - 1 - top));
+    return top > 0 ? anneal(d->anneal, first, d->lr, now / top) : d->lr;
+}
+
+/* What evaluations have left of lr. */
+static double plateau(const tti_lr_desc *d, int64_t t) {
+    (void)t;
+    return d->plateau ? d->lr * d->plateau->scale : d->lr;
+}
+
+static double polynomial(const tti_lr_desc *d, int64_t t) {
+    return d->min_lr + (d->lr - d->min_lr) * pow(1 - done(d, t), d->power);
+}
+
+/* PyTorch's StepLR: lr * gamma^floor(epoch / step_size). */
+static double step(const tti_lr_desc *d, int64_t t) {
+    int64_t now = count(d, t + d->warmup_steps);
+    return d->lr * pow(d->gamma, (double)(now / TTI_MAX(d->step_size, 1)));
+}
+
+/* Warm-up, stable, decay (Hu et al. 2024): lr, then min_lr at the end of the curve. */
+static double wsd(const tti_lr_desc *d, int64_t t) {
+    double falling = d->decay_share * (double)curve_steps(d);
+    double gone = (double)t - ((double)curve_steps(d) - falling);
+    if (gone <= 0) return d->lr;
+    return anneal(d->anneal, d->lr, d->min_lr, TTI_MIN(gone / falling, 1));
+}
+
+static const tti_lr_schedule schedules[] = {
+    {"constant", "lr", constant, .1, .3},
+    {"cosine", "half a cosine from lr to min_lr", cosine, .1, .3},
+    {"cyclic", "triangles between min_lr and lr", cyclic, .9999, .5},
+    {"exponential", "lr * gamma^epoch", exponential, .95, .3},
+    {"linear", "a line from lr to min_lr", linear, .1, .3},
+    {"multi_step", "a factor gamma at each of the milestones", multi_step, .1, .3},
+    {"one_cycle", "up from lr/div to lr, down to lr/div/final_div", one_cycle, .1, .3},
+    {"plateau", "a factor gamma when the validation loss stops falling", plateau, .1, .3},
+    {"polynomial", "(1 - done)^power from lr to min_lr", polynomial, .1, .3},
+    {"step", "lr * gamma^(epoch / step_size)", step, .1, .3},
+    {"wsd", "lr, then down to min_lr in the last decay_share", wsd, .1, .3},
+};
+
+const tti_lr_schedule *tti_lr_schedule_at(int i) {
+    return i >= 0 && (size_t)i < TTI_COUNT(schedules) ? &schedules[i] : NULL;
+}
+
+const tti_lr_schedule *tti_lr_schedule_find(const char *name) {
+    for (size_t i = 0; i < TTI_COUNT(schedules); i++)
+        if (strcmp(schedules[i].name, name) == 0) return &schedules[i];
+    return NULL;
+}
+
+tti_lr_desc tti_lr_desc_of(const tti_job_config *c, int64_t n_steps, int64_t steps_per_epoch) {
+    return (tti_lr_desc){.name = c->schedule.name,
+                         .lr = tti_peak_lr(c),
+                         .warmup_steps = c->schedule.warmup_steps,
+                         .warmup = c->schedule.warmup_shape,
+                         .warmup_start = c->schedule.warmup_start,
+                         .n_steps = n_steps,
+                         .steps_per_epoch = steps_per_epoch,
+                         .by_steps = is(c->schedule.unit, "steps"),
+                         .step_size = c->schedule.step_size,
+                         .milestones = c->schedule.milestones,
+                         .gamma = c->schedule.gamma,
+                         .min_lr = c->schedule.min_lr,
+                         .power = c->schedule.power,
+                         .cycle_steps = c->schedule.cycle_steps,
+                         .cycle = c->schedule.cycle,
+                         .rise = c->schedule.rise,
+                         .div = c->schedule.div,
+                         .final_div = c->schedule.final_div,
+                         .anneal = c->schedule.anneal,
+                         .decay_share = c->schedule.decay_share};
+}
+
+tti_plateau_desc tti_plateau_desc_of(const tti_job_config *c) {
+    return (tti_plateau_desc){.lr = tti_peak_lr(c),
+                              .gamma = c->schedule.gamma,
+                              .min_lr = c->schedule.min_lr,
+                              .threshold = c->schedule.threshold,
+                              .patience = c->schedule.patience,
+                              .cooldown = c->schedule.cooldown};
+}
+
+/* The share of the learning rate that the warm-up gives when p of it is done, 0 < p <= 1. */
+static double warmup(const tti_lr_desc *d, double p) {
+    double start = d->warmup_start;
+    if (is(d->warmup, "constant")) return start;
+    if (is(d->warmup, "exponential")) return pow(start, 1 - p);
+    if (is(d->warmup, "cosine")) return start + (1 - start) * 0.5 * (1 - cos(pi * p));
+    return start + (1 - start) * p;
+}
+
+double tti_lr(const tti_lr_desc *d, int64_t t) {
+    const tti_lr_schedule *schedule = tti_lr_schedule_find(d->name);
+    TTI_ASSERT(schedule && "a schedule of the table");
+    if (t >= d->warmup_steps) return schedule->at(d, t - d->warmup_steps);
+    return schedule->at(d, 0) * warmup(d, (double)(t + 1) / (double)d->warmup_steps);
+}

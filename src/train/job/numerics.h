@@ -1,0 +1,20 @@
+/* numerics.h - what a job says about precision, loss scale and recomputation, for the passes. */
+#ifndef TTI_TRAIN_NUMERICS_H
+#define TTI_TRAIN_NUMERICS_H
+
+#include "passes/passes.h"
+#include "train/job/job.h"
+#include "train/job/loss_scale.h"
+
+/* Fills in compute_dtype, loss_scale, recompute and recompute_bytes, and leaves the rest. */
+void tti_numerics_target(const tti_job_config *config, tti_target *target);
+
+/* Whether gradients come times a loss scale; and that of the beginning of a run. */
+bool tti_numerics_is_scaled(const tti_job_config *config);
+void tti_numerics_loss_scale(const tti_job_config *config, tti_loss_scale *scale);
+
+/* Reads "none", "light", "block" or a positive number of bytes ("512MiB") into recompute and
+ * recompute_bytes; false, with target as it was, for anything else. */
+bool tti_numerics_recompute(const char *text, tti_target *target);
+
+#endif /* TTI_TRAIN_NUMERICS_H */

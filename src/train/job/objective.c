@@ -1,0 +1,116 @@
+/* objective.c - adds the loss to the end of a model.
+ *
+ * Two labels of a row become one target, a distribution over the classes: the loss is linear in
+ * it.  A missing row has a target of zeros, and so neither loss nor gradient. */
+#include "train/job/objective.h"
+
+#include <string.h>
+
+#include "data/loader/mixup.h"
+#include "data/target.h"
+#include "ops/op_table.h"
+#include "tutti/ops.h"
+
+/* Column k of a target [rows, TTI_MIXUP_LABELS], as [rows, 1]. */
+static tutti_value *column(tutti_graph *g, tutti_value *target, int64_t k) {
+    return tutti_slice(g, target, 1, k, 1);
+}
+
+/* The labels of column k, [rows]. */
+static tutti_value *labels_of(tutti_graph *g, tutti_value *target, int64_t k) {
+    return tutti_reshape(g, column(g, target, k), &TUTTI_SHAPE(target->type.shape.dim[0]));
+}
+
+/* w [own] + (1 - w) [other], f32 [rows, classes]. */
+static tutti_value *mixed_target(tutti_graph *g, tutti_value *target, int64_t n_classes) {
+    tutti_value *own = tutti_one_hot(g, labels_of(g, target, 0), n_classes);
+    tutti_value *other = tutti_one_hot(g, labels_of(g, target, 1), n_classes);
+    tutti_value *weight = tutti_cast(g, column(g, target, 2), TUTTI_F32);
+    weight = tutti_affine(g, weight, 1.0 / TTI_MIXUP_ONE, 0);
+    return tutti_add(g, other, tutti_mul(g, weight, tutti_sub(g, own, other)));
+}
+
+/* (1 - s) of the target and s spread over the classes, in rows that are there. */
+static tutti_value *smoothed(tutti_graph *g, tutti_value *wanted, double s, int64_t n_classes) {
+    if (s <= 0) return wanted;
+    tutti_value *kept = tutti_sum(g, wanted, &(tutti_axes){.n = 1, .axis = {1}, .keep = true});
+    return tutti_add(g, tutti_affine(g, wanted, 1 - s, 0),
+                     tutti_affine(g, kept, s / (double)n_classes, 0));
+}
+
+/* - sum of t ln t, which has no gradient; 0 ln 0 is 0. */
+static tutti_value *entropy(tutti_graph *g, tutti_value *t) {
+    tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-30);
+    tutti_value *surprise = tutti_neg(g, tutti_log(g, tutti_maximum(g, t, least)));
+    return tutti_sum(g, tutti_mul(g, t, surprise), &(tutti_axes){0});
+}
+
+/* - sum of t ln softmax(logits): how far that is from t, and what is in t itself. */
+static tutti_value *soft_entropy(tutti_graph *g, tutti_value *logits, tutti_value *t,
+                                 tutti_value *label) {
+    tutti_loss far = tutti_kl_div(g, tutti_log_softmax(g, logits, 1), t, label, -1);
+    return tutti_add(g, far.sum, entropy(g, t));
+}
+
+void tti_objective_add(tutti_graph *g, const tti_job_config *c, tutti_value *logits,
+                       tutti_value *target) {
+    tutti_value *sums[TTI_MAX_OUT] = {0}, *mse[TTI_MAX_OUT] = {0}, *wanted = NULL;
+    if (!logits || !target) return;
+    bool is_mse = strcmp(c->train.loss, "mse") == 0;
+    bool is_mixed = target->type.shape.n_dims == 2;
+    double smoothing = is_mse ? 0 : c->train.label_smoothing;
+    int64_t n_classes = logits->type.shape.dim[1];
+    tutti_value *label = is_mixed ? labels_of(g, target, 0) : target;
+    tti_emit_n(g, "cross_entropy", "loss", (tutti_value *[]){logits, label}, 2,
+               (tti_attr_arg[]){TTI_FLOAT("smoothing", smoothing), {0}}, sums);
+    if (is_mixed) wanted = mixed_target(g, target, n_classes);
+    if (is_mixed && !is_mse)
+        sums[0] = soft_entropy(g, logits, smoothed(g, wanted, smoothing, n_classes), label);
+    if (is_mse) {
+        if (!is_mixed) wanted = tutti_one_hot(g, label, n_classes);
+        tti_emit_n(g, "mse", "loss", (tutti_value *[]){logits, wanted, label}, 3, NULL, mse);
+    }
+    tutti_output(g, "loss_sum", is_mse ? mse[0] : sums[0]);
+    tutti_output(g, "count", is_mse ? mse[1] : sums[1]);
+    tutti_output(g, "correct", sums[2]);
+}
+
+/* ---- values ---- */
+
+/* 1 where a row is there: its target is even; 0 for -1. */
+static tutti_value *presence(tutti_graph *g, tutti_value *target) {
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    return tutti_minimum(g, tutti_abs(g, tutti_affine(g, target, 1, 1)), one);
+}
+
+/* |e| (mae), or e^2/2 up to delta and a line from there on (huber). */
+static tutti_value *loss_of(tutti_graph *g, const tti_job_config *c, tutti_value *error) {
+    tutti_value *size = tutti_abs(g, error);
+    if (strcmp(c->train.loss, "mae") == 0) return size;
+    tutti_value *delta = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, c->train.huber_delta);
+    tutti_value *inner = tutti_minimum(g, size, delta);
+    return tutti_mul(g, inner, tutti_sub(g, size, tutti_affine(g, inner, 0.5, 0)));
+}
+
+/* kl_div sums t (ln t - q) over the rows that are there: with t = 1 and q = -x it sums x, and it
+ * divides over shards as losses do. */
+static tutti_value *sum_rows(tutti_graph *g, tutti_value *x, tutti_value *present,
+                             tutti_value *target) {
+    return tutti_kl_div(g, tutti_neg(g, x), present, target, -1).sum;
+}
+
+void tti_objective_add_values(tutti_graph *g, const tti_job_config *c, tutti_value *predicted,
+                              tutti_value *target) {
+    if (!predicted || !target) return;
+    tutti_value *raw = tutti_cast(g, target, TUTTI_F32);
+    raw = tutti_reshape(g, raw, &predicted->type.shape);
+    tutti_value *wanted = tutti_affine(g, raw, 1.0 / TTI_TARGET_ONE, 0);
+    tutti_loss mse = tutti_mse(g, predicted, wanted, target, -1);
+    tutti_value *loss = mse.sum;
+    if (strcmp(c->train.loss, "mse") != 0)
+        loss =
+            sum_rows(g, loss_of(g, c, tutti_sub(g, predicted, wanted)), presence(g, raw), target);
+    tutti_output(g, "loss_sum", loss);
+    tutti_output(g, "count", mse.count);
+    tutti_output(g, "correct", mse.sum);
+}

@@ -1,0 +1,26 @@
+/* objective.h - what training makes small, as the end of the graph of a shard. */
+#ifndef TTI_TRAIN_OBJECTIVE_H
+#define TTI_TRAIN_OBJECTIVE_H
+
+#include "ir/graph.h"
+#include "train/job/job.h"
+
+/* Adds the outputs loss_sum, count and correct of classification, by train.loss.
+ *
+ *   logits   f32 [rows, classes]
+ *   target   i32 [rows]: labels, -1 where a row is missing; or under data.mixup, in training,
+ *            i32 [rows, TTI_MIXUP_LABELS] (data/loader/mixup.h): the loss is that of both labels by
+ * their weights, and a hit is the first one
+ *
+ * Sticky, as every builder: what does not fit is reported by tutti_graph_check. */
+void tti_objective_add(tutti_graph *g, const tti_job_config *config, tutti_value *logits,
+                       tutti_value *target);
+
+/* The same of a regression, by train.loss.  correct is the sum of squared errors.
+ *
+ *   predicted  f32 [values, 1], of all rows
+ *   target     i32 [values]: as data/target.h has them, -1 where a row is missing */
+void tti_objective_add_values(tutti_graph *g, const tti_job_config *config, tutti_value *predicted,
+                              tutti_value *target);
+
+#endif /* TTI_TRAIN_OBJECTIVE_H */

@@ -1,0 +1,35 @@
+/* arrivals.h - arrivals.txt of an asynchronous run: which gradient was applied when, to be
+ * repeated.
+ *
+ *     tutti arrivals 1 workers 4 batch 128 seed 1 shards 4
+ *     1 0 0 0            update, batch, worker, updates that were in its parameters
+ *     2 1 3 0
+ *
+ * Where gradients are scaled the first line ends with "scaled", each other with the loss scale.
+ * A run that is continued from a checkpoint appends; the last line of an update counts. */
+#ifndef TTI_TRAIN_ARRIVALS_H
+#define TTI_TRAIN_ARRIVALS_H
+
+#include <stdio.h>
+
+#include "exec/server.h"
+#include "train/setup/blueprint.h"
+
+/* Opens run_dir/arrivals.txt for appending, and cuts off what is left of a torn line; *out is
+ * closed by tti_arrivals_close. */
+tutti_status tti_arrivals_open(const tti_blueprint *b, const char *run_dir, FILE **out);
+tutti_status tti_arrivals_write(const tti_blueprint *b, FILE *file, const tti_arrival *arrival);
+
+/* What was written is in the file.  NULL is a no-op, in all three. */
+tutti_status tti_arrivals_flush(FILE *file);
+void tti_arrivals_close(FILE *file);
+
+/* The recorded updates of run_dir in order, all of them from the first: *out is owned by the caller
+ * (free).  TUTTI_E_CONFIG with the reason if this job cannot repeat them: other workers, batch,
+ * seed or shards, too few updates, or other places where it stops for a checkpoint or an evaluation
+ * (next_stop: the first one after so many updates). */
+tutti_status tti_arrivals_read(const tti_blueprint *b, const char *run_dir,
+                               int64_t (*next_stop)(const tti_blueprint *b, int64_t step),
+                               tti_arrival **out, int64_t *n_arrivals);
+
+#endif /* TTI_TRAIN_ARRIVALS_H */

@@ -1,0 +1,357 @@
+/* async.c - take a batch, give its gradient, until a stretch is over; then all come together. */
+#include "train/loop/async.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "train/loop/arrivals.h"
+#include "train/setup/worker_exec.h"
+
+/* ---- the server of a job ---- */
+
+static tutti_status read_replay(const tti_blueprint *b, tti_job_server *out, int64_t *n) {
+    const char *replay = b->config.parallel.replay;
+    *n = 0;
+    if (!*replay) return TUTTI_OK;
+    return tti_arrivals_read(b, replay, tti_async_next_stop, &out->replay, n);
+}
+
+static tutti_status create(const tti_blueprint *b, bool spans, tti_job_server *out) {
+    int64_t n;
+    *out = (tti_job_server){0};
+    if (!tti_job_has_server(&b->config) || b->n_parts > 0) return TUTTI_OK;
+    TTI_TRY(read_replay(b, out, &n));
+    tutti_status st = tti_worker_server_create(b, spans, out->replay, n, &out->server);
+    if (st != TUTTI_OK) tti_job_server_destroy(out);
+    return st;
+}
+
+tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out) {
+    return create(b, false, out);
+}
+
+bool tti_job_server_is_joined(const tti_blueprint *b, bool by_processes) {
+    return tti_worker_n_holders(b) > 0 && (by_processes || b->n_parts > 0);
+}
+
+/* The arrivals that are to be repeated are read where the order is made. */
+static tutti_status join_divided(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out) {
+    int64_t n = 0;
+    int rank = tutti_comm_rank(comm);
+    if (rank == 0) TTI_TRY(read_replay(b, out, &n));
+    tti_server_desc desc = tti_worker_server_desc(b, true, out->replay, n);
+    desc.exec.plan = tti_blueprint_plan(b, rank % tti_mesh_n_model(&b->mesh));
+    tutti_status st = tti_server_create_divided(&desc, comm, &b->mesh, &out->server);
+    if (st != TUTTI_OK) tti_job_server_destroy(out);
+    return st;
+}
+
+tutti_status tti_job_server_join(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out) {
+    *out = (tti_job_server){0};
+    if (b->n_parts > 0) return join_divided(b, comm, out);
+    if (!comm) return tti_job_server_create(b, out);
+    if (tutti_comm_rank(comm) != 0) {
+        tti_server_desc desc = tti_worker_server_desc(b, true, NULL, 0);
+        return tti_server_connect(&desc, comm, &out->server);
+    }
+    TTI_TRY(create(b, true, out));
+    return tti_server_admit(out->server, comm);
+}
+
+void tti_job_server_destroy(tti_job_server *s) {
+    tti_server_destroy(s->server);
+    free(s->replay);
+    *s = (tti_job_server){0};
+}
+
+/* ---- stretches ---- */
+
+static int64_t next_multiple(int64_t step, int64_t every) { return (step / every + 1) * every; }
+
+int64_t tti_async_next_stop(const tti_blueprint *b, int64_t step) {
+    const tti_job_config *c = &b->config;
+    int64_t next = b->n_steps, every = c->run.checkpoint_every;
+    if (every > 0) next = TTI_MIN(next, next_multiple(step, every));
+    if (every == 0) next = TTI_MIN(next, next_multiple(step, b->steps_per_epoch));
+    if (c->train.eval_every > 0)
+        next = TTI_MIN(next, next_multiple(step, b->steps_per_epoch * c->train.eval_every));
+    return next;
+}
+
+/* Trouble of this worker alone, which another may not have. */
+static bool is_own_trouble(tutti_status st) {
+    return st == TUTTI_E_INTERNAL || st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
+}
+
+/* A failure that others can do without this worker is none of the run's. */
+static tutti_status leave(const tti_async_desc *d, tutti_status st) {
+    char why[512];
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    if (!is_own_trouble(st) || !tti_server_leave(d->exec, why)) return tti_fail(st, "%s", why);
+    tti_clear_error();
+    return TUTTI_OK;
+}
+
+/* A step that was left out is the worker's loss scale's affair, or wanted, or the run's end. */
+static tutti_status judge(const tti_async_desc *d, double scale, const tti_arrival *a) {
+    bool skipped = a->result.skipped, overflow = false;
+    if (d->scale) {
+        d->scale->scale = scale; /* a recorded one may have been another */
+        overflow = tti_loss_scale_answers(d->scale, skipped);
+    }
+    if (!skipped || overflow || strcmp(d->b->config.train.on_nan, "skip") == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NUMERICS,
+                    "step %lld: the loss or the gradient of batch %lld is not finite; the "
+                    "parameters are as before this step.  train.on_nan=skip leaves such steps out",
+                    (long long)a->step, (long long)a->batch);
+}
+
+/* The gradient of a batch, and what it took. */
+static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket) {
+    tti_batch batch;
+    tti_arrival arrival;
+    int64_t start = tti_now_ns();
+    double scale = ticket->loss_scale > 0 ? ticket->loss_scale : d->scale ? d->scale->scale : 1;
+    tti_loader_seek(d->loader, ticket->batch / d->b->steps_per_epoch,
+                    ticket->batch % d->b->steps_per_epoch);
+    TTI_TRY(tti_loader_next(d->loader, &batch));
+    int first = tti_exec_first_shard(d->exec);
+    for (int i = 0; i < batch.n_shards; i++) d->shards[i] = tti_shard_of(&batch, i, first);
+    tti_step_desc step = {.step = (uint64_t)ticket->batch,
+                          .shards = d->shards,
+                          .shard_size = d->b->rows_per_shard,
+                          .n_rows = batch.n_rows_global,
+                          .loss_scale = scale};
+    tti_feeding_tell(d->loader, &step);
+    tti_gift gift = {&step, batch.wait_ns, d->lr, d->user};
+    TTI_TRY(tti_server_give(d->exec, &gift, &arrival));
+    int64_t spent = tti_now_ns() - start;
+    if (arrival.step == 0) return TUTTI_OK; /* it came too late */
+    tti_step_result *r = &arrival.result;
+    r->comm_ns = spent - batch.wait_ns - r->compute_ns - r->update_ns;
+    tti_times_add(d->times, r, batch.wait_ns, spent);
+    return judge(d, scale, &arrival);
+}
+
+/* Of any worker: what its loss scale takes back is only counted. */
+static tutti_status tell_left_out(const tti_async_desc *d, const tti_arrival *a) {
+    char text[160];
+    const tti_loss_scale own = {.scale = a->loss_scale, .dynamic = d->scale && d->scale->dynamic};
+    if (!a->result.skipped) return TUTTI_OK;
+    ++*d->n_left_out;
+    bool is_wanted = strcmp(d->b->config.train.on_nan, "skip") == 0;
+    if (!is_wanted || !tti_loss_scale_is_blameless(&own)) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "step %lld: the loss or the gradient of batch %lld is not finite, and was left out",
+             (long long)a->step, (long long)a->batch);
+    return tti_reporter_skip(d->reporter, d->n_skipped, text);
+}
+
+/* Rank 0 tells of everybody's updates; shares of the time are the workers' mean. */
+static tutti_status tell(const tti_async_desc *d) {
+    tti_arrival a;
+    tti_leave left;
+    if (!d->reporter->active) return TUTTI_OK;
+    while (tti_server_next(tti_exec_server(d->exec), &a)) {
+        tti_batch batch = {.n_rows_global = a.n_rows, .wait_ns = a.wait_ns / d->b->mesh.data};
+        a.result.compute_ns /= d->b->mesh.data;
+        TTI_TRY(tti_reporter_go_on(d->reporter, tti_arrivals_write(d->b, d->arrivals, &a)));
+        TTI_TRY(tell_left_out(d, &a));
+        TTI_TRY(tti_reporter_step(d->reporter, a.step, a.lr, &a.result, &batch));
+    }
+    while (tti_server_next_leave(tti_exec_server(d->exec), &left))
+        TTI_TRY(tti_reporter_left(d->reporter, &left));
+    return TUTTI_OK;
+}
+
+static tutti_status max_of_all(const tti_async_desc *d, int64_t *values, size_t n) {
+    tti_members members;
+    if (tti_server_has_processes(tti_exec_server(d->exec)))
+        return tti_server_meet(d->exec, TTI_MEET_MAX, values, (int)n, &members);
+    if (!d->comm) return TUTTI_OK;
+    return tutti_comm_all_reduce(d->comm, values, values, n, TUTTI_I64, TUTTI_MAX, TUTTI_ALG_AUTO);
+}
+
+tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm) {
+    tti_members members;
+    if (tti_server_has_processes(tti_exec_server(exec)))
+        return tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members);
+    return comm ? tutti_comm_barrier(comm) : TUTTI_OK;
+}
+
+/* Everybody has the parameters as they are now, and the same in memory; and goes on with the lowest
+ * loss scale of all, a power of two. */
+static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_t *requested) {
+    uint64_t hash;
+    TTI_TRY(max_of_all(d, requested, 1)); /* all that was taken is applied then */
+    TTI_TRY(tti_server_pull(d->exec, step));
+    TTI_TRY(tti_exec_whole_hash(d->exec, &hash));
+    bool dynamic = d->scale && d->scale->dynamic;
+    int64_t ends[4] = {(int64_t)hash, (int64_t)~hash};
+    if (dynamic) ends[2] = -ilogb(d->scale->scale), ends[3] = -d->scale->n_good;
+    TTI_TRY(max_of_all(d, ends, 4));
+    if (dynamic) d->scale->scale = ldexp(1, (int)-ends[2]), d->scale->n_good = (int)-ends[3];
+    if (ends[0] == ~ends[1]) return TUTTI_OK;
+    return tti_fail(TUTTI_E_MISMATCH,
+                    "step %lld: the parameters that came from the server differ between workers",
+                    (long long)*step);
+}
+
+static tutti_status ask_to_stop(const tti_async_desc *d, int64_t *requested) {
+    *requested = *requested || d->wants_stop(d->user);
+    /* What is repeated ends with its stretch. */
+    if (!*requested || *d->b->config.parallel.replay) return TUTTI_OK;
+    return tti_server_stop(tti_exec_server(d->exec));
+}
+
+static tutti_status take_batches(const tti_async_desc *d, int64_t *requested) {
+    while (!tti_server_has_left(d->exec)) {
+        tti_ticket ticket;
+        TTI_TRY(ask_to_stop(d, requested));
+        TTI_TRY(tti_server_take(d->exec, &ticket));
+        if (!ticket.any) return TUTTI_OK;
+        tutti_status st = one_batch(d, &ticket);
+        if (st != TUTTI_OK) TTI_TRY(leave(d, st));
+        TTI_TRY(tell(d));
+    }
+    return TUTTI_OK;
+}
+
+/* Of one that has left: it tells of the others, if it is rank 0, and then comes where all meet. */
+static tutti_status look_on(const tti_async_desc *d, int64_t *requested) {
+    int64_t n_updates = -1;
+    for (bool over = false; !over;) {
+        TTI_TRY(ask_to_stop(d, requested));
+        TTI_TRY(tti_server_watch(d->exec, &n_updates, &over));
+        TTI_TRY(tell(d));
+    }
+    return TUTTI_OK;
+}
+
+/* Who holds what, and how much went to and from there. */
+static tutti_status tell_holders(const tti_async_desc *d, int64_t step) {
+    tti_server *server = tti_exec_server(d->exec);
+    tti_held held[TTI_MAX_RANKS];
+    int n;
+    if (!tti_server_has_processes(server)) return TUTTI_OK;
+    TTI_TRY(tti_server_held(server, held, &n));
+    return tti_reporter_holders(d->reporter, step, held, n);
+}
+
+/* What is counted besides the steps. */
+static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
+    tti_server *server = tti_exec_server(d->exec);
+    int64_t bins[TTI_STALENESS_BINS], dropped[TTI_MAX_WORKERS];
+    if (!d->reporter->active) return TUTTI_OK;
+    TTI_TRY(tell_holders(d, step));
+    if (d->b->config.parallel.backup_workers > 0) {
+        tti_server_dropped(server, dropped);
+        return tti_reporter_dropped(d->reporter, step, dropped);
+    }
+    tti_server_staleness(server, bins);
+    return tti_reporter_staleness(d->reporter, step, bins, *d->n_left_out);
+}
+
+static tutti_status run(const tti_async_desc *d, int64_t *step, bool *stopped) {
+    int64_t requested = 0;
+    tti_server *server = tti_exec_server(d->exec);
+    tti_server_rate(server, d->lr, d->user);
+    TTI_TRY(tti_async_meet(d->exec, d->comm)); /* the server has its first parameters */
+    TTI_TRY(tti_server_open(server, *step, tti_async_next_stop(d->b, *step)));
+    TTI_TRY(take_batches(d, &requested));
+    if (tti_server_has_left(d->exec)) TTI_TRY(look_on(d, &requested));
+    TTI_TRY(come_together(d, step, &requested));
+    *stopped = requested;
+    TTI_TRY(tell(d));
+    TTI_TRY(tti_reporter_go_on(d->reporter, tti_arrivals_flush(d->arrivals)));
+    return tell_counts(d, *step);
+}
+
+tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
+    tti_server *server = tti_exec_server(d->exec);
+    tutti_status st = run(d, step, stopped);
+    /* Workers of other processes make updates until they hear of it, at rates that d tells. */
+    if (st != TUTTI_OK && tti_server_has_processes(server) && !tti_async_leaves(d->exec, st))
+        tti_server_abort(server, st, tutti_last_error());
+    return st;
+}
+
+bool tti_async_leaves(tti_exec *exec, tutti_status st) {
+    char why[512];
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    if (!exec || !tti_exec_server(exec)) return false;
+    bool leaves = tti_server_leave_copy(exec, st, why);
+    (void)tti_fail(st, "%s", why);
+    return leaves;
+}
+
+/* ---- evaluation ---- */
+
+/* f64 values, added up over all workers. */
+static tutti_status sum_of_all(tti_exec *exec, tutti_comm *comm, double *all, size_t n,
+                               uint64_t *members) {
+    *members = ~UINT64_C(0);
+    if (!exec || !tti_server_has_processes(tti_exec_server(exec))) {
+        if (!comm) return TUTTI_OK;
+        return tutti_comm_all_reduce(comm, all, all, n, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO);
+    }
+    for (size_t at = 0; at < n; at += TTI_MEET_VALUES) {
+        tti_members there;
+        int n_now = (int)TTI_MIN(n - at, (size_t)TTI_MEET_VALUES);
+        TTI_TRY(tti_server_meet(exec, TTI_MEET_SUM, all + at, n_now, &there));
+        *members &= there.all;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_result *sums,
+                                int64_t n_batches, tti_step_result *total, uint64_t *members) {
+    size_t n = (size_t)n_batches * 3;
+    double *all = calloc(n + 1, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    bool tells = !exec || tti_server_speaks(tti_exec_server(exec));
+    for (int64_t i = 0; i < n_batches && tells; i++) {
+        all[3 * i] = sums[i].loss_sum;
+        all[3 * i + 1] = sums[i].count;
+        all[3 * i + 2] = sums[i].correct;
+    }
+    /* one term of each sum is not 0 */
+    tutti_status st = sum_of_all(exec, comm, all, n, members);
+    *total = (tti_step_result){0};
+    for (int64_t i = 0; i < n_batches; i++) {
+        total->loss_sum += all[3 * i];
+        total->count += all[3 * i + 1];
+        total->correct += all[3 * i + 2];
+    }
+    free(all);
+    return st;
+}
+
+/* With backup workers each has its shards of every batch, also one that has left. */
+static bool exec_has_part(tti_exec *exec) {
+    int first, last;
+    return tti_server_shards(tti_exec_server(exec), 0, 1, &first, &last);
+}
+
+tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
+    tti_server *server = tti_exec_server(exec);
+    tti_members members;
+    unsigned worker = (unsigned)tti_exec_server_worker(exec);
+    if (!tti_server_has_processes(server)) {
+        *out = (tti_async_seat){0};
+        tti_server_place(exec, &out->index, &out->n_present);
+        return TUTTI_OK;
+    }
+    TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    *out = (tti_async_seat){0, 1, members.all};
+    if (exec_has_part(exec)) return TUTTI_OK;
+    uint64_t below = members.able & ((UINT64_C(1) << worker) - 1);
+    bool is_able = (members.able >> worker) & 1;
+    out->able = members.able;
+    out->n_present = __builtin_popcountll(members.able);
+    out->index = is_able ? __builtin_popcountll(below) : -1;
+    return TUTTI_OK;
+}

@@ -1,0 +1,53 @@
+/* lost_device.c - a device that failed gives nothing any more to this process, so the run ends.
+ *
+ * Checkpoints have their name only when they are whole, and nothing is saved after a failure: the
+ * newest one is as good as it was.  Only rank 0 saves, and the others do not wait for it: one that
+ * fails right behind a checkpoint may come here before that has its name. */
+#include "train/loop/lost_device.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/str.h"
+#include "ckpt/ckpt.h"
+
+/* Of the newest checkpoint, -1: none. */
+static int64_t newest_step(const char *run_dir) {
+    int64_t *steps = NULL, newest = -1;
+    size_t n_steps = 0;
+    if (tti_ckpt_list(run_dir, &steps, &n_steps) == TUTTI_OK && n_steps > 0) newest = steps[0];
+    free(steps);
+    return newest;
+}
+
+/* From where the run goes on. */
+static void tell_checkpoint(tti_str *text, int64_t newest, int64_t saving) {
+    if (saving > newest) {
+        tti_str_printf(
+            text,
+            "The checkpoint of step %lld was still being written: the run continues from "
+            "it if it is whole, else ",
+            (long long)saving);
+        if (newest >= 0)
+            tti_str_printf(text, "from that of step %lld", (long long)newest);
+        else
+            tti_str_add(text, "it begins anew");
+    } else if (newest >= 0) {
+        tti_str_printf(text, "The checkpoint of step %lld is good", (long long)newest);
+    } else {
+        tti_str_add(text, "There is no checkpoint yet, the run begins anew");
+    }
+}
+
+void tti_lost_device_advise(const char *run_dir, bool exact, int64_t saving, tutti_status status) {
+    tti_str text = {0};
+    if (status != TUTTI_E_DEVICE) return;
+    tti_str_printf(&text, "%s.  ", tutti_last_error());
+    tell_checkpoint(&text, newest_step(run_dir), saving);
+    tti_str_printf(&text,
+                   ": tutti train --resume %.300s%s.  Should the device fail again, name others in "
+                   "parallel.devices; nvidia-smi and the kernel's log (Xid) say what it has",
+                   run_dir, exact ? " comes to the same bits" : "");
+    tti_fail(status, "%s", tti_str_text(&text));
+    tti_str_free(&text);
+}

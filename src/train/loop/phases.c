@@ -1,0 +1,66 @@
+/* phases.c - implements phases.h. */
+#include "train/loop/phases.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "comm/progress.h"
+#include "launch/stop.h"
+
+enum { WARN_MS = 10000, STOP_WAITS_MS = 1000 };
+
+void tti_phases_init(tti_phases *p, const tti_session_desc *desc) {
+    *p = (tti_phases){.desc = desc};
+}
+
+void tti_phases_begin(tti_phases *p, const char *activity) {
+    tti_comm_declare(p->desc->comm, activity);
+}
+
+tutti_status tti_phases_end(tti_phases *p) {
+    tti_comm_place place;
+    tutti_comm *comm = p->desc->comm;
+    tti_comm_declare(comm, NULL);
+    if (!comm || tutti_comm_n_ranks(comm) == 1 || p->desc->server) return TUTTI_OK;
+    tti_comm_get_place(comm, &place);
+    /* places: the same for workers on devices and for those on the host beside them. */
+    bool is_seen = place.n_hosts == 1 && p->desc->blueprint->places.n == 0;
+    return is_seen ? TUTTI_OK : tti_comm_end_phase(comm);
+}
+
+static void warn(tti_phases *p, const char *what, int64_t waited_ms) {
+    char text[900];
+    const tutti_train_desc *train = p->desc->train;
+    if (p->has_warned || !train->on_event) return;
+    p->has_warned = true;
+    snprintf(text, sizeof text, "rank %d has been waiting %lld ms for data: %s", p->desc->rank,
+             (long long)waited_ms, what);
+    tutti_event warning = {.kind = TUTTI_EVENT_WARNING, .text = text};
+    train->on_event(train->user, &warning);
+}
+
+bool tti_phases_wait(void *phases, const char *what, int64_t waited_ms) {
+    tti_phases *p = phases;
+    int64_t limit_ms = p->desc->blueprint->config.parallel.phase_timeout_ms;
+    bool is_new = p->waited_ms == 0;
+    p->waited_ms = waited_ms;
+    if (is_new) tti_comm_declare(p->desc->comm, "loading data");
+    if (waited_ms >= TTI_MIN(WARN_MS, limit_ms / 4)) warn(p, what, waited_ms);
+    if (!tti_stop_requested()) return true;
+    if (p->stop_asked_ns == 0) p->stop_asked_ns = tti_now_ns();
+    p->gave_up = tti_now_ns() - p->stop_asked_ns >= STOP_WAITS_MS * TTI_NS_PER_MS;
+    if (p->gave_up) warn(p, what, waited_ms);
+    return !p->gave_up;
+}
+
+tutti_status tti_phases_next_batch(tti_phases *p, tti_loader *loader, tti_batch *batch) {
+    tutti_status st = tti_loader_next(loader, batch);
+    if (p->waited_ms == 0) return st;
+    if (st == TUTTI_OK) tti_comm_declare(p->desc->comm, NULL);
+    p->waited_ms = 0;
+    p->has_warned = false;
+    if (st == TUTTI_E_TIMEOUT)
+        tti_fail_context("rank %d (parallel.phase_timeout_ms=%lld): ", p->desc->rank,
+                         (long long)p->desc->blueprint->config.parallel.phase_timeout_ms);
+    return st;
+}

@@ -1,0 +1,19 @@
+/* resume.h - compares the job of a resumed run with the job in its checkpoint. */
+#ifndef TTI_TRAIN_RESUME_H
+#define TTI_TRAIN_RESUME_H
+
+#include "base/str.h"
+#include "train/job/job.h"
+
+/* Compares a resolved job with the job in the newest checkpoint of run_dir.  TUTTI_E_CONFIG, with
+ * both values and what to do instead, if a key differs that a resumed run cannot change.  notice:
+ * the other differences that neither the command line nor the caller asked for; empty if there are
+ * none.  Without a readable checkpoint there is nothing to compare. */
+TUTTI_NODISCARD tutti_status tti_resume_check(const tutti_job *job, const char *run_dir,
+                                              tti_str *notice);
+
+/* Whether dir holds a run of the job with that text: each key of its job.yaml has the same value,
+ * or is one that the text leaves open. */
+bool tti_resume_is_own(const char *dir, const char *yaml);
+
+#endif /* TTI_TRAIN_RESUME_H */

@@ -1,0 +1,799 @@
+/* session.c - one worker: prepare, resume, step until done, evaluate, save. */
+#include "train/loop/session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "ckpt/ckpt.h"
+#include "data/loader/resident.h"
+#include "exec/exec.h"
+#include "launch/stop.h"
+#include "launch/supervised.h"
+#include "train/job/lr_schedule.h"
+#include "train/job/numerics.h"
+#include "train/job/shares.h"
+#include "train/loop/arrivals.h"
+#include "train/loop/async.h"
+#include "train/loop/averaging.h"
+#include "train/loop/lost_device.h"
+#include "train/loop/phases.h"
+#include "train/loop/snapshot.h"
+#include "train/report/reporter.h"
+#include "train/report/slowest.h"
+#include "train/report/times.h"
+#include "train/setup/feeding.h"
+#include "train/setup/pace.h"
+#include "train/setup/pretrained.h"
+#include "train/setup/worker_exec.h"
+
+/* A step that was begun: what its end needs. */
+typedef struct step_at_work {
+    tti_batch batch; /* its data are gone */
+    double lr;
+    int64_t start_ns;
+} step_at_work;
+
+typedef struct session {
+    const tti_session_desc *desc;
+    const tti_blueprint *b;
+    const tti_job_config *c;
+    tti_mesh mesh;                      /* where the model is divided between workers */
+    tti_paces paces;                    /* of parallel.shares=measured */
+    const tti_deal *deal;               /* who has which shards; NULL: equal runs */
+    double computed_s[TTI_MAX_WORKERS]; /* by each worker since they were dealt or looked at */
+    int64_t dealt_step, look_after;     /* when that was, and after how many steps to look again */
+    tti_exec *exec;
+    tti_loader *loader;
+    tti_shard_data *shards; /* [this worker's shards] */
+    tti_loader_desc order;  /* of the training batches */
+    int32_t *index;         /* [shards][rows] over resident samples, then without a loader */
+    tti_reporter reporter;  /* silent on other ranks than 0 */
+    tti_run_state state;    /* over all resumed parts */
+    int64_t saved_step;     /* step of the newest checkpoint, -1: none */
+    int n_failed_saves;     /* in a row */
+    int64_t n_skipped;      /* under train.on_nan=skip, in this part of the run */
+    int64_t n_left_out;     /* asynchronous: of all workers, for a loss scale too */
+    tti_times times;
+    bool times_are_due;
+    tti_slowest slowest;
+    int64_t data_ns, exec_ns; /* of this step: until there was a batch; in the executor */
+    bool is_scaled;           /* gradients come times a loss scale */
+    step_at_work at_work[TTI_MAX_AHEAD]; /* by step: begun and not yet ended */
+    int64_t n_begun;                     /* steps of the run that were begun, state.step ended */
+    int64_t at_step;                     /* the one that is being begun or ended */
+    int stop_signal;
+    tti_phases phases;
+    int64_t last_end_ns;   /* when the step before ended */
+    int64_t first_step_ns; /* when it was done, 0: not yet */
+    tti_step_result last;
+    tti_step_result eval; /* sums over the test split */
+    int64_t eval_rows;
+    FILE *arrivals; /* of an asynchronous run, on rank 0 */
+} session;
+
+/* Steps until the speed of workers is looked at first; each new deal doubles them. */
+enum { LOOK_AFTER = 32 };
+
+static bool is_alone(const session *s) {
+    return !s->desc->comm || tutti_comm_n_ranks(s->desc->comm) == 1;
+}
+
+static bool is_async(const session *s) {
+    return s->desc->server && tti_server_is_async(s->desc->server);
+}
+
+/* ---- preparation ---- */
+
+/* Largest data set that is taken to the device unasked: reading it must not delay the first step.
+ */
+static const size_t max_resident = (size_t)2 << 30;
+
+/* NULL, or why batches must be made by the host. */
+static const char *why_not_resident(const session *s) {
+    if (s->c->data.mixup > 0) return "data.mixup mixes samples";
+    if (s->b->devices.mixed) return "some of the workers compute on the host";
+    if (!s->b->devices.backend->device) return "there is no GPU";
+    if (s->b->mesh.stage > 1) return "a stage of a pipeline reads samples or their targets alone";
+    if (is_async(s)) return "batches of asynchronous workers come as they are taken";
+    return tti_resident_why_not(s->b->train);
+}
+
+/* s->index stays NULL where the loader makes the batches. */
+static tutti_status keep_samples(session *s) {
+    const char *requested = s->c->data.resident, *why = why_not_resident(s);
+    bool must = strcmp(requested, "yes") == 0, kept = false;
+    if (must && why) return tti_fail(TUTTI_E_CONFIG, "data.resident=yes: %s", why);
+    if (why || strcmp(requested, "no") == 0) return TUTTI_OK;
+    if (!must && tti_resident_bytes(s->b->train) > max_resident) return TUTTI_OK;
+    tti_resident set = {0};
+    tutti_status st = tti_feeding_load(s->b->train, (int)s->c->data.threads, s->exec, &set);
+    const tti_kept_samples samples = {.x = set.x,
+                                      .y = set.y,
+                                      .value = (const float(*)[256])set.table.value,
+                                      .n = set.n,
+                                      .n_elems = set.n_elems,
+                                      .n_channels = set.table.n_channels};
+    if (st == TUTTI_OK) st = tti_exec_keep(s->exec, &samples, (int)s->c->parallel.ahead, &kept);
+    tti_resident_free(&set);
+    TTI_TRY(st);
+    if (!kept && must)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "data.resident=yes: %zu bytes are more than a quarter of the device's free "
+                        "memory",
+                        tti_resident_bytes(s->b->train));
+    if (!kept) return TUTTI_OK;
+    int64_t n = tti_rows_per_shard(s->order.batch, s->order.n_shards);
+    n *= s->order.last_shard - s->order.first_shard;
+    s->index = calloc((size_t)n + 1, sizeof *s->index);
+    s->reporter.is_resident = true;
+    s->reporter.n_launched = tti_exec_steps_per_launch(s->exec);
+    return s->index ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+}
+
+static tutti_status make_loader(session *s) {
+    tti_loader_desc desc = {.dataset = s->b->train,
+                            .batch = s->c->train.batch,
+                            .n_shards = s->b->n_shards,
+                            .first_shard = tti_exec_first_shard(s->exec),
+                            .last_shard = tti_exec_last_shard(s->exec),
+                            .seed = (uint64_t)s->c->train.seed,
+                            .epoch = s->state.step / s->b->steps_per_epoch,
+                            .step = s->state.step % s->b->steps_per_epoch,
+                            .n_threads = (int)s->c->data.threads,
+                            .n_prefetch = (int)s->c->data.prefetch,
+                            .timeout_ms = (int)s->c->parallel.phase_timeout_ms,
+                            .on_wait = tti_phases_wait,
+                            .user = &s->phases,
+                            .where = s->c->data.dir,
+                            .mixup = s->c->data.mixup};
+    s->order = desc;
+    s->shards = calloc((size_t)(desc.last_shard - desc.first_shard), sizeof *s->shards);
+    if (!s->shards) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    TTI_TRY(keep_samples(s));
+    if (s->index) return TUTTI_OK;
+    if (is_async(s)) { /* who takes which batch is not known ahead */
+        desc.n_threads = 0;
+        desc.epoch = desc.step = 0;
+    }
+    TTI_TRY(tti_feeding_open(&desc, s->exec, &s->loader));
+    tti_feeding_pin(s->loader, s->exec);
+    return TUTTI_OK;
+}
+
+/* A run that was killed before its first checkpoint starts anew, and comes to the same bits. */
+static tutti_status find_checkpoints(session *s, bool *any) {
+    int64_t *steps;
+    size_t n_steps;
+    TTI_TRY(tti_ckpt_list(s->desc->run_dir, &steps, &n_steps));
+    free(steps);
+    *any = n_steps > 0;
+    return *any
+               ? TUTTI_OK
+               : tti_reporter_warn(&s->reporter,
+                                   "there is no checkpoint yet: the run starts from the beginning");
+}
+
+/* The parameters are those of the seed, or of model.init. */
+static tutti_status begin_anew(session *s) {
+    const char *path = s->c->model.init;
+    if (!*path) return TUTTI_OK;
+    TTI_TRY(tti_pretrained_load(s->b, s->exec, path));
+    return tti_exec_check_params(s->exec, 0);
+}
+
+static tutti_status resume(session *s) {
+    bool any = false;
+    s->state = (tti_run_state){.plateau = tti_plateau_begin()};
+    tti_numerics_loss_scale(s->c, &s->state.loss_scale);
+    if (s->desc->resume) TTI_TRY(find_checkpoints(s, &any));
+    if (!any) return begin_anew(s);
+    TTI_TRY(tti_snapshot_load(s->b, s->exec, s->desc->run_dir, &s->reporter, &s->state));
+    s->saved_step = s->state.step;
+    return tti_exec_check_params(s->exec, (uint64_t)s->state.step);
+}
+
+/* How gradients are added between workers, as far as it is worth telling. */
+static const char *way_of(const session *s) {
+    if (tti_job_is_local(s->c)) return "not made: parameters are averaged";
+    if (!s->desc->server && tti_job_has_server(s->c))
+        return "by the first workers, as parameter servers";
+    if (!s->desc->server) return tti_exec_way(s->exec);
+    if (s->c->parallel.backup_workers > 0) return "by a parameter server, of those that come first";
+    return is_async(s) ? "not made: a parameter server takes each gradient"
+                       : "by a parameter server";
+}
+
+/* As the job says, or as fast as each worker turns out to be now. */
+static tutti_status deal_shards(session *s, const tti_worker_desc *worker) {
+    s->deal = s->b->has_deal ? &s->b->deal : NULL;
+    bool is_measured = tti_shares_kind_of(s->c) == TTI_SHARES_MEASURED;
+    if (is_measured && !is_alone(s)) {
+        TTI_TRY(tti_pace_measure(s->b, worker, &s->paces));
+        s->deal = &s->paces.deal;
+    }
+    s->reporter.deal = s->deal;
+    s->reporter.paces = &s->paces;
+    return TUTTI_OK;
+}
+
+/* Where each worker computes, which may be of other machines. */
+static tutti_status tell_place(session *s) {
+    int32_t mine = tti_devices_place(&s->b->places, s->desc->local_rank);
+    s->reporter.place[0] = mine;
+    if (!s->b->places.mixed || is_alone(s)) return TUTTI_OK;
+    return tutti_comm_all_gather(s->desc->comm, &mine, s->reporter.place, 1, TUTTI_I32);
+}
+
+static tutti_status warn_of_few_cores(session *s) {
+    int n = s->desc->local_n_ranks, n_cores = s->desc->local_n_cores;
+    char text[200];
+    if (n_cores == 0 || n <= n_cores || s->b->places.n > 0) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "%d workers share %d core%s: more workers than cores slow a run down; "
+             "parallel.workers=%d is enough",
+             n, n_cores, n_cores == 1 ? "" : "s", n_cores);
+    return tti_reporter_warn(&s->reporter, text);
+}
+
+/* Allowed, since it gives the same bits, and slow. */
+static tutti_status tell_sharing(session *s) {
+    int n = s->desc->local_n_ranks, n_devices = s->desc->local_n_devices;
+    char text[280];
+    if (!tti_devices_are_shared(&s->b->devices, n, n_devices)) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "%d workers share %d GPU%s: they take turns there and add by way of the host; "
+             "parallel.workers=%d is faster, and parallel.share_devices=false refuses such a run",
+             n, n_devices, n_devices == 1 ? "" : "s", n_devices);
+    return tti_reporter_warn(&s->reporter, text);
+}
+
+static tutti_status prepare(session *s) {
+    const tti_session_desc *d = s->desc;
+    bool divided = s->b->n_parts > 0;
+    if (divided) TTI_TRY(tti_mesh_init(d->comm, &s->b->mesh, &s->mesh));
+    tti_worker_desc worker = {.comm = is_async(s) ? NULL : d->comm,
+                              .mesh = divided ? &s->mesh : NULL,
+                              .rank = d->rank,
+                              .local_rank = d->local_rank,
+                              .local_n_ranks = d->local_n_ranks,
+                              .serves_in_ranks = !d->server && tti_job_has_server(s->c),
+                              .server = d->server,
+                              .one_copy = d->one_copy};
+    TTI_TRY(deal_shards(s, &worker));
+    worker.deal = s->deal;
+    TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
+    TTI_TRY(tell_place(s));
+    /* A run that cannot begin must not look like one: model.init comes before the first record. */
+    if (!d->resume) TTI_TRY(resume(s));
+    TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
+    if (d->resume) TTI_TRY(resume(s));
+    if (d->resume) TTI_TRY(tti_reporter_rewind(&s->reporter, s->state.step));
+    TTI_TRY(make_loader(s));
+    if (s->c->parallel.staleness != 0 && s->desc->server && d->rank == 0)
+        TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
+    tti_times_init(&s->times, d->comm, s->state.step);
+    if (is_async(s) && tti_server_has_processes(d->server)) {
+        s->times.exec = s->exec;
+        s->times.rank = d->rank;
+        s->times.n_ranks = s->b->n_workers;
+    }
+    tti_slowest_init(&s->slowest, is_async(s) ? NULL : d->comm, s->exec, s->state.step);
+    s->reporter.slowest = &s->slowest.told;
+    s->dealt_step = s->state.step;
+    s->look_after = LOOK_AFTER;
+    s->reporter.by_launcher = d->by_launcher;
+    s->reporter.way = way_of(s);
+    s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
+    s->reporter.stages_busy = tti_exec_stages_busy(s->exec);
+    /* Worker 0 has told the server what was loaded; the others may evaluate with it. */
+    if (is_async(s)) TTI_TRY(tti_async_meet(s->exec, d->comm));
+    TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
+    TTI_TRY(warn_of_few_cores(s));
+    return tell_sharing(s);
+}
+
+/* ---- evaluation ---- */
+
+static void point_at(session *s, const tti_batch *batch) {
+    int first = tti_exec_first_shard(s->exec);
+    for (int i = 0; i < batch->n_shards; i++) s->shards[i] = tti_shard_of(batch, i, first);
+}
+
+static tutti_status eval_shards(session *s, tti_loader *loader, tti_step_result *sums) {
+    tti_step_desc desc = {
+        .step = (uint64_t)s->state.step, .shards = s->shards, .shard_size = s->b->rows_per_shard};
+    tti_feeding_tell(loader, &desc);
+    return tti_exec_eval(s->exec, &desc, sums); /* which adds to them */
+}
+
+static tutti_status eval_batch(session *s, tti_loader *loader, tti_step_result *sums) {
+    tti_batch batch;
+    TTI_TRY(tti_phases_next_batch(&s->phases, loader, &batch));
+    point_at(s, &batch);
+    s->eval_rows += batch.n_rows_global;
+    return eval_shards(s, loader, sums);
+}
+
+/* Shards first .. last-1 of the test data. */
+static tutti_status open_test(session *s, int first, int last, tti_loader **out) {
+    return tti_feeding_open(
+        &(tti_loader_desc){.dataset = s->b->test,
+                           .batch = s->c->train.batch,
+                           .n_shards = s->b->n_shards,
+                           .first_shard = first,
+                           .last_shard = last,
+                           .sequential = true,
+                           .n_threads = is_async(s) ? 0 : (int)s->c->data.threads,
+                           .n_prefetch = (int)s->c->data.prefetch,
+                           .timeout_ms = (int)s->c->parallel.phase_timeout_ms,
+                           .on_wait = tti_phases_wait,
+                           .user = &s->phases,
+                           .where = s->c->data.dir},
+        s->exec, out);
+}
+
+/* Labels of rows that do not count. */
+static int32_t *no_labels(size_t n_bytes) {
+    int32_t *labels = aligned_alloc(64, (n_bytes + 63) & ~(size_t)63);
+    if (labels) memset(labels, 0xff, n_bytes); /* -1 */
+    return labels;
+}
+
+/* Shards first .. last-1 of batch after batch, as many as this worker's own or fewer: a run of as
+ * many of which the others do not count. */
+static tutti_status eval_run(session *s, int first, int last, tti_step_result *sums) {
+    int n_own = tti_exec_last_shard(s->exec) - tti_exec_first_shard(s->exec);
+    int from = TTI_MIN(first, s->b->n_shards - n_own);
+    tti_loader *loader;
+    tti_batch batch;
+    int32_t *labels = NULL;
+    TTI_TRY(open_test(s, from, from + n_own, &loader));
+    tutti_status st = TUTTI_OK;
+    for (int64_t t = 0; st == TUTTI_OK && t < tti_loader_steps_per_epoch(loader); t++) {
+        tti_loader_seek(loader, 0, t);
+        TTI_TRY_GOTO(tti_phases_next_batch(&s->phases, loader, &batch), cleanup);
+        if (!labels) labels = no_labels(batch.y_shard_bytes);
+        if (!labels) TTI_TRY_GOTO(tti_fail(TUTTI_E_NOMEM, "train: out of memory"), cleanup);
+        for (int i = 0; i < n_own; i++) {
+            s->shards[i] = tti_shard_of(&batch, i, from);
+            if (from + i >= first && from + i < last) continue;
+            s->shards[i].target = labels;
+            s->shards[i].n_rows = 0;
+        }
+        st = eval_shards(s, loader, &sums[t]);
+    }
+cleanup:
+    free(labels);
+    tti_loader_destroy(loader);
+    return st;
+}
+
+/* With backup workers that are processes: the shards of those who have gone, which the others
+ * deal among each other. */
+static tutti_status eval_for_dead(session *s, uint64_t there, tti_step_result *sums) {
+    int n_own = tti_exec_last_shard(s->exec) - tti_exec_first_shard(s->exec), first, last;
+    int n_there = __builtin_popcountll(there);
+    uint64_t below = there & ((UINT64_C(1) << tti_exec_server_worker(s->exec)) - 1);
+    for (int w = 0; w < s->b->mesh.data; w++) {
+        bool is_mine = w % n_there == __builtin_popcountll(below);
+        if ((there >> w) & 1 || !is_mine) continue;
+        if (!tti_server_shards(s->desc->server, w, s->b->n_shards, &first, &last)) return TUTTI_OK;
+        for (; first < last; first += n_own)
+            TTI_TRY(eval_run(s, first, TTI_MIN(last, first + n_own), sums));
+    }
+    return TUTTI_OK;
+}
+
+/* Asynchronous workers have all shards of a batch: each evaluates batches of its own; but with
+ * backup workers each its shards of all. */
+static tutti_status eval_own_batches(session *s, tti_loader *loader) {
+    int64_t n = tti_loader_steps_per_epoch(loader);
+    tti_async_seat seat;
+    uint64_t members = 0;
+    tti_step_result *sums = calloc((size_t)n + 1, sizeof *sums);
+    if (!sums) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st;
+    do { /* over again if one who had some of them has gone */
+        memset(sums, 0, (size_t)n * sizeof *sums);
+        st = tti_async_place(s->exec, &seat);
+        for (int64_t t = 0; st == TUTTI_OK && t < n; t++) {
+            if (t % seat.n_present != seat.index) continue;
+            tti_loader_seek(loader, 0, t);
+            st = eval_batch(s, loader, &sums[t]);
+        }
+        if (st == TUTTI_OK && seat.able) st = eval_for_dead(s, seat.able, sums);
+        if (st == TUTTI_OK)
+            st = tti_async_add_sums(s->exec, s->desc->comm, sums, n, &s->eval, &members);
+    } while (st == TUTTI_OK && (seat.able & ~members) != 0);
+    free(sums);
+    s->eval_rows = tutti_dataset_get_info(s->b->test)->n_samples;
+    return st;
+}
+
+static tutti_status eval_batches(session *s, tti_loader *loader) {
+    int64_t n_steps = tti_loader_steps_per_epoch(loader);
+    if (is_async(s)) return eval_own_batches(s, loader);
+    for (int64_t t = 0; t < n_steps; t++) TTI_TRY(eval_batch(s, loader, &s->eval));
+    return TUTTI_OK;
+}
+
+static tutti_status evaluate(session *s) {
+    tti_loader *loader;
+    s->eval = (tti_step_result){0};
+    s->eval_rows = 0;
+    TTI_TRY(open_test(s, tti_exec_first_shard(s->exec), tti_exec_last_shard(s->exec), &loader));
+    tutti_status st = eval_batches(s, loader);
+    tti_loader_destroy(loader);
+    TTI_TRY(st);
+    double loss = s->eval.count > 0 ? s->eval.loss_sum / s->eval.count : 0;
+    tti_plateau_desc plateau = tti_plateau_desc_of(s->c);
+    tti_plateau_see(&plateau, &s->state.plateau, loss);
+    return tti_reporter_eval(&s->reporter, s->state.step, &s->eval, s->eval_rows);
+}
+
+/* ---- checkpoints ---- */
+
+/* The others wait for this, whatever came of saving, whose text must not be lost over it. */
+static tutti_status end_serve(session *s, tutti_status saved) {
+    char text[2048];
+    snprintf(text, sizeof text, "%s", saved == TUTTI_OK ? "" : tutti_last_error());
+    TTI_TRY(tti_exec_serve_end(s->exec));
+    TTI_TRY(tti_phases_end(&s->phases));
+    return saved == TUTTI_OK ? saved : tti_fail(saved, "%s", text);
+}
+
+enum { MAX_FAILED_SAVES = 3 };
+
+/* The run goes on without a checkpoint, since the last one is still there, but not for long: a
+ * crash would cost all that was trained since.  The final one must succeed, and parameters that are
+ * not finite are of no use. */
+static tutti_status end_failed_save(session *s, tutti_status st) {
+    char text[2048];
+    bool is_final = s->state.step >= s->b->n_steps || s->stop_signal;
+    if (is_final || st == TUTTI_E_NUMERICS) return st;
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    TTI_TRY(tti_reporter_check_folder(&s->reporter));
+    if (++s->n_failed_saves == MAX_FAILED_SAVES)
+        return tti_fail(TUTTI_E_CHECKPOINT,
+                        "%d checkpoints in a row could not be saved; the run ends, since it could "
+                        "not be resumed from here: %s",
+                        MAX_FAILED_SAVES, text);
+    return tti_reporter_warn(&s->reporter, text);
+}
+
+static tutti_status save(session *s) {
+    if (s->saved_step == s->state.step) return TUTTI_OK;
+    s->saved_step = s->state.step;
+    TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
+    if (s->desc->rank != 0) {
+        TTI_TRY(tti_exec_serve(s->exec));
+        return tti_phases_end(&s->phases);
+    }
+    int64_t start = tti_now_ns();
+    tti_phases_begin(&s->phases, "saving a checkpoint");
+    s->state.deal = s->deal;
+    tutti_status st =
+        tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, &s->state);
+    st = end_serve(s, st);
+    tti_reporter_pause(&s->reporter, tti_now_ns() - start);
+    if (st == TUTTI_OK) {
+        s->n_failed_saves = 0;
+        tti_worker_report_step((uint64_t)s->state.step);
+        return tti_reporter_checkpoint(&s->reporter, s->state.step);
+    }
+    return end_failed_save(s, st);
+}
+
+/* After so many steps. */
+static bool save_is_due(const session *s, int64_t n_steps) {
+    int64_t every = s->c->run.checkpoint_every;
+    if (every > 0) return n_steps % every == 0;
+    return every == 0 && n_steps % s->b->steps_per_epoch == 0;
+}
+
+static bool evaluation_is_due(const session *s, int64_t n_steps) {
+    int64_t every = s->c->train.eval_every * s->b->steps_per_epoch;
+    return every > 0 && n_steps % every == 0;
+}
+
+/* ---- the loop ---- */
+
+static double lr_of(const session *s, int64_t step) {
+    tti_lr_desc desc = tti_lr_desc_of(s->c, s->b->schedule_steps, s->b->steps_per_epoch);
+    desc.plateau = &s->state.plateau;
+    return tti_lr(&desc, step);
+}
+
+/* A memory fault after the update would go unseen until the value is used: look now and then. */
+enum { REREAD_EVERY = 100 };
+
+static tutti_status reread_params(session *s) {
+    if (s->state.step % REREAD_EVERY != 0 || s->last.skipped) return TUTTI_OK;
+    uint64_t hash;
+    TTI_TRY(tti_exec_params_hash(s->exec, &hash));
+    if (hash == s->last.own_hash) return TUTTI_OK;
+    return tti_fail(TUTTI_E_MISMATCH,
+                    "step %lld: the parameters of rank %d changed in memory after the update",
+                    (long long)s->state.step, s->desc->rank);
+}
+
+/* What to do about a step whose loss or gradient was not finite: under a dynamic loss scale it is
+ * the scale that was too high, and only that changes. */
+static tutti_status judge(session *s, tutti_status st) {
+    bool skipped = st == TUTTI_E_NUMERICS && s->last.skipped;
+    bool told = st == TUTTI_OK || skipped, overflow = false;
+    if (s->is_scaled && told) overflow = tti_loss_scale_answers(&s->state.loss_scale, skipped);
+    if (st == TUTTI_OK || overflow) return TUTTI_OK;
+    if (!skipped || strcmp(s->c->train.on_nan, "skip") != 0) return st;
+    /* end_skips says all */
+    return tti_reporter_skip(&s->reporter, &s->n_skipped, tutti_last_error());
+}
+
+static tutti_status end_skips(session *s) {
+    char text[160];
+    if (s->n_skipped < 2) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "%lld steps were left out under train.on_nan=skip; the warnings name only some",
+             (long long)s->n_skipped);
+    return tti_reporter_warn(&s->reporter, text);
+}
+
+static tutti_status tell_times(session *s) {
+    TTI_TRY(tti_times_gather(&s->times));
+    return tti_reporter_times(&s->reporter, s->state.step, &s->times);
+}
+
+static bool is_trial(const session *s) { return s->desc->train->trial_ms > 0; }
+
+/* Rank 0 decides, so that all workers end at the same step. */
+static bool trial_is_over(const session *s) {
+    if (!is_trial(s) || s->desc->rank != 0 || s->first_step_ns == 0) return false;
+    return tti_now_ns() - s->first_step_ns >= s->desc->train->trial_ms * TTI_NS_PER_MS;
+}
+
+/* Something looks at the parameters as they are after so many steps. */
+static bool is_looked_at(const session *s, int64_t n_steps) {
+    return save_is_due(s, n_steps) || evaluation_is_due(s, n_steps) ||
+           n_steps % REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
+}
+
+/* The next step may be begun before the one at work has ended: nothing of it depends on that.  The
+ * same on all workers, which therefore stop where a vote says so and not by a signal of their own.
+ */
+static bool may_go_ahead(const session *s) {
+    int64_t n = s->n_begun - s->state.step;
+    if (n == 0) return true;
+    bool free = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0 && !s->stop_signal;
+    return n < tti_exec_depth(s->exec) && free && !is_looked_at(s, s->n_begun) &&
+           !(is_alone(s) && tti_stop_requested()) && !is_trial(s);
+}
+
+static tutti_status begin_step(session *s) {
+    step_at_work *at = &s->at_work[s->n_begun % TTI_MAX_AHEAD];
+    s->at_step = s->n_begun;
+    at->start_ns = tti_now_ns();
+    at->lr = lr_of(s, s->n_begun);
+    (void)TTI_FAULT_AT("train.data", s->desc->rank, s->n_begun);
+    if (s->index)
+        tti_resident_batch(&s->order, s->n_begun, &at->batch, s->index);
+    else
+        TTI_TRY(tti_phases_next_batch(&s->phases, s->loader, &at->batch));
+    point_at(s, &at->batch);
+    tti_step_desc desc = {.step = (uint64_t)s->n_begun,
+                          .lr = at->lr,
+                          .shards = s->shards,
+                          .index = s->index,
+                          .shard_size = s->b->rows_per_shard,
+                          .n_rows = at->batch.n_rows_global,
+                          .loss_scale = s->is_scaled ? s->state.loss_scale.scale : 1,
+                          .stop_on_bad = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0,
+                          .vote = tti_stop_requested() || trial_is_over(s)};
+    desc.average = tti_averaging_is_due(s->b, s->n_begun + 1, &desc.average_state);
+    tti_feeding_tell(s->loader, &desc);
+    int64_t has_batch_ns = tti_now_ns();
+    s->data_ns += has_batch_ns - at->start_ns;
+    TTI_TRY(tti_exec_begin(s->exec, &desc));
+    s->exec_ns += tti_now_ns() - has_batch_ns;
+    s->n_begun++;
+    return TUTTI_OK;
+}
+
+/* ---- workers that become slower or faster ---- */
+
+/* Gradients in parts and joined shards make workers wait while they compute: nothing can be told of
+ * their speed. */
+static bool follows_pace(const session *s) {
+    return s->paces.n > 0 && tti_exec_can_redeal(s->exec) && !s->c->parallel.sync_batch_norm;
+}
+
+static tutti_status deal_anew(session *s, const tti_paces *now) {
+    TTI_ASSERT(s->n_begun == s->state.step);
+    s->paces = *now;
+    s->look_after *= 2;
+    TTI_TRY(tti_exec_redeal(s->exec, s->deal));
+    if (s->loader) tti_feeding_unpin(s->loader, s->exec);
+    tti_loader_destroy(s->loader);
+    free(s->shards);
+    s->loader = NULL;
+    s->shards = NULL;
+    TTI_TRY(make_loader(s));
+    return tti_reporter_shares(&s->reporter, s->state.step);
+}
+
+/* After a gathering of times, so that all workers see the same. */
+static tutti_status follow_pace(session *s) {
+    tti_paces now;
+    int64_t n_steps = s->state.step - s->dealt_step;
+    if (!follows_pace(s)) return TUTTI_OK;
+    for (int r = 0; r < s->paces.n; r++) {
+        double times = TTI_FAULT_AT("pace.drift", r, s->state.step) ? 1e6 : 1;
+        s->computed_s[r] += s->times.all[r][TTI_TIME_COMPUTE] * times;
+    }
+    if (n_steps < s->look_after) return TUTTI_OK;
+    bool has_drifted = tti_pace_drifted(&s->paces, s->computed_s, n_steps, &now);
+    memset(s->computed_s, 0, sizeof s->computed_s);
+    s->dealt_step = s->state.step;
+    return has_drifted ? deal_anew(s, &now) : TUTTI_OK;
+}
+
+/* After a step in which workers have waited for each other. */
+static tutti_status look_for_slowest(session *s, int64_t start_ns) {
+    tti_slowest_add(&s->slowest, s->data_ns, s->exec_ns, tti_now_ns() - start_ns);
+    if (s->last.partial || !tti_slowest_is_due(&s->slowest, s->state.step)) return TUTTI_OK;
+    return tti_slowest_gather(&s->slowest, s->state.step);
+}
+
+/* A worker that is alone and has no step at work can stop where it is, with a checkpoint. */
+static tutti_status begin_steps(session *s) {
+    if (s->n_begun < s->state.step) s->n_begun = s->state.step; /* resumed */
+    tutti_status st = TUTTI_OK;
+    while (st == TUTTI_OK && may_go_ahead(s)) st = begin_step(s);
+    if (!s->phases.gave_up || !is_alone(s) || s->n_begun > s->state.step) return st;
+    tti_clear_error();
+    s->stop_signal = tti_stop_signal();
+    return TUTTI_OK;
+}
+
+static tutti_status one_step(session *s) {
+    int64_t start_ns = tti_now_ns();
+    s->data_ns = s->exec_ns = 0;
+    TTI_TRY(begin_steps(s));
+    if (s->n_begun == s->state.step) return TUTTI_OK; /* it stops without another step */
+    step_at_work *at = &s->at_work[s->state.step % TTI_MAX_AHEAD];
+    s->at_step = s->state.step;
+    int64_t begun_ns = tti_now_ns();
+    tutti_status st = tti_exec_end(s->exec, &s->last);
+    s->exec_ns += tti_now_ns() - begun_ns;
+    TTI_TRY(judge(s, st));
+    s->state.step++;
+    if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
+    TTI_TRY(reread_params(s));
+    if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
+    TTI_TRY(tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &at->batch));
+    int64_t since = TTI_MAX(at->start_ns, s->last_end_ns);
+    s->last_end_ns = tti_now_ns();
+    tti_times_add(&s->times, &s->last, at->batch.wait_ns, s->last_end_ns - since);
+    bool is_last = s->state.step >= s->b->n_steps || s->stop_signal;
+    TTI_TRY(look_for_slowest(s, start_ns));
+    /* Workers that do not hear of each other in this step do not wait for each other either. */
+    s->times_are_due |= is_last || tti_times_is_due(&s->times, s->state.step);
+    if (!s->times_are_due || s->last.partial) return TUTTI_OK;
+    s->times_are_due = false;
+    TTI_TRY(tell_times(s));
+    return is_last ? TUTTI_OK : follow_pace(s);
+}
+
+static double lr_at(void *user, int64_t step) { return lr_of(user, step); }
+
+static bool wants_stop(void *user) { return tti_stop_requested() || trial_is_over(user); }
+
+/* On to the next checkpoint, evaluation or end. */
+static tutti_status async_stretch(session *s) {
+    bool stopped;
+    tti_async_desc desc = {.b = s->b,
+                           .exec = s->exec,
+                           .comm = s->desc->comm,
+                           .loader = s->loader,
+                           .shards = s->shards,
+                           .reporter = &s->reporter,
+                           .times = &s->times,
+                           .arrivals = s->arrivals,
+                           .scale = s->is_scaled ? &s->state.loss_scale : NULL,
+                           .n_skipped = &s->n_skipped,
+                           .n_left_out = &s->n_left_out,
+                           .wants_stop = wants_stop,
+                           .lr = lr_at,
+                           .user = s};
+    if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
+    s->at_step = s->state.step;
+    TTI_TRY(tti_async_run(&desc, &s->state.step, &stopped));
+    if (stopped) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
+    return tell_times(s);
+}
+
+/* What is due after a step. */
+static tutti_status between_steps(session *s) {
+    int64_t step = s->state.step;
+    bool evaluates = evaluation_is_due(s, step), saves = save_is_due(s, step);
+    tti_exec_spent at;
+    if (s->state.step >= s->b->n_steps || is_trial(s) || !(evaluates || saves)) return TUTTI_OK;
+    TTI_TRY(tti_slowest_pause(&s->slowest, &at));
+    if (evaluates) TTI_TRY(evaluate(s));
+    if (saves) TTI_TRY(save(s));
+    return tti_slowest_go_on(&s->slowest, &at);
+}
+
+static tutti_status train(session *s) {
+    while ((s->state.step < s->b->n_steps && !s->stop_signal) || s->n_begun > s->state.step) {
+        TTI_TRY(is_async(s) ? async_stretch(s) : one_step(s));
+        TTI_TRY(between_steps(s));
+    }
+    if (is_trial(s) || s->desc->train->keeps_nothing) return TUTTI_OK;
+    TTI_TRY(save(s));
+    return s->stop_signal ? TUTTI_OK : evaluate(s);
+}
+
+/* What a step needs on the largest device says whether it fits; replicas have it alike. */
+static tutti_status tell_memory(session *s, tutti_train_result *result) {
+    int64_t mine = (int64_t)tti_exec_memory_use(s->exec).device_peak, *all;
+    bool together = s->b->places.n > 0 && !s->b->places.mixed && !is_async(s);
+    if (s->desc->rank == 0) result->peak_device_bytes = (uint64_t)mine; /* threads share it */
+    if (!together || is_alone(s)) return TUTTI_OK;
+    int n = tutti_comm_n_ranks(s->desc->comm);
+    all = calloc((size_t)n, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = tutti_comm_all_gather(s->desc->comm, &mine, all, 1, TUTTI_I64);
+    int64_t most = mine, least = mine;
+    for (int r = 0; st == TUTTI_OK && r < n; r++)
+        most = TTI_MAX(most, all[r]), least = TTI_MIN(least, all[r]);
+    if (s->desc->rank == 0) {
+        result->most_device_bytes = (uint64_t)most;
+        result->least_device_bytes = (uint64_t)least;
+    }
+    free(all);
+    return st;
+}
+
+static tutti_status finish(session *s, tutti_train_result *result) {
+    TTI_TRY(tell_memory(s, result));
+    TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
+    TTI_TRY(end_skips(s));
+    uint64_t hash;
+    TTI_TRY(tti_exec_whole_hash(s->exec, &hash));
+    return tti_reporter_end(&s->reporter, s->state.step, hash, s->stop_signal, result);
+}
+
+tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result) {
+    session s = {
+        .desc = desc, .b = desc->blueprint, .c = &desc->blueprint->config, .saved_step = -1};
+    s.is_scaled = tti_blueprint_target(s.b).loss_scale;
+    tti_reporter_init(&s.reporter, desc->start_ns);
+    tti_phases_init(&s.phases, desc);
+    tutti_status st = prepare(&s);
+    if (st == TUTTI_OK) st = train(&s);
+    if (st == TUTTI_OK) st = finish(&s, result);
+    if (st != TUTTI_OK && tti_async_leaves(s.exec, st)) {
+        tti_clear_error(); /* told by worker 0, and none of the others' */
+        st = TUTTI_OK;
+    }
+    if (st != TUTTI_OK && s.phases.gave_up) result->exit_code = 128 + tti_stop_signal();
+    if (st != TUTTI_OK) {
+        tti_worker_report_failure((uint64_t)s.at_step, tutti_last_error());
+        tti_lost_device_advise(desc->run_dir, tti_job_is_exact(s.c),
+                               desc->rank == 0 ? -1 : s.saved_step, st);
+        tti_reporter_failed(&s.reporter, s.state.step, st);
+    }
+    if (s.loader && s.exec) tti_feeding_unpin(s.loader, s.exec);
+    tti_loader_destroy(s.loader);
+    tti_exec_destroy(s.exec);
+    tti_mesh_fini(&s.mesh);
+    tti_reporter_close(&s.reporter);
+    tti_arrivals_close(s.arrivals);
+    free(s.shards);
+    free(s.index);
+    return st;
+}

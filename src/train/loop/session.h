@@ -1,0 +1,34 @@
+/* session.h - one worker's part of a run: the loop over steps, evaluation, checkpoints.
+ *
+ * Every worker runs the same loop and takes the same decisions, since what these depend on (sums,
+ * votes, counts) is the same on all of them.  The worker of rank 0 also writes: metrics,
+ * checkpoints, events. */
+#ifndef TTI_TRAIN_SESSION_H
+#define TTI_TRAIN_SESSION_H
+
+#include "exec/one_copy.h"
+#include "exec/server.h"
+#include "train/setup/blueprint.h"
+#include "tutti/comm.h"
+#include "tutti/train.h"
+
+typedef struct tti_session_desc {
+    const tti_blueprint *blueprint; /* borrowed, shared by the workers of a process */
+    const tutti_train_desc *train;  /* borrowed: events */
+    tutti_comm *comm;               /* borrowed; NULL: alone */
+    tti_server *server;             /* borrowed; NULL: workers make the update themselves */
+    tti_one_copy *one_copy;         /* borrowed; NULL: workers have their own parameters */
+    int rank, local_rank, local_n_ranks;
+    int local_n_devices; /* that the workers of this machine have together */
+    int local_n_cores;   /* that they share; 0: unknown */
+    bool by_launcher;    /* of others: workers are processes, whatever parallel.place says */
+    const char *run_dir;
+    const char *job_yaml; /* the resolved job, kept in checkpoints */
+    bool resume;          /* from the newest valid checkpoint of run_dir */
+    int64_t start_ns;     /* when tutti_train was called */
+} tti_session_desc;
+
+/* Runs to the end.  result is filled on rank 0, as far as the run came. */
+tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result);
+
+#endif /* TTI_TRAIN_SESSION_H */

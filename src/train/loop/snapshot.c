@@ -1,0 +1,330 @@
+/* snapshot.c - names what a checkpoint stores: parameters, and states as state.NAME.STATE. */
+#include "train/loop/snapshot.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/philox.h"
+#include "ckpt/ckpt.h"
+#include "train/job/optimizer.h"
+#include "train/job/shares.h"
+
+typedef struct tensors {
+    tti_arena arena;
+    tti_ckpt_tensor *params, *states;
+    size_t n_params, n_states;
+} tensors;
+
+/* What a tensor is to the executor, which may have it in parts. */
+typedef struct place {
+    const tti_slot *slot; /* of the whole model */
+    int k;
+} place;
+
+/* The user of tti_ckpt_access. */
+typedef struct accessor {
+    tti_exec *exec;
+    const tti_plan *plan;
+    const char *order; /* text of the checkpoint that is read */
+    size_t *there;     /* [n_slots]: places in the program that wrote it; NULL: nothing was put */
+    /* Of the parameters that were put: at those places, as the manifest's hash is, and at their
+     * places here. */
+    uint64_t hash_there, hash_here;
+    int64_t step; /* of what is saved */
+} accessor;
+
+/* As the update of the whole model hashes a parameter that lies there, block by block. */
+static uint64_t hash_param(const float *w, size_t n_elems, size_t first) {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < n_elems; i += TTI_UPDATE_BLOCK) {
+        size_t n = TTI_MIN(n_elems - i, (size_t)TTI_UPDATE_BLOCK);
+        hash += tti_backend_cpu.hash(w + i, n, first + i);
+    }
+    return hash;
+}
+
+/* ---- the order of the parameters, which the hash depends on and programs may change ---- */
+
+/* A name on each line: a name has no control characters. */
+static void print_order(const tti_plan *plan, tti_str *out) {
+    for (int i = 0; i < plan->n_slots; i++)
+        tti_str_printf(out, "%s%s", i ? "\n" : "", plan->slots[i].param->name);
+}
+
+static tutti_status place_line(const tti_plan *plan, char *line, size_t *at, size_t *there) {
+    int i = tti_plan_find_slot(plan, line);
+    if (i < 0 || there[i] != SIZE_MAX)
+        return tti_fail(TUTTI_E_CHECKPOINT, "malformed order of parameters at '%.100s'", line);
+    there[i] = *at;
+    *at = tti_slot_end(*at, plan->slots[i].n_elems);
+    return TUTTI_OK;
+}
+
+/* there [n_slots]: by the text of the checkpoint; where there is none, as here. */
+static tutti_status read_order(const tti_plan *plan, const char *text, size_t *there) {
+    size_t at = 0;
+    int n = 0;
+    char *copy = text ? strdup(text) : NULL, *rest = NULL;
+    tutti_status st = TUTTI_OK;
+    if (text && !copy) return tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory");
+    for (int i = 0; i < plan->n_slots; i++) there[i] = text ? SIZE_MAX : plan->slots[i].first;
+    char *line = copy ? strtok_r(copy, "\n", &rest) : NULL;
+    for (; line && st == TUTTI_OK; line = strtok_r(NULL, "\n", &rest), n++)
+        st = place_line(plan, line, &at, there);
+    if (st == TUTTI_OK && text && n != plan->n_slots)
+        st = tti_fail(TUTTI_E_CHECKPOINT, "an order of %d parameters, there are %d", n,
+                      plan->n_slots);
+    free(copy);
+    return st;
+}
+
+/* ---- tensors, one after the other ---- */
+
+static tutti_status get(void *user, const tti_ckpt_tensor *tensor, const void **bytes) {
+    const accessor *a = user;
+    const place *at = tensor->data;
+    const float *data;
+    TTI_TRY(tti_exec_fetch_whole(a->exec, at->k, at->slot->param, &data));
+    *bytes = data;
+    if (at->k != TTI_STATE_PARAMS || tti_all_finite(data, at->slot->n_elems)) return TUTTI_OK;
+    return tti_fail(
+        TUTTI_E_NUMERICS,
+        "step %" PRId64
+        ": '%s' is not finite any more and is not saved; checkpoints "
+        "before this one are good.  A lower learning rate may help; with "
+        "train.clip_norm or train.on_nan=skip every gradient is looked at before the update",
+        a->step, tensor->name);
+}
+
+static tutti_status put(void *user, const tti_ckpt_tensor *tensor, const void *bytes) {
+    accessor *a = user;
+    const place *at = tensor->data;
+    if (!a->there) { /* the tensors are those of the plan, else nothing would be put */
+        a->there = calloc((size_t)a->plan->n_slots + 1, sizeof *a->there);
+        if (!a->there) return tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory");
+        TTI_TRY(read_order(a->plan, a->order, a->there));
+    }
+    if (at->k == TTI_STATE_PARAMS) {
+        size_t there = a->there[at->slot - a->plan->slots];
+        a->hash_there += hash_param(bytes, at->slot->n_elems, there);
+        a->hash_here += hash_param(bytes, at->slot->n_elems, at->slot->first);
+    }
+    return tti_exec_store_whole(a->exec, at->k, at->slot->param, bytes);
+}
+
+/* k: a number of a state array; state NULL: the parameter itself. */
+static tti_ckpt_tensor tensor_of(tensors *t, const tti_slot *slot, const char *state, int k) {
+    const char *name = slot->param->name;
+    if (state) name = tti_arena_printf(&t->arena, "state.%s.%s", name, state);
+    place *at = tti_arena_alloc(&t->arena, sizeof *at);
+    if (at) *at = (place){slot, k};
+    return (tti_ckpt_tensor){name, slot->param->out[0]->type, at};
+}
+
+/* Every parameter and buffer by name; states of what is trained, averages of everything. */
+static tutti_status list_tensors(const tti_blueprint *b, const tti_exec *exec, tensors *t) {
+    const tti_plan *plan = b->plan;
+    const tti_optimizer *optimizer = tti_optimizer_find(b->config.optimizer.name);
+    size_t n = (size_t)plan->n_slots, n_most = n * (size_t)(plan->n_states + 1);
+    *t = (tensors){.n_params = n};
+    t->params = tti_arena_alloc(&t->arena, (n + 1) * sizeof *t->params);
+    t->states = tti_arena_alloc(&t->arena, (n_most + 1) * sizeof *t->states);
+    for (int i = 0; !t->arena.failed && i < plan->n_slots; i++) {
+        const tti_slot *slot = &plan->slots[i];
+        t->params[i] = tensor_of(t, slot, NULL, TTI_STATE_PARAMS);
+        for (int k = 0; k < plan->n_states && !slot->buffer; k++)
+            t->states[t->n_states++] = tensor_of(t, slot, optimizer->states[k], k);
+        if (tti_exec_has_ema(exec))
+            t->states[t->n_states++] = tensor_of(t, slot, "ema", TTI_STATE_EMA);
+    }
+    return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory") : TUTTI_OK;
+}
+
+/* Of the whole model: the same number for any layout of workers. */
+static tutti_status hash_all(const tti_blueprint *b, tti_exec *exec, uint64_t *hash) {
+    if (b->n_parts == 0) return tti_exec_params_hash(exec, hash);
+    *hash = 0;
+    for (int i = 0; i < b->plan->n_slots; i++) {
+        const tti_slot *slot = &b->plan->slots[i];
+        const float *w;
+        TTI_TRY(tti_exec_fetch_whole(exec, TTI_STATE_PARAMS, slot->param, &w));
+        *hash += hash_param(w, slot->n_elems, slot->first);
+    }
+    return TUTTI_OK;
+}
+
+/* What the bits of the rest of the run depend on beside the tensors. */
+static void print_identity(const tti_blueprint *b, char *out, size_t n_bytes) {
+    const tti_job_config *c = &b->config;
+    snprintf(out, n_bytes,
+             "parallel.shards=%d train.batch=%" PRId64 " train.seed=%" PRId64
+             " optimizer.name=%s train.loss=%s data.format=%s samples=%" PRId64,
+             b->n_shards, c->train.batch, c->train.seed, c->optimizer.name, c->train.loss,
+             c->data.format, tutti_dataset_get_info(b->train)->n_samples);
+}
+
+tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
+                               const char *job_yaml, const tti_run_state *state) {
+    tensors t = {0};
+    tti_str backend = {0}, order = {0}, shares = {0};
+    accessor user = {.exec = exec, .step = state->step};
+    const tti_ckpt_access access = {.get = get, .user = &user};
+    char identity[1024];
+    print_identity(b, identity, sizeof identity);
+    tti_blueprint_describe(b, &backend);
+    print_order(b->plan, &order);
+    uint64_t hash = 0;
+    tutti_status st = tti_exec_pull(exec);
+    if (st == TUTTI_OK) st = hash_all(b, exec, &hash);
+    if (st == TUTTI_OK) st = list_tensors(b, exec, &t);
+    char plateau[TTI_PLATEAU_TEXT], scale[64];
+    tti_plateau_print(&state->plateau, plateau);
+    snprintf(scale, sizeof scale, "%.17g %d", state->loss_scale.scale, state->loss_scale.n_good);
+    size_t n_texts = 5;
+    tti_ckpt_text texts[7] = {{"identity", identity},
+                              {"model", b->model_identity},
+                              {"job", job_yaml},
+                              {"plateau", plateau},
+                              {"order", tti_str_text(&order)}};
+    if (state->loss_scale.dynamic) texts[n_texts++] = (tti_ckpt_text){"loss_scale", scale};
+    if (state->deal) {
+        tti_shares_print(state->deal, &shares);
+        texts[n_texts++] = (tti_ckpt_text){"shares", tti_str_text(&shares)};
+    }
+    int64_t step = state->step, in_epoch = step % b->steps_per_epoch;
+    if (st == TUTTI_OK)
+        st = tti_ckpt_save(
+            &(tti_ckpt_save_desc){.run_dir = run_dir,
+                                  .meta = {.step = step,
+                                           .epoch = step / b->steps_per_epoch,
+                                           .position = in_epoch * b->config.train.batch,
+                                           .n_shards = b->n_shards,
+                                           .seed = b->config.train.seed,
+                                           .job_digest = tti_hash_name(identity),
+                                           .params_hash = hash,
+                                           .backend = tti_str_text(&backend)},
+                                  .texts = texts,
+                                  .n_texts = n_texts,
+                                  .params = t.params,
+                                  .n_params = t.n_params,
+                                  .optimizer = t.states,
+                                  .n_optimizer = t.n_states,
+                                  .access = &access,
+                                  .params_access = &access,
+                                  .keep = (int)b->config.run.keep});
+    tti_arena_free(&t.arena);
+    tti_str_free(&backend);
+    tti_str_free(&order);
+    tti_str_free(&shares);
+    return st;
+}
+
+static tutti_status check_identity(const tti_blueprint *b, const tti_ckpt *ckpt) {
+    char identity[1024];
+    print_identity(b, identity, sizeof identity);
+    if (tti_ckpt_get_meta(ckpt)->job_digest == tti_hash_name(identity)) return TUTTI_OK;
+    const char *saved = tti_ckpt_get_text(ckpt, "identity");
+    return tti_fail(TUTTI_E_CHECKPOINT,
+                    "%s was made by another job and cannot be continued bit for bit:\n"
+                    "  there: %s\n  here:  %s\nResume with the same data and job, or start a new "
+                    "run with model.init=%s",
+                    tti_ckpt_dir(ckpt), saved ? saved : "(not said)", identity, tti_ckpt_dir(ckpt));
+}
+
+static tutti_status check_backend(const tti_blueprint *b, const tti_ckpt *ckpt,
+                                  tti_reporter *reporter) {
+    tti_str backend = {0};
+    tti_blueprint_describe(b, &backend);
+    const char *saved = tti_ckpt_get_meta(ckpt)->backend;
+    tutti_status st = TUTTI_OK;
+    if (saved && strcmp(saved, tti_str_text(&backend)) != 0) {
+        char text[1024];
+        snprintf(
+            text, sizeof text,
+            "the checkpoint was made with other kernels (%s; here: %s): the run continues, but "
+            "its bits may differ from an uninterrupted one",
+            saved, tti_str_text(&backend));
+        st = tti_reporter_warn(reporter, text);
+    }
+    tti_str_free(&backend);
+    return st;
+}
+
+static void warn(void *user, const char *text) {
+    tutti_status st = tti_reporter_warn(user, text);
+    (void)st; /* a warning that cannot be written must not stop a rescue */
+}
+
+static tutti_status read_tensors(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt,
+                                 accessor *user) {
+    tensors t = {0};
+    const tti_ckpt_access access = {.put = put, .user = user};
+    tutti_status st = tti_exec_pull(exec);
+    if (st == TUTTI_OK) st = list_tensors(b, exec, &t);
+    if (st == TUTTI_OK) st = tti_ckpt_read_by(ckpt, TTI_CKPT_MODEL, t.params, t.n_params, &access);
+    if (st == TUTTI_OK)
+        st = tti_ckpt_read_by(ckpt, TTI_CKPT_OPTIMIZER, t.states, t.n_states, &access);
+    if (st == TUTTI_OK) st = tti_exec_push(exec);
+    tti_arena_free(&t.arena);
+    return st;
+}
+
+/* What was read is what was written, and what lies in memory now. */
+static tutti_status check_hashes(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt,
+                                 const accessor *user) {
+    uint64_t found = user->hash_here, said = tti_ckpt_get_meta(ckpt)->params_hash;
+    if (user->hash_there != said)
+        return tti_fail(TUTTI_E_CHECKPOINT,
+                        "%s: the parameter hash is %016" PRIx64 ", its manifest says %016" PRIx64,
+                        tti_ckpt_dir(ckpt), user->hash_there, said);
+    if (b->n_parts == 0) TTI_TRY(tti_exec_params_hash(exec, &found)); /* else nobody has them all */
+    if (found == user->hash_here) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT,
+                    "%s: the parameters in memory are not those that were read: their hash is "
+                    "%016" PRIx64 ", not %016" PRIx64,
+                    tti_ckpt_dir(ckpt), found, user->hash_here);
+}
+
+static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt) {
+    accessor user = {.exec = exec, .plan = b->plan, .order = tti_ckpt_get_text(ckpt, "order")};
+    tutti_status st = read_tensors(b, exec, ckpt, &user);
+    if (st == TUTTI_OK) st = check_hashes(b, exec, ckpt, &user);
+    free(user.there);
+    return st;
+}
+
+/* "SCALE STEPS", of a dynamic scale. */
+static tutti_status read_loss_scale(const tti_ckpt *ckpt, const char *text, tti_loss_scale *out) {
+    char *end;
+    double scale = strtod(text, &end);
+    long n_good = strtol(end, &end, 10);
+    if (*end || !(scale >= 0x1p-126 && scale <= 0x1p126) || n_good < 0 || n_good > 1000000)
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: malformed loss scale", tti_ckpt_dir(ckpt));
+    *out = (tti_loss_scale){scale, (int)n_good, true};
+    return TUTTI_OK;
+}
+
+static tutti_status read_state(const tti_ckpt *ckpt, tti_run_state *state) {
+    const char *plateau = tti_ckpt_get_text(ckpt, "plateau");
+    if (plateau) TTI_TRY(tti_plateau_read(plateau, &state->plateau));
+    const char *scale = tti_ckpt_get_text(ckpt, "loss_scale");
+    if (scale && state->loss_scale.dynamic)
+        TTI_TRY(read_loss_scale(ckpt, scale, &state->loss_scale));
+    state->step = tti_ckpt_get_meta(ckpt)->step;
+    return TUTTI_OK;
+}
+
+tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
+                               tti_reporter *reporter, tti_run_state *state) {
+    tti_ckpt *ckpt;
+    TTI_TRY(tti_ckpt_open(run_dir, warn, reporter, &ckpt));
+    tutti_status st = check_identity(b, ckpt);
+    if (st == TUTTI_OK) st = check_backend(b, ckpt, reporter);
+    if (st == TUTTI_OK) st = read_all(b, exec, ckpt);
+    if (st == TUTTI_OK) st = read_state(ckpt, state);
+    tti_ckpt_close(ckpt);
+    return st;
+}

@@ -1,0 +1,30 @@
+/* snapshot.h - between a worker's flat arrays and a checkpoint's named tensors. */
+#ifndef TTI_TRAIN_SNAPSHOT_H
+#define TTI_TRAIN_SNAPSHOT_H
+
+#include "exec/exec.h"
+#include "train/job/loss_scale.h"
+#include "train/job/plateau.h"
+#include "train/report/reporter.h"
+#include "train/setup/blueprint.h"
+
+/* What a run remembers beside tensors. */
+typedef struct tti_run_state {
+    int64_t step; /* updates done */
+    tti_plateau plateau;
+    tti_loss_scale loss_scale;
+    const tti_deal *deal; /* borrowed: told in the manifest, never read again; NULL: equal runs */
+} tti_run_state;
+
+/* Saves parameters, optimizer state and what the run remembers.  Called by rank 0, while the others
+ * are in tti_exec_serve, which the caller ends.  TUTTI_E_NUMERICS: a parameter is not finite, and
+ * nothing was saved. */
+tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
+                               const char *job_yaml, const tti_run_state *state);
+
+/* Loads the newest valid checkpoint of run_dir, on every rank; *state is where it stands.  A job
+ * that would continue it with other shards, batch, seed or optimizer is refused. */
+tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
+                               tti_reporter *reporter, tti_run_state *state);
+
+#endif /* TTI_TRAIN_SNAPSHOT_H */

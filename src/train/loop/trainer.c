@@ -1,0 +1,519 @@
+/* trainer.c - tutti_train: places workers as threads or processes, starts and ends them.
+ *
+ *   threads    this process runs every rank; they share data sets and plan
+ *   processes  this process supervises; each worker runs tutti_train again and finds its rank and
+ *              the meeting place in its environment
+ * Under another launcher (mpirun, srun, torchrun) this process is a rank already.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/levels.h"
+#include "base/affinity.h"
+#include "base/atomic_file.h"
+#include "base/clock.h"
+#include "comm/progress.h"
+#include "data/dataset.h"
+#include "launch/meeting.h"
+#include "launch/stop.h"
+#include "launch/supervised.h"
+#include "train/loop/async.h"
+#include "train/loop/resume.h"
+#include "train/loop/session.h"
+#include "train/loop/worker_threads.h"
+#include "train/model/model_choice.h"
+#include "train/report/report.h"
+#include "train/setup/agreement.h"
+#include "train/setup/command.h"
+#include "train/setup/init_config.h"
+#include "train/setup/kernels.h"
+#include "train/setup/memory_check.h"
+#include "train/setup/resolved.h"
+#include "train/setup/run_dir.h"
+#include "train/setup/worker_exec.h"
+#include "tutti/launch.h"
+
+enum { DEVICE_GRACE_MS = 2000 }; /* the library between devices needs that long to give up */
+
+typedef struct trainer {
+    tutti_job *job;
+    const tutti_train_desc *desc;
+    tutti_train_result *result;
+    int64_t start_ns;
+    tutti_worker_place place;
+    bool on_devices;
+    bool is_worker;              /* started by a supervisor: one rank of several */
+    bool made_dir;               /* the run folder is new */
+    int lock;                    /* of the run folder; -1: none */
+    bool continues;              /* from the last checkpoint of the folder */
+    char *yaml;                  /* the resolved job */
+    tti_job_server server;       /* of a job with a parameter server */
+    tti_one_copy *one_copy;      /* of workers that are threads; NULL: each has its own */
+    tutti_comm *comm;            /* under another launcher: joined before anything is made */
+    int core_rank, core_n_ranks; /* likewise: its part of its cores */
+    int n_devices;               /* that the workers of this machine have together */
+    int n_cores;                 /* usable by this process, before its threads are pinned */
+} trainer;
+
+/* ---- the run folder ---- */
+
+static void run_name(const tutti_job *job, char *out, size_t n_bytes) {
+    const char *base = job->path ? strrchr(job->path, '/') : NULL;
+    if (!job->path)
+        tti_model_name(job, out, n_bytes);
+    else
+        snprintf(out, n_bytes, "%s", base ? base + 1 : job->path);
+    char *dot = strrchr(out, '.');
+    if (dot && dot != out) *dot = '\0';
+}
+
+static tutti_status write_job(const trainer *t) {
+    char path[700];
+    snprintf(path, sizeof path, "%s/job.yaml", t->result->run_dir);
+    return tti_atomic_file_save(path, t->yaml, strlen(t->yaml));
+}
+
+/* The folder that the supervisor has made; a rank of `tutti launch` has nobody who makes one. */
+static tutti_status find_own_dir(trainer *t) {
+    const char *dir = t->job->config.run.dir;
+    snprintf(t->result->run_dir, sizeof t->result->run_dir, "%s", dir);
+    if (access(dir, F_OK) == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "run.dir: there is no folder '%s': tutti launch makes none; start the run with "
+                    "tutti train -n %d parallel.place=processes, which starts its own ranks",
+                    dir, t->place.n_ranks);
+}
+
+/* A worker finds its folder made by the supervisor; a resumed run has one. */
+static tutti_status find_or_make_dir(trainer *t, bool *is_new) {
+    char *dir = t->result->run_dir;
+    size_t n_bytes = sizeof t->result->run_dir;
+    *is_new = false;
+    if (t->desc->resume) {
+        if (!tti_run_dir_exists(t->desc->resume) || strlen(t->desc->resume) >= n_bytes)
+            return tti_fail(TUTTI_E_CONFIG, "--resume %s: no run there (no metrics.jsonl)",
+                            t->desc->resume);
+        snprintf(dir, n_bytes, "%s", t->desc->resume);
+        return TUTTI_OK;
+    }
+    bool found = t->comm && t->continues;
+    if ((t->is_worker && !t->comm) || found) return find_own_dir(t);
+    char name[128];
+    run_name(t->job, name, sizeof name);
+    *is_new = true;
+    return tti_run_dir_create(t->job->config.run.dir, name, dir, n_bytes);
+}
+
+/* Nobody else may train in it meanwhile: whoever started workers keeps it for them.  Nothing is
+ * written into a folder, nor removed from it, before it is kept. */
+static tutti_status make_own_dir(trainer *t) {
+    const char *dir = t->result->run_dir;
+    bool is_kept = t->is_worker && !t->comm, is_new;
+    TTI_TRY(find_or_make_dir(t, &is_new));
+    if (!is_kept) TTI_TRY(tti_run_dir_lock(dir, &t->lock));
+    if (!is_new) return TUTTI_OK;
+    if (tti_run_dir_exists(dir)) return tti_run_dir_refuse(dir); /* of one that was waited for */
+    t->made_dir = true;
+    return write_job(t);
+}
+
+/* Of ranks that another launcher started the first makes it for all. */
+static tutti_status make_run_dir(trainer *t) {
+    if (!t->comm) return make_own_dir(t);
+    tutti_status st = t->place.rank == 0 ? make_own_dir(t) : TUTTI_OK;
+    return tti_agree_on_dir(t->comm, st, t->result->run_dir, sizeof t->result->run_dir);
+}
+
+/* ---- one rank ---- */
+
+/* Beside workers of other processes: from here on they may go without the others. */
+static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
+                                tti_server *server, int rank) {
+    int local_rank = t->comm ? t->core_rank : rank;
+    return tti_session_run(
+        &(tti_session_desc){.blueprint = tti_blueprint_of(b, local_rank),
+                            .train = t->desc,
+                            .comm = comm,
+                            .server = server,
+                            .one_copy = t->one_copy,
+                            .rank = rank,
+                            .local_rank = local_rank,
+                            .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
+                            .local_n_devices = t->n_devices,
+                            .local_n_cores = t->n_cores,
+                            .by_launcher = t->comm != NULL,
+                            .run_dir = t->result->run_dir,
+                            .job_yaml = t->yaml,
+                            .resume = t->continues,
+                            .start_ns = t->start_ns},
+        t->result);
+}
+
+/* A worker whose server is in the process of rank 0: there is no other tie between those that have
+ * whole models. */
+static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
+                               int rank) {
+    tti_job_server server;
+    bool divided = b->n_parts > 0;
+    tutti_status st = tti_job_server_join(b, comm, &server);
+    int n_needed = divided ? tti_mesh_n_model(&b->mesh) : tti_worker_n_holders(b);
+    if (st == TUTTI_OK && comm && rank == 0) tti_worker_report_needed(n_needed);
+    if (st == TUTTI_OK) st = run_session(t, b, divided ? comm : NULL, server.server, rank);
+    if (st != TUTTI_OK && server.server) tti_server_abort(server.server, st, tutti_last_error());
+    tti_job_server_destroy(&server);
+    return st;
+}
+
+static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_comm_group *group,
+                             int rank) {
+    const tti_job_config *c = &t->job->config;
+    int n = (int)c->parallel.workers;
+    tutti_comm *comm = t->comm;
+    if (!comm) TTI_TRY(tti_worker_threads_join(group, rank, n, c, &comm));
+    tutti_status st = TUTTI_OK;
+    if (t->is_worker && comm) st = tti_agree_on_data(comm, b->train, b->test);
+    if (st == TUTTI_OK)
+        st = tti_job_server_is_joined(b, t->is_worker)
+                 ? run_served(t, b, comm, rank)
+                 : run_session(t, b, comm, t->server.server, rank);
+    /* The others wait for this rank: they must hear why it will not come. */
+    if (st != TUTTI_OK && group) tutti_comm_group_abort(group, rank, tutti_last_error());
+    if (st != TUTTI_OK && t->server.server)
+        tti_server_abort(t->server.server, st, tutti_last_error());
+    if (comm != t->comm) tutti_comm_destroy(comm);
+    return st;
+}
+
+/* ---- workers as threads ---- */
+
+typedef struct threads {
+    const trainer *t;
+    const tti_blueprint *b;
+    tutti_comm_group *group;
+} threads;
+
+static tutti_status run_thread(void *user, int rank) {
+    const threads *all = user;
+    return run_rank(all->t, all->b, all->group, rank);
+}
+
+static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
+    threads all = {.t = t, .b = b};
+    TTI_TRY(tutti_comm_group_create(b->n_workers, &all.group));
+    tutti_status st = tti_worker_threads_run(&(tti_worker_threads_desc){
+        .who = "train", .n = b->n_workers, .group = all.group, .run = run_thread, .user = &all});
+    tutti_comm_group_destroy(all.group);
+    return st;
+}
+
+/* ---- workers as processes ---- */
+
+static tutti_status run_as_worker(const trainer *t, const tti_blueprint *b) {
+    tutti_comm_group *group;
+    if (t->comm) return run_rank(t, b, NULL, t->place.rank);
+    TTI_TRY(tutti_comm_group_open(t->place.comm_fd, &group));
+    tutti_status st = run_rank(t, b, group, t->place.rank);
+    tutti_comm_group_destroy(group);
+    return st;
+}
+
+static void warn(void *user, const char *text) {
+    const trainer *t = user;
+    tutti_event warning = {.kind = TUTTI_EVENT_WARNING, .text = text};
+    if (t->desc->on_event) t->desc->on_event(t->desc->user, &warning);
+}
+
+static tutti_status supervise(trainer *t) {
+    char run_dir[600], log_dir[600], error_file[600], shards[48];
+    char *argv[TTI_MAX_ARGV], *more[] = {run_dir, shards, NULL};
+    TTI_TRY(tti_command_make("train", t->desc->worker_argv, more, argv));
+    snprintf(run_dir, sizeof run_dir, "run.dir=%s", t->result->run_dir);
+    snprintf(shards, sizeof shards, "parallel.shards=%d", (int)t->job->config.parallel.shards);
+    snprintf(log_dir, sizeof log_dir, "%s/log", t->result->run_dir);
+    snprintf(error_file, sizeof error_file, "%s/error.json", t->result->run_dir);
+    tutti_launch_result ended;
+    TTI_TRY(tutti_launch(&(tutti_launch_desc){.n_workers = (int)t->job->config.parallel.workers,
+                                              .argv = argv,
+                                              .grace_ms = t->on_devices ? DEVICE_GRACE_MS : 0,
+                                              .log_dir = log_dir,
+                                              .error_file = error_file,
+                                              .max_restarts = (int)t->job->config.run.restarts,
+                                              .on_restart = warn,
+                                              .on_leave = warn,
+                                              .user = t},
+                         &ended));
+    t->result->exit_code = ended.exit_code;
+    if (ended.exit_code == 130) t->result->stop_signal = SIGINT;
+    if (ended.exit_code == 143) t->result->stop_signal = SIGTERM;
+    if (ended.exit_code == 0 || t->result->stop_signal) return TUTTI_OK;
+    if (!tti_run_dir_exists(t->result->run_dir)) return tti_fail(TUTTI_E_PEER, "%s", ended.text);
+    return tti_fail(TUTTI_E_PEER, "%s; its last words are in %s", ended.text, log_dir);
+}
+
+/* ---- the call ---- */
+
+/* The page is an image of the run, not the run: without it the run is as good. */
+static void write_report(const trainer *t, const tti_blueprint *b) {
+    if (t->desc->trial_ms > 0 || (t->is_worker && t->place.rank != 0)) return;
+    const char *run_dir = t->result->run_dir;
+    bool hurry = t->result->stop_signal != 0;
+    tutti_status st =
+        hurry ? tti_report_when_stopped(run_dir) : tti_report_at_end(t->job, b, run_dir);
+    if (st == TUTTI_OK) return;
+    tutti_event warning = {.kind = TUTTI_EVENT_WARNING, .text = tutti_last_error()};
+    if (t->desc->on_event) t->desc->on_event(t->desc->user, &warning);
+}
+
+/* Ranks of another launcher may be on several hosts, which their sums cross. */
+static tutti_status make_blueprint(const trainer *t, tti_blueprint **out) {
+    int local_rank = t->comm ? t->core_rank : t->place.rank;
+    tti_bucket_link link;
+    if (!t->is_worker) return tti_blueprint_create(t->job, out);
+    if (t->comm) TTI_TRY(tti_agree_on_link(t->comm, &t->job->config, &link));
+    return tti_blueprint_create_for_rank(t->job, t->place.rank, local_rank, t->comm ? &link : NULL,
+                                         out);
+}
+
+/* Rank 0 keeps what the data taught in the run folder, before the first step; a run that goes on
+ * finds it there, and its data must teach the same. */
+static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
+    const char *dir = t->result->run_dir;
+    char path[700];
+    tti_data_spec *was;
+    if (t->is_worker && t->place.rank != 0) return TUTTI_OK;
+    snprintf(path, sizeof path, "%s/" TTI_DATA_SPEC_FILE, dir);
+    if (access(path, F_OK) != 0) return tti_data_spec_save(b->train->spec, dir);
+    TTI_TRY(tti_data_spec_load(dir, &was));
+    tutti_status st = tti_data_spec_compare(was, b->train->spec);
+    tti_data_spec_release(was);
+    return st;
+}
+
+/* Before any worker has taken memory: those of other processes wait for this one. */
+static tutti_status check_memory(const trainer *t, const tti_blueprint *b) {
+    tti_memory_room room;
+    int n_here = t->comm ? t->core_n_ranks : b->n_workers;
+    tti_memory_find_room("", &room);
+    return tti_memory_check(b, t->is_worker ? t->place.rank : -1, n_here, &room);
+}
+
+static tutti_status print_job(trainer *t, const tti_blueprint *b) {
+    char *yaml;
+    TTI_TRY(tti_job_print_resolved(t->job, b, b ? t->result->run_dir : NULL, &yaml));
+    free(t->yaml);
+    t->yaml = yaml;
+    return TUTTI_OK;
+}
+
+/* What the job left open is known once the data is open: the folder gets the whole job, and so do
+ * checkpoints.  A run that goes on keeps its job file. */
+static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
+    TTI_TRY(print_job(t, b));
+    bool writes = !t->continues && t->place.rank == 0;
+    return writes ? write_job(t) : TUTTI_OK;
+}
+
+static tutti_status train_here(trainer *t) {
+    tti_blueprint *b = NULL;
+    tti_stop stop;
+    TTI_TRY(tti_stop_shield(&stop));
+    tutti_status st = make_blueprint(t, &b);
+    if (st == TUTTI_OK) st = check_memory(t, b);
+    if (st == TUTTI_OK) st = keep_data_spec(t, b);
+    if (st == TUTTI_OK) st = keep_job(t, b);
+    if (st != TUTTI_OK) {
+        tti_blueprint_destroy(b);
+        tti_worker_report_failure(0, tutti_last_error());
+        tti_stop_remove(&stop);
+        return st;
+    }
+    t->result->n_workers = b->n_workers;
+    t->result->n_shards = b->n_shards;
+    t->result->step_flops = tti_program_flops(&b->plan->shard) * b->n_shards;
+    /* Workers that are processes share no memory: the first ones are the servers. */
+    st = t->is_worker ? TUTTI_OK : tti_job_server_create(b, &t->server);
+    if (st == TUTTI_OK && !t->is_worker) st = tti_worker_one_copy_create(b, &t->one_copy);
+    if (st == TUTTI_OK) st = tti_stop_install(&stop);
+    if (st == TUTTI_OK) {
+        if (t->is_worker)
+            st = run_as_worker(t, b);
+        else
+            st = b->n_workers > 1 ? run_threads(t, b) : run_rank(t, b, NULL, 0);
+    }
+    tti_stop_remove(&stop);
+    tti_job_server_destroy(&t->server);
+    tti_one_copy_destroy(t->one_copy);
+    t->one_copy = NULL;
+    if (st == TUTTI_OK) write_report(t, b);
+    tti_blueprint_destroy(b);
+    return st;
+}
+
+/* One line: what launched this, and how its ranks speak. */
+static void tell_launcher(const trainer *t, const tti_comm_place *place) {
+    char text[400];
+    if (t->place.rank != 0 || !t->desc->on_event) return;
+    snprintf(text, sizeof text, "%s; %d host%s, over %s", t->place.text, place->n_hosts,
+             place->n_hosts == 1 ? "" : "s", place->transport);
+    tutti_event event = {.kind = TUTTI_EVENT_START, .text = text};
+    t->desc->on_event(t->desc->user, &event);
+}
+
+/* Ranks of another launcher come together, and see that they mean the same. */
+static tutti_status meet(trainer *t, const tti_devices *devices) {
+    tti_comm_place place;
+    uint64_t identity = 0;
+    TTI_TRY(tti_meeting_join((int)t->job->config.parallel.timeout_ms,
+                             (int)t->job->config.parallel.phase_timeout_ms, &t->comm));
+    tti_comm_get_place(t->comm, &place);
+    tell_launcher(t, &place);
+    TTI_TRY(tti_agree_on_job(t->comm, t->yaml));
+    TTI_TRY(tti_agree_on_cores(t->comm, &t->core_rank, &t->core_n_ranks));
+    if (devices->n > 0) { /* the local rank says which device, whatever the cores */
+        t->core_rank = place.local_rank;
+        t->core_n_ranks = place.local_n_ranks;
+        int device = tti_devices_place(devices, place.local_rank);
+        if (device != TTI_ON_HOST) identity = devices->backend->device->identity(device);
+    }
+    return tti_agree_on_devices(t->comm, identity, &t->n_devices);
+}
+
+/* This process computes nothing: its workers are processes. */
+static bool supervises(const trainer *t) {
+    const tti_job_config *c = &t->job->config;
+    bool many = c->parallel.workers > 1 || c->run.restarts > 0;
+    return many && !t->is_worker && strcmp(c->parallel.place, "processes") == 0;
+}
+
+/* True in the process that prints warnings; a supervisor leaves them to the worker of rank 0. */
+static bool tells_warnings(const trainer *t) { return !supervises(t) && t->place.rank == 0; }
+
+/* Before any kernel is prepared.  Processes of our own supervisor are of one machine: each comes to
+ * the same from the checkpoint. */
+static tutti_status choose_kernels(const trainer *t, const tti_devices *devices) {
+    const tti_job_config *c = &t->job->config;
+    const char *run_dir = t->desc->resume ? t->desc->resume : t->continues ? c->run.dir : NULL;
+    char told[1024];
+    TTI_TRY(tti_agree_on_kernels(&(tti_kernel_query){.comm = t->comm,
+                                                     .devices = devices,
+                                                     .local_rank = t->core_rank,
+                                                     .n_workers = (int)c->parallel.workers,
+                                                     .exact = tti_job_is_exact(c),
+                                                     .run_dir = run_dir},
+                                 told, sizeof told));
+    if (!*told || !tells_warnings(t) || !t->desc->on_event) return TUTTI_OK;
+    tutti_event event = {.kind = TUTTI_EVENT_WARNING, .text = told};
+    t->desc->on_event(t->desc->user, &event);
+    return TUTTI_OK;
+}
+
+/* Before anything is written: the run folder's job may have been edited or damaged. */
+static tutti_status check_resumed_job(trainer *t) {
+    tti_str notice = {0}, text = {0};
+    if (!t->desc->resume) return TUTTI_OK;
+    tutti_status st = tti_resume_check(t->job, t->desc->resume, &notice);
+    if (st == TUTTI_OK && notice.n_bytes > 0 && tells_warnings(t)) {
+        tti_str_printf(&text, "the run continues with other values than its checkpoint:%s",
+                       tti_str_text(&notice));
+        warn(t, tti_str_text(&text));
+    }
+    tti_str_free(&notice);
+    tti_str_free(&text);
+    return st;
+}
+
+/* A launcher that starts its ranks again does so with the same command: they go on with what the
+ * folder has of this very job.  Rank 0 looks, for the folder may be its alone so far. */
+static tutti_status look_for_own_run(trainer *t) {
+    double told[2] = {tti_launcher_restarted(), 0};
+    told[1] = t->place.rank == 0 && tti_resume_is_own(t->job->config.run.dir, t->yaml);
+    TTI_TRY(tutti_comm_all_reduce(t->comm, told, told, 2, TUTTI_F64, TUTTI_MAX, TUTTI_ALG_AUTO));
+    t->continues = told[0] > 0 && told[1] > 0;
+    return TUTTI_OK;
+}
+
+/* A job that leaves its workers open has as many as are there; and a run goes on with these, not
+ * with those that its folder tells of. */
+static tutti_status take_workers_of_launcher(const trainer *t) {
+    char text[24];
+    if (t->place.n_ranks > TTI_MAX_WORKERS)
+        return tti_fail(TUTTI_E_CONFIG, "train: a job has at most %d workers, and this is %s",
+                        TTI_MAX_WORKERS, t->place.text);
+    if (t->job->config.parallel.workers > 0 && !t->desc->resume) return TUTTI_OK;
+    snprintf(text, sizeof text, "%d", t->place.n_ranks);
+    tti_options_put(&t->job->options, "parallel.workers", text, "the launcher");
+    tti_job_free_copies(t->job, "the launcher");
+    return TUTTI_OK;
+}
+
+/* After the ranks have compared the job: makes its text for the run folder, usable from any
+ * directory (ranks of other hosts may be in another one), and its differences from the job of a
+ * resumed run. Messages keep the paths as they were given. */
+static tutti_status print_for_folder(trainer *t) {
+    TTI_TRY(print_job(t, NULL));
+    return check_resumed_job(t);
+}
+
+/* A resumed run has its weights, and needs the folder of model.init no longer. */
+static tutti_status take_init_config(const trainer *t) {
+    TTI_TRY(tutti_job_check(t->job));
+    bool is_gone = access(t->job->config.model.init, F_OK) != 0;
+    return t->desc->resume && is_gone ? TUTTI_OK : tti_init_config_take(t->job);
+}
+
+static tutti_status prepare(trainer *t) {
+    TTI_TRY(tutti_worker_detect(&t->place));
+    bool foreign = t->place.n_ranks > 1 && t->place.comm_fd < 0;
+    if (foreign) TTI_TRY(take_workers_of_launcher(t));
+    tti_devices devices;
+    TTI_TRY(tti_devices_resolve(t->job, &devices));
+    t->on_devices = devices.n > 0;
+    TTI_TRY(take_init_config(t));
+    TTI_TRY(tti_job_resolve(t->job, foreign     ? t->place.n_ranks
+                                    : devices.n ? devices.n
+                                                : tti_cores_usable()));
+    const tti_job_config *c = &t->job->config;
+    t->is_worker = t->place.n_ranks > 1 || (c->run.restarts > 0 && t->place.comm_fd >= 0);
+    t->continues = t->desc->resume || tti_worker_restarted();
+    TTI_TRY(tti_worker_init());
+    if (t->is_worker && t->job->config.parallel.workers != t->place.n_ranks)
+        return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",
+                        (long long)t->job->config.parallel.workers, t->place.text);
+    t->yaml = tutti_job_print(t->job, false);
+    if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    TTI_TRY(tti_cpu_check_levels());
+    t->n_devices = devices.n;
+    t->n_cores = tti_cores_usable();
+    if (foreign) TTI_TRY(meet(t, &devices));
+    TTI_TRY(print_for_folder(t));
+    int n_here = foreign ? t->core_n_ranks : (int)c->parallel.workers;
+    TTI_TRY(tti_devices_check_sharing(c, &devices, n_here, t->n_devices));
+    if (foreign && !t->desc->resume) TTI_TRY(look_for_own_run(t));
+    TTI_TRY(choose_kernels(t, &devices));
+    return make_run_dir(t);
+}
+
+tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_train_result *result) {
+    static const tutti_train_desc defaults;
+    *result = (tutti_train_result){0};
+    trainer t = {.job = job,
+                 .desc = desc ? desc : &defaults,
+                 .result = result,
+                 .lock = -1,
+                 .start_ns = tti_now_ns()};
+    tutti_status st = prepare(&t);
+    if (st == TUTTI_OK) st = supervises(&t) ? supervise(&t) : train_here(&t);
+    st = tti_job_say_where(job, st);
+    if (st != TUTTI_OK && t.comm) tti_comm_abort(t.comm, tutti_last_error());
+    tutti_comm_destroy(t.comm);
+    if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(result->run_dir);
+    if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
+    if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;
+    tti_run_dir_unlock(t.lock);
+    free(t.yaml);
+    return st;
+}

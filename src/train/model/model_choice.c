@@ -1,0 +1,172 @@
+/* model_choice.c - chooses the model of a job and its parameters.
+ *
+ * What is not said in the job follows from the data: classes, tokens, the length of samples. */
+#include "train/model/model_choice.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ir/graph.h"
+#include "train/model/plugin.h"
+
+/* Positions: one for every token of a sample, unless the job wants more. */
+static int64_t context_of(const tti_job_config *c, const tutti_dataset_info *info) {
+    bool tokens = info->x.dtype == TUTTI_I32 && info->x.shape.n_dims == 1;
+    return c->model.context > 0 || !tokens ? c->model.context : info->x.shape.dim[0];
+}
+
+/* A model that guesses tokens has those of its targets. */
+static int64_t vocabulary_of(const tti_job_config *c, const tutti_dataset_info *info) {
+    bool guesses = strcmp(c->model.head, "classify") != 0;
+    return c->model.vocabulary > 0 || guesses ? c->model.vocabulary : info->n_tokens;
+}
+
+/* NULL for a choice that is left open. */
+static const char *chosen(const char *text) {
+    return strcmp(text, "auto") == 0 || strcmp(text, "none") == 0 ? NULL : text;
+}
+
+tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_dataset_info *info) {
+    tutti_model_params p = {.n_classes = info->n_classes,
+                            .dropout = c->model.dropout,
+                            .drop_path = c->model.drop_path,
+                            .n_hidden = TTI_MIN(c->model.hidden.n, TUTTI_MODEL_MAX_HIDDEN),
+                            .small_images = strcmp(c->model.stem, "cifar") == 0,
+                            .batch_norm = c->model.batch_norm,
+                            .zero_init_residual = c->model.zero_init_residual,
+                            .size = chosen(c->model.size),
+                            .n_layers = c->model.layers,
+                            .n_heads = c->model.heads,
+                            .width = c->model.width,
+                            .context = context_of(c, info),
+                            .vocabulary = vocabulary_of(c, info),
+                            .classify = strcmp(c->model.head, "classify") == 0,
+                            .padded = c->model.padding >= 0,
+                            .pad_token = TTI_MAX(c->model.padding, 0),
+                            .activation = chosen(c->model.activation),
+                            .norm_eps = c->model.norm_eps,
+                            .mlp_width = c->model.mlp_width,
+                            .unscaled_attention = strcmp(c->model.attention_scaled, "no") == 0,
+                            .attention_by_layer = strcmp(c->model.attention_by_layer, "yes") == 0,
+                            .untied = strcmp(c->model.tied, "no") == 0,
+                            .n_segments = c->model.segments};
+    for (int i = 0; i < p.n_hidden; i++) p.hidden[i] = c->model.hidden.v[i];
+    return p;
+}
+
+void tti_model_name(const tutti_job *job, char *out, size_t n_bytes) {
+    const char *plugin = job->config.model.plugin, *slash = strrchr(plugin, '/');
+    const char *file = slash ? slash + 1 : plugin;
+    int n = (int)strcspn(file, ".");
+    if (job->model_fn || (plugin[0] && n == 0))
+        snprintf(out, n_bytes, "model");
+    else if (plugin[0])
+        snprintf(out, n_bytes, "%.*s", n, file);
+    else
+        snprintf(out, n_bytes, "%s", job->config.model.name);
+}
+
+void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes) {
+    const char *plugin = job->config.model.plugin;
+    uint32_t crc;
+    if (job->model_fn)
+        snprintf(out, n_bytes, "caller");
+    else if (!plugin[0])
+        snprintf(out, n_bytes, "built-in %s", job->config.model.name);
+    else if (tti_plugin_checksum(plugin, &crc))
+        snprintf(out, n_bytes, "plugin %08x", (unsigned)crc);
+    else
+        snprintf(out, n_bytes, "plugin"); /* building the model says why it cannot be read */
+}
+
+/* True if the plugin is named by the run's own job file and not by the caller. */
+static bool is_of_run(const tutti_job *job) {
+    const char *source = tti_options_state(&job->options, "model.plugin")->place.source;
+    return source && job->path && strcmp(source, job->path) == 0;
+}
+
+tutti_status tti_model_check_identity(const tutti_job *job, const char *saved) {
+    const char *plugin = job->config.model.plugin;
+    char now[64];
+    if (!saved || job->model_fn) return TUTTI_OK;
+    if (strcmp(saved, "caller") == 0 && !plugin[0])
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model: a program built the model of this run in C; only a program that "
+                        "does so too (tutti_job_set_model) can use it");
+    tti_model_identity(job, now, sizeof now);
+    if (!plugin[0] || strcmp(now, saved) == 0 || !is_of_run(job)) return TUTTI_OK;
+    if (strcmp(now, "plugin") == 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model.plugin: %s: cannot be read any more; give the plugin that this run "
+                        "was trained with as model.plugin=FILE",
+                        plugin);
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.plugin: %s has changed since this run was trained with it, and may "
+                    "compute something else; bring the old file back, or give this one as "
+                    "model.plugin=%s",
+                    plugin, plugin);
+}
+
+/* What models of tokens want they say themselves. */
+static tutti_status check_input(const tti_job_config *c, const tutti_model *model,
+                                const tutti_value *x) {
+    tutti_type type = tutti_value_type(x);
+    bool images = model->input == TUTTI_MODEL_IMAGES;
+    char text[64];
+    if (model->input == TUTTI_MODEL_TOKENS) return TUTTI_OK;
+    if (type.dtype == TUTTI_F32 && (!images || type.shape.n_dims == 4)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.name: %s wants %s, and samples of data.format=%s are %s; give another "
+                    "model or other data",
+                    c->model.name, images ? "images, f32[N,C,H,W]" : "floats", c->data.format,
+                    tti_type_text(&type, text, sizeof text));
+}
+
+tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *params, tutti_graph *g,
+                             tutti_value *x, tutti_value **logits) {
+    const char *plugin = job->config.model.plugin, *name = job->config.model.name;
+    if (!job->model_fn && plugin[0]) {
+        TTI_TRY(tti_job_check_plugin(job));
+        return tti_plugin_build(plugin, params, g, x, logits);
+    }
+    const tutti_model *model = job->model_fn ? NULL : tutti_model_find(name);
+    if (!job->model_fn && !model)
+        return tti_fail(TUTTI_E_CONFIG, "model.name: no model is called '%s'", name);
+    if (model) TTI_TRY(check_input(&job->config, model, x));
+    *logits = model ? model->build(g, x, params) : job->model_fn(g, x, job->model_user);
+    return TUTTI_OK;
+}
+
+/* The model of a name, and it is one for tokens. */
+static bool reads_tokens(const tutti_job *job) {
+    const tutti_model *model = tutti_model_find(job->config.model.name);
+    bool own = job->model_fn || job->config.model.plugin[0];
+    return !own && model && model->input == TUTTI_MODEL_TOKENS;
+}
+
+tutti_status tti_model_check_vocabulary(const tutti_job *job, const tutti_model_params *params,
+                                        bool is_value, int64_t n_tokens) {
+    int64_t known = params->vocabulary > 0 ? params->vocabulary : params->n_classes;
+    if (!reads_tokens(job)) return TUTTI_OK;
+    if (is_value && !params->classify)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model.name: %s predicts tokens, and the targets of this data are numbers; "
+                        "give model.name=bert model.head=classify, which has one output for each",
+                        job->config.model.name);
+    if (!params->classify && known != params->n_classes)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model.vocabulary: a model that guesses tokens knows those of the data, "
+                        "%lld, and %lld are asked for; leave model.vocabulary out (with tokens "
+                        "data.vocabulary makes room for more)",
+                        (long long)params->n_classes, (long long)known);
+    if (n_tokens <= known) return TUTTI_OK;
+    if (!params->classify)
+        return tti_fail(TUTTI_E_DATA,
+                        "data: token %lld of the samples is none of the targets, which are below "
+                        "%lld, so a model that guesses tokens does not know it",
+                        (long long)n_tokens - 1, (long long)known);
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.vocabulary: the model knows %lld tokens, and the data has token %lld; "
+                    "give model.vocabulary=%lld or more",
+                    (long long)known, (long long)n_tokens - 1, (long long)n_tokens);
+}

@@ -1,0 +1,20 @@
+/* profile_overlap.h - how much of the traffic between workers lay behind their own computing. */
+#ifndef TTI_TRAIN_PROFILE_OVERLAP_H
+#define TTI_TRAIN_PROFILE_OVERLAP_H
+
+#include "train/profile/profile_told.h"
+
+/* Of one kind of traffic, over all steps that were looked at. */
+typedef struct tti_traffic_time {
+    double us;        /* during which at least one span of the kind lay there */
+    double hidden_us; /* of them while the same worker's kernels ran; <= us */
+    int64_t n_spans;
+} tti_traffic_time;
+
+/* Adds what told has of each kind to times [TTI_N_SPAN_KINDS]. */
+TUTTI_NODISCARD tutti_status tti_traffic_times(const tti_told *told, tti_traffic_time *times);
+
+/* The kind in words, such as "gradients"; NULL: it is no traffic. */
+const char *tti_traffic_name(tti_span_kind kind);
+
+#endif /* TTI_TRAIN_PROFILE_OVERLAP_H */

@@ -1,0 +1,30 @@
+/* profile_trace.h - spans of steps as a trace and as a table. */
+#ifndef TTI_TRAIN_PROFILE_TRACE_H
+#define TTI_TRAIN_PROFILE_TRACE_H
+
+#include "base/str.h"
+#include "comm/mesh.h"
+#include "train/job/devices.h"
+#include "train/profile/ceilings.h"
+#include "train/profile/profile_told.h"
+
+/* Spans of a window of steps, and what they are held against. */
+typedef struct tti_profiled {
+    tti_told *ranks;            /* [n_ranks] */
+    int n_ranks, shown;         /* shown: whose table it is */
+    const tti_devices *devices; /* of the ranks, in turn */
+    tti_mesh_at mesh;           /* extents */
+    tti_ceilings ceilings;
+    int max_rows;
+} tti_profiled;
+
+/* Chrome's trace format: a process for each rank, a line for each queue of its device and for the
+ * threads of the host, in microseconds. */
+void tti_profile_trace(const tti_profiled *profiled, tti_str *out);
+
+/* One row for each op with the same types and kernel, the slowest first: of the fastest step of the
+ * rank that is shown.  Below it, where there are several, what went between them and how much of
+ * that was hidden. */
+tutti_status tti_profile_table(const tti_profiled *profiled, tti_str *out);
+
+#endif /* TTI_TRAIN_PROFILE_TRACE_H */

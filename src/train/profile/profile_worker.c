@@ -1,0 +1,217 @@
+/* profile_worker.c - runs and times the steps of one worker as training does.
+ *
+ * Workers that wait for each other in each step begin and end steps, as many at work as may be.
+ * Those of a parameter server that does not wait take batches and give gradients, in stretches with
+ * a meeting behind each; how many each of them makes is up to their speed. */
+#include "train/profile/profile_worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "data/loader/loader.h"
+#include "train/loop/averaging.h"
+#include "train/setup/feeding.h"
+#include "train/setup/worker_exec.h"
+
+enum { N_PLAIN = 8 };
+
+typedef struct worker {
+    const tti_profile_worker_desc *desc;
+    const tti_blueprint *b; /* of where this one computes */
+    tti_mesh mesh;
+    tti_exec *exec;
+    tti_loader *loader;
+    tti_shard_data *shards;
+    bool is_async;
+    int64_t n_begun; /* steps; batches of all workers where they are dealt out */
+    int64_t wait_ns;
+    double bubble; /* of steps since it was set to 0, added up */
+} worker;
+
+/* ---- from begin to end ---- */
+
+static tutti_status open_exec(worker *w) {
+    const tti_profile_worker_desc *d = w->desc;
+    bool divided = d->b->n_parts > 0;
+    bool has_server = tti_job_has_server(&w->b->config);
+    w->is_async = d->server && tti_server_is_async(d->server);
+    if (divided) TTI_TRY(tti_mesh_init(d->comm, &d->b->mesh, &w->mesh));
+    const tti_worker_desc desc = {.comm = w->is_async ? NULL : d->comm,
+                                  .mesh = divided ? &w->mesh : NULL,
+                                  .rank = d->rank,
+                                  .local_rank = d->rank,
+                                  .local_n_ranks = d->b->n_workers,
+                                  .serves_in_ranks = !d->server && has_server,
+                                  .server = d->server,
+                                  .one_copy = d->one_copy};
+    return tti_worker_exec_create(w->b, &desc, &w->exec);
+}
+
+static tutti_status open_loader(worker *w) {
+    const tti_job_config *c = &w->b->config;
+    tti_loader_desc desc = {.dataset = w->b->train,
+                            .batch = c->train.batch,
+                            .n_shards = w->b->n_shards,
+                            .first_shard = tti_exec_first_shard(w->exec),
+                            .last_shard = tti_exec_last_shard(w->exec),
+                            .seed = (uint64_t)c->train.seed,
+                            .mixup = c->data.mixup,
+                            .n_threads = w->is_async ? 0 : (int)c->data.threads,
+                            .n_prefetch = (int)c->data.prefetch};
+    TTI_TRY(tti_feeding_open(&desc, w->exec, &w->loader));
+    tti_feeding_pin(w->loader, w->exec); /* a copy takes what it takes in training */
+    w->shards = calloc((size_t)w->b->n_shards, sizeof *w->shards);
+    return w->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+}
+
+static void close_worker(worker *w) {
+    if (w->loader && w->exec) tti_feeding_unpin(w->loader, w->exec);
+    tti_loader_destroy(w->loader);
+    tti_exec_destroy(w->exec);
+    tti_mesh_fini(&w->mesh);
+    free(w->shards);
+}
+
+/* The next batch, into a step. */
+static tutti_status load(worker *w, tti_batch *batch, tti_step_desc *step) {
+    int64_t start = tti_now_ns();
+    TTI_TRY(tti_loader_next(w->loader, batch));
+    int64_t end = tti_now_ns();
+    w->wait_ns += end - start;
+    tti_exec_profile_wait(w->exec, tti_part_wait("waiting for samples"), start, end);
+    int first = tti_exec_first_shard(w->exec);
+    for (int i = 0; i < batch->n_shards; i++) w->shards[i] = tti_shard_of(batch, i, first);
+    *step = (tti_step_desc){.lr = w->b->config.optimizer.lr * 1e-3, /* nothing is to be learnt */
+                            .shards = w->shards,
+                            .shard_size = w->b->rows_per_shard,
+                            .n_rows = batch->n_rows_global};
+    tti_feeding_tell(w->loader, step);
+    return TUTTI_OK;
+}
+
+/* What a stretch of steps took, for each of them. */
+typedef struct pace {
+    double us, wait_us;
+} pace;
+
+/* ---- workers that wait for each other ---- */
+
+static tutti_status begin_step(worker *w) {
+    tti_batch batch;
+    tti_step_desc desc;
+    TTI_TRY(load(w, &batch, &desc));
+    desc.step = (uint64_t)w->n_begun++;
+    desc.average = tti_averaging_is_due(w->b, w->n_begun, &desc.average_state);
+    return tti_exec_begin(w->exec, &desc);
+}
+
+/* us: from the end of the first to that of the last. */
+static tutti_status run_in_step(worker *w, int n_steps, pace *out) {
+    int depth = tti_exec_depth(w->exec), n_begun = 0;
+    int64_t first_ns = 0;
+    for (int n_ended = 0; n_ended < n_steps; n_ended++) {
+        tti_step_result result;
+        for (; n_begun < n_steps && n_begun - n_ended < depth; n_begun++) TTI_TRY(begin_step(w));
+        TTI_TRY(tti_exec_end(w->exec, &result));
+        w->bubble += result.bubble;
+        if (n_ended == 0) first_ns = tti_now_ns(), w->wait_ns = 0;
+    }
+    if (n_steps < 2) return TUTTI_OK;
+    out->us = (double)(tti_now_ns() - first_ns) * 1e-3 / (n_steps - 1);
+    out->wait_us = (double)w->wait_ns * 1e-3 / (n_steps - 1);
+    return TUTTI_OK;
+}
+
+/* ---- workers that do not ---- */
+
+static double rate(void *user, int64_t step) {
+    const worker *w = user;
+    (void)step;
+    return w->b->config.optimizer.lr * 1e-3;
+}
+
+static tutti_status give(worker *w, const tti_ticket *ticket) {
+    tti_batch batch;
+    tti_step_desc desc;
+    tti_arrival arrival;
+    tti_loader_seek(w->loader, ticket->batch / w->b->steps_per_epoch,
+                    ticket->batch % w->b->steps_per_epoch);
+    TTI_TRY(load(w, &batch, &desc));
+    desc.step = (uint64_t)ticket->batch;
+    desc.loss_scale = 1;
+    const tti_gift gift = {&desc, batch.wait_ns, rate, w};
+    return tti_server_give(w->exec, &gift, &arrival);
+}
+
+static tutti_status meet(const worker *w) {
+    return w->desc->comm ? tutti_comm_barrier(w->desc->comm) : TUTTI_OK;
+}
+
+/* So many for each worker; with backup workers a batch is one of all.  us: of those that this one
+ * took. */
+static tutti_status run_as_they_come(worker *w, int n_steps, pace *out) {
+    tti_server *server = w->desc->server;
+    bool by_all = w->b->config.parallel.backup_workers > 0;
+    int64_t first = w->n_begun, n = by_all ? n_steps : (int64_t)n_steps * w->b->n_workers, made = 0;
+    w->n_begun += n;
+    w->wait_ns = 0;
+    tti_server_rate(server, rate, w);
+    TTI_TRY(meet(w)); /* the server has its first parameters, and its rate */
+    TTI_TRY(tti_server_open(server, first, first + n));
+    int64_t start_ns = tti_now_ns();
+    for (;; made++) {
+        tti_ticket ticket;
+        TTI_TRY(tti_server_take(w->exec, &ticket));
+        if (!ticket.any) break;
+        TTI_TRY(give(w, &ticket));
+    }
+    out->us = (double)(tti_now_ns() - start_ns) * 1e-3 / (double)TTI_MAX(made, 1);
+    out->wait_us = (double)w->wait_ns * 1e-3 / (double)TTI_MAX(made, 1);
+    return meet(w);
+}
+
+/* ---- a profile ---- */
+
+static tutti_status run_steps(worker *w, int n_steps, pace *out) {
+    return w->is_async ? run_as_they_come(w, n_steps, out) : run_in_step(w, n_steps, out);
+}
+
+static tutti_status time_steps(worker *w, tti_told *told) {
+    tti_timeline timeline = {0};
+    pace unused;
+    w->bubble = 0;
+    int most = w->desc->n_steps * (w->is_async ? w->b->n_workers : 1);
+    TTI_TRY(tti_exec_profile_begin(w->exec, most));
+    tutti_status st = run_steps(w, w->desc->n_steps, &unused);
+    tutti_status ended = tti_exec_profile_end(w->exec, &timeline);
+    if (st == TUTTI_OK) st = ended;
+    if (st == TUTTI_OK) st = tti_told_make(&timeline, told);
+    told->head.bubble = w->bubble / w->desc->n_steps;
+    free(timeline.spans);
+    return st;
+}
+
+static tutti_status measure(worker *w, tti_told *told, tti_ceilings *ceilings) {
+    pace plain = {0};
+    TTI_TRY(run_steps(w, w->desc->n_warm, &plain));
+    TTI_TRY(run_steps(w, N_PLAIN, &plain));
+    TTI_TRY(time_steps(w, told));
+    told->head.trained_us = plain.us;
+    told->head.wait_us = plain.wait_us;
+    told->head.expected_bubble = tti_exec_expected_bubble(w->exec);
+    TTI_TRY(meet(w)); /* others may still read what is this one's */
+    if (w->desc->rank != 0) return TUTTI_OK;
+    return tti_ceilings_measure(w->b->devices.backend, tti_blueprint_target(w->b).compute_dtype,
+                                ceilings);
+}
+
+tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_told *told,
+                                    tti_ceilings *ceilings) {
+    worker w = {.desc = desc, .b = tti_blueprint_of(desc->b, desc->rank)};
+    tutti_status st = open_exec(&w);
+    if (st == TUTTI_OK) st = open_loader(&w);
+    if (st == TUTTI_OK) st = measure(&w, told, ceilings);
+    close_worker(&w);
+    return st;
+}

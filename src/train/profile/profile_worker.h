@@ -1,0 +1,26 @@
+/* profile_worker.h - one worker of a profile: steps as training runs them, then some that are
+ * timed. */
+#ifndef TTI_TRAIN_PROFILE_WORKER_H
+#define TTI_TRAIN_PROFILE_WORKER_H
+
+#include "exec/one_copy.h"
+#include "exec/server.h"
+#include "train/profile/ceilings.h"
+#include "train/profile/profile_told.h"
+#include "train/setup/blueprint.h"
+
+typedef struct tti_profile_worker_desc {
+    const tti_blueprint *b; /* of all workers, or of this one alone; borrowed */
+    tutti_comm *comm;       /* borrowed: all workers; NULL: alone */
+    tti_server *server;     /* borrowed; NULL: workers make the update themselves */
+    tti_one_copy *one_copy; /* borrowed; NULL: workers have their own parameters */
+    int rank;
+    int n_warm, n_steps; /* before those that are timed; these */
+} tti_profile_worker_desc;
+
+/* What it saw, owned by the caller (tti_told_free); on rank 0 what its device can reach too.
+ * Collective; told is to be freed after a failure as well. */
+tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_told *told,
+                                    tti_ceilings *ceilings);
+
+#endif /* TTI_TRAIN_PROFILE_WORKER_H */

@@ -1,0 +1,291 @@
+/* profiler.c - tutti_profile: a few steps of a job, timed part by part while they run as ever.
+ *
+ * Workers are threads or processes, as in training, each with its part of the batch and of the
+ * model; what they noted is told by rank 0 when all have ended. */
+#include "tutti/profile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/affinity.h"
+#include "base/atomic_file.h"
+#include "base/plain_file.h"
+#include "launch/supervised.h"
+#include "train/job/numerics.h"
+#include "train/job/shares.h"
+#include "train/loop/async.h"
+#include "train/loop/worker_threads.h"
+#include "train/profile/profile_trace.h"
+#include "train/profile/profile_worker.h"
+#include "train/setup/command.h"
+#include "train/setup/init_config.h"
+#include "train/setup/worker_exec.h"
+#include "tutti/launch.h"
+
+enum { N_WARM = 4, N_TIMED = 3 };
+
+/* What all workers share; rank 0 writes the figures. */
+typedef struct profiler {
+    tutti_job *job;
+    const tutti_profile_desc *desc;
+    tutti_worker_place place;
+    bool is_worker; /* a process that is one rank of several */
+    tti_blueprint *b;
+    tutti_comm_group *group; /* NULL: alone */
+    tti_job_server server;   /* of workers that are threads */
+    tti_one_copy *one_copy;
+    tti_profiled told;
+} profiler;
+
+/* ---- one worker ---- */
+
+static tti_profile_worker_desc describe(const profiler *p, tutti_comm *comm, int rank) {
+    int n_warm = p->desc->n_warm > 0 ? p->desc->n_warm : N_WARM;
+    return (tti_profile_worker_desc){.b = p->b,
+                                     .comm = comm,
+                                     .server = p->server.server,
+                                     .one_copy = p->one_copy,
+                                     .rank = rank,
+                                     .n_warm = n_warm,
+                                     .n_steps = p->desc->n_steps > 0 ? p->desc->n_steps : N_TIMED};
+}
+
+/* The last word of a process is what the others of its server hear. */
+static tutti_status run_served(profiler *p, tutti_comm *comm, int rank) {
+    tti_profile_worker_desc desc = describe(p, comm, rank);
+    tti_job_server server;
+    tutti_status st = tti_job_server_join(p->b, comm, &server);
+    desc.server = server.server;
+    if (st == TUTTI_OK) st = tti_profile_worker_run(&desc, &p->told.ranks[rank], &p->told.ceilings);
+    if (st != TUTTI_OK && server.server) tti_server_abort(server.server, st, tutti_last_error());
+    tti_job_server_destroy(&server);
+    return st;
+}
+
+static tutti_status run_one(profiler *p, tutti_comm *comm, int rank) {
+    if (tti_job_server_is_joined(p->b, p->is_worker)) return run_served(p, comm, rank);
+    tti_profile_worker_desc desc = describe(p, comm, rank);
+    return tti_profile_worker_run(&desc, &p->told.ranks[rank], &p->told.ceilings);
+}
+
+static tutti_status run_rank(profiler *p, int rank) {
+    tutti_comm *comm;
+    TTI_TRY(tti_worker_threads_join(p->group, rank, p->b->n_workers, &p->b->config, &comm));
+    tutti_status st = run_one(p, comm, rank);
+    if (st == TUTTI_OK && p->is_worker) st = tti_told_gather(comm, p->told.ranks);
+    if (st != TUTTI_OK && p->group) tutti_comm_group_abort(p->group, rank, tutti_last_error());
+    if (st != TUTTI_OK && p->server.server)
+        tti_server_abort(p->server.server, st, tutti_last_error());
+    tutti_comm_destroy(comm);
+    return st;
+}
+
+/* ---- workers as threads ---- */
+
+static tutti_status run_worker(void *user, int rank) { return run_rank(user, rank); }
+
+static tutti_status run_threads(profiler *p) {
+    int n = p->b->n_workers;
+    tutti_status st = tti_job_server_create(p->b, &p->server);
+    if (st == TUTTI_OK) st = tti_worker_one_copy_create(p->b, &p->one_copy);
+    if (st == TUTTI_OK && n > 1) st = tutti_comm_group_create(n, &p->group);
+    if (st == TUTTI_OK)
+        st = tti_worker_threads_run(&(tti_worker_threads_desc){
+            .who = "profile", .n = n, .group = p->group, .run = run_worker, .user = p});
+    tti_job_server_destroy(&p->server);
+    tti_one_copy_destroy(p->one_copy);
+    return st;
+}
+
+/* ---- workers as processes ---- */
+
+static tutti_status run_as_worker(profiler *p) {
+    if (p->b->n_workers != p->place.n_ranks)
+        return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %d, but the launcher says: %s",
+                        p->b->n_workers, p->place.text);
+    TTI_TRY(tutti_comm_group_open(p->place.comm_fd, &p->group));
+    return run_rank(p, p->place.rank);
+}
+
+static tutti_status read_text(const char *path, char **text) {
+    tti_str out = {0};
+    char part[4096];
+    int fd;
+    TTI_TRY(tti_plain_file_open(path, O_RDONLY, &fd));
+    FILE *file = fdopen(fd, "r");
+    if (!file) {
+        close(fd);
+        return tti_fail(TUTTI_E_IO, "profile: no table in %s: %s", path, strerror(errno));
+    }
+    for (size_t n; (n = fread(part, 1, sizeof part, file)) > 0;) tti_str_add_bytes(&out, part, n);
+    bool ok = !ferror(file) && !out.failed && out.text;
+    fclose(file);
+    if (!ok) tti_str_free(&out);
+    *text = out.text;
+    return ok ? TUTTI_OK : tti_fail(TUTTI_E_IO, "profile: %s cannot be read", path);
+}
+
+/* As the worker that failed first said it, in its own words above. */
+static tutti_status fail_as(const tutti_launch_result *ended) {
+    for (int st = 1; st < TUTTI_N_STATUS; st++)
+        if (tutti_status_exit_code((tutti_status)st) == ended->exit_code)
+            return tti_fail((tutti_status)st, "profile: %s", ended->text);
+    return tti_fail(TUTTI_E_PEER, "profile: %s", ended->text);
+}
+
+static tutti_status launch(const profiler *p, char *const *more) {
+    char *argv[TTI_MAX_ARGV];
+    tutti_launch_result ended;
+    TTI_TRY(tti_command_make("profile", p->desc->worker_argv, more, argv));
+    TTI_TRY(tutti_launch(
+        &(tutti_launch_desc){.n_workers = (int)p->job->config.parallel.workers, .argv = argv},
+        &ended));
+    return ended.exit_code == 0 ? TUTTI_OK : fail_as(&ended);
+}
+
+static tutti_status run_and_read(const profiler *p, char *const *more, const char *table,
+                                 char **text) {
+    TTI_TRY(launch(p, more));
+    return read_text(table, text);
+}
+
+static tutti_status supervise(const profiler *p, char **text) {
+    const char *tmp = getenv("TMPDIR");
+    char path[512], option[] = "--table", *more[] = {option, path, NULL};
+    if (p->desc->table_path) /* which is in the command already */
+        return run_and_read(p, &more[2], p->desc->table_path, text);
+    snprintf(path, sizeof path, "%.480s/tutti-profile-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    int fd = mkstemp(path);
+    if (fd < 0) return tti_fail(TUTTI_E_IO, "profile: %s: %s", path, strerror(errno));
+    close(fd);
+    tutti_status st = run_and_read(p, more, path, text);
+    unlink(path);
+    return st;
+}
+
+/* ---- what is told ---- */
+
+static tutti_status save_trace(const profiler *p, const char *path) {
+    tti_str trace = {0};
+    tti_profile_trace(&p->told, &trace);
+    tutti_status st = trace.failed ? tti_fail(TUTTI_E_NOMEM, "profile: out of memory")
+                                   : tti_atomic_file_save(path, trace.text, trace.n_bytes);
+    tti_str_free(&trace);
+    return st;
+}
+
+static tutti_status tell(const profiler *p, char **text) {
+    tti_str out = {0};
+    tutti_status st = tti_profile_table(&p->told, &out);
+    if (st == TUTTI_OK && p->desc->trace_path) st = save_trace(p, p->desc->trace_path);
+    if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    if (st == TUTTI_OK && p->desc->table_path)
+        st = tti_atomic_file_save(p->desc->table_path, out.text, out.n_bytes);
+    bool is_read = p->is_worker && p->desc->table_path; /* by who started the workers */
+    if (st != TUTTI_OK || is_read) tti_str_free(&out);
+    *text = out.text;
+    return st;
+}
+
+/* ---- the call ---- */
+
+/* Whether another key says how many workers there are. */
+static bool has_workers(const tti_job_config *c) {
+    return c->parallel.workers != -1 || c->parallel.data > 0 ||
+           tti_shares_kind_of(c) == TTI_SHARES_GIVEN;
+}
+
+/* One copy of the model unless the job says how many workers there are. */
+static tutti_status resolve(tutti_job *job) {
+    tti_devices devices;
+    char workers[24];
+    TTI_TRY(tutti_job_check(job));
+    TTI_TRY(tti_init_config_take(job));
+    if (*job->config.parallel.replay)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "profile: times steps as they come; leave parallel.replay out");
+    bool mixed = tti_devices_mixed_from(job->config.parallel.devices) > 0;
+    int n_model = (int)(job->config.parallel.tensor * job->config.parallel.pipeline);
+    snprintf(workers, sizeof workers, "%d", n_model);
+    if (!has_workers(&job->config) && !mixed)
+        tti_options_put(&job->options, "parallel.workers", workers, "profile, unless -n says more");
+    TTI_TRY(tti_devices_resolve(job, &devices));
+    TTI_TRY(tti_job_resolve(job, mixed ? devices.n : n_model));
+    return tti_devices_check_sharing(&job->config, &devices, (int)job->config.parallel.workers,
+                                     devices.n);
+}
+
+static tutti_status find_place(profiler *p) {
+    TTI_TRY(tutti_worker_detect(&p->place));
+    p->is_worker = p->place.n_ranks > 1;
+    if (!p->is_worker) return TUTTI_OK;
+    if (p->place.comm_fd < 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "profile: it starts its own workers, on this machine: give -n %d "
+                        "parallel.place=processes without a launcher (%s)",
+                        p->place.n_ranks, p->place.text);
+    return tti_worker_init();
+}
+
+static tutti_status profile_here(profiler *p, char **text) {
+    int rank = p->place.rank;
+    TTI_TRY(p->is_worker ? tti_blueprint_create_for_rank(p->job, rank, rank, NULL, &p->b)
+                         : tti_blueprint_create(p->job, &p->b));
+    int n = p->b->n_workers;
+    p->told.max_rows = p->desc->max_rows > 0 ? p->desc->max_rows : 25;
+    p->told.n_ranks = n;
+    p->told.shown = p->desc->rank;
+    p->told.devices = &p->b->places;
+    p->told.mesh = p->b->mesh;
+    p->told.ranks = calloc((size_t)n, sizeof *p->told.ranks);
+    if (!p->told.ranks) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    if (p->told.shown < 0 || p->told.shown >= n)
+        return tti_fail(TUTTI_E_CONFIG, "profile: there is no rank %d of %d", p->told.shown, n);
+    TTI_TRY(p->is_worker ? run_as_worker(p) : run_threads(p));
+    return p->is_worker && rank > 0 ? TUTTI_OK : tell(p, text);
+}
+
+static void clean_up(profiler *p) {
+    for (int r = 0; p->told.ranks && r < p->told.n_ranks; r++) tti_told_free(&p->told.ranks[r]);
+    free(p->told.ranks);
+    tutti_comm_group_destroy(p->group);
+    tti_blueprint_destroy(p->b);
+}
+
+tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char **text) {
+    static const tutti_profile_desc defaults;
+    profiler p = {.job = job, .desc = desc ? desc : &defaults};
+    *text = NULL;
+    tutti_status st = find_place(&p);
+    if (st == TUTTI_OK) st = resolve(job);
+    bool processes = strcmp(job->config.parallel.place, "processes") == 0;
+    bool supervises = processes && job->config.parallel.workers > 1 && !p.is_worker;
+    if (st == TUTTI_OK) st = supervises ? supervise(&p, text) : profile_here(&p, text);
+    clean_up(&p);
+    return tti_job_say_where(job, st);
+}
+
+static tutti_status measure_ceilings(tutti_job *job, double *flops, double *bytes) {
+    tti_devices devices;
+    tti_target target = {0};
+    tti_ceilings ceilings;
+    TTI_TRY(tti_devices_resolve(job, &devices));
+    TTI_TRY(tti_job_resolve(job, devices.n ? devices.n : tti_cores_usable()));
+    tti_numerics_target(&job->config, &target);
+    const tti_device_ops *ops = devices.backend->device;
+    bool tf32 = strcmp(job->config.train.precision, "tf32") == 0;
+    if (ops)
+        TTI_TRY(ops->open(&(tti_device_desc){.index = tti_devices_first(&devices), .tf32 = tf32}));
+    tutti_status st = tti_ceilings_measure(devices.backend, target.compute_dtype, &ceilings);
+    if (ops) ops->close();
+    *flops = ceilings.flops, *bytes = ceilings.bytes;
+    return st;
+}
+
+tutti_status tutti_measure_ceilings(tutti_job *job, double *flops, double *bytes) {
+    return tti_job_say_where(job, measure_ceilings(job, flops, bytes));
+}

@@ -1,0 +1,28 @@
+/* report.h - report.html in the run folder: what a run did, as one page that needs nothing else. */
+#ifndef TTI_TRAIN_REPORT_H
+#define TTI_TRAIN_REPORT_H
+
+#include "train/report/mistakes.h"
+#include "train/report/text_samples.h"
+
+/* What only the model can tell; each may be NULL.  names: the test split, for the classes of
+ * mistakes. */
+typedef struct tti_report_extras {
+    const tti_mistakes *mistakes;
+    const tutti_dataset *names;
+    const tti_text_samples *texts;
+    bool no_mistakes; /* there may be some, which were not looked for */
+} tti_report_extras;
+
+/* Writes run_dir/report.html from metrics.jsonl.  extras may be NULL. */
+tutti_status tti_report_write(const char *run_dir, const tti_report_extras *extras);
+
+/* The same of a run that was asked to stop, unless reading what it has told would keep it: then
+ * TUTTI_E_UNSUPPORTED with how to get the page. */
+tutti_status tti_report_when_stopped(const char *run_dir);
+
+/* At the end of a run, by one rank: the same, with mistakes where samples are images, and texts
+ * where the model writes some, if that costs little.  b is the run's. */
+tutti_status tti_report_at_end(const tutti_job *job, const tti_blueprint *b, const char *run_dir);
+
+#endif /* TTI_TRAIN_REPORT_H */

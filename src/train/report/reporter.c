@@ -1,0 +1,728 @@
+/* reporter.c - collects the figures of a run and writes them to metrics.jsonl and events. */
+#include "train/report/reporter.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "data/dataset.h"
+#include "train/job/optimizer.h"
+#include "train/job/shares.h"
+#include "train/setup/whole_layers.h"
+
+static const double ns = 1e-9;
+
+void tti_reporter_init(tti_reporter *r, int64_t call_ns) {
+    *r = (tti_reporter){
+        .call_ns = call_ns, .metrics = {.fd = -1}, .tfevents = {.fd = -1}, .evaluated_step = -1};
+}
+
+tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
+                               const tti_blueprint *b, const char *run_dir, bool active) {
+    r->train = train;
+    r->b = b;
+    r->run_dir = run_dir;
+    if (!active) return TUTTI_OK;
+    TTI_TRY(tti_metrics_open(&r->metrics, run_dir));
+    TTI_TRY(tti_tfevents_open(&r->tfevents, run_dir));
+    r->active = true;
+    return TUTTI_OK;
+}
+
+void tti_reporter_close(tti_reporter *r) {
+    tti_metrics_close(&r->metrics);
+    tti_tfevents_close(&r->tfevents);
+}
+
+static void tell(const tti_reporter *r, const tutti_event *event) {
+    if (r->train->on_event) r->train->on_event(r->train->user, event);
+}
+
+static tutti_event event_at(const tti_reporter *r, tutti_event_kind kind, int64_t step) {
+    return (tutti_event){.kind = kind,
+                         .step = step,
+                         .n_steps = r->b->n_steps,
+                         .epoch = step > 0 ? (step - 1) / r->b->steps_per_epoch : 0};
+}
+
+tutti_status tti_reporter_go_on(tti_reporter *r, tutti_status st) {
+    if (st != TUTTI_E_IO) return st;
+    if (r->n_lost++ > 0) return TUTTI_OK;
+    char text[1024];
+    snprintf(text, sizeof text, "%s/%s; training continues without these records", r->run_dir,
+             tutti_last_error());
+    tell(r, &(tutti_event){.kind = TUTTI_EVENT_WARNING, .text = text});
+    return TUTTI_OK;
+}
+
+tutti_status tti_reporter_rewind(tti_reporter *r, int64_t step) {
+    bool evaluates_again = step >= r->b->n_steps, had_evaluation = false;
+    if (!r->active) return TUTTI_OK;
+    TTI_TRY(tti_reporter_go_on(
+        r, tti_metrics_rewind(&r->metrics, r->run_dir, step, evaluates_again, &had_evaluation)));
+    if (evaluates_again && had_evaluation) r->evaluated_step = step;
+    return tti_reporter_go_on(r, tti_tfevents_restart(&r->tfevents, step + 1));
+}
+
+/* Ends a record of a run that is under way. */
+static tutti_status end_record(tti_reporter *r) {
+    return tti_reporter_go_on(r, tti_metrics_end(&r->metrics));
+}
+
+/* "threads", and how they divide the model where they do. */
+static const char *place_text(const tti_reporter *r, char *out, size_t n_bytes) {
+    const tti_blueprint *b = r->b;
+    const tti_mesh_at *m = &b->mesh;
+    int n = snprintf(out, n_bytes, "%s", r->by_launcher ? "processes" : b->config.parallel.place);
+    if (b->n_parts > 0)
+        snprintf(out + n, n_bytes - (size_t)n, ", data %d x pipeline %d x tensor %d", m->data,
+                 m->stage, m->tensor);
+    return out;
+}
+
+/* How the model is cut into stages, and what their waiting should come to. */
+static tutti_status tell_pipeline(tti_reporter *r) {
+    const tti_stages *s = r->b->n_parts > 0 ? tti_blueprint_plan(r->b, 0)->stages : NULL;
+    if (!s || r->expected_bubble <= 0) return TUTTI_OK;
+    int n_pieces = tti_stages_n_pieces(s), n_shards = r->b->n_shards / r->b->mesh.data;
+    if (r->deal) n_shards = tti_deal_n_of(r->deal, 0); /* of rank 0, as is expected_bubble */
+    double sum = 0;
+    for (int q = 0; q < n_pieces; q++) sum += s->cost[q];
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "pipeline");
+    tti_json_int(j, "stages", s->n_stages);
+    tti_json_int(j, "chunks", s->n_chunks);
+    tti_json_int(j, "shards", n_shards);
+    tti_json_double(j, "bubble_expected", r->expected_bubble);
+    tti_json_array(j, "shares"); /* of the operations, by piece of the model */
+    for (int q = 0; q < n_pieces; q++) tti_json_float(j, NULL, (float)(s->cost[q] / sum));
+    tti_json_end(j);
+    TTI_TRY(tti_metrics_end(&r->metrics));
+    if (n_shards >= s->n_stages) return TUTTI_OK;
+    char text[256];
+    snprintf(text, sizeof text,
+             "parallel.pipeline=%d: %d shard%s for so many stages, which will wait for each other "
+             "%.0f %% of the time; more parallel.shards fill them",
+             s->n_stages, n_shards, n_shards == 1 ? "" : "s", 100 * r->expected_bubble);
+    return tti_reporter_warn(r, text);
+}
+
+/* What is told of shares: nothing, what was measured, or what the job gives. */
+static void print_shares(const tti_reporter *r, tti_str *out) {
+    if (!r->deal) return;
+    tti_str_add(out, "\n");
+    if (*r->paces->text) {
+        tti_str_add(out, r->paces->text);
+        return;
+    }
+    tti_str_add(out, "shards of each worker, by parallel.shares: ");
+    tti_shares_print(r->deal, out);
+}
+
+/* Who has how many shards, and the figures that this follows from. */
+static tutti_status tell_shares(tti_reporter *r, int64_t step) {
+    tti_json *j = &r->metrics.json;
+    if (!r->deal) return TUTTI_OK;
+    tti_metrics_begin(&r->metrics, "shares");
+    tti_json_int(j, "step", step);
+    tti_json_bool(j, "measured", r->paces->n > 0);
+    tti_json_array(j, "shards");
+    for (int i = 0; i < r->deal->n_ranks; i++) tti_json_int(j, NULL, tti_deal_n_of(r->deal, i));
+    tti_json_end(j);
+    if (r->paces->n > 0) {
+        tti_json_array(j, "wave_s");
+        for (int i = 0; i < r->paces->n; i++) tti_json_double(j, NULL, r->paces->of[i].wave_s);
+        tti_json_end(j);
+        tti_json_array(j, "lanes");
+        for (int i = 0; i < r->paces->n; i++) tti_json_int(j, NULL, r->paces->of[i].n_lanes);
+        tti_json_end(j);
+    }
+    if (*r->paces->text) tti_json_text(j, "text", r->paces->text);
+    return tti_metrics_end(&r->metrics);
+}
+
+tutti_status tti_reporter_shares(tti_reporter *r, int64_t step) {
+    if (!r->active) return TUTTI_OK;
+    tutti_event e = event_at(r, TUTTI_EVENT_WARNING, step);
+    e.text = r->paces->text;
+    tell(r, &e);
+    return tell_shares(r, step);
+}
+
+/* Who divides layers over more workers than there are heads to divide hears it. */
+static tutti_status tell_whole_layers(tti_reporter *r) {
+    tti_str text = {0};
+    tutti_status st = TUTTI_OK;
+    if (tti_whole_heads_text(r->b, &text)) {
+        if (r->b->mesh.stage == 1) tti_str_add(&text, "; ");
+        tti_whole_params_text(r->b, &text);
+        st = tti_reporter_warn(r, tti_str_text(&text));
+    }
+    tti_str_free(&text);
+    return st;
+}
+
+/* Reports what the data sets filled in or left out. */
+static tutti_status tell_notices(tti_reporter *r, const tutti_dataset *ds) {
+    char line[1024];
+    const char *text = tutti_dataset_notices(ds);
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        TTI_TRY(tti_reporter_warn(r, line));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status tell_large_batch(tti_reporter *r) {
+    int64_t batch = r->b->config.train.batch;
+    int64_t n = tutti_dataset_get_info(r->b->train)->n_samples;
+    char text[256];
+    if (batch <= n) return TUTTI_OK;
+    snprintf(
+        text, sizeof text,
+        "train.batch=%lld is larger than the %lld training samples: a step trains on these, and "
+        "the rest of the batch costs memory and time for nothing; give train.batch=%lld",
+        (long long)batch, (long long)n, (long long)n);
+    return tti_reporter_warn(r, text);
+}
+
+static tutti_status tell_lost_offload(tti_reporter *r) {
+    if (strcmp(r->b->config.parallel.offload, "none") == 0 || r->b->places.n > 0) return TUTTI_OK;
+    return tti_reporter_warn(r,
+                             "parallel.offload changes nothing: workers on CPUs have the "
+                             "optimizer's state in the memory of the host already");
+}
+
+/* Beside devices some workers are on the host: where each is. */
+static void print_places(const tti_reporter *r, tti_str *out) {
+    for (int i = 0; r->b->places.mixed && i < r->b->n_workers; i++) {
+        tti_str_add(out, i == 0 ? "; workers on " : ", ");
+        if (r->place[i] == TTI_ON_HOST)
+            tti_str_add(out, "the host");
+        else
+            tti_str_printf(out, "device %d", (int)r->place[i]);
+    }
+}
+
+static void tell_places(tti_reporter *r) {
+    if (!r->b->places.mixed) return;
+    tti_json_array(&r->metrics.json, "places"); /* -1: the host */
+    for (int i = 0; i < r->b->n_workers; i++) tti_json_int(&r->metrics.json, NULL, r->place[i]);
+    tti_json_end(&r->metrics.json);
+}
+
+/* For how many workers the result is the same, and how to make it the same for more. */
+static void print_range(const tti_reporter *r, tti_str *out) {
+    const tti_job_config *c = &r->b->config;
+    int n = r->b->n_shards;
+    if (!tti_job_is_exact(c)) return;
+    const char *what = r->b->n_parts > 0 ? "copies of the model" : "workers";
+    if (n == 1)
+        tti_str_printf(out, ", no identical result with more %s", what);
+    else
+        tti_str_printf(out, ", identical results with 1 to %d %s", n, what);
+    if (n < TTI_MAX_WORKERS && 2 * (int64_t)n <= c->train.batch)
+        tti_str_printf(out, " (parallel.shards=%d: 1 to %d)", 2 * n, 2 * n);
+}
+
+tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step) {
+    if (!r->active) return TUTTI_OK;
+    tti_str backend = {0}, lr = {0}, shares = {0}, range = {0};
+    tti_blueprint_describe(r->b, &backend);
+    print_places(r, &backend);
+    if (r->way && *r->way) tti_str_printf(&backend, ", sums %s", r->way);
+    bool mixed = r->b->places.mixed; /* then each worker has it where the others have it */
+    if (memory.offloaded || mixed) tti_str_add(&backend, ", optimizer's state on the host");
+    tti_peak_lr_explain(&r->b->config, &lr);
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "start");
+    tti_json_int(j, "step", step);
+    tti_json_int(j, "n_steps", r->b->n_steps);
+    tti_json_int(j, "workers", r->b->n_workers);
+    if (r->b->n_parts > 0) tti_json_int(j, "pipeline", r->b->mesh.stage);
+    if (r->b->n_parts > 0) tti_json_int(j, "tensor", r->b->mesh.tensor);
+    if (r->b->config.parallel.zero > 0) tti_json_int(j, "zero", r->b->config.parallel.zero);
+    tti_json_int(j, "shards", r->b->n_shards);
+    tti_json_int(j, "params", (int64_t)r->b->plan->n_params);
+    tti_json_int(j, "bytes_params", (int64_t)memory.params);
+    tti_json_int(j, "bytes_states", (int64_t)memory.states);
+    tti_json_int(j, "bytes_grads", (int64_t)memory.grads);
+    tti_json_int(j, "bytes_activations", (int64_t)(memory.arena + memory.mail));
+    if (memory.ema) tti_json_int(j, "bytes_ema", (int64_t)memory.ema);
+    if (memory.offloaded) tti_json_int(j, "bytes_offloaded", (int64_t)memory.offloaded);
+    if (memory.gathered) tti_json_int(j, "bytes_gathered", (int64_t)memory.gathered);
+    tti_json_bool(j, "resident", r->is_resident);
+    if (r->is_resident) tti_json_int(j, "steps_per_launch", r->n_launched);
+    tell_places(r);
+    tti_json_text(j, "backend", tti_str_text(&backend));
+    tti_json_text(j, "version", TUTTI_VERSION);
+    if (lr.n_bytes) tti_json_text(j, "lr_scaling", tti_str_text(&lr));
+    char text[1400], place[128];
+    print_shares(r, &shares);
+    print_range(r, &range);
+    snprintf(
+        text, sizeof text, "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld%s, %s%s%s%s",
+        r->b->model_name, r->b->plan->n_params, r->b->n_workers, r->b->n_workers == 1 ? "" : "s",
+        place_text(r, place, sizeof place), r->b->n_shards, r->b->n_shards == 1 ? "" : "s",
+        (long long)r->b->rows_per_shard, tti_str_text(&range), tti_str_text(&backend),
+        lr.n_bytes ? "\n" : "", tti_str_text(&lr), tti_str_text(&shares));
+    tti_str_free(&backend);
+    tti_str_free(&lr);
+    tti_str_free(&shares);
+    tti_str_free(&range);
+    tutti_event event = event_at(r, TUTTI_EVENT_START, step);
+    event.text = text;
+    tell(r, &event);
+    TTI_TRY(tti_metrics_end(&r->metrics));
+    TTI_TRY(tell_pipeline(r));
+    TTI_TRY(tell_whole_layers(r));
+    TTI_TRY(tell_shares(r, step));
+    TTI_TRY(tell_lost_offload(r));
+    TTI_TRY(tell_notices(r, r->b->train));
+    TTI_TRY(tell_notices(r, r->b->test));
+    TTI_TRY(tell_large_batch(r));
+    r->mark_ns = tti_now_ns();
+    return TUTTI_OK;
+}
+
+static bool record_is_due(const tti_reporter *r, int64_t step) {
+    int64_t every = r->b->config.run.log_every;
+    if (every > 0) return step % every == 0 || step == r->b->n_steps;
+    return r->window_ns > 500 * TTI_NS_PER_MS || step == r->b->n_steps ||
+           r->n_samples == r->window_samples;
+}
+
+static const tti_target_spec *target_of(const tti_reporter *r) {
+    return &r->b->train->spec->target;
+}
+
+/* Root of the mean squared error: of one target in its unit, of several in standard deviations of
+ * each. */
+static double rmse_of(const tti_reporter *r, const tti_step_result *sums) {
+    const tti_target_spec *target = target_of(r);
+    if (target->n == 0) return 0;
+    return (target->n == 1 ? target->std[0] : 1) * sqrt(sums->correct / TTI_MAX(sums->count, 1));
+}
+
+/* Errors of several targets are not kept apart, so there is no r2 of each. */
+static tutti_status measure_r2(const tti_reporter *r, const tti_step_result *sums, double *out) {
+    if (target_of(r)->n != 1) return TUTTI_OK;
+    return tti_target_r2(r->b->test, &sums->correct, out);
+}
+
+/* The name of what training measures beside the loss, in metrics.jsonl and TensorBoard. */
+static const char *score_name(const tti_reporter *r) {
+    int64_t n = target_of(r)->n;
+    return n == 0 ? "accuracy" : n == 1 ? "rmse" : "nrmse";
+}
+
+static double score_of(const tutti_event *e) { return e->is_regression ? e->rmse : e->accuracy; }
+
+static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e) {
+    tti_json_double(j, score_name(r), score_of(e));
+    if (target_of(r)->n == 1 && e->kind != TUTTI_EVENT_STEP) tti_json_double(j, "r2", e->r2);
+}
+
+/* Of a text each row has many targets, which are counted with the loss. */
+static double accuracy_of(const tti_reporter *r, const tti_step_result *sums, int64_t n_rows) {
+    if (target_of(r)->n > 0) return 0;
+    bool is_sequence = tutti_dataset_get_info(r->b->train)->y.shape.n_dims > 0;
+    return sums->correct / TTI_MAX(is_sequence ? sums->count : (double)n_rows, 1.0);
+}
+
+static tutti_status write_curves(tti_reporter *r, const tutti_event *e) {
+    char train_score[32], test_score[32];
+    snprintf(train_score, sizeof train_score, "train/%s", score_name(r));
+    snprintf(test_score, sizeof test_score, "test/%s", score_name(r));
+    const tti_scalar step[] = {{"train/loss", e->loss},
+                               {train_score, score_of(e)},
+                               {"train/lr", e->lr},
+                               {"perf/samples_per_s", e->samples_per_s}};
+    const tti_scalar eval[] = {
+        {"test/loss", e->loss}, {test_score, score_of(e)}, {"test/r2", e->r2}};
+    bool has_r2 = target_of(r)->n == 1 && isfinite(e->r2);
+    int n_eval = has_r2 ? 3 : 2, n_step = TTI_COUNT(step);
+    bool is_step = e->kind == TUTTI_EVENT_STEP;
+    if (!is_step && e->step == r->evaluated_step) return TUTTI_OK; /* the curve has this point */
+    return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, is_step ? step : eval,
+                                                    is_step ? n_step : n_eval));
+}
+
+/* In the mean of the steps since the last record, and how much of the last one each stage computed.
+ */
+static void tell_stages(tti_reporter *r, double bubble) {
+    tti_json *j = &r->metrics.json;
+    tti_json_double(j, "bubble", bubble);
+    if (!r->stages_busy) return;
+    tti_json_array(j, "stages_busy");
+    for (int s = 0; s < r->b->mesh.stage; s++) tti_json_float(j, NULL, (float)r->stages_busy[s]);
+    tti_json_end(j);
+}
+
+/* shares: computing and updating, and of computing what stages wait for each other. */
+static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_step_result *result,
+                               const double shares[3]) {
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "step");
+    tti_json_int(j, "step", e->step);
+    tti_json_int(j, "epoch", e->epoch);
+    tti_json_text(j, "split", "train");
+    tti_json_double(j, "loss", e->loss);
+    write_score(r, j, e);
+    tti_json_double(j, "lr", e->lr);
+    if (r->window_sent > 0)
+        tti_json_int(j, "sent_bytes", (int64_t)(r->window_sent / (double)r->window_steps));
+    if (result->grad_norm > 0) tti_json_double(j, "grad_norm", result->grad_norm);
+    tti_json_double(j, "samples_per_s", e->samples_per_s);
+    tti_json_double(j, "wait_share", e->wait_share);
+    tti_json_double(j, "comm_share", e->comm_share);
+    tti_json_double(j, "compute_share", shares[0]);
+    tti_json_double(j, "update_share", shares[1]);
+    if (r->expected_bubble > 0) tell_stages(r, shares[2]);
+    if (r->slowest && r->slowest->known) {
+        tti_json_int(j, "slowest_rank", r->slowest->rank);
+        tti_json_text(j, "slowest_why", r->slowest->why);
+        tti_json_double(j, "slowest_late_share", r->slowest->late_share);
+    }
+    tti_json_hex64(j, "params_hash", result->params_hash);
+    return end_record(r);
+}
+
+tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
+                               const tti_step_result *result, const tti_batch *batch) {
+    if (!r->active) return TUTTI_OK;
+    int64_t now = tti_now_ns(), spent = now - r->mark_ns;
+    if (r->first_step_ns == 0) r->first_step_ns = now - r->call_ns;
+    r->mark_ns = now;
+    r->train_ns += spent;
+    r->n_samples += batch->n_rows_global;
+    r->window_ns += spent;
+    r->window_samples += batch->n_rows_global;
+    r->window_wait_ns += batch->wait_ns;
+    r->window_comm_ns += result->comm_ns;
+    r->window_compute_ns += result->compute_ns;
+    r->window_update_ns += result->update_ns;
+    r->window_bubble += result->bubble * (double)result->compute_ns;
+    r->bubble += result->bubble * (double)result->compute_ns;
+    r->compute_ns += result->compute_ns;
+    r->window_steps++;
+    r->window_sent += result->sent_bytes;
+    r->sent_bytes += result->sent_bytes;
+    r->is_due |= record_is_due(r, step);
+    if (!r->is_due || result->partial) return TUTTI_OK;
+    r->is_due = false;
+    TTI_TRY(tti_reporter_check_folder(r));
+    double window = (double)(r->window_ns > 0 ? r->window_ns : 1);
+    tutti_event e = event_at(r, TUTTI_EVENT_STEP, step);
+    e.loss = result->count > 0 ? result->loss_sum / result->count : 0;
+    e.accuracy = accuracy_of(r, result, batch->n_rows_global);
+    e.is_regression = target_of(r)->n > 0;
+    e.n_targets = target_of(r)->n;
+    e.rmse = rmse_of(r, result);
+    e.lr = lr;
+    e.samples_per_s = (double)r->window_samples / (window * ns);
+    e.eta_s = (double)(r->b->n_steps - step) * (double)r->b->config.train.batch /
+              TTI_MAX(e.samples_per_s, 1e-9);
+    e.wait_share = (double)r->window_wait_ns / window;
+    e.comm_share = (double)r->window_comm_ns / window;
+    if (r->slowest && r->slowest->known) {
+        e.slowest_rank = r->slowest->rank;
+        e.slowest_late_share = r->slowest->late_share;
+        e.slowest_why = r->slowest->late_share >= TTI_LATE_SHARE ? r->slowest->why : NULL;
+    }
+    double compute_ns = (double)TTI_MAX(r->window_compute_ns, 1);
+    double shares[3] = {compute_ns / window, (double)r->window_update_ns / window,
+                        r->window_bubble / compute_ns};
+    r->window_ns = r->window_samples = r->window_wait_ns = r->window_comm_ns = 0;
+    r->window_compute_ns = r->window_update_ns = 0;
+    r->window_bubble = 0;
+    tell(r, &e);
+    TTI_TRY(write_curves(r, &e));
+    TTI_TRY(write_step(r, &e, result, shares));
+    r->window_steps = 0;
+    r->window_sent = 0;
+    return TUTTI_OK;
+}
+
+static void fill_values(const tti_reporter *r, tutti_event *e) {
+    e->is_regression = target_of(r)->n > 0;
+    e->n_targets = target_of(r)->n;
+    e->rmse = r->eval_rmse;
+    e->r2 = r->eval_r2;
+}
+
+tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_result *sums,
+                               int64_t n_rows) {
+    if (!r->active) return TUTTI_OK;
+    r->eval_loss = sums->count > 0 ? sums->loss_sum / sums->count : 0;
+    r->eval_accuracy = accuracy_of(r, sums, n_rows);
+    r->eval_rmse = rmse_of(r, sums);
+    TTI_TRY(measure_r2(r, sums, &r->eval_r2));
+    tutti_event e = event_at(r, TUTTI_EVENT_EVAL, step);
+    e.loss = r->eval_loss;
+    e.accuracy = r->eval_accuracy;
+    fill_values(r, &e);
+    tell(r, &e);
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "eval");
+    tti_json_int(j, "step", step);
+    tti_json_int(j, "epoch", e.epoch);
+    tti_json_text(j, "split", "test");
+    tti_json_double(j, "loss", e.loss);
+    write_score(r, j, &e);
+    tti_json_int(j, "samples", n_rows);
+    TTI_TRY(write_curves(r, &e));
+    r->mark_ns = tti_now_ns();
+    return end_record(r);
+}
+
+tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *times) {
+    static const char *const keys[] = {"data_s", "compute_s", "comm_s", "update_s", "spent_s"};
+    if (!r->active) return TUTTI_OK;
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "times");
+    tti_json_int(j, "step", step);
+    for (int part = 0; part < TTI_N_TIME_PARTS; part++) {
+        tti_json_array(j, keys[part]);
+        for (int rank = 0; rank < times->n_ranks; rank++)
+            tti_json_float(j, NULL, (float)times->all[rank][part]);
+        tti_json_end(j);
+    }
+    return end_record(r);
+}
+
+tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
+                                    const int64_t bins[TTI_STALENESS_BINS], int64_t n_left_out) {
+    int64_t n = 0, sum = 0;
+    if (!r->active) return TUTTI_OK;
+    for (int i = 0; i < TTI_STALENESS_BINS; i++) {
+        n += bins[i];
+        sum += bins[i] * i;
+        if (bins[i] > 0) r->stale_max = i;
+    }
+    r->stale_mean = n > 0 ? (double)sum / (double)n : 0;
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "staleness");
+    tti_json_int(j, "step", step);
+    tti_json_double(j, "mean", r->stale_mean);
+    tti_json_int(j, "max", r->stale_max);
+    if (n_left_out > 0) tti_json_int(j, "left_out", n_left_out);
+    tti_json_array(j, "counts");
+    for (int i = 0; i <= r->stale_max; i++) tti_json_int(j, NULL, bins[i]);
+    tti_json_end(j);
+    return end_record(r);
+}
+
+tutti_status tti_reporter_holders(tti_reporter *r, int64_t step, const tti_held *held, int n) {
+    if (!r->active) return TUTTI_OK;
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "servers");
+    tti_json_int(j, "step", step);
+    tti_json_array(j, "ranges");
+    for (int i = 0; i < n; i++) {
+        tti_json_object(j, NULL);
+        tti_json_int(j, "worker", i);
+        tti_json_int(j, "first", (int64_t)held[i].keys.first);
+        tti_json_int(j, "elements", (int64_t)(held[i].keys.last - held[i].keys.first));
+        tti_json_int(j, "bytes", held[i].n_bytes);
+        tti_json_end(j);
+    }
+    tti_json_end(j);
+    return end_record(r);
+}
+
+tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *counts) {
+    if (!r->active) return TUTTI_OK;
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "dropped");
+    tti_json_int(j, "step", step);
+    tti_json_array(j, "counts");
+    r->n_dropped = 0;
+    for (int w = 0; w < r->b->mesh.data; w++) {
+        tti_json_int(j, NULL, counts[w]);
+        r->n_dropped += counts[w];
+    }
+    tti_json_end(j);
+    return end_record(r);
+}
+
+tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left) {
+    char text[640];
+    if (!r->active) return TUTTI_OK;
+    snprintf(text, sizeof text, "%s %d has left after %lld updates, the others continue: %s",
+             r->b->n_parts > 0 ? "copy" : "worker", left->worker, (long long)left->step, left->why);
+    TTI_TRY(tti_reporter_warn(r, text));
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "left");
+    tti_json_int(j, "step", left->step);
+    tti_json_int(j, "worker", left->worker);
+    if (left->batch >= 0) tti_json_int(j, "batch", left->batch);
+    tti_json_text(j, "text", left->why);
+    return end_record(r);
+}
+
+void tti_reporter_pause(tti_reporter *r, int64_t t_ns) { r->mark_ns += t_ns; }
+
+tutti_status tti_reporter_check_folder(const tti_reporter *r) {
+    struct stat here, opened;
+    char path[700];
+    if (!r->active) return TUTTI_OK;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", r->run_dir);
+    bool is_gone = stat(path, &here) != 0
+                       ? errno == ENOENT || errno == ENOTDIR
+                       : fstat(r->metrics.fd, &opened) == 0 &&
+                             (here.st_ino != opened.st_ino || here.st_dev != opened.st_dev);
+    if (!is_gone) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT,
+                    "the run folder %s was removed, moved or replaced while the run was at work; "
+                    "the run ends, since nothing of it could be saved",
+                    r->run_dir);
+}
+
+tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step) {
+    if (!r->active) return TUTTI_OK;
+    char path[700];
+    snprintf(path, sizeof path, "%s/checkpoints/step-%09lld", r->run_dir, (long long)step);
+    tutti_event e = event_at(r, TUTTI_EVENT_CHECKPOINT, step);
+    e.text = path;
+    tell(r, &e);
+    tti_metrics_begin(&r->metrics, "checkpoint");
+    tti_json_int(&r->metrics.json, "step", step);
+    tti_json_text(&r->metrics.json, "path", path);
+    return end_record(r);
+}
+
+tutti_status tti_reporter_warn(tti_reporter *r, const char *text) {
+    if (!r->active) return TUTTI_OK;
+    tutti_event e = {.kind = TUTTI_EVENT_WARNING, .text = text};
+    tell(r, &e);
+    tti_metrics_begin(&r->metrics, "warning");
+    tti_json_text(&r->metrics.json, "text", text);
+    return end_record(r);
+}
+
+tutti_status tti_reporter_skip(tti_reporter *r, int64_t *n, const char *text) {
+    bool is_told = (*n & (*n + 1)) == 0;
+    ++*n;
+    return is_told ? tti_reporter_warn(r, text) : TUTTI_OK;
+}
+
+static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,
+                        tutti_train_result *result) {
+    result->n_steps = step;
+    result->n_params = (int64_t)r->b->plan->n_params;
+    result->loss = r->eval_loss;
+    result->accuracy = r->eval_accuracy;
+    result->is_regression = target_of(r)->n > 0;
+    result->n_targets = target_of(r)->n;
+    result->rmse = r->eval_rmse;
+    result->r2 = r->eval_r2;
+    result->samples_per_s = (double)r->n_samples / TTI_MAX((double)r->train_ns * ns, 1e-9);
+    result->wall_s = (double)(tti_now_ns() - r->call_ns) * ns;
+    result->first_step_s = (double)r->first_step_ns * ns;
+    result->params_hash = params_hash;
+    result->stop_signal = stop_signal;
+    result->staleness_mean = r->stale_mean;
+    result->staleness_max = r->stale_max;
+    result->bubble = r->bubble / (double)TTI_MAX(r->compute_ns, 1);
+    result->bubble_expected = r->expected_bubble;
+    result->n_dropped = r->n_dropped;
+    bool is_less =
+        strcmp(r->b->config.parallel.compress, "none") != 0 || tti_job_is_local(&r->b->config);
+    result->sent_bytes = is_less ? r->sent_bytes : 0;
+}
+
+/* The most bytes that this process has had in memory. */
+static int64_t peak_rss(void) {
+    struct rusage use;
+    return getrusage(RUSAGE_SELF, &use) == 0 ? (int64_t)use.ru_maxrss * 1024 : 0;
+}
+
+static tutti_status tell_lost(tti_reporter *r) {
+    char text[128];
+    if (r->n_lost == 0) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "%lld records of metrics.jsonl, the curves or arrivals.txt are missing",
+             (long long)r->n_lost);
+    return tti_reporter_warn(r, text);
+}
+
+/* Samples left out under data.on_error=skip: how many, and why, for the first few. */
+static tutti_status tell_skipped(tti_reporter *r, const tutti_dataset *ds, const char *split) {
+    enum { REASONS = 5 };
+    int64_t n = tutti_dataset_n_skipped(ds);
+    tti_str text = {0};
+    if (n == 0) return TUTTI_OK;
+    tti_str_printf(&text, "%lld %s sample%s skipped", (long long)n, split, n == 1 ? "" : "s");
+    for (int64_t i = 0; i < n && i < REASONS; i++) {
+        const char *reason = tutti_dataset_skip_reason(ds, i);
+        if (reason) tti_str_printf(&text, "%s %s", i ? ";" : ":", reason);
+    }
+    tutti_status st = tti_reporter_warn(r, tti_str_text(&text));
+    tti_str_free(&text);
+    return st;
+}
+
+tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,
+                              tutti_train_result *result) {
+    if (!r->active) return TUTTI_OK;
+    TTI_TRY(tell_skipped(r, r->b->train, "training"));
+    TTI_TRY(tell_skipped(r, r->b->test, "test"));
+    TTI_TRY(tell_lost(r));
+    fill_result(r, step, params_hash, stop_signal, result);
+    tutti_event e = event_at(r, TUTTI_EVENT_END, step);
+    e.loss = result->loss;
+    e.accuracy = result->accuracy;
+    fill_values(r, &e);
+    e.samples_per_s = result->samples_per_s;
+    tell(r, &e);
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "end");
+    tti_json_int(j, "step", step);
+    tti_json_bool(j, "stopped", stop_signal != 0);
+    tti_json_hex64(j, "params_hash", params_hash);
+    if (!stop_signal) {
+        tti_json_double(j, "loss", result->loss);
+        write_score(r, j, &e);
+    }
+    tti_json_double(j, "samples_per_s", result->samples_per_s);
+    tti_json_double(j, "wall_s", result->wall_s);
+    tti_json_double(j, "first_step_s", result->first_step_s);
+    tti_json_int(j, "peak_rss", peak_rss());
+    if (result->peak_device_bytes > 0)
+        tti_json_int(j, "peak_device_bytes", (int64_t)result->peak_device_bytes);
+    if (result->most_device_bytes > 0) {
+        tti_json_int(j, "most_device_bytes", (int64_t)result->most_device_bytes);
+        tti_json_int(j, "least_device_bytes", (int64_t)result->least_device_bytes);
+    }
+    if (r->sent_bytes > 0) tti_json_int(j, "sent_bytes", (int64_t)r->sent_bytes);
+    if (r->expected_bubble > 0) {
+        tti_json_double(j, "bubble", result->bubble);
+        tti_json_double(j, "bubble_expected", result->bubble_expected);
+    }
+    if (r->b->config.parallel.backup_workers > 0) tti_json_int(j, "dropped", r->n_dropped);
+    if (r->b->config.parallel.staleness != 0) {
+        tti_json_double(j, "staleness_mean", r->stale_mean);
+        tti_json_int(j, "staleness_max", r->stale_max);
+    }
+    return end_record(r);
+}
+
+void tti_reporter_failed(tti_reporter *r, int64_t step, tutti_status status) {
+    if (!r->active) return;
+    char text[2048];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    tti_metrics_begin(&r->metrics, "failed");
+    tti_json_int(&r->metrics.json, "step", step);
+    tti_json_text(&r->metrics.json, "status", tutti_status_text(status));
+    tti_json_text(&r->metrics.json, "text", text);
+    tutti_status st = tti_metrics_end(&r->metrics);
+    (void)st; /* the first failure is the one to report */
+    tti_fail(status, "%s", text);
+}

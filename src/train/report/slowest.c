@@ -1,0 +1,177 @@
+/* slowest.c - finds the slowest worker from times gathered now and then.
+ *
+ * The idea to know: when to gather must be the same on all workers and must not cost anything.  The
+ * number of steps until the next time follows from the times that all have just heard of. */
+#include "train/report/slowest.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+/* A gathering costs tens of microseconds: a ten thousandth of this. */
+static const double window_s = 0.5;
+
+/* Less is mostly noise. */
+static const double least_s = 0.02;
+
+enum { MOST_STEPS = 1 << 20, GROWTH = 4 };
+
+void tti_slowest_init(tti_slowest *s, tutti_comm *comm, tti_exec *exec, int64_t first_step) {
+    int n_ranks = comm ? tutti_comm_n_ranks(comm) : 1;
+    TTI_ASSERT(n_ranks <= TTI_MAX_WORKERS);
+    *s = (tti_slowest){.comm = n_ranks > 1 ? comm : NULL,
+                       .exec = exec,
+                       .n_ranks = n_ranks,
+                       .next = first_step + 1,
+                       .every = 1};
+}
+
+void tti_slowest_add(tti_slowest *s, int64_t data_ns, int64_t exec_ns, int64_t spent_ns) {
+    s->own[TTI_SPENT_DATA] += (double)data_ns;
+    s->own[TTI_SPENT_COMPUTE] += (double)exec_ns;
+    s->own[TTI_SPENT_OTHER] += (double)(spent_ns - data_ns - exec_ns);
+    s->n_adds++;
+}
+
+bool tti_slowest_is_due(const tti_slowest *s, int64_t step) { return s->comm && step >= s->next; }
+
+tutti_status tti_slowest_pause(tti_slowest *s, tti_exec_spent *at) {
+    *at = (tti_exec_spent){0};
+    return s->comm ? tti_exec_get_spent(s->exec, at) : TUTTI_OK;
+}
+
+tutti_status tti_slowest_go_on(tti_slowest *s, const tti_exec_spent *at) {
+    tti_exec_spent now;
+    if (!s->comm) return TUTTI_OK;
+    TTI_TRY(tti_exec_get_spent(s->exec, &now));
+    s->before.waited_ns += now.waited_ns - at->waited_ns;
+    s->before.copied_ns += now.copied_ns - at->copied_ns;
+    return TUTTI_OK;
+}
+
+/* ---- the judgement ---- */
+
+/* One part, or for TTI_SPENT_WAIT all the others: what was no waiting. */
+static double of_rank(const double part[TTI_N_SPENT_PARTS], int which) {
+    if (which < TTI_SPENT_WAIT) return part[which];
+    return part[TTI_SPENT_DATA] + part[TTI_SPENT_COPY] + part[TTI_SPENT_COMPUTE] +
+           part[TTI_SPENT_OTHER];
+}
+
+static double median_of_others(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, int rank,
+                               int which) {
+    double sorted[TTI_MAX_WORKERS];
+    int n = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        if (r == rank) continue;
+        double value = of_rank(spent[r], which);
+        int i = n++;
+        for (; i > 0 && sorted[i - 1] > value; i--) sorted[i] = sorted[i - 1];
+        sorted[i] = value;
+    }
+    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+}
+
+/* What a rank has most more of than the others. */
+static const char *why_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, int rank) {
+    static const char *const names[] = {"data", "copy", "compute", "other"};
+    int most = 0;
+    double more[TTI_SPENT_WAIT];
+    for (int p = 0; p < TTI_SPENT_WAIT; p++) {
+        more[p] = spent[rank][p] - median_of_others(spent, n_ranks, rank, p);
+        if (more[p] > more[most]) most = p;
+    }
+    return names[most];
+}
+
+tti_slowest_told tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks) {
+    enum { BUSY = TTI_SPENT_WAIT };
+    int rank = 0;
+    double total = 0;
+    if (n_ranks < 2) return (tti_slowest_told){0};
+    for (int r = 0; r < n_ranks; r++) {
+        if (of_rank(spent[r], BUSY) > of_rank(spent[rank], BUSY)) rank = r;
+        total += of_rank(spent[r], BUSY) + spent[r][TTI_SPENT_WAIT];
+    }
+    double late = of_rank(spent[rank], BUSY) - median_of_others(spent, n_ranks, rank, BUSY);
+    double share = total > 0 ? TTI_MAX(late, 0) / (total / n_ranks) : 0;
+    return (tti_slowest_told){
+        .known = true,
+        .rank = rank,
+        .why = share >= TTI_LATE_SHARE ? why_of(spent, n_ranks, rank) : "none",
+        .late_share = TTI_MIN(share, 1)};
+}
+
+/* ---- gathering ---- */
+
+/* In seconds, what was waited for and copied no more a part of computing. */
+static void separate(const tti_slowest *s, const tti_exec_spent *now,
+                     double out[TTI_N_SPENT_PARTS]) {
+    double waited = (double)(now->waited_ns - s->before.waited_ns),
+           copied = (double)(now->copied_ns - s->before.copied_ns);
+    memcpy(out, s->own, sizeof s->own);
+    out[TTI_SPENT_COPY] = copied;
+    out[TTI_SPENT_WAIT] = waited;
+    out[TTI_SPENT_COMPUTE] = TTI_MAX(out[TTI_SPENT_COMPUTE] - waited - copied, 0);
+    for (int p = 0; p < TTI_N_SPENT_PARTS; p++) out[p] *= 1e-9;
+}
+
+/* The longest of all workers' times. */
+static double longest(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks) {
+    double most = 0;
+    for (int r = 0; r < n_ranks; r++)
+        most = TTI_MAX(most, of_rank(spent[r], TTI_SPENT_WAIT) + spent[r][TTI_SPENT_WAIT]);
+    return most;
+}
+
+static void begin_anew(tti_slowest *s, const tti_exec_spent *now, int64_t step) {
+    memset(s->own, 0, sizeof s->own);
+    s->n_adds = 0;
+    s->before = *now;
+    s->next = step + s->every;
+}
+
+/* So many steps that they fill a window. */
+static int64_t steps_of_window(const tti_slowest *s, double took_s) {
+    double n = took_s > 0 ? window_s / took_s * (double)s->n_adds : MOST_STEPS;
+    int64_t most = TTI_MIN((int64_t)MOST_STEPS, GROWTH * s->every);
+    return n < 1 ? 1 : n > (double)most ? most : (int64_t)n;
+}
+
+/* One vector of each: seconds, and 0 where waiting is not known. */
+enum { SENT = TTI_N_SPENT_PARTS + 1 };
+
+static tutti_status exchange(tti_slowest *s, const tti_exec_spent *now,
+                             double (*all)[TTI_N_SPENT_PARTS], bool *known) {
+    double mine[SENT] = {0}, sent[TTI_MAX_WORKERS][SENT];
+    separate(s, now, mine);
+    mine[TTI_N_SPENT_PARTS] = now->known;
+    TTI_TRY(tutti_comm_all_gather(s->comm, mine, sent, SENT, TUTTI_F64));
+    *known = true;
+    for (int r = 0; r < s->n_ranks; r++) {
+        memcpy(all[r], sent[r], sizeof all[r]);
+        *known = *known && sent[r][TTI_N_SPENT_PARTS] != 0;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_slowest_gather(tti_slowest *s, int64_t step) {
+    double all[TTI_MAX_WORKERS][TTI_N_SPENT_PARTS];
+    tti_exec_spent now;
+    bool known;
+    TTI_TRY(tti_exec_get_spent(s->exec, &now));
+    if (!s->has_begun) {
+        s->has_begun = true;
+        begin_anew(s, &now, step);
+        return TUTTI_OK;
+    }
+    TTI_TRY(exchange(s, &now, all, &known));
+    double took = longest(all, s->n_ranks);
+    if (!known)
+        s->told = (tti_slowest_told){0};
+    else if (took >= least_s)
+        s->told = tti_slowest_of(all, s->n_ranks);
+    s->every = steps_of_window(s, took);
+    begin_anew(s, &now, step);
+    return TUTTI_OK;
+}

@@ -1,0 +1,51 @@
+/* times.c - sums times per worker and gathers them.
+ *
+ * The idea to know: when to gather must be the same on all workers, so it follows from the number
+ * of the step and never from a clock; and it must cost nothing, so it is rare where steps are many.
+ */
+#include "train/report/times.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "exec/server.h"
+
+enum { PER_DOUBLING = 16 };
+
+void tti_times_init(tti_times *t, tutti_comm *comm, int64_t first_step) {
+    *t = (tti_times){
+        .comm = comm, .n_ranks = comm ? tutti_comm_n_ranks(comm) : 1, .first_step = first_step};
+    TTI_ASSERT(t->n_ranks <= TTI_MAX_WORKERS);
+}
+
+void tti_times_add(tti_times *t, const tti_step_result *result, int64_t wait_ns, int64_t spent_ns) {
+    const int64_t part_ns[TTI_N_TIME_PARTS] = {wait_ns, result->compute_ns, result->comm_ns,
+                                               result->update_ns, spent_ns};
+    for (int i = 0; i < TTI_N_TIME_PARTS; i++) t->own[i] += (double)part_ns[i] * 1e-9;
+}
+
+bool tti_times_is_due(const tti_times *t, int64_t step) {
+    int64_t n = step - t->first_step, every = 1;
+    while (n / every >= 2 * PER_DOUBLING) every *= 2;
+    return n > 0 && n % every == 0;
+}
+
+/* Nobody else has a number where one has its own. */
+static tutti_status gather_at_server(tti_times *t) {
+    tti_members members;
+    _Static_assert(sizeof t->all <= TTI_MEET_VALUES * sizeof(double), "one meeting");
+    memset(t->all, 0, sizeof t->all);
+    memcpy(t->all[t->rank], t->own, sizeof t->own);
+    return tti_server_meet(t->exec, TTI_MEET_SUM, t->all, t->n_ranks * TTI_N_TIME_PARTS, &members);
+}
+
+tutti_status tti_times_gather(tti_times *t) {
+    if (t->exec)
+        TTI_TRY(gather_at_server(t));
+    else if (t->n_ranks == 1)
+        memcpy(t->all[0], t->own, sizeof t->own);
+    else
+        TTI_TRY(tutti_comm_all_gather(t->comm, t->own, t->all, TTI_N_TIME_PARTS, TUTTI_F64));
+    memset(t->own, 0, sizeof t->own);
+    return TUTTI_OK;
+}

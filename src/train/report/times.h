@@ -1,0 +1,42 @@
+/* times.h - where the time of every worker goes: kept by each, gathered now and then.
+ *
+ * Each worker adds up its steps; at the same steps on all of them, which become rarer as the run
+ * goes on, the sums since the last time go to all.  Rank 0 writes them down (reporter.h). */
+#ifndef TTI_TRAIN_TIMES_H
+#define TTI_TRAIN_TIMES_H
+
+#include "exec/exec.h"
+#include "train/job/job.h"
+
+typedef enum tti_time_part {
+    TTI_TIME_DATA,    /* waiting for the loader */
+    TTI_TIME_COMPUTE, /* forward and backward */
+    TTI_TIME_COMM,    /* reducing, and waiting for other workers to come to it */
+    TTI_TIME_UPDATE,  /* the optimizer */
+    TTI_TIME_SPENT,   /* on whole steps: the four above and what is between them */
+    TTI_N_TIME_PARTS
+} tti_time_part;
+
+typedef struct tti_times {
+    tutti_comm *comm; /* borrowed; NULL: alone, or exec is not */
+    tti_exec *exec;   /* borrowed: of a worker that is a process, which meets at its server */
+    int rank, n_ranks;
+    int64_t first_step;                            /* done before this part of the run */
+    double own[TTI_N_TIME_PARTS];                  /* seconds since the last gathering */
+    double all[TTI_MAX_WORKERS][TTI_N_TIME_PARTS]; /* [n_ranks], of the last gathering */
+} tti_times;
+
+/* first_step: steps that earlier parts of the run have done, the same on all workers. */
+void tti_times_init(tti_times *t, tutti_comm *comm, int64_t first_step);
+
+/* A step has been done; spent_ns: all of it, wait_ns: for its batch. */
+void tti_times_add(tti_times *t, const tti_step_result *result, int64_t wait_ns, int64_t spent_ns);
+
+/* Whether to gather after this step: always at first, then 16 times until the number of steps has
+ * doubled, so that a run of any length gathers a few hundred times. */
+bool tti_times_is_due(const tti_times *t, int64_t step);
+
+/* Fills all and begins anew.  Collective. */
+tutti_status tti_times_gather(tti_times *t);
+
+#endif /* TTI_TRAIN_TIMES_H */

@@ -1,0 +1,40 @@
+/* agreement.h - what ranks of another launcher must have in common before they train.
+ *
+ * Workers of our own supervisor are copies of one command.  Those that mpirun, srun or torchrun
+ * start may stand in other folders, with other job files. */
+#ifndef TTI_TRAIN_AGREEMENT_H
+#define TTI_TRAIN_AGREEMENT_H
+
+#include "data/dataset.h"
+#include "train/setup/bucket_link.h"
+#include "tutti/comm.h"
+
+/* Collective: TUTTI_E_CONFIG on every rank, with rank and line, when a rank's job is not that of
+ * rank 0.  yaml: the resolved job. */
+TUTTI_NODISCARD tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml);
+
+/* Collective: TUTTI_E_CONFIG on every rank, with both ranks, hosts and values, when what a rank
+ * reads differs from what rank 0 reads: numbers of samples and classes, type, names, contents. */
+TUTTI_NODISCARD tutti_status tti_agree_on_data(tutti_comm *comm, const tutti_dataset *train,
+                                               const tutti_dataset *test);
+
+/* Collective: every rank gets the folder of rank 0, which has made it; mine is its status there and
+ * TUTTI_OK elsewhere.  dir: n_bytes, the same on every rank. */
+TUTTI_NODISCARD tutti_status tti_agree_on_dir(tutti_comm *comm, tutti_status mine, char *dir,
+                                              size_t n_bytes);
+
+/* Collective: this rank's part of the cores that it may use: rank *local_rank of *local_n_ranks
+ * that may use the same ones.  A launcher that binds its ranks has divided them already. */
+TUTTI_NODISCARD tutti_status tti_agree_on_cores(tutti_comm *comm, int *local_rank,
+                                                int *local_n_ranks);
+
+/* Collective: how many devices the ranks of this host have together; identity: of this rank's own,
+ * 0: it has none.  A launcher may show each rank another one, under the same number. */
+TUTTI_NODISCARD tutti_status tti_agree_on_devices(tutti_comm *comm, uint64_t identity,
+                                                  int *n_devices);
+
+/* Collective: what carries the sums of gradients, as rank 0 finds it. */
+TUTTI_NODISCARD tutti_status tti_agree_on_link(tutti_comm *comm, const tti_job_config *config,
+                                               tti_bucket_link *out);
+
+#endif /* TTI_TRAIN_AGREEMENT_H */

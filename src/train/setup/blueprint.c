@@ -1,0 +1,535 @@
+/* blueprint.c - from a job to data sets, graphs and a plan. */
+#include "train/setup/blueprint.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "backend/backend.h"
+#include "data/dataset.h"
+#include "data/loader/loader.h"
+#include "data/loader/mixup.h"
+#include "data/loader/sampler.h"
+#include "ops/op_table.h"
+#include "train/job/job_data.h"
+#include "train/job/numerics.h"
+#include "train/job/objective.h"
+#include "train/job/optimizer.h"
+#include "train/job/param_groups.h"
+#include "train/job/shares.h"
+#include "train/model/model_choice.h"
+#include "train/setup/whole_layers.h"
+
+static tutti_status open_split(const tti_job_config *c, tutti_data_split split, tti_data_spec *spec,
+                               tutti_dataset **out) {
+    tutti_dataset_desc desc = tti_job_dataset_desc(c, split, spec);
+    return tutti_dataset_open(&desc, out);
+}
+
+static tutti_status open_data(tti_blueprint *b) {
+    TTI_TRY(open_split(&b->config, TUTTI_TRAIN, NULL, &b->train));
+    return open_split(&b->config, TUTTI_TEST, b->train->spec, &b->test);
+}
+
+/* A trained model needs no training data. */
+static tutti_status open_for_use(tti_blueprint *b, tti_data_spec *spec, bool reads_test,
+                                 bool is_other_data) {
+    const char *dir = b->config.data.dir;
+    struct stat info;
+    TTI_TRY(tutti_dataset_open(&(tutti_dataset_desc){.spec = spec,
+                                                     .no_files = true,
+                                                     .tokenizer = tti_job_tokenizer(&b->config),
+                                                     .tokenizer_dir = b->config.data.tokenizer_dir},
+                               &b->train));
+    b->test = b->train;
+    if (!reads_test) return TUTTI_OK;
+    b->test = NULL;
+    bool is_gone = dir[0] && !strpbrk(dir, "*?[{") && stat(dir, &info) != 0;
+    tutti_dataset_desc desc = tti_job_dataset_desc(&b->config, TUTTI_TEST, spec);
+    desc.takes_all = is_other_data;
+    if (!is_gone) return tutti_dataset_open(&desc, &b->test);
+    return tti_fail(TUTTI_E_DATA,
+                    "data.dir: '%s' is not there (any more): %s; give the folder where the data is "
+                    "now, or other data of the same kind, as data.dir=FOLDER",
+                    dir, strerror(errno));
+}
+
+static int64_t most_tokens(const tti_blueprint *b) {
+    return TTI_MAX(tutti_dataset_get_info(b->train)->n_tokens,
+                   tutti_dataset_get_info(b->test)->n_tokens);
+}
+
+static void count_steps(tti_blueprint *b) {
+    const tti_job_config *c = &b->config;
+    b->n_workers = (int)c->parallel.workers;
+    bool fits =
+        tti_mesh_shape(b->n_workers, (int)c->parallel.pipeline, (int)c->parallel.tensor, &b->mesh);
+    TTI_ASSERT(fits); /* job_conflicts.c */
+    b->n_shards = (int)c->parallel.shards;
+    b->has_deal = tti_shares_given(c, b->mesh.data, b->n_shards, &b->deal);
+    b->rows_per_shard = tti_rows_per_shard(c->train.batch, b->n_shards);
+    b->steps_per_epoch =
+        tti_steps_per_epoch(tutti_dataset_get_info(b->train)->n_samples, c->train.batch);
+    int64_t by_epochs = c->train.epochs * b->steps_per_epoch;
+    b->schedule_steps = c->schedule.steps > 0 ? c->schedule.steps : by_epochs;
+    b->n_steps = c->train.steps > 0 ? c->train.steps : by_epochs;
+}
+
+/* Checks train.loss and data.target against the data. */
+static tutti_status check_target(const tti_blueprint *b) {
+    const tti_job_config *c = &b->config;
+    bool wants = strcmp(c->data.target, "value") == 0 || strcmp(c->train.loss, "mae") == 0 ||
+                 strcmp(c->train.loss, "huber") == 0;
+    if (wants && !tutti_dataset_get_info(b->train)->is_value)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "train.loss: %s predicts values, and the targets of data.format=%s are "
+                        "classes or tokens; give train.loss=cross-entropy data.target=auto",
+                        c->train.loss, c->data.format);
+    return TUTTI_OK;
+}
+
+/* What only the data and the number of shards can tell about data.mixup. */
+static tutti_status check_mixup(const tti_blueprint *b) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
+    char text[64];
+    if (b->config.data.mixup == 0) return TUTTI_OK;
+    if (info->is_value)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "data.mixup: mixes classes, and the targets of this data "
+                        "are values; give data.mixup=0");
+    if (info->x.dtype != TUTTI_F32 || info->y.shape.n_dims != 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "data.mixup: mixes images and other samples of floats with one class "
+                        "each; those of data.format=%s are %s; give data.mixup=0",
+                        b->config.data.format, tti_type_text(&info->x, text, sizeof text));
+    if (b->rows_per_shard < 2)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "data.mixup: mixes samples of the same shard, and a batch of %lld in %d "
+                        "shards has one in each; give train.batch=%d or fewer shards",
+                        (long long)b->config.train.batch, b->n_shards, 2 * b->n_shards);
+    return TUTTI_OK;
+}
+
+/* ---- the graph of one shard ---- */
+
+/* Logits must be those of every target: its shape with the classes behind, or all rows flat. */
+static tutti_status check_logits(const tutti_graph *g, const tutti_value *logits,
+                                 const tutti_shape *target, int64_t n_classes) {
+    TTI_TRY(tutti_graph_check(g));
+    if (!logits) return tti_fail(TUTTI_E_INVALID, "model: the builder returned NULL");
+    const tutti_shape *shape = &logits->type.shape;
+    tutti_shape flat = TUTTI_SHAPE(tutti_shape_n_elems(target), n_classes), full = *target;
+    full.dim[full.n_dims++] = n_classes;
+    if (tti_shape_equal(shape, &flat) || tti_shape_equal(shape, &full)) return TUTTI_OK;
+    char text[128], want[128];
+    return tti_fail(TUTTI_E_INVALID, "model: logits must be %s, got %s",
+                    tti_type_text(&(tutti_type){TUTTI_F32, full}, want, sizeof want),
+                    tti_type_text(&logits->type, text, sizeof text));
+}
+
+static tutti_value *flatten_rows(tutti_graph *g, tutti_value *x, const tutti_shape *shape) {
+    if (tti_shape_equal(&x->type.shape, shape)) return x;
+    return tti_emit(g, "reshape", NULL, &x, 1,
+                    (tti_attr_arg[]){TTI_INTS("dims", shape->n_dims, shape->dim), {0}});
+}
+
+/* A shape with the rows of a shard in front. */
+static tutti_shape with_rows(const tti_blueprint *b, const tutti_shape *sample) {
+    tutti_shape shape = {.n_dims = sample->n_dims + 1, .dim = {b->rows_per_shard}};
+    for (int i = 0; i < sample->n_dims; i++) shape.dim[i + 1] = sample->dim[i];
+    return shape;
+}
+
+static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b,
+                                const tutti_dataset_info *info, tutti_graph *g) {
+    tutti_shape x_shape = with_rows(b, &info->x.shape), y_shape = with_rows(b, &info->y.shape);
+    bool is_mixed = g->training && b->config.data.mixup > 0;
+    const tutti_shape *fed =
+        is_mixed ? &TUTTI_SHAPE(b->rows_per_shard, TTI_MIXUP_LABELS) : &y_shape;
+    tutti_graph_set_sync_batch_norm(g, b->config.parallel.sync_batch_norm);
+    tutti_value *x = tutti_input(g, "x", info->x.dtype, &x_shape);
+    tutti_value *target = tutti_input(g, "target", TUTTI_I32, fed);
+    tutti_value *logits = NULL;
+    TTI_TRY(tti_model_build(job, &b->model_params, g, x, &logits));
+    bool is_value = info->is_value; /* then each output is a target of its own */
+    TTI_TRY(check_logits(g, logits, is_value ? &TUTTI_SHAPE(b->rows_per_shard) : &y_shape,
+                         info->n_classes));
+    int64_t n_targets = tutti_shape_n_elems(&y_shape);
+    if (!is_value) logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
+    if (!is_mixed) target = flatten_rows(g, target, &TUTTI_SHAPE(n_targets));
+    if (b->gives_logits && !g->training) tutti_output(g, "logits", logits);
+    if (is_value)
+        tti_objective_add_values(g, &b->config, flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, 1)),
+                                 target);
+    else
+        tti_objective_add(g, &b->config, logits, target);
+    return tutti_graph_check(g);
+}
+
+static tutti_status make_graph(const tutti_job *job, const tti_blueprint *b,
+                               const tutti_dataset_info *info, bool training, tutti_graph **out) {
+    *out = NULL;
+    tutti_graph *g = tutti_graph_create(training);
+    if (!g) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+    tutti_status st = build_graph(job, b, info, g);
+    if (st != TUTTI_OK) {
+        tutti_graph_destroy(g);
+        return st;
+    }
+    *out = g;
+    return TUTTI_OK;
+}
+
+tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, bool training,
+                                 tutti_graph **out) {
+    return make_graph(job, b, tutti_dataset_get_info(b->train), training, out);
+}
+
+tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blueprint *b,
+                                            int64_t n_t, tutti_graph **out) {
+    tutti_dataset_info info = *tutti_dataset_get_info(b->train);
+    bool guesses = tti_shape_equal(&info.x.shape, &info.y.shape);
+    info.x.shape.dim[0] = n_t;
+    if (guesses) info.y.shape = info.x.shape;
+    return make_graph(job, b, &info, false, out);
+}
+
+/* ---- the plan ---- */
+
+/* Where all parameters are on a worker's device, which alone writes them or knows what has come. */
+static bool keeps_low(const tti_blueprint *b) {
+    const tti_device_ops *device = b->devices.backend->device;
+    const tti_job_config *c = &b->config;
+    return device && device->update_narrow && !b->devices.mixed && c->parallel.zero <= 1 &&
+           strcmp(c->parallel.offload, "none") == 0 && strcmp(c->parallel.sync, "all-reduce") == 0;
+}
+
+tti_target tti_blueprint_target(const tti_blueprint *b) {
+    bool reference = strcmp(b->config.parallel.backend, "reference") == 0;
+    const tti_backend *backend = b->devices.backend;
+    tti_target target;
+    memset(&target, 0, sizeof target); /* its padding too: a shelf tells targets apart by bytes */
+    target.prefers_channels_last = reference ? NULL : backend->prefers_channels_last;
+    target.fuses_pool = reference ? NULL : backend->fuses_pool;
+    target.fuse = !reference;
+    target.chains_any_float = backend->fuses_training;
+    target.fuse_batch_norm = backend->fuses_training;
+    target.fuse_residual_norm = backend->fuses_training;
+    target.fuse_linear_grad = backend->fuses_training || backend->joins_products;
+    target.joins_products = backend->joins_products;
+    target.joins_exact_gelu = backend->joins_exact_gelu;
+    target.joins_gradient = backend->joins_gradient;
+    target.joins_head = backend->joins_head;
+    target.fuse_loss = backend->fuses_training;
+    target.fuse_sums = backend->fuses_training;
+    target.weights = backend->weights;
+    target.keeps_low = !reference && keeps_low(b);
+    tti_numerics_target(&b->config, &target);
+    return target;
+}
+
+tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
+    tti_mesh_at at = tti_mesh_at_rank(&b->mesh, model_rank);
+    tti_target target = tti_blueprint_target(b);
+    target.n_tensor = b->mesh.tensor;
+    target.tensor = at.tensor;
+    target.n_stages = b->mesh.stage;
+    target.stage = at.stage;
+    target.n_chunks = (int)b->config.parallel.pipeline_chunks;
+    const tti_device_ops *device = b->devices.backend->device;
+    target.trades = device && device->peers_trade && target.n_tensor > 1 && target.n_stages <= 1;
+    target.joins_norms = target.trades && device->peers_norm;
+    if (target.joins_norms && device->peers_norm_grad) target.joins_grads = device->least_norm_grad;
+    target.keeps_low = target.keeps_low && target.n_stages <= 1;
+    return target;
+}
+
+/* What optimizer.groups and optimizer.freeze say of a parameter. */
+static void apply_groups(const char *name, const void *user, tti_slot_rule *rule) {
+    tti_param_group group = tti_param_group_of(user, name);
+    rule->lr_factor = group.lr;
+    rule->frozen = group.frozen;
+    if (group.has_decay) rule->decay = group.decay;
+}
+
+/* A pattern that fits no parameter is a mistake. */
+static tutti_status check_groups(const tti_blueprint *b) {
+    const char **names = calloc((size_t)b->plan->n_slots + 1, sizeof *names);
+    int n = 0;
+    if (!names) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    for (int i = 0; i < b->plan->n_slots; i++)
+        if (!b->plan->slots[i].buffer) names[n++] = b->plan->slots[i].param->name;
+    tutti_status st = tti_param_groups_check(&b->config, names, n);
+    free(names);
+    return st;
+}
+
+/* The graphs for training and evaluation; both or none. */
+static tutti_status build_graphs(const tutti_job *job, const tti_blueprint *b, tti_plan_desc *out) {
+    tutti_graph *train, *eval;
+    TTI_TRY(tti_blueprint_graph(job, b, true, &train));
+    tutti_status st = tti_blueprint_graph(job, b, false, &eval);
+    if (st != TUTTI_OK) {
+        tutti_graph_destroy(train);
+        return st;
+    }
+    out->train = train, out->eval = eval;
+    return TUTTI_OK;
+}
+
+static tti_plan_desc plan_desc(const tti_blueprint *b, const tti_target *target) {
+    const tti_job_config *c = &b->config;
+    tti_plan_desc desc = {.target = target,
+                          .weight_decay = c->optimizer.weight_decay,
+                          .rule = apply_groups,
+                          .rule_user = c,
+                          .by_creation = b->devices.mixed};
+    tti_bucket_link_apply(&b->link, c, &desc);
+    return desc;
+}
+
+static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b, tti_plan_desc *desc,
+                              tti_plan **out) {
+    const tti_job_config *c = &b->config;
+    const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
+    if (!optimizer)
+        return tti_fail(TUTTI_E_CONFIG, "optimizer.name: unknown '%s'", c->optimizer.name);
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    optimizer->attrs(c, attrs);
+    desc->optimizer = optimizer->name;
+    desc->optimizer_attrs = attrs;
+    bool has_drafts = desc->drafts && tti_drafts_have(desc->drafts, desc->number, desc->target);
+    if (!has_drafts) TTI_TRY(build_graphs(job, b, desc));
+    return tti_plan_create(desc, out);
+}
+
+/* Its own plan, or that of the shelf. */
+static tutti_status get_plan(const tutti_job *job, const tti_blueprint *b, const tti_target *target,
+                             tti_plan **out) {
+    tti_plan_desc desc = plan_desc(b, target);
+    if (!b->shelf) return make_plan(job, b, &desc, out);
+    tti_shelved of = {.backend = b->devices.backend,
+                      .n_shards = b->n_shards,
+                      .by_creation = desc.by_creation,
+                      .bucket_bytes = desc.bucket_bytes,
+                      .bucket_most = desc.bucket_most,
+                      .bucket_growth = desc.bucket_growth};
+    memcpy(&of.target, target, sizeof of.target);
+    of.target.tensor = 0; /* a piece stands for the others */
+    tutti_status st;
+    if (tti_plan_shelf_find(b->shelf, &of, out, &st)) return st;
+    desc.target = &of.target;
+    desc.drafts = tti_plan_shelf_drafts(b->shelf);
+    desc.number = b->n_shards;
+    st = make_plan(job, b, &desc, out);
+    return tti_plan_shelf_put(b->shelf, &of, st == TUTTI_OK ? *out : NULL, st);
+}
+
+static tutti_status ask_whether_even(const tutti_job *job, const tti_blueprint *b) {
+    tutti_graph *g;
+    TTI_TRY(tti_blueprint_graph(job, b, true, &g));
+    tti_target target = tti_blueprint_target(b);
+    tutti_status st = tti_pass_simplify(&g, &target);
+    if (st == TUTTI_OK) st = tti_uneven_check(b, g);
+    tutti_graph_destroy(g);
+    return st;
+}
+
+/* Before anything is cut in pieces that do not come out even.  On a shelf the answer stands as a
+ * plan for no backend. */
+static tutti_status check_uneven(const tutti_job *job, const tti_blueprint *b) {
+    if (b->mesh.tensor == 1 || b->gives_logits) return TUTTI_OK;
+    tti_shelved of = {.n_shards = b->n_shards};
+    of.target.n_tensor = b->mesh.tensor;
+    tti_plan *none;
+    tutti_status st;
+    if (b->shelf && tti_plan_shelf_find(b->shelf, &of, &none, &st)) return st;
+    st = ask_whether_even(job, b);
+    return b->shelf ? tti_plan_shelf_put(b->shelf, &of, NULL, st) : st;
+}
+
+/* only: the one place of a model group whose part is wanted, -1: all of them. */
+static tutti_status make_parts(const tutti_job *job, tti_blueprint *b, int only) {
+    int n = tti_mesh_n_model(&b->mesh);
+    if (n == 1 || b->gives_logits) return TUTTI_OK;
+    b->parts = calloc((size_t)n, sizeof(tti_plan *));
+    if (!b->parts) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    b->n_parts = n;
+    for (int i = 0; i < n; i++) {
+        if (only >= 0 && i != only) continue;
+        tti_target target = tti_blueprint_target_at(b, i);
+        TTI_TRY(get_plan(job, b, &target, &b->parts[i]));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status make_plans(const tutti_job *job, tti_blueprint *b, int rank) {
+    tti_target target = tti_blueprint_target(b);
+    TTI_TRY(get_plan(job, b, &target, &b->plan));
+    TTI_TRY(check_groups(b));
+    TTI_TRY(check_uneven(job, b));
+    return make_parts(job, b, rank < 0 ? -1 : rank % tti_mesh_n_model(&b->mesh));
+}
+
+const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
+    if (b->n_parts == 0) return b->plan;
+    TTI_ASSERT(model_rank < b->n_parts && b->parts[model_rank]);
+    return b->parts[model_rank];
+}
+
+/* What is wanted of a blueprint, beside its job. */
+typedef struct requested {
+    const tti_blueprint *like;  /* whose data sets are borrowed; NULL: they are opened */
+    const tti_devices *devices; /* NULL: those that the job finds */
+    bool gives_logits, one_row;
+    tti_data_spec *spec;         /* of a trained model: no training data is read; NULL: it is */
+    bool reads_test;             /* with spec: the test split is opened */
+    bool is_other_data;          /* as in tti_blueprint_use */
+    int rank, local_rank;        /* the one worker that it is for, -1: for all */
+    const tti_bucket_link *link; /* NULL: that of workers on this machine */
+    tti_plan_shelf *shelf;       /* of all plans; NULL: they are the blueprint's */
+} requested;
+
+/* What workers on the host of a run that has others on devices compute on. */
+static const tti_devices host_beside = {.backend = &tti_backend_cpu, .mixed = true};
+
+static tutti_status find_devices(tti_blueprint *b, const requested *w) {
+    if (w->devices) {
+        b->devices = b->places = *w->devices;
+        if (w->devices->mixed) b->places = w->like->places;
+        return TUTTI_OK;
+    }
+    TTI_TRY(tti_devices_find(&b->config, &b->devices));
+    b->places = b->devices;
+    bool is_own = b->devices.mixed && w->local_rank >= 0;
+    if (is_own && tti_devices_place(&b->devices, w->local_rank) == TTI_ON_HOST)
+        b->devices = host_beside;
+    return TUTTI_OK;
+}
+
+static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint *b) {
+    TTI_TRY(find_devices(b, w));
+    if (!w->like)
+        TTI_TRY(w->spec ? open_for_use(b, w->spec, w->reads_test, w->is_other_data) : open_data(b));
+    count_steps(b);
+    if (w->one_row) b->rows_per_shard = 1;
+    if (!b->gives_logits) TTI_TRY(check_target(b));
+    TTI_TRY(check_mixup(b));
+    if (w->link)
+        b->link = *w->link;
+    else
+        tti_bucket_link_of(&b->config, &b->devices, b->n_workers, 1, &b->link);
+    b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
+    TTI_TRY(tti_model_check_vocabulary(job, &b->model_params,
+                                       tutti_dataset_get_info(b->train)->is_value, most_tokens(b)));
+    TTI_TRY(make_plans(job, b, w->rank));
+    tti_str kinds = {0};
+    tti_devices_kinds(&b->places, b->n_workers, &kinds);
+    snprintf(b->kinds, sizeof b->kinds, "%s", tti_str_text(&kinds));
+    tti_str_free(&kinds);
+    return TUTTI_OK;
+}
+
+static tutti_status create(const tutti_job *job, const requested *w, tti_blueprint **out) {
+    *out = NULL;
+    tti_blueprint *b = calloc(1, sizeof *b);
+    if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    b->config = job->config;
+    tti_model_name(job, b->model_name, sizeof b->model_name);
+    tti_model_identity(job, b->model_identity, sizeof b->model_identity);
+    b->gives_logits = w->gives_logits;
+    b->borrows_data = w->like != NULL;
+    b->shelf = w->shelf;
+    if (w->like) b->train = w->like->train, b->test = w->like->test;
+    tutti_status st = fill(job, w, b);
+    bool is_for_all = w->local_rank < 0 && !w->devices;
+    if (st == TUTTI_OK && b->devices.mixed && is_for_all)
+        st = create(job,
+                    &(requested){.like = b,
+                                 .devices = &host_beside,
+                                 .rank = -1,
+                                 .local_rank = -1,
+                                 .shelf = w->shelf},
+                    &b->on_host);
+    if (st != TUTTI_OK) {
+        tti_blueprint_destroy(b);
+        return st;
+    }
+    *out = b;
+    return TUTTI_OK;
+}
+
+tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
+    return create(job, &(requested){.rank = -1, .local_rank = -1}, out);
+}
+
+tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, int local_rank,
+                                           const tti_bucket_link *link, tti_blueprint **out) {
+    return create(job, &(requested){.rank = rank, .local_rank = local_rank, .link = link}, out);
+}
+
+tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,
+                                       const tti_backend *backend, tti_plan_shelf *shelf,
+                                       tti_blueprint **out) {
+    const tti_devices devices = {.backend = backend};
+    return create(job,
+                  &(requested){.like = like,
+                               .devices = backend ? &devices : NULL,
+                               .rank = -1,
+                               .local_rank = -1,
+                               .shelf = shelf},
+                  out);
+}
+
+tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend *backend,
+                                         const tti_bucket_link *link, tti_blueprint **out) {
+    const tti_devices devices = {.backend = backend};
+    return create(
+        job,
+        &(requested){
+            .devices = backend ? &devices : NULL, .rank = -1, .local_rank = -1, .link = link},
+        out);
+}
+
+tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint_use *use,
+                                          tti_blueprint **out) {
+    /* What uses a model for its answers runs on the host. */
+    static const tti_devices host = {.backend = &tti_backend_cpu};
+    return create(job,
+                  &(requested){.like = use->like,
+                               .devices = &host,
+                               .gives_logits = true,
+                               .one_row = use->one_row,
+                               .spec = use->spec,
+                               .reads_test = use->reads_test,
+                               .is_other_data = use->is_other_data,
+                               .rank = -1,
+                               .local_rank = -1},
+                  out);
+}
+
+void tti_blueprint_describe(const tti_blueprint *b, tti_str *out) {
+    b->places.backend->describe(out);
+    if (b->kinds[0]) tti_str_printf(out, ", on %s", b->kinds);
+    if (!b->places.mixed) return;
+    tti_str_add(out, "; ");
+    tti_backend_cpu.describe(out);
+}
+
+const tti_blueprint *tti_blueprint_of(const tti_blueprint *b, int local_rank) {
+    bool on_host = b->on_host && tti_devices_place(&b->devices, local_rank) == TTI_ON_HOST;
+    return on_host ? b->on_host : b;
+}
+
+void tti_blueprint_destroy(tti_blueprint *b) {
+    if (!b) return;
+    tti_blueprint_destroy(b->on_host);
+    if (!b->shelf) tti_plan_destroy(b->plan);
+    for (int i = 0; i < b->n_parts && !b->shelf; i++) tti_plan_destroy(b->parts[i]);
+    free(b->parts);
+    if (!b->borrows_data && b->test != b->train) tutti_dataset_destroy(b->test);
+    if (!b->borrows_data) tutti_dataset_destroy(b->train);
+    free(b);
+}

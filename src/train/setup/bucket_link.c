@@ -1,0 +1,132 @@
+/* bucket_link.c - estimates the link that carries gradient sums, and the bucket size that suits it.
+ *
+ * Only what all workers know alike is asked: the job, where it computes, and over how many hosts;
+ * a table is asked only where all workers are of one machine. */
+#include "train/setup/bucket_link.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/sum_table.h"
+
+/* A bucket lasts at least as many latencies: one of them is 1/20 = 5 % of its time. */
+static const double LATENCIES = 19;
+
+/* Of sums between two workers as `tutti bench comm` and `tutti doctor` measure them; hosts: ten
+ * gigabits a second and more, devices of hosts: 400.  taken_s on the host is the way through the
+ * overlap thread; on H200 a step of GPT-2 124M lasts 46 us longer by each bucket of 4 MiB and 90 by
+ * each of 32.  Who compresses reads and writes gradients several times for each of two meetings.
+ * Copies to the host take no multiprocessors. */
+static const tti_bucket_link threads = {"threads of one process", 3e-6, 10e9, 20e-6, 0};
+static const tti_bucket_link processes = {"memory of one host", 4.5e-6, 9e9, 20e-6, 0};
+static const tti_bucket_link hosts = {"a network of hosts", 30e-6, 2.5e9, 20e-6, 0};
+static const tti_bucket_link devices_meet = {"devices that meet", 5.2e-6, 335e9, 80e-6, 0};
+static const tti_bucket_link devices_net = {"devices of several hosts", 30e-6, 40e9, 80e-6, 0};
+static const tti_bucket_link compress = {"devices that compress", 25e-6, 140e9, 80e-6, 0};
+static const tti_bucket_link by_host = {"devices, by their host", 60e-6, 4.1e9, 40e-6, 0};
+static const tti_bucket_link to_host = {"copies to the host", 10e-6, 50e9, 0, 0};
+
+/* Two or three buckets of what is only in memory while it is under way are there at once. */
+enum { MOST_ON_DEVICES = 32 << 20, MOST_ON_HOST = 4 << 20 };
+
+/* As long as parallel.bucket_mb may be: a table may say anything. */
+static const double LONGEST = 4096.0 * 1048576;
+
+/* ---- what a table says ---- */
+
+/* The way that sums take by parallel.algorithm. */
+static tti_sum_way way_of(const tti_job_config *c) {
+    if (strcmp(c->parallel.algorithm, "tree") == 0) return TTI_SUM_TREE;
+    return strcmp(c->parallel.algorithm, "ring") == 0 ? TTI_SUM_RING : TTI_SUM_DIRECT;
+}
+
+/* The smallest size is all latency; what the last one takes longer than that before it, bytes.
+ * False: the table does not say. */
+static bool read_table(const tti_sum_table *table, tti_sum_way way, tti_bucket_link *out) {
+    const tti_sum_row *first = NULL, *before = NULL, *last = NULL;
+    for (int i = 0; i < table->n_rows; i++) {
+        const tti_sum_row *row = &table->rows[i];
+        if (row->us[way] <= 0) continue;
+        if (!first) first = row;
+        before = last, last = row;
+    }
+    if (!before || last->us[way] <= before->us[way]) return false;
+    out->latency_s = first->us[way] * 1e-6;
+    out->bytes_s =
+        (double)(last->n_bytes - before->n_bytes) / (last->us[way] - before->us[way]) * 1e6;
+    return true;
+}
+
+/* As exec/device_ways.c asks, here for latency and bandwidth. */
+static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_bucket_link *out) {
+    tti_sum_kind kinds[TTI_SUM_DEVICES];
+    char key[TTI_SUM_KEY];
+    tti_sum_table table;
+    if (n < 2 || n > TTI_SUM_DEVICES || n > d->n || !d->backend->device->peers_library) return;
+    for (int i = 0; i < n; i++) tti_sum_table_kind(d->backend, d->index[i], &kinds[i]);
+    tti_sum_table_key(d->backend, kinds, n, key);
+    if (tti_sum_table_load(key, n, &table) != TTI_CACHE_GOOD) return;
+    if (read_table(&table, way_of(c), out))
+        snprintf(out->name, sizeof out->name, "devices, by the table of tutti doctor");
+}
+
+/* ---- which link ---- */
+
+/* Of whole models and states, as exec/device_compress.c does. */
+static bool compresses_there(const tti_job_config *c) {
+    const char *key = tti_job_ends_on_host(c);
+    return key && strcmp(key, "parallel.compress") == 0 && c->parallel.zero == 0 &&
+           c->parallel.tensor * c->parallel.pipeline == 1;
+}
+
+static void of_devices(const tti_job_config *c, const tti_devices *d, int n_workers, int n_hosts,
+                       tti_bucket_link *out) {
+    int n_here = (n_workers + n_hosts - 1) / n_hosts;
+    int n_copies = n_workers / (int)(c->parallel.tensor * c->parallel.pipeline);
+    bool compresses = compresses_there(c);
+    bool ends_on_host = d->mixed || (tti_job_ends_on_host(c) && !compresses) ||
+                        (d->n > 0 && n_here > d->n) || tti_job_divides_by_host(c, n_copies);
+    *out = ends_on_host  ? by_host
+           : compresses  ? compress
+           : n_hosts > 1 ? devices_net
+                         : devices_meet;
+    if (strcmp(c->parallel.offload, "none") != 0)
+        *out = to_host;
+    else if (!ends_on_host && !compresses && n_hosts == 1 &&
+             c->parallel.tensor * c->parallel.pipeline == 1)
+        measured(c, d, n_workers, out);
+}
+
+void tti_bucket_link_of(const tti_job_config *c, const tti_devices *d, int n_workers, int n_hosts,
+                        tti_bucket_link *out) {
+    bool on_devices = d->mixed || d->backend->device;
+    if (on_devices)
+        of_devices(c, d, n_workers, n_hosts, out);
+    else if (n_hosts > 1)
+        *out = hosts;
+    else
+        *out = strcmp(c->parallel.place, "processes") == 0 ? processes : threads;
+    if (c->parallel.zero > 1) out->most_bytes = on_devices ? MOST_ON_DEVICES : MOST_ON_HOST;
+}
+
+void tti_bucket_link_apply(const tti_bucket_link *link, const tti_job_config *c,
+                           tti_plan_desc *desc) {
+    if (c->parallel.bucket_mb >= 0) {
+        desc->bucket_bytes = (size_t)(c->parallel.bucket_mb * 1048576.0);
+        return;
+    }
+    desc->bucket_bytes = (size_t)fmin(LATENCIES * link->latency_s * link->bytes_s, LONGEST);
+    desc->bucket_growth = fmin((link->latency_s + link->taken_s) * link->bytes_s, LONGEST);
+    desc->bucket_most = (size_t)link->most_bytes;
+}
+
+void tti_bucket_link_describe(const tti_bucket_link *link, const tti_job_config *c,
+                              size_t bucket_bytes, tti_str *out) {
+    tti_str_printf(out, " of %.3g MiB", (double)bucket_bytes / 1048576.0);
+    if (c->parallel.bucket_mb >= 0)
+        tti_str_add(out, ", as the job says");
+    else
+        tti_str_printf(out, ": %s, %.3g us and %.3g GB/s", link->name, link->latency_s * 1e6,
+                       link->bytes_s * 1e-9);
+}

@@ -1,0 +1,204 @@
+/* pace.c - times the shard program on every worker.
+ *
+ * The one idea: a clock may decide who computes a shard, never what comes out, because sums follow
+ * the shards; all workers decide from the same figures, so they decide the same. */
+#include "train/setup/pace.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/affinity.h"
+#include "base/clock.h"
+#include "train/job/shares.h"
+#include "train/setup/feeding.h"
+
+/* Equal runs are left alone for less: what was measured is not that sure. */
+static const double WORTH = 1.1;
+/* In the run, where dealing anew costs something. */
+static const double WORTH_NOW = 1.25;
+static const double SHORTEST_S = 1e-6;
+enum { WHY_BYTES = 240, MIN_STEPS = 3, MAX_STEPS = 16 };
+
+/* ---- the trial ---- */
+
+/* One worker by itself, with as many shards as it computes side by side. */
+typedef struct trial {
+    tti_blueprint b; /* what it points to is borrowed */
+    tti_worker_desc worker;
+    tti_exec *exec;
+    tti_loader *loader;
+    tti_shard_data *shards; /* [b.n_shards] */
+    int64_t most_ns;        /* that it may take */
+} trial;
+
+static int n_lanes_of(const tti_blueprint *b, const tti_worker_desc *worker) {
+    tti_core_share share;
+    tti_worker_cores(b, worker->local_rank, worker->local_n_ranks, &share);
+    tti_exec_desc desc = tti_worker_exec_desc(b);
+    desc.n_lanes = share.n_threads;
+    return tti_exec_n_lanes(&desc, b->n_shards);
+}
+
+static tutti_status open_trial(trial *t, const tti_blueprint *b, int n_lanes) {
+    int n = 1;
+    while (2 * n <= n_lanes && 2 * n <= b->n_shards) n *= 2;
+    t->b.n_shards = n;
+    t->b.config.parallel.zero = 0;
+    t->shards = calloc((size_t)n, sizeof *t->shards);
+    if (!t->shards) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    TTI_TRY(tti_worker_exec_create(&t->b, &t->worker, &t->exec));
+    return tti_feeding_open(&(tti_loader_desc){.dataset = b->train,
+                                               .batch = b->config.train.batch,
+                                               .n_shards = b->n_shards,
+                                               .last_shard = n,
+                                               .seed = (uint64_t)b->config.train.seed,
+                                               .mixup = b->config.data.mixup},
+                            t->exec, &t->loader);
+}
+
+/* Seconds that computing took; a loss that is not finite takes as long as any. */
+static tutti_status run_step(trial *t, const tti_batch *batch, uint64_t step, double *seconds) {
+    tti_step_result result;
+    tti_step_desc desc = {.step = step,
+                          .lr = 0,
+                          .shards = t->shards,
+                          .shard_size = t->b.rows_per_shard,
+                          .n_rows = batch->n_rows_global};
+    tti_feeding_tell(t->loader, &desc);
+    int64_t start = tti_now_ns();
+    tutti_status st = tti_exec_step(t->exec, &desc, &result);
+    int64_t took = tti_now_ns() - start;
+    if (st == TUTTI_E_NUMERICS) tti_clear_error();
+    if (st == TUTTI_OK && result.compute_ns > 0) took = TTI_MIN(took, result.compute_ns);
+    *seconds = TTI_MAX((double)took * 1e-9, SHORTEST_S);
+    return st == TUTTI_E_NUMERICS ? TUTTI_OK : st;
+}
+
+/* The fastest step counts, since others' work only ever makes one slower; the first warms up. */
+static tutti_status time_steps(trial *t, double *wave_s) {
+    tti_batch batch;
+    double seconds;
+    TTI_TRY(tti_loader_next(t->loader, &batch));
+    for (int i = 0; i < batch.n_shards; i++) t->shards[i] = tti_shard_of(&batch, i, 0);
+    int64_t start = tti_now_ns();
+    TTI_TRY(run_step(t, &batch, 0, &seconds));
+    for (int n = 0; n < MAX_STEPS; n++) {
+        int64_t spent = tti_now_ns() - start;
+        if (n > 0 && (spent > t->most_ns || (n >= MIN_STEPS && spent > t->most_ns / 10))) break;
+        TTI_TRY(run_step(t, &batch, (uint64_t)n + 1, &seconds));
+        *wave_s = n == 0 ? seconds : TTI_MIN(*wave_s, seconds);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status measure(const tti_blueprint *b, const tti_worker_desc *worker, tti_pace *out) {
+    trial t = {.b = *b,
+               .worker = {.rank = worker->rank,
+                          .local_rank = worker->local_rank,
+                          .local_n_ranks = worker->local_n_ranks}};
+    t.most_ns = TTI_MIN(b->config.parallel.timeout_ms / 8, 2000) * TTI_NS_PER_MS;
+    out->n_lanes = n_lanes_of(b, worker);
+    tutti_status st = open_trial(&t, b, out->n_lanes);
+    if (st == TUTTI_OK) st = time_steps(&t, &out->wave_s);
+    tti_loader_destroy(t.loader);
+    tti_exec_destroy(t.exec);
+    free(t.shards);
+    return st;
+}
+
+/* ---- what follows ---- */
+
+static double per_shard(const tti_pace *p) { return p->wave_s / p->n_lanes; }
+
+void tti_pace_deal(const tti_pace *paces, int n, int n_shards, tti_deal *deal, tti_str *text) {
+    tti_deal equal;
+    int fast = 0, slow = 0;
+    tti_deal_equally(n, n_shards, &equal);
+    tti_deal_by_pace(paces, n, n_shards, deal);
+    for (int r = 1; r < n; r++) {
+        if (per_shard(&paces[r]) < per_shard(&paces[fast])) fast = r;
+        if (per_shard(&paces[r]) > per_shard(&paces[slow])) slow = r;
+    }
+    bool is_worth = tti_deal_seconds(&equal, paces) > WORTH * tti_deal_seconds(deal, paces);
+    if (!is_worth) *deal = equal;
+    tti_str_printf(text, "rank %d takes %.1f times as long as rank %d for a shard: ", slow,
+                   per_shard(&paces[slow]) / per_shard(&paces[fast]), fast);
+    tti_shares_print(deal, text);
+    tti_str_printf(text, " of %d shards%s", n_shards,
+                   is_worth ? "" : ", since no others would end a step a tenth sooner");
+}
+
+bool tti_pace_drifted(const tti_paces *before, const double *compute_s, int64_t n_steps,
+                      tti_paces *now) {
+    tti_str text = {0};
+    int n = before->n, n_shards = tti_deal_n_shards(&before->deal);
+    *now = (tti_paces){.n = n};
+    for (int r = 0; r < n; r++) {
+        int n_lanes = before->of[r].n_lanes, n_own = tti_deal_n_of(&before->deal, r);
+        double n_waves = (double)((n_own + n_lanes - 1) / n_lanes);
+        now->of[r] = (tti_pace){compute_s[r] / ((double)n_steps * n_waves), n_lanes};
+        if (!(now->of[r].wave_s > SHORTEST_S)) now->of[r].wave_s = SHORTEST_S;
+    }
+    tti_pace_deal(now->of, n, n_shards, &now->deal, &text);
+    snprintf(now->text, sizeof now->text, "speeds have changed: %s", tti_str_text(&text));
+    tti_str_free(&text);
+    double as_it_is = tti_deal_seconds(&before->deal, now->of);
+    return as_it_is > WORTH_NOW * tti_deal_seconds(&now->deal, now->of);
+}
+
+/* What a worker tells the others; why "": it was measured. */
+typedef struct word {
+    tti_pace pace;
+    char why[WHY_BYTES];
+} word;
+
+static void conclude(const word *words, int n, int n_shards, tti_paces *out) {
+    for (int r = 0; r < n; r++) {
+        out->of[r] = words[r].pace;
+        if (!words[r].why[0]) continue;
+        tti_deal_equally(n, n_shards, &out->deal);
+        snprintf(out->text, sizeof out->text,
+                 "parallel.shares=measured: rank %d could not be measured, so shares are equal: "
+                 "%.*s",
+                 r, WHY_BYTES - 1, words[r].why);
+        return;
+    }
+    tti_str text = {0};
+    out->n = n;
+    tti_pace_deal(out->of, n, n_shards, &out->deal, &text);
+    snprintf(out->text, sizeof out->text, "%s", tti_str_text(&text));
+    tti_str_free(&text);
+}
+
+/* Of another process: shards are divided by these numbers. */
+static tutti_status check_words(const word *words, int n) {
+    for (int r = 0; r < n; r++) {
+        const tti_pace *p = &words[r].pace;
+        if (!(p->wave_s >= SHORTEST_S && isfinite(p->wave_s)) || p->n_lanes < 1)
+            return tti_fail(TUTTI_E_MISMATCH,
+                            "parallel.shares: rank %d tells of %g s for %d shards at a time", r,
+                            p->wave_s, p->n_lanes);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_pace_measure(const tti_blueprint *b, const tti_worker_desc *worker,
+                              tti_paces *out) {
+    int n = tutti_comm_n_ranks(worker->comm);
+    *out = (tti_paces){0};
+    word mine = {.pace = {SHORTEST_S, 1}}, *all = calloc((size_t)n, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = tutti_comm_barrier(worker->comm); /* all at once, as in the run */
+    if (st == TUTTI_OK && measure(b, worker, &mine.pace) != TUTTI_OK) {
+        snprintf(mine.why, sizeof mine.why, "%s", tutti_last_error());
+        tti_clear_error();
+        mine.pace = (tti_pace){SHORTEST_S, 1};
+    }
+    if (st == TUTTI_OK) st = tutti_comm_all_gather(worker->comm, &mine, all, sizeof mine, TUTTI_U8);
+    if (st == TUTTI_OK) st = check_words(all, n);
+    if (st == TUTTI_OK) conclude(all, n, b->n_shards, out);
+    free(all);
+    return st;
+}

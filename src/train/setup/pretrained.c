@@ -1,0 +1,155 @@
+/* pretrained.c - loads a folder of weights into the flat parameters of a worker.
+ *
+ * First everything is compared, then everything is read.  The idea to know: Hugging Face's GPT-2
+ * has matrices [in,out], ours are [out,in], and a square one does not tell which it is; but those
+ * of one file are all of one kind, so those that are not square decide. */
+#include "train/setup/pretrained.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/job/param_groups.h"
+#include "train/setup/weight_names.h"
+
+enum { MAX_LISTED = 10 };
+
+typedef struct loading {
+    const tti_blueprint *b;
+    const tti_weights *weights;
+    int64_t *places; /* [n_slots]: in weights, -1: keeps its own value */
+    bool *used;      /* [tti_weights_n] */
+    bool transposed; /* the file's matrices are [in,out] */
+    tti_str problems;
+    int n_problems;
+} loading;
+
+static bool is_excepted(const tti_blueprint *b, const char *name) {
+    const tti_text_list *patterns = &b->config.model.init_except;
+    for (int i = 0; i < patterns->n; i++)
+        if (tti_pattern_fits(patterns->v[i], name)) return true;
+    return false;
+}
+
+static tutti_shape turned(const tutti_shape *shape) {
+    tutti_shape out = *shape;
+    out.dim[0] = shape->dim[1];
+    out.dim[1] = shape->dim[0];
+    return out;
+}
+
+static bool may_turn(const loading *l, const tti_node *param) {
+    return param->out[0]->type.shape.n_dims == 2 && tti_weight_is_transposed(l->b, param->name);
+}
+
+/* ---- comparing ---- */
+
+static void find_places(loading *l) {
+    for (int i = 0; i < l->b->plan->n_slots; i++) {
+        const char *name = l->b->plan->slots[i].param->name;
+        l->places[i] = is_excepted(l->b, name) ? -1 : tti_weight_find(l->weights, name);
+        if (l->places[i] >= 0) l->used[l->places[i]] = true;
+    }
+}
+
+/* Whether a matrix that is not square fits only when turned. */
+static void find_layout(loading *l) {
+    for (int i = 0; i < l->b->plan->n_slots; i++) {
+        const tti_node *param = l->b->plan->slots[i].param;
+        const tutti_shape *want = &param->out[0]->type.shape;
+        if (l->places[i] < 0 || !may_turn(l, param) || want->dim[0] == want->dim[1]) continue;
+        tutti_shape other = turned(want);
+        if (tti_shape_equal(&tti_weights_at(l->weights, (size_t)l->places[i])->type.shape, &other))
+            l->transposed = true;
+    }
+}
+
+static void add_problem(loading *l, const char *name, const char *text) {
+    if (l->n_problems++ < MAX_LISTED)
+        tti_str_printf(&l->problems, "%s%s %s", l->n_problems > 1 ? "; " : "", name, text);
+}
+
+static void check_slot(loading *l, int i) {
+    const tti_node *param = l->b->plan->slots[i].param;
+    tutti_shape want = param->out[0]->type.shape;
+    if (l->places[i] < 0) {
+        if (!is_excepted(l->b, param->name)) add_problem(l, param->name, "is missing");
+        return;
+    }
+    if (l->transposed && may_turn(l, param)) want = turned(&want);
+    const tutti_type *found = &tti_weights_at(l->weights, (size_t)l->places[i])->type;
+    if (tti_shape_equal(&found->shape, &want)) return;
+    tti_str text = {0};
+    tti_str_add(&text, "has ");
+    tti_type_print(&text, found);
+    tti_str_add(&text, ", the model ");
+    tti_type_print(&text, &(tutti_type){TUTTI_F32, want});
+    add_problem(l, param->name, tti_str_text(&text));
+    tti_str_free(&text);
+}
+
+static tutti_status compare(loading *l, const char *path) {
+    find_places(l);
+    find_layout(l);
+    for (int i = 0; i < l->b->plan->n_slots; i++) check_slot(l, i);
+    for (size_t i = 0; i < tti_weights_n(l->weights); i++) {
+        const char *name = tti_weights_at(l->weights, i)->name;
+        if (!l->used[i] && !tti_weight_is_surplus(l->b, name) && !is_excepted(l->b, name))
+            add_problem(l, name, "is not in the model");
+    }
+    if (l->n_problems == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: does not fit the model (%d tensors): %s%s", path,
+                    l->n_problems, tti_str_text(&l->problems),
+                    l->n_problems > MAX_LISTED ? "; ..." : "");
+}
+
+/* ---- reading ---- */
+
+/* raw: room for the parameter as the file has it, dst as the model has it. */
+static tutti_status read_weight(const loading *l, int i, float *raw, float *dst) {
+    const tti_slot *slot = &l->b->plan->slots[i];
+    const int64_t *dim = slot->param->out[0]->type.shape.dim;
+    if (!l->transposed || !may_turn(l, slot->param))
+        return tti_weights_read(l->weights, (size_t)l->places[i], dst);
+    TTI_TRY(tti_weights_read(l->weights, (size_t)l->places[i], raw));
+    tti_weight_transpose(raw, dim[1], dim[0], dst);
+    return TUTTI_OK;
+}
+
+static tutti_status read_slot(const loading *l, tti_exec *exec, int i) {
+    const tti_slot *slot = &l->b->plan->slots[i];
+    if (l->places[i] < 0) return TUTTI_OK;
+    float *raw = malloc(2 * slot->n_elems * sizeof *raw + 1);
+    if (!raw) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
+    float *dst = raw + slot->n_elems;
+    tutti_status st = read_weight(l, i, raw, dst);
+    if (st == TUTTI_OK) st = tti_exec_store_whole(exec, TTI_STATE_PARAMS, slot->param, dst);
+    if (st == TUTTI_OK && tti_exec_has_ema(exec))
+        st = tti_exec_store_whole(exec, TTI_STATE_EMA, slot->param, dst);
+    free(raw);
+    return st;
+}
+
+static tutti_status load(loading *l, tti_exec *exec, const char *path) {
+    int n_slots = l->b->plan->n_slots;
+    l->places = calloc((size_t)n_slots + 1, sizeof *l->places);
+    l->used = calloc(tti_weights_n(l->weights) + 1, sizeof *l->used);
+    if (!l->places || !l->used) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
+    TTI_TRY(compare(l, path));
+    TTI_TRY(tti_exec_pull(exec));
+    for (int i = 0; i < n_slots; i++) TTI_TRY(read_slot(l, exec, i));
+    return tti_exec_push(exec);
+}
+
+tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const char *path) {
+    tti_weights *weights;
+    tutti_status st = tti_weights_open(path, &weights);
+    loading l = {.b = b, .weights = weights};
+    if (st == TUTTI_OK) st = load(&l, exec, path);
+    if (st != TUTTI_OK) tti_fail_context("model.init: ");
+    tti_weights_close(weights);
+    tti_str_free(&l.problems);
+    free(l.places);
+    free(l.used);
+    return st;
+}

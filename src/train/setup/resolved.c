@@ -1,0 +1,108 @@
+/* resolved.c - the job as a run writes it into its folder: what the job left open is settled.
+ *
+ * Values that follow from the model or the data are written as such.  Where a rule decides while
+ * the run computes (sizes of buckets, ways of sums), the rule has a name, and that is written. */
+#include "train/setup/resolved.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "base/str.h"
+#include "data/dataset.h"
+#include "data/image/image_set.h"
+
+/* Sets a key that is still open; reads back to what auto has been for this run. */
+static void settle(tutti_job *job, const char *key, const char *value) {
+    const char *now = tti_options_get(&job->options, key);
+    if (now && strcmp(now, "auto") == 0) tti_options_put(&job->options, key, value, "auto");
+}
+
+/* ---- the model ---- */
+
+static void settle_model(tutti_job *job) {
+    const tti_job_config *c = &job->config;
+    bool own = job->model_fn || c->model.plugin[0];
+    const tutti_model *model = own ? NULL : tutti_model_find(c->model.name);
+    bool has_heads = model && model->activation;
+    bool is_said = c->model.layers > 0 && c->model.width > 0 && (c->model.heads > 0 || !has_heads);
+    settle(job, "model.size", model && model->size && !is_said ? model->size : "none");
+    settle(job, "model.activation", has_heads ? model->activation : "none");
+    settle(job, "model.attention_scaled", "yes");
+    settle(job, "model.attention_by_layer", "no");
+    settle(job, "model.tied", "yes");
+}
+
+/* ---- the data ---- */
+
+static void settle_channels(tutti_job *job, const char *key, const double value[3]) {
+    char text[3][TTI_NUMBER_TEXT], line[TTI_TEXT_MAX];
+    for (int i = 0; i < 3; i++) tti_format_double(text[i], value[i]);
+    snprintf(line, sizeof line, "%s, %s, %s", text[0], text[1], text[2]);
+    settle(job, key, line);
+}
+
+static void settle_images(tutti_job *job, const tutti_dataset *train) {
+    const tti_image_set *set = train->state; /* the first member of what formats of images keep */
+    const tti_pixel_spec *pixels = &train->spec->pixels;
+    tti_str steps = {0};
+    tti_augment_print(&set->augment, &steps);
+    settle(job, "data.augment", tti_str_text(&steps));
+    settle_channels(job, "data.channel_mean", pixels->mean);
+    settle_channels(job, "data.channel_std", pixels->std);
+    tti_str_free(&steps);
+}
+
+static void settle_data(tutti_job *job, const tutti_dataset *train) {
+    const tutti_tokenizer *tokenizer = train->spec->tokenizer;
+    if (tti_job_has_images(&job->config)) settle_images(job, train);
+    settle(job, "data.augment", "none");
+    settle(job, "data.channel_mean", "none");
+    settle(job, "data.channel_std", "none");
+    settle(job, "data.tokenizer", tokenizer ? tutti_tokenizer_get_name(tokenizer) : "none");
+    settle(job, "data.target", train->spec->target.n > 0 ? "value" : "class");
+    settle(job, "data.mask_token", job->config.data.mask_prob > 0 ? "added" : "none");
+}
+
+/* ---- how it is computed ---- */
+
+static void settle_computing(tutti_job *job) {
+    const tti_job_config *c = &job->config;
+    char copies[24];
+    snprintf(copies, sizeof copies, "%d",
+             (int)(c->parallel.workers / (c->parallel.tensor * c->parallel.pipeline)));
+    settle(job, "train.loss_scale", strcmp(c->train.precision, "f16") == 0 ? "dynamic" : "none");
+    settle(job, "data.resident", "fit");
+    settle(job, "parallel.data", copies);
+    settle(job, "parallel.shares", "equal"); /* where it would be measured devices.c has said so */
+    settle(job, "parallel.ahead", "best");
+    settle(job, "parallel.algorithm", "by_size");
+    settle(job, "parallel.bucket_mb", "by_link");
+    settle(job, "parallel.backend", "fastest");
+}
+
+static tutti_status print(tutti_job *job, const tti_blueprint *b, const char *run_dir,
+                          char **yaml) {
+    char full[PATH_MAX];
+    TTI_TRY(tti_job_make_paths_absolute(job));
+    if (b) {
+        settle_model(job);
+        settle_data(job, b->train);
+        settle_computing(job);
+    }
+    if (run_dir && realpath(run_dir, full) && strlen(full) < TTI_TEXT_MAX)
+        settle(job, "run.dir", full);
+    *yaml = tutti_job_print(job, false);
+    return *yaml ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+}
+
+tutti_status tti_job_print_resolved(tutti_job *job, const tti_blueprint *b, const char *run_dir,
+                                    char **yaml) {
+    tti_options_kept kept = {0};
+    *yaml = NULL;
+    TTI_TRY(tti_options_keep(&job->options, &kept));
+    tutti_status st = print(job, b, run_dir, yaml);
+    tti_options_restore(&job->options, &kept);
+    return st;
+}

@@ -1,0 +1,79 @@
+/* phases_test.c - a worker that saves is waited for, and a batch that does not come ends the run
+ * with the rank, the sample and the time. */
+#include "train/loop/phases.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "train/small_job.h"
+
+static tutti_status run_with(const char *faults, tutti_job *job, tutti_train_result *r) {
+    T_OK(tti_fault_set(faults));
+    tutti_status st = tutti_train(job, NULL, r);
+    T_OK(tti_fault_set(NULL));
+    tutti_job_destroy(job);
+    return st;
+}
+
+/* Two workers, 6 steps; then more assignments. */
+#define JOB_OF_TWO(...) SMALL_JOB("run.dir=run", "parallel.workers=2", "train.steps=6", __VA_ARGS__)
+
+T_CASE(a_slow_checkpoint_is_waited_for) {
+    T_UNUSED;
+    tutti_train_result r;
+    T_OK(run_with("ckpt.rename:delay_ms=600@1",
+                  JOB_OF_TWO("run.checkpoint_every=3", "parallel.timeout_ms=150"), &r));
+    T_EQ(r.n_steps, 6);
+}
+
+T_CASE(and_not_for_ever) {
+    T_UNUSED;
+    tutti_train_result r;
+    tutti_job *job = JOB_OF_TWO("run.checkpoint_every=3", "parallel.timeout_ms=100",
+                                "parallel.phase_timeout_ms=250");
+    T_FAILS(
+        run_with("ckpt.rename:delay_ms=700@1", job, &r), TUTTI_E_TIMEOUT,
+        " ms (parallel.phase_timeout_ms=250) for rank 0, which has been saving a checkpoint for ");
+    assert_non_null(strstr(tutti_last_error(), "rank 1 waited "));
+    T_EQ(r.exit_code, 6);
+}
+
+/* Slower than parallel.timeout_ms, and not stuck. */
+T_CASE(slow_data_are_waited_for) {
+    T_UNUSED;
+    tutti_train_result r;
+    T_OK(run_with("loader.read:delay_ms=900@40",
+                  JOB_OF_TWO("data.threads=1", "parallel.timeout_ms=400"), &r));
+    T_EQ(r.n_steps, 6);
+}
+
+static char warning[1000];
+
+static void keep_warning(void *user, const tutti_event *e) {
+    (void)user;
+    if (e->kind == TUTTI_EVENT_WARNING) snprintf(warning, sizeof warning, "%s", e->text);
+}
+
+T_CASE(a_batch_that_does_not_come) {
+    T_UNUSED;
+    tutti_train_result r;
+    tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=1", "train.steps=6",
+                               "data.threads=1", "parallel.phase_timeout_ms=1000");
+    T_OK(tti_fault_set("loader.read:delay_ms=8000@40+"));
+    int64_t start_ns = tti_now_ns();
+    T_FAILS(tutti_train(job, &(tutti_train_desc){.on_event = keep_warning}, &r), TUTTI_E_TIMEOUT,
+            "rank 0 (parallel.phase_timeout_ms=1000): loader: a batch did not come within 1000 ms: "
+            "epoch ");
+    assert_true(tti_now_ns() - start_ns < 6000 * TTI_NS_PER_MS);
+    assert_non_null(strstr(warning, "rank 0 has been waiting "));
+    assert_non_null(strstr(warning, "reading sample "));
+    tutti_job_destroy(job); /* the thread is left in its read: no fault is set after it */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(a_slow_checkpoint_is_waited_for), IN_FOLDER(and_not_for_ever),
+        IN_FOLDER(slow_data_are_waited_for), IN_FOLDER(a_batch_that_does_not_come)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,276 @@
+/* pace_test.c - workers that are measured: who gets how many shards, what is told of it, and that
+ * the bits of the run stay what they are.
+ *
+ * Nothing here depends on how fast anything is: a worker that sleeps for each shard takes at least
+ * that long, and the shares must be those that follow from the figures that were told. */
+#include "train/setup/pace.h"
+
+#include "base/affinity.h"
+#include "base/fault.h"
+#include "train/small_job.h"
+#include "tutti/train.h"
+
+static void expect_deal(const tti_pace *paces, int n, const int *n_of, const char *text) {
+    tti_deal deal;
+    tti_str told = {0};
+    tti_pace_deal(paces, n, 8, &deal, &told);
+    for (int r = 0; r < n; r++) T_EQ(tti_deal_n_of(&deal, r), n_of[r]);
+    assert_string_equal(tti_str_text(&told), text);
+    tti_str_free(&told);
+}
+
+T_CASE(shares_by_pace) {
+    T_UNUSED;
+    expect_deal((tti_pace[]){{0.01, 1}, {0.029, 1}}, 2, (int[]){6, 2},
+                "rank 1 takes 2.9 times as long as rank 0 for a shard: 6 and 2 of 8 shards");
+    expect_deal((tti_pace[]){{0.05, 1}, {0.01, 1}, {0.01, 1}}, 3, (int[]){1, 4, 3},
+                "rank 0 takes 5.0 times as long as rank 1 for a shard: 1, 4 and 3 of 8 shards");
+    expect_deal((tti_pace[]){{0.02, 2}, {0.02, 1}}, 2, (int[]){5, 3},
+                "rank 1 takes 2.0 times as long as rank 0 for a shard: 5 and 3 of 8 shards");
+}
+
+T_CASE(equal_machines_are_left_alone) {
+    T_UNUSED;
+    expect_deal((tti_pace[]){{0.010, 1}, {0.0105, 1}}, 2, (int[]){4, 4},
+                "rank 1 takes 1.1 times as long as rank 0 for a shard: 4 and 4 of 8 shards, since "
+                "no others would end a step a tenth sooner");
+}
+
+/* The number behind the key and the bracket, as number i of the list. */
+static double number(const char *record, const char *key, int i) {
+    const char *at = strstr(record, key);
+    assert_non_null(at);
+    at = strchr(at, '[');
+    assert_non_null(at);
+    for (at++; i > 0; i--) at = strchr(at, ',') + 1;
+    return strtod(at, NULL);
+}
+
+/* The line of a run's records that begins so; freed by the caller. */
+static char *find_record(const char *run, const char *event) {
+    char path[200], key[64], *line = NULL;
+    size_t capacity = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    snprintf(key, sizeof key, "{\"event\":\"%s\"", event);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (getline(&line, &capacity, file) > 0)
+        if (strncmp(line, key, strlen(key)) == 0) {
+            fclose(file);
+            return line;
+        }
+    fail_msg("%s has no record of %s", path, event);
+    return NULL;
+}
+
+static tutti_train_result train(const char *run_dir, const char *a, const char *b, const char *c) {
+    tutti_train_result result;
+    tutti_job *job = SMALL_JOB(run_dir, a, b, c, "parallel.shards=8", "parallel.devices=cpu",
+                               "model.dropout=0.2", "train.steps=8");
+    T_OK(tutti_train(job, NULL, &result));
+    tutti_job_destroy(job);
+    return result;
+}
+
+/* What was told follows from the paces that were told; n workers. */
+static void expect_told(const char *run, int n) {
+    tti_pace paces[TTI_MAX_WORKERS];
+    tti_deal deal;
+    tti_str text = {0};
+    char *record = find_record(run, "shares");
+    for (int r = 0; r < n; r++) {
+        paces[r].wave_s = number(record, "\"wave_s\"", r);
+        paces[r].n_lanes = (int)number(record, "\"lanes\"", r);
+        assert_true(paces[r].wave_s > 0 && paces[r].n_lanes >= 1);
+    }
+    tti_pace_deal(paces, n, 8, &deal, &text);
+    for (int r = 0; r < n; r++) T_EQ((int)number(record, "\"shards\"", r), tti_deal_n_of(&deal, r));
+    assert_non_null(strstr(record, tti_str_text(&text)));
+    tti_str_free(&text);
+    free(record);
+}
+
+static double samples_per_s(const char *run) {
+    char *record = find_record(run, "end");
+    const char *at = strstr(record, "\"samples_per_s\":");
+    assert_non_null(at);
+    double x = strtod(at + strlen("\"samples_per_s\":"), NULL);
+    free(record);
+    return x;
+}
+
+T_CASE(a_slow_worker_gives_shards_away) {
+    T_UNUSED;
+    T_OK(tti_fault_set(NULL));
+    tutti_train_result alone =
+        train("run.dir=alone", "parallel.workers=1", "train.seed=1", "parallel.shares=measured");
+    T_OK(tti_fault_set("exec.shard:delay_ms=20@rank=1"));
+    tutti_train_result equal =
+        train("run.dir=equal", "parallel.workers=2", "train.seed=1", "parallel.shares=equal");
+    tutti_train_result told =
+        train("run.dir=told", "parallel.workers=2", "train.seed=1", "parallel.shares=measured");
+    tutti_train_result served = train("run.dir=served", "parallel.workers=2",
+                                      "parallel.sync=parameter-server", "parallel.shares=measured");
+    T_OK(tti_fault_set(NULL));
+    assert_true(equal.params_hash == alone.params_hash && equal.loss == alone.loss);
+    assert_true(told.params_hash == alone.params_hash && told.loss == alone.loss);
+    assert_true(served.params_hash == alone.params_hash && served.loss == alone.loss);
+    expect_told("told", 2);
+    expect_told("served", 2);
+    char *record = find_record("told", "shares");
+    assert_true(number(record, "\"wave_s\"", 1) >= 0.02);
+    print_message(
+        "rank 1 sleeps 20 ms for each shard: %.0f samples/s with equal shares, %.0f with "
+        "%.0f and %.0f of 8, %.0f with a parameter server\n",
+        samples_per_s("equal"), samples_per_s("told"), number(record, "\"shards\"", 0),
+        number(record, "\"shards\"", 1), samples_per_s("served"));
+    free(record);
+}
+
+T_CASE(several_workers_in_parts) {
+    T_UNUSED;
+    tutti_train_result alone =
+        train("run.dir=alone", "parallel.workers=1", "train.seed=1", "train.clip_norm=0.5");
+    T_OK(tti_fault_set("exec.shard:delay_ms=5@rank=0"));
+    for (int zero = 0; zero <= 3; zero++) {
+        char dir[32], key[32];
+        snprintf(dir, sizeof dir, "run.dir=zero-%d", zero);
+        snprintf(key, sizeof key, "parallel.zero=%d", zero);
+        tutti_job *job = SMALL_JOB(dir, key, "parallel.workers=3", "train.clip_norm=0.5",
+                                   "parallel.shares=measured", "parallel.shards=8",
+                                   "parallel.devices=cpu", "model.dropout=0.2", "train.steps=8");
+        tutti_train_result result;
+        T_OK(tutti_train(job, NULL, &result));
+        tutti_job_destroy(job);
+        assert_true(result.params_hash == alone.params_hash && result.loss == alone.loss);
+        expect_told(dir + strlen("run.dir="), 3);
+    }
+    T_OK(tti_fault_set(NULL));
+}
+
+T_CASE(who_cannot_be_measured_changes_nothing) {
+    T_UNUSED;
+    T_OK(tti_fault_set("exec.compute:fail@1,rank=1"));
+    tutti_train_result told =
+        train("run.dir=told", "parallel.workers=2", "train.seed=1", "parallel.shares=measured");
+    T_EQ(tti_fault_n_fired(), 1);
+    T_OK(tti_fault_set(NULL));
+    tutti_train_result alone =
+        train("run.dir=alone", "parallel.workers=1", "train.seed=1", "parallel.shares=auto");
+    assert_true(told.params_hash == alone.params_hash);
+    char *record = find_record("told", "shares");
+    assert_non_null(strstr(record, "\"shards\":[4,4]"));
+    assert_non_null(strstr(record,
+                           "rank 1 could not be measured, so shares are equal: exec: "
+                           "worker 1 cannot compute"));
+    free(record);
+}
+
+T_CASE(speeds_that_have_changed) {
+    T_UNUSED;
+    tti_paces before = {.n = 2, .of = {{0.01, 1}, {0.01, 1}}}, now;
+    tti_deal_equally(2, 8, &before.deal);
+    assert_false(tti_pace_drifted(&before, (double[]){0.4, 0.41}, 10, &now));
+    assert_false(tti_pace_drifted(&before, (double[]){0.4, 0.55}, 10, &now)); /* not worth it */
+    assert_true(tti_pace_drifted(&before, (double[]){0.4, 1.2}, 10, &now));
+    T_NEAR(now.of[0].wave_s, 0.01, 1e-12);
+    T_NEAR(now.of[1].wave_s, 0.03, 1e-12);
+    T_EQ(tti_deal_n_of(&now.deal, 0), 6);
+    assert_string_equal(now.text,
+                        "speeds have changed: rank 1 takes 3.0 times as long as rank 0 "
+                        "for a shard: 6 and 2 of 8 shards");
+    before = now; /* and back again */
+    assert_false(tti_pace_drifted(&before, (double[]){0.6, 0.6}, 10, &now));
+    assert_true(tti_pace_drifted(&before, (double[]){0.6, 0.2}, 10, &now));
+    T_EQ(tti_deal_n_of(&now.deal, 0), 4);
+}
+
+/* The last of a run's records of shares. */
+static char *last_shares(const char *run) {
+    char path[200], *line = NULL, *last = NULL;
+    size_t capacity = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (getline(&line, &capacity, file) > 0)
+        if (strstr(line, "{\"event\":\"shares\"") == line) {
+            free(last);
+            last = strdup(line);
+        }
+    free(line);
+    fclose(file);
+    assert_non_null(last);
+    return last;
+}
+
+T_CASE(dealt_anew_in_the_run) {
+    T_UNUSED;
+    static const char *const more[] = {"train.ema=0", "train.ema=0", "parallel.copies=each",
+                                       "parallel.sync=parameter-server"};
+    tutti_train_result result[4];
+    for (int i = 0; i < 4; i++) {
+        char dir[32], key[32];
+        snprintf(dir, sizeof dir, "run.dir=copy-%d", i);
+        snprintf(key, sizeof key, "parallel.workers=%d", i ? 2 : 1);
+        tutti_job *job =
+            SMALL_JOB(dir, key, "parallel.shares=measured", "parallel.shards=8",
+                      "parallel.devices=cpu", "train.steps=80", "model.dropout=0.2", more[i]);
+        T_OK(tti_fault_set("pace.drift:fail@rank=1")); /* looks a million times slower */
+        T_OK(tutti_train(job, NULL, &result[i]));
+        T_OK(tti_fault_set(NULL));
+        tutti_job_destroy(job);
+        assert_true(result[i].params_hash == result[0].params_hash);
+        assert_true(result[i].loss == result[0].loss);
+    }
+    for (int i = 2; i < 4; i++) {
+        char *record = last_shares(i == 2 ? "copy-2" : "copy-3");
+        if (!strstr(record, "\"shards\":[7,1]")) fail_msg("the last record is %s", record);
+        free(record);
+    }
+}
+
+/* Beside devices: what the loss comes to depends on the order of sums alone. */
+T_CASE(dealt_anew_beside_a_device) {
+    T_UNUSED;
+    static const char *const slow[] = {"pace.drift:fail@rank=0", "pace.drift:fail@rank=1"};
+    static const char *const dealt[] = {"\"shards\":[1,7]", "\"shards\":[7,1]"};
+    tutti_train_result alone;
+    tutti_job *whole = SMALL_JOB("run.dir=alone", "parallel.shards=8", "model.dropout=0.2",
+                                 "train.steps=80", "parallel.devices=cpu");
+    T_OK(tutti_train(whole, NULL, &alone));
+    tutti_job_destroy(whole);
+    for (int i = 0; i < 2; i++) {
+        char dir[32];
+        tutti_train_result result;
+        snprintf(dir, sizeof dir, "run.dir=mixed-%d", i);
+        tutti_job *job =
+            SMALL_JOB(dir, "parallel.devices=0,cpu", "parallel.workers=2", "parallel.mode=fast",
+                      "parallel.shares=measured", "parallel.shards=8", "model.dropout=0.2",
+                      "train.steps=80", i ? "parallel.compress=none" : "parallel.compress=bf16");
+        T_OK(tti_fault_set(slow[i])); /* looks a million times slower */
+        T_OK(tutti_train(job, NULL, &result));
+        T_OK(tti_fault_set(NULL));
+        tutti_job_destroy(job);
+        T_NEAR(result.loss, alone.loss, i ? 1e-4 : 1e-2);
+        char *record = last_shares(dir + strlen("run.dir="));
+        if (!strstr(record, dealt[i])) fail_msg("the last record is %s", record);
+        free(record);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shares_by_pace),
+                                       cmocka_unit_test(speeds_that_have_changed),
+                                       IN_FOLDER(dealt_anew_in_the_run),
+                                       cmocka_unit_test(equal_machines_are_left_alone),
+                                       IN_FOLDER(a_slow_worker_gives_shards_away),
+                                       IN_FOLDER(several_workers_in_parts),
+                                       IN_FOLDER(who_cannot_be_measured_changes_nothing),
+                                       IN_FOLDER(dealt_anew_beside_a_device)}; /* loads a module */
+    /* One core for each of two workers: with more, eight shards are one wave for either. */
+    tti_cores cores;
+    tti_cores_allowed(&cores);
+    cores.n = TTI_MIN(cores.n, 2);
+    T_OK(tti_cores_pin(&cores));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
