@@ -80,17 +80,17 @@ __global__ void __launch_bounds__(THREADS / 2)
     int32_t label = h.labels[row];
     if (!is_class(h, label)) return end_other(h, row, label);
     size_t home = (size_t)label / TTI_WGMMA_COLS;
-    float z = parts.own[row], sum = 0;
+    float z = parts.own[row], base = parts.base[row], sum = 0;
     bool right = z == z;
 #pragma unroll 8
     for (size_t p = 0; p < parts.n_parts; p++) {
         float best = parts.bests[p * h.n_rows + row];
-        sum += z == -INFINITY     ? beside_minus_infinity(best)
+        sum += base == -INFINITY  ? beside_minus_infinity(best)
                : best == INFINITY ? best
                                   : parts.sums[p * h.n_rows + row];
         if (p < home ? best >= z : p > home && best > z) right = false;
     }
-    if (sum == 0 && z == -INFINITY) sum = nanf("");
+    if (sum == 0 && base == -INFINITY) sum = nanf("");
     end_row(h, row, label, sum, right);
 }
 

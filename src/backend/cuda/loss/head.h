@@ -31,7 +31,8 @@ cudaError_t tti_launch_head_bases(const tti_head_rows *h, float *base, cudaStrea
 typedef struct tti_head_parts {
     size_t n_parts;
     const float *sums, *bests; /* f32[n_parts,n_rows] */
-    const float *own;          /* f32[n_rows] */
+    const float *own;          /* f32[n_rows]: NaN where another logit of its tile is larger */
+    const float *base;         /* f32[n_rows], as tti_launch_head_bases made it */
 } tti_head_parts;
 
 /* The label's place in exps, factors and out, where exps are there. */
