@@ -1,6 +1,6 @@
 /* replay.c - runs a fuzz target without libFuzzer: each seed as it is, cut short, and changed.
  *
- * Usage: NAME_replay [FOLDER]
+ * Usage: fuzz_replay NAME [FOLDER]
  * The changes are drawn from Philox, so every run tries the same inputs, in a second or two.  This
  * keeps `make test` honest about hostile input where there is no clang; `make fuzz` looks deeper.
  */
@@ -13,11 +13,10 @@
 #include <time.h>
 
 #include "base/philox.h"
+#include "fuzz/replay.h"
 
 enum { MAX_SEED_BYTES = 1 << 16, MAX_SEEDS = 256, ROUNDS = 400 };
 static const double max_seconds = 3.0;
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 typedef struct seed {
     uint8_t *data;
@@ -25,11 +24,11 @@ typedef struct seed {
 } seed;
 
 /* The target gets memory of exactly n_bytes, so that a sanitizer sees a read past the end. */
-static void run(const uint8_t *data, size_t n_bytes) {
+static void run(const t_target *target, const uint8_t *data, size_t n_bytes) {
     uint8_t *copy = malloc(n_bytes ? n_bytes : 1);
     if (!copy) abort();
     if (n_bytes) memcpy(copy, data, n_bytes);
-    LLVMFuzzerTestOneInput(copy, n_bytes);
+    target->run(copy, n_bytes);
     free(copy);
 }
 
@@ -95,20 +94,30 @@ static double seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-int main(int argc, char **argv) {
+static void replay(const t_target *target, const char *folder) {
     static seed seeds[MAX_SEEDS];
     static uint8_t work[MAX_SEED_BYTES];
-    int n_seeds = read_seeds(argc > 1 ? argv[1] : NULL, seeds);
+    int n_seeds = read_seeds(folder, seeds);
     uint64_t n_runs = 1;
     double end = seconds() + max_seconds;
-    run(NULL, 0);
-    for (int s = 0; s < n_seeds; s++, n_runs++) run(seeds[s].data, seeds[s].n_bytes);
+    run(target, NULL, 0);
+    for (int s = 0; s < n_seeds; s++, n_runs++) run(target, seeds[s].data, seeds[s].n_bytes);
     for (uint64_t round = 0; round < ROUNDS && seconds() < end; round++)
         for (int s = 0; s < n_seeds && seconds() < end; s++, n_runs++) {
             memcpy(work, seeds[s].data, seeds[s].n_bytes);
-            run(work, change(work, seeds[s].n_bytes, round * MAX_SEEDS + (uint64_t)s));
+            run(target, work, change(work, seeds[s].n_bytes, round * MAX_SEEDS + (uint64_t)s));
         }
     printf("%d seeds, %llu inputs\n", n_seeds, (unsigned long long)n_runs);
     for (int s = 0; s < n_seeds; s++) free(seeds[s].data);
-    return 0;
+}
+
+int main(int argc, char **argv) {
+    for (const t_target *t = t_targets; t->name; t++)
+        if (argc > 1 && strcmp(argv[1], t->name) == 0) {
+            replay(t, argc > 2 ? argv[2] : NULL);
+            return 0;
+        }
+    fprintf(stderr, "usage: fuzz_replay NAME [FOLDER], where NAME is one of\n");
+    for (const t_target *t = t_targets; t->name; t++) fprintf(stderr, "  %s\n", t->name);
+    return 2;
 }
