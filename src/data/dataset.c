@@ -1,5 +1,5 @@
 /* dataset.c - opens a data set by the name of its format, and reads single samples.
- * To add a format: write NAME.c with one tti_format and list it below. */
+ * To add a format: write formats/NAME.c with one tti_format and list it below. */
 #include "data/dataset.h"
 
 #include <errno.h>

@@ -54,7 +54,7 @@ def finish(processes, codes, timeout_s=110):
 
 
 def divisions():
-    return ("ab", "aabb", "abbb") if gpus.n_devices() >= 4 else ("ab",)
+    return ("ab", "aabb", "abbb") if runs.n_devices() >= 4 else ("ab",)
 
 
 INSIDE = "over peers' memory inside each host, between hosts by NCCL"

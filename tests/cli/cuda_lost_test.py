@@ -8,7 +8,7 @@ import sys
 import time
 
 import runs
-from gpus import LENET, n_devices, train
+from gpus import LENET, train
 
 
 def lose(run, fault, job, *arguments):
@@ -40,7 +40,7 @@ def test_lost_device():
 def test_lost_workers():
     """Of two GPUs: a killed and a stopped worker are named at once, nothing is left on the
     devices, and what goes on from the last checkpoint comes to the bits of one GPU."""
-    if n_devices() < 2:
+    if runs.n_devices() < 2:
         return
     job = LENET + ["train.steps=8000", "run.checkpoint_every=500", "parallel.place=processes"]
     train("whole", job, "-n", "1")
@@ -70,7 +70,7 @@ def test_lost_workers():
 
 def test_lost_device_of_two():
     """The worker on the other GPU, which waits for its sums, ends too."""
-    if n_devices() < 2:
+    if runs.n_devices() < 2:
         return
     job = LENET + ["run.checkpoint_every=6"]
     train("whole", job, "-n", "1")

@@ -53,7 +53,7 @@ def test_measured():
                   devices="gpu,cpu")
         shares = shares_of(place)
         print("%s: shards %s" % (place, shares))
-        if sum(shares) != 16 or len(shares) != gpus.n_devices() + 1:
+        if sum(shares) != 16 or len(shares) != runs.n_devices() + 1:
             raise AssertionError(shares)
 
 

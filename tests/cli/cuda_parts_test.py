@@ -4,7 +4,7 @@ layers, ZeRO.  Exit code 77 with fewer than two GPUs."""
 import sys
 
 import runs
-from gpus import GPT, JOINED, LENET, last_hash, losses, n_devices, near, train, way_of_sums
+from gpus import GPT, JOINED, LENET, last_hash, losses, near, train, way_of_sums
 
 
 def test_models_in_parts():
@@ -51,11 +51,11 @@ def test_stages_between_devices():
         raise AssertionError(way_of_sums("two"))
     train("shared", job, "-n", "2", devices="0")
     runs.same_story(runs.story("two"), "shared")
-    for zero in (0, 1) if n_devices() > 3 else ():
+    for zero in (0, 1) if runs.n_devices() > 3 else ():
         run = "four_%d" % zero
         train(run, job, "-n", "4", "parallel.zero=%d" % zero)
         runs.same_story(runs.story("two"), run)
-    if n_devices() > 3:
+    if runs.n_devices() > 3:
         for place in ("threads", "processes"):
             train(place, job, "-n", "4", "parallel.tensor=2", "parallel.place=" + place)
             if "between stages over peers' memory" not in way_of_sums(place):
@@ -73,7 +73,7 @@ def test_parts():
         for zero in (1,) if name == "joined" else (1, 2, 3):
             for place, algorithm, n in (("threads", "direct", 2), ("processes", "direct", 2),
                                         ("threads", "tree", 2), ("threads", "direct", 4)):
-                if n > min(n_devices(), 2 if name == "gpt" else 4):  # which has two shards
+                if n > min(runs.n_devices(), 2 if name == "gpt" else 4):  # which has two shards
                     continue
                 run = "_".join((name, str(zero), place, algorithm, str(n)))
                 train(run, more, "-n", str(n), "parallel.zero=%d" % zero,

@@ -4,7 +4,7 @@ devices, compressed, on the host, by servers.  Exit code 77 without a GPU."""
 import sys
 
 import runs
-from gpus import GPT, JOINED, LENET, falls, losses, n_devices, near, train, way_of_sums
+from gpus import GPT, JOINED, LENET, falls, losses, near, train, way_of_sums
 
 
 def test_workers_that_share_a_device():
@@ -32,7 +32,7 @@ def test_small_products_that_share_a_device():
 
 def test_ways_of_sums():
     """On several GPUs, by kernels over each other's memory and by NCCL, even shards or not."""
-    if n_devices() < 2:
+    if runs.n_devices() < 2:
         return
     for name, job in (("lenet", LENET), ("joined", JOINED), ("gpt", GPT)):
         train(name, job, "-n", "1")
@@ -44,7 +44,7 @@ def test_ways_of_sums():
                 runs.same_story(runs.story(name), run)
                 if not way_of_sums(run).startswith(way):
                     raise AssertionError("%s: %s" % (run, way_of_sums(run)))
-    if n_devices() > 2:
+    if runs.n_devices() > 2:
         train("three", LENET, "-n", "3")
         runs.same_story(runs.story("lenet"), "three")
 
@@ -52,7 +52,7 @@ def test_ways_of_sums():
 def test_steps_that_end_on_the_host():
     """A state that the host has and server threads: a GPU's bits, since the update rounds as the
     host's does.  What is compressed or averaged there learns."""
-    several = ["-n", str(min(n_devices(), 2))]
+    several = ["-n", str(min(runs.n_devices(), 2))]
     for name, job in (("lenet", LENET), ("gpt", GPT)):
         job = job + ["train.precision=f32"]
         train(name, job, "-n", "1")
@@ -72,7 +72,7 @@ def test_steps_that_end_on_the_host():
 def test_compressed_between_devices():
     """Where GPUs reach each other they compress in the recorded step, in threads and processes, by
     their memory and by NCCL: near the host, since products are added in another order."""
-    if n_devices() < 2:
+    if runs.n_devices() < 2:
         return
     for name, job, wish in (("lenet", LENET, "powersgd"), ("gpt", GPT, "powersgd"),
                             ("gpt_pairs", GPT + ["parallel.compress_after=3"], "topk")):
@@ -97,7 +97,7 @@ def test_asynchronous_servers():
     """Workers on GPUs that wait for nobody, for those who are far behind, or for all: every batch
     makes one update and the model learns, no gradient lacks more updates than it may, and what has
     run comes again, in threads and processes, up to the kernels of fast mode."""
-    n = min(n_devices(), 2)
+    n = min(runs.n_devices(), 2)
     plain = LENET + ["train.precision=f32", "optimizer.name=sgd", "optimizer.momentum=0",
                      "optimizer.lr=0.05"]  # however late gradients come
     job = plain + ["-n", str(n), "parallel.sync=parameter-server", "parallel.mode=fast"]
@@ -127,7 +127,7 @@ def test_asynchronous_servers():
 
 def test_unequal_shares():
     """Sums follow the shards, whoever has them."""
-    if n_devices() < 2:
+    if runs.n_devices() < 2:
         return
     for name, job in (("lenet", LENET), ("joined", JOINED)):
         train(name, job, "-n", "1")

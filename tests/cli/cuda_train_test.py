@@ -6,7 +6,7 @@ import os
 import sys
 
 import runs
-from gpus import GPT, JOINED, LENET, falls, last_hash, losses, n_devices, near, train
+from gpus import GPT, JOINED, LENET, falls, last_hash, losses, near, train
 from profiles import traffic_of
 
 
@@ -157,7 +157,7 @@ def test_trace():
 def test_trace_of_parts():
     """Two GPUs with pieces of layers, with stages and with parts of parameters: exchanges, messages
     and parameters are in queues beside the kernels, and no more of them is hidden than there is."""
-    if n_devices() < 2:
+    if runs.n_devices() < 2:
         return
     for key, row, kind in (("parallel.tensor=2", "exchanges inside layers",
                             "exchanges inside layers"),

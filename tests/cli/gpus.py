@@ -1,7 +1,5 @@
 """gpus.py - what the tests of training on GPUs share: small jobs, and runs held against runs."""
 
-import subprocess
-
 import runs
 
 LENET = ["model.name=lenet", "data.n_train=1024", "data.n_test=200", "train.batch=64",
@@ -13,11 +11,6 @@ GPT = ["model.name=gpt2", "model.layers=2", "model.width=32", "model.heads=2",
 JOINED = ["model.name=resnet18", "data.format=random_images", "data.image_size=32",
           "data.n_train=64", "data.n_test=8", "train.batch=16", "train.steps=6",
           "parallel.shards=4", "parallel.sync_batch_norm=true", "run.log_every=1"]
-
-
-def n_devices():
-    doctor = subprocess.run([runs.PROGRAM, "doctor", "--quick"], capture_output=True, text=True)
-    return sum(line.strip().startswith("device ") for line in doctor.stdout.splitlines())
 
 
 def way_of_sums(run):

@@ -95,17 +95,30 @@ def use_module(module):
     PROGRAM = program_with(module)
 
 
+def doctor():
+    return subprocess.run([PROGRAM, "doctor", "--quick"], capture_output=True, text=True).stdout
+
+
+def count_devices(report):
+    return sum(line.strip().startswith("device ") for line in report.splitlines())
+
+
+def n_devices():
+    """GPUs that the program can use."""
+    return count_devices(doctor())
+
+
 def need_gpus(n_wanted):
     """Ends the script where there are fewer: with 77, or with 1 if the program fails to use the
     CUDA module of the build for another reason than a missing GPU."""
-    told = subprocess.run([PROGRAM, "doctor", "--quick"], capture_output=True, text=True).stdout
-    n_devices = sum(line.strip().startswith("device ") for line in told.splitlines())
-    if n_devices >= n_wanted:
+    told = doctor()
+    n_found = count_devices(told)
+    if n_found >= n_wanted:
         return
-    if n_devices == 0 and os.path.exists(CUDA_MODULE):
+    if n_found == 0 and os.path.exists(CUDA_MODULE):
         if "NVIDIA driver" not in told and "no device can be used" not in told:
             sys.exit("the CUDA module of this build is not used: " + told)
-    print("skipped: %d GPUs, %d are needed" % (n_devices, n_wanted))
+    print("skipped: %d GPUs, %d are needed" % (n_found, n_wanted))
     sys.exit(77)
 
 
