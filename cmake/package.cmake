@@ -35,7 +35,7 @@ install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${cmake_dir})
 install(FILES ${generated}/tuttiConfig.cmake ${generated}/tuttiConfigVersion.cmake
         DESTINATION ${cmake_dir})
 install(FILES ${generated}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE README.md README.zh.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN "*.scd" EXCLUDE)
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti)
 

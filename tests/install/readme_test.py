@@ -1,5 +1,5 @@
-"""readme_test.py - the C program of docs/using-from-c.md works as printed: the test takes its text
-and commands from the page and runs them in a shell with its own home folder."""
+"""readme_test.py - the commands of docs/quickstart.md and the C program of docs/using-from-c.md work
+as printed: the tests take them from the pages and run them in a shell with its own home folder."""
 
 import os
 import re
@@ -12,13 +12,21 @@ import runs  # noqa: E402
 SOURCE = os.path.abspath(os.environ.get("TUTTI_SOURCE", "."))
 
 
+def read_page(path):
+    with open(os.path.join(SOURCE, path)) as file:
+        return file.read()
+
+
 def printed():
     """The program and the commands of the page."""
-    with open(os.path.join(SOURCE, "docs/using-from-c.md")) as file:
-        page = file.read()
+    page = read_page("docs/using-from-c.md")
     program = re.search(r"```c\n(.*?)```", page, re.S).group(1)
     commands = re.search(r"```\n(make install.*?)```", page, re.S).group(1)
     return program, commands
+
+
+# `make` runs where a reader runs it, on what was built here.
+MAKE = 'make() { (cd "%s" && command make -s BUILD="%s" "$@"); }\n' % (SOURCE, runs.BUILD)
 
 
 def shell(commands):
@@ -33,9 +41,7 @@ def test_the_program():
     program, commands = printed()
     with open("mine.c", "w") as file:
         file.write(program)
-    # `make install` is run where a reader runs it, and with what was built here.
-    here = 'make() { (cd "%s" && command make -s BUILD="%s" "$@"); }\n' % (SOURCE, runs.BUILD)
-    ended = shell(here + commands)
+    ended = shell(MAKE + commands)
     if ended.returncode != 0 or not re.search(r"\d\d\.\d\d % in runs/", ended.stdout):
         raise AssertionError("%d: %s" % (ended.returncode, ended.stdout))
     accuracy = float(re.search(r"(\d+\.\d\d) % in", ended.stdout).group(1))
@@ -43,10 +49,47 @@ def test_the_program():
         raise AssertionError(ended.stdout)
 
 
+def command_blocks(path):
+    return re.findall(r"^```sh\n(.*?)^```", read_page(path), re.S | re.M)
+
+
+def test_the_quickstart():
+    os.symlink(runs.BUILD, "build")
+    os.symlink(os.path.join(SOURCE, "examples"), "examples")
+    output = {}  # of each block, by its first command
+    for block in command_blocks("docs/quickstart.md"):
+        ended = shell(MAKE + block)
+        output[block.split("\n")[0]] = ended.stdout
+        if "parallel.devices=gpu" in block and "no GPU can be used" in ended.stdout:
+            assert ended.returncode == 2, ended.stdout  # as the page says
+        elif ended.returncode != 0:
+            raise AssertionError("%s: %d: %s" % (block, ended.returncode, ended.stdout))
+
+    def find(command, pattern):
+        """What the pattern finds in the output of the block that begins so."""
+        text = "".join(text for first, text in output.items() if first.startswith(command))
+        found = re.findall(pattern, text)
+        assert found, "%s: %s" % (command, text)
+        return found
+
+    first = find("build/tutti train examples/digits.yaml data.n_train=5000", r"params_hash (\w+)")
+    assert len(first) == 3 and len(set(first)) == 1, first  # one worker, threads, processes
+    predicted = find("build/tutti eval", r'seven.png","class":(\d),"probability":([\d.]+)')
+    assert predicted[0][0] == "7" and float(predicted[0][1]) > 0.99, predicted
+    classes = find("printf", r'"index":\d,"class":"(\w+)"')
+    assert classes == ["setosa", "versicolor"], classes
+    assert os.path.getsize("runs/first.onnx") > 1000000, "the export is too small"
+
+
+def test_the_chinese_quickstart_has_the_same_commands():
+    assert command_blocks("docs/quickstart.zh.md") == command_blocks("docs/quickstart.md")
+
+
 def test_what_is_installed():
     subprocess.run(["cmake", "--install", runs.BUILD, "--prefix", "prefix"], check=True,
                    stdout=subprocess.DEVNULL)
-    for path in ("share/doc/tutti/README.md", "share/doc/tutti/docs/data.md",
+    for path in ("share/doc/tutti/README.md", "share/doc/tutti/README.zh.md",
+                 "share/doc/tutti/docs/data.md", "share/doc/tutti/docs/quickstart.md",
                  "share/tutti/examples/mnist.yaml", "share/tutti/examples/plugin/my_model.c",
                  "include/tutti/tutti.h", "bin/tutti"):
         if not os.path.exists(os.path.join("prefix", path)):
