@@ -30,8 +30,10 @@ MAKE = 'make() { (cd "%s" && command make -s BUILD="%s" "$@"); }\n' % (SOURCE, r
 
 
 def shell(commands):
+    # The paths of other libraries stay: they may lie where only the environment says, and none of
+    # them leads to Tutti.
     environment = {key: value for key, value in os.environ.items()
-                   if not key.startswith(("TUTTI_", "LD_LIBRARY", "PKG_CONFIG", "MAKE"))}
+                   if not key.startswith(("TUTTI_", "MAKE"))}
     environment.update(HOME=os.getcwd())
     return subprocess.run(["sh", "-ec", commands], env=environment, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
