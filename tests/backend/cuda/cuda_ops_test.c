@@ -5,10 +5,13 @@
  * their roundings may do), relative to the largest magnitude of the output; a second run gives the
  * same bits in exact mode; nothing is written outside outputs and scratch.  All failures are listed
  * before the test fails, at most MAX_TOLD of them by name.
+ * The references are computed on the host, so several processes share the cases and the GPUs.
  * TUTTI_TEST_OPS: a text that the names of the ops to try contain; TUTTI_TEST_CASES: a pattern of
- * cases to run, such as "samples*".  Exit code 77 without a device.
+ * cases to run, such as "samples*"; with either, one process runs them all.  Exit code 77 without a
+ * device.
  */
 #include "backend/cuda/op_bench.h"
+#include "backend/split.h"
 #include "ops/special_values.h"
 
 static const double TOLERANCE = 2e-5;
@@ -91,9 +94,10 @@ static void check_variants(const tti_op *op, const tti_sample *sample) {
     }
 }
 
+/* Every loop asks once per op or case. */
 static bool is_wanted(const tti_op *op) {
     const char *text = getenv("TUTTI_TEST_OPS");
-    return !text || strstr(op->name, text);
+    return split_is_mine() && (!text || strstr(op->name, text));
 }
 
 static void end(const char *what) {
@@ -594,7 +598,8 @@ T_CASE(values_that_are_not_finite_are_never_hidden) {
 
 static tutti_status open_device(bool exact, bool tf32) {
     is_exact = exact, is_tf32 = tf32;
-    TTI_TRY(ops->open(&(tti_device_desc){.index = 0, .exact = exact, .tf32 = tf32}));
+    TTI_TRY(ops->open(
+        &(tti_device_desc){.index = split_part % n_devices, .exact = exact, .tf32 = tf32}));
     device_run = cuda->alloc(sizeof *device_run);
     return ops->copy(TTI_QUEUE_COMPUTE, device_run, &test_run, sizeof test_run);
 }
@@ -652,7 +657,7 @@ T_CASE(products_in_tf32_match_the_reference) {
     end("tf32");
 }
 
-int main(void) {
+static int run_cases(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_match_the_reference),
         cmocka_unit_test(large_cases_match_the_reference),
@@ -669,4 +674,9 @@ int main(void) {
     ops->close();
     if (n_ever == 0) printf("nothing was tried: no op or no case is called so\n");
     return n || n_ever == 0 ? 1 : 0;
+}
+
+int main(void) {
+    bool is_filtered = getenv("TUTTI_TEST_OPS") || getenv("TUTTI_TEST_CASES");
+    return is_filtered ? run_cases() : split_run(split_count(), run_cases);
 }
