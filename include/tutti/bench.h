@@ -56,7 +56,8 @@ typedef struct tutti_bench_devices_row {
     size_t n_bytes;        /* that travel: of the vector on one device        */
     double us;             /* of one all_reduce, on the slowest device, best of three rounds    */
     double bus_gb_s;       /* 1e9 bytes per second                                              */
-    double link_us; /* in which the slowest link carries the bytes that must move; 0: unknown */
+    double link_us; /* the time in which the slowest link carries the bytes that must move; 0:
+                       unknown */
 } tutti_bench_devices_row;
 
 /* Receives one row; called from another thread between measurements. */
@@ -76,7 +77,7 @@ typedef struct tutti_bench_data_result {
     double sample_bytes; /* as stored, on average                                         */
     double read_per_s;   /* one thread: bytes from files                                  */
     double decode_per_s; /* one thread: to pixels of one size, with crop and flip         */
-    double steps_per_s;  /* one thread: the other steps, to what a model is fed           */
+    double steps_per_s;  /* one thread: the remaining steps, up to the input of the model */
     double thread_per_s; /* one thread: all of these                                      */
     double loader_per_s; /* batches, by all threads                                       */
     int n_threads;       /* that the loader had                                           */

@@ -1,15 +1,16 @@
 /* data.h - data sets: numbered samples, each a tensor x and its labels y.
  *
- * A data set is opened by the name of its format; `tutti formats` lists them.  A tokenizer turns
- * text into numbers and back.
+ * A data set is opened by the name of its format; `tutti formats` lists them.  A tokenizer converts
+ * text to tokens and back.
  *
- * Samples: x is what a model is fed, already decoded and normalised: for images f32 [C,H,W] with
- *          (pixel/255 - mean)/std, for text i32 [T].  y is i32: a class number, or for text the
- *          token that follows each one of x, [T]; of masked text the token that was there, or -1.
+ * Samples: x is the decoded and normalized input of a model: for images f32 [C,H,W] with
+ *          (pixel/255 - mean)/std, for text i32 [T]. y is i32: a class number; for text
+ *          the
+ *          token that follows each token of x, [T]; for masked text the original token, or
+ *          -1.
  * Threads: an open data set is read-only; any number of threads may read it at once.
  * Errors:  a missing, damaged or hostile file gives TUTTI_E_DATA with its path and what was
- *          expected of it.
- */
+ *          expected of it. */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
 
@@ -36,10 +37,10 @@ typedef struct tutti_dataset_desc {
                                32 times the size of the file, whichever is more       */
 
     /* Images (images, tar, packed, cifar10, cifar100). */
-    int64_t max_pixels;       /* of an image in a file; 0: 2^27, 134 million                */
-    int64_t image_size;       /* S of x [3,S,S]; 0: 224, CIFAR 32                            */
-    const char *augment;      /* of the training split: "random_resized_crop, flip" (see
-                                 docs/job.md); "" none; NULL or "auto": what is usual        */
+    int64_t max_pixels;  /* of an image in a file; 0: 2^27, 134 million                */
+    int64_t image_size;  /* S of x [3,S,S]; 0: 224, CIFAR 32                            */
+    const char *augment; /* augmentation of the training split: "random_resized_crop, flip" (see
+                            docs/job.md); "": none; NULL or "auto": the usual one for the format */
     const char *channel_mean; /* "0.485, 0.456, 0.406"; NULL or "auto": ImageNet's or CIFAR's */
     const char *channel_std;
 

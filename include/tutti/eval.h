@@ -23,7 +23,7 @@ typedef struct tutti_class_result {
     double f1;           /* the harmonic mean of both                           */
 } tutti_class_result;
 
-/* Of one target of a regression. */
+/* Errors of one target of a regression. */
 typedef struct tutti_value_result {
     const char *name; /* of its column, NULL: it has none; borrowed from the result  */
     double rmse, mae, r2;
@@ -80,13 +80,14 @@ typedef struct tutti_prediction {
     int64_t index, n_in_file; /* sample index of the n_in_file of the file; a text has windows */
     const char *error; /* NULL; or the file cannot be read, or the output is not finite, and nothing
                         * below is set */
-    const char *notice; /* NULL; or what was filled in or is not known, and no more */
+    const char *notice; /* warnings about this sample, such as values filled in or unknown
+                           categories; NULL: none */
     bool is_value;      /* of a regression: n_values values, each in the unit of its target */
     int64_t n_values;
     const double *values;
     const char *const *names; /* of the targets' columns; NULL: they have none            */
     bool is_text;             /* a language model's: tokens, and top has what may come next    */
-    int64_t n_tokens;         /* of a text: of the window, whose next token is known           */
+    int64_t n_tokens;         /* text: number of tokens in the window whose next token is known */
     double loss, perplexity;  /* of these: mean, and exp(mean); 0 where there are none         */
     int n_top;                /* classes or tokens in top, at most TUTTI_PREDICT_TOP           */
     struct {
@@ -111,8 +112,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_predict(tutti_job *job, const char 
                                                      const char *const *files, int n_files,
                                                      tutti_predict_fn fn, void *user);
 
-/* As one JSON object on one line: file, class, probability, top5; of a text tokens, loss,
- * perplexity, next; of a file that cannot be read error.  Freed with free(). */
+/* Prints the prediction as one JSON object on one line: file, class, probability, top5; for text
+ * tokens, loss, perplexity, next; for a file that cannot be read error.  Freed with free(). */
 TUTTI_API char *tutti_prediction_print(const tutti_prediction *prediction);
 
 /* How to generate.  Zero is the default of every field except prompt. */

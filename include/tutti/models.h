@@ -48,8 +48,8 @@ typedef struct tutti_model_params {
     int64_t mlp_width;       /* hidden features of a block's MLP; 0: 4 x width */
     bool unscaled_attention; /* queries times keys are not divided by sqrt(width of a head) */
     bool attention_by_layer; /* they are divided by 1 + the number of the layer */
-    bool untied;             /* the output layer has a table of its own, not that of the tokens */
-    int64_t n_segments;      /* bert: rows of the segment table; 0: 2 */
+    bool untied;        /* the output layer has its own table instead of sharing the token table */
+    int64_t n_segments; /* bert: rows of the segment table; 0: 2 */
 } tutti_model_params;
 
 /* The kind of input x. */
@@ -77,7 +77,8 @@ typedef struct tutti_model {
      * Hugging Face's files, ending in NULL; NULL: none. */
     const char *const *transposed;
 
-    /* What the model takes where size and activation are NULL; NULL: it has no such choice. */
+    /* The values that the model uses where size and activation are NULL; NULL: the model has no
+     * such choice. */
     const char *size, *activation;
 } tutti_model;
 

@@ -83,17 +83,18 @@ typedef struct tutti_norm_desc {
     bool no_bias; /* layer norm without the parameter NAME.bias   */
 } tutti_norm_desc;
 
-/* By rows of the last dimension of x[..,K]: y = weight (x - mean) / sqrt(var + eps) + bias, with
- * parameters NAME.weight, NAME.bias [K].  desc NULL: all defaults. */
+/* Normalizes each row of the last dimension of x[..,K]: y = weight (x - mean) / sqrt(var + eps) +
+ * bias, with parameters NAME.weight, NAME.bias [K]. desc NULL: all defaults. */
 TUTTI_API tutti_value *tutti_layer_norm(tutti_graph *g, tutti_value *x, const tutti_norm_desc *desc,
                                         const char *name);
 
-/* By rows: y = weight x / sqrt(mean of x^2 + eps), with the parameter NAME.weight [K]. */
+/* Normalizes each row of the last dimension: y = weight x / sqrt(mean of x^2 + eps), with the
+ * parameter NAME.weight [K]. */
 TUTTI_API tutti_value *tutti_rms_norm(tutti_graph *g, tutti_value *x, const tutti_norm_desc *desc,
                                       const char *name);
 
-/* As layer norm over each of `groups` groups of channels of x[N,C,..] with all their positions;
- * parameters NAME.weight, NAME.bias [C].  groups divides C. */
+/* Layer norm over each of `groups` groups of channels of x[N,C,..] with all their positions;
+ * parameters NAME.weight, NAME.bias [C]. groups divides C. */
 TUTTI_API tutti_value *tutti_group_norm(tutti_graph *g, tutti_value *x, int64_t groups,
                                         const tutti_norm_desc *desc, const char *name);
 
@@ -315,18 +316,18 @@ typedef struct tutti_loss {
 TUTTI_API tutti_loss tutti_cross_entropy(tutti_graph *g, tutti_value *logits, tutti_value *labels,
                                          double smoothing, int64_t ignore);
 
-/* pred[N,...], target alike: the sum of (pred - target)^2.  labels i32[N] or NULL: rows with
- * label == ignore do not count. */
+/* pred[N,...] and target of the same type: the sum of (pred - target)^2. labels i32[N] or NULL:
+ * rows with label == ignore do not count. */
 TUTTI_API tutti_loss tutti_mse(tutti_graph *g, tutti_value *pred, tutti_value *target,
                                tutti_value *labels, int64_t ignore);
 
-/* x, target alike, target in 0 .. 1: the sum of -t ln s(x) - (1 - t) ln(1 - s(x)) with
- * s(x) = 1 / (1 + e^-x); the count is of elements; labels as in tutti_mse. */
+/* x and target of the same type, target in 0 .. 1: the sum of -t ln s(x) - (1 - t) ln(1 - s(x))
+ * with s(x) = 1 / (1 + e^-x); the count is of elements; labels as in tutti_mse. */
 TUTTI_API tutti_loss tutti_bce_with_logits(tutti_graph *g, tutti_value *x, tutti_value *target,
                                            tutti_value *labels, int64_t ignore);
 
-/* log_p, target alike, target probabilities: the sum of t (ln t - log_p), 0 where t is 0; the count
- * is of rows; labels as in tutti_mse. */
+/* log_p and target of the same type, target holds probabilities: the sum of t (ln t - log_p), 0
+ * where t is 0; the count is of rows; labels as in tutti_mse. */
 TUTTI_API tutti_loss tutti_kl_div(tutti_graph *g, tutti_value *log_p, tutti_value *target,
                                   tutti_value *labels, int64_t ignore);
 

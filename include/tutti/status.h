@@ -1,9 +1,8 @@
-/* status.h - what a call can come back with.
+/* status.h - the result of a call.
  *
- * Every fallible call returns a tutti_status; TUTTI_OK is 0.  The text behind the last
- * failure is kept per thread and read with tutti_last_error(); it says who failed, on
- * what, with which values.  The library never prints and never exits.
- */
+ * Every fallible call returns a tutti_status; TUTTI_OK is 0.  The message of the last failure is
+ * kept per thread and read with tutti_last_error(); it states the function, the object and the
+ * values.  The library never prints and never exits. */
 #ifndef TUTTI_STATUS_H
 #define TUTTI_STATUS_H
 

@@ -1,21 +1,25 @@
 /* ckpt.h - checkpoints: saving the state of a run and finding it again.
  *
  *     RUN/checkpoints/step-000001000/model.safetensors       parameters by name
- *                                    optimizer.safetensors   state.NAME.exp_avg and the like
- *                                    manifest.json           what belongs to them, with CRC-32Cs
+ *                                    optimizer.safetensors
+ *                                    state.NAME.exp_avg and the
+ *                                    like
+ *                                    manifest.json
+ *                                    metadata and CRC-32C
+ *                                    checksums
  *
- * A folder named step-N with a manifest that fits is a generation.  save writes a new folder
+ * A folder named step-N with a matching manifest is a generation.  Save writes a new folder
  * (step-N.tmp), makes it durable, reads it back from the disk against the checksums, and only then
- * gives it its name; older generations go when `keep` newer ones have been verified.  So at every
- * moment, whatever is killed, there is at least the generation that was there before, and after
- * save has returned TUTTI_OK, the new one.
+ * renames it.  It removes older generations when `keep` newer ones have been verified.  So at every
+ * moment, whatever is killed, the previous generation exists, and after save has returned TUTTI_OK,
+ * the new one.
  *
- * Tensors are plain host memory; nothing here knows of graphs or ranks: one rank saves.
+ * Tensors are plain host memory; this module knows neither graphs nor ranks: one rank saves.
  *
  * Errors:  TUTTI_E_CHECKPOINT (bad, missing or unwritable, with file, place, checksums found and
  *          expected), TUTTI_E_INVALID (bad arguments), TUTTI_E_NOMEM.
- * Threads: one tti_ckpt is used by one thread at a time.  Of two processes that save into one run
- *          at once, the second fails. */
+ * Threads: one tti_ckpt is used by one thread at a time.  If two processes save into one run at
+ *          once, the second one fails. */
 #ifndef TTI_CKPT_CKPT_H
 #define TTI_CKPT_CKPT_H
 
@@ -23,8 +27,8 @@
 
 typedef enum tti_ckpt_part { TTI_CKPT_MODEL, TTI_CKPT_OPTIMIZER, TTI_CKPT_N_PARTS } tti_ckpt_part;
 
-/* What a checkpoint says beside its tensors.  Texts are borrowed: by save from the caller, after
- * open from the tti_ckpt. */
+/* The metadata of a checkpoint.  Texts are borrowed: by save from the caller, after open from the
+ * tti_ckpt. */
 typedef struct tti_ckpt_meta {
     int64_t step;        /* optimizer steps done; names the folder; 0 .. 10^15 */
     int64_t epoch;       /* epochs finished                      */
@@ -53,8 +57,8 @@ typedef struct tti_ckpt_save_desc {
     const tti_ckpt_access *params_access; /* of params, likewise */
 } tti_ckpt_save_desc;
 
-/* Saves; returns when the checkpoint is durable and verified.  On failure nothing temporary stays
- * and the generations before are as they were.  A generation of the same step is replaced. */
+/* Saves; returns when the checkpoint is durable and verified.  After a failure no temporary files
+ * remain and earlier generations are unchanged.  A generation of the same step is replaced. */
 TUTTI_NODISCARD tutti_status tti_ckpt_save(const tti_ckpt_save_desc *desc);
 
 typedef struct tti_ckpt tti_ckpt;
@@ -62,9 +66,9 @@ typedef struct tti_ckpt tti_ckpt;
 /* Told about each generation that was passed over, and why. */
 typedef void (*tti_ckpt_warn_fn)(void *user, const char *text);
 
-/* Opens the newest generation of a run that verifies completely: every byte of it has been read and
- * compared with its checksums.  warn may be NULL.  With no good generation the error is that of the
- * newest.  On success *out is owned by the caller; on failure it is NULL. */
+/* Opens the newest generation of a run that verifies completely: every byte has been read and
+ * compared with its checksum. warn may be NULL. If no generation is good, the error is that of the
+ * newest one.  On success *out is owned by the caller; on failure it is NULL. */
 TUTTI_NODISCARD tutti_status tti_ckpt_open(const char *run_dir, tti_ckpt_warn_fn warn, void *user,
                                            tti_ckpt **out);
 
@@ -72,8 +76,8 @@ TUTTI_NODISCARD tutti_status tti_ckpt_open(const char *run_dir, tti_ckpt_warn_fn
  * headers are checked, which is quick. */
 TUTTI_NODISCARD tutti_status tti_ckpt_open_dir(const char *dir, bool verify, tti_ckpt **out);
 
-/* The newest generation whose manifest and headers can be read, without verifying its tensors: for
- * what the manifest says.  TUTTI_E_CHECKPOINT if there is none. */
+/* Opens the newest generation whose manifest and headers can be read, without verifying its
+ * tensors: enough to read the metadata.  TUTTI_E_CHECKPOINT if there is none. */
 TUTTI_NODISCARD tutti_status tti_ckpt_open_newest(const char *run_dir, tti_ckpt **out);
 
 /* Steps of the generations there are, good or bad, newest first; *out is freed with free() and NULL
@@ -89,10 +93,10 @@ const char *tti_ckpt_get_text(const tti_ckpt *ckpt, const char *key); /* NULL: n
 size_t tti_ckpt_n_tensors(const tti_ckpt *ckpt, tti_ckpt_part part);
 const tti_safetensors_entry *tti_ckpt_tensor_at(const tti_ckpt *ckpt, tti_ckpt_part part, size_t i);
 
-/* Fills tensors from a part.  Names, dtypes and shapes must be exactly those of the checkpoint; if
- * not, the error names up to 10 tensors that are missing, not wanted or of another type, and no
- * memory has been touched.  Checksums are compared once more; after a failure there the contents of
- * the tensors are undefined. */
+/* Fills tensors from a part.  Names, dtypes and shapes must be exactly those of the checkpoint;
+ * otherwise the error names up to 10 tensors that are missing, unexpected or of another type, and
+ * no memory has been changed.  Checksums are compared again; if one differs, the contents of the
+ * tensors are undefined. */
 TUTTI_NODISCARD tutti_status tti_ckpt_read(const tti_ckpt *ckpt, tti_ckpt_part part,
                                            const tti_ckpt_tensor *tensors, size_t n_tensors);
 

@@ -1,7 +1,7 @@
 /* ckpt_dir.c - lists and removes checkpoint folders.
  *
- * A checkpoint folder holds plain files only, so nothing here descends further: what is found there
- * beside them makes the removal stop, and stays. */
+ * A checkpoint folder holds plain files only, so nothing here descends further.  Any other entry
+ * stops the removal and is kept. */
 #include "ckpt/ckpt_dir.h"
 
 #include <dirent.h>

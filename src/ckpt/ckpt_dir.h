@@ -20,8 +20,8 @@ int64_t tti_ckpt_name_step(const char *name);
 /* Newest first.  *out is freed with free(), NULL if there are none; no folder: none. */
 tutti_status tti_ckpt_scan(const char *run_dir, tti_generation **out, size_t *n);
 
-/* Removes dir/name: first it loses its name in one stroke, then its files go.  What cannot be
- * removed stays, as "removed-NAME.tmp". */
+/* Removes dir/name: renames it first, so that it disappears atomically, then deletes its files.  If
+ * something cannot be removed, it stays as "removed-NAME.tmp". */
 void tti_ckpt_remove(const char *dir, const char *name);
 
 /* Removes the folders of dir that a save ("step-N.tmp") or a removal ("removed-step-N.tmp") left

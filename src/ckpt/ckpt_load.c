@@ -1,7 +1,7 @@
 /* ckpt_load.c - opens one checkpoint folder, verifies it, and reads tensors from it.
  *
- * The one idea to know: the manifest has the last word.  Its own checksum is checked first, then
- * sizes and headers against it, then every tensor; a file is never believed on its own. */
+ * The manifest is the authority: its own checksum is checked first, then sizes and headers against
+ * it, then every tensor.  A file is never trusted without it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

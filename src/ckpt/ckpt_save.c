@@ -1,7 +1,7 @@
 /* ckpt_save.c - writes a checkpoint, verifies it, publishes it, and removes old ones.
  *
- * The one idea to know: nothing that exists is touched until the new folder has been read back from
- * the disk against its checksums.  The rename of the folder is the commit. */
+ * No existing file is changed until the new folder has been read back from the disk against its
+ * checksums.  The rename of the folder is the commit. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -134,7 +134,7 @@ cleanup:
     return st;
 }
 
-/* After fsync the pages are clean and can be dropped: what is read next comes from the disk. */
+/* After fsync the pages are clean and can be dropped, so the next read comes from the disk. */
 static void drop_cache(const char *dir, const char *name) {
     tti_arena arena = {0};
     const char *path = tti_ckpt_path(&arena, dir, name);
@@ -168,8 +168,8 @@ static bool exists(const char *path) {
     return lstat(path, &info) == 0;
 }
 
-/* A folder of the same step is put aside as step-N.old, which is a generation as well until the
- * new one has the name.  If there are two of them already, from a crash here, a good one stays. */
+/* Renames a folder of the same step to step-N.old, which counts as a generation until the new one
+ * has its name.  If both exist already, from a crash at this point, a good one is kept. */
 static tutti_status put_aside(const saving *s) {
     if (!exists(s->final)) return TUTTI_OK;
     if (exists(s->replaced)) {
@@ -214,7 +214,8 @@ static void prune(const saving *s) {
         bool remove = g->step == step || (g->step < step && n_good >= keep);
         if (!remove && g->step > step)
             remove = !is_good(s, g);
-        else if (!remove && n_older >= keep) /* something will go: count what is good */
+        else if (!remove &&
+                 n_older >= keep) /* something will be removed: count the good generations */
             n_good += is_good(s, g);
         if (remove) tti_ckpt_remove(s->dir, g->name);
     }

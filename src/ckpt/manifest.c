@@ -1,7 +1,7 @@
 /* manifest.c - prints and reads manifest.json.
  *
- * The file names in it are not trusted: there is one object for each part, and paths are made from
- * constants.  Whether the manifest fits the files is for ckpt_verify.c. */
+ * File names in the manifest are not trusted: there is one object for each part, and paths are
+ * built from constants. ckpt_verify.c checks whether the manifest matches the files. */
 #include "ckpt/manifest.h"
 
 #include <inttypes.h>

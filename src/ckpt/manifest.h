@@ -1,10 +1,10 @@
 /* manifest.h - manifest.json: the contents of a checkpoint with their checksums.
  *
  *     {"manifest_crc32c":"0123abcd",
- *      "format": "tutti-checkpoint", "version": 1, "step": 1000, ...
+ *     "format": "tutti-checkpoint", "version": 1, "step": 1000, ...
  *
- * The first line is fixed to the byte; its checksum is of all bytes after it.  So every changed bit
- * of the manifest is found, too. */
+ * The first line has a fixed length; its checksum covers all bytes after it, so every changed bit
+ * of the manifest is found. */
 #ifndef TTI_CKPT_MANIFEST_H
 #define TTI_CKPT_MANIFEST_H
 
@@ -14,7 +14,7 @@
 
 enum { TTI_MANIFEST_VERSION = 1, TTI_MANIFEST_MAX_BYTES = 64 << 20, TTI_MANIFEST_MAX_TEXTS = 64 };
 
-/* What is said about one safetensors file.  offset of an entry is not in the manifest: 0. */
+/* The description of one safetensors file.  The offset of an entry is not in the manifest: 0. */
 typedef struct tti_manifest_file {
     uint64_t n_bytes, n_header_bytes;
     uint32_t crc, header_crc; /* of the whole file, of its header */
@@ -23,7 +23,7 @@ typedef struct tti_manifest_file {
 } tti_manifest_file;
 
 typedef struct tti_manifest {
-    tti_arena arena; /* holds what was parsed; empty for a manifest to be printed */
+    tti_arena arena; /* owns the parsed texts; empty for a manifest that will be printed */
     tti_ckpt_meta meta;
     tti_ckpt_text *texts;
     size_t n_texts;

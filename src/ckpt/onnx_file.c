@@ -1,7 +1,8 @@
 /* onnx_file.c - writes the part of protobuf that an ONNX model needs.
  *
- * A message is fields, each a key (number << 3 | kind) and a value: kind 0 a varint, 2 a length and
- * that many bytes, 5 four bytes.  Numbers of fields are those of onnx.proto. */
+ * A message consists of fields.  Each field is a key (number << 3 | kind) and a value: kind 0 is a
+ * varint, kind 2 a length and that many bytes, kind 5 four bytes.  Field numbers are those of
+ * onnx.proto. */
 #include "ckpt/onnx_file.h"
 
 #include <limits.h>

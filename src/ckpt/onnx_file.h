@@ -1,8 +1,8 @@
 /* onnx_file.h - writes models as ONNX files (onnx.ai): nodes, their constants, inputs, outputs.
  *
- * IR version 8 with operator set 17, what readers since 2022 take.  A part is encoded when it is
- * added; the file is one protobuf message and so below 2 GiB.  Running out of memory is sticky and
- * told by save. */
+ * IR version 8 with operator set 17, which readers since 2022 accept.  A part is encoded when it is
+ * added; the file is one protobuf message and therefore below 2 GiB. An allocation failure is kept
+ * and returned by save. */
 #ifndef TTI_CKPT_ONNX_FILE_H
 #define TTI_CKPT_ONNX_FILE_H
 

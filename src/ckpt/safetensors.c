@@ -1,8 +1,7 @@
 /* safetensors.c - reads safetensors files; safetensors_write.c writes them.
  *
- * The one idea to know: the header is checked as a whole before any of its numbers is used: sorted
- * by offset, the tensors must cover the rest of the file exactly, each with the bytes that its
- * shape says. */
+ * The whole header is checked before any of its numbers is used: sorted by offset, the tensors must
+ * cover the rest of the file exactly, each with the bytes that its shape requires. */
 #include "ckpt/safetensors.h"
 
 #include <errno.h>
@@ -164,7 +163,7 @@ static int by_offset(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-/* From offsets in the buffer to offsets in the file. */
+/* Converts offsets in the buffer to offsets in the file. */
 static tutti_status place_entries(tti_safetensors *file) {
     qsort(file->entries, file->n_entries, sizeof *file->entries, by_offset);
     uint64_t end = 0; /* cannot overflow: each end is at most MAX_OFFSET */

@@ -2,16 +2,18 @@
  *
  *     u64 little-endian N    bytes of the header
  *     N bytes                JSON: {"__metadata__":{text:text}, "NAME":{"dtype":"F32",
- *                            "shape":[2,3],"data_offsets":[BEGIN,END]}, ...}, padded with spaces
+ *                            "shape":[2,3],"data_offsets":[BEGIN,END]},
+ *                            ...}, padded with spaces
  *     the rest               tensors, row-major, little-endian, without gaps, at BEGIN .. END
  *
- * The reader takes what the reference reader takes, with narrower limits: a header of at most
+ * The reader accepts what the reference reader accepts, with narrower limits: a header of at most
  * 16 MiB, names of at most 512 bytes without control characters, at most 8 dimensions.  Tensors of
  * dtypes that Tutti does not have (BOOL, F8_E4M3, ...) are listed, so that a file with a mask or a
  * quantized tensor can be opened; reading their elements is refused.  It uses pread only, so a file
- * that shrinks while it is read is an error and no signal.
+ * that shrinks while it is read gives an error and not SIGBUS.
  *
- * The format has no checksums: writer and reader compute CRC-32C on the way; a manifest keeps them.
+ * The format has no checksums: writer and reader compute CRC-32C while they copy, and a manifest
+ * stores it.
  *
  * Errors:  TUTTI_E_CHECKPOINT for a file that is missing, damaged or cannot be read, TUTTI_E_IO for
  *          one that cannot be written, both with the path.
@@ -32,8 +34,8 @@ typedef struct tti_ckpt_tensor {
     void *data; /* read when saving, written when loading */
 } tti_ckpt_tensor;
 
-/* How the bytes of tensors are had that do not lie in one piece: their data are what the caller
- * knows them by, and nothing here looks at it. */
+/* Access to tensors that are not contiguous in memory.  Their data pointers are handles of the
+ * caller and are never dereferenced here. */
 typedef struct tti_ckpt_access {
     /* All bytes of a tensor, valid until the next call. */
     tutti_status (*get)(void *user, const tti_ckpt_tensor *tensor, const void **bytes);
@@ -70,9 +72,9 @@ typedef struct tti_safetensors {
     tti_safetensors_alias *aliases;
 } tti_safetensors;
 
-/* Writes a new file at path, atomically, with {"format":"pt"} as metadata; its bytes are durable,
- * its name is after tti_dir_sync of the folder.  On success *out describes what was written
- * (tti_safetensors_close it); on failure it is NULL. */
+/* Writes a new file at path, atomically, with {"format":"pt"} as metadata.  Its bytes are durable
+ * on return, its name after tti_dir_sync of the folder.  On success *out describes the written file
+ * (close it with tti_safetensors_close); on failure it is NULL. */
 TUTTI_NODISCARD tutti_status tti_safetensors_write(const char *path, const tti_ckpt_tensor *tensors,
                                                    size_t n_tensors, tti_safetensors **out);
 

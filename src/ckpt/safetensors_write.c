@@ -1,8 +1,8 @@
 /* safetensors_write.c - writes safetensors files in the order and form of the reference writer.
  *
- * Nothing is converted or collected: the header is known from names and types, and the tensors
- * stream from the caller's memory, or one by one from where he has them, with their checksums taken
- * on the way. */
+ * Nothing is converted or collected: names and types determine the header, and the tensors stream
+ * from the caller's memory, or one by one through tti_ckpt_access, while their checksums are
+ * computed. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* weights.c - opens a folder of weights: one file, or those that an index names.
  *
- * The one idea to know: an index only says which files there are; what is in them their own headers
- * say, and both must agree. */
+ * The index only says which files exist; their own headers say what is in them, and both must
+ * agree. */
 #include "ckpt/weights.h"
 
 #include <errno.h>

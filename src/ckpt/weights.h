@@ -3,7 +3,7 @@
  *     FOLDER/model.safetensors
  *     FOLDER/model-00001-of-00003.safetensors ...    and model.safetensors.index.json:
  *            {"metadata":{"total_size":BYTES},"weight_map":{"TENSOR":"FILE", ...}}
- *     FOLDER/config.json                             what shapes do not say, such as heads
+ *     FOLDER/config.json     settings that shapes do not determine, such as heads
  *
  * Every input may be hostile: files of an index are looked for in its own folder only.  Symbolic
  * links are followed, since caches of downloaded models consist of them.
@@ -46,9 +46,9 @@ typedef struct tti_weights_written {
     uint64_t n_bytes; /* of tensors */
 } tti_weights_written;
 
-/* Writes tensors into a folder that is there: one file, or several with an index where one would
- * hold more than max_file_bytes of tensors (0: no limit; a larger tensor has a file of its own).
- * Durable on return. */
+/* Writes tensors into an existing folder: one file, or several with an index if one would hold more
+ * than max_file_bytes of tensors (0: no limit; a larger tensor gets its own file).  Durable on
+ * return. */
 TUTTI_NODISCARD tutti_status tti_weights_write(const char *dir, const tti_ckpt_tensor *tensors,
                                                size_t n_tensors, uint64_t max_file_bytes,
                                                tti_weights_written *out);

@@ -200,7 +200,7 @@ static void divide_over_hosts(const options *o, tutti_comm_desc *desc, char addr
     desc->token = o->token;
 }
 
-/* One rank as a process: returns its exit code. */
+/* Runs one rank as a process and returns its exit code. */
 static int rank_process(tutti_comm_group *group, int rank, options *o) {
     tutti_comm_desc desc = {.group = group, .rank = rank, .n_ranks = o->desc.n_ranks};
     char address[64];
@@ -311,7 +311,8 @@ static void print_device_row(const tutti_bench_devices_row *row, void *user) {
     fflush(stdout);
 }
 
-/* All ways are timed, by one thread for each device, for a time of their own. */
+/* Devices are timed with every algorithm, by one thread per device and for a fixed time, so the
+ * options for ranks do not apply. */
 static bool fits_devices(const options *o) {
     return !o->processes && !o->all && o->desc.alg == TUTTI_ALG_AUTO && !o->n_hosts &&
            !o->desc.plain && o->desc.min_ms == 0;

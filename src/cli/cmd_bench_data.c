@@ -1,5 +1,5 @@
-/* cmd_bench_data.c - `tutti bench data JOB`: samples per second, stage by stage and from the
- * loader, and the share of its time that training waits for them. */
+/* cmd_bench_data.c - `tutti bench data JOB`: samples per second of each stage and of the loader,
+ * and how much of its time training waits for samples. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +28,7 @@ typedef struct options {
     tutti_bench_data_desc desc;
     bool json;
     int n_args;
-    char *arg[MAX_ARGS]; /* what is left, for the job */
+    char *arg[MAX_ARGS]; /* remaining arguments, for the job */
 } options;
 
 static int fail_usage(const char *what, const char *value) {

@@ -1,8 +1,8 @@
 /* cmd_bench_train.c - `tutti bench train MODEL`: the speed of a training step, as one JSON line.
  *
- * Runs a short training on drawn digits, all of which are drawn in the first steps, and takes the
- * median over windows of steps after these.  Data loading is part of what is measured; what a run
- * ends with, a checkpoint and an evaluation, is left out. */
+ * Trains briefly on generated digits and takes the median over windows of steps, after the first
+ * steps have generated all samples.  Data loading is included; the final checkpoint and evaluation
+ * are left out. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,8 +93,8 @@ static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_
             reached * 1e-12, ceiling > 0 ? reached / ceiling : 0, r->params_hash);
 }
 
-/* What a worker process prints is marked with its rank, which would be no JSON: it leaves its line
- * in the run's folder, where the supervisor, which has no figures of its own, finds it. */
+/* A worker process cannot print JSON, because its output gets a rank prefix.  It writes the line to
+ * a file in the run folder, where the supervisor, which has no figures itself, finds it. */
 static void print_line(tutti_job *job, windows *w, const tutti_train_result *r, bool is_worker) {
     char path[600], line[1024];
     bool has_figures = r->n_params > 0, is_supervisor = !has_figures && !is_worker;
@@ -116,7 +116,7 @@ static void print_line(tutti_job *job, windows *w, const tutti_train_result *r, 
     fclose(file);
 }
 
-/* Files have as many samples as there are, and drawn ones as many as are asked for. */
+/* The number of samples is fixed for files, and chosen freely for generated data. */
 static bool reads_files(int argc, char **argv) {
     static const char key[] = "data.format=";
     bool reads = false;
@@ -129,7 +129,7 @@ static bool reads_files(int argc, char **argv) {
     return reads;
 }
 
-/* The arguments with what a measurement wants in front, so that the caller's win. */
+/* Puts the settings of a measurement before the arguments, so that the caller's settings win. */
 static int build_args(int argc, char **argv, const char *run_dir, char **out, char *assignment) {
     static char *const defaults[] = {
         (char *)"data.n_train=2048", (char *)"data.n_test=128",

@@ -1,5 +1,5 @@
-/* cmd_config.c - `tutti config`: what a job says, and what a job may say.
- * A front of the public job calls: it reads, checks and prints; nothing runs. */
+/* cmd_config.c - `tutti config`: prints the values of a job, the JSON schema and the reference
+ * page.  It only calls the public job functions; nothing runs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* cmd_data.c - `tutti data info`: what a job's data set holds; `tutti data pack`: the same in the
- * form that loads fastest.  Both take a job, or for text just its file. */
+/* cmd_data.c - `tutti data info`: describes a job's data set; `tutti data pack`: writes it in the
+ * form that loads fastest.  Both take a job or, for text, just the file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ enum { MAX_ARGS = 256, TEXT_BYTES = 1024 };
 
 typedef struct options {
     tutti_pack_desc pack;
-    int n_args; /* what is left for the job */
+    int n_args; /* remaining arguments, for the job */
     char *arg[MAX_ARGS];
     char text[2 * MAX_ARGS][TEXT_BYTES]; /* assignments made of options */
     int n_text;

@@ -1,7 +1,7 @@
-/* cmd_demo.c - `tutti demo`: what Tutti is about, in a minute and without any file.
+/* cmd_demo.c - `tutti demo`: shows what Tutti does in a minute, without any file.
  *
- * The digit set that the program draws itself is learnt twice, by one worker and by one worker per
- * core.  The second run is faster, and its parameters are the same bits. */
+ * Trains on generated digits twice: with one worker, then with one worker per core.  The second run
+ * is faster, and its parameters have the same bits. */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static int run(int argc, char **argv, const char *workers, tutti_train_result *r
     return st == TUTTI_OK ? result->exit_code : tutti_status_exit_code(st);
 }
 
-/* One worker would use every core by itself; the comparison is with one core. */
+/* A single worker would use every core by default; the comparison is with one core. */
 static bool bind_one_core(cpu_set_t *before) {
     if (sched_getaffinity(0, sizeof *before, before) != 0) return false;
     for (size_t core = 0; core < CPU_SETSIZE; core++) {

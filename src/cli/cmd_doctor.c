@@ -1,4 +1,5 @@
-/* cmd_doctor.c - `tutti doctor`: what this machine has, and what it reaches. */
+/* cmd_doctor.c - `tutti doctor`: lists the hardware and libraries of this machine and measures
+ * them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* cmd_eval.c - `tutti eval RUN`: the newest checkpoint of a run on its test split. */
+/* cmd_eval.c - `tutti eval RUN`: evaluates the newest checkpoint of a run on its test split. */
 #include <stdio.h>
 #include <stdlib.h>
 

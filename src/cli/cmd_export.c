@@ -1,4 +1,4 @@
-/* cmd_export.c - `tutti export RUN`: a trained model as files that other programs read. */
+/* cmd_export.c - `tutti export RUN`: writes a trained model in the formats of other programs. */
 #include <inttypes.h>
 #include <stdio.h>
 

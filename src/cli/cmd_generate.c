@@ -1,4 +1,4 @@
-/* cmd_generate.c - `tutti generate RUN --prompt TEXT`: a language model writes on. */
+/* cmd_generate.c - `tutti generate RUN --prompt TEXT`: continues a text with a language model. */
 #include <math.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* cmd_inspect.c - `tutti inspect JOB.yaml`: steps, kernels, memory; or the graph after a pass.
- * `tutti inspect RUN`: its checkpoints, verified byte for byte. */
+/* cmd_inspect.c - `tutti inspect JOB.yaml`: prints the steps, kernels and memory of a job, or its
+ * graph after a pass. `tutti inspect RUN`: prints and verifies its checkpoints. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static int print_checkpoint(const char *path) {
     return 0;
 }
 
-/* What is asked of a job, and where a picture goes; NULL: to be printed. */
+/* Which description of the job to print, and the file for a picture; NULL: print it. */
 typedef struct requested {
     bool layout;
     const char *svg_path;

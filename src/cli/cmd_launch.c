@@ -1,7 +1,7 @@
-/* cmd_launch.c - `tutti launch -n N CMD...`: runs any program as N ranks of this host.
+/* cmd_launch.c - `tutti launch -n N CMD...`: runs any program as N ranks on this host.
  *
- * The workers are started as `tutti launch --as-worker CMD...`, which ties itself to this process
- * and then becomes CMD, so that no program outlives its launcher. */
+ * Workers are started as `tutti launch --as-worker CMD...`, which ties itself to this process and
+ * then executes CMD, so no program outlives its launcher. */
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* cmd_list.c - `tutti ops`, `tutti passes` and the like: the tables print themselves. */
+/* cmd_list.c - `tutti ops`, `tutti passes` and similar commands: prints the tables of the library.
+ */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* cmd_plan.c - `tutti plan JOB -n N`: the layouts of N workers, the best first. */
+/* cmd_plan.c - `tutti plan JOB -n N`: ranks the layouts of N workers by predicted time. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static const char usage[] =
 typedef struct plan_options {
     tutti_plan_desc desc;
     const char *out_path, *run;
-    const char *of_plan; /* one that is given and says nothing of a run; NULL: none */
+    const char *of_plan; /* an option that makes no sense with --check; NULL: none was given */
 } plan_options;
 
 /* 0, or 2 after a message. */

@@ -1,4 +1,4 @@
-/* cmd_predict.c - `tutti predict RUN FILE...`: what a trained model says of new samples. */
+/* cmd_predict.c - `tutti predict RUN FILE...`: applies a trained model to new samples. */
 #include <stdio.h>
 #include <stdlib.h>
 

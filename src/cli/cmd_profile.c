@@ -1,4 +1,4 @@
-/* cmd_profile.c - `tutti profile JOB.yaml`: where the time of a step goes. */
+/* cmd_profile.c - `tutti profile JOB.yaml`: shows where the time of a step goes. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static const char usage[] =
     "  --rank N       the table of worker N (0)\n"
     "  --all          all rows instead of the 25 slowest\n";
 
-/* From 'low' to 'high'; NULL: what it is already. */
+/* Reads a number from low to high; text NULL keeps the value. */
 static bool read_option(const char *name, const char *text, int low, int high, int *out) {
     if (!text || read_count(text, low, high, out)) return true;
     fprintf(stderr, "tutti profile: %s wants a number from %d to %d, got '%s'\n", name, low, high,

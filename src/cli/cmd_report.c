@@ -1,4 +1,4 @@
-/* cmd_report.c - `tutti report RUN`: the page of a run, drawn anew. */
+/* cmd_report.c - `tutti report RUN`: writes the report page of a run again. */
 #include <stdio.h>
 
 #include "cli/cmd.h"

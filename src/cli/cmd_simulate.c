@@ -1,4 +1,4 @@
-/* cmd_simulate.c - `tutti simulate JOB -n N`: a job on a cluster that is only described. */
+/* cmd_simulate.c - `tutti simulate JOB -n N`: simulates a job on a described cluster. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* cmd_train.c - `tutti train JOB.yaml`: one job to its end. */
+/* cmd_train.c - `tutti train JOB.yaml`: trains a job. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

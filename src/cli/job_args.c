@@ -1,4 +1,4 @@
-/* job_args.c - one way to say which job, for every command. */
+/* job_args.c - parses the arguments that name a job, the same way for every command. */
 #include "cli/job_args.h"
 
 #include <stdint.h>
@@ -42,7 +42,7 @@ typedef struct flag {
     const char **text;
 } flag;
 
-/* Other programs take values behind flags: "--lr 0.1" is optimizer.lr=0.1 here. */
+/* Other programs put values after flags: explain that "--lr 0.1" is optimizer.lr=0.1 here. */
 static void refuse_flag(int argc, char **argv, int i) {
     const char *name = argv[i] + strspn(argv[i], "-");
     const char *key = argv[i][1] == '-' ? tutti_job_find_key(name) : NULL;

@@ -1,6 +1,7 @@
 /* main.c - the program: a table of commands, help, and a suggestion for a mistyped name.
- * Uses public headers only, so that the program proves the library's interface.
- * To add a command: write cmd_NAME.c, declare it in cmd.h, add a row here. */
+ *
+ * Uses public headers only, so the program tests the library's interface.  To add a command: write
+ * cmd_NAME.c, declare it in cmd.h, add a row here. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -19,7 +20,7 @@ typedef struct command {
 
 static int version(int argc, char **argv);
 
-/* In the order in which a newcomer needs them. */
+/* In the order in which a new user needs them. */
 static const command commands[] = {
     {"demo", "train on drawn digits with 1 worker and one per core; compare", tutti_cmd_demo},
     {"train", "train a job, or continue a run", tutti_cmd_train},
@@ -76,7 +77,7 @@ static int min3(int a, int b, int c) {
     return m < c ? m : c;
 }
 
-/* Edits between a name of the table and what was typed, by Levenshtein's row by row. */
+/* The Levenshtein distance between a command name and the typed name. */
 static int distance(const char *name, const char *typed) {
     int row[NAME_MAX_BYTES + 1], n = (int)strlen(typed);
     if (n > NAME_MAX_BYTES) return NAME_MAX_BYTES;
@@ -125,8 +126,9 @@ static int unknown(const char *typed) {
     return EXIT_USAGE;
 }
 
-/* Standard files that the caller has closed lead nowhere: else the next file that is opened,
- * metrics or a checkpoint, would be one of them, and get what is told to people. */
+/* Opens /dev/null for standard files that the caller has closed.  Otherwise the next opened file,
+ * such as metrics or a checkpoint, would get one of their descriptors and receive console output.
+ */
 static void keep_standard_files(void) {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return;

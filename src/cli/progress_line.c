@@ -1,5 +1,5 @@
-/* progress_line.c - in the manner of tqdm: on stderr, redrawn on a terminal and made to fit its
- * width, a plain line every few seconds elsewhere. */
+/* progress_line.c - prints progress on stderr: one redrawn line that fits the width of a terminal,
+ * or a plain line every few seconds. */
 #include "cli/progress_line.h"
 
 #include <math.h>
@@ -83,7 +83,7 @@ static void fit(piece p[N_PIECES], size_t width) {
         }
 }
 
-/* Of the terminal, which may change at any time; SIZE_MAX: it does not say. */
+/* Columns of the terminal, which can change at any time; SIZE_MAX: unknown. */
 static size_t n_columns(void) {
     struct winsize size;
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : SIZE_MAX;

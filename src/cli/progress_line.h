@@ -1,4 +1,4 @@
-/* progress_line.h - a run on the terminal: one line that redraws itself, or plain lines. */
+/* progress_line.h - shows the progress of a run: one line that redraws itself, or plain lines. */
 #ifndef TUTTI_CLI_PROGRESS_LINE_H
 #define TUTTI_CLI_PROGRESS_LINE_H
 

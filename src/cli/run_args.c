@@ -1,4 +1,4 @@
-/* run_args.c - which run, and what to change in its job. */
+/* run_args.c - parses the arguments that name a run and change its job. */
 #include "cli/run_args.h"
 
 #include <stdio.h>

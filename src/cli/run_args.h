@@ -1,5 +1,5 @@
-/* run_args.h - the arguments of commands about a run that is there: RUN, key=value assignments for
- * its job, more arguments such as files, and options of the command. */
+/* run_args.h - the arguments of commands about an existing run: RUN, key=value assignments for its
+ * job, further arguments such as files, and options of the command. */
 #ifndef TUTTI_CLI_RUN_ARGS_H
 #define TUTTI_CLI_RUN_ARGS_H
 
@@ -9,7 +9,8 @@
 
 enum { RUN_MAX_REST = 4096, RUN_MAX_ASSIGNMENTS = 128 };
 
-/* An option of the command; the last one of a list has no name.  One of the places is set. */
+/* An option of the command; a list ends with one without a name.  Exactly one of the destinations
+ * is set. */
 typedef struct run_flag {
     const char *name;
     bool *on;          /* takes no value */
@@ -23,12 +24,12 @@ typedef struct run_args {
     const char *run_dir;
     const char *assignments[RUN_MAX_ASSIGNMENTS]; /* key=value, taken */
     int n_assignments;
-    const char *rest[RUN_MAX_REST]; /* what is neither: files */
+    const char *rest[RUN_MAX_REST]; /* remaining arguments: files */
     int n_rest;
 } run_args;
 
-/* Returns 0 or the exit code after a message.  With --help usage is printed and args->job NULL.
- * After "--" everything is rest. */
+/* Returns 0, or the exit code after printing a message.  With --help usage is printed and args->job
+ * is NULL. Arguments after "--" go to rest. */
 int run_args_read(int argc, char **argv, const char *usage, const run_flag *flags, run_args *args);
 void run_args_free(run_args *args);
 

@@ -1,4 +1,4 @@
-/* words.c - options out of argv, and the numbers in them. */
+/* words.c - takes options out of argv and parses their numbers. */
 #include "cli/words.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
-/* words.h - options that one command has beside those of a job: taken out of argv before the rest
- * is read. */
+/* words.h - takes a command's own options out of argv before the job's arguments are parsed. */
 #ifndef TUTTI_CLI_WORDS_H
 #define TUTTI_CLI_WORDS_H
 
@@ -14,10 +13,10 @@ bool take_flag(int *argc, char **argv, const char *name);
 /* A number of bytes such as 80GB, 512MiB or 1e9 into *n_bytes; false: it is none. */
 bool read_bytes(const char *text, double *n_bytes);
 
-/* A number above 0, and at most 1e9, with nothing behind it; false: it is none. */
+/* Parses a number above 0 and at most 1e9; false if text is not exactly such a number. */
 bool read_positive(const char *text, double *x);
 
-/* A whole number from low to high, with nothing behind it; false: it is none. */
+/* Parses a whole number from low to high; false if text is not exactly such a number. */
 bool read_count(const char *text, int low, int high, int *n);
 
 /* Writes text to a file, which is whole or as it was; 0, or 1 after a message that names the

@@ -1,7 +1,7 @@
 /* graph.c - builds a graph: nodes in one arena, failures kept for tutti_graph_check.
  *
- * The one idea: a builder call never reports to its caller.  The first failure is stored with its
- * text, everything after it returns NULL, and tutti_graph_check tells the story. */
+ * Builder calls do not return errors.  The first failure is stored with its message, later calls
+ * return NULL, and tutti_graph_check reports it. */
 #include "ir/graph.h"
 
 #include <stdarg.h>
@@ -72,7 +72,7 @@ tti_attr_arg TTI_INTS(const char *key, int n, const int64_t *v) {
     return arg;
 }
 
-/* Asked so often that most are told apart by their first letter. */
+/* Called so often that a comparison of the first letter is worthwhile. */
 static bool is_named(const tti_attr_spec *attr, const char *name) {
     return attr->name == name || (attr->name[0] == name[0] && strcmp(attr->name, name) == 0);
 }
@@ -263,7 +263,7 @@ tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value
 
 /* ---- copies of all of it ---- */
 
-/* As it stands: nothing is inferred anew. */
+/* Copies the node without inferring its types again. */
 static bool copy_node(tutti_graph *to, const tti_node *node, tutti_value **map) {
     tti_arena *arena = &to->arena;
     tti_node *copy = tti_arena_copy(arena, node, sizeof *copy);

@@ -61,7 +61,7 @@ struct tutti_graph {
     char *failed_text;    /* in the arena */
 };
 
-/* One attribute given to a new node. */
+/* The value of one attribute of a new node. */
 typedef struct tti_attr_arg {
     const char *name; /* NULL ends the list */
     tti_attr value;

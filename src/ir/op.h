@@ -1,10 +1,9 @@
 /* op.h - the record that describes one operation completely.
  *
- * An op is added in one place: one record at the end of its family file in ops/.  Passes look at
- * traits and callbacks, never at names; a pass that needs a name is a missing trait.  From the
- * record alone an op can be built, differentiated, split, planned, printed, read back and tested.
- * The record type lives here, below ops/, because graph nodes point to it (docs/adr/0002).
- */
+ * To add an op, write one record at the end of its family file in ops/. Passes look at traits and
+ * callbacks, never at names; a pass that needs a name is a missing trait.  The record alone
+ * suffices to build, differentiate, split, plan, print, read and test an op.  The record type lives
+ * here, below ops/, because graph nodes point to it (docs/adr/0002). */
 #ifndef TTI_IR_OP_H
 #define TTI_IR_OP_H
 
@@ -50,29 +49,30 @@ typedef enum tti_trait {
     TTI_TAKES_EPILOGUE = 1 << 9, /* has the attribute "act" and an optional last bias input       */
     TTI_EVAL_IDENTITY = 1 << 10, /* out 0 = in 0 when not training: dropout */
     TTI_PARAM = 1 << 11,    /* a source that is trained                                       */
-    TTI_INPUT = 1 << 12,    /* a source that is fed every step                                */
+    TTI_INPUT = 1 << 12,    /* a source that gets a new value every step */
     TTI_CONSTANT = 1 << 13, /* a source filled once with attribute "value"                    */
     TTI_FUSED = 1 << 14,    /* runs node->body, a chain of elementwise nodes                  */
     TTI_SYNC = 1 << 15,     /* joins a value over all shards; alone (reference): out 0 = in 0 */
-    TTI_BUFFER = 1 << 16,   /* a source that is kept and saved, but not trained              */
+    TTI_BUFFER = 1 << 16,   /* a source that is kept from step to step and saved, but not trained */
     TTI_COMPUTE = 1 << 17,  /* where the time goes: in 16 bits under mixed precision         */
     TTI_FOLLOWS = 1 << 18,  /* moves or picks elements: in 16 bits where its input is        */
     TTI_WIDE = 1 << 19,     /* elementwise, but grows or falls fast: always in f32           */
     TTI_NORMS = 1 << 20,    /* an optimizer whose last input is f32[2]: |w| and |step|         */
     TTI_TAKES_RESIDUAL = 1 << 21, /* takes epilogues; its optional last input is no bias but a
                                    * value like out 0, added before act                      */
-    TTI_TAKES_MASK = 1 << 22, /* has the attribute "act"; where it is set, the last input is y, of
-                               * in 0's type, and in 0 is what comes into act, not out of it    */
+    TTI_TAKES_MASK =
+        1 << 22, /* has the attribute "act"; if it is set, the last input is y, of the type of input
+                    0, and input 0 is the gradient before the activation instead of after it */
     TTI_READS_LOW = 1 << 23,  /* in 0 may have 16 bits and needs no cast; sums in f32 all the
                                * same; outputs are f32, or out 0 has in 0's type               */
-    TTI_STREAM = 1 << 24,     /* what it gives runs through the whole model: lookups; in 16 bits
-                               * where target->low_stream asks for it                           */
+    TTI_STREAM = 1 << 24,     /* its output is part of the residual stream: lookups; 16 bits if
+                                 target->low_stream is set */
     TTI_COLLECTIVE = 1 << 25, /* exchanges values inside the step with the workers of a tensor
                                * axis; alone (reference) the others' are 0: see tti_collective  */
     TTI_TURNS = 1 << 26       /* out 0 = in 0, but the gradient is not dy: stays for autodiff   */
 } tti_trait;
 
-/* What a TTI_COLLECTIVE op makes of the in 0 of all workers, in the order of their numbers. */
+/* The operation of a TTI_COLLECTIVE op on input 0 of all workers, in the order of their numbers. */
 typedef enum tti_collective {
     TTI_COLLECTIVE_NONE,
     TTI_COLLECTIVE_SUM,    /* their sum                              */
@@ -80,15 +80,15 @@ typedef enum tti_collective {
     TTI_COLLECTIVE_SCATTER /* the own part along "dim" of their sum  */
 } tti_collective;
 
-/* What an op can be as the epilogue of a TTI_TAKES_EPILOGUE op; the value of its "act". */
+/* The kind of epilogue that an op can become in a TTI_TAKES_EPILOGUE op; the value of its "act". */
 typedef enum tti_epilogue {
     TTI_EPILOGUE_NONE,
     TTI_EPILOGUE_RELU,
     TTI_EPILOGUE_BIAS /* an addition of a per-channel bias; becomes the bias input, not an act */
 } tti_epilogue;
 
-/* What an op is to the matrix product whose result it reads, where both can be one (passes/
- * fuse_linear.c).  With it comes what the joint op has more than the product. */
+/* How an op can be merged with the matrix product whose result it reads (passes/fuse_linear.c), and
+ * the additional inputs and outputs of the merged op. */
 typedef enum tti_joint {
     TTI_JOINT_NONE,
     TTI_JOINT_GELU,      /* in 0 is the product z: outputs act(z), z       */
@@ -104,7 +104,8 @@ typedef enum tti_spread {
     TTI_WHOLE,   /* every worker holds all of it                  */
     TTI_SPLIT,   /* cut along dimension dim                       */
     TTI_PARTIAL, /* every worker holds a term of a sum            */
-    TTI_OWN /* every worker has one of its own, of its samples: statistics; neither part nor term */
+    TTI_OWN      /* every worker has its own, of its own samples: statistics; neither a shard nor a
+                    partial sum */
 } tti_spread;
 
 typedef struct tti_placement {
@@ -112,14 +113,14 @@ typedef struct tti_placement {
     int dim; /* of TTI_SPLIT; 0 otherwise */
 } tti_placement;
 
-/* ---- the same over the workers of a tensor axis, who all have all samples ---- */
+/* ---- the same for the workers of a tensor axis, which all have all samples ---- */
 
 typedef struct tti_axis {
     int n, index; /* workers, and which one this is */
 } tti_axis;
 
-/* As tti_placement; a dimension that is cut may be `groups` packed ones, each cut alike: queries,
- * keys and values of an attention are 3.  1 otherwise. */
+/* As tti_placement; a divided dimension may consist of `groups` packed ones that are each divided:
+ * queries, keys and values of an attention are 3.  Otherwise 1. */
 typedef struct tti_cut {
     tti_spread spread;
     int dim, groups;
@@ -159,15 +160,15 @@ typedef struct tti_op {
     tti_epilogue epilogue_grad; /* inputs y, dy: out 0 is dy through that epilogue */
     tti_joint joint;
     const char *joined[TTI_N_JOINTS]; /* of a matrix product: itself and such an op; NULL: none */
-    /* The op with the same inputs and outputs and one output more: the sums of out 0 over all but
-     * its last dimension, in f32; NULL: none.  It is taken where out 0 has so many elements at
-     * least: of fewer a product sums them as fast on its way. */
+    /* The op with the same inputs and outputs and one more output: the sums of output 0 over all
+     * but its last dimension, in f32; NULL: none.  It is used if output 0 has at least this many
+     * elements: for fewer, a product computes the sums as fast by itself. */
     const char *summed;
     int64_t summed_from;
     /* TTI_CHANNELS_LAST: 4-D inputs and outputs that are weights, not activations, and so stay
      * in plain layout; bit i stands for input or output i. */
     unsigned weights_in, weights_out;
-    /* Outputs that are kept for the gradient only: nothing flows back from them, dy[k] is NULL.
+    /* Outputs that are kept for the gradient only: no gradient flows back from them, dy[k] is NULL.
      * Bit k stands for output k. */
     unsigned saved_out;
 
@@ -180,8 +181,9 @@ typedef struct tti_op {
                          const bool *need, tutti_value **dx);
     /* Placement of the outputs for placements of the inputs, or TUTTI_E_UNSUPPORTED. */
     tutti_status (*shard)(const tti_node *node, const tti_placement *in, tti_placement *out);
-    /* What shard does not know, for a tensor axis of n workers: true, and how the outputs lie, if
-     * node can be made of inputs that lie so.  NULL: nothing more. */
+    /* Additional rules for a tensor axis of n workers, which shard does not know: returns true, and
+     * the placement of the outputs, if node can be computed from inputs placed as in `in`. NULL: no
+     * more rules. */
     bool (*cut)(const tti_node *node, int n, const tti_cut *in, tti_cut *out);
     /* Appends what node is then for one worker, from its parts of the inputs: out [n_out].  cut:
      * how they lie.  NULL: the same node.  Failures are sticky in g. */
@@ -190,8 +192,8 @@ typedef struct tti_op {
     tti_collective collective;
     void (*cost)(const tti_node *node, tti_cost *cost); /* NULL: 1 flop per output element */
     void (*reference)(const tti_args *args);            /* NULL only for sources and fused */
-    /* TTI_SYNC: one value out of those of all shards, parts [n_parts][n_elems], in an order that
-     * depends on n_parts alone.  The executor calls it; for one shard it is the identity. */
+    /* TTI_SYNC: combines the values of all shards, parts [n_parts][n_elems], into one, in an order
+     * that depends on n_parts alone.  The executor calls it; for one shard it is the identity. */
     void (*join)(const float *parts, size_t n_parts, size_t n_elems, float *out);
     const tti_sample *samples; /* ended by .in == NULL */
 } tti_op;

@@ -1,8 +1,8 @@
 /* read.c - reads the text form that print.c writes.
  *
- * Every line is one statement.  Types behind ':' are checked against what infer says, so a text
- * that was edited by hand into nonsense is refused with its place.  Fused nodes are made by a pass
- * and do not read back: print before fuse. */
+ * Every line is one statement.  Types after ':' are compared with the result of infer, so an
+ * inconsistent text is refused with its position.  Fused nodes are made by a pass and cannot be
+ * read back: print before fuse. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static int hex_digit(char c) {
     return -1;
 }
 
-/* One character of a quoted name, escapes resolved; -1 when malformed. */
+/* Reads one character of a quoted name and resolves escapes; -1 if malformed. */
 static int read_name_char(reader *r) {
     char c = *r->p;
     if (c == '\0' || c == '\n') return -1;
@@ -259,7 +259,7 @@ static bool parse_int(const char **p, int64_t *out) {
     return good;
 }
 
-/* As print_attr writes it.  Without leading blanks, which strtod would skip, line ends included. */
+/* Reads a number as print_attr writes it.  Leading blanks, which strtod would skip, are refused. */
 static bool parse_float(const char **p, double *out) {
     char *end;
     if (!**p || strchr(" \t\r\n\v\f", **p)) return false;

@@ -1,4 +1,4 @@
-/* verify.c - the invariants of a graph as code, run between passes. */
+/* verify.c - checks the invariants of a graph between passes. */
 #include <stdlib.h>
 #include <string.h>
 

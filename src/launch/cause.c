@@ -1,5 +1,5 @@
-/* cause.c - texts, exit codes and the error file for the way a worker ended.
- * No processes here: a siginfo_t of waitid goes in. */
+/* cause.c - texts, exit codes and the error file for how a worker ended.  It handles no processes:
+ * its input is a siginfo_t of waitid. */
 #include "launch/cause.h"
 
 #include <signal.h>

@@ -18,7 +18,7 @@ typedef enum tti_severity {
     TTI_KILLED   /* by a signal, or stopped by one */
 } tti_severity;
 
-/* What a waitid record means. */
+/* The severity of a waitid record. */
 tti_severity tti_cause_severity(const siginfo_t *info);
 
 /* Fills rank, pid, worker_code, worker_signal, exit_code and text of a report from a record. */
@@ -29,7 +29,7 @@ void tti_cause_fill(const siginfo_t *info, int rank, tti_supervisor_report *repo
 int64_t tti_cause_oom_kills(void);
 
 /* For a worker killed by a SIGKILL that this process did not send: if the kernel's OOM killer has
- * counted a victim since oom_before was read, says so and sets exit_code to "out of memory". */
+ * counted a victim since oom_before was read, reports it and sets exit_code to "out of memory". */
 void tti_cause_name_killer(tti_supervisor_report *report, int64_t oom_before, int64_t oom_now);
 
 /* The report as a JSON object in one line. */

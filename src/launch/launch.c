@@ -1,8 +1,9 @@
 /* launch.c - the public calls: one communicator group and one supervisor per start, with restarts.
  *
- * Each start of the workers gets a new group, because a broken one stays broken.  Restarts know
- * progress only as "a higher step was committed": three starts without any are a crash loop.  What
- * follows from job, data and parameters comes again in every start: the second time is the last. */
+ * Each start of the workers gets a new group, because a broken group stays broken.  Progress
+ * between starts means that a higher step was committed: three starts without any are a crash loop.
+ * A failure caused by job, data or parameters recurs in every start, so its second occurrence ends
+ * the run. */
 #include "tutti/launch.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@
 
 enum { MAX_IDLE_STARTS = 3, BACK_OFF_MS = 100, EXIT_DO_NOT_REQUEUE = 93 };
 
-/* What a supervisor's calls are about. */
+/* The context of a supervisor's callbacks. */
 typedef struct start {
     const tutti_launch_desc *desc;
     tutti_comm_group *group;
@@ -51,7 +52,7 @@ static void describe_rank(void *user, int rank, tti_str *text) {
                    (unsigned long long)p.n_calls);
 }
 
-/* One start of all workers, until all have ended. */
+/* Starts all workers once and waits until all have ended. */
 static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                              tti_supervisor_report *out) {
     start s = {.desc = desc};
@@ -76,7 +77,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, int restart,
     return st;
 }
 
-/* A wrong job stays wrong, and who was asked to stop must not start again. */
+/* Do not restart after a wrong configuration, which stays wrong, or after a requested stop. */
 static bool may_restart(const tti_supervisor_report *report) {
     return report->exit_code != 0 && report->exit_code != tutti_status_exit_code(TUTTI_E_CONFIG) &&
            !report->stopped_by_user && report->n_left == 0;
@@ -97,22 +98,22 @@ static void give_result(const tti_supervisor_report *report, tutti_launch_result
     memcpy(out->text, report->text, sizeof out->text);
 }
 
-/* What is known of the starts so far. */
+/* The history of the starts. */
 typedef struct attempts {
     uint64_t best_step;            /* that was committed */
     int n_idle;                    /* starts since then */
     tti_reported_failure reported; /* the last one that would come again */
 } attempts;
 
-/* From job, data and parameters, as far as an exit code says it. */
+/* True if the exit code says that job, data or parameters caused the failure. */
 static bool follows_from_job(int code) {
     return code == tutti_status_exit_code(TUTTI_E_DATA) ||
            code == tutti_status_exit_code(TUTTI_E_NUMERICS) ||
            code == tutti_status_exit_code(TUTTI_E_MISMATCH);
 }
 
-/* It may be a fault of memory the first time.  In the same step for the same reason once more it is
- * in what every start begins from; a worker that was killed in between says nothing about that. */
+/* The first failure may be a memory fault.  If it recurs at the same step for the same reason, the
+ * state that every start begins from causes it, even if a worker was killed in between. */
 static bool has_come_again(const tti_supervisor_report *report, attempts *a) {
     const tti_reported_failure before = a->reported, *now = &report->reported;
     if (!now->any || !follows_from_job(report->worker_code)) return false;

@@ -1,9 +1,9 @@
-/* line_merge.c - a queue of lines that wait to be joined by the same line of other ranks.
+/* line_merge.c - a queue of lines that wait to be merged with the same line of other ranks.
  *
- * The one idea: joining never reorders what one rank said.  So a rank joins a waiting line that is
- * newer than the last line it gave itself, or an older one that can be moved to the end because it
- * is still the last line of all its members.  Lines leave the queue in order of arrival, when all
- * ranks have joined or 100 ms have passed. */
+ * Merging never reorders the lines of one rank.  So a rank joins a waiting line that is newer than
+ * its own last line, or an older one that can move to the end of the queue because it is still the
+ * last line of all its members.  Lines leave the queue in order of arrival, when all ranks have
+ * joined or 100 ms have passed. */
 #include "launch/line_merge.h"
 
 #include <stdbool.h>
@@ -26,7 +26,7 @@ typedef struct line {
     uint64_t seq; /* 1, 2, ... in order of arrival */
     int64_t first_ns;
     int output, n_members;
-    uint64_t *members; /* a bit per rank; behind the struct, the text behind that */
+    uint64_t *members; /* one bit per rank; stored after the struct, followed by the text */
     char *text;
     size_t n_bytes;
 } line;

@@ -1,11 +1,12 @@
 /* line_merge.h - merges the output of many ranks into one readable stream of lines.
  *
- * Each line gets a prefix "[rank 1] "; a line that several ranks write within 100 ms is given once,
- * as "[rank 0-3] ".  The lines of one rank and stream keep their order.  With a single rank there
- * is no prefix and no delay.  Pure logic: bytes and times come in, whole lines go out; one thread.
+ * Each line gets a prefix "[rank 1] "; a line that several ranks write within 100 ms is written
+ * once, as "[rank 0-3] ".  The lines of one rank and stream keep their order.  With a single rank
+ * there is no prefix and no delay.  Pure logic: bytes and times come in, complete lines go out; one
+ * thread.
  *
- * A carriage return starts the line anew, as on a terminal.  Lines above 64 KiB are cut in pieces.
- * Memory is bounded: above 1 MiB or 1024 waiting lines the oldest are given early. */
+ * A carriage return restarts the line, as on a terminal.  Lines above 64 KiB are split.  Memory is
+ * bounded: above 1 MiB or 1024 waiting lines the oldest lines are written early. */
 #ifndef TTI_LAUNCH_LINE_MERGE_H
 #define TTI_LAUNCH_LINE_MERGE_H
 
@@ -18,7 +19,8 @@ typedef struct tti_line_merge tti_line_merge;
 
 enum { TTI_STDOUT, TTI_STDERR, TTI_N_OUTPUTS };
 
-/* One or more whole lines with prefix and newline; output is TTI_STDOUT or TTI_STDERR. */
+/* Receives one or more complete lines with prefix and newline; output is TTI_STDOUT or TTI_STDERR.
+ */
 typedef void (*tti_line_fn)(void *user, int output, const char *bytes, size_t n_bytes);
 
 /* On success *out is owned by the caller. */
@@ -30,10 +32,10 @@ void tti_line_merge_destroy(tti_line_merge *merge);
 void tti_line_merge_feed(tti_line_merge *merge, int rank, int output, const char *bytes,
                          size_t n_bytes, int64_t now_ns);
 
-/* The rank closed output: what is left without a newline becomes a line. */
+/* The rank closed output: remaining text without a newline becomes a line. */
 void tti_line_merge_end(tti_line_merge *merge, int rank, int output, int64_t now_ns);
 
-/* When tick is due; INT64_MAX: nothing waits. */
+/* The time at which tick must be called; INT64_MAX: no line waits. */
 int64_t tti_line_merge_deadline_ns(const tti_line_merge *merge);
 
 /* Gives the lines that have waited 100 ms; with now_ns INT64_MAX, all of them. */

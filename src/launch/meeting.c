@@ -1,9 +1,9 @@
 /* meeting.c - chooses transport, address and token from a launcher's variables.
  *
- * Under Open MPI and MPICH the bytes go through their library, by a module that fits it.  All other
- * ranks meet at MASTER_ADDR:MASTER_PORT.  Ranks of one host meet there without a port: a socket
- * that only this host, and only this user, can reach.  Its name follows from a secret, so that no
- * other user can take it first. */
+ * Under Open MPI and MPICH the bytes go through their library, in a matching module.  All other
+ * ranks connect at MASTER_ADDR:MASTER_PORT. Ranks of one host use a Unix socket instead of a port:
+ * only this host and this user can reach it.  Its name is derived from a secret, so no other user
+ * can take it first. */
 #include "launch/meeting.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "launch/user_key.h"
 
-enum { AGENT_PORTS = 16 /* tried above that of torchrun's own store */, SLURM_PORT = 15000 };
+enum { AGENT_PORTS = 16 /* ports to try above that of torchrun's own store */, SLURM_PORT = 15000 };
 
 static const char *look_twice(const tti_environment *env, const char *name, const char *other) {
     const char *value = tti_env_look(env, name);
@@ -130,13 +130,14 @@ static tutti_status find_place(const tti_environment *env, const tti_worker_env 
     return TUTTI_OK;
 }
 
-/* ---- who may come ---- */
+/* ---- authentication ---- */
 
 static tutti_status fail_token(const char *path, const char *why) {
     return tti_fail(TUTTI_E_CONFIG, "launch: TUTTI_TOKEN_FILE=%.200s: %s", path, why);
 }
 
-/* One line of a file that nobody else can read; never waits, as a pipe without a writer would. */
+/* Reads one line of a file that only the owner can read; never blocks, as a pipe without a writer
+ * would. */
 static tutti_status read_token(const char *path, char token[TTI_TOKEN_BYTES]) {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -182,9 +183,9 @@ static bool is_loopback(const char *host) {
            strcmp(host, "::1") == 0;
 }
 
-/* Which job and which start of it: a process of an earlier start must not join this one. torchrun's
- * starts tell themselves apart by MASTER_PORT, which each of them finds anew; its count of restarts
- * is of one agent alone, and another one that has taken the place of a lost host begins at 0. */
+/* Identifies the job and its start: a process of an earlier start must not join this one.  Starts
+ * of torchrun differ in MASTER_PORT, which each of them chooses anew.  Its restart count belongs to
+ * one agent, and the agent that replaces a lost host begins at 0. */
 static void name_job(const tti_environment *env, tti_meeting *out) {
     const char *run = tti_env_look(env, "TORCHELASTIC_RUN_ID");
     const char *restart = run ? tti_env_look(env, "MASTER_PORT")

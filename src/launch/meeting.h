@@ -1,9 +1,9 @@
 /* meeting.h - connects ranks that another launcher started.
  *
- * Our own launcher hands its workers a group of shared memory.  mpirun, srun, torchrun, Kubernetes
- * and people with RANK=0 WORLD_SIZE=2 do not: the environment says what can carry bytes and where
- * rank 0 is to be met.  Nothing listens unless it is needed, and never without a check of who
- * comes: docs/clusters.md. */
+ * Our own launcher gives its workers a shared-memory group. mpirun, srun, torchrun, Kubernetes and
+ * people with RANK=0 WORLD_SIZE=2 do not: the environment names a transport and the address of rank
+ * 0.  A socket listens only if it is needed, and every connection is authenticated:
+ * docs/clusters.md. */
 #ifndef TTI_LAUNCH_MEETING_H
 #define TTI_LAUNCH_MEETING_H
 
@@ -18,7 +18,7 @@ enum { TTI_TOKEN_BYTES = 256 };
 typedef struct tti_meeting {
     char transport[16]; /* "tcp", "mpi-openmpi", "mpi-mpich" */
     char address[300];  /* of tcp */
-    char job[128];      /* of tcp: tells jobs and restarts at one address apart */
+    char job[128];      /* tcp: distinguishes jobs and restarts at one address */
     char
         token[TTI_TOKEN_BYTES]; /* of tcp; ranks of one host: the user's key, "" if there is none */
 } tti_meeting;

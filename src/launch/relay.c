@@ -1,8 +1,9 @@
 /* relay.c - copies the workers' pipes to lines and log files without ever blocking.
  *
- * The supervisor must notice a death in milliseconds even if somebody pressed Ctrl-S in its
- * terminal, so every write goes through a buffer and is made only when poll says that PIPE_BUF
- * bytes fit.  (O_NONBLOCK is not an option: it would change the terminal for everybody.) */
+ * The supervisor must notice a death in milliseconds even if the user pressed Ctrl-S in its
+ * terminal, so every write goes through a buffer and happens only when poll reports room for
+ * PIPE_BUF bytes. (O_NONBLOCK is not an option: it would change the terminal for all its
+ * processes.) */
 #include "launch/relay.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@ enum { READ_BYTES = 64 << 10, SINK_MAX_BYTES = 1 << 20 };
 typedef struct sink {
     int fd;
     bool clears_line; /* a terminal shared with rank 0's progress line */
-    bool broken;      /* nobody reads any more */
+    bool broken;      /* the reader has closed it */
     tti_str buffer;
     size_t n_sent;
 } sink;
@@ -159,7 +160,7 @@ static void write_log(rank_io *io, const char *bytes, size_t n_bytes) {
         ssize_t n = write(io->log_fd, bytes, n_bytes);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
-            close_fd(&io->log_fd); /* disk full: the training goes on without this log */
+            close_fd(&io->log_fd); /* disk full: training continues without this log */
             return;
         }
         bytes += n;
@@ -167,8 +168,8 @@ static void write_log(rank_io *io, const char *bytes, size_t n_bytes) {
     }
 }
 
-/* Reads one pipe once; false when there was nothing.  What one turn reads was said at now_ns,
- * however long the turn takes: lines that lay side by side in the pipes are merged. */
+/* Reads one pipe once; returns false if it was empty.  All lines of one turn get the time now_ns,
+ * however long the turn takes, so lines that lie in the pipes together are merged. */
 static bool read_pipe(tti_relay *relay, int rank, int output, int64_t now_ns) {
     rank_io *io = &relay->ranks[rank];
     ssize_t n = read(io->fd[output], relay->buffer, sizeof relay->buffer);
@@ -228,7 +229,8 @@ void tti_relay_finish(tti_relay *relay, int timeout_ms) {
     int64_t now_ns = tti_now_ns(), deadline_ns = now_ns + timeout_ms * TTI_NS_PER_MS;
     for (int r = 0; r < relay->n_ranks; r++)
         for (int o = TTI_N_OUTPUTS; o-- > 0;) {
-            /* A pipe holds at most what it held at the death: no need to wait for its end. */
+            /* After a death the pipe receives nothing more, so there is no need to wait for its
+             * end. */
             while (relay->ranks[r].fd[o] >= 0 && tti_now_ns() < deadline_ns &&
                    read_pipe(relay, r, o, now_ns))
                 for (int s = 0; s < TTI_N_OUTPUTS; s++) write_sink(&relay->sinks[s]);

@@ -1,7 +1,7 @@
 /* spawn.c - posix_spawn with an environment per rank.
  *
- * Never a bare fork: a child of a threaded process that goes on without exec may hang in any lock
- * (libgomp's pool does).  posix_spawn reports a missing program as an error of its own, here. */
+ * Never use a bare fork: the child of a threaded process that continues without exec may hang in
+ * any lock (libgomp's pool does). posix_spawn also reports a missing program as an error here. */
 #include "launch/spawn.h"
 
 #include <errno.h>

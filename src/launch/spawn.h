@@ -24,11 +24,10 @@ typedef struct tti_spawn_desc {
     const sigset_t *signal_mask; /* of the worker */
 } tti_spawn_desc;
 
-/* Starts argv in a process group of its own, with /dev/null as input and the environment of this
- * process with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, TUTTI_SUPERVISOR_PID,
- * TUTTI_RESTART_COUNT and the descriptors' variables; OMP_NUM_THREADS is set to this worker's share
- * of the cores unless the user did.
- * TUTTI_E_IO: the program cannot be run; the text says why. */
+/* Starts argv in its own process group, with /dev/null as input and the environment of this process
+ * with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, TUTTI_SUPERVISOR_PID, TUTTI_RESTART_COUNT
+ * and the descriptors' variables; OMP_NUM_THREADS is this worker's share of the cores unless the
+ * user has set it.  TUTTI_E_IO: the program cannot be run; the text says why. */
 TUTTI_NODISCARD tutti_status tti_spawn(const tti_spawn_desc *desc, pid_t *out);
 
 #endif /* TTI_LAUNCH_SPAWN_H */

@@ -1,11 +1,10 @@
 /* stop.c - the stop flag, set by a signal handler that does nothing else.
  *
- * The handler must not run on a thread that computes.  oneDNN's AVX matrix product moves the stack
+ * The handler must not run on a thread that computes: oneDNN's AVX matrix product moves the stack
  * pointer to the start of a heap block while it works, so the kernel would write the signal frame
- * over the heap block in front of it.  Therefore every thread of the training blocks the signals,
- * and one thread that does nothing else takes them.
- * What the handler touches is lock-free and atomic; it calls only clock_gettime() and _exit(),
- * which are safe there. */
+ * over the heap block in front of it.  Therefore every training thread blocks the signals, and one
+ * dedicated thread receives them.  The handler touches only lock-free atomics and calls only
+ * clock_gettime() and _exit(), which are async-signal-safe. */
 #include "launch/stop.h"
 
 #include <errno.h>
@@ -49,7 +48,7 @@ static bool is_ignored(int sig) {
 
 /* ---- the thread that takes the signals ---- */
 
-/* It has every other signal blocked: those are for the program's own threads. */
+/* This thread blocks every other signal: those are for the program's own threads. */
 static void *take_signals(void *arg) {
     tti_stop *stop = arg;
     uint64_t n;

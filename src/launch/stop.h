@@ -1,13 +1,13 @@
-/* stop.h - Ctrl-C, SIGTERM and a terminal that closes (SIGHUP, taken as SIGTERM) inside a training
- * process.
+/* stop.h - Ctrl-C, SIGTERM and a terminal that closes (SIGHUP, handled as SIGTERM) inside a
+ * training process.
  *
- * The first such signal sets a flag that the trainer reads at each step boundary; the second
- * ends the process at once with 130 or 143.  Two signals within 100 ms count as one: Slurm, systemd
- * and timeout(1) signal a process and its group.  Below a supervisor (TUTTI_SUPERVISOR_PID is the
+ * The first such signal sets a flag that the trainer reads at each step boundary; the second ends
+ * the process at once with 130 or 143.  Two signals within 100 ms count as one: Slurm, systemd and
+ * timeout(1) signal a process and its group.  Below a supervisor (TUTTI_SUPERVISOR_PID is the
  * parent) further signals do nothing: the supervisor decides when to kill.  Only the trainer
- * installs this, for the time of the training, and removes it after: the library leaves no handler
- * behind.  Signal handlers belong to the process, so the flag does too; this is the one piece of
- * process state in this room. */
+ * installs this, during the training, and removes it afterwards: the library leaves no handler
+ * behind.  Signal handlers belong to the process, so the flag does too; this is the only process
+ * state in this module. */
 #ifndef TTI_LAUNCH_STOP_H
 #define TTI_LAUNCH_STOP_H
 
@@ -26,8 +26,8 @@ typedef struct tti_stop {
 } tti_stop;
 
 /* Blocks SIGINT, SIGTERM and SIGHUP on this thread, and so on every thread that it starts from now
- * on, and starts one thread that takes them.  Handlers stay as they were, and ignored signals stay
- * ignored.  On failure nothing has changed. */
+ * on, and starts one thread that receives them.  Handlers and ignored signals stay as they were.
+ * On failure nothing has changed. */
 TUTTI_NODISCARD tutti_status tti_stop_shield(tti_stop *stop);
 
 /* After tti_stop_shield: takes over the three signals and clears the flag.  A signal that was

@@ -110,7 +110,7 @@ void tti_worker_report_failure(uint64_t step, const char *text) {
 bool tti_worker_restarted(void) { return number_of("TUTTI_RESTART_COUNT") > 0; }
 
 bool tti_launcher_restarted(void) {
-    bool in_step = number_of("SLURM_STEP_ID") >= 0; /* started by srun, not beside it */
+    bool in_step = number_of("SLURM_STEP_ID") >= 0; /* started by srun, not next to it */
     return number_of("TORCHELASTIC_RESTART_COUNT") > 0 ||
            (in_step && number_of("SLURM_RESTART_COUNT") > 0);
 }

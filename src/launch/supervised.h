@@ -1,7 +1,7 @@
 /* supervised.h - the worker's side of the supervisor: no orphans, and progress reports.
  *
- * TUTTI_CONTROL_FD is one end of a socket pair; the supervisor holds the other end, so its death,
- * however it comes, is an end of file here. */
+ * TUTTI_CONTROL_FD is one end of a socket pair; the supervisor holds the other end, so the death of
+ * the supervisor is an end of file here. */
 #ifndef TTI_LAUNCH_SUPERVISED_H
 #define TTI_LAUNCH_SUPERVISED_H
 
@@ -12,10 +12,11 @@
 
 enum { TTI_WORDS_BYTES = 320 };
 
-/* What a worker writes to the control socket, one record per message. */
+/* A message of a worker on the control socket, one record each. */
 typedef struct tti_control_message {
     uint64_t magic; /* TTI_CONTROL_MAGIC, TTI_CONTROL_NEEDED, TTI_CONTROL_FAILED */
-    uint64_t step;  /* steps committed so far; NEEDED: how many workers are; FAILED: in which */
+    uint64_t step;  /* steps committed so far; NEEDED: number of needed workers; FAILED: the step of
+                       the failure */
     char words[TTI_WORDS_BYTES]; /* FAILED: why, cut to this; else "" */
 } tti_control_message;
 
@@ -36,12 +37,12 @@ void tti_worker_report_step(uint64_t step);
  * stops, unless it is one of the first n_needed.  Likewise. */
 void tti_worker_report_needed(int n_needed);
 
-/* Tells the supervisor in which step, and why, this worker is about to end with a failure: when the
- * next start fails alike, another one would too.  Likewise. */
+/* Reports to the supervisor at which step, and why, this worker is about to fail: if the next start
+ * fails at the same step for the same reason, further starts would as well.  Does nothing without a
+ * supervisor. */
 void tti_worker_report_failure(uint64_t step, const char *text);
 
-/* True if the supervisor has started the workers before, and this one is to go on where they were.
- */
+/* True if the supervisor has started the workers before, so that this one must resume. */
 bool tti_worker_restarted(void);
 
 /* True if torchrun, or Slurm that has put the job into its queue again, says that it has started

@@ -1,11 +1,10 @@
 /* supervisor.c - one event loop over everything that can happen to workers.
  *
- * Deaths come by pidfd and SIGCHLD, stops by SIGCHLD, output by pipes, the user by signalfd: all of
- * it through one poll, so nothing is sampled and nothing blocks.  Every step of winding down has a
- * moment of its own (failed_ns + something), so no state machine is needed.
- * A worker leads a process group; signals go to the group, also to the shell's children in it, and
- * a dead leader's group is killed before the leader is reaped, while its number cannot be reused.
- */
+ * Deaths arrive by pidfd and SIGCHLD, stops by SIGCHLD, output by pipes, the user by signalfd: all
+ * through one poll, so nothing is sampled and nothing blocks.  Each step of shutting down has its
+ * own time (failed_ns + a constant), so no state machine is needed.  A worker leads a process
+ * group.  Signals go to the group, including the children of a shell in it.  The group of a dead
+ * leader is killed before the leader is reaped, while its process id cannot be reused. */
 #include "launch/supervisor.h"
 
 #include <errno.h>
@@ -66,7 +65,7 @@ typedef struct supervisor {
 
     tti_severity severity; /* of the cause in report */
     uint64_t batch;        /* counts looks at the workers */
-    uint64_t cause_batch;  /* in which the cause was found */
+    uint64_t cause_batch;  /* batch of events in which the cause was found */
     int64_t failed_ns;     /* INT64_MAX: no failure */
     bool term_sent, kill_sent;
     int64_t kill_ns;      /* when SIGKILL was sent to all */
@@ -136,7 +135,7 @@ static void read_controls(supervisor *s) {
     for (int r = 0; r < s->desc->n_workers; r++) read_control(s, &s->workers[r]);
 }
 
-/* What was said before a worker ended may have come since the last look at what was said. */
+/* Reads pending messages first: the worker may have sent one just before it ended. */
 static bool is_needed(supervisor *s, int rank) {
     if (rank < s->n_needed && s->failed_ns == INT64_MAX) read_controls(s);
     return rank < s->n_needed;
@@ -167,7 +166,7 @@ static void note_cause(supervisor *s, int rank, const siginfo_t *info, tti_sever
     if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, report->text);
 }
 
-/* The others go on without the worker; what has happened to it is said once. */
+/* The other workers continue without this one; its failure is reported once. */
 static void note_leave(supervisor *s, int rank, const siginfo_t *info) {
     tti_supervisor_report end = {0};
     if (s->workers[rank].is_left) return;
@@ -184,8 +183,8 @@ static bool we_did_it(const supervisor *s, const siginfo_t *info) {
            (sig == s->forwarded && sig != 0);
 }
 
-/* A worker had not yet taken the signal of a stop, so it never comes to the others: these must not
- * wait for it in the communicator until their time is over. */
+/* A worker that had not yet received the stop signal will never reach the other workers, so these
+ * must not wait for it in the communicator until the timeout. */
 static void leave_without(supervisor *s, int rank, const siginfo_t *info) {
     char text[128];
     if (s->was_left) return;
@@ -238,7 +237,8 @@ static void note_stop(supervisor *s, int rank, const siginfo_t *info) {
     w->stopped_ns = 0;
 }
 
-/* One that stays stopped keeps what it has at work, and cannot do anything else any more. */
+/* Kills a worker that stays stopped: it holds on to its current work and cannot do anything else.
+ */
 static void look_at_stopped(supervisor *s, int rank) {
     worker *w = &s->workers[rank];
     if (!w->alive || !w->is_stopped) return;
@@ -266,7 +266,8 @@ static void look_at(supervisor *s, int rank) {
     (void)TTI_FAULT_AT("supervisor.look", rank, -1);
     if (TTI_FAULT_AT("supervisor.unkillable", rank, -1)) return;
     int failed = waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT);
-    if (failed && errno == ECHILD) { /* somebody else waited for it: the code is lost */
+    if (failed &&
+        errno == ECHILD) { /* another part of the program waited for it: the exit code is lost */
         info = (siginfo_t){.si_code = CLD_EXITED};
         info.si_pid = w->pid;
         info.si_status = 1;
@@ -286,7 +287,7 @@ static void look_at_all(supervisor *s) {
     if (s->n_alive == 0 && s->report.gone_ns == 0) s->report.gone_ns = tti_now_ns();
 }
 
-/* ---- what the user wants ---- */
+/* ---- signals of the user ---- */
 
 static void note_user(supervisor *s, int sig) {
     int64_t now_ns = tti_now_ns();
@@ -375,7 +376,7 @@ static bool wait_for_event(supervisor *s) {
 }
 
 /* A victim counts as a worker's killer for some seconds only: in a run of days other processes of
- * the machine may run out of memory long before somebody kills a worker. */
+ * the machine may run out of memory long before a user kills a worker. */
 static void count_oom_kills(supervisor *s) {
     if (tti_now_ns() - s->oom_ns < OOM_EVERY_MS * TTI_NS_PER_MS) return;
     s->oom_kills[0] = s->oom_kills[1];
@@ -459,7 +460,8 @@ static void finish_report(supervisor *s) {
     if (s->report.rank >= 0) s->report.reported = s->workers[s->report.rank].reported;
     tell_whom_it_waited_for(&s->report);
     if (s->failed_ns == INT64_MAX) s->report.exit_code = s->stop_exit_code;
-    /* Nobody failed by itself: a worker that could not stop in order took the others with it. */
+    /* No worker failed by itself: one that could not stop in an orderly way took the others with
+     * it. */
     else if (s->severity == TTI_VICTIM && s->stop_ns != INT64_MAX)
         s->report.exit_code = 128 + s->forwarded;
     /* A worker that heard of a Ctrl-C from its peers first believes in a SIGTERM. */
@@ -519,8 +521,8 @@ static tutti_status check(const tti_supervisor_desc *desc) {
     return TUTTI_OK;
 }
 
-/* What is ignored here stays so (nohup, a shell's background job): a signal that is blocked would
- * be kept for whoever reads it, ignored or not. */
+/* Signals that are ignored here stay ignored (nohup, a shell's background job): a blocked signal
+ * would be delivered through the descriptor, ignored or not. */
 static void take_signals(sigset_t *taken) {
     static const int asked[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction now;

@@ -1,27 +1,28 @@
 /* supervisor.h - starts N worker processes, watches them, and ends them all when one fails.
  *
- * What it promises: a death or a stop (SIGSTOP) is noticed at once, without polling intervals; the
- * first cause is what is reported, not its victims; after a failure nothing is left alive after
- * grace_ms; when the supervisor itself is killed, workers that called tti_worker_init die with it.
+ * Guarantees: a death or a stop (SIGSTOP) is noticed at once, without polling intervals; the first
+ * cause is reported, not its victims; after a failure no worker is alive after grace_ms; when the
+ * supervisor itself is killed, workers that called tti_worker_init die with it.
  *
  * A worker that stays stopped for half a second is a failure; a shorter stop is not.  A worker that
- * SIGKILL does not end is left after give_up_ms, and named.
+ * SIGKILL does not end is abandoned after give_up_ms, and named.
  *
  * After a failure, at time 0 on_failure is called (it breaks the communicator, so that workers can
- * say what they were doing and leave), at grace_ms/4 the rest get SIGTERM, at grace_ms SIGKILL.
- * A worker that leaves with 5, peer lost, is a victim: a better cause in that time replaces it.
- * A worker that a signal ends or stops is no failure where rank 0 has said before that the others
- * go on without it (tti_worker_report_needed): on_leave is called, and one that is stopped is
- * killed, since it keeps what it has at work.
+ * report what they were doing and leave), at grace_ms/4 the rest get SIGTERM, at grace_ms SIGKILL.
+ * A worker that leaves with 5, peer lost, is a victim: a better cause in that time replaces it.  A
+ * worker that is ended or stopped by a signal is no failure if rank 0 has reported that the others
+ * continue without it (tti_worker_report_needed): on_leave is called, and a stopped one is killed,
+ * since it holds on to its current work.
  *
  * SIGINT, SIGTERM and SIGHUP are forwarded once (SIGHUP as SIGTERM), for a stop at a step boundary;
- * a second one, at least 100 ms later, kills at once; what was ignored before (nohup) stays so.  A
- * worker that leaves with 75, 130 or 143 stops in order, and the others are asked to stop too.  One
- * that the signal ends, since it had not taken it yet, never comes to the others: on_failure is
- * called for it, and who leaves as its victim stops in order.
+ * a second one, at least 100 ms later, kills at once; signals that were ignored before (nohup) stay
+ * ignored.  A worker that leaves with 75, 130 or 143 stops in an orderly way, and the others are
+ * asked to stop too.  If the signal ends a worker before it has installed its handler, on_failure
+ * is called for it, and workers that leave as its victims count as stopped in an orderly way.
  *
- * Exit codes: 0 all well; the code of the worker that failed first; 5 if it was killed by a signal
- * or stopped; 128+n after a second signal n or when workers ended by the signal n we forwarded. */
+ * Exit codes: 0 success; the code of the worker that failed first; 5 if it was killed by a signal
+ * or stopped; 128+n after a second signal n or when workers ended by the signal n that was
+ * forwarded. */
 #ifndef TTI_LAUNCH_SUPERVISOR_H
 #define TTI_LAUNCH_SUPERVISOR_H
 
@@ -48,7 +49,7 @@ typedef struct tti_supervisor_desc {
     /* The first failure, when it is noticed, or the first worker that a forwarded signal ended;
      * text is one line.  May be NULL. */
     void (*on_failure)(void *user, int rank, const char *text);
-    /* Adds what the rank did last, such as ", last call: all_reduce".  May be NULL. */
+    /* Adds the last action of the rank, such as ", last call: all_reduce".  May be NULL. */
     void (*describe)(void *user, int rank, tti_str *text);
     /* A worker without which the others go on was ended or stopped by a signal; text is one line.
      * May be NULL. */
@@ -56,7 +57,7 @@ typedef struct tti_supervisor_desc {
     void *user;
 } tti_supervisor_desc;
 
-/* What a worker has said of its failure (tti_worker_report_failure). */
+/* A worker's report of its failure (tti_worker_report_failure). */
 typedef struct tti_reported_failure {
     bool any;
     uint64_t step;
@@ -78,11 +79,11 @@ typedef struct tti_supervisor_report {
     char text[512]; /* "rank 2 (pid 71) was killed by signal 9 (Killed)"; "" without cause */
 } tti_supervisor_report;
 
-/* Runs the workers to their end.  Call from the main thread: workers die with the thread that
- * started them.  For the time of the call SIGINT, SIGTERM, SIGHUP (but what is ignored), SIGCHLD
- * and SIGPIPE are blocked on the calling thread; if the process has other threads, they must block
- * them too. TUTTI_OK: they ran, *out says how it ended.  Else nothing is left running: TUTTI_E_IO
- * (a program that cannot be run, no log folder), TUTTI_E_INVALID, TUTTI_E_NOMEM. */
+/* Runs the workers until all have ended.  Call from the main thread: workers die with the thread
+ * that started them.  During the call SIGINT, SIGTERM, SIGHUP (unless ignored), SIGCHLD and SIGPIPE
+ * are blocked on the calling thread; if the process has other threads, they must block them too.
+ * TUTTI_OK: they ran, *out says how it ended.  Otherwise no worker is left running: TUTTI_E_IO (a
+ * program that cannot be run, no log folder), TUTTI_E_INVALID, TUTTI_E_NOMEM. */
 TUTTI_NODISCARD tutti_status tti_supervisor_run(const tti_supervisor_desc *desc,
                                                 tti_supervisor_report *out);
 

@@ -1,8 +1,7 @@
 /* user_key.c - reads the user's key from the cache folder, or makes it.
  *
- * Ranks that start together may all find no file.  Each writes one under a name of its own and
- * links it to the common name; link() succeeds for one of them, and all read what that one wrote.
- */
+ * Ranks that start together may all find no file.  Each writes one under a unique name and links it
+ * to the common name; link() succeeds for one of them, and all read the file of that one. */
 #include "launch/user_key.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* user_key.h - a secret of the user, shared by all processes of the user that see one cache folder.
  *
- * Ranks of one host derive the name of their socket from it.  The file has the mode 0600 and is
- * made once; it may be removed while no job is starting. */
+ * Ranks of one host derive the name of their socket from it.  The file has mode 0600 and is written
+ * once; it may be removed while no job is starting. */
 #ifndef TTI_LAUNCH_USER_KEY_H
 #define TTI_LAUNCH_USER_KEY_H
 

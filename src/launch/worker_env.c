@@ -1,9 +1,9 @@
 /* worker_env.c - rank and size from the environment, as a table of launchers in order of trust.
  *
  * Only reads; nothing is joined or started here.  A row counts when both its rank and its size are
- * set; a lone WORLD_SIZE, as batch scripts export it, is passed over and mentioned in the text.  A
- * row that says "rank 0 of 1" is believed only if no later one says more: N processes that each
- * take themselves for a whole job would all train the same. */
+ * set; a lone WORLD_SIZE, as batch scripts export it, is skipped and mentioned in the text.  A row
+ * with "rank 0 of 1" is believed only if no later row reports more ranks: otherwise N processes
+ * would each train the whole job. */
 #include "launch/worker_env.h"
 
 #include <errno.h>
@@ -59,14 +59,14 @@ static bool has_terminal(void) {
     return true;
 }
 
-/* A shell that people type into gives each command a process group of its own; a task of srun, and
- * what a script of it starts, is in that of its session. */
+/* An interactive shell gives each command its own process group; a task of srun, and what its
+ * script starts, is in the group of its session. */
 static bool is_typed_command(void) { return getpgrp() != getsid(0) && has_terminal(); }
 
-/* Batch, interactive and external steps have ids near 2^32; they are shells, not tasks.  So is what
- * "srun --pty bash" starts.  Its job is named after it, but so is that of tasks which srun starts
- * in a shell of salloc: what is typed into the shell has its terminal, and so has the first task of
- * "srun --pty -n 4", which is not typed. */
+/* Batch, interactive and external steps have ids near 2^32; they are shells, not tasks.  The shell
+ * of "srun --pty bash" is not a task either.  Its job name does not tell, because tasks that srun
+ * starts in a shell of salloc have the same one.  A typed command has a terminal, and so has the
+ * first task of "srun --pty -n 4", which is not typed. */
 static bool in_slurm_step(const tti_environment *env) {
     const char *step = tti_env_look(env, "SLURM_STEP_ID"),
                *job = tti_env_look(env, "SLURM_JOB_NAME");
@@ -160,7 +160,8 @@ static void read_local(const tti_environment *env, const launcher_row *row, tti_
     out->local_n_ranks = n;
 }
 
-/* RANK and WORLD_SIZE are set by several launchers; a variable of its own tells which. */
+/* RANK and WORLD_SIZE are set by several launchers; another variable of each launcher identifies
+ * it. */
 static const char *launcher_name(const tti_environment *env, const launcher_row *row) {
     if (row != &launchers[0]) return row->launcher;
     if (tti_env_look(env, "TUTTI_SUPERVISOR_PID")) return "tutti";
@@ -172,8 +173,8 @@ static bool counts(const tti_environment *env, const launcher_row *row) {
            (!row->applies || row->applies(env));
 }
 
-/* That no launcher below row has started this process as one of several.  What tutti itself has
- * started is alone because somebody asked for that. */
+/* Checks that no launcher below row has started this process as one of several.  A process that
+ * tutti itself started is alone because the user asked for it. */
 static tutti_status check_alone(const tti_environment *env, const launcher_row *row) {
     if (tti_env_look(env, "TUTTI_SUPERVISOR_PID")) return TUTTI_OK;
     const char *heard = row->launcher; /* of rows of one launcher the first that counts is it */

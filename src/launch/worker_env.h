@@ -1,8 +1,8 @@
-/* worker_env.h - finds out rank and number of ranks from the environment of any launcher.
+/* worker_env.h - finds rank and number of ranks in the environment of any launcher.
  *
  * Order: explicit flags; RANK + WORLD_SIZE (tutti launch, torchrun, Kubeflow); OMPI_COMM_WORLD_*;
  * PMI_*; SLURM_*, believed only inside a real step; PET_* (Kubeflow Trainer); else a single
- * process: the shell of a batch script also has SLURM_NTASKS=8 and SLURM_PROCID=0, although it is
+ * process.  The shell of a batch script also has SLURM_NTASKS=8 and SLURM_PROCID=0, although it is
  * alone. */
 #ifndef TTI_LAUNCH_WORKER_ENV_H
 #define TTI_LAUNCH_WORKER_ENV_H
@@ -19,7 +19,7 @@ typedef struct tti_worker_env {
     char text[256];                /* one line for people: "rank 1 of 4, by tutti (RANK=1, ...)" */
 } tti_worker_env;
 
-/* What the command line said; n_ranks 0: nothing. */
+/* Rank and size from the command line; n_ranks 0: not given. */
 typedef struct tti_rank_flags {
     int rank, n_ranks;
 } tti_rank_flags;
@@ -27,7 +27,7 @@ typedef struct tti_rank_flags {
 /* getenv's contract: NULL if the variable is not set. */
 typedef const char *(*tti_getenv_fn)(void *user, const char *name);
 
-/* Where variables are looked up. */
+/* Access to the environment. */
 typedef struct tti_environment {
     tti_getenv_fn get; /* NULL: in the environment of this process */
     void *user;
@@ -36,11 +36,10 @@ typedef struct tti_environment {
 /* NULL: not set, or empty; or name is NULL. */
 const char *tti_env_look(const tti_environment *env, const char *name);
 
-/* A function of its arguments alone, and in a step of Slurm of whether this process was typed into
- * a shell with a terminal, as that of "srun --pty bash".  A launcher's variables that are set but
- * make no sense (not a number, rank >= size, a range of torchrun's) are TUTTI_E_CONFIG with the
- * variable named, and so is "0 of 1" where another launcher says "one of several": N jobs of one
- * rank, which nobody has asked for.  get NULL: getenv. */
+/* Depends on its arguments only and, in a step of Slurm, on whether this process was typed into a
+ * shell with a terminal, such as that of "srun --pty bash".  Variables of a launcher that make no
+ * sense (not a number, rank >= size, a range of torchrun's) are TUTTI_E_CONFIG with the variable
+ * named, and so is "0 of 1" where another launcher reports one of several. get NULL: getenv. */
 TUTTI_NODISCARD tutti_status tti_worker_env_detect(const tti_rank_flags *flags, tti_getenv_fn get,
                                                    void *user, tti_worker_env *out);
 

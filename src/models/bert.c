@@ -1,9 +1,9 @@
 /* bert.c - BERT (Devlin et al. 2018): x i32[N,T] tokens -> logits of every token, [N,T,vocabulary],
- * to guess masked ones; or of the sample, [N,n_classes], from its first token.
+ * to predict masked tokens; or of the sample, [N,n_classes], from its first token.
  *
  * Names are those of Hugging Face's BertForMaskedLM and BertForSequenceClassification; queries,
- * keys and values are three layers there, so here too.  All tokens are of the first segment.
- * Padding is found in x itself: the tokens of a sample up to its pad tokens are looked at. */
+ * keys and values are three layers there, so here too.  All tokens belong to the first segment.
+ * Attention ignores pad tokens, which are found in x itself. */
 #include <stdio.h>
 
 #include "models/models.h"

@@ -1,11 +1,10 @@
 /* gpt2.c - GPT-2 (Radford et al. 2019): x i32[N,T] tokens -> logits [N,T,vocabulary].
  *
- * Names are those of Hugging Face's GPT2LMHeadModel; its Conv1D weights are [in,out], ours [out,in]
- * as those of every linear layer (tti_gpt2_transposed).  The output layer is the table of tokens,
- * unless params say that it is untied: then it is lm_head.weight.
- * Initial values are normal with deviation 0.02, less for what is added to the residual stream.
- * The idea to know: training and decoding differ in the attention only, so both go through block().
- */
+ * Names are those of Hugging Face's GPT2LMHeadModel.  Its Conv1D weights are [in,out], ours
+ * [out,in] as in every linear layer (tti_gpt2_transposed).  The output layer is the token table,
+ * unless params untie it: then it is lm_head.weight.  Initial values are normal with deviation
+ * 0.02, and smaller for layers that add to the residual stream.  Training and decoding differ in
+ * the attention only, so both use block(). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* lstm.c - a recurrent language model (Zaremba et al. 2014): x i32[N,T] tokens -> logits
- * [N,T,vocabulary].  Every sample starts from a state of zeros.
+ * [N,T,vocabulary].  Every sample starts with a state of zeros.
  *
  * Names are those of PyTorch's example: encoder, rnn, decoder; so are initial values, uniform
- * within 0.1 but for the LSTM's own. */
+ * within 0.1 except for the LSTM's. */
 #include "models/models.h"
 #include "tutti/ops.h"
 

@@ -1,6 +1,6 @@
-/* model_size.c - what language models share: sizes by name, checks of tokens, names of layers.
+/* model_size.c - shared code of language models: sizes by name, checks of tokens, layer names.
  *
- * A size by name is only a row of defaults, so model.size=124M model.layers=6 is half of one. */
+ * A named size is only a row of defaults, so model.size=124M model.layers=6 has half the layers. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 
 #include "models/models.h"
 
-/* In alphabetic order. */
+/* In alphabetical order. */
 static const tutti_model models[] = {
     {.name = "bert",
      .doc = "encoder of tokens: guesses masked ones, or with model.head=classify classifies",

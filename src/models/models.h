@@ -29,10 +29,10 @@ typedef struct tti_model_size {
     int64_t n_layers, n_heads, width, context, vocabulary, mlp_width;
 } tti_model_size;
 
-/* *out: the row of sizes (the first one without params->size) with everything that params say
- * put in its place; context and vocabulary are those of params, else T of x[N,T] and n_classes.
- * False, with the reason noted in g, for an unknown size, for x that is not i32[N,T] with
- * T <= context, and for heads that do not divide the width. */
+/* *out: the row of sizes (the first one without params->size) with all values of params applied;
+ * context and vocabulary are those of params, else T of x[N,T] and n_classes.  Returns false, with
+ * the reason stored in g, for an unknown size, for x that is not i32[N,T] with T <= context, and
+ * for heads that do not divide the width. */
 bool tti_model_pick_size(tutti_graph *g, const char *model, const tutti_value *x,
                          const tutti_model_params *params, const tti_model_size *sizes,
                          tti_model_size *out);

@@ -1,9 +1,9 @@
-/* resnet.c - residual networks (He et al. 2015), v1.5: in a bottleneck the 3x3 has the stride.
- * x: [N,C,H,W] -> logits [N,n_classes].
+/* resnet.c - residual networks (He et al. 2015), v1.5: in a bottleneck the 3x3 has the stride. x:
+ * [N,C,H,W] -> logits [N,n_classes].
  *
- * Names and initial values are torchvision's: convolutions normal with variance 2 / fan_out, batch
- * norms 1 and 0, so that files of weights go both ways.  For small images, as CIFAR's, the first
- * layer is 3x3 without stride and there is no max-pool. */
+ * Names and initial values are torchvision's (convolutions normal with variance 2 / fan_out, batch
+ * norms 1 and 0), so weight files can be exchanged in both directions.  For small images such as
+ * CIFAR's, the first layer is 3x3 without stride and there is no max-pool. */
 #include <stdio.h>
 
 #include "models/models.h"
