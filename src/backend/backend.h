@@ -405,7 +405,8 @@ typedef struct tti_device_ops {
     tutti_status (*unfold)(double *values, size_t n_values, const tti_device_lists *lists,
                            const double *sums);
     /* The host may mark and await the copy queue, and write parameters by TTI_QUEUE_COMM, while the
-     * kernels of a step go on (exec/offload.c); false: this kind was not seen to do it right. */
+     * kernels of a step go on (exec/device/offload.c); false: this kind was not seen to do it
+     * right. */
     bool updates_beside;
     /* How long the kernels of TTI_QUEUE_COMPUTE have waited for those of other devices so far, and
      * fetches before them, in nanoseconds: about as of now, while steps are at work.  Below 0: not

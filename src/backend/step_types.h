@@ -61,7 +61,7 @@ typedef struct tti_thin_slot {
     uint64_t grads;       /* from this element of gradients and residuals on */
     uint64_t left, right; /* P, or all of it; Q: from these elements of the message on */
     uint64_t scratch;     /* from this one of scratch on, tti_thin_scratch elements */
-    uint64_t key;         /* of Philox, for directions of Q that are drawn: see exec/compress.h */
+    uint64_t key; /* of Philox, for directions of Q that are drawn: see exec/worker/compress.h */
     uint32_t rows, cols, r;
     uint32_t reserved;
 } tti_thin_slot;

@@ -5,7 +5,7 @@
  * that one worker alone updates, and no other has, are compared with their own past (apply.c). */
 #include <stdlib.h>
 
-#include "exec/worker.h"
+#include "exec/worker/worker.h"
 
 /* By the blocks of the update, as it hashes them. */
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/collective.h"
 #include "exec/first_params.h"
-#include "exec/mixed.h"
-#include "exec/worker.h"
+#include "exec/program/collective.h"
+#include "exec/worker/mixed.h"
+#include "exec/worker/worker.h"
 
 /* Who has the optimizer's state and the averages. */
 static const tti_exec *keeper(const tti_exec *x) {

@@ -11,7 +11,7 @@
 #include "base/affinity.h"
 #include "comm/deal.h"
 #include "comm/mesh.h"
-#include "exec/timeline.h"
+#include "exec/program/timeline.h"
 #include "passes/plan.h"
 #include "tutti/comm.h"
 

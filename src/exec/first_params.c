@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/worker.h"
+#include "exec/worker/worker.h"
 #include "ops/init.h"
 
 /* Part of a parameter, and its place among the parameters of this worker. */

@@ -1,8 +1,8 @@
 /* memory.c - computes the memory of a worker before it is created. */
 #include <stdlib.h>
 
-#include "exec/device_compress.h"
-#include "exec/worker.h"
+#include "exec/device/device_compress.h"
+#include "exec/worker/worker.h"
 
 static bool has_step(const tti_program *program, tti_trait trait) {
     for (int s = 0; s < program->n_steps; s++)

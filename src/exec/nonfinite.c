@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "comm/transport.h"
-#include "exec/local.h"
-#include "exec/worker.h"
+#include "exec/host/local.h"
+#include "exec/worker/worker.h"
 
 int tti_exec_first_bad_shard(const tti_exec *x) {
     for (int s = 0; s < x->desc.n_shards; s++)

@@ -10,7 +10,7 @@
 #include "comm/local_sum.h"
 #include "comm/progress.h"
 #include "comm/transport.h"
-#include "exec/worker.h"
+#include "exec/worker/worker.h"
 
 tti_run tti_exec_shard_run(const tti_exec *x, const tti_step_desc *desc, int shard) {
     return (tti_run){.seed = x->desc.seed,

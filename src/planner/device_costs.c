@@ -11,10 +11,10 @@
 #include <string.h>
 
 #include "data/loader/resident.h"
-#include "exec/collective.h"
-#include "exec/fed.h"
-#include "exec/pipe.h"
-#include "exec/trade_waits.h"
+#include "exec/program/collective.h"
+#include "exec/program/fed.h"
+#include "exec/program/trade_waits.h"
+#include "exec/worker/pipe.h"
 
 /* Bytes of the device's memory in whose time kernels are kept off by one that is sent. */
 static const double TAKEN = 12;

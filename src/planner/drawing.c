@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/affinity.h"
-#include "exec/collective.h"
-#include "exec/compress.h"
-#include "exec/share.h"
+#include "exec/program/collective.h"
+#include "exec/worker/compress.h"
+#include "exec/worker/share.h"
 #include "train/job/devices.h"
 #include "train/setup/init_config.h"
 #include "train/setup/worker_exec.h"

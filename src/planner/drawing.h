@@ -3,7 +3,7 @@
 #ifndef TTI_PLANNER_DRAWING_H
 #define TTI_PLANNER_DRAWING_H
 
-#include "exec/lanes.h"
+#include "exec/program/lanes.h"
 #include "planner/predict.h"
 #include "planner/schedule_drawing.h"
 

@@ -1,8 +1,8 @@
 /* mixture.c - the slowest worker of a deal, then what the host does for all of them.
  *
  * Gradients of devices come to pinned memory, are summed between all workers, every worker makes
- * the whole update on its own cores, and parameters go back (exec/device_by_host.c, offload.c):
- * one after the other. */
+ * the whole update on its own cores, and parameters go back (exec/device/device_by_host.c,
+ * offload.c): one after the other. */
 #include "planner/mixture.h"
 
 #include <math.h>

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "data/dataset.h"
-#include "exec/collective.h"
-#include "exec/compress.h"
-#include "exec/device_reduce.h"
-#include "exec/pipe.h"
-#include "exec/share.h"
+#include "exec/device/device_reduce.h"
+#include "exec/program/collective.h"
+#include "exec/worker/compress.h"
+#include "exec/worker/pipe.h"
+#include "exec/worker/share.h"
 #include "planner/device_costs.h"
 #include "planner/scratch.h"
 #include "planner/stage_play.h"

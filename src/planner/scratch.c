@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "exec/prepared.h"
+#include "exec/program/prepared.h"
 #include "train/setup/worker_exec.h"
 
 /* On a host, where each is an array by itself, with what a shard keeps for other stages; on devices

@@ -10,8 +10,8 @@
 
 #include <stdbool.h>
 
-#include "exec/server.h"
 #include "planner/network.h"
+#include "ps/server.h"
 
 enum { TTI_MAX_PLAYED = 1 << 12 }; /* workers whose events are played */
 

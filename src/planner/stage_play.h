@@ -4,7 +4,7 @@
 #ifndef TTI_PLANNER_STAGE_PLAY_H
 #define TTI_PLANNER_STAGE_PLAY_H
 
-#include "exec/pipe_schedule.h"
+#include "exec/program/pipe_schedule.h"
 #include "planner/calibrate.h"
 
 enum { TTI_MAX_MOMENTS = 2 * TTI_MAX_PIECES_OF_MODEL };

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "exec/compress.h"
+#include "exec/worker/compress.h"
 #include "train/loop/averaging.h"
 #include "train/setup/worker_exec.h"
 

@@ -180,7 +180,7 @@ def test_digits_are_learnt():
 
 def test_backup_workers():
     """Digits are learnt from the gradients that come first, whichever these are, and dropped ones
-    are reported.  What is made of those that came: tests/exec/server_test.c."""
+    are reported.  What is made of those that came: tests/ps/server_test.c."""
     arguments = ["model.name=mlp", "model.hidden=[64]", "data.n_train=1500", "data.n_test=300",
                  "train.batch=32", "train.steps=%d" % (40 if runs.sanitized() else 280),
                  "optimizer.name=adam", "train.ema=0", "schedule.name=cosine", "run.log_every=1"]

@@ -9,9 +9,9 @@
 #include "backend/chunk.h"
 #include "base/clock.h"
 #include "base/dtype.h"
-#include "exec/accumulate.h"
 #include "exec/fake_device.h"
 #include "exec/fake_hosts.h"
+#include "exec/program/accumulate.h"
 
 enum { FAKE_MAX_RANKS = 8, FAKE_MAX_TERMS = 128, FAKE_MAX_GROUPS = 256 };
 

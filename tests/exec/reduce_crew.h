@@ -5,8 +5,8 @@
 
 #include "base/philox.h"
 #include "comm/ranks.h"
-#include "exec/device_reduce.h"
-#include "exec/worker.h"
+#include "exec/device/device_reduce.h"
+#include "exec/worker/worker.h"
 #include "ops/op_table.h"
 
 enum { REDUCE_BUCKETS = 3, REDUCE_STEPS = 5, REDUCE_MAX_SHARDS = 64, REDUCE_MAX_RANKS = 8 };

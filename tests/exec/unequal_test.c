@@ -2,7 +2,7 @@
  * whatever else is divided between them. */
 #include "base/affinity.h"
 #include "exec/crew.h"
-#include "exec/one_copy.h"
+#include "exec/worker/one_copy.h"
 
 static const tti_deal deals[] = {
     {.n_ranks = 2, .first = {0, 7, 8}},       {.n_ranks = 2, .first = {0, 2, 8}},

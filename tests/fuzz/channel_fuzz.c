@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "comm/channel.h"
-#include "exec/server_wire.h"
+#include "ps/server_wire.h"
 
 enum { AREA_BYTES = 24 };
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "exec/collective.h"
+#include "exec/program/collective.h"
 #include "planner/predict.h"
 #include "planner/scratch.h"
 #include "planner/stage_play.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/instance.h"
+#include "exec/program/instance.h"
 
 enum { CACHE_NAME = 32 };
 

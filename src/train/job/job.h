@@ -224,7 +224,7 @@ void tti_job_find_conflicts(tutti_job *job);
 const char *tti_job_ends_on_host(const tti_job_config *config);
 
 /* Whether workers on devices that divide the model exchange all by way of the host, where there are
- * so many copies of it: exec/device_meet.c says the same of what a worker has. */
+ * so many copies of it: exec/device/device_meet.c says the same of what a worker has. */
 bool tti_job_divides_by_host(const tti_job_config *config, int n_copies);
 
 /* Workers that the job asks for: by parallel.workers, by parallel.data copies of the model, or by

@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "exec/server.h"
+#include "ps/server.h"
 #include "train/setup/blueprint.h"
 
 /* Opens run_dir/arrivals.txt for appending, and cuts off what is left of a torn line; *out is

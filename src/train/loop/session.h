@@ -6,8 +6,8 @@
 #ifndef TTI_TRAIN_SESSION_H
 #define TTI_TRAIN_SESSION_H
 
-#include "exec/one_copy.h"
-#include "exec/server.h"
+#include "exec/worker/one_copy.h"
+#include "ps/server.h"
 #include "train/setup/blueprint.h"
 #include "tutti/comm.h"
 #include "tutti/train.h"

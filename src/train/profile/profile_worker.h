@@ -3,8 +3,8 @@
 #ifndef TTI_TRAIN_PROFILE_WORKER_H
 #define TTI_TRAIN_PROFILE_WORKER_H
 
-#include "exec/one_copy.h"
-#include "exec/server.h"
+#include "exec/worker/one_copy.h"
+#include "ps/server.h"
 #include "train/profile/ceilings.h"
 #include "train/profile/profile_told.h"
 #include "train/setup/blueprint.h"

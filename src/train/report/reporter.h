@@ -6,7 +6,7 @@
 #define TTI_TRAIN_REPORTER_H
 
 #include "data/loader/loader.h"
-#include "exec/server.h"
+#include "ps/server.h"
 #include "train/report/metrics.h"
 #include "train/report/slowest.h"
 #include "train/report/tfevents.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "exec/server.h"
+#include "ps/server.h"
 
 enum { PER_DOUBLING = 16 };
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exec/sum_table.h"
+#include "exec/device/sum_table.h"
 
 /* A bucket lasts at least as many latencies: one of them is 1/20 = 5 % of its time. */
 static const double LATENCIES = 19;
@@ -58,7 +58,7 @@ static bool read_table(const tti_sum_table *table, tti_sum_way way, tti_bucket_l
     return true;
 }
 
-/* As exec/device_ways.c asks, here for latency and bandwidth. */
+/* As exec/device/device_ways.c asks, here for latency and bandwidth. */
 static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_bucket_link *out) {
     tti_sum_kind kinds[TTI_SUM_DEVICES];
     char key[TTI_SUM_KEY];
@@ -73,7 +73,7 @@ static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_b
 
 /* ---- which link ---- */
 
-/* Of whole models and states, as exec/device_compress.c does. */
+/* Of whole models and states, as exec/device/device_compress.c does. */
 static bool compresses_there(const tti_job_config *c) {
     const char *key = tti_job_ends_on_host(c);
     return key && strcmp(key, "parallel.compress") == 0 && c->parallel.zero == 0 &&

@@ -3,8 +3,8 @@
 #define TTI_TRAIN_WORKER_EXEC_H
 
 #include "base/affinity.h"
-#include "exec/one_copy.h"
-#include "exec/server.h"
+#include "exec/worker/one_copy.h"
+#include "ps/server.h"
 #include "train/setup/blueprint.h"
 
 typedef struct tti_worker_desc {

@@ -1,9 +1,9 @@
-/* device_picked.h - top-k of device_module.c, which includes this: exec/topk.c. */
+/* device_picked.h - top-k of device_module.c, which includes this: exec/worker/topk.c. */
 #ifndef TTI_TESTS_DEVICE_PICKED_H
 #define TTI_TESTS_DEVICE_PICKED_H
 
 #include "device_thin.h"
-#include "exec/topk.h"
+#include "exec/worker/topk.h"
 
 typedef struct picked {
     tti_device_picked desc;

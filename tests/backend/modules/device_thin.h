@@ -1,10 +1,10 @@
-/* device_thin.h - PowerSGD of device_module.c, which includes this: exec/low_rank.c, so that the
- * bits are those of compressing on the host. */
+/* device_thin.h - PowerSGD of device_module.c, which includes this: exec/worker/low_rank.c, so that
+ * the bits are those of compressing on the host. */
 #ifndef TTI_TESTS_DEVICE_THIN_H
 #define TTI_TESTS_DEVICE_THIN_H
 
 #include "base/philox.h"
-#include "exec/low_rank.h"
+#include "exec/worker/low_rank.h"
 
 typedef struct thin {
     tti_device_thin desc;

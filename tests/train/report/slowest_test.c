@@ -3,7 +3,7 @@
 #include "train/report/slowest.h"
 
 #include "comm/ranks.h"
-#include "exec/worker.h"
+#include "exec/worker/worker.h"
 #include "train/slow_worker.h"
 
 /* ---- the judgement ---- */

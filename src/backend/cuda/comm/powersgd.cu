@@ -142,8 +142,8 @@ __device__ __forceinline__ double length_of(const float *x, uint32_t n, double *
     return sqrt(tti_block_sum(sum, shared));
 }
 
-/* Modified Gram-Schmidt, as exec/low_rank.c's: one that depends on those before becomes zeros.  A
- * thread writes and reads the same elements throughout. */
+/* Modified Gram-Schmidt, as exec/worker/low_rank.c's: one that depends on those before becomes
+ * zeros.  A thread writes and reads the same elements throughout. */
 __global__ void __launch_bounds__(WIDE)
     thin_orthonormal_kernel(const __grid_constant__ tti_thin_view v) {
     __shared__ double wide[32];

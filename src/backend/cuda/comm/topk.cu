@@ -4,7 +4,7 @@
  * next bits, then the bits of the k-th largest.  Counts are whole numbers, so that their atomic
  * additions come to the same in any order.  Then the elements above that magnitude, and the first
  * ones that are equal to it, find their places by how many there are before them: by rising index,
- * as exec/topk.c has them.  The matrix is read six times and written twice. */
+ * as exec/worker/topk.c has them.  The matrix is read six times and written twice. */
 #include "backend/cuda/comm/compress.cuh"
 #include "backend/cuda/comm/topk.h"
 #include "backend/cuda/runtime/device.cuh"

@@ -1,0 +1,61 @@
+/* device_eval.c - evaluates a batch on a device.
+ *
+ * It is put kernel by kernel, but where pieces of layers are exchanged between devices: a kernel
+ * that waits for a peer must not meet one that is still being loaded, so that the first batch waits
+ * for each exchange, and the others are a recording. */
+#include <string.h>
+
+#include "exec/device/device_step.h"
+
+static tutti_status eval_shards(tti_exec *x, const tti_device_set *set, bool beside) {
+    tti_device_exchange_begin(x->exchange, beside);
+    TTI_TRY(tti_device_put_begin(x, set));
+    return tti_device_eval_shards(x, set);
+}
+
+static tutti_status record_eval(tti_exec *x, const tti_device_set *set) {
+    tti_exec_device *d = x->device;
+    TTI_TRY(d->ops->record_begin());
+    return tti_device_end_recording(x, eval_shards(x, set, true), &d->eval_recording);
+}
+
+/* Exchanges in it make a recording of it, from the second batch on, as of a step. */
+static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
+    tti_exec_device *d = x->device;
+    if (d->pipe) {
+        TTI_TRY(eval_shards(x, set, tti_device_pipe_is_loaded(d->pipe, true)));
+        return tti_device_pipe_rest(d->pipe);
+    }
+    if (!d->axis || !d->has_evaluated || x->profile) {
+        d->has_evaluated = true;
+        return eval_shards(x, set, false);
+    }
+    if (!d->eval_recording) TTI_TRY(record_eval(x, set));
+    TTI_TRY(tti_device_axis_meet(d->axis));
+    TTI_TRY(d->ops->replay(d->eval_recording));
+    TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
+    return tti_device_exchange_await(x->exchange, TTI_MARK_EXCHANGE);
+}
+
+static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    tti_exec_device *d = x->device;
+    tti_device_set *set = &d->sets[0]; /* all are at rest */
+    size_t first = (size_t)x->first_shard * TTI_SUMS;
+    TTI_ASSERT(d->n_begun == d->n_ended);
+    set->desc = *desc;
+    TTI_TRY(tti_device_feed(x, set, desc));
+    TTI_TRY(tti_exec_device_settle(x));
+    TTI_TRY(run_eval(x, set));
+    memset(x->sums, 0, x->n_sums * sizeof *x->sums);
+    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, d->sums + first,
+                         (size_t)tti_device_n_local(x) * TTI_SUMS * sizeof(double)));
+    /* Parameters of others may have come meanwhile. */
+    TTI_TRY(d->lean ? tti_device_lean_rest(d->lean) : d->ops->sync());
+    TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
+    tti_exec_add_sums(x, result);
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    return tti_exec_device_tell(x, eval_batch(x, desc, result));
+}

@@ -1,0 +1,90 @@
+/* device_mirrors.c - copies flat arrays to the host and back.
+ *
+ * Arrays of state are as long as this worker's part of them; a mirror lies as its array does. */
+#include <stdlib.h>
+
+#include "exec/device/device_step.h"
+
+static float *device_array(const tti_exec *x, int which) {
+    return which == 0 ? x->params : which == 1 ? x->ema : x->states[which - 2];
+}
+
+static size_t flat_bytes(const tti_exec *x) { return x->desc.plan->n_flat * sizeof(float); }
+
+static size_t state_bytes(const tti_exec *x) { return x->share.n_elems * sizeof(float); }
+
+static size_t param_bytes(const tti_exec *x) {
+    return tti_exec_has_lean_params(x) ? state_bytes(x) : flat_bytes(x);
+}
+
+void tti_device_mirrors_fini(tti_exec *x) {
+    for (int i = 0; i < TTI_N_MIRRORS; i++) free(x->device->mirrors[i]);
+    free(x->device->staging);
+}
+
+static tutti_status take(float **memory, size_t n_bytes) {
+    if (!*memory) *memory = calloc(1, n_bytes + 64);
+    return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of the host", n_bytes);
+}
+
+/* The first n arrays that the device has to the host, or what there is of them back. */
+static tutti_status copy(tti_exec *x, bool push, int n) {
+    tti_device_parts *parts = x->device->parts;
+    if (parts && push) tti_device_parts_written(parts, true);
+    if (parts && !push) TTI_TRY(tti_device_parts_settle(parts));
+    const tti_device_ops *ops = x->desc.backend->device;
+    float **mirror = x->device->mirrors;
+    for (int i = 0; i < n; i++) {
+        float *array = device_array(x, i);
+        size_t n_bytes = i == 0 ? param_bytes(x) : state_bytes(x);
+        if (!array || (push && !mirror[i])) continue;
+        TTI_TRY(take(&mirror[i], n_bytes));
+        void *dst = push ? array : mirror[i], *src = push ? mirror[i] : array;
+        TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
+    }
+    return ops->sync();
+}
+
+float *tti_exec_device_mirror(tti_exec *x, int which) { return x->device->mirrors[which]; }
+
+tutti_status tti_exec_device_pull(tti_exec *x) {
+    if (x->offload) return TUTTI_OK; /* nothing is newer than on the host */
+    return tti_exec_device_tell(x, copy(x, false, TTI_N_MIRRORS));
+}
+
+tutti_status tti_exec_device_pull_params(tti_exec *x) {
+    return tti_exec_device_tell(x, copy(x, false, 1));
+}
+
+tutti_status tti_exec_device_pull_ema(tti_exec *x) {
+    return tti_exec_device_tell(x, copy(x, false, 2));
+}
+
+tutti_status tti_exec_device_push(tti_exec *x) {
+    if (x->offload) return tti_exec_device_tell(x, tti_offload_put_params(x->offload));
+    x->device->has_low = false;
+    return tti_exec_device_tell(x, copy(x, true, TTI_N_MIRRORS));
+}
+
+tutti_status tti_exec_device_staging(tti_exec *x, float **staging) {
+    TTI_TRY(take(&x->device->staging, flat_bytes(x)));
+    *staging = x->device->staging;
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_device_put_staging(tti_exec *x) {
+    const tti_device_ops *ops = x->desc.backend->device;
+    TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), x->device->staging, flat_bytes(x)));
+    return ops->sync();
+}
+
+/* By the blocks of the update, as it hashes them. */
+uint64_t tti_device_mirrors_hash(const tti_exec *x) {
+    uint64_t hash = 0;
+    for (int i = 0; i < x->desc.plan->n_updates; i++) {
+        const tti_update_step *step = &x->desc.plan->updates[i];
+        const float *params = x->device->mirrors[0] + step->first;
+        hash += tti_backend_cpu.hash(params, step->n_elems, step->first);
+    }
+    return hash;
+}

@@ -1,0 +1,669 @@
+/* device_pipe.c - queues the pipeline schedule of a stage on a device.
+ *
+ * Where devices have met (device_mail.h) the host puts all parts of a step there without waiting:
+ * each begins with what it reads being taken, and what it has made is put into the readers' memory
+ * while the next parts compute.  The first step and the first evaluation go by way of the host: a
+ * kernel that waits for a peer must not meet one that is still being loaded.
+ *
+ * By way of the host each part is put into the compute queue when what it reads has come.  Values
+ * go beside it: in by the copy queue, to a place of their own for each slot of the mailbox, out by
+ * the third queue to pinned memory, and from there to the reader's slot.  What a part has made is
+ * sent while the next part computes, if that one waits for nobody; else first, as the others may be
+ * waiting for it.  Which of the two happens changes no bit.  A place on the device is written again
+ * by a copy that waits for all parts but the newest, and for that one too where it reads the place.
+ */
+#include "exec/device/device_pipe.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "exec/device/device_mail.h"
+#include "exec/device/device_step.h"
+#include "exec/worker/pipe_ends.h"
+#include "exec/worker/worker.h"
+
+/* By way of the host: who has read the places of an end, and where values leave from. */
+typedef struct end_room {
+    void **places; /* pinned [2]: of parts in turn; NULL: of an end where values come */
+    int *reader;   /* [depth]: the number of the part that read it last */
+} end_room;
+
+/* Shards that are joined: steps of a part that one after the other does, and then the next ones. */
+typedef struct stretch {
+    int part;
+    tti_range steps;
+    int join; /* of x->syncs, behind them; -1: none */
+} stretch;
+
+typedef struct side_room {
+    tti_pipe_side *side;
+    stretch *stretches; /* [n_stretches], of programs with joins */
+    int n_stretches;
+    end_room *in, *out; /* [side->n_in], [side->n_out] */
+    int *put;     /* [in flight][parts]: a place in the queue behind what it has put; -1: none */
+    bool has_run; /* all kernels are loaded */
+} side_room;
+
+/* A part that is at work. */
+typedef struct part {
+    tti_pipe_action action;
+    int number; /* in the order of the step */
+    tti_instance *instance;
+    tti_range steps; /* all of it, or those between two joins */
+} part;
+
+struct tti_device_pipe {
+    tti_exec *x;
+    const tti_device_ops *ops;
+    tti_device_mail *mail;
+    side_room train, eval;
+    bool between; /* the last step went between devices */
+    bool has_failed;
+    int first_moment; /* of the last step: its beginning, then two for each part, which computes
+                       * between them, or for what of it lies between two joins */
+    int n_timed;      /* pairs of them */
+    void *pinned;     /* slots of the mailbox; NULL: they cannot be, and copies are slower */
+    float *shared;    /* pinned [longest]: a gradient that other stages add to, by way of the host;
+                       * NULL: none was */
+};
+
+typedef struct pipe_step {
+    tti_device_pipe *pipe;
+    const tti_device_pipe_step *desc;
+    side_room *room;
+    part unsent; /* instance NULL: nothing is to be sent */
+    int n_runs;  /* of kernels between joins, so far */
+} pipe_step;
+
+enum { N_TURNS = 2 };
+
+/* ---- memory ---- */
+
+static tutti_status make_pinned(const tti_exec *x, const tti_pipe_end *end, end_room *room) {
+    room->places = calloc(N_TURNS, sizeof *room->places);
+    if (!room->places) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    for (int i = 0; i < N_TURNS; i++) {
+        room->places[i] = x->desc.backend->device->alloc_host(end->n_bytes);
+        if (!room->places[i])
+            return tti_fail(TUTTI_E_NOMEM, "pipeline: %zu bytes for a value", end->n_bytes);
+    }
+    return TUTTI_OK;
+}
+
+/* Up to a step, in as many as places of parameters and gradients want. */
+static void add_stretches(const tti_exec *x, side_room *room, stretch t) {
+    int first = (int)t.steps.first, last = (int)t.steps.last, stop;
+    for (; (stop = tti_lean_next_stop(x->lean, first, last)) < last; first = stop)
+        room->stretches[room->n_stretches++] = (stretch){t.part, {(size_t)first, (size_t)stop}, -1};
+    t.steps.first = (size_t)first;
+    room->stretches[room->n_stretches++] = t;
+}
+
+static void find_stretches(const tti_exec *x, side_room *room) {
+    const tti_program *program = room->side->program;
+    for (int p = 0; p < program->n_parts; p++) {
+        size_t first = (size_t)program->part_first[p], last = (size_t)program->part_first[p + 1];
+        for (int i = 0; i < x->n_syncs; i++) {
+            size_t join = (size_t)x->syncs[i];
+            if (join < first || join >= last) continue;
+            add_stretches(x, room, (stretch){p, {first, join}, i});
+            first = join + 1;
+        }
+        add_stretches(x, room, (stretch){p, {first, last}, -1});
+    }
+}
+
+static tutti_status make_stretches(const tti_exec *x, side_room *room) {
+    if (!x->pipe->stages->is_joined || room->side->program != &x->desc.plan->shard) return TUTTI_OK;
+    int n_most = x->desc.plan->shard.n_steps + room->side->program->n_parts + x->n_syncs;
+    room->stretches = calloc((size_t)n_most, sizeof *room->stretches);
+    if (!room->stretches) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    find_stretches(x, room);
+    return TUTTI_OK;
+}
+
+static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room) {
+    room->side = side;
+    room->in = calloc((size_t)side->n_in + 1, sizeof *room->in);
+    room->out = calloc((size_t)side->n_out + 1, sizeof *room->out);
+    room->put = calloc((size_t)(x->n_in_flight * side->program->n_parts), sizeof *room->put);
+    if (!room->in || !room->out || !room->put)
+        return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    for (int i = 0; i < side->n_in; i++) {
+        room->in[i].reader = calloc((size_t)side->in[i].depth, sizeof(int));
+        if (!room->in[i].reader) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    }
+    for (int i = 0; i < side->n_out; i++) TTI_TRY(make_pinned(x, &side->out[i], &room->out[i]));
+    return make_stretches(x, room);
+}
+
+static void pin_slots(tti_device_pipe *pipe) {
+    size_t n_bytes;
+    void *slots = tti_mailbox_memory(pipe->x->pipe->box, &n_bytes);
+    if (pipe->ops->pin(slots, n_bytes) == TUTTI_OK)
+        pipe->pinned = slots;
+    else
+        tti_clear_error();
+}
+
+tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out) {
+    *out = NULL;
+    if (!x->pipe) return TUTTI_OK;
+    tti_device_pipe *pipe = calloc(1, sizeof *pipe);
+    *out = pipe;
+    if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    pipe->x = x;
+    pipe->ops = x->desc.backend->device;
+    pin_slots(pipe);
+    TTI_TRY(tti_device_mail_create(x, &pipe->mail));
+    TTI_TRY(make_room(x, &x->pipe->train, &pipe->train));
+    return x->pipe->eval.program ? make_room(x, &x->pipe->eval, &pipe->eval) : TUTTI_OK;
+}
+
+static void release_room(const tti_device_pipe *pipe, side_room *room) {
+    for (int i = 0; room->in && i < room->side->n_in; i++) free(room->in[i].reader);
+    for (int i = 0; room->out && i < room->side->n_out; i++) {
+        for (int k = 0; room->out[i].places && k < N_TURNS; k++)
+            pipe->ops->release_host(room->out[i].places[k]);
+        free(room->out[i].places);
+    }
+    free(room->in);
+    free(room->out);
+    free(room->put);
+    free(room->stretches);
+}
+
+void tti_device_pipe_destroy(tti_device_pipe *pipe) {
+    if (!pipe) return;
+    release_room(pipe, &pipe->train);
+    release_room(pipe, &pipe->eval);
+    tti_device_mail_destroy(pipe->mail);
+    if (pipe->pinned) pipe->ops->unpin(pipe->pinned);
+    if (pipe->shared) pipe->ops->release_host(pipe->shared);
+    free(pipe);
+}
+
+tti_device_mail *tti_device_pipe_mail(const tti_device_pipe *pipe) {
+    return pipe && tti_device_mail_group(pipe->mail) ? pipe->mail : NULL;
+}
+
+void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str) {
+    tti_device_mail_describe(pipe->mail, str);
+}
+
+size_t tti_device_pipe_bytes(const tti_exec *x) { return x->pipe ? tti_device_mail_bytes(x) : 0; }
+
+/* ---- what a part has made ---- */
+
+static tutti_status copy_out(pipe_step *s, const part *p) {
+    const tti_device_ops *ops = s->pipe->ops;
+    const tti_pipe_side *side = s->room->side;
+    int turn = p->number % N_TURNS;
+    bool any = false;
+    for (int i = 0; i < side->n_out; i++) {
+        const tti_pipe_end *end = &side->out[i];
+        if (end->part != p->action.part) continue;
+        if (!any) TTI_TRY(ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+        if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COMM));
+        any = true;
+        TTI_TRY(ops->copy(TTI_QUEUE_COMM, s->room->out[i].places[turn],
+                          tti_instance_output(p->instance, end->name), end->n_bytes));
+    }
+    if (!any) return TUTTI_OK;
+    TTI_TRY(
+        tti_profile_upto(s->pipe->x, TTI_ROW_COMM, tti_part_stages("values to another stage"), -1));
+    TTI_TRY(ops->mark(TTI_QUEUE_COMM, TTI_MARK_PIPE_OUT + turn));
+    s->unsent = *p;
+    return TUTTI_OK;
+}
+
+/* What the part before has made, once the device has come so far. */
+static tutti_status send(pipe_step *s, const part *p) {
+    const tti_pipe_side *side = s->room->side;
+    int turn = p->number % N_TURNS;
+    if (!p->instance) return TUTTI_OK;
+    TTI_TRY(s->pipe->ops->await(TTI_MARK_PIPE_OUT + turn));
+    for (int i = 0; i < side->n_out; i++) {
+        const tti_pipe_end *end = &side->out[i];
+        if (end->part != p->action.part) continue;
+        int slot = tti_pipe_slot(s->pipe->x, end, p->action.wave, 0);
+        TTI_TRY(tti_mailbox_put(s->pipe->x->pipe->box, slot, s->room->out[i].places[turn]));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- what a part reads ---- */
+
+static bool begins_with(const tti_pipe_end *end, const part *p) {
+    return end->part == p->action.part;
+}
+
+static bool is_there(const pipe_step *s, const part *p) {
+    const tti_pipe_side *side = s->room->side;
+    for (int i = 0; i < side->n_in; i++)
+        if (begins_with(&side->in[i], p) &&
+            !tti_mailbox_is_full(s->pipe->x->pipe->box,
+                                 tti_pipe_slot(s->pipe->x, &side->in[i], p->action.wave, 0)))
+            return false;
+    return true;
+}
+
+/* A value of another stage to its place; that of the part before must not be written over. */
+static tutti_status take_in(const pipe_step *s, const part *p, int i, bool is_first) {
+    const tti_device_ops *ops = s->pipe->ops;
+    const tti_pipe_end *end = &s->room->side->in[i];
+    end_room *room = &s->room->in[i];
+    int at = p->action.wave % end->depth, slot = tti_pipe_slot(s->pipe->x, end, p->action.wave, 0);
+    void *to = tti_device_mail_place(s->pipe->mail, slot);
+    const void *data;
+    TTI_TRY(tti_mailbox_wait(s->pipe->x->pipe->box, slot, &data));
+    if (room->reader[at] == p->number - 1) TTI_TRY(ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+    if (is_first) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COPY));
+    TTI_TRY(ops->copy(TTI_QUEUE_COPY, to, data, end->n_bytes));
+    tti_instance_set_input(p->instance, end->input, to);
+    return TUTTI_OK;
+}
+
+static tutti_status take_all(const pipe_step *s, const part *p) {
+    const tti_device_ops *ops = s->pipe->ops;
+    const tti_pipe_side *side = s->room->side;
+    bool any = false;
+    for (int i = 0; i < side->n_in; i++) {
+        if (begins_with(&side->in[i], p)) TTI_TRY(take_in(s, p, i, !any));
+        any = any || begins_with(&side->in[i], p);
+        if (side->in[i].last_part == p->action.part)
+            s->room->in[i].reader[p->action.wave % side->in[i].depth] = p->number;
+    }
+    if (!any) return TUTTI_OK;
+    TTI_TRY(
+        tti_profile_upto(s->pipe->x, TTI_ROW_COPY, tti_part_stages("values of another stage"), -1));
+    TTI_TRY(ops->mark(TTI_QUEUE_COPY, TTI_MARK_PIPE_IN));
+    return ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY);
+}
+
+/* The senders may use slots again whose places nobody reads any more: not before, as another value
+ * would come to the same place. */
+static tutti_status free_slots(const pipe_step *s, const part *p) {
+    const tti_pipe_side *side = s->room->side;
+    for (int i = 0; i < side->n_in; i++)
+        if (begins_with(&side->in[i], p)) TTI_TRY(s->pipe->ops->await(TTI_MARK_PIPE_IN));
+    for (int i = 0; i < side->n_in; i++)
+        if (side->in[i].last_part == p->action.part)
+            tti_mailbox_free(s->pipe->x->pipe->box,
+                             tti_pipe_slot(s->pipe->x, &side->in[i], p->action.wave, 0));
+    return TUTTI_OK;
+}
+
+static tutti_status send_unsent(pipe_step *s) {
+    part unsent = s->unsent;
+    s->unsent = (part){0};
+    return send(s, &unsent);
+}
+
+/* ---- parameters in parts ---- */
+
+static bool is_joined(const pipe_step *s) {
+    return s->pipe->x->pipe->stages->is_joined && !s->desc->eval;
+}
+
+/* Each part of each wave fetches what it reads, since others run in between. */
+static bool fetches_by_part(const pipe_step *s) {
+    return tti_exec_has_lean_params(s->pipe->x) && !is_joined(s);
+}
+
+/* What the first steps read, while other stages are waited for. */
+static void begin_fetching(const pipe_step *s, const part *p) {
+    tti_device_lean *lean = s->pipe->x->device->lean;
+    if (!fetches_by_part(s)) return;
+    tti_device_lean_begin_part(lean, s->desc->eval, (int)p->steps.first);
+    tti_device_lean_before(lean, (int)p->steps.first);
+}
+
+/* ---- a part ---- */
+
+/* Buckets are summed beside the last wave, as it completes them. */
+static bool sums_beside(const pipe_step *s, int wave) {
+    const tti_exec *x = s->pipe->x;
+    const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
+    if (!reduce) return x->lean && !s->desc->eval && wave == x->pipe->n_waves - 1;
+    return tti_device_reduce_merges(reduce, wave);
+}
+
+static void sum_beside(const pipe_step *s, int step) {
+    tti_exec_device *d = s->pipe->x->device;
+    if (s->desc->reduce)
+        tti_device_reduce_after(s->desc->reduce, step);
+    else if (d->beside == TUTTI_OK)
+        d->beside = tti_device_by_host_after(d->by_host, step);
+}
+
+typedef struct telling {
+    const pipe_step *s;
+    int wave;
+    const tti_instance *instance;
+    int shard, last; /* behind the steps */
+} telling;
+
+static void after_step(int step, void *user) {
+    const telling *told = user;
+    tti_exec *x = told->s->pipe->x;
+    if (x->profile) tti_device_time_step(x, told->instance, step, told->shard);
+    if (sums_beside(told->s, told->wave)) sum_beside(told->s, step);
+    if (told->wave == 0 && told->s->desc->parts)
+        tti_device_parts_before(told->s->desc->parts, step + 1);
+    if (fetches_by_part(told->s) && step + 1 < told->last)
+        tti_device_lean_before(x->device->lean, step + 1);
+}
+
+static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run *run) {
+    int first = (int)p->steps.first, last = (int)p->steps.last;
+    tti_exec *x = s->pipe->x;
+    telling told = {s, p->action.wave, p->instance, x->pipe->waves[p->action.wave].first, last};
+    bool fetches = told.wave == 0 && s->desc->parts;
+    bool tells = x->profile || fetches || sums_beside(s, told.wave) || fetches_by_part(s);
+    if (fetches) tti_device_parts_before(s->desc->parts, first);
+    TTI_TRY(
+        tti_instance_run_range(p->instance, run, first, last, tells ? after_step : NULL, &told));
+    return fetches_by_part(s) ? tti_device_lean_finish(x->device->lean) : TUTTI_OK;
+}
+
+static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *run) {
+    tti_exec *x = s->pipe->x;
+    int from = s->pipe->first_moment + 1 + 2 * p->number;
+    int shard = x->pipe->waves[p->action.wave].first;
+    bool forward = p->action.part < x->pipe->stages->n_chunks;
+    TTI_TRY(s->pipe->ops->stamp(TTI_QUEUE_COMPUTE, from));
+    TTI_TRY(
+        tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"), shard));
+    TTI_TRY(run_kernels(s, p, run));
+    TTI_TRY(s->pipe->ops->stamp(TTI_QUEUE_COMPUTE, from + 1));
+    tti_profile_between(x, TTI_ROW_PARTS, tti_part_other(forward ? "forward" : "backward"), shard,
+                        from);
+    return TUTTI_OK;
+}
+
+/* Its kernels between two moments; what the copy queue gets from here on waits for the parts before
+ * this one. */
+static tutti_status compute(const pipe_step *s, const part *p) {
+    tti_exec *x = s->pipe->x;
+    const tti_device_ops *ops = s->pipe->ops;
+    const tti_wave *wave = &x->pipe->waves[p->action.wave];
+    int local = wave->first - x->first_shard;
+    if (!s->desc->eval) tti_exec_point_at_buffer(x, p->instance, wave->buffer[0]);
+    if (p->action.part == 0)
+        tti_fed_point(p->instance, s->desc->eval ? &x->eval_inputs : &x->shard_inputs,
+                      &s->desc->shards[local], s->desc->loss_scale);
+    if (!s->pipe->between) TTI_TRY(ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+    return run_timed(s, p, &s->desc->runs[local]);
+}
+
+/* What no other stage waits for. */
+static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
+    tti_exec *x = s->pipe->x;
+    const tti_wave *wave = &x->pipe->waves[p->action.wave];
+    tti_range flat = s->room->side->flat[p->action.part];
+    bool merges = !s->desc->eval && !sums_beside(s, p->action.wave);
+    if (merges) tti_exec_merge(x, wave, flat.first, flat.last);
+    if (p->action.part < s->room->side->program->n_parts - 1) return TUTTI_OK;
+    return tti_fed_collect(s->pipe->ops, p->instance,
+                           s->desc->sums + (size_t)wave->first * TTI_SUMS);
+}
+
+static tutti_status run_by_host(pipe_step *s, const part *p) {
+    /* A part with exchanges waits for its neighbours, who may wait for what is not sent. */
+    if (s->pipe->x->exchange || !is_there(s, p)) TTI_TRY(send_unsent(s));
+    part before = s->unsent;
+    s->unsent = (part){0};
+    TTI_TRY(take_all(s, p));
+    /* An instance may be the next wave's before its last one has been copied out. */
+    if (before.instance == p->instance && before.action.part == p->action.part)
+        TTI_TRY(s->pipe->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    TTI_TRY(compute(s, p));
+    TTI_TRY(copy_out(s, p));
+    TTI_TRY(merge_and_collect(s, p));
+    TTI_TRY(free_slots(s, p));
+    return send(s, &before);
+}
+
+/* ---- a part whose values go between devices ---- */
+
+static tutti_status take_letters(const pipe_step *s, const part *p) {
+    const tti_pipe_side *side = s->room->side;
+    for (int i = 0; i < side->n_in; i++) {
+        const tti_pipe_end *end = &side->in[i];
+        if (!begins_with(end, p)) continue;
+        int slot = tti_pipe_slot(s->pipe->x, end, p->action.wave, 0);
+        TTI_TRY(tti_device_mail_take(s->pipe->mail, slot));
+        tti_instance_set_input(p->instance, end->input, tti_device_mail_place(s->pipe->mail, slot));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status leave_letters(const pipe_step *s, const part *p) {
+    const tti_pipe_side *side = s->room->side;
+    for (int i = 0; i < side->n_in; i++)
+        if (side->in[i].last_part == p->action.part)
+            TTI_TRY(tti_device_mail_leave(
+                s->pipe->mail, tti_pipe_slot(s->pipe->x, &side->in[i], p->action.wave, 0)));
+    return TUTTI_OK;
+}
+
+static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) {
+    const tti_pipe_side *side = s->room->side;
+    bool any = false;
+    for (int i = 0; i < side->n_out; i++) {
+        const tti_pipe_end *end = &side->out[i];
+        if (end->part != p->action.part) continue;
+        if (!any) TTI_TRY(s->pipe->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+        if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_STAGES));
+        any = true;
+        TTI_TRY(tti_device_mail_put(s->pipe->mail,
+                                    tti_pipe_slot(s->pipe->x, end, p->action.wave, 0),
+                                    tti_instance_output(p->instance, end->name), end->n_bytes));
+    }
+    if (!any) return TUTTI_OK;
+    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_STAGES, tti_part_stages("values to another stage"),
+                             -1));
+    return tti_device_mail_note(s->pipe->mail, behind);
+}
+
+/* What the instance has made in this part of another wave is overwritten: it must be on its way. */
+static tutti_status run_between(const pipe_step *s, const part *p) {
+    const tti_pipe_side *side = s->room->side;
+    int flight = p->action.wave % side->schedule.n_in_flight;
+    int *behind = &s->room->put[flight * side->program->n_parts + p->action.part];
+    TTI_TRY(take_letters(s, p));
+    if (*behind >= 0) TTI_TRY(s->pipe->ops->follow(TTI_QUEUE_COMPUTE, *behind));
+    *behind = -1;
+    TTI_TRY(compute(s, p));
+    TTI_TRY(put_letters(s, p, behind));
+    TTI_TRY(leave_letters(s, p));
+    return merge_and_collect(s, p);
+}
+
+/* ---- a step ---- */
+
+static tutti_status pass_fault(const pipe_step *s, const part *p) {
+    const tti_stages *stages = s->pipe->x->pipe->stages;
+    bool forward = p->action.part < stages->n_chunks;
+    const char *fault = forward ? "pipe.forward" : "pipe.backward";
+    (void)fault; /* of programs that know faults */
+    if (!TTI_FAULT_AT(fault, stages->stage, (int64_t)s->desc->number)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stages->stage);
+}
+
+static tutti_status run_part(pipe_step *s, const part *p) {
+    TTI_TRY(pass_fault(s, p));
+    begin_fetching(s, p);
+    return s->pipe->between ? run_between(s, p) : run_by_host(s, p);
+}
+
+static part make_part(pipe_step *s, tti_pipe_action action) {
+    const tti_pipe_side *side = s->room->side;
+    const int *first = side->program->part_first + action.part;
+    tti_lane *lane = &s->pipe->x->lane[action.wave % side->schedule.n_in_flight];
+    return (part){.action = action,
+                  .number = s->n_runs++,
+                  .instance = s->desc->eval ? lane->eval : lane->shard,
+                  .steps = {(size_t)first[0], (size_t)first[1]}};
+}
+
+static tutti_status run_parts(pipe_step *s) {
+    const tti_pipe_schedule *schedule = &s->room->side->schedule;
+    for (int i = 0; i < schedule->n_actions; i++) {
+        part p = make_part(s, schedule->actions[i]);
+        TTI_TRY(run_part(s, &p));
+    }
+    return s->pipe->between ? TUTTI_OK : send_unsent(s);
+}
+
+/* ---- shards that are joined inside a step: by way of the host, part by part ---- */
+
+/* What of a part lies before the next join: values come before its first step, and go behind its
+ * last. */
+static tutti_status run_between_joins(pipe_step *s, const part *p) {
+    const int *of_part = s->room->side->program->part_first + p->action.part;
+    if ((int)p->steps.first == of_part[0]) {
+        TTI_TRY(pass_fault(s, p));
+        TTI_TRY(s->pipe->ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+        TTI_TRY(take_all(s, p));
+    }
+    TTI_TRY(compute(s, p));
+    if ((int)p->steps.last < of_part[1]) return TUTTI_OK;
+    TTI_TRY(copy_out(s, p));
+    TTI_TRY(send_unsent(s));
+    TTI_TRY(merge_and_collect(s, p));
+    return free_slots(s, p);
+}
+
+static tutti_status run_stretch(pipe_step *s, const stretch *t) {
+    tti_exec *x = s->pipe->x;
+    tti_device_lean *lean = x->device->lean;
+    if (lean) tti_device_lean_before(lean, (int)t->steps.first);
+    if (lean) TTI_TRY(tti_device_lean_finish(lean));
+    for (int w = 0; w < x->pipe->n_waves; w++) {
+        part p = make_part(s, (tti_pipe_action){w, t->part});
+        p.steps = t->steps;
+        TTI_TRY(run_between_joins(s, &p));
+    }
+    return t->join >= 0 ? tti_device_join_shards(x, t->join) : TUTTI_OK;
+}
+
+/* All shards come to a join before any goes on; gradients, of which each has all, are added at the
+ * end, or beside the last ones. */
+static tutti_status run_joined(pipe_step *s) {
+    tti_exec *x = s->pipe->x;
+    if (x->device->lean) tti_device_lean_begin(x->device->lean, true);
+    for (int i = 0; i < s->room->n_stretches; i++) TTI_TRY(run_stretch(s, &s->room->stretches[i]));
+    if (!x->lean) tti_exec_merge(x, &x->acc.waves[0], 0, x->desc.plan->n_flat);
+    return TUTTI_OK;
+}
+
+/* Times that kernels are put into the queue. */
+static int count_runs(const pipe_step *s) {
+    if (is_joined(s)) return s->room->n_stretches * s->pipe->x->pipe->n_waves;
+    return s->room->side->schedule.n_actions;
+}
+
+/* Of the steps before; the device has come to their end. */
+static void forget(const tti_exec *x, const side_room *room) {
+    for (int i = 0; i < room->side->n_in; i++)
+        for (int k = 0; k < room->side->in[i].depth; k++) room->in[i].reader[k] = INT_MIN;
+    for (int i = 0; i < x->n_in_flight * room->side->program->n_parts; i++) room->put[i] = -1;
+}
+
+bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval) {
+    return tti_device_mail_group(pipe->mail) && (eval ? pipe->eval : pipe->train).has_run;
+}
+
+void tti_device_pipe_begin(tti_device_pipe *pipe, bool beside) {
+    tti_device_mail_begin(pipe->mail, beside);
+}
+
+tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step) {
+    pipe_step s = {.pipe = pipe, .desc = step, .room = step->eval ? &pipe->eval : &pipe->train};
+    forget(pipe->x, s.room);
+    pipe->between = tti_device_pipe_is_loaded(pipe, step->eval);
+    s.room->has_run = true;
+    pipe->n_timed = count_runs(&s);
+    pipe->first_moment = tti_profile_take(pipe->x, 2 * pipe->n_timed + 1);
+    TTI_TRY(pipe->ops->stamp(TTI_QUEUE_COMPUTE, pipe->first_moment));
+    tutti_status st = is_joined(&s) ? run_joined(&s) : run_parts(&s);
+    if (st != TUTTI_OK) tti_device_pipe_fail(pipe, st);
+    TTI_TRY(st);
+    return pipe->between ? TUTTI_OK : pipe->ops->sync();
+}
+
+tutti_status tti_device_pipe_rest(tti_device_pipe *pipe) {
+    return pipe->between ? tti_device_mail_rest(pipe->mail) : pipe->ops->sync();
+}
+
+void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
+    if (pipe->has_failed) return;
+    pipe->has_failed = true;
+    tti_mailbox_fail(pipe->x->pipe->box, status);
+    if (pipe->between) tti_device_mail_give_up(pipe->mail, status);
+}
+
+/* By the device's own clock: from the beginning of the step to the end of the last part, and how
+ * much of it the parts computed. */
+tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
+    int first = pipe->first_moment, n = first + 2 * pipe->n_timed + 1;
+    double *us = calloc((size_t)n, sizeof *us), busy = 0;
+    if (!us) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    tutti_status st = pipe->ops->read_stamps(n, us);
+    for (int i = first + 1; st == TUTTI_OK && i < n; i += 2) busy += us[i + 1] - us[i];
+    int64_t span_ns = (int64_t)((us[n - 1] - us[first]) * 1e3);
+    free(us);
+    return st == TUTTI_OK ? tti_pipe_measure(pipe->x, (int64_t)(busy * 1e3), span_ns) : st;
+}
+
+/* Once, of the longest. */
+static tutti_status take_shared(tti_device_pipe *pipe) {
+    const tti_stages *stages = pipe->x->pipe->stages;
+    size_t n = 0;
+    if (pipe->shared) return TUTTI_OK;
+    for (int i = 0; i < stages->n_tied; i++) {
+        const tti_slot *slot = tti_pipe_tied_slot(pipe->x, &stages->tied[i]);
+        if (slot) n = TTI_MAX(n, slot->n_elems);
+    }
+    pipe->shared = pipe->ops->alloc_host(n * sizeof *pipe->shared + 1);
+    return pipe->shared ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu pinned floats", n);
+}
+
+static tutti_status sum_by_host(const tti_device_pipe *pipe, const tti_tied_param *tied) {
+    const tti_slot *slot = tti_pipe_tied_slot(pipe->x, tied);
+    if (!slot) return TUTTI_OK;
+    float *grads = tti_exec_grads(pipe->x) + slot->first;
+    size_t n_bytes = slot->n_elems * sizeof *grads;
+    TTI_TRY(pipe->ops->copy(TTI_QUEUE_COMPUTE, pipe->shared, grads, n_bytes));
+    TTI_TRY(pipe->ops->sync());
+    TTI_TRY(tti_pipe_sum_shared(pipe->x->pipe, tied, slot, pipe->shared));
+    TTI_TRY(pipe->ops->copy(TTI_QUEUE_COMPUTE, grads, pipe->shared, n_bytes));
+    return pipe->ops->sync();
+}
+
+static tutti_status sum_tied_by_host(tti_device_pipe *pipe) {
+    const tti_stages *stages = pipe->x->pipe->stages;
+    int64_t start = tti_now_ns();
+    TTI_TRY(take_shared(pipe));
+    for (int i = 0; i < stages->n_tied; i++) TTI_TRY(sum_by_host(pipe, &stages->tied[i]));
+    tti_profile_add(pipe->x, TTI_ROW_COMM, tti_part_grads("gradients of shared parameters"), -1,
+                    start, tti_now_ns());
+    return TUTTI_OK;
+}
+
+tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
+    tti_exec *x = pipe->x;
+    if (x->pipe->stages->n_tied == 0) return TUTTI_OK;
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
+    TTI_TRY(pipe->between ? tti_device_mail_sum_tied(pipe->mail) : sum_tied_by_host(pipe));
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients of shared parameters"),
+                            -1);
+}
+
+tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int mark) {
+    return pipe->between ? tti_device_mail_await(pipe->mail, mark) : pipe->ops->await(mark);
+}

@@ -1,0 +1,183 @@
+/* device_step.h - what the files of a step on a device share about one worker. */
+#ifndef TTI_EXEC_DEVICE_STEP_H
+#define TTI_EXEC_DEVICE_STEP_H
+
+#include "exec/device/bytes.h"
+#include "exec/device/device_axis.h"
+#include "exec/device/device_by_host.h"
+#include "exec/device/device_lean.h"
+#include "exec/device/device_local.h"
+#include "exec/device/device_mail.h"
+#include "exec/device/device_parts.h"
+#include "exec/device/device_pipe.h"
+#include "exec/device/device_reduce.h"
+#include "exec/device/device_server.h"
+#include "exec/device/device_update.h"
+#include "exec/device/kept.h"
+#include "exec/worker/worker.h"
+
+/* Of the parameters, their averages, and then the states. */
+enum { TTI_N_MIRRORS = 2 + TTI_MAX_OUT };
+
+/* What one step that is at work has: pinned host memory and its place on the device. */
+typedef struct tti_device_set {
+    tti_fed_shard *shards; /* [n_local], device; empty in sets that are never fed */
+    tti_step_args *args, *args_host;
+    int32_t *rows_host; /* [n_local] */
+    int32_t *index;     /* pinned [n_local][1 + b], of kept samples */
+    bool gathers;       /* the step at work is one over kept samples */
+    char *told;         /* pinned: tti_step_report, then the sums */
+    void *recording;    /* NULL: not yet made */
+    tti_step_desc desc; /* of the step at work; shards are not kept */
+    int64_t begun_ns;
+    bool at_work;
+} tti_device_set;
+
+struct tti_exec_device {
+    const tti_device_ops *ops;
+    tti_device_set sets[TTI_MAX_AHEAD];
+    int n_sets; /* that take turns in training */
+    tti_kept kept;
+    tti_bytes bytes;
+    tti_run *fixed, *runs; /* [n_local], device */
+    int64_t rows;          /* of a shard, as fixed says; 0: not yet known */
+    tti_step_args *args;   /* device: of the step that computes, copied from its set */
+    double *sums;          /* device [V][TTI_SUMS] */
+    tti_step_report *report;
+    float *sync_parts, *sync_joined; /* device, for programs with TTI_SYNC */
+    tti_device_update *update;
+    tti_device_reduce *reduce; /* between several workers one of the two, alone none */
+    tti_device_parts *parts;   /* with reduce, of others; NULL: there are none */
+    tti_device_lean *lean;     /* of gradients, too; NULL: they are whole */
+    tti_device_by_host *by_host;
+    tti_device_axis *axis; /* pieces of layers are exchanged in the recording; NULL: they are not */
+    void *eval_recording;  /* then: of the evaluation of a batch; NULL: not yet made */
+    bool has_evaluated;
+    tti_device_server *server;     /* NULL: the device makes the update */
+    tti_device_pipe *pipe;         /* NULL: the worker has all layers */
+    tti_str way;                   /* of the sums between workers, in words */
+    tutti_status beside;           /* of what is put into queues beside the last shard */
+    float *mirrors[TTI_N_MIRRORS]; /* device_mirrors.c; NULL: nobody asked for it */
+    float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */
+    size_t x_bytes, target_bytes, told_bytes;
+    int n_told; /* of sums, that a step tells */
+    uint64_t n_begun, n_ended;
+    int n_chained;               /* steps that the device is given at once; below 2: one */
+    int n_waiting;               /* of those begun, the last ones: for the next launch */
+    bool has_just_ended;         /* a step, and none was begun since */
+    bool loads;                  /* the step at hand: it does what no step has done before */
+    void *chains[TTI_MAX_AHEAD]; /* recordings, by the set of the first step; NULL: not made */
+    uint64_t newest, done; /* steps of the run that were begun, and that are known to be done */
+    tti_str name;
+    int64_t last_end_ns;
+    int64_t exchanged_ns; /* of all steps so far, see tti_step_report.exchange_ns */
+    bool has_low;         /* parameters in 16 bits are those in 32 */
+    bool has_own_sums;    /* sums of other workers' shards are 0 */
+    void **timed;         /* [n_timed]: recordings of steps that are profiled; NULL: none is */
+    int n_timed, next_timed;
+};
+
+/* Sets whose batches the host feeds. */
+enum { TTI_N_FED = 2 };
+
+static inline int tti_device_n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
+
+/* device_shards.c: n_bytes of the device, of pinned memory, into the pointer at where. */
+tutti_status tti_device_take(tti_exec *x, void *where, size_t n_bytes);
+tutti_status tti_device_take_host(tti_exec *x, void *where, size_t n_bytes);
+
+/* device_shards.c: one set of inputs; seed and place of every shard, of which rows are known; and
+ * all that is there for the worker's shards. */
+tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_fed);
+tutti_status tti_device_put_runs(tti_exec *x, int64_t rows);
+tutti_status tti_device_take_shards(tti_exec *x);
+void tti_device_release_shards(tti_exec *x);
+
+void tti_device_mirrors_fini(tti_exec *x);
+/* The hash of the parameters, as they were copied last. */
+uint64_t tti_device_mirrors_hash(const tti_exec *x);
+
+/* device_meet.c: how the workers' devices add, as far as they reach each other. */
+tutti_status tti_device_meet(tti_exec *x);
+
+/* Gradients are compressed by the host, or parameters averaged: nothing is added between devices.
+ */
+bool tti_device_ends_on_host(const tti_exec *x);
+/* Or workers that divide the model join values inside a step, or have parts of its gradients: what
+ * these exchange goes by way of the host.  The same on all workers. */
+bool tti_device_by_host_alone(const tti_exec *x);
+
+/* What a wait for peers came to: of a timeout the text says too who keeps it, as far as that is
+ * seen. */
+tutti_status tti_device_late(const tti_exec *x, tutti_status st);
+
+/* Whether every worker of the job has a device of its own: two kernels that wait for peers must not
+ * keep each other off one.  Collective over mesh->world. */
+tutti_status tti_device_have_own(const tti_exec *x, bool *own);
+
+/* One axis of the mesh, whose devices are to reach each other.  Their group borrows it. */
+typedef struct tti_device_line {
+    tti_exec *x;
+    tutti_comm *comm; /* of this worker's line along the axis */
+    int turn, n_lines;
+    const char *others; /* what texts call the workers of other lines */
+} tti_device_line;
+
+/* Meets them over each other's memory, one line after the other; wanted: what this worker brings,
+ * the rest comes from the line.  TUTTI_E_UNSUPPORTED: not all lines could; *group may be there all
+ * the same, for the caller to part.  Collective over mesh->world. */
+tutti_status tti_device_meet_line(tti_device_line *line, const tti_device_peers *wanted,
+                                  void **group);
+
+/* Batch and numbers of a step into a set; what computes next waits for them. */
+tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc);
+/* The numbers of the step, to where programs read them. */
+tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set);
+
+/* Into the queues; beside: other devices are read while shards compute. */
+tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool beside);
+
+/* device_recordings.c: the end of a recording, of which what was put into it came to st. */
+tutti_status tti_device_end_recording(tti_exec *x, tutti_status st, void **recording);
+
+/* device_recordings.c: a recording of a step with these inputs, nothing runs; and the set's own one
+ * into the queue, made if it is not there. */
+tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording);
+tutti_status tti_device_play(tti_exec *x, tti_device_set *set);
+
+/* device_recordings.c: steps from now on differ from those that were recorded, of which all are
+ * done when this returns.  Collective. */
+tutti_status tti_device_forget_recordings(tti_exec *x);
+
+/* device_recordings.c: how many steps over kept samples the device is best given at once; whether
+ * the step of this set is one of those; and such a step, marked as every step is, which waits until
+ * the others of its launch have been begun. */
+int tti_device_n_chained(const tti_exec *x);
+bool tti_device_is_chained(const tti_exec *x, const tti_device_set *set);
+tutti_status tti_device_chain_step(tti_exec *x, int which);
+
+/* device_recordings.c: before the oldest step at work is awaited.  Steps that wait for others go to
+ * the device one by one if it is among them, or if no others come. */
+tutti_status tti_device_chain_before_end(tti_exec *x);
+
+/* device_waves.c: the shards of this worker, as they were fed; sums of those with others too,
+ * where that goes on beside them.  And of an evaluation. */
+tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set);
+tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set);
+
+/* device_waves.c: a step of the shard program is in the queue, for a profile. */
+void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard);
+
+/* device_waves.c: the values of sync number i of all shards become one. */
+tutti_status tti_device_join_shards(tti_exec *x, int i);
+
+/* Yes if all workers say so: they go ahead by the same number of steps. */
+tutti_status tti_device_agree(tti_exec *x, bool *yes);
+
+/* The oldest step at work is done: its set, until the next step begins. */
+tutti_status tti_device_await(tti_exec *x, const tti_device_set **out);
+/* And its sums into x->sums; what is known of its time into result. */
+tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set);
+void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_result *result);
+
+#endif /* TTI_EXEC_DEVICE_STEP_H */

@@ -1,0 +1,44 @@
+/* device_update.h - the update program of a worker on a device, and what comes to it from workers
+ * that have other parts of the optimizer's state. */
+#ifndef TTI_EXEC_DEVICE_UPDATE_H
+#define TTI_EXEC_DEVICE_UPDATE_H
+
+#include "exec/device/device_axis.h"
+#include "exec/device/device_by_host.h"
+#include "exec/device/device_reduce.h"
+
+typedef struct tti_device_update tti_device_update;
+
+/* Where the step of a worker has its numbers on the device, and how it reaches the others. */
+typedef struct tti_device_update_desc {
+    const tti_step_args *args;
+    const double *sums;
+    double *told; /* the same, and what is told behind them */
+    tti_step_report *report;
+    tti_device_reduce *reduce;   /* NULL: by_host, or alone */
+    tti_device_by_host *by_host; /* NULL: reduce, or alone */
+    tti_device_axis *axis;       /* of a model in pieces, beside reduce; NULL: by_host, or whole */
+} tti_device_update_desc;
+
+/* On success *out is owned by the caller and borrows x and what desc names. */
+tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc *desc,
+                                      tti_device_update **out);
+void tti_device_update_destroy(tti_device_update *update); /* takes NULL */
+
+/* Puts the update into the compute queue; by way of the host then the parameters of others, else
+ * the hashes of what each worker has updated. */
+tutti_status tti_device_update_run(tti_device_update *update);
+
+/* Whether it adds the gradients of all workers, too, in the step at hand. */
+bool tti_device_update_sums(const tti_device_update *update);
+
+/* The parameters of others have come, of n blocks (plan->updates) from first on: the hash in the
+ * report takes them in, and x->low has them. */
+tutti_status tti_device_update_complete(tti_device_update *update, int first, int n);
+/* Puts into the compute queue: x->low out of the parameters. */
+tutti_status tti_device_update_narrow(tti_device_update *update);
+
+/* The hash of the parameters as they are on the device; waits. */
+tutti_status tti_device_update_hash(tti_device_update *update, uint64_t *hash);
+
+#endif /* TTI_EXEC_DEVICE_UPDATE_H */

@@ -1,0 +1,220 @@
+/* device_waves.c - the shards of a step on a device, one after the other: their kernels, joins
+ * between them, and what goes on beside them. */
+#include "exec/device/device_step.h"
+
+static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
+
+static void point_at(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
+                     const tti_device_set *set, int s) {
+    const tti_gather *g = &x->device->kept.gather;
+    const tti_fed_shard kept = {g->x + s * g->x_stride, g->y + s * g->y_stride,
+                                g->rows + s * g->rows_stride};
+    tti_fed_point(instance, inputs, set->gathers ? &kept : &set->shards[s],
+                  &x->device->args->loss_scale);
+}
+
+/* ---- the shard program ---- */
+
+static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard) {
+    double *sums = x->device->sums + (size_t)shard * TTI_SUMS;
+    return tti_fed_collect(x->device->ops, instance, sums);
+}
+
+/* In one go, where devices read each other's memory. */
+static tutti_status join_at_once(tti_exec *x, int i, bool *done) {
+    const float *in[TTI_MAX_LANES];
+    float *out[TTI_MAX_LANES];
+    *done = false;
+    if (!x->device->reduce) return TUTTI_OK;
+    for (int s = 0; s < tti_device_n_local(x); s++) {
+        in[s] = tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0);
+        out[s] = tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0);
+    }
+    const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
+    return tti_device_reduce_join(x->device->reduce, node, in, out, done);
+}
+
+/* One value out of those of all shards. */
+tutti_status tti_device_join_shards(tti_exec *x, int i) {
+    tti_exec_device *d = x->device;
+    const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
+    tti_part part = tti_part_node(TTI_SPAN_SUMS, node, "join");
+    size_t n = (size_t)tti_value_n_elems(node->out[0]), n_bytes = n * sizeof(float);
+    bool done;
+    TTI_TRY(join_at_once(x, i, &done));
+    if (done) return tti_profile_upto(x, TTI_ROW_COMPUTE, part, -1);
+    for (int s = 0; s < tti_device_n_local(x); s++)
+        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
+                             tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
+    if (d->reduce) TTI_TRY(tti_device_reduce_parts(d->reduce, d->sync_parts, n));
+    if (d->by_host) TTI_TRY(tti_device_by_host_parts(d->by_host, d->sync_parts, n));
+    TTI_TRY(
+        d->ops->join(node->op->name, d->sync_parts, (size_t)x->desc.n_shards, n, d->sync_joined));
+    for (int s = 0; s < tti_device_n_local(x); s++)
+        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE,
+                             tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0),
+                             d->sync_joined, n_bytes));
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, part, -1);
+}
+
+/* A shard at work. */
+typedef struct shard_at_work {
+    tti_exec *x;
+    const tti_instance *instance;
+    int shard;
+    bool is_first; /* which parameters of others wait for */
+    tti_device_lean *lean;
+} shard_at_work;
+
+/* With those of other workers, or for the host. */
+static bool is_summed_beside(const tti_exec *x, int shard) {
+    bool by_bucket = x->device->reduce || x->lean || (x->offload && is_alone(x));
+    return by_bucket && shard == x->last_shard - 1;
+}
+
+static tutti_status sum_beside(tti_exec *x, int step) {
+    tti_device_reduce *reduce = x->device->reduce;
+    if (!reduce && x->lean) return tti_device_by_host_after(x->device->by_host, step);
+    if (!reduce) return tti_offload_after(x->offload, step);
+    tti_device_reduce_after(reduce, step);
+    if (!x->offload) return TUTTI_OK;
+    return tti_offload_bring(x->offload, tti_device_reduce_n_summed(reduce), TTI_QUEUE_COMM);
+}
+
+/* A failure to take the time shows when the moments are read.  Exchanges are told of where they are
+ * made: here the kernels only stood still. */
+void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard) {
+    const tti_node *node = x->desc.plan->shard.steps[step];
+    bool stood = node->op->traits & TTI_COLLECTIVE;
+    if (stood && tti_device_exchange_group(x->exchange)) return; /* what waits for it tells of it */
+    tti_part part = stood ? tti_part_wait("waiting for an exchange")
+                          : tti_part_node(TTI_SPAN_WORK, node, tti_instance_kernel(instance, step));
+    tutti_status st = tti_profile_upto(x, TTI_ROW_COMPUTE, part, shard);
+    (void)st;
+}
+
+static void after_step(int step, void *user) {
+    const shard_at_work *at = user;
+    tti_exec *x = at->x;
+    tti_device_time_step(x, at->instance, step, at->shard);
+    if (x->device->beside == TUTTI_OK && tti_offload_wants_sums(x->offload, step))
+        x->device->beside = collect(x, at->instance, at->shard);
+    if (is_summed_beside(x, at->shard) && x->device->beside == TUTTI_OK)
+        x->device->beside = sum_beside(x, step);
+    if (at->is_first) tti_device_parts_before(x->device->parts, step + 1);
+    if (at->lean) tti_device_lean_before(at->lean, step + 1);
+}
+
+static bool waits_for_parts(const tti_exec *x, int shard) {
+    const tti_device_parts *parts = x->device->parts;
+    return parts && shard == x->first_shard && tti_device_parts_are_due(parts);
+}
+
+/* Steps first .. last-1, for every shard of a wave. */
+static tutti_status run_steps(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
+                              tti_range steps) {
+    int first = (int)steps.first, last = (int)steps.last;
+    tti_device_lean *lean =
+        x->n_syncs > 0 ? NULL : x->device->lean; /* its moves are each shard's */
+    for (int i = 0; i < wave->n_shards; i++) {
+        int shard = wave->first + i, s = shard - x->first_shard;
+        tti_instance *instance = x->lane[i].shard;
+        tti_exec_point_at_buffer(x, instance, wave->buffer[i]);
+        point_at(x, instance, &x->shard_inputs, set, s);
+        shard_at_work at = {x, instance, shard, waits_for_parts(x, shard), lean};
+        bool beside = is_summed_beside(x, shard) || tti_offload_streams(x->offload);
+        bool looks = x->profile || beside || at.is_first || at.lean;
+        if (at.is_first) tti_device_parts_before(x->device->parts, first);
+        if (at.lean) tti_device_lean_begin(at.lean, shard == x->last_shard - 1);
+        if (at.lean) tti_device_lean_before(at.lean, first);
+        TTI_TRY(tti_instance_run_range(instance, &x->device->runs[s], first, last,
+                                       looks ? after_step : NULL, &at));
+        if (last == x->desc.plan->shard.n_steps) TTI_TRY(collect(x, instance, shard));
+    }
+    return TUTTI_OK;
+}
+
+/* The steps between two joins.  Shards that are joined find parameters and gradients in the same
+ * places: none goes on before all have come to where one of these is another's. */
+static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
+                             int part) {
+    bool joined = x->n_syncs > 0;
+    tti_device_lean *lean = joined ? x->device->lean : NULL;
+    int first = part > 0 ? x->syncs[part - 1] + 1 : 0;
+    int last = part < x->n_syncs ? x->syncs[part] : x->desc.plan->shard.n_steps;
+    if (lean && part == 0) tti_device_lean_begin(lean, true);
+    do {
+        int stop = tti_lean_next_stop(joined ? x->lean : NULL, first, last);
+        if (lean) tti_device_lean_before(lean, first);
+        TTI_TRY(run_steps(x, set, wave, (tti_range){(size_t)first, (size_t)stop}));
+        first = stop;
+    } while (first < last);
+    return TUTTI_OK;
+}
+
+/* In fast mode a worker's pieces are one, unless it is a server that adds them. */
+static void add_pieces(tti_exec *x) {
+    bool adds = x->desc.fast && (!x->desc.server || tti_server_n_pieces(x) == 1);
+    for (int i = 1; adds && i < x->acc.n_pieces; i++)
+        x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],
+                                    x->desc.plan->n_flat);
+}
+
+static tutti_status run_waves(tti_exec *x, const tti_device_set *set) {
+    tti_device_reduce *reduce = x->device->reduce;
+    bool beside = reduce ? tti_device_reduce_merges(reduce, x->acc.n_waves - 1)
+                         : is_summed_beside(x, x->last_shard - 1);
+    for (int w = 0; w < x->acc.n_waves; w++) {
+        const tti_wave *wave = &x->acc.waves[w];
+        for (int part = 0; part <= x->n_syncs; part++) {
+            TTI_TRY(run_part(x, set, wave, part));
+            if (part < x->n_syncs) TTI_TRY(tti_device_join_shards(x, part));
+        }
+        if (beside && w == x->acc.n_waves - 1) return x->device->beside;
+        tti_exec_merge(x, wave, 0, x->desc.plan->n_flat);
+        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
+    }
+    add_pieces(x);
+    return TUTTI_OK;
+}
+
+/* The parts of a stage of a pipeline. */
+static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) {
+    tti_exec_device *d = x->device;
+    const tti_device_pipe_step step = {.shards = set->shards,
+                                       .runs = d->runs,
+                                       .loss_scale = &d->args->loss_scale,
+                                       .sums = d->sums,
+                                       .reduce = eval ? NULL : d->reduce,
+                                       .parts = eval ? NULL : d->parts,
+                                       .number = set->desc.step,
+                                       .eval = eval};
+    TTI_TRY(tti_device_pipe_run(d->pipe, &step));
+    bool added = d->reduce && tti_device_reduce_merges(d->reduce, x->acc.n_waves - 1);
+    if (!eval && !added && !x->lean) add_pieces(x);
+    return TUTTI_OK;
+}
+
+tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set) {
+    return x->device->pipe ? run_pipe(x, set, false) : run_waves(x, set);
+}
+
+/* ---- evaluation ---- */
+
+static tutti_status eval_shard(tti_exec *x, tti_instance *instance, const tti_run *run) {
+    if (!tti_exec_has_lean_params(x)) return tti_instance_run(instance, run, NULL, NULL);
+    return tti_device_lean_eval(x->device->lean, instance, run);
+}
+
+tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set) {
+    tti_exec_device *d = x->device;
+    if (d->lean) TTI_TRY(tti_device_lean_eval_begin(d->lean));
+    if (d->pipe) return run_pipe(x, set, true);
+    for (int s = 0; s < tti_device_n_local(x); s++) {
+        tti_instance *instance = x->lane[0].eval;
+        point_at(x, instance, &x->eval_inputs, set, s);
+        TTI_TRY(eval_shard(x, instance, &d->runs[s]));
+        TTI_TRY(collect(x, instance, x->first_shard + s));
+    }
+    return tti_exec_has_lean_params(x) ? tti_device_lean_eval_rest(d->lean) : TUTTI_OK;
+}

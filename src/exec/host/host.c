@@ -1,0 +1,262 @@
+/* host.c - the executor on the host: lanes and the communication thread walk a step program. */
+#include "exec/host/host.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "exec/worker/worker.h"
+
+/* ---- building ---- */
+
+static tutti_status build_program(const tti_exec *x, bool eval, tti_step_program **out) {
+    const tti_plan *plan = x->desc.plan;
+    const tti_pipe_side *side = !x->pipe ? NULL : eval ? &x->pipe->eval : &x->pipe->train;
+    bool gathers = tti_exec_has_lean_params(x);
+    tti_step_program_desc d = {.plan = plan,
+                               .program = eval ? &plan->eval : &plan->shard,
+                               .acc = &x->acc,
+                               .n_lanes = x->desc.n_lanes,
+                               .side = side,
+                               .joined = x->n_syncs > 0,
+                               .is_scattered = tti_exec_is_scattered,
+                               .user = x};
+    if (side) d.joined = !eval && plan->stages->is_joined;
+    d.n_idle = side ? x->pipe->n_idle : gathers ? tti_lean_idle_waves(x) : 0;
+    if (gathers) d.params = eval ? &x->lean->eval : &x->lean->train;
+    d.averages = eval && x->ema;
+    if (eval) return tti_step_program_create(&d, out);
+    d.joins = x->syncs;
+    d.n_joins = x->n_syncs;
+    d.reduction = tti_exec_reduction(x);
+    if (x->lean) d.grads = &x->lean->grads;
+    return tti_step_program_create(&d, out);
+}
+
+static tutti_status communicate(const tti_instr *in, void *user) {
+    tti_exec *x = user;
+    switch (in->kind) {
+        case TTI_ALL_GATHER:
+            return tti_lean_gather(x, in->bucket, in->offset, in->averages);
+        case TTI_JOIN:
+            return tti_exec_join(x, in->first);
+        case TTI_MERGE:
+            tti_exec_merge(x, in->merges, in->range.first, in->range.last);
+            return TUTTI_OK;
+        default:
+            TTI_TRY(tti_exec_reduce(x, in->range, in->kind == TTI_REDUCE_SCATTER));
+            tti_lean_keep_sum(x, in->bucket);
+            return TUTTI_OK;
+    }
+}
+
+tutti_status tti_host_create(tti_exec *x) {
+    tti_step_program *train, *eval = NULL;
+    int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
+    if (x->desc.serves) return TUTTI_OK; /* nobody computes there */
+    TTI_TRY(build_program(x, false, &x->program));
+    if (x->desc.plan->eval.graph) TTI_TRY(build_program(x, true, &x->eval_program));
+    train = x->program;
+    eval = x->eval_program;
+    if (!train->has_comm && !(eval && eval->has_comm)) return TUTTI_OK;
+    int n_instrs = TTI_MAX(train->n_instrs, eval ? eval->n_instrs : 0);
+    return tti_comm_thread_create(n_instrs, core, communicate, x, &x->comm_thread);
+}
+
+void tti_host_destroy(tti_exec *x) {
+    tti_comm_thread_destroy(x->comm_thread);
+    tti_step_program_destroy(x->program);
+    tti_step_program_destroy(x->eval_program);
+    x->comm_thread = NULL;
+    x->program = x->eval_program = NULL;
+}
+
+/* ---- one instruction on one lane ---- */
+
+typedef struct step_run {
+    tti_exec *x;
+    const tti_step_desc *desc;
+    const tti_step_program *program;
+    tti_comm_thread *thread; /* NULL: the program communicates nothing */
+    bool eval;
+} step_run;
+
+/* A lane at an instruction. */
+typedef struct flight {
+    const step_run *r;
+    const tti_instr *in;
+    int index; /* of the lane */
+    int shard; /* global number */
+    tti_lane *lane;
+    tti_instance *instance;
+    tti_lane_cursor cursor;
+    bool timed;
+    int64_t last_ns; /* end of the step before */
+} flight;
+
+/* A wait that is told of. */
+enum { SHORT_NS = 1000 };
+
+static void time_step(flight *f, int step) {
+    int64_t now = tti_now_ns();
+    const tti_node *node = f->r->program->program->steps[step];
+    bool exchanges = node->op->traits & TTI_COLLECTIVE;
+    tti_span_kind kind = exchanges ? TTI_SPAN_LAYERS : TTI_SPAN_WORK;
+    const tti_span what = {
+        .part = tti_part_node(kind, node, tti_instance_kernel(f->instance, step)),
+        .shard = f->shard,
+        .row = TTI_ROW_TRADE};
+    if (exchanges)
+        tti_profile_stall(f->r->x, &what, "waiting for an exchange", f->last_ns, now);
+    else
+        tti_profile_add(f->r->x, TTI_ROW_COMPUTE, what.part, f->shard, f->last_ns, now);
+    f->last_ns = tti_now_ns();
+}
+
+/* Waits for the communication that a step needs. */
+static void await(flight *f, int step) {
+    if (!tti_lane_cursor_must_wait(&f->cursor, step)) return;
+    int64_t start = tti_now_ns();
+    tti_lane_cursor_wait(&f->cursor, step);
+    int64_t now = tti_now_ns();
+    tti_exec_lane_waited(f->r->x, now - start);
+    if (f->timed && now - f->last_ns > SHORT_NS)
+        tti_profile_add(f->r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters or places"),
+                        f->shard, f->last_ns, now);
+    f->last_ns = now;
+}
+
+static void after_step(int step, void *user) {
+    flight *f = user;
+    if (f->timed) time_step(f, step);
+    tti_lane_cursor_signal(&f->cursor, step + 1);
+    if (step + 1 < f->in->last) await(f, step + 1);
+}
+
+static bool is_backward(const flight *f) {
+    return f->in->part >= f->r->x->desc.plan->stages->n_chunks;
+}
+
+static tutti_status pass_faults(const flight *f) {
+    const tti_exec *x = f->r->x;
+    const tti_instr *in = f->in;
+    const int64_t step = (int64_t)f->r->desc->step;
+    int worker = tti_exec_number(x), stage = x->pipe ? x->pipe->stages->stage : 0;
+    if (!f->r->eval && in->first == 0 && TTI_FAULT_AT("exec.shard", worker, step))
+        return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute a shard", worker);
+    bool begins = x->pipe && in->first == f->r->program->program->part_first[in->part];
+    if (begins && TTI_FAULT_AT(is_backward(f) ? "pipe.backward" : "pipe.forward", stage, step))
+        return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stage);
+    return TUTTI_OK;
+}
+
+static tutti_status check_comm(const flight *f) {
+    return f->in->n_waits > 0 ? tti_comm_thread_check(f->r->thread) : TUTTI_OK;
+}
+
+static tutti_status run_steps(flight *f) {
+    const step_run *r = f->r;
+    tti_exec *x = r->x;
+    const tti_instr *in = f->in;
+    tti_run run = tti_exec_shard_run(x, r->desc, f->shard);
+    if (in->first == 0)
+        tti_exec_feed(x, f->instance, r->eval ? &x->eval_inputs : &x->shard_inputs,
+                      &r->desc->shards[f->shard - x->first_shard]);
+    if (!r->eval) tti_exec_point_at_buffer(x, f->instance, in->buffer[f->index]);
+    int64_t start = f->last_ns = tti_now_ns();
+    TTI_TRY(pass_faults(f));
+    await(f, in->first);
+    TTI_TRY(check_comm(f));
+    bool looks = f->timed || tti_lane_cursor_is_used(&f->cursor);
+    TTI_TRY(tti_instance_run_range(f->instance, &run, in->first, in->last,
+                                   looks ? after_step : NULL, f));
+    int64_t end = tti_now_ns();
+    tti_exec_lane_waited(x, tti_instance_take_exchanged(f->instance));
+    TTI_TRY(check_comm(f)); /* before others wait for what could not be made: they hear why */
+    if (x->pipe && f->index == 0) x->pipe->busy_ns += end - start;
+    if (x->pipe && f->timed)
+        tti_profile_add(x, TTI_ROW_PARTS, tti_part_other(is_backward(f) ? "backward" : "forward"),
+                        f->shard, start, end);
+    if (in->last == r->program->program->n_steps) tti_exec_keep_sums(x, f->instance, f->shard);
+    return TUTTI_OK;
+}
+
+static tutti_status transfer(const flight *f) {
+    const step_run *r = f->r;
+    const tti_pipe_part part = {.instance = f->instance,
+                                .side = r->eval ? &r->x->pipe->eval : &r->x->pipe->train,
+                                .action = {f->in->wave, f->in->part},
+                                .index = f->index,
+                                .shard = f->shard,
+                                .timed = f->timed};
+    return f->in->kind == TTI_RECV ? tti_pipe_receive(r->x, &part) : tti_pipe_send(r->x, &part);
+}
+
+/* RUN, RECV or SEND for the lane's shard; not for one that failed before. */
+static void run_shard(flight *f) {
+    tti_exec *x = f->r->x;
+    int lane = tti_step_program_lane(f->r->program, f->in->wave, f->index);
+    if (f->index >= f->in->n_shards || x->lane[lane].status != TUTTI_OK) return;
+    f->lane = &x->lane[lane];
+    f->instance = f->r->eval ? f->lane->eval : f->lane->shard;
+    f->shard = f->in->shard + f->index;
+    f->timed = x->profile && !f->r->eval && f->index == 0;
+    tutti_status st = f->in->kind == TTI_RUN ? run_steps(f) : transfer(f);
+    if (st == TUTTI_OK) return;
+    tti_exec_lane_failed(x, f->lane, st);
+    if (x->pipe) tti_mailbox_fail(x->pipe->box, st);
+}
+
+static void merge(tti_exec *x, const tti_instr *in, int index) {
+    tti_range mine = tti_lane_range(in->range.last - in->range.first, 16, index, x->desc.n_lanes);
+    tti_exec_merge(x, in->merges, in->range.first + mine.first, in->range.first + mine.last);
+}
+
+/* Lanes join or merge together, failed or not: other workers wait for a join too. */
+static void run_together(tti_exec *x, const tti_instr *in, int index) {
+    tti_lanes_barrier(x->lanes);
+    if (in->kind == TTI_MERGE) {
+        merge(x, in, index);
+    } else if (index == 0) {
+        tutti_status st = communicate(in, x);
+        if (st != TUTTI_OK) tti_exec_lane_failed(x, &x->lane[0], st);
+    }
+    tti_lanes_barrier(x->lanes);
+}
+
+static void walk(int index, void *arg) {
+    const step_run *r = arg;
+    for (int i = 0; i < r->program->n_instrs; i++) {
+        const tti_instr *in = &r->program->instrs[i];
+        if (in->queue != TTI_ON_LANES) continue;
+        flight f = {.r = r, .in = in, .index = index};
+        f.cursor = tti_lane_cursor_at(r->thread, r->program, i);
+        if (in->kind == TTI_MERGE || in->kind == TTI_JOIN)
+            run_together(r->x, in, index);
+        else
+            run_shard(&f);
+        tti_lane_cursor_leave(&f.cursor);
+    }
+}
+
+/* ---- a step ---- */
+
+tutti_status tti_host_compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
+    step_run r = {.x = x, .desc = desc, .eval = eval};
+    tutti_status before = tti_exec_lane_status(x);
+    r.program = eval ? x->eval_program : x->program;
+    if (r.program->has_comm) tti_comm_thread_begin(r.thread = x->comm_thread, r.program);
+    int64_t start = tti_now_ns();
+    if (x->pipe) tti_pipe_begin(x, before);
+    tti_lanes_run(x->lanes, walk, &r);
+    TTI_TRY(tti_exec_lane_status(x));
+    return x->pipe && !eval ? tti_pipe_measure(x, x->pipe->busy_ns, tti_now_ns() - start)
+                            : TUTTI_OK;
+}
+
+tutti_status tti_host_finish(tti_exec *x, bool eval) {
+    const tti_step_program *p = eval ? x->eval_program : x->program;
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; st == TUTTI_OK && i < p->n_instrs; i++)
+        if (p->instrs[i].queue == TTI_ON_CALLER) st = communicate(&p->instrs[i], x);
+    tutti_status finished = tti_comm_thread_finish(x->comm_thread);
+    return st == TUTTI_OK ? finished : st;
+}

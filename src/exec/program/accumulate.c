@@ -1,0 +1,81 @@
+/* accumulate.c - plans the additions of shard gradients along the tree. */
+#include "exec/program/accumulate.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+
+typedef struct player {
+    tti_accumulation *acc;
+    tti_piece stack[TTI_MAX_PIECES];
+    int buffer[TTI_MAX_PIECES]; /* of the pieces on the stack */
+    int depth;
+    bool *busy; /* [n shards]: buffers in use */
+} player;
+
+static int take_buffer(player *p) {
+    int b = 0;
+    while (p->busy[b]) b++;
+    p->busy[b] = true;
+    p->acc->n_buffers = TTI_MAX(p->acc->n_buffers, b + 1);
+    return b;
+}
+
+/* The two topmost pieces are the halves of one subtree. */
+static bool are_siblings(const player *p) {
+    if (p->depth < 2) return false;
+    const tti_piece *left = &p->stack[p->depth - 2], *right = &p->stack[p->depth - 1];
+    return left->level == right->level && left->index % 2 == 0 && right->index == left->index + 1;
+}
+
+static void push(player *p, int shard, int buffer) {
+    p->stack[p->depth] = (tti_piece){.level = 0, .index = shard};
+    p->buffer[p->depth++] = buffer;
+    while (are_siblings(p)) {
+        p->depth--;
+        tti_piece *left = &p->stack[p->depth - 1];
+        *left = (tti_piece){.level = left->level + 1, .index = left->index / 2};
+        p->acc->merges[p->acc->n_merges++] =
+            (tti_merge){p->buffer[p->depth - 1], p->buffer[p->depth]};
+        p->busy[p->buffer[p->depth]] = false;
+    }
+}
+
+static void play_wave(player *p, tti_wave *wave) {
+    for (int i = 0; i < wave->n_shards; i++) wave->buffer[i] = take_buffer(p);
+    wave->first_merge = p->acc->n_merges;
+    for (int i = 0; i < wave->n_shards; i++) push(p, wave->first + i, wave->buffer[i]);
+    wave->n_merges = p->acc->n_merges - wave->first_merge;
+}
+
+tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last, int n_lanes) {
+    TTI_ASSERT(first <= last && n_lanes >= 1 && n_lanes <= TTI_MAX_LANES);
+    *acc = (tti_accumulation){0};
+    size_t n_shards = (size_t)(last - first);
+    player p = {.acc = acc, .busy = calloc(n_shards + 1, sizeof(bool))};
+    acc->waves = calloc(n_shards + 1, sizeof *acc->waves);
+    acc->merges = calloc(n_shards + 1, sizeof *acc->merges);
+    if (!p.busy || !acc->waves || !acc->merges) {
+        free(p.busy);
+        tti_accumulation_fini(acc);
+        return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    }
+    for (int s = first; s < last; s += n_lanes) {
+        tti_wave *wave = &acc->waves[acc->n_waves++];
+        *wave = (tti_wave){.first = s, .n_shards = TTI_MIN(n_lanes, last - s)};
+        play_wave(&p, wave);
+    }
+    acc->n_pieces = p.depth;
+    for (int i = 0; i < p.depth; i++) {
+        acc->pieces[i] = p.stack[i];
+        acc->piece_buffer[i] = p.buffer[i];
+    }
+    free(p.busy);
+    return TUTTI_OK;
+}
+
+void tti_accumulation_fini(tti_accumulation *acc) {
+    free(acc->waves);
+    free(acc->merges);
+    *acc = (tti_accumulation){0};
+}

@@ -1,0 +1,35 @@
+/* fed.h - what the program of a shard is fed with on a device, and the sums that it leaves there.
+ *
+ * A stage of a pipeline reads samples, or targets, or neither, and only the last one makes sums. */
+#ifndef TTI_EXEC_FED_H
+#define TTI_EXEC_FED_H
+
+#include "exec/program/instance.h"
+
+/* Inputs of a program by what they are fed with; -1: it has none. */
+typedef struct tti_fed_inputs {
+    int x, target, rows, loss_scale;
+} tti_fed_inputs;
+
+/* The inputs of one shard, on the device; NULL: nobody reads them. */
+typedef struct tti_fed_shard {
+    void *x, *target;
+    int32_t *rows;
+} tti_fed_shard;
+
+/* Bytes and rows of the input x or target of a shard; 0: it has none. */
+size_t tti_fed_bytes(const tti_program *program, const char *name);
+int64_t tti_fed_rows(const tti_program *program, const char *name);
+
+/* Rows of a shard's samples, or, where others read these, of a value that is made of them. */
+int64_t tti_fed_most_rows(const tti_program *program);
+
+/* Where the inputs of the next run lie. */
+void tti_fed_point(tti_instance *instance, const tti_fed_inputs *inputs, const tti_fed_shard *shard,
+                   const float *loss_scale);
+
+/* Puts it into the compute queue to take the sums of the shard that was run, if it makes any. */
+tutti_status tti_fed_collect(const tti_device_ops *ops, const tti_instance *instance,
+                             double *sums /* [3] */);
+
+#endif /* TTI_EXEC_FED_H */

@@ -1,0 +1,425 @@
+/* instance.c - binds a program to kernels: computes every pointer once before the first run.
+ *
+ * Only inputs and gradients move between runs; the places where their pointers stand are kept in a
+ * short list of patches. */
+#include "exec/program/instance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/dtype.h"
+#include "exec/program/collective.h"
+#include "exec/program/trade_waits.h"
+
+typedef struct bound_step {
+    const tti_kernel *kernel;
+    void *state;
+    tti_kargs args;
+    void *in[TTI_MAX_IN];
+    void *out[TTI_MAX_OUT];
+} bound_step;
+
+typedef struct patch {
+    void **where;
+    tti_buf buf;
+} patch;
+
+struct tti_instance {
+    tti_instance_desc desc;
+    bound_step *steps; /* [program->n_steps] */
+    patch *patches;
+    int n_patches;
+    tti_joint_step *joints; /* [program->n_steps]; NULL: there is no norm between exchanges */
+    bool *waits;            /* [program->n_steps]: for exchanges beside it; NULL: there are none */
+    void *consts, *results, *scratch;
+    size_t scratch_bytes;
+    int64_t exchanged_ns; /* at exchanges of the host, since that was asked for */
+};
+
+static void bind_pointer(tti_instance *it, const tutti_value *value, int step, void **where) {
+    tti_buf buf = it->desc.program->bufs[value->id];
+    const tti_window *window = it->desc.window;
+    switch (buf.space) {
+        case TTI_SPACE_ARENA:
+            *where = (char *)it->desc.arena + buf.offset;
+            break;
+        case TTI_SPACE_CONST:
+            *where = (char *)it->consts + buf.offset;
+            break;
+        case TTI_SPACE_RESULT:
+            *where = (char *)it->results + buf.offset;
+            break;
+        case TTI_SPACE_PARAM:
+            *where = (char *)it->desc.params + buf.offset;
+            if (window)
+                *where = it->desc.params + tti_window_at(window, step, buf.offset / sizeof(float));
+            break;
+        case TTI_SPACE_LOW:
+            *where = (char *)it->desc.low + buf.offset;
+            break;
+        case TTI_SPACE_INPUT:
+        case TTI_SPACE_GRAD:
+            it->patches[it->n_patches++] = (patch){where, buf};
+            break;
+        case TTI_N_SPACES:
+            break;
+    }
+}
+
+static tutti_status bind_kernel(const tti_instance *it, int index, bound_step *step) {
+    const tti_node *node = it->desc.program->steps[index];
+    if (node->op->traits & TTI_COLLECTIVE) {
+        bool on_host = !it->desc.backend->device;
+        step->kernel = on_host ? &tti_collective_kernel : &tti_device_exchange_kernel;
+        step->state = on_host ? (void *)it->desc.tensor : (void *)it->desc.exchange;
+        return TUTTI_OK;
+    }
+    if (tti_prepared_take(it->desc.prepared, index, &step->kernel, &step->state)) return TUTTI_OK;
+    step->kernel = it->desc.backend->select(node, it->desc.reference);
+    if (!step->kernel)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "backend %s has no kernel for %s '%s'",
+                        it->desc.backend->name, node->op->name, node->name);
+    return step->kernel->prepare ? step->kernel->prepare(node, &step->state) : TUTTI_OK;
+}
+
+static tutti_status bind_step(tti_instance *it, int index, bound_step *step) {
+    const tti_node *node = it->desc.program->steps[index];
+    TTI_TRY(bind_kernel(it, index, step));
+    if (step->kernel->scratch_bytes) {
+        size_t n = step->kernel->scratch_bytes(node, step->state);
+        it->scratch_bytes = TTI_MAX(it->scratch_bytes, n);
+    }
+    for (int i = 0; i < node->n_in; i++) bind_pointer(it, node->in[i], index, &step->in[i]);
+    for (int k = 0; k < node->op->n_out; k++) bind_pointer(it, node->out[k], index, &step->out[k]);
+    step->args = (tti_kargs){.node = node, .in = step->in, .out = step->out};
+    return TUTTI_OK;
+}
+
+/* Bytes made on the host, to where the backend has its memory. */
+static tutti_status upload(const tti_instance *it, void *dst, const void *src, size_t n_bytes) {
+    const tti_device_ops *device = it->desc.backend->device;
+    if (!device) {
+        memcpy(dst, src, n_bytes);
+        return TUTTI_OK;
+    }
+    TTI_TRY(device->copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
+    return device->sync();
+}
+
+static tutti_status fill_consts(tti_instance *it) {
+    const tutti_graph *g = it->desc.program->graph;
+    size_t n_bytes = it->desc.program->const_bytes;
+    char *consts = calloc(1, n_bytes + 1);
+    if (!consts) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        if (!(node->op->traits & TTI_CONSTANT)) continue;
+        char *base = consts + it->desc.program->bufs[node->out[0]->id].offset;
+        size_t n = (size_t)tti_value_n_elems(node->out[0]);
+        for (size_t k = 0; k < n; k++)
+            tti_store_elem(node->out[0]->type.dtype, base, k, tti_attr_float(node, "value"));
+    }
+    tutti_status st = upload(it, it->consts, consts, n_bytes);
+    free(consts);
+    return st;
+}
+
+static tutti_status allocate(tti_instance *it, size_t n_pointers) {
+    const tti_program *program = it->desc.program;
+    it->steps = calloc((size_t)program->n_steps + 1, sizeof *it->steps);
+    it->patches = calloc(n_pointers + 1, sizeof *it->patches);
+    if (it->desc.exchange) {
+        it->waits = calloc((size_t)program->n_steps + 1, sizeof *it->waits);
+        if (!it->waits) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    }
+    it->consts = it->desc.backend->alloc(program->const_bytes + 64);
+    it->results = it->desc.backend->alloc(program->result_bytes + 64);
+    if (it->steps && it->patches && it->consts && it->results) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+}
+
+static tutti_status find_norms(tti_instance *it) {
+    const tti_program *program = it->desc.program;
+    tti_norm_exchange joint;
+    for (int s = 0; it->desc.exchange && s < program->n_steps; s++) {
+        if (!tti_norm_exchange_at(program, s, &joint)) continue;
+        if (!tti_device_exchange_joins(it->desc.exchange, program, &joint)) continue;
+        if (!it->joints) it->joints = calloc((size_t)program->n_steps + 1, sizeof *it->joints);
+        if (!it->joints) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+        tti_joint_step *at = &it->joints[s];
+        at->norm = joint;
+        int product = tti_device_exchange_product(it->desc.exchange, program, s, &joint);
+        if (product >= 0) it->joints[product].to = s, at->from = product;
+        int next = s + joint.n_steps;
+        at->pulls = next < program->n_steps &&
+                    tti_device_exchange_may_pull(it->desc.exchange, program->steps[next], &joint);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status build(tti_instance *it) {
+    const tti_program *program = it->desc.program;
+    size_t n_pointers = 0;
+    for (int s = 0; s < program->n_steps; s++)
+        n_pointers += (size_t)(program->steps[s]->n_in + program->steps[s]->op->n_out);
+    TTI_TRY(allocate(it, n_pointers));
+    TTI_TRY(find_norms(it));
+    if (it->waits) tti_trade_waits(program, it->joints, it->waits);
+    for (int s = 0; s < program->n_steps; s++) TTI_TRY(bind_step(it, s, &it->steps[s]));
+    TTI_TRY(fill_consts(it));
+    it->scratch = it->desc.backend->alloc(it->scratch_bytes + 64);
+    if (!it->scratch) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes", it->scratch_bytes);
+    for (int s = 0; s < program->n_steps; s++) it->steps[s].args.scratch = it->scratch;
+    return TUTTI_OK;
+}
+
+tutti_status tti_instance_create(const tti_instance_desc *desc, tti_instance **out) {
+    *out = NULL;
+    tti_instance *it = calloc(1, sizeof *it);
+    if (!it) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    it->desc = *desc;
+    tutti_status st = build(it);
+    if (st != TUTTI_OK) {
+        tti_instance_destroy(it);
+        return st;
+    }
+    *out = it;
+    return TUTTI_OK;
+}
+
+void tti_instance_destroy(tti_instance *it) {
+    if (!it) return;
+    const tti_program *program = it->desc.program;
+    for (int s = 0; it->steps && s < program->n_steps; s++)
+        if (it->steps[s].kernel && it->steps[s].kernel->release)
+            it->steps[s].kernel->release(it->steps[s].state);
+    it->desc.backend->release(it->consts, program->const_bytes + 64);
+    it->desc.backend->release(it->results, program->result_bytes + 64);
+    it->desc.backend->release(it->scratch, it->scratch_bytes + 64);
+    free(it->steps);
+    free(it->joints);
+    free(it->waits);
+    free(it->patches);
+    free(it);
+}
+
+void tti_instance_set_input(tti_instance *it, int input, const void *data) {
+    for (int i = 0; i < it->n_patches; i++) {
+        const patch *p = &it->patches[i];
+        /* Inputs are only ever read; kernels take one kind of pointer for both directions. */
+        if (p->buf.space == TTI_SPACE_INPUT && p->buf.offset == (size_t)input)
+            memcpy(p->where, &data, sizeof data);
+    }
+}
+
+void tti_instance_set_grads(tti_instance *it, float *grads) {
+    for (int i = 0; i < it->n_patches; i++)
+        if (it->patches[i].buf.space == TTI_SPACE_GRAD)
+            *it->patches[i].where = (char *)grads + it->patches[i].buf.offset;
+}
+
+void tti_instance_set_grad_places(tti_instance *it, float *places, const tti_window *window) {
+    for (int i = 0; i < it->n_patches; i++) {
+        const patch *p = &it->patches[i];
+        if (p->buf.space == TTI_SPACE_GRAD)
+            *p->where = places + tti_window_at(window, -1, p->buf.offset / sizeof(float));
+    }
+}
+
+static tutti_status run_step(bound_step *step, const tti_run *run) {
+    step->args.run = run;
+    return step->kernel->run(step->state, &step->args);
+}
+
+/* An exchange of the host, which waits for others. */
+static tutti_status exchange(tti_instance *it, bound_step *step, const tti_run *run) {
+    int64_t start = tti_now_ns();
+    tutti_status st = run_step(step, run);
+    it->exchanged_ns += tti_now_ns() - start;
+    return st;
+}
+
+int64_t tti_instance_take_exchanged(tti_instance *it) {
+    int64_t t_ns = it->exchanged_ns;
+    it->exchanged_ns = 0;
+    return t_ns;
+}
+
+/* A step of the program, under its name where a tool watches a device. */
+static tutti_status run_named(tti_instance *it, bound_step *step, const tti_run *run) {
+    const tti_device_ops *device = it->desc.backend->device;
+    if (step->kernel == &tti_collective_kernel) return exchange(it, step, run);
+    if (!device || !device->range) return run_step(step, run);
+    device->range(step->args.node->name[0] ? step->args.node->name : step->args.node->op->name);
+    tutti_status st = run_step(step, run);
+    device->range(NULL);
+    return st;
+}
+
+static tti_device_norm forward_of(const tti_norm_exchange *joint, const bound_step *first) {
+    const bound_step *norm = first + joint->n_steps - 2;
+    return (tti_device_norm){.branch = joint->branch,
+                             .bias = joint->bias ? first[1].in[1] : NULL,
+                             .x = norm->in[1 - joint->branch],
+                             .sum = norm->out[1],
+                             .gamma = norm->in[2],
+                             .beta = norm->in[3],
+                             .mean = norm->out[2],
+                             .rstd = norm->out[3]};
+}
+
+static tti_device_norm backward_of(const tti_norm_exchange *joint, const bound_step *first) {
+    const bound_step *grads = first + 1;
+    return (tti_device_norm){.x = grads->in[1],
+                             .residual = joint->norm->n_in > 5 ? grads->in[5] : NULL,
+                             .part = grads->in[0],
+                             .sum = grads->out[0],
+                             .gamma = grads->in[4],
+                             .mean = grads->in[2],
+                             .rstd = grads->in[3],
+                             .dgamma = grads->out[1],
+                             .dbeta = grads->out[2],
+                             .dsums = joint->norm->op->n_out > 3 ? grads->out[3] : NULL,
+                             .scratch = grads->args.scratch};
+}
+
+/* Whether steps s and those behind it are made as one in a range that ends at last. */
+static bool is_joint(const tti_instance *it, int s, int last) {
+    int n = it->joints ? it->joints[s].norm.n_steps : 0;
+    return n > 0 && s + n <= last && tti_device_exchange_group(it->desc.exchange);
+}
+
+/* The norm for which product s brings the terms, 0: it does not. */
+static int pushes_to(const tti_instance *it, int s, int last) {
+    int to = it->joints ? it->joints[s].to : 0;
+    return to > 0 && is_joint(it, to, last) ? to : 0;
+}
+
+/* Whether a product of a range that begins at first has brought the norm at step s its terms. */
+static bool is_pushed(const tti_instance *it, int s, int first) {
+    int product = it->joints[s].from;
+    return product >= first && it->joints[product].to == s;
+}
+
+/* Product s, of rows as the norm at step of has them. */
+static tti_device_push rows_of(tti_instance *it, int s, int of, const tti_run *run) {
+    const tti_norm_exchange *norm = &it->joints[of].norm;
+    bound_step *step = &it->steps[s];
+    step->args.run = run;
+    return (tti_device_push){.kernel = step->kernel,
+                             .state = step->state,
+                             .args = &step->args,
+                             .inbox = tti_device_exchange_inbox(it->desc.exchange),
+                             .n_blocks = (size_t)norm->n_blocks,
+                             .n_rows = (size_t)norm->n_rows,
+                             .width = (size_t)norm->width};
+}
+
+static tutti_status run_push(tti_instance *it, int s, int to, const tti_run *run) {
+    const tti_device_push push = rows_of(it, s, to, run);
+    return tti_device_exchange_push(it->desc.exchange, &push);
+}
+
+static tutti_status run_pull(tti_instance *it, int s, int from, const tti_run *run) {
+    const tti_device_push pull = rows_of(it, s, from, run);
+    return tti_device_exchange_pull(it->desc.exchange, &pull);
+}
+
+/* The steps from s on that are made as one.  kept: whether the next one is to be pulled. */
+static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushed, bool *kept) {
+    const tti_norm_exchange *joint = &it->joints[s].norm;
+    int next = s + joint->n_steps;
+    bool beside = next < last && (it->joints[s].pulls || !it->waits[next]);
+    const tti_buf *bufs = it->desc.program->bufs;
+    const bound_step *first = &it->steps[s];
+    tti_device_norm norm = joint->is_grad ? backward_of(joint, first) : forward_of(joint, first);
+    norm.node = joint->norm;
+    norm.terms = bufs[joint->scatter->in[0]->id].offset;
+    norm.whole = bufs[joint->gather->out[0]->id].offset;
+    norm.n_blocks = (size_t)joint->n_blocks;
+    norm.n_rows = (size_t)joint->n_rows;
+    norm.width = (size_t)joint->width;
+    norm.pushed = pushed;
+    norm.inbox = pushed ? tti_device_exchange_inbox(it->desc.exchange) : 0;
+    norm.pulled = it->joints[s].pulls;
+    TTI_TRY(tti_device_exchange_norm(it->desc.exchange, &norm, beside));
+    *kept = norm.kept && it->joints[s].pulls;
+    return TUTTI_OK;
+}
+
+/* Before a step: what it reads or writes over has been exchanged. */
+static tutti_status wait_for_exchanges(const tti_instance *it, int s) {
+    bool is_exchange = (it->desc.program->steps[s]->op->traits & TTI_COLLECTIVE) != 0;
+    if (!it->waits) return TUTTI_OK;
+    if (it->waits[s]) TTI_TRY(tti_device_exchange_wait(it->desc.exchange));
+    bool is_last = s + 1 == it->desc.program->n_steps;
+    if (is_exchange && (is_last || it->waits[s + 1])) tti_device_exchange_alone(it->desc.exchange);
+    return TUTTI_OK;
+}
+
+tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int first, int last,
+                                    tti_after_step after, void *user) {
+    for (int s = first, from = -1; s < last; s++) {
+        bool kept = false, joint = is_joint(it, s, last);
+        int n = joint ? it->joints[s].norm.n_steps : 1, to = pushes_to(it, s, last);
+        if (from < 0) TTI_TRY(wait_for_exchanges(it, s));
+        if (joint)
+            TTI_TRY(run_norm(it, s, last, is_pushed(it, s, first), &kept));
+        else if (from >= 0)
+            TTI_TRY(run_pull(it, s, from, run));
+        else
+            TTI_TRY(to > 0 ? run_push(it, s, to, run) : run_named(it, &it->steps[s], run));
+        for (int k = 0; after && k < n; k++) after(s + k, user);
+        from = kept ? s : -1;
+        s += n - 1;
+    }
+    return tti_device_exchange_wait(it->desc.exchange);
+}
+
+tutti_status tti_instance_run(tti_instance *it, const tti_run *run, tti_after_step after,
+                              void *user) {
+    return tti_instance_run_range(it, run, 0, it->desc.program->n_steps, after, user);
+}
+
+const void *tti_instance_step_in(const tti_instance *it, int step, int i) {
+    return it->steps[step].in[i];
+}
+
+void *tti_instance_step_out(tti_instance *it, int step, int k) { return it->steps[step].out[k]; }
+
+bool tti_instance_has_output(const tti_instance *it, const char *name) {
+    return tti_graph_output(it->desc.program->graph, name) != NULL;
+}
+
+const void *tti_instance_output(const tti_instance *it, const char *name) {
+    const tutti_value *value = tti_graph_output(it->desc.program->graph, name);
+    TTI_ASSERT(value != NULL);
+    tti_buf buf = it->desc.program->bufs[value->id];
+    TTI_ASSERT(buf.space == TTI_SPACE_RESULT);
+    return (const char *)it->results + buf.offset;
+}
+
+static bool is_finite(const bound_step *step) {
+    for (int k = 0; k < step->args.node->op->n_out; k++) {
+        const tutti_value *out = step->args.node->out[k];
+        if (out->type.dtype == TUTTI_F32 &&
+            !tti_all_finite(step->out[k], (size_t)tti_value_n_elems(out)))
+            return false;
+    }
+    return true;
+}
+
+tutti_status tti_instance_find_nonfinite(tti_instance *it, const tti_run *run, int first, int last,
+                                         int *step) {
+    *step = -1;
+    for (int s = first; s < last; s++) {
+        TTI_TRY(run_step(&it->steps[s], run));
+        if (*step < 0 && !is_finite(&it->steps[s])) *step = s;
+    }
+    return TUTTI_OK;
+}
+
+const char *tti_instance_kernel(const tti_instance *it, int step) {
+    return it->steps[step].kernel->name;
+}

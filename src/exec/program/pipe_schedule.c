@@ -1,0 +1,160 @@
+/* pipe_schedule.c - the 1F1B schedule and its predicted bubble. */
+#include "exec/program/pipe_schedule.h"
+
+#include <stdlib.h>
+
+tti_pipe_shape tti_pipe_shape_of(const tti_stages *s, int n_waves, bool training) {
+    return (tti_pipe_shape){.n_stages = s->n_stages,
+                            .n_chunks = s->n_chunks,
+                            .n_waves = n_waves,
+                            .training = training,
+                            .joined = training && s->is_joined};
+}
+
+/* The kth forward unit, or the kth backward one, in the order of all stages. */
+static tti_pipe_action unit(const tti_pipe_shape *s, int k, bool backward) {
+    int group = s->n_stages * s->n_chunks;
+    if (s->n_chunks == 1) return (tti_pipe_action){k, backward ? 1 : 0};
+    int chunk = k % group / s->n_stages;
+    int wave = k / group * s->n_stages + k % s->n_stages;
+    return (tti_pipe_action){wave, backward ? s->n_chunks + chunk : chunk};
+}
+
+/* Forward units before the first backward one. */
+static int n_ahead(const tti_pipe_shape *s, int stage) {
+    int n_units = s->n_waves * s->n_chunks, behind = s->n_stages - 1 - stage;
+    if (!s->training) return n_units;
+    if (s->n_chunks == 1) return TTI_MIN(behind, n_units);
+    return TTI_MIN(2 * behind + (s->n_chunks - 1) * s->n_stages, n_units);
+}
+
+static int count_in_flight(const tti_pipe_shape *s, const tti_pipe_schedule *schedule) {
+    int last = (s->training ? 2 : 1) * s->n_chunks - 1, now = 0, most = 0;
+    for (int i = 0; i < schedule->n_actions; i++) {
+        now += schedule->actions[i].part == 0;
+        most = TTI_MAX(most, now);
+        now -= schedule->actions[i].part == last;
+    }
+    return most;
+}
+
+/* All waves through a part, then the next one. */
+static void list_parts(const tti_pipe_shape *s, tti_pipe_schedule *out) {
+    for (int part = 0; part < 2 * s->n_chunks; part++)
+        for (int wave = 0; wave < s->n_waves; wave++)
+            out->actions[out->n_actions++] = (tti_pipe_action){wave, part};
+}
+
+static void list_by_turns(const tti_pipe_shape *s, int stage, tti_pipe_schedule *out) {
+    int n_units = s->n_waves * s->n_chunks, ahead = n_ahead(s, stage);
+    for (int k = 0; k < n_units + ahead; k++) {
+        if (k < n_units) out->actions[out->n_actions++] = unit(s, k, false);
+        if (s->training && k >= ahead) out->actions[out->n_actions++] = unit(s, k - ahead, true);
+    }
+}
+
+tutti_status tti_pipe_schedule_init(const tti_pipe_shape *s, int stage, tti_pipe_schedule *out) {
+    *out = (tti_pipe_schedule){0};
+    TTI_ASSERT(stage >= 0 && stage < s->n_stages && s->n_chunks >= 1 && s->n_waves >= 1);
+    if (s->n_chunks > 1 && s->n_waves % s->n_stages != 0)
+        return tti_fail(TUTTI_E_INVALID,
+                        "parallel.pipeline_chunks=%d: shards go round the %d stages in groups of "
+                        "as many, and a worker has %d at a time; give a multiple, or "
+                        "parallel.pipeline_chunks=1",
+                        s->n_chunks, s->n_stages, s->n_waves);
+    size_t n_units = (size_t)s->n_waves * (size_t)s->n_chunks;
+    out->actions = calloc(2 * n_units + 1, sizeof *out->actions);
+    if (!out->actions) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    if (s->joined && s->training)
+        list_parts(s, out);
+    else
+        list_by_turns(s, stage, out);
+    out->n_in_flight = count_in_flight(s, out);
+    return TUTTI_OK;
+}
+
+void tti_pipe_schedule_fini(tti_pipe_schedule *schedule) {
+    free(schedule->actions);
+    *schedule = (tti_pipe_schedule){0};
+}
+
+/* ---- on paper ---- */
+
+typedef struct paper {
+    const tti_pipe_shape *shape;
+    const double *cost;
+    tti_pipe_schedule of[TTI_MAX_PIECES_OF_MODEL]; /* by stage */
+    int done[TTI_MAX_PIECES_OF_MODEL];             /* actions of a stage */
+    double now[TTI_MAX_PIECES_OF_MODEL], busy;
+    double *end; /* [n_waves][moments]: when it was over; < 0: not yet */
+} paper;
+
+static double *end_of(const paper *p, int wave, int moment) {
+    return &p->end[wave * 2 * p->shape->n_stages * p->shape->n_chunks + moment];
+}
+
+/* When what a moment of a wave reads is there, < 0: not yet.  What is joined waits for all. */
+static double ready(const paper *p, int wave, int moment) {
+    double last = 0;
+    if (moment == 0) return 0;
+    for (int w = 0; w < p->shape->n_waves; w++) {
+        double end = *end_of(p, w, moment - 1);
+        if (w != wave && !p->shape->joined) continue;
+        if (end < 0) return -1;
+        last = TTI_MAX(last, end);
+    }
+    return last;
+}
+
+/* Runs the next action of a stage if what it needs is there. */
+static bool advance(paper *p, int stage) {
+    if (p->done[stage] == p->of[stage].n_actions) return false;
+    const tti_pipe_action *a = &p->of[stage].actions[p->done[stage]];
+    const tti_stages s = {.n_stages = p->shape->n_stages, .n_chunks = p->shape->n_chunks};
+    int moment = tti_part_moment(&s, stage, a->part), n_pieces = tti_stages_n_pieces(&s);
+    bool backward = tti_moment_is_backward(&s, moment);
+    double before = ready(p, a->wave, moment);
+    if (before < 0) return false;
+    double time = p->cost ? p->cost[backward ? 2 * n_pieces - 1 - moment : moment] : 1;
+    time *= backward ? 2.0 / 3 : 1.0 / 3;
+    p->now[stage] = TTI_MAX(p->now[stage], before) + time;
+    *end_of(p, a->wave, moment) = p->now[stage];
+    p->busy += time;
+    p->done[stage]++;
+    return true;
+}
+
+static double play(paper *p) {
+    size_t n = (size_t)p->shape->n_waves * 2 * (size_t)(p->shape->n_stages * p->shape->n_chunks);
+    double last = 0;
+    for (size_t i = 0; i < n; i++) p->end[i] = -1;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int s = 0; s < p->shape->n_stages; s++)
+            while (advance(p, s)) moved = true;
+    }
+    for (int s = 0; s < p->shape->n_stages; s++) {
+        if (p->done[s] < p->of[s].n_actions) return -1;
+        last = TTI_MAX(last, p->now[s]);
+    }
+    return last > 0 ? 1 - p->busy / (last * p->shape->n_stages) : 0;
+}
+
+tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, double *bubble) {
+    paper *p = calloc(1, sizeof *p);
+    tutti_status st = TUTTI_OK;
+    if (!p) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    TTI_ASSERT(shape->n_stages * shape->n_chunks <= TTI_MAX_PIECES_OF_MODEL);
+    p->shape = shape;
+    p->cost = cost;
+    p->end = calloc((size_t)shape->n_waves * 2 * (size_t)(shape->n_stages * shape->n_chunks),
+                    sizeof *p->end);
+    if (!p->end) st = tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    for (int s = 0; st == TUTTI_OK && s < shape->n_stages; s++)
+        st = tti_pipe_schedule_init(shape, s, &p->of[s]);
+    if (st == TUTTI_OK) *bubble = play(p);
+    for (int s = 0; s < shape->n_stages; s++) tti_pipe_schedule_fini(&p->of[s]);
+    free(p->end);
+    free(p);
+    return st;
+}

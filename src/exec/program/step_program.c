@@ -1,0 +1,389 @@
+/* step_program.c - the passes that make the list: micro-batch waves or the pipeline's schedule,
+ * joins of all shards, and what the communication thread does beside them. */
+#include "exec/program/step_program.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+
+/* A communication instruction before it has a place in the list. */
+typedef struct move {
+    tti_instr_kind kind;
+    const tti_use *use;
+    int after, before;
+    int part; /* of the shard program, in which it becomes due */
+} move;
+
+typedef struct builder {
+    tti_step_program *p;
+    const tti_step_program_desc *d;
+    move *moves; /* [n_moves], in the order in which they become due */
+    int n_moves;
+    tti_use *uses; /* of joins, then of buckets that have no window */
+    int n_waves, cap, cap_waits;
+    bool has_run, no_memory;
+} builder;
+
+/* ---- what is communicated during one run of the program ---- */
+
+static bool is_reduction(tti_instr_kind kind) {
+    return kind == TTI_REDUCE_SCATTER || kind == TTI_ALL_REDUCE;
+}
+
+static bool reduces_on_comm(const tti_step_program_desc *d) {
+    return d->reduction == TTI_REDUCE_OVERLAPPED;
+}
+
+static tti_instr_kind reduction_of(const tti_step_program_desc *d, size_t first, size_t n_elems) {
+    bool scatters = d->is_scattered && d->is_scattered(d->user, first, n_elems);
+    return scatters ? TTI_REDUCE_SCATTER : TTI_ALL_REDUCE;
+}
+
+static int part_of(const tti_program *program, int step) {
+    int part = 0;
+    while (part + 1 < program->n_parts && program->part_first[part + 1] <= step) part++;
+    return part;
+}
+
+/* The first step that writes to the place of a reduced bucket again. */
+static int next_writer(const tti_window *w, const tti_use *reduced) {
+    int step = TTI_NEVER;
+    for (int k = 0; k < w->n_uses; k++)
+        if (w->uses[k].taken > reduced->last && tti_window_shares(w, reduced, &w->uses[k]))
+            step = TTI_MIN(step, w->uses[k].first);
+    return step;
+}
+
+static void add_move(builder *b, tti_instr_kind kind, const tti_use *use) {
+    move m = {.kind = kind, .use = use, .part = part_of(b->d->program, use->last)};
+    if (kind == TTI_ALL_GATHER) {
+        m.after = use->taken;
+        m.before = use->first;
+    } else if (kind == TTI_JOIN) {
+        m.after = use->first;
+        m.before = use->first + 1;
+    } else {
+        m.after = use->last + 1;
+        m.before = b->d->grads ? next_writer(b->d->grads, use) : TTI_NEVER;
+    }
+    b->moves[b->n_moves++] = m;
+}
+
+static void add_reduction(builder *b, const tti_use *use) {
+    const tti_bucket *bucket = &b->d->plan->buckets[use->bucket];
+    add_move(b, reduction_of(b->d, bucket->first, bucket->n_elems), use);
+}
+
+/* What shards wait for comes first. */
+static int by_need(const void *a, const void *b) {
+    const move *x = a, *y = b;
+    int r = is_reduction(x->kind), q = is_reduction(y->kind);
+    if (x->part != y->part) return x->part < y->part ? -1 : 1;
+    if (x->after != y->after) return x->after < y->after ? -1 : 1;
+    if (r != q) return r < q ? -1 : 1;
+    if (!r && x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+    if (x->use->first != y->use->first) return x->use->first < y->use->first ? -1 : 1;
+    return (x->use->bucket > y->use->bucket) - (x->use->bucket < y->use->bucket);
+}
+
+/* Joins need the communicator, which one thread may use at a time: they are on COMM if anything
+ * else is there, else lanes need not wait for another thread. */
+static bool joins_on_comm(const tti_step_program_desc *d) { return d->params || d->grads; }
+
+static void find_moves(builder *b) {
+    const tti_step_program_desc *d = b->d;
+    const tti_plan *plan = d->plan;
+    tti_use *use = b->uses;
+    for (int i = 0; d->params && i < d->params->n_uses; i++)
+        add_move(b, TTI_ALL_GATHER, &d->params->uses[i]);
+    for (int i = 0; joins_on_comm(d) && i < d->n_joins; i++, use++) {
+        *use = (tti_use){.bucket = -1, .first = d->joins[i], .last = d->joins[i]};
+        add_move(b, TTI_JOIN, use);
+    }
+    for (int i = 0; d->grads && i < d->grads->n_uses; i++) add_reduction(b, &d->grads->uses[i]);
+    for (int i = 0; reduces_on_comm(d) && !d->grads && i < plan->n_buckets; i++, use++) {
+        int last = plan->buckets[i].ready_after;
+        *use = (tti_use){.bucket = i, .first = last, .last = last};
+        add_reduction(b, use);
+    }
+    if (b->n_moves > 0) qsort(b->moves, (size_t)b->n_moves, sizeof *b->moves, by_need);
+}
+
+/* ---- the list ---- */
+
+static void emit(builder *b, tti_instr instr) {
+    tti_step_program *p = b->p;
+    if (p->n_instrs == b->cap) {
+        int cap = 2 * b->cap + 64;
+        tti_instr *instrs = realloc(p->instrs, (size_t)cap * sizeof *instrs);
+        b->no_memory = b->no_memory || !instrs;
+        if (!instrs) return;
+        p->instrs = instrs;
+        b->cap = cap;
+    }
+    p->has_comm = p->has_comm || instr.queue == TTI_ON_COMM;
+    p->instrs[p->n_instrs++] = instr;
+}
+
+static const tti_wave *last_wave(const builder *b) {
+    return &b->d->acc->waves[b->d->acc->n_waves - 1];
+}
+
+static void emit_merge(builder *b, tti_instr_queue queue, const tti_wave *wave, tti_range range,
+                       const tti_instr *like) {
+    tti_instr merge = like ? *like : (tti_instr){0};
+    if (wave->n_merges == 0 || range.first == range.last) return;
+    merge.kind = TTI_MERGE;
+    merge.queue = queue;
+    merge.merges = wave;
+    merge.range = range;
+    merge.before = TTI_NEVER;
+    emit(b, merge);
+}
+
+static void emit_move(builder *b, const move *m, int wave, int after) {
+    const tti_bucket *bucket = m->use->bucket < 0 ? NULL : &b->d->plan->buckets[m->use->bucket];
+    tti_instr instr = {.kind = m->kind,
+                       .queue = TTI_ON_COMM,
+                       .wave = wave,
+                       .bucket = m->use->bucket,
+                       .offset = m->use->offset,
+                       .averages = b->d->averages,
+                       .first = m->use->first,
+                       .after = after,
+                       .before = m->before,
+                       .n_arrivals = b->has_run ? b->p->n_lanes : 0};
+    if (bucket) instr.range = (tti_range){bucket->first, bucket->first + bucket->n_elems};
+    if (is_reduction(m->kind)) emit_merge(b, TTI_ON_COMM, last_wave(b), instr.range, &instr);
+    emit(b, instr);
+}
+
+/* Wave number own of the worker: a shard for each lane at most.  Where all shards have buffers of
+ * their own they are one wave of acc. */
+static const tti_wave *wave_of(const builder *b, int own) {
+    return &b->d->acc->waves[b->d->acc->n_waves == 1 ? 0 : own];
+}
+
+static tti_instr of_wave(const builder *b, tti_instr_kind kind, int wave, int part) {
+    const tti_step_program *p = b->p;
+    int own = wave - p->n_idle;
+    tti_instr instr = {.kind = kind, .queue = TTI_ON_LANES, .wave = wave, .part = part};
+    if (own < 0) return instr;
+    const tti_wave *w = wave_of(b, own);
+    int skip = b->d->acc->n_waves == 1 ? own * p->n_lanes : 0;
+    instr.shard = w->first + skip;
+    instr.n_shards = TTI_MIN(w->n_shards - skip, p->n_lanes);
+    instr.buffer = w->buffer + skip;
+    return instr;
+}
+
+static bool receives(const tti_pipe_side *side, int part) {
+    for (int i = 0; side && i < side->n_in; i++)
+        if (side->in[i].part == part) return true;
+    return false;
+}
+
+static bool sends(const tti_pipe_side *side, int part) {
+    for (int i = 0; side && i < side->n_in; i++)
+        if (side->in[i].last_part == part) return true;
+    for (int i = 0; side && i < side->n_out; i++)
+        if (side->out[i].part == part) return true;
+    return false;
+}
+
+/* Waves first_wave .. last_wave-1 through a part of the program, steps first .. last-1 of it. */
+typedef struct stretch {
+    int first_wave, last_wave, part, first, last;
+    int next_move;
+} stretch;
+
+static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
+    bool reduces = s->last_wave == b->n_waves;
+    for (; s->next_move < b->n_moves; s->next_move++) {
+        const move *m = &b->moves[s->next_move];
+        if (m->part != s->part || m->after > due || (at_start && m->kind == TTI_JOIN)) return;
+        if (is_reduction(m->kind) && !reduces) continue;
+        emit_move(b, m, s->first_wave, m->after > s->last || at_start ? TTI_AT_END : m->after);
+    }
+}
+
+/* The waves through steps first .. last-1; what is communicated beside them follows the last RUN.
+ */
+static void emit_runs(builder *b, stretch *s, int due) {
+    const tti_program *program = b->d->program;
+    bool begins = s->first == program->part_first[s->part] && receives(b->d->side, s->part);
+    bool ends = s->last == program->part_first[s->part + 1] && sends(b->d->side, s->part);
+    for (int w = s->first_wave; w < s->last_wave; w++) {
+        tti_instr run = of_wave(b, TTI_RUN, w, s->part);
+        bool is_last = w == s->last_wave - 1;
+        if (run.n_shards == 0 && !is_last) continue;
+        run.first = s->first;
+        run.last = s->last;
+        if (begins && run.n_shards > 0) emit(b, of_wave(b, TTI_RECV, w, s->part));
+        emit(b, run);
+        b->has_run = true;
+        if (is_last) emit_moves(b, s, due, false);
+        if (ends && run.n_shards > 0) emit(b, of_wave(b, TTI_SEND, w, s->part));
+    }
+}
+
+static bool is_join(const tti_step_program_desc *d, int step) {
+    for (int i = 0; i < d->n_joins; i++)
+        if (d->joins[i] == step) return true;
+    return false;
+}
+
+/* Where the steps from first on are interrupted, at most at end: before a join; and, of several
+ * waves on the same lanes, where one of them would wait: all of them come there before it does. */
+static int next_stop(const builder *b, const stretch *s, int end) {
+    int stop = end;
+    for (int i = 0; i < b->d->n_joins; i++)
+        if (b->d->joins[i] >= s->first) stop = TTI_MIN(stop, b->d->joins[i]);
+    for (int i = 0; s->last_wave - s->first_wave > 1 && i < b->n_moves; i++)
+        if (b->moves[i].before > s->first) stop = TTI_MIN(stop, b->moves[i].before);
+    return stop;
+}
+
+static void add_wait(builder *b, tti_instr *run, int step, int instr) {
+    tti_step_program *p = b->p;
+    if (p->n_waits == b->cap_waits) {
+        int cap = 2 * b->cap_waits + 64;
+        tti_wait *waits = realloc(p->waits, (size_t)cap * sizeof *waits);
+        b->no_memory = b->no_memory || !waits;
+        if (!waits) return;
+        p->waits = waits;
+        b->cap_waits = cap;
+    }
+    int k = p->n_waits++; /* by insertion: a RUN has few */
+    for (; k > run->first_wait && p->waits[k - 1].step > step; k--) p->waits[k] = p->waits[k - 1];
+    p->waits[k] = (tti_wait){step, instr};
+    run->n_waits++;
+}
+
+/* What RUN instructions from begin on wait for: parameters of their part, and places of gradients,
+ * which an earlier part of the last wave may have left. */
+static void find_waits(builder *b, const stretch *s, int begin) {
+    tti_step_program *p = b->p;
+    int from = s->last_wave == b->n_waves ? 0 : begin;
+    for (int i = begin; i < p->n_instrs; i++) {
+        tti_instr *run = &p->instrs[i];
+        if (run->kind != TTI_RUN) continue;
+        run->first_wait = p->n_waits;
+        for (int k = from; k < p->n_instrs; k++) {
+            const tti_instr *in = &p->instrs[k];
+            bool is_due = in->before >= run->first && in->before < run->last;
+            if (in->queue == TTI_ON_COMM && in->wave == s->first_wave && is_due)
+                add_wait(b, run, in->before, k);
+        }
+    }
+}
+
+/* Waves first_wave .. last_wave-1 through one part of the program. */
+static void emit_part(builder *b, int first_wave, int last_wave, int part) {
+    const int *part_first = b->d->program->part_first;
+    int begin = b->p->n_instrs, end = part_first[part + 1];
+    stretch s = {
+        .first_wave = first_wave, .last_wave = last_wave, .part = part, .first = part_first[part]};
+    while (s.next_move < b->n_moves && b->moves[s.next_move].part < part) s.next_move++;
+    emit_moves(b, &s, s.first, true);
+    for (;;) {
+        s.last = next_stop(b, &s, end);
+        bool joins = s.last < end && is_join(b->d, s.last);
+        emit_runs(b, &s, s.last + joins);
+        if (s.last == end) break;
+        if (joins && !joins_on_comm(b->d))
+            emit(b, (tti_instr){.kind = TTI_JOIN, .queue = TTI_ON_LANES, .first = s.last});
+        s.first = s.last + joins;
+    }
+    find_waits(b, &s, begin);
+}
+
+/* The gradients that a part completes; those of the last wave are added where they are reduced. */
+static void emit_merge_of(builder *b, int wave, int part) {
+    const tti_step_program_desc *d = b->d;
+    tti_range all = {0, d->plan->n_flat};
+    bool is_last = wave == b->n_waves - 1, training = d->program->graph->training;
+    if (!training || wave < b->p->n_idle || (is_last && reduces_on_comm(d))) return;
+    emit_merge(b, TTI_ON_LANES, wave_of(b, wave - b->p->n_idle),
+               d->side && !d->joined ? d->side->flat[part] : all, NULL);
+}
+
+static void emit_action(builder *b, int wave, int part) {
+    emit_part(b, wave, wave + 1, part);
+    emit_merge_of(b, wave, part);
+}
+
+static void emit_shards(builder *b) {
+    const tti_step_program_desc *d = b->d;
+    if (d->joined) {
+        for (int part = 0; part < d->program->n_parts; part++) emit_part(b, 0, b->n_waves, part);
+        emit_merge_of(b, b->n_waves - 1, 0);
+    } else if (d->side) {
+        const tti_pipe_schedule *order = &d->side->schedule;
+        for (int i = 0; i < order->n_actions; i++)
+            emit_action(b, order->actions[i].wave, order->actions[i].part);
+    } else {
+        for (int wave = 0; wave < b->n_waves; wave++) emit_action(b, wave, 0);
+    }
+}
+
+static void emit_reduction(builder *b, int bucket, size_t first, size_t n_elems) {
+    emit(b, (tti_instr){.kind = reduction_of(b->d, first, n_elems),
+                        .queue = TTI_ON_CALLER,
+                        .bucket = bucket,
+                        .range = {first, first + n_elems}});
+}
+
+static void emit_reductions(builder *b) {
+    const tti_plan *plan = b->d->plan;
+    if (b->d->reduction == TTI_REDUCE_WHOLE) emit_reduction(b, -1, 0, plan->n_flat);
+    for (int i = 0; b->d->reduction == TTI_REDUCE_BUCKETS && i < plan->n_buckets; i++)
+        emit_reduction(b, i, plan->buckets[i].first, plan->buckets[i].n_elems);
+}
+
+static tutti_status build(builder *b) {
+    const tti_step_program_desc *d = b->d;
+    int n_local = 0;
+    size_t n_uses = (size_t)d->n_joins + (size_t)d->plan->n_buckets;
+    size_t n_moves = n_uses + (d->params ? (size_t)d->params->n_uses : 0) +
+                     (d->grads ? (size_t)d->grads->n_uses : 0);
+    for (int w = 0; w < d->acc->n_waves; w++) n_local += d->acc->waves[w].n_shards;
+    b->n_waves = d->n_idle + (n_local + d->n_lanes - 1) / d->n_lanes;
+    b->moves = calloc(n_moves + 1, sizeof *b->moves);
+    b->uses = calloc(n_uses + 1, sizeof *b->uses);
+    if (!b->moves || !b->uses) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    b->p->n_in_flight = d->side ? d->side->schedule.n_in_flight : d->joined ? b->n_waves : 1;
+    find_moves(b);
+    emit_shards(b);
+    emit_reductions(b);
+    return b->no_memory ? tti_fail(TUTTI_E_NOMEM, "exec: out of memory") : TUTTI_OK;
+}
+
+tutti_status tti_step_program_create(const tti_step_program_desc *d, tti_step_program **out) {
+    *out = NULL;
+    tti_step_program *p = calloc(1, sizeof *p);
+    if (!p) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    *p = (tti_step_program){.program = d->program, .n_lanes = d->n_lanes, .n_idle = d->n_idle};
+    builder b = {.p = p, .d = d};
+    tutti_status st = build(&b);
+    free(b.moves);
+    free(b.uses);
+    if (st != TUTTI_OK) {
+        tti_step_program_destroy(p);
+        return st;
+    }
+    *out = p;
+    return TUTTI_OK;
+}
+
+void tti_step_program_destroy(tti_step_program *p) {
+    if (!p) return;
+    free(p->instrs);
+    free(p->waits);
+    free(p);
+}
+
+int tti_step_program_lane(const tti_step_program *p, int wave, int lane) {
+    int own = TTI_MAX(wave - p->n_idle, 0);
+    return own % p->n_in_flight * p->n_lanes + lane;
+}

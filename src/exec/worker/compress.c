@@ -1,0 +1,343 @@
+/* compress.c - gradient compression: which tensors, their residuals, and the messages.
+ *
+ * The idea to know: everything of a tensor is at fixed places of a few long arrays, in the order of
+ * the slots, so the messages of a bucket are ranges of them and one collective carries each.
+ *
+ * Top-k with error feedback: Stich, Cordonnier, Jaggi, Sparsified SGD with memory (2018); Lin et
+ * al., Deep gradient compression (2018).  PowerSGD: Vogels, Karimireddy, Jaggi (2019).  Residuals
+ * are kept as parts of the mean gradient, so they fit steps of any number of samples. */
+#include "exec/worker/compress.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "exec/worker/low_rank.h"
+#include "exec/worker/topk.h"
+#include "exec/worker/worker.h"
+
+typedef enum kind { WHOLE, FROZEN, TOPK, LOW_RANK } kind;
+
+/* How a slot travels, and where it lies in the messages. */
+typedef struct packing {
+    kind kind;
+    size_t k;           /* TOPK: elements that are sent */
+    tti_low_rank shape; /* LOW_RANK */
+    size_t pair, first, second;
+} packing;
+
+typedef struct pair {
+    uint32_t index; /* in the slot */
+    float value;
+} pair;
+
+/* A position in each message. */
+typedef struct place {
+    size_t pair, first, second;
+} place;
+
+struct tti_compress {
+    packing *packings;        /* [n_slots + 1], the last one is where the messages end */
+    float *residual;          /* [n_flat], NULL: nothing is compressed */
+    pair *pairs, *all_pairs;  /* TOPK: own, shared with peers; [n_ranks] of a call */
+    float *first, *second;    /* whole slots and P; Q, which is the next step's start; shared */
+    uint32_t *counts, *index; /* for the choice of the largest */
+};
+
+bool tti_compress_wanted(const tti_exec_desc *desc, int n_ranks) {
+    return desc->fast && n_ranks > 1 && desc->compression != TTI_COMPRESS_NONE;
+}
+
+/* ---- what is compressed ---- */
+
+static packing top_k(const tti_exec_desc *desc, const tti_slot *slot) {
+    size_t k = (size_t)ceil(desc->topk * (double)slot->n_elems);
+    bool is_less = k * sizeof(pair) < slot->n_elems * sizeof(float) && slot->n_elems <= UINT32_MAX;
+    return (packing){.kind = is_less ? TOPK : WHOLE, .k = k};
+}
+
+static packing low_rank(const tti_exec_desc *desc, const tti_slot *slot) {
+    size_t rows = (size_t)slot->param->out[0]->type.shape.dim[0];
+    size_t cols = rows > 0 ? slot->n_elems / rows : 0, r = (size_t)desc->low_rank;
+    bool is_less = r * (rows + cols) < slot->n_elems;
+    return (packing){.kind = is_less ? LOW_RANK : WHOLE, .shape = {rows, cols, desc->low_rank}};
+}
+
+bool tti_compress_leaves_out(const tti_slot *slot) { return !slot->buffer && slot->rule.frozen; }
+
+static packing pack(const tti_exec_desc *desc, const tti_slot *slot) {
+    if (slot->buffer) return (packing){.kind = WHOLE};
+    if (tti_compress_leaves_out(slot)) return (packing){.kind = FROZEN};
+    if (slot->param->out[0]->type.shape.n_dims < 2) return (packing){.kind = WHOLE};
+    return desc->compression == TTI_COMPRESS_TOPK ? top_k(desc, slot) : low_rank(desc, slot);
+}
+
+tti_low_rank tti_compress_shape(const tti_exec_desc *desc, const tti_slot *slot) {
+    packing p = pack(desc, slot);
+    return p.kind == LOW_RANK ? p.shape : (tti_low_rank){.rows = 1, .cols = slot->n_elems};
+}
+
+size_t tti_compress_k(const tti_exec_desc *desc, const tti_slot *slot) {
+    packing p = pack(desc, slot);
+    return p.kind == TOPK ? p.k : 0;
+}
+
+uint64_t tti_compress_key(const tti_exec_desc *desc, const tti_slot *slot) {
+    return tti_mix64(desc->seed, tti_hash_name(slot->param->name));
+}
+
+static void move_on(place *at, const packing *p, const tti_slot *slot) {
+    size_t r = (size_t)p->shape.r;
+    if (p->kind == TOPK) at->pair += p->k;
+    if (p->kind == WHOLE) at->first += slot->n_elems;
+    if (p->kind == LOW_RANK) at->first += r * p->shape.rows;
+    if (p->kind == LOW_RANK) at->second += r * p->shape.cols;
+}
+
+/* packings [n_slots + 1], or NULL; returns where the messages end. */
+static place pack_all(const tti_exec_desc *desc, packing *packings) {
+    const tti_plan *plan = desc->plan;
+    place at = {0};
+    for (int s = 0; s <= plan->n_slots; s++) {
+        packing p = s < plan->n_slots ? pack(desc, &plan->slots[s]) : (packing){.kind = WHOLE};
+        p.pair = at.pair;
+        p.first = at.first;
+        p.second = at.second;
+        if (packings) packings[s] = p;
+        if (s < plan->n_slots) move_on(&at, &p, &plan->slots[s]);
+    }
+    return at;
+}
+
+size_t tti_compress_bytes(const tti_exec_desc *desc, int n_ranks) {
+    if (!tti_compress_wanted(desc, n_ranks)) return 0;
+    place end = pack_all(desc, NULL);
+    size_t n = end.pair * ((size_t)n_ranks + 1) * sizeof(pair);
+    n += (end.first + end.second + desc->plan->n_flat) * sizeof(float);
+    return end.pair ? n + (end.pair + TTI_TOPK_COUNTS) * sizeof(uint32_t) : n;
+}
+
+void tti_compress_kinds(const tti_exec_desc *desc, double *pairs, double *summed) {
+    place end = pack_all(desc, NULL);
+    *pairs = (double)(end.pair * sizeof(pair));
+    *summed = (double)((end.first + end.second) * sizeof(float));
+}
+
+double tti_compress_sent(const tti_exec_desc *desc, int n_ranks) {
+    double pairs, summed, others = n_ranks - 1;
+    tti_compress_kinds(desc, &pairs, &summed);
+    return others * pairs + 2 * others / n_ranks * summed;
+}
+
+size_t tti_compress_message_bytes(const tti_exec_desc *desc, size_t first, size_t n_elems) {
+    const tti_plan *plan = desc->plan;
+    place end = {0};
+    for (int s = 0; s < plan->n_slots; s++) {
+        const tti_slot *slot = &plan->slots[s];
+        if (slot->first < first || slot->first - first >= n_elems) continue;
+        packing p = pack(desc, slot);
+        move_on(&end, &p, slot);
+    }
+    return end.pair * sizeof(pair) + (end.first + end.second) * sizeof(float);
+}
+
+/* ---- create and destroy ---- */
+
+static tutti_status alloc_shared(const tti_exec *x, place end, tti_compress *c) {
+    void *memory;
+    TTI_TRY(tutti_comm_alloc(x->desc.comm, end.pair * sizeof(pair) + 64, &memory));
+    c->pairs = memory;
+    TTI_TRY(tutti_comm_alloc(x->desc.comm, end.first * sizeof(float) + 64, &memory));
+    c->first = memory;
+    TTI_TRY(tutti_comm_alloc(x->desc.comm, end.second * sizeof(float) + 64, &memory));
+    c->second = memory;
+    return TUTTI_OK;
+}
+
+static tutti_status alloc_all(const tti_exec *x, tti_compress *c) {
+    c->packings = calloc((size_t)x->desc.plan->n_slots + 1, sizeof *c->packings);
+    c->residual = calloc(x->desc.plan->n_flat + 1, sizeof *c->residual);
+    if (!c->packings || !c->residual) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
+    place end = pack_all(&x->desc, c->packings);
+    TTI_TRY(alloc_shared(x, end, c));
+    if (end.pair == 0) return TUTTI_OK;
+    c->all_pairs = calloc(end.pair, (size_t)x->n_ranks * sizeof *c->all_pairs);
+    c->index = calloc(end.pair, sizeof *c->index);
+    c->counts = calloc(TTI_TOPK_COUNTS, sizeof *c->counts);
+    if (c->all_pairs && c->index && c->counts) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NOMEM, "compress: %zu elements to send", end.pair);
+}
+
+tutti_status tti_compress_create(const tti_exec *x, tti_compress **out) {
+    *out = NULL;
+    tti_compress *c = calloc(1, sizeof *c);
+    if (!c) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
+    tutti_status st = alloc_all(x, c);
+    if (st == TUTTI_OK)
+        *out = c;
+    else
+        tti_compress_destroy(c);
+    return st;
+}
+
+void tti_compress_destroy(tti_compress *c) {
+    if (!c) return; /* what is shared is the communicator's */
+    free(c->packings);
+    free(c->residual);
+    free(c->all_pairs);
+    free(c->index);
+    free(c->counts);
+    free(c);
+}
+
+bool tti_compress_is_on(const tti_exec *x) {
+    return x->compress && x->begun.step >= (uint64_t)x->desc.compress_after;
+}
+
+/* ---- a bucket ---- */
+
+/* Some whole slots and what is done with them. */
+typedef struct work {
+    tti_exec *x;
+    tti_compress *c;
+    float *sum;      /* of the first element of the first slot */
+    size_t origin;   /* of that element */
+    int begin, end;  /* slots */
+    float unit, inv; /* a sum of gradients is unit times the mean; 1 / unit */
+} work;
+
+static float *grad_of(const work *w, int s) {
+    return w->sum + (w->x->desc.plan->slots[s].first - w->origin);
+}
+
+static float *residual_of(const work *w, int s) {
+    return w->c->residual + w->x->desc.plan->slots[s].first;
+}
+
+/* What is to be sent: the gradient and what was not sent before. */
+static void add_residual(const work *w, int s) {
+    float *g = grad_of(w, s);
+    const float *e = residual_of(w, s);
+    for (size_t i = 0; i < w->x->desc.plan->slots[s].n_elems; i++) g[i] += e[i] * w->unit;
+}
+
+static void keep_residual(const work *w, int s, const float *left) {
+    float *e = residual_of(w, s);
+    for (size_t i = 0; i < w->x->desc.plan->slots[s].n_elems; i++) e[i] = left[i] * w->inv;
+}
+
+/* The largest elements become pairs, and the rest the residual. */
+static void choose(const work *w, int s) {
+    const packing *p = &w->c->packings[s];
+    float *g = grad_of(w, s), *e = residual_of(w, s);
+    pair *to = w->c->pairs + p->pair;
+    add_residual(w, s);
+    tti_topk_select(g, w->x->desc.plan->slots[s].n_elems, p->k, w->c->counts, w->c->index);
+    keep_residual(w, s, g);
+    for (size_t i = 0; i < p->k; i++) {
+        uint32_t at = w->c->index[i];
+        to[i] = (pair){at, g[at]};
+        e[at] = 0;
+    }
+}
+
+static tutti_status add_pairs(const work *w, int s, const pair *pairs) {
+    const packing *p = &w->c->packings[s];
+    float *g = grad_of(w, s);
+    for (size_t i = 0; i < p->k; i++) {
+        if (pairs[i].index >= w->x->desc.plan->slots[s].n_elems)
+            return tti_fail(TUTTI_E_MISMATCH, "compress: element %u of '%s' came, which has %zu",
+                            pairs[i].index, w->x->desc.plan->slots[s].param->name,
+                            w->x->desc.plan->slots[s].n_elems);
+        g[pairs[i].index] += pairs[i].value;
+    }
+    return TUTTI_OK;
+}
+
+/* All workers' pairs, added in the order of the workers. */
+static tutti_status exchange_pairs(const work *w) {
+    tti_compress *c = w->c;
+    size_t first = c->packings[w->begin].pair, n = c->packings[w->end].pair - first;
+    if (n == 0) return TUTTI_OK;
+    for (int s = w->begin; s < w->end; s++)
+        if (c->packings[s].kind == TOPK) choose(w, s);
+    TTI_TRY(tutti_comm_all_gather(w->x->desc.comm, c->pairs + first, c->all_pairs, n, TUTTI_I64));
+    w->x->sent_bytes += (double)(w->x->n_ranks - 1) * (double)(n * sizeof(pair));
+    for (int s = w->begin; s < w->end; s++) {
+        const packing *p = &c->packings[s];
+        if (p->kind != TOPK) continue;
+        memset(grad_of(w, s), 0, w->x->desc.plan->slots[s].n_elems * sizeof(float));
+        for (int r = 0; r < w->x->n_ranks; r++)
+            TTI_TRY(add_pairs(w, s, c->all_pairs + (size_t)r * n + (p->pair - first)));
+    }
+    return TUTTI_OK;
+}
+
+/* A direction that has come to nothing would stay so: another is drawn, the same for all. */
+static void redraw(const work *w, int s, float *q) {
+    const packing *p = &w->c->packings[s];
+    uint64_t key = tti_compress_key(&w->x->desc, &w->x->desc.plan->slots[s]);
+    for (int k = 0; k < p->shape.r; k++, q += p->shape.cols) {
+        if (tti_low_rank_norm(q, p->shape.cols) != 0) continue;
+        uint64_t hi = w->x->begun.step << 16 | (uint64_t)k;
+        for (size_t i = 0; i < p->shape.cols; i++)
+            q[i] = 2 * tti_philox_unit(tti_philox_draw(key, hi, i).v[0]) - 1;
+    }
+}
+
+/* Into the first message: P of low rank, others as they are. */
+static void fill_first(const work *w, int s) {
+    const packing *p = &w->c->packings[s];
+    float *to = w->c->first + p->first, *q = w->c->second + p->second;
+    if (p->kind == WHOLE) memcpy(to, grad_of(w, s), w->x->desc.plan->slots[s].n_elems * sizeof *to);
+    if (p->kind != LOW_RANK) return;
+    add_residual(w, s);
+    redraw(w, s, q);
+    tti_low_rank_left(&p->shape, grad_of(w, s), q, to);
+}
+
+/* Out of it; and Q, which this worker's matrix has in the directions of P, into the second. */
+static void fill_second(const work *w, int s) {
+    const packing *p = &w->c->packings[s];
+    float *from = w->c->first + p->first, *q = w->c->second + p->second, *g = grad_of(w, s);
+    if (p->kind == WHOLE) memcpy(g, from, w->x->desc.plan->slots[s].n_elems * sizeof *from);
+    if (p->kind != LOW_RANK) return;
+    tti_low_rank_orthonormalize(from, p->shape.r, p->shape.rows);
+    tti_low_rank_right(&p->shape, g, from, q);
+    tti_low_rank_subtract(&p->shape, from, q, g);
+    keep_residual(w, s, g);
+}
+
+static tutti_status all_reduce(const work *w, float *data, size_t n) {
+    if (n == 0) return TUTTI_OK;
+    w->x->sent_bytes += tti_exec_reduce_bytes(w->x, n * sizeof *data);
+    return tutti_comm_all_reduce(w->x->desc.comm, data, data, n, TUTTI_F32, TUTTI_SUM,
+                                 w->x->desc.alg);
+}
+
+static tutti_status exchange_rest(const work *w) {
+    const packing *begin = &w->c->packings[w->begin], *end = &w->c->packings[w->end];
+    for (int s = w->begin; s < w->end; s++) fill_first(w, s);
+    TTI_TRY(all_reduce(w, w->c->first + begin->first, end->first - begin->first));
+    for (int s = w->begin; s < w->end; s++) fill_second(w, s);
+    TTI_TRY(all_reduce(w, w->c->second + begin->second, end->second - begin->second));
+    for (int s = w->begin; s < w->end; s++) {
+        const packing *p = &w->c->packings[s];
+        if (p->kind == LOW_RANK)
+            tti_low_rank_product(&p->shape, w->c->first + p->first, w->c->second + p->second,
+                                 grad_of(w, s));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_compress_reduce(tti_exec *x, float *sum, size_t first, size_t n_elems) {
+    const tti_plan *plan = x->desc.plan;
+    float unit = (float)TTI_MAX(x->begun.n_rows, 1) * x->loss_scale;
+    work w = {.x = x, .c = x->compress, .sum = sum, .origin = first, .unit = unit, .inv = 1 / unit};
+    while (w.begin < plan->n_slots && plan->slots[w.begin].first < first) w.begin++;
+    for (w.end = w.begin; w.end < plan->n_slots && plan->slots[w.end].first < first + n_elems;)
+        w.end++;
+    TTI_TRY(exchange_pairs(&w));
+    return exchange_rest(&w);
+}

@@ -1,0 +1,271 @@
+/* lean.c - ZeRO-2 and ZeRO-3 on the host: memory, and how parameters are gathered. */
+#include "exec/worker/lean.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "comm/parts.h"
+#include "comm/transport.h"
+#include "exec/worker/worker.h"
+
+bool tti_exec_has_lean_params(const tti_exec *x) { return x->lean && x->lean->params; }
+
+/* ---- what there is ---- */
+
+static tutti_status check(const tti_exec *x) {
+    if (!x->device || !x->offload) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "exec: the host makes the update of these devices from whole gradients; zero "
+                    "is at most 1");
+}
+
+tutti_status tti_lean_find_windows(const tti_plan *plan, tti_lean *lean) {
+    TTI_TRY(tti_window_init(plan, &plan->shard, TTI_SPACE_GRAD, &lean->grads));
+    if (!lean->params) return TUTTI_OK;
+    TTI_TRY(tti_window_init(plan, &plan->shard, TTI_SPACE_PARAM, &lean->train));
+    if (plan->eval.graph) TTI_TRY(tti_window_init(plan, &plan->eval, TTI_SPACE_PARAM, &lean->eval));
+    return TUTTI_OK;
+}
+
+tutti_status tti_lean_init(tti_exec *x) {
+    if (x->desc.zero < 2 || x->share.n_ranks == 1) return TUTTI_OK;
+    TTI_TRY(check(x));
+    x->lean = calloc(1, sizeof *x->lean);
+    if (!x->lean) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    x->lean->params = x->desc.zero > 2;
+    x->lean->all_hashes = calloc((size_t)x->n_ranks, sizeof *x->lean->all_hashes);
+    if (!x->lean->all_hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    TTI_TRY(tti_lean_find_windows(x->desc.plan, x->lean));
+    int32_t n = x->acc.n_waves, n_max = n;
+    TTI_TRY(
+        tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
+    x->lean->n_waves = n_max;
+    return TUTTI_OK;
+}
+
+void tti_lean_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short) {
+    for (int b = 0; b < acc->n_buffers; b++) is_short[b] = true;
+    if (plan->stages && plan->stages->n_tied > 0) is_short[acc->piece_buffer[0]] = false;
+    for (int w = 0; w < acc->n_waves - 1; w++)
+        for (int i = 0; i < acc->waves[w].n_shards; i++) is_short[acc->waves[w].buffer[i]] = false;
+}
+
+/* A buffer is short where it is so for every worker: all ask for the same memory. */
+static tutti_status agree_on_short(tti_exec *x, int32_t *is_whole, int n_buffers) {
+    tti_lean_find_short(&x->acc, x->desc.plan, x->lean->is_short);
+    for (int b = 0; b < x->acc.n_buffers; b++) is_whole[b] = !x->lean->is_short[b];
+    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, is_whole, is_whole, (size_t)n_buffers, TUTTI_I32,
+                                  TUTTI_MAX, TUTTI_ALG_AUTO));
+    for (int b = 0; b < n_buffers; b++) x->lean->is_short[b] = !is_whole[b];
+    return TUTTI_OK;
+}
+
+static size_t longest_slot(const tti_plan *plan) {
+    size_t n = 0;
+    for (int i = 0; i < plan->n_slots; i++) n = TTI_MAX(n, plan->slots[i].n_elems);
+    return n;
+}
+
+static tutti_status take(const tti_backend *backend, float **memory, size_t n_elems) {
+    *memory = backend->alloc(n_elems * sizeof(float) + 64);
+    return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu floats", n_elems);
+}
+
+static tutti_status take_memory(tti_exec *x) {
+    tti_lean *lean = x->lean;
+    const tti_backend *b = x->desc.backend;
+    TTI_TRY(take(&tti_backend_cpu, &lean->staging, longest_slot(x->desc.plan)));
+    if (lean->is_short[x->acc.piece_buffer[0]])
+        TTI_TRY(take(b, &lean->own_grads, x->share.n_elems));
+    if (lean->params)
+        return take(b, &lean->gathered, TTI_MAX(lean->train.n_elems, lean->eval.n_elems));
+    lean->n_averages = x->ema ? x->desc.plan->n_flat : 0;
+    return x->ema ? take(b, &lean->averages, lean->n_averages) : TUTTI_OK;
+}
+
+tutti_status tti_lean_buffers(tti_exec *x, int n_buffers) {
+    if (!x->lean) return TUTTI_OK;
+    int32_t *is_whole = calloc((size_t)n_buffers + 1, sizeof *is_whole);
+    x->lean->is_short = calloc((size_t)n_buffers + 1, sizeof *x->lean->is_short);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    if (is_whole && x->lean->is_short) st = agree_on_short(x, is_whole, n_buffers);
+    free(is_whole);
+    return st == TUTTI_OK ? take_memory(x) : st;
+}
+
+size_t tti_lean_grads(const tti_lean *lean, const tti_accumulation *acc, const tti_share *share,
+                      const tti_plan *plan) {
+    size_t n = lean->is_short[acc->piece_buffer[0]] ? share->n_elems : 0;
+    for (int b = 0; b < acc->n_buffers; b++)
+        n += lean->is_short[b] ? lean->grads.n_elems : plan->n_flat;
+    return n;
+}
+
+size_t tti_lean_gathered(const tti_lean *lean) {
+    if (!lean) return 0;
+    return TTI_MAX(lean->train.n_elems, lean->eval.n_elems) + lean->n_averages;
+}
+
+/* ---- places ---- */
+
+int tti_lean_next_stop(const tti_lean *lean, int step, int last) {
+    if (!lean) return last;
+    last = tti_window_next_change(&lean->train, step, last);
+    return tti_window_next_change(&lean->grads, step, last);
+}
+
+float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first) {
+    bool is_short = x->lean && x->lean->is_short[buffer];
+    return x->buffers[buffer] + (is_short ? tti_window_at(&x->lean->grads, -1, first) : first);
+}
+
+float *tti_own_params(const tti_exec *x, const tti_own_block *own) {
+    if (tti_exec_has_lean_params(x) || tti_exec_has_range(x)) return x->params + own->state;
+    return x->params + x->desc.plan->updates[own->update].first;
+}
+
+float *tti_own_grads(tti_exec *x, const tti_own_block *own) {
+    if (x->lean && x->lean->own_grads) return x->lean->own_grads + own->state;
+    if (tti_exec_has_range(x)) return tti_exec_grads(x) + own->state;
+    return tti_exec_grads(x) + x->desc.plan->updates[own->update].first;
+}
+
+/* ---- moves ---- */
+
+/* The own part of a bucket: where it lies in the flat arrays and in those of state. */
+static tti_share_run own_part(const tti_exec *x, int bucket) {
+    const size_t *bounds = x->share.bounds + (size_t)bucket * (size_t)(x->n_ranks + 1) + x->rank;
+    size_t state = x->share.from[(size_t)bucket * (size_t)x->n_ranks + (size_t)x->rank];
+    return (tti_share_run){bounds[0], state, bounds[1] - bounds[0]};
+}
+
+tutti_status tti_lean_gather(tti_exec *x, int index, size_t offset, bool averages) {
+    const tti_bucket *bucket = &x->desc.plan->buckets[index];
+    const float *src = averages ? x->ema : x->params;
+    tti_share_run own = own_part(x, index);
+    float *dst = x->lean->gathered + offset;
+    size_t bounds[TTI_MAX_RANKS + 1];
+    int64_t start = tti_now_ns();
+    if (TTI_FAULT_AT("lean.fetch", x->rank, -1))
+        return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot fetch", x->rank);
+    tti_zero_bounds(x, bucket->first, bounds);
+    memcpy(dst + (own.first - bucket->first), src + own.state, own.n_elems * sizeof *src);
+    const tti_parts_desc desc = {.src = src,
+                                 .dst = dst,
+                                 .bounds = bounds,
+                                 .n_groups = 1,
+                                 .from = x->share.from + index * x->n_ranks,
+                                 .dtype = TUTTI_F32};
+    TTI_TRY(tti_comm_gather_parts(x->desc.comm, &desc));
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_params("parameters of other workers"), -1, start,
+                    tti_now_ns());
+    return TUTTI_OK;
+}
+
+void tti_lean_keep_sum(tti_exec *x, int bucket) {
+    if (!x->lean || !x->lean->own_grads) return;
+    tti_share_run own = own_part(x, bucket);
+    size_t first = x->desc.plan->buckets[bucket].first;
+    const float *sum = tti_exec_grads_at(x, x->acc.piece_buffer[0], first);
+    memcpy(x->lean->own_grads + own.state, sum + (own.first - first), own.n_elems * sizeof *sum);
+}
+
+int tti_lean_idle_waves(const tti_exec *x) {
+    return x->lean ? x->lean->n_waves - x->acc.n_waves : 0;
+}
+
+static void release(const tti_backend *backend, float *memory, size_t n_elems) {
+    backend->release(memory, n_elems * sizeof(float) + 64);
+}
+
+void tti_lean_fini_windows(tti_lean *lean) {
+    tti_window_fini(&lean->grads);
+    tti_window_fini(&lean->train);
+    tti_window_fini(&lean->eval);
+}
+
+void tti_lean_fini(tti_exec *x) {
+    tti_lean *lean = x->lean;
+    const tti_backend *b = x->desc.backend;
+    if (!lean) return;
+    release(&tti_backend_cpu, lean->staging, longest_slot(x->desc.plan));
+    release(b, lean->own_grads, x->share.n_elems);
+    release(b, lean->gathered, TTI_MAX(lean->train.n_elems, lean->eval.n_elems));
+    release(b, lean->averages, lean->n_averages);
+    tti_lean_fini_windows(lean);
+    free(lean->all_hashes);
+    free(lean->is_short);
+    free(lean);
+    x->lean = NULL;
+}
+
+/* ---- hashes ---- */
+
+static tutti_status hash_own(tti_exec *x, uint64_t *out) {
+    uint64_t hash = 0;
+    if (x->device) return tti_exec_device_own_hash(x, out);
+    for (int i = 0; i < x->share.n_blocks; i++) {
+        const tti_own_block *own = &x->share.blocks[i];
+        const tti_update_step *step = &x->desc.plan->updates[own->update];
+        hash += x->desc.backend->hash(tti_own_params(x, own), step->n_elems, step->first);
+    }
+    *out = hash;
+    return TUTTI_OK;
+}
+
+tutti_status tti_lean_exchange_hash(tti_exec *x, uint64_t own) {
+    x->lean->own_hash = own;
+    return tti_exec_sum_hashes(x, own, &x->lean->hash);
+}
+
+tutti_status tti_lean_rehash(tti_exec *x) {
+    uint64_t own;
+    TTI_TRY(hash_own(x, &own));
+    return tti_lean_exchange_hash(x, own);
+}
+
+tutti_status tti_lean_hash_now(tti_exec *x, uint64_t *hash) {
+    uint64_t own;
+    TTI_TRY(hash_own(x, &own));
+    *hash = x->lean->hash - x->lean->own_hash + own;
+    return TUTTI_OK;
+}
+
+/* ---- whole things, for checkpoints and evaluation ---- */
+
+tutti_status tti_lean_gather_slot(tti_exec *x, const float *array, size_t first, size_t n_elems) {
+    int bucket = tti_plan_find_bucket(x->desc.plan, first);
+    const size_t *bounds = tti_share_bounds(&x->share, x->desc.plan, first);
+    const size_t *at = x->share.from + bucket * x->n_ranks;
+    size_t part[TTI_MAX_RANKS + 1], from[TTI_MAX_RANKS] = {0};
+    float *to = x->lean->staging;
+    for (int r = 0; r <= x->n_ranks; r++)
+        part[r] = TTI_MIN(TTI_MAX(bounds[r], first), first + n_elems) - first;
+    for (int r = 0; r < x->n_ranks; r++)
+        if (part[r + 1] > part[r]) from[r] = at[r] + (first + part[r] - bounds[r]);
+    size_t n_own = part[x->rank + 1] - part[x->rank];
+    memcpy(to + part[x->rank], array + from[x->rank], n_own * sizeof *to);
+    return tti_comm_gather_parts(x->desc.comm, &(tti_parts_desc){.src = array,
+                                                                 .dst = to,
+                                                                 .bounds = part,
+                                                                 .n_groups = 1,
+                                                                 .from = from,
+                                                                 .dtype = TUTTI_F32});
+}
+
+tutti_status tti_lean_gather_averages(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    for (int b = 0; b < plan->n_buckets; b++) {
+        tti_share_run own = own_part(x, b);
+        memcpy(x->lean->averages + own.first, x->ema + own.state, own.n_elems * sizeof(float));
+    }
+    return tti_comm_gather_parts(x->desc.comm,
+                                 &(tti_parts_desc){.src = x->ema,
+                                                   .dst = x->lean->averages,
+                                                   .bounds = x->share.bounds,
+                                                   .n_groups = (size_t)plan->n_buckets,
+                                                   .from = x->share.from,
+                                                   .dtype = TUTTI_F32});
+}

@@ -1,0 +1,90 @@
+/* lean.h - gradients, and parameters too, of which a worker keeps its part alone: ZeRO-2 and 3.
+ *
+ * A bucket of gradients has a place until it is summed to the owners of its parts; a bucket of
+ * parameters while steps use it.  The places are window.h's, the moves traffic.h's.  What shards
+ * leave before the last ones of a worker is added up in whole buffers as ever: the tree over all
+ * shards adds a worker's own before those of others. */
+#ifndef TTI_EXEC_LEAN_H
+#define TTI_EXEC_LEAN_H
+
+#include "exec/exec.h"
+#include "exec/program/accumulate.h"
+#include "exec/program/window.h"
+#include "exec/worker/share.h"
+
+typedef struct tti_lean {
+    bool params; /* these are in parts, too */
+    tti_window grads, train, eval;
+    bool *is_short;   /* [n_buffers]: gradients in places of grads */
+    float *own_grads; /* sums, in the places of the state; NULL: in a whole buffer */
+    float *gathered;  /* places of train and of eval */
+    float *staging;   /* [longest slot]: state for a checkpoint */
+    float *averages;  /* [n_flat], for evaluation with whole parameters; NULL: none */
+    size_t n_averages;
+    int n_waves;             /* of the worker that has most: the others gather as often */
+    uint64_t own_hash, hash; /* params: of own blocks and of all, after the last update */
+    uint64_t *all_hashes;    /* [n_ranks]: the first of them, of each worker; on devices */
+} tti_lean;
+
+/* x->lean, where desc.zero asks for it; then what n_buffers buffers of gradients are.  Collective,
+ * as all but fini and what follows it. */
+tutti_status tti_lean_init(tti_exec *x);
+tutti_status tti_lean_buffers(tti_exec *x, int n_buffers);
+
+void tti_lean_fini(tti_exec *x);
+
+/* True if parameters are in parts. */
+bool tti_exec_has_lean_params(const tti_exec *x);
+
+/* The windows of lean, as its params says.  Freed also after a failure. */
+tutti_status tti_lean_find_windows(const tti_plan *plan, tti_lean *lean);
+void tti_lean_fini_windows(tti_lean *lean);
+
+/* Which buffers of a worker with these shards are short; is_short [acc->n_buffers].  Where other
+ * stages add to sums these stay whole. */
+void tti_lean_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short);
+
+/* Shards that are under way at once find what they read and write in the same places: the next step
+ * of the shard program behind this one, at most last, that all of them have to come to before one
+ * of them does it.  lean NULL: last. */
+int tti_lean_next_stop(const tti_lean *lean, int step, int last);
+
+/* Element first of a buffer of gradients, and what follows in its bucket. */
+float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first);
+
+/* The place of a block of this worker's: of its parameters, and of its summed gradient. */
+float *tti_own_params(const tti_exec *x, const tti_own_block *own);
+float *tti_own_grads(tti_exec *x, const tti_own_block *own);
+
+/* Gathers a bucket of parameters, or of their averages, into its place. */
+tutti_status tti_lean_gather(tti_exec *x, int bucket, size_t offset, bool averages);
+
+/* The own part of a bucket's sum goes to where its place is not taken again, if it must. */
+void tti_lean_keep_sum(tti_exec *x, int bucket);
+
+/* Waves without a shard, before the own ones, so that all workers gather as often. */
+int tti_lean_idle_waves(const tti_exec *x);
+
+/* Of all parameters, from the hashes of own blocks: kept as lean->hash. */
+tutti_status tti_lean_exchange_hash(tti_exec *x, uint64_t own);
+
+/* The same from the parameters as they are in memory. */
+tutti_status tti_lean_rehash(tti_exec *x);
+
+/* lean->hash, and what has changed in the own blocks since. */
+tutti_status tti_lean_hash_now(tti_exec *x, uint64_t *hash);
+
+/* Elements of memory for gradients, and for parameters of others (and averages, where evaluation
+ * wants whole ones); lean NULL: of the latter none.  is_short and the windows are looked at. */
+size_t tti_lean_grads(const tti_lean *lean, const tti_accumulation *acc, const tti_share *share,
+                      const tti_plan *plan);
+size_t tti_lean_gathered(const tti_lean *lean);
+
+/* Elements of a state array, or TTI_STATE_EMA, TTI_STATE_PARAMS, of one slot from all workers, in
+ * lean->staging. */
+tutti_status tti_lean_gather_slot(tti_exec *x, const float *array, size_t first, size_t n_elems);
+
+/* Averages of all parameters, in lean->averages. */
+tutti_status tti_lean_gather_averages(tti_exec *x);
+
+#endif /* TTI_EXEC_LEAN_H */

@@ -1,0 +1,77 @@
+/* low_rank.c - what PowerSGD does to a matrix (Vogels, Karimireddy, Jaggi: PowerSGD, 2019). */
+#include "exec/worker/low_rank.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LANES = 16 };
+
+/* Sums of every LANES-th product, then added in order. */
+static float dot(const float *a, const float *b, size_t n) {
+    float sums[LANES] = {0}, sum = 0;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) sums[j] += a[i + (size_t)j] * b[i + (size_t)j];
+    for (; i < n; i++) sums[i % LANES] += a[i] * b[i];
+    for (int j = 0; j < LANES; j++) sum += sums[j];
+    return sum;
+}
+
+static void add_times(float factor, const float *restrict a, float *restrict to, size_t n) {
+    for (size_t i = 0; i < n; i++) to[i] += factor * a[i];
+}
+
+void tti_low_rank_left(const tti_low_rank *s, const float *m, const float *q, float *p) {
+    for (size_t i = 0; i < s->rows; i++)
+        for (int k = 0; k < s->r; k++)
+            p[(size_t)k * s->rows + i] = dot(m + i * s->cols, q + (size_t)k * s->cols, s->cols);
+}
+
+void tti_low_rank_right(const tti_low_rank *s, const float *m, const float *p, float *q) {
+    memset(q, 0, (size_t)s->r * s->cols * sizeof *q);
+    for (size_t i = 0; i < s->rows; i++)
+        for (int k = 0; k < s->r; k++)
+            add_times(p[(size_t)k * s->rows + i], m + i * s->cols, q + (size_t)k * s->cols,
+                      s->cols);
+}
+
+static void add_product(const tti_low_rank *s, float sign, const float *p, const float *q,
+                        float *out) {
+    for (size_t i = 0; i < s->rows; i++)
+        for (int k = 0; k < s->r; k++)
+            add_times(sign * p[(size_t)k * s->rows + i], q + (size_t)k * s->cols, out + i * s->cols,
+                      s->cols);
+}
+
+void tti_low_rank_product(const tti_low_rank *s, const float *p, const float *q, float *out) {
+    memset(out, 0, s->rows * s->cols * sizeof *out);
+    add_product(s, 1, p, q, out);
+}
+
+void tti_low_rank_subtract(const tti_low_rank *s, const float *p, const float *q, float *out) {
+    add_product(s, -1, p, q, out);
+}
+
+double tti_low_rank_norm(const float *v, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)v[i] * (double)v[i];
+    return sqrt(sum);
+}
+
+void tti_low_rank_orthonormalize(float *vectors, int r, size_t n) {
+    /* What is left of a vector that depends on the others is rounding, and points nowhere. */
+    const double least = 1e-5;
+    for (int k = 0; k < r; k++) {
+        float *v = vectors + (size_t)k * n;
+        double before = tti_low_rank_norm(v, n);
+        float scale = before > 0 ? (float)(1 / before) : 0;
+        for (size_t i = 0; i < n; i++) v[i] *= scale;
+        for (int l = 0; l < k; l++) {
+            const float *other = vectors + (size_t)l * n;
+            add_times(-dot(v, other, n), other, v, n);
+        }
+        double left = tti_low_rank_norm(v, n);
+        scale = left > least ? (float)(1 / left) : left <= least ? 0 : NAN;
+        for (size_t i = 0; i < n; i++) v[i] = scale > 0 ? v[i] * scale : scale;
+    }
+}

@@ -1,0 +1,442 @@
+/* pipe.c - runs a worker's shards through its pipeline stage.
+ *
+ * A wave is a shard for each lane, and each wave in flight has instances of its own.  A value from
+ * another stage is read where its sender put it, in a slot of the mailbox, and its slot is freed
+ * after the last part that reads it.  There are as many slots as waves in flight on the earlier of
+ * the two stages, so that in training nobody waits for an empty one: that stage begins a wave only
+ * when the wave of that slot has come back.
+ *
+ * Gradients are added along the same tree as without stages (accumulate.c), part by part: the slots
+ * that a part completes are one range, in which waves follow each other in order. */
+#include "exec/worker/pipe_ends.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "exec/worker/worker.h"
+
+/* ---- building ---- */
+
+tutti_status tti_pipe_count_in_flight(const tti_stages *s, int n_waves, int *n) {
+    tti_pipe_shape train = tti_pipe_shape_of(s, n_waves, true);
+    tti_pipe_shape eval = tti_pipe_shape_of(s, n_waves, false);
+    tti_pipe_schedule schedule;
+    TTI_TRY(tti_pipe_schedule_init(&train, s->stage, &schedule));
+    *n = schedule.n_in_flight;
+    tti_pipe_schedule_fini(&schedule);
+    TTI_TRY(tti_pipe_schedule_init(&eval, s->stage, &schedule));
+    *n = TTI_MAX(*n, schedule.n_in_flight);
+    tti_pipe_schedule_fini(&schedule);
+    return TUTTI_OK;
+}
+
+int tti_waves_of(int n_shards, int n_lanes) { return (n_shards + n_lanes - 1) / n_lanes; }
+
+int tti_pipe_fit_lanes(const tti_stages *s, int n_lanes, int n_shards) {
+    while (s->n_chunks > 1 && n_lanes > 1 && tti_waves_of(n_shards, n_lanes) % s->n_stages != 0)
+        n_lanes--;
+    return n_lanes;
+}
+
+/* Waves of the worker of this stage that has most, where all of them fetch the same: on the host.
+ */
+static tutti_status agree_waves(tti_exec *x) {
+    int32_t n = tti_waves_of(x->last_shard - x->first_shard, x->desc.n_lanes), most = n;
+    if (x->desc.zero > 2 && x->n_ranks > 1 && !x->device)
+        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &n, &most, 1, TUTTI_I32, TUTTI_MAX,
+                                      TUTTI_ALG_AUTO));
+    x->n_pipe_waves = most;
+    return TUTTI_OK;
+}
+
+tutti_status tti_pipe_agree_lanes(tti_exec *x) {
+    int32_t n = x->desc.n_lanes, least = n;
+    if (!x->desc.plan->stages) return TUTTI_OK;
+    TTI_ASSERT(x->desc.mesh && x->desc.mesh->pipeline);
+    TTI_TRY(tutti_comm_all_reduce(x->desc.mesh->pipeline, &n, &least, 1, TUTTI_I32, TUTTI_MIN,
+                                  TUTTI_ALG_AUTO));
+    x->desc.n_lanes =
+        tti_pipe_fit_lanes(x->desc.plan->stages, least, x->last_shard - x->first_shard);
+    return agree_waves(x);
+}
+
+/* Shards that wait for each other are all under way at once. */
+int tti_pipe_width(const tti_stages *s, int n_lanes, int n_local) {
+    return s->is_joined ? n_local : n_lanes;
+}
+
+/* Slots for a crossing: as many as waves that can be between its two ends. */
+static tutti_status depth_of(const tti_stages *s, int n_waves, const tti_crossing *c, bool training,
+                             int *depth) {
+    int last = 2 * tti_stages_n_pieces(s) - 1;
+    int earlier = TTI_MIN(TTI_MIN(c->from, last - c->from), TTI_MIN(c->to, last - c->to));
+    tti_stages at = {.stage = tti_moment_stage(s, earlier),
+                     .n_stages = s->n_stages,
+                     .n_chunks = s->n_chunks,
+                     .is_joined = s->is_joined};
+    *depth = s->n_chunks > 1 ? 2 * s->n_stages : 2;
+    if (training) TTI_TRY(tti_pipe_count_in_flight(&at, n_waves, depth));
+    *depth = TTI_MIN(*depth, n_waves);
+    return TUTTI_OK;
+}
+
+static tutti_status add_slots(const tti_stages *s, int n_waves, int n_lanes, bool training,
+                              size_t *n_bytes) {
+    const tti_crossings *crossings = training ? &s->train : &s->eval;
+    for (int i = 0; i < crossings->n; i++) {
+        const tti_crossing *c = &crossings->of[i];
+        int depth;
+        if (tti_moment_stage(s, c->to) != s->stage) continue;
+        TTI_TRY(depth_of(s, n_waves, c, training, &depth));
+        *n_bytes += tti_mailbox_room(c->n_bytes) * (size_t)(depth * n_lanes);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_waves, int n_lanes, size_t *n_bytes) {
+    *n_bytes = 0;
+    TTI_TRY(add_slots(plan->stages, n_waves, n_lanes, true, n_bytes));
+    return plan->eval.graph ? add_slots(plan->stages, n_waves, n_lanes, false, n_bytes) : TUTTI_OK;
+}
+
+static const tutti_value *behind_views(const tutti_value *value) {
+    while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
+    return value;
+}
+
+static bool reads(const tti_node *node, const tutti_value *value) {
+    for (int k = 0; k < node->n_in; k++)
+        if (behind_views(node->in[k]) == value) return true;
+    return false;
+}
+
+static int last_part_of(const tti_program *program, const tutti_value *value, int part) {
+    for (int p = part; p < program->n_parts; p++)
+        for (int s = program->part_first[p]; s < program->part_first[p + 1]; s++)
+            if (reads(program->steps[s], value)) part = p;
+    return part;
+}
+
+/* This stage's end of crossing i, if it has one. */
+static void add_end(tti_pipe_side *side, const tti_stages *s, const tti_crossing *c, int i,
+                    const tti_pipe_end *slots) {
+    tti_pipe_end end = *slots;
+    snprintf(end.name, sizeof end.name, "%s.%d",
+             tti_moment_is_backward(s, c->from) ? "back" : "pipe", i);
+    if (tti_moment_stage(s, c->to) == s->stage) {
+        const tti_node *node = tti_graph_find_source(side->program->graph, end.name);
+        TTI_ASSERT(node != NULL);
+        end.input = tti_program_input(side->program, end.name);
+        end.part = tti_moment_part(s, c->to);
+        end.last_part = last_part_of(side->program, node->out[0], end.part);
+        side->in[side->n_in++] = end;
+    } else if (tti_moment_stage(s, c->from) == s->stage) {
+        end.part = tti_moment_part(s, c->from);
+        side->out[side->n_out++] = end;
+    }
+}
+
+/* The flat gradients that become complete in each part: slots stand in that order. */
+static tutti_status find_flat(const tti_plan *plan, tti_pipe_side *side) {
+    const tti_program *program = side->program;
+    side->flat = calloc((size_t)program->n_parts + 1, sizeof *side->flat);
+    if (!side->flat) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    int slot = 0;
+    for (int p = 0; program == &plan->shard && p < program->n_parts; p++) {
+        size_t first = slot < plan->n_slots ? plan->slots[slot].first : plan->n_flat;
+        while (slot < plan->n_slots && plan->slots[slot].ready_after < program->part_first[p + 1])
+            slot++;
+        size_t last = slot < plan->n_slots ? plan->slots[slot].first : plan->n_flat;
+        side->flat[p] = (tti_range){first, last};
+    }
+    return TUTTI_OK;
+}
+
+/* The ends of a program's crossings, and the slots of all of them behind those that there are: the
+ * same on every stage. */
+static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
+                               const tti_program *program) {
+    const tti_stages *s = x->desc.plan->stages;
+    bool training = program == &x->desc.plan->shard;
+    const tti_crossings *crossings = training ? &s->train : &s->eval;
+    tti_pipe_shape shape = tti_pipe_shape_of(s, pipe->n_waves, training);
+    side->program = program;
+    TTI_TRY(tti_pipe_schedule_init(&shape, s->stage, &side->schedule));
+    side->schedule.n_in_flight = TTI_MIN(side->schedule.n_in_flight, pipe->n_waves - pipe->n_idle);
+    TTI_TRY(find_flat(x->desc.plan, side));
+    side->in = calloc((size_t)crossings->n + 1, sizeof *side->in);
+    side->out = calloc((size_t)crossings->n + 1, sizeof *side->out);
+    if (!side->in || !side->out) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    for (int i = 0; i < crossings->n; i++) {
+        const tti_crossing *c = &crossings->of[i];
+        tti_pipe_end end = {.first_slot = pipe->n_slots, .n_bytes = c->n_bytes};
+        TTI_TRY(depth_of(s, pipe->n_waves, c, training, &end.depth));
+        int n = end.depth * x->desc.n_lanes;
+        tti_mail_slot *more = realloc(pipe->slots, (size_t)(pipe->n_slots + n) * sizeof *more);
+        if (!more) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+        pipe->slots = more;
+        for (int k = 0; k < n; k++)
+            more[pipe->n_slots++] = (tti_mail_slot){.to = tti_moment_stage(s, c->to),
+                                                    .n_bytes = c->n_bytes,
+                                                    .from = tti_moment_stage(s, c->from)};
+        add_end(side, s, c, i, &end);
+    }
+    return TUTTI_OK;
+}
+
+/* Those of the gradients' buffers, or, where all shards have one of their own at once, a shard for
+ * each lane of them; before them those that only others have. */
+static tutti_status make_waves(const tti_exec *x, tti_pipe *pipe) {
+    const tti_accumulation *acc = &x->acc;
+    int n_local = x->last_shard - x->first_shard, n_lanes = x->desc.n_lanes;
+    bool joined = pipe->stages->is_joined;
+    pipe->n_waves = x->n_pipe_waves;
+    pipe->n_idle = pipe->n_waves - tti_waves_of(n_local, n_lanes);
+    pipe->waves = calloc((size_t)pipe->n_waves + 1, sizeof *pipe->waves);
+    if (!pipe->waves) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    tti_wave *own = pipe->waves + pipe->n_idle;
+    for (int w = 0; !joined && w < acc->n_waves; w++) own[w] = acc->waves[w];
+    for (int s = 0; joined && s < n_local; s++) {
+        tti_wave *wave = &own[s / n_lanes];
+        if (wave->n_shards == 0) wave->first = x->first_shard + s;
+        wave->buffer[wave->n_shards++] = acc->waves[0].buffer[s];
+    }
+    return TUTTI_OK;
+}
+
+/* Who waits for a stage tells which worker that is. */
+static void show_ranks(const tti_exec *x, tti_mailbox *box) {
+    int shown[TTI_MAX_RANKS];
+    tti_mesh_at at = x->desc.mesh->at;
+    for (at.stage = 0; at.stage < x->desc.mesh->size.stage; at.stage++)
+        shown[at.stage] = tti_mesh_rank(&x->desc.mesh->size, &at);
+    tti_mailbox_show_as(box, shown);
+}
+
+static tutti_status build(tti_exec *x, tti_pipe *pipe) {
+    const tti_plan *plan = x->desc.plan;
+    TTI_TRY(make_waves(x, pipe));
+    tti_pipe_shape shape = tti_pipe_shape_of(plan->stages, pipe->n_waves, true);
+    TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
+    TTI_TRY(build_side(x, pipe, &pipe->train, &plan->shard));
+    if (plan->eval.graph) TTI_TRY(build_side(x, pipe, &pipe->eval, &plan->eval));
+    TTI_TRY(tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box));
+    show_ranks(x, pipe->box);
+    return TUTTI_OK;
+}
+
+tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out) {
+    *out = NULL;
+    tti_pipe *pipe = calloc(1, sizeof *pipe);
+    if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    pipe->stages = x->desc.plan->stages;
+    pipe->comm = x->desc.mesh->pipeline;
+    tutti_status st = build(x, pipe);
+    if (st != TUTTI_OK) {
+        tti_pipe_destroy(pipe);
+        return st;
+    }
+    *out = pipe;
+    return TUTTI_OK;
+}
+
+static void side_fini(tti_pipe_side *side) {
+    tti_pipe_schedule_fini(&side->schedule);
+    free(side->in);
+    free(side->out);
+    free(side->flat);
+}
+
+void tti_pipe_destroy(tti_pipe *pipe) {
+    if (!pipe) return;
+    tti_mailbox_destroy(pipe->box);
+    side_fini(&pipe->train);
+    side_fini(&pipe->eval);
+    free(pipe->slots);
+    free(pipe->waves);
+    free(pipe);
+}
+
+size_t tti_pipe_bytes(const tti_pipe *pipe) { return tti_mailbox_bytes(pipe->box); }
+double tti_pipe_bubble_measured(const tti_pipe *pipe) { return pipe->measured; }
+double tti_pipe_bubble_expected(const tti_pipe *pipe) { return pipe->expected; }
+const double *tti_pipe_busy(const tti_pipe *pipe) { return pipe->busy; }
+
+/* ---- a step ---- */
+
+int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int wave, int lane) {
+    return end->first_slot + wave % end->depth * x->desc.n_lanes + lane;
+}
+
+static int slot_of(const tti_exec *x, const tti_pipe_end *end, const tti_pipe_part *part) {
+    return tti_pipe_slot(x, end, part->action.wave, part->index);
+}
+
+tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part) {
+    for (int i = 0; i < part->side->n_in; i++) {
+        const tti_pipe_end *end = &part->side->in[i];
+        const void *data;
+        if (end->part != part->action.part) continue;
+        int64_t start = tti_now_ns();
+        TTI_TRY(tti_mailbox_wait(x->pipe->box, slot_of(x, end, part), &data));
+        if (part->timed)
+            tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"),
+                            part->shard, start, tti_now_ns());
+        tti_instance_set_input(part->instance, end->input, data);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status put(tti_exec *x, const tti_pipe_end *end, const tti_pipe_part *part) {
+    const tti_span what = {.part = tti_part_stages("values to another stage"),
+                           .shard = part->shard,
+                           .row = TTI_ROW_STAGES};
+    int64_t start = tti_now_ns();
+    TTI_TRY(tti_mailbox_put(x->pipe->box, slot_of(x, end, part),
+                            tti_instance_output(part->instance, end->name)));
+    if (part->timed)
+        tti_profile_stall(x, &what, "waiting for values to leave", start, tti_now_ns());
+    return TUTTI_OK;
+}
+
+tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part) {
+    const tti_pipe_side *side = part->side;
+    for (int i = 0; i < side->n_in; i++)
+        if (side->in[i].last_part == part->action.part)
+            tti_mailbox_free(x->pipe->box, slot_of(x, &side->in[i], part));
+    for (int i = 0; i < side->n_out; i++)
+        if (side->out[i].part == part->action.part) TTI_TRY(put(x, &side->out[i], part));
+    return TUTTI_OK;
+}
+
+void tti_pipe_begin(tti_exec *x, tutti_status before) {
+    x->pipe->busy_ns = 0;
+    if (before != TUTTI_OK) tti_mailbox_fail(x->pipe->box, before);
+}
+
+/* How long all stages computed of the time that the slowest took. */
+tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
+    tti_pipe *pipe = x->pipe;
+    int n = pipe->stages->n_stages;
+    double times[2 * TTI_MAX_PIECES_OF_MODEL] = {0}, busy = 0, span = 0;
+    int64_t start = tti_now_ns();
+    times[2 * pipe->stages->stage] = (double)busy_ns;
+    times[2 * pipe->stages->stage + 1] = (double)span_ns;
+    TTI_TRY(tutti_comm_all_reduce(pipe->comm, times, times, 2 * (size_t)n, TUTTI_F64, TUTTI_SUM,
+                                  TUTTI_ALG_AUTO));
+    tti_exec_waited(x, TTI_MAX(span_ns - busy_ns, 0) + tti_now_ns() - start);
+    for (int s = 0; s < n; s++) {
+        busy += times[2 * s];
+        span = TTI_MAX(span, times[2 * s + 1]);
+    }
+    pipe->measured = span > 0 ? 1 - busy / (span * n) : 0;
+    for (int s = 0; s < n; s++) pipe->busy[s] = span > 0 ? times[2 * s] / span : 0;
+    return TUTTI_OK;
+}
+
+/* ---- a shard that is looked at ---- */
+
+static tutti_status look_at_part(tti_exec *x, const tti_run *run, const tti_pipe_part *part,
+                                 int *moment, int *step) {
+    const int *part_first = part->side->program->part_first;
+    int p = part->action.part, found;
+    TTI_TRY(tti_pipe_receive(x, part));
+    TTI_TRY(
+        tti_instance_find_nonfinite(part->instance, run, part_first[p], part_first[p + 1], &found));
+    if (*step < 0 && found >= 0) {
+        *moment = tti_part_moment(x->pipe->stages, x->pipe->stages->stage, p);
+        *step = found;
+    }
+    return tti_pipe_send(x, part);
+}
+
+tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
+                                     int *step) {
+    tti_pipe_part part = {
+        .side = &x->pipe->train, .instance = x->lane[0].shard, .shard = shard, .timed = x->profile};
+    tti_run run = tti_exec_shard_run(x, desc, shard);
+    tutti_status st = TUTTI_OK;
+    *step = -1;
+    tti_exec_feed(x, part.instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
+    tti_exec_point_at_buffer(x, part.instance, 0);
+    for (int p = 0; st == TUTTI_OK && p < part.side->program->n_parts; p++) {
+        part.action.part = p;
+        st = look_at_part(x, &run, &part, moment, step);
+    }
+    if (st != TUTTI_OK) tti_mailbox_fail(x->pipe->box, st);
+    return st;
+}
+
+/* ---- parameters on several stages ---- */
+
+enum { CHUNK = 1 << 18 }; /* elements that are added before others come to where they lie */
+
+/* The gradients of another stage are added as they come. */
+static tutti_status add_of(const tti_pipe *pipe, int stage, float *sum, size_t n_elems) {
+    size_t n_most = TTI_MIN(n_elems, (size_t)CHUNK);
+    float *term = malloc(n_most * sizeof *term + 1);
+    tutti_status st = term ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu elements", n_most);
+    for (size_t at = 0; st == TUTTI_OK && at < n_elems; at += CHUNK) {
+        size_t n = TTI_MIN(n_elems - at, (size_t)CHUNK);
+        st = tutti_comm_recv(pipe->comm, term, n, TUTTI_F32, stage);
+        for (size_t i = 0; st == TUTTI_OK && i < n; i++) sum[at + i] += term[i];
+    }
+    free(term);
+    return st;
+}
+
+static tutti_status send_to_add(const tti_pipe *pipe, int stage, const float *term,
+                                size_t n_elems) {
+    for (size_t at = 0; at < n_elems; at += CHUNK)
+        TTI_TRY(tutti_comm_send(pipe->comm, term + at, TTI_MIN(n_elems - at, (size_t)CHUNK),
+                                TUTTI_F32, stage));
+    return TUTTI_OK;
+}
+
+/* The first stage adds the others' gradients in their order and gives them the sum. */
+static tutti_status sum_on_first(const tti_pipe *pipe, uint64_t stages, float *sum,
+                                 size_t n_elems) {
+    for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
+        if (stages >> s & 1) TTI_TRY(add_of(pipe, s, sum, n_elems));
+    for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
+        if (stages >> s & 1) TTI_TRY(tutti_comm_send(pipe->comm, sum, n_elems, TUTTI_F32, s));
+    return TUTTI_OK;
+}
+
+tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tied,
+                                 const tti_slot *slot, float *grads) {
+    if (!slot->is_copy) return sum_on_first(pipe, tied->stages, grads, slot->n_elems);
+    int first = __builtin_ctzll(tied->stages);
+    TTI_TRY(send_to_add(pipe, first, grads, slot->n_elems));
+    return tutti_comm_recv(pipe->comm, grads, slot->n_elems, TUTTI_F32, first);
+}
+
+const tti_slot *tti_pipe_tied_slot(const tti_exec *x, const tti_tied_param *tied) {
+    int index = tti_plan_find_slot(x->desc.plan, tied->name);
+    return index < 0 ? NULL : &x->desc.plan->slots[index];
+}
+
+bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems) {
+    for (int i = 0; x->pipe && i < x->pipe->stages->n_tied; i++) {
+        const tti_slot *slot = tti_pipe_tied_slot(x, &x->pipe->stages->tied[i]);
+        if (slot && slot->first < first + n_elems && first < slot->first + slot->n_elems)
+            return true;
+    }
+    return false;
+}
+
+tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads) {
+    const tti_stages *stages = x->pipe->stages;
+    if (stages->n_tied == 0) return TUTTI_OK;
+    int64_t start = tti_now_ns();
+    for (int i = 0; i < stages->n_tied; i++) {
+        const tti_slot *slot = tti_pipe_tied_slot(x, &stages->tied[i]);
+        if (slot)
+            TTI_TRY(tti_pipe_sum_shared(x->pipe, &stages->tied[i], slot, grads + slot->first));
+    }
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("gradients of shared parameters"), -1, start,
+                    tti_now_ns());
+    return TUTTI_OK;
+}

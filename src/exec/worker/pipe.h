@@ -1,0 +1,63 @@
+/* pipe.h - a worker that is one stage of a pipeline: parts of shards in the order of the schedule,
+ * values to and from the other stages. */
+#ifndef TTI_EXEC_PIPE_H
+#define TTI_EXEC_PIPE_H
+
+#include "exec/exec.h"
+#include "exec/program/pipe_schedule.h"
+
+typedef struct tti_pipe tti_pipe;
+
+/* Of a plan that is a stage's, else *out is NULL.  Collective over mesh->pipeline, after the waves
+ * of the worker are known (x->acc); the same lanes on every stage.  Owned by the caller. */
+tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out);
+void tti_pipe_destroy(tti_pipe *pipe);
+
+/* How often n_lanes shards at a time make n_shards. */
+int tti_waves_of(int n_shards, int n_lanes);
+
+/* As many lanes as the stage with the fewest has; and x->n_pipe_waves.  Collective over
+ * mesh->pipeline, and with parameters in parts over x->desc.comm. */
+tutti_status tti_pipe_agree_lanes(tti_exec *x);
+
+/* At most n_lanes, so that the waves of n_shards go round the stages in whole groups. */
+int tti_pipe_fit_lanes(const tti_stages *stages, int n_lanes, int n_shards);
+
+/* Shards whose gradients have buffers of their own at a time, of n_local shards. */
+int tti_pipe_width(const tti_stages *stages, int n_lanes, int n_local);
+
+/* Waves whose activations live at the same time, for a worker with that many. */
+tutti_status tti_pipe_count_in_flight(const tti_stages *stages, int n_waves, int *n);
+
+/* Computes a shard of this worker again, through all stages, and looks for the first step of this
+ * one with a NaN or an infinity, -1: none, and its moment. */
+tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
+                                     int *step);
+
+/* Adds up the gradients of parameters that several stages have, in the order of the stages.  grads:
+ * [n_flat] on the host, of this stage. */
+tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads);
+
+/* The slot of such a one, NULL: this stage has it not; and that for one of them, grads
+ * [slot->n_elems]. */
+const tti_slot *tti_pipe_tied_slot(const tti_exec *x, const tti_tied_param *tied);
+tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tied,
+                                 const tti_slot *slot, float *grads);
+
+/* Whether a range of the flat gradients holds such: they are needed whole on every worker. */
+bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems);
+
+/* The share of the last step that the stages waited for each other, and what the schedule and the
+ * costs of the stages let expect. */
+double tti_pipe_bubble_measured(const tti_pipe *pipe);
+double tti_pipe_bubble_expected(const tti_pipe *pipe);
+/* The share of it that each stage computed, [n_stages]. */
+const double *tti_pipe_busy(const tti_pipe *pipe);
+
+/* Bytes of this stage's slots for values of others. */
+size_t tti_pipe_bytes(const tti_pipe *pipe);
+
+/* The same before there is a pipe, of workers of one host. */
+tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_waves, int n_lanes, size_t *n_bytes);
+
+#endif /* TTI_EXEC_PIPE_H */

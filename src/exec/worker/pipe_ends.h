@@ -1,0 +1,68 @@
+/* pipe_ends.h - what the files of a pipeline share: which part of a shard reads and makes what of
+ * the other stages.  pipe.c computes on the host, device_pipe.c on a device. */
+#ifndef TTI_EXEC_PIPE_ENDS_H
+#define TTI_EXEC_PIPE_ENDS_H
+
+#include "comm/mailbox.h"
+#include "exec/program/accumulate.h"
+#include "exec/program/instance.h"
+#include "exec/program/lanes.h"
+#include "exec/worker/pipe.h"
+
+/* One end of a crossing. */
+typedef struct tti_pipe_end {
+    int first_slot, depth; /* slots [depth][lanes] of the mailbox */
+    int part, last_part;   /* that sends; that first and last reads it */
+    int input;             /* of the program */
+    size_t n_bytes;
+    char name[32]; /* of the output */
+} tti_pipe_end;
+
+/* One of the two programs. */
+typedef struct tti_pipe_side {
+    const tti_program *program;
+    tti_pipe_schedule schedule;
+    tti_pipe_end *in, *out; /* [n_in], [n_out] */
+    int n_in, n_out;
+    tti_range *flat; /* [n_parts]: gradients that a part completes */
+} tti_pipe_side;
+
+struct tti_pipe {
+    const tti_stages *stages;
+    tutti_comm *comm; /* of the stages, borrowed */
+    tti_mailbox *box;
+    tti_mail_slot *slots; /* [n_slots] of the mailbox: the same on all stages */
+    int n_slots;
+    tti_wave *waves; /* [n_waves]: a shard for each lane */
+    int n_waves;
+    int n_idle; /* the first of them, without a shard: other workers of the stage have more */
+    tti_pipe_side train, eval;
+    int64_t busy_ns; /* of lane 0 in this step */
+    double measured, expected;
+    double busy[TTI_MAX_PIECES_OF_MODEL]; /* share of the last step that each stage computed */
+};
+
+/* A part of one shard on its way through the stage. */
+typedef struct tti_pipe_part {
+    const tti_pipe_side *side;
+    tti_instance *instance;
+    tti_pipe_action action;
+    int index, shard; /* of the lane; global number */
+    bool timed;
+} tti_pipe_part;
+
+/* Values that the part reads come from other stages; those that it makes go to them, and slots
+ * that it was the last to read are freed. */
+tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part);
+tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part);
+
+/* Before the lanes compute; a failure that the worker already has is told to the other stages. */
+void tti_pipe_begin(tti_exec *x, tutti_status before);
+
+/* The slot of a wave's shard on that lane. */
+int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int wave, int lane);
+
+/* How long this stage computed of a step that took it span_ns.  Collective over the stages. */
+tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns);
+
+#endif /* TTI_EXEC_PIPE_ENDS_H */

@@ -1,0 +1,228 @@
+/* profile.c - records where the time of a step goes.
+ *
+ * On a device moments are noted in its queues and read when all is over; on the host each thread
+ * looks at the clock.  So nothing waits that would not wait in training. */
+#include "exec/worker/profile.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "exec/worker/worker.h"
+
+enum { ZERO_NS = 20000 }; /* between the two clocks, at first */
+
+/* A span; of a queue until the moments are read. */
+typedef struct entry {
+    tti_span span;
+    int from, to; /* moments; to 0: by the host's clock */
+} entry;
+
+struct tti_profile {
+    pthread_mutex_t mutex; /* guards what follows: lanes and the thread of the sums add spans */
+    entry *entries;
+    int n, capacity, n_moments, step;
+    int last[TTI_N_ROWS]; /* moment that the next span of the queue begins with */
+    bool failed;          /* out of memory */
+    int64_t zero_ns, mark_ns;
+    int64_t earliest_ns; /* the zero of a device is not before */
+};
+
+static void add(tti_profile *p, const entry *e) {
+    pthread_mutex_lock(&p->mutex);
+    if (p->n == p->capacity) {
+        int capacity = p->capacity ? 2 * p->capacity : 1024;
+        entry *more = realloc(p->entries, (size_t)capacity * sizeof *more);
+        p->failed = p->failed || !more;
+        if (more) p->entries = more, p->capacity = capacity;
+    }
+    if (p->n < p->capacity) {
+        p->entries[p->n] = *e;
+        p->entries[p->n++].span.step = p->step;
+    }
+    pthread_mutex_unlock(&p->mutex);
+}
+
+/* ---- queues of a device ---- */
+
+static tti_queue queue_of(tti_row row) {
+    static const tti_queue queues[TTI_N_ROWS] = {
+        [TTI_ROW_HOST] = TTI_QUEUE_COMPUTE,  [TTI_ROW_COMPUTE] = TTI_QUEUE_COMPUTE,
+        [TTI_ROW_COPY] = TTI_QUEUE_COPY,     [TTI_ROW_COMM] = TTI_QUEUE_COMM,
+        [TTI_ROW_TRADE] = TTI_QUEUE_TRADE,   [TTI_ROW_STAGES] = TTI_QUEUE_TRADE,
+        [TTI_ROW_PARTS] = TTI_QUEUE_COMPUTE, [TTI_ROW_SERVER] = TTI_QUEUE_COMPUTE};
+    return queues[row];
+}
+
+tutti_status tti_profile_from(tti_exec *x, tti_row row) {
+    tti_profile *p = x->profile;
+    if (!p) return TUTTI_OK;
+    p->last[row] = p->n_moments++;
+    return x->desc.backend->device->stamp(queue_of(row), p->last[row]);
+}
+
+tutti_status tti_profile_upto(tti_exec *x, tti_row row, tti_part part, int shard) {
+    tti_profile *p = x->profile;
+    if (!p) return TUTTI_OK;
+    int from = p->last[row];
+    TTI_TRY(tti_profile_from(x, row));
+    add(p,
+        &(entry){
+            .span = {.part = part, .shard = shard, .row = row}, .from = from, .to = p->last[row]});
+    return TUTTI_OK;
+}
+
+int tti_profile_take(tti_exec *x, int n) {
+    tti_profile *p = x->profile;
+    if (!p) return 0;
+    p->n_moments += n;
+    return p->n_moments - n;
+}
+
+void tti_profile_between(tti_exec *x, tti_row row, tti_part part, int shard, int from) {
+    if (!x->profile) return;
+    add(x->profile,
+        &(entry){.span = {.part = part, .shard = shard, .row = row}, .from = from, .to = from + 1});
+}
+
+void tti_profile_next_step(tti_exec *x) {
+    if (!x->profile) return;
+    x->profile->step++;
+    x->profile->mark_ns = 0;
+}
+
+tutti_status tti_profile_zero(tti_exec *x, int n_moments) {
+    const tti_device_ops *ops = x->desc.backend->device;
+    tti_profile *p = x->profile;
+    TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, n_moments));
+    TTI_TRY(ops->sync());
+    p->n_moments = TTI_MAX(p->n_moments, 1);
+    /* Spans by both clocks lie in one row: a thread that was held up between the two looks again.
+     */
+    for (int64_t most_ns = ZERO_NS;; most_ns *= 2) {
+        p->earliest_ns = tti_now_ns();
+        TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, 0));
+        TTI_TRY(ops->sync());
+        p->zero_ns = tti_now_ns();
+        if (p->zero_ns - p->earliest_ns <= most_ns) return TUTTI_OK;
+    }
+}
+
+static tutti_status try_recording(const tti_device_ops *ops, double *us) {
+    void *recording = NULL;
+    TTI_TRY(ops->record_begin());
+    tutti_status st = ops->stamp(TTI_QUEUE_COMPUTE, 1);
+    if (st == TUTTI_OK) st = ops->stamp(TTI_QUEUE_COMPUTE, 2);
+    tutti_status ended = ops->record_end(&recording);
+    if (st == TUTTI_OK) st = ended;
+    if (st == TUTTI_OK) st = ops->replay(recording);
+    if (st == TUTTI_OK) st = ops->read_stamps(3, us);
+    ops->release_recording(recording);
+    return st;
+}
+
+/* Moments that come out of order, or later than they can be, are none. */
+bool tti_profile_records(tti_exec *x) {
+    double us[3] = {0};
+    bool told = try_recording(x->desc.backend->device, us) == TUTTI_OK;
+    double now = (double)(tti_now_ns() - x->profile->earliest_ns) * 1e-3;
+    if (!told) tti_clear_error();
+    return told && us[0] <= us[1] && us[1] <= us[2] && us[2] <= now;
+}
+
+/* ---- the host ---- */
+
+static double us_of(const tti_profile *p, int64_t ns) { return (double)(ns - p->zero_ns) * 1e-3; }
+
+void tti_profile_add(tti_exec *x, tti_row row, tti_part part, int shard, int64_t start_ns,
+                     int64_t end_ns) {
+    tti_profile *p = x->profile;
+    if (!p) return;
+    add(p, &(entry){.span = {.part = part,
+                             .shard = shard,
+                             .row = row,
+                             .start_us = us_of(p, start_ns),
+                             .us = (double)(end_ns - start_ns) * 1e-3}});
+}
+
+void tti_profile_stall(tti_exec *x, const tti_span *what, const char *waiting, int64_t start_ns,
+                       int64_t end_ns) {
+    tti_profile_add(x, what->row, what->part, what->shard, start_ns, end_ns);
+    tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait(waiting), what->shard, start_ns, end_ns);
+}
+
+void tti_profile_mark(tti_exec *x, int64_t now_ns) {
+    if (x->profile) x->profile->mark_ns = now_ns;
+}
+
+void tti_profile_rest(tti_exec *x, tti_part part, int64_t now_ns) {
+    tti_profile *p = x->profile;
+    if (!p) return;
+    if (p->mark_ns > 0 && now_ns > p->mark_ns)
+        tti_profile_add(x, TTI_ROW_COMPUTE, part, -1, p->mark_ns, now_ns);
+    p->mark_ns = now_ns;
+}
+
+void tti_exec_profile_wait(tti_exec *x, tti_part part, int64_t start_ns, int64_t end_ns) {
+    tti_profile_add(x, TTI_ROW_HOST, part, -1, start_ns, end_ns);
+}
+
+/* ---- a window of steps ---- */
+
+tutti_status tti_exec_profile_begin(tti_exec *x, int n_steps) {
+    TTI_ASSERT(!x->profile);
+    x->profile = calloc(1, sizeof *x->profile);
+    if (!x->profile) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    pthread_mutex_init(&x->profile->mutex, NULL);
+    x->profile->step = -1;
+    x->profile->zero_ns = tti_now_ns();
+    return x->device ? tti_exec_device_profile_begin(x, n_steps) : TUTTI_OK;
+}
+
+static tutti_status read_moments(tti_exec *x) {
+    tti_profile *p = x->profile;
+    double *us = calloc((size_t)p->n_moments + 1, sizeof *us);
+    if (!us || p->failed) {
+        free(us);
+        return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    }
+    tutti_status st = x->device ? x->desc.backend->device->read_stamps(p->n_moments, us) : TUTTI_OK;
+    for (int i = 0; st == TUTTI_OK && i < p->n; i++) {
+        entry *e = &p->entries[i];
+        if (e->to == 0) continue;
+        e->span.start_us = us[e->from];
+        e->span.us = us[e->to] - us[e->from];
+    }
+    free(us);
+    return st;
+}
+
+static tutti_status hand_over(tti_exec *x, tti_timeline *out) {
+    tti_profile *p = x->profile;
+    TTI_TRY(read_moments(x));
+    out->spans = calloc((size_t)p->n + 1, sizeof *out->spans);
+    if (!out->spans) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    for (int i = 0; i < p->n; i++) out->spans[i] = p->entries[i].span;
+    out->n = p->n;
+    out->zero_ns = p->zero_ns;
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_profile_end(tti_exec *x, tti_timeline *out) {
+    tti_profile *p = x->profile;
+    *out = (tti_timeline){0};
+    TTI_ASSERT(p != NULL);
+    tutti_status st = hand_over(x, out);
+    if (x->device) tti_exec_device_profile_end(x);
+    tti_profile_drop(x);
+    return st;
+}
+
+void tti_profile_drop(tti_exec *x) {
+    tti_profile *p = x->profile;
+    if (!p) return;
+    pthread_mutex_destroy(&p->mutex);
+    free(p->entries);
+    free(p);
+    x->profile = NULL;
+}

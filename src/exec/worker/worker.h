@@ -1,0 +1,229 @@
+/* worker.h - what the files of exec/ share about one worker. */
+#ifndef TTI_EXEC_WORKER_H
+#define TTI_EXEC_WORKER_H
+
+#include <stdatomic.h>
+
+#include "exec/device/device.h"
+#include "exec/device/device_exchange.h"
+#include "exec/device/offload.h"
+#include "exec/exec.h"
+#include "exec/host/comm_thread.h"
+#include "exec/host/host.h"
+#include "exec/host/local.h"
+#include "exec/program/accumulate.h"
+#include "exec/program/fed.h"
+#include "exec/program/instance.h"
+#include "exec/program/lanes.h"
+#include "exec/program/step_program.h"
+#include "exec/worker/compress.h"
+#include "exec/worker/divided.h"
+#include "exec/worker/lean.h"
+#include "exec/worker/one_copy.h"
+#include "exec/worker/pipe_ends.h"
+#include "exec/worker/profile.h"
+#include "exec/worker/share.h"
+#include "exec/worker/zero.h"
+#include "ps/server.h"
+
+enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */, TTI_N_HYPER = 8 };
+
+/* A kernel of the update program, bound for one lane. */
+typedef struct tti_bound_update {
+    const tti_kernel *kernel; /* NULL: the node is a source */
+    void *state;
+    void *scratch;
+    size_t scratch_bytes;
+} tti_bound_update;
+
+typedef struct tti_lane {
+    tti_instance *shard, *eval;
+    void *arena;
+    tti_bound_update *updates; /* [update_graph->n_nodes] */
+    uint64_t hash;             /* of the parameters it updated in this step */
+    tutti_status status;       /* of the last dispatch, with its text */
+    char error[512];
+} tti_lane;
+
+struct tti_exec {
+    tti_exec_desc desc;
+    int rank, n_ranks, first_shard, last_shard; /* in desc.comm */
+    tti_deal deal;        /* who has which shards; desc.deal is not read after creation */
+    tti_divided *divided; /* NULL: this worker has the whole model */
+    int n_threads;        /* that the worker may run at a time */
+    int *cores;           /* [n_threads]: of desc.cores, which it then is; NULL: none */
+    tti_lanes *lanes;
+    tti_prepared *ready[2];  /* on a device, for its first lane: shard, eval; NULL: none */
+    tutti_comm **lane_comms; /* [n_lane_comms]: of the tensor axis, one for each lane; NULL: none */
+    int n_lane_comms;
+    /* A shard in flight each: as many as lanes, or, in a program with TTI_SYNC, one for every shard
+     * of the worker, since all of them must come to the same point before any goes on. */
+    tti_lane *lane;
+    int n_in_flight;
+    int *syncs; /* [n_syncs]: steps of the shard program with TTI_SYNC */
+    int n_syncs;
+    float *sync_parts; /* [V][elements of the largest joined value] */
+    float *sync_joined;
+    tti_accumulation acc;
+    float **buffers; /* [n_buffers]: flat gradients, shared with the peers where there are any */
+    int n_buffers;   /* the same on all workers, >= acc.n_buffers; but see n_agreed */
+    int n_agreed;    /* as many as the worker with the most wants; of devices beside workers on the
+                      * host these lie on their host (device_by_host.h) */
+    uint16_t
+        *wire; /* [n_flat], shared with the peers: gradients as they travel; NULL: as they are */
+    tti_compress *compress; /* NULL: gradients travel whole */
+    double sent_bytes;      /* in this step */
+    int n_own_buffers;      /* of them allocated by the backend (alone) and so released here */
+    float *params;
+    void *low;       /* parameters in 16 bits, as plan->low says; NULL: none */
+    tti_share share; /* blocks of the update that are this worker's */
+    tti_lean *lean;  /* gradients are of its blocks, maybe parameters; NULL: they are whole */
+    float *states[TTI_MAX_OUT]; /* of its blocks */
+    float *ema;                 /* of its blocks, averaged parameters, NULL: none */
+    bool has_whole_ema; /* the buffer of the summed gradients holds all of them for evaluation */
+    int64_t gather_ns;  /* of the last update: waiting for the parts of others */
+    double *sums; /* [V * TTI_SUMS + 2 * n_ranks + 1]: sums of shards; halves of hashes; votes */
+    size_t n_sums;
+    double *partials; /* [n_updates][2]: sums of squares by block */
+    float hyper[TTI_N_HYPER];
+    uint64_t last_hash;
+    bool has_hash;
+    uint64_t *block_hashes; /* [share.n_blocks]: of own parameters as the last update left them;
+                             * NULL: other workers have the same ones, and hashes are compared */
+    bool has_block_hashes;  /* since then nobody wrote to them */
+    tti_step_program *program, *eval_program; /* of a worker on the host that computes */
+    tti_comm_thread *comm_thread;             /* NULL: the programs have nothing for it */
+    tti_fed_inputs shard_inputs, eval_inputs;
+    float loss_scale;
+    double *norms; /* [n_slots][2]: of parameters and of their steps, for optimizers with norms */
+    size_t arena_bytes;
+    tti_exec_device *device;       /* NULL: plan and memory are the host's */
+    tti_device_exchange *exchange; /* between pieces of layers; NULL: none, or on the host */
+    tti_offload *offload; /* of a device: has state and averages; NULL: the device has them */
+    /* The update leaves elements first .. last-1 of the parameters so until the next one: told from
+     * the worker's thread as soon as it is so.  NULL: to nobody. */
+    tutti_status (*updated)(void *user, size_t first, size_t last);
+    /* Before that, from there too: the summed gradients of these elements are here.  NULL: all are
+     * when the update begins. */
+    tutti_status (*awaited)(void *user, size_t first, size_t last);
+    void *updated_user;  /* of both */
+    tti_range stretch;   /* own blocks that the lanes are at */
+    tti_step_desc begun; /* of the step that tti_exec_end runs, on the host */
+    bool has_begun;
+    tti_profile *profile;   /* NULL: nothing is timed */
+    tti_pipe *pipe;         /* NULL: the worker has all layers */
+    int n_pipe_waves;       /* then: those that others of the stage have, too */
+    atomic_llong waited_ns; /* as tti_exec_spent, of what the host sees */
+    int64_t copied_ns;
+};
+
+/* Who has which shards of n_ranks workers: as desc says. */
+tutti_status tti_exec_deal(const tti_exec_desc *desc, int n_ranks, tti_deal *out);
+
+/* Who updates what: as desc.zero, n_owners and shares say. */
+tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,
+                                 tti_share *share);
+
+/* Adds buffers along the tree for the elements first .. last-1, after the given wave. */
+void tti_exec_merge(tti_exec *exec, const tti_wave *wave, size_t first, size_t last);
+
+/* How gradients are reduced on the host; and whether the owners of its parts alone need the sum of
+ * a range: all do where other stages of the pipeline add to it.  user: the exec. */
+tti_reduction tti_exec_reduction(const tti_exec *exec);
+bool tti_exec_is_scattered(const void *user, size_t first, size_t n_elems);
+
+/* Reduces a flat range between workers, or scatters the sums to the owners of its parts; the
+ * worker's own partial sums are complete. */
+tutti_status tti_exec_reduce(tti_exec *exec, tti_range range, bool scatter);
+
+/* Bytes that a worker sends in an all-reduce of so many, in the mean over the workers. */
+double tti_exec_reduce_bytes(const tti_exec *exec, size_t n_bytes);
+
+/* A sum along the tree is sent: every piece goes to the owners of its parts, and unless each needs
+ * its own alone the sums come back. */
+void tti_exec_count_pieces(tti_exec *exec, size_t n_elems, bool in_parts);
+
+/* The sum of all workers, into sum [n_elems], as it travels in desc.wire: wire [n_elems] is memory
+ * that the others read. */
+tutti_status tti_exec_reduce_rounded(tti_exec *exec, float *sum, uint16_t *wire, size_t n_elems);
+
+/* The summed gradients after the reduction, where they are whole. */
+float *tti_exec_grads(tti_exec *exec);
+
+/* Gradients are rounded on the host before they travel (desc.wire). */
+bool tti_exec_has_wire(const tti_exec *exec);
+
+/* The inputs of a program for one shard; its sums to their place, those that it makes. */
+void tti_exec_feed(tti_exec *exec, tti_instance *instance, const tti_fed_inputs *inputs,
+                   const tti_shard_data *data);
+void tti_exec_keep_sums(tti_exec *exec, tti_instance *instance, int shard);
+
+/* For tti_exec_spent: the worker has waited for others, or been at traffic with them, for so long;
+ * or one of its lanes has, while the others went on.  From any thread. */
+void tti_exec_waited(tti_exec *exec, int64_t t_ns);
+void tti_exec_lane_waited(tti_exec *exec, int64_t t_ns);
+
+/* Turns the first failure of the lanes into this thread's error. */
+tutti_status tti_exec_lane_status(tti_exec *exec);
+
+/* The number of this worker in faults. */
+int tti_exec_number(const tti_exec *exec);
+
+/* Keeps the first failure of a lane, from its own thread.  Aborts the lanes' collectives: the other
+ * lanes of this worker and of its peers must not wait there for a lane that computes no more. */
+void tti_exec_lane_failed(tti_exec *exec, tti_lane *lane, tutti_status status);
+
+/* What is the same for every worker about shard s of this step. */
+tti_run tti_exec_shard_run(const tti_exec *exec, const tti_step_desc *desc, int shard);
+
+/* sync.c: which steps join values of all shards, and the memory for it; frees it. */
+tutti_status tti_exec_init_sync(tti_exec *exec);
+void tti_exec_fini_sync(tti_exec *exec);
+
+/* sync.c: joins the values of a step between all shards of all workers. */
+tutti_status tti_exec_join(tti_exec *exec, int step);
+
+/* Sums, hash and votes of this worker, exchanged with the others; and what they add up to. */
+tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote);
+void tti_exec_add_sums(const tti_exec *exec, tti_step_result *result);
+
+/* The summed gradient of a batch and its sums, of a worker that has all shards. */
+tutti_status tti_exec_gradient(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
+
+/* Tells those who look at a worker that waits what it is at. */
+void tti_exec_note(tti_exec *exec, const tti_step_desc *desc, const char *phase);
+
+/* Where the gradients of a shard go. */
+void tti_exec_point_at_buffer(const tti_exec *exec, tti_instance *instance, int buffer);
+
+/* nonfinite.c: the first shard whose loss is not finite, -1: none; what is told of it, and of a
+ * gradient, first_in and param being "" where they are not known. */
+int tti_exec_first_bad_shard(const tti_exec *exec);
+tutti_status tti_exec_bad_loss(const tti_exec *exec, uint64_t step, int shard,
+                               const char *first_in);
+tutti_status tti_exec_bad_gradient(uint64_t step, const char *param);
+
+/* nonfinite.c: the same, looking for the layer and the parameter.  Collective over all workers. */
+tutti_status tti_exec_report_bad_loss(tti_exec *exec, const tti_step_desc *desc, int shard);
+tutti_status tti_exec_report_bad_gradient(tti_exec *exec, uint64_t step);
+
+/* nonfinite.c: computes a shard of this worker again: the first node whose output is not finite,
+ * "": none.  Of a divided model collective over the workers of this copy. */
+enum { TTI_LAYER_TEXT = 128 };
+void tti_exec_find_bad_layer(tti_exec *exec, const tti_step_desc *desc, int shard,
+                             char layer[TTI_LAYER_TEXT]);
+
+/* profile.c: ends a window that was left in the middle. */
+void tti_profile_drop(tti_exec *exec);
+
+/* consistency.c: compares the hashes that all ranks sent with the sums of this step. */
+tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);
+
+/* consistency.c: the sum over the workers, of hashes of their own blocks. */
+tutti_status tti_exec_sum_hashes(tti_exec *exec, uint64_t own, uint64_t *sum);
+
+/* apply.c: clip, optimizer, hash.  inv_count: 1 / number of counted samples. */
+tutti_status tti_exec_apply(tti_exec *exec, const tti_step_desc *desc, double inv_count,
+                            tti_step_result *result);
+
+#endif /* TTI_EXEC_WORKER_H */

@@ -1,0 +1,470 @@
+/* server_async.c - asynchronous steps: workers pull batches and push gradients.
+ *
+ * The idea to know: all of it is said of the number of a worker.  A thread that is one says its
+ * own; for a worker that is a process a thread of server_door.c says it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "ps/server_ranges.h"
+#include "ps/server_team.h"
+
+/* ---- stretches ---- */
+
+tutti_status tti_server_open(tti_server *s, int64_t first, int64_t last) {
+    if (!tti_server_speaks(s)) return TUTTI_OK;
+    if (s->remote) return tti_remote_open(s, first, last);
+    pthread_mutex_lock(&s->mutex);
+    if (s->first != first || s->opened != last) {
+        s->first = s->n_dealt = s->n_updates = first;
+        s->last = s->opened = last;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return TUTTI_OK;
+}
+
+static tutti_status stop(tti_server *s) {
+    if (s->remote) return tti_remote_stop(s);
+    pthread_mutex_lock(&s->mutex);
+    if (s->desc.n_backup > 0)
+        s->last = TTI_MIN(s->last, s->n_updates + 1); /* some wait in the step at work */
+    else
+        s->stopped = true;
+    pthread_cond_broadcast(&s->news);
+    pthread_mutex_unlock(&s->mutex);
+    return TUTTI_OK;
+}
+
+/* Of several workers that are one any may say it: with the next batch that they take. */
+tutti_status tti_server_stop(tti_server *s) {
+    if (!s->team) return stop(s);
+    tti_team_request_stop(s->team);
+    return TUTTI_OK;
+}
+
+const tti_arrival *tti_server_next_recorded(const tti_server *s, int w) {
+    int64_t i = s->worker[w].next_replay;
+    const tti_server_desc *d = &s->desc;
+    while (i < d->n_replay && (d->replay[i].worker != w || d->replay[i].step <= s->first)) i++;
+    return i < d->n_replay && d->replay[i].step <= s->last ? &d->replay[i] : NULL;
+}
+
+/* What others still compute may have to be taken from them. */
+static bool is_at_work(const tti_server *s) {
+    for (int i = 0; i < s->desc.n_workers; i++)
+        if (s->worker[i].computes) return true;
+    return s->n_returned > 0;
+}
+
+bool tti_server_is_over(const tti_server *s, int w) {
+    if (s->desc.replay) return s->stopped || !tti_server_next_recorded(s, w);
+    if (s->desc.n_backup > 0) return s->n_updates >= s->last;
+    return (s->stopped || s->n_dealt >= s->last) && !is_at_work(s);
+}
+
+/* There is a batch that nobody has. */
+static bool has_more(const tti_server *s) {
+    return s->n_returned > 0 || (!s->stopped && s->n_dealt < s->last);
+}
+
+/* Nobody who computes would come to lack more steps of this worker than are allowed. */
+static bool may_begin(const tti_server *s, int w, int64_t unused) {
+    (void)unused;
+    if (tti_server_is_over(s, w) || s->desc.n_backup > 0) return true;
+    if (s->desc.replay) return s->n_updates == tti_server_next_recorded(s, w)->version;
+    if (!has_more(s)) return false;
+    for (int i = 0; i < s->desc.n_workers && s->desc.staleness != TTI_UNBOUNDED; i++)
+        if (i != w && s->worker[i].computes && s->worker[i].n_begun[w] >= s->desc.staleness)
+            return false;
+    return true;
+}
+
+/* ---- a batch and its parameters ---- */
+
+static void begin(tti_server *s, int w, tti_ticket *ticket) {
+    tti_served *me = &s->worker[w];
+    *ticket = (tti_ticket){.any = true, .batch = s->n_dealt, .version = s->n_updates};
+    if (s->desc.replay) {
+        const tti_arrival *a = tti_server_next_recorded(s, w);
+        ticket->batch = a->batch;
+        ticket->loss_scale = a->loss_scale;
+        me->next_replay = a - s->desc.replay + 1;
+        s->n_to_pull[a->version - (s->desc.replay[0].step - 1)]--;
+    }
+    if (s->desc.n_backup > 0)
+        ticket->batch = s->n_updates;
+    else if (s->n_returned > 0)
+        ticket->batch = s->returned[--s->n_returned];
+    else
+        s->n_dealt++;
+    me->computes = true;
+    me->batch = ticket->batch;
+    me->version = ticket->version;
+    memset(me->n_begun, 0, sizeof me->n_begun);
+    for (int i = 0; i < s->desc.n_workers; i++)
+        if (i != w && s->worker[i].computes) s->worker[i].n_begun[w]++;
+}
+
+static tutti_status pull(tti_server *s, int w, float *params, float *ema) {
+    tti_request r = {.kind = TTI_PULL, .worker = w, .params = params, .ema = ema};
+    r.arrival.version = s->n_updates;
+    tti_server_put(s, &r);
+    pthread_cond_broadcast(&s->news); /* a recorded update may have waited for this pull */
+    return tti_server_wait_served(s, &r);
+}
+
+static tutti_status take(tti_server *s, int w, float *params, tti_ticket *ticket) {
+    TTI_TRY(tti_server_wait(s, w, may_begin, 0));
+    if (tti_server_is_over(s, w)) return TUTTI_OK;
+    begin(s, w, ticket);
+    return pull(s, w, params, NULL);
+}
+
+tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_ticket *ticket) {
+    *ticket = (tti_ticket){0};
+    pthread_mutex_lock(&s->mutex);
+    tutti_status st = take(s, w, params, ticket);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+float *tti_server_pulled(const tti_exec *x) {
+    return x->device ? tti_exec_device_pulled(x) : x->params;
+}
+
+static tutti_status put_pulled(tti_exec *x) {
+    return x->device ? tti_exec_device_put(x, x->params, tti_server_pulled(x)) : TUTTI_OK;
+}
+
+/* From the holders alone. */
+static tutti_status take_keys(tti_exec *x, int64_t version, bool with_ema) {
+    float *params = tti_server_pulled(x), *ema = with_ema ? tti_server_pulled_ema(x) : NULL;
+    TTI_TRY(tti_keys_take(x->desc.server, x, version, params, ema));
+    if (ema) TTI_TRY(tti_server_put_ema(x));
+    return put_pulled(x);
+}
+
+static tutti_status take_one(tti_exec *x, tti_ticket *ticket) {
+    tti_server *s = x->desc.server;
+    float *params = tti_server_pulled(x);
+    if (s->remote) return tti_remote_take(s, x, ticket);
+    TTI_TRY(tti_server_take_for(s, x->desc.server_worker, params, ticket));
+    return ticket->any ? take_keys(x, ticket->version, false) : TUTTI_OK;
+}
+
+/* Of several workers that are one, one asks and all hear. */
+static tutti_status take_for(tti_exec *x, tti_ticket *ticket) {
+    tti_server *s = x->desc.server;
+    bool speaks = tti_server_speaks(s), stops = false;
+    TTI_TRY(tti_team_ask_stop(s->team, &stops));
+    if (speaks && stops) TTI_TRY(stop(s));
+    if (speaks) TTI_TRY(take_one(x, ticket));
+    TTI_TRY(tti_team_hear(s->team, ticket, sizeof *ticket));
+    return !speaks && ticket->any ? take_keys(x, ticket->version, false) : TUTTI_OK;
+}
+
+tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket) {
+    const tti_span taken = {
+        .part = tti_part_params("parameters from the server, and the turn for them"),
+        .shard = -1,
+        .row = TTI_ROW_COMM};
+    int64_t start_ns = tti_now_ns();
+    TTI_TRY(take_for(x, ticket));
+    if (!ticket->any) return TUTTI_OK;
+    if (!x->device) tti_profile_next_step(x);
+    tti_profile_stall(x, &taken, "waiting for parameters", start_ns, tti_now_ns());
+    return TUTTI_OK;
+}
+
+tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema,
+                                 int64_t *n_updates) {
+    pthread_mutex_lock(&s->mutex);
+    *n_updates = s->n_updates;
+    tutti_status st = pull(s, w, params, ema);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+float *tti_server_pulled_ema(const tti_exec *x) {
+    if (!x->ema) return NULL;
+    return x->device ? tti_server_piece(x, 0) : x->ema;
+}
+
+tutti_status tti_server_put_ema(tti_exec *x) {
+    return x->device && x->ema ? tti_exec_device_put(x, x->ema, tti_server_pulled_ema(x))
+                               : TUTTI_OK;
+}
+
+static tutti_status pull_one(tti_exec *x, int64_t *n_updates) {
+    tti_server *s = x->desc.server;
+    float *params = tti_server_pulled(x);
+    /* Averages are read at the server, where all of them are there. */
+    float *ema = tti_server_has_ranges(s) ? tti_server_pulled_ema(x) : NULL;
+    if (s->remote) return tti_remote_pull(s, x, n_updates);
+    TTI_TRY(tti_server_pull_for(s, x->desc.server_worker, params, ema, n_updates));
+    TTI_TRY(tti_keys_take(s, x, *n_updates, params, ema));
+    if (ema) TTI_TRY(tti_server_put_ema(x));
+    return put_pulled(x);
+}
+
+tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
+    tti_server *s = x->desc.server;
+    x->has_whole_ema = false; /* also of a worker that made nothing since they were brought */
+    if (tti_server_speaks(s)) TTI_TRY(pull_one(x, n_updates));
+    TTI_TRY(tti_team_hear(s->team, n_updates, sizeof *n_updates));
+    return tti_server_speaks(s) ? TUTTI_OK : take_keys(x, *n_updates, true);
+}
+
+tutti_status tti_server_bring_averages(tti_exec *x) {
+    const tti_exec *keeper = tti_server_exec(x->desc.server);
+    if (!keeper || !keeper->ema || x->has_whole_ema) return TUTTI_OK;
+    x->has_whole_ema = true;
+    return tti_exec_device_put(x, tti_zero_averages(x), keeper->ema);
+}
+
+/* ---- its gradient ---- */
+
+/* Played again: it is this one's turn, and whoever had the parameters before has them. */
+static bool is_its_turn(const tti_server *s, int w, int64_t unused) {
+    (void)unused;
+    if (!s->desc.replay) return true;
+    const tti_arrival *a = &s->desc.replay[s->worker[w].next_replay - 1];
+    return s->n_updates == a->step - 1 && s->n_to_pull[a->step - s->desc.replay[0].step] == 0;
+}
+
+static double rate_of(const tti_server *s, const tti_bringing *b) {
+    return b->lr ? b->lr(b->user, s->n_updates) : s->lr(s->lr_user, s->n_updates);
+}
+
+static tutti_status push(tti_server *s, int w, const tti_bringing *b, tti_request *r) {
+    tti_served *me = &s->worker[w];
+    TTI_TRY(tti_server_wait(s, w, is_its_turn, 0));
+    tti_arrival *a = &r->arrival;
+    a->worker = w;
+    a->batch = me->batch;
+    a->version = me->version;
+    r->step.step = (uint64_t)s->n_updates;
+    r->step.lr = a->lr = rate_of(s, b);
+    a->step = ++s->n_updates;
+    me->computes = false;
+    tti_server_put(s, r);
+    pthread_cond_broadcast(&s->news);
+    return tti_server_wait_served(s, r);
+}
+
+/* What a step with backup workers is made of, when its last piece has come. */
+static void begin_step(tti_server *s, const tti_bringing *b) {
+    tti_arrival *a = &s->step.arrival;
+    s->step = (tti_request){.kind = TTI_STEP, .step = b->step};
+    s->step.inv_count = s->sums.count > 0 ? 1.0 / s->sums.count : 0;
+    s->step.step.step = (uint64_t)s->n_updates;
+    s->step.step.lr = a->lr = rate_of(s, b);
+    s->step.step.n_rows = a->n_rows = s->n_rows;
+    a->result = s->sums;
+    a->batch = a->version = s->n_updates;
+    a->wait_ns = b->wait_ns;
+    a->loss_scale = b->step.loss_scale;
+    a->step = ++s->n_updates;
+    tti_server_put(s, &s->step);
+}
+
+/* The sums of one worker to those of the others; what stages waited by the time that they took. */
+static void add_sums(tti_step_result *all, const tti_step_result *own) {
+    double waited_ns =
+        all->bubble * (double)all->compute_ns + own->bubble * (double)own->compute_ns;
+    all->loss_sum += own->loss_sum;
+    all->count += own->count;
+    all->correct += own->correct;
+    all->compute_ns += own->compute_ns;
+    all->skipped = all->skipped || own->skipped;
+    all->bubble = waited_ns / (double)TTI_MAX(all->compute_ns, 1);
+}
+
+/* Its pieces are a part of the step at work, or come too late for theirs. */
+static tutti_status bring(tti_server *s, int w, const tti_bringing *b, tti_request *r) {
+    tti_served *me = &s->worker[w];
+    me->computes = false;
+    if (s->failed) return tti_fail(s->cause, "%s", s->error);
+    if (me->version != s->n_updates) {
+        me->n_dropped++;
+        return TUTTI_OK;
+    }
+    memcpy(me->pieces, b->pieces, sizeof me->pieces);
+    me->n_pieces = b->n_pieces;
+    add_sums(&s->sums, &b->result);
+    s->n_rows += b->n_own_rows;
+    r->arrival.step = me->version + 1;
+    if (++s->n_arrived == s->desc.n_workers - s->desc.n_backup) begin_step(s, b);
+    TTI_TRY(tti_server_wait_step(s, w));
+    r->arrival.result.skipped = me->was_left_out;
+    return TUTTI_OK;
+}
+
+tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *b, tti_arrival *out) {
+    tti_request r = {.kind = TTI_PUSH, .grads = b->pieces[0], .step = b->step};
+    r.inv_count = b->result.count > 0 ? 1.0 / b->result.count : 0;
+    r.arrival = (tti_arrival){.n_rows = b->n_rows,
+                              .loss_scale = b->step.loss_scale,
+                              .wait_ns = b->wait_ns,
+                              .result = b->result};
+    pthread_mutex_lock(&s->mutex);
+    tutti_status st = s->desc.n_backup > 0 ? bring(s, w, b, &r) : push(s, w, b, &r);
+    pthread_mutex_unlock(&s->mutex);
+    *out = r.arrival;
+    return st;
+}
+
+/* A loss that is not finite may be told in place of a gradient. */
+static tutti_status compute(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    tutti_status st = tti_exec_gradient(x, desc, result);
+    if (st != TUTTI_E_NUMERICS || !tti_server_leaves_out(x->desc.server)) return st;
+    tti_clear_error();
+    result->skipped = true;
+    return TUTTI_OK;
+}
+
+tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out) {
+    tti_server *s = x->desc.server;
+    tti_bringing b = {.n_pieces = tti_server_n_pieces(x),
+                      .step = *gift->desc,
+                      .n_rows = gift->desc->n_rows,
+                      .wait_ns = gift->wait_ns,
+                      .lr = gift->lr,
+                      .user = gift->user};
+    int64_t start_ns = tti_now_ns();
+    TTI_TRY(compute(x, gift->desc, &b.result));
+    int64_t computed_ns = tti_now_ns();
+    b.result.compute_ns = computed_ns - start_ns;
+    for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_server_piece(x, i);
+    tti_server_round(x, b.pieces, &b.n_pieces);
+    for (int i = 0; i < x->last_shard - x->first_shard; i++)
+        b.n_own_rows += gift->desc->shards[i].n_rows;
+    if (!b.result.skipped) TTI_TRY(tti_keys_bring(s, x, b.pieces, b.n_pieces));
+    TTI_TRY(tti_team_meet(s->team)); /* all have brought theirs */
+    if (tti_server_speaks(s))
+        TTI_TRY(s->remote ? tti_remote_give(s, x, &b, out)
+                          : tti_server_bring_for(s, x->desc.server_worker, &b, out));
+    TTI_TRY(tti_team_hear(s->team, out, sizeof *out));
+    tti_server_profile(x, "update", computed_ns, tti_now_ns(), out->result.update_ns);
+    return TUTTI_OK;
+}
+
+/* ---- workers that leave ---- */
+
+static bool may_leave(const tti_server *s, int w, bool is_dead) {
+    int n_present = s->desc.n_workers - s->n_left;
+    int n_needed = s->desc.n_backup > 0 ? s->desc.n_workers - s->desc.n_backup : 1;
+    bool computes = s->worker[w].computes;
+    bool keeps_parts = s->team && w == 0;
+    if (s->failed || s->desc.replay || keeps_parts || n_present <= n_needed) return false;
+    if (!computes) return is_dead;
+    for (int i = 0; i < s->n_left && s->desc.n_backup == 0; i++)
+        if (s->left[i].batch == s->worker[w].batch) return false;
+    return true;
+}
+
+bool tti_server_let_go(tti_server *s, int w, const char *why, bool is_dead) {
+    tti_served *me = &s->worker[w];
+    if (!may_leave(s, w, is_dead)) return false;
+    tti_leave *told = &s->left[s->n_left++];
+    *told = (tti_leave){.worker = w, .step = s->n_updates, .batch = -1};
+    snprintf(told->why, sizeof told->why, "%s", why);
+    if (s->desc.n_backup == 0 && me->computes)
+        told->batch = s->returned[s->n_returned++] = me->batch;
+    me->computes = false;
+    me->has_left = true;
+    pthread_cond_broadcast(&s->news);
+    return true;
+}
+
+/* A copy whose workers have parted is as one that has gone: nobody waits where all meet. */
+bool tti_server_leave_for(tti_server *s, int w, const char *why) {
+    if (s->team) {
+        tti_server_bury(s, w, why);
+        return tti_server_has_left_for(s, w);
+    }
+    pthread_mutex_lock(&s->mutex);
+    bool may = tti_server_let_go(s, w, why, false);
+    pthread_mutex_unlock(&s->mutex);
+    return may;
+}
+
+bool tti_server_leave(tti_exec *x, const char *why) {
+    tti_server *s = x->desc.server;
+    if (s->team) return false; /* the others of its copy need it: tti_server_leave_copy */
+    if (s->remote) return tti_remote_leave(s, why);
+    return tti_server_leave_for(s, x->desc.server_worker, why);
+}
+
+bool tti_server_has_left_for(tti_server *s, int w) {
+    pthread_mutex_lock(&s->mutex);
+    bool has = s->worker[w].has_left;
+    pthread_mutex_unlock(&s->mutex);
+    return has;
+}
+
+bool tti_server_has_left(const tti_exec *x) {
+    tti_server *s = x->desc.server;
+    if (s->remote) return tti_remote_has_left(s);
+    return tti_server_has_left_for(s, x->desc.server_worker);
+}
+
+static bool is_news(const tti_server *s, int w, int64_t n_updates) {
+    return tti_server_is_over(s, w) || s->n_updates != n_updates;
+}
+
+tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool *over) {
+    pthread_mutex_lock(&s->mutex);
+    tutti_status st = tti_server_wait(s, w, is_news, *n_updates);
+    *n_updates = s->n_updates;
+    *over = tti_server_is_over(s, w);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+tutti_status tti_server_watch(tti_exec *x, int64_t *n_updates, bool *over) {
+    tti_server *s = x->desc.server;
+    if (s->remote) return tti_remote_watch(s, n_updates, over);
+    return tti_server_watch_for(s, x->desc.server_worker, n_updates, over);
+}
+
+void tti_server_place(const tti_exec *x, int *index, int *n_present) {
+    tti_server *s = x->desc.server;
+    pthread_mutex_lock(&s->mutex);
+    *index = 0;
+    for (int w = 0; w < x->desc.server_worker; w++) *index += !s->worker[w].has_left;
+    if (s->worker[x->desc.server_worker].has_left) *index = -1;
+    *n_present = s->desc.n_workers - s->n_left;
+    if (s->desc.n_backup > 0) *index = 0, *n_present = 1;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* ---- what is told ---- */
+
+bool tti_server_next_leave(tti_server *s, tti_leave *out) {
+    pthread_mutex_lock(&s->mutex);
+    bool any = s->n_left_told < s->n_left;
+    if (any) *out = s->left[s->n_left_told++];
+    pthread_mutex_unlock(&s->mutex);
+    return any;
+}
+
+void tti_server_dropped(tti_server *s, int64_t *counts) {
+    pthread_mutex_lock(&s->mutex);
+    for (int w = 0; w < s->desc.n_workers; w++) counts[w] = s->worker[w].n_dropped;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+bool tti_server_next(tti_server *s, tti_arrival *out) {
+    pthread_mutex_lock(&s->mutex);
+    bool any = s->log_first < s->n_log;
+    if (any) *out = s->log[s->log_first++];
+    pthread_mutex_unlock(&s->mutex);
+    return any;
+}
+
+void tti_server_staleness(tti_server *s, int64_t bins[TTI_STALENESS_BINS]) {
+    pthread_mutex_lock(&s->mutex);
+    memcpy(bins, s->bins, sizeof s->bins);
+    pthread_mutex_unlock(&s->mutex);
+}

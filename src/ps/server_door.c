@@ -1,0 +1,270 @@
+/* server_door.c - a server thread for each worker process, which executes its requests.
+ *
+ * The idea to know: such a thread is a worker like others, whose gradients are computed elsewhere.
+ * So what is true of threads (who waits, in which order, who leaves) is true of processes. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/thread.h"
+#include "comm/channel.h"
+#include "comm/local_sum.h"
+#include "ps/server_ranges.h"
+
+typedef struct attendant {
+    tti_server *s;
+    int worker;
+    tti_channel *channel;
+    float *grads;   /* its gradient: widened, or the area of the channel */
+    float *widened; /* owned; NULL: gradients travel as they are */
+    const atomic_bool *is_closing;
+    pthread_t thread;
+    bool has_thread;
+} attendant;
+
+struct tti_door {
+    attendant attendants[TTI_MAX_RANKS]; /* [n], that of worker 0 is not used */
+    int n;
+    atomic_bool is_closing;
+};
+
+bool tti_server_has_processes(const tti_server *s) { return s->remote || s->door || s->team; }
+
+void tti_server_rate(tti_server *s, double (*lr)(void *user, int64_t step), void *user) {
+    pthread_mutex_lock(&s->mutex);
+    s->lr = lr;
+    s->lr_user = user;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* ---- what a worker asks for ---- */
+
+/* Of what a worker wants the first process has one of several ranges. */
+static bool in_ranges(const tti_server *s) { return tti_server_n_ranges(&s->desc) > 1; }
+
+static tutti_status take(attendant *a, tti_wire_message *m, unsigned *areas) {
+    tti_ticket ticket;
+    float *params = tti_channel_area(a->channel, TTI_WIRE_PARAMS);
+    TTI_TRY(tti_server_take_for(a->s, a->worker, params, &ticket));
+    m->number[0] = ticket.any;
+    m->number[1] = ticket.batch;
+    m->number[2] = ticket.version;
+    memcpy(&m->number[3], &ticket.loss_scale, sizeof ticket.loss_scale);
+    /* Of several holders each is asked for its range. */
+    if (ticket.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
+    return TUTTI_OK;
+}
+
+/* What the last take or pull left there. */
+static tutti_status give_range(attendant *a, tti_wire_message *m, unsigned *areas) {
+    bool with_ema = m->number[1] && a->s->x->ema;
+    if (!in_ranges(a->s))
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: there are no ranges");
+    *areas = 1u << TTI_WIRE_PARAMS | (with_ema ? 1u << TTI_WIRE_EMA : 0);
+    return TUTTI_OK;
+}
+
+static tutti_status give(attendant *a, tti_wire_message *m) {
+    const tti_arrival *told = &m->more.arrival;
+    tti_bringing b = {.pieces = {a->grads},
+                      .n_pieces = 1,
+                      .step = {.loss_scale = told->loss_scale, .n_rows = told->n_rows},
+                      .n_rows = told->n_rows,
+                      .n_own_rows = m->number[0],
+                      .wait_ns = told->wait_ns,
+                      .result = {.loss_sum = told->result.loss_sum,
+                                 .count = told->result.count,
+                                 .correct = told->result.correct,
+                                 .skipped = told->result.skipped,
+                                 .bubble = told->result.bubble,
+                                 .compute_ns = told->result.compute_ns}};
+    m->number[0] = 0;
+    return tti_server_bring_for(a->s, a->worker, &b, &m->more.arrival);
+}
+
+static tutti_status give_params(attendant *a, tti_wire_message *m, unsigned *areas) {
+    bool has_ema = a->s->x->ema != NULL;
+    float *ema = has_ema ? tti_channel_area(a->channel, TTI_WIRE_EMA) : NULL;
+    if (!in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS | (has_ema ? 1u << TTI_WIRE_EMA : 0);
+    return tti_server_pull_for(a->s, a->worker, tti_channel_area(a->channel, TTI_WIRE_PARAMS), ema,
+                               &m->number[0]);
+}
+
+static tutti_status watch(attendant *a, tti_wire_message *m) {
+    bool over;
+    TTI_TRY(tti_server_watch_for(a->s, a->worker, &m->number[0], &over));
+    m->number[1] = over;
+    return TUTTI_OK;
+}
+
+static tutti_status meet(attendant *a, tti_wire_message *m) {
+    tti_members members;
+    tti_meet_op op = m->number[1] == TTI_MEET_SUM ? TTI_MEET_SUM : TTI_MEET_MAX;
+    TTI_TRY(tti_server_meet_for(a->s, a->worker, op, m->more.values, (int)m->number[0], &members));
+    memcpy(&m->number[1], &members.all, sizeof members.all);
+    memcpy(&m->number[2], &members.able, sizeof members.able);
+    return TUTTI_OK;
+}
+
+/* A batch is taken, given or left, in this order. */
+static tutti_status check_turn(attendant *a, int64_t kind) {
+    pthread_mutex_lock(&a->s->mutex);
+    bool computes = a->s->worker[a->worker].computes;
+    pthread_mutex_unlock(&a->s->mutex);
+    bool gives = kind == TTI_WIRE_GIVE || kind == TTI_WIRE_PUSH;
+    if (gives ? computes : kind != TTI_WIRE_TAKE || !computes) return TUTTI_OK;
+    return tti_fail(TUTTI_E_MISMATCH, "parameter server: worker %d is out of turn", a->worker);
+}
+
+/* Does what m asks for, and makes it the answer; areas: that go with it. */
+static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
+    TTI_TRY(check_turn(a, m->kind));
+    switch (m->kind) {
+        case TTI_WIRE_OPEN:
+            return tti_server_open(a->s, m->number[0], m->number[1]);
+        case TTI_WIRE_STOP:
+            return tti_server_stop(a->s);
+        case TTI_WIRE_TAKE:
+            return take(a, m, areas);
+        case TTI_WIRE_GIVE:
+            return give(a, m);
+        case TTI_WIRE_PUSH:
+            return TUTTI_OK; /* it has come with the message */
+        case TTI_WIRE_PULL:
+            return give_params(a, m, areas);
+        case TTI_WIRE_KEYS:
+            return give_range(a, m, areas);
+        case TTI_WIRE_LEAVE:
+            m->number[0] = tti_server_leave_for(a->s, a->worker, m->more.text);
+            return TUTTI_OK;
+        case TTI_WIRE_WATCH:
+            return watch(a, m);
+        case TTI_WIRE_MEET:
+            return meet(a, m);
+        case TTI_WIRE_WHY:
+            return tti_server_why(a->s, m->more.text);
+        default:
+            return tti_fail(TUTTI_E_MISMATCH, "parameter server: a question for another process");
+    }
+}
+
+/* A gradient that has come with m in 16 bits. */
+static void widen(attendant *a, const tti_wire_message *m) {
+    bool comes = m->kind == TTI_WIRE_PUSH ||
+                 (m->kind == TTI_WIRE_GIVE && !in_ranges(a->s) && !m->more.arrival.result.skipped);
+    if (!a->widened || !comes) return;
+    tti_widen(a->s->desc.exec.wire, tti_channel_area(a->channel, TTI_WIRE_GRADS), a->widened,
+              a->s->n_own);
+}
+
+/* ---- the thread ---- */
+
+static void say_failure(attendant *a, tti_wire_message *m, tutti_status st, const char *text) {
+    tti_wire_fail(m, st, text);
+    /* One that has gone is noticed by what it says next. */
+    if (tti_wire_send(a->channel, m, 0) != TUTTI_OK) tti_clear_error();
+}
+
+/* Its process has come to the end of what it had to do. */
+static void part(attendant *a) {
+    pthread_mutex_lock(&a->s->mutex);
+    a->s->worker[a->worker].has_left = true; /* nobody is told: its work is done */
+    pthread_mutex_unlock(&a->s->mutex);
+    tti_server_bury(a->s, a->worker, NULL);
+}
+
+/* A worker's own failure is the run's: this process ends with it too. */
+static void fail_with(tti_server *s, const tti_wire_message *m) {
+    pthread_mutex_lock(&s->mutex);
+    tti_server_fail(s, tti_wire_status(m), m->more.text);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* One question and its answer; false: there will be no other. */
+static bool attend_once(attendant *a, tti_wire_message *m) {
+    unsigned areas = 0;
+    tutti_status st = tti_wire_recv(a->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT);
+    if (st != TUTTI_OK) {
+        if (!atomic_load(a->is_closing)) tti_server_bury(a->s, a->worker, tutti_last_error());
+        return false;
+    }
+    if (m->kind == TTI_WIRE_BYE) {
+        part(a);
+        return false;
+    }
+    if (m->kind == TTI_WIRE_FAIL) {
+        fail_with(a->s, m);
+        return false;
+    }
+    widen(a, m);
+    st = serve(a, m, &areas);
+    if (st != TUTTI_OK)
+        say_failure(a, m, st, tutti_last_error());
+    else if (tti_wire_send(a->channel, m, areas) != TUTTI_OK)
+        tti_clear_error(); /* noticed by what it says next */
+    return true;
+}
+
+/* Where the run fails the worker hears why, whatever it is doing. */
+static void *attend(void *arg) {
+    attendant *a = arg;
+    tti_wire_message m;
+    while (attend_once(a, &m)) continue;
+    pthread_mutex_lock(&a->s->mutex);
+    bool failed = a->s->failed;
+    pthread_mutex_unlock(&a->s->mutex);
+    if (failed) say_failure(a, &m, TUTTI_E_PEER, a->s->error);
+    tti_channel_end(a->channel);
+    return NULL;
+}
+
+static tutti_status start(attendant *a) {
+    bool widens = a->s->desc.exec.wire != TUTTI_F32;
+    if (widens) a->widened = calloc(a->s->n_own + 1, sizeof *a->widened);
+    if (widens && !a->widened) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    a->grads = widens ? a->widened : tti_channel_area(a->channel, TTI_WIRE_GRADS);
+    a->has_thread = tti_thread_start(&a->thread, NULL, attend, a) == 0;
+    if (a->has_thread) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NOMEM, "parameter server: no thread for worker %d", a->worker);
+}
+
+tutti_status tti_door_open(tti_server *s, tti_channel *const *channels) {
+    tti_door *door = calloc(1, sizeof *door);
+    tutti_status st = TUTTI_OK;
+    s->hall.brought = calloc((size_t)s->desc.n_workers * TTI_MEET_VALUES, sizeof(int64_t));
+    if (!door || !s->hall.brought) {
+        for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
+        free(door);
+        return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    }
+    s->door = door;
+    door->n = s->desc.n_workers;
+    for (int w = 1; w < door->n; w++)
+        door->attendants[w] = (attendant){
+            .s = s, .worker = w, .channel = channels[w], .is_closing = &door->is_closing};
+    for (int w = 1; w < door->n && st == TUTTI_OK; w++) st = start(&door->attendants[w]);
+    return st; /* what has been begun ends with the server */
+}
+
+tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
+    tti_channel *channels[TTI_MAX_RANKS];
+    size_t areas[TTI_N_KEY_AREAS];
+    tti_server_area_bytes(&s->desc, 0, areas);
+    TTI_ASSERT(!s->door && tti_server_is_async(s));
+    TTI_TRY(tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels));
+    TTI_TRY(tti_door_open(s, channels));
+    return tti_server_open_ranges(s, comm);
+}
+
+void tti_door_close(tti_door *door) {
+    if (!door) return;
+    atomic_store(&door->is_closing, true);
+    for (int w = 1; w < door->n; w++) tti_channel_deafen(door->attendants[w].channel);
+    for (int w = 1; w < door->n; w++) {
+        if (door->attendants[w].has_thread) pthread_join(door->attendants[w].thread, NULL);
+        tti_channel_close(door->attendants[w].channel);
+        free(door->attendants[w].widened);
+    }
+    free(door);
+}

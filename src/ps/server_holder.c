@@ -1,0 +1,462 @@
+/* server_holder.c - a process that holds a range of the keys: what it is ordered, and who comes.
+ *
+ * The thread of the range does what the first process orders, one thing after the other.  For each
+ * worker of another process a thread takes its gradients and gives it parameters meanwhile: memory
+ * of such a worker is its own until it has brought a gradient, and after it was given parameters.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "comm/local_sum.h"
+#include "ps/server_ranges.h"
+
+/* What is there for a worker, of this process or another one. */
+typedef struct seat {
+    tti_holder *h;
+    int worker;
+    tti_channel *channel; /* NULL: of this process */
+    float *params, *grads, *ema;
+    float *widened;   /* grads, where they come in 16 bits; owned, else NULL */
+    bool has_brought; /* its gradient is here, and not applied yet */
+    bool is_copied;   /* parameters are here, and not taken yet */
+    int64_t version;
+    pthread_t thread;
+    bool has_thread;
+} seat;
+
+struct tti_holder {
+    tti_server_desc desc;
+    const char *kind; /* of those who have seats, as tti_server_kind says */
+    int rank;
+    size_t n_keys;
+    tti_channel *control;
+    tti_exec *x;
+    seat seats[TTI_MAX_RANKS]; /* [n_workers] */
+    float *memory;             /* of the seat of this process */
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool is_closing;
+    int64_t n_bytes;       /* to and from workers of other processes; of the range's thread */
+    pthread_mutex_t mutex; /* guards all below, and the flags of the seats */
+    pthread_cond_t news;
+    bool is_up, has_ended; /* nothing more is ordered */
+    tutti_status up;
+    char error[1024]; /* why it could not start */
+};
+
+/* ---- orders ---- */
+
+static void copy_lane(int lane, void *arg) {
+    void **p = arg;
+    const tti_holder *h = p[0];
+    const seat *to = p[1];
+    tti_range mine = tti_lane_range(h->n_keys, 16, lane, h->x->desc.n_lanes);
+    if (mine.first >= mine.last) return;
+    size_t n_bytes = (mine.last - mine.first) * sizeof(float);
+    memcpy(to->params + mine.first, h->x->params + mine.first, n_bytes);
+    if (p[2]) memcpy(to->ema + mine.first, h->x->ema + mine.first, n_bytes);
+}
+
+static void count(tti_holder *h, const seat *s, size_t n_arrays, tutti_dtype of) {
+    if (s->channel) h->n_bytes += (int64_t)(n_arrays * h->n_keys * tutti_dtype_bytes(of));
+}
+
+static tutti_status copy(tti_holder *h, const tti_wire_message *m) {
+    if (m->number[0] >= h->desc.n_workers)
+        return tti_fail(TUTTI_E_MISMATCH, "there is no worker %lld", (long long)m->number[0]);
+    seat *s = &h->seats[m->number[0]];
+    bool with_ema = m->number[2] && h->x->ema;
+    tti_lanes_run(h->x->lanes, copy_lane, (void *[]){h, s, with_ema ? h : NULL});
+    count(h, s, with_ema ? 2 : 1, TUTTI_F32);
+    pthread_mutex_lock(&h->mutex);
+    s->is_copied = true;
+    s->version = m->number[1];
+    pthread_cond_broadcast(&h->news);
+    pthread_mutex_unlock(&h->mutex);
+    return TUTTI_OK;
+}
+
+/* The gradients that an update is made of, in the order of the workers. */
+typedef struct terms {
+    tti_holder *h;
+    seat *of[TTI_MAX_RANKS];
+    int n;
+} terms;
+
+static void add_lane(int lane, void *arg) {
+    const terms *t = arg;
+    const tti_exec *x = t->h->x;
+    tti_range mine = tti_lane_range(t->h->n_keys, 16, lane, x->desc.n_lanes);
+    for (int i = 1; i < t->n && mine.first < mine.last; i++)
+        x->desc.backend->accumulate(t->of[0]->grads + mine.first, t->of[i]->grads + mine.first,
+                                    mine.last - mine.first);
+}
+
+static tutti_status find_terms(tti_holder *h, uint64_t workers, terms *t) {
+    *t = (terms){.h = h};
+    pthread_mutex_lock(&h->mutex);
+    for (int w = 0; w < h->desc.n_workers; w++) {
+        seat *s = &h->seats[w];
+        if (!(workers >> w & 1) || !s->has_brought) continue;
+        s->has_brought = false;
+        t->of[t->n++] = s;
+    }
+    pthread_mutex_unlock(&h->mutex);
+    if (t->n > 0 && t->n == __builtin_popcountll(workers)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_MISMATCH, "parameter server: a gradient of %d workers, %d have come",
+                    __builtin_popcountll(workers), t->n);
+}
+
+static tutti_status apply(tti_holder *h, const tti_wire_message *m, uint64_t *hash) {
+    tti_exec *x = h->x;
+    const tti_wire_update *u = &m->more.update;
+    tti_step_desc step = {
+        .step = u->step, .lr = u->lr, .loss_scale = u->loss_scale, .n_rows = m->number[1]};
+    tti_step_result result = {0};
+    terms t;
+    TTI_TRY(find_terms(h, (uint64_t)m->number[0], &t));
+    for (int i = 0; i < t.n; i++) count(h, t.of[i], 1, h->desc.exec.wire);
+    tti_lanes_run(x->lanes, add_lane, &t);
+    for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
+    x->buffers[0] = t.of[0]->grads;
+    x->loss_scale = u->loss_scale > 0 ? (float)u->loss_scale : 1.0f;
+    TTI_TRY(tti_exec_apply(x, &step, u->inv_count, &result));
+    *hash = result.params_hash;
+    return TUTTI_OK;
+}
+
+static tutti_status answer(tti_holder *h, const tti_wire_message *m, unsigned areas) {
+    return tti_wire_send(h->control, m, areas);
+}
+
+static tutti_status hear(tti_holder *h, unsigned may_bring, tti_wire_message *m) {
+    return tti_wire_recv(h->control, m, may_bring, TTI_NO_TIMEOUT);
+}
+
+/* What cannot be applied is told, as what was. */
+static tutti_status update(tti_holder *h, const tti_wire_message *m) {
+    tti_wire_message told = {.kind = TTI_WIRE_UPDATE};
+    uint64_t hash = 0;
+    tutti_status st = apply(h, m, &hash);
+    told.number[0] = (int64_t)hash;
+    if (st != TUTTI_OK) tti_wire_fail(&told, st, tutti_last_error());
+    return answer(h, &told, 0);
+}
+
+static tutti_status join(void *holder, double *values, size_t n_each) {
+    tti_holder *h = holder;
+    const tti_plan *plan = h->desc.exec.plan;
+    size_t n_bytes = (size_t)plan->n_updates * n_each * sizeof *values;
+    tti_wire_message m = {.kind = TTI_WIRE_JOIN, .number = {(int64_t)n_each}};
+    double *area = tti_channel_area(h->control, TTI_WIRE_JOINED);
+    memcpy(area, values, n_bytes);
+    TTI_TRY(answer(h, &m, 1u << TTI_WIRE_JOINED));
+    TTI_TRY(hear(h, 1u << TTI_WIRE_JOINED, &m));
+    if (m.kind != TTI_WIRE_JOIN || m.number[0] != (int64_t)n_each)
+        return tti_fail(TUTTI_E_PEER, "parameter server: the sum of all ranges does not come");
+    memcpy(values, area, n_bytes);
+    return TUTTI_OK;
+}
+
+/* Of params, state or averages of x. */
+static float *array_of(tti_exec *x, int64_t k) {
+    if (k == TTI_STATE_PARAMS) return x->params;
+    if (k == TTI_STATE_EMA) return x->ema;
+    return k >= 0 && k < x->desc.plan->n_states ? x->states[k] : NULL;
+}
+
+static tutti_status fetch(tti_holder *h, tti_wire_message *m) {
+    const float *from = array_of(h->x, m->number[0]);
+    size_t first = (size_t)m->number[1], n = (size_t)m->number[2];
+    if (!from || first > h->n_keys || n > TTI_MIN(h->n_keys - first, (size_t)TTI_FETCH_ELEMS))
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: state that is not there is wanted");
+    memcpy(tti_channel_area(h->control, TTI_WIRE_FETCHED), from + first, n * sizeof *from);
+    m->number[3] = h->n_bytes;
+    return answer(h, m, 1u << TTI_WIRE_FETCHED);
+}
+
+static tutti_status obey(tti_holder *h, tti_wire_message *m) {
+    switch (m->kind) {
+        case TTI_WIRE_COPY:
+            return copy(h, m);
+        case TTI_WIRE_UPDATE:
+            return update(h, m);
+        case TTI_WIRE_FETCH:
+            return fetch(h, m);
+        default:
+            return tti_fail(TUTTI_E_MISMATCH, "parameter server: no order of the first process");
+    }
+}
+
+/* ---- the range's thread: the lanes' first is this one ---- */
+
+static tutti_status set_up(tti_holder *h) {
+    tti_exec_desc *d = &h->desc.exec;
+    d->serves = true;
+    d->comm = NULL;
+    d->cores = NULL;
+    d->range = h->rank;
+    d->n_ranges = h->desc.n_ranges;
+    d->join = join;
+    d->join_user = h;
+    return tti_exec_create(d, &h->x);
+}
+
+/* Until the first process says that it is over, or has gone. */
+static void obey_all(tti_holder *h) {
+    tti_wire_message m;
+    tutti_status st;
+    do {
+        st = hear(h, 0, &m);
+        if (st == TUTTI_OK && m.kind == TTI_WIRE_BYE) return;
+        if (st == TUTTI_OK) st = obey(h, &m);
+    } while (st == TUTTI_OK);
+    tti_wire_fail(&m, st, tutti_last_error());
+    /* It may be it that has gone. */
+    if (answer(h, &m, 0) != TUTTI_OK) tti_clear_error();
+}
+
+static void *run_range(void *arg) {
+    tti_holder *h = arg;
+    tutti_status st = set_up(h);
+    pthread_mutex_lock(&h->mutex);
+    h->up = st;
+    if (st != TUTTI_OK) snprintf(h->error, sizeof h->error, "%s", tutti_last_error());
+    h->is_up = true;
+    pthread_cond_broadcast(&h->news);
+    pthread_mutex_unlock(&h->mutex);
+    if (st == TUTTI_OK) obey_all(h);
+    pthread_mutex_lock(&h->mutex);
+    h->has_ended = true;
+    pthread_cond_broadcast(&h->news);
+    pthread_mutex_unlock(&h->mutex);
+    tti_exec_destroy(h->x);
+    return NULL;
+}
+
+/* ---- workers ---- */
+
+/* With the mutex held: until the range is served no more, is_there (NULL: nothing) holds, or the
+ * time is over. */
+static void wait_for(tti_holder *h, const bool *is_there, int64_t wait_ms) {
+    int64_t end_ns = tti_now_ns() + wait_ms * TTI_NS_PER_MS;
+    struct timespec end = {(time_t)(end_ns / 1000000000), (long)(end_ns % 1000000000)};
+    while (!h->has_ended && !(is_there && *is_there))
+        if (pthread_cond_timedwait(&h->news, &h->mutex, &end) != 0 && tti_now_ns() >= end_ns) break;
+}
+
+/* Until parameters of that version are in the seat: with the mutex held. */
+static tutti_status wait_copied(tti_holder *h, seat *s, int64_t version) {
+    wait_for(h, &s->is_copied, tti_wire_patience_ms(&h->desc));
+    if (!s->is_copied)
+        return tti_fail(TUTTI_E_PEER,
+                        "parameter server: parameters of version %lld for %s %d do not come to who "
+                        "holds them",
+                        (long long)version, h->kind, s->worker);
+    if (s->version != version)
+        return tti_fail(TUTTI_E_MISMATCH,
+                        "parameter server: parameters of version %lld, not %lld, for %s %d",
+                        (long long)s->version, (long long)version, h->kind, s->worker);
+    s->is_copied = false;
+    return TUTTI_OK;
+}
+
+static tutti_status give(seat *s, tti_wire_message *m, unsigned *areas) {
+    pthread_mutex_lock(&s->h->mutex);
+    tutti_status st = wait_copied(s->h, s, m->number[0]);
+    pthread_mutex_unlock(&s->h->mutex);
+    *areas = 1u << TTI_WIRE_PARAMS | (s->ema && m->number[1] ? 1u << TTI_WIRE_EMA : 0);
+    return st;
+}
+
+static void bring(seat *s) {
+    if (s->widened)
+        tti_widen(s->h->desc.exec.wire, tti_channel_area(s->channel, TTI_WIRE_GRADS), s->widened,
+                  s->h->n_keys);
+    pthread_mutex_lock(&s->h->mutex);
+    s->has_brought = true;
+    pthread_mutex_unlock(&s->h->mutex);
+}
+
+/* One question and its answer; false: there will be no other.  Who has gone is the first process's
+ * affair, which hears of it too. */
+static bool attend_once(seat *s, tti_wire_message *m) {
+    unsigned areas = 0;
+    tutti_status st = tti_wire_recv(s->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT);
+    if (st != TUTTI_OK) return false;
+    if (m->kind == TTI_WIRE_PUSH)
+        bring(s);
+    else if (m->kind != TTI_WIRE_KEYS)
+        return false;
+    else if ((st = give(s, m, &areas)) != TUTTI_OK)
+        tti_wire_fail(m, st, tutti_last_error());
+    return tti_wire_send(s->channel, m, st == TUTTI_OK ? areas : 0) == TUTTI_OK;
+}
+
+static void *attend(void *arg) {
+    seat *s = arg;
+    tti_wire_message m;
+    while (attend_once(s, &m)) continue;
+    tti_clear_error();
+    tti_channel_end(s->channel);
+    return NULL;
+}
+
+static tutti_status start_thread(pthread_t *thread, void *(*run)(void *), void *arg, bool *has) {
+    *has = tti_thread_start(thread, NULL, run, arg) == 0;
+    return *has ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "parameter server: cannot start a thread");
+}
+
+/* ---- the worker of this process ---- */
+
+float *tti_holder_grads(tti_holder *h) { return h->seats[h->rank].grads; }
+
+void tti_holder_bring(tti_holder *h) { bring(&h->seats[h->rank]); }
+
+tutti_status tti_holder_take(tti_holder *h, int64_t version, const float **params,
+                             const float **ema) {
+    seat *own = &h->seats[h->rank];
+    pthread_mutex_lock(&h->mutex);
+    tutti_status st = wait_copied(h, own, version);
+    pthread_mutex_unlock(&h->mutex);
+    *params = own->params;
+    *ema = own->ema;
+    return st;
+}
+
+void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data) {
+    tti_range own = tti_share_range(x->desc.plan, x->desc.range, TTI_MAX(1, x->desc.n_ranges));
+    float *to = array_of(x, k);
+    size_t first = TTI_MAX(keys.first, own.first), last = TTI_MIN(keys.last, own.last);
+    if (!to || first >= last) return;
+    memcpy(to + (first - own.first), data + (first - keys.first), (last - first) * sizeof *to);
+}
+
+void tti_holder_store(tti_holder *h, int k, tti_range keys, const float *data) {
+    pthread_mutex_lock(&h->mutex);
+    tti_exec_store_range(h->x, k, keys, data);
+    pthread_mutex_unlock(&h->mutex);
+}
+
+void tti_holder_fetch(tti_holder *h, int k, tti_range keys, float *to) {
+    pthread_mutex_lock(&h->mutex);
+    memcpy(to, array_of(h->x, k) + keys.first, (keys.last - keys.first) * sizeof *to);
+    pthread_mutex_unlock(&h->mutex);
+}
+
+/* ---- create and close ---- */
+
+static tutti_status take_memory(tti_holder *h) {
+    seat *own = &h->seats[h->rank];
+    size_t n = (h->n_keys + 15) & ~(size_t)15;
+    h->memory = aligned_alloc(64, TTI_N_KEY_AREAS * n * sizeof(float) + 64);
+    if (!h->memory) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    own->params = h->memory;
+    own->grads = h->memory + n;
+    own->ema = h->desc.exec.ema > 0 ? h->memory + 2 * n : NULL;
+    return TUTTI_OK;
+}
+
+static void init_seats(tti_holder *h, tti_channel *const *channels) {
+    for (int w = 0; w < h->desc.n_workers; w++) {
+        seat *s = &h->seats[w];
+        *s = (seat){.h = h, .worker = w, .channel = channels[w]};
+        if (!s->channel) continue;
+        s->params = tti_channel_area(s->channel, TTI_WIRE_PARAMS);
+        s->grads = tti_channel_area(s->channel, TTI_WIRE_GRADS);
+        s->ema = h->desc.exec.ema > 0 ? tti_channel_area(s->channel, TTI_WIRE_EMA) : NULL;
+    }
+}
+
+/* Of each worker of another process, where gradients come in 16 bits. */
+static tutti_status widen_seats(tti_holder *h) {
+    if (h->desc.exec.wire == TUTTI_F32) return TUTTI_OK;
+    for (int w = 0; w < h->desc.n_workers; w++) {
+        seat *s = &h->seats[w];
+        if (!s->channel) continue;
+        s->grads = s->widened = calloc(h->n_keys + 1, sizeof *s->widened);
+        if (!s->widened) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status start(tti_holder *h) {
+    TTI_TRY(take_memory(h));
+    TTI_TRY(widen_seats(h));
+    TTI_TRY(start_thread(&h->thread, run_range, h, &h->has_thread));
+    pthread_mutex_lock(&h->mutex);
+    while (!h->is_up) pthread_cond_wait(&h->news, &h->mutex); /* its work ends */
+    tutti_status st = h->up;
+    pthread_mutex_unlock(&h->mutex);
+    if (st != TUTTI_OK) return tti_fail(st, "%s", h->error);
+    for (int w = 0; w < h->desc.n_workers; w++) {
+        seat *s = &h->seats[w];
+        if (s->channel) TTI_TRY(start_thread(&s->thread, attend, s, &s->has_thread));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_holder_create(const tti_server *s, int rank, tti_channel *control,
+                               tti_channel *const *channels, tti_holder **out) {
+    const tti_server_desc *desc = &s->desc;
+    tti_holder *h = calloc(1, sizeof *h);
+    *out = NULL;
+    if (!h) {
+        for (int w = 0; w < desc->n_workers; w++) tti_channel_close(channels[w]);
+        tti_channel_close(control);
+        return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    }
+    tti_range keys = tti_server_range(desc, rank);
+    pthread_condattr_t monotonic;
+    *h = (tti_holder){.desc = *desc,
+                      .kind = tti_server_kind(s),
+                      .rank = rank,
+                      .n_keys = keys.last - keys.first,
+                      .control = control};
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&h->mutex, NULL);
+    pthread_cond_init(&h->news, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    init_seats(h, channels);
+    tutti_status st = start(h);
+    if (st == TUTTI_OK) {
+        *out = h;
+        return st;
+    }
+    tti_channel_deafen(control);
+    tti_holder_close(h, TTI_NO_TIMEOUT);
+    return st;
+}
+
+/* A first process that says nothing any more would keep this one for ever. */
+static void end_in_time(tti_holder *h, int timeout_ms) {
+    pthread_mutex_lock(&h->mutex);
+    wait_for(h, NULL, timeout_ms);
+    bool has_ended = h->has_ended;
+    pthread_mutex_unlock(&h->mutex);
+    if (!has_ended) tti_channel_deafen(h->control);
+}
+
+void tti_holder_close(tti_holder *h, int timeout_ms) {
+    if (!h) return;
+    if (h->has_thread && timeout_ms != TTI_NO_TIMEOUT) end_in_time(h, timeout_ms);
+    if (h->has_thread) pthread_join(h->thread, NULL);
+    for (int w = 0; w < h->desc.n_workers; w++)
+        if (h->seats[w].channel) tti_channel_deafen(h->seats[w].channel);
+    for (int w = 0; w < h->desc.n_workers; w++) {
+        if (h->seats[w].has_thread) pthread_join(h->seats[w].thread, NULL);
+        tti_channel_close(h->seats[w].channel);
+        free(h->seats[w].widened);
+    }
+    tti_channel_close(h->control);
+    pthread_cond_destroy(&h->news);
+    pthread_mutex_destroy(&h->mutex);
+    free(h->memory);
+    free(h);
+}

@@ -1,0 +1,141 @@
+/* server_meet.c - where workers that are processes come together, and what becomes of dead ones.
+ *
+ * Threads use a communicator, which breaks when one goes.  Here numbers come to the server, which
+ * knows who is there; so a meeting needs all who live, and nobody who does not. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "ps/server_ranges.h"
+#include "ps/server_team.h"
+
+/* Of two doubles, which came as their bits. */
+static int64_t sum_of_bits(int64_t a, int64_t b) {
+    double sum = tti_f64_of_bits((uint64_t)a) + tti_f64_of_bits((uint64_t)b);
+    return (int64_t)tti_f64_to_bits(sum);
+}
+
+/* Of all who came, in the order of their numbers: who came first makes no difference. */
+static void combine(tti_hall *h, int n_workers) {
+    bool first = true;
+    for (int w = 0; w < n_workers; w++) {
+        const int64_t *from = h->brought + (size_t)w * TTI_MEET_VALUES;
+        if (!h->has_come[w]) continue;
+        for (int i = 0; i < h->n_values; i++) {
+            int64_t *to = &h->result[i];
+            if (first)
+                *to = from[i];
+            else if (h->op == TTI_MEET_SUM)
+                *to = sum_of_bits(*to, from[i]);
+            else
+                *to = TTI_MAX(*to, from[i]);
+        }
+        first = false;
+    }
+}
+
+static bool all_have_come(const tti_server *s) {
+    for (int w = 0; w < s->desc.n_workers; w++)
+        if (!s->worker[w].is_dead && !s->hall.has_come[w]) return false;
+    return true;
+}
+
+/* The round is over: what came of it stays until the next one is, for which all must come. */
+static void end_round(tti_server *s) {
+    tti_hall *h = &s->hall;
+    if (!all_have_come(s)) return;
+    h->members = (tti_members){0};
+    for (int w = 0; w < s->desc.n_workers; w++) {
+        uint64_t bit = UINT64_C(1) << w;
+        if (h->has_come[w]) h->members.all |= bit;
+        if (h->has_come[w] && !s->worker[w].has_left) h->members.able |= bit;
+    }
+    combine(h, s->desc.n_workers);
+    memset(h->has_come, 0, sizeof h->has_come);
+    h->n_rounds++;
+    pthread_cond_broadcast(&s->news);
+}
+
+static bool has_begun(const tti_hall *h) {
+    for (int w = 0; w < TTI_MAX_RANKS; w++)
+        if (h->has_come[w]) return true;
+    return false;
+}
+
+static bool is_round_over(const tti_server *s, int w, int64_t n_before) {
+    (void)w;
+    return s->hall.n_rounds > n_before;
+}
+
+static tutti_status come(tti_server *s, int w, tti_meet_op op, int64_t *values, int n,
+                         tti_members *members) {
+    tti_hall *h = &s->hall;
+    int64_t n_before = h->n_rounds;
+    if (s->failed) return tti_fail(s->cause, "%s", s->error);
+    if (!has_begun(h)) {
+        h->op = op;
+        h->n_values = n;
+    } else if (h->op != op || h->n_values != n || h->has_come[w]) {
+        tti_fail(TUTTI_E_MISMATCH, "parameter server: %s %d comes to another meeting",
+                 tti_server_kind(s), w);
+        tti_server_fail(s, TUTTI_E_MISMATCH, tutti_last_error());
+        return TUTTI_E_MISMATCH;
+    }
+    int64_t *brought = h->brought + (size_t)w * TTI_MEET_VALUES;
+    for (int i = 0; i < n; i++) brought[i] = values[i];
+    h->has_come[w] = true;
+    end_round(s);
+    TTI_TRY(tti_server_wait(s, w, is_round_over, n_before));
+    for (int i = 0; i < n; i++) values[i] = h->result[i];
+    *members = h->members; /* the same for all, whoever has gone meanwhile */
+    return TUTTI_OK;
+}
+
+tutti_status tti_server_meet_for(tti_server *s, int w, tti_meet_op op, int64_t *values, int n,
+                                 tti_members *members) {
+    TTI_ASSERT(n >= 0 && n <= TTI_MEET_VALUES);
+    pthread_mutex_lock(&s->mutex);
+    tutti_status st = come(s, w, op, values, n, members);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+static tutti_status meet_one(tti_exec *x, tti_meet_op op, void *values, int n,
+                             tti_members *members) {
+    tti_server *s = x->desc.server;
+    if (s->remote) return tti_remote_meet(s, op, values, n, members);
+    return tti_server_meet_for(s, x->desc.server_worker, op, values, n, members);
+}
+
+tutti_status tti_server_meet(tti_exec *x, tti_meet_op op, void *values, int n,
+                             tti_members *members) {
+    tti_team *team = x->desc.server->team;
+    TTI_TRY(tti_team_combine(team, op, values, n));
+    if (tti_server_speaks(x->desc.server)) TTI_TRY(meet_one(x, op, values, n, members));
+    TTI_TRY(tti_team_hear(team, values, (size_t)n * sizeof(int64_t)));
+    return tti_team_hear(team, members, sizeof *members);
+}
+
+/* Why the others cannot do without a process that has gone. */
+static const char *need_of(const tti_server *s, bool held_keys) {
+    if (held_keys) return "nobody else holds its range of the parameters";
+    return s->desc.replay ? "an order that is repeated needs all"
+                          : "the others cannot do without it";
+}
+
+void tti_server_bury(tti_server *s, int w, const char *why) {
+    bool held_keys = why && tti_server_has_ranges(s) && w < s->desc.n_ranges;
+    pthread_mutex_lock(&s->mutex);
+    tti_served *dead = &s->worker[w];
+    bool may_go = !held_keys && (dead->has_left || tti_server_let_go(s, w, why, true));
+    dead->is_dead = true;
+    if (may_go)
+        end_round(s);
+    else if (!s->failed) {
+        char text[512];
+        snprintf(text, sizeof text, "parameter server: %s %d has gone, and %s: %s",
+                 tti_server_kind(s), w, need_of(s, held_keys), why);
+        tti_server_fail(s, TUTTI_E_PEER, text);
+    }
+    pthread_mutex_unlock(&s->mutex);
+}

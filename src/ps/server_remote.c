@@ -1,0 +1,287 @@
+/* server_remote.c - the client of a server in another process.
+ *
+ * Each call is a question and its answer.  Parameters, gradients and averages lie in the channel's
+ * areas (server_copies.c). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/channel.h"
+#include "ps/server_ranges.h"
+
+struct tti_remote {
+    tti_channel *channel;
+    bool has_left;
+    bool refused; /* an answer was a failure: the server may not know yet that it is the run's */
+    bool failed;  /* there is nobody to tell */
+};
+
+/* ---- question and answer ---- */
+
+/* The server went away: it may have said why, or is about to, before the connection ends. */
+static tutti_status hear_why(tti_server *s, tti_wire_message *m, tutti_status st) {
+    int timeout_ms = st == TUTTI_E_PEER ? s->desc.timeout_ms : 0;
+    tti_remote *r = s->remote;
+    char text[512];
+    size_t n_bytes = sizeof *m;
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    for (; tti_channel_recv(r->channel, m, &n_bytes, ~0u, timeout_ms) == TUTTI_OK;
+         n_bytes = sizeof *m)
+        if (tti_wire_check(m, n_bytes) == TUTTI_OK && m->kind == TTI_WIRE_FAIL)
+            return tti_fail(TUTTI_E_PEER, "%s", m->more.text);
+    if (st == TUTTI_E_PEER)
+        return tti_fail(st, "parameter server: its process, rank 0, has ended (%s)", text);
+    return tti_fail(st, "parameter server: %s", text);
+}
+
+static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring,
+                              int timeout_ms) {
+    tutti_status st = tti_wire_recv(s->remote->channel, m, may_bring, timeout_ms);
+    if (st != TUTTI_OK) return hear_why(s, m, st);
+    if (m->kind == kind) return TUTTI_OK;
+    if (m->kind != TTI_WIRE_FAIL)
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: an answer to another question");
+    return tti_fail(tti_wire_status(m), "%s", m->more.text);
+}
+
+/* st is how it went: notes who cannot be told anything any more. */
+static tutti_status note(tti_server *s, const tti_wire_message *m, tutti_status st) {
+    if (st != TUTTI_OK && m->kind == TTI_WIRE_FAIL)
+        s->remote->refused = true;
+    else if (st != TUTTI_OK)
+        s->remote->failed = true;
+    return st;
+}
+
+static tutti_status say(tti_server *s, tti_wire_message *m, unsigned areas) {
+    tutti_status st = tti_wire_send(s->remote->channel, m, areas);
+    return st == TUTTI_OK ? st : note(s, m, hear_why(s, m, st));
+}
+
+static tutti_status hear(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring) {
+    return note(s, m, answer_of(s, m, kind, may_bring, tti_wire_patience_ms(&s->desc)));
+}
+
+/* Sends m with areas; m becomes the answer, with the areas that it may bring. */
+static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsigned may_bring) {
+    int64_t kind = m->kind;
+    TTI_TRY(say(s, m, areas));
+    return hear(s, m, kind, may_bring);
+}
+
+/* ---- copies ---- */
+
+/* The part of a flat array that the first process holds. */
+static size_t n_own(const tti_exec *x) { return x->desc.server->n_own; }
+
+static void pack_own(tti_exec *x, float *const *pieces, int n_pieces) {
+    void *area = tti_channel_area(x->desc.server->remote->channel, TTI_WIRE_GRADS);
+    tti_server_pack(x, area, pieces, n_pieces, (tti_range){0, n_own(x)});
+}
+
+static tutti_status copy_from(tti_exec *x, int area, float *dst) {
+    float *from = tti_channel_area(x->desc.server->remote->channel, area);
+    if (x->device) return tti_exec_device_put(x, dst, from);
+    tti_server_copy(x, dst, from, n_own(x));
+    return TUTTI_OK;
+}
+
+/* What came with the answer, where one process holds all; else what each holder gives. */
+static tutti_status take_all(tti_exec *x, int64_t version, bool with_ema) {
+    tti_server *s = x->desc.server;
+    float *params = tti_server_pulled(x), *ema = with_ema ? tti_server_pulled_ema(x) : NULL;
+    if (!s->keys) {
+        TTI_TRY(copy_from(x, TTI_WIRE_PARAMS, x->params));
+        return ema ? copy_from(x, TTI_WIRE_EMA, x->ema) : TUTTI_OK;
+    }
+    TTI_TRY(tti_keys_take(s, x, version, params, ema));
+    if (x->device) TTI_TRY(tti_exec_device_put(x, x->params, params));
+    return ema ? tti_server_put_ema(x) : TUTTI_OK;
+}
+
+/* ---- range 0, as one of several ---- */
+
+tutti_status tti_remote_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
+    tti_wire_message m = {.kind = TTI_WIRE_PUSH};
+    pack_own(x, pieces, n_pieces);
+    return say(s, &m, 1u << TTI_WIRE_GRADS);
+}
+
+tutti_status tti_remote_pushed(tti_server *s) {
+    tti_wire_message m;
+    return hear(s, &m, TTI_WIRE_PUSH, 0);
+}
+
+tutti_status tti_remote_ask_keys(tti_server *s, bool with_ema) {
+    tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {0, with_ema}};
+    return say(s, &m, 0);
+}
+
+tutti_status tti_remote_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema) {
+    tti_wire_message m;
+    TTI_TRY(hear(s, &m, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
+    tti_server_copy(x, params, tti_channel_area(s->remote->channel, TTI_WIRE_PARAMS), n_own(x));
+    if (!ema) return TUTTI_OK;
+    tti_server_copy(x, ema, tti_channel_area(s->remote->channel, TTI_WIRE_EMA), n_own(x));
+    return TUTTI_OK;
+}
+
+/* ---- the calls ---- */
+
+tutti_status tti_remote_open(tti_server *s, int64_t first, int64_t last) {
+    tti_wire_message m = {.kind = TTI_WIRE_OPEN, .number = {first, last}};
+    return ask(s, &m, 0, 0);
+}
+
+tutti_status tti_remote_stop(tti_server *s) {
+    tti_wire_message m = {.kind = TTI_WIRE_STOP};
+    return ask(s, &m, 0, 0);
+}
+
+tutti_status tti_remote_take(tti_server *s, tti_exec *x, tti_ticket *ticket) {
+    tti_wire_message m = {.kind = TTI_WIRE_TAKE};
+    *ticket = (tti_ticket){0};
+    TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS));
+    if (!m.number[0]) return TUTTI_OK;
+    if (m.number[1] < 0 || m.number[2] < 0)
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: batch %lld, version %lld",
+                        (long long)m.number[1], (long long)m.number[2]);
+    *ticket = (tti_ticket){.any = true, .batch = m.number[1], .version = m.number[2]};
+    memcpy(&ticket->loss_scale, &m.number[3], sizeof ticket->loss_scale);
+    return take_all(x, ticket->version, false);
+}
+
+/* Numbers alone: of what comes from elsewhere nothing else is needed here. */
+static tti_arrival arrival_of(const tti_arrival *told) {
+    return (tti_arrival){.step = told->step,
+                         .batch = told->batch,
+                         .version = told->version,
+                         .worker = told->worker,
+                         .n_rows = told->n_rows,
+                         .lr = told->lr,
+                         .loss_scale = told->loss_scale,
+                         .wait_ns = told->wait_ns,
+                         .result = {.loss_sum = told->result.loss_sum,
+                                    .count = told->result.count,
+                                    .correct = told->result.correct,
+                                    .grad_norm = told->result.grad_norm,
+                                    .params_hash = told->result.params_hash,
+                                    .skipped = told->result.skipped,
+                                    .bubble = told->result.bubble,
+                                    .compute_ns = told->result.compute_ns,
+                                    .update_ns = told->result.update_ns}};
+}
+
+tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *b, tti_arrival *out) {
+    tti_wire_message m = {.kind = TTI_WIRE_GIVE, .number = {b->n_own_rows}};
+    bool brings = !s->keys && !b->result.skipped;
+    m.more.arrival = (tti_arrival){.n_rows = b->n_rows,
+                                   .loss_scale = b->step.loss_scale,
+                                   .wait_ns = b->wait_ns,
+                                   .result = b->result};
+    if (brings) pack_own(x, b->pieces, b->n_pieces);
+    TTI_TRY(ask(s, &m, brings ? 1u << TTI_WIRE_GRADS : 0, 0));
+    *out = arrival_of(&m.more.arrival);
+    return TUTTI_OK;
+}
+
+tutti_status tti_remote_pull(tti_server *s, tti_exec *x, int64_t *n_updates) {
+    tti_wire_message m = {.kind = TTI_WIRE_PULL};
+    TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
+    *n_updates = m.number[0];
+    return take_all(x, m.number[0], true);
+}
+
+bool tti_remote_leave(tti_server *s, const char *why) {
+    tti_wire_message m = {.kind = TTI_WIRE_LEAVE};
+    snprintf(m.more.text, sizeof m.more.text, "%s", why);
+    s->remote->has_left = ask(s, &m, 0, 0) == TUTTI_OK && m.number[0];
+    return s->remote->has_left;
+}
+
+bool tti_remote_has_left(const tti_server *s) { return s->remote->has_left; }
+
+tutti_status tti_remote_watch(tti_server *s, int64_t *n_updates, bool *over) {
+    tti_wire_message m = {.kind = TTI_WIRE_WATCH, .number = {*n_updates}};
+    TTI_TRY(ask(s, &m, 0, 0));
+    *n_updates = m.number[0];
+    *over = m.number[1];
+    return TUTTI_OK;
+}
+
+tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
+                             tti_members *members) {
+    tti_wire_message m = {.kind = TTI_WIRE_MEET, .number = {n, op}};
+    TTI_ASSERT(n >= 0 && n <= TTI_MEET_VALUES);
+    for (int i = 0; i < n; i++) m.more.values[i] = values[i];
+    TTI_TRY(ask(s, &m, 0, 0));
+    if (m.number[0] != n)
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: numbers of another meeting");
+    for (int i = 0; i < n; i++) values[i] = m.more.values[i];
+    memcpy(&members->all, &m.number[1], sizeof members->all);
+    memcpy(&members->able, &m.number[2], sizeof members->able);
+    return TUTTI_OK;
+}
+
+/* Answers to questions before may come first. */
+tutti_status tti_remote_why(tti_server *s, const char *text) {
+    tti_wire_message m = {.kind = TTI_WIRE_WHY};
+    snprintf(m.more.text, sizeof m.more.text, "%s", text);
+    TTI_TRY(say(s, &m, 0));
+    m.kind = TTI_WIRE_NONE;
+    (void)tti_fail(TUTTI_E_PEER, "%s", text);
+    return note(s, &m, hear_why(s, &m, TUTTI_E_PEER));
+}
+
+/* The last word of a worker that fails, unless the server was it that failed. */
+void tti_remote_abort(tti_server *s, tutti_status status, const char *text) {
+    tti_wire_message m;
+    char kept[4096];
+    if (s->remote->failed) return;
+    snprintf(kept, sizeof kept, "%s", tutti_last_error());
+    tti_wire_fail(&m, status, text);
+    s->remote->failed = true;
+    tutti_status st = tti_wire_send(s->remote->channel, &m, 0);
+    tti_fail(st == TUTTI_OK ? TUTTI_E_INTERNAL : st, "%s", kept);
+}
+
+/* ---- coming and going ---- */
+
+bool tti_remote_close(tti_server *s) {
+    tti_wire_message m = {.kind = TTI_WIRE_BYE};
+    if (!s->remote) return true;
+    bool in_order = !s->remote->failed && !s->remote->refused;
+    if (in_order && tti_wire_send(s->remote->channel, &m, 0))
+        tti_clear_error(); /* it has gone first */
+    tti_channel_close(s->remote->channel);
+    free(s->remote);
+    s->remote = NULL;
+    return in_order;
+}
+
+tutti_status tti_remote_begin(tti_server *s, tti_channel *channel) {
+    s->remote = calloc(1, sizeof *s->remote);
+    if (!s->remote) {
+        tti_channel_close(channel);
+        return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    }
+    s->remote->channel = channel;
+    return TUTTI_OK;
+}
+
+tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, tti_server **out) {
+    tti_channel *channels[TTI_MAX_RANKS];
+    size_t areas[TTI_N_KEY_AREAS];
+    tti_server_area_bytes(desc, 0, areas);
+    *out = NULL;
+    tti_server *s = tti_server_new(desc);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    tutti_status st = tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels);
+    if (st == TUTTI_OK) st = tti_remote_begin(s, channels[0]);
+    if (st == TUTTI_OK) st = tti_server_open_ranges(s, comm);
+    if (st == TUTTI_OK)
+        *out = s;
+    else
+        tti_server_destroy(s);
+    return st;
+}

@@ -1,0 +1,247 @@
+/* server_state.h - what a parameter server is made of, for the files that are it.
+ *
+ *   server.c         its threads and their queue; synchronous steps
+ *   server_async.c   batches taken and gradients given, by the number of a worker
+ *   server_meet.c    where workers that are processes come together, and what becomes of dead ones
+ *   server_door.c    for each of those a thread that does here what its process asks for
+ *   server_remote.c  the process's side: a tti_server that asks
+ *   server_copies.c  what travels, and how: to and from the channels' areas
+ *   server_ranges.h  and its files: keys that several processes hold
+ *   server_team.h    workers that hold a copy of the model between them
+ * Workers that are threads call the functions of server.h, which do what they say for the number of
+ * their executor; all but pull and give are the same for both. */
+#ifndef TTI_EXEC_SERVER_STATE_H
+#define TTI_EXEC_SERVER_STATE_H
+
+#include <pthread.h>
+
+#include "comm/channel.h"
+#include "comm/sum_order.h"
+#include "comm/transport.h"
+#include "exec/worker/worker.h"
+#include "ps/server.h"
+
+typedef struct tti_ranges tti_ranges;
+typedef struct tti_holder tti_holder;
+typedef struct tti_keys tti_keys;
+typedef struct tti_team tti_team;
+
+typedef enum tti_request_kind {
+    TTI_PULL,
+    TTI_PUSH,
+    TTI_STEP,
+    TTI_FETCH,  /* state of all ranges */
+    TTI_TRAFFIC /* bytes of all ranges */
+} tti_request_kind;
+
+/* Lies in the memory of its worker, which waits for it; that of a step in the server's. */
+typedef struct tti_request {
+    tti_request_kind kind;
+    int worker;         /* PULL: whose */
+    float *params;      /* PULL: [n_own] of the server, to be filled */
+    float *ema;         /* PULL: likewise; NULL: not wanted, or there are none */
+    int k;              /* FETCH: of this state */
+    tti_range keys;     /* FETCH: these */
+    float *to;          /* FETCH: [keys], to be filled */
+    int64_t *bytes;     /* TRAFFIC: [n_ranges], to be filled */
+    float *grads;       /* PUSH: the summed gradient of a batch */
+    tti_step_desc step; /* else: step, lr, loss_scale */
+    double inv_count;
+    tti_arrival arrival; /* PUSH; its result also for STEP, its version also for PULL */
+    tutti_status status;
+    char error[512];
+    bool done;
+    struct tti_request *next;
+} tti_request;
+
+/* The gradient that a worker brings: whole, or in pieces that are added. */
+typedef struct tti_bringing {
+    float *pieces[TTI_MAX_PIECES];
+    int n_pieces;
+    tti_step_desc step;
+    int64_t n_rows, n_own_rows; /* of the batch, and of the worker's shards of it */
+    int64_t wait_ns;
+    tti_step_result result;
+    double (*lr)(void *user, int64_t step); /* NULL: the server's own */
+    void *user;
+} tti_bringing;
+
+/* What a worker has at work. */
+typedef struct tti_served {
+    float *pieces[TTI_MAX_PIECES]; /* STEP: it has arrived with these */
+    int n_pieces;                  /* 0: not yet */
+    bool computes;                 /* a batch that it has taken */
+    int64_t batch, version;
+    int64_t next_replay; /* index of the first of its arrivals that it has not begun, or beyond */
+    bool has_left, is_dead;
+    bool was_left_out; /* with backup workers: the last step that it had a part of */
+    int64_t n_dropped;
+    int n_begun[TTI_MAX_RANKS]; /* steps that the others have begun since it took its batch */
+} tti_served;
+
+/* Numbers of all workers that are there, combined when the last one has come. */
+typedef struct tti_hall {
+    int64_t *brought; /* [n_workers][TTI_MEET_VALUES], of those who have come; owned */
+    bool has_come[TTI_MAX_RANKS];
+    int n_values;
+    tti_meet_op op;
+    int64_t n_rounds;
+    int64_t result[TTI_MEET_VALUES]; /* of the last round */
+    tti_members members;             /* of the last round */
+} tti_hall;
+
+struct tti_server {
+    tti_server_desc desc;
+    tti_exec *x; /* NULL: it is elsewhere */
+    tti_remote *remote;
+    tti_door *door;      /* workers are processes; NULL: threads */
+    tti_ranges *ranges;  /* here the holders of other ranges are told; NULL: elsewhere, or none */
+    tti_holder *holder;  /* of a range in this process, not the first; NULL: none */
+    tti_keys *keys;      /* this process's worker asks several holders; NULL: there is one */
+    tti_team *team;      /* its worker is one of several that are one to the server; NULL: alone */
+    size_t n_own;        /* elements that the first process holds: the first ones */
+    int64_t n_bytes;     /* between it and workers of other processes; of the server's thread */
+    tti_deal deal;       /* synchronous: who had which shards in the last step */
+    tti_sum_order order; /* of the pieces over the workers that follows from it */
+    void *scratch[TTI_MAX_LANES];
+    pthread_t thread;
+    bool has_thread, is_up, stop;
+    tutti_status up;           /* how that went */
+    char up_error[1024];       /* and why not */
+    pthread_mutex_t mutex;     /* guards all below */
+    pthread_cond_t work, news; /* for the thread; for the workers */
+    tti_request *head, *tail;
+    bool failed, stopped; /* nobody goes on; nothing more is taken */
+    char error[1024];
+    tutti_status cause; /* TUTTI_E_PEER, or what a worker failed of whose process does not tell */
+    tti_served worker[TTI_MAX_RANKS];
+    tti_request step; /* synchronous */
+    int n_arrived;
+    uint64_t n_steps;     /* that were served */
+    tti_step_result sums; /* with backup workers: of the pieces that came */
+    int64_t n_rows;       /* likewise */
+    tti_leave left[TTI_MAX_RANKS];
+    int n_left, n_left_told;
+    int64_t returned[TTI_MAX_RANKS]; /* batches to be taken again */
+    int n_returned;
+    int64_t first, last;        /* batches of this stretch */
+    int64_t opened;             /* last as it was opened: a stop may have brought it forward */
+    int64_t n_dealt, n_updates; /* batches taken; updates put into the queue; both of the run */
+    int64_t *n_to_pull;         /* replay: [n_replay + 1], pulls still to come by version */
+    tti_arrival *log;           /* [log_first .. n_log): not asked for yet */
+    size_t log_first, n_log, cap_log;
+    int64_t bins[TTI_STALENESS_BINS];
+    double (*lr)(void *user, int64_t step); /* for workers that are processes */
+    void *lr_user;
+    tti_hall hall;
+};
+
+/* ---- server.c ---- */
+
+/* Without threads and memory of parameters; NULL: out of memory. */
+tti_server *tti_server_new(const tti_server_desc *desc);
+
+/* Starts them, for which desc.exec is that of the update. */
+tutti_status tti_server_start(tti_server *s);
+
+/* A piece of the gradient of a worker of this process, in memory of the host. */
+float *tti_server_piece(const tti_exec *x, int piece);
+
+/* An update with a loss or a gradient that is not finite is left out, and no failure. */
+bool tti_server_leaves_out(const tti_server *s);
+
+/* What texts call a worker of the queue, by whose number. */
+const char *tti_server_kind(const tti_server *s);
+
+/* From here on with the mutex held. */
+
+typedef bool (*tti_server_ready)(const tti_server *s, int w, int64_t arg);
+
+/* Until ready(w, arg); the server's failure, or the time is over. */
+tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64_t arg);
+/* Until the step is served that w has brought its pieces for.  Nobody reads them then, also where
+ * this fails. */
+tutti_status tti_server_wait_step(tti_server *s, int w);
+/* Puts a request at the end of the queue; waits until it is served. */
+void tti_server_put(tti_server *s, tti_request *r);
+tutti_status tti_server_wait_served(tti_server *s, const tti_request *r);
+/* The first failure, for all; status: of waits here. */
+void tti_server_fail(tti_server *s, tutti_status status, const char *text);
+
+/* Without the mutex: the worker of this process cannot go on for the reason text, which ends the
+ * run; told with what it really ended with, where something else was first. */
+tutti_status tti_server_why(tti_server *s, const char *text);
+
+/* Into a profile of x: its worker waited from start to end, of which the server had served_ns of
+ * work for it, which came last; 0: not known. */
+void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns,
+                        int64_t served_ns);
+
+/* ---- server_async.c: for worker w, without the mutex ---- */
+
+tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_ticket *ticket);
+tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *brought,
+                                  tti_arrival *out);
+/* ema NULL: not wanted. */
+tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema,
+                                 int64_t *n_updates);
+/* Memory of the host [n_flat] where parameters and averages (NULL: there are none) of a worker of
+ * this process are put; and averages from there to where it has them. */
+float *tti_server_pulled(const tti_exec *x);
+float *tti_server_pulled_ema(const tti_exec *x);
+tutti_status tti_server_put_ema(tti_exec *x);
+bool tti_server_leave_for(tti_server *s, int w, const char *why);
+bool tti_server_has_left_for(tti_server *s, int w);
+tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool *over);
+
+/* With the mutex held: nothing is left to take for w; w's batch goes to another. */
+bool tti_server_is_over(const tti_server *s, int w);
+/* The next of the worker's recorded arrivals of this stretch, NULL: none. */
+const tti_arrival *tti_server_next_recorded(const tti_server *s, int w);
+bool tti_server_let_go(tti_server *s, int w, const char *why, bool is_dead);
+
+/* ---- server_meet.c ---- */
+
+tutti_status tti_server_meet_for(tti_server *s, int w, tti_meet_op op, int64_t *values, int n,
+                                 tti_members *members);
+/* The process of w has ended, NULL: as it should: the others go on, or all end. */
+void tti_server_bury(tti_server *s, int w, const char *why);
+
+/* ---- server_door.c ---- */
+
+/* Lets the workers of other processes in, channels [n_workers] to each but the first, which become
+ * the server's, also on failure. */
+tutti_status tti_door_open(tti_server *s, tti_channel *const *channels);
+void tti_door_close(tti_door *door);
+
+/* ---- server_copies.c: by all lanes ---- */
+
+/* Where gradients travel in 16 bits: the pieces become one, the sum of them, rounded. */
+void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces);
+/* The sum of elements range of the pieces, as f32 or as it travels; and n elements. */
+void tti_server_copy_sum(tti_exec *x, float *dst, float *const *pieces, int n_pieces,
+                         tti_range range);
+void tti_server_pack(tti_exec *x, void *area, float *const *pieces, int n_pieces, tti_range range);
+void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
+
+/* ---- server_remote.c: the calls of server.h where s->remote ---- */
+
+/* Makes s one that asks over channel, which becomes its own, also on failure. */
+tutti_status tti_remote_begin(tti_server *s, tti_channel *channel);
+tutti_status tti_remote_open(tti_server *s, int64_t first, int64_t last);
+tutti_status tti_remote_stop(tti_server *s);
+tutti_status tti_remote_take(tti_server *s, tti_exec *x, tti_ticket *ticket);
+tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *brought,
+                             tti_arrival *out);
+tutti_status tti_remote_pull(tti_server *s, tti_exec *x, int64_t *n_updates);
+bool tti_remote_leave(tti_server *s, const char *why);
+bool tti_remote_has_left(const tti_server *s);
+tutti_status tti_remote_watch(tti_server *s, int64_t *n_updates, bool *over);
+tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
+                             tti_members *members);
+tutti_status tti_remote_why(tti_server *s, const char *text);
+void tti_remote_abort(tti_server *s, tutti_status status, const char *text);
+/* Takes a server without one; false: here something failed. */
+bool tti_remote_close(tti_server *s);
+
+#endif /* TTI_EXEC_SERVER_STATE_H */

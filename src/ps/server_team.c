@@ -1,0 +1,231 @@
+/* server_team.c - how the workers of a divided model come to a server, and speak as one.
+ *
+ * The idea to know: between copies there are channels alone, part by part, and inside a copy
+ * collectives alone; an order of the queue comes to the keepers as to holders of ranges. */
+#include "ps/server_team.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/mesh.h"
+#include "comm/progress.h"
+#include "comm/subgroup.h"
+#include "ps/server_ranges.h"
+
+enum { MOST_AHEAD_MS = 2000 };
+
+struct tti_team {
+    tti_mesh mesh;
+    int part, n_parts;
+    uint64_t n_keys[TTI_MAX_RANKS]; /* [n_parts] */
+    tutti_comm *keepers;            /* in copy 0: of the threads that update; NULL: in others */
+    tti_mesh updates;               /* theirs, of one copy */
+    bool wants_stop;
+    bool has_parted, has_left; /* from the others of the copy; with them */
+    bool stays;                /* its failure is that of the run */
+};
+
+bool tti_server_speaks(const tti_server *s) { return !s->team || s->team->part == 0; }
+
+const char *tti_server_kind(const tti_server *s) { return s->team ? "copy" : "worker"; }
+
+int tti_team_n_parts(const tti_team *t) { return t->n_parts; }
+
+tti_range tti_team_keys(const tti_team *t, int part) {
+    tti_range keys = {0, t->n_keys[0]};
+    for (int i = 1; i <= part; i++) keys = (tti_range){keys.last, keys.last + t->n_keys[i]};
+    return keys;
+}
+
+/* ---- inside a copy ---- */
+
+void tti_team_request_stop(tti_team *t) { t->wants_stop = true; }
+
+tutti_status tti_team_ask_stop(tti_team *t, bool *stops) {
+    int32_t requested = t && t->wants_stop;
+    if (!t) return TUTTI_OK;
+    TTI_TRY(tutti_comm_all_reduce(t->mesh.model, &requested, &requested, 1, TUTTI_I32, TUTTI_MAX,
+                                  TUTTI_ALG_AUTO));
+    *stops = requested > 0;
+    return TUTTI_OK;
+}
+
+tutti_status tti_team_meet(tti_team *t) { return t ? tutti_comm_barrier(t->mesh.model) : TUTTI_OK; }
+
+tutti_status tti_team_hear(tti_team *t, void *data, size_t n_bytes) {
+    if (!t || n_bytes == 0) return TUTTI_OK;
+    return tutti_comm_broadcast(t->mesh.model, data, n_bytes, TUTTI_U8, 0);
+}
+
+tutti_status tti_team_combine(tti_team *t, tti_meet_op op, void *values, int n) {
+    if (!t || n == 0) return tti_team_meet(t);
+    bool adds = op == TTI_MEET_SUM;
+    return tutti_comm_all_reduce(t->mesh.model, values, values, (size_t)n,
+                                 adds ? TUTTI_F64 : TUTTI_I64, adds ? TUTTI_SUM : TUTTI_MAX,
+                                 TUTTI_ALG_AUTO);
+}
+
+/* ---- coming and going ---- */
+
+void tti_team_destroy(tti_team *t) {
+    if (!t) return;
+    tti_mesh_fini(&t->updates);
+    tutti_comm_destroy(t->keepers);
+    tti_mesh_fini(&t->mesh);
+    free(t);
+}
+
+void tti_team_abort(tti_team *t, const char *text) {
+    if (t) tti_comm_abort(t->mesh.world, text);
+}
+
+/* ---- a copy that leaves ---- */
+
+enum { MOST_TIES = 4 };
+
+/* What joins the workers of this copy: of the server's calls, and of the executor's. */
+static int find_ties(const tti_team *t, const tti_mesh *of_exec, tutti_comm **ties) {
+    tutti_comm *all[MOST_TIES] = {t->mesh.model, of_exec->model, of_exec->pipeline,
+                                  of_exec->tensor};
+    int n = 0;
+    for (int i = 0; i < MOST_TIES; i++)
+        if (all[i]) ties[n++] = all[i];
+    return n;
+}
+
+/* A failure of this worker is the copy's; that of a call is where it has broken between them, and
+ * not because somebody has ended the run for all. */
+static bool is_of_copy(const tti_team *t, tutti_comm *const *ties, int n, tutti_status st) {
+    bool is_broken = false;
+    for (int i = 0; i < n && st == TUTTI_E_PEER; i++)
+        is_broken = is_broken || tti_comm_check(ties[i]) != TUTTI_OK;
+    return (is_broken && tti_comm_heard(t->mesh.world) == TUTTI_OK) || st == TUTTI_E_INTERNAL ||
+           st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
+}
+
+/* Who speaks says it for all of them; what comes from another one names it already. */
+static bool say_farewell(tti_server *s, tutti_status st, const char *why) {
+    char text[512];
+    int rank = tutti_comm_rank(s->team->mesh.world);
+    if (st == TUTTI_E_PEER) return tti_remote_leave(s, why);
+    snprintf(text, sizeof text, "rank %d failed: %s", rank, why);
+    return tti_remote_leave(s, text);
+}
+
+bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
+    tutti_comm *ties[MOST_TIES];
+    tti_server *s = x->desc.server;
+    tti_team *t = s->team;
+    if (!t || t->mesh.at.data == 0 || t->has_parted || t->stays) return t && t->has_left;
+    int n = find_ties(t, x->desc.mesh, ties);
+    t->stays = !is_of_copy(t, ties, n, st);
+    if (t->stays) return false;
+    for (int i = 0; i < n; i++) tti_comm_abort(ties[i], why);
+    t->has_parted = true;
+    t->has_left = t->part > 0 || say_farewell(s, st, why);
+    return t->has_left;
+}
+
+/* Channels whose waits take at most so long, where those of comm take longer. */
+static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *area_bytes, int n,
+                                tti_channel **channels) {
+    int whole_ms = tti_comm_timeout_ms(comm);
+    tti_comm_set_timeout(comm, timeout_ms);
+    tutti_status st = tti_channels_open(comm, 0, area_bytes, n, channels);
+    tti_comm_set_timeout(comm, whole_ms);
+    return st;
+}
+
+/* From the queue to each keeper of another part; of the first copy. */
+static tutti_status open_control(tti_server *s, tti_channel **control) {
+    tti_team *t = s->team;
+    tti_channel *channels[TTI_MAX_RANKS];
+    size_t none[] = {sizeof(double), sizeof(float)}; /* parts join and fetch otherwise */
+    const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
+    TTI_TRY(tti_comm_split(t->mesh.model, 0, &t->keepers));
+    tti_comm_set_timeout(t->keepers, s->desc.timeout_ms); /* others wait for what they come to */
+    TTI_TRY(tti_mesh_init(t->keepers, &size, &t->updates));
+    s->desc.exec.mesh = &t->updates;
+    TTI_TRY(open_within(t->mesh.model, s->desc.timeout_ms, none, TTI_COUNT(none), channels));
+    *control = channels[0];
+    if (t->part > 0) return TUTTI_OK;
+    s->ranges = tti_ranges_create(&s->desc, t->n_parts, channels);
+    if (s->ranges) return TUTTI_OK;
+    for (int r = 1; r < t->n_parts; r++) tti_channel_close(channels[r]);
+    return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+}
+
+/* Between the keeper of this part and the workers of other copies that have it. */
+static tutti_status open_data(const tti_server *s, tti_channel **channels) {
+    size_t areas[TTI_N_KEY_AREAS];
+    for (int w = 0; w < s->desc.n_workers; w++) channels[w] = NULL;
+    if (s->desc.n_workers == 1) return TUTTI_OK;
+    tti_server_area_bytes(&s->desc, 0, areas);
+    return open_within(s->team->mesh.data, s->desc.answer_ms, areas, TTI_COUNT(areas), channels);
+}
+
+static tutti_status be_queue(tti_server *s, tti_channel **channels) {
+    tutti_status st = tti_server_start(s);
+    if (st == TUTTI_OK) return tti_door_open(s, channels);
+    for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
+    return st;
+}
+
+static tutti_status be_follower(tti_server *s, tti_channel *keeper) {
+    s->keys = tti_keys_create_for_part(&s->desc, s->team->part, keeper);
+    if (s->keys) return TUTTI_OK;
+    tti_channel_close(keeper);
+    return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+}
+
+/* What this worker is to the others: the queue, who asks it, a keeper, or who follows. */
+static tutti_status take_place(tti_server *s, tti_channel *control, tti_channel **channels) {
+    bool keeps = s->team->mesh.at.data == 0;
+    if (s->team->part == 0) return keeps ? be_queue(s, channels) : tti_remote_begin(s, channels[0]);
+    if (!keeps) return be_follower(s, channels[0]);
+    TTI_TRY(tti_holder_create(s, 0, control, channels, &s->holder));
+    return be_follower(s, NULL);
+}
+
+static tutti_status join(tti_server *s, tutti_comm *comm, const tti_mesh_at *size) {
+    tti_team *t = s->team;
+    tti_channel *channels[TTI_MAX_RANKS], *control = NULL;
+    uint64_t mine = s->desc.exec.plan->n_flat;
+    TTI_TRY(tti_mesh_init(comm, size, &t->mesh));
+    t->part = tti_mesh_model_rank(size, &t->mesh.at);
+    t->n_parts = tti_mesh_n_model(size);
+    TTI_TRY(tutti_comm_all_gather(t->mesh.model, &mine, t->n_keys, 1, TUTTI_I64));
+    if (t->mesh.at.data == 0) TTI_TRY(open_control(s, &control));
+    tutti_status st = open_data(s, channels);
+    if (st == TUTTI_OK) return take_place(s, control, channels);
+    tti_channel_close(control);
+    return st;
+}
+
+/* The workers of a copy wait for each other as long as the job says.  Before that is over one that
+ * waits for a keeper is to say so, and before that the server, whom it misses. */
+static void set_times(tti_server_desc *desc) {
+    int ahead_ms = TTI_MIN(desc->timeout_ms / 4, MOST_AHEAD_MS);
+    desc->answer_ms = desc->timeout_ms - ahead_ms / 2;
+    desc->timeout_ms -= ahead_ms;
+}
+
+tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *comm,
+                                       const tti_mesh_at *size, tti_server **out) {
+    *out = NULL;
+    TTI_ASSERT(tti_mesh_n_model(size) > 1 && desc->n_ranges <= 1 && desc->n_workers == size->data);
+    tti_server *s = tti_server_new(desc);
+    tutti_status st = TUTTI_OK;
+    if (s) s->team = calloc(1, sizeof *s->team);
+    if (s) set_times(&s->desc);
+    st = s && s->team ? join(s, comm, size)
+                      : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    if (st == TUTTI_OK) {
+        *out = s;
+        return st;
+    }
+    if (s) tti_server_abort(s, st, tutti_last_error());
+    tti_server_destroy(s);
+    return st;
+}

@@ -1,0 +1,110 @@
+/* accumulate_test.c - the carry stack, played through with trees of shards in place of numbers. */
+#include "exec/program/accumulate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "t.h"
+
+enum { MAX_V = 16 };
+
+/* What a buffer holds: the shards first .. last-1, added as one subtree; last 0: nothing. */
+typedef struct held {
+    int first, last;
+} held;
+
+static void load(held *buffers, const tti_accumulation *acc, const tti_wave *wave) {
+    for (int i = 0; i < wave->n_shards; i++) {
+        int b = wave->buffer[i];
+        assert_true(b >= 0 && b < acc->n_buffers);
+        T_EQ(buffers[b].last, 0); /* nobody needs what is there */
+        buffers[b] = (held){wave->first + i, wave->first + i + 1};
+    }
+}
+
+/* Only the two halves of one subtree are ever added, the left one first. */
+static void merge(held *buffers, const tti_merge *m) {
+    held *left = &buffers[m->dst], *right = &buffers[m->src];
+    int n = left->last - left->first;
+    assert_true(n > 0 && right->last - right->first == n);
+    T_EQ(left->last, right->first);
+    T_EQ(left->first % (2 * n), 0);
+    left->last = right->last;
+    *right = (held){0};
+}
+
+static int log2_of(int n) {
+    int log = 0;
+    while (1 << (log + 1) <= n) log++;
+    return log;
+}
+
+static void check(int first, int last, int n_lanes) {
+    tti_accumulation acc;
+    T_OK(tti_accumulation_init(&acc, first, last, n_lanes));
+    held *buffers = calloc((size_t)acc.n_buffers + 1, sizeof *buffers);
+    int next = first, n_merges = 0;
+    for (int w = 0; w < acc.n_waves; w++) {
+        const tti_wave *wave = &acc.waves[w];
+        T_EQ(wave->first, next);
+        T_EQ(wave->n_shards, last - next < n_lanes ? last - next : n_lanes);
+        T_EQ(wave->first_merge, n_merges);
+        load(buffers, &acc, wave);
+        for (int i = 0; i < wave->n_merges; i++) merge(buffers, &acc.merges[wave->first_merge + i]);
+        next += wave->n_shards;
+        n_merges += wave->n_merges;
+    }
+    T_EQ(next, last);
+    T_EQ(acc.n_merges, n_merges);
+    tti_piece want[TTI_MAX_PIECES];
+    T_EQ(acc.n_pieces, tti_shard_pieces(first, last, want));
+    for (int i = 0; i < acc.n_pieces; i++) {
+        T_EQ(acc.pieces[i].level, want[i].level);
+        T_EQ(acc.pieces[i].index, want[i].index);
+        T_EQ(buffers[acc.piece_buffer[i]].first, want[i].index << want[i].level);
+        T_EQ(buffers[acc.piece_buffer[i]].last, (want[i].index + 1) << want[i].level);
+    }
+    /* The run may start and end inside of subtrees: at most that many wait on either side. */
+    if (last > first) assert_true(acc.n_buffers <= n_lanes + 2 * log2_of(last - first) + 1);
+    if (first == 0 && n_lanes == 1 && last > 0)
+        assert_true(acc.n_buffers <= log2_of(last) + 1 + (last & (last - 1) ? 1 : 0));
+    free(buffers);
+    tti_accumulation_fini(&acc);
+}
+
+T_CASE(every_run_with_any_number_of_lanes) {
+    T_UNUSED;
+    for (int first = 0; first <= MAX_V; first++)
+        for (int last = first; last <= MAX_V; last++)
+            for (int n_lanes = 1; n_lanes <= MAX_V; n_lanes++) check(first, last, n_lanes);
+}
+
+T_CASE(long_runs) {
+    T_UNUSED;
+    check(0, 4096, 1);
+    check(0, 4096, 3);
+    check(1, 4095, 7);
+    check(0, 1000, TTI_MAX_LANES);
+}
+
+T_CASE(a_whole_tree_ends_in_one_piece) {
+    T_UNUSED;
+    tti_accumulation acc;
+    T_OK(tti_accumulation_init(&acc, 0, 16, 2));
+    T_EQ(acc.n_pieces, 1);
+    T_EQ(acc.pieces[0].level, 4);
+    T_EQ(acc.n_merges, 15);
+    T_EQ(acc.n_waves, 8);
+    tti_accumulation_fini(&acc);
+    T_EQ(acc.n_waves, 0);
+    tti_accumulation_fini(&acc); /* twice is fine */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_run_with_any_number_of_lanes),
+        cmocka_unit_test(long_runs),
+        cmocka_unit_test(a_whole_tree_ends_in_one_piece),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

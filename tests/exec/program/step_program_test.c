@@ -1,0 +1,429 @@
+/* step_program_test.c - the list of a step, and the communication thread that walks it beside
+ * lanes: each thing comes before the step that needs it, goes after the shards that make it, and
+ * before its place is taken again. */
+#include "exec/program/step_program.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "exec/host/comm_thread.h"
+#include "passes/nets.h"
+
+enum { MAX_LANES = 4, MAX_SHARDS = 16, MAX_PLACES = 4096 };
+
+/* Places are real: each element holds the bucket that is there, or -1 - bucket for its gradient. */
+typedef struct scene {
+    tti_plan *plan;
+    tti_program shard_program; /* of the plan, maybe in other parts */
+    tti_window params, grads;
+    tti_accumulation acc;
+    tti_step_program *program;
+    tti_comm_thread *thread;
+    int n_lanes, n_shards, n_in_wave, n_gathered, n_reduced, n_merged, n_joined;
+    int fail_at;                 /* gather or reduction, -1: none */
+    int order[2][MAX_PLACES], n; /* buckets as they were moved, by run */
+    int run;
+    int joined_at;      /* the last joined step */
+    int at[MAX_SHARDS]; /* steps that shards have come to, where all are in flight together */
+    bool looks;         /* at places */
+    bool leaves;        /* lane 0 fails at leaves_at */
+    int leaves_at;
+    _Atomic int n_wrong;
+    _Atomic int in_place[MAX_PLACES];       /* parameters, of all shards */
+    int grad_place[MAX_SHARDS][MAX_PLACES]; /* of each its own */
+    _Atomic int n_made[MAX_PLACES];         /* shards that have made the bucket */
+} scene;
+
+static size_t n_elems_of(const scene *s, int bucket) { return s->plan->buckets[bucket].n_elems; }
+
+static void gather(scene *s, const tti_instr *in) {
+    for (size_t i = 0; i < n_elems_of(s, in->bucket); i++)
+        atomic_store(&s->in_place[in->offset + i], in->bucket);
+    s->n_gathered++;
+}
+
+/* Only the shards of the last wave have gradients in places. */
+static void reduce(scene *s, const tti_instr *in) {
+    s->n_wrong += atomic_load(&s->n_made[in->bucket]) != s->n_shards;
+    for (int shard = s->n_shards - s->n_in_wave; s->grads.n_uses && shard < s->n_shards; shard++)
+        for (size_t i = 0; i < n_elems_of(s, in->bucket); i++) {
+            int *cell = &s->grad_place[shard][in->offset + i];
+            s->n_wrong += *cell != -1 - in->bucket;
+            *cell = 0;
+        }
+    s->n_reduced++;
+}
+
+static tutti_status communicate(const tti_instr *in, void *user) {
+    scene *s = user;
+    bool gathers = in->kind == TTI_ALL_GATHER;
+    if (in->kind == TTI_JOIN) {
+        /* Between a join and the one before it there may be no step. */
+        int at = s->joined_at + 1 == in->first ? s->joined_at : in->first;
+        for (int i = 0; i < s->n_shards; i++) s->n_wrong += s->at[i] != at;
+        s->joined_at = in->first;
+        s->n_joined++;
+        return TUTTI_OK;
+    }
+    if (in->kind == TTI_MERGE) {
+        s->n_merged++;
+        return TUTTI_OK;
+    }
+    s->order[s->run][s->n++] = 2 * in->bucket + !gathers;
+    if (s->n - 1 == s->fail_at) return tti_fail(TUTTI_E_PEER, "move %d: rank 3 is gone", s->n - 1);
+    if (s->looks && gathers) gather(s, in);
+    if (s->looks && !gathers) reduce(s, in);
+    return TUTTI_OK;
+}
+
+/* Reads the parameters of a step, and writes its gradients, in the last wave to places. */
+static void do_step(scene *s, int shard, int step) {
+    bool in_places = shard >= s->n_shards - s->n_in_wave;
+    for (int i = 0; i < s->params.n_uses; i++) {
+        const tti_use *use = &s->params.uses[i];
+        bool reads = use->first == step || use->last == step;
+        for (size_t k = 0; reads && k < n_elems_of(s, use->bucket); k++)
+            s->n_wrong += atomic_load(&s->in_place[use->offset + k]) != use->bucket;
+    }
+    for (int i = 0; i < s->grads.n_uses; i++) {
+        const tti_use *use = &s->grads.uses[i];
+        for (size_t k = 0; in_places && use->first == step && k < n_elems_of(s, use->bucket); k++) {
+            int *cell = &s->grad_place[shard][use->offset + k];
+            s->n_wrong += *cell != 0; /* not yet reduced */
+            *cell = -1 - use->bucket;
+        }
+        if (use->last == step) s->n_made[use->bucket]++;
+    }
+    for (int b = 0; s->grads.n_uses == 0 && b < s->plan->n_buckets; b++)
+        if (s->plan->buckets[b].ready_after == step) s->n_made[b]++;
+}
+
+typedef struct lane_arg {
+    pthread_t thread;
+    scene *s;
+    int index;
+} lane_arg;
+
+/* A lane walks the list as the executor does. */
+static void *walk(void *arg) {
+    lane_arg *a = arg;
+    scene *s = a->s;
+    bool failed = false;
+    for (int i = 0; i < s->program->n_instrs; i++) {
+        const tti_instr *in = &s->program->instrs[i];
+        if (in->queue != TTI_ON_LANES) continue;
+        tti_lane_cursor at = tti_lane_cursor_at(s->thread, s->program, i);
+        for (int step = in->first;
+             in->kind == TTI_RUN && a->index < in->n_shards && !failed && step < in->last; step++) {
+            failed = s->leaves && a->index == 0 && step == s->leaves_at;
+            if (failed) break;
+            tti_lane_cursor_wait(&at, step);
+            if (s->looks) do_step(s, in->shard + a->index, step);
+            s->at[in->shard + a->index] = step + 1;
+            tti_lane_cursor_signal(&at, step + 1);
+            if ((step + a->index) % 3 == 0) usleep((unsigned)(20 * (1 + a->index)));
+        }
+        tti_lane_cursor_leave(&at);
+    }
+    return NULL;
+}
+
+static tutti_status run_all(scene *s) {
+    lane_arg args[MAX_LANES];
+    s->n = 0;
+    for (int b = 0; b < MAX_PLACES; b++) s->n_made[b] = 0;
+    s->joined_at = -1;
+    tti_comm_thread_begin(s->thread, s->program);
+    for (int i = 0; i < s->n_lanes; i++) {
+        args[i] = (lane_arg){.s = s, .index = i};
+        T_EQ(pthread_create(&args[i].thread, NULL, walk, &args[i]), 0);
+    }
+    for (int i = 0; i < s->n_lanes; i++) pthread_join(args[i].thread, NULL);
+    return tti_comm_thread_finish(s->thread);
+}
+
+static void drop_program(scene *s) {
+    tti_comm_thread_destroy(s->thread);
+    tti_step_program_destroy(s->program);
+    tti_accumulation_fini(&s->acc);
+}
+
+/* n_shards of a worker on n_lanes lanes, after n_idle waves of others alone. */
+static void list(scene *s, int n_shards, int n_lanes, tti_step_program_desc desc) {
+    drop_program(s);
+    s->n_shards = n_shards;
+    s->n_lanes = n_lanes;
+    T_OK(tti_accumulation_init(&s->acc, 0, n_shards, desc.joined ? n_shards : n_lanes));
+    s->n_in_wave = s->acc.waves[s->acc.n_waves - 1].n_shards;
+    desc.plan = s->plan;
+    desc.program = &s->shard_program;
+    desc.acc = &s->acc;
+    desc.n_lanes = n_lanes;
+    T_OK(tti_step_program_create(&desc, &s->program));
+    T_OK(tti_comm_thread_create(s->program->n_instrs, -1, communicate, s, &s->thread));
+}
+
+static scene *new_scene(net_fn net, size_t bucket_bytes) {
+    scene *s = calloc(1, sizeof *s);
+    s->fail_at = -1;
+    s->looks = true;
+    s->plan = net_plan(net, &net_fast, bucket_bytes);
+    s->shard_program = s->plan->shard;
+    return s;
+}
+
+/* ZeRO-3: both kinds of windows. */
+static tti_step_program_desc with_windows(scene *s) {
+    if (s->params.n_uses == 0) {
+        T_OK(tti_window_init(s->plan, &s->plan->shard, TTI_SPACE_PARAM, &s->params));
+        T_OK(tti_window_init(s->plan, &s->plan->shard, TTI_SPACE_GRAD, &s->grads));
+        assert_true(s->params.n_elems < MAX_PLACES && s->grads.n_elems < MAX_PLACES);
+    }
+    return (tti_step_program_desc){
+        .params = &s->params, .grads = &s->grads, .reduction = TTI_REDUCE_OVERLAPPED};
+}
+
+static void end_scene(scene *s) {
+    drop_program(s);
+    tti_window_fini(&s->params);
+    tti_window_fini(&s->grads);
+    tti_plan_destroy(s->plan);
+    free(s);
+}
+
+/* ---- reductions beside the last wave ---- */
+
+T_CASE(buckets_are_reduced_in_order_after_all_lanes) {
+    T_UNUSED;
+    scene *s = new_scene(net_lenet, 1);
+    for (int n_lanes = 1; n_lanes <= MAX_LANES; n_lanes++)
+        for (int n_shards = n_lanes; n_shards <= 2 * n_lanes + 1; n_shards++) {
+            list(s, n_shards, n_lanes, (tti_step_program_desc){.reduction = TTI_REDUCE_OVERLAPPED});
+            for (int again = 0; again < 3; again++) {
+                s->n_merged = s->n_reduced = 0;
+                T_OK(run_all(s));
+                T_EQ(s->n_wrong, 0);
+                T_EQ(s->n, s->plan->n_buckets);
+                for (int b = 0; b < s->n; b++) T_EQ(s->order[0][b], 2 * b + 1);
+                bool merges = s->acc.waves[s->acc.n_waves - 1].n_merges > 0;
+                T_EQ(s->n_merged, merges ? s->plan->n_buckets : 0);
+            }
+        }
+    end_scene(s);
+}
+
+/* Whoever comes first: each instruction waits for those before it. */
+T_CASE(a_later_bucket_waits_for_the_earlier) {
+    T_UNUSED;
+    scene *s = new_scene(net_mlp, 1);
+    list(s, 2, 2, (tti_step_program_desc){.reduction = TTI_REDUCE_OVERLAPPED});
+    s->looks = false;
+    tti_comm_thread_begin(s->thread, s->program);
+    tti_lane_cursor lane[2];
+    for (int i = 0; i < 2; i++) lane[i] = tti_lane_cursor_at(s->thread, s->program, 0);
+    tti_lane_cursor_leave(&lane[1]);
+    usleep(20000);
+    T_EQ(s->n, 0);
+    T_OK(tti_comm_thread_check(s->thread));
+    tti_lane_cursor_leave(&lane[0]);
+    T_OK(tti_comm_thread_finish(s->thread));
+    T_EQ(s->n, s->plan->n_buckets);
+    for (int b = 0; b < s->n; b++) T_EQ(s->order[0][b], 2 * b + 1);
+    end_scene(s);
+}
+
+T_CASE(the_first_failure_ends_the_step_and_only_the_step) {
+    T_UNUSED;
+    scene *s = new_scene(net_lenet, 1);
+    list(s, 2, 2, (tti_step_program_desc){.reduction = TTI_REDUCE_OVERLAPPED});
+    s->fail_at = 2;
+    T_FAILS(run_all(s), TUTTI_E_PEER, "move 2: rank 3 is gone");
+    T_EQ(s->n, 3); /* nothing is sent after it */
+    s->fail_at = -1;
+    T_OK(run_all(s));
+    T_EQ(s->n, s->plan->n_buckets);
+    T_OK(tti_comm_thread_finish(s->thread)); /* nothing was begun */
+    end_scene(s);
+}
+
+T_CASE(it_may_go_before_it_was_used) {
+    T_UNUSED;
+    scene *s = new_scene(net_mlp, 1);
+    list(s, 2, 2, (tti_step_program_desc){.reduction = TTI_REDUCE_OVERLAPPED});
+    end_scene(s);
+    tti_comm_thread_destroy(NULL);
+    tti_step_program_destroy(NULL);
+    T_OK(tti_comm_thread_finish(NULL));
+}
+
+/* Without a communication thread: merged by the lanes, reduced by the caller. */
+T_CASE(reductions_after_the_lanes) {
+    T_UNUSED;
+    scene *s = new_scene(net_lenet, 1);
+    list(s, 4, 2, (tti_step_program_desc){.reduction = TTI_REDUCE_BUCKETS});
+    T_EQ(s->program->has_comm, false);
+    T_EQ(s->program->n_instrs, 4 + s->plan->n_buckets); /* RUN, MERGE, twice */
+    for (int i = 0; i < 4; i++) T_EQ(s->program->instrs[i].kind, i % 2 ? TTI_MERGE : TTI_RUN);
+    list(s, 4, 2, (tti_step_program_desc){.reduction = TTI_REDUCE_WHOLE});
+    T_EQ(s->program->n_instrs, 5);
+    T_EQ(s->program->instrs[4].queue, TTI_ON_CALLER);
+    T_EQ(s->program->instrs[4].range.last, s->plan->n_flat);
+    list(s, 4, 2, (tti_step_program_desc){.reduction = TTI_REDUCE_NOTHING});
+    T_EQ(s->program->n_instrs, 4);
+    end_scene(s);
+}
+
+/* ---- gathers and places ---- */
+
+T_CASE(all_is_there_when_it_is_wanted) {
+    T_UNUSED;
+    static const net_fn nets[] = {net_mlp, net_lenet, net_knots};
+    for (size_t i = 0; i < TTI_COUNT(nets); i++)
+        for (size_t bytes = 1; bytes <= 1 << 10; bytes *= 32) {
+            scene *s = new_scene(nets[i], bytes);
+            for (int n_lanes = 1; n_lanes <= MAX_LANES; n_lanes++) {
+                int n_shards = n_lanes + (n_lanes % 2);
+                list(s, n_shards, n_lanes, with_windows(s));
+                s->n_gathered = s->n_reduced = 0;
+                T_OK(run_all(s));
+                T_EQ(s->n_wrong, 0);
+                T_EQ(s->n_gathered, s->params.n_uses * s->acc.n_waves);
+                T_EQ(s->n_reduced, s->plan->n_buckets);
+            }
+            end_scene(s);
+        }
+}
+
+/* However many shards and lanes there are: workers have the same instructions, with idle waves as
+ * many as the worker that has most. */
+T_CASE(the_order_does_not_depend_on_shards) {
+    T_UNUSED;
+    scene *s = new_scene(net_lenet, 1);
+    tti_step_program_desc desc = with_windows(s);
+    s->looks = false;
+    list(s, 5, 2, desc);
+    T_OK(run_all(s));
+    int n = s->n;
+    s->run = 1;
+    for (desc.n_idle = 1; desc.n_idle <= 2; desc.n_idle++) {
+        list(s, 3 - desc.n_idle, 1, desc);
+        T_OK(run_all(s));
+        T_EQ(s->n, n);
+        assert_memory_equal(s->order[0], s->order[1], (size_t)n * sizeof(int));
+    }
+    end_scene(s);
+}
+
+/* A lane that fails keeps no instruction from being run. */
+T_CASE(a_shard_may_leave) {
+    T_UNUSED;
+    scene *s = new_scene(net_lenet, 1);
+    list(s, 2, 2, with_windows(s));
+    s->looks = false;
+    s->leaves = true;
+    for (int step = 0; step < s->plan->shard.n_steps; step++) {
+        s->leaves_at = step;
+        T_OK(run_all(s));
+        T_EQ(s->n, s->params.n_uses + s->plan->n_buckets);
+    }
+    end_scene(s);
+}
+
+T_CASE(a_failure_ends_all_waits) {
+    T_UNUSED;
+    scene *s = new_scene(net_lenet, 1);
+    list(s, 2, 2, with_windows(s));
+    int n_moves = s->params.n_uses + s->grads.n_uses;
+    s->looks = false;
+    for (int i = 0; i < n_moves; i++) {
+        s->fail_at = i;
+        T_FAILS(run_all(s), TUTTI_E_PEER, "rank 3 is gone");
+        T_EQ(s->n, i + 1); /* nothing is moved after it */
+    }
+    end_scene(s);
+}
+
+/* One lane runs all shards, which all come to a stop before any waits there. */
+T_CASE(shards_that_are_joined_take_turns) {
+    T_UNUSED;
+    for (int n_lanes = 1; n_lanes <= 2; n_lanes++)
+        for (int n_shards = n_lanes; n_shards <= 4; n_shards++)
+            for (size_t bytes = 1; bytes <= 1 << 10; bytes *= 32) {
+                scene *s = new_scene(net_lenet, bytes);
+                int n = s->plan->shard.n_steps, joins[] = {1, n / 2, n / 2 + 1, n - 1};
+                tti_step_program_desc desc = with_windows(s);
+                desc.joined = true;
+                list(s, n_shards, n_lanes, desc);
+                T_OK(run_all(s));
+                T_EQ(s->n_wrong, 0);
+                T_EQ(s->n, s->params.n_uses + s->grads.n_uses);
+                /* What the step of a join makes, nobody would: parameters alone are looked at. */
+                tti_window grads = s->grads;
+                s->grads = (tti_window){.plan = s->plan};
+                desc.joins = joins;
+                desc.n_joins = 4;
+                list(s, n_shards, n_lanes, desc);
+                for (int again = 0; again < 2; again++) T_OK(run_all(s));
+                T_EQ(s->n_wrong, 0);
+                T_EQ(s->n_joined, 8);
+                s->grads = grads;
+                end_scene(s);
+            }
+}
+
+/* Each belongs to one part: that in which its bucket is complete. */
+T_CASE(parts_run_by_themselves) {
+    T_UNUSED;
+    scene *s = new_scene(net_lenet, 1);
+    int n_steps = s->plan->shard.n_steps, n_seen = 0;
+    const int part_first[] = {0, n_steps / 3, n_steps / 3 * 2, n_steps};
+    tti_pipe_action actions[] = {{0, 0}, {1, 0}, {0, 1}, {1, 1}, {0, 2}, {1, 2}};
+    tti_range flat[3] = {{0}};
+    tti_pipe_side side = {.program = &s->shard_program,
+                          .schedule = {.actions = actions, .n_actions = 6, .n_in_flight = 2},
+                          .flat = flat};
+    s->shard_program.n_parts = 3;
+    memcpy(s->shard_program.part_first, part_first, sizeof part_first);
+    tti_step_program_desc desc = with_windows(s);
+    desc.side = &side;
+    desc.params = NULL;
+    s->params.n_uses = 0;
+    list(s, 2, 1, desc);
+    for (int i = 0; i < s->program->n_instrs; i++) {
+        const tti_instr *in = &s->program->instrs[i];
+        if (in->queue == TTI_ON_LANES) {
+            T_EQ(in->wave, actions[n_seen].wave);
+            T_EQ(in->first, part_first[actions[n_seen].part]);
+            T_EQ(in->last, part_first[actions[n_seen++].part + 1]);
+        } else if (in->kind == TTI_ALL_REDUCE) { /* beside the RUN of its last step */
+            T_EQ(actions[n_seen - 1].wave, 1);
+            assert_true(in->after > part_first[actions[n_seen - 1].part]);
+            assert_true(in->after <= part_first[actions[n_seen - 1].part + 1]);
+        }
+    }
+    T_EQ(n_seen, 6);
+    s->n_reduced = 0;
+    T_OK(run_all(s));
+    T_EQ(s->n_wrong, 0);
+    T_EQ(s->n_reduced, s->grads.n_uses);
+    end_scene(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buckets_are_reduced_in_order_after_all_lanes),
+        cmocka_unit_test(a_later_bucket_waits_for_the_earlier),
+        cmocka_unit_test(the_first_failure_ends_the_step_and_only_the_step),
+        cmocka_unit_test(it_may_go_before_it_was_used),
+        cmocka_unit_test(reductions_after_the_lanes),
+        cmocka_unit_test(all_is_there_when_it_is_wanted),
+        cmocka_unit_test(the_order_does_not_depend_on_shards),
+        cmocka_unit_test(a_shard_may_leave),
+        cmocka_unit_test(a_failure_ends_all_waits),
+        cmocka_unit_test(shards_that_are_joined_take_turns),
+        cmocka_unit_test(parts_run_by_themselves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
