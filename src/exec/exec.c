@@ -12,7 +12,8 @@
 
 /* Who has the optimizer's state and the averages. */
 static const tti_exec *keeper(const tti_exec *x) {
-    const tti_exec *served = x->desc.server ? tti_server_exec(x->desc.server) : NULL;
+    const tti_exec *served =
+        x->desc.server ? tti_calls_of(x->desc.server)->keeper(x->desc.server) : NULL;
     if (x->offload) return tti_offload_host(x->offload);
     return served ? served : x; /* of a server elsewhere there is a copy of the averages */
 }
@@ -350,8 +351,9 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
         x->first_shard = deal.first[x->rank];
         x->last_shard = deal.first[x->rank + 1];
         if (desc->server)
-            tti_server_shards(desc->server, desc->server_worker, desc->n_shards, &x->first_shard,
-                              &x->last_shard);
+            tti_calls_of(desc->server)
+                ->shards(desc->server, desc->server_worker, desc->n_shards, &x->first_shard,
+                         &x->last_shard);
     }
     /* What f32 has room for becomes infinite on the way. */
     if (desc->fast && x->n_ranks > 1 && desc->wire == TUTTI_F16) x->desc.watch_gradients = true;
@@ -517,11 +519,12 @@ tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pul
 /* Every worker has read the same: one of them tells the server, or each its range. */
 tutti_status tti_exec_push(tti_exec *x) {
     x->has_block_hashes = x->has_whole_ema = false;
-    if (x->desc.server && tti_server_has_ranges(x->desc.server))
-        tti_server_store(x, TTI_STATE_PARAMS, (tti_range){0, x->desc.plan->n_flat},
-                         tti_exec_params(x));
-    else if (x->desc.server && x->desc.server_worker == 0)
-        memcpy(tti_server_exec(x->desc.server)->params, tti_exec_params(x),
+    tti_server *server = x->desc.server;
+    if (server && tti_calls_of(server)->has_ranges(server))
+        tti_calls_of(server)->store(x, TTI_STATE_PARAMS, (tti_range){0, x->desc.plan->n_flat},
+                                    tti_exec_params(x));
+    else if (server && x->desc.server_worker == 0)
+        memcpy(tti_calls_of(server)->keeper(server)->params, tti_exec_params(x),
                x->desc.plan->n_flat * sizeof *x->params);
     if (x->device) TTI_TRY(tti_exec_device_push(x));
     if (tti_exec_has_lean_params(x)) return tti_lean_rehash(x);

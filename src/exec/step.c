@@ -290,7 +290,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     }
     tti_exec_note(x, desc, "update");
     double inv_count = result->count > 0 ? 1.0 / result->count : 0;
-    TTI_TRY(x->desc.server ? tti_server_step(x, desc, inv_count, result)
+    TTI_TRY(x->desc.server ? tti_calls_of(x->desc.server)->step(x, desc, inv_count, result)
                            : tti_exec_apply(x, desc, inv_count, result));
     result->own_hash = result->params_hash;
     TTI_TRY(tti_divided_hash(x->divided, &result->params_hash));
@@ -374,7 +374,7 @@ tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_resu
     tti_exec_note(x, desc, "evaluate");
     if (x->ema && tti_exec_has_parts(x) && !tti_exec_has_lean_params(x))
         TTI_TRY(tti_zero_gather_ema(x));
-    if (x->device && x->desc.server) TTI_TRY(tti_server_bring_averages(x));
+    if (x->device && x->desc.server) TTI_TRY(tti_calls_of(x->desc.server)->bring_averages(x));
     if (x->offload) TTI_TRY(tti_offload_put_averages(x->offload));
     if (x->device) return tti_exec_device_eval(x, desc, result);
     tutti_status st = compute(x, desc, true), gathered = tti_host_finish(x, true);

@@ -285,9 +285,20 @@ tutti_status tti_server_start(tti_server *s) {
     return st == TUTTI_OK ? st : tti_fail(st, "%s", s->up_error);
 }
 
+static const tti_server_calls calls = {
+    .keeper = tti_server_exec,
+    .shards = tti_server_shards,
+    .has_ranges = tti_server_has_ranges,
+    .fetch = tti_server_fetch,
+    .store = tti_server_store,
+    .step = tti_server_step,
+    .bring_averages = tti_server_bring_averages,
+};
+
 tti_server *tti_server_new(const tti_server_desc *desc) {
     tti_server *s = calloc(1, sizeof *s);
     if (!s) return NULL;
+    s->calls = &calls;
     s->desc = *desc;
     s->n_own = tti_server_range(desc, 0).last;
     init_sync(s);
@@ -431,7 +442,7 @@ static tutti_status put_and_wait(tti_server *s, tti_request *r) {
 }
 
 tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **data) {
-    float *to = tti_server_piece(x, 0) + keys.first;
+    float *to = tti_exec_piece(x, 0) + keys.first;
     tti_server *s = x->desc.server;
     tti_request r = {.kind = TTI_FETCH, .k = k, .keys = keys, .to = to};
     *data = to;
@@ -461,13 +472,7 @@ tutti_status tti_server_held(tti_server *s, tti_held held[TTI_MAX_RANKS], int *n
     return TUTTI_OK;
 }
 
-int tti_server_n_pieces(const tti_exec *x) { return x->divided ? 1 : x->acc.n_pieces; }
-
 /* ---- synchronous ---- */
-
-float *tti_server_piece(const tti_exec *x, int piece) {
-    return x->device ? tti_exec_device_piece(x, piece) : x->buffers[x->acc.piece_buffer[piece]];
-}
 
 static bool is_served(const tti_server *s, int w, int64_t n_before) {
     (void)w;
@@ -503,7 +508,7 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     TTI_ASSERT(s->worker[w].n_pieces == 0);
     TTI_TRY(take_deal(s, &x->deal));
-    for (int i = 0; i < x->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_server_piece(x, i);
+    for (int i = 0; i < x->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_exec_piece(x, i);
     s->worker[w].n_pieces = x->acc.n_pieces;
     if (++s->n_arrived == s->desc.n_workers) {
         s->step = (tti_request){.kind = TTI_STEP, .step = *desc, .inv_count = inv_count};

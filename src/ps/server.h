@@ -192,9 +192,6 @@ void tti_server_rate(tti_server *server, double (*lr)(void *user, int64_t step),
 tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *comm,
                                        const tti_mesh_at *size, tti_server **out);
 
-/* Into how many pieces its worker's gradient falls: one, where each has a part of the model. */
-int tti_server_n_pieces(const tti_exec *x);
-
 /* Of those workers the one that speaks for its copy; true where each has a whole one. */
 bool tti_server_speaks(const tti_server *server);
 

@@ -187,7 +187,7 @@ tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema
 
 float *tti_server_pulled_ema(const tti_exec *x) {
     if (!x->ema) return NULL;
-    return x->device ? tti_server_piece(x, 0) : x->ema;
+    return x->device ? tti_exec_piece(x, 0) : x->ema;
 }
 
 tutti_status tti_server_put_ema(tti_exec *x) {
@@ -325,7 +325,7 @@ static tutti_status compute(tti_exec *x, const tti_step_desc *desc, tti_step_res
 
 tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out) {
     tti_server *s = x->desc.server;
-    tti_bringing b = {.n_pieces = tti_server_n_pieces(x),
+    tti_bringing b = {.n_pieces = tti_exec_n_pieces(x),
                       .step = *gift->desc,
                       .n_rows = gift->desc->n_rows,
                       .wait_ns = gift->wait_ns,
@@ -335,7 +335,7 @@ tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out
     TTI_TRY(compute(x, gift->desc, &b.result));
     int64_t computed_ns = tti_now_ns();
     b.result.compute_ns = computed_ns - start_ns;
-    for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_server_piece(x, i);
+    for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_exec_piece(x, i);
     tti_server_round(x, b.pieces, &b.n_pieces);
     for (int i = 0; i < x->last_shard - x->first_shard; i++)
         b.n_own_rows += gift->desc->shards[i].n_rows;

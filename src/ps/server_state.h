@@ -91,6 +91,7 @@ typedef struct tti_hall {
 } tti_hall;
 
 struct tti_server {
+    const tti_server_calls *calls; /* first: what exec/ sees of it */
     tti_server_desc desc;
     tti_exec *x; /* NULL: it is elsewhere */
     tti_remote *remote;
@@ -143,9 +144,6 @@ tti_server *tti_server_new(const tti_server_desc *desc);
 
 /* Starts them, for which desc.exec is that of the update. */
 tutti_status tti_server_start(tti_server *s);
-
-/* A piece of the gradient of a worker of this process, in memory of the host. */
-float *tti_server_piece(const tti_exec *x, int piece);
 
 /* An update with a loss or a gradient that is not finite is left out, and no failure. */
 bool tti_server_leaves_out(const tti_server *s);

@@ -99,7 +99,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
 
 /* Averages by a server of this process. */
 static bool is_kept_here(const tti_exec *x) {
-    return x->desc.server && tti_server_exec(x->desc.server);
+    return x->desc.server && tti_calls_of(x->desc.server)->keeper(x->desc.server);
 }
 
 /* Workers that make updates of their own, or beside the host, have it all. */

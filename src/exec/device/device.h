@@ -56,7 +56,6 @@ tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_st
  * array of the device (waits). */
 tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
                                       tti_step_result *result);
-float *tti_exec_device_piece(const tti_exec *x, int piece);
 float *tti_exec_device_pulled(const tti_exec *x);
 tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from);
 

@@ -14,7 +14,7 @@
 struct tti_device_server {
     tti_exec *x;
     const tti_device_ops *ops;
-    float *pieces[TTI_MAX_PIECES]; /* [tti_server_n_pieces] */
+    float *pieces[TTI_MAX_PIECES]; /* [tti_exec_n_pieces] */
     float *params;
 };
 
@@ -28,7 +28,7 @@ static tutti_status take(const tti_device_server *s, float **out) {
 }
 
 static tutti_status take_all(tti_device_server *s) {
-    for (int i = 0; i < tti_server_n_pieces(s->x); i++) TTI_TRY(take(s, &s->pieces[i]));
+    for (int i = 0; i < tti_exec_n_pieces(s->x); i++) TTI_TRY(take(s, &s->pieces[i]));
     return take(s, &s->params);
 }
 
@@ -52,8 +52,9 @@ void tti_device_server_destroy(tti_device_server *s) {
     free(s);
 }
 
-float *tti_exec_device_piece(const tti_exec *x, int piece) {
-    return x->device->server->pieces[piece];
+float *tti_exec_piece(const tti_exec *x, int piece) {
+    if (x->device) return x->device->server->pieces[piece];
+    return x->buffers[x->acc.piece_buffer[piece]];
 }
 
 float *tti_exec_device_pulled(const tti_exec *x) { return x->device->server->params; }
@@ -62,7 +63,7 @@ float *tti_exec_device_pulled(const tti_exec *x) { return x->device->server->par
 
 tutti_status tti_device_server_bring(tti_device_server *s) {
     const tti_exec *x = s->x;
-    for (int i = 0; i < tti_server_n_pieces(x); i++)
+    for (int i = 0; i < tti_exec_n_pieces(x); i++)
         TTI_TRY(s->ops->copy(TTI_QUEUE_COMPUTE, s->pieces[i], x->buffers[x->acc.piece_buffer[i]],
                              flat_bytes(s)));
     return tti_profile_upto(s->x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1);
@@ -91,7 +92,8 @@ tutti_status tti_device_server_end(tti_exec *x, tti_step_result *result) {
     TTI_TRY(end_gradient(x, &set, result));
     int64_t computed = tti_now_ns();
     tti_exec_note(x, &set->desc, "update");
-    TTI_TRY(tti_server_step(x, &set->desc, result->count > 0 ? 1.0 / result->count : 0, result));
+    TTI_TRY(tti_calls_of(x->desc.server)
+                ->step(x, &set->desc, result->count > 0 ? 1.0 / result->count : 0, result));
     result->own_hash = result->params_hash;
     x->device->last_end_ns = tti_now_ns();
     result->comm_ns = x->device->last_end_ns - computed;

@@ -154,7 +154,7 @@ static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_w
 
 /* In fast mode a worker's pieces are one, unless it is a server that adds them. */
 static void add_pieces(tti_exec *x) {
-    bool adds = x->desc.fast && (!x->desc.server || tti_server_n_pieces(x) == 1);
+    bool adds = x->desc.fast && (!x->desc.server || tti_exec_n_pieces(x) == 1);
     for (int i = 1; adds && i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],
                                     x->desc.plan->n_flat);

@@ -139,8 +139,8 @@ static float *whole_array(tti_exec *x, int k) {
 tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, const float **data) {
     request want = {k, first, n_elems};
     x = with_state(x);
-    if (k >= 0 && x->desc.server && tti_server_has_ranges(x->desc.server))
-        return tti_server_fetch(x, k, (tti_range){first, first + n_elems}, data);
+    if (k >= 0 && x->desc.server && tti_calls_of(x->desc.server)->has_ranges(x->desc.server))
+        return tti_calls_of(x->desc.server)->fetch(x, k, (tti_range){first, first + n_elems}, data);
     float *whole = whole_array(x, k);
     if (whole) {
         *data = whole + first;
@@ -175,10 +175,11 @@ void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const floa
     x = with_state(x);
     float *whole = whole_array(x, k);
     x->has_block_hashes = false;
-    bool in_ranges = x->desc.server && tti_server_has_ranges(x->desc.server);
+    bool in_ranges = x->desc.server && tti_calls_of(x->desc.server)->has_ranges(x->desc.server);
     bool is_server =
         in_ranges || (x->desc.server && x->desc.server_worker != 0); /* has one of it */
-    if (in_ranges) tti_server_store(x, k, (tti_range){first, first + n_elems}, data);
+    if (in_ranges)
+        tti_calls_of(x->desc.server)->store(x, k, (tti_range){first, first + n_elems}, data);
     if (x->desc.one_copy && x->rank != 0) return;
     if (!whole && is_server) return;
     if (whole) {

@@ -1,0 +1,44 @@
+/* server_calls.h - what a worker asks of the parameter server that it brings its gradients to.
+ * exec/ knows no more of a server than this table, which src/ps fills in. */
+#ifndef TTI_EXEC_SERVER_CALLS_H
+#define TTI_EXEC_SERVER_CALLS_H
+
+#include "exec/exec.h"
+
+typedef struct tti_server_calls {
+    /* The executor that keeps parameters and state; NULL: it is in another process, or in several.
+     */
+    tti_exec *(*keeper)(tti_server *server);
+
+    /* With backup workers a batch is divided between the workers: the shards of one of them, and
+     * true; else false, and nothing is written. */
+    bool (*shards)(const tti_server *server, int worker, int n_shards, int *first, int *last);
+
+    /* The keys are held by several processes.  Then state k of keys comes from wherever it is held;
+     * data are valid until the next call and the next gradient.  And a process takes what it holds
+     * of keys from data, which begins with keys.first; k may be TTI_STATE_EMA, TTI_STATE_PARAMS. */
+    bool (*has_ranges)(const tti_server *server);
+    tutti_status (*fetch)(tti_exec *x, int k, tti_range keys, const float **data);
+    void (*store)(tti_exec *x, int k, tti_range keys, const float *data);
+
+    /* The update of a step whose pieces lie in the buffers of x (tti_exec_piece).  Every worker of
+     * the step calls it; then the parameters of x are the new ones. */
+    tutti_status (*step)(tti_exec *x, const tti_step_desc *desc, double inv_count,
+                         tti_step_result *result);
+
+    /* Of a worker on a device: the server's averages, to where it evaluates with them, while no
+     * worker is in a step. */
+    tutti_status (*bring_averages)(tti_exec *x);
+} tti_server_calls;
+
+/* A server begins with a pointer to its table. */
+static inline const tti_server_calls *tti_calls_of(const tti_server *server) {
+    return *(const tti_server_calls *const *)(const void *)server;
+}
+
+/* Into how many pieces the gradient of a worker falls that a server adds: one, where each has a
+ * part of the model.  And one of them, in memory of the host. */
+int tti_exec_n_pieces(const tti_exec *x);
+float *tti_exec_piece(const tti_exec *x, int piece);
+
+#endif /* TTI_EXEC_SERVER_CALLS_H */
