@@ -1,17 +1,17 @@
-/* alg_direct.c - each rank sums one part of the vector over all ranks, in canonical order.
+/* alg_direct.c - each rank reduces one part of the vector over all ranks, in canonical order.
  *
- * Where peers' memory can be seen, the owner of a part reads every term of it in place and writes
- * the result into every rank's dst: nothing is staged, each byte crosses once, and no rank waits
- * between the two halves.  That is safe in place, because nobody else reads the owner's part.
- * Without a view: parts are exchanged, summed, and exchanged back, block by block; where only the
- * ranks of one host see each other, alg_hosts.c does it in two levels. */
+ * If peers' memory is visible, the owner of a part reads every term of it in place and writes the
+ * result into every rank's dst: nothing is staged, each byte crosses once, and no rank waits
+ * between the two halves.  This is safe in place, because no other rank reads the owner's part.
+ * Without a view, parts are exchanged, reduced, and exchanged back, block by block.  If only the
+ * ranks of one host see each other, alg_hosts.c uses two levels. */
 #include <string.h>
 
 #include "comm/algorithm.h"
 
 enum { EXCHANGE_BLOCK_BYTES = 1 << 20 };
 
-/* Where the terms of a sum start, and where its result goes. */
+/* The addresses of the terms of a sum and of its result. */
 typedef struct places {
     const void **srcs; /* by term */
     char **dsts;
@@ -46,8 +46,8 @@ static tutti_status places_init(const tti_work *work, places *at, size_t extra_b
     return TUTTI_OK;
 }
 
-/* One block of a sum: elements [first, last) of the vector, which ranks share among themselves; or,
- * where each rank has its part of the vector, [first, last) of every part. */
+/* One block of a sum: elements [first, last) of the vector, which the ranks divide among
+ * themselves; or, if each rank has its part of the vector, [first, last) of every part. */
 typedef struct block {
     const tti_work *work;
     size_t first, last;
@@ -187,7 +187,7 @@ tutti_status tti_inline_reduce(const tti_work *work) {
     return TUTTI_OK;
 }
 
-/* The terms of my part, block by block; work->n_elems is that of one part. */
+/* Exchanges the terms of this rank's part, block by block; work->n_elems is that of one part. */
 static tutti_status scatter_exchanged(const tti_work *work) {
     tutti_comm *comm = work->comm;
     size_t elem = tutti_dtype_bytes(work->dtype);

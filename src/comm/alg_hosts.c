@@ -1,15 +1,14 @@
 /* alg_hosts.c - reduces in two levels: inside each host through shared memory, then between hosts.
  *
- * The idea to know: the largest subtrees of the sum order whose terms all lie on one host ("leaves"
- * here) are added there; what is left of the order is a sum over leaves.  It is the same tree with
- * the same additions, so the bits are those of the direct algorithm, and only leaves cross between
- * hosts: one for a host with 2^k equal shares, a few otherwise, however many ranks the host has.
+ * The largest subtrees of the sum order whose terms all lie on one host ("leaves" here) are added
+ * there; the rest of the order is a sum over leaves.  It is the same tree with the same additions,
+ * so the bits are those of the direct algorithm, and only leaves cross between hosts: one for a
+ * host with 2^k equal shares, a few otherwise, however many ranks the host has.
  *
  * Each rank owns a part of the vector.  On every other host one rank, its agent for the part, adds
  * the leaves and sends them; the owner adds all leaves and sends the result back; owner and agents
  * write it into the dst of every rank of their host.  A part of a host's memory is thus read and
- * written by one rank only, which makes it safe in place.  Where each rank is to have its part
- * alone, that is all but the way back. */
+ * written by one rank only, which makes it safe in place.  A reduce-scatter omits the way back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,11 +32,11 @@ typedef struct levels {
     int leaves_of[TTI_MAX_RANKS]; /* by host */
     tutti_dtype wide;
     size_t elem, wide_elem;
-    /* Of the comm's scratch: */
+    /* Scratch memory of the comm: */
     const void **srcs;      /* of a sum, by term */
     void *sum_scratch;      /* of tti_sum_block  */
     unsigned char *widened; /* TTI_SUM_BLOCK elements of each term; only of f16 and bf16 */
-    unsigned char *staging; /* leaves: those to send, those that arrive, those of this host */
+    unsigned char *staging; /* leaves to send, leaves that arrive, leaves of this host */
     size_t first, n_elems;  /* the block: of the vector, or of each part where ranks have parts */
 } levels;
 
@@ -104,7 +103,7 @@ static tutti_status levels_create(const tti_work *work, levels *l) {
     return tti_fail(TUTTI_E_NOMEM, "comm: no memory for a sum of %zu terms", n);
 }
 
-/* ---- who does what ---- */
+/* ---- assignment of parts to ranks ---- */
 
 int tti_agent(const tutti_comm *comm, int host, int owner) {
     int ranks[TTI_MAX_RANKS], n = 0;
@@ -114,7 +113,7 @@ int tti_agent(const tutti_comm *comm, int host, int owner) {
     return ranks[owner % n];
 }
 
-/* Where the part of a rank in the block begins, and how long it is. */
+/* The first element of a rank's part of the block, and its length. */
 static size_t part_first(const levels *l, int rank) {
     const size_t *part = l->work->bounds ? l->work->bounds + rank : NULL;
     if (part) return part[0] + TTI_MIN(l->first, part[1] - part[0]);
@@ -203,7 +202,7 @@ static void sum_hosts(const levels *l, unsigned char *const *at) {
 
 /* ---- the block ---- */
 
-/* Leaves go from agents to owners.  at[host]: those of my part. */
+/* Sends leaves from agents to owners. at[host]: the leaves of this rank's part. */
 static tutti_status gather_leaves(const levels *l, unsigned char **at) {
     tutti_comm *comm = l->comm;
     int here = comm->host_of[comm->rank], n = 0;
@@ -261,7 +260,7 @@ static size_t extent(const tti_work *work) {
     return n;
 }
 
-/* Of a block: of the vector, or of each part. */
+/* Elements of a block: of the vector, or of each part. */
 static size_t block_elems(const levels *l) {
     size_t n = HOSTS_BLOCK_BYTES / l->elem;
     return l->work->bounds ? n / (size_t)l->comm->n_ranks : n;

@@ -1,13 +1,13 @@
-/* alg_ring.c - all-reduce around a ring: W-1 steps of adding, W-1 steps of passing on.
+/* alg_ring.c - all-reduce around a ring: W-1 steps of adding, W-1 steps of forwarding.
  *
- * Each rank talks to two neighbours only.  The order of the additions starts at another rank for
- * each part of the vector, so the bits depend on the number of ranks and on the cut: not for
- * exact mode.  f16 and bf16 travel as f32 while they are added. */
+ * Each rank communicates with two neighbours only.  The additions start at another rank for each
+ * part of the vector, so the bits depend on the number of ranks and on the division: not for exact
+ * mode. f16 and bf16 are sent as f32 until the sum is complete. */
 #include "comm/algorithm.h"
 
 enum { RING_BLOCK_BYTES = 1 << 20 };
 
-/* One block of the vector, cut into n_ranks parts. */
+/* One block of the vector, divided into n_ranks parts. */
 typedef struct ring {
     const tti_work *work;
     size_t first, n_elems;

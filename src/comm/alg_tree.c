@@ -1,10 +1,10 @@
 /* alg_tree.c - recursive halving up the canonical tree, then an all-gather.
  *
- * The idea to know: each node of the tree has its sum spread over owners, each with a range.  Two
- * siblings spread alike halve every range between them (recursive halving); where they differ, at
- * the ragged right edge, the right one folds its ranges into the owners of the left.  Additions
- * are exactly tti_sum_order's, left operand first, so the bits are those of the direct algorithm.
- * Partial sums of f16 and bf16 travel as f32. */
+ * The sum of each tree node is distributed over owners, each with a range.  Two siblings with the
+ * same distribution halve every range between them (recursive halving).  If they differ, at the
+ * right edge of the tree, the right one adds its ranges to the owners of the left.  The additions
+ * are exactly those of tti_sum_order, left operand first, so the bits are those of the direct
+ * algorithm.  Partial sums of f16 and bf16 are sent as f32. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -181,7 +181,7 @@ static tutti_status run_round(const tree *t, int round) {
     return TUTTI_OK;
 }
 
-/* What rank is to get of the range of an owner, in elements of the block. */
+/* The part of an owner's range that rank needs, in elements of the block. */
 static owner wanted(const tree *t, const owner *o, int rank) {
     const size_t *part = t->work->bounds ? t->work->bounds + rank : NULL;
     owner want = *o;
@@ -191,7 +191,7 @@ static owner wanted(const tree *t, const owner *o, int rank) {
     return want;
 }
 
-/* Owners put their ranges into dst and send each rank what it is to get of them. */
+/* Owners write their ranges into dst and send each rank the part that it needs. */
 static tutti_status gather(const tree *t) {
     tutti_comm *comm = t->work->comm;
     char *dst = (char *)t->work->dst + t->first * t->elem;

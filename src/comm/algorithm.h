@@ -1,8 +1,8 @@
 /* algorithm.h - a collective in progress, as the algorithm files see it.
  *
- * comm.c has checked the arguments and the ranks have agreed on the call when an algorithm runs.
+ * When an algorithm runs, comm.c has checked the arguments and the ranks have agreed on the call.
  * An algorithm is one file: it moves bytes with the transport's four services only, and the order
- * of its additions is either tti_sum_order's (direct, tree) or its own (ring). */
+ * of its additions is either that of tti_sum_order (direct, tree) or its own (ring). */
 #ifndef TTI_COMM_ALGORITHM_H
 #define TTI_COMM_ALGORITHM_H
 
@@ -19,8 +19,8 @@ struct tutti_comm {
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
     tutti_status broken; /* first failure that may have parted the ranks              */
     char broken_text[512];
-    int number_of[TTI_MAX_RANKS]; /* what texts call its ranks: as in the first of which it is a
-                                     part */
+    int number_of[TTI_MAX_RANKS]; /* rank numbers for messages: those of the communicator that this
+                                     one was split from */
     int host_of[TTI_MAX_RANKS];   /* all 0 on one host                                     */
     int n_hosts;
     tti_sum_order by_rank;  /* one term per rank                                         */
@@ -56,9 +56,9 @@ tutti_status tti_ring_reduce(const tti_work *work); /* one term per rank only */
 /* Inside each host first, then between hosts: the same order, so the same bits as direct. */
 tutti_status tti_hosts_reduce(const tti_work *work);
 
-/* Every rank's parts to all (parts.h): inside each host by looking, and once to each other host,
- * where one rank takes it for all.  After an agreement in which buffer 0 was src and buffer 1 the
- * stage, and near.  Own parts are left alone. */
+/* Distributes every rank's parts to all ranks (parts.h): inside each host by direct reads, and once
+ * to each other host, where one rank receives them for all.  Call after an agreement in which
+ * buffer 0 was src and buffer 1 the stage, and near.  Own parts are not written. */
 tutti_status tti_hosts_gather(tutti_comm *comm, const tti_parts_desc *desc);
 
 /* The rank of host that stands for it in the part of rank owner; on the owner's host the owner. */
@@ -72,8 +72,8 @@ tutti_status tti_comm_stage(tutti_comm *comm);
 
 enum { TTI_STAGE_BYTES = 4 << 20 };
 
-/* Whether it can run: several hosts, at least one with several ranks, who see each other's
- * buffers.  After the agreement; the same answer on every rank. */
+/* Whether the algorithm can run: several hosts, at least one with several ranks that see each
+ * other's buffers.  Call after the agreement; every rank gets the same answer. */
 bool tti_hosts_can(const tti_work *work);
 
 /* Every term lies in the payloads of the last agree, piece after piece. */

@@ -1,8 +1,8 @@
-/* bench_comm.c - times all_reduce by size on every rank at once, and memcpy beside it.
+/* bench_comm.c - times all_reduce by size on every rank at once, and memcpy for comparison.
  *
  * A round is n_repeats calls between two barriers; the slowest rank's time of the best round
- * counts.  The ceiling is measured in the same way with memcpy in place of the all_reduce, in the
- * same memory, so both see the same caches and the same contention. */
+ * counts.  The ceiling is measured the same way with memcpy in place of the all_reduce, in the same
+ * memory, so both have the same cache contents and contention. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static tutti_status find_repeats(const bench *b, work_fn work, int *n_repeats) {
     return TUTTI_OK;
 }
 
-/* The values stay what they are: 0 in, 0 out would hide a wrong sum, so check one with ranks. */
+/* Repeated sums of 0 would hide an error, so checks one sum of the rank numbers. */
 static tutti_status check_sum(const bench *b) {
     int n = tutti_comm_n_ranks(b->comm), rank = tutti_comm_rank(b->comm);
     for (size_t i = 0; i < b->n_elems; i++) b->buf[i] = (float)(rank + (int)(i % 16));
@@ -81,7 +81,7 @@ static tutti_status check_sum(const bench *b) {
     return TUTTI_OK;
 }
 
-/* What one call moves, over all ranks. */
+/* The bytes that one call moves, over all ranks. */
 static tutti_status count_bytes(const bench *b, tutti_bench_comm_row *row) {
     tti_comm_bytes before = tti_comm_get_bytes(b->comm);
     TTI_TRY(reduce_once(b));

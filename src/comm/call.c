@@ -1,7 +1,7 @@
-/* call.c - the frame around every communicator call, and the words for calls.
+/* call.c - the common steps of every communicator call, and the text of calls.
  *
- * The idea to know: the agreement shows every rank's call to every rank, and all compare alike, so
- * all come to the same verdict and the same text without another message. */
+ * The agreement shows every rank's call to every rank, and all ranks compare in the same way, so
+ * all reach the same verdict and the same message without further communication. */
 #include "comm/call.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ static const char *const kind_texts[TTI_N_CALLS] = {
 static const char *const op_texts[TUTTI_N_REDUCE_OPS] = {"sum", "min", "max"};
 static const char *const alg_texts[TUTTI_N_ALGS] = {"auto", "ring", "tree", "direct"};
 
-/* What the words after "n_elems=N, dtype" are. */
+/* Prints the part of a call's text after "n_elems=N, dtype". */
 static void call_rest(const tti_call *call, char *buf, size_t n_bytes) {
     const char *op = (unsigned)call->op < TUTTI_N_REDUCE_OPS ? op_texts[call->op] : "?";
     const char *alg = (unsigned)call->alg < TUTTI_N_ALGS ? alg_texts[call->alg] : "?";
@@ -100,7 +100,7 @@ tutti_status tti_call_mismatch(int rank, const tti_call *call, int other, const 
                     tti_call_text(call, a, sizeof a), other, tti_call_text(theirs, b, sizeof b));
 }
 
-/* What an agreement moves: a record with its payload to each rank. */
+/* Counts the bytes of an agreement: a record with its payload to each rank. */
 static void count_agreement(tutti_comm *comm, size_t n_inline) {
     for (int r = 0; r < comm->n_ranks; r++) {
         if (comm->host_of[r] != comm->host_of[comm->rank])

@@ -4,7 +4,7 @@
 
 #include "comm/algorithm.h"
 
-/* Not NULL and not broken; the text of a broken one is the first cause. */
+/* Checks that comm is not NULL and not broken; the message of a broken one is the first cause. */
 tutti_status tti_check_comm(const char *who, const tutti_comm *comm);
 
 /* dtype exists and n_parts * n_elems elements of it have a size. */

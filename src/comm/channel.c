@@ -1,7 +1,7 @@
-/* channel.c - messages over a connected socket, with areas behind them or in common memory.
+/* channel.c - messages over a connected socket, with areas sent after them or in shared memory.
  *
- * The idea to know: the socket is there on one host too.  Its end tells of a death at once, and a
- * message through it orders what both ends do in the areas. */
+ * The socket exists on one host too: it reports the death of the peer at once, and a message
+ * through it orders the accesses of both ends to the areas. */
 #include "comm/channel.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ struct tti_channel {
 
 static size_t rounded(size_t n_bytes) { return (n_bytes + 63) & ~(size_t)63; }
 
-/* One area behind the other. */
+/* Places the areas one after the other. */
 static tutti_status lay_out(tti_channel *c, const size_t *area_bytes, int n_areas) {
     TTI_ASSERT(n_areas >= 0 && n_areas <= TTI_CHANNEL_AREAS);
     c->total = 64;
@@ -147,7 +147,7 @@ static tutti_status recv_rest(const tti_channel *c, void *bytes, size_t n_bytes)
     return fail_wait(c, "has sent only a part of a message, and nothing more", &w);
 }
 
-/* In slices, each with its own time: how long all of it takes is the network's affair. */
+/* Sends in slices, each with its own time limit: the total time depends on the network. */
 static tutti_status send_area(const tti_channel *c, int area) {
     const char *from = c->memory + c->offset[area];
     for (size_t at = 0; at < c->n_bytes[area]; at += SLICE) {

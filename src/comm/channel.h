@@ -1,14 +1,13 @@
-/* channel.h - messages between one rank and each other one, beside the collectives of a group.
+/* channel.h - messages between one rank and each other rank, independent of the collectives of a
+ * group.
  *
- * A communicator breaks for all of its ranks when one goes, as it must where they compute together;
- * a channel ends alone.  A message is a few bytes and brings areas with it: arrays that both ends
- * have.  On one host an area is memory that both see, and nothing is copied; between hosts its
- * bytes follow the message.  Both ends take turns: who has sent an area leaves it alone until the
- * other end has answered.
+ * A communicator breaks for all of its ranks when one leaves; a channel ends alone.  A message has
+ * a few bytes and may carry areas: arrays that both ends have.  On one host an area is shared
+ * memory, and nothing is copied; between hosts its bytes follow the message.  Both ends take turns:
+ * a rank that has sent an area does not access it until the other end has answered.
  *
- * That rank, the root, listens while channels are opened, and no longer: for ranks of its host
- * where only this user can come, for others at a port, where callers must know a secret of this
- * start. */
+ * The root rank listens only while channels are opened: on a Unix socket of this user for ranks of
+ * its host, for others at a port, where callers must prove a secret of this start. */
 #ifndef TTI_COMM_CHANNEL_H
 #define TTI_COMM_CHANNEL_H
 
@@ -19,9 +18,9 @@ typedef struct tti_channel tti_channel;
 enum { TTI_CHANNEL_BYTES = 8192, TTI_CHANNEL_AREAS = 4, TTI_NO_TIMEOUT = -1 };
 
 /* Collective over comm, n_ranks >= 2: the root gets channels[r] to each other rank r, the others
- * channels[root] to it; the rest of channels [n_ranks] is NULL.  area_bytes [n_areas]: the same on
- * every rank; what lies in areas is 0 at first.  Channels are owned by the caller; comm may break
- * or go before them.  On failure there are none. */
+ * channels[root] to it; the rest of channels [n_ranks] is NULL. area_bytes [n_areas]: the same on
+ * every rank; areas are zero at first.  Channels are owned by the caller; comm may break or be
+ * destroyed before them.  On failure there are none. */
 TUTTI_NODISCARD tutti_status tti_channels_open(tutti_comm *comm, int root, const size_t *area_bytes,
                                                int n_areas, tti_channel **channels);
 void tti_channel_close(tti_channel *c); /* NULL is a no-op */
@@ -29,8 +28,7 @@ void tti_channel_close(tti_channel *c); /* NULL is a no-op */
 /* The other end hears that this one has gone, and waits of this end are over.  Any thread. */
 void tti_channel_end(tti_channel *c);
 
-/* Waits of this end are over, as if the other one had gone; what is sent still goes there.  Any
- * thread. */
+/* Ends the waits of this end, as if the other one had closed; sending still works.  Any thread. */
 void tti_channel_deafen(tti_channel *c);
 
 /* 64-byte aligned. */

@@ -15,7 +15,7 @@ TUTTI_NODISCARD tutti_status tti_channel_make(const tti_channel_ends *ends,
                                               const size_t *area_bytes, int n_areas,
                                               tti_channel **out);
 
-/* Of the memory that areas lie in; 0: too many. */
+/* Bytes of the memory that holds the areas; 0: too many. */
 size_t tti_channel_memory_bytes(const size_t *area_bytes, int n_areas);
 
 #endif /* TTI_COMM_CHANNEL_ENDS_H */

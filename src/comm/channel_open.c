@@ -1,8 +1,8 @@
-/* channel_open.c - how the ranks come to their channels: an invitation, a call, a piece of memory.
+/* channel_open.c - how the ranks get their channels: an invitation, a connection, shared memory.
  *
- * The root says through the communicator where it listens and which secret callers must know; each
- * other rank calls.  Whoever is on the host of the root gets the memory of the areas through its
- * socket: a descriptor, which cannot be made smaller any more. */
+ * The root sends through the communicator the address where it listens and the secret that callers
+ * must know; each other rank connects.  Ranks on the host of the root receive the memory of the
+ * areas through their socket, as a descriptor that is sealed against shrinking. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 
 enum { MAX_PLACES = 8, SECRET_BYTES = 16, READ_MS = 3000 };
 
-/* What the root tells everybody. */
+/* The root's message to all ranks. */
 typedef struct invitation {
     char name[48];  /* "unix:NAME", for ranks of its host */
     char token[48]; /* of this start */
@@ -44,7 +44,7 @@ typedef struct opening {
     int64_t deadline_ns;
 } opening;
 
-/* What texts call a rank. */
+/* The number of a rank in messages. */
 static int number_of(const opening *o, int rank) { return o->comm->number_of[rank]; }
 
 static bool is_near(const opening *o, int rank) {
@@ -127,7 +127,7 @@ static bool listen_at(opening *o, const void *at, size_t n_bytes, tcp_place *pla
            getsockname(o->far_fd, (struct sockaddr *)&place->at, &place->n_bytes) == 0;
 }
 
-/* The address of this host by which the link's connection to a rank goes; false: by none. */
+/* The address of this host that the link's connection to a rank uses; false: there is none. */
 static bool find_interface(const tutti_comm *comm, int rank, tcp_place *out) {
     if (comm->transport != &tti_transport_tcp) return false;
     const net_state *net = comm->state;
@@ -137,7 +137,8 @@ static bool find_interface(const tutti_comm *comm, int rank, tcp_place *out) {
            out->at.ss_family != AF_UNIX;
 }
 
-/* Where the link knows no address (MPI): all of them; of IPv4 alone where there is nothing else. */
+/* If the link knows no address (MPI), listens on all of them, or on those of IPv4 if there is no
+ * IPv6. */
 static tutti_status listen_anywhere(opening *o) {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
     struct sockaddr_in four = {.sin_family = AF_INET};
@@ -147,7 +148,7 @@ static tutti_status listen_anywhere(opening *o) {
     return find_places(&o->told, has_six, port_of(&place));
 }
 
-/* Ranks of other hosts come by the way that they have come before. */
+/* Ranks of other hosts connect through the interface that they already used. */
 static tutti_status listen_far(opening *o) {
     tcp_place way, place;
     int rank = 0;
@@ -269,7 +270,7 @@ static tutti_status call_at(const opening *o, const tcp_place *place, int *out) 
     return st;
 }
 
-/* One address of the root after the other, until it answers: not all need to lead there. */
+/* Tries the addresses of the root until one answers: not all of them need to be reachable. */
 static tutti_status call_first(const opening *o, int *fd) {
     tcp_address address;
     tcp_place near;

@@ -1,7 +1,8 @@
 /* comm.c - communicators: joining, memory, barrier, and the reductions with their choice of an
- * algorithm.  The calls that only move bytes are in move.c, the sum over shards in shards.c.
+ * algorithm.  Calls that only move bytes are in move.c, the sum over shards in shards.c.
  *
- * No bytes move here.  To add a transport: write comm/NAME/ with one tti_transport and list it. */
+ * No bytes move here.  To add a transport: write comm/NAME/ with one tti_transport and list it
+ * here. */
 #include "tutti/comm.h"
 
 #include <stdlib.h>
@@ -136,7 +137,7 @@ static tutti_status check_reduction(const char *who, const tutti_comm *comm, con
     return TUTTI_OK;
 }
 
-/* By size, from measurements: docs/algorithms.md. */
+/* Chooses by size, from measurements: docs/algorithms.md. */
 static tutti_status run_reduce(const tti_work *work, tutti_comm_alg alg) {
     if (alg == TUTTI_ALG_RING) return tti_ring_reduce(work);
     if (alg == TUTTI_ALG_TREE) return tti_tree_reduce(work);

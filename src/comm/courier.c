@@ -1,9 +1,9 @@
-/* courier.c - one thread, a link of its own, and with each rank of another host one message of each
- * direction under way.
+/* courier.c - one thread with its own link; it has one message per direction in flight with each
+ * rank of another host.
  *
- * A message is a note (which slot, and whether it was filled or emptied) and behind "filled" the
- * bytes.  Who receives always has room: the slot of a message is empty, else nobody could have
- * filled the copy.  So nothing waits for anything but the network. */
+ * A message is a notice (the slot, and whether it was filled or emptied), and after "filled" the
+ * bytes.  The receiver always has room: the slot of a message is empty, otherwise the sender could
+ * not have filled its copy.  So the thread waits only for the network. */
 #include "comm/courier.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "base/fault.h"
 #include "base/thread.h"
 
-/* What is said of a slot. */
+/* A change of a slot's state. */
 typedef struct note {
     int32_t slot, is_full;
 } note;
@@ -34,7 +34,7 @@ typedef struct peer {
     note in, out;
     bool in_body; /* IN is the body of the slot in.slot */
     bool sending;
-    note *queue; /* [cap]: a ring of what is to be said, under the lock */
+    note *queue; /* [cap]: a ring of notices to send, under the lock */
     int cap, first, n;
 } peer;
 
@@ -54,7 +54,7 @@ struct tti_courier {
     pthread_mutex_t lock;             /* over queues, stop, and what failed */
     bool stop;
     int64_t stop_ns;
-    tutti_status asked; /* by a rank: to be told to the others */
+    tutti_status asked; /* failure that a rank reported, to be sent to the others */
     tutti_status failed;
     char text[TEXT_BYTES];
 };
@@ -104,7 +104,7 @@ void tti_courier_fail(tti_courier *c, tutti_status status) {
     wake(c);
 }
 
-/* ---- what is to be said ---- */
+/* ---- sending ---- */
 
 static void enqueue(tti_courier *c, int with, note what) {
     pthread_mutex_lock(&c->lock);
@@ -142,14 +142,15 @@ static void begin_out(tti_courier *c, peer *p) {
         (tti_message){.peer = p->rank, .out = slot->memory + TTI_SLOT_LINE, .n_bytes = n_bytes};
 }
 
-/* ---- what is heard ---- */
+/* ---- receiving ---- */
 
 static void begin_in(peer *p, void *memory, size_t n_bytes, bool in_body) {
     p->in_body = in_body;
     p->messages[IN] = (tti_message){.peer = p->rank, .in = memory, .n_bytes = n_bytes};
 }
 
-/* What a peer says must be of a slot between it and this rank, in the state that it may change. */
+/* A notice must concern a slot between the peer and this rank, in a state that the peer may change.
+ */
 static tutti_status check_note(const tti_courier *c, const peer *p) {
     const tti_slot *slot =
         p->in.slot >= 0 && p->in.slot < c->n_slots ? &c->slots[p->in.slot] : NULL;
@@ -197,7 +198,7 @@ static bool has_more(const tti_courier *c) {
     return false;
 }
 
-/* Whether the thread goes on; a failure that a rank asked for comes out as one. */
+/* Sets *goes to whether the thread continues; returns a failure that a rank has reported. */
 static tutti_status may_go_on(tti_courier *c, bool sending, bool *goes_on) {
     uint64_t n;
     while (read(c->wake_fd, &n, sizeof n) < 0 && errno == EINTR) continue;

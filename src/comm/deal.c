@@ -1,8 +1,7 @@
 /* deal.c - distributes shards over ranks of unequal speed.
  *
- * The one idea: shards are given out one at a time, each to the rank that would be done with one
- * more soonest.  Since a rank with more shards is never done sooner, no other division ends the
- * slowest rank earlier. */
+ * Shards are assigned one at a time, each to the rank that would finish it first.  A rank with more
+ * shards never finishes earlier, so no other division gives the slowest rank an earlier end. */
 #include "comm/deal.h"
 
 #include <stdint.h>
@@ -68,7 +67,7 @@ static double done_by_pace(const void *of, int rank, int n) {
     return p->wave_s * n_waves;
 }
 
-/* Who takes one more: who is done first, of equals the one with the fewest. */
+/* The rank that finishes first; of equal ranks the one with the fewest shards. */
 static int next_rank(const int *n, int n_ranks, done_fn done, const void *of) {
     int best = 0;
     double best_s = done(of, 0, n[0] + 1);

@@ -1,7 +1,7 @@
 /* deal.h - the shard map: which contiguous run of shards each rank has, at least one.
  *
- * Any such division gives the same bits, since the tree of the sum is over the shards.  So ranks of
- * unequal speed may have runs of unequal length. */
+ * Every such division gives the same bits, because the tree of the sum is over the shards.  So
+ * ranks of unequal speed may have runs of unequal length. */
 #ifndef TTI_COMM_DEAL_H
 #define TTI_COMM_DEAL_H
 
@@ -54,7 +54,7 @@ double tti_deal_seconds(const tti_deal *deal, const tti_pace *paces);
 /* TUTTI_E_INVALID unless it deals n_shards shards to n_ranks ranks, in order, at least one each. */
 TUTTI_NODISCARD tutti_status tti_deal_check(const tti_deal *deal, int n_ranks, int n_shards);
 
-/* Of its runs, for ranks to compare; never 0. */
+/* A digest of the runs, for ranks to compare; never 0. */
 int tti_deal_digest(const tti_deal *deal);
 
 #endif /* TTI_COMM_DEAL_H */

@@ -1,13 +1,14 @@
 /* gather_hosts.c - an all-gather in two levels, inside hosts and between them.
  *
- * On every other host one rank, the owner's agent, takes a part for all: into the stage, memory
- * that its host sees, from which each rank copies what it needs.  So a part crosses to a host once,
- * however many ranks are there.  Parts of ranks of the same host are read where they are. */
+ * On every other host one rank, the owner's agent, receives a part for all ranks of its host: into
+ * the stage, memory that the host shares, from which each rank copies what it needs.  So a part
+ * crosses to a host once, however many ranks it has.  Parts of ranks of the same host are read in
+ * place. */
 #include <string.h>
 
 #include "comm/algorithm.h"
 
-/* Of this rank's host: who takes the part of each rank, and where in the stage it goes. */
+/* The stage of this rank's host: which rank receives each rank's part, and its offset. */
 typedef struct stages {
     tutti_comm *comm;
     const tti_parts_desc *desc;
@@ -16,8 +17,8 @@ typedef struct stages {
     int slot[TTI_MAX_RANKS];
 } stages;
 
-/* How many parts one rank of a host takes, at most; fills who takes which for the host asked for.
- */
+/* Fills the rank that receives each part on a host; returns the largest number of parts of one
+ * rank. */
 static int list_takers(const tutti_comm *comm, int host, int *taker, int *slot) {
     int n_taken[TTI_MAX_RANKS] = {0}, most = 0;
     for (int p = 0; p < comm->n_ranks; p++) {

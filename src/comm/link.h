@@ -1,9 +1,10 @@
-/* link.h - the interface between the multi-host transport (net/) and what carries its bytes.
+/* link.h - the interface between the multi-host transport (net/) and the layer that moves its
+ * bytes.
  *
- * A link connects every rank of a job with every other and moves messages whose length both sides
- * know.  It knows nothing of collectives.  tcp/ is built in; MPI is a module (mpi/), one file per
- * implementation, since their binary interfaces differ.  Nothing here blocks for longer than it
- * says; the caller counts the time.  Used by one thread at a time. */
+ * A link connects every rank of a job with every other rank and moves messages whose length both
+ * sides know.  It knows nothing of collectives. tcp/ is built in; MPI is a module (mpi/), one file
+ * per implementation, because their binary interfaces differ.  No call blocks longer than it
+ * states; the caller measures the time.  Used by one thread at a time. */
 #ifndef TTI_COMM_LINK_H
 #define TTI_COMM_LINK_H
 
@@ -13,12 +14,12 @@
 typedef struct tti_link_desc {
     int rank, n_ranks, timeout_ms;
     int phase_timeout_ms; /* no wait is longer: until then connections outlast an outage      */
-    const char *address;  /* tcp: where rank 0 is met (comm.h); mpi: NULL                     */
+    const char *address;  /* tcp: the address of rank 0 (comm.h); mpi: NULL */
     const char *token;    /* tcp: the secret of the job; NULL only with "unix:"               */
-    const char *job;      /* tcp: tells jobs and restarts that meet at one address apart; NULL */
+    const char *job;      /* tcp: distinguishes jobs and restarts that use one address; NULL */
 } tti_link_desc;
 
-/* Some of the ranks of a link, to speak with each other beside it. */
+/* Some ranks of a link that form a link of their own. */
 typedef struct tti_link_part {
     const int *members; /* [n_members]: their ranks in the whole, rising; ranks 0, 1, ... here */
     const int *shown;   /* [n_members]: what texts call them                                   */
@@ -30,16 +31,16 @@ typedef struct tti_link_part {
 typedef struct tti_link {
     const char *name; /* "tcp", "mpi-openmpi", "mpi-mpich" */
     const char *doc;  /* one line */
-    /* Meets all ranks, within timeout_ms.  TUTTI_E_TIMEOUT names who is missing. */
+    /* Connects all ranks within timeout_ms.  TUTTI_E_TIMEOUT names the missing ranks. */
     tutti_status (*open)(const tti_link_desc *desc, void **state);
     /* Takes NULL.  in_order: the ranks have nothing more to say to each other. */
     void (*close)(void *state, bool in_order);
-    /* Begins to move n messages (transport.h), which stay the link's until test says that all are
-     * done.  One batch at a time: who posts again before it is done posts the same array, with
-     * others in the places of those that are.  Messages between two ranks match in order. */
+    /* Starts moving n messages (transport.h), which belong to the link until test reports that all
+     * are done.  One batch at a time: a call before the batch is done passes the same array, with
+     * new messages in place of finished ones.  Messages between two ranks match in order. */
     tutti_status (*post)(void *state, tti_message *messages, int n);
-    /* Moves what can be moved now.  *blame: -1 when the batch is done, else a rank that it waits
-     * for.  TUTTI_E_PEER: a rank is gone; or the failure that another rank told. */
+    /* Moves all bytes that can be moved now. *blame: -1 when the batch is done, else a rank that it
+     * waits for.  TUTTI_E_PEER: a rank is gone; or the failure that another rank has reported. */
     tutti_status (*test)(void *state, int *blame);
     /* Sleeps until test may get further, or wake_fd (-1: none) can be read, at most n_ns. */
     void (*pause)(void *state, int64_t n_ns, int wake_fd);
@@ -47,17 +48,17 @@ typedef struct tti_link {
     void (*cry)(void *state, tutti_status status, const char *text);
     /* TUTTI_OK, or why a rank has failed or died, or (too) has left in order; moves nothing. */
     tutti_status (*check)(void *state, bool left_too);
-    /* TUTTI_OK, or the failure that a rank has told (cry), as far as it is here; moves nothing. */
+    /* TUTTI_OK, or the failure that a rank has reported (cry), if it has arrived; moves nothing. */
     tutti_status (*heard)(void *state);
     /* quiet: [n_ranks], whether nothing was heard of a rank in the last n_ns.  Ranks are heard
      * while they wait, for a message or by calls of check, and by ranks that do the same.  NULL:
      * not known. */
     void (*quiet)(void *state, int64_t n_ns, bool *quiet);
-    /* 0: every rank's host answers.  Else the network is out, or was a moment ago: within how many
-     * ms what was lost is sent again.  NULL: not known. */
+    /* 0: every rank's host answers.  Else the network is, or recently was, down: the time in ms
+     * within which lost bytes are sent again.  NULL: unknown. */
     int (*outage)(void *state);
-    /* Called by all members: a link of their own, closed before the whole and used by one thread at
-     * a time, another one than the whole's if need be. */
+    /* Called by all members: makes their own link, which must be closed before the whole and is
+     * used by one thread at a time, possibly another one than the whole's. */
     tutti_status (*split)(void *state, const tti_link_part *part, void **out);
 } tti_link;
 
@@ -77,10 +78,11 @@ typedef struct tti_link_host {
  * cannot be used. */
 typedef const tti_link *(*tti_link_module)(const tti_link_host *host);
 
-/* One line for each module there can be: what it is, or why it cannot be used. */
+/* One line for each possible module: what it is, or why it cannot be used. */
 void tti_link_describe(tti_str *out);
 
-/* The link of a name: "tcp", "mpi-openmpi", "mpi-mpich".  TUTTI_E_UNSUPPORTED: what was tried. */
+/* Finds the link of a name: "tcp", "mpi-openmpi", "mpi-mpich".  TUTTI_E_UNSUPPORTED: the message
+ * says what was tried. */
 tutti_status tti_link_find(const char *name, const tti_link **out);
 
 #endif /* TTI_COMM_LINK_H */

@@ -1,8 +1,8 @@
 /* local_sum.c - vectorised sums, minima and maxima of arrays, and the f16/bf16 conversions.
  *
- * The idea to know: every loop is elementwise, so wider vectors change no bits; each kernel is
- * compiled once for the baseline and once for AVX2, and chosen by the CPU at run time.  A term is
- * never copied: the stack of tti_sum_block holds pointers, and only sums lie in blocks. */
+ * Every loop is elementwise, so wider vectors change no bits; each kernel is compiled once for the
+ * baseline and once for AVX2, and chosen by the CPU at run time.  Terms are never copied: the stack
+ * of tti_sum_block holds pointers, and only sums are stored in blocks. */
 #include "comm/local_sum.h"
 
 #include <string.h>
@@ -34,7 +34,7 @@ typedef void (*convert_fn)(const void *src, void *dst, size_t n_elems);
 #define MIN_OF(T, x, y) ((x) < (y) || (x) != (x) ? (x) : (y))
 #define MAX_OF(T, x, y) ((x) > (y) || (x) != (x) ? (x) : (y))
 
-/* One kernel: name_base and, where there is AVX2, name_wide. */
+/* One kernel: name_base and, with AVX2, name_wide. */
 #define COMBINE(name, T, EXPR)                                                              \
     INLINE void name##_body(T *dst, const T *a, const T *b, size_t n_elems) {               \
         NO_ALIAS                                                                            \

@@ -1,7 +1,7 @@
-/* local_sum.h - the arithmetic of reductions: two arrays, or many in tree order, into one.
+/* local_sum.h - the arithmetic of reductions: combines two arrays, or many in tree order.
  *
- * f16 and bf16 are added as f32, the others as themselves ("wide" dtype); integers wrap.  MIN and
- * MAX give NaN if either is NaN.  The bits do not depend on the instruction set. */
+ * f16 and bf16 are added as f32, the other types as themselves ("wide" dtype); integers wrap.  MIN
+ * and MAX give NaN if either is NaN. The bits do not depend on the instruction set. */
 #ifndef TTI_COMM_LOCAL_SUM_H
 #define TTI_COMM_LOCAL_SUM_H
 

@@ -1,9 +1,9 @@
 /* mailbox.c - a state word in front of each slot, on which both sides wait.
  *
- * All lies in one piece of symmetric memory per rank, so a slot is found by counting.  The word is
- * a futex that processes share; a waiter looks at the group's failure and its deadline between
- * slices of sleep, so no wait is for ever.  Who puts into a slot of another host has a copy of it,
- * word and all, which the courier keeps in step (courier.h). */
+ * All slots lie in one piece of symmetric memory per rank, so their addresses can be computed.  The
+ * word is a futex shared by processes; a waiter checks the group's failure and its deadline between
+ * slices of sleep, so every wait ends.  A sender to a slot of another host has a copy of the slot
+ * and its word, which the proxy thread keeps up to date (courier.h). */
 #include "comm/mailbox.h"
 
 #include <linux/futex.h>
@@ -194,7 +194,7 @@ static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted)
         struct timespec slice = {.tv_nsec = SLICE_NS};
         (void)TTI_FAULT_AT("mailbox.wait", box->comm->rank, -1);
         tutti_status st = check(box);
-        /* Who has filled the slot last may have left since. */
+        /* The last rank that filled the slot may have left since. */
         if (st != TUTTI_OK && tti_slot_get(slot) != wanted) return st;
         syscall(SYS_futex, slot->memory, FUTEX_WAIT,
                 wanted == TTI_SLOT_FULL ? TTI_SLOT_EMPTY : TTI_SLOT_FULL, &slice, NULL, 0);

@@ -1,9 +1,9 @@
 /* mailbox.h - buffer slots for point-to-point messages: one rank writes, another reads in place.
  *
- * Nothing is agreed on at each message, as in send and recv: a slot is empty or full, who puts
- * waits for empty, who reads for full, and both go on beside each other with other slots.  On a
- * host a message is copied once, by its sender, to where the receiver reads it; between hosts a
- * thread beside those that compute brings it there. */
+ * Unlike send and recv, the ranks do not agree on each message: a slot is empty or full, the writer
+ * waits for empty, the reader for full, and both may use other slots meanwhile.  On one host the
+ * sender copies a message once, to the place where the receiver reads it; between hosts a proxy
+ * thread moves it. */
 #ifndef TTI_COMM_MAILBOX_H
 #define TTI_COMM_MAILBOX_H
 
@@ -11,7 +11,7 @@
 
 typedef struct tti_mailbox tti_mailbox;
 
-/* A slot: who reads it, how many bytes it has room for, and who fills it. */
+/* A slot: its reader, its capacity in bytes, and its writer. */
 typedef struct tti_mail_slot {
     int to;
     size_t n_bytes;
@@ -24,21 +24,21 @@ TUTTI_NODISCARD tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mail
                                                 int n_slots, tti_mailbox **out);
 void tti_mailbox_destroy(tti_mailbox *box);
 
-/* What texts call the ranks of comm, [n_ranks]: those of a part, by their ranks in the whole. */
+/* Sets the numbers of the ranks of comm in messages, [n_ranks]: for a part, their ranks in the
+ * whole. */
 void tti_mailbox_show_as(tti_mailbox *box, const int *shown);
 
-/* Bytes of this rank's own slots, and of copies of those of other hosts. */
+/* Bytes of this rank's own slots, and of its copies of slots of other hosts. */
 size_t tti_mailbox_bytes(const tti_mailbox *box);
 
-/* What a slot for n_bytes takes of it. */
+/* Bytes that a slot for n_bytes takes. */
 size_t tti_mailbox_room(size_t n_bytes);
 
-/* Where this rank's own slots lie: what reads them may pin it; *n_bytes is filled. */
+/* The memory of this rank's own slots, which a device may pin; fills *n_bytes. */
 void *tti_mailbox_memory(const tti_mailbox *box, size_t *n_bytes);
 
-/* The calls below may be made by several threads at once, each with slots of its own.  They end
- * with the failure of the group of comm, when a rank of it has left, or after its timeout with
- * TUTTI_E_TIMEOUT. */
+/* Several threads may make the calls below at once, each for its own slots.  They end with the
+ * failure of the comm's group, when a rank of it has left, or with TUTTI_E_TIMEOUT. */
 
 /* Waits until the slot is empty and fills it: n_bytes as it was made. */
 TUTTI_NODISCARD tutti_status tti_mailbox_put(tti_mailbox *box, int slot, const void *data);

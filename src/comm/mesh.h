@@ -1,10 +1,10 @@
-/* mesh.h - the grid of workers that also divide the model: data x stages x tensor shards.
+/* mesh.h - the mesh of workers: data x pipeline stages x tensor shards.
  *
  *   rank = (data * n_stages + stage) * n_tensor + tensor
  *
- * Neighbours on the tensor axis, which speak most, are neighbours in rank.  Ranks of one data index
- * hold one copy of the model between them: the model group.  Ranks of one stage and tensor index
- * hold the same piece of it and divide the batch: the data group. */
+ * Neighbours on the tensor axis, which communicate most, are neighbours in rank.  Ranks with one
+ * data index hold one copy of the model together: the model group.  Ranks with one stage and tensor
+ * index hold the same part of it and divide the batch: the data group. */
 #ifndef TTI_COMM_MESH_H
 #define TTI_COMM_MESH_H
 
@@ -15,8 +15,8 @@ typedef struct tti_mesh_at {
     int data, stage, tensor;
 } tti_mesh_at;
 
-/* One rank's view.  The communicators join the ranks that differ from this one in the axes named,
- * and are numbered along them; NULL: this rank is alone there. */
+/* The view of one rank.  Each communicator joins the ranks that differ from this one only in the
+ * named axes, numbered along them; NULL: this rank is alone there. */
 typedef struct tti_mesh {
     tti_mesh_at size, at;
     tutti_comm *world;    /* borrowed: all ranks */
@@ -36,7 +36,7 @@ tti_mesh_at tti_mesh_at_rank(const tti_mesh_at *size, int rank);
 int tti_mesh_n_model(const tti_mesh_at *size);
 int tti_mesh_model_rank(const tti_mesh_at *size, const tti_mesh_at *at);
 
-/* Collective over world, whose ranks make up the grid; NULL: a grid of one.  World must outlive the
+/* Collective over world, whose ranks form the mesh; NULL: a mesh of one.  World must outlive the
  * mesh.  On success fini frees *out; on failure there is nothing to free. */
 TUTTI_NODISCARD tutti_status tti_mesh_init(tutti_comm *world, const tti_mesh_at *size,
                                            tti_mesh *out);

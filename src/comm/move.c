@@ -1,7 +1,7 @@
 /* move.c - the calls that only move bytes: all_gather, broadcast, all_to_all, send, recv.
  *
- * Where peers' memory can be seen each rank reads what it needs and a barrier ends the call; small
- * payloads travel in the agreement itself; else the transport exchanges messages. */
+ * If peers' memory is visible, each rank reads what it needs and a barrier ends the call; small
+ * payloads travel in the agreement itself; otherwise the transport exchanges messages. */
 #include <string.h>
 
 #include "comm/call.h"
@@ -30,7 +30,8 @@ static tutti_status exchange_all(const move *m, size_t out_stride) {
     return tti_comm_exchange(comm, messages, n);
 }
 
-/* What all_gather and broadcast show: the source, and the stage where they can go in two levels. */
+/* The buffers that all_gather and broadcast offer: the source, and the stage if they can run in two
+ * levels. */
 static void offer_with_stage(const move *m, tti_offer *offer, void *src) {
     offer->bufs[offer->n_bufs++] = src;
     offer->buf_bytes = m->n_bytes;
@@ -56,7 +57,7 @@ static tutti_status gather_in_levels(const move *m) {
     return tti_hosts_gather(m->comm, &parts);
 }
 
-/* A gather in which the root alone has a part. */
+/* A gather in which only the root has a part. */
 static tutti_status broadcast_in_levels(const move *m, int root) {
     size_t bounds[TTI_MAX_RANKS + 1] = {0};
     for (int r = root + 1; r <= m->comm->n_ranks; r++) bounds[r] = m->n_bytes;

@@ -1,6 +1,6 @@
 /* parts.c - an all-gather of partitions of different lengths.
  *
- * Where peers' memory can be seen each rank reads what it lacks and a barrier ends the call; else
+ * If peers' memory is visible, each rank reads what it lacks and a barrier ends the call; otherwise
  * the transport exchanges one message for each part and peer. */
 #include "comm/parts.h"
 
@@ -31,7 +31,7 @@ int32_t tti_bounds_digest(const size_t *bounds, size_t n) {
     return (int32_t)(digest ? digest : 1);
 }
 
-/* Where a part begins, and its bytes. */
+/* The offset of a part, and its bytes. */
 typedef struct place {
     size_t at, n_bytes;
 } place;
@@ -42,7 +42,7 @@ static place place_of(const tutti_comm *comm, const tti_parts_desc *desc, size_t
     return (place){bound[0] * elem, (bound[1] - bound[0]) * elem};
 }
 
-/* Where it begins in the memory of its rank, bytes. */
+/* The offset of a part in the memory of its rank, in bytes. */
 static size_t source_of(const tutti_comm *comm, const tti_parts_desc *desc, size_t group,
                         int rank) {
     if (!desc->from) return place_of(comm, desc, group, rank).at;
@@ -50,7 +50,8 @@ static size_t source_of(const tutti_comm *comm, const tti_parts_desc *desc, size
            tutti_dtype_bytes(desc->dtype);
 }
 
-/* The others in an order of its own for each rank, so that not all read from one. */
+/* The other ranks, in a different order on each rank, so that not all ranks read from the same one.
+ */
 static int nth_peer(const tutti_comm *comm, int i) { return (comm->rank + i) % comm->n_ranks; }
 
 static tutti_status read_parts(tutti_comm *comm, const tti_parts_desc *desc) {
@@ -82,7 +83,7 @@ static tutti_status exchange_parts(tutti_comm *comm, const tti_parts_desc *desc,
     return tti_comm_exchange(comm, messages, n);
 }
 
-/* Up to the end of the last part. */
+/* The end of the last part. */
 static size_t extent(const tutti_comm *comm, const tti_parts_desc *desc) {
     size_t n = 0, n_row = (size_t)comm->n_ranks + 1;
     for (size_t g = 0; g < desc->n_groups; g++) n = TTI_MAX(n, desc->bounds[g * n_row + n_row - 1]);

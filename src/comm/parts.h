@@ -1,7 +1,7 @@
-/* parts.h - vectors of which each rank holds partitions of any length.
+/* parts.h - vectors that are divided over the ranks in partitions of any length.
  *
- * A row of bounds has n_ranks + 1 rising element numbers: rank r holds bounds[r] .. bounds[r+1]-1.
- */
+ * A row of bounds has n_ranks + 1 ascending element numbers: rank r holds bounds[r] ..
+ * bounds[r+1]-1. */
 #ifndef TTI_COMM_PARTS_H
 #define TTI_COMM_PARTS_H
 
@@ -10,17 +10,17 @@
 typedef struct tti_parts_desc {
     const void *src;      /* has the parts of this rank, at their places; best from
                              tutti_comm_alloc                                     */
-    void *dst;            /* gets those of the others; may be src, else no overlap */
+    void *dst;            /* receives the other ranks' parts; may be src, else no overlap */
     const size_t *bounds; /* [n_groups][n_ranks + 1]                               */
     size_t n_groups;
-    /* [n_groups][n_ranks]: where the part of each rank begins in its src, so that it needs no room
-     * for those of others; NULL: at its bound */
+    /* [n_groups][n_ranks]: the offset of each rank's part in its src, so that a rank needs no room
+     * for the parts of others; NULL: at its bound */
     const size_t *from;
     tutti_dtype dtype;
 } tti_parts_desc;
 
-/* Every rank's parts come to every rank; what lies in no part is not touched, nor are the own parts
- * of dst.  A collective: errors as in tutti/comm.h. */
+/* Distributes every rank's parts to every rank; elements outside of all parts, and own parts of
+ * dst, are not touched.  A collective: errors as in tutti/comm.h. */
 TUTTI_NODISCARD tutti_status tti_comm_gather_parts(tutti_comm *comm, const tti_parts_desc *desc);
 
 /* TUTTI_E_INVALID unless every row rises and stays within n_elems. */
@@ -28,7 +28,7 @@ TUTTI_NODISCARD tutti_status tti_check_bounds(const char *who, const tutti_comm 
                                               const size_t *bounds, size_t n_groups,
                                               size_t n_elems);
 
-/* Of the n numbers of bounds: what ranks compare to agree on them; never 0. */
+/* A digest of the n numbers of bounds, for ranks to compare; never 0. */
 int32_t tti_bounds_digest(const size_t *bounds, size_t n);
 
 #endif /* TTI_COMM_PARTS_H */

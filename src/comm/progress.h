@@ -1,7 +1,7 @@
 /* progress.h - publishes what each rank is doing, readable while it runs and after its death.
  *
- * Each rank writes a page in the group's shared memory at the begin and end of every call; the
- * page survives the rank, so a post-mortem never depends on the victim. */
+ * Each rank writes a page in the group's shared memory at the begin and end of every call; the page
+ * survives the rank, so a post-mortem never depends on the victim. */
 #ifndef TTI_COMM_PROGRESS_H
 #define TTI_COMM_PROGRESS_H
 
@@ -21,17 +21,17 @@ typedef struct tti_progress {
     uint64_t since_ns;   /* when that began, CLOCK_MONOTONIC                               */
 } tti_progress;
 
-/* Says what the rank is doing between calls: the training step and a word such as "backward",
- * cut at 31 bytes.  Costs some ten stores; comm may be NULL. */
+/* Publishes what the rank does between calls: the training step and a word such as "backward",
+ * truncated to 31 bytes.  Costs about ten stores; comm may be NULL. */
 void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase);
 
-/* Declares that this rank is busy with what may take long, such as "saving a checkpoint", cut at 63
- * bytes, until the call with NULL.  Ranks that share memory with it wait for it as long as
- * phase_timeout_ms then, and name what it does if that is over.  Any thread; comm may be NULL. */
+/* Declares that this rank does something that may take long, such as "saving a checkpoint",
+ * truncated to 63 bytes, until the call with NULL. Ranks that share memory with it then wait up to
+ * phase_timeout_ms, and name the activity if that passes.  Any thread; comm may be NULL. */
 void tti_comm_declare(tutti_comm *comm, const char *activity);
 
-/* Waits for all ranks at the end of a phase that one of them may be in for as long as
- * phase_timeout_ms: also where they cannot see what it declares. */
+/* Waits for all ranks at the end of a phase that may take a rank up to phase_timeout_ms, including
+ * ranks that cannot see what others declare. */
 TUTTI_NODISCARD tutti_status tti_comm_end_phase(tutti_comm *comm);
 
 /* Returns the rank that the other ranks wait for, from their progress pages alone: a rank in a long
@@ -43,15 +43,16 @@ int tti_comm_group_find_culprit(const tutti_comm_group *group, tti_str *out);
  * no call, so that a rank that waits for something else can look. */
 TUTTI_NODISCARD tutti_status tti_comm_check(tutti_comm *comm);
 
-/* TUTTI_OK, or the failure that a rank has told the whole group, by tti_comm_abort or by a call
- * that failed for it; a rank that has left, or died without a word, has told none. */
+/* TUTTI_OK, or the failure that a rank has reported to the whole group, by tti_comm_abort or by a
+ * call that failed; a rank that left, or died without a message, has reported none. */
 TUTTI_NODISCARD tutti_status tti_comm_heard(tutti_comm *comm);
 
-/* After a wait in vain in which this rank called tti_comm_check: adds to out who keeps it, as far
- * as that is seen, "rank 3 (pid 71), which a signal has stopped, rank 4 ..."; nothing else. */
+/* After a timeout during which this rank called tti_comm_check: adds to out the ranks that block
+ * it, as far as they are known, "rank 3 (pid 71), which a signal has stopped, rank 4 ..."; nothing
+ * else. */
 void tti_comm_tell_quiet(tutti_comm *comm, tti_str *out);
 
-/* Where the ranks are: which of how many hosts, and which rank of this host. */
+/* The placement of the ranks: number of hosts, this rank's host and its rank there. */
 typedef struct tti_comm_place {
     const char *transport; /* "shm", "tcp", ... */
     int n_hosts, host, local_rank, local_n_ranks;
@@ -65,13 +66,13 @@ void tti_comm_get_hosts(const tutti_comm *comm, int *host_of);
 /* Bytes that this rank has moved by calls of comm. */
 typedef struct tti_comm_bytes {
     uint64_t inside;  /* read out of, written into, or sent to memory of ranks of its host */
-    uint64_t between; /* sent to ranks of other hosts, what is said to agree on calls included */
+    uint64_t between; /* sent to ranks of other hosts, including the agreements on calls */
 } tti_comm_bytes;
 
 tti_comm_bytes tti_comm_get_bytes(const tutti_comm *comm);
 
-/* A rank that fails outside of calls tells the others why: their calls end with TUTTI_E_PEER and
- * this text.  tutti_last_error() of the calling thread stays as it is. */
+/* For a rank that fails outside of calls: reports the reason to the others, whose calls end with
+ * TUTTI_E_PEER and this text. tutti_last_error() of the calling thread stays as it is. */
 void tti_comm_abort(tutti_comm *comm, const char *text);
 
 /* Gives comm the group that it joined: both go when it is destroyed. */

@@ -1,7 +1,7 @@
 /* shards.c - the exact sum over virtual shards: checks, agreement, choice of the algorithm.
  *
- * The arithmetic is in alg_direct.c and alg_tree.c; both follow tti_sum_order_shards, which is the
- * one binary tree over all shards whatever their division over ranks. */
+ * The arithmetic is in alg_direct.c and alg_tree.c; both follow tti_sum_order_shards, the binary
+ * tree over all shards, which does not depend on their division over ranks. */
 #include "comm/shards.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ static tutti_status check_whole(const tutti_comm *comm, const tti_reduce_desc *d
                     desc->bounds[0], desc->bounds[comm->n_ranks], desc->n_elems);
 }
 
-/* As desc says; equal runs where it says nothing. */
+/* The shard map of desc, or equal runs. */
 static tutti_status deal_of(const tutti_comm *comm, const tti_reduce_desc *desc, tti_deal *deal) {
     if (!desc->deal) {
         tti_deal_equally(comm->n_ranks, desc->n_shards, deal);
@@ -71,7 +71,7 @@ static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *de
     return check_pieces(comm, desc, deal);
 }
 
-/* The order of the shards over the ranks, remembered until they are dealt otherwise. */
+/* The order of the shards over the ranks, cached until the shard map changes. */
 static tutti_status order_of(tutti_comm *comm, const tti_deal *deal) {
     if (comm->by_shard.n_shards > 0 && tti_deal_same(&comm->dealt, deal)) return TUTTI_OK;
     tti_sum_order order;

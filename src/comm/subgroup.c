@@ -1,7 +1,7 @@
 /* subgroup.c - splits a communicator by colors.
  *
- * Every rank learns all colors, so all know all parts; the transport then makes each part's meeting
- * place: shared memory, and links of its own between hosts. */
+ * Every rank learns all colors, so every rank knows all parts; the transport then connects each
+ * part: shared memory, and separate links between hosts. */
 #include "comm/subgroup.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static int find_members(const tutti_comm *comm, const int32_t *colors, int *memb
     return n;
 }
 
-/* What tutti_comm_create does, for the members of a part. */
+/* tutti_comm_create for the members of a part. */
 static tutti_status join_part(tutti_comm *comm, const int *members, int n, int index,
                               tutti_comm **out) {
     tutti_comm *part = calloc(1, sizeof *part);

@@ -1,7 +1,7 @@
-/* sum_order.c - the canonical binary tree as a list of terms with a stack machine's additions.
+/* sum_order.c - the canonical binary tree as a list of terms with the additions of a stack machine.
  *
- * The idea to know: a list of complete subtrees from left to right, pushed on a stack on which
- * equal siblings merge at once, is a binary counter; its merges are exactly the tree's. */
+ * Pushing complete subtrees from left to right on a stack on which equal siblings merge at once
+ * works like a binary counter; its merges are exactly the additions of the tree. */
 #include "comm/sum_order.h"
 
 #include <stdlib.h>

@@ -1,14 +1,15 @@
 /* transport.h - the interface between algorithms and transports.
  *
- * A transport is a folder with one tti_transport record or several: shm/ for one host, net/ for
- * several.  It offers four things, and algorithms use nothing else:
+ * A transport is a folder with one or more tti_transport records: shm/ for one host, net/ for
+ * several.  It offers four services, and algorithms use nothing else:
  *   agree     a barrier that also shows every rank's call and a small payload to all;
  *   exchange  a list of sends and receives done together (NCCL group, MPI Isend/Irecv/Waitall);
  *   barrier;
- *   view      a pointer straight into a peer's buffer, where the transport can give one.
- * One over hosts also says who can be viewed by whom, for sums in two levels (alg_hosts.c).
- * Every wait in a transport ends: ready, the group failed, or the deadline passed.  Any failure
- * but TUTTI_E_INVALID marks the group, so that all ranks get the first cause at once. */
+ *   view      a pointer directly into a peer's buffer, if the transport can give one.
+ * A transport over hosts also says which ranks can view each other, for sums in two levels
+ * (alg_hosts.c).  Every wait in a transport ends: ready, the group failed, or the deadline passed.
+ * Any failure but TUTTI_E_INVALID marks the group, so that all ranks get the first cause at once.
+ */
 #ifndef TTI_COMM_TRANSPORT_H
 #define TTI_COMM_TRANSPORT_H
 
@@ -34,7 +35,7 @@ typedef enum tti_call_kind {
     TTI_N_CALLS
 } tti_call_kind;
 
-/* What ranks must agree on; fields that a kind does not use are 0. */
+/* The values on which ranks must agree; fields that a kind does not use are 0. */
 typedef struct tti_call {
     int32_t kind, dtype, op, alg; /* op: where ranks have parts, their digest */
     int32_t peer;     /* root of a broadcast, peer of send and recv, V of reduce_shards */
@@ -48,10 +49,10 @@ const char *tti_call_text(const tti_call *call, char *buf, size_t n_bytes);
 enum { TTI_MAX_BUFS = TTI_MAX_PIECES + 1, TTI_INLINE_BYTES = 4096 };
 
 /* Bytes in which send and recv show each other their calls: as many as an agreement sends between
- * hosts, which begins with the call too, so that one is understood where the other is expected. */
+ * hosts, which begins with the call too, so that each is understood where the other is expected. */
 enum { TTI_CALL_BYTES = 1000 };
 
-/* What a rank brings to agree. */
+/* A rank's input to agree. */
 typedef struct tti_offer {
     tti_call call;
     const void *inline_data;  /* shown to every rank until its next agree but one; NULL: none    */
@@ -79,7 +80,7 @@ typedef struct tti_message_list {
     int capacity;
 } tti_message_list;
 
-/* Room for n; what was there is lost.  NULL when out of memory, with the text set. */
+/* Makes room for n; previous contents are lost.  NULL when out of memory, with the text set. */
 tti_message *tti_message_list_room(tti_message_list *list, int n);
 void tti_message_list_free(tti_message_list *list);
 
@@ -99,46 +100,47 @@ struct tti_transport {
     tutti_status (*agree)(void *state, const tti_offer *mine, tti_call *calls, bool *direct);
     tutti_status (*barrier)(void *state);
     tutti_status (*exchange)(void *state, tti_message *messages, int n_messages);
-    /* Buffer buf of rank, as offered in the last agree; writable.  Only after *direct. */
+    /* Buffer buf of rank, as offered in the last agree; writable.  Only if *direct was true. */
     void *(*view)(void *state, int rank, int buf);
     /* The payload of rank in the last agree. */
     const void *(*payload)(void *state, int rank);
     /* Marks the group as failed with this cause, unless it has one, and wakes everybody.  The
      * text is tutti_last_error() of the calling thread. */
     void (*fail)(void *state, tutti_status status);
-    /* TUTTI_OK, or the group's failure, or TUTTI_E_PEER when a rank has left; waits for nobody. */
+    /* TUTTI_OK, the group's failure, or TUTTI_E_PEER when a rank has left.  Does not block. */
     tutti_status (*check)(void *state);
-    /* TUTTI_OK, or the failure that a rank has told all: of ranks that have left or died without a
-     * word nothing is said.  Waits for nobody. */
+    /* TUTTI_OK, or the failure that a rank has reported to all; ranks that left or died without a
+     * message are not included.  Does not block. */
     tutti_status (*heard)(void *state);
-    /* For a rank that waited in vain, and called check meanwhile: adds the ranks that are stopped,
-     * or of which nothing was heard for half of the timeout, ", rank 3 (pid 71), which ...". */
+    /* For a rank that called check during a wait that timed out: adds the ranks that are stopped,
+     * or that sent nothing for half of the timeout, ", rank 3 (pid 71), which ...". */
     void (*tell_quiet)(void *state, tti_str *out);
-    /* Why waits may last now; waits for nobody.  Used as check is. */
+    /* The reason why waits may last now.  Does not block.  Same threads as check. */
     tti_delay (*delay)(void *state);
-    /* Of waits from now on, and of parts that are made from now on. */
+    /* Applies to waits and parts that begin after the call. */
     void (*set_timeout)(void *state, int timeout_ms);
     /* Progress: call NULL: the last one is over.  phase NULL: step and phase stay. */
     void (*note_call)(void *state, const tti_call *call);
     void (*note_step)(void *state, uint64_t step, const char *phase);
     /* The long phase that this rank is in; NULL: none any more.  Any thread. */
     void (*declare)(void *state, const char *activity);
-    /* Of a transport over hosts, else NULL.  Fills host_of[n_ranks] with 0, 1, ... and returns how
-     * many there are; ranks of one host may view each other. */
+    /* For a transport over hosts, else NULL. Fills host_of[n_ranks] with 0, 1, ... and returns the
+     * number of hosts; ranks of one host may view each other. */
     int (*hosts)(void *state, int *host_of);
     /* After agree: whether view works for every buffer of every rank of the same host, on every
      * host; the same answer on every rank. */
     bool (*near)(void *state);
     tutti_status (*near_barrier)(void *state); /* of this host's ranks */
-    /* Called by every rank: joins the n_members ranks of this rising list, where this one is at
-     * index; *part is a state of the transport *on, NULL where it is alone.  It fails when the
-     * whole does, and is left before it.  Its texts call ranks by their numbers in the whole. */
+    /* Called by every rank: joins the n_members ranks of this ascending list, in which this one has
+     * the given index; *part is a state of the transport *on, NULL if the rank is alone.  The part
+     * fails when the whole does, and must be left before it.  Its messages use the rank numbers of
+     * the whole. */
     tutti_status (*split)(void *state, const int *members, int n_members, int index,
                           const tti_transport **on, void **part);
-    /* Of a transport over hosts, else NULL.  One round of messages with ranks of other hosts, which
-     * never ends by itself: begins what has not begun, moves what can be moved, and sleeps for some
-     * milliseconds, or until wake_fd can be read, where that is nothing.  What is not done at the
-     * end stays where it is until a later round has done it.  Nothing else is called meanwhile. */
+    /* For a transport over hosts, else NULL. One round of moving messages with ranks of other
+     * hosts: starts those that have not started, moves all available bytes, and if there are none
+     * sleeps for some milliseconds, or until wake_fd is readable.  Unfinished messages stay in
+     * place until a later round has finished them.  No other call is allowed meanwhile. */
     tutti_status (*stream)(void *state, tti_message *messages, int n_messages, int wake_fd);
 };
 
@@ -151,7 +153,7 @@ tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void
 tutti_status tti_shm_join_part(const tutti_comm_desc *desc, const int *shown, void *whole,
                                void **state);
 
-/* tti_transport_shm.tell_quiet; host: of the processes, for texts, NULL: nothing is said of it. */
+/* tti_transport_shm.tell_quiet; host: name of the host for messages, NULL: not mentioned. */
 void tti_shm_tell_stopped(void *state, const char *host, tti_str *out);
 
 /* While state waits for a peer, listen(arg) is called now and then, and ends the wait by failing;
@@ -161,11 +163,11 @@ void tti_shm_listen(void *state, tutti_status (*listen)(void *arg), tti_delay (*
 
 /* TUTTI_OK, or the first failure of the group of state, or of one that it is a part of. */
 tutti_status tti_shm_cause(void *state);
-/* The same of failures that a rank, or whoever started it, has told: not that one was seen to be
- * gone (tti_shm_lose). */
+/* The failure that a rank or its launcher has reported, excluding ranks that were found dead
+ * (tti_shm_lose). */
 tutti_status tti_shm_told(void *state);
 
-/* As tutti_comm_group_abort, of a rank that was seen to be gone. */
+/* As tutti_comm_group_abort, for a rank that was found dead. */
 void tti_shm_lose(tutti_comm_group *group, const char *text);
 
 /* The group whose descriptor is fd in process pid of this host. */

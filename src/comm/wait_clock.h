@@ -1,7 +1,7 @@
 /* wait_clock.h - how long a wait for other ranks has lasted, by the reason for the delay.
  *
- * Each reason has a limit of its own, so that a rank which saves for minutes, or a network that is
- * out for seconds, takes nothing from the limit of ordinary waits.  Not thread-safe. */
+ * Each reason has its own limit, so that a rank that saves for minutes, or a network that is down
+ * for seconds, does not reduce the limit of ordinary waits.  Not thread-safe. */
 #ifndef TTI_COMM_WAIT_CLOCK_H
 #define TTI_COMM_WAIT_CLOCK_H
 
@@ -11,7 +11,7 @@
 #include "base/patience.h"
 
 typedef enum tti_delay_kind {
-    TTI_DELAY_NONE,   /* no reason is known: timeout_ms                                     */
+    TTI_DELAY_NONE,   /* no known reason: timeout_ms */
     TTI_DELAY_PHASE,  /* a rank is in a long phase, or has not joined yet: phase_timeout_ms */
     TTI_DELAY_OUTAGE, /* another host does not answer: timeout_ms                           */
     TTI_N_DELAYS
@@ -42,7 +42,7 @@ const char *tti_wait_clock_text(const tti_wait_clock *clock, char text[TTI_WAIT_
 /* The same of another clock's time. */
 const char *tti_waited_text(int64_t waited_ns, int timeout_ms, char text[TTI_WAIT_TEXT_BYTES]);
 
-/* What the text of a timeout adds at its end after an outage; else "". */
+/* The text that a timeout message adds after an outage; else "". */
 const char *tti_wait_clock_reason(const tti_wait_clock *clock);
 
 #endif /* TTI_COMM_WAIT_CLOCK_H */

@@ -1,5 +1,4 @@
-/* work.c - what every algorithm works with: parts of a vector, scratch memory, room for messages.
- */
+/* work.c - shared code of the algorithms: parts of a vector, scratch memory, room for messages. */
 #include <stdlib.h>
 
 #include "comm/algorithm.h"

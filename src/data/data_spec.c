@@ -81,7 +81,7 @@ static void add_pixels(tti_json *j, const tti_pixel_spec *pixels) {
     tti_json_end(j);
 }
 
-/* One number, or a list of several. */
+/* Adds one number, or a list of several. */
 static void add_numbers(tti_json *j, const char *key, const double *x, int64_t n) {
     if (n > 1) tti_json_array(j, key);
     for (int64_t i = 0; i < n; i++) tti_json_double(j, n > 1 ? NULL : key, x[i]);
@@ -203,7 +203,7 @@ static tutti_status read_pixels(const char *what, const json_t *root, tti_data_s
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"fit\" is not middle, square or fill", what);
 }
 
-/* What add_numbers writes; element i, NAN: none. */
+/* Reads element i of what add_numbers writes; NAN: none. */
 static double number_at(const json_t *json, size_t i) {
     const json_t *one = json_is_array(json) ? json_array_get(json, i) : json;
     return json_is_number(one) ? json_number_value(one) : NAN;
@@ -233,7 +233,7 @@ static tutti_status read_target(const char *what, const json_t *root, tti_data_s
     return TUTTI_OK;
 }
 
-/* The features of the columns are those of a sample. */
+/* The columns must have as many features as a sample. */
 static tutti_status read_table(const char *what, const json_t *root, tti_data_spec *spec) {
     json_t *table = json_object_get(root, "table");
     const tutti_type *x = &spec->stored;

@@ -1,10 +1,9 @@
-/* data_spec.h - the data specification: everything that a data set learned from its training split
- * and that a trained model needs in order to read new samples.
+/* data_spec.h - the data specification: everything that the training split determines and a trained
+ * model needs in order to read new samples.
  *
- * The training split makes it (its format fills what only the format knows, dataset.c the rest);
- * every other opening is given it through tutti_dataset_desc and never reads the training files. It
- * is stored beside a run's job as data.json, with tokenizer.json beside it where there is a
- * tokenizer.
+ * The training split makes it (its format fills what only the format knows, dataset.c the rest).
+ * Every other data set receives it through tutti_dataset_desc and never reads the training files.
+ * It is stored beside a run's job as data.json, with tokenizer.json if there is a tokenizer.
  *
  * It is reference-counted: the data sets of both splits and every reader share one.  It does not
  * change after the training split is open, so any thread may read it. */
@@ -29,7 +28,7 @@ typedef enum tti_fit {
     TTI_N_FITS
 } tti_fit;
 
-/* How stored u8 pixels become what the model is fed: (pixel/255 - mean) / std. */
+/* How stored u8 pixels become model inputs: (pixel/255 - mean) / std. */
 typedef struct tti_pixel_spec {
     int n_channels; /* 0: samples are no pixels; 1: one mean and std for all elements, whose order
                        stays; 3: RGB, [S,S,3] becomes [3,S,S] */
@@ -60,7 +59,7 @@ typedef struct tti_data_spec {
 /* An empty one, with one owner; NULL when out of memory. */
 tti_data_spec *tti_data_spec_create(void);
 
-/* One more owner, who ends with tti_data_spec_release; NULL is a no-op.  Any thread. */
+/* Adds an owner, which must call tti_data_spec_release; NULL is a no-op.  Any thread. */
 tti_data_spec *tti_data_spec_share(tti_data_spec *spec);
 void tti_data_spec_release(tti_data_spec *spec);
 
@@ -80,13 +79,13 @@ tutti_status tti_data_spec_load(const char *dir, tti_data_spec **out);
 /* TUTTI_E_DATA that names the first difference, unless both say the same.  was: of the run. */
 tutti_status tti_data_spec_compare(const tti_data_spec *was, const tti_data_spec *now);
 
-/* The text of data.json, and that text read again; the tokenizer is not in it, *has_tokenizer says
- * whether there is one beside it.  what is what messages begin with. */
+/* Prints the text of data.json, and reads it again.  The tokenizer is not in it; *has_tokenizer
+ * says whether there is one. what is the begin of error messages. */
 tutti_status tti_data_spec_print(const tti_data_spec *spec, tti_str *out);
 tutti_status tti_data_spec_parse(const char *what, const char *text, size_t n_bytes,
                                  tti_data_spec **out, bool *has_tokenizer);
 
-/* The same without the checksum, of the object alone: what a fuzzer can get through. */
+/* The same without the checksum, for the object alone: what a fuzzer can get through. */
 tutti_status tti_data_spec_parse_body(const char *what, const char *text, size_t n_bytes,
                                       tti_data_spec **out, bool *has_tokenizer);
 

@@ -125,7 +125,7 @@ static tutti_status check_names(const tutti_dataset_desc *desc, const tutti_data
     return TUTTI_OK;
 }
 
-/* Samples are what the model was trained on. */
+/* The samples must have the type that the model was trained on. */
 static tutti_status check_spec(const tutti_dataset_desc *desc, const tutti_dataset *ds) {
     const tti_data_spec *spec = ds->spec;
     const tutti_type *pair[][2] = {
@@ -158,8 +158,8 @@ static tutti_status check_format(const tutti_dataset_desc *desc) {
 
 /* ---- opening ---- */
 
-/* Labels and tokens are those of the specification.  The mask token that is added is none of the
- * data's. */
+/* Applies the label and token ranges of the specification.  The added mask token is not a token of
+ * the data. */
 static tutti_dataset_desc with_spec(const tutti_dataset_desc *desc) {
     tutti_dataset_desc out = *desc;
     bool adds_mask = desc->mask_prob > 0 && desc->mask_token < 0;
@@ -208,7 +208,7 @@ tutti_status tutti_dataset_open(const tutti_dataset_desc *given, tutti_dataset *
         return as_data(st);
     }
     TTI_TRY_GOTO(finish_open(&desc, format, ds), cleanup);
-    tti_clear_error(); /* a format may try what is not there */
+    tti_clear_error(); /* a format may try files that do not exist */
     *out = ds;
 cleanup:
     if (st != TUTTI_OK) tutti_dataset_destroy(ds);

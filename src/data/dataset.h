@@ -1,8 +1,8 @@
-/* dataset.h - what a format must provide, and the table of formats.
+/* dataset.h - the interface of a format, and the table of formats.
  *
- * A format gives samples as they are stored (u8 pixels, later i32 tokens); the data set's decode
- * chain of transforms (transform.h) turns them into what a model is fed.  Whoever reads many
- * samples runs the chain in its own memory: loader.c. */
+ * A format returns samples as they are stored (u8 pixels or i32 tokens); the data set's decode
+ * chain of transforms (transform.h) turns them into model inputs.  Code that reads many samples
+ * runs the chain in its own memory: loader.c. */
 #ifndef TTI_DATA_DATASET_H
 #define TTI_DATA_DATASET_H
 
@@ -34,9 +34,9 @@ struct tutti_dataset {
     tti_masking masking;  /* of samples of tokens, by tti_dataset_read                */
     tti_skip_list *skips; /* NULL: a bad sample is a failure; owned, set by tutti_dataset_open */
     uint32_t listing;     /* CRC-32C of the names and sizes that the format lists; 0: none */
-    size_t late_bytes;    /* of memory that is taken as samples are first read */
+    size_t late_bytes;    /* bytes that are allocated as samples are first read */
     bool is_fixed;        /* a stored sample is the same in every epoch, and soon read */
-    tti_str notices;      /* lines that a user should see: what was filled in or left out */
+    tti_str notices;      /* messages for the user: values filled in, or columns left out */
     void (*close)(tutti_dataset *ds); /* frees state; cannot fail */
     void *state;                      /* of the format            */
     tutti_tokenizer *tokenizer;       /* shared; NULL: none       */
@@ -48,10 +48,10 @@ struct tutti_dataset {
 typedef struct tti_format {
     const char *name; /* what data.format says */
     const char *doc;  /* one line              */
-    /* Fills stored, info (but info.x), decode, read, close and state of a zeroed ds with a spec.
-     * desc->spec is that of ds or NULL: then what only the format knows of it is filled, too.  With
-     * a spec the format reads no file of the training split for the test split.  On failure
-     * everything it took is given back. */
+    /* Fills stored, info (except info.x), decode, read, close and state of a zeroed ds with a spec.
+     * desc->spec is that of ds or NULL: then also fills the part of it that only the format knows.
+     * With a spec, opening the test split reads no file of the training split.  On failure all
+     * resources are released. */
     tutti_status (*open)(const tutti_dataset_desc *desc, tutti_dataset *ds);
     /* Writes both splits in packed form into desc->dir, which exists, and a line per file into
      * report; NULL: there is no packed form. */
@@ -73,8 +73,8 @@ extern const tti_format tti_format_packed;
 extern const tti_format tti_format_random_images;
 extern const tti_format tti_format_random_tokens;
 
-/* Sample key->index as stored (type stored), and y, in whichever way the format has.  *skipped: it
- * is bad, the policy is to go on without it, and x and y are undefined. */
+/* Reads sample key->index as stored (type stored), and y, with whichever method the format has.
+ * *skipped: the sample is bad and the policy is to skip it; x and y are undefined. */
 tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,
                               void *x, int32_t *y, bool *skipped);
 
@@ -82,8 +82,8 @@ tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key
  * reads the data set. */
 void tti_dataset_keep(const tutti_dataset *ds);
 
-/* For formats: samples of u8 become what the model is fed by (pixel/255 - mean) / std.  Recorded in
- * ds->spec where the desc has none, else TUTTI_E_INVALID if the specification says otherwise. */
+/* For formats: converts u8 samples to model inputs by (pixel/255 - mean) / std.  Stored in ds->spec
+ * if the desc has none; TUTTI_E_INVALID if its specification has other values. */
 tutti_status tti_dataset_set_pixels(const tutti_dataset_desc *desc, const tti_pixel_spec *pixels,
                                     tutti_dataset *ds);
 

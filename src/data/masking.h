@@ -1,9 +1,9 @@
-/* masking.h - tokens to be guessed (Devlin et al. 2018, BERT).
+/* masking.h - masked tokens (Devlin et al. 2018, BERT).
  *
- * Each token is chosen with a probability; of those chosen 80 % become the mask token, 10 % a
- * token at random, 10 % stay as they are.  What was there is the target, -1 stands everywhere
- * else.  All of it is drawn from the sample's key: another epoch masks other tokens, evaluation,
- * whose epoch is 0, always the same ones. */
+ * Each token is chosen with a probability; 80 % of the chosen tokens become the mask token, 10 % a
+ * random token, 10 % stay unchanged.  The original token is the target; all other targets are -1.
+ * All draws depend on the sample's key: another epoch masks other tokens; evaluation, whose epoch
+ * is 0, always masks the same ones. */
 #ifndef TTI_DATA_MASKING_H
 #define TTI_DATA_MASKING_H
 

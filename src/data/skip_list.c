@@ -1,5 +1,5 @@
-/* skip_list.c - a bit per sample, and the texts of the first ones, behind one mutex: bad samples
- * are rare, so nobody waits. */
+/* skip_list.c - one bit per sample, and the messages of the first ones, under one mutex: bad
+ * samples are rare, so the mutex costs nothing. */
 #include "data/skip_list.h"
 
 #include <pthread.h>

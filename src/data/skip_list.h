@@ -1,7 +1,7 @@
-/* skip_list.h - samples that could not be read, when the policy is to go on without them.
+/* skip_list.h - samples that could not be read, if the policy is to skip them.
  *
- * Counts each sample once, however often it is met, and keeps the reasons of the first ones.  Any
- * thread may add; what is listed first depends on who comes first, the count does not. */
+ * Counts each sample once, however often it is read, and keeps the reasons of the first ones.  Any
+ * thread may add; the list depends on the order of the threads, the count does not. */
 #ifndef TTI_DATA_SKIP_LIST_H
 #define TTI_DATA_SKIP_LIST_H
 

@@ -150,7 +150,7 @@ static tutti_status read_label(const char *what, const json_t *json, tti_arena *
     return TUTTI_OK;
 }
 
-/* The label columns are those of their kind, each once. */
+/* The label columns must be of the label kind, each listed once. */
 static tutti_status check_label(const char *what, const tti_table_spec *table) {
     int n_of_kind = 0;
     bool good = true;

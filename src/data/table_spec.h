@@ -1,5 +1,5 @@
-/* table_spec.h - what the training rows of a table taught: its columns, and how a row becomes the
- * features of a sample.  A part of the data specification. */
+/* table_spec.h - what the training rows of a table determine: its columns, and how a row becomes
+ * the features of a sample.  A part of the data specification. */
 #ifndef TTI_DATA_TABLE_SPEC_H
 #define TTI_DATA_TABLE_SPEC_H
 
@@ -66,8 +66,8 @@ int64_t tti_table_n_features(const tti_table_spec *table);
 enum { TTI_COLUMN_TEXT = 128 };
 const char *tti_column_text(const tti_table_spec *table, int column, char out[TTI_COLUMN_TEXT]);
 
-/* The members of the JSON object "table", and that object read again; what it needs lives in arena.
- * TUTTI_E_CHECKPOINT for anything that tti_table_spec_print does not write. */
+/* Prints the members of the JSON object "table", and reads that object again; memory comes from
+ * arena.  TUTTI_E_CHECKPOINT for anything that tti_table_spec_print does not write. */
 void tti_table_spec_print(const tti_table_spec *table, tti_json *json);
 tutti_status tti_table_spec_parse(const char *what, const json_t *json, tti_arena *arena,
                                   tti_table_spec **out);

@@ -1,7 +1,7 @@
 /* target.h - the value that a regression predicts, as an i32 target of a sample.
  *
- * A standardised value is a fixed-point number: an even count of 2^-22, so the -1 of a missing row
- * is never a value, and every path that carries labels carries it.  The step of 2^-21 standard
+ * A standardized value is a fixed-point number: an even multiple of 2^-22, so the -1 of a missing
+ * row is never a value, and all code that handles labels can carry it.  The step of 2^-21 standard
  * deviations is that of an f32 near 4. */
 #ifndef TTI_DATA_TARGET_H
 #define TTI_DATA_TARGET_H

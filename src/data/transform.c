@@ -1,8 +1,8 @@
-/* transform.c - running a chain of steps over one sample, and the step every image set needs:
- * pixels to normalised floats.
+/* transform.c - runs a chain of steps over one sample; contains the step that every image set
+ * needs: pixels to normalised floats.
  *
- * The one idea: a step never works in place, so it may change the type; the sample walks between
- * two scratch buffers and the last step writes straight into the batch. */
+ * A step never works in place, so it may change the type; the sample alternates between two scratch
+ * buffers and the last step writes directly into the batch. */
 #include "data/transform.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
-/* transform.h - what happens to a sample between storage and model: a chain of small steps.
+/* transform.h - the processing of a sample between storage and model: a chain of small steps.
  *
  * A step maps one sample to another, possibly of another type.  Random steps (crop, flip) draw from
- * Philox with a key made of the sample's key, so a sample looks the same whoever loads it: never
- * from the thread, the worker or the time. */
+ * Philox with a key made of the sample's key, so a sample looks the same whichever thread or worker
+ * loads it, at any time. */
 #ifndef TTI_DATA_TRANSFORM_H
 #define TTI_DATA_TRANSFORM_H
 
@@ -15,8 +15,8 @@ typedef struct tti_sample_key {
     uint64_t index; /* of the sample in its data set */
 } tti_sample_key;
 
-/* A step that maps every byte by itself, the same in every epoch.  One channel: elements stay in
- * order.  More: pixels of so many bytes become planes, and each channel has its own values. */
+/* A step that maps every byte independently, the same in every epoch.  One channel: elements stay
+ * in order.  More: pixels of so many bytes become planes, and each channel has its own values. */
 enum { TTI_MAX_TABLES = 4 };
 typedef struct tti_pixel_table {
     int n_channels;
@@ -37,7 +37,7 @@ struct tti_transform {
 
 enum { TTI_MAX_TRANSFORMS = 8 };
 
-/* Steps in order.  Who owns them is said by whoever holds the chain. */
+/* Steps in order.  The owner of the chain defines who owns them. */
 typedef struct tti_chain {
     int n;
     tti_transform *step[TTI_MAX_TRANSFORMS];

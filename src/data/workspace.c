@@ -1,5 +1,5 @@
-/* workspace.c - buffers that grow.  Growth is by half, so that a data set whose images get larger
- * and larger does not allocate for each. */
+/* workspace.c - growing buffers.  They grow by half, so that a data set with ever larger images
+ * does not allocate for each. */
 #include "data/workspace.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* workspace.h - the memory of one thread that reads samples whose sizes differ.
+/* workspace.h - the memory of one thread that reads samples of different sizes.
  *
  * Buffers grow on demand and are kept from sample to sample.  One workspace is used by one thread
  * at a time; zero to begin with. */
@@ -12,7 +12,7 @@
 
 typedef struct tti_buffer {
     uint8_t *bytes; /* 64-byte aligned; owned; NULL until something was reserved */
-    size_t n_bytes; /* in use, for whoever fills it                              */
+    size_t n_bytes; /* in use; maintained by the caller */
     size_t capacity;
 } tti_buffer;
 
@@ -24,7 +24,7 @@ typedef struct tti_workspace {
     tti_buffer coefs;  /* of a resize                                               */
 } tti_workspace;
 
-/* At least n_bytes at bytes; what was there may be lost.  n_bytes is set. */
+/* Makes at least n_bytes available at bytes; previous contents may be lost.  Sets n_bytes. */
 tutti_status tti_buffer_reserve(tti_buffer *buffer, size_t n_bytes);
 
 /* Frees all memory; the workspace is as new. */

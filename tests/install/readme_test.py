@@ -1,5 +1,5 @@
-"""readme_test.py - the commands of docs/quickstart.md and the C program of docs/using-from-c.md work
-as printed: the tests take them from the pages and run them in a shell with its own home folder."""
+"""readme_test.py - the commands of docs/quickstart.md and the C program of docs/using-from-c.md
+work as printed: the tests run them in a shell with its own home folder."""
 
 import os
 import re

@@ -227,8 +227,10 @@ class Docs(House):
         text = ("See tests/cli/kill_test.py.\nFaster since 9f31c2ab.\nOn 2026-11-05 it took 3 s.\n"
                 "Such a cluster has not been tried yet.\n") + "line\n" * 300
         self.refuses("check-docs", "docs/page.md", text, "docs/page.md: 304 lines, at most 300",
-                     "page.md:1: a page for users names a test", "page.md:2: a page for users names a c",
-                     "page.md:3: a page for users names history", "page.md:4: a page for users names h")
+                     "page.md:1: a page for users names a test",
+                     "page.md:2: a page for users names a commit",
+                     "page.md:3: a page for users names history",
+                     "page.md:4: a page for users names history")
         os.rename(os.path.join(self.root, "docs/page.md"),
                   os.path.join(self.root, "docs/ARCHITECTURE.md"))
         self.write("docs/dates.md", "`2024-02-29`, x_test.npy and [notes](lab/2026-11-x.md#a)\n")

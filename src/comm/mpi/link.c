@@ -1,11 +1,11 @@
-/* link.c - the link over MPI, a module of its own for each implementation.
+/* link.c - the link over MPI, a separate module for each implementation.
  *
- * MPI only moves bytes here: point to point, non-blocking, so that every wait has a deadline and a
- * failure is heard while waiting.  Sums are ours, since MPI's depend on the number of ranks.  One
- * receive for "a rank has failed" is always open.
+ * MPI only moves bytes here: point to point, non-blocking, so that every wait has a deadline and
+ * failures are received while waiting.  Sums are our own, because MPI's depend on the number of
+ * ranks.  One receive for "a rank has failed" is always posted.
  *
- * The idea to know: MPI_Init and MPI_Comm_dup wait for all ranks without a limit, so a thread of
- * its own calls them and the caller waits for that thread as long as it wants. */
+ * MPI_Init and MPI_Comm_dup wait for all ranks without a limit, so a dedicated thread calls them
+ * and the caller waits for that thread with its own timeout. */
 #include <mpi.h>
 
 #include <errno.h>
@@ -75,7 +75,7 @@ static const char *library_name(char text[MPI_MAX_LIBRARY_VERSION_STRING]) {
 
 /* ---- begin and end ---- */
 
-/* MPI wants to be told of the end, by all; a rank that hangs must not hold the others up. */
+/* MPI_Finalize must be called by all ranks; a rank that hangs must not block the others. */
 static void finalize(void) {
     int over = 0;
     MPI_Finalized(&over);
@@ -171,7 +171,7 @@ static tutti_status check_place(const tti_link_desc *desc, MPI_Comm comm) {
 static int data_tag(const mpi_state *s) { return (int)(2 * s->id + 1); }
 static int cry_tag(const mpi_state *s) { return (int)(2 * s->id + 2); }
 
-/* One receive for a failure is open from now on. */
+/* Posts the receive for a failure. */
 static tutti_status listen_for_cry(mpi_state *s) {
     pthread_mutex_lock(&mpi.calls);
     int error = MPI_Irecv(&s->heard, sizeof s->heard, MPI_BYTE, MPI_ANY_SOURCE, cry_tag(s), s->comm,
@@ -216,7 +216,7 @@ static bool has_tags(const mpi_state *whole, uint32_t serial, uint32_t *id) {
     return serial < PARTS_OF_ONE && 2 * wanted + 2 <= tags;
 }
 
-/* Messages of a part have tags of their own: nothing need be said for that. */
+/* The messages of a part have their own tags, so no communication is needed. */
 static tutti_status mpi_split(void *state, const tti_link_part *part, void **out) {
     const mpi_state *whole = state;
     uint32_t id;
@@ -234,7 +234,7 @@ static tutti_status mpi_split(void *state, const tti_link_part *part, void **out
     return hand_over(s, out);
 }
 
-/* What was said goes out, if it still can. */
+/* Waits until pending reports are sent, if that is still possible. */
 static bool finish_says(mpi_state *s) {
     int64_t deadline_ns = tti_now_ns() + PARTING_MS * TTI_NS_PER_MS;
     for (int i = 0; i < s->n_says;) {
@@ -258,7 +258,7 @@ static void mpi_close(void *state, bool in_order) {
     if (!s) return;
     pthread_mutex_lock(&mpi.calls);
     if (!in_order || s->id == 0) mpi.failed = !in_order;
-    /* Receives that nobody waits for any more: their memory is the caller's again. */
+    /* Cancels receives that are no longer needed: their memory is the caller's again. */
     for (int i = 0; i < s->n_requests; i++)
         if (s->requests[i] != MPI_REQUEST_NULL && !s->batch[s->owners[i]].out)
             drop_receive(&s->requests[i]);
@@ -284,7 +284,7 @@ static void *grow(void *array, size_t n_bytes, bool *ok) {
     return more ? more : array;
 }
 
-/* Room for n requests, with what is in it. */
+/* Makes room for n requests and keeps the present ones. */
 static tutti_status take_room(mpi_state *s, int n) {
     if (n <= s->cap_requests) return TUTTI_OK;
     size_t k = (size_t)n;
@@ -309,7 +309,7 @@ static void close_ranks(mpi_state *s) {
     s->n_requests = n;
 }
 
-/* One message in chunks, since MPI counts with int. */
+/* Starts one message in chunks, because MPI counts with int. */
 static tutti_status start(mpi_state *s, int index) {
     tti_message *m = &s->batch[index];
     int peer = s->world_of[m->peer];
@@ -329,7 +329,7 @@ static tutti_status start(mpi_state *s, int index) {
     return TUTTI_OK;
 }
 
-/* Begins those of one direction that have not. */
+/* Starts the messages of one direction that have not started. */
 static tutti_status start_all(mpi_state *s, int n, bool out) {
     for (int i = 0; i < n; i++)
         if (!s->batch[i].begun && (s->batch[i].out != NULL) == out) TTI_TRY(start(s, i));
@@ -344,7 +344,8 @@ static tutti_status post(mpi_state *s, tti_message *messages, int n) {
     TTI_TRY(take_room(s, s->n_requests + (int)n_chunks));
     s->batch = messages;
     s->sleep_ns = 0;
-    TTI_TRY(start_all(s, n, false)); /* receives first: what comes finds its place */
+    TTI_TRY(start_all(
+        s, n, false)); /* receives first, so that arriving bytes go directly to their destination */
     return start_all(s, n, true);
 }
 
@@ -442,7 +443,7 @@ static void mpi_cry(void *state, tutti_status status, const char *text) {
 }
 
 static tutti_status mpi_check(void *state, bool left_too) {
-    (void)left_too; /* who has left says nothing */
+    (void)left_too; /* a rank that has left reports nothing */
     pthread_mutex_lock(&mpi.calls);
     tutti_status st = check_cry(state);
     pthread_mutex_unlock(&mpi.calls);

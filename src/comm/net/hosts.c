@@ -1,8 +1,8 @@
-/* hosts.c - which ranks share a machine's memory, and how they meet there.
+/* hosts.c - finds the ranks that share a machine's memory, and connects them.
  *
- * Nothing on a host has a name: the first rank of it makes a group (a memfd) and tells the others
- * process and descriptor, which open it through /proc.  That fails between users and containers;
- * then those ranks count as hosts of their own and speak through the link. */
+ * Nothing on a host has a name: its first rank makes a group (a memfd) and sends process id and
+ * descriptor to the others, which open it through /proc.  This fails between users and containers;
+ * such ranks count as separate hosts and communicate through the link. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +26,8 @@ static uint64_t mix_namespace(uint64_t hash, const char *path) {
     return mix(hash, &info.st_ino, sizeof info.st_ino);
 }
 
-/* The name in $TUTTI_TEST_HOSTS ("a,a,b": by rank, the last one for all that follow); else that of
- * this host. */
+/* The name in $TUTTI_TEST_HOSTS ("a,a,b": by rank, the last one for all further ranks); else that
+ * of this host. */
 static void name_host(int rank, char *out, size_t n_bytes) {
     const char *given = getenv("TUTTI_TEST_HOSTS");
     if (!given || !*given) {
@@ -67,14 +67,14 @@ void tti_net_divide(net_state *s, const bool *apart) {
     }
 }
 
-/* Where a group is to be found. */
+/* How to open the group of a host. */
 typedef struct meeting {
     int32_t pid, fd;
     uint32_t ok;
     uint32_t unused;
 } meeting;
 
-/* One message from the first rank of this host to its others, or back: items [n_local]. */
+/* Sends one message from the first rank of this host to its others, or back: items [n_local]. */
 static tutti_status pass(net_state *s, bool to_first, meeting *items) {
     tti_message *messages = tti_message_list_room(&s->messages, s->n_local);
     if (!messages) return TUTTI_E_NOMEM;

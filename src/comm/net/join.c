@@ -1,6 +1,6 @@
-/* join.c - how ranks of several hosts come together, and how they part.
+/* join.c - connects ranks of several hosts, and disconnects them.
  *
- * The link first, then a hello of each to each, which is refused when it comes from another
+ * First the link, then a hello from each rank to each, which is refused if it is from another
  * version; then the groups of the hosts; then the watcher. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static tutti_status say_hello(net_state *s) {
     return TUTTI_OK;
 }
 
-/* Groups of the hosts; where one cannot be made, its ranks become hosts of their own. */
+/* Makes the groups of the hosts; if one cannot be made, its ranks become separate hosts. */
 static tutti_status form_hosts(net_state *s) {
     bool apart[TTI_MAX_RANKS] = {false};
     tti_net_divide(s, apart);
@@ -101,7 +101,7 @@ void tti_net_fail(void *state, tutti_status status) {
     if (s->cried) return;
     s->cried = true;
     snprintf(s->said, sizeof s->said, "%s", tutti_last_error());
-    /* The others first: who hears it on this host may leave at once. */
+    /* Report to other hosts first: ranks of this host may leave as soon as they see the failure. */
     if (s->wire) s->link->cry(s->wire, status, s->said);
     if (s->local) tti_transport_shm.fail(s->local, status);
 }

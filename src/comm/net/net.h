@@ -1,9 +1,9 @@
-/* net.h - ranks of several hosts: shared memory inside each host, a link between them.
+/* net.h - ranks of several hosts: shared memory inside each host, a link between hosts.
  *
  * Ranks that can share memory form a "host": a group of the shared-memory transport, which agrees,
- * waits and shows buffers there.  Between hosts every rank speaks with every rank of another host
- * through the link.  Both ways end in one failure: whoever fails tells the group of its host and,
- * by the link, everybody else. */
+ * waits and shows buffers there.  Between hosts every rank communicates with every rank of another
+ * host through the link.  Failures are the same for both: a rank that fails reports it to the group
+ * of its host and, by the link, to all other ranks. */
 #ifndef TTI_COMM_NET_H
 #define TTI_COMM_NET_H
 
@@ -15,13 +15,13 @@
 #include "comm/progress.h"
 
 enum {
-    NET_WIRE = 2, /* changes with what is said between ranks */
+    NET_WIRE = 2, /* version of the protocol between ranks */
     NET_HELLO_BYTES = 1024,
     NET_HEAD_BYTES = 960, /* of a payload that go with its record */
     NET_NAME_BYTES = 128
 };
 
-/* What each rank says of itself first; of the same size in every version. */
+/* The first message of each rank; it has the same size in every version. */
 typedef struct net_hello {
     uint64_t magic;
     uint32_t wire;
@@ -82,7 +82,7 @@ tutti_status tti_net_move(net_state *s, tti_message *messages, int n);
 /* tti_transport.delay */
 tti_delay tti_net_delay(void *state);
 
-/* Hears what the link has to say while the ranks of this host wait for each other. */
+/* Receives failures from the link while the ranks of this host wait for each other. */
 void tti_net_listen(net_state *s);
 
 /* Waits until the batch that was posted is done. */
@@ -112,14 +112,14 @@ tutti_status tti_net_split(void *state, const int *members, int n_members, int i
 
 /* ---- hosts.c ---- */
 
-/* Fills hello with what tells hosts apart: name, boot, namespaces. */
+/* Fills hello with the identity of the host: name, boot, namespaces. */
 void tti_net_introduce(int rank, net_hello *hello);
 
 /* TUTTI_E_MISMATCH: the hello of that rank is of another program or version than this rank's own.
- * What came over a network is made to end. */
+ * Terminates texts that came over a network. */
 tutti_status tti_net_check_hello(net_state *s, int rank);
 
-/* Who is on which host, from everybody's hello; apart: nobody shares memory with anybody. */
+/* Assigns ranks to hosts from all hellos; apart: ranks that share memory with no other rank. */
 void tti_net_divide(net_state *s, const bool *apart);
 
 /* Makes or opens the group of this host and joins it: collective over the ranks of the host, and a
@@ -128,8 +128,8 @@ tutti_status tti_net_meet_locally(net_state *s, bool *apart);
 
 /* ---- watch.c ---- */
 
-/* Watches the other processes of this host: the death of one breaks the group at once, and that one
- * was stopped by a signal within a second.  One that stays stopped is killed then. */
+/* Watches the other processes of this host: the death of one breaks the group at once; a stop by a
+ * signal breaks it within a second.  A process that stays stopped is then killed. */
 tutti_status tti_net_watch(net_state *s);
 void tti_net_unwatch(net_state *s);
 

@@ -1,16 +1,16 @@
-/* part.c - some ranks of several hosts in a communicator of their own.
+/* part.c - a communicator for some ranks of several hosts.
  *
- * On each host the members that lie there get a group of shared memory below the host's, so a
- * failure of the whole that any rank of the host hears of reaches them; between hosts they get
- * links of their own, so a part may be used by another thread than the whole. */
+ * On each host its members get a shared-memory group below the host's group, so they see every
+ * failure of the whole that a rank of the host receives.  Between hosts they get their own links,
+ * so another thread than the whole's may use a part. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/net/net.h"
 
-/* Who the members are, where they lie, and what they are called. */
+/* Fills the members, their hosts and their numbers in messages. */
 static void take_members(const net_state *whole, const int *members, net_state *part) {
-    int number[TTI_MAX_RANKS]; /* of the whole's hosts among those of the part; -1: none yet */
+    int number[TTI_MAX_RANKS]; /* index in the part of each host of the whole; -1: none yet */
     for (int h = 0; h < TTI_MAX_RANKS; h++) number[h] = -1;
     for (int i = 0; i < part->n_ranks; i++) {
         int host = whole->host_of[members[i]];
@@ -83,7 +83,8 @@ static tutti_status join_part(const net_state *whole, const int *members, int n,
         return TUTTI_OK;
     }
     if (!s) tti_transport_shm.leave(near);
-    if (s) s->is_part = false; /* nobody else is in it yet: there is nothing to pass on */
+    if (s)
+        s->is_part = false; /* no other rank has joined it yet, so there is no failure to report */
     tti_net_leave(s);
     return st;
 }

@@ -1,8 +1,8 @@
 /* transport.c - the transport over hosts: agreement, barrier, exchange, memory of the host.
  *
- * The idea to know: an agreement is first one of each host, in its shared memory, and then each
- * rank shows its record to every rank of the other hosts.  Records of the others are kept twice,
- * by parity, so that a payload stays until the next agreement but one, as in shared memory. */
+ * An agreement is first one inside each host, in its shared memory; then each rank sends its record
+ * to every rank of the other hosts.  Records of other ranks are stored twice, by parity, so that a
+ * payload is valid until the next agreement but one, as in shared memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static tutti_status swap_records(net_state *s, size_t from, bool rest) {
     return tti_net_move(s, messages, n);
 }
 
-/* Whether anybody's payload is longer than what goes with the record. */
+/* Whether some rank's payload is longer than what travels with the record. */
 static tutti_status check_records(const net_state *s, bool *rest) {
     *rest = s->mine[s->n_agreed % 2].inline_bytes > NET_HEAD_BYTES;
     for (int r = 0; r < s->n_ranks; r++) {
@@ -104,7 +104,7 @@ static tutti_status net_barrier(void *state) {
     return tti_net_move(s, messages, n);
 }
 
-/* The link's messages are on their way while those of the host are copied. */
+/* The link moves its messages while those of the host are copied. */
 static tutti_status net_exchange(void *state, tti_message *messages, int n_messages) {
     net_state *s = state;
     tti_message *sorted = tti_message_list_room(&s->messages, n_messages);
@@ -168,7 +168,7 @@ static void net_note_step(void *state, uint64_t step, const char *phase) {
     tti_transport_shm.note_step(((net_state *)state)->local, step, phase);
 }
 
-/* Ranks of this host see it; those of others wait at tti_comm_end_phase. */
+/* Ranks of this host see it; those of other hosts wait in tti_comm_end_phase. */
 static void net_declare(void *state, const char *activity) {
     tti_transport_shm.declare(((net_state *)state)->local, activity);
 }

@@ -1,7 +1,7 @@
-/* wait.c - waits for the link that always end: done, a failure somewhere, or the deadline.
+/* wait.c - waits for the link that always end: done, a failure on any rank, or the deadline.
  *
- * A waiter looks some times without sleeping, since a peer is often just as far, then lets the
- * link sleep in slices and looks between them at what the watcher of its host has seen. */
+ * A waiter polls a few times without sleeping, because a peer has often come as far, then lets the
+ * link sleep in slices and checks the reports of its host's watcher between them. */
 #include <sched.h>
 #include <stdio.h>
 
@@ -27,7 +27,8 @@ static tutti_status fail_timeout(const net_state *s, int blame, const tti_wait_c
                     tti_wait_clock_reason(clock));
 }
 
-/* Of this host's ranks, and for a part of the whole: its host hears of that first. */
+/* Checks the ranks of this host and, for a part, those of the whole, whose host learns of failures
+ * first. */
 static tutti_status check_host(const net_state *s) {
     TTI_TRY(tti_net_check_lost(s));
     return s->is_part ? tti_shm_cause(s->local) : TUTTI_OK;
@@ -67,7 +68,7 @@ tutti_status tti_net_wait(net_state *s) {
             continue;
         }
         s->link->pause(s->wire, SLICE_MS * TTI_NS_PER_MS, -1);
-        TTI_TRY(listen_to_link(s)); /* to ranks too of which no message is due */
+        TTI_TRY(listen_to_link(s)); /* also listens to ranks from which no message is due */
     }
 }
 

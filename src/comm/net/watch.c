@@ -1,12 +1,12 @@
-/* watch.c - a thread that waits for the death of the other processes of this host, and looks
+/* watch.c - a thread that waits for the death of the other processes of this host, and checks
  * whether the next one is stopped.
  *
- * A rank that sleeps in shared memory hears nothing of a peer that was killed; a pidfd does, at
- * once.  A rank that has left in order before it ends is no failure.  Of a stop (SIGSTOP, a batch
- * system's, Ctrl-Z) only the parent hears, so each rank looks at the next one's state: wherever
- * some are stopped and some run, one that runs stands before one that is stopped.
- * Whoever does not listen to the group, but waits for a stopped rank on a connection of its own
- * (asynchronous workers), hears when that one ends: a rank that was given up is killed. */
+ * A rank that sleeps in shared memory does not notice that a peer was killed; a pidfd reports it at
+ * once.  A rank that has left in an orderly way before it ends is no failure.  Only the parent is
+ * notified of a stop (SIGSTOP, a batch system, Ctrl-Z), so each rank reads the state of the next
+ * one in a circle: if some are stopped and some run, a running one precedes a stopped one.  A rank
+ * that does not listen to the group, but waits for a stopped rank on its own connection
+ * (asynchronous workers), notices when that one ends: therefore a stopped rank is killed. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -25,7 +25,7 @@ enum {
     LOOK_MS = 100,    /* from look to look */
     LATE_MS = 300,    /* a look that comes so long after the last one proves nothing */
     STOPPED_MS = 500, /* a rank that is seen stopped for so long does not go on by itself */
-    GIVEN_UP_MS = 800 /* and now all who listen know of it */
+    GIVEN_UP_MS = 800 /* by then all ranks that listen know of it */
 };
 
 /* One other process of this host. */
@@ -34,9 +34,9 @@ typedef struct watched {
     bool is_gone;
 } watched;
 
-/* At the state of the next one. */
+/* The observation of the next process. */
 typedef struct stop_look {
-    watched *at;      /* NULL: there is nobody left */
+    watched *at;      /* NULL: no process is left */
     int64_t last_ns;  /* when it was looked at */
     int64_t since_ns; /* since when it has been seen stopped, INT64_MAX: it runs */
     bool is_told;
@@ -58,8 +58,8 @@ static bool note_loss(net_state *s, int rank, const char *how) {
     return true;
 }
 
-/* In the circle of the ranks, from the one behind this on; what cannot be waited for is looked at
- * all the same. */
+/* In the circle of ranks, starting after this one.  Processes that cannot be waited for are still
+ * checked for stops. */
 static int find_others(net_state *s, watched *others) {
     int n = 0;
     for (int i = 1; i < s->n_local; i++) {
@@ -79,8 +79,8 @@ static void look_at_next(watched *others, int n, stop_look *look) {
         if (!others[i].is_gone) look->at = &others[i];
 }
 
-/* A look that comes late is of a process that was stopped too, with all of its job: whoever goes on
- * first must not blame the others. */
+/* A late check means that this process was stopped too, with its whole job: the first process that
+ * continues must not blame the others. */
 static void look(net_state *s, stop_look *l) {
     int64_t now_ns = tti_now_ns();
     bool late = now_ns - l->last_ns > LATE_MS * TTI_NS_PER_MS;

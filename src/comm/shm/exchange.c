@@ -1,8 +1,8 @@
 /* exchange.c - messages between ranks through channels of two slots.
  *
- * A short message, or one from memory that the peer cannot see, is copied through the bounce
- * slots piece by piece, copying in and out overlapped.  Else the sender posts where the message
- * lies, the receiver copies it from there once, and the sender waits until that is done. */
+ * A short message, or one from memory that the peer cannot see, is copied through the bounce slots
+ * piece by piece, copying in and out overlapped.  Otherwise the sender publishes the address of the
+ * message, the receiver copies it once, and the sender waits for that. */
 #include <string.h>
 
 #include "comm/shm/shm.h"
@@ -35,7 +35,7 @@ static bool push(shm_state *s, tti_message *m) {
     return any;
 }
 
-/* Takes what is there of m. */
+/* Receives the available bytes of m. */
 static tutti_status pull(shm_state *s, tti_message *m, bool *any) {
     shm_channel *c = channel_of(s, m->peer, s->rank);
     uint64_t taken = atomic_load_explicit(&c->taken, memory_order_relaxed);

@@ -1,7 +1,7 @@
-/* group.c - the meeting place of the ranks of one host: a memfd, which has no name anywhere.
+/* group.c - the shared memory of the ranks of one host: a memfd without a name.
  *
  * Threads share the tutti_comm_group, processes inherit its descriptor.  The file can grow but is
- * sealed against shrinking, so that no process can pull memory from under another. */
+ * sealed against shrinking, so that no process can remove memory that another one uses. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* progress.c - the progress page of each rank: written by it, read by anybody, outlives it. */
+/* progress.c - the progress page of each rank: written by it, readable by all, also after its
+ * death. */
 #include "comm/progress.h"
 
 #include <stdio.h>
@@ -58,8 +59,8 @@ void tti_shm_note_step(void *state, uint64_t step, const char *phase) {
     turn_version(p);
 }
 
-/* Not under the lock of the page, which the thread of the calls holds: a reader that sees half of a
- * text shows it. */
+/* Does not take the lock of the page, which the calling thread holds: a reader that catches half of
+ * a text shows it. */
 void tti_shm_declare(void *state, const char *activity) {
     shm_state *s = state;
     shm_progress *p = &s->me->progress;
@@ -112,7 +113,7 @@ tutti_status tti_comm_group_progress(const tutti_comm_group *group, int rank, tt
     return TUTTI_OK;
 }
 
-/* ---- who keeps the others ---- */
+/* ---- ranks that block the others ---- */
 
 /* Higher: more likely the reason why the others wait. */
 static int suspicion(const tti_progress *p) {

@@ -6,9 +6,9 @@
  *   ...
  *   heap                     allocation 0: part of rank 0, part of rank 1, ...; allocation 1; ...
  *
- * One memfd, sparse: a page that is not touched takes no memory.  Who writes what: a rank writes
- * its own area only, except that anybody may ring its bell, a receiver writes `taken` of the
- * sender's channel, and anybody may set the first failure. */
+ * One memfd, sparse: an untouched page takes no memory.  A rank writes its own area only, with
+ * three exceptions: any rank may ring its bell, a receiver writes `taken` of the sender's channel,
+ * and any rank may set the first failure. */
 #ifndef TTI_COMM_SHM_H
 #define TTI_COMM_SHM_H
 
@@ -32,7 +32,7 @@ enum {
 typedef struct shm_cause {
     _Atomic uint32_t state;
     int32_t status;
-    bool was_seen; /* a rank was seen to be gone: nobody has told it */
+    bool was_seen; /* a rank was found dead, and no rank has reported it */
     char text[1024];
 } shm_cause;
 
@@ -99,11 +99,12 @@ struct tutti_comm_group {
     int fd;
     shm_header *header;
     size_t n_bytes;       /* mapped at header */
-    uint64_t token;       /* random: tells group objects of different processes apart */
+    uint64_t token;       /* random: distinguishes group objects of different processes */
     pthread_mutex_t lock; /* over segments */
     shm_segment *segments;
     int n_segments;
-    _Atomic int n_owners; /* who will destroy it: 1, more where ranks of a process share a part */
+    _Atomic int n_owners; /* number of owners that will destroy it: 1, or more if ranks of a process
+                             share a part */
 };
 
 /* A rank's side.  Used by one thread at a time. */
@@ -116,8 +117,9 @@ typedef struct shm_state {
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
     int shown[TTI_MAX_RANKS]; /* what texts call rank i */
     int n_spins;
-    tutti_status (*listen)(void *arg); /* to what is beyond this group; NULL: nothing is */
-    tti_delay (*delay)(void *arg);     /* of ranks beyond it */
+    tutti_status (*listen)(
+        void *arg); /* checks for failures outside of this group; NULL: there is nothing outside */
+    tti_delay (*delay)(void *arg); /* of ranks beyond it */
     void *listen_arg;
     bool one_process;
     uint64_t n_arrived, n_agreed, n_calls, heap_end;
@@ -149,8 +151,8 @@ typedef struct shm_wait {
 /* Until ready; else the group's failure, a rank that left, or the timeout. */
 tutti_status tti_shm_wait_for(shm_state *s, const shm_wait *wait);
 
-/* Wakes rank `to` if it waits for rank `from`; to -1: everybody who does.  The news must have been
- * stored with sequential consistency before. */
+/* Wakes rank `to` if it waits for rank `from`; to -1: all ranks that do.  The caller must have
+ * stored the new state with sequential consistency before. */
 void tti_shm_ring(shm_header *header, int from, int to);
 
 /* Sets the first failure, if there is none yet, and wakes everybody. */
@@ -162,8 +164,9 @@ void tti_shm_set_loss(shm_header *header, const char *text);
 /* TUTTI_OK, or the first failure with its text: of the group, then of those it is a part of. */
 tutti_status tti_shm_check_cause(const shm_state *s);
 
-/* Of a part of a group: TUTTI_OK, or that the process of rank has ended without a word.  Whoever
- * started the ranks says so for the whole, but a part may go without others of it. */
+/* For a part of a group: TUTTI_OK, or a failure if the process of rank has ended without a message.
+ * For the whole group its launcher detects this, but a part may continue without the other ranks.
+ */
 tutti_status tti_shm_check_alive(const shm_state *s, int rank);
 
 /* ---- group.c ---- */

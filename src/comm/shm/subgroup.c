@@ -1,8 +1,9 @@
-/* subgroup.c - some ranks of a group in a group of their own.
+/* subgroup.c - a separate group for some ranks of a group.
  *
- * The first member makes it and shows where it is in an agreement of the whole group.  Ranks of one
- * process share the object, so that they see each other's memory as they do in the whole; ranks of
- * several open it through /proc, as ranks of a host do that meet over sockets. */
+ * The first member makes it and publishes its location in an agreement of the whole group.  Ranks
+ * of one process share the object, so that they see each other's memory as they do in the whole;
+ * ranks of several processes open it through /proc, like ranks of a host that connect over sockets.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 #include "comm/shm/shm.h"
 
-/* Where the first member's group is. */
+/* The location of the first member's group. */
 typedef struct place {
     uint64_t object; /* in its process; 0: it could not make one */
     int32_t pid, fd;

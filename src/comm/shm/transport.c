@@ -1,9 +1,9 @@
 /* transport.c - the shared-memory transport: joining, agreement, barrier, symmetric memory.
  *
- * The idea to know: a rank posts a record and counts up its `arrived`; when every rank's count has
- * come that far, all records may be read.  There are two records, by parity: a rank writes its
- * next but one only after everybody has arrived at the next, and so is done with this one.  Hence
- * an agreement is one barrier and needs no second to protect the records. */
+ * A rank posts a record and increments its `arrived`; when every rank's count has reached the same
+ * value, all records may be read.  There are two records, by parity: a rank writes its next but one
+ * only after all ranks have arrived at the next, and therefore no longer read this one.  Hence an
+ * agreement is one barrier and needs no second to protect the records. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -57,8 +57,8 @@ static void introduce(shm_state *s) {
     atomic_store(&s->me->pid, (int32_t)getpid());
 }
 
-/* What follows from everybody's introduction: whether addresses are shared, and whether each rank
- * can have a core for itself, so that spinning takes it from nobody. */
+/* Derives from all introductions whether addresses are shared, and whether each rank can have a
+ * core of its own, so that spinning takes no time from the others. */
 static void get_acquainted(shm_state *s) {
     uint64_t process = atomic_load(&s->me->process);
     int n_cores = 0;
@@ -176,7 +176,7 @@ static shm_record *record_of(const shm_state *s, int rank) {
     return &shm_rank_of(s->header, rank)->records[s->n_agreed % 2];
 }
 
-/* Of buffer i of an offer, which is of the same size on every rank. */
+/* Bytes of buffer i of an offer, which has the same size on every rank. */
 static size_t buf_bytes(const tti_offer *offer, int i) {
     return offer->last_bytes && i == offer->n_bufs - 1 ? offer->last_bytes : offer->buf_bytes;
 }

@@ -1,10 +1,11 @@
 /* wait.c - waits that always end, and the failure that ends them all.
  *
  * A waiter spins a little, then sleeps on its bell (a futex) until a rank that it waits for rings,
- * the group fails, or the deadline passes.  The idea to know: a waiter first says on whom it
- * sleeps, then counts itself in, then looks again; a poster first stores its news, then looks at
- * the count.  With sequential consistency one of the two sees the other, so no bell is missed; a
- * rank that is killed between news and bell costs one slice of sleep, not a hang. */
+ * the group fails, or the deadline passes.  A waiter first publishes the rank for which it sleeps,
+ * then increments the count of sleepers, then checks again; a poster first stores its new state,
+ * then reads the count.  With sequential consistency one of the two sees the other, so no bell is
+ * missed.  A rank that is killed between the store and the bell costs one slice of sleep, not a
+ * hang. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -173,7 +174,7 @@ tutti_status tti_shm_wait_for(shm_state *s, const shm_wait *wait) {
     for (int i = 0; i < s->n_spins; i++) {
         if (wait->ready(s, wait->arg)) return TUTTI_OK;
         if (atomic_load_explicit(&s->header->cause.state, memory_order_relaxed)) break;
-        /* Where the scheduler has put both on one core, spinning keeps the peer from its news. */
+        /* If the scheduler has put both on one core, spinning would keep the peer from running. */
         if (i % SPINS_PER_YIELD == SPINS_PER_YIELD - 1) sched_yield();
         PAUSE();
     }

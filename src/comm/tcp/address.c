@@ -1,4 +1,4 @@
-/* address.c - "HOST:PORT", "HOST:FIRST-LAST", "[ADDRESS]:PORT" and "unix:NAME" as places. */
+/* address.c - parses "HOST:PORT", "HOST:FIRST-LAST", "[ADDRESS]:PORT" and "unix:NAME". */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>

@@ -1,8 +1,7 @@
-/* door.c - the side that accepts: callers are heard side by side, strangers are sent away.
+/* door.c - the accepting side: several callers at a time are authenticated, strangers are rejected.
  *
- * A caller has three seconds to say who it is, and at most 64 are heard at a time: the next one
- * takes the place of the one that has been silent longest.  So neither a port scanner nor many of
- * them keep a rank waiting. */
+ * A caller has three seconds to identify itself, and at most 64 are served at a time: the next one
+ * replaces the one that has been silent longest.  So port scanners cannot keep a rank waiting. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -75,7 +74,8 @@ static void greet(door *d) {
     d->n_callers++;
 }
 
-/* Where a rank that has proven itself listens: the address it came from, its own port. */
+/* The listening address of an authenticated rank: the address it connected from, and its own port.
+ */
 static tcp_place place_of(const caller *c) {
     tcp_place place = c->from;
     tti_tcp_set_port(&place, c->hello.port);
@@ -98,7 +98,7 @@ static void decide(door *d, caller *c) {
     d->places[rank] = place_of(c);
 }
 
-/* Reads what is there; true when the caller is done with. */
+/* Reads the available bytes; true when the caller is finished. */
 static bool hear(door *d, caller *c) {
     ssize_t n = recv(c->fd, (char *)&c->hello + c->n_bytes, sizeof c->hello - c->n_bytes, 0);
     if (n > 0) c->n_bytes += (size_t)n;
@@ -113,8 +113,8 @@ static bool hear(door *d, caller *c) {
     return true;
 }
 
-/* A rank that was let in and has gone: at rank 0 it may come again, as one that is restarted does;
- * elsewhere there is no door any more by which it could. */
+/* A rank that was admitted and has closed its connection may connect again to rank 0, as a
+ * restarted process does; at other ranks it cannot, because they no longer listen. */
 static tutti_status look_after_ranks(door *d) {
     if (d->desc->rank != 0) return tti_tcp_check_met(d->desc->n_ranks, d->fds);
     for (int r = 1; r < d->desc->n_ranks; r++) {
@@ -139,7 +139,7 @@ const char *tti_tcp_met_text(const tti_link_desc *desc, int64_t deadline_ns, cha
     return tti_waited_text(desc->timeout_ms * TTI_NS_PER_MS - left_ns, desc->timeout_ms, text);
 }
 
-/* Sleeps until somebody calls or says more; at most a tenth of a second, for the deadlines. */
+/* Sleeps until a caller connects or sends more; at most a tenth of a second, for the deadlines. */
 static void wait_for_news(const door *d, int64_t deadline_ns) {
     struct pollfd p[MAX_CALLERS + 1];
     p[0] = (struct pollfd){.fd = d->listener, .events = POLLIN};

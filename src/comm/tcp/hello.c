@@ -1,8 +1,8 @@
-/* hello.c - who may join: three messages of fixed size, checked before anything is believed.
+/* hello.c - authentication: three messages of fixed size, checked before their contents are used.
  *
- * The side that accepted sends a fresh number; the other answers with who it is, a number of its
- * own and a MAC over both; the first proves in its verdict that it knows the token too.  A MAC
- * covers the whole message and both numbers, so that none can be used again or sent back. */
+ * The accepting side sends a fresh nonce.  The other side answers with its identity, its own nonce
+ * and a MAC over both.  The accepting side proves in its verdict that it knows the token too.  A
+ * MAC covers the whole message and both nonces, so that no message can be replayed or reflected. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -13,7 +13,7 @@ static const uint64_t magic = 0x31706374747554ULL;
 
 _Static_assert(sizeof(tcp_hello) <= sizeof(tcp_answer), "a transcript holds either");
 
-/* What a MAC is made over. */
+/* The input of a MAC. */
 typedef struct transcript {
     char side[8];
     unsigned char theirs[TCP_NONCE_BYTES], ours[TCP_NONCE_BYTES];
@@ -72,8 +72,8 @@ void tti_tcp_hello(const tti_link_desc *desc, int to, int port, const tcp_challe
     sign_hello(desc, challenge->nonce, out, out->mac);
 }
 
-/* Why a hello is refused, in answer->text, and the status; TUTTI_OK: it is not.  *proven: who sent
- * it knows the token. */
+/* Writes the reason for refusing a hello to answer->text and returns its status; TUTTI_OK:
+ * accepted. *proven: the sender knows the token. */
 static tutti_status refuse(const tti_link_desc *desc, const bool *wanted,
                            const tcp_challenge *challenge, tcp_hello *hello, bool *proven,
                            char *text, size_t n_bytes) {

@@ -1,4 +1,5 @@
-/* hmac.c - SHA-256 (FIPS 180-4) and HMAC (RFC 2104) for the handshake; short inputs, no hurry. */
+/* hmac.c - SHA-256 (FIPS 180-4) and HMAC (RFC 2104) for the handshake; for short inputs, not
+ * optimized. */
 #include <string.h>
 
 #include "comm/tcp/tcp.h"

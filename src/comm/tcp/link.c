@@ -1,4 +1,4 @@
-/* link.c - the link over sockets as net/ sees it: batches of messages, sleep, partings. */
+/* link.c - the link over sockets as net/ sees it: batches of messages, sleep, disconnection. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -52,8 +52,8 @@ static tutti_status tcp_open(const tti_link_desc *desc, void **state) {
     return TUTTI_OK;
 }
 
-/* What was sent and has not come to the peer's host, and still may: a unix socket hands over at
- * once, and a connection that the peer has reset counts what nobody will take any more. */
+/* Whether sent bytes have not reached the peer's host and still may.  A unix socket delivers at
+ * once, and after a reset by the peer the count includes bytes that will never be delivered. */
 static bool is_sending(int fd) {
     struct tcp_info info;
     socklen_t n = sizeof info;
@@ -63,8 +63,8 @@ static bool is_sending(int fd) {
     return is_open && ioctl(fd, SIOCOUTQ, &n_unsent) == 0 && n_unsent > 0;
 }
 
-/* Closing a socket that has unread bytes throws away what it has still to send: waits, but not
- * long, until the peer's host has everything. */
+/* Closing a socket with unread bytes discards its unsent bytes: waits, for a limited time, until
+ * the peer's host has received everything. */
 static void linger(int fd, int64_t deadline_ns) {
     while (is_sending(fd) && tti_now_ns() < deadline_ns) tti_sleep_ms(1);
 }
@@ -128,7 +128,7 @@ static bool waits_for(const tcp_state *s, int rank, bool out) {
     return false;
 }
 
-/* What a peer's socket is polled for: news that somebody would take. */
+/* The poll events for a peer's socket: only those that a caller would handle. */
 static short events_of(const tcp_state *s, int rank) {
     const tcp_peer *p = &s->peers[rank];
     short events = waits_for(s, rank, true) ? POLLOUT : 0;
@@ -152,7 +152,7 @@ static void tcp_pause(void *state, int64_t n_ns, int wake_fd) {
     for (int i = 0; i < n; i++) {
         if (!(polls[i].revents & (POLLIN | POLLHUP | POLLERR)) || waits_for(s, ranks[i], false))
             continue;
-        /* A cry is kept for the next test; so is the end of a stream. */
+        /* A failure report is kept for the next test; so is the end of a stream. */
         (void)tti_tcp_listen_aside(s, ranks[i]);
     }
 }
@@ -186,7 +186,7 @@ static tutti_status tcp_heard(void *state) {
     return check_cause(s);
 }
 
-/* Of whom a message lies here unread, more may lie behind it. */
+/* If a message of a rank lies here unread, more may follow it. */
 static void tcp_quiet(void *state, int64_t n_ns, bool *quiet) {
     const tcp_state *s = state;
     int64_t now = tti_now_ns();

@@ -1,9 +1,9 @@
-/* meet.c - how every rank gets a connection to every other.
+/* meet.c - connects every rank to every other.
  *
- * All come to rank 0, each with a listener of its own on the interface by which it came; rank 0
- * tells all where the others listen; then each rank goes to those below it and lets in those
- * above.  Listeners are closed when that is done.  Ranks of a part know where the others listen
- * before they meet, and do the last of this only. */
+ * All ranks connect to rank 0, each with its own listener on the interface that it used.  Rank 0
+ * sends all addresses to all ranks; then each rank connects to the lower ranks and accepts the
+ * higher ones.  Listeners are closed afterwards.  Ranks of a part know the addresses already, so
+ * they do only the last step. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@
 enum { MAX_PORTS = 64, MAX_PLACES = 8 };
 enum { READ_MS = 3000, SLICE_MS = 1000 };
 
-/* What rank 0 tells everybody in the end: where the others are, or why it will not be. */
+/* Rank 0's final message to all ranks: the addresses of the others, or the reason for a failure. */
 typedef struct table {
     uint32_t status, unused;
     char text[TTI_CRY_BYTES];
@@ -128,7 +128,7 @@ static tutti_status listen_by_name(meeting *m) {
                     m->desc->rank);
 }
 
-/* Another rank: any port on the address by which it came to rank 0. */
+/* For the other ranks: any port on the address that they used to connect to rank 0. */
 static tutti_status listen_beside(meeting *m, int fd) {
     tcp_place place = {.n_bytes = sizeof place.at};
     struct sockaddr_in six_or_four;
@@ -167,7 +167,7 @@ static tutti_status introduce(meeting *m, int fd, int to) {
     return tti_tcp_check_answer(m->desc, &hello, &answer);
 }
 
-/* One try at one place: the failure is in the text. */
+/* One attempt at one address: the text describes a failure. */
 static tutti_status call_once(meeting *m, const tcp_place *place, int to) {
     int64_t deadline_ns = TTI_MIN(m->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
     int fd = tti_tcp_connect(place, deadline_ns);
@@ -190,8 +190,8 @@ static tutti_status call_once(meeting *m, const tcp_place *place, int to) {
 /* A rank that is called until it answers. */
 typedef struct callee {
     int to, n_places;
-    bool one_port;       /* who answers there wrongly is no other job, which has its own */
-    int64_t resolved_ns; /* of rank 0, whose name may come to lead elsewhere; 0: never   */
+    bool one_port; /* a wrong answer there is not from another job, which would use its own port */
+    int64_t resolved_ns; /* time of resolving rank 0's name, whose address may change; 0: never */
     tcp_place places[MAX_PORTS + MAX_PLACES];
     tutti_status status; /* of the round: the failure that says most, why, and where it was */
     char where[160], why[300];
@@ -207,7 +207,8 @@ static void note_failure(const meeting *m, callee *c, tutti_status st, const tcp
         tti_tcp_place_text(place, c->where, sizeof c->where);
 }
 
-/* Where rank 0 is now; nowhere, with the reason, where its name is not known yet. */
+/* Resolves the current address of rank 0; no address, with the reason, if the name is not known
+ * yet. */
 static void resolve_first(meeting *m, callee *c) {
     tcp_place found[MAX_PLACES];
     int n = 0;
@@ -215,7 +216,7 @@ static void resolve_first(meeting *m, callee *c) {
         (c->resolved_ns && tti_now_ns() < c->resolved_ns + m->s->resolve_ms * TTI_NS_PER_MS))
         return;
     c->n_places = 0;
-    /* One question to the name service, however many ports. */
+    /* one query to the name service, however many ports */
     (void)tti_tcp_resolve(&m->address, m->address.first, found, MAX_PLACES, &n);
     for (int port = m->address.first; port <= m->address.last && c->n_places < MAX_PORTS; port++)
         for (int i = 0; i < n; i++) {
@@ -229,7 +230,7 @@ static void resolve_first(meeting *m, callee *c) {
     c->resolved_ns = tti_now_ns();
 }
 
-/* One try at each place.  A wrong token stays wrong; all else may come right. */
+/* One attempt at each address.  A wrong token is final; every other failure may be temporary. */
 static tutti_status call_round(meeting *m, callee *c) {
     TTI_TRY(tti_tcp_check_met(m->desc->n_ranks, m->fds));
     if (m->part) TTI_TRY(tti_tcp_check(m->part->whole, true));
@@ -245,7 +246,7 @@ static tutti_status call_round(meeting *m, callee *c) {
     return TUTTI_OK;
 }
 
-/* Until it answers: it may not have come to listening yet. */
+/* Retries until it answers: it may not listen yet. */
 static tutti_status call_rank(meeting *m, callee *c) {
     char waited[TTI_WAIT_TEXT_BYTES];
     int t_ms = 1; /* ranks of one start come almost together */
@@ -301,7 +302,8 @@ static tutti_status gather(meeting *m) {
 }
 
 static tutti_status read_table(meeting *m) {
-    /* From here on: rank 0 began to wait before it let us in, and says who is missing. */
+    /* Counts from now: rank 0 began to wait before it admitted this rank, and reports the missing
+     * ranks. */
     int64_t begin_ns = tti_now_ns(), t_ms = (int64_t)m->desc->timeout_ms + m->s->slack_ms,
             deadline_ns = begin_ns + t_ms * TTI_NS_PER_MS;
     char waited[TTI_WAIT_TEXT_BYTES];
@@ -386,7 +388,7 @@ tutti_status tti_tcp_meet(tcp_state *s) {
 
 /* ---- a part ---- */
 
-/* In slices, to look between them at the whole, which may fail meanwhile. */
+/* Waits in slices, and checks the whole between them, which may fail meanwhile. */
 static tutti_status admit_above(meeting *m, bool *wanted) {
     tcp_place places[TTI_MAX_RANKS];
     for (;;) {

@@ -1,8 +1,8 @@
-/* part.c - connections of some ranks among themselves, beside those of the whole.
+/* part.c - separate connections between some ranks, next to those of the whole.
  *
- * Who others of the part come to listens at the address by which they reached it the first time,
- * on any port, and tells them by the connections of the whole.  They prove again that they know
- * the token, and listeners are closed when all have come. */
+ * A rank to which others of the part connect listens at the address by which they first reached it,
+ * on any port, and sends the port through the connections of the whole.  They prove again that they
+ * know the token, and listeners are closed when all have connected. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -42,7 +42,7 @@ static tutti_status listen_for_part(const tti_link_part *desc, tcp_part *part, t
     return TUTTI_OK;
 }
 
-/* Only the port of what a rank says is believed: its address is the one that it has. */
+/* Only the port that a rank sends is used: its address is that of its existing connection. */
 static tutti_status check_place(const tcp_state *whole, int rank, tcp_place *place) {
     struct sockaddr_in six_or_four; /* the port is at the same place in both */
     tcp_place known;

@@ -13,7 +13,7 @@
 enum {
     RTO_MAX_MS = 44,  /* TCP_RTO_MAX_MS, which headers of older systems do not have */
     RESEND_PARTS = 8, /* of the limit of a wait: how often lost bytes are sent again at least */
-    RESEND_LEAST_MS = 1000, /* what the kernel takes */
+    RESEND_LEAST_MS = 1000, /* smallest value that the kernel accepts */
     RESEND_MOST_MS = 120000,
     RESEND_SLACK_MS = 500, /* for the way to the peer and back */
     OUTAGE_RESENDS = 2,    /* one loss is no outage */
@@ -59,8 +59,8 @@ static bool wait_for(int fd, short events, int64_t deadline_ns) {
     }
 }
 
-/* Calling a port of this host where nobody listens yet can reach the caller itself, when the port
- * is one of those that callers get; it would then be taken for those who are to listen. */
+/* Connecting to a local port without a listener can reach the caller itself if the port is an
+ * ephemeral one; the connection would then be mistaken for one to the listener. */
 static bool is_itself(int fd) {
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t n_here = sizeof here, n_there = sizeof there;
@@ -162,7 +162,7 @@ bool tti_tcp_same_user(int fd) {
 }
 
 /* Whether a process of this user listens at a name that is taken.  Without an answer the name
- * belongs to others: ranks bind and listen in one go. */
+ * belongs to another user: ranks bind and listen without a pause. */
 static bool is_own(const tcp_place *place) {
     int fd = tti_tcp_connect(place, tti_now_ns() + TCP_RETRY_MS * TTI_NS_PER_MS);
     bool own = fd >= 0 && tti_tcp_same_user(fd);

@@ -1,9 +1,9 @@
 /* stream.c - frames on a connection: data of messages, "I have failed", "I leave", "I live".
  *
- * A frame of data is taken when its receive is there; until then it waits in the socket.  Small
- * frames are read together into a buffer, the middle of a large one goes straight to its place.
- * Behind a frame that waits may stand that a rank has failed, and this one may wait for that very
- * rank: what waits for long is read ahead of its receive, so that nothing hides a failure. */
+ * A data frame is read when its receive is posted; until then it stays in the socket.  Small frames
+ * are read together into a buffer; the middle of a large one goes directly to its destination.  A
+ * report of a failure may follow a frame that waits, and this rank may wait for the failed rank: so
+ * frames that wait for long are read ahead of their receive, and nothing hides a failure. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static ssize_t receive(tcp_peer *p, void *bytes, size_t n_bytes) {
     return n;
 }
 
-/* As recv, of what was read ahead and then of the socket. */
+/* As recv, first from the bytes read ahead, then from the socket. */
 static ssize_t read_stream(tcp_peer *p, void *bytes, size_t n_bytes) {
     tcp_ahead *a = &p->ahead;
     size_t n = TTI_MIN(n_ahead(p), n_bytes);
@@ -72,7 +72,7 @@ static ssize_t read_stream(tcp_peer *p, void *bytes, size_t n_bytes) {
     return a->error ? -1 : 0;
 }
 
-/* Reads what is there into the empty part of the buffer. */
+/* Reads available bytes into the empty part of the buffer. */
 static void fill(tcp_peer *p) {
     if (p->in_first == p->in_last) p->in_first = p->in_last = 0;
     if (p->in_first > 0 && p->in_last == TCP_IN_BYTES) {
@@ -107,7 +107,7 @@ static tutti_status check_frame(const tcp_state *s, int rank, const frame *head)
     return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sends what is no frame", s->shown[rank]);
 }
 
-/* The failure that a rank has told. */
+/* Handles a reported failure. */
 static tutti_status hear_cry(tcp_state *s, cry_frame *cry) {
     cry->text[sizeof cry->text - 1] = '\0';
     s->cause =
@@ -136,7 +136,7 @@ static tutti_status take_frames(tcp_state *s, int rank) {
 
 /* ---- ahead of receives ---- */
 
-/* Room for more; false: there is none, or enough is kept. */
+/* Makes room for more; false: no memory, or the limit is reached. */
 static bool widen_ahead(tcp_ahead *a) {
     if (a->first > 0) memmove(a->bytes, a->bytes + a->first, a->last - a->first);
     a->last -= a->first;
@@ -163,7 +163,7 @@ static void fill_ahead(tcp_peer *p) {
     }
 }
 
-/* n bytes, at bytes behind the first one that was not taken; false: they have not come. */
+/* Copies n bytes at offset `at` after the last consumed one; false: they have not arrived. */
 static bool peek_at(const tcp_peer *p, uint64_t at, void *bytes, size_t n_bytes) {
     size_t n_in = p->in_last - p->in_first, n_all = n_in + n_ahead(p);
     if (n_all < n_bytes || at > n_all - n_bytes) return false;
@@ -174,8 +174,8 @@ static bool peek_at(const tcp_peer *p, uint64_t at, void *bytes, size_t n_bytes)
     return true;
 }
 
-/* Looks behind the message that waits: for a failure that was told, or a stream that breaks off.
- * One that ends between messages is that of a rank which is through. */
+/* Reads past the message that waits: for a reported failure, or a truncated stream.  A stream that
+ * ends between messages is that of a rank which has finished. */
 static tutti_status look_ahead(tcp_state *s, int rank) {
     tcp_peer *p = &s->peers[rank];
     uint64_t at = p->frame_left;
@@ -198,7 +198,7 @@ static tutti_status listen_behind(tcp_state *s, int rank) {
     return look_ahead(s, rank);
 }
 
-/* In the first moments a message that waits is only early. */
+/* For a short time a message that waits is only early. */
 static bool is_early(tcp_peer *p) {
     int64_t now = tti_now_ns();
     if (p->untaken_ns == 0) p->untaken_ns = now;
@@ -213,13 +213,13 @@ tutti_status tti_tcp_listen_aside(tcp_state *s, int rank) {
     return take_frames(s, rank);
 }
 
-/* Nothing that it said is left to be taken, or what is left is cut short. */
+/* No complete message of the peer is left to be read. */
 static bool is_silent(const tcp_peer *p) {
     return p->cut || (p->gone && !p->bye && (!p->has_header || p->in_first == p->in_last));
 }
 
-/* A rank that fails in the middle of a message cannot say why; whom it has heard of has told this
- * rank too, and whom it has only seen go is gone here as well. */
+/* A rank that fails in the middle of a message cannot say why.  A failure that it received was sent
+ * to this rank too, and a peer that it lost is lost here as well. */
 tutti_status tti_tcp_fail_gone(tcp_state *s, int rank) {
     char also[256] = "";
     size_t n = 0;
@@ -291,7 +291,7 @@ tutti_status tti_tcp_pull(tcp_state *s, tti_message *m) {
     return m->done < m->n_bytes && p->gone ? tti_tcp_fail_gone(s, m->peer) : TUTTI_OK;
 }
 
-/* Reads to the end of a stream whose other side has hung up: a cry, or that it said nothing. */
+/* Reads to the end of a stream that the other side has closed: a failure report, or nothing. */
 static tutti_status last_word(int rank, int fd) {
     int64_t at_once_ns = 0;
     cry_frame cry;
@@ -323,13 +323,13 @@ tutti_status tti_tcp_check_met(int n_ranks, const int *fds) {
 
 static const frame alive = {FRAME_MAGIC, FRAME_ALIVE, 0};
 
-/* What a full socket has left of an "I live": it goes before all else. */
+/* The unsent rest of an "I live" on a full socket: it goes before all other bytes. */
 static struct iovec rest_of_alive(const tcp_peer *p) {
     size_t n = p->out_alive ? sizeof alive - p->out_alive : 0;
     return (struct iovec){(char *)(uintptr_t)&alive + p->out_alive, n};
 }
 
-/* Of n bytes that went, those that were not of it. */
+/* Of n sent bytes, the number that did not belong to it. */
 static size_t count_alive(tcp_peer *p, size_t n) {
     size_t rest = rest_of_alive(p).iov_len, went = TTI_MIN(n, rest);
     p->out_alive = went == rest ? 0 : p->out_alive + went;
@@ -346,12 +346,13 @@ tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
         ssize_t n = sendmsg(p->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return TUTTI_OK;
-        if (n < 0) { /* what it said before it went is the reason */
+        if (n < 0) { /* a message that it sent before it closed is the reason */
             int error = errno;
             do TTI_TRY(tti_tcp_listen_aside(s, m->peer));
             while (!p->gone && !p->has_header && p->in_first != p->in_last);
             if (p->has_header) TTI_TRY(listen_behind(s, m->peer));
-            if (!p->error) p->error = error; /* of a stream it is told once, here or there */
+            if (!p->error)
+                p->error = error; /* the error of a stream is reported once, here or there */
             return tti_tcp_fail_gone(s, m->peer);
         }
         size_t n_sent = count_alive(p, (size_t)n);
@@ -382,7 +383,7 @@ static bool is_free(tcp_state *s, int rank) {
     return p->out_alive == 0;
 }
 
-/* The last word: what goes of it in part is followed by nothing. */
+/* The last message: if only part of it is sent, nothing follows. */
 static bool say(tcp_state *s, int rank, const void *bytes, size_t n_bytes) {
     return is_free(s, rank) && put(&s->peers[rank], bytes, n_bytes) == (ssize_t)n_bytes;
 }

@@ -1,10 +1,10 @@
-/* tcp.h - the link over sockets: addresses, who may join, streams of frames.
+/* tcp.h - the link over sockets: addresses, authentication, streams of frames.
  *
- * Rank 0 listens at the address of the job until every rank has come, then nobody listens any
- * more: each pair of ranks has one connection.  Whoever connects proves that it knows the token of
- * the job (both sides, HMAC-SHA256 over fresh numbers of both); at a "unix:" address, where a token
- * is optional, both sides also check that the other is a process of the same user.  What is sent
- * afterwards is neither encrypted nor signed. */
+ * Rank 0 listens at the address of the job until every rank has connected, then no rank listens any
+ * more: each pair of ranks has one connection.  Each side of a connection proves that it knows the
+ * token of the job (HMAC-SHA256 over fresh nonces of both).  At a "unix:" address, where a token is
+ * optional, both sides also check that the other is a process of the same user.  Later traffic is
+ * neither encrypted nor signed. */
 #ifndef TTI_COMM_TCP_H
 #define TTI_COMM_TCP_H
 
@@ -57,17 +57,17 @@ typedef struct tcp_place {
 /* TUTTI_E_CONFIG: not of one of the forms in tutti/comm.h. */
 tutti_status tti_tcp_parse(const char *text, tcp_address *out);
 
-/* Where port (or the name with ".suffix") is; n: how many were found, at most n_max.
- * TUTTI_E_CONFIG: nowhere, or nowhere yet. */
+/* Resolves port (or the name with ".suffix"); n: number of addresses found, at most n_max.
+ * TUTTI_E_CONFIG: unknown, or not known yet. */
 tutti_status tti_tcp_resolve(const tcp_address *address, int port, tcp_place *out, int n_max,
                              int *n);
 
 /* Changes the port of a place; one of "unix:" has none. */
 void tti_tcp_set_port(tcp_place *place, int port);
 
-/* The names at which a rank listens at a "unix:" address: the first that no process of another user
- * has taken.  With a token a name is an HMAC, which other users cannot compute and so cannot take
- * beforehand; NULL or "": the names can be guessed. */
+/* The names at which a rank listens for a "unix:" address; it uses the first that no process of
+ * another user has taken.  With a token a name is an HMAC, which other users cannot compute and
+ * therefore cannot take in advance; NULL or "": the names can be guessed. */
 void tti_tcp_unix_places(const tcp_address *address, const char *token, int rank,
                          tcp_place out[TCP_UNIX_PLACES]);
 
@@ -90,22 +90,23 @@ int tti_tcp_connect(const tcp_place *place, int64_t deadline_ns);
 bool tti_tcp_read(int fd, void *bytes, size_t n_bytes, int64_t deadline_ns);
 bool tti_tcp_write(int fd, const void *bytes, size_t n_bytes, int64_t deadline_ns);
 
-/* Errors of a network, behind which a rank may be alive; a process that ends resets or closes. */
+/* True for errors of the network, after which a rank may be alive; a process that ends resets or
+ * closes its connection. */
 bool tti_tcp_is_cut_off(int error);
 
-/* Whether the other end has said its last word, or is gone; what it said can still be read. */
+/* Whether the other end has closed; bytes that it sent can still be read. */
 bool tti_tcp_hung_up(int fd);
 
-/* Options of a connection that stays, whose waits last timeout_ms: no delay; a silent peer is asked
- * whether it lives; after an outage that is shorter, lost bytes are sent again in time. */
+/* Sets the options of a permanent connection whose waits last timeout_ms: no delay; keep-alive
+ * probes of a silent peer; retransmission soon enough after a shorter outage. */
 void tti_tcp_tune(int fd, int timeout_ms);
 
 /* The kernel ends the connection, with ETIMEDOUT, when the peer's host has not answered for n_ms.
  */
 void tti_tcp_give_up_after(int fd, int64_t n_ms);
 
-/* 0: the peer's host answers, as far as it was asked.  Else lost bytes have been sent again in
- * vain: within how many ms the next attempt will have come there and back. */
+/* 0: the peer's host answers, as far as known.  Else bytes are being retransmitted: the time in ms
+ * until the next attempt will have been acknowledged. */
 int tti_tcp_outage_ms(int fd);
 
 /* How long after an outage of at most timeout_ms lost bytes will have been sent again. */
@@ -145,56 +146,57 @@ typedef struct tcp_answer {
 
 void tti_tcp_challenge(tcp_challenge *out);
 
-/* TUTTI_E_MISMATCH: whoever accepted speaks something else. */
+/* TUTTI_E_MISMATCH: the accepting side uses another protocol. */
 tutti_status tti_tcp_check_challenge(const tcp_challenge *challenge);
 
 void tti_tcp_hello(const tti_link_desc *desc, int to, int port, const tcp_challenge *challenge,
                    tcp_hello *out);
 
-/* The answer to a hello; the status is TUTTI_OK or why it is refused.  wanted: [n_ranks], who may
- * still come.  A hello without the token gets an answer without a MAC: there is nothing in it to
- * guess the token from. */
+/* The answer to a hello; the status is TUTTI_OK or the reason for refusing it. wanted: [n_ranks],
+ * ranks that may still connect.  A hello without the token gets an answer without a MAC, which
+ * reveals nothing about the token. */
 void tti_tcp_judge(const tti_link_desc *desc, const bool *wanted, const tcp_challenge *challenge,
                    const tcp_hello *hello, tcp_answer *out);
 
-/* TUTTI_OK, the refusal, or TUTTI_E_CONFIG: who answered does not know the token. */
+/* TUTTI_OK, the refusal, or TUTTI_E_CONFIG: the answering process does not know the token. */
 tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *hello,
                                   const tcp_answer *answer);
 
 /* ---- door.c ---- */
 
-/* Lets in the ranks that are wanted, one connection each, until all have come or the deadline has
+/* Accepts the wanted ranks, one connection each, until all have connected or the deadline has
  * passed: fds[r] and places[r] (where r listens) of each, both [n_ranks].  Strangers are refused
- * and do not hold up the others.  At rank 0 a rank that has come and gone may come again; at others
- * it ends the meeting.  TUTTI_E_TIMEOUT names who is missing; where: for texts. */
+ * and do not delay the others.  A rank that has connected and closed may connect again at rank 0;
+ * at others it ends the procedure.  TUTTI_E_TIMEOUT names the missing ranks; where: for messages.
+ */
 tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted, int *fds,
                            tcp_place *places, const char *where, int64_t deadline_ns);
 
-/* For texts: how long the ranks have waited for each other, of a meeting that began timeout_ms
- * before the deadline.  text: [TTI_WAIT_TEXT_BYTES] */
+/* For messages: how long the ranks have waited for each other, if that began timeout_ms before the
+ * deadline. text: [TTI_WAIT_TEXT_BYTES] */
 const char *tti_tcp_met_text(const tti_link_desc *desc, int64_t deadline_ns, char *text);
 
 /* ---- meet.c ---- */
 
-/* What was read of a stream behind a message that nobody takes yet. */
+/* The bytes of a stream that were read ahead of a message without a receive. */
 typedef struct tcp_ahead {
     unsigned char *bytes; /* [room], owned */
     size_t first, last, room;
-    bool ended; /* nothing comes behind it */
+    bool ended; /* the stream has ended */
     int error;  /* with which; 0: in order */
 } tcp_ahead;
 
-/* What a connection is to a rank. */
+/* The connection to a rank. */
 typedef struct tcp_peer {
     int fd; /* -1: none, or closed */
     unsigned char in[TCP_IN_BYTES];
-    size_t in_first, in_last; /* what was read and not yet taken */
+    size_t in_first, in_last; /* bytes that were read and not yet consumed */
     size_t out_header;        /* bytes of the current message's header that were sent; 0: between */
     size_t out_alive;         /* bytes of an "I live" that went in part; 0: none did */
     bool has_header;          /* of a frame of data that waits for its receive */
     uint64_t frame_bytes;     /* of that frame */
     uint64_t frame_left;      /* of them, those that were not taken */
-    int64_t untaken_ns;       /* since when nobody asked for it; 0: somebody has just */
+    int64_t untaken_ns;       /* since when no receive was posted; 0: one was posted recently */
     tcp_ahead ahead;          /* what follows on in[] */
     bool cut;                 /* its stream ends in the middle of a message */
     int64_t heard_ns;         /* when bytes of it came last; 0: never */
@@ -205,12 +207,12 @@ typedef struct tcp_peer {
 
 typedef struct tcp_state {
     tti_link_desc desc;
-    int resolve_ms;           /* when a name that led nowhere is asked for again */
-    int slack_ms;             /* past the timeout, for rank 0 to say who is missing */
+    int resolve_ms; /* interval for resolving an unknown name again */
+    int slack_ms;   /* additional time after the timeout, in which rank 0 names the missing ranks */
     char where[300];          /* the address, for texts */
     int shown[TTI_MAX_RANKS]; /* what texts call each rank */
-    char *token;              /* owned: who joins a part proves it again; NULL: none */
-    char job[128];            /* tells parts apart */
+    char *token;              /* owned: ranks of a part prove it again; NULL: none */
+    char job[128];            /* distinguishes parts */
     tcp_peer *peers;          /* [n_ranks] */
     tti_message *batch;
     int n_batch;
@@ -218,14 +220,14 @@ typedef struct tcp_state {
     int64_t looked_ns;    /* when it has looked last for an outage; 0: never */
     int64_t out_until_ns; /* an outage, or its end, is that fresh; 0: there was none */
     int out_ms;           /* of tti_tcp_outage_ms then */
-    tutti_status cause;   /* told by another rank */
+    tutti_status cause;   /* failure that another rank reported */
     char text[TTI_CRY_BYTES];
 } tcp_state;
 
 /* Fills the peers' descriptors. */
 tutti_status tti_tcp_meet(tcp_state *s);
 
-/* What the ranks of a part know of each other before they meet. */
+/* What the ranks of a part know of each other before they connect. */
 typedef struct tcp_part {
     tcp_state *whole;
     const bool *with;                /* [n_ranks] */
@@ -246,7 +248,7 @@ tutti_status tti_tcp_split(void *state, const tti_link_part *desc, void **out);
 tutti_status tti_tcp_check(void *state, bool left_too);
 void tti_tcp_close(void *state, bool in_order);
 
-/* A state without connections: desc, the limits of its meeting, a token of its own, peers. */
+/* A state without connections: desc, its limits, its own token, peers. */
 tutti_status tti_tcp_new(const tti_link_desc *desc, tcp_state **out);
 
 /* Moves n messages within the timeout of the state. */
@@ -258,18 +260,18 @@ tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n);
 tutti_status tti_tcp_push(tcp_state *s, tti_message *m);
 tutti_status tti_tcp_pull(tcp_state *s, tti_message *m);
 
-/* Reads what a peer says aside from messages: that it failed, or leaves; after a while also what
- * it said behind a message that nobody takes. */
+/* Handles what a peer sends besides messages: that it failed, or leaves; after a while also what it
+ * sent after a message that has no receive. */
 tutti_status tti_tcp_listen_aside(tcp_state *s, int rank);
 
-/* Forgets what was read ahead. */
+/* Discards the bytes read ahead. */
 void tti_tcp_drop_ahead(tcp_peer *p);
 
 /* The failure of a rank that has gone: what another says of it, else how it went. */
 tutti_status tti_tcp_fail_gone(tcp_state *s, int rank);
 
-/* While ranks meet: TUTTI_OK, or TUTTI_E_PEER or what was cried, of the first rank that has hung
- * up.  fds: [n_ranks], -1: none yet. */
+/* While ranks connect: TUTTI_OK, or TUTTI_E_PEER or the reported failure of the first rank that has
+ * closed. fds: [n_ranks], -1: none yet. */
 tutti_status tti_tcp_check_met(int n_ranks, const int *fds);
 
 /* Says one of these without waiting; false if there is no room or a message is under way. */

@@ -1,5 +1,5 @@
-/* braces.c - brace expansion.  The one idea: the texts so far are multiplied, part by part: a plain
- * part is one alternative, a brace several. */
+/* braces.c - brace expansion: the alternatives so far are multiplied, part by part.  A plain part
+ * is one alternative, a brace several. */
 #include "data/files/braces.h"
 
 #include <stdbool.h>
@@ -77,7 +77,7 @@ static tutti_status add_range(texts *alternatives, const char *text, const char 
     return TUTTI_OK;
 }
 
-/* What stands between two braces. */
+/* Adds the text between two braces. */
 static tutti_status add_brace(texts *alternatives, const char *text, const char *end) {
     if (!memchr(text, ',', (size_t)(end - text))) return add_range(alternatives, text, end);
     for (const char *at = text; at <= end;) {
@@ -100,7 +100,7 @@ static tutti_status multiply(texts *all, const texts *alternatives) {
     return st;
 }
 
-/* One part from *pattern on, a brace or what stands before the next one. */
+/* Adds one part from *pattern on: a brace, or the text before the next one. */
 static tutti_status take_part(const char **pattern, texts *all) {
     const char *text = *pattern, *end = text + strcspn(text, "{}");
     texts alternatives = {0};

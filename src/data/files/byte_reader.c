@@ -1,10 +1,9 @@
 /* byte_reader.c - a bounded reader for plain and gzipped files and for memory.
  *
- * The one idea: raw bytes come from take_raw only, which never gives more than the file had when it
- * was opened; plain data is copied from there, gzipped data is inflated straight into the caller's
- * memory, so no file can make the reader allocate more than its fixed buffer.
- * Files are read with pread, never mapped: a file that is cut while it is read gives an error and
- * not SIGBUS. */
+ * Raw bytes come from take_raw only, which never returns more than the file had when it was opened.
+ * Plain data is copied from there, gzipped data is inflated directly into the caller's memory, so
+ * no file can make the reader allocate more than its fixed buffer.  Files are read with pread,
+ * never mapped: a file that is truncated while it is read gives an error and not SIGBUS. */
 #include "data/files/byte_reader.h"
 
 #include <errno.h>
@@ -26,8 +25,8 @@ struct tti_reader {
     const uint8_t *bytes;     /* of a reader over memory                        */
     uint64_t n_raw, raw;      /* bytes in the file when it was opened, bytes taken */
     bool gzip;                /* or deflated, where part */
-    bool part;                /* of a file; no header tells what it is */
-    uint32_t crc, wanted_crc; /* part: of what was given so far, and of all of it */
+    bool part;                /* part of a file; its format is not detected from a header */
+    uint32_t crc, wanted_crc; /* part: CRC of the bytes returned so far, and of all of it */
     bool ended;               /* gzip: the end of the last member, with its checksum, was seen */
     uint64_t n_unpacked, max_unpacked; /* gzip: bytes given so far, and the most that may be */
     z_stream z;
@@ -38,8 +37,8 @@ static tutti_status fail_irregular(const char *path) {
     return tti_fail(TUTTI_E_DATA, "%s: is not a regular file", path);
 }
 
-/* Why a path could not be opened.  A link whose target is missing is named as such: that is what a
- * folder of git-annex, DVC or Hugging Face looks like before its files were downloaded. */
+/* Says why a path could not be opened.  A link whose target is missing is named as such: a folder
+ * of git-annex, DVC or Hugging Face looks like this before its files were downloaded. */
 static tutti_status fail_to_open(const char *path, int error) {
     char target[1024];
     ssize_t n = error == ENOENT ? readlink(path, target, sizeof target - 1) : -1;
@@ -70,7 +69,7 @@ tutti_status tti_open_regular(const char *path, int *out_fd, uint64_t *out_n_byt
     return TUTTI_OK;
 }
 
-/* At most n_bytes raw bytes at the current place; 0 at the end. */
+/* Copies at most n_bytes raw bytes from the current position; 0 at the end. */
 static tutti_status take_raw(tti_reader *r, void *dst, size_t n_bytes, size_t *taken) {
     size_t n = (size_t)TTI_MIN((uint64_t)n_bytes, r->n_raw - r->raw);
     *taken = 0;
@@ -186,7 +185,7 @@ static tutti_status refill(tti_reader *r, size_t n_bytes) {
     return TUTTI_OK;
 }
 
-/* At the end of a member: goes on with the next one (RFC 1952, 2.2).  Zeros between and after
+/* At the end of a member, continues with the next one (RFC 1952, 2.2).  Zeros between and after
  * members are padding.  Other bytes are refused, although gzip only warns about them: they may be
  * data whose compression is damaged. */
 static tutti_status next_member(tti_reader *r) {
@@ -210,7 +209,7 @@ static tutti_status next_member(tti_reader *r) {
                : TUTTI_OK;
 }
 
-/* One call of inflate, with fresh input when the old is used up. */
+/* Calls inflate once, with fresh input when the old is consumed. */
 static tutti_status inflate_some(tti_reader *r, bool *at_end_of_file) {
     TTI_TRY(refill(r, 1));
     *at_end_of_file = r->z.avail_in == 0;

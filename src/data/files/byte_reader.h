@@ -1,7 +1,8 @@
-/* byte_reader.h - bytes of an untrusted file in order, plain or gzipped, never more than asked for.
+/* byte_reader.h - sequential bytes of an untrusted file, plain or gzipped, never more than
+ * requested.
  *
- * The first bytes of a file say whether it is gzipped, not its name.  A gzipped file may have
- * several members, whose contents follow one another, and zeros after the last one.  Every failure
+ * The first bytes of a file decide whether it is gzipped, not its name.  A gzipped file may have
+ * several members, whose contents are concatenated, and zeros after the last one.  Every failure
  * names the file.  One reader is used by one thread at a time. */
 #ifndef TTI_DATA_BYTE_READER_H
 #define TTI_DATA_BYTE_READER_H
@@ -31,9 +32,9 @@ tutti_status tti_reader_read(tti_reader *reader, void *dst, size_t n_bytes, cons
 /* Checks that nothing follows, and the checksum of a gzipped file. */
 tutti_status tti_reader_finish(tti_reader *reader);
 
-/* TUTTI_E_DATA unless n_bytes more can be there at all: exact for a plain file; for a gzipped one
- * from the bytes it has and the most that they can expand to.  To be called before memory is taken
- * for a size that the file itself declares. */
+/* TUTTI_E_DATA unless n_bytes more can exist: exact for a plain file; for a gzipped one from its
+ * remaining bytes and their largest expansion.  Call before allocating memory for a size that the
+ * file declares. */
 tutti_status tti_reader_expect(const tti_reader *reader, uint64_t n_bytes);
 
 /* The most bytes that a gzipped file may unpack to; more is TUTTI_E_DATA.  0: as it is. */
@@ -46,15 +47,15 @@ bool tti_reader_is_gzip(const tti_reader *reader);
  * reader is at its end.  Fails unless exactly n_bytes were left. */
 tutti_status tti_reader_take_fd(tti_reader *reader, uint64_t n_bytes, int *out);
 
-/* All that follows, with a NUL behind it, in memory that is freed with free(); then the reader is
- * finished.  More than max_bytes: TUTTI_E_DATA. */
+/* Reads all remaining bytes and appends a NUL, in memory that is freed with free(); the reader is
+ * then at its end.  More than max_bytes: TUTTI_E_DATA. */
 tutti_status tti_reader_read_all(tti_reader *reader, size_t max_bytes, char **out, size_t *n_bytes);
 
 /* Opens the file at path, reads all of it as tti_reader_read_all does, and closes it. */
 tutti_status tti_read_file(const char *path, size_t max_bytes, char **out, size_t *n_bytes);
 
-/* A part of a file: n_bytes from offset, as they are or deflated without any header (a member of a
- * zip archive), and the CRC-32 of what they unpack to. */
+/* A part of a file: n_bytes from offset, stored or deflated without any header (a member of a zip
+ * archive), and the CRC-32 of the unpacked bytes. */
 typedef struct tti_file_part {
     uint64_t offset, n_bytes;
     bool deflated;

@@ -1,7 +1,7 @@
 /* file_list.c - finds the files of a split by their names.
  *
- * The one idea: the order is that of the sorted names, never of the directory, so every machine
- * sees the same data set. */
+ * The order is that of the sorted names, never of the directory, so every machine sees the same
+ * data set. */
 #include "data/files/file_list.h"
 
 #include <dirent.h>
@@ -136,7 +136,7 @@ static tutti_status list_pattern(const char *pattern, tti_file_list *list) {
 static tutti_status list_all(const char *dir, const char *suffix, tti_file_list *list) {
     struct stat info;
     if (is_folder(dir)) return list_folder(dir, suffix, false, list);
-    if (lstat(dir, &info) == 0) return add(list, strdup(dir)); /* reading says what is wrong */
+    if (lstat(dir, &info) == 0) return add(list, strdup(dir)); /* reading reports the error */
     return strpbrk(dir, "*?[") ? list_pattern(dir, list) : TUTTI_OK;
 }
 

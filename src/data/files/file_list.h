@@ -1,8 +1,8 @@
 /* file_list.h - which files of a folder, a pattern or a single path make up a split.
  *
- * Names decide, of files and of folders below data.dir: the first telling word (file_names.h) says
- * whether a file is for training or for testing.
- * Where no name tells, or none is for testing, all files hold both splits. */
+ * The names of files and of folders below data.dir decide: the first word with a meaning
+ * (file_names.h) says whether a file is for training or for testing.  If no name does, or none is
+ * for testing, all files hold both splits. */
 #ifndef TTI_DATA_FILE_LIST_H
 #define TTI_DATA_FILE_LIST_H
 
@@ -15,14 +15,13 @@ typedef struct tti_file_list {
     int64_t n_ignored; /* hidden files, files of another kind, files of neither split */
 } tti_file_list;
 
-/* The files of desc->dir: a file, a pattern (with * ? or []), or a folder, of which the names that
- * end in suffix (".txt") or suffix.gz count, there and in folders named train, val and so on.  At
- * least one, or TUTTI_E_DATA.  format is for
- * messages. */
+/* The files of desc->dir: a file, a pattern (with * ? or []), or a folder.  In a folder, names that
+ * end in suffix (".txt") or suffix.gz count, also in folders named train, val and so on.  At least
+ * one file, or TUTTI_E_DATA. format is for messages. */
 tutti_status tti_file_list_make(const tutti_dataset_desc *desc, const char *format,
                                 const char *suffix, tti_file_list *out);
 
-/* Of a list that was made elsewhere, those of desc->split by their names, in their order. */
+/* Selects from an existing list the files of desc->split by their names, in their order. */
 tutti_status tti_file_list_choose(const tutti_dataset_desc *desc, const char *format,
                                   tti_file_list *list);
 

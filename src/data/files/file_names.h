@@ -1,6 +1,6 @@
-/* file_names.h - what the names of files and folders mean, the same for every format.
+/* file_names.h - the meaning of file and folder names, the same for every format.
  *
- * Case never matters: Train/, TRAIN.txt and X_train.npy are for training. */
+ * Case does not matter: Train/, TRAIN.txt and X_train.npy are for training. */
 #ifndef TTI_DATA_FILE_NAMES_H
 #define TTI_DATA_FILE_NAMES_H
 

@@ -1,6 +1,5 @@
-/* zip_member.c - the directory at the end of a zip archive, read for one name; the headers of all
- * members are held against it.
- * Nothing is extracted and no name of the archive becomes a path. */
+/* zip_member.c - reads one name from the directory at the end of a zip archive and compares it with
+ * the headers of all members.  Nothing is extracted, and no name of the archive becomes a path. */
 #include "data/files/zip_member.h"
 
 #include <stdlib.h>
@@ -87,7 +86,7 @@ static tutti_status local_sizes(const archive *a, const uint8_t *local, uint64_t
     return TUTTI_OK;
 }
 
-/* The local header says what the directory says; a writer to a pipe leaves sizes and checksum out
+/* The local header must agree with the directory; a writer to a pipe leaves sizes and checksum out
  * of it. */
 static tutti_status compare_headers(const archive *a, const uint8_t *entry, const uint8_t *local,
                                     uint64_t at) {
@@ -108,7 +107,7 @@ static tutti_status compare_headers(const archive *a, const uint8_t *entry, cons
     return same ? TUTTI_OK : damaged(a->path, "a member's header differs from the directory");
 }
 
-/* From an entry of the directory to the place of the bytes. */
+/* Finds the bytes of a directory entry. */
 static tutti_status locate(const archive *a, const uint8_t *entry, tti_file_part *out) {
     uint32_t flags = u16(entry + 8), method = u16(entry + 10), offset = u32(entry + 42);
     uint8_t local[LOCAL_BYTES];

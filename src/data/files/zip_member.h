@@ -1,4 +1,4 @@
-/* zip_member.h - where a member of a zip archive lies, for .npz files. */
+/* zip_member.h - finds the bytes of a zip archive's member, for .npz files. */
 #ifndef TTI_DATA_ZIP_MEMBER_H
 #define TTI_DATA_ZIP_MEMBER_H
 

@@ -1,8 +1,8 @@
-/* digit_glyphs.c - the alphabet of the drawn digits: three ways to write each.
+/* digit_glyphs.c - the alphabet of the generated digits: three ways to write each.
  *
- * Only what a person does differently on purpose is here (an open or a closed 4, a 7 with a bar);
- * everything that a hand does by accident is random and lives in digit_pen.c.
- * To add a style: raise TTI_GLYPH_STYLES and give each digit one more row. */
+ * Only deliberate differences are here (an open or a closed 4, a 7 with a bar); accidental
+ * variations are random and live in digit_pen.c.  To add a style: raise TTI_GLYPH_STYLES and give
+ * each digit one more row. */
 #include "data/formats/digit_glyphs.h"
 
 /* One row per style: strokes of {number of points, {x, y}, ...}. */

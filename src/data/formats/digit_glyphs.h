@@ -1,4 +1,5 @@
-/* digit_glyphs.h - how the ten digits are written: pen strokes as points to be joined smoothly. */
+/* digit_glyphs.h - how the ten digits are written: pen strokes as points that are joined smoothly.
+ */
 #ifndef TTI_DATA_DIGIT_GLYPHS_H
 #define TTI_DATA_DIGIT_GLYPHS_H
 

@@ -1,11 +1,11 @@
 /* digit_pen.c - draws one digit: glyph points, a shaky hand, a warped sheet, a pen, a camera.
  *
- * The one idea: what is random acts on the few points of the strokes (jitter, elastic warp, affine
- * map), and only then the strokes are painted, as distance to the nearest segment; so a digit costs
+ * Random variations act on the few points of the strokes (jitter, elastic warp, affine map), and
+ * only then are the strokes painted, as distance to the nearest segment; so a digit costs
  * microseconds.  Elastic distortion after Simard, Steinkraus, Platt: Best Practices for
- * Convolutional Neural Networks (2003), with two plane waves as the smooth field.
- * The same bits everywhere: only + - * / and sqrt in float, which IEEE 754 defines to the bit, and
- * no contraction; no function of the C library. */
+ * Convolutional Neural Networks (2003), with two plane waves as the smooth field.  The bits are the
+ * same everywhere: only + - * / and sqrt in float, which IEEE 754 defines exactly, no contraction,
+ * and no function of the C library. */
 #include "data/formats/digit_pen.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ typedef struct point {
     float x, y;
 } point;
 
-/* Random numbers of one digit, in the order in which they are asked for. */
+/* The random numbers of one digit, in the order of their use. */
 typedef struct stream {
     uint64_t key, index, n_draws;
     tti_philox bits;

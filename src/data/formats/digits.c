@@ -1,9 +1,8 @@
-/* digits.c - the format "digits": a synthetic MNIST that needs no files, drawn when first asked
- * for.
+/* digits.c - the format "digits": a synthetic MNIST that needs no files, drawn on first use.
  *
- * The one idea: a digit is a pure function of (seed, split, index), so the cache never has to wait:
- * the first thread to claim a digit draws it into the cache, a thread that comes while it is being
- * drawn draws its own copy, and both have the same bits. */
+ * A digit is a pure function of (seed, split, index), so the cache never blocks: the first thread
+ * to claim a digit draws it into the cache, a thread that needs it meanwhile draws its own copy,
+ * and both have the same bits. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* idx.c - the format "idx": MNIST, Fashion-MNIST, KMNIST and other sets with their file names.
  *
- * The one idea: pixels stay u8.  A gzipped file is inflated into memory once per process; of a
- * plain file only the header is read, and pixels are fetched sample by sample from the page cache,
- * which costs less than half a microsecond, no memory and no time at the start. */
+ * Pixels stay u8.  A gzipped file is inflated into memory once per process.  Only the header of a
+ * plain file is read at the start, and pixels are fetched sample by sample from the page cache,
+ * which costs less than half a microsecond and no memory. */
 #include "data/formats/idx.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
-/* image_folder.c - the format "images": a folder per class, JPEG and PNG in any depth below it.
+/* image_folder.c - the format "images": a folder per class, JPEG and PNG at any depth below it.
  *
  * Classes are the sorted names of the folders, samples their sorted paths: the numbering does not
  * depend on the file system.  With DIR/train there may be DIR/val or DIR/test (file_names.h has the
  * other spellings); without a folder for testing, a hash of the path decides which split a file is
- * in.  Nothing is opened but folders.  Symbolic links are followed; a link back to a folder that is
- * being walked is refused. */
+ * in.  Only folders are opened.  Symbolic links are followed; a link back to a folder that is being
+ * walked is refused. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -187,7 +187,7 @@ typedef struct place {
     ino_t number;
 } place;
 
-/* One class, or a folder below it.  split: NULL, or the desc whose hash decides. */
+/* One class, or a folder below it. split: NULL, or the desc whose hash decides. */
 typedef struct walk {
     folder *folder;
     const tutti_dataset_desc *split;
@@ -318,7 +318,7 @@ static tutti_status take_classes(const tti_data_spec *spec, names *out) {
     return st;
 }
 
-/* Classes that are known already are matched by name: folders may lack some but have no others. */
+/* Known classes are matched by name: folders may lack some but have no others. */
 static tutti_status walk_classes(folder *f, const tutti_dataset_desc *split, bool are_known) {
     if (!are_known) {
         for (int64_t i = 0; i < f->classes.n; i++) TTI_TRY(walk_class(f, split, i));
@@ -357,7 +357,7 @@ static tutti_status take_split_folder(const char *dir, const char *name, tti_par
     return join(to, "", name);
 }
 
-/* Whether a folder holds images, as that of a class does. */
+/* Whether a folder holds images, like the folder of a class. */
 static tutti_status holds_pictures(const char *dir, const char *name, bool *out) {
     char path[MAX_PATH];
     names list;
@@ -370,7 +370,7 @@ static tutti_status holds_pictures(const char *dir, const char *name, bool *out)
     return TUTTI_OK;
 }
 
-/* A folder of images beside train/ or val/ is an error, whichever of the two is meant. */
+/* Images next to train/ or val/ are an error, because one of the two must be a mistake. */
 static tutti_status check_division(const tutti_dataset_desc *desc, const names *list,
                                    const division *d, int64_t *n_ignored) {
     const char *dir = desc->dir;
@@ -410,7 +410,7 @@ static tutti_status find_division(const tutti_dataset_desc *desc, division *out,
     }
     if (st == TUTTI_OK) st = check_division(desc, &list, out, n_ignored);
     names_free(&list);
-    bool unused = *out->val && *out->test; /* val/ is taken then */
+    bool unused = *out->val && *out->test; /* then val/ is used */
     if (*out->train || *out->val || *out->test) *n_ignored += n_others + unused;
     return st;
 }
@@ -425,7 +425,7 @@ static tutti_status find_samples(const tutti_dataset_desc *desc, folder *f) {
     TTI_TRY_GOTO(join(test, desc->dir, *d->val ? d->val : d->test), cleanup);
     bool has_test = *d->val || *d->test, own_folder = has_test && desc->split == TUTTI_TEST;
     const char *root = *d->train ? train : desc->dir;
-    int64_t n_elsewhere = 0; /* beside the classes of training */
+    int64_t n_elsewhere = 0; /* files in other folders than the training classes */
     TTI_TRY_GOTO(desc->spec
                      ? take_classes(desc->spec, &f->classes)
                      : list_classes(root, &f->classes, own_folder ? &n_elsewhere : &f->n_ignored),

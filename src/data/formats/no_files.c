@@ -1,7 +1,7 @@
 /* no_files.c - a data set without samples, for reading new samples with a trained model.
  *
- * It has the types, the way from a stored sample to what the model is fed, the class names and the
- * tokenizer of the training data, all from the specification. */
+ * It has the types, the decode chain, the class names and the tokenizer of the training data, all
+ * from the specification. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +15,8 @@ static tutti_status no_read(const tutti_dataset *ds, int64_t index, void *x, int
 
 static void no_close(tutti_dataset *ds) { free(ds->state); }
 
-/* Where the training needed no tokenizer, for its data was tokens already: one that is given now.
- */
+/* If the training needed no tokenizer, because its data was tokens already, uses the one that is
+ * given now. */
 static tutti_status add_tokenizer(const tutti_dataset_desc *desc, tutti_tokenizer **out) {
     bool is_text = desc->spec->stored.dtype == TUTTI_I32;
     if (!is_text || !desc->tokenizer_dir || !desc->tokenizer_dir[0]) return TUTTI_OK;

@@ -2,10 +2,10 @@
  * .npz archive.
  *
  * Names, in any case: x_train y_train x_test y_test (or val), train_x ...; or x and y, which are
- * cut in two; or archives with train and test in their names, each with x and y.  u8 is taken for
+ * divided; or archives with train and test in their names, each with x and y. u8 is treated as
  * pixels.
  *
- * Labels are classes, tokens or the values of a regression; values are standardized and kept
+ * Labels are classes, tokens or the values of a regression; values are standardized and stored
  * (target.h) when the data set is opened. */
 #include <dirent.h>
 #include <errno.h>
@@ -105,7 +105,7 @@ static tutti_status first_of(const place *where, const char *const *word, size_t
     char path[PATH_BYTES];
     *found = false;
     for (size_t i = 0; i < 2 * n_words && !*found; i++) {
-        bool last = i >= n_words; /* x or y stands behind the word */
+        bool last = i >= n_words; /* x or y follows the word */
         const char *w = word[i % n_words];
         snprintf(out->x, sizeof out->x, "%s_%s", last ? w : "x", last ? "x" : w);
         snprintf(out->y, sizeof out->y, "%s_%s", last ? w : "y", last ? "y" : w);
@@ -255,7 +255,7 @@ static tutti_status count_tokens(const tutti_dataset_desc *desc, tutti_dataset *
 
 /* ---- values ---- */
 
-/* As the model was trained, or as data.target says; "auto": floats are values. */
+/* As in the training of the model, or as data.target says; "auto": floats are values. */
 static bool wants_values(const tutti_dataset_desc *desc, const tti_npy_array *y) {
     const char *target = desc->target ? desc->target : "class";
     if (desc->spec) return desc->spec->target.n > 0;
@@ -268,8 +268,8 @@ static bool are_finite(const double *x, size_t n) {
     return good;
 }
 
-/* Of one target over the training rows.  Distances are divided by the largest one, so that their
- * squares stay in the range of f64. */
+/* Statistics of one target over the training rows.  Distances are divided by the largest one, so
+ * that their squares stay in the range of f64. */
 typedef struct target_sums {
     double sum, least, most, squares;
 } target_sums;
@@ -288,7 +288,7 @@ static void add_to_squares(target_sums *s, double x, double mean) {
     s->squares += distance * distance;
 }
 
-/* One pass over the training rows that have finite values; *n counts them. */
+/* One pass over the training rows with finite values; *n counts them. */
 static tutti_status sum_rows(const tutti_dataset_desc *desc, const npy_state *s,
                              const tti_row_split *rows, const double *mean, double *row,
                              target_sums *sums, int64_t *n) {
@@ -418,7 +418,7 @@ static tutti_status check_arrays(const npy_state *s, bool values) {
     return TUTTI_OK;
 }
 
-/* Of a row. */
+/* The type of a row. */
 static tutti_type type_of(const tti_npy_array *a, tutti_dtype dtype) {
     tutti_type type = {.dtype = dtype, .shape.n_dims = a->shape.n_dims - 1};
     for (int i = 0; i < type.shape.n_dims; i++) type.shape.dim[i] = a->shape.dim[i + 1];

@@ -1,6 +1,6 @@
-/* npy_array.c - NumPy's .npy: a line of Python that says type, order and shape, then the elements.
+/* npy_array.c - NumPy's .npy: a line of Python with type, order and shape, then the elements.
  *
- * The line is not run, only the three values that numpy.save writes are looked for.  Elements stay
+ * The line is not executed; only the three values that numpy.save writes are parsed.  Elements stay
  * in the file, except those of a deflated member of an .npz. */
 #include "data/formats/npy_array.h"
 
@@ -25,7 +25,7 @@ static tutti_status bad(const tti_npy_array *a, const char *what) {
     return tti_fail(TUTTI_E_DATA, "%s: bad .npy header: %s", a->name, what);
 }
 
-/* What follows 'key': in the header, NULL if it is not there. */
+/* The text after 'key': in the header, NULL if it is missing. */
 static const char *value_of(const char *header, const char *key) {
     char quoted[32];
     snprintf(quoted, sizeof quoted, "'%s':", key);

@@ -15,9 +15,9 @@ typedef struct tti_npy_array {
     size_t row_elems;
 } tti_npy_array;
 
-/* The array of a .npy file, or the member of an archive, NULL for none.  The elements of a file are
- * not read yet; those of a member are, for their checksum, and kept if they are packed.
- * max_unpacked: for tti_reader_allow. */
+/* Opens the array of a .npy file, or the member of an archive; member NULL: none.  Elements of a
+ * file are not read yet; those of a member are, for their checksum, and kept if they are
+ * compressed. max_unpacked: for tti_reader_allow. */
 tutti_status tti_npy_open(const char *path, const char *member, int64_t max_unpacked,
                           tti_npy_array *out);
 

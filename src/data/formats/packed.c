@@ -1,12 +1,11 @@
 /* packed.c - the format "packed": images decoded once, all of one size, read without decoding.
  *
  * DIR/train.pack and DIR/val.pack, little-endian: for each sample a record of [P,P,3] u8, a label
- * i32 and a CRC-32C of its number (i64), pixels and label; then 64 bytes that say what there is,
- * with a CRC-32C of their own (so a file that was cut off is known by its end).  Every read checks
- * the record that it takes.
- * `tutti data pack` writes them from any format of images: the shorter side becomes P and the
- * middle is taken.  It also writes the specification of the source, DIR/data.json, from which the
- * names of the classes are read; without the file classes have numbers only. */
+ * i32 and a CRC-32C of its number (i64), pixels and label; then a trailer of 64 bytes with its own
+ * CRC-32C, by which a truncated file is recognized.  Every read checks its record. `tutti data
+ * pack` writes them from any format of images: the shorter side becomes P and the middle is taken.
+ * It also writes the specification of the source, DIR/data.json, from which the class names are
+ * read; without the file classes have numbers only. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +28,7 @@ typedef struct trailer {
     uint32_t version, side;
     int64_t n_samples, n_classes;
     uint8_t zero[TRAILER - 36];
-    uint32_t crc; /* of what is before it */
+    uint32_t crc; /* of the preceding fields */
 } trailer;
 
 _Static_assert(sizeof(trailer) == TRAILER, "the trailer is written as it lies in memory");
@@ -44,7 +43,7 @@ typedef struct packed {
 
 static size_t picture_bytes(const trailer *t) { return (size_t)t->side * t->side * 3; }
 
-/* With label and checksum. */
+/* Including label and checksum. */
 static size_t record_bytes(const trailer *t) { return picture_bytes(t) + 8; }
 
 /* The number is in it, so that a record in another's place is found too. */
@@ -248,8 +247,8 @@ cleanup:
     return st;
 }
 
-/* For photographs 8/7 of what the model sees: where that is a multiple of 28 (224, 112), evaluation
- * sees the same pixels as without packing.  Small images keep their size. */
+/* For photographs 8/7 of the model's size: if that is a multiple of 28 (224, 112), evaluation sees
+ * the same pixels as without packing.  Small images keep their size. */
 static int64_t pick_side(const tutti_dataset_desc *source) {
     bool is_small = strncmp(source->format, "cifar", 5) == 0;
     int64_t size = source->image_size > 0 ? source->image_size : tti_usual_photos.size;

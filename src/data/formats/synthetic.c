@@ -1,8 +1,8 @@
-/* synthetic.c - the formats "random_images" and "random_tokens": nothing to learn and nothing to
- * read, for measuring how fast a model trains.
+/* synthetic.c - the formats "random_images" and "random_tokens": noise that needs no files, for
+ * measuring how fast a model trains.
  *
- * A few samples are drawn when the set is opened; sample i is a copy of one of them with a label of
- * its own, so that a sample costs no more than its bytes. */
+ * A few samples are drawn when the set is opened; sample i is a copy of one of them with its own
+ * label, so that a sample costs no more than its bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ static void draw_tokens(uint64_t key, int64_t vocabulary, uint64_t stream, int32
         x[i] = (int32_t)(tti_philox_draw(key, stream, i).v[0] % (uint64_t)vocabulary);
 }
 
-/* What both formats share; type: of a sample. */
+/* The common part of both formats; type: that of a sample. */
 static tutti_status open_pool(const tutti_dataset_desc *desc, tutti_dataset *ds, tutti_type type,
                               int64_t n_classes) {
     random_state *state = calloc(1, sizeof *state);

@@ -1,9 +1,9 @@
 /* tar.c - the format "tar": shards in WebDataset's naming, read in place.
  *
- * Each archive is indexed when the set is opened (tar_index.c); a sample is then one pread of one
- * file that is opened for it, in any order.  data.dir is a folder, a file, a pattern, or a name
- * with braces: "shards/train-{000..146}.tar".  Names with train and val in them decide the split,
- * else a hash of shard and sample name. */
+ * Each archive is indexed when the set is opened (tar_index.c); a sample is then one pread of a
+ * file that is opened for it, in any order. data.dir is a folder, a file, a pattern, or a name with
+ * braces: "shards/train-{000..146}.tar".  Names with train and val in them decide the split, else a
+ * hash of shard and sample name. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static void name_sample(const tar *t, const tti_tar_sample *s, char out[MAX_NAME
     snprintf(out, MAX_NAME, "%s: member '%s'", path, name);
 }
 
-/* n_classes is that of all samples, whatever the split. */
+/* n_classes counts all samples, whatever the split. */
 static tutti_status count_classes(const tutti_dataset_desc *desc, const tar *t, int64_t *out) {
     enum { USUAL_CLASSES = 1024 };
     tti_label_range range = {0};
@@ -121,7 +121,7 @@ static tutti_status tar_label(const tutti_dataset *ds, int64_t index, int32_t *y
     return TUTTI_OK;
 }
 
-/* The name in a failure's text is put there when there is one. */
+/* An error message includes the sample's name, if there is one. */
 static tutti_status tar_unpack(const tutti_dataset *ds, const tti_sample_key *key,
                                tti_workspace *ws, void *x) {
     const tar *t = ds->state;

@@ -1,9 +1,9 @@
 /* tar_index.c - reads the headers of a tar archive and groups its members into samples.
  *
- * Understood are ustar, GNU long names and PAX headers (path and size), as written by GNU tar,
- * Python's tarfile and libarchive.  The one idea: a header is 512 bytes and the next one lies where
- * the size says, so an archive of gigabytes is indexed by small reads, and every number is checked
- * against the size of the archive before it is used.  Nothing of a name is ever used as a path. */
+ * Supports ustar, GNU long names and PAX headers (path and size), as written by GNU tar, Python's
+ * tarfile and libarchive.  A header is 512 bytes and the size says where the next one begins, so an
+ * archive of gigabytes is indexed by small reads, and every number is checked against the size of
+ * the archive before it is used.  No name is ever used as a path. */
 #include "data/formats/tar_index.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ typedef struct member {
     char type;
 } member;
 
-/* What stands before a header and changes it. */
+/* Extension records before a header that modify it. */
 typedef struct extra {
     char name[MAX_NAME + 1]; /* "": none */
     bool has_size;
@@ -185,7 +185,7 @@ static bool is_key(const char *record, size_t n, const char *key) {
     return n > m && memcmp(record, key, m) == 0;
 }
 
-/* One "key=value" of n bytes.  False for what must not be passed over. */
+/* Handles one "key=value" of n bytes.  False for a record that must not be ignored. */
 static bool take_record(parser *p, const char *record, size_t n) {
     if (is_key(record, n, "path=")) return take_name(p, record + 5, n - 5);
     if (is_key(record, n, "size=")) {

@@ -1,9 +1,9 @@
 /* tar_index.h - where the samples of a tar archive lie: read once, front to back, never extracted.
  *
- * WebDataset's naming: members in a row whose names are equal up to the first dot of the file name
- * are one sample; what follows the dot says what the member is.  Wanted are an image (jpg, jpeg,
- * png) and a label (cls: a whole number as text); other members are passed over, and so are hidden
- * and system files and folders ("._1.jpg" of macOS). */
+ * WebDataset's naming: consecutive members whose names are equal up to the first dot of the file
+ * name are one sample; the extension after the dot says what the member is.  Needed are an image
+ * (jpg, jpeg, png) and a label (cls: a whole number as text); other members are ignored, and so are
+ * hidden and system files and folders ("._1.jpg" of macOS). */
 #ifndef TTI_DATA_TAR_INDEX_H
 #define TTI_DATA_TAR_INDEX_H
 
@@ -16,7 +16,7 @@ typedef struct tti_tar_sample {
     uint32_t n_bytes;
     int32_t label;
     uint64_t key; /* hash of the name up to the dot */
-    int shard;    /* for whoever joins archives     */
+    int shard;    /* number of the archive, for callers that join archives */
 } tti_tar_sample;
 
 typedef struct tti_tar_index {
@@ -38,11 +38,11 @@ typedef struct tti_tar_source {
 tti_tar_source tti_tar_from_fd(int fd, const char *name, uint64_t n_bytes);
 tti_tar_source tti_tar_from_memory(const void *bytes, const char *name, uint64_t n_bytes);
 
-/* Appends the samples of the archive, shard being their number.  TUTTI_E_DATA with archive, member
- * and byte for: a wrong checksum or number, a link, device or sparse file, an absolute name or one
- * with "..", a name of more than 512 bytes, a member that is cut off, a missing end mark, bytes
- * after it, a sample without image or label or with two, a label that is no number of 0 ..
- * 2^31-1.  On failure the index is as it was, but for capacity. */
+/* Appends the samples of the archive, whose number is shard.  TUTTI_E_DATA with archive, member and
+ * byte for: a wrong checksum or number, a link, device or sparse file, an absolute name or one with
+ * "..", a name of more than 512 bytes, a truncated member, a missing end mark, bytes after it, a
+ * sample without image or label or with two, a label outside of 0 .. 2^31-1.  On failure the index
+ * is unchanged, except for its capacity. */
 tutti_status tti_tar_index_add(tti_tar_index *index, const tti_tar_source *source, int shard);
 
 /* The name of the member whose bytes begin at offset, as its header says it; for messages. */

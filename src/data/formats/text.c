@@ -1,8 +1,7 @@
 /* text.c - the format "text": plain files, tokenized when they are opened.
  *
- * The one idea: tokens are kept in as few bytes as the vocabulary allows, so a text of characters
- * takes no more memory than its file; what is too large for that is packed first (tutti data pack)
- * and read as "tokens". */
+ * Tokens are stored in as few bytes as the vocabulary allows, so a text of characters takes no more
+ * memory than its file.  Pack larger texts first (tutti data pack) and read them as "tokens". */
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,7 +93,7 @@ static tutti_status add_text(const tutti_tokenizer *t, const char *path, const c
 
 /* ---- the tokenizer ---- */
 
-/* All files of the training split in a row: what the characters are taken of. */
+/* Joins all files of the training split, from which the vocabulary of characters is made. */
 static tutti_status join_texts(const tutti_dataset_desc *desc, char **out, size_t *n_bytes) {
     tti_file_list list;
     tutti_dataset_desc train = *desc;

@@ -4,9 +4,9 @@
  *   llm.c     256 i32: 20240520, 1, n; then n u16      (GPT-2)
  *             256 i32: 20240801, 7, n; then n u32      (Llama 3)
  *
- * all little endian.  The one idea: a file is opened and its size checked, and nothing of it is
- * held in memory.  A magic number cannot be mistaken for nanoGPT's tokens of a usual vocabulary:
- * its lower half is above 55000. */
+ * all little endian.  A file is opened and its size checked; none of it is held in memory.  A magic
+ * number cannot be mistaken for nanoGPT's tokens of a usual vocabulary: its lower half is above
+ * 55000. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +103,7 @@ tutti_status tti_token_file_open(const char *path, tti_token_stream *stream) {
     return st;
 }
 
-/* ---- the tokenizer beside the files ---- */
+/* ---- the tokenizer in the folder of the files ---- */
 
 static bool is_there(const char *path) {
     struct stat info;
@@ -128,7 +128,7 @@ static tutti_status find_tokenizer(const tutti_dataset_desc *desc, const char *f
     return st;
 }
 
-/* A trained model has its own; another one beside the files means other tokens. */
+/* A trained model has its own tokenizer; a different one in the folder means different tokens. */
 static tutti_status choose_tokenizer(const tutti_dataset_desc *desc, const char *file,
                                      tutti_tokenizer **out) {
     tutti_tokenizer *known = desc->spec ? desc->spec->tokenizer : NULL;
@@ -167,8 +167,9 @@ static tutti_status set_vocabulary(const tutti_dataset_desc *desc, const tutti_t
     return TUTTI_OK;
 }
 
-/* Tokens outside of a given vocabulary are found before the first step: in the test split, and in
- * training files that are read in a second.  In larger ones the window that has them says so. */
+/* Finds tokens outside of a given vocabulary before the first step: in the test split, and in
+ * training files that can be read in a second.  In larger ones the window that has them reports
+ * them. */
 static tutti_status scan_tokens(const tutti_dataset_desc *desc, const tti_token_stream *stream) {
     int32_t most;
     bool is_short = desc->split == TUTTI_TEST || stream->n_tokens <= SCAN_TOKENS;

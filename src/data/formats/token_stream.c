@@ -1,7 +1,7 @@
 /* token_stream.c - windows of tokens over memory and files.
  *
- * The one idea: a read goes through a small buffer on the stack, whatever the width of the stored
- * tokens, so the cost of a file of any size is one pread per window. */
+ * A read goes through a small buffer on the stack, whatever the width of the stored tokens, so each
+ * window costs one pread for files of any size. */
 #include "data/formats/token_stream.h"
 
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static void widen(const uint8_t *bytes, int width, size_t n, int32_t *out) {
         for (size_t i = 0; i < n; i++) out[i] = (int32_t)load_token(bytes + 4 * i, 4);
 }
 
-/* Without a vocabulary only what does not fit i32 is refused. */
+/* Without a vocabulary only tokens that do not fit into i32 are refused. */
 static tutti_status check_tokens(const tti_token_stream *stream, const tti_token_part *part,
                                  int64_t at, size_t n, const int32_t *token) {
     uint32_t most = 0, end = stream->vocabulary > 0 ? (uint32_t)stream->vocabulary : 1u << 31;
@@ -147,7 +147,7 @@ static tutti_status windows_read(const tutti_dataset *ds, int64_t index, void *x
     int32_t *token = x;
     int64_t at = index * w->stride, n = w->context;
     TTI_TRY(tti_token_stream_read(&w->stream, at, n, token));
-    if (ds->masking.prob > 0) return TUTTI_OK; /* targets are made with the masks */
+    if (ds->masking.prob > 0) return TUTTI_OK; /* masking makes the targets */
     memcpy(y, token + 1, (size_t)(n - 1) * sizeof *y);
     return tti_token_stream_read(&w->stream, at + n, 1, &y[n - 1]);
 }
@@ -181,7 +181,7 @@ static tutti_status count_windows(const tutti_dataset_desc *desc, const char *na
     return TUTTI_OK;
 }
 
-/* Without a mask token of its own the vocabulary gets one more. */
+/* Without a mask token in the vocabulary, one is added. */
 static tutti_status set_masking(const tutti_dataset_desc *desc, const char *name,
                                 tutti_dataset *ds) {
     int64_t n = ds->info.n_classes, token = desc->mask_token < 0 ? n : desc->mask_token;

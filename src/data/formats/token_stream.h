@@ -1,4 +1,4 @@
-/* token_stream.h - tokens in a row, in memory or in files, read from any place.
+/* token_stream.h - a sequence of tokens in memory or in files, read from any position.
  *
  * Tokens are stored in 1, 2 or 4 bytes each, little endian.  Files are read with pread in small
  * windows and never held in memory.  Read-only once made: any thread may read. */
@@ -23,7 +23,7 @@ typedef struct tti_token_stream {
     int64_t vocabulary;      /* a token must be below this; 0: not known, anything goes */
 } tti_token_stream;
 
-/* Appends a part and takes over what it owns, also on failure. */
+/* Appends a part and takes ownership of its resources, also on failure. */
 tutti_status tti_token_stream_add(tti_token_stream *stream, tti_token_part part);
 
 /* The tokens of one file (token_files.c) as a stream, which is freed by its owner; on failure it is
@@ -46,11 +46,10 @@ int tti_token_width(int64_t vocabulary);
 /* Cuts the stream down to the split that desc asks for. */
 void tti_token_stream_split(tti_token_stream *stream, const tutti_dataset_desc *desc);
 
-/* Makes ds the windows over a stream, which is taken over, also on failure: sample i is tokens
- * i*stride .. i*stride + context, the last one only as a target.  Test windows never overlap.
- * With desc->mask_prob there is no such last one: targets are the sample's own tokens, of which
- * tti_dataset_read masks some.
- * TUTTI_E_DATA if not one window fits; name is what messages begin with. */
+/* Makes ds the windows over a stream, whose ownership is taken, also on failure: sample i is tokens
+ * i*stride .. i*stride + context, the last one only as a target.  Test windows never overlap.  With
+ * desc->mask_prob there is no such last one: targets are the sample's own tokens, of which
+ * tti_dataset_read masks some.  TUTTI_E_DATA if not one window fits; name begins error messages. */
 tutti_status tti_token_windows(const tutti_dataset_desc *desc, const char *name,
                                tti_token_stream *stream, tutti_dataset *ds);
 

@@ -1,6 +1,6 @@
 /* augment.c - parses data.augment, and draws random crops and flips.
  *
- * The one idea: a draw is named.  Adding a step to a job does not move the crops of the others. */
+ * Each step has its own random numbers, by name: adding a step to a job does not move the crops. */
 #include "data/image/augment.h"
 
 #include <math.h>

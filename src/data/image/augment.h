@@ -1,9 +1,9 @@
-/* augment.h - what is done to an image on its way to the model, and how it is written in a job.
+/* augment.h - the augmentations of images, and their notation in a job.
  *
  *     data.augment: "random_resized_crop, flip, colour_jitter=0.4"
  *
  * Every random number is a Philox draw from (seed, name of the step, epoch, index of the sample):
- * an image looks the same whoever loads it. */
+ * an image looks the same whichever thread loads it. */
 #ifndef TTI_DATA_AUGMENT_H
 #define TTI_DATA_AUGMENT_H
 

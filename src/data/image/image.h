@@ -1,7 +1,7 @@
 /* image.h - images in memory: decoding of files, and resizing as PIL does it.
  *
- * An image is u8 RGB, [H,W,3], rows without gaps.  Pixels are borrowed from the workspace that the
- * call was given and last until its next use.  Results are the same bits on every machine. */
+ * An image is u8 RGB, [H,W,3], rows without gaps.  Pixels are borrowed from the workspace passed to
+ * the call and are valid until its next use.  Results have the same bits on every machine. */
 #ifndef TTI_DATA_IMAGE_H
 #define TTI_DATA_IMAGE_H
 
@@ -33,15 +33,16 @@ typedef struct tti_blob {
     int64_t max_pixels; /* 0: TTI_MAX_IMAGE_PIXELS */
 } tti_blob;
 
-/* What a header says: the size as shown, that is after turning. */
+/* The contents of a header: the size as displayed, after rotation. */
 typedef struct tti_image_head {
     int64_t h, w;
     int orientation; /* of EXIF, 1 .. 8; 1: as stored */
     bool is_png;     /* else JPEG                     */
 } tti_image_head;
 
-/* Reads the header.  TUTTI_E_DATA for what is neither JPEG nor PNG, damaged, too large, or declares
- * more pixels than so few bytes can hold; TUTTI_E_UNSUPPORTED if this build lacks the library. */
+/* Reads the header.  TUTTI_E_DATA if the file is neither JPEG nor PNG, damaged, too large, or
+ * declares more pixels than so few bytes can hold; TUTTI_E_UNSUPPORTED if this build lacks the
+ * library. */
 tutti_status tti_image_read_head(const tti_blob *blob, tti_image_head *out);
 
 /* Decodes at least box (in the image as shown), and little more where that is faster: *out is the
@@ -71,8 +72,8 @@ tutti_status tti_jpeg_decode(const tti_blob *blob, const tti_box *box, tti_buffe
 tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w, int *orientation);
 tutti_status tti_png_decode(const tti_blob *blob, uint8_t *rgb);
 
-/* The part `from` of an image as an image of h x w, of which the part `window` is written to out,
- * u8 [window.h, window.w, 3], mirrored if flip. */
+/* Resizes the part `from` of an image to h x w and writes its part `window` to out, u8 [window.h,
+ * window.w, 3], mirrored if flip. */
 typedef struct tti_resize {
     tti_box from;
     int64_t h, w;
@@ -80,8 +81,8 @@ typedef struct tti_resize {
     bool flip;
 } tti_resize;
 
-/* Antialiased bilinear, bit for bit what PIL's crop(from).resize((w, h), BILINEAR) gives.  All
- * sizes >= 1 and every box inside of what it is a part of, asserted. */
+/* Antialiased bilinear, bit for bit the result of PIL's crop(from).resize((w, h), BILINEAR).  All
+ * sizes are >= 1 and every box lies inside of its image, asserted. */
 tutti_status tti_image_resize(const tti_image *image, const tti_resize *how, tti_workspace *ws,
                               uint8_t *out);
 

@@ -1,6 +1,6 @@
-/* image_decode.c - any image file to upright RGB: finds the decoder by the first bytes, turns by
- * EXIF.  The one idea: a turned image is decoded as stored and then copied; its rows are columns
- * of the stored one, so all of it is decoded. */
+/* image_decode.c - decodes any image file to upright RGB: finds the decoder by the first bytes,
+ * rotates by EXIF. A rotated image is decoded as stored and then copied; its rows are columns of
+ * the stored one, so all of it is decoded. */
 #include <string.h>
 
 #include "base/error.h"

@@ -1,8 +1,8 @@
-/* image_exif.c - which way up a photograph is: the orientation tag in EXIF data, else in XMP text.
+/* image_exif.c - the orientation of a photograph: the tag in EXIF data, else in XMP text.
  *
  * EXIF data is a TIFF header, of which the first directory is read.  In a JPEG both are APP1
- * segments before the first scan; image_png.c finds them in a PNG.  Whatever does not fit is no
- * orientation: the pixels are good all the same. */
+ * segments before the first scan; image_png.c finds them in a PNG. Malformed data counts as no
+ * orientation, because the pixels are still good. */
 #include <stddef.h>
 #include <string.h>
 

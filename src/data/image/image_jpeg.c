@@ -1,10 +1,10 @@
-/* image_jpeg.c - JPEG files through libjpeg-turbo: only the part that is asked for.
+/* image_jpeg.c - decodes the requested part of JPEG files with libjpeg-turbo.
  *
- * The one idea: a random crop needs part of the image; rows above and below and columns beside it
- * are entropy-decoded but not transformed, so a damaged file is found whatever the crop.  The
- * pixels are those of a full decode, bit for bit (tests/data/image/image_decode_test.c). The
- * library calls back on errors and must not get control again: error_exit jumps out.  Warnings that
- * mean lost pixels are errors here; PIL refuses such files too. */
+ * A random crop needs part of the image; rows above and below and columns beside it are
+ * entropy-decoded but not transformed, so a damaged file is found whatever the crop.  The pixels
+ * are those of a full decode, bit for bit (tests/data/image/image_decode_test.c).  The library
+ * calls back on errors and must not get control again: error_exit jumps out.  Warnings that mean
+ * lost pixels are errors here; PIL refuses such files too. */
 #include "data/image/image.h"
 
 #if TUTTI_HAVE_JPEG
@@ -96,7 +96,7 @@ tutti_status tti_jpeg_read_head(const tti_blob *blob, int64_t *h, int64_t *w) {
     return d.status;
 }
 
-/* As PIL: files of Adobe hold 255 - ink. */
+/* As PIL does: Adobe files store 255 - ink. */
 static void convert_cmyk(const uint8_t *cmyk, int64_t w, uint8_t *rgb) {
     for (int64_t i = 0; i < w; i++, cmyk += 4, rgb += 3)
         for (int c = 0; c < 3; c++) {
@@ -115,7 +115,8 @@ static int64_t cut_columns(decoder *d, const tti_box *box) {
     return from;
 }
 
-/* Rows below the box.  The last one is read: to skip it is to leave the rest of the file alone. */
+/* Skips the rows below the box but reads the last one, because skipping it would leave the rest of
+ * the file unchecked. */
 static void read_to_the_end(decoder *d, uint8_t *last_row) {
     JDIMENSION left = d->jpeg.output_height - d->jpeg.output_scanline;
     if (left == 0) return;

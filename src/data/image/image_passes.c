@@ -1,9 +1,9 @@
-/* image_passes.c - the passes of a resize with the vectors of x86 (AVX2).
+/* image_passes.c - the passes of a resize with x86 vectors (AVX2).
  *
- * The one idea: a weight of 22 bits is hi * 2^11 + lo, both of which fit the 16-bit
- * multiply-and-add that does sixteen products at once; the sums are put together at the end.  All
- * of it is exact, so the bytes are those of the plain pass (vectors_as_plain in
- * tests/data/image/image_resize_test.c). */
+ * A weight of 22 bits is hi * 2^11 + lo, both of which fit the 16-bit multiply-and-add that
+ * computes sixteen products at once; the sums are combined at the end.  All arithmetic is exact, so
+ * the bytes are those of the plain pass (vectors_as_plain in tests/data/image/image_resize_test.c).
+ */
 #include "data/image/image_passes.h"
 
 #if defined(__x86_64__)

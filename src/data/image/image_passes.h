@@ -36,7 +36,7 @@ extern const tti_passes tti_passes_plain;
 tutti_status tti_image_resize_with(const tti_passes *passes, const tti_image *image,
                                    const tti_resize *how, tti_workspace *ws, uint8_t *out);
 
-/* With vectors of x86; NULL if this processor, or this build, has none. */
+/* The passes with x86 vectors; NULL if this processor, or this build, has none. */
 const tti_passes *tti_passes_avx2(void);
 const tti_passes *tti_passes_avx512(void);
 

@@ -1,11 +1,11 @@
-/* image_passes_avx512.c - the passes of a resize where bytes can be multiplied and added by fours
- * and looked up anywhere in a vector (AVX-512 with VBMI and VNNI).
+/* image_passes_avx512.c - the passes of a resize for processors that multiply and add groups of
+ * four bytes and look up bytes anywhere in a vector (AVX-512 with VBMI and VNNI).
  *
- * The one idea: a weight of 22 bits is three digits of 8 bits with sign, low + 2^8 mid + 2^16 high,
- * so pixels stay bytes and one instruction does 64 products.  Up to five outputs of three channels
- * lie in one vector; which bytes they need is the same in every row, so the places are made once.
- * All of it is exact: the bytes are those of the plain pass (tests/data/image/image_resize_test.c).
- */
+ * A weight of 22 bits is three signed digits of 8 bits, low + 2^8 mid + 2^16 high, so pixels stay
+ * bytes and one instruction computes 64 products.  Up to five outputs of three channels fit in one
+ * vector; which bytes they need is the same in every row, so the positions are computed once.  All
+ * arithmetic is exact: the bytes are those of the plain pass
+ * (tests/data/image/image_resize_test.c). */
 #include "data/image/image_passes.h"
 
 #if defined(__x86_64__)
@@ -52,7 +52,7 @@ static size_t split_bytes(int64_t n_outputs, int64_t n_most) {
     return (size_t)n_outputs * block_bytes(n_most);
 }
 
-/* The lowest digit of *weight, which becomes what is left. */
+/* Removes and returns the lowest digit of *weight. */
 static int8_t take_digit(int32_t *weight) {
     int32_t digit = ((*weight + 128) & 255) - 128;
     *weight = (*weight - digit) / 256;

@@ -1,7 +1,7 @@
 /* image_planes.c - converts pixels to planes of floats.
  *
- * The one idea: AVX-512 with VBMI looks 64 bytes up at once, but only bytes.  So a float is looked
- * up as its four bytes, which are then put together: whatever the values are, no bit is lost. */
+ * AVX-512 with VBMI looks up 64 bytes at once, but only bytes.  So a float is looked up as its four
+ * bytes, which are then combined: no bit is lost, whatever the values are. */
 #include "data/image/image_planes.h"
 
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* What each byte of a channel stands for, and the four bytes of that float, lowest first. */
+/* The float of each byte value of a channel, and the four bytes of that float, lowest first. */
 typedef struct tti_plane_table {
     float value[256];
     uint8_t byte[4][256];

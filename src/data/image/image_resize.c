@@ -1,9 +1,9 @@
 /* image_resize.c - antialiased bilinear, bit for bit as PIL: a triangle filter as wide as the
- * shrink, columns first, then rows, each rounded to u8, weights in fixed point with 22 bits.
+ * reduction, columns first, then rows, each rounded to u8, weights in fixed point with 22 bits.
  *
  * All arithmetic on pixels is on integers, so vectors of any width give the same bits; the weights
- * come from a few exactly rounded operations on doubles.  Only what the window needs is computed,
- * and a flip costs nothing: the first pass writes from right to left. */
+ * come from a few exactly rounded operations on doubles.  Only the window is computed, and a flip
+ * is free: the first pass writes from right to left. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "data/image/image_passes.h"
 
 typedef struct axis {
-    int64_t n_in, n_out, first, n_window; /* outputs first .. first+n_window-1 are wanted */
+    int64_t n_in, n_out, first, n_window; /* outputs first .. first+n_window-1 are needed */
 } axis;
 
 static int64_t count_most(const axis *a) {

@@ -1,7 +1,7 @@
 /* image_set.c - the steps from image file to sample that all image formats share.
  *
- * The one idea: what is kept of an image is decided from its header and the sample's key before a
- * pixel is decoded, so only the rows of a crop need be decoded. */
+ * The crop is decided from the header and the sample's key before a pixel is decoded, so only the
+ * rows of the crop are decoded. */
 #include "data/image/image_set.h"
 
 #include <math.h>
@@ -86,7 +86,7 @@ tutti_status tti_image_set_init_from_spec(tutti_dataset *ds, tti_image_set *out)
 
 /* ---- one image ---- */
 
-/* As torchvision's Resize and CenterCrop round. */
+/* Rounds as torchvision's Resize and CenterCrop do. */
 static void take_middle(int64_t size, int64_t shorter, int64_t h, int64_t w, tti_resize *how) {
     how->h = h <= w ? shorter : shorter * h / w;
     how->w = w <= h ? shorter : shorter * w / h;

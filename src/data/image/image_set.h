@@ -1,8 +1,8 @@
-/* image_set.h - what the formats of images share: from an encoded or raw image to the sample
- * u8 [S,S,3], and the chain from there to f32 [3,S,S].
+/* image_set.h - the common part of the image formats: from an encoded or raw image to the sample u8
+ * [S,S,3], and the chain from there to f32 [3,S,S].
  *
- * Training: the random crop, or else as in evaluation.  Evaluation: photographs as torchvision's
- * Resize(256), CenterCrop(224) do it, small images whole. */
+ * Training uses the random crop, if there is one, otherwise the crop of evaluation.  Evaluation:
+ * photographs as with torchvision's Resize(256), CenterCrop(224), small images whole. */
 #ifndef TTI_DATA_IMAGE_SET_H
 #define TTI_DATA_IMAGE_SET_H
 
@@ -19,7 +19,7 @@ typedef struct tti_image_set {
     tti_augment augment;
 } tti_image_set;
 
-/* What a format takes for "auto". */
+/* The values of a format for "auto". */
 typedef struct tti_image_usual {
     int64_t size;
     tti_fit fit;
@@ -29,9 +29,9 @@ typedef struct tti_image_usual {
 
 extern const tti_image_usual tti_usual_photos; /* ImageNet's */
 
-/* Reads the keys of images in desc, checks them and sets ds->stored, ds->decode and ds->info.y, and
- * ds->spec->pixels where the desc has no specification; where it has one, that decides.  On failure
- * ds->decode is empty. */
+/* Reads the image keys in desc, checks them and sets ds->stored, ds->decode and ds->info.y, and
+ * ds->spec->pixels if the desc has no specification; if it has one, its values are used.  On
+ * failure ds->decode is empty. */
 tutti_status tti_image_set_init(const tutti_dataset_desc *desc, const tti_image_usual *usual,
                                 tutti_dataset *ds, tti_image_set *out);
 

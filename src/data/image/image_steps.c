@@ -1,8 +1,8 @@
-/* image_steps.c - the steps of a chain that work on pixels of a fixed size: shifting, colours, and
- * the last one, to normalised planes of floats.
+/* image_steps.c - the steps of a chain that work on pixels of a fixed size: shift, colours, and
+ * finally the conversion to normalised planes of floats.
  *
  * Colours follow PIL to the bit: what torchvision's ColorJitter does to the images of an
- * ImageFolder.  Cutting out is part of the last step, because a step of its own would copy. */
+ * ImageFolder.  Cutout is part of the last step, because a separate step would copy. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 
 /* Two digests of a data set: of the names and sizes that its format lists (classes, files), and of
  * stored samples: all of a small set, else some at fixed positions.  Equal data gives equal digests
- * on every machine; samples are taken as they lie in their files, before anything is decoded. */
+ * on every machine; samples are hashed as stored, before decoding. */
 typedef struct tti_fingerprint {
     uint32_t names, content;
 } tti_fingerprint;

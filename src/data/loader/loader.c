@@ -1,12 +1,12 @@
 /* loader.c - a ring of batches that loader threads fill in advance.
  *
- * The one idea: a batch is cut into chunks of rows, every chunk is a job of its own, and threads
- * always take the first chunk of the earliest batch that has one left.  So the next batch is made
- * by all threads together, and a chunk writes only its own rows: nothing depends on who makes it.
- * Under mixup there follows a job per shard, which waits until all rows are there.
+ * A batch is divided into chunks of rows, every chunk is a separate job, and threads always take
+ * the first free chunk of the earliest unfinished batch.  So all threads together make the next
+ * batch, and a chunk writes only its own rows: the result does not depend on which thread makes it.
+ * With mixup one job per shard follows, which waits until all rows are there.
  *
- * Slots of the ring: batch number k lives in slot k % n_slots from the moment the batch that was
- * there before is given back.  One mutex guards the numbers; rows are written outside of it. */
+ * Batch number k uses slot k % n_slots of the ring as soon as the previous batch in it has been
+ * returned.  One mutex guards the numbers; rows are written outside of it. */
 #include "data/loader/loader.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ enum {
     TEXT_BYTES = 1024,
     MAX_BATCH = 1 << 30,
     LOOK_MS = 50, /* from look to look while a batch does not come */
-    /* That threads have to come back from a read before they are left, and after one did not. */
+    /* Time for threads to return from a read before they are abandoned. */
     LEAVE_MS = 2000,
     LEAVE_LATE_MS = 300
 };
@@ -67,7 +67,7 @@ struct tti_loader {
     tutti_type x_type;
     size_t chain_bytes, x_row_bytes, y_row_elems, stored_bytes;
     int64_t rows_per_shard, steps_per_epoch, end; /* end: number of batches, INT64_MAX: endless */
-    tti_pixel_table pixels;                       /* no channels: x is what a model is fed */
+    tti_pixel_table pixels;                       /* no channels: x is the model input */
 
     int n_slots;
     slot *slots;
@@ -89,7 +89,7 @@ int64_t tti_rows_per_shard(int64_t batch, int n_shards) {
     return batch / n_shards + (batch % n_shards != 0);
 }
 
-/* ---- what a batch is made of ---- */
+/* ---- making a batch ---- */
 
 /* Prepares the slot of batch number k: no row is there yet. */
 static void open_slot(tti_loader *l, int64_t k) {
@@ -138,7 +138,8 @@ static tutti_status load_row(const tti_loader *l, slot *s, int64_t i, scratch *m
     uint64_t position = (uint64_t)(b->step * l->desc.batch + in_batch);
     uint64_t index = l->desc.sequential ? position : tti_permutation_at(&s->order, position);
     tti_sample_key key = {l->desc.seed, (uint64_t)b->epoch, index};
-    bool skipped, as_stored = l->chain.n == 0; /* then at once where it is wanted */
+    bool skipped,
+        as_stored = l->chain.n == 0; /* if stored as needed, writes directly to the destination */
     atomic_store_explicit(&mine->reads, (int64_t)index, memory_order_relaxed);
     (void)TTI_FAULT_AT("loader.read", l->desc.first_shard, b->step);
     TTI_TRY(tti_dataset_read(l->desc.dataset, &key, &mine->workspace, as_stored ? x : buffers[0], y,
@@ -326,7 +327,7 @@ static bool shard_bytes(int64_t n_rows, size_t row_bytes, size_t *out) {
     return true;
 }
 
-/* At least one shard's worth, so that a worker without shards has valid pointers too. */
+/* At least one shard's bytes, so that a worker without shards has valid pointers too. */
 static uint8_t *alloc_shards(size_t n_bytes, int n_shards) {
     size_t n;
     if (__builtin_mul_overflow(n_bytes, (size_t)TTI_MAX(n_shards, 1), &n)) return NULL;
@@ -409,14 +410,15 @@ cleanup:
     return st;
 }
 
-/* With the mutex held: the first thread that is in a job; NULL: none is. */
+/* With the mutex held: the first thread that works on a job; NULL: none. */
 static scratch *find_busy(tti_loader *l) {
     for (int i = 0; i < l->n_started; i++)
         if (l->scratches[i].is_at_work) return &l->scratches[i];
     return NULL;
 }
 
-/* True if threads are stuck in reads.  They keep what they use: the loader and the data set. */
+/* True if threads are stuck in reads.  The loader and the data set, which they use, are then not
+ * freed. */
 static bool leave_stuck(tti_loader *l) {
     int64_t t_ms = l->is_late ? LEAVE_LATE_MS : LEAVE_MS;
     int64_t end_ns = tti_now_ns() + t_ms * TTI_NS_PER_MS;
@@ -489,7 +491,7 @@ static tutti_status fail_late(tti_loader *l, const slot *s, int64_t waited_ms) {
                     (long long)waited_ms, what);
 }
 
-/* The caller may end the wait.  It is called without the mutex. */
+/* Asks the caller whether to continue waiting.  It is called without the mutex. */
 static bool goes_on(tti_loader *l, const slot *s, int64_t waited_ns) {
     char what[700];
     if (!l->desc.on_wait || waited_ns < TTI_LOADER_SLOW_MS * TTI_NS_PER_MS) return true;
@@ -500,7 +502,7 @@ static bool goes_on(tti_loader *l, const slot *s, int64_t waited_ns) {
     return on;
 }
 
-/* With the mutex held: until everything of the slot is done. */
+/* With the mutex held: waits until all jobs of the slot are done. */
 static tutti_status wait_for(tti_loader *l, slot *s) {
     int limit_ms = l->desc.timeout_ms > 0 ? l->desc.timeout_ms : 60000;
     tti_patience patience = tti_patience_begin(tti_now_ns());
@@ -523,7 +525,7 @@ static tutti_status wait_for(tti_loader *l, slot *s) {
 static tutti_status take(tti_loader *l, tti_batch *out) {
     if (l->n_given >= l->end)
         return tti_fail(TUTTI_E_INVALID, "loader: all %lld batches were taken", (long long)l->end);
-    l->n_freed = l->n_given; /* what the caller held until now */
+    l->n_freed = l->n_given; /* the batch that the caller held until now */
     open_slots(l);
     pthread_cond_broadcast(&l->work);
     slot *s = &l->slots[l->n_given % l->n_slots];

@@ -1,14 +1,14 @@
 /* loader.h - the batches of one worker: its run of virtual shards, step after step.
  *
- * The global batch of B samples is cut into V shards of b = ceil(B/V) rows: shard s of step t
+ * The global batch of B samples is divided into V shards of b = ceil(B/V) rows: shard s of step t
  * covers positions t*B + s*b .. of the epoch's order, as far as the batch and the epoch reach.  A
- * loader delivers shards first_shard .. last_shard-1; rows that do not exist (a short last batch, a
- * B that V does not divide) are zeros with label -1, so every shard has the same shape.
+ * loader delivers shards first_shard .. last_shard-1.  Missing rows (a short last batch, a B that V
+ * does not divide) are zeros with label -1, so every shard has the same shape.
  *
- * What is delivered is a function of data set, seed, B, V, epoch and step alone: never of the
- * number of workers or threads, nor of time.  A sample that the data set skips (data.h, skip_bad)
- * is a row of zeros with label -1 too. Threads: one loader is used by one thread at a time;
- * its own threads are its business. */
+ * The contents depend on data set, seed, B, V, epoch and step alone: never on the number of workers
+ * or threads, nor on time.  A sample that the data set skips (data.h, skip_bad) is also a row of
+ * zeros with label -1.  Threads: one loader is used by one thread at a time; its own threads are
+ * internal. */
 #ifndef TTI_DATA_LOADER_H
 #define TTI_DATA_LOADER_H
 
@@ -31,9 +31,8 @@ typedef struct tti_loader_desc {
     int n_threads;                /* 0: load in the caller                                       */
     int n_prefetch;               /* batches made ahead with threads, 0: 1                       */
     int timeout_ms;               /* longest wait for a batch of the threads; 0: 60000           */
-    /* Called now and then while the caller waits for a batch of the threads, after the first
-     * TTI_LOADER_SLOW_MS: what is being read, for how long.  False: wait no longer.  May be NULL.
-     */
+    /* Called now and then while the caller waits for a batch, after the first TTI_LOADER_SLOW_MS:
+     * what is being read, and for how long.  Return false to stop waiting.  May be NULL. */
     bool (*on_wait)(void *user, const char *what, int64_t waited_ms);
     void *user;
     const char *where;    /* the data, for texts, where the file is not known; may be NULL */
@@ -63,8 +62,8 @@ tutti_status tti_loader_create(const tti_loader_desc *desc, tti_loader **out);
  * every later call fails in the same way; past the end it is TUTTI_E_INVALID. */
 tutti_status tti_loader_next(tti_loader *loader, tti_batch *out);
 
-/* The next batch becomes that of step `step` of `epoch`.  Only of a loader without threads, which
- * has made none ahead; n_steps counts from there. */
+/* The next batch becomes that of step `step` of `epoch`. Only for a loader without threads, which
+ * makes no batches ahead; n_steps counts from there. */
 void tti_loader_seek(tti_loader *loader, int64_t epoch, int64_t step);
 
 /* Calls fn for each piece of memory that batches are delivered in, such as to pin it for copies. */
@@ -74,8 +73,8 @@ void tti_loader_memory(const tti_loader *loader, tti_loader_memory_fn fn, void *
 /* Type of one sample of x, after all transforms; under bytes before the last one. */
 const tutti_type *tti_loader_x_type(const tti_loader *loader);
 
-/* Under bytes: what each byte of x stands for, but for rows that do not exist (label -1), which are
- * 0 in every element.  NULL: x is what a model is fed.  Valid as long as the loader. */
+/* With bytes: the value of each byte of x; missing rows (label -1) are 0 in every element.  NULL: x
+ * is the model input.  Valid as long as the loader. */
 const tti_pixel_table *tti_loader_pixels(const tti_loader *loader);
 
 int64_t tti_loader_steps_per_epoch(const tti_loader *loader);

@@ -1,10 +1,10 @@
 /* mixup.c - mixes pairs of samples in place.
  *
- * The one idea: pairs are symmetric, so a shard needs no copy of itself and no sample is loaded
- * twice.  An odd row is left as it is.
+ * Pairs are symmetric, so a shard needs no copy of itself and no sample is loaded twice.  An odd
+ * row is left unchanged.
  *
  * Beta(a, a) is G1 / (G1 + G2) of two draws of Gamma(a) (Marsaglia, Tsang: A Simple Method for
- * Generating Gamma Variables, 2000), taken as logarithms: for small a both would be 0. */
+ * Generating Gamma Variables, 2000), computed with logarithms: for small a both would be 0. */
 #include "data/loader/mixup.h"
 
 #include <math.h>

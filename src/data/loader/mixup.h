@@ -2,9 +2,9 @@
  *
  *     x = w x_own + (1 - w) x_other,  w ~ Beta(alpha, alpha);  labels likewise
  *
- * The other one is of the same virtual shard: the real rows of a shard are dealt into pairs, and
- * both rows of a pair are mixed, each with a weight of its own.  Weights and pairs are functions
- * of seed, epoch and place in the epoch's order: never of workers, threads or time. */
+ * Both samples are of the same virtual shard: its real rows are grouped into pairs, and both rows
+ * of a pair are mixed, each with its own weight.  Weights and pairs depend on seed, epoch and
+ * position in the epoch's order: never on workers, threads or time. */
 #ifndef TTI_DATA_MIXUP_H
 #define TTI_DATA_MIXUP_H
 
@@ -14,7 +14,7 @@
 /* Labels of a row: its own, the other's, and w in parts of TTI_MIXUP_ONE, which is exact in f32. */
 enum { TTI_MIXUP_LABELS = 3, TTI_MIXUP_ONE = 1 << 24 };
 
-/* One shard, to be mixed in place. */
+/* One shard to be mixed in place. */
 typedef struct tti_mixup {
     double alpha; /* > 0 */
     uint64_t seed, epoch;

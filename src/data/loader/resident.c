@@ -29,11 +29,11 @@ size_t tti_resident_bytes(const tutti_dataset *ds) {
 
 /* ---- reading ---- */
 
-/* Samples are taken in blocks by whoever is free. */
+/* Threads take blocks of samples as they become free. */
 typedef struct reading {
     const tutti_dataset *ds;
     tti_resident *to;
-    atomic_llong next;   /* sample that nobody has taken yet */
+    atomic_llong next;   /* the next sample that no thread has taken */
     atomic_llong failed; /* of the first one, n: none */
 } reading;
 
@@ -65,7 +65,7 @@ static void *read_blocks(void *arg) {
     return NULL;
 }
 
-/* By n_threads beside the caller, or as many as can be started. */
+/* Reads with n_threads in addition to the caller, or as many as can be started. */
 static void read_all(reading *r, int n_threads) {
     pthread_t threads[MAX_READERS];
     int n = 0;

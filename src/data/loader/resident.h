@@ -1,8 +1,8 @@
-/* resident.h - a data set whose samples a device may keep, and which of them make up a batch.
+/* resident.h - a data set whose samples stay on a device, and the samples of each batch.
  *
- * Where a sample is bytes, the same in every epoch, and becomes floats byte by byte through a
- * table, a batch need not be made by the host: the indices of its samples are enough.  What comes
- * of them is what a loader delivers, bit for bit. */
+ * If a sample consists of bytes, is the same in every epoch, and becomes floats byte by byte
+ * through a table, the host need not make batches: the indices of the samples are enough.  The
+ * result is that of a loader, bit for bit. */
 #ifndef TTI_DATA_RESIDENT_H
 #define TTI_DATA_RESIDENT_H
 
@@ -23,8 +23,8 @@ const char *tti_resident_why_not(const tutti_dataset *ds);
 /* Bytes of all samples, stored. */
 size_t tti_resident_bytes(const tutti_dataset *ds);
 
-/* Reads every sample, with n_threads beside the caller (0: none); the set may be resident.
- * tti_resident_free in any case. */
+/* Reads every sample, with n_threads in addition to the caller (0: none); the set must be able to
+ * be resident.  Call tti_resident_free in any case. */
 tutti_status tti_resident_load(const tutti_dataset *ds, int n_threads, tti_resident *out);
 void tti_resident_free(tti_resident *set);
 

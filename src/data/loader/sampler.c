@@ -1,9 +1,9 @@
 /* sampler.c - the epoch's order as a Feistel network with cycle walking.
  *
- * A Feistel network is a permutation of 2^bits numbers whatever its round function is; a result
- * outside 0 .. n-1 is sent through again until it falls inside, which is a permutation of 0 .. n-1
- * (Black, Rogaway: Ciphers with Arbitrary Finite Domains, 2002).  The domain is smaller than 2n, so
- * fewer than two walks are expected.  Round keys are Philox draws from (seed, epoch). */
+ * A Feistel network is a permutation of 2^bits numbers for any round function.  A result outside 0
+ * .. n-1 is sent through again until it falls inside, which gives a permutation of 0 .. n-1 (Black,
+ * Rogaway: Ciphers with Arbitrary Finite Domains, 2002).  The domain is smaller than 2n, so fewer
+ * than two walks are expected.  Round keys are Philox draws from (seed, epoch). */
 #include "data/loader/sampler.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* sampler.h - which sample stands at which place of which epoch: pure functions.
+/* sampler.h - which sample is at which position of which epoch: pure functions.
  *
  * The order of an epoch is a keyed permutation of 0 .. n-1 that is computed at any position, so
  * nothing is shuffled, stored, sent between workers or restored on resume.  Step t of an epoch
@@ -29,7 +29,8 @@ uint64_t tti_sampler_at(uint64_t n, uint64_t seed, uint64_t epoch, uint64_t posi
 /* Steps in an epoch of n samples: ceil(n / batch), batch >= 1. */
 int64_t tti_steps_per_epoch(int64_t n, int64_t batch);
 
-/* Real samples in step (0 .. steps-1) of an epoch: batch, or what is left for the last one. */
+/* Real samples in step (0 .. steps-1) of an epoch: batch, or the remaining ones in the last step.
+ */
 int64_t tti_batch_n_rows(int64_t n, int64_t batch, int64_t step);
 
 #endif /* TTI_DATA_SAMPLER_H */

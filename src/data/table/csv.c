@@ -1,6 +1,6 @@
-/* csv.c - the format "csv": tables, read by what the training rows taught (table_spec.h).
+/* csv.c - the format "csv": tables, read with the column types of the training rows (table_spec.h).
  *
- * A cell is kept as one float: a standardised number, or the number of a category, which becomes
+ * A cell is stored as one float: a standardized number, or the number of a category, which becomes
  * its features when the sample is read. */
 #include <inttypes.h>
 #include <math.h>
@@ -286,7 +286,7 @@ static tutti_status bad_label(const encoder *e, int64_t i, int column, const cha
             : "' is no class of the training rows");
 }
 
-/* Label k of row i; NO_LABEL, where the policy is to leave such rows out. */
+/* Label k of row i; NO_LABEL if the policy is to leave such rows out. */
 static tutti_status encode_label(const encoder *e, int64_t i, int k, int32_t *out) {
     const tti_table_spec *t = e->spec->table;
     const tti_target_spec *target = &e->spec->target;

@@ -29,7 +29,7 @@ static tutti_status fail_line(const cursor *c, const char *what) {
 
 static bool is_newline(char c) { return c == '\n' || c == '\r'; }
 
-/* Counts each separator outside quotes in the line at *at, and moves *at behind it. */
+/* Counts each separator outside quotes in the line at *at, and moves *at past it. */
 static void count_line(const char **at, const char *end, int count[TTI_COUNT(separators)]) {
     bool quoted = false;
     memset(count, 0, TTI_COUNT(separators) * sizeof *count);
@@ -88,8 +88,8 @@ static char *trim(char *text) {
     return text;
 }
 
-/* A cell in quotes, moved together in place; c->at is behind the first quote.  The NUL may fall on
- * the closing quote, never behind it. */
+/* Reads a quoted cell and unescapes it in place; c->at is after the opening quote.  The NUL may
+ * overwrite the closing quote, never the byte after it. */
 static tutti_status read_quoted(cursor *c, char **out) {
     int64_t line = c->line;
     char *to = c->at;

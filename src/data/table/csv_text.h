@@ -1,4 +1,4 @@
-/* csv_text.h - a CSV text cut into cells (RFC 4180), before anything is known of its columns. */
+/* csv_text.h - a CSV text divided into cells (RFC 4180), before its columns are known. */
 #ifndef TTI_DATA_CSV_TEXT_H
 #define TTI_DATA_CSV_TEXT_H
 
@@ -18,11 +18,11 @@ typedef struct tti_csv_text {
     char *text;         /* what cells point into; owned                              */
 } tti_csv_text;
 
-/* Cuts text, which is owned by the result also on failure; text[n_bytes] is writable.  The
- * separator is the one that divides the first lines outside quotes in the same way.  names
- * [n_names]: columns of the training table: the first line is a header if it has one of them.
- * Without names a first line is a header if it has a text over a column of numbers or dates, or
- * only texts that their columns do not repeat.  TUTTI_E_DATA says where: "name:line: ...". */
+/* Divides text, which the result owns also on failure; text[n_bytes] is writable.  The separator is
+ * the one that divides the first lines outside quotes in the same way. names [n_names]: columns of
+ * the training table: the first line is a header if it has one of them.  Without names a first line
+ * is a header if it has a text above a column of numbers or dates, or only texts that their columns
+ * do not repeat.  TUTTI_E_DATA gives the place: "name:line: ...". */
 tutti_status tti_csv_text_parse(const char *name, char *text, size_t n_bytes,
                                 const char *const *names, int n_names, tti_csv_text *out);
 

@@ -1,4 +1,4 @@
-/* csv_value.h - what a cell of a table may say: nothing, a number, a date, true or false. */
+/* csv_value.h - the possible values of a table cell: missing, a number, a date, true or false. */
 #ifndef TTI_DATA_CSV_VALUE_H
 #define TTI_DATA_CSV_VALUE_H
 

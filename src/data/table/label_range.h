@@ -1,7 +1,8 @@
-/* label_range.h - how many classes (or tokens) labels mean, and which labels are none.
+/* label_range.h - the number of classes (or tokens) that labels imply, and which labels are
+ * invalid.
  *
- * Without a given number of classes the largest label + 1 is taken.  One wrong label must not make
- * a model with a million outputs, so a label far above the number of samples is refused. */
+ * Without a given number of classes the largest label + 1 is used.  One wrong label must not make a
+ * model with a million outputs, so a label far above the number of samples is refused. */
 #ifndef TTI_DATA_LABEL_RANGE_H
 #define TTI_DATA_LABEL_RANGE_H
 

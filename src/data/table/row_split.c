@@ -1,5 +1,5 @@
-/* row_split.c - shuffles the rows of a table by a fixed key and splits them in two.
- * Tables are often sorted by class: their end would be no fair test. */
+/* row_split.c - shuffles the rows of a table by a fixed key and splits them in two.  Tables are
+ * often sorted by class, so their end would be a biased test set. */
 #include "data/table/row_split.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* row_split.h - which rows of a table are for training, where the files do not say. */
+/* row_split.h - divides the rows of a table into training and test rows, if the files do not. */
 #ifndef TTI_DATA_ROW_SPLIT_H
 #define TTI_DATA_ROW_SPLIT_H
 

@@ -1,7 +1,7 @@
 /* table_learn.c - learns types, statistics and categories of a table's columns.
  *
- * All is computed in f64 over the training rows alone; the mean is subtracted before a value is
- * rounded to f32, so that large numbers such as times stay apart. */
+ * Everything is computed in f64 over the training rows alone; the mean is subtracted before a value
+ * is rounded to f32, so that large numbers such as times stay distinct. */
 #include "data/table/table_learn.h"
 
 #include <ctype.h>
@@ -192,7 +192,7 @@ static tutti_status copy_texts(const learner *l, int64_t n, const char ***out) {
     return l->spec->arena.failed ? no_memory(l) : TUTTI_OK;
 }
 
-/* Names of people and the like tell nothing of other rows. */
+/* Names of people and similar columns identify rows and predict nothing about other rows. */
 static bool tells_rows_apart(int64_t n_distinct, int64_t n) {
     return (n_distinct == n && n >= FEW_ROWS) || (2 * n_distinct > n && n_distinct >= MANY) ||
            n_distinct > TTI_MAX_CATEGORIES;
@@ -348,7 +348,7 @@ static tutti_status find_given_labels(learner *l, const char *given) {
     return TUTTI_OK;
 }
 
-/* The column that is taken where the job names none. */
+/* The label column if the job names none. */
 static int usual_label(const learner *l) {
     static const char *const usual[] = {"label", "class", "target", "y"};
     const tti_table_spec *t = l->table;
@@ -394,7 +394,7 @@ static tutti_status check_row_labels(const learner *l, int64_t i, bool *whole) {
     return TUTTI_OK;
 }
 
-/* What the labels of a column are, over the training rows that have all of their labels. */
+/* The kinds of a column's labels, over the training rows that have all of their labels. */
 typedef struct label_kinds {
     int64_t n, n_numbers;
     int64_t bad_row;               /* of a label that is no number */

@@ -1,4 +1,4 @@
-/* table_learn.h - what the training rows of a table say of its columns. */
+/* table_learn.h - what the training rows of a table determine about its columns. */
 #ifndef TTI_DATA_TABLE_LEARN_H
 #define TTI_DATA_TABLE_LEARN_H
 

@@ -1,6 +1,6 @@
-/* added_tokens.c - finding added tokens in a text.
+/* added_tokens.c - finds added tokens in a text.
  *
- * The tokens of a pass are sorted, so all that begin with the bytes seen so far stand together: one
+ * The tokens of a pass are sorted, so all that begin with the bytes seen so far are adjacent: one
  * more byte of text narrows that range by bisection. */
 #include "data/tokenizer/added_tokens.h"
 
@@ -114,7 +114,7 @@ static size_t spaces_from(const char *text, size_t n_bytes) {
     return at;
 }
 
-/* Where the white space that ends at `end` begins, not before `least`. */
+/* The begin of the white space that ends at `end`, not before `least`. */
 static size_t spaces_before(const char *text, size_t least, size_t end) {
     while (end > least) {
         size_t at = end - 1, n;
@@ -151,7 +151,7 @@ static tutti_status cut(const tti_added_tokens *all, int pass, const char *text,
         if (token->flags.lstrip) start = TTI_MAX(spaces_before(text, done, start), done);
         if (token->flags.rstrip) stop += spaces_from(text + stop, end - stop);
         TTI_TRY(pass_on(all, pass, text, done, start, sink));
-        /* Only one that the white space of the token before it has swallowed is empty. */
+        /* It is empty only if the preceding token has consumed its white space. */
         if (start < stop) TTI_TRY(sink->take_token(sink->user, token->id));
         done = stop;
     }

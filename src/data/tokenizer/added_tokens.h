@@ -1,8 +1,8 @@
-/* added_tokens.h - tokens that are looked for in a text before it is cut into words.
+/* added_tokens.h - tokens that are searched in a text before it is divided into words.
  *
- * The rules are those of Hugging Face's tokenizers: the leftmost match wins, at one place the
- * longest; tokens that are not "normalized" are looked for first, in the whole text, the others in
- * what is left between them. */
+ * The rules are those of Hugging Face's tokenizers: the leftmost match wins, at one position the
+ * longest.  Tokens that are not "normalized" are searched first, in the whole text, the others in
+ * the text between them. */
 #ifndef TTI_DATA_ADDED_TOKENS_H
 #define TTI_DATA_ADDED_TOKENS_H
 
@@ -40,7 +40,8 @@ typedef struct tti_added_sink {
     void *user;
 } tti_added_sink;
 
-/* Adds one that must not be empty; the same text twice is one token.  Only memory can lack. */
+/* Adds a token, which must not be empty; a text that is added twice is one token.  Fails only
+ * without memory. */
 tutti_status tti_added_tokens_add(tti_added_tokens *all, const tti_added_token *token);
 
 /* After the last one was added. */

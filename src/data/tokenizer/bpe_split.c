@@ -1,7 +1,7 @@
 /* bpe_split.c - GPT-2's pattern by hand.
  *
- * The one idea: every alternative of the pattern is a run of one class of characters, with at most
- * one space before it; only runs of spaces look one character ahead. */
+ * Every alternative of the pattern is a run of one class of characters, with at most one space
+ * before it; only runs of spaces look one character ahead. */
 #include "data/tokenizer/bpe_split.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ static size_t next_char(const char *text, size_t n_bytes, tti_char_class *out) {
     return n;
 }
 
-/* Where the run of a class that goes on at place at ends. */
+/* The end of the run of a class that includes position at. */
 static size_t run_end(const char *text, size_t n_bytes, size_t at, tti_char_class wanted) {
     tti_char_class class = wanted;
     for (size_t n; (n = next_char(text + at, n_bytes - at, &class)) > 0 && class == wanted;)

@@ -1,6 +1,6 @@
-/* tokenizer.c - the table of tokenizers and what all of them share: opening, decoding, saving.
- * To add a kind: write tokenizer_NAME.c with one tti_tokenizer_kind, list it below, and read its
- * file in tokenizer_json.c. */
+/* tokenizer.c - the table of tokenizers and their common code: opening, decoding, saving.  To add a
+ * kind: write tokenizer_NAME.c with one tti_tokenizer_kind, list it below, and read its file in
+ * tokenizer_json.c. */
 #include "data/tokenizer/tokenizer.h"
 
 #include <stdio.h>

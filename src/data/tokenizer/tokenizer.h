@@ -1,7 +1,7 @@
-/* tokenizer.h - what a kind of tokenizer must provide, and the table of kinds.
+/* tokenizer.h - the interface of a kind of tokenizer, and the table of kinds.
  *
  * Every tokenizer knows the bytes of each of its tokens (pieces), so decoding is the same for all;
- * a kind says how text is cut. */
+ * a kind defines how text is divided. */
 #ifndef TTI_DATA_TOKENIZER_H
 #define TTI_DATA_TOKENIZER_H
 
@@ -18,7 +18,7 @@ typedef struct tti_pieces {
     char *bytes;
 } tti_pieces;
 
-/* Takes tokens as they are made, a block at a time. */
+/* Receives tokens as they are made, one block at a time. */
 typedef struct tti_token_sink {
     tutti_status (*take)(void *user, const int32_t *token, size_t n);
     void *user;
@@ -34,7 +34,7 @@ typedef struct tti_tokenizer_kind {
     /* The same as a tokenizer.json of Hugging Face that gives equal tokens; NULL: save does it.
      * Fails for a vocabulary that such a file cannot hold. */
     tutti_status (*save_for_transformers)(const tutti_tokenizer *t, tti_json *j);
-    /* Whether two of the kind with the same pieces encode alike; NULL: they do. */
+    /* Whether two tokenizers of the kind with the same pieces encode equally; NULL: always. */
     bool (*equal)(const tutti_tokenizer *a, const tutti_tokenizer *b);
     void (*close)(void *state);
 } tti_tokenizer_kind;
@@ -51,7 +51,7 @@ extern const tti_tokenizer_kind tti_tokenizer_bytes;
 extern const tti_tokenizer_kind tti_tokenizer_chars;
 extern const tti_tokenizer_kind tti_tokenizer_gpt2;
 
-/* One more owner, who ends with tutti_tokenizer_destroy; NULL is a no-op.  Any thread. */
+/* Adds an owner, which must call tutti_tokenizer_destroy; NULL is a no-op.  Any thread. */
 tutti_tokenizer *tti_tokenizer_share(tutti_tokenizer *t);
 
 /* Whether both have the same tokens with the same numbers. */
@@ -84,13 +84,13 @@ tutti_status tti_chars_make_of(tutti_tokenizer *t, const char *text, size_t n_by
 /* A file that was saved, or a tokenizer.json. */
 tutti_status tti_tokenizer_read(const char *path, tutti_tokenizer *t);
 
-/* A folder with tokenizer.json, or with vocab.json and merges.txt; tokenizer_config.json beside it
- * is read, and of a pair added_tokens.json and special_tokens_map.json, too. */
+/* Reads a folder with tokenizer.json, or with vocab.json and merges.txt.  Also reads
+ * tokenizer_config.json and, for the latter, added_tokens.json and special_tokens_map.json. */
 tutti_status tti_tokenizer_read_dir(const char *dir, tutti_tokenizer *t);
 
 /* ---- for kinds ---- */
 
-/* Where text is not UTF-8. */
+/* The error for text that is not UTF-8 at position at. */
 tutti_status tti_not_utf8(const char *text, size_t n_bytes, size_t at);
 
 /* n bytes as one more piece; pieces->n counts up to n_max, for which start has room. */

@@ -1,7 +1,7 @@
 /* tokenizer_chars.c - one token per byte, and one token per character of a text.
  *
- * The one idea: the characters of a text, sorted, are the vocabulary; ASCII is looked up in a table
- * of 128, all others by bisection. */
+ * The sorted characters of a text are the vocabulary; ASCII is looked up in a table of 128, all
+ * others by bisection. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* tokenizer_gpt2.c - byte-pair encoding as GPT-2 does it.
  *
- * A word is its bytes as tokens, joined pair by pair, the pair that was learnt first (lowest rank)
- * first.  The one idea: words are short, so pairs are joined by looking at all of them again; a
- * word that is not short (a hostile file has one of a megabyte) goes through a heap. */
+ * A word is its bytes as tokens, merged pair by pair, the pair with the lowest rank first.  Words
+ * are short, so each round looks at all pairs again; a long word (a hostile file has one of a
+ * megabyte) uses a heap. */
 #include "data/tokenizer/tokenizer_gpt2.h"
 
 #include <stdlib.h>
@@ -19,14 +19,14 @@ enum {
     BLOCK = 4096,
     NO_RANK = INT32_MAX,
     MAX_WORD = 1 << 28,
-    ALPHABET_FIRST = 256 /* characters that stand for bytes without one of their own */
+    ALPHABET_FIRST = 256 /* characters that represent bytes which are not printable */
 };
 #define END_TEXT "<|endoftext|>"
 
 typedef struct pair {
     uint64_t key;  /* left << 32 | right */
     int32_t rank;  /* NO_RANK: free      */
-    int32_t token; /* what they become   */
+    int32_t token; /* the merged token */
 } pair;
 
 typedef struct gpt2_state {
@@ -42,7 +42,7 @@ typedef struct gpt2_state {
     bool whole, ignore_merges; /* as in tti_gpt2_source */
 } gpt2_state;
 
-/* Where the text of a token stands, which is how it is saved. */
+/* The file from which a token's text comes, which determines how it is saved. */
 enum origin {
     LETTERS, /* in the vocabulary, in the alphabet */
     FOREIGN, /* in the vocabulary, with characters that are not in the alphabet: no text gives it */
@@ -107,7 +107,8 @@ static int32_t joined(const gpt2_state *s, int32_t rank) {
 
 /* ---- joining: the simple way ---- */
 
-/* Joins every pair of that rank; rank[i] is that of the pair i, i+1.  Returns how many are left. */
+/* Merges every pair of that rank; rank[i] is that of the pair i, i+1.  Returns the number of
+ * remaining tokens. */
 static size_t join_round(const gpt2_state *s, int32_t *token, int32_t *rank, size_t n,
                          int32_t best) {
     int32_t new_token = joined(s, best);
@@ -540,7 +541,7 @@ tutti_status tti_gpt2_make(tutti_tokenizer *t, const tti_gpt2_source *source) {
     t->state = calloc(1, sizeof(gpt2_state));
     if (!t->state) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", source->path);
     t->kind = &tti_tokenizer_gpt2;
-    return make(t, source); /* what was made of it goes with the tokenizer */
+    return make(t, source); /* the tokenizer owns the result */
 }
 
 /* ---- saving, as a tokenizer.json ---- */
@@ -568,7 +569,7 @@ static void save_added_token(const tti_added_token *token, tti_json *j) {
     tti_json_end(j);
 }
 
-/* By number: other programs count on while they read them. */
+/* In numerical order, because other programs rely on it. */
 static void save_added(const tutti_tokenizer *t, tti_json *j) {
     const gpt2_state *s = t->state;
     const tti_added_token **by_id = calloc((size_t)t->pieces.n + 1, sizeof *by_id);

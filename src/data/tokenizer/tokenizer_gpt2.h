@@ -1,4 +1,4 @@
-/* tokenizer_gpt2.h - making a byte-pair tokenizer from what its files say. */
+/* tokenizer_gpt2.h - makes a byte-pair tokenizer from the contents of its files. */
 #ifndef TTI_DATA_TOKENIZER_GPT2_H
 #define TTI_DATA_TOKENIZER_GPT2_H
 
@@ -6,7 +6,7 @@
 #include "data/tokenizer/tokenizer.h"
 
 /* One token of the vocabulary, whose text is in GPT-2's alphabet, which shows each byte as a
- * printable character; or an added token, whose text is looked for as it is before anything else.
+ * printable character; or an added token, whose text is searched literally, before everything else.
  * A token may be listed as both. */
 typedef struct tti_gpt2_token {
     const char *text; /* borrowed, UTF-8 */

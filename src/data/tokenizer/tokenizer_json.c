@@ -1,4 +1,4 @@
-/* tokenizer_json.c - the files of tokenizers: what tutti_tokenizer_save writes, Hugging Face's
+/* tokenizer_json.c - the files of tokenizers: those of tutti_tokenizer_save, Hugging Face's
  * tokenizer.json, and vocab.json with merges.txt.
  *
  * Texts are borrowed from the parsed JSON until the tokenizer is made.  Every field is in a table
@@ -94,7 +94,7 @@ static tutti_status add_token(reading *r, const char *path, const tti_gpt2_token
         r->token = wider;
         r->capacity = more;
     }
-    r->token[r->n_tokens++] = *token; /* ids and texts are checked where the tokenizer is made */
+    r->token[r->n_tokens++] = *token; /* ids and texts are checked when the tokenizer is made */
     return TUTTI_OK;
 }
 
@@ -134,7 +134,7 @@ static bool is_byte_level(const json_t *value) {
     return json_is_null(value) || is_byte_level_type(json_object_get(value, "type"));
 }
 
-/* A template that puts nothing beside the text itself. */
+/* A template that adds nothing to the text itself. */
 static bool is_bare_template(const json_t *value) {
     const json_t *single = json_object_get(value, "single");
     bool bare = is_text(json_object_get(value, "type"), "TemplateProcessing");
