@@ -43,30 +43,26 @@ static tutti_status head_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-/* What a row comes to. */
 typedef struct row_end {
-    double sum;
-    bool right; /* the label is its first maximum */
+    double sum, loss;
+    bool right; /* the label is the first maximum */
 } row_end;
 
-/* What z adds to a sum relative to a label's logit of -inf. */
-static double beside_minus_infinity(double z) {
-    return z == -INFINITY ? 0 : z > -INFINITY ? INFINITY : z;
-}
-
-/* z becomes e^(z - base); label -1: none.  What is infinite is no large logit but a broken one,
- * which the loss must tell: a label's logit of -inf makes the loss inf, or NaN if all logits are.
- */
+/* z becomes e^(z - base); label -1: none.  An infinite logit is broken, not large, and the loss
+ * must report it.  Where the label's logit is -inf, the loss is inf (NaN if all logits are -inf),
+ * and the base is the row's largest logit, so that the gradient is finite as in PyTorch. */
 static row_end raise_row(double *z, int64_t n_classes, int64_t label) {
-    double base = label < 0 ? 0 : z[label];
-    row_end end = {0, label >= 0};
+    double own = label < 0 ? 0 : z[label], base = own;
+    row_end end = {.right = label >= 0};
+    if (own == -INFINITY)
+        for (int64_t c = 0; c < n_classes; c++) base = fmax(base, z[c]);
     for (int64_t c = 0; c < n_classes; c++) {
-        if (c < label ? z[c] >= base : z[c] > base) end.right = false;
+        if (c < label ? z[c] >= own : z[c] > own) end.right = false;
         double raw = z[c];
         z[c] = raw - base > TTI_HEAD_MOST ? exp(TTI_HEAD_MOST) : exp(raw - base);
-        end.sum += base == -INFINITY ? beside_minus_infinity(raw) : raw == INFINITY ? raw : z[c];
+        end.sum += raw == INFINITY ? raw : z[c];
     }
-    if (end.sum == 0 && base == -INFINITY) end.sum = NAN;
+    end.loss = own > -INFINITY ? log(end.sum) : isfinite(end.sum) ? INFINITY : NAN;
     return end;
 }
 
@@ -86,7 +82,7 @@ static void head_reference(const tti_args *a) {
         row_end end = raise_row(z, n_classes, kept && good ? (int64_t)label : -1);
         a->out[1][r] = kept ? NAN : 0;
         count += kept;
-        if (kept) loss += good ? log(end.sum) : NAN;
+        if (kept) loss += good ? end.loss : NAN;
         if (!kept || !good) continue;
         a->out[1][r] = a->in[3][0] / end.sum;
         z[(int64_t)label] -= end.sum;
@@ -160,7 +156,9 @@ static const tti_sample scale_rows_samples[] = {
 const tti_op tti_ops_head[] = {
     {.name = "cross_entropy_head",
      .doc = "e, s, loss_sum, count, correct of cross_entropy(z), z = x w^T, and its gradient "
-            "s_r e_rc: e = e^(z - z_label), at most e^60, at the label less the row's sum; "
+            "s_r e_rc: e = e^(z - z_label), at most e^60, at the label less the row's sum (e^(z - "
+            "max) "
+            "if z_label is -inf); "
             "s = dloss / sum; inputs x, w, labels, dloss; made by a pass",
      .n_in_min = 4,
      .n_in_max = 4,

@@ -86,12 +86,10 @@ static bool is_class(double label, size_t n_classes) {
 
 static double entropy_of_row(const double *x, double label, double smoothing, size_t n_classes,
                              const double row[2]) {
-    double total = row[0] + log(row[1]), sum = 0;
-    for (size_t c = 0; c < n_classes; c++) {
-        double target = target_of(c, label, smoothing, n_classes);
-        if (target != 0) sum -= target * (x[c] - total);
-    }
-    return sum;
+    double total = row[0] + log(row[1]), loss = (1 - smoothing) * (total - x[(size_t)label]);
+    if (smoothing == 0) return loss;
+    for (size_t c = 0; c < n_classes; c++) loss += smoothing / (double)n_classes * (total - x[c]);
+    return loss;
 }
 
 /* True if label is the first maximum; a row whose loss is NaN has none. */

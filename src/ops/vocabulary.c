@@ -102,8 +102,9 @@ static void entropy_part_reference(const tti_args *a) {
         memset(row, 0, N_ROW * sizeof *row);
         for (size_t c = 1; c < n_classes; c++)
             if (x[c] > x[best]) best = c;
+        double base = x[best] == -INFINITY ? 0 : x[best]; /* no weight here, unless one is NaN */
         for (size_t c = 0; c < n_classes; c++) {
-            row[ROW_SUM] += exp(x[c] - x[best]);
+            row[ROW_SUM] += exp(x[c] - base);
             row[ROW_TOTAL] += x[c];
         }
         row[ROW_MAX] = x[best];

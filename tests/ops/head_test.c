@@ -92,9 +92,8 @@ T_CASE(what_is_broken_is_told) {
     assert_true(!isfinite(loss_of(above, 1)));
     assert_true(isnan(loss_of(none, 0)) && isnan(loss_of(none, 1)));
     T_NEAR(loss_of(below, 0), log(3), 1e-12);
-    assert_true(loss_of(below, 1) == INFINITY); /* as the loss of logits in PyTorch */
-    assert_true(loss_of((double[]){-INFINITY, -INFINITY, -300, -INFINITY}, 0) == INFINITY);
     assert_true(isnan(loss_of((double[]){-INFINITY, NAN, 1, 2}, 0)));
+    assert_true(isnan(loss_of((double[]){-INFINITY, INFINITY, 1, 2}, 0)));
     assert_true(isnan(loss_of((double[]){-INFINITY, -INFINITY, -INFINITY, -INFINITY}, 3)));
     for (int label = 4; label >= -5; label -= 9) {
         outcome odd = run_head((double[]){1, 2, 3, 4}, (int[]){0, label}, 2, false);
@@ -102,11 +101,29 @@ T_CASE(what_is_broken_is_told) {
     }
 }
 
+static void expect_gradient(const double *logits, int label, const double *want) {
+    for (int whole = 0; whole < 2; whole++) {
+        outcome got = run_head(logits, &label, 1, whole);
+        assert_true(got.loss == INFINITY && got.correct == 0);
+        for (int i = 0; i < CLASSES; i++) T_NEAR(got.dz[i], 0.5 * want[i], 1e-12);
+    }
+}
+
+/* Gradients of torch.nn.functional.cross_entropy in double. */
+T_CASE(a_label_without_weight_has_an_infinite_loss_and_a_finite_gradient) {
+    T_UNUSED;
+    expect_gradient((double[]){0, -INFINITY, 0, 0}, 1, (double[]){1.0 / 3, -1, 1.0 / 3, 1.0 / 3});
+    expect_gradient((double[]){-INFINITY, -INFINITY, -300, -INFINITY}, 0, (double[]){-1, 0, 1, 0});
+    expect_gradient((double[]){-INFINITY, -INFINITY, 1, 2}, 1,
+                    (double[]){0, -1, 0.2689414213699951, 0.7310585786300049});
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loss_and_gradient_are_those_of_logits),
         cmocka_unit_test(a_label_that_is_far_below_loses_so_much),
         cmocka_unit_test(what_is_broken_is_told),
+        cmocka_unit_test(a_label_without_weight_has_an_infinite_loss_and_a_finite_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

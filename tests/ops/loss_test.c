@@ -1,6 +1,7 @@
 /* loss_test.c - special values of the losses: smoothing, ignored rows, infinite logits, bad labels.
  * Numbers of PyTorch 1.13 in double. */
 #include "ir/graph.h"
+#include "ops/op_table.h"
 #include "reference_run.h"
 #include "t.h"
 #include "tutti/ops.h"
@@ -68,6 +69,47 @@ T_CASE(infinite_and_huge_logits_stay_finite) {
     entropy e = run_entropy(x, (int[]){0, 1, 2}, 0, -1);
     T_NEAR(e.loss, log(2) + log1p(exp(-10) + exp(-20)), 1e-12);
     for (int i = 0; i < N_ROWS * N_CLASSES; i++) assert_true(isfinite(e.dx[i]));
+}
+
+/* Two workers have two classes each, and one of them none with any weight: the loss and the
+ * gradient are those of the whole row. */
+T_CASE(a_worker_whose_classes_have_no_weight_changes_nothing) {
+    T_UNUSED;
+    const double x[2][2] = {{-INFINITY, -INFINITY}, {1, 2}};
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *in[2], *part[2], *out[4], *dx[2];
+    tutti_value *label = tutti_input(g, "labels", TUTTI_I32, &TUTTI_SHAPE(1));
+    tutti_value *parts = tutti_input(g, "parts", TUTTI_F32, &TUTTI_SHAPE(1, 10));
+    tutti_value *dloss = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    for (int w = 0; w < 2; w++) {
+        in[w] = tutti_input(g, w ? "x1" : "x0", TUTTI_F32, &TUTTI_SHAPE(1, 2));
+        part[w] = tti_emit(g, "entropy_part", NULL, (tutti_value *[]){in[w], label}, 2,
+                           (tti_attr_arg[]){TTI_INT("first", 2 * w), {0}});
+    }
+    tti_emit_n(g, "entropy_join", NULL, (tutti_value *[]){in[0], parts, label}, 3,
+               (tti_attr_arg[]){TTI_INT("n", 2), {0}}, out);
+    for (int w = 0; w < 2; w++)
+        dx[w] =
+            tti_emit(g, "entropy_join_grad", NULL, (tutti_value *[]){in[w], label, dloss, out[3]},
+                     4, (tti_attr_arg[]){TTI_INT("n", 2), TTI_INT("first", 2 * w), {0}});
+    T_OK(tutti_graph_check(g));
+    t_reference *r = t_reference_create(g);
+    for (int at = 0; at < 4; at += 3) {
+        t_reference_of(r, label)[0] = at;
+        for (int w = 0; w < 2; w++) memcpy(t_reference_of(r, in[w]), x[w], sizeof x[w]);
+        t_reference_run(r, &(tti_run){0});
+        for (int w = 0; w < 2; w++) /* what the workers gather */
+            memcpy(t_reference_of(r, parts) + 5 * w, t_reference_of(r, part[w]),
+                   5 * sizeof(double));
+        t_reference_run(r, &(tti_run){0});
+        const double want[4] = {at == 0 ? -1 : 0, 0, 0.2689414213699951,
+                                0.7310585786300049 - (at == 3)}; /* of PyTorch */
+        if (at == 0) assert_true(*t_reference_of(r, out[0]) == INFINITY);
+        if (at == 3) T_NEAR(*t_reference_of(r, out[0]), 0.31326168751822286, 1e-14);
+        for (int c = 0; c < 4; c++) T_NEAR(t_reference_of(r, dx[c / 2])[c % 2], want[c], 1e-14);
+    }
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
 }
 
 T_CASE(labels_that_are_no_class_give_nan) {
@@ -181,6 +223,7 @@ int main(void) {
         cmocka_unit_test(cross_entropy_is_that_of_pytorch),
         cmocka_unit_test(ignored_rows_are_exactly_nothing),
         cmocka_unit_test(infinite_and_huge_logits_stay_finite),
+        cmocka_unit_test(a_worker_whose_classes_have_no_weight_changes_nothing),
         cmocka_unit_test(labels_that_are_no_class_give_nan),
         cmocka_unit_test(rows_with_nan_are_not_correct),
         cmocka_unit_test(divergence_of_no_share_has_no_slope),

@@ -5,6 +5,7 @@
 #define TTI_TESTS_SPECIAL_VALUES_H
 
 #include <math.h>
+#include <string.h>
 
 #include "base/dtype.h"
 #include "ir/graph.h"
@@ -28,6 +29,26 @@ static inline void t_put_special(const tutti_value *value, void *memory, const t
     size_t at = s->place == T_FIRST ? 0 : s->place == T_LAST ? n - 1 : (n - 1) * 2 / 3;
     for (size_t e = 0; e < n; e++)
         if (s->place == T_ALL || e == at) tti_store_elem(value->type.dtype, memory, e, s->value);
+}
+
+/* Sets the label's logit to -inf in every second row of a kind of cross entropy, and of
+ * entropy_part, which may see rows without any weight, all logits of the other rows.  False: the
+ * node is of another op.  Gradients stay finite, so every kernel must agree with the reference
+ * element by element. */
+static inline bool t_put_infinite_labels(const tti_node *node, void *logits, const void *labels) {
+    const int32_t *label = (const int32_t *)labels;
+    bool is_part = strcmp(node->op->name, "entropy_part") == 0;
+    bool is_head = strcmp(node->op->name, "cross_entropy_head") == 0;
+    if ((!strstr(node->op->name, "entropy") || node->in[1]->type.dtype != TUTTI_I32) || is_head)
+        return false;
+    int64_t first = tti_attr_has(node, "first") ? tti_attr_int(node, "first") : 0;
+    int64_t n_rows = node->in[0]->type.shape.dim[0], n = node->in[0]->type.shape.dim[1];
+    for (int64_t i = 0; i < n_rows * n; i++) {
+        int64_t own = label[i / n] - first;
+        if (i / n % 2 ? is_part : i % n == own)
+            tti_store_elem(node->in[0]->type.dtype, logits, (size_t)i, -INFINITY);
+    }
+    return true;
 }
 
 /* The largest finite magnitude among n elements. */

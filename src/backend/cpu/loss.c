@@ -126,7 +126,8 @@ static tutti_status entropy_part_run(void *state, const tti_kargs *a) {
     for (size_t i = 0; i < n_rows; i++, x += n, row += N_ROW) {
         size_t best = argmax(x, n);
         int64_t own = label[i] - first;
-        row[0] = x[best], row[1] = exponentials(x, n, x[best], a->scratch);
+        float base = x[best] == -INFINITY ? 0.0f : x[best]; /* no weight, unless one is NaN */
+        row[0] = x[best], row[1] = exponentials(x, n, base, a->scratch);
         row[2] = own >= 0 && own < (int64_t)n ? x[own] : 0.0f;
         row[3] = tti_sum_n(x, n), row[4] = (float)(first + (int64_t)best);
     }

@@ -451,6 +451,19 @@ static void check_special(bench *b, int i, const t_special *s) {
     free(before);
 }
 
+/* Every kernel against the reference, element by element. */
+static void check_infinite_labels(bench *b) {
+    const tti_kernel *kernel;
+    if (!t_put_infinite_labels(b->node, b->start[0], b->start[1])) return;
+    bench_run(b, &tti_reference_kernel, 0);
+    keep_as_wanted(b);
+    for (int k = 0; (kernel = tti_cpu_kernel_at(k)) != NULL; k++) {
+        if (kernel == &tti_reference_kernel || !fits(kernel, b->node)) continue;
+        bench_run(b, kernel, 0);
+        expect_near(b, kernel, 0);
+    }
+}
+
 static void check_input(bench *b, int i, size_t n_specials) {
     const tutti_type *type = &b->node->in[i]->type;
     if (!tti_is_float(type->dtype) || tutti_shape_n_elems(&type->shape) == 0) return;
@@ -475,6 +488,7 @@ static void check_nan(bench *b) {
 T_CASE(values_that_are_not_finite_are_never_hidden) {
     T_UNUSED;
     for_samples(check_all_specials);
+    for_samples(check_infinite_labels);
     for_big_samples(check_nan);
 }
 

@@ -559,6 +559,19 @@ static void check_special_values(const op_case *of, variant types, int n_in, siz
     tti_clear_error();
 }
 
+static void check_infinite_labels(const op_case *of, variant types) {
+    bench b;
+    on_device d;
+    bool made = bench_open(&b, tti_op_find(of->op), &of->sample, types);
+    if (made && t_put_infinite_labels(b.node, b.in[0], b.in[1])) {
+        run_reference(&b);
+        if (device_open(&b, &d) && device_run_once(&b, &d, b.got)) expect_honest(&b, 0, 0);
+        device_close(&d);
+    }
+    bench_close(&b);
+    tti_clear_error();
+}
+
 /* Whether an op may end in a ReLU or a gelu, or takes a maximum. */
 static bool has_maximum(const char *op) {
     static const char *const names[] = {"conv2d",      "linear",  "max_pool2d",        "relu",
@@ -580,6 +593,8 @@ T_CASE(values_that_are_not_finite_are_never_hidden) {
             if (sample->expect != TUTTI_OK) continue;
             const op_case of = {op->name, *sample};
             check_special_values(&of, (variant){TUTTI_F32, 0}, TTI_MAX_IN, TTI_COUNT(t_specials));
+            check_infinite_labels(&of, (variant){TUTTI_F32, 0});
+            check_infinite_labels(&of, (variant){TUTTI_BF16, ~0u});
             if (!(op->traits & TTI_UPDATE))
                 check_special_values(&of, (variant){TUTTI_BF16, ~0u}, TTI_MAX_IN,
                                      TTI_COUNT(t_specials));

@@ -72,7 +72,7 @@ static tutti_status own_run(void *state, const tti_kargs *a) {
     d.row_sums = sums, d.row_bests = bests, d.own = own;
     TTI_CUDA(tti_launch_head_bases(&h, base, tti_cuda_stream()));
     TTI_CUDA(tti_cuda_wgmma(&d, tti_cuda_stream()));
-    tti_head_parts parts = {n_parts, sums, bests, own, base};
+    tti_head_parts parts = {n_parts, sums, bests, own};
     TTI_CUDA(tti_launch_head_ends(&h, &parts, tti_cuda_stream()));
     return TUTTI_OK;
 }

@@ -35,34 +35,35 @@ __device__ __forceinline__ float product_of(const tti_bf16 *a, const tti_bf16 *b
     return tti_warp_sum(sum);
 }
 
+__device__ __forceinline__ float logit_of(const tti_head_rows &h, size_t row, size_t c) {
+    return product_of((const tti_bf16 *)h.x + row * h.width, (const tti_bf16 *)h.w + c * h.width,
+                      h.width, threadIdx.x % WARP, h.width % VECTOR == 0);
+}
+
 __global__ void __launch_bounds__(THREADS) head_bases_kernel(tti_head_rows h, float *base) {
     size_t row = (size_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
     if (row >= h.n_rows) return;
     int32_t label = h.labels[row];
-    float z = 0;
-    if (is_class(h, label))
-        z = product_of((const tti_bf16 *)h.x + row * h.width,
-                       (const tti_bf16 *)h.w + (size_t)label * h.width, h.width, threadIdx.x % WARP,
-                       h.width % VECTOR == 0);
-    if (threadIdx.x % WARP == 0) base[row] = z;
+    float own = is_class(h, label) ? logit_of(h, row, (size_t)label) : 0, largest = own;
+    if (own == -INFINITY) /* the run ends with an infinite loss, so this may be slow */
+        for (size_t c = 0; c < h.n_classes; c++) largest = fmaxf(largest, logit_of(h, row, c));
+    if (threadIdx.x % WARP != 0) return;
+    base[row] = largest;
+    h.found[2 * row] = own;
 }
 
 /* ---- behind it ---- */
 
-/* What z adds to a sum relative to a label's logit of -inf, whose loss is inf, or NaN if all are.
- */
-__device__ __forceinline__ float beside_minus_infinity(float z) {
-    return z == -INFINITY ? 0 : z > -INFINITY ? INFINITY : z;
-}
-
-/* A row whose label is a class: its sum, infinite if a logit is, and whether the label is its first
- * maximum. */
+/* A row whose label is a class.  own: the label's logit, which is the base of the exponentials
+ * unless it is -inf; sum: infinite if a logit is; right: the label is the first maximum. */
 __device__ __forceinline__ void end_row(const tti_head_rows &h, size_t row, int32_t label,
-                                        float sum, bool right) {
-    tti_bf16 *own = (tti_bf16 *)h.exps + row * h.n_classes + label;
-    *own = tti_from_f32<tti_bf16>(1 - sum); /* e^0 less the sum */
+                                        float own, float sum, bool right) {
+    tti_bf16 *at_label = (tti_bf16 *)h.exps + row * h.n_classes + label;
+    bool is_base = own != -INFINITY, finite = sum < INFINITY;
+    *at_label = tti_from_f32<tti_bf16>((is_base ? 1 : 0) - sum);
     h.factors[row] = *h.dloss / sum;
-    ((float2 *)h.found)[row] = make_float2(logf(sum), right && sum < INFINITY ? 1 : 0);
+    float loss = is_base ? logf(sum) : finite ? INFINITY : nanf("");
+    ((float2 *)h.found)[row] = make_float2(loss, right && finite ? 1 : 0);
 }
 
 /* Any other: nothing, or NaN where it should have been one. */
@@ -80,18 +81,15 @@ __global__ void __launch_bounds__(THREADS / 2)
     int32_t label = h.labels[row];
     if (!is_class(h, label)) return end_other(h, row, label);
     size_t home = (size_t)label / TTI_WGMMA_COLS;
-    float z = parts.own[row], base = parts.base[row], sum = 0;
+    float z = parts.own[row], sum = 0;
     bool right = z == z;
 #pragma unroll 8
     for (size_t p = 0; p < parts.n_parts; p++) {
         float best = parts.bests[p * h.n_rows + row];
-        sum += base == -INFINITY  ? beside_minus_infinity(best)
-               : best == INFINITY ? best
-                                  : parts.sums[p * h.n_rows + row];
+        sum += best == INFINITY ? best : parts.sums[p * h.n_rows + row];
         if (p < home ? best >= z : p > home && best > z) right = false;
     }
-    if (sum == 0 && base == -INFINITY) sum = nanf("");
-    end_row(h, row, label, sum, right);
+    end_row(h, row, label, h.found[2 * row], sum, right);
 }
 
 /* A block for each row of logits. */
@@ -102,19 +100,22 @@ __global__ void __launch_bounds__(THREADS) head_whole_kernel(tti_head_rows h, co
     bool good = is_class(h, label), beaten = false;
     const float *z = logits + row * h.n_classes, most = (float)TTI_HEAD_MOST;
     tti_bf16 *exps = (tti_bf16 *)h.exps + row * h.n_classes;
-    float base = good ? z[label] : 0, sum = 0;
+    float own = good ? z[label] : 0, base = own, sum = 0;
+    if (own == -INFINITY) {
+        for (size_t c = threadIdx.x; c < h.n_classes; c += THREADS) base = fmaxf(base, z[c]);
+        base = tti_block_max(base, shared);
+    }
     for (size_t c = threadIdx.x; c < h.n_classes; c += THREADS) {
         float above = z[c] - base, e = expf(above > most ? most : above);
-        beaten |= c < (size_t)label ? above >= 0 : above > 0;
+        beaten |= c < (size_t)label ? z[c] >= own : z[c] > own;
         exps[c] = tti_from_f32<tti_bf16>(e);
-        sum += base == -INFINITY ? beside_minus_infinity(z[c]) : z[c] == INFINITY ? z[c] : e;
+        sum += z[c] == INFINITY ? z[c] : e;
     }
     sum = tti_block_sum(sum, shared);
     beaten = __syncthreads_or(beaten);
     if (threadIdx.x != 0) return;
-    if (sum == 0 && base == -INFINITY) sum = nanf("");
     if (good)
-        end_row(h, row, label, sum, !beaten);
+        end_row(h, row, label, own, sum, !beaten);
     else
         end_other(h, row, label);
 }

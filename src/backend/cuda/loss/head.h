@@ -24,7 +24,9 @@ typedef struct tti_head_rows {
     float *found;          /* f32[n_rows,2], scratch */
 } tti_head_rows;
 
-/* base f32[n_rows] = x w[label], or 0 where the label is no class. */
+/* base f32[n_rows]: the label's logit x w[label], or 0 where the label is no class.  A logit of
+ * -inf is no base: the largest logit of the row is, and found keeps the label's own for
+ * tti_launch_head_ends. */
 cudaError_t tti_launch_head_bases(const tti_head_rows *h, float *base, cudaStream_t stream);
 
 /* What TTI_WGMMA_EXPS left of each row and part of its columns; of n_parts parts. */
@@ -32,7 +34,6 @@ typedef struct tti_head_parts {
     size_t n_parts;
     const float *sums, *bests; /* f32[n_parts,n_rows] */
     const float *own;          /* f32[n_rows]: NaN where another logit of its tile is larger */
-    const float *base;         /* f32[n_rows], as tti_launch_head_bases made it */
 } tti_head_parts;
 
 /* The label's place in exps, factors and out, where exps are there. */

@@ -84,9 +84,9 @@ __global__ void __launch_bounds__(THREADS)
         int64_t own = (int64_t)r.labels[row] - r.first;
         bool is_own = own >= 0 && own < (int64_t)r.n_own;
         float *part = parts + row * N_ROW;
-        bool good = s.sum > 0; /* else a logit is NaN, which maxima leave out, or all are -inf */
+        bool good = s.sum == s.sum; /* else a logit is NaN, which maxima leave out */
         part[ROW_MAX] = good ? (float)s.max : nanf("");
-        part[ROW_SUM] = good ? (float)s.sum : nanf("");
+        part[ROW_SUM] = (float)s.sum;
         part[ROW_TARGET] = is_own ? (float)tti_to_acc(x[own]) : 0.0f;
         part[ROW_TOTAL] = (float)s.total;
         bool starts_with_nan = tti_to_acc(x[0]) != tti_to_acc(x[0]); /* then no class is larger */
