@@ -48,6 +48,11 @@ TUTTI_API void tutti_job_set(tutti_job *job, const char *assignment, const char 
 /* TUTTI_OK, or TUTTI_E_CONFIG with every problem so far in tutti_last_error(). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_check(tutti_job *job);
 
+/* Warnings about the job so far, such as a deprecated name of a key, one per line in the form
+ * "job.yaml:12:7: parallel.x is now called parallel.y"; "" if there are none.  Each deprecated name
+ * is reported once.  Borrowed until the job changes. */
+TUTTI_API const char *tutti_job_warnings(const tutti_job *job);
+
 /* The value of a key as text, NULL for an unknown key.  Borrowed until the job changes. */
 TUTTI_API const char *tutti_job_get(tutti_job *job, const char *key);
 

@@ -15,9 +15,13 @@
 
 enum { KEY_MAX = 256 };
 
+static bool is_name_of(const tti_option *row, const char *key) {
+    return strcmp(row->key, key) == 0 || (row->former && strcmp(row->former, key) == 0);
+}
+
 static size_t find_row(const tti_option_table *table, const char *key) {
     size_t i = 0;
-    while (i < table->n_rows && strcmp(table->rows[i].key, key) != 0) i++;
+    while (i < table->n_rows && !is_name_of(&table->rows[i], key)) i++;
     return i;
 }
 
@@ -58,7 +62,9 @@ static bool visit_other(const char *word, void *arg) {
 static int name_distance(const tti_option *row, const char *name) {
     other_name other = {.typed = name};
     tti_each_word(row->also, visit_other, &other);
-    return other.found ? 0 : tti_nearness(name, last_part(row->key));
+    if (other.found) return 0;
+    int distance = tti_nearness(name, last_part(row->key));
+    return row->former ? TTI_MIN(distance, tti_nearness(name, last_part(row->former))) : distance;
 }
 
 /* How far the group of a typed key is from that of a row, less important than the name. */
@@ -161,10 +167,24 @@ static bool is_null(const tti_yaml *node) {
     return false;
 }
 
-/* True if this text has named the row before; says so. */
-static bool is_duplicate(const loader *l, size_t i, const tti_yaml *name) {
+/* Two names of one key from one source are a mistake, also on the command line. */
+static bool has_other_name(const loader *l, size_t i, const char *name) {
+    const tti_option_state *state = &l->o->state[i];
+    bool again = l->n_load > 0 ? state->n_load == l->n_load
+                               : state->place.source && !strcmp(state->place.source, l->source);
+    return again && state->name && strcmp(state->name, name) != 0;
+}
+
+/* True if this source has named the row before; says so. */
+static bool is_duplicate(const loader *l, size_t i, const char *key, const tti_yaml *name) {
     tti_option_state *state = &l->o->state[i];
     tti_place place = place_of(l, name);
+    if (has_other_name(l, i, key)) {
+        tti_problems_add(&l->o->problems, &place,
+                         "%s: %s was given too, and both are the same key; keep only %s", key,
+                         state->name, l->o->table->rows[i].key);
+        return true;
+    }
     if (l->n_load == 0) return false;
     bool again = state->n_load == l->n_load;
     if (again)
@@ -176,10 +196,26 @@ static bool is_duplicate(const loader *l, size_t i, const tti_yaml *name) {
     return again;
 }
 
-static void take_value(const loader *l, size_t i, const tti_yaml *name, const tti_yaml *value) {
+/* Once for each key. */
+static void warn_if_former(const loader *l, size_t i, const char *key, const tti_yaml *name) {
+    const tti_option *row = &l->o->table->rows[i];
+    tti_option_state *state = &l->o->state[i];
+    tti_place place = place_of(l, name);
+    if (state->warned || strcmp(key, row->key) == 0) return;
+    if (l->o->warnings.n_bytes > 0) tti_str_add(&l->o->warnings, "\n");
+    tti_place_print(&place, &l->o->warnings);
+    tti_str_printf(&l->o->warnings, "%s is now called %s", row->former, row->key);
+    state->warned = true;
+}
+
+/* key: the name of row i that stands in the source. */
+static void take_value(const loader *l, size_t i, const char *key, const tti_yaml *name,
+                       const tti_yaml *value) {
     tti_options *o = l->o;
     const tti_option *row = &o->table->rows[i];
-    if (is_duplicate(l, i, name)) return;
+    if (is_duplicate(l, i, key, name)) return;
+    warn_if_former(l, i, key, name);
+    o->state[i].name = strcmp(key, row->key) == 0 ? row->key : row->former;
     if (is_null(value)) {
         set_default(o, i);
         return;
@@ -218,7 +254,7 @@ static void take_entry(const loader *l, const char *key, const char *prefix, con
                        const tti_yaml *value) {
     size_t i = find_row(l->o->table, key);
     if (i < l->o->table->n_rows)
-        take_value(l, i, name, value);
+        take_value(l, i, key, name, value);
     else if (is_group(l->o->table, key))
         take_group(l, key, value);
     else
@@ -396,6 +432,7 @@ void tti_options_fini(tti_options *o) {
     for (size_t i = 0; o->state && i < o->table->n_rows; i++) free(o->state[i].text);
     free(o->state);
     tti_problems_free(&o->problems);
+    tti_str_free(&o->warnings);
     tti_arena_free(&o->sources);
     *o = (tti_options){0};
 }

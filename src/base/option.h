@@ -57,6 +57,7 @@ typedef struct tti_option {
     double min, max;   /* numbers and elements of lists; TEXT, TEXT_LIST: min is the fewest bytes */
     const char *word;  /* INT, SIZE, FLOAT: words for -1, -2, ..., such as "auto|none"; or NULL */
     const char *choices; /* CHOICE: "sgd|adam|adamw" */
+    const char *former;  /* deprecated name of the key, accepted with a warning; or NULL */
     const char *also;    /* other names that people try, "learning_rate|step_size": for hints */
     const char *meant;   /* CHOICE: words of others for choices, "fp16=f16|half=f16", for hints */
     const char *alias;   /* CHOICE: words that are accepted for choices, "l1=mae" */
@@ -91,9 +92,11 @@ typedef struct tti_option_state {
     tti_place place; /* of the value; source NULL: the default */
     tti_place last;  /* where load number n_load named the key, to find duplicates */
     int n_load;
-    bool bad;    /* some value for it was refused */
-    bool is_own; /* the value is of tti_options_put: nobody gave it */
-    char *text;  /* what tti_options_get gave last; owned */
+    const char *name; /* by which the value was given: the key or its former name; NULL: none */
+    bool warned;      /* that the former name is deprecated */
+    bool bad;         /* some value for it was refused */
+    bool is_own;      /* the value is of tti_options_put: nobody gave it */
+    char *text;       /* what tti_options_get gave last; owned */
 } tti_option_state;
 
 typedef struct tti_options {
@@ -101,6 +104,7 @@ typedef struct tti_options {
     void *config;            /* borrowed */
     tti_option_state *state; /* one per row; owned */
     tti_problems problems;
+    tti_str warnings;  /* one line each: "job.yaml:3:5: a.x is now called a.y" */
     tti_arena sources; /* names of files */
     int n_loads;
 } tti_options;
@@ -113,7 +117,8 @@ void tti_options_fini(tti_options *o);
  * tti_options_check. */
 tutti_status tti_options_load(tti_options *o, const char *text, size_t n_bytes, const char *source);
 
-/* The key of the table that a word or a mistyped key stands for, or a group; NULL: none. */
+/* The key of the table that a former name, a word or a mistyped key stands for, or a group; NULL:
+ * none. */
 const char *tti_option_table_find(const tti_option_table *table, const char *typed);
 
 /* Takes "key=value" (also "--key=value").  A value that starts with a quote or a bracket is read
@@ -145,12 +150,12 @@ void tti_options_problem(tti_options *o, const char *key, const char *format, ..
 /* TUTTI_OK, or TUTTI_E_CONFIG with every problem, one per line. */
 tutti_status tti_options_check(const tti_options *o);
 
-/* The row of a key and what is known of it; NULL for an unknown key. */
+/* The row of a key, or of its former name, and its state; NULL for an unknown key. */
 const tti_option *tti_options_find(const tti_options *o, const char *key);
 const tti_option_state *tti_options_state(const tti_options *o, const char *key);
 
-/* The value as text, NULL for an unknown key or when out of memory.  Borrowed until the next call
- * for the same key. */
+/* The value as text, also by the former name of a key; NULL for an unknown key or when out of
+ * memory.  Borrowed until the next call for the same key. */
 const char *tti_options_get(tti_options *o, const char *key);
 
 /* The config as YAML that reads back to the same values; with origins, each line ends in a comment

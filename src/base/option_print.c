@@ -11,12 +11,16 @@
 /* Columns before an origin. */
 enum { ORIGIN_COLUMN = 40 };
 
-static bool in_group(const tti_option *row, const char *group) {
+static bool is_in_group(const char *key, const char *group) {
     size_t n_bytes = strlen(group);
-    return !strncmp(row->key, group, n_bytes) && row->key[n_bytes] == '.';
+    return !strncmp(key, group, n_bytes) && key[n_bytes] == '.';
 }
 
-static const char *name_of(const tti_option *row) { return strchr(row->key, '.') + 1; }
+static bool in_group(const tti_option *row, const char *group) {
+    return is_in_group(row->key, group);
+}
+
+static const char *name_of(const char *key) { return strchr(key, '.') + 1; }
 
 /* ---- YAML ---- */
 
@@ -36,7 +40,7 @@ void tti_options_print(const tti_options *o, bool origins, tti_str *out) {
             const tti_option *row = &table->rows[i];
             if (!in_group(row, table->groups[g].name)) continue;
             size_t start = out->n_bytes;
-            tti_str_printf(out, "  %s: ", name_of(row));
+            tti_str_printf(out, "  %s: ", name_of(row->key));
             tti_option_format(row, o->config, true, out);
             if (origins) add_origin(&o->state[i].place, out->n_bytes - start, out);
             tti_str_add(out, "\n");
@@ -155,7 +159,7 @@ static void add_default(tti_json *j, const tti_option *row, const void *config) 
 }
 
 static void add_row(tti_json *j, const tti_option *row, const void *config) {
-    tti_json_object(j, name_of(row));
+    tti_json_object(j, name_of(row->key));
     tti_json_text(j, "description", row->help);
     add_default(j, row, config);
     tti_json_array(j, "anyOf");
@@ -175,26 +179,37 @@ static void add_closed_object(tti_json *j) {
     tti_json_object(j, "properties");
 }
 
+/* Another spelling of a key. */
+static void add_reference(tti_json *j, const char *name, const tti_option *row, bool deprecated) {
+    char path[256];
+    size_t n_group = strcspn(row->key, ".");
+    snprintf(path, sizeof path, "#/properties/%.*s/properties/%s", (int)n_group, row->key,
+             name_of(row->key));
+    tti_json_object(j, name);
+    tti_json_text(j, "$ref", path);
+    if (deprecated) tti_json_bool(j, "deprecated", true);
+    tti_json_end(j);
+}
+
 static void add_group(tti_json *j, const tti_option_table *table, const tti_option_group *group,
                       const void *config) {
     tti_json_object(j, group->name);
     tti_json_text(j, "description", group->help);
     add_closed_object(j);
-    for (size_t i = 0; i < table->n_rows; i++)
-        if (in_group(&table->rows[i], group->name)) add_row(j, &table->rows[i], config);
+    for (size_t i = 0; i < table->n_rows; i++) {
+        const tti_option *row = &table->rows[i];
+        if (in_group(row, group->name)) add_row(j, row, config);
+        if (row->former && is_in_group(row->former, group->name))
+            add_reference(j, name_of(row->former), row, true);
+    }
     tti_json_end(j);
     tti_json_end(j);
 }
 
 /* The flat spelling of a key refers to the nested one. */
 static void add_flat(tti_json *j, const tti_option *row) {
-    char path[256];
-    size_t n_group = strcspn(row->key, ".");
-    snprintf(path, sizeof path, "#/properties/%.*s/properties/%s", (int)n_group, row->key,
-             name_of(row));
-    tti_json_object(j, row->key);
-    tti_json_text(j, "$ref", path);
-    tti_json_end(j);
+    add_reference(j, row->key, row, false);
+    if (row->former) add_reference(j, row->former, row, true);
 }
 
 void tti_option_schema(const tti_option_table *table, const char *title, tti_str *out) {
@@ -230,6 +245,7 @@ static void add_reference_row(const tti_option *row, tti_str *out) {
         tti_str_add(out, " | empty | ");
     tti_str_add(out, row->help);
     if (row->example) tti_str_printf(out, ", for example `%s`", row->example);
+    if (row->former) tti_str_printf(out, " (deprecated name: `%s`)", row->former);
     tti_str_add(out, " |\n");
 }
 

@@ -9,12 +9,12 @@
 /* The text of a failure has room for 8 KiB; a cut list must end at a line and say so. */
 enum { MAX_REPORT_BYTES = 8000 };
 
-static void add_place(tti_str *text, const tti_place *place) {
+void tti_place_print(const tti_place *place, tti_str *out) {
     char clipped[TTI_CLIP];
     if (!place->source) return;
-    tti_str_add(text, tti_clip(clipped, place->source));
-    if (place->line > 0) tti_str_printf(text, ":%d:%d", place->line, place->column);
-    tti_str_add(text, ": ");
+    tti_str_add(out, tti_clip(clipped, place->source));
+    if (place->line > 0) tti_str_printf(out, ":%d:%d", place->line, place->column);
+    tti_str_add(out, ": ");
 }
 
 void tti_problems_add(tti_problems *problems, const tti_place *place, const char *format, ...) {
@@ -25,13 +25,13 @@ void tti_problems_add(tti_problems *problems, const tti_place *place, const char
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     if (problems->text.n_bytes > 0) tti_str_add(&problems->text, "\n");
-    add_place(&problems->text, place);
+    tti_place_print(place, &problems->text);
     tti_str_printf(&problems->text, "error: %s", line);
 }
 
 tutti_status tti_problem_place(const tti_place *place, tutti_status code) {
     tti_str text = {0};
-    add_place(&text, place);
+    tti_place_print(place, &text);
     tti_str_add(&text, "error: ");
     if (!text.failed) tti_fail_context("%s", text.text);
     tti_str_free(&text);

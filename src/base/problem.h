@@ -21,6 +21,9 @@ typedef struct tti_problems {
     int n;        /* all of them, also those that were not kept */
 } tti_problems;
 
+/* Appends "job.yaml:12:7: ", or nothing without a source. */
+void tti_place_print(const tti_place *place, tti_str *out);
+
 void tti_problems_add(tti_problems *problems, const tti_place *place, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tutti/launch.h"
+
 /* Problems of a job come with their own places, "job.yaml:3:7: error: "; what another rank says of
  * its own does not begin with one. */
 static bool is_placed(const char *text) {
@@ -18,6 +20,17 @@ int report_failure(tutti_status status) {
     fprintf(stderr, "%s%s\n", is_placed(text) ? "" : "tutti: error: ", /* the program's name */
             text[0] ? text : tutti_status_text(status));
     return tutti_status_exit_code(status);
+}
+
+void print_job_warnings(const tutti_job *job) {
+    tutti_worker_place place;
+    bool known = tutti_worker_detect(&place) == TUTTI_OK; /* else the command reports it */
+    if (known && (place.rank > 0 || place.comm_fd >= 0)) return;
+    for (const char *line = tutti_job_warnings(job); *line;) {
+        int n_bytes = (int)strcspn(line, "\n");
+        fprintf(stderr, "warning: %.*s\n", n_bytes, line);
+        line += n_bytes + (line[n_bytes] == '\n');
+    }
 }
 
 char **worker_argv(const char *group, int argc, char **argv) {
@@ -142,6 +155,7 @@ int job_args_read(int argc, char **argv, job_args *out) {
     int code = load(out, argc, argv);
     if (code == 0 && !out->help) code = take(out, argc, argv);
     if (code == 0 && !out->help) {
+        print_job_warnings(out->job);
         st = tutti_job_check(out->job);
         if (st != TUTTI_OK) code = report_failure(st);
     }

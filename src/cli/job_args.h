@@ -23,6 +23,9 @@ void job_args_free(job_args *args);
  */
 char **worker_argv(const char *group, int argc, char **argv);
 
+/* Prints the warnings about the job, once for all processes that read it. */
+void print_job_warnings(const tutti_job *job);
+
 /* Prints "tutti: TEXT" of the last error, one line per problem as it is, and returns its code. */
 int report_failure(tutti_status status);
 

@@ -84,7 +84,9 @@ static tutti_status load_job(run_args *args) {
     st = tutti_job_load_run(args->job, args->run_dir);
     for (int i = 0; st == TUTTI_OK && i < args->n_assignments; i++)
         tutti_job_set(args->job, args->assignments[i], "command line");
-    return st == TUTTI_OK ? tutti_job_check(args->job) : st;
+    if (st != TUTTI_OK) return st;
+    print_job_warnings(args->job);
+    return tutti_job_check(args->job);
 }
 
 int run_args_read(int argc, char **argv, const char *usage, const run_flag *flags, run_args *args) {

@@ -10,7 +10,7 @@
 
 #include "data/dataset.h"
 #include "planner/device_costs.h"
-#include "train/job/shares.h"
+#include "train/job/load_weights.h"
 #include "train/setup/pace.h"
 #include "train/setup/worker_exec.h"
 
@@ -69,9 +69,9 @@ static void deal(const tti_blueprint *b, const tti_scheme *l, const tti_pace *pa
                  tti_deal *out) {
     tti_str told = {0};
     int n_shards = (int)l->shards;
-    tti_shares_kind kind = tti_shares_kind_of(&b->config);
-    if (tti_shares_given(&b->config, b->n_workers, n_shards, out)) return;
-    if (kind == TTI_SHARES_EQUAL)
+    tti_load_weights_kind kind = tti_load_weights_kind_of(&b->config);
+    if (tti_load_weights_given(&b->config, b->n_workers, n_shards, out)) return;
+    if (kind == TTI_LOAD_WEIGHTS_EQUAL)
         tti_deal_equally(b->n_workers, n_shards, out);
     else
         tti_pace_deal(paces, b->n_workers, n_shards, out, &told);

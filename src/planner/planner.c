@@ -15,7 +15,7 @@
 #include "planner/mixture.h"
 #include "planner/scratch.h"
 #include "train/job/devices.h"
-#include "train/job/shares.h"
+#include "train/job/load_weights.h"
 #include "train/setup/init_config.h"
 
 static const double BUDGET_S = 8;
@@ -300,9 +300,9 @@ static void print_row(const planner *p, const tti_prediction *x, int width, tti_
 }
 
 /* Unequal workers are not predicted. */
-static bool ignores_shares(const planner *p) {
-    tti_shares_kind kind = tti_shares_kind_of(&p->job->config);
-    return !p->is_mixed && (kind == TTI_SHARES_MEASURED || kind == TTI_SHARES_GIVEN);
+static bool ignores_load_weights(const planner *p) {
+    tti_load_weights_kind kind = tti_load_weights_kind_of(&p->job->config);
+    return !p->is_mixed && (kind == TTI_LOAD_WEIGHTS_MEASURED || kind == TTI_LOAD_WEIGHTS_GIVEN);
 }
 
 static void print_table(const planner *p, tti_str *out) {
@@ -317,11 +317,12 @@ static void print_table(const planner *p, tti_str *out) {
     tti_str_add(out,
                 "worker, host, sent: MiB of one worker's arrays, of the process with all "
                 "workers as threads, and sent by a worker each step\n");
-    if (ignores_shares(p))
-        tti_str_printf(out,
-                       "parallel.shares=%s is left out: workers are taken to be of one speed, with "
-                       "equal shares\n",
-                       p->job->config.parallel.shares);
+    if (ignores_load_weights(p))
+        tti_str_printf(
+            out,
+            "parallel.load_weights=%s is left out: workers are taken to be of one speed, with "
+            "equal shares\n",
+            p->job->config.parallel.load_weights);
     if (p->layouts.refused.n_bytes)
         tti_str_printf(out, "not possible:\n%s", tti_str_text(&p->layouts.refused));
 }
@@ -363,7 +364,7 @@ static void print_json(const planner *p, tti_str *out) {
     tti_json_int(&j, "workers", p->calibration.n_ranks);
     tti_json_double(&j, "calibration_s", p->spent_s);
     tti_json_double(&j, "memory_bytes", p->memory_bytes);
-    if (ignores_shares(p)) tti_json_text(&j, "left_out", "parallel.shares");
+    if (ignores_load_weights(p)) tti_json_text(&j, "left_out", "parallel.load_weights");
     tti_json_array(&j, "layouts");
     for (int i = 0; i < p->layouts.n; i++) put_row(&j, p, &p->predictions[i]);
     tti_json_end(&j);

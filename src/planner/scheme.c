@@ -48,7 +48,7 @@ static void write_layout(tutti_job *job, const tti_scheme *l) {
     snprintf(text, sizeof text, "train.recompute=%s", l->recompute);
     tutti_job_set(job, text, "the planner");
     if (tti_devices_mixed_from(job->config.parallel.devices) == 0)
-        tutti_job_set(job, "parallel.shares=equal", "the planner");
+        tutti_job_set(job, "parallel.load_weights=equal", "the planner");
 }
 
 tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, bool on_paper, tutti_job **out) {

@@ -61,6 +61,7 @@ static const tti_option rows[] = {
      .min = 0,
      .max = 1,
      .word = "auto",
+     .former = "a.speed",
      .help = "Rate"},
 };
 
@@ -147,13 +148,16 @@ T_CASE(schema) {
         {"properties/b/properties/rate/default", "auto"},
         {"properties/b/properties/rate/anyOf/1/const", "auto"},
         {"properties/b.kind/$ref", "#/properties/b/properties/kind"},
+        {"properties/a/properties/speed/$ref", "#/properties/b/properties/rate"},
+        {"properties/a/properties/speed/deprecated", "true"},
+        {"properties/a.speed/deprecated", "true"},
     };
     tti_str out = {0};
     tti_arena arena = {0};
     const tti_yaml *root = NULL;
     tti_option_schema(&table, "Demo", &out);
     T_OK(tti_yaml_parse(tti_str_text(&out), out.n_bytes, "schema", &arena, &root));
-    T_EQ(n_children(at(root, "properties")), 2 + TTI_COUNT(rows));
+    T_EQ(n_children(at(root, "properties")), 2 + TTI_COUNT(rows) + 1);
     for (size_t i = 0; i < TTI_COUNT(expected); i++)
         assert_string_equal(at(root, expected[i].path)->text, expected[i].text);
     tti_arena_free(&arena);
@@ -168,6 +172,7 @@ T_CASE(reference) {
                            "\n## a\n\nFirst.\n\n| key | value | default | meaning |\n"
                            "|---|---|---|---|\n| `a.n` | an integer from 1 to 10 or auto | `auto` "
                            "| Count, for example `4` |\n\n## b\n"));
+    assert_non_null(strstr(tti_str_text(&out), "| Rate (deprecated name: `a.speed`) |\n"));
     tti_str_free(&out);
 }
 

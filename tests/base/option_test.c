@@ -28,6 +28,7 @@ static const tti_option rows[] = {
      .value = "0.5",
      .min = 0,
      .max = TTI_NO_LIMIT,
+     .former = "b.factor",
      .also = "ratio|share",
      .help = "Ratio"},
     {.key = "a.on",
@@ -271,6 +272,37 @@ T_CASE(get) {
     expect_problems(&f, "");
 }
 
+/* A deprecated name gives the key its value, and is reported once. */
+T_CASE(former_name) {
+    T_UNUSED;
+    static const char again[] =
+        "command line: error: b.factor: a.x was given too, and both are "
+        "the same key; keep only a.x";
+    fixture f;
+    begin(&f);
+    assert_string_equal(tti_str_text(&f.o.warnings), "");
+    load(&f, "a:\n  n: 3\nb:\n  factor: 2\n");
+    assert_true(f.config.x == 2);
+    tti_options_assign(&f.o, "--b.factor=3", "command line");
+    assert_true(f.config.x == 3);
+    assert_string_equal(tti_options_get(&f.o, "b.factor"), "3");
+    assert_string_equal(tti_str_text(&f.o.warnings), "job.yaml:4:3: b.factor is now called a.x");
+    tti_options_assign(&f.o, "a.x=4", "another source");
+    tti_options_put(&f.o, "a.x", "5", "the program");
+    assert_true(f.config.x == 5);
+    assert_string_equal(tti_option_table_find(&table, "b.factor"), "a.x");
+    assert_string_equal(tti_option_table_find(&table, "factr"), "a.x");
+    tti_options_assign(&f.o, "a.x=6", "command line");
+    tti_options_assign(&f.o, "b.factor=7", "command line");
+    expect_problems(&f, again);
+    begin(&f);
+    load(&f, "b.factor: x\na.x: 1\n");
+    expect_problems(&f,
+                    "job.yaml:1:11: error: a.x: expected a number >= 0, got \"x\"\n"
+                    "job.yaml:2:1: error: a.x: b.factor was given too, and both are the same "
+                    "key; keep only a.x");
+}
+
 T_CASE(keep_and_restore) {
     T_UNUSED;
     fixture f;
@@ -304,6 +336,7 @@ int main(void) {
         cmocka_unit_test(problems_of_the_program),
         cmocka_unit_test(thousands_of_problems),
         cmocka_unit_test(get),
+        cmocka_unit_test(former_name),
         cmocka_unit_test(keep_and_restore),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

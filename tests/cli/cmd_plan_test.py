@@ -128,8 +128,8 @@ def test_a_planned_job_is_planned_anew():
     sizes = {(r["data"], r["tensor"], r["pipeline"]) for r in shown["layouts"]}
     if shown["workers"] != 6 or not {(3, 2, 1), (3, 1, 2)} <= sizes or (6, 1, 1) in sizes:
         raise AssertionError(shown)
-    runs.tutti("plan", *JOB, "parallel.shares=3,1", "-n", "4", "--device", "cpu").expect(
-        0, "parallel.shares=3,1 is left out")
+    runs.tutti("plan", *JOB, "parallel.load_weights=3,1", "-n", "4", "--device", "cpu").expect(
+        0, "parallel.load_weights=3,1 is left out")
 
 
 def test_columns_stand_below_each_other():

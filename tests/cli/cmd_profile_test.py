@@ -58,7 +58,7 @@ def test_trace():
 
 def test_workers_by_weights():
     """Shares say how many workers there are, and who has which shards."""
-    runs.tutti("profile", *JOB, "parallel.shares=3,1", "parallel.shards=4", "--trace",
+    runs.tutti("profile", *JOB, "parallel.load_weights=3,1", "parallel.shards=4", "--trace",
                "trace.json").expect(0)
     shards = [{span["args"]["shard"] for span in spans_of("trace.json", rank)["host: first lane"]
                if span["name"] == "linear"} for rank in range(2)]

@@ -85,7 +85,7 @@ def test_other_ways():
     """A state in parts, bf16 that travels, a sum in any order, shares, a server, stages."""
     job = gpus.LENET
     gpus.train("one", job, "-n", "1")
-    for wish in ("parallel.zero=1", "parallel.shares=3,1", "parallel.sync=parameter-server"):
+    for wish in ("parallel.zero=1", "parallel.load_weights=3,1", "parallel.sync=parameter-server"):
         finish(start("ab", *job, "run.dir=" + wish, wish), (0,))
         runs.same_story(runs.story("one"), wish)
     for wish in ("parallel.algorithm=ring", "parallel.compress=bf16", "parallel.sync=local",

@@ -8,7 +8,7 @@ import gpus
 import runs
 
 FAST = ["parallel.mode=fast", "run.checkpoint_every=12"]
-GIVEN = "parallel.shares=3,1"
+GIVEN = "parallel.load_weights=3,1"
 PROCESSES = "parallel.place=processes"
 MLP = ["model.name=mlp", "model.dropout=0.2", *gpus.LENET[1:]]
 CASES = {"lenet": (gpus.LENET, 2e-3), "mlp": (MLP, 2e-3), "gpt2": (gpus.GPT, 2e-3),
@@ -21,7 +21,7 @@ def shares_of(run):
 
 def test_losses_of_the_host():
     for name, (job, tolerance) in CASES.items():
-        shares = "parallel.shares=1,1" if name == "gpt2" else GIVEN
+        shares = "parallel.load_weights=1,1" if name == "gpt2" else GIVEN
         gpus.train(name + "-host", [*job, *FAST], "-n", "1", devices="cpu")
         gpus.train(name, [*job, *FAST, shares], devices="0,cpu")
         gpus.near(name, name + "-host", tolerance)
@@ -30,8 +30,8 @@ def test_losses_of_the_host():
 def test_places_and_precisions():
     gpus.train("host", [*gpus.LENET, *FAST], "-n", "1", devices="cpu")
     for run, devices, keys, tolerance in (
-            ("first", "cpu,0", ["parallel.shares=1,3", PROCESSES], 2e-3),
-            ("three", "0,cpu", ["-n", "3", "parallel.shares=2,1,1"], 2e-3),
+            ("first", "cpu,0", ["parallel.load_weights=1,3", PROCESSES], 2e-3),
+            ("three", "0,cpu", ["-n", "3", "parallel.load_weights=2,1,1"], 2e-3),
             ("adamw", "0,cpu", [GIVEN, "optimizer.name=adamw", "train.ema=0.9",
                                 "train.clip_norm=1"], None),
             ("wire", "0,cpu", [GIVEN, "parallel.compress=bf16"], 0.05)):

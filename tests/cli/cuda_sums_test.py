@@ -132,7 +132,7 @@ def test_unequal_shares():
     for name, job in (("lenet", LENET), ("joined", JOINED)):
         train(name, job, "-n", "1")
         for run, shares in (("given", "3,1"), ("measured", "measured")):
-            train(name + "_" + run, job, "-n", "2", "parallel.shares=" + shares)
+            train(name + "_" + run, job, "-n", "2", "parallel.load_weights=" + shares)
             runs.same_story(runs.story(name), name + "_" + run)
 
 

@@ -96,7 +96,7 @@ def test_joined_norms():
 def test_ways():
     """In fast mode, fed step by step, and with unequal shares."""
     train("mlp", "-n", "1", *MLP).expect(0)
-    ways = ["parallel.mode=fast", "data.resident=no", "parallel.shares=3,1"]
+    ways = ["parallel.mode=fast", "data.resident=no", "parallel.load_weights=3,1"]
     random.shuffle(ways)
     for zero, way in zip(ZERO, ways):
         same_as("mlp", 2, zero, *MLP, way)

@@ -89,7 +89,7 @@ GROUPS = {
     },
     "chunks": {"chunks": [*divided(pipeline=2), "parallel.pipeline_chunks=2"]},
     "2x2x2": {"2x2x2": divided(data=2, pipeline=2, tensor=2)},
-    "mixed": {"mixed": ["parallel.workers=2", "parallel.mode=fast", "parallel.shares=3,1"]},
+    "mixed": {"mixed": ["parallel.workers=2", "parallel.mode=fast", "parallel.load_weights=3,1"]},
     "local": {"local": [*FAST, "parallel.sync=local", "parallel.average_every=1"]},
     "topk": {"topk": [*FAST, "parallel.compress=topk"]},
     "powersgd": {"powersgd": [*FAST, "parallel.compress=powersgd"]},

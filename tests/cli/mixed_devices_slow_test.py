@@ -16,7 +16,7 @@ def test_precisions():
             ("wire", ["parallel.compress=bf16"], "host", 1e-3),
             ("tf32", ["train.precision=tf32"], "host", 1e-5),
             ("bf16", ["train.precision=bf16"], "host16", 1e-3)):
-        train(run, "0,cpu", "parallel.shares=3,1", *keys).expect(0)
+        train(run, "0,cpu", "parallel.load_weights=3,1", *keys).expect(0)
         near(runs.story(like), run, tolerance)
     train("open", "0,cpu", "train.steps=1").expect(0)
     with open("open/job.yaml") as file:
@@ -29,13 +29,13 @@ def test_joined_batch_norm():
            "data.n_train=16", "data.n_test=8", "train.batch=16", "train.steps=2",
            "parallel.sync_batch_norm=true", "run.checkpoint_every=-1"]
     train("host", "cpu", "-n", "1", *net).expect(0)
-    train("mixed", "cpu,0", "parallel.shares=1,1", *net).expect(0)
+    train("mixed", "cpu,0", "parallel.load_weights=1,1", *net).expect(0)
     near(runs.story("host"), "mixed", 1e-3)  # joined statistics make much of a bit
 
 
 def test_hosts():
     """Several machines, each with places of its own; on some of them devices alone."""
-    keys = ["parallel.shares=1,2,4,1"]
+    keys = ["parallel.load_weights=1,2,4,1"]
     train("host", "cpu", "-n", "1").expect(0)
     for hosts, places in (("a,a,b,b", [0, -1, 0, -1]), ("a,b,b,c", [0, 0, -1, 0])):
         run = hosts.replace(",", "")
@@ -62,13 +62,13 @@ def test_more_places():
     more = ["optimizer.name=lamb", "train.clip_value=0.5", "optimizer.l1=1e-5"]
     train("host", "cpu", "-n", "1", *more).expect(0)
     for run, devices, keys, says in (
-            ("two", "0,cpu", ["parallel.shares=3,1"], "late=1"),
-            ("queues", "0,cpu", ["parallel.shares=3,1"], "late=3"),
-            ("more", "1,cpu", ["-n", "4", "parallel.shares=5,1,1,1", "parallel.algorithm=ring"],
-             ""),
-            ("tree", "cpu,0,1", ["parallel.shares=1,3,4", "parallel.algorithm=tree", PROCESSES],
-             "peers=1"),
-            ("alike", "0,cpu", ["parallel.shares=equal", PROCESSES], "")):
+            ("two", "0,cpu", ["parallel.load_weights=3,1"], "late=1"),
+            ("queues", "0,cpu", ["parallel.load_weights=3,1"], "late=3"),
+            ("more", "1,cpu", ["-n", "4", "parallel.load_weights=5,1,1,1",
+                              "parallel.algorithm=ring"], ""),
+            ("tree", "cpu,0,1", ["parallel.load_weights=1,3,4", "parallel.algorithm=tree",
+                                 PROCESSES], "peers=1"),
+            ("alike", "0,cpu", ["parallel.load_weights=equal", PROCESSES], "")):
         train(run, devices, *keys, *more, says=says).expect(0)
         near(runs.story("host"), run, 1e-4)  # lamb divides by norms
 

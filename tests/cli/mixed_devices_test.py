@@ -46,8 +46,8 @@ def test_losses_of_the_host():
     train("host", "cpu", "-n", "1", *more).expect(0)
     reported = runs.story("host")
     for run, devices, keys, places in (
-            ("three", "gpu,cpu", ["parallel.shares=2,1,1"], [0, 1, -1]),
-            ("first", "cpu,1", ["parallel.shares=1,3", PROCESSES], [-1, 1])):
+            ("three", "gpu,cpu", ["parallel.load_weights=2,1,1"], [0, 1, -1]),
+            ("first", "cpu,1", ["parallel.load_weights=1,3", PROCESSES], [-1, 1])):
         train(run, devices, *keys, *more, says="late=1" if run == "three" else "").expect(0)
         near(reported, run)
         if records(run, "start")[0]["places"] != places:
@@ -63,13 +63,13 @@ def test_dropout():
     """The masks are those of the sample, whoever has it."""
     net = ["model.name=mlp", "model.hidden=[32]", "model.dropout=0.5"]
     train("host", "cpu", "-n", "1", *net).expect(0)
-    train("mixed", "0,cpu", "parallel.shares=5,3", *net).expect(0)
+    train("mixed", "0,cpu", "parallel.load_weights=5,3", *net).expect(0)
     near(runs.story("host"), "mixed")
 
 
 def test_checkpoints():
     """Of a mix by any others, and of any others by a mix."""
-    keys = ["parallel.shares=3,1", "optimizer.name=sgd"]  # which the devices know too
+    keys = ["parallel.load_weights=3,1", "optimizer.name=sgd"]  # which the devices know too
     train("whole", "cpu", "-n", "2", *keys).expect(0)
     reported = runs.story("whole")
     train("mixed", "0,cpu", *keys, "train.steps=3").expect(0)
@@ -82,7 +82,7 @@ def test_checkpoints():
                            ("plain", "0,cpu")):
         run = "%s-%s" % (begun, devices)
         os.system("cp -r %s %s" % (begun, run))
-        mode = ["parallel.workers=1", "parallel.shares=equal"] if devices == "0" else []
+        mode = ["parallel.workers=1", "parallel.load_weights=equal"] if devices == "0" else []
         run_tutti("train", "--resume", run, "parallel.devices=" + devices, "train.steps=6",
                   *mode).expect(0)
         own = runs.story(run)
@@ -109,7 +109,7 @@ def test_measured():
 
 def test_bad_losses():
     """Told of alike by all workers, and left out by all of them."""
-    bad = ["optimizer.lr=1000", "optimizer.name=sgd", "parallel.shares=1,1", "train.steps=12",
+    bad = ["optimizer.lr=1000", "optimizer.name=sgd", "parallel.load_weights=1,1", "train.steps=12",
            "run.checkpoint_every=-1"]
     train("device", "0,cpu", *bad).expect(
         7, "the loss is not finite (shard 0 of 8, first in a shard")
@@ -124,9 +124,9 @@ def test_bad_losses():
 
 def test_lost_device():
     """The others end with it, and go on without it from the checkpoint."""
-    train("lost", "0,cpu", "parallel.shares=1,1", says="lost=5").expect(
+    train("lost", "0,cpu", "parallel.load_weights=1,1", says="lost=5").expect(
         10, "step 5: device 0 (test device 0) failed")
-    train("parted", "cpu,0", "parallel.shares=1,1", PROCESSES, says="lost=5").expect(10)
+    train("parted", "cpu,0", "parallel.load_weights=1,1", PROCESSES, says="lost=5").expect(10)
     for run in ("lost", "parted"):
         if runs.checkpoints(run) != [3] or runs.alive("run.dir=" + run):
             raise AssertionError("%s: %s" % (run, runs.checkpoints(run)))

@@ -59,11 +59,11 @@ T_CASE(deals) {
     static const struct {
         const char *shares;
         double host_s, compute_s;
-    } rows[] = {{"parallel.shares=3,1", 1e-5, 6 * 0.010},
-                {"parallel.shares=1,3", 1e-5, 2 * 0.010},
-                {"parallel.shares=equal", 1e-5, 4 * 0.010},
-                {"parallel.shares=auto", 1e-5, 0.010},
-                {"parallel.shares=measured", 10, 10}};
+    } rows[] = {{"parallel.load_weights=3,1", 1e-5, 6 * 0.010},
+                {"parallel.load_weights=1,3", 1e-5, 2 * 0.010},
+                {"parallel.load_weights=equal", 1e-5, 4 * 0.010},
+                {"parallel.load_weights=auto", 1e-5, 0.010},
+                {"parallel.load_weights=measured", 10, 10}};
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
         made m = predict(rows[i].shares, rows[i].host_s);
         T_NEAR(m.p.compute_s / rows[i].compute_s, 1, 1e-9);
@@ -75,7 +75,7 @@ T_CASE(deals) {
  * the one with the fewest is waited for. */
 T_CASE(what_the_host_does) {
     T_UNUSED;
-    made m = predict("parallel.shares=3,1", 1e-5);
+    made m = predict("parallel.load_weights=3,1", 1e-5);
     double flat = (double)m.b->plan->n_flat * sizeof(float);
     double sums = (m.b->plan->n_buckets + 1) * LATENCY_S + flat / BYTES_S;
     T_NEAR(m.p.reduce_s / (sums + 2 * flat / 50e9), 1, 1e-9);

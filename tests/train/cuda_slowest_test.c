@@ -28,7 +28,7 @@ T_CASE(by_the_library_and_with_shares) {
     SLOW_WORKER(1, "data", "train.data:delay_ms=150@2+,rank=1", "run.dir=library", ON_GPUS,
                 "data.resident=no", "parallel.algorithm=tree");
     SLOW_WORKER(0, "copy", "device.feed:delay_ms=150@2+,rank=0", "run.dir=shares", ON_GPUS,
-                "data.resident=no", "parallel.shares=3,1");
+                "data.resident=no", "parallel.load_weights=3,1");
 }
 
 int main(void) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "train/job/shares.h"
+#include "train/job/load_weights.h"
 
 static tutti_status add(tti_devices *d, long index) {
     if ((index < 0 && index != TTI_ON_HOST) || index > INT_MAX)
@@ -209,11 +209,11 @@ static bool adds_all(const tti_job_config *c) {
 
 /* Where the job leaves it open, GPUs of different kinds have shares by their speed. */
 static void resolve_shares(tutti_job *job, const tti_devices *d) {
-    tti_shares_kind kind = tti_shares_kind_of(&job->config);
+    tti_load_weights_kind kind = tti_load_weights_kind_of(&job->config);
     bool whole = job->config.parallel.tensor * job->config.parallel.pipeline == 1;
     bool joins = adds_all(&job->config);
-    if (kind != TTI_SHARES_AUTO || !whole || !joins || !differ(d)) return;
-    tti_options_put(&job->options, "parallel.shares", "measured",
+    if (kind != TTI_LOAD_WEIGHTS_AUTO || !whole || !joins || !differ(d)) return;
+    tti_options_put(&job->options, "parallel.load_weights", "measured",
                     d->mixed ? "auto, GPUs and the host" : "auto, GPUs of different kinds");
 }
 

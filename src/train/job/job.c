@@ -14,9 +14,9 @@
 #include "base/number.h"
 #include "base/yaml.h"
 #include "train/job/job.h"
+#include "train/job/load_weights.h"
 #include "train/job/lr_schedule.h"
 #include "train/job/optimizer.h"
-#include "train/job/shares.h"
 
 /* ---- life ---- */
 
@@ -175,6 +175,10 @@ tutti_status tutti_job_check(tutti_job *job) {
     return st;
 }
 
+const char *tutti_job_warnings(const tutti_job *job) {
+    return tti_str_text(&job->options.warnings);
+}
+
 static void put_int(tutti_job *job, const char *key, int64_t value, const char *origin) {
     char text[24];
     snprintf(text, sizeof text, "%" PRId64, value);
@@ -193,12 +197,12 @@ static int64_t workers_of_model(const tti_job_config *c) {
 }
 
 int64_t tti_job_given_workers(const tti_job_config *c) {
-    tti_shares shares;
+    tti_load_weights weights;
     if (c->parallel.workers > 0) return c->parallel.workers;
     if (c->parallel.data > 0) return c->parallel.data * workers_of_model(c);
-    bool is_given =
-        !tti_shares_parse(c->parallel.shares, &shares) && shares.kind == TTI_SHARES_GIVEN;
-    return is_given ? shares.n * workers_of_model(c) : 0;
+    bool is_given = !tti_load_weights_parse(c->parallel.load_weights, &weights) &&
+                    weights.kind == TTI_LOAD_WEIGHTS_GIVEN;
+    return is_given ? weights.n * workers_of_model(c) : 0;
 }
 
 /* What the job says in another way: true if it does. */
@@ -207,7 +211,7 @@ static bool take_given_workers(tutti_job *job) {
     if (n == 0) return false;
     put_int(job, "parallel.workers", n,
             job->config.parallel.data > 0 ? "auto, data x pipeline x tensor"
-                                          : "auto, as many as parallel.shares says");
+                                          : "auto, as many as parallel.load_weights says");
     return true;
 }
 

@@ -123,40 +123,40 @@ typedef struct tti_job_config {
         double threshold;                /* plateau: relative */
     } schedule;
     struct {
-        int64_t workers;              /* -1: auto */
-        char place[TTI_TEXT_MAX];     /* threads | processes */
-        int64_t shards;               /* V; -1: auto */
-        char shares[TTI_TEXT_MAX];    /* of the workers: auto | equal | measured | weights */
-        char mode[TTI_TEXT_MAX];      /* exact | fast */
-        bool sync_batch_norm;         /* statistics of batch norm over the global batch */
-        char algorithm[TTI_TEXT_MAX]; /* auto | ring | tree | direct */
-        double bucket_mb;             /* MiB of gradients per bucket; -1: auto */
-        char compress[TTI_TEXT_MAX];  /* none | bf16 | f16 | topk | powersgd */
-        double topk;                  /* share of a matrix of gradients that travels */
-        int64_t rank;                 /* of powersgd */
-        int64_t compress_after;       /* steps before are sent whole */
-        char sync[TTI_TEXT_MAX];      /* all-reduce | local | parameter-server */
-        int64_t average_every;        /* local: steps between averagings */
-        int64_t average_after;        /* local: steps before are those of an all-reduce */
-        char average[TTI_TEXT_MAX];   /* local: parameters | all */
-        int64_t servers;              /* threads of the parameter server */
-        int64_t backup_workers;       /* synchronous: whose gradients a step does without */
-        int64_t staleness;            /* 0: synchronous; -1: unbounded */
-        char replay[TTI_TEXT_MAX];    /* run whose order of arrival is repeated; "": none */
-        int64_t data;                 /* copies of the model; -1: as workers say */
-        int64_t tensor;               /* pieces of each layer, on as many workers */
-        char uneven[TTI_TEXT_MAX];    /* layers that tensor does not divide: refuse | whole */
-        int64_t pipeline;             /* stages of the model, on as many workers */
-        int64_t pipeline_chunks;      /* pieces of each stage */
-        char copies[TTI_TEXT_MAX];    /* of parameters, among threads: one | each */
-        int64_t zero;                 /* in parts: 1: state; 2: gradients; 3: parameters, too */
-        char offload[TTI_TEXT_MAX];   /* of devices, to their host: none | optimizer */
-        int64_t timeout_ms;           /* longest wait for a peer */
-        int64_t phase_timeout_ms;     /* likewise, for one that saves, loads or evaluates */
-        int64_t ahead;                /* steps a device is given at once; -1: auto */
-        char backend[TTI_TEXT_MAX];   /* auto | cpu | reference */
-        char devices[TTI_TEXT_MAX];   /* auto | cpu | gpu | a list of numbers */
-        bool share_devices;           /* workers of a machine may be more than its GPUs */
+        int64_t workers;                 /* -1: auto */
+        char place[TTI_TEXT_MAX];        /* threads | processes */
+        int64_t shards;                  /* V; -1: auto */
+        char load_weights[TTI_TEXT_MAX]; /* auto | equal | measured | weights */
+        char mode[TTI_TEXT_MAX];         /* exact | fast */
+        bool sync_batch_norm;            /* statistics of batch norm over the global batch */
+        char algorithm[TTI_TEXT_MAX];    /* auto | ring | tree | direct */
+        double bucket_mb;                /* MiB of gradients per bucket; -1: auto */
+        char compress[TTI_TEXT_MAX];     /* none | bf16 | f16 | topk | powersgd */
+        double topk;                     /* share of a matrix of gradients that travels */
+        int64_t rank;                    /* of powersgd */
+        int64_t compress_after;          /* steps before are sent whole */
+        char sync[TTI_TEXT_MAX];         /* all-reduce | local | parameter-server */
+        int64_t average_every;           /* local: steps between averagings */
+        int64_t average_after;           /* local: steps before are those of an all-reduce */
+        char average[TTI_TEXT_MAX];      /* local: parameters | all */
+        int64_t servers;                 /* threads of the parameter server */
+        int64_t backup_workers;          /* synchronous: whose gradients a step does without */
+        int64_t staleness;               /* 0: synchronous; -1: unbounded */
+        char replay[TTI_TEXT_MAX];       /* run whose order of arrival is repeated; "": none */
+        int64_t data;                    /* copies of the model; -1: as workers say */
+        int64_t tensor;                  /* pieces of each layer, on as many workers */
+        char uneven[TTI_TEXT_MAX];       /* layers that tensor does not divide: refuse | whole */
+        int64_t pipeline;                /* stages of the model, on as many workers */
+        int64_t pipeline_chunks;         /* pieces of each stage */
+        char copies[TTI_TEXT_MAX];       /* of parameters, among threads: one | each */
+        int64_t zero;                    /* in parts: 1: state; 2: gradients; 3: parameters, too */
+        char offload[TTI_TEXT_MAX];      /* of devices, to their host: none | optimizer */
+        int64_t timeout_ms;              /* longest wait for a peer */
+        int64_t phase_timeout_ms;        /* likewise, for one that saves, loads or evaluates */
+        int64_t ahead;                   /* steps a device is given at once; -1: auto */
+        char backend[TTI_TEXT_MAX];      /* auto | cpu | reference */
+        char devices[TTI_TEXT_MAX];      /* auto | cpu | gpu | a list of numbers */
+        bool share_devices;              /* workers of a machine may be more than its GPUs */
     } parallel;
     struct {
         char dir[TTI_TEXT_MAX];   /* "auto": runs/NAME-N */
@@ -228,7 +228,7 @@ const char *tti_job_ends_on_host(const tti_job_config *config);
 bool tti_job_divides_by_host(const tti_job_config *config, int n_copies);
 
 /* Workers that the job asks for: by parallel.workers, by parallel.data copies of the model, or by
- * weights for each copy in parallel.shares; 0: it leaves that open. */
+ * weights for each copy in parallel.load_weights; 0: it leaves that open. */
 int64_t tti_job_given_workers(const tti_job_config *config);
 
 /* Puts the place of the key that the text of the last failure names before it, "job.yaml:3:5:

@@ -10,10 +10,10 @@
 #include "data/image/augment.h"
 #include "train/job/devices.h"
 #include "train/job/job.h"
+#include "train/job/load_weights.h"
 #include "train/job/numerics.h"
 #include "train/job/optimizer.h"
 #include "train/job/param_groups.h"
-#include "train/job/shares.h"
 #include "tutti/models.h"
 
 enum { MAX_KEYS = 9, WHY = 400 };
@@ -50,9 +50,10 @@ static bool is_divided(const tti_job_config *c) { return workers_of_model(c) > 1
 /* Workers that divide the batch, 0: not known, or no whole number. */
 static int64_t workers_of_batch(const tti_job_config *c) {
     int64_t workers = c->parallel.workers, each = workers_of_model(c);
-    tti_shares shares;
+    tti_load_weights weights;
     if (workers <= 0 && c->parallel.data > 0) return c->parallel.data;
-    if (workers <= 0) return tti_shares_parse(c->parallel.shares, &shares) ? 0 : shares.n;
+    if (workers <= 0)
+        return tti_load_weights_parse(c->parallel.load_weights, &weights) ? 0 : weights.n;
     return workers % each == 0 ? workers / each : 0;
 }
 
@@ -118,54 +119,56 @@ static void find_idle_workers(const tti_job_config *c, char why[WHY]) {
              power_of_two_from(workers), shards * workers_of_model(c));
 }
 
-static void find_odd_shares(const tti_job_config *c, char why[WHY]) {
-    tti_shares shares;
-    const char *wrong = tti_shares_parse(c->parallel.shares, &shares);
+static void find_odd_load_weights(const tti_job_config *c, char why[WHY]) {
+    tti_load_weights weights;
+    const char *wrong = tti_load_weights_parse(c->parallel.load_weights, &weights);
     int64_t workers = workers_of_batch(c);
     if (wrong)
         snprintf(why, WHY, "%s", wrong);
-    else if (shares.kind == TTI_SHARES_GIVEN && workers > 0 && shares.n != workers)
-        snprintf(why, WHY,
-                 "%d weights for %" PRId64
-                 " workers that divide the batch; give one for each, or parallel.shares=measured",
-                 shares.n, workers);
-    else if (shares.n * workers_of_model(c) > TTI_MAX_WORKERS)
+    else if (weights.kind == TTI_LOAD_WEIGHTS_GIVEN && workers > 0 && weights.n != workers)
+        snprintf(
+            why, WHY,
+            "%d weights for %" PRId64
+            " workers that divide the batch; give one for each, or parallel.load_weights=measured",
+            weights.n, workers);
+    else if (weights.n * workers_of_model(c) > TTI_MAX_WORKERS)
         snprintf(why, WHY,
                  "%d weights for copies of %" PRId64 " workers each are %" PRId64
                  " workers, and there can be %d",
-                 shares.n, workers_of_model(c), shares.n * workers_of_model(c), TTI_MAX_WORKERS);
+                 weights.n, workers_of_model(c), weights.n * workers_of_model(c), TTI_MAX_WORKERS);
 }
 
 /* Why workers that do not wait for each other have equal shares; NULL: they wait. */
 static const char *equal_by_server(const tti_job_config *c) {
     if (tti_job_is_async(c))
         return "an asynchronous worker computes all shards of a batch, and a fast one makes more "
-               "of the batches already; give parallel.shares=equal";
+               "of the batches already; give parallel.load_weights=equal";
     if (tti_job_has_server(c) && c->parallel.backup_workers > 0)
         return "a step with backup workers is complete with so many workers, whatever their part "
-               "of the batch; give parallel.shares=equal";
+               "of the batch; give parallel.load_weights=equal";
     return NULL;
 }
 
 /* Where workers have the shards of a batch otherwise, or shares cannot be told apart. */
 static void find_lost_shares(const tti_job_config *c, char why[WHY]) {
-    tti_shares_kind kind = tti_shares_kind_of(c);
-    if (kind == TTI_SHARES_AUTO || kind == TTI_SHARES_EQUAL) return;
+    tti_load_weights_kind kind = tti_load_weights_kind_of(c);
+    if (kind == TTI_LOAD_WEIGHTS_AUTO || kind == TTI_LOAD_WEIGHTS_EQUAL) return;
     const char *by_server = equal_by_server(c);
     if (by_server)
         snprintf(why, WHY, "%s", by_server);
     else if (is(c->parallel.sync, "local"))
-        snprintf(why, WHY,
-                 "local SGD averages parameters, to which each worker's samples must have "
-                 "contributed alike; give parallel.shares=equal, or parallel.sync=all-reduce");
+        snprintf(
+            why, WHY,
+            "local SGD averages parameters, to which each worker's samples must have "
+            "contributed alike; give parallel.load_weights=equal, or parallel.sync=all-reduce");
     else if (c->parallel.pipeline_chunks > 1)
         snprintf(why, WHY,
                  "with several chunks each worker has a multiple of the stages' number of shards; "
-                 "give parallel.shares=equal, or parallel.pipeline_chunks=1");
-    else if (is_divided(c) && kind == TTI_SHARES_MEASURED)
+                 "give parallel.load_weights=equal, or parallel.pipeline_chunks=1");
+    else if (is_divided(c) && kind == TTI_LOAD_WEIGHTS_MEASURED)
         snprintf(why, WHY,
                  "a worker with a part of the model cannot be measured by itself; give weights of "
-                 "the copies of the model such as 3,1, or parallel.shares=equal");
+                 "the copies of the model such as 3,1, or parallel.load_weights=equal");
 }
 
 static void find_empty_shards(const tti_job_config *c, char why[WHY]) {
@@ -667,20 +670,20 @@ static const rule rules[] = {
     {{"parallel.data", "parallel.workers", "parallel.tensor", "parallel.pipeline"},
      find_other_copies},
     {{"parallel.pipeline_chunks", "parallel.pipeline", "parallel.workers", "parallel.shards",
-      "parallel.data", "parallel.shares", "parallel.sync", "parallel.staleness"},
+      "parallel.data", "parallel.load_weights", "parallel.sync", "parallel.staleness"},
      find_odd_chunks},
     {{"parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline",
-      "parallel.shares"},
+      "parallel.load_weights"},
      find_idle_workers},
-    {{"parallel.shares", "parallel.workers", "parallel.data", "parallel.tensor",
+    {{"parallel.load_weights", "parallel.workers", "parallel.data", "parallel.tensor",
       "parallel.pipeline"},
-     find_odd_shares},
-    {{"parallel.shares", "parallel.sync", "parallel.pipeline_chunks", "parallel.tensor",
+     find_odd_load_weights},
+    {{"parallel.load_weights", "parallel.sync", "parallel.pipeline_chunks", "parallel.tensor",
       "parallel.pipeline", "parallel.staleness", "parallel.backup_workers"},
      find_lost_shares},
     {{"train.batch", "parallel.shards"}, find_empty_shards},
     {{"train.batch", "parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline",
-      "parallel.shares"},
+      "parallel.load_weights"},
      find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},

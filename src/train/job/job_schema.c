@@ -451,7 +451,7 @@ static const tti_option rows[] = {
              "depends on it and not on the number of workers; auto: on the host the larger of "
              "cores and workers, on GPUs the number of workers, rounded up to a power of two",
      .example = "8"},
-    {KEY(parallel.shares, TEXT, "auto"), AT_LEAST(1),
+    {KEY(parallel.load_weights, TEXT, "auto"), AT_LEAST(1), .former = "parallel.load_weights",
      .also = "weights|balance|load_balance|worker_weights|split|uneven",
      .help = "How shards are distributed over the workers.  equal: evenly; measured: by the speed "
              "measured at the start; weights such as 3,1: in proportion, for workers of unequal "

@@ -13,9 +13,9 @@
 #include "exec/exec.h"
 #include "launch/stop.h"
 #include "launch/supervised.h"
+#include "train/job/load_weights.h"
 #include "train/job/lr_schedule.h"
 #include "train/job/numerics.h"
-#include "train/job/shares.h"
 #include "train/loop/arrivals.h"
 #include "train/loop/async.h"
 #include "train/loop/averaging.h"
@@ -42,7 +42,7 @@ typedef struct session {
     const tti_blueprint *b;
     const tti_job_config *c;
     tti_mesh mesh;                      /* where the model is divided between workers */
-    tti_paces paces;                    /* of parallel.shares=measured */
+    tti_paces paces;                    /* of parallel.load_weights=measured */
     const tti_deal *deal;               /* who has which shards; NULL: equal runs */
     double computed_s[TTI_MAX_WORKERS]; /* by each worker since they were dealt or looked at */
     int64_t dealt_step, look_after;     /* when that was, and after how many steps to look again */
@@ -210,7 +210,7 @@ static const char *way_of(const session *s) {
 /* As the job says, or as fast as each worker turns out to be now. */
 static tutti_status deal_shards(session *s, const tti_worker_desc *worker) {
     s->deal = s->b->has_deal ? &s->b->deal : NULL;
-    bool is_measured = tti_shares_kind_of(s->c) == TTI_SHARES_MEASURED;
+    bool is_measured = tti_load_weights_kind_of(s->c) == TTI_LOAD_WEIGHTS_MEASURED;
     if (is_measured && !is_alone(s)) {
         TTI_TRY(tti_pace_measure(s->b, worker, &s->paces));
         s->deal = &s->paces.deal;

@@ -9,8 +9,8 @@
 #include "base/dtype.h"
 #include "base/philox.h"
 #include "ckpt/ckpt.h"
+#include "train/job/load_weights.h"
 #include "train/job/optimizer.h"
-#include "train/job/shares.h"
 
 typedef struct tensors {
     tti_arena arena;
@@ -191,7 +191,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
                               {"order", tti_str_text(&order)}};
     if (state->loss_scale.dynamic) texts[n_texts++] = (tti_ckpt_text){"loss_scale", scale};
     if (state->deal) {
-        tti_shares_print(state->deal, &shares);
+        tti_load_weights_print(state->deal, &shares);
         texts[n_texts++] = (tti_ckpt_text){"shares", tti_str_text(&shares)};
     }
     int64_t step = state->step, in_epoch = step % b->steps_per_epoch;

@@ -15,8 +15,8 @@
 #include "base/atomic_file.h"
 #include "base/plain_file.h"
 #include "launch/supervised.h"
+#include "train/job/load_weights.h"
 #include "train/job/numerics.h"
-#include "train/job/shares.h"
 #include "train/loop/async.h"
 #include "train/loop/worker_threads.h"
 #include "train/profile/profile_trace.h"
@@ -196,7 +196,7 @@ static tutti_status tell(const profiler *p, char **text) {
 /* Whether another key says how many workers there are. */
 static bool has_workers(const tti_job_config *c) {
     return c->parallel.workers != -1 || c->parallel.data > 0 ||
-           tti_shares_kind_of(c) == TTI_SHARES_GIVEN;
+           tti_load_weights_kind_of(c) == TTI_LOAD_WEIGHTS_GIVEN;
 }
 
 /* One copy of the model unless the job says how many workers there are. */

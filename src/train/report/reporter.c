@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "data/dataset.h"
+#include "train/job/load_weights.h"
 #include "train/job/optimizer.h"
-#include "train/job/shares.h"
 #include "train/setup/whole_layers.h"
 
 static const double ns = 1e-9;
@@ -120,8 +120,8 @@ static void print_shares(const tti_reporter *r, tti_str *out) {
         tti_str_add(out, r->paces->text);
         return;
     }
-    tti_str_add(out, "shards of each worker, by parallel.shares: ");
-    tti_shares_print(r->deal, out);
+    tti_str_add(out, "shards of each worker, by parallel.load_weights: ");
+    tti_load_weights_print(r->deal, out);
 }
 
 /* Who has how many shards, and the figures that this follows from. */

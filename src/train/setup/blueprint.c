@@ -14,11 +14,11 @@
 #include "data/loader/sampler.h"
 #include "ops/op_table.h"
 #include "train/job/job_data.h"
+#include "train/job/load_weights.h"
 #include "train/job/numerics.h"
 #include "train/job/objective.h"
 #include "train/job/optimizer.h"
 #include "train/job/param_groups.h"
-#include "train/job/shares.h"
 #include "train/model/model_choice.h"
 #include "train/setup/whole_layers.h"
 
@@ -68,7 +68,7 @@ static void count_steps(tti_blueprint *b) {
         tti_mesh_shape(b->n_workers, (int)c->parallel.pipeline, (int)c->parallel.tensor, &b->mesh);
     TTI_ASSERT(fits); /* job_conflicts.c */
     b->n_shards = (int)c->parallel.shards;
-    b->has_deal = tti_shares_given(c, b->mesh.data, b->n_shards, &b->deal);
+    b->has_deal = tti_load_weights_given(c, b->mesh.data, b->n_shards, &b->deal);
     b->rows_per_shard = tti_rows_per_shard(c->train.batch, b->n_shards);
     b->steps_per_epoch =
         tti_steps_per_epoch(tutti_dataset_get_info(b->train)->n_samples, c->train.batch);

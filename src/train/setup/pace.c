@@ -11,7 +11,7 @@
 
 #include "base/affinity.h"
 #include "base/clock.h"
-#include "train/job/shares.h"
+#include "train/job/load_weights.h"
 #include "train/setup/feeding.h"
 
 /* Equal runs are left alone for less: what was measured is not that sure. */
@@ -125,7 +125,7 @@ void tti_pace_deal(const tti_pace *paces, int n, int n_shards, tti_deal *deal, t
     if (!is_worth) *deal = equal;
     tti_str_printf(text, "rank %d takes %.1f times as long as rank %d for a shard: ", slow,
                    per_shard(&paces[slow]) / per_shard(&paces[fast]), fast);
-    tti_shares_print(deal, text);
+    tti_load_weights_print(deal, text);
     tti_str_printf(text, " of %d shards%s", n_shards,
                    is_worth ? "" : ", since no others would end a step a tenth sooner");
 }
@@ -159,10 +159,11 @@ static void conclude(const word *words, int n, int n_shards, tti_paces *out) {
         out->of[r] = words[r].pace;
         if (!words[r].why[0]) continue;
         tti_deal_equally(n, n_shards, &out->deal);
-        snprintf(out->text, sizeof out->text,
-                 "parallel.shares=measured: rank %d could not be measured, so shares are equal: "
-                 "%.*s",
-                 r, WHY_BYTES - 1, words[r].why);
+        snprintf(
+            out->text, sizeof out->text,
+            "parallel.load_weights=measured: rank %d could not be measured, so shares are equal: "
+            "%.*s",
+            r, WHY_BYTES - 1, words[r].why);
         return;
     }
     tti_str text = {0};
@@ -178,8 +179,8 @@ static tutti_status check_words(const word *words, int n) {
         const tti_pace *p = &words[r].pace;
         if (!(p->wave_s >= SHORTEST_S && isfinite(p->wave_s)) || p->n_lanes < 1)
             return tti_fail(TUTTI_E_MISMATCH,
-                            "parallel.shares: rank %d tells of %g s for %d shards at a time", r,
-                            p->wave_s, p->n_lanes);
+                            "parallel.load_weights: rank %d tells of %g s for %d shards at a time",
+                            r, p->wave_s, p->n_lanes);
     }
     return TUTTI_OK;
 }

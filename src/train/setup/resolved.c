@@ -75,7 +75,8 @@ static void settle_computing(tutti_job *job) {
     settle(job, "train.loss_scale", strcmp(c->train.precision, "f16") == 0 ? "dynamic" : "none");
     settle(job, "data.resident", "fit");
     settle(job, "parallel.data", copies);
-    settle(job, "parallel.shares", "equal"); /* where it would be measured devices.c has said so */
+    settle(job, "parallel.load_weights",
+           "equal"); /* where it would be measured devices.c has said so */
     settle(job, "parallel.ahead", "best");
     settle(job, "parallel.algorithm", "by_size");
     settle(job, "parallel.bucket_mb", "by_link");

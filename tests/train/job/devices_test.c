@@ -160,7 +160,7 @@ static void expect_shares(const char *kinds, const char *assignment, const char 
     T_EQ(setenv("TUTTI_TEST_KINDS", kinds, 1), 0);
     tutti_job *job = SMALL_JOB(assignment, SEED);
     T_OK(tti_devices_resolve(job, &found));
-    assert_string_equal(tutti_job_get(job, "parallel.shares"), shares);
+    assert_string_equal(tutti_job_get(job, "parallel.load_weights"), shares);
     tutti_job_destroy(job);
 }
 
@@ -172,8 +172,8 @@ T_CASE(shares_of_devices_of_different_kinds) {
     expect_shares("aab", "parallel.devices=0,1", "auto");
     expect_shares("aab", "parallel.devices=1,2", "measured");
     expect_shares("aab", "parallel.devices=cpu", "auto");
-    expect_shares("aab", "parallel.shares=equal", "equal");
-    expect_shares("aaa", "parallel.shares=measured", "measured");
+    expect_shares("aab", "parallel.load_weights=equal", "equal");
+    expect_shares("aaa", "parallel.load_weights=measured", "measured");
     expect_shares("", "parallel.devices=gpu", "auto"); /* nothing is known of them */
 }
 
@@ -194,7 +194,7 @@ T_CASE(shares_of_workers_that_take_no_others) {
                                    "parallel.workers=3", rows[i].sync, rows[i].more);
         T_OK(tti_devices_resolve(job, &found));
         T_EQ(found.n, 3);
-        assert_string_equal(tutti_job_get(job, "parallel.shares"), rows[i].shares);
+        assert_string_equal(tutti_job_get(job, "parallel.load_weights"), rows[i].shares);
         tutti_job_destroy(job);
     }
 }
@@ -238,7 +238,7 @@ T_CASE(host_and_devices_together) {
     refuse_mixture("parallel.devices=0,gpu", "'0,gpu' is neither");
     tutti_job *job = SMALL_JOB("parallel.devices=0,cpu", FAST, "parallel.workers=2");
     expect_resolved(job, "0,cpu", "f32", "auto, on GPUs and the host");
-    assert_string_equal(tutti_job_get(job, "parallel.shares"), "measured");
+    assert_string_equal(tutti_job_get(job, "parallel.load_weights"), "measured");
     tutti_job_destroy(job);
     job = SMALL_JOB("parallel.devices=gpu,cpu", FAST, "parallel.workers=3");
     T_FAILS(tti_devices_resolve(job, &found), TUTTI_E_CONFIG, "give at least parallel.workers=4");

@@ -102,15 +102,16 @@ static double samples_per_s(const char *run) {
 T_CASE(a_slow_worker_gives_shards_away) {
     T_UNUSED;
     T_OK(tti_fault_set(NULL));
-    tutti_train_result alone =
-        train("run.dir=alone", "parallel.workers=1", "train.seed=1", "parallel.shares=measured");
+    tutti_train_result alone = train("run.dir=alone", "parallel.workers=1", "train.seed=1",
+                                     "parallel.load_weights=measured");
     T_OK(tti_fault_set("exec.shard:delay_ms=20@rank=1"));
     tutti_train_result equal =
-        train("run.dir=equal", "parallel.workers=2", "train.seed=1", "parallel.shares=equal");
-    tutti_train_result told =
-        train("run.dir=told", "parallel.workers=2", "train.seed=1", "parallel.shares=measured");
-    tutti_train_result served = train("run.dir=served", "parallel.workers=2",
-                                      "parallel.sync=parameter-server", "parallel.shares=measured");
+        train("run.dir=equal", "parallel.workers=2", "train.seed=1", "parallel.load_weights=equal");
+    tutti_train_result told = train("run.dir=told", "parallel.workers=2", "train.seed=1",
+                                    "parallel.load_weights=measured");
+    tutti_train_result served =
+        train("run.dir=served", "parallel.workers=2", "parallel.sync=parameter-server",
+              "parallel.load_weights=measured");
     T_OK(tti_fault_set(NULL));
     assert_true(equal.params_hash == alone.params_hash && equal.loss == alone.loss);
     assert_true(told.params_hash == alone.params_hash && told.loss == alone.loss);
@@ -137,7 +138,7 @@ T_CASE(several_workers_in_parts) {
         snprintf(dir, sizeof dir, "run.dir=zero-%d", zero);
         snprintf(key, sizeof key, "parallel.zero=%d", zero);
         tutti_job *job = SMALL_JOB(dir, key, "parallel.workers=3", "train.clip_norm=0.5",
-                                   "parallel.shares=measured", "parallel.shards=8",
+                                   "parallel.load_weights=measured", "parallel.shards=8",
                                    "parallel.devices=cpu", "model.dropout=0.2", "train.steps=8");
         tutti_train_result result;
         T_OK(tutti_train(job, NULL, &result));
@@ -151,12 +152,12 @@ T_CASE(several_workers_in_parts) {
 T_CASE(who_cannot_be_measured_changes_nothing) {
     T_UNUSED;
     T_OK(tti_fault_set("exec.compute:fail@1,rank=1"));
-    tutti_train_result told =
-        train("run.dir=told", "parallel.workers=2", "train.seed=1", "parallel.shares=measured");
+    tutti_train_result told = train("run.dir=told", "parallel.workers=2", "train.seed=1",
+                                    "parallel.load_weights=measured");
     T_EQ(tti_fault_n_fired(), 1);
     T_OK(tti_fault_set(NULL));
     tutti_train_result alone =
-        train("run.dir=alone", "parallel.workers=1", "train.seed=1", "parallel.shares=auto");
+        train("run.dir=alone", "parallel.workers=1", "train.seed=1", "parallel.load_weights=auto");
     assert_true(told.params_hash == alone.params_hash);
     char *record = find_record("told", "shares");
     assert_non_null(strstr(record, "\"shards\":[4,4]"));
@@ -213,7 +214,7 @@ T_CASE(dealt_anew_in_the_run) {
         snprintf(dir, sizeof dir, "run.dir=copy-%d", i);
         snprintf(key, sizeof key, "parallel.workers=%d", i ? 2 : 1);
         tutti_job *job =
-            SMALL_JOB(dir, key, "parallel.shares=measured", "parallel.shards=8",
+            SMALL_JOB(dir, key, "parallel.load_weights=measured", "parallel.shards=8",
                       "parallel.devices=cpu", "train.steps=80", "model.dropout=0.2", more[i]);
         T_OK(tti_fault_set("pace.drift:fail@rank=1")); /* looks a million times slower */
         T_OK(tutti_train(job, NULL, &result[i]));
@@ -245,7 +246,7 @@ T_CASE(dealt_anew_beside_a_device) {
         snprintf(dir, sizeof dir, "run.dir=mixed-%d", i);
         tutti_job *job =
             SMALL_JOB(dir, "parallel.devices=0,cpu", "parallel.workers=2", "parallel.mode=fast",
-                      "parallel.shares=measured", "parallel.shards=8", "model.dropout=0.2",
+                      "parallel.load_weights=measured", "parallel.shards=8", "model.dropout=0.2",
                       "train.steps=80", i ? "parallel.compress=none" : "parallel.compress=bf16");
         T_OK(tti_fault_set(slow[i])); /* looks a million times slower */
         T_OK(tutti_train(job, NULL, &result));

@@ -1,5 +1,5 @@
-/* shares.c - parses parallel.shares and prints shard maps. */
-#include "train/job/shares.h"
+/* load_weights.c - parses parallel.load_weights and prints shard maps. */
+#include "train/job/load_weights.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +21,12 @@ static bool take_weight(const char **at, double *out) {
     return tti_parse_double(from, out) == TTI_NUMBER_OK && *out > 0 && *out <= MOST_WEIGHT;
 }
 
-const char *tti_shares_parse(const char *text, tti_shares *out) {
+const char *tti_load_weights_parse(const char *text, tti_load_weights *out) {
     static const char *const words[] = {"auto", "equal", "measured"};
-    *out = (tti_shares){.kind = TTI_SHARES_GIVEN};
+    *out = (tti_load_weights){.kind = TTI_LOAD_WEIGHTS_GIVEN};
     for (int i = 0; i < (int)TTI_COUNT(words); i++)
         if (strcmp(text, words[i]) == 0) {
-            out->kind = (tti_shares_kind)i;
+            out->kind = (tti_load_weights_kind)i;
             return NULL;
         }
     for (const char *at = text;; at++) {
@@ -38,21 +38,23 @@ const char *tti_shares_parse(const char *text, tti_shares *out) {
     }
 }
 
-tti_shares_kind tti_shares_kind_of(const tti_job_config *c) {
-    tti_shares shares;
-    return tti_shares_parse(c->parallel.shares, &shares) ? TTI_SHARES_EQUAL : shares.kind;
+tti_load_weights_kind tti_load_weights_kind_of(const tti_job_config *c) {
+    tti_load_weights weights;
+    return tti_load_weights_parse(c->parallel.load_weights, &weights) ? TTI_LOAD_WEIGHTS_EQUAL
+                                                                      : weights.kind;
 }
 
-bool tti_shares_given(const tti_job_config *c, int n_workers, int n_shards, tti_deal *out) {
-    tti_shares shares;
-    if (tti_shares_parse(c->parallel.shares, &shares) || shares.kind != TTI_SHARES_GIVEN)
+bool tti_load_weights_given(const tti_job_config *c, int n_workers, int n_shards, tti_deal *out) {
+    tti_load_weights weights;
+    if (tti_load_weights_parse(c->parallel.load_weights, &weights) ||
+        weights.kind != TTI_LOAD_WEIGHTS_GIVEN)
         return false;
-    if (shares.n != n_workers || n_workers > n_shards) return false;
-    tti_deal_by_weight(shares.weight, n_workers, n_shards, out);
+    if (weights.n != n_workers || n_workers > n_shards) return false;
+    tti_deal_by_weight(weights.weight, n_workers, n_shards, out);
     return true;
 }
 
-void tti_shares_print(const tti_deal *deal, tti_str *out) {
+void tti_load_weights_print(const tti_deal *deal, tti_str *out) {
     for (int r = 0; r < deal->n_ranks; r++)
         tti_str_printf(out, "%s%d",
                        r == 0                   ? ""

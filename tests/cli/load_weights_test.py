@@ -1,6 +1,6 @@
-"""shares_test.py - workers with unequal shares of the shards: one story with the run of one worker,
-whatever the shares, the places and what else is divided; measured shares, shown; devices of
-different kinds; checkpoints that go from some shares to others."""
+"""load_weights_test.py - workers with unequal numbers of shards: the bits of the run of one worker,
+whatever the load weights, threads or processes, and what else is divided; measured weights, shown;
+devices of different kinds; checkpoints that continue with other weights."""
 
 import json
 import os
@@ -35,8 +35,8 @@ def grid(model, cells):
     for i, (shares, place, more) in enumerate(cells):
         run = "%s-%d" % (model, i)
         n_workers = shares.count(",") + 1
-        train(run, "-n", str(n_workers), "parallel.shares=" + shares, "parallel.place=" + place,
-              *more, *arguments)
+        train(run, "-n", str(n_workers), "parallel.load_weights=" + shares,
+              "parallel.place=" + place, *more, *arguments)
         runs.same_story(story, run)
         runs.same_checkpoint(model, run)
         shown = [r for r in runs.records(run) if r["event"] == "shares"]
@@ -51,7 +51,7 @@ def every_cell(zeros):
 
 
 def served_cells():
-    """The same shares with synchronous servers, which are threads, or the first workers."""
+    """The same load weights with synchronous servers, which are threads, or the first workers."""
     return [(shares, place, SERVED + ["parallel.servers=%d" % random.randint(1, n)])
             for n in SHARES for shares in SHARES[n] for place in PLACES]
 
@@ -72,14 +72,14 @@ def test_other_shares_after_a_checkpoint():
     arguments = models()["lenet"]
     train("whole", "-n", "1", *arguments)
     story = runs.story("whole")
-    train("begun", "-n", "2", "parallel.shares=3,1", *arguments, "train.steps=2")
+    train("begun", "-n", "2", "parallel.load_weights=3,1", *arguments, "train.steps=2")
     with open(runs.newest_checkpoint("begun") + "/manifest.json") as file:
         if json.load(file)["texts"]["shares"] != "6 and 2":
-            raise AssertionError("the manifest says nothing of the shares")
+            raise AssertionError("the manifest has no shard map")
     for shares in ("1,7", "measured", "equal"):
         run = "then-" + shares.replace(",", "-")
         os.system("cp -r begun " + run)
-        runs.tutti("train", "--resume", run, "parallel.shares=" + shares,
+        runs.tutti("train", "--resume", run, "parallel.load_weights=" + shares,
                    "train.steps=4").expect(0)
         shown = runs.story(run)
         del shown["eval", 2], shown["end", 2]  # of the run that was to end there
@@ -90,7 +90,7 @@ def test_other_shares_after_a_checkpoint():
 def test_fast_mode_weighs_samples_alike():
     arguments = models()["lenet"] + ["parallel.mode=fast"]
     train("alone", "-n", "1", *arguments)
-    train("many", "-n", "4", "parallel.shares=5,1,1,1", *arguments)
+    train("many", "-n", "4", "parallel.load_weights=5,1,1,1", *arguments)
     a, b = runs.story("alone"), runs.story("many")
     for key in a:
         if key[0] == "step" and abs(a[key][0] - b[key][0]) > 1e-5:
@@ -99,13 +99,14 @@ def test_fast_mode_weighs_samples_alike():
 
 def test_refusals():
     arguments = models()["lenet"]
-    for keys, text in ((["-n", "3", "parallel.shares=3,1"], "2 weights for 3 workers"),
-                       (["-n", "2", "parallel.shares=3;1"], "expected auto, equal, measured")):
+    for keys, text in ((["-n", "3", "parallel.load_weights=3,1"], "2 weights for 3 workers"),
+                       (["-n", "2", "parallel.load_weights=3;1"],
+                        "expected auto, equal, measured")):
         runs.tutti("train", "run.dir=no", *arguments, *keys).expect(2, text)
-    runs.tutti("plan", *arguments, "-n", "2", "parallel.shares=3,1", "parallel.shards=8",
+    runs.tutti("plan", *arguments, "-n", "2", "parallel.load_weights=3,1", "parallel.shards=8",
                "train.recompute=none", "--seconds", "0.2").expect(
-                   0, "parallel.shares=3,1 is left out")
-    runs.tutti("inspect", *arguments, "-n", "2", "parallel.shares=3,1", "parallel.shards=8",
+                   0, "parallel.load_weights=3,1 is left out")
+    runs.tutti("inspect", *arguments, "-n", "2", "parallel.load_weights=3,1", "parallel.shards=8",
                "--layout").expect(0, "shards 0..5", "shards 6..7")
 
 
@@ -131,12 +132,12 @@ def test_devices():
     on_devices("host", "-n", "1", devices="cpu").expect(0)
     story = runs.story("host")
     for run, keys, says in (
-            ("given", ["-n", "2", "parallel.shares=3,1"], ""),
-            ("processes", ["-n", "2", "parallel.shares=1,3", "parallel.place=processes"], ""),
-            ("parts", ["-n", "2", "parallel.shares=7,1", "parallel.zero=1"], ""),
-            ("shared", ["-n", "4", "parallel.shares=5,1,1,1"], ""),
-            ("slow", ["-n", "2", "parallel.shares=measured"], "slow=1,delay=15"),
-            ("served", ["-n", "2", "parallel.shares=measured", *SERVED], "slow=1,delay=15"),
+            ("given", ["-n", "2", "parallel.load_weights=3,1"], ""),
+            ("processes", ["-n", "2", "parallel.load_weights=1,3", "parallel.place=processes"], ""),
+            ("parts", ["-n", "2", "parallel.load_weights=7,1", "parallel.zero=1"], ""),
+            ("shared", ["-n", "4", "parallel.load_weights=5,1,1,1"], ""),
+            ("slow", ["-n", "2", "parallel.load_weights=measured"], "slow=1,delay=15"),
+            ("served", ["-n", "2", "parallel.load_weights=measured", *SERVED], "slow=1,delay=15"),
             ("alike", ["-n", "2"], "")):
         on_devices(run, *keys, says=says).expect(0)
         runs.same_story(story, run)

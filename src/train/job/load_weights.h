@@ -1,0 +1,36 @@
+/* load_weights.h - what parallel.load_weights says: which worker has how many of the shards. */
+#ifndef TTI_TRAIN_LOAD_WEIGHTS_H
+#define TTI_TRAIN_LOAD_WEIGHTS_H
+
+#include "base/str.h"
+#include "comm/deal.h"
+#include "train/job/job.h"
+
+typedef enum tti_load_weights_kind {
+    TTI_LOAD_WEIGHTS_AUTO, /* not decided yet */
+    TTI_LOAD_WEIGHTS_EQUAL,
+    TTI_LOAD_WEIGHTS_MEASURED,
+    TTI_LOAD_WEIGHTS_GIVEN
+} tti_load_weights_kind;
+
+typedef struct tti_load_weights {
+    tti_load_weights_kind kind;
+    int n;                          /* GIVEN: workers that divide the batch */
+    double weight[TTI_MAX_WORKERS]; /* [n] > 0 */
+} tti_load_weights;
+
+/* Takes "auto", "equal", "measured", or weights such as "3,1".  NULL, or what is wrong with it in
+ * words that go on from the key. */
+const char *tti_load_weights_parse(const char *text, tti_load_weights *out);
+
+tti_load_weights_kind tti_load_weights_kind_of(const tti_job_config *config);
+
+/* The runs that a job gives n_workers workers; false: it gives none, they are equal or measured.
+ * The job has been checked. */
+bool tti_load_weights_given(const tti_job_config *config, int n_workers, int n_shards,
+                            tti_deal *out);
+
+/* "6 and 2", "5, 1, 1 and 1": shards of each worker. */
+void tti_load_weights_print(const tti_deal *deal, tti_str *out);
+
+#endif /* TTI_TRAIN_LOAD_WEIGHTS_H */
