@@ -303,7 +303,7 @@ static const tti_sample swiglu_grad_samples[] = {
     {0},
 };
 
-/* What every record of this family has; n is the number of inputs. */
+/* The common fields of this family's records; n is the number of inputs. */
 #define ACTIVATION(op_name, n, op_doc)                                         \
     .name = #op_name, .doc = op_doc, .n_in_min = n, .n_in_max = n, .n_out = 1, \
     .traits = TTI_ELEMENTWISE | TTI_IN_PLACE, .reference = op_name##_reference

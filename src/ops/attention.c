@@ -1,10 +1,10 @@
 /* attention.c - multi-head attention (Vaswani et al. 2017).
  *
- * Queries, keys and values come as one value, as one linear layer makes them: each position of
- * qkv[B,T,(H + 2 KV) D] holds H query heads, KV key heads, KV value heads, each of width D.  With
- * KV < H, H / KV query heads share a key head (Ainslie et al. 2023).  The idea to know: besides y
- * the logarithm of each row's sum of exponents is kept (lse), so that the gradient finds every
- * weight again without a T x T matrix; a row whose keys are all masked gives zeros and lse 0. */
+ * Queries, keys and values come in one value, as one linear layer makes them: each position of
+ * qkv[B,T,(H + 2 KV) D] holds H query heads, KV key heads, KV value heads, each of width D. With KV
+ * < H, H / KV query heads share a key head (Ainslie et al. 2023).  Besides y the logarithm of each
+ * row's sum of exponents is kept (lse), so that the gradient can recompute every weight without a T
+ * x T matrix.  A row whose keys are all masked gives zeros and lse 0. */
 #include <math.h>
 #include <string.h>
 
@@ -254,8 +254,8 @@ static tutti_status attention_grad_sums_shard(const tti_node *node, const tti_pl
     return tti_shard_match(node, rules, 1, in, out, samples_why);
 }
 
-/* Heads are apart from each other; where each query head has a key head of its own, a worker may
- * have some of them, if it has their queries, keys and values. */
+/* Heads are independent.  If each query head has its own key head, a worker may have some of the
+ * heads, with their queries, keys and values. */
 static bool attention_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
     heads_view v = heads_of(node);
     bool lengths_whole = node->n_in == 1 || in[1].spread == TTI_WHOLE;

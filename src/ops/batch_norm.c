@@ -3,16 +3,17 @@
  *   training    stats = bn_stats(x); y = bn_apply(x, stats); bn_running(stats) feeds the buffers
  *   joined      stats = sync_moments(bn_stats(x)): the moments of all shards, as in SyncBatchNorm
  *   inference   y = bn_eval(x, running mean, running variance)
- * The idea to know: bn_apply's gradient goes through the statistics too.  It looks behind its input
- * stats for a TTI_SYNC node: where one stands, the sums of the gradient are joined as well.
- * Statistics are {count, mean[C], M2[C]}, M2 = sum (x - mean)^2, in f32 whatever x is: that form
- * can be joined without loss (Chan, Golub & LeVeque 1983).  `rows` says how many samples of the
- * shard are real; the rest is padding, which counts nothing and gets gradient 0.
+ * bn_apply's gradient goes through the statistics too.  If its input stats comes from a TTI_SYNC
+ * node, the sums of the gradient are joined as well.  Statistics are {count, mean[C], M2[C]}, M2 =
+ * sum (x - mean)^2, in f32 whatever x is: this form can be joined without loss (Chan, Golub &
+ * LeVeque 1983). `rows` is the number of real samples of the shard; the rest is padding, which does
+ * not count and gets gradient 0.
  *
- * y = relu(bn(x) + r) is one node: r and act are bn_apply's and bn_eval's epilogue (passes/fuse.c).
- * The gradient ops then read y, and dy counts unless y <= 0; no masked dy is kept.  Without r they
- * can do without y: it is made again from x, with gamma and beta (passes/fuse_bn.c).  Where the
- * masked dy is wanted for r as well, bn_grad_join makes it together with the sums. */
+ * y = relu(bn(x) + r) is one node: r and act are the epilogue of bn_apply and bn_eval
+ * (passes/fuse.c).  The gradient ops then read y, and use dy only where y > 0; no masked dy is
+ * stored.  Without r they do not need y: it is recomputed from x, with gamma and beta
+ * (passes/fuse_bn.c).  If the masked dy is needed for r as well, bn_grad_join makes it together
+ * with the sums. */
 #include <math.h>
 #include <string.h>
 
@@ -256,7 +257,7 @@ static void bn_eval_reference(const tti_args *a) {
 
 /* ---- gradient ---- */
 
-/* The node that took the statistics, behind any TTI_SYNC; *synced says whether there is one. */
+/* The node that computed the statistics, before any TTI_SYNC; *synced says whether there is one. */
 static const tti_node *stats_maker(const tutti_value *stats, bool *synced) {
     const tti_node *node = stats->node;
     *synced = false;

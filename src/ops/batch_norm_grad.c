@@ -1,8 +1,8 @@
-/* batch_norm_grad.c - the gradient of bn_apply: sums over dy and xhat, and dx of them.
+/* batch_norm_grad.c - the gradient of bn_apply: sums over dy and xhat, and dx from them.
  *
- * Apart from each other because the sums of all shards are wanted where statistics are joined. Both
- * can take dy as it is before a relu, with y or what makes it again; bn_grad_join writes the masked
- * dy as well, and conv2d_grad_join and _sums make the dy themselves, the gradient of a 1x1
+ * These are separate ops because joined statistics need the sums of all shards.  Both can take dy
+ * from before a relu, with y or the values from which y is recomputed; bn_grad_join writes the
+ * masked dy as well, and conv2d_grad_join and _sums also compute dy itself, the gradient of a 1x1
  * convolution. */
 #include "ops/bn_rules.h"
 
@@ -16,7 +16,7 @@ static const tti_attr_spec grad_attrs[] = {
 
 /* ---- infer ---- */
 
-/* Behind an act: y is made again from x; of the n_made values that it takes, beta is the last. */
+/* After an act, y is recomputed from x; of the n_made values that this takes, beta is the last. */
 static bool makes_y(const tti_node *node) {
     return has_act(node) && node->in[node->n_in - 1]->type.shape.n_dims == 1;
 }
@@ -65,7 +65,7 @@ static tutti_status bn_grad_apply_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-/* Of bn_grad_join: rows and more, or -1. */
+/* Index of rows (and later inputs) of bn_grad_join, or -1. */
 static int join_rows(const tti_node *node) {
     return node->n_in > 4 && node->in[4]->type.dtype == TUTTI_I32 ? 4 : -1;
 }
@@ -74,7 +74,7 @@ static int join_more(const tti_node *node) {
     return i < node->n_in ? i : -1;
 }
 
-/* Of bn_grad_join: y comes as the mask of bn_apply_mask. */
+/* For bn_grad_join: y is the mask of bn_apply_mask. */
 static bool has_mask(const tti_node *node) { return node->in[1]->type.dtype == TUTTI_U8; }
 
 static tutti_status check_mask(const tti_node *node) {
@@ -102,7 +102,7 @@ static tutti_status bn_grad_join_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-/* Of conv2d_grad_join: rows and more, or -1. */
+/* Index of rows (and later inputs) of conv2d_grad_join, or -1. */
 static int conv_rows(const tti_node *node) {
     return node->n_in > 5 && node->in[5]->type.dtype == TUTTI_I32 ? 5 : -1;
 }
@@ -161,12 +161,12 @@ static tutti_status conv2d_grad_sums_infer(const tti_node *node, tutti_type *out
 
 /* ---- references ---- */
 
-/* As rows_of, for the gradients, where a mask of n_made or 1 may stand last. */
+/* As rows_of, for the gradients, whose last inputs may be n_made values or 1 for a mask. */
 static size_t grad_rows_of(const tti_args *a, int i, size_t n, int n_made) {
     return a->node->n_in - n_mask(a->node, n_made) > i ? rows_of(a, i, n) : n;
 }
 
-/* Element i of dy, of channel c, behind act; gamma is input g where y is made again. */
+/* Element i of dy, of channel c, after the mask of act; gamma is input g if y is recomputed. */
 static double dy_at(const tti_args *a, size_t i, size_t c, int g) {
     const tti_node *node = a->node;
     const double *last = a->in[node->n_in - 1];
@@ -197,7 +197,7 @@ static void bn_grad_sums_reference(const tti_args *a) {
     }
 }
 
-/* What a join reads: dz is dy where mask, of bits where packed, is set; more and rows are in it. */
+/* The inputs of a join: dz is dy where mask (bits if packed) is set; includes more and rows. */
 typedef struct joined {
     const double *x, *mask, *stats;
     bool packed;
@@ -298,8 +298,8 @@ static void bn_grad_apply_reference(const tti_args *a) {
 
 /* ---- shard ---- */
 
-/* Without rows, as in a graph whose every sample counts, too; y lies as dy does, what makes it is
- * everybody's. */
+/* Also without rows, in a graph whose samples all count; y is placed like dy, and every worker has
+ * the values that recompute it. */
 static tutti_status bn_grad_sums_shard(const tti_node *node, const tti_placement *in,
                                        tti_placement *out) {
     static const tti_shard_rule rules[2][2][3] = {

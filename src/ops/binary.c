@@ -1,7 +1,7 @@
 /* binary.c - arithmetic on two inputs with numpy's broadcasting, and its two directions as ops.
  *
- * Shapes are aligned at the last dimension; dimensions of 1 repeat.  The idea to know: sum_to is
- * the gradient of repeating, broadcast_to the gradient of summing. */
+ * Shapes are aligned at the last dimension; dimensions of 1 repeat. sum_to is the gradient of
+ * repeating, broadcast_to the gradient of summing. */
 #include <math.h>
 
 #include "ops/rules.h"
@@ -44,7 +44,7 @@ static tutti_value *both(tutti_graph *g, const tti_node *node, const char *op, t
     return tti_grad_emit(g, node, op, (tutti_value *[]){a, b}, 2, NULL);
 }
 
-/* The gradient of input i, summed over what was repeated. */
+/* The gradient of input i, summed over its repeated dimensions. */
 static tutti_value *reduced(tutti_graph *g, const tti_node *node, int i, tutti_value *value) {
     return tti_grad_sum_to(g, node, value, node->in[i]);
 }
@@ -331,7 +331,7 @@ static const tti_sample broadcast_to_samples[] = {
     {0},
 };
 
-/* What every record of arithmetic has. */
+/* The common fields of arithmetic records. */
 #define ZIP_OP(op_name, op_doc)                                                  \
     .name = #op_name, .doc = op_doc, .n_in_min = 2, .n_in_max = 2, .n_out = 1,   \
     .infer = binary_infer, .grad = op_name##_grad, .cost = tti_cost_elementwise, \

@@ -1,13 +1,13 @@
-/* bn_pool.c - batch norm, relu and a pooling by 3x3 in one op, as behind the first convolution of a
+/* bn_pool.c - batch norm, relu and 3x3 pooling in one op, as after the first convolution of a
  * residual network, and its gradients.
  *
- *   y = max_pool2d(relu(bn_apply(x, ..))), windows of 3x3 two apart, one place around x
+ *   y = max_pool2d(relu(bn_apply(x, ..))), 3x3 windows, stride 2, padding 1
  *
- * "where" says which of its window y is (0 .. 8 in row-major order, the first maximum; a NaN wins
- * over numbers), or 9 where y is not above 0 and nothing flows back.  What lies between, four times
- * as large as y, is never there, nor is its gradient.  The idea to know: batch norm keeps or turns
- * the order of a channel's values, so the maximum is found among x, and rounding decides nothing.
- * The ops come into a graph by the pass fuse_bn_pool.c alone, after autodiff. */
+ * "where" is the index of y in its window (0 .. 8 in row-major order, the first maximum; a NaN wins
+ * over numbers), or 9 if y is not above 0 and gets no gradient.  The intermediate values, four
+ * times as large as y, and their gradients are never stored.  Batch norm keeps or reverses the
+ * order of a channel's values, so the maximum is found among x, independent of rounding.  Only the
+ * pass fuse_bn_pool.c makes these ops, after autodiff. */
 #include "ops/bn_rules.h"
 
 enum { SIDE = 3, STEP = 2, NOWHERE = 9 }; /* of a window; from window to window */

@@ -1,4 +1,4 @@
-/* bn_rules.h - what the records of batch norm share, forward (batch_norm.c) and backward
+/* bn_rules.h - code shared by the records of batch norm, forward (batch_norm.c) and backward
  * (batch_norm_grad.c). */
 #ifndef TTI_OPS_BN_RULES_H
 #define TTI_OPS_BN_RULES_H
@@ -61,8 +61,8 @@ static inline tutti_status check_like_first(const tti_node *node, int i) {
     return tti_need_same_shape(node, 0, i);
 }
 
-/* Where a value like input 0 is above 0: 8 channels at one place are a byte, the first its lowest
- * bit. */
+/* A mask of where a value like input 0 is above 0: 8 channels at one position are a byte, the first
+ * channel its lowest bit. */
 enum { TTI_MASK_CHANNELS = 8 };
 
 static inline tutti_type mask_type(const tti_node *node) {
@@ -96,8 +96,8 @@ static inline size_t rows_of(const tti_args *a, int i, size_t n) {
     return rows <= 0 ? 0 : (size_t)fmin(rows, (double)n);
 }
 
-/* Of no samples 0: what stands in a shard without any becomes beta.  1 / sqrt(eps) instead would
- * grow from layer to layer until it is infinite, and its product with a gradient of 0 no number. */
+/* 0 without samples: the values of an empty shard become beta. 1 / sqrt(eps) instead would grow
+ * from layer to layer until it is infinite, and its product with a gradient of 0 would be NaN. */
 static inline double rstd_of(double count, double m2, double eps) {
     return count > 0 ? 1 / sqrt(m2 / count + eps) : 0;
 }

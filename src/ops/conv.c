@@ -1,15 +1,16 @@
-/* conv.c - 2-D convolution (as networks mean it: correlation) and its two gradients.
+/* conv.c - 2-D convolution (in networks' sense: correlation) and its two gradients.
  *
- *   y[n,o,p,q] = act(b[o] + sum over c,i,j of w[o,c,i,j] x[n,c', p stride - pad + i dilation, ..])
+ *   y[n,o,p,q] = act(b[o] + sum over c,i,j of w[o,c,i,j] x[n,c',
+ *                p stride - pad + i dilation, ..])
  *
- * where c' runs over the input channels of o's group, and x is 0 outside.  The idea to know: the
- * three ops visit the same (o, c, i, j, p, q) terms, so one walk serves all three references. */
+ * where c' runs over the input channels of o's group, and x is 0 outside.  The three ops visit the
+ * same (o, c, i, j, p, q) terms, so one loop serves all three references. */
 #include <string.h>
 
 #include "ops/bn_rules.h"
 #include "tutti/ops.h"
 
-/* What all three ops have. */
+/* The common attributes of the three ops. */
 #define STRIDE \
     { "stride", TTI_ATTR_INTS, 0, "[down, across], empty: 1" }
 #define PAD \
@@ -46,7 +47,7 @@ typedef struct conv_sizes {
     int64_t in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];
 } conv_sizes;
 
-/* What the attributes say; the shapes follow by the caller. */
+/* Reads the attributes; the caller adds the shapes. */
 static tutti_status read_window(const tti_node *node, conv_sizes *s) {
     TTI_TRY(tti_get_pair(node, "stride", 1, ones, s->stride));
     TTI_TRY(tti_get_pair(node, "pad", 0, zeros, s->pad));

@@ -1,12 +1,11 @@
-/* conv_pool.c - a 3x3 convolution with bias, relu and the pooling behind it in one op, and its
- * gradients.
+/* conv_pool.c - a 3x3 convolution with bias, relu and 2x2 pooling in one op, and its gradients.
  *
- *   y[n,o,p,q] = max over windows of 2x2 of relu(conv2d(x, w) + b), stride 1, one zero around x
+ *   y[n,o,p,q] = max over windows of 2x2 of relu(conv2d(x, w) + b), stride 1, padding 1
  *
- * "where" says which of its window y is (0 .. 3 in row-major order, the first maximum; a NaN wins
- * over numbers), or 4 where y is not above 0 and nothing flows back.  The idea to know: what flows
- * back is dp, a quarter of dy, and the ops make dy of it as they read; dy itself is never there.
- * They come into a graph by the pass fuse_pool.c alone, after autodiff. */
+ * "where" is the index of y in its window (0 .. 3 in row-major order, the first maximum; a NaN wins
+ * over numbers), or 4 if y is not above 0 and gets no gradient.  The gradient dp has a quarter of
+ * dy's size, and the ops compute dy from it while they read; dy itself is never stored.  Only the
+ * pass fuse_pool.c makes these ops, after autodiff. */
 #include <math.h>
 #include <string.h>
 
@@ -141,7 +140,7 @@ static void forward_reference(const tti_args *a) {
                     one_window(a, &s, (int64_t[]){n, o}, (int64_t[]){p, q}, y++);
 }
 
-/* What element y of dp gives: d, at sample and channel at, at (p, q) of dy. */
+/* The gradient d that element y of dp gives, at sample and channel `at`, position (p, q) of dy. */
 typedef void (*visit_fn)(const tti_args *a, const sizes *s, const int64_t at[2],
                          const int64_t pq[2], double d);
 

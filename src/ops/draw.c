@@ -1,7 +1,7 @@
-/* draw.c - numbers that parameters start with, some hundreds at a time.
+/* draw.c - the initial values of parameters, some hundreds at a time.
  *
- * The idea to know: element i is drawn from Philox with a key of seed and parameter name and the
- * counter i / 4, so any element can be drawn alone, in any order, by any worker. */
+ * Element i is drawn from Philox with a key of seed and parameter name and the counter i / 4, so
+ * any element can be drawn alone, in any order, by any worker. */
 #include "ops/draw.h"
 
 #include "base/error.h"

@@ -1,9 +1,9 @@
-/* draw.h - the random numbers that parameters start with, the same bits on every machine: on the
+/* draw.h - the random numbers of initial parameters, with the same bits on every machine: on the
  * host and on a device, with any library.
  *
- * Only operations of IEEE 754 in double, none contracted to a fused multiply-add (a .cu that has
- * this must say so, cmake/cuda.cmake), and no function of a C library, of which each has its own
- * last bits.  Series are cut where their terms are below the last bit. */
+ * Uses only double operations of IEEE 754, none contracted to a fused multiply-add (a .cu that
+ * includes this must say so, cmake/cuda.cmake), and no function of a C library, whose last bits
+ * differ between libraries.  Series end where their terms are below the last bit. */
 #ifndef TTI_OPS_DRAW_H
 #define TTI_OPS_DRAW_H
 

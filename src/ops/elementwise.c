@@ -201,7 +201,7 @@ static const tti_sample cast_samples[] = {
     {0},
 };
 
-/* What every record of a function of one input has. */
+/* The common fields of records of functions of one input. */
 #define MAP_OP(op_name, op_doc)                                                \
     .name = #op_name, .doc = op_doc, .n_in_min = 1, .n_in_max = 1, .n_out = 1, \
     .cost = tti_cost_elementwise, .reference = op_name##_reference

@@ -320,7 +320,7 @@ static const tti_sample scatter_add_samples[] = {
     {0},
 };
 
-/* What the records of lookups share. */
+/* The common fields of lookup records. */
 #define LOOKUP(op_name, op_doc)                                                \
     .name = #op_name, .doc = op_doc, .n_in_min = 2, .n_in_max = 2, .n_out = 1, \
     .infer = op_name##_infer, .shard = op_name##_shard, .cost = tti_cost_move, \

@@ -1,12 +1,11 @@
 /* exchange.c - the collectives of a tensor axis inside a step: sums, gathers, scatters.
  *
- * Every worker runs a graph of its own over the same samples; a pass puts these ops where values go
- * over from one way to lie to another (passes/tensor.c).  The idea to know: their gradients are
- * each other, so autodiff makes the exchanges of the backward pass.  A value that all workers have
- * turns (tensor_copy) where each goes on with a part of the work: forwards nothing happens,
- * backwards the workers' terms of its gradient are added.  Where it is gathered for such work alone
- * (terms) each gets its part of that sum.  Alone, as in the reference, the others'
- * values are 0. */
+ * Every worker runs its own graph over the same samples; a pass adds these ops where a value
+ * changes from one placement to another (passes/tensor.c).  Their gradients are each other, so
+ * autodiff makes the collectives of the backward pass. tensor_copy marks a value that all workers
+ * have and whose readers divide the work: forward nothing happens, backward the workers' terms of
+ * its gradient are summed.  If a value is gathered for such work only (terms), each worker gets its
+ * part of that sum.  With one worker, as in the reference, the other workers' values are 0. */
 #include <string.h>
 
 #include "ops/rules.h"

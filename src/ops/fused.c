@@ -1,7 +1,7 @@
 /* fused.c - runs a chain of elementwise nodes as one.
  *
- * Only the fuse pass makes such nodes, after differentiation, so there is no gradient.  The idea to
- * know: its meaning is its body, node by node; it has no reference of its own. */
+ * Only the fuse pass makes such nodes, after differentiation, so there is no gradient.  The body
+ * defines the result, node by node; there is no separate reference. */
 #include "ops/rules.h"
 
 /* True if every element of part's output depends on the same elements of its inputs only. */

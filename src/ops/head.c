@@ -1,10 +1,10 @@
-/* head.c - cross entropy of a head x w^T, its gradient included, without logits or softmax in
+/* head.c - cross entropy of a head x w^T, including its gradient, without logits or softmax in
  * memory.
  *
- * The idea to know: e^(z - z of the label) needs nothing that is known only when the whole row is
- * done, so the product itself can write it, and what the row comes to is one factor for all of its
- * gradient.  A factor of a row goes through the products behind: dx = s (e w), dw = e^T (s x). They
- * come into a graph by the pass fuse_head.c alone, after autodiff, so they need no gradients. */
+ * e^(z - z of the label) needs nothing that is known only when the whole row is done, so the
+ * product itself can write it, and one factor per row corrects its whole gradient.  The factor
+ * passes through the next products: dx = s (e w), dw = e^T (s x).  Only the pass fuse_head.c makes
+ * these ops, after autodiff, so they need no gradients. */
 #include "ops/head.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static const tti_attr_spec head_attrs[] = {
 
 /* ---- cross_entropy_head ---- */
 
-/* bf16: f16 has not the range of what is not normalized yet. */
+/* bf16: the range of f16 is too small for values that are not normalized yet. */
 static tutti_status head_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(tti_need_dtype(node, 0, TUTTI_BF16));
     TTI_TRY(tti_need_dtype(node, 1, TUTTI_BF16));

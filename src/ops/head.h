@@ -1,4 +1,4 @@
-/* head.h - what the loss of a head without logits has in common with its kernels. */
+/* head.h - code shared by the loss of a head without logits and its kernels. */
 #ifndef TTI_OPS_HEAD_H
 #define TTI_OPS_HEAD_H
 

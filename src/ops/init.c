@@ -1,7 +1,7 @@
 /* init.c - computes the initial values of a parameter.
  *
- * Of a piece elements count in the whole, so pieces are the parts of what one worker would have
- * drawn. */
+ * For a tensor shard elements are counted in the whole parameter, so its values are those that one
+ * worker would have drawn. */
 #include "ops/init.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static void fans_of(const tti_node *param, double *fan_in, double *fan_out) {
     *fan_in = fmax(*fan_in, 1), *fan_out = fmax(*fan_out, 1);
 }
 
-/* As of tti_draws. */
+/* The distribution of tti_draws. */
 typedef struct distribution {
     bool is_normal;
     double offset, scale;

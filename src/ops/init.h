@@ -14,8 +14,9 @@ void tti_init_param(const tti_node *param, uint64_t seed, float *out);
 void tti_init_param_range(const tti_node *param, uint64_t seed, size_t first, size_t last,
                           float *out);
 
-/* The same as draws, for who draws elsewhere: those of elements from *first on, as many as follow
- * each other in the whole, at place 0; *first becomes the next one.  False where that is last. */
+/* The same as separate draws, for code that draws on another device: the elements from *first on
+ * that are contiguous in the whole parameter; *first becomes the next one.  Returns false at the
+ * end. */
 bool tti_init_next(const tti_node *param, uint64_t seed, size_t *first, size_t last,
                    tti_draws *out);
 

@@ -1,9 +1,9 @@
-/* layers.c - builders that make parameters: linear, conv2d, batch norm; and dropout and drop_path,
+/* layers.c - builders that make parameters: linear, conv2d, batch norm; also dropout and drop_path,
  * which need their names.
  *
- * A layer's name gives its parameters theirs ("conv1.weight") and stands in every message.  The
- * idea to know: shapes are checked here only as far as the parameters' shapes need it; the rest is
- * the op's own infer, so nothing is said twice. */
+ * The name of a layer determines those of its parameters ("conv1.weight") and is part of every
+ * message.  Shapes are checked here only as far as the parameters' shapes need it; the op's own
+ * infer checks the rest. */
 #include <stdio.h>
 #include <string.h>
 
@@ -125,7 +125,7 @@ static tutti_value *bn_buffer(const bn_layer *bn, const char *suffix, double val
     return tutti_buffer(bn->g, full_name(bn, "", suffix, text), &bn->shape, value, bn->momentum);
 }
 
-/* What moves the buffer of that suffix. */
+/* The update of the buffer with that suffix. */
 static void bn_stat(const bn_layer *bn, tutti_value *stat, const char *suffix) {
     char text[FULL_NAME];
     tutti_output(bn->g, full_name(bn, "stat.", suffix, text), stat);

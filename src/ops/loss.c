@@ -1,9 +1,9 @@
 /* loss.c - cross entropy, as a sum with its count.
  *
- * Losses are never divided here: the sum and the count of kept rows go side by side through every
- * shard and worker and are divided once (design: virtual shards).  Rows whose label is `ignore` are
- * padding: they add nothing, and their gradient is exactly 0.  The idea to know: each row's maximum
- * and sum of e^(x - maximum) are kept (rows), so that the gradient needs no sums of its own. */
+ * Losses are never divided here: the sum and the count of kept rows are carried together through
+ * every shard and worker and divided once (design: virtual shards).  Rows whose label is `ignore`
+ * are padding: they add nothing, and their gradient is exactly 0.  Each row's maximum and sum of
+ * e^(x - maximum) are kept (rows), so that the gradient needs no sums of its own. */
 #include <math.h>
 #include <string.h>
 
@@ -141,7 +141,7 @@ static void cross_entropy_grad_reference(const tti_args *a) {
     }
 }
 
-/* ---- both, where dloss is known before: the logits are read once ---- */
+/* ---- loss and gradient together, if dloss is known before: the logits are read once ---- */
 
 static tutti_status cross_entropy_and_grad_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(check_entropy(node));

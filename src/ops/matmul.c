@@ -250,7 +250,7 @@ static tutti_status linear_shard(const tti_node *node, const tti_placement *in,
                            "x and w must meet, and neither bias nor activation may follow a term");
 }
 
-/* Rows of the weight that are packed, such as those of queries, keys and values. */
+/* Rows of the weight may be packed, such as those of queries, keys and values. */
 static bool linear_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
     (void)n;
     if (in[0].spread != TTI_WHOLE || !tti_is_packed(in[1], 0, in[1].groups)) return false;

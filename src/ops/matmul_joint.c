@@ -1,8 +1,7 @@
-/* matmul_joint.c - matrix products with what stands behind them in one op, for backends that do
- * both in one kernel: a gelu, its gradient, an addition, sums that stay in f32.
+/* matmul_joint.c - matrix products merged with the following op, for backends that compute both in
+ * one kernel: a gelu, its gradient, an addition, sums in f32.
  *
- * The idea to know: they come into a graph by the pass fuse_linear.c alone, after autodiff, so they
- * need no gradients. */
+ * Only the pass fuse_linear.c makes these ops, after autodiff, so they need no gradients. */
 #include <string.h>
 
 #include "ops/rules.h"

@@ -1,10 +1,10 @@
 /* norm.c - normalisation of each sample by itself: layer, RMS and group norm.
  *
- * All three are one thing: rows of x, each made to mean 0 (not RMS) and variance 1, then scaled by
- * gamma and moved by beta, which are picked by the place in the row.  A row is the last dimension
- * (layer, RMS) or a group of channels with their positions (group).  gamma, beta, mean and rstd are
- * f32 whatever x is.  The idea to know: mean and rstd are outputs, so that the gradient does not
- * sum over x again; nothing flows back from them (saved_out). */
+ * All three normalize rows of x to mean 0 (not RMS) and variance 1, then scale by gamma and shift
+ * by beta, which are selected by the position in the row.  A row is the last dimension (layer, RMS)
+ * or a group of channels with their positions (group). gamma, beta, mean and rstd are f32 whatever
+ * x is. mean and rstd are outputs, so that the gradient does not sum over x again; no gradient
+ * flows back from them (saved_out). */
 #include <math.h>
 #include <string.h>
 
@@ -386,7 +386,7 @@ static const tti_sample group_norm_grad_w_samples[] = {
     {0},
 };
 
-/* What records share: a norm, and its two gradients. */
+/* The common fields of a norm's record and those of its two gradients. */
 #define NORM(op_name, op_doc, min, max, outputs)                                         \
     .name = #op_name, .doc = op_doc, .n_in_min = min, .n_in_max = max, .n_out = outputs, \
     .saved_out = outputs == 3 ? 6 : 2, .infer = norm_infer, .grad = op_name##_grad,      \

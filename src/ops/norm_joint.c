@@ -1,8 +1,8 @@
-/* norm_joint.c - layer norm with what stands beside it in a residual network in one op: the
- * addition before it, both gradients, the addition of the residual gradient behind, casts.
+/* norm_joint.c - layer norm merged with its neighbours in a residual network: the addition before
+ * it, both gradients, the addition of the residual gradient after it, casts.
  *
- * The idea to know: they come into a graph by the pass fuse_norm.c alone, after autodiff, so they
- * need no gradients.  Each value is read and written once. */
+ * Only the pass fuse_norm.c makes these ops, after autodiff, so they need no gradients.  Each value
+ * is read and written once. */
 #include <math.h>
 #include <string.h>
 

@@ -1,15 +1,13 @@
 /* optim.c - one optimizer step: new weights and state from old ones and a summed gradient.
  *
- * Every output k replaces input k in memory (TTI_UPDATE).  What changes from step to step comes in
- * the input hyper, so that the plan stays the same:
- *   hyper = {lr, inv_count, clip_scale, step, bias1, bias2, inv_rows, 0}
- *   bias1 = 1 - beta1^step, bias2 = 1 - beta2^step, step counts from 1
- * The gradient is a sum over samples; it is multiplied by inv_count and by clip_scale first.
- * Inputs stand in this order: weights, states, gradient, hyper, norms.  norms (TTI_NORMS) is
- * f32[2],
+ * Every output k replaces input k in memory (TTI_UPDATE).  Values that change from step to step
+ * come in the input hyper, so that the plan stays the same: hyper = {lr, inv_count, clip_scale,
+ * step, bias1, bias2, inv_rows, 0} bias1 = 1 - beta1^step, bias2 = 1 - beta2^step, step counts from
+ * 1.  The gradient is a sum over samples; it is multiplied by inv_count and by clip_scale first.
+ * The order of inputs is: weights, states, gradient, hyper, norms. norms (TTI_NORMS) is f32[2],
  * {|w|, |step|} over the whole tensor, of which a block here is a part: the step is the scaled
- * gradient (lars) or what lamb_direction gives (lamb).  Every
- * optimizer has the attribute decay. */
+ * gradient (lars) or the result of lamb_direction (lamb).  Every optimizer has the attribute decay.
+ */
 #include <math.h>
 
 #include "ops/rules.h"
@@ -32,7 +30,7 @@ static const tti_attr_spec adam_attrs[] = {
 
 static bool has_norms(const tti_node *node) { return (node->op->traits & TTI_NORMS) != 0; }
 
-/* Where hyper stands. */
+/* The input index of hyper. */
 static int hyper_at(const tti_node *node) { return node->n_in - (has_norms(node) ? 2 : 1); }
 
 /* Input i is f32[n]. */
@@ -44,7 +42,7 @@ static tutti_status need_vector(const tti_node *node, int i, const char *name, i
                          (long long)tti_in_dim(node, i, 0));
 }
 
-/* Weights, states and gradient alike; out k has the type of in k. */
+/* Weights, states and gradient have the same type; output k has the type of input k. */
 static tutti_status update_infer(const tti_node *node, tutti_type *out) {
     int hyper = hyper_at(node);
     TTI_TRY(tti_need_floats(node, 0, hyper));
@@ -213,7 +211,7 @@ static void lion_reference(const tti_args *a) {
     }
 }
 
-/* ---- lars (You, Gitman & Ginsburg 2017): momentum with a rate of its own for each tensor ---- */
+/* ---- lars (You, Gitman & Ginsburg 2017): momentum with a separate rate for each tensor ---- */
 
 static const tti_attr_spec lars_attrs[] = {
     {"momentum", TTI_ATTR_FLOAT, 0.9, "0 <= momentum < 1"},
@@ -248,7 +246,7 @@ static void lars_reference(const tti_args *a) {
     }
 }
 
-/* ---- lamb (You et al. 2020): Adam's direction with a rate of its own for each tensor ---- */
+/* ---- lamb (You et al. 2020): Adam's direction with a separate rate for each tensor ---- */
 
 static const tti_attr_spec lamb_attrs[] = {
     {"beta1", TTI_ATTR_FLOAT, 0.9, "of the mean of the gradient"},
@@ -322,7 +320,7 @@ static void ema_reference(const tti_args *a) {
 
 /* ---- shard and cost ---- */
 
-/* Weights, states and gradient may be cut alike; everybody has hyper and norms. */
+/* Weights, states and gradient may be divided in the same way; hyper and norms are whole. */
 static tutti_status update_shard(const tti_node *node, const tti_placement *in,
                                  tti_placement *out) {
     char codes[TTI_MAX_IN + 1] = "";
@@ -446,7 +444,7 @@ static const tti_sample ema_samples[] = {
 
 enum { UPDATE_TRAITS = TTI_UPDATE | TTI_ELEMENTWISE };
 
-/* What the records share; n inputs, of which the first outputs are replaced. */
+/* The common fields of optimizer records; n inputs, the first `outputs` of which are replaced. */
 #define UPDATE(op_name, op_doc, n, outputs)                                          \
     .name = #op_name, .doc = op_doc, .n_in_min = n, .n_in_max = n, .n_out = outputs, \
     .shard = update_shard, .cost = update_cost, .reference = op_name##_reference

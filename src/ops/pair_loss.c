@@ -1,10 +1,10 @@
 /* pair_loss.c - losses of two values of one shape, element by element: squared error, binary cross
  * entropy, Kullback-Leibler divergence; as sums with their counts, like loss.c.
  *
- * All are one thing: a term for each pair (x, t), added over the rows that are kept.  Rows whose
- * label is `ignore` are padding: they add nothing, and their gradient is exactly 0.  The idea to
- * know: a loss is one row of functions (pair_loss), and its gradient op serves x and, with
- * of_target=1 or for a symmetric loss with the inputs exchanged, the target. */
+ * Each loss adds a term for each pair (x, t) over the rows that are kept.  Rows whose label is
+ * `ignore` are padding: they add nothing, and their gradient is exactly 0.  A loss is one row of
+ * functions (pair_loss), and its gradient op serves x and, with of_target=1 or for a symmetric loss
+ * with the inputs exchanged, the target. */
 #include <math.h>
 
 #include "ops/rules.h"
@@ -52,7 +52,8 @@ static const pair_loss kl = {kl_term, kl_slope_x, kl_slope_t, true};
 
 /* ---- infer ---- */
 
-/* x and target alike, and labels, if there, one for each row; n_in without dloss. */
+/* Checks that x and target have one type, and that labels, if given, are one for each row; n_in
+ * without dloss. */
 static tutti_status check_pair(const tti_node *node, int n_in) {
     TTI_TRY(tti_need_floats(node, 0, 2));
     TTI_TRY(tti_need_same_shape(node, 0, 1));
@@ -263,7 +264,7 @@ static const tti_sample pair_grad_samples[] = {
     {0},
 };
 
-/* What records share: a loss, and its gradient. */
+/* The common fields of a loss's record and that of its gradient. */
 #define LOSS(op_name, op_doc)                                                                  \
     .name = #op_name, .doc = op_doc, .n_in_min = 2, .n_in_max = 3, .n_out = 2, .saved_out = 2, \
     .attrs = loss_attrs, .infer = loss_infer, .grad = op_name##_grad, .shard = loss_shard,     \

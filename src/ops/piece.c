@@ -1,6 +1,6 @@
-/* piece.c - where the elements of a piece are in the whole parameter.
+/* piece.c - maps the elements of a tensor shard to those of the whole parameter.
  *
- * Around the dimension that is cut the whole is [outer, groups, n, part, inner] and the piece
+ * Around the divided dimension the whole is [outer, groups, n, part, inner] and the tensor shard
  * [outer, groups, part, inner]: runs of part * inner elements. */
 #include "ops/piece.h"
 
@@ -16,7 +16,7 @@ tti_piece_of tti_piece_get(const tti_node *param) {
         .groups = tti_attr_has(param, "cut_groups") ? (int)tti_attr_int(param, "cut_groups") : 1};
 }
 
-/* The whole of what the node has a piece of. */
+/* The shape of the whole parameter. */
 static tutti_shape whole_of(const tutti_shape *piece, const tti_piece_of *of) {
     tutti_shape whole = *piece;
     if (of->dim >= 0) whole.dim[of->dim] *= of->n;

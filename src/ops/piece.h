@@ -1,10 +1,10 @@
-/* piece.h - a parameter of which a worker has a piece.
+/* piece.h - tensor shards of parameters.
  *
- * The attributes cut_dim, cut_n, cut_index and cut_groups of a parameter or buffer say which piece
- * of the whole its node is: dimension cut_dim of the whole is seen as [cut_groups, extent /
- * cut_groups], each group is cut into cut_n equal parts, and the piece has part cut_index of every
- * group. cut_dim -1: the node is the whole.  Names, first values and checkpoints are those of the
- * whole. */
+ * The attributes cut_dim, cut_n, cut_index and cut_groups of a parameter or buffer describe the
+ * part that its node holds: dimension cut_dim of the whole is seen as [cut_groups, extent /
+ * cut_groups], each group is divided into cut_n equal parts, and the tensor shard has part
+ * cut_index of every group. cut_dim -1: the node holds the whole.  Names, initial values and
+ * checkpoints are those of the whole. */
 #ifndef TTI_OPS_PIECE_H
 #define TTI_OPS_PIECE_H
 
@@ -16,7 +16,7 @@ typedef struct tti_piece_of {
     int n, index, groups;
 } tti_piece_of;
 
-/* What the attributes of param say; an op without them has wholes. */
+/* Reads the attributes of param; an op without them has whole parameters. */
 tti_piece_of tti_piece_get(const tti_node *param);
 
 /* Fails with TUTTI_E_INVALID where the attributes of a node with values of n_dims dimensions make

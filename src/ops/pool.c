@@ -1,8 +1,8 @@
 /* pool.c - maximum and average over windows of a plane, and the adaptive forms of PyTorch.
  *
- * Maximum pooling also gives where the maximum was, so its gradient needs neither x nor y.  The
- * idea to know: the first maximum in row-major order wins and a NaN wins over numbers, in every
- * kernel, so that the gradient goes to the same element everywhere. */
+ * Maximum pooling also outputs the position of the maximum, so its gradient needs neither x nor y.
+ * In every kernel the first maximum in row-major order wins and a NaN wins over numbers, so that
+ * the gradient goes to the same element everywhere. */
 #include <math.h>
 #include <string.h>
 
@@ -422,7 +422,7 @@ static const tti_sample adaptive_max_grad_samples[] = {
     {0},
 };
 
-/* What every record of this family has. */
+/* The common fields of this family's records. */
 #define POOL(n, outs) .n_in_min = n, .n_in_max = n, .n_out = outs, .cost = pool_cost
 
 const tti_op tti_ops_pool[] = {

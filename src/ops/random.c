@@ -1,9 +1,9 @@
-/* random.c - dropout: elements set to 0 at random, the others scaled so that the mean stays; and
- * drop_path, the same with whole samples (stochastic depth, Huang et al. 2016).
+/* random.c - dropout: sets random elements to 0 and scales the others so that the mean stays the
+ * same; and drop_path, the same with whole samples (stochastic depth, Huang et al. 2016).
  *
- * The idea to know: the random bits of an element depend on the seed, the layer, the step, the
- * position of its sample in the global batch and its index inside the sample, and on nothing else;
- * so every cut of the batch over shards and workers, and the backward pass, see the same mask. */
+ * The random bits of an element depend on the seed, the layer, the step, the position of its sample
+ * in the global batch and its index inside the sample, and on nothing else; so every division of
+ * the batch over shards and workers, and the backward pass, use the same mask. */
 #include "ops/random.h"
 #include "base/philox.h"
 #include "ops/piece.h"
@@ -180,7 +180,7 @@ static const tti_sample path_samples[] = {
     {0},
 };
 
-/* What records share. */
+/* The common fields of these records. */
 #define DROPOUT                                                                               \
     .n_in_min = 1, .n_in_max = 1, .n_out = 1, .attrs = dropout_attrs, .infer = dropout_infer, \
     .shard = dropout_shard, .cost = dropout_cost, .reference = dropout_reference,             \

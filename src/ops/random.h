@@ -1,4 +1,4 @@
-/* random.h - which elements of a sample a dropout has, for those who draw its masks. */
+/* random.h - the element indices of a dropout within a sample, for code that draws its masks. */
 #ifndef TTI_OPS_RANDOM_H
 #define TTI_OPS_RANDOM_H
 

@@ -1,9 +1,9 @@
 /* recurrent.c - LSTM (Hochreiter & Schmidhuber 1997) and GRU (Cho et al. 2014) over whole
  * sequences, with PyTorch's equations, order of gates and names.
  *
- * The idea to know: only what goes from step to step is in the gradient ops, which give the
- * gradients of the gates before their non-linearity for all steps; from these the gradients of x
- * and of the weights are plain products over all steps at once, by ops that are there already. */
+ * The gradient ops contain only the recurrence, and output the gradients of the gates before their
+ * non-linearity for all steps; from these, existing ops compute the gradients of x and of the
+ * weights as plain products over all steps at once. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* reduce.c - sums, means, maxima and the place of the maximum, over some axes.
+/* reduce.c - sums, means, maxima and the index of the maximum, over some axes.
  *
- * The idea to know: a reduction is first written with the reduced dimensions kept as 1, where it is
- * the opposite of broadcasting; "keep" decides only whether they stay in the shape. */
+ * A reduction is first computed with the reduced dimensions kept as 1, where it is the opposite of
+ * broadcasting; "keep" decides only whether they stay in the shape. */
 #include <math.h>
 
 #include "ops/rules.h"
@@ -199,7 +199,7 @@ static tutti_status max_reduce_grad_infer(const tti_node *node, tutti_type *out)
 
 /* ---- shard ---- */
 
-/* Where the kept dimension dim of x is in y. */
+/* The dimension of y that corresponds to the kept dimension dim of x. */
 static int dim_in_output(const tti_node *node, unsigned reduced, int dim) {
     int e = dim;
     if (tti_attr_int(node, "keep")) return e;
@@ -322,7 +322,7 @@ static const tti_sample argmax_samples[] = {
     {0},
 };
 
-/* What every reduction has. */
+/* The common fields of reductions. */
 #define REDUCE(op_name)                                                                           \
     .name = #op_name, .n_in_min = 1, .n_in_max = 1, .n_out = 1, .attrs = reduce_attrs,            \
     .infer = reduce_infer, .grad = op_name##_grad, .shard = op_name##_shard, .cost = reduce_cost, \

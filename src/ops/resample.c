@@ -1,8 +1,8 @@
-/* resample.c - larger planes: by repeating elements, or by lines between them.
+/* resample.c - enlarges planes by repeating elements, or by linear interpolation.
  *
- * Both are linear in x, so a gradient is the same weights the other way, added up.  The idea to
- * know: an output row (or column) looks at two input rows with two weights; nearest has one of them
- * 0. Places are PyTorch's: edges of the planes meet, or with align the centres of the corners. */
+ * Both are linear in x, so a gradient adds with the same weights in the other direction.  An output
+ * row (or column) reads two input rows with two weights; nearest has one weight of 0.  Positions
+ * are PyTorch's: the edges of the planes coincide, or with align the centres of the corners. */
 #include <math.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ typedef struct planes {
     bool nearest, align;
 } planes;
 
-/* The planes of any op here; an op is known by its attributes and, nearest, by is_grad. */
+/* The planes of any op here; the op is recognized by its attributes and, nearest, by is_grad. */
 static tutti_status read_planes(const tti_node *node, bool is_grad, planes *p) {
     const tutti_shape *x = tti_in_shape(node, 0);
     int64_t scale[2], *here = is_grad ? p->out : p->in, *there = is_grad ? p->in : p->out;
@@ -90,7 +90,7 @@ static two_points points_of(const planes *p, int d, int64_t at) {
     return (two_points){(size_t)first, (size_t)TTI_MIN(first + 1, n - 1), place - (double)first};
 }
 
-/* Calls with the four elements of x behind each element of y, and their weights. */
+/* Called with the four elements of x for each element of y, and their weights. */
 typedef struct corner {
     size_t x, y;
     double weight;
@@ -209,7 +209,7 @@ static const tti_sample bilinear_grad_samples[] = {
     {0},
 };
 
-/* What every record has. */
+/* The common fields of the records. */
 #define RESAMPLE .n_in_min = 1, .n_in_max = 1, .n_out = 1, .shard = resample_shard
 
 const tti_op tti_ops_resample[] = {

@@ -1,9 +1,9 @@
-/* rotary.c - rotary positions (Su et al. 2021): pairs of elements turned by an angle that grows
+/* rotary.c - rotary positions (Su et al. 2021): rotates pairs of elements by an angle that grows
  * with the position, so that products of queries and keys depend on their distance.
  *
  * Pairs are (i, i + D/2) of a head of width D, as in GPT-NeoX and LLaMA, and their angles are
- * position * base^(-2 i / D).  Only the first heads of a position are turned: of qkv, queries and
- * keys.  The idea to know: the gradient of a turn is the turn back, the same op with inverse=1. */
+ * position * base^(-2 i / D).  Only the first heads of a position are rotated: of qkv, queries and
+ * keys.  The gradient is the inverse rotation, the same op with inverse=1. */
 #include <math.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* rules.c - shape checks, split rules, costs and index arithmetic shared by the families.
  *
- * Nothing here knows an op by name.  The idea to know: a split rule is a row of characters, one
- * for each input and output (rules.h), so that a family states all its rules as a small table and
- * the generic test can try every placement against the reference. */
+ * Nothing here knows an op by name.  A split rule is a row of characters, one for each input and
+ * output (rules.h), so that a family states all its rules as a small table and the generic test can
+ * try every placement against the reference. */
 #include "ops/rules.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* rules.h - what the ops share: shape checks, split rules, costs, index arithmetic.
+/* rules.h - common code of the ops: shape checks, split rules, costs, index arithmetic.
  *
  * Infer helpers fail with tti_node_fail, so that every message starts with the op and the layer.
  * Split rules are tables of short texts (tti_shard_rule), tried in order. */
@@ -59,7 +59,7 @@ tti_attr_arg tti_same_attr(const tti_node *node, const char *name);
 /* value summed to the shape of like, which was repeated to value's shape; value if equal. */
 tutti_value *tti_grad_sum_to(tutti_graph *g, const tti_node *node, tutti_value *value,
                              const tutti_value *like);
-/* One node with node's name: op(in...) -> first output. */
+/* Adds one node with node's name: op(in...) -> first output. */
 tutti_value *tti_grad_emit(tutti_graph *g, const tti_node *node, const char *op,
                            tutti_value *const *in, int n_in, const tti_attr_arg *attrs);
 /* dy for an epilogue: dy through the "act" of node, whose output is y. */
@@ -70,11 +70,10 @@ tutti_value *tti_grad_act(tutti_graph *g, const tti_node *node, tutti_value *dy)
 /* Fails with TUTTI_E_UNSUPPORTED: why, and the placements of the inputs. */
 tutti_status tti_shard_refuse(const tti_node *node, const tti_placement *in, const char *why);
 
-/* One character for each input, one for each output:
- *   W whole, P partial, 0..7 split along that dimension, L split along the last one,
- *   d split along any dimension but the last, a along any, the same for every d and a;
- *   O own (TTI_OWN), - input is absent.
- * Characters beyond the inputs present are skipped. */
+/* One character for each input, one for each output: W whole, P partial, 0..7 divided along that
+ * dimension, L divided along the last one, d divided along any dimension but the last, a along any,
+ * the same for every d and a; O own (TTI_OWN), - input is absent.  Characters beyond the present
+ * inputs are skipped. */
 typedef struct tti_shard_rule {
     const char *in, *out;
 } tti_shard_rule;
@@ -84,11 +83,11 @@ tutti_status tti_shard_match(const tti_node *node, const tti_shard_rule *rules, 
                              const tti_placement *in, tti_placement *out, const char *why);
 
 tutti_status tti_shard_same(const tti_node *node, const tti_placement *in, tti_placement *out);
-/* As same, and a term of a sum stays a term of a sum: ops linear in their one input. */
+/* As same, and partial sums stay partial sums: for ops that are linear in their one input. */
 tutti_status tti_shard_linear(const tti_node *node, const tti_placement *in, tti_placement *out);
 /* As same, and linear in the last input: f(x, dy). */
 tutti_status tti_shard_grad(const tti_node *node, const tti_placement *in, tti_placement *out);
-/* Only along dimension 0 (the samples) or 1 (the channels), all inputs alike. */
+/* Only along dimension 0 (the samples) or 1 (the channels), the same for all inputs. */
 tutti_status tti_shard_planes(const tti_node *node, const tti_placement *in, tti_placement *out);
 
 /* ---- cut: over the workers of a tensor axis ---- */
@@ -109,17 +108,17 @@ tti_placement tti_split_along(int dim);
 
 /* flops as given; bytes: every input and output once. */
 void tti_cost_flops(const tti_node *node, double flops, tti_cost *cost);
-/* One flop for each element of out 0. */
+/* One flop for each element of output 0. */
 void tti_cost_elementwise(const tti_node *node, tti_cost *cost);
 /* No flops, only bytes. */
 void tti_cost_move(const tti_node *node, tti_cost *cost);
-/* Nothing at all: sources and views. */
+/* No cost: sources and views. */
 void tti_cost_free(const tti_node *node, tti_cost *cost);
 
 /* ---- index arithmetic of the references ---- */
 
-/* Where element flat of a value of shape full comes from in one of shape part, which is repeated
- * to full (aligned at the last dimension, dimensions of 1 repeat). */
+/* The element of a value of shape part that becomes element flat of shape full when part is
+ * repeated (aligned at the last dimension, dimensions of 1 repeat). */
 size_t tti_broadcast_index(const tutti_shape *full, const tutti_shape *part, size_t flat);
 
 /* A shape around an axis: [outer, n, inner]. */
@@ -160,7 +159,7 @@ enum { TTI_MAX_LAYER_NAME = 200 };
 
 /* True if a layer can be built: a graph without failure, an input, a name of sensible length. */
 bool tti_can_build(tutti_graph *g, const char *op, const tutti_value *x, const char *name);
-/* Parameter NAME.SUFFIX; weight decay is for those of two dimensions or more. */
+/* Parameter NAME.SUFFIX; weight decay applies to those of two dimensions or more. */
 tutti_value *tti_layer_param(tutti_graph *g, const char *name, const char *suffix,
                              const tutti_shape *shape, const tutti_init *init);
 

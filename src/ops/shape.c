@@ -1,8 +1,8 @@
-/* shape.c - the same elements under another shape, order or layout; parts and their joining.
+/* shape.c - the same elements with another shape, order or layout; slices and concatenation.
  *
- * No arithmetic happens here, except that slice_grad puts zeros around.  The idea to know: reshape
- * is a view (TTI_VIEW), so flatten costs nothing; to_layout changes only where bytes lie, never a
- * value, and is put in by a pass. */
+ * There is no arithmetic here, except that slice_grad surrounds with zeros. reshape is a view
+ * (TTI_VIEW), so flatten costs nothing; to_layout changes only where bytes lie, never a value, and
+ * is added by a pass. */
 #include <string.h>
 
 #include "ops/rules.h"
@@ -38,15 +38,16 @@ static tutti_status reshape_infer(const tti_node *node, tutti_type *out) {
 static tutti_status reshape_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                  const bool *need, tutti_value **dx) {
     const tutti_shape *x = tti_in_shape(node, 0);
-    bool one_row = x->n_dims > 0 && x->dim[0] == 1; /* sizes alone do not say what was the batch */
+    bool one_row =
+        x->n_dims > 0 && x->dim[0] == 1; /* sizes alone do not tell which dimension was the batch */
     tti_attr_arg attrs[] = {dims_of("dims", node->in[0]), TTI_INT("one_row", one_row), {0}};
     if (need[0]) dx[0] = tti_grad_emit(g, node, "reshape", dy, 1, attrs);
     return tutti_graph_check(g);
 }
 
 /* The output dimension that starts where dimension d of the input starts and is a multiple or a
- * divisor of it; -1: none.  Contiguous parts of one are then contiguous parts of the other.  One of
- * the same size comes first: a batch of one row is no part of the axis behind it. */
+ * divisor of it; -1: none.  Contiguous parts of one are then contiguous parts of the other.  A
+ * dimension of the same size comes first: a batch of one row is not part of the axis after it. */
 static int matching_dim(const tutti_shape *from, int d, const tutti_shape *to) {
     int64_t before = 1, wanted = 1, x = from->dim[d];
     int same = -1, other = -1;
@@ -311,7 +312,7 @@ static bool concat_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *
 
 /* ---- builders ---- */
 
-/* One dimension may be -1: it takes what the others leave. */
+/* One dimension may be -1: it is computed from the others. */
 static bool resolve_dims(const tutti_value *x, tutti_shape *to) {
     int64_t known = 1, total = tti_value_n_elems(x);
     int open = -1;
@@ -477,7 +478,7 @@ static const tti_sample concat_samples[] = {
     {0},
 };
 
-/* What every record of one input has. */
+/* The common fields of records with one input. */
 #define MOVE .n_in_min = 1, .n_in_max = 1, .n_out = 1, .cost = tti_cost_move, .traits = TTI_FOLLOWS
 
 const tti_op tti_ops_shape[] = {

@@ -133,7 +133,7 @@ static const tti_sample grad_samples[] = {
     {0},
 };
 
-/* What every record of this family has; n is the number of inputs. */
+/* The common fields of this family's records; n is the number of inputs. */
 #define SOFTMAX(op_name, n)                                                          \
     .name = #op_name, .n_in_min = n, .n_in_max = n, .n_out = 1, .attrs = axis_attrs, \
     .infer = softmax_infer, .shard = softmax_shard, .cost = softmax_cost,            \

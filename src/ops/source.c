@@ -1,8 +1,8 @@
 /* source.c - values that no op computes: inputs, parameters, buffers, constants.
  *
- * They have no reference: the executor feeds inputs, keeps parameters and fills constants once.
- * The idea to know: how a parameter starts is part of its node, so a graph alone says everything
- * (ops/init.h draws the numbers). */
+ * They have no reference: the executor provides inputs, stores parameters and fills constants once.
+ * The initial values of a parameter are attributes of its node, so a graph describes them
+ * completely (ops/init.h draws the numbers). */
 #include <math.h>
 
 #include "ops/piece.h"
@@ -55,7 +55,7 @@ static tutti_status source_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-/* What says how a parameter or a buffer starts. */
+/* Checks the attributes for the initial values of a parameter or a buffer. */
 static tutti_status check_init(const tti_node *node) {
     int64_t init = tti_attr_int(node, "init");
     if (init < 0 || init >= TUTTI_N_INIT_KINDS)
@@ -86,7 +86,7 @@ static tutti_status buffer_infer(const tti_node *node, tutti_type *out) {
     return tti_piece_check(node, &out[0].shape);
 }
 
-/* Where a source lies is the split pass's decision; left alone, everybody has all of it. */
+/* The split pass decides the placement of a source; by default every worker has all of it. */
 static tutti_status source_shard(const tti_node *node, const tti_placement *in,
                                  tti_placement *out) {
     (void)node, (void)in;

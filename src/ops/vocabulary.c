@@ -1,10 +1,9 @@
 /* vocabulary.c - cross entropy where each worker of a tensor axis has some of the classes.
  *
- * entropy_part makes five numbers of each row of the own logits, tensor_all_gather brings those of
- * all workers together, and entropy_join makes the loss of them, on every worker the same.  The
- * idea to know: the gradient of a logit needs the row's maximum and sum of exponents and nothing
- * else of the others, so it comes from entropy_join, which has the own logits as an input for that
- * alone. */
+ * entropy_part computes five numbers for each row of a worker's logits, tensor_all_gather collects
+ * those of all workers, and entropy_join computes the loss from them, the same on every worker.
+ * The gradient of a logit needs only the row's maximum and sum of exponents from the other workers,
+ * so entropy_join computes it; this is why it has the worker's own logits as an input. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +21,7 @@ static const tti_attr_spec join_attrs[] = {
     {0},
 };
 
-/* What entropy_part says of a row. */
+/* The numbers of entropy_part for a row. */
 enum { ROW_MAX, ROW_SUM, ROW_TARGET, ROW_TOTAL, ROW_BEST, N_ROW };
 
 static const tutti_type scalar = {TUTTI_F32, {0}};

@@ -1,9 +1,9 @@
-/* weight.c - costs of operations as times of a kind of hardware.
+/* weight.c - costs of operations as times on a kind of hardware.
  *
- * What matters of the constants is how they stand to each other.  Those of a GPU are of GPT-2's
- * steps on an H200 (docs/lab/2026-11-performance.md): large products reach 730 TFLOP/s on 16 bits,
- * attention half of that, the rest 3.3 TB/s, messages 335 GB/s; and kernels of shards as small as
- * those of a pipeline lose 10 us at their ends. */
+ * Only the ratios of the constants matter.  Those of a GPU come from GPT-2's steps on an H200
+ * (docs/lab/2026-11-performance.md): large products reach 730 TFLOP/s on 16 bits, attention half of
+ * that, the rest 3.3 TB/s, messages 335 GB/s; and kernels of shards as small as those of a pipeline
+ * lose 10 us at their ends. */
 #include "ops/weight.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static double n_bytes_of(const tti_node *node) {
     return n_bytes;
 }
 
-/* Products read what they multiply first; others have few operations anyway. */
+/* Products read the operands that they multiply first; other ops have few operations anyway. */
 static double op_weight(const tti_weights *w, const tti_node *node, bool tf32) {
     tutti_dtype dtype = node->n_in ? node->in[0]->type.dtype : node->out[0]->type.dtype;
     bool low = dtype == TUTTI_BF16 || dtype == TUTTI_F16;
@@ -39,7 +39,7 @@ static double op_weight(const tti_weights *w, const tti_node *node, bool tf32) {
     return strncmp(node->op->name, "attention", 9) == 0 ? each * w->attention : each;
 }
 
-/* Others are there already, or part of what is. */
+/* Other nodes are free, or included in another one. */
 static bool takes_time(const tti_node *node) {
     return (node->op->traits & (TTI_SOURCE | TTI_VIEW)) == 0;
 }
@@ -55,7 +55,7 @@ static work work_of(const tti_weights *w, const tti_node *node, bool tf32) {
     else
         cost.flops = (double)tti_value_n_elems(node->out[0]);
     if (cost.bytes <= 0) cost.bytes = n_bytes_of(node);
-    /* An exchange counts what goes and what comes. */
+    /* a collective counts sent and received bytes */
     double byte = node->op->traits & TTI_COLLECTIVE ? w->byte_between / 2 : w->byte;
     return (work){cost.flops * op_weight(w, node, tf32), cost.bytes * byte};
 }

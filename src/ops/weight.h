@@ -1,8 +1,8 @@
-/* weight.h - how long nodes take beside each other on a kind of hardware, to cut a model into
- * stages of equal time.
+/* weight.h - relative times of nodes on a kind of hardware, to divide a model into stages of equal
+ * time.
  *
- * Constants of the kind, on purpose: what is measured differs from rank to rank and from run to
- * run, while all ranks have to cut alike, and what is cut elsewhere may add in another order. */
+ * The figures are constants on purpose: measured ones differ from rank to rank and from run to run,
+ * but all ranks must divide alike, and another division may add in another order. */
 #ifndef TTI_OPS_WEIGHT_H
 #define TTI_OPS_WEIGHT_H
 
@@ -16,14 +16,15 @@ typedef struct tti_weights {
     double byte;            /* read or written */
     double byte_between;    /* from a worker to another one, in the time of both */
     double kernel;          /* of a node besides: to begin and to end it */
-    bool at_once;           /* operations beside bytes: what takes longer counts; else both */
-    bool fused;             /* most nodes are made together: what the fuse pass leaves is weighed */
+    bool
+        at_once; /* operations overlap with memory traffic: the longer one counts; else their sum */
+    bool fused;  /* most nodes are fused: weigh what the fuse pass leaves */
 } tti_weights;
 
 extern const tti_weights tti_weights_host; /* a core, in operations */
 extern const tti_weights tti_weights_gpu;  /* in seconds of an H200 */
 
-/* Of a node as it stands, without gradients.  tf32: products of f32 are made so. */
+/* The weight of a node without its gradients. tf32: products of f32 use it. */
 double tti_node_weight(const tti_weights *weights, const tti_node *node, bool tf32);
 
 /* The part, 0 to 1, of the time of n nodes that those take whose operations last longer than what

@@ -2,8 +2,8 @@
  *
  * Nodes are visited backwards; each op's grad callback emits the nodes of its inputs' gradients.
  * The seed is d(loss_sum) = 1: gradients are sums over samples, divided by the global count once,
- * in the update.  Terms of a value used several times are added in the order they are met, which
- * depends on the graph alone. */
+ * in the update.  If a value is used several times, its gradients are added in the order of the
+ * graph. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 
 typedef struct autodiff {
     tutti_graph *g;
-    bool *wanted;       /* [n_values before]: a parameter lies behind the value */
+    bool *wanted;       /* [n_values before]: the value depends on a parameter */
     tutti_value **grad; /* [n_values before]: gradient so far, NULL: none */
     int n_values;
 } autodiff;
@@ -47,7 +47,7 @@ static tutti_status visit(autodiff *ad, const tti_node *node) {
         any_need = any_need || need[i];
     }
     if (!any_dy || !any_need) return TUTTI_OK;
-    ad->g->stage = node->stage; /* a gradient is made where its node is, and added up there */
+    ad->g->stage = node->stage; /* a gradient belongs to the stage of its node */
     if (!node->op->grad)
         return tti_fail(TUTTI_E_UNSUPPORTED, "autodiff: %s '%s' has no gradient", node->op->name,
                         node->name);

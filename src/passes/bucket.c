@@ -1,7 +1,7 @@
-/* bucket.c - places parameters in the flat arrays and cuts gradients into buckets.
+/* bucket.c - places parameters in the flat arrays and divides gradients into buckets.
  *
- * Slots stand in the order in which the shard program completes their gradients, so a bucket, a
- * run of neighbouring slots, is complete early and is one contiguous range. */
+ * Slots are in the order in which the shard program completes their gradients, so a bucket, a run
+ * of neighbouring slots, completes early and is one contiguous range. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +25,8 @@ static int made_after(const tti_program *program, const tutti_value *value) {
     return -1;
 }
 
-/* The last step that makes or reads value: its slot is the reduction's from then on.  A gradient
- * has readers where two parameters share it, as a and b do in x + (a + b). */
+/* The last step that makes or reads value: afterwards its slot belongs to the reduction.  A
+ * gradient has readers if two parameters share it, as a and b do in x + (a + b). */
 static int last_use(const tti_program *program, const tutti_value *value) {
     int last = -1;
     for (int i = 0; i < program->n_steps; i++)
@@ -34,8 +34,8 @@ static int last_use(const tti_program *program, const tutti_value *value) {
     return last;
 }
 
-/* Buffers, such as running statistics, travel like parameters: what a shard adds to them stands
- * where a gradient would. */
+/* Buffers, such as running statistics, are handled like parameters: a shard's contribution to them
+ * takes the place of the gradient. */
 static tutti_status make_slot(const tti_plan *plan, const tti_node *param, tti_slot *slot) {
     char name[600];
     bool buffer = (param->op->traits & TTI_BUFFER) != 0;
@@ -70,8 +70,8 @@ static int by_readiness(const void *a, const void *b) {
     return by_place(x, y);
 }
 
-/* Likewise, by when they are made: exchanges beside the kernels of a device (schedule.c) keep the
- * order of that, but not of who reads a gradient, and every backend is to have one layout. */
+/* Likewise, by when they are made: collectives that overlap with kernels of a device (schedule.c)
+ * keep that order, but not the order of readers, and every backend must have the same layout. */
 static int by_making(const void *a, const void *b) {
     const tti_slot *x = a, *y = b;
     if (x->made_after != y->made_after) return x->made_after < y->made_after ? -1 : 1;
@@ -117,7 +117,7 @@ static size_t bytes_of_bucket(const tti_plan *plan, const tti_plan_desc *desc) {
 }
 
 /* Parameters of one group are read, or their gradients made, as one value: no bucket ends between
- * them, since each may have a place of its own. */
+ * them, since each bucket may have its own memory. */
 static bool ends_group(const tti_plan *plan, int slot) {
     return slot + 1 == plan->n_slots || plan->slots[slot].group != plan->slots[slot + 1].group;
 }

@@ -1,13 +1,13 @@
 /* drafts.c - runs the passes in three parts and caches the graphs between them.
  *
- * The passes of a run see a target without what only later ones may read.  So a draft can be of
- * every target that is like its own but for that: what a pass cannot see it cannot depend on. */
+ * The passes of a part see a target without the fields that only later passes read.  So a cached
+ * graph is valid for every target that agrees in the other fields. */
 #include "passes/drafts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What only the pass, those behind it, and the plan read. */
+/* Clears the fields that only this pass, later passes and the plan read. */
 static void blank_from_recompute(tti_target *t) {
     t->recompute = TTI_RECOMPUTE_NONE;
     t->recompute_bytes = 0;
@@ -19,7 +19,7 @@ static void blank_from_stages(tti_target *t) {
     t->stage = 0;
 }
 
-/* In front of which passes drafts are kept, in their order. */
+/* The passes before which graphs are cached, in their order. */
 static const struct {
     const char *pass;
     void (*blank)(tti_target *target);
@@ -32,7 +32,7 @@ typedef struct draft {
     int fork;
     tti_target key; /* blank, and without what points to one plan's own */
     tutti_graph *graph;
-    tti_stages stages; /* what is found so far */
+    tti_stages stages; /* results so far */
     tti_cuts cuts;
     tutti_status failed;
     char *why;
@@ -94,7 +94,7 @@ static tutti_status copy_tied(const tti_stages *from, tti_stages *to) {
     return TUTTI_OK;
 }
 
-/* Where the model is cut; whose graph it is stays. */
+/* Copies the division of the model, but not the graph that it belongs to. */
 static tutti_status copy_pieces(const tti_stages *from, tti_stages *to) {
     for (int q = 0; q < TTI_MAX_PIECES_OF_MODEL; q++) {
         to->start[q].nth = from->start[q].nth;

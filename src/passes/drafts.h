@@ -1,10 +1,9 @@
-/* drafts.h - graphs on their way to plans, kept where the ways of plans part.
+/* drafts.h - caches intermediate graphs at the points where the passes of different plans diverge.
  *
- * Plans of one model for the ranks of a pipeline are the same up to the pass "stages", and plans
- * that compute other nodes twice, or write other parameters in 16 bits, up to "recompute".  Who
- * makes many of them, as the planner does, has these passes run once: a graph and what the passes
- * have found is kept in front of both, and copied for the next plan that comes by.  A failure is
- * kept too.
+ * Plans of one model for the ranks of a pipeline are the same up to the pass "stages"; plans that
+ * differ in recomputation or in 16-bit parameter copies up to "recompute".  For code that makes
+ * many plans, such as the planner, these passes run once: the graph and the results of the passes
+ * are stored before both points and copied for the next plan.  A failure is stored too.
  *
  * One thread at a time. */
 #ifndef TTI_PASSES_DRAFTS_H
@@ -27,8 +26,8 @@ void tti_drafts_destroy(tti_drafts *drafts);
  */
 bool tti_drafts_have(const tti_drafts *drafts, int64_t number, const tti_target *target);
 
-/* Runs all passes on *g, as tti_pipeline_run, or on a copy of what is kept of them: *g may be NULL
- * where it is known.  target->cuts is not NULL; the graph for training goes first, as in a plan. */
+/* Runs all passes on *g, as tti_pipeline_run, or on a copy of a cached graph: *g may be NULL if it
+ * is known. target->cuts is not NULL; the graph for training comes first, as in a plan. */
 tutti_status tti_drafts_run(tti_drafts *drafts, const tti_draft_of *of, const tti_target *target,
                             tutti_graph **g);
 

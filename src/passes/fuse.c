@@ -1,10 +1,10 @@
-/* fuse.c - bias, residual and activation into the node before them, its gradient into the nodes
- * behind; chains of elementwise nodes into one.
+/* fuse.c - merges bias, residual and activation into the node before them, and an activation's
+ * gradient into the nodes after it; chains of elementwise nodes into one.
  *
- * Hosts are found in the new graph, so that an addition and then an activation end up in one node.
- * dy goes unmasked to the gradients of a batch norm only if all its readers take the mask: where
- * somebody needs the masked dy, as the shortcut of a residual block does, it is made once and
- * everybody reads that, which moves fewer bytes than masking it twice.
+ * Hosts are found in the new graph, so that an addition and then an activation are merged into one
+ * node. dy is passed unmasked to the gradients of a batch norm only if all its readers apply the
+ * mask.  If another node needs the masked dy, as the shortcut of a residual block does, it is made
+ * once and all nodes read it, which moves fewer bytes than masking twice.
  *
  * A chain node ("fused") keeps its parts in node->body and runs them block by block, so that the
  * values between them stay in the nearest cache.  The bits are those of the separate nodes. */
@@ -43,8 +43,8 @@ static bool takes_addend(const tti_node *host, const tutti_value *added) {
            b->dim[0] == y->dim[1];
 }
 
-/* The copy of a node of the new graph with one more input (or NULL) and another act, whose results
- * stand for those of becomes. */
+/* Copies a node of the new graph with one more input (or NULL) and another act; the results replace
+ * those of becomes. */
 static void add_again(tti_rewrite *rw, const tti_node *node, tutti_value *more, tti_epilogue act,
                       const tti_node *becomes) {
     tutti_value *in[TTI_MAX_IN] = {0};
@@ -101,7 +101,7 @@ static tutti_status fuse_epilogues(tutti_graph **g) {
     return tti_rewrite_finish(&rw, g);
 }
 
-/* ---- masks: dy through an activation, in the gradients behind it ---- */
+/* ---- masks: an activation's gradient, merged into the gradients after it ---- */
 
 /* user reads dy, the result of mask, only where it can take the mask instead. */
 static bool takes_mask(const tti_node *user, const tti_node *mask) {
@@ -113,7 +113,7 @@ static bool takes_mask(const tti_node *user, const tti_node *mask) {
            same_kind(dy, mask->in[0]) && same_kind(dy, mask->in[1]);
 }
 
-/* Everybody who reads the result of mask takes the mask. */
+/* Whether every reader of the result of mask can apply the mask itself. */
 static bool all_take_mask(const tti_rewrite *rw, const tti_node *mask) {
     int n = 0;
     for (int i = mask->id + 1; i < rw->from->n_nodes; i++)
@@ -152,7 +152,7 @@ static bool is_chained(tutti_dtype dtype, bool any_float) {
     return dtype == TUTTI_F32 || (any_float && (dtype == TUTTI_BF16 || dtype == TUTTI_F16));
 }
 
-/* One float output, all inputs of its shape and layout, no in-between state. */
+/* One float output, all inputs of its shape and layout, no intermediate state. */
 static bool can_chain(const tti_node *node, bool any_float) {
     unsigned traits = node->op->traits;
     if (!(traits & (TTI_ELEMENTWISE | TTI_BROADCAST)) || node->op->n_out != 1) return false;

@@ -1,22 +1,22 @@
-/* fuse_bn.c - batch norms behind a relu, backward: fewer passes over what comes back.
+/* fuse_bn.c - batch norms followed by a relu, backward: fewer passes over the gradient.
  *
  *   dz = relu_grad(y, dy [+ more])                     dz, sums = bn_grad_join(dy, y, x, [more])
- *   sums = bn_grad_sums(dz, x), and dz is read         where the masked dy is wanted by others as
+ *   sums = bn_grad_sums(dz, x), and dz is read         if other nodes need the masked dy as
  *   by others: a shortcut's branch                     well: it is written while it is summed
  *
  *   bn_grad_sums, bn_grad_apply with y = relu(bn(x))   with beta (and gamma) instead of y: they
- *                                                      have x at hand, and make y again
- *   relu(bn(x) + bn(r)) in two nodes                  bn_apply_pair, if nobody else wants bn(r)
- *   bn_grad_join(dy, y, ..), y such a sum             y, mask = bn_apply_mask(..), and the join
- *                                                     reads the bits of mask
+ *                                                      read x anyway, and recompute y
+ *   relu(bn(x) + bn(r)) in two nodes                   bn_apply_pair, if bn(r) has no other reader
+ *   bn_grad_join(dy, y, ..), y such a sum              y, mask = bn_apply_mask(..), and the join
+ *                                                      reads the bits of mask
  *
  *   bn_stats(conv2d(x, w)), 1x1 in 16 bits             y, stats = conv2d_stats(x, w)
  *   bn_grad_join(conv2d_grad_x(dy, w), bits, x, ..)    conv2d_grad_join(x, bits, .., dy, w) and
  *   g = conv2d_grad_x(dy, w), bn_grad_sums(g, x, ..)   g, sums = conv2d_grad_sums(x, .., dy, w),
- *                                                      1x1, where the backend wants them
+ *                                                      1x1, if the backend supports them
  *
- * Only for backends that ask for it (tti_target.fuse_batch_norm).  The ops are named here, once, as
- * in fuse_norm.c: that they are about the same normalisation is no property of another op. */
+ * Only for backends that ask for it (tti_target.fuse_batch_norm).  The ops are named here, as in
+ * fuse_norm.c: that they belong to the same normalisation is no property of another op. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -54,21 +54,21 @@ static const tti_node *sums_of(const joining *j, const tti_node *mask) {
     return NULL;
 }
 
-/* dy, if it is nobody else's addition of two values like it; else NULL. */
+/* The addition of two values of dy's type that makes dy, if it has no other reader; else NULL. */
 static const tti_node *addition_of(const joining *j, const tutti_value *dy) {
     const tti_node *node = dy->node;
     if (node->op->joint != TTI_JOINT_ADD || j->rw.n_uses[dy->id] != 1) return NULL;
     return same_kind(node->in[0], dy) && same_kind(node->in[1], dy) ? node : NULL;
 }
 
-/* With the eps of like; sticky. */
+/* Adds a node with the eps of like; errors are kept in rw. */
 static tutti_value *emit_with_eps(tti_rewrite *rw, const char *op, const char *name,
                                   tutti_value *const *in, int n_in, const tti_node *like) {
     return tti_emit(rw->to, op, name, in, n_in,
                     (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(like, "eps")), {0}});
 }
 
-/* Of a gradient, and of the sums of it: the outputs of one node. */
+/* Replaces a gradient and its sums by the outputs of one node. */
 static void take_places(tti_rewrite *rw, tutti_value *joined, const tti_node *grad,
                         const tti_node *sums) {
     if (!joined) return; /* sticky */
@@ -112,7 +112,7 @@ tutti_status tti_fuse_bn_join(tutti_graph **g, const tti_target *target) {
     return tti_rewrite_finish(&j.rw, g);
 }
 
-/* ---- masks that are made again ---- */
+/* ---- masks that are recomputed ---- */
 
 /* The batch norm whose y masks this gradient of it, if y is nothing but relu(bn(x)). */
 static const tti_node *norm_of(const tti_node *node, const tti_op *norm) {
@@ -239,7 +239,7 @@ static void emit_mask(masking *m, const tti_node *node) {
     m->mask[node->id] = y->node->out[1];
 }
 
-/* With the bits in the place of y. */
+/* Copies the join with the mask bits instead of y. */
 static void copy_join(masking *m, const tti_node *node) {
     tutti_value *in[TTI_MAX_IN] = {NULL};
     tutti_value *mask = node->op == m->grad ? m->mask[node->in[1]->node->id] : NULL;
@@ -289,7 +289,7 @@ static bool is_point(const tti_node *node) {
            x->dim[2] == y->dim[2] && x->dim[3] == y->dim[3];
 }
 
-/* Of the two gradients that a join adds, the input that only it reads, made by such a convolution;
+/* Of the two gradients that a join adds, the input that only it reads and such a convolution makes;
  * or -1. */
 static int made_by_point(const tti_rewrite *rw, const tti_node *join, const tti_target *target) {
     const tti_op *grad_x = tti_op_find("conv2d_grad_x");

@@ -1,5 +1,5 @@
-/* fuse_bn_pool.c - batch norm, relu and a pooling by 3x3 behind them in one op, and its gradients:
- * behind the first convolution of a residual network, whose values are the largest of all.
+/* fuse_bn_pool.c - merges batch norm, relu and 3x3 pooling into one op, and its gradients: after
+ * the first convolution of a residual network, whose values are the largest.
  *
  *   y = bn_apply(x, ..) with relu            p, where = bn_apply_pool(x, ..)
  *   p, index = max_pool2d(y)
@@ -7,9 +7,9 @@
  *   dy = max_pool2d_grad(dz, index)          dx = bn_pool_grad_apply(dp, where, x, ..)
  *   sums = bn_grad_sums(dy, x, stats)
  *   dx = bn_grad_apply(dy, x, ..)
- * so that y and dy are never there.  Masks have sunk behind poolings before (sink_mask.c).  Only of
- * 16 bits and channels last, for backends that ask for batch norm's parts to be joined; ops are
- * named here, once, as in fuse_bn.c. */
+ * so that y and dy are never stored.  Masks have been moved past poolings before (sink_mask.c).
+ * Only for 16 bits and channels last, and for backends that request joined batch norms; ops are
+ * named here, as in fuse_bn.c. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -20,10 +20,10 @@ enum { MOST_CHANNELS = 512 };
 
 typedef struct fusion {
     tti_rewrite rw;
-    const tti_node **norm; /* [n_nodes] by the id of a pooling: what is in front; NULL: stays */
     const tti_node *
-        *pool;  /* [n_nodes] by the id of a gradient of batch norm: that of the pooling */
-    bool *gone; /* [n_nodes] */
+        *norm; /* [n_nodes] by the id of a pooling: the batch norm before it; NULL: unchanged */
+    const tti_node **pool; /* [n_nodes] by the id of a batch norm's gradient: that of the pooling */
+    bool *gone;            /* [n_nodes] */
 } fusion;
 
 static bool is_pair(const tti_node *node, const char *name, int64_t value) {
@@ -64,7 +64,7 @@ static const tti_node *mask_before(const fusion *f, const tti_node *unpool, cons
     return fits ? mask : NULL;
 }
 
-/* Of the batch norm, and of dy nothing else but that. */
+/* Whether node is a gradient of the batch norm and reads dy only as that. */
 static bool is_grad_of(const tti_node *node, const tti_node *norm, const tutti_value *dy) {
     bool sums = tti_is_op(node, "bn_grad_sums");
     if (!sums && !tti_is_op(node, "bn_grad_apply")) return false;
@@ -81,7 +81,7 @@ static bool only_grads_read(const fusion *f, const tti_node *norm, const tutti_v
     return n == f->rw.n_uses[dy->id];
 }
 
-/* Whoever reads the index is such a gradient. */
+/* Whether every reader of the index is such a gradient. */
 static bool backward_fits(const fusion *f, const tti_node *norm, const tti_node *pool) {
     int n = 0;
     for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {

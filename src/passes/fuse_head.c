@@ -1,10 +1,10 @@
-/* fuse_head.c - a head, its cross entropy and the gradients of both without logits in memory, where
+/* fuse_head.c - a head, its cross entropy and the gradients of both without logits in memory, if
  * the backend asks for it (tti_target.joins_head): logits are the largest value of a language
  * model, and were written, read, written again as their gradient and read twice.
  *
- * What matmul and cross_entropy_and_grad were becomes cross_entropy_head, and the factor of a row
- * that it leaves goes into both products of the gradient, by scale_rows: behind the one that gives
- * dx, in front of the one that gives dw.  As in fuse_loss.c the ops are named here. */
+ * matmul and cross_entropy_and_grad become cross_entropy_head, whose factor per row is applied in
+ * both products of the gradient by scale_rows: after the one that gives dx, before the one that
+ * gives dw.  As in fuse_loss.c the ops are named here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,8 @@ typedef struct head {
     const tti_node *logits, *loss, *dx, *dw;
 } head;
 
-/* What a value is a view of, by nodes whose results go nowhere else; NULL: they do. */
+/* The node that makes a value, through views without other readers; NULL: there are other readers.
+ */
 static const tti_node *made_by(const tti_rewrite *rw, const tutti_value *value) {
     while (rw->n_uses[value->id] == 1 && (value->node->op->traits & TTI_VIEW))
         value = value->node->in[0];
@@ -118,7 +119,7 @@ static void emit_dw(tti_rewrite *rw, const head *h, tutti_value *factors) {
     tti_rewrite_copy_with(rw, h->dw, (tutti_value *[]){rw->map[h->dw->in[0]->id], x});
 }
 
-/* The product, and views of it: nobody reads them any more. */
+/* True for the product and its views, which no node reads any more. */
 static bool is_gone(const head *h, const tti_node *node) {
     while (node != h->logits && (node->op->traits & TTI_VIEW)) node = node->in[0]->node;
     return node == h->logits;

@@ -1,11 +1,10 @@
-/* fuse_linear.c - a gelu, its gradient, an addition or a cast to f32 into the matrix product before
- * them, where the backend has kernels that do both at once (tti_target.fuse_linear_grad), for all
+/* fuse_linear.c - merges a gelu, its gradient, an addition or a cast to f32 into the preceding
+ * matrix product, if the backend has kernels for both (tti_target.fuse_linear_grad), for all
  * products or for some (joins_products).
  *
- * What can be joined, and to which op, the records say: tti_op.joint and .joined.  A joint op
- * stands where its product stood, so nothing has to live longer than before: whatever else it needs
- * must be there already.  Joint ops may be joined once more, so the pass goes on while it finds
- * any. */
+ * The records say which ops can be merged, and into which op: tti_op.joint and .joined.  A merged
+ * op takes the place of its product, so no value lives longer than before: its other inputs must
+ * exist already.  Merged ops may be merged again, so the pass repeats until it finds nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +14,7 @@
 
 enum { MAX_ROUNDS = 3 };
 
-/* A product and those who become one with it; of WIDE one for each output that is used. */
+/* A product and the nodes that are merged with it; for WIDE one for each used output. */
 typedef struct pairing {
     tti_joint joint;                   /* TTI_JOINT_NONE: none */
     const tti_node *with[TTI_MAX_OUT]; /* [0] but for WIDE; NULL: none */
@@ -71,7 +70,7 @@ static const tutti_value *other_term(const tti_node *node, const tti_node *sum) 
     return sum->in[sum->in[0] == node->out[0] ? 1 : 0];
 }
 
-/* The activation that the product ends with comes before whatever is behind it. */
+/* An activation at the end of the product comes before any following node. */
 static bool is_bare(const tti_node *product) {
     return !(product->op->traits & TTI_TAKES_EPILOGUE) ||
            tti_attr_int(product, "act") == TTI_EPILOGUE_NONE;

@@ -1,9 +1,9 @@
-/* fuse_loss.c - cross entropy and its gradient in one op, where the backend asks for it
+/* fuse_loss.c - merges cross entropy and its gradient into one op, if the backend asks for it
  * (tti_target.fuse_loss): the logits, the largest value of a language model, are read once.
  *
- * The gradient of the loss must be there before the loss is, and is: it is a source.  Both ops are
- * named here, once, since a pair of a loss and its own gradient is no property that another op
- * could have.  The joint op stands where the gradient stood, so nobody may read the loss before. */
+ * The gradient of the loss must exist before the loss, and it does: it is a source.  Both ops are
+ * named here, since being a loss with its own gradient is no property that another op could have.
+ * The merged op takes the place of the gradient, so no node may read the loss before. */
 #include <string.h>
 
 #include "ops/op_table.h"

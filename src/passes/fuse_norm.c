@@ -1,13 +1,13 @@
-/* fuse_norm.c - the residual stream of a transformer: layer norms with the addition before them,
- * and their gradients with the addition behind them, in one op each, casts included.
+/* fuse_norm.c - the residual stream of a transformer: merges layer norms with the addition before
+ * them, and their gradients with the addition after them, including casts.
  *
- *   x + branch -> layer_norm -> cast              add_layer_norm; not where the product that makes
- *                                                 the branch can add x, which is one value less
+ *   x + branch -> layer_norm -> cast              add_layer_norm; not if the product that makes
+ *                                                 branch can add x, which saves one value
  *   layer_norm_grad_w, _grad_x -> + r -> cast     layer_norm_grads, layer_norm_grads_cast
- * Only for backends that ask for it (tti_target.fuse_residual_norm).  The ops are named here, once,
- * since a pair of a norm and its own gradient is no property that another op could have.
- * A joint op stands where the norm, or the gradient of x, stood; casts from 16 bits to f32 before
- * it are read through, and die if nobody else wants them. */
+ * Only for backends that ask for it (tti_target.fuse_residual_norm).  The ops are named here, since
+ * being a norm with its own gradient is no property that another op could have.  A merged op takes
+ * the place of the norm, or of the gradient of x; casts from 16 bits to f32 before it are skipped,
+ * and removed if they have no other reader. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -18,7 +18,7 @@ typedef struct norm_ops {
     const tti_op *norm, *grad_x, *grad_w;
 } norm_ops;
 
-/* What becomes one with a layer_norm (add, cast of y) or a layer_norm_grad_x (grad_w, the addition
+/* The nodes merged with a layer_norm (add, cast of y) or a layer_norm_grad_x (grad_w, the addition
  * of a residual gradient, cast of dx). */
 typedef struct joint {
     bool found;
@@ -30,12 +30,12 @@ typedef struct fusion {
     joint *at;  /* [n_nodes], by the norm's or grad_x's id */
     bool *gone; /* [n_nodes]: part of a joint op, made at another place */
     norm_ops ops;
-    bool adds_in_products; /* fuse_linear.c takes what stands behind products */
+    bool adds_in_products; /* fuse_linear.c merges nodes that follow products */
 } fusion;
 
 static bool is_half(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F16; }
 
-/* A cast from 16 bits to f32 loses nothing: what it was made of. */
+/* A cast from 16 bits to f32 loses nothing: returns its input. */
 static const tutti_value *behind_cast(const tutti_value *value) {
     const tti_node *node = value->node;
     bool widens = node->op->joint == TTI_JOINT_WIDE && value->type.dtype == TUTTI_F32 &&
@@ -43,7 +43,7 @@ static const tutti_value *behind_cast(const tutti_value *value) {
     return widens ? node->in[0] : value;
 }
 
-/* The first node behind that reads value; NULL: none. */
+/* The first later node that reads value; NULL: none. */
 static const tti_node *first_user(const fusion *f, const tutti_value *value) {
     for (int i = value->node->id + 1; i < f->rw.from->n_nodes; i++)
         if (tti_reads(f->rw.from->nodes[i], value)) return f->rw.from->nodes[i];
@@ -93,7 +93,7 @@ static void find_forward(fusion *f, const tti_node *norm) {
     if (cast) f->gone[cast->id] = true;
 }
 
-/* The gradient of the weights before grad_x, of the same values, whose results are read behind. */
+/* The gradient of the weights before grad_x, of the same values, whose results are read later. */
 static const tti_node *find_grad_w(const fusion *f, const tti_node *grad_x) {
     for (int i = grad_x->id - 1; i >= 0; i--) {
         const tti_node *node = f->rw.from->nodes[i];
@@ -109,7 +109,7 @@ static const tti_node *find_grad_w(const fusion *f, const tti_node *grad_x) {
     return NULL;
 }
 
-/* The addition that alone reads dx, if what it adds is there before. */
+/* The addition that is the only reader of dx, if its other input exists before. */
 static const tti_node *find_residual(const fusion *f, const tti_node *grad_x) {
     const tutti_value *dx = grad_x->out[0];
     const tti_node *add = f->rw.n_uses[dx->id] == 1 ? first_user(f, dx) : NULL;
@@ -149,7 +149,7 @@ static tti_node *add_joint(fusion *f, const char *op, const tti_node *like,
             .op = tti_op_find(op), .name = like->name, .in = in, .n_in = n_in, .attrs = attrs});
 }
 
-/* Of the two terms the one that was cast is the branch, else the second. */
+/* If one of the two terms was cast, it is the branch, else the second one. */
 static void make_forward(fusion *f, const tti_node *norm, const joint *with) {
     const tti_node *add = with->add;
     int branch = behind_cast(add->in[1]) == add->in[1] && behind_cast(add->in[0]) != add->in[0];
@@ -214,5 +214,5 @@ tutti_status tti_fuse_norm(tutti_graph **g, const tti_target *target) {
     tutti_status st = tti_rewrite_finish(&f.rw, g);
     free(f.at);
     free(f.gone);
-    return st == TUTTI_OK ? tti_pass_simplify(g, target) : st; /* casts that nobody reads */
+    return st == TUTTI_OK ? tti_pass_simplify(g, target) : st; /* removes casts without readers */
 }

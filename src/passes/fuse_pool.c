@@ -1,5 +1,5 @@
-/* fuse_pool.c - a 3x3 convolution, its relu and the pooling by 2x2 behind it in one op, where the
- * backend has a fast one (tti_target.fuses_pool).
+/* fuse_pool.c - merges a 3x3 convolution, its relu and the following 2x2 pooling, if the backend
+ * has a fast kernel (tti_target.fuses_pool).
  *
  *   y = conv2d(x, w, b) with relu            p, where = conv2d_pool(x, w, b)
  *   p, index = max_pool2d(y)
@@ -7,9 +7,9 @@
  *   dy = max_pool2d_grad(dz, index)          dx = conv2d_pool_grad_x(dp, where, w)
  *   dw, db = conv2d_grad_w(dy, x)
  *   dx = conv2d_grad_x(dy, w)
- * so that y and dy are never there.  Masks have sunk behind poolings before (sink_mask.c).  The op
- * takes p and dp in plain bytes too: where they would be turned, they no longer are.  Ops are named
- * here, once, as in fuse_bn.c. */
+ * so that y and dy are never stored.  Masks have been moved past poolings before (sink_mask.c).
+ * The op accepts p and dp in either layout, so they need no conversion.  Ops are named here, as in
+ * fuse_bn.c. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -18,7 +18,7 @@
 
 typedef struct fusion {
     tti_rewrite rw;
-    const tti_node **conv; /* [n_nodes] by the id of a pooling: what it goes into; NULL: stays */
+    const tti_node **conv; /* [n_nodes] by the id of a pooling: its convolution; NULL: unchanged */
     const tti_node *
         *grad;   /* [n_nodes] by the id of a convolution's gradient: that of the pooling */
     bool *plain; /* [n_nodes] by the id of a pooling: its p and dp are plain bytes */
@@ -37,7 +37,7 @@ static bool is_by_two(const tti_node *pool) {
            is_pair(pool, "pad", 0, true) && y[2] % 2 == 0 && y[3] % 2 == 0;
 }
 
-/* The pooling of what nobody else reads of a convolution with bias and relu; NULL: none. */
+/* The pooling that is the only reader of a convolution with bias and relu; NULL: none. */
 static const tti_node *pool_behind(const fusion *f, const tti_node *conv,
                                    const tti_target *target) {
     if (!tti_is_op(conv, "conv2d") || conv->n_in != 3 || f->rw.n_uses[conv->out[0]->id] != 1)
@@ -74,7 +74,7 @@ static const tti_node *mask_before(const fusion *f, const tti_node *grad, const 
     return fits ? mask : NULL;
 }
 
-/* Whoever reads the index is such a gradient. */
+/* Whether every reader of the index is such a gradient. */
 static bool backward_fits(const fusion *f, const tti_node *conv, const tti_node *pool) {
     int n = 0;
     for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {

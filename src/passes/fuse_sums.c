@@ -1,13 +1,14 @@
-/* fuse_sums.c - the gradient of a bias into the op that makes its terms (tti_target.fuse_sums).
+/* fuse_sums.c - moves the gradient of a bias into the op that makes its terms
+ * (tti_target.fuse_sums).
  *
  *   dy = OP;  dw, db = linear_grad_w_wide(dy, x)     dy, db = OP_SUMS;  dw = matmul_wide(dy^T, x)
  *   dw, low = linear_grad_w(dy, x);  db = cast(low)  dw = matmul(dy^T, x)
  *   low = sum_to(dy);  db = cast(low)
- * Where OP has all of dy in registers the sums cost nothing, while linear_grad_w_wide has to read
- * dy a second time for them.  Which op can, its record says: tti_op.summed.  Only where one linear
- * layer alone wants the sums, or one bias of a layer in pieces, which is added to a sum of terms:
- * each gradient needs a result of its own.  Views between OP and the layer do not matter, as they
- * keep rows whole.  Sums that nobody reads, such as those of that layer, are not made at all. */
+ * If OP has all of dy in registers the sums are free, while linear_grad_w_wide has to read dy a
+ * second time for them.  The op's record says whether it can: tti_op.summed.  Applied only if a
+ * single linear layer needs the sums, or a single bias of a tensor-sharded layer, which is added to
+ * a sum of terms: each gradient needs its own result.  Views between OP and the layer are allowed
+ * if they keep rows whole.  Unread sums, such as those of that layer, are not computed. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -27,7 +28,7 @@ static int64_t width_of(const tutti_value *value) {
     return shape->n_dims > 0 ? shape->dim[shape->n_dims - 1] : 0;
 }
 
-/* What the linear layer reads, as it was made: in other rows of the same width. */
+/* The input of the linear layer before views that keep the row width. */
 static const tutti_value *made_as(const tti_node *linear) {
     const tutti_value *dy = linear->in[0];
     while ((dy->node->op->traits & (TTI_VIEW | TTI_TURNS)) == TTI_VIEW &&
@@ -41,8 +42,8 @@ static bool is_sum(const fusion *f, const tti_node *node) {
            width_of(node->out[0]) == width_of(node->in[0]);
 }
 
-/* What the sums become in f32: they themselves, or a cast, if nobody else reads them.  NULL: they
- * are wanted in 16 bits. */
+/* The f32 value of the sums: the sums themselves, or a cast that is their only reader.  NULL: they
+ * are needed in 16 bits. */
 static const tutti_value *sums_of(const fusion *f, const tti_node *node) {
     bool alone = is_sum(f, node);
     const tutti_value *low = node->out[alone ? 0 : 1];
@@ -119,8 +120,7 @@ static void make_product(fusion *f, const tti_node *linear) {
     f->rw.map[linear->out[0]->id] = made->out[0];
 }
 
-/* Of a node whose sums the maker of dy has made, or whose sums nobody reads: what else it is for.
- */
+/* Replaces a node whose sums the maker of dy has computed, or whose sums have no reader. */
 static bool replace(fusion *f, const tti_node *node) {
     bool linear = is_linear(f, node), unread = linear && is_unread(f, node);
     if (!linear && !is_sum(f, node)) return false;

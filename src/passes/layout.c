@@ -1,9 +1,9 @@
-/* layout.c - chooses N,H,W,C order for 4-D activations where the backend is faster with it.
+/* layout.c - chooses N,H,W,C order for 4-D activations if the backend is faster with it.
  *
- * Shapes stay N,C,H,W; only value->layout changes, and "to_layout" nodes stand where the bytes must
- * be turned.  Ops with TTI_CHANNELS_LAST pull their activations over, elementwise ops and exchanges
- * follow their inputs, everything else sees plain bytes.  Where C or H*W is 1 both layouts are the
- * same bytes and nothing is turned. */
+ * Shapes stay N,C,H,W; only value->layout changes, and "to_layout" nodes convert the bytes.  Ops
+ * with TTI_CHANNELS_LAST convert their activations, elementwise ops and collectives follow their
+ * inputs, all other ops use the plain layout.  If C or H*W is 1 both layouts are the same bytes and
+ * nothing is converted. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -50,7 +50,7 @@ static bool follows_one(const layout_pass *lp, const tti_node *node) {
 /* An elementwise node follows when its 4-D inputs have one shape and the others are scalars. */
 static bool follows(const layout_pass *lp, const tti_node *node) {
     if (!(node->op->traits & (TTI_ELEMENTWISE | TTI_BROADCAST))) return false;
-    if (node->op->traits & TTI_RANDOM) return false; /* element indices are those of plain bytes */
+    if (node->op->traits & TTI_RANDOM) return false; /* element indices refer to the plain layout */
     bool any = false;
     for (int i = 0; i < node->n_in; i++) {
         const tutti_value *in = node->in[i], *mapped = lp->rw.map[in->id];
@@ -82,7 +82,7 @@ static void copy_with_layout(layout_pass *lp, const tti_node *node, bool last, u
 }
 
 static void visit(layout_pass *lp, const tti_node *node) {
-    if (node->op->traits & TTI_TURNS) { /* the gradient is made: it is its input */
+    if (node->op->traits & TTI_TURNS) { /* the gradient is computed: it is the input */
         lp->rw.map[node->out[0]->id] = lp->rw.map[node->in[0]->id];
         return;
     }
@@ -93,7 +93,7 @@ static void visit(layout_pass *lp, const tti_node *node) {
         copy_with_layout(lp, node, follows(lp, node) || follows_one(lp, node), 0, 0);
 }
 
-/* Outputs are plain for whoever reads them. */
+/* Outputs of the graph have the plain layout. */
 static void turn_outputs(layout_pass *lp) {
     for (int i = 0; i < lp->rw.from->n_outputs; i++) {
         const tutti_value *old = lp->rw.from->outputs[i].value;

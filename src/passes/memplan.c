@@ -1,9 +1,9 @@
 /* memplan.c - assigns memory to every value, by live range.
  *
  * A value lives from the step that makes it to the last step that reads it.  Views share the bytes
- * of what they look at, in-place ops write over an input that nobody reads afterwards, and the rest
- * is packed greedily, largest first, each at the lowest offset where it overlaps no other that
- * lives at the same time (Pisarchyk, Lee 2020, "greedy by size"). */
+ * of their input, in-place ops overwrite an input without later readers, and the rest is packed
+ * greedily, largest first, each at the lowest offset where it overlaps no other value of an
+ * overlapping live range (Pisarchyk, Lee 2020, "greedy by size"). */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 enum { ALIGN = 64 };
 
 typedef struct piece {
-    int first, last; /* steps; first > last: no bytes of its own */
+    int first, last; /* steps; first > last: the value has no memory of its own */
     size_t n_bytes;
     size_t offset;
     int value; /* root value id */
@@ -56,7 +56,7 @@ static tutti_status place_sources(memplan *m) {
     return TUTTI_OK;
 }
 
-/* A program of somebody else than plan.c knows of no neighbours. */
+/* A program that plan.c did not make has no neighbours. */
 static bool is_joined(const memplan *m, const tti_node *node) {
     const bool *joined = m->program->neighbours.joined;
     return joined && joined[node->id];
@@ -148,8 +148,8 @@ static void find_lives(memplan *m) {
     }
 }
 
-/* What one of several steps reads that are made as one is read until the last of them, and what one
- * writes is written from the first on. */
+/* If several steps run as one, their inputs live until the last of them, and their outputs from the
+ * first on. */
 static void extend_lives(memplan *m) {
     tti_norm_exchange joint;
     for (int s = 0; s < m->program->n_steps; s++) {
@@ -169,7 +169,7 @@ static void extend_lives(memplan *m) {
     }
 }
 
-/* Also as another view of the same bytes. */
+/* Uses through another view of the same bytes count too. */
 static bool is_used_twice(const memplan *m, const tti_node *node) {
     for (int i = 1; i < node->n_in; i++)
         if (m->root[node->in[i]->id] == m->root[node->in[0]->id]) return true;
@@ -195,8 +195,8 @@ static void share_in_place(memplan *m) {
     }
 }
 
-/* Terms of a gradient that workers add are made where their sum goes, so that sums that lie side by
- * side can be exchanged as one.  The steps of stages may lie in other moments. */
+/* Terms of a gradient that workers add are made in the place of their sum, so that adjacent sums
+ * can be reduced as one.  The steps of stages may be in different slots of the schedule. */
 static void share_gradients(memplan *m) {
     for (int s = 0; !m->plan->stages && s < m->program->n_steps; s++) {
         const tti_node *node = m->program->steps[s];

@@ -1,9 +1,9 @@
 /* narrowed.c - 16-bit copies of parameters, made by the update instead of the step.
  *
- * The one idea: a cast of a whole parameter reads what the update has just had in registers.  Where
- * the target keeps such copies (tti_target.keeps_low), they lie in a flat array of their own, the
+ * A cast of a whole parameter reads values that the update has just had in registers.  If the
+ * target keeps such copies (tti_target.keeps_low), they are stored in a separate flat array, the
  * cast is left out of the program, and its result is read there.  Parameters that are joined in
- * place lie side by side there too, each of whole lines of 16 elements. */
+ * place are adjacent there too, each aligned to 16 elements. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -23,8 +23,8 @@ static bool is_narrowed(const tti_target *target, const tti_program *program,
            node->out[0]->layout == node->in[0]->layout;
 }
 
-/* A part that lies behind others of its whole may not begin where kernels want values to begin: by
- * itself it is cast. */
+/* A later part of a joined value may begin at an address that kernels do not support: such a part
+ * is cast separately. */
 static void leave_parts(const tti_node *whole, tti_program *program) {
     const tutti_graph *g = program->graph;
     for (int k = 1; k < whole->n_in; k++)
@@ -47,7 +47,7 @@ tutti_status tti_narrowed_find(const tti_target *target, tti_program *program) {
     return TUTTI_OK;
 }
 
-/* The slot of a parameter, with a place behind all others, or behind those of its whole. */
+/* Places a parameter's slot after all others, or after those of its joined value. */
 static void place(tti_plan *plan, const tti_node *param, bool begins) {
     int index = tti_plan_find_slot(plan, param->name);
     TTI_ASSERT(index >= 0);

@@ -1,10 +1,9 @@
-/* neighbours.c - places parameters side by side whose gradients are slices of one value.
+/* neighbours.c - places parameters next to each other if their gradients are slices of one value.
  *
- * The one idea: where they lie side by side in the flat arrays, in the order of the parts, the
- * value can be made where they are.  Then nothing is cut, and joining the parameters is no work
- * either: bucket.c gives them neighbouring slots, memplan.c places the values, plan.c leaves the
- * slices and the concat out of the program.  Slots are padded to 16 elements, so parts must be
- * multiples of that. */
+ * If they are adjacent in the flat arrays, in the order of the slices, the value can be made in
+ * place.  Then no slice is copied, and joining the parameters is free too: bucket.c gives them
+ * neighbouring slots, memplan.c places the values, plan.c leaves the slices and the concat out of
+ * the program.  Slots are padded to 16 elements, so parts must be multiples of that. */
 #include "passes/neighbours.h"
 
 #include <stdlib.h>
@@ -59,7 +58,8 @@ static const tti_node *part_at(const finder *f, const tutti_value *whole, int64_
     return NULL;
 }
 
-/* How many parts make up whole, in order; 0: they do not, or somebody else reads it. */
+/* The number of slices that make up the whole, in order; 0: they do not, or it has another reader.
+ */
 static int count_parts(const finder *f, const tutti_value *whole) {
     int64_t row = 0, n_rows = whole->type.shape.dim[0];
     int n = 0;

@@ -1,10 +1,10 @@
-/* neighbours.h - parameters that lie side by side in the flat arrays, as parts of one whole. */
+/* neighbours.h - parameters that are adjacent in the flat arrays, as parts of one value. */
 #ifndef TTI_PASSES_NEIGHBOURS_H
 #define TTI_PASSES_NEIGHBOURS_H
 
 #include "ir/graph.h"
 
-/* All by node id; zero where nothing is to be said. */
+/* All by node id; zero for other nodes. */
 typedef struct tti_neighbours {
     const tutti_value **cut_from; /* of a slice: the whole gradient that has its bytes in place */
     const tti_node **first;       /* of a parameter: the first one of its group, may be itself */
@@ -21,7 +21,7 @@ void tti_neighbours_fini(tti_neighbours *parts);
 /* A concat along dimension 0 of nothing but f32 parameters. */
 bool tti_joins_params(const tti_node *node);
 
-/* Bytes in front of what a slice takes, along dimension 0. */
+/* Bytes before a slice along dimension 0. */
 size_t tti_slice_offset(const tti_node *slice);
 
 #endif /* TTI_PASSES_NEIGHBOURS_H */

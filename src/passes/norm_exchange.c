@@ -1,8 +1,8 @@
 /* norm_exchange.c - finds norms between two collectives of a tensor axis.
  *
- * The idea to know: values between the steps are read by the next one alone, so whoever makes all
- * of it at once need not leave them.  It reads what the first step reads until the last one has
- * been made, and others read that too: memplan.c keeps it so long. */
+ * Values between the steps have only the next step as a reader, so code that computes all of them
+ * at once need not store them.  It reads the inputs of the first step until the last output has
+ * been made: memplan.c extends their lives accordingly. */
 #include "passes/norm_exchange.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ static bool is_named(const tti_node *node, const char *op) {
     return strcmp(node->op->name, op) == 0;
 }
 
-/* Nobody else reads value, as it is or as another view. */
+/* No other node reads value, directly or through another view. */
 static bool is_read_alone(const tutti_graph *g, const tutti_value *value, const tti_node *reader) {
     for (int i = 0; i < g->n_outputs; i++)
         if (g->outputs[i].value == value) return false;
@@ -83,13 +83,13 @@ static bool is_grad_at(const tti_program *program, int s, tti_norm_exchange *out
     return tti_value_n_elems(step[0]->out[0]) > 0;
 }
 
-/* What value is a view of, perhaps itself. */
+/* The value of which this one is a view, possibly itself. */
 static const tutti_value *base_of(const tutti_value *value) {
     while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
     return value;
 }
 
-/* Nobody but reader, and views, reads what value is a view of. */
+/* Only reader, and views, read the base of value. */
 static bool is_base_read_alone(const tutti_graph *g, const tutti_value *value,
                                const tti_node *reader) {
     const tutti_value *base = base_of(value);

@@ -1,15 +1,15 @@
 /* passes.h - graph in, graph out; one file per pass, the order in pipeline.c.
  *
- * After a failure *g may hold appended nodes and is only good to be destroyed. */
+ * After a failure *g may hold appended nodes and can only be destroyed. */
 #ifndef TTI_PASSES_PASSES_H
 #define TTI_PASSES_PASSES_H
 
 #include "ir/graph.h"
 
-/* Which activations are made a second time in the backward pass instead of being kept. */
+/* Which activations are recomputed in the backward pass instead of being kept. */
 typedef enum tti_recompute {
     TTI_RECOMPUTE_NONE,
-    TTI_RECOMPUTE_LIGHT, /* those of few operations per byte, as long as the peak falls */
+    TTI_RECOMPUTE_LIGHT, /* those of few operations per byte, as long as this lowers the peak */
     TTI_RECOMPUTE_BLOCK, /* all but the ends of blocks, which are chosen for the lowest peak */
     TTI_RECOMPUTE_BUDGET /* as few operations as bring the peak down to recompute_bytes */
 } tti_recompute;
@@ -29,8 +29,8 @@ typedef struct tti_cuts {
 
 void tti_cuts_fini(tti_cuts *cuts);
 
-/* What the passes need to know about the target and the job; the backend fills its
- * part, so that passes and backends do not see each other. */
+/* The properties of target and job that the passes use; the backend fills its part, so that passes
+ * and backends do not see each other. */
 typedef struct tti_target {
     bool (*prefers_channels_last)(const tti_node *node); /* NULL: never */
     bool (*fuses_pool)(const tti_node *conv, bool tf32); /* fuse: conv2d_pool for it; NULL: never */
@@ -45,7 +45,7 @@ typedef struct tti_target {
     bool (*joins_gradient)(const tti_node *grad_x, bool keeps);
     bool (*joins_head)(const tti_node *logits); /* fuse_loss: the product too; NULL: never */
     bool fuse_batch_norm;                       /* fuse: masks and sums of batch norms' gradients */
-    bool fuse_residual_norm; /* fuse: layer norms and the additions and casts beside them */
+    bool fuse_residual_norm; /* fuse: layer norms with neighbouring additions and casts */
     bool fuse_loss;          /* fuse: a loss and its gradient */
     bool fuse_sums;          /* fuse: the gradient of a bias into what makes its terms */
     bool keeps_low; /* the update leaves parameters in compute_dtype too: none are cast in a step */
@@ -60,8 +60,8 @@ typedef struct tti_target {
     int n_chunks;               /* pieces that each stage is in, not neighbours; 0: 1 */
     const tti_weights *weights; /* of nodes, for stages of equal time; NULL: as a host has them */
     tti_stages *stages; /* of these stages: set by tti_plan_create; NULL: the graph stays whole */
-    bool trades;        /* schedule: exchanges go on beside what does not need them */
-    bool joins_norms;   /* trades: norms between two exchanges are made with them */
+    bool trades;        /* schedule: collectives overlap with nodes that do not need them */
+    bool joins_norms;   /* trades: norms between two collectives are computed with them */
     int joins_grads;    /* and gradients of norms of at least so many elements; 0: none */
     tti_cuts *cuts; /* n_tensor > 1: of the first graph, which the next ones follow; NULL: freely */
 } tti_target;
@@ -80,7 +80,7 @@ const tti_pass *tti_pass_at(int i);
 tutti_status tti_pipeline_run(tutti_graph **g, const tti_target *target, const char *until);
 
 /* The same from the pass `from` (NULL: the first) to that before `to` (NULL: the last), on a graph
- * behind the passes in front of it. */
+ * that has passed the earlier ones. */
 tutti_status tti_pipeline_between(tutti_graph **g, const tti_target *target, const char *from,
                                   const char *to);
 
@@ -93,7 +93,7 @@ tutti_status tti_pass_simplify(tutti_graph **g, const tti_target *target);
 tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target);
 
 /* Linear layers of one input whose results are only joined: one layer over joined weights.  A bias
- * behind a product: a linear layer.  Does nothing unless target->fuse. */
+ * after a product: a linear layer.  Does nothing unless target->fuse. */
 tutti_status tti_pass_products(tutti_graph **g, const tti_target *target);
 
 /* Mixed precision: TTI_COMPUTE nodes and what lies between them in target->compute_dtype, by cast
@@ -131,26 +131,26 @@ tutti_status tti_fuse_linear(tutti_graph **g, const tti_target *target);
 /* The addition that would go into this product there; NULL: none. */
 const tti_node *tti_added_by(const tti_rewrite *rw, const tti_node *product);
 
-/* The same, first of all: masks of relus go from in front of a max pooling's gradient, where all
- * elements of its input are, to behind it (sink_mask.c).  Leaves dead nodes. */
+/* Part of the fuse pass, run first: moves the mask of a relu past a max pooling's gradient, where
+ * there are fewer elements (sink_mask.c).  Leaves dead nodes. */
 tutti_status tti_sink_masks(tutti_graph **g);
 
 /* A part of the fuse pass (fuse_sums.c): does nothing unless target->fuse_sums. */
 tutti_status tti_fuse_sums(tutti_graph **g, const tti_target *target);
 
-/* A part of the fuse pass (fuse_pool.c): convolutions and the poolings behind them, where
- * target->fuses_pool says so. */
+/* Part of the fuse pass (fuse_pool.c): convolutions and the poolings after them, if
+ * target->fuses_pool allows it. */
 tutti_status tti_fuse_pool(tutti_graph **g, const tti_target *target);
 
 /* A part of the fuse pass (fuse_loss.c): does nothing unless target->fuse_loss. */
 tutti_status tti_fuse_loss(tutti_graph **g, const tti_target *target);
 
-/* A part of the fuse pass behind it (fuse_head.c), for the first head that target->joins_head
- * likes: does nothing unless target->fuse_loss. */
+/* Part of the fuse pass, run last (fuse_head.c), for the first head that target->joins_head
+ * accepts: does nothing unless target->fuse_loss. */
 tutti_status tti_fuse_head(tutti_graph **g, const tti_target *target);
 
-/* Parts of the fuse pass (fuse_bn.c), before and behind the masks, and when dead nodes are gone: do
- * nothing unless target->fuse_batch_norm. */
+/* Parts of the fuse pass (fuse_bn.c), before and after the masks, and when dead nodes are removed:
+ * do nothing unless target->fuse_batch_norm. */
 tutti_status tti_fuse_bn_join(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_bn_masks(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_bn_pairs(tutti_graph **g, const tti_target *target);
@@ -159,7 +159,7 @@ tutti_status tti_fuse_conv_join(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_conv_sums(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_conv_stats(tutti_graph **g, const tti_target *target);
 
-/* A part of the fuse pass (fuse_bn_pool.c): batch norms and the poolings behind them. */
+/* Part of the fuse pass (fuse_bn_pool.c): batch norms and the poolings after them. */
 tutti_status tti_fuse_bn_pool(tutti_graph **g, const tti_target *target);
 
 /* Orders the nodes: gradients of parameters as early as they can be had. */

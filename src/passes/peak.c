@@ -1,9 +1,8 @@
 /* peak.c - computes the peak of live activation bytes without placing them.
  *
- * The rules are memplan.c's, the answer is its lower bound: packing may add a little between
- * pieces; but what neighbours.c finds is counted here and takes no bytes there.  Two walks over the
- * order: the first finds who lives until when, the second lets ops write in place over what dies
- * under them. */
+ * The rules are memplan.c's, the answer is its lower bound: packing may add a little fragmentation;
+ * but values that neighbours.c finds are counted here and take no bytes there.  Two walks over the
+ * order: the first finds the live ranges, the second lets ops write in place over dying inputs. */
 #include "passes/peak.h"
 
 #include <stdlib.h>

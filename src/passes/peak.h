@@ -1,5 +1,4 @@
-/* peak.h - how many bytes of activations live at once, for an order of nodes that is only planned.
- */
+/* peak.h - the peak of live activation bytes for a planned order of nodes. */
 #ifndef TTI_PASSES_PEAK_H
 #define TTI_PASSES_PEAK_H
 
@@ -10,9 +9,9 @@ typedef struct tti_peak {
     int at;         /* the first place in the order where they do */
 } tti_peak;
 
-/* order [n]: nodes of g, each after the producers of its inputs; a node that stands there a second
- * time makes its results again, and what follows reads these.  Lives, views and writing in place
- * are those of memplan.c; sources and outputs of the graph have their bytes elsewhere. */
+/* order [n]: nodes of g, each after the producers of its inputs; a second occurrence of a node
+ * recomputes its results, which later nodes read.  Live ranges, views and in-place writes are those
+ * of memplan.c; sources and outputs of the graph have their bytes elsewhere. */
 tutti_status tti_peak_of(const tutti_graph *g, const tti_node *const *order, int n, tti_peak *out);
 
 /* The value whose bytes this one shows: itself but for views. */

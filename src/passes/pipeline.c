@@ -38,7 +38,7 @@ tutti_status tti_pipeline_run(tutti_graph **g, const tti_target *target, const c
     return until ? tti_fail(TUTTI_E_INVALID, "no pass is called '%s'", until) : TUTTI_OK;
 }
 
-/* The place of a pass in the table, that behind all where there is none of the name. */
+/* The index of a pass in the table; the number of passes if there is none of that name. */
 static size_t place_of(const char *name) {
     size_t i = 0;
     while (name && i < TTI_COUNT(pipeline) && strcmp(pipeline[i].name, name) != 0) i++;

@@ -8,14 +8,15 @@
 #include "passes/drafts.h"
 
 /* Sources are data and views are other names of their input: neither runs.  Nor do slices and
- * concats of what lies side by side anyway, and casts that the update makes. */
+ * concats of adjacent values, and casts that the update makes. */
 static bool runs(const tti_program *program, const tti_node *node) {
     const tti_neighbours *neighbours = &program->neighbours;
     return !(node->op->traits & (TTI_SOURCE | TTI_VIEW)) && !neighbours->joined[node->id] &&
            !neighbours->cut_from[node->id] && !(program->narrowed && program->narrowed[node->id]);
 }
 
-/* In one bucket too, which training sees to for groups alone: each may have a place of its own. */
+/* They must be in one bucket too, which training ensures only within groups: each bucket may have
+ * its own memory. */
 static bool are_side_by_side(const tti_plan *plan, const tti_slot *a, const tti_slot *b) {
     return b->first == a->first + a->n_elems &&
            tti_plan_find_bucket(plan, b->first) == tti_plan_find_bucket(plan, a->first);
@@ -31,8 +32,8 @@ static bool slots_are_neighbours(const tti_plan *plan, const tti_node *concat) {
     return true;
 }
 
-/* In training the slots are made by what is found here, in an evaluation they are there.  Stages
- * cut programs by who makes a gradient: there everything runs. */
+/* In training the result determines the slots; in an evaluation they exist already.  Stages divide
+ * programs by the maker of a gradient: there all nodes run. */
 static tutti_status find_neighbours(const tti_plan *plan, bool wanted, tti_program *program) {
     const tutti_graph *g = program->graph;
     TTI_TRY(tti_neighbours_find(g, wanted && !plan->stages, &program->neighbours));
@@ -95,7 +96,7 @@ static tutti_status make_stages(tti_plan *plan, tti_target *target) {
     return TUTTI_OK;
 }
 
-/* Of a parameter on several stages the first one's counts. */
+/* If several stages have a parameter, the first one counts. */
 static void mark_copies(tti_plan *plan) {
     const tti_stages *s = plan->stages;
     for (int i = 0; s && i < s->n_tied; i++) {
@@ -186,7 +187,7 @@ int tti_program_input(const tti_program *program, const char *name) {
     return (int)program->bufs[node->out[0]->id].offset;
 }
 
-/* ---- what plans have alike ---- */
+/* ---- common properties of plans ---- */
 
 static uint64_t mix(uint64_t hash, uint64_t word) {
     return (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);

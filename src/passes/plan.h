@@ -1,12 +1,12 @@
-/* plan.h - the flat result of the passes: what runs, in which order, in which bytes.
+/* plan.h - the flat result of the passes: what runs, in which order, in which memory.
  *
  * A step of training is three programs.  The shard program is forward and backward of one virtual
  * shard, run V times per step over all workers.  The reduce program adds the gradients of all
- * shards, bucket by bucket, each as soon as its last gradient is there.  The update program is the
- * optimizer, block by block over the flat parameters.  An evaluation program runs forward only.
+ * shards, bucket by bucket, each as soon as its last gradient is complete.  The update program is
+ * the optimizer, block by block over the flat parameters.  An evaluation program runs forward only.
  *
  * Parameters, gradients and optimizer state are flat f32 arrays of n_flat elements with the same
- * offsets.  Slots stand in the order in which their gradients become ready, so a bucket is one
+ * offsets.  Slots are in the order in which their gradients become ready, so a bucket is one
  * contiguous range.  The order follows from the graph alone, never from bucket size or workers. */
 #ifndef TTI_PASSES_PLAN_H
 #define TTI_PASSES_PLAN_H
@@ -14,7 +14,7 @@
 #include "passes/neighbours.h"
 #include "passes/stages.h"
 
-/* Where a value lives while a program runs. */
+/* The memory in which a value is stored while a program runs. */
 typedef enum tti_space {
     TTI_SPACE_ARENA,  /* of a lane; reused while the program runs    */
     TTI_SPACE_CONST,  /* of a lane; filled once                      */
@@ -38,14 +38,15 @@ typedef struct tti_program {
     int n_steps;
     tti_buf *bufs;             /* [graph->n_values], owned */
     tti_neighbours neighbours; /* owned */
-    bool joins_norms;          /* norms between exchanges are made with them (norm_exchange.h) */
-    int joins_grads;           /* and gradients of norms of so many elements; 0: none */
-    bool *narrowed; /* [n_nodes], owned: casts of parameters that the update makes; NULL: none */
+    bool joins_norms; /* norms between collectives are computed with them (norm_exchange.h) */
+    int joins_grads;  /* and gradients of norms of so many elements; 0: none */
+    bool *narrowed;   /* [n_nodes], owned: casts of parameters that the update makes; NULL: none */
     size_t arena_bytes, const_bytes, result_bytes;
     size_t unshared_bytes; /* arena if no byte were used twice, for inspect */
     int n_inputs;
-    /* Of a stage of a pipeline: part i is steps part_first[i] .. part_first[i + 1] - 1, and runs in
-     * one moment (passes/stages.h): chunks forward, then backward.  Else one part of all steps. */
+    /* For a pipeline stage: part i is steps part_first[i] .. part_first[i + 1] - 1, which run in
+     * one slot of the schedule (passes/stages.h): chunks forward, then backward.  Else one part of
+     * all steps. */
     int part_first[2 * TTI_MAX_PIECES_OF_MODEL + 1];
     int n_parts;
 } tti_program;
@@ -68,7 +69,7 @@ typedef struct tti_slot {
     size_t low;       /* element offset there, a multiple of 16 */
     bool is_copy;     /* an earlier stage of the pipeline has the parameter too, and counts it */
     int made_after;   /* step of the shard program that makes its gradient */
-    int ready_after;  /* and after which it is complete, and read by nobody any more */
+    int ready_after;  /* the step after which it is complete and has no more readers */
     int group, place; /* id of the first parameter of its neighbours, and how many are before */
     tti_slot_rule rule;
 } tti_slot;
@@ -115,32 +116,33 @@ typedef struct tti_plan_desc {
     const char *optimizer;               /* name of an op with TTI_UPDATE */
     const tti_attr_arg *optimizer_attrs; /* without "decay" */
     double weight_decay;                 /* attribute "decay" of slots with decay */
-    size_t bucket_bytes;                 /* > 0: what a bucket has at least */
+    size_t bucket_bytes;                 /* > 0: minimum size of a bucket */
     double bucket_growth; /* 0, or at least the root of this x the bytes of all slots */
-    size_t bucket_most;   /* 0, or no bucket is made longer to come to more */
-    /* Slots stand in the reverse order in which the model made its parameters, so that plans of one
-     * model for unlike backends, whose gradients become ready in other orders, have one layout. */
+    size_t
+        bucket_most; /* 0, or the size above which a bucket is not extended to reach the minimum */
+    /* Orders slots in reverse order of the parameters' creation, so that plans of one model for
+     * different backends, whose gradients become ready in other orders, have the same layout. */
     bool by_creation;
     /* Changes the rule of a parameter, which holds the default; NULL: nothing to change. */
     void (*rule)(const char *name, const void *user, tti_slot_rule *rule);
     const void *rule_user;
-    /* What plans before have found on their way (passes/drafts.h); NULL: nothing.  Else number says
-     * which model the graphs are of; both are there, or, where tti_drafts_have, both NULL. */
+    /* Cached intermediate graphs (passes/drafts.h); NULL: none.  Otherwise number identifies the
+     * model; pass both graphs, or both NULL if tti_drafts_have is true. */
     struct tti_drafts *drafts;
     int64_t number;
 } tti_plan_desc;
 
-/* Runs all passes and lays everything out.  On success *out is owned by the caller. */
+/* Runs all passes and lays out the memory.  On success *out is owned by the caller. */
 tutti_status tti_plan_create(const tti_plan_desc *desc, tti_plan **out);
 void tti_plan_destroy(tti_plan *plan);
 
-/* Where the slot behind one of n_elems at first begins. */
+/* The first element of the slot after one of n_elems at first. */
 static inline size_t tti_slot_end(size_t first, size_t n_elems) {
     return (first + n_elems + 15) & ~(size_t)15;
 }
 
-/* Of what workers with plans of their own must have alike to be one run: slots, buckets, blocks of
- * the update, and the values that are joined inside a step, in their order. */
+/* A digest of the properties that workers with separate plans must share to form one run: slots,
+ * buckets, blocks of the update, and the values that are joined inside a step, in their order. */
 uint64_t tti_plan_digest(const tti_plan *plan);
 
 /* The slot of a parameter name, -1 if there is none. */
@@ -149,11 +151,11 @@ int tti_plan_find_slot(const tti_plan *plan, const char *name);
 /* The bucket that element first of the flat arrays lies in. */
 int tti_plan_find_bucket(const tti_plan *plan, size_t first);
 
-/* Of the array that TTI_SPACE_LOW is in; 0: there is none. */
+/* Bytes of the array of TTI_SPACE_LOW; 0: there is none. */
 size_t tti_plan_low_bytes(const tti_plan *plan);
 
-/* What each shard under way has for itself beside its arena: constants, and values that outlive its
- * run, such as those that are sent to other stages; of training and evaluation together. */
+/* Bytes that each shard in flight needs in addition to its arena: constants, and values that
+ * outlive its run, such as those sent to other stages; of training and evaluation together. */
 size_t tti_plan_own_bytes(const tti_plan *plan);
 
 /* Operations of one run of a program, by the costs of its nodes. */
@@ -168,8 +170,8 @@ int tti_program_input(const tti_program *program, const char *name);
  */
 tutti_status tti_plan_parts(const tti_stages *stages, tti_program *program);
 
-/* stage_parts.c: that no gradient is read in a later part than it is made in, when another shard
- * may have taken its place. */
+/* stage_parts.c: checks that no gradient is read in a later part than it is made in, where another
+ * shard may have overwritten it. */
 tutti_status tti_plan_check_parts(const tti_plan *plan);
 
 /* narrowed.c: the casts of a program whose results lie in TTI_SPACE_LOW, so that they do not run;
@@ -177,11 +179,11 @@ tutti_status tti_plan_check_parts(const tti_plan *plan);
 tutti_status tti_narrowed_find(const tti_target *target, tti_program *program);
 void tti_narrowed_place(tti_plan *plan, const tti_target *target);
 
-/* Where the result of such a cast begins: element. */
+/* The first element of the result of such a cast. */
 size_t tti_narrowed_at(const tti_plan *plan, const tti_node *cast);
 
-/* bucket.c: slots in order of readiness, of layers in pieces in that in which gradients are made,
- * or as desc->by_creation says, and buckets over them. program->steps is set. */
+/* bucket.c: slots in order of readiness, for tensor-sharded layers in the order in which gradients
+ * are made, or as desc->by_creation says, and buckets over them. program->steps is set. */
 tutti_status tti_plan_buckets(tti_plan *plan, const tti_plan_desc *desc);
 
 /* memplan.c: bufs of every value, by liveness.  slots are set. */

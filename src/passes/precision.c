@@ -1,14 +1,15 @@
-/* precision.c - mixed precision: 16-bit floats where the time goes, f32 everywhere else.
+/* precision.c - mixed precision: 16-bit floats where they save time, f32 everywhere else.
  *
- * The one idea: casts are put in before autodiff.  The gradient of a cast is a cast, so the
- * backward pass runs in 16 bits exactly where the forward pass does, and the gradients of the f32
- * parameters come out in f32, without a rule for any gradient op (docs/adr/0003).
+ * Casts are added before autodiff.  The gradient of a cast is a cast, so the backward pass runs in
+ * 16 bits exactly where the forward pass does, and the gradients of the f32 parameters are f32,
+ * without a rule for any gradient op (docs/adr/0003).
  *
- * TTI_COMPUTE nodes take all f32 inputs in 16 bits.  Elementwise nodes, views and TTI_FOLLOWS
- * nodes run in 16 bits where their inputs are so already; a parameter or a constant gives way, any
- * other f32 input wins.  TTI_WIDE nodes and the rest (sums, softmax, norms, losses) run in f32;
- * TTI_READS_LOW ones widen in 0 themselves, where a cast would only move bytes.  TTI_STREAM nodes
- * are in f32, and with them all that is added to what they give, unless target->low_stream. */
+ * TTI_COMPUTE nodes read all f32 inputs in 16 bits.  Elementwise nodes, views and TTI_FOLLOWS nodes
+ * run in 16 bits if their inputs are 16 bits already; parameters and constants are converted to
+ * match, any other f32 input makes the node f32.  TTI_WIDE nodes and the rest (sums, softmax,
+ * norms, losses) run in f32; TTI_READS_LOW ones widen input 0 themselves, where a cast would only
+ * move bytes.  TTI_STREAM nodes, and everything added to their outputs, are f32 unless
+ * target->low_stream. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -35,8 +36,9 @@ static tutti_value *in_dtype(precision *p, const tutti_value *old, tutti_dtype w
     return *cast;
 }
 
-/* Parameters and constants, parts of them such as the first rows of a table of positions, and what
- * is made of nothing else, such as the sum of two tables: they give way to 16-bit activations. */
+/* True for parameters and constants, parts of them such as the first rows of a position table, and
+ * values made only of these, such as the sum of two tables: they are converted to match 16-bit
+ * activations. */
 static bool gives_way(const precision *p, const tti_node *node) {
     const unsigned through = TTI_VIEW | TTI_FOLLOWS | TTI_ELEMENTWISE | TTI_BROADCAST;
     if (node->op->traits & (TTI_PARAM | TTI_CONSTANT)) return true;

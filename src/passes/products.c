@@ -2,12 +2,11 @@
  *
  *   linear(x, w0), linear(x, w1), .. -> concat      linear(x, concat(w0, w1, ..))
  *   matmul(x, w^T) + b                              linear(x, w, b)
- * The first is how queries, keys and values of a model come that has a layer for each.  The idea to
- * know: concat's gradient is slices, so joining weights in place of activations also makes one
- * product of the gradients of x, one of those of all weights, and leaves their parts to be cut out
- * of the latter.  That moves fewer bytes where x has more rows than the weights have columns.
- * The ops are named here, once: that a linear layer is a product and a bias is no property that
- * another op could have. */
+ * The first is how models with separate layers make queries, keys and values. concat's gradient is
+ * slices, so joining weights in place of activations also merges the gradients of x into one
+ * product and those of all weights into another, which is then sliced.  This moves fewer bytes if x
+ * has more rows than the weights have columns.  The ops are named here: that a linear layer is a
+ * product and a bias is no property that another op could have. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -34,8 +33,8 @@ static bool is_last_axis(const tti_node *concat) {
     return axis == n_dims - 1 || axis == -1;
 }
 
-/* Layers of one input and kind, whose results nobody else reads, and whose weights are parameters:
- * joined they exist before any activation does. */
+/* Layers of one input and kind, without other readers of their results, whose weights are
+ * parameters: the joined weights exist before any activation. */
 static bool joins(const products *p, const tti_node *concat) {
     if (concat->op != p->concat || concat->n_in < 2 || !is_last_axis(concat)) return false;
     const tti_node *first = concat->in[0]->node;

@@ -1,15 +1,15 @@
 /* recompute.c - recomputes activations in the backward pass instead of keeping them.
  *
- * The last pass: what is copied are the nodes that will run, fused and in their layouts, so the
- * second run has the bits of the first (random ops draw by key, not by turn).  The one idea: a set
- * of "dropped" nodes says everything.  The order follows from it: before a backward node reads a
- * dropped result, its producer stands there again, after those of its own inputs that are dropped
- * too.  Sets are tried on paper (peak.c); only the chosen one becomes a graph.
+ * This is the last pass: it copies the nodes that will run, fused and in their layouts, so the
+ * second run has the bits of the first (random ops draw by key, not by turn).  A set of "dropped"
+ * nodes determines everything.  Before a backward node reads a dropped result, its producer is
+ * repeated, after those of its inputs that are dropped too.  Sets are evaluated without a graph
+ * (peak.c); only the chosen one becomes a graph.
  *
- * By block (Chen et al. 2016): places where few bytes cross from before to after are found by
- * counting, what crosses is kept, the rest dropped but for the last block.  By budget: one node
- * after the other of those that lie idle at the peak, the most bytes per operation first.  Light:
- * likewise, but only nodes that do little more than move bytes, without a mark to reach. */
+ * By block (Chen et al. 2016): finds boundaries that few bytes cross by counting, keeps the
+ * crossing values, and drops the rest except for the last block.  By budget: drops the nodes that
+ * are idle at the peak one after the other, the most bytes per operation first.  Light: likewise,
+ * but only nodes that do little more than move bytes, without a target size. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,15 +17,15 @@
 #include "passes/peak.h"
 #include "passes/rewrite.h"
 
-/* Light: operations and bytes moved for each byte that need not be kept, with what the node needs.
- * A batch norm with its activation takes 4, a layer norm or a GELU up to 9, a product hundreds. */
+/* Light: operations and bytes moved for each byte saved, including the node's dropped inputs.  A
+ * batch norm with its activation takes 4, a layer norm or a GELU up to 9, a product hundreds. */
 static const double LIGHT = 16;
 
 typedef struct recompute {
     const tutti_graph *g;
-    bool *forward;          /* [n_nodes]: some output beside the gradients needs it */
+    bool *forward;          /* [n_nodes]: an output other than the gradients depends on it */
     bool *fixed;            /* [n_nodes]: must not run twice, or has its bytes elsewhere */
-    bool *dropped;          /* [n_nodes]: the set; a view goes with what it shows */
+    bool *dropped;          /* [n_nodes]: the set; a view is dropped with its base */
     bool *barred;           /* [n_nodes]: did no good in the set */
     bool *is_again;         /* [n_nodes]: has been made again while the order is written */
     const tti_node **order; /* [2 n_nodes] */
@@ -68,7 +68,7 @@ static tutti_status apply(const recompute *r, tutti_graph **g) {
     return tti_rewrite_finish(&rw, g);
 }
 
-/* ---- what is known of the graph ---- */
+/* ---- properties of the graph ---- */
 
 static void find_forward(recompute *r) {
     const tutti_graph *g = r->g;
@@ -95,7 +95,7 @@ static size_t node_bytes(const tti_node *node) {
     return n_bytes;
 }
 
-/* Where the results of a node are read: places of the order, -1 and INT32_MAX: nowhere. */
+/* Where the results of a node are read: positions in the order, -1 and INT32_MAX: nowhere. */
 typedef struct reads {
     int made, last_forward, first_backward;
 } reads;
@@ -194,8 +194,8 @@ static tutti_status by_block(recompute *r) {
 
 /* ---- by budget ---- */
 
-/* Operations and bytes moved to make node again, with the dropped nodes it needs; paid marks who
- * is counted already. */
+/* Operations and bytes moved to recompute node, with the dropped nodes it needs; paid marks nodes
+ * that are counted already. */
 static double cost_again(const recompute *r, const tti_node *node, bool *paid) {
     tti_cost cost = {0};
     if (paid[node->id]) return 0;
@@ -242,8 +242,8 @@ static void bar_products(recompute *r) {
         r->barred[n] = (r->g->nodes[n]->op->traits & TTI_COMPUTE) != 0;
 }
 
-/* A node that does not lower the peak is kept until another one does: what it needs would live
- * longer instead. */
+/* A node that does not lower the peak is kept until another one is dropped: otherwise its inputs
+ * would live longer instead. */
 static tutti_status drop_light(recompute *r, reads *of, bool *paid) {
     bar_products(r);
     for (;;) {

@@ -52,7 +52,7 @@ tutti_status tti_rewrite_begin(tti_rewrite *rw, const tutti_graph *from) {
 
 void tti_rewrite_copy(tti_rewrite *rw, const tti_node *node) {
     bool has_stage = node->stage > 0 && !(node->op->traits & TTI_SOURCE);
-    if (has_stage) rw->to->stage = node->stage; /* of what is made beside it, too */
+    if (has_stage) rw->to->stage = node->stage; /* also for additional nodes */
     tti_graph_clone_node(rw->to, node, rw->map);
 }
 
@@ -67,7 +67,7 @@ void tti_rewrite_copy_with(tti_rewrite *rw, const tti_node *node, tutti_value *c
     for (int i = node->n_in - 1; i >= 0; i--) rw->map[node->in[i]->id] = before[i];
 }
 
-/* What stands for a node is where that was. */
+/* A replacement belongs to the stage of the original node. */
 static void keep_stages(const tti_rewrite *rw) {
     for (int i = 0; i < rw->from->n_nodes; i++) {
         const tti_node *node = rw->from->nodes[i];

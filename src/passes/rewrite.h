@@ -1,7 +1,7 @@
-/* rewrite.h - making a new graph out of an old one, node by node.
+/* rewrite.h - makes a new graph from an old one, node by node.
  *
  * A pass that changes structure walks the old nodes in order, copies or replaces each, and keeps a
- * map from old values to new ones.  Outputs follow through the map at the end. */
+ * map from old values to new ones.  The map gives the new outputs at the end. */
 #ifndef TTI_PASSES_REWRITE_H
 #define TTI_PASSES_REWRITE_H
 

@@ -1,11 +1,12 @@
 /* schedule.c - orders the nodes so that gradients of parameters are ready early.
  *
- * A bucket's reduction starts when its last gradient is there, so a node that makes a gradient goes
- * before the node that carries on backwards.  Otherwise the given order is kept, which keeps values
- * short-lived.  Where exchanges of a tensor axis go on beside the program, they go before what they
- * do not need, such as the gradients of parameters, and their readers after it; the order of the
- * gradients, which is theirs in memory, stays.  Sums of short gradients over a tensor axis go
- * last, side by side.  Fused nodes would not survive a copy, so nodes are moved, not copied. */
+ * A bucket's reduction starts when its last gradient is complete, so a node that makes a gradient
+ * goes before the node that continues the backward pass.  Otherwise the given order is kept, which
+ * keeps values short-lived.  If tensor-parallel collectives overlap with the program, they go
+ * before nodes that do not need them, such as the gradients of parameters, and their readers after
+ * those; the order of the gradients, which is their order in memory, is kept.  Sums of short
+ * gradients over a tensor axis go last, next to each other.  Nodes are moved, not copied, because
+ * fused nodes cannot be copied. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,13 +64,13 @@ static void run(schedule *s) {
 
 /* ---- short sums ---- */
 
-/* A gradient that is the workers' sum of a short vector, such as that of a bias. */
+/* True for a gradient that is the workers' sum of a short vector, such as that of a bias. */
 static bool is_short_sum(const schedule *s, const int *n_uses, const tti_node *node) {
     return node->op->collective == TTI_COLLECTIVE_SUM && s->makes_gradient[node->id] &&
            n_uses[node->out[0]->id] == 1 && tti_value_n_bytes(node->out[0]) <= SHORT_BYTES;
 }
 
-/* Side by side at the end they are in nobody's way, and can be made in one go. */
+/* At the end they delay nothing, and adjacent sums can be computed together. */
 static tutti_status put_short_sums_last(schedule *s) {
     int *n_uses = tti_count_uses(s->g), n = s->g->n_nodes;
     if (!n_uses) return tti_fail(TUTTI_E_NOMEM, "schedule: out of memory");
@@ -90,11 +91,11 @@ static tutti_status put_short_sums_last(schedule *s) {
 typedef struct exchanges {
     schedule *s;
     bool *needed;  /* [n_nodes]: of the exchange at hand */
-    bool *follows; /* [n_nodes]: what the exchange before gives, or what makes a gradient */
+    bool *follows; /* [n_nodes]: depends on the previous collective, or makes a gradient */
     int joins_grads;
 } exchanges;
 
-/* Of what is not done yet. */
+/* Marks unfinished nodes only. */
 static void mark_needed(exchanges *e, int exchange) {
     for (int i = 0; i <= exchange; i++) e->needed[i] = i == exchange;
     for (int i = exchange; i >= 0; i--) {
@@ -124,8 +125,9 @@ static double flops_of(const tti_node *node) {
     return cost.flops;
 }
 
-/* What an exchange has overtaken goes on beside it: half of the work, or a fifth where more than
- * half would come of it, as the next one, which often has nothing of its own, takes the rest. */
+/* Places the nodes that overlap with a collective: half of the remaining work, or a fifth if that
+ * would be more than half, because the next collective, which often has no independent nodes, needs
+ * the rest. */
 static void put_overtaken(schedule *s, int exchange) {
     double all = 0, put_beside = 0;
     for (int i = 0; i < exchange; i++)
@@ -139,7 +141,7 @@ static void put_overtaken(schedule *s, int exchange) {
     }
 }
 
-/* What comes behind is made with it, and alone (norm_exchange.h). */
+/* The following nodes are computed with it and nothing else (norm_exchange.h). */
 static bool is_in_front_of_grads(const exchanges *e, int exchange) {
     const tutti_graph *g = e->s->g;
     const tti_node *node = g->nodes[exchange];
@@ -149,8 +151,8 @@ static bool is_in_front_of_grads(const exchanges *e, int exchange) {
     return false;
 }
 
-/* What it needs, first what goes on beside the exchange before; then itself, and what it has
- * overtaken. */
+/* Places the nodes that it needs, first those that overlap with the previous collective; then
+ * itself, and the nodes that overlap with it. */
 static void put_exchange(exchanges *e, int before, int exchange) {
     schedule *s = e->s;
     mark_needed(e, exchange);
@@ -193,7 +195,7 @@ static void run_exchanges(exchanges *e) {
         if (!s->done[i]) put(s, i);
 }
 
-/* Who writes the memory of gradients, also where these are views of it. */
+/* Marks the nodes that write the memory of gradients, also through views. */
 static void mark_memory(schedule *s) {
     for (int i = 0; i < s->g->n_nodes; i++) s->makes_gradient[i] = false;
     mark_gradients(s);

@@ -38,8 +38,8 @@ static bool same_work(const tti_node *a, const tti_node *b) {
     return memcmp(a->attrs, b->attrs, (size_t)tti_n_attrs(a->op) * sizeof *a->attrs) == 0;
 }
 
-/* An earlier node of the new graph that does the same.  The last added node is the candidate.  A
- * twin has the same inputs, so it stands behind the last of them. */
+/* An earlier node of the new graph with the same effect.  The candidate is the last added node.  An
+ * equal node has the same inputs, so it comes after the last of them. */
 static const tti_node *find_twin(const tutti_graph *to, const tti_node *node) {
     int first = 0;
     if (node->op->traits & (TTI_INPUT | TTI_PARAM | TTI_BUFFER | TTI_UPDATE)) return NULL;
@@ -49,7 +49,7 @@ static const tti_node *find_twin(const tutti_graph *to, const tti_node *node) {
     return NULL;
 }
 
-/* A gradient must stay a value of its own: it is written into its parameter's slot. */
+/* A gradient must stay a separate value: it is written into its parameter's slot. */
 static bool makes_output(const tutti_graph *g, const tti_node *node) {
     for (int k = 0; k < node->op->n_out; k++)
         if (tti_is_output(g, node->out[k])) return true;

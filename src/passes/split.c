@@ -1,9 +1,9 @@
-/* split.c - how every value lies over the workers of a mesh axis, by the ops' shard rules.
+/* split.c - the placement of every value over the workers of a mesh axis, by the ops' shard rules.
  *
- * For the data axis the inputs are cut along the batch and the parameters are whole.  Gradients and
- * loss sums must come out as terms of a sum, which the reduce program then adds.  An op that mixes
- * samples has no rule for that and is named.  Tensor and pipeline axes use the same walk with other
- * placements of the sources. */
+ * For the data axis the inputs are divided along the batch and the parameters are whole.  Gradients
+ * and loss sums must be partial sums, which the reduce program then adds.  An op that mixes samples
+ * has no rule for this and is named in the error.  Tensor and pipeline axes use the same walk with
+ * other placements of the sources. */
 #include <stdlib.h>
 #include <string.h>
 

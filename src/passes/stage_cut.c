@@ -1,9 +1,9 @@
-/* stage_cut.c - cuts a model into stages of equal time.
+/* stage_cut.c - divides a model into stages of equal time.
  *
- * The time of a node is that of its gradient too: what autodiff appends for it is counted where the
- * node is, on a copy; so is what the fuse pass makes of both, about there.  Pieces begin at nodes
- * with parameters, which the graph for evaluation has as well, and their bounds are chosen by
- * dynamic programming: the slowest piece as fast as can be, then the fewest bytes. */
+ * The time of a node includes that of its gradient: nodes that autodiff appends are counted with
+ * their node, on a copy; so is, approximately, what the fuse pass makes of both.  Stages begin at
+ * nodes with parameters, which the graph for evaluation has as well, and dynamic programming
+ * chooses their bounds: the smallest time of the slowest stage, then the fewest bytes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static const tti_weights *weights_of(const tti_target *target) {
     return target->weights ? target->weights : &tti_weights_host;
 }
 
-/* What a step will run, where that is not the nodes one by one. */
+/* Makes the nodes that a step will run after fusion. */
 static tutti_status make_steps(tutti_graph **g, const tti_target *target) {
     TTI_TRY(tti_pass_autodiff(g, target));
     if (!weights_of(target)->fused) return TUTTI_OK;
@@ -89,7 +89,7 @@ static tutti_status make_steps(tutti_graph **g, const tti_target *target) {
     return tti_pass_simplify(g, target);
 }
 
-/* A copy of which every node is a stage of its own. */
+/* A copy in which every node is a separate stage. */
 static tutti_status copy_apart(const tutti_graph *g, tutti_graph **out) {
     tti_rewrite rw;
     TTI_TRY(tti_rewrite_begin(&rw, g));
@@ -139,8 +139,8 @@ typedef struct cutter {
     way *ways; /* [pieces][n + 1]; place n: the end */
 } cutter;
 
-/* A bias that is added behind the exchange of its layer's terms: no place, since evaluation, whose
- * values need not be divided alike, may add it in the layer itself. */
+/* A bias that is added after the collective of its layer is no boundary: evaluation, which may
+ * divide its values differently, may add it in the layer itself. */
 static bool ends_layer(const tti_node *node) {
     const tti_node *from = node->in[0]->node;
     return (from->op->traits & TTI_COLLECTIVE) && *node->name &&

@@ -1,9 +1,10 @@
-/* stage_parts.c - the program of a pipeline's stage as parts, one for each moment of the stage.
+/* stage_parts.c - divides the program of a pipeline stage into parts, one for each slot of its
+ * schedule.
  *
- * A step can run when all it reads is there: in the part of the latest of its inputs.  What is sent
- * must be made in the part that sends it; what gradients alone need is backward.  Between these the
- * order that the passes chose stays, so that activations that are made again stand where the
- * backward pass wants them. */
+ * A step can run when all its inputs exist: in the part of the latest of them.  A sent value must
+ * be made in the part that sends it; nodes that only gradients need are backward.  Otherwise the
+ * order of the passes is kept, so that recomputed activations stay where the backward pass needs
+ * them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ typedef struct parts {
     const tti_program *program;
     const tti_crossings *crossings;
     int *need;     /* [n_values]: the first part in which a value can be read */
-    int *due;      /* [n_values]: the last part in which it can be made */
+    int *due;      /* [n_values]: the last part in which it may be made */
     int *part;     /* [n_steps] */
     bool *forward; /* [n_nodes]: sums, statistics or another stage's forward need it */
 } parts;
@@ -23,7 +24,7 @@ static int n_parts(const tti_stages *s, const tutti_graph *g) {
     return (g->training ? 2 : 1) * s->n_chunks;
 }
 
-/* Steps backwards: nothing is due later than what reads it. */
+/* Backwards: no step is due later than its readers. */
 static void find_due(parts *p) {
     const tutti_graph *g = p->program->graph;
     for (int i = 0; i < g->n_values; i++) p->due[i] = n_parts(p->s, g) - 1;
@@ -54,7 +55,8 @@ static void find_forward(parts *p) {
             p->forward[g->nodes[i]->in[k]->node->id] = true;
 }
 
-/* Forwards: a step is in the part of the steps before it, unless it needs or is due otherwise. */
+/* Forwards: a step is in the part of the previous step, unless its inputs or due part require
+ * another one. */
 static tutti_status find_parts(parts *p) {
     const tutti_graph *g = p->program->graph;
     int now = 0, step = 0;

@@ -1,8 +1,9 @@
 /* stages.c - assigns nodes to stages, and keeps the nodes of one stage.
  *
- * The mark is node->stage, a moment once autodiff is through: it adds a node's gradient, and the
- * terms of sums, with the mark of the node, and behind the forward nodes the mark counts backwards.
- * Cut after autodiff the ranks' graphs together have the very nodes of the whole one. */
+ * The mark is node->stage, which becomes a slot of the schedule after autodiff: autodiff gives a
+ * node's gradient, and the additions of terms, the mark of the node; after the forward nodes the
+ * marks count backwards.  Because the graph is divided after autodiff, the ranks' graphs together
+ * have exactly the nodes of the whole one. */
 #include "passes/stages.h"
 
 #include <stdio.h>
@@ -140,8 +141,8 @@ static void copy_node(marker *m, const tti_node *node) {
         m->rw.map[node->out[0]->id]->node->stage = m->piece;
 }
 
-/* A buffer that no node reads is where its statistic is made; a parameter nobody reads goes last,
- * for autodiff to refuse; an input, such as the loss scale, is for autodiff to use. */
+/* A buffer without readers belongs to the maker of its statistic; a parameter without readers goes
+ * last, where autodiff refuses it; an input, such as the loss scale, is for autodiff. */
 static void copy_idle_sources(marker *m) {
     const tutti_graph *g = m->rw.from;
     for (int i = 0; i < g->n_nodes; i++) {
@@ -223,7 +224,7 @@ static tutti_status find_tied(const tutti_graph *g, tti_stages *s) {
     return TUTTI_OK;
 }
 
-/* A model whose own names read as those of further copies. */
+/* A model's own names must not read as those of further copies. */
 static tutti_status check_names(const tutti_graph *g) {
     for (int i = 0; i < g->n_nodes; i++)
         if (is_further_copy(g, g->nodes[i]))
@@ -310,7 +311,7 @@ static const char *crossing_name(const keeper *k, int number, char name[32]) {
     return name;
 }
 
-/* What is sent has a node and bytes of its own, which wait for the reader. */
+/* A sent value has its own node and memory, which wait for the reader. */
 static void send_value(keeper *k, const tutti_value *value, int number) {
     char name[32];
     tutti_value *own = k->rw.map[value->id];

@@ -1,19 +1,19 @@
-/* stages.h - a model as stages that work one behind the other, each on a rank of its own.
+/* stages.h - a model as pipeline stages, each on its own rank.
  *
- * The forward graph is cut into n_stages * n_chunks pieces, 0, 1, ... in the order of its nodes;
- * piece q is rank q % n_stages' and its chunk number q / n_stages.  A shard passes them all forward
- * and then backward, so there are two moments for each piece: forward of piece q is moment q,
- * backward of it moment 2 * pieces - 1 - q.  What is made in one moment is read in the same one or
- * in a later one.
+ * The forward graph is divided into n_stages * n_chunks chunks, 0, 1, ... in the order of its
+ * nodes; chunk q belongs to rank q % n_stages and is its chunk number q / n_stages.  A shard passes
+ * all chunks forward and then backward, so there are two slots for each chunk: forward of chunk q
+ * is slot q, backward is slot 2 * chunks - 1 - q.  A value is read in the slot that makes it or in
+ * a later one.
  *
- * Two passes: "pieces", before autodiff, finds the cuts and says of every node which piece it is
- * in; "stages", behind it, keeps the nodes of one rank.  A value that another rank makes becomes an
- * input, one that another rank reads an output; both are called "pipe.N", and "back.N" on the way
- * back, N the number of the crossing, the same on every rank.  Parameters, constants and what is
- * made of them alone are on every rank that reads them.
+ * Two passes: "pieces", before autodiff, finds the bounds and marks the chunk of every node;
+ * "stages", after it, keeps the nodes of one rank.  A value that another rank makes becomes an
+ * input, one that another rank reads an output; both are called "pipe.N", or "back.N" in the
+ * backward pass, N the number of the stage boundary, the same on every rank.  Parameters, constants
+ * and values made of them alone exist on every rank that reads them.
  *
- * A parameter on several ranks (a tied embedding) is one on each of them with a gradient of its
- * own; the sum of these is for the executor to make. */
+ * A parameter on several ranks (a tied embedding) has a gradient on each of them; the executor sums
+ * these. */
 #ifndef TTI_PASSES_STAGES_H
 #define TTI_PASSES_STAGES_H
 
@@ -23,7 +23,7 @@ enum { TTI_MAX_PIECES_OF_MODEL = 64 };
 
 /* A value on its way from one rank to another. */
 typedef struct tti_crossing {
-    int from, to; /* moments: when it is made, when it is first read */
+    int from, to; /* slots: where it is made, where it is first read */
     size_t n_bytes;
 } tti_crossing;
 
@@ -32,8 +32,8 @@ typedef struct tti_crossings {
     int n;
 } tti_crossings;
 
-/* Where a piece begins: at the node that is the nth, from 0, to read a parameter, or as far before
- * it as fewer bytes cross. */
+/* The begin of a chunk: the nth node, from 0, that reads a parameter, or an earlier node if fewer
+ * bytes cross there. */
 typedef struct tti_piece_start {
     char *param; /* owned */
     int nth;
@@ -47,9 +47,10 @@ typedef struct tti_tied_param {
 
 struct tti_stages {
     int stage, n_stages, n_chunks; /* given: whose graph this is; n_stages >= 2, n_chunks >= 1 */
-    /* Found on the graph for training, which goes first; the one for evaluation is cut alike. */
+    /* From the graph for training, which comes first; the one for evaluation is divided the same
+     * way. */
     tti_piece_start start[TTI_MAX_PIECES_OF_MODEL]; /* of piece 0: none */
-    double cost[TTI_MAX_PIECES_OF_MODEL];           /* of each piece, in units of its own */
+    double cost[TTI_MAX_PIECES_OF_MODEL];           /* of each chunk, in arbitrary units */
     bool is_cut;
     bool is_joined; /* values of all shards are joined on the way (TTI_SYNC) */
     tti_tied_param *tied;
@@ -59,7 +60,7 @@ struct tti_stages {
     tti_crossings train, eval;
 };
 
-/* Frees what the passes have found. */
+/* Frees the results of the passes. */
 void tti_stages_fini(tti_stages *stages);
 
 int tti_stages_n_pieces(const tti_stages *stages);
@@ -86,7 +87,7 @@ tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target);
 tutti_status tti_stages_find_cuts(const tutti_graph *g, const tti_target *target,
                                   tti_stages *stages);
 
-/* Of every node of g: whether it is a source or made of parameters and constants alone; [n_nodes],
+/* For every node of g: whether it is a source or made of parameters and constants alone; [n_nodes],
  * freed by the caller.  NULL: no memory. */
 bool *tti_find_free_nodes(const tutti_graph *g);
 

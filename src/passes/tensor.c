@@ -1,13 +1,13 @@
-/* tensor.c - the graph of one worker of a tensor axis: pieces of parameters, parts of values, and
- * the exchanges between them.
+/* tensor.c - the graph of one worker of a tensor axis: tensor shards of parameters, parts of
+ * values, and the collectives between them.
  *
- * Runs before autodiff.  A whole value has a whole gradient, a part has that part of it, a term of
- * a sum has the gradient of the sum; the exchanges' own gradients (ops/exchange.c) keep it so.
- * The one place where nothing is exchanged forwards and yet something backwards is a value that all
- * have and whose readers divide the work: tensor_copy.  Where parts along the samples' elements are
- * as good as the whole, as for the norms, dropouts and sums between two layers, values stay in
- * parts (Korthikanti et al. 2022): a sum gives each worker its part, a gather brings them together.
- * Graphs of all workers differ in attributes only. */
+ * Runs before autodiff.  A whole value has a whole gradient, a part has that part of it, a partial
+ * sum has the gradient of the sum; the gradients of the collectives (ops/exchange.c) preserve this.
+ * In one case there is communication only backward: a value that all workers have and whose readers
+ * divide the work (tensor_copy).  Where parts along a sample's elements suffice, as for the norms,
+ * dropouts and sums between two layers, values stay divided (Korthikanti et al. 2022): a
+ * reduce-scatter gives each worker its part, an all-gather joins the parts.  Graphs of all workers
+ * differ in attributes only. */
 #include "passes/tensor.h"
 
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static tutti_value *get_whole(cutting *c, const tutti_value *old) {
     return *whole;
 }
 
-/* A value in parts, whole for readers who divide the work: its gradient goes back in parts. */
+/* Gathers a divided value for readers that divide the work: its gradient is divided again. */
 static tutti_value *gather_for_work(cutting *c, const tutti_value *old) {
     tutti_value *own = c->rw.map[old->id];
     tti_attr_arg attrs[] = {TTI_INT("n", c->axis.n),
@@ -90,7 +90,7 @@ static tutti_shape part_shape(const tutti_shape *whole, tti_cut_code code, int n
     return shape;
 }
 
-/* The attributes of node, all of them; an own output shape replaces that of the whole. */
+/* All attributes of node; a separate output shape replaces that of the whole. */
 static void list_attrs(const tti_node *node, const tutti_shape *dims, tti_attr_arg *out) {
     int n = tti_n_attrs(node->op);
     for (int a = 0; a < n; a++) {
@@ -182,7 +182,8 @@ static void cut_node(cutting *c, const tti_node *node) {
     }
 }
 
-/* Results are wanted whole, but for the shares of running statistics, which lie as these do. */
+/* Results must be whole, except for contributions to running statistics, which are placed as these
+ * are. */
 static void cut_output(cutting *c, const tti_output *output) {
     bool stat = strncmp(output->name, "stat.", 5) == 0;
     const tutti_value *old = output->value;
@@ -242,7 +243,8 @@ int64_t tti_tensor_whole_heads(const tutti_graph *g, int n) {
     return 0;
 }
 
-/* So little is cut that the workers would all have the model: says for how many they would not. */
+/* So little is divided that every worker would have almost the whole model: names numbers that
+ * work. */
 static tutti_status refuse(const tutti_graph *g, int n, double share) {
     tti_str even = {0}, uneven = {0};
     tutti_status st = tti_tensor_numbers(g, true, &even);

@@ -9,7 +9,7 @@
 typedef uint8_t tti_cut_code;
 
 enum {
-    TTI_CODE_NONE, /* nobody has decided */
+    TTI_CODE_NONE, /* undecided */
     TTI_CODE_WHOLE,
     TTI_CODE_PARTIAL,
     TTI_CODE_OWN,
@@ -30,7 +30,7 @@ bool tti_code_divides(tti_cut_code code, const tutti_shape *shape, int n);
  * bits. */
 uint32_t tti_tensor_codes(const tutti_shape *shape, int first_dim, int n);
 
-/* One way to run a node: how it wants its inputs, and how its outputs then lie. */
+/* One way to run a node: the placements of its inputs, and the resulting ones of its outputs. */
 typedef struct tti_way {
     tti_cut_code in[TTI_MAX_IN], out[TTI_MAX_OUT];
     bool by_cut; /* op->cut allows it, op->emit_cut makes it */
@@ -41,22 +41,22 @@ typedef struct tti_way {
     double cost;  /* of it for one worker, with the sum before the bias */
 } tti_way;
 
-/* What was chosen. */
+/* The chosen division. */
 typedef struct tti_division {
     tti_way *ways;     /* [n_nodes]; of nodes that are no sources */
     tti_cut_code *lie; /* [n_values]: how its producer leaves it */
     bool *wanted;      /* [n_values]: a gradient flows into it */
-    double share;      /* of all elements of parameters: those of parameters that are cut */
+    double share;      /* fraction of all parameter elements that belong to divided parameters */
 } tti_division;
 
-/* The cheapest division over n workers: arithmetic, bytes exchanged, and parameters that are not
- * cut, by the ops' rules and costs.  The same on every worker.  like: how parameters of those
- * names must be cut; NULL: as is cheapest.  On success fini frees *out. */
+/* The cheapest division over n workers: arithmetic, communicated bytes, and undivided parameters,
+ * by the ops' rules and costs.  The same on every worker. like: the required placement of the
+ * parameters of those names; NULL: the cheapest.  On success fini frees *out. */
 tutti_status tti_tensor_divide(const tutti_graph *g, int n, const tti_cuts *like,
                                tti_division *out);
 void tti_tensor_division_fini(tti_division *division);
 
-/* Numbers of workers up to which messages say what would do: as many as there may be. */
+/* Largest number of workers that messages suggest: as many as there may be. */
 enum { TTI_TENSOR_MOST_TRIED = 64 };
 
 /* tensor_uneven.c: how many layers of g n workers cannot divide though another number up to 16
@@ -64,8 +64,8 @@ enum { TTI_TENSOR_MOST_TRIED = 64 };
  * NULL. */
 int tti_tensor_uneven(const tutti_graph *g, int n, const tti_node **first);
 
-/* Appends the numbers of workers that have enough of g in pieces, of those for which all layers are
- * even, or else some are not, such as "2, 4"; or that there are none. */
+/* Appends the numbers of workers that divide enough of g, either with all layers even or with some
+ * uneven, such as "2, 4"; or that there are none. */
 tutti_status tti_tensor_numbers(const tutti_graph *g, bool even, tti_str *out);
 
 /* Appends kind, name and sizes of a layer that tti_tensor_uneven has found. */

@@ -1,9 +1,9 @@
 /* tensor_search.c - finds the cheapest division of a graph over a tensor axis.
  *
- * Dynamic programming over the nodes in their order.  A state says how every value that is still
- * read lies; networks have few such values at a time, so there are few states, and of states that
- * are alike the cheapest is kept.  Parameters are undecided until their first reader takes them.
- * All numbers follow from the graph, so every worker finds the same division. */
+ * Dynamic programming over the nodes in their order.  A state holds the placement of every value
+ * with later readers; networks have few such values at a time, so there are few states, and of
+ * equal states the cheapest is kept.  Parameters are undecided until their first reader.  All
+ * numbers follow from the graph, so every worker finds the same division. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 enum { MOST_STATES = 64, MOST_WAYS = 1024 };
 
-/* Flags beside the code of a value in a state: it was gathered; its gradient is summed already. */
+/* Flags of a value in a state, in addition to its code: it was gathered; its gradient is summed
+ * already. */
 enum { HAS_WHOLE = 0x40, HAS_COPY = 0x80, CODE = 0x3f };
 
 /* Operations that a byte of a parameter on every worker is worth: memory, and its update. */
@@ -21,7 +22,7 @@ static const double param_per_byte = 64;
 typedef struct state {
     double cost;
     int trace;          /* of the last node; -1: none */
-    tti_cut_code *lies; /* [n_values]; 0: undecided, or nobody reads it any more */
+    tti_cut_code *lies; /* [n_values]; 0: undecided, or without later readers */
 } state;
 
 /* Which way a state came to be. */
@@ -52,7 +53,7 @@ static bool is_param(const tti_node *node) {
     return (node->op->traits & (TTI_PARAM | TTI_BUFFER)) != 0;
 }
 
-/* With what comes by an exchange.  Samples, dimension 0, are never divided. */
+/* Including placements that a collective can make.  Samples, dimension 0, are never divided. */
 static uint32_t reachable(uint32_t may, const tutti_shape *shape, int n) {
     bool whole = may >> TTI_CODE_WHOLE & 1, terms = may >> TTI_CODE_PARTIAL & 1;
     for (int d = 0; d < shape->n_dims; d++) {
@@ -66,7 +67,7 @@ static uint32_t reachable(uint32_t may, const tutti_shape *shape, int n) {
     return may;
 }
 
-/* What a source starts as; 0: its first reader decides. */
+/* The initial placement of a source; 0: its first reader decides. */
 static tti_cut_code first_code(const tti_node *source, const tti_cuts *like) {
     if (!is_param(source)) return TTI_CODE_WHOLE;
     for (int i = 0; like && i < like->n; i++)
@@ -112,13 +113,13 @@ static tutti_status list_ways(search *s, const tti_node *node) {
     return TUTTI_OK;
 }
 
-/* Own statistics and packed parts cannot be exchanged: somebody must take them as they are. */
+/* Separate statistics and packed parts cannot be converted: a reader must accept them. */
 static bool is_stuck(tti_cut_code code) {
     return code == TTI_CODE_OWN || (tti_code_is_split(code) && tti_cut_of(code).groups > 1);
 }
 
-/* Ways that lead nowhere cost too much: those with a result that a reader has no way for.  From the
- * end, so that a reader's own ways lead somewhere. */
+/* Excludes ways with a result that no reader accepts, which would cost too much time.  From the
+ * end, so that readers only have useful ways. */
 static void close_dead_ends(search *s, uint32_t *taken) {
     for (size_t v = 0; v < s->n_values; v++) taken[v] = UINT32_MAX;
     for (int i = 0; i < s->g->n_outputs; i++) taken[s->g->outputs[i].value->id] = 0;
@@ -158,7 +159,8 @@ static tutti_status find_ways(search *s, const tti_cuts *like) {
 
 /* ---- from state to state ---- */
 
-/* The cost of having value as need, and what the state then says of it; infinite: it cannot be. */
+/* The cost of converting value to the needed placement, and its new code in the state; infinite:
+ * impossible. */
 static double convert(const search *s, const tutti_value *value, tti_cut_code need,
                       tti_cut_code *lies) {
     tti_cut_code have = *lies & CODE;
@@ -189,8 +191,8 @@ static double convert(const search *s, const tutti_value *value, tti_cut_code ne
     return have == TTI_CODE_PARTIAL ? (back ? 2 : 1) * move : INFINITY;
 }
 
-/* What input i costs: where all have it and divide the work, its gradient is a sum over the
- * workers, which parts that were gathered for that work alone get in parts. */
+/* The cost of input i: if all workers have it and divide the work, its gradient is a sum over the
+ * workers; a gathered value used only for that gets its parts of the sum. */
 static double input_cost(const search *s, const tti_node *node, int i, const tti_way *way,
                          tti_cut_code *lies) {
     const tutti_value *value = node->in[i];
@@ -210,7 +212,7 @@ static double input_cost(const search *s, const tti_node *node, int i, const tti
     return cost + 2 * move;
 }
 
-/* What node adds by that way to the state in draft. */
+/* The cost that node adds in that way to the state in draft. */
 static double step_cost(search *s, const tti_node *node, const tti_way *way) {
     double cost = way->cost;
     for (int i = 0; i < node->n_in && cost < INFINITY; i++) {
@@ -225,7 +227,7 @@ static double step_cost(search *s, const tti_node *node, const tti_way *way) {
     return cost;
 }
 
-/* Where the draft goes among the next states; NULL: nowhere. */
+/* The position of the draft among the next states; NULL: it is not kept. */
 static state *place_of(search *s, double cost) {
     int worst = 0;
     for (int i = 0; i < s->n_next; i++) {
@@ -273,7 +275,7 @@ static tutti_status advance(search *s, const tti_node *node) {
 
 /* ---- the end ---- */
 
-/* Running statistics may lie as their buffers then do; all other results are wanted whole. */
+/* Running statistics are placed as their buffers; all other results must be whole. */
 static double output_cost(search *s, const tti_output *output) {
     tti_cut_code *lies = &s->draft[output->value->id], have = *lies & CODE;
     if (strncmp(output->name, "stat.", 5) == 0 && have == tti_code_split(0, 1)) return 0;
@@ -292,7 +294,7 @@ static const state *cheapest(search *s) {
     return best;
 }
 
-/* A source that nobody read, such as a running statistic while training. */
+/* The code of a source without readers, such as a running statistic in training. */
 static tti_cut_code unread_code(const search *s, const tti_node *source, const tti_division *d) {
     char name[TTI_MAX_NAME + 8] = "stat.";
     strncat(name, source->name, TTI_MAX_NAME);

@@ -1,9 +1,9 @@
 /* tensor_uneven.c - finds layers that a number of workers cannot divide, and numbers that can.
  *
- * The rules of the ops say it, as they do for the division itself (tensor_ways.c): a layer is
- * uneven for n workers if no way cuts its weights, or its heads, in n, and some way cuts them in
- * another number.  So a layer whose columns do not divide is even if its rows do, and what no
- * number cuts is no matter of numbers. */
+ * The rules of the ops decide, as for the division itself (tensor_ways.c): a layer is uneven for n
+ * workers if no way divides its weights, or its heads, by n, and some way divides them by another
+ * number.  So a layer whose columns do not divide is even if its rows do, and a layer that no
+ * number divides is ignored. */
 #include "passes/tensor.h"
 
 enum { MOST_WAYS = 1024 };
@@ -11,11 +11,11 @@ enum { MOST_WAYS = 1024 };
 /* A layer that only a larger number cuts, as one of 17 features from 19, is whole in any case. */
 enum { MOST_OTHER = 16 };
 
-/* Of the parameters, that must be in pieces. */
+/* Smallest fraction of the parameters that must be divided. */
 static const double least_share = 0.1;
 
-/* The input that is a matrix of parameters, or has the heads; -1: node is no layer.  What adds a
- * table or takes some of its rows is none: little depends on whether that is in pieces. */
+/* The input that is a parameter matrix, or has the heads; -1: node is no layer.  Nodes that add a
+ * table or read some of its rows do not count: dividing them matters little. */
 static int divided_input(const tti_node *node) {
     bool may_have = (node->op->traits & (TTI_COMPUTE | TTI_STREAM)) != 0;
     for (int i = 0; i < node->n_in && may_have; i++)
@@ -88,7 +88,7 @@ static int64_t channels_of(const tti_node *node, const tutti_value *value) {
     return shape->dim[node->op->traits & TTI_CHANNELS_LAST ? 1 : shape->n_dims - 1];
 }
 
-/* Layers that their model gave no name go by that of their weights, or of a layer before. */
+/* Unnamed layers use the name of their weights, or of a preceding layer. */
 static void name_layer(const tti_node *node, tti_str *out) {
     const tti_node *before = node->in[divided_input(node)]->node;
     const char *how = before->op->traits & TTI_PARAM ? "of" : "behind";

@@ -1,9 +1,9 @@
-/* tensor_ways.c - lists how one node can be divided over a tensor axis.
+/* tensor_ways.c - lists the ways to divide one node over a tensor axis.
  *
- * All placements of the inputs are tried against the op's own rules: tti_op.cut first, which knows
- * what such an axis can do more, then tti_op.shard.  The idea to know: nothing here knows a layer;
- * that a weight cut by columns is followed by one cut by rows, as in Shoeybi et al. 2019, comes out
- * of the rules and the costs. */
+ * Tries all placements of the inputs against the op's own rules: tti_op.cut first, which has the
+ * additional rules of such an axis, then tti_op.shard.  Nothing here knows a layer; that a weight
+ * divided by columns is followed by one divided by rows, as in Shoeybi et al. 2019, results from
+ * the rules and the costs. */
 #include <string.h>
 
 #include "ops/op_table.h"
@@ -172,7 +172,7 @@ static int list_codes(uint32_t may, tti_cut_code *out) {
     return n;
 }
 
-/* Too many inputs for all combinations: all of them alike. */
+/* With too many inputs for all combinations, tries the same placement for all. */
 static void try_alike(ways *w, const uint32_t *may) {
     uint32_t common = UINT32_MAX;
     tti_cut_code codes[TTI_N_CODES];

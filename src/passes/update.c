@@ -1,8 +1,8 @@
 /* update.c - builds the update program: the optimizer over the flat parameters, block by block.
  *
- * Blocks have a fixed number of elements and never cross a slot, so work can be dealt out to any
- * number of threads and partial sums over blocks never depend on it.  Blocks of one length and one
- * weight decay share a template node. */
+ * Blocks have a fixed number of elements and never cross a slot, so work can be distributed over
+ * any number of threads and partial sums over blocks never depend on it.  Blocks of one length and
+ * one weight decay share a template node. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { N_HYPER = 8 };
 
-/* What makes a template: an op over so many elements with one attribute of its own. */
+/* The key of a template: an op over a number of elements with its attribute. */
 typedef struct template_key {
     const char *op;
     size_t n_elems;
@@ -69,8 +69,8 @@ static const tti_node *get_template(tti_plan *plan, const tti_attr_arg *given,
 
 bool tti_takes_norms(const tti_op *op) { return (op->traits & TTI_NORMS) != 0; }
 
-/* The nodes of one block; a frozen one has none and is only hashed.  Blocks of a slot are alike but
- * for the last: before is the one in front, NULL for the first. */
+/* The nodes of one block; a frozen one has none and is only hashed.  Blocks of a slot are equal
+ * except for the last: before is the previous one, NULL for the first. */
 static tutti_status fill_step(tti_plan *plan, const tti_plan_desc *desc, const tti_slot *slot,
                               const tti_update_step *before, tti_update_step *step) {
     if (slot->rule.frozen) return TUTTI_OK;

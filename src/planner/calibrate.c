@@ -1,5 +1,5 @@
-/* calibrate.c - what a machine can do at most, and how fast its workers reach each other; what is
- * known of devices that are not here.  The job's own programs run in waves.c. */
+/* calibrate.c - the ceilings of a machine, the links between its workers, and stored figures of
+ * devices that are not here.  The job's own programs run in waves.c. */
 #include "planner/calibrate.h"
 
 #include <malloc.h>
@@ -18,13 +18,13 @@
 
 enum { SMALL_BYTES = 4096, LARGE_BYTES = 16 << 20, DEVICE_BYTES = 4 << 20, SUM_MS = 60 };
 
-/* Of a convolution that reads pictures. */
+/* Channels of a convolution that reads images. */
 enum { FEW_CHANNELS = 4 };
 
 /* Programs that have to share the budget, more or less. */
 static const double SHARES = 20;
 
-/* Of tensor cores softmax between two products leaves less than of one product. */
+/* Softmax between two products leaves less of the tensor cores' speed than a single product. */
 static double flops_of(const tti_calibration *c, const tti_node *node) {
     bool attends = c->attention > 0 && strncmp(node->op->name, "attention", 9) == 0;
     bool is_wide = c->wide > 0 && node->n_in > 0 && node->in[0]->type.dtype == TUTTI_F32;
@@ -43,13 +43,13 @@ bool tti_is_padded(const tti_calibration *c, const tti_node *node) {
     const tutti_value *w = weights_of(node);
     if (!w || c->tile <= 0 || tutti_dtype_bytes(node->in[0]->type.dtype) != 2) return false;
     int64_t n_out = w->type.shape.dim[0], n_in = w->type.shape.dim[1];
-    bool is_own = n_out == c->tile; /* the common number, which has a kernel of its own */
+    bool is_own = n_out == c->tile; /* the usual number, which has a kernel of its own */
     return n_in > 0 && n_in <= FEW_CHANNELS && n_out > 0 && !is_own &&
            tti_attr_int(node, "groups") == 1;
 }
 
-/* How many operations tensor cores make for one of a convolution of pictures: a tile of channels is
- * read in place of the few there are, and one is made. */
+/* How many operations tensor cores execute for one of a convolution over images: a tile of channels
+ * is read although there are only a few, and one is made. */
 static double padding_of(const tti_calibration *c, const tti_node *node) {
     if (!tti_is_padded(c, node)) return 1;
     const int64_t *w = weights_of(node)->type.shape.dim;
@@ -85,8 +85,7 @@ static void keep_row(const tutti_bench_comm_row *row, void *user) {
         c->sum_bytes_s = row->bus_gb_s * 1e9;
 }
 
-/* The smallest one is all latency; what the last one takes longer than that before it, all bytes.
- */
+/* The time of the smallest sum is latency only; the last two give the bandwidth. */
 typedef struct device_sums {
     tti_calibration *c;
     double us, moved; /* of the row before */
@@ -153,14 +152,16 @@ double tti_used_in_pages(const tti_exec_memory *m, const tti_plan *plan, bool is
     return grads + arena + (double)m->gathered;
 }
 
-/* Of one H200 host: a sum of 498 MB by way of the host takes 122 ms longer than between devices;
- * and a value of 12.6 MB to another stage 34 ms, through pinned memory and the mailbox. */
+/* Measured on one host with H200s: a sum of 498 MB through the host takes 122 ms longer than
+ * between devices, and a value of 12.6 MB to another stage 34 ms, through pinned memory and the
+ * mailbox. */
 static const double BY_HOST_S = 1 / 4.1e9;
 static const tti_way message_by_host = {60e-6, 0.4e9};
-/* Of a product of the same flops: attention of GPT-2, forward and backward, on one H200. */
+/* Share of the speed of a product with the same flops: attention of GPT-2, forward and backward, on
+ * one H200. */
 static const double ATTENTION = 0.57;
-/* What a recorded kernel takes to begin and to end, and more where the host puts it into the queue
- * one by one: ResNet-50 with 256 and with 64 pictures in a shard, and in stages. */
+/* Time that a captured kernel takes to begin and end, and the additional time if the host launches
+ * kernels one by one: ResNet-50 with 256 and with 64 images per shard, and in stages. */
 static const double KERNEL_S = 6.5e-6, QUEUED_S = 2.5e-6;
 /* Channels that products of 16 bits take at a time. */
 enum { TILE = 64 };
@@ -230,7 +231,7 @@ tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double b
 
 /* ---- known devices ---- */
 
-/* What is asked for is whether there is such a thing; nothing runs. */
+/* Only asks whether there is such an update; nothing runs. */
 static tutti_status no_update(void *update) {
     (void)update;
     return tti_fail(TUTTI_E_INTERNAL, "plan: nothing runs on paper");
@@ -255,8 +256,8 @@ static bool prefers_channels_last(const tti_node *node) {
     return (node->op->traits & TTI_CHANNELS_LAST) != 0 && node->n_in > 0;
 }
 
-/* As kernels of a 1x1 convolution that end with batch norm's sums do, from two tiles for each
- * multiprocessor on. */
+/* True for kernels of a 1x1 convolution that also compute batch norm's sums: they run if there are
+ * at least two tiles per multiprocessor. */
 static bool joins_gradient(const tti_node *grad_x, bool keeps) {
     enum { LEAST_ELEMS = 2 * 132 * 128 * 128, MOST_SUMS = 512 };
     const int64_t *in = grad_x->in[0]->type.shape.dim, *w = grad_x->in[1]->type.shape.dim;

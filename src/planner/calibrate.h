@@ -1,8 +1,8 @@
-/* calibrate.h - what this machine does in a second, measured on the job itself.
+/* calibrate.h - measures the speed of this machine with the job itself.
  *
- * A wave is one shard on every core, or on every device, at once, with the batch norm, the caches
- * and the memory that training would have, so what is measured holds what cores take from each
- * other, and what devices of one host do. */
+ * A wave runs one shard on every core, or on every device, at once, with the batch norm, the caches
+ * and the memory that training would have.  So the measurement includes the contention between
+ * cores, and between devices of one host. */
 #ifndef TTI_PLANNER_CALIBRATE_H
 #define TTI_PLANNER_CALIBRATE_H
 
@@ -10,7 +10,8 @@
 #include "planner/scheme.h"
 #include "train/setup/blueprint.h"
 
-/* Seconds of a shard program that ran; or, with is_measured false, what its costs come to. */
+/* The time of a shard program that ran, in seconds; or with is_measured false an estimate from its
+ * costs. */
 typedef struct tti_wave {
     int64_t rows; /* of the shard */
     const char *recompute;
@@ -18,12 +19,12 @@ typedef struct tti_wave {
     double s;             /* of a wave */
     double update_s;      /* of the whole update, by all cores together */
     double load_s;        /* of one sample, by one thread */
-    double hidden_bytes;  /* that each lane, or a device, takes beside what plans know of; on a host
-                             it may be below 0 */
+    double hidden_bytes;  /* bytes that each compute thread, or a device, takes in addition to those
+                             in plans; on a host it may be below 0 */
     double scratch_bytes; /* devices: of these what kernels say that they want */
 } tti_wave;
 
-/* What the kernels of a plan say that they want of a device, which is asked once. */
+/* Scratch memory that the kernels of a plan request from a device, which is asked once. */
 typedef struct tti_scratch {
     const tti_plan *plan;
     double bytes; /* of a shard that is under way */
@@ -72,14 +73,14 @@ double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
 /* A convolution of pictures on a device that has no kernel for so few channels. */
 bool tti_is_padded(const tti_calibration *c, const tti_node *node);
 
-/* Seconds of an update on a device, or by all cores of a host together, where nobody has measured
- * it: parameters, gradients and states are read, all but gradients written. */
+/* Estimated seconds of an update on a device, or by all cores of a host together: parameters,
+ * gradients and states are read, all but gradients written. */
 double tti_update_cost_s(const tti_calibration *c, const tti_plan *plan);
 
 /* All arrays of a worker: parameters, state, gradients, averages and activations. */
 double tti_bytes_of_arrays(const tti_exec_memory *m);
 
-/* What n_bytes in n_arrays take on a host, whose large arrays lie in whole huge pages. */
+/* Memory that n_bytes in n_arrays take on a host, whose large arrays occupy whole huge pages. */
 double tti_in_pages(double n_bytes, double n_arrays);
 
 /* The same of what workers have once each: parameters, state and averages; and of the rest, whose
@@ -87,7 +88,7 @@ double tti_in_pages(double n_bytes, double n_arrays);
 double tti_kept_in_pages(const tti_exec_memory *m, const tti_plan *plan);
 double tti_used_in_pages(const tti_exec_memory *m, const tti_plan *plan, bool is_alone);
 
-/* Bytes of this process in memory now, and of these those of files (NULL: nobody asks). */
+/* Resident bytes of this process, and the part of them that belongs to files (NULL: not needed). */
 double tti_process_bytes(double *of_files);
 
 /* Ceilings and all-reduces of this machine, for the workers of b.  Takes about half a second, of
@@ -95,8 +96,8 @@ double tti_process_bytes(double *of_files);
 tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double budget_s,
                                    double base_bytes, tti_calibration *out);
 
-/* Runs a few steps of the shard program of b (waves.c), unless it is known, would take longer than
- * left_s, or has no room on a device.  *spent_s: what it took. */
+/* Runs a few steps of the shard program of b (waves.c), unless its time is known, it would take
+ * longer than left_s, or it does not fit on a device. *spent_s: the time it took. */
 tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, double left_s,
                                 double *spent_s);
 
@@ -112,7 +113,7 @@ tti_wave tti_calibrated_wave(const tti_calibration *c, int64_t rows, const char 
 /* A backend that stands for a device which is not here: for graphs and plans, nothing runs. */
 const tti_backend *tti_paper_device(void);
 
-/* Whether what is planned for is this machine, which is measured: "measured", or NULL. */
+/* Whether the plan is for this machine, which is measured: "measured", or NULL. */
 bool tti_is_measured(const char *device);
 
 /* Whether it is a known kind of device, whose programs are those of tti_paper_device. */
@@ -122,8 +123,8 @@ bool tti_is_known_device(const char *device);
  * TUTTI_E_INVALID: there are none of that name. */
 tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration *out);
 
-/* The ceilings of a known device are those of 16 bits: in f32, or tf32 where the job says so, it
- * makes fewer operations (ops/weight.h). */
+/* The ceilings of a known device are those of 16 bits: in f32, or tf32 if the job selects it, it
+ * performs fewer operations (ops/weight.h). */
 void tti_calibration_for(const tti_job_config *config, tti_calibration *c);
 
 #endif /* TTI_PLANNER_CALIBRATE_H */

@@ -1,4 +1,5 @@
-/* check.c - tutti_plan_check: what a run took, beside what its job is predicted to take here. */
+/* check.c - tutti_plan_check: compares a finished run with the prediction for its job on this
+ * machine. */
 #include "tutti/planner.h"
 
 #include <stdio.h>
@@ -19,7 +20,7 @@ typedef struct checked {
     tti_prediction predicted;
 } checked;
 
-/* The run's own job: resolved, so that its layout is what it says. */
+/* Opens the run's own job: it is resolved, so its layout is explicit. */
 static tutti_status open_run(const char *run_dir, bool allow_plugin, checked *c) {
     tti_devices devices;
     tutti_job *job;
@@ -44,7 +45,7 @@ static tutti_status predict_mixture(checked *c, const tti_scheme *layout, const 
     return tti_mixture_predict(c->b, layout, &m, &c->predicted);
 }
 
-/* By the figures of a machine of the run's kind. */
+/* Uses the stored figures of a machine of the run's kind. */
 static tutti_status calibrate_on_paper(const checked *c, const char *device, tti_calibration *out) {
     bool on_devices = c->b->devices.n > 0;
     TTI_TRY(tti_calibration_of(device, c->b->n_workers, out));
@@ -74,7 +75,7 @@ static tutti_status predict(checked *c, const tutti_plan_desc *desc) {
     return tti_predict(c->b, &layout, &calibration, &c->predicted);
 }
 
-/* What the system says of a process is of all workers where these are threads of it. */
+/* The system reports the memory of a process, which is that of all workers if they are threads. */
 static bool has_host_peak(const checked *c) {
     return strcmp(c->b->config.parallel.place, "threads") == 0 && !c->b->devices.n &&
            c->history.peak_rss > 0;

@@ -1,9 +1,9 @@
-/* device_costs.c - two queues of a device played on paper.
+/* device_costs.c - simulates two queues of a device.
  *
- * What was measured on two and four H200: a step loses to a sum beside it about what the sum takes
- * alone, because its blocks keep products off their multiprocessors, and about 40 us for each sum.
- * So bytes that are hidden are not free; how dear they are is given in the device's own memory
- * traffic, since a slow link keeps fewer of its blocks busy. */
+ * Measured on two and four H200: a step loses to an overlapped sum about what the sum takes alone,
+ * because its blocks keep products off their multiprocessors, and about 40 us for each sum.  So
+ * hidden bytes are not free.  Their cost is given in the device's own memory traffic, since a slow
+ * link keeps fewer of its blocks busy. */
 #include "planner/device_costs.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 #include "exec/program/trade_waits.h"
 #include "exec/worker/pipe.h"
 
-/* Bytes of the device's memory in whose time kernels are kept off by one that is sent. */
+/* Bytes of the device's memory traffic that cost kernels as much time as one byte that is sent. */
 static const double TAKEN = 12;
 /* The same by each sum, whatever its bytes. */
 static const double TAKEN_EACH_S = 40e-6;
@@ -105,7 +105,8 @@ int tti_device_in_flight(const tti_plan *plan, int n_own) {
     return n;
 }
 
-/* Of an evaluation, which goes one way: two places, or two for each stage that shards go round. */
+/* For an evaluation, which only runs forward: two slots, or two for each stage if shards circulate.
+ */
 static double eval_message_bytes(const tti_stages *s, int n_waves) {
     int depth = TTI_MIN(s->n_chunks > 1 ? 2 * s->n_stages : 2, n_waves);
     double bytes = 0;

@@ -1,5 +1,5 @@
-/* drawing.c - tutti_draw_layout: who has what, and what is sent when; drawing_text.c and
- * drawing_picture.c say it. */
+/* drawing.c - tutti_draw_layout: which worker stores what, and what is sent when; drawing_text.c
+ * and drawing_picture.c print it. */
 #include "planner/drawing.h"
 
 #include <string.h>
@@ -37,7 +37,7 @@ int tti_drawing_n_ranges(const tti_drawing *d) {
                                         : (int)d->b->config.parallel.servers;
 }
 
-/* Where block i of the update begins. */
+/* The first element of block i of the update. */
 static size_t block_begin(const tti_plan *plan, size_t i) {
     return i < (size_t)plan->n_updates ? plan->updates[i].first : plan->n_flat;
 }
@@ -77,7 +77,7 @@ size_t tti_drawing_message_bytes(const tti_drawing *d, const tti_plan *plan, siz
 
 /* ---- a worker ---- */
 
-/* Who of n has which shards of a batch. */
+/* The shard map of a batch for n workers. */
 static tti_deal deal_of(const tti_drawing *d, int n) {
     tti_deal deal;
     tti_deal_equally(n, d->b->n_shards, &deal);
@@ -138,7 +138,7 @@ int tti_drawing_exchanges(const tti_drawing *d, const tti_plan *plan, double *by
     return n;
 }
 
-/* One all-reduce of the values of all shards for each. */
+/* One all-reduce per joined value, over the values of all shards. */
 int tti_drawing_joins(const tti_drawing *d, const tti_plan *plan, double *bytes) {
     int n = 0;
     *bytes = 0;

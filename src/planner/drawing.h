@@ -1,5 +1,5 @@
-/* drawing.h - what the workers of a job have and send, for those who draw it (tutti_draw_layout).
- */
+/* drawing.h - what the workers of a job store and send, for the code that draws it
+ * (tutti_draw_layout). */
 #ifndef TTI_PLANNER_DRAWING_H
 #define TTI_PLANNER_DRAWING_H
 
@@ -15,7 +15,7 @@ typedef struct tti_drawing {
     tti_str *out;
 } tti_drawing;
 
-/* What one worker has. */
+/* The memory and parts of one worker. */
 typedef struct tti_holding {
     tti_mesh_at at;
     const tti_plan *plan;
@@ -25,7 +25,7 @@ typedef struct tti_holding {
     const char *first, *last; /* of its parameters, in the order of their gradients */
 } tti_holding;
 
-/* What one process, or one thread, of a parameter server has of the parameters. */
+/* The parameters that one process, or one thread, of a parameter server owns. */
 typedef struct tti_kept_range {
     tti_range keys;
     size_t params, states; /* bytes */
@@ -37,35 +37,37 @@ static inline double tti_mib(size_t n_bytes) { return (double)n_bytes / 1048576.
 
 tutti_status tti_drawing_hold(const tti_drawing *d, int rank, tti_holding *h);
 
-/* Where some workers are on devices and some are not: which of them this is, into out. */
+/* In runs with workers on devices and on the host: prints which kind this worker is. */
 void tti_drawing_place(const tti_drawing *d, int rank);
 
-/* Parameters and state are beside those of the workers.  (Of workers that wait for each other the
- * first may have the state in parts.) */
+/* Whether a server stores parameters and state separately from the workers. (Among workers that
+ * wait for each other the first may shard the state.) */
 bool tti_drawing_is_apart(const tti_drawing *d);
 
-/* Then: of a model in parts each is kept by the worker of the first copy that has it. */
+/* If so: each part of a divided model is stored by the worker of the first replica that has it. */
 bool tti_drawing_keeps_parts(const tti_drawing *d);
 bool tti_drawing_has_no_state(const tti_drawing *d, const tti_holding *h);
 
-/* Else the server has ranges of the parameters, in processes or in threads. */
+/* Otherwise the server has ranges of the parameters, in processes or in threads. */
 bool tti_drawing_has_processes(const tti_drawing *d);
 int tti_drawing_n_ranges(const tti_drawing *d);
 tutti_status tti_drawing_range(const tti_drawing *d, int r, tti_kept_range *out);
 
 bool tti_drawing_is_compressed(const tti_drawing *d);
 
-/* What a worker's gradient of elements is as it travels. */
+/* Bytes of a worker's gradient of this many elements as it is sent. */
 size_t tti_drawing_message_bytes(const tti_drawing *d, const tti_plan *plan, size_t first,
                                  size_t n_elems);
 
-/* What a worker sends to the other pieces in one shard; the number of exchanges. */
+/* Bytes that a worker sends to the other tensor shards per shard; returns the number of
+ * collectives. */
 int tti_drawing_exchanges(const tti_drawing *d, const tti_plan *plan, double *bytes);
 
-/* What the workers of one place join inside a step (batch norm), of all shards; how many values. */
+/* Values that the workers of one position join inside a step (batch norm), over all shards; returns
+ * their number. */
 int tti_drawing_joins(const tti_drawing *d, const tti_plan *plan, double *bytes);
 
-/* As the first worker goes through its shards on this machine. */
+/* The order of the shards on the first worker, on this machine. */
 tti_schedule_drawing tti_drawing_schedule(const tti_drawing *d);
 
 /* ---- drawing_text.c, drawing_picture.c ---- */

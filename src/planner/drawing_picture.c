@@ -1,5 +1,5 @@
-/* drawing_picture.c - the layout of a job's workers as SVG: a box for each, a row for each copy of
- * the model, lines for what is sent, strips for the order of a pipeline. */
+/* drawing_picture.c - draws the layout of a job's workers as SVG: a box for each worker, a row for
+ * each replica, lines for communication, strips for the pipeline schedule. */
 #include <string.h>
 
 #include "planner/drawing.h"
@@ -13,7 +13,7 @@ enum { KEY_LETTER = 7 };             /* pixels, at least */
 
 static const char red[] = "#dc2626", blue[] = "#2563eb", green[] = "#16a34a", violet[] = "#9333ea";
 
-/* What a line carries, beside it. */
+/* Prints the amount of data beside a line. */
 static void label(const tti_drawing *d, int x, int y, double bytes) {
     double mib = bytes / 1048576.0;
     tti_str_printf(d->out, "<text x=\"%d\" y=\"%d\" font-size=\"10\">%.*f</text>\n", x, y,
@@ -22,7 +22,7 @@ static void label(const tti_drawing *d, int x, int y, double bytes) {
 
 static int column_x(int column) { return GAP + column * (BOX_WIDTH + COLUMN_GAP); }
 
-/* ---- below a row: what goes past neighbours ---- */
+/* ---- below a row: lines between workers that are not neighbours ---- */
 
 /* Between two stages of each copy of the model. */
 typedef struct far_line {
@@ -34,7 +34,7 @@ typedef struct far_line {
 static int first_stage(uint64_t stages) { return __builtin_ctzll(stages); }
 static int last_stage(uint64_t stages) { return 63 - __builtin_clzll(stages); }
 
-/* At most most of them. */
+/* Returns at most `most` lines. */
 static int find_far_lines(const tti_drawing *d, far_line *out, int most) {
     const tti_plan *plan = tti_blueprint_plan(d->b, 0);
     const tti_stages *stages = plan->stages;
@@ -198,7 +198,7 @@ static tutti_status draw_boxes(const tti_drawing *d) {
     return TUTTI_OK;
 }
 
-/* What red lines are, and the others where there are any. */
+/* Explains red lines, and the other lines if there are any. */
 static void print_key(const tti_drawing *d, tti_str *out) {
     const tti_job_config *c = &d->b->config;
     const tti_stages *stages = tti_blueprint_plan(d->b, 0)->stages;

@@ -1,4 +1,5 @@
-/* drawing_text.c - the layout of a job's workers as lines: what each has, then what is sent. */
+/* drawing_text.c - prints the layout of a job's workers as text: what each stores, then what is
+ * sent. */
 #include <string.h>
 
 #include "planner/drawing.h"
@@ -7,7 +8,7 @@
 
 /* ---- a parameter server ---- */
 
-/* Who has which range of the parameters, and what goes there and back for each batch. */
+/* Prints which server has which range of the parameters, and the traffic per batch. */
 static tutti_status print_ranges(const tti_drawing *d) {
     int n = tti_drawing_n_ranges(d);
     tti_str_add(d->out, "\nparameters and state for all workers are kept by ");
@@ -60,7 +61,8 @@ static void print_worker(const tti_drawing *d, int rank, const tti_holding *h) {
     tti_str_add(d->out, "\n");
 }
 
-/* Who speaks with its like, where the model is divided: the pieces of a layer do the same. */
+/* Prints which workers communicate with their counterparts in a divided model: all tensor shards of
+ * a layer do the same. */
 static void print_like(const tti_drawing *d, int stage) {
     if (d->scheme.pipeline > 1) tti_str_printf(d->out, " of stage %d", stage);
     if (d->scheme.tensor > 1) tti_str_add(d->out, ", of each piece");

@@ -14,7 +14,7 @@
 #include "train/setup/pace.h"
 #include "train/setup/worker_exec.h"
 
-/* What a bus carries between pinned memory and a device of an H200's host, bytes per second. */
+/* Bytes per second between pinned memory and a device of an H200's host. */
 static const double COPIED_BYTES_S = 50e9;
 
 tutti_status tti_mixture_check_device(const tti_job_config *config, const char *device) {
@@ -101,11 +101,11 @@ static void predict_times(const tti_blueprint *b, const tti_mixture *m, const me
     for (int r = 0; r < b->n_workers; r++)
         if (!workers[r].on_device) /* measured on its cores; others have fewer */
             p->update_s = workers[r].wave.update_s * workers[r].n_threads * slowest;
-    p->load_s = 0; /* by threads beside what computes */
+    p->load_s = 0; /* other threads than those that compute load samples */
     p->step_s = p->compute_s + p->add_s + p->reduce_s + p->update_s;
 }
 
-/* A device has no state; what it has instead on the host has a place for its gradients. */
+/* A device has no optimizer state; its host arrays include a place for its gradients. */
 static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
                                    const member *workers, const tti_deal *d, tti_prediction *p) {
     for (int r = 0; r < b->n_workers; r++) {

@@ -1,5 +1,6 @@
-/* mixture.h - workers on devices and workers on the host that have one batch between them
- * (parallel.devices=0,cpu): replicas of unequal speed, whose sums and update are the host's. */
+/* mixture.h - workers on devices and workers on the host that share a batch
+ * (parallel.devices=0,cpu): replicas of unequal speed, whose reduction and update run on the host.
+ */
 #ifndef TTI_PLANNER_MIXTURE_H
 #define TTI_PLANNER_MIXTURE_H
 
@@ -9,19 +10,20 @@ typedef struct tti_mixture {
     tti_calibration devices, host; /* host: with the sums between all workers */
 } tti_mixture;
 
-/* TUTTI_E_CONFIG: device (NULL: "measured") is one that is not here, and the host beside it is not
- * known. */
+/* TUTTI_E_CONFIG: device (NULL: "measured") is not in this machine, so the host next to it is
+ * unknown. */
 tutti_status tti_mixture_check_device(const tti_job_config *config, const char *device);
 
-/* As tti_calibrate_machine of both kinds of workers of b. */
+/* As tti_calibrate_machine, for both kinds of workers of b. */
 tutti_status tti_mixture_calibrate(const tti_blueprint *b, double budget_s, double base_bytes,
                                    tti_mixture *out);
 
-/* As tti_calibrate_wave, all workers of b at the same time. */
+/* As tti_calibrate_wave, for all workers of b at the same time. */
 tutti_status tti_mixture_wave(const tti_blueprint *b, tti_mixture *m, double left_s,
                               double *spent_s);
 
-/* As tti_predict.  Shards are dealt as the job says, or as a run would that measures. */
+/* As tti_predict.  Shards are distributed as in the job, or as a measuring run would distribute
+ * them. */
 tutti_status tti_mixture_predict(const tti_blueprint *b, const tti_scheme *layout,
                                  const tti_mixture *m, tti_prediction *out);
 

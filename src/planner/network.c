@@ -1,4 +1,4 @@
-/* network.c - a cluster in nine numbers, read by the option table like a job. */
+/* network.c - a cluster described by nine numbers, parsed with the option table of jobs. */
 #include "planner/network.h"
 
 #include <math.h>

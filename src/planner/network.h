@@ -1,5 +1,5 @@
-/* network.h - the links of a cluster, as a file describes them: workers in hosts, hosts in racks,
- * racks under a spine. */
+/* network.h - the links of a cluster from a file: workers in hosts, hosts in racks, racks under a
+ * spine. */
 #ifndef TTI_PLANNER_NETWORK_H
 #define TTI_PLANNER_NETWORK_H
 
@@ -51,7 +51,7 @@ double tti_network_sum_s(const tti_network *network, const int64_t *members, dou
 double tti_network_half_s(const tti_network *network, const int64_t *members, double n_bytes,
                           double *sent);
 
-/* Latency, speed and name of *link become those of sums over members; it stays where there is one
+/* Fills latency, speed and name of *link for sums over members; unchanged if there is only one
  * member. */
 void tti_network_link(const tti_network *network, const int64_t *members, tti_bucket_link *link);
 

@@ -1,7 +1,8 @@
-/* planner.c - tutti_plan_job: every layout predicted, the best ones told with what the others lose.
+/* planner.c - tutti_plan_job: predicts every layout, and prints the best ones with the losses of
+ * the others.
  *
- * The longest part is the calibration, which has a budget: programs that do not fit into it are
- * scaled by their costs. */
+ * Calibration takes the longest and has a budget: programs that do not fit into it are scaled by
+ * their costs. */
 #include "tutti/planner.h"
 
 #include <math.h>
@@ -30,7 +31,7 @@ typedef struct planner {
     tti_schemes layouts;
     tti_blueprint **blueprints; /* [layouts.n]; the first one owns the data sets */
     bool *is_shared;            /* [n]: the blueprint of a layout before it */
-    tti_plan_shelf *shelf;      /* of all blueprints but the first, which is as that of a run */
+    tti_plan_shelf *shelf;      /* for all blueprints but the first, which is that of a run */
     bool on_device, is_mixed;   /* mixed: workers on devices and on the host */
     tti_calibration calibration;
     tti_mixture mixture;         /* is_mixed: in place of calibration */
@@ -43,12 +44,11 @@ typedef struct planner {
 
 static bool is_measured(const planner *p) { return tti_is_measured(p->desc->device); }
 
-/* Whose programs are not those of a backend of this machine. */
+/* True if the programs are not those of a backend of this machine. */
 static bool is_on_paper(const planner *p) { return tti_is_known_device(p->desc->device); }
 
-/* ZeRO changes no program, but on devices who writes parameters in 16 bits, and how long buckets
- * are.
- */
+/* ZeRO changes no program, except for the 16-bit parameter copies on devices, and the sizes of
+ * buckets. */
 static bool is_same_zero(const planner *p, int a, int b) {
     return !p->on_device || a == b || (a > 1 && b > 1);
 }
@@ -58,7 +58,7 @@ static bool is_same_mesh(const tti_scheme *a, const tti_scheme *b) {
            a->chunks == b->chunks && a->shards == b->shards;
 }
 
-/* Where layouts differ in nothing else, one blueprint is enough. */
+/* One blueprint is enough for layouts that differ in nothing else. */
 static tti_blueprint *find_blueprint(const planner *p, int i) {
     const tti_scheme *a = &p->layouts.of[i];
     for (int k = 0; k < i; k++) {
@@ -146,7 +146,7 @@ static tutti_status run_waves(planner *p, double budget, bool twice) {
     return TUTTI_OK;
 }
 
-/* Preparing kernels may take longer than running them; what is not asked is scaled. */
+/* Preparing kernels may take longer than running them; kernels beyond the budget are scaled. */
 static tutti_status ask_kernels(planner *p, double budget) {
     double spent, left = fmax(CALIBRATION_S - p->spent_s, ASKING * budget);
     for (int i = 0; i < p->layouts.n && !p->is_mixed; i++) {
@@ -192,7 +192,8 @@ static bool fits(const planner *p, const tti_prediction *x) {
 
 static int twice(const tti_prediction *x) { return strcmp(x->layout.recompute, "none") != 0; }
 
-/* Of equally fast ones first what takes less memory, then what computes nothing twice. */
+/* Among equally fast layouts, the one with less memory comes first, then the one without
+ * recomputation. */
 static int by_time(const void *a, const void *b) {
     const tti_prediction *x = a, *y = b;
     if (x->step_s != y->step_s) return x->step_s > y->step_s ? 1 : -1;
@@ -200,7 +201,7 @@ static int by_time(const void *a, const void *b) {
     return twice(x) - twice(y);
 }
 
-/* Those that have room, the fastest first; then the others. */
+/* Layouts that fit come first, the fastest one first; then the others. */
 static void sort(planner *p) {
     tti_prediction *all = p->predictions;
     int n = p->layouts.n;
@@ -241,9 +242,9 @@ static tutti_status predict_all(planner *p, int n_workers) {
     return TUTTI_OK;
 }
 
-/* ---- what is told ---- */
+/* ---- printing ---- */
 
-/* What a layout loses most by against the best one. */
+/* Prints the main reason why a layout is slower than the best one. */
 static void print_reason(const planner *p, const tti_prediction *x, tti_str *out) {
     const tti_prediction *best = &p->predictions[0];
     const struct {
@@ -275,7 +276,7 @@ static void print_reason(const planner *p, const tti_prediction *x, tti_str *out
     if (x->layout.pipeline > 1) tti_str_printf(out, "; bubble %.1f %%", 100 * x->bubble);
 }
 
-/* Of the longest name among the first n layouts. */
+/* Length of the longest name among the first n layouts. */
 static int name_width(const planner *p, int n) {
     size_t width = 0;
     for (int i = 0; i < n; i++) {
@@ -403,7 +404,7 @@ static void destroy(planner *p) {
     tti_schemes_fini(&p->layouts);
 }
 
-/* Those of this machine; on paper they need not be here. */
+/* The devices of this machine; for stored figures there need not be any. */
 static tutti_status find_devices(const planner *p, tti_devices *devices) {
     tutti_status st = tti_devices_find(&p->job->config, devices);
     if (st != TUTTI_E_CONFIG || !is_on_paper(p)) return st;
@@ -411,7 +412,7 @@ static tutti_status find_devices(const planner *p, tti_devices *devices) {
     return TUTTI_OK;
 }
 
-/* One for each place that computes. */
+/* One worker for each place that computes. */
 static tutti_status count_places(const planner *p, const tti_devices *here, int *n) {
     int listed = tti_devices_listed(p->job->config.parallel.devices);
     *n = is_on_paper(p) && listed > 0 ? listed : here->n > 0 ? here->n : tti_cores_usable();
@@ -422,7 +423,7 @@ static tutti_status count_places(const planner *p, const tti_devices *here, int 
                     p->desc->device);
 }
 
-/* As many as the job says, or would take. */
+/* The number of workers in the job, or the one that it would choose. */
 static tutti_status count_workers(planner *p, int *n) {
     tti_devices devices;
     p->is_mixed = tti_devices_mixed_from(p->job->config.parallel.devices) > 0;

@@ -1,7 +1,8 @@
-/* predict.c - a step is waves of shards, additions, sums between workers, the update, and loading.
+/* predict.c - a step consists of waves of shards, additions, sums between workers, the update, and
+ * loading.
  *
- * On a host all of these take turns on the same cores, so they add up; on devices sums go on beside
- * the kernels (device_costs.h) and samples come beside everything. */
+ * On a host all of these take turns on the same cores, so their times add up; on devices sums
+ * overlap with kernels (device_costs.h), and samples overlap with everything. */
 #include "planner/predict.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@
 #include "planner/sums.h"
 #include "train/setup/worker_exec.h"
 
-/* Of the time of a shard program, what the backward pass takes: twice the forward's products. */
+/* The backward pass's share of a shard program's time: twice the products of the forward pass. */
 static const double BACKWARD = 2.0 / 3.0;
 
 static int at_least_one(int n) { return n > 1 ? n : 1; }
@@ -35,7 +36,7 @@ tti_scheme tti_scheme_of(const tti_job_config *config) {
                         .recompute = config->train.recompute};
 }
 
-/* ---- who computes ---- */
+/* ---- computation ---- */
 
 /* A worker: its shards, its lanes, and how many of all lanes share a core. */
 typedef struct crew {
@@ -57,7 +58,7 @@ static crew crew_of(const tti_blueprint *b, const tti_scheme *l, const tti_calib
     return w;
 }
 
-/* What the parts of a model cost, by their place in a model group. */
+/* The costs of the parts of a model, by their position in a model group. */
 typedef struct parts {
     double n_flat;                     /* of the largest */
     double most;                       /* seconds of the slowest, by the costs */
@@ -65,7 +66,8 @@ typedef struct parts {
     double tied_bytes;
 } parts;
 
-/* What a piece exchanges in a shard.  On a host sums are in the program, one after the other. */
+/* Bytes of a tensor shard's collectives per shard.  On a host the sums are part of the program, one
+ * after the other. */
 static double exchanged(const tti_program *program, const tti_calibration *c, int n,
                         double *bytes) {
     double seconds = 0;
@@ -87,7 +89,7 @@ static bool goes_by_host(const tti_blueprint *b, const tti_calibration *c) {
     return c->is_device && (shares || lacks || tti_job_divides_by_host(&b->config, b->mesh.data));
 }
 
-/* Devices exchange beside their kernels. */
+/* Devices overlap collectives with kernels. */
 static tutti_status exchange_s(const tti_blueprint *b, const tti_calibration *c,
                                const tti_plan *plan, double second, double *s, double *bytes) {
     tti_beside beside;
@@ -121,8 +123,8 @@ static tutti_status parts_of(const tti_blueprint *b, const tti_calibration *c, d
 
 /* ---- time ---- */
 
-/* Stages by their schedule, once with and once without the time of messages.  Where workers are
- * more than cores, what waits leaves its core to others. */
+/* Simulates the pipeline schedule with and without the time of messages.  With more workers than
+ * cores, a waiting worker leaves its core to others. */
 static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
                                    const tti_calibration *c, double second, const crew *w) {
     double moment_s[TTI_MAX_MOMENTS], most = 0, all = 0;
@@ -174,8 +176,9 @@ static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double 
     double back = l->zero > 0 ? whole / 2 : 0; /* parameters */
     desc.plan = plan;
     *n_calls = plan->n_buckets + (l->zero > 0 || desc.shares ? 2 : 1);
-    if (desc.shares) return whole / 2; /* nobody has to be told the other parts */
-    if (l->zero == 3) {                /* parameters for forward and backward of each wave */
+    if (desc.shares)
+        return whole / 2; /* workers that share parameters need not receive the other parts */
+    if (l->zero == 3) {   /* parameters for forward and backward of each wave */
         double n = (double)tti_sums_n_fetched(plan, n_waves);
         *n_calls = plan->n_buckets * (1.0 + 2.0 * n) + 1;
         return whole * (0.5 * of_sum + n);
@@ -190,15 +193,15 @@ static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double 
     return (whole - back) * of_sum + back;
 }
 
-/* Fast links are known here by what a sum reaches. */
+/* Fast links are recognized by the measured speed of a sum. */
 static bool sums_behind(const tti_scheme *l, const tti_calibration *c, const tti_plan *plan) {
     static const double FAST = 1e11;
     bool is_plain = l->zero < 2 && l->tensor * l->pipeline == 1 && c->sum_bytes_s > FAST;
     return is_plain && tti_device_sums_behind(plan, &tti_weights_gpu, l->zero == 1);
 }
 
-/* Devices that reach each other: gradients beside the last shard; with zero 1 and 2 parameters
- * beside the forward pass of the first one, with 3 beside all shards. */
+/* For devices that reach each other: gradients overlap with the last shard; parameters with the
+ * forward pass of the first one for zero 1 and 2, with all shards for zero 3. */
 static double sums_beside(const tti_prediction *p, const tti_calibration *c, const tti_plan *plan,
                           double sent, const crew *w) {
     const tti_scheme *l = &p->layout;
@@ -213,7 +216,7 @@ static double sums_beside(const tti_prediction *p, const tti_calibration *c, con
     return sums.exposed_s + sums.taken_s + fetched.exposed_s + fetched.taken_s + c->sum_latency_s;
 }
 
-/* What several stages have is added over them. */
+/* Parameters that several stages have are summed over them. */
 static double tied_s(const tti_blueprint *b, const tti_calibration *c, double bytes) {
     if (bytes <= 0) return 0;
     if (goes_by_host(b, c)) return bytes * c->by_host_s;
@@ -270,14 +273,15 @@ typedef struct home {
     bool has_common;
 } home;
 
-/* A server keeps them for the workers, who have parameters too, and reads gradients there. */
+/* A server stores parameters and state for the workers, which have parameters too, and reads
+ * gradients there. */
 static void give_to_server(tti_exec_memory *m, home *h) {
     h->common = (tti_exec_memory){.params = m->params, .states = m->states, .ema = m->ema};
     h->has_common = true;
     m->states = m->ema = 0;
 }
 
-/* Each part is kept once, beside the worker of the first copy. */
+/* Each part is stored once, with the worker of the first replica. */
 static void give_to_keeper(tti_exec_memory *m, home *h, bool is_first) {
     if (is_first) {
         h->common.params += m->params;
@@ -288,7 +292,7 @@ static void give_to_keeper(tti_exec_memory *m, home *h, bool is_first) {
     m->states = 0;
 }
 
-/* What each says it has of the one copy is its share. */
+/* Each worker counts its share of the one copy. */
 static void give_to_all(tti_exec_memory *m, home *h, size_t n) {
     h->common =
         (tti_exec_memory){.params = m->params * n, .states = m->states * n, .ema = m->ema * n};
@@ -303,8 +307,8 @@ static double longest_slot(const tti_plan *plan) {
     return (double)(longest * sizeof(float));
 }
 
-/* Each worker of a divided model makes the batches of all of its shards, to train and to evaluate;
- * worker 0 puts together what is saved from the pieces. */
+/* Each worker of a divided model makes the batches of all of its shards, for training and
+ * evaluation; worker 0 assembles checkpoints from the parts. */
 static double bytes_of_division(const tti_blueprint *b, double batches) {
     double longest = 0;
     for (int i = 0; i < b->n_parts; i++)
@@ -319,8 +323,8 @@ static double arrays_of_channel(const tti_job_config *c) {
     return 2 + (c->train.ema > 0) + (rounds ? 0.5 : 0);
 }
 
-/* Likewise of each part, where its keeper's own worker has such arrays too, but for the first.  In
- * one process both ends of a channel see them, and count. */
+/* Likewise for each part; its owner's own worker has such arrays too, except the first.  In one
+ * process both ends of a channel see them, so they count twice. */
 static void add_channels_of_parts(tti_prediction *p, const tti_blueprint *b) {
     bool processes = strcmp(b->config.parallel.place, "processes") == 0;
     double most = 0, arrays = arrays_of_channel(&b->config);
@@ -354,9 +358,9 @@ static void add_channels(tti_prediction *p, const tti_blueprint *b, int n_worker
     p->host_bytes += all * (n_workers - 1);
 }
 
-/* Of a device's arrays the host has those that a checkpoint is written from: of the first copy of
- * the model, or of all workers where each has parts; a gradient where it adds these; and what goes
- * to and from a server, or into a mean. */
+/* Host copies of a device's arrays: those from which a checkpoint is written (of the first replica,
+ * or of all workers if each has parts); a gradient if the host reduces it; and data sent to or from
+ * a server, or into an average. */
 static double copies_of_device(const tti_blueprint *b, const tti_calibration *c,
                                const tti_exec_desc *desc, const tti_exec_memory *m, bool is_first) {
     double flat = (double)desc->plan->n_flat * sizeof(float), bytes = 0;

@@ -1,7 +1,7 @@
-/* schedule_drawing.c - what each stage of a pipeline does when, drawn.
+/* schedule_drawing.c - draws what each stage of a pipeline does when.
  *
- * The idea to know: lines tell the order, which is certain; strips tell time too, of which only the
- * rule is known here that a backward part takes two forward ones. */
+ * The text shows the order, which is certain.  Strips also show time, assuming only that a backward
+ * part takes twice as long as a forward one. */
 #include "planner/schedule_drawing.h"
 
 #include <stdio.h>
@@ -28,7 +28,7 @@ const char *tti_schedule_rule(const tti_schedule_drawing *d) {
 
 /* ---- lines ---- */
 
-/* A line may end before what comes next would be cut. */
+/* Ends a line before an entry that would be truncated. */
 static void print_line(const tti_schedule_drawing *d, const tti_pipe_schedule *s, tti_str *out) {
     int column = 0;
     for (int i = 0; i < s->n_actions; i++) {

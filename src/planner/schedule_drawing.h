@@ -1,4 +1,4 @@
-/* schedule_drawing.h - the order in which the stages of a pipeline work, as lines and as strips. */
+/* schedule_drawing.h - the order in which the stages of a pipeline work, as text and as strips. */
 #ifndef TTI_PLANNER_SCHEDULE_DRAWING_H
 #define TTI_PLANNER_SCHEDULE_DRAWING_H
 
@@ -20,8 +20,8 @@ const char *tti_schedule_rule(const tti_schedule_drawing *schedule);
  * F0.1 is wave 0 in chunk 1. */
 tutti_status tti_schedule_print(const tti_schedule_drawing *schedule, tti_str *out);
 
-/* A strip of SVG for each stage from (x, y) down, the whole step in width: a backward part is drawn
- * twice as long as a forward one, messages take no time. */
+/* An SVG strip for each stage from (x, y) down, with a whole step as its width: a backward part is
+ * drawn twice as long as a forward one, messages take no time. */
 tutti_status tti_schedule_picture(const tti_schedule_drawing *schedule, int x, int y, int width,
                                   tti_str *out);
 

@@ -1,4 +1,5 @@
-/* scheme.c - layouts are tried on the job itself: what the job's own rules refuse is none. */
+/* scheme.c - tries layouts on the job itself, so a layout that the job's rules refuse is excluded.
+ */
 #include "planner/scheme.h"
 
 #include <inttypes.h>
@@ -38,7 +39,8 @@ static void put(tutti_job *job, const char *key, int64_t value) {
 
 static void write_layout(tutti_job *job, const tti_scheme *l) {
     char text[64];
-    tutti_job_set(job, "parallel.data=auto", "the planner"); /* what the workers leave for it */
+    tutti_job_set(job, "parallel.data=auto",
+                  "the planner"); /* the remaining workers form the data axis */
     put(job, "parallel.workers", l->data * l->tensor * l->pipeline);
     put(job, "parallel.shards", l->shards);
     put(job, "parallel.tensor", l->tensor);
@@ -67,7 +69,7 @@ tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, bool on_paper, 
     return st;
 }
 
-/* What is planned for devices computes on some, whatever there is here. */
+/* A plan for devices computes on devices, whatever this machine has. */
 static void want_devices(tutti_job *job) {
     const char *given = job->config.parallel.devices;
     if (strcmp(given, "auto") == 0 || strcmp(given, "cpu") == 0)
@@ -105,7 +107,7 @@ void tti_scheme_unserved(tutti_job *job) {
 
 /* ---- all of them ---- */
 
-/* What the job leaves open. */
+/* The values that the job leaves open. */
 typedef struct requested {
     tutti_job *job;
     int n_workers;
@@ -124,7 +126,7 @@ static int64_t power_of_two_from(int64_t n) {
     return power;
 }
 
-/* The first reason, once: what is refused for it with other shards would say it again. */
+/* Records the first reason only: the same layout with other shards would repeat it. */
 static void note_refusal(tti_schemes *all, const tti_scheme *l) {
     char why[512];
     const char *text = tutti_last_error(), *begin = strstr(text, "error: ");
@@ -135,7 +137,7 @@ static void note_refusal(tti_schemes *all, const tti_scheme *l) {
     tti_str_printf(&all->refused, ": %s\n", why);
 }
 
-/* What a job on the host may do and one on devices may not. */
+/* Checks combinations that are allowed on the host but not on devices. */
 static tutti_status check_on_device(tutti_job *job, const tti_scheme *l) {
     tutti_job *there;
     TTI_TRY(tti_job_copy(job, &there));

@@ -1,4 +1,4 @@
-/* scheme.h - the ways in which the workers of a job can share its work. */
+/* scheme.h - the layouts in which the workers of a job can share its work. */
 #ifndef TTI_PLANNER_SCHEME_H
 #define TTI_PLANNER_SCHEME_H
 
@@ -14,7 +14,7 @@ typedef struct tti_scheme {
     const char *recompute; /* none | light | block; static */
 } tti_scheme;
 
-/* "data 4, 8 shards, zero 1, recompute light": only what is not the plain case. */
+/* "data 4, 8 shards, zero 1, recompute light": only values that differ from the default. */
 void tti_scheme_text(const tti_scheme *layout, tti_str *out);
 
 /* The job with this layout written into it and everything resolved, owned by the caller.  Fails
@@ -23,11 +23,11 @@ void tti_scheme_text(const tti_scheme *layout, tti_str *out);
 tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *layout, bool on_paper,
                             tutti_job **out);
 
-/* The job on a machine that is not here, on devices or on a host: what is auto becomes what it is
- * there, and it computes there.  TUTTI_E_CONFIG: what it wants of such a machine is not known. */
+/* Changes the job to one for another machine, with devices or on a host: resolves `auto` values as
+ * that machine would.  TUTTI_E_CONFIG: the job uses a property of the machine that is unknown. */
 tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device);
 
-/* A job with a parameter server becomes that of a worker who updates by itself. */
+/* Turns a job with a parameter server into that of a worker that updates by itself. */
 void tti_scheme_unserved(tutti_job *job);
 
 typedef struct tti_schemes {
@@ -37,12 +37,12 @@ typedef struct tti_schemes {
 } tti_schemes;
 
 /* Every layout of n_workers that this program accepts for the job, on the host or on devices.
- * What the job says itself of shards, recomputation and pieces of stages stays.  on_paper as above.
- * Free with tti_schemes_fini, also after a failure. */
+ * Values of shards, recomputation and pipeline chunks that the job sets are kept. on_paper as
+ * above.  Free with tti_schemes_fini, also after a failure. */
 tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, bool on_paper,
                               tti_schemes *out);
 
-/* Layout i is none after all: the reason is this thread's last error.  Those behind it move up.
+/* Removes layout i; the reason is this thread's last error.  Later layouts move up.
  * TUTTI_E_CONFIG: none is left; the text has every reason. */
 tutti_status tti_schemes_refuse(tti_schemes *layouts, int i);
 

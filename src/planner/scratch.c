@@ -1,6 +1,6 @@
-/* scratch.c - scratch of a program is that of its largest kernel, which costs say nothing of: half
- * of the channels may want more of it, and a shard of half the rows as much.  So the kernels are
- * asked, which prepares them; what they find out then is kept for the run. */
+/* scratch.c - the scratch memory of a program is that of its largest kernel, which costs do not
+ * tell: half of the channels may need more, and half of the rows as much.  So the kernels are
+ * asked, which prepares them; a run reuses what this finds. */
 #include "planner/scratch.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@
 #include "exec/program/prepared.h"
 #include "train/setup/worker_exec.h"
 
-/* On a host, where each is an array by itself, with what a shard keeps for other stages; on devices
- * that is known without a question (tti_device_beside_bytes). */
+/* On a host, where each value is a separate array, including values kept for other stages; on
+ * devices this is known without asking (tti_device_beside_bytes). */
 static double taken(const tti_exec_desc *desc, const tti_program *program, double scratch) {
     if (desc->backend->device) return scratch;
     return tti_in_pages(scratch, 1) + tti_in_pages((double)program->const_bytes, 1) +
@@ -68,7 +68,8 @@ static tutti_status ask_on_device(const tti_blueprint *b, tti_calibration *c) {
     return st;
 }
 
-/* The first piece of each stage, and the model in one, which is what a wave was of. */
+/* Asks for the first tensor shard of each stage, and for the undivided model, which the wave ran.
+ */
 static tutti_status ask_on_host(const tti_blueprint *b, tti_calibration *c) {
     TTI_TRY(ask(b, b->plan, c));
     for (int i = 0; i < b->mesh.stage; i++)
@@ -84,7 +85,7 @@ tutti_status tti_scratch_ask(const tti_blueprint *b, tti_calibration *c, double 
     int64_t start = tti_now_ns();
     tutti_status st = on_device ? ask_on_device(b, c) : ask_on_host(b, c);
     *spent_s = (double)(tti_now_ns() - start) * 1e-9;
-    if (st == TUTTI_E_NOMEM || st == TUTTI_E_UNSUPPORTED) { /* the wave says what it can */
+    if (st == TUTTI_E_NOMEM || st == TUTTI_E_UNSUPPORTED) { /* use the estimate of the wave */
         tti_clear_error();
         return TUTTI_OK;
     }
@@ -93,12 +94,12 @@ tutti_status tti_scratch_ask(const tti_blueprint *b, tti_calibration *c, double 
 
 /* ---- on paper ---- */
 
-/* Of an H200; channels that a picture has in scratch where it has fewer; and columns of a head of
- * which each row has two numbers. */
+/* Multiprocessors of an H200; channels that an image has in scratch if it has fewer; columns of a
+ * head for which each row stores two numbers. */
 enum { N_MULTIPROCESSORS = 132, CHANNELS = 8, HEAD_COLUMNS = 192 };
 
-/* The own kernel of attention's gradient is taken where heads fill the multiprocessors to three
- * quarters; the other one has a square for each head. */
+/* The own kernel of attention's gradient is used if the heads fill at least three quarters of the
+ * multiprocessors; the other kernel stores a square for each head. */
 static double squares_of(const tti_node *node) {
     const int64_t *dim = node->in[0]->type.shape.dim; /* [N,T,(heads + 2 kv) D] */
     double n = (double)dim[0] * (double)tti_attr_int(node, "heads");
@@ -113,7 +114,7 @@ static double pictures_of(const tti_node *node) {
     return bytes * (double)tutti_dtype_bytes(node->in[0]->type.dtype);
 }
 
-/* And four of the whole row. */
+/* And four numbers for the whole row. */
 static double rows_of_head(const tti_node *node) {
     double n_rows = (double)node->in[0]->type.shape.dim[0];
     double n_parts = ceil((double)node->in[1]->type.shape.dim[0] / HEAD_COLUMNS);

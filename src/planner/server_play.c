@@ -1,11 +1,11 @@
-/* server_play.c - workers and servers as events in time.
+/* server_play.c - simulates workers and servers as events in time.
  *
- * The idea to know: all that goes over a link at a time gets the same share of it, as connections
- * do, so a link has a clock of its own, which stands for what each of them has had: it goes slower
- * the more they are, and a message ends when the clock shows its need.  A server's thread is a
- * moment from which on it is free, first come, first served.  Who may begin under the bound of
- * staleness is told from the oldest gradient that is being computed: one worker is held back while
- * that was begun before its own last begin but the bound. */
+ * Transfers over a link share its bandwidth equally, as connections do.  So a link has its own
+ * clock, which measures the service that each transfer has received: it runs slower with more
+ * transfers, and a message ends when the clock has advanced by its need.  A server's thread is the
+ * time from which it is free, first come, first served.  The bound of staleness is checked against
+ * the oldest gradient in progress: a worker is held back while that one began before its own last
+ * begin minus the bound. */
 #include "planner/server_play.h"
 
 #include <math.h>
@@ -66,7 +66,8 @@ double tti_speeds_sum(const tti_speeds *s, int64_t n) {
 typedef enum event_kind { READY, COPIED, FETCHED, COMPUTED, ARRIVED, MOVED } event_kind;
 
 typedef struct event {
-    double at; /* seconds; of a message: by the clock of its link; of who is held back: the begin */
+    double
+        at; /* seconds; of a message: by the clock of its link; of a worker held back: its begin */
     int64_t order;
     int32_t of; /* a worker; MOVED: a link */
     event_kind kind;
@@ -110,9 +111,9 @@ static event take(agenda *a) {
     return first;
 }
 
-/* ---- who is there ---- */
+/* ---- participants ---- */
 
-/* One way of the link of a process. */
+/* One direction of the link of a process. */
 typedef struct line {
     agenda messages;
     double clock_s, at_s; /* what each message has had by the moment at_s */
@@ -120,7 +121,7 @@ typedef struct line {
     int64_t next; /* its event; others of it are of no use any more */
 } line;
 
-/* Of a server. */
+/* A thread of a server. */
 typedef struct thread {
     double free_s, busy_s;
 } thread;
@@ -130,10 +131,10 @@ typedef struct worker {
     int64_t n_begun;
     int began;          /* its last begin, by number over all workers; NONE */
     int bound;          /* its last but the bound of staleness, or its first; NONE */
-    int older, younger; /* of those who compute; NONE */
+    int older, younger; /* neighbours in the list of workers that compute; NONE */
     int n_under_way;    /* messages that it waits for */
     double latency_s;
-    event_kind then; /* what comes after them */
+    event_kind then; /* the next event */
 } worker;
 
 enum { NONE = -1 };
@@ -191,7 +192,7 @@ static void plan_link(play *p, int i) {
     plan_event(p, l->at_s + (l->messages.v[0].at - l->clock_s) * l->messages.n, i, MOVED);
 }
 
-/* For worker w something comes to need a link, all of it, for so long. */
+/* Adds a transfer for worker w that needs the whole link for needs_s seconds. */
 static void load(play *p, int i, int w, double needs_s, double at) {
     line *l = &p->links[i];
     wind(l, at);
@@ -216,8 +217,9 @@ static void move(play *p, const event *e) {
     plan_link(p, e->of);
 }
 
-/* A range of the keys between each server and w: to it, after its question; or from it.  Where keys
- * are in ranges it asks the first server for its turn before, or tells it afterwards. */
+/* Moves a range of the parameters between each server and w: to the worker, after its request; or
+ * from it.  With ranges, the worker asks the first server for its turn before, or notifies it
+ * afterwards. */
 static void exchange(play *p, int w, double at, bool to_worker, event_kind then) {
     worker *me = &p->workers[w];
     double range = p->d->n_bytes / (double)p->d->n_servers, own_s = 0;
@@ -267,7 +269,7 @@ static bool has_bound(const tti_server_play_desc *d) {
     return d->n_backup == 0 && d->staleness != TTI_UNBOUNDED;
 }
 
-/* Who began before that begin of w would come to lack too many of its steps. */
+/* A gradient that began before that begin of w would miss too many of its steps. */
 static bool is_held(const play *p, int w) {
     const worker *me = &p->workers[w];
     if (!has_bound(p->d) || me->n_begun < p->d->staleness || p->oldest == NONE) return false;
@@ -306,7 +308,7 @@ static void begin(play *p, int w, double at) {
 
 static void fetch(play *p, int w, double at) { exchange(p, w, at, true, FETCHED); }
 
-/* Workers that were quite alike would march in step, and no real ones are. */
+/* Varies the durations: identical workers would run in lockstep, which real ones do not. */
 static double chance(const play *p, int w) {
     tti_philox draw = tti_philox_draw(0, (uint64_t)w, (uint64_t)p->workers[w].n_begun);
     return 1 + VARIATION * (2 * tti_philox_unit(draw.v[0]) - 1);
@@ -341,7 +343,7 @@ static void apply(play *p, int w, double at) {
     release(p, at);
 }
 
-/* One of those that a step needs, or too late for it. */
+/* Applies one of the gradients that a step needs, or drops a late one. */
 static void apply_step(play *p, int w, double at) {
     if (p->workers[w].version != p->n_updates) {
         p->n_dropped++;
@@ -395,7 +397,8 @@ static void look_from(play *p, double at) {
     for (int64_t r = 0; r < p->d->n_servers; r++) p->threads[r].busy_s = 0;
 }
 
-/* Of the first server: parameters to each worker, and its own worker's gradient to the others. */
+/* The first server sends parameters to each worker, and its own worker's gradient to the other
+ * servers. */
 static void count_bytes(const tti_server_play_desc *d, double sent[TTI_N_LEVELS]) {
     double range = d->n_bytes / (double)d->n_servers;
     for (int64_t w = 1; w < d->n_workers; w++)
@@ -431,7 +434,7 @@ static double run_rounds(play *p, int n_rounds) {
     return at;
 }
 
-/* So many that the play takes some seconds at most. */
+/* A number of rounds that limits the simulation to some seconds. */
 static int rounds_of(const tti_server_play_desc *d) {
     int64_t rounds = MOST_MESSAGES / (2 * d->n_workers * d->n_servers);
     return (int)TTI_MIN(TTI_MAX(rounds, (int64_t)LEAST_ROUNDS), (int64_t)MOST_ROUNDS);

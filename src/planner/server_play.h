@@ -1,10 +1,10 @@
-/* server_play.h - a parameter server on paper, whose workers do not wait for all others.
+/* server_play.h - simulates a parameter server whose workers do not wait for each other.
  *
- * Played event by event: a worker takes parameters from each server, computes, gives its gradient
- * to each, and waits until that is applied.  What is waited for: the links of servers and workers,
- * which all that goes over them shares, the one thread of each server that copies and updates, and
- * what the bound of staleness forbids.  A gradient takes up to 5 % more or less than is said,
- * always the same. Synchronous servers are sums to a few owners (sums.h). */
+ * Simulated event by event: a worker pulls parameters from each server, computes, pushes its
+ * gradient to each, and waits until it is applied.  It waits for the links of servers and workers,
+ * which all transfers share, for the one thread of each server that copies and updates, and for the
+ * bound of staleness.  The duration of a gradient varies by up to 5 %, reproducibly.  Synchronous
+ * servers are sums to a few owners (sums.h). */
 #ifndef TTI_PLANNER_SERVER_PLAY_H
 #define TTI_PLANNER_SERVER_PLAY_H
 
@@ -13,18 +13,18 @@
 #include "planner/network.h"
 #include "ps/server.h"
 
-enum { TTI_MAX_PLAYED = 1 << 12 }; /* workers whose events are played */
+enum { TTI_MAX_PLAYED = 1 << 12 }; /* most workers whose events are simulated */
 
-/* How fast workers are, each beside one of speed 1: worker i as of[i % n]. */
+/* Relative speeds of workers: worker i has of[i % n]. */
 typedef struct tti_speeds {
     int n;
     double of[TTI_MAX_WORKERS]; /* [n] > 0 */
 } tti_speeds;
 
-/* Takes "1,1,0.2"; NULL: all are alike.  TUTTI_E_CONFIG: it is no list of numbers above 0. */
+/* Parses "1,1,0.2"; NULL: all have speed 1.  TUTTI_E_CONFIG: not a list of numbers above 0. */
 tutti_status tti_speeds_parse(const char *text, tti_speeds *out);
 
-/* The slowest of the first n, and what they do together beside one of speed 1. */
+/* The slowest of the first n speeds, and their sum. */
 double tti_speeds_slowest(const tti_speeds *speeds, int64_t n);
 double tti_speeds_sum(const tti_speeds *speeds, int64_t n);
 
@@ -44,8 +44,8 @@ typedef struct tti_server_play_desc {
 } tti_server_play_desc;
 
 typedef struct tti_server_play {
-    double step_s; /* in which each worker's share of a step is applied: as many gradients as
-                      workers, with backup workers as many as a step needs */
+    double step_s; /* time in which as many gradients as workers are applied, with backup workers as
+                      many as a step needs */
     double wait_s; /* of a worker for each gradient, when it does not compute */
     double link_busy, thread_busy; /* share of the time, of the busiest server */
     double dropped;                /* share of the gradients, which came too late */
@@ -55,7 +55,7 @@ typedef struct tti_server_play {
     double sent[TTI_N_LEVELS];        /* bytes out of the first server in a step, and as many in */
 } tti_server_play;
 
-/* TUTTI_E_CONFIG: more workers than are played. */
+/* TUTTI_E_CONFIG: more workers than can be simulated. */
 tutti_status tti_server_play_run(const tti_server_play_desc *desc, tti_server_play *out);
 
 #endif /* TTI_PLANNER_SERVER_PLAY_H */

@@ -1,15 +1,14 @@
-/* simulate.c - tutti_simulate_job: the schedule of a step on a cluster that is only described.
+/* simulate.c - tutti_simulate_job: the schedule of a step on a described cluster.
  *
- * The workers that have one copy of the model between them are one, or the stages and pieces of the
- * job, played by the planner; copies follow each other on the network.
+ * The workers of one replica are one worker, or the stages and tensor shards of the job, simulated
+ * by the planner; replicas are placed one after the other on the network.
  *
- * Two things go on side by side in each worker: computing, from which buckets of gradients come at
- * the moments that the plan says, and sums, one bucket after the other in the order of the plan.
- * What the sums still need after the last gradient, every worker waits for.  With zero 1 and 2
- * parameters come after the update, on devices beside the next forward pass; with 3 they come
- * beside computing, over the links of the sums.  Workers of a parameter server that do not wait for
- * all others are played by server_play.h; what all wait for takes as long as the slowest of them.
- */
+ * Two activities overlap in each worker: computation, which completes buckets of gradients at the
+ * times in the plan, and sums, one bucket after the other in the order of the plan.  Every worker
+ * waits for the sums that are left after the last gradient.  With zero 1 and 2 parameters are
+ * gathered after the update, on devices during the next forward pass; with 3 during computation,
+ * over the links of the sums.  Workers of an asynchronous parameter server are simulated by
+ * server_play.h; other waits last as long as the slowest worker takes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +22,7 @@
 
 static const double BUDGET_S = 5;
 
-/* Whose programs are not those of a backend of this machine. */
+/* True if the programs are not those of a backend of this machine. */
 static bool is_on_paper(const tti_simulation *s) { return tti_is_known_device(s->desc->device); }
 
 /* ---- one worker ---- */
@@ -67,7 +66,7 @@ static tutti_status calibrate(tti_simulation *s, tti_calibration *c) {
     return tti_calibrate_wave(s->b, c, BUDGET_S, &spent);
 }
 
-/* Stages behind the first end earlier; the shares of the schedule say when. */
+/* Stages after the first end earlier; the schedule says when. */
 static tutti_status time_stages(tti_simulation *s, const tti_calibration *c, int64_t n_waves) {
     tti_simulated_solo *w = &s->solo;
     double moment_s[TTI_MAX_MOMENTS];
@@ -141,8 +140,8 @@ static tutti_status time_worker(tti_simulation *s) {
 
 /* ---- many of them ---- */
 
-/* The events of a stage in order: a bucket is ready, the sums before it are done.  When they are,
- * and what they took.  slowness: of the worker whom all wait for. */
+/* The events of a stage in order: a bucket is ready, and the sums before it are done.  Computes
+ * when the sums end and how long they took. slowness: that of the worker for which all wait. */
 static double sum_stage(const tti_simulation *s, const tti_simulated_stage *w, double slowness,
                         const int64_t *members, double *sent, double *sums_s) {
     double free_s = 0;
@@ -173,7 +172,7 @@ static double tell(const tti_simulation *s, int64_t n, double *sent) {
     return told / every;
 }
 
-/* Who make an update, each a part of it. */
+/* The number of workers that each update a part. */
 static double n_owners(const tti_simulation *s, double n_copies) {
     if (s->served.n_servers > 0) return fmin((double)s->served.n_servers, n_copies);
     return s->sums.zero > 0 ? n_copies : 1;
@@ -206,14 +205,14 @@ static tti_simulated_point play(const tti_simulation *s, int64_t n) {
     return p;
 }
 
-/* Of a gradient; a worker alone is what is said of it, with its server. */
+/* Time of a gradient; a single worker is taken together with its server. */
 static double loose_compute_s(const tti_simulation *s) {
     const tti_simulated_solo *w = &s->solo;
     if (s->desc->step_ms <= 0) return w->compute_s;
     return fmax(s->desc->step_ms * 1e-3 - w->thread_update_s - w->thread_copy_s, 0);
 }
 
-/* Each part of a model has a server of its own, all with the same to do. */
+/* Each part of a model has its own servers, all with the same load. */
 static tutti_status play_loose(const tti_simulation *s, int64_t n, tti_simulated_point *p) {
     const tti_simulated_solo *w = &s->solo;
     tti_server_play_desc desc = {.network = &s->network,
@@ -277,7 +276,7 @@ static tutti_status link_of(const tti_simulation *s, const tutti_job *job, int n
     return TUTTI_OK;
 }
 
-/* The job of those who have one copy of the model. */
+/* The job of the workers of one replica. */
 static tutti_status open_worker(tutti_job *job, tti_simulation *s) {
     const tti_job_config *c = &job->config;
     int tensor = (int)c->parallel.tensor, pipeline = (int)c->parallel.pipeline;
@@ -301,7 +300,7 @@ static tutti_status open_worker(tutti_job *job, tti_simulation *s) {
     return st;
 }
 
-/* What the job says of a server; the job becomes one without. */
+/* Moves the parameter server settings out of the job, which becomes one without a server. */
 static void take_server(tutti_job *job, tti_simulated_served *out) {
     const tti_job_config *c = &job->config;
     if (!tti_job_has_server(c)) return;

@@ -1,5 +1,5 @@
-/* simulation.h - a job on a cluster that is only described: what is played (simulate.c), and told
- * (simulation_text.c). */
+/* simulation.h - a job on a described cluster: the data of the simulation (simulate.c) and its
+ * output (simulation_text.c). */
 #ifndef TTI_PLANNER_SIMULATION_H
 #define TTI_PLANNER_SIMULATION_H
 
@@ -11,7 +11,7 @@
 
 enum { TTI_MAX_POINTS = 40 };
 
-/* What a worker of a stage has to be summed, and when; without stages there is one. */
+/* The sums of a worker of a stage, and their times; without a pipeline there is one stage. */
 typedef struct tti_simulated_stage {
     double end_s;    /* of its last shard, from the begin of the step */
     double *ready_s; /* [n_buckets] likewise, owned */
@@ -19,7 +19,7 @@ typedef struct tti_simulated_stage {
     int n_buckets;
 } tti_simulated_stage;
 
-/* The step of those who have the model between them, before any other copy is there. */
+/* The step of a single replica, without any other. */
 typedef struct tti_simulated_solo {
     double compute_s, update_s, bubble, exchange_s, sent_bytes;
     tti_simulated_stage *stages; /* [n_stages], owned */
@@ -37,7 +37,7 @@ typedef struct tti_simulated_served {
     bool is_loose; /* workers do not wait for all others in each step */
 } tti_simulated_served;
 
-/* Of the curve: n workers in all. */
+/* A point of the curve: n workers in all. */
 typedef struct tti_simulated_point {
     int64_t n;
     double step_s, exposed_s, sums_s;

@@ -1,8 +1,8 @@
-/* simulation_text.c - the scaling curve: how fast so many workers are, beside one, and what keeps
- * them.
+/* simulation_text.c - prints the scaling curve: the speed of n workers relative to one, and what
+ * limits it.
  *
- * Two tables: where all wait for each other the sums and what of them nobody could hide; where
- * workers come to a server when they come, what they wait, and what their gradients lack. */
+ * Two tables: for workers that wait for each other, the sums and their part that is not hidden; for
+ * asynchronous workers, their waits and the staleness of their gradients. */
 #include "base/json.h"
 #include "planner/simulation.h"
 
@@ -15,7 +15,7 @@ static double samples(const tti_simulation *s, int64_t n) {
            (double)TTI_MAX(n_copies - s->served.n_backup, INT64_C(1));
 }
 
-/* Beside what all copies would do each by itself. */
+/* Relative to the speed of all replicas without communication. */
 static double efficiency(const tti_simulation *s, const tti_simulated_point *p) {
     const tti_simulated_point *one = &s->points[0];
     double alone = samples(s, one->n) / one->step_s / tti_speeds_sum(&s->speeds, 1);

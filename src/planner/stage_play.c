@@ -1,5 +1,5 @@
-/* stage_play.c - every stage does the next part of its schedule as soon as what it needs is there.
- */
+/* stage_play.c - simulates a pipeline: every stage runs the next part of its schedule as soon as
+ * its inputs are available. */
 #include "planner/stage_play.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ typedef struct game {
     int n_moments;
 } game;
 
-/* When what a moment of a wave reads is there; < 0: not yet. */
+/* The time at which the inputs of a wave's slot are available; < 0: not yet. */
 static double wave_ready_s(const game *g, int wave, int moment) {
     const double *end = &g->end[wave * g->n_moments];
     const tti_crossings *sent = &g->desc->stages->train;
@@ -28,7 +28,7 @@ static double wave_ready_s(const game *g, int wave, int moment) {
     return ready;
 }
 
-/* What is joined there waits for all waves. */
+/* The time at which a slot can run; a joined value waits for all waves. */
 static double ready_s(const game *g, int wave, int moment) {
     double ready = wave_ready_s(g, wave, moment);
     for (int w = 0; g->desc->stages->is_joined && ready >= 0 && w < g->desc->n_waves; w++) {

@@ -1,6 +1,6 @@
-/* stage_play.h - the schedule of a pipeline played on paper: when each stage works and waits.
+/* stage_play.h - simulates the schedule of a pipeline: when each stage works and waits.
  *
- * Unlike tti_pipe_bubble, every part has its own time and messages take some. */
+ * Unlike tti_pipe_bubble, every part has its own time and messages take time. */
 #ifndef TTI_PLANNER_STAGE_PLAY_H
 #define TTI_PLANNER_STAGE_PLAY_H
 
@@ -9,7 +9,7 @@
 
 enum { TTI_MAX_MOMENTS = 2 * TTI_MAX_PIECES_OF_MODEL };
 
-/* What a stage does of its schedule, and when. */
+/* A part of a stage's schedule, and its time. */
 typedef struct tti_stage_part {
     int stage;
     tti_pipe_action action;
@@ -22,7 +22,7 @@ typedef struct tti_stage_play_desc {
     int n_lanes;                         /* shards of a wave, whose messages travel together */
     const double *moment_s;              /* [2 * pieces]: of a wave, in the order of the moments */
     double latency_s, message_s_of_byte; /* between neighbours; 0, 0: messages take no time */
-    /* Hears of each part, those of a stage in their order; NULL: nobody does. */
+    /* Called for each part, those of a stage in order; may be NULL. */
     void (*on_part)(void *user, const tti_stage_part *part);
     void *user;
 } tti_stage_play_desc;
@@ -35,7 +35,7 @@ typedef struct tti_stage_play {
 
 tutti_status tti_stage_play_run(const tti_stage_play_desc *desc, tti_stage_play *out);
 
-/* What the moments of a shard cost by the ceilings, on the first piece of each stage. */
+/* Estimates the slots of a shard from the ceilings, for the first tensor shard of each stage. */
 void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
                      double moment_s[TTI_MAX_MOMENTS]);
 

@@ -1,8 +1,9 @@
-/* sums.c - gradients, whole, in parts or compressed, parameters that come back, and means.
+/* sums.c - traffic of gradients (whole, sharded or compressed), of gathered parameters, and of
+ * averages.
  *
- * Only what travels: neither what compressing takes, nor what a device copies to its host for it.
- * Pairs go from each worker to each other one, so every level carries them for all workers that
- * are reached over it. */
+ * Only network traffic: neither the time of compression nor a device's copies to its host.  Pairs
+ * are sent from each worker to each other one, so every level carries them for all workers reached
+ * over it. */
 #include "planner/sums.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 #include "train/loop/averaging.h"
 #include "train/setup/worker_exec.h"
 
-/* Of what is compressed, in the mean over the buckets; vectors travel whole. */
+/* Average traffic of compressed buckets; vectors are sent whole. */
 static void compress(const tti_exec_desc *desc, double n_flat_bytes, tti_sums *out) {
     double pairs, summed;
     if (desc->fast && desc->wire != TUTTI_F32) out->of_sum = 0.5;
@@ -65,9 +66,9 @@ static double pairs_s(const tti_network *network, const int64_t *members, double
     return s;
 }
 
-/* What goes between the servers and all others, one way.  Each host's members are added there, or
- * read there, by one for each server's range; so a server has its host's members and one for each
- * other host, and who speaks for a host what the servers elsewhere have. */
+/* Traffic between the servers and all others, one way.  Each host adds, or reads, for its members
+ * once per server range; so a server communicates with its host's members and one rank of each
+ * other host, and that rank with the servers elsewhere. */
 static double served_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
                        double n_bytes, double *sent) {
     double s = 0, inside = 1, n = 1;

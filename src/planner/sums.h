@@ -1,4 +1,4 @@
-/* sums.h - what goes between the copies of a model in a step, on the links of a network. */
+/* sums.h - traffic between the replicas of a model in a step, on the links of a network. */
 #ifndef TTI_PLANNER_SUMS_H
 #define TTI_PLANNER_SUMS_H
 
@@ -26,9 +26,9 @@ void tti_sums_of(const tti_blueprint *b, int64_t n_waves, tti_sums *out);
 /* The same job with a synchronous parameter server, which is n_servers of its workers. */
 void tti_sums_serve(tti_sums *sums, int64_t n_servers);
 
-/* Seconds until a bucket of n_bytes of f32 is summed among members [TTI_N_LEVELS], on each worker
- * or its parts on their owners.  sent [TTI_N_LEVELS], bytes of a worker, is added to; of a server
- * what parameters it sends, and gradients are as many that come to it. */
+/* Seconds until a bucket of n_bytes of f32 is reduced over members [TTI_N_LEVELS], on each worker,
+ * or sharded over its owners.  Adds to sent [TTI_N_LEVELS] the bytes of a worker; for a server, the
+ * bytes of the parameters that it sends, which equal the gradients that it receives. */
 double tti_sums_bucket_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
                          double n_bytes, double *sent);
 

@@ -1,7 +1,7 @@
-/* waves.c - shards of the job that run for a moment, and what others take that did not run.
+/* waves.c - runs shards of the job briefly, and estimates the time of programs that did not run.
  *
- * On a host one process computes a shard on each of its cores; of devices each computes one, all at
- * the same time, since cards of one host share its power and are not alike: the slowest counts. */
+ * On a host one process computes a shard on each of its cores.  Devices each compute one, all at
+ * the same time, since cards of one host share its power and differ: the slowest one counts. */
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
@@ -22,11 +22,11 @@ enum { MIN_STEPS = 3, MAX_STEPS = 12, MAX_DEVICE_STEPS = 48, WHY_BYTES = 512 };
 /* A device that has just begun to compute is cooler, and so faster, than it will be. */
 static const double WARM_S = 0.8;
 
-/* Of a program that does nothing: what is scaled by costs stays a number. */
+/* Cost of an empty program, so that scaling by costs stays finite. */
 static const double MIN_COST_S = 1e-12;
 
 typedef struct rig {
-    tti_blueprint b; /* with as many shards as run at once; what it points to is borrowed */
+    tti_blueprint b; /* with as many shards as run at once; its pointers are borrowed */
     tti_worker_desc worker;
     tti_exec *exec;
     tti_loader *loader;
@@ -74,7 +74,7 @@ static tutti_status load(rig *r) {
 
 static tutti_status begin_step(rig *r) {
     tti_step_desc desc = {.step = (uint64_t)r->n_begun++,
-                          .lr = r->b.config.optimizer.lr * 1e-3, /* nothing is to be learnt */
+                          .lr = r->b.config.optimizer.lr * 1e-3, /* almost no learning */
                           .shards = r->shards,
                           .shard_size = r->b.rows_per_shard,
                           .n_rows = r->batch.n_rows_global};
@@ -118,9 +118,10 @@ static tutti_status time_on_host(rig *r) {
     return TUTTI_OK;
 }
 
-/* Over the same samples again, a step ahead where that can be, as in training: what the host does
- * for a step goes on beside the one before.  The first two are not recorded or record.  The update
- * is a part of each, and by its costs taken out of it, unless the host makes it. */
+/* Trains on the same samples again, one step ahead if possible, as in training, so that the host's
+ * work for a step overlaps with the previous one.  The first two steps run uncaptured or capture
+ * the graph.  Each step includes the update; its estimated time is subtracted, unless the host
+ * makes it. */
 static tutti_status time_on_device(rig *r, const tti_calibration *c) {
     double waves[MAX_DEVICE_STEPS], updates[MAX_DEVICE_STEPS];
     tti_step_result result;
@@ -144,15 +145,15 @@ static tutti_status time_on_device(rig *r, const tti_calibration *c) {
     return TUTTI_OK;
 }
 
-/* Samples that are made as they are first read stay in memory. */
+/* Samples that are generated on first use stay in memory. */
 static double bytes_read(const rig *r) {
     double rows = (double)(r->n_loaded * r->b.rows_per_shard * r->b.n_shards);
     double all = (double)tutti_dataset_get_info(r->b.train)->n_samples;
     return fmin(rows / all, 1) * (double)r->b.train->late_bytes;
 }
 
-/* What the first wave has read of libraries, and what all of them of samples, is there once; the
- * rest is each lane's. */
+/* Library pages that the first wave has read, and all samples, exist once; the rest belongs to each
+ * compute thread. */
 static void measure_hidden(rig *r, tti_calibration *c) {
     tti_exec_memory m = tti_exec_memory_use(r->exec);
     double of_files, known = tti_kept_in_pages(&m, r->b.plan);
@@ -164,7 +165,7 @@ static void measure_hidden(rig *r, tti_calibration *c) {
         (grown - (of_files - c->start_file_bytes) - c->read_bytes - known) / r->b.n_shards;
 }
 
-/* Scratch of kernels, and whatever else there is beside the arrays. */
+/* Scratch of kernels, and other memory besides the arrays. */
 static tutti_status measure_scratch(rig *r) {
     tti_exec_memory m = tti_exec_memory_use(r->exec);
     double known = tti_bytes_of_arrays(&m) + tti_device_beside_bytes(r->b.plan, r->b.n_shards);
@@ -221,8 +222,8 @@ static bool is_slower(const rig *r, const rig *than) {
     return !than || r->wave.s / r->b.n_shards > than->wave.s / than->b.n_shards;
 }
 
-/* Into *c the slowest rig on devices, or the one of this host; into *host, where it is not NULL,
- * that of those on the host beside devices. */
+/* *c becomes the slowest rig on devices, or the one of this host; *host, unless NULL, the rig of
+ * the host workers next to devices. */
 static void keep_slowest(const rig *rigs, int n, tti_calibration *c, tti_calibration *host) {
     const rig *on_device = NULL, *on_host = NULL;
     for (int i = 0; i < n; i++) {
@@ -248,7 +249,7 @@ static const tti_wave *find_wave(const tti_calibration *c, int64_t rows, const c
     return NULL;
 }
 
-/* What a few steps would take, from the nearest wave that is known. */
+/* Estimates the time of a few steps from the nearest known wave. */
 static bool is_too_long(const tti_calibration *c, const tti_wave *wave, double left_s) {
     bool is_measured;
     tti_wave guess =
@@ -288,7 +289,7 @@ static tutti_status run_rigs(const tti_blueprint *b, int n, double slice_s, tti_
     return st;
 }
 
-/* On a host one process has all cores; of devices each has a worker, up to n_workers. */
+/* On a host one process has all cores; each device has a worker, up to n_workers. */
 static int count_rigs(const tti_calibration *c, const tti_calibration *host, int n_workers) {
     if (host) return n_workers;
     return c->is_device ? TTI_MAX(1, TTI_MIN(n_workers, c->n_cores)) : 1;
@@ -306,7 +307,7 @@ tutti_status tti_calibrate_waves(const tti_blueprint *b, int n_workers, tti_cali
         return TUTTI_OK;
     int64_t start = tti_now_ns();
     tutti_status st = run_rigs(b, count_rigs(c, host, n_workers), slice_s, c, host);
-    malloc_trim(0); /* what a wave has left is not the next one's */
+    malloc_trim(0); /* freed memory of one wave must not count for the next */
     *spent_s = (double)(tti_now_ns() - start) * 1e-9;
     if (st == TUTTI_E_NOMEM && c->is_device) { /* a piece of it may fit */
         tti_clear_error();
