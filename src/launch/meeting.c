@@ -204,8 +204,7 @@ static tutti_status meet_at_address(const tti_environment *env, const tti_worker
     if (is_loopback(host) || worker->local_n_ranks == worker->n_ranks) {
         snprintf(out->address, sizeof out->address, "unix:tutti-%u-%d-%.50s", (unsigned)geteuid(),
                  port, out->job);
-        if (!out->token[0]) (void)tti_user_key(out->token, sizeof out->token);
-        return TUTTI_OK;
+        return out->token[0] ? TUTTI_OK : tti_user_key(out->token, sizeof out->token);
     }
     if (!out->token[0]) return fail_no_token(host, port);
     bool agent = tti_env_look(env, "TORCHELASTIC_USE_AGENT_STORE") != NULL &&

@@ -1,34 +1,42 @@
 /* user_key.c - reads the user's key from the cache folder, or makes it.
  *
- * Ranks that start together may all find no file.  Each writes one under a unique name and links it
- * to the common name; link() succeeds for one of them, and all read the file of that one. */
+ * Ranks that start together may all find no file.  Each writes one under a name of its own and
+ * links it to the common name; link() succeeds for one of them, and all read what that one wrote.
+ * They may also all find a damaged file: then a lock on that file selects the one that replaces it.
+ */
 #include "launch/user_key.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cache.h"
+#include "base/error.h"
 
 enum { KEY_BYTES = 32, KEY_CHARS = 2 * KEY_BYTES, PATH_BYTES = 1024 + 64 };
 
-static bool is_private(int fd) {
-    struct stat info;
-    return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
-           !(info.st_mode & 077) && info.st_size == KEY_CHARS;
+enum { OPEN_FLAGS = O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY };
+
+static bool is_private(const struct stat *info) {
+    return !(info->st_mode & 077) && info->st_size == KEY_CHARS;
 }
 
+/* True if the file is ours and private, and has a whole key. */
 static bool read_key(const char *path, char key[KEY_CHARS + 1]) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY);
+    struct stat info;
+    int fd = open(path, O_RDONLY | OPEN_FLAGS);
     if (fd < 0) return false;
-    bool good = is_private(fd) && read(fd, key, KEY_CHARS) == KEY_CHARS;
+    bool good = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+                is_private(&info) && read(fd, key, KEY_CHARS) == KEY_CHARS;
     close(fd);
     key[KEY_CHARS] = '\0';
-    return good && strlen(key) == KEY_CHARS;
+    return good && strspn(key, "0123456789abcdef") == KEY_CHARS;
 }
 
 static bool write_key(int fd) {
@@ -39,28 +47,66 @@ static bool write_key(int fd) {
     return write(fd, text, KEY_CHARS) == KEY_CHARS && fsync(fd) == 0;
 }
 
-/* Makes the file unless another process has made it meanwhile. */
-static void make_key(const char *path) {
+/* Writes a new key beside path and gives it that name with `place`, which is link() or rename(). */
+static bool make_key(const char *path, int (*place)(const char *, const char *)) {
     char draft[PATH_BYTES + 8];
     snprintf(draft, sizeof draft, "%s.XXXXXX", path);
     int fd = mkostemp(draft, O_CLOEXEC); /* with the mode 0600 */
-    if (fd < 0) return;
+    if (fd < 0) return false;
     bool written = write_key(fd);
-    if (close(fd) == 0 && written) (void)!link(draft, path);
+    bool placed = close(fd) == 0 && written && place(draft, path) == 0;
     unlink(draft);
+    return placed;
 }
 
-bool tti_user_key(char *key, size_t n_bytes) {
+static tutti_status refuse(const char *path, const char *why) {
+    return tti_fail(TUTTI_E_CONFIG,
+                    "launch: %s: %s; this file keeps other users out of the job. Delete it, or set "
+                    "TUTTI_CACHE to a folder of your own",
+                    path, why);
+}
+
+static bool is_named(const char *path, const struct stat *file) {
+    struct stat info;
+    return lstat(path, &info) == 0 && info.st_dev == file->st_dev && info.st_ino == file->st_ino;
+}
+
+/* Replaces the damaged file behind fd, unless another process has done so meanwhile: then fd is the
+ * new file, or no longer the one at path. */
+static tutti_status replace_file(const char *path, int fd) {
+    struct stat info;
+    char key[KEY_CHARS + 1];
+    if (fstat(fd, &info) != 0) return refuse(path, strerror(errno));
+    if (!S_ISREG(info.st_mode)) return refuse(path, "is not a regular file");
+    if (info.st_uid != geteuid()) return refuse(path, "belongs to another user");
+    if (flock(fd, LOCK_EX) != 0) return refuse(path, "is damaged and cannot be locked");
+    if (is_named(path, &info) && !read_key(path, key) && !make_key(path, rename))
+        return refuse(path, "is damaged and cannot be replaced");
+    return TUTTI_OK;
+}
+
+static tutti_status replace_key(const char *path) {
+    int fd = open(path, O_RDWR | OPEN_FLAGS); /* a lock over NFS needs it */
+    if (fd < 0) fd = open(path, O_RDONLY | OPEN_FLAGS);
+    if (fd < 0 && errno == ENOENT) return TUTTI_OK; /* no key can be written */
+    if (fd < 0) return refuse(path, errno == ELOOP ? "is a symbolic link" : strerror(errno));
+    tutti_status status = replace_file(path, fd);
+    close(fd);
+    return status;
+}
+
+tutti_status tti_user_key(char *key, size_t n_bytes) {
     char path[PATH_BYTES], found[KEY_CHARS + 1];
     const char *dir = tti_cache_dir();
+    TTI_ASSERT(n_bytes > KEY_CHARS);
     key[0] = '\0';
-    if (!*dir || n_bytes <= KEY_CHARS) return false;
+    if (!*dir) return TUTTI_OK;
     snprintf(path, sizeof path, "%s/rendezvous-key-%u", dir, (unsigned)geteuid());
     bool good = read_key(path, found);
-    if (!good) {
-        make_key(path);
-        good = read_key(path, found);
-    }
+    if (!good) (void)make_key(path, link);
+    if (!good) good = read_key(path, found);
+    if (!good) TTI_TRY(replace_key(path));
+    if (!good) good = read_key(path, found);
     if (good) memcpy(key, found, sizeof found);
-    return good;
+    return TUTTI_OK;
 }

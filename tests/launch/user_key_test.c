@@ -1,5 +1,5 @@
-/* user_key_test.c - one private key for all processes that start together; files that are not
- * private, damaged or foreign give none. */
+/* user_key_test.c - one private key for all processes that start together, also where they find
+ * a damaged file; what is not the user's own file is refused. */
 #include "launch/user_key.h"
 
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cache.h"
+#include "base/error.h"
 #include "t.h"
 
 enum { N_PROCESSES = 8, N_CHARS = 64 };
@@ -26,19 +27,20 @@ static void write_file(const char *text, int mode) {
     close(fd);
 }
 
-T_CASE(processes_that_start_together) {
-    T_UNUSED;
+/* All processes get one key, and the file is private and whole. */
+static void expect_one_key(void) {
     char first[128], key[128];
     int ends[2], status;
     struct stat info;
     T_EQ(pipe(ends), 0);
     for (int i = 0; i < N_PROCESSES; i++)
-        if (fork() == 0) _exit(!tti_user_key(key, sizeof key) || write(ends[1], key, 64) != 64);
+        if (fork() == 0)
+            _exit(tti_user_key(key, sizeof key) != TUTTI_OK || write(ends[1], key, 64) != 64);
     for (int i = 0; i < N_PROCESSES; i++) {
         assert_true(wait(&status) > 0);
         T_EQ(status, 0);
     }
-    assert_true(tti_user_key(first, sizeof first));
+    T_OK(tti_user_key(first, sizeof first));
     T_EQ(strspn(first, "0123456789abcdef"), N_CHARS);
     for (int i = 0; i < N_PROCESSES; i++) {
         T_EQ(read(ends[0], key, N_CHARS), N_CHARS);
@@ -46,40 +48,81 @@ T_CASE(processes_that_start_together) {
     }
     T_EQ(stat(path, &info), 0);
     T_EQ(info.st_mode & 0777, 0600);
+    T_EQ(info.st_size, N_CHARS);
     close(ends[0]);
     close(ends[1]);
 }
 
-static void expect_none(void) {
-    char key[128];
-    assert_false(tti_user_key(key, sizeof key));
-    T_EQ(key[0], 0);
+T_CASE(processes_that_start_together) {
+    T_UNUSED;
+    expect_one_key();
+}
+
+/* Also by processes that start together. */
+T_CASE(a_damaged_file_is_replaced) {
+    T_UNUSED;
+    char text[N_CHARS + 2], key[128];
+    memset(text, 'a', N_CHARS + 1);
+    text[N_CHARS + 1] = '\0';
+    const struct {
+        int n_chars, mode;
+    } damaged[] = {{0, 0600}, {5, 0600}, {N_CHARS + 1, 0600}, {N_CHARS, 0640}, {N_CHARS, 0444}};
+    for (size_t i = 0; i < TTI_COUNT(damaged); i++)
+        for (int again = 0; again < 5; again++) {
+            char part[N_CHARS + 2];
+            snprintf(part, sizeof part, "%.*s", damaged[i].n_chars, text);
+            write_file(part, damaged[i].mode);
+            expect_one_key();
+            T_OK(tti_user_key(key, sizeof key));
+            assert_memory_not_equal(key, text, N_CHARS);
+        }
+    text[3] = 'x', text[N_CHARS] = '\0'; /* no hexadecimal digit */
+    write_file(text, 0600);
+    expect_one_key();
     unlink(path);
 }
 
-T_CASE(files_that_give_no_key) {
+static void expect_refusal(const char *why) {
+    char key[128];
+    T_FAILS(tti_user_key(key, sizeof key), TUTTI_E_CONFIG, why);
+    T_FAILS(tti_user_key(key, sizeof key), TUTTI_E_CONFIG, path);
+    T_FAILS(tti_user_key(key, sizeof key), TUTTI_E_CONFIG, "Delete it");
+    T_EQ(key[0], 0);
+}
+
+T_CASE(what_is_not_our_file_is_refused_and_kept) {
     T_UNUSED;
-    char text[N_CHARS + 1];
+    struct stat info;
+    char text[N_CHARS + 1], other[300];
     memset(text, 'a', N_CHARS);
     text[N_CHARS] = '\0';
-    write_file(text, 0640); /* readable by others */
-    expect_none();
-    write_file("short", 0600);
-    expect_none();
+    unlink(path);
     T_EQ(mkfifo(path, 0600), 0);
-    expect_none();
-    T_EQ(symlink("/dev/zero", path), 0);
-    expect_none();
+    expect_refusal("is not a regular file");
+    T_EQ(unlink(path), 0);
+    write_file("short", 0600);
+    snprintf(other, sizeof other, "%s-other", path);
+    T_EQ(rename(path, other), 0);
+    T_EQ(symlink(other, path), 0);
+    expect_refusal("is a symbolic link");
+    T_EQ(stat(path, &info), 0);
+    T_EQ(info.st_size, 5); /* not written through the link */
+    T_EQ(unlink(path) | unlink(other), 0);
+    T_EQ(mkdir(path, 0700), 0);
+    expect_refusal("is not a regular file");
+    T_EQ(rmdir(path), 0);
     if (geteuid() != 0) return;
     write_file(text, 0600);
     T_EQ(chown(path, 65534, 65534), 0); /* made by another user in a shared folder */
-    expect_none();
+    expect_refusal("belongs to another user");
+    T_EQ(unlink(path), 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_that_start_together),
-        cmocka_unit_test(files_that_give_no_key),
+        cmocka_unit_test(a_damaged_file_is_replaced),
+        cmocka_unit_test(what_is_not_our_file_is_refused_and_kept),
     };
     char cache[] = "/tmp/tutti-key-XXXXXX";
     if (!mkdtemp(cache) || setenv("TUTTI_CACHE", cache, 1) != 0) return 1;
