@@ -259,22 +259,23 @@ typedef struct tti_device_picked {
     const tti_step_args *args; /* device */
 } tti_device_picked;
 
-/* The calling thread has one open device; memory, kernels and queues below are that one's.  All but
- * the calls that say "waits" only put work into a queue. */
-typedef struct tti_device_ops {
-    int (*count)(void);
-    void (*describe)(int index, tti_str *str); /* one line: name, memory */
-    uint64_t (*identity)(int index); /* the same in every process that sees it; 0: not known */
-    tutti_status (*open)(const tti_device_desc *desc);
-    void (*close)(void); /* waits */
-    /* Host memory that copies can read and write while the host goes on.  NULL: out of memory. */
-    void *(*alloc_host)(size_t n_bytes);
+/* The calling thread has one open device; the tables below act on it.  Functions only put work into
+ * a queue, except those that say "waits".  A NULL entry that says "optional" is not offered. */
+
+/* Host memory that copies can read and write while the host goes on. */
+typedef struct tti_device_memory_ops {
+    void *(*alloc_host)(size_t n_bytes); /* NULL: out of memory */
     void (*release_host)(void *memory);
-    /* The same for memory that is there already, such as a loader's; unpin before it is freed. */
+    /* Makes existing memory, such as a loader's, usable likewise.  Unpin it before it is freed. */
     tutti_status (*pin)(void *memory, size_t n_bytes);
     void (*unpin)(void *memory);
-    /* Between any two memories. */
-    tutti_status (*copy)(tti_queue queue, void *dst, const void *src, size_t n_bytes);
+    /* Bytes of the device: allocated now, allocated at most so far, and free. */
+    void (*get_usage)(size_t *n_now, size_t *n_peak, size_t *n_free);
+} tti_device_memory_ops;
+
+typedef struct tti_device_queue_ops {
+    tutti_status (*copy)(tti_queue queue, void *dst, const void *src,
+                         size_t n_bytes); /* between any two memories */
     tutti_status (*order)(tti_queue after,
                           tti_queue before); /* what comes waits for what is there */
     /* Also within a recording: a place in a queue, 0 .. TTI_N_NOTES-1; and what comes into a queue
@@ -286,8 +287,8 @@ typedef struct tti_device_ops {
     tutti_status (*mark)(tti_queue queue, int mark);
     tutti_status (*await)(int mark);
     tutti_status (*sync)(void); /* waits for everything */
-    /* Names what is put into the queues until the range ends, for tools that watch (NVTX);
-     * NULL ends the innermost.  Costs nothing when nobody does.  May be NULL. */
+    /* Optional: names what is put into the queues until the range ends, for tools that watch
+     * (NVTX); NULL ends the innermost range.  Costs nothing when no tool watches. */
     void (*range)(const char *name);
     /* A moment of a queue, numbered from 0 up, also inside a recording; and when each of n came, in
      * microseconds since moment 0 (waits). */
@@ -298,148 +299,189 @@ typedef struct tti_device_ops {
     tutti_status (*record_end)(void **recording);
     tutti_status (*replay)(void *recording);
     void (*release_recording)(void *recording); /* takes NULL */
+} tti_device_queue_ops;
+
+/* Kernels of a step that are no ops of the graph. */
+typedef struct tti_device_step_ops {
     /* runs[i] = the tti_run of shard first_shard + i. */
-    tutti_status (*begin_step)(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
-                               int n_runs);
-    /* A step over samples on the device: args, runs as begin_step makes them, and the batch. */
+    tutti_status (*begin)(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
+                          int n_runs);
+    /* A step over samples on the device: args, runs as begin makes them, and the batch. */
     tutti_status (*gather)(const tti_gather *gather, const tti_run *fixed, tti_run *runs);
-    /* Bytes into floats, in that queue. */
+    /* Converts bytes to floats, in that queue. */
     tutti_status (*unpack)(tti_queue queue, const tti_unpack *unpack);
-    /* Numbers that parameters start with, the bits of tti_draw; waits. */
+    /* Draws initial parameters, the bits of tti_draw; waits. */
     tutti_status (*draw)(const tti_draws *draws, int n, float *params);
-    /* What a step has told, into pinned host memory: report, then n_sums sums. */
-    tutti_status (*tell)(const tti_step_report *report, const double *sums, int n_sums, void *told);
     /* sums[3] from the three results of a shard, f32 scalars each. */
     tutti_status (*collect)(const float *loss_sum, const float *count, const float *correct,
                             double *sums);
     /* A TTI_SYNC op over parts [n_parts][n_elems]. */
     tutti_status (*join)(const char *op, const float *parts, size_t n_parts, size_t n_elems,
                          float *out);
-    tutti_status (*update_create)(const tti_update_desc *desc, void **update);
-    tutti_status (*update_run)(void *update);
-    /* The parameters of those of n blocks from first on that are not own have come: they are added
-     * to the report's hash, which was of own blocks alone, and narrowed into desc.low; of a bad
-     * step the hash stays 0.  Where those of others are not here it is made again of the own ones,
-     * of all blocks at once.  NULL: this kind of device takes no blocks of others. */
-    tutti_status (*update_complete)(void *update, int first, int n);
-    tutti_status (*update_hash)(void *update, uint64_t *hash); /* of the parameters; waits */
-    /* desc.low out of parameters that something else than the update has written.  NULL: this kind
-     * of device keeps none, and desc.low is NULL. */
-    tutti_status (*update_narrow)(void *update);
-    void (*update_destroy)(void *update); /* takes NULL */
-    /* Several devices; all ranks do the same in the same order.  TUTTI_E_UNSUPPORTED, on all of
-     * them: two share a device, or nothing connects them.  The pieces are used for a trial. */
-    tutti_status (*peers_meet)(const tti_device_peers *peers, void **group);
-    bool mixes_ways; /* groups of several ways may add in one step: a run may go by a table */
-    void (*peers_part)(void *group); /* takes NULL; waits */
-    void (*peers_describe)(const void *group, tti_str *str);
-    /* Whether all ranks read each other's memory over links that are fast next to what kernels do
-     * beside them, such as NVLink.  NULL: never. */
-    bool (*peers_are_linked)(const void *group);
-    /* For doctor: the library that adds where kernels cannot, with its version, or why there is
-     * none.  No device need be open.  NULL: there is never one. */
-    void (*peers_library)(tti_str *str);
-    /* The sum of elements first .. of the pieces into the first piece of every rank; multiples of
-     * 4.  Into TTI_QUEUE_COMM.  beside: something else computes meanwhile, and leaves little room.
-     */
-    tutti_status (*peers_sum)(void *group, size_t first, size_t n_elems, bool beside);
-    /* The sum of a group of bounds, to each rank its part alone, into peers.sums.  Into
-     * TTI_QUEUE_COMM. */
-    tutti_status (*peers_sum_parts)(void *group, size_t which, bool beside);
-    /* The parts of a group, from that source of their ranks to dst on, the place of the group's
-     * first element.  Into TTI_QUEUE_COMM. */
-    tutti_status (*peers_fetch)(void *group, size_t which, int source, float *dst, bool beside);
-    /* Words of 32 bits: first .. last-1 are this rank's, or 0 where they are another's. */
-    tutti_status (*peers_spread)(void *group, void *words, size_t n_words, size_t first,
-                                 size_t last);
-    /* A TTI_SYNC op over the shards of all ranks at once; a spread must follow before the group
-     * parts.  *done false: too much for one go, or nothing reaches the others' memory; the same on
-     * all ranks.  NULL: never done. */
-    tutti_status (*peers_join)(void *group, const tti_device_join *join, bool *done);
-    tutti_status (*peers_tell)(const tti_device_told *told);
-    /* For small models: whether peers_update can make this update with the sums of the group, whose
-     * first piece has its gradients; nothing loads any more what that needs.  NULL: never. */
-    tutti_status (*peers_can_update)(const void *group, const void *update, bool *can);
-    /* What peers_tell, a spread of told.sums, peers_sum of everything and update_run come to, with
-     * the same bits, into the compute queue.  The pieces keep their terms, and may be written to
-     * behind it.  told: the sums, args and report of the update. */
-    tutti_status (*peers_update)(void *group, void *update, const tti_device_told *told);
-    /* An exchange of a group with n_traded, into TTI_QUEUE_TRADE.  Added in the order of the
-     * group's terms: f16 and bf16 as f32, rounded at the end.  beside: as of peers_sum. */
-    tutti_status (*peers_trade)(void *group, const tti_device_trade *trade, bool beside);
-    /* Of a group with n_slots; each end of a slot calls its own.  put: into TTI_QUEUE_TRADE; waits
-     * there until the slot is empty, copies, and then it is full.  take: what comes into the
-     * compute queue waits until the slot is full, whose value is in this rank's first piece. leave:
-     * behind what is in the compute queue it is empty, for rank from to put again.  beside: as of
-     * peers_sum.  NULL: this kind of device does not, or was not seen to do it right. */
-    tutti_status (*peers_put)(void *group, const tti_device_letter *letter, bool beside);
-    tutti_status (*peers_take)(void *group, int slot);
-    tutti_status (*peers_leave)(void *group, int slot, int from);
-    /* Of a group of two with n_traded and a source, into the compute queue, one after the other
-     * with exchanges, each of which the caller has ordered before it or behind it.  The bits of its
-     * steps one by one.  NULL: they are made so. */
-    tutti_status (*peers_norm)(void *group, const tti_device_norm *norm);
-    /* The same of its gradient, for rows of at least so many elements. */
-    tutti_status (*peers_norm_grad)(void *group, const tti_device_norm *norm);
-    int least_norm_grad;
-    /* Whether peers_push takes this product, with parts of n_rows: the same for all devices of a
-     * kind.  NULL: none. */
-    bool (*can_push)(const tti_node *product, size_t n_rows);
-    /* Into the compute queue.  The inbox of the other rank must have been read: since the norm that
-     * read it this rank has made that norm, or another exchange, too.  The bits of the kernel. */
-    tutti_status (*peers_push)(void *group, const tti_device_push *push);
-    /* Into TTI_QUEUE_TRADE, which is ordered behind a norm that was kept: brings its rows to the
-     * other rank, and ends when the other's have come; where the norm is pulled, when the own ones
-     * have gone.  No kernels wait for it but those that are ordered behind.  NULL: no norm is kept.
-     */
-    tutti_status (*peers_bring)(void *group, const tti_device_norm *norm);
-    /* Whether peers_pull takes this product, as can_push. */
-    bool (*can_pull)(const tti_node *product, size_t n_rows);
-    /* The product of what a norm was kept and brought for, behind peers_bring, into the compute
-     * queue: begins with the own rows, and waits by itself for the others.  The bits of the kernel.
-     */
-    tutti_status (*peers_pull)(void *group, const tti_device_push *pull);
+    /* Copies the report and then n_sums sums of a step into pinned host memory. */
+    tutti_status (*report)(const tti_step_report *report, const double *sums, int n_sums,
+                           void *told);
     /* sums[l] = the values of list l, added on TTI_LIST_LANES lanes; and back: of all n_values
      * those at home become the sums, the others 0.  Into the compute queue. */
     tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);
     tutti_status (*unfold)(double *values, size_t n_values, const tti_device_lists *lists,
                            const double *sums);
+} tti_device_step_ops;
+
+typedef struct tti_device_update_ops {
+    tutti_status (*create)(const tti_update_desc *desc, void **update);
+    tutti_status (*run)(void *update);
+    /* Optional, for devices that take blocks of others.  The parameters of those of n blocks from
+     * first on that are not own have come: they are added to the report's hash, which was of own
+     * blocks alone, and narrowed into desc.low; of a bad step the hash stays 0.  Where those of
+     * others are not here it is made again of the own ones, of all blocks at once. */
+    tutti_status (*complete)(void *update, int first, int n);
+    tutti_status (*hash)(void *update, uint64_t *hash); /* of the parameters; waits */
+    /* Optional, for devices that keep desc.low: computes it from parameters that something else
+     * than the update has written. */
+    tutti_status (*narrow)(void *update);
+    void (*destroy)(void *update); /* takes NULL */
     /* The host may mark and await the copy queue, and write parameters by TTI_QUEUE_COMM, while the
-     * kernels of a step go on (exec/device/offload.c); false: this kind was not seen to do it
-     * right. */
-    bool updates_beside;
-    /* How long the kernels of TTI_QUEUE_COMPUTE have waited for those of other devices so far, and
-     * fetches before them, in nanoseconds: about as of now, while steps are at work.  Below 0: not
-     * known.  Waits for a copy alone.  NULL: never known. */
-    tutti_status (*peers_waited)(void *group, int64_t *t_ns);
-    /* PowerSGD of gradients, bucket by bucket into TTI_QUEUE_COMM.  thin_create sets the message to
-     * 0, and nothing loads any more what the others need; waits.  left: residuals are added to the
-     * gradients, then P = M Q, with directions of Q that are 0 drawn anew, is to be summed; right:
-     * P made orthonormal, Q = M^T P is to be summed; end: what P and the own Q leave of M is kept
-     * as the residual, and P Q^T are the gradients.  What travels whole is summed with the P.
-     * Workers with the same message come to the same bits.  NULL: this kind of device does not. */
-    tutti_status (*thin_create)(const tti_device_thin *desc, void **thin);
-    tutti_status (*thin_left)(void *thin, int bucket);
-    tutti_status (*thin_right)(void *thin, int bucket);
-    tutti_status (*thin_end)(void *thin, int bucket);
-    void (*thin_destroy)(void *thin); /* takes NULL */
-    /* Top-k likewise.  choose: residuals are added to the gradients; of each slot the k elements
-     * that are largest without their signs, of equal ones the first, NaN being larger than any
-     * number, become its pairs with rising indices, and the rest its residual.  add: of gradients
-     * only the pairs of all are left, added in the order of the ranks. */
-    tutti_status (*pick_create)(const tti_device_picked *desc, void **picked);
-    tutti_status (*pick_choose)(void *picked, int bucket);
-    tutti_status (*pick_add)(void *picked, int bucket);
-    void (*pick_destroy)(void *picked); /* takes NULL */
-    /* await, which ends when a peer is lost or does not come in time. */
-    tutti_status (*peers_await)(void *group, int mark);
+     * kernels of a step go on (exec/device/offload.c).  False: not known to work there. */
+    bool is_beside;
+} tti_device_update_ops;
+
+/* Groups of devices; all ranks make the same calls in the same order. */
+typedef struct tti_device_collective_ops {
+    /* TUTTI_E_UNSUPPORTED, on all ranks: two of them share a device, or nothing connects them.
+     * Overwrites the pieces in a trial. */
+    tutti_status (*connect)(const tti_device_peers *peers, void **group);
+    void (*disconnect)(void *group); /* takes NULL; waits */
+    bool mixes_ways; /* groups of several ways may add in one step: a run may go by a table */
+    void (*describe)(const void *group, tti_str *str);
+    /* Optional: describes, for doctor, the library that adds where kernels cannot, with its
+     * version, or says why there is none.  No device need be open. */
+    void (*describe_library)(tti_str *str);
+    /* Optional: whether all ranks read each other's memory over links that are fast next to what
+     * kernels do beside them, such as NVLink. */
+    bool (*are_linked)(const void *group);
+    /* The sum of elements first .. of the pieces into the first piece of every rank; multiples of
+     * 4.  Into TTI_QUEUE_COMM.  beside: something else computes meanwhile, and leaves little room.
+     */
+    tutti_status (*all_reduce)(void *group, size_t first, size_t n_elems, bool beside);
+    /* The sum of a group of bounds, to each rank its part alone, into peers.sums.  Into
+     * TTI_QUEUE_COMM. */
+    tutti_status (*reduce_scatter)(void *group, size_t which, bool beside);
+    /* The parts of a group, from that source of their ranks to dst on, the place of the group's
+     * first element.  Into TTI_QUEUE_COMM. */
+    tutti_status (*all_gather)(void *group, size_t which, int source, float *dst, bool beside);
+    /* Words of 32 bits: first .. last-1 are this rank's, or 0 where they are another's. */
+    tutti_status (*all_gather_words)(void *group, void *words, size_t n_words, size_t first,
+                                     size_t last);
+    /* Optional: a TTI_SYNC op over the shards of all ranks at once; all_gather_words must follow
+     * before the group is disconnected.  *done false, on all ranks: too much for one go, or nothing
+     * reaches the others' memory. */
+    tutti_status (*join)(void *group, const tti_device_join *join, bool *done);
+    /* What a worker adds to the sums of a step. */
+    tutti_status (*report_sums)(const tti_device_told *told);
+    /* An exchange of a group with n_traded, into TTI_QUEUE_TRADE.  Added in the order of the
+     * group's terms: f16 and bf16 as f32, rounded at the end.  beside: as of all_reduce. */
+    tutti_status (*trade)(void *group, const tti_device_trade *trade, bool beside);
+    /* As await of the queues; ends also when a peer is lost or does not come in time. */
+    tutti_status (*await)(void *group, int mark);
+    /* Optional: how long the kernels of TTI_QUEUE_COMPUTE have waited for those of other devices so
+     * far, and fetches before them, in nanoseconds: about as of now, while steps are at work.
+     * Below 0: not known.  Waits for a copy alone. */
+    tutti_status (*get_waited_ns)(void *group, int64_t *t_ns);
+} tti_device_collective_ops;
+
+/* Optional: values between the devices of a group with n_slots.  Both ends of a slot call theirs.
+ * All NULL also where a kind of device was not seen to do it right. */
+typedef struct tti_device_p2p_ops {
+    /* Into TTI_QUEUE_TRADE: waits there until the slot is empty, copies, and fills it.  beside: as
+     * of all_reduce. */
+    tutti_status (*send)(void *group, const tti_device_letter *letter, bool beside);
+    /* What comes into the compute queue waits until the slot is full; its value is in this rank's
+     * first piece. */
+    tutti_status (*recv)(void *group, int slot);
+    /* Empties the slot behind what is in the compute queue, so that rank from can send again. */
+    tutti_status (*release)(void *group, int slot, int from);
+} tti_device_p2p_ops;
+
+/* Optional, each of them: several operations in one, with the bits of the single ones. */
+typedef struct tti_device_fusion_ops {
+    /* For small models: whether update can make this update with the sums of the group, whose first
+     * piece has its gradients; nothing loads any more what that needs. */
+    tutti_status (*can_update)(const void *group, const void *update, bool *can);
+    /* report_sums, all_gather_words of told.sums, all_reduce of everything and the update's run, in
+     * the compute queue.  The pieces keep their terms, and may be written to behind it.  told: the
+     * sums, args and report of the update. */
+    tutti_status (*update)(void *group, void *update, const tti_device_told *told);
+    /* Of a group of two with n_traded and a source, into the compute queue, one after the other
+     * with exchanges, each of which the caller has ordered before it or behind it. */
+    tutti_status (*norm)(void *group, const tti_device_norm *norm);
+    /* The same of its gradient, for rows of at least least_norm_grad elements. */
+    tutti_status (*norm_grad)(void *group, const tti_device_norm *norm);
+    int least_norm_grad;
+    /* Whether push takes this product, with parts of n_rows: the same for all devices of a kind. */
+    bool (*can_push)(const tti_node *product, size_t n_rows);
+    /* Into the compute queue.  The inbox of the other rank must have been read: since the norm that
+     * read it this rank has made that norm, or another exchange, too. */
+    tutti_status (*push)(void *group, const tti_device_push *push);
+    /* Into TTI_QUEUE_TRADE, which is ordered behind a norm that was kept: brings its rows to the
+     * other rank, and ends when the other's have come; where the norm is pulled, when the own ones
+     * have gone.  No kernels wait for it but those that are ordered behind.  NULL: no norm is kept.
+     */
+    tutti_status (*bring)(void *group, const tti_device_norm *norm);
+    /* Whether pull takes this product, as can_push. */
+    bool (*can_pull)(const tti_node *product, size_t n_rows);
+    /* The product of what a norm was kept and brought for, behind bring, into the compute queue:
+     * begins with the own rows, and waits by itself for the others. */
+    tutti_status (*pull)(void *group, const tti_device_push *pull);
+} tti_device_fusion_ops;
+
+/* Optional: PowerSGD of gradients, bucket by bucket into TTI_QUEUE_COMM.  Workers with the same
+ * message compute the same bits. */
+typedef struct tti_device_powersgd_ops {
+    /* Sets the message to 0 and loads everything that the others need; waits. */
+    tutti_status (*create)(const tti_device_thin *desc, void **thin);
+    /* Adds residuals to the gradients, and draws directions of Q that are 0 anew; then P = M Q is
+     * to be summed, together with what travels whole. */
+    tutti_status (*left)(void *thin, int bucket);
+    /* Makes P orthonormal; then Q = M^T P is to be summed. */
+    tutti_status (*right)(void *thin, int bucket);
+    /* Keeps what P and the own Q leave of M as the residual; P Q^T are the gradients. */
+    tutti_status (*end)(void *thin, int bucket);
+    void (*destroy)(void *thin); /* takes NULL */
+} tti_device_powersgd_ops;
+
+/* Optional: top-k of gradients, as PowerSGD above. */
+typedef struct tti_device_topk_ops {
+    tutti_status (*create)(const tti_device_picked *desc, void **picked);
+    /* Adds residuals to the gradients.  The k elements of each slot that are largest without their
+     * signs become its pairs with rising indices: of equal ones the first, and NaN is larger than
+     * any number.  The rest is its residual. */
+    tutti_status (*choose)(void *picked, int bucket);
+    /* Leaves of gradients only the pairs of all workers, added in the order of the ranks. */
+    tutti_status (*add)(void *picked, int bucket);
+    void (*destroy)(void *picked); /* takes NULL */
+} tti_device_topk_ops;
+
+typedef struct tti_device_ops {
+    int (*count)(void);
+    void (*describe)(int index, tti_str *str); /* one line: name, memory */
+    uint64_t (*identity)(int index); /* the same in every process that sees it; 0: not known */
+    /* Optional: the same text for devices that are equally fast, such as its name and its
+     * multiprocessors.  NULL: all are taken to be equal. */
+    void (*kind)(int index, tti_str *str);
+    tutti_status (*open)(const tti_device_desc *desc);
+    void (*close)(void); /* waits */
     /* Measures what comes from another device of this machine; waits. */
     tutti_status (*link)(int other, tti_device_link *out);
-    /* Bytes allocated now and at most, by this thread's device. */
-    void (*memory)(size_t *n_now, size_t *n_peak, size_t *n_free);
-    /* What makes a device as fast as another: the same text for equal ones, such as its name and
-     * its multiprocessors.  NULL: all are taken to be equal. */
-    void (*kind)(int index, tti_str *str);
+    tti_device_memory_ops memory;
+    tti_device_queue_ops queues;
+    tti_device_step_ops step;
+    tti_device_update_ops update;
+    tti_device_collective_ops collectives;
+    tti_device_p2p_ops p2p;
+    tti_device_fusion_ops fusions;
+    tti_device_powersgd_ops powersgd;
+    tti_device_topk_ops topk;
 } tti_device_ops;
 
 typedef struct tti_backend {

@@ -179,7 +179,7 @@ static tutti_status alloc_block_hashes(tti_exec *x) {
 static tutti_status alloc_low(tti_exec *x) {
     size_t n_bytes = tti_plan_low_bytes(x->desc.plan);
     if (n_bytes == 0 || x->desc.serves) return TUTTI_OK;
-    if (!x->device || !x->desc.backend->device->update_narrow || tti_exec_has_lean_params(x))
+    if (!x->device || !x->desc.backend->device->update.narrow || tti_exec_has_lean_params(x))
         return tti_fail(TUTTI_E_INTERNAL, "exec: nobody keeps the parameters in 16 bits");
     x->low = x->desc.backend->alloc(n_bytes + 64); /* the last ones may be written by fours */
     return x->low ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
@@ -542,7 +542,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t flat = x->desc.plan->n_flat * sizeof(float);
     size_t n_now = 0, n_peak = 0, n_free = 0;
     size_t n_sharing = x->desc.one_copy ? (size_t)x->n_ranks : 1;
-    if (x->device) x->desc.backend->device->memory(&n_now, &n_peak, &n_free);
+    if (x->device) x->desc.backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
     return (tti_exec_memory){
         .params = param_bytes(x) / n_sharing + tti_plan_low_bytes(x->desc.plan),
         .states = x->offload ? 0 : state_bytes(x) * (size_t)x->desc.plan->n_states / n_sharing,
@@ -560,9 +560,10 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
 
 /* A copy from memory that cannot be pinned is slower, and no less right. */
 void tti_exec_pin(tti_exec *x, void *memory, size_t n_bytes) {
-    if (x->device && x->desc.backend->device->pin(memory, n_bytes) != TUTTI_OK) tti_clear_error();
+    if (x->device && x->desc.backend->device->memory.pin(memory, n_bytes) != TUTTI_OK)
+        tti_clear_error();
 }
 
 void tti_exec_unpin(tti_exec *x, void *memory) {
-    if (x->device) x->desc.backend->device->unpin(memory);
+    if (x->device) x->desc.backend->device->memory.unpin(memory);
 }

@@ -89,21 +89,22 @@ static tutti_status draw_blocks(const tti_exec *x, tti_draws *draws) {
         while (tti_init_next(b.param, x->desc.seed, &first, b.last, &draws[n])) {
             draws[n].at = b.at + (first - draws[n].n_elems - b.first);
             if (++n < MOST_DRAWS) continue;
-            TTI_TRY(ops->draw(draws, n, x->params));
+            TTI_TRY(ops->step.draw(draws, n, x->params));
             n = 0;
         }
     }
-    return n > 0 ? ops->draw(draws, n, x->params) : TUTTI_OK;
+    return n > 0 ? ops->step.draw(draws, n, x->params) : TUTTI_OK;
 }
 
 static tutti_status copy_averages(const tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
     tti_share_run run;
     if (tti_exec_has_lean_params(x))
-        return ops->copy(TTI_QUEUE_COMPUTE, x->ema, x->params, x->share.n_elems * sizeof *x->ema);
+        return ops->queues.copy(TTI_QUEUE_COMPUTE, x->ema, x->params,
+                                x->share.n_elems * sizeof *x->ema);
     for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
-        TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, x->ema + run.state, x->params + run.first,
-                          run.n_elems * sizeof *x->ema));
+        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, x->ema + run.state, x->params + run.first,
+                                 run.n_elems * sizeof *x->ema));
     return TUTTI_OK;
 }
 
@@ -113,7 +114,7 @@ static tutti_status draw_there(tti_exec *x) {
     tutti_status st = draw_blocks(x, draws);
     free(draws);
     if (st == TUTTI_OK && x->ema) st = copy_averages(x);
-    return st == TUTTI_OK ? x->desc.backend->device->sync() : st;
+    return st == TUTTI_OK ? x->desc.backend->device->queues.sync() : st;
 }
 
 tutti_status tti_exec_first_params(tti_exec *x) {

@@ -338,7 +338,7 @@ int tti_exec_steps_per_launch(const tti_exec *x) {
 
 bool tti_exec_takes_bytes(const tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
-    return ops && ops->unpack;
+    return ops && ops->step.unpack;
 }
 
 const char *tti_exec_way(const tti_exec *x) { return x->device ? tti_exec_device_way(x) : ""; }

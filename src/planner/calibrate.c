@@ -201,7 +201,7 @@ static tutti_status measure_add(const tti_backend *backend, tti_calibration *c) 
 
 /* Stages send to each other's memory where they have a device each. */
 static bool stages_meet(const tti_backend *backend) {
-    return backend->device && backend->device->peers_put != NULL;
+    return backend->device && backend->device->p2p.send != NULL;
 }
 
 tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double budget_s,
@@ -279,10 +279,10 @@ static bool joins_head(const tti_node *logits) {
 }
 
 const tti_backend *tti_paper_device(void) {
-    static const tti_device_ops none = {.update_narrow = no_update,
-                                        .update_complete = no_complete,
-                                        .peers_trade = no_trade,
-                                        .peers_put = no_put};
+    static const tti_device_ops none = {.update.narrow = no_update,
+                                        .update.complete = no_complete,
+                                        .collectives.trade = no_trade,
+                                        .p2p.send = no_put};
     static const tti_backend paper = {.name = "paper",
                                       .device = &none,
                                       .prefers_channels_last = prefers_channels_last,

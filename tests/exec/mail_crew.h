@@ -53,7 +53,7 @@ static inline const char *mail_meet(mail_rank *r) {
     tti_device_term terms[MAIL_MAX_RANKS];
     COMM_OK(crew_terms(r->n_ranks, terms));
     float *pieces[] = {(float *)(void *)r->inbox};
-    COMM_OK(r->ops->peers_meet(
+    COMM_OK(r->ops->collectives.connect(
         &(tti_device_peers){.rank = r->rank,
                             .n_ranks = r->n_ranks,
                             .timeout_ms = r->c->timeout_ms ? r->c->timeout_ms : 20000,
@@ -94,7 +94,7 @@ static inline const char *mail_make(mail_rank *r, const mail_crew *c, tutti_comm
 }
 
 static inline void mail_release(mail_rank *r) {
-    r->ops->peers_part(r->group);
+    r->ops->collectives.disconnect(r->group);
     r->c->backend->release(r->inbox, r->inbox_bytes);
     r->c->backend->release(r->out, r->box_bytes);
     r->c->backend->release(r->in, r->box_bytes);
@@ -108,9 +108,9 @@ static inline const char *mail_write(mail_rank *r, int round) {
     for (int to = 0; to < r->n_ranks; to++)
         for (int k = 0; k < MAIL_EACH; k++) {
             mail_fill(r->rank, to, k, round, r->c->n_bytes[k], r->host);
-            COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, mail_box(r, r->out, to, k), r->host,
-                                 r->c->n_bytes[k]));
-            COMM_OK(r->ops->sync());
+            COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, mail_box(r, r->out, to, k), r->host,
+                                        r->c->n_bytes[k]));
+            COMM_OK(r->ops->queues.sync());
         }
     return NULL;
 }
@@ -121,16 +121,16 @@ static inline const char *mail_put(mail_rank *r, int to, int k) {
                                       .src = mail_box(r, r->out, to, k),
                                       .place = mail_place(r, r->rank, k),
                                       .n_bytes = r->c->n_bytes[k]};
-    COMM_OK(r->ops->peers_put(r->group, &letter, r->c->beside));
+    COMM_OK(r->ops->p2p.send(r->group, &letter, r->c->beside));
     return NULL;
 }
 
 static inline const char *mail_take(mail_rank *r, int from, int k) {
     int slot = mail_slot(r, from, r->rank, k);
-    COMM_OK(r->ops->peers_take(r->group, slot));
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, mail_box(r, r->in, from, k),
-                         r->inbox + mail_place(r, from, k), r->c->n_bytes[k]));
-    COMM_OK(r->ops->peers_leave(r->group, slot, from));
+    COMM_OK(r->ops->p2p.recv(r->group, slot));
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, mail_box(r, r->in, from, k),
+                                r->inbox + mail_place(r, from, k), r->c->n_bytes[k]));
+    COMM_OK(r->ops->p2p.release(r->group, slot, from));
     return NULL;
 }
 
@@ -145,7 +145,7 @@ static inline const char *mail_with_all(mail_rank *r, int k,
 
 static inline const char *mail_exchange(mail_rank *r) {
     const char *failure = NULL;
-    COMM_OK(r->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    COMM_OK(r->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     for (int k = 0; r->c->ahead && k < MAIL_EACH && !failure; k++)
         failure = mail_with_all(r, k, mail_put);
     for (int k = 0; k < MAIL_EACH && !failure; k++) {
@@ -153,7 +153,7 @@ static inline const char *mail_exchange(mail_rank *r) {
         if (!failure) failure = mail_with_all(r, k, mail_take);
     }
     if (failure) return failure;
-    COMM_OK(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    COMM_OK(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
     return NULL;
 }
 
@@ -164,9 +164,9 @@ static inline const char *mail_check(mail_rank *r, int round) {
         int from = i / MAIL_EACH, k = i % MAIL_EACH;
         if (from == r->rank) continue;
         mail_fill(from, r->rank, k, round, r->c->n_bytes[k], want);
-        if (r->ops->copy(TTI_QUEUE_COMPUTE, r->host, mail_box(r, r->in, from, k),
-                         r->c->n_bytes[k]) != TUTTI_OK ||
-            r->ops->sync() != TUTTI_OK || memcmp(r->host, want, r->c->n_bytes[k]) != 0)
+        if (r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->host, mail_box(r, r->in, from, k),
+                                r->c->n_bytes[k]) != TUTTI_OK ||
+            r->ops->queues.sync() != TUTTI_OK || memcmp(r->host, want, r->c->n_bytes[k]) != 0)
             failure = comm_text("rank %d, round %d: value %d of rank %d is another", r->rank, round,
                                 k, from);
     }
@@ -178,20 +178,20 @@ static inline const char *mail_check(mail_rank *r, int round) {
 static inline const char *mail_round(mail_rank *r, int round, void **recording) {
     const char *failure = mail_write(r, round);
     if (!failure && r->c->record && round == 1) {
-        COMM_OK(r->ops->record_begin());
+        COMM_OK(r->ops->queues.record_begin());
         failure = mail_exchange(r);
-        COMM_OK(r->ops->record_end(recording));
-        COMM_OK(r->ops->sync());
+        COMM_OK(r->ops->queues.record_end(recording));
+        COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
     }
     if (failure) return failure;
     if (*recording)
-        COMM_OK(r->ops->replay(*recording));
+        COMM_OK(r->ops->queues.replay(*recording));
     else
         failure = mail_exchange(r);
     if (failure) return failure;
-    COMM_OK(r->ops->mark(TTI_QUEUE_COMPUTE, 0));
-    COMM_OK(r->ops->peers_await(r->group, 0));
+    COMM_OK(r->ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
+    COMM_OK(r->ops->collectives.await(r->group, 0));
     return mail_check(r, round);
 }
 
@@ -203,7 +203,7 @@ static inline const char *mail_rank_main(tutti_comm *comm, void *arg) {
         failure = mail_round(&r, round, &recording);
     if (failure) return failure;
     COMM_OK(tutti_comm_barrier(comm));
-    r.ops->release_recording(recording);
+    r.ops->queues.release_recording(recording);
     mail_release(&r);
     return NULL;
 }
@@ -215,9 +215,9 @@ static inline void mail_run(const mail_crew *c, int n_ranks) {
 /* ---- who does not come ---- */
 
 static inline const char *mail_await(mail_rank *r, tutti_status status, const char *text) {
-    COMM_OK(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
-    COMM_OK(r->ops->mark(TTI_QUEUE_COMPUTE, 0));
-    COMM_FAILS(r->ops->peers_await(r->group, 0), status, text);
+    COMM_OK(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    COMM_OK(r->ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
+    COMM_FAILS(r->ops->collectives.await(r->group, 0), status, text);
     return NULL;
 }
 

@@ -57,8 +57,8 @@ static inline const char *reduce_upload(reduce_rank *r, int s) {
     r->shards[s] = r->c->backend->alloc(n * sizeof(float));
     COMM_TRUE(r->shards[s]);
     for (size_t i = 0; i < n; i++) r->host[i] = reduce_value(r->x.first_shard + s, i);
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->shards[s], r->host, n * sizeof(float)));
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->shards[s], r->host, n * sizeof(float)));
+    COMM_OK(r->ops->queues.sync());
     return NULL;
 }
 
@@ -157,11 +157,11 @@ static inline const char *reduce_say(reduce_rank *r, uint64_t hash) {
     for (int i = 0; i < r->c->n_shards * TTI_SUMS; i++) sums[i] = i + 0.5;
     tti_step_args args = {.vote = r->x.rank % 2 == 1};
     tti_step_report report = {.params_hash = hash};
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->sums, sums,
-                         (size_t)r->c->n_shards * TTI_SUMS * sizeof *sums));
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->args, &args, sizeof args));
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->report, &report, sizeof report));
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->sums, sums,
+                                (size_t)r->c->n_shards * TTI_SUMS * sizeof *sums));
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->args, &args, sizeof args));
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->report, &report, sizeof report));
+    COMM_OK(r->ops->queues.sync());
     return NULL;
 }
 
@@ -170,12 +170,12 @@ static inline const char *reduce_fetch(reduce_rank *r, bool beside) {
     tti_exec *x = &r->x;
     float *dst = r->c->lean ? r->lean.gathered : x->params;
     if (r->c->lean)
-        COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, x->params, r->lean.own_grads,
-                             r->c->plan.n_flat * sizeof(float)));
+        COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->params, r->lean.own_grads,
+                                    r->c->plan.n_flat * sizeof(float)));
     for (int b = 0; !r->c->lean && b < REDUCE_BUCKETS; b++) {
         const size_t *own = x->share.bounds + b * (x->n_ranks + 1) + x->rank;
-        COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, x->params + own[0], tti_exec_grads(x) + own[0],
-                             (own[1] - own[0]) * sizeof(float)));
+        COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->params + own[0],
+                                    tti_exec_grads(x) + own[0], (own[1] - own[0]) * sizeof(float)));
     }
     if (!beside) COMM_OK(tti_device_reduce_meet(r->reduce));
     COMM_OK(tti_device_reduce_fetch_begin(r->reduce));
@@ -193,9 +193,9 @@ static inline const char *reduce_shards(reduce_rank *r, bool beside) {
     for (int w = 0; w < x->acc.n_waves; w++) {
         const tti_wave *wave = &x->acc.waves[w];
         for (int i = 0; i < wave->n_shards; i++)
-            COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, x->buffers[wave->buffer[i]],
-                                 r->shards[wave->first + i - x->first_shard],
-                                 n_flat * sizeof(float)));
+            COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->buffers[wave->buffer[i]],
+                                        r->shards[wave->first + i - x->first_shard],
+                                        n_flat * sizeof(float)));
         for (int s = 0; w == x->acc.n_waves - 1 && s < REDUCE_STEPS; s++)
             tti_device_reduce_after(r->reduce, s);
         if (!tti_device_reduce_merges(r->reduce, w)) tti_exec_merge(x, wave, 0, n_flat);
@@ -212,8 +212,9 @@ static inline tutti_status reduce_download(reduce_rank *r) {
     tti_exec *x = &r->x;
     const float *first = r->c->parts ? x->params : tti_exec_grads(x);
     if (r->c->lean) first = r->lean.gathered;
-    TTI_TRY(r->ops->copy(TTI_QUEUE_COMPUTE, r->host, first, r->c->plan.n_flat * sizeof(float)));
-    return r->ops->sync();
+    TTI_TRY(
+        r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->host, first, r->c->plan.n_flat * sizeof(float)));
+    return r->ops->queues.sync();
 }
 
 /* How far from the tree an element may be: not at all in exact mode; in fast mode by the order,
@@ -241,8 +242,8 @@ static inline const char *reduce_check(reduce_rank *r) {
 static inline const char *reduce_check_told(reduce_rank *r) {
     int n = tti_device_reduce_n_told(&r->x), n_sums = r->c->n_shards * TTI_SUMS;
     double told[REDUCE_MAX_SHARDS * TTI_SUMS + 4 * REDUCE_MAX_RANKS];
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, told, r->sums, (size_t)n * sizeof *told));
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, told, r->sums, (size_t)n * sizeof *told));
+    COMM_OK(r->ops->queues.sync());
     COMM_OK(tti_device_reduce_take(&r->x, told, 3));
     uint64_t hash = (uint64_t)r->x.n_ranks * 0x123456789ABCDEF0u;
     COMM_TRUE(!r->c->parts || tti_device_reduce_told_hash(&r->x, told) == hash);
@@ -263,10 +264,10 @@ static inline const char *reduce_check_parts(reduce_rank *r) {
     size_t first = (size_t)r->x.first_shard * N, last = (size_t)r->x.last_shard * N;
     for (size_t i = 0; i < n_bytes / sizeof *host; i++)
         host[i] = i >= first && i < last ? -(float)i : 777; /* others' places hold anything */
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, parts, host, n_bytes));
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, parts, host, n_bytes));
     COMM_OK(tti_device_reduce_parts(r->reduce, parts, N));
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, host, parts, n_bytes));
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, host, parts, n_bytes));
+    COMM_OK(r->ops->queues.sync());
     for (size_t i = 0; i < n_bytes / sizeof *host; i++) {
         COMM_TRUE(host[i] == -(float)i);
         COMM_TRUE(signbit(host[i])); /* -0 too */
@@ -278,20 +279,20 @@ static inline const char *reduce_check_parts(reduce_rank *r) {
 /* Twice: each replay counts its meetings anew. */
 static inline const char *reduce_recorded(reduce_rank *r) {
     void *recording;
-    COMM_OK(r->ops->record_begin());
+    COMM_OK(r->ops->queues.record_begin());
     const char *failure = reduce_shards(r, true);
-    COMM_OK(r->ops->record_end(&recording));
+    COMM_OK(r->ops->queues.record_end(&recording));
     if (failure) return failure;
     for (int i = 0; i < 3 && !failure; i++) {
         failure = reduce_say(r, 0x123456789ABCDEF0u);
         COMM_OK(tti_device_reduce_meet(r->reduce));
-        COMM_OK(r->ops->replay(recording));
-        COMM_OK(r->ops->mark(TTI_QUEUE_COMPUTE, 0));
+        COMM_OK(r->ops->queues.replay(recording));
+        COMM_OK(r->ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
         COMM_OK(tti_device_reduce_await(r->reduce, 0));
         if (!failure) failure = reduce_check(r);
         if (!failure) failure = reduce_check_told(r);
     }
-    r->ops->release_recording(recording);
+    r->ops->queues.release_recording(recording);
     return failure;
 }
 

@@ -110,8 +110,8 @@ static inline const char *trade_check(trade_rank *r, int number, int round) {
         trade_fill(t, number, round, k, n_in, given[k]);
     }
     trade_expect(t, given, r->rank, r->n_ranks, want);
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->host, r->out[number], n_out));
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->host, r->out[number], n_out));
+    COMM_OK(r->ops->queues.sync());
     size_t at = 0;
     while (at < n_out && ((char *)r->host)[at] == want[at]) at++;
     for (int k = 0; k < r->n_ranks; k++) free(given[k]);
@@ -128,24 +128,24 @@ static inline const char *trade_meet(trade_rank *r) {
     COMM_OK(crew_terms(r->n_ranks, terms));
     r->staging = r->c->backend->alloc(2 * r->n_traded);
     COMM_TRUE(r->staging);
-    COMM_OK(
-        r->ops->peers_meet(&(tti_device_peers){.rank = r->rank,
-                                               .n_ranks = r->n_ranks,
-                                               .timeout_ms = r->timeout_ms ? r->timeout_ms : 20000,
-                                               .shown = r->rank + 6,
-                                               .terms = terms,
-                                               .n_terms = r->n_ranks,
-                                               .pieces = &r->staging,
-                                               .n_pieces = 1,
-                                               .n_flat = 2 * r->n_traded / sizeof(float),
-                                               .n_most = 2 * r->n_traded / sizeof(float),
-                                               .n_words = (size_t)r->n_ranks,
-                                               .n_traded = r->n_traded,
-                                               .way = TTI_WAY_PEERS,
-                                               .user = r->comm,
-                                               .all_gather = crew_gather,
-                                               .check = crew_look},
-                           &r->group));
+    COMM_OK(r->ops->collectives.connect(
+        &(tti_device_peers){.rank = r->rank,
+                            .n_ranks = r->n_ranks,
+                            .timeout_ms = r->timeout_ms ? r->timeout_ms : 20000,
+                            .shown = r->rank + 6,
+                            .terms = terms,
+                            .n_terms = r->n_ranks,
+                            .pieces = &r->staging,
+                            .n_pieces = 1,
+                            .n_flat = 2 * r->n_traded / sizeof(float),
+                            .n_most = 2 * r->n_traded / sizeof(float),
+                            .n_words = (size_t)r->n_ranks,
+                            .n_traded = r->n_traded,
+                            .way = TTI_WAY_PEERS,
+                            .user = r->comm,
+                            .all_gather = crew_gather,
+                            .check = crew_look},
+        &r->group));
     return NULL;
 }
 
@@ -167,15 +167,15 @@ static inline const char *trade_feed(trade_rank *r, int round) {
     for (int i = 0; i < r->c->n_cases; i++) {
         size_t n_in = trade_in_bytes(&r->c->cases[i], r->n_ranks);
         trade_fill(&r->c->cases[i], i, round, r->rank, n_in, r->host);
-        COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->in[i], r->host, n_in));
-        COMM_OK(r->ops->sync());
+        COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->in[i], r->host, n_in));
+        COMM_OK(r->ops->queues.sync());
     }
     COMM_OK(tutti_comm_barrier(r->comm));
     return NULL;
 }
 
 static inline const char *trade_put(trade_rank *r) {
-    COMM_OK(r->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    COMM_OK(r->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     for (int i = 0; i < r->c->n_cases; i++) {
         const trade_case *t = &r->c->cases[i];
         const tti_device_trade trade = {.kind = t->kind,
@@ -184,9 +184,9 @@ static inline const char *trade_put(trade_rank *r) {
                                         .out = r->out[i],
                                         .n_rows = t->n_rows,
                                         .part_bytes = t->part_elems * tutti_dtype_bytes(t->dtype)};
-        COMM_OK(r->ops->peers_trade(r->group, &trade, t->beside));
+        COMM_OK(r->ops->collectives.trade(r->group, &trade, t->beside));
     }
-    COMM_OK(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    COMM_OK(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
     return NULL;
 }
 
@@ -195,27 +195,27 @@ static inline const char *trade_round(trade_rank *r, int round, void **recording
     const char *failure = trade_feed(r, round);
     if (failure) return failure;
     if (r->c->record && round == 1) {
-        COMM_OK(r->ops->record_begin());
+        COMM_OK(r->ops->queues.record_begin());
         failure = trade_put(r);
         if (failure) return failure;
-        COMM_OK(r->ops->record_end(recording));
-        COMM_OK(r->ops->sync());
+        COMM_OK(r->ops->queues.record_end(recording));
+        COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
     }
     if (*recording)
-        COMM_OK(r->ops->replay(*recording));
+        COMM_OK(r->ops->queues.replay(*recording));
     else
         failure = trade_put(r);
     if (failure) return failure;
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.sync());
     for (int i = 0; i < r->c->n_cases && !failure; i++) failure = trade_check(r, i, round);
     return failure;
 }
 
 static inline void trade_release(trade_rank *r, void *recording) {
     const tti_backend *backend = r->c->backend;
-    if (recording) r->ops->release_recording(recording);
-    r->ops->peers_part(r->group);
+    if (recording) r->ops->queues.release_recording(recording);
+    r->ops->collectives.disconnect(r->group);
     for (int i = 0; i < r->c->n_cases; i++) {
         const trade_case *t = &r->c->cases[i];
         if (!t->in_place) backend->release(r->out[i], trade_out_bytes(t, r->n_ranks));
@@ -269,15 +269,15 @@ static inline void trade_fold(const tti_backend *backend) {
     T_OK(ops->open(&(tti_device_desc){.index = 0, .exact = true}));
     double *v = backend->alloc(sizeof values), *s = backend->alloc(sizeof sums);
     int32_t *a = backend->alloc(sizeof arrays);
-    T_OK(ops->copy(TTI_QUEUE_COMPUTE, v, values, sizeof values));
-    T_OK(ops->copy(TTI_QUEUE_COMPUTE, a, arrays, sizeof arrays));
+    T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, v, values, sizeof values));
+    T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, a, arrays, sizeof arrays));
     const tti_device_lists lists = {
         .begin = a, .member = a + 4, .home = a + (home - arrays), .n = 3};
-    T_OK(ops->fold(v, &lists, s));
-    T_OK(ops->copy(TTI_QUEUE_COMPUTE, sums, s, sizeof sums));
-    T_OK(ops->unfold(v, FOLD_VALUES, &lists, s));
-    T_OK(ops->copy(TTI_QUEUE_COMPUTE, back, v, sizeof back));
-    T_OK(ops->sync());
+    T_OK(ops->step.fold(v, &lists, s));
+    T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, sums, s, sizeof sums));
+    T_OK(ops->step.unfold(v, FOLD_VALUES, &lists, s));
+    T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, back, v, sizeof back));
+    T_OK(ops->queues.sync());
     assert_true(sums[0] == 10 && sums[1] == 0 && sums[2] == 8);
     for (int i = 0; i < FOLD_VALUES; i++) assert_true(back[i] == (i == 1 ? 10 : i == 3 ? 8 : 0));
     backend->release(v, sizeof values);

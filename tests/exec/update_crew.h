@@ -126,8 +126,8 @@ static inline float update_value(uint64_t what, uint64_t where, size_t i) {
 static inline const char *update_upload(const update_rank *r, float *array, uint64_t what,
                                         uint64_t where) {
     for (size_t i = 0; i < r->n_flat; i++) r->host[i] = update_value(what, where, i);
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, array, r->host, r->n_bytes));
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, array, r->host, r->n_bytes));
+    COMM_OK(r->ops->queues.sync());
     return NULL;
 }
 
@@ -141,7 +141,7 @@ static inline const char *update_make_side(update_rank *r, update_side *s) {
     const char *failure = update_upload(r, s->params, 1, 0);
     if (!failure && r->c->ema) failure = update_upload(r, s->ema, 1, 0);
     if (failure) return failure;
-    COMM_OK(r->ops->update_create(&(tti_update_desc){.node = &r->node,
+    COMM_OK(r->ops->update.create(&(tti_update_desc){.node = &r->node,
                                                      .blocks = r->blocks,
                                                      .n_blocks = r->n_blocks,
                                                      .n_slots = r->c->n_slots,
@@ -163,7 +163,7 @@ static inline const char *update_make_side(update_rank *r, update_side *s) {
 
 static inline void update_free_side(update_rank *r, update_side *s) {
     const tti_backend *b = r->c->backend;
-    r->ops->update_destroy(s->update);
+    r->ops->update.destroy(s->update);
     float *arrays[] = {s->params, s->states[0], s->states[1], s->ema};
     for (size_t i = 0; i < TTI_COUNT(arrays); i++) b->release(arrays[i], r->n_bytes);
     b->release(s->low, r->n_bytes);
@@ -172,22 +172,22 @@ static inline void update_free_side(update_rank *r, update_side *s) {
 }
 
 static inline const char *update_meet(update_rank *r) {
-    COMM_OK(r->ops->peers_meet(&(tti_device_peers){.rank = r->rank,
-                                                   .n_ranks = r->n_ranks,
-                                                   .timeout_ms = 20000,
-                                                   .shown = r->rank,
-                                                   .terms = r->terms,
-                                                   .n_terms = r->n_terms,
-                                                   .pieces = r->pieces,
-                                                   .n_pieces = r->n_pieces,
-                                                   .n_flat = r->n_flat,
-                                                   .n_most = r->n_flat,
-                                                   .n_words = 2 * (size_t)r->n_told,
-                                                   .way = TTI_WAY_PEERS,
-                                                   .user = r->comm,
-                                                   .all_gather = crew_gather,
-                                                   .check = crew_look},
-                               &r->group));
+    COMM_OK(r->ops->collectives.connect(&(tti_device_peers){.rank = r->rank,
+                                                            .n_ranks = r->n_ranks,
+                                                            .timeout_ms = 20000,
+                                                            .shown = r->rank,
+                                                            .terms = r->terms,
+                                                            .n_terms = r->n_terms,
+                                                            .pieces = r->pieces,
+                                                            .n_pieces = r->n_pieces,
+                                                            .n_flat = r->n_flat,
+                                                            .n_most = r->n_flat,
+                                                            .n_words = 2 * (size_t)r->n_told,
+                                                            .way = TTI_WAY_PEERS,
+                                                            .user = r->comm,
+                                                            .all_gather = crew_gather,
+                                                            .check = crew_look},
+                                        &r->group));
     return NULL;
 }
 
@@ -208,7 +208,7 @@ static inline const char *update_make(update_rank *r) {
 
 static inline void update_free(update_rank *r) {
     const tti_backend *b = r->c->backend;
-    r->ops->peers_part(r->group);
+    r->ops->collectives.disconnect(r->group);
     for (int i = 0; i < 2; i++) update_free_side(r, &r->sides[i]);
     for (int k = 0; k < r->n_pieces; k++) b->release(r->pieces[k], r->n_bytes);
     b->release(r->args, sizeof *r->args);
@@ -230,9 +230,10 @@ static inline const char *update_feed(update_rank *r, update_side *s, int step) 
                           .vote = (uint32_t)r->rank % 2};
     for (int i = 0; i < 3 * r->n_shards; i++) sums[i] = i % 3 == 1 ? 3 : i + 0.25 * step;
     if (r->c->bad && step == UPDATE_BAD_STEP) sums[3 * (r->n_shards - 1)] = NAN;
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->args, &args, sizeof args));
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, s->sums, sums, sizeof *sums * 3 * (size_t)r->n_shards));
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->args, &args, sizeof args));
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, s->sums, sums,
+                                sizeof *sums * 3 * (size_t)r->n_shards));
+    COMM_OK(r->ops->queues.sync());
     for (int k = 0; k < r->n_pieces; k++) {
         uint64_t where = (uint64_t)(100 * step + 10 * r->rank + k);
         const char *failure = update_upload(r, r->pieces[k], 2, where);
@@ -260,29 +261,29 @@ static inline tutti_status update_put(update_rank *r, int side, bool alone) {
     update_side *s = &r->sides[side];
     size_t n_words = 2 * (size_t)r->n_told;
     tti_device_told told = update_told(r, s);
-    if (side == 1) return ops->peers_update(r->group, s->update, &told);
-    TTI_TRY(ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
-    TTI_TRY(ops->peers_sum(r->group, 0, r->n_flat, false));
-    TTI_TRY(ops->peers_tell(&told));
-    TTI_TRY(ops->peers_spread(r->group, s->sums, n_words, 0, n_words));
-    TTI_TRY(ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
-    if (alone) TTI_TRY(ops->sync());
-    return ops->update_run(s->update);
+    if (side == 1) return ops->fusions.update(r->group, s->update, &told);
+    TTI_TRY(ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    TTI_TRY(ops->collectives.all_reduce(r->group, 0, r->n_flat, false));
+    TTI_TRY(ops->collectives.report_sums(&told));
+    TTI_TRY(ops->collectives.all_gather_words(r->group, s->sums, n_words, 0, n_words));
+    TTI_TRY(ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    if (alone) TTI_TRY(ops->queues.sync());
+    return ops->update.run(s->update);
 }
 
 static inline const char *update_record(update_rank *r, int side, int n_times, void **recording) {
     tutti_status st = TUTTI_OK;
-    COMM_OK(r->ops->record_begin());
+    COMM_OK(r->ops->queues.record_begin());
     for (int i = 0; i < n_times && st == TUTTI_OK; i++) st = update_put(r, side, false);
-    COMM_OK(r->ops->record_end(recording));
+    COMM_OK(r->ops->queues.record_end(recording));
     COMM_OK(st);
     return NULL;
 }
 
 static inline const char *update_settle(update_rank *r) {
-    COMM_OK(r->ops->mark(TTI_QUEUE_COMPUTE, 0));
-    COMM_OK(r->ops->peers_await(r->group, 0));
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
+    COMM_OK(r->ops->collectives.await(r->group, 0));
+    COMM_OK(r->ops->queues.sync());
     COMM_OK(tutti_comm_barrier(r->comm));
     return NULL;
 }
@@ -293,9 +294,9 @@ static inline const char *update_compare(update_rank *r, const char *what, const
     const char *failure = NULL;
     size_t at = 0;
     COMM_TRUE(bytes[0] && bytes[1]);
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, bytes[0], a, n_bytes));
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, bytes[1], b, n_bytes));
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, bytes[0], a, n_bytes));
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, bytes[1], b, n_bytes));
+    COMM_OK(r->ops->queues.sync());
     while (at < n_bytes && bytes[0][at] == bytes[1][at]) at++;
     if (at < n_bytes)
         failure = comm_text("rank %d: %s: byte %zu of %zu differs", r->rank, what, at, n_bytes);
@@ -327,8 +328,8 @@ static inline const char *update_check(update_rank *r, int step) {
     if (!failure && r->c->ema) failure = update_compare_arrays(r, "averages", a->ema, b->ema);
     if (!failure) failure = update_compare(r, "low", a->low, b->low, r->n_flat * 2);
     if (failure) return failure;
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, &report, b->report, sizeof report));
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, &report, b->report, sizeof report));
+    COMM_OK(r->ops->queues.sync());
     bool is_bad = r->c->bad && step == UPDATE_BAD_STEP;
     COMM_TRUE(report.bad == (is_bad ? TTI_BAD_LOSS : 0));
     COMM_TRUE((report.params_hash == 0) == is_bad);
@@ -344,13 +345,13 @@ static inline const char *update_steps(update_rank *r) {
             if (step == 1) failure = update_record(r, side, 1, &recordings[side]);
             if (!failure) failure = update_feed(r, &r->sides[side], step);
             if (failure) break;
-            COMM_OK(step ? r->ops->replay(recordings[side]) : update_put(r, side, true));
+            COMM_OK(step ? r->ops->queues.replay(recordings[side]) : update_put(r, side, true));
             failure = update_settle(r);
         }
         if (!failure) failure = update_check(r, step);
         if (!failure) COMM_OK(tutti_comm_barrier(r->comm));
     }
-    for (int side = 0; side < 2; side++) r->ops->release_recording(recordings[side]);
+    for (int side = 0; side < 2; side++) r->ops->queues.release_recording(recordings[side]);
     return failure;
 }
 
@@ -369,7 +370,7 @@ static inline const char *update_rank_main(tutti_comm *comm, void *arg) {
     update_rank r;
     const char *failure = update_rank_open(&r, comm, arg);
     bool can = false;
-    if (!failure) COMM_OK(r.ops->peers_can_update(r.group, r.sides[1].update, &can));
+    if (!failure) COMM_OK(r.ops->fusions.can_update(r.group, r.sides[1].update, &can));
     if (!failure && !can && !r.c->stays) failure = "peers_can_update says no";
     if (!failure && can && r.c->stays) failure = "peers_can_update says yes";
     if (!failure && can) failure = update_steps(&r);

@@ -18,7 +18,8 @@ static void on_event(void *user, const tutti_event *e) {
     run *r = user;
     bool is_first = e->step == FIRST;
     if (e->kind != TUTTI_EVENT_STEP || (!is_first && e->step != LAST)) return;
-    cuda->device->memory(&r->n_now[!is_first], &r->n_peak[!is_first], &r->n_free[!is_first]);
+    cuda->device->memory.get_usage(&r->n_now[!is_first], &r->n_peak[!is_first],
+                                   &r->n_free[!is_first]);
     r->n_told++;
 }
 

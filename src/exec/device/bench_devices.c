@@ -82,25 +82,25 @@ static tutti_status meet(bench_rank *r, const way *w) {
     tti_device_term terms[MAX_DEVICES];
     tti_str name = {0};
     TTI_TRY(make_terms(r->b->desc.n_devices, terms));
-    TTI_TRY(ops->peers_meet(&(tti_device_peers){.rank = r->rank,
-                                                .n_ranks = r->b->desc.n_devices,
-                                                .timeout_ms = WAIT_MS,
-                                                .shown = r->rank,
-                                                .terms = terms,
-                                                .n_terms = r->b->desc.n_devices,
-                                                .pieces = &r->piece,
-                                                .n_pieces = 1,
-                                                .n_flat = n,
-                                                .n_most = n,
-                                                .n_words = MAX_DEVICES,
-                                                .fast = w->fast,
-                                                .wire = w->wire,
-                                                .way = w->way,
-                                                .user = r->comm,
-                                                .all_gather = all_gather,
-                                                .check = check},
-                            &r->group));
-    ops->peers_describe(r->group, &name);
+    TTI_TRY(ops->collectives.connect(&(tti_device_peers){.rank = r->rank,
+                                                         .n_ranks = r->b->desc.n_devices,
+                                                         .timeout_ms = WAIT_MS,
+                                                         .shown = r->rank,
+                                                         .terms = terms,
+                                                         .n_terms = r->b->desc.n_devices,
+                                                         .pieces = &r->piece,
+                                                         .n_pieces = 1,
+                                                         .n_flat = n,
+                                                         .n_most = n,
+                                                         .n_words = MAX_DEVICES,
+                                                         .fast = w->fast,
+                                                         .wire = w->wire,
+                                                         .way = w->way,
+                                                         .user = r->comm,
+                                                         .all_gather = all_gather,
+                                                         .check = check},
+                                     &r->group));
+    ops->collectives.describe(r->group, &name);
     snprintf(r->way, sizeof r->way, "%s", tti_str_text(&name));
     tti_str_free(&name);
     return TUTTI_OK;
@@ -113,16 +113,16 @@ static float value_of(int rank, size_t i) { return (float)(rank + (int)(i % 8));
 
 static tutti_status put(bench_rank *r, size_t first, size_t n) {
     for (size_t i = 0; i < n; i++) r->host[i] = value_of(r->rank, first + i);
-    TTI_TRY(r->b->backend->device->copy(TTI_QUEUE_COMPUTE, r->piece + first, r->host,
-                                        n * sizeof(float)));
-    return r->b->backend->device->sync();
+    TTI_TRY(r->b->backend->device->queues.copy(TTI_QUEUE_COMPUTE, r->piece + first, r->host,
+                                               n * sizeof(float)));
+    return r->b->backend->device->queues.sync();
 }
 
 static tutti_status compare(bench_rank *r, size_t first, size_t n) {
     const tti_device_ops *ops = r->b->backend->device;
     int n_ranks = r->b->desc.n_devices;
-    TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, r->host, r->piece + first, n * sizeof(float)));
-    TTI_TRY(ops->sync());
+    TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, r->host, r->piece + first, n * sizeof(float)));
+    TTI_TRY(ops->queues.sync());
     for (size_t i = 0; i < n; i++) {
         float want = (float)(n_ranks * (n_ranks - 1) / 2) + (float)n_ranks * value_of(0, first + i);
         if (r->host[i] != want)
@@ -140,9 +140,9 @@ static tutti_status check_sum(bench_rank *r, size_t n) {
     TTI_TRY(put(r, 0, each));
     TTI_TRY(put(r, n - each, each));
     TTI_TRY(tutti_comm_barrier(r->comm));
-    TTI_TRY(ops->peers_sum(r->group, 0, n, false));
-    TTI_TRY(ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
-    TTI_TRY(ops->sync());
+    TTI_TRY(ops->collectives.all_reduce(r->group, 0, n, false));
+    TTI_TRY(ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    TTI_TRY(ops->queues.sync());
     TTI_TRY(tutti_comm_barrier(r->comm));
     TTI_TRY(compare(r, 0, each));
     return compare(r, n - each, each);
@@ -154,12 +154,12 @@ static int n_sums(const bench *b) { return b->desc.quick || b->for_table ? N_QUI
 
 static tutti_status record(bench_rank *r, size_t n, void **recording) {
     const tti_device_ops *ops = r->b->backend->device;
-    TTI_TRY(ops->record_begin());
-    tutti_status st = ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE);
+    TTI_TRY(ops->queues.record_begin());
+    tutti_status st = ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE);
     for (int i = 0; i < n_sums(r->b) && st == TUTTI_OK; i++)
-        st = ops->peers_sum(r->group, 0, n, false);
-    if (st == TUTTI_OK) st = ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM);
-    tutti_status ended = ops->record_end(recording);
+        st = ops->collectives.all_reduce(r->group, 0, n, false);
+    if (st == TUTTI_OK) st = ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM);
+    tutti_status ended = ops->queues.record_end(recording);
     return st == TUTTI_OK ? ended : st;
 }
 
@@ -167,12 +167,12 @@ static tutti_status time_rounds(bench_rank *r, void *recording, double *best_us)
     const tti_device_ops *ops = r->b->backend->device;
     for (int round = 0; round < N_ROUNDS; round++) {
         double us[2];
-        TTI_TRY(ops->sync());
+        TTI_TRY(ops->queues.sync());
         TTI_TRY(tutti_comm_barrier(r->comm));
-        TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, 0));
-        TTI_TRY(ops->replay(recording));
-        TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, 1));
-        TTI_TRY(ops->read_stamps(2, us));
+        TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, 0));
+        TTI_TRY(ops->queues.replay(recording));
+        TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, 1));
+        TTI_TRY(ops->queues.read_stamps(2, us));
         double slowest = us[1] / n_sums(r->b);
         TTI_TRY(tutti_comm_all_reduce(r->comm, &slowest, &slowest, 1, TUTTI_F64, TUTTI_MAX,
                                       TUTTI_ALG_AUTO));
@@ -190,7 +190,7 @@ static tutti_status bench_size(bench_rank *r, const way *w, size_t n_bytes) {
     TTI_TRY(check_sum(r, n));
     tutti_status st = record(r, n, &recording);
     if (st == TUTTI_OK) st = time_rounds(r, recording, &us);
-    b->backend->device->release_recording(recording);
+    b->backend->device->queues.release_recording(recording);
     if (st != TUTTI_OK || r->rank != 0) return st;
     double moved = 2.0 * (n_ranks - 1) / n_ranks * (double)(n * each);
     double link_us = b->link_bytes_per_s > 0 ? moved / b->link_bytes_per_s * 1e6 : 0;
@@ -220,7 +220,7 @@ static tutti_status bench_way(bench_rank *r, const way *w, bool *done) {
         st = bench_size(r, w, n);
     *done = !other;
     if (st == TUTTI_OK) st = tutti_comm_barrier(r->comm); /* nobody parts while others read */
-    r->b->backend->device->peers_part(r->group);
+    r->b->backend->device->collectives.disconnect(r->group);
     r->group = NULL;
     return st;
 }
@@ -311,7 +311,7 @@ static tutti_status check_desc(bench *b) {
     if (d->n_devices == 0) d->n_devices = TTI_MIN(n_there, (int)MAX_DEVICES);
     if (d->min_bytes == 0) d->min_bytes = 4096;
     if (d->max_bytes == 0) d->max_bytes = (size_t)256 << 20;
-    if (n_there > 0 && !b->backend->device->peers_meet)
+    if (n_there > 0 && !b->backend->device->collectives.connect)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "bench: devices of backend %s do not add between each other",
                         b->backend->name);

@@ -25,9 +25,10 @@ tutti_status tti_bytes_copy(const tti_bytes_desc *d, tti_bytes *bytes) {
     const tti_device_ops *ops = d->backend->device;
     size_t n = shard_bytes(d), table = (size_t)d->step->n_channels * 256 * sizeof(float);
     TTI_TRY(take_memory(d, bytes));
-    TTI_TRY(ops->copy(TTI_QUEUE_COPY, bytes->value, d->step->value, table));
+    TTI_TRY(ops->queues.copy(TTI_QUEUE_COPY, bytes->value, d->step->value, table));
     for (int s = 0; s < d->n_shards; s++)
-        TTI_TRY(ops->copy(TTI_QUEUE_COPY, bytes->x + (size_t)s * n, d->step->shards[s].x, n));
+        TTI_TRY(
+            ops->queues.copy(TTI_QUEUE_COPY, bytes->x + (size_t)s * n, d->step->shards[s].x, n));
     return TUTTI_OK;
 }
 
@@ -41,7 +42,7 @@ tutti_status tti_bytes_unpack(const tti_bytes_desc *d, const tti_bytes *bytes, i
                                .n_elems = (int32_t)(shard_bytes(d) / (size_t)b),
                                .n_channels = d->step->n_channels,
                                .out = x};
-    return d->backend->device->unpack(TTI_QUEUE_COPY, &unpack);
+    return d->backend->device->step.unpack(TTI_QUEUE_COPY, &unpack);
 }
 
 void tti_bytes_release(const tti_backend *backend, tti_bytes *bytes) {

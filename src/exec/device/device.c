@@ -106,7 +106,7 @@ static bool is_kept_here(const tti_exec *x) {
 static bool may_have_parts(const tti_exec *x) {
     const tti_exec_desc *d = &x->desc;
     return x->n_ranks > 1 && !d->server && !d->local && !d->mixed &&
-           x->device->ops->update_complete;
+           x->device->ops->update.complete;
 }
 
 /* What would be left with parts of gradients, and of parameters too. */
@@ -151,7 +151,7 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x, size_t scratch) {
                             .most_shards = TTI_MAX_SHARDS,
                             .n_ranks = may_have_parts(x) ? x->n_ranks : 1,
                             .rows = tti_fed_most_rows(&plan->shard)};
-    x->device->ops->memory(&n_now, &n_peak, &n_free);
+    x->device->ops->memory.get_usage(&n_now, &n_peak, &n_free);
     TTI_TRY(find_parts(x, desc, &need));
     return tti_device_need_check(&need, n_free);
 }
@@ -284,27 +284,27 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
     const tti_bytes_desc bytes = {x->desc.backend, desc, tti_device_n_local(x), d->x_bytes,
                                   d->target_bytes};
     TTI_TRY(tti_profile_from(x, TTI_ROW_COPY));
-    TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, set->args, set->args_host, sizeof *set->args));
+    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COPY, set->args, set->args_host, sizeof *set->args));
     if (takes_bytes(x, desc)) TTI_TRY(tti_bytes_copy(&bytes, &d->bytes));
     for (int s = 0; s < tti_device_n_local(x); s++) {
         const tti_shard_data *data = &desc->shards[s];
         tti_fed_shard *to = &set->shards[s];
         set->rows_host[s] = data->n_rows;
         if (!desc->value && to->x)
-            TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->x, data->x, d->x_bytes));
+            TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COPY, to->x, data->x, d->x_bytes));
         if (to->target)
-            TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->target, data->target, d->target_bytes));
-        TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->rows, &set->rows_host[s], sizeof(int32_t)));
+            TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COPY, to->target, data->target, d->target_bytes));
+        TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COPY, to->rows, &set->rows_host[s], sizeof(int32_t)));
     }
     /* The loader may use the memory again once this returns; the device still computes the step
      * before meanwhile. */
-    TTI_TRY(d->ops->mark(TTI_QUEUE_COPY, TTI_MARK_FED));
+    TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COPY, TTI_MARK_FED));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("samples to the device"), -1));
     TTI_TRY(unpack(x, set, &bytes));
     if (takes_bytes(x, desc))
         TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("bytes to floats"), -1));
-    TTI_TRY(d->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
-    return d->ops->await(TTI_MARK_FED);
+    TTI_TRY(d->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
+    return d->ops->queues.await(TTI_MARK_FED);
 }
 
 /* ---- the step ---- */
@@ -313,9 +313,9 @@ static tutti_status put_begin(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     tti_gather g = d->kept.gather;
     g.args_from = set->args_host, g.index = set->index;
-    if (set->gathers) return d->ops->gather(&g, d->fixed, d->runs);
-    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->args, set->args, sizeof *d->args));
-    return d->ops->begin_step(d->args, d->fixed, d->runs, tti_device_n_local(x));
+    if (set->gathers) return d->ops->step.gather(&g, d->fixed, d->runs);
+    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->args, set->args, sizeof *d->args));
+    return d->ops->step.begin(d->args, d->fixed, d->runs, tti_device_n_local(x));
 }
 
 tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set) {
@@ -335,7 +335,7 @@ static tutti_status update(tti_exec *x) {
         return tti_profile_upto(x, TTI_ROW_COMPUTE, made, -1);
     }
     TTI_TRY(tti_offload_bring(x->offload, x->desc.plan->n_buckets, sums));
-    TTI_TRY(d->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
+    TTI_TRY(d->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for gradients at the host"),
                             -1);
 }
@@ -343,19 +343,19 @@ static tutti_status update(tti_exec *x) {
 static tutti_status update_and_tell(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     TTI_TRY(update(x));
-    TTI_TRY(d->ops->tell(d->report, d->sums, d->n_told, set->told));
+    TTI_TRY(d->ops->step.report(d->report, d->sums, d->n_told, set->told));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("report to the host"), -1);
 }
 
 /* What the sums of the step begin with, where no others have other samples. */
 static tutti_status tell_own(tti_exec *x) {
     tti_exec_device *d = x->device;
-    return d->ops->peers_tell(&(tti_device_told){.sums = d->sums,
-                                                 .args = d->args,
-                                                 .report = d->report,
-                                                 .n_shards = x->desc.n_shards,
-                                                 .last_shard = x->desc.n_shards,
-                                                 .n_ranks = 1});
+    return d->ops->collectives.report_sums(&(tti_device_told){.sums = d->sums,
+                                                              .args = d->args,
+                                                              .report = d->report,
+                                                              .n_shards = x->desc.n_shards,
+                                                              .last_shard = x->desc.n_shards,
+                                                              .n_ranks = 1});
 }
 
 /* Parameters that nobody else has, before they are updated again. */
@@ -409,7 +409,7 @@ static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     bool is_timed_alone = x->profile && d->n_timed == 0; /* its moments cannot be recorded */
     if (is_timed_alone) tti_profile_next_step(x);
     if (d->loads || is_timed_alone) return tti_device_whole_step(x, set, false);
-    if (d->next_timed < d->n_timed) return d->ops->replay(d->timed[d->next_timed++]);
+    if (d->next_timed < d->n_timed) return d->ops->queues.replay(d->timed[d->next_timed++]);
     return tti_device_play(x, set);
 }
 
@@ -441,7 +441,7 @@ static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe));
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_server_bring(d->server));
-    return d->ops->tell(d->report, d->sums, d->n_told, set->told);
+    return d->ops->step.report(d->report, d->sums, d->n_told, set->told);
 }
 
 /* As if it, or the workers of its copy of the model, were alone; who got no samples of a short
@@ -456,7 +456,7 @@ static tutti_status run_local(tti_exec *x, tti_device_set *set) {
     TTI_TRY(tti_device_run_shards(x, set));
     if (x->divided) TTI_TRY(tti_device_local_add_parts(x));
     if (updates) return update_and_tell(x, set);
-    return d->ops->tell(d->report, d->sums, d->n_told, set->told);
+    return d->ops->step.report(d->report, d->sums, d->n_told, set->told);
 }
 
 static tutti_status run(tti_exec *x, tti_device_set *set) {
@@ -514,7 +514,7 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
         TTI_TRY(tti_device_chain_step(x, which));
     } else {
         TTI_TRY(run(x, set));
-        TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
+        TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COMPUTE, which));
     }
     tti_exec_profile_wait(x, tti_part_other("feeding"), set->begun_ns, fed_ns);
     tti_exec_profile_wait(x, tti_part_other("putting into queues"), fed_ns, tti_now_ns());
@@ -569,7 +569,8 @@ tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
     if (d->axis && (d->pipe || !d->reduce))
         TTI_TRY(tti_device_axis_await(d->axis, which));
     else
-        TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which) : d->ops->await(which));
+        TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which)
+                          : d->ops->queues.await(which));
     tti_exec_profile_wait(x, tti_part_wait("waiting for the device"), start, tti_now_ns());
     return TUTTI_OK;
 }
@@ -673,11 +674,11 @@ void tti_exec_device_release(tti_exec *x) {
     const tti_backend *backend = x->desc.backend;
     if (!d || !d->ops) return;
     tti_device_reduce_settle(d->reduce);
-    if (d->ops->sync() != TUTTI_OK) tti_clear_error();
+    if (d->ops->queues.sync() != TUTTI_OK) tti_clear_error();
     tti_exec_device_profile_end(x);
     /* The recordings first: NCCL parts only once nothing can call it again. */
     tti_device_release_shards(x);
-    d->ops->release_recording(d->eval_recording);
+    d->ops->queues.release_recording(d->eval_recording);
     tti_device_parts_destroy(d->parts);
     tti_device_lean_destroy(d->lean);
     tti_device_reduce_destroy(d->reduce);

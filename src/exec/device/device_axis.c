@@ -82,7 +82,7 @@ static tutti_status put_array(tti_device_axis *a, lists *l, int which, const voi
     if (!l->memory[which])
         return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", l->n_bytes[which]);
     if (n == 0) return TUTTI_OK;
-    return a->ops->copy(TTI_QUEUE_COMPUTE, l->memory[which], from, n * sizeof(int32_t));
+    return a->ops->queues.copy(TTI_QUEUE_COMPUTE, l->memory[which], from, n * sizeof(int32_t));
 }
 
 static tutti_status put_lists(tti_device_axis *a, const draft *d, lists *l) {
@@ -91,7 +91,7 @@ static tutti_status put_lists(tti_device_axis *a, const draft *d, lists *l) {
     TTI_TRY(put_array(a, l, 2, d->home, (size_t)d->n));
     l->of = (tti_device_lists){
         .begin = l->memory[0], .member = l->memory[1], .home = l->memory[2], .n = d->n};
-    return a->ops->sync();
+    return a->ops->queues.sync();
 }
 
 static tutti_status make_lists(tti_device_axis *a, lists *l,
@@ -160,13 +160,13 @@ tutti_status tti_device_axis_sums(tti_device_axis *a, double *sums) {
     double *votes = sums + a->n_zeros + 2 * (size_t)x->n_ranks;
     bool has_loss = mesh->at.tensor == 0 && mesh->at.stage == mesh->size.stage - 1;
     if (!has_loss)
-        TTI_TRY(a->ops->copy(TTI_QUEUE_COMPUTE, sums, a->zeros, a->n_zeros * sizeof *sums));
+        TTI_TRY(a->ops->queues.copy(TTI_QUEUE_COMPUTE, sums, a->zeros, a->n_zeros * sizeof *sums));
     TTI_TRY(sum_model(a, sums, a->n_zeros));
     return sum_model(a, votes, (size_t)x->n_ranks);
 }
 
 tutti_status tti_device_axis_meet(tti_device_axis *a) {
-    TTI_TRY(a->ops->sync());
+    TTI_TRY(a->ops->queues.sync());
     return tutti_comm_barrier(a->x->desc.mesh->world);
 }
 
@@ -179,10 +179,10 @@ tutti_status tti_device_axis_partials(tti_device_axis *a, void *words, size_t n_
     size_t n = n_words / 2;
     bool by_block = n <= (size_t)a->x->desc.plan->n_updates;
     const tti_device_lists *l = by_block ? &a->total.of : &a->slots.of;
-    TTI_TRY(a->ops->fold(words, l, a->sums));
+    TTI_TRY(a->ops->step.fold(words, l, a->sums));
     if (by_block)
         TTI_TRY(sum_model(a, a->sums, (size_t)l->n));
     else if (tti_device_exchange_group(a->x->exchange))
         TTI_TRY(tti_device_exchange_sum(a->x->exchange, a->sums, (size_t)l->n));
-    return a->ops->unfold(words, n, l, a->sums);
+    return a->ops->step.unfold(words, n, l, a->sums);
 }

@@ -48,7 +48,7 @@ static int n_pieces_of(const tti_exec *x) { return x->desc.fast ? 1 : x->acc.n_p
 static void pin_pieces(tti_device_by_host *b) {
     size_t n_bytes = b->x->desc.plan->n_flat * sizeof(float);
     int n = TTI_MIN(b->n_pieces, n_pieces_of(b->x));
-    while (b->n_pinned < n && b->ops->pin(b->pieces[b->n_pinned], n_bytes) == TUTTI_OK)
+    while (b->n_pinned < n && b->ops->memory.pin(b->pieces[b->n_pinned], n_bytes) == TUTTI_OK)
         b->n_pinned++;
     if (b->n_pinned < n) tti_clear_error();
 }
@@ -89,7 +89,7 @@ tutti_status tti_device_by_host_create(tti_exec *x, tti_device_by_host **out) {
 
 void tti_device_by_host_destroy(tti_device_by_host *b) {
     if (!b) return;
-    for (int i = 0; i < b->n_pinned; i++) b->ops->unpin(b->pieces[i]);
+    for (int i = 0; i < b->n_pinned; i++) b->ops->memory.unpin(b->pieces[i]);
     free(b->pieces);
     free(b);
 }
@@ -165,9 +165,9 @@ static tutti_status sum_pieces(const tti_device_by_host *b, const tti_piece *pie
 static tutti_status bring(const tti_device_by_host *b, size_t first, size_t n_elems) {
     const tti_exec *x = b->x;
     for (int i = 0; i < n_pieces_of(x); i++)
-        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, b->pieces[i] + first,
-                             tti_exec_grads_at(x, x->acc.piece_buffer[i], first),
-                             n_elems * sizeof(float)));
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, b->pieces[i] + first,
+                                    tti_exec_grads_at(x, x->acc.piece_buffer[i], first),
+                                    n_elems * sizeof(float)));
     return TUTTI_OK;
 }
 
@@ -204,11 +204,11 @@ static tutti_status put_grads(const tti_device_by_host *b) {
     float *own = x->lean ? x->lean->own_grads : NULL;
     tti_share_run run;
     if (!own)
-        return b->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0],
-                            x->desc.plan->n_flat * sizeof(float));
+        return b->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0],
+                                   x->desc.plan->n_flat * sizeof(float));
     for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
-        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, own + run.state, b->pieces[0] + run.first,
-                             run.n_elems * sizeof(float)));
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, own + run.state, b->pieces[0] + run.first,
+                                    run.n_elems * sizeof(float)));
     return TUTTI_OK;
 }
 
@@ -217,16 +217,16 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     tti_piece pieces[TTI_MAX_PIECES];
     if (x->n_ranks == 1) return TUTTI_OK;
     int n_pieces = n_pieces_of(x);
-    TTI_TRY(b->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_COMPUTED));
+    TTI_TRY(b->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_COMPUTED));
     for (int i = 0; i < n_pieces; i++) {
         pieces[i] = x->acc.pieces[i];
         pieces[i].data = b->pieces[i];
     }
     TTI_TRY(bring_all(b));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1));
-    TTI_TRY(b->ops->await(TTI_MARK_COMPUTED));
+    TTI_TRY(b->ops->queues.await(TTI_MARK_COMPUTED));
     int64_t made = tti_now_ns();
-    TTI_TRY(b->ops->sync());
+    TTI_TRY(b->ops->queues.sync());
     int64_t start = b->computed_ns = tti_now_ns();
     x->copied_ns += start - made;
     TTI_TRY(sum_pieces(b, pieces, n_pieces, b->pieces[0]));
@@ -252,17 +252,17 @@ tutti_status tti_device_by_host_bring_sums(tti_device_by_host *b, const double *
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     if (!x->pipe ||
         tti_instance_has_output(x->lane[0].shard, "loss_sum")) /* else another stage's */
-        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, sums + first,
-                             (last - first) * sizeof *sums));
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, x->sums + first, sums + first,
+                                    (last - first) * sizeof *sums));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the host"), -1));
-    return b->ops->sync();
+    return b->ops->queues.sync();
 }
 
 tutti_status tti_device_by_host_put_sums(tti_device_by_host *b, double *sums) {
     tti_exec *x = b->x;
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
-    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, sums, x->sums,
-                         (size_t)x->desc.n_shards * TTI_SUMS * sizeof *sums));
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, sums, x->sums,
+                                (size_t)x->desc.n_shards * TTI_SUMS * sizeof *sums));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the device"), -1);
 }
 
@@ -280,33 +280,33 @@ tutti_status tti_device_by_host_parts(tti_device_by_host *b, float *parts, size_
     size_t n_own = n * (size_t)(x->last_shard - x->first_shard);
     if (x->n_ranks == 1) return TUTTI_OK;
     memset(x->sync_parts, 0, n_all * sizeof *x->sync_parts);
-    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->sync_parts + first, parts + first,
-                         n_own * sizeof *parts));
-    TTI_TRY(b->ops->sync());
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, x->sync_parts + first, parts + first,
+                                n_own * sizeof *parts));
+    TTI_TRY(b->ops->queues.sync());
     int64_t start = tti_now_ns();
     TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
                                   TUTTI_SUM, TUTTI_ALG_AUTO));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_part_sums("join by the host"), -1, start, end);
-    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, parts, x->sync_parts, n_all * sizeof *parts));
-    return b->ops->sync(); /* the host's copy is used again by the next join */
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, parts, x->sync_parts, n_all * sizeof *parts));
+    return b->ops->queues.sync(); /* the host's copy is used again by the next join */
 }
 
 tutti_status tti_device_by_host_words(tti_device_by_host *b, void *words, size_t n) {
     tti_exec *x = b->x;
     size_t n_bytes = n * sizeof(uint32_t), n_sums = n_bytes / sizeof(double);
     TTI_ASSERT(n_sums <= 2 * (size_t)x->desc.plan->n_updates);
-    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->partials, words, n_bytes));
-    TTI_TRY(b->ops->sync());
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, x->partials, words, n_bytes));
+    TTI_TRY(b->ops->queues.sync());
     int64_t start = tti_now_ns();
     if (tti_exec_has_parts(x))
         TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->partials, x->partials, n_sums, TUTTI_F64,
                                       TUTTI_SUM, TUTTI_ALG_AUTO)); /* of each but one term is 0 */
     if (x->divided) TTI_TRY(tti_divided_partials(x, n_sums));
     tti_exec_waited(x, tti_now_ns() - start);
-    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, words, x->partials, n_bytes));
-    return b->ops->sync();
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, words, x->partials, n_bytes));
+    return b->ops->queues.sync();
 }
 
 /* From and to the host's copy of the summed gradients; the parts cover the flat range. */
@@ -314,16 +314,16 @@ tutti_status tti_device_by_host_gather(tti_device_by_host *b) {
     tti_exec *x = b->x;
     tti_share_run run;
     for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
-        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, b->pieces[0] + run.first, x->params + run.first,
-                             run.n_elems * sizeof(float)));
-    TTI_TRY(b->ops->sync());
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, b->pieces[0] + run.first,
+                                    x->params + run.first, run.n_elems * sizeof(float)));
+    TTI_TRY(b->ops->queues.sync());
     int64_t start = tti_now_ns();
     TTI_TRY(tti_zero_gather(x, b->pieces[0], b->pieces[0]));
     tti_exec_waited(x, tti_now_ns() - start);
     for (int i = 0; i < x->desc.plan->n_slots; i++) {
         const tti_slot *slot = &x->desc.plan->slots[i];
-        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->params + slot->first, b->pieces[0] + slot->first,
-                             slot->n_elems * sizeof(float)));
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, x->params + slot->first,
+                                    b->pieces[0] + slot->first, slot->n_elems * sizeof(float)));
     }
-    return b->ops->sync();
+    return b->ops->queues.sync();
 }

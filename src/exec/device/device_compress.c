@@ -27,7 +27,7 @@ static bool fits(const tti_plan *plan) {
 }
 
 static bool has_kernels(const tti_device_ops *ops) {
-    return ops && ops->thin_create && ops->pick_create && ops->peers_meet;
+    return ops && ops->powersgd.create && ops->topk.create && ops->collectives.connect;
 }
 
 bool tti_device_compress_can(const tti_exec_desc *desc, int n_ranks) {
@@ -111,29 +111,29 @@ static tutti_status meet(tti_device_compress *c, const tti_device_peers *others,
         peers.sources = &c->source;
         peers.n_sources = 1;
     }
-    return c->ops->peers_meet(&peers, &c->group);
+    return c->ops->collectives.connect(&peers, &c->group);
 }
 
 static tutti_status create_thin(tti_device_compress *c, float *grads) {
     const tti_compress_places *p = &c->places;
     int n_buckets = c->x->desc.plan->n_buckets;
-    return c->ops->thin_create(&(tti_device_thin){.slots = p->thin,
-                                                  .first = p->first_thin,
-                                                  .n_buckets = n_buckets,
-                                                  .grads = grads,
-                                                  .residual = c->residual,
-                                                  .message = c->message,
-                                                  .own = c->own,
-                                                  .scratch = c->scratch,
-                                                  .n_message = p->message[2 * n_buckets],
-                                                  .args = c->x->device->args},
-                               &c->thin);
+    return c->ops->powersgd.create(&(tti_device_thin){.slots = p->thin,
+                                                      .first = p->first_thin,
+                                                      .n_buckets = n_buckets,
+                                                      .grads = grads,
+                                                      .residual = c->residual,
+                                                      .message = c->message,
+                                                      .own = c->own,
+                                                      .scratch = c->scratch,
+                                                      .n_message = p->message[2 * n_buckets],
+                                                      .args = c->x->device->args},
+                                   &c->thin);
 }
 
 static tutti_status create_picked(tti_device_compress *c, float *grads) {
     const tti_compress_places *p = &c->places;
     if (p->n_most_pairs == 0) return TUTTI_OK;
-    return c->ops->pick_create(&(tti_device_picked){.slots = p->picked,
+    return c->ops->topk.create(&(tti_device_picked){.slots = p->picked,
                                                     .first = p->first_picked,
                                                     .pairs = p->pairs,
                                                     .n_buckets = c->x->desc.plan->n_buckets,
@@ -184,9 +184,9 @@ static void release_all(tti_device_compress *c) {
 
 void tti_device_compress_destroy(tti_device_compress *c) {
     if (!c) return;
-    c->ops->peers_part(c->group);
-    c->ops->thin_destroy(c->thin);
-    c->ops->pick_destroy(c->picked);
+    c->ops->collectives.disconnect(c->group);
+    c->ops->powersgd.destroy(c->thin);
+    c->ops->topk.destroy(c->picked);
     if (c->places.message) release_all(c);
     tti_compress_places_fini(&c->places);
     free(c->bounds);
@@ -198,26 +198,26 @@ void tti_device_compress_destroy(tti_device_compress *c) {
 
 static tutti_status sum(tti_device_compress *c, int message, bool beside) {
     const size_t *at = &c->places.message[message];
-    return c->ops->peers_sum(c->group, at[0], at[1] - at[0], beside);
+    return c->ops->collectives.all_reduce(c->group, at[0], at[1] - at[0], beside);
 }
 
 tutti_status tti_device_compress_begin(tti_device_compress *c, int bucket, bool beside) {
-    TTI_TRY(c->ops->thin_left(c->thin, bucket));
-    if (c->picked) TTI_TRY(c->ops->pick_choose(c->picked, bucket));
+    TTI_TRY(c->ops->powersgd.left(c->thin, bucket));
+    if (c->picked) TTI_TRY(c->ops->topk.choose(c->picked, bucket));
     return sum(c, 2 * bucket, beside);
 }
 
 /* A model has one of both: products of matrices, or pairs. */
 tutti_status tti_device_compress_end(tti_device_compress *c, int bucket, bool beside) {
-    TTI_TRY(c->ops->thin_right(c->thin, bucket));
+    TTI_TRY(c->ops->powersgd.right(c->thin, bucket));
     if (c->picked) {
         float *all = (float *)(void *)c->all_pairs;
-        TTI_TRY(c->ops->peers_fetch(c->group, (size_t)bucket, 0, all, beside));
-        TTI_TRY(c->ops->pick_add(c->picked, bucket));
+        TTI_TRY(c->ops->collectives.all_gather(c->group, (size_t)bucket, 0, all, beside));
+        TTI_TRY(c->ops->topk.add(c->picked, bucket));
     } else {
         TTI_TRY(sum(c, 2 * bucket + 1, beside));
     }
-    return c->ops->thin_end(c->thin, bucket);
+    return c->ops->powersgd.end(c->thin, bucket);
 }
 
 void *tti_device_compress_group(const tti_device_compress *c) { return c->group; }

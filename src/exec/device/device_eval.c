@@ -15,7 +15,7 @@ static tutti_status eval_shards(tti_exec *x, const tti_device_set *set, bool bes
 
 static tutti_status record_eval(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
-    TTI_TRY(d->ops->record_begin());
+    TTI_TRY(d->ops->queues.record_begin());
     return tti_device_end_recording(x, eval_shards(x, set, true), &d->eval_recording);
 }
 
@@ -32,8 +32,8 @@ static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
     }
     if (!d->eval_recording) TTI_TRY(record_eval(x, set));
     TTI_TRY(tti_device_axis_meet(d->axis));
-    TTI_TRY(d->ops->replay(d->eval_recording));
-    TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
+    TTI_TRY(d->ops->queues.replay(d->eval_recording));
+    TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
     return tti_device_exchange_await(x->exchange, TTI_MARK_EXCHANGE);
 }
 
@@ -47,10 +47,10 @@ static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_
     TTI_TRY(tti_exec_device_settle(x));
     TTI_TRY(run_eval(x, set));
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
-    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, d->sums + first,
-                         (size_t)tti_device_n_local(x) * TTI_SUMS * sizeof(double)));
+    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, x->sums + first, d->sums + first,
+                                (size_t)tti_device_n_local(x) * TTI_SUMS * sizeof(double)));
     /* Parameters of others may have come meanwhile. */
-    TTI_TRY(d->lean ? tti_device_lean_rest(d->lean) : d->ops->sync());
+    TTI_TRY(d->lean ? tti_device_lean_rest(d->lean) : d->ops->queues.sync());
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     tti_exec_add_sums(x, result);
     return TUTTI_OK;

@@ -100,8 +100,8 @@ static size_t sum_bytes(const tti_device_exchange *e, const tti_node *node) {
 
 static tutti_status take_host(tti_device_exchange *e) {
     room r = room_of(e->x->desc.plan);
-    e->in = e->ops->alloc_host(TTI_MAX(r.in, (size_t)1));
-    e->out = e->ops->alloc_host(TTI_MAX(r.out, (size_t)1));
+    e->in = e->ops->memory.alloc_host(TTI_MAX(r.in, (size_t)1));
+    e->out = e->ops->memory.alloc_host(TTI_MAX(r.out, (size_t)1));
     e->scratch = malloc(r.scratch + 1);
     if (e->in && e->out && e->scratch) return TUTTI_OK;
     return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory for exchanges", r.in + r.out);
@@ -111,7 +111,7 @@ static tutti_status take_host(tti_device_exchange *e) {
 static tutti_status await_host(const tti_device_exchange *e) {
     tti_device_pipe *pipe = e->x->device ? e->x->device->pipe : NULL;
     if (pipe) return tti_device_pipe_await(pipe, TTI_MARK_EXCHANGE);
-    return e->ops->await(TTI_MARK_EXCHANGE);
+    return e->ops->queues.await(TTI_MARK_EXCHANGE);
 }
 
 static tutti_status exchange_on_host(const tti_device_exchange *e, const tti_kargs *a,
@@ -131,8 +131,8 @@ static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a
     size_t n_in = sums ? sum_bytes(e, a->node) : tti_value_n_bytes(a->node->in[0]);
     size_t n_out = sums ? n_in : tti_value_n_bytes(a->node->out[0]);
     if (sums && n_in == 0) return TUTTI_OK;
-    TTI_TRY(e->ops->copy(TTI_QUEUE_COMPUTE, e->in, a->in[0], n_in));
-    TTI_TRY(e->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
+    TTI_TRY(e->ops->queues.copy(TTI_QUEUE_COMPUTE, e->in, a->in[0], n_in));
+    TTI_TRY(e->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_layers("values to the host"), -1));
     TTI_TRY(await_host(e));
     int64_t start = tti_now_ns();
@@ -141,7 +141,7 @@ static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a
     tti_exec_waited(e->x, end - start);
     tti_part part = tti_part_node(TTI_SPAN_LAYERS, a->node, "exchange by the host");
     tti_profile_add(e->x, TTI_ROW_TRADE, part, -1, start, end);
-    return e->ops->copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
+    return e->ops->queues.copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
 }
 
 /* ---- between devices: whether ---- */
@@ -155,10 +155,10 @@ static bool is_needed(const tti_exec *x, const room *r) {
 /* Whether steps can be recorded with exchanges of floats in them.  The same on all workers. */
 static bool is_wanted(const tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
-    bool can = ops->peers_meet && ops->peers_trade;
+    bool can = ops->collectives.connect && ops->collectives.trade;
     bool plain = !x->desc.offload && !x->desc.mixed && !x->desc.server &&
                  !tti_device_by_host_alone(x) && !x->desc.reference;
-    bool stages = x->desc.mesh->size.stage == 1 || ops->peers_put;
+    bool stages = x->desc.mesh->size.stage == 1 || ops->p2p.send;
     return can && plain && stages && tti_deal_is_even(&x->deal);
 }
 
@@ -183,8 +183,8 @@ static bool is_reached(const tti_program *program, const tti_norm_exchange *join
 
 static int product_of(const tti_device_ops *ops, const tti_program *program, int s,
                       const tti_norm_exchange *joint) {
-    int p = ops->can_push ? tti_norm_exchange_product(program, s) : -1;
-    return p >= 0 && ops->can_push(program->steps[p], (size_t)joint->n_rows) ? p : -1;
+    int p = ops->fusions.can_push ? tti_norm_exchange_product(program, s) : -1;
+    return p >= 0 && ops->fusions.can_push(program->steps[p], (size_t)joint->n_rows) ? p : -1;
 }
 
 /* Bytes of the largest value that is brought. */
@@ -227,7 +227,7 @@ static tutti_status take_arena(tti_device_exchange *e) {
     const tti_program *shard = &x->desc.plan->shard, *eval = &x->desc.plan->eval;
     uint64_t mine = digest_norms(e->ops, shard, 0), all[TTI_MAX_RANKS];
     if (mine) mine = mix(digest_norms(e->ops, eval, mine), x->arena_bytes) | 1;
-    if (x->n_in_flight != 1 || !e->ops->peers_norm || n_ranks != 2) mine = 0;
+    if (x->n_in_flight != 1 || !e->ops->fusions.norm || n_ranks != 2) mine = 0;
     TTI_TRY(tutti_comm_all_gather(e->comm, &mine, all, sizeof mine, TUTTI_U8));
     e->joins = mine != 0;
     for (int r = 0; r < n_ranks; r++) e->joins = e->joins && all[r] == mine;
@@ -275,7 +275,7 @@ static tutti_status meet(tti_device_exchange *e) {
 }
 
 static void leave(tti_device_exchange *e) {
-    if (e->group) e->ops->peers_part(e->group);
+    if (e->group) e->ops->collectives.disconnect(e->group);
     e->group = NULL;
     e->x->desc.backend->release(e->staging, 2 * e->n_traded);
     e->staging = NULL;
@@ -300,7 +300,7 @@ static tutti_status try_devices(tti_device_exchange *e, const room *r) {
 static tutti_status meet_devices(tti_device_exchange *e, const room *r) {
     tutti_status st = try_devices(e, r);
     if (st == TUTTI_OK) {
-        e->ops->peers_describe(e->group, &e->way);
+        e->ops->collectives.describe(e->group, &e->way);
         if (e->joins) tti_str_add(&e->way, ", norms with them");
         if (e->pushes) tti_str_add(&e->way, ", beside products in front");
         return TUTTI_OK;
@@ -350,8 +350,8 @@ void tti_device_exchange_destroy(tti_device_exchange *e) {
     leave(e);
     if (e->arena) e->x->desc.backend->release(e->arena, e->arena_bytes);
     tti_str_free(&e->way);
-    e->ops->release_host(e->in);
-    e->ops->release_host(e->out);
+    e->ops->memory.release_host(e->in);
+    e->ops->memory.release_host(e->out);
     free(e->scratch);
     free(e->joint);
     free(e);
@@ -378,7 +378,7 @@ void tti_device_exchange_alone(tti_device_exchange *e) {
 tutti_status tti_device_exchange_wait(tti_device_exchange *e) {
     if (!e || !e->pending) return TUTTI_OK;
     e->pending = e->pulled = false;
-    TTI_TRY(e->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    TTI_TRY(e->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
     return tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for an exchange"), -1);
 }
 
@@ -390,7 +390,7 @@ static tti_part between_devices(const tti_node *node) {
 static tutti_status put_alone(tti_device_exchange *e) {
     e->alone = false;
     if (e->beside) return TUTTI_OK;
-    TTI_TRY(e->ops->sync());
+    TTI_TRY(e->ops->queues.sync());
     return tutti_comm_barrier(e->comm);
 }
 
@@ -398,17 +398,17 @@ static tutti_status put_alone(tti_device_exchange *e) {
 static tutti_status end_alone(tti_device_exchange *e) {
     if (e->beside) return TUTTI_OK;
     TTI_TRY(tti_device_exchange_wait(e));
-    TTI_TRY(e->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
+    TTI_TRY(e->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
     TTI_TRY(tti_device_exchange_await(e, TTI_MARK_EXCHANGE));
-    return e->ops->sync();
+    return e->ops->queues.sync();
 }
 
 static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade, tti_part part) {
     bool alone = e->alone;
     TTI_TRY(put_alone(e));
-    TTI_TRY(e->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(e->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
-    TTI_TRY(e->ops->peers_trade(e->group, trade, e->beside && !alone));
+    TTI_TRY(e->ops->collectives.trade(e->group, trade, e->beside && !alone));
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1));
     e->pending = true;
     e->pulled = false;
@@ -422,9 +422,9 @@ static tutti_status put_norm(tti_device_exchange *e, const tti_device_norm *norm
     if (!e->pulled) TTI_TRY(tti_device_exchange_wait(e));
     TTI_TRY(put_alone(e));
     int moment = tti_profile_take(e->x, 2);
-    if (moment > 0) TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, moment));
-    TTI_TRY((norm->part ? ops->peers_norm_grad : ops->peers_norm)(e->group, norm));
-    if (moment > 0) TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, moment + 1));
+    if (moment > 0) TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, moment));
+    TTI_TRY((norm->part ? ops->fusions.norm_grad : ops->fusions.norm)(e->group, norm));
+    if (moment > 0) TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, moment + 1));
     tti_profile_between(e->x, TTI_ROW_TRADE, between_devices(norm->node), -1, moment);
     tti_part wait = tti_part_wait("waiting for an exchange");
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
@@ -433,9 +433,9 @@ static tutti_status put_norm(tti_device_exchange *e, const tti_device_norm *norm
 
 /* Beside what computes next. */
 static tutti_status bring_rows(tti_device_exchange *e, const tti_device_norm *norm) {
-    TTI_TRY(e->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(e->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
-    TTI_TRY(e->ops->peers_bring(e->group, norm));
+    TTI_TRY(e->ops->fusions.bring(e->group, norm));
     e->pending = true;
     e->pulled = false;
     tti_part part = tti_part_node(TTI_SPAN_LAYERS, norm->node, "rows between devices");
@@ -443,7 +443,7 @@ static tutti_status bring_rows(tti_device_exchange *e, const tti_device_norm *no
 }
 
 tutti_status tti_device_exchange_norm(tti_device_exchange *e, tti_device_norm *norm, bool beside) {
-    norm->kept = beside && e->beside && norm->pushed && e->ops->peers_bring;
+    norm->kept = beside && e->beside && norm->pushed && e->ops->fusions.bring;
     TTI_TRY(put_norm(e, norm));
     return norm->kept ? bring_rows(e, norm) : TUTTI_OK;
 }
@@ -452,17 +452,17 @@ tutti_status tti_device_exchange_norm(tti_device_exchange *e, tti_device_norm *n
  */
 tutti_status tti_device_exchange_push(tti_device_exchange *e, const tti_device_push *push) {
     if (!e->pulled) TTI_TRY(tti_device_exchange_wait(e));
-    return e->ops->peers_push(e->group, push);
+    return e->ops->fusions.push(e->group, push);
 }
 
 bool tti_device_exchange_may_pull(const tti_device_exchange *e, const tti_node *product,
                                   const tti_norm_exchange *joint) {
-    return e->ops->can_pull && product->in[0] == joint->gather->out[0] &&
-           e->ops->can_pull(product, (size_t)joint->n_rows);
+    return e->ops->fusions.can_pull && product->in[0] == joint->gather->out[0] &&
+           e->ops->fusions.can_pull(product, (size_t)joint->n_rows);
 }
 
 tutti_status tti_device_exchange_pull(tti_device_exchange *e, const tti_device_push *pull) {
-    TTI_TRY(e->ops->peers_pull(e->group, pull));
+    TTI_TRY(e->ops->fusions.pull(e->group, pull));
     e->pulled = true;
     return TUTTI_OK;
 }
@@ -480,7 +480,7 @@ tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size
 }
 
 tutti_status tti_device_exchange_await(tti_device_exchange *e, int mark) {
-    return tti_device_late(e->x, e->ops->peers_await(e->group, mark));
+    return tti_device_late(e->x, e->ops->collectives.await(e->group, mark));
 }
 
 /* ---- the kernel ---- */

@@ -21,7 +21,7 @@ static void describe_work(const tti_device_work *work, char *out, size_t n_bytes
 static tutti_status ask(const tti_device_ops *ops, tutti_status status) {
     char text[2048];
     snprintf(text, sizeof text, "%s", tutti_last_error());
-    bool is_lost = ops->sync() == TUTTI_E_DEVICE;
+    bool is_lost = ops->queues.sync() == TUTTI_E_DEVICE;
     return tti_fail(is_lost ? TUTTI_E_DEVICE : status, "%s", text);
 }
 

@@ -41,7 +41,7 @@ static tutti_status take_host(tti_device_lean *l) {
     if (l->reduce || (!l->x->lean->params && !l->x->lean->averages)) return TUTTI_OK;
     TTI_TRY(tutti_comm_alloc(l->x->desc.comm, n_bytes + 64, &memory));
     l->whole = memory;
-    l->is_pinned = l->ops->pin(memory, n_bytes) == TUTTI_OK;
+    l->is_pinned = l->ops->memory.pin(memory, n_bytes) == TUTTI_OK;
     if (!l->is_pinned) tti_clear_error();
     return TUTTI_OK;
 }
@@ -58,7 +58,7 @@ tutti_status tti_device_lean_create(tti_exec *x, tti_device_reduce *reduce, tti_
 
 void tti_device_lean_destroy(tti_device_lean *l) {
     if (!l) return;
-    if (l->is_pinned) l->ops->unpin(l->whole);
+    if (l->is_pinned) l->ops->memory.unpin(l->whole);
     free(l->noted);
     free(l);
 }
@@ -72,10 +72,10 @@ static tutti_status bring(tti_device_lean *l, const float *from) {
     tti_share_run run;
     if (!l->whole) return TUTTI_OK;
     for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
-        TTI_TRY(l->ops->copy(TTI_QUEUE_COMPUTE, l->whole + run.first, from + run.state,
-                             run.n_elems * sizeof *from));
+        TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMPUTE, l->whole + run.first, from + run.state,
+                                    run.n_elems * sizeof *from));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("own parameters to the host"), -1));
-    TTI_TRY(l->ops->sync());
+    TTI_TRY(l->ops->queues.sync());
     int64_t start = tti_now_ns();
     TTI_TRY(tti_zero_gather(x, l->whole, l->whole));
     int64_t end = tti_now_ns();
@@ -89,11 +89,11 @@ static tutti_status bring(tti_device_lean *l, const float *from) {
 static tutti_status fetch_from_host(tti_device_lean *l, int i, float *dst) {
     const tti_bucket *bucket = &l->x->desc.plan->buckets[l->params->uses[i].bucket];
     TTI_TRY(tti_profile_from(l->x, TTI_ROW_COMM));
-    TTI_TRY(
-        l->ops->copy(TTI_QUEUE_COMM, dst, l->whole + bucket->first, bucket->n_elems * sizeof *dst));
+    TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMM, dst, l->whole + bucket->first,
+                                bucket->n_elems * sizeof *dst));
     TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMM, tti_part_params("parameters to the device"), -1));
     l->noted[i] = l->next_note++ % TTI_NOTES_OF_SUMS;
-    return l->ops->note(TTI_QUEUE_COMM, l->noted[i]);
+    return l->ops->queues.note(TTI_QUEUE_COMM, l->noted[i]);
 }
 
 /* ---- moves ---- */
@@ -116,7 +116,7 @@ static tutti_status fetch_upto(tti_device_lean *l, int step) {
     int first = l->next;
     while (l->next < l->params->n_uses && l->params->uses[l->next].taken <= step) {
         if (fetches_beside(l) && l->next == first)
-            TTI_TRY(l->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+            TTI_TRY(l->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
         TTI_TRY(fetch(l, l->next++));
     }
     return TUTTI_OK;
@@ -126,7 +126,7 @@ static tutti_status await_params(tti_device_lean *l, int step) {
     bool waits = false;
     for (int i = 0; i < l->next; i++) {
         if (l->params->uses[i].first != step || !fetches_beside(l)) continue;
-        TTI_TRY(l->ops->follow(TTI_QUEUE_COMPUTE, l->noted[i]));
+        TTI_TRY(l->ops->queues.follow(TTI_QUEUE_COMPUTE, l->noted[i]));
         waits = true;
     }
     if (!waits) return TUTTI_OK;
@@ -238,13 +238,13 @@ tutti_status tti_device_lean_eval_rest(tti_device_lean *l) {
 }
 
 tutti_status tti_device_lean_rest(tti_device_lean *l) {
-    return l->reduce ? tti_device_reduce_rest(l->reduce) : l->ops->sync();
+    return l->reduce ? tti_device_reduce_rest(l->reduce) : l->ops->queues.sync();
 }
 
 static tutti_status averages_by_host(tti_device_lean *l) {
     size_t n_bytes = l->x->desc.plan->n_flat * sizeof(float);
     TTI_TRY(bring(l, l->x->ema));
-    TTI_TRY(l->ops->copy(TTI_QUEUE_COMPUTE, l->x->lean->averages, l->whole, n_bytes));
+    TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMPUTE, l->x->lean->averages, l->whole, n_bytes));
     return tti_device_lean_rest(l);
 }
 

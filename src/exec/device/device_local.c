@@ -15,9 +15,9 @@ tutti_status tti_device_local_begin(tti_exec *x) {
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     if (d->has_own_sums) return TUTTI_OK;
     d->has_own_sums = true; /* steps of an all-reduce, before, left those of all */
-    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sums, x->sums,
-                         (size_t)x->desc.n_shards * TTI_SUMS * sizeof *d->sums));
-    return d->ops->sync();
+    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->sums, x->sums,
+                                (size_t)x->desc.n_shards * TTI_SUMS * sizeof *d->sums));
+    return d->ops->queues.sync();
 }
 
 tutti_status tti_device_local_add_parts(tti_exec *x) {
@@ -52,9 +52,10 @@ static tutti_status copy_ranges(tti_exec *x, float *array, float *on_host, bool 
     const tti_device_ops *ops = x->device->ops;
     tti_range r;
     for (int at = 0; next_range(x->desc.plan, &at, &r);)
-        TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, (back ? array : on_host) + r.first,
-                          (back ? on_host : array) + r.first, (r.last - r.first) * sizeof *array));
-    return ops->sync();
+        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, (back ? array : on_host) + r.first,
+                                 (back ? on_host : array) + r.first,
+                                 (r.last - r.first) * sizeof *array));
+    return ops->queues.sync();
 }
 
 static tutti_status average(tti_exec *x, float *array) {

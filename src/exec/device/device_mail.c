@@ -160,7 +160,7 @@ void *tti_device_mail_place(const tti_device_mail *m, int slot) { return m->inbo
 /* The same on all workers. */
 static bool is_wanted(const tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
-    return ops->peers_meet && ops->peers_put && !x->desc.offload && !x->desc.mixed &&
+    return ops->collectives.connect && ops->p2p.send && !x->desc.offload && !x->desc.mixed &&
            !x->desc.server && !tti_device_by_host_alone(x) && !x->desc.reference;
 }
 
@@ -189,13 +189,13 @@ static tutti_status try_to_meet(tti_device_mail *m) {
     if (!is_wanted(m->x)) return TUTTI_OK;
     tutti_status st = meet(m);
     if (st == TUTTI_OK) {
-        m->ops->peers_describe(m->group, &m->way);
+        m->ops->collectives.describe(m->group, &m->way);
         return TUTTI_OK;
     }
     if (st != TUTTI_E_UNSUPPORTED) return st;
     tti_str_printf(&m->way, "by way of the host: %.300s", tutti_last_error());
     tti_clear_error();
-    m->ops->peers_part(m->group); /* which other stages could not */
+    m->ops->collectives.disconnect(m->group); /* which other stages could not */
     m->group = NULL;
     return TUTTI_OK;
 }
@@ -212,7 +212,7 @@ tutti_status tti_device_mail_create(tti_exec *x, tti_device_mail **out) {
 
 void tti_device_mail_destroy(tti_device_mail *m) {
     if (!m) return;
-    if (m->group) m->ops->peers_part(m->group);
+    if (m->group) m->ops->collectives.disconnect(m->group);
     m->x->desc.backend->release(m->inbox, m->n_bytes);
     tti_str_free(&m->way);
     free(m->at);
@@ -220,7 +220,7 @@ void tti_device_mail_destroy(tti_device_mail *m) {
 }
 
 void tti_device_mail_part(tti_device_mail *m) {
-    if (m->group) m->ops->peers_part(m->group);
+    if (m->group) m->ops->collectives.disconnect(m->group);
     m->group = NULL;
     tti_str_clear(&m->way);
 }
@@ -235,7 +235,7 @@ void tti_device_mail_begin(tti_device_mail *m, bool beside) { m->beside = beside
 
 /* All stages are here, and their devices at rest. */
 static tutti_status meet_again(tti_device_mail *m) {
-    TTI_TRY(m->ops->sync());
+    TTI_TRY(m->ops->queues.sync());
     return tutti_comm_barrier(m->x->pipe->comm);
 }
 
@@ -248,7 +248,7 @@ static tutti_status put(tti_device_mail *m, int slot, const void *src, size_t n_
                                       .src = src,
                                       .place = m->at[slot],
                                       .n_bytes = n_bytes};
-    return m->ops->peers_put(m->group, &letter, beside);
+    return m->ops->p2p.send(m->group, &letter, beside);
 }
 
 tutti_status tti_device_mail_put(tti_device_mail *m, int slot, const void *src, size_t n_bytes) {
@@ -258,15 +258,15 @@ tutti_status tti_device_mail_put(tti_device_mail *m, int slot, const void *src, 
 /* Places take turns: one that is a later place by now is as good. */
 tutti_status tti_device_mail_note(tti_device_mail *m, int *where) {
     *where = TTI_NOTES_OF_SUMS + m->n_notes++ % TTI_NOTES_OF_MAIL;
-    return m->ops->note(TTI_QUEUE_TRADE, *where);
+    return m->ops->queues.note(TTI_QUEUE_TRADE, *where);
 }
 
 tutti_status tti_device_mail_take(tti_device_mail *m, int slot) {
-    return m->ops->peers_take(m->group, slot);
+    return m->ops->p2p.recv(m->group, slot);
 }
 
 tutti_status tti_device_mail_leave(tti_device_mail *m, int slot) {
-    return m->ops->peers_leave(m->group, slot, writer_of(m->x, slot));
+    return m->ops->p2p.release(m->group, slot, writer_of(m->x, slot));
 }
 
 /* ---- parameters on several stages ---- */
@@ -291,15 +291,15 @@ static int slot_of(const tti_device_mail *m, const tied_grad *g, int stage, bool
 /* A stage sends all it has, and takes the sums as they come. */
 static tutti_status send_and_take(tti_device_mail *m, const tied_grad *g) {
     int stage = m->x->pipe->stages->stage;
-    TTI_TRY(m->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     for (size_t i = 0; i < g->n_elems; i += g->chunk)
         TTI_TRY(put(m, slot_of(m, g, stage, false, i), g->data + i,
                     length_of(g, i) * sizeof *g->data, false));
     for (size_t i = 0; i < g->n_elems; i += g->chunk) {
         int slot = slot_of(m, g, stage, true, i);
         TTI_TRY(tti_device_mail_take(m, slot));
-        TTI_TRY(m->ops->copy(TTI_QUEUE_COMPUTE, g->data + i, tti_device_mail_place(m, slot),
-                             length_of(g, i) * sizeof *g->data));
+        TTI_TRY(m->ops->queues.copy(TTI_QUEUE_COMPUTE, g->data + i, tti_device_mail_place(m, slot),
+                                    length_of(g, i) * sizeof *g->data));
         TTI_TRY(tti_device_mail_leave(m, slot));
     }
     return TUTTI_OK;
@@ -320,7 +320,7 @@ static tutti_status add_chunk(tti_device_mail *m, const tied_grad *g, size_t fir
         m->x->desc.backend->accumulate(g->data + first, tti_device_mail_place(m, slot), n);
         TTI_TRY(tti_device_mail_leave(m, slot));
     }
-    TTI_TRY(m->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     for (int stage = 0; stage < n_stages; stage++)
         if (is_other(g, stage))
             TTI_TRY(put(m, slot_of(m, g, stage, true, first), g->data + first, n * sizeof *g->data,
@@ -364,23 +364,23 @@ tutti_status tti_device_mail_sum(tti_device_mail *m, double *terms, size_t n) {
                                     .part_bytes = n * sizeof *terms};
     TTI_ASSERT(trade.part_bytes <= m->n_traded);
     if (!m->beside) TTI_TRY(meet_again(m));
-    TTI_TRY(m->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
-    TTI_TRY(m->ops->peers_trade(m->group, &trade, false));
-    TTI_TRY(m->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(m->ops->collectives.trade(m->group, &trade, false));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
     return m->beside ? TUTTI_OK : tti_device_mail_rest(m);
 }
 
 /* ---- waiting ---- */
 
 tutti_status tti_device_mail_await(tti_device_mail *m, int mark) {
-    return tti_device_late(m->x, m->ops->peers_await(m->group, mark));
+    return tti_device_late(m->x, m->ops->collectives.await(m->group, mark));
 }
 
 tutti_status tti_device_mail_rest(tti_device_mail *m) {
-    TTI_TRY(m->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
-    TTI_TRY(m->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_PIPE_IN));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    TTI_TRY(m->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_PIPE_IN));
     TTI_TRY(tti_device_mail_await(m, TTI_MARK_PIPE_IN));
-    return m->ops->sync();
+    return m->ops->queues.sync();
 }
 
 void tti_device_mail_give_up(tti_device_mail *m, tutti_status status) {

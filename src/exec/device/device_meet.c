@@ -157,7 +157,7 @@ static tutti_status meet_line(tti_device_line *line, const tti_device_peers *wan
     peers.all_gather = all_gather;
     peers.check = check;
     if (terms) tti_device_terms(&order, terms);
-    tutti_status st = terms ? line->x->desc.backend->device->peers_meet(&peers, group)
+    tutti_status st = terms ? line->x->desc.backend->device->collectives.connect(&peers, group)
                             : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     free(terms);
     tti_sum_order_free(&order);

@@ -40,9 +40,9 @@ static tutti_status copy(tti_exec *x, bool push, int n) {
         if (!array || (push && !mirror[i])) continue;
         TTI_TRY(take(&mirror[i], n_bytes));
         void *dst = push ? array : mirror[i], *src = push ? mirror[i] : array;
-        TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
+        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
     }
-    return ops->sync();
+    return ops->queues.sync();
 }
 
 float *tti_exec_device_mirror(tti_exec *x, int which) { return x->device->mirrors[which]; }
@@ -74,8 +74,9 @@ tutti_status tti_exec_device_staging(tti_exec *x, float **staging) {
 
 tutti_status tti_exec_device_put_staging(tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
-    TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), x->device->staging, flat_bytes(x)));
-    return ops->sync();
+    TTI_TRY(
+        ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), x->device->staging, flat_bytes(x)));
+    return ops->queues.sync();
 }
 
 /* By the blocks of the update, as it hashes them. */

@@ -85,7 +85,7 @@ static tutti_status make_pinned(const tti_exec *x, const tti_pipe_end *end, end_
     room->places = calloc(N_TURNS, sizeof *room->places);
     if (!room->places) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     for (int i = 0; i < N_TURNS; i++) {
-        room->places[i] = x->desc.backend->device->alloc_host(end->n_bytes);
+        room->places[i] = x->desc.backend->device->memory.alloc_host(end->n_bytes);
         if (!room->places[i])
             return tti_fail(TUTTI_E_NOMEM, "pipeline: %zu bytes for a value", end->n_bytes);
     }
@@ -142,7 +142,7 @@ static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room)
 static void pin_slots(tti_device_pipe *pipe) {
     size_t n_bytes;
     void *slots = tti_mailbox_memory(pipe->x->pipe->box, &n_bytes);
-    if (pipe->ops->pin(slots, n_bytes) == TUTTI_OK)
+    if (pipe->ops->memory.pin(slots, n_bytes) == TUTTI_OK)
         pipe->pinned = slots;
     else
         tti_clear_error();
@@ -166,7 +166,7 @@ static void release_room(const tti_device_pipe *pipe, side_room *room) {
     for (int i = 0; room->in && i < room->side->n_in; i++) free(room->in[i].reader);
     for (int i = 0; room->out && i < room->side->n_out; i++) {
         for (int k = 0; room->out[i].places && k < N_TURNS; k++)
-            pipe->ops->release_host(room->out[i].places[k]);
+            pipe->ops->memory.release_host(room->out[i].places[k]);
         free(room->out[i].places);
     }
     free(room->in);
@@ -180,8 +180,8 @@ void tti_device_pipe_destroy(tti_device_pipe *pipe) {
     release_room(pipe, &pipe->train);
     release_room(pipe, &pipe->eval);
     tti_device_mail_destroy(pipe->mail);
-    if (pipe->pinned) pipe->ops->unpin(pipe->pinned);
-    if (pipe->shared) pipe->ops->release_host(pipe->shared);
+    if (pipe->pinned) pipe->ops->memory.unpin(pipe->pinned);
+    if (pipe->shared) pipe->ops->memory.release_host(pipe->shared);
     free(pipe);
 }
 
@@ -205,16 +205,16 @@ static tutti_status copy_out(pipe_step *s, const part *p) {
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
         if (end->part != p->action.part) continue;
-        if (!any) TTI_TRY(ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+        if (!any) TTI_TRY(ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
         if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COMM));
         any = true;
-        TTI_TRY(ops->copy(TTI_QUEUE_COMM, s->room->out[i].places[turn],
-                          tti_instance_output(p->instance, end->name), end->n_bytes));
+        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMM, s->room->out[i].places[turn],
+                                 tti_instance_output(p->instance, end->name), end->n_bytes));
     }
     if (!any) return TUTTI_OK;
     TTI_TRY(
         tti_profile_upto(s->pipe->x, TTI_ROW_COMM, tti_part_stages("values to another stage"), -1));
-    TTI_TRY(ops->mark(TTI_QUEUE_COMM, TTI_MARK_PIPE_OUT + turn));
+    TTI_TRY(ops->queues.mark(TTI_QUEUE_COMM, TTI_MARK_PIPE_OUT + turn));
     s->unsent = *p;
     return TUTTI_OK;
 }
@@ -224,7 +224,7 @@ static tutti_status send(pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     int turn = p->number % N_TURNS;
     if (!p->instance) return TUTTI_OK;
-    TTI_TRY(s->pipe->ops->await(TTI_MARK_PIPE_OUT + turn));
+    TTI_TRY(s->pipe->ops->queues.await(TTI_MARK_PIPE_OUT + turn));
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
         if (end->part != p->action.part) continue;
@@ -259,9 +259,10 @@ static tutti_status take_in(const pipe_step *s, const part *p, int i, bool is_fi
     void *to = tti_device_mail_place(s->pipe->mail, slot);
     const void *data;
     TTI_TRY(tti_mailbox_wait(s->pipe->x->pipe->box, slot, &data));
-    if (room->reader[at] == p->number - 1) TTI_TRY(ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+    if (room->reader[at] == p->number - 1)
+        TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
     if (is_first) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COPY));
-    TTI_TRY(ops->copy(TTI_QUEUE_COPY, to, data, end->n_bytes));
+    TTI_TRY(ops->queues.copy(TTI_QUEUE_COPY, to, data, end->n_bytes));
     tti_instance_set_input(p->instance, end->input, to);
     return TUTTI_OK;
 }
@@ -279,8 +280,8 @@ static tutti_status take_all(const pipe_step *s, const part *p) {
     if (!any) return TUTTI_OK;
     TTI_TRY(
         tti_profile_upto(s->pipe->x, TTI_ROW_COPY, tti_part_stages("values of another stage"), -1));
-    TTI_TRY(ops->mark(TTI_QUEUE_COPY, TTI_MARK_PIPE_IN));
-    return ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY);
+    TTI_TRY(ops->queues.mark(TTI_QUEUE_COPY, TTI_MARK_PIPE_IN));
+    return ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY);
 }
 
 /* The senders may use slots again whose places nobody reads any more: not before, as another value
@@ -288,7 +289,7 @@ static tutti_status take_all(const pipe_step *s, const part *p) {
 static tutti_status free_slots(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     for (int i = 0; i < side->n_in; i++)
-        if (begins_with(&side->in[i], p)) TTI_TRY(s->pipe->ops->await(TTI_MARK_PIPE_IN));
+        if (begins_with(&side->in[i], p)) TTI_TRY(s->pipe->ops->queues.await(TTI_MARK_PIPE_IN));
     for (int i = 0; i < side->n_in; i++)
         if (side->in[i].last_part == p->action.part)
             tti_mailbox_free(s->pipe->x->pipe->box,
@@ -374,11 +375,11 @@ static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *
     int from = s->pipe->first_moment + 1 + 2 * p->number;
     int shard = x->pipe->waves[p->action.wave].first;
     bool forward = p->action.part < x->pipe->stages->n_chunks;
-    TTI_TRY(s->pipe->ops->stamp(TTI_QUEUE_COMPUTE, from));
+    TTI_TRY(s->pipe->ops->queues.stamp(TTI_QUEUE_COMPUTE, from));
     TTI_TRY(
         tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"), shard));
     TTI_TRY(run_kernels(s, p, run));
-    TTI_TRY(s->pipe->ops->stamp(TTI_QUEUE_COMPUTE, from + 1));
+    TTI_TRY(s->pipe->ops->queues.stamp(TTI_QUEUE_COMPUTE, from + 1));
     tti_profile_between(x, TTI_ROW_PARTS, tti_part_other(forward ? "forward" : "backward"), shard,
                         from);
     return TUTTI_OK;
@@ -395,7 +396,7 @@ static tutti_status compute(const pipe_step *s, const part *p) {
     if (p->action.part == 0)
         tti_fed_point(p->instance, s->desc->eval ? &x->eval_inputs : &x->shard_inputs,
                       &s->desc->shards[local], s->desc->loss_scale);
-    if (!s->pipe->between) TTI_TRY(ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+    if (!s->pipe->between) TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
     return run_timed(s, p, &s->desc->runs[local]);
 }
 
@@ -419,7 +420,7 @@ static tutti_status run_by_host(pipe_step *s, const part *p) {
     TTI_TRY(take_all(s, p));
     /* An instance may be the next wave's before its last one has been copied out. */
     if (before.instance == p->instance && before.action.part == p->action.part)
-        TTI_TRY(s->pipe->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+        TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(compute(s, p));
     TTI_TRY(copy_out(s, p));
     TTI_TRY(merge_and_collect(s, p));
@@ -456,7 +457,7 @@ static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) 
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
         if (end->part != p->action.part) continue;
-        if (!any) TTI_TRY(s->pipe->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+        if (!any) TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
         if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_STAGES));
         any = true;
         TTI_TRY(tti_device_mail_put(s->pipe->mail,
@@ -475,7 +476,7 @@ static tutti_status run_between(const pipe_step *s, const part *p) {
     int flight = p->action.wave % side->schedule.n_in_flight;
     int *behind = &s->room->put[flight * side->program->n_parts + p->action.part];
     TTI_TRY(take_letters(s, p));
-    if (*behind >= 0) TTI_TRY(s->pipe->ops->follow(TTI_QUEUE_COMPUTE, *behind));
+    if (*behind >= 0) TTI_TRY(s->pipe->ops->queues.follow(TTI_QUEUE_COMPUTE, *behind));
     *behind = -1;
     TTI_TRY(compute(s, p));
     TTI_TRY(put_letters(s, p, behind));
@@ -527,7 +528,7 @@ static tutti_status run_between_joins(pipe_step *s, const part *p) {
     const int *of_part = s->room->side->program->part_first + p->action.part;
     if ((int)p->steps.first == of_part[0]) {
         TTI_TRY(pass_fault(s, p));
-        TTI_TRY(s->pipe->ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+        TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
         TTI_TRY(take_all(s, p));
     }
     TTI_TRY(compute(s, p));
@@ -589,15 +590,15 @@ tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_st
     s.room->has_run = true;
     pipe->n_timed = count_runs(&s);
     pipe->first_moment = tti_profile_take(pipe->x, 2 * pipe->n_timed + 1);
-    TTI_TRY(pipe->ops->stamp(TTI_QUEUE_COMPUTE, pipe->first_moment));
+    TTI_TRY(pipe->ops->queues.stamp(TTI_QUEUE_COMPUTE, pipe->first_moment));
     tutti_status st = is_joined(&s) ? run_joined(&s) : run_parts(&s);
     if (st != TUTTI_OK) tti_device_pipe_fail(pipe, st);
     TTI_TRY(st);
-    return pipe->between ? TUTTI_OK : pipe->ops->sync();
+    return pipe->between ? TUTTI_OK : pipe->ops->queues.sync();
 }
 
 tutti_status tti_device_pipe_rest(tti_device_pipe *pipe) {
-    return pipe->between ? tti_device_mail_rest(pipe->mail) : pipe->ops->sync();
+    return pipe->between ? tti_device_mail_rest(pipe->mail) : pipe->ops->queues.sync();
 }
 
 void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
@@ -613,7 +614,7 @@ tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
     int first = pipe->first_moment, n = first + 2 * pipe->n_timed + 1;
     double *us = calloc((size_t)n, sizeof *us), busy = 0;
     if (!us) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    tutti_status st = pipe->ops->read_stamps(n, us);
+    tutti_status st = pipe->ops->queues.read_stamps(n, us);
     for (int i = first + 1; st == TUTTI_OK && i < n; i += 2) busy += us[i + 1] - us[i];
     int64_t span_ns = (int64_t)((us[n - 1] - us[first]) * 1e3);
     free(us);
@@ -629,7 +630,7 @@ static tutti_status take_shared(tti_device_pipe *pipe) {
         const tti_slot *slot = tti_pipe_tied_slot(pipe->x, &stages->tied[i]);
         if (slot) n = TTI_MAX(n, slot->n_elems);
     }
-    pipe->shared = pipe->ops->alloc_host(n * sizeof *pipe->shared + 1);
+    pipe->shared = pipe->ops->memory.alloc_host(n * sizeof *pipe->shared + 1);
     return pipe->shared ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu pinned floats", n);
 }
 
@@ -638,11 +639,11 @@ static tutti_status sum_by_host(const tti_device_pipe *pipe, const tti_tied_para
     if (!slot) return TUTTI_OK;
     float *grads = tti_exec_grads(pipe->x) + slot->first;
     size_t n_bytes = slot->n_elems * sizeof *grads;
-    TTI_TRY(pipe->ops->copy(TTI_QUEUE_COMPUTE, pipe->shared, grads, n_bytes));
-    TTI_TRY(pipe->ops->sync());
+    TTI_TRY(pipe->ops->queues.copy(TTI_QUEUE_COMPUTE, pipe->shared, grads, n_bytes));
+    TTI_TRY(pipe->ops->queues.sync());
     TTI_TRY(tti_pipe_sum_shared(pipe->x->pipe, tied, slot, pipe->shared));
-    TTI_TRY(pipe->ops->copy(TTI_QUEUE_COMPUTE, grads, pipe->shared, n_bytes));
-    return pipe->ops->sync();
+    TTI_TRY(pipe->ops->queues.copy(TTI_QUEUE_COMPUTE, grads, pipe->shared, n_bytes));
+    return pipe->ops->queues.sync();
 }
 
 static tutti_status sum_tied_by_host(tti_device_pipe *pipe) {
@@ -665,5 +666,5 @@ tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
 }
 
 tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int mark) {
-    return pipe->between ? tti_device_mail_await(pipe->mail, mark) : pipe->ops->await(mark);
+    return pipe->between ? tti_device_mail_await(pipe->mail, mark) : pipe->ops->queues.await(mark);
 }

@@ -11,14 +11,14 @@
 static const double most_flops_chained = 2e11;
 
 tutti_status tti_device_end_recording(tti_exec *x, tutti_status st, void **recording) {
-    tutti_status ended = x->device->ops->record_end(recording);
+    tutti_status ended = x->device->ops->queues.record_end(recording);
     TTI_TRY(st);
     return ended;
 }
 
 tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording) {
     tti_exec_device *d = x->device;
-    TTI_TRY(d->ops->record_begin());
+    TTI_TRY(d->ops->queues.record_begin());
     return tti_device_end_recording(x, tti_device_whole_step(x, set, true), recording);
 }
 
@@ -52,14 +52,14 @@ static tutti_status put_chain(tti_exec *x, int first) {
     for (int i = 0; i < d->n_chained; i++) {
         int which = (first + i) % d->n_sets;
         TTI_TRY(tti_device_whole_step(x, &d->sets[which], true));
-        TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
+        TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COMPUTE, which));
     }
     return TUTTI_OK;
 }
 
 static tutti_status record_chain(tti_exec *x, int first) {
     tti_exec_device *d = x->device;
-    TTI_TRY(d->ops->record_begin());
+    TTI_TRY(d->ops->queues.record_begin());
     return tti_device_end_recording(x, put_chain(x, first), &d->chains[first]);
 }
 
@@ -85,12 +85,12 @@ tutti_status tti_device_play(tti_exec *x, tti_device_set *set) {
     if (!set->recording)
         TTI_TRY(waits_for_peers(d) ? record_all(x, set->gathers)
                                    : tti_device_record(x, set, &set->recording));
-    return d->ops->replay(set->recording);
+    return d->ops->queues.replay(set->recording);
 }
 
 static tutti_status play_marked(tti_exec *x, int which) {
     TTI_TRY(tti_device_play(x, &x->device->sets[which]));
-    return x->device->ops->mark(TTI_QUEUE_COMPUTE, which);
+    return x->device->ops->queues.mark(TTI_QUEUE_COMPUTE, which);
 }
 
 static tutti_status play_chain(tti_exec *x, int first) {
@@ -98,7 +98,7 @@ static tutti_status play_chain(tti_exec *x, int first) {
     d->n_waiting = 0;
     if (!d->chains[first])
         TTI_TRY(waits_for_peers(d) ? record_all(x, true) : record_chain(x, first));
-    return d->ops->replay(d->chains[first]);
+    return d->ops->queues.replay(d->chains[first]);
 }
 
 /* One by one, where not all steps of a launch have come. */
@@ -116,8 +116,8 @@ tutti_status tti_device_forget_recordings(tti_exec *x) {
     TTI_TRY(play_waiting(x));
     TTI_TRY(tti_device_reduce_rest(d->reduce));
     for (int i = 0; i < TTI_MAX_AHEAD; i++) {
-        d->ops->release_recording(d->sets[i].recording);
-        d->ops->release_recording(d->chains[i]);
+        d->ops->queues.release_recording(d->sets[i].recording);
+        d->ops->queues.release_recording(d->chains[i]);
         d->sets[i].recording = d->chains[i] = NULL;
     }
     return tti_device_reduce_arrive(d->reduce);

@@ -199,13 +199,13 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
                          const meeting *how, void **group) {
     float *pieces[TTI_MAX_PIECES];
     tti_device_peers peers = peers_of(r, terms, n_terms, how, pieces);
-    return r->ops->peers_meet(&peers, group);
+    return r->ops->collectives.connect(&peers, group);
 }
 
 /* What the library at hand is on all ranks, is that of the table. */
 static tutti_status compare_library(tti_device_reduce *r, bool *is_same) {
     tti_str at_hand = {0};
-    r->ops->peers_describe(r->library, &at_hand);
+    r->ops->collectives.describe(r->library, &at_hand);
     *is_same = strcmp(tti_str_text(&at_hand), r->ways.table.library) == 0;
     tti_str_free(&at_hand);
     return tti_device_agree(r->x, is_same);
@@ -226,7 +226,7 @@ static tutti_status meet_library(tti_device_reduce *r, const tti_device_term *te
     TTI_TRY(st);
     TTI_TRY(compare_library(r, &is_same));
     if (is_same) return TUTTI_OK;
-    r->ops->peers_part(r->library);
+    r->ops->collectives.disconnect(r->library);
     r->library = NULL;
     r->ways.found = TTI_CACHE_FOREIGN;
     tti_device_ways_forget(&r->ways);
@@ -243,10 +243,10 @@ bool tti_device_sums_behind(const tti_plan *plan, const tti_weights *weights, bo
 static tutti_status choose_moment(tti_device_reduce *r) {
     tti_exec *x = r->x;
     bool is_plain = !x->divided && !x->pipe && !x->offload && !x->lean;
-    if (!is_plain || !r->ops->peers_are_linked) return TUTTI_OK;
+    if (!is_plain || !r->ops->collectives.are_linked) return TUTTI_OK;
     if (!tti_device_sums_behind(x->desc.plan, x->desc.backend->weights, tti_exec_has_parts(x)))
         return TUTTI_OK; /* on all ranks: links need not be asked for */
-    r->behind = r->ops->peers_are_linked(r->group);
+    r->behind = r->ops->collectives.are_linked(r->group);
     return tti_device_agree(x, &r->behind);
 }
 
@@ -268,7 +268,7 @@ static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms,
     meeting how = {.way = way_of(x->desc.alg), .with = group_with(x)};
     TTI_TRY(find_places(r));
     TTI_TRY(meet(r, terms, n_terms, &how, &r->group));
-    r->ops->peers_describe(r->group, way);
+    r->ops->collectives.describe(r->group, way);
     TTI_TRY(choose_moment(r));
     if (tti_device_compress_can(&x->desc, x->n_ranks)) return meet_compress(r, terms, n_terms, way);
     TTI_TRY(tti_device_ways_init(x, &r->ways));
@@ -281,8 +281,8 @@ static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms,
 
 static void release(tti_device_reduce *r) {
     tti_device_compress_destroy(r->compress);
-    r->ops->peers_part(r->library);
-    r->ops->peers_part(r->group);
+    r->ops->collectives.disconnect(r->library);
+    r->ops->collectives.disconnect(r->group);
     tti_device_ways_forget(&r->ways);
     free(r->at);
     free(r->noted);
@@ -294,7 +294,7 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     tti_device_term *terms = NULL;
     int n_terms = 0;
     *out = NULL;
-    if (x->n_ranks == 1 || !ops->peers_meet) return TUTTI_OK;
+    if (x->n_ranks == 1 || !ops->collectives.connect) return TUTTI_OK;
     if (x->desc.alg == TUTTI_ALG_RING && !x->desc.fast)
         return tti_fail(TUTTI_E_INVALID,
                         "exec: the ring algorithm adds in an order that depends on the number of "
@@ -321,7 +321,7 @@ void tti_device_reduce_settle(tti_device_reduce *r) {
     char kept[2048];
     if (!r) return;
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
-    tutti_status st = r->ops->mark(TTI_QUEUE_COMM, TTI_MARK_SETTLED);
+    tutti_status st = r->ops->queues.mark(TTI_QUEUE_COMM, TTI_MARK_SETTLED);
     if (st == TUTTI_OK) st = tti_device_reduce_await(r, TTI_MARK_SETTLED);
     if (st == TUTTI_OK) return;
     tti_clear_error();
@@ -336,7 +336,9 @@ void tti_device_reduce_destroy(tti_device_reduce *r) {
 tutti_status tti_device_reduce_waited(const tti_device_reduce *r, int64_t *t_ns) {
     bool waits_itself = !r->x->lean && !r->compress && tti_deal_is_even(&r->x->deal);
     *t_ns = -1;
-    return r->ops->peers_waited && waits_itself ? r->ops->peers_waited(r->group, t_ns) : TUTTI_OK;
+    return r->ops->collectives.get_waited_ns && waits_itself
+               ? r->ops->collectives.get_waited_ns(r->group, t_ns)
+               : TUTTI_OK;
 }
 
 /* ---- a step ---- */
@@ -375,8 +377,9 @@ static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
     const size_t *part = x->share.bounds + which * (n + 1) + x->rank;
     float *own = x->lean->own_grads + x->share.from[which * n + (size_t)x->rank];
     if (part[0] == part[1]) return TUTTI_OK;
-    return r->ops->copy(TTI_QUEUE_COMM, own, sum + (part[0] - x->desc.plan->buckets[i].first),
-                        (part[1] - part[0]) * sizeof *own);
+    return r->ops->queues.copy(TTI_QUEUE_COMM, own,
+                               sum + (part[0] - x->desc.plan->buckets[i].first),
+                               (part[1] - part[0]) * sizeof *own);
 }
 
 /* What is rounded before it travels and again as a sum takes as many bytes there and back as parts
@@ -385,7 +388,7 @@ static tutti_status sum_rounded(tti_device_reduce *r, int i, bool beside) {
     const tti_exec *x = r->x;
     const tti_bucket *b = &x->desc.plan->buckets[i];
     size_t at = r->at ? r->at[i] : b->first;
-    TTI_TRY(r->ops->peers_sum(r->group, at, b->n_elems, beside));
+    TTI_TRY(r->ops->collectives.all_reduce(r->group, at, b->n_elems, beside));
     if (!x->lean || !x->lean->own_grads) return TUTTI_OK;
     return keep_own(r, i, x->buffers[x->acc.piece_buffer[0]] + at);
 }
@@ -403,10 +406,11 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
     bool whole = tti_pipe_has_tied(r->x, b->first, b->n_elems); /* other stages add to it */
     if (tti_exec_has_parts(r->x) && !whole && is_rounded(r->x)) return sum_rounded(r, i, beside);
     if (tti_exec_has_parts(r->x) && !whole)
-        return r->ops->peers_sum_parts(r->group, (size_t)i, beside);
+        return r->ops->collectives.reduce_scatter(r->group, (size_t)i, beside);
     if (r->compresses) return sum_compressed(r, i, beside);
     bool by_library = r->library && r->ways.by_library[i];
-    return r->ops->peers_sum(by_library ? r->library : r->group, b->first, b->n_elems, beside);
+    return r->ops->collectives.all_reduce(by_library ? r->library : r->group, b->first, b->n_elems,
+                                          beside);
 }
 
 static tutti_status sum_next(tti_device_reduce *r) {
@@ -417,7 +421,7 @@ static tutti_status sum_next(tti_device_reduce *r) {
         merge(r->x, b);
         TTI_TRY(
             tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
-        TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+        TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
     bool is_last = r->next_bucket == r->x->desc.plan->n_buckets; /* the update waits for it */
     /* The library may take memory or connect when it is first asked for a size, which must not meet
@@ -434,12 +438,12 @@ static tutti_status sum_next(tti_device_reduce *r) {
 
 tutti_status tti_device_reduce_note(tti_device_reduce *r, int *place) {
     *place = r->next_note++ % TTI_NOTES_OF_SUMS;
-    return r->ops->note(TTI_QUEUE_COMM, *place);
+    return r->ops->queues.note(TTI_QUEUE_COMM, *place);
 }
 
 tutti_status tti_device_reduce_follow(tti_device_reduce *r, int bucket) {
     TTI_ASSERT(bucket < r->next_bucket);
-    return r->ops->follow(TTI_QUEUE_COMPUTE, r->noted[bucket]);
+    return r->ops->queues.follow(TTI_QUEUE_COMPUTE, r->noted[bucket]);
 }
 
 void tti_device_reduce_after(tti_device_reduce *r, int step) {
@@ -454,7 +458,7 @@ int tti_device_reduce_n_summed(const tti_device_reduce *r) { return r->next_buck
 /* Recordings that differ between ranks may be played in different orders, and two that wait for
  * each other's other half would do so for ever: there one comes after the other. */
 static tutti_status come_after(const tti_device_reduce *r, tti_queue after, tti_queue before) {
-    return tti_deal_is_even(&r->x->deal) ? TUTTI_OK : r->ops->order(after, before);
+    return tti_deal_is_even(&r->x->deal) ? TUTTI_OK : r->ops->queues.order(after, before);
 }
 
 /* Before what waits for all workers in the queue of the kernels, beside the sums. */
@@ -465,7 +469,7 @@ static tutti_status begin_spread(tti_device_reduce *r) {
 
 static tutti_status spread(tti_device_reduce *r, void *words, size_t n, size_t first, size_t last) {
     TTI_TRY(begin_spread(r));
-    return r->ops->peers_spread(r->group, words, n, first, last);
+    return r->ops->collectives.all_gather_words(r->group, words, n, first, last);
 }
 
 static tti_device_told told_of(const tti_exec *x, const tti_step_args *args,
@@ -485,7 +489,7 @@ static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
     tti_exec *x = r->x;
     size_t n_words = 2 * n_told_by_all(x);
     tti_device_told told = told_of(x, args, report, sums);
-    TTI_TRY(r->ops->peers_tell(&told));
+    TTI_TRY(r->ops->collectives.report_sums(&told));
     TTI_TRY(spread(r, sums, n_words, 0, n_words));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step between devices"),
                             -1);
@@ -496,12 +500,12 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     TTI_TRY(r->status);
     if (tti_device_reduce_updates(r)) return TUTTI_OK;
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
-    if (r->beside && r->behind) TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    if (r->beside && r->behind) TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     while ((!r->beside || r->behind) && r->next_bucket < r->x->desc.plan->n_buckets)
         TTI_TRY(sum_next(r));
     TTI_ASSERT(r->next_bucket == r->x->desc.plan->n_buckets);
     TTI_TRY(spread_sums(r, args, report, sums));
-    TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1));
     return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
@@ -515,8 +519,8 @@ static bool has_one_sum(const tti_device_reduce *r) {
 
 tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, tti_str *way) {
     bool can = false;
-    if (!r->ops->peers_can_update || !has_one_sum(r)) return TUTTI_OK;
-    TTI_TRY(r->ops->peers_can_update(r->group, update, &can));
+    if (!r->ops->fusions.can_update || !has_one_sum(r)) return TUTTI_OK;
+    TTI_TRY(r->ops->fusions.can_update(r->group, update, &can));
     TTI_TRY(tti_device_agree(r->x, &can));
     if (!can) return TUTTI_OK;
     r->update = update;
@@ -528,21 +532,22 @@ tutti_status tti_device_reduce_update(tti_device_reduce *r, const tti_step_args 
                                       tti_step_report *report, double *sums) {
     tti_device_told told = told_of(r->x, args, report, sums);
     TTI_TRY(begin_spread(r));
-    return r->ops->peers_update(r->group, r->update, &told);
+    return r->ops->fusions.update(r->group, r->update, &told);
 }
 
 tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
                                     const float *const *in, float *const *out, bool *done) {
     *done = false;
-    if (!r->ops->peers_join || !r->beside) return TUTTI_OK;
+    if (!r->ops->collectives.join || !r->beside) return TUTTI_OK;
     TTI_TRY(begin_spread(r));
-    return r->ops->peers_join(r->group,
-                              &(tti_device_join){.op = node->op->name,
-                                                 .in = in,
-                                                 .out = out,
-                                                 .n_elems = (size_t)tti_value_n_elems(node->out[0]),
-                                                 .bounds = r->x->deal.first},
-                              done);
+    return r->ops->collectives.join(
+        r->group,
+        &(tti_device_join){.op = node->op->name,
+                           .in = in,
+                           .out = out,
+                           .n_elems = (size_t)tti_value_n_elems(node->out[0]),
+                           .bounds = r->x->deal.first},
+        done);
 }
 
 tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t n) {
@@ -560,7 +565,7 @@ tutti_status tti_device_reduce_words(tti_device_reduce *r, void *words, size_t n
 }
 
 tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *r) {
-    return r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE);
+    return r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE);
 }
 
 tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int source, float *dst,
@@ -568,7 +573,7 @@ tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int sourc
     r->has_summed = true; /* spreads come behind it, too */
     if (r->beside && r->has_spread) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
-    TTI_TRY(r->ops->peers_fetch(r->group, (size_t)bucket, source, dst, beside));
+    TTI_TRY(r->ops->collectives.all_gather(r->group, (size_t)bucket, source, dst, beside));
     return tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_params("parameters between devices"), -1);
 }
 
@@ -576,7 +581,7 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool beside) {
     if (!beside) return tti_device_reduce_rest(r);
     int place;
     TTI_TRY(tti_device_reduce_note(r, &place));
-    TTI_TRY(r->ops->follow(TTI_QUEUE_COMPUTE, place));
+    TTI_TRY(r->ops->queues.follow(TTI_QUEUE_COMPUTE, place));
     return tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters"), -1);
 }
 
@@ -586,14 +591,15 @@ tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report 
     const tti_exec *x = r->x;
     size_t rank = (size_t)x->rank;
     double *hashes = sums + n_told_by_all(x); /* the bits of one for each rank */
-    TTI_TRY(r->ops->copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash, sizeof *hashes));
+    TTI_TRY(r->ops->queues.copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash,
+                                sizeof *hashes));
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(spread(r, hashes, 2 * (size_t)x->n_ranks, 2 * rank, 2 * rank + 2));
     return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_meet(tti_device_reduce *r) {
-    TTI_TRY(r->ops->sync());
+    TTI_TRY(r->ops->queues.sync());
     return tutti_comm_barrier(r->x->desc.comm);
 }
 
@@ -606,7 +612,7 @@ tutti_status tti_device_reduce_await(tti_device_reduce *r, int mark) {
     void *last = r->compress  ? tti_device_compress_group(r->compress)
                  : r->library ? r->library
                               : r->group;
-    return tti_device_late(r->x, r->ops->peers_await(last, mark));
+    return tti_device_late(r->x, r->ops->collectives.await(last, mark));
 }
 
 size_t tti_device_reduce_compress_bytes(const tti_device_reduce *r) {
@@ -627,10 +633,10 @@ bool tti_device_reduce_turns(const tti_device_reduce *r, uint64_t step) {
 void tti_device_reduce_turn(tti_device_reduce *r) { r->compresses = true; }
 
 tutti_status tti_device_reduce_rest(tti_device_reduce *r) {
-    TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
-    TTI_TRY(r->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_SETTLED));
+    TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    TTI_TRY(r->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_SETTLED));
     TTI_TRY(tti_device_reduce_await(r, TTI_MARK_SETTLED));
-    return r->ops->sync();
+    return r->ops->queues.sync();
 }
 
 /* ---- what was told ---- */

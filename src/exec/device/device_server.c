@@ -23,7 +23,7 @@ static size_t flat_bytes(const tti_device_server *s) {
 }
 
 static tutti_status take(const tti_device_server *s, float **out) {
-    *out = s->ops->alloc_host(flat_bytes(s) + 64);
+    *out = s->ops->memory.alloc_host(flat_bytes(s) + 64);
     return *out ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu pinned bytes", flat_bytes(s));
 }
 
@@ -47,8 +47,8 @@ tutti_status tti_device_server_create(tti_exec *x, tti_device_server **out) {
 
 void tti_device_server_destroy(tti_device_server *s) {
     if (!s) return;
-    for (int i = 0; i < TTI_MAX_PIECES; i++) s->ops->release_host(s->pieces[i]);
-    s->ops->release_host(s->params);
+    for (int i = 0; i < TTI_MAX_PIECES; i++) s->ops->memory.release_host(s->pieces[i]);
+    s->ops->memory.release_host(s->params);
     free(s);
 }
 
@@ -64,8 +64,8 @@ float *tti_exec_device_pulled(const tti_exec *x) { return x->device->server->par
 tutti_status tti_device_server_bring(tti_device_server *s) {
     const tti_exec *x = s->x;
     for (int i = 0; i < tti_exec_n_pieces(x); i++)
-        TTI_TRY(s->ops->copy(TTI_QUEUE_COMPUTE, s->pieces[i], x->buffers[x->acc.piece_buffer[i]],
-                             flat_bytes(s)));
+        TTI_TRY(s->ops->queues.copy(TTI_QUEUE_COMPUTE, s->pieces[i],
+                                    x->buffers[x->acc.piece_buffer[i]], flat_bytes(s)));
     return tti_profile_upto(s->x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1);
 }
 
@@ -107,6 +107,6 @@ tutti_status tti_device_server_gradient(tti_exec *x, tti_step_result *result) {
 }
 
 tutti_status tti_device_server_put(const tti_device_server *s, float *array, const float *from) {
-    TTI_TRY(s->ops->copy(TTI_QUEUE_COMPUTE, array, from, flat_bytes(s)));
-    return s->ops->sync();
+    TTI_TRY(s->ops->queues.copy(TTI_QUEUE_COMPUTE, array, from, flat_bytes(s)));
+    return s->ops->queues.sync();
 }

@@ -16,7 +16,7 @@ tutti_status tti_device_take(tti_exec *x, void *where, size_t n_bytes) {
 }
 
 tutti_status tti_device_take_host(tti_exec *x, void *where, size_t n_bytes) {
-    void *memory = x->device->ops->alloc_host(n_bytes);
+    void *memory = x->device->ops->memory.alloc_host(n_bytes);
     memcpy(where, &memory, sizeof memory);
     return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory", n_bytes);
 }
@@ -48,8 +48,8 @@ tutti_status tti_device_put_runs(tti_exec *x, int64_t rows) {
     for (int s = 0; s < tti_device_n_local(x); s++)
         runs[s] = tti_exec_shard_run(x, &(tti_step_desc){.shard_size = rows}, x->first_shard + s);
     d->rows = rows;
-    tutti_status st = d->ops->copy(TTI_QUEUE_COMPUTE, d->fixed, runs, n_bytes);
-    if (st == TUTTI_OK) st = d->ops->sync();
+    tutti_status st = d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->fixed, runs, n_bytes);
+    if (st == TUTTI_OK) st = d->ops->queues.sync();
     free(runs);
     return st;
 }
@@ -76,7 +76,7 @@ tutti_status tti_device_take_shards(tti_exec *x) {
 static void release_set(tti_exec *x, tti_device_set *set) {
     const tti_device_ops *ops = x->device->ops;
     const tti_backend *backend = x->desc.backend;
-    ops->release_recording(set->recording);
+    ops->queues.release_recording(set->recording);
     for (int s = 0; set->shards && s < tti_device_n_local(x); s++) {
         backend->release(set->shards[s].x, x->device->x_bytes);
         backend->release(set->shards[s].target, x->device->target_bytes);
@@ -84,10 +84,10 @@ static void release_set(tti_exec *x, tti_device_set *set) {
     }
     free(set->shards);
     backend->release(set->args, sizeof *set->args);
-    ops->release_host(set->args_host);
-    ops->release_host(set->rows_host);
-    ops->release_host(set->index);
-    ops->release_host(set->told);
+    ops->memory.release_host(set->args_host);
+    ops->memory.release_host(set->rows_host);
+    ops->memory.release_host(set->index);
+    ops->memory.release_host(set->told);
 }
 
 void tti_device_release_shards(tti_exec *x) {
@@ -95,7 +95,7 @@ void tti_device_release_shards(tti_exec *x) {
     for (int i = 0; i < TTI_MAX_AHEAD; i++) {
         release_set(x, &d->sets[i]);
         d->sets[i] = (tti_device_set){0};
-        d->ops->release_recording(d->chains[i]);
+        d->ops->queues.release_recording(d->chains[i]);
         d->chains[i] = NULL;
     }
     tti_bytes_release(x->desc.backend, &d->bytes);
@@ -106,7 +106,7 @@ void tti_device_release_shards(tti_exec *x) {
 
 tutti_status tti_exec_device_let_go(tti_exec *x) {
     TTI_ASSERT(x->desc.mixed && x->device->n_begun == x->device->n_ended);
-    TTI_TRY(tti_exec_device_tell(x, x->device->ops->sync()));
+    TTI_TRY(tti_exec_device_tell(x, x->device->ops->queues.sync()));
     tti_device_release_shards(x);
     return TUTTI_OK;
 }

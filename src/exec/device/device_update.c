@@ -77,10 +77,10 @@ static tutti_status make(tti_device_update *u, const tti_update_block *blocks,
                          const tti_node *node) {
     tti_exec *x = u->x;
     const tti_plan *plan = x->desc.plan;
-    if (tti_exec_has_parts(x) && !u->ops->update_complete)
+    if (tti_exec_has_parts(x) && !u->ops->update.complete)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: this device has all of the optimizer's state or none");
-    return u->ops->update_create(&(tti_update_desc){.node = node,
+    return u->ops->update.create(&(tti_update_desc){.node = node,
                                                     .blocks = blocks,
                                                     .n_blocks = plan->n_updates,
                                                     .n_slots = plan->n_slots,
@@ -124,12 +124,12 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
 }
 
 tutti_status tti_device_update_narrow(tti_device_update *u) {
-    return u->ops->update_narrow(u->update);
+    return u->ops->update.narrow(u->update);
 }
 
 void tti_device_update_destroy(tti_device_update *u) {
     if (!u) return;
-    if (u->ops) u->ops->update_destroy(u->update);
+    if (u->ops) u->ops->update.destroy(u->update);
     free(u);
 }
 
@@ -141,7 +141,7 @@ tutti_status tti_device_update_run(tti_device_update *u) {
     const tti_device_update_desc *d = &u->desc;
     if (tti_device_update_sums(u))
         return tti_device_reduce_update(d->reduce, d->args, d->report, d->told);
-    TTI_TRY(u->ops->update_run(u->update));
+    TTI_TRY(u->ops->update.run(u->update));
     if (!tti_exec_has_parts(u->x)) return TUTTI_OK;
     if (u->desc.reduce) return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.told);
     if (tti_exec_has_lean_params(u->x)) return TUTTI_OK;
@@ -150,9 +150,9 @@ tutti_status tti_device_update_run(tti_device_update *u) {
 }
 
 tutti_status tti_device_update_complete(tti_device_update *u, int first, int n) {
-    return u->ops->update_complete(u->update, first, n);
+    return u->ops->update.complete(u->update, first, n);
 }
 
 tutti_status tti_device_update_hash(tti_device_update *u, uint64_t *hash) {
-    return u->ops->update_hash(u->update, hash);
+    return u->ops->update.hash(u->update, hash);
 }

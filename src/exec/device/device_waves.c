@@ -44,16 +44,17 @@ tutti_status tti_device_join_shards(tti_exec *x, int i) {
     TTI_TRY(join_at_once(x, i, &done));
     if (done) return tti_profile_upto(x, TTI_ROW_COMPUTE, part, -1);
     for (int s = 0; s < tti_device_n_local(x); s++)
-        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
-                             tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
+        TTI_TRY(
+            d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
+                                tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
     if (d->reduce) TTI_TRY(tti_device_reduce_parts(d->reduce, d->sync_parts, n));
     if (d->by_host) TTI_TRY(tti_device_by_host_parts(d->by_host, d->sync_parts, n));
-    TTI_TRY(
-        d->ops->join(node->op->name, d->sync_parts, (size_t)x->desc.n_shards, n, d->sync_joined));
+    TTI_TRY(d->ops->step.join(node->op->name, d->sync_parts, (size_t)x->desc.n_shards, n,
+                              d->sync_joined));
     for (int s = 0; s < tti_device_n_local(x); s++)
-        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE,
-                             tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0),
-                             d->sync_joined, n_bytes));
+        TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE,
+                                    tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0),
+                                    d->sync_joined, n_bytes));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, part, -1);
 }
 

@@ -28,8 +28,9 @@ static bool is_one_host(const tti_exec *x) {
 static bool asks(const tti_exec *x) {
     bool plain = !x->divided && !x->pipe && !x->offload && !x->lean && !tti_exec_has_parts(x) &&
                  !tti_device_exchange_group(x->exchange);
-    return plain && x->desc.backend->device->mixes_ways && x->desc.alg == TUTTI_ALG_AUTO &&
-           x->n_ranks > 1 && x->n_ranks <= TTI_SUM_DEVICES && is_one_host(x);
+    return plain && x->desc.backend->device->collectives.mixes_ways &&
+           x->desc.alg == TUTTI_ALG_AUTO && x->n_ranks > 1 && x->n_ranks <= TTI_SUM_DEVICES &&
+           is_one_host(x);
 }
 
 static tutti_status share_table(tti_exec *x, told *t) {

@@ -17,13 +17,13 @@ static tutti_status upload(const tti_kept_desc *d, void *where, const void *from
     void *memory;
     TTI_TRY(take(d, &memory, n_bytes));
     memcpy(where, &memory, sizeof memory);
-    return d->backend->device->copy(TTI_QUEUE_COMPUTE, memory, from, n_bytes);
+    return d->backend->device->queues.copy(TTI_QUEUE_COMPUTE, memory, from, n_bytes);
 }
 
 bool tti_kept_fits(const tti_kept_desc *d) {
     const tti_kept_samples *from = d->samples;
     size_t each = (size_t)from->n_elems + sizeof(int32_t), now, peak, n_free;
-    d->backend->device->memory(&now, &peak, &n_free);
+    d->backend->device->memory.get_usage(&now, &peak, &n_free);
     return from->n > 0 && (size_t)from->n <= n_free / 4 / each &&
            d->x_bytes == d->target_bytes * (size_t)from->n_elems;
 }
@@ -46,7 +46,7 @@ tutti_status tti_kept_create(const tti_kept_desc *d, tti_kept *out) {
     TTI_TRY(
         upload(d, &g->samples.value, from->value, (size_t)from->n_channels * sizeof *from->value));
     TTI_TRY(upload(d, &g->samples.x, from->x, n_samples * (size_t)from->n_elems));
-    return d->backend->device->sync();
+    return d->backend->device->queues.sync();
 }
 
 void tti_kept_release(const tti_backend *backend, tti_kept *kept) {

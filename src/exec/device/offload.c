@@ -51,7 +51,7 @@ static tti_exec_desc desc_of_host(const tti_exec *x) {
 
 /* Copies from memory that is not pinned wait for the device, and are no less right. */
 static bool pin(const tti_offload *o, void *memory, size_t n_bytes) {
-    if (o->ops->pin(memory, n_bytes) == TUTTI_OK) return true;
+    if (o->ops->memory.pin(memory, n_bytes) == TUTTI_OK) return true;
     tti_clear_error();
     return false;
 }
@@ -66,7 +66,7 @@ static tutti_status make(tti_offload *o) {
     o->host->updated = send_params;
     o->host->updated_user = o;
     o->has_pinned_params = pin(o, o->host->params, flat_bytes(o));
-    o->report = o->ops->alloc_host(sizeof *o->report);
+    o->report = o->ops->memory.alloc_host(sizeof *o->report);
     return o->report ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of pinned memory");
 }
 
@@ -88,11 +88,11 @@ tutti_status tti_offload_create(tti_exec *x, tti_offload **out) {
 
 void tti_offload_destroy(tti_offload *o) {
     if (!o) return;
-    if (o->has_pinned_params) o->ops->unpin(o->host->params);
-    if (o->has_pinned) o->ops->unpin(o->grads);
-    if (o->owns_grads) o->ops->release_host(o->grads);
-    if (o->report) o->ops->release_host(o->report);
-    if (o->sums) o->ops->release_host(o->sums);
+    if (o->has_pinned_params) o->ops->memory.unpin(o->host->params);
+    if (o->has_pinned) o->ops->memory.unpin(o->grads);
+    if (o->owns_grads) o->ops->memory.release_host(o->grads);
+    if (o->report) o->ops->memory.release_host(o->report);
+    if (o->sums) o->ops->memory.release_host(o->sums);
     free(o->due);
     tti_exec_destroy(o->host);
     free(o);
@@ -109,13 +109,13 @@ size_t tti_offload_bytes(const tti_offload *o) {
 static tutti_status take_grads(tti_offload *o) {
     void *memory = NULL;
     if (o->x->n_ranks == 1) {
-        o->grads = o->ops->alloc_host(flat_bytes(o) + 64);
+        o->grads = o->ops->memory.alloc_host(flat_bytes(o) + 64);
         o->owns_grads = o->grads != NULL;
     } else {
         TTI_TRY(tutti_comm_alloc(o->x->desc.comm, flat_bytes(o) + 64, &memory));
         o->grads = memory;
         /* A recording cannot wait for copies to other memory. */
-        TTI_TRY(o->ops->pin(memory, flat_bytes(o)));
+        TTI_TRY(o->ops->memory.pin(memory, flat_bytes(o)));
         o->has_pinned = true;
     }
     return o->grads ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu pinned bytes", flat_bytes(o));
@@ -131,10 +131,10 @@ static tutti_status awaited(void *user, size_t first, size_t last);
 
 static tutti_status prepare_stream(tti_offload *o) {
     const tti_plan *plan = o->x->desc.plan;
-    if (!o->ops->updates_beside || o->x->n_ranks > 1 || plan->n_buckets < 2 ||
+    if (!o->ops->update.is_beside || o->x->n_ranks > 1 || plan->n_buckets < 2 ||
         !updates_apart(&o->x->desc))
         return TUTTI_OK;
-    o->sums = o->ops->alloc_host((size_t)o->told.n_sums * sizeof *o->sums);
+    o->sums = o->ops->memory.alloc_host((size_t)o->told.n_sums * sizeof *o->sums);
     o->due = calloc((size_t)plan->n_buckets, sizeof *o->due);
     if (!o->sums || !o->due) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     tti_bucket_due(plan, o->due);
@@ -172,13 +172,13 @@ static int mark_of(const tti_offload *o, int bucket) {
 static tutti_status mark_bucket(tti_offload *o, int bucket) {
     bool is_last = bucket + 1 == o->x->desc.plan->n_buckets;
     if (!o->due || (!is_last && mark_of(o, bucket + 1) == mark_of(o, bucket))) return TUTTI_OK;
-    return o->ops->mark(TTI_QUEUE_COPY, TTI_MARK_OFFLOADED + mark_of(o, bucket));
+    return o->ops->queues.mark(TTI_QUEUE_COPY, TTI_MARK_OFFLOADED + mark_of(o, bucket));
 }
 
 static tutti_status bring_sums(tti_offload *o) {
     if (!o->due || o->next_bucket > 0) return TUTTI_OK;
-    return o->ops->copy(TTI_QUEUE_COPY, o->sums, o->told.sums,
-                        (size_t)o->told.n_sums * sizeof *o->sums);
+    return o->ops->queues.copy(TTI_QUEUE_COPY, o->sums, o->told.sums,
+                               (size_t)o->told.n_sums * sizeof *o->sums);
 }
 
 /* The part that is summed here: all of a bucket, or what this worker updates of it. */
@@ -192,13 +192,13 @@ static tti_range part_of(const tti_exec *x, int bucket) {
 tutti_status tti_offload_bring(tti_offload *o, int n_buckets, tti_queue queue) {
     const float *sums = tti_exec_grads(o->x);
     if (o->next_bucket >= n_buckets) return TUTTI_OK;
-    TTI_TRY(o->ops->order(TTI_QUEUE_COPY, queue));
+    TTI_TRY(o->ops->queues.order(TTI_QUEUE_COPY, queue));
     TTI_TRY(tti_profile_from(o->x, TTI_ROW_COPY));
     TTI_TRY(bring_sums(o));
     for (; o->next_bucket < n_buckets; o->next_bucket++) {
         tti_range part = part_of(o->x, o->next_bucket);
-        TTI_TRY(o->ops->copy(TTI_QUEUE_COPY, o->grads + part.first, sums + part.first,
-                             (part.last - part.first) * sizeof *sums));
+        TTI_TRY(o->ops->queues.copy(TTI_QUEUE_COPY, o->grads + part.first, sums + part.first,
+                                    (part.last - part.first) * sizeof *sums));
         TTI_TRY(mark_bucket(o, o->next_bucket));
     }
     return tti_profile_upto(o->x, TTI_ROW_COPY, tti_part_grads("gradients to the host"), -1);
@@ -233,8 +233,8 @@ static tti_queue queue_back(const tti_offload *o) {
 /* Elements first .. last-1 are as this step leaves them. */
 static tutti_status send_params(void *user, size_t first, size_t last) {
     const tti_offload *o = user;
-    return o->ops->copy(queue_back(o), o->x->params + first, o->host->params + first,
-                        (last - first) * sizeof(float));
+    return o->ops->queues.copy(queue_back(o), o->x->params + first, o->host->params + first,
+                               (last - first) * sizeof(float));
 }
 
 /* Gradients of elements first .. last-1 are here. */
@@ -243,7 +243,7 @@ static tutti_status awaited(void *user, size_t first, size_t last) {
     TTI_ASSERT(last > first);
     int mark = mark_of(o, tti_plan_find_bucket(o->x->desc.plan, last - 1));
     for (; o->n_awaited <= mark; o->n_awaited++) {
-        TTI_TRY(o->ops->await(TTI_MARK_OFFLOADED + o->n_awaited));
+        TTI_TRY(o->ops->queues.await(TTI_MARK_OFFLOADED + o->n_awaited));
         o->came_ns = tti_now_ns();
     }
     return TUTTI_OK;
@@ -286,8 +286,8 @@ static tutti_status update_now(tti_offload *o, const tti_step_desc *desc, tti_st
     if (!o->due) TTI_TRY(make_update(o, desc, result));
     if (o->has_early) result->params_hash = o->early.params_hash;
     o->report->params_hash = result->params_hash;
-    TTI_TRY(o->ops->copy(queue_back(o), o->told.report, o->report, sizeof *o->report));
-    TTI_TRY(o->ops->order(TTI_QUEUE_COMPUTE, queue_back(o)));
+    TTI_TRY(o->ops->queues.copy(queue_back(o), o->told.report, o->report, sizeof *o->report));
+    TTI_TRY(o->ops->queues.order(TTI_QUEUE_COMPUTE, queue_back(o)));
     int64_t end = tti_now_ns();
     result->comm_ns += o->host->gather_ns;
     tti_exec_waited(o->x, o->host->gather_ns);
@@ -308,8 +308,8 @@ tutti_status tti_offload_update(tti_offload *o, const tti_step_desc *desc,
 /* ---- whole arrays to the device ---- */
 
 static tutti_status put(const tti_offload *o, float *dst, const float *src) {
-    TTI_TRY(o->ops->copy(TTI_QUEUE_COMPUTE, dst, src, flat_bytes(o)));
-    return o->ops->sync();
+    TTI_TRY(o->ops->queues.copy(TTI_QUEUE_COMPUTE, dst, src, flat_bytes(o)));
+    return o->ops->queues.sync();
 }
 
 tutti_status tti_offload_put_params(tti_offload *o) {

@@ -40,7 +40,7 @@ void tti_fed_point(tti_instance *instance, const tti_fed_inputs *inputs, const t
 tutti_status tti_fed_collect(const tti_device_ops *ops, const tti_instance *instance,
                              double *sums) {
     if (!tti_instance_has_output(instance, "loss_sum")) return TUTTI_OK;
-    return ops->collect(tti_instance_output(instance, "loss_sum"),
-                        tti_instance_output(instance, "count"),
-                        tti_instance_output(instance, "correct"), sums);
+    return ops->step.collect(tti_instance_output(instance, "loss_sum"),
+                             tti_instance_output(instance, "count"),
+                             tti_instance_output(instance, "correct"), sums);
 }

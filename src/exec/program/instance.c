@@ -103,8 +103,8 @@ static tutti_status upload(const tti_instance *it, void *dst, const void *src, s
         memcpy(dst, src, n_bytes);
         return TUTTI_OK;
     }
-    TTI_TRY(device->copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
-    return device->sync();
+    TTI_TRY(device->queues.copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
+    return device->queues.sync();
 }
 
 static tutti_status fill_consts(tti_instance *it) {
@@ -250,10 +250,11 @@ int64_t tti_instance_take_exchanged(tti_instance *it) {
 static tutti_status run_named(tti_instance *it, bound_step *step, const tti_run *run) {
     const tti_device_ops *device = it->desc.backend->device;
     if (step->kernel == &tti_collective_kernel) return exchange(it, step, run);
-    if (!device || !device->range) return run_step(step, run);
-    device->range(step->args.node->name[0] ? step->args.node->name : step->args.node->op->name);
+    if (!device || !device->queues.range) return run_step(step, run);
+    device->queues.range(step->args.node->name[0] ? step->args.node->name
+                                                  : step->args.node->op->name);
     tutti_status st = run_step(step, run);
-    device->range(NULL);
+    device->queues.range(NULL);
     return st;
 }
 

@@ -277,7 +277,7 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
         return tti_fail(TUTTI_E_CONFIG,
                         "train.precision=tf32 is a way of GPUs to multiply, and this job computes "
                         "on the host; give train.precision=f32");
-    if (out->n > 0 && job->config.parallel.zero > 0 && !out->backend->device->update_complete)
+    if (out->n > 0 && job->config.parallel.zero > 0 && !out->backend->device->update.complete)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.zero=%d: the update on GPUs has all of the optimizer's state on "
                         "every worker so far; give parallel.zero=0, or parallel.devices=cpu to "

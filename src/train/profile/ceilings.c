@@ -24,11 +24,12 @@ typedef struct rig {
 } rig;
 
 static tutti_status wait(const rig *r) {
-    return r->backend->device ? r->backend->device->sync() : TUTTI_OK;
+    return r->backend->device ? r->backend->device->queues.sync() : TUTTI_OK;
 }
 
 static tutti_status copy(const rig *r, void *dst, const void *src, size_t n_bytes) {
-    if (r->backend->device) return r->backend->device->copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes);
+    if (r->backend->device)
+        return r->backend->device->queues.copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes);
     memcpy(dst, src, n_bytes);
     return TUTTI_OK;
 }
@@ -105,7 +106,7 @@ static int64_t side_of(const tti_backend *backend, tutti_dtype dtype) {
     size_t n_now, n_peak, n_free, n_bytes = 3 * tutti_dtype_bytes(dtype);
     int64_t side = MOST_SIDE;
     if (!backend->device) return LEAST_SIDE;
-    backend->device->memory(&n_now, &n_peak, &n_free);
+    backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
     while (side > LEAST_SIDE && (size_t)(side * side) * n_bytes > n_free / 16) side /= 2;
     return side;
 }

@@ -43,7 +43,7 @@ static void describe_device(const tti_backend *backend, int index, bool measure,
         return;
     }
     size_t n_now, n_peak, n_free;
-    backend->device->memory(&n_now, &n_peak, &n_free);
+    backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
     tti_str_printf(out, "    free memory: %.1f GiB\n", (double)n_free / (1 << 30));
     if (measure && describe_ceilings(backend, TUTTI_BF16, out) != TUTTI_OK) {
         tti_str_printf(out, "    not measured: %s\n", tutti_last_error());
@@ -112,7 +112,7 @@ static tutti_status size_of_sums(const tti_backend *backend, int n, size_t *n_mo
     for (int i = 0; i < n; i++) {
         size_t n_now, n_peak, n_free;
         TTI_TRY(backend->device->open(&(tti_device_desc){.index = i}));
-        backend->device->memory(&n_now, &n_peak, &n_free);
+        backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
         backend->device->close();
         while (*n_most > n_free / 16) *n_most /= 4;
     }
@@ -178,7 +178,7 @@ static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
     tti_sum_table_name(n, name);
     if (keep_sums(backend, n, &table))
         tti_str_printf(out, "    kept in %s/%s; %s\n", tti_cache_dir(), name,
-                       backend->device->mixes_ways
+                       backend->device->collectives.mixes_ways
                            ? "parallel.algorithm=auto goes by it"
                            : "runs on these devices do not go by it: set parallel.algorithm");
     else
@@ -187,9 +187,9 @@ static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
 
 /* Told with one device too: the job may run on several hosts, or elsewhere. */
 static void describe_library(const tti_backend *backend, tti_str *out) {
-    if (!backend->device->peers_library) return;
+    if (!backend->device->collectives.describe_library) return;
     tti_str_add(out, "  between devices: ");
-    backend->device->peers_library(out);
+    backend->device->collectives.describe_library(out);
     tti_str_add(out, "\n");
 }
 
@@ -208,7 +208,7 @@ static void describe_module(const char *name, bool measure, tti_str *out) {
     bool linked = measure && backend->device->link && backend->device->count() > 1;
     if (linked) describe_links(backend, out);
     int n = TTI_MIN(backend->device->count(), (int)TTI_SUM_DEVICES);
-    bool adds = measure && backend->device->peers_meet && n > 1;
+    bool adds = measure && backend->device->collectives.connect && n > 1;
     if (adds) describe_sums(backend, n, out);
     if (adds && n > 2) describe_sums(backend, 2, out);
 }

@@ -202,7 +202,7 @@ tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blue
 static bool keeps_low(const tti_blueprint *b) {
     const tti_device_ops *device = b->devices.backend->device;
     const tti_job_config *c = &b->config;
-    return device && device->update_narrow && !b->devices.mixed && c->parallel.zero <= 1 &&
+    return device && device->update.narrow && !b->devices.mixed && c->parallel.zero <= 1 &&
            strcmp(c->parallel.offload, "none") == 0 && strcmp(c->parallel.sync, "all-reduce") == 0;
 }
 
@@ -239,9 +239,11 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     target.stage = at.stage;
     target.n_chunks = (int)b->config.parallel.pipeline_chunks;
     const tti_device_ops *device = b->devices.backend->device;
-    target.trades = device && device->peers_trade && target.n_tensor > 1 && target.n_stages <= 1;
-    target.joins_norms = target.trades && device->peers_norm;
-    if (target.joins_norms && device->peers_norm_grad) target.joins_grads = device->least_norm_grad;
+    target.trades =
+        device && device->collectives.trade && target.n_tensor > 1 && target.n_stages <= 1;
+    target.joins_norms = target.trades && device->fusions.norm;
+    if (target.joins_norms && device->fusions.norm_grad)
+        target.joins_grads = device->fusions.least_norm_grad;
     target.keeps_low = target.keeps_low && target.n_stages <= 1;
     return target;
 }

@@ -63,7 +63,9 @@ static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_b
     tti_sum_kind kinds[TTI_SUM_DEVICES];
     char key[TTI_SUM_KEY];
     tti_sum_table table;
-    if (n < 2 || n > TTI_SUM_DEVICES || n > d->n || !d->backend->device->peers_library) return;
+    if (n < 2 || n > TTI_SUM_DEVICES || n > d->n ||
+        !d->backend->device->collectives.describe_library)
+        return;
     for (int i = 0; i < n; i++) tti_sum_table_kind(d->backend, d->index[i], &kinds[i]);
     tti_sum_table_key(d->backend, kinds, n, key);
     if (tti_sum_table_load(key, n, &table) != TTI_CACHE_GOOD) return;

@@ -616,7 +616,7 @@ static tutti_status open_device(bool exact, bool tf32) {
     TTI_TRY(ops->open(
         &(tti_device_desc){.index = split_part % n_devices, .exact = exact, .tf32 = tf32}));
     device_run = cuda->alloc(sizeof *device_run);
-    return ops->copy(TTI_QUEUE_COMPUTE, device_run, &test_run, sizeof test_run);
+    return ops->queues.copy(TTI_QUEUE_COMPUTE, device_run, &test_run, sizeof test_run);
 }
 
 /* What is chosen by its time in fast mode. */

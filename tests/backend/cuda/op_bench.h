@@ -113,8 +113,8 @@ static device_value to_device(const void *from, size_t n_bytes) {
     assert_true(v.memory && host);
     memset(host, 0xA5, n_bytes + GUARD_BYTES);
     if (from) memcpy(host, from, n_bytes);
-    T_OK(ops->copy(TTI_QUEUE_COMPUTE, v.memory, host, n_bytes + GUARD_BYTES));
-    T_OK(ops->sync());
+    T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, v.memory, host, n_bytes + GUARD_BYTES));
+    T_OK(ops->queues.sync());
     free(host);
     return v;
 }
@@ -122,9 +122,9 @@ static device_value to_device(const void *from, size_t n_bytes) {
 /* Back to the host; false when the guard behind it was written to. */
 static bool from_device(device_value v, void *to) {
     unsigned char guard[GUARD_BYTES];
-    if (to) T_OK(ops->copy(TTI_QUEUE_COMPUTE, to, v.memory, v.n_bytes));
-    T_OK(ops->copy(TTI_QUEUE_COMPUTE, guard, v.memory + v.n_bytes, GUARD_BYTES));
-    T_OK(ops->sync());
+    if (to) T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, to, v.memory, v.n_bytes));
+    T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, guard, v.memory + v.n_bytes, GUARD_BYTES));
+    T_OK(ops->queues.sync());
     for (int i = 0; i < GUARD_BYTES; i++)
         if (guard[i] != 0xA5) return false;
     return true;
@@ -176,12 +176,12 @@ static bool device_run_once(bench *b, on_device *d, char *const *results) {
     int n_out = b->node->op->n_out, n_in_place = n_replaced(b->node);
     for (int i = 0; i < b->node->n_in; i++) {
         in[i] = d->in[i].memory;
-        T_OK(ops->copy(TTI_QUEUE_COMPUTE, in[i], b->in[i], d->in[i].n_bytes));
+        T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, in[i], b->in[i], d->in[i].n_bytes));
     }
     for (int k = 0; k < n_out; k++) out[k] = k < n_in_place ? in[k] : d->out[k].memory;
     tutti_status st =
         d->kernel->run(d->state, &(tti_kargs){b->node, in, out, d->scratch.memory, device_run});
-    if (st == TUTTI_OK) st = ops->sync();
+    if (st == TUTTI_OK) st = ops->queues.sync();
     if (st != TUTTI_OK) {
         tell(b, tutti_last_error());
         if (st == TUTTI_E_DEVICE) exit(3); /* the device cannot be used any more */

@@ -18,7 +18,7 @@ static tutti_status fake_unpack(tti_queue queue, const tti_unpack *u) {
     return TUTTI_OK;
 }
 
-static const tti_device_ops ops = {.copy = fake_copy, .unpack = fake_unpack};
+static const tti_device_ops ops = {.queues.copy = fake_copy, .step.unpack = fake_unpack};
 static const tti_backend backend = {
     .name = "fake", .device = &ops, .alloc = fake_alloc, .release = fake_release};
 

@@ -88,13 +88,13 @@ static void bench_close(bench *b) {
 static float *on_device(const float *from, size_t n) {
     float *memory = cuda->alloc(n * sizeof *memory + 64);
     assert_non_null(memory);
-    if (from) T_OK(cuda->device->copy(TTI_QUEUE_COMPUTE, memory, from, n * sizeof *memory));
-    T_OK(cuda->device->sync());
+    if (from) T_OK(cuda->device->queues.copy(TTI_QUEUE_COMPUTE, memory, from, n * sizeof *memory));
+    T_OK(cuda->device->queues.sync());
     return memory;
 }
 
 static void back(float *to, const float *from, size_t n) {
-    T_OK(cuda->device->copy(TTI_QUEUE_COMPUTE, to, from, n * sizeof *to));
+    T_OK(cuda->device->queues.copy(TTI_QUEUE_COMPUTE, to, from, n * sizeof *to));
 }
 
 /* A step of a worker that has no others: messages are their own sums. */
@@ -106,28 +106,28 @@ static void run(bench *b) {
     float *scratch = on_device(NULL, b->n_scratch),
           *args = on_device((float *)&b->args, sizeof b->args / 4);
     void *thin;
-    T_OK(ops->thin_create(&(tti_device_thin){.slots = b->slots,
-                                             .first = first,
-                                             .n_buckets = 2,
-                                             .grads = grads,
-                                             .residual = residual,
-                                             .message = message,
-                                             .own = own,
-                                             .scratch = scratch,
-                                             .n_message = b->n_message,
-                                             .args = (const tti_step_args *)(const void *)args},
-                          &thin));
+    T_OK(ops->powersgd.create(&(tti_device_thin){.slots = b->slots,
+                                                 .first = first,
+                                                 .n_buckets = 2,
+                                                 .grads = grads,
+                                                 .residual = residual,
+                                                 .message = message,
+                                                 .own = own,
+                                                 .scratch = scratch,
+                                                 .n_message = b->n_message,
+                                                 .args = (const tti_step_args *)(const void *)args},
+                              &thin));
     for (int bucket = 0; bucket < 2; bucket++) {
-        T_OK(ops->thin_left(thin, bucket));
-        T_OK(ops->thin_right(thin, bucket));
-        T_OK(ops->thin_end(thin, bucket));
+        T_OK(ops->powersgd.left(thin, bucket));
+        T_OK(ops->powersgd.right(thin, bucket));
+        T_OK(ops->powersgd.end(thin, bucket));
     }
-    T_OK(ops->sync());
+    T_OK(ops->queues.sync());
     back(b->grads, grads, b->n_grads);
     back(b->residual, residual, b->n_grads);
     back(b->message, message, b->n_message);
-    T_OK(ops->sync());
-    ops->thin_destroy(thin);
+    T_OK(ops->queues.sync());
+    ops->powersgd.destroy(thin);
     float *all[] = {grads, residual, message, own, scratch, args};
     for (size_t i = 0; i < TTI_COUNT(all); i++) cuda->release(all[i], 0);
 }
@@ -272,7 +272,7 @@ static void pick_run(pick_bench *b) {
     float *args = on_device((float *)&step, sizeof step / 4);
     float *own = on_device(NULL, 2 * b->pairs[2]), *all = on_device(NULL, 4 * b->pairs[2]);
     void *picked;
-    T_OK(ops->pick_create(&(tti_device_picked){.slots = b->slots,
+    T_OK(ops->topk.create(&(tti_device_picked){.slots = b->slots,
                                                .first = first_heap,
                                                .pairs = b->pairs,
                                                .n_buckets = 2,
@@ -284,20 +284,21 @@ static void pick_run(pick_bench *b) {
                                                .args = (const tti_step_args *)(const void *)args},
                           &picked));
     for (int bucket = 0; bucket < 2; bucket++) {
-        T_OK(ops->pick_choose(picked, bucket));
-        T_OK(ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+        T_OK(ops->topk.choose(picked, bucket));
+        T_OK(ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
         back((float *)(void *)b->own, own, 2 * b->pairs[2]);
-        T_OK(ops->sync());
+        T_OK(ops->queues.sync());
         fill_all(b, bucket);
-        T_OK(ops->copy(TTI_QUEUE_COMM, all, b->all,
-                       N_RANKS * (b->pairs[bucket + 1] - b->pairs[bucket]) * sizeof *b->all));
-        T_OK(ops->pick_add(picked, bucket));
-        T_OK(ops->sync());
+        T_OK(
+            ops->queues.copy(TTI_QUEUE_COMM, all, b->all,
+                             N_RANKS * (b->pairs[bucket + 1] - b->pairs[bucket]) * sizeof *b->all));
+        T_OK(ops->topk.add(picked, bucket));
+        T_OK(ops->queues.sync());
     }
     back(b->grads, grads, b->n_grads);
     back(b->residual, residual, b->n_grads);
-    T_OK(ops->sync());
-    ops->pick_destroy(picked);
+    T_OK(ops->queues.sync());
+    ops->topk.destroy(picked);
     float *memory[] = {grads, residual, args, own, all};
     for (size_t i = 0; i < TTI_COUNT(memory); i++) cuda->release(memory[i], 0);
 }

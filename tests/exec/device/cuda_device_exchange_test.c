@@ -56,8 +56,8 @@ static const char *wait_alone(tutti_comm *comm, void *arg) {
     if (r.rank == 0) {
         failure = trade_put(&r);
         if (failure) return failure;
-        COMM_OK(r.ops->mark(TTI_QUEUE_COMPUTE, 0));
-        COMM_FAILS(r.ops->peers_await(r.group, 0), TUTTI_E_TIMEOUT,
+        COMM_OK(r.ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
+        COMM_FAILS(r.ops->collectives.await(r.group, 0), TUTTI_E_TIMEOUT,
                    "rank 6: its device waited 1000 ms");
     }
     COMM_OK(tutti_comm_barrier(comm));
@@ -89,12 +89,13 @@ static const char *time_one(trade_rank *r, int at, bool beside, double *us) {
                                     .part_bytes = t->part_elems * tutti_dtype_bytes(t->dtype)};
     double moments[2];
     for (int round = 0; round < 2; round++) {
-        COMM_OK(r->ops->sync());
+        COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
-        COMM_OK(r->ops->stamp(TTI_QUEUE_TRADE, 0));
-        for (int i = 0; i < N_EACH; i++) COMM_OK(r->ops->peers_trade(r->group, &trade, beside));
-        COMM_OK(r->ops->stamp(TTI_QUEUE_TRADE, 1));
-        COMM_OK(r->ops->read_stamps(2, moments));
+        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_TRADE, 0));
+        for (int i = 0; i < N_EACH; i++)
+            COMM_OK(r->ops->collectives.trade(r->group, &trade, beside));
+        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_TRADE, 1));
+        COMM_OK(r->ops->queues.read_stamps(2, moments));
     }
     *us = moments[1] / N_EACH;
     return NULL;

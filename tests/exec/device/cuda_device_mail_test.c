@@ -46,10 +46,10 @@ typedef struct timed {
 /* From rank 0 to rank 1, N_EACH times. */
 static const char *time_one(mail_rank *r, bool beside, size_t n_bytes, double *us) {
     double moments[2];
-    COMM_OK(r->ops->sync());
+    COMM_OK(r->ops->queues.sync());
     COMM_OK(tutti_comm_barrier(r->comm));
     tti_queue queue = r->rank == 0 ? TTI_QUEUE_TRADE : TTI_QUEUE_COMPUTE;
-    COMM_OK(r->ops->stamp(queue, 0));
+    COMM_OK(r->ops->queues.stamp(queue, 0));
     for (int k = 0; k < N_EACH; k++) {
         const tti_device_letter letter = {.slot = mail_slot(r, 0, 1, k),
                                           .to = 1,
@@ -57,14 +57,14 @@ static const char *time_one(mail_rank *r, bool beside, size_t n_bytes, double *u
                                           .place = mail_place(r, 0, k),
                                           .n_bytes = n_bytes};
         if (r->rank == 0) {
-            COMM_OK(r->ops->peers_put(r->group, &letter, beside));
+            COMM_OK(r->ops->p2p.send(r->group, &letter, beside));
         } else {
-            COMM_OK(r->ops->peers_take(r->group, letter.slot));
-            COMM_OK(r->ops->peers_leave(r->group, letter.slot, 0));
+            COMM_OK(r->ops->p2p.recv(r->group, letter.slot));
+            COMM_OK(r->ops->p2p.release(r->group, letter.slot, 0));
         }
     }
-    COMM_OK(r->ops->stamp(queue, 1));
-    COMM_OK(r->ops->read_stamps(2, moments));
+    COMM_OK(r->ops->queues.stamp(queue, 1));
+    COMM_OK(r->ops->queues.read_stamps(2, moments));
     *us = moments[1] / N_EACH;
     return NULL;
 }

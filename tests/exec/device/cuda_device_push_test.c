@@ -75,8 +75,8 @@ static const char *fill(const side *s, void *to, size_t n_elems, uint32_t seed) 
         uint32_t r = seed >> 12;
         host[i] = (uint16_t)((r & 1) << 15 | (120 + (r >> 1) % 8) << 7 | (r >> 8 & 127));
     }
-    COMM_OK(s->ops->copy(TTI_QUEUE_COMPUTE, to, host, n_elems * sizeof *host));
-    COMM_OK(s->ops->sync());
+    COMM_OK(s->ops->queues.copy(TTI_QUEUE_COMPUTE, to, host, n_elems * sizeof *host));
+    COMM_OK(s->ops->queues.sync());
     free(host);
     return NULL;
 }
@@ -107,8 +107,8 @@ static const char *make(side *s, const product *p) {
                                   .n_blocks = N_BLOCKS,
                                   .n_rows = N_ROWS,
                                   .width = (size_t)p->n};
-    COMM_OK((p->pulled ? s->ops->peers_pull : s->ops->peers_push)(s->group, &push));
-    COMM_OK(s->ops->sync());
+    COMM_OK((p->pulled ? s->ops->fusions.pull : s->ops->fusions.push)(s->group, &push));
+    COMM_OK(s->ops->queues.sync());
     COMM_OK(tutti_comm_barrier(s->comm));
     return NULL;
 }
@@ -141,10 +141,10 @@ static const char *check(const side *s, const product *p) {
     const char *failure = NULL;
     COMM_TRUE(host);
     for (int k = 0; k < s->node->op->n_out && !failure; k++) {
-        COMM_OK(s->ops->copy(TTI_QUEUE_COMPUTE, host, s->want[k], n_bytes));
-        COMM_OK(s->ops->copy(TTI_QUEUE_COMPUTE, host + n_bytes, s->got[k], n_bytes));
-        COMM_OK(s->ops->copy(TTI_QUEUE_COMPUTE, host + 2 * n_bytes, s->inbox, n_bytes / 2));
-        COMM_OK(s->ops->sync());
+        COMM_OK(s->ops->queues.copy(TTI_QUEUE_COMPUTE, host, s->want[k], n_bytes));
+        COMM_OK(s->ops->queues.copy(TTI_QUEUE_COMPUTE, host + n_bytes, s->got[k], n_bytes));
+        COMM_OK(s->ops->queues.copy(TTI_QUEUE_COMPUTE, host + 2 * n_bytes, s->inbox, n_bytes / 2));
+        COMM_OK(s->ops->queues.sync());
         failure = compare(s, p, k, host, host + n_bytes, host + 2 * n_bytes);
     }
     free(host);
@@ -167,7 +167,7 @@ static void leave(side *s) {
 static const char *one_product(side *s, const product *p, int *n_made) {
     const char *failure = describe(s, p);
     if (failure) return failure;
-    bool can = (p->pulled ? s->ops->can_pull : s->ops->can_push)(s->node, N_ROWS);
+    bool can = (p->pulled ? s->ops->fusions.can_pull : s->ops->fusions.can_push)(s->node, N_ROWS);
     if (!failure) failure = take(s);
     if (!failure && can) failure = make(s, p);
     if (!failure && can) failure = check(s, p);
@@ -186,24 +186,24 @@ static const char *meet(side *s) {
     s->staging = cuda->alloc(2 * TRADED);
     COMM_TRUE(s->inbox && s->staging);
     const tti_device_parts_of source = {.data = (float *)(void *)s->inbox};
-    COMM_OK(s->ops->peers_meet(&(tti_device_peers){.rank = s->rank,
-                                                   .n_ranks = 2,
-                                                   .timeout_ms = 20000,
-                                                   .terms = terms,
-                                                   .n_terms = 2,
-                                                   .pieces = &s->staging,
-                                                   .n_pieces = 1,
-                                                   .n_flat = 2 * TRADED / sizeof(float),
-                                                   .n_most = 2 * TRADED / sizeof(float),
-                                                   .n_words = 2,
-                                                   .n_traded = TRADED,
-                                                   .sources = &source,
-                                                   .n_sources = 1,
-                                                   .way = TTI_WAY_PEERS,
-                                                   .user = s->comm,
-                                                   .all_gather = crew_gather,
-                                                   .check = crew_look},
-                               &s->group));
+    COMM_OK(s->ops->collectives.connect(&(tti_device_peers){.rank = s->rank,
+                                                            .n_ranks = 2,
+                                                            .timeout_ms = 20000,
+                                                            .terms = terms,
+                                                            .n_terms = 2,
+                                                            .pieces = &s->staging,
+                                                            .n_pieces = 1,
+                                                            .n_flat = 2 * TRADED / sizeof(float),
+                                                            .n_most = 2 * TRADED / sizeof(float),
+                                                            .n_words = 2,
+                                                            .n_traded = TRADED,
+                                                            .sources = &source,
+                                                            .n_sources = 1,
+                                                            .way = TTI_WAY_PEERS,
+                                                            .user = s->comm,
+                                                            .all_gather = crew_gather,
+                                                            .check = crew_look},
+                                        &s->group));
     return NULL;
 }
 
@@ -217,7 +217,7 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     if (failure) return failure;
     if (s.rank == 0) *n_made = n;
     COMM_OK(tutti_comm_barrier(comm));
-    s.ops->peers_part(s.group);
+    s.ops->collectives.disconnect(s.group);
     cuda->release(s.inbox, s.inbox_bytes);
     cuda->release(s.staging, 2 * TRADED);
     s.ops->close();

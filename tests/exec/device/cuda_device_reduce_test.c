@@ -74,11 +74,11 @@ static const int *hosts_of_ranks;
 static tutti_status meet_on_hosts(const tti_device_peers *peers, void **group) {
     tti_device_peers given = *peers;
     given.hosts = hosts_of_ranks;
-    return cuda->device->peers_meet(&given, group);
+    return cuda->device->collectives.connect(&given, group);
 }
 
 static void describe_hosts(const void *group, tti_str *str) {
-    cuda->device->peers_describe(group, str);
+    cuda->device->collectives.describe(group, str);
     if (!strstr(tti_str_text(str), "inside each host")) {
         fprintf(stderr, "another way: %s\n", tti_str_text(str));
         abort();
@@ -91,8 +91,8 @@ T_CASE(hosts_add_inside_before_they_move) {
     static const int layouts[][4] = {{0, 0, 1, 1}, {0, 1, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1}};
     tti_device_ops ops = *cuda->device;
     tti_backend on_hosts = *cuda;
-    ops.peers_meet = meet_on_hosts;
-    ops.peers_describe = describe_hosts;
+    ops.collectives.connect = meet_on_hosts;
+    ops.collectives.describe = describe_hosts;
     on_hosts.device = &ops;
     for (int i = 0; n_devices >= 4 && i < 12; i++) {
         reduce_crew c = {.backend = &on_hosts,
@@ -130,7 +130,7 @@ T_CASE(rounded_sums_are_near) {
 /* ---- sums in the update ---- */
 
 /* A device that has not been seen to do it right does not offer it. */
-static bool updates(void) { return cuda->device->peers_can_update != NULL; }
+static bool updates(void) { return cuda->device->fusions.can_update != NULL; }
 
 static void run_updates(const char *optimizer, int n_ranks, int n_shards, int bits) {
     static const size_t large[8] = {5, 17000, 300, 64, 3000, 48, 1, 9000};
@@ -192,17 +192,17 @@ static const char *time_update(update_rank *r, int side, double *us) {
     double moments[2], best = 0;
     const char *failure = update_record(r, side, N, &recording);
     for (int i = 0; i < ROUNDS && !failure; i++) {
-        COMM_OK(r->ops->sync());
+        COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
-        COMM_OK(r->ops->stamp(TTI_QUEUE_COMPUTE, 0));
-        COMM_OK(r->ops->replay(recording));
-        COMM_OK(r->ops->stamp(TTI_QUEUE_COMPUTE, 1));
+        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_COMPUTE, 0));
+        COMM_OK(r->ops->queues.replay(recording));
+        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_COMPUTE, 1));
         failure = update_settle(r);
-        COMM_OK(r->ops->read_stamps(2, moments));
+        COMM_OK(r->ops->queues.read_stamps(2, moments));
         if (i == 0 || moments[1] < best) best = moments[1];
     }
     *us = best / N;
-    r->ops->release_recording(recording);
+    r->ops->queues.release_recording(recording);
     return failure;
 }
 
@@ -214,7 +214,7 @@ static const char *time_updates(tutti_comm *comm, void *arg) {
     const char *failure = update_rank_open(&r, comm, &t->crew);
     for (int side = 0; side < 2 && !failure; side++) {
         failure = update_feed(&r, &r.sides[side], 0);
-        if (side) COMM_OK(r.ops->peers_can_update(r.group, r.sides[side].update, &can));
+        if (side) COMM_OK(r.ops->fusions.can_update(r.group, r.sides[side].update, &can));
         if (side && !can) break;
         if (!failure) COMM_OK(update_put(&r, side, true));
         if (!failure) failure = update_settle(&r);
@@ -260,14 +260,14 @@ static const char *time_size(const tti_device_ops *ops, tutti_comm *comm, void *
     enum { N = 20 };
     double moments[2];
     for (int round = 0; round < 2; round++) {
-        COMM_OK(ops->sync());
+        COMM_OK(ops->queues.sync());
         COMM_OK(tutti_comm_barrier(comm));
-        COMM_OK(ops->stamp(TTI_QUEUE_COMPUTE, 0));
-        COMM_OK(ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
-        for (int i = 0; i < N; i++) COMM_OK(ops->peers_sum(group, 0, n, beside));
-        COMM_OK(ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
-        COMM_OK(ops->stamp(TTI_QUEUE_COMPUTE, 1));
-        COMM_OK(ops->read_stamps(2, moments));
+        COMM_OK(ops->queues.stamp(TTI_QUEUE_COMPUTE, 0));
+        COMM_OK(ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+        for (int i = 0; i < N; i++) COMM_OK(ops->collectives.all_reduce(group, 0, n, beside));
+        COMM_OK(ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+        COMM_OK(ops->queues.stamp(TTI_QUEUE_COMPUTE, 1));
+        COMM_OK(ops->queues.read_stamps(2, moments));
     }
     *us = moments[1] / N;
     return NULL;
@@ -285,7 +285,7 @@ static const char *meet(tutti_comm *comm, const timed *t, size_t most, float **o
     tti_sum_order_free(&order);
     float *piece = *out = cuda->alloc(most * sizeof(float));
     COMM_TRUE(piece);
-    COMM_OK(ops->peers_meet(
+    COMM_OK(ops->collectives.connect(
         &(tti_device_peers){.rank = rank,
                             .n_ranks = w,
                             .timeout_ms = 20000,
@@ -308,7 +308,7 @@ static const char *meet(tutti_comm *comm, const timed *t, size_t most, float **o
 
 static const char *part(tutti_comm *comm, float *piece, size_t most, void *group) {
     COMM_OK(tutti_comm_barrier(comm));
-    cuda->device->peers_part(group);
+    cuda->device->collectives.disconnect(group);
     cuda->release(piece, most * sizeof(float));
     cuda->device->close();
     return NULL;
@@ -346,12 +346,12 @@ static const char *come_late(tutti_comm *comm, void *arg) {
     const char *failure = meet(comm, &way, 1024, &piece, &group);
     if (failure) return failure;
     for (int round = 0; round < 2; round++) {
-        COMM_OK(ops->peers_waited(group, &before));
+        COMM_OK(ops->collectives.get_waited_ns(group, &before));
         COMM_OK(tutti_comm_barrier(comm));
         if (rank == w - 1 && round == 1) usleep(LATE_MS * 1000);
-        COMM_OK(ops->peers_spread(group, piece, 64, 0, rank == 0 ? 64 : 0));
-        COMM_OK(ops->sync());
-        COMM_OK(ops->peers_waited(group, &after));
+        COMM_OK(ops->collectives.all_gather_words(group, piece, 64, 0, rank == 0 ? 64 : 0));
+        COMM_OK(ops->queues.sync());
+        COMM_OK(ops->collectives.get_waited_ns(group, &after));
     }
     ms = before < 0 ? -1 : (double)(after - before) * 1e-6;
     COMM_OK(tutti_comm_all_gather(comm, &ms, all, 1, TUTTI_F64));

@@ -21,12 +21,12 @@ static void unpin(void *memory) {
 
 static const tti_device_ops ops = {.open = fake_open,
                                    .close = fake_close,
-                                   .pin = pin,
-                                   .unpin = unpin,
-                                   .copy = fake_copy,
-                                   .mark = fake_note,
-                                   .await = fake_await,
-                                   .sync = fake_sync};
+                                   .memory.pin = pin,
+                                   .memory.unpin = unpin,
+                                   .queues.copy = fake_copy,
+                                   .queues.mark = fake_note,
+                                   .queues.await = fake_await,
+                                   .queues.sync = fake_sync};
 
 static const tti_backend apart = {.name = "apart",
                                   .device = &ops,

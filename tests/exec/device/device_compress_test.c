@@ -21,8 +21,8 @@ static tutti_status meet(const tti_device_peers *peers, void **group) {
 }
 
 static const tti_device_ops able = {
-    .peers_meet = meet, .thin_create = create_thin, .pick_create = create_picked};
-static const tti_device_ops without = {.peers_meet = meet};
+    .collectives.connect = meet, .powersgd.create = create_thin, .topk.create = create_picked};
+static const tti_device_ops without = {.collectives.connect = meet};
 
 T_CASE(devices_compress_whole_models_and_states) {
     T_UNUSED;

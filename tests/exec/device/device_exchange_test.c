@@ -21,14 +21,14 @@ static tutti_status unfold(double *values, size_t n, const tti_device_lists *lis
 
 static const tti_device_ops fake_ops = {.open = fake_open,
                                         .close = fake_close,
-                                        .copy = fake_copy,
-                                        .order = fake_order,
-                                        .sync = fake_sync,
-                                        .peers_meet = fake_meet,
-                                        .peers_part = fake_part,
-                                        .peers_trade = trade,
-                                        .fold = fold,
-                                        .unfold = unfold};
+                                        .queues.copy = fake_copy,
+                                        .queues.order = fake_order,
+                                        .queues.sync = fake_sync,
+                                        .collectives.connect = fake_meet,
+                                        .collectives.disconnect = fake_part,
+                                        .collectives.trade = trade,
+                                        .step.fold = fold,
+                                        .step.unfold = unfold};
 
 static const tti_backend fake = {
     .name = "fake", .device = &fake_ops, .alloc = fake_alloc, .release = fake_release};

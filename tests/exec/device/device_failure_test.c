@@ -9,7 +9,7 @@
 static tutti_status fine(void) { return TUTTI_OK; }
 static tutti_status lost(void) { return tti_fail(TUTTI_E_DEVICE, "an error that comes back"); }
 
-static const tti_device_ops sound = {.sync = fine}, gone = {.sync = lost};
+static const tti_device_ops sound = {.queues.sync = fine}, gone = {.queues.sync = lost};
 
 static tutti_status tell(uint64_t done, uint64_t newest, const tti_device_ops *ops,
                          tutti_status status) {

@@ -10,7 +10,7 @@
 static void describe(tti_str *str) { tti_str_add(str, "driver 13"); }
 static void kind(int index, tti_str *str) { tti_str_printf(str, "new%s", index < 8 ? "" : "er"); }
 
-static const tti_device_ops ops = {.kind = kind, .peers_library = describe};
+static const tti_device_ops ops = {.kind = kind, .collectives.describe_library = describe};
 static const tti_backend backend = {.name = "fake", .device = &ops, .describe = describe};
 static const tti_devices host = {.backend = &tti_backend_cpu};
 static const tti_devices eight = {.backend = &backend, .n = 8, .index = {0, 1, 2, 3, 4, 5, 6, 7}};

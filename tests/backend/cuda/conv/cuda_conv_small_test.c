@@ -66,7 +66,7 @@ static void *eighths(const tutti_value *value, uint64_t stream) {
 static void *on_device(const void *from, size_t n_bytes) {
     void *memory = cuda->alloc(n_bytes);
     assert_non_null(memory);
-    if (from) T_OK(ops->copy(TTI_QUEUE_COMPUTE, memory, from, n_bytes));
+    if (from) T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, memory, from, n_bytes));
     return memory;
 }
 
@@ -75,7 +75,7 @@ static void run(const tti_kernel *kernel, const tti_node *node, void *const *in,
     size_t n = kernel->scratch_bytes ? kernel->scratch_bytes(node, NULL) : 0;
     void *scratch = device ? on_device(NULL, n) : calloc(1, n + 1);
     T_OK(kernel->run(NULL, &(tti_kargs){.node = node, .in = in, .out = out, .scratch = scratch}));
-    if (device) T_OK(ops->sync());
+    if (device) T_OK(ops->queues.sync());
     if (device)
         cuda->release(scratch, n);
     else
@@ -100,8 +100,8 @@ static void check(const conv_case *c) {
     run(kernel, node, din, dout, true);
     for (int k = 0; k < node->op->n_out; k++) {
         size_t n = tti_value_n_bytes(node->out[k]);
-        T_OK(ops->copy(TTI_QUEUE_COMPUTE, got[k], dout[k], n));
-        T_OK(ops->sync());
+        T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, got[k], dout[k], n));
+        T_OK(ops->queues.sync());
         for (size_t i = 0; i < (size_t)tti_value_n_elems(node->out[k]); i++) {
             double is = tti_load_elem(node->out[k]->type.dtype, got[k], i);
             double wanted = tti_load_elem(node->out[k]->type.dtype, want[k], i);

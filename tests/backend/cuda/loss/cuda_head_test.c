@@ -84,13 +84,14 @@ static void bench_run(bench *b, const head_case *c) {
     for (int i = 0; i < N_IN; i++) {
         size_t n_bytes = tti_value_n_bytes(b->node->in[i]);
         in[i] = cuda->alloc(n_bytes);
-        T_OK(ops->copy(TTI_QUEUE_COMPUTE, in[i], b->in[i], n_bytes));
+        T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, in[i], b->in[i], n_bytes));
     }
     for (int k = 0; k < N_OUT; k++) out[k] = cuda->alloc(tti_value_n_bytes(b->node->out[k]));
     T_OK(kernel->run(state, &(tti_kargs){b->node, in, out, scratch, NULL}));
     for (int k = 0; k < N_OUT; k++)
-        T_OK(ops->copy(TTI_QUEUE_COMPUTE, b->out[k], out[k], tti_value_n_bytes(b->node->out[k])));
-    T_OK(ops->sync());
+        T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, b->out[k], out[k],
+                              tti_value_n_bytes(b->node->out[k])));
+    T_OK(ops->queues.sync());
     for (int i = 0; i < N_IN; i++) cuda->release(in[i], tti_value_n_bytes(b->node->in[i]));
     for (int k = 0; k < N_OUT; k++) cuda->release(out[k], tti_value_n_bytes(b->node->out[k]));
     cuda->release(scratch, n);

@@ -16,10 +16,10 @@ static void compare(const tti_draws *draws, int n, size_t n_elems) {
     for (size_t i = 0; i < n_elems + 2 * GUARD; i++) here[i] = -77;
     float *memory = cuda->alloc(n_bytes);
     assert_non_null(memory);
-    T_OK(ops->copy(TTI_QUEUE_COMPUTE, memory, here, n_bytes));
-    T_OK(ops->draw(draws, n, memory + GUARD));
-    T_OK(ops->copy(TTI_QUEUE_COMPUTE, there, memory, n_bytes));
-    T_OK(ops->sync());
+    T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, memory, here, n_bytes));
+    T_OK(ops->step.draw(draws, n, memory + GUARD));
+    T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, there, memory, n_bytes));
+    T_OK(ops->queues.sync());
     for (int i = 0; i < n; i++) tti_draw(&draws[i], here + GUARD);
     cuda->release(memory, n_bytes);
     for (size_t i = 0; i < n_elems + 2 * GUARD; i++)
