@@ -54,9 +54,9 @@ CASES = {
     **run_moved_test.FORMATS,
     "csv": table(lambda i: "yes" if i % 3 else "no"), "csv-values": values, "csv-several": several,
     "cifar10-resnet": with_model(run_moved_test.FORMATS["cifar10"], "model.name=resnet18",
-                                 "model.stem=cifar", "train.batch=2"),
+                                 "model.stem=cifar", "train.batch=2", "optimizer.name=sgd"),
     "images-vgg": with_model(run_moved_test.images, "model.name=vgg11", "model.stem=cifar",
-                             "data.image_size=32", "train.batch=2"),
+                             "data.image_size=32", "train.batch=2", "optimizer.name=sgd"),
     "text-lstm": with_model(run_moved_test.text, "model.name=lstm", "model.width=8"),
     "text-bytes": with_model(run_moved_test.text, *run_moved_test.transformer(
         "gpt2", "data.tokenizer=bytes", "model.tied=no")),

@@ -12,7 +12,7 @@ import runs
 EXAMPLE = os.path.join(os.environ.get("TUTTI_SOURCE", os.getcwd()), "examples", "bert.yaml")
 WORDS = "red green blue black white orange".split()
 SMALL = ["data.context=24", "data.stride=16", "model.layers=2", "model.width=32",
-         "optimizer.lr=4e-3", "schedule.warmup_steps=50", "run.checkpoint_every=-1"]
+         "optimizer.lr=8e-3", "schedule.warmup_steps=50", "run.checkpoint_every=-1"]
 
 
 def write_words(name, n_words=4000):
@@ -30,7 +30,7 @@ def end_of(run):
 
 def test_it_learns():
     n_letters = write_words("words.txt")
-    n_steps = 100 if runs.sanitized() else 1000
+    n_steps = 100 if runs.sanitized() else 550
     runs.tutti("train", EXAMPLE, "data.dir=words.txt", "run.dir=run", *SMALL,
                "train.steps=%d" % n_steps, "train.eval_every=0").expect(0)
     blind, end = math.log(n_letters + 1), end_of("run")

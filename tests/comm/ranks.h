@@ -52,6 +52,13 @@ __attribute__((format(printf, 1, 2))) static inline const char *comm_text(const 
         if (!(condition)) return comm_text("%s:%d: %s", __FILE__, __LINE__, #condition); \
     } while (0)
 
+/* How long the last call of this thread waited, by its message; -1: that tells no time. */
+static inline int comm_waited_ms(void) {
+    const char *at = strstr(tutti_last_error(), " waited ");
+    int ms;
+    return at && sscanf(at, " waited %d ms", &ms) == 1 ? ms : -1;
+}
+
 /* The same tests over another transport: TUTTI_TEST_TRANSPORT=tcp, a socket without a name. */
 static inline bool comm_over_net(int rank, int n_ranks, const comm_ranks *c, tutti_comm_desc *desc,
                                  char address[64]) {

@@ -1,5 +1,6 @@
 /* meet_test.c - ranks that meet at an address: strangers at the door, missing ranks, taken ports,
  * and what a rank hears of one that leaves, fails or dies. */
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +82,15 @@ T_CASE(through_a_port) {
     if (choose_address_like("[::1]:1")) t_ranks(3, meet_and_add, NULL);
 }
 
+/* Raised by a rank or a stranger when it has done what the others wait for. */
+static _Atomic int n_done;
+
+static bool await_done(int n) {
+    int64_t deadline_ns = tti_now_ns() + 10000 * TTI_NS_PER_MS;
+    while (n_done < n && tti_now_ns() < deadline_ns) usleep(1000);
+    return n_done >= n;
+}
+
 /* Connects and says nothing, or nonsense, until rank 0 is met. */
 static void *be_strange(void *arg) {
     _Atomic int *stop = arg;
@@ -98,6 +108,7 @@ static void *be_strange(void *arg) {
         }
         if (n_fds % 2) (void)tti_tcp_write(fd, junk, sizeof junk, tti_now_ns());
         fds[n_fds++] = fd;
+        n_done++;
     }
     while (!*stop) usleep(1000);
     for (int i = 0; i < n_fds; i++) close(fds[i]);
@@ -105,7 +116,7 @@ static void *be_strange(void *arg) {
 }
 
 static const char *come_late(int rank, int n_ranks, void *arg) {
-    if (rank != 0) usleep(300000);
+    if (rank != 0) COMM_TRUE(await_done(40));
     return meet_and_add(rank, n_ranks, arg);
 }
 
@@ -113,6 +124,7 @@ T_CASE(strangers_hold_nobody_up) {
     T_UNUSED;
     _Atomic int stop = 0;
     pthread_t thread;
+    n_done = 0;
     choose_address();
     T_EQ(pthread_create(&thread, NULL, be_strange, (void *)&stop), 0);
     int64_t start_ns = tti_now_ns();
@@ -125,9 +137,8 @@ T_CASE(strangers_hold_nobody_up) {
 /* Ranks 0 and 1 of 4: both are told who is missing, by rank 0. */
 static const char *wait_in_vain(int rank, int n_ranks, void *arg) {
     (void)n_ranks;
-    (void)arg;
     tutti_comm *comm;
-    tutti_comm_desc desc = desc_of(rank, 4, 2000);
+    tutti_comm_desc desc = desc_of(rank, 4, *(const int *)arg);
     COMM_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_TIMEOUT, "for ranks 2, 3");
     COMM_FAILS(tutti_comm_create(&(tutti_comm_desc){.transport = "tcp", .n_ranks = 2}, &comm),
                TUTTI_E_UNSUPPORTED, "no address was given");
@@ -137,7 +148,7 @@ static const char *wait_in_vain(int rank, int n_ranks, void *arg) {
 T_CASE(missing_ranks_are_named) {
     T_UNUSED;
     choose_address();
-    t_ranks(2, wait_in_vain, NULL);
+    t_ranks_in_vain(2, wait_in_vain);
     tutti_comm *comm;
     tutti_comm_desc desc = desc_of(1, 2, 200);
     T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_TIMEOUT, "to reach rank 0");
@@ -165,7 +176,10 @@ static const char *wait_behind_the_silent(int rank, int n_ranks, void *arg) {
         fds[i] = tti_tcp_connect(&place, tti_now_ns() + 1000 * TTI_NS_PER_MS);
         i += fds[i] >= 0;
     }
-    usleep(100000);
+    for (int i = 0; i < N_SILENT; i++) { /* until rank 0 has let each speak */
+        struct pollfd one = {.fd = fds[i], .events = POLLIN};
+        COMM_TRUE(poll(&one, 1, 10000) == 1);
+    }
     int64_t start_ns = tti_now_ns();
     const char *failure = meet_and_add(rank, n_ranks, arg);
     for (int i = 0; i < N_SILENT; i++) close(fds[i]);
@@ -204,14 +218,16 @@ static const char *come_twice(int rank, int n_ranks, void *arg) {
         int fd = be_let_in(rank, n_ranks);
         COMM_TRUE(fd >= 0);
         close(fd);
+        n_done = 1;
     } else if (rank == 2) {
-        usleep(200000);
+        COMM_TRUE(await_done(1));
     }
     return meet_and_add(rank, n_ranks, arg);
 }
 
 T_CASE(a_rank_that_is_restarted_while_the_others_come) {
     T_UNUSED;
+    n_done = 0;
     choose_address();
     t_ranks(3, come_twice, NULL);
 }
@@ -226,7 +242,6 @@ static const char *meet_a_dead_one(int rank, int n_ranks, void *arg) {
     if (rank == 1) {
         int fd = be_let_in(rank, n_ranks);
         COMM_TRUE(fd >= 0 && tti_tcp_read(fd, &byte, 1, start_ns + 10000 * TTI_NS_PER_MS));
-        usleep(100000);
         close(fd);
         return NULL;
     }
@@ -244,8 +259,7 @@ T_CASE(a_rank_that_dies_while_the_others_meet) {
 
 /* Rank 0 lets rank 1 in and says nothing more. */
 static const char *be_let_in_and_forgotten(int rank, int n_ranks, void *arg) {
-    (void)arg;
-    tutti_comm_desc d = desc_of(rank, n_ranks, 2000);
+    tutti_comm_desc d = desc_of(rank, n_ranks, *(const int *)arg);
     if (rank == 1) {
         COMM_FAILS(meet_hastily(&d), TUTTI_E_TIMEOUT, "let rank 1 in, but did not say");
         return NULL;
@@ -269,7 +283,7 @@ static const char *be_let_in_and_forgotten(int rank, int n_ranks, void *arg) {
 T_CASE(a_rank_0_that_falls_silent) {
     T_UNUSED;
     choose_address();
-    t_ranks(2, be_let_in_and_forgotten, NULL);
+    t_ranks_in_vain(2, be_let_in_and_forgotten);
 }
 
 /* Until somebody listens there. */
@@ -289,20 +303,17 @@ static void await_listener(void) {
 /* The first port of the range belongs to another job, of people with another token, who are there
  * before the others. */
 static const char *share_a_range(int index, int n, void *arg) {
-    _Atomic bool *is_taken = arg;
     (void)n;
     tutti_comm *comm;
     char range[80];
     int first = atoi(strrchr(address, ':') + 1);
-    tutti_comm_desc desc = desc_of(index ? index - 1 : 0, 2, index ? 10000 : 2000);
+    tutti_comm_desc desc = desc_of(index ? index - 1 : 0, 2, index ? 10000 : *(const int *)arg);
     if (index == 0) {
         desc.token = "another of sixteen";
         COMM_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_TIMEOUT, "its token is not");
         return NULL;
     }
-    if (index == 1) await_listener();
-    if (index == 1) *is_taken = true;
-    while (!*is_taken) usleep(1000);
+    await_listener();
     snprintf(range, sizeof range, "127.0.0.1:%d-%d", first, TTI_MIN(first + 9, 65535));
     desc.address = range;
     COMM_OK(tutti_comm_create(&desc, &comm));
@@ -312,9 +323,8 @@ static const char *share_a_range(int index, int n, void *arg) {
 
 T_CASE(a_port_of_others_in_the_range) {
     T_UNUSED;
-    _Atomic bool is_taken = false;
     choose_address();
-    t_ranks(3, share_a_range, (void *)&is_taken);
+    t_ranks_in_vain(3, share_a_range);
 }
 
 T_CASE(a_taken_port) {
@@ -336,9 +346,8 @@ T_CASE(a_taken_port) {
 }
 
 static const char *differ_in_token(int rank, int n_ranks, void *arg) {
-    (void)arg;
     tutti_comm *comm;
-    tutti_comm_desc desc = desc_of(rank, n_ranks, 2000);
+    tutti_comm_desc desc = desc_of(rank, n_ranks, *(const int *)arg);
     if (rank == 1) desc.token = "another of sixteen";
     tutti_status st = tutti_comm_create(&desc, &comm);
     if (rank == 1)
@@ -351,7 +360,7 @@ static const char *differ_in_token(int rank, int n_ranks, void *arg) {
 T_CASE(a_wrong_token) {
     T_UNUSED;
     choose_address();
-    t_ranks(2, differ_in_token, NULL);
+    t_ranks_in_vain(2, differ_in_token);
 }
 
 /* The last rank fails outside of a call; the others wait for it in one. */
@@ -363,9 +372,10 @@ static const char *hear_of_failure(int rank, int n_ranks, void *arg) {
     COMM_OK(tutti_comm_barrier(comm));
     int64_t start_ns = tti_now_ns();
     if (rank == n_ranks - 1) {
-        usleep(50000);
+        COMM_TRUE(await_done(n_ranks - 1));
         tti_comm_abort(comm, "the disk is full");
     } else {
+        n_done++;
         COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_PEER, "failed: the disk is full");
         COMM_TRUE(tti_now_ns() - start_ns < 5000 * TTI_NS_PER_MS);
     }
@@ -388,11 +398,13 @@ static const char *hear_of_leaving(int rank, int n_ranks, void *arg) {
 T_CASE(partings) {
     T_UNUSED;
     T_EQ(setenv("TUTTI_TEST_HOSTS", "a,b,c", 1), 0);
+    n_done = 0;
     choose_address();
     t_ranks(3, hear_of_failure, NULL);
     choose_address();
     t_ranks(2, hear_of_leaving, NULL);
     T_EQ(setenv("TUTTI_TEST_HOSTS", "a,a,b", 1), 0);
+    n_done = 0;
     choose_address();
     t_ranks(3, hear_of_failure, NULL);
     T_EQ(unsetenv("TUTTI_TEST_HOSTS"), 0);

@@ -87,9 +87,9 @@ T_CASE(a_slow_worker) {
     bool go_on = false;
     for (int times = 1; times <= LONGEST && !go_on; times *= LONGER) {
         double sum = (3 / 0.020 + 1 / 0.100) / times, slowest = 4 / 0.100 / times;
-        double reduced = rate(together, "train.steps=20", 3, 5 * times);
-        double unbounded = rate(apart, "train.steps=120", 3, 20 * times);
-        double four = rate(bounded, "train.steps=120", 3, 20 * times);
+        double reduced = rate(together, "train.steps=12", 3, 5 * times);
+        double unbounded = rate(apart, "train.steps=72", 3, 20 * times);
+        double four = rate(bounded, "train.steps=72", 3, 20 * times);
         print_message(
             "batches/s: all-reduce %.1f (%.0f %% of 4 as the slowest), unbounded %.1f "
             "(%.0f %% of the sum), staleness 4 %.1f (%.0f %%)\n",
