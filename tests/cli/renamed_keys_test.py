@@ -100,7 +100,7 @@ def test_folder_of_an_older_run():
         for command in commands:
             ended = runs.tutti(*command).expect(0)
             assert len(warnings(ended)) == n_keys, ended.err
-            assert SAYS % ("parallel.load_weights", "parallel.load_weights") in ended.err
+            assert SAYS % ("parallel.shares", "parallel.load_weights") in ended.err
             assert "other values than its checkpoint" not in ended.err, ended.err
         shown = runs.tutti("config", "show", run + "/job.yaml").expect(0).out
         assert 'load_weights: "3,1"' in shown, shown

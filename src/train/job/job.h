@@ -118,7 +118,7 @@ typedef struct tti_job_config {
         double rise;                     /* share of a cycle that rises; -1: auto */
         double div, final_div;           /* one_cycle */
         char anneal[TTI_TEXT_MAX];       /* one_cycle, wsd: cosine | linear | sqrt */
-        double decay_share;              /* wsd */
+        double decay_fraction;           /* wsd */
         int64_t patience, cooldown;      /* plateau: evaluations */
         double threshold;                /* plateau: relative */
     } schedule;

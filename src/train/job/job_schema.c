@@ -424,8 +424,8 @@ static const tti_option rows[] = {
     {KEY(schedule.anneal, CHOICE, "cosine"), .choices = "cosine|linear|sqrt",
      .also = "anneal_strategy|decay_type|shape",
      .help = "one_cycle, wsd: shape of the decay; sqrt: 1 - sqrt(progress)"},
-    {KEY(schedule.decay_share, FLOAT, "0.2"), RANGE(0, 1),
-     .also = "decay_frac|cooldown_frac|decay_ratio|decay_fraction",
+    {KEY(schedule.decay_fraction, FLOAT, "0.2"), RANGE(0, 1), .former = "schedule.decay_share",
+     .also = "decay_frac|cooldown_frac|decay_ratio",
      .help = "wsd: fraction of the schedule spent in decay"},
     {KEY(schedule.patience, INT, "10"), RANGE(0, 1e6),
      .help = "plateau: evaluations without improvement before the rate is reduced"},
@@ -451,7 +451,7 @@ static const tti_option rows[] = {
              "depends on it and not on the number of workers; auto: on the host the larger of "
              "cores and workers, on GPUs the number of workers, rounded up to a power of two",
      .example = "8"},
-    {KEY(parallel.load_weights, TEXT, "auto"), AT_LEAST(1), .former = "parallel.load_weights",
+    {KEY(parallel.load_weights, TEXT, "auto"), AT_LEAST(1), .former = "parallel.shares",
      .also = "weights|balance|load_balance|worker_weights|split|uneven",
      .help = "How shards are distributed over the workers.  equal: evenly; measured: by the speed "
              "measured at the start; weights such as 3,1: in proportion, for workers of unequal "

@@ -103,7 +103,7 @@ static double step(const tti_lr_desc *d, int64_t t) {
 
 /* Warm-up, stable, decay (Hu et al. 2024): lr, then min_lr at the end of the curve. */
 static double wsd(const tti_lr_desc *d, int64_t t) {
-    double falling = d->decay_share * (double)curve_steps(d);
+    double falling = d->decay_fraction * (double)curve_steps(d);
     double gone = (double)t - ((double)curve_steps(d) - falling);
     if (gone <= 0) return d->lr;
     return anneal(d->anneal, d->lr, d->min_lr, TTI_MIN(gone / falling, 1));
@@ -120,7 +120,7 @@ static const tti_lr_schedule schedules[] = {
     {"plateau", "a factor gamma when the validation loss stops falling", plateau, .1, .3},
     {"polynomial", "(1 - done)^power from lr to min_lr", polynomial, .1, .3},
     {"step", "lr * gamma^(epoch / step_size)", step, .1, .3},
-    {"wsd", "lr, then down to min_lr in the last decay_share", wsd, .1, .3},
+    {"wsd", "lr, then down to min_lr in the last decay_fraction", wsd, .1, .3},
 };
 
 const tti_lr_schedule *tti_lr_schedule_at(int i) {
@@ -153,7 +153,7 @@ tti_lr_desc tti_lr_desc_of(const tti_job_config *c, int64_t n_steps, int64_t ste
                          .div = c->schedule.div,
                          .final_div = c->schedule.final_div,
                          .anneal = c->schedule.anneal,
-                         .decay_share = c->schedule.decay_share};
+                         .decay_fraction = c->schedule.decay_fraction};
 }
 
 tti_plateau_desc tti_plateau_desc_of(const tti_job_config *c) {

@@ -27,7 +27,7 @@ typedef struct tti_lr_desc {
     double rise;             /* share of a cycle in which the learning rate rises              */
     double div, final_div;   /* one_cycle: starts at lr/div, ends at lr/div/final_div          */
     const char *anneal;      /* one_cycle, wsd: cosine, linear, sqrt; NULL: cosine             */
-    double decay_share;      /* wsd: share of the curve in which it falls                      */
+    double decay_fraction;   /* wsd: share of the curve in which it falls                      */
     const tti_plateau *plateau; /* plateau: what evaluations have said; others do not read it   */
 } tti_lr_desc;
 

@@ -56,7 +56,7 @@ T_CASE(warm_up_meets_the_curve) {
                              .rise = 0.5,
                              .div = 10,
                              .final_div = 10,
-                             .decay_share = 0.5};
+                             .decay_fraction = 0.5};
             T_NEAR(tti_lr(&d, 7), tti_lr(&d, 8), 1e-15);
             for (int64_t t = 1; t < 8; t++) assert_true(tti_lr(&d, t) > tti_lr(&d, t - 1));
             assert_true(tti_lr(&d, 0) > 0);
@@ -78,7 +78,7 @@ T_CASE(only_plateau_has_a_memory) {
                          .rise = 0.5,
                          .div = 10,
                          .final_div = 10,
-                         .decay_share = 0.5};
+                         .decay_fraction = 0.5};
         double factor = strcmp(d.name, "plateau") == 0 ? 0.25 : 1;
         for (int64_t t = 0; t < 10; t++) {
             d.plateau = NULL;
@@ -205,7 +205,7 @@ T_CASE(extremes_are_finite) {
                                  .div = 2,
                                  .final_div = 2,
                                  .rise = shares[i],
-                                 .decay_share = shares[i]};
+                                 .decay_fraction = shares[i]};
                 for (int64_t t = 0; t < 40; t++) {
                     double lr = tti_lr(&d, t);
                     assert_true(isfinite(lr) && lr >= 0 && lr <= 1);
