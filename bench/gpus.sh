@@ -32,7 +32,7 @@ job() {
     case $1 in
     gpt2) echo gpt2 model.size=124M model.context=1024 data.format=random_tokens data.context=1024 \
         data.vocabulary=50304 data.n_test=64 train.steps=60 train.clip_norm=1 \
-        train.low_stream=true optimizer.name=adamw optimizer.weight_decay=0.1 ;;
+        train.low_precision_residual=true optimizer.name=adamw optimizer.weight_decay=0.1 ;;
     resnet50) echo resnet50 data.format=random_images data.image_size=224 data.n_test=256 \
         train.steps=100 optimizer.name=sgd optimizer.lr=0.1 optimizer.weight_decay=1e-4 \
         data.prefetch=3 ;;
@@ -41,7 +41,7 @@ job() {
         data.prefetch=3 parallel.sync_batch_norm=true ;;
     gpt2-xl) echo gpt2 model.size=1558M model.context=1024 data.format=random_tokens \
         data.context=1024 data.vocabulary=50304 data.n_train=512 data.n_test=64 train.steps=12 \
-        train.clip_norm=1 train.low_stream=true optimizer.name=adamw optimizer.weight_decay=0.1 \
+        train.clip_norm=1 train.low_precision_residual=true optimizer.name=adamw optimizer.weight_decay=0.1 \
         train.recompute=none run.log_every=2 ;;
     small) echo lenet data.format=digits data.n_train=60000 train.steps=8000 \
         train.precision=tf32 optimizer.name=adam ;;

@@ -23,6 +23,7 @@ make_text() {
 }
 
 # gpu_job NAME: the model and its keys.  train.batch and data.threads are those of one GPU.
+# train.low_stream is the former name of train.low_precision_residual, for builds of before.
 gpu_job() {
     case $1 in
     gpt2) echo gpt2 model.size=124M model.context=1024 data.format=random_tokens data.context=1024 \

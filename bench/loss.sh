@@ -3,7 +3,7 @@
 # seeds each: the loss of the first step, of step 101, and the mean of the last 20.
 #
 # Usage: bench/loss.sh TEXT       (a GPU; TUTTI names the program, PYTHON one that has torch; WISHES
-#        are further assignments for Tutti's side, such as train.low_stream=true)
+#        are further assignments for Tutti's side, such as train.low_precision_residual=true)
 set -eu
 cd "$(dirname "$0")/.."
 program=${TUTTI:-build/tutti}

@@ -41,7 +41,7 @@ CPU = {
 def gpt2(size):
     return ("model.name=gpt2", "model.size=" + size, "model.context=1024", "data.context=1024",
             "data.format=random_tokens", "data.vocabulary=50304", "data.n_train=512",
-            "data.n_test=64", "train.clip_norm=1", "train.low_stream=true", "train.precision=bf16",
+            "data.n_test=64", "train.clip_norm=1", "train.low_precision_residual=true", "train.precision=bf16",
             "optimizer.name=adamw", "optimizer.weight_decay=0.1", "data.threads=4")
 
 
@@ -58,7 +58,7 @@ GPU = {
                  "data.threads=8", log_every=40),
     "bert": Model(15, 64, "model.name=bert", "model.size=base", "model.context=512",
                   "data.format=random_tokens", "data.context=512", "data.vocabulary=30528",
-                  "data.n_train=1024", "data.n_test=64", "train.low_stream=true",
+                  "data.n_train=1024", "data.n_test=64", "train.low_precision_residual=true",
                   "train.precision=bf16", "optimizer.name=adamw", "optimizer.lr=1e-4",
                   "data.threads=4", log_every=3),
     "gpt2-355m": Model(15, 32, *gpt2("355M"), log_every=3),

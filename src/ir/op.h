@@ -66,7 +66,7 @@ typedef enum tti_trait {
     TTI_READS_LOW = 1 << 23,  /* in 0 may have 16 bits and needs no cast; sums in f32 all the
                                * same; outputs are f32, or out 0 has in 0's type               */
     TTI_STREAM = 1 << 24,     /* its output is part of the residual stream: lookups; 16 bits if
-                                 target->low_stream is set */
+                                 target->low_precision_residual is set */
     TTI_COLLECTIVE = 1 << 25, /* exchanges values inside the step with the workers of a tensor
                                * axis; alone (reference) the others' are 0: see tti_collective  */
     TTI_TURNS = 1 << 26       /* out 0 = in 0, but the gradient is not dy: stays for autodiff   */

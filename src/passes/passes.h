@@ -49,9 +49,9 @@ typedef struct tti_target {
     bool fuse_loss;          /* fuse: a loss and its gradient */
     bool fuse_sums;          /* fuse: the gradient of a bias into what makes its terms */
     bool keeps_low; /* the update leaves parameters in compute_dtype too: none are cast in a step */
-    tutti_dtype compute_dtype; /* of the nodes that take the time: f32, or bf16, f16 */
-    bool low_stream;           /* also what runs past the blocks of a transformer */
-    bool loss_scale;           /* gradients come out times the input "loss_scale" */
+    tutti_dtype compute_dtype;   /* of the nodes that take the time: f32, or bf16, f16 */
+    bool low_precision_residual; /* also what runs past the blocks of a transformer */
+    bool loss_scale;             /* gradients come out times the input "loss_scale" */
     tti_recompute recompute;
     size_t recompute_bytes; /* TTI_RECOMPUTE_BUDGET */
     /* The part of the model that the graph becomes: piece `tensor` of n_tensor of each layer, of

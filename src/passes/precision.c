@@ -9,7 +9,7 @@
  * match, any other f32 input makes the node f32.  TTI_WIDE nodes and the rest (sums, softmax,
  * norms, losses) run in f32; TTI_READS_LOW ones widen input 0 themselves, where a cast would only
  * move bytes.  TTI_STREAM nodes, and everything added to their outputs, are f32 unless
- * target->low_stream. */
+ * target->low_precision_residual. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -20,7 +20,7 @@
 typedef struct precision {
     tti_rewrite rw;
     tutti_dtype low;
-    bool low_stream;
+    bool low_precision_residual;
     tutti_value **cast; /* [from->n_values]: a mapped value in the other dtype, NULL: not made */
     bool *gives_way;    /* [from->n_values]: made of parameters and constants alone */
 } precision;
@@ -66,7 +66,7 @@ static bool follows(const precision *p, const tti_node *node) {
 static void visit(precision *p, const tti_node *node) {
     tutti_value *in[TTI_MAX_IN] = {0};
     p->gives_way[node->out[0]->id] = gives_way(p, node);
-    bool stream = p->low_stream && (node->op->traits & TTI_STREAM);
+    bool stream = p->low_precision_residual && (node->op->traits & TTI_STREAM);
     bool low = (node->op->traits & TTI_COMPUTE) || stream || follows(p, node);
     for (int i = 0; i < node->n_in; i++) {
         tutti_dtype dtype = node->in[i]->type.dtype;
@@ -78,7 +78,8 @@ static void visit(precision *p, const tti_node *node) {
 }
 
 static tutti_status lower(tutti_graph **g, const tti_target *target) {
-    precision p = {.low = target->compute_dtype, .low_stream = target->low_stream};
+    precision p = {.low = target->compute_dtype,
+                   .low_precision_residual = target->low_precision_residual};
     TTI_TRY(tti_rewrite_begin(&p.rw, *g));
     p.cast = calloc((size_t)(*g)->n_values + 1, sizeof(tutti_value *));
     p.gives_way = calloc((size_t)(*g)->n_values + 1, sizeof *p.gives_way);

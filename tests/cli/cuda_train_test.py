@@ -95,7 +95,7 @@ def test_a_transformer():
     train("host", GPT, "train.precision=f32", devices="cpu")
     train("gpu", GPT, "train.precision=f32")
     near("gpu", "host", 2e-3)
-    train("low", GPT, "train.low_stream=true")
+    train("low", GPT, "train.low_precision_residual=true")
     near("low", "host", 0.1)
 
 

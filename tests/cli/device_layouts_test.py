@@ -99,7 +99,7 @@ def test_gradients_that_share_readers():
 def test_norms_between_exchanges():
     """Made with the exchanges before and behind them: the bits of their steps one by one, by way of
     the host, whenever what is put into queues is done."""
-    text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_stream=true"]
+    text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_precision_residual=true"]
     train("host", "gpu", (1, 1, 2), *text, says="fuses=1").expect(0)
     exchanges("host", "by way of the host")
     for late in range(4):
@@ -111,7 +111,7 @@ def test_norms_between_exchanges():
 def test_a_head_without_logits():
     """Where kernels do much at once, head and loss are one op and products add the residual
     stream: the same for any number of workers, with parts of the state, and made again."""
-    text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_stream=true"]
+    text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_precision_residual=true"]
     environment = dict(os.environ, TUTTI_TEST_DEVICE="fuses=1")
     runs.tutti("inspect", "parallel.devices=gpu", "-n", "1", *text, env=environment).expect(
         0, "cross_entropy_head", "scale_rows", "linear_add", "linear_gelu")

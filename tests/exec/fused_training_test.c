@@ -42,7 +42,7 @@ static const tti_target joint = {.fuse = true,
 
 static crew trained(net_fn net, tti_target target, tutti_dtype dtype, int n_steps) {
     target.compute_dtype = dtype;
-    target.low_stream = true;
+    target.low_precision_residual = true;
     crew c = {.net = net,
               .target = &target,
               .n_ranks = 1,

@@ -128,9 +128,9 @@ T_CASE(what_is_known) {
     target.keeps_low = true;
     assert_true(tti_drafts_have(drafts, 1, &target));
     assert_false(tti_drafts_have(drafts, 2, &target));
-    target.low_stream = true;
+    target.low_precision_residual = true;
     assert_false(tti_drafts_have(drafts, 1, &target));
-    target.low_stream = false, target.n_stages = 1;
+    target.low_precision_residual = false, target.n_stages = 1;
     assert_false(tti_drafts_have(drafts, 1, &target));
     tti_drafts_destroy(drafts);
 }

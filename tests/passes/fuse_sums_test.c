@@ -65,7 +65,7 @@ static tutti_graph *with_loss(tutti_graph *g, tutti_value *x, tutti_value *label
     tutti_output(g, "correct", loss.correct);
     tti_target target = apart;
     target.fuse_loss = true;
-    target.low_stream = true;
+    target.low_precision_residual = true;
     target.fuse_sums = fuse_sums;
     T_OK(tti_pipeline_run(&g, &target, "fuse"));
     return g;

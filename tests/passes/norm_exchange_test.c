@@ -34,7 +34,8 @@ static tti_plan *plan_of(net_fn net, bool joins, int grads, tutti_dtype dtype, b
     tti_plan *plan = NULL;
     target.n_tensor = 2, target.trades = true, target.joins_norms = joins;
     target.joins_grads = grads, target.fuse_sums = sums;
-    target.fuse_residual_norm = true, target.compute_dtype = dtype, target.low_stream = true;
+    target.fuse_residual_norm = true, target.compute_dtype = dtype,
+    target.low_precision_residual = true;
     target.keeps_low = true; /* else casts of biases stand between the steps */
     T_OK(tti_plan_create(&(tti_plan_desc){.train = net(true),
                                           .eval = net(false),

@@ -68,8 +68,8 @@ T_CASE(what_lies_between_follows) {
 }
 
 /* x = table[ids] + (the first positions + what all have in common); x + linear(x): in f32, or under
- * low_stream in 16 bits. */
-static tutti_dtype stream_dtype(bool low_stream) {
+ * low_precision_residual in 16 bits. */
+static tutti_dtype stream_dtype(bool low_precision_residual) {
     tutti_graph *g = tutti_graph_create(true);
     tutti_value *ids = tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(4, 3));
     tutti_value *x =
@@ -79,7 +79,8 @@ static tutti_dtype stream_dtype(bool low_stream) {
     tutti_value *common = tutti_param(g, "common", &TUTTI_SHAPE(1, 8), &zeros, false);
     x = tutti_add(g, x, tutti_add(g, tutti_slice(g, positions, 0, 0, 3), common));
     tutti_output(g, "sum", tutti_add(g, x, tutti_linear(g, x, 8, "fc")));
-    tti_target target = {.compute_dtype = TUTTI_BF16, .low_stream = low_stream};
+    tti_target target = {.compute_dtype = TUTTI_BF16,
+                         .low_precision_residual = low_precision_residual};
     T_OK(tti_pass_precision(&g, &target));
     T_EQ(tti_graph_output(g, "sum")->type.dtype, TUTTI_F32);
     const tutti_value *sum = tti_graph_output(g, "sum");

@@ -85,7 +85,7 @@ static bool likes_joins(const tti_node *grad_x, bool keeps) {
 static bool likes_heads(const tti_node *logits) { return logits->n_in == 2; }
 
 /* What the passes are told for a job: by blueprint.c, for a backend that fuses or does not. */
-static tti_target target_of(bool fuses, const char *precision, bool low_stream) {
+static tti_target target_of(bool fuses, const char *precision, bool low_precision_residual) {
     tti_backend backend = {.name = "made-up",
                            .prefers_channels_last = fuses ? likes_channels_last : NULL,
                            .fuses_pool = fuses ? likes_pooling : NULL,
@@ -93,8 +93,9 @@ static tti_target target_of(bool fuses, const char *precision, bool low_stream) 
                            .joins_gradient = fuses ? likes_joins : NULL,
                            .joins_head = fuses ? likes_heads : NULL,
                            .fuses_training = fuses};
-    tutti_job *job = SMALL_JOB(precision, low_stream ? "train.low_stream=true" : "train.seed=1",
-                               fuses ? "train.seed=1" : "parallel.backend=reference");
+    tutti_job *job = SMALL_JOB(
+        precision, low_precision_residual ? "train.low_precision_residual=true" : "train.seed=1",
+        fuses ? "train.seed=1" : "parallel.backend=reference");
     tti_blueprint b = {.config = job->config, .devices.backend = &backend};
     tti_target target = tti_blueprint_target(&b);
     T_EQ(target.fuse, fuses);
@@ -220,9 +221,10 @@ static void expect_as_close(const pair *p, const errors *sums, double rounding) 
     }
 }
 
-static void check(const model_case *m, const char *precision, bool low_stream, double rounding) {
-    tti_target plain = target_of(false, precision, low_stream);
-    tti_target fused = target_of(true, precision, low_stream);
+static void check(const model_case *m, const char *precision, bool low_precision_residual,
+                  double rounding) {
+    tti_target plain = target_of(false, precision, low_precision_residual);
+    tti_target fused = target_of(true, precision, low_precision_residual);
     pair p = {.m = m, .plain = graph_of(m, &plain), .fused = graph_of(m, &fused)};
     errors sums = {0};
     assert_true(p.fused->n_nodes < p.plain->n_nodes);
@@ -242,8 +244,8 @@ static void check(const model_case *m, const char *precision, bool low_stream, d
 static void check_f32(const model_case *m) { check(m, "train.precision=f32", false, 1e-6); }
 
 static void check_bf16(const model_case *m) {
-    for (int low_stream = 0; low_stream < 2; low_stream++)
-        check(m, "train.precision=bf16", low_stream, 1.0 / 256);
+    for (int low_precision_residual = 0; low_precision_residual < 2; low_precision_residual++)
+        check(m, "train.precision=bf16", low_precision_residual, 1.0 / 256);
 }
 
 T_CASE(gpt2_in_f32) {

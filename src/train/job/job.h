@@ -82,7 +82,7 @@ typedef struct tti_job_config {
         double clip_norm;             /* 0: off */
         double clip_value;            /* of an element of the mean gradient; 0: off */
         double ema;                   /* decay of the averaged weights; 0: none are kept */
-        bool low_stream;              /* 16 bits also for what runs past the blocks */
+        bool low_precision_residual;  /* 16 bits also for what runs past the blocks */
         char precision[TTI_TEXT_MAX]; /* auto | f32 | tf32 | bf16 | f16 */
         double loss_scale;            /* times the gradients; -1: dynamic for f16, else none */
         char recompute[TTI_TEXT_MAX]; /* none | block | bytes: see tti_numerics_recompute */

@@ -296,7 +296,8 @@ static const tti_option rows[] = {
      .help = "Precision of matrix products, convolutions, attention and the operations between "
              "them; parameters, sums and losses are always f32.  tf32: f32 with products in tf32 "
              "(GPU); auto: bf16 on a GPU, else f32"},
-    {KEY(train.low_stream, BOOL, "false"), .also = "bf16_residual|residual_in_fp32|pure_bf16",
+    {KEY(train.low_precision_residual, BOOL, "false"), .former = "train.low_stream",
+     .also = "bf16_residual|residual_in_fp32|pure_bf16",
      .help = "bf16, f16: keep the residual stream and embeddings in 16 bits, as llm.c does; needs "
              "less memory"},
     {KEY(train.loss_scale, FLOAT, "auto"), RANGE(1, 0x1p32), .word = "auto|dynamic|none",

@@ -36,7 +36,7 @@ bool tti_numerics_recompute(const char *text, tti_target *target) {
 void tti_numerics_target(const tti_job_config *config, tti_target *target) {
     target->compute_dtype = dtype_of(config);
     target->tf32 = strcmp(config->train.precision, "tf32") == 0;
-    target->low_stream = config->train.low_stream;
+    target->low_precision_residual = config->train.low_precision_residual;
     target->loss_scale = tti_numerics_is_scaled(config);
     TTI_ASSERT(tti_numerics_recompute(config->train.recompute, target)); /* job_conflicts.c */
 }
