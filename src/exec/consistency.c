@@ -1,13 +1,13 @@
 /* consistency.c - compares the parameter hashes of all workers.
  *
- * The hash of each step's update travels with the sums of the next step.  When hashes differ, or on
+ * The hash of each step's update is sent with the sums of the next step.  When hashes differ, or on
  * a full check, hashes by tensor are gathered and the rank that disagrees is named.  Parameters
- * that one worker alone updates, and no other has, are compared with their own past (apply.c). */
+ * that exist on one worker only are compared with their own past (apply.c). */
 #include <stdlib.h>
 
 #include "exec/worker/worker.h"
 
-/* By the blocks of the update, as it hashes them. */
+/* By the blocks of the update, as the update hashes them. */
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
     if (tti_exec_has_lean_params(x)) return tti_lean_hash_now(x, hash);
     if (x->device) return tti_exec_device_hash(x, hash);
@@ -33,7 +33,7 @@ tutti_status tti_exec_sum_hashes(tti_exec *x, uint64_t own, uint64_t *sum) {
     return TUTTI_OK;
 }
 
-/* The rank whose hash is the odd one out; with two ranks nobody can say, and -1 comes back. */
+/* The rank whose hash differs from the others; -1 with two ranks, where it cannot be decided. */
 static int odd_rank(const int64_t *hashes, int n_ranks, int stride) {
     for (int r = 0; r < n_ranks && n_ranks > 2; r++) {
         int n_same = 0;
@@ -77,7 +77,7 @@ static tutti_status check_data_group(tti_exec *x, const int64_t *mine, uint64_t 
 static tutti_status check(tti_exec *x, uint64_t step, bool whole) {
     int n_slots = x->desc.plan->n_slots;
     if (x->n_ranks == 1 && !x->divided) return TUTTI_OK;
-    /* There is one copy, which each update compares with what the one before left. */
+    /* There is one copy, which each update compares with the result of the previous one. */
     if (tti_exec_has_lean_params(x) || x->desc.one_copy) return TUTTI_OK;
     int64_t *mine = calloc((size_t)n_slots + 1, sizeof *mine);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");

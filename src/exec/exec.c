@@ -10,7 +10,7 @@
 #include "exec/worker/mixed.h"
 #include "exec/worker/worker.h"
 
-/* Who has the optimizer's state and the averages. */
+/* The executor with the optimizer state and the averages. */
 static const tti_exec *keeper(const tti_exec *x) {
     const tti_exec *served =
         x->desc.server ? tti_calls_of(x->desc.server)->keeper(x->desc.server) : NULL;
@@ -18,7 +18,7 @@ static const tti_exec *keeper(const tti_exec *x) {
     return served ? served : x; /* of a server elsewhere there is a copy of the averages */
 }
 
-/* Averages come to where evaluation reads them. */
+/* Averages are copied to where evaluation reads them. */
 static bool is_brought(const tti_exec *x) {
     return tti_exec_has_parts(x) || (x->device && keeper(x) != x);
 }
@@ -88,12 +88,12 @@ static size_t buffer_bytes(const tti_exec *x, int b) {
     return n_elems * sizeof(float) + 64;
 }
 
-/* As many as n of them, if there are less so far. */
+/* Allocates up to n buffers, if there are fewer. */
 static tutti_status grow_buffers(tti_exec *x, int n) {
     if (x->buffers && n <= x->n_buffers) return TUTTI_OK;
     float **buffers = realloc(x->buffers, ((size_t)n + 1) * sizeof *buffers);
     if (!buffers) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    buffers[n] = NULL; /* a server without shards puts those of its workers there */
+    buffers[n] = NULL; /* a server without shards uses it for its workers' buffers */
     x->buffers = buffers;
     for (int b = x->n_buffers; b < n; b++) {
         void *memory = NULL;
@@ -110,7 +110,7 @@ static tutti_status grow_buffers(tti_exec *x, int n) {
     return TUTTI_OK;
 }
 
-/* Of a device beside workers on the host its own; what peers read lies on its host. */
+/* In mixed CPU+GPU runs device buffers stay local; the memory that peers read is on their host. */
 static tutti_status agree_buffers(tti_exec *x, int32_t *n) {
     TTI_TRY(count_buffers(x, n));
     x->n_agreed = *n;
@@ -131,7 +131,7 @@ static tutti_status alloc_buffers(tti_exec *x) {
     return grow_buffers(x, n);
 }
 
-/* Of one array of state, of this worker or its server. */
+/* Bytes of one array of state, of this worker or its server. */
 static size_t state_bytes(const tti_exec *x) { return x->share.n_elems * sizeof(float); }
 
 static size_t param_bytes(const tti_exec *x) {
@@ -175,7 +175,7 @@ static tutti_status alloc_block_hashes(tti_exec *x) {
     return x->block_hashes ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
 }
 
-/* Only plans for devices that keep them read any. */
+/* Only plans for devices that keep 16-bit copies read them. */
 static tutti_status alloc_low(tti_exec *x) {
     size_t n_bytes = tti_plan_low_bytes(x->desc.plan);
     if (n_bytes == 0 || x->desc.serves) return TUTTI_OK;
@@ -229,9 +229,9 @@ static tutti_status count_in_flight(tti_exec *x) {
                     x->n_in_flight, TTI_MAX_LANES);
 }
 
-/* As many lanes as all workers of the model group can have. */
+/* As many compute threads as all workers of the model group can have. */
 static tutti_status agree_lanes(tti_exec *x) {
-    if (x->desc.serves) return TUTTI_OK; /* nobody computes there */
+    if (x->desc.serves) return TUTTI_OK; /* a server does not compute shards */
     tutti_comm *tensor = x->desc.mesh && !x->desc.backend->device ? x->desc.mesh->tensor : NULL;
     TTI_TRY(tti_lane_comms_create(tensor, &x->desc.n_lanes, &x->lane_comms));
     x->n_lane_comms = x->desc.n_lanes;
@@ -253,7 +253,7 @@ static tutti_status build_lanes(tti_exec *x) {
     return TUTTI_OK;
 }
 
-/* Lanes are made again where shards are dealt anew. */
+/* Keeps the cores, because compute threads are recreated when shards are redistributed. */
 static tutti_status keep_cores(tti_exec *x) {
     size_t n_bytes = (size_t)x->n_threads * sizeof *x->cores;
     if (!x->desc.cores) return TUTTI_OK;
@@ -276,7 +276,7 @@ static tutti_status prepare_kernels(tti_exec *x, size_t *scratch) {
     return TUTTI_OK;
 }
 
-/* What kernels want is part of it, unless there are none for so large a step. */
+/* Includes the scratch of kernels, unless there is no kernel for such a large step. */
 static tutti_status check_device_memory(tti_exec *x) {
     size_t scratch;
     tutti_status prepared = prepare_kernels(x, &scratch);
@@ -355,13 +355,13 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
                 ->shards(desc->server, desc->server_worker, desc->n_shards, &x->first_shard,
                          &x->last_shard);
     }
-    /* What f32 has room for becomes infinite on the way. */
+    /* Values that fit f32 would become infinite when sent. */
     if (desc->fast && x->n_ranks > 1 && desc->wire == TUTTI_F16) x->desc.watch_gradients = true;
-    /* What is not finite would stay in the residuals. */
+    /* Non-finite values would stay in the residuals. */
     if (tti_compress_wanted(desc, x->n_ranks)) x->desc.watch_gradients = true;
     x->desc.mixed = desc->mixed && x->n_ranks > 1;
-    /* It adds elements in an order that depends on their place in the vector, and parameters that
-     * several workers of a model have may lie at another one for each. */
+    /* The ring's order of additions depends on an element's position in the vector, and parameters
+     * that several workers of a model have may have a different position on each. */
     if (desc->mesh && desc->mesh->model && desc->alg == TUTTI_ALG_RING)
         x->desc.alg = TUTTI_ALG_AUTO;
     x->n_threads = desc->n_lanes;
@@ -389,7 +389,7 @@ static void destroy_lane(tti_exec *x, tti_lane *lane) {
     free(lane->updates);
 }
 
-/* What is there for this worker's shards, and for no others. */
+/* Frees memory that depends on this worker's shards. */
 static void release_lanes(tti_exec *x) {
     tti_host_destroy(x);
     tti_lanes_destroy(x->lanes);
@@ -467,7 +467,8 @@ static void destroy(tti_exec *x) {
     free(x);
 }
 
-/* The run has its own failure to tell: a device that was lost fails in all of this too. */
+/* Keep the original error; ignore errors during teardown: after a lost device all of this fails
+ * too. */
 void tti_exec_destroy(tti_exec *x) {
     tti_str failure = {0};
     if (!x) return;
@@ -516,7 +517,8 @@ bool tti_exec_has_ema(const tti_exec *x) { return keeper(x)->ema != NULL; }
 
 tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pull(x) : TUTTI_OK; }
 
-/* Every worker has read the same: one of them tells the server, or each its range. */
+/* Every worker has read the same values: one of them sends them to the server, or each its range.
+ */
 tutti_status tti_exec_push(tti_exec *x) {
     x->has_block_hashes = x->has_whole_ema = false;
     tti_server *server = x->desc.server;
@@ -558,7 +560,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
         .device_peak = n_peak};
 }
 
-/* A copy from memory that cannot be pinned is slower, and no less right. */
+/* A copy from memory that cannot be pinned is slower, but still correct. */
 void tti_exec_pin(tti_exec *x, void *memory, size_t n_bytes) {
     if (x->device && x->desc.backend->device->memory.pin(memory, n_bytes) != TUTTI_OK)
         tti_clear_error();

@@ -1,9 +1,10 @@
-/* exec.h - one worker: a plan bound to lanes, memory and a communicator.
+/* exec.h - one worker: a plan bound to compute threads, memory and a communicator.
  *
  * The same code runs every worker, whether it is a thread or a process, alone or one of many.  A
- * step is: shards side by side on the lanes; gradients added along the fixed tree, first inside the
- * worker, then between workers; one small all-reduce of sums and counts; the update on every
- * worker. Whatever is logged or stored is the same on all of them, bit for bit, in exact mode. */
+ * step is: shards in parallel on the compute threads; gradients added along the fixed tree, first
+ * inside the worker, then between workers; one small all-reduce of sums and counts; the update on
+ * every worker.  In exact mode everything that is logged or stored is the same on all of them, bit
+ * for bit. */
 #ifndef TTI_EXEC_EXEC_H
 #define TTI_EXEC_EXEC_H
 
@@ -19,7 +20,7 @@ typedef struct tti_exec tti_exec;
 typedef struct tti_server tti_server;
 typedef struct tti_one_copy tti_one_copy;
 
-/* What travels of a gradient; compress.h. */
+/* The compression of sent gradients; compress.h. */
 typedef enum tti_compression {
     TTI_COMPRESS_NONE, /* all of it, rounded to wire */
     TTI_COMPRESS_TOPK,
@@ -30,7 +31,7 @@ typedef struct tti_exec_desc {
     const tti_plan *plan;       /* borrowed */
     const tti_backend *backend; /* borrowed */
     tti_device_desc device;     /* of a backend with devices; opened by the calling thread */
-    tutti_comm *comm;           /* borrowed; who divides the batch; NULL: alone */
+    tutti_comm *comm;           /* borrowed; the workers that divide the batch; NULL: alone */
     const tti_mesh *mesh;       /* borrowed; the model is divided too: plan is the part of this
                                    place, comm is mesh->data; NULL: it is not */
     int n_shards;               /* V, a power of two, >= the number of ranks */
@@ -45,7 +46,7 @@ typedef struct tti_exec_desc {
     int low_rank;                /* >= 1: columns of the thin matrices of PowerSGD */
     int64_t compress_after;      /* steps before are sent whole */
     bool local; /* fast mode on the host: each worker updates its own parameters (local.h) */
-    int64_t local_after; /* steps before are those of an all-reduce */
+    int64_t local_after; /* number of first steps with an all-reduce */
     int zero;            /* in parts on the workers: 1: state; 2: gradients; 3: parameters */
     int n_owners; /* with zero 1: the first so many workers have the parts, as servers; 0: all */
     bool shares;  /* workers are threads that have parameters and state in common */
@@ -54,8 +55,8 @@ typedef struct tti_exec_desc {
     int server_worker;      /* the number of this one there, or of a worker without comm */
     bool serves;            /* the server's own: an update without shards */
     int range, n_ranges;    /* then: of this range of the keys alone (share.h); 0 of 0: of all */
-    /* Of ranges: values [n_updates][n_each] by block, of which each has those of its own blocks,
-     * become those of all; called by the thread that makes updates. */
+    /* For ranges: values [n_updates][n_each] by block, of which each server has those of its own
+     * blocks, become those of all; called by the thread that makes updates. */
     tutti_status (*join)(void *user, double *values, size_t n_each);
     void *join_user;
     bool reference;       /* plain-C kernels */
@@ -71,7 +72,7 @@ typedef struct tti_exec_desc {
     double beta1, beta2; /* of Adam, for the bias corrections */
 } tti_exec_desc;
 
-/* Prepares everything and initialises the parameters from the seed.  Collective.  On success *out
+/* Prepares everything and initializes the parameters from the seed.  Collective.  On success *out
  * is owned by the caller. */
 tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out);
 void tti_exec_destroy(tti_exec *exec);
@@ -83,55 +84,56 @@ int tti_exec_server_worker(const tti_exec *exec);
 /* Shards of this worker: first .. last-1 of V. */
 int tti_exec_first_shard(const tti_exec *exec);
 int tti_exec_last_shard(const tti_exec *exec);
-/* The worker's cores, to one of which its calling thread is bound; n 0: nothing is bound. */
+/* The worker's cores, to one of which its calling thread is bound; n 0: not bound. */
 void tti_exec_cores(const tti_exec *exec, tti_cores *out);
 
-/* Whether the shards may be dealt anew between two steps: on the host, or with desc.mixed, where
- * gradients and parameters are whole and nothing is kept back.  The same on all workers. */
+/* Whether the shards may be redistributed between two steps: on the host, or with desc.mixed, if
+ * gradients and parameters are unsharded and there are no residuals.  The same on all workers. */
 bool tti_exec_can_redeal(const tti_exec *exec);
 
-/* Deals the shards anew, to the ranks of the same communicator; parameters and state stay as they
- * are.  What the worker computes on is made again; memory that peers read only grows.  Collective.
- * A worker that fails in it is good for nothing but tti_exec_destroy. */
+/* Redistributes the shards to the ranks of the same communicator; parameters and state do not
+ * change.  Memory for computation is made again; memory that peers read only grows.  Collective.
+ * After a failure only tti_exec_destroy is allowed. */
 tutti_status tti_exec_redeal(tti_exec *exec, const tti_deal *deal);
 
-/* Where the arrays below are copies of what is on a device: brings them up to date, and takes what
- * was written to them over.  On the host both do nothing, but with desc.one_copy push waits for all
- * workers. */
+/* If the arrays below are copies of device memory: pull updates them, and push copies them to the
+ * device.  On the host both do nothing, except that with desc.one_copy push waits for all workers.
+ */
 tutti_status tti_exec_pull(tti_exec *exec);
 tutti_status tti_exec_push(tti_exec *exec);
 
-/* Memory of the host that batches lie in: copies to a device go on beside it until it is given
- * back, before it is freed.  Without, or on the host, everything works as well. */
+/* Pins host memory of batches, so that copies to a device overlap with computation, until it is
+ * unpinned, before it is freed.  Optional: everything works without it. */
 void tti_exec_pin(tti_exec *exec, void *memory, size_t n_bytes);
 void tti_exec_unpin(tti_exec *exec, void *memory);
 
-/* The flat parameters and state arrays (plan->n_flat elements each), to be read after
- * tti_exec_pull, and followed by tti_exec_push when written.  With desc.zero and several workers
- * there are no whole arrays of state: NULL; with 3 none of parameters either.  With desc.server
- * state is the server's, and only its worker 0 writes it. */
+/* The flat parameters and state arrays (plan->n_flat elements each): read them after tti_exec_pull,
+ * and call tti_exec_push after writing.  With desc.zero and several workers there are no whole
+ * arrays of state: NULL; with 3 none of parameters either.  With desc.server state is the server's,
+ * and only its worker 0 writes it. */
 float *tti_exec_params(tti_exec *exec);
 float *tti_exec_state(tti_exec *exec, int k);
-float *tti_exec_ema(tti_exec *exec); /* NULL: none are kept */
+float *tti_exec_ema(tti_exec *exec); /* NULL: there are no averages */
 
 /* The averaged parameters, and the parameters, as numbers of a state array. */
 enum { TTI_STATE_EMA = -1, TTI_STATE_PARAMS = -2 };
 bool tti_exec_has_ema(const tti_exec *exec);
 
 /* State of one slot of the plan, whole, wherever its parts are: elements first .. of array k.
- * After tti_exec_pull.  Rank 0 fetches what it likes and then ends the others' tti_exec_serve,
- * which answers it; data are valid until the next call.  Gradients of the last step are lost. */
+ * After tti_exec_pull.  Rank 0 fetches any number of times and then ends the others'
+ * tti_exec_serve, which answers; data are valid until the next call.  Overwrites the gradients of
+ * the last step. */
 tutti_status tti_exec_fetch(tti_exec *exec, int k, size_t first, size_t n_elems,
                             const float **data);
 
-/* The same for a parameter of the whole model, of which plan may have a piece or nothing: param is
- * its node in a plan of the whole; k may also be TTI_STATE_PARAMS. */
+/* The same for a parameter of the whole model, of which plan may have a tensor shard or nothing:
+ * param is its node in a plan of the whole; k may also be TTI_STATE_PARAMS. */
 tutti_status tti_exec_fetch_whole(tti_exec *exec, int k, const tti_node *param, const float **data);
 tutti_status tti_exec_serve(tti_exec *exec);
 tutti_status tti_exec_serve_end(tti_exec *exec);
 
-/* The other way, on every worker: takes what this one keeps of it.  Before tti_exec_push.  Of what
- * workers have in common (desc.one_copy) rank 0's is taken. */
+/* The opposite, on every worker: stores the part of data that this worker owns.  Before
+ * tti_exec_push.  With shared parameters (desc.one_copy) rank 0's call counts. */
 void tti_exec_store(tti_exec *exec, int k, size_t first, size_t n_elems, const float *data);
 tutti_status tti_exec_store_whole(tti_exec *exec, int k, const tti_node *param, const float *data);
 
@@ -154,7 +156,7 @@ enum { TTI_MAX_AHEAD = 8, TTI_MAX_BYTE_TABLES = 4 };
  */
 tutti_status tti_exec_keep(tti_exec *exec, const tti_kept_samples *samples, int ahead, bool *kept);
 
-/* Whether steps may have tables of bytes: where floats are made on a device. */
+/* Whether steps may have tables of bytes: if a device converts bytes to floats. */
 bool tti_exec_takes_bytes(const tti_exec *exec);
 
 /* The data of one shard: x [b, ...] and targets [b, ...], with "ignore" labels on missing rows.
@@ -169,9 +171,9 @@ typedef struct tti_step_desc {
     double lr;
     const tti_shard_data *shards; /* [last - first] of this worker */
     const int32_t *index;         /* [last - first][b] of kept samples, -1: padding; or NULL */
-    /* [n_channels]: x of the shards are bytes that stand for these (as in tti_kept_samples), rows
-     * with a target below 0 are zeros.  Only if tti_exec_takes_bytes; NULL: x as the graph has it
-     */
+    /* [n_channels]: x of the shards is bytes that stand for these values (as in tti_kept_samples),
+     * rows with a target below 0 are zeros.  Only if tti_exec_takes_bytes; NULL: x is as in the
+     * graph */
     const float (*value)[256];
     int32_t n_channels; /* 1 .. TTI_MAX_BYTE_TABLES */
     int64_t shard_size; /* rows per shard, b */
@@ -197,21 +199,21 @@ typedef struct tti_step_result {
     double bubble; /* share of compute_ns that the stages of a pipeline waited; 0: there is none */
 } tti_step_result;
 
-/* One step of training.  A loss or gradient that is not finite leaves the parameters alone and
- * gives TUTTI_E_NUMERICS with the step and the first layer.  Parameters that differ between workers
- * give TUTTI_E_MISMATCH with tensor, rank and step.  Collective. */
+/* One step of training.  A non-finite loss or gradient leaves the parameters unchanged and gives
+ * TUTTI_E_NUMERICS with the step and the first layer.  Parameters that differ between workers give
+ * TUTTI_E_MISMATCH with tensor, rank and step.  Collective. */
 tutti_status tti_exec_step(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
-/* The same in two halves, so that a worker on a device is given a step before the one in front has
- * told its results: as many are at work as tti_exec_depth says.  Data of desc must stay until the
- * end of that step, but for indices. */
+/* The same in two halves, so that a device can begin a step before the previous one has reported:
+ * up to tti_exec_depth steps are in flight.  Data of desc must stay valid until the end of that
+ * step, except for indices. */
 tutti_status tti_exec_begin(tti_exec *exec, const tti_step_desc *desc);
 tutti_status tti_exec_end(tti_exec *exec, tti_step_result *result);
 /* Steps that may be at work together: 1, on a device that works alone 2, or more over kept samples.
  */
 int tti_exec_depth(const tti_exec *exec);
-/* Of those, how many a device is given by one launch: 1, or half of tti_exec_depth where steps over
- * kept samples are small. */
+/* How many of those steps one launch contains: 1, or half of tti_exec_depth if steps over resident
+ * samples are small. */
 int tti_exec_steps_per_launch(const tti_exec *exec);
 
 /* How devices add between workers, in words; "" where none do.  Valid as long as exec. */
@@ -240,20 +242,20 @@ tutti_status tti_exec_whole_hash(tti_exec *exec, uint64_t *hash);
 /* Compares parameters between all workers by a full read.  Collective. */
 tutti_status tti_exec_check_params(tti_exec *exec, uint64_t step);
 
-/* What tti_step_result.bubble should come to by the costs of the stages; 0: there are none. */
+/* The expected tti_step_result.bubble from the costs of the stages; 0: there are none. */
 double tti_exec_expected_bubble(const tti_exec *exec);
 /* The share of the last step that each stage computed, [stages], which lives as long as the worker;
  * NULL: there are none. */
 const double *tti_exec_stages_busy(const tti_exec *exec);
 
-/* Of the time in tti_exec_begin and tti_exec_end of all steps so far. */
+/* How the time in tti_exec_begin and tti_exec_end of all steps so far was spent. */
 typedef struct tti_exec_spent {
-    bool known;        /* waited_ns is all that there was, which some devices do not tell */
+    bool known;        /* waited_ns includes all waits, which some devices do not measure */
     int64_t waited_ns; /* for other workers, and the traffic with them */
     int64_t copied_ns; /* samples to a device, gradients from it */
 } tti_exec_spent;
 
-/* TUTTI_E_DEVICE and others of its kind when a device that is asked has failed. */
+/* TUTTI_E_DEVICE and the like when the device has failed. */
 tutti_status tti_exec_get_spent(tti_exec *exec, tti_exec_spent *spent);
 
 /* Bytes that this worker allocated: parameters, state, gradients, activations. */

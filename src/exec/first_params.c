@@ -1,7 +1,7 @@
 /* first_params.c - initializes the parameters, block by block.
  *
- * The idea to know: a number follows from seed, name and place alone, so each worker, thread or
- * device draws what it has, and nothing is sent. */
+ * A number depends on seed, name and position alone, so each worker, thread or device draws its own
+ * part, and nothing is sent. */
 #include "exec/first_params.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ typedef struct block {
     size_t first, last, at;
 } block;
 
-/* Only own ones are in parts. */
+/* Only own parameters are sharded. */
 static bool is_in_parts(const tti_exec *x) {
     return tti_exec_has_lean_params(x) || tti_exec_has_range(x);
 }
@@ -53,7 +53,7 @@ static void draw_lane(int lane, void *arg) {
     }
 }
 
-/* Of what workers have in common: the own blocks; others may not have begun. */
+/* With shared parameters only the own blocks; other workers may not have begun. */
 static void begin_averages(tti_exec *x) {
     for (int i = 0; i < x->share.n_blocks; i++) {
         const tti_update_step *step = &x->desc.plan->updates[x->share.blocks[i].update];
@@ -78,7 +78,7 @@ static tutti_status draw_here(tti_exec *x) {
 
 /* ---- by the device ---- */
 
-enum { MOST_DRAWS = 4096 /* told to the device at once */ };
+enum { MOST_DRAWS = 4096 /* sent to the device at once */ };
 
 static tutti_status draw_blocks(const tti_exec *x, tti_draws *draws) {
     const tti_device_ops *ops = x->desc.backend->device;

@@ -1,4 +1,4 @@
-/* first_params.h - what parameters, and the averages over steps of them, are before step 1. */
+/* first_params.h - initial values of parameters and of their averages. */
 #ifndef TTI_EXEC_FIRST_PARAMS_H
 #define TTI_EXEC_FIRST_PARAMS_H
 

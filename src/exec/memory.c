@@ -47,7 +47,7 @@ static tutti_status plan_mail(const tti_exec_desc *desc, int n_local, int n_rank
     return tti_pipe_slot_bytes(desc->plan, n_waves, tti_exec_n_lanes(desc, n_local), n_bytes);
 }
 
-/* Whose gradients are added to whose. */
+/* Plans which gradients are added to which. */
 static tutti_status accumulation_of(const tti_exec_desc *desc, int rank, int n_ranks,
                                     tti_accumulation *acc) {
     tti_deal deal;
@@ -80,13 +80,13 @@ static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_lean 
     return st;
 }
 
-/* Of gradients as they travel, on the host. */
+/* Host memory for gradients in their sent form. */
 static size_t wire_bytes(const tti_exec_desc *desc, int n_ranks) {
     bool rounds = desc->fast && n_ranks > 1 && desc->wire != TUTTI_F32 && !desc->backend->device;
     return rounds ? desc->plan->n_flat * sizeof(uint16_t) : 0;
 }
 
-/* Where gradients and parameters are in parts: in place of what out says of whole ones. */
+/* For sharded gradients and parameters: replaces the sizes of unsharded ones in out. */
 static tutti_status plan_lean(const tti_exec_desc *desc, int n_ranks, const tti_accumulation *acc,
                               const tti_share *share, tti_exec_memory *out) {
     tti_lean lean = {.params = desc->zero > 2};

@@ -1,9 +1,9 @@
 /* nonfinite.c - finds the shard and layer where a loss or gradient is not finite.
  *
- * The worker that has the shard computes it again and looks at what every step makes.  Of a model
- * in parts all workers of that copy do, since they need each other's values: the shard passes the
- * pieces of the model in their order, and who was the first of all to see something tells the
- * others. */
+ * The worker that has the shard computes it again and checks the outputs of every step.  With a
+ * divided model all workers of that replica do, since they need each other's values: the shard
+ * passes the parts of the model in order, and the first worker that found something reports it to
+ * the others. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int sh
     return tti_instance_find_nonfinite(instance, &run, 0, x->desc.plan->shard.n_steps, step);
 }
 
-/* Among the workers of a copy: the one with the lowest key, of equal ones the first, tells. */
+/* Among the workers of a replica the one with the lowest key, of equal ones the first, reports. */
 static tutti_status tell_first(const tti_exec *x, int64_t key, char layer[TTI_LAYER_TEXT]) {
     tutti_comm *comm = x->desc.mesh->model;
     int64_t keys[TTI_MAX_RANKS];
@@ -94,7 +94,7 @@ static int owner_of(const tti_exec *x, int shard) {
 tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, int shard) {
     char layer[TTI_LAYER_TEXT] = "";
     int owner = owner_of(x, shard);
-    /* Nobody has all parameters. */
+    /* No worker has all parameters. */
     if (tti_exec_has_lean_params(x)) return tti_exec_bad_loss(x, desc->step, shard, "");
     if (owner == x->rank && x->divided)
         TTI_TRY(find_in_parts(x, desc, shard, layer));

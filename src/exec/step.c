@@ -1,6 +1,6 @@
 /* step.c - one step of training on the host: compute, reduce, sums, update; and evaluation.
  *
- * Everything a result depends on is indexed by shard, never by rank or lane. */
+ * Every input of a result is indexed by shard, never by rank or thread. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -307,8 +307,8 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     return TUTTI_OK;
 }
 
-/* Of a part of the model a gradient is one piece: what several stages have is added up between them
- * when all shards here are. */
+/* For a part of the model a gradient is one partial sum: contributions of several stages are added
+ * when all shards here are complete. */
 static tutti_status sum_pieces(tti_exec *x) {
     for (int i = 1; i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],

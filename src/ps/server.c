@@ -1,8 +1,8 @@
 /* server.c - the parameter server: its threads, their queue, and synchronous steps.
  *
- * The idea to know: one mutex orders everything.  What a worker asks for is put at the end of one
- * queue, and numbers (which batch, which update, of which version) are given in the same moment; so
- * the numbers say what the threads will do, and no other order between workers exists. */
+ * One mutex orders everything.  A worker's request is appended to one queue, and its numbers (which
+ * batch, which update, of which version) are assigned at the same time; so the numbers determine
+ * what the threads will do, and there is no other order between workers. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,14 +74,14 @@ static uint64_t workers_of(const tti_server *s, const tti_request *r) {
     return workers;
 }
 
-/* Arrays that went to or came from these workers, of which the first is in this process. */
+/* Arrays sent to or received from these workers, of which the first is in this process. */
 static void count_arrays(tti_server *s, uint64_t workers, size_t n_arrays, tutti_dtype of) {
     size_t n_far = s->door ? (size_t)__builtin_popcountll(workers & ~UINT64_C(1)) : 0;
     s->n_bytes += (int64_t)(n_far * n_arrays * s->n_own * tutti_dtype_bytes(of));
 }
 
-/* The other ranges' part of an update whose own ended so.  Who was waited for in vain is not waited
- * for again: others wait for what this comes to. */
+/* Waits for the other ranges' part of an update, after this range's own part.  A server that timed
+ * out is not waited for again, because other workers wait for this result. */
 static tutti_status end_update(tti_server *s, tti_request *r, tutti_status st) {
     char text[512];
     if (!s->ranges || st == TUTTI_E_TIMEOUT) return st;
@@ -110,7 +110,7 @@ static tutti_status copy_params(tti_server *s, tti_request *r) {
     return TUTTI_OK;
 }
 
-/* Of keys what this process holds, and what the others do. */
+/* Fetches the part of keys that this process owns, and those of the other servers. */
 static tutti_status fetch(tti_server *s, tti_request *r) {
     size_t last = TTI_MIN(r->keys.last, s->n_own);
     if (r->keys.first < last)
@@ -144,7 +144,7 @@ static void serve(tti_server *s, tti_request *r) {
     if (r->status != TUTTI_OK) snprintf(r->error, sizeof r->error, "%s", tutti_last_error());
 }
 
-/* With the mutex held, as all from here to the threads' end. */
+/* With the mutex held, like all functions up to the threads' end. */
 static bool grow_log(tti_server *s) {
     if (s->log_first == s->n_log) s->log_first = s->n_log = 0;
     if (s->n_log < s->cap_log) return true;
@@ -209,7 +209,7 @@ static void loop(tti_server *s) {
     }
 }
 
-/* The lanes' first thread is this one: it makes what it will use. */
+/* This thread is the first compute thread: it allocates the memory that it will use. */
 static tutti_status set_up(tti_server *s) {
     s->desc.exec.serves = true;
     s->desc.exec.comm = NULL;
@@ -324,7 +324,7 @@ void tti_server_destroy(tti_server *s) {
     if (!s) return;
     tti_door_close(s->door);
     bool in_order = tti_remote_close(s) && !(s->team && s->failed);
-    /* Others need it until the first process ends: which after a failure may never come to it. */
+    /* The others need it until the first process ends, which after a failure may never happen. */
     tti_holder_close(s->holder, in_order ? TTI_NO_TIMEOUT : s->desc.timeout_ms);
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
@@ -377,7 +377,7 @@ static bool holds_up(const tti_server *s, int w, int waits) {
     return tti_server_is_async(s) ? s->worker[w].computes : s->worker[w].n_pieces == 0;
 }
 
-/* Of those the one that has computed for the longest. */
+/* Of those workers the one that has computed for the longest time. */
 static const char *slowest(const tti_server *s, int waits, char text[32]) {
     int found = -1;
     for (int w = 0; w < s->desc.n_workers; w++)
@@ -479,7 +479,7 @@ static bool is_served(const tti_server *s, int w, int64_t n_before) {
     return s->n_steps > (uint64_t)n_before;
 }
 
-/* Who leaves after a failure takes its pieces along: not while the threads read them. */
+/* A worker that leaves after a failure frees its gradients: not while the threads read them. */
 tutti_status tti_server_wait_step(tti_server *s, int w) {
     int64_t n_before = (int64_t)s->n_steps;
     int n_needed = s->desc.n_workers - s->desc.n_backup;

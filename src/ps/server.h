@@ -1,25 +1,29 @@
-/* server.h - a parameter server: threads that keep parameters and optimizer state for workers,
- * which are threads beside them or processes, of any host, or several of these that divide a model.
+/* server.h - a parameter server: threads that store parameters and optimizer state for workers,
+ * which are threads of the same process or processes of any host, or groups of these that divide a
+ * model.
  *
  * Each of n_lanes server threads has a range of the update's blocks.  They serve one request at a
- * time, in the order of arrival: a pull copies the parameters to a worker, a push applies a whole
+ * time, in order of arrival: a pull copies the parameters to a worker, a push applies a whole
  * gradient; so a pull always sees all of an update or nothing of it, with any number of threads.
- *   synchronous    (staleness 0) a step is applied when every worker has brought its pieces of it,
- *                  which are added along the tree over all shards: the bits of the all-reduce,
- *                  however the shards are dealt (exec.h), and dealt anew between steps
- *   asynchronous   each worker takes batches of its own, as they come, and every gradient of a
- *                  whole batch is an update.  What came when is told, and can be played again
- *   with backup    synchronous, but a step is applied when all but n_backup workers have brought
- *                  their pieces; who comes later for it is told to go on with the next one
- * A worker that fails may leave where the others can do without it: what it has at work is taken by
- * another, and its thread only comes to where all meet.  Those that divide a model leave together.
- * A worker may be on a device: its gradients come to memory of the host (device_server.h).
- * Every call of a worker waits at most timeout_ms for another one.
+ *   synchronous    (staleness 0) a step is applied when every worker has pushed its partial sums,
+ *                  which are added along the tree over all shards: the bits of the
+ *                  all-reduce,
+ *                  for any shard map (exec.h), which may change between steps
+ *   asynchronous   each worker takes its own batches, and every gradient of a whole batch is an
+ *                  update. The order of arrival is recorded, and can be replayed
+ *   with backup    synchronous, but a step is applied when all but n_backup workers have pushed;
+ *                  a late worker continues with the next step
+ *
+ * A worker that fails may leave if the others can continue without it: another one takes its batch,
+ * and its thread only takes part in synchronizations.  Workers that divide a model leave together.
+ * A worker may be on a device: its gradients are copied to host memory (device_server.h).  Every
+ * call of a worker waits at most timeout_ms for another one.
  *
  * Synchronous workers are threads.  Others may be processes: the server is in that of worker 0, and
- * the others have a tti_server that speaks with it (comm/channel.h), for which the same calls say
- * the same.  A process that ends leaves as a worker that fails does; that of the server ends all.
- * The keys may be held by several of the processes, each a range: then each of these ends all. */
+ * the others have a tti_server as a client (comm/channel.h), for which the same calls have the same
+ * meaning.  A process that ends leaves like a worker that fails; that of the server ends the run.
+ * Several processes may own the parameters, each a range: then the end of any of these ends the
+ * run. */
 #ifndef TTI_EXEC_SERVER_H
 #define TTI_EXEC_SERVER_H
 
@@ -55,23 +59,23 @@ typedef struct tti_server_desc {
     int64_t n_replay;
 } tti_server_desc;
 
-/* Starts the threads and makes the first parameters, from the seed.  On success *out is owned by
- * the caller, who destroys it after the workers. */
+/* Starts the threads and initializes the parameters from the seed.  On success *out is owned by the
+ * caller, who destroys it after the workers. */
 tutti_status tti_server_create(const tti_server_desc *desc, tti_server **out);
 void tti_server_destroy(tti_server *server);
 
-/* A worker has failed: every wait ends with TUTTI_E_PEER and the text; that of worker 0 with the
- * status too where the one that failed is a process. */
+/* Reports that a worker has failed: every wait ends with TUTTI_E_PEER and the text; that of worker
+ * 0 also with the status, if the failed worker is a process. */
 void tti_server_abort(tti_server *server, tutti_status status, const char *text);
 
-/* What it keeps, to be looked at while no worker is in a step; NULL: it is in another process, or
- * in several. */
+/* The executor with the parameters, to be read while no worker is in a step; NULL: it is in another
+ * process, or in several. */
 tti_exec *tti_server_exec(tti_server *server);
 /* Workers do not wait for all others in each step. */
 bool tti_server_is_async(const tti_server *server);
 
-/* With backup workers a batch is divided between the workers: the shards of one of them, and true;
- * else false, and nothing is written. */
+/* With backup workers a batch is divided between the workers: fills the shards of one of them, and
+ * returns true; else returns false and writes nothing. */
 bool tti_server_shards(const tti_server *server, int worker, int n_shards, int *first, int *last);
 
 /* ---- synchronous: the update of a step whose pieces lie in the buffers of x ---- */
@@ -83,11 +87,11 @@ tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_
 
 /* ---- asynchronous, and with backup workers ---- */
 
-/* Batches first .. last-1 may be taken from now on, and updates count on from first.  Called by
- * every worker with the same numbers, when all are done with what was taken before. */
+/* Makes batches first .. last-1 available, and counts updates from first.  Called by every worker
+ * with the same numbers, when all have finished the previous batches. */
 tutti_status tti_server_open(tti_server *server, int64_t first, int64_t last);
 
-/* Nothing more is to be taken, but what others cannot end without. */
+/* No more batches are taken, except those that other workers need to finish. */
 tutti_status tti_server_stop(tti_server *server);
 
 typedef struct tti_ticket {
@@ -96,23 +100,25 @@ typedef struct tti_ticket {
     double loss_scale; /* of a recorded gradient, 0: the worker's own */
 } tti_ticket;
 
-/* The next batch for the worker of x, which gets the parameters as they are now.  With backup
- * workers it is the batch of the step at work, of which the worker computes its shards. */
+/* The next batch for the worker of x, which gets the current parameters.  With backup workers it is
+ * the batch of the current step, of which the worker computes its shards. */
 tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket);
 
 /* Its gradient: desc->step is the batch, desc->lr unused. */
 typedef struct tti_gift {
     const tti_step_desc *desc;
-    int64_t wait_ns;                        /* for the batch */
-    double (*lr)(void *user, int64_t step); /* of the update after so many; of a worker that is a
-                                               process the server's is taken (tti_server_rate) */
+    int64_t wait_ns; /* for the batch */
+    double (*lr)(void *user,
+                 int64_t step); /* the learning rate of the update after so many; for a worker that
+                                   is a process the server's is used (tti_server_rate) */
     void *user;
 } tti_gift;
 
-/* Computes the gradient of the batch that was taken, and returns when it is applied, as told; or at
- * once if it came too late: out->step is 0 then.  With exec.watch_gradients a loss or a gradient
- * that is not finite is an update that leaves the parameters alone (out->result.skipped), a failure
- * else; of a step with backup workers it is one if any of those has it that came in time. */
+/* Computes the gradient of the taken batch, and returns when it is applied, with the recorded
+ * arrival; or at once if it came too late: then out->step is 0.  With exec.watch_gradients a
+ * non-finite loss or gradient is an update that leaves the parameters unchanged
+ * (out->result.skipped), otherwise a failure; with backup workers, if any worker that came in time
+ * has one. */
 tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out);
 
 typedef struct tti_leave {
@@ -128,12 +134,12 @@ typedef struct tti_leave {
  * arrivals. */
 bool tti_server_leave(tti_exec *x, const char *why);
 
-/* Of a worker that has a part of the model, after a failure st of any of its calls, for the reason
- * why: true if its copy leaves for it, because this worker fails by itself (no memory, an error of
- * reading, of its own making) or another one of the copy has gone.  The others of the copy then
- * come to the same; each has nothing more to do than to destroy what it has.  The first copy, whose
- * workers keep the parameters, never leaves, nor does one that the others cannot do without: that
- * is the failure of the run.  Asked again: the same answer. */
+/* For a worker of a divided model, after a failure st of any of its calls, with the reason why:
+ * true if its replica leaves because of it, that is, if this worker failed by itself (no memory, an
+ * error of reading) or another one of the replica has gone.  The other workers of the replica get
+ * the same answer; each then only frees its resources.  The first replica, whose workers store the
+ * parameters, never leaves, nor does one that the others need: that ends the run.  Repeated calls
+ * give the same answer. */
 bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why);
 bool tti_server_has_left(const tti_exec *x);
 
@@ -141,25 +147,25 @@ bool tti_server_has_left(const tti_exec *x);
  * or nothing is left to take: *over. */
 tutti_status tti_server_watch(tti_exec *x, int64_t *n_updates, bool *over);
 
-/* Of batches that each are evaluated by one worker, this one has every n_present-th from index on;
+/* For batches that are each evaluated by one worker, this one has every n_present-th from index on;
  * -1: none.  With backup workers all have their shards of each: 0 of 1. */
 void tti_server_place(const tti_exec *x, int *index, int *n_present);
 
-/* The next one that has left and that nobody has asked for yet; false: there is none. */
+/* The next worker that has left and was not returned before; false: there is none. */
 bool tti_server_next_leave(tti_server *server, tti_leave *out);
 
 /* Gradients of each worker that came too late, [n_workers]. */
 void tti_server_dropped(tti_server *server, int64_t *counts);
 
-/* The parameters as they are now, come to x; with updates so far.  Averages too, where they are not
- * read at the server. */
+/* Copies the current parameters to x; with the number of updates so far.  Averages too, unless they
+ * are read at the server. */
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates);
 
-/* Of a worker on a device, which are averages of the server now: to where it evaluates with them,
+/* For a worker on a device: copies the server's current averages to where it evaluates with them,
  * while no worker is in a step. */
 tutti_status tti_server_bring_averages(tti_exec *x);
 
-/* The next arrival that nobody has asked for yet; false: there is none. */
+/* The next arrival that was not returned before; false: there is none. */
 bool tti_server_next(tti_server *server, tti_arrival *out);
 
 /* How many gradients so far lacked 0, 1, ... updates when they were applied; more: in the last. */
@@ -170,56 +176,58 @@ void tti_server_staleness(tti_server *server, int64_t bins[TTI_STALENESS_BINS]);
 typedef struct tti_remote tti_remote;
 typedef struct tti_door tti_door;
 
-/* Collective over comm, which has a rank for each worker and is not used any more afterwards: rank
- * 0 lets the workers of the other ranks come to its server, they get theirs, which is owned by the
- * caller and destroyed after the executors of it.  A desc of theirs says n_workers, n_backup,
- * staleness, timeout_ms and the plan and averages of exec, as the server's does. */
+/* Collective over comm, which has a rank for each worker and is not used afterwards: rank 0
+ * connects the workers of the other ranks to its server; they get their client, which is owned by
+ * the caller and destroyed after its executors.  Their desc sets n_workers, n_backup, staleness,
+ * timeout_ms and the plan and averages of exec, as the server's does. */
 tutti_status tti_server_admit(tti_server *server, tutti_comm *comm);
 tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, tti_server **out);
 
 bool tti_server_has_processes(const tti_server *server);
 
-/* Of rank 0, before anything is given: the learning rate of the update after so many, for the
- * others.  Called by threads of the server. */
+/* For rank 0, before any push: the learning rate of the update after so many, for the other
+ * workers.  Called by threads of the server. */
 void tti_server_rate(tti_server *server, double (*lr)(void *user, int64_t step), void *user);
 
-/* Workers that hold a copy of the model between them are one worker of the server, by the number of
- * the copy.  Collective over comm, whose ranks make up the grid size: desc says n_workers, copies
- * of the model, and the plan of this place; replay is read in rank 0.  The parameters of each part
- * are kept by the worker of the first copy that has it.  Copies leave as a whole.  All calls are
- * made by all workers of a copy; what is told comes to rank 0.  Owned by the caller, who destroys
- * it after the executors and before comm. */
+/* The workers of a replica are one worker of the server, by the number of the replica.  Collective
+ * over comm, whose ranks form the mesh size: desc has n_workers, the number of replicas, and the
+ * plan of this position; rank 0 reads replay.  The worker of the first replica that has a part
+ * stores its parameters.  Replicas leave as a whole.  All workers of a replica make all calls;
+ * reports go to rank 0.  Owned by the caller, who destroys it after the executors and before comm.
+ */
 tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *comm,
                                        const tti_mesh_at *size, tti_server **out);
 
-/* Of those workers the one that speaks for its copy; true where each has a whole one. */
+/* Whether this worker is the one that sends the requests of its replica; true if each worker has a
+ * whole model. */
 bool tti_server_speaks(const tti_server *server);
 
 /* The keys are held by several processes. */
 bool tti_server_has_ranges(const tti_server *server);
 
-/* Then: state k of keys, from wherever it is held; data are valid until the next call and the next
- * gradient.  Of worker 0, or of workers of the first copy, while it computes nothing. */
+/* With ranges: state k of keys, from its owners; data are valid until the next call and the next
+ * gradient.  On worker 0, or on workers of the first replica, while it computes nothing. */
 tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **data);
 
-/* Then: what of keys the process of x holds is taken from data, which begins with keys.first; k may
- * be TTI_STATE_EMA, TTI_STATE_PARAMS.  On every worker, while none takes batches. */
+/* With ranges: takes from data, which begins with keys.first, the part of keys that the process of
+ * x owns; k may be TTI_STATE_EMA, TTI_STATE_PARAMS. On every worker, while none takes batches. */
 void tti_server_store(tti_exec *x, int k, tti_range keys, const float *data);
 
-/* What a process holds, and bytes so far of gradients, parameters and averages between it and
+/* The range of a process, and bytes so far of gradients, parameters and averages between it and
  * workers of other processes. */
 typedef struct tti_held {
     tti_range keys;
     int64_t n_bytes;
 } tti_held;
 
-/* Of worker 0: of the processes that hold keys, [*n], one of them or more. */
+/* On worker 0: the processes that own ranges, [*n], one or more. */
 tutti_status tti_server_held(tti_server *server, tti_held held[TTI_MAX_RANKS], int *n);
 
 typedef enum tti_meet_op { TTI_MEET_SUM, TTI_MEET_MAX, TTI_N_MEET_OPS } tti_meet_op;
 enum { TTI_MEET_VALUES = 512 };
 
-/* Who took part in a meeting, by bits of their numbers; able: those who have not left. */
+/* The workers that took part in a synchronization, as bits of their numbers; able: those that have
+ * not left. */
 typedef struct tti_members {
     uint64_t all, able;
 } tti_members;

@@ -1,7 +1,7 @@
 /* server_async.c - asynchronous steps: workers pull batches and push gradients.
  *
- * The idea to know: all of it is said of the number of a worker.  A thread that is one says its
- * own; for a worker that is a process a thread of server_door.c says it. */
+ * All functions take the number of a worker.  A worker thread passes its own; for a worker process
+ * a thread of server_door.c passes it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static tutti_status stop(tti_server *s) {
     return TUTTI_OK;
 }
 
-/* Of several workers that are one any may say it: with the next batch that they take. */
+/* If several workers form one, any of them may request it: with the next batch that they take. */
 tutti_status tti_server_stop(tti_server *s) {
     if (!s->team) return stop(s);
     tti_team_request_stop(s->team);
@@ -49,7 +49,7 @@ const tti_arrival *tti_server_next_recorded(const tti_server *s, int w) {
     return i < d->n_replay && d->replay[i].step <= s->last ? &d->replay[i] : NULL;
 }
 
-/* What others still compute may have to be taken from them. */
+/* Batches that others still compute may have to be reassigned. */
 static bool is_at_work(const tti_server *s) {
     for (int i = 0; i < s->desc.n_workers; i++)
         if (s->worker[i].computes) return true;
@@ -62,12 +62,13 @@ bool tti_server_is_over(const tti_server *s, int w) {
     return (s->stopped || s->n_dealt >= s->last) && !is_at_work(s);
 }
 
-/* There is a batch that nobody has. */
+/* Whether a batch is left. */
 static bool has_more(const tti_server *s) {
     return s->n_returned > 0 || (!s->stopped && s->n_dealt < s->last);
 }
 
-/* Nobody who computes would come to lack more steps of this worker than are allowed. */
+/* Whether the gradient of no computing worker would then miss more steps of this worker than
+ * allowed. */
 static bool may_begin(const tti_server *s, int w, int64_t unused) {
     (void)unused;
     if (tti_server_is_over(s, w) || s->desc.n_backup > 0) return true;
@@ -136,7 +137,7 @@ static tutti_status put_pulled(tti_exec *x) {
     return x->device ? tti_exec_device_put(x, x->params, tti_server_pulled(x)) : TUTTI_OK;
 }
 
-/* From the holders alone. */
+/* From the range servers only. */
 static tutti_status take_keys(tti_exec *x, int64_t version, bool with_ema) {
     float *params = tti_server_pulled(x), *ema = with_ema ? tti_server_pulled_ema(x) : NULL;
     TTI_TRY(tti_keys_take(x->desc.server, x, version, params, ema));
@@ -152,7 +153,7 @@ static tutti_status take_one(tti_exec *x, tti_ticket *ticket) {
     return ticket->any ? take_keys(x, ticket->version, false) : TUTTI_OK;
 }
 
-/* Of several workers that are one, one asks and all hear. */
+/* If several workers form one, one of them asks and all get the answer. */
 static tutti_status take_for(tti_exec *x, tti_ticket *ticket) {
     tti_server *s = x->desc.server;
     bool speaks = tti_server_speaks(s), stops = false;
@@ -224,7 +225,7 @@ tutti_status tti_server_bring_averages(tti_exec *x) {
 
 /* ---- its gradient ---- */
 
-/* Played again: it is this one's turn, and whoever had the parameters before has them. */
+/* In a replay: it is this worker's turn, and the workers before it have their parameters. */
 static bool is_its_turn(const tti_server *s, int w, int64_t unused) {
     (void)unused;
     if (!s->desc.replay) return true;
@@ -252,7 +253,7 @@ static tutti_status push(tti_server *s, int w, const tti_bringing *b, tti_reques
     return tti_server_wait_served(s, r);
 }
 
-/* What a step with backup workers is made of, when its last piece has come. */
+/* Starts a step with backup workers when its last gradient has arrived. */
 static void begin_step(tti_server *s, const tti_bringing *b) {
     tti_arrival *a = &s->step.arrival;
     s->step = (tti_request){.kind = TTI_STEP, .step = b->step};
@@ -268,7 +269,7 @@ static void begin_step(tti_server *s, const tti_bringing *b) {
     tti_server_put(s, &s->step);
 }
 
-/* The sums of one worker to those of the others; what stages waited by the time that they took. */
+/* Adds the sums of one worker to those of the others; the waits of stages are weighted by time. */
 static void add_sums(tti_step_result *all, const tti_step_result *own) {
     double waited_ns =
         all->bubble * (double)all->compute_ns + own->bubble * (double)own->compute_ns;
@@ -314,7 +315,7 @@ tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *b, t
     return st;
 }
 
-/* A loss that is not finite may be told in place of a gradient. */
+/* A non-finite loss may be reported instead of a gradient. */
 static tutti_status compute(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tutti_status st = tti_exec_gradient(x, desc, result);
     if (st != TUTTI_E_NUMERICS || !tti_server_leaves_out(x->desc.server)) return st;
@@ -377,7 +378,7 @@ bool tti_server_let_go(tti_server *s, int w, const char *why, bool is_dead) {
     return true;
 }
 
-/* A copy whose workers have parted is as one that has gone: nobody waits where all meet. */
+/* A replica whose workers have separated counts as gone: synchronizations do not wait for it. */
 bool tti_server_leave_for(tti_server *s, int w, const char *why) {
     if (s->team) {
         tti_server_bury(s, w, why);
@@ -439,7 +440,7 @@ void tti_server_place(const tti_exec *x, int *index, int *n_present) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* ---- what is told ---- */
+/* ---- reports ---- */
 
 bool tti_server_next_leave(tti_server *s, tti_leave *out) {
     pthread_mutex_lock(&s->mutex);

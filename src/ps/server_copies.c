@@ -1,7 +1,7 @@
 /* server_copies.c - copies a worker's parameters and gradients to and from its message buffers.
  *
- * The idea to know: where gradients travel in 16 bits every worker rounds its own before it gives
- * it, also one whose gradient stays where it is; so the bits do not depend on who is where. */
+ * If gradients are sent in 16 bits every worker rounds its gradient before it pushes it, including
+ * a worker whose gradient stays in place; so the bits do not depend on the placement of workers. */
 #include <string.h>
 
 #include "comm/local_sum.h"

@@ -1,7 +1,7 @@
 /* server_door.c - a server thread for each worker process, which executes its requests.
  *
- * The idea to know: such a thread is a worker like others, whose gradients are computed elsewhere.
- * So what is true of threads (who waits, in which order, who leaves) is true of processes. */
+ * Such a thread is a worker like others, whose gradients are computed elsewhere.  So waiting,
+ * ordering and leaving work for processes as for threads. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,9 +38,9 @@ void tti_server_rate(tti_server *s, double (*lr)(void *user, int64_t step), void
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* ---- what a worker asks for ---- */
+/* ---- requests ---- */
 
-/* Of what a worker wants the first process has one of several ranges. */
+/* If there are several ranges, the first process has only one of them. */
 static bool in_ranges(const tti_server *s) { return tti_server_n_ranges(&s->desc) > 1; }
 
 static tutti_status take(attendant *a, tti_wire_message *m, unsigned *areas) {
@@ -51,12 +51,12 @@ static tutti_status take(attendant *a, tti_wire_message *m, unsigned *areas) {
     m->number[1] = ticket.batch;
     m->number[2] = ticket.version;
     memcpy(&m->number[3], &ticket.loss_scale, sizeof ticket.loss_scale);
-    /* Of several holders each is asked for its range. */
+    /* with several range servers each is asked for its range */
     if (ticket.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
     return TUTTI_OK;
 }
 
-/* What the last take or pull left there. */
+/* Sends the result of the last take or pull. */
 static tutti_status give_range(attendant *a, tti_wire_message *m, unsigned *areas) {
     bool with_ema = m->number[1] && a->s->x->ema;
     if (!in_ranges(a->s))
@@ -107,7 +107,7 @@ static tutti_status meet(attendant *a, tti_wire_message *m) {
     return TUTTI_OK;
 }
 
-/* A batch is taken, given or left, in this order. */
+/* A batch is taken, pushed or left, in this order. */
 static tutti_status check_turn(attendant *a, int64_t kind) {
     pthread_mutex_lock(&a->s->mutex);
     bool computes = a->s->worker[a->worker].computes;
@@ -130,7 +130,7 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
         case TTI_WIRE_GIVE:
             return give(a, m);
         case TTI_WIRE_PUSH:
-            return TUTTI_OK; /* it has come with the message */
+            return TUTTI_OK; /* it arrived with the message */
         case TTI_WIRE_PULL:
             return give_params(a, m, areas);
         case TTI_WIRE_KEYS:
@@ -149,7 +149,7 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
     }
 }
 
-/* A gradient that has come with m in 16 bits. */
+/* Widens a gradient that arrived with m in 16 bits. */
 static void widen(attendant *a, const tti_wire_message *m) {
     bool comes = m->kind == TTI_WIRE_PUSH ||
                  (m->kind == TTI_WIRE_GIVE && !in_ranges(a->s) && !m->more.arrival.result.skipped);
@@ -162,14 +162,14 @@ static void widen(attendant *a, const tti_wire_message *m) {
 
 static void say_failure(attendant *a, tti_wire_message *m, tutti_status st, const char *text) {
     tti_wire_fail(m, st, text);
-    /* One that has gone is noticed by what it says next. */
+    /* a closed connection is noticed at its next message */
     if (tti_wire_send(a->channel, m, 0) != TUTTI_OK) tti_clear_error();
 }
 
-/* Its process has come to the end of what it had to do. */
+/* Its process has finished its work. */
 static void part(attendant *a) {
     pthread_mutex_lock(&a->s->mutex);
-    a->s->worker[a->worker].has_left = true; /* nobody is told: its work is done */
+    a->s->worker[a->worker].has_left = true; /* not reported: its work is done */
     pthread_mutex_unlock(&a->s->mutex);
     tti_server_bury(a->s, a->worker, NULL);
 }
@@ -181,7 +181,7 @@ static void fail_with(tti_server *s, const tti_wire_message *m) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* One question and its answer; false: there will be no other. */
+/* Handles one request and sends its answer; false: there will be no other. */
 static bool attend_once(attendant *a, tti_wire_message *m) {
     unsigned areas = 0;
     tutti_status st = tti_wire_recv(a->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT);
@@ -202,11 +202,11 @@ static bool attend_once(attendant *a, tti_wire_message *m) {
     if (st != TUTTI_OK)
         say_failure(a, m, st, tutti_last_error());
     else if (tti_wire_send(a->channel, m, areas) != TUTTI_OK)
-        tti_clear_error(); /* noticed by what it says next */
+        tti_clear_error(); /* noticed at its next message */
     return true;
 }
 
-/* Where the run fails the worker hears why, whatever it is doing. */
+/* If the run fails, the worker receives the reason, whatever it is doing. */
 static void *attend(void *arg) {
     attendant *a = arg;
     tti_wire_message m;

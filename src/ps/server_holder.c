@@ -1,9 +1,10 @@
-/* server_holder.c - a process that holds a range of the keys: what it is ordered, and who comes.
+/* server_holder.c - a process that owns a range of the parameters: executes orders, and serves
+ * workers.
  *
- * The thread of the range does what the first process orders, one thing after the other.  For each
- * worker of another process a thread takes its gradients and gives it parameters meanwhile: memory
- * of such a worker is its own until it has brought a gradient, and after it was given parameters.
- */
+ * The thread of the range executes the orders of the first process one after the other.  For each
+ * worker of another process a thread receives its gradients and sends it parameters meanwhile: the
+ * buffers of such a worker are its own until it has pushed a gradient, and after it was sent
+ * parameters. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 #include "comm/local_sum.h"
 #include "ps/server_ranges.h"
 
-/* What is there for a worker, of this process or another one. */
+/* The buffers and connection of a worker, of this process or another one. */
 typedef struct seat {
     tti_holder *h;
     int worker;
@@ -31,7 +32,7 @@ typedef struct seat {
 
 struct tti_holder {
     tti_server_desc desc;
-    const char *kind; /* of those who have seats, as tti_server_kind says */
+    const char *kind; /* the kind of the workers, as from tti_server_kind */
     int rank;
     size_t n_keys;
     tti_channel *control;
@@ -81,7 +82,7 @@ static tutti_status copy(tti_holder *h, const tti_wire_message *m) {
     return TUTTI_OK;
 }
 
-/* The gradients that an update is made of, in the order of the workers. */
+/* The gradients of an update, in the order of the workers. */
 typedef struct terms {
     tti_holder *h;
     seat *of[TTI_MAX_RANKS];
@@ -138,7 +139,7 @@ static tutti_status hear(tti_holder *h, unsigned may_bring, tti_wire_message *m)
     return tti_wire_recv(h->control, m, may_bring, TTI_NO_TIMEOUT);
 }
 
-/* What cannot be applied is told, as what was. */
+/* A failure is reported in the same way as a result. */
 static tutti_status update(tti_holder *h, const tti_wire_message *m) {
     tti_wire_message told = {.kind = TTI_WIRE_UPDATE};
     uint64_t hash = 0;
@@ -163,7 +164,7 @@ static tutti_status join(void *holder, double *values, size_t n_each) {
     return TUTTI_OK;
 }
 
-/* Of params, state or averages of x. */
+/* params, state or averages of x. */
 static float *array_of(tti_exec *x, int64_t k) {
     if (k == TTI_STATE_PARAMS) return x->params;
     if (k == TTI_STATE_EMA) return x->ema;
@@ -217,7 +218,7 @@ static void obey_all(tti_holder *h) {
         if (st == TUTTI_OK) st = obey(h, &m);
     } while (st == TUTTI_OK);
     tti_wire_fail(&m, st, tutti_last_error());
-    /* It may be it that has gone. */
+    /* the first process may be the one that has gone */
     if (answer(h, &m, 0) != TUTTI_OK) tti_clear_error();
 }
 
@@ -241,8 +242,8 @@ static void *run_range(void *arg) {
 
 /* ---- workers ---- */
 
-/* With the mutex held: until the range is served no more, is_there (NULL: nothing) holds, or the
- * time is over. */
+/* With the mutex held: waits until the range is no longer served, is_there (NULL: nothing) holds,
+ * or the time is over. */
 static void wait_for(tti_holder *h, const bool *is_there, int64_t wait_ms) {
     int64_t end_ns = tti_now_ns() + wait_ms * TTI_NS_PER_MS;
     struct timespec end = {(time_t)(end_ns / 1000000000), (long)(end_ns % 1000000000)};
@@ -283,8 +284,8 @@ static void bring(seat *s) {
     pthread_mutex_unlock(&s->h->mutex);
 }
 
-/* One question and its answer; false: there will be no other.  Who has gone is the first process's
- * affair, which hears of it too. */
+/* Handles one request and sends its answer; false: there will be no other.  The first process,
+ * which is notified too, handles the loss of a worker. */
 static bool attend_once(seat *s, tti_wire_message *m) {
     unsigned areas = 0;
     tutti_status st = tti_wire_recv(s->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT);
@@ -373,7 +374,7 @@ static void init_seats(tti_holder *h, tti_channel *const *channels) {
     }
 }
 
-/* Of each worker of another process, where gradients come in 16 bits. */
+/* For each worker of another process, if gradients arrive in 16 bits. */
 static tutti_status widen_seats(tti_holder *h) {
     if (h->desc.exec.wire == TUTTI_F32) return TUTTI_OK;
     for (int w = 0; w < h->desc.n_workers; w++) {

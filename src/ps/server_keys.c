@@ -1,7 +1,7 @@
 /* server_keys.c - the client of a server that spans several processes.
  *
- * The idea to know: all holders are asked before any is listened to, so that they answer side by
- * side.  One that cannot is told to the first process, which knows what the run ends with. */
+ * All servers are asked before any answer is awaited, so that they answer concurrently.  A server
+ * that fails is reported to the first process, which knows the cause that ends the run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

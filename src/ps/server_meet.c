@@ -1,7 +1,8 @@
-/* server_meet.c - where workers that are processes come together, and what becomes of dead ones.
+/* server_meet.c - synchronizes worker processes, and handles dead ones.
  *
- * Threads use a communicator, which breaks when one goes.  Here numbers come to the server, which
- * knows who is there; so a meeting needs all who live, and nobody who does not. */
+ * Threads use a communicator, which breaks when one leaves.  Here values are sent to the server,
+ * which knows which workers are alive; so a synchronization needs all live workers, and no others.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,13 +10,14 @@
 #include "ps/server_ranges.h"
 #include "ps/server_team.h"
 
-/* Of two doubles, which came as their bits. */
+/* Adds two doubles, which were sent as their bits. */
 static int64_t sum_of_bits(int64_t a, int64_t b) {
     double sum = tti_f64_of_bits((uint64_t)a) + tti_f64_of_bits((uint64_t)b);
     return (int64_t)tti_f64_to_bits(sum);
 }
 
-/* Of all who came, in the order of their numbers: who came first makes no difference. */
+/* Combines the values in the order of the workers' numbers, so that the order of arrival does not
+ * matter. */
 static void combine(tti_hall *h, int n_workers) {
     bool first = true;
     for (int w = 0; w < n_workers; w++) {
@@ -40,7 +42,7 @@ static bool all_have_come(const tti_server *s) {
     return true;
 }
 
-/* The round is over: what came of it stays until the next one is, for which all must come. */
+/* Ends the round: its result is valid until the next one, which needs all workers. */
 static void end_round(tti_server *s) {
     tti_hall *h = &s->hall;
     if (!all_have_come(s)) return;
@@ -87,7 +89,7 @@ static tutti_status come(tti_server *s, int w, tti_meet_op op, int64_t *values, 
     end_round(s);
     TTI_TRY(tti_server_wait(s, w, is_round_over, n_before));
     for (int i = 0; i < n; i++) values[i] = h->result[i];
-    *members = h->members; /* the same for all, whoever has gone meanwhile */
+    *members = h->members; /* the same for all, even if a worker has left meanwhile */
     return TUTTI_OK;
 }
 

@@ -1,7 +1,7 @@
-/* server_ranges.c - the first process of a server of several: what the holders of ranges are told.
+/* server_ranges.c - the first process of a server of several: sends orders to the range servers.
  *
- * The idea to know: only the server's thread speaks with them, one request after the other, and
- * what it asks of all it asks of all before it listens to any. */
+ * Only the server's thread communicates with them, one request after the other, and it sends each
+ * order to all of them before it awaits any answer. */
 #include "ps/server_ranges.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ struct tti_ranges {
     char why[768];                      /* it is lost */
     tti_channel *holder[TTI_MAX_RANKS]; /* [n], none for the first */
     int *first_update;                  /* [n + 1]: blocks of range r are first .. next-1 */
-    bool are_parts;                     /* not ranges of one plan: each has a plan of its own */
+    bool are_parts;                     /* not ranges of one plan: each has its own plan */
 };
 
 /* ---- what ranges there are ---- */
@@ -62,7 +62,7 @@ tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *c
 
 void tti_ranges_close(tti_ranges *g) {
     tti_wire_message m = {.kind = TTI_WIRE_BYE};
-    char kept[4096]; /* what the run ends with is not that somebody has gone first */
+    char kept[4096]; /* the original cause of the end, not its consequences */
     if (!g) return;
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
     tutti_status st = TUTTI_OK;
@@ -79,7 +79,7 @@ bool tti_ranges_is_lost(const tti_ranges *g) { return g && g->is_lost; }
 
 /* ---- orders and answers ---- */
 
-/* From now on nothing is done, for the reason of the last failure. */
+/* From now on nothing is executed, because of the last failure. */
 static void note_loss(tti_ranges *g) {
     if (!g->is_lost) snprintf(g->why, sizeof g->why, "%s", tutti_last_error());
     g->is_lost = true;
@@ -232,7 +232,7 @@ tutti_status tti_ranges_traffic(tti_ranges *g, int64_t *bytes) {
 
 /* ---- coming together ---- */
 
-/* Between the first process and each other: what it orders, and values that come back. */
+/* Connections between the first process and each other one: orders, and returned values. */
 static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **control) {
     tti_channel *channels[TTI_MAX_RANKS];
     const tti_server_desc *d = &s->desc;
@@ -242,7 +242,7 @@ static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **
     TTI_TRY(tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels));
     *control = channels[0];
     if (rank == 0) s->ranges = tti_ranges_create(&s->desc, d->n_ranges, channels);
-    for (int r = 0; r < d->n_workers; r++) { /* to those who hold nothing there is nothing to say */
+    for (int r = 0; r < d->n_workers; r++) { /* processes without a range get no orders */
         bool is_used = rank == 0 ? s->ranges && r < d->n_ranges : r == 0 && rank < d->n_ranges;
         if (!is_used) tti_channel_close(channels[r]);
     }
@@ -251,7 +251,7 @@ static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
-/* From each worker to each holder. */
+/* From each worker to each range server. */
 static tutti_status open_data(tti_server *s, tutti_comm *comm, tti_channel **to,
                               tti_channel **from) {
     int rank = tutti_comm_rank(comm);

@@ -1,16 +1,16 @@
 /* server_ranges.h - the first process of a server that spans several, which directs the range
  * servers.
  *
- * Worker r's process holds range r of the parameters, their state and averages, r < n_ranges.  The
- * first one, where the queue is (server.c), orders what is done: its thread tells the others each
- * request before it does its own part.  So all ranges see the same requests in the same order, an
- * update is made in all of them or in none, and parameters are never a mixture of two versions,
- * whoever holds them.  Gradients and parameters go straight between a worker and the holders, all
- * of them at a time; a gradient is ordered to be applied when it is with every holder.
+ * Worker r's process owns range r of the parameters, their state and averages, r < n_ranges.  The
+ * first one, which has the queue (server.c), orders all actions: its thread sends each request to
+ * the others before it executes its own part.  So all ranges see the same requests in the same
+ * order, an update is made in all of them or in none, and parameters are never a mixture of two
+ * versions.  Gradients and parameters are sent directly between a worker and the range servers,
+ * concurrently; the order to apply a gradient is given when every range server has its part.
  *
- *   server_ranges.c  in the first process: orders, sums over blocks of all ranges, state fetched
- *   server_holder.c  in the others: a thread that does what is ordered, one for each other worker
- *   server_keys.c    in all: a worker's gradients to the holders, parameters from them
+ *   server_ranges.c  in the first process: orders, sums over blocks of all ranges, fetched state
+ *   server_holder.c  in the others: a thread that executes orders, and one for each other worker
+ *   server_keys.c    in all: a worker's gradients to the range servers, parameters from them
  * The first process has its range in the queue's own memory (server_door.c, server_remote.c). */
 #ifndef TTI_EXEC_SERVER_RANGES_H
 #define TTI_EXEC_SERVER_RANGES_H
@@ -23,28 +23,30 @@
 int tti_server_n_ranges(const tti_server_desc *desc);
 tti_range tti_server_range(const tti_server_desc *desc, int r);
 
-/* Bytes of the areas of a channel to the holder of range r: TTI_WIRE_PARAMS and those behind it. */
+/* Bytes of the areas of a channel to the server of range r: TTI_WIRE_PARAMS and the following ones.
+ */
 enum { TTI_N_KEY_AREAS = 3 };
 void tti_server_area_bytes(const tti_server_desc *desc, int r, size_t bytes[TTI_N_KEY_AREAS]);
 
-/* Opens what there is between processes beside the channels to the first, where desc has ranges;
- * else nothing is done.  Collective over comm; s->ranges, s->holder, s->keys are closed by
- * tti_server_destroy. */
+/* Opens the connections between processes in addition to the channels to the first, if desc has
+ * ranges; else does nothing.  Collective over comm; tti_server_destroy closes s->ranges, s->holder,
+ * s->keys. */
 tutti_status tti_server_open_ranges(tti_server *s, tutti_comm *comm);
 
 /* ---- server_ranges.c: of the server's thread, without the mutex; without ranges all are OK ----
  */
 
-/* channels [n], of which each but the first becomes the server's.  n is n_ranges of desc, or the
- * parts of a model that is divided (server_team.h).  NULL: out of memory. */
+/* channels [n]; takes ownership of all but the first. n is n_ranges of desc, or the number of parts
+ * of a divided model (server_team.h).  NULL: out of memory. */
 tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *const *channels);
 void tti_ranges_close(tti_ranges *ranges); /* holders end with it; takes NULL */
 
 /* The parameters as they are now go to worker r->worker. */
 tutti_status tti_ranges_copy(tti_ranges *ranges, const tti_request *r);
 
-/* Begins the update of r from gradients of the workers in bits; end waits until all have made it,
- * in whatever way this range's own ended, and makes *hash that of all: ranges have their sum. */
+/* Begins the update of r from the gradients in bits. end waits until all range servers have made
+ * it, whether or not this range's own part succeeded, and makes *hash that of all: the sum over the
+ * ranges. */
 tutti_status tti_ranges_update(tti_ranges *ranges, const tti_request *r, uint64_t workers);
 tutti_status tti_ranges_end_update(tti_ranges *ranges, uint64_t *hash);
 
@@ -63,8 +65,9 @@ bool tti_ranges_is_lost(const tti_ranges *ranges);
 
 /* ---- server_holder.c ---- */
 
-/* Of a part or a range of server.  control: from the first process; channels [n_workers]: from the
- * workers of other processes, NULL for rank itself.  They become the holder's, also on failure. */
+/* Serves a part or a range of server. control: from the first process; channels [n_workers]: from
+ * the workers of other processes, NULL for rank itself.  Takes ownership of them, also on failure.
+ */
 tutti_status tti_holder_create(const tti_server *server, int rank, tti_channel *control,
                                tti_channel *const *channels, tti_holder **out);
 
@@ -80,10 +83,11 @@ void tti_holder_bring(tti_holder *holder);
 tutti_status tti_holder_take(tti_holder *holder, int64_t version, const float **params,
                              const float **ema);
 
-/* While nothing is ordered: elements first .. of state k, of which those of its range are taken. */
+/* While there is no order: stores elements first .. of state k that belong to its range. */
 void tti_holder_store(tti_holder *holder, int k, tti_range keys, const float *data);
 
-/* Likewise: state k of keys, all of which it holds, to `to`, which begins with keys.first. */
+/* Likewise: copies state k of keys, which must all belong to its range, to `to`, which begins with
+ * keys.first. */
 void tti_holder_fetch(tti_holder *holder, int k, tti_range keys, float *to);
 
 /* The elements of keys that are x's, from data, which begins with keys.first. */
@@ -95,8 +99,8 @@ void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data)
  * the keys'.  NULL: out of memory. */
 tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels);
 
-/* Of a part of a model, whose one holder is the worker `part` of the first copy; channel NULL: it
- * is this process. */
+/* For a part of a divided model, whose one owner is the worker `part` of the first replica; channel
+ * NULL: it is this process. */
 tti_keys *tti_keys_create_for_part(const tti_server_desc *desc, int part, tti_channel *channel);
 void tti_keys_close(tti_keys *keys); /* takes NULL */
 
@@ -107,8 +111,8 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
  * wanted. */
 tutti_status tti_keys_take(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema);
 
-/* ---- server_remote.c: range 0, for workers of other processes; what is asked is heard later ----
- */
+/* ---- server_remote.c: range 0, for workers of other processes; requests are sent before answers
+ * are awaited ---- */
 
 tutti_status tti_remote_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
 tutti_status tti_remote_pushed(tti_server *s);

@@ -1,6 +1,6 @@
 /* server_remote.c - the client of a server in another process.
  *
- * Each call is a question and its answer.  Parameters, gradients and averages lie in the channel's
+ * Each call is a request and its answer.  Parameters, gradients and averages are in the channel's
  * areas (server_copies.c). */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ struct tti_remote {
     tti_channel *channel;
     bool has_left;
     bool refused; /* an answer was a failure: the server may not know yet that it is the run's */
-    bool failed;  /* there is nobody to tell */
+    bool failed;  /* the connection is lost */
 };
 
 /* ---- question and answer ---- */
@@ -44,7 +44,7 @@ static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, 
     return tti_fail(tti_wire_status(m), "%s", m->more.text);
 }
 
-/* st is how it went: notes who cannot be told anything any more. */
+/* st is the result of sending: records a lost connection. */
 static tutti_status note(tti_server *s, const tti_wire_message *m, tutti_status st) {
     if (st != TUTTI_OK && m->kind == TTI_WIRE_FAIL)
         s->remote->refused = true;
@@ -86,7 +86,8 @@ static tutti_status copy_from(tti_exec *x, int area, float *dst) {
     return TUTTI_OK;
 }
 
-/* What came with the answer, where one process holds all; else what each holder gives. */
+/* Takes the parameters that came with the answer, if one process owns all; else those of each range
+ * server. */
 static tutti_status take_all(tti_exec *x, int64_t version, bool with_ema) {
     tti_server *s = x->desc.server;
     float *params = tti_server_pulled(x), *ema = with_ema ? tti_server_pulled_ema(x) : NULL;
@@ -151,7 +152,7 @@ tutti_status tti_remote_take(tti_server *s, tti_exec *x, tti_ticket *ticket) {
     return take_all(x, ticket->version, false);
 }
 
-/* Numbers alone: of what comes from elsewhere nothing else is needed here. */
+/* Only the numbers: the other fields are not needed for remote arrivals. */
 static tti_arrival arrival_of(const tti_arrival *told) {
     return (tti_arrival){.step = told->step,
                          .batch = told->batch,

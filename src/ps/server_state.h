@@ -1,15 +1,15 @@
-/* server_state.h - what a parameter server is made of, for the files that are it.
+/* server_state.h - the internal state of a parameter server.
  *
  *   server.c         its threads and their queue; synchronous steps
- *   server_async.c   batches taken and gradients given, by the number of a worker
- *   server_meet.c    where workers that are processes come together, and what becomes of dead ones
- *   server_door.c    for each of those a thread that does here what its process asks for
- *   server_remote.c  the process's side: a tti_server that asks
- *   server_copies.c  what travels, and how: to and from the channels' areas
- *   server_ranges.h  and its files: keys that several processes hold
- *   server_team.h    workers that hold a copy of the model between them
- * Workers that are threads call the functions of server.h, which do what they say for the number of
- * their executor; all but pull and give are the same for both. */
+ *   server_async.c   taking batches and pushing gradients, by the number of a worker
+ *   server_meet.c    synchronizes worker processes, and handles dead ones
+ *   server_door.c    for each worker process a thread that executes its requests here
+ *   server_remote.c  the process's side: a tti_server that sends requests
+ *   server_copies.c  copies to and from the channels' areas
+ *   server_ranges.h  and its files: parameters that several processes own
+ *   server_team.h    workers that hold a replica together
+ * Worker threads call the functions of server.h, which use the number of their executor; all but
+ * pull and give are the same for both. */
 #ifndef TTI_EXEC_SERVER_STATE_H
 #define TTI_EXEC_SERVER_STATE_H
 
@@ -34,7 +34,7 @@ typedef enum tti_request_kind {
     TTI_TRAFFIC /* bytes of all ranges */
 } tti_request_kind;
 
-/* Lies in the memory of its worker, which waits for it; that of a step in the server's. */
+/* In the memory of its worker, which waits for it; that of a step in the server's. */
 typedef struct tti_request {
     tti_request_kind kind;
     int worker;         /* PULL: whose */
@@ -66,7 +66,7 @@ typedef struct tti_bringing {
     void *user;
 } tti_bringing;
 
-/* What a worker has at work. */
+/* A worker's current batch. */
 typedef struct tti_served {
     float *pieces[TTI_MAX_PIECES]; /* STEP: it has arrived with these */
     int n_pieces;                  /* 0: not yet */
@@ -79,9 +79,9 @@ typedef struct tti_served {
     int n_begun[TTI_MAX_RANKS]; /* steps that the others have begun since it took its batch */
 } tti_served;
 
-/* Numbers of all workers that are there, combined when the last one has come. */
+/* Values of all live workers, combined when the last one has arrived. */
 typedef struct tti_hall {
-    int64_t *brought; /* [n_workers][TTI_MEET_VALUES], of those who have come; owned */
+    int64_t *brought; /* [n_workers][TTI_MEET_VALUES], of those that have arrived; owned */
     bool has_come[TTI_MAX_RANKS];
     int n_values;
     tti_meet_op op;
@@ -96,13 +96,14 @@ struct tti_server {
     tti_exec *x; /* NULL: it is elsewhere */
     tti_remote *remote;
     tti_door *door;      /* workers are processes; NULL: threads */
-    tti_ranges *ranges;  /* here the holders of other ranges are told; NULL: elsewhere, or none */
+    tti_ranges *ranges;  /* sends orders to the other range servers; NULL: this is not the first
+                            process, or there are none */
     tti_holder *holder;  /* of a range in this process, not the first; NULL: none */
     tti_keys *keys;      /* this process's worker asks several holders; NULL: there is one */
     tti_team *team;      /* its worker is one of several that are one to the server; NULL: alone */
     size_t n_own;        /* elements that the first process holds: the first ones */
     int64_t n_bytes;     /* between it and workers of other processes; of the server's thread */
-    tti_deal deal;       /* synchronous: who had which shards in the last step */
+    tti_deal deal;       /* synchronous: the shard map of the last step */
     tti_sum_order order; /* of the pieces over the workers that follows from it */
     void *scratch[TTI_MAX_LANES];
     pthread_t thread;
@@ -112,9 +113,10 @@ struct tti_server {
     pthread_mutex_t mutex;     /* guards all below */
     pthread_cond_t work, news; /* for the thread; for the workers */
     tti_request *head, *tail;
-    bool failed, stopped; /* nobody goes on; nothing more is taken */
+    bool failed, stopped; /* all waits end; no more batches are taken */
     char error[1024];
-    tutti_status cause; /* TUTTI_E_PEER, or what a worker failed of whose process does not tell */
+    tutti_status
+        cause; /* TUTTI_E_PEER, or the failure of a worker in a process that does not report it */
     tti_served worker[TTI_MAX_RANKS];
     tti_request step; /* synchronous */
     int n_arrived;
@@ -142,23 +144,23 @@ struct tti_server {
 /* Without threads and memory of parameters; NULL: out of memory. */
 tti_server *tti_server_new(const tti_server_desc *desc);
 
-/* Starts them, for which desc.exec is that of the update. */
+/* Starts them; desc.exec is that of the update. */
 tutti_status tti_server_start(tti_server *s);
 
 /* An update with a loss or a gradient that is not finite is left out, and no failure. */
 bool tti_server_leaves_out(const tti_server *s);
 
-/* What texts call a worker of the queue, by whose number. */
+/* The kind of a worker of the queue in messages, followed by its number. */
 const char *tti_server_kind(const tti_server *s);
 
-/* From here on with the mutex held. */
+/* Call the following functions with the mutex held. */
 
 typedef bool (*tti_server_ready)(const tti_server *s, int w, int64_t arg);
 
 /* Until ready(w, arg); the server's failure, or the time is over. */
 tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64_t arg);
-/* Until the step is served that w has brought its pieces for.  Nobody reads them then, also where
- * this fails. */
+/* Waits until the step for which w has pushed its partial sums is served.  They are not read
+ * afterwards, even if this fails. */
 tutti_status tti_server_wait_step(tti_server *s, int w);
 /* Puts a request at the end of the queue; waits until it is served. */
 void tti_server_put(tti_server *s, tti_request *r);
@@ -166,12 +168,12 @@ tutti_status tti_server_wait_served(tti_server *s, const tti_request *r);
 /* The first failure, for all; status: of waits here. */
 void tti_server_fail(tti_server *s, tutti_status status, const char *text);
 
-/* Without the mutex: the worker of this process cannot go on for the reason text, which ends the
- * run; told with what it really ended with, where something else was first. */
+/* Without the mutex: reports that the worker of this process cannot continue for the reason text,
+ * which ends the run; returns the original cause, if another failure came first. */
 tutti_status tti_server_why(tti_server *s, const char *text);
 
-/* Into a profile of x: its worker waited from start to end, of which the server had served_ns of
- * work for it, which came last; 0: not known. */
+/* Adds to a profile of x: its worker waited from start to end; for the last served_ns of it the
+ * server worked for it; 0: unknown. */
 void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns,
                         int64_t served_ns);
 
@@ -183,8 +185,8 @@ tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *brou
 /* ema NULL: not wanted. */
 tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema,
                                  int64_t *n_updates);
-/* Memory of the host [n_flat] where parameters and averages (NULL: there are none) of a worker of
- * this process are put; and averages from there to where it has them. */
+/* Host memory [n_flat] for pulled parameters and averages (NULL: there are none) of a worker of
+ * this process; and the copy of averages from there to where the worker has them. */
 float *tti_server_pulled(const tti_exec *x);
 float *tti_server_pulled_ema(const tti_exec *x);
 tutti_status tti_server_put_ema(tti_exec *x);
@@ -192,7 +194,7 @@ bool tti_server_leave_for(tti_server *s, int w, const char *why);
 bool tti_server_has_left_for(tti_server *s, int w);
 tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool *over);
 
-/* With the mutex held: nothing is left to take for w; w's batch goes to another. */
+/* With the mutex held: nothing is left to take for w; w's batch is reassigned. */
 bool tti_server_is_over(const tti_server *s, int w);
 /* The next of the worker's recorded arrivals of this stretch, NULL: none. */
 const tti_arrival *tti_server_next_recorded(const tti_server *s, int w);
@@ -214,7 +216,7 @@ void tti_door_close(tti_door *door);
 
 /* ---- server_copies.c: by all lanes ---- */
 
-/* Where gradients travel in 16 bits: the pieces become one, the sum of them, rounded. */
+/* If gradients are sent in 16 bits: replaces the partial sums by their rounded sum. */
 void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces);
 /* The sum of elements range of the pieces, as f32 or as it travels; and n elements. */
 void tti_server_copy_sum(tti_exec *x, float *dst, float *const *pieces, int n_pieces,

@@ -1,7 +1,7 @@
-/* server_team.c - how the workers of a divided model come to a server, and speak as one.
+/* server_team.c - connects the workers of a divided model to a server, as one worker per replica.
  *
- * The idea to know: between copies there are channels alone, part by part, and inside a copy
- * collectives alone; an order of the queue comes to the keepers as to holders of ranges. */
+ * Between replicas there are only channels, part by part; inside a replica only collectives.  The
+ * queue's orders are sent to the owners of parts as to range servers. */
 #include "ps/server_team.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ struct tti_team {
     tti_mesh updates;               /* theirs, of one copy */
     bool wants_stop;
     bool has_parted, has_left; /* from the others of the copy; with them */
-    bool stays;                /* its failure is that of the run */
+    bool stays;                /* its failure ends the run */
 };
 
 bool tti_server_speaks(const tti_server *s) { return !s->team || s->team->part == 0; }
@@ -84,7 +84,7 @@ void tti_team_abort(tti_team *t, const char *text) {
 
 enum { MOST_TIES = 4 };
 
-/* What joins the workers of this copy: of the server's calls, and of the executor's. */
+/* The communicators of this replica: of the server's calls, and of the executor's. */
 static int find_ties(const tti_team *t, const tti_mesh *of_exec, tutti_comm **ties) {
     tutti_comm *all[MOST_TIES] = {t->mesh.model, of_exec->model, of_exec->pipeline,
                                   of_exec->tensor};
@@ -94,8 +94,8 @@ static int find_ties(const tti_team *t, const tti_mesh *of_exec, tutti_comm **ti
     return n;
 }
 
-/* A failure of this worker is the copy's; that of a call is where it has broken between them, and
- * not because somebody has ended the run for all. */
+/* A failure of this worker is that of the replica; a failure of a call only if the connections
+ * inside the replica broke, and not because another worker ended the run for all. */
 static bool is_of_copy(const tti_team *t, tutti_comm *const *ties, int n, tutti_status st) {
     bool is_broken = false;
     for (int i = 0; i < n && st == TUTTI_E_PEER; i++)
@@ -104,7 +104,7 @@ static bool is_of_copy(const tti_team *t, tutti_comm *const *ties, int n, tutti_
            st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
 }
 
-/* Who speaks says it for all of them; what comes from another one names it already. */
+/* The worker that sends requests reports for all; a report from another one names it already. */
 static bool say_farewell(tti_server *s, tutti_status st, const char *why) {
     char text[512];
     int rank = tutti_comm_rank(s->team->mesh.world);
@@ -127,7 +127,7 @@ bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
     return t->has_left;
 }
 
-/* Channels whose waits take at most so long, where those of comm take longer. */
+/* Channels whose waits are limited to timeout_ms, even if those of comm are longer. */
 static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *area_bytes, int n,
                                 tti_channel **channels) {
     int whole_ms = tti_comm_timeout_ms(comm);
@@ -137,14 +137,14 @@ static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *
     return st;
 }
 
-/* From the queue to each keeper of another part; of the first copy. */
+/* From the queue to the owner of each other part; in the first replica. */
 static tutti_status open_control(tti_server *s, tti_channel **control) {
     tti_team *t = s->team;
     tti_channel *channels[TTI_MAX_RANKS];
     size_t none[] = {sizeof(double), sizeof(float)}; /* parts join and fetch otherwise */
     const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
     TTI_TRY(tti_comm_split(t->mesh.model, 0, &t->keepers));
-    tti_comm_set_timeout(t->keepers, s->desc.timeout_ms); /* others wait for what they come to */
+    tti_comm_set_timeout(t->keepers, s->desc.timeout_ms); /* other workers wait for their result */
     TTI_TRY(tti_mesh_init(t->keepers, &size, &t->updates));
     s->desc.exec.mesh = &t->updates;
     TTI_TRY(open_within(t->mesh.model, s->desc.timeout_ms, none, TTI_COUNT(none), channels));
@@ -179,7 +179,8 @@ static tutti_status be_follower(tti_server *s, tti_channel *keeper) {
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
-/* What this worker is to the others: the queue, who asks it, a keeper, or who follows. */
+/* Sets the role of this worker: the queue, a client that sends requests, an owner of a part, or a
+ * follower. */
 static tutti_status take_place(tti_server *s, tti_channel *control, tti_channel **channels) {
     bool keeps = s->team->mesh.at.data == 0;
     if (s->team->part == 0) return keeps ? be_queue(s, channels) : tti_remote_begin(s, channels[0]);
@@ -203,8 +204,9 @@ static tutti_status join(tti_server *s, tutti_comm *comm, const tti_mesh_at *siz
     return st;
 }
 
-/* The workers of a copy wait for each other as long as the job says.  Before that is over one that
- * waits for a keeper is to say so, and before that the server, whom it misses. */
+/* The workers of a replica wait for each other as long as the job allows.  A worker that waits for
+ * an owner must report before that time is over, and the server, for which the owner waits, even
+ * earlier. */
 static void set_times(tti_server_desc *desc) {
     int ahead_ms = TTI_MIN(desc->timeout_ms / 4, MOST_AHEAD_MS);
     desc->answer_ms = desc->timeout_ms - ahead_ms / 2;

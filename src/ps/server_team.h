@@ -1,17 +1,17 @@
-/* server_team.h - workers that hold a copy of the model between them, and are one to the server.
+/* server_team.h - workers that hold a replica together, and are one worker to the server.
  *
  *              part 0                     part 1
- *   copy 0     the queue; keeps part 0    keeps part 1      a keeper of each part, in order of the
- *   copy 1     worker                     worker            queue: the server, and holders of all
- *   copy 2     worker                     worker            keys of a plan (server_holder.c)
+ *   replica 0  the queue; owns part 0     owns part 1      an owner of each part, ordered by the
+ *   replica 1  worker                     worker           queue: the server, and owners of all
+ *   replica 2  worker                     worker           elements of a plan (server_holder.c)
  *
- * Who has part 0 speaks: it asks for its copy, and what it hears goes to the others of the copy.
- * They bring gradients to the keeper of their part, and take parameters there, as workers do whose
- * keys several processes hold.  A gradient is given when all of the copy have brought theirs.  So a
- * copy never computes on parameters of two versions, and what the queue says of versions, order and
- * staleness is true of all parts.  The updates of the keepers know each other as those of workers
- * of one copy do: over a communicator of their own they add the norms of whole models.
- * NULL stands for a worker with a whole model, in every function. */
+ * The worker with part 0 sends the requests of its replica, and distributes the answers.  The
+ * workers push gradients to the owner of their part, and pull parameters from it, as with several
+ * range servers.  A gradient is complete when all workers of the replica have pushed theirs.  So a
+ * replica never computes with parameters of two versions, and the queue's versions, order and
+ * staleness hold for all parts.  The updates of the owners are connected like those of workers of
+ * one replica: over a separate communicator they add the norms of whole models.  NULL stands for a
+ * worker with a whole model, in every function. */
 #ifndef TTI_EXEC_SERVER_TEAM_H
 #define TTI_EXEC_SERVER_TEAM_H
 
@@ -23,7 +23,7 @@ void tti_team_destroy(tti_team *team);
 void tti_team_abort(tti_team *team, const char *text);
 
 int tti_team_n_parts(const tti_team *team);
-/* Of all keys of all parts, one behind the other, those of one. */
+/* The elements of one part among those of all parts, which are concatenated. */
 tti_range tti_team_keys(const tti_team *team, int part);
 
 /* A worker of the copy wants the run to end; whether one did, asked by all of them. */
@@ -34,10 +34,10 @@ tutti_status tti_team_ask_stop(tti_team *team, bool *stops);
 
 tutti_status tti_team_meet(tti_team *team);
 
-/* What the one who speaks has there, comes to the others. */
+/* Broadcasts data of the requesting worker to the others of the replica. */
 tutti_status tti_team_hear(tti_team *team, void *data, size_t n_bytes);
 
-/* Values [n] of all become one, as tti_server_meet says; all have come, also with none. */
+/* Combines values [n] of all workers, as tti_server_meet does; a barrier even if n is 0. */
 tutti_status tti_team_combine(tti_team *team, tti_meet_op op, void *values, int n);
 
 #endif /* TTI_EXEC_SERVER_TEAM_H */

@@ -1,15 +1,15 @@
-/* server_wire.h - what workers that are processes and their server say to each other.
+/* server_wire.h - the messages between worker processes and their server.
  *
- * A worker asks, the server answers, one after the other.  With a message areas of the channel may
- * come (comm/channel.h): the parameters to the worker, its gradient to the server.  Both are the
- * same build, which the communicator has seen to; what came is checked all the same. */
+ * A worker asks, the server answers, one request at a time.  A message may carry areas of the
+ * channel (comm/channel.h): the parameters to the worker, its gradient to the server.  Both sides
+ * are the same build, which the communicator has checked; received values are checked anyway. */
 #ifndef TTI_EXEC_SERVER_WIRE_H
 #define TTI_EXEC_SERVER_WIRE_H
 
 #include "comm/channel.h"
 #include "ps/server.h"
 
-/* number[0..3] and the rest, of what is asked -> of the answer */
+/* number[0..3] and the other fields of the request -> of the answer */
 typedef enum tti_wire_kind {
     TTI_WIRE_NONE,
     TTI_WIRE_OPEN,  /* first, last ->                                                        */
@@ -20,7 +20,7 @@ typedef enum tti_wire_kind {
     TTI_WIRE_LEAVE, /* text: why -> whether it may                                           */
     TTI_WIRE_WATCH, /* updates -> updates, over                                              */
     TTI_WIRE_MEET,  /* n, op; values -> n, all, able; values                                 */
-    TTI_WIRE_WHY,   /* text: what went wrong here -> FAIL, with what the run ends with       */
+    TTI_WIRE_WHY,   /* text: a local failure -> FAIL, with the cause that ends the run */
     TTI_WIRE_FAIL,  /* status; text -> nothing; also as an answer to anything                */
     TTI_WIRE_BYE,   /* -> nothing                                                            */
     /* A worker to the holder of a range (server_ranges.h); then TAKE, GIVE and PULL bring none. */
@@ -38,7 +38,7 @@ enum { TTI_WIRE_TEXT = 1024, TTI_WIRE_PARAMS = 0, TTI_WIRE_GRADS = 1, TTI_WIRE_E
 /* Areas between the holders of ranges: doubles of all blocks, twice; at most so many elements. */
 enum { TTI_WIRE_JOINED = 0, TTI_WIRE_FETCHED = 1, TTI_FETCH_ELEMS = 1 << 18 };
 
-/* Of an update what all holders of ranges must know. */
+/* The part of an update that all range servers need. */
 typedef struct tti_wire_update {
     uint64_t step;
     double lr, loss_scale, inv_count;
@@ -55,7 +55,7 @@ typedef struct tti_wire_message {
     } more;
 } tti_wire_message;
 
-/* Bytes of a message that are sent, by its kind and what it says. */
+/* Bytes of a message to be sent, by its kind and contents. */
 size_t tti_wire_bytes(const tti_wire_message *m);
 
 /* Whether n_bytes of m are a whole message of a known kind with numbers that can be; of text the
@@ -68,10 +68,10 @@ TUTTI_NODISCARD tutti_status tti_wire_send(tti_channel *channel, const tti_wire_
 TUTTI_NODISCARD tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m,
                                            unsigned may_bring, int timeout_ms);
 
-/* How long an answer may take: who serves waits timeout_ms for others, and then says so. */
+/* The time limit of an answer: the server waits timeout_ms for others, and then reports. */
 int tti_wire_patience_ms(const tti_server_desc *desc);
 
-/* m becomes what tells of a failure; and the status of one that has come. */
+/* Makes m a failure message; and the status of a received one. */
 void tti_wire_fail(tti_wire_message *m, tutti_status status, const char *text);
 tutti_status tti_wire_status(const tti_wire_message *m);
 

@@ -1,7 +1,7 @@
 /* bench_devices.c - times all-reduce between devices by size and algorithm.
  *
- * A round is a recording of many sums that are replayed at once, as in training, so that nothing of
- * the host is timed; the slowest device of the best round counts. */
+ * A round is a captured graph of many sums that is replayed, as in training, so that no time of the
+ * host is measured; the slowest device of the best round counts. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,7 +219,8 @@ static tutti_status bench_way(bench_rank *r, const way *w, bool *done) {
     for (size_t n = d->min_bytes; st == TUTTI_OK && !other && n <= d->max_bytes; n *= 4)
         st = bench_size(r, w, n);
     *done = !other;
-    if (st == TUTTI_OK) st = tutti_comm_barrier(r->comm); /* nobody parts while others read */
+    if (st == TUTTI_OK)
+        st = tutti_comm_barrier(r->comm); /* no rank disconnects while others read */
     r->b->backend->device->collectives.disconnect(r->group);
     r->group = NULL;
     return st;
@@ -287,8 +288,8 @@ static tutti_status run_threads(bench_rank *ranks, int n) {
     return st;
 }
 
-/* The slowest of the links into device 0; the others are alike, or doctor shows that they are not.
- */
+/* The slowest of the links into device 0; the others are equal, or `tutti doctor` shows that they
+ * are not. */
 static tutti_status measure_links(bench *b) {
     const tti_device_ops *ops = b->backend->device;
     if (!ops->link) return TUTTI_OK;

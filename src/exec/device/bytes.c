@@ -1,7 +1,7 @@
 /* bytes.c - sends a batch to the device as bytes, a quarter of the size of floats.
  *
- * The copy queue is in order: a batch may be copied to where the one before lay, and needs one
- * place for all sets of inputs. */
+ * The copy queue is in order: a batch may overwrite the previous one, so one buffer suffices for
+ * all input sets. */
 #include "exec/device/bytes.h"
 
 static size_t shard_bytes(const tti_bytes_desc *d) { return d->x_bytes / sizeof(float); }

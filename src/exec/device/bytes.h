@@ -1,10 +1,10 @@
-/* bytes.h - batches that come as bytes: copied as they are, made into floats on the device. */
+/* bytes.h - batches of bytes: copied unchanged, converted to floats on the device. */
 #ifndef TTI_EXEC_BYTES_H
 #define TTI_EXEC_BYTES_H
 
 #include "exec/exec.h"
 
-/* Zero at first; memory is taken when such a batch comes. */
+/* Zero at first; memory is allocated for the first such batch. */
 typedef struct tti_bytes {
     uint8_t *x;   /* device, every shard of the worker */
     float *value; /* device [TTI_MAX_BYTE_TABLES][256] */

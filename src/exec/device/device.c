@@ -1,9 +1,9 @@
 /* device.c - the step on a device: inputs, shard program, reduction, update, report.
  *
- * Two sets of inputs take turns, or up to TTI_MAX_AHEAD where the device has the samples: then a
- * step begins by reading its numbers and indices out of the host's memory, and ends by writing what
- * it tells there, so that nothing of it waits for the host.  Everything that a recording names
- * (pointers, sizes, order) is fixed when the worker is made; only the bytes change. */
+ * Two input sets alternate, or up to TTI_MAX_AHEAD if the device has the samples: then a step
+ * begins by reading its numbers and indices from host memory, and ends by writing its report there,
+ * so that it never waits for the host.  Everything that a captured graph refers to (pointers,
+ * sizes, order) is fixed when the worker is created; only the bytes change. */
 #include "exec/device/device.h"
 
 #include <math.h>
@@ -102,14 +102,14 @@ static bool is_kept_here(const tti_exec *x) {
     return x->desc.server && tti_calls_of(x->desc.server)->keeper(x->desc.server);
 }
 
-/* Workers that make updates of their own, or beside the host, have it all. */
+/* Workers that update separately, or next to workers on the host, have everything. */
 static bool may_have_parts(const tti_exec *x) {
     const tti_exec_desc *d = &x->desc;
     return x->n_ranks > 1 && !d->server && !d->local && !d->mixed &&
            x->device->ops->update.complete;
 }
 
-/* What would be left with parts of gradients, and of parameters too. */
+/* The memory with sharded gradients, and with sharded parameters too. */
 static tutti_status find_parts(const tti_exec *x, tti_exec_desc desc, tti_device_need *need) {
     bool may = may_have_parts(x) && !desc.offload && desc.compression == TTI_COMPRESS_NONE;
     for (int level = TTI_MAX(2, desc.zero + 1); may && level <= 3; level++) {
@@ -199,8 +199,8 @@ size_t tti_exec_device_compress_bytes(const tti_exec *x) {
 
 const char *tti_exec_device_way(const tti_exec *x) { return tti_str_text(&x->device->way); }
 
-/* By way of the host a step waits for the others before it ends, or for the update; and that of a
- * stage is measured. */
+/* If reductions go through the host, a step waits for the others before it ends, or for the update;
+ * and that of a stage is measured. */
 int tti_exec_device_depth(const tti_exec *x) {
     const tti_exec_device *d = x->device;
     return d->by_host || d->server || x->offload || d->pipe ? 1 : d->n_sets;
@@ -211,7 +211,7 @@ static bool waits_at_end(const tti_exec *x) {
     return !x->lean && !x->offload && !tti_exec_has_parts(x) && x->n_syncs == 0;
 }
 
-/* Kernels of a divided model do not tell how long they wait for each other. */
+/* Kernels of a divided model do not report how long they wait for each other. */
 tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
     const tti_exec_device *d = x->device;
     int64_t t_ns = 0;
@@ -262,7 +262,7 @@ static bool takes_bytes(const tti_exec *x, const tti_step_desc *desc) {
     return desc->value && x->device->x_bytes > 0;
 }
 
-/* Bytes are made into floats in the copy queue, while the step before computes. */
+/* Bytes are converted to floats in the copy queue, while the previous step computes. */
 static tutti_status unpack(tti_exec *x, const tti_device_set *set, const tti_bytes_desc *bytes) {
     for (int s = 0; takes_bytes(x, bytes->step) && s < tti_device_n_local(x); s++)
         TTI_TRY(
@@ -324,7 +324,7 @@ tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set) {
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("begin"), -1);
 }
 
-/* Or for the host, which makes the update, all gradients. */
+/* Or all gradients for the host, which makes the update. */
 static tutti_status update(tti_exec *x) {
     tti_exec_device *d = x->device;
     tti_queue sums = d->reduce ? TTI_QUEUE_COMM : TTI_QUEUE_COMPUTE;
@@ -347,7 +347,7 @@ static tutti_status update_and_tell(tti_exec *x, const tti_device_set *set) {
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("report to the host"), -1);
 }
 
-/* What the sums of the step begin with, where no others have other samples. */
+/* The initial values of the step's sums, if no other workers have other samples. */
 static tutti_status tell_own(tti_exec *x) {
     tti_exec_device *d = x->device;
     return d->ops->collectives.report_sums(&(tti_device_told){.sums = d->sums,
@@ -358,13 +358,13 @@ static tutti_status tell_own(tti_exec *x) {
                                                               .n_ranks = 1});
 }
 
-/* Parameters that nobody else has, before they are updated again. */
+/* Hashes parameters that no other worker has, before they are updated again. */
 static tutti_status reread(tti_exec *x) {
     TTI_TRY(tti_device_update_complete(x->device->update, 0, x->desc.plan->n_updates));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("hash of own parameters"), -1);
 }
 
-/* The same where the host adds: it compares at once what it has kept. */
+/* The same if the host reduces: it compares immediately with the stored hash. */
 static tutti_status compare_own(tti_exec *x, uint64_t step) {
     uint64_t hash;
     if (!tti_exec_has_lean_params(x) || !x->has_hash) return TUTTI_OK;
@@ -398,8 +398,8 @@ tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool 
     return update_and_tell(x, set);
 }
 
-/* As a recording from the second step of the worker on, or of those that compress: the first one
- * loads kernels. */
+/* Uses a captured graph from the second step of the worker, or the second with compression, on: the
+ * first one loads kernels. */
 static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
     bool streams = tti_offload_streams(x->offload);
@@ -444,8 +444,8 @@ static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
     return d->ops->step.report(d->report, d->sums, d->n_told, set->told);
 }
 
-/* As if it, or the workers of its copy of the model, were alone; who got no samples of a short
- * batch stays as it is. */
+/* As if this worker, or its replica, were alone; a worker without samples in a short batch does not
+ * change. */
 static tutti_status run_local(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
     bool updates = set->desc.n_rows > 0;
@@ -465,14 +465,14 @@ static tutti_status run(tti_exec *x, tti_device_set *set) {
     return x->device->by_host ? run_by_host(x, set) : run_recorded(x, set);
 }
 
-/* After a pause, in which devices were waited for. */
+/* After a pause in which devices may have been synchronized. */
 static tutti_status arrive(tti_exec *x) {
     tti_exec_device *d = x->device;
     if (d->axis) return tti_device_axis_meet(d->axis);
     return d->reduce ? tti_device_reduce_arrive(d->reduce) : TUTTI_OK;
 }
 
-/* What others than the update have written is to be read in 16 bits as well. */
+/* Makes 16-bit copies of parameters that were not written by the update. */
 static tutti_status narrow_params(tti_exec *x) {
     tti_exec_device *d = x->device;
     if (!x->low || d->has_low) return TUTTI_OK;
@@ -535,7 +535,7 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
     return tti_exec_device_tell(x, st);
 }
 
-/* ---- what a step has told ---- */
+/* ---- the report of a step ---- */
 
 /* A worker has the sums of all shards, but not where in the program a bad one began. */
 static tutti_status report_bad(tti_exec *x, const tti_device_set *set, uint32_t bad) {
@@ -579,7 +579,7 @@ void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_resul
     tti_exec_device *d = x->device;
     int64_t now = tti_now_ns();
     d->done = set->desc.step + 1;
-    /* Without the waiting for others, which tells nothing of this one's speed. */
+    /* Excludes waits for other workers, which say nothing about this one's speed. */
     bool waited = d->by_host && !d->pipe && tti_device_by_host_computed(d->by_host) > set->begun_ns;
     int64_t computed = waited ? tti_device_by_host_computed(d->by_host) : now;
     if (tti_offload_streams(x->offload)) computed = tti_offload_came_ns(x->offload);
@@ -597,7 +597,7 @@ static tutti_status end_at_host(tti_exec *x, const tti_device_set *set, tti_step
     return TUTTI_OK;
 }
 
-/* Of what each worker has updated: their parameters come with the next step. */
+/* The hash of each worker's own updates: its parameters reach the others with the next step. */
 static uint64_t told_hash(tti_exec *x, const tti_device_set *set) {
     const char *sums = set->told + sizeof(tti_step_report);
     uint64_t hash = tti_device_reduce_told_hash(x, (const double *)(const void *)sums);
@@ -608,7 +608,7 @@ static uint64_t told_hash(tti_exec *x, const tti_device_set *set) {
     return hash;
 }
 
-/* What the device waited for at the end of its shards; of stages that is their bubble. */
+/* Records the device's waits at the end of its shards; for pipeline stages they are the bubble. */
 static void note_exchange(const tti_exec *x, const tti_step_report *report,
                           tti_step_result *result) {
     if (x->pipe || report->exchange_ns == 0) return;

@@ -1,11 +1,9 @@
-/* device.h - a worker whose plan runs on a device with memory of its own.
+/* device.h - a worker whose plan runs on a device with its own memory.
  *
- * The step is the same as on the host (step.c), but nothing in it waits for the host: what changes
- * from step to step is copied in beside the batch, numbers of the step are made on the device, and
- * what is told about it is copied out at its end.  From the second step on it is a recording, one
- * for each of two sets of inputs, so that a batch can be copied in while the one before is
- * computed.
- */
+ * The step is the same as on the host (step.c), but it never waits for the host: values that change
+ * from step to step are copied in with the batch, numbers of the step are computed on the device,
+ * and its report is copied out at the end.  From the second step on it is a captured graph, one for
+ * each of two input sets, so that a batch can be copied in while the previous one is computed. */
 #ifndef TTI_EXEC_DEVICE_H
 #define TTI_EXEC_DEVICE_H
 
@@ -13,7 +11,7 @@
 
 typedef struct tti_exec_device tti_exec_device;
 
-/* Marks of a device's queues: those of steps at work come first. */
+/* Events of a device's queues: those of steps in flight come first. */
 enum {
     TTI_MARK_FED = TTI_MAX_AHEAD,             /* the batch of a step is copied */
     TTI_MARK_EXCHANGE,                        /* device_exchange.c */
@@ -21,11 +19,11 @@ enum {
     TTI_MARK_PIPE_IN,                         /* device_pipe.c */
     TTI_MARK_PIPE_OUT,                        /* and the next one */
     TTI_MARK_SETTLED = TTI_MARK_PIPE_OUT + 2, /* device_reduce.c */
-    TTI_MARK_COMPUTED,                        /* device_by_host.c: gradients are made */
+    TTI_MARK_COMPUTED,                        /* device_by_host.c: gradients are computed */
     TTI_N_OFFLOADED = TTI_MARK_COMPUTED + 1 - TTI_MARK_OFFLOADED
 };
 
-/* Opens the device for this thread, before any memory of the worker is taken. */
+/* Opens the device for this thread, before any memory of the worker is allocated. */
 tutti_status tti_exec_device_open(tti_exec *x);
 /* TUTTI_E_NOMEM with the numbers where the plan cannot fit; waves and buffers are counted. scratch:
  * of kernels. */
@@ -35,8 +33,9 @@ tutti_status tti_exec_device_prepare(tti_exec *x);
 void tti_exec_device_close(tti_exec *x); /* after everything else of x is released */
 void tti_exec_device_release(tti_exec *x);
 
-/* Of a worker with desc.mixed at rest: frees what is there for its shards, before they are dealt
- * anew, and makes it again, when lanes and buffers are there.  take_up is collective. */
+/* For an idle worker with desc.mixed: frees the memory for its shards before they are
+ * redistributed, and allocates it again when compute threads and buffers exist. take_up is
+ * collective. */
 tutti_status tti_exec_device_let_go(tti_exec *x);
 tutti_status tti_exec_device_take_up(tti_exec *x);
 
@@ -51,9 +50,9 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
 
-/* Of a worker with desc.server (device_server.h): tti_exec_gradient; the pieces of its gradient,
- * and where the server puts parameters for it, on the host [n_flat]; and what lies there into an
- * array of the device (waits). */
+/* For a worker with desc.server (device_server.h): tti_exec_gradient; the partial sums of its
+ * gradient, and the host memory [n_flat] for the server's parameters; and the copy of its contents
+ * to an array of the device (waits). */
 tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
                                       tti_step_result *result);
 float *tti_exec_device_pulled(const tti_exec *x);
@@ -63,10 +62,10 @@ tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from);
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps);
 void tti_exec_device_profile_end(tti_exec *x);
 
-/* What the device has waited for, for tti_exec_get_spent: it knows, or not. */
+/* The waits of the device, for tti_exec_get_spent, if it measures them. */
 tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent);
 
-/* Of a failure of this worker's device: which one it was, and at what. */
+/* Adds to the failure of this worker's device which device it was, and what it did. */
 tutti_status tti_exec_device_tell(tti_exec *x, tutti_status st);
 
 /* Copies of parameters and states on the host, made on first use: device_mirrors.c. */
@@ -74,8 +73,8 @@ tutti_status tti_exec_device_pull(tti_exec *x);
 tutti_status tti_exec_device_pull_params(tti_exec *x); /* alone */
 tutti_status tti_exec_device_pull_ema(tti_exec *x);    /* and them */
 tutti_status tti_exec_device_push(tti_exec *x);
-/* Memory of the host for whole state, [n_flat], made on first use; and what is in it into the
- * buffer of the summed gradients. */
+/* Host memory for whole state, [n_flat], allocated on first use; and the copy of its contents to
+ * the buffer of the summed gradients. */
 tutti_status tti_exec_device_staging(tti_exec *x, float **staging);
 tutti_status tti_exec_device_put_staging(tti_exec *x);
 /* which: 0 the parameters, 1 their averages, 2 + k state k. */

@@ -1,7 +1,7 @@
-/* device_axis.c - lists of blocks, folded on the device before their sums are exchanged.
+/* device_axis.c - block lists, reduced on the device before their sums are exchanged.
  *
- * The idea to know: a worker adds its own blocks first, as lists are added, and the axis adds what
- * they come to; so the host does it, and so the bits are the same. */
+ * A worker first adds its own blocks, and the axis adds the results; the host does the same, so the
+ * bits are the same. */
 #include "exec/device/device_axis.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct tti_device_axis {
     size_t n_sums, n_zeros;
 };
 
-/* On the host, while they are made. */
+/* On the host, while the lists are built. */
 typedef struct draft {
     int32_t *begin, *member, *home;
     int n, n_members;
@@ -60,7 +60,8 @@ static void list_blocks(const tti_exec *x, draft *d) {
     end_list(d, 0);
 }
 
-/* Those of each slot, in the place of its first; what the first worker answers for has none. */
+/* The blocks of each slot, at the position of its first; parts that the first worker counts have
+ * none. */
 static void list_slots(const tti_exec *x, draft *d) {
     const tti_plan *plan = x->desc.plan;
     for (int l = 0; l < 2 * plan->n_slots; l++) {

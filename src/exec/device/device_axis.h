@@ -1,6 +1,6 @@
-/* device_axis.h - what a step of workers with parts of the model adds between their devices besides
- * values of the program, over pieces of layers and over stages: sums of shards, votes, squares of
- * parameters and gradients.  As divided.h does it on the host, and in the same order. */
+/* device_axis.h - reductions between the devices of a replica, other than values of the program,
+ * over tensor shards and stages: sums of shards, votes, squares of parameters and gradients.  The
+ * same as divided.h does on the host, in the same order. */
 #ifndef TTI_EXEC_DEVICE_AXIS_H
 #define TTI_EXEC_DEVICE_AXIS_H
 
@@ -9,14 +9,13 @@
 
 typedef struct tti_device_axis tti_device_axis;
 
-/* Of workers whose devices exchange by themselves: those of pieces as x->exchange says, those of
- * stages through mail, NULL where there are none.  *out is owned by the caller, and borrows both.
- */
+/* For workers whose devices communicate directly: tensor shards through x->exchange, stages through
+ * mail, NULL if there are none. *out is owned by the caller, and borrows both. */
 tutti_status tti_device_axis_create(tti_exec *x, tti_device_mail *mail, tti_device_axis **out);
 void tti_device_axis_destroy(tti_device_axis *axis); /* takes NULL */
 
-/* Sums of shards and votes as tti_device_reduce_finish leaves them, of all workers of the model;
- * those of shards come from the first piece of the last stage. */
+/* Sums of shards and votes from tti_device_reduce_finish, of all workers of the model; those of
+ * shards come from the first tensor shard of the last stage. */
 tutti_status tti_device_axis_sums(tti_device_axis *axis, double *sums);
 
 /* Squares by block, one or two doubles for each, as 2 * n words of 32 bits: tti_divided_partials.

@@ -41,10 +41,10 @@ static tutti_status grow_pieces(tti_device_by_host *b, int n) {
     return TUTTI_OK;
 }
 
-/* In fast mode gradients go through the first one alone. */
+/* In fast mode only the first one carries gradients. */
 static int n_pieces_of(const tti_exec *x) { return x->desc.fast ? 1 : x->acc.n_pieces; }
 
-/* A copy to memory that is not pinned is slower, and no less right. */
+/* A copy to memory that is not pinned is slower, but still correct. */
 static void pin_pieces(tti_device_by_host *b) {
     size_t n_bytes = b->x->desc.plan->n_flat * sizeof(float);
     int n = TTI_MIN(b->n_pieces, n_pieces_of(b->x));
@@ -53,11 +53,11 @@ static void pin_pieces(tti_device_by_host *b) {
     if (b->n_pinned < n) tti_clear_error();
 }
 
-/* Beside workers on the host each one stands for a buffer of theirs: memory that peers read is
- * taken by all of them alike. */
+/* In mixed runs each one corresponds to a buffer of a worker on the host: all workers must allocate
+ * memory for peers alike. */
 static tutti_status take_pieces(tti_device_by_host *b) {
     int32_t n = b->x->n_agreed;
-    if (b->x->n_ranks == 1) return TUTTI_OK; /* nobody else has the same part of the model */
+    if (b->x->n_ranks == 1) return TUTTI_OK; /* no other worker has the same part of the model */
     if (!b->x->desc.mixed) TTI_TRY(count_pieces(b->x, &n));
     return grow_pieces(b, n);
 }
@@ -121,7 +121,7 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
     return TUTTI_OK;
 }
 
-/* As on the host, which sums bucket by bucket. */
+/* As on the host, bucket by bucket. */
 static tutti_status sum_buckets(const tti_device_by_host *b, float *sum) {
     tti_exec *x = b->x;
     for (int i = 0; i < x->desc.plan->n_buckets; i++) {
@@ -171,7 +171,7 @@ static tutti_status bring(const tti_device_by_host *b, size_t first, size_t n_el
     return TUTTI_OK;
 }
 
-/* A bucket leaves its place before the queue comes to what is written there next. */
+/* Copies a bucket before later kernels of the queue overwrite it. */
 static tutti_status bring_bucket(const tti_device_by_host *b, const tti_bucket *bucket) {
     tti_exec *x = b->x;
     size_t first = bucket->first, n = bucket->n_elems;

@@ -17,7 +17,7 @@ struct tti_device_compress {
     tti_device_parts_of source;         /* own pairs, likewise */
 };
 
-/* ---- who does, and what it takes ---- */
+/* ---- which workers compress, and the memory for it ---- */
 
 /* An element of a matrix is counted in 32 bits. */
 static bool fits(const tti_plan *plan) {
@@ -80,7 +80,7 @@ static tutti_status alloc_all(tti_device_compress *c) {
     return tti_device_take(c->x, &c->all_pairs, all_pair_bytes(p, c->x->n_ranks));
 }
 
-/* Of each bucket a part for every rank, which has it at the same place of its pairs. */
+/* A part of each bucket for every rank, which has it at the same offset of its pairs. */
 static tutti_status find_parts(tti_device_compress *c) {
     size_t n_ranks = (size_t)c->x->n_ranks, n_buckets = (size_t)c->x->desc.plan->n_buckets;
     const size_t *pairs = c->places.pairs, each = sizeof(tti_picked_pair) / sizeof(float);
@@ -95,7 +95,8 @@ static tutti_status find_parts(tti_device_compress *c) {
     return TUTTI_OK;
 }
 
-/* Those that add the rest, with the message in the place of the gradients. */
+/* Connects the devices that add the uncompressed rest, with the message in place of the gradients.
+ */
 static tutti_status meet(tti_device_compress *c, const tti_device_peers *others, void *with) {
     tti_device_peers peers = *others;
     c->source = (tti_device_parts_of){(float *)(void *)c->pairs, c->at};

@@ -1,8 +1,8 @@
-/* device_compress.h - gradients that are compressed on their device, and travel from there to the
- * others, in the recorded step.
+/* device_compress.h - gradients that are compressed on their device and sent from there, in the
+ * captured step.
  *
- * What compress.h says holds here; products of matrices are the device's, so with PowerSGD the bits
- * are not the host's.  Messages go by a group of their own beside that of device_reduce.h. */
+ * The rules are those of compress.h; the device computes the matrix products, so with PowerSGD the
+ * bits are not the host's.  Messages use a separate group from that of device_reduce.h. */
 #ifndef TTI_EXEC_DEVICE_COMPRESS_H
 #define TTI_EXEC_DEVICE_COMPRESS_H
 
@@ -11,11 +11,11 @@
 
 typedef struct tti_device_compress tti_device_compress;
 
-/* Whether gradients of such workers are compressed on their devices, if these reach each other:
- * those of whole models and states.  Else the host does it. */
+/* Whether such workers compress on their devices, if these reach each other: only with undivided
+ * models and unsharded states.  Otherwise the host compresses. */
 bool tti_device_compress_can(const tti_exec_desc *desc, int n_ranks);
 
-/* Of the device: residuals, messages, pairs, scratch. */
+/* Device memory: residuals, messages, pairs, scratch. */
 size_t tti_device_compress_bytes(const tti_exec_desc *desc, int n_ranks);
 
 /* peers: those that add everything else, borrowed for the call; with is their group, which parts
@@ -25,8 +25,9 @@ tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *pee
                                         tti_device_compress **out);
 void tti_device_compress_destroy(tti_device_compress *compress); /* takes NULL */
 
-/* Both halves of a bucket, into TTI_QUEUE_COMM, of which each meets the other devices once; after
- * the second one its gradients are the sums of what all workers sent.  beside: as of peers_sum. */
+/* The two halves of compressing a bucket, in TTI_QUEUE_COMM; each synchronizes with the other
+ * devices once.  After the second one the gradients are the sums of what all workers sent. beside:
+ * as for peers_sum. */
 tutti_status tti_device_compress_begin(tti_device_compress *compress, int bucket, bool beside);
 tutti_status tti_device_compress_end(tti_device_compress *compress, int bucket, bool beside);
 

@@ -1,8 +1,8 @@
 /* device_eval.c - evaluates a batch on a device.
  *
- * It is put kernel by kernel, but where pieces of layers are exchanged between devices: a kernel
- * that waits for a peer must not meet one that is still being loaded, so that the first batch waits
- * for each exchange, and the others are a recording. */
+ * Kernels are launched one by one, unless tensor shards communicate between devices: a kernel that
+ * waits for a peer must not run while another one is being loaded, so the first batch waits for
+ * each collective, and the others use a captured graph. */
 #include <string.h>
 
 #include "exec/device/device_step.h"
@@ -49,7 +49,7 @@ static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, x->sums + first, d->sums + first,
                                 (size_t)tti_device_n_local(x) * TTI_SUMS * sizeof(double)));
-    /* Parameters of others may have come meanwhile. */
+    /* Parameters of other workers may have arrived meanwhile. */
     TTI_TRY(d->lean ? tti_device_lean_rest(d->lean) : d->ops->queues.sync());
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     tti_exec_add_sums(x, result);

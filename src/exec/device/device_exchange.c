@@ -1,9 +1,9 @@
 /* device_exchange.c - the collectives of a tensor axis on devices.
  *
- * Devices that read each other's memory do it in a queue beside the kernels, as a part of the
- * recording.  Else a value leaves the device, the host exchanges, and the result comes back: the
- * memory of one exchange is used again by the next, by then the copy back has been made, since the
- * compute queue is in order and the copy out that is waited for lies behind it. */
+ * Devices that read each other's memory run them in a queue concurrent with the kernels, as part of
+ * the captured graph.  Otherwise a value is copied to the host, the host communicates, and the
+ * result is copied back.  The memory of a collective is reused by the next one; by then the copy
+ * back is complete, since the compute queue is in order and the awaited copy out comes after it. */
 #include "exec/device/device_exchange.h"
 
 #include <stdlib.h>
@@ -29,12 +29,14 @@ struct tti_device_exchange {
     void *staging;
     size_t n_traded;
     size_t *joint; /* [n_nodes] of the shard program: bytes that a sum adds, 0: another one does */
-    void *arena;   /* of the lane, which the others read and write; NULL: it has one of its own */
-    size_t inbox, arena_bytes; /* where others bring terms, behind the activations; and all of it */
-    bool joins;                /* norms between exchanges are made with them */
+    void *arena;   /* of the compute thread, which the others read and write; NULL: it allocates its
+                      own */
+    size_t inbox, arena_bytes; /* offset of terms sent by others, after the activations; and the
+                                  size of the whole */
+    bool joins;                /* norms between collectives are fused with them */
     bool pushes;               /* and products bring them terms of the others */
     bool beside, alone, pending;
-    bool pulled; /* what is pending are own rows on their way: a product waited for the others' */
+    bool pulled; /* own rows are still being sent: a product waited only for those of others */
 };
 
 /* The most bytes that an exchange of a program takes, gives and needs. */
@@ -60,7 +62,7 @@ static void make_room(const tti_program *program, room *r) {
     }
 }
 
-/* Sums that are made together. */
+/* Memory for sums that are computed together. */
 static void make_joint_room(const tti_program *program, room *r) {
     for (int s = 0; s < program->n_steps; s++) {
         size_t n_bytes = tti_joint_bytes(program, s);
@@ -77,9 +79,9 @@ static room room_of(const tti_plan *plan) {
     return r;
 }
 
-/* ---- sums that are made together ---- */
+/* ---- sums that are computed together ---- */
 
-/* Where gradients lie as the flat arrays say, and only there. */
+/* Only if gradients are laid out as the flat arrays say. */
 static tutti_status find_joint(tti_device_exchange *e) {
     const tti_program *program = &e->x->desc.plan->shard;
     e->joint = calloc((size_t)program->graph->n_nodes + 1, sizeof *e->joint);
@@ -89,7 +91,7 @@ static tutti_status find_joint(tti_device_exchange *e) {
     return TUTTI_OK;
 }
 
-/* Bytes of a sum, with those that are made with it. */
+/* Bytes of a sum, including those computed with it. */
 static size_t sum_bytes(const tti_device_exchange *e, const tti_node *node) {
     const tutti_graph *g = e->x->desc.plan->shard.graph;
     bool trains = node->id < g->n_nodes && g->nodes[node->id] == node;
@@ -107,7 +109,7 @@ static tutti_status take_host(tti_device_exchange *e) {
     return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory for exchanges", r.in + r.out);
 }
 
-/* What is before it may wait for another stage. */
+/* Earlier kernels may wait for another stage. */
 static tutti_status await_host(const tti_device_exchange *e) {
     tti_device_pipe *pipe = e->x->device ? e->x->device->pipe : NULL;
     if (pipe) return tti_device_pipe_await(pipe, TTI_MARK_EXCHANGE);
@@ -146,7 +148,8 @@ static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a
 
 /* ---- between devices: whether ---- */
 
-/* A stage may have no exchange inside its layers, and what else its workers add is that of all. */
+/* A stage may have no collective inside its layers, but the other sums of its workers involve all.
+ */
 static bool is_needed(const tti_exec *x, const room *r) {
     const tti_mesh *mesh = x->desc.mesh;
     return r->any || (mesh && mesh->tensor && mesh->size.stage > 1);
@@ -175,7 +178,7 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
     return (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
 }
 
-/* Whether what the others reach of a norm lies in the arena. */
+/* Whether the arena contains everything of a norm that the others access. */
 static bool is_reached(const tti_program *program, const tti_norm_exchange *joint) {
     return program->bufs[joint->scatter->in[0]->id].space == TTI_SPACE_ARENA &&
            program->bufs[joint->gather->out[0]->id].space == TTI_SPACE_ARENA;
@@ -187,7 +190,7 @@ static int product_of(const tti_device_ops *ops, const tti_program *program, int
     return p >= 0 && ops->fusions.can_push(program->steps[p], (size_t)joint->n_rows) ? p : -1;
 }
 
-/* Bytes of the largest value that is brought. */
+/* Bytes of the largest value that is sent to an inbox. */
 static size_t inbox_bytes(const tti_device_ops *ops, const tti_program *program) {
     tti_norm_exchange joint;
     size_t most = 0;
@@ -208,7 +211,7 @@ size_t tti_device_exchange_bytes(const tti_exec *x) {
                                             inbox_bytes(x->desc.backend->device, &plan->eval));
 }
 
-/* Of the places that the others reach; 0: there is no norm between exchanges. */
+/* A digest of the offsets that the others access; 0: there is no norm between collectives. */
 static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *program, uint64_t hash) {
     tti_norm_exchange joint;
     for (int s = 0; s < program->n_steps; s++) {
@@ -220,7 +223,7 @@ static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *progr
     return hash;
 }
 
-/* The arena is taken here where all have the same places in theirs. */
+/* Allocates the arena here if all workers have the same offsets in theirs. */
 static tutti_status take_arena(tti_device_exchange *e) {
     const tti_exec *x = e->x;
     int n_ranks = tutti_comm_n_ranks(e->comm);
@@ -281,7 +284,7 @@ static void leave(tti_device_exchange *e) {
     e->staging = NULL;
 }
 
-/* The memory is there on all, or nobody meets. */
+/* Connects only if all workers got the memory. */
 static tutti_status try_devices(tti_device_exchange *e, const room *r) {
     bool good = false;
     TTI_TRY(tti_device_have_own(e->x, &good));
@@ -312,7 +315,7 @@ static tutti_status meet_devices(tti_device_exchange *e, const room *r) {
     return take_host(e);
 }
 
-/* Stages have programs of their own, and all workers meet or none does. */
+/* Stages have separate programs; either all workers connect or none does. */
 static tutti_status make_way(tti_device_exchange *e, const room *r) {
     bool wanted = e->comm && is_wanted(e->x), adds = r->adds_floats;
     if (wanted) TTI_TRY(tti_device_agree(e->x, &adds));
@@ -386,7 +389,7 @@ static tti_part between_devices(const tti_node *node) {
     return tti_part_node(TTI_SPAN_LAYERS, node, "exchange between devices");
 }
 
-/* All are at rest before a kernel is put that waits for the others. */
+/* All workers are idle before a kernel starts that waits for the others. */
 static tutti_status put_alone(tti_device_exchange *e) {
     e->alone = false;
     if (e->beside) return TUTTI_OK;
@@ -394,7 +397,7 @@ static tutti_status put_alone(tti_device_exchange *e) {
     return tutti_comm_barrier(e->comm);
 }
 
-/* And until it has ended, or a peer is lost. */
+/* Waits until it has ended, or a peer is lost. */
 static tutti_status end_alone(tti_device_exchange *e) {
     if (e->beside) return TUTTI_OK;
     TTI_TRY(tti_device_exchange_wait(e));
@@ -415,8 +418,8 @@ static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade, t
     return end_alone(e);
 }
 
-/* In the compute queue, where each kernel has one in front of it to wait for: to wait for those of
- * two queues takes longer. */
+/* In the compute queue, where each kernel waits for the previous one only: waiting for two queues
+ * takes longer. */
 static tutti_status put_norm(tti_device_exchange *e, const tti_device_norm *norm) {
     const tti_device_ops *ops = e->ops;
     if (!e->pulled) TTI_TRY(tti_device_exchange_wait(e));
@@ -448,7 +451,7 @@ tutti_status tti_device_exchange_norm(tti_device_exchange *e, tti_device_norm *n
     return norm->kept ? bring_rows(e, norm) : TUTTI_OK;
 }
 
-/* The other one has read what was brought before: its rows have come, which it sends behind that.
+/* The other worker has read what was sent before: its rows have arrived, which it sends afterwards.
  */
 tutti_status tti_device_exchange_push(tti_device_exchange *e, const tti_device_push *push) {
     if (!e->pulled) TTI_TRY(tti_device_exchange_wait(e));

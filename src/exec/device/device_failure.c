@@ -1,7 +1,7 @@
 /* device_failure.c - reports which device failed, and in which step.
  *
- * Failures show when something is asked of the device, which may be steps later: all that were at
- * work are named. */
+ * Failures show at a later call to the device, which may be steps later: all steps in flight are
+ * named. */
 #include "exec/device/device_failure.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ static void describe_work(const tti_device_work *work, char *out, size_t n_bytes
         snprintf(out, n_bytes, "after step %llu", first - 1);
 }
 
-/* Libraries have codes of their own for calls that a lost device refuses. */
+/* Libraries return their own codes for calls that a lost device refuses. */
 static tutti_status ask(const tti_device_ops *ops, tutti_status status) {
     char text[2048];
     snprintf(text, sizeof text, "%s", tutti_last_error());

@@ -1,11 +1,11 @@
 /* device_lean.c - ZeRO-2 and ZeRO-3 on devices: gathers before reads, waits before writes.
  *
  * The order of the moves follows from the plan and is the same on all workers.  Outside of a
- * recording a kernel that waits for a peer must not meet one that is still being loaded, so there
- * each fetch is waited for by all; an evaluation does so once.
+ * captured graph a kernel that waits for a peer must not run while another one is being loaded, so
+ * there all workers wait for each fetch; an evaluation does so once.
  *
- * Where devices do not reach each other the host fetches: the parts of all workers come to it once
- * in a step, or in a batch of an evaluation, and each bucket goes from there to its place. */
+ * If devices do not reach each other the host fetches: the parts of all workers are gathered on it
+ * once per step, or per batch of an evaluation, and each bucket is copied from there. */
 #include "exec/device/device_lean.h"
 
 #include <stdlib.h>
@@ -19,10 +19,10 @@
 struct tti_device_lean {
     tti_exec *x;
     tti_device_reduce *reduce; /* NULL: by way of the host, which has: */
-    float *whole;              /* [n_flat]: parameters, of which others read the own parts */
+    float *whole;              /* [n_flat]: parameters; others read the own parts */
     bool is_pinned;
     const tti_device_ops *ops;
-    /* Of the run of a program. */
+    /* For the run of a program. */
     const tti_window *params; /* NULL: they are whole */
     int *noted; /* [uses of the longer window]: where their fetches are in the queue */
     int next;   /* use to be fetched */
@@ -33,8 +33,8 @@ struct tti_device_lean {
     tutti_status status;
 };
 
-/* Whatever is fetched at all.  Copies of memory that is not pinned are slower, and no less right.
- */
+/* Allocates host memory for fetches.  Copies of memory that is not pinned are slower, but still
+ * correct. */
 static tutti_status take_host(tti_device_lean *l) {
     size_t n_bytes = l->x->desc.plan->n_flat * sizeof(float);
     void *memory = NULL;
@@ -65,8 +65,8 @@ void tti_device_lean_destroy(tti_device_lean *l) {
 
 /* ---- moves by the host ---- */
 
-/* All parts of all workers.  Nobody reads those of before any more, since the sums of a step, or of
- * an evaluation, lie between. */
+/* Gathers all parts of all workers.  No worker still reads the previous ones, because the sums of a
+ * step, or of an evaluation, lie between. */
 static tutti_status bring(tti_device_lean *l, const float *from) {
     tti_exec *x = l->x;
     tti_share_run run;
@@ -85,7 +85,7 @@ static tutti_status bring(tti_device_lean *l, const float *from) {
     return tti_profile_from(x, TTI_ROW_COMPUTE);
 }
 
-/* In the queue of what travels, as between devices. */
+/* In the communication queue, as between devices. */
 static tutti_status fetch_from_host(tti_device_lean *l, int i, float *dst) {
     const tti_bucket *bucket = &l->x->desc.plan->buckets[l->params->uses[i].bucket];
     TTI_TRY(tti_profile_from(l->x, TTI_ROW_COMM));
@@ -108,7 +108,7 @@ static tutti_status fetch(tti_device_lean *l, int i) {
     return tti_device_reduce_note(l->reduce, &l->noted[i]);
 }
 
-/* What is fetched is waited for where it is read, and not at once. */
+/* Whether readers wait for a fetch, instead of the launch. */
 static bool fetches_beside(const tti_device_lean *l) { return !l->reduce || l->beside; }
 
 /* A place is free once the steps that are in the queue so far have been done. */
@@ -133,7 +133,8 @@ static tutti_status await_params(tti_device_lean *l, int step) {
     return tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters"), -1);
 }
 
-/* What lay there before has been summed: the newest of it, since sums come one after the other. */
+/* Waits until the previous contents have been summed: the newest of them, because sums run in
+ * order. */
 static tutti_status await_place(tti_device_lean *l, const tti_use *use) {
     const tti_window *w = &l->x->lean->grads;
     int newest = -1;
@@ -180,7 +181,7 @@ void tti_device_lean_begin_part(tti_device_lean *l, bool eval, int first) {
     while (l->next < l->params->n_uses && l->params->uses[l->next].first < first) l->next++;
 }
 
-/* The host has it all for each worker by itself. */
+/* The host has everything for each worker separately. */
 static int n_to_play(const tti_device_lean *l, int n_idle) { return l->reduce ? n_idle : 0; }
 
 tutti_status tti_device_lean_step(tti_device_lean *l, bool beside) {
@@ -220,7 +221,7 @@ tutti_status tti_device_lean_eval(tti_device_lean *l, tti_instance *instance, co
     return l->status;
 }
 
-/* One shard after the other is evaluated, also where those of a step are joined. */
+/* Shards are evaluated one after the other, even if those of a step are joined. */
 static int n_idle_evaluations(const tti_exec *x) {
     int most = 0;
     for (int r = 0; r < x->n_ranks; r++) most = TTI_MAX(most, tti_deal_n_of(&x->deal, r));

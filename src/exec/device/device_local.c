@@ -1,8 +1,8 @@
 /* device_local.c - averages parameters of several devices on the host.
  *
- * The idea to know: arrays come to the memory that other workers read, are added there in the order
- * of any all-reduce, and only what is not frozen goes back: a mean of equal numbers need not be
- * that number. */
+ * Arrays are copied to memory that other workers read and are added there in the order of any
+ * all-reduce.  Only trainable parameters are copied back, because a mean of equal numbers need not
+ * be that number. */
 #include "exec/device/device_local.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ tutti_status tti_device_local_begin(tti_exec *x) {
     tti_exec_device *d = x->device;
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     if (d->has_own_sums) return TUTTI_OK;
-    d->has_own_sums = true; /* steps of an all-reduce, before, left those of all */
+    d->has_own_sums = true; /* earlier all-reduce steps left the sums of all workers */
     TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->sums, x->sums,
                                 (size_t)x->desc.n_shards * TTI_SUMS * sizeof *d->sums));
     return d->ops->queues.sync();
@@ -47,7 +47,7 @@ static bool next_range(const tti_plan *plan, int *at, tti_range *range) {
     return true;
 }
 
-/* Those of an array to the host, or back. */
+/* Copies these ranges of an array to the host, or back. */
 static tutti_status copy_ranges(tti_exec *x, float *array, float *on_host, bool back) {
     const tti_device_ops *ops = x->device->ops;
     tti_range r;
@@ -96,7 +96,7 @@ static tutti_status meet(tti_exec *x, const tti_step_desc *desc, tti_step_result
 
 tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     result->partial = !desc->average;
-    if (desc->n_rows == 0) /* nothing was updated, nor hashed */
+    if (desc->n_rows == 0) /* nothing was updated or hashed */
         TTI_TRY(tti_device_update_hash(x->device->update, &x->last_hash));
     if (desc->average) TTI_TRY(meet(x, desc, result));
     result->own_hash = result->params_hash = x->last_hash;

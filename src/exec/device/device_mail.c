@@ -1,10 +1,10 @@
 /* device_mail.c - point-to-point slots between stages in device memory.
  *
- * A slot is empty or full, and only its two ends ever look at it: nothing here is done by all
- * stages at once, as sums are, and no stage waits for one that it does not hear from.
+ * A slot is empty or full, and only its two ends access it: unlike for sums, stages never
+ * synchronize as a group, and a stage waits only for its own messages.
  *
- * Gradients of parameters that several stages have go chunk by chunk through two slots in turn: the
- * first of the stages adds a chunk and sends the sum back while the next one comes. */
+ * Gradients of parameters that several stages have are sent chunk by chunk through two alternating
+ * slots: the first of the stages adds a chunk and sends the sum back while the next one arrives. */
 #include "exec/device/device_mail.h"
 
 #include <stdio.h>
@@ -45,7 +45,8 @@ static int count_slots(const tti_exec *x) {
     return n;
 }
 
-/* From a stage to the first one that has the parameter, or back: the first of its turns. */
+/* From a stage to the first one that has the parameter, or back: the first of its alternating
+ * slots. */
 static int tied_slot(const tti_exec *x, int tied, int stage, bool back) {
     const tti_stages *s = x->pipe->stages;
     int slot = x->pipe->n_slots;
@@ -100,7 +101,7 @@ static size_t lay_out(const tti_exec *x, size_t *at) {
 
 size_t tti_device_mail_bytes(const tti_exec *x) { return lay_out(x, NULL); }
 
-/* Who reads a slot; and who fills it, for which the same is asked of its opposite. */
+/* The reader of a slot; its writer is the reader of the opposite one. */
 static int reader_of(const tti_exec *x, int slot) {
     const tti_stages *s = x->pipe->stages;
     if (slot < x->pipe->n_slots) return x->pipe->slots[slot].to;

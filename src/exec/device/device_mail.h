@@ -1,9 +1,9 @@
-/* device_mail.h - what the stages of a pipeline send from device to device: values of shards, and
+/* device_mail.h - messages between pipeline stages from device to device: values of shards, and
  * gradients of parameters that several stages have.
  *
- * A stage has memory for what comes, its inbox, with a place for each slot of the mailbox that it
- * reads (pipe_ends.h).  Where the devices see each other's memory, the sender writes there in a
- * queue beside its kernels, and the reader's kernels wait for it on the device. */
+ * A stage has an inbox with memory for each slot of the mailbox that it reads (pipe_ends.h).  If
+ * the devices see each other's memory, the sender writes there in a queue concurrent with its
+ * kernels, and the reader's kernels wait for it on the device. */
 #ifndef TTI_EXEC_DEVICE_MAIL_H
 #define TTI_EXEC_DEVICE_MAIL_H
 
@@ -23,26 +23,26 @@ size_t tti_device_mail_bytes(const tti_exec *x);
 /* The place of a slot that this stage reads, on the device. */
 void *tti_device_mail_place(const tti_device_mail *mail, int slot);
 
-/* Goes by way of the host after all, before anything was sent.  On all workers. */
+/* Switches to the host, before any message.  On all workers. */
 void tti_device_mail_part(tti_device_mail *mail);
 
 /* The group of devices that have met; NULL: they have not, or mail is NULL. */
 void *tti_device_mail_group(const tti_device_mail *mail);
-/* How they do it, in words; or why they do not, "" where nobody asked. */
+/* Describes the method in words, or the reason against it; "" if it was not requested. */
 void tti_device_mail_describe(const tti_device_mail *mail, tti_str *str);
 
 /* ---- the calls below: of devices that have met ---- */
 
-/* What is added from here on: beside: in the queues alone, everything in it has been loaded.  Else
- * each sum waits for all stages. */
+/* Before the following sums. beside: they stay in the queues, all their kernels have been loaded.
+ * Otherwise each sum waits for all stages. */
 void tti_device_mail_begin(tti_device_mail *mail, bool beside);
 
-/* Into TTI_QUEUE_TRADE: a value of this stage to its reader.  src stays until a place in that queue
- * behind it has been followed: note, below. */
+/* In TTI_QUEUE_TRADE: sends a value of this stage to its reader. src must stay valid until an event
+ * later in that queue has been awaited: note, below. */
 tutti_status tti_device_mail_put(tti_device_mail *mail, int slot, const void *src, size_t n_bytes);
 tutti_status tti_device_mail_note(tti_device_mail *mail, int *place);
 
-/* Into the compute queue: what comes waits for the value; and the sender may put the next one. */
+/* In the compute queue: later kernels wait for the value; and the sender may send the next one. */
 tutti_status tti_device_mail_take(tti_device_mail *mail, int slot);
 tutti_status tti_device_mail_leave(tti_device_mail *mail, int slot);
 
@@ -50,16 +50,16 @@ tutti_status tti_device_mail_leave(tti_device_mail *mail, int slot);
  * over the stages, in the order of stages. */
 tutti_status tti_device_mail_sum_tied(tti_device_mail *mail);
 
-/* The sum over all stages of doubles of the device, in their place, added in the order of stages: n
- * is at most that of all sums, hashes and votes of a step. */
+/* The sum over all stages of doubles on the device, in place, in the order of stages: n is at most
+ * the number of all sums, hashes and votes of a step. */
 tutti_status tti_device_mail_sum(tti_device_mail *mail, double *terms, size_t n);
 
 /* Waits for all that is in the queues, or for a mark; ends when another stage is lost or late. */
 tutti_status tti_device_mail_rest(tti_device_mail *mail);
 tutti_status tti_device_mail_await(tti_device_mail *mail, int mark);
 
-/* This stage has failed and the others have been told: what waits on its device ends.  The error of
- * the thread stays. */
+/* This stage has failed and the others have been notified: ends the waits on its device.  Keeps the
+ * thread's error. */
 void tti_device_mail_give_up(tti_device_mail *mail, tutti_status status);
 
 #endif /* TTI_EXEC_DEVICE_MAIL_H */

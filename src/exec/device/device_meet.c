@@ -8,7 +8,7 @@
 #include "exec/device/device_reduce.h"
 #include "exec/device/device_step.h"
 
-/* Workers of one part of the model after those of another, as lines of an axis do. */
+/* Connects the groups one after the other, as for lines of an axis. */
 static tutti_status meet_in_turn(tti_exec *x, tti_str *sums) {
     const tti_mesh *mesh = x->desc.mesh;
     for (int i = 0; i < tti_mesh_n_model(&mesh->size); i++) {
@@ -109,7 +109,7 @@ tutti_status tti_device_have_own(const tti_exec *x, bool *own) {
     return TUTTI_OK;
 }
 
-/* ---- who keeps a device ---- */
+/* ---- which worker blocks a device ---- */
 
 tutti_status tti_device_late(const tti_exec *x, tutti_status st) {
     char kept[2048];
@@ -131,8 +131,8 @@ static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_
     return tutti_comm_all_gather(line->comm, src, dst, n_bytes, TUTTI_U8);
 }
 
-/* One that is lost in another line of the model keeps this one waiting too; in another copy, where
- * the job fails of it. */
+/* A worker that is lost in another line of the model blocks this one too; one in another replica
+ * ends the job. */
 static tutti_status check(void *user) {
     const tti_device_line *line = user;
     TTI_TRY(tti_comm_check(line->x->desc.mesh->model));
@@ -164,8 +164,8 @@ static tutti_status meet_line(tti_device_line *line, const tti_device_peers *wan
     return st;
 }
 
-/* What a device does to be met, such as to take memory, may wait for others, and one that is tried
- * by its own peers waits for them: so one line after the other. */
+/* Connecting a device, for example allocating memory, may wait for other devices, and a tested
+ * device waits for its peers: so one line after the other. */
 tutti_status tti_device_meet_line(tti_device_line *line, const tti_device_peers *wanted,
                                   void **group) {
     tutti_status st = TUTTI_OK;

@@ -1,8 +1,8 @@
 /* device_memory.c - computes the memory of a step before anything is allocated.
  *
- * Shards of half the rows have half the activations, and one buffer of gradients more at most, as
- * the tree of the sum grows by a level; scratch of kernels, which may be a workspace of one size,
- * is taken to stay. */
+ * Shards of half the rows have half the activations, and at most one more gradient buffer, because
+ * the tree of the sum grows by a level; scratch of kernels, which may be a workspace of fixed size,
+ * is assumed to stay the same. */
 #include "exec/device/device_memory.h"
 
 #include "base/str.h"
@@ -55,8 +55,8 @@ static bool offload(const tti_device_need *n, tti_device_need *out) {
     return n->offloads && n->n_states > 0;
 }
 
-/* What may be given instead: as little in parts as does, or the state on the host; the fewest
- * shards that fit. */
+/* Suggests alternatives: the lowest ZeRO stage that suffices, or offload; the smallest number of
+ * shards that fits. */
 static void suggest(const tti_device_need *n, size_t n_free, tti_str *str) {
     tti_device_need smaller;
     for (int level = 1; level <= 3; level++) {

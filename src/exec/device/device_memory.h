@@ -1,4 +1,5 @@
-/* device_memory.h - whether a step fits into the memory of a device, and what would make it fit. */
+/* device_memory.h - checks whether a step fits into the memory of a device, and what would make it
+ * fit. */
 #ifndef TTI_EXEC_DEVICE_MEMORY_H
 #define TTI_EXEC_DEVICE_MEMORY_H
 
@@ -12,12 +13,12 @@
  * of the optimizer. */
 typedef struct tti_device_need {
     size_t flat, low, state;
-    size_t arena;         /* of one shard, and what it has beside: constants, values for others */
+    size_t arena;         /* of one shard, and its memory besides: constants, values for others */
     size_t inputs;        /* of all shards in both sets */
-    size_t residuals;     /* of gradients, with what is sent of them */
+    size_t residuals;     /* of gradients, with their messages */
     size_t scratch;       /* of kernels */
-    size_t params, grads; /* of which the worker has parts: bytes; 0: it has whole ones */
-    /* What parallel.zero=2 and 3 would leave of them; grads 0: it is so, or cannot be. */
+    size_t params, grads; /* bytes of the worker's shards of them; 0: they are whole */
+    /* The sizes with parallel.zero=2 and 3; grads 0: already so, or impossible. */
     struct {
         size_t params, grads;
     } in_parts[2];

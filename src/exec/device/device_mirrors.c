@@ -1,6 +1,7 @@
 /* device_mirrors.c - copies flat arrays to the host and back.
  *
- * Arrays of state are as long as this worker's part of them; a mirror lies as its array does. */
+ * Arrays of state are as long as this worker's partition of them; a mirror has the layout of its
+ * array. */
 #include <stdlib.h>
 
 #include "exec/device/device_step.h"
@@ -79,7 +80,7 @@ tutti_status tti_exec_device_put_staging(tti_exec *x) {
     return ops->queues.sync();
 }
 
-/* By the blocks of the update, as it hashes them. */
+/* By the blocks of the update, as the update hashes them. */
 uint64_t tti_device_mirrors_hash(const tti_exec *x) {
     uint64_t hash = 0;
     for (int i = 0; i < x->desc.plan->n_updates; i++) {

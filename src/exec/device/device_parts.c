@@ -1,9 +1,9 @@
 /* device_parts.c - gathers updated parameters bucket by bucket during the next forward pass.
  *
- * Fetches stand one behind the other at the head of their queue and wait for nothing but each
- * other, so each is put there only when a step of the program asks for it: what this step then
- * waits for is that bucket and no later one.  All of them come before the first sum of gradients,
- * so that every worker has the same order of calls, however many shards it has. */
+ * Fetches run one after the other in their queue and wait only for each other, so each is launched
+ * when a step of the program needs it: that step then waits for that bucket and no later one.  All
+ * fetches come before the first sum of gradients, so that every worker has the same order of calls,
+ * however many shards it has. */
 #include "exec/device/device_parts.h"
 
 #include <limits.h>
@@ -21,7 +21,7 @@ struct tti_device_parts {
     tti_exec *x;
     tti_device_reduce *reduce;
     tti_device_update *const *update;
-    turn *turns; /* [n_buckets] in the order in which they are fetched */
+    turn *turns; /* [n_buckets] in the order of the fetches */
     int n_turns, next;
     bool behind; /* a step was begun since parameters were whole */
     tutti_status status;
@@ -29,14 +29,14 @@ struct tti_device_parts {
 
 /* ---- the order ---- */
 
-/* Where a parameter that is read in 16 bits is in the flat arrays. */
+/* The flat index of a parameter that is read in 16 bits. */
 static size_t flat_of_low(const tti_plan *plan, size_t at) {
     int i = 0;
     while (!plan->slots[i].is_low || at - plan->slots[i].low >= plan->slots[i].n_elems) i++;
     return plan->slots[i].first + (at - plan->slots[i].low);
 }
 
-/* The bucket of what a step reads; -1: it is no parameter. */
+/* The bucket of a value that a step reads; -1: not a parameter. */
 static int bucket_of(const tti_plan *plan, tti_buf buf) {
     if (buf.space == TTI_SPACE_PARAM) return tti_plan_find_bucket(plan, buf.offset / sizeof(float));
     if (buf.space != TTI_SPACE_LOW) return -1;
@@ -67,7 +67,8 @@ static int by_step(const void *a, const void *b) {
     return (x->bucket > y->bucket) - (x->bucket < y->bucket);
 }
 
-/* What only evaluation reads comes last, with what is read after the first gradients are there. */
+/* Parameters that only evaluation reads come last, with those read after the first gradients are
+ * ready. */
 static void find_order(tti_device_parts *p) {
     const tti_plan *plan = p->x->desc.plan;
     int latest = INT_MAX;
@@ -114,7 +115,8 @@ static tutti_status fetch_all(tti_device_parts *p) {
     return tti_device_reduce_fetched(p->reduce, false);
 }
 
-/* The hash of the step before takes in what has come, which is read in 16 bits from here on. */
+/* Adds the received parameters, which are read in 16 bits from here on, to the hash of the previous
+ * step. */
 static tutti_status complete(const tti_device_parts *p, int first, int n) {
     TTI_TRY(tti_device_update_complete(*p->update, first, n));
     return tti_profile_upto(p->x, TTI_ROW_COMPUTE,
@@ -133,7 +135,7 @@ bool tti_device_parts_are_due(const tti_device_parts *p) {
     return p->status == TUTTI_OK && p->next < p->n_turns;
 }
 
-/* Nothing computes beside the first bucket, which has all multiprocessors. */
+/* No kernels overlap with the first bucket, which uses all multiprocessors. */
 static tutti_status fetch_upto(tti_device_parts *p, int step) {
     int first = p->next;
     bool is_asked = tti_device_parts_are_due(p) && p->turns[first].step <= step;

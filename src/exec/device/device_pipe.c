@@ -1,17 +1,16 @@
 /* device_pipe.c - queues the pipeline schedule of a stage on a device.
  *
- * Where devices have met (device_mail.h) the host puts all parts of a step there without waiting:
- * each begins with what it reads being taken, and what it has made is put into the readers' memory
- * while the next parts compute.  The first step and the first evaluation go by way of the host: a
- * kernel that waits for a peer must not meet one that is still being loaded.
+ * If devices are connected (device_mail.h) the host launches all parts of a step without waiting:
+ * each begins by receiving its inputs, and its results are written to the readers' memory while the
+ * next parts compute.  The first step and the first evaluation go through the host: a kernel that
+ * waits for a peer must not run while another one is being loaded.
  *
- * By way of the host each part is put into the compute queue when what it reads has come.  Values
- * go beside it: in by the copy queue, to a place of their own for each slot of the mailbox, out by
- * the third queue to pinned memory, and from there to the reader's slot.  What a part has made is
- * sent while the next part computes, if that one waits for nobody; else first, as the others may be
- * waiting for it.  Which of the two happens changes no bit.  A place on the device is written again
- * by a copy that waits for all parts but the newest, and for that one too where it reads the place.
- */
+ * Through the host each part is launched when its inputs have arrived.  Values move concurrently:
+ * in by the copy queue, to separate memory for each slot of the mailbox, out by the third queue to
+ * pinned memory, and from there to the reader's slot.  The results of a part are sent while the
+ * next part computes, if that one waits for no stage; otherwise before, because the others may be
+ * waiting for them.  The order does not affect the bits.  Memory on the device is overwritten by a
+ * copy that waits for all parts but the newest, and for that one too if it reads the memory. */
 #include "exec/device/device_pipe.h"
 
 #include <limits.h>
@@ -24,7 +23,7 @@
 #include "exec/worker/pipe_ends.h"
 #include "exec/worker/worker.h"
 
-/* By way of the host: who has read the places of an end, and where values leave from. */
+/* Through the host: the readers of an end's memory, and the source of sent values. */
 typedef struct end_room {
     void **places; /* pinned [2]: of parts in turn; NULL: of an end where values come */
     int *reader;   /* [depth]: the number of the part that read it last */
@@ -34,7 +33,7 @@ typedef struct end_room {
 typedef struct stretch {
     int part;
     tti_range steps;
-    int join; /* of x->syncs, behind them; -1: none */
+    int join; /* index in x->syncs of the join after the steps; -1: none */
 } stretch;
 
 typedef struct side_room {
@@ -42,8 +41,8 @@ typedef struct side_room {
     stretch *stretches; /* [n_stretches], of programs with joins */
     int n_stretches;
     end_room *in, *out; /* [side->n_in], [side->n_out] */
-    int *put;     /* [in flight][parts]: a place in the queue behind what it has put; -1: none */
-    bool has_run; /* all kernels are loaded */
+    int *put;           /* [in flight][parts]: event after its messages were launched; -1: none */
+    bool has_run;       /* all kernels are loaded */
 } side_room;
 
 /* A part that is at work. */
@@ -73,7 +72,7 @@ typedef struct pipe_step {
     tti_device_pipe *pipe;
     const tti_device_pipe_step *desc;
     side_room *room;
-    part unsent; /* instance NULL: nothing is to be sent */
+    part unsent; /* instance NULL: nothing to send */
     int n_runs;  /* of kernels between joins, so far */
 } pipe_step;
 
@@ -195,7 +194,7 @@ void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str) {
 
 size_t tti_device_pipe_bytes(const tti_exec *x) { return x->pipe ? tti_device_mail_bytes(x) : 0; }
 
-/* ---- what a part has made ---- */
+/* ---- the results of a part ---- */
 
 static tutti_status copy_out(pipe_step *s, const part *p) {
     const tti_device_ops *ops = s->pipe->ops;
@@ -219,7 +218,7 @@ static tutti_status copy_out(pipe_step *s, const part *p) {
     return TUTTI_OK;
 }
 
-/* What the part before has made, once the device has come so far. */
+/* Sends the results of the previous part, once the device has computed them. */
 static tutti_status send(pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     int turn = p->number % N_TURNS;
@@ -234,7 +233,7 @@ static tutti_status send(pipe_step *s, const part *p) {
     return TUTTI_OK;
 }
 
-/* ---- what a part reads ---- */
+/* ---- the inputs of a part ---- */
 
 static bool begins_with(const tti_pipe_end *end, const part *p) {
     return end->part == p->action.part;
@@ -250,7 +249,8 @@ static bool is_there(const pipe_step *s, const part *p) {
     return true;
 }
 
-/* A value of another stage to its place; that of the part before must not be written over. */
+/* Copies a value of another stage to its memory; that of the previous part must not be overwritten.
+ */
 static tutti_status take_in(const pipe_step *s, const part *p, int i, bool is_first) {
     const tti_device_ops *ops = s->pipe->ops;
     const tti_pipe_end *end = &s->room->side->in[i];
@@ -284,8 +284,8 @@ static tutti_status take_all(const pipe_step *s, const part *p) {
     return ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY);
 }
 
-/* The senders may use slots again whose places nobody reads any more: not before, as another value
- * would come to the same place. */
+/* Releases the slots whose memory has no more readers: not earlier, because another value would be
+ * written to the same memory. */
 static tutti_status free_slots(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     for (int i = 0; i < side->n_in; i++)
@@ -309,12 +309,12 @@ static bool is_joined(const pipe_step *s) {
     return s->pipe->x->pipe->stages->is_joined && !s->desc->eval;
 }
 
-/* Each part of each wave fetches what it reads, since others run in between. */
+/* Each part of each wave fetches its own parameters, since others run in between. */
 static bool fetches_by_part(const pipe_step *s) {
     return tti_exec_has_lean_params(s->pipe->x) && !is_joined(s);
 }
 
-/* What the first steps read, while other stages are waited for. */
+/* Fetches the parameters of the first steps, while other stages are awaited. */
 static void begin_fetching(const pipe_step *s, const part *p) {
     tti_device_lean *lean = s->pipe->x->device->lean;
     if (!fetches_by_part(s)) return;
@@ -324,7 +324,7 @@ static void begin_fetching(const pipe_step *s, const part *p) {
 
 /* ---- a part ---- */
 
-/* Buckets are summed beside the last wave, as it completes them. */
+/* Buckets are summed during the last wave, as it completes them. */
 static bool sums_beside(const pipe_step *s, int wave) {
     const tti_exec *x = s->pipe->x;
     const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
@@ -344,7 +344,7 @@ typedef struct telling {
     const pipe_step *s;
     int wave;
     const tti_instance *instance;
-    int shard, last; /* behind the steps */
+    int shard, last; /* after the steps */
 } telling;
 
 static void after_step(int step, void *user) {
@@ -385,8 +385,8 @@ static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *
     return TUTTI_OK;
 }
 
-/* Its kernels between two moments; what the copy queue gets from here on waits for the parts before
- * this one. */
+/* The kernels of a part between two events; later copies of the copy queue wait for the parts
+ * before this one. */
 static tutti_status compute(const pipe_step *s, const part *p) {
     tti_exec *x = s->pipe->x;
     const tti_device_ops *ops = s->pipe->ops;
@@ -400,7 +400,7 @@ static tutti_status compute(const pipe_step *s, const part *p) {
     return run_timed(s, p, &s->desc->runs[local]);
 }
 
-/* What no other stage waits for. */
+/* The rest of the step, which no other stage waits for. */
 static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
     tti_exec *x = s->pipe->x;
     const tti_wave *wave = &x->pipe->waves[p->action.wave];
@@ -413,7 +413,7 @@ static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
 }
 
 static tutti_status run_by_host(pipe_step *s, const part *p) {
-    /* A part with exchanges waits for its neighbours, who may wait for what is not sent. */
+    /* A part with collectives waits for its neighbours, which may wait for unsent values. */
     if (s->pipe->x->exchange || !is_there(s, p)) TTI_TRY(send_unsent(s));
     part before = s->unsent;
     s->unsent = (part){0};
@@ -470,7 +470,8 @@ static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) 
     return tti_device_mail_note(s->pipe->mail, behind);
 }
 
-/* What the instance has made in this part of another wave is overwritten: it must be on its way. */
+/* The results of the instance for this part of another wave will be overwritten: they must have
+ * been sent. */
 static tutti_status run_between(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     int flight = p->action.wave % side->schedule.n_in_flight;
@@ -522,8 +523,8 @@ static tutti_status run_parts(pipe_step *s) {
 
 /* ---- shards that are joined inside a step: by way of the host, part by part ---- */
 
-/* What of a part lies before the next join: values come before its first step, and go behind its
- * last. */
+/* The steps of a part up to the next join: values are received before its first step, and sent
+ * after its last. */
 static tutti_status run_between_joins(pipe_step *s, const part *p) {
     const int *of_part = s->room->side->program->part_first + p->action.part;
     if ((int)p->steps.first == of_part[0]) {
@@ -552,8 +553,8 @@ static tutti_status run_stretch(pipe_step *s, const stretch *t) {
     return t->join >= 0 ? tti_device_join_shards(x, t->join) : TUTTI_OK;
 }
 
-/* All shards come to a join before any goes on; gradients, of which each has all, are added at the
- * end, or beside the last ones. */
+/* All shards reach a join before any continues; gradients, of which each has its own buffer, are
+ * added at the end, or during the last ones. */
 static tutti_status run_joined(pipe_step *s) {
     tti_exec *x = s->pipe->x;
     if (x->device->lean) tti_device_lean_begin(x->device->lean, true);
@@ -562,13 +563,13 @@ static tutti_status run_joined(pipe_step *s) {
     return TUTTI_OK;
 }
 
-/* Times that kernels are put into the queue. */
+/* The number of kernel launches of program runs. */
 static int count_runs(const pipe_step *s) {
     if (is_joined(s)) return s->room->n_stretches * s->pipe->x->pipe->n_waves;
     return s->room->side->schedule.n_actions;
 }
 
-/* Of the steps before; the device has come to their end. */
+/* Forgets the previous steps, which the device has completed. */
 static void forget(const tti_exec *x, const side_room *room) {
     for (int i = 0; i < room->side->n_in; i++)
         for (int k = 0; k < room->side->in[i].depth; k++) room->in[i].reader[k] = INT_MIN;
@@ -608,8 +609,8 @@ void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
     if (pipe->between) tti_device_mail_give_up(pipe->mail, status);
 }
 
-/* By the device's own clock: from the beginning of the step to the end of the last part, and how
- * much of it the parts computed. */
+/* By the device's own clock: the time from the begin of the step to the end of the last part, and
+ * the share of it in which the parts computed. */
 tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
     int first = pipe->first_moment, n = first + 2 * pipe->n_timed + 1;
     double *us = calloc((size_t)n, sizeof *us), busy = 0;

@@ -1,13 +1,14 @@
 /* device_recordings.c - captures and replays the graphs of a step.
  *
- * Every set of inputs has a recording of its own.  Over samples that the device keeps, where a step
- * is so small that giving it to the device counts, one recording is of several steps, one after the
- * other: the host notes what each of them needs as it begins and launches them with the last.  Half
- * of the sets are one launch, so that the device has the other half to do meanwhile.  Each step has
- * its own mark and its own report, so that nothing but the launch is in common. */
+ * Every input set has its own captured graph.  With resident samples, if a step is so small that
+ * its launch matters, one graph has several consecutive steps: the host records the numbers of each
+ * as it begins and launches them with the last.  Half of the sets are one launch, so that the
+ * device can work on the other half meanwhile.  Each step has its own event and report; only the
+ * launch is shared. */
 #include "exec/device/device_step.h"
 
-/* Of a step of one worker.  At a tenth of what devices reach this is below a few milliseconds. */
+/* Operations in a step of one worker.  At a tenth of the devices' speed this is below a few
+ * milliseconds. */
 static const double most_flops_chained = 2e11;
 
 tutti_status tti_device_end_recording(tti_exec *x, tutti_status st, void **recording) {
@@ -36,7 +37,8 @@ int tti_exec_device_steps_per_launch(const tti_exec *x) {
     return x->device->n_chained > 1 ? x->device->n_chained : 1;
 }
 
-/* The first step of all is not played: it loads kernels.  So launches begin with the second. */
+/* The very first step is not captured, because it loads kernels.  So launches begin with the
+ * second. */
 static bool begins_chain(const tti_exec_device *d, int which) {
     int place = (which + d->n_sets - 1) % d->n_sets;
     return place % d->n_chained == 0 && place + d->n_chained <= d->n_sets;
@@ -65,8 +67,8 @@ static tutti_status record_chain(tti_exec *x, int first) {
 
 /* ---- all that a worker plays ---- */
 
-/* Making a recording may wait for devices, which one that waits for its peers must not see: all of
- * them are made before any runs. */
+/* Capturing may wait for devices, which must not happen while one waits for its peers: all graphs
+ * are captured before any runs. */
 static tutti_status record_all(tti_exec *x, bool gathers) {
     tti_exec_device *d = x->device;
     for (int i = 0; i < d->n_sets; i++) {
@@ -101,7 +103,7 @@ static tutti_status play_chain(tti_exec *x, int first) {
     return d->ops->queues.replay(d->chains[first]);
 }
 
-/* One by one, where not all steps of a launch have come. */
+/* One by one, if a launch has fewer steps. */
 static tutti_status play_waiting(tti_exec *x) {
     tti_exec_device *d = x->device;
     for (; d->n_waiting > 0; d->n_waiting--) {

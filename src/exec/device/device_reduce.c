@@ -1,6 +1,6 @@
 /* device_reduce.c - reduces gradients between devices, bucket by bucket, in tree order.
  *
- * The order is comm/sum_order.h's, as on the host, so the sums are the same bits. */
+ * The order is comm/sum_order.h's, as on the host, so the sums have the same bits. */
 #include "exec/device/device_reduce.h"
 
 #include <stdio.h>
@@ -21,7 +21,8 @@ struct tti_device_reduce {
     void *group;
     void *library; /* a second one, of buckets that it sums faster; NULL: none */
     void *update;  /* which makes the sums of recorded steps as well; NULL: none does */
-    tti_device_compress *compress; /* what is summed in the place of gradients; NULL: these are */
+    tti_device_compress *compress; /* the compressed message that is summed instead of gradients;
+                                      NULL: gradients are */
     tti_device_ways ways;
     int hosts[TTI_MAX_RANKS]; /* of each rank */
     int next_bucket;
@@ -42,8 +43,8 @@ static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_
     return tutti_comm_all_gather(x->desc.comm, src, dst, n_bytes, TUTTI_U8);
 }
 
-/* Of any worker of the job, as device_meet.c has it: one that is lost in another group keeps those
- * of this one waiting too, and who is late is asked of all of them (tti_device_late). */
+/* Checks any worker of the job, like device_meet.c: one that is lost in another group blocks those
+ * of this one too, and all groups are asked which worker is late (tti_device_late). */
 static tutti_status check(void *user) {
     tti_exec *x = user;
     if (x->desc.mesh) TTI_TRY(tti_comm_check(x->desc.mesh->world));
@@ -93,7 +94,7 @@ static size_t most_words(const tti_exec *x) {
     return n;
 }
 
-/* As parallel.algorithm says of the host. */
+/* The algorithm for parallel.algorithm, as on the host. */
 static tti_device_way way_of(tutti_comm_alg alg) {
     if (alg == TUTTI_ALG_AUTO) return TTI_WAY_AUTO;
     if (alg == TUTTI_ALG_TREE) return TTI_WAY_HOSTS;
@@ -102,7 +103,7 @@ static tti_device_way way_of(tutti_comm_alg alg) {
 
 static int n_pieces_of(const tti_exec *x) { return x->desc.fast ? 1 : x->acc.n_pieces; }
 
-/* Gradients that are only there until they are summed have places of their own. */
+/* Gradients that exist only until they are summed have separate memory. */
 static tutti_status find_places(tti_device_reduce *r) {
     const tti_exec *x = r->x;
     size_t n_buckets = (size_t)x->desc.plan->n_buckets, n = (size_t)n_pieces_of(x);
@@ -152,13 +153,13 @@ static void *group_with(const tti_exec *x) {
     return tti_device_mail_group(tti_device_pipe_mail(x->device->pipe));
 }
 
-/* A way, and the group that it is beside; NULL: none. */
+/* An algorithm, and the group in addition to which it is connected; NULL: none. */
 typedef struct meeting {
     tti_device_way way;
     void *with;
 } meeting;
 
-/* pieces [TTI_MAX_PIECES] is filled, and borrowed by what is returned. */
+/* Fills pieces [TTI_MAX_PIECES], which the result borrows. */
 static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
                                  const meeting *how, float **pieces) {
     tti_exec *x = r->x;
@@ -202,7 +203,7 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
     return r->ops->collectives.connect(&peers, group);
 }
 
-/* What the library at hand is on all ranks, is that of the table. */
+/* Whether the library is the same on all ranks, and that of the table. */
 static tutti_status compare_library(tti_device_reduce *r, bool *is_same) {
     tti_str at_hand = {0};
     r->ops->collectives.describe(r->library, &at_hand);
@@ -211,8 +212,8 @@ static tutti_status compare_library(tti_device_reduce *r, bool *is_same) {
     return tti_device_agree(r->x, is_same);
 }
 
-/* The library's group beside the first one; without it, or with another library than the table's,
- * no bucket goes another way.  The same on all ranks. */
+/* Connects the library's group in addition to the first one; without it, or with another library
+ * than the table's, all buckets use the first.  The same on all ranks. */
 static tutti_status meet_library(tti_device_reduce *r, const tti_device_term *terms, int n_terms) {
     meeting how = {.way = TTI_WAY_LIBRARY, .with = r->group};
     bool is_same = false;
@@ -250,7 +251,8 @@ static tutti_status choose_moment(tti_device_reduce *r) {
     return tti_device_agree(x, &r->behind);
 }
 
-/* The group of compressed gradients beside the first one, which then adds what is small. */
+/* Connects the group of compressed gradients in addition to the first one, which then adds only
+ * small values. */
 static tutti_status meet_compress(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
                                   tti_str *way) {
     float *pieces[TTI_MAX_PIECES];
@@ -332,7 +334,7 @@ void tti_device_reduce_destroy(tti_device_reduce *r) {
     if (r) release(r);
 }
 
-/* Where the queue of the kernels waits for that of the sums, it is these that wait for others. */
+/* If the compute queue waits for the communication queue, the sums there wait for other workers. */
 tutti_status tti_device_reduce_waited(const tti_device_reduce *r, int64_t *t_ns) {
     bool waits_itself = !r->x->lean && !r->compress && tti_deal_is_even(&r->x->deal);
     *t_ns = -1;
@@ -352,7 +354,7 @@ void tti_device_reduce_begin(tti_device_reduce *r, bool beside) {
 
 bool tti_device_reduce_updates(const tti_device_reduce *r) { return r->beside && r->update; }
 
-/* As gradients come, and not when all are there. */
+/* Whether buckets are summed as they are completed, and not at the end. */
 static bool sums_at_once(const tti_device_reduce *r) {
     return (r->beside && !r->update && !r->behind) || r->x->lean;
 }
@@ -361,7 +363,7 @@ bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
     return sums_at_once(r) && w == r->x->acc.n_waves - 1;
 }
 
-/* What run_shards leaves to be done for the range of a bucket. */
+/* Merges the range of a bucket, which run_shards leaves to this function. */
 static void merge(tti_exec *x, const tti_bucket *b) {
     tti_exec_merge(x, &x->acc.waves[x->acc.n_waves - 1], b->first, b->first + b->n_elems);
     for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
@@ -382,8 +384,8 @@ static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
                                (part[1] - part[0]) * sizeof *own);
 }
 
-/* What is rounded before it travels and again as a sum takes as many bytes there and back as parts
- * in f32 take one way, and is one sum for all. */
+/* A value that is rounded before it is sent and again as a sum takes as many bytes both ways as f32
+ * parts take one way, and is one sum for all. */
 static tutti_status sum_rounded(tti_device_reduce *r, int i, bool beside) {
     const tti_exec *x = r->x;
     const tti_bucket *b = &x->desc.plan->buckets[i];
@@ -455,13 +457,13 @@ void tti_device_reduce_after(tti_device_reduce *r, int step) {
 
 int tti_device_reduce_n_summed(const tti_device_reduce *r) { return r->next_bucket; }
 
-/* Recordings that differ between ranks may be played in different orders, and two that wait for
- * each other's other half would do so for ever: there one comes after the other. */
+/* Captured graphs that differ between ranks may run in different orders, and two that wait for the
+ * other half of each other would deadlock: they are serialized. */
 static tutti_status come_after(const tti_device_reduce *r, tti_queue after, tti_queue before) {
     return tti_deal_is_even(&r->x->deal) ? TUTTI_OK : r->ops->queues.order(after, before);
 }
 
-/* Before what waits for all workers in the queue of the kernels, beside the sums. */
+/* Before a synchronization of all workers in the compute queue, which overlaps with the sums. */
 static tutti_status begin_spread(tti_device_reduce *r) {
     r->has_spread = true;
     return r->has_summed ? come_after(r, TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM) : TUTTI_OK;
@@ -510,7 +512,8 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
-/* What else adds to gradients, or has parts of anything, stands between sums and update. */
+/* False if something else adds to gradients, or anything is sharded, because it comes between sums
+ * and update. */
 static bool has_one_sum(const tti_device_reduce *r) {
     const tti_exec *x = r->x;
     bool is_plain = !x->divided && !x->pipe && !x->offload && !x->desc.server;
@@ -570,7 +573,7 @@ tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *r) {
 
 tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int source, float *dst,
                                      bool beside) {
-    r->has_summed = true; /* spreads come behind it, too */
+    r->has_summed = true; /* gathers come after it, too */
     if (r->beside && r->has_spread) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(r->ops->collectives.all_gather(r->group, (size_t)bucket, source, dst, beside));
@@ -639,7 +642,7 @@ tutti_status tti_device_reduce_rest(tti_device_reduce *r) {
     return r->ops->queues.sync();
 }
 
-/* ---- what was told ---- */
+/* ---- reported values ---- */
 
 int tti_device_reduce_n_told(const tti_exec *x) {
     return (int)n_told_by_all(x) + (tti_exec_has_parts(x) ? x->n_ranks : 0);
@@ -651,8 +654,8 @@ uint64_t tti_device_reduce_told_hash(const tti_exec *x, const double *told) {
     return hash;
 }
 
-/* Where nobody else has a worker's parameters: as they were in memory before this update, against
- * what the last one left. */
+/* If no other worker has these parameters: compares their hash before this update with that after
+ * the last one. */
 static tutti_status compare_own(const tti_exec *x, const double *told, uint64_t step) {
     const double *halves = told + x->desc.n_shards * TTI_SUMS;
     for (int r = 0; x->has_hash && r < x->n_ranks; r++) {

@@ -1,10 +1,10 @@
-/* device_reduce.h - what workers on devices add between each other, without the host.
+/* device_reduce.h - reductions between workers on devices, without the host.
  *
- * Buckets of gradients are summed in a queue of their own as soon as the last shard has completed
- * them, or over fast links when it has ended (tti_device_sums_behind); loss sums, hashes and votes
- * travel in one small vector.  All of it is part of the recorded step.  The first step of a worker
- * is not recorded: it sums after all shards, since a kernel that waits for a peer must not meet one
- * that is still being loaded. */
+ * Buckets of gradients are summed in a separate queue as soon as the last shard has completed them,
+ * or over fast links when it has ended (tti_device_sums_behind); loss sums, hashes and votes are
+ * sent in one small vector.  All of it is part of the captured step.  The first step of a worker is
+ * not captured: it sums after all shards, because a kernel that waits for a peer must not run while
+ * another one is being loaded. */
 #ifndef TTI_EXEC_DEVICE_REDUCE_H
 #define TTI_EXEC_DEVICE_REDUCE_H
 
@@ -14,25 +14,25 @@
 
 typedef struct tti_device_reduce tti_device_reduce;
 
-/* Whether sums of gradients over fast links had better begin when the backward pass has ended.  A
- * sum beside products costs about twice its time, since their tiles wait for the multiprocessors
- * that it has.  Beside kernels that wait for memory it costs next to nothing; but sums in parts,
- * which are half the bytes, are not worth even that. */
+/* Whether sums of gradients over fast links should begin after the backward pass.  A sum that
+ * overlaps with products costs about twice its time, since their tiles wait for its
+ * multiprocessors.  Overlapped with kernels that wait for memory it costs almost nothing; but
+ * reduce-scatters, which move half the bytes, are not worth even that. */
 bool tti_device_sums_behind(const tti_plan *plan, const tti_weights *weights, bool in_parts);
 
-/* What others may fetch. */
+/* What other workers may fetch. */
 enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES };
 
 /* The order of a sum as devices take it: terms [order->n_terms]. */
 void tti_device_terms(const tti_sum_order *order, tti_device_term *terms);
 
-/* Meets the devices of the other workers.  *out NULL: they do not reach each other, and sums go by
- * way of the host.  way: how, in words.  Collective.  Else *out is owned by the caller, and borrows
- * x. */
+/* Connects to the devices of the other workers. *out NULL: they do not reach each other, and sums
+ * go through the host. way: describes the method.  Collective.  Otherwise *out is owned by the
+ * caller, and borrows x. */
 tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *way);
 void tti_device_reduce_destroy(tti_device_reduce *reduce); /* takes NULL */
 
-/* A new step.  beside: buckets are summed while shards compute, which the recording needs. */
+/* Begins a step. beside: buckets are summed while shards compute, which capturing requires. */
 void tti_device_reduce_begin(tti_device_reduce *reduce, bool beside);
 
 /* True if the shards of wave w are merged bucket by bucket. */
@@ -62,8 +62,7 @@ tutti_status tti_device_reduce_update(tti_device_reduce *reduce, const tti_step_
 size_t tti_device_reduce_compress_bytes(const tti_device_reduce *reduce);
 double tti_device_reduce_sent(const tti_device_reduce *reduce, uint64_t step);
 
-/* Whether gradients of this step are to be compressed and those before were not; and from now on
- * they are.  What was recorded is of the steps before. */
+/* Whether compression starts with this step; captured graphs are then outdated. */
 bool tti_device_reduce_turns(const tti_device_reduce *reduce, uint64_t step);
 void tti_device_reduce_turn(tti_device_reduce *reduce);
 
@@ -73,8 +72,8 @@ tutti_status tti_device_reduce_waited(const tti_device_reduce *reduce, int64_t *
 /* Sums of shards, halves of hashes and votes. */
 int tti_device_reduce_n_told(const tti_exec *x);
 
-/* What came of it, into x->sums; hashes are those of the step before.  TUTTI_E_MISMATCH names the
- * worker whose parameters differ. */
+/* Takes the results into x->sums; hashes are those of the previous step.  TUTTI_E_MISMATCH names
+ * the worker whose parameters differ. */
 tutti_status tti_device_reduce_take(tti_exec *x, const double *told, uint64_t step);
 
 /* A TTI_SYNC op over the shards of all workers in one go, from and to their places in the programs:
@@ -85,31 +84,32 @@ tutti_status tti_device_reduce_join(tti_device_reduce *reduce, const tti_node *n
 /* Values [V][n] of a TTI_SYNC op, of which this worker has those of its shards. */
 tutti_status tti_device_reduce_parts(tti_device_reduce *reduce, float *parts, size_t n);
 
-/* Where workers have parts of the state: n words of 32 bits, 0 where they are another's, made
- * whole.  A step of a worker that is not recorded waits for it. */
+/* If workers have partitions of the state: completes n 32-bit words, 0 for other workers' blocks.
+ * A worker waits for it in a step that is not captured. */
 tutti_status tti_device_reduce_words(tti_device_reduce *reduce, void *words, size_t n);
 
-/* Likewise: a bucket of parameters as their owners have them, to dst on.  begin: in a recording,
- * before the first one of a step; fetched: what comes into the compute queue finds them there, not
- * beside waits for it. */
+/* Likewise: fetches a bucket of parameters from their owners to dst. begin: in a captured graph,
+ * before the first fetch of a step; fetched: later kernels of the compute queue find them there,
+ * without beside the host waits for it. */
 tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *reduce);
 tutti_status tti_device_reduce_fetch(tti_device_reduce *reduce, int bucket, int source, float *dst,
                                      bool beside);
 tutti_status tti_device_reduce_fetched(tti_device_reduce *reduce, bool beside);
 
-/* Within a recording: a place behind what is in the queue between devices, for what then waits for
- * it (tti_device_ops.follow); and the compute queue waits for the sum of a bucket. */
+/* In a captured graph: an event in the communication queue, for later waits
+ * (tti_device_ops.follow); and the compute queue waits for the sum of a bucket. */
 tutti_status tti_device_reduce_note(tti_device_reduce *reduce, int *place);
 tutti_status tti_device_reduce_follow(tti_device_reduce *reduce, int bucket);
 
-/* And the hash of own blocks that the report has, to all workers; what they come to, of the sums
- * that a step has told. */
+/* Sends the hash of own blocks in the report to all workers; and the combined hash, from the
+ * reported sums of a step. */
 tutti_status tti_device_reduce_hash(tti_device_reduce *reduce, const tti_step_report *report,
                                     double *sums);
 uint64_t tti_device_reduce_told_hash(const tti_exec *x, const double *told);
 
-/* Returns when all workers are here.  Before a step that follows a pause: what is done in one, such
- * as to free memory, may wait for devices, and would do so while one waits for a peer. */
+/* Returns when all workers are here.  Call before a step that follows a pause: actions in a pause,
+ * such as freeing memory, may wait for devices, and must not do so while a device waits for a peer.
+ */
 tutti_status tti_device_reduce_arrive(tti_device_reduce *reduce);
 
 /* The same, with their devices at rest. */
@@ -118,8 +118,8 @@ tutti_status tti_device_reduce_meet(tti_device_reduce *reduce);
 /* Waits for a mark, or for the failure of a worker. */
 tutti_status tti_device_reduce_await(tti_device_reduce *reduce, int mark);
 
-/* At the end: what is at work may wait for a worker that is lost, and a device at rest would be
- * waited for as long; then it is ended.  Takes NULL. */
+/* At the end: pending work may wait for a lost worker, and idling the device would wait as long; so
+ * it is aborted.  NULL is a no-op. */
 void tti_device_reduce_settle(tti_device_reduce *reduce);
 
 /* The same for everything that was put into queues. */

@@ -1,8 +1,8 @@
 /* device_server.c - sends gradients from a device to the parameter server, and parameters back.
  *
- * The idea to know: the server reads every worker's pieces where that worker put them, in memory of
- * the one process; all that a device changes is that they are copied there first, and that what
- * the server has is copied back.  Each copy is one long one. */
+ * The server reads every worker's partial sums in the worker's memory, in the same process.  For a
+ * device they are copied to the host first, and the server's parameters are copied back.  Each copy
+ * is one long one. */
 #include "exec/device/device_server.h"
 
 #include <stdlib.h>
@@ -69,7 +69,7 @@ tutti_status tti_device_server_bring(tti_device_server *s) {
     return tti_profile_upto(s->x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1);
 }
 
-/* The gradient is on the host: sums of all workers, and what they add up to. */
+/* The gradient is on the host: adds the sums of the shards, and returns the total. */
 static tutti_status end_gradient(tti_exec *x, const tti_device_set **set, tti_step_result *result) {
     *result = (tti_step_result){0};
     TTI_TRY(tti_device_await(x, set));

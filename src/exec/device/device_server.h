@@ -1,8 +1,8 @@
-/* device_server.h - a worker on a device whose parameters and state a server on the host keeps.
+/* device_server.h - a worker on a device with a parameter server on the host.
  *
- * The device computes the gradient, which comes to pinned memory of the host, where the server's
- * threads find it (server.h); parameters come back.  With one server thread this is what is called
- * a tower: variables on the host, computing on its devices. */
+ * The device computes the gradient, which is copied to pinned host memory, where the server's
+ * threads read it (server.h); parameters are copied back.  With one server thread this is known as
+ * a tower: variables on the host, computation on its devices. */
 #ifndef TTI_EXEC_DEVICE_SERVER_H
 #define TTI_EXEC_DEVICE_SERVER_H
 
@@ -21,7 +21,7 @@ tutti_status tti_device_server_bring(tti_device_server *server);
  * in result.  TUTTI_E_NUMERICS: the loss is not finite. */
 tutti_status tti_device_server_gradient(tti_exec *x, tti_step_result *result);
 
-/* What lies on the host [n_flat] into an array of the device; waits. */
+/* Copies host values [n_flat] to an array of the device; waits. */
 tutti_status tti_device_server_put(const tti_device_server *server, float *array,
                                    const float *from);
 

@@ -1,7 +1,7 @@
 /* device_shards.c - inputs, seeds and memory for the shards of a device worker.
  *
- * Pointers and sizes in it are fixed while the shards are the worker's; where they are dealt anew
- * (exec/worker/mixed.h) all of it is made again. */
+ * Pointers and sizes are fixed as long as the worker has these shards; after rebalancing
+ * (exec/worker/mixed.h) everything is made again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,7 +64,7 @@ static tutti_status make_runs(tti_exec *x) {
     return rows > 0 ? tti_device_put_runs(x, rows) : TUTTI_OK;
 }
 
-/* What is there for the worker's shards. */
+/* Allocates the memory for the worker's shards. */
 tutti_status tti_device_take_shards(tti_exec *x) {
     TTI_TRY(make_runs(x));
     for (int i = 0; i < TTI_N_FED; i++) TTI_TRY(tti_device_make_set(x, &x->device->sets[i], true));

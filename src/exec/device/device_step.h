@@ -1,4 +1,4 @@
-/* device_step.h - what the files of a step on a device share about one worker. */
+/* device_step.h - declarations shared by the files of a step on a device. */
 #ifndef TTI_EXEC_DEVICE_STEP_H
 #define TTI_EXEC_DEVICE_STEP_H
 
@@ -16,10 +16,10 @@
 #include "exec/device/kept.h"
 #include "exec/worker/worker.h"
 
-/* Of the parameters, their averages, and then the states. */
+/* Parameters, their averages, and the states. */
 enum { TTI_N_MIRRORS = 2 + TTI_MAX_OUT };
 
-/* What one step that is at work has: pinned host memory and its place on the device. */
+/* The buffers of one step in flight: pinned host memory and its copy on the device. */
 typedef struct tti_device_set {
     tti_fed_shard *shards; /* [n_local], device; empty in sets that are never fed */
     tti_step_args *args, *args_host;
@@ -56,18 +56,18 @@ struct tti_exec_device {
     tti_device_server *server;     /* NULL: the device makes the update */
     tti_device_pipe *pipe;         /* NULL: the worker has all layers */
     tti_str way;                   /* of the sums between workers, in words */
-    tutti_status beside;           /* of what is put into queues beside the last shard */
-    float *mirrors[TTI_N_MIRRORS]; /* device_mirrors.c; NULL: nobody asked for it */
+    tutti_status beside;           /* status of launches during the last shard */
+    float *mirrors[TTI_N_MIRRORS]; /* device_mirrors.c; NULL: not used yet */
     float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */
     size_t x_bytes, target_bytes, told_bytes;
-    int n_told; /* of sums, that a step tells */
+    int n_told; /* number of reported sums of a step */
     uint64_t n_begun, n_ended;
-    int n_chained;               /* steps that the device is given at once; below 2: one */
+    int n_chained;               /* steps per launch; below 2: one */
     int n_waiting;               /* of those begun, the last ones: for the next launch */
     bool has_just_ended;         /* a step, and none was begun since */
     bool loads;                  /* the step at hand: it does what no step has done before */
     void *chains[TTI_MAX_AHEAD]; /* recordings, by the set of the first step; NULL: not made */
-    uint64_t newest, done; /* steps of the run that were begun, and that are known to be done */
+    uint64_t newest, done;       /* the last step begun, and the last one known to be complete */
     tti_str name;
     int64_t last_end_ns;
     int64_t exchanged_ns; /* of all steps so far, see tti_step_report.exchange_ns */
@@ -86,8 +86,8 @@ static inline int tti_device_n_local(const tti_exec *x) { return x->last_shard -
 tutti_status tti_device_take(tti_exec *x, void *where, size_t n_bytes);
 tutti_status tti_device_take_host(tti_exec *x, void *where, size_t n_bytes);
 
-/* device_shards.c: one set of inputs; seed and place of every shard, of which rows are known; and
- * all that is there for the worker's shards. */
+/* device_shards.c: one input set; seed and index of every shard whose rows are known; and all
+ * memory for the worker's shards. */
 tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_fed);
 tutti_status tti_device_put_runs(tti_exec *x, int64_t rows);
 tutti_status tti_device_take_shards(tti_exec *x);
@@ -103,19 +103,19 @@ tutti_status tti_device_meet(tti_exec *x);
 /* Gradients are compressed by the host, or parameters averaged: nothing is added between devices.
  */
 bool tti_device_ends_on_host(const tti_exec *x);
-/* Or workers that divide the model join values inside a step, or have parts of its gradients: what
- * these exchange goes by way of the host.  The same on all workers. */
+/* Or workers that divide the model join values inside a step, or have shards of its gradients: then
+ * these are communicated through the host.  The same on all workers. */
 bool tti_device_by_host_alone(const tti_exec *x);
 
-/* What a wait for peers came to: of a timeout the text says too who keeps it, as far as that is
- * seen. */
+/* The result of a wait for peers: after a timeout the text also names the worker that blocks it, if
+ * known. */
 tutti_status tti_device_late(const tti_exec *x, tutti_status st);
 
-/* Whether every worker of the job has a device of its own: two kernels that wait for peers must not
- * keep each other off one.  Collective over mesh->world. */
+/* Whether every worker of the job has its own device: two kernels that wait for peers must not
+ * block each other on one.  Collective over mesh->world. */
 tutti_status tti_device_have_own(const tti_exec *x, bool *own);
 
-/* One axis of the mesh, whose devices are to reach each other.  Their group borrows it. */
+/* One axis of the mesh, whose devices must reach each other.  Their group borrows it. */
 typedef struct tti_device_line {
     tti_exec *x;
     tutti_comm *comm; /* of this worker's line along the axis */
@@ -134,10 +134,10 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
 /* The numbers of the step, to where programs read them. */
 tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set);
 
-/* Into the queues; beside: other devices are read while shards compute. */
+/* Launches a step; beside: other devices are read while shards compute. */
 tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool beside);
 
-/* device_recordings.c: the end of a recording, of which what was put into it came to st. */
+/* device_recordings.c: ends capturing; st is the status of the captured launches. */
 tutti_status tti_device_end_recording(tti_exec *x, tutti_status st, void **recording);
 
 /* device_recordings.c: a recording of a step with these inputs, nothing runs; and the set's own one
@@ -145,8 +145,8 @@ tutti_status tti_device_end_recording(tti_exec *x, tutti_status st, void **recor
 tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording);
 tutti_status tti_device_play(tti_exec *x, tti_device_set *set);
 
-/* device_recordings.c: steps from now on differ from those that were recorded, of which all are
- * done when this returns.  Collective. */
+/* device_recordings.c: later steps differ from the captured ones, which are all complete on return.
+ * Collective. */
 tutti_status tti_device_forget_recordings(tti_exec *x);
 
 /* device_recordings.c: how many steps over kept samples the device is best given at once; whether
@@ -160,8 +160,8 @@ tutti_status tti_device_chain_step(tti_exec *x, int which);
  * the device one by one if it is among them, or if no others come. */
 tutti_status tti_device_chain_before_end(tti_exec *x);
 
-/* device_waves.c: the shards of this worker, as they were fed; sums of those with others too,
- * where that goes on beside them.  And of an evaluation. */
+/* device_waves.c: runs the shards of this worker with their inputs; also the overlapped sums with
+ * other workers.  And those of an evaluation. */
 tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set);
 tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set);
 
@@ -176,7 +176,7 @@ tutti_status tti_device_agree(tti_exec *x, bool *yes);
 
 /* The oldest step at work is done: its set, until the next step begins. */
 tutti_status tti_device_await(tti_exec *x, const tti_device_set **out);
-/* And its sums into x->sums; what is known of its time into result. */
+/* Takes its sums into x->sums, and its times into result. */
 tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set);
 void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_result *result);
 

@@ -1,4 +1,4 @@
-/* device_timed.c - recordings of steps with moments in them, for a profile. */
+/* device_timed.c - captured graphs with timestamps, for a profile. */
 #include <stdlib.h>
 
 #include "exec/device/device_step.h"
@@ -6,8 +6,8 @@
 
 enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
 
-/* At most so many moments in a step: of nodes, joins, sums, copies, what is fetched for each shard,
- * also without one, and between them. */
+/* Maximum number of timestamps in a step: of nodes, joins, sums, copies, fetches for each shard (at
+ * least one), and between them. */
 static int64_t most_moments(const tti_exec *x) {
     const tti_program *program = &x->desc.plan->shard;
     int64_t n_shards = x->last_shard - x->first_shard, trades = 0;
@@ -21,8 +21,8 @@ static int64_t most_moments(const tti_exec *x) {
     return 2 * (nodes + trades) + 6 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
 }
 
-/* Every step plays a recording once, so each moment is that of one step.  Where recordings take no
- * moments, steps are put into the queue kernel by kernel. */
+/* Every step replays a graph once, so each timestamp belongs to one step.  If graphs do not support
+ * timestamps, kernels are launched one by one. */
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     tti_exec_device *d = x->device;
     TTI_ASSERT(d->n_begun == d->n_ended && d->n_begun > 0);
@@ -35,7 +35,7 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     TTI_TRY(tti_profile_zero(x, n_moments));
     uint64_t last = d->newest + (uint64_t)n_steps - 1;
     bool turns = d->reduce && tti_device_reduce_turns(d->reduce, last); /* in between */
-    /* On all workers, some of which may have no device; or with a server, or stages. */
+    /* On all workers, if some have no device; or with a server, or stages. */
     bool by_kernels =
         turns || d->by_host || d->server || d->pipe || tti_offload_streams(x->offload);
     if (by_kernels) return TUTTI_OK;

@@ -1,7 +1,8 @@
 /* device_update.c - the update on a device, over its table of blocks.
  *
- * Every worker's table has all blocks, so that what is indexed by block is the same for all of
- * them; those of others are not updated, and only hashed once their parameters have come. */
+ * Every worker's table has all blocks, so that arrays indexed by block are the same for all of
+ * them; blocks of other workers are not updated, and only hashed once their parameters have
+ * arrived. */
 #include "exec/device/device_update.h"
 
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static tti_update_block block_of(const tti_plan *plan, const tti_update_step *st
     return block;
 }
 
-/* What a server updates is only hashed here. */
+/* Blocks that a server updates are only hashed here. */
 static void fill_blocks(const tti_exec *x, tti_update_block *blocks, const tti_node **node) {
     const tti_plan *plan = x->desc.plan;
     for (int i = 0; i < plan->n_updates; i++) {

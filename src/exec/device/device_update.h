@@ -1,5 +1,5 @@
-/* device_update.h - the update program of a worker on a device, and what comes to it from workers
- * that have other parts of the optimizer's state. */
+/* device_update.h - the update program of a worker on a device, and the values it receives from
+ * workers with other partitions of the optimizer state. */
 #ifndef TTI_EXEC_DEVICE_UPDATE_H
 #define TTI_EXEC_DEVICE_UPDATE_H
 
@@ -9,18 +9,19 @@
 
 typedef struct tti_device_update tti_device_update;
 
-/* Where the step of a worker has its numbers on the device, and how it reaches the others. */
+/* The device addresses of a step's numbers, and the connections to other workers. */
 typedef struct tti_device_update_desc {
     const tti_step_args *args;
     const double *sums;
-    double *told; /* the same, and what is told behind them */
+    double *told; /* the same, and the following reported values */
     tti_step_report *report;
     tti_device_reduce *reduce;   /* NULL: by_host, or alone */
     tti_device_by_host *by_host; /* NULL: reduce, or alone */
-    tti_device_axis *axis;       /* of a model in pieces, beside reduce; NULL: by_host, or whole */
+    tti_device_axis
+        *axis; /* of a divided model, in addition to reduce; NULL: through the host, or undivided */
 } tti_device_update_desc;
 
-/* On success *out is owned by the caller and borrows x and what desc names. */
+/* On success *out is owned by the caller and borrows x and the members of desc. */
 tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc *desc,
                                       tti_device_update **out);
 void tti_device_update_destroy(tti_device_update *update); /* takes NULL */
@@ -32,8 +33,8 @@ tutti_status tti_device_update_run(tti_device_update *update);
 /* Whether it adds the gradients of all workers, too, in the step at hand. */
 bool tti_device_update_sums(const tti_device_update *update);
 
-/* The parameters of others have come, of n blocks (plan->updates) from first on: the hash in the
- * report takes them in, and x->low has them. */
+/* The parameters of others have arrived, of n blocks (plan->updates) from first on: adds them to
+ * the hash in the report, and makes their 16-bit copies. */
 tutti_status tti_device_update_complete(tti_device_update *update, int first, int n);
 /* Puts into the compute queue: x->low out of the parameters. */
 tutti_status tti_device_update_narrow(tti_device_update *update);

@@ -1,5 +1,5 @@
 /* device_waves.c - the shards of a step on a device, one after the other: their kernels, joins
- * between them, and what goes on beside them. */
+ * between them, and overlapped communication. */
 #include "exec/device/device_step.h"
 
 static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
@@ -20,7 +20,7 @@ static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard
     return tti_fed_collect(x->device->ops, instance, sums);
 }
 
-/* In one go, where devices read each other's memory. */
+/* In one kernel, if devices read each other's memory. */
 static tutti_status join_at_once(tti_exec *x, int i, bool *done) {
     const float *in[TTI_MAX_LANES];
     float *out[TTI_MAX_LANES];
@@ -34,7 +34,7 @@ static tutti_status join_at_once(tti_exec *x, int i, bool *done) {
     return tti_device_reduce_join(x->device->reduce, node, in, out, done);
 }
 
-/* One value out of those of all shards. */
+/* Joins one value of all shards. */
 tutti_status tti_device_join_shards(tti_exec *x, int i) {
     tti_exec_device *d = x->device;
     const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
@@ -67,7 +67,7 @@ typedef struct shard_at_work {
     tti_device_lean *lean;
 } shard_at_work;
 
-/* With those of other workers, or for the host. */
+/* Whether it is summed with other workers, or for the host, while the shard computes. */
 static bool is_summed_beside(const tti_exec *x, int shard) {
     bool by_bucket = x->device->reduce || x->lean || (x->offload && is_alone(x));
     return by_bucket && shard == x->last_shard - 1;
@@ -82,12 +82,13 @@ static tutti_status sum_beside(tti_exec *x, int step) {
     return tti_offload_bring(x->offload, tti_device_reduce_n_summed(reduce), TTI_QUEUE_COMM);
 }
 
-/* A failure to take the time shows when the moments are read.  Exchanges are told of where they are
- * made: here the kernels only stood still. */
+/* A failure shows when the timestamps are read.  Collectives are recorded where they run: here
+ * kernels only waited. */
 void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard) {
     const tti_node *node = x->desc.plan->shard.steps[step];
     bool stood = node->op->traits & TTI_COLLECTIVE;
-    if (stood && tti_device_exchange_group(x->exchange)) return; /* what waits for it tells of it */
+    if (stood && tti_device_exchange_group(x->exchange))
+        return; /* the code that waits for it records it */
     tti_part part = stood ? tti_part_wait("waiting for an exchange")
                           : tti_part_node(TTI_SPAN_WORK, node, tti_instance_kernel(instance, step));
     tutti_status st = tti_profile_upto(x, TTI_ROW_COMPUTE, part, shard);
@@ -135,8 +136,8 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set, const tti_
     return TUTTI_OK;
 }
 
-/* The steps between two joins.  Shards that are joined find parameters and gradients in the same
- * places: none goes on before all have come to where one of these is another's. */
+/* The steps between two joins.  Joined shards use the same memory of parameters and gradients: none
+ * continues before all have reached the point where this memory changes. */
 static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
                              int part) {
     bool joined = x->n_syncs > 0;
@@ -153,7 +154,7 @@ static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_w
     return TUTTI_OK;
 }
 
-/* In fast mode a worker's pieces are one, unless it is a server that adds them. */
+/* In fast mode a worker's partial sums are added, unless a server does it. */
 static void add_pieces(tti_exec *x) {
     bool adds = x->desc.fast && (!x->desc.server || tti_exec_n_pieces(x) == 1);
     for (int i = 1; adds && i < x->acc.n_pieces; i++)

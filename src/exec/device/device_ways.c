@@ -1,7 +1,7 @@
 /* device_ways.c - chooses the reduction algorithm per bucket from a table of measurements.
  *
- * The kinds of all ranks' devices are gathered, so that rank 0 knows whether its table is theirs;
- * what it sends is what all of them go by. */
+ * The kinds of all ranks' devices are gathered, so that rank 0 knows whether its table matches; all
+ * ranks use what rank 0 sends. */
 #include "exec/device/device_ways.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "exec/device/device_exchange.h"
 #include "exec/worker/share.h"
 
-/* What rank 0 tells. */
+/* Rank 0's message. */
 typedef struct told {
     int32_t found;
     tti_sum_table table;

@@ -1,4 +1,4 @@
-/* kept.h - samples that stay on a device, and the memory where it makes batches of them. */
+/* kept.h - samples that stay on a device, and the memory for the batches made from them. */
 #ifndef TTI_EXEC_KEPT_H
 #define TTI_EXEC_KEPT_H
 
@@ -6,7 +6,7 @@
 
 typedef struct tti_kept {
     tti_gather
-        gather; /* samples.x NULL: none are kept; args_from, index: of a step, by the caller */
+        gather; /* samples.x NULL: none are kept; args_from, index: of a step, set by the caller */
     size_t n;   /* samples */
 } tti_kept;
 
@@ -25,7 +25,7 @@ bool tti_kept_fits(const tti_kept_desc *desc);
 tutti_status tti_kept_create(const tti_kept_desc *desc, tti_kept *out);
 void tti_kept_release(const tti_backend *backend, tti_kept *kept);
 
-/* Elements of index, for all shards; and what a step says of them. */
+/* Elements of index, for all shards; and the length of a step's numbers. */
 size_t tti_kept_index_elems(const tti_kept *kept);
 void tti_kept_note(const tti_kept *kept, const tti_step_desc *desc, int32_t *index);
 

@@ -1,8 +1,8 @@
 /* offload.c - updates the parameters of a device worker on the host.
  *
- * The idea to know: it is the executor of a parameter server's thread, an update without shards, in
- * the same group of workers; so optimizers, norms, parts, averages, checkpoints and the bits are
- * those of the host.  Here is only what comes and goes between its memory and the device's. */
+ * Uses the executor of a parameter server's thread, an update without shards, in the same group of
+ * workers; so optimizers, norms, partitions, averages, checkpoints and the bits are those of the
+ * host.  This file only adds the copies between host and device memory. */
 #include "exec/device/offload.h"
 
 #include <stdlib.h>
@@ -27,14 +27,14 @@ struct tti_offload {
     bool has_averages;
     int *due; /* [n_buckets]: of a worker that streams (bucket_due.h); NULL: it does not */
     int sums_due;
-    double *sums;          /* pinned [told.n_sums]: as they come with the first bucket */
+    double *sums;          /* pinned [told.n_sums]: as copied with the first bucket */
     int n_awaited;         /* marks of the step at work */
     int64_t came_ns;       /* the last of them */
-    bool has_early;        /* the update is made: */
-    tti_step_result early; /* what it came to */
+    bool has_early;        /* the update is complete: */
+    tti_step_result early; /* its result */
 };
 
-/* Of its own it adds nothing: sums come from x. */
+/* It has no shards to add: sums come from x. */
 static tti_exec_desc desc_of_host(const tti_exec *x) {
     tti_exec_desc desc = x->desc;
     desc.backend = &tti_backend_cpu;
@@ -49,7 +49,7 @@ static tti_exec_desc desc_of_host(const tti_exec *x) {
     return desc;
 }
 
-/* Copies from memory that is not pinned wait for the device, and are no less right. */
+/* Copies from memory that is not pinned wait for the device, but are still correct. */
 static bool pin(const tti_offload *o, void *memory, size_t n_bytes) {
     if (o->ops->memory.pin(memory, n_bytes) == TUTTI_OK) return true;
     tti_clear_error();
@@ -105,7 +105,7 @@ size_t tti_offload_bytes(const tti_offload *o) {
     return m.params + m.states + m.ema + flat_bytes(o);
 }
 
-/* With others the memory is one that these read: parameters of parts go through it. */
+/* With other workers these read the memory: partitions of parameters are sent through it. */
 static tutti_status take_grads(tti_offload *o) {
     void *memory = NULL;
     if (o->x->n_ranks == 1) {
@@ -121,7 +121,7 @@ static tutti_status take_grads(tti_offload *o) {
     return o->grads ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu pinned bytes", flat_bytes(o));
 }
 
-/* Nothing has to be known of all gradients before the first is used. */
+/* True if the update of a bucket needs nothing of other gradients. */
 static bool updates_apart(const tti_exec_desc *desc) {
     return desc->clip_norm == 0 && !desc->watch_gradients && !desc->plan->takes_norms &&
            desc->l1 == 0 && desc->clip_value == 0;
@@ -163,7 +163,7 @@ void tti_offload_begin(tti_offload *o) {
     o->has_early = false;
 }
 
-/* Marks are few: neighbours have one, behind the last of them. */
+/* Events are few: neighbouring buckets share one, after the last of them. */
 static int mark_of(const tti_offload *o, int bucket) {
     int n_buckets = o->x->desc.plan->n_buckets, n_marks = TTI_MIN(n_buckets, TTI_N_OFFLOADED);
     return (int)((int64_t)bucket * n_marks / n_buckets);
@@ -225,7 +225,7 @@ tutti_status tti_offload_after(tti_offload *o, int step) {
 
 /* ---- the update ---- */
 
-/* Of a worker that streams, gradients that are still to come stand in the copy queue. */
+/* For a streaming worker the copy queue still has gradients in it. */
 static tti_queue queue_back(const tti_offload *o) {
     return o->due ? TTI_QUEUE_COMM : TTI_QUEUE_COPY;
 }
@@ -260,7 +260,7 @@ static tutti_status make_update(tti_offload *o, const tti_step_desc *desc,
     return tti_exec_apply(h, desc, result->count > 0 ? 1.0 / result->count : 0, result);
 }
 
-/* Frozen parameters have no block: their buckets are waited for by nobody, and must be here. */
+/* Frozen parameters have no block: their buckets have no other wait, and must have arrived. */
 static tutti_status await_rest(tti_offload *o) { return awaited(o, 0, o->x->desc.plan->n_flat); }
 
 tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {

@@ -1,14 +1,14 @@
-/* offload.h - the optimizer's state of a worker on a device stays in the memory of its host, which
- * makes the update (ZeRO-Offload, Ren et al. 2021).
+/* offload.h - the optimizer state of a worker on a device is in the memory of its host, which makes
+ * the update (ZeRO-Offload, Ren et al. 2021).
  *
- * Summed gradients come to the host bucket by bucket beside the backward pass; the update is the
- * one of a worker on CPUs (apply.c), with its bits; parameters go back bucket by bucket while it
- * goes on with the next ones.  The device has parameters, gradients and activations.
+ * Summed gradients are copied to the host bucket by bucket during the backward pass; the update is
+ * that of a worker on CPUs (apply.c), with its bits; parameters are copied back bucket by bucket
+ * while the next ones are updated.  The device has parameters, gradients and activations.
  *
- * A worker alone with several buckets, whose optimizer needs to know nothing of all gradients at
- * once, such as their norm to clip by, updates a bucket as soon as it has come, while the backward
- * pass goes on, where its kind of device has updates_beside: it "streams".  Its steps are not
- * recorded, since a recording marks nothing. */
+ * A single worker with several buckets, whose optimizer needs nothing of all gradients together,
+ * such as their norm for clipping, updates a bucket as soon as it has arrived, during the backward
+ * pass, if its kind of device has updates_beside: it "streams".  Its steps are not captured, since
+ * a captured graph records no events for the host. */
 #ifndef TTI_EXEC_OFFLOAD_H
 #define TTI_EXEC_OFFLOAD_H
 
@@ -17,8 +17,8 @@
 
 typedef struct tti_offload tti_offload;
 
-/* Parameters and state on the host, the first ones; x->device is open.  Collective.  On success
- * *out is owned by the caller and borrows x. */
+/* Initializes parameters and state on the host; x->device is open.  Collective.  On success *out is
+ * owned by the caller and borrows x. */
 tutti_status tti_offload_create(tti_exec *x, tti_offload **out);
 /* Before the device is closed, at rest; takes NULL. */
 void tti_offload_destroy(tti_offload *offload);
@@ -30,8 +30,8 @@ tti_exec *tti_offload_host(const tti_offload *offload);
 /* Bytes of the host: parameters, state, averages and summed gradients. */
 size_t tti_offload_bytes(const tti_offload *offload);
 
-/* What the device has of a step: the report tells the hash of the parameters, sums [n_sums] what
- * the shards come to. */
+/* The device's report of a step: the hash of the parameters in report, the sums of the shards in
+ * sums [n_sums]. */
 typedef struct tti_offload_told {
     tti_step_report *report;
     const double *sums;
@@ -46,24 +46,24 @@ tutti_status tti_offload_attach(tti_offload *offload, tti_device_by_host *by_hos
 /* Whether buckets are updated as they come; NULL: no. */
 bool tti_offload_streams(const tti_offload *offload);
 
-/* A new step is put into the queues: nothing has been brought. */
+/* A new step is launched: no bucket has been copied. */
 void tti_offload_begin(tti_offload *offload);
 
-/* What is in the queue so far leaves the sums of the first n_buckets buckets on the device: those
- * that were not brought come behind it, in the copy queue. */
+/* After the launches so far the device has the sums of the first n_buckets buckets: copies those
+ * that were not copied before, in the copy queue. */
 tutti_status tti_offload_bring(tti_offload *offload, int n_buckets, tti_queue queue);
 
-/* Of a worker that streams, a shard of which has got a step of its program to do: the shard's sums
- * are to be put to the others now, for the host to see them all before the first bucket.  (Joins
- * inside a step stop a shard half way, while the last one goes on.) */
+/* For a streaming worker, when a shard has reached a step of its program: whether to add the
+ * shard's sums now, so that the host has all of them before the first bucket. (Joins inside a step
+ * stop a shard half way, while the last one continues.) */
 bool tti_offload_wants_sums(const tti_offload *offload, int step);
 
-/* Of a worker alone, whose last shard has got a step of its program to do: adds its shards, and
- * brings what is complete then. */
+/* For a single worker, when its last shard has reached a step of its program: adds its shards, and
+ * copies the completed buckets. */
 tutti_status tti_offload_after(tti_offload *offload, int step);
 
-/* Of a worker that streams: the update of the step at work, bucket by bucket as they come, unless
- * its sums are not finite.  tti_offload_update follows when the step is done. */
+/* For a streaming worker: updates the step in flight, bucket by bucket as they arrive, unless its
+ * sums are not finite. tti_offload_update follows when the step is complete. */
 tutti_status tti_offload_stream(tti_offload *offload, const tti_step_desc *desc);
 
 /* When the last bucket of the step had come, by tti_now_ns. */

@@ -1,7 +1,8 @@
 /* sum_table.c - the table of measured all-reduce times between devices.
  *
- * Its text is a line with the library, a line of names, and a line for each size; "-" stands for a
- * way that is not there.  What is read may be anything: whatever is not written so is refused. */
+ * The text has a line with the library, a line of names, and a line for each size; "-" stands for
+ * an unavailable algorithm.  The input may be anything: any deviation from this format is refused.
+ */
 #include "exec/device/sum_table.h"
 
 #include <stdio.h>

@@ -1,18 +1,19 @@
-/* sum_table.h - which way adds fastest between the devices of a machine, by size, as measured.
+/* sum_table.h - the fastest reduction algorithm between the devices of a machine, by size, as
+ * measured.
  *
- * `tutti doctor` measures and keeps it; a run whose parallel.algorithm is auto takes the fastest
- * way of it for each bucket (device_ways.c). */
+ * `tutti doctor` measures and stores it; a run with parallel.algorithm=auto uses its fastest
+ * algorithm for each bucket (device_ways.c). */
 #ifndef TTI_EXEC_SUM_TABLE_H
 #define TTI_EXEC_SUM_TABLE_H
 
 #include "backend/backend.h"
 #include "base/cache.h"
 
-/* As parallel.algorithm calls them. */
+/* With the names of parallel.algorithm. */
 typedef enum tti_sum_way {
     TTI_SUM_DIRECT, /* kernels over peers' memory, in a fixed order */
     TTI_SUM_TREE,   /* the library moves, a kernel adds in the same order */
-    TTI_SUM_RING,   /* the library adds, in an order of its own */
+    TTI_SUM_RING,   /* the library adds, in its own order */
     TTI_N_SUM_WAYS
 } tti_sum_way;
 
@@ -35,19 +36,19 @@ void tti_sum_table_print(const tti_sum_table *table, tti_str *text);
 TUTTI_NODISCARD tutti_status tti_sum_table_parse(const char *text, size_t n_bytes,
                                                  tti_sum_table *out);
 
-/* True if the library adds so many bytes faster than direct: in an order of its own where the run
- * is fast, else in the fixed order.  Between rows times are interpolated, beyond the last one they
- * grow with the bytes. */
+/* True if the library adds so many bytes faster than direct: in its own order in fast mode, else in
+ * the fixed order.  Times are interpolated between rows; beyond the last one they grow with the
+ * bytes. */
 bool tti_sum_table_prefers_library(const tti_sum_table *table, int64_t n_bytes, bool fast);
 
-/* What makes a device as fast as another. */
+/* The properties that determine the speed of a device. */
 typedef struct tti_sum_kind {
     char text[TTI_SUM_KIND];
 } tti_sum_kind;
 
 void tti_sum_table_kind(const tti_backend *backend, int index, tti_sum_kind *kind);
 
-/* What must be the same for a table to hold: version, libraries, driver, kinds of the n devices. */
+/* The key under which a table is valid: version, libraries, driver, kinds of the n devices. */
 void tti_sum_table_key(const tti_backend *backend, const tti_sum_kind *kinds, int n,
                        char key[TTI_SUM_KEY]);
 
@@ -59,7 +60,7 @@ tti_cache_found tti_sum_table_load(const char *key, int n, tti_sum_table *out);
 /* False: it could not be written. */
 bool tti_sum_table_save(const char *key, int n, const tti_sum_table *table);
 
-/* Between the first n devices, which are not open; n_most: bytes of the largest sum.  As
+/* Measures between the first n devices, which are not open; n_most: bytes of the largest sum.  As
  * tti_bench_devices. */
 TUTTI_NODISCARD tutti_status tti_sum_table_measure(const tti_backend *backend, int n, size_t n_most,
                                                    tti_sum_table *out);

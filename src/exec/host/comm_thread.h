@@ -1,8 +1,8 @@
-/* comm_thread.h - the thread that runs the communication instructions of a step program while lanes
- * compute, and how lanes and that thread wait for each other.
+/* comm_thread.h - the thread that runs the communication instructions of a step program while
+ * compute threads run, and how the two wait for each other.
  *
  * Waits have no timeout of their own: they end when a collective does, which has one.  After a
- * failure the rest of the step's communication is skipped and no lane waits any more. */
+ * failure the rest of the step's communication is skipped and no compute thread waits any more. */
 #ifndef TTI_EXEC_COMM_THREAD_H
 #define TTI_EXEC_COMM_THREAD_H
 
@@ -13,8 +13,8 @@ typedef struct tti_comm_thread tti_comm_thread;
 /* Runs one instruction.  Called on the thread, which alone may use the communicator then. */
 typedef tutti_status (*tti_instr_fn)(const tti_instr *instr, void *user);
 
-/* For programs of at most n_instrs instructions.  core: pinned there, -1: not.  On success *out is
- * owned by the caller. */
+/* For programs of at most n_instrs instructions. core: pinned there, -1: not pinned.  On success
+ * *out is owned by the caller. */
 tutti_status tti_comm_thread_create(int n_instrs, int core, tti_instr_fn fn, void *user,
                                     tti_comm_thread **out);
 void tti_comm_thread_destroy(tti_comm_thread *thread); /* takes NULL */

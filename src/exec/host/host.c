@@ -1,4 +1,5 @@
-/* host.c - the executor on the host: lanes and the communication thread walk a step program. */
+/* host.c - the executor on the host: compute threads and the communication thread run a step
+ * program. */
 #include "exec/host/host.h"
 
 #include "base/clock.h"
@@ -51,7 +52,7 @@ static tutti_status communicate(const tti_instr *in, void *user) {
 tutti_status tti_host_create(tti_exec *x) {
     tti_step_program *train, *eval = NULL;
     int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
-    if (x->desc.serves) return TUTTI_OK; /* nobody computes there */
+    if (x->desc.serves) return TUTTI_OK; /* a server does not compute shards */
     TTI_TRY(build_program(x, false, &x->program));
     if (x->desc.plan->eval.graph) TTI_TRY(build_program(x, true, &x->eval_program));
     train = x->program;
@@ -92,7 +93,7 @@ typedef struct flight {
     int64_t last_ns; /* end of the step before */
 } flight;
 
-/* A wait that is told of. */
+/* The shortest wait that is recorded. */
 enum { SHORT_NS = 1000 };
 
 static void time_step(flight *f, int step) {

@@ -1,4 +1,5 @@
-/* host.h - the executor on the host: lanes and the communication thread walk the step program. */
+/* host.h - the executor on the host: compute threads and the communication thread run the step
+ * program. */
 #ifndef TTI_EXEC_HOST_H
 #define TTI_EXEC_HOST_H
 
@@ -9,12 +10,12 @@
 tutti_status tti_host_create(tti_exec *x);
 void tti_host_destroy(tti_exec *x);
 
-/* What the lanes do for all shards of a step: gradients are then in x->buffers, sums in x->sums.
- * Collective. */
+/* Runs the compute instructions for all shards of a step: afterwards gradients are in x->buffers,
+ * sums in x->sums.  Collective. */
 tutti_status tti_host_compute(tti_exec *x, const tti_step_desc *desc, bool eval);
 
-/* The reductions that follow, and the end of those beside the lanes.  Called after compute, failed
- * or not: the other workers wait for them. */
+/* Runs the following reductions, and waits for the overlapped ones.  Call after compute, even if it
+ * failed: the other workers wait for them. */
 tutti_status tti_host_finish(tti_exec *x, bool eval);
 
 #endif /* TTI_EXEC_HOST_H */

@@ -1,8 +1,8 @@
 /* local.c - local SGD: each worker's own update, and averages over the workers.
  *
- * The idea to know: parameters are averaged in the buffer of the summed gradients, which peers see
- * and nobody needs after the update; what is frozen is left as it is, since a mean of equal numbers
- * need not be that number. */
+ * Parameters are averaged in the buffer of the summed gradients, which peers see and which is free
+ * after the update.  Frozen parameters are not averaged, since a mean of equal numbers need not be
+ * that number. */
 #include "exec/host/local.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ bool tti_local_is_on(const tti_exec *x) {
 typedef struct mean {
     tti_exec *x;
     float *values; /* [n_flat] */
-    bool back;     /* the mean is taken over, else values are put into the buffer */
+    bool back;     /* the mean is copied back, else values are copied to the buffer */
 } mean;
 
 /* A lane's range of the blocks of the update. */
@@ -47,7 +47,7 @@ static tutti_status average(tti_exec *x, float *values) {
     return TUTTI_OK;
 }
 
-/* All have the same then, also of what is theirs alone between. */
+/* Afterwards all workers agree, also in values that differ between averagings. */
 static tutti_status average_all(tti_exec *x, const tti_step_desc *desc) {
     TTI_TRY(average(x, x->params));
     for (int k = 0; desc->average_state && k < x->desc.plan->n_states; k++)
@@ -63,7 +63,7 @@ int64_t tti_local_rows(const tti_exec *x, const tti_step_desc *desc) {
     return n;
 }
 
-/* Of its own samples; a worker that a short batch gave none stays as it is. */
+/* Uses this worker's samples only; a worker without samples in a short batch does not change. */
 static tutti_status apply_alone(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_step_desc own = *desc;
     own.n_rows = tti_local_rows(x, desc);
@@ -75,7 +75,7 @@ static tutti_status apply_alone(tti_exec *x, const tti_step_desc *desc, tti_step
     return TUTTI_OK;
 }
 
-/* A worker by itself may be those of a whole copy of the model, who add what each has of it. */
+/* With a divided model the workers of a replica act as one, and add their parts of the sums. */
 static tutti_status add_parts(tti_exec *x) {
     double no_votes = 0;
     if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x, tti_exec_grads(x)));
@@ -84,7 +84,7 @@ static tutti_status add_parts(tti_exec *x) {
 
 static tutti_status update_alone(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     TTI_TRY(add_parts(x));
-    tti_exec_add_sums(x, result); /* those of the others are 0 */
+    tti_exec_add_sums(x, result); /* other workers' sums are 0 */
     int bad = tti_exec_first_bad_shard(x);
     if (bad >= 0) {
         char layer[TTI_LAYER_TEXT];
@@ -96,7 +96,8 @@ static tutti_status update_alone(tti_exec *x, const tti_step_desc *desc, tti_ste
     return apply_alone(x, desc, result);
 }
 
-/* Everybody's parameters become their mean, and the sums of the step those of all. */
+/* Replaces the parameters of all workers by their mean, and the sums of the step by their totals.
+ */
 static tutti_status meet(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_exec_note(x, desc, "average");
     int64_t start = tti_now_ns();

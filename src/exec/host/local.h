@@ -1,8 +1,8 @@
 /* local.h - local SGD: workers that update their own parameters and average them now and then.
  *
- * Stich, Local SGD converges fast and communicates little (2018).  Between averagings a worker
- * hears nothing of the others, so the results of such a step are of its own shards alone.  Of a
- * divided model all workers of a copy are one in this: what is averaged is each place's part. */
+ * Stich, Local SGD converges fast and communicates little (2018).  Between averagings workers do
+ * not communicate, so the results of such a step are those of the worker's own shards.  With a
+ * divided model the workers of a replica act as one: each position averages its part. */
 #ifndef TTI_EXEC_LOCAL_H
 #define TTI_EXEC_LOCAL_H
 
@@ -15,10 +15,10 @@ bool tti_local_is_on(const tti_exec *x);
 /* Real samples of this worker's shards. */
 int64_t tti_local_rows(const tti_exec *x, const tti_step_desc *desc);
 
-/* The rest of a step whose own gradient is summed: the update, and, if desc->average, the mean of
- * all workers' parameters, added in the same order on every worker; then all have the same, which
- * is compared.  start_ns, computed_ns: when the step began, and the gradient was there.  With
- * desc->average collective. */
+/* The rest of a step after its gradient is summed: the update, and, if desc->average, the mean of
+ * all workers' parameters, added in the same order on every worker; afterwards all have the same,
+ * which is checked. start_ns, computed_ns: when the step began, and when the gradient was complete.
+ * Collective with desc->average. */
 tutti_status tti_local_step(tti_exec *x, const tti_step_desc *desc, int64_t start_ns,
                             int64_t computed_ns, tti_step_result *result);
 

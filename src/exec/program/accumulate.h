@@ -1,9 +1,9 @@
-/* accumulate.h - which buffer each shard's gradient goes to, and who is added to whom.
+/* accumulate.h - which buffer each shard's gradient uses, and which are added to which.
  *
- * A worker owns shards first .. last-1 and computes n_lanes of them side by side, wave after wave.
- * Gradients are added along the one binary tree over all shards, as a binary counter adds carries,
- * so that few buffers live at once: n_lanes + log2 of the shards.  What is left at the end are the
- * canonical pieces of the run (comm/shards.h).  All of it is known before the first step. */
+ * A worker owns shards first .. last-1 and computes n_lanes of them in parallel, wave after wave.
+ * Gradients are added along the binary tree over all shards, as a binary counter adds carries, so
+ * that few buffers are live at once: n_lanes + log2 of the shards.  The canonical partial sums of
+ * the run remain at the end (comm/shards.h).  The whole plan is made before the first step. */
 #ifndef TTI_EXEC_ACCUMULATE_H
 #define TTI_EXEC_ACCUMULATE_H
 

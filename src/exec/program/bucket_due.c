@@ -1,6 +1,6 @@
 /* bucket_due.c - finds the last reader of each parameter.
  *
- * Gradients stand as early as they can be had (schedule.c): that of a weight may be complete before
+ * Gradients are computed as early as possible (schedule.c): that of a weight may be complete before
  * the gradient of its layer's input, which reads the weight. */
 #include "exec/program/bucket_due.h"
 
@@ -29,7 +29,7 @@ void tti_bucket_due(const tti_plan *plan, int *due) {
     for (int b = 0; b < plan->n_buckets; b++) now = due[b] = TTI_MAX(due[b], now);
 }
 
-/* The node that makes a value; of a view the one that makes what is seen. */
+/* The node that makes a value; for a view the one that makes its base. */
 static const tti_node *maker_of(const tutti_value *value) {
     const tti_node *node = value->node;
     while ((node->op->traits & TTI_VIEW) && node->n_in > 0) node = node->in[0]->node;

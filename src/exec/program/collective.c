@@ -1,7 +1,7 @@
 /* collective.c - the collectives of a tensor axis inside a step.
  *
- * Communicators join and cut contiguous ranges; along another dimension than the first the parts
- * are put side by side, or taken apart, in scratch. */
+ * Communicators join and divide contiguous ranges; along another dimension than the first the parts
+ * are interleaved, or separated, in scratch memory. */
 #include "exec/program/collective.h"
 
 #include <math.h>

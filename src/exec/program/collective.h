@@ -1,4 +1,4 @@
-/* collective.h - ops that exchange values with the other workers of a tensor axis, as kernels. */
+/* collective.h - ops that communicate with the other workers of a tensor axis, as kernels. */
 #ifndef TTI_EXEC_COLLECTIVE_H
 #define TTI_EXEC_COLLECTIVE_H
 
@@ -19,11 +19,11 @@ void tti_collective_rows(const tti_node *node, size_t *n_rows, size_t *part_byte
 /* Fails with TUTTI_E_INVALID where comm is not the axis that the program was made for. */
 tutti_status tti_collective_check(const tti_program *program, const tutti_comm *comm);
 
-/* A communicator of the axis for each lane, so that lanes exchange beside each other and each with
- * its like: lane k of every worker has the same shard.  *n_lanes becomes what all workers of the
- * axis can have: the fewest, and 1 where its transport cannot divide it.  Collective over axis,
- * which is the first of *out [*n_lanes] and borrowed; the others are destroyed before it.  axis
- * NULL: *out is NULL. */
+/* A communicator of the axis for each compute thread, so that they communicate concurrently, each
+ * with its counterparts: thread k of every worker has the same shard. *n_lanes becomes the smallest
+ * number over all workers of the axis, and 1 if its transport cannot be divided.  Collective over
+ * axis, which is the first of *out [*n_lanes] and borrowed; the others are destroyed before it.
+ * axis NULL: *out is NULL. */
 TUTTI_NODISCARD tutti_status tti_lane_comms_create(tutti_comm *axis, int *n_lanes,
                                                    tutti_comm ***out);
 void tti_lane_comms_destroy(tutti_comm **comms, int n_lanes);

@@ -1,17 +1,17 @@
-/* fed.h - what the program of a shard is fed with on a device, and the sums that it leaves there.
+/* fed.h - the inputs of a shard's program on a device, and its sums.
  *
- * A stage of a pipeline reads samples, or targets, or neither, and only the last one makes sums. */
+ * A pipeline stage reads samples, or targets, or neither, and only the last one makes sums. */
 #ifndef TTI_EXEC_FED_H
 #define TTI_EXEC_FED_H
 
 #include "exec/program/instance.h"
 
-/* Inputs of a program by what they are fed with; -1: it has none. */
+/* The inputs of a program by meaning; -1: it has none. */
 typedef struct tti_fed_inputs {
     int x, target, rows, loss_scale;
 } tti_fed_inputs;
 
-/* The inputs of one shard, on the device; NULL: nobody reads them. */
+/* The inputs of one shard, on the device; NULL: not read. */
 typedef struct tti_fed_shard {
     void *x, *target;
     int32_t *rows;
@@ -21,10 +21,10 @@ typedef struct tti_fed_shard {
 size_t tti_fed_bytes(const tti_program *program, const char *name);
 int64_t tti_fed_rows(const tti_program *program, const char *name);
 
-/* Rows of a shard's samples, or, where others read these, of a value that is made of them. */
+/* Rows of a shard's samples, or, if another stage reads these, of a value that depends on them. */
 int64_t tti_fed_most_rows(const tti_program *program);
 
-/* Where the inputs of the next run lie. */
+/* Sets the addresses of the next run's inputs. */
 void tti_fed_point(tti_instance *instance, const tti_fed_inputs *inputs, const tti_fed_shard *shard,
                    const float *loss_scale);
 

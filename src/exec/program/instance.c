@@ -1,7 +1,7 @@
 /* instance.c - binds a program to kernels: computes every pointer once before the first run.
  *
- * Only inputs and gradients move between runs; the places where their pointers stand are kept in a
- * short list of patches. */
+ * Only inputs and gradients move between runs; the locations of their pointers are kept in a short
+ * list of patches. */
 #include "exec/program/instance.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ struct tti_instance {
     patch *patches;
     int n_patches;
     tti_joint_step *joints; /* [program->n_steps]; NULL: there is no norm between exchanges */
-    bool *waits;            /* [program->n_steps]: for exchanges beside it; NULL: there are none */
+    bool *waits; /* [program->n_steps]: for overlapped collectives; NULL: there are none */
     void *consts, *results, *scratch;
     size_t scratch_bytes;
     int64_t exchanged_ns; /* at exchanges of the host, since that was asked for */
@@ -285,7 +285,7 @@ static tti_device_norm backward_of(const tti_norm_exchange *joint, const bound_s
                              .scratch = grads->args.scratch};
 }
 
-/* Whether steps s and those behind it are made as one in a range that ends at last. */
+/* Whether step s and the following ones run as one in a range that ends at last. */
 static bool is_joint(const tti_instance *it, int s, int last) {
     int n = it->joints ? it->joints[s].norm.n_steps : 0;
     return n > 0 && s + n <= last && tti_device_exchange_group(it->desc.exchange);
@@ -327,7 +327,7 @@ static tutti_status run_pull(tti_instance *it, int s, int from, const tti_run *r
     return tti_device_exchange_pull(it->desc.exchange, &pull);
 }
 
-/* The steps from s on that are made as one.  kept: whether the next one is to be pulled. */
+/* Runs the steps from s on as one. kept: whether the next one may be pulled. */
 static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushed, bool *kept) {
     const tti_norm_exchange *joint = &it->joints[s].norm;
     int next = s + joint->n_steps;
@@ -349,7 +349,7 @@ static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushe
     return TUTTI_OK;
 }
 
-/* Before a step: what it reads or writes over has been exchanged. */
+/* Before a step: waits until collectives on its inputs and outputs are complete. */
 static tutti_status wait_for_exchanges(const tti_instance *it, int s) {
     bool is_exchange = (it->desc.program->steps[s]->op->traits & TTI_COLLECTIVE) != 0;
     if (!it->waits) return TUTTI_OK;

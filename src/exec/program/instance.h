@@ -1,4 +1,4 @@
-/* instance.h - a program bound to kernels and to the memory of one lane. */
+/* instance.h - a program bound to kernels and to the memory of one compute thread. */
 #ifndef TTI_EXEC_INSTANCE_H
 #define TTI_EXEC_INSTANCE_H
 
@@ -17,8 +17,8 @@ typedef struct tti_instance_desc {
     void *arena;                /* program->arena_bytes, borrowed; shared by programs of the lane */
     float *params;              /* flat parameters, borrowed */
     void *low;                  /* the same in 16 bits, where the program reads them so; borrowed */
-    /* Of the program's tensor axis, borrowed; one lane alone may use it.  NULL: there is none, or
-     * the program is not run. */
+    /* The program's tensor axis, borrowed; used by one compute thread only.  NULL: there is none,
+     * or the program is not run. */
     tutti_comm *tensor;
     tti_device_exchange *exchange; /* the same of a backend with devices */
     const tti_window *window;      /* params are places of buckets; NULL: flat; borrowed */
@@ -29,7 +29,7 @@ typedef struct tti_instance_desc {
 tutti_status tti_instance_create(const tti_instance_desc *desc, tti_instance **out);
 void tti_instance_destroy(tti_instance *instance);
 
-/* Where a fed input and the gradients of this run lie.  Borrowed for the next run. */
+/* Sets the addresses of an input and of the gradients.  Borrowed for the next run. */
 void tti_instance_set_input(tti_instance *instance, int input, const void *data);
 void tti_instance_set_grads(tti_instance *instance, float *grads);
 
@@ -59,9 +59,9 @@ bool tti_instance_has_output(const tti_instance *instance, const char *name);
 /* The bytes of a named output after a run; the output must exist. */
 const void *tti_instance_output(const tti_instance *instance, const char *name);
 
-/* Runs the steps first .. last-1 once more, all of them, and looks for the first with a NaN or an
- * infinity in an f32 output, -1: none; a step that fails ends it.  For the message when a loss went
- * bad, not for speed. */
+/* Runs the steps first .. last-1 once more, all of them, and finds the first with a NaN or an
+ * infinity in an f32 output, -1: none; ends at a step that fails.  For the message about a
+ * non-finite loss, not for speed. */
 tutti_status tti_instance_find_nonfinite(tti_instance *instance, const tti_run *run, int first,
                                          int last, int *step);
 

@@ -1,9 +1,9 @@
-/* joint_sums.c - sums over a tensor axis that stand side by side in the program and in memory.
+/* joint_sums.c - sums over a tensor axis that are adjacent in the program and in memory.
  *
- * The idea to know: schedule.c puts the sums of short gradients last, bucket.c then gives them
- * neighbouring slots, and memplan.c makes their terms there.  So what lies between the first and
- * the last of them is one vector, whose elements are added as they would be one value after the
- * other; the padding between slots is added too and read by nobody. */
+ * schedule.c puts the sums of short gradients last, bucket.c then gives them neighbouring slots,
+ * and memplan.c makes their terms there.  So the range from the first to the last of them is one
+ * vector, whose elements are added as in separate sums; the padding between slots is added too and
+ * never read. */
 #include "exec/program/joint_sums.h"
 
 enum { ALIGN_BYTES = 64 }; /* where slots begin */
@@ -23,7 +23,7 @@ static size_t end_of(const tti_program *program, int s) {
     return begin_of(program, s) + tti_value_n_bytes(program->steps[s]->out[0]);
 }
 
-/* The step behind sums what lies behind. */
+/* Whether the next step sums the adjacent range. */
 static bool goes_on(const tti_program *program, int s) {
     if (s + 1 >= program->n_steps || !is_in_place(program, program->steps[s])) return false;
     if (!is_in_place(program, program->steps[s + 1])) return false;

@@ -1,8 +1,8 @@
-/* lanes.h - the threads of one worker that compute shards side by side.
+/* lanes.h - the threads of one worker that compute shards in parallel.
  *
- * Lane 0 is the calling thread; the others are kept and pinned, so that a dispatch costs a wake-up
- * and not a thread; its own cores come back with destroy.  Waiting spins for some microseconds (the
- * cores are the lanes' own), then sleeps. */
+ * Thread 0 is the calling thread; the others are kept and pinned, so that a dispatch costs a
+ * wake-up and not a new thread; destroy restores the affinity of the caller.  Waiting spins for
+ * some microseconds (the cores belong to these threads), then sleeps. */
 #ifndef TTI_EXEC_LANES_H
 #define TTI_EXEC_LANES_H
 
@@ -14,8 +14,8 @@
 typedef struct tti_lanes tti_lanes;
 typedef void (*tti_lane_fn)(int lane, void *arg);
 
-/* n_lanes >= 1.  cores [n_lanes]: the core of each lane, NULL: not pinned.  init runs once on every
- * lane (NULL: nothing).  On success *out is owned by the caller. */
+/* n_lanes >= 1. cores [n_lanes]: the core of each thread, NULL: not pinned. init runs once on every
+ * thread (NULL: nothing).  On success *out is owned by the caller. */
 tutti_status tti_lanes_create(int n_lanes, const int *cores, void (*init)(void), tti_lanes **out);
 void tti_lanes_destroy(tti_lanes *lanes);
 

@@ -93,7 +93,7 @@ static double *end_of(const paper *p, int wave, int moment) {
     return &p->end[wave * 2 * p->shape->n_stages * p->shape->n_chunks + moment];
 }
 
-/* When what a moment of a wave reads is there, < 0: not yet.  What is joined waits for all. */
+/* When the inputs of a wave's slot are available, < 0: not yet.  Joined values wait for all. */
 static double ready(const paper *p, int wave, int moment) {
     double last = 0;
     if (moment == 0) return 0;
@@ -106,7 +106,7 @@ static double ready(const paper *p, int wave, int moment) {
     return last;
 }
 
-/* Runs the next action of a stage if what it needs is there. */
+/* Runs the next action of a stage if its inputs are available. */
 static bool advance(paper *p, int stage) {
     if (p->done[stage] == p->of[stage].n_actions) return false;
     const tti_pipe_action *a = &p->of[stage].actions[p->done[stage]];

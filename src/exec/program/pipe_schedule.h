@@ -1,13 +1,13 @@
-/* pipe_schedule.h - in which order a stage of a pipeline runs the parts of its shards.
+/* pipe_schedule.h - the order in which a pipeline stage runs the parts of its shards.
  *
- * A wave is what goes through the stages as one: a shard for each lane.  One forward, one backward
- * (Narayanan et al. 2019): a stage first takes as many waves as there are stages behind it, then
- * each backward part makes room for a forward one, so that few waves are in flight.  With several
- * chunks (Narayanan et al. 2021) waves go round the stages in groups of n_stages.  Where values of
- * all shards are joined on the way, all waves come through a part before any begins the next one,
- * and stages take turns.
+ * A wave is the group of shards that passes the stages together: a shard for each compute thread.
+ * One forward, one backward (Narayanan et al. 2019): a stage first takes as many waves as there are
+ * later stages, then each backward part makes room for a forward one, so that few waves are in
+ * flight.  With several chunks (Narayanan et al. 2021) waves circulate through the stages in groups
+ * of n_stages.  If values of all shards are joined, all waves finish a part before any begins the
+ * next one, and stages take turns.
  *
- * All of it follows from the numbers alone: every stage knows every stage's order. */
+ * Everything follows from the numbers alone: every stage knows every stage's order. */
 #ifndef TTI_EXEC_PIPE_SCHEDULE_H
 #define TTI_EXEC_PIPE_SCHEDULE_H
 
@@ -24,7 +24,7 @@ typedef struct tti_pipe_schedule {
     int n_in_flight; /* the most waves at a time that have begun and not ended */
 } tti_pipe_schedule;
 
-/* What a schedule is made of; the stage too. */
+/* The parameters of a schedule, except for the stage. */
 typedef struct tti_pipe_shape {
     int n_stages, n_chunks, n_waves;
     bool training; /* false: forward only */
@@ -33,8 +33,8 @@ typedef struct tti_pipe_shape {
 
 tti_pipe_shape tti_pipe_shape_of(const tti_stages *stages, int n_waves, bool training);
 
-/* TUTTI_E_INVALID where waves cannot go round in groups: with several chunks n_waves is a multiple
- * of n_stages.  On success fini frees it. */
+/* TUTTI_E_INVALID if waves cannot circulate in groups: with several chunks n_waves must be a
+ * multiple of n_stages.  On success fini frees it. */
 tutti_status tti_pipe_schedule_init(const tti_pipe_shape *shape, int stage, tti_pipe_schedule *out);
 void tti_pipe_schedule_fini(tti_pipe_schedule *schedule);
 

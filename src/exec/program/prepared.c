@@ -1,7 +1,7 @@
 /* prepared.c - prepares kernels before anything is allocated.
  *
- * What a kernel wants of scratch is known once it is prepared, which on a device may be timed; so
- * it is done once, and the kernels wait here for the program that is bound to them. */
+ * The scratch memory of a kernel is known once it is prepared, which on a device may include
+ * timing; so it is done once, and the kernels are stored here until a program is bound to them. */
 #include "exec/program/prepared.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void note_scratch(tti_prepared *p, size_t n_bytes) {
     p->scratch_bytes = TTI_MAX(p->scratch_bytes, n_bytes);
 }
 
-/* Exchanges are no backend's kernels; those of devices have memory of their own. */
+/* Collectives are not kernels of a backend; those of devices have their own memory. */
 static tutti_status prepare(const tti_node *node, const tti_backend *backend, bool reference,
                             tti_prepared *p, ready *step) {
     if (node->op->traits & TTI_COLLECTIVE) {
@@ -32,7 +32,7 @@ static tutti_status prepare(const tti_node *node, const tti_backend *backend, bo
         return TUTTI_OK;
     }
     const tti_kernel *kernel = backend->select(node, reference);
-    if (!kernel) return TUTTI_OK; /* who binds it says so */
+    if (!kernel) return TUTTI_OK; /* binding reports the error */
     if (kernel->prepare) TTI_TRY(kernel->prepare(node, &step->state));
     step->kernel = kernel;
     if (!kernel->scratch_bytes) return TUTTI_OK;

@@ -1,5 +1,5 @@
-/* prepared.h - the kernels of a program before there is memory for it: what they want is asked of
- * the backend, and a program that is bound (instance.h) takes them over. */
+/* prepared.h - the kernels of a program before its memory is allocated: the backend reports their
+ * needs, and binding a program (instance.h) takes them over. */
 #ifndef TTI_EXEC_PREPARED_H
 #define TTI_EXEC_PREPARED_H
 
@@ -8,13 +8,13 @@
 
 typedef struct tti_prepared tti_prepared;
 
-/* Selects and prepares a kernel for every step but exchanges between workers.  On success *out is
- * owned by the caller. */
+/* Selects and prepares a kernel for every step except collectives between workers.  On success *out
+ * is owned by the caller. */
 TUTTI_NODISCARD tutti_status tti_prepared_create(const tti_program *program,
                                                  const tti_backend *backend, bool reference,
                                                  tti_prepared **out);
 
-/* Releases what nobody has taken.  NULL is a no-op. */
+/* Releases the kernels that were not taken.  NULL is a no-op. */
 void tti_prepared_destroy(tti_prepared *prepared);
 
 /* Bytes of scratch that the program has for all its steps, one after the other; NULL: 0. */

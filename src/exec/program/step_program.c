@@ -1,5 +1,5 @@
 /* step_program.c - the passes that make the list: micro-batch waves or the pipeline's schedule,
- * joins of all shards, and what the communication thread does beside them. */
+ * joins of all shards, and the overlapped work of the communication thread. */
 #include "exec/program/step_program.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ typedef struct builder {
     bool has_run, no_memory;
 } builder;
 
-/* ---- what is communicated during one run of the program ---- */
+/* ---- communication during one run of the program ---- */
 
 static bool is_reduction(tti_instr_kind kind) {
     return kind == TTI_REDUCE_SCATTER || kind == TTI_ALL_REDUCE;
@@ -74,7 +74,7 @@ static void add_reduction(builder *b, const tti_use *use) {
     add_move(b, reduction_of(b->d, bucket->first, bucket->n_elems), use);
 }
 
-/* What shards wait for comes first. */
+/* Communication that shards wait for comes first. */
 static int by_need(const void *a, const void *b) {
     const move *x = a, *y = b;
     int r = is_reduction(x->kind), q = is_reduction(y->kind);
@@ -158,8 +158,8 @@ static void emit_move(builder *b, const move *m, int wave, int after) {
     emit(b, instr);
 }
 
-/* Wave number own of the worker: a shard for each lane at most.  Where all shards have buffers of
- * their own they are one wave of acc. */
+/* Wave number own of the worker: at most a shard for each compute thread.  If all shards have their
+ * own buffers they are one wave of acc. */
 static const tti_wave *wave_of(const builder *b, int own) {
     return &b->d->acc->waves[b->d->acc->n_waves == 1 ? 0 : own];
 }
@@ -207,8 +207,7 @@ static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
     }
 }
 
-/* The waves through steps first .. last-1; what is communicated beside them follows the last RUN.
- */
+/* The waves through steps first .. last-1; overlapped communication follows the last RUN. */
 static void emit_runs(builder *b, stretch *s, int due) {
     const tti_program *program = b->d->program;
     bool begins = s->first == program->part_first[s->part] && receives(b->d->side, s->part);
@@ -233,8 +232,8 @@ static bool is_join(const tti_step_program_desc *d, int step) {
     return false;
 }
 
-/* Where the steps from first on are interrupted, at most at end: before a join; and, of several
- * waves on the same lanes, where one of them would wait: all of them come there before it does. */
+/* The next interruption of the steps from first on, at most end: before a join; and, with several
+ * waves on the same threads, where one of them would wait: all waves get there before it does. */
 static int next_stop(const builder *b, const stretch *s, int end) {
     int stop = end;
     for (int i = 0; i < b->d->n_joins; i++)
@@ -260,8 +259,8 @@ static void add_wait(builder *b, tti_instr *run, int step, int instr) {
     run->n_waits++;
 }
 
-/* What RUN instructions from begin on wait for: parameters of their part, and places of gradients,
- * which an earlier part of the last wave may have left. */
+/* Finds what RUN instructions from begin on wait for: parameters of their part, and buffer slots of
+ * gradients, which an earlier part of the last wave may still occupy. */
 static void find_waits(builder *b, const stretch *s, int begin) {
     tti_step_program *p = b->p;
     int from = s->last_wave == b->n_waves ? 0 : begin;

@@ -1,13 +1,14 @@
-/* step_program.h - what one worker does in a step: a flat list of instructions.
+/* step_program.h - one worker's step: a flat list of instructions.
  *
- * All lanes run the instructions of TTI_ON_LANES in order, each lane for its own shard.  The
- * communication thread runs those of TTI_ON_COMM beside them, also in order.  Those of
- * TTI_ON_CALLER follow when all lanes are done.
+ * All compute threads run the instructions of TTI_ON_LANES in order, each for its own shard.  The
+ * communication thread runs those of TTI_ON_COMM concurrently, also in order.  Those of
+ * TTI_ON_CALLER follow when all compute threads are done.
  *
- * A communication instruction waits until every lane has finished the last lane instruction before
- * it in the list, or has done the steps of it before `after`.  A RUN instruction waits, before some
- * of its steps, for communication instructions.  What a lane waits for stands in the list before
- * everything that waits for this lane, so nothing waits in a circle, on one worker or between them.
+ * A communication instruction waits until every compute thread has finished the last compute
+ * instruction before it in the list, or has done its steps before `after`. A RUN instruction waits,
+ * before some of its steps, for communication instructions.  Everything that a compute thread waits
+ * for precedes in the list everything that waits for this thread, so there is no deadlock, on one
+ * worker or between them.
  *
  * The list follows from plan, shards and windows alone.  All workers of the data axis therefore
  * have the same communication instructions in the same order. */
@@ -62,7 +63,7 @@ typedef struct tti_step_program {
     const tti_program *program; /* borrowed */
     tti_instr *instrs;          /* [n_instrs] */
     int n_instrs;
-    tti_wait *waits; /* [n_waits]: those of each RUN by step */
+    tti_wait *waits; /* [n_waits]: those of each RUN, by step */
     int n_waits;
     int n_lanes, n_idle, n_in_flight;
     bool has_comm; /* some instruction is on COMM */
@@ -72,7 +73,7 @@ typedef enum tti_reduction {
     TTI_REDUCE_NOTHING,    /* evaluation; one worker; a server adds the gradients */
     TTI_REDUCE_WHOLE,      /* all elements at once, after the lanes */
     TTI_REDUCE_BUCKETS,    /* bucket by bucket, after the lanes */
-    TTI_REDUCE_OVERLAPPED, /* bucket by bucket, beside the last wave */
+    TTI_REDUCE_OVERLAPPED, /* bucket by bucket, during the last wave */
 } tti_reduction;
 
 typedef struct tti_step_program_desc {
@@ -81,7 +82,7 @@ typedef struct tti_step_program_desc {
     const tti_accumulation *acc; /* shards of the worker and buffers; borrowed by the program */
     int n_lanes;
     int n_idle;  /* waves without a shard before the own ones: other workers gather in them */
-    bool joined; /* all shards come to a step before any goes on: they are in flight together */
+    bool joined; /* all shards reach a step before any continues: they are in flight together */
     const int *joins; /* [n_joins]: steps, rising */
     int n_joins;
     const tti_pipe_side *side; /* of a pipeline stage; NULL: none */

@@ -1,23 +1,23 @@
-/* timeline.h - what a profile of steps tells: parts, each of one kind, and when they ran. */
+/* timeline.h - the records of a profile: parts of steps, each of one kind, and when they ran. */
 #ifndef TTI_EXEC_TIMELINE_H
 #define TTI_EXEC_TIMELINE_H
 
 #include "ir/graph.h"
 
-/* What a span is a part of: spans of a row follow each other. */
+/* The row of a span: spans of a row follow each other. */
 typedef enum tti_row {
-    TTI_ROW_HOST,    /* the thread of the worker: what it waits for, and what it puts into queues */
+    TTI_ROW_HOST,    /* the thread of the worker: its waits, and its launches */
     TTI_ROW_COMPUTE, /* the queue of the kernels; on the host the first lane: waits too */
     TTI_ROW_COPY,    /* to the device, of samples and of values of other stages */
     TTI_ROW_COMM,    /* gradients, sums and parameters between workers */
     TTI_ROW_TRADE,   /* exchanges inside layers */
     TTI_ROW_STAGES,  /* values to other stages of a pipeline */
-    TTI_ROW_PARTS,   /* of a stage: which part of which shard lies above in TTI_ROW_COMPUTE */
-    TTI_ROW_SERVER,  /* what a parameter server did for this worker */
+    TTI_ROW_PARTS,   /* pipeline: which part of which shard TTI_ROW_COMPUTE runs */
+    TTI_ROW_SERVER,  /* the parameter server's work for this worker */
     TTI_N_ROWS
 } tti_row;
 
-/* What the time of a span went into. */
+/* The kind of work in a span. */
 typedef enum tti_span_kind {
     TTI_SPAN_WORK,   /* kernels, and what else the row of the kernels does itself */
     TTI_SPAN_WAIT,   /* for something that another row has */
@@ -25,14 +25,14 @@ typedef enum tti_span_kind {
     TTI_SPAN_STAGES, /* between stages of a pipeline, */
     TTI_SPAN_GRADS,  /* of gradients, */
     TTI_SPAN_PARAMS, /* of parameters, */
-    TTI_SPAN_SUMS,   /* of what is small: sums of a step, joined statistics */
+    TTI_SPAN_SUMS,   /* small reductions: sums of a step, joined statistics */
     TTI_SPAN_OTHER,  /* none of it: samples, or a frame around spans of another row */
     TTI_N_SPAN_KINDS
 } tti_span_kind;
 
-/* A part of a step: a node at work, or something beside all nodes. */
+/* A part of a step: a node, or work outside of all nodes. */
 typedef struct tti_part {
-    const char *name; /* of the kernel, or of what is no node; static */
+    const char *name; /* of the kernel, or of the work outside of nodes; static */
     tti_span_kind kind;
     const tti_node *node; /* of the shard program; NULL: none, name says what */
 } tti_part;

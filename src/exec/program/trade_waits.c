@@ -30,7 +30,7 @@ static void wait_for_exchanges(const tti_program *program, bool *waits) {
         for (int t = s + 1; t < program->n_steps; t++) {
             if (program->steps[t]->op->traits & TTI_COLLECTIVE) continue;
             if (!waits[t] && !collide(program, node, program->steps[t])) continue;
-            waits[t] = true; /* and with it all that are in front */
+            waits[t] = true; /* including all earlier ones */
             break;
         }
     }
@@ -43,7 +43,7 @@ static int overwriter(const tti_program *program, const tutti_value *value, int 
     return program->n_steps;
 }
 
-/* Where it can be seen to that step t waits: norms are made as one with the steps around them, and
+/* The step at which the wait of step t happens: norms run as one with the steps around them, and
  * with the product that pulls their rows. */
 static int waiting_place(const tti_joint_step *joints, int t) {
     for (int s = t; s >= 0; s--) {

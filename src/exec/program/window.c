@@ -1,6 +1,6 @@
 /* window.c - buffer slots for buckets, by live range.
  *
- * Places are given greedily, largest first, as memplan.c does for values. */
+ * Slots are assigned greedily, largest first, as memplan.c does for values. */
 #include "exec/program/window.h"
 
 #include <stdlib.h>
@@ -128,7 +128,7 @@ bool tti_window_shares(const tti_window *w, const tti_use *a, const tti_use *b) 
     return a->offset < b->offset + size_of(w, b) && b->offset < a->offset + size_of(w, a);
 }
 
-/* The lowest place for use beside the n that have one. */
+/* The lowest offset for use among the n placed ones. */
 static void place(const tti_window *w, tti_use *use, tti_use *const *placed, int n) {
     use->offset = 0;
     for (bool moved = true; moved;) {

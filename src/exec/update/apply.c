@@ -1,8 +1,8 @@
-/* apply.c - the update program: clip by the global norm, optimizer, hash, over all lanes.
+/* apply.c - the update program: clip by the global norm, optimizer, hash, on all compute threads.
  *
- * Blocks are fixed by the plan, and so is the order of sums over them, so neither lanes nor
- * workers change a bit; nor does it matter who updates a block: with zero each its own, then all
- * get all parameters; with one copy for all each its own, then all have them. */
+ * The plan fixes the blocks and the order of sums over them, so neither threads nor workers change
+ * a bit; nor does it matter which worker updates a block: with zero each updates its own, then all
+ * gather all parameters; with shared parameters each updates its own, then all have them. */
 #include <math.h>
 #include <string.h>
 
@@ -78,7 +78,7 @@ static tutti_status run_block(tti_exec *x, tti_lane *lane, const tti_own_block *
 
 /* ---- norms of whole parameters, for optimizers that scale by them ---- */
 
-/* Squares of a block of w, and of what the optimizer would add to it, or of its gradient. */
+/* Squares of a block of w, and of the optimizer's step for it, or of its gradient. */
 static tutti_status square_block(tti_exec *x, tti_lane *lane, const tti_own_block *own,
                                  double *squares) {
     const tti_update_step *step = step_of(x, own);
@@ -119,7 +119,7 @@ static tutti_status find_norms(tti_exec *x) {
 
 /* ---- the update ---- */
 
-/* What changes the sum of gradients before the optimizer sees it. */
+/* Processes the sum of gradients before the optimizer reads it. */
 static void prepare_gradient(tti_exec *x, const tti_own_block *own) {
     const tti_update_step *step = step_of(x, own);
     const tti_slot *slot = &x->desc.plan->slots[step->slot];
@@ -141,7 +141,7 @@ static void prepare_lane(int index, void *arg) {
     for (size_t i = mine.first; i < mine.last; i++) prepare_gradient(x, &x->share.blocks[i]);
 }
 
-/* Running statistics are no average of their own past: they are taken as they are. */
+/* Running statistics are not averaged over steps: they are copied. */
 static void average_block(tti_exec *x, const tti_own_block *own) {
     const tti_update_step *step = step_of(x, own);
     float decay = x->desc.plan->slots[step->slot].buffer ? 0 : (float)x->desc.ema;
@@ -154,7 +154,7 @@ static uint64_t hash_block(const tti_exec *x, const tti_update_step *step, const
     return x->desc.backend->hash(w, step->n_elems, step->first);
 }
 
-/* What no other worker has to compare with must be as the last update left it. */
+/* If no other worker has it for comparison, it must be as the last update left it. */
 static tutti_status check_block(const tti_exec *x, size_t i) {
     const tti_own_block *own = &x->share.blocks[i];
     const tti_update_step *step = step_of(x, own);
@@ -208,7 +208,7 @@ static tutti_status tell(const tti_exec *x, tutti_status (*whom)(void *, size_t,
     return whom ? whom(x->updated_user, from->first, to->first + to->n_elems) : TUTTI_OK;
 }
 
-/* All own blocks; bucket by bucket where somebody takes them on meanwhile. */
+/* Updates all own blocks; bucket by bucket, if a consumer overlaps with this loop. */
 static tutti_status update_own(tti_exec *x) {
     bool told = x->updated && !tti_exec_divides(x);
     size_t n = (size_t)x->share.n_blocks;
@@ -223,7 +223,7 @@ static tutti_status update_own(tti_exec *x) {
     return tti_exec_lane_status(x);
 }
 
-/* What came from other workers counts as it is in this one's memory. */
+/* Hashes parameters of other workers as they are in this worker's memory. */
 static void hash_lane(int index, void *arg) {
     tti_exec *x = arg;
     tti_range mine = tti_lane_range((size_t)x->desc.plan->n_updates, 1, index, x->desc.n_lanes);
@@ -240,7 +240,7 @@ static uint64_t hash_of_lanes(const tti_exec *x) {
     return hash;
 }
 
-/* Bucket by bucket where somebody takes them on meanwhile. */
+/* Per bucket, if a consumer overlaps with this loop. */
 static tutti_status gather_params(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     if (!x->updated) return tti_zero_gather_params(x);
@@ -255,7 +255,8 @@ static tutti_status gather_params(tti_exec *x) {
 static tutti_status gather(tti_exec *x) {
     int64_t start = tti_now_ns();
     tti_profile_rest(x, tti_part_work("update"), start);
-    /* With one copy a sum is a barrier too: behind it nobody writes, and all may read. */
+    /* With shared parameters this sum is also a barrier: afterwards no worker writes, and all may
+     * read. */
     TTI_TRY(x->desc.one_copy ? tti_exec_sum_hashes(x, hash_of_lanes(x), &x->last_hash)
                              : gather_params(x));
     int64_t end = tti_now_ns();

@@ -1,7 +1,7 @@
 /* compress.c - gradient compression: which tensors, their residuals, and the messages.
  *
- * The idea to know: everything of a tensor is at fixed places of a few long arrays, in the order of
- * the slots, so the messages of a bucket are ranges of them and one collective carries each.
+ * Everything of a tensor has fixed offsets in a few long arrays, in the order of the slots, so the
+ * messages of a bucket are ranges of them and one collective carries each.
  *
  * Top-k with error feedback: Stich, Cordonnier, Jaggi, Sparsified SGD with memory (2018); Lin et
  * al., Deep gradient compression (2018).  PowerSGD: Vogels, Karimireddy, Jaggi (2019).  Residuals
@@ -49,7 +49,7 @@ bool tti_compress_wanted(const tti_exec_desc *desc, int n_ranks) {
     return desc->fast && n_ranks > 1 && desc->compression != TTI_COMPRESS_NONE;
 }
 
-/* ---- what is compressed ---- */
+/* ---- which tensors are compressed ---- */
 
 static packing top_k(const tti_exec_desc *desc, const tti_slot *slot) {
     size_t k = (size_t)ceil(desc->topk * (double)slot->n_elems);
@@ -182,7 +182,7 @@ tutti_status tti_compress_create(const tti_exec *x, tti_compress **out) {
 }
 
 void tti_compress_destroy(tti_compress *c) {
-    if (!c) return; /* what is shared is the communicator's */
+    if (!c) return; /* the communicator owns shared memory */
     free(c->packings);
     free(c->residual);
     free(c->all_pairs);
@@ -197,7 +197,7 @@ bool tti_compress_is_on(const tti_exec *x) {
 
 /* ---- a bucket ---- */
 
-/* Some whole slots and what is done with them. */
+/* Some whole slots and the operation on them. */
 typedef struct work {
     tti_exec *x;
     tti_compress *c;
@@ -215,7 +215,7 @@ static float *residual_of(const work *w, int s) {
     return w->c->residual + w->x->desc.plan->slots[s].first;
 }
 
-/* What is to be sent: the gradient and what was not sent before. */
+/* The value to be sent: the gradient plus what was not sent before. */
 static void add_residual(const work *w, int s) {
     float *g = grad_of(w, s);
     const float *e = residual_of(w, s);
@@ -274,7 +274,7 @@ static tutti_status exchange_pairs(const work *w) {
     return TUTTI_OK;
 }
 
-/* A direction that has come to nothing would stay so: another is drawn, the same for all. */
+/* A direction that has become zero would stay zero: draws another one, the same on all workers. */
 static void redraw(const work *w, int s, float *q) {
     const packing *p = &w->c->packings[s];
     uint64_t key = tti_compress_key(&w->x->desc, &w->x->desc.plan->slots[s]);

@@ -1,9 +1,10 @@
-/* compress.h - gradients that travel between workers as less than they are; fast mode.
+/* compress.h - compressed gradients between workers; fast mode.
  *
- *   top-k      of each matrix the largest elements, as pairs of index and value
- *   PowerSGD   of each matrix a product of two thin ones
- * What of a worker's gradient was not sent is its residual: kept, and added to its next gradient.
- * Vectors and running statistics travel whole.  The sums have the same bits on every worker. */
+ *   top-k      for each matrix the largest elements, as pairs of index and value
+ *   PowerSGD   for each matrix a product of two low-rank ones
+ * The part of a worker's gradient that was not sent is its residual: kept, and added to its next
+ * gradient.  Vectors and running statistics are sent whole.  The sums have the same bits on every
+ * worker. */
 #ifndef TTI_EXEC_COMPRESS_H
 #define TTI_EXEC_COMPRESS_H
 
@@ -15,7 +16,7 @@ typedef struct tti_compress tti_compress;
 /* Whether gradients of a worker of n_ranks are ever compressed; alone they do not travel. */
 bool tti_compress_wanted(const tti_exec_desc *desc, int n_ranks);
 
-/* With nothing left over from steps before.  Collective; on success *out is owned by the caller. */
+/* Starts with empty residuals.  Collective; on success *out is owned by the caller. */
 tutti_status tti_compress_create(const tti_exec *x, tti_compress **out);
 void tti_compress_destroy(tti_compress *c);
 
@@ -36,14 +37,15 @@ size_t tti_compress_message_bytes(const tti_exec_desc *desc, size_t first, size_
 /* Whether a slot does not travel at all. */
 bool tti_compress_leaves_out(const tti_slot *slot);
 
-/* With TTI_COMPRESS_POWERSGD: the matrix that a slot is; r is 0 if it travels whole. */
+/* With TTI_COMPRESS_POWERSGD: the matrix of a slot; r is 0 if it is sent whole. */
 tti_low_rank tti_compress_shape(const tti_exec_desc *desc, const tti_slot *slot);
 
-/* With TTI_COMPRESS_TOPK: elements of a slot that travel as pairs; 0 if it travels whole. */
+/* With TTI_COMPRESS_TOPK: number of elements of a slot that are sent as pairs; 0 if it is sent
+ * whole. */
 size_t tti_compress_k(const tti_exec_desc *desc, const tti_slot *slot);
 
-/* Of the numbers that are drawn for the directions of a slot: element i of direction k in a step is
- * 2 u - 1, u of the first word of the draw at (step << 16 | k, i). */
+/* The key of the random directions of a slot: element i of direction k in a step is 2 u - 1, u of
+ * the first word of the draw at (step << 16 | k, i). */
 uint64_t tti_compress_key(const tti_exec_desc *desc, const tti_slot *slot);
 
 /* Whether gradients of the step at work are compressed, by the host. */

@@ -5,7 +5,7 @@
 
 #include "exec/worker/compress.h"
 
-/* The next n elements of what is n_all long so far. */
+/* Reserves the next n elements of an array of n_all so far. */
 static size_t take(size_t *n_all, size_t n) {
     size_t at = *n_all;
     *n_all += (n + 3) & ~(size_t)3;

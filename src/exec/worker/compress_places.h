@@ -1,9 +1,8 @@
-/* compress_places.h - where gradients lie in what workers on devices send each other when they
- * compress.
+/* compress_places.h - the layout of compressed messages between workers on devices.
  *
- * A bucket has two messages that are summed, one behind the other: P of each matrix and whatever
- * travels whole, then Q, which stays there as the next step's start; and pairs that all workers
- * get. Every vector begins at a multiple of 4 elements, as sums between devices want it. */
+ * A bucket has two summed messages, one after the other: P of each matrix and the uncompressed
+ * values, then Q, which stays there as the start of the next step; and pairs that are gathered.
+ * Every vector begins at a multiple of 4 elements, as sums between devices require. */
 #ifndef TTI_EXEC_COMPRESS_PLACES_H
 #define TTI_EXEC_COMPRESS_PLACES_H
 
@@ -14,7 +13,7 @@ typedef struct tti_compress_places {
     tti_thin_slot *thin;     /* all slots that are summed, bucket by bucket */
     int *first_thin;         /* [n_buckets + 1]: of a bucket's */
     size_t *message;         /* [2 n_buckets + 1]: where its messages begin, in elements */
-    tti_picked_slot *picked; /* all slots of which the largest elements travel */
+    tti_picked_slot *picked; /* all slots of which the largest elements are sent */
     int *first_picked;       /* [n_buckets + 1] */
     size_t *pairs;           /* [n_buckets + 1]: where a bucket's pairs begin, in pairs */
     size_t n_longest;        /* elements of the messages of a bucket, at most */

@@ -1,8 +1,7 @@
 /* divided.c - reduces sums, hashes and norms over the workers of one replica.
  *
- * The idea to know: each worker tells the others once which pieces it has, so that all know the
- * same table, and from it alone who answers for what.  Everything is added in the order of ranks.
- */
+ * Each worker announces once which parts it has, so that all know the same table, which alone
+ * determines which worker counts a part.  Everything is added in the order of ranks. */
 #include "exec/worker/divided.h"
 
 #include <stdio.h>
@@ -14,7 +13,7 @@
 #include "exec/worker/worker.h"
 #include "ops/piece.h"
 
-/* A piece of a parameter, by which it is known to the other workers. */
+/* The identity of a part of a parameter among all workers. */
 typedef struct piece_id {
     uint64_t name; /* hash; 0: no more slots */
     uint64_t cut;  /* which piece of the whole; 0: all of it */
@@ -26,7 +25,7 @@ struct tti_divided {
     int rank, n_ranks;    /* in the model group */
     size_t n_most;        /* slots of the worker that has the most */
     piece_id *ids;        /* [n_ranks][n_most] */
-    float *whole, *piece; /* of the parameter that is asked for; grown on demand */
+    float *whole, *piece; /* of the requested parameter; grown on demand */
     size_t whole_elems, piece_elems;
 };
 
@@ -66,7 +65,7 @@ bool tti_divided_counts(const tti_divided *d, int slot) {
     return !d || counts(d, d->rank, &ids_of(d, d->rank)[slot]);
 }
 
-/* What every worker of the tensor group has whole comes from the first of them. */
+/* The first worker of the tensor group counts values that all of them have whole. */
 bool tti_divided_counts_here(const tti_divided *d, int slot) {
     return !d || d->mesh->at.tensor == 0 || ids_of(d, d->rank)[slot].cut != 0;
 }
@@ -134,7 +133,8 @@ tutti_status tti_divided_sums(const tti_divided *d, double *sums, size_t n_sums,
     const tti_mesh_at *at = &d->mesh->at;
     bool has_loss = at->stage == d->mesh->size.stage - 1 && at->tensor == 0;
     if (!has_loss) memset(sums, 0, n_sums * sizeof *sums);
-    /* Of each sum one term is not 0, and votes are small integers: the order does not matter. */
+    /* Each sum has only one nonzero term, and votes are small integers: the order does not matter.
+     */
     TTI_TRY(tutti_comm_all_reduce(d->mesh->model, sums, sums, n_sums, TUTTI_F64, TUTTI_SUM,
                                   TUTTI_ALG_AUTO));
     return tti_divided_add(d, votes);
@@ -157,7 +157,8 @@ tutti_status tti_divided_squares(const tti_divided *d, double *squares) {
 
 /* ---- squares of blocks ---- */
 
-/* Of a part of the model added as devices add lists, of the whole one after the other. */
+/* A sum over a part of the model, added as devices add lists; over the whole, one after the other.
+ */
 typedef struct list_sum {
     double lane[TTI_LIST_LANES];
     int n_lanes, n;
@@ -206,7 +207,7 @@ static tutti_status add_blocks(tti_exec *x) {
     return TUTTI_OK;
 }
 
-/* Those of a slot, in the place of its first block. */
+/* Adds the values of a slot at the position of its first block. */
 static tutti_status add_slots(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     tti_divided_own_slots(x);
@@ -277,7 +278,7 @@ tutti_status tti_divided_check(const tti_divided *d, const int64_t *hashes, uint
 
 /* ---- whole parameters, for checkpoints ---- */
 
-/* What the first worker asks of the others. */
+/* The first worker's request to the others. */
 typedef struct request {
     int64_t k; /* END: nothing more */
     uint64_t name;
@@ -297,7 +298,7 @@ static tutti_status ask(const tti_divided *d, request *want) {
     return tutti_comm_broadcast(d->mesh->model, want, sizeof *want, TUTTI_U8, 0);
 }
 
-/* This worker's array k of a slot; its data group gathers what is in parts. */
+/* This worker's array k of a slot; its data group gathers sharded values. */
 static tutti_status own_array(tti_exec *x, int k, int slot, const float **data) {
     const tti_slot *s = &x->desc.plan->slots[slot];
     return tti_exec_fetch(x, k, s->first, s->n_elems, data);

@@ -1,8 +1,7 @@
-/* divided.h - a worker that has a part of the model: what it must ask the others of its model
- * group.
+/* divided.h - a worker that has a part of the model: its communication within its model group.
  *
- * A parameter may lie on several of them: in pieces, or whole on each tensor index, or on two
- * stages.  Of equal pieces that of the lowest rank in the group counts: in norms, in checkpoints.
+ * Several workers may have a parameter: as tensor shards, or whole on each tensor index, or on two
+ * stages.  Of equal parts that of the lowest rank in the group counts: in norms, in checkpoints.
  * NULL stands for a worker that has the whole model, in every function. */
 #ifndef TTI_EXEC_DIVIDED_H
 #define TTI_EXEC_DIVIDED_H
@@ -20,8 +19,8 @@ void tti_divided_destroy(tti_divided *d);
 /* Whether this worker's piece of a slot is the one that counts. */
 bool tti_divided_counts(const tti_divided *d, int slot);
 
-/* What the own blocks come to in x->partials, of those that count one value each, or two for each
- * block by slot, in x->norms. */
+/* Sums over own blocks: of x->partials, counting one value each, or two for each block by slot, in
+ * x->norms. */
 double tti_divided_own_blocks(const tti_exec *x);
 void tti_divided_own_slots(tti_exec *x);
 
@@ -30,7 +29,7 @@ bool tti_divided_counts_here(const tti_divided *d, int slot);
 
 /* ---- collective over the model group ---- */
 
-/* Sums of the shards, [n_sums], are those of the last stage; votes are all votes. */
+/* Sums of the shards, [n_sums], are those of the last stage; votes are added over all workers. */
 tutti_status tti_divided_sums(const tti_divided *d, double *sums, size_t n_sums, double *votes);
 
 /* The sum over the workers of a term of each. */
@@ -40,12 +39,12 @@ tutti_status tti_divided_add(const tti_divided *d, double *term);
  * of the whole.  Collective over the tensor group. */
 tutti_status tti_divided_squares(const tti_divided *d, double *squares);
 
-/* Sums of squares by block in x->partials, n_sums of them, one for each block or two: what they
- * come to, in all or for each slot, becomes that of all parts of the model.  Collective over the
- * model group, or the tensor group. */
+/* Sums of squares by block in x->partials, n_sums of them, one or two for each block: their totals,
+ * over all or for each slot, become those of all parts of the model.  Collective over the model
+ * group, or the tensor group. */
 tutti_status tti_divided_partials(tti_exec *x, size_t n_sums);
 
-/* One hash of all parts, from those of each in the order of ranks. */
+/* Combines the hashes of the parts in the order of ranks. */
 uint64_t tti_divided_join_hashes(const uint64_t *hashes, int n);
 
 /* *hash of this worker's part becomes one of all parts. */

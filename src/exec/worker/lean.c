@@ -134,7 +134,7 @@ float *tti_own_grads(tti_exec *x, const tti_own_block *own) {
 
 /* ---- moves ---- */
 
-/* The own part of a bucket: where it lies in the flat arrays and in those of state. */
+/* The own part of a bucket: its location in the flat arrays and in those of state. */
 static tti_share_run own_part(const tti_exec *x, int bucket) {
     const size_t *bounds = x->share.bounds + (size_t)bucket * (size_t)(x->n_ranks + 1) + x->rank;
     size_t state = x->share.from[(size_t)bucket * (size_t)x->n_ranks + (size_t)x->rank];

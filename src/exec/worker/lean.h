@@ -1,9 +1,9 @@
-/* lean.h - gradients, and parameters too, of which a worker keeps its part alone: ZeRO-2 and 3.
+/* lean.h - ZeRO-2 and ZeRO-3: sharded gradients, and sharded parameters too.
  *
- * A bucket of gradients has a place until it is summed to the owners of its parts; a bucket of
- * parameters while steps use it.  The places are window.h's, the moves traffic.h's.  What shards
- * leave before the last ones of a worker is added up in whole buffers as ever: the tree over all
- * shards adds a worker's own before those of others. */
+ * A bucket of gradients has memory until it is reduced to the owners of its parts; a bucket of
+ * parameters while steps use it. window.h assigns the memory, traffic.h moves the values.
+ * Gradients of all shards but a worker's last ones are accumulated in whole buffers: the tree over
+ * all shards adds a worker's own before those of others. */
 #ifndef TTI_EXEC_LEAN_H
 #define TTI_EXEC_LEAN_H
 
@@ -40,13 +40,12 @@ bool tti_exec_has_lean_params(const tti_exec *x);
 tutti_status tti_lean_find_windows(const tti_plan *plan, tti_lean *lean);
 void tti_lean_fini_windows(tti_lean *lean);
 
-/* Which buffers of a worker with these shards are short; is_short [acc->n_buffers].  Where other
- * stages add to sums these stay whole. */
+/* Which buffers of a worker with these shards hold only buckets in flight; is_short
+ * [acc->n_buffers].  If other stages add to sums these stay whole. */
 void tti_lean_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short);
 
-/* Shards that are under way at once find what they read and write in the same places: the next step
- * of the shard program behind this one, at most last, that all of them have to come to before one
- * of them does it.  lean NULL: last. */
+/* Shards that run concurrently use the same memory: the next step of the shard program after this
+ * one, at most last, that all of them must reach before one of them runs it. lean NULL: last. */
 int tti_lean_next_stop(const tti_lean *lean, int step, int last);
 
 /* Element first of a buffer of gradients, and what follows in its bucket. */
@@ -65,7 +64,7 @@ void tti_lean_keep_sum(tti_exec *x, int bucket);
 /* Waves without a shard, before the own ones, so that all workers gather as often. */
 int tti_lean_idle_waves(const tti_exec *x);
 
-/* Of all parameters, from the hashes of own blocks: kept as lean->hash. */
+/* The hash of all parameters, from the hashes of own blocks: stored as lean->hash. */
 tutti_status tti_lean_exchange_hash(tti_exec *x, uint64_t own);
 
 /* The same from the parameters as they are in memory. */

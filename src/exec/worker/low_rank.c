@@ -1,4 +1,4 @@
-/* low_rank.c - what PowerSGD does to a matrix (Vogels, Karimireddy, Jaggi: PowerSGD, 2019). */
+/* low_rank.c - the matrix operations of PowerSGD (Vogels, Karimireddy, Jaggi: PowerSGD, 2019). */
 #include "exec/worker/low_rank.h"
 
 #include <math.h>
@@ -59,7 +59,8 @@ double tti_low_rank_norm(const float *v, size_t n) {
 }
 
 void tti_low_rank_orthonormalize(float *vectors, int r, size_t n) {
-    /* What is left of a vector that depends on the others is rounding, and points nowhere. */
+    /* The rest of a vector that depends on the others is rounding error, with a meaningless
+     * direction. */
     const double least = 1e-5;
     for (int k = 0; k < r; k++) {
         float *v = vectors + (size_t)k * n;

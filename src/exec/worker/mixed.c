@@ -1,7 +1,7 @@
 /* mixed.c - checks that workers with plans for different backends can train together.
  *
- * The one idea: what workers do together follows from their plans (which ranges are summed, which
- * values are joined, which blocks are updated), so these are compared before anything is. */
+ * Their common actions follow from their plans (which ranges are summed, which values are joined,
+ * which blocks are updated), so these are compared first. */
 #include "exec/worker/mixed.h"
 
 #include "exec/worker/worker.h"

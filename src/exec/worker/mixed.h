@@ -1,16 +1,16 @@
 /* mixed.h - workers on devices and on the host in one run (tti_exec_desc.mixed).
  *
- * Each has a plan of its own for its backend.  Gradients are summed by the collectives of the host,
- * bucket by bucket: workers on devices bring theirs there (device_by_host.h).  The update is that
- * of the host on all of them (offload.h), from the same sums, so parameters stay the same bits. */
+ * Each has its own plan for its backend.  The collectives of the host reduce gradients, bucket by
+ * bucket: workers on devices copy theirs there (device_by_host.h).  All of them update on the host
+ * (offload.h), from the same sums, so parameters have the same bits. */
 #ifndef TTI_EXEC_MIXED_H
 #define TTI_EXEC_MIXED_H
 
 #include "exec/exec.h"
 
-/* Of a worker with desc.mixed: that it may be one.  Of these, and of whole models on devices, that
- * the plans of all have the same layout and join the same values.  TUTTI_E_MISMATCH, on all ranks:
- * they do not.  Collective. */
+/* Checks that a worker with desc.mixed is possible.  Compares for these, and for undivided models
+ * on devices, that the plans of all have the same layout and join the same values.
+ * TUTTI_E_MISMATCH, on all ranks: they do not.  Collective. */
 tutti_status tti_mixed_check(tti_exec *x);
 
 #endif /* TTI_EXEC_MIXED_H */

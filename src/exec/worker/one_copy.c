@@ -1,5 +1,5 @@
-/* one_copy.c - the memory that workers of one process have in common; who touches it when is the
- * business of exec.c and apply.c. */
+/* one_copy.c - the memory that workers of one process share; exec.c and apply.c order the accesses.
+ */
 #include "exec/worker/one_copy.h"
 
 #include <stdlib.h>

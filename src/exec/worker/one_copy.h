@@ -1,8 +1,8 @@
-/* one_copy.h - parameters and optimizer state that workers of one process have in common.
+/* one_copy.h - parameters and optimizer state that workers of one process share.
  *
- * Each worker updates its part of them (share.h), and all meet before anybody reads the result: a
- * barrier where workers with copies of their own would send parts.  Nobody writes before the sums
- * of all shards are there, so whoever still computes a gradient reads what it should. */
+ * Each worker updates its part of them (share.h), and a barrier follows before any worker reads the
+ * result, where workers with separate copies would send parts.  Updates start only after all shard
+ * gradients are reduced, so running shards read consistent parameters. */
 #ifndef TTI_EXEC_ONE_COPY_H
 #define TTI_EXEC_ONE_COPY_H
 
@@ -16,7 +16,7 @@ struct tti_one_copy {
     float *ema;                 /* NULL: none */
 };
 
-/* What the workers of desc have in common: plan, backend and ema are read.  On success *out is
+/* The shared memory of the workers of desc: plan, backend and ema are read.  On success *out is
  * owned by the caller, who destroys it after the last worker. */
 tutti_status tti_one_copy_create(const tti_exec_desc *desc, tti_one_copy **out);
 void tti_one_copy_destroy(tti_one_copy *copy);

@@ -1,10 +1,10 @@
 /* pipe.c - runs a worker's shards through its pipeline stage.
  *
- * A wave is a shard for each lane, and each wave in flight has instances of its own.  A value from
- * another stage is read where its sender put it, in a slot of the mailbox, and its slot is freed
- * after the last part that reads it.  There are as many slots as waves in flight on the earlier of
- * the two stages, so that in training nobody waits for an empty one: that stage begins a wave only
- * when the wave of that slot has come back.
+ * A wave is a shard for each compute thread, and each wave in flight has its own instances.  A
+ * value from another stage is read where its sender wrote it, in a slot of the mailbox, and its
+ * slot is freed after the last part that reads it.  There are as many slots as waves in flight on
+ * the earlier of the two stages, so that in training no stage waits for an empty one: that stage
+ * begins a wave only when the previous wave of that slot has returned.
  *
  * Gradients are added along the same tree as without stages (accumulate.c), part by part: the slots
  * that a part completes are one range, in which waves follow each other in order. */
@@ -154,8 +154,8 @@ static tutti_status find_flat(const tti_plan *plan, tti_pipe_side *side) {
     return TUTTI_OK;
 }
 
-/* The ends of a program's crossings, and the slots of all of them behind those that there are: the
- * same on every stage. */
+/* The ends of a program's stage boundaries, and their slots after the existing ones: the same on
+ * every stage. */
 static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
                                const tti_program *program) {
     const tti_stages *s = x->desc.plan->stages;
@@ -186,8 +186,8 @@ static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
     return TUTTI_OK;
 }
 
-/* Those of the gradients' buffers, or, where all shards have one of their own at once, a shard for
- * each lane of them; before them those that only others have. */
+/* The waves of the gradients' buffers, or, if all shards have their own, one shard for each compute
+ * thread; before them the waves that only other workers have. */
 static tutti_status make_waves(const tti_exec *x, tti_pipe *pipe) {
     const tti_accumulation *acc = &x->acc;
     int n_local = x->last_shard - x->first_shard, n_lanes = x->desc.n_lanes;
@@ -206,7 +206,7 @@ static tutti_status make_waves(const tti_exec *x, tti_pipe *pipe) {
     return TUTTI_OK;
 }
 
-/* Who waits for a stage tells which worker that is. */
+/* Lets messages about waits use worker numbers. */
 static void show_ranks(const tti_exec *x, tti_mailbox *box) {
     int shown[TTI_MAX_RANKS];
     tti_mesh_at at = x->desc.mesh->at;
@@ -371,7 +371,7 @@ tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int
 
 /* ---- parameters on several stages ---- */
 
-enum { CHUNK = 1 << 18 }; /* elements that are added before others come to where they lie */
+enum { CHUNK = 1 << 18 }; /* elements that are added before they are published to others */
 
 /* The gradients of another stage are added as they come. */
 static tutti_status add_of(const tti_pipe *pipe, int stage, float *sum, size_t n_elems) {

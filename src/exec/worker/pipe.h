@@ -1,5 +1,5 @@
-/* pipe.h - a worker that is one stage of a pipeline: parts of shards in the order of the schedule,
- * values to and from the other stages. */
+/* pipe.h - a worker that is one stage of a pipeline: runs the parts of its shards in the order of
+ * the schedule, and exchanges values with the other stages. */
 #ifndef TTI_EXEC_PIPE_H
 #define TTI_EXEC_PIPE_H
 
@@ -8,22 +8,23 @@
 
 typedef struct tti_pipe tti_pipe;
 
-/* Of a plan that is a stage's, else *out is NULL.  Collective over mesh->pipeline, after the waves
- * of the worker are known (x->acc); the same lanes on every stage.  Owned by the caller. */
+/* For the plan of a stage, else *out is NULL. Collective over mesh->pipeline, after the waves of
+ * the worker are known (x->acc); the same number of compute threads on every stage.  Owned by the
+ * caller. */
 tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out);
 void tti_pipe_destroy(tti_pipe *pipe);
 
 /* How often n_lanes shards at a time make n_shards. */
 int tti_waves_of(int n_shards, int n_lanes);
 
-/* As many lanes as the stage with the fewest has; and x->n_pipe_waves.  Collective over
- * mesh->pipeline, and with parameters in parts over x->desc.comm. */
+/* As many compute threads as the stage with the fewest has; and x->n_pipe_waves.  Collective over
+ * mesh->pipeline, and with sharded parameters over x->desc.comm. */
 tutti_status tti_pipe_agree_lanes(tti_exec *x);
 
-/* At most n_lanes, so that the waves of n_shards go round the stages in whole groups. */
+/* At most n_lanes, so that the waves of n_shards circulate through the stages in whole groups. */
 int tti_pipe_fit_lanes(const tti_stages *stages, int n_lanes, int n_shards);
 
-/* Shards whose gradients have buffers of their own at a time, of n_local shards. */
+/* The number of shards, of n_local, whose gradients have their own buffers at a time. */
 int tti_pipe_width(const tti_stages *stages, int n_lanes, int n_local);
 
 /* Waves whose activations live at the same time, for a worker with that many. */
@@ -47,8 +48,8 @@ tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tie
 /* Whether a range of the flat gradients holds such: they are needed whole on every worker. */
 bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems);
 
-/* The share of the last step that the stages waited for each other, and what the schedule and the
- * costs of the stages let expect. */
+/* The measured and the expected share of the last step in which the stages waited for each other.
+ */
 double tti_pipe_bubble_measured(const tti_pipe *pipe);
 double tti_pipe_bubble_expected(const tti_pipe *pipe);
 /* The share of it that each stage computed, [n_stages]. */

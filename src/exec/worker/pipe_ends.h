@@ -1,5 +1,5 @@
-/* pipe_ends.h - what the files of a pipeline share: which part of a shard reads and makes what of
- * the other stages.  pipe.c computes on the host, device_pipe.c on a device. */
+/* pipe_ends.h - shared declarations of the pipeline: which part of a shard receives and sends which
+ * values. pipe.c computes on the host, device_pipe.c on a device. */
 #ifndef TTI_EXEC_PIPE_ENDS_H
 #define TTI_EXEC_PIPE_ENDS_H
 
@@ -9,7 +9,7 @@
 #include "exec/program/lanes.h"
 #include "exec/worker/pipe.h"
 
-/* One end of a crossing. */
+/* One end of a stage boundary's value. */
 typedef struct tti_pipe_end {
     int first_slot, depth; /* slots [depth][lanes] of the mailbox */
     int part, last_part;   /* that sends; that first and last reads it */
@@ -56,7 +56,8 @@ typedef struct tti_pipe_part {
 tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part);
 tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part);
 
-/* Before the lanes compute; a failure that the worker already has is told to the other stages. */
+/* Call before the compute threads start; reports an earlier failure of the worker to the other
+ * stages. */
 void tti_pipe_begin(tti_exec *x, tutti_status before);
 
 /* The slot of a wave's shard on that lane. */

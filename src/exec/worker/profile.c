@@ -1,7 +1,7 @@
 /* profile.c - records where the time of a step goes.
  *
- * On a device moments are noted in its queues and read when all is over; on the host each thread
- * looks at the clock.  So nothing waits that would not wait in training. */
+ * On a device timestamps are recorded in its queues and read at the end; on the host each thread
+ * reads the clock.  So profiling adds no waits. */
 #include "exec/worker/profile.h"
 
 #include <pthread.h>

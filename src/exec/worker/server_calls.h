@@ -1,5 +1,5 @@
-/* server_calls.h - what a worker asks of the parameter server that it brings its gradients to.
- * exec/ knows no more of a server than this table, which src/ps fills in. */
+/* server_calls.h - the functions of a parameter server that a worker calls.  This table is all that
+ * exec/ knows of a server; src/ps fills it in. */
 #ifndef TTI_EXEC_SERVER_CALLS_H
 #define TTI_EXEC_SERVER_CALLS_H
 
@@ -10,13 +10,13 @@ typedef struct tti_server_calls {
      */
     tti_exec *(*keeper)(tti_server *server);
 
-    /* With backup workers a batch is divided between the workers: the shards of one of them, and
-     * true; else false, and nothing is written. */
+    /* With backup workers a batch is divided between the workers: fills the shards of one of them,
+     * and returns true; else returns false and writes nothing. */
     bool (*shards)(const tti_server *server, int worker, int n_shards, int *first, int *last);
 
-    /* The keys are held by several processes.  Then state k of keys comes from wherever it is held;
-     * data are valid until the next call and the next gradient.  And a process takes what it holds
-     * of keys from data, which begins with keys.first; k may be TTI_STATE_EMA, TTI_STATE_PARAMS. */
+    /* Several processes own the parameters.  Then state k of keys is fetched from its owners; data
+     * are valid until the next call and the next gradient.  And a process stores its part of keys
+     * from data, which begins with keys.first; k may be TTI_STATE_EMA, TTI_STATE_PARAMS. */
     bool (*has_ranges)(const tti_server *server);
     tutti_status (*fetch)(tti_exec *x, int k, tti_range keys, const float **data);
     void (*store)(tti_exec *x, int k, tti_range keys, const float *data);
@@ -26,8 +26,8 @@ typedef struct tti_server_calls {
     tutti_status (*step)(tti_exec *x, const tti_step_desc *desc, double inv_count,
                          tti_step_result *result);
 
-    /* Of a worker on a device: the server's averages, to where it evaluates with them, while no
-     * worker is in a step. */
+    /* For a worker on a device: copies the server's averages to where it evaluates with them, while
+     * no worker is in a step. */
     tutti_status (*bring_averages)(tti_exec *x);
 } tti_server_calls;
 
@@ -36,8 +36,8 @@ static inline const tti_server_calls *tti_calls_of(const tti_server *server) {
     return *(const tti_server_calls *const *)(const void *)server;
 }
 
-/* Into how many pieces the gradient of a worker falls that a server adds: one, where each has a
- * part of the model.  And one of them, in memory of the host. */
+/* The number of partial sums of a worker's gradient that a server adds: one, if each worker has a
+ * part of the model.  And one of them, in host memory. */
 int tti_exec_n_pieces(const tti_exec *x);
 float *tti_exec_piece(const tti_exec *x, int piece);
 

@@ -1,12 +1,13 @@
 /* share.c - divides buckets into partitions at block boundaries.
  *
- * A bucket has few blocks, and a part of each is longer or shorter than its due by half a block. So
- * that this does not add up, what is due is counted over all buckets so far. */
+ * A bucket has few blocks, and each partition is longer or shorter than its exact share by up to
+ * half a block.  To keep these errors from adding up, shares are counted over all buckets so far.
+ */
 #include "exec/worker/share.h"
 
 #include <stdlib.h>
 
-/* One run over the updates of a bucket: rank after rank takes blocks until it has its due. */
+/* One pass over the updates of a bucket: rank after rank takes blocks until it has its share. */
 typedef struct cutter {
     const tti_plan *plan;
     size_t *given; /* [n_ranks]: elements that ranks 0 .. r together have of the buckets before */
@@ -14,7 +15,7 @@ typedef struct cutter {
     int next; /* update */
 } cutter;
 
-/* Where block i begins; behind the last one of the bucket: its end. */
+/* The begin of block i; after the last one of the bucket: its end. */
 static size_t begin_of(const tti_plan *plan, int i, size_t end) {
     return i < plan->n_updates ? TTI_MIN(plan->updates[i].first, end) : end;
 }
@@ -24,7 +25,7 @@ static void cut(cutter *c, const tti_bucket *bucket, size_t *bounds) {
     bounds[0] = bucket->first;
     for (int r = 0; r < c->n_ranks; r++) {
         size_t due = TTI_MIN((size_t)r + 1, n) * end / n, at = bounds[r];
-        while (at < end) { /* half of the next block or more is due */
+        while (at < end) { /* at least half of the next block is due */
             size_t next = begin_of(c->plan, c->next + 1, end);
             if (c->given[r] + (at - bucket->first) + (next - at) / 2 >= due) break;
             at = next;
@@ -49,7 +50,7 @@ static tutti_status cut_all(const tti_plan *plan, int n_owners, tti_share *share
     return TUTTI_OK;
 }
 
-/* Parts lie one behind the other, since they and blocks have multiples of 16 elements. */
+/* Partitions are adjacent, since they and blocks have multiples of 16 elements. */
 static void find_places(const tti_plan *plan, tti_share *share) {
     size_t n = (size_t)share->n_ranks;
     for (int r = 0; r < share->n_ranks; r++) {
@@ -102,7 +103,7 @@ void tti_share_make_whole(const tti_plan *plan, tti_share *share) {
     share->n_elems = plan->n_flat;
 }
 
-/* The end of a block that is nearest to the element that is due. */
+/* The end of the block that is nearest to the exact boundary. */
 static size_t cut_near(const tti_plan *plan, size_t due) {
     size_t before = 0;
     for (int i = 0; i < plan->n_updates; i++) {

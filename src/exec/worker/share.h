@@ -1,9 +1,9 @@
-/* share.h - which blocks of the update are a worker's own, and where their state lies.
+/* share.h - which blocks of the update a worker owns, and where their state is stored.
  *
- * Each worker of n_ranks has one part of every bucket: it keeps the state of that part, gets the
- * sum of its gradients and updates its parameters.  Parts begin and end between blocks of the
- * update, so what is summed by block is the same for any number of workers.  Over all buckets a
- * worker's parts come to 1 / n_ranks of the elements, within a block. */
+ * Each worker of n_ranks has one partition of every bucket: it stores the state of that partition,
+ * gets the sum of its gradients and updates its parameters.  Partitions begin and end between
+ * blocks of the update, so sums by block are the same for any number of workers.  Over all buckets
+ * a worker's partitions have 1 / n_ranks of the elements, to within a block. */
 #ifndef TTI_EXEC_SHARE_H
 #define TTI_EXEC_SHARE_H
 
@@ -36,7 +36,7 @@ tutti_status tti_share_init_among(const tti_plan *plan, int rank, int n_ranks, i
 tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_share *share);
 void tti_share_fini(tti_share *share);
 
-/* The flat arrays in n ranges of about as many elements, from block to block: range r of them.
+/* Divides the flat arrays at block boundaries into n ranges of about equal size: range r of them.
  * With more ranges than blocks some are empty. */
 tti_range tti_share_range(const tti_plan *plan, int r, int n);
 
@@ -44,10 +44,10 @@ tti_range tti_share_range(const tti_plan *plan, int r, int n);
  * range, and begin with it. */
 tutti_status tti_share_init_range(const tti_plan *plan, int r, int n, tti_share *share);
 
-/* Arrays of state are whole, that of a block in the place of its parameters. */
+/* Makes arrays of state whole, with the offsets of the parameters. */
 void tti_share_make_whole(const tti_plan *plan, tti_share *share);
 
-/* Own elements that lie together in the flat arrays and in those of state. */
+/* Own elements that are contiguous in the flat arrays and in those of state. */
 typedef struct tti_share_run {
     size_t first, state, n_elems;
 } tti_share_run;

@@ -1,8 +1,7 @@
 /* sync.c - joins values over all shards inside a step, such as SyncBatchNorm statistics.
  *
- * Every shard's value travels in a slot of its own, zero elsewhere, so that the all-reduce only
- * moves numbers; the op's join then makes one value of the V slots, in an order that depends on V
- * alone. */
+ * Every shard's value is sent in its own slot, zero elsewhere, so that the all-reduce only moves
+ * numbers; the op's join then combines the V slots, in an order that depends on V alone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +32,7 @@ void tti_exec_fini_sync(tti_exec *x) {
     free(x->sync_joined);
 }
 
-/* Where a thread beside the lanes joins, these tell of their own waits. */
+/* If another thread joins, the compute threads record their own waits. */
 static void tell(tti_exec *x, const tti_node *node, int64_t start, int64_t met) {
     const tti_span join = {
         .part = tti_part_node(TTI_SPAN_SUMS, node, "join"), .shard = -1, .row = TTI_ROW_COMM};

@@ -1,7 +1,7 @@
 /* topk.c - selects the k largest elements with two counting passes over their bits.
  *
- * The idea to know: without its sign a float is ordered as its bits are, so nothing is compared and
- * nothing depends on luck: same input, same choice, also of equal elements and NaN. */
+ * Without its sign a float is ordered like its bits, so no comparisons are needed and the choice is
+ * deterministic: same input, same choice, also among equal elements and NaN. */
 #include "exec/worker/topk.h"
 
 #include <string.h>

@@ -7,8 +7,8 @@
 
 enum { TTI_TOPK_COUNTS = 1 << 16 };
 
-/* The k elements of x [n] that are largest without their signs, as rising indices in index [k];
- * 0 <= k <= n < 2^32.  Of equal ones the first; NaN counts as larger than any number.  counts
+/* The k elements of x [n] with the largest magnitude, as ascending indices in index [k]; 0 <= k <=
+ * n < 2^32.  Of equal ones the first; NaN counts as larger than any number. counts
  * [TTI_TOPK_COUNTS] is scratch. */
 void tti_topk_select(const float *x, size_t n, size_t k, uint32_t *counts, uint32_t *index);
 

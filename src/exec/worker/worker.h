@@ -1,4 +1,4 @@
-/* worker.h - what the files of exec/ share about one worker. */
+/* worker.h - one worker's state, shared by the files of exec/. */
 #ifndef TTI_EXEC_WORKER_H
 #define TTI_EXEC_WORKER_H
 
@@ -48,7 +48,7 @@ typedef struct tti_lane {
 struct tti_exec {
     tti_exec_desc desc;
     int rank, n_ranks, first_shard, last_shard; /* in desc.comm */
-    tti_deal deal;        /* who has which shards; desc.deal is not read after creation */
+    tti_deal deal;        /* the shard map; desc.deal is not read after creation */
     tti_divided *divided; /* NULL: this worker has the whole model */
     int n_threads;        /* that the worker may run at a time */
     int *cores;           /* [n_threads]: of desc.cores, which it then is; NULL: none */
@@ -56,8 +56,9 @@ struct tti_exec {
     tti_prepared *ready[2];  /* on a device, for its first lane: shard, eval; NULL: none */
     tutti_comm **lane_comms; /* [n_lane_comms]: of the tensor axis, one for each lane; NULL: none */
     int n_lane_comms;
-    /* A shard in flight each: as many as lanes, or, in a program with TTI_SYNC, one for every shard
-     * of the worker, since all of them must come to the same point before any goes on. */
+    /* One per shard in flight: as many as compute threads, or, in a program with TTI_SYNC, one for
+     * every shard of the worker, because all of them must reach the same point before any
+     * continues. */
     tti_lane *lane;
     int n_in_flight;
     int *syncs; /* [n_syncs]: steps of the shard program with TTI_SYNC */
@@ -67,8 +68,8 @@ struct tti_exec {
     tti_accumulation acc;
     float **buffers; /* [n_buffers]: flat gradients, shared with the peers where there are any */
     int n_buffers;   /* the same on all workers, >= acc.n_buffers; but see n_agreed */
-    int n_agreed;    /* as many as the worker with the most wants; of devices beside workers on the
-                      * host these lie on their host (device_by_host.h) */
+    int n_agreed;    /* the largest number over all workers; for devices in mixed runs these buffers
+                        are on the host (device_by_host.h) */
     uint16_t
         *wire; /* [n_flat], shared with the peers: gradients as they travel; NULL: as they are */
     tti_compress *compress; /* NULL: gradients travel whole */
@@ -90,7 +91,7 @@ struct tti_exec {
     bool has_hash;
     uint64_t *block_hashes; /* [share.n_blocks]: of own parameters as the last update left them;
                              * NULL: other workers have the same ones, and hashes are compared */
-    bool has_block_hashes;  /* since then nobody wrote to them */
+    bool has_block_hashes;  /* not written since */
     tti_step_program *program, *eval_program; /* of a worker on the host that computes */
     tti_comm_thread *comm_thread;             /* NULL: the programs have nothing for it */
     tti_fed_inputs shard_inputs, eval_inputs;
@@ -100,8 +101,8 @@ struct tti_exec {
     tti_exec_device *device;       /* NULL: plan and memory are the host's */
     tti_device_exchange *exchange; /* between pieces of layers; NULL: none, or on the host */
     tti_offload *offload; /* of a device: has state and averages; NULL: the device has them */
-    /* The update leaves elements first .. last-1 of the parameters so until the next one: told from
-     * the worker's thread as soon as it is so.  NULL: to nobody. */
+    /* Called when the update has finished elements first .. last-1 of the parameters until the next
+     * step, from the worker's thread.  May be NULL. */
     tutti_status (*updated)(void *user, size_t first, size_t last);
     /* Before that, from there too: the summed gradients of these elements are here.  NULL: all are
      * when the update begins. */
@@ -113,14 +114,14 @@ struct tti_exec {
     tti_profile *profile;   /* NULL: nothing is timed */
     tti_pipe *pipe;         /* NULL: the worker has all layers */
     int n_pipe_waves;       /* then: those that others of the stage have, too */
-    atomic_llong waited_ns; /* as tti_exec_spent, of what the host sees */
+    atomic_llong waited_ns; /* as tti_exec_spent, as far as the host measures it */
     int64_t copied_ns;
 };
 
-/* Who has which shards of n_ranks workers: as desc says. */
+/* The shard map of n_ranks workers, from desc. */
 tutti_status tti_exec_deal(const tti_exec_desc *desc, int n_ranks, tti_deal *out);
 
-/* Who updates what: as desc.zero, n_owners and shares say. */
+/* Which worker updates which blocks: from desc.zero, n_owners and shares. */
 tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,
                                  tti_share *share);
 
@@ -158,8 +159,8 @@ void tti_exec_feed(tti_exec *exec, tti_instance *instance, const tti_fed_inputs 
                    const tti_shard_data *data);
 void tti_exec_keep_sums(tti_exec *exec, tti_instance *instance, int shard);
 
-/* For tti_exec_spent: the worker has waited for others, or been at traffic with them, for so long;
- * or one of its lanes has, while the others went on.  From any thread. */
+/* For tti_exec_spent: the worker, or one of its compute threads while the others ran, has waited
+ * for others, or communicated, for t_ns.  Any thread. */
 void tti_exec_waited(tti_exec *exec, int64_t t_ns);
 void tti_exec_lane_waited(tti_exec *exec, int64_t t_ns);
 
@@ -173,7 +174,7 @@ int tti_exec_number(const tti_exec *exec);
  * lanes of this worker and of its peers must not wait there for a lane that computes no more. */
 void tti_exec_lane_failed(tti_exec *exec, tti_lane *lane, tutti_status status);
 
-/* What is the same for every worker about shard s of this step. */
+/* The inputs of shard s of this step that do not depend on the worker. */
 tti_run tti_exec_shard_run(const tti_exec *exec, const tti_step_desc *desc, int shard);
 
 /* sync.c: which steps join values of all shards, and the memory for it; frees it. */
@@ -183,21 +184,21 @@ void tti_exec_fini_sync(tti_exec *exec);
 /* sync.c: joins the values of a step between all shards of all workers. */
 tutti_status tti_exec_join(tti_exec *exec, int step);
 
-/* Sums, hash and votes of this worker, exchanged with the others; and what they add up to. */
+/* Reduces sums, hash and votes over the workers. */
 tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote);
 void tti_exec_add_sums(const tti_exec *exec, tti_step_result *result);
 
 /* The summed gradient of a batch and its sums, of a worker that has all shards. */
 tutti_status tti_exec_gradient(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
-/* Tells those who look at a worker that waits what it is at. */
+/* Publishes the activity of this worker, for workers that wait for it. */
 void tti_exec_note(tti_exec *exec, const tti_step_desc *desc, const char *phase);
 
-/* Where the gradients of a shard go. */
+/* Sets the destination of a shard's gradients. */
 void tti_exec_point_at_buffer(const tti_exec *exec, tti_instance *instance, int buffer);
 
-/* nonfinite.c: the first shard whose loss is not finite, -1: none; what is told of it, and of a
- * gradient, first_in and param being "" where they are not known. */
+/* nonfinite.c: the first shard whose loss is not finite, -1: none; its message, and that of a
+ * gradient, first_in and param being "" if unknown. */
 int tti_exec_first_bad_shard(const tti_exec *exec);
 tutti_status tti_exec_bad_loss(const tti_exec *exec, uint64_t step, int shard,
                                const char *first_in);
@@ -208,7 +209,7 @@ tutti_status tti_exec_report_bad_loss(tti_exec *exec, const tti_step_desc *desc,
 tutti_status tti_exec_report_bad_gradient(tti_exec *exec, uint64_t step);
 
 /* nonfinite.c: computes a shard of this worker again: the first node whose output is not finite,
- * "": none.  Of a divided model collective over the workers of this copy. */
+ * "": none.  Collective over the workers of this replica if the model is divided. */
 enum { TTI_LAYER_TEXT = 128 };
 void tti_exec_find_bad_layer(tti_exec *exec, const tti_step_desc *desc, int shard,
                              char layer[TTI_LAYER_TEXT]);
@@ -219,7 +220,7 @@ void tti_profile_drop(tti_exec *exec);
 /* consistency.c: compares the hashes that all ranks sent with the sums of this step. */
 tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);
 
-/* consistency.c: the sum over the workers, of hashes of their own blocks. */
+/* consistency.c: the sum over the workers of the hashes of their own blocks. */
 tutti_status tti_exec_sum_hashes(tti_exec *exec, uint64_t own, uint64_t *sum);
 
 /* apply.c: clip, optimizer, hash.  inv_count: 1 / number of counted samples. */

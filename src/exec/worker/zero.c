@@ -1,7 +1,7 @@
 /* zero.c - partitions of optimizer state: reduces, updates and gathers them.
  *
- * The idea to know: whatever is gathered lies in the buffer of the summed gradients at the place of
- * its parameters, so parts have the same bounds everywhere and no memory is taken. */
+ * Gathered values are placed in the buffer of the summed gradients at the offsets of their
+ * parameters, so partitions have the same bounds everywhere and no memory is allocated. */
 #include "exec/worker/zero.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ tutti_status tti_zero_join(tti_exec *x, double *values, size_t n_each) {
     size_t n = (size_t)x->desc.plan->n_updates;
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < n_each && !x->share.is_own[i]; k++) values[i * n_each + k] = 0;
-    /* One term of each sum is not 0: the order of the additions does not matter. */
+    /* Each sum has only one nonzero term: the order of the additions does not matter. */
     return tutti_comm_all_reduce(x->desc.comm, values, values, n * n_each, TUTTI_F64, TUTTI_SUM,
                                  TUTTI_ALG_AUTO);
 }
@@ -41,7 +41,7 @@ tutti_status tti_zero_gather(tti_exec *x, const float *src, float *dst) {
                                                    .dtype = TUTTI_F32});
 }
 
-/* Where gradients are in parts others read the parameters themselves. */
+/* With sharded gradients others read the parameters directly. */
 tutti_status tti_zero_gather_params(tti_exec *x) {
     return tti_zero_gather(x, x->lean ? x->params : tti_exec_grads(x), x->params);
 }
@@ -67,7 +67,7 @@ static tutti_status staging_of(tti_exec *x, float **staging) {
     return TUTTI_OK;
 }
 
-/* On a device as it was pulled. */
+/* On a device, the pulled copy. */
 static float *state_array(tti_exec *x, int64_t k) {
     if (x->device && k == TTI_STATE_PARAMS) return tti_exec_device_mirror(x, 0);
     if (x->device) return tti_exec_device_mirror(x, k == TTI_STATE_EMA ? 1 : 2 + (int)k);
@@ -101,10 +101,10 @@ tutti_status tti_zero_gather_ema(tti_exec *x) {
 
 /* ---- state for a checkpoint, slot by slot ---- */
 
-/* On the host, for a device that has none. */
+/* On the host, for a device without optimizer state. */
 static tti_exec *with_state(tti_exec *x) { return x->offload ? tti_offload_host(x->offload) : x; }
 
-/* What the first worker of a data group asks of the others. */
+/* The first worker's request to the others of its data group. */
 typedef struct request {
     int64_t k; /* END: nothing more */
     uint64_t first, n_elems;

@@ -1,8 +1,8 @@
-/* zero.h - what workers tell each other where each has a part of the optimizer's state.
+/* zero.h - communication between workers that each have a partition of the optimizer state.
  *
- * Gradients are summed to the owner of each part (tti_exec_reduce), which updates its parameters;
- * here they come to everybody, and so do sums over blocks, and state where all of it is wanted. The
- * summed gradients' buffer, which nobody needs after the update, is what peers read. */
+ * Gradients are reduced to the owner of each partition (tti_exec_reduce), which updates its
+ * parameters; here they are gathered, and so are sums over blocks, and state if all of it is
+ * needed.  Peers read the buffer of the summed gradients, which is free after the update. */
 #ifndef TTI_EXEC_ZERO_H
 #define TTI_EXEC_ZERO_H
 
@@ -15,12 +15,13 @@ bool tti_exec_has_parts(const tti_exec *x);
 /* The server's own where it has a range of the keys: its arrays begin with that. */
 bool tti_exec_has_range(const tti_exec *x);
 
-/* values [n_updates][n_each] by block, of which every worker has those of its own blocks: all of
- * them, on every worker.  Where all update all nothing is to do.  Collective, as all of these. */
+/* values [n_updates][n_each] by block, of which every worker has those of its own blocks: completes
+ * them on every worker.  Nothing to do if all workers update all blocks.  Collective, like all
+ * calls here. */
 tutti_status tti_zero_join(tti_exec *x, double *values, size_t n_each);
 
-/* What each worker is to get of the bucket that begins at element first, from its begin on:
- * bounds [n_ranks + 1] is filled. */
+/* What each worker receives of the bucket that begins at element first, relative to its begin:
+ * fills bounds [n_ranks + 1]. */
 void tti_zero_bounds(const tti_exec *x, size_t first, size_t *bounds);
 
 /* Every worker's part of all buckets, in memory of the host; src may be dst. */

@@ -1,7 +1,8 @@
-/* export.c - tutti_export: a checkpoint, opened as for evaluation, written in the form of others.
+/* export.c - tutti_export: writes a checkpoint, opened as for evaluation, in other programs'
+ * formats.
  *
- * Tensors are borrowed from the flat parameters; only matrices that are stored the other way round
- * are copied. */
+ * Tensors are borrowed from the flat parameters; only matrices that are stored transposed are
+ * copied. */
 #include "train/export/export.h"
 
 #include <dirent.h>

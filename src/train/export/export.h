@@ -6,7 +6,7 @@
 #include "train/infer/predictor.h"
 #include "tutti/export.h"
 
-/* What all formats are given. */
+/* The input of all formats. */
 typedef struct tti_exporting {
     tutti_job *job;
     const tti_blueprint *b;

@@ -1,7 +1,7 @@
 /* export_config.c - config.json of Hugging Face's GPT-2, BERT and ResNet.
  *
- * Everything is read off the parameters of the plan, not off the job: so it is true of the tensors
- * beside it, wherever the job took its sizes from. */
+ * All values come from the parameters of the plan, not from the job: so they match the tensors,
+ * wherever the job took its sizes from. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

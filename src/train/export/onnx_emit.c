@@ -1,9 +1,9 @@
 /* onnx_emit.c - writes the evaluation graph of a job as an ONNX file.
  *
- * Only what logits depend on is written.  The idea to know: the graph is built for a fixed number
- * of rows, but no rule names it (reshapes leave the first dimension open), so the file takes
- * any number, unless the model itself has a constant with so many rows.  The length of sequences is
- * free too: the graph is built for two lengths, and what differs follows the length. */
+ * Only nodes on which the logits depend are written.  The graph is built for a fixed number of
+ * rows, but no rule names it (reshapes leave the first dimension open), so the file accepts any
+ * number, unless the model itself has a constant with that many rows.  The length of sequences is
+ * free too: the graph is built for two lengths, and dimensions that differ follow the length. */
 #include "train/export/onnx_emit.h"
 
 #include <stdlib.h>
@@ -91,7 +91,8 @@ const char *tti_onnx_place(tti_onnx_emit *e, int64_t here, int64_t there) {
     return TTI_ONNX_OP(e, "Add", NULL, e->length, tti_onnx_list(e, 1, &past));
 }
 
-/* i64 [1]: a dimension, of which that of the twin is there: so many times the length. */
+/* i64 [1]: a dimension as a multiple of the length, from its values here and in the graph of the
+ * other length. */
 static const char *dimension(tti_onnx_emit *e, int64_t here, int64_t there) {
     if (here == there) return tti_onnx_list(e, 1, &here);
     int64_t times = here / e->n_t;
@@ -199,7 +200,7 @@ static tutti_status add_input(tti_onnx_emit *e, const tti_exporting *x, const tt
     return TUTTI_OK;
 }
 
-/* Logits as the model gives them, before they are made flat for the loss. */
+/* The logits of the model, before they are flattened for the loss. */
 static const tutti_value *find_logits(const tutti_graph *g) {
     const tutti_value *logits = tti_graph_output(g, "logits");
     const tti_node *node = logits->node;
@@ -227,7 +228,7 @@ static tutti_status add_graph(tti_onnx_emit *e, const tti_exporting *x, const tu
     return e->arena.failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
 }
 
-/* Some constants hold for a number of rows; that shows only when all nodes are made. */
+/* Some constants hold for one number of rows; this is known only when all nodes are made. */
 static bool has_fixed_batch(const tutti_graph *g, int64_t n_rows) {
     for (int i = 0; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
@@ -257,7 +258,7 @@ static tutti_status emit(const tti_exporting *x, const tutti_graph *g, tti_onnx_
     return st;
 }
 
-/* With a free length, if the model allows; *done: it does. */
+/* Exports with a free length, if the model allows it; *done: it does. */
 static tutti_status export_sequences(const tti_exporting *x, bool *done) {
     const tutti_type *type = &tutti_dataset_get_info(x->b->train)->x;
     int64_t n_t = type->shape.dim[0];

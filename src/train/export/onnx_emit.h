@@ -1,4 +1,4 @@
-/* onnx_emit.h - from our nodes to ONNX's: what the rules of single ops use. */
+/* onnx_emit.h - converts nodes to those of ONNX: the interface of the rules of single ops. */
 #ifndef TTI_TRAIN_ONNX_EMIT_H
 #define TTI_TRAIN_ONNX_EMIT_H
 
@@ -9,7 +9,7 @@
 typedef struct tti_onnx_emit {
     tti_arena arena; /* of names */
     tti_onnx_file file;
-    const char **names; /* [n_values]: what a value of the graph is called; NULL: not made yet */
+    const char **names; /* [n_values]: the name of each value of the graph; NULL: not made yet */
     int n_made;         /* names made */
     int64_t n_tensors;
     int64_t n_rows;     /* of the batch that the graph was built for */
@@ -20,7 +20,7 @@ typedef struct tti_onnx_emit {
     const tutti_graph *twin; /* NULL: the length is fixed */
     int64_t n_t, twin_t, most_t;
     const char *length; /* i64 [1]: of the input */
-    bool fixed_length;  /* some node holds for that length only: the file must be made anew */
+    bool fixed_length;  /* some node holds for that length only: the file must be made again */
 } tti_onnx_emit;
 
 #define TTI_ONNX_F(key, x) ((tti_onnx_attr){.name = (key), .kind = TTI_ONNX_FLOAT, .f = (x)})
@@ -56,11 +56,11 @@ const char *tti_onnx_place(tti_onnx_emit *e, int64_t here, int64_t there);
 /* The node of the twin; the node itself where there is none. */
 const tti_node *tti_onnx_twin(const tti_onnx_emit *e, const tti_node *node);
 
-/* x with dimensions dim[n]; 0 keeps one, -1 is what is left. */
+/* x with dimensions dim[n]; 0 keeps one, -1 is computed from the rest. */
 const char *tti_onnx_reshape(tti_onnx_emit *e, const char *x, int n, const int64_t *dim);
 const char *tti_onnx_transpose(tti_onnx_emit *e, const char *x, int n, const int64_t *perm);
 
-/* The rules: adds what a node means, *out is the name of its output 0. */
+/* The rules: add the ONNX nodes of a node, *out is the name of its output 0. */
 typedef tutti_status (*tti_onnx_rule)(tti_onnx_emit *e, const tti_node *node, const char **out);
 
 /* The rule of an op; NULL if ONNX files cannot have it. */
@@ -69,8 +69,8 @@ tutti_status tti_onnx_attention(tti_onnx_emit *e, const tti_node *node, const ch
 tutti_status tti_onnx_lstm(tti_onnx_emit *e, const tti_node *node, const char **out);
 tutti_status tti_onnx_gru(tti_onnx_emit *e, const tti_node *node, const char **out);
 
-/* Adds the input of a run as its data stores samples, and what makes of it what the model is fed;
- * open: as tti_onnx_add_input.  *out is the name of that. */
+/* Adds the input of a run in the form in which its data stores samples, and its conversion to the
+ * model input, whose name is *out; open: as tti_onnx_add_input. */
 void tti_onnx_add_raw_input(tti_onnx_emit *e, const tti_data_spec *spec, const tti_node *node,
                             unsigned open, const char **out);
 

@@ -1,8 +1,8 @@
-/* onnx_input.c - the input of an ONNX file: samples as the data stores them, so that what prepares
- * them is part of the model, and what a user must know of them.
+/* onnx_input.c - the input of an ONNX file: stored samples, so that preprocessing is part of the
+ * model, and the metadata that a user needs.
  *
- * Pixels are bytes: [N,S,S,3] RGB as image libraries hold them, or the array of the training data.
- * Tokens are i64, which every reader gives. */
+ * Pixels are bytes: [N,S,S,3] RGB as in image libraries, or the array of the training data.  Tokens
+ * are i64, which every reader supports. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* onnx_layers.c - attention and recurrent layers in ONNX.
  *
- * Operator set 17 has no attention, so it is written out, T x T weights and all.  Its LSTM and GRU
- * have other orders of axes and gates than ours: weights are cut and joined by nodes, which readers
- * work out once when they load the file. */
+ * Operator set 17 has no attention, so it is written out with its T x T weights.  Its LSTM and GRU
+ * have other orders of axes and gates than ours: nodes slice and join the weights, which readers
+ * evaluate once when they load the file. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,8 +1,10 @@
-/* decoder.c - the model's own decoding graph (tutti_model.decode) on the parameters of a predictor.
+/* decoder.c - runs the model's own decoding graph (tutti_model.decode) on the parameters of a
+ * predictor.
  *
- * The graph takes the caches as inputs and gives them back, longer by a position, as outputs.  Two
- * instances of one program take turns, so that what one gave is what the other takes and nothing is
- * copied between them.  Not split over workers: the position is the same for all samples. */
+ * The graph takes the caches as inputs and returns them, longer by a position, as outputs.  Two
+ * instances of one program alternate, so that the outputs of one are the inputs of the other and
+ * nothing is copied between them.  Shards cannot be computed in parallel, because all samples have
+ * the same position. */
 #include "train/infer/decoder.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* decoder.h - a language model one token at a time, with what it has seen kept in a cache. */
+/* decoder.h - runs a language model one token at a time, with the previous tokens in a cache. */
 #ifndef TTI_TRAIN_DECODER_H
 #define TTI_TRAIN_DECODER_H
 
@@ -6,7 +6,7 @@
 
 typedef struct tti_decoder tti_decoder;
 
-/* For a model that can decode; others leave *out NULL.  context: positions of the cache.  The
+/* For a model that can decode; otherwise *out is NULL. context: positions of the cache.  The
  * predictor must outlive the decoder, which shares its parameters. */
 tutti_status tti_decoder_open(const tutti_job *job, const tti_predictor *p, int64_t context,
                               tti_decoder **out);

@@ -1,4 +1,4 @@
-/* evaluator.c - tutti_eval: the test split through a checkpoint, counted class by class.
+/* evaluator.c - tutti_eval: evaluates a checkpoint on the test split, with counts per class.
  *
  * Samples come in the batches and shards of training, so loss and accuracy are those that training
  * logged. */
@@ -28,7 +28,7 @@ typedef struct evaluation {
 
 /* ---- counting ---- */
 
-/* -1: one of them is NaN, so the sample is taken for no class. */
+/* -1 if one of them is NaN: the sample is then predicted as no class. */
 static int64_t first_max(const float *x, int64_t n) {
     int64_t best = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -137,7 +137,7 @@ static void sum_class(const tutti_eval_result *r, int64_t class) {
     c->f1 = ratio(2 * c->precision * c->recall, c->precision + c->recall);
 }
 
-/* The figures of several targets are the means of those of each. */
+/* The figures of several targets are the means over the targets. */
 static tutti_status finish_values(evaluation *e) {
     tutti_eval_result *r = e->result;
     const tti_target_spec *t = &e->b->train->spec->target;

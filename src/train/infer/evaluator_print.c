@@ -1,7 +1,7 @@
 /* evaluator_print.c - prints the result of an evaluation as a table and as JSON.
  *
- * The confusion matrix is drawn where it fits a terminal; of more classes the pairs that are mixed
- * up most often are listed.  JSON always has all of it. */
+ * The confusion matrix is printed if it fits a terminal; with more classes the most frequent
+ * confusions are listed.  JSON always has the whole matrix. */
 #include <math.h>
 #include <stdio.h>
 
@@ -81,7 +81,7 @@ static const char *r2_text(double r2, char text[32]) {
     return text;
 }
 
-/* Of several targets the means over them, and a line for each. */
+/* For several targets the means over them, and a line for each. */
 static void print_values(tti_str *out, const tutti_eval_result *r) {
     char text[32], number[32];
     tti_str_printf(out, "rmse        %.6g\nmae         %.6g\nr2          %s\n", r->rmse, r->mae,

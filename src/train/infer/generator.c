@@ -1,9 +1,9 @@
 /* generator.c - tutti_generate: a language model generates text token by token.
  *
  * A model that can decode takes one token at a time (decoder.h); when its positions are used up it
- * starts again from the newer half of the window.  For any other the evaluation program runs over
- * the whole window for each token, which is right for every causal model: what stands behind the
- * last token is not seen by it.  Of a program of several rows only the first is used. */
+ * restarts with the newer half of the window.  For any other model the evaluation program runs over
+ * the whole window for each token, which is correct for every causal model, because positions after
+ * the last token do not influence it.  If a program has several rows only the first is used. */
 #include "train/infer/generator.h"
 
 #include <math.h>
@@ -148,7 +148,7 @@ static tutti_status next_logits(tti_generator *g, const float **logits) {
     return TUTTI_OK;
 }
 
-/* From NaN or +inf no probability follows. */
+/* NaN and +inf give no probability. */
 static tutti_status check_logits(const float *logits, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (isnan(logits[i]) || logits[i] == INFINITY)
@@ -176,7 +176,7 @@ tutti_status tti_generator_write(tti_generator *g, const tti_writing *how) {
 
 /* ---- the call ---- */
 
-/* One sample at a time: the shards of training would be computed for nothing. */
+/* Uses one sample at a time: the other shards of training would be computed in vain. */
 static void take_one_row(tutti_job *job) {
     tti_options_put(&job->options, "train.batch", "1", "generate");
     tti_options_put(&job->options, "parallel.shards", "1", "generate");

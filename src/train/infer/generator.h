@@ -1,4 +1,4 @@
-/* generator.h - a language model that writes on: tutti_generate on a predictor that is open. */
+/* generator.h - continues a text with a language model: tutti_generate on an open predictor. */
 #ifndef TTI_TRAIN_GENERATOR_H
 #define TTI_TRAIN_GENERATOR_H
 
@@ -19,7 +19,7 @@ bool tti_writes_text(const tti_blueprint *b);
 int64_t tti_generator_context(const tti_generator *g);
 const tutti_tokenizer *tti_generator_tokenizer(const tti_generator *g);
 
-/* Forgets what was before and takes these n tokens; none: a text begins. */
+/* Discards the previous tokens and reads these n tokens; none: starts a text. */
 tutti_status tti_generator_begin(tti_generator *g, const int32_t *tokens, int64_t n);
 
 typedef struct tti_writing {

@@ -1,7 +1,7 @@
 /* predict_arrays.c - runs NumPy arrays, texts and token files through a trained model.
  *
- * A row of an array is a sample, of the shape and the kind of numbers that the model was trained
- * on.  A text is cut into windows of the model's context, as the test split is. */
+ * A row of an array is a sample, with the shape and kind of numbers that the model was trained on.
+ * A text is divided into windows of the model's context, like the test split. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,7 +142,7 @@ static tutti_status read_tokens(const char *file, int32_t **tokens, int64_t *n) 
     return st;
 }
 
-/* The last window may be short: what stands behind a token is not seen by it. */
+/* The last window may be short: later positions do not influence earlier tokens. */
 static tutti_status add_windows(tti_predicting *r, const char *file, const int32_t *tokens,
                                 int64_t n) {
     int64_t context = r->ds->stored.shape.dim[0], n_windows = (n + context - 1) / context;

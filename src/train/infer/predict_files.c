@@ -1,7 +1,7 @@
 /* predict_files.c - tutti_predict: runs files through a trained model, in order.
  *
- * What reads a file is decided by what the model was trained on and by the file's name; a file that
- * cannot be read is reported in its place, and the others go on. */
+ * The training data of the model and the file's name decide how a file is read.  A file that cannot
+ * be read is reported in its place, and the next files are processed. */
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 enum { MAX_DEPTH = 64 };
 
-/* ---- what came out ---- */
+/* ---- results ---- */
 
 /* False if the logits are not finite: then there is no likeliest class. */
 static bool take_top(const tti_predicting *r, const float *logits, int64_t n,
@@ -181,7 +181,7 @@ static bool ends_so(const char *name, const char *endings) {
     return false;
 }
 
-/* By its name; else, but not in a folder, whatever the model was trained on.  NULL: none. */
+/* Chooses by the name; otherwise, except in a folder, by the model's training data.  NULL: none. */
 static const kind *find_kind(const tti_predicting *r, const char *file, bool in_folder) {
     const kind *other = NULL;
     for (size_t i = 0; i < TTI_COUNT(kinds); i++) {

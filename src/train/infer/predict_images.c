@@ -1,7 +1,7 @@
 /* predict_images.c - runs images through a trained model: JPEG, PNG, and IDX files.
  *
- * Every image becomes RGB pixels first, then a stored sample as the training data had them, so it
- * goes the way of a test sample. */
+ * Every image is first converted to RGB pixels, then to a stored sample like those of the training
+ * data, so it is processed like a test sample. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ bool tti_predict_takes_images(const tti_predicting *r) {
     return r->ds->spec->pixels.n_channels == 3 || is_grey(r->ds);
 }
 
-/* As an image of one channel, of the size that the model takes. */
+/* Writes an image of one channel, of the size of the model's input. */
 static tutti_status place_grey(tti_predicting *r, const tti_image *image, uint8_t *x) {
     const tutti_shape *shape = &r->ds->stored.shape;
     int64_t h = shape->dim[shape->n_dims - 2], w = shape->dim[shape->n_dims - 1];

@@ -1,4 +1,4 @@
-/* predict_table.c - the rows of a table, read as the training rows were; labels are not needed. */
+/* predict_table.c - reads the rows of a table as in training; labels are not needed. */
 #include <stdio.h>
 #include <string.h>
 

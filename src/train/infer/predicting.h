@@ -33,7 +33,7 @@ typedef struct tti_predicting {
     void *x;    /* [n_rows, ...] */
     int32_t *y; /* [rows of a shard, targets]: unknown */
     tti_predict_sample *wait;
-    void *chain[2];     /* of the data set's chain; a stored sample is put into chain[0] */
+    void *chain[2];     /* memory of the data set's chain; a stored sample is written to chain[0] */
     double *values;     /* [targets] of a sample of a regression */
     const char **names; /* [targets]; NULL: the targets have none */
     tti_workspace ws;

@@ -1,7 +1,7 @@
 /* predictor.c - runs the evaluation program on the parameters of a run's checkpoint.
  *
  * Lighter than a worker (exec.h): no gradients, no optimizer states, no communicator.  Parameters
- * are read by name, so the order in which a build lays them out is free. */
+ * are read by name, so a build may lay them out in any order. */
 #include "train/infer/predictor.h"
 
 #include <inttypes.h>
@@ -66,8 +66,8 @@ static tutti_status check_average(const tti_ckpt *ckpt, const tti_safetensors_en
                     tti_ckpt_dir(ckpt), e->name);
 }
 
-/* Points every tensor of the optimizer's file somewhere: averages into the flat parameters, the
- * others into memory that is given back. */
+/* Gives every tensor of the optimizer's file a destination: averages in the flat parameters, the
+ * others in memory that is freed again. */
 static tutti_status list_averages(tti_predictor *p, const tti_ckpt *ckpt, tti_arena *arena,
                                   tti_ckpt_tensor *tensors, size_t n) {
     int n_found = 0;
@@ -208,8 +208,8 @@ static bool is_given(const tutti_job *job, const char *key) {
     return job->path && source && strcmp(source, job->path) != 0;
 }
 
-/* How samples are read was decided by the training: another value given now would be ignored.  Only
- * a tokenizer may be added where the run has none. */
+/* Training determined how samples are read: another value would be ignored, so it is refused.  Only
+ * a tokenizer may be added if the run has none. */
 static tutti_status check_given(const tutti_job *job, const opening *o) {
     static const char *const keys[] = {
         "data.tokenizer",    "data.tokenizer_dir", "data.label",   "data.columns",
@@ -233,7 +233,8 @@ static const char *name_in(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* The same file or folder; or one of the same name, where that of the run is gone: it was moved. */
+/* The same file or folder; or one of the same name if that of the run is gone, because it was
+ * moved. */
 static bool is_same_data(const char *own, const char *given) {
     char *a = realpath(own, NULL), *b = realpath(given, NULL);
     bool same = a && b ? strcmp(a, b) == 0 : strcmp(own, given) == 0;
@@ -243,7 +244,8 @@ static bool is_same_data(const char *own, const char *given) {
     return same;
 }
 
-/* Whether data.dir is not what the run was trained on.  Who gives a share for testing wants it. */
+/* Whether data.dir differs from the training data.  A given val_fraction selects test rows of it.
+ */
 static tutti_status find_other_data(const tutti_job *job, bool *out) {
     tutti_job *own;
     *out = false;
@@ -369,7 +371,7 @@ static tutti_status load_test(const tti_blueprint *b, tti_loader **out) {
                              out);
 }
 
-/* As many shards at a time as there are lanes. */
+/* As many shards at a time as there are compute threads. */
 static tutti_status run_batch(tti_predictor *p, const tti_batch *batch, tti_predicted_fn take,
                               void *user) {
     int64_t index = batch->step * p->b->config.train.batch;

@@ -1,7 +1,8 @@
-/* predictor.h - a trained run, opened to be used: shards in, logits out.
+/* predictor.h - a trained run, opened for inference: shards in, logits out.
  *
- * One process; shards side by side on lanes.  A shard has the rows that it had in training, and no
- * sum goes from shard to shard, so what comes out does not depend on the number of lanes. */
+ * One process; compute threads run shards in parallel.  A shard has the rows that it had in
+ * training, and there are no sums over shards, so the results do not depend on the number of
+ * threads. */
 #ifndef TTI_TRAIN_PREDICTOR_H
 #define TTI_TRAIN_PREDICTOR_H
 
@@ -13,11 +14,11 @@
 typedef struct tti_predictor tti_predictor;
 
 /* Opens the newest valid checkpoint of run_dir with the model of job, which is resolved here; with
- * train.ema the averaged parameters.  How samples are read is what the run folder says
- * (data/data_spec.h): no data is opened, both splits have 0 samples.  TUTTI_E_CONFIG if there is no
- * run, or a model that this job cannot build, TUTTI_E_CHECKPOINT if it has no good checkpoint or
- * one of another model; with its place in the job.  Calls warn, unless NULL, for each checkpoint
- * that was skipped.  On success *out is owned by the caller. */
+ * train.ema the averaged parameters.  The run folder says how samples are read (data/data_spec.h):
+ * no data is opened, both splits have 0 samples.  TUTTI_E_CONFIG if there is no run, or a model
+ * that this job cannot build, TUTTI_E_CHECKPOINT if it has no good checkpoint or one of another
+ * model; with its place in the job.  Calls warn, unless NULL, for each checkpoint that was skipped.
+ * On success *out is owned by the caller. */
 tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
                                 tti_predictor **out);
 
@@ -45,7 +46,7 @@ float *tti_predictor_params(const tti_predictor *p); /* [plan->n_flat] */
 /* Shards that tti_predictor_run takes at a time. */
 int tti_predictor_n_lanes(const tti_predictor *p);
 
-/* What came out of a shard; logits are borrowed until the next run. */
+/* The results of a shard; logits are borrowed until the next run. */
 typedef struct tti_predicted {
     const float *logits;             /* [targets of a shard, classes] */
     double loss_sum, count, correct; /* as in training */
@@ -55,12 +56,12 @@ typedef struct tti_predicted {
 tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, int n_shards,
                                tti_predicted *out);
 
-/* What came out of a shard whose first sample is number index of the split. */
+/* Receives the results of a shard whose first sample has the given index in the split. */
 typedef void (*tti_predicted_fn)(void *user, const tti_shard_data *shard, const tti_predicted *out,
                                  int64_t index);
 
-/* The test split, in the batches and shards of training and in their order: calls take with each.
- * No batch but the first is begun after until_ns. */
+/* Runs the test split, in the batches and shards of training and in their order: calls take with
+ * each.  After until_ns no further batch is begun; the first one always is. */
 tutti_status tti_predictor_run_test(tti_predictor *p, int64_t until_ns, tti_predicted_fn take,
                                     void *user);
 

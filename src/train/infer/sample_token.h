@@ -1,4 +1,5 @@
-/* sample_token.h - the next token from logits: temperature, top-k, top-p, one keyed draw. */
+/* sample_token.h - chooses the next token from logits: temperature, top-k, top-p, one keyed draw.
+ */
 #ifndef TTI_TRAIN_SAMPLE_TOKEN_H
 #define TTI_TRAIN_SAMPLE_TOKEN_H
 

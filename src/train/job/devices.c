@@ -22,7 +22,7 @@ static tutti_status add(tti_devices *d, long index) {
 
 /* ---- lists ---- */
 
-/* The word at *at, which moves behind it and its comma; false: there is none. */
+/* Reads the word at *at and moves *at past it and its comma; false: there is none. */
 static bool next_word(const char **at, const char **word, size_t *n_bytes) {
     *word = *at;
     *n_bytes = strcspn(*at, ",");
@@ -55,7 +55,7 @@ static tutti_status bad_list(const char *text) {
                     text);
 }
 
-/* A number, or cpu beside numbers; gpu beside cpu stands for all there are. */
+/* A number, or cpu in a list with numbers; gpu in a list with cpu means all GPUs. */
 static tutti_status read_word(const char *text, const char *word, size_t n_bytes, int n_there,
                               tti_devices *d) {
     char *end;
@@ -194,7 +194,7 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     return TUTTI_OK;
 }
 
-/* Some of the places are not like the first one, as far as their backend can tell. */
+/* True if some devices differ from the first one, as far as their backend can tell. */
 static bool differ(const tti_devices *d) {
     bool found = d->mixed;
     for (int i = 1; i < d->n && !found; i++) found = !is_kind_of(d, 0, i);
@@ -207,7 +207,7 @@ static bool adds_all(const tti_job_config *c) {
            (tti_job_has_server(c) && c->parallel.staleness == 0 && c->parallel.backup_workers == 0);
 }
 
-/* Where the job leaves it open, GPUs of different kinds have shares by their speed. */
+/* If the job leaves it open, GPUs of different kinds get shards by their speed. */
 static void resolve_shares(tutti_job *job, const tti_devices *d) {
     tti_load_weights_kind kind = tti_load_weights_kind_of(&job->config);
     bool whole = job->config.parallel.tensor * job->config.parallel.pipeline == 1;
@@ -217,7 +217,7 @@ static void resolve_shares(tutti_job *job, const tti_devices *d) {
                     d->mixed ? "auto, GPUs and the host" : "auto, GPUs of different kinds");
 }
 
-/* Whether the host may have the optimizer's state of devices; that of CPUs it has anyway. */
+/* Whether the host may keep the optimizer's state of devices; that of CPUs it has anyway. */
 static tutti_status find_state(const tutti_job *job, const tti_devices *found) {
     if (strcmp(job->config.parallel.offload, "none") == 0 || found->n == 0) return TUTTI_OK;
     if (job->config.parallel.zero > 1)
@@ -292,5 +292,5 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
                         out->mixed ? "auto, on GPUs and the host"
                         : out->n   ? "auto, on a GPU"
                                    : "auto, on the host");
-    return tutti_job_check(job); /* conflicts with what was auto until now */
+    return tutti_job_check(job); /* detects conflicts with values that were auto until now */
 }

@@ -18,7 +18,8 @@ typedef struct tti_devices {
 } tti_devices;
 
 /* Where the worker of that number on its machine computes: the number of a device, or TTI_ON_HOST.
- * Workers beyond the list begin it again; where the host is in it they are on the host. */
+ * Workers beyond the list start again at its begin; if it contains the host they are on the host.
+ */
 int tti_devices_place(const tti_devices *devices, int local_rank);
 
 /* The kind of the device of that worker: name, multiprocessors; "" on the host. */
@@ -30,16 +31,16 @@ void tti_devices_kinds(const tti_devices *devices, int n_workers, tti_str *out);
 /* The first device of the list, 0: there is none. */
 int tti_devices_first(const tti_devices *devices);
 
-/* Finds the devices and writes what was auto into the job: parallel.devices, train.precision. */
+/* Finds the devices and replaces auto values in the job: parallel.devices, train.precision. */
 tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out);
 
-/* What can be said of parallel.devices on any machine: TUTTI_E_CONFIG where it is no such list, or
- * parallel.backend computes on the host. */
+/* Checks parallel.devices as far as it does not depend on the machine: TUTTI_E_CONFIG if it is no
+ * valid list, or parallel.backend computes on the host. */
 tutti_status tti_devices_check(const tti_job_config *config);
 
-/* What parallel.devices of a job stands for on this machine: "cpu", "gpu" (all there are), a list
- * of numbers, a list with cpu in it, or "auto": devices where there are some and the job asks for
- * nothing that only the host has.  TUTTI_E_CONFIG says what is not there and why. */
+/* The devices of parallel.devices on this machine: "cpu", "gpu" (all), a list of numbers, a list
+ * with cpu in it, or "auto": devices if there are any and the job uses nothing that only the host
+ * supports.  TUTTI_E_CONFIG says what is missing and why. */
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out);
 
 /* Whether n_here workers of this machine are more than the n_devices that they have. */

@@ -1,8 +1,8 @@
-/* job.c - a job: the schema table bound to a config struct, and what follows from its values.
+/* job.c - a job: the schema table bound to a config struct, and values derived from others.
  *
  * The keys are in job_schema.c, the rules between keys in job_conflicts.c; reading, messages and
- * printing are the option engine's (base/option.h).  Conflicts are looked for at each check and
- * forgotten after it, so that a later assignment can still mend them. */
+ * printing are the option engine's (base/option.h).  Conflicts are found at each check and
+ * discarded afterwards, so that a later assignment can still resolve them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -71,7 +71,7 @@ tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
     return tti_options_load(&job->options, text, n_bytes, source);
 }
 
-/* Whether the file lies beside what a run has written. */
+/* Whether the file lies in a run folder. */
 static bool lies_in_run(const char *path) {
     static const char *const written[] = {"metrics.jsonl", "checkpoints"};
     const char *slash = strrchr(path, '/');
@@ -205,7 +205,7 @@ int64_t tti_job_given_workers(const tti_job_config *c) {
     return is_given ? weights.n * workers_of_model(c) : 0;
 }
 
-/* What the job says in another way: true if it does. */
+/* Takes the number of workers from other keys: true if they determine it. */
 static bool take_given_workers(tutti_job *job) {
     int64_t n = tti_job_given_workers(&job->config);
     if (n == 0) return false;
@@ -219,8 +219,8 @@ static bool is_on_host(const tti_job_config *c) {
     return strcmp(c->parallel.devices, "cpu") == 0 || strcmp(c->parallel.devices, "auto") == 0;
 }
 
-/* Workers: one per core, but none without a shard; a batch too small for all cores gets fewer.
- * Where the model is divided, as many copies of it as there are cores for, at least one. */
+/* Workers: one per core, but none without a shard; a batch that is too small for all cores gets
+ * fewer.  If the model is divided, as many replicas as there are cores for, at least one. */
 static void resolve_workers(tutti_job *job, int n_cores) {
     const tti_job_config *c = &job->config;
     if (c->parallel.workers != -1 || take_given_workers(job)) return;
@@ -235,8 +235,8 @@ static void resolve_workers(tutti_job *job, int n_cores) {
     put_int(job, "parallel.workers", workers, origin);
 }
 
-/* On the host a worker computes as many shards side by side as it has cores, so one shard per core
- * costs nothing, and the result does not depend on the number of workers up to there.  A device
+/* A worker on the host computes as many shards in parallel as it has cores, so one shard per core
+ * costs nothing, and the result is the same for any number of workers up to that.  A device
  * computes its shards one after the other: one per worker (docs/adr/0007-default-shards.md). */
 static int64_t shards_for_copies(const tti_job_config *c, int n_cores) {
     int64_t each = workers_of_model(c), copies = TTI_MAX(c->parallel.workers / each, 1);
@@ -274,15 +274,14 @@ static void resolve_shards(tutti_job *job, int n_cores) {
     put_int(job, "parallel.shards", shards, origin);
 }
 
-/* Digits are drawn, so there is no "all" of them. */
+/* Digits are generated, so the number of samples needs a default. */
 static void resolve_digits(tutti_job *job) {
     if (strcmp(job->config.data.format, "digits") != 0) return;
     if (job->config.data.n_train == 0) put_int(job, "data.n_train", 20000, "auto, digits");
     if (job->config.data.n_test == 0) put_int(job, "data.n_test", 4000, "auto, digits");
 }
 
-/* train.steps alone is the length of the run; beside train.epochs it only cuts the run short.
- */
+/* train.steps alone is the length of the run; with train.epochs it only shortens the run. */
 static void resolve_schedule(tutti_job *job) {
     if (job->config.schedule.steps != -1) return;
     bool has_epochs = tti_options_state(&job->options, "train.epochs")->place.source != NULL;
@@ -299,7 +298,7 @@ static void put_auto(tutti_job *job, const char *key, double now, double value,
     tti_options_put(&job->options, key, tti_format_double(text, value), origin);
 }
 
-/* What each optimizer and each schedule is used with, unless the job says otherwise. */
+/* The usual settings of each optimizer and schedule, unless the job sets them. */
 static void resolve_habits(tutti_job *job) {
     const tti_job_config *c = &job->config;
     const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
@@ -322,7 +321,7 @@ static tutti_status resolve_precision(tutti_job *job) {
 }
 
 tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
-    TTI_TRY(tutti_job_check(job)); /* also finds what the auto values below could bring */
+    TTI_TRY(tutti_job_check(job)); /* also checks the results of the auto values above */
     TTI_TRY(resolve_precision(job));
     resolve_workers(job, n_cores);
     tti_options_put(&job->options, "parallel.data", "auto", "parallel.workers");
@@ -333,7 +332,7 @@ tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
     return tutti_job_check(job); /* the number of workers may not do */
 }
 
-/* The value keeps its place in the job: it means what it meant there. */
+/* The value keeps its origin in the job, to which messages refer. */
 static tutti_status make_absolute(const char *key, const char *here, char path[TTI_TEXT_MAX]) {
     char full[PATH_MAX + TTI_TEXT_MAX];
     if (!path[0] || path[0] == '/') return TUTTI_OK;

@@ -10,7 +10,7 @@
 
 enum {
     TTI_NO_MASK_TOKEN = -3, /* the word "none" of data.mask_token */
-    TTI_NO_LOSS_SCALE = -3  /* that of train.loss_scale */
+    TTI_NO_LOSS_SCALE = -3  /* "none" for train.loss_scale */
 };
 
 enum { TTI_MAX_WORKERS = 64 }; /* as many ranks as a communicator of one host joins */
@@ -46,7 +46,7 @@ typedef struct tti_job_config {
     struct {
         char format[TTI_TEXT_MAX]; /* a row of data/dataset.c */
         char dir[TTI_TEXT_MAX];    /* relative to the current directory */
-        int64_t n_train, n_test;   /* digits: how many are drawn; idx: 0 = all */
+        int64_t n_train, n_test;   /* digits: number of generated samples; idx: 0 = all */
         double mean, std;          /* pixel/255 is normalised by these */
         int64_t context, stride;   /* tokens of a sample, and from sample to sample; 0: context */
         char tokenizer[TTI_TEXT_MAX]; /* auto | none | bytes | chars | gpt2 */
@@ -58,7 +58,7 @@ typedef struct tti_job_config {
         char missing[TTI_TEXT_MAX]; /* csv: impute | refuse */
         char target[TTI_TEXT_MAX];  /* auto | class | value */
         double val_fraction;        /* for testing, where the files do not say */
-        int64_t image_size;         /* images: side of what the model sees; 0: by format */
+        int64_t image_size;         /* images: side of the model input; 0: by format */
         char augment[TTI_TEXT_MAX]; /* "auto", or steps: data/image/augment.h */
         char channel_mean[TTI_TEXT_MAX], channel_std[TTI_TEXT_MAX]; /* "auto", or three numbers */
         double mixup;                /* alpha of Beta(alpha, alpha); 0: off */
@@ -66,7 +66,7 @@ typedef struct tti_job_config {
         int64_t mask_token;          /* that stands for them; -1: one more than the data has */
         char on_error[TTI_TEXT_MAX]; /* stop | skip */
         int64_t max_pixels;          /* of an image in a file */
-        int64_t max_unpacked_mb;     /* what a compressed file may unpack to, MiB; 0: auto */
+        int64_t max_unpacked_mb;     /* MiB that a compressed file may unpack to; 0: auto */
         int64_t threads;             /* loader threads per worker */
         int64_t prefetch;            /* batches made ahead, >= 1 */
         char resident[TTI_TEXT_MAX]; /* auto | yes | no: the samples stay on the device */
@@ -81,8 +81,8 @@ typedef struct tti_job_config {
         double label_smoothing;
         double clip_norm;             /* 0: off */
         double clip_value;            /* of an element of the mean gradient; 0: off */
-        double ema;                   /* decay of the averaged weights; 0: none are kept */
-        bool low_precision_residual;  /* 16 bits also for what runs past the blocks */
+        double ema;                   /* decay of the averaged weights; 0: no averages */
+        bool low_precision_residual;  /* the residual stream has 16 bits too */
         char precision[TTI_TEXT_MAX]; /* auto | f32 | tf32 | bf16 | f16 */
         double loss_scale;            /* times the gradients; -1: dynamic for f16, else none */
         char recompute[TTI_TEXT_MAX]; /* none | block | bytes: see tti_numerics_recompute */
@@ -137,7 +137,7 @@ typedef struct tti_job_config {
         int64_t compress_after;          /* steps before are sent whole */
         char sync[TTI_TEXT_MAX];         /* all-reduce | local | parameter-server */
         int64_t average_every;           /* local: steps between averagings */
-        int64_t average_after;           /* local: steps before are those of an all-reduce */
+        int64_t average_after;           /* local: number of first steps with an all-reduce */
         char average[TTI_TEXT_MAX];      /* local: parameters | all */
         int64_t servers;                 /* threads of the parameter server */
         int64_t backup_workers;          /* synchronous: whose gradients a step does without */
@@ -153,7 +153,7 @@ typedef struct tti_job_config {
         char offload[TTI_TEXT_MAX];      /* of devices, to their host: none | optimizer */
         int64_t timeout_ms;              /* longest wait for a peer */
         int64_t phase_timeout_ms;        /* likewise, for one that saves, loads or evaluates */
-        int64_t ahead;                   /* steps a device is given at once; -1: auto */
+        int64_t ahead;                   /* steps queued on a device at once; -1: auto */
         char backend[TTI_TEXT_MAX];      /* auto | cpu | reference */
         char devices[TTI_TEXT_MAX];      /* auto | cpu | gpu | a list of numbers */
         bool share_devices;              /* workers of a machine may be more than its GPUs */
@@ -189,12 +189,12 @@ tutti_status tti_job_check_plugin(const tutti_job *job);
 tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
                                const char *source);
 
-/* The same job with values of its own; *out is owned by the caller, NULL on failure. */
+/* An independent copy; *out is owned by the caller, NULL on failure. */
 tutti_status tti_job_copy(const tutti_job *job, tutti_job **out);
 
 /* Whether its gradients are added by a parameter server. */
 bool tti_job_has_server(const tti_job_config *config);
-/* And each is applied as it comes: workers do not wait for each other. */
+/* True if each gradient is applied when it arrives: workers do not wait for each other. */
 bool tti_job_is_async(const tti_job_config *config);
 
 /* Whether workers update their own parameters and average them now and then: local SGD. */
@@ -215,26 +215,24 @@ bool tti_job_has_images(const tti_job_config *config);
 /* A change of the workers leaves the number of copies open that a run wrote into its job file. */
 void tti_job_free_copies(tutti_job *job, const char *origin);
 
-/* Conflicts between keys, as problems of job->options; what is not known yet (auto) is passed
- * over. */
+/* Adds conflicts between keys as problems of job->options; unknown (auto) values are skipped. */
 void tti_job_find_conflicts(tutti_job *job);
 
 /* The key for which the host has a part in the middle of each step, whatever its workers compute
  * on; NULL: there is none. */
 const char *tti_job_ends_on_host(const tti_job_config *config);
 
-/* Whether workers on devices that divide the model exchange all by way of the host, where there are
- * so many copies of it: exec/device/device_meet.c says the same of what a worker has. */
+/* Whether workers on devices that divide the model communicate through the host, with this many
+ * replicas: the same rule as in exec/device/device_meet.c. */
 bool tti_job_divides_by_host(const tti_job_config *config, int n_copies);
 
 /* Workers that the job asks for: by parallel.workers, by parallel.data copies of the model, or by
  * weights for each copy in parallel.load_weights; 0: it leaves that open. */
 int64_t tti_job_given_workers(const tti_job_config *config);
 
-/* Puts the place of the key that the text of the last failure names before it, "job.yaml:3:5:
- * error: " or "command line: error: ", where somebody gave that key a value and the text has no
- * place yet.  Every call of the public interface ends with it.  Returns st, the failure's status.
- */
+/* If the text of the last failure names a key that the user has set, and has no place yet, prepends
+ * the place: "job.yaml:3:5: error: " or "command line: error: ".  Every call of the public
+ * interface ends with it.  Returns st, the failure's status. */
 tutti_status tti_job_say_where(const tutti_job *job, tutti_status st);
 
 /* Makes the files and folders that the job names independent of the current directory, so that its

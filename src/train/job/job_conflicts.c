@@ -1,8 +1,8 @@
 /* job_conflicts.c - rules that concern more than one key of a job.
  *
- * A rule names the keys it reads.  It is passed over when one of them was refused already, so that
- * one mistake gives one message; each message stands at the first of the rule's keys that was
- * given, and says what would help. */
+ * A rule names the keys it reads.  It is skipped if one of them was refused already, so that one
+ * mistake gives one message.  A message refers to the first of the rule's keys that was given, and
+ * suggests a solution. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -149,7 +149,7 @@ static const char *equal_by_server(const tti_job_config *c) {
     return NULL;
 }
 
-/* Where workers have the shards of a batch otherwise, or shares cannot be told apart. */
+/* For workers that divide the batch in another way, or weights that cannot be applied. */
 static void find_lost_shares(const tti_job_config *c, char why[WHY]) {
     tti_load_weights_kind kind = tti_load_weights_kind_of(c);
     if (kind == TTI_LOAD_WEIGHTS_AUTO || kind == TTI_LOAD_WEIGHTS_EQUAL) return;
@@ -265,7 +265,7 @@ static void find_bad_masked_model(const tti_job_config *c, char why[WHY]) {
         snprintf(why, WHY, "samples of masked text are full, so there is no padding; leave it out");
 }
 
-/* Of a model with a choice of the kind none says nothing. */
+/* For a model with a choice of sizes, a missing size is no conflict. */
 static void find_missing_size(const tti_job_config *c, char why[WHY]) {
     const tutti_model *model = *c->model.plugin ? NULL : tutti_model_find(c->model.name);
     bool is_said = c->model.layers > 0 && c->model.width > 0 &&
@@ -509,7 +509,7 @@ static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
              "bits that do not; give parallel.mode=fast, or parallel.staleness=0");
 }
 
-/* A server among processes is the first ones; of a divided model those of each part. */
+/* Server processes are the first workers; with a divided model, the first ones of each part. */
 static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
     int64_t copies = workers_of_batch(c);
     if (!tti_job_has_server(c) || copies < 1 || c->parallel.servers <= copies) return;
@@ -525,7 +525,7 @@ static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
                  copies);
 }
 
-/* Of workers that do not wait for each other the first copy keeps the model. */
+/* With asynchronous workers the first replica stores the model. */
 static void find_loose_parts(const tti_job_config *c, char why[WHY]) {
     if (!is_divided(c) || !is_loose(c) || c->parallel.servers == 1) return;
     snprintf(why, WHY,

@@ -1,5 +1,5 @@
-/* job_data.c - from the keys of a job to the description of a data set, in one place, so that
- * training, packing and `tutti data info` all see the same samples. */
+/* job_data.c - converts the keys of a job to the description of a data set, in one place, so that
+ * training, packing and `tutti data info` see the same samples. */
 #include "train/job/job_data.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* job_data.h - which data set a job means. */
+/* job_data.h - the data set of a job. */
 #ifndef TTI_TRAIN_JOB_DATA_H
 #define TTI_TRAIN_JOB_DATA_H
 

@@ -1,8 +1,8 @@
 /* job_schema.c - every key of a job file: the one place to add one.
  *
  * A row and a field of tti_job_config (job.h) make a key: parser, overrides, messages, `tutti
- * config`, the JSON schema and docs/job.md follow from the row.  What concerns two keys at once is
- * in job_conflicts.c. */
+ * config`, the JSON schema and docs/job.md follow from the row.  Rules between keys are in
+ * job_conflicts.c. */
 #include "exec/exec.h"
 #include "train/job/job.h"
 

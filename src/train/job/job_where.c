@@ -1,15 +1,15 @@
 /* job_where.c - adds the place in the job to an error that is found late.
  *
- * What does not fit the model, the data or the machine is found far from the job file, by code that
- * has values and no places.  But its text names the key, so the place is found here, for all of
- * them alike: it is that of the first key in the first line whose value somebody gave.  What a run
- * dies of later may name keys too, as advice, and has no place in the job. */
+ * Conflicts with the model, the data or the machine are found far from the job file, by code that
+ * has values but no places.  Their message names the key, so the place is found here for all of
+ * them: that of the first key in the first line whose value the user gave.  Later failures of a run
+ * may also name keys, as advice, and have no place in the job. */
 #include <ctype.h>
 #include <string.h>
 
 #include "train/job/job.h"
 
-/* Whether the text between begin and end is a word of its own there: no part of a path. */
+/* Whether the text between begin and end is a separate word: not part of a path. */
 static bool is_word(const char *text, const char *begin, const char *end) {
     bool is_first = begin == text || begin[-1] == ' ' || begin[-1] == '(';
     bool goes_on = isalnum((unsigned char)*end) || (*end && strchr("_-/", *end)) ||
@@ -17,7 +17,7 @@ static bool is_word(const char *text, const char *begin, const char *end) {
     return is_first && !goes_on;
 }
 
-/* Where text names the key in its first n_bytes; NULL: it does not. */
+/* The first mention of the key in the first n_bytes of text; NULL: none. */
 static const char *find_key(const char *text, size_t n_bytes, const char *key) {
     size_t n = strlen(key);
     const char *at = strstr(text, key);
@@ -25,7 +25,8 @@ static const char *find_key(const char *text, size_t n_bytes, const char *key) {
     return at && at < text + n_bytes ? at : NULL;
 }
 
-/* Of the keys that text names and somebody gave the first one; NULL: there is none.  *at: where. */
+/* The first key that the text mentions and the user has set; NULL: there is none. *at: its
+ * position. */
 static const tti_option_state *first_given(const tti_options *o, const char *text,
                                            const char **at) {
     const tti_option_state *first = NULL;

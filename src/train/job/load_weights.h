@@ -1,4 +1,4 @@
-/* load_weights.h - what parallel.load_weights says: which worker has how many of the shards. */
+/* load_weights.h - parses parallel.load_weights: how many of the shards each worker gets. */
 #ifndef TTI_TRAIN_LOAD_WEIGHTS_H
 #define TTI_TRAIN_LOAD_WEIGHTS_H
 
@@ -19,8 +19,8 @@ typedef struct tti_load_weights {
     double weight[TTI_MAX_WORKERS]; /* [n] > 0 */
 } tti_load_weights;
 
-/* Takes "auto", "equal", "measured", or weights such as "3,1".  NULL, or what is wrong with it in
- * words that go on from the key. */
+/* Parses "auto", "equal", "measured", or weights such as "3,1".  Returns NULL, or what is wrong, as
+ * a text that continues the name of the key. */
 const char *tti_load_weights_parse(const char *text, tti_load_weights *out);
 
 tti_load_weights_kind tti_load_weights_kind_of(const tti_job_config *config);

@@ -1,8 +1,8 @@
 /* loss_scale.h - the factor that keeps small gradients away from zero in f16.
  *
- * Gradients are taken of the loss times scale; the update divides by it.  Exact, as the dynamic
- * scale is a power of two.  scale and n_good are the whole state: they are saved with a checkpoint
- * and are the same on every worker, as they follow from one agreed flag per step. */
+ * Gradients are those of the loss times scale; the update divides by it.  This is exact, because
+ * the dynamic scale is a power of two. scale and n_good are the whole state: they are saved with a
+ * checkpoint and are the same on every worker, because they depend on one agreed flag per step. */
 #ifndef TTI_TRAIN_LOSS_SCALE_H
 #define TTI_TRAIN_LOSS_SCALE_H
 
@@ -21,8 +21,8 @@ void tti_loss_scale_init(tti_loss_scale *s, double fixed);
  * Dynamic: halved on overflow, doubled after 2000 good steps in a row. */
 void tti_loss_scale_step(tti_loss_scale *s, bool overflow);
 
-/* The same for a step of which it is known that something was not finite: true if that is the
- * scale's doing, and nobody has to answer for it. */
+/* The same for a step with a non-finite value: true if the scale caused it, so that it is no
+ * failure. */
 bool tti_loss_scale_answers(tti_loss_scale *s, bool skipped);
 
 /* True when an overflow cannot be the scale's fault: it is fixed, or not above 1. */

@@ -1,9 +1,9 @@
 /* lr_schedule.c - learning rate schedules: one short function and one row each.
  *
- * The formulas are those of torch.optim.lr_scheduler where it has the schedule, in closed form, so
- * that a resumed run needs no history.  The warm-up stands in front of any of them: the curve
- * begins where it ends, but epochs are counted from the first step of the run, so that drops stand
- * where the job says, whatever the warm-up. */
+ * The formulas are those of torch.optim.lr_scheduler if it has the schedule, in closed form, so
+ * that a resumed run needs no history.  The warm-up precedes any of them: the curve begins where it
+ * ends, but epochs are counted from the first step of the run, so that reductions happen where the
+ * job says, whatever the warm-up. */
 #include "train/job/lr_schedule.h"
 
 #include <math.h>
@@ -85,7 +85,7 @@ static double one_cycle(const tti_lr_desc *d, int64_t t) {
     return top > 0 ? anneal(d->anneal, first, d->lr, now / top) : d->lr;
 }
 
-/* What evaluations have left of lr. */
+/* The rate after the reductions of previous evaluations. */
 static double plateau(const tti_lr_desc *d, int64_t t) {
     (void)t;
     return d->plateau ? d->lr * d->plateau->scale : d->lr;

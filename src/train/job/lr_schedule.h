@@ -1,13 +1,13 @@
 /* lr_schedule.h - the learning rate of a step.
  *
- * A pure function of the step, but for plateau, whose state (plateau.h) is pointed to. */
+ * A pure function of the step, except plateau, whose state (plateau.h) is passed by pointer. */
 #ifndef TTI_TRAIN_LR_SCHEDULE_H
 #define TTI_TRAIN_LR_SCHEDULE_H
 
 #include "train/job/job.h"
 #include "train/job/plateau.h"
 
-/* What is zero or NULL and is not needed by the schedule named is not read. */
+/* Fields that the schedule does not use may be zero or NULL. */
 typedef struct tti_lr_desc {
     const char *name;        /* a row of the table                                             */
     double lr;               /* the peak                                                       */
@@ -24,10 +24,10 @@ typedef struct tti_lr_desc {
     double power;            /* polynomial                                                     */
     int64_t cycle_steps;     /* cyclic: steps of one cycle                                     */
     const char *cycle;       /* cyclic: triangular, triangular2, exp_range                     */
-    double rise;             /* share of a cycle in which the learning rate rises              */
+    double rise;             /* fraction of a cycle in which the learning rate rises */
     double div, final_div;   /* one_cycle: starts at lr/div, ends at lr/div/final_div          */
     const char *anneal;      /* one_cycle, wsd: cosine, linear, sqrt; NULL: cosine             */
-    double decay_fraction;   /* wsd: share of the curve in which it falls                      */
+    double decay_fraction;   /* wsd: fraction of the curve in which it falls */
     const tti_plateau *plateau; /* plateau: what evaluations have said; others do not read it   */
 } tti_lr_desc;
 
@@ -46,7 +46,7 @@ const tti_lr_schedule *tti_lr_schedule_find(const char *name);
  * learning rate (tti_peak_lr). */
 tti_lr_desc tti_lr_desc_of(const tti_job_config *config, int64_t n_steps, int64_t steps_per_epoch);
 
-/* What its state needs, if it is plateau. */
+/* The settings of its state, for plateau. */
 tti_plateau_desc tti_plateau_desc_of(const tti_job_config *config);
 
 /* The learning rate of step t = 0, 1, ...; the name must be one of the table. */

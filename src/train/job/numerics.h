@@ -1,4 +1,4 @@
-/* numerics.h - what a job says about precision, loss scale and recomputation, for the passes. */
+/* numerics.h - precision, loss scale and recomputation of a job, for the passes. */
 #ifndef TTI_TRAIN_NUMERICS_H
 #define TTI_TRAIN_NUMERICS_H
 
@@ -9,7 +9,7 @@
 /* Fills in compute_dtype, loss_scale, recompute and recompute_bytes, and leaves the rest. */
 void tti_numerics_target(const tti_job_config *config, tti_target *target);
 
-/* Whether gradients come times a loss scale; and that of the beginning of a run. */
+/* Whether gradients are multiplied by a loss scale; and its initial value. */
 bool tti_numerics_is_scaled(const tti_job_config *config);
 void tti_numerics_loss_scale(const tti_job_config *config, tti_loss_scale *scale);
 

@@ -1,7 +1,7 @@
 /* objective.c - adds the loss to the end of a model.
  *
- * Two labels of a row become one target, a distribution over the classes: the loss is linear in
- * it.  A missing row has a target of zeros, and so neither loss nor gradient. */
+ * Two labels of a row become one target, a distribution over the classes, because the loss is
+ * linear in it.  A missing row has a target of zeros, and so neither loss nor gradient. */
 #include "train/job/objective.h"
 
 #include <string.h>
@@ -45,7 +45,7 @@ static tutti_value *entropy(tutti_graph *g, tutti_value *t) {
     return tutti_sum(g, tutti_mul(g, t, surprise), &(tutti_axes){0});
 }
 
-/* - sum of t ln softmax(logits): how far that is from t, and what is in t itself. */
+/* - sum of t ln softmax(logits): its distance from t, plus the entropy of t. */
 static tutti_value *soft_entropy(tutti_graph *g, tutti_value *logits, tutti_value *t,
                                  tutti_value *label) {
     tutti_loss far = tutti_kl_div(g, tutti_log_softmax(g, logits, 1), t, label, -1);

@@ -1,4 +1,4 @@
-/* objective.h - what training makes small, as the end of the graph of a shard. */
+/* objective.h - the loss of training, as the end of the graph of a shard. */
 #ifndef TTI_TRAIN_OBJECTIVE_H
 #define TTI_TRAIN_OBJECTIVE_H
 
@@ -8,11 +8,12 @@
 /* Adds the outputs loss_sum, count and correct of classification, by train.loss.
  *
  *   logits   f32 [rows, classes]
- *   target   i32 [rows]: labels, -1 where a row is missing; or under data.mixup, in training,
- *            i32 [rows, TTI_MIXUP_LABELS] (data/loader/mixup.h): the loss is that of both labels by
- * their weights, and a hit is the first one
+ *   target   i32 [rows]: labels, -1 where a row is missing; or under data.mixup, in training, i32
+ *            [rows, TTI_MIXUP_LABELS] (data/loader/mixup.h): the loss is that of both
+ *            labels by
+ *            their weights, and a prediction is correct if it is the first one
  *
- * Sticky, as every builder: what does not fit is reported by tutti_graph_check. */
+ * Errors are sticky, as in every builder: tutti_graph_check reports them. */
 void tti_objective_add(tutti_graph *g, const tti_job_config *config, tutti_value *logits,
                        tutti_value *target);
 

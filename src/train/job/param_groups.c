@@ -1,7 +1,7 @@
 /* param_groups.c - patterns of parameter names and the settings they select.
  *
- * Entries are texts, read anew for each name: there are at most sixteen, and it is done once per
- * parameter when the plan is made.  job_conflicts.c has looked at their form before. */
+ * Entries are texts, parsed again for each name: there are at most sixteen, and each parameter
+ * needs this once, when the plan is made. job_conflicts.c has checked their syntax before. */
 #include "train/job/param_groups.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "base/number.h"
 #include "base/problem.h"
 
-/* On a mismatch the last * takes one character more; earlier ones need not be tried again. */
+/* On a mismatch the last * matches one more character; earlier ones need not be tried again. */
 bool tti_pattern_fits(const char *pattern, const char *name) {
     const char *star = NULL, *from = NULL;
     while (*name) {
@@ -54,7 +54,7 @@ static const char *read_setting(const char *key, const char *value, bool *has_lr
     return NULL;
 }
 
-/* What stands behind the colon; scratch is cut up. */
+/* The text after the colon; modifies scratch. */
 static const char *read_settings(char *scratch, bool *has_lr, tti_param_group *g) {
     char *rest = scratch;
     for (char *word = strtok_r(scratch, " ,\t", &rest); word;
@@ -69,7 +69,7 @@ static const char *read_settings(char *scratch, bool *has_lr, tti_param_group *g
     return NULL;
 }
 
-/* As the public one; *has_lr: the entry speaks of the learning rate. */
+/* As the public function; *has_lr: the entry sets the learning rate. */
 static const char *parse(const char *text, char pattern[TTI_TEXT_MAX], bool *has_lr,
                          tti_param_group *out) {
     char scratch[TTI_TEXT_MAX];

@@ -1,9 +1,9 @@
-/* param_groups.h - what a job says about parameters by name: learning rate, decay, frozen or not.
+/* param_groups.h - settings of a job by parameter name: learning rate, decay, frozen or not.
  *
  * optimizer.groups is a list of "PATTERN: lr=FACTOR decay=VALUE", either part alone or both, and
- * optimizer.freeze a list of patterns.  In a pattern * stands for any text, dots too, and ? for one
- * character; it must fit the whole name.  Later entries win over earlier ones, lr and decay each
- * for itself.  A learning rate of 0 is the same as frozen. */
+ * optimizer.freeze a list of patterns.  In a pattern * matches any text, including dots, and ? one
+ * character; it must match the whole name.  Later entries override earlier ones, lr and decay
+ * independently.  A learning rate of 0 is the same as frozen. */
 #ifndef TTI_TRAIN_PARAM_GROUPS_H
 #define TTI_TRAIN_PARAM_GROUPS_H
 
@@ -11,20 +11,20 @@
 
 typedef struct tti_param_group {
     double lr;      /* factor of the learning rate, 0 if frozen                     */
-    bool has_decay; /* decay is said; otherwise the parameter's own rule holds      */
+    bool has_decay; /* decay is set; otherwise the parameter's default applies */
     double decay;   /* weight decay                                                 */
     bool frozen;    /* the parameter stays as it is: no update, no decay, no state */
 } tti_param_group;
 
-/* What config says of the parameter. */
+/* The settings of config for the parameter. */
 tti_param_group tti_param_group_of(const tti_job_config *config, const char *name);
 
-/* TUTTI_E_CONFIG, with the key and the names that there are, if a pattern fits none of them. */
+/* TUTTI_E_CONFIG, with the key and the existing names, if a pattern matches none of them. */
 tutti_status tti_param_groups_check(const tti_job_config *config, const char *const *names,
                                     int n_names);
 
-/* One entry of optimizer.groups taken apart; what it does not say is as for a parameter that no
- * pattern fits.  NULL, or what is wrong with it (static text). */
+/* Parses one entry of optimizer.groups; unset fields are those of a parameter that no pattern
+ * matches.  Returns NULL, or what is wrong (static text). */
 const char *tti_param_group_parse(const char *text, char pattern[TTI_TEXT_MAX],
                                   tti_param_group *out);
 

@@ -1,8 +1,8 @@
 /* plateau.c - counts evaluations without improvement and reduces the learning rate.
  *
  * The state holds a factor and not a learning rate, so that a run resumed with another peak keeps
- * what the losses have taught.  Doubles are written as their bits: the loss of the best evaluation
- * may be infinite, and must come back exactly. */
+ * its reductions.  Doubles are written as their bits: the loss of the best evaluation may be
+ * infinite, and must be restored exactly. */
 #include "train/job/plateau.h"
 
 #include <inttypes.h>

@@ -1,9 +1,9 @@
-/* plateau.h - a learning rate that falls when the validation loss no longer does.
+/* plateau.h - reduces the learning rate when the validation loss stops improving.
  *
- * The one schedule with a memory.  The memory is small and the same on every worker, since all see
- * the same loss; it travels in a text of the checkpoint, so that a resumed run falls where the
- * uninterrupted one does.  Follows torch.optim.lr_scheduler.ReduceLROnPlateau (mode min, threshold
- * relative). */
+ * The only schedule with state.  The state is small and the same on every worker, because all see
+ * the same loss; it is stored as text in the checkpoint, so that a resumed run reduces at the same
+ * evaluation as an uninterrupted one.  Follows torch.optim.lr_scheduler.ReduceLROnPlateau (mode
+ * min, threshold relative). */
 #ifndef TTI_TRAIN_PLATEAU_H
 #define TTI_TRAIN_PLATEAU_H
 
@@ -17,15 +17,15 @@ typedef struct tti_plateau_desc {
     double gamma;               /* factor of a fall                                         */
     double min_lr;              /* lr * scale never falls below                             */
     double threshold;           /* a loss is better if it is < best * (1 - threshold)       */
-    int64_t patience, cooldown; /* evaluations without a better one that are borne; after a
-                                   fall, evaluations in which none is counted */
+    int64_t patience, cooldown; /* evaluations without improvement before a reduction; evaluations
+                                   after a reduction that are not counted */
 } tti_plateau_desc;
 
 typedef struct tti_plateau {
     double scale;       /* factor of the learning rate, 0 <= scale <= 1 */
     double best;        /* the lowest loss so far; infinite: none */
     int64_t n_bad;      /* evaluations since, without a better one */
-    int64_t n_cooldown; /* evaluations left in which none is counted */
+    int64_t n_cooldown; /* remaining evaluations that are not counted */
 } tti_plateau;
 
 /* Longest text of a state, with the NUL. */

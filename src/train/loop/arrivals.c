@@ -85,7 +85,7 @@ typedef struct reading {
     const char *path;
     int64_t n_line;
     tti_arrival *a; /* [n]: by update, step 0: not seen */
-    int64_t n, cap; /* n: in the file, of which the job's are kept */
+    int64_t n, cap; /* n: entries in the file, of which those of the job are kept */
 } reading;
 
 static tutti_status refuse(const reading *r, const char *why) {
@@ -121,7 +121,7 @@ static bool take_scale(const reading *r, const char *text, double *scale) {
 static tutti_status take_line(reading *r, const char *line) {
     int64_t number[4];
     double scale;
-    char last = is_scaled(r->b) ? ' ' : '\0'; /* behind the numbers */
+    char last = is_scaled(r->b) ? ' ' : '\0'; /* separator after the numbers */
     for (int i = 0; i < 4; i++) {
         char *end;
         errno = 0;
@@ -136,7 +136,7 @@ static tutti_status take_line(reading *r, const char *line) {
         return refuse(r, "an update is missing before this one");
     if (number[2] >= r->b->mesh.data) return refuse(r, "there is no such worker");
     if (number[3] >= step) return refuse(r, "its parameters would be newer than itself");
-    r->n = step; /* what a run did over after a checkpoint comes again */
+    r->n = step; /* updates that a run repeated after a checkpoint appear again */
     if (step > r->b->n_steps) return TUTTI_OK;
     TTI_TRY(room_for(r, step));
     r->a[step - 1] = (tti_arrival){.step = step,

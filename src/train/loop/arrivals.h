@@ -1,12 +1,11 @@
-/* arrivals.h - arrivals.txt of an asynchronous run: which gradient was applied when, to be
- * repeated.
+/* arrivals.h - arrivals.txt of an asynchronous run: which gradient was applied when, for replay.
  *
  *     tutti arrivals 1 workers 4 batch 128 seed 1 shards 4
  *     1 0 0 0            update, batch, worker, updates that were in its parameters
  *     2 1 3 0
  *
- * Where gradients are scaled the first line ends with "scaled", each other with the loss scale.
- * A run that is continued from a checkpoint appends; the last line of an update counts. */
+ * If gradients are scaled the first line ends with "scaled", each other with the loss scale.  A
+ * resumed run appends; the last line of an update counts. */
 #ifndef TTI_TRAIN_ARRIVALS_H
 #define TTI_TRAIN_ARRIVALS_H
 
@@ -15,12 +14,12 @@
 #include "ps/server.h"
 #include "train/setup/blueprint.h"
 
-/* Opens run_dir/arrivals.txt for appending, and cuts off what is left of a torn line; *out is
- * closed by tti_arrivals_close. */
+/* Opens run_dir/arrivals.txt for appending, and removes an incomplete last line; *out is closed by
+ * tti_arrivals_close. */
 tutti_status tti_arrivals_open(const tti_blueprint *b, const char *run_dir, FILE **out);
 tutti_status tti_arrivals_write(const tti_blueprint *b, FILE *file, const tti_arrival *arrival);
 
-/* What was written is in the file.  NULL is a no-op, in all three. */
+/* Flushes the file.  NULL is a no-op in all three functions. */
 tutti_status tti_arrivals_flush(FILE *file);
 void tti_arrivals_close(FILE *file);
 

@@ -1,4 +1,5 @@
-/* async.c - take a batch, give its gradient, until a stretch is over; then all come together. */
+/* async.c - takes a batch and pushes its gradient, until a stretch is over; then all workers
+ * synchronize. */
 #include "train/loop/async.h"
 
 #include <math.h>
@@ -37,7 +38,7 @@ bool tti_job_server_is_joined(const tti_blueprint *b, bool by_processes) {
     return tti_worker_n_holders(b) > 0 && (by_processes || b->n_parts > 0);
 }
 
-/* The arrivals that are to be repeated are read where the order is made. */
+/* The worker that orders the updates reads the arrivals to replay. */
 static tutti_status join_divided(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out) {
     int64_t n = 0;
     int rank = tutti_comm_rank(comm);
@@ -109,7 +110,7 @@ static tutti_status judge(const tti_async_desc *d, double scale, const tti_arriv
                     (long long)a->step, (long long)a->batch);
 }
 
-/* The gradient of a batch, and what it took. */
+/* Computes and pushes the gradient of a batch, and measures its time. */
 static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket) {
     tti_batch batch;
     tti_arrival arrival;
@@ -136,7 +137,7 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket)
     return judge(d, scale, &arrival);
 }
 
-/* Of any worker: what its loss scale takes back is only counted. */
+/* Reports dropped gradients of any worker; those that the loss scale caused are only counted. */
 static tutti_status tell_left_out(const tti_async_desc *d, const tti_arrival *a) {
     char text[160];
     const tti_loss_scale own = {.scale = a->loss_scale, .dynamic = d->scale && d->scale->dynamic};
@@ -150,7 +151,7 @@ static tutti_status tell_left_out(const tti_async_desc *d, const tti_arrival *a)
     return tti_reporter_skip(d->reporter, d->n_skipped, text);
 }
 
-/* Rank 0 tells of everybody's updates; shares of the time are the workers' mean. */
+/* Rank 0 reports the updates of all workers; fractions of time are the workers' mean. */
 static tutti_status tell(const tti_async_desc *d) {
     tti_arrival a;
     tti_leave left;
@@ -182,8 +183,8 @@ tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm) {
     return comm ? tutti_comm_barrier(comm) : TUTTI_OK;
 }
 
-/* Everybody has the parameters as they are now, and the same in memory; and goes on with the lowest
- * loss scale of all, a power of two. */
+/* All workers get the current parameters and optimizer state, and continue with the lowest of their
+ * loss scales, a power of two. */
 static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_t *requested) {
     uint64_t hash;
     TTI_TRY(max_of_all(d, requested, 1)); /* all that was taken is applied then */
@@ -202,7 +203,7 @@ static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_
 
 static tutti_status ask_to_stop(const tti_async_desc *d, int64_t *requested) {
     *requested = *requested || d->wants_stop(d->user);
-    /* What is repeated ends with its stretch. */
+    /* A replay ends with its stretch. */
     if (!*requested || *d->b->config.parallel.replay) return TUTTI_OK;
     return tti_server_stop(tti_exec_server(d->exec));
 }
@@ -220,7 +221,8 @@ static tutti_status take_batches(const tti_async_desc *d, int64_t *requested) {
     return TUTTI_OK;
 }
 
-/* Of one that has left: it tells of the others, if it is rank 0, and then comes where all meet. */
+/* For a worker that has left: reports for the others, if it is rank 0, and then joins the
+ * synchronization. */
 static tutti_status look_on(const tti_async_desc *d, int64_t *requested) {
     int64_t n_updates = -1;
     for (bool over = false; !over;) {
@@ -231,7 +233,7 @@ static tutti_status look_on(const tti_async_desc *d, int64_t *requested) {
     return TUTTI_OK;
 }
 
-/* Who holds what, and how much went to and from there. */
+/* Reports which server has which range, and its traffic. */
 static tutti_status tell_holders(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
     tti_held held[TTI_MAX_RANKS];
@@ -241,7 +243,7 @@ static tutti_status tell_holders(const tti_async_desc *d, int64_t step) {
     return tti_reporter_holders(d->reporter, step, held, n);
 }
 
-/* What is counted besides the steps. */
+/* Reports counters other than steps. */
 static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
     int64_t bins[TTI_STALENESS_BINS], dropped[TTI_MAX_WORKERS];
@@ -273,7 +275,7 @@ static tutti_status run(const tti_async_desc *d, int64_t *step, bool *stopped) {
 tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
     tti_server *server = tti_exec_server(d->exec);
     tutti_status st = run(d, step, stopped);
-    /* Workers of other processes make updates until they hear of it, at rates that d tells. */
+    /* Workers of other processes continue to update until they hear of it; d reports their rate. */
     if (st != TUTTI_OK && tti_server_has_processes(server) && !tti_async_leaves(d->exec, st))
         tti_server_abort(server, st, tutti_last_error());
     return st;
@@ -330,7 +332,7 @@ tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_resul
     return st;
 }
 
-/* With backup workers each has its shards of every batch, also one that has left. */
+/* With backup workers each worker has its shards of every batch, including one that has left. */
 static bool exec_has_part(tti_exec *exec) {
     int first, last;
     return tti_server_shards(tti_exec_server(exec), 0, 1, &first, &last);

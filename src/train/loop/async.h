@@ -1,12 +1,12 @@
 /* async.h - the loop of a worker of an asynchronous parameter server.
  *
- * A step is an update: the gradient of one whole batch, made by one worker.  Batches are taken in
- * the order of the run by whoever is free, so a slow worker makes fewer.  The run is cut into
- * stretches by whatever looks at the parameters, checkpoints and evaluations: there all workers
- * come together and have the same parameters, after as many updates as batches.
+ * A step is an update: the gradient of one whole batch, made by one worker.  Free workers take
+ * batches in the order of the run, so a slow worker makes fewer.  Checkpoints and evaluations
+ * divide the run into stretches: at their ends all workers synchronize and have the same
+ * parameters, after as many updates as batches.
  *
  * With backup workers a step is as in synchronous runs, a batch divided between all workers, but
- * made of the gradients that come first; the loop of a worker is the same. */
+ * only the first gradients are used; the loop of a worker is the same. */
 #ifndef TTI_TRAIN_ASYNC_H
 #define TTI_TRAIN_ASYNC_H
 
@@ -24,9 +24,9 @@ typedef struct tti_job_server {
 } tti_job_server;
 tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out);
 
-/* Whether its workers come to the server in the first ones: where they do not wait for each other,
- * and are processes or divide the model.  Workers of other jobs with a server have it beside them,
- * or divide its work between them (desc.n_owners of the executor). */
+/* Whether workers connect to a server in the first ones: if they are asynchronous, and are
+ * processes or divide the model.  In other jobs the server is a thread next to them, or they divide
+ * its work (desc.n_owners of the executor). */
 bool tti_job_server_is_joined(const tti_blueprint *b, bool by_processes);
 
 /* Collective over comm (NULL: one process alone), of such workers: as above in rank 0, its side of
@@ -55,8 +55,8 @@ typedef struct tti_async_desc {
     void *user;
 } tti_async_desc;
 
-/* Trains from *step on to the next stop, or until somebody wants to end; *step is then how far all
- * came, *stopped whether it was that.  Collective. */
+/* Trains from *step to the next stop, or until a worker requests the end; *step is then the common
+ * step, *stopped whether the end was requested.  Collective. */
 tutti_status tti_async_run(const tti_async_desc *desc, int64_t *step, bool *stopped);
 
 /* After a failure st of a worker whose copy of the model several have between them, while others
@@ -67,17 +67,18 @@ bool tti_async_leaves(tti_exec *exec, tutti_status st);
 /* Returns when all workers that are there have called it. */
 tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm);
 
-/* Which batches of an evaluation a worker has: each n_present-th from index on; -1: none.  With
- * backup workers it has all of them, but its shards alone. */
+/* The batches of an evaluation that a worker has: each n_present-th from index on; -1: none.  With
+ * backup workers it has its shards of all batches. */
 typedef struct tti_async_seat {
     int index, n_present;
-    uint64_t able; /* where workers are processes: who has a part, by bits; else 0 */
+    uint64_t able; /* for workers as processes: bits of the workers that take part; else 0 */
 } tti_async_seat;
 tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out);
 
-/* exec NULL: workers are threads.  Sums over some batches of evaluation data, made by one worker
- * each, added up for all in the order of the batches.  sums [n_batches], of which this one has
- * filled its own.  members: bits of the workers whose sums came, all where workers are threads. */
+/* Sums over some batches of evaluation data, each computed by one worker, added for all workers in
+ * the order of the batches. sums [n_batches], of which this worker has filled its own. exec NULL:
+ * workers are threads. members: bits of the workers whose sums arrived, all if workers are threads.
+ */
 tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_result *sums,
                                 int64_t n_batches, tti_step_result *total, uint64_t *members);
 

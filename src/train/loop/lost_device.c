@@ -1,8 +1,8 @@
-/* lost_device.c - a device that failed gives nothing any more to this process, so the run ends.
+/* lost_device.c - ends a run whose device failed, because this process cannot use it any more.
  *
- * Checkpoints have their name only when they are whole, and nothing is saved after a failure: the
- * newest one is as good as it was.  Only rank 0 saves, and the others do not wait for it: one that
- * fails right behind a checkpoint may come here before that has its name. */
+ * Checkpoints get their name only when they are complete, and nothing is saved after a failure, so
+ * the newest one is good.  Only rank 0 saves, and the others do not wait for it: a worker that
+ * fails directly after a checkpoint may get here before that has its name. */
 #include "train/loop/lost_device.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "ckpt/ckpt.h"
 
-/* Of the newest checkpoint, -1: none. */
+/* The step of the newest checkpoint, -1: none. */
 static int64_t newest_step(const char *run_dir) {
     int64_t *steps = NULL, newest = -1;
     size_t n_steps = 0;
@@ -20,7 +20,7 @@ static int64_t newest_step(const char *run_dir) {
     return newest;
 }
 
-/* From where the run goes on. */
+/* Adds the checkpoint from which the run can continue. */
 static void tell_checkpoint(tti_str *text, int64_t newest, int64_t saving) {
     if (saving > newest) {
         tti_str_printf(

@@ -23,7 +23,7 @@ tutti_status tti_phases_end(tti_phases *p) {
     tti_comm_declare(comm, NULL);
     if (!comm || tutti_comm_n_ranks(comm) == 1 || p->desc->server) return TUTTI_OK;
     tti_comm_get_place(comm, &place);
-    /* places: the same for workers on devices and for those on the host beside them. */
+    /* places: the same value for workers on devices and those on the host next to them. */
     bool is_seen = place.n_hosts == 1 && p->desc->blueprint->places.n == 0;
     return is_seen ? TUTTI_OK : tti_comm_end_phase(comm);
 }

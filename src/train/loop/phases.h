@@ -21,8 +21,8 @@ void tti_phases_init(tti_phases *phases, const tti_session_desc *desc);
 /* Declares a phase, such as "saving a checkpoint". */
 void tti_phases_begin(tti_phases *phases, const char *activity);
 
-/* Called by every worker where a phase of one of them ends.  Where devices, or ranks of other
- * hosts, cannot see what is declared, all meet here. */
+/* Called by every worker when a phase of one of them ends.  If devices, or ranks of other hosts,
+ * cannot see declarations, all workers synchronize here. */
 TUTTI_NODISCARD tutti_status tti_phases_end(tti_phases *phases);
 
 /* tti_loader_desc.on_wait, user: the phases.  Declares the wait, warns once of each with rank, file

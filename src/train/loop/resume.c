@@ -1,7 +1,7 @@
 /* resume.c - compares the job of a resumed run with the job in its checkpoint, key by key.
  *
- * job.yaml lies open in the run folder: it may have been edited or damaged.  The checkpoint's
- * manifest keeps the job under a checksum, so every difference is found. */
+ * job.yaml in the run folder may have been edited or damaged.  The checkpoint's manifest keeps the
+ * job under a checksum, so every difference is found. */
 #include "train/loop/resume.h"
 
 #include <stdio.h>

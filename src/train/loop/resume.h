@@ -6,9 +6,9 @@
 #include "train/job/job.h"
 
 /* Compares a resolved job with the job in the newest checkpoint of run_dir.  TUTTI_E_CONFIG, with
- * both values and what to do instead, if a key differs that a resumed run cannot change.  notice:
- * the other differences that neither the command line nor the caller asked for; empty if there are
- * none.  Without a readable checkpoint there is nothing to compare. */
+ * both values and a suggestion, if a key differs that a resumed run cannot change. notice: other
+ * differences that neither the command line nor the caller requested; empty if there are none.
+ * Does nothing without a readable checkpoint. */
 TUTTI_NODISCARD tutti_status tti_resume_check(const tutti_job *job, const char *run_dir,
                                               tti_str *notice);
 

@@ -1,4 +1,4 @@
-/* session.c - one worker: prepare, resume, step until done, evaluate, save. */
+/* session.c - one worker: prepares, resumes, trains, evaluates, saves. */
 #include "train/loop/session.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ typedef struct session {
     const tti_job_config *c;
     tti_mesh mesh;                      /* where the model is divided between workers */
     tti_paces paces;                    /* of parallel.load_weights=measured */
-    const tti_deal *deal;               /* who has which shards; NULL: equal runs */
+    const tti_deal *deal;               /* the shard map; NULL: equal runs */
     double computed_s[TTI_MAX_WORKERS]; /* by each worker since they were dealt or looked at */
     int64_t dealt_step, look_after;     /* when that was, and after how many steps to look again */
     tti_exec *exec;
@@ -88,8 +88,7 @@ static bool is_async(const session *s) {
 
 /* ---- preparation ---- */
 
-/* Largest data set that is taken to the device unasked: reading it must not delay the first step.
- */
+/* Largest data set that is made resident by default: reading it must not delay the first step. */
 static const size_t max_resident = (size_t)2 << 30;
 
 /* NULL, or why batches must be made by the host. */
@@ -155,7 +154,7 @@ static tutti_status make_loader(session *s) {
     if (!s->shards) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     TTI_TRY(keep_samples(s));
     if (s->index) return TUTTI_OK;
-    if (is_async(s)) { /* who takes which batch is not known ahead */
+    if (is_async(s)) { /* the assignment of batches to workers is not known in advance */
         desc.n_threads = 0;
         desc.epoch = desc.step = 0;
     }
@@ -164,7 +163,7 @@ static tutti_status make_loader(session *s) {
     return TUTTI_OK;
 }
 
-/* A run that was killed before its first checkpoint starts anew, and comes to the same bits. */
+/* A run that was killed before its first checkpoint starts again, and gives the same bits. */
 static tutti_status find_checkpoints(session *s, bool *any) {
     int64_t *steps;
     size_t n_steps;
@@ -207,7 +206,7 @@ static const char *way_of(const session *s) {
                        : "by a parameter server";
 }
 
-/* As the job says, or as fast as each worker turns out to be now. */
+/* Distributes shards as the job says, or by the speed of each worker. */
 static tutti_status deal_shards(session *s, const tti_worker_desc *worker) {
     s->deal = s->b->has_deal ? &s->b->deal : NULL;
     bool is_measured = tti_load_weights_kind_of(s->c) == TTI_LOAD_WEIGHTS_MEASURED;
@@ -220,7 +219,7 @@ static tutti_status deal_shards(session *s, const tti_worker_desc *worker) {
     return TUTTI_OK;
 }
 
-/* Where each worker computes, which may be of other machines. */
+/* Reports where each worker computes, including workers of other machines. */
 static tutti_status tell_place(session *s) {
     int32_t mine = tti_devices_place(&s->b->places, s->desc->local_rank);
     s->reporter.place[0] = mine;
@@ -289,7 +288,7 @@ static tutti_status prepare(session *s) {
     s->reporter.way = way_of(s);
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
     s->reporter.stages_busy = tti_exec_stages_busy(s->exec);
-    /* Worker 0 has told the server what was loaded; the others may evaluate with it. */
+    /* Worker 0 has sent the loaded parameters to the server; the others may evaluate with it. */
     if (is_async(s)) TTI_TRY(tti_async_meet(s->exec, d->comm));
     TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
     TTI_TRY(warn_of_few_cores(s));
@@ -343,8 +342,8 @@ static int32_t *no_labels(size_t n_bytes) {
     return labels;
 }
 
-/* Shards first .. last-1 of batch after batch, as many as this worker's own or fewer: a run of as
- * many of which the others do not count. */
+/* Evaluates shards first .. last-1 of batch after batch, as many as this worker's own or fewer:
+ * runs its usual number, of which the rest do not count. */
 static tutti_status eval_run(session *s, int first, int last, tti_step_result *sums) {
     int n_own = tti_exec_last_shard(s->exec) - tti_exec_first_shard(s->exec);
     int from = TTI_MIN(first, s->b->n_shards - n_own);
@@ -372,8 +371,8 @@ cleanup:
     return st;
 }
 
-/* With backup workers that are processes: the shards of those who have gone, which the others
- * deal among each other. */
+/* With backup workers as processes: the remaining workers divide the shards of those that have
+ * left. */
 static tutti_status eval_for_dead(session *s, uint64_t there, tti_step_result *sums) {
     int n_own = tti_exec_last_shard(s->exec) - tti_exec_first_shard(s->exec), first, last;
     int n_there = __builtin_popcountll(there);
@@ -388,8 +387,8 @@ static tutti_status eval_for_dead(session *s, uint64_t there, tti_step_result *s
     return TUTTI_OK;
 }
 
-/* Asynchronous workers have all shards of a batch: each evaluates batches of its own; but with
- * backup workers each its shards of all. */
+/* Asynchronous workers have all shards of a batch: each evaluates its own batches; with backup
+ * workers each evaluates its shards of all batches. */
 static tutti_status eval_own_batches(session *s, tti_loader *loader) {
     int64_t n = tti_loader_steps_per_epoch(loader);
     tti_async_seat seat;
@@ -397,7 +396,7 @@ static tutti_status eval_own_batches(session *s, tti_loader *loader) {
     tti_step_result *sums = calloc((size_t)n + 1, sizeof *sums);
     if (!sums) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     tutti_status st;
-    do { /* over again if one who had some of them has gone */
+    do { /* repeats if a worker that had some of them has left */
         memset(sums, 0, (size_t)n * sizeof *sums);
         st = tti_async_place(s->exec, &seat);
         for (int64_t t = 0; st == TUTTI_OK && t < n; t++) {
@@ -448,9 +447,9 @@ static tutti_status end_serve(session *s, tutti_status saved) {
 
 enum { MAX_FAILED_SAVES = 3 };
 
-/* The run goes on without a checkpoint, since the last one is still there, but not for long: a
- * crash would cost all that was trained since.  The final one must succeed, and parameters that are
- * not finite are of no use. */
+/* The run continues without this checkpoint, since the previous one still exists, but only for a
+ * few failures: a crash would lose everything trained since.  The final save must succeed, and
+ * saving non-finite parameters always fails. */
 static tutti_status end_failed_save(session *s, tutti_status st) {
     char text[2048];
     bool is_final = s->state.step >= s->b->n_steps || s->stop_signal;
@@ -521,8 +520,8 @@ static tutti_status reread_params(session *s) {
                     (long long)s->state.step, s->desc->rank);
 }
 
-/* What to do about a step whose loss or gradient was not finite: under a dynamic loss scale it is
- * the scale that was too high, and only that changes. */
+/* Handles a step whose loss or gradient was not finite: with a dynamic loss scale, the scale was
+ * too high, and only the scale changes. */
 static tutti_status judge(session *s, tutti_status st) {
     bool skipped = st == TUTTI_E_NUMERICS && s->last.skipped;
     bool told = st == TUTTI_OK || skipped, overflow = false;
@@ -561,9 +560,9 @@ static bool is_looked_at(const session *s, int64_t n_steps) {
            n_steps % REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
 }
 
-/* The next step may be begun before the one at work has ended: nothing of it depends on that.  The
- * same on all workers, which therefore stop where a vote says so and not by a signal of their own.
- */
+/* Whether the next step may begin before the current one has ended, because nothing depends on its
+ * result.  All workers get the same answer, and therefore stop at an agreed step and not at their
+ * own signal. */
 static bool may_go_ahead(const session *s) {
     int64_t n = s->n_begun - s->state.step;
     if (n == 0) return true;
@@ -604,8 +603,8 @@ static tutti_status begin_step(session *s) {
 
 /* ---- workers that become slower or faster ---- */
 
-/* Gradients in parts and joined shards make workers wait while they compute: nothing can be told of
- * their speed. */
+/* With sharded gradients and joined shards workers wait while they compute, so their speed cannot
+ * be measured. */
 static bool follows_pace(const session *s) {
     return s->paces.n > 0 && tti_exec_can_redeal(s->exec) && !s->c->parallel.sync_batch_norm;
 }
@@ -691,7 +690,7 @@ static double lr_at(void *user, int64_t step) { return lr_of(user, step); }
 
 static bool wants_stop(void *user) { return tti_stop_requested() || trial_is_over(user); }
 
-/* On to the next checkpoint, evaluation or end. */
+/* Trains to the next checkpoint, evaluation or end. */
 static tutti_status async_stretch(session *s) {
     bool stopped;
     tti_async_desc desc = {.b = s->b,
@@ -715,7 +714,7 @@ static tutti_status async_stretch(session *s) {
     return tell_times(s);
 }
 
-/* What is due after a step. */
+/* Evaluates, saves or reports after a step, if due. */
 static tutti_status between_steps(session *s) {
     int64_t step = s->state.step;
     bool evaluates = evaluation_is_due(s, step), saves = save_is_due(s, step);
@@ -737,7 +736,8 @@ static tutti_status train(session *s) {
     return s->stop_signal ? TUTTI_OK : evaluate(s);
 }
 
-/* What a step needs on the largest device says whether it fits; replicas have it alike. */
+/* The memory of a step on the device with the most decides whether it fits; replicas need the same.
+ */
 static tutti_status tell_memory(session *s, tutti_train_result *result) {
     int64_t mine = (int64_t)tti_exec_memory_use(s->exec).device_peak, *all;
     bool together = s->b->places.n > 0 && !s->b->places.mixed && !is_async(s);
@@ -777,7 +777,7 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
     if (st == TUTTI_OK) st = train(&s);
     if (st == TUTTI_OK) st = finish(&s, result);
     if (st != TUTTI_OK && tti_async_leaves(s.exec, st)) {
-        tti_clear_error(); /* told by worker 0, and none of the others' */
+        tti_clear_error(); /* worker 0 has reported it; the others ignore it */
         st = TUTTI_OK;
     }
     if (st != TUTTI_OK && s.phases.gave_up) result->exit_code = 128 + tti_stop_signal();

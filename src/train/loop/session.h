@@ -1,8 +1,8 @@
 /* session.h - one worker's part of a run: the loop over steps, evaluation, checkpoints.
  *
- * Every worker runs the same loop and takes the same decisions, since what these depend on (sums,
- * votes, counts) is the same on all of them.  The worker of rank 0 also writes: metrics,
- * checkpoints, events. */
+ * Every worker runs the same loop and makes the same decisions, because their inputs (sums, votes,
+ * counts) are the same on all of them.  The worker of rank 0 also writes metrics, checkpoints and
+ * events. */
 #ifndef TTI_TRAIN_SESSION_H
 #define TTI_TRAIN_SESSION_H
 
@@ -28,7 +28,7 @@ typedef struct tti_session_desc {
     int64_t start_ns;     /* when tutti_train was called */
 } tti_session_desc;
 
-/* Runs to the end.  result is filled on rank 0, as far as the run came. */
+/* Trains until the end. result is filled on rank 0, as far as the run got. */
 tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result);
 
 #endif /* TTI_TRAIN_SESSION_H */

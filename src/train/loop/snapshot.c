@@ -1,4 +1,4 @@
-/* snapshot.c - names what a checkpoint stores: parameters, and states as state.NAME.STATE. */
+/* snapshot.c - names the tensors of a checkpoint: parameters, and states as state.NAME.STATE. */
 #include "train/loop/snapshot.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ typedef struct tensors {
     size_t n_params, n_states;
 } tensors;
 
-/* What a tensor is to the executor, which may have it in parts. */
+/* The location of a tensor in the executor, which may have it in parts. */
 typedef struct place {
     const tti_slot *slot; /* of the whole model */
     int k;
@@ -30,13 +30,14 @@ typedef struct accessor {
     const tti_plan *plan;
     const char *order; /* text of the checkpoint that is read */
     size_t *there;     /* [n_slots]: places in the program that wrote it; NULL: nothing was put */
-    /* Of the parameters that were put: at those places, as the manifest's hash is, and at their
-     * places here. */
+    /* Hashes of the restored parameters: at those locations, like the manifest's hash, and at their
+     * locations here. */
     uint64_t hash_there, hash_here;
-    int64_t step; /* of what is saved */
+    int64_t step; /* the saved step */
 } accessor;
 
-/* As the update of the whole model hashes a parameter that lies there, block by block. */
+/* Hashes a parameter, block by block, as the update of the undivided model hashes it at that
+ * location. */
 static uint64_t hash_param(const float *w, size_t n_elems, size_t first) {
     uint64_t hash = 0;
     for (size_t i = 0; i < n_elems; i += TTI_UPDATE_BLOCK) {
@@ -102,7 +103,8 @@ static tutti_status get(void *user, const tti_ckpt_tensor *tensor, const void **
 static tutti_status put(void *user, const tti_ckpt_tensor *tensor, const void *bytes) {
     accessor *a = user;
     const place *at = tensor->data;
-    if (!a->there) { /* the tensors are those of the plan, else nothing would be put */
+    if (!a->there) { /* all tensors must be those of the plan, otherwise some would not be restored
+                      */
         a->there = calloc((size_t)a->plan->n_slots + 1, sizeof *a->there);
         if (!a->there) return tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory");
         TTI_TRY(read_order(a->plan, a->order, a->there));
@@ -124,7 +126,7 @@ static tti_ckpt_tensor tensor_of(tensors *t, const tti_slot *slot, const char *s
     return (tti_ckpt_tensor){name, slot->param->out[0]->type, at};
 }
 
-/* Every parameter and buffer by name; states of what is trained, averages of everything. */
+/* Lists every parameter and buffer by name; states of trained parameters, averages of all. */
 static tutti_status list_tensors(const tti_blueprint *b, const tti_exec *exec, tensors *t) {
     const tti_plan *plan = b->plan;
     const tti_optimizer *optimizer = tti_optimizer_find(b->config.optimizer.name);
@@ -143,7 +145,7 @@ static tutti_status list_tensors(const tti_blueprint *b, const tti_exec *exec, t
     return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory") : TUTTI_OK;
 }
 
-/* Of the whole model: the same number for any layout of workers. */
+/* The hash of the whole model: the same number for any layout of workers. */
 static tutti_status hash_all(const tti_blueprint *b, tti_exec *exec, uint64_t *hash) {
     if (b->n_parts == 0) return tti_exec_params_hash(exec, hash);
     *hash = 0;
@@ -156,7 +158,7 @@ static tutti_status hash_all(const tti_blueprint *b, tti_exec *exec, uint64_t *h
     return TUTTI_OK;
 }
 
-/* What the bits of the rest of the run depend on beside the tensors. */
+/* Prints the properties, besides the tensors, on which the bits of the rest of the run depend. */
 static void print_identity(const tti_blueprint *b, char *out, size_t n_bytes) {
     const tti_job_config *c = &b->config;
     snprintf(out, n_bytes,
@@ -272,7 +274,7 @@ static tutti_status read_tensors(const tti_blueprint *b, tti_exec *exec, const t
     return st;
 }
 
-/* What was read is what was written, and what lies in memory now. */
+/* Checks that the tensors read are those written, and that memory holds them now. */
 static tutti_status check_hashes(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt,
                                  const accessor *user) {
     uint64_t found = user->hash_here, said = tti_ckpt_get_meta(ckpt)->params_hash;
@@ -280,7 +282,8 @@ static tutti_status check_hashes(const tti_blueprint *b, tti_exec *exec, const t
         return tti_fail(TUTTI_E_CHECKPOINT,
                         "%s: the parameter hash is %016" PRIx64 ", its manifest says %016" PRIx64,
                         tti_ckpt_dir(ckpt), user->hash_there, said);
-    if (b->n_parts == 0) TTI_TRY(tti_exec_params_hash(exec, &found)); /* else nobody has them all */
+    if (b->n_parts == 0)
+        TTI_TRY(tti_exec_params_hash(exec, &found)); /* with parts, no worker has all parameters */
     if (found == user->hash_here) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT,
                     "%s: the parameters in memory are not those that were read: their hash is "

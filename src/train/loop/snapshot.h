@@ -1,4 +1,4 @@
-/* snapshot.h - between a worker's flat arrays and a checkpoint's named tensors. */
+/* snapshot.h - converts between a worker's flat arrays and a checkpoint's named tensors. */
 #ifndef TTI_TRAIN_SNAPSHOT_H
 #define TTI_TRAIN_SNAPSHOT_H
 
@@ -8,15 +8,16 @@
 #include "train/report/reporter.h"
 #include "train/setup/blueprint.h"
 
-/* What a run remembers beside tensors. */
+/* The state of a run besides tensors. */
 typedef struct tti_run_state {
     int64_t step; /* updates done */
     tti_plateau plateau;
     tti_loss_scale loss_scale;
-    const tti_deal *deal; /* borrowed: told in the manifest, never read again; NULL: equal runs */
+    const tti_deal
+        *deal; /* borrowed: written to the manifest, never read again; NULL: equal runs */
 } tti_run_state;
 
-/* Saves parameters, optimizer state and what the run remembers.  Called by rank 0, while the others
+/* Saves parameters, optimizer state and the state of the run.  Called by rank 0, while the others
  * are in tti_exec_serve, which the caller ends.  TUTTI_E_NUMERICS: a parameter is not finite, and
  * nothing was saved. */
 tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,

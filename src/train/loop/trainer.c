@@ -2,9 +2,8 @@
  *
  *   threads    this process runs every rank; they share data sets and plan
  *   processes  this process supervises; each worker runs tutti_train again and finds its rank and
- *              the meeting place in its environment
- * Under another launcher (mpirun, srun, torchrun) this process is a rank already.
- */
+ *              its communicator in the environment
+ * Under another launcher (mpirun, srun, torchrun) this process is a rank already. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -53,7 +52,7 @@ typedef struct trainer {
     char *yaml;                  /* the resolved job */
     tti_job_server server;       /* of a job with a parameter server */
     tti_one_copy *one_copy;      /* of workers that are threads; NULL: each has its own */
-    tutti_comm *comm;            /* under another launcher: joined before anything is made */
+    tutti_comm *comm;            /* under another launcher: joined before anything else */
     int core_rank, core_n_ranks; /* likewise: its part of its cores */
     int n_devices;               /* that the workers of this machine have together */
     int n_cores;                 /* usable by this process, before its threads are pinned */
@@ -77,7 +76,7 @@ static tutti_status write_job(const trainer *t) {
     return tti_atomic_file_save(path, t->yaml, strlen(t->yaml));
 }
 
-/* The folder that the supervisor has made; a rank of `tutti launch` has nobody who makes one. */
+/* The folder that the supervisor has made; a rank of `tutti launch` has no such supervisor. */
 static tutti_status find_own_dir(trainer *t) {
     const char *dir = t->job->config.run.dir;
     snprintf(t->result->run_dir, sizeof t->result->run_dir, "%s", dir);
@@ -108,8 +107,8 @@ static tutti_status find_or_make_dir(trainer *t, bool *is_new) {
     return tti_run_dir_create(t->job->config.run.dir, name, dir, n_bytes);
 }
 
-/* Nobody else may train in it meanwhile: whoever started workers keeps it for them.  Nothing is
- * written into a folder, nor removed from it, before it is kept. */
+/* Locks the folder: no other process may train in it meanwhile.  The process that starts workers
+ * holds the lock for them.  Nothing is written to or removed from a folder before it is locked. */
 static tutti_status make_own_dir(trainer *t) {
     const char *dir = t->result->run_dir;
     bool is_kept = t->is_worker && !t->comm, is_new;
@@ -121,7 +120,7 @@ static tutti_status make_own_dir(trainer *t) {
     return write_job(t);
 }
 
-/* Of ranks that another launcher started the first makes it for all. */
+/* With ranks of another launcher, the first one makes it for all. */
 static tutti_status make_run_dir(trainer *t) {
     if (!t->comm) return make_own_dir(t);
     tutti_status st = t->place.rank == 0 ? make_own_dir(t) : TUTTI_OK;
@@ -278,8 +277,8 @@ static tutti_status make_blueprint(const trainer *t, tti_blueprint **out) {
                                          out);
 }
 
-/* Rank 0 keeps what the data taught in the run folder, before the first step; a run that goes on
- * finds it there, and its data must teach the same. */
+/* Rank 0 stores the data specification in the run folder, before the first step; a resumed run
+ * finds it there, and its data must agree with it. */
 static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
     const char *dir = t->result->run_dir;
     char path[700];
@@ -293,7 +292,7 @@ static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
     return st;
 }
 
-/* Before any worker has taken memory: those of other processes wait for this one. */
+/* Checks before any worker has allocated: those of other processes wait for this one. */
 static tutti_status check_memory(const trainer *t, const tti_blueprint *b) {
     tti_memory_room room;
     int n_here = t->comm ? t->core_n_ranks : b->n_workers;
@@ -309,8 +308,8 @@ static tutti_status print_job(trainer *t, const tti_blueprint *b) {
     return TUTTI_OK;
 }
 
-/* What the job left open is known once the data is open: the folder gets the whole job, and so do
- * checkpoints.  A run that goes on keeps its job file. */
+/* Auto values are known once the data is open: the folder gets the resolved job, and so do
+ * checkpoints.  A resumed run keeps its job file. */
 static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
     TTI_TRY(print_job(t, b));
     bool writes = !t->continues && t->place.rank == 0;
@@ -353,7 +352,7 @@ static tutti_status train_here(trainer *t) {
     return st;
 }
 
-/* One line: what launched this, and how its ranks speak. */
+/* One line: the launcher of this run, and the transport between its ranks. */
 static void tell_launcher(const trainer *t, const tti_comm_place *place) {
     char text[400];
     if (t->place.rank != 0 || !t->desc->on_event) return;
@@ -392,8 +391,8 @@ static bool supervises(const trainer *t) {
 /* True in the process that prints warnings; a supervisor leaves them to the worker of rank 0. */
 static bool tells_warnings(const trainer *t) { return !supervises(t) && t->place.rank == 0; }
 
-/* Before any kernel is prepared.  Processes of our own supervisor are of one machine: each comes to
- * the same from the checkpoint. */
+/* Call before any kernel is prepared.  Processes of our own supervisor are on one machine: each
+ * makes the same choice from the checkpoint. */
 static tutti_status choose_kernels(const trainer *t, const tti_devices *devices) {
     const tti_job_config *c = &t->job->config;
     const char *run_dir = t->desc->resume ? t->desc->resume : t->continues ? c->run.dir : NULL;
@@ -426,8 +425,8 @@ static tutti_status check_resumed_job(trainer *t) {
     return st;
 }
 
-/* A launcher that starts its ranks again does so with the same command: they go on with what the
- * folder has of this very job.  Rank 0 looks, for the folder may be its alone so far. */
+/* A launcher that restarts its ranks uses the same command: they resume if the folder has a run of
+ * exactly this job.  Rank 0 checks, because only it may have the folder so far. */
 static tutti_status look_for_own_run(trainer *t) {
     double told[2] = {tti_launcher_restarted(), 0};
     told[1] = t->place.rank == 0 && tti_resume_is_own(t->job->config.run.dir, t->yaml);
@@ -436,8 +435,8 @@ static tutti_status look_for_own_run(trainer *t) {
     return TUTTI_OK;
 }
 
-/* A job that leaves its workers open has as many as are there; and a run goes on with these, not
- * with those that its folder tells of. */
+/* A job that leaves the number of workers open uses that of the launcher; a resumed run uses it
+ * too, instead of the number in its folder. */
 static tutti_status take_workers_of_launcher(const trainer *t) {
     char text[24];
     if (t->place.n_ranks > TTI_MAX_WORKERS)

@@ -1,7 +1,7 @@
 /* trial.c - runs the real training and stops it early.
  *
- * The one idea: whether the loader keeps up cannot be told from its own speed, since training takes
- * the same cores; so both run as they would, and the time that training waited is read off. */
+ * Whether the loader is fast enough cannot be told from its own speed, since training uses the same
+ * cores; so both run as usual, and the time that training waited is measured. */
 #include "train/loop/trial.h"
 
 #include <ftw.h>
@@ -47,7 +47,7 @@ static tutti_status make_folder(char *path, size_t n_bytes) {
 
 /* ---- the job ---- */
 
-/* The same job with a folder of its own and no end. */
+/* A copy of the job with its own folder and no end. */
 static tutti_status copy_job(const tutti_job *job, const char *run_dir, tutti_job **out) {
     static const char *const changes[] = {"train.steps=1000000000", "run.log_every=1",
                                           "parallel.place=threads"};

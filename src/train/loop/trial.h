@@ -1,4 +1,4 @@
-/* trial.h - a job's training for a moment, to see how fast it is; nothing of it is kept. */
+/* trial.h - trains a job briefly to measure its speed; nothing is kept. */
 #ifndef TTI_TRAIN_TRIAL_H
 #define TTI_TRAIN_TRIAL_H
 
@@ -10,8 +10,8 @@ typedef struct tti_trial {
     double wait_share; /* of the time of the first worker: waiting for its next batch */
 } tti_trial;
 
-/* Trains for ms after the first step, which does not count, in a folder of its own under $TMPDIR
- * or /tmp that is removed again.  job stays as it is.  Returns what tutti_train returns. */
+/* Trains for ms after the first step, which does not count, in a temporary folder under $TMPDIR or
+ * /tmp that is removed again.  Does not change job.  Returns what tutti_train returns. */
 tutti_status tti_trial_run(const tutti_job *job, int ms, tti_trial *out);
 
 #endif /* TTI_TRAIN_TRIAL_H */

@@ -1,6 +1,6 @@
 /* model_choice.c - chooses the model of a job and its parameters.
  *
- * What is not said in the job follows from the data: classes, tokens, the length of samples. */
+ * Values that the job leaves open follow from the data: classes, tokens, the length of samples. */
 #include "train/model/model_choice.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ static int64_t context_of(const tti_job_config *c, const tutti_dataset_info *inf
     return c->model.context > 0 || !tokens ? c->model.context : info->x.shape.dim[0];
 }
 
-/* A model that guesses tokens has those of its targets. */
+/* A model that predicts tokens has the vocabulary of its targets. */
 static int64_t vocabulary_of(const tti_job_config *c, const tutti_dataset_info *info) {
     bool guesses = strcmp(c->model.head, "classify") != 0;
     return c->model.vocabulary > 0 || guesses ? c->model.vocabulary : info->n_tokens;
@@ -107,7 +107,7 @@ tutti_status tti_model_check_identity(const tutti_job *job, const char *saved) {
                     plugin, plugin);
 }
 
-/* What models of tokens want they say themselves. */
+/* Models of tokens check their input themselves. */
 static tutti_status check_input(const tti_job_config *c, const tutti_model *model,
                                 const tutti_value *x) {
     tutti_type type = tutti_value_type(x);

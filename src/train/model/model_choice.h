@@ -1,4 +1,4 @@
-/* model_choice.h - from the keys model.* of a job to a model that builds graphs. */
+/* model_choice.h - converts the keys model.* of a job to a model that builds graphs. */
 #ifndef TTI_TRAIN_MODEL_CHOICE_H
 #define TTI_TRAIN_MODEL_CHOICE_H
 
@@ -6,27 +6,26 @@
 #include "tutti/data.h"
 #include "tutti/models.h"
 
-/* What the model is told, by a job and the data it is trained on.  Borrows texts of config. */
+/* The parameters of the model from a job and its training data.  Borrows texts of config. */
 tutti_model_params tti_model_params_of(const tti_job_config *config,
                                        const tutti_dataset_info *info);
 
-/* For people and for names of folders: model.name, the file of model.plugin without what is behind
- * its dot, or "model", where the caller builds it. */
+/* For messages and names of folders: model.name, the file name of model.plugin without its
+ * extension, or "model" if the caller builds it. */
 void tti_model_name(const tutti_job *job, char *out, size_t n_bytes);
 
 /* Which model it is, as a checkpoint keeps it: "built-in NAME", "plugin CHECKSUM" of the file, or
  * "caller", whose program builds it. */
 void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes);
 
-/* Whether the job has the model of a checkpoint, whose identity is saved (NULL: not said):
+/* Whether the job has the model of a checkpoint, whose identity is saved (NULL: unknown):
  * TUTTI_E_CONFIG if it was the caller's and there is none, or if the file of the run's plugin has
- * changed or is gone.  A plugin that was given again since is taken. */
+ * changed or is gone.  A plugin that the user has named again is accepted. */
 tutti_status tti_model_check_identity(const tutti_job *job, const char *saved);
 
-/* *logits: those of the caller's model, of model.plugin or of model.name, in this order, for x.
- * They may be NULL when the builder failed; tutti_graph_check has its reason.  Returns
- * TUTTI_E_CONFIG for an unknown name, for an x that the model of a name cannot read, and as
- * tti_plugin_build. */
+/* Builds the caller's model, model.plugin or model.name, in this order, for x. *logits may be NULL
+ * when the builder failed; tutti_graph_check has its reason.  Returns TUTTI_E_CONFIG for an unknown
+ * name, for an x that the named model cannot read, and as tti_plugin_build. */
 tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *params, tutti_graph *g,
                              tutti_value *x, tutti_value **logits);
 

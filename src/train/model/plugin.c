@@ -1,8 +1,8 @@
 /* plugin.c - opens a shared object that the user named and lets its tutti_build_model make the
  * graph.
  *
- * The idea to know: the object is built against the public headers and linked with nothing; it
- * finds tutti_linear and the like in the program that opens it. */
+ * The object is built against the public headers and linked with nothing; it finds tutti_linear and
+ * the other functions in the program that opens it. */
 #include "train/model/plugin.h"
 
 #include <dlfcn.h>

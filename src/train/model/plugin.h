@@ -1,14 +1,13 @@
-/* plugin.h - a model in a shared object of the user's. */
+/* plugin.h - a model in a user's shared object. */
 #ifndef TTI_TRAIN_PLUGIN_H
 #define TTI_TRAIN_PLUGIN_H
 
 #include "tutti/models.h"
 
-/* Opens the shared object at path, calls its
- * tutti_build_model(g, x, params) and closes it again, as the
- * graph keeps nothing of it.  *logits is what the function returned.  Relative paths start at the
- * current directory; nothing is searched for.  It runs the user's code with the rights of this
- * process.  Returns TUTTI_E_CONFIG with the loader's reason. */
+/* Opens the shared object at path, calls its tutti_build_model(g, x, params) and closes it again,
+ * because the graph does not refer to it. *logits is the function's result.  Relative paths start
+ * at the current directory; nothing is searched for.  It runs the user's code with the rights of
+ * this process.  Returns TUTTI_E_CONFIG with the loader's reason. */
 tutti_status tti_plugin_build(const char *path, const tutti_model_params *params, tutti_graph *g,
                               tutti_value *x, tutti_value **logits);
 

@@ -1,8 +1,8 @@
 /* bench_data.c - the speed of a job's training samples: stage by stage on one thread, and as
  * batches from the loader; then how long training waits for them (train/loop/trial.h).
  *
- * The one idea: the stages are those of the loader's own thread (data/loader/loader.c), with the
- * clock read between them; what is measured is what training does, in the same order of samples. */
+ * The stages are those of the loader's own thread (data/loader/loader.c), timed one by one, in the
+ * same order of samples as in training. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ typedef struct bench {
     clocks clocks;
 } bench;
 
-/* One sample through all stages; a skipped one counts as read. */
+/* Loads one sample through all stages; a skipped one counts as read. */
 static tutti_status load_sample(bench *b, const tti_sample_key *key) {
     const tutti_dataset *ds = b->ds;
     int64_t t[N_STAGES + 1] = {tti_now_ns()};
@@ -60,7 +60,7 @@ static tutti_status run_stages(bench *b) {
     for (uint64_t i = 0; tti_now_ns() < end_ns || i == 0; i++) {
         tti_sample_key key = {b->seed, i / n, tti_sampler_at(n, b->seed, i / n, i % n)};
         TTI_TRY(load_sample(b, &key));
-        if (i == 0) b->clocks = (clocks){0}; /* memory is taken with the first one */
+        if (i == 0) b->clocks = (clocks){0}; /* the first one also allocates memory */
     }
     return TUTTI_OK;
 }

@@ -11,7 +11,7 @@
 
 enum { MIN_NS = 100000000, MAX_REPEATS = 4096, N_DRAWN = 1 << 20 };
 
-/* Of the matrices: on a core of the host, and at most on a device. */
+/* Sides of the matrices: on a core of the host, and at most on a device. */
 enum { LEAST_SIDE = 1024, MOST_SIDE = 8192 };
 
 typedef struct rig {
@@ -34,7 +34,7 @@ static tutti_status copy(const rig *r, void *dst, const void *src, size_t n_byte
     return TUTTI_OK;
 }
 
-/* Zeros would run faster than what is multiplied in training; the same million again does not. */
+/* Zeros would run faster than the values of training; repeated random values do not. */
 static tutti_status fill(const rig *r, int which, tutti_dtype dtype, int64_t n) {
     size_t n_all = r->n_bytes[which], n_drawn = n_all / (size_t)n * (size_t)TTI_MIN(n, N_DRAWN);
     char *host = malloc(n_all + 64);
@@ -101,7 +101,7 @@ static tutti_status time_of(const rig *r, action_fn action, double *s) {
     return TUTTI_OK;
 }
 
-/* A device may be nearly full: three matrices take a sixteenth of what is left. */
+/* A device may be nearly full: three matrices use a sixteenth of the remaining memory. */
 static int64_t side_of(const tti_backend *backend, tutti_dtype dtype) {
     size_t n_now, n_peak, n_free, n_bytes = 3 * tutti_dtype_bytes(dtype);
     int64_t side = MOST_SIDE;

@@ -1,4 +1,4 @@
-/* ceilings.h - what a device is measured to reach: a large matrix product, a large copy. */
+/* ceilings.h - measures the limits of a device: a large matrix product, a large copy. */
 #ifndef TTI_TRAIN_CEILINGS_H
 #define TTI_TRAIN_CEILINGS_H
 
@@ -11,7 +11,7 @@ typedef struct tti_ceilings {
     int64_t side; /* of the square matrices */
 } tti_ceilings;
 
-/* On the device that the calling thread has open, or on one core of the host.  Takes a second or
+/* Measures the device that the calling thread has open, or one core of the host.  Takes a second or
  * less; random data. */
 tutti_status tti_ceilings_measure(const tti_backend *backend, tutti_dtype dtype, tti_ceilings *out);
 

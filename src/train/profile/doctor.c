@@ -32,7 +32,7 @@ static tutti_status describe_host(bool measure, tti_str *out) {
     return measure ? describe_ceilings(&tti_backend_cpu, TUTTI_F32, out) : TUTTI_OK;
 }
 
-/* A device that cannot be used, or is full of another's work, is told, and no failure. */
+/* A device that cannot be used, or is full, is reported and is no failure. */
 static void describe_device(const tti_backend *backend, int index, bool measure, tti_str *out) {
     tti_str_printf(out, "  device %d: ", index);
     backend->device->describe(index, out);
@@ -52,7 +52,7 @@ static void describe_device(const tti_backend *backend, int index, bool measure,
     backend->device->close();
 }
 
-/* What one device reads from another: a figure, and what is wrong with it by name. */
+/* The bandwidth of one device reading from another, and any problem by name. */
 static void describe_link(const tti_backend *backend, int reader, int from, tti_str *out,
                           tti_str *faults) {
     tti_device_link link;
@@ -77,7 +77,7 @@ static void describe_links_of(const tti_backend *backend, int reader, tti_str *o
                               tti_str *faults) {
     tti_str_printf(out, "    device %-2d", reader);
     if (backend->device->open(&(tti_device_desc){.index = reader}) != TUTTI_OK) {
-        tti_str_add(out, " cannot be used\n"); /* why has been told */
+        tti_str_add(out, " cannot be used\n"); /* the reason has been printed */
         tti_clear_error();
         return;
     }
@@ -120,7 +120,7 @@ static tutti_status size_of_sums(const tti_backend *backend, int n, size_t *n_mo
     return tti_fail(TUTTI_E_NOMEM, "a device has too little free memory");
 }
 
-/* From which size on the library is faster; "": it is not. */
+/* The size from which the library is faster; "": it never is. */
 static void describe_choice(const tti_sum_table *t, bool fast, tti_str *out) {
     tti_str_printf(out, "    %s mode: direct", fast ? "fast" : "exact");
     bool was = false;
@@ -161,7 +161,7 @@ static bool keep_sums(const tti_backend *backend, int n, const tti_sum_table *ta
     return tti_sum_table_save(key, n, table);
 }
 
-/* What cannot be measured is told, and no failure. */
+/* Measurements that fail are reported and are no failure. */
 static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
     tti_sum_table table;
     char name[64];

@@ -29,7 +29,7 @@ static void print_steps(tti_str *out, const tti_program *program, const tti_inst
     }
 }
 
-/* Parameters and state beside those of the workers. */
+/* Whether parameters and state are stored separately from the workers. */
 static bool has_server_apart(const tti_blueprint *b) {
     return tti_job_has_server(&b->config) && !tti_worker_serves_in_ranks(b);
 }
@@ -71,7 +71,8 @@ static void print_part(tti_str *out, const tti_exec_desc *desc, int n_workers, c
     tti_str_add(out, "\n");
 }
 
-/* The worker with the most shards, where they are dealt by weights; else the first one. */
+/* The number of shards of the worker with the most, if weights distribute them; else of the first
+ * one. */
 static int most_shards(const tti_blueprint *b) {
     int most = 0;
     for (int r = 1; b->has_deal && r < b->deal.n_ranks; r++)
@@ -79,7 +80,8 @@ static int most_shards(const tti_blueprint *b) {
     return most;
 }
 
-/* What that worker of a part of the model takes, as its executor will; part: -1: of all. */
+/* The memory of a worker of a part of the model, as its executor will allocate it; part: -1:
+ * undivided. */
 static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc *desc,
                                 tti_exec_memory *m) {
     tti_core_share share;
@@ -143,7 +145,7 @@ static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
     return TUTTI_OK;
 }
 
-/* What one worker takes, the first one. */
+/* The memory of one worker, the first one. */
 static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     tti_exec_desc desc;
     tti_exec_memory m;
@@ -192,7 +194,7 @@ static tutti_status print_memory(tti_str *out, const tti_blueprint *b, const tti
     return print_worker(out, b);
 }
 
-/* What the activations of a shard come to, and how many nodes run, with another recomputation. */
+/* The bytes of activations of a shard, and the number of nodes, with another recomputation. */
 static tutti_status predict(const tutti_job *job, const tti_blueprint *b, tti_recompute recompute,
                             size_t *n_bytes, int *n_nodes) {
     tutti_graph *g;
@@ -222,7 +224,7 @@ static tutti_status print_recompute(const tutti_job *job, const tti_blueprint *b
     return TUTTI_OK;
 }
 
-/* What is looked at: the whole model, or the part of one worker. */
+/* The subject of the description: the whole model, or the part of one worker. */
 typedef struct view {
     const tutti_job *job;
     const tti_blueprint *b;

@@ -1,7 +1,7 @@
-/* profile_overlap.c - lists of times that do not overlap, and what two of them have in common.
+/* profile_overlap.c - lists of disjoint times, and the intersection of two of them.
  *
- * A span of traffic is hidden while kernels of the same worker run, of whatever step or shard: the
- * time would have gone by without it.  Waits are no kernels, though they stand in the same row. */
+ * Communication is hidden while kernels of the same worker run, of any step or shard.  Waits do not
+ * count as kernels, although they are in the same row. */
 #include "train/profile/profile_overlap.h"
 
 #include <stdlib.h>

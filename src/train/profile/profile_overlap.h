@@ -1,10 +1,10 @@
-/* profile_overlap.h - how much of the traffic between workers lay behind their own computing. */
+/* profile_overlap.h - how much of the communication between workers was hidden by computation. */
 #ifndef TTI_TRAIN_PROFILE_OVERLAP_H
 #define TTI_TRAIN_PROFILE_OVERLAP_H
 
 #include "train/profile/profile_told.h"
 
-/* Of one kind of traffic, over all steps that were looked at. */
+/* The time of one kind of communication, over all profiled steps. */
 typedef struct tti_traffic_time {
     double us;        /* during which at least one span of the kind lay there */
     double hidden_us; /* of them while the same worker's kernels ran; <= us */

@@ -1,7 +1,7 @@
 /* profile_told.c - sends the spans of each worker, with their names, to rank 0.
  *
- * Many spans are of the same node by the same kernel: what is said of these stands once, found by
- * the addresses of node and name, which are the same for all spans of a worker. */
+ * Many spans belong to the same node and kernel: their common fields are stored once, found by the
+ * addresses of node and name, which are the same for all spans of a worker. */
 #include "train/profile/profile_told.h"
 
 #include <stdlib.h>
@@ -147,7 +147,7 @@ static tutti_status send(tutti_comm *comm, const tti_told *t) {
 
 static bool is_place(const tti_told *t, int32_t at) { return at >= 0 && at < t->head.n_text; }
 
-/* What came names only what came with it. */
+/* Received spans must refer only to received names. */
 static bool is_sound(const tti_told *t) {
     const tti_told_head *h = &t->head;
     bool sound = h->n_text == 0 || t->text[h->n_text - 1] == '\0';

@@ -7,7 +7,7 @@
 
 enum { TTI_TOLD_NOTHING = -1 };
 
-/* What spans have in common. */
+/* The common fields of spans. */
 typedef struct tti_told_what {
     int32_t name, layer, kernel,
         label;         /* where their text begins; layer TTI_TOLD_NOTHING: no node */
@@ -21,7 +21,7 @@ typedef struct tti_told_span {
     double start_us, us;
 } tti_told_span;
 
-/* How many there are, and what is told of the worker as a whole. */
+/* The number of entries, and the figures of the worker as a whole. */
 typedef struct tti_told_head {
     int64_t n_whats, n_spans, n_text; /* n_text: bytes */
     int64_t zero_ns;
@@ -40,7 +40,7 @@ typedef struct tti_told {
 tutti_status tti_told_make(const tti_timeline *timeline, tti_told *out);
 void tti_told_free(tti_told *told);
 
-/* Those of all ranks of comm come to rank 0: all [ranks], of which each has filled its own.
+/* Sends the spans of all ranks of comm to rank 0: all [ranks], of which each has filled its own.
  * Collective. */
 tutti_status tti_told_gather(tutti_comm *comm, tti_told *all);
 

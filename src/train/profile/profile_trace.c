@@ -88,8 +88,8 @@ static void add_event(tti_json *j, const tti_told *t, const tti_told_span *span,
     tti_json_end(j);
 }
 
-/* Where the first span of all begins.  Devices' clocks are set beside the host's to some
- * microseconds, so a device's first may come before the host's. */
+/* The begin of the first span.  Device clocks are aligned with the host's to some microseconds, so
+ * the first span of a device may begin before the host's. */
 static double first_us(const tti_profiled *p, int64_t from_ns) {
     double first = INFINITY;
     for (int r = 0; r < p->n_ranks; r++) {
@@ -100,7 +100,7 @@ static double first_us(const tti_profiled *p, int64_t from_ns) {
     return first;
 }
 
-/* Clocks of devices are set beside the host's, which is one for all ranks. */
+/* Device clocks are aligned with that of the host, which is the same for all ranks. */
 void tti_profile_trace(const tti_profiled *p, tti_str *out) {
     tti_json j = tti_json_begin(out, 0);
     int64_t from_ns = p->ranks[0].head.zero_ns;
@@ -230,8 +230,8 @@ static void print_traffic(const char *name, const tti_traffic_time *t, int n_ste
 
 enum { MOST_EXCHANGES = 6, MOST_RANKS = 8 };
 
-/* The kinds of exchanges of the rank that is shown, the slowest first; GB/s: of what is read and
- * written on its own side. */
+/* The kinds of collectives of the selected rank, the slowest first; GB/s: bytes read and written on
+ * its side. */
 static tutti_status print_exchanges(const tti_profiled *p, tti_str *out) {
     const tti_told *t = &p->ranks[p->shown];
     int n_rows = 0, n_steps = TTI_MAX(tti_told_n_steps(t), 1);
@@ -253,7 +253,7 @@ static tutti_status print_exchanges(const tti_profiled *p, tti_str *out) {
     return TUTTI_OK;
 }
 
-/* What the kernels' row of a worker waited for, of several waits with one name the sum. */
+/* The waits in a worker's kernel row; waits of one name are added. */
 static tutti_status print_waits(const tti_told *t, int n_steps, tti_str *out) {
     row *rows = calloc((size_t)t->head.n_whats + 1, sizeof *rows);
     int n_rows = 0;
@@ -288,7 +288,7 @@ static tutti_status print_rank(const tti_profiled *p, int rank, tti_str *out) {
     return print_waits(t, n_steps, out);
 }
 
-/* In the mean of all ranks and steps: those of one rank depend on where the others are. */
+/* Averages over all ranks and steps: the figures of one rank depend on when the others arrive. */
 static tutti_status print_between(const tti_profiled *p, tti_str *out) {
     tti_traffic_time times[TTI_N_SPAN_KINDS] = {0};
     int n_steps = 0;

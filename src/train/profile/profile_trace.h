@@ -8,7 +8,7 @@
 #include "train/profile/ceilings.h"
 #include "train/profile/profile_told.h"
 
-/* Spans of a window of steps, and what they are held against. */
+/* The spans of a window of steps, and the ceilings that they are compared with. */
 typedef struct tti_profiled {
     tti_told *ranks;            /* [n_ranks] */
     int n_ranks, shown;         /* shown: whose table it is */
@@ -23,8 +23,8 @@ typedef struct tti_profiled {
 void tti_profile_trace(const tti_profiled *profiled, tti_str *out);
 
 /* One row for each op with the same types and kernel, the slowest first: of the fastest step of the
- * rank that is shown.  Below it, where there are several, what went between them and how much of
- * that was hidden. */
+ * selected rank.  With several ranks followed by the communication between them and how much was
+ * hidden. */
 tutti_status tti_profile_table(const tti_profiled *profiled, tti_str *out);
 
 #endif /* TTI_TRAIN_PROFILE_TRACE_H */

@@ -1,8 +1,8 @@
 /* profile_worker.c - runs and times the steps of one worker as training does.
  *
- * Workers that wait for each other in each step begin and end steps, as many at work as may be.
- * Those of a parameter server that does not wait take batches and give gradients, in stretches with
- * a meeting behind each; how many each of them makes is up to their speed. */
+ * Synchronous workers begin and end steps, as many in flight as possible.  Workers of an
+ * asynchronous parameter server take batches and push gradients, in stretches that end with a
+ * synchronization; the number per worker depends on its speed. */
 #include "train/profile/profile_worker.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ typedef struct worker {
     tti_loader *loader;
     tti_shard_data *shards;
     bool is_async;
-    int64_t n_begun; /* steps; batches of all workers where they are dealt out */
+    int64_t n_begun; /* steps; for asynchronous workers, batches of all workers */
     int64_t wait_ns;
     double bubble; /* of steps since it was set to 0, added up */
 } worker;
@@ -60,7 +60,8 @@ static tutti_status open_loader(worker *w) {
                             .n_threads = w->is_async ? 0 : (int)c->data.threads,
                             .n_prefetch = (int)c->data.prefetch};
     TTI_TRY(tti_feeding_open(&desc, w->exec, &w->loader));
-    tti_feeding_pin(w->loader, w->exec); /* a copy takes what it takes in training */
+    tti_feeding_pin(w->loader,
+                    w->exec); /* pins memory, so that copies are as fast as in training */
     w->shards = calloc((size_t)w->b->n_shards, sizeof *w->shards);
     return w->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
 }
@@ -82,7 +83,7 @@ static tutti_status load(worker *w, tti_batch *batch, tti_step_desc *step) {
     tti_exec_profile_wait(w->exec, tti_part_wait("waiting for samples"), start, end);
     int first = tti_exec_first_shard(w->exec);
     for (int i = 0; i < batch->n_shards; i++) w->shards[i] = tti_shard_of(batch, i, first);
-    *step = (tti_step_desc){.lr = w->b->config.optimizer.lr * 1e-3, /* nothing is to be learnt */
+    *step = (tti_step_desc){.lr = w->b->config.optimizer.lr * 1e-3, /* almost no learning */
                             .shards = w->shards,
                             .shard_size = w->b->rows_per_shard,
                             .n_rows = batch->n_rows_global};
@@ -90,7 +91,7 @@ static tutti_status load(worker *w, tti_batch *batch, tti_step_desc *step) {
     return TUTTI_OK;
 }
 
-/* What a stretch of steps took, for each of them. */
+/* The time of a stretch of steps, per step. */
 typedef struct pace {
     double us, wait_us;
 } pace;
@@ -106,7 +107,7 @@ static tutti_status begin_step(worker *w) {
     return tti_exec_begin(w->exec, &desc);
 }
 
-/* us: from the end of the first to that of the last. */
+/* us: from the end of the first step to that of the last. */
 static tutti_status run_in_step(worker *w, int n_steps, pace *out) {
     int depth = tti_exec_depth(w->exec), n_begun = 0;
     int64_t first_ns = 0;
@@ -148,8 +149,8 @@ static tutti_status meet(const worker *w) {
     return w->desc->comm ? tutti_comm_barrier(w->desc->comm) : TUTTI_OK;
 }
 
-/* So many for each worker; with backup workers a batch is one of all.  us: of those that this one
- * took. */
+/* This many for each worker; with backup workers a batch is one of all workers. us: time of those
+ * that this worker processed. */
 static tutti_status run_as_they_come(worker *w, int n_steps, pace *out) {
     tti_server *server = w->desc->server;
     bool by_all = w->b->config.parallel.backup_workers > 0;
@@ -200,7 +201,7 @@ static tutti_status measure(worker *w, tti_told *told, tti_ceilings *ceilings) {
     told->head.trained_us = plain.us;
     told->head.wait_us = plain.wait_us;
     told->head.expected_bubble = tti_exec_expected_bubble(w->exec);
-    TTI_TRY(meet(w)); /* others may still read what is this one's */
+    TTI_TRY(meet(w)); /* others may still read this worker's memory */
     if (w->desc->rank != 0) return TUTTI_OK;
     return tti_ceilings_measure(w->b->devices.backend, tti_blueprint_target(w->b).compute_dtype,
                                 ceilings);

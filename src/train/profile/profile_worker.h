@@ -1,5 +1,4 @@
-/* profile_worker.h - one worker of a profile: steps as training runs them, then some that are
- * timed. */
+/* profile_worker.h - one worker of a profile: steps as in training, then some that are timed. */
 #ifndef TTI_TRAIN_PROFILE_WORKER_H
 #define TTI_TRAIN_PROFILE_WORKER_H
 
@@ -18,8 +17,8 @@ typedef struct tti_profile_worker_desc {
     int n_warm, n_steps; /* before those that are timed; these */
 } tti_profile_worker_desc;
 
-/* What it saw, owned by the caller (tti_told_free); on rank 0 what its device can reach too.
- * Collective; told is to be freed after a failure as well. */
+/* Fills the recorded spans, owned by the caller (tti_told_free); on rank 0 also the ceilings of its
+ * device.  Collective; free told after a failure as well. */
 tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_told *told,
                                     tti_ceilings *ceilings);
 

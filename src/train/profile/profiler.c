@@ -1,7 +1,7 @@
-/* profiler.c - tutti_profile: a few steps of a job, timed part by part while they run as ever.
+/* profiler.c - tutti_profile: times a few ordinary steps of a job, part by part.
  *
  * Workers are threads or processes, as in training, each with its part of the batch and of the
- * model; what they noted is told by rank 0 when all have ended. */
+ * model; rank 0 prints their records when all have ended. */
 #include "tutti/profile.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@
 
 enum { N_WARM = 4, N_TIMED = 3 };
 
-/* What all workers share; rank 0 writes the figures. */
+/* The common data of all workers; rank 0 writes the figures. */
 typedef struct profiler {
     tutti_job *job;
     const tutti_profile_desc *desc;
@@ -54,7 +54,7 @@ static tti_profile_worker_desc describe(const profiler *p, tutti_comm *comm, int
                                      .n_steps = p->desc->n_steps > 0 ? p->desc->n_steps : N_TIMED};
 }
 
-/* The last word of a process is what the others of its server hear. */
+/* The error text of a process is what the other workers of its server receive. */
 static tutti_status run_served(profiler *p, tutti_comm *comm, int rank) {
     tti_profile_worker_desc desc = describe(p, comm, rank);
     tti_job_server server;
@@ -129,7 +129,7 @@ static tutti_status read_text(const char *path, char **text) {
     return ok ? TUTTI_OK : tti_fail(TUTTI_E_IO, "profile: %s cannot be read", path);
 }
 
-/* As the worker that failed first said it, in its own words above. */
+/* The failure of the worker that failed first; its own message was printed before. */
 static tutti_status fail_as(const tutti_launch_result *ended) {
     for (int st = 1; st < TUTTI_N_STATUS; st++)
         if (tutti_status_exit_code((tutti_status)st) == ended->exit_code)
@@ -167,7 +167,7 @@ static tutti_status supervise(const profiler *p, char **text) {
     return st;
 }
 
-/* ---- what is told ---- */
+/* ---- printing ---- */
 
 static tutti_status save_trace(const profiler *p, const char *path) {
     tti_str trace = {0};
@@ -185,7 +185,8 @@ static tutti_status tell(const profiler *p, char **text) {
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     if (st == TUTTI_OK && p->desc->table_path)
         st = tti_atomic_file_save(p->desc->table_path, out.text, out.n_bytes);
-    bool is_read = p->is_worker && p->desc->table_path; /* by who started the workers */
+    bool is_read =
+        p->is_worker && p->desc->table_path; /* the process that started the workers reads it */
     if (st != TUTTI_OK || is_read) tti_str_free(&out);
     *text = out.text;
     return st;
@@ -199,7 +200,7 @@ static bool has_workers(const tti_job_config *c) {
            tti_load_weights_kind_of(c) == TTI_LOAD_WEIGHTS_GIVEN;
 }
 
-/* One copy of the model unless the job says how many workers there are. */
+/* One replica, unless the job sets the number of workers. */
 static tutti_status resolve(tutti_job *job) {
     tti_devices devices;
     char workers[24];

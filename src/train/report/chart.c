@@ -22,7 +22,7 @@ enum {
 
 typedef struct frame {
     const tti_chart *chart;
-    double x0, x1, y0, y1; /* what the frame shows; y as drawn, that is its log where log_y */
+    double x0, x1, y0, y1; /* the visible range; y as drawn, that is its logarithm with log_y */
     bool log_y;
 } frame;
 
@@ -144,7 +144,7 @@ static void draw_ticks(tti_str *out, const frame *f) {
 
 /* ---- series ---- */
 
-/* Point i of the at most MAX_POINTS that are drawn: the mean of its run of values. */
+/* Point i of the at most MAX_POINTS drawn ones: the mean of its run of values. */
 static int n_drawn(const tti_series *s) { return TTI_MIN(s->n, (int)MAX_POINTS); }
 
 static void mean_at(const tti_series *s, int i, double *x, double *y) {
@@ -276,7 +276,7 @@ static void draw_keys(tti_str *out, const tti_stacks *s) {
 
 void tti_chart_stacks(tti_str *out, const tti_stacks *s) {
     double most = 0, step = fmin(30, fmax(9, (HEIGHT - TOP) / (double)s->n_rows));
-    int every = (int)ceil(14 / step); /* rows that there is room to name */
+    int every = (int)ceil(14 / step); /* only rows with enough space are labeled */
     for (int row = 0; row < s->n_rows; row++) {
         double sum = 0;
         for (int i = 0; i < s->n_parts; i++) sum += s->seconds[row * s->n_parts + i];

@@ -12,7 +12,7 @@ typedef struct tti_series {
     int colour;          /* of the page: c0 .. c5 */
     const double *x, *y; /* [n], x ascending */
     int n;
-    bool faint; /* what lies behind, not in the legend */
+    bool faint; /* drawn in the background, not in the legend */
     bool dots;  /* few values, each marked */
 } tti_series;
 
@@ -28,7 +28,8 @@ typedef struct tti_chart {
     bool stacked;   /* areas on top of each other, all with the same x, up to 1 */
 } tti_chart;
 
-/* A figure with title and legend.  Of more values than pixels the means of neighbours are drawn. */
+/* A figure with title and legend.  If there are more values than pixels, means of neighbours are
+ * drawn. */
 void tti_chart_draw(tti_str *out, const tti_chart *chart);
 
 /* Bars with their values in bytes; values of 0 are left out. */
@@ -37,7 +38,7 @@ void tti_chart_bars(tti_str *out, const char *title, const char *const *names, c
 
 /* Rows of parts that make up a whole: a bar for each, from the left. */
 typedef struct tti_stacks {
-    const char *title, *row; /* row: what a row is, "rank", before its number */
+    const char *title, *row; /* row: the kind of a row, such as "rank", before its number */
     const char *const *parts;
     const int *colours; /* [n_parts]: c0 .. c5 */
     int n_parts, n_rows;

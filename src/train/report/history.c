@@ -1,8 +1,8 @@
 /* history.c - reads metrics.jsonl in one pass; skips lines that are not records.
  *
- * A long run has millions of records of steps and a curve some hundred points: most of these lines
- * are told by how they begin, and never parsed.  Which ones are kept follows from their number
- * alone; whenever too many are, every second one goes. */
+ * A long run has millions of step records and a curve some hundred points: most of these lines are
+ * recognized by their begin, and never parsed.  The number of a record alone decides whether it is
+ * kept; when there are too many, every second one is discarded. */
 #include "train/report/history.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ enum { BLOCK_BYTES = 1 << 20, MAX_POINTS = 1 << 20, LAST_BYTES = 4096 };
 
 typedef struct reading {
     tti_history h;
-    int64_t n_steps;       /* records of steps that have come */
+    int64_t n_steps;       /* step records read so far */
     char last[LAST_BYTES]; /* the last one of them, if it was passed over */
     size_t n_last;         /* 0: it was not */
 } reading;
@@ -96,11 +96,12 @@ static void take_step(tti_history *h, const json_t *r) {
                                               .time_s = number(r, "time")};
 }
 
-/* Room for one more behind n of n_bytes each: where they are, NULL: there is none. */
+/* Makes room for one more entry after n of n_bytes each; returns the array, or NULL without memory.
+ */
 static void *more_room(tti_history *h, void *points, int n, int *max, size_t n_bytes) {
     if (n < *max) return points;
     int room = TTI_MAX(2 * *max, 256);
-    if (room > MAX_POINTS) return NULL; /* far beyond what a run writes */
+    if (room > MAX_POINTS) return NULL; /* far more than a run writes */
     void *more = realloc(points, (size_t)room * n_bytes);
     h->no_memory |= !more;
     if (more) *max = room;

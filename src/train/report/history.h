@@ -1,4 +1,4 @@
-/* history.h - metrics.jsonl of a run, read back: what curves are drawn of. */
+/* history.h - reads metrics.jsonl of a run, from which curves are drawn. */
 #ifndef TTI_TRAIN_HISTORY_H
 #define TTI_TRAIN_HISTORY_H
 
@@ -56,9 +56,9 @@ typedef struct tti_history {
 } tti_history;
 
 /* Reads run_dir/metrics.jsonl, whatever its size, in little memory: of more than TTI_HISTORY_STEPS
- * steps some are passed over unread.  A line that is no record is counted and left out.  Where a
- * run was continued from an earlier step, what came after that step is what counts.  TUTTI_E_CONFIG
- * if there is no run.  *out must be freed, on success only. */
+ * steps some are skipped.  Invalid lines are counted and left out.  If a run was resumed from an
+ * earlier step, the later records of that step count.  TUTTI_E_CONFIG if there is no run. *out must
+ * be freed, on success only. */
 tutti_status tti_history_read(const char *run_dir, tti_history *out);
 void tti_history_free(tti_history *h);
 

@@ -1,7 +1,7 @@
-/* metrics.h - metrics.jsonl, the source of truth about a run: one JSON object per line.
+/* metrics.h - metrics.jsonl, the authoritative record of a run: one JSON object per line.
  *
- * Records: start, pipeline, step, times, staleness, eval, checkpoint, warning, failed, end, told
- * apart by "event".  A record is written with one write(2), so a run that is killed leaves whole
+ * Records: start, pipeline, step, times, staleness, eval, checkpoint, warning, failed, end,
+ * distinguished by "event".  A record is written with one write(2), so a killed run leaves complete
  * lines. */
 #ifndef TTI_TRAIN_METRICS_H
 #define TTI_TRAIN_METRICS_H
@@ -15,7 +15,7 @@ typedef struct tti_metrics {
     tti_json json;
 } tti_metrics;
 
-/* Opens run_dir/metrics.jsonl for appending, and cuts off what is left of a torn line. */
+/* Opens run_dir/metrics.jsonl for appending, and removes an incomplete last line. */
 tutti_status tti_metrics_open(tti_metrics *metrics, const char *run_dir);
 void tti_metrics_close(tti_metrics *metrics);
 

@@ -1,7 +1,7 @@
 /* mistakes.c - embeds the misclassified images in the report page.
  *
- * Pixels come from what the model was fed, stretched to the full range, so every format of images
- * is shown the same way and none has to be decoded twice. */
+ * Pixels come from the model input, stretched to the full range, so every format of images is shown
+ * the same way and no image is decoded twice. */
 #include "train/report/mistakes.h"
 
 #include <math.h>
@@ -124,7 +124,7 @@ static void put_le(uint8_t *at, uint32_t x) {
     for (int i = 0; i < 4; i++) at[i] = (uint8_t)(x >> (8 * i));
 }
 
-/* A BMP file, which is pixels behind 54 bytes: rows from below, blue first, padded to 4 bytes. */
+/* A BMP file: 54 bytes of header, then pixels: rows from below, blue first, padded to 4 bytes. */
 static void add_bmp(tti_str *out, const tti_mistake *m) {
     enum { HEAD = 54 };
     uint8_t file[HEAD + (TTI_MISTAKE_SIDE * 3 + 3) * TTI_MISTAKE_SIDE] = {0};

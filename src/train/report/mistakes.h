@@ -1,4 +1,4 @@
-/* mistakes.h - test images that a model takes for something else, the surest ones first. */
+/* mistakes.h - misclassified test images, the most confident predictions first. */
 #ifndef TTI_TRAIN_MISTAKES_H
 #define TTI_TRAIN_MISTAKES_H
 
@@ -10,7 +10,7 @@ enum { TTI_MAX_MISTAKES = 20, TTI_MISTAKE_SIDE = 64 };
 typedef struct tti_mistake {
     int64_t index; /* of the sample in the test split */
     int64_t label, said;
-    double probability; /* of what was said */
+    double probability; /* of the predicted class */
     int h, w;           /* at most TTI_MISTAKE_SIDE */
     uint8_t rgb[TTI_MISTAKE_SIDE * TTI_MISTAKE_SIDE * 3];
 } tti_mistake;
@@ -21,14 +21,14 @@ typedef struct tti_mistakes {
     int64_t n_seen, n_wrong; /* samples looked at */
 } tti_mistakes;
 
-/* True where samples are images, so that there is something to show. */
+/* True if samples are images that can be shown. */
 bool tti_shows_pictures(const tti_blueprint *b);
 
 /* Looks through the test split for at most time_ms, or all of it.  Freed with tti_mistakes_free. */
 tutti_status tti_mistakes_find(tti_predictor *p, int time_ms, tti_mistakes *out);
 void tti_mistakes_free(tti_mistakes *m);
 
-/* They as figures of a page; class names are those of the test split. */
+/* Adds the images to the page as figures; class names are those of the test split. */
 void tti_mistakes_draw(tti_str *out, const tti_mistakes *m, const tutti_dataset *names);
 
 #endif /* TTI_TRAIN_MISTAKES_H */

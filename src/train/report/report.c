@@ -1,7 +1,7 @@
 /* report.c - writes report.html: figures, curves, mistakes, the job.
  *
- * One file with its style and its charts inside; it asks no network for anything and runs no
- * script, so it can be mailed. */
+ * One file with its style and its charts inside; it uses no network and runs no script, so it can
+ * be mailed. */
 #include "train/report/report.h"
 
 #include <math.h>
@@ -26,8 +26,8 @@ enum {
     MAX_JOB_BYTES = 1 << 20,
     STOPPED_MAX_BYTES = 1 << 28 /* seconds, where the file lies on another host */
 };
-/* Of one shard on the host, half a second of some cores: a model that was trained on devices may
- * take them much longer. */
+/* Operations of one shard on the host, half a second of some cores: a model that was trained on
+ * devices may take much longer. */
 static const double end_max_flops = 1e11;
 
 static const char style[] =
@@ -162,7 +162,7 @@ static void add_head(page *p) {
 
 /* ---- curves ---- */
 
-/* One field of every record, given by its place in the struct. */
+/* One field of every record, given by its offset in the struct. */
 static double *column(page *p, const void *records, size_t stride, size_t offset, int n) {
     double *values = tti_arena_alloc(&p->arena, ((size_t)n + 1) * sizeof *values);
     for (int i = 0; values && i < n; i++)
@@ -177,7 +177,7 @@ static double *column(page *p, const void *records, size_t stride, size_t offset
     column((p), (p)->h.evals, sizeof(tti_eval_point), offsetof(tti_eval_point, field), \
            (p)->h.n_evals)
 
-/* The mean of the neighbourhood, a twentieth of the curve, so that what is smooth does not lag. */
+/* A moving average over a twentieth of the curve, centred, so that it does not lag. */
 static double *smooth(page *p, const double *y, int n) {
     double *values = tti_arena_alloc(&p->arena, ((size_t)n + 1) * sizeof *values);
     double sum = 0;
@@ -195,7 +195,7 @@ static void add_learning(page *p, const char *title, double *train, double *test
     int n = p->h.n_steps, n_evals = p->h.n_evals;
     double *x = STEP_COLUMN(p, step), *x_eval = EVAL_COLUMN(p, step), *mean = NULL;
     if (x && train) mean = smooth(p, train, n);
-    if (!mean || !x_eval || !test) return; /* the arena has failed, which the end tells */
+    if (!mean || !x_eval || !test) return; /* out of memory, which is reported at the end */
     const tti_series series[] = {
         {.colour = 0, .x = x, .y = train, .n = n, .faint = n > 4},
         {.name = "training", .colour = 0, .x = x, .y = mean, .n = n},
@@ -387,7 +387,7 @@ tutti_status tti_report_when_stopped(const char *run_dir) {
                     (long long)(info.st_size / 1000000), run_dir);
 }
 
-/* ---- with what the model can tell ---- */
+/* ---- parts that need the model ---- */
 
 static tutti_status write_with(const tutti_job *job, tti_predictor *p, int time_ms,
                                const char *run_dir) {
@@ -405,7 +405,7 @@ static tutti_status write_with(const tutti_job *job, tti_predictor *p, int time_
     return st;
 }
 
-/* Opening a large model anew takes as long as a few steps, which nobody has asked for. */
+/* Opening a large model again takes as long as a few steps, which was not requested. */
 static tutti_status write_without(const tti_blueprint *b, const char *run_dir) {
     tti_text_samples texts = {0};
     if (b->config.run.text_samples > 0 && tti_writes_text(b))
@@ -433,7 +433,7 @@ tutti_status tutti_report(tutti_job *job, const char *run_dir) {
     tutti_status st = tti_predictor_open_with_test(job, run_dir, NULL, NULL, &predictor);
     bool no_run = st == TUTTI_E_CONFIG;
     if (no_run) return st;
-    /* Without data or checkpoint the curves are still there. */
+    /* without data or checkpoint, writes the curves */
     if (st != TUTTI_OK) return tti_report_write(run_dir, NULL);
     st = write_with(job, predictor, ASKED_TIME_MS, run_dir);
     tti_predictor_close(predictor);

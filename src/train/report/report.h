@@ -1,11 +1,11 @@
-/* report.h - report.html in the run folder: what a run did, as one page that needs nothing else. */
+/* report.h - report.html in the run folder: a self-contained page about a run. */
 #ifndef TTI_TRAIN_REPORT_H
 #define TTI_TRAIN_REPORT_H
 
 #include "train/report/mistakes.h"
 #include "train/report/text_samples.h"
 
-/* What only the model can tell; each may be NULL.  names: the test split, for the classes of
+/* Parts that need the model; each may be NULL. names: the test split, for the class names of
  * mistakes. */
 typedef struct tti_report_extras {
     const tti_mistakes *mistakes;
@@ -17,12 +17,12 @@ typedef struct tti_report_extras {
 /* Writes run_dir/report.html from metrics.jsonl.  extras may be NULL. */
 tutti_status tti_report_write(const char *run_dir, const tti_report_extras *extras);
 
-/* The same of a run that was asked to stop, unless reading what it has told would keep it: then
- * TUTTI_E_UNSUPPORTED with how to get the page. */
+/* The same for a run that was asked to stop, unless reading its records would take long: then
+ * TUTTI_E_UNSUPPORTED with the command that writes the page. */
 tutti_status tti_report_when_stopped(const char *run_dir);
 
-/* At the end of a run, by one rank: the same, with mistakes where samples are images, and texts
- * where the model writes some, if that costs little.  b is the run's. */
+/* At the end of a run, on one rank: the same, with mistakes if samples are images, and generated
+ * texts of a language model, if that is cheap. b is the run's. */
 tutti_status tti_report_at_end(const tutti_job *job, const tti_blueprint *b, const char *run_dir);
 
 #endif /* TTI_TRAIN_REPORT_H */

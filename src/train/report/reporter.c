@@ -85,7 +85,7 @@ static const char *place_text(const tti_reporter *r, char *out, size_t n_bytes) 
     return out;
 }
 
-/* How the model is cut into stages, and what their waiting should come to. */
+/* Reports the division of the model into stages, and the expected bubble. */
 static tutti_status tell_pipeline(tti_reporter *r) {
     const tti_stages *s = r->b->n_parts > 0 ? tti_blueprint_plan(r->b, 0)->stages : NULL;
     if (!s || r->expected_bubble <= 0) return TUTTI_OK;
@@ -112,7 +112,8 @@ static tutti_status tell_pipeline(tti_reporter *r) {
     return tti_reporter_warn(r, text);
 }
 
-/* What is told of shares: nothing, what was measured, or what the job gives. */
+/* Prints the distribution of shards: nothing if equal, the measured speeds, or the weights of the
+ * job. */
 static void print_shares(const tti_reporter *r, tti_str *out) {
     if (!r->deal) return;
     tti_str_add(out, "\n");
@@ -124,7 +125,7 @@ static void print_shares(const tti_reporter *r, tti_str *out) {
     tti_load_weights_print(r->deal, out);
 }
 
-/* Who has how many shards, and the figures that this follows from. */
+/* Reports the shard map and the figures from which it follows. */
 static tutti_status tell_shares(tti_reporter *r, int64_t step) {
     tti_json *j = &r->metrics.json;
     if (!r->deal) return TUTTI_OK;
@@ -154,7 +155,7 @@ tutti_status tti_reporter_shares(tti_reporter *r, int64_t step) {
     return tell_shares(r, step);
 }
 
-/* Who divides layers over more workers than there are heads to divide hears it. */
+/* Warns if tensor parallelism leaves layers undivided. */
 static tutti_status tell_whole_layers(tti_reporter *r) {
     tti_str text = {0};
     tutti_status st = TUTTI_OK;
@@ -217,7 +218,7 @@ static void tell_places(tti_reporter *r) {
     tti_json_end(&r->metrics.json);
 }
 
-/* For how many workers the result is the same, and how to make it the same for more. */
+/* The numbers of workers with the same result, and how to extend that range. */
 static void print_range(const tti_reporter *r, tti_str *out) {
     const tti_job_config *c = &r->b->config;
     int n = r->b->n_shards;
@@ -316,7 +317,8 @@ static tutti_status measure_r2(const tti_reporter *r, const tti_step_result *sum
     return tti_target_r2(r->b->test, &sums->correct, out);
 }
 
-/* The name of what training measures beside the loss, in metrics.jsonl and TensorBoard. */
+/* The name of the score that training measures besides the loss, in metrics.jsonl and TensorBoard.
+ */
 static const char *score_name(const tti_reporter *r) {
     int64_t n = target_of(r)->n;
     return n == 0 ? "accuracy" : n == 1 ? "rmse" : "nrmse";
@@ -329,7 +331,7 @@ static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e
     if (target_of(r)->n == 1 && e->kind != TUTTI_EVENT_STEP) tti_json_double(j, "r2", e->r2);
 }
 
-/* Of a text each row has many targets, which are counted with the loss. */
+/* For text each row has many targets, which are counted with the loss. */
 static double accuracy_of(const tti_reporter *r, const tti_step_result *sums, int64_t n_rows) {
     if (target_of(r)->n > 0) return 0;
     bool is_sequence = tutti_dataset_get_info(r->b->train)->y.shape.n_dims > 0;
@@ -354,7 +356,7 @@ static tutti_status write_curves(tti_reporter *r, const tutti_event *e) {
                                                     is_step ? n_step : n_eval));
 }
 
-/* In the mean of the steps since the last record, and how much of the last one each stage computed.
+/* The mean of the steps since the last record, and how much of the last step each stage computed.
  */
 static void tell_stages(tti_reporter *r, double bubble) {
     tti_json *j = &r->metrics.json;

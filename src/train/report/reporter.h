@@ -1,7 +1,7 @@
-/* reporter.h - what a run tells: metrics.jsonl, TensorBoard's file and events, by the worker of
+/* reporter.h - the output of a run: metrics.jsonl, TensorBoard's file and events, by the worker of
  * rank 0 alone.
  *
- * On other ranks every call does nothing, so the loop need not ask. */
+ * On other ranks every call does nothing, so the loop need not check. */
 #ifndef TTI_TRAIN_REPORTER_H
 #define TTI_TRAIN_REPORTER_H
 
@@ -30,7 +30,7 @@ typedef struct tti_reporter {
     int64_t window_ns, window_samples, window_wait_ns, window_comm_ns; /* since the last record */
     int64_t window_compute_ns, window_update_ns;
     int64_t n_lost; /* records that could not be written */
-    bool is_due;    /* a record, when the sums of a step are those of all workers */
+    bool is_due;    /* a record is due, when the sums of a step are those of all workers */
     int64_t window_steps;
     double window_sent, sent_bytes; /* by this worker, since the last record; in this call */
     double eval_loss, eval_accuracy, eval_rmse, eval_r2;
@@ -39,15 +39,16 @@ typedef struct tti_reporter {
     int n_launched;         /* likewise: steps over them by one launch */
     double stale_mean;      /* of an asynchronous run, as last reported */
     int64_t stale_max;
-    double expected_bubble;          /* likewise: of the stages of a pipeline; 0: there are none */
-    const double *stages_busy;       /* likewise: shares of the last step; NULL: there are none */
-    double window_bubble, bubble;    /* ns waited since the last record; in this call */
-    int64_t compute_ns;              /* of steps in this call */
-    int64_t n_dropped;               /* gradients of late workers, as was told last */
-    const tti_deal *deal;            /* likewise: who has which shards; NULL: all equally many */
-    const tti_paces *paces;          /* likewise, and where it comes from; n 0: from the job */
+    double expected_bubble;       /* likewise: of the stages of a pipeline; 0: there are none */
+    const double *stages_busy;    /* likewise: shares of the last step; NULL: there are none */
+    double window_bubble, bubble; /* ns waited since the last record; in this call */
+    int64_t compute_ns;           /* of steps in this call */
+    int64_t n_dropped;            /* gradients dropped because they were late, as last reported */
+    const tti_deal *deal;         /* likewise: the shard map; NULL: equal runs */
+    const tti_paces *paces;       /* likewise, and where it comes from; n 0: from the job */
     const tti_slowest_told *slowest; /* likewise: as it was found last; NULL: nothing is */
-    int32_t place[TTI_MAX_WORKERS];  /* likewise: of each worker, beside devices (devices.h) */
+    int32_t place[TTI_MAX_WORKERS];  /* likewise: the place of each worker, if some are on devices
+                                        (devices.h) */
     bool by_launcher; /* likewise: workers are processes, whatever parallel.place says */
     const char *way;  /* likewise: how devices add between workers; NULL, "": none do */
 } tti_reporter;
@@ -77,7 +78,7 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_res
 /* The times that were gathered after a step, of all workers. */
 tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *times);
 
-/* The shards were dealt anew after a step, as deal and paces now say. */
+/* Reports a new shard map after a step, from deal and paces. */
 tutti_status tti_reporter_shares(tti_reporter *r, int64_t step);
 
 /* How many gradients so far lacked 0, 1, ... updates when they were applied, and how many of these
@@ -97,9 +98,9 @@ tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left);
 /* Time that is not training, such as a checkpoint. */
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns);
 
-/* How the writing of a record of a run that is under way has ended.  A full disk costs records, not
- * the training that is done: TUTTI_E_IO is told once and counted, in the end it is told how many
- * are missing, and TUTTI_OK comes back; any other status as it is. */
+/* Handles the result of writing a record during a run.  A full disk costs records, not the
+ * training: TUTTI_E_IO is reported once and counted, the number of missing records is reported at
+ * the end, and TUTTI_OK is returned; any other status is returned unchanged. */
 tutti_status tti_reporter_go_on(tti_reporter *r, tutti_status st);
 
 /* TUTTI_E_CHECKPOINT if the run folder is not there any more: nothing would remain of the run. */

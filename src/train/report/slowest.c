@@ -1,7 +1,7 @@
-/* slowest.c - finds the slowest worker from times gathered now and then.
+/* slowest.c - finds the slowest worker from times that are gathered now and then.
  *
- * The idea to know: when to gather must be the same on all workers and must not cost anything.  The
- * number of steps until the next time follows from the times that all have just heard of. */
+ * All workers must gather at the same steps, without extra communication: the number of steps until
+ * the next time follows from the times that all have just received. */
 #include "train/report/slowest.h"
 
 #include <string.h>
@@ -51,7 +51,7 @@ tutti_status tti_slowest_go_on(tti_slowest *s, const tti_exec_spent *at) {
 
 /* ---- the judgement ---- */
 
-/* One part, or for TTI_SPENT_WAIT all the others: what was no waiting. */
+/* The time of one part, or for TTI_SPENT_WAIT of all the others: the time without waits. */
 static double of_rank(const double part[TTI_N_SPENT_PARTS], int which) {
     if (which < TTI_SPENT_WAIT) return part[which];
     return part[TTI_SPENT_DATA] + part[TTI_SPENT_COPY] + part[TTI_SPENT_COMPUTE] +
@@ -72,7 +72,7 @@ static double median_of_others(const double (*spent)[TTI_N_SPENT_PARTS], int n_r
     return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
-/* What a rank has most more of than the others. */
+/* The part in which a rank exceeds the others most. */
 static const char *why_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, int rank) {
     static const char *const names[] = {"data", "copy", "compute", "other"};
     int most = 0;
@@ -104,7 +104,7 @@ tti_slowest_told tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_
 
 /* ---- gathering ---- */
 
-/* In seconds, what was waited for and copied no more a part of computing. */
+/* In seconds; subtracts waiting and copying from computing. */
 static void separate(const tti_slowest *s, const tti_exec_spent *now,
                      double out[TTI_N_SPENT_PARTS]) {
     double waited = (double)(now->waited_ns - s->before.waited_ns),
@@ -131,14 +131,14 @@ static void begin_anew(tti_slowest *s, const tti_exec_spent *now, int64_t step) 
     s->next = step + s->every;
 }
 
-/* So many steps that they fill a window. */
+/* The number of steps that fill a window. */
 static int64_t steps_of_window(const tti_slowest *s, double took_s) {
     double n = took_s > 0 ? window_s / took_s * (double)s->n_adds : MOST_STEPS;
     int64_t most = TTI_MIN((int64_t)MOST_STEPS, GROWTH * s->every);
     return n < 1 ? 1 : n > (double)most ? most : (int64_t)n;
 }
 
-/* One vector of each: seconds, and 0 where waiting is not known. */
+/* One vector per worker: seconds, and 0 if waiting is unknown. */
 enum { SENT = TTI_N_SPENT_PARTS + 1 };
 
 static tutti_status exchange(tti_slowest *s, const tti_exec_spent *now,

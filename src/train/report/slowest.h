@@ -1,8 +1,8 @@
-/* slowest.h - which worker the others wait for, and what keeps it.
+/* slowest.h - finds the worker for which the others wait, and the reason.
  *
- * Each worker adds up what its steps are spent on; about twice a second, after steps that all agree
- * on, the sums go to all.  All end an exchange at the same time, so who waited least for the others
- * came last.  Asynchronous workers wait for nobody: nothing is told of them. */
+ * Each worker adds up the times of its steps; about twice a second, at agreed steps, all workers
+ * exchange the sums.  All end a collective at the same time, so the worker that waited least
+ * arrived last.  Asynchronous workers do not wait, so nothing is reported for them. */
 #ifndef TTI_TRAIN_SLOWEST_H
 #define TTI_TRAIN_SLOWEST_H
 
@@ -18,19 +18,19 @@ typedef enum tti_spent_part {
     TTI_N_SPENT_PARTS
 } tti_spent_part;
 
-/* Who is later than so much of a step is told of. */
+/* A worker that is later than this fraction of a step is reported. */
 static const double TTI_LATE_SHARE = 0.05;
 
-/* What is told.  Zero: nothing yet, or nothing can be known. */
+/* The reported result.  Zero: none yet, or unknown. */
 typedef struct tti_slowest_told {
     bool known;
-    int rank;          /* who comes last to the exchanges of a step */
+    int rank;          /* the rank that arrives last at the collectives of a step */
     const char *why;   /* "data", "copy", "compute", "other"; "none": hardly later than the rest */
     double late_share; /* after the median of the others, of the time of a step; 0 .. 1 */
 } tti_slowest_told;
 
 typedef struct tti_slowest {
-    tutti_comm *comm; /* borrowed; NULL: nothing is told */
+    tutti_comm *comm; /* borrowed; NULL: nothing is reported */
     tti_exec *exec;   /* borrowed */
     int n_ranks;
     bool has_begun;                /* the first steps are over, which load things */
@@ -41,7 +41,7 @@ typedef struct tti_slowest {
     tti_slowest_told told;
 } tti_slowest;
 
-/* Of n_ranks workers, seconds each: the judgement alone. */
+/* Judges the times of n_ranks workers, in seconds; no communication. */
 tti_slowest_told tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks);
 
 /* comm: of all workers of a job whose workers wait for each other, else NULL. */
@@ -50,14 +50,14 @@ void tti_slowest_init(tti_slowest *s, tutti_comm *comm, tti_exec *exec, int64_t 
 /* A step has been done: ns until there was a batch, in the executor, and in all. */
 void tti_slowest_add(tti_slowest *s, int64_t data_ns, int64_t exec_ns, int64_t spent_ns);
 
-/* What the executor does between the two calls is of no step.  Fail where a device does. */
+/* The executor's time between the two calls belongs to no step.  Fails if a device does. */
 tutti_status tti_slowest_pause(tti_slowest *s, tti_exec_spent *at);
 tutti_status tti_slowest_go_on(tti_slowest *s, const tti_exec_spent *at);
 
 /* Whether to gather after this step: the same on all workers. */
 bool tti_slowest_is_due(const tti_slowest *s, int64_t step);
 
-/* Gathers, judges into told, and begins anew.  Collective. */
+/* Gathers the times, fills told, and starts again.  Collective. */
 tutti_status tti_slowest_gather(tti_slowest *s, int64_t step);
 
 #endif /* TTI_TRAIN_SLOWEST_H */

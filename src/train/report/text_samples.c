@@ -1,7 +1,7 @@
 /* text_samples.c - generates continuations of test texts for the report.
  *
- * Drawn a little colder than the model's own distribution, as one reads such texts to see what has
- * been learnt and not how long the tail is. */
+ * Uses a temperature slightly below 1, because readers want to see what was learned, not the tail
+ * of the distribution. */
 #include "train/report/text_samples.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* text_samples.h - what a language model makes of the beginnings of test samples. */
+/* text_samples.h - continuations of test samples by a language model. */
 #ifndef TTI_TRAIN_TEXT_SAMPLES_H
 #define TTI_TRAIN_TEXT_SAMPLES_H
 
@@ -8,7 +8,7 @@
 enum { TTI_MAX_TEXT_SAMPLES = 16 };
 
 typedef struct tti_text_sample {
-    tti_str prompt, text; /* bytes, of which some may be no UTF-8 */
+    tti_str prompt, text; /* bytes, possibly not valid UTF-8 */
 } tti_text_sample;
 
 typedef struct tti_text_samples {

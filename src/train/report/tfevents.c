@@ -1,7 +1,7 @@
 /* tfevents.c - writes the part of protobuf that TensorBoard events need.
  *
- * Values are written as simple_value, as PyTorch's SummaryWriter does; TensorBoard turns them into
- * its newer form when it reads them. */
+ * Values are written as simple_value, as PyTorch's SummaryWriter does; TensorBoard converts them
+ * when it reads them. */
 #include "train/report/tfevents.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
-/* tfevents.h - TensorBoard's event file: the curves of a run where other tools look for them.
+/* tfevents.h - TensorBoard's event file: the curves of a run for other tools.
  *
  *     record   u64 n_bytes | u32 masked CRC-32C of these 8 | bytes | u32 masked CRC-32C of them
  *     bytes    a protobuf Event: time, step, values by tag; in the first record the version
  *
- * All little-endian.  metrics.jsonl stays the source of truth. */
+ * All little-endian. metrics.jsonl stays authoritative. */
 #ifndef TTI_TRAIN_TFEVENTS_H
 #define TTI_TRAIN_TFEVENTS_H
 
@@ -24,7 +24,7 @@ typedef struct tti_tfevents {
 } tti_tfevents;
 
 typedef struct tti_scalar {
-    const char *tag; /* "train/loss": what is before the slash is the group */
+    const char *tag; /* "train/loss": the part before the slash is the group */
     double value;
 } tti_scalar;
 

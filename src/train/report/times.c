@@ -1,8 +1,7 @@
 /* times.c - sums times per worker and gathers them.
  *
- * The idea to know: when to gather must be the same on all workers, so it follows from the number
- * of the step and never from a clock; and it must cost nothing, so it is rare where steps are many.
- */
+ * All workers must gather at the same steps, so the step number decides and never a clock.  It must
+ * cost almost nothing, so gathering becomes rare in long runs. */
 #include "train/report/times.h"
 
 #include <string.h>
@@ -30,7 +29,7 @@ bool tti_times_is_due(const tti_times *t, int64_t step) {
     return n > 0 && n % every == 0;
 }
 
-/* Nobody else has a number where one has its own. */
+/* With separate step counts per worker, gathers at the server. */
 static tutti_status gather_at_server(tti_times *t) {
     tti_members members;
     _Static_assert(sizeof t->all <= TTI_MEET_VALUES * sizeof(double), "one meeting");

@@ -1,7 +1,8 @@
-/* times.h - where the time of every worker goes: kept by each, gathered now and then.
+/* times.h - where the time of every worker goes: recorded by each, gathered now and then.
  *
- * Each worker adds up its steps; at the same steps on all of them, which become rarer as the run
- * goes on, the sums since the last time go to all.  Rank 0 writes them down (reporter.h). */
+ * Each worker adds up the times of its steps; at agreed steps, which become rarer as the run
+ * continues, all workers exchange the sums since the last time.  Rank 0 writes them (reporter.h).
+ */
 #ifndef TTI_TRAIN_TIMES_H
 #define TTI_TRAIN_TIMES_H
 
@@ -11,9 +12,9 @@
 typedef enum tti_time_part {
     TTI_TIME_DATA,    /* waiting for the loader */
     TTI_TIME_COMPUTE, /* forward and backward */
-    TTI_TIME_COMM,    /* reducing, and waiting for other workers to come to it */
+    TTI_TIME_COMM,    /* reduction, and waiting for other workers in it */
     TTI_TIME_UPDATE,  /* the optimizer */
-    TTI_TIME_SPENT,   /* on whole steps: the four above and what is between them */
+    TTI_TIME_SPENT,   /* whole steps: the four above and the time between them */
     TTI_N_TIME_PARTS
 } tti_time_part;
 
@@ -36,7 +37,7 @@ void tti_times_add(tti_times *t, const tti_step_result *result, int64_t wait_ns,
  * doubled, so that a run of any length gathers a few hundred times. */
 bool tti_times_is_due(const tti_times *t, int64_t step);
 
-/* Fills all and begins anew.  Collective. */
+/* Fills all and starts again.  Collective. */
 tutti_status tti_times_gather(tti_times *t);
 
 #endif /* TTI_TRAIN_TIMES_H */

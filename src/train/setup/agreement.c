@@ -51,7 +51,7 @@ static void compare(int rank, const char *mine, const char *first, char verdict[
     }
 }
 
-/* Every rank hears all verdicts, so that all fail alike. */
+/* Every rank receives all verdicts, so that all fail alike. */
 static tutti_status hear_verdicts(tutti_comm *comm, const char *mine) {
     size_t n_ranks = (size_t)tutti_comm_n_ranks(comm);
     char *all = calloc(n_ranks, VERDICT_BYTES);

@@ -1,7 +1,7 @@
 /* agreement.h - what ranks of another launcher must have in common before they train.
  *
- * Workers of our own supervisor are copies of one command.  Those that mpirun, srun or torchrun
- * start may stand in other folders, with other job files. */
+ * Workers of our own supervisor are copies of one command.  Those of mpirun, srun or torchrun may
+ * start in other folders, with other job files. */
 #ifndef TTI_TRAIN_AGREEMENT_H
 #define TTI_TRAIN_AGREEMENT_H
 
@@ -13,8 +13,8 @@
  * rank 0.  yaml: the resolved job. */
 TUTTI_NODISCARD tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml);
 
-/* Collective: TUTTI_E_CONFIG on every rank, with both ranks, hosts and values, when what a rank
- * reads differs from what rank 0 reads: numbers of samples and classes, type, names, contents. */
+/* Collective: TUTTI_E_CONFIG on every rank, with both ranks, hosts and values, when the data of a
+ * rank differs from that of rank 0: numbers of samples and classes, type, names, contents. */
 TUTTI_NODISCARD tutti_status tti_agree_on_data(tutti_comm *comm, const tutti_dataset *train,
                                                const tutti_dataset *test);
 

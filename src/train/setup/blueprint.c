@@ -1,4 +1,4 @@
-/* blueprint.c - from a job to data sets, graphs and a plan. */
+/* blueprint.c - makes data sets, graphs and a plan from a job. */
 #include "train/setup/blueprint.h"
 
 #include <errno.h>
@@ -90,7 +90,7 @@ static tutti_status check_target(const tti_blueprint *b) {
     return TUTTI_OK;
 }
 
-/* What only the data and the number of shards can tell about data.mixup. */
+/* Checks of data.mixup that need the data and the number of shards. */
 static tutti_status check_mixup(const tti_blueprint *b) {
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
     char text[64];
@@ -114,7 +114,7 @@ static tutti_status check_mixup(const tti_blueprint *b) {
 
 /* ---- the graph of one shard ---- */
 
-/* Logits must be those of every target: its shape with the classes behind, or all rows flat. */
+/* Logits must be those of every target: its shape plus a class dimension, or all rows flattened. */
 static tutti_status check_logits(const tutti_graph *g, const tutti_value *logits,
                                  const tutti_shape *target, int64_t n_classes) {
     TTI_TRY(tutti_graph_check(g));
@@ -153,7 +153,7 @@ static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b,
     tutti_value *target = tutti_input(g, "target", TUTTI_I32, fed);
     tutti_value *logits = NULL;
     TTI_TRY(tti_model_build(job, &b->model_params, g, x, &logits));
-    bool is_value = info->is_value; /* then each output is a target of its own */
+    bool is_value = info->is_value; /* then each output is a separate target */
     TTI_TRY(check_logits(g, logits, is_value ? &TUTTI_SHAPE(b->rows_per_shard) : &y_shape,
                          info->n_classes));
     int64_t n_targets = tutti_shape_n_elems(&y_shape);
@@ -198,7 +198,7 @@ tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blue
 
 /* ---- the plan ---- */
 
-/* Where all parameters are on a worker's device, which alone writes them or knows what has come. */
+/* True if all parameters are on a worker's device, which makes or tracks every change of them. */
 static bool keeps_low(const tti_blueprint *b) {
     const tti_device_ops *device = b->devices.backend->device;
     const tti_job_config *c = &b->config;
@@ -210,7 +210,8 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
     bool reference = strcmp(b->config.parallel.backend, "reference") == 0;
     const tti_backend *backend = b->devices.backend;
     tti_target target;
-    memset(&target, 0, sizeof target); /* its padding too: a shelf tells targets apart by bytes */
+    memset(&target, 0,
+           sizeof target); /* including padding: a plan cache compares targets by bytes */
     target.prefers_channels_last = reference ? NULL : backend->prefers_channels_last;
     target.fuses_pool = reference ? NULL : backend->fuses_pool;
     target.fuse = !reference;
@@ -248,7 +249,7 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     return target;
 }
 
-/* What optimizer.groups and optimizer.freeze say of a parameter. */
+/* Applies optimizer.groups and optimizer.freeze to a parameter. */
 static void apply_groups(const char *name, const void *user, tti_slot_rule *rule) {
     tti_param_group group = tti_param_group_of(user, name);
     rule->lr_factor = group.lr;
@@ -307,7 +308,7 @@ static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b, tti_
     return tti_plan_create(desc, out);
 }
 
-/* Its own plan, or that of the shelf. */
+/* Makes the plan, or takes it from the cache. */
 static tutti_status get_plan(const tutti_job *job, const tti_blueprint *b, const tti_target *target,
                              tti_plan **out) {
     tti_plan_desc desc = plan_desc(b, target);
@@ -339,8 +340,8 @@ static tutti_status ask_whether_even(const tutti_job *job, const tti_blueprint *
     return st;
 }
 
-/* Before anything is cut in pieces that do not come out even.  On a shelf the answer stands as a
- * plan for no backend. */
+/* Checks before anything is divided unevenly.  A plan cache stores the answer as a plan for no
+ * backend. */
 static tutti_status check_uneven(const tutti_job *job, const tti_blueprint *b) {
     if (b->mesh.tensor == 1 || b->gives_logits) return TUTTI_OK;
     tti_shelved of = {.n_shards = b->n_shards};
@@ -352,7 +353,7 @@ static tutti_status check_uneven(const tutti_job *job, const tti_blueprint *b) {
     return b->shelf ? tti_plan_shelf_put(b->shelf, &of, NULL, st) : st;
 }
 
-/* only: the one place of a model group whose part is wanted, -1: all of them. */
+/* only: the position in a model group whose part is needed, -1: all. */
 static tutti_status make_parts(const tutti_job *job, tti_blueprint *b, int only) {
     int n = tti_mesh_n_model(&b->mesh);
     if (n == 1 || b->gives_logits) return TUTTI_OK;
@@ -381,7 +382,7 @@ const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
     return b->parts[model_rank];
 }
 
-/* What is wanted of a blueprint, beside its job. */
+/* The requested contents of a blueprint, besides its job. */
 typedef struct requested {
     const tti_blueprint *like;  /* whose data sets are borrowed; NULL: they are opened */
     const tti_devices *devices; /* NULL: those that the job finds */
@@ -390,11 +391,11 @@ typedef struct requested {
     bool reads_test;             /* with spec: the test split is opened */
     bool is_other_data;          /* as in tti_blueprint_use */
     int rank, local_rank;        /* the one worker that it is for, -1: for all */
-    const tti_bucket_link *link; /* NULL: that of workers on this machine */
+    const tti_bucket_link *link; /* NULL: the link between workers on this machine */
     tti_plan_shelf *shelf;       /* of all plans; NULL: they are the blueprint's */
 } requested;
 
-/* What workers on the host of a run that has others on devices compute on. */
+/* Where workers on the host compute in a run that also has devices. */
 static const tti_devices host_beside = {.backend = &tti_backend_cpu, .mixed = true};
 
 static tutti_status find_devices(tti_blueprint *b, const requested *w) {
@@ -497,7 +498,7 @@ tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend
 
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint_use *use,
                                           tti_blueprint **out) {
-    /* What uses a model for its answers runs on the host. */
+    /* Inference runs on the host. */
     static const tti_devices host = {.backend = &tti_backend_cpu};
     return create(job,
                   &(requested){.like = use->like,

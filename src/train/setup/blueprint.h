@@ -1,4 +1,4 @@
-/* blueprint.h - what all workers of a process share: data sets and the plan.
+/* blueprint.h - the data sets and the plan that all workers of a process share.
  *
  * Made once from a job; read-only afterwards, so any number of worker threads may use it. */
 #ifndef TTI_TRAIN_BLUEPRINT_H
@@ -18,8 +18,9 @@
 typedef struct tti_blueprint {
     tti_job_config config; /* resolved */
     tti_devices devices;   /* where the plan is for */
-    tti_devices places;    /* of all workers: as devices, but on the host beside devices too */
-    char kinds[256];       /* of the devices of this machine that compute; "" on the host */
+    tti_devices
+        places;      /* of all workers: as devices, including the host if some workers are there */
+    char kinds[256]; /* of the devices of this machine that compute; "" on the host */
     /* devices.mixed: the same for workers on the host, where there may be some in this process;
      * owned, its data sets are of this one; its devices have none.  NULL: it is for the host. */
     struct tti_blueprint *on_host;
@@ -34,7 +35,7 @@ typedef struct tti_blueprint {
     char model_identity[160];        /* as tti_model_identity has it */
     bool gives_logits, borrows_data; /* see tti_blueprint_create_for_use */
     int n_workers, n_shards;         /* n_workers: mesh.data x the ranks of a model group */
-    bool has_deal;                   /* the job says who has which shards; else equal runs, */
+    bool has_deal;                   /* the job determines the shard map; else equal runs, */
     tti_deal deal;                   /* or as is measured */
     int64_t rows_per_shard;
     int64_t steps_per_epoch, n_steps; /* n_steps: of the whole run */
@@ -45,19 +46,19 @@ typedef struct tti_blueprint {
 /* job must have passed tti_job_resolve.  On success *out is owned by the caller. */
 tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out);
 
-/* The same for a process that is one worker, local_rank of its machine: of a divided model it plans
- * that one's part alone, and beside devices for where it computes.  link: what carries sums, the
- * same for all workers; NULL: they are all of this machine. */
+/* The same for a process that is one worker, local_rank of its machine: plans only its part of a
+ * divided model, and in mixed runs only for the place where it computes. link: carries the sums,
+ * the same for all workers; NULL: they are all on this machine. */
 tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, int local_rank,
                                            const tti_bucket_link *link, tti_blueprint **out);
 
-/* One line about what computes: of all kinds of workers. */
+/* One line that describes where all kinds of workers compute. */
 void tti_blueprint_describe(const tti_blueprint *blueprint, tti_str *out);
 
-/* That of a worker: blueprint, or the one of it for workers on the host. */
+/* The blueprint of a worker: blueprint itself, or its variant for workers on the host. */
 const tti_blueprint *tti_blueprint_of(const tti_blueprint *blueprint, int local_rank);
 
-/* What the worker at that place of a model group runs (tti_mesh_model_rank). */
+/* The plan of the worker at that position of a model group (tti_mesh_model_rank). */
 const tti_plan *tti_blueprint_plan(const tti_blueprint *blueprint, int model_rank);
 
 /* The same with the data sets of like, which reads the same files and outlives it (NULL: opened),
@@ -67,7 +68,7 @@ tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint
                                        const tti_backend *backend, tti_plan_shelf *shelf,
                                        tti_blueprint **out);
 
-/* The same for workers whose sums go over a link of which this machine knows nothing. */
+/* The same for workers whose sums use a link that this machine does not have. */
 tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend *backend,
                                          const tti_bucket_link *link, tti_blueprint **out);
 
@@ -76,9 +77,9 @@ typedef struct tti_blueprint_use {
     const tti_blueprint *like; /* of the same job: its data sets are borrowed */
     tti_data_spec *spec;       /* of the run, shared: the training data is not read */
     bool reads_test;           /* with spec: the test split is opened, else it has no samples */
-    bool is_other_data;        /* with reads_test: data.dir is not that of the training, so that all
-                                  of it is for testing unless its names say otherwise       */
-    bool one_row;              /* a shard has one row instead of as many as in training */
+    bool is_other_data; /* with reads_test: data.dir is not the training data, so all of it is for
+                           testing unless its names say otherwise */
+    bool one_row;       /* a shard has one row instead of as many as in training */
 } tti_blueprint_use;
 
 /* The same, but the evaluation program also gives the logits, f32 [targets of a shard, classes], as
@@ -95,8 +96,8 @@ tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *blue
 tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blueprint *blueprint,
                                             int64_t n_t, tutti_graph **out);
 
-/* What the passes should aim at for this job where it computes: for the whole model, and for the
- * part of a place of a model group. */
+/* The target of the passes for this job where it computes: for the whole model, and for a position
+ * of a model group. */
 tti_target tti_blueprint_target(const tti_blueprint *blueprint);
 tti_target tti_blueprint_target_at(const tti_blueprint *blueprint, int model_rank);
 

@@ -1,7 +1,7 @@
 /* bucket_link.c - estimates the link that carries gradient sums, and the bucket size that suits it.
  *
- * Only what all workers know alike is asked: the job, where it computes, and over how many hosts;
- * a table is asked only where all workers are of one machine. */
+ * Uses only facts that all workers know: the job, where it computes, and the number of hosts; a
+ * measured table only if all workers are on one machine. */
 #include "train/setup/bucket_link.h"
 
 #include <math.h>
@@ -13,11 +13,11 @@
 /* A bucket lasts at least as many latencies: one of them is 1/20 = 5 % of its time. */
 static const double LATENCIES = 19;
 
-/* Of sums between two workers as `tutti bench comm` and `tutti doctor` measure them; hosts: ten
- * gigabits a second and more, devices of hosts: 400.  taken_s on the host is the way through the
- * overlap thread; on H200 a step of GPT-2 124M lasts 46 us longer by each bucket of 4 MiB and 90 by
- * each of 32.  Who compresses reads and writes gradients several times for each of two meetings.
- * Copies to the host take no multiprocessors. */
+/* Sums between two workers as `tutti bench comm` and `tutti doctor` measure them; hosts: ten
+ * gigabits a second and more, devices of hosts: 400. taken_s on the host is the cost of the
+ * communication thread; on H200 a step of GPT-2 124M lasts 46 us longer for each bucket of 4 MiB
+ * and 90 for each of 32.  Compression reads and writes gradients several times for each of two
+ * collectives.  Copies to the host use no multiprocessors. */
 static const tti_bucket_link threads = {"threads of one process", 3e-6, 10e9, 20e-6, 0};
 static const tti_bucket_link processes = {"memory of one host", 4.5e-6, 9e9, 20e-6, 0};
 static const tti_bucket_link hosts = {"a network of hosts", 30e-6, 2.5e9, 20e-6, 0};
@@ -27,13 +27,13 @@ static const tti_bucket_link compress = {"devices that compress", 25e-6, 140e9, 
 static const tti_bucket_link by_host = {"devices, by their host", 60e-6, 4.1e9, 40e-6, 0};
 static const tti_bucket_link to_host = {"copies to the host", 10e-6, 50e9, 0, 0};
 
-/* Two or three buckets of what is only in memory while it is under way are there at once. */
+/* If gradients or parameters are sharded, two or three buckets are in memory at once. */
 enum { MOST_ON_DEVICES = 32 << 20, MOST_ON_HOST = 4 << 20 };
 
-/* As long as parallel.bucket_mb may be: a table may say anything. */
+/* The limit of parallel.bucket_mb: a table may have any values. */
 static const double LONGEST = 4096.0 * 1048576;
 
-/* ---- what a table says ---- */
+/* ---- measured tables ---- */
 
 /* The way that sums take by parallel.algorithm. */
 static tti_sum_way way_of(const tti_job_config *c) {
@@ -41,8 +41,8 @@ static tti_sum_way way_of(const tti_job_config *c) {
     return strcmp(c->parallel.algorithm, "ring") == 0 ? TTI_SUM_RING : TTI_SUM_DIRECT;
 }
 
-/* The smallest size is all latency; what the last one takes longer than that before it, bytes.
- * False: the table does not say. */
+/* The time of the smallest size is latency only; the last two give the bandwidth.  False: the table
+ * has no such figures. */
 static bool read_table(const tti_sum_table *table, tti_sum_way way, tti_bucket_link *out) {
     const tti_sum_row *first = NULL, *before = NULL, *last = NULL;
     for (int i = 0; i < table->n_rows; i++) {
@@ -58,7 +58,7 @@ static bool read_table(const tti_sum_table *table, tti_sum_way way, tti_bucket_l
     return true;
 }
 
-/* As exec/device/device_ways.c asks, here for latency and bandwidth. */
+/* As exec/device/device_ways.c reads the table, here for latency and bandwidth. */
 static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_bucket_link *out) {
     tti_sum_kind kinds[TTI_SUM_DEVICES];
     char key[TTI_SUM_KEY];
@@ -75,7 +75,7 @@ static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_b
 
 /* ---- which link ---- */
 
-/* Of whole models and states, as exec/device/device_compress.c does. */
+/* For undivided models and unsharded states, as in exec/device/device_compress.c. */
 static bool compresses_there(const tti_job_config *c) {
     const char *key = tti_job_ends_on_host(c);
     return key && strcmp(key, "parallel.compress") == 0 && c->parallel.zero == 0 &&

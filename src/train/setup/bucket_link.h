@@ -1,11 +1,11 @@
-/* bucket_link.h - how long buckets of gradients are, from what carries their sums.
+/* bucket_link.h - sizes of gradient buckets, from the link that carries their sums.
  *
- * parallel.bucket_mb=auto.  A sum of n bytes takes latency_s + n / bytes_s, and what computes loses
- * taken_s by each one, whatever its length.  A bucket is at least so long that latency is one part
- * in twenty of its time.  Beyond that the step loses latency and taken_s by each bucket, and the
+ * parallel.bucket_mb=auto.  A sum of n bytes takes latency_s + n / bytes_s, and computation loses
+ * taken_s for each sum, whatever its length.  A bucket is at least long enough that latency is a
+ * twentieth of its time.  Beyond that the step loses latency and taken_s for each bucket, and the
  * time of the last one, which nothing hides: P / n (latency_s + taken_s) + n / bytes_s for P bytes
- * of gradients is least at n = sqrt(P (latency_s + taken_s) bytes_s).  Exact mode has the same bits
- * whatever comes of it. */
+ * of gradients is least at n = sqrt(P (latency_s + taken_s) bytes_s).  In exact mode the size does
+ * not change the bits. */
 #ifndef TTI_TRAIN_BUCKET_LINK_H
 #define TTI_TRAIN_BUCKET_LINK_H
 
@@ -21,8 +21,8 @@ typedef struct tti_bucket_link {
     double most_bytes; /* 0: as many as come of it */
 } tti_bucket_link;
 
-/* What carries the sums of a job between n_workers on n_hosts: as the table of `tutti doctor` says,
- * where it has one of the devices and the way that the job takes, else as is known of its kind. */
+/* The link between n_workers on n_hosts of a job: from the table of `tutti doctor`, if it has the
+ * devices and the algorithm of the job, else from known figures for its kind. */
 void tti_bucket_link_of(const tti_job_config *config, const tti_devices *devices, int n_workers,
                         int n_hosts, tti_bucket_link *out);
 

@@ -1,5 +1,5 @@
-/* command.c - the command of workers that are processes: what the caller of tutti_train or
- * tutti_profile says starts this program again, and what only the supervisor knows behind it. */
+/* command.c - makes the command of worker processes: the caller's command, which starts this
+ * program again, followed by arguments of the supervisor. */
 #include "train/setup/command.h"
 
 #include <stddef.h>

@@ -1,11 +1,12 @@
 /* init_config.c - reads config.json of Hugging Face models, key by key.
  *
- * Each family of models has a table of the keys that change what its model computes.  A key decides
- * a key of the job (option), or must have the one value that Tutti computes.  All other keys that
- * transformers is known to write have no influence on the logits and are listed in `harmless`; a
- * key that is in no list is refused, because it may belong to a variant that Tutti does not know.
+ * Each family of models has a table of the keys that change what its model computes.  A key
+ * determines a key of the job (option), or must have the one value that Tutti computes.  All other
+ * keys that transformers is known to write have no influence on the logits and are listed in
+ * `harmless`; an unlisted key is refused, because it may belong to a variant that Tutti does not
+ * know.
  *
- * Sizes that config.json does not say are taken from the shapes of the tensors. */
+ * Sizes that are missing in config.json come from the shapes of the tensors. */
 #include "train/setup/init_config.h"
 
 #include <inttypes.h>
@@ -185,8 +186,8 @@ static const config_key common_keys[] = {
     {"tie_encoder_decoder", NULL, read_false, "false", NULL, {0}},
     {0}};
 
-/* Without influence on logits: names and versions, labels, generation, training only (dropout,
- * which model.dropout decides), the order of additions, or checked by shapes. */
+/* No influence on logits: names and versions, labels, generation, training only (dropout, which
+ * model.dropout sets), the order of additions, or checked by shapes. */
 static const char *const harmless[] = {
     /* of all */
     "_name_or_path", "_commit_hash", "_attn_implementation", "_attn_implementation_autoset",
@@ -276,8 +277,8 @@ static bool is_of_size(const taking *t, const char *option) {
            strcmp(option, "model.width") == 0;
 }
 
-/* Bytes and characters number their tokens in a way of their own; room for the tokens of another
- * tokenizer would hide that the files belong to that one. */
+/* The tokenizers bytes and chars number their tokens in their own way; accepting a larger
+ * vocabulary would hide that the files belong to another tokenizer. */
 static bool may_put_vocabulary(const tti_job_config *c) {
     bool text = strcmp(c->data.format, "text") == 0;
     if (strcmp(c->model.head, "classify") == 0) return true;
@@ -329,7 +330,7 @@ static int64_t measure_tensor(const taking *t, const measure *m) {
 static tutti_status take_measured(const taking *t, const config_key *key) {
     char value[TEXT], said[2 * TEXT];
     int64_t n = measure_tensor(t, &key->measured);
-    if (n == 0) return TUTTI_OK; /* loading tells which tensors are missing */
+    if (n == 0) return TUTTI_OK; /* loading reports which tensors are missing */
     snprintf(value, sizeof value, "%" PRId64, n);
     snprintf(said, sizeof said, "the tensors have %s = %" PRId64, key->name, n);
     return put(t, option_of(t, key), value, said);

@@ -1,16 +1,16 @@
-/* init_config.h - what the folder of model.init says of its model: config.json and shapes. */
+/* init_config.h - model settings in the folder of model.init: config.json and shapes. */
 #ifndef TTI_TRAIN_INIT_CONFIG_H
 #define TTI_TRAIN_INIT_CONFIG_H
 
 #include "ckpt/weights.h"
 #include "train/job/job.h"
 
-/* Sets the keys model.* that the job leaves open to what the folder of model.init says, so that the
- * model computes what transformers computes with the same files.  Does nothing without model.init.
- * Every key of config.json is honored, has no influence, or is refused.
+/* Sets the keys model.* that the job leaves open from the folder of model.init, so that the model
+ * computes what transformers computes with the same files.  Does nothing without model.init.  Every
+ * key of config.json is honored, has no influence, or is refused.
  *
- * TUTTI_E_CONFIG: the file and the job contradict each other, or the file asks for something that
- * Tutti does not compute; the text names the file, the key, its value and what is possible.
+ * TUTTI_E_CONFIG: the file and the job contradict each other, or the file needs something that
+ * Tutti does not compute; the text names the file, the key, its value and the supported values.
  * TUTTI_E_CHECKPOINT: a file that is missing, damaged or cannot be read. */
 TUTTI_NODISCARD tutti_status tti_init_config_take(tutti_job *job);
 

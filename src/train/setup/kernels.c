@@ -1,7 +1,6 @@
-/* kernels.c - ranks say what they could compute with, and all decide the same from it.
+/* kernels.c - ranks exchange their kernel levels and libraries, and all make the same choice.
  *
- * A run that is continued counts as one rank more: what it was computed with is in its newest
- * checkpoint. */
+ * A resumed run counts as one more rank, with the kernels recorded in its newest checkpoint. */
 #include "train/setup/kernels.h"
 
 #include <stddef.h>
@@ -36,7 +35,8 @@ static void tell_device(const tti_devices *devices, int local_rank, tti_kernel_r
     tti_str_free(&kind);
 }
 
-/* Without what stands in brackets: why a library is not there, which machines may say otherwise. */
+/* Removes the text in brackets, the reasons why a library is missing, which may differ between
+ * machines. */
 static void drop_reasons(char *text) {
     char *to = text;
     int depth = 0;
@@ -71,7 +71,7 @@ static int level_of_run(const char *run_dir) {
     return level;
 }
 
-/* The first rank whose text at this offset is not that of rank 0; 0: there is none. */
+/* The first rank whose text at this offset differs from that of rank 0; 0: there is none. */
 static int first_other(const tti_kernel_record *all, int n_ranks, size_t offset) {
     for (int r = 1; r < n_ranks; r++)
         if (strcmp((const char *)&all[r] + offset, (const char *)&all[0] + offset) != 0) return r;
@@ -86,7 +86,7 @@ static int lowest(const tti_kernel_record *all, int n_ranks) {
     return low;
 }
 
-/* Two ranks and what they have: "rank 2 on b has avx2, rank 0 on a amx". */
+/* Two ranks and their values: "rank 2 on b has avx2, rank 0 on a amx". */
 static void tell_pair(const tti_kernel_record *all, int a, int b, char *out, size_t n_bytes) {
     snprintf(out, n_bytes, "rank %d on %s has %s kernels (%s;%s), rank %d on %s %s (%s;%s)", a,
              all[a].host, tti_cpu_level_name((tti_cpu_level)all[a].level), all[a].libraries,
@@ -94,7 +94,7 @@ static void tell_pair(const tti_kernel_record *all, int a, int b, char *out, siz
              all[b].libraries, all[b].extensions);
 }
 
-/* What crosses the network is checked before it is used. */
+/* Checks data from the network before it is used. */
 static tutti_status check_records(const tti_kernel_record *all, int n_ranks) {
     for (int r = 0; r < n_ranks; r++) {
         const tti_kernel_record *k = &all[r];
@@ -141,8 +141,8 @@ static bool unlike_devices(const tti_kernel_record *all, int n_ranks, size_t off
     return false;
 }
 
-/* Of ranks on devices.  Exact mode takes the first algorithm that a library names, which follows
- * from its version and the kind of device. */
+/* For ranks on devices.  Exact mode uses the first algorithm that a library names, which depends on
+ * its version and the kind of device. */
 static tutti_status compare_devices(const tti_kernel_record *all, int n_ranks, bool exact,
                                     char *told, size_t n_bytes) {
     int a, b;
@@ -205,7 +205,8 @@ tutti_status tti_kernels_decide(const tti_kernel_record *all, int n_ranks, bool 
     return TUTTI_OK;
 }
 
-/* Without others: each worker of this machine has what this process has, but its own device. */
+/* Without communicator: each worker of this machine has the values of this process, except for its
+ * device. */
 static tutti_status gather(const tti_kernel_query *q, const tti_kernel_record *mine, int n_ranks,
                            tti_kernel_record *all) {
     if (q->comm) return tutti_comm_all_gather(q->comm, mine, all, sizeof *mine, TUTTI_U8);
@@ -216,7 +217,8 @@ static tutti_status gather(const tti_kernel_query *q, const tti_kernel_record *m
     return TUTTI_OK;
 }
 
-/* Libraries of devices are as a rule mapped beside other work: only other machines have others. */
+/* Device libraries are usually loaded concurrently with other work, so they are compared only
+ * between machines. */
 static void describe_here(const tti_kernel_query *q, tti_kernel_record *out) {
     memset(out, 0, sizeof *out); /* it travels */
     out->wanted = -1;

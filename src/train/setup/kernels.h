@@ -1,27 +1,27 @@
-/* kernels.h - what ranks compute with, which is the same on all in exact mode.
+/* kernels.h - the kernel level and libraries of the ranks, which must agree in exact mode.
  *
- * Machines of one job need not be alike.  Where their instruction sets differ exact mode takes the
- * most that all have (backend/levels.h), and refuses what nothing makes equal: other libraries, and
- * devices of other kinds; fast mode goes on and says so. */
+ * Machines of one job may differ.  If their instruction sets differ, exact mode uses the highest
+ * level that all have (backend/levels.h), and refuses differences that cannot be removed: other
+ * libraries, and devices of other kinds; fast mode continues and reports them. */
 #ifndef TTI_TRAIN_KERNELS_H
 #define TTI_TRAIN_KERNELS_H
 
 #include "train/job/devices.h"
 #include "tutti/comm.h"
 
-/* What a rank tells the others. */
+/* The record that a rank sends to the others. */
 typedef struct tti_kernel_record {
     int32_t level;  /* the best that it has */
-    int32_t wanted; /* of the checkpoint that the run goes on from, made with the same libraries;
-                       -1: none */
+    int32_t wanted; /* level of the checkpoint from which the run resumes, made with the same
+                       libraries; -1: none */
     char libraries[96], extensions[128], caches[64], host[64];
-    /* Of the device that it computes on: its kind, its driver and libraries ("": not asked).
-     * device "": it is on the host; where nobody is, nothing above but host is looked at. */
+    /* The device on which it computes: its kind, its driver and libraries ("": not needed). device
+     * "": the rank is on the host; if no rank is, of the fields above only host is used. */
     char device[128], stack[256];
 } tti_kernel_record;
 
-/* all: [n_ranks].  *level: what all are to use; -1: what they have.  told: what a person should
- * know, "" if nothing; n_bytes.  TUTTI_E_CONFIG: what differs cannot be made equal. */
+/* all: [n_ranks]. *level: the level for all; -1: unchanged. told: a message for the user, or "";
+ * n_bytes.  TUTTI_E_CONFIG: a difference that cannot be removed. */
 TUTTI_NODISCARD tutti_status tti_kernels_decide(const tti_kernel_record *all, int n_ranks,
                                                 bool exact, int *level, char *told, size_t n_bytes);
 

@@ -1,4 +1,4 @@
-/* memory_check.c - compares the memory that the executor will allocate with the memory left.
+/* memory_check.c - compares the memory that the executor will allocate with the available memory.
  *
  * The kernel grants memory that it does not have and later kills a process that uses it, so a run
  * that cannot fit must be refused before it begins. */
@@ -15,7 +15,7 @@ typedef struct need {
     int n_workers;
 } need;
 
-/* The program, its libraries and their caches, beside what is counted: at the least. */
+/* Minimum for the program, its libraries and their caches, in addition to what is counted. */
 static const uint64_t room_of_program = (uint64_t)32 << 20;
 
 /* Extra room under a limit on the address space: kernels are compiled while workers allocate, and
@@ -52,7 +52,8 @@ static tutti_status add_worker(const tti_blueprint *b, tti_exec_desc *desc, int 
         if (!desc->plan) return TUTTI_OK; /* of another process */
     }
     TTI_TRY(tti_exec_memory_plan(desc, loose ? 0 : at.data, loose ? 1 : b->mesh.data, &m));
-    if (desc->backend->device) { /* refuses what it has no memory for; these are on its host */
+    if (desc->backend
+            ->device) { /* a device reports its own lack of memory; these buffers are on its host */
         out->states += m.offloaded;
         out->activations += m.mail;
         return TUTTI_OK;

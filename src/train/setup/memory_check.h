@@ -1,19 +1,18 @@
-/* memory_check.h - whether a run fits into memory, asked before it takes any. */
+/* memory_check.h - checks whether a run fits into memory before it allocates any. */
 #ifndef TTI_TRAIN_MEMORY_CHECK_H
 #define TTI_TRAIN_MEMORY_CHECK_H
 
 #include "base/memory_room.h"
 #include "train/setup/blueprint.h"
 
-/* TUTTI_E_NOMEM, with what is needed, what there is and what to change, if the workers of this
- * machine do not fit into room.  rank: the worker that this process is, -1: all are in it; n_local:
- * workers of this machine, which take as much each.  Of workers on
- * devices the part that their host holds is counted: batches, messages between stages, and state
- * that parallel.offload keeps there.
+/* TUTTI_E_NOMEM, with the need, the available memory and what to change, if the workers of this
+ * machine do not fit into room. rank: the worker that this process is, -1: all are in it; n_local:
+ * workers of this machine, which need the same amount each.  For workers on devices their host
+ * memory is counted: batches, messages between stages, and state that parallel.offload keeps there.
  *
  * The sum is a lower bound, and a run that passes may still fail.  Not counted: scratch of kernels,
- * which is known once they are prepared (`tutti plan` measures it), what libraries allocate for
- * themselves, decoders of images, and workers on the host beside devices. */
+ * which is known once they are prepared (`tutti plan` measures it), allocations of libraries,
+ * decoders of images, and workers on the host in mixed runs. */
 TUTTI_NODISCARD tutti_status tti_memory_check(const tti_blueprint *b, int rank, int n_local,
                                               const tti_memory_room *room);
 

@@ -1,7 +1,7 @@
 /* pace.c - times the shard program on every worker.
  *
- * The one idea: a clock may decide who computes a shard, never what comes out, because sums follow
- * the shards; all workers decide from the same figures, so they decide the same. */
+ * A clock may decide which worker computes a shard, but never the result, because sums follow the
+ * shards.  All workers decide from the same figures, so they decide the same. */
 #include "train/setup/pace.h"
 
 #include <math.h>
@@ -14,18 +14,18 @@
 #include "train/job/load_weights.h"
 #include "train/setup/feeding.h"
 
-/* Equal runs are left alone for less: what was measured is not that sure. */
+/* A smaller gain does not justify unequal runs, given the error of measurement. */
 static const double WORTH = 1.1;
-/* In the run, where dealing anew costs something. */
+/* The same during a run, where rebalancing has a cost. */
 static const double WORTH_NOW = 1.25;
 static const double SHORTEST_S = 1e-6;
 enum { WHY_BYTES = 240, MIN_STEPS = 3, MAX_STEPS = 16 };
 
 /* ---- the trial ---- */
 
-/* One worker by itself, with as many shards as it computes side by side. */
+/* One worker alone, with as many shards as it computes in parallel. */
 typedef struct trial {
-    tti_blueprint b; /* what it points to is borrowed */
+    tti_blueprint b; /* its pointers are borrowed */
     tti_worker_desc worker;
     tti_exec *exec;
     tti_loader *loader;
@@ -148,7 +148,7 @@ bool tti_pace_drifted(const tti_paces *before, const double *compute_s, int64_t 
     return as_it_is > WORTH_NOW * tti_deal_seconds(&now->deal, now->of);
 }
 
-/* What a worker tells the others; why "": it was measured. */
+/* A worker's message to the others; why "": it was measured. */
 typedef struct word {
     tti_pace pace;
     char why[WHY_BYTES];
@@ -173,7 +173,7 @@ static void conclude(const word *words, int n, int n_shards, tti_paces *out) {
     tti_str_free(&text);
 }
 
-/* Of another process: shards are divided by these numbers. */
+/* Checks values of other processes, by which shards are divided. */
 static tutti_status check_words(const word *words, int n) {
     for (int r = 0; r < n; r++) {
         const tti_pace *p = &words[r].pace;

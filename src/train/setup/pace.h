@@ -1,4 +1,4 @@
-/* pace.h - how fast each worker computes shards, and the runs of shards that follow. */
+/* pace.h - the speed of each worker, and the resulting runs of shards. */
 #ifndef TTI_TRAIN_PACE_H
 #define TTI_TRAIN_PACE_H
 
@@ -9,18 +9,18 @@ typedef struct tti_paces {
     int n;                      /* 0: nothing was measured */
     tti_pace of[TTI_MAX_RANKS]; /* [n], the same on every worker */
     tti_deal deal;              /* that follows from them */
-    char text[TTI_TEXT_MAX];    /* what is told of it */
+    char text[TTI_TEXT_MAX];    /* text for the user */
 } tti_paces;
 
-/* Every worker runs the job's own shard program on a first few shards, all at the same time, and
- * all hear what it took.  Parameters of their own are used for it and thrown away, so the run is
- * not touched.  Where a worker cannot be measured the runs are equal and text says why.
- * Collective over worker->comm, with at least two ranks. */
+/* Every worker runs the job's own shard program on a few shards, all at the same time, and all
+ * receive the times.  Uses separate parameters that are freed afterwards, so the run is not
+ * affected.  If a worker cannot be measured the runs are equal and text says why.  Collective over
+ * worker->comm, with at least two ranks. */
 tutti_status tti_pace_measure(const tti_blueprint *blueprint, const tti_worker_desc *worker,
                               tti_paces *out);
 
-/* What before has become, of seconds that each worker computed in n_steps steps: true if other runs
- * would now end a step sooner by a quarter, and then *now is as tti_pace_measure would fill it. */
+/* Updates the speeds from the seconds that each worker computed in n_steps steps: true if other
+ * runs would now shorten a step by a quarter; then *now is as tti_pace_measure would fill it. */
 bool tti_pace_drifted(const tti_paces *before, const double *compute_s, int64_t n_steps,
                       tti_paces *now);
 

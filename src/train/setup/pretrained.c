@@ -1,8 +1,8 @@
 /* pretrained.c - loads a folder of weights into the flat parameters of a worker.
  *
- * First everything is compared, then everything is read.  The idea to know: Hugging Face's GPT-2
- * has matrices [in,out], ours are [out,in], and a square one does not tell which it is; but those
- * of one file are all of one kind, so those that are not square decide. */
+ * Everything is compared before anything is read.  Hugging Face's GPT-2 has matrices [in,out], ours
+ * are [out,in], and the shape of a square one does not tell; but all matrices of one file have the
+ * same order, so the ones that are not square decide. */
 #include "train/setup/pretrained.h"
 
 #include <inttypes.h>

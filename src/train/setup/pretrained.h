@@ -1,4 +1,4 @@
-/* pretrained.h - parameters that a run begins with: model.init, a folder or file of weights. */
+/* pretrained.h - initial parameters of a run: model.init, a folder or file of weights. */
 #ifndef TTI_TRAIN_PRETRAINED_H
 #define TTI_TRAIN_PRETRAINED_H
 
@@ -6,9 +6,9 @@
 #include "train/setup/blueprint.h"
 
 /* Replaces parameters and buffers of exec (and their averages) by those of path (ckpt/weights.h),
- * in the layout of Hugging Face, of torchvision or of ours.  All of them must be there, but those
- * that fit a pattern of model.init_except, and nothing else may be; if not, TUTTI_E_CHECKPOINT
- * lists up to 10 tensors and nothing has been changed.  Called by every rank. */
+ * in the layout of Hugging Face, of torchvision or of ours.  All of them must be there, except
+ * those that match a pattern of model.init_except, and no others; if not, TUTTI_E_CHECKPOINT lists
+ * up to 10 tensors and nothing has been changed.  Called by every rank. */
 tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const char *path);
 
 #endif /* TTI_TRAIN_PRETRAINED_H */

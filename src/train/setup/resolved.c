@@ -1,7 +1,7 @@
-/* resolved.c - the job as a run writes it into its folder: what the job left open is settled.
+/* resolved.c - prints the job for the run folder, with all open values settled.
  *
- * Values that follow from the model or the data are written as such.  Where a rule decides while
- * the run computes (sizes of buckets, ways of sums), the rule has a name, and that is written. */
+ * Values that follow from the model or the data are written as such.  If a rule decides during the
+ * run (sizes of buckets, algorithms of sums), its name is written. */
 #include "train/setup/resolved.h"
 
 #include <limits.h>

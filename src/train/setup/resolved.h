@@ -6,7 +6,7 @@
 
 /* Prints a resolved job with absolute paths, so that its text means the same from any directory.
  * With the blueprint, which has seen the data, and the run folder no key is left at "auto", and the
- * text makes the same run again.  The job stays as it was.  *yaml is freed with free(). */
+ * text makes the same run again.  Does not change the job. *yaml is freed with free(). */
 TUTTI_NODISCARD tutti_status tti_job_print_resolved(tutti_job *job, const tti_blueprint *blueprint,
                                                     const char *run_dir, char **yaml);
 

@@ -60,7 +60,8 @@ tutti_status tti_run_dir_lock(const char *dir, int *lock) {
 
 void tti_run_dir_unlock(int lock) {
     if (lock < 0) return;
-    flock(lock, LOCK_UN); /* also for who was forked meanwhile and has it open */
+    flock(lock,
+          LOCK_UN); /* also releases the lock for children that have inherited the descriptor */
     close(lock);
 }
 
@@ -110,7 +111,7 @@ void tti_run_dir_discard(const char *dir) {
     rmdir(dir);
 }
 
-/* The first runs/NAME-N that nobody has: mkdir decides, so two runs at once get two folders. */
+/* The first free runs/NAME-N: mkdir decides, so two concurrent runs get two folders. */
 static tutti_status make_next(const char *name, char *out, size_t n_bytes) {
     TTI_TRY(make_dirs("runs"));
     for (int i = 1; i < MAX_RUNS; i++) {

@@ -12,16 +12,16 @@ tutti_status tti_run_dir_create(const char *dir, const char *name, char *out, si
 /* Says that dir holds a run: TUTTI_E_CONFIG. */
 tutti_status tti_run_dir_refuse(const char *dir);
 
-/* Removes what a run that failed before it started has left in dir, and dir if nothing else is in
- * it.  Does nothing if dir holds a run. */
+/* Removes the files of a run that failed before it started, and dir if it is then empty.  Does
+ * nothing if dir holds a run. */
 void tti_run_dir_discard(const char *dir);
 
-/* Takes dir for the one process that trains in it, until it is unlocked or the process ends; waits
- * a second for one that is about to.  TUTTI_E_CONFIG: another one trains there.  Where the file
- * system has no locks for folders, as NFS, nobody is kept out. */
+/* Locks dir for the one process that trains in it, until it is unlocked or the process ends; waits
+ * a second for a process that is about to end.  TUTTI_E_CONFIG: another process trains there.  File
+ * systems without folder locks, such as NFS, give no protection. */
 tutti_status tti_run_dir_lock(const char *dir, int *lock);
 
-/* Of a lock of -1 there is none. */
+/* A lock of -1 is a no-op. */
 void tti_run_dir_unlock(int lock);
 
 /* True if dir holds a run. */

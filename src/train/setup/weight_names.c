@@ -1,8 +1,8 @@
 /* weight_names.c - maps parameter names to those of Hugging Face and torchvision files.
  *
- * Our names are theirs, with the prefix that their classes with a head use; so little is left:
- * missing prefixes, names of older files, tensors that are no parameters.  Of residual networks
- * there are two sets of names; ours are torchvision's. */
+ * Our names are theirs, with the prefix of their classes with a head.  The remaining cases are
+ * missing prefixes, names of older files, and tensors that are not parameters.  Residual networks
+ * have two sets of names; ours are torchvision's. */
 #include "train/setup/weight_names.h"
 
 #include <stdio.h>

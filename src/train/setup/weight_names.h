@@ -10,8 +10,8 @@ bool tti_weight_is_transposed(const tti_blueprint *b, const char *name);
 
 enum { TTI_WEIGHT_NAME = 600 };
 
-/* What transformers' ResNet calls a parameter of ours, which has torchvision's name; false for a
- * name that is none of a resnet's. */
+/* The name of transformers' ResNet for one of our parameters, which has torchvision's name; false
+ * if the name does not belong to a resnet. */
 bool tti_weight_hf_resnet(const char *name, char out[TTI_WEIGHT_NAME]);
 
 /* The place of a parameter in a file: under its own name, without its first part (the prefix of

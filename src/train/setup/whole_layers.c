@@ -1,13 +1,13 @@
-/* whole_layers.c - the graph of the whole model says which heads there are, and the plan of a piece
- * beside that of the model what is not cut. */
+/* whole_layers.c - finds undivided layers: the graph of the whole model has the heads, and
+ * comparing its plan with that of a tensor shard shows what is not divided. */
 #include "train/setup/whole_layers.h"
 
 #include <string.h>
 
 #include "passes/tensor.h"
 
-/* Says which layer, which numbers would do, and, where enough of the model is in pieces all the
- * same, which key takes it so. */
+/* Names the layer, the numbers that work, and, if enough of the model is divided anyway, the key
+ * that accepts it. */
 static tutti_status say_uneven(const tutti_graph *g, int n, const tti_node *first, int n_layers,
                                tti_str *out) {
     tti_division d;

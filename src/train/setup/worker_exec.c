@@ -70,7 +70,7 @@ tti_device_desc tti_worker_device_desc(const tti_blueprint *b, int index) {
                              .exact = tti_job_is_exact(c)};
 }
 
-/* Of a core, in parts: beside a worker on the host. */
+/* Relative share of a core for a worker on a device, and for one on the host. */
 enum { WEIGHT_OF_DEVICE = 1, WEIGHT_OF_HOST = 4 };
 
 void tti_worker_cores(const tti_blueprint *b, int local_rank, int local_n_ranks,
@@ -119,7 +119,7 @@ tutti_status tti_worker_one_copy_create(const tti_blueprint *b, tti_one_copy **o
     return tti_one_copy_create(&desc, out);
 }
 
-/* In every step, for all others. */
+/* True if workers wait for all others in every step. */
 static bool workers_wait(const tti_blueprint *b) {
     return b->config.parallel.staleness == 0 && b->config.parallel.backup_workers == 0;
 }
