@@ -142,6 +142,10 @@ void tti_comm_declare(tutti_comm *comm, const char *activity) {
     if (comm) comm->transport->declare(comm->state, activity);
 }
 
+int tti_comm_find_culprit(tutti_comm *comm, int blame, tti_str *what) {
+    return comm->transport->find_culprit(comm->state, blame, what);
+}
+
 tutti_status tti_comm_end_phase(tutti_comm *comm) {
     int whole_ms = comm->timeout_ms;
     tti_comm_set_timeout(comm, comm->phase_timeout_ms);

@@ -60,13 +60,16 @@ typedef struct tti_link {
     /* Called by all members: makes their own link, which must be closed before the whole and is
      * used by one thread at a time, possibly another one than the whole's. */
     tutti_status (*split)(void *state, const tti_link_part *part, void **out);
+    /* A send that was begun cannot be given up (MPI): whoever closes in order first receives all
+     * that its peers have sent. */
+    bool receives_to_end;
 } tti_link;
 
 extern const tti_link tti_link_tcp;
 
 /* ---- links in modules ---- */
 
-enum { TTI_LINK_ABI = 5, TTI_CRY_BYTES = 1024 };
+enum { TTI_LINK_ABI = 6, TTI_CRY_BYTES = 1024 };
 
 typedef struct tti_link_host {
     int abi;             /* TTI_LINK_ABI */

@@ -175,19 +175,21 @@ static tutti_status fail_timeout(const tti_mailbox *box, int index, bool fills,
                                  const tti_wait_clock *clock) {
     const tti_slot *slot = &box->slots[index];
     char waited[TTI_WAIT_TEXT_BYTES];
-    return tti_fail(TUTTI_E_TIMEOUT, "mailbox: rank %d waited %s for rank %d to %s slot %d%s",
-                    box->shown[box->comm->rank], tti_wait_clock_text(clock, waited),
-                    box->shown[fills ? slot->from : slot->to], fills ? "fill" : "empty", index,
-                    tti_wait_clock_reason(clock));
+    tti_str what = {0};
+    int peer = fills ? slot->from : slot->to,
+        culprit = tti_comm_find_culprit(box->comm, peer, &what);
+    tutti_status st =
+        tti_fail(TUTTI_E_TIMEOUT, "mailbox: rank %d waited %s for rank %d to %s slot %d%s",
+                 box->shown[box->comm->rank], tti_wait_clock_text(clock, waited), box->shown[peer],
+                 fills ? "fill" : "empty", index, tti_wait_clock_reason(clock));
+    if (what.n_bytes > 0)
+        st = tti_fail(st, "%s; rank %d %s", tutti_last_error(), culprit, tti_str_text(&what));
+    tti_str_free(&what);
+    return st;
 }
 
-/* Waits until the word is as wanted. */
-static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted) {
+static tutti_status sleep_until(const tti_mailbox *box, int index, uint32_t wanted) {
     const tti_slot *slot = &box->slots[index];
-    for (int i = 0; i < SPINS; i++) {
-        if (tti_slot_get(slot) == wanted) return TUTTI_OK;
-        relax();
-    }
     const tutti_comm *comm = box->comm;
     tti_wait_clock clock = tti_wait_clock_begin(comm->timeout_ms, comm->phase_timeout_ms);
     while (tti_slot_get(slot) != wanted) {
@@ -202,6 +204,19 @@ static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted)
             return fail_timeout(box, index, wanted == TTI_SLOT_FULL, &clock);
     }
     return TUTTI_OK;
+}
+
+/* Waits until the word is as wanted. */
+static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted) {
+    const tutti_comm *comm = box->comm;
+    for (int i = 0; i < SPINS; i++) {
+        if (tti_slot_get(&box->slots[index]) == wanted) return TUTTI_OK;
+        relax();
+    }
+    comm->transport->note_wait(comm->state, true);
+    tutti_status st = sleep_until(box, index, wanted);
+    comm->transport->note_wait(comm->state, false);
+    return st;
 }
 
 tutti_status tti_mailbox_put(tti_mailbox *box, int index, const void *data) {

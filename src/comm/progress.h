@@ -18,26 +18,37 @@ typedef struct tti_progress {
     char phase[32];      /* likewise, "" before                                            */
     int pid;             /* of the rank's process, 0 before it joined                      */
     char activity[64];   /* the long phase that it is in, "saving a checkpoint"; "": none  */
-    uint64_t since_ns;   /* when that began, CLOCK_MONOTONIC                               */
+    uint64_t since_ns;   /* when that began, CLOCK_MONOTONIC; 0: it is in none             */
+    uint64_t
+        in_part; /* waits in mailboxes, and calls of communicators that were split from this one */
 } tti_progress;
 
 /* Publishes what the rank does between calls: the training step and a word such as "backward",
  * truncated to 31 bytes.  Costs about ten stores; comm may be NULL. */
 void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase);
 
-/* Declares that this rank does something that may take long, such as "saving a checkpoint",
- * truncated to 63 bytes, until the call with NULL. Ranks that share memory with it then wait up to
- * phase_timeout_ms, and name the activity if that passes.  Any thread; comm may be NULL. */
+/* Declares that this rank is in a long phase, such as "saving a checkpoint", cut at 63 bytes, until
+ * the call with NULL.  Meanwhile all ranks wait for phase_timeout_ms instead of timeout_ms, and a
+ * timeout names the phase; ranks of other hosts learn of it within 250 ms or a sixteenth of
+ * timeout_ms.  Any thread; comm may be NULL. */
 void tti_comm_declare(tutti_comm *comm, const char *activity);
 
-/* Waits for all ranks at the end of a phase that may take a rank up to phase_timeout_ms, including
- * ranks that cannot see what others declare. */
+/* Returns the rank that all wait for, by its number in the whole, and appends what it does: blame,
+ * a rank of comm, where that is not known.  Any thread. */
+int tti_comm_find_culprit(tutti_comm *comm, int blame, tti_str *what);
+
+/* Waits for all ranks, up to phase_timeout_ms, at the end of a phase that one of them may still be
+ * in: before calls of devices, whose kernels do not see what a rank declares. */
 TUTTI_NODISCARD tutti_status tti_comm_end_phase(tutti_comm *comm);
 
-/* Returns the rank that the other ranks wait for, from their progress pages alone: a rank in a long
- * phase, else a rank in no call, else the rank whose call began last; -1 if no rank is in a call.
- * Appends to out what that rank does: "saving a checkpoint for 2031 ms (step 40)". */
-int tti_comm_group_find_culprit(const tutti_comm_group *group, tti_str *out);
+/* Returns the rank that the other ranks wait for, from their progress pages [n] alone: a rank in a
+ * long phase that does not wait itself, else one that has not joined, else one in no call, else the
+ * one whose call began last; -1 if no rank is in a call. */
+int tti_progress_find_culprit(const tti_progress *pages, int n);
+
+/* Appends to out what the rank does: "has been saving a checkpoint for 2031 ms (step 40, compute)".
+ */
+void tti_progress_describe(const tti_progress *page, tti_str *out);
 
 /* TUTTI_OK, or why the group cannot go on: its first failure, or a rank that left.  Takes part in
  * no call, so that a rank that waits for something else can look. */

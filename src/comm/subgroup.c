@@ -34,6 +34,7 @@ static tutti_status join_part(tutti_comm *comm, const int *members, int n, int i
                              .rank = index,
                              .n_ranks = n,
                              .timeout_ms = comm->timeout_ms,
+                             .phase_timeout_ms = comm->phase_timeout_ms,
                              .n_hosts = 1};
         for (int i = 0; i < n; i++) part->number_of[i] = comm->number_of[members[i]];
         if (on->hosts) part->n_hosts = on->hosts(state, part->host_of);

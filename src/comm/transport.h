@@ -14,6 +14,7 @@
 #define TTI_COMM_TRANSPORT_H
 
 #include "base/str.h"
+#include "comm/progress.h"
 #include "comm/shards.h"
 #include "comm/wait_clock.h"
 
@@ -124,6 +125,11 @@ struct tti_transport {
     void (*note_step)(void *state, uint64_t step, const char *phase);
     /* The long phase that this rank is in; NULL: none any more.  Any thread. */
     void (*declare)(void *state, const char *activity);
+    /* This rank begins, or ends, a wait outside of calls, as in a mailbox.  Any thread. */
+    void (*note_wait)(void *state, bool waits);
+    /* Returns the rank that all wait for, as texts call it, and appends what it does: blame (a rank
+     * of state) where the pages do not tell.  Any thread. */
+    int (*find_culprit)(void *state, int blame, tti_str *what);
     /* For a transport over hosts, else NULL. Fills host_of[n_ranks] with 0, 1, ... and returns the
      * number of hosts; ranks of one host may view each other. */
     int (*hosts)(void *state, int *host_of);
@@ -156,10 +162,25 @@ tutti_status tti_shm_join_part(const tutti_comm_desc *desc, const int *shown, vo
 /* tti_transport_shm.tell_quiet; host: name of the host for messages, NULL: not mentioned. */
 void tti_shm_tell_stopped(void *state, const char *host, tti_str *out);
 
-/* While state waits for a peer, listen(arg) is called now and then, and ends the wait by failing;
- * delay(arg) says why ranks beyond this group may be late. */
-void tti_shm_listen(void *state, tutti_status (*listen)(void *arg), tti_delay (*delay)(void *arg),
-                    void *arg);
+/* How a wait inside the group looks at ranks of other hosts.  Zero: there are none. */
+typedef struct tti_shm_remote {
+    tutti_status (*listen)(void *arg); /* called now and then; a failure ends the wait */
+    tti_delay (*delay)(void *arg);     /* why remote ranks may be late */
+    /* Returns the rank that all wait for, as texts call it, and appends what it does; -1: unknown.
+     */
+    int (*find_culprit)(void *arg, tti_str *what);
+    void *arg;
+} tti_shm_remote;
+
+void tti_shm_listen(void *state, const tti_shm_remote *remote);
+
+/* Says whether a rank of another host is in a long phase: then this group's ranks wait as for one
+ * of their own that is. */
+void tti_shm_set_remote_busy(void *state, bool is_busy);
+
+/* The page of a rank of the group of state.  In a part, its call is the part's, and its step and
+ * activity are those of the group that the part was split from.  False: there is no such rank. */
+bool tti_shm_get_progress(const void *state, int rank, tti_progress *out);
 
 /* TUTTI_OK, or the first failure of the group of state, or of one that it is a part of. */
 tutti_status tti_shm_cause(void *state);

@@ -91,7 +91,7 @@ void tti_exec_point_at_buffer(const tti_exec *x, tti_instance *instance, int buf
 static tutti_status compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
     int worker = tti_exec_number(x);
     for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
-    if (!eval && TTI_FAULT_AT("exec.compute", worker, (int64_t)desc->step))
+    if (TTI_FAULT_AT(eval ? "exec.evaluate" : "exec.compute", worker, (int64_t)desc->step))
         tti_exec_lane_failed(x, &x->lane[0],
                              tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker));
     x->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;

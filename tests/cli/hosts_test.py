@@ -36,27 +36,28 @@ def environment(**more):
 
 
 class Ranks:
-    """Processes with RANK and WORLD_SIZE; rank r writes rank-r."""
+    """Processes with RANK and WORLD_SIZE; rank r writes out-r."""
 
     def __init__(self, n_ranks, arguments, before=lambda rank: [], own=lambda rank: [],
-                 called=None, **env):
+                 called=None, out="rank", **env):
         self.processes = []
+        self.out = out
         for rank in range(n_ranks):
             name = called[rank] if called else rank
             more = dict(RANK=str(name), WORLD_SIZE=str(n_ranks), MASTER_ADDR="localhost",
                         MASTER_PORT=str(PORT))
             more.update(env)
-            with open("rank-%d" % rank, "w") as out:
+            with open("%s-%d" % (out, rank), "w") as file:
                 self.processes.append(subprocess.Popen(
-                    [*before(rank), runs.PROGRAM, *arguments, *own(rank)], stdout=out, stderr=out,
+                    [*before(rank), runs.PROGRAM, *arguments, *own(rank)], stdout=file, stderr=file,
                     stdin=subprocess.DEVNULL, env=environment(**more), start_new_session=True))
 
     def finish(self, timeout_s=runs.HANGS_S):
         ended = []
         for rank, process in enumerate(self.processes):
             code = process.wait(timeout_s)
-            with open("rank-%d" % rank, errors="replace") as out:
-                ended.append(runs.Ended(["rank", str(rank)], code, out.read(), ""))
+            with open("%s-%d" % (self.out, rank), errors="replace") as file:
+                ended.append(runs.Ended(["rank", str(rank)], code, file.read(), ""))
         return ended
 
 

@@ -1,10 +1,13 @@
-"""waits_test.py - waits that end, and what they say: an outage of the network that is shorter than
-the limit is survived; after a timeout the worker that the others waited for, and what it was doing,
-come last on stderr and in error.json.  The program is the one with points for TUTTI_FAULT."""
+"""waits_test.py - waits that end, and what they say: a worker that saves, evaluates or loads is
+waited for with a limit of its own; after a timeout the worker that the others waited for, and what
+it was doing, come last on stderr and in error.json; an outage of the network that is shorter than
+the limit is survived.  The program is the one with points for TUTTI_FAULT.  Runs that mostly wait
+are started together."""
 
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 
@@ -13,49 +16,87 @@ import runs
 
 runs.PROGRAM = os.path.join(runs.BUILD, "tests", "tutti_faults")
 
-# A worker is late by this: longer than the limits, and than what it takes to notice that.
-LATE_MS = 8000
-LIMIT_MS = 1500
+TIMEOUT_MS, PHASE_MS = 900, 1400
+LATE_MS = 4000  # longer than the limits, and than what it takes to notice that
 
-# Where a worker can be late -> the fault, the key of the limit, what is said of it.
+# What a worker is late with -> the fault, the worker, the limit that counts, what is said of it.
 LATE = {
-    "saving": ("ckpt.rename:delay_ms=%d@1", "phase_timeout_ms", "has been saving a checkpoint for"),
-    "computing": ("exec.compute:delay_ms=%d@rank=0,step=3", "timeout_ms",
+    "saving": ("ckpt.rename:delay_ms=%d@1", 0, "phase_timeout_ms=%d" % PHASE_MS,
+               "has been saving a checkpoint for"),
+    "evaluating": ("exec.evaluate:delay_ms=%d@1,rank=1", 1, "phase_timeout_ms=%d" % PHASE_MS,
+                   "has been evaluating for"),
+    "computing": ("exec.compute:delay_ms=%d@rank=0,step=3", 0, "timeout_ms=%d" % TIMEOUT_MS,
                   "is in no call; its last was all_gather(n_elems=5, f64) (step 3, compute)"),
 }
+# The same of ranks that another launcher starts: they meet before they load.
+LATE_ON_HOSTS = dict(LATE, starting=("train.load:delay_ms=%d@rank=2", 2,
+                                     "phase_timeout_ms=%d" % PHASE_MS,
+                                     "has been loading the data for"))
 
 
-def late_run(name, run):
-    fault, key, text = LATE[name]
-    arguments = runs.small(run, "run.checkpoint_every=4", "parallel.timeout_ms=%d" % LIMIT_MS,
-                           "parallel.phase_timeout_ms=%d" % LIMIT_MS)
-    return arguments, {"TUTTI_FAULT": fault % LATE_MS}, key, text
+def late_run(run, fault, *more):
+    """The arguments and the environment of a run in which a worker is late."""
+    return (runs.small(run, "run.checkpoint_every=4",
+                       "parallel.timeout_ms=%d" % TIMEOUT_MS,
+                       "parallel.phase_timeout_ms=%d" % PHASE_MS, *more),
+            {"TUTTI_FAULT": fault % LATE_MS})
 
 
-def check_culprit(told, key, text):
-    """The last line names the limit, a time that is no shorter, the rank and what it did."""
-    found = re.search(r"waited (\d+) ms \(parallel\.%s=%d\) for rank 0" % (key, LIMIT_MS), told)
-    if not found or int(found.group(1)) < LIMIT_MS or text not in told:
+def check_culprit(told, rank, limit, text):
+    """The line names the limit, a time that is no shorter, the rank and what it did."""
+    found = re.search(r"waited (\d+) ms \(parallel\.%s\) for rank %d" % (limit, rank), told)
+    if not found or int(found.group(1)) < int(limit.split("=")[1]) or text not in told:
         raise AssertionError("no culprit: " + told)
 
 
-def test_the_culprit_is_named_on_one_host():
-    for name in LATE:
-        arguments, fault, key, text = late_run(name, name)
-        ended = runs.tutti(*arguments, "-n", "2", "parallel.place=processes",
-                           env=dict(os.environ, **fault)).expect(6)
-        check_culprit(ended.err.strip().splitlines()[-1], key, text)
+class Processes:
+    """Workers of one host: a run of the program, whose output is in files of its own."""
+
+    def __init__(self, run, arguments, env):
+        self.run = run
+        with open(run + ".out", "w") as out, open(run + ".err", "w") as err:
+            self.process = subprocess.Popen(
+                [runs.PROGRAM, *arguments, "-n", "2", "parallel.place=processes"], stdout=out,
+                stderr=err, stdin=subprocess.DEVNULL, env=dict(os.environ, **env),
+                start_new_session=True)
+
+    def finish(self):
+        code = self.process.wait(runs.HANGS_S)
+        with open(self.run + ".out") as out, open(self.run + ".err") as err:
+            return runs.Ended([self.run], code, out.read(), err.read())
+
+
+def start_late_ranks(name, fault):
+    arguments, env = late_run("far-" + name, fault)
+    return hosts.Ranks(3, arguments, out="far-" + name, TUTTI_TEST_HOSTS="a,b,b",
+                       MASTER_PORT=str(hosts.PORT + 1 + sorted(LATE_ON_HOSTS).index(name)), **env)
+
+
+def start_slow_ranks():
+    """Each phase takes longer than the limit of other waits, and less than that of phases."""
+    late = ";".join(("train.load:delay_ms=1100@rank=2", "exec.evaluate:delay_ms=1100@1,rank=1",
+                     "ckpt.rename:delay_ms=1100@1"))
+    return hosts.Ranks(3, runs.small("slow", "parallel.timeout_ms=600"), out="slow",
+                       TUTTI_FAULT=late, TUTTI_TEST_HOSTS="a,b,b")
+
+
+def test_long_phases():
+    """They are waited for; after a timeout the worker that is late and its phase are named."""
+    near = {name: Processes(name, *late_run(name, late[0])) for name, late in LATE.items()}
+    far = {name: start_late_ranks(name, late[0]) for name, late in LATE_ON_HOSTS.items()}
+    for rank in start_slow_ranks().finish():
+        rank.expect(0)
+    for name, processes in near.items():
+        ended = processes.finish().expect(6)
+        check_culprit(ended.err.strip().splitlines()[-1], *LATE[name][1:])
         with open(os.path.join(name, "error.json")) as file:
-            check_culprit(json.load(file)["text"], key, text)
-
-
-def test_the_culprit_is_named_on_another_host():
-    for name in LATE:
-        arguments, fault, key, text = late_run(name, name)
-        ended = hosts.Ranks(3, arguments, TUTTI_TEST_HOSTS="a,b,b", **fault).finish()
-        for rank in ended[1:]:
-            rank.expect(6)
-            check_culprit(rank.out.strip().splitlines()[-1], "timeout_ms", "(pid ")
+            check_culprit(json.load(file)["text"], *LATE[name][1:])
+    for name, ranks in far.items():
+        culprit = LATE_ON_HOSTS[name][1]
+        for number, rank in enumerate(ranks.finish()):
+            if number != culprit:
+                rank.expect(6)
+                check_culprit(rank.out.strip().splitlines()[-1], *LATE_ON_HOSTS[name][1:])
 
 
 def wait_for_steps(ranks, run, n_more):
@@ -100,13 +141,13 @@ def stop(ranks):
 
 
 def test_a_short_outage_is_survived():
-    """Without limits of its own TCP sends again after 3 s, and then after 6.2 s: too late."""
+    """Without limits of its own TCP sends again after 1.4 s, and then after 3 s: too late."""
     network = hosts.network_or_none()
     if not network:
         return
     with network:
-        ranks = start_on(network, 4000)
-        survive(network, ranks, 3.3)
+        ranks = start_on(network, 2400)
+        survive(network, ranks, 1.8)
         stop(ranks)
 
 

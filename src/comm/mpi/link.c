@@ -466,6 +466,7 @@ static const tti_link mpi_link = {
     .check = mpi_check,
     .heard = mpi_heard,
     .split = mpi_split,
+    .receives_to_end = true,
 };
 
 __attribute__((visibility("default"))) const tti_link *tutti_link_module(const tti_link_host *host);

@@ -56,6 +56,7 @@ static tutti_status form_hosts(net_state *s) {
                              .phase_timeout_ms = s->phase_timeout_ms};
     TTI_TRY(tti_shm_join_as(&local, s->rank_of, &s->local));
     tti_net_listen(s);
+    TTI_TRY(tti_net_start_heartbeat(s));
     return tti_net_watch(s);
 }
 
@@ -122,6 +123,7 @@ void tti_net_leave(void *state) {
     if (!s) return;
     if (s->is_part && s->local && !s->cried) pass_failure_on(s);
     tti_net_unwatch(s);
+    tti_net_stop_heartbeat(s);
     tti_transport_shm.leave(s->local);
     if (s->link) s->link->close(s->wire, !s->cried);
     tutti_comm_group_destroy(s->group);

@@ -15,7 +15,7 @@
 #include "comm/progress.h"
 
 enum {
-    NET_WIRE = 2, /* version of the protocol between ranks */
+    NET_WIRE = 3, /* version of the protocol between ranks */
     NET_HELLO_BYTES = 1024,
     NET_HEAD_BYTES = 960, /* of a payload that go with its record */
     NET_NAME_BYTES = 128
@@ -43,6 +43,16 @@ typedef struct net_record {
 enum { NET_RECORD_BYTES = sizeof(tti_call) + 8 + NET_HEAD_BYTES };
 _Static_assert((int)NET_RECORD_BYTES == (int)TTI_CALL_BYTES, "see TTI_CALL_BYTES");
 
+enum { NET_PAGE_WORDS = sizeof(tti_progress) / 8 };
+_Static_assert(sizeof(tti_progress) % 8 == 0, "see net_page");
+
+/* The progress of a rank of another host.  version: odd while it is written. */
+typedef struct net_page {
+    _Atomic uint64_t version, words[NET_PAGE_WORDS];
+} net_page;
+
+typedef struct net_heartbeat net_heartbeat;
+
 /* A rank's side.  Used by one thread at a time, but for the watcher's four fields. */
 typedef struct net_state {
     const tti_link *link;
@@ -68,6 +78,10 @@ typedef struct net_state {
     tti_call call;            /* the current one, for texts */
     char said[TTI_CRY_BYTES]; /* the failure, once there is one; else "" */
 
+    net_page *pages; /* [ranks of the whole], shared by the ranks of this host; the entries of
+                        ranks of other hosts are used.  NULL: there is one host */
+    net_heartbeat *heartbeat; /* of the first rank of a host; else NULL */
+
     pthread_t watcher;    /* of this host's ranks: that they live, and that the next one runs */
     int stop_fd;          /* -1: no watcher */
     _Atomic int lost;     /* rank that died or was stopped, -1: none */
@@ -82,6 +96,9 @@ tutti_status tti_net_move(net_state *s, tti_message *messages, int n);
 /* tti_transport.delay */
 tti_delay tti_net_delay(void *state);
 
+/* tti_transport.find_culprit */
+int tti_net_find_culprit(void *state, int blame, tti_str *what);
+
 /* Receives failures from the link while the ranks of this host wait for each other. */
 void tti_net_listen(net_state *s);
 
@@ -93,6 +110,18 @@ tutti_status tti_net_stream(void *state, tti_message *messages, int n, int wake_
 
 /* TUTTI_OK, or which rank of this host has died or was stopped. */
 tutti_status tti_net_check_lost(const net_state *s);
+
+/* ---- heartbeat.c ---- */
+
+/* Called by all ranks of the whole. */
+tutti_status tti_net_start_heartbeat(net_state *s);
+void tti_net_stop_heartbeat(net_state *s);
+
+/* After timeout_ms of s has changed. */
+void tti_net_pace_heartbeat(net_state *s);
+
+/* The page of a rank of another host, by its number in the whole; false: none has come yet. */
+bool tti_net_get_page(const net_state *s, int rank, tti_progress *out);
 
 /* ---- join.c ---- */
 

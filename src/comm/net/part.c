@@ -34,6 +34,7 @@ static tutti_status make(const net_state *whole, const int *members, int n, int 
                      .timeout_ms = whole->timeout_ms,
                      .phase_timeout_ms = whole->phase_timeout_ms,
                      .is_part = true,
+                     .pages = whole->pages,
                      .stop_fd = -1,
                      .lost = -1};
     s->peers = calloc((size_t)n, sizeof *s->peers);

@@ -168,9 +168,13 @@ static void net_note_step(void *state, uint64_t step, const char *phase) {
     tti_transport_shm.note_step(((net_state *)state)->local, step, phase);
 }
 
-/* Ranks of this host see it; those of other hosts wait in tti_comm_end_phase. */
+/* Ranks of this host see it at once, those of others with the next heartbeat. */
 static void net_declare(void *state, const char *activity) {
     tti_transport_shm.declare(((net_state *)state)->local, activity);
+}
+
+static void net_note_wait(void *state, bool waits) {
+    tti_transport_shm.note_wait(((net_state *)state)->local, waits);
 }
 
 static int net_hosts(void *state, int *host_of) {
@@ -200,6 +204,7 @@ static const char *tcp_refusal(const tutti_comm_desc *desc) {
 static void net_set_timeout(void *state, int timeout_ms) {
     net_state *s = state;
     s->timeout_ms = timeout_ms;
+    tti_net_pace_heartbeat(s);
     if (s->local) tti_transport_shm.set_timeout(s->local, timeout_ms);
 }
 
@@ -210,7 +215,8 @@ static void net_set_timeout(void *state, int timeout_ms) {
         .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
         .check = net_check, .heard = net_heard, .tell_quiet = net_tell_quiet,                     \
         .delay = tti_net_delay, .set_timeout = net_set_timeout, .note_call = net_note_call,       \
-        .note_step = net_note_step, .declare = net_declare, .hosts = net_hosts, .near = net_near, \
+        .note_step = net_note_step, .declare = net_declare, .note_wait = net_note_wait,           \
+        .find_culprit = tti_net_find_culprit, .hosts = net_hosts, .near = net_near,               \
         .near_barrier = net_near_barrier, .split = tti_net_split, .stream = tti_net_stream        \
     }
 

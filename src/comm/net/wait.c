@@ -16,15 +16,59 @@ tutti_status tti_net_check_lost(const net_state *s) {
                     s->peers[lost].pid, s->peers[lost].host, s->how_lost);
 }
 
+/* Of a rank on another host only the page of the whole is known: in a part, that it is in a call of
+ * some part. */
+static void get_pages(const net_state *s, tti_progress *pages) {
+    for (int r = 0; r < s->n_ranks; r++) {
+        bool is_near = s->index_of[r] >= 0;
+        if (is_near && tti_shm_get_progress(s->local, s->index_of[r], &pages[r])) continue;
+        (void)tti_net_get_page(s, s->shown[r], &pages[r]);
+        if (s->is_part) pages[r].in_call |= pages[r].in_part > 0;
+    }
+}
+
+/* Returns the rank that the others wait for, blame if the pages do not tell, and appends what it
+ * does, as far as that is known. */
+static int find_culprit(const net_state *s, int blame, tti_str *what) {
+    tti_progress pages[TTI_MAX_RANKS] = {0};
+    if (!s->pages || !s->local) return blame;
+    get_pages(s, pages);
+    int found = tti_progress_find_culprit(pages, s->n_ranks);
+    if (found < 0 || found == s->rank || !pages[found].joined) found = blame;
+    if (found < 0 || !pages[found].joined) return found;
+    if (s->index_of[found] < 0 && s->is_part && pages[found].in_part)
+        tti_str_add(what, "is in a call of a subgroup");
+    else
+        tti_progress_describe(&pages[found], what);
+    return found;
+}
+
+static int find_culprit_of_all(void *arg, tti_str *what) {
+    return tti_net_find_culprit(arg, -1, what);
+}
+
+int tti_net_find_culprit(void *state, int blame, tti_str *what) {
+    const net_state *s = state;
+    int found = find_culprit(s, blame, what);
+    return found < 0 ? -1 : s->shown[found];
+}
+
+/* The rank that a wait is for may itself wait for another one: that one is named. */
 static tutti_status fail_timeout(const net_state *s, int blame, const tti_wait_clock *clock) {
     char call[128], waited[TTI_WAIT_TEXT_BYTES];
-    bool joining = s->call.kind == TTI_CALL_NONE;
-    return tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d (pid %d on %s)%s",
-                    joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
-                    s->shown[s->rank], tti_wait_clock_text(clock, waited), s->shown[blame],
-                    s->peers[blame].pid,
-                    s->peers[blame].host[0] ? s->peers[blame].host : "a host that is not known",
-                    tti_wait_clock_reason(clock));
+    bool joining = s->call.kind == TTI_CALL_NONE, is_out = clock->kind == TTI_DELAY_OUTAGE;
+    tti_str what = {0};
+    /* In an outage the pages are old. */
+    int culprit = is_out ? blame : find_culprit(s, blame, &what);
+    const net_hello *peer = &s->peers[culprit];
+    tutti_status st =
+        tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d (pid %d on %s)%s%s%s",
+                 joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
+                 s->shown[s->rank], tti_wait_clock_text(clock, waited), s->shown[culprit],
+                 peer->pid, peer->host[0] ? peer->host : "a host that is not known",
+                 what.n_bytes ? ", which " : "", tti_str_text(&what), tti_wait_clock_reason(clock));
+    tti_str_free(&what);
+    return st;
 }
 
 /* Checks the ranks of this host and, for a part, those of the whole, whose host learns of failures
@@ -52,7 +96,8 @@ tti_delay tti_net_delay(void *state) {
 }
 
 void tti_net_listen(net_state *s) {
-    if (s->n_hosts > 1) tti_shm_listen(s->local, listen_to_link, delay_of_link, s);
+    tti_shm_remote remote = {listen_to_link, delay_of_link, find_culprit_of_all, s};
+    if (s->n_hosts > 1) tti_shm_listen(s->local, &remote);
 }
 
 tutti_status tti_net_wait(net_state *s) {

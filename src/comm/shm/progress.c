@@ -32,9 +32,27 @@ static void turn_version(shm_progress *p) {
     put(&p->version, atomic_load_explicit(&p->version, memory_order_relaxed) + 1);
 }
 
+const shm_state *tti_shm_root(const shm_state *s) {
+    while (s->parent) s = s->parent;
+    return s;
+}
+
+/* Several threads of a rank may wait at once. */
+void tti_shm_note_wait(void *state, bool waits) {
+    const shm_state *s = state;
+    atomic_fetch_add(&tti_shm_root(s)->me->progress.in_part, waits ? 1 : UINT64_MAX);
+}
+
+static void count_in_root(shm_state *s, bool in_call) {
+    if (!s->parent || s->in_call == in_call) return;
+    tti_shm_note_wait(s, in_call);
+    s->in_call = in_call;
+}
+
 void tti_shm_note_call(void *state, const tti_call *call) {
     shm_state *s = state;
     shm_progress *p = &s->me->progress;
+    count_in_root(s, call != NULL);
     turn_version(p);
     put(&p->in_call, call != NULL);
     if (call) {
@@ -72,12 +90,16 @@ void tti_shm_declare(void *state, const char *activity) {
     put(&p->busy_ns, activity ? (uint64_t)tti_now_ns() : 0);
 }
 
-int tti_shm_find_busy(const shm_header *header) {
+bool tti_shm_is_busy(const shm_header *header) {
     for (int r = 0; r < (int)header->n_ranks; r++) {
         const shm_rank *rank = shm_rank_of(header, r);
-        if (get(&rank->progress.busy_ns) != 0 || atomic_load(&rank->joined) == 0) return r;
+        if (get(&rank->progress.busy_ns) != 0 || atomic_load(&rank->joined) == 0) return true;
     }
-    return -1;
+    return atomic_load(&header->remote_busy) != 0;
+}
+
+void tti_shm_set_remote_busy(void *state, bool is_busy) {
+    atomic_store(&((shm_state *)state)->header->remote_busy, is_busy);
 }
 
 static void read_page(const shm_progress *p, tti_progress *out) {
@@ -92,6 +114,7 @@ static void read_page(const shm_progress *p, tti_progress *out) {
     out->since_ns = get(&p->busy_ns);
     if (out->since_ns) get_words(p->activity, out->activity, TTI_COUNT(p->activity));
     out->activity[sizeof out->activity - 1] = '\0';
+    out->in_part = get(&p->in_part);
     out->call[0] = '\0';
     if (out->n_calls > 0) tti_call_text(&call, out->call, sizeof out->call);
 }
@@ -113,45 +136,17 @@ tutti_status tti_comm_group_progress(const tutti_comm_group *group, int rank, tt
     return TUTTI_OK;
 }
 
-/* ---- ranks that block the others ---- */
-
-/* Higher: more likely the reason why the others wait. */
-static int suspicion(const tti_progress *p) {
-    if (p->left) return 0;
-    if (!p->joined) return 3;
-    if (p->since_ns) return 4;
-    return p->in_call ? 1 : 2;
-}
-
-static uint64_t ms_since(uint64_t ns) { return ((uint64_t)tti_now_ns() - ns) / 1000000; }
-
-static void describe_activity(const tti_progress *p, tti_str *out) {
-    if (!p->joined)
-        tti_str_add(out, "has not joined");
-    else if (p->since_ns)
-        tti_str_printf(out, "has been %s for %llu ms", p->activity,
-                       (unsigned long long)ms_since(p->since_ns));
-    else if (p->in_call)
-        tti_str_printf(out, "has been in %s for %llu ms", p->call,
-                       (unsigned long long)ms_since(p->entered_ns));
-    else
-        tti_str_printf(out, "is in no call; its last was %s", p->n_calls ? p->call : "none");
-    if (p->phase[0]) tti_str_printf(out, " (step %llu, %s)", (unsigned long long)p->step, p->phase);
-}
-
-int tti_comm_group_find_culprit(const tutti_comm_group *group, tti_str *out) {
-    int found = -1;
-    bool any_waits = false;
-    tti_progress p, most = {0};
-    for (int r = 0; r < (int)group->header->n_ranks; r++) {
-        if (tti_comm_group_progress(group, r, &p) != TUTTI_OK) continue;
-        any_waits |= p.joined && !p.left && (p.in_call || p.n_calls == 0);
-        int more = suspicion(&p) - (found < 0 ? 0 : suspicion(&most));
-        if (more < 0 || (more == 0 && (found < 0 || p.entered_ns <= most.entered_ns))) continue;
-        found = r;
-        most = p;
-    }
-    if (!any_waits || found < 0) return -1;
-    describe_activity(&most, out);
-    return found;
+bool tti_shm_get_progress(const void *state, int rank, tti_progress *out) {
+    const shm_state *s = state, *root = tti_shm_root(s);
+    int in_root = atomic_load(&shm_rank_of(s->header, rank)->rank_in_root);
+    tti_progress whole;
+    if (tti_comm_group_progress(s->group, rank, out) != TUTTI_OK) return false;
+    if (root == s || !out->joined ||
+        tti_comm_group_progress(root->group, in_root, &whole) != TUTTI_OK)
+        return true;
+    out->step = whole.step;
+    out->since_ns = whole.since_ns;
+    memcpy(out->phase, whole.phase, sizeof out->phase);
+    memcpy(out->activity, whole.activity, sizeof out->activity);
+    return true;
 }

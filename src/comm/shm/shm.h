@@ -41,6 +41,7 @@ typedef struct shm_header {
     uint32_t version, n_ranks;
     uint64_t area_bytes, slot_bytes, heap_offset;
     shm_cause cause;
+    _Atomic uint32_t remote_busy; /* a rank of another host is in a long phase */
     alignas(64) _Atomic uint32_t n_sleepers;
 } shm_header;
 
@@ -53,6 +54,7 @@ typedef struct shm_progress {
     _Atomic uint64_t phase[4];
     _Atomic uint64_t busy_ns; /* since when it is in a long phase, 0: it is in none */
     _Atomic uint64_t activity[8];
+    _Atomic uint64_t in_part; /* waits in mailboxes, and calls of groups split from this one */
 } shm_progress;
 
 typedef struct shm_record {
@@ -82,8 +84,9 @@ typedef struct shm_rank {
     alignas(64) _Atomic uint32_t joined;
     _Atomic uint32_t left;
     _Atomic int32_t pid;
-    _Atomic uint64_t process;   /* pid and group object: equal for threads that share one */
-    _Atomic uint64_t cores[16]; /* affinity mask */
+    _Atomic int32_t rank_in_root; /* of the group that this one was split from, else its own rank */
+    _Atomic uint64_t process;     /* pid and group object: equal for threads that share one */
+    _Atomic uint64_t cores[16];   /* affinity mask */
     alignas(64) shm_progress progress;
     alignas(64) shm_record records[2];  /* by parity of the agreement */
     alignas(64) shm_channel channels[]; /* [n_ranks], by receiver; then the bounce slots */
@@ -117,11 +120,8 @@ typedef struct shm_state {
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
     int shown[TTI_MAX_RANKS]; /* what texts call rank i */
     int n_spins;
-    tutti_status (*listen)(
-        void *arg); /* checks for failures outside of this group; NULL: there is nothing outside */
-    tti_delay (*delay)(void *arg); /* of ranks beyond it */
-    void *listen_arg;
-    bool one_process;
+    tti_shm_remote remote;
+    bool one_process, in_call;
     uint64_t n_arrived, n_agreed, n_calls, heap_end;
     tti_call call; /* the current one, for texts */
     shm_segment *segments;
@@ -138,8 +138,9 @@ unsigned char *tti_shm_bounce(const shm_header *header, int from, int to, uint64
 
 /* ---- wait.c: waits that always end ---- */
 
-/* tti_transport.delay */
+/* tti_transport.delay, find_culprit */
 tti_delay tti_shm_delay(void *state);
+int tti_shm_find_culprit(void *state, int blame, tti_str *what);
 
 typedef struct shm_wait {
     bool (*ready)(const shm_state *s, const void *arg);
@@ -202,8 +203,12 @@ tutti_status tti_shm_exchange(void *state, tti_message *messages, int n_messages
 void tti_shm_note_call(void *state, const tti_call *call);
 void tti_shm_note_step(void *state, uint64_t step, const char *phase);
 void tti_shm_declare(void *state, const char *activity);
+void tti_shm_note_wait(void *state, bool waits);
 
-/* A rank that is in a long phase, or has not joined yet; -1: none is. */
-int tti_shm_find_busy(const shm_header *header);
+/* Whether a rank is in a long phase, or has not joined yet. */
+bool tti_shm_is_busy(const shm_header *header);
+
+/* The first group that s was split from, through others or not; s itself if it was not split. */
+const shm_state *tti_shm_root(const shm_state *s);
 
 #endif /* TTI_COMM_SHM_H */

@@ -112,6 +112,7 @@ tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *shown,
         return tti_fail(TUTTI_E_INVALID, "comm_create: rank %d has already joined this group",
                         desc->rank);
     }
+    atomic_store(&s->me->rank_in_root, tti_shm_root(s)->rank);
     introduce(s);
     tutti_status st = tti_shm_check_cause(s);
     if (st == TUTTI_OK) st = tti_shm_barrier(s);
@@ -134,12 +135,8 @@ tutti_status tti_shm_join_part(const tutti_comm_desc *desc, const int *shown, vo
     return tti_shm_join_below(desc, shown, whole, state);
 }
 
-void tti_shm_listen(void *state, tutti_status (*listen)(void *arg), tti_delay (*delay)(void *arg),
-                    void *arg) {
-    shm_state *s = state;
-    s->listen = listen;
-    s->delay = delay;
-    s->listen_arg = arg;
+void tti_shm_listen(void *state, const tti_shm_remote *remote) {
+    ((shm_state *)state)->remote = *remote;
 }
 
 tutti_status tti_shm_cause(void *state) { return tti_shm_check_cause(state); }
@@ -302,5 +299,7 @@ const tti_transport tti_transport_shm = {
     .note_call = tti_shm_note_call,
     .note_step = tti_shm_note_step,
     .declare = tti_shm_declare,
+    .note_wait = tti_shm_note_wait,
+    .find_culprit = tti_shm_find_culprit,
     .split = tti_shm_split,
 };

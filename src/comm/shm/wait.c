@@ -99,23 +99,34 @@ tutti_status tti_shm_check_alive(const shm_state *s, int rank) {
 
 tti_delay tti_shm_delay(void *state) {
     for (const shm_state *s = state; s; s = s->parent)
-        if (tti_shm_find_busy(s->header) >= 0) return (tti_delay){.kind = TTI_DELAY_PHASE};
+        if (tti_shm_is_busy(s->header)) return (tti_delay){.kind = TTI_DELAY_PHASE};
     const shm_state *s = state;
-    return s->delay ? s->delay(s->listen_arg) : (tti_delay){0};
+    return s->remote.delay ? s->remote.delay(s->remote.arg) : (tti_delay){0};
 }
 
 /* The rank that a wait is for may itself wait for another one: that one is named. */
+int tti_shm_find_culprit(void *state, int blame, tti_str *what) {
+    const shm_state *s = state;
+    tti_progress pages[TTI_MAX_RANKS] = {0};
+    int found = s->remote.find_culprit ? s->remote.find_culprit(s->remote.arg, what) : -1;
+    if (found >= 0) return found;
+    for (int r = 0; r < s->n_ranks; r++)
+        if (!tti_shm_get_progress(s, r, &pages[r])) pages[r].left = true;
+    found = tti_progress_find_culprit(pages, s->n_ranks);
+    if (found < 0 || found == s->rank) found = blame;
+    tti_progress_describe(&pages[found], what);
+    return s->shown[found];
+}
+
 static tutti_status fail_timeout(shm_state *s, int blame, const tti_wait_clock *clock) {
     char call[128], waited[TTI_WAIT_TEXT_BYTES];
     tti_str what = {0};
-    int culprit = tti_comm_group_find_culprit(s->group, &what);
-    if (culprit < 0 || culprit == s->rank) culprit = blame;
+    int culprit = tti_shm_find_culprit(s, blame, &what);
     bool joining = s->call.kind == TTI_CALL_NONE;
-    tutti_status st = tti_fail(
-        TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d, which %s%s",
-        joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call), s->shown[s->rank],
-        tti_wait_clock_text(clock, waited), s->shown[culprit],
-        tti_str_text(&what)[0] ? tti_str_text(&what) : "is silent", tti_wait_clock_reason(clock));
+    tutti_status st = tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d, which %s%s",
+                               joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
+                               s->shown[s->rank], tti_wait_clock_text(clock, waited), culprit,
+                               tti_str_text(&what), tti_wait_clock_reason(clock));
     tti_str_free(&what);
     return st;
 }
@@ -138,7 +149,7 @@ static bool is_over(shm_state *s, const shm_wait *wait, tti_wait_clock *clock, t
     *st = TUTTI_OK;
     if (wait->ready(s, wait->arg)) return true;
     if ((*st = tti_shm_check_cause(s)) != TUTTI_OK) return true;
-    if (s->listen && (*st = s->listen(s->listen_arg)) != TUTTI_OK) return true;
+    if (s->remote.listen && (*st = s->remote.listen(s->remote.arg)) != TUTTI_OK) return true;
     if (atomic_load(&shm_rank_of(s->header, wait->blame)->left) && !wait->ready(s, wait->arg)) {
         char call[128];
         *st = tti_fail(TUTTI_E_PEER, "%s: rank %d waits for rank %d, which left the group",

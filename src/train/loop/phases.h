@@ -10,6 +10,7 @@
 
 typedef struct tti_phases {
     const tti_session_desc *desc;
+    bool is_declared;      /* between tti_phases_begin and tti_phases_end */
     int64_t waited_ms;     /* for the batch that was waited for last */
     int64_t stop_asked_ns; /* when a wait for data saw that a stop was asked for, 0: never */
     bool has_warned;       /* about the wait for this batch */
@@ -21,8 +22,11 @@ void tti_phases_init(tti_phases *phases, const tti_session_desc *desc);
 /* Declares a phase, such as "saving a checkpoint". */
 void tti_phases_begin(tti_phases *phases, const char *activity);
 
-/* Called by every worker when a phase of one of them ends.  If devices, or ranks of other hosts,
- * cannot see declarations, all workers synchronize here. */
+/* Says what the worker is doing in a step, for the text of a timeout; no long phase. */
+void tti_phases_note(tti_phases *phases, int64_t step, const char *what);
+
+/* Called by every worker where a phase of one of them ends.  Workers on devices meet here, since
+ * their kernels do not see what is declared. */
 TUTTI_NODISCARD tutti_status tti_phases_end(tti_phases *phases);
 
 /* tti_loader_desc.on_wait, user: the phases.  Declares the wait, warns once of each with rank, file

@@ -88,7 +88,7 @@ static bool is_async(const session *s) {
 
 /* ---- preparation ---- */
 
-/* Largest data set that is made resident by default: reading it must not delay the first step. */
+/* Larger data sets are kept on the device only on request: reading them delays the first step. */
 static const size_t max_resident = (size_t)2 << 30;
 
 /* NULL, or why batches must be made by the host. */
@@ -371,8 +371,7 @@ cleanup:
     return st;
 }
 
-/* With backup workers as processes: the remaining workers divide the shards of those that have
- * left. */
+/* Evaluates the shards of backup workers that have left; the others divide them. */
 static tutti_status eval_for_dead(session *s, uint64_t there, tti_step_result *sums) {
     int n_own = tti_exec_last_shard(s->exec) - tti_exec_first_shard(s->exec), first, last;
     int n_there = __builtin_popcountll(there);
@@ -387,8 +386,7 @@ static tutti_status eval_for_dead(session *s, uint64_t there, tti_step_result *s
     return TUTTI_OK;
 }
 
-/* Asynchronous workers have all shards of a batch: each evaluates its own batches; with backup
- * workers each evaluates its shards of all batches. */
+/* An asynchronous worker evaluates whole batches, a backup worker its shards of all batches. */
 static tutti_status eval_own_batches(session *s, tti_loader *loader) {
     int64_t n = tti_loader_steps_per_epoch(loader);
     tti_async_seat seat;
@@ -424,10 +422,11 @@ static tutti_status evaluate(session *s) {
     tti_loader *loader;
     s->eval = (tti_step_result){0};
     s->eval_rows = 0;
+    tti_phases_begin(&s->phases, "evaluating");
     TTI_TRY(open_test(s, tti_exec_first_shard(s->exec), tti_exec_last_shard(s->exec), &loader));
     tutti_status st = eval_batches(s, loader);
     tti_loader_destroy(loader);
-    TTI_TRY(st);
+    TTI_TRY(st == TUTTI_OK ? tti_phases_end(&s->phases) : st);
     double loss = s->eval.count > 0 ? s->eval.loss_sum / s->eval.count : 0;
     tti_plateau_desc plateau = tti_plateau_desc_of(s->c);
     tti_plateau_see(&plateau, &s->state.plateau, loss);
@@ -554,7 +553,7 @@ static bool trial_is_over(const session *s) {
     return tti_now_ns() - s->first_step_ns >= s->desc->train->trial_ms * TTI_NS_PER_MS;
 }
 
-/* Something looks at the parameters as they are after so many steps. */
+/* Something looks at the parameters after so many steps. */
 static bool is_looked_at(const session *s, int64_t n_steps) {
     return save_is_due(s, n_steps) || evaluation_is_due(s, n_steps) ||
            n_steps % REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
@@ -672,6 +671,7 @@ static tutti_status one_step(session *s) {
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
     TTI_TRY(reread_params(s));
     if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
+    tti_phases_note(&s->phases, s->state.step, "write metrics");
     TTI_TRY(tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &at->batch));
     int64_t since = TTI_MAX(at->start_ns, s->last_end_ns);
     s->last_end_ns = tti_now_ns();
@@ -736,8 +736,7 @@ static tutti_status train(session *s) {
     return s->stop_signal ? TUTTI_OK : evaluate(s);
 }
 
-/* The memory of a step on the device with the most decides whether it fits; replicas need the same.
- */
+/* The largest device memory of a step decides whether it fits; replicas need the same. */
 static tutti_status tell_memory(session *s, tutti_train_result *result) {
     int64_t mine = (int64_t)tti_exec_memory_use(s->exec).device_peak, *all;
     bool together = s->b->places.n > 0 && !s->b->places.mixed && !is_async(s);
@@ -773,7 +772,9 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
     s.is_scaled = tti_blueprint_target(s.b).loss_scale;
     tti_reporter_init(&s.reporter, desc->start_ns);
     tti_phases_init(&s.phases, desc);
+    tti_phases_begin(&s.phases, "loading the model");
     tutti_status st = prepare(&s);
+    if (st == TUTTI_OK) st = tti_phases_end(&s.phases);
     if (st == TUTTI_OK) st = train(&s);
     if (st == TUTTI_OK) st = finish(&s, result);
     if (st != TUTTI_OK && tti_async_leaves(s.exec, st)) {

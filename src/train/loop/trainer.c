@@ -15,6 +15,7 @@
 #include "base/affinity.h"
 #include "base/atomic_file.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "comm/progress.h"
 #include "data/dataset.h"
 #include "launch/meeting.h"
@@ -159,6 +160,7 @@ static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_c
     tti_job_server server;
     bool divided = b->n_parts > 0;
     tutti_status st = tti_job_server_join(b, comm, &server);
+    tti_comm_declare(comm, NULL);
     int n_needed = divided ? tti_mesh_n_model(&b->mesh) : tti_worker_n_holders(b);
     if (st == TUTTI_OK && comm && rank == 0) tti_worker_report_needed(n_needed);
     if (st == TUTTI_OK) st = run_session(t, b, divided ? comm : NULL, server.server, rank);
@@ -174,6 +176,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
     tutti_comm *comm = t->comm;
     if (!comm) TTI_TRY(tti_worker_threads_join(group, rank, n, c, &comm));
     tutti_status st = TUTTI_OK;
+    tti_comm_declare(comm, "loading the data");
     if (t->is_worker && comm) st = tti_agree_on_data(comm, b->train, b->test);
     if (st == TUTTI_OK)
         st = tti_job_server_is_joined(b, t->is_worker)
@@ -320,6 +323,8 @@ static tutti_status train_here(trainer *t) {
     tti_blueprint *b = NULL;
     tti_stop stop;
     TTI_TRY(tti_stop_shield(&stop));
+    tti_comm_declare(t->comm, "loading the data");
+    (void)TTI_FAULT_AT("train.load", t->place.rank, -1);
     tutti_status st = make_blueprint(t, &b);
     if (st == TUTTI_OK) st = check_memory(t, b);
     if (st == TUTTI_OK) st = keep_data_spec(t, b);

@@ -1,0 +1,44 @@
+/* culprit.c - finds the rank that the others wait for in the progress pages of all ranks, and
+ * describes what it is doing.  A page is all that a dead or hanging rank still tells. */
+#include "base/clock.h"
+#include "comm/progress.h"
+
+/* Higher: more likely the reason why the others wait. */
+static int suspicion(const tti_progress *p) {
+    if (p->left) return 0;
+    if (!p->joined) return 4;
+    if (p->in_call) return 1;
+    /* A thread that computes may have another one that waits. */
+    if (p->in_part > 0) return 2;
+    return p->since_ns ? 5 : 3;
+}
+
+static unsigned long long ms_since(uint64_t ns) {
+    return (unsigned long long)(((uint64_t)tti_now_ns() - ns) / 1000000);
+}
+
+void tti_progress_describe(const tti_progress *p, tti_str *out) {
+    if (!p->joined)
+        tti_str_add(out, "has not joined");
+    else if (p->since_ns)
+        tti_str_printf(out, "has been %s for %llu ms", p->activity, ms_since(p->since_ns));
+    else if (p->in_call)
+        tti_str_printf(out, "has been in %s for %llu ms", p->call, ms_since(p->entered_ns));
+    else
+        tti_str_printf(out, "is in no call; its last was %s", p->n_calls ? p->call : "none");
+    if (p->phase[0]) tti_str_printf(out, " (step %llu, %s)", (unsigned long long)p->step, p->phase);
+}
+
+int tti_progress_find_culprit(const tti_progress *pages, int n) {
+    int found = -1;
+    bool any_waits = false;
+    for (int r = 0; r < n; r++) {
+        const tti_progress *p = &pages[r];
+        bool waits = p->in_call || p->in_part > 0;
+        any_waits |= p->joined && !p->left && (waits || p->n_calls == 0);
+        int more = suspicion(p) - (found < 0 ? 0 : suspicion(&pages[found]));
+        if (more > 0 || (more == 0 && found >= 0 && p->entered_ns > pages[found].entered_ns))
+            found = r;
+    }
+    return any_waits ? found : -1;
+}

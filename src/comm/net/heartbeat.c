@@ -1,0 +1,304 @@
+/* heartbeat.c - keeps the progress pages of ranks on other hosts up to date.
+ *
+ * A thread of the first rank of each host sends the progress pages (progress.h) of its host's ranks
+ * to the first ranks of the other hosts, several times per timeout, and stores the pages that it
+ * receives in memory that all ranks of its host can read.  It has a link of its own, because a rank
+ * that saves, or waits in a subgroup, cannot serve the link of the whole.  If the link fails only
+ * the heartbeat ends: the ranks notice the failure themselves. */
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "comm/net/net.h"
+
+enum {
+    BEATS_PER_TIMEOUT = 16,
+    MAX_PERIOD_MS = 250,
+    STALE_BEATS = 8, /* an older report does not prove that a rank is still in its phase */
+    MIN_STALE_MS = 2000,
+    FLUSH_MS = 500 /* at the end, for the last report to be sent */
+};
+
+/* The pages of a host's ranks.  Clocks of hosts differ, so times travel as ages. */
+typedef struct report {
+    uint64_t is_last;
+    tti_progress pages[TTI_MAX_RANKS];
+} report;
+
+/* The first rank of another host. */
+typedef struct peer {
+    int host, n_ranks;
+    int ranks[TTI_MAX_RANKS]; /* of that host, by their numbers in the whole */
+    int64_t heard_ns;         /* when its newest report came, 0: none has */
+    bool has_ended;           /* it has sent its last report */
+    report in, out;
+} peer;
+
+typedef enum stop_kind { KEEP_ON, STOP_IN_ORDER, STOP_AT_ONCE } stop_kind;
+
+struct net_heartbeat {
+    net_state *s;
+    void *wire;
+    peer *peers; /* [n_peers] */
+    int n_peers;
+    _Atomic int period_ms;
+    tti_message *messages; /* [n_peers][2]: in, out */
+    int wake_fd;           /* an eventfd: stop or period_ms has changed */
+    _Atomic int stop;      /* a stop_kind */
+    pthread_t thread;
+    bool is_running;
+};
+
+static size_t report_bytes(int n_ranks) {
+    return offsetof(report, pages) + (size_t)n_ranks * sizeof(tti_progress);
+}
+
+/* ---- pages that the ranks of this host read ---- */
+
+static void put_page(net_page *to, const tti_progress *page) {
+    uint64_t words[NET_PAGE_WORDS];
+    memcpy(words, page, sizeof words);
+    atomic_fetch_add(&to->version, 1);
+    for (int i = 0; i < NET_PAGE_WORDS; i++) atomic_store(&to->words[i], words[i]);
+    atomic_fetch_add(&to->version, 1);
+}
+
+static void get_page(const net_page *from, tti_progress *page) {
+    uint64_t words[NET_PAGE_WORDS], before;
+    int tries = 0;
+    do {
+        before = atomic_load(&from->version);
+        for (int i = 0; i < NET_PAGE_WORDS; i++) words[i] = atomic_load(&from->words[i]);
+    } while ((before % 2 || atomic_load(&from->version) != before) && ++tries < 1000);
+    memcpy(page, words, sizeof *page);
+}
+
+bool tti_net_get_page(const net_state *s, int rank, tti_progress *out) {
+    *out = (tti_progress){0};
+    if (!s->pages) return false;
+    get_page(&s->pages[rank], out);
+    return out->joined;
+}
+
+/* ---- one beat ---- */
+
+/* Turns a time into an age, or an age into a time; 0 stays 0. */
+static uint64_t age_of(uint64_t ns) {
+    return ns ? TTI_MAX((uint64_t)tti_now_ns() - ns, UINT64_C(1)) : 0;
+}
+
+static void convert_times(tti_progress *p) {
+    p->entered_ns = age_of(p->entered_ns);
+    p->since_ns = age_of(p->since_ns);
+}
+
+static void terminate_texts(tti_progress *p) {
+    p->call[sizeof p->call - 1] = p->phase[sizeof p->phase - 1] = '\0';
+    p->activity[sizeof p->activity - 1] = '\0';
+}
+
+static void store_report(net_heartbeat *h, peer *from) {
+    from->has_ended = from->in.is_last != 0;
+    from->heard_ns = tti_now_ns();
+    for (int i = 0; i < from->n_ranks; i++) {
+        tti_progress *p = &from->in.pages[i];
+        terminate_texts(p);
+        convert_times(p);
+        if (from->has_ended) p->since_ns = 0;
+        put_page(&h->s->pages[from->ranks[i]], p);
+    }
+}
+
+static void begin_receive(net_heartbeat *h, int i) {
+    peer *p = &h->peers[i];
+    h->messages[2 * i] = (tti_message){
+        .peer = p->host, .in = &p->in, .n_bytes = p->has_ended ? 0 : report_bytes(p->n_ranks)};
+}
+
+static void begin_send(net_heartbeat *h, int i, bool is_last) {
+    peer *p = &h->peers[i];
+    const net_state *s = h->s;
+    p->out.is_last = is_last;
+    for (int k = 0; k < s->n_local; k++) {
+        if (tti_comm_group_progress(s->group, k, &p->out.pages[k]) != TUTTI_OK)
+            p->out.pages[k] = (tti_progress){0};
+        convert_times(&p->out.pages[k]);
+    }
+    h->messages[2 * i + 1] =
+        (tti_message){.peer = p->host, .out = &p->out, .n_bytes = report_bytes(s->n_local)};
+}
+
+static bool is_done(const tti_message *m) { return m->done == m->n_bytes; }
+
+/* Whether the last report has been sent to every peer, and, where the link must receive to the end,
+ * has come from every peer. */
+static bool is_finished(const net_heartbeat *h) {
+    for (int i = 0; i < h->n_peers; i++) {
+        const peer *p = &h->peers[i];
+        if (!p->out.is_last || !is_done(&h->messages[2 * i + 1])) return false;
+        if (h->s->link->receives_to_end && !p->has_ended) return false;
+    }
+    return true;
+}
+
+static bool is_any_busy(const net_heartbeat *h) {
+    int64_t stale_ns = TTI_MAX(STALE_BEATS * h->period_ms, MIN_STALE_MS) * TTI_NS_PER_MS;
+    for (int i = 0; i < h->n_peers; i++) {
+        const peer *p = &h->peers[i];
+        if (p->heard_ns == 0 || tti_now_ns() - p->heard_ns > stale_ns) continue;
+        for (int k = 0; k < p->n_ranks; k++)
+            if (p->in.pages[k].since_ns) return true;
+    }
+    return false;
+}
+
+static tutti_status move(net_heartbeat *h) {
+    const tti_link *link = h->s->link;
+    int blame;
+    TTI_TRY(link->post(h->wire, h->messages, 2 * h->n_peers));
+    return link->test(h->wire, &blame);
+}
+
+static tutti_status beat(net_heartbeat *h, bool is_last) {
+    TTI_TRY(move(h));
+    for (int i = 0; i < h->n_peers; i++) {
+        peer *p = &h->peers[i];
+        if (!p->has_ended && is_done(&h->messages[2 * i])) {
+            store_report(h, p);
+            begin_receive(h, i);
+        }
+        if (is_done(&h->messages[2 * i + 1]) && !p->out.is_last) begin_send(h, i, is_last);
+    }
+    TTI_TRY(move(h));
+    tti_shm_set_remote_busy(h->s->local, is_any_busy(h));
+    return TUTTI_OK;
+}
+
+static void wake(const net_heartbeat *h) {
+    uint64_t one = 1;
+    while (write(h->wake_fd, &one, sizeof one) < 0 && errno == EINTR) continue;
+}
+
+static void sleep_until_woken(const net_heartbeat *h) {
+    struct pollfd p = {.fd = h->wake_fd, .events = POLLIN};
+    uint64_t n;
+    if (poll(&p, 1, h->period_ms) > 0 && read(h->wake_fd, &n, sizeof n) < 0) return;
+}
+
+static void *run_heartbeat(void *arg) {
+    net_heartbeat *h = arg;
+    tutti_status st;
+    for (st = beat(h, false); st == TUTTI_OK && h->stop == KEEP_ON;) {
+        sleep_until_woken(h);
+        st = beat(h, h->stop != KEEP_ON);
+    }
+    int flush_ms = h->s->link->receives_to_end ? h->s->timeout_ms : FLUSH_MS;
+    int64_t end_ns = tti_now_ns() + flush_ms * TTI_NS_PER_MS;
+    while (st == TUTTI_OK && h->stop == STOP_IN_ORDER && !is_finished(h) && tti_now_ns() < end_ns) {
+        tti_sleep_ms(1);
+        st = beat(h, true);
+    }
+    tti_shm_set_remote_busy(h->s->local, false);
+    return NULL;
+}
+
+/* ---- begin and end ---- */
+
+/* members, shown, with: the first ranks of all hosts, by host. */
+static void find_peers(net_heartbeat *h, int *members, int *shown, bool *with) {
+    const net_state *s = h->s;
+    for (int r = s->n_ranks - 1; r >= 0; r--) members[s->host_of[r]] = r;
+    for (int host = 0; host < s->n_hosts; host++) {
+        shown[host] = s->shown[members[host]];
+        with[host] = host != s->host_of[s->rank];
+        if (!with[host]) continue;
+        peer *p = &h->peers[h->n_peers++];
+        p->host = host;
+        for (int r = 0; r < s->n_ranks; r++)
+            if (s->host_of[r] == host) p->ranks[p->n_ranks++] = r;
+    }
+}
+
+void tti_net_pace_heartbeat(net_state *s) {
+    if (!s->heartbeat) return;
+    s->heartbeat->period_ms = TTI_MAX(1, TTI_MIN(s->timeout_ms / BEATS_PER_TIMEOUT, MAX_PERIOD_MS));
+    wake(s->heartbeat);
+}
+
+static tutti_status start(net_heartbeat *h, uint32_t serial) {
+    net_state *s = h->s;
+    int members[TTI_MAX_RANKS], shown[TTI_MAX_RANKS];
+    bool with[TTI_MAX_RANKS];
+    size_t n_others = (size_t)s->n_hosts - 1;
+    h->peers = calloc(n_others, sizeof *h->peers);
+    h->messages = calloc(2 * n_others, sizeof *h->messages);
+    if (!h->peers || !h->messages) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    find_peers(h, members, shown, with);
+    tti_link_part part = {.members = members,
+                          .shown = shown,
+                          .with = with,
+                          .n_members = s->n_hosts,
+                          .index = s->host_of[s->rank],
+                          .timeout_ms = s->timeout_ms,
+                          .phase_timeout_ms = s->phase_timeout_ms,
+                          .serial = serial};
+    TTI_TRY(s->link->split(s->wire, &part, &h->wire));
+    for (int i = 0; i < h->n_peers; i++) begin_receive(h, i);
+    h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (h->wake_fd < 0) return tti_fail(TUTTI_E_IO, "comm_create: eventfd: %s", strerror(errno));
+    tti_net_pace_heartbeat(s);
+    int error = tti_thread_start(&h->thread, NULL, run_heartbeat, h);
+    h->is_running = error == 0;
+    return error == 0 ? TUTTI_OK
+                      : tti_fail(TUTTI_E_NOMEM, "comm_create: no thread: %s", strerror(error));
+}
+
+/* The pages lie in memory of the host's first rank, which the other ranks of the host map. */
+static tutti_status share_pages(net_state *s) {
+    tti_call calls[TTI_MAX_RANKS];
+    void *own;
+    bool direct;
+    TTI_TRY(tti_transport_shm.alloc(s->local, (size_t)s->n_ranks * sizeof(net_page), &own));
+    tti_offer offer = {.bufs = {own}, .n_bufs = 1, .buf_bytes = sizeof(net_page)};
+    TTI_TRY(tti_transport_shm.agree(s->local, &offer, calls, &direct));
+    s->pages = tti_transport_shm.view(s->local, 0, 0);
+    return s->pages ? TUTTI_OK
+                    : tti_fail(TUTTI_E_INTERNAL, "comm_create: a host's ranks share no memory");
+}
+
+tutti_status tti_net_start_heartbeat(net_state *s) {
+    uint32_t serial = ++s->n_splits; /* the same number on all ranks */
+    if (s->n_hosts == 1) return TUTTI_OK;
+    TTI_TRY(share_pages(s));
+    if (s->index_of[s->rank] != 0) return TUTTI_OK;
+    net_heartbeat *h = calloc(1, sizeof *h);
+    if (!h) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    *h = (net_heartbeat){.s = s, .wake_fd = -1};
+    s->heartbeat = h;
+    return start(h, serial);
+}
+
+void tti_net_stop_heartbeat(net_state *s) {
+    net_heartbeat *h = s->heartbeat;
+    if (!h) return;
+    if (h->is_running) {
+        h->stop = s->cried ? STOP_AT_ONCE : STOP_IN_ORDER;
+        wake(h);
+        pthread_join(h->thread, NULL);
+    }
+    bool in_order = !s->cried && h->is_running && is_finished(h);
+    s->link->close(h->wire, in_order);
+    if (h->wake_fd >= 0) close(h->wake_fd);
+    s->heartbeat = NULL;
+    if (!in_order && s->link->receives_to_end) return; /* MPI may still use the memory */
+    free(h->peers);
+    free(h->messages);
+    free(h);
+}

@@ -1,0 +1,106 @@
+/* culprit_test.c - the rank that the others wait for is found in the pages of all ranks. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/progress.h"
+#include "t.h"
+
+static uint64_t ms_ago(int64_t ms) { return (uint64_t)(tti_now_ns() - ms * TTI_NS_PER_MS); }
+
+static tti_progress in_call(int64_t for_ms) {
+    tti_progress p = {.joined = true,
+                      .in_call = true,
+                      .n_calls = 3,
+                      .entered_ns = ms_ago(for_ms),
+                      .step = 7,
+                      .call = "barrier()",
+                      .phase = "reduce"};
+    return p;
+}
+
+static tti_progress computing(void) {
+    tti_progress p = in_call(900);
+    p.in_call = false;
+    strcpy(p.phase, "compute");
+    return p;
+}
+
+static tti_progress saving(bool waits) {
+    tti_progress p = waits ? in_call(200) : computing();
+    strcpy(p.activity, "saving a checkpoint");
+    p.since_ns = ms_ago(800);
+    return p;
+}
+
+/* The culprit among n pages, and what is said of it. */
+static int find(const tti_progress *pages, int n, const char *what) {
+    tti_str text = {0};
+    int found = tti_progress_find_culprit(pages, n);
+    if (found >= 0) tti_progress_describe(&pages[found], &text);
+    bool is_said = strstr(tti_str_text(&text), what) != NULL;
+    if (!is_said) print_error("'%s' is not in '%s'\n", what, tti_str_text(&text));
+    tti_str_free(&text);
+    return is_said ? found : -2;
+}
+
+T_CASE(a_rank_in_no_call) {
+    T_UNUSED;
+    const tti_progress pages[] = {in_call(500), computing(), in_call(10)};
+    T_EQ(find(pages, 3, "is in no call; its last was barrier() (step 7, compute)"), 1);
+}
+
+T_CASE(a_rank_in_a_phase) {
+    T_UNUSED;
+    const tti_progress pages[] = {in_call(500), computing(), saving(false)};
+    T_EQ(find(pages, 3, "has been saving a checkpoint for 8"), 2);
+}
+
+/* One that saves and waits for another is not the one that all wait for. */
+T_CASE(a_rank_in_a_phase_that_waits) {
+    T_UNUSED;
+    const tti_progress pages[] = {saving(true), computing(), in_call(900)};
+    T_EQ(find(pages, 3, "is in no call"), 1);
+    tti_progress below = saving(false);
+    below.in_part = 1;
+    const tti_progress parts[] = {below, saving(false), in_call(900)};
+    T_EQ(find(parts, 3, "saving"), 1);
+}
+
+T_CASE(a_rank_that_has_not_come) {
+    T_UNUSED;
+    const tti_progress pages[] = {in_call(500), {0}, computing()};
+    T_EQ(find(pages, 3, "has not joined"), 1);
+}
+
+T_CASE(the_last_one_to_come) {
+    T_UNUSED;
+    const tti_progress pages[] = {in_call(500), in_call(100), in_call(900)};
+    T_EQ(find(pages, 3, "has been in barrier() for 1"), 1);
+}
+
+T_CASE(one_that_left_is_none) {
+    T_UNUSED;
+    tti_progress gone = computing();
+    gone.left = true;
+    const tti_progress pages[] = {in_call(500), gone};
+    T_EQ(find(pages, 2, "barrier()"), 0);
+}
+
+T_CASE(nobody_waits) {
+    T_UNUSED;
+    const tti_progress pages[] = {computing(), saving(false)};
+    T_EQ(find(pages, 2, ""), -1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_in_no_call),
+        cmocka_unit_test(a_rank_in_a_phase),
+        cmocka_unit_test(a_rank_in_a_phase_that_waits),
+        cmocka_unit_test(a_rank_that_has_not_come),
+        cmocka_unit_test(the_last_one_to_come),
+        cmocka_unit_test(one_that_left_is_none),
+        cmocka_unit_test(nobody_waits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,183 @@
+/* heartbeat_test.c - ranks learn what ranks of other hosts do: they wait for a declared phase with
+ * its own limit, in the whole and in parts of it, and name it after a timeout. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "comm/mailbox.h"
+#include "comm/ranks.h"
+#include "comm/subgroup.h"
+
+enum { TIMEOUT_MS = 200 };
+
+typedef struct hosts_case {
+    comm_fn fn;
+    const char *address;
+    int phase_timeout_ms;
+    int64_t left_ns[4]; /* by rank: how long leaving took */
+} hosts_case;
+
+static const char *rank_main(int rank, int n_ranks, void *arg) {
+    hosts_case *c = arg;
+    tutti_comm *comm;
+    COMM_OK(tutti_comm_create(&(tutti_comm_desc){.transport = "tcp",
+                                                 .rank = rank,
+                                                 .n_ranks = n_ranks,
+                                                 .timeout_ms = c->phase_timeout_ms,
+                                                 .phase_timeout_ms = c->phase_timeout_ms,
+                                                 .address = c->address},
+                              &comm));
+    tti_comm_set_timeout(comm, TIMEOUT_MS);
+    const char *failure = c->fn(comm, NULL);
+    c->left_ns[rank] = tti_now_ns();
+    tutti_comm_destroy(comm);
+    c->left_ns[rank] = tti_now_ns() - c->left_ns[rank];
+    return failure;
+}
+
+/* Ranks 0 and 2 on host a, 1 and 3 on host b. */
+static hosts_case run_on_hosts(comm_fn fn, int phase_timeout_ms) {
+    char address[64];
+    hosts_case c = {.fn = fn, .address = address, .phase_timeout_ms = phase_timeout_ms};
+    snprintf(address, sizeof address, "unix:h%d-%p", getpid(), (void *)&c);
+    setenv("TUTTI_TEST_HOSTS", "a,b,a,b", 1);
+    t_ranks(4, rank_main, &c);
+    unsetenv("TUTTI_TEST_HOSTS");
+    return c;
+}
+
+/* Rank 0 saves for a while in a phase that the others, in a call of comm, wait for. */
+static const char *save_slowly(tutti_comm *whole, tutti_comm *comm) {
+    COMM_OK(tutti_comm_barrier(comm));
+    if (tutti_comm_rank(whole) == 0) {
+        tti_comm_declare(whole, "saving a checkpoint");
+        tti_sleep_ms(5 * TIMEOUT_MS);
+        tti_comm_declare(whole, NULL);
+    }
+    COMM_OK(tutti_comm_barrier(comm));
+    return NULL;
+}
+
+static const char *wait_in_whole(tutti_comm *comm, void *arg) {
+    (void)arg;
+    return save_slowly(comm, comm);
+}
+
+/* Ranks 0 and 1, of both hosts; the others have nothing to do with it. */
+static const char *wait_in_part(tutti_comm *comm, void *arg) {
+    tutti_comm *part;
+    (void)arg;
+    COMM_OK(tti_comm_split(comm, tutti_comm_rank(comm) / 2, &part));
+    const char *failure = save_slowly(comm, part);
+    tutti_comm_destroy(part);
+    return failure;
+}
+
+/* Rank 1 waits for a message of rank 0, in a part that is like the whole. */
+static const char *wait_for_message(tutti_comm *comm, void *arg) {
+    const tti_mail_slot slot = {.to = 1, .from = 0, .n_bytes = 8};
+    const void *data;
+    uint64_t value = 17;
+    tutti_comm *part;
+    tti_mailbox *box;
+    (void)arg;
+    COMM_OK(tti_comm_split(comm, 0, &part));
+    COMM_OK(tti_mailbox_create(part, &slot, 1, &box));
+    if (tutti_comm_rank(comm) == 0) {
+        tti_comm_declare(comm, "evaluating");
+        tti_sleep_ms(4 * TIMEOUT_MS);
+        tti_comm_declare(comm, NULL);
+        COMM_OK(tti_mailbox_put(box, 0, &value));
+    }
+    if (tutti_comm_rank(comm) == 1) COMM_OK(tti_mailbox_wait(box, 0, &data));
+    tti_comm_set_timeout(comm, 60000);
+    COMM_OK(tutti_comm_barrier(comm)); /* none leaves before */
+    tti_mailbox_destroy(box);
+    tutti_comm_destroy(part);
+    return NULL;
+}
+
+T_CASE(a_phase_on_another_host_is_waited_for) {
+    T_UNUSED;
+    run_on_hosts(wait_in_whole, 60000);
+    run_on_hosts(wait_in_part, 60000);
+    run_on_hosts(wait_for_message, 60000);
+}
+
+static pthread_barrier_t given_up;
+
+/* Rank 0 is too long in its phase. */
+static const char *time_out(tutti_comm *whole, tutti_comm *comm, const char *text) {
+    COMM_OK(tutti_comm_barrier(comm));
+    if (tutti_comm_rank(whole) != 0) {
+        tutti_status st = tutti_comm_barrier(comm);
+        bool is_named = strstr(tutti_last_error(), text) != NULL;
+        bool is_told = strstr(tutti_last_error(), "ms (parallel.phase_timeout_ms=1200) for rank 0");
+        pthread_barrier_wait(&given_up);
+        COMM_TRUE(st == TUTTI_E_TIMEOUT);
+        if (!is_named || !is_told) return comm_text("no '%s' in %s", text, tutti_last_error());
+        return NULL;
+    }
+    tti_comm_declare(whole, "saving a checkpoint");
+    pthread_barrier_wait(&given_up);
+    return NULL;
+}
+
+static const char *time_out_in_whole(tutti_comm *comm, void *arg) {
+    (void)arg;
+    return time_out(comm, comm, ", which has been saving a checkpoint for ");
+}
+
+T_CASE(a_phase_that_takes_too_long_is_named) {
+    T_UNUSED;
+    pthread_barrier_init(&given_up, NULL, 4);
+    run_on_hosts(time_out_in_whole, 1200);
+    pthread_barrier_destroy(&given_up);
+}
+
+/* What a rank of the other host computes is known after its page has come. */
+static const char *compute(tutti_comm *comm, void *arg) {
+    (void)arg;
+    tti_comm_note(comm, 12, "compute");
+    COMM_OK(tutti_comm_barrier(comm));
+    if (tutti_comm_rank(comm) == 1) {
+        pthread_barrier_wait(&given_up);
+        return NULL;
+    }
+    tutti_status st = tutti_comm_barrier(comm);
+    bool is_named = strstr(tutti_last_error(), "for rank 1") &&
+                    strstr(tutti_last_error(), "is in no call; its last was barrier() (step 12, ");
+    pthread_barrier_wait(&given_up);
+    COMM_TRUE(st == TUTTI_E_TIMEOUT);
+    return is_named ? NULL : comm_text("%s", tutti_last_error());
+}
+
+T_CASE(a_rank_that_computes_is_named) {
+    T_UNUSED;
+    pthread_barrier_init(&given_up, NULL, 4);
+    run_on_hosts(compute, 60000);
+    pthread_barrier_destroy(&given_up);
+}
+
+static const char *leave_early(tutti_comm *comm, void *arg) {
+    (void)arg;
+    COMM_OK(tutti_comm_barrier(comm));
+    if (tutti_comm_rank(comm) == 1) tti_sleep_ms(1500);
+    return NULL;
+}
+
+T_CASE(leaving_waits_for_nobody) {
+    T_UNUSED;
+    hosts_case c = run_on_hosts(leave_early, 60000);
+    assert_true(c.left_ns[0] < 1000 * TTI_NS_PER_MS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_phase_on_another_host_is_waited_for),
+        cmocka_unit_test(a_phase_that_takes_too_long_is_named),
+        cmocka_unit_test(a_rank_that_computes_is_named),
+        cmocka_unit_test(leaving_waits_for_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
