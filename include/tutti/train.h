@@ -30,8 +30,11 @@ typedef struct tutti_event {
     double loss, accuracy; /* of the last step; of the split  */
     bool is_regression;    /* instead of accuracy:            */
     int64_t n_targets;     /* 0: no regression                */
-    double rmse; /* of one target in its unit; of several in standard deviations of each (nrmse) */
-    double r2;   /* of the split, of one target; NAN: undefined, its values are all the same */
+    double nrmse; /* root of the mean squared error, in standard deviations of each target */
+    /* In the unit of the target; of several targets the means over them.  A step has rmse, of one
+     * target; an evaluation has all three of up to 16 targets, else NAN.  r2 NAN: undefined, the
+     * test values of a target are all the same. */
+    double rmse, mae, r2;
     double lr;
     double samples_per_s;          /* since the last step event       */
     double eta_s;                  /* estimated seconds until the end */
@@ -65,9 +68,9 @@ typedef struct tutti_train_result {
     int64_t n_steps; /* finished, including those before a resume                     */
     int64_t n_params;
     double loss, accuracy; /* of the test split                                             */
-    bool is_regression;    /* then rmse and r2 as in tutti_event, no accuracy               */
+    bool is_regression;    /* then nrmse .. r2 as in tutti_event, no accuracy               */
     int64_t n_targets;     /* 0: no regression                                              */
-    double rmse, r2;
+    double nrmse, rmse, mae, r2;
     double samples_per_s;       /* trained samples over the time of training, without evaluation */
     double wall_s;              /* of this call                                                  */
     double first_step_s;        /* from the call to the end of the first step                    */

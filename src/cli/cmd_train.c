@@ -1,5 +1,6 @@
 /* cmd_train.c - `tutti train JOB.yaml`: trains a job. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,12 +43,10 @@ static void print_result(const tutti_train_result *r) {
         return;
     }
     char r2[R2_TEXT];
-    if (r->n_targets > 1)
-        printf("nrmse %.6g", r->rmse);
-    else if (r->is_regression)
-        printf("rmse %.6g  r2 %s", r->rmse, r2_text(r->r2, r2));
-    else
-        printf("accuracy %.4f", r->accuracy);
+    if (r->n_targets > 1) printf("nrmse %.6g%s", r->nrmse, isnan(r->rmse) ? "" : "  ");
+    if (r->is_regression && !isnan(r->rmse))
+        printf("rmse %.6g  mae %.6g  r2 %s", r->rmse, r->mae, r2_text(r->r2, r2));
+    if (!r->is_regression) printf("accuracy %.4f", r->accuracy);
     printf("  loss %.6f  samples/s %.0f  steps %" PRId64 "  params_hash %016" PRIx64 "\n", r->loss,
            r->samples_per_s, r->n_steps, r->params_hash);
     if (r->bubble_expected > 0)

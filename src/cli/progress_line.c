@@ -58,7 +58,8 @@ static void make_pieces(const tutti_event *e, piece p[N_PIECES]) {
     snprintf(p[1].text, ROOM, "  epoch %lld", (long long)e->epoch + 1);
     snprintf(p[2].text, ROOM, "  loss %.4f", e->loss);
     if (e->is_regression)
-        snprintf(p[3].text, ROOM, "  %s %.4g", e->n_targets > 1 ? "nrmse" : "rmse", e->rmse);
+        snprintf(p[3].text, ROOM, "  %s %.4g", e->n_targets > 1 ? "nrmse" : "rmse",
+                 e->n_targets > 1 ? e->nrmse : e->rmse);
     else
         snprintf(p[3].text, ROOM, "  acc %.1f%%", 100 * e->accuracy);
     snprintf(p[4].text, ROOM, "  %.0f samples/s", e->samples_per_s);
@@ -124,10 +125,12 @@ void progress_event(void *user, const tutti_event *e) {
         case TUTTI_EVENT_EVAL:
             progress_end(p);
             fprintf(stderr, "epoch %lld: test loss %.4f", (long long)e->epoch + 1, e->loss);
-            if (e->n_targets > 1)
-                fprintf(stderr, ", nrmse %.6g\n", e->rmse);
-            else if (e->is_regression)
-                fprintf(stderr, ", rmse %.6g, r2 %s\n", e->rmse, r2_text(e->r2, r2));
+            if (e->n_targets > 1) fprintf(stderr, ", nrmse %.6g", e->nrmse);
+            if (e->is_regression && !isnan(e->rmse))
+                fprintf(stderr, ", rmse %.6g, mae %.6g, r2 %s", e->rmse, e->mae,
+                        r2_text(e->r2, r2));
+            if (e->is_regression)
+                fprintf(stderr, "\n");
             else
                 fprintf(stderr, ", accuracy %.2f%%\n", 100 * e->accuracy);
             break;

@@ -42,7 +42,7 @@ def test_values():
     os.makedirs("values", exist_ok=True)
     write("values/train.csv", ("a", "colour", "when", "value"), 200, 1)
     write("values/test.csv", ("value", "when", "a", "colour"), 40, 2)
-    for loss in ("mse", "mae", "huber"):
+    for loss in ("mse", "mae", "huber", "smooth_l1"):
         hashes = set()
         for n in (1, 2, 4) if loss == "mse" else (1, 2):
             shutil.rmtree(loss, ignore_errors=True)
@@ -55,7 +55,9 @@ def test_values():
         assert len(hashes) == 1, (loss, hashes)
         last = [r for r in runs.records(loss) if r["event"] == "eval"][-1]
         reported = evaluated(loss)
-        assert reported["rmse"] == last["rmse"] and reported["r2"] == last["r2"] > 0.9
+        for key in ("rmse", "mae", "r2"):
+            assert reported[key] == last[key], key
+        assert reported["r2"] > 0.9 and "mae %.6g" % last["mae"] in ended.out, ended.out
         assert reported["rmse"] < 15, reported  # of values with a deviation of 70
         said = [p["value"] for p in lines(runs.tutti("predict", loss, "values/test.csv").expect(0))]
         wanted = [float(row[3]) for row in rows(40, 2)]
@@ -169,8 +171,13 @@ def test_several_values():
             hashes.add(ended.out.split("params_hash ")[1].split()[0])
         assert len(hashes) == 1 and ended.out.startswith("nrmse 0."), ended.out
         last = [r for r in runs.records("run") if r["event"] == "eval"][-1]
-        assert "nrmse" in last and not {"rmse", "accuracy", "r2"} & set(last), last
+        assert "nrmse" in last and "accuracy" not in last, last
         told = evaluated("run")
+        for mine, theirs in zip([last] + last["values"], [told] + told["values"]):
+            for key in ("rmse", "mae", "r2"):  # of validation as of `tutti eval`
+                assert math.isclose(mine[key], theirs[key], rel_tol=1e-5), (key, mine, theirs)
+        assert [v.get("name") for v in last["values"]] == (
+            ["large", "small"] if name == "tables" else [None, None]), last
         assert told["targets"] == 80 and math.isclose(told["loss"], last["loss"], rel_tol=1e-6)
         with open("run/data.json") as file:
             target = json.load(file)["target"]
@@ -191,7 +198,8 @@ def test_several_values():
             assert math.isclose(told[key], (each[0][i] + each[1][i]) / 2, rel_tol=1e-3), key
         assert each[0][2] > 0.9 and each[1][2] > 0.9
         with open("run/report.html") as file:
-            assert "test nrmse" in file.read()
+            page = file.read()
+            assert "test nrmse" in page and "test r2" in page
         shutil.rmtree(name + "-old")
 
 
@@ -279,6 +287,8 @@ def test_what_is_refused():
             (2, "classes are learned with", ("data.target=class", "train.loss=mae")),
             (2, "train.huber_delta: is for huber, and train.loss is mae",
              ("train.loss=mae", "train.huber_delta=0.5")),
+            (2, "train.smooth_l1_beta: is for smooth_l1, and train.loss is huber",
+             ("train.loss=huber", "train.smooth_l1_beta=0.5")),
             (2, "data.label: is for tables", ("data.format=npy", "data.label=a")),
             (2, "data.columns: is for tables", ("data.format=npy", "data.columns={a: ignore}")),
             (2, "data.missing: is for tables", ("data.format=digits", "data.missing=refuse")),

@@ -408,10 +408,11 @@ static tutti_status open_values(const tutti_dataset_desc *desc, tutti_dataset *d
 
 static tutti_status check_arrays(const npy_state *s, bool values) {
     if (s->y.kind == 'f' && !values)
-        return tti_fail(TUTTI_E_DATA,
-                        "%s: labels are floats; to predict values give train.loss=mse (or mae, "
-                        "huber); for classes save whole numbers, such as y.astype('int64')",
-                        s->y.name);
+        return tti_fail(
+            TUTTI_E_DATA,
+            "%s: labels are floats; to predict values give train.loss=mse (or mae, "
+            "huber, smooth_l1); for classes save whole numbers, such as y.astype('int64')",
+            s->y.name);
     if (s->x.shape.dim[0] != s->y.shape.dim[0])
         return tti_fail(TUTTI_E_DATA, "%s: %lld labels for the %lld samples of %s", s->y.name,
                         (long long)s->y.shape.dim[0], (long long)s->x.shape.dim[0], s->x.name);

@@ -149,6 +149,8 @@ static tutti_status load_row(const tti_loader *l, slot *s, int64_t i, scratch *m
         clear_row(l, x, y);
     else if (!as_stored)
         tti_chain_apply(&l->chain, &key, buffers, l->stored_bytes, x);
+    for (int64_t k = 0; l->desc.only_target > 0 && k < (int64_t)l->y_row_elems; k++)
+        if (k + 1 != l->desc.only_target) y[k] = -1;
     return TUTTI_OK;
 }
 

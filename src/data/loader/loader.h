@@ -38,6 +38,7 @@ typedef struct tti_loader_desc {
     const char *where;    /* the data, for texts, where the file is not known; may be NULL */
     tti_chain transforms; /* after the data set's own; steps borrowed like dataset       */
     double mixup;         /* alpha: samples are mixed (mixup.h), y is i32 [b,3]; 0: off  */
+    int64_t only_target;  /* k > 0: of a row's targets all but the k-th are missing, -1  */
     bool bytes; /* a last step that is a table (transform.h) is left to the caller, if there is one
                  */
 } tti_loader_desc;

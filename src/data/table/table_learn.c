@@ -549,7 +549,7 @@ static tutti_status choose_values(learner *l, const label_kinds *kinds, bool *ou
     if (t->n_labels > 1 && !*out)
         return tti_fail(TUTTI_E_INVALID,
                         "data.label: %d columns are named, and several targets can only be values; "
-                        "give train.loss=mse, mae or huber, or name one column",
+                        "give train.loss=mse, mae, huber or smooth_l1, or name one column",
                         t->n_labels);
     if (is_auto && !*out && has_mistakes) return not_a_number(l, t->label[0], kinds->bad_row);
     return TUTTI_OK;

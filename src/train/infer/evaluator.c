@@ -12,6 +12,7 @@
 #include "data/dataset.h"
 #include "data/target.h"
 #include "train/infer/predictor.h"
+#include "train/infer/value_errors.h"
 #include "tutti/eval.h"
 
 /* More classes are not counted one by one: their matrix would not fit anywhere. */
@@ -65,9 +66,12 @@ static void take(void *user, const tti_shard_data *data, const tti_predicted *ou
     e->count += out->count;
     e->correct += out->correct;
     e->result->n_samples += data->n_rows;
-    for (int64_t i = 0; i < e->b->rows_per_shard * e->targets_per_row; i++)
-        e->result->n_targets += ((const int32_t *)data->target)[i] >= 0;
-    if (e->b->train->spec->target.n > 0) return add_errors(e, out->logits, data->target);
+    bool is_value = e->b->train->spec->target.n > 0;
+    for (int64_t i = 0; i < e->b->rows_per_shard * e->targets_per_row; i++) {
+        int32_t y = ((const int32_t *)data->target)[i];
+        e->result->n_targets += is_value ? y != -1 : y >= 0;
+    }
+    if (is_value) return add_errors(e, out->logits, data->target);
     count_classes(e->result, out->logits, data->target, e->b->rows_per_shard);
 }
 
@@ -142,23 +146,16 @@ static tutti_status finish_values(evaluation *e) {
     tutti_eval_result *r = e->result;
     const tti_target_spec *t = &e->b->train->spec->target;
     if (t->n == 0) return TUTTI_OK;
-    double n_rows = e->count / (double)t->n, n = (double)t->n;
-    if (t->n == 1) e->squares[0] = e->correct; /* the very sum that training logged */
-    double *r2 = calloc((size_t)t->n, sizeof *r2);
-    tutti_status st = r2 ? tti_target_r2(e->b->test, e->squares, r2)
-                         : tti_fail(TUTTI_E_NOMEM, "eval: out of memory");
+    tutti_value_result mean;
+    /* the very sums that training logged */
+    if (t->n == 1) e->squares[0] = e->correct, e->sizes[0] = e->count;
     r->is_regression = true;
     r->accuracy = 0;
-    r->n_targets = (int64_t)e->count;
-    for (int64_t k = 0; k < t->n && st == TUTTI_OK; k++) {
-        tutti_value_result *v = &r->values[k];
-        v->rmse = t->std[k] * sqrt(ratio(e->squares[k], n_rows));
-        v->mae = t->std[k] * ratio(e->sizes[k], n_rows);
-        v->r2 = r2[k];
-        r->rmse += v->rmse / n, r->mae += v->mae / n, r->r2 += v->r2 / n;
-    }
-    free(r2);
-    return st;
+    r->loss = ratio(e->loss_sum, (double)r->n_targets);
+    TTI_TRY(tti_value_errors(e->b->test, (double)(r->n_targets / t->n), e->squares, e->sizes,
+                             r->values, &mean));
+    r->rmse = mean.rmse, r->mae = mean.mae, r->r2 = mean.r2;
+    return TUTTI_OK;
 }
 
 /* Which samples were evaluated. */

@@ -76,8 +76,9 @@ typedef struct tti_job_config {
         int64_t epochs; /* stop after this many */
         int64_t steps;  /* or after this many steps; 0: by epochs */
         int64_t seed;
-        char loss[TTI_TEXT_MAX]; /* cross-entropy | mse | mae | huber */
+        char loss[TTI_TEXT_MAX]; /* cross-entropy | mse | mae | huber | smooth_l1 */
         double huber_delta;      /* in standard deviations of the target */
+        double smooth_l1_beta;   /* likewise */
         double label_smoothing;
         double clip_norm;             /* 0: off */
         double clip_value;            /* of an element of the mean gradient; 0: off */

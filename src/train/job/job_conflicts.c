@@ -312,6 +312,11 @@ static void find_lost_delta(const tti_job_config *c, char why[WHY]) {
     snprintf(why, WHY, "is for huber, and train.loss is %s", c->train.loss);
 }
 
+static void find_lost_beta(const tti_job_config *c, char why[WHY]) {
+    if (c->train.smooth_l1_beta == 1 || is(c->train.loss, "smooth_l1")) return;
+    snprintf(why, WHY, "is for smooth_l1, and train.loss is %s", c->train.loss);
+}
+
 /* Keys that only tables have a use for. */
 static void find_lost_table_key(const tti_job_config *c, bool is_set, char why[WHY]) {
     if (!is_set || is(c->data.format, "csv")) return;
@@ -332,9 +337,9 @@ static void find_lost_missing(const tti_job_config *c, char why[WHY]) {
 
 static void find_lost_target(const tti_job_config *c, char why[WHY]) {
     bool classes = is(c->train.loss, "cross-entropy");
-    bool values = is(c->train.loss, "mae") || is(c->train.loss, "huber");
+    bool values = !classes && !is(c->train.loss, "mse");
     if (is(c->data.target, "value") && classes)
-        snprintf(why, WHY, "values are predicted with train.loss=mse, mae or huber");
+        snprintf(why, WHY, "values are predicted with train.loss=mse, mae, huber or smooth_l1");
     else if (is(c->data.target, "class") && values)
         snprintf(why, WHY, "classes are learned with train.loss=cross-entropy or mse");
 }
@@ -725,6 +730,7 @@ static const rule rules[] = {
     {{"optimizer.nesterov", "optimizer.name", "optimizer.momentum"}, find_lost_nesterov},
     {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},
     {{"train.huber_delta", "train.loss"}, find_lost_delta},
+    {{"train.smooth_l1_beta", "train.loss"}, find_lost_beta},
     {{"data.target", "train.loss"}, find_lost_target},
     {{"data.label", "data.format"}, find_lost_label},
     {{"data.columns", "data.format"}, find_lost_columns},

@@ -6,8 +6,7 @@
 
 #include "data/dataset.h"
 
-/* Classes or values: data.target, or the loss, or, under mse, the labels. */
-static const char *target_of(const tti_job_config *c) {
+const char *tti_job_target(const tti_job_config *c) {
     if (strcmp(c->data.target, "auto") != 0) return c->data.target;
     if (strcmp(c->train.loss, "cross-entropy") == 0) return "class";
     return strcmp(c->train.loss, "mse") == 0 ? "auto" : "value";
@@ -51,7 +50,7 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
         .mask_token = c->data.mask_token,
         .label = c->data.label,
         .columns = c->data.columns,
-        .target = target_of(c),
+        .target = tti_job_target(c),
         .refuse_missing = strcmp(c->data.missing, "refuse") == 0,
         .spec = spec,
     };

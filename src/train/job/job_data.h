@@ -9,6 +9,9 @@
 /* data.tokenizer for a description of a data set; NULL: none is named. */
 const char *tti_job_tokenizer(const tti_job_config *config);
 
+/* "class", "value", or "auto", which depends on the labels: data.target, else by train.loss. */
+const char *tti_job_target(const tti_job_config *config);
+
 /* The split of the job's data set.  spec: of the training split, for the test split; NULL for the
  * training split.  Borrows spec, and texts of config. */
 tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *config, tutti_data_split split,

@@ -184,7 +184,8 @@ static const tti_option rows[] = {
     {KEY(data.target, CHOICE, "auto"), .choices = "auto|class|value", .also = "task",
      .help =
          "csv, npy: class: labels are classes; value: labels are numbers to predict (regression); "
-         "auto: value with train.loss mae or huber, and with mse if a label is not an integer "
+         "auto: value with train.loss mae, huber or smooth_l1, and with mse if a label is not an "
+         "integer "
          "(npy: if labels are floats)"},
     {KEY(data.val_fraction, FLOAT, "0.1"), RANGE(0, 0.9),
      .also = "val_split|validation_split|test_fraction|test_size",
@@ -263,16 +264,19 @@ static const tti_option rows[] = {
      .help = "Number of steps, instead of train.epochs; 0: use train.epochs", .example = "1000"},
     {KEY(train.seed, INT, "1"), RANGE(0, EXACT_INT), .also = "random_seed|manual_seed",
      .help = "Seed of the initial parameters, the sample order and dropout"},
-    {KEY(train.loss, CHOICE, "cross-entropy"), .choices = "cross-entropy|mse|mae|huber",
+    {KEY(train.loss, CHOICE, "cross-entropy"), .choices = "cross-entropy|mse|mae|huber|smooth_l1",
      .also = "criterion|objective|loss_fn",
      .meant = "ce=cross-entropy|nll=cross-entropy|crossentropyloss=cross-entropy|softmax=cross-"
-              "entropy|bce=cross-entropy|mseloss=mse|l2=mse|l1loss=mae|smooth_l1=huber|"
-              "huberloss=huber",
+              "entropy|bce=cross-entropy|mseloss=mse|l2=mse|l1loss=mae|smoothl1=smooth_l1|"
+              "smoothl1loss=smooth_l1|huberloss=huber",
      .alias = "l1=mae",
-     .help = "Loss function.  cross-entropy: classes; mae (l1), huber: values (data.target); mse: "
-             "values, or classes as one-hot vectors"},
-    {KEY(train.huber_delta, FLOAT, "1"), RANGE(1e-6, 500), .also = "delta|beta",
+     .help = "Loss function.  cross-entropy: classes; mae (l1), huber, smooth_l1: values "
+             "(data.target); mse: values, or classes as one-hot vectors"},
+    {KEY(train.huber_delta, FLOAT, "1"), RANGE(1e-6, 500), .also = "delta",
      .help = "huber: errors larger than this count linearly; in standard deviations of the target"},
+    {KEY(train.smooth_l1_beta, FLOAT, "1"), RANGE(1e-6, 500), .also = "beta",
+     .help = "smooth_l1: errors larger than this count linearly, in standard deviations of the "
+             "target; the loss is that of huber divided by it"},
     {KEY(train.label_smoothing, FLOAT, "0"), RANGE(0, 0.99), .also = "smoothing",
      .help = "cross-entropy: fraction of the target distributed over all classes",
      .example = "0.1"},

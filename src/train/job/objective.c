@@ -83,13 +83,17 @@ static tutti_value *presence(tutti_graph *g, tutti_value *target) {
     return tutti_minimum(g, tutti_abs(g, tutti_affine(g, target, 1, 1)), one);
 }
 
-/* |e| (mae), or e^2/2 up to delta and a line from there on (huber). */
+/* |e| (mae); e^2/2 up to delta and a line from there on (huber); the same over delta (smooth_l1).
+ */
 static tutti_value *loss_of(tutti_graph *g, const tti_job_config *c, tutti_value *error) {
     tutti_value *size = tutti_abs(g, error);
     if (strcmp(c->train.loss, "mae") == 0) return size;
-    tutti_value *delta = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, c->train.huber_delta);
+    bool is_smooth = strcmp(c->train.loss, "smooth_l1") == 0;
+    double bend = is_smooth ? c->train.smooth_l1_beta : c->train.huber_delta;
+    tutti_value *delta = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, bend);
     tutti_value *inner = tutti_minimum(g, size, delta);
-    return tutti_mul(g, inner, tutti_sub(g, size, tutti_affine(g, inner, 0.5, 0)));
+    tutti_value *loss = tutti_mul(g, inner, tutti_sub(g, size, tutti_affine(g, inner, 0.5, 0)));
+    return is_smooth ? tutti_affine(g, loss, 1 / bend, 0) : loss;
 }
 
 /* kl_div sums t (ln t - q) over the rows that are there: with t = 1 and q = -x it sums x, and it
@@ -106,11 +110,12 @@ void tti_objective_add_values(tutti_graph *g, const tti_job_config *c, tutti_val
     raw = tutti_reshape(g, raw, &predicted->type.shape);
     tutti_value *wanted = tutti_affine(g, raw, 1.0 / TTI_TARGET_ONE, 0);
     tutti_loss mse = tutti_mse(g, predicted, wanted, target, -1);
-    tutti_value *loss = mse.sum;
+    tutti_value *loss = mse.sum, *error = tutti_sub(g, predicted, wanted);
     if (strcmp(c->train.loss, "mse") != 0)
-        loss =
-            sum_rows(g, loss_of(g, c, tutti_sub(g, predicted, wanted)), presence(g, raw), target);
+        loss = sum_rows(g, loss_of(g, c, error), presence(g, raw), target);
     tutti_output(g, "loss_sum", loss);
-    tutti_output(g, "count", mse.count);
+    tutti_output(
+        g, "count",
+        g->training ? mse.count : sum_rows(g, tutti_abs(g, error), presence(g, raw), target));
     tutti_output(g, "correct", mse.sum);
 }

@@ -17,7 +17,8 @@
 void tti_objective_add(tutti_graph *g, const tti_job_config *config, tutti_value *logits,
                        tutti_value *target);
 
-/* The same of a regression, by train.loss.  correct is the sum of squared errors.
+/* The same for a regression, by train.loss.  correct is the sum of squared errors.  In a graph for
+ * evaluation, count is the sum of absolute errors: the caller knows how many values there are.
  *
  *   predicted  f32 [values, 1], of all rows
  *   target     i32 [values]: as data/target.h has them, -1 where a row is missing */

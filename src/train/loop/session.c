@@ -19,6 +19,7 @@
 #include "train/loop/arrivals.h"
 #include "train/loop/async.h"
 #include "train/loop/averaging.h"
+#include "train/loop/evaluation.h"
 #include "train/loop/lost_device.h"
 #include "train/loop/phases.h"
 #include "train/loop/snapshot.h"
@@ -70,8 +71,6 @@ typedef struct session {
     int64_t last_end_ns;   /* when the step before ended */
     int64_t first_step_ns; /* when it was done, 0: not yet */
     tti_step_result last;
-    tti_step_result eval; /* sums over the test split */
-    int64_t eval_rows;
     FILE *arrivals; /* of an asynchronous run, on rank 0 */
 } session;
 
@@ -302,135 +301,21 @@ static void point_at(session *s, const tti_batch *batch) {
     for (int i = 0; i < batch->n_shards; i++) s->shards[i] = tti_shard_of(batch, i, first);
 }
 
-static tutti_status eval_shards(session *s, tti_loader *loader, tti_step_result *sums) {
-    tti_step_desc desc = {
-        .step = (uint64_t)s->state.step, .shards = s->shards, .shard_size = s->b->rows_per_shard};
-    tti_feeding_tell(loader, &desc);
-    return tti_exec_eval(s->exec, &desc, sums); /* which adds to them */
-}
-
-static tutti_status eval_batch(session *s, tti_loader *loader, tti_step_result *sums) {
-    tti_batch batch;
-    TTI_TRY(tti_phases_next_batch(&s->phases, loader, &batch));
-    point_at(s, &batch);
-    s->eval_rows += batch.n_rows_global;
-    return eval_shards(s, loader, sums);
-}
-
-/* Shards first .. last-1 of the test data. */
-static tutti_status open_test(session *s, int first, int last, tti_loader **out) {
-    return tti_feeding_open(
-        &(tti_loader_desc){.dataset = s->b->test,
-                           .batch = s->c->train.batch,
-                           .n_shards = s->b->n_shards,
-                           .first_shard = first,
-                           .last_shard = last,
-                           .sequential = true,
-                           .n_threads = is_async(s) ? 0 : (int)s->c->data.threads,
-                           .n_prefetch = (int)s->c->data.prefetch,
-                           .timeout_ms = (int)s->c->parallel.phase_timeout_ms,
-                           .on_wait = tti_phases_wait,
-                           .user = &s->phases,
-                           .where = s->c->data.dir},
-        s->exec, out);
-}
-
-/* Labels of rows that do not count. */
-static int32_t *no_labels(size_t n_bytes) {
-    int32_t *labels = aligned_alloc(64, (n_bytes + 63) & ~(size_t)63);
-    if (labels) memset(labels, 0xff, n_bytes); /* -1 */
-    return labels;
-}
-
-/* Evaluates shards first .. last-1 of batch after batch, as many as this worker's own or fewer:
- * runs its usual number, of which the rest do not count. */
-static tutti_status eval_run(session *s, int first, int last, tti_step_result *sums) {
-    int n_own = tti_exec_last_shard(s->exec) - tti_exec_first_shard(s->exec);
-    int from = TTI_MIN(first, s->b->n_shards - n_own);
-    tti_loader *loader;
-    tti_batch batch;
-    int32_t *labels = NULL;
-    TTI_TRY(open_test(s, from, from + n_own, &loader));
-    tutti_status st = TUTTI_OK;
-    for (int64_t t = 0; st == TUTTI_OK && t < tti_loader_steps_per_epoch(loader); t++) {
-        tti_loader_seek(loader, 0, t);
-        TTI_TRY_GOTO(tti_phases_next_batch(&s->phases, loader, &batch), cleanup);
-        if (!labels) labels = no_labels(batch.y_shard_bytes);
-        if (!labels) TTI_TRY_GOTO(tti_fail(TUTTI_E_NOMEM, "train: out of memory"), cleanup);
-        for (int i = 0; i < n_own; i++) {
-            s->shards[i] = tti_shard_of(&batch, i, from);
-            if (from + i >= first && from + i < last) continue;
-            s->shards[i].target = labels;
-            s->shards[i].n_rows = 0;
-        }
-        st = eval_shards(s, loader, &sums[t]);
-    }
-cleanup:
-    free(labels);
-    tti_loader_destroy(loader);
-    return st;
-}
-
-/* Evaluates the shards of backup workers that have left; the others divide them. */
-static tutti_status eval_for_dead(session *s, uint64_t there, tti_step_result *sums) {
-    int n_own = tti_exec_last_shard(s->exec) - tti_exec_first_shard(s->exec), first, last;
-    int n_there = __builtin_popcountll(there);
-    uint64_t below = there & ((UINT64_C(1) << tti_exec_server_worker(s->exec)) - 1);
-    for (int w = 0; w < s->b->mesh.data; w++) {
-        bool is_mine = w % n_there == __builtin_popcountll(below);
-        if ((there >> w) & 1 || !is_mine) continue;
-        if (!tti_server_shards(s->desc->server, w, s->b->n_shards, &first, &last)) return TUTTI_OK;
-        for (; first < last; first += n_own)
-            TTI_TRY(eval_run(s, first, TTI_MIN(last, first + n_own), sums));
-    }
-    return TUTTI_OK;
-}
-
-/* An asynchronous worker evaluates whole batches, a backup worker its shards of all batches. */
-static tutti_status eval_own_batches(session *s, tti_loader *loader) {
-    int64_t n = tti_loader_steps_per_epoch(loader);
-    tti_async_seat seat;
-    uint64_t members = 0;
-    tti_step_result *sums = calloc((size_t)n + 1, sizeof *sums);
-    if (!sums) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    tutti_status st;
-    do { /* repeats if a worker that had some of them has left */
-        memset(sums, 0, (size_t)n * sizeof *sums);
-        st = tti_async_place(s->exec, &seat);
-        for (int64_t t = 0; st == TUTTI_OK && t < n; t++) {
-            if (t % seat.n_present != seat.index) continue;
-            tti_loader_seek(loader, 0, t);
-            st = eval_batch(s, loader, &sums[t]);
-        }
-        if (st == TUTTI_OK && seat.able) st = eval_for_dead(s, seat.able, sums);
-        if (st == TUTTI_OK)
-            st = tti_async_add_sums(s->exec, s->desc->comm, sums, n, &s->eval, &members);
-    } while (st == TUTTI_OK && (seat.able & ~members) != 0);
-    free(sums);
-    s->eval_rows = tutti_dataset_get_info(s->b->test)->n_samples;
-    return st;
-}
-
-static tutti_status eval_batches(session *s, tti_loader *loader) {
-    int64_t n_steps = tti_loader_steps_per_epoch(loader);
-    if (is_async(s)) return eval_own_batches(s, loader);
-    for (int64_t t = 0; t < n_steps; t++) TTI_TRY(eval_batch(s, loader, &s->eval));
-    return TUTTI_OK;
-}
-
 static tutti_status evaluate(session *s) {
-    tti_loader *loader;
-    s->eval = (tti_step_result){0};
-    s->eval_rows = 0;
+    tti_evaluation e = {.b = s->b,
+                        .exec = s->exec,
+                        .server = s->desc->server,
+                        .comm = s->desc->comm,
+                        .phases = &s->phases,
+                        .shards = s->shards,
+                        .step = (uint64_t)s->state.step};
     tti_phases_begin(&s->phases, "evaluating");
-    TTI_TRY(open_test(s, tti_exec_first_shard(s->exec), tti_exec_last_shard(s->exec), &loader));
-    tutti_status st = eval_batches(s, loader);
-    tti_loader_destroy(loader);
-    TTI_TRY(st == TUTTI_OK ? tti_phases_end(&s->phases) : st);
-    double loss = s->eval.count > 0 ? s->eval.loss_sum / s->eval.count : 0;
+    TTI_TRY(tti_evaluation_run(&e));
+    TTI_TRY(tti_phases_end(&s->phases));
+    double loss = e.sums.all.count > 0 ? e.sums.all.loss_sum / e.sums.all.count : 0;
     tti_plateau_desc plateau = tti_plateau_desc_of(s->c);
     tti_plateau_see(&plateau, &s->state.plateau, loss);
-    return tti_reporter_eval(&s->reporter, s->state.step, &s->eval, s->eval_rows);
+    return tti_reporter_eval(&s->reporter, s->state.step, &e.sums);
 }
 
 /* ---- checkpoints ---- */

@@ -36,7 +36,7 @@ static double number(const json_t *record, const char *key) {
 /* The score of a record, by the first of its names that is there.  The values of a regression have
  * any unit, so that any finite size can be drawn. */
 static double score(tti_history *h, const json_t *record) {
-    static const char *const names[] = {"accuracy", "rmse", "nrmse"};
+    static const char *const names[] = {"accuracy", "nrmse", "rmse"};
     for (size_t i = 0; i < TTI_COUNT(names); i++) {
         const json_t *value = json_object_get(record, names[i]);
         if (!json_is_number(value)) continue;

@@ -114,7 +114,7 @@ static void add_score(page *p, const tti_eval_point *last) {
     else
         snprintf(text, sizeof text, "%.6g", last->score);
     tile(p, title, text);
-    if (strcmp(p->h.score, "rmse") != 0) return;
+    if (is_accuracy(p)) return;
     snprintf(text, sizeof text, isnan(last->r2) ? "undefined" : "%.4f", last->r2);
     tile(p, "test r2", text);
 }

@@ -303,18 +303,9 @@ static const tti_target_spec *target_of(const tti_reporter *r) {
     return &r->b->train->spec->target;
 }
 
-/* Root of the mean squared error: of one target in its unit, of several in standard deviations of
- * each. */
-static double rmse_of(const tti_reporter *r, const tti_step_result *sums) {
-    const tti_target_spec *target = target_of(r);
-    if (target->n == 0) return 0;
-    return (target->n == 1 ? target->std[0] : 1) * sqrt(sums->correct / TTI_MAX(sums->count, 1));
-}
-
-/* Errors of several targets are not kept apart, so there is no r2 of each. */
-static tutti_status measure_r2(const tti_reporter *r, const tti_step_result *sums, double *out) {
-    if (target_of(r)->n != 1) return TUTTI_OK;
-    return tti_target_r2(r->b->test, &sums->correct, out);
+/* Root of the mean squared error, in standard deviations of each target. */
+static double nrmse_of(const tti_reporter *r, const tti_step_result *sums) {
+    return target_of(r)->n == 0 ? 0 : sqrt(sums->correct / TTI_MAX(sums->count, 1));
 }
 
 /* The name of the score that training measures besides the loss, in metrics.jsonl and TensorBoard.
@@ -324,11 +315,36 @@ static const char *score_name(const tti_reporter *r) {
     return n == 0 ? "accuracy" : n == 1 ? "rmse" : "nrmse";
 }
 
-static double score_of(const tutti_event *e) { return e->is_regression ? e->rmse : e->accuracy; }
+static double score_of(const tutti_event *e) {
+    return !e->is_regression ? e->accuracy : e->n_targets == 1 ? e->rmse : e->nrmse;
+}
+
+static void write_errors(tti_json *j, const tutti_value_result *v) {
+    tti_json_double(j, "rmse", v->rmse);
+    tti_json_double(j, "mae", v->mae);
+    tti_json_double(j, "r2", v->r2);
+}
+
+/* Whether an evaluation measures each target. */
+static bool has_errors(const tti_reporter *r) {
+    return target_of(r)->n > 0 && target_of(r)->n <= TTI_EVALUATED_TARGETS;
+}
 
 static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e) {
-    tti_json_double(j, score_name(r), score_of(e));
-    if (target_of(r)->n == 1 && e->kind != TUTTI_EVENT_STEP) tti_json_double(j, "r2", e->r2);
+    int64_t n = target_of(r)->n;
+    if (n != 1 || e->kind == TUTTI_EVENT_STEP) tti_json_double(j, score_name(r), score_of(e));
+    if (e->kind == TUTTI_EVENT_STEP || !has_errors(r)) return;
+    write_errors(j, &r->eval_mean);
+    if (n == 1) return;
+    tti_json_array(j, "values"); /* as `tutti eval --json` has them */
+    for (int64_t k = 0; k < n; k++) {
+        const char *name = tti_data_spec_target_name(r->b->train->spec, k);
+        tti_json_object(j, NULL);
+        if (name) tti_json_text(j, "name", name);
+        write_errors(j, &r->eval_each[k]);
+        tti_json_end(j);
+    }
+    tti_json_end(j);
 }
 
 /* For text each row has many targets, which are counted with the loss. */
@@ -338,22 +354,48 @@ static double accuracy_of(const tti_reporter *r, const tti_step_result *sums, in
     return sums->correct / TTI_MAX(is_sequence ? sums->count : (double)n_rows, 1.0);
 }
 
-static tutti_status write_curves(tti_reporter *r, const tutti_event *e) {
-    char train_score[32], test_score[32];
-    snprintf(train_score, sizeof train_score, "train/%s", score_name(r));
-    snprintf(test_score, sizeof test_score, "test/%s", score_name(r));
+static tutti_status write_step_curves(tti_reporter *r, const tutti_event *e) {
+    char score[32];
+    snprintf(score, sizeof score, "train/%s", score_name(r));
     const tti_scalar step[] = {{"train/loss", e->loss},
-                               {train_score, score_of(e)},
+                               {score, score_of(e)},
                                {"train/lr", e->lr},
                                {"perf/samples_per_s", e->samples_per_s}};
-    const tti_scalar eval[] = {
-        {"test/loss", e->loss}, {test_score, score_of(e)}, {"test/r2", e->r2}};
-    bool has_r2 = target_of(r)->n == 1 && isfinite(e->r2);
-    int n_eval = has_r2 ? 3 : 2, n_step = TTI_COUNT(step);
-    bool is_step = e->kind == TUTTI_EVENT_STEP;
-    if (!is_step && e->step == r->evaluated_step) return TUTTI_OK; /* the curve has this point */
-    return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, is_step ? step : eval,
-                                                    is_step ? n_step : n_eval));
+    return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, step, TTI_COUNT(step)));
+}
+
+/* Points of one evaluation: loss and score; rmse, mae and r2, their means and of each target. */
+typedef struct eval_curves {
+    tti_scalar point[2 + 3 * (TTI_EVALUATED_TARGETS + 1)];
+    char tag[3 * (TTI_EVALUATED_TARGETS + 1)][128];
+    int n, n_tags;
+} eval_curves;
+
+/* name "": the means. */
+static void add_errors(eval_curves *c, const char *name, const tutti_value_result *v) {
+    const char *const kinds[] = {"rmse", "mae", "r2"};
+    const double values[] = {v->rmse, v->mae, v->r2};
+    for (int i = 0; i < 3; i++) {
+        if (!isfinite(values[i])) continue;
+        char *tag = c->tag[c->n_tags++];
+        snprintf(tag, sizeof c->tag[0], "test/%s%s%s", kinds[i], *name ? "/" : "", name);
+        c->point[c->n++] = (tti_scalar){tag, values[i]};
+    }
+}
+
+static tutti_status write_eval_curves(tti_reporter *r, const tutti_event *e) {
+    int64_t n = target_of(r)->n;
+    char number[32];
+    eval_curves c = {.point = {{"test/loss", e->loss}}, .n = 1};
+    if (e->step == r->evaluated_step) return TUTTI_OK; /* the curve has this point */
+    if (n != 1) c.point[c.n++] = (tti_scalar){n ? "test/nrmse" : "test/accuracy", score_of(e)};
+    if (has_errors(r)) add_errors(&c, "", &r->eval_mean);
+    for (int64_t k = 0; has_errors(r) && n > 1 && k < n; k++) {
+        const char *name = tti_data_spec_target_name(r->b->train->spec, k);
+        snprintf(number, sizeof number, "%lld", (long long)k);
+        add_errors(&c, name ? name : number, &r->eval_each[k]);
+    }
+    return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, c.point, c.n));
 }
 
 /* The mean of the steps since the last record, and how much of the last step each stage computed.
@@ -426,7 +468,8 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     e.accuracy = accuracy_of(r, result, batch->n_rows_global);
     e.is_regression = target_of(r)->n > 0;
     e.n_targets = target_of(r)->n;
-    e.rmse = rmse_of(r, result);
+    e.nrmse = nrmse_of(r, result);
+    if (e.n_targets == 1) e.rmse = target_of(r)->std[0] * e.nrmse;
     e.lr = lr;
     e.samples_per_s = (double)r->window_samples / (window * ns);
     e.eta_s = (double)(r->b->n_steps - step) * (double)r->b->config.train.batch /
@@ -445,7 +488,7 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     r->window_compute_ns = r->window_update_ns = 0;
     r->window_bubble = 0;
     tell(r, &e);
-    TTI_TRY(write_curves(r, &e));
+    TTI_TRY(write_step_curves(r, &e));
     TTI_TRY(write_step(r, &e, result, shares));
     r->window_steps = 0;
     r->window_sent = 0;
@@ -455,17 +498,20 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
 static void fill_values(const tti_reporter *r, tutti_event *e) {
     e->is_regression = target_of(r)->n > 0;
     e->n_targets = target_of(r)->n;
-    e->rmse = r->eval_rmse;
-    e->r2 = r->eval_r2;
+    e->nrmse = r->eval_nrmse;
+    e->rmse = r->eval_mean.rmse, e->mae = r->eval_mean.mae, e->r2 = r->eval_mean.r2;
 }
 
-tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_result *sums,
-                               int64_t n_rows) {
+tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_eval_sums *result) {
+    const tti_step_result *sums = &result->all;
     if (!r->active) return TUTTI_OK;
     r->eval_loss = sums->count > 0 ? sums->loss_sum / sums->count : 0;
-    r->eval_accuracy = accuracy_of(r, sums, n_rows);
-    r->eval_rmse = rmse_of(r, sums);
-    TTI_TRY(measure_r2(r, sums, &r->eval_r2));
+    r->eval_accuracy = accuracy_of(r, sums, result->n_rows);
+    r->eval_nrmse = nrmse_of(r, sums);
+    r->eval_mean = (tutti_value_result){.rmse = NAN, .mae = NAN, .r2 = NAN};
+    if (has_errors(r))
+        TTI_TRY(tti_value_errors(r->b->test, (double)result->n_rows, result->squares, result->sizes,
+                                 r->eval_each, &r->eval_mean));
     tutti_event e = event_at(r, TUTTI_EVENT_EVAL, step);
     e.loss = r->eval_loss;
     e.accuracy = r->eval_accuracy;
@@ -478,8 +524,8 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_res
     tti_json_text(j, "split", "test");
     tti_json_double(j, "loss", e.loss);
     write_score(r, j, &e);
-    tti_json_int(j, "samples", n_rows);
-    TTI_TRY(write_curves(r, &e));
+    tti_json_int(j, "samples", result->n_rows);
+    TTI_TRY(write_eval_curves(r, &e));
     r->mark_ns = tti_now_ns();
     return end_record(r);
 }
@@ -623,8 +669,8 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->accuracy = r->eval_accuracy;
     result->is_regression = target_of(r)->n > 0;
     result->n_targets = target_of(r)->n;
-    result->rmse = r->eval_rmse;
-    result->r2 = r->eval_r2;
+    result->nrmse = r->eval_nrmse;
+    result->rmse = r->eval_mean.rmse, result->mae = r->eval_mean.mae, result->r2 = r->eval_mean.r2;
     result->samples_per_s = (double)r->n_samples / TTI_MAX((double)r->train_ns * ns, 1e-9);
     result->wall_s = (double)(tti_now_ns() - r->call_ns) * ns;
     result->first_step_s = (double)r->first_step_ns * ns;

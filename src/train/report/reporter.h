@@ -7,6 +7,7 @@
 
 #include "data/loader/loader.h"
 #include "ps/server.h"
+#include "train/infer/value_errors.h"
 #include "train/report/metrics.h"
 #include "train/report/slowest.h"
 #include "train/report/tfevents.h"
@@ -33,7 +34,8 @@ typedef struct tti_reporter {
     bool is_due;    /* a record is due, when the sums of a step are those of all workers */
     int64_t window_steps;
     double window_sent, sent_bytes; /* by this worker, since the last record; in this call */
-    double eval_loss, eval_accuracy, eval_rmse, eval_r2;
+    double eval_loss, eval_accuracy, eval_nrmse;
+    tutti_value_result eval_mean, eval_each[TTI_EVALUATED_TARGETS]; /* of a regression */
     int64_t evaluated_step; /* whose evaluation TensorBoard has from an earlier part; -1: none */
     bool is_resident;       /* the samples stay on the device: set before the start is reported */
     int n_launched;         /* likewise: steps over them by one launch */
@@ -71,9 +73,8 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
 tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
                                const tti_step_result *result, const tti_batch *batch);
 
-/* sums over the test split of n_rows samples. */
-tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_result *sums,
-                               int64_t n_rows);
+/* The test split was evaluated. */
+tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_eval_sums *result);
 
 /* The times that were gathered after a step, of all workers. */
 tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *times);

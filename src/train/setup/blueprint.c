@@ -80,8 +80,7 @@ static void count_steps(tti_blueprint *b) {
 /* Checks train.loss and data.target against the data. */
 static tutti_status check_target(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
-    bool wants = strcmp(c->data.target, "value") == 0 || strcmp(c->train.loss, "mae") == 0 ||
-                 strcmp(c->train.loss, "huber") == 0;
+    bool wants = strcmp(tti_job_target(c), "value") == 0;
     if (wants && !tutti_dataset_get_info(b->train)->is_value)
         return tti_fail(TUTTI_E_CONFIG,
                         "train.loss: %s predicts values, and the targets of data.format=%s are "

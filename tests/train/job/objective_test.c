@@ -1,6 +1,7 @@
 /* objective_test.c - the loss of two labels by hand: its value, its gradient, missing rows. */
 #include "train/job/objective.h"
 
+#include "data/target.h"
 #include "passes/passes.h"
 #include "reference_run.h"
 #include "t.h"
@@ -95,10 +96,68 @@ T_CASE(mse_to_the_mixed_target) {
     T_NEAR(o.correct, 2, 0);
 }
 
+/* ---- values ---- */
+
+enum { VALUES = 6 }; /* the last one is missing */
+
+typedef struct value_outcome {
+    double loss, count, squares, slope[VALUES];
+} value_outcome;
+
+static value_outcome run_values(const char *loss, double bend, bool training) {
+    static tti_job_config c;
+    static const tti_target target;
+    const double predicted[VALUES] = {0.3, -2, 1, 0.5, 4, 9}, y[] = {0.5, 1, 1, -0.25, -0.5};
+    c.train.huber_delta = c.train.smooth_l1_beta = bend;
+    strcpy(c.train.loss, loss);
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x = tutti_param(g, "x", &TUTTI_SHAPE(VALUES, 1), &(tutti_init){0}, false);
+    tti_objective_add_values(g, &c, x, tutti_input(g, "y", TUTTI_I32, &TUTTI_SHAPE(VALUES)));
+    T_OK(tutti_graph_check(g));
+    if (training) T_OK(tti_pass_autodiff(&g, &target));
+    t_reference *r = t_reference_create(g);
+    memcpy(t_reference_of(r, tti_graph_find_source(g, "x")->out[0]), predicted, sizeof predicted);
+    double *stored = t_reference_of(r, tti_graph_find_source(g, "y")->out[0]);
+    for (int i = 0; i < VALUES - 1; i++) stored[i] = y[i] * TTI_TARGET_ONE;
+    stored[VALUES - 1] = -1;
+    t_reference_run(r, &(tti_run){0});
+    value_outcome o = {
+        output(r, "loss_sum", 0), output(r, "count", 0), output(r, "correct", 0), {0}};
+    for (int i = 0; training && i < VALUES; i++) o.slope[i] = output(r, "grad.x", i);
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+    return o;
+}
+
+/* Of torch.nn.functional.smooth_l1_loss, huber_loss and l1_loss, reduction="sum", in double. */
+T_CASE(losses_of_values_are_those_of_pytorch) {
+    T_UNUSED;
+    static const struct {
+        const char *loss;
+        double bend, sum, slope[VALUES];
+    } golden[] = {
+        {"smooth_l1", 1, 6.80125, {-0.2, -1, 0, 0.75, 1}},
+        {"smooth_l1", 0.5, 7.54, {-0.4, -1, 0, 1, 1}},
+        {"smooth_l1", 2, 5.650625, {-0.1, -1, 0, 0.375, 1}},
+        {"huber", 0.5, 3.77, {-0.2, -0.5, 0, 0.5, 0.5}},
+        {"mae", 1, 8.45, {-1, -1, 0, 1, 1}},
+    };
+    for (size_t i = 0; i < TTI_COUNT(golden); i++)
+        for (int training = 0; training < 2; training++) {
+            value_outcome o = run_values(golden[i].loss, golden[i].bend, training);
+            T_NEAR(o.loss, golden[i].sum, 1e-12);
+            T_NEAR(o.count, training ? 5 : 8.45, 1e-12); /* values, or sizes of their errors */
+            T_NEAR(o.squares, 29.8525, 1e-12);
+            for (int k = 0; training && k < VALUES; k++)
+                T_NEAR(o.slope[k], golden[i].slope[k], 1e-12);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cross_entropy_of_both_labels),
         cmocka_unit_test(mse_to_the_mixed_target),
+        cmocka_unit_test(losses_of_values_are_those_of_pytorch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

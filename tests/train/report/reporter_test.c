@@ -180,7 +180,7 @@ T_CASE(pauses_do_not_count) {
     tti_batch batch = {.n_rows_global = 32};
     tutti_train_result result = {0};
     step(&f, 1, 500);
-    T_OK(tti_reporter_eval(&f.r, 1, &sums, 50));
+    T_OK(tti_reporter_eval(&f.r, 1, &(tti_eval_sums){.all = sums, .n_rows = 50}));
     T_EQ(f.h.last[TUTTI_EVENT_EVAL].accuracy == 0.8 && f.h.last[TUTTI_EVENT_EVAL].loss == 2, 1);
     f.r.mark_ns = tti_now_ns() - 2500 * TTI_NS_PER_MS; /* 2.5 s since, 2 of them a checkpoint */
     tti_reporter_pause(&f.r, 2000 * TTI_NS_PER_MS);
@@ -231,7 +231,7 @@ T_CASE(other_ranks_are_silent) {
     begin(&f, "run.log_every=1", false);
     T_OK(tti_reporter_start(&f.r, (tti_exec_memory){0}, 0));
     step(&f, 1, 10);
-    T_OK(tti_reporter_eval(&f.r, 1, &sums, 1));
+    T_OK(tti_reporter_eval(&f.r, 1, &(tti_eval_sums){.all = sums, .n_rows = 1}));
     T_OK(tti_reporter_checkpoint(&f.r, 1));
     T_OK(tti_reporter_warn(&f.r, "x"));
     T_OK(tti_reporter_end(&f.r, 1, 1, 0, &result));

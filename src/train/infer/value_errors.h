@@ -1,0 +1,27 @@
+/* value_errors.h - rmse, mae and r2 of the targets of a regression, from sums of errors. */
+#ifndef TTI_TRAIN_VALUE_ERRORS_H
+#define TTI_TRAIN_VALUE_ERRORS_H
+
+#include "data/dataset.h"
+#include "exec/exec.h"
+#include "tutti/eval.h"
+
+/* Of more targets the errors are not kept apart: each costs a pass over the test split. */
+enum { TTI_EVALUATED_TARGETS = 16 };
+
+/* Sums over the test split.  Of a regression with at most TTI_EVALUATED_TARGETS targets also those
+ * of the squares and of the sizes of the errors of each, in its standard deviations. */
+typedef struct tti_eval_sums {
+    tti_step_result all; /* loss_sum, count (of labels or values), correct (objective.h) */
+    int64_t n_rows;
+    double squares[TTI_EVALUATED_TARGETS], sizes[TTI_EVALUATED_TARGETS];
+} tti_eval_sums;
+
+/* From sums over n_rows rows of the test split, in standard deviations of each target: squares and
+ * sizes of its errors, [targets] each.  Sets rmse, mae and r2 of each[targets] in the target's unit
+ * and *mean to the means over the targets; r2 is NAN where it is undefined. */
+TUTTI_NODISCARD tutti_status tti_value_errors(const tutti_dataset *test, double n_rows,
+                                              const double *squares, const double *sizes,
+                                              tutti_value_result *each, tutti_value_result *mean);
+
+#endif /* TTI_TRAIN_VALUE_ERRORS_H */

@@ -1,0 +1,172 @@
+/* evaluation.c - sums over the test split, and the errors of each target of a regression.
+ *
+ * The sums of a batch do not keep targets apart.  For a few targets each gets a pass of its own, in
+ * which the others are missing. */
+#include "train/loop/evaluation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "data/dataset.h"
+#include "ps/server.h"
+#include "train/loop/async.h"
+#include "train/setup/feeding.h"
+
+static bool is_async(const tti_evaluation *e) {
+    return e->server && tti_server_is_async(e->server);
+}
+
+static tutti_status eval_shards(tti_evaluation *e, tti_loader *loader, tti_step_result *sums) {
+    tti_step_desc desc = {.step = e->step, .shards = e->shards, .shard_size = e->b->rows_per_shard};
+    tti_feeding_tell(loader, &desc);
+    return tti_exec_eval(e->exec, &desc, sums); /* which adds to them */
+}
+
+static tutti_status eval_batch(tti_evaluation *e, tti_loader *loader, tti_step_result *sums) {
+    tti_batch batch;
+    TTI_TRY(tti_phases_next_batch(e->phases, loader, &batch));
+    int first = tti_exec_first_shard(e->exec);
+    for (int i = 0; i < batch.n_shards; i++) e->shards[i] = tti_shard_of(&batch, i, first);
+    e->sums.n_rows += batch.n_rows_global;
+    return eval_shards(e, loader, sums);
+}
+
+/* Shards first .. last-1 of the test data. */
+static tutti_status open_test(tti_evaluation *e, int first, int last, tti_loader **out) {
+    return tti_feeding_open(
+        &(tti_loader_desc){.dataset = e->b->test,
+                           .batch = e->b->config.train.batch,
+                           .n_shards = e->b->n_shards,
+                           .first_shard = first,
+                           .last_shard = last,
+                           .sequential = true,
+                           .only_target = e->only_target,
+                           .n_threads = is_async(e) ? 0 : (int)e->b->config.data.threads,
+                           .n_prefetch = (int)e->b->config.data.prefetch,
+                           .timeout_ms = (int)e->b->config.parallel.phase_timeout_ms,
+                           .on_wait = tti_phases_wait,
+                           .user = e->phases,
+                           .where = e->b->config.data.dir},
+        e->exec, out);
+}
+
+/* Labels of rows that do not count. */
+static int32_t *no_labels(size_t n_bytes) {
+    int32_t *labels = aligned_alloc(64, (n_bytes + 63) & ~(size_t)63);
+    if (labels) memset(labels, 0xff, n_bytes); /* -1 */
+    return labels;
+}
+
+/* Evaluates shards first .. last-1 of batch after batch, as many as this worker's own or fewer:
+ * runs its usual number, of which the rest do not count. */
+static tutti_status eval_run(tti_evaluation *e, int first, int last, tti_step_result *sums) {
+    int n_own = tti_exec_last_shard(e->exec) - tti_exec_first_shard(e->exec);
+    int from = TTI_MIN(first, e->b->n_shards - n_own);
+    tti_loader *loader;
+    tti_batch batch;
+    int32_t *labels = NULL;
+    TTI_TRY(open_test(e, from, from + n_own, &loader));
+    tutti_status st = TUTTI_OK;
+    for (int64_t t = 0; st == TUTTI_OK && t < tti_loader_steps_per_epoch(loader); t++) {
+        tti_loader_seek(loader, 0, t);
+        TTI_TRY_GOTO(tti_phases_next_batch(e->phases, loader, &batch), cleanup);
+        if (!labels) labels = no_labels(batch.y_shard_bytes);
+        if (!labels) TTI_TRY_GOTO(tti_fail(TUTTI_E_NOMEM, "train: out of memory"), cleanup);
+        for (int i = 0; i < n_own; i++) {
+            e->shards[i] = tti_shard_of(&batch, i, from);
+            if (from + i >= first && from + i < last) continue;
+            e->shards[i].target = labels;
+            e->shards[i].n_rows = 0;
+        }
+        st = eval_shards(e, loader, &sums[t]);
+    }
+cleanup:
+    free(labels);
+    tti_loader_destroy(loader);
+    return st;
+}
+
+/* Evaluates the shards of backup workers that have left; the others divide them. */
+static tutti_status eval_for_dead(tti_evaluation *e, uint64_t there, tti_step_result *sums) {
+    int n_own = tti_exec_last_shard(e->exec) - tti_exec_first_shard(e->exec), first, last;
+    int n_there = __builtin_popcountll(there);
+    uint64_t below = there & ((UINT64_C(1) << tti_exec_server_worker(e->exec)) - 1);
+    for (int w = 0; w < e->b->mesh.data; w++) {
+        bool is_mine = w % n_there == __builtin_popcountll(below);
+        if ((there >> w) & 1 || !is_mine) continue;
+        if (!tti_server_shards(e->server, w, e->b->n_shards, &first, &last)) return TUTTI_OK;
+        for (; first < last; first += n_own)
+            TTI_TRY(eval_run(e, first, TTI_MIN(last, first + n_own), sums));
+    }
+    return TUTTI_OK;
+}
+
+/* An asynchronous worker evaluates whole batches, a backup worker its shards of all batches. */
+static tutti_status eval_own_batches(tti_evaluation *e, tti_loader *loader) {
+    int64_t n = tti_loader_steps_per_epoch(loader);
+    tti_async_seat seat;
+    uint64_t members = 0;
+    tti_step_result *sums = calloc((size_t)n + 1, sizeof *sums);
+    if (!sums) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st;
+    do { /* repeats if a worker that had some of them has left */
+        memset(sums, 0, (size_t)n * sizeof *sums);
+        st = tti_async_place(e->exec, &seat);
+        for (int64_t t = 0; st == TUTTI_OK && t < n; t++) {
+            if (t % seat.n_present != seat.index) continue;
+            tti_loader_seek(loader, 0, t);
+            st = eval_batch(e, loader, &sums[t]);
+        }
+        if (st == TUTTI_OK && seat.able) st = eval_for_dead(e, seat.able, sums);
+        if (st == TUTTI_OK)
+            st = tti_async_add_sums(e->exec, e->comm, sums, n, &e->sums.all, &members);
+    } while (st == TUTTI_OK && (seat.able & ~members) != 0);
+    free(sums);
+    e->sums.n_rows = tutti_dataset_get_info(e->b->test)->n_samples;
+    return st;
+}
+
+static tutti_status eval_batches(tti_evaluation *e, tti_loader *loader) {
+    int64_t n_steps = tti_loader_steps_per_epoch(loader);
+    if (is_async(e)) return eval_own_batches(e, loader);
+    for (int64_t t = 0; t < n_steps; t++) TTI_TRY(eval_batch(e, loader, &e->sums.all));
+    return TUTTI_OK;
+}
+
+static tutti_status eval_pass(tti_evaluation *e) {
+    tti_loader *loader;
+    e->sums.all = (tti_step_result){0};
+    e->sums.n_rows = 0;
+    TTI_TRY(open_test(e, tti_exec_first_shard(e->exec), tti_exec_last_shard(e->exec), &loader));
+    tutti_status st = eval_batches(e, loader);
+    tti_loader_destroy(loader);
+    return st;
+}
+
+/* The sums of each target, where there are few. */
+static tutti_status eval_each_target(tti_evaluation *e, int64_t n_targets) {
+    if (n_targets == 1) {
+        e->sums.squares[0] = e->sums.all.correct, e->sums.sizes[0] = e->sums.all.count;
+        return TUTTI_OK;
+    }
+    if (n_targets > TTI_EVALUATED_TARGETS) return TUTTI_OK;
+    tti_step_result all = e->sums.all;
+    tutti_status st = TUTTI_OK;
+    for (int64_t k = 0; k < n_targets && st == TUTTI_OK; k++) {
+        e->only_target = k + 1;
+        st = eval_pass(e);
+        e->sums.squares[k] = e->sums.all.correct, e->sums.sizes[k] = e->sums.all.count;
+    }
+    e->sums.all = all;
+    return st;
+}
+
+tutti_status tti_evaluation_run(tti_evaluation *e) {
+    int64_t n_targets = e->b->train->spec->target.n;
+    TTI_TRY(eval_pass(e));
+    if (n_targets == 0) return TUTTI_OK;
+    TTI_TRY(eval_each_target(e, n_targets));
+    e->sums.all.count = (double)(e->sums.n_rows * n_targets);
+    return TUTTI_OK;
+}

@@ -1,0 +1,26 @@
+/* evaluation.h - one evaluation of the test split by all workers together. */
+#ifndef TTI_TRAIN_EVALUATION_H
+#define TTI_TRAIN_EVALUATION_H
+
+#include "exec/exec.h"
+#include "train/loop/phases.h"
+#include "train/report/reporter.h"
+#include "train/setup/blueprint.h"
+
+typedef struct tti_evaluation {
+    /* What the session has; borrowed. */
+    const tti_blueprint *b;
+    tti_exec *exec;
+    struct tti_server *server; /* NULL: none */
+    tutti_comm *comm;
+    tti_phases *phases;
+    tti_shard_data *shards; /* [this worker's shards], overwritten */
+    uint64_t step;
+    tti_eval_sums sums;  /* the result, the same on every worker */
+    int64_t only_target; /* internal: as in tti_loader_desc */
+} tti_evaluation;
+
+/* Collective.  TUTTI_E_DATA and others as the loader and the executor have them. */
+TUTTI_NODISCARD tutti_status tti_evaluation_run(tti_evaluation *evaluation);
+
+#endif /* TTI_TRAIN_EVALUATION_H */
