@@ -3,34 +3,48 @@
  * The hash of each step's update is sent with the sums of the next step.  When hashes differ, or on
  * a full check, hashes by tensor are gathered and the rank that disagrees is named.  Parameters
  * that exist on one worker only are compared with their own past (apply.c). */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "exec/worker/worker.h"
 
-/* By the blocks of the update, as the update hashes them. */
+/* ---- hashes of what is in memory ---- */
+
+static tutti_status hash_own(tti_exec *x, uint64_t *out) {
+    uint64_t hash = 0;
+    if (x->device) return tti_exec_device_own_hash(x, out);
+    for (int i = 0; i < x->share.n_blocks; i++) {
+        const tti_own_block *own = &x->share.blocks[i];
+        const tti_update_step *step = &x->desc.plan->updates[own->update];
+        hash += x->desc.backend->hash(tti_own_params(x, own), step->n_elems, step->first);
+    }
+    *out = hash;
+    return TUTTI_OK;
+}
+
+tutti_status tti_lean_rehash(tti_exec *x) {
+    uint64_t own;
+    TTI_TRY(hash_own(x, &own));
+    return tti_lean_exchange_hash(x, own);
+}
+
+tutti_status tti_lean_hash_now(tti_exec *x, uint64_t *hash) {
+    uint64_t own;
+    TTI_TRY(hash_own(x, &own));
+    *hash = x->lean->hash - x->lean->own_hash + own;
+    return TUTTI_OK;
+}
+
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
     if (tti_exec_has_lean_params(x)) return tti_lean_hash_now(x, hash);
     if (x->device) return tti_exec_device_hash(x, hash);
-    *hash = 0;
-    for (int i = 0; i < x->desc.plan->n_updates; i++) {
-        const tti_update_step *step = &x->desc.plan->updates[i];
-        *hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
-    }
+    *hash = tti_exec_flat_hash(x);
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_whole_hash(tti_exec *x, uint64_t *hash) {
     TTI_TRY(tti_exec_params_hash(x, hash));
     return tti_divided_hash(x->divided, hash);
-}
-
-/* Halves, whose sums are exact in f64. */
-tutti_status tti_exec_sum_hashes(tti_exec *x, uint64_t own, uint64_t *sum) {
-    double halves[2] = {(double)(uint32_t)(own >> 32), (double)(uint32_t)own};
-    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, halves, halves, 2, TUTTI_F64, TUTTI_SUM,
-                                  TUTTI_ALG_AUTO));
-    *sum = ((uint64_t)halves[0] << 32) + (uint64_t)halves[1];
-    return TUTTI_OK;
 }
 
 /* The rank whose hash differs from the others; -1 with two ranks, where it cannot be decided. */
@@ -83,7 +97,7 @@ static tutti_status check(tti_exec *x, uint64_t step, bool whole) {
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!mine) return st;
     if (x->device) TTI_TRY_GOTO(tti_exec_device_pull_params(x), cleanup);
-    const float *params = x->device ? tti_exec_device_mirror(x, 0) : tti_exec_params(x);
+    const float *params = x->device ? tti_exec_device_mirror(x, 0) : x->params;
     for (int i = 0; i < n_slots; i++) {
         const tti_slot *slot = &x->desc.plan->slots[i];
         mine[i] = (int64_t)tti_backend_cpu.hash(params + slot->first, slot->n_elems, 0);
@@ -97,16 +111,11 @@ cleanup:
 
 tutti_status tti_exec_check_params(tti_exec *x, uint64_t step) { return check(x, step, true); }
 
-tutti_status tti_exec_compare_hashes(tti_exec *x, uint64_t step) {
-    const double *hashes = x->sums + (size_t)x->desc.n_shards * TTI_SUMS;
-    if (!x->has_hash) return TUTTI_OK;
-    for (int r = 1; r < x->n_ranks; r++) {
-        if (hashes[2 * r] == hashes[0] && hashes[2 * r + 1] == hashes[1]) continue;
-        TTI_TRY(check(x, step, false)); /* other data groups know nothing of it */
-        return tti_fail(TUTTI_E_MISMATCH,
-                        "step %llu: rank %d computed other parameters than rank 0, but they agree "
-                        "in memory: a fault of its processor is likely",
-                        (unsigned long long)step, r);
-    }
-    return TUTTI_OK;
+tutti_status tti_exec_name_difference(tti_exec *x, tutti_status st) {
+    char known[512];
+    if (!x->has_differed) return st;
+    x->has_differed = false;
+    snprintf(known, sizeof known, "%s", tutti_last_error());
+    TTI_TRY(check(x, x->differed_in, false)); /* other data groups know nothing of it */
+    return tti_fail(st, "%s", known);
 }

@@ -10,17 +10,9 @@
 #include "exec/worker/mixed.h"
 #include "exec/worker/worker.h"
 
-/* The executor with the optimizer state and the averages. */
-static const tti_exec *keeper(const tti_exec *x) {
-    const tti_exec *served =
-        x->desc.server ? tti_calls_of(x->desc.server)->keeper(x->desc.server) : NULL;
-    if (x->offload) return tti_offload_host(x->offload);
-    return served ? served : x; /* of a server elsewhere there is a copy of the averages */
-}
-
 /* Averages are copied to where evaluation reads them. */
 static bool is_brought(const tti_exec *x) {
-    return tti_exec_has_parts(x) || (x->device && keeper(x) != x);
+    return tti_exec_has_parts(x) || (x->device && tti_exec_keeper(x) != x);
 }
 
 static tutti_status bind_update(tti_exec *x, tti_lane *lane) {
@@ -68,8 +60,8 @@ static tutti_status build_lane(tti_exec *x, int index) {
         desc.prepared = index == 0 ? x->ready[1] : NULL;
         if (desc.window)
             desc.window = &x->lean->eval;
-        else if (keeper(x)->ema)
-            desc.params = is_brought(x) ? tti_zero_averages(x) : keeper(x)->ema;
+        else if (tti_exec_keeper(x)->ema)
+            desc.params = is_brought(x) ? tti_zero_averages(x) : tti_exec_keeper(x)->ema;
         TTI_TRY(tti_instance_create(&desc, &lane->eval));
     }
     return x->device || x->desc.server ? TUTTI_OK : bind_update(x, lane);
@@ -154,7 +146,7 @@ static tutti_status alloc_shared(tti_exec *x, bool is_shared, size_t n_bytes, fl
 static tutti_status alloc_states(tti_exec *x) {
     size_t n_bytes = state_bytes(x) + 64;
     bool ok = true;
-    if (keeper(x) != x) return TUTTI_OK;
+    if (tti_exec_keeper(x) != x) return TUTTI_OK;
     if (x->desc.one_copy) {
         memcpy(x->states, x->desc.one_copy->states, sizeof x->states);
         x->ema = x->desc.one_copy->ema;
@@ -280,8 +272,28 @@ static tutti_status prepare_kernels(tti_exec *x, size_t *scratch) {
 static tutti_status check_device_memory(tti_exec *x) {
     size_t scratch;
     tutti_status prepared = prepare_kernels(x, &scratch);
-    TTI_TRY(tti_exec_device_check_memory(x, scratch));
+    TTI_TRY(tti_exec_check_memory(x, scratch));
     return prepared;
+}
+
+/* The host has parameters and state of a device, and makes its update. */
+static tutti_status make_offload(tti_exec *x) {
+    tti_exec *host;
+    if (x->divided)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "exec: the optimizer's state of a part of a model stays on its device");
+    tti_exec_desc desc = tti_offload_desc(x);
+    TTI_TRY(tti_exec_create(&desc, &host));
+    tutti_status st = tti_offload_create(x, host, &x->offload);
+    if (st != TUTTI_OK) tti_exec_destroy(host);
+    return st;
+}
+
+static void end_offload(tti_exec *x) {
+    tti_exec *host = tti_offload_host(x->offload);
+    tti_offload_destroy(x->offload);
+    x->offload = NULL;
+    tti_exec_destroy(host);
 }
 
 static tutti_status build(tti_exec *x) {
@@ -306,7 +318,7 @@ static tutti_status build(tti_exec *x) {
     if (x->device) TTI_TRY(check_device_memory(x));
     if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     TTI_TRY(tti_device_exchange_create(x, &x->exchange));
-    if (x->device && x->desc.offload) TTI_TRY(tti_offload_create(x, &x->offload));
+    if (x->device && x->desc.offload) TTI_TRY(make_offload(x));
     TTI_TRY(tti_lean_init(x));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
@@ -316,15 +328,6 @@ static tutti_status build(tti_exec *x) {
         TTI_TRY(tti_compress_create(x, &x->compress));
     if (!x->device) TTI_TRY(tti_host_create(x));
     return tti_exec_has_lean_params(x) ? tti_lean_rehash(x) : TUTTI_OK;
-}
-
-tutti_status tti_exec_deal(const tti_exec_desc *desc, int n_ranks, tti_deal *out) {
-    if (!desc->deal) {
-        tti_deal_equally(n_ranks, desc->n_shards, out);
-        return TUTTI_OK;
-    }
-    *out = *desc->deal;
-    return tti_deal_check(out, n_ranks, desc->n_shards);
 }
 
 static tutti_status check_shards(const tti_exec_desc *desc) {
@@ -444,7 +447,7 @@ static void destroy(tti_exec *x) {
     tti_profile_drop(x);
     tti_exec_device_release(x);
     release_lanes(x); /* with it the threads that use what follows */
-    tti_offload_destroy(x->offload);
+    end_offload(x);
     tti_compress_destroy(x->compress);
     tti_pipe_destroy(x->pipe);
     for (int b = 0; b < x->n_own_buffers; b++)
@@ -497,47 +500,16 @@ void tti_exec_cores(const tti_exec *x, tti_cores *out) {
     for (int i = 0; i < out->n; i++) out->id[i] = x->cores[i];
 }
 
-float *tti_exec_params(tti_exec *x) {
-    if (tti_exec_has_lean_params(x)) return NULL;
-    if (x->offload) return tti_offload_host(x->offload)->params;
-    return x->device ? tti_exec_device_mirror(x, 0) : x->params;
-}
-
-float *tti_exec_state(tti_exec *x, int k) {
-    if (tti_exec_has_parts(x)) return NULL;
-    return keeper(x)->device ? tti_exec_device_mirror(x, 2 + k) : keeper(x)->states[k];
-}
-
-float *tti_exec_ema(tti_exec *x) {
-    if (tti_exec_has_parts(x)) return NULL;
-    return keeper(x)->device ? tti_exec_device_mirror(x, 1) : keeper(x)->ema;
-}
-
-bool tti_exec_has_ema(const tti_exec *x) { return keeper(x)->ema != NULL; }
-
-tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pull(x) : TUTTI_OK; }
-
-/* Every worker has read the same values: one of them sends them to the server, or each its range.
- */
-tutti_status tti_exec_push(tti_exec *x) {
-    x->has_block_hashes = x->has_whole_ema = false;
-    tti_server *server = x->desc.server;
-    if (server && tti_calls_of(server)->has_ranges(server))
-        tti_calls_of(server)->store(x, TTI_STATE_PARAMS, (tti_range){0, x->desc.plan->n_flat},
-                                    tti_exec_params(x));
-    else if (server && x->desc.server_worker == 0)
-        memcpy(tti_calls_of(server)->keeper(server)->params, tti_exec_params(x),
-               x->desc.plan->n_flat * sizeof *x->params);
-    if (x->device) TTI_TRY(tti_exec_device_push(x));
-    if (tti_exec_has_lean_params(x)) return tti_lean_rehash(x);
-    if (x->device) return TUTTI_OK;
-    if (x->desc.one_copy && x->n_ranks > 1) return tutti_comm_barrier(x->desc.comm);
-    return TUTTI_OK;
-}
-
 static size_t grad_bytes(const tti_exec *x) {
     if (x->lean) return tti_lean_grads(x->lean, &x->acc, &x->share, x->desc.plan) * sizeof(float);
     return x->desc.plan->n_flat * (size_t)x->acc.n_buffers * sizeof(float);
+}
+
+/* Bytes of the host: parameters, state, averages and summed gradients. */
+static size_t offloaded_bytes(const tti_exec *x) {
+    if (!x->offload) return 0;
+    const tti_exec_memory m = tti_exec_memory_use(tti_offload_host(x->offload));
+    return m.params + m.states + m.ema + x->desc.plan->n_flat * sizeof(float);
 }
 
 tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
@@ -548,8 +520,8 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     return (tti_exec_memory){
         .params = param_bytes(x) / n_sharing + tti_plan_low_bytes(x->desc.plan),
         .states = x->offload ? 0 : state_bytes(x) * (size_t)x->desc.plan->n_states / n_sharing,
-        .ema = keeper(x)->ema && !x->offload ? state_bytes(x) / n_sharing : 0,
-        .offloaded = x->offload ? tti_offload_bytes(x->offload) : 0,
+        .ema = tti_exec_keeper(x)->ema && !x->offload ? state_bytes(x) / n_sharing : 0,
+        .offloaded = offloaded_bytes(x),
         .grads = grad_bytes(x) + (x->wire ? flat / 2 : 0) +
                  (x->device     ? tti_exec_device_compress_bytes(x)
                   : x->compress ? tti_compress_bytes(&x->desc, x->n_ranks)

@@ -110,7 +110,7 @@ typedef struct tti_gift {
     int64_t wait_ns; /* for the batch */
     double (*lr)(void *user,
                  int64_t step); /* the learning rate of the update after so many; for a worker that
-                                   is a process the server's is used (tti_server_rate) */
+                       is a process the server's is used (tti_server_rate) */
     void *user;
 } tti_gift;
 

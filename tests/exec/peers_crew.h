@@ -5,6 +5,7 @@
 
 #include "comm/ranks.h"
 #include "comm/sum_order.h"
+#include "exec/device/device_line.h"
 #include "exec/device/device_reduce.h"
 
 /* user is the communicator. */

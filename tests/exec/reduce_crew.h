@@ -6,6 +6,7 @@
 #include "base/philox.h"
 #include "comm/ranks.h"
 #include "exec/device/device_reduce.h"
+#include "exec/device/device_told.h"
 #include "exec/worker/worker.h"
 #include "ops/op_table.h"
 
@@ -137,7 +138,7 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     if (c->parts) x->share = reduce_share(c, n_ranks);
     const char *unfit = c->lean ? reduce_lean(r) : NULL;
     if (unfit) return unfit;
-    r->sums = c->backend->alloc((size_t)tti_device_reduce_n_told(x) * sizeof(double));
+    r->sums = c->backend->alloc((size_t)tti_device_n_told(x) * sizeof(double));
     r->args = c->backend->alloc(sizeof *r->args);
     r->report = c->backend->alloc(sizeof *r->report);
     return NULL;
@@ -240,13 +241,13 @@ static inline const char *reduce_check(reduce_rank *r) {
 }
 
 static inline const char *reduce_check_told(reduce_rank *r) {
-    int n = tti_device_reduce_n_told(&r->x), n_sums = r->c->n_shards * TTI_SUMS;
+    int n = tti_device_n_told(&r->x), n_sums = r->c->n_shards * TTI_SUMS;
     double told[REDUCE_MAX_SHARDS * TTI_SUMS + 4 * REDUCE_MAX_RANKS];
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, told, r->sums, (size_t)n * sizeof *told));
     COMM_OK(r->ops->queues.sync());
-    COMM_OK(tti_device_reduce_take(&r->x, told, 3));
+    COMM_OK(tti_device_take_told(&r->x, told, 3));
     uint64_t hash = (uint64_t)r->x.n_ranks * 0x123456789ABCDEF0u;
-    COMM_TRUE(!r->c->parts || tti_device_reduce_told_hash(&r->x, told) == hash);
+    COMM_TRUE(!r->c->parts || tti_device_told_hash(&r->x, told) == hash);
     for (int i = 0; i < n_sums; i++) COMM_TRUE(r->x.sums[i] == i + 0.5);
     for (int i = 0; i < r->x.n_ranks; i++) {
         COMM_TRUE(r->x.sums[n_sums + 2 * i] == 0x12345678u);
@@ -302,7 +303,7 @@ static inline void reduce_free(reduce_rank *r) {
     tti_device_reduce_destroy(r->reduce);
     for (int s = 0; s < REDUCE_MAX_SHARDS; s++) b->release(r->shards[s], n_bytes);
     for (int i = 0; i < r->x.acc.n_buffers; i++) b->release(r->x.buffers[i], n_bytes);
-    b->release(r->sums, (size_t)tti_device_reduce_n_told(&r->x) * sizeof(double));
+    b->release(r->sums, (size_t)tti_device_n_told(&r->x) * sizeof(double));
     b->release(r->args, sizeof *r->args);
     b->release(r->report, sizeof *r->report);
     tti_str_free(&r->way);

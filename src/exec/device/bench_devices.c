@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "comm/progress.h"
 #include "exec/device/bench_devices.h"
-#include "exec/device/device_reduce.h"
+#include "exec/device/device_line.h"
 
 enum {
     UNIT = 8,

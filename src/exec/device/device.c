@@ -14,7 +14,6 @@
 #include "base/fault.h"
 #include "exec/device/device_compress.h"
 #include "exec/device/device_failure.h"
-#include "exec/device/device_memory.h"
 #include "exec/device/device_step.h"
 
 static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
@@ -30,16 +29,6 @@ tutti_status tti_exec_device_open(tti_exec *x) {
     x->device->ops = ops;
     ops->describe(x->desc.device.index, &x->device->name);
     return TUTTI_OK;
-}
-
-tutti_status tti_exec_device_tell(tti_exec *x, tutti_status st) {
-    const tti_exec_device *d = x->device;
-    const tti_device_work work = {.name = tti_str_text(&d->name),
-                                  .index = x->desc.device.index,
-                                  .done = d->done,
-                                  .newest = d->newest};
-    bool waits_for_peers = d->reduce || d->axis || d->pipe;
-    return tti_device_tell(&work, waits_for_peers ? NULL : d->ops, st);
 }
 
 static tutti_status make_sync(tti_exec *x) {
@@ -69,7 +58,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     TTI_TRY(tti_device_pipe_create(x, &d->pipe));
     TTI_TRY(tti_device_take(x, &d->args, sizeof *d->args));
     TTI_TRY(tti_device_meet(x));
-    d->n_told = d->reduce || d->axis ? tti_device_reduce_n_told(x) : x->desc.n_shards * TTI_SUMS;
+    d->n_told = d->reduce || d->axis ? tti_device_n_told(x) : x->desc.n_shards * TTI_SUMS;
     size_t n_sums = (size_t)d->n_told;
     find_input_bytes(x);
     d->told_bytes = sizeof *d->report + n_sums * sizeof(double);
@@ -95,77 +84,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
                                     &d->update);
 }
 
-/* ---- does it fit? ---- */
-
-/* Averages by a server of this process. */
-static bool is_kept_here(const tti_exec *x) {
-    return x->desc.server && tti_calls_of(x->desc.server)->keeper(x->desc.server);
-}
-
-/* Workers that update separately, or next to workers on the host, have everything. */
-static bool may_have_parts(const tti_exec *x) {
-    const tti_exec_desc *d = &x->desc;
-    return x->n_ranks > 1 && !d->server && !d->local && !d->mixed &&
-           x->device->ops->update.complete;
-}
-
-/* The memory with sharded gradients, and with sharded parameters too. */
-static tutti_status find_parts(const tti_exec *x, tti_exec_desc desc, tti_device_need *need) {
-    bool may = may_have_parts(x) && !desc.offload && desc.compression == TTI_COMPRESS_NONE;
-    for (int level = TTI_MAX(2, desc.zero + 1); may && level <= 3; level++) {
-        tti_exec_memory m;
-        desc.zero = level;
-        TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &m));
-        need->in_parts[level - 2].params = m.params + m.gathered;
-        need->in_parts[level - 2].grads = m.grads;
-    }
-    return TUTTI_OK;
-}
-
-tutti_status tti_exec_device_check_memory(const tti_exec *x, size_t scratch) {
-    const tti_plan *plan = x->desc.plan;
-    size_t n_now, n_peak, n_free;
-    tti_exec_desc desc = x->desc;
-    tti_exec_memory lean = {0};
-    desc.deal = &x->deal;
-    bool is_lean = desc.zero > 1 && x->n_ranks > 1;
-    if (is_lean) TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &lean));
-    size_t inputs = tti_fed_bytes(&plan->shard, "x") + tti_fed_bytes(&plan->shard, "target");
-    tti_device_need need = {.flat = plan->n_flat * sizeof(float),
-                            .low = tti_plan_low_bytes(plan),
-                            .state = x->share.n_elems * sizeof(float),
-                            .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) +
-                                     tti_plan_own_bytes(plan),
-                            .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs +
-                                      tti_device_pipe_bytes(x) + tti_device_exchange_bytes(x),
-                            .params = is_lean ? lean.params + lean.gathered : 0,
-                            .grads = lean.grads,
-                            .residuals = tti_device_compress_bytes(&desc, x->n_ranks),
-                            .scratch = scratch,
-                            .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
-                            .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
-                            .offloads = !x->desc.server && !x->divided,
-                            .n_grads = x->acc.n_buffers,
-                            .n_arenas = x->n_in_flight,
-                            .n_shards = x->desc.n_shards,
-                            .most_shards = TTI_MAX_SHARDS,
-                            .n_ranks = may_have_parts(x) ? x->n_ranks : 1,
-                            .rows = tti_fed_most_rows(&plan->shard)};
-    x->device->ops->memory.get_usage(&n_now, &n_peak, &n_free);
-    TTI_TRY(find_parts(x, desc, &need));
-    return tti_device_need_check(&need, n_free);
-}
-
 /* ---- samples that stay on the device ---- */
-
-tutti_status tti_device_agree(tti_exec *x, bool *yes) {
-    int32_t all = *yes;
-    tutti_comm *comm = x->desc.mesh ? x->desc.mesh->world : x->desc.comm;
-    if (!is_alone(x) || x->divided)
-        TTI_TRY(tutti_comm_all_reduce(comm, &all, &all, 1, TUTTI_I32, TUTTI_MIN, TUTTI_ALG_AUTO));
-    *yes = all != 0;
-    return TUTTI_OK;
-}
 
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int ahead,
                                   bool *kept) {
@@ -222,147 +141,11 @@ tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
     return TUTTI_OK;
 }
 
-tutti_status tti_exec_device_settle(tti_exec *x) {
-    tti_device_parts *parts = x->device->parts;
-    return parts ? tti_exec_device_tell(x, tti_device_parts_settle(parts)) : TUTTI_OK;
-}
-
-tutti_status tti_exec_device_own_hash(tti_exec *x, uint64_t *hash) {
-    return tti_exec_device_tell(x, tti_device_update_hash(x->device->update, hash));
-}
-
 tutti_status tti_exec_device_averages(tti_exec *x) {
     return tti_exec_device_tell(x, tti_device_lean_averages(x->device->lean));
 }
 
-tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
-    TTI_TRY(tti_exec_device_settle(x));
-    if (!x->offload)
-        return tti_exec_device_tell(x, tti_device_update_hash(x->device->update, hash));
-    TTI_TRY(tti_exec_device_pull_params(x));
-    *hash = tti_device_mirrors_hash(x);
-    return TUTTI_OK;
-}
-
-/* ---- feeding ---- */
-
-static void fill_args(const tti_exec *x, const tti_step_desc *desc, tti_step_args *args) {
-    double t = (double)desc->step + 1;
-    *args = (tti_step_args){.step = desc->step,
-                            .lr = (float)desc->lr,
-                            .loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f,
-                            .correction1 = (float)(1 - pow(x->desc.beta1, t)),
-                            .correction2 = (float)(1 - pow(x->desc.beta2, t)),
-                            .keep_bad = desc->stop_on_bad,
-                            .vote = desc->vote,
-                            .inv_rows = desc->n_rows > 0 ? (float)(1.0 / (double)desc->n_rows) : 0};
-}
-
-static bool takes_bytes(const tti_exec *x, const tti_step_desc *desc) {
-    return desc->value && x->device->x_bytes > 0;
-}
-
-/* Bytes are converted to floats in the copy queue, while the previous step computes. */
-static tutti_status unpack(tti_exec *x, const tti_device_set *set, const tti_bytes_desc *bytes) {
-    for (int s = 0; takes_bytes(x, bytes->step) && s < tti_device_n_local(x); s++)
-        TTI_TRY(
-            tti_bytes_unpack(bytes, &x->device->bytes, s, set->shards[s].target, set->shards[s].x));
-    return TUTTI_OK;
-}
-
-/* Batch and numbers of a step into a set; what computes next waits for them. */
-tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc) {
-    tti_exec_device *d = x->device;
-    (void)TTI_FAULT_AT("device.feed", x->rank, (int64_t)desc->step);
-    fill_args(x, desc, set->args_host);
-    if (d->rows == 0) TTI_TRY(tti_device_put_runs(x, desc->shard_size));
-    set->gathers = desc->index != NULL;
-    if (set->gathers) {
-        tti_kept_note(&d->kept, desc, set->index);
-        return TUTTI_OK;
-    }
-    const tti_bytes_desc bytes = {x->desc.backend, desc, tti_device_n_local(x), d->x_bytes,
-                                  d->target_bytes};
-    TTI_TRY(tti_profile_from(x, TTI_ROW_COPY));
-    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COPY, set->args, set->args_host, sizeof *set->args));
-    if (takes_bytes(x, desc)) TTI_TRY(tti_bytes_copy(&bytes, &d->bytes));
-    for (int s = 0; s < tti_device_n_local(x); s++) {
-        const tti_shard_data *data = &desc->shards[s];
-        tti_fed_shard *to = &set->shards[s];
-        set->rows_host[s] = data->n_rows;
-        if (!desc->value && to->x)
-            TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COPY, to->x, data->x, d->x_bytes));
-        if (to->target)
-            TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COPY, to->target, data->target, d->target_bytes));
-        TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COPY, to->rows, &set->rows_host[s], sizeof(int32_t)));
-    }
-    /* The loader may use the memory again once this returns; the device still computes the step
-     * before meanwhile. */
-    TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COPY, TTI_MARK_FED));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("samples to the device"), -1));
-    TTI_TRY(unpack(x, set, &bytes));
-    if (takes_bytes(x, desc))
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("bytes to floats"), -1));
-    TTI_TRY(d->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
-    return d->ops->queues.await(TTI_MARK_FED);
-}
-
 /* ---- the step ---- */
-
-static tutti_status put_begin(tti_exec *x, const tti_device_set *set) {
-    tti_exec_device *d = x->device;
-    tti_gather g = d->kept.gather;
-    g.args_from = set->args_host, g.index = set->index;
-    if (set->gathers) return d->ops->step.gather(&g, d->fixed, d->runs);
-    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->args, set->args, sizeof *d->args));
-    return d->ops->step.begin(d->args, d->fixed, d->runs, tti_device_n_local(x));
-}
-
-tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set) {
-    TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
-    TTI_TRY(put_begin(x, set));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("begin"), -1);
-}
-
-/* Or all gradients for the host, which makes the update. */
-static tutti_status update(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    tti_queue sums = d->reduce ? TTI_QUEUE_COMM : TTI_QUEUE_COMPUTE;
-    if (!x->offload) {
-        TTI_TRY(tti_device_update_run(d->update));
-        bool sums_too = tti_device_update_sums(d->update);
-        tti_part made = sums_too ? tti_part_sums("sums and update") : tti_part_work("update");
-        return tti_profile_upto(x, TTI_ROW_COMPUTE, made, -1);
-    }
-    TTI_TRY(tti_offload_bring(x->offload, x->desc.plan->n_buckets, sums));
-    TTI_TRY(d->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for gradients at the host"),
-                            -1);
-}
-
-static tutti_status update_and_tell(tti_exec *x, const tti_device_set *set) {
-    tti_exec_device *d = x->device;
-    TTI_TRY(update(x));
-    TTI_TRY(d->ops->step.report(d->report, d->sums, d->n_told, set->told));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("report to the host"), -1);
-}
-
-/* The initial values of the step's sums, if no other workers have other samples. */
-static tutti_status tell_own(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    return d->ops->collectives.report_sums(&(tti_device_told){.sums = d->sums,
-                                                              .args = d->args,
-                                                              .report = d->report,
-                                                              .n_shards = x->desc.n_shards,
-                                                              .last_shard = x->desc.n_shards,
-                                                              .n_ranks = 1});
-}
-
-/* Hashes parameters that no other worker has, before they are updated again. */
-static tutti_status reread(tti_exec *x) {
-    TTI_TRY(tti_device_update_complete(x->device->update, 0, x->desc.plan->n_updates));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("hash of own parameters"), -1);
-}
 
 /* The same if the host reduces: it compares immediately with the stored hash. */
 static tutti_status compare_own(tti_exec *x, uint64_t step) {
@@ -373,29 +156,6 @@ static tutti_status compare_own(tti_exec *x, uint64_t step) {
     return tti_fail(TUTTI_E_MISMATCH,
                     "step %llu: the parameters of rank %d changed in memory after the update",
                     (unsigned long long)step, x->rank);
-}
-
-tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool beside) {
-    tti_exec_device *d = x->device;
-    tti_device_exchange_begin(x->exchange, beside);
-    if (d->pipe) tti_device_pipe_begin(d->pipe, beside);
-    if (d->reduce) tti_device_reduce_begin(d->reduce, beside);
-    if (x->offload) tti_offload_begin(x->offload);
-    d->beside = TUTTI_OK;
-    TTI_TRY(tti_device_put_begin(x, set));
-    if (d->parts) TTI_TRY(tti_device_parts_begin(d->parts, beside));
-    if (d->lean) TTI_TRY(tti_device_lean_step(d->lean, beside));
-    TTI_TRY(tti_device_run_shards(x, set));
-    if (d->parts) TTI_TRY(tti_device_parts_finish(d->parts));
-    if (d->lean) TTI_TRY(tti_device_lean_finish(d->lean));
-    if (tti_exec_has_lean_params(x)) TTI_TRY(reread(x));
-    if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
-    if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
-    if (d->axis && !d->reduce) TTI_TRY(tell_own(x));
-    if (d->axis) TTI_TRY(tti_device_axis_sums(d->axis, d->sums));
-    if (d->axis)
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step"), -1));
-    return update_and_tell(x, set);
 }
 
 /* Uses a captured graph from the second step of the worker, or the second with compression, on: the
@@ -429,7 +189,7 @@ static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
     if (d->pipe && is_alone(x)) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_by_host_sums(d->by_host, d->sums, set->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
-    return x->offload ? TUTTI_OK : update_and_tell(x, set);
+    return x->offload ? TUTTI_OK : tti_device_update_and_tell(x, set);
 }
 
 /* The gradient, for the server. */
@@ -455,7 +215,7 @@ static tutti_status run_local(tti_exec *x, tti_device_set *set) {
     TTI_TRY(tti_device_put_begin(x, set));
     TTI_TRY(tti_device_run_shards(x, set));
     if (x->divided) TTI_TRY(tti_device_local_add_parts(x));
-    if (updates) return update_and_tell(x, set);
+    if (updates) return tti_device_update_and_tell(x, set);
     return d->ops->step.report(d->report, d->sums, d->n_told, set->told);
 }
 
@@ -544,50 +304,6 @@ static tutti_status report_bad(tti_exec *x, const tti_device_set *set, uint32_t 
     return tti_exec_bad_gradient(set->desc.step, "");
 }
 
-tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set) {
-    tti_exec_device *d = x->device;
-    const char *sums = set->told + sizeof(tti_step_report);
-    if (d->reduce || d->axis)
-        return tti_device_reduce_take(x, (const double *)(const void *)sums, set->desc.step);
-    if (x->offload && d->by_host) return TUTTI_OK; /* they were made there */
-    memcpy(x->sums, sums, (size_t)d->n_told * sizeof *x->sums);
-    return TUTTI_OK;
-}
-
-static int next_to_end(const tti_exec_device *d) { return (int)(d->n_ended % (uint64_t)d->n_sets); }
-
-tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
-    tti_exec_device *d = x->device;
-    int which = next_to_end(d);
-    tti_device_set *set = &d->sets[which];
-    TTI_ASSERT(set->at_work);
-    TTI_TRY(tti_device_chain_before_end(x));
-    set->at_work = false;
-    d->n_ended++;
-    *out = set;
-    int64_t start = tti_now_ns();
-    if (d->axis && (d->pipe || !d->reduce))
-        TTI_TRY(tti_device_axis_await(d->axis, which));
-    else
-        TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which)
-                          : d->ops->queues.await(which));
-    tti_exec_profile_wait(x, tti_part_wait("waiting for the device"), start, tti_now_ns());
-    return TUTTI_OK;
-}
-
-void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
-    tti_exec_device *d = x->device;
-    int64_t now = tti_now_ns();
-    d->done = set->desc.step + 1;
-    /* Excludes waits for other workers, which say nothing about this one's speed. */
-    bool waited = d->by_host && !d->pipe && tti_device_by_host_computed(d->by_host) > set->begun_ns;
-    int64_t computed = waited ? tti_device_by_host_computed(d->by_host) : now;
-    if (tti_offload_streams(x->offload)) computed = tti_offload_came_ns(x->offload);
-    if (waited) result->comm_ns = tti_device_by_host_summed(d->by_host) - computed;
-    result->compute_ns = computed - TTI_MAX(set->begun_ns, d->last_end_ns);
-    d->last_end_ns = now;
-}
-
 /* The host makes the update. */
 static tutti_status end_at_host(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
     TTI_TRY(tti_offload_update(x->offload, &set->desc, result));
@@ -600,7 +316,7 @@ static tutti_status end_at_host(tti_exec *x, const tti_device_set *set, tti_step
 /* The hash of each worker's own updates: its parameters reach the others with the next step. */
 static uint64_t told_hash(tti_exec *x, const tti_device_set *set) {
     const char *sums = set->told + sizeof(tti_step_report);
-    uint64_t hash = tti_device_reduce_told_hash(x, (const double *)(const void *)sums);
+    uint64_t hash = tti_device_told_hash(x, (const double *)(const void *)sums);
     if (tti_exec_has_lean_params(x)) {
         x->lean->hash = hash;
         x->lean->own_hash = x->lean->all_hashes[x->rank];
@@ -622,7 +338,8 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     tti_step_report report;
     *result = (tti_step_result){0};
     if (tti_offload_streams(x->offload))
-        TTI_TRY(tti_offload_stream(x->offload, &x->device->sets[next_to_end(x->device)].desc));
+        TTI_TRY(tti_offload_stream(x->offload,
+                                   &x->device->sets[tti_device_next_to_end(x->device)].desc));
     TTI_TRY(tti_device_await(x, &set));
     if (is_alone(x) && !x->divided) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
     TTI_TRY(tti_device_take_sums(x, set));

@@ -25,9 +25,6 @@ enum {
 
 /* Opens the device for this thread, before any memory of the worker is allocated. */
 tutti_status tti_exec_device_open(tti_exec *x);
-/* TUTTI_E_NOMEM with the numbers where the plan cannot fit; waves and buffers are counted. scratch:
- * of kernels. */
-tutti_status tti_exec_device_check_memory(const tti_exec *x, size_t scratch);
 /* Memory and tables of the step; the lanes exist. */
 tutti_status tti_exec_device_prepare(tti_exec *x);
 void tti_exec_device_close(tti_exec *x); /* after everything else of x is released */

@@ -18,6 +18,7 @@
 enum { TRADE_ALIGN = 256 };
 
 struct tti_device_exchange {
+    const tti_exchange_calls *calls; /* first: what programs see of it */
     tti_exec *x;
     const tti_device_ops *ops;
     tutti_comm *comm;
@@ -111,8 +112,8 @@ static tutti_status take_host(tti_device_exchange *e) {
 
 /* Earlier kernels may wait for another stage. */
 static tutti_status await_host(const tti_device_exchange *e) {
-    tti_device_pipe *pipe = e->x->device ? e->x->device->pipe : NULL;
-    if (pipe) return tti_device_pipe_await(pipe, TTI_MARK_EXCHANGE);
+    const tti_exec_device *d = e->x->device;
+    if (d && d->between) return tti_device_mail_await(d->mail, TTI_MARK_EXCHANGE);
     return e->ops->queues.await(TTI_MARK_EXCHANGE);
 }
 
@@ -167,7 +168,7 @@ static bool is_wanted(const tti_exec *x) {
 
 /* Values of programs, sums of shards, votes, squares of slots. */
 static size_t most_traded(const tti_exec *x, const room *r) {
-    size_t n_sums = (size_t)tti_device_reduce_n_told(x) + 2 * (size_t)x->desc.plan->n_slots + 1;
+    size_t n_sums = (size_t)tti_device_n_told(x) + 2 * (size_t)x->desc.plan->n_slots + 1;
     size_t n_bytes = TTI_MAX(TTI_MAX(r->in, r->out), n_sums * sizeof(double));
     return (n_bytes + TRADE_ALIGN - 1) / TRADE_ALIGN * TRADE_ALIGN;
 }
@@ -244,17 +245,17 @@ static tutti_status take_arena(tti_device_exchange *e) {
 
 void *tti_device_exchange_arena(const tti_device_exchange *e) { return e ? e->arena : NULL; }
 
-bool tti_device_exchange_joins(const tti_device_exchange *e, const tti_program *program,
-                               const tti_norm_exchange *joint) {
+static bool joins(const tti_device_exchange *e, const tti_program *program,
+                  const tti_norm_exchange *joint) {
     return e && e->group && e->joins && is_reached(program, joint);
 }
 
-int tti_device_exchange_product(const tti_device_exchange *e, const tti_program *program, int s,
-                                const tti_norm_exchange *joint) {
+static int product_before(const tti_device_exchange *e, const tti_program *program, int s,
+                          const tti_norm_exchange *joint) {
     return product_of(e->ops, program, s, joint);
 }
 
-size_t tti_device_exchange_inbox(const tti_device_exchange *e) { return e->inbox; }
+static size_t inbox_of(const tti_device_exchange *e) { return e->inbox; }
 
 /* ---- between devices: meeting, the devices ---- */
 
@@ -329,25 +330,6 @@ tutti_status tti_device_exchange_give_up(tti_device_exchange *e, const char *why
     return take_host(e);
 }
 
-tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out) {
-    room r = room_of(x->desc.plan);
-    *out = NULL;
-    if (!x->desc.backend->device || !is_needed(x, &r)) return TUTTI_OK;
-    tti_device_exchange *e = calloc(1, sizeof *e);
-    if (!e) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    e->x = x;
-    e->ops = x->desc.backend->device;
-    e->comm = x->desc.mesh ? x->desc.mesh->tensor : NULL;
-    tutti_status st = find_joint(e);
-    if (st == TUTTI_OK) st = make_way(e, &r);
-    if (st != TUTTI_OK) {
-        tti_device_exchange_destroy(e);
-        return st;
-    }
-    *out = e;
-    return TUTTI_OK;
-}
-
 void tti_device_exchange_destroy(tti_device_exchange *e) {
     if (!e) return;
     leave(e);
@@ -374,7 +356,7 @@ void tti_device_exchange_begin(tti_device_exchange *e, bool beside) {
     e->pending = e->alone = e->pulled = false;
 }
 
-void tti_device_exchange_alone(tti_device_exchange *e) {
+static void alone(tti_device_exchange *e) {
     if (e) e->alone = true;
 }
 
@@ -445,7 +427,7 @@ static tutti_status bring_rows(tti_device_exchange *e, const tti_device_norm *no
     return tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1);
 }
 
-tutti_status tti_device_exchange_norm(tti_device_exchange *e, tti_device_norm *norm, bool beside) {
+static tutti_status norm_between(tti_device_exchange *e, tti_device_norm *norm, bool beside) {
     norm->kept = beside && e->beside && norm->pushed && e->ops->fusions.bring;
     TTI_TRY(put_norm(e, norm));
     return norm->kept ? bring_rows(e, norm) : TUTTI_OK;
@@ -453,18 +435,18 @@ tutti_status tti_device_exchange_norm(tti_device_exchange *e, tti_device_norm *n
 
 /* The other worker has read what was sent before: its rows have arrived, which it sends afterwards.
  */
-tutti_status tti_device_exchange_push(tti_device_exchange *e, const tti_device_push *push) {
+static tutti_status push(tti_device_exchange *e, const tti_device_push *push) {
     if (!e->pulled) TTI_TRY(tti_device_exchange_wait(e));
     return e->ops->fusions.push(e->group, push);
 }
 
-bool tti_device_exchange_may_pull(const tti_device_exchange *e, const tti_node *product,
-                                  const tti_norm_exchange *joint) {
+static bool may_pull(const tti_device_exchange *e, const tti_node *product,
+                     const tti_norm_exchange *joint) {
     return e->ops->fusions.can_pull && product->in[0] == joint->gather->out[0] &&
            e->ops->fusions.can_pull(product, (size_t)joint->n_rows);
 }
 
-tutti_status tti_device_exchange_pull(tti_device_exchange *e, const tti_device_push *pull) {
+static tutti_status pull(tti_device_exchange *e, const tti_device_push *pull) {
     TTI_TRY(e->ops->fusions.pull(e->group, pull));
     e->pulled = true;
     return TUTTI_OK;
@@ -477,7 +459,7 @@ tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size
                                     .out = terms,
                                     .n_rows = 1,
                                     .part_bytes = n * sizeof *terms};
-    tti_device_exchange_alone(e);
+    alone(e);
     TTI_TRY(put(e, &trade, tti_part_sums("exchange between devices")));
     return tti_device_exchange_wait(e);
 }
@@ -495,7 +477,6 @@ static size_t no_scratch(const tti_node *node, const void *state) {
 
 static tutti_status run(void *state, const tti_kargs *a) {
     tti_device_exchange *e = state;
-    if (!e) return tti_fail(TUTTI_E_INVALID, "exec: %s without others", a->node->op->name);
     if (!e->group) return run_by_host(e, a);
     tti_device_trade trade = {.kind = a->node->op->collective,
                               .dtype = a->node->in[0]->type.dtype,
@@ -508,5 +489,39 @@ static tutti_status run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-const tti_kernel tti_device_exchange_kernel = {
+static const tti_kernel kernel = {
     .op = "*", .name = "exchange", .scratch_bytes = no_scratch, .run = run};
+
+static const tti_exchange_calls calls = {
+    .kernel = &kernel,
+    .alone = alone,
+    .wait = tti_device_exchange_wait,
+    .joins = joins,
+    .norm = norm_between,
+    .product = product_before,
+    .inbox = inbox_of,
+    .push = push,
+    .may_pull = may_pull,
+    .pull = pull,
+    .group = tti_device_exchange_group,
+};
+
+tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out) {
+    room r = room_of(x->desc.plan);
+    *out = NULL;
+    if (!x->desc.backend->device || !is_needed(x, &r)) return TUTTI_OK;
+    tti_device_exchange *e = calloc(1, sizeof *e);
+    if (!e) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    e->calls = &calls;
+    e->x = x;
+    e->ops = x->desc.backend->device;
+    e->comm = x->desc.mesh ? x->desc.mesh->tensor : NULL;
+    tutti_status st = find_joint(e);
+    if (st == TUTTI_OK) st = make_way(e, &r);
+    if (st != TUTTI_OK) {
+        tti_device_exchange_destroy(e);
+        return st;
+    }
+    *out = e;
+    return TUTTI_OK;
+}

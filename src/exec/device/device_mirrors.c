@@ -80,8 +80,10 @@ tutti_status tti_exec_device_put_staging(tti_exec *x) {
     return ops->queues.sync();
 }
 
+/* ---- hashes ---- */
+
 /* By the blocks of the update, as the update hashes them. */
-uint64_t tti_device_mirrors_hash(const tti_exec *x) {
+static uint64_t hash_mirror(const tti_exec *x) {
     uint64_t hash = 0;
     for (int i = 0; i < x->desc.plan->n_updates; i++) {
         const tti_update_step *step = &x->desc.plan->updates[i];
@@ -89,4 +91,22 @@ uint64_t tti_device_mirrors_hash(const tti_exec *x) {
         hash += tti_backend_cpu.hash(params, step->n_elems, step->first);
     }
     return hash;
+}
+
+tutti_status tti_exec_device_settle(tti_exec *x) {
+    tti_device_parts *parts = x->device->parts;
+    return parts ? tti_exec_device_tell(x, tti_device_parts_settle(parts)) : TUTTI_OK;
+}
+
+tutti_status tti_exec_device_own_hash(tti_exec *x, uint64_t *hash) {
+    return tti_exec_device_tell(x, tti_device_update_hash(x->device->update, hash));
+}
+
+tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
+    TTI_TRY(tti_exec_device_settle(x));
+    if (!x->offload)
+        return tti_exec_device_tell(x, tti_device_update_hash(x->device->update, hash));
+    TTI_TRY(tti_exec_device_pull_params(x));
+    *hash = hash_mirror(x);
+    return TUTTI_OK;
 }

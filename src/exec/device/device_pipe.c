@@ -58,7 +58,6 @@ struct tti_device_pipe {
     const tti_device_ops *ops;
     tti_device_mail *mail;
     side_room train, eval;
-    bool between; /* the last step went between devices */
     bool has_failed;
     int first_moment; /* of the last step: its beginning, then two for each part, which computes
                        * between them, or for what of it lies between two joins */
@@ -157,6 +156,7 @@ tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out) {
     pipe->ops = x->desc.backend->device;
     pin_slots(pipe);
     TTI_TRY(tti_device_mail_create(x, &pipe->mail));
+    x->device->mail = pipe->mail;
     TTI_TRY(make_room(x, &x->pipe->train, &pipe->train));
     return x->pipe->eval.program ? make_room(x, &x->pipe->eval, &pipe->eval) : TUTTI_OK;
 }
@@ -396,7 +396,7 @@ static tutti_status compute(const pipe_step *s, const part *p) {
     if (p->action.part == 0)
         tti_fed_point(p->instance, s->desc->eval ? &x->eval_inputs : &x->shard_inputs,
                       &s->desc->shards[local], s->desc->loss_scale);
-    if (!s->pipe->between) TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+    if (!s->pipe->x->device->between) TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
     return run_timed(s, p, &s->desc->runs[local]);
 }
 
@@ -499,7 +499,7 @@ static tutti_status pass_fault(const pipe_step *s, const part *p) {
 static tutti_status run_part(pipe_step *s, const part *p) {
     TTI_TRY(pass_fault(s, p));
     begin_fetching(s, p);
-    return s->pipe->between ? run_between(s, p) : run_by_host(s, p);
+    return s->pipe->x->device->between ? run_between(s, p) : run_by_host(s, p);
 }
 
 static part make_part(pipe_step *s, tti_pipe_action action) {
@@ -518,7 +518,7 @@ static tutti_status run_parts(pipe_step *s) {
         part p = make_part(s, schedule->actions[i]);
         TTI_TRY(run_part(s, &p));
     }
-    return s->pipe->between ? TUTTI_OK : send_unsent(s);
+    return s->pipe->x->device->between ? TUTTI_OK : send_unsent(s);
 }
 
 /* ---- shards that are joined inside a step: by way of the host, part by part ---- */
@@ -587,7 +587,7 @@ void tti_device_pipe_begin(tti_device_pipe *pipe, bool beside) {
 tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step) {
     pipe_step s = {.pipe = pipe, .desc = step, .room = step->eval ? &pipe->eval : &pipe->train};
     forget(pipe->x, s.room);
-    pipe->between = tti_device_pipe_is_loaded(pipe, step->eval);
+    pipe->x->device->between = tti_device_pipe_is_loaded(pipe, step->eval);
     s.room->has_run = true;
     pipe->n_timed = count_runs(&s);
     pipe->first_moment = tti_profile_take(pipe->x, 2 * pipe->n_timed + 1);
@@ -595,18 +595,18 @@ tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_st
     tutti_status st = is_joined(&s) ? run_joined(&s) : run_parts(&s);
     if (st != TUTTI_OK) tti_device_pipe_fail(pipe, st);
     TTI_TRY(st);
-    return pipe->between ? TUTTI_OK : pipe->ops->queues.sync();
+    return pipe->x->device->between ? TUTTI_OK : pipe->ops->queues.sync();
 }
 
 tutti_status tti_device_pipe_rest(tti_device_pipe *pipe) {
-    return pipe->between ? tti_device_mail_rest(pipe->mail) : pipe->ops->queues.sync();
+    return pipe->x->device->between ? tti_device_mail_rest(pipe->mail) : pipe->ops->queues.sync();
 }
 
 void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
     if (pipe->has_failed) return;
     pipe->has_failed = true;
     tti_mailbox_fail(pipe->x->pipe->box, status);
-    if (pipe->between) tti_device_mail_give_up(pipe->mail, status);
+    if (pipe->x->device->between) tti_device_mail_give_up(pipe->mail, status);
 }
 
 /* By the device's own clock: the time from the begin of the step to the end of the last part, and
@@ -661,11 +661,13 @@ tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
     tti_exec *x = pipe->x;
     if (x->pipe->stages->n_tied == 0) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
-    TTI_TRY(pipe->between ? tti_device_mail_sum_tied(pipe->mail) : sum_tied_by_host(pipe));
+    TTI_TRY(pipe->x->device->between ? tti_device_mail_sum_tied(pipe->mail)
+                                     : sum_tied_by_host(pipe));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients of shared parameters"),
                             -1);
 }
 
 tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int mark) {
-    return pipe->between ? tti_device_mail_await(pipe->mail, mark) : pipe->ops->queues.await(mark);
+    return pipe->x->device->between ? tti_device_mail_await(pipe->mail, mark)
+                                    : pipe->ops->queues.await(mark);
 }

@@ -51,12 +51,6 @@ static tutti_status check(void *user) {
     return tti_comm_check(x->desc.comm);
 }
 
-void tti_device_terms(const tti_sum_order *order, tti_device_term *terms) {
-    for (int t = 0; t < order->n_terms; t++)
-        terms[t] =
-            (tti_device_term){order->terms[t].rank, order->terms[t].piece, order->terms[t].n_adds};
-}
-
 /* The terms of the sum: in fast mode one of each rank, which has added its own before. */
 static tutti_status make_terms(const tti_exec *x, tti_device_term **out, int *n_terms) {
     tti_sum_order order;
@@ -78,14 +72,9 @@ static size_t longest_bucket(const tti_plan *plan) {
     return n;
 }
 
-/* Sums, hashes of the step before in halves, votes. */
-static size_t n_told_by_all(const tti_exec *x) {
-    return (size_t)(x->desc.n_shards * TTI_SUMS + 3 * x->n_ranks);
-}
-
 /* 32-bit words of the longest small vector. */
 static size_t most_words(const tti_exec *x) {
-    size_t n = 2 * (size_t)tti_device_reduce_n_told(x);
+    size_t n = 2 * (size_t)tti_device_n_told(x);
     if (tti_exec_has_parts(x)) n = TTI_MAX(n, 4 * (size_t)x->desc.plan->n_updates); /* 2 doubles */
     for (int i = 0; i < x->n_syncs; i++) {
         const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
@@ -150,7 +139,7 @@ static int find_sources(tti_device_reduce *r) {
 static void *group_with(const tti_exec *x) {
     void *group = tti_device_exchange_group(x->exchange);
     if (group || !x->pipe) return group;
-    return tti_device_mail_group(tti_device_pipe_mail(x->device->pipe));
+    return tti_device_mail_group(x->device->mail);
 }
 
 /* An algorithm, and the group in addition to which it is connected; NULL: none. */
@@ -489,7 +478,7 @@ static tti_device_told told_of(const tti_exec *x, const tti_step_args *args,
 static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
                                 tti_step_report *report, double *sums) {
     tti_exec *x = r->x;
-    size_t n_words = 2 * n_told_by_all(x);
+    size_t n_words = 2 * tti_device_told_by_all(x);
     tti_device_told told = told_of(x, args, report, sums);
     TTI_TRY(r->ops->collectives.report_sums(&told));
     TTI_TRY(spread(r, sums, n_words, 0, n_words));
@@ -593,7 +582,7 @@ tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report 
                                     double *sums) {
     const tti_exec *x = r->x;
     size_t rank = (size_t)x->rank;
-    double *hashes = sums + n_told_by_all(x); /* the bits of one for each rank */
+    double *hashes = sums + tti_device_told_by_all(x); /* the bits of one for each rank */
     TTI_TRY(r->ops->queues.copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash,
                                 sizeof *hashes));
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
@@ -640,41 +629,4 @@ tutti_status tti_device_reduce_rest(tti_device_reduce *r) {
     TTI_TRY(r->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_SETTLED));
     TTI_TRY(tti_device_reduce_await(r, TTI_MARK_SETTLED));
     return r->ops->queues.sync();
-}
-
-/* ---- reported values ---- */
-
-int tti_device_reduce_n_told(const tti_exec *x) {
-    return (int)n_told_by_all(x) + (tti_exec_has_parts(x) ? x->n_ranks : 0);
-}
-
-uint64_t tti_device_reduce_told_hash(const tti_exec *x, const double *told) {
-    uint64_t hash = 0;
-    for (int r = 0; r < x->n_ranks; r++) hash += tti_f64_to_bits(told[(int)n_told_by_all(x) + r]);
-    return hash;
-}
-
-/* If no other worker has these parameters: compares their hash before this update with that after
- * the last one. */
-static tutti_status compare_own(const tti_exec *x, const double *told, uint64_t step) {
-    const double *halves = told + x->desc.n_shards * TTI_SUMS;
-    for (int r = 0; x->has_hash && r < x->n_ranks; r++) {
-        uint64_t hash = (uint64_t)halves[2 * r] << 32 | (uint64_t)halves[2 * r + 1];
-        if (hash == x->lean->all_hashes[r]) continue;
-        return tti_fail(TUTTI_E_MISMATCH,
-                        "step %llu: the parameters of rank %d changed in memory after the update",
-                        (unsigned long long)step, r);
-    }
-    const double *own = told + n_told_by_all(x);
-    for (int r = 0; r < x->n_ranks; r++) x->lean->all_hashes[r] = tti_f64_to_bits(own[r]);
-    return TUTTI_OK;
-}
-
-tutti_status tti_device_reduce_take(tti_exec *x, const double *told, uint64_t step) {
-    const double *votes = told + x->n_sums - 1;
-    memcpy(x->sums, told, (x->n_sums - 1) * sizeof *told);
-    x->sums[x->n_sums - 1] = 0;
-    for (int rank = 0; rank < x->n_ranks; rank++) x->sums[x->n_sums - 1] += votes[rank];
-    if (tti_exec_has_lean_params(x)) return compare_own(x, told, step);
-    return tti_exec_compare_hashes(x, step);
 }

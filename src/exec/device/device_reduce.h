@@ -23,9 +23,6 @@ bool tti_device_sums_behind(const tti_plan *plan, const tti_weights *weights, bo
 /* What other workers may fetch. */
 enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES };
 
-/* The order of a sum as devices take it: terms [order->n_terms]. */
-void tti_device_terms(const tti_sum_order *order, tti_device_term *terms);
-
 /* Connects to the devices of the other workers. *out NULL: they do not reach each other, and sums
  * go through the host. way: describes the method.  Collective.  Otherwise *out is owned by the
  * caller, and borrows x. */
@@ -44,7 +41,7 @@ void tti_device_reduce_after(tti_device_reduce *reduce, int step);
 /* Buckets that it has put into the queue to be summed, in this step. */
 int tti_device_reduce_n_summed(const tti_device_reduce *reduce);
 
-/* The other buckets; and the sums [tti_device_reduce_n_told] of all workers. */
+/* The other buckets; and the sums [tti_device_n_told] of all workers. */
 tutti_status tti_device_reduce_finish(tti_device_reduce *reduce, const tti_step_args *args,
                                       tti_step_report *report, double *sums);
 
@@ -68,13 +65,6 @@ void tti_device_reduce_turn(tti_device_reduce *reduce);
 
 /* How long the kernels of this worker have waited for other devices so far; below 0: not known. */
 tutti_status tti_device_reduce_waited(const tti_device_reduce *reduce, int64_t *t_ns);
-
-/* Sums of shards, halves of hashes and votes. */
-int tti_device_reduce_n_told(const tti_exec *x);
-
-/* Takes the results into x->sums; hashes are those of the previous step.  TUTTI_E_MISMATCH names
- * the worker whose parameters differ. */
-tutti_status tti_device_reduce_take(tti_exec *x, const double *told, uint64_t step);
 
 /* A TTI_SYNC op over the shards of all workers in one go, from and to their places in the programs:
  * in and out [shards of this worker].  *done false: it must be made of what follows. */
@@ -101,11 +91,9 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *reduce, bool beside);
 tutti_status tti_device_reduce_note(tti_device_reduce *reduce, int *place);
 tutti_status tti_device_reduce_follow(tti_device_reduce *reduce, int bucket);
 
-/* Sends the hash of own blocks in the report to all workers; and the combined hash, from the
- * reported sums of a step. */
+/* Sends the hash of own blocks in the report to all workers. */
 tutti_status tti_device_reduce_hash(tti_device_reduce *reduce, const tti_step_report *report,
                                     double *sums);
-uint64_t tti_device_reduce_told_hash(const tti_exec *x, const double *told);
 
 /* Returns when all workers are here.  Call before a step that follows a pause: actions in a pause,
  * such as freeing memory, may wait for devices, and must not do so while a device waits for a peer.

@@ -7,20 +7,6 @@
 
 #include "exec/device/device_step.h"
 
-/* ---- memory ---- */
-
-tutti_status tti_device_take(tti_exec *x, void *where, size_t n_bytes) {
-    void *memory = x->desc.backend->alloc(n_bytes);
-    memcpy(where, &memory, sizeof memory);
-    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", n_bytes);
-}
-
-tutti_status tti_device_take_host(tti_exec *x, void *where, size_t n_bytes) {
-    void *memory = x->device->ops->memory.alloc_host(n_bytes);
-    memcpy(where, &memory, sizeof memory);
-    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory", n_bytes);
-}
-
 /* ---- sets of inputs, and runs ---- */
 
 tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_fed) {

@@ -6,12 +6,14 @@
 #include "exec/device/device_axis.h"
 #include "exec/device/device_by_host.h"
 #include "exec/device/device_lean.h"
+#include "exec/device/device_line.h"
 #include "exec/device/device_local.h"
 #include "exec/device/device_mail.h"
 #include "exec/device/device_parts.h"
 #include "exec/device/device_pipe.h"
 #include "exec/device/device_reduce.h"
 #include "exec/device/device_server.h"
+#include "exec/device/device_told.h"
 #include "exec/device/device_update.h"
 #include "exec/device/kept.h"
 #include "exec/worker/worker.h"
@@ -55,6 +57,8 @@ struct tti_exec_device {
     bool has_evaluated;
     tti_device_server *server;     /* NULL: the device makes the update */
     tti_device_pipe *pipe;         /* NULL: the worker has all layers */
+    tti_device_mail *mail;         /* of pipe; borrowed */
+    bool between;                  /* the last step of pipe went between devices */
     tti_str way;                   /* of the sums between workers, in words */
     tutti_status beside;           /* status of launches during the last shard */
     float *mirrors[TTI_N_MIRRORS]; /* device_mirrors.c; NULL: not used yet */
@@ -82,7 +86,12 @@ enum { TTI_N_FED = 2 };
 
 static inline int tti_device_n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
 
-/* device_shards.c: n_bytes of the device, of pinned memory, into the pointer at where. */
+/* The set of the oldest step at work. */
+static inline int tti_device_next_to_end(const tti_exec_device *d) {
+    return (int)(d->n_ended % (uint64_t)d->n_sets);
+}
+
+/* device_own.c: n_bytes of the device, of pinned memory, into the pointer at where. */
 tutti_status tti_device_take(tti_exec *x, void *where, size_t n_bytes);
 tutti_status tti_device_take_host(tti_exec *x, void *where, size_t n_bytes);
 
@@ -94,40 +103,9 @@ tutti_status tti_device_take_shards(tti_exec *x);
 void tti_device_release_shards(tti_exec *x);
 
 void tti_device_mirrors_fini(tti_exec *x);
-/* The hash of the parameters, as they were copied last. */
-uint64_t tti_device_mirrors_hash(const tti_exec *x);
 
 /* device_meet.c: how the workers' devices add, as far as they reach each other. */
 tutti_status tti_device_meet(tti_exec *x);
-
-/* Gradients are compressed by the host, or parameters averaged: nothing is added between devices.
- */
-bool tti_device_ends_on_host(const tti_exec *x);
-/* Or workers that divide the model join values inside a step, or have shards of its gradients: then
- * these are communicated through the host.  The same on all workers. */
-bool tti_device_by_host_alone(const tti_exec *x);
-
-/* The result of a wait for peers: after a timeout the text also names the worker that blocks it, if
- * known. */
-tutti_status tti_device_late(const tti_exec *x, tutti_status st);
-
-/* Whether every worker of the job has its own device: two kernels that wait for peers must not
- * block each other on one.  Collective over mesh->world. */
-tutti_status tti_device_have_own(const tti_exec *x, bool *own);
-
-/* One axis of the mesh, whose devices must reach each other.  Their group borrows it. */
-typedef struct tti_device_line {
-    tti_exec *x;
-    tutti_comm *comm; /* of this worker's line along the axis */
-    int turn, n_lines;
-    const char *others; /* what texts call the workers of other lines */
-} tti_device_line;
-
-/* Meets them over each other's memory, one line after the other; wanted: what this worker brings,
- * the rest comes from the line.  TUTTI_E_UNSUPPORTED: not all lines could; *group may be there all
- * the same, for the caller to part.  Collective over mesh->world. */
-tutti_status tti_device_meet_line(tti_device_line *line, const tti_device_peers *wanted,
-                                  void **group);
 
 /* Batch and numbers of a step into a set; what computes next waits for them. */
 tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc);
@@ -136,6 +114,9 @@ tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set);
 
 /* Launches a step; beside: other devices are read while shards compute. */
 tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool beside);
+
+/* The end of a step whose gradients are there: the update, and what the host is told. */
+tutti_status tti_device_update_and_tell(tti_exec *x, const tti_device_set *set);
 
 /* device_recordings.c: ends capturing; st is the status of the captured launches. */
 tutti_status tti_device_end_recording(tti_exec *x, tutti_status st, void **recording);
@@ -165,14 +146,11 @@ tutti_status tti_device_chain_before_end(tti_exec *x);
 tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set);
 tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set);
 
-/* device_waves.c: a step of the shard program is in the queue, for a profile. */
+/* device_join.c: a step of the shard program is in the queue, for a profile. */
 void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard);
 
-/* device_waves.c: the values of sync number i of all shards become one. */
+/* device_join.c: the values of sync number i of all shards become one. */
 tutti_status tti_device_join_shards(tti_exec *x, int i);
-
-/* Yes if all workers say so: they go ahead by the same number of steps. */
-tutti_status tti_device_agree(tti_exec *x, bool *yes);
 
 /* The oldest step at work is done: its set, until the next step begins. */
 tutti_status tti_device_await(tti_exec *x, const tti_device_set **out);

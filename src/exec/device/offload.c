@@ -35,7 +35,7 @@ struct tti_offload {
 };
 
 /* It has no shards to add: sums come from x. */
-static tti_exec_desc desc_of_host(const tti_exec *x) {
+tti_exec_desc tti_offload_desc(const tti_exec *x) {
     tti_exec_desc desc = x->desc;
     desc.backend = &tti_backend_cpu;
     desc.device = (tti_device_desc){0};
@@ -61,8 +61,6 @@ static size_t flat_bytes(const tti_offload *o) { return o->x->desc.plan->n_flat 
 static tutti_status send_params(void *user, size_t first, size_t last);
 
 static tutti_status make(tti_offload *o) {
-    tti_exec_desc desc = desc_of_host(o->x);
-    TTI_TRY(tti_exec_create(&desc, &o->host));
     o->host->updated = send_params;
     o->host->updated_user = o;
     o->has_pinned_params = pin(o, o->host->params, flat_bytes(o));
@@ -70,14 +68,11 @@ static tutti_status make(tti_offload *o) {
     return o->report ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of pinned memory");
 }
 
-tutti_status tti_offload_create(tti_exec *x, tti_offload **out) {
+tutti_status tti_offload_create(tti_exec *x, tti_exec *host, tti_offload **out) {
     *out = NULL;
-    if (x->divided)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: the optimizer's state of a part of a model stays on its device");
     tti_offload *o = calloc(1, sizeof *o);
     if (!o) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    *o = (tti_offload){.x = x, .ops = x->desc.backend->device};
+    *o = (tti_offload){.x = x, .host = host, .ops = x->desc.backend->device};
     tutti_status st = make(o);
     if (st == TUTTI_OK)
         *out = o;
@@ -94,16 +89,10 @@ void tti_offload_destroy(tti_offload *o) {
     if (o->report) o->ops->memory.release_host(o->report);
     if (o->sums) o->ops->memory.release_host(o->sums);
     free(o->due);
-    tti_exec_destroy(o->host);
     free(o);
 }
 
 tti_exec *tti_offload_host(const tti_offload *o) { return o ? o->host : NULL; }
-
-size_t tti_offload_bytes(const tti_offload *o) {
-    const tti_exec_memory m = tti_exec_memory_use(o->host);
-    return m.params + m.states + m.ema + flat_bytes(o);
-}
 
 /* With other workers these read the memory: partitions of parameters are sent through it. */
 static tutti_status take_grads(tti_offload *o) {

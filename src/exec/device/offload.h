@@ -17,18 +17,18 @@
 
 typedef struct tti_offload tti_offload;
 
-/* Initializes parameters and state on the host; x->device is open.  Collective.  On success *out is
- * owned by the caller and borrows x. */
-tutti_status tti_offload_create(tti_exec *x, tti_offload **out);
-/* Before the device is closed, at rest; takes NULL. */
+/* What the executor on the host is made of that has parameters and state of x. */
+tti_exec_desc tti_offload_desc(const tti_exec *x);
+
+/* x->device is open; host is that executor.  Collective.  On success *out is owned by the caller
+ * and borrows both. */
+tutti_status tti_offload_create(tti_exec *x, tti_exec *host, tti_offload **out);
+/* Before the device is closed, at rest, and before host is destroyed; takes NULL. */
 void tti_offload_destroy(tti_offload *offload);
 
-/* The executor on the host that has them: params, states and averages are its own, at all times.
+/* That executor: params, states and averages are its own, at all times.
  * NULL: offload is NULL. */
 tti_exec *tti_offload_host(const tti_offload *offload);
-
-/* Bytes of the host: parameters, state, averages and summed gradients. */
-size_t tti_offload_bytes(const tti_offload *offload);
 
 /* The device's report of a step: the hash of the parameters in report, the sums of the shards in
  * sums [n_sums]. */

@@ -10,10 +10,6 @@
 #include "base/clock.h"
 #include "exec/worker/worker.h"
 
-bool tti_local_is_on(const tti_exec *x) {
-    return x->desc.local && x->n_ranks > 1 && x->begun.step >= (uint64_t)x->desc.local_after;
-}
-
 /* ---- means ---- */
 
 typedef struct mean {
@@ -57,19 +53,13 @@ static tutti_status average_all(tti_exec *x, const tti_step_desc *desc) {
 
 /* ---- a step ---- */
 
-int64_t tti_local_rows(const tti_exec *x, const tti_step_desc *desc) {
-    int64_t n = 0;
-    for (int i = 0; i < x->last_shard - x->first_shard; i++) n += desc->shards[i].n_rows;
-    return n;
-}
-
 /* Uses this worker's samples only; a worker without samples in a short batch does not change. */
 static tutti_status apply_alone(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_step_desc own = *desc;
     own.n_rows = tti_local_rows(x, desc);
     if (own.n_rows > 0)
         return tti_exec_apply(x, &own, result->count > 0 ? 1 / result->count : 0, result);
-    TTI_TRY(tti_exec_params_hash(x, &x->last_hash));
+    x->last_hash = tti_exec_flat_hash(x);
     x->has_hash = true;
     result->params_hash = x->last_hash;
     return TUTTI_OK;
@@ -108,7 +98,7 @@ static tutti_status meet(tti_exec *x, const tti_step_desc *desc, tti_step_result
     tti_exec_waited(x, averaged - start);
     tti_profile_stall(x, &move, "waiting for parameters", start, averaged);
     tti_profile_mark(x, averaged);
-    TTI_TRY(tti_exec_params_hash(x, &x->last_hash));
+    x->last_hash = tti_exec_flat_hash(x);
     result->params_hash = x->last_hash;
     tti_profile_rest(x, tti_part_work("hash of the parameters"), tti_now_ns());
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));

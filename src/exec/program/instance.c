@@ -67,12 +67,31 @@ static void bind_pointer(tti_instance *it, const tutti_value *value, int step, v
     }
 }
 
+static size_t no_scratch(const tti_node *node, const void *state) {
+    (void)node, (void)state;
+    return 0;
+}
+
+static tutti_status fail_alone(void *state, const tti_kargs *a) {
+    (void)state;
+    return tti_fail(TUTTI_E_INVALID, "exec: %s without others", a->node->op->name);
+}
+
+/* Of a program for devices that is only looked at. */
+static const tti_kernel kernel_of_nobody = {
+    .op = "*", .name = "exchange", .scratch_bytes = no_scratch, .run = fail_alone};
+
+static const tti_kernel *collective_kernel(const tti_instance *it) {
+    if (!it->desc.backend->device) return &tti_collective_kernel;
+    return it->desc.exchange ? tti_exchange_calls_of(it->desc.exchange)->kernel : &kernel_of_nobody;
+}
+
 static tutti_status bind_kernel(const tti_instance *it, int index, bound_step *step) {
     const tti_node *node = it->desc.program->steps[index];
     if (node->op->traits & TTI_COLLECTIVE) {
-        bool on_host = !it->desc.backend->device;
-        step->kernel = on_host ? &tti_collective_kernel : &tti_device_exchange_kernel;
-        step->state = on_host ? (void *)it->desc.tensor : (void *)it->desc.exchange;
+        step->kernel = collective_kernel(it);
+        step->state =
+            it->desc.backend->device ? (void *)it->desc.exchange : (void *)it->desc.tensor;
         return TUTTI_OK;
     }
     if (tti_prepared_take(it->desc.prepared, index, &step->kernel, &step->state)) return TUTTI_OK;
@@ -144,16 +163,19 @@ static tutti_status find_norms(tti_instance *it) {
     tti_norm_exchange joint;
     for (int s = 0; it->desc.exchange && s < program->n_steps; s++) {
         if (!tti_norm_exchange_at(program, s, &joint)) continue;
-        if (!tti_device_exchange_joins(it->desc.exchange, program, &joint)) continue;
+        if (!tti_exchange_calls_of(it->desc.exchange)->joins(it->desc.exchange, program, &joint))
+            continue;
         if (!it->joints) it->joints = calloc((size_t)program->n_steps + 1, sizeof *it->joints);
         if (!it->joints) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
         tti_joint_step *at = &it->joints[s];
         at->norm = joint;
-        int product = tti_device_exchange_product(it->desc.exchange, program, s, &joint);
+        int product = tti_exchange_calls_of(it->desc.exchange)
+                          ->product(it->desc.exchange, program, s, &joint);
         if (product >= 0) it->joints[product].to = s, at->from = product;
         int next = s + joint.n_steps;
         at->pulls = next < program->n_steps &&
-                    tti_device_exchange_may_pull(it->desc.exchange, program->steps[next], &joint);
+                    tti_exchange_calls_of(it->desc.exchange)
+                        ->may_pull(it->desc.exchange, program->steps[next], &joint);
     }
     return TUTTI_OK;
 }
@@ -288,7 +310,8 @@ static tti_device_norm backward_of(const tti_norm_exchange *joint, const bound_s
 /* Whether step s and the following ones run as one in a range that ends at last. */
 static bool is_joint(const tti_instance *it, int s, int last) {
     int n = it->joints ? it->joints[s].norm.n_steps : 0;
-    return n > 0 && s + n <= last && tti_device_exchange_group(it->desc.exchange);
+    return n > 0 && s + n <= last &&
+           tti_exchange_calls_of(it->desc.exchange)->group(it->desc.exchange);
 }
 
 /* The norm for which product s brings the terms, 0: it does not. */
@@ -308,23 +331,24 @@ static tti_device_push rows_of(tti_instance *it, int s, int of, const tti_run *r
     const tti_norm_exchange *norm = &it->joints[of].norm;
     bound_step *step = &it->steps[s];
     step->args.run = run;
-    return (tti_device_push){.kernel = step->kernel,
-                             .state = step->state,
-                             .args = &step->args,
-                             .inbox = tti_device_exchange_inbox(it->desc.exchange),
-                             .n_blocks = (size_t)norm->n_blocks,
-                             .n_rows = (size_t)norm->n_rows,
-                             .width = (size_t)norm->width};
+    return (tti_device_push){
+        .kernel = step->kernel,
+        .state = step->state,
+        .args = &step->args,
+        .inbox = tti_exchange_calls_of(it->desc.exchange)->inbox(it->desc.exchange),
+        .n_blocks = (size_t)norm->n_blocks,
+        .n_rows = (size_t)norm->n_rows,
+        .width = (size_t)norm->width};
 }
 
 static tutti_status run_push(tti_instance *it, int s, int to, const tti_run *run) {
     const tti_device_push push = rows_of(it, s, to, run);
-    return tti_device_exchange_push(it->desc.exchange, &push);
+    return tti_exchange_calls_of(it->desc.exchange)->push(it->desc.exchange, &push);
 }
 
 static tutti_status run_pull(tti_instance *it, int s, int from, const tti_run *run) {
     const tti_device_push pull = rows_of(it, s, from, run);
-    return tti_device_exchange_pull(it->desc.exchange, &pull);
+    return tti_exchange_calls_of(it->desc.exchange)->pull(it->desc.exchange, &pull);
 }
 
 /* Runs the steps from s on as one. kept: whether the next one may be pulled. */
@@ -342,20 +366,26 @@ static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushe
     norm.n_rows = (size_t)joint->n_rows;
     norm.width = (size_t)joint->width;
     norm.pushed = pushed;
-    norm.inbox = pushed ? tti_device_exchange_inbox(it->desc.exchange) : 0;
+    norm.inbox = pushed ? tti_exchange_calls_of(it->desc.exchange)->inbox(it->desc.exchange) : 0;
     norm.pulled = it->joints[s].pulls;
-    TTI_TRY(tti_device_exchange_norm(it->desc.exchange, &norm, beside));
+    TTI_TRY(tti_exchange_calls_of(it->desc.exchange)->norm(it->desc.exchange, &norm, beside));
     *kept = norm.kept && it->joints[s].pulls;
     return TUTTI_OK;
+}
+
+static tutti_status wait_for_all(const tti_instance *it) {
+    tti_device_exchange *exchange = it->desc.exchange;
+    return exchange ? tti_exchange_calls_of(exchange)->wait(exchange) : TUTTI_OK;
 }
 
 /* Before a step: waits until collectives on its inputs and outputs are complete. */
 static tutti_status wait_for_exchanges(const tti_instance *it, int s) {
     bool is_exchange = (it->desc.program->steps[s]->op->traits & TTI_COLLECTIVE) != 0;
     if (!it->waits) return TUTTI_OK;
-    if (it->waits[s]) TTI_TRY(tti_device_exchange_wait(it->desc.exchange));
+    if (it->waits[s]) TTI_TRY(wait_for_all(it));
     bool is_last = s + 1 == it->desc.program->n_steps;
-    if (is_exchange && (is_last || it->waits[s + 1])) tti_device_exchange_alone(it->desc.exchange);
+    if (is_exchange && (is_last || it->waits[s + 1]))
+        tti_exchange_calls_of(it->desc.exchange)->alone(it->desc.exchange);
     return TUTTI_OK;
 }
 
@@ -375,7 +405,7 @@ tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int fi
         from = kept ? s : -1;
         s += n - 1;
     }
-    return tti_device_exchange_wait(it->desc.exchange);
+    return wait_for_all(it);
 }
 
 tutti_status tti_instance_run(tti_instance *it, const tti_run *run, tti_after_step after,

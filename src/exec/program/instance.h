@@ -3,7 +3,7 @@
 #define TTI_EXEC_INSTANCE_H
 
 #include "backend/backend.h"
-#include "exec/device/device_exchange.h"
+#include "exec/program/exchange.h"
 #include "exec/program/prepared.h"
 #include "exec/program/window.h"
 #include "tutti/comm.h"

@@ -10,64 +10,49 @@
 
 #include "base/philox.h"
 #include "comm/transport.h"
+#include "exec/worker/divided_pieces.h"
 #include "exec/worker/worker.h"
 #include "ops/piece.h"
 
-/* The identity of a part of a parameter among all workers. */
-typedef struct piece_id {
-    uint64_t name; /* hash; 0: no more slots */
-    uint64_t cut;  /* which piece of the whole; 0: all of it */
-} piece_id;
-
-struct tti_divided {
-    const tti_plan *plan;
-    const tti_mesh *mesh;
-    int rank, n_ranks;    /* in the model group */
-    size_t n_most;        /* slots of the worker that has the most */
-    piece_id *ids;        /* [n_ranks][n_most] */
-    float *whole, *piece; /* of the requested parameter; grown on demand */
-    size_t whole_elems, piece_elems;
-};
-
-static piece_id id_of(const tti_node *param) {
+tti_piece_id tti_piece_id_of(const tti_node *param) {
     tti_piece_of p = tti_piece_get(param);
     uint64_t name = tti_hash_name(param->name);
-    piece_id id = {.name = name ? name : 1};
+    tti_piece_id id = {.name = name ? name : 1};
     if (p.dim >= 0 && p.n > 1)
         id.cut = (uint64_t)(p.dim + 1) << 48 | (uint64_t)p.groups << 32 | (uint64_t)p.n << 16 |
                  (uint64_t)p.index;
     return id;
 }
 
-static bool is_same(const piece_id *a, const piece_id *b) {
+static bool is_same(const tti_piece_id *a, const tti_piece_id *b) {
     return a->name == b->name && a->cut == b->cut;
 }
 
-static const piece_id *ids_of(const tti_divided *d, int rank) {
+const tti_piece_id *tti_piece_ids(const tti_divided *d, int rank) {
     return d->ids + (size_t)rank * d->n_most;
 }
 
 /* The slot of a worker that has this piece, -1: none. */
-static int find_piece(const tti_divided *d, int rank, const piece_id *id) {
-    const piece_id *ids = ids_of(d, rank);
+static int find_piece(const tti_divided *d, int rank, const tti_piece_id *id) {
+    const tti_piece_id *ids = tti_piece_ids(d, rank);
     for (size_t i = 0; i < d->n_most && ids[i].name; i++)
         if (is_same(&ids[i], id)) return (int)i;
     return -1;
 }
 
-static bool counts(const tti_divided *d, int rank, const piece_id *id) {
+bool tti_piece_counts(const tti_divided *d, int rank, const tti_piece_id *id) {
     for (int r = 0; r < rank; r++)
         if (find_piece(d, r, id) >= 0) return false;
     return true;
 }
 
 bool tti_divided_counts(const tti_divided *d, int slot) {
-    return !d || counts(d, d->rank, &ids_of(d, d->rank)[slot]);
+    return !d || tti_piece_counts(d, d->rank, &tti_piece_ids(d, d->rank)[slot]);
 }
 
 /* The first worker of the tensor group counts values that all of them have whole. */
 bool tti_divided_counts_here(const tti_divided *d, int slot) {
-    return !d || d->mesh->at.tensor == 0 || ids_of(d, d->rank)[slot].cut != 0;
+    return !d || d->mesh->at.tensor == 0 || tti_piece_ids(d, d->rank)[slot].cut != 0;
 }
 
 /* ---- the table ---- */
@@ -77,7 +62,7 @@ static tutti_status check_neighbours(const tti_divided *d) {
     int first = d->mesh->at.stage * d->mesh->size.tensor;
     for (int t = 1; t < d->mesh->size.tensor; t++)
         for (size_t i = 0; i < d->n_most; i++)
-            if (ids_of(d, first)[i].name != ids_of(d, first + t)[i].name)
+            if (tti_piece_ids(d, first)[i].name != tti_piece_ids(d, first + t)[i].name)
                 return tti_fail(TUTTI_E_INTERNAL,
                                 "exec: slot %zu of stage %d is another parameter on piece %d", i,
                                 d->mesh->at.stage, t);
@@ -90,10 +75,10 @@ static tutti_status tell_pieces(tti_divided *d) {
     TTI_TRY(tutti_comm_all_reduce(comm, &n, &n_most, 1, TUTTI_I64, TUTTI_MAX, TUTTI_ALG_AUTO));
     d->n_most = (size_t)n_most;
     d->ids = calloc((size_t)d->n_ranks * d->n_most + 1, sizeof *d->ids);
-    piece_id *mine = calloc(d->n_most + 1, sizeof *mine);
+    tti_piece_id *mine = calloc(d->n_most + 1, sizeof *mine);
     tutti_status st = d->ids && mine ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int i = 0; st == TUTTI_OK && i < d->plan->n_slots; i++)
-        mine[i] = id_of(d->plan->slots[i].param);
+        mine[i] = tti_piece_id_of(d->plan->slots[i].param);
     if (st == TUTTI_OK)
         st = tutti_comm_all_gather(comm, mine, d->ids, d->n_most * sizeof *mine, TUTTI_U8);
     free(mine);
@@ -242,7 +227,7 @@ tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash) {
 }
 
 static tutti_status compare(const tti_divided *d, const int64_t *all, uint64_t step) {
-    const piece_id *mine = ids_of(d, d->rank);
+    const tti_piece_id *mine = tti_piece_ids(d, d->rank);
     for (int i = 0; i < d->plan->n_slots; i++)
         for (int r = 0; r < d->n_ranks; r++) {
             int other = find_piece(d, r, &mine[i]);
@@ -274,155 +259,4 @@ tutti_status tti_divided_check(const tti_divided *d, const int64_t *hashes, uint
     free(mine);
     free(all);
     return st;
-}
-
-/* ---- whole parameters, for checkpoints ---- */
-
-/* The first worker's request to the others. */
-typedef struct request {
-    int64_t k; /* END: nothing more */
-    uint64_t name;
-} request;
-
-enum { END = -3 };
-
-static tutti_status grow(float **memory, size_t *n_elems, size_t wanted) {
-    if (*n_elems >= wanted && *memory) return TUTTI_OK;
-    free(*memory);
-    *memory = malloc(wanted * sizeof **memory + 64);
-    *n_elems = *memory ? wanted : 0;
-    return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu floats of a parameter", wanted);
-}
-
-static tutti_status ask(const tti_divided *d, request *want) {
-    return tutti_comm_broadcast(d->mesh->model, want, sizeof *want, TUTTI_U8, 0);
-}
-
-/* This worker's array k of a slot; its data group gathers sharded values. */
-static tutti_status own_array(tti_exec *x, int k, int slot, const float **data) {
-    const tti_slot *s = &x->desc.plan->slots[slot];
-    return tti_exec_fetch(x, k, s->first, s->n_elems, data);
-}
-
-/* Answers for every piece of the parameter that counts. */
-static tutti_status answer(tti_exec *x, const request *want) {
-    const tti_divided *d = x->divided;
-    for (int i = 0; i < d->plan->n_slots; i++) {
-        const piece_id *id = &ids_of(d, d->rank)[i];
-        const float *data;
-        if (id->name != want->name || !counts(d, d->rank, id)) continue;
-        TTI_TRY(own_array(x, (int)want->k, i, &data));
-        TTI_TRY(tutti_comm_send(d->mesh->model, data, d->plan->slots[i].n_elems, TUTTI_F32, 0));
-    }
-    return TUTTI_OK;
-}
-
-/* A piece put at its places in the whole parameter, or taken from there. */
-static void place(const tutti_shape *shape, uint64_t cut, float *whole, float *piece, bool take) {
-    size_t n_elems = (size_t)tutti_shape_n_elems(shape), inner = 1, outer = 1;
-    if (cut == 0) {
-        memcpy(take ? piece : whole, take ? whole : piece, n_elems * sizeof *whole);
-        return;
-    }
-    int dim = (int)(cut >> 48) - 1;
-    size_t groups = cut >> 32 & 0xffff, n = cut >> 16 & 0xffff, index = cut & 0xffff;
-    for (int i = dim + 1; i < shape->n_dims; i++) inner *= (size_t)shape->dim[i];
-    for (int i = 0; i < dim; i++) outer *= (size_t)shape->dim[i];
-    size_t run = (size_t)shape->dim[dim] / groups / n * inner;
-    for (size_t i = 0; i < outer * groups; i++) {
-        float *in_whole = whole + (i * n + index) * run, *in_piece = piece + i * run;
-        memcpy(take ? in_piece : in_whole, take ? in_whole : in_piece, run * sizeof *whole);
-    }
-}
-
-/* Elements of such a piece; 0: it is none of this parameter, and the worker that sent its table has
- * another model. */
-static size_t piece_elems(const tutti_shape *shape, uint64_t cut) {
-    size_t n_elems = (size_t)tutti_shape_n_elems(shape), n = cut >> 16 & 0xffff;
-    int dim = (int)(cut >> 48) - 1;
-    if (cut == 0) return n_elems;
-    if (dim >= shape->n_dims || n == 0 || (cut >> 32 & 0xffff) == 0) return 0;
-    return shape->dim[dim] % (int64_t)(n * (cut >> 32 & 0xffff)) ? 0 : n_elems / n;
-}
-
-/* The piece of another worker, or of this one, into d->whole. */
-static tutti_status take_piece(tti_exec *x, const request *want, const tti_node *param, int rank,
-                               int slot) {
-    tti_divided *d = x->divided;
-    const tutti_shape *shape = &param->out[0]->type.shape;
-    uint64_t cut = ids_of(d, rank)[slot].cut;
-    size_t n_elems = piece_elems(shape, cut);
-    const float *data;
-    if (n_elems == 0)
-        return tti_fail(TUTTI_E_INTERNAL, "exec: rank %d has another '%s'", rank, param->name);
-    TTI_TRY(grow(&d->piece, &d->piece_elems, n_elems));
-    if (rank == d->rank) {
-        TTI_TRY(own_array(x, (int)want->k, slot, &data));
-        memcpy(d->piece, data, n_elems * sizeof *d->piece);
-    } else {
-        TTI_TRY(tutti_comm_recv(d->mesh->model, d->piece, n_elems, TUTTI_F32, rank));
-    }
-    place(shape, cut, d->whole, d->piece, false);
-    return TUTTI_OK;
-}
-
-static tutti_status take_all(tti_exec *x, int k, const tti_node *param) {
-    tti_divided *d = x->divided;
-    request want = {.k = k, .name = id_of(param).name};
-    size_t n_found = 0, n_elems = (size_t)tti_value_n_elems(param->out[0]);
-    TTI_TRY(grow(&d->whole, &d->whole_elems, n_elems));
-    TTI_TRY(ask(d, &want));
-    for (int r = 0; r < d->n_ranks; r++) {
-        const piece_id *ids = ids_of(d, r);
-        for (size_t i = 0; i < d->n_most && ids[i].name; i++) {
-            if (ids[i].name != want.name || !counts(d, r, &ids[i])) continue;
-            TTI_TRY(take_piece(x, &want, param, r, (int)i));
-            n_found += piece_elems(&param->out[0]->type.shape, ids[i].cut);
-        }
-    }
-    if (n_found == n_elems) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INTERNAL, "exec: the workers have %zu of the %zu elements of '%s'",
-                    n_found, n_elems, param->name);
-}
-
-tutti_status tti_exec_fetch_whole(tti_exec *x, int k, const tti_node *param, const float **data) {
-    if (!x->divided) return own_array(x, k, tti_plan_find_slot(x->desc.plan, param->name), data);
-    TTI_TRY(take_all(x, k, param));
-    *data = x->divided->whole;
-    return TUTTI_OK;
-}
-
-tutti_status tti_exec_store_whole(tti_exec *x, int k, const tti_node *param, const float *data) {
-    int i = tti_plan_find_slot(x->desc.plan, param->name);
-    tti_divided *d = x->divided;
-    if (i < 0) return TUTTI_OK; /* another stage's */
-    const tti_slot *slot = &x->desc.plan->slots[i];
-    uint64_t cut = id_of(slot->param).cut;
-    if (cut == 0) {
-        tti_exec_store(x, k, slot->first, slot->n_elems, data);
-        return TUTTI_OK;
-    }
-    if (piece_elems(&param->out[0]->type.shape, cut) != slot->n_elems)
-        return tti_fail(TUTTI_E_INTERNAL, "exec: the piece of '%s' is no part of it", param->name);
-    TTI_TRY(grow(&d->piece, &d->piece_elems, slot->n_elems));
-    place(&param->out[0]->type.shape, cut, (float *)(uintptr_t)data, d->piece, true);
-    tti_exec_store(x, k, slot->first, slot->n_elems, d->piece);
-    return TUTTI_OK;
-}
-
-tutti_status tti_exec_serve(tti_exec *x) {
-    const tti_divided *d = x->divided;
-    if (!d || d->mesh->at.data > 0) return tti_zero_serve(x);
-    TTI_TRY(tti_exec_pull(x));
-    for (;;) {
-        request want = {0};
-        TTI_TRY(ask(d, &want));
-        if (want.k == END) return tti_zero_serve_end(x);
-        TTI_TRY(answer(x, &want));
-    }
-}
-
-tutti_status tti_exec_serve_end(tti_exec *x) {
-    TTI_TRY(tti_zero_serve_end(x));
-    return x->divided ? ask(x->divided, &(request){.k = END}) : TUTTI_OK;
 }

@@ -10,8 +10,6 @@
 #include "comm/transport.h"
 #include "exec/worker/worker.h"
 
-bool tti_exec_has_lean_params(const tti_exec *x) { return x->lean && x->lean->params; }
-
 /* ---- what there is ---- */
 
 static tutti_status check(const tti_exec *x) {
@@ -116,22 +114,6 @@ int tti_lean_next_stop(const tti_lean *lean, int step, int last) {
     return tti_window_next_change(&lean->grads, step, last);
 }
 
-float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first) {
-    bool is_short = x->lean && x->lean->is_short[buffer];
-    return x->buffers[buffer] + (is_short ? tti_window_at(&x->lean->grads, -1, first) : first);
-}
-
-float *tti_own_params(const tti_exec *x, const tti_own_block *own) {
-    if (tti_exec_has_lean_params(x) || tti_exec_has_range(x)) return x->params + own->state;
-    return x->params + x->desc.plan->updates[own->update].first;
-}
-
-float *tti_own_grads(tti_exec *x, const tti_own_block *own) {
-    if (x->lean && x->lean->own_grads) return x->lean->own_grads + own->state;
-    if (tti_exec_has_range(x)) return tti_exec_grads(x) + own->state;
-    return tti_exec_grads(x) + x->desc.plan->updates[own->update].first;
-}
-
 /* ---- moves ---- */
 
 /* The own part of a bucket: its location in the flat arrays and in those of state. */
@@ -203,34 +185,9 @@ void tti_lean_fini(tti_exec *x) {
 
 /* ---- hashes ---- */
 
-static tutti_status hash_own(tti_exec *x, uint64_t *out) {
-    uint64_t hash = 0;
-    if (x->device) return tti_exec_device_own_hash(x, out);
-    for (int i = 0; i < x->share.n_blocks; i++) {
-        const tti_own_block *own = &x->share.blocks[i];
-        const tti_update_step *step = &x->desc.plan->updates[own->update];
-        hash += x->desc.backend->hash(tti_own_params(x, own), step->n_elems, step->first);
-    }
-    *out = hash;
-    return TUTTI_OK;
-}
-
 tutti_status tti_lean_exchange_hash(tti_exec *x, uint64_t own) {
     x->lean->own_hash = own;
     return tti_exec_sum_hashes(x, own, &x->lean->hash);
-}
-
-tutti_status tti_lean_rehash(tti_exec *x) {
-    uint64_t own;
-    TTI_TRY(hash_own(x, &own));
-    return tti_lean_exchange_hash(x, own);
-}
-
-tutti_status tti_lean_hash_now(tti_exec *x, uint64_t *hash) {
-    uint64_t own;
-    TTI_TRY(hash_own(x, &own));
-    *hash = x->lean->hash - x->lean->own_hash + own;
-    return TUTTI_OK;
 }
 
 /* ---- whole things, for checkpoints and evaluation ---- */

@@ -169,14 +169,14 @@ void tti_exec_profile_wait(tti_exec *x, tti_part part, int64_t start_ns, int64_t
 
 /* ---- a window of steps ---- */
 
-tutti_status tti_exec_profile_begin(tti_exec *x, int n_steps) {
+tutti_status tti_profile_open(tti_exec *x) {
     TTI_ASSERT(!x->profile);
     x->profile = calloc(1, sizeof *x->profile);
     if (!x->profile) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     pthread_mutex_init(&x->profile->mutex, NULL);
     x->profile->step = -1;
     x->profile->zero_ns = tti_now_ns();
-    return x->device ? tti_exec_device_profile_begin(x, n_steps) : TUTTI_OK;
+    return TUTTI_OK;
 }
 
 static tutti_status read_moments(tti_exec *x) {
@@ -198,8 +198,10 @@ static tutti_status read_moments(tti_exec *x) {
     return st;
 }
 
-static tutti_status hand_over(tti_exec *x, tti_timeline *out) {
+tutti_status tti_profile_hand_over(tti_exec *x, tti_timeline *out) {
     tti_profile *p = x->profile;
+    *out = (tti_timeline){0};
+    TTI_ASSERT(p != NULL);
     TTI_TRY(read_moments(x));
     out->spans = calloc((size_t)p->n + 1, sizeof *out->spans);
     if (!out->spans) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
@@ -207,16 +209,6 @@ static tutti_status hand_over(tti_exec *x, tti_timeline *out) {
     out->n = p->n;
     out->zero_ns = p->zero_ns;
     return TUTTI_OK;
-}
-
-tutti_status tti_exec_profile_end(tti_exec *x, tti_timeline *out) {
-    tti_profile *p = x->profile;
-    *out = (tti_timeline){0};
-    TTI_ASSERT(p != NULL);
-    tutti_status st = hand_over(x, out);
-    if (x->device) tti_exec_device_profile_end(x);
-    tti_profile_drop(x);
-    return st;
 }
 
 void tti_profile_drop(tti_exec *x) {

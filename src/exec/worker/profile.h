@@ -9,6 +9,12 @@
 
 typedef struct tti_profile tti_profile;
 
+/* Begins a window of steps; what was timed in it, of a device at rest; ends it, also one that was
+ * left in the middle. */
+tutti_status tti_profile_open(tti_exec *x);
+tutti_status tti_profile_hand_over(tti_exec *x, tti_timeline *out);
+void tti_profile_drop(tti_exec *x);
+
 /* The next span of this queue of the device begins here. */
 tutti_status tti_profile_from(tti_exec *x, tti_row row);
 

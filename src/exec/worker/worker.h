@@ -88,7 +88,8 @@ struct tti_exec {
     double *partials; /* [n_updates][2]: sums of squares by block */
     float hyper[TTI_N_HYPER];
     uint64_t last_hash;
-    bool has_hash;
+    bool has_hash, has_differed;
+    uint64_t differed_in;   /* step, whose hashes differed */
     uint64_t *block_hashes; /* [share.n_blocks]: of own parameters as the last update left them;
                              * NULL: other workers have the same ones, and hashes are compared */
     bool has_block_hashes;  /* not written since */
@@ -125,6 +126,10 @@ tutti_status tti_exec_deal(const tti_exec_desc *desc, int n_ranks, tti_deal *out
 tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,
                                  tti_share *share);
 
+/* memory_fit.c: TUTTI_E_NOMEM with the numbers where the plan cannot fit; waves and buffers are
+ * counted.  scratch: of kernels. */
+tutti_status tti_exec_check_memory(const tti_exec *exec, size_t scratch);
+
 /* Adds buffers along the tree for the elements first .. last-1, after the given wave. */
 void tti_exec_merge(tti_exec *exec, const tti_wave *wave, size_t first, size_t last);
 
@@ -150,6 +155,9 @@ tutti_status tti_exec_reduce_rounded(tti_exec *exec, float *sum, uint16_t *wire,
 
 /* The summed gradients after the reduction, where they are whole. */
 float *tti_exec_grads(tti_exec *exec);
+
+/* The hash of whole parameters on the host, by the blocks of the update, as it hashes them. */
+uint64_t tti_exec_flat_hash(const tti_exec *exec);
 
 /* Gradients are rounded on the host before they travel (desc.wire). */
 bool tti_exec_has_wire(const tti_exec *exec);
@@ -214,13 +222,21 @@ enum { TTI_LAYER_TEXT = 128 };
 void tti_exec_find_bad_layer(tti_exec *exec, const tti_step_desc *desc, int shard,
                              char layer[TTI_LAYER_TEXT]);
 
-/* profile.c: ends a window that was left in the middle. */
-void tti_profile_drop(tti_exec *exec);
+/* consistency.c: where st is that hashes differed, the parameter that does, by a full read.
+ * Collective over the workers that saw it. */
+tutti_status tti_exec_name_difference(tti_exec *x, tutti_status st);
 
-/* consistency.c: compares the hashes that all ranks sent with the sums of this step. */
+/* checkpoint.c: who has the optimizer's state and the averages.  Averages, whole, to where
+ * evaluation reads them.  tti_exec_serve and its end within the data group. */
+const tti_exec *tti_exec_keeper(const tti_exec *exec);
+tutti_status tti_exec_gather_averages(tti_exec *exec);
+tutti_status tti_exec_serve_data(tti_exec *exec);
+tutti_status tti_exec_serve_data_end(tti_exec *exec);
+
+/* step_sums.c: compares the hashes that all ranks sent with the sums of this step. */
 tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);
 
-/* consistency.c: the sum over the workers of the hashes of their own blocks. */
+/* step_sums.c: the sum over the workers, of hashes of their own blocks. */
 tutti_status tti_exec_sum_hashes(tti_exec *exec, uint64_t own, uint64_t *sum);
 
 /* apply.c: clip, optimizer, hash.  inv_count: 1 / number of counted samples. */

@@ -7,6 +7,7 @@
 #define TTI_EXEC_ZERO_H
 
 #include "exec/exec.h"
+#include "exec/program/lanes.h"
 
 /* True if each worker updates a part, and if it has the state of that part only. */
 bool tti_exec_divides(const tti_exec *x);
@@ -33,12 +34,12 @@ tutti_status tti_zero_gather_params(tti_exec *x);
 /* Those of one bucket. */
 tutti_status tti_zero_gather_bucket(tti_exec *x, int bucket);
 
-/* Averaged parameters, whole, in the memory that tti_zero_averages names: until the next step. */
+/* Own elements of an array of state in a range, to the places of their parameters. */
+void tti_zero_spread(const tti_exec *x, const float *state, tti_range range, float *to);
+
+/* Averaged parameters, whole, in the memory that tti_zero_averages names: until the next step.  Of
+ * a worker on the host. */
 tutti_status tti_zero_gather_ema(tti_exec *x);
 float *tti_zero_averages(tti_exec *x);
-
-/* tti_exec_serve and its end within the data group. */
-tutti_status tti_zero_serve(tti_exec *exec);
-tutti_status tti_zero_serve_end(tti_exec *exec);
 
 #endif /* TTI_EXEC_ZERO_H */

@@ -13,22 +13,6 @@
 #include "exec/host/local.h"
 #include "exec/worker/worker.h"
 
-int tti_exec_first_bad_shard(const tti_exec *x) {
-    for (int s = 0; s < x->desc.n_shards; s++)
-        if (!isfinite(x->sums[s * TTI_SUMS])) return s;
-    return -1;
-}
-
-tutti_status tti_exec_bad_loss(const tti_exec *x, uint64_t step, int shard, const char *first_in) {
-    return tti_fail(TUTTI_E_NUMERICS,
-                    "step %" PRIu64
-                    ": the loss is not finite (shard %d of %d%s%s); the parameters "
-                    "are as before this step.  A lower learning rate or train.clip_norm may help%s",
-                    step + 1, shard, x->desc.n_shards, *first_in ? ", first in " : "", first_in,
-                    /* left out where all workers agree on it, or one makes an update alone */
-                    !tti_local_is_on(x) ? "; train.on_nan=skip leaves such steps out" : "");
-}
-
 /* ---- the layer of a loss ---- */
 
 /* A node without a name is called by the parameter that it reads. */
@@ -109,14 +93,6 @@ tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, in
 }
 
 /* ---- the parameter of a gradient ---- */
-
-tutti_status tti_exec_bad_gradient(uint64_t step, const char *param) {
-    return tti_fail(TUTTI_E_NUMERICS,
-                    "step %" PRIu64
-                    ": the gradient is not finite%s%s%s; the parameters are as "
-                    "before this step",
-                    step + 1, *param ? " (first in '" : "", param, *param ? "')" : "");
-}
 
 /* The first slot with an own gradient that is not finite; n_slots: none. */
 static int first_bad_slot(tti_exec *x) {

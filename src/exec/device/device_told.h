@@ -1,0 +1,18 @@
+/* device_told.h - the sums that a step of several devices tells. */
+#ifndef TTI_EXEC_DEVICE_TOLD_H
+#define TTI_EXEC_DEVICE_TOLD_H
+
+#include "exec/exec.h"
+
+/* How many: sums of shards, halves of hashes and votes; and with the hashes of own blocks. */
+size_t tti_device_told_by_all(const tti_exec *x);
+int tti_device_n_told(const tti_exec *x);
+
+/* Takes the results into x->sums; hashes are those of the previous step.  TUTTI_E_MISMATCH names
+ * the worker whose parameters differ. */
+tutti_status tti_device_take_told(tti_exec *x, const double *told, uint64_t step);
+
+/* What the hashes of own blocks come to. */
+uint64_t tti_device_told_hash(const tti_exec *x, const double *told);
+
+#endif /* TTI_EXEC_DEVICE_TOLD_H */

@@ -1,0 +1,63 @@
+/* memory_fit.c - whether a worker fits into the memory of its device, before it takes any. */
+#include "exec/device/device_compress.h"
+#include "exec/device/device_memory.h"
+#include "exec/device/device_step.h"
+
+/* Averages by a server of this process. */
+static bool is_kept_here(const tti_exec *x) {
+    return x->desc.server && tti_calls_of(x->desc.server)->keeper(x->desc.server);
+}
+
+/* Workers that update separately, or next to workers on the host, have everything. */
+static bool may_have_parts(const tti_exec *x) {
+    const tti_exec_desc *d = &x->desc;
+    return x->n_ranks > 1 && !d->server && !d->local && !d->mixed &&
+           x->desc.backend->device->update.complete;
+}
+
+/* The memory with sharded gradients, and with sharded parameters too. */
+static tutti_status find_parts(const tti_exec *x, tti_exec_desc desc, tti_device_need *need) {
+    bool may = may_have_parts(x) && !desc.offload && desc.compression == TTI_COMPRESS_NONE;
+    for (int level = TTI_MAX(2, desc.zero + 1); may && level <= 3; level++) {
+        tti_exec_memory m;
+        desc.zero = level;
+        TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &m));
+        need->in_parts[level - 2].params = m.params + m.gathered;
+        need->in_parts[level - 2].grads = m.grads;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
+    const tti_plan *plan = x->desc.plan;
+    size_t n_now, n_peak, n_free;
+    tti_exec_desc desc = x->desc;
+    tti_exec_memory lean = {0};
+    desc.deal = &x->deal;
+    bool is_lean = desc.zero > 1 && x->n_ranks > 1;
+    if (is_lean) TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &lean));
+    size_t inputs = tti_fed_bytes(&plan->shard, "x") + tti_fed_bytes(&plan->shard, "target");
+    tti_device_need need = {.flat = plan->n_flat * sizeof(float),
+                            .low = tti_plan_low_bytes(plan),
+                            .state = x->share.n_elems * sizeof(float),
+                            .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) +
+                                     tti_plan_own_bytes(plan),
+                            .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs +
+                                      tti_device_pipe_bytes(x) + tti_device_exchange_bytes(x),
+                            .params = is_lean ? lean.params + lean.gathered : 0,
+                            .grads = lean.grads,
+                            .residuals = tti_device_compress_bytes(&desc, x->n_ranks),
+                            .scratch = scratch,
+                            .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
+                            .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
+                            .offloads = !x->desc.server && !x->divided,
+                            .n_grads = x->acc.n_buffers,
+                            .n_arenas = x->n_in_flight,
+                            .n_shards = x->desc.n_shards,
+                            .most_shards = TTI_MAX_SHARDS,
+                            .n_ranks = may_have_parts(x) ? x->n_ranks : 1,
+                            .rows = tti_fed_most_rows(&plan->shard)};
+    x->desc.backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
+    TTI_TRY(find_parts(x, desc, &need));
+    return tti_device_need_check(&need, n_free);
+}

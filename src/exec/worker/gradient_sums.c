@@ -1,0 +1,111 @@
+/* gradient_sums.c - sums of gradients between workers on the host, of a range of the flat arrays.
+ */
+#include "base/clock.h"
+#include "comm/local_sum.h"
+#include "exec/worker/worker.h"
+
+/* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
+static tutti_comm_alg alg_of_tree(const tti_exec *x) {
+    return x->desc.fast && x->desc.alg == TUTTI_ALG_RING ? TUTTI_ALG_AUTO : x->desc.alg;
+}
+
+/* Half the bytes: rounded to the wire's dtype, added in f32, and the sum rounded once more. */
+tutti_status tti_exec_reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, size_t n_elems) {
+    x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *wire);
+    tti_narrow(x->desc.wire, sum, wire, n_elems);
+    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, wire, wire, n_elems, x->desc.wire, TUTTI_SUM,
+                                  x->desc.alg));
+    tti_widen(x->desc.wire, wire, sum, n_elems);
+    return TUTTI_OK;
+}
+
+/* The part of a sum that its owner needs, the same bits as above: a worker's sum is one subtree of
+ * a tree over the workers. */
+static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, size_t n_elems) {
+    uint16_t *wire = x->wire + first;
+    size_t bounds[TTI_MAX_RANKS + 1];
+    tti_deal deal;
+    tti_piece piece[TTI_MAX_PIECES];
+    tti_zero_bounds(x, first, bounds);
+    tti_deal_subtrees(x->n_ranks, &deal);
+    int n = tti_shard_pieces(deal.first[x->rank], deal.first[x->rank + 1], piece);
+    piece[0].data = wire;
+    x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *wire) / 2;
+    tti_narrow(x->desc.wire, sum, wire, n_elems);
+    const tti_reduce_desc desc = {.pieces = piece,
+                                  .n_pieces = n,
+                                  .dst = wire,
+                                  .n_elems = n_elems,
+                                  .dtype = x->desc.wire,
+                                  .n_shards = tti_deal_n_shards(&deal),
+                                  .alg = alg_of_tree(x),
+                                  .bounds = bounds,
+                                  .deal = &deal};
+    TTI_TRY(tti_comm_reduce_shards(x->desc.comm, &desc));
+    size_t own = bounds[x->rank];
+    tti_widen(x->desc.wire, wire + own, sum + own, bounds[x->rank + 1] - own);
+    return TUTTI_OK;
+}
+
+tti_reduction tti_exec_reduction(const tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    /* Joins inside the step use the communicator, which one thread may use at a time. */
+    bool joins = x->n_syncs > 0 || (plan->stages && plan->stages->is_joined);
+    if (x->desc.server || (!x->desc.fast && x->n_ranks == 1)) return TTI_REDUCE_NOTHING;
+    if (x->lean || (x->n_ranks > 1 && plan->n_buckets > 1 && !joins)) return TTI_REDUCE_OVERLAPPED;
+    return tti_exec_divides(x) || x->desc.mixed ? TTI_REDUCE_BUCKETS : TTI_REDUCE_WHOLE;
+}
+
+bool tti_exec_is_scattered(const void *user, size_t first, size_t n_elems) {
+    const tti_exec *x = user;
+    return tti_exec_divides(x) && !tti_pipe_has_tied(x, first, n_elems);
+}
+
+/* Fast mode: one sum per worker in any order, then the chosen all-reduce. */
+static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems, bool scatter) {
+    float *sum = tti_exec_grads_at(x, x->acc.piece_buffer[0], first);
+    for (int i = 1; i < x->acc.n_pieces; i++)
+        x->desc.backend->accumulate(sum, tti_exec_grads_at(x, x->acc.piece_buffer[i], first),
+                                    n_elems);
+    if (x->n_ranks == 1 || tti_local_is_on(x)) return TUTTI_OK;
+    if (tti_compress_is_on(x)) return tti_compress_reduce(x, sum, first, n_elems);
+    if (tti_exec_has_wire(x) && scatter) return reduce_rounded_part(x, sum, first, n_elems);
+    if (tti_exec_has_wire(x)) return tti_exec_reduce_rounded(x, sum, x->wire + first, n_elems);
+    x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *sum);
+    return tutti_comm_all_reduce(x->desc.comm, sum, sum, n_elems, TUTTI_F32, TUTTI_SUM,
+                                 x->desc.alg);
+}
+
+/* Alone the merges have left one piece: the whole tree. */
+static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems, bool scatter) {
+    size_t bounds[TTI_MAX_RANKS + 1];
+    if (scatter) tti_zero_bounds(x, first, bounds);
+    tti_piece pieces[TTI_MAX_PIECES];
+    for (int i = 0; i < x->acc.n_pieces; i++) {
+        pieces[i] = x->acc.pieces[i];
+        pieces[i].data = tti_exec_grads_at(x, x->acc.piece_buffer[i], first);
+    }
+    tti_exec_count_pieces(x, n_elems, scatter);
+    return tti_comm_reduce_shards(x->desc.comm,
+                                  &(tti_reduce_desc){.pieces = pieces,
+                                                     .n_pieces = x->acc.n_pieces,
+                                                     .dst = pieces[0].data,
+                                                     .n_elems = n_elems,
+                                                     .dtype = TUTTI_F32,
+                                                     .n_shards = x->desc.n_shards,
+                                                     .alg = alg_of_tree(x),
+                                                     .bounds = scatter ? bounds : NULL,
+                                                     .deal = &x->deal});
+}
+
+tutti_status tti_exec_reduce(tti_exec *x, tti_range range, bool scatter) {
+    size_t first = range.first, n = range.last - range.first;
+    int64_t start = tti_now_ns();
+    bool is_less = tti_exec_has_wire(x) || tti_compress_is_on(x); /* than f32 of all elements */
+    bool by_tree = !x->desc.fast || (tti_exec_has_parts(x) && !is_less);
+    TTI_TRY(by_tree ? reduce_exact(x, first, n, scatter) : reduce_fast(x, first, n, scatter));
+    if (x->n_ranks > 1 && !tti_local_is_on(x))
+        tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("sum of gradients"), -1, start,
+                        tti_now_ns());
+    return TUTTI_OK;
+}
