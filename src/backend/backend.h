@@ -1,9 +1,9 @@
-/* backend.h - the seam between a plan and the hardware that runs it.
+/* backend.h - the interface between a plan and the hardware that runs it.
  *
- * A backend is a folder with the same file names as its twins.  It offers, for each op, an ordered
+ * A backend is a folder with the same file names as the others.  It offers, for each op, an ordered
  * list of kernels, fastest first; the first whose can_run accepts a node is used, and the reference
- * is last, so every op runs everywhere.  A kernel is prepared once per node and lane, then run once
- * per shard; nothing is allocated while running. */
+ * is last, so every op runs everywhere.  A kernel is prepared once per node and compute thread,
+ * then run once per shard; nothing is allocated while running. */
 #ifndef TTI_BACKEND_H
 #define TTI_BACKEND_H
 
@@ -12,7 +12,7 @@
 #include "ops/draw.h"
 #include "ops/weight.h"
 
-/* What a prepared kernel is given for one run. */
+/* The arguments of a prepared kernel for one run. */
 typedef struct tti_kargs {
     const tti_node *node;
     void *const *in; /* [n_in] device pointers, in each value's dtype and layout, 64-byte aligned */
@@ -26,7 +26,7 @@ typedef struct tti_kernel {
     const char *name; /* "onednn", "avx", "reference": shown by tutti inspect              */
     /* True if this kernel accepts the node's types, layouts and attributes.  NULL: always. */
     bool (*can_run)(const tti_node *node);
-    /* Builds what the kernel keeps between runs.  NULL: it keeps nothing. */
+    /* Builds the state that the kernel keeps between runs.  NULL: it has none. */
     tutti_status (*prepare)(const tti_node *node, void **state);
     /* Bytes of scratch that run needs; NULL: none.  state is NULL where there is no prepare. */
     size_t (*scratch_bytes)(const tti_node *node, const void *state);
@@ -34,9 +34,9 @@ typedef struct tti_kernel {
     void (*release)(void *state); /* NULL where there is no prepare; takes NULL */
 } tti_kernel;
 
-/* ---- devices with memory and a clock of their own ---- */
+/* ---- devices with their own memory and clock ---- */
 
-/* Work of one queue is done in order; queues run beside each other. */
+/* Work of one queue runs in order; different queues run concurrently. */
 typedef enum tti_queue {
     TTI_QUEUE_COMPUTE,
     TTI_QUEUE_COPY,
@@ -45,7 +45,7 @@ typedef enum tti_queue {
     TTI_N_QUEUES
 } tti_queue;
 
-/* Places in queues: those of sums, then those of values on their way to other stages. */
+/* Events in queues: those of sums, then those of messages to other stages. */
 enum { TTI_NOTES_OF_SUMS = 64, TTI_NOTES_OF_MAIL = 32, TTI_N_NOTES = 96 };
 
 typedef struct tti_device_desc {
@@ -68,10 +68,10 @@ typedef struct tti_update_desc {
     tti_step_report *report;   /* device */
     double clip_norm, clip_value, l1, ema_decay; /* 0: off */
     bool watch_gradients;
-    /* Where workers have blocks of their own, or parts of the model: puts it into the compute queue
-     * to complete words of 32 bits on the device, sums of squares in double, one or two for each
-     * block, which are 0 where they are another's.  What they then come to, for each slot and in
-     * all, is that of the whole.  NULL: all blocks are own. */
+    /* If workers have partitions of the state, or parts of the model: launches in the compute queue
+     * the completion of 32-bit words on the device: sums of squares in double, one or two for each
+     * block, 0 for other workers' blocks.  The results, for each slot and in all, are those of the
+     * whole.  NULL: all blocks are own. */
     tutti_status (*spread)(void *user, void *words, size_t n_words);
     void *user;
 } tti_update_desc;
@@ -81,7 +81,7 @@ typedef struct tti_device_term {
     int rank, piece, n_adds;
 } tti_device_term;
 
-/* What adds between devices. */
+/* The algorithm of a reduction between devices. */
 typedef enum tti_device_way {
     TTI_WAY_AUTO,
     TTI_WAY_PEERS,  /* kernels that read the other devices' memory */
@@ -91,14 +91,14 @@ typedef enum tti_device_way {
 
 enum { TTI_MAX_SOURCES = 2 };
 
-/* An array with this rank's parts of all groups: that of rank r of group i lies from element
- * places[i * n_ranks + r] of its array on; NULL: from its bound on. */
+/* An array with this rank's parts of all groups: rank r's part of group i begins at element
+ * places[i * n_ranks + r] of its array; NULL: at its bound. */
 typedef struct tti_device_parts_of {
     float *data; /* device */
     const size_t *places;
 } tti_device_parts_of;
 
-/* The workers of a job, each with a device of its own.  Pointers are borrowed until they part. */
+/* The workers of a job, each with its own device.  Pointers are borrowed until they disconnect. */
 typedef struct tti_device_peers {
     int rank, n_ranks, timeout_ms;
     const int *hosts;             /* [n_ranks]: of each rank, 0, 1, ...; NULL: all are of one */
@@ -117,7 +117,7 @@ typedef struct tti_device_peers {
     /* [n_groups][n_pieces]: where a group begins in a piece of this rank; NULL: at its first
      * element, in all ranks. */
     const size_t *at;
-    tti_device_parts_of sums; /* take what peers_sum_parts comes to; data NULL: the first piece */
+    tti_device_parts_of sums; /* destination of peers_sum_parts; data NULL: the first partial sum */
     const tti_device_parts_of *sources; /* [n_sources]: what others fetch */
     int n_sources;
     /* They exchange values in steps: the first piece is memory for that, two halves of so many
@@ -127,14 +127,14 @@ typedef struct tti_device_peers {
     /* They send each other values: through slots 0 .. n_slots-1, each from one rank to one other,
      * into the first piece of the latter.  TUTTI_E_UNSUPPORTED as of n_traded.  0: they do not. */
     int n_slots;
-    void *with; /* another group of this device, which parts later: where one of the two has failed,
-                   so has the other, and who awaits this one looks after both */
+    void *with; /* another group of this device, which disconnects later: a failure of one of the
+                   two is a failure of both, and waits check both */
     bool fast;  /* any order of the additions */
     /* fast: bf16, f16: terms are rounded to it before they travel, and so is the sum */
     tutti_dtype wire;
     tti_device_way way;
     void *user;
-    /* Of the host; every rank calls it equally often.  dst [n_ranks][n_bytes]. */
+    /* On the host; every rank calls it equally often. dst [n_ranks][n_bytes]. */
     tutti_status (*all_gather)(void *user, const void *src, void *dst, size_t n_bytes);
     /* A failure of any worker that the host knows of. */
     tutti_status (*check)(void *user);
@@ -158,21 +158,21 @@ typedef struct tti_device_letter {
     size_t place, n_bytes;
 } tti_device_letter;
 
-/* A norm between two exchanges: the own part of a sum of the axis, a bias and the residual added,
- * and the norms' parts of all side by side; or its gradient, between the sum of dy and dx of all.
- * Rows as add_layer_norm and layer_norm_grads have them, in 16 bits, rounded where inputs of these
- * would be.  Values whose places are told in bytes lie there in the first source of every rank of
- * the group, and are [n_blocks][n_ranks][n_rows][width]; others [n_blocks][n_rows][width]. */
+/* A norm between two collectives: the reduce-scatter over the axis, the addition of a bias and the
+ * residual, the norm, and the all-gather; or its gradient, between the sum of dy and the all-gather
+ * of dx.  Rows as in add_layer_norm and layer_norm_grads, in 16 bits, rounded where inputs of these
+ * would be.  Values with byte offsets are at these offsets in the first source of every rank of the
+ * group, and are [n_blocks][n_ranks][n_rows][width]; others [n_blocks][n_rows][width]. */
 typedef struct tti_device_norm {
     const tti_node *node; /* the norm, or its gradients */
     int branch;           /* input of the norm that is the sum: 0 or 1 */
-    size_t terms, whole;  /* the sum's terms; what the parts come to */
+    size_t terms, whole;  /* the sum's terms; the gathered result */
     const void *bias;     /* [width]; NULL: none */
     const void *x;        /* the residual; of a gradient x, and the residual gradient, or NULL: */
     const void *residual;
-    void *
-        part; /* of a gradient: memory of input 0 of the node, which nobody else reads; else NULL */
-    void *sum;                      /* output 1 of the norm; of a gradient dx */
+    void *part; /* of a gradient: memory of input 0 of the node, if it has no other reader; else
+                   NULL */
+    void *sum;  /* output 1 of the norm; of a gradient dx */
     const float *gamma, *beta;      /* [width] */
     float *mean, *rstd;             /* [n_blocks][n_rows]; a gradient reads them */
     float *dgamma, *dbeta;          /* [width]: of a gradient */
@@ -182,11 +182,11 @@ typedef struct tti_device_norm {
     bool pushed;  /* the product in front was made by peers_push: terms of the other rank .. */
     size_t inbox; /* .. lie here in this rank's first source, [n_blocks][n_rows][width] */
     bool kept;    /* of one that was pushed: the other rank gets the rows by peers_bring .. */
-    bool pulled;  /* .. and the product behind it is made by peers_pull */
+    bool pulled;  /* .. and the next product is computed by peers_pull */
 } tti_device_norm;
 
-/* A product in front of such a norm, whose terms of the other rank's rows go to that device while
- * the own ones are made; those of its result in this device are as they were. */
+/* A product before such a norm, which sends the terms of the other rank's rows to that device while
+ * it computes its own; the part of its result for those rows is not written on this device. */
 typedef struct tti_device_push {
     const tti_kernel *kernel; /* what would make all rows here, with its state and arguments */
     void *state;
@@ -199,22 +199,22 @@ typedef struct tti_device_push {
  * lane t < d adds lane t + d. */
 enum { TTI_LIST_LANES = 512 };
 
-/* Lists of doubles: values[member[i]] for i from begin[l] up to begin[l + 1], and what they come to
- * has its place at values[home[l]].  In device memory. */
+/* Lists of doubles: values[member[i]] for i from begin[l] up to begin[l + 1]; their sum is stored
+ * at values[home[l]].  In device memory. */
 typedef struct tti_device_lists {
     const int32_t *begin, *member, *home; /* [n + 1], [begin[n]], [n] */
     int n;
 } tti_device_lists;
 
-/* What the device of the thread reads from another one. */
+/* The connection of the thread's device for reading from another one. */
 typedef struct tti_device_link {
     bool is_direct;     /* kernels of one can read the memory of the other */
-    bool is_right;      /* what arrived was what was sent */
+    bool is_right;      /* the data arrived unchanged */
     double bytes_per_s; /* of a long copy, one way */
     double latency_us;  /* of a short one */
 } tti_device_link;
 
-/* Values of a TTI_SYNC op [n_elems] of this rank's shards, and where what all shards' come to goes.
+/* Values of a TTI_SYNC op [n_elems] of this rank's shards, and the destination of the joined value.
  * n_ranks runs of shards: bounds[r] .. bounds[r+1]-1 are those of rank r. */
 typedef struct tti_device_join {
     const char *op;
@@ -224,7 +224,8 @@ typedef struct tti_device_join {
     const int *bounds;
 } tti_device_join;
 
-/* What a worker adds to the sums of a step before they are spread; pointers into the device. */
+/* A worker's contributions to the sums of a step before they are reduced; pointers into the device.
+ */
 typedef struct tti_device_told {
     double *sums; /* [n_shards][3], hashes [n_ranks][2], votes [n_ranks]: all but its own turn 0 */
     const tti_step_args *args;
@@ -232,8 +233,8 @@ typedef struct tti_device_told {
     int n_shards, first_shard, last_shard, rank, n_ranks;
 } tti_device_told;
 
-/* Gradients that travel as products of thin matrices: PowerSGD.  Slots of bucket b are first[b] ..
- * first[b + 1] - 1.  Host memory is copied, that of the device is borrowed. */
+/* Gradients that are sent as low-rank products: PowerSGD. Slots of bucket b are first[b] .. first[b
+ * + 1] - 1.  Host memory is copied, that of the device is borrowed. */
 typedef struct tti_device_thin {
     const tti_thin_slot *slots;
     const int *first; /* [n_buckets + 1] */
@@ -247,11 +248,12 @@ typedef struct tti_device_thin {
     const tti_step_args *args; /* device */
 } tti_device_thin;
 
-/* Gradients of which the largest elements travel, as pairs: top-k.  As of tti_device_thin. */
+/* Gradients of which the largest elements are sent, as pairs: top-k.  Fields as in tti_device_thin.
+ */
 typedef struct tti_device_picked {
     const tti_picked_slot *slots;
     const int *first;    /* [n_buckets + 1] */
-    const size_t *pairs; /* [n_buckets + 1]: where those of a bucket begin, multiples of 2 */
+    const size_t *pairs; /* [n_buckets + 1]: the first pair of each bucket, multiples of 2 */
     int n_buckets, n_ranks;
     float *grads, *residual;   /* device, as of tti_device_thin */
     tti_picked_pair *own;      /* device [pairs[n_buckets]] */
@@ -276,14 +278,15 @@ typedef struct tti_device_memory_ops {
 typedef struct tti_device_queue_ops {
     tutti_status (*copy)(tti_queue queue, void *dst, const void *src,
                          size_t n_bytes); /* between any two memories */
-    tutti_status (*order)(tti_queue after,
-                          tti_queue before); /* what comes waits for what is there */
-    /* Also within a recording: a place in a queue, 0 .. TTI_N_NOTES-1; and what comes into a queue
-     * waits for what was there when the place was noted last, which was in the same recording. */
+    tutti_status (*order)(
+        tti_queue after,
+        tti_queue before); /* later work of queue waits for earlier work of before */
+    /* Also in a captured graph: records event place, 0 .. TTI_N_NOTES-1, in a queue; and makes
+     * later work of a queue wait for the last recorded event, which must be in the same graph. */
     tutti_status (*note)(tti_queue queue, int place);
     tutti_status (*follow)(tti_queue after, int place);
-    /* mark 0 .. 15; within a recording it is set each time that is played.  And waits for it, as it
-     * was set last: for that of a recording from the moment when this is put into the queue. */
+    /* Records event mark, 0 .. 15; in a captured graph, each time it is replayed.  And waits on the
+     * host for the last recorded event: that of a graph counts from its launch. */
     tutti_status (*mark)(tti_queue queue, int mark);
     tutti_status (*await)(int mark);
     tutti_status (*sync)(void); /* waits for everything */
@@ -294,7 +297,8 @@ typedef struct tti_device_queue_ops {
      * microseconds since moment 0 (waits). */
     tutti_status (*stamp)(tti_queue queue, int moment);
     tutti_status (*read_stamps)(int n, double *us);
-    /* A recording of what is put into the compute queue between the two calls; nothing runs. */
+    /* Captures the launches in the compute queue between the two calls into a graph; nothing runs.
+     */
     tutti_status (*record_begin)(void);
     tutti_status (*record_end)(void **recording);
     tutti_status (*replay)(void *recording);
@@ -360,9 +364,9 @@ typedef struct tti_device_collective_ops {
     /* Optional: whether all ranks read each other's memory over links that are fast next to what
      * kernels do beside them, such as NVLink. */
     bool (*are_linked)(const void *group);
-    /* The sum of elements first .. of the pieces into the first piece of every rank; multiples of
-     * 4.  Into TTI_QUEUE_COMM.  beside: something else computes meanwhile, and leaves little room.
-     */
+    /* The sum of elements first .. of the partial sums into the first partial sum of every rank;
+     * multiples of 4.  In TTI_QUEUE_COMM. beside: other kernels run concurrently, and leave few
+     * resources. */
     tutti_status (*all_reduce)(void *group, size_t first, size_t n_elems, bool beside);
     /* The sum of a group of bounds, to each rank its part alone, into peers.sums.  Into
      * TTI_QUEUE_COMM. */
@@ -423,10 +427,9 @@ typedef struct tti_device_fusion_ops {
     /* Into the compute queue.  The inbox of the other rank must have been read: since the norm that
      * read it this rank has made that norm, or another exchange, too. */
     tutti_status (*push)(void *group, const tti_device_push *push);
-    /* Into TTI_QUEUE_TRADE, which is ordered behind a norm that was kept: brings its rows to the
-     * other rank, and ends when the other's have come; where the norm is pulled, when the own ones
-     * have gone.  No kernels wait for it but those that are ordered behind.  NULL: no norm is kept.
-     */
+    /* In TTI_QUEUE_TRADE, ordered after a norm with kept: sends its rows to the other rank, and
+     * ends when the other's have arrived, or, if the norm is pulled, when its own have been sent.
+     * Only kernels that are ordered after it wait for it.  NULL: no norm is kept. */
     tutti_status (*bring)(void *group, const tti_device_norm *norm);
     /* Whether pull takes this product, as can_push. */
     bool (*can_pull)(const tti_node *product, size_t n_rows);
@@ -471,7 +474,7 @@ typedef struct tti_device_ops {
     void (*kind)(int index, tti_str *str);
     tutti_status (*open)(const tti_device_desc *desc);
     void (*close)(void); /* waits */
-    /* Measures what comes from another device of this machine; waits. */
+    /* Measures reading from another device of this machine; waits. */
     tutti_status (*link)(int other, tti_device_link *out);
     tti_device_memory_ops memory;
     tti_device_queue_ops queues;
@@ -500,9 +503,9 @@ typedef struct tti_backend {
     void (*release)(void *memory, size_t n_bytes);
     /* Called once by every thread that runs kernels (denormals off, one OpenMP thread). */
     void (*thread_init)(void);
-    /* A 64-bit hash of n_elems floats that stand at flat index first: of their bits, their order
-     * and their place, the same on every machine.  Hashes of blocks are added mod 2^64, so the
-     * order in which blocks are visited does not matter, but where they are cut does. */
+    /* A 64-bit hash of n_elems floats at flat index first: of their bits, order and position, the
+     * same on every machine.  Hashes of blocks are added mod 2^64, so the order of the blocks does
+     * not matter, but their boundaries do. */
     uint64_t (*hash)(const float *w, size_t n_elems, uint64_t first);
     /* The sum of squares in double, with a fixed order of additions. */
     double (*sum_squares)(const float *x, size_t n_elems);
@@ -511,43 +514,40 @@ typedef struct tti_backend {
     /* Has kernels for elementwise chains of 16-bit values, and for the ops of fuse_norm.c and
      * fuse_linear.c. */
     bool fuses_training;
-    /* Where not: true if the ops of fuse_linear.c in place of this product would be faster.  NULL:
-     * never. */
+    /* If fuse_linear_grad is false: true if the ops of fuse_linear.c in place of this product would
+     * be faster.  NULL: never. */
     bool (*joins_products)(const tti_node *product);
-    /* True if this product and an exact gelu behind it, or its gradient, are faster as one op;
-     * those by tanh are joined without this question.  The same answer before and after a device is
-     * open.  NULL: never. */
+    /* True if this product and a following exact gelu, or its gradient, are faster as one op; tanh
+     * gelus are always merged.  The same answer before and after a device is open.  NULL: never. */
     bool (*joins_exact_gelu)(const tti_node *product);
-    /* True if conv2d_grad_join is faster in the place of this conv2d_grad_x of a 1x1 convolution
-     * and the bn_grad_join behind it; keeps: conv2d_grad_sums in the place of it and bn_grad_sums.
-     * The same answer before and after a device is open.  NULL: never. */
+    /* True if conv2d_grad_join is faster than this conv2d_grad_x of a 1x1 convolution followed by
+     * bn_grad_join; keeps: conv2d_grad_sums instead of it and bn_grad_sums.  The same answer before
+     * and after a device is open.  NULL: never. */
     bool (*joins_gradient)(const tti_node *grad_x, bool keeps);
-    /* True if cross_entropy_head is faster in the place of this product, the matmul of a head in
-     * bf16, and the loss behind it.  The same answer before and after a device is open.  NULL:
-     * never. */
+    /* True if cross_entropy_head is faster than this product, the matmul of a head in bf16,
+     * followed by the loss.  The same answer before and after a device is open.  NULL: never. */
     bool (*joins_head)(const tti_node *logits);
-    /* Of nodes beside each other, to cut a model into stages; NULL: as a core of the host has them.
-     */
+    /* Relative costs of nodes, to divide a model into stages; NULL: those of a host core. */
     const tti_weights *weights;
-    /* One line for doctor and the manifest: libraries, versions, instruction set; nothing that
-     * bits do not depend on, such as how many devices there are. */
+    /* One line for doctor and the manifest: libraries, versions, instruction set; nothing that does
+     * not affect bits, such as the number of devices. */
     void (*describe)(tti_str *str);
 } tti_backend;
 
 /* The CPU backend, always present. */
 extern const tti_backend tti_backend_cpu;
 
-/* ---- modules: backends in shared objects of their own, loaded when asked for (module.c) ---- */
+/* ---- modules: backends in shared objects, loaded on demand (module.c) ---- */
 
-/* What a module is given by the program that loads it. */
+/* The program's functions for a module. */
 typedef struct tti_module_host {
     int abi;             /* TTI_MODULE_ABI */
     const char *version; /* of the library: must be the module's own */
     void (*fail)(tutti_status code, const char *text); /* tti_fail of the program */
 } tti_module_host;
 
-/* Of how program and module speak: another one for every change of the structs above, of which
- * their sizes tell most by themselves. */
+/* The version of the interface between program and module: increase it for every change of the
+ * structs above.  Their sizes detect most changes. */
 enum {
     TTI_MODULE_ABI = (2 << 24) + (int)(sizeof(tti_backend) << 12) + (int)sizeof(tti_device_ops)
 };
@@ -557,8 +557,8 @@ enum {
 typedef const tti_backend *(*tti_backend_module)(const tti_module_host *host);
 
 /* The backend of a name: "cpu", or that of module tutti-NAME.so, looked for in $TUTTI_MODULE_PATH
- * alone where that is set, else beside the program or library and in the folder it was installed
- * to.  TUTTI_E_UNSUPPORTED says what was tried and why it did not do.  A module stays loaded. */
+ * only if that is set, else next to the program or library and in the installation folder.
+ * TUTTI_E_UNSUPPORTED says what was tried and why it failed.  A module stays loaded. */
 tutti_status tti_backend_find(const char *name, const tti_backend **out);
 
 #endif /* TTI_BACKEND_H */

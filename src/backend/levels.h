@@ -1,8 +1,8 @@
 /* levels.h - which instruction sets the kernels of this process use.
  *
- * Kernels of this tree give the same bits in each, but products and convolutions of oneDNN and of
- * the tile unit do not.  So ranks that are to come to the same bits use the same ones: the best of
- * the machine, or less where TUTTI_KERNELS or a call says so. */
+ * Our kernels give the same bits with each, but products and convolutions of oneDNN and of the tile
+ * unit do not.  So ranks that must have the same bits use the same level: the best of the machine,
+ * or less if TUTTI_KERNELS or a call says so. */
 #ifndef TTI_BACKEND_LEVELS_H
 #define TTI_BACKEND_LEVELS_H
 
@@ -17,7 +17,7 @@ typedef enum tti_cpu_level {
     TTI_CPU_N_LEVELS
 } tti_cpu_level;
 
-/* Of this process, now. */
+/* The current level of this process. */
 tti_cpu_level tti_cpu_get_level(void);
 
 /* "generic", "avx2", "avx512", "amx". */
@@ -31,17 +31,18 @@ bool tti_cpu_has_libraries(const char *description);
 /* TUTTI_E_CONFIG: the variable TUTTI_KERNELS names no level. */
 TUTTI_NODISCARD tutti_status tti_cpu_check_levels(void);
 
-/* From now on exactly this level, which the machine must have: oneDNN, too, then leaves out what
- * processors have beyond it.  TUTTI_E_UNSUPPORTED where oneDNN is in use already, with another. */
+/* From now on uses exactly this level, which the machine must have: oneDNN is limited to it as
+ * well.  TUTTI_E_UNSUPPORTED if oneDNN is in use already, with another level. */
 TUTTI_NODISCARD tutti_status tti_cpu_set_level(tti_cpu_level level);
 
-/* What bits depend on besides: libraries, which no level makes equal; extensions, which a level
- * that was set makes equal; caches, by which oneDNN divides its work. */
+/* Describes the other properties on which bits depend: libraries, which no level makes equal;
+ * extensions, which an explicit level makes equal; caches, by which oneDNN divides its work. */
 void tti_cpu_describe_libraries(tti_str *out);
 void tti_cpu_describe_extensions(tti_str *out);
 void tti_cpu_describe_caches(tti_str *out);
 
-/* For onednn.c, before its first primitive: what it may use at most, from then on; -1: all. */
+/* For onednn.c, before its first primitive: the highest level that it may use, from then on; -1:
+ * all. */
 int tti_cpu_settle_level(void);
 
 #endif /* TTI_BACKEND_LEVELS_H */

@@ -1,4 +1,4 @@
-/* module.c - backends in shared objects of their own, found when asked for. */
+/* module.c - backends in shared objects, loaded on demand. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 static void fail_for_module(tutti_status code, const char *text) { tti_fail(code, "%s", text); }
 
-/* What the module of an open file has to offer; NULL: why says what is wrong with it. */
+/* The backend of an open module; NULL: why describes the problem. */
 static const void *ask_module(void *handle, const char *name, tti_str *why) {
     static const tti_module_host host = {TTI_MODULE_ABI, TUTTI_VERSION, fail_for_module};
     void *symbol = dlsym(handle, "tutti_backend_module");

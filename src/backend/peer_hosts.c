@@ -1,7 +1,9 @@
-/* peer_hosts.c - the order of a sum divided into leaves of hosts, and lists of what each rank does.
+/* peer_hosts.c - divides the order of a sum into leaves of hosts, and lists the actions of each
+ * rank.
  *
- * The staging of a rank is one area for each part that it is an agent of, with room for the leaves
- * of its host, and behind them one with room for all leaves over its own part, host by host. */
+ * The staging memory of a rank has one area for each part of which it is an agent, with room for
+ * the leaves of its host, followed by one with room for all leaves over its own part, host by host.
+ */
 #include "backend/peer_hosts.h"
 
 #include <string.h>
@@ -45,7 +47,7 @@ bool tti_peer_hosts_make(const tti_device_peers *p, size_t longest, tti_peer_hos
     return true;
 }
 
-/* ---- who does what ---- */
+/* ---- roles ---- */
 
 int tti_peer_near_index(const tti_peer_hosts *h, int rank) {
     int index = 0;
@@ -76,12 +78,12 @@ static size_t n_acted(const tti_peer_hosts *h, int agent, int n_owners) {
 
 /* ---- places in staging ---- */
 
-/* Of the leaves of this host over the part of an owner that this rank stands for. */
+/* Offset of this host's leaves over the part of an owner for which this rank is the agent. */
 static size_t acted_at(const tti_peer_hosts *h, int owner) {
     return n_acted(h, h->rank, owner) * (size_t)h->leaves_of[h->here] * h->longest;
 }
 
-/* Of those of a host over the own part. */
+/* Offset of a host's leaves over the own part. */
 static size_t own_at(const tti_peer_hosts *h, int host) {
     size_t n = n_acted(h, h->rank, h->n_ranks) * (size_t)h->leaves_of[h->here];
     for (int i = 0; i < host; i++) n += (size_t)h->leaves_of[i];

@@ -1,16 +1,16 @@
-/* peer_hosts.h - sums between devices of several hosts: who adds what inside its host, and what
- * then crosses.
+/* peer_hosts.h - sums between devices of several hosts: what each rank adds inside its host, and
+ * what crosses.
  *
- * The idea to know is that of comm/alg_hosts.c.  The largest subtrees of the order whose terms all
- * lie on one host ("leaves") are added there, through the memory of its devices; what is left of
- * the order is a sum over leaves, so the bits are the same.  Each part of a sum has a rank that
- * owns it, and on each other host one that is its agent.  Agents add the leaves of their host over
- * the part and send them, the owner adds all leaves.  Where all ranks want the sum it goes back to
- * the agents, and the ranks of a host fetch from those of them that have it.
+ * As in comm/alg_hosts.c: the largest subtrees of the order whose terms all lie on one host
+ * ("leaves") are added there, through the memory of its devices; the rest of the order is a sum
+ * over leaves, so the bits are the same.  Each part of a sum has a rank that owns it, and on each
+ * other host one that is its agent.  Agents add the leaves of their host over the part and send
+ * them, the owner adds all leaves.  If all ranks need the sum it is sent back to the agents, and
+ * the ranks of a host fetch from those of them that have it.
  *
- * What travels lies in memory of each rank called staging, which the ranks of its host can read;
- * offsets and lengths are elements of f32.  Nothing here runs or is allocated: a kind of device
- * does what is listed.  Parts [n_ranks] are those of all ranks, the same on each of them. */
+ * Messages lie in memory of each rank called staging, which the ranks of its host can read; offsets
+ * and lengths are elements of f32.  Nothing here runs or is allocated: a kind of device executes
+ * the lists.  Parts [n_ranks] are those of all ranks, the same on each of them. */
 #ifndef TTI_BACKEND_PEER_HOSTS_H
 #define TTI_BACKEND_PEER_HOSTS_H
 
@@ -20,7 +20,7 @@
 enum { TTI_HOSTS_RANKS = 16, TTI_HOSTS_TERMS = 128 };
 
 /* Terms first .. first+n_terms-1 of the order, all of one host, of which it is leaf index; and the
- * additions behind it between leaves. */
+ * following additions between leaves. */
 typedef struct tti_leaf {
     int first, n_terms, host, index, n_adds;
 } tti_leaf;
@@ -31,7 +31,7 @@ typedef struct tti_peer_hosts {
     int near[TTI_HOSTS_RANKS], n_near;        /* the ranks of this host, rising */
     int leaves_of[TTI_HOSTS_RANKS], n_leaves; /* by host; of all */
     tti_leaf leaves[TTI_HOSTS_TERMS];         /* in order */
-    int n_adds[TTI_HOSTS_TERMS], n_terms;     /* behind each term, inside its leaf */
+    int n_adds[TTI_HOSTS_TERMS], n_terms;     /* after each term, inside its leaf */
     size_t longest;                           /* elements of a part, at most */
 } tti_peer_hosts;
 
@@ -45,11 +45,11 @@ size_t tti_peer_hosts_staging(const tti_peer_hosts *h);
  */
 int tti_peer_agent(const tti_peer_hosts *h, int host, int owner);
 
-/* Place of a rank among those of its host. */
+/* Index of a rank among those of its host. */
 int tti_peer_near_index(const tti_peer_hosts *h, int rank);
 
 /* A part over which this rank adds the leaves of its host: they go to its staging from at on, one
- * behind the other, part.n_elems each. */
+ * after the other, part.n_elems each. */
 typedef struct tti_peer_run {
     tti_chunk part;
     size_t at;
@@ -58,7 +58,7 @@ typedef struct tti_peer_run {
 /* Fills runs [TTI_HOSTS_RANKS]; returns how many. */
 int tti_peer_hosts_runs(const tti_peer_hosts *h, const tti_chunk *parts, tti_peer_run *runs);
 
-/* Of the part of owner, to peer or from it. */
+/* A message of the part of owner, to peer or from it. */
 typedef struct tti_peer_message {
     int peer, owner;
     bool sends;
@@ -74,10 +74,10 @@ int tti_peer_hosts_leaves(const tti_peer_hosts *h, const tti_chunk *parts, tti_p
 /* Likewise: whole parts from owners to agents; at: a place for it in the staging of the agent. */
 int tti_peer_hosts_returns(const tti_peer_hosts *h, const tti_chunk *parts, tti_peer_message *list);
 
-/* Where in the staging of this rank leaf k over its own part is, of n_elems elements. */
+/* Offset in this rank's staging of leaf k over its own part, of n_elems elements. */
 size_t tti_peer_leaf_at(const tti_peer_hosts *h, int k, size_t n_elems);
 
-/* Where the part of an owner of another host is in the staging of its agent on this one. */
+/* Offset of another host's owner's part in the staging of its agent on this host. */
 size_t tti_peer_return_at(const tti_peer_hosts *h, int owner);
 
 #endif /* TTI_BACKEND_PEER_HOSTS_H */

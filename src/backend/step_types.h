@@ -1,26 +1,26 @@
-/* step_types.h - what host and device tell each other about a step; plain C and C++. */
+/* step_types.h - the data that host and device exchange about a step; plain C and C++. */
 #ifndef TTI_STEP_TYPES_H
 #define TTI_STEP_TYPES_H
 
 #include <stdint.h>
 
-/* What changes from step to step: made by the host, read by the device. */
+/* Values that change from step to step: set by the host, read by the device. */
 typedef struct tti_step_args {
     uint64_t step; /* updates done before this one */
     float lr, loss_scale;
     float correction1, correction2; /* 1 - beta^t of Adam, t = step + 1 */
     float inv_rows;                 /* 1 / real samples of the global batch; 0: none */
-    uint32_t keep_bad;              /* after a bad step no other is taken */
+    uint32_t keep_bad;              /* after a bad step no other is applied */
     uint32_t vote;                  /* of this worker */
 } tti_step_args;
 
-/* What a step leaves behind, written by the device. */
+/* The results of a step, written by the device. */
 typedef struct tti_step_report {
     double grad_norm;     /* of the mean gradient; 0 unless it was needed */
     uint64_t params_hash; /* after the update */
     uint32_t bad;         /* TTI_BAD_*: the update was left out */
     uint32_t reserved;
-    uint64_t told_ns;     /* when peers_tell came, by the device's clock; 0: nobody else is there */
+    uint64_t told_ns; /* time of peers_tell, by the device's clock; 0: there are no other workers */
     uint64_t exchange_ns; /* from then until the update: the others, and sums, were waited for */
 } tti_step_report;
 
@@ -55,18 +55,18 @@ typedef struct tti_unpack {
     float *out; /* [n_rows][n_elems], a plane per channel */
 } tti_unpack;
 
-/* A part of the flat gradients of which a product of thin matrices travels: [rows][cols] as P
- * [r][rows] and Q [r][cols]; with r 0 it travels whole, and is one row. */
+/* A part of the flat gradients that is sent as a low-rank product: [rows][cols] as P [r][rows] and
+ * Q [r][cols]; with r 0 it is sent whole, and is one row. */
 typedef struct tti_thin_slot {
     uint64_t grads;       /* from this element of gradients and residuals on */
     uint64_t left, right; /* P, or all of it; Q: from these elements of the message on */
     uint64_t scratch;     /* from this one of scratch on, tti_thin_scratch elements */
-    uint64_t key; /* of Philox, for directions of Q that are drawn: see exec/worker/compress.h */
+    uint64_t key;         /* of Philox, for random directions of Q: see exec/worker/compress.h */
     uint32_t rows, cols, r;
     uint32_t reserved;
 } tti_thin_slot;
 
-/* Products of a matrix are made of tiles of so many rows and columns, and then added. */
+/* Products of a matrix are computed in tiles of this many rows and columns, and then added. */
 enum { TTI_THIN_ROWS = 128, TTI_THIN_COLS = 256 };
 
 static inline uint64_t tti_thin_scratch(const tti_thin_slot *s) {
@@ -76,14 +76,14 @@ static inline uint64_t tti_thin_scratch(const tti_thin_slot *s) {
     return s->r * (left > right ? left : right);
 }
 
-/* A part of the flat gradients of which the largest elements travel. */
+/* A part of the flat gradients of which the largest elements are sent. */
 typedef struct tti_picked_slot {
     uint64_t grads; /* from this element of gradients and residuals on */
     uint64_t pairs; /* from this one of the pairs on, of all buckets */
     uint32_t n, k;  /* of n elements k, 1 <= k <= n */
 } tti_picked_slot;
 
-/* One of them, as it travels. */
+/* One of them, as it is sent. */
 typedef struct tti_picked_pair {
     uint32_t index; /* in the slot */
     float value;
@@ -101,7 +101,7 @@ typedef enum tti_block_kind {
 typedef struct tti_update_block {
     uint64_t first;         /* element of the flat arrays, a multiple of 16 */
     uint64_t state;         /* the same of the arrays of state and averages */
-    uint64_t params, grads; /* and where it lies in those of parameters and gradients */
+    uint64_t params, grads; /* and its offset in those of parameters and gradients */
     uint32_t n_elems;       /* at most 16 Ki */
     int32_t slot;
     float lr_factor;
@@ -110,7 +110,7 @@ typedef struct tti_update_block {
     uint32_t takes_l1;
     uint32_t is_own;  /* 0: another worker has its state, and updates it */
     uint32_t is_here; /* its parameters are */
-    uint32_t is_low;  /* its parameters are kept in 16 bits too, */
+    uint32_t is_low;  /* there are 16-bit copies of its parameters, */
     uint64_t low;     /* from this element on, a multiple of 16 */
 } tti_update_block;
 

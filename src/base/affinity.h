@@ -51,8 +51,8 @@ void tti_cores_share(int r, int n_workers, tti_core_share *out);
 /* Binds the calling thread, and threads it starts later, to cores. */
 TUTTI_NODISCARD tutti_status tti_cores_pin(const tti_cores *cores);
 
-/* Threads have the cores of the thread that starts them.  From widen to return the caller, where it
- * is bound to fewer, has all of these; n 0, or cores that it may not have: changes nothing. */
+/* Threads inherit the cores of the thread that starts them.  From widen to return a caller that is
+ * bound to fewer cores has all of these; n 0, or cores that it may not have: changes nothing. */
 void tti_cores_widen(const tti_cores *cores, tti_cores *before);
 void tti_cores_return(const tti_cores *before);
 

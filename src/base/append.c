@@ -1,4 +1,5 @@
-/* append.c - appends a record with one write(2), and truncates what a full disk took of it. */
+/* append.c - appends a record with one write(2), and truncates a record that a full disk cut short.
+ */
 #include "base/append.h"
 
 #include <errno.h>

@@ -6,8 +6,8 @@
 
 #include "tutti/status.h"
 
-/* Adds a record to a file that was opened with O_APPEND, all of it or nothing.  TUTTI_E_IO: "name:
- * No space left on device", and the file is as it was. */
+/* Appends a record to a file that was opened with O_APPEND, all of it or nothing.  TUTTI_E_IO:
+ * "name: No space left on device", and the file is unchanged. */
 TUTTI_NODISCARD tutti_status tti_append(int fd, const char *name, const void *record,
                                         size_t n_bytes);
 

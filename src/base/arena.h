@@ -1,8 +1,8 @@
 /* arena.h - memory that is allocated piece by piece and freed all at once.
  *
- * Graph nodes, attributes and names live in one arena and die with it.  One thread at a
- * time.  Running out of memory is reported by NULL, once and for good: a failed arena
- * keeps returning NULL, so a builder may check once at its end. */
+ * Graph nodes, attributes and names live in one arena and are freed with it.  One thread at a time.
+ * Running out of memory is reported by NULL, permanently: a failed arena keeps returning NULL, so a
+ * builder may check once at its end. */
 #ifndef TTI_BASE_ARENA_H
 #define TTI_BASE_ARENA_H
 

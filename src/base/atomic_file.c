@@ -1,9 +1,8 @@
-/* atomic_file.c - write to a temporary name, fsync, rename, fsync the directory.
+/* atomic_file.c - writes to a temporary name, then fsync, rename, fsync of the directory.
  *
- * It does not verify what was written: a disk that lies is found by whoever reads back and knows
- * the checksum (ckpt/).
- * The one idea to know: the rename is the commit; before it nothing has the final name, after it
- * everything has been on disk already. */
+ * It does not verify what was written: code that reads back and knows the checksum (ckpt/) finds a
+ * disk that corrupts data.  The rename is the commit; before it nothing has the final name, after
+ * it everything has been on disk already. */
 #include "base/atomic_file.h"
 
 #include <errno.h>

@@ -1,13 +1,13 @@
-/* atomic_file.h - files that appear whole or not at all.
+/* atomic_file.h - files that appear complete or not at all.
  *
  * The bytes go to a new name in the same directory; commit makes them durable (fsync), gives them
- * the wanted name (rename) and makes that durable (fsync of the directory).  Whatever fails or dies
- * on the way, a file that stood at the path before is still there, whole.  destroy removes
- * what was not committed; only a killed process leaves something behind, "NAME.PID-N.tmp".
+ * the requested name (rename) and makes that durable (fsync of the directory).  Whatever fails or
+ * is killed meanwhile, a previous file at the path stays complete. destroy removes a file that was
+ * not committed; only a killed process leaves something behind, "NAME.PID-N.tmp".
  *
  * Errors:  TUTTI_E_IO with path, call and reason; when the disk is full also the bytes needed and
- *          free.  A failed write or fsync is final for the object: the kernel may have dropped the
- *          bytes, so the caller starts anew with a new file.
+ *          free.  A failed write or fsync is final for the object: the kernel may have dropped
+ *          the bytes, so the caller starts again with a new file.
  * Threads: one object is used by one thread at a time. */
 #ifndef TTI_BASE_ATOMIC_FILE_H
 #define TTI_BASE_ATOMIC_FILE_H

@@ -1,7 +1,7 @@
 /* cache.c - keeps tuned or compiled results on disk for later processes.
  *
- * A file is "tutti-cache", the key, a checksum, the data.  Whatever does not fit is as good as
- * absent: it is made again and written over.  Failures to write are no failures of the run. */
+ * A file is "tutti-cache", the key, a checksum, the data.  A file that does not match counts as
+ * absent: its contents are made again and overwritten.  A failed write does not fail the run. */
 #include "base/cache.h"
 
 #include <errno.h>
@@ -80,7 +80,7 @@ static char *read_all(const char *path, size_t *n_bytes) {
     return data;
 }
 
-/* Where the data begins. */
+/* Finds the begin of the data. */
 static tti_cache_found check(const char *file, size_t n_bytes, const char *key, size_t *at,
                              size_t *n_data) {
     header h;

@@ -1,6 +1,6 @@
 /* cache.h - files that save later processes from measuring or compiling again.
  *
- * They may be removed at any time.  Threads: any; of two that write one file the later one wins. */
+ * They may be removed at any time.  Any thread; if two write one file the later one wins. */
 #ifndef TTI_BASE_CACHE_H
 #define TTI_BASE_CACHE_H
 
@@ -18,15 +18,15 @@ typedef enum tti_cache_found {
  * $TUTTI_CACHE, else $XDG_CACHE_HOME/tutti, else ~/.cache/tutti. */
 const char *tti_cache_dir(void);
 
-/* A file of it.  key: whatever must be the same for the contents to be good.  Where it is good
- * *data has n_bytes and is owned by the caller; else *data is NULL. */
+/* Reads a file of the cache. key: everything on which the contents depend.  If it is valid, *data
+ * has n_bytes and is owned by the caller; else *data is NULL. */
 tti_cache_found tti_cache_find(const char *name, const char *key, char **data, size_t *n_bytes);
 
 /* The same for whom only a good one counts: NULL if it is not. */
 char *tti_cache_read(const char *name, const char *key, size_t *n_bytes);
 
-/* Written whole, over what was there.  False: it could not be; that is no failure, and no error is
- * left. */
+/* Replaces the file atomically.  False: it could not be written; this is no failure, and no error
+ * is set. */
 bool tti_cache_write(const char *name, const char *key, const void *data, size_t n_bytes);
 
 #endif /* TTI_BASE_CACHE_H */

@@ -1,10 +1,10 @@
 /* crc32c.c - CRC-32C by the SSE4.2 instruction, three streams at a time, or by table.
  *
- * The one idea to know: a CRC is a remainder of polynomials over GF(2), so the CRC of a text that
- * is followed by n bytes is the CRC times x^(8n) mod P, plus that of the bytes.  The instruction
- * has a latency of three cycles and a throughput of one, so three neighbouring blocks are run
- * interleaved and then joined by two carry-less multiplications.
- * Polynomials are bit-reflected: bit 31 is the coefficient of x^0. */
+ * A CRC is a remainder of polynomials over GF(2), so the CRC of a text followed by n bytes is the
+ * CRC times x^(8n) mod P, plus that of the bytes.  The instruction has a latency of three cycles
+ * and a throughput of one, so three neighbouring blocks are processed interleaved and then joined
+ * by two carry-less multiplications.  Polynomials are bit-reflected: bit 31 is the coefficient of
+ * x^0. */
 #include "base/crc32c.h"
 
 #include <stdbool.h>

@@ -106,7 +106,7 @@ void tti_store_elem(tutti_dtype dtype, void *base, size_t i, double x) {
     }
 }
 
-/* In pieces that are looked at as a whole, so that compilers make vectors of them. */
+/* In blocks that are tested as a whole, so that compilers vectorize them. */
 bool tti_all_finite(const float *x, size_t n_elems) {
     enum { PIECE = 4096 };
     for (size_t first = 0; first < n_elems; first += PIECE) {

@@ -44,7 +44,7 @@ static inline double tti_f64_of_bits(uint64_t bits) {
     return x;
 }
 
-/* Neither infinite nor no number, all of x [n_elems]. */
+/* True if no element of x [n_elems] is infinite or NaN. */
 bool tti_all_finite(const float *x, size_t n_elems);
 
 float tti_f16_to_f32(uint16_t h);

@@ -15,7 +15,7 @@ void tti_fail_context(const char *format, ...) __attribute__((format(printf, 1, 
 /* Forgets the last failure of this thread. */
 void tti_clear_error(void);
 
-/* A module has a copy of this file: its failures are told to the program's too.  Once, before
+/* A module has a copy of this file: forwards its failures to the program.  Call once, before
  * anything can fail. */
 void tti_error_forward(void (*fail)(tutti_status code, const char *text));
 

@@ -1,8 +1,8 @@
-/* fault.c - reads TUTTI_FAULT and acts at the points.  Nothing of this is in a release build.
+/* fault.c - reads TUTTI_FAULT and acts at the points.  A release build contains none of this.
  *
- * The one idea to know: the table is written before the program's own threads pass a point (once,
- * under pthread_once, or by a test), and afterwards only the counters change, atomically.  It is
- * global state on purpose: a fault belongs to the process, not to an object. */
+ * The table is written before the program's own threads pass a point (once, under pthread_once, or
+ * by a test), and afterwards only the counters change, atomically.  It is global state on purpose:
+ * a fault belongs to the process, not to an object. */
 #include "base/fault.h"
 
 #if TUTTI_FAULTS

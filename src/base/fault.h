@@ -39,7 +39,7 @@
  * understood ends the process, because a test that injects nothing would pass. */
 bool tti_fault_hit(const char *point, int rank, int64_t step);
 
-/* Replaces what the environment says, and counts from the start; NULL or "": no faults. */
+/* Replaces the faults of the environment, and restarts the counters; NULL or "": no faults. */
 tutti_status tti_fault_set(const char *faults);
 
 /* How many times something was injected since then: 0 ends a sweep over "*:fail@1", "@2", ... */

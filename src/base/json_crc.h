@@ -17,7 +17,7 @@
 tutti_status tti_json_crc_print(const char *key, const tti_str *body, tti_str *out);
 
 /* TUTTI_OK if text begins with the first line that tti_json_crc_print writes for its contents, else
- * TUTTI_E_CHECKPOINT; what is the name that the message begins with. */
+ * TUTTI_E_CHECKPOINT; what is the name at the begin of the message. */
 tutti_status tti_json_crc_check(const char *what, const char *key, const char *text,
                                 size_t n_bytes);
 

@@ -14,7 +14,7 @@ enum { MAX_DEPTH = 64 };
 #define MAX_DIM ((int64_t)1 << 40)
 #define MAX_TENSOR_BYTES ((uint64_t)1 << 62)
 
-/* Brackets outside of strings; what is no JSON at all is left to jansson. */
+/* Counts brackets outside of strings; jansson rejects text that is not JSON. */
 static bool too_deep(const char *text, size_t n_bytes) {
     bool in_string = false;
     int depth = 0;

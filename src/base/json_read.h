@@ -1,8 +1,8 @@
 /* json_read.h - strict reading of JSON from files that may be hostile, over jansson.
  *
- * Every failure is TUTTI_E_CHECKPOINT and says where: what is the name that messages begin with,
- * such as "model.safetensors: tensor 'w'".  Numbers must be integers, duplicate keys are refused,
- * nesting is at most 64 deep, text is UTF-8. */
+ * Every failure is TUTTI_E_CHECKPOINT and gives the place: what is the name at the begin of
+ * messages, such as "model.safetensors: tensor 'w'".  Numbers must be integers, duplicate keys are
+ * refused, nesting is at most 64 deep, text is UTF-8. */
 #ifndef TTI_BASE_JSON_READ_H
 #define TTI_BASE_JSON_READ_H
 
@@ -32,8 +32,8 @@ tutti_status tti_json_read_text(const char *what, const json_t *object, const ch
 tutti_status tti_json_read_hex(const char *what, const json_t *object, const char *key,
                                int n_digits, uint64_t *out);
 
-/* The member "shape" of a tensor whose dtype is known: at most 8 dimensions of at most 2^40, and a
- * number of bytes below 2^62, which goes to *n_bytes. */
+/* The member "shape" of a tensor with a known dtype: at most 8 dimensions of at most 2^40, and a
+ * number of bytes below 2^62, which is stored in *n_bytes. */
 tutti_status tti_json_read_shape(const char *what, const json_t *object, tutti_dtype dtype,
                                  tutti_type *out, uint64_t *n_bytes);
 

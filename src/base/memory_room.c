@@ -16,7 +16,8 @@ static bool join(char out[PATH_BYTES], const char *a, const char *b, const char 
     return snprintf(out, PATH_BYTES, "%s%s%s", a, b, c) < PATH_BYTES;
 }
 
-/* The number behind a word at the start of a line, such as "MemAvailable:"; fallback: none. */
+/* The number after a word at the start of a line, such as "MemAvailable:"; fallback if there is
+ * none. */
 static uint64_t field(const char *path, const char *word, uint64_t fallback) {
     char line[LINE_BYTES];
     size_t n = strlen(word);
@@ -50,7 +51,7 @@ static void take(tti_memory_room *out, uint64_t n_bytes, const char *name, const
     snprintf(out->limit, sizeof out->limit, "%s of the cgroup %.100s", name, *group ? group : "/");
 }
 
-/* The page cache of a group counts as used, and is given back when memory runs short. */
+/* The page cache of a group counts as used, but is released when memory runs short. */
 static uint64_t cached(const char *dir, const char *prefix) {
     char path[PATH_BYTES], word[64];
     uint64_t sum = 0;
@@ -84,8 +85,8 @@ static void look_at_v1(const char *dir, const char *group, uint64_t swap, tti_me
 
 typedef void (*look_fn)(const char *dir, const char *group, uint64_t swap, tti_memory_room *out);
 
-/* A group and all around it; in a container the path may be that of the host, and its own group is
- * what is mounted. */
+/* Visits a group and all its ancestors; in a container the path may be that of the host, and the
+ * mount point is the container's own group. */
 static void look_upwards(const char *mount, char *group, look_fn look, uint64_t swap,
                          tti_memory_room *out) {
     char dir[PATH_BYTES];

@@ -16,8 +16,8 @@ typedef struct tti_memory_room {
                          the cgroup /x" */
 } tti_memory_room;
 
-/* By free memory and swap, and by the limits of the control groups (v1 and v2) around this process.
- * UINT64_MAX where nothing is known.  root: in front of /proc and /sys, "" but in tests. */
+/* By free memory and swap, and by the limits of the control groups (v1 and v2) of this process.
+ * UINT64_MAX if unknown. root: prefix of /proc and /sys, "" except in tests. */
 void tti_memory_find_room(const char *root, tti_memory_room *out);
 
 /* Whether n_bytes of address space can be had at this moment.  Always true without ulimit -v. */

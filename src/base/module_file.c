@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* From the folder of the program to that of the modules, and where it was to be installed to. */
+/* From the folder of the program to that of the modules, and the installation folder. */
 #ifndef TUTTI_MODULE_FROM_BIN
 #define TUTTI_MODULE_FROM_BIN "../lib/tutti"
 #endif
@@ -86,7 +86,7 @@ const char *tti_module_file_of(const void *offer) {
     return dladdr(offer, &info) && info.dli_fname ? info.dli_fname : "";
 }
 
-/* Whoever sets $TUTTI_MODULE_PATH wants the modules of that folder and no others. */
+/* $TUTTI_MODULE_PATH, if set, replaces all other folders. */
 const void *tti_module_find(const char *name, tti_module_ask ask, tti_str *tried) {
     char own[PATH_MAX];
     const char *given = getenv("TUTTI_MODULE_PATH");

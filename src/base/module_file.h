@@ -8,8 +8,8 @@
 
 #include "base/str.h"
 
-/* What the open file offers under this name, in words of the caller; NULL: why says what is wrong
- * with it.  handle is for dlsym. */
+/* Returns the contents of the open file under this name, as the caller defines them; NULL: why
+ * describes the problem. handle is for dlsym. */
 typedef const void *(*tti_module_ask)(void *handle, const char *name, tti_str *why);
 
 /* The first offer of a file of this name; NULL: tried has one line for each place looked at, with

@@ -1,5 +1,5 @@
-/* nearest.c - edit distance (optimal string alignment) in three rows of a fixed table.
- * Names are short, so O(n*m) is nothing; long input is refused, not measured. */
+/* nearest.c - edit distance (optimal string alignment) in three rows of a fixed table.  Names are
+ * short, so O(n*m) costs nothing; long input is refused. */
 #include "base/nearest.h"
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* option.c - a table of options bound to a config struct.
  *
- * Values go straight into the struct, so the program reads plain fields; beside the struct only
- * the origins and the problems are kept.  Keys come nested or flat, `optimizer: {lr: 1}` or
- * `optimizer.lr: 1`, so duplicates are looked for here, where both have become the same row. */
+ * Values are stored directly in the struct, so the program reads plain fields; only origins and
+ * problems are stored separately.  Keys may be nested or flat, `optimizer: {lr: 1}` or
+ * `optimizer.lr: 1`, so duplicates are detected here, where both have become the same row. */
 #include "base/option.h"
 
 #include <stdio.h>
@@ -67,7 +67,7 @@ static int name_distance(const tti_option *row, const char *name) {
     return row->former ? TTI_MIN(distance, tti_nearness(name, last_part(row->former))) : distance;
 }
 
-/* How far the group of a typed key is from that of a row, less important than the name. */
+/* The distance of a typed key's group from that of a row, less important than the name. */
 static int group_distance(const tti_option *row, const char *typed) {
     size_t n_typed = (size_t)(last_part(typed) - typed);
     size_t n_row = (size_t)(last_part(row->key) - row->key);
@@ -108,7 +108,7 @@ typedef struct loader {
 } loader;
 
 static tti_place place_of(const loader *l, const tti_yaml *node) {
-    bool lines = l->n_load > 0; /* a position inside one argument helps nobody */
+    bool lines = l->n_load > 0; /* a position inside one argument is not useful */
     return (tti_place){l->source, lines ? node->line : 0, lines ? node->column : 0};
 }
 
@@ -140,7 +140,7 @@ static void unknown_key(const loader *l, const char *key, const char *prefix,
         tti_problems_add(&l->o->problems, &place, "%s: unknown key", clipped);
         return;
     }
-    size_t n_prefix = strlen(prefix); /* what is written above needs no repeating */
+    size_t n_prefix = strlen(prefix); /* do not repeat what the line above states */
     if (!strncmp(near, prefix, n_prefix)) near += n_prefix;
     tti_problems_add(&l->o->problems, &place, "%s: unknown key (did you mean \"%s\"?)", clipped,
                      near);

@@ -1,13 +1,13 @@
 /* option.h - one table of options defines file, command line, help, JSON schema and reference.
  *
- * A row says what a key is: type, place in a config struct, default, range, words, help.  A
- * tti_options binds a table to such a struct, takes YAML and `key=value` assignments, later ones
- * win, and knows for each key where its value is from.  What is wrong is collected, with place,
- * key and the nearest name, and told all at once by tti_options_check.
+ * A row describes a key: type, place in a config struct, default, range, words, help.  A
+ * tti_options binds a table to such a struct, reads YAML and `key=value` assignments, later ones
+ * win, and records for each key where its value comes from.  Problems are collected, with place,
+ * key and the nearest name, and tti_options_check reports them all at once.
  *
- * Values are read by the row's type and not by YAML's guesses: 1e-4 is a number where a number is
- * wanted, `no` is a name where a name is wanted.  `null` goes back to the default.  Numbers do not
- * depend on the locale.
+ * Values are parsed by the row's type and not by YAML's guesses: 1e-4 is a number for a numeric
+ * key, `no` is a name for a text key. `null` restores the default.  Numbers do not depend on the
+ * locale.
  *
  * Threads: one tti_options is used by one thread at a time; tables are constant. */
 #ifndef TTI_BASE_OPTION_H
@@ -87,15 +87,15 @@ typedef struct tti_option_table {
     size_t n_answers;
 } tti_option_table;
 
-/* What is known of one key beside its value. */
+/* The state of one key besides its value. */
 typedef struct tti_option_state {
     tti_place place; /* of the value; source NULL: the default */
     tti_place last;  /* where load number n_load named the key, to find duplicates */
     int n_load;
-    const char *name; /* by which the value was given: the key or its former name; NULL: none */
+    const char *name; /* the name used by the assignment: the key or its former name; NULL: none */
     bool warned;      /* that the former name is deprecated */
     bool bad;         /* some value for it was refused */
-    bool is_own;      /* the value is of tti_options_put: nobody gave it */
+    bool is_own;      /* the value was set by tti_options_put, not by the user */
     char *text;       /* what tti_options_get gave last; owned */
 } tti_option_state;
 
@@ -109,11 +109,12 @@ typedef struct tti_options {
     int n_loads;
 } tti_options;
 
-/* Binds table to config and sets every default.  config must outlive o.  Only memory can lack. */
+/* Binds table to config and sets every default. config must outlive o.  Fails only without memory.
+ */
 tutti_status tti_options_init(tti_options *o, const tti_option_table *table, void *config);
 void tti_options_fini(tti_options *o);
 
-/* Takes a YAML text.  Fails if it is not YAML; unknown keys, bad values and duplicates are kept for
+/* Reads a YAML text.  Fails if it is not YAML; unknown keys, bad values and duplicates are kept for
  * tti_options_check. */
 tutti_status tti_options_load(tti_options *o, const char *text, size_t n_bytes, const char *source);
 
@@ -121,8 +122,8 @@ tutti_status tti_options_load(tti_options *o, const char *text, size_t n_bytes, 
  * none. */
 const char *tti_option_table_find(const tti_option_table *table, const char *typed);
 
-/* Takes "key=value" (also "--key=value").  A value that starts with a quote or a bracket is read
- * as YAML; any other is taken as it stands, without the blanks around it.  Problems are kept. */
+/* Parses "key=value" (also "--key=value").  A value that starts with a quote or a bracket is parsed
+ * as YAML; any other is used literally, without surrounding blanks.  Problems are kept. */
 void tti_options_assign(tti_options *o, const char *assignment, const char *origin);
 
 /* Sets a value that the program itself worked out; one that does not fit is a bug. */
@@ -134,13 +135,14 @@ typedef struct tti_options_kept {
     tti_option_state *state; /* of places alone */
 } tti_options_kept;
 
-/* On success *kept is given back by tti_options_restore.  Only memory can lack. */
+/* On success tti_options_restore frees *kept.  Fails only without memory. */
 tutti_status tti_options_keep(const tti_options *o, tti_options_kept *kept);
 
-/* Undoes what was set since; problems stay.  Frees *kept; nothing where that is zero. */
+/* Undoes later assignments; problems stay.  Frees *kept; a zero one is a no-op. */
 void tti_options_restore(tti_options *o, tti_options_kept *kept);
 
-/* Gives to, of the same table and without values so far, those of from and where they are from. */
+/* Copies values and their origins from `from` to `to`, which has the same table and no values yet.
+ */
 tutti_status tti_options_copy(tti_options *to, const tti_options *from);
 
 /* Keeps a problem with a key, placed where its value is from. */
@@ -168,7 +170,8 @@ void tti_option_schema(const tti_option_table *table, const char *title, tti_str
 /* A Markdown table for each group. */
 void tti_option_reference(const tti_option_table *table, tti_str *out);
 
-/* What a row wants, for messages and the reference: "an integer from 1 to 1024 or auto". */
+/* Describes the valid values of a row, for messages and the reference: "an integer from 1 to 1024
+ * or auto". */
 void tti_option_expect(const tti_option *row, tti_str *out);
 
 #endif /* TTI_BASE_OPTION_H */

@@ -1,8 +1,8 @@
 /* option_value.c - values of options by type.
  *
- * One reader and one formatter per type, in a table.  A reader gets a raw scalar and must use all
- * of it; ranges are checked in one place.  Whatever is wrong is told by what the row expects, so a
- * message teaches the whole rule and not the part that was broken. */
+ * One parser and one formatter per type, in a table.  A parser gets a raw scalar and must consume
+ * all of it; ranges are checked in one place.  Every error message states what the row expects, so
+ * it explains the whole rule and not only the violated part. */
 #include "base/option_value.h"
 
 #include <inttypes.h>
@@ -196,8 +196,7 @@ static bool read_list(const tti_option *row, const tti_yaml *node, tti_int_list 
     return true;
 }
 
-/* As read_list, of texts; what is left of the field is zero, so that equal lists are equal bytes.
- */
+/* As read_list, for texts; the rest of the field is zero, so that equal lists are equal bytes. */
 static bool read_texts(const tti_option *row, const tti_yaml *node, tti_text_list *field,
                        const tti_yaml **culprit) {
     bool sequence = node->kind == TTI_YAML_SEQUENCE;

@@ -5,13 +5,13 @@
 #include "base/option.h"
 #include "base/yaml.h"
 
-/* Reads node into the field of row in config.  On failure the field is untouched, why says what was
- * wanted and what came, and *culprit is node or the element of it that is wrong. */
+/* Reads node into the field of row in config.  On failure the field is unchanged, why states the
+ * expected and the given value, and *culprit is node or the wrong element of it. */
 bool tti_option_read(const tti_option *row, const tti_yaml *node, void *config, tti_str *why,
                      const tti_yaml **culprit);
 
-/* Reads what stands behind the '=' of an assignment, see tti_options_assign.  The node lives in
- * arena.  source is for the message of text that is not YAML. */
+/* Parses the text after the '=' of an assignment, see tti_options_assign.  The node is allocated in
+ * arena. source is for the message about text that is not YAML. */
 tutti_status tti_option_node(const char *text, const char *source, tti_arena *arena,
                              const tti_yaml **out);
 

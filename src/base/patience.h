@@ -1,8 +1,8 @@
 /* patience.h - measures how long a waiter has really waited.
  *
- * A process that is stopped (SIGSTOP, a frozen cgroup, a suspended machine) hears nothing, and
- * blames its peers for that silence if it reads the clock alone.  So a waiter adds up the time
- * between its looks and counts at most LOOK_MS of each: time in which it could not look does not
+ * A process that is stopped (SIGSTOP, a frozen cgroup, a suspended machine) receives nothing, and
+ * would blame its peers for the silence if it used the clock alone.  So a waiter adds up the time
+ * between its checks and counts at most LOOK_MS of each: time in which it could not check does not
  * count.  Not thread-safe. */
 #ifndef TTI_BASE_PATIENCE_H
 #define TTI_BASE_PATIENCE_H

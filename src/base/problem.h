@@ -10,7 +10,7 @@
 
 enum { TTI_MAX_PROBLEMS = 100, TTI_CLIP = 84 };
 
-/* Where a value or a problem is from.  source NULL: nowhere in particular. */
+/* The origin of a value or a problem. source NULL: unknown. */
 typedef struct tti_place {
     const char *source; /* a file name or "command line"; borrowed */
     int line, column;   /* from 1; 0: the source has no lines */

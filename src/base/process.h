@@ -2,8 +2,8 @@
 #ifndef TTI_BASE_PROCESS_H
 #define TTI_BASE_PROCESS_H
 
-/* As /proc/PID/stat has it: 'R', 'S', 'D', 'T' (stopped by a signal), 't' (by a debugger), 'Z',
- * ...; 0: there is none, or it is not to be seen. */
+/* The state in /proc/PID/stat: 'R', 'S', 'D', 'T' (stopped by a signal), 't' (by a debugger), 'Z',
+ * ...; 0: there is no such process, or it is not visible. */
 char tti_process_state(int pid);
 
 #endif /* TTI_BASE_PROCESS_H */

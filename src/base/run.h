@@ -1,5 +1,5 @@
-/* run.h - what a random op may depend on while it runs, and nothing else: never the rank,
- * the thread or the number of workers (design: virtual shards). */
+/* run.h - the only inputs of a random op at run time: never the rank, the thread or the number of
+ * workers (design: virtual shards). */
 #ifndef TTI_BASE_RUN_H
 #define TTI_BASE_RUN_H
 

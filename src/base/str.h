@@ -1,5 +1,5 @@
-/* str.h - a growing string for building text.
- * Running out of memory is sticky: the text stays as it was and failed is set. */
+/* str.h - a growing string for building text.  Running out of memory is sticky: the text stays
+ * unchanged and failed is set. */
 #ifndef TTI_BASE_STR_H
 #define TTI_BASE_STR_H
 

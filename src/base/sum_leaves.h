@@ -1,5 +1,5 @@
-/* sum_leaves.h - the largest subtrees of a sum's order whose terms all lie on one host, its leaves:
- * what they come to is all that has to go between hosts. */
+/* sum_leaves.h - the leaves of a sum's order: its largest subtrees whose terms all lie on one host.
+ * Only their sums are sent between hosts. */
 #ifndef TTI_BASE_SUM_LEAVES_H
 #define TTI_BASE_SUM_LEAVES_H
 
@@ -11,14 +11,14 @@ enum { TTI_SUM_DEPTH = 24 }; /* more than the stack of an order ever holds, for 
  * and leave the rest zero. */
 typedef struct tti_sum_leaves {
     bool *starts; /* a leaf begins at the term */
-    int *n_outer; /* additions behind the term that join values of several hosts */
+    int *n_outer; /* additions after the term that join values of several hosts */
     int n;
     struct {
         int first, host; /* a value's first term, and the host of all its terms or -1 */
     } stack[TTI_SUM_DEPTH];
 } tti_sum_leaves;
 
-/* Term t, one after the other from 0, which lies on host, and the n_adds additions behind it. */
+/* Adds term t, in order from 0, which lies on host, and the n_adds additions after it. */
 void tti_sum_leaves_add(tti_sum_leaves *leaves, int t, int host, int n_adds);
 
 #endif /* TTI_BASE_SUM_LEAVES_H */

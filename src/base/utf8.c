@@ -1,6 +1,6 @@
-/* utf8.c - a strict UTF-8 reader.
- * The table gives, by the first byte, how many bytes follow and the smallest character that needs
- * so many; what is smaller was written too long on purpose (RFC 3629, section 10). */
+/* utf8.c - a strict UTF-8 reader.  The table gives, by the first byte, how many bytes follow and
+ * the smallest character that needs so many; smaller ones are invalid overlong forms (RFC 3629,
+ * section 10). */
 #include "base/utf8.h"
 
 static const struct {

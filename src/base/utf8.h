@@ -13,8 +13,8 @@ size_t tti_utf8_decode(const char *text, size_t n_bytes, uint32_t *out);
 /* The first byte of text that is not valid UTF-8; n_bytes if all of it is. */
 size_t tti_utf8_check(const char *text, size_t n_bytes);
 
-/* Whether a character may stand in a name, a path or a message: neither a control character, nor
- * a line break of any kind, nor one that YAML does not allow. */
+/* Whether a character may appear in a name, a path or a message: neither a control character, nor a
+ * line break of any kind, nor one that YAML forbids. */
 bool tti_utf8_printable(uint32_t character);
 
 #endif /* TTI_BASE_UTF8_H */

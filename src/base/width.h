@@ -8,7 +8,7 @@
  * is not UTF-8 one. */
 int tti_text_width(const char *text);
 
-/* Appends text, cut to whole characters and padded to n_columns: behind it, or before it where
+/* Appends text, truncated to whole characters and padded to n_columns: after it, or before it if
  * n_columns is negative. */
 void tti_str_add_column(tti_str *out, const char *text, int n_columns);
 

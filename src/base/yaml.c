@@ -1,9 +1,9 @@
 /* yaml.c - the only file that sees libyaml.
  *
- * libyaml's events become a tree.  The library is a parser and no policeman: it accepts duplicate
- * keys, aliases, any number of documents; what is unwanted is refused here, as soon as its event
- * comes.  Duplicate keys are left to the reader of the tree, who knows all ways to spell a key.
- * Recursion is bounded by TTI_YAML_MAX_DEPTH, memory by TTI_YAML_MAX_NODES. */
+ * Converts libyaml's events to a tree.  The library accepts duplicate keys, aliases and any number
+ * of documents; unwanted features are refused here, as soon as their event comes.  Duplicate keys
+ * are left to the reader of the tree, which knows all spellings of a key.  Recursion is bounded by
+ * TTI_YAML_MAX_DEPTH, memory by TTI_YAML_MAX_NODES. */
 #include "base/yaml.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static tutti_status fail_event(const reader *r, const char *what) {
     return fail_at(r, (int)mark->line + 1, (int)mark->column + 1, what);
 }
 
-/* libyaml tells only the offset of bytes that it cannot read. */
+/* libyaml reports only the offset of bytes that it cannot read. */
 static tutti_status fail_offset(const reader *r, size_t offset, const char *what) {
     int line = 1, column = 1;
     for (size_t i = 0; i < offset && i < r->n_bytes; i++) {
@@ -225,7 +225,7 @@ static tutti_status read_all(int fd, const char *path, char *text, size_t *n_byt
     return TUTTI_OK;
 }
 
-/* Some editors begin a file with a byte order mark.  In UTF-8 it says nothing. */
+/* Some editors write a byte order mark at the begin of a file.  In UTF-8 it has no meaning. */
 static tutti_status drop_mark(const char *path, const char **text, size_t *n_bytes) {
     static const char *const wide[] = {"\xFF\xFE", "\xFE\xFF"};
     for (size_t i = 0; i < TTI_COUNT(wide); i++)

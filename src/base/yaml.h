@@ -1,9 +1,9 @@
 /* yaml.h - a YAML text as a tree of raw scalars, sequences and mappings, with positions.
  *
- * What a job file has no use for is refused with a message: second documents, anchors, aliases,
- * merge keys, tags, keys that are not plain text, NUL bytes, more than TTI_YAML_MAX_DEPTH levels,
- * TTI_YAML_MAX_NODES values or TTI_YAML_MAX_BYTES bytes.  So a small file cannot become a big
- * tree.  Scalars stay text: what they mean is for the reader's schema to say.
+ * Features that job files do not need are refused with a message: second documents, anchors,
+ * aliases, merge keys, tags, keys that are not plain text, NUL bytes, more than TTI_YAML_MAX_DEPTH
+ * levels, TTI_YAML_MAX_NODES values or TTI_YAML_MAX_BYTES bytes.  So a small file cannot become a
+ * big tree.  Scalars stay text: the reader's schema defines their meaning.
  *
  * Messages have the form "source:line:column: error: text". */
 #ifndef TTI_BASE_YAML_H
@@ -34,7 +34,7 @@ typedef struct tti_yaml {
 tutti_status tti_yaml_parse(const char *text, size_t n_bytes, const char *source, tti_arena *arena,
                             const tti_yaml **out);
 
-/* The bytes of a regular file of at most TTI_YAML_MAX_BYTES, in arena, with a NUL behind them. */
+/* The bytes of a regular file of at most TTI_YAML_MAX_BYTES, in arena, followed by a NUL. */
 tutti_status tti_yaml_read_file(const char *path, tti_arena *arena, const char **text,
                                 size_t *n_bytes);
 

@@ -6,9 +6,8 @@
  * time, in order of arrival: a pull copies the parameters to a worker, a push applies a whole
  * gradient; so a pull always sees all of an update or nothing of it, with any number of threads.
  *   synchronous    (staleness 0) a step is applied when every worker has pushed its partial sums,
- *                  which are added along the tree over all shards: the bits of the
- *                  all-reduce,
- *                  for any shard map (exec.h), which may change between steps
+ *                  which are added along the tree over all shards: the bits of the all-reduce, for
+ *                  any shard map (exec.h), which may change between steps
  *   asynchronous   each worker takes its own batches, and every gradient of a whole batch is an
  *                  update. The order of arrival is recorded, and can be replayed
  *   with backup    synchronous, but a step is applied when all but n_backup workers have pushed;

@@ -1,5 +1,5 @@
 /* activation.c - activations and their gradients as elementwise functions (elementwise.c runs
- * them), and swiglu.  The one idea: no branches, and exp, tanh and erf of our own (vmath.h). */
+ * them), and swiglu.  No branches; exp, tanh and erf are our own (vmath.h). */
 #include "backend/cpu/simd.h"
 #include "backend/cpu/vmath.h"
 

@@ -1,14 +1,14 @@
-/* amx.c - matmul, linear and linear_grad_w, and with what fuse_linear.c joins to them, where the
- * processor has a tile unit; f32, plain layout.
+/* amx.c - matmul, linear and linear_grad_w, and their merged forms from fuse_linear.c, on
+ * processors with a tile unit; f32, plain layout.
  *
- * Only large products: small ones are packed for longer than they are computed, and products that
- * fill their last tiles badly compute too much.  amx_product.c says how f32 comes out of a unit for
- * bf16. */
+ * Only large products: packing a small one takes longer than computing it, and products that fill
+ * their last tiles badly compute too much. amx_product.c explains how a bf16 unit gives f32
+ * results. */
 #include "backend/cpu/amx.h"
 
 #include "backend/cpu/simd.h"
 
-/* ---- what a node multiplies ---- */
+/* ---- the products of a node ---- */
 
 static size_t dim_from_end(const tutti_value *value, int i) {
     return (size_t)value->type.shape.dim[value->type.shape.n_dims - i];
@@ -29,7 +29,7 @@ static tti_product gemm_of(size_t m, size_t n, size_t k, bool x_across, bool y_a
     return g;
 }
 
-/* One product of a matmul, and how many there are: one matrix y for all rows makes it one. */
+/* One product of a matmul, and how many there are: a single matrix y for all rows makes it one. */
 static tti_product matmul_gemm(const tti_node *node, size_t *n_batch) {
     const tutti_value *x = node->in[0], *out = node->out[0];
     bool ta = tti_attr_int(node, "trans_a") != 0, tb = tti_attr_int(node, "trans_b") != 0;
@@ -55,7 +55,7 @@ static bool begins(const tti_node *node, const char *name) {
     return strncmp(node->op->name, name, strlen(name)) == 0;
 }
 
-/* Of "matmul", "linear", "linear_grad_w", and of their joint ops. */
+/* The product of "matmul", "linear", "linear_grad_w", and of their merged ops. */
 static tti_product gemm_of_node(const tti_node *node) {
     size_t n_batch;
     if (begins(node, "matmul")) return matmul_gemm(node, &n_batch);
@@ -64,7 +64,7 @@ static tti_product gemm_of_node(const tti_node *node) {
 
 /* ---- kernels ---- */
 
-/* In whole blocks of 32. */
+/* Rounded up to whole blocks of 32. */
 static double padded(size_t n) { return (double)((n + 31) / 32 * 32); }
 
 bool tti_amx_pays(const tti_product *g) {
@@ -152,7 +152,7 @@ static tutti_status linear_gelu_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-/* What is added is the last input. */
+/* The last input is added. */
 static tutti_status linear_add_run(void *state, const tti_kargs *a) {
     int n_in = a->node->n_in;
     tti_amx_product p = {.g.c = a->out[0], .finish = TTI_AMX_ADD, .other = a->in[n_in - 1]};

@@ -4,7 +4,7 @@
 
 #include "backend/cpu/cpu.h"
 
-/* What is done to 32 rows of c when they are there, before they leave the nearest caches. */
+/* What is done to 32 rows of c when they are complete, before they leave the nearest caches. */
 typedef enum tti_amx_finish {
     TTI_AMX_NOTHING,
     TTI_AMX_RELU,
@@ -17,10 +17,10 @@ typedef enum tti_amx_finish {
 typedef struct tti_amx_product {
     tti_product g;
     const float *bias; /* [n] or NULL; not where g.add */
-    float *sums;       /* [m] gets the sum of each column of a as it is stored, rows in order; or
-                          NULL.  Only where g.trans_a and a_row is m. */
+    float *sums; /* [m] receives the sum of each column of a as it is stored, rows in order; or
+                    NULL. Only if g.trans_a is set and a_row is m. */
     tti_amx_finish finish;
-    const float *other; /* [m], rows as far apart as those of c */
+    const float *other; /* [m], rows with the same stride as those of c */
     float *more;        /* the same */
 } tti_amx_product;
 

@@ -1,18 +1,18 @@
 /* amx_product.c - f32 matrix products on the tile unit of x86 processors (AMX), which multiplies
  * bf16 sixteen times as fast as vectors multiply f32.
  *
- * The one idea: an f32 is the sum of three bf16, x = x1 + x2 + x3, exactly (8 + 8 + 8 bits), and
- * tiles multiply bf16 without rounding and add in f32.  Of the nine products of parts the six
- * largest are kept.  What is left out is at most 2^-23 of the product and mostly below 2^-26, as
- * much as a rounding of f32, so the result is as good as any product's in f32 (amx_test compares),
- * for six sixteenths of the time.
+ * An f32 is the sum of three bf16, x = x1 + x2 + x3, exactly (8 + 8 + 8 bits), and tiles multiply
+ * bf16 without rounding and add in f32.  Of the nine products of parts the six largest are
+ * computed.  The rest is at most 2^-23 of the product and mostly below 2^-26, as much as a rounding
+ * of f32, so the result is as accurate as any product in f32 (amx_test compares), for six
+ * sixteenths of the time.
  *
- * At the ends of the range it is not: parts below 2^-126 are zero, and what is infinite, or above
- * the largest bf16, becomes NaN where f32 might give an infinity.
+ * At the ends of the range it is not: parts below 2^-126 are zero, and an infinity, or a value
+ * above the largest bf16, becomes NaN where f32 might give an infinity.
  *
  * 32 rows of a are packed at a time and stay in the nearest cache, while the panels of b, packed
  * once, come from the next one.  The bits depend on the shape only.  This file is compiled for
- * these processors alone: nothing in it runs before tti_amx_is_usable has said yes. */
+ * these processors: nothing in it may run unless tti_amx_is_usable returns true. */
 #include "backend/cpu/amx.h"
 
 #if TTI_HAVE_AMX
@@ -21,10 +21,10 @@
 
 #include "backend/cpu/simd.h"
 
-/* A block of c is EDGE x EDGE, four tiles; a step of k is what a tile holds. */
+/* A block of c is EDGE x EDGE, four tiles; a step of k is the depth of a tile. */
 enum { EDGE = 32, STEP = 32, TILE = 512, PARTS = 3, STEP_ELEMS = 2 * PARTS * TILE };
-/* Of a, 32 x KC are packed at a time.  Of b NC columns, in at most PACKED_B_BYTES; where a lies
- * across, only so many rows that those of a stay in cache too. */
+/* 32 x KC of a are packed at a time, and NC columns of b, in at most PACKED_B_BYTES; if a is
+ * transposed, only so many rows that those of a stay in cache too. */
 enum { KC = 4 * STEP, NC = 512, PACKED_B_BYTES = 1 << 20, ROWS_ACROSS = 2 * KC };
 
 /* ---- tiles ---- */
@@ -57,8 +57,8 @@ static inline __m512i paired(__m512 low, __m512 high) {
     return _mm512_or_si512(below, above);
 }
 
-/* The parts of 16 pairs to a row of a tile for each part.  The third is what is left: it has no
- * more bits than a bf16, and keeps every NaN. */
+/* Splits 16 pairs into the rows of the three tiles of parts.  The third part is the remainder: it
+ * has no more bits than a bf16, and preserves every NaN. */
 static inline void store_pairs(__m512 low, __m512 high, uint16_t *to) {
     __m512 l = rounded(low), h = rounded(high);
     _mm512_store_si512(to, paired(l, h));
@@ -178,7 +178,7 @@ static void pack_b(const view *b, size_t k, size_t j, uint16_t *to) {
     _tile_dpbf16ps(2, 5, 6); \
     _tile_dpbf16ps(3, 5, 7)
 
-/* Tile instructions do not tell the compiler which memory they touch. */
+/* Tile instructions do not tell the compiler which memory they access. */
 static inline void settle_memory(void) { __asm__ volatile("" ::: "memory"); }
 
 /* c[EDGE][EDGE] = what start holds, plus a b; rows of start are start_bytes apart, or it is one. */
@@ -231,7 +231,8 @@ static size_t depth_of(size_t n, size_t k) {
     return TTI_MIN(most, round_up(k, STEP));
 }
 
-/* Of packed b as much as any product needs that is no larger: fewer columns go deeper. */
+/* The bytes that the packed b of any product up to this size needs: fewer columns are packed
+ * deeper. */
 size_t tti_amx_scratch_bytes(size_t n, size_t k) {
     size_t b = width_of(n) * round_up(k, STEP) * PARTS * sizeof(uint16_t);
     size_t a = EDGE * KC * PARTS * sizeof(uint16_t);

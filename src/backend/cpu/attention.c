@@ -1,11 +1,11 @@
 /* attention.c - attention and its gradient in tiles; f32.  Never a T x T matrix: scratch is T x D.
  *
- * A tile is QUERIES rows of weights by KEYS columns; softmax goes on from tile to tile (Milakov &
- * Gimelshein 2018), and the gradient finds the weights again from lse (Dao et al. 2022).  Keys that
- * no row of a tile sees are not computed.  The one idea: the product (tile_product.c) reads its
- * left side with any strides and its right side with whole vectors in rows, so that only keys and
- * values are ever rearranged, once for each head.  Each sum runs over its index in order: the bits
- * are those of any instruction set. */
+ * A tile is QUERIES rows of weights by KEYS columns; softmax continues from tile to tile (Milakov &
+ * Gimelshein 2018), and the gradient recomputes the weights from lse (Dao et al. 2022).  Keys that
+ * no row of a tile sees are skipped.  The product (tile_product.c) reads its left side with any
+ * strides and its right side with whole vectors in rows, so only keys and values are ever
+ * rearranged, once for each head.  Each sum runs over its index in order: the bits are those of any
+ * instruction set. */
 #include "backend/cpu/simd.h"
 #include "backend/cpu/vmath.h"
 
@@ -174,7 +174,7 @@ static inline float largest_of(const float *w, size_t n) {
     return lane[0];
 }
 
-/* One row of products becomes weights relative to the largest so far; y follows. */
+/* One row of products becomes weights relative to the largest so far; y is rescaled. */
 static void softmax_row(const forward *f, const heads_view *v, size_t i, size_t n, size_t n_all) {
     float *w = f->weights + i * KEYS, *y = f->y + i * v->wide;
     if (n == 0) {
@@ -190,7 +190,7 @@ static void softmax_row(const forward *f, const heads_view *v, size_t i, size_t 
     exponentials(w, n, n_all, v->scale, largest);
     float sum = tti_sum_n(w, n_all);
     f->largest[i] = largest;
-    if (before != -__builtin_inff()) { /* not the first tile: what was summed so far fades */
+    if (before != -__builtin_inff()) { /* not the first tile: rescales the previous sums */
         float fade = tti_vexp(before - largest);
         sum += f->sum[i] * fade;
         TTI_IVDEP
@@ -308,7 +308,7 @@ static backward place_backward(const heads_view *v, float *at) {
     return f;
 }
 
-/* p and ds of row i, which sees n keys, with zeros to n_all (what is not seen may be NaN). */
+/* p and ds of row i, which sees n keys, with zeros up to n_all (hidden values may be NaN). */
 static void weigh_row(const backward *f, const heads_view *v, size_t i, size_t n, size_t n_all,
                       float lse) {
     float *p = f->p + i * KEYS, *dp = f->dp + i * KEYS, mean = f->mean[i];
@@ -318,7 +318,7 @@ static void weigh_row(const backward *f, const heads_view *v, size_t i, size_t n
     memset(dp + n, 0, (n_all - n) * sizeof *dp);
 }
 
-/* What the tile of keys from first on gives to dq, dk and dv. */
+/* Adds the contributions of the tile of keys from first on to dq, dk and dv. */
 static void grad_tile(const backward *f, const heads_view *v, size_t first, size_t n_rows,
                       const size_t *seen, const float *lse) {
     size_t n = seen[n_rows - 1], n_all = padded(n), at = first * v->wide;

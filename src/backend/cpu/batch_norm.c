@@ -2,10 +2,10 @@
  *
  * N,H,W,C bytes (and [N,C]) are a matrix of positions by channels: loops run along the channels,
  * over blocks of positions that stay in cache.  Plain bytes are runs of one channel.  Blocks give
- * f32 sums, which are joined in double in their order: moments by Chan's formula.
- * The one idea: what is done to an element is (u - a) b + c with a, b, c for each channel; they are
- * made once in double and kept in scratch.  A residual, an activation and its mask ride along in
- * the same loops: one body, compiled once for each combination, with the bits of separate nodes. */
+ * f32 sums, which are joined in double in their order: moments by Chan's formula.  Each element
+ * becomes (u - a) b + c with a, b, c for each channel, computed once in double and kept in scratch.
+ * A residual, an activation and its mask are part of the same loops: one body, compiled once for
+ * each combination, with the bits of separate nodes. */
 #include "backend/cpu/moments.h"
 
 typedef struct planes {
@@ -41,7 +41,7 @@ static size_t rows_of(const tti_kargs *a, int i, size_t n) {
 
 static bool has_act(const tti_node *node) { return tti_attr_int(node, "act") == TTI_EPILOGUE_RELU; }
 
-/* As rows_of, for the gradients, where y may stand last. */
+/* As rows_of, for the gradients, where y may be the last input. */
 static size_t grad_rows_of(const tti_kargs *a, int i, size_t n) {
     return a->node->n_in - has_act(a->node) > i ? rows_of(a, i, n) : n;
 }
@@ -54,7 +54,7 @@ static const float *mask_of(const tti_kargs *a) {
 /* Bodies that are compiled for each combination of their constant arguments. */
 #define BODY static inline __attribute__((always_inline)) void
 
-/* Of no samples 0, as in ops/bn_rules.h. */
+/* 0 without samples, as in ops/bn_rules.h. */
 static double rstd_of(double count, double m2, double eps) {
     return count > 0 ? 1 / __builtin_sqrt(m2 / count + eps) : 0;
 }
@@ -207,7 +207,7 @@ static tutti_status eval_run(void *state, const tti_kargs *a) {
 
 /* ---- sum dy and sum dy (x - mean), dy where y > 0 ---- */
 
-/* What the gradients read; all [N,C,..] in one layout. */
+/* The inputs of the gradients; all [N,C,..] in one layout. */
 typedef struct grad_in {
     const float *dy, *x;
     const float *y; /* NULL: no mask */

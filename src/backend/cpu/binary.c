@@ -1,8 +1,6 @@
 /* binary.c - arithmetic of two values: of one shape as elementwise functions, else with numpy's
- * broadcasting as a walk (nd.h) around the same inner loops; and sum_to, broadcast_to.
- *
- * The one idea: after joining loops an operand has stride 1 or 0 in the innermost loop, and these
- * cases vectorise. */
+ * broadcasting as a loop nest (nd.h) around the same inner loops; and sum_to, broadcast_to.  After
+ * joining loops an operand has stride 1 or 0 in the innermost loop, and these cases vectorize. */
 #include "backend/cpu/nd.h"
 #include "backend/cpu/simd.h"
 

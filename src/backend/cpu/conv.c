@@ -1,9 +1,8 @@
-/* conv.c - conv2d and its gradients as matrix products (im2col, gemm.c), where oneDNN is absent.
+/* conv.c - conv2d and its gradients as matrix products (im2col, gemm.c), without oneDNN.
  *
- * One sample and group at a time: col[C/g*Kh*Kw][Ho*Wo] holds every window as a column.
- *   y = W col      dcol = W^T dy      dW += dy col^T
- * A sample in N,H,W,C order is first brought to C,H,W order in scratch; samples are added in
- * order. */
+ * One sample and group at a time: col[C/g*Kh*Kw][Ho*Wo] holds every window as a column. y = W col
+ * dcol = W^T dy      dW += dy col^T A sample in N,H,W,C order is first converted to C,H,W order in
+ * scratch; samples are added in order. */
 #include "backend/cpu/simd.h"
 
 typedef struct conv_2d {

@@ -1,13 +1,12 @@
 /* conv_taps.c - convolutions of many channels over small planes, as products by tap of the kernel.
  *
- * Where a plane is 4x4, a third of what a 3x3 kernel multiplies is padding, and a direct
- * convolution has only 4 outputs in a row to keep its registers busy.  The one idea: activations in
- * H,W,N,C order, so that the rows of all samples at neighbouring places are one matrix.  A tap
- * (i, j) then is
- *   y[p, q0..q1] += x[p+i, q0+j..q1+j] W_ij^T    of  (q1-q0) N rows, without any padding
- * for each row p of the plane, and the gradients are the same walk with other roles.  Taps and rows
- * are added in one order.  N,H,W,C comes and goes in whole rows of channels; W is [tap][O][C].
- * Products are oneDNN's, or the tile unit's where that is there. */
+ * On a 4x4 plane, a third of a 3x3 kernel's products is padding, and a direct convolution has only
+ * 4 outputs in a row to keep its registers busy.  With activations in H,W,N,C order the rows of all
+ * samples at neighbouring positions are one matrix.  A tap (i, j) then is y[p, q0..q1] += x[p+i,
+ * q0+j..q1+j] W_ij^T of (q1-q0) N rows, without any padding, for each row p of the plane, and the
+ * gradients are the same loop with other roles.  Taps and rows are added in one order.  N,H,W,C is
+ * read and written in whole rows of channels; W is [tap][O][C].  Products are oneDNN's, or the tile
+ * unit's if there is one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,9 +14,9 @@
 
 #if TUTTI_HAVE_ONEDNN
 
-/* Where this beats oneDNN's convolutions, as measured (docs/lab/2026-11-performance.md): places of
- * a plane, of y's in the forward pass; channels; rows of a product.  MAX_WEIGHTS: floats of a block
- * by taps. */
+/* Where this is faster than oneDNN's convolutions, as measured (docs/lab/2026-11-performance.md):
+ * positions of a plane, of y's in the forward pass; channels; rows of a product.  MAX_WEIGHTS:
+ * floats of a block by taps. */
 enum { MAX_PLANE = 64, MAX_FORWARD = 49, MIN_CHANNELS = 128, MIN_ROWS = 32 };
 enum { MAX_PLANE_TILES = 256 }; /* of all three, where there is a tile unit */
 enum { MAX_WEIGHTS = 640 * 1024 };
@@ -27,7 +26,7 @@ typedef struct taps {
     size_t in[2], out[2], kernel[2], stride[2], pad[2], dilation[2]; /* down, across */
 } taps;
 
-/* ---- what a node says ---- */
+/* ---- the sizes of a node ---- */
 
 static void read_pair(const tti_node *node, const char *name, size_t fallback, size_t out[2]) {
     const tti_attr *attr = tti_attr_get(node, name);
@@ -92,7 +91,7 @@ static bool grad_w_can_run(const tti_node *node) {
     return pays(node, node->in[1], node->out[0], node->in[0], MAX_PLANE);
 }
 
-/* ---- what a kernel keeps: whether there is a tile unit ---- */
+/* ---- the state of a kernel: whether there is a tile unit ---- */
 
 typedef struct choice {
     bool tiles;
@@ -114,7 +113,7 @@ static size_t n_y(const taps *t) { return plane_of(t->out) * t->n * t->o; }
 static size_t lines(size_t n_floats) { return (n_floats + 15) / 16 * 16; }
 
 /* Output channels at a time: whole tiles of a product, so that the taps of 512 channels do not need
- * the bytes of a whole weight beside it. */
+ * the memory of a second whole weight. */
 static size_t block_of(const taps *t) {
     size_t n = MAX_WEIGHTS / (plane_of(t->kernel) * t->c) / MIN_CHANNELS * MIN_CHANNELS;
     return TTI_MIN(TTI_MAX(n, (size_t)MIN_CHANNELS), t->o);
@@ -316,7 +315,7 @@ static tutti_status grad_x_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-/* dw += dy^T x; the first of a tap replaces what was there. */
+/* dw += dy^T x; the first product of a tap overwrites. */
 static tutti_status grad_w_part(const taps *t, const part *p) {
     tti_product product = {.m = p->n_out,
                            .n = t->c,

@@ -1,4 +1,4 @@
-/* cpu.h - what the CPU backend offers beside tti_backend_cpu, and how its files find each other.
+/* cpu.h - the CPU backend's functions besides tti_backend_cpu, and how its files find each other.
  *
  * The vector files are compiled once for each instruction set (flags.cmake); each compilation gives
  * one tti_cpu_isa.  All of them compute the same bits: loops keep their order of sums, and nothing
@@ -35,7 +35,7 @@ const tti_kernel *tti_cpu_kernel_at(int i);
  * denormals are zero.  Concerns only the calling thread. */
 void tti_cpu_thread_init(void);
 
-/* As hash of tti_backend.  A flipped bit, or two unequal elements exchanged, change it. */
+/* As hash of tti_backend.  It changes if a bit flips, or if two unequal elements are exchanged. */
 uint64_t tti_cpu_hash_params(const float *w, size_t n_elems, uint64_t first_index);
 
 /* ---- between the files of this folder ---- */
@@ -72,7 +72,7 @@ void tti_onednn_describe(tti_str *str);
 /* Body nodes of a fused node that run. */
 enum { TTI_MAX_BODY = 64 };
 
-/* For 16-bit floats, by the kernel for f32. */
+/* Kernels for 16-bit floats that use the kernels for f32. */
 extern const tti_kernel tti_narrow_kernel;
 extern const tti_kernel tti_reference_kernel;
 

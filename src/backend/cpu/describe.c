@@ -1,5 +1,5 @@
-/* describe.c - what bits depend on beside the level, in words, and what such words say of another
- * process. */
+/* describe.c - describes in words the properties, besides the level, on which bits depend, and
+ * compares them with those of another process. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* elementwise.c - y = f(x) over the bytes of f32 values, whatever their shape and common layout.
+/* elementwise.c - y = f(x) over the bytes of f32 values, for any shape and common layout.
  *
- * Also the one kernel that runs every elementwise function of this folder; fused.c runs the same
- * functions block by block.  To add one: a function and a row in a table of functions. */
+ * Contains the one kernel that runs every elementwise function of this folder; fused.c runs the
+ * same functions block by block.  To add one: a function and a row in a table of functions. */
 #include "backend/cpu/simd.h"
 #include "backend/cpu/vmath.h"
 #include "base/dtype.h"
@@ -114,7 +114,7 @@ static void i32_to_f32(const int32_t *x, float *y, size_t n) {
     for (size_t i = 0; i < n; i++) y[i] = (float)x[i];
 }
 
-/* In place only f32 to f32 and i32 to f32 can meet here: elements of one width. */
+/* In place, only f32 to f32 and i32 to f32 occur here: elements of one width. */
 static tutti_status cast_run(void *state, const tti_kargs *a) {
     size_t n = tti_n_elems(a->node->out[0]);
     (void)state;

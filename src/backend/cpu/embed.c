@@ -1,7 +1,8 @@
-/* embed.c - embedding, gather and their gradients: rows picked from f32 by i32 places.
+/* embed.c - embedding, gather and their gradients: rows of f32 selected by i32 indices.
  *
  * x is [outer, n, inner] around the axis, ids are a list.  The gradient adds rows in order of
- * position, so that its bits depend on nothing else; an id outside gives zeros and takes none. */
+ * position, so that its bits depend on nothing else; an id outside of the range gives zeros and
+ * receives no gradient. */
 #include "backend/cpu/simd.h"
 
 static bool can_run(const tti_node *node) {

@@ -1,14 +1,15 @@
-/* fused.c - a chain of elementwise nodes in one pass: block by block, so that what one function
- * writes is still in the nearest cache when the next one reads it.
+/* fused.c - a chain of elementwise nodes in one pass: block by block, so that the output of one
+ * function is still in the nearest cache when the next one reads it.
  *
- * Each body node runs its own elementwise function (elementwise.c); the last one writes out 0. */
+ * Each body node runs its own elementwise function (elementwise.c); the last one writes output 0.
+ */
 #include <stdlib.h>
 
 #include "backend/cpu/simd.h"
 
 enum { BLOCK = 2048, MAX_BODY = 64 };
 
-/* Where a body node finds an input: >= 0 an input of the fused node, < 0 body node -1 - source. */
+/* The source of a body node's input: >= 0 an input of the fused node, < 0 body node -1 - source. */
 typedef struct step {
     tti_elem_fn fn;
     int source[TTI_MAX_IN];

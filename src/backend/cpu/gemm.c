@@ -1,4 +1,4 @@
-/* gemm.c - c (+)= a b for any strides: the matrix product where oneDNN is absent.
+/* gemm.c - c (+)= a b for any strides: the matrix product without oneDNN.
  *
  * Blocks of a and b are packed into panels that the inner kernel reads front to back, with zeros
  * beyond the edges.  Each element of c is a sum over k in order, in blocks of KC: the size of the

@@ -1,5 +1,5 @@
-/* isa.c - one instruction set: the list of its kernels, fastest first, and what the
- * executor does beside kernels: the parameter hash, sums of squares, accumulation.
+/* isa.c - one instruction set: the list of its kernels, fastest first, and the executor's other
+ * functions: the parameter hash, sums of squares, accumulation.
  *
  * Compiled once for each set with the other vector files.  To add a kernel, add a row to the list
  * at the end of its family's file; to add a family, add its list here. */

@@ -1,5 +1,5 @@
-/* level.c - which instruction sets this process uses: the one thing that the CPU backend remembers
- * for all of it, since oneDNN's limit is the process's, too, and can be set once only. */
+/* level.c - the instruction sets that this process uses.  This is process state because oneDNN's
+ * limit is, too, and can be set only once. */
 #include "backend/levels.h"
 
 #include <pthread.h>
@@ -23,7 +23,7 @@ static struct {
     pthread_mutex_t lock;
     int machine;       /* its best */
     _Atomic int level; /* in use   */
-    bool is_limited;   /* by the variable or a call: oneDNN is told */
+    bool is_limited;   /* by the variable or a call: oneDNN is limited too */
     bool is_settled;   /* it has been */
 } here = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 

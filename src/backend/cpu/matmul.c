@@ -1,7 +1,5 @@
 /* matmul.c - matmul, linear and linear_grad_w on our own product (gemm.c); f32, plain layout.
- *
- * The one idea: transposes are strides, and leading dimensions are rows where the weights have
- * none. */
+ * Transposes are strides, and leading dimensions are rows if the weights have none. */
 #include "backend/cpu/simd.h"
 
 static bool can_run(const tti_node *node) { return tti_all_f32(node) && tti_all_plain(node); }
@@ -15,7 +13,7 @@ static size_t dim_from_end(const tutti_value *value, int i) {
     return (size_t)value->type.shape.dim[value->type.shape.n_dims - i];
 }
 
-/* All elements but those of the last dimension, as rows. */
+/* The number of rows of the last dimension. */
 static size_t n_rows(const tutti_value *value) {
     size_t n = 1;
     for (int d = 0; d + 1 < value->type.shape.n_dims; d++) n *= (size_t)value->type.shape.dim[d];

@@ -1,13 +1,12 @@
 /* narrow.c - 16-bit floats by the f32 kernels: widened into scratch, run, rounded back.
  *
- * The one idea: a node with 16-bit values has a twin whose values are f32, and the twin's kernel is
- * selected as ever.  Any op with a fast f32 kernel so has one for 16 bits; what it computes is
- * rounded once, at the end. */
+ * A node with 16-bit values has a twin with f32 values, whose kernel is selected as usual.  So any
+ * op with a fast f32 kernel has one for 16 bits; the result is rounded once, at the end. */
 #include <stdlib.h>
 
 #include "backend/cpu/cpu.h"
 
-/* A node like another one, with f32 in place of 16 bits.  Not to be copied: it points into itself.
+/* A node like another one, with f32 instead of 16 bits.  Not to be copied: it points into itself.
  */
 typedef struct twin {
     tti_node node;
@@ -74,7 +73,7 @@ static tutti_status prepare(const tti_node *node, void **state) {
     return st;
 }
 
-/* In whole cache lines. */
+/* Rounded up to whole cache lines. */
 static size_t wide_bytes(const tutti_value *value) {
     return is_narrow(value) ? ((size_t)tti_value_n_elems(value) * sizeof(float) + 63) / 64 * 64 : 0;
 }

@@ -1,8 +1,8 @@
-/* nd.c - building and stepping the loop nests of nd.h.
+/* nd.c - builds and steps the loop nests of nd.h.
  *
- * No elements are touched here; the kernels write the innermost loop.  The one idea: once loops
- * are sorted and joined, broadcasting, channel sums and layout changes are all a short outer walk
- * around a long inner run. */
+ * No elements are touched here; the kernels write the innermost loop.  Once loops are sorted and
+ * joined, broadcasting, channel sums and layout changes are all a short outer loop around a long
+ * inner run. */
 #include "backend/cpu/nd.h"
 
 void tti_value_strides(const tutti_value *value, size_t stride[TUTTI_MAX_DIMS]) {

@@ -1,8 +1,8 @@
-/* nd.h - walking several values together: broadcasting, reductions, permutations, any layout.
+/* nd.h - iterates over several values together: broadcasting, reductions, permutations, any layout.
  *
  * An nd is a nest of loops with one stride for each operand.  Building it sorts the loops by the
  * memory order of operand 0 and joins loops that are one run in every operand, so that the last
- * loop, which the caller writes, is as long as it can be. */
+ * loop, which the caller writes, is as long as possible. */
 #ifndef TTI_CPU_ND_H
 #define TTI_CPU_ND_H
 
@@ -16,7 +16,7 @@ typedef struct tti_nd {
     size_t stride[TTI_ND_OPERANDS][TUTTI_MAX_DIMS]; /* elements; 0: repeated or summed */
 } tti_nd;
 
-/* Where the loops stand: offsets of the operands in elements. */
+/* The position of the loops: offsets of the operands in elements. */
 typedef struct tti_nd_at {
     size_t index[TUTTI_MAX_DIMS];
     size_t offset[TTI_ND_OPERANDS];

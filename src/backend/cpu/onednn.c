@@ -1,11 +1,11 @@
-/* onednn.c - convolutions and matrix products through oneDNN: the one file that sees its C API,
- * in its 2.x and its 3.x form (the block at the top).  f32; activations plain or N,H,W,C.
+/* onednn.c - convolutions and matrix products through oneDNN: the only file that sees its C API,
+ * version 2 and 3 (the block at the top). f32; activations plain or N,H,W,C.
  *
- * prepare builds everything: primitives, memory objects, and a list that says from which argument
- * each memory object takes its pointer; run sets pointers and executes.  Convolution weights are
- * reordered from and to plain layout in scratch in every run, because plain is what the optimizer,
- * the communicator and the checkpoint see.  One OpenMP thread: oneDNN's weight gradients change
- * bits with the number of threads. */
+ * prepare builds everything: primitives, memory objects, and a list of the argument from which each
+ * memory object takes its pointer; run sets pointers and executes.  Convolution weights are
+ * reordered from and to plain layout in scratch in every run, because the optimizer, the
+ * communicator and the checkpoint use plain layout.  One OpenMP thread: oneDNN's weight gradients
+ * change bits with the number of threads. */
 #include "backend/cpu/cpu.h"
 
 #if TUTTI_HAVE_ONEDNN
@@ -22,7 +22,7 @@
 /* libgomp, with which oneDNN is linked; its header comes with gcc only. */
 extern void omp_set_num_threads(int n_threads);
 
-/* What a primitive is made of.  Descs that are not used are zero. */
+/* The parameters of a primitive.  Unused descs are zero. */
 typedef struct recipe {
     dnnl_memory_desc_t src, weights, bias, dst;
     bool has_bias;
@@ -150,7 +150,7 @@ static dnnl_status_t make_matmul(dnnl_primitive_desc_t *pd, const recipe *r, dnn
 
 /* ---- a prepared primitive ---- */
 
-/* Where a memory object's pointer comes from. */
+/* The source of a memory object's pointer. */
 typedef enum source_kind { FROM_IN, FROM_OUT, FROM_SCRATCH } source_kind;
 typedef struct binding {
     dnnl_memory_t memory;
@@ -213,8 +213,8 @@ static void set_limit(void) {
         limit.status = dnnl_success;
 }
 
-/* The instruction sets of this process's level (levels.h), before anything else is asked of oneDNN,
- * which takes a limit once only. */
+/* Sets the instruction sets of this process's level (levels.h), before any other call of oneDNN,
+ * which accepts a limit only once. */
 static dnnl_status_t limit_once(void) {
     pthread_once(&limit.once, set_limit);
     return limit.status;
@@ -311,7 +311,7 @@ static size_t scratch_bytes(const tti_node *node, const void *state) {
     return ((const prepared *)state)->scratch_bytes;
 }
 
-/* ---- what the recipes are made from ---- */
+/* ---- the inputs of the recipes ---- */
 
 static dnnl_status_t desc_of(const tutti_value *value, dnnl_memory_desc_t *desc) {
     size_t stride[TUTTI_MAX_DIMS];

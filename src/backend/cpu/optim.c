@@ -1,13 +1,13 @@
 /* optim.c - optimizers in one pass over parameter, state and gradient, in place.
  *
- * hyper: {lr, inv_count, clip_scale, step, bias1, bias2, inv_rows}.  Follows PyTorch's formulas.
- * The loops vectorise, since square root and division are exact in every instruction set, and
- * nothing is summed: the norms that LARS and LAMB scale by come as an input. */
+ * hyper: {lr, inv_count, clip_scale, step, bias1, bias2, inv_rows}. Follows PyTorch's formulas.
+ * The loops vectorize, since square root and division are exact in every instruction set, and
+ * nothing is summed: the norms by which LARS and LAMB scale are an input. */
 #include "backend/cpu/simd.h"
 
 static bool can_run(const tti_node *node) { return tti_all_f32(node) && tti_one_layout(node); }
 
-/* What one step of the Adam family needs, in f32. */
+/* The values of one step of the Adam family, in f32. */
 typedef struct adam_step {
     float beta1, beta2, rest1, rest2, eps; /* rest = 1 - beta */
     float scale, decay, shrink;            /* of g; L2 in the gradient; of w */
@@ -209,7 +209,7 @@ static tutti_status lars_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-/* What LAMB would go, for its norm: r is apart from w, m and v, which stay. */
+/* The direction of LAMB, for its norm: writes r and does not change w, m and v. */
 static void lamb_direction_loop(adam_step s, float *r, const float *const *in, size_t n) {
     const float *w = in[0], *m = in[1], *v = in[2], *grad = in[3];
     for (size_t i = 0; i < n; i++) {
@@ -220,7 +220,7 @@ static void lamb_direction_loop(adam_step s, float *r, const float *const *in, s
     }
 }
 
-/* As lamb_direction, and the step; s.shrink is the length of a step along r. */
+/* Computes lamb_direction and the step; s.shrink is the length of a step along r. */
 static void lamb_loop(adam_step s, float *w, float *m, float *v, const float *grad, size_t n) {
     TTI_IVDEP
     for (size_t i = 0; i < n; i++) {

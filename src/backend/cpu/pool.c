@@ -1,8 +1,8 @@
 /* pool.c - max, average and adaptive average pooling with their gradients, f32, both layouts.
  *
- * With the channels innermost, 16 channels at a time go through a window in registers; in plain
- * layout planes are walked one by one.  Adaptive max pooling is left to the reference.
- * The one idea: a window is a pair of ranges, whoever asks for it. */
+ * With the channels innermost, 16 channels at a time pass through a window in registers; in plain
+ * layout planes are processed one by one.  Adaptive max pooling uses the reference.  A window is
+ * always a pair of ranges. */
 #include "backend/cpu/simd.h"
 
 typedef uint8_t u8x16 __attribute__((vector_size(16)));

@@ -1,7 +1,7 @@
 /* random.c - dropout and its gradient: the same mask twice, from a counter-based generator.
  *
  * Element e of sample s is kept if draw (key, step, s*2^28 + e/4), lane e%4, is at least p; e
- * counts in N,C,H,W order whatever the layout.  Masks are drawn in blocks whose draws vectorise. */
+ * counts in N,C,H,W order whatever the layout.  Masks are drawn in blocks whose draws vectorize. */
 #include "ops/random.h"
 #include "backend/cpu/simd.h"
 #include "base/philox.h"
@@ -72,7 +72,7 @@ static void plain_run(const dropout *d, uint64_t sample, size_t from, const floa
     }
 }
 
-/* One sample, or the runs of it that a piece has. */
+/* One sample, or the runs of it that a tensor shard has. */
 static void plain_sample(const dropout *d, const tti_sample_runs *runs, uint64_t sample,
                          const float *x, float *y) {
     for (size_t r = 0; r < runs->n_runs; r++)

@@ -14,7 +14,7 @@ typedef struct sizes {
 
 static bool can_run(const tti_node *node) { return tti_all_f32(node); }
 
-/* Of x, w_ih, w_hh, .. */
+/* From x, w_ih, w_hh, .. */
 static sizes forward_sizes(const tti_node *node) {
     const int64_t *x = node->in[0]->type.shape.dim, *w = node->in[2]->type.shape.dim;
     sizes s = {(size_t)x[0], (size_t)x[1], (size_t)x[2], (size_t)w[1], 0, node->n_in > 5};
@@ -22,7 +22,7 @@ static sizes forward_sizes(const tti_node *node) {
     return s;
 }
 
-/* Of dy, w_hh, .. */
+/* From dy, w_hh, .. */
 static sizes backward_sizes(const tti_node *node) {
     const int64_t *dy = node->in[0]->type.shape.dim;
     sizes s = {(size_t)dy[0], (size_t)dy[1], 0, (size_t)dy[2], 0, node->n_in > 4};

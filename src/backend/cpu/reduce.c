@@ -46,7 +46,7 @@ static void fold_sum(const float *x, size_t n, float *y, size_t y_step) {
     for (size_t i = 0; i < n; i++) y[i * y_step] += x[i];
 }
 
-/* NaN stays: it is neither smaller nor replaced. */
+/* NaN is kept: comparisons with it are false, so it is never replaced. */
 static void fold_max(const float *x, size_t n, float *y, size_t y_step) {
     if (y_step == 0) {
         *y = tti_max_n(x, n, *y);

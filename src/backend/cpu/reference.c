@@ -1,4 +1,4 @@
-/* reference.c - the kernel "*": what an op means, for every dtype and layout.
+/* reference.c - the kernel "*": the definition of an op, for every dtype and layout.
  *
  * Inputs become row-major doubles in scratch, the op's own reference runs, outputs are converted
  * back.  Slow on purpose.  A fused node, which has no reference of its own, runs its body's. */
@@ -44,7 +44,7 @@ static void for_elements(const tutti_value *value, void *memory, double *plain, 
         fn(value, memory, plain, at.offset[0], at.offset[1]);
 }
 
-/* Where a body node finds its input: an input of the fused node, or an earlier body node. */
+/* The input of a body node: an input of the fused node, or an earlier body node. */
 static const double *body_input(const tti_node *fused, int n_done, const tutti_value *value,
                                 const double *const *in, double *const *temp) {
     for (int j = n_done - 1; j >= 0; j--)

@@ -1,6 +1,6 @@
 /* resample.c - upsampling, nearest and bilinear, with gradients; f32, both layouts.
  *
- * An output row looks at two input rows with two weights, an output column at two columns
+ * An output row reads two input rows with two weights, an output column two columns
  * (src/ops/resample.c); both lists are made once in every run, in scratch.  In N,H,W,C bytes the
  * loops run along the channels.  Gradients add in order of the output's rows and columns. */
 #include "backend/cpu/simd.h"
@@ -64,7 +64,7 @@ static const points *make_points(const planes *p, points *list) {
     return list;
 }
 
-/* A run of n elements of y (1 in plain bytes) and the four of x behind it, with their weights. */
+/* A run of n elements of y (1 in plain bytes) and its four inputs of x, with their weights. */
 typedef struct corners {
     size_t at[4];
     float weight[4];

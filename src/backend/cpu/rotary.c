@@ -1,7 +1,8 @@
-/* rotary.c - rotary positions: pairs of a head turned by an angle that depends on the place; f32.
+/* rotary.c - rotary positions: rotates pairs of a head by an angle that depends on the position;
+ * f32.
  *
- * Sines and cosines of every position are made once when the node is prepared, in double, unless
- * the position is an input, as in decoding.  They are the same for all heads and samples. */
+ * Sines and cosines of every position are computed once when the node is prepared, in double,
+ * unless the position is an input, as in decoding.  They are the same for all heads and samples. */
 #include <math.h>
 #include <stdlib.h>
 

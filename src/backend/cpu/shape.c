@@ -1,8 +1,8 @@
-/* shape.c - moving elements: reshape, transpose, to_layout, slice, slice_grad, concat.
+/* shape.c - moves elements: reshape, transpose, to_layout, slice, slice_grad, concat.
  *
- * Every one is a copy between two strided views (nd.h).  The one idea: where the loop that is
- * contiguous in the source is not the one that is contiguous in the destination, these two loops
- * are walked in squares that stay in cache; that is the N,C,H,W <-> N,H,W,C transposition too. */
+ * Each is a copy between two strided views (nd.h).  If the contiguous loop of the source is not
+ * that of the destination, these two loops are processed in squares that stay in cache; this
+ * includes the N,C,H,W <-> N,H,W,C transposition. */
 #include "backend/cpu/nd.h"
 #include "backend/cpu/simd.h"
 

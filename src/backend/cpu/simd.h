@@ -115,7 +115,7 @@ static inline void tti_sum_columns(const float *x, size_t n_rows, size_t n_cols,
     tti_add_columns(x, n_rows, n_cols, y);
 }
 
-/* ---- what a kernel may ask of a node ---- */
+/* ---- queries about a node ---- */
 
 static inline size_t tti_n_elems(const tutti_value *value) {
     return (size_t)tutti_shape_n_elems(&value->type.shape);
@@ -145,7 +145,7 @@ static inline bool tti_one_layout(const tti_node *node) {
     return !seen[0] || !seen[1];
 }
 
-/* Nothing is in N,H,W,C order. */
+/* No value is in N,H,W,C order. */
 static inline bool tti_all_plain(const tti_node *node) {
     for (int i = 0; i < node->n_in; i++)
         if (tti_is_last(node->in[i])) return false;

@@ -1,10 +1,9 @@
 /* tile_product.c - small matrix products in place: c[m][n] (+)= a[m][k] b[k][n], nothing packed.
  *
  * Each element of c is one sum over k in order, each step of it one fused multiply-add, so the bits
- * are those of any instruction set and of any size of the register tile.  The multiply-add is asked
- * for by name: compilers that contract products on their own leave some out (gcc 13 does, for
- * chains of 256-bit vectors).  Where the instruction set has none it is computed in double,
- * exactly. */
+ * are those of any instruction set and of any size of the register tile.  The multiply-add is an
+ * explicit call: compilers that contract products on their own omit some (gcc 13 does, for chains
+ * of 256-bit vectors).  If the instruction set has none it is computed in double, exactly. */
 #include "backend/cpu/simd.h"
 
 #if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))

@@ -1,9 +1,9 @@
 /* vmath.h - exp, log, tanh, erf and f16 for float, branch-free, for loops that the compiler
- * vectorises.
+ * vectorizes.
  *
  * Own polynomials (minimax fits in 40 digits), because the C library's bits differ by version and
- * processor.  Error below 2 units in the last place over the whole range; NaN gives NaN, the limits
- * are right (vmath_test).  Results that would be denormal may be zero. */
+ * processor.  The error is below 2 units in the last place over the whole range; NaN gives NaN, the
+ * limits are exact (vmath_test).  Denormal results may become zero. */
 #ifndef TTI_CPU_VMATH_H
 #define TTI_CPU_VMATH_H
 

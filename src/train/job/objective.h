@@ -9,8 +9,7 @@
  *
  *   logits   f32 [rows, classes]
  *   target   i32 [rows]: labels, -1 where a row is missing; or under data.mixup, in training, i32
- *            [rows, TTI_MIXUP_LABELS] (data/loader/mixup.h): the loss is that of both
- *            labels by
+ *            [rows, TTI_MIXUP_LABELS] (data/loader/mixup.h): the loss is that of both labels by
  *            their weights, and a prediction is correct if it is the first one
  *
  * Errors are sticky, as in every builder: tutti_graph_check reports them. */

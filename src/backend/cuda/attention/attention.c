@@ -1,14 +1,14 @@
 /* attention.c - attention, its gradient, and one position against a cache.
  *
- * cuDNN's attention where it is good: 16-bit values, D a multiple of 8 up to 128, as many key heads
- * as query heads, T >= 64.  It knows attention as a graph of plain operations (scores, scale,
- * masks, softmax), reads q, k, v and writes their gradients in place in the packed value by
- * strides, and its row statistics are our lse.  In cuDNN's fast gradient blocks of keys add into dQ
- * as they come; its other form, which always gives the same bits, writes dS [B,H,T,T] in 16 bits,
- * so exact mode uses it while that fits.  All else is ours: attention_grad.cu on Hopper for many
- * heads of 64, faster than both, attention_mma.cu on other tensor cores, attention_flash.cu for the
- * rest.  Lengths: cuDNN is not asked about samples without keys nor
- * trusted with what lies beyond a length; small kernels put that right. */
+ * Uses cuDNN's attention where it is fast: 16-bit values, D a multiple of 8 up to 128, as many key
+ * heads as query heads, T >= 64. cuDNN describes attention as a graph of plain operations (scores,
+ * scale, masks, softmax); it reads q, k, v and writes their gradients in place in the packed value
+ * by strides, and its row statistics are our lse.  In cuDNN's fast gradient blocks of keys add into
+ * dQ in any order; its other form, which always gives the same bits, writes dS [B,H,T,T] in 16
+ * bits, so exact mode uses it if that fits.  All other cases use our kernels: attention_grad.cu on
+ * Hopper for many heads of 64, faster than both, attention_mma.cu on other tensor cores,
+ * attention_flash.cu for the rest.  Lengths: cuDNN is not called for samples without keys, and its
+ * results beyond a length are corrected by small kernels. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -354,7 +354,7 @@ static tutti_status run(void *state, const tti_kargs *args) {
     return TUTTI_OK;
 }
 
-/* ---- with the sums of dqkv's columns: by themselves, behind ---- */
+/* ---- with the sums of dqkv's columns, in a separate kernel ---- */
 
 static tti_cuda_columns_desc columns_of(const tti_node *node) {
     const tutti_type *dqkv = &node->in[0]->type;
@@ -451,7 +451,7 @@ static bool dnn_can_run(const tti_node *node) {
            version >= (v.n_t % 128 ? MIN_VERSION_ODD : MIN_VERSION);
 }
 
-/* By shapes and the device's kind alone, so that exact mode may have it. */
+/* Decides by shapes and the kind of device only, so that exact mode may use it. */
 static bool wgmma_can_run(const tti_node *node) {
     tti_cuda_heads v = heads_of(node);
     return node->n_in == 4 && tti_cuda_attention_grad_can(node->in[0]->type.dtype, &v) &&

@@ -1,5 +1,5 @@
-/* attention_cached.cu - one position against a cache, and the small kernels around cuDNN's
- * attention that put samples with lengths right. */
+/* attention_cached.cu - one position against a cache, and the small kernels that correct cuDNN's
+ * attention for samples with lengths. */
 #include "backend/cuda/attention/attention_flash.h"
 #include "backend/cuda/runtime/device.cuh"
 

@@ -1,9 +1,9 @@
 /* attention_flash.cu - attention in plain arithmetic, for every dtype and every D.
  *
- * 256 threads hold a tile of 16 R queries by 16 R keys, R x R elements each.  Scores are made in
- * chunks of D through shared memory; the output is cut into slices of 16 R columns, one block each,
- * so that D has no limit (a slice more makes the scores again).  A thread's rows are ty R + i, its
- * columns tx R + j; the 16 threads of a row are half a warp. */
+ * 256 threads hold a tile of 16 R queries by 16 R keys, R x R elements each.  Scores are computed
+ * in chunks of D through shared memory; the output is divided into slices of 16 R columns, one
+ * block each, so that D has no limit (each slice recomputes the scores).  A thread's rows are ty R
+ * + i, its columns tx R + j; the 16 threads of a row are half a warp. */
 #include "backend/cuda/attention/attention_head.cuh"
 
 #include "backend/cuda/runtime/device.cuh"
@@ -133,7 +133,7 @@ __device__ __forceinline__ void store(const A (&out)[R][R], int first, int end, 
         }
 }
 
-/* What a block does: task -> tile, slice, head, sample, in this order. */
+/* The task of a block: task -> tile, slice, head, sample, in this order. */
 struct task {
     int tile, slice, h;
     int64_t b;
@@ -156,7 +156,7 @@ struct shared_size {
 
 /* ---- forward ---- */
 
-/* One tile of keys into the running maximum m, sum l and output. */
+/* Adds one tile of keys to the running maximum m, sum l and output. */
 template <class T, class A, int R>
 __device__ __forceinline__ void softmax_step(const tti_cuda_heads &v, const tti_head<T> &o, int q0,
                                              int k0, A (&s)[R][R], A (&m)[R], A (&l)[R],

@@ -17,7 +17,7 @@ typedef struct tti_cuda_heads {
     float scale;
 } tti_cuda_heads;
 
-/* What attention and its gradient read and write; unused members are NULL. */
+/* The inputs and outputs of attention and its gradient; unused members are NULL. */
 typedef struct tti_cuda_attention {
     tti_cuda_heads heads;
     tutti_dtype dtype;
@@ -56,7 +56,7 @@ cudaError_t tti_cuda_attention_lengths(const tti_cuda_heads *heads, const int32_
                                        int32_t *queries, int32_t *keys, cudaStream_t stream);
 /* y and lse of samples without keys = 0. */
 cudaError_t tti_cuda_attention_mend(const tti_cuda_attention *a, cudaStream_t stream);
-/* dqkv of what is masked = 0. */
+/* Sets dqkv of masked positions to 0. */
 cudaError_t tti_cuda_attention_mend_grad(const tti_cuda_attention *a, cudaStream_t stream);
 
 /* ---- decoding ---- */

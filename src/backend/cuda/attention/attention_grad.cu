@@ -1,16 +1,15 @@
 /* attention_grad.cu - the gradient of attention on Hopper's tensor cores, D = 64.
  *
- * A block owns a head of a sample and takes head after head.  It keeps a block of 128 keys and
- * walks over the blocks of 128 queries that see it; one warp keeps the copy engine busy, which
- * brings queries and dy two deep, and three work ahead on what the next head needs of each row.
- * Two warpgroups have 64 keys each: scores and their gradients are made transposed, so that they
- * are in registers as dV += P^T dy and dK += dS^T q want them, and dS goes through shared memory
- * for dQ = dS k.
+ * A block processes one head of a sample after the other.  It keeps a block of 128 keys and loops
+ * over the blocks of 128 queries that see it; one warp feeds the copy engine, which prefetches
+ * queries and dy two deep, and three prepare row values for the next head.  Two warpgroups have 64
+ * keys each: scores and their gradients are computed transposed, so that they are in registers in
+ * the form that dV += P^T dy and dK += dS^T q need, and dS goes through shared memory for dQ = dS
+ * k.
  *
  * dQ is summed in f32 over the blocks of keys, in memory that belongs to the block and stays in the
  * L2 cache, each element by one thread in the order of keys: always the same bits.  So are the sums
- * of dqkv's columns, a bias' gradient, where they are wanted: each warp leaves those of its rows.
- */
+ * of dqkv's columns, a bias' gradient, if requested: each warp writes those of its rows. */
 #include "backend/cuda/attention/attention_grad.h"
 
 #include "backend/cuda/gemm/tensor_map.cuh"
@@ -179,7 +178,8 @@ __device__ __forceinline__ void fill_rows(const grad_job &job, int task, row_val
     }
 }
 
-/* The next heads', by the warps beside the loader; the first head's are there already. */
+/* Row values of the next head, by the warps next to the loader; those of the first head exist
+ * already. */
 __device__ __forceinline__ void fill_ahead(grad_shared &s, const grad_job &job, int warp) {
     uint32_t n = 0;
     for (int task = blockIdx.x; task < job.n_tasks; task += gridDim.x, n++) {
@@ -217,7 +217,7 @@ __device__ __forceinline__ void load_tiles(grad_shared &s, const CUtensorMap *qk
 
 /* ---- the workers ---- */
 
-/* Where this thread stands: the warpgroup, and its place in it. */
+/* The position of this thread: the warpgroup, and its place in it. */
 struct worker {
     int team, thread, warp, lane;
 };
@@ -227,7 +227,7 @@ __device__ __forceinline__ void give_back(uint64_t *barrier, int lane) {
     if (lane == 0) barrier_arrive(barrier);
 }
 
-/* Of a 4 x 4 matrix of words, a column in each of four lanes, each gets a row. */
+/* Transposes a 4 x 4 matrix of words between four lanes. */
 __device__ __forceinline__ void turn_quad(uint32_t (&r)[4], int lane) {
     bool odd = lane % 2, upper = lane / 2 % 2;
 #pragma unroll
@@ -273,8 +273,8 @@ struct step_of_walk {
     int task, j, i;
 };
 
-/* The columns of a warp's 16 rows of sum times factor join those of the head's blocks before, each
- * element by one thread.  Lane l has columns 2 l and 2 l + 1. */
+/* Adds the columns of a warp's 16 rows of sum times factor to those of the head's previous blocks,
+ * each element by one thread.  Lane l has columns 2 l and 2 l + 1. */
 __device__ __forceinline__ void add_columns(const float (&sum)[32], float factor, bool first,
                                             const worker &w, float *to) {
     float total[16];
@@ -395,7 +395,7 @@ __device__ __forceinline__ void finish_scores(const uint32_t (&p)[8][4], const f
     }
 }
 
-/* What a step takes of the rings, by the number of steps and of blocks of keys before it. */
+/* The ring positions of a step, by the number of previous steps and blocks of keys. */
 struct turns {
     uint32_t step, kv;
 };
@@ -424,7 +424,7 @@ __device__ __forceinline__ void begin_grads(grad_shared &s, const worker &w, con
     product_commit();
 }
 
-/* sum += weights tile, of which the rows are the weights' columns. */
+/* sum += weights tile, whose rows are the weights' columns. */
 __device__ __forceinline__ void begin_sum(float (&sum)[32], const uint32_t (&weights)[8][4],
                                           const uint8_t *tile) {
     uint64_t b = describe_k_columns(tile, TILE_BYTES);
@@ -446,8 +446,8 @@ __device__ __forceinline__ void begin_dq(grad_shared &s, const worker &w, const 
     product_commit();
 }
 
-/* A block of keys against all blocks of queries that see it.  While a team works on what it has in
- * registers the tensor cores are the other's. */
+/* A block of keys against all blocks of queries that see it.  While one team processes its
+ * registers the tensor cores serve the other. */
 template <bool CAUSAL>
 __device__ __forceinline__ void walk_queries(grad_shared &s, const worker &w, const grad_job &job,
                                              const row_values &rows, step_of_walk at, turns &t,

@@ -1,4 +1,5 @@
-/* attention_head.cuh - where one head of one sample lies in packed queries, keys and values. */
+/* attention_head.cuh - the location of one head of one sample in packed queries, keys and values.
+ */
 #ifndef TTI_ATTENTION_HEAD_CUH
 #define TTI_ATTENTION_HEAD_CUH
 
@@ -8,7 +9,7 @@ template <class T>
 struct tti_head {
     const T *q, *k, *v, *y, *dy;
     int64_t width, y_width, y_at, lse_at; /* elements from row to row; to the head's first */
-    int n_t, n_keys;                      /* positions; those of them that are looked at */
+    int n_t, n_keys;                      /* positions; number of valid ones */
 };
 
 template <class T>

@@ -1,9 +1,9 @@
 /* attention_mma.cu - attention on tensor cores for 16-bit values, D a multiple of 8 up to 128.
  *
- * Four warps, each with 16 rows of its own (queries in forward and for dQ, keys for dK and dV) of a
- * tile of 64, walk over tiles of the other side, which cp.async brings two deep.  Scores stay in
- * registers: what mma leaves as c is, packed to 16 bits, what the next mma takes as a.  For dK and
- * dV the scores are made transposed, so that the same holds.  D is filled up to DP with zeros. */
+ * Four warps, each with 16 rows (queries in forward and for dQ, keys for dK and dV) of a tile of
+ * 64, loop over tiles of the other side, which cp.async prefetches two deep.  Scores stay in
+ * registers: the result c of one mma, packed to 16 bits, is the operand a of the next.  For dK and
+ * dV the scores are computed transposed, so that the same holds.  D is padded to DP with zeros. */
 #include <limits.h>
 
 #include "backend/cuda/attention/attention_head.cuh"
@@ -96,7 +96,7 @@ __device__ __forceinline__ void store(const float (&out)[DP / 8][4], const float
     }
 }
 
-/* What a block does: task -> tile, head, sample. */
+/* The task of a block: task -> tile, head, sample. */
 struct task {
     int tile, h;
     int64_t b;
@@ -135,7 +135,7 @@ __device__ __forceinline__ void mask(float (&s)[N][4], int query, int key, int n
         }
 }
 
-/* One tile of scores into the running maximum m, sum l (of this thread's columns) and output. */
+/* Adds one tile of scores to the running maximum m, sum l (of this thread's columns) and output. */
 template <int N, int ND>
 __device__ __forceinline__ void softmax_step(float (&s)[N][4], float scale2, float (&m)[2],
                                              float (&l)[2], float (&out)[ND][4]) {

@@ -1,7 +1,8 @@
 /* softmax.cu - softmax, its logarithm, and their gradients.
  *
- * Where rows are contiguous a warp, or a block, has a row: once for the sums, and once more, out of
- * the caches, to write.  Else a thread has a row and neighbours have neighbouring ones. */
+ * If rows are contiguous a warp, or a block, processes a row: once for the sums, and once more,
+ * from the caches, to write.  Otherwise a thread processes a row and neighbours have neighbouring
+ * ones. */
 #include "backend/cuda/attention/softmax.h"
 #include "backend/cuda/runtime/device.cuh"
 

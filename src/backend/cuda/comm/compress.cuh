@@ -1,4 +1,4 @@
-/* compress.cuh - what the kernels of compressed gradients share. */
+/* compress.cuh - code shared by the kernels of compressed gradients. */
 #ifndef TTI_COMPRESS_CUH
 #define TTI_COMPRESS_CUH
 

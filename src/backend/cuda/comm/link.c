@@ -1,7 +1,7 @@
-/* link.c - what a device reads from another one: how fast, how soon, and whether it is true.
+/* link.c - measures a device's reads from another one: bandwidth, latency and correctness.
  *
- * Copies go by the driver's best way, over NVLink or PCIe, through the host where the devices do
- * not reach each other. */
+ * Copies use the driver's best path, NVLink or PCIe, or the host if the devices do not reach each
+ * other. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void fill(const link_test *t, uint32_t *words) {
     }
 }
 
-/* On the other device: memory with a pattern at its start. */
+/* On the other device: memory that starts with a pattern. */
 static cudaError_t make_source(link_test *t, const void *pattern) {
     cudaError_t error = cudaSetDevice(t->there);
     if (error == cudaSuccess) error = cudaMalloc(&t->src, long_bytes);
@@ -84,8 +84,8 @@ static void unmake(link_test *t) {
     if (cudaSetDevice(t->here) != cudaSuccess) cudaGetLastError();
 }
 
-/* Whether the device there was let into by the one here: asking twice would be an error of the
- * driver's, which is harmless and yet what tools that watch it tell of. */
+/* Whether peer access is enabled: enabling it twice is an error of the driver, which is harmless
+ * but reported by tools. */
 static atomic_bool reached[MOST_DEVICES][MOST_DEVICES];
 
 bool tti_cuda_reach(int there) {

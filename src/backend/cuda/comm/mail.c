@@ -1,4 +1,4 @@
-/* mail.c - values for another device, as the executor asks for them. */
+/* mail.c - messages to another device, for the executor. */
 #include "backend/cuda/comm/mail.h"
 
 #include "backend/cuda/runtime/device.h"

@@ -1,19 +1,19 @@
-/* mail.cu - values that one device puts into the memory of another.
+/* mail.cu - copies values from one device into the memory of another.
  *
- * The sender writes: what travels is then in the reader's memory when its kernels begin, and writes
- * over the link are not waited for one by one, as reads are.  The last block of a put to have
- * written says so to the reader.  A wait ends when the host says so or the time is over, as in
- * peers.cu; nothing is written into memory of others then.
+ * The sender writes: the data is then in the reader's memory when its kernels begin, and writes
+ * over the link are pipelined, unlike reads.  The last block of a put that has written notifies the
+ * reader.  A wait ends when the host aborts it or the time is over, as in peers.cu; nothing is then
+ * written into memory of others.
  *
- * Slots are counted on the device, in 64 bits, so that a recording can be replayed. */
+ * Slots are counted on the device, in 64 bits, so that a captured graph can be replayed. */
 #include "backend/cuda/comm/mail.h"
 #include "backend/cuda/comm/peers.cuh"
 #include "backend/cuda/runtime/load.cuh"
 
-/* BESIDE_BLOCKS: as of a sum beside products of matrices; so many keep a link busy. */
+/* BESIDE_BLOCKS: as for a sum that overlaps with matrix products; enough to saturate a link. */
 enum { THREADS = 512, BESIDE_BLOCKS = 16, MOST_BLOCKS = 64, UNROLL = 4 };
 
-/* Until a count has come to wanted; false: it was given up. */
+/* Waits until a count has reached wanted; false: aborted. */
 __device__ __forceinline__ bool wait_for(const tti_peers_view &v, const uint64_t *count,
                                          uint64_t wanted) {
     uint64_t seen, start = tti_now_ns();
@@ -28,7 +28,7 @@ __device__ __forceinline__ void tell(uint64_t *count, uint64_t value) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(count), "l"(value) : "memory");
 }
 
-/* By units of R, and what is left by bytes. */
+/* Copies in units of R, and the rest in bytes. */
 template <class R>
 __device__ __forceinline__ void copy_units(const void *from, void *to, size_t n_bytes) {
     const R *src = (const R *)from;
@@ -77,7 +77,7 @@ __global__ void take_kernel(const __grid_constant__ tti_peers_view v, int slot) 
     wait_for(v, &mine->filled[slot], mine->taken[slot] + 1);
 }
 
-/* Of a group that has failed it may not have been full. */
+/* In a group that has failed it may not have been full. */
 __global__ void leave_kernel(const __grid_constant__ tti_peers_view v, int slot, int from) {
     uint64_t *taken = &v.arena[v.rank]->mail.taken[slot], n = *taken + 1;
     if (*(volatile uint32_t *)v.state) return;

@@ -1,9 +1,9 @@
 /* nccl.c - the only file that knows NCCL.
  *
- * Its few calls are declared here, so that nothing but the library itself is needed, and that only
- * where it is used.  A communicator is made in a thread of its own: the call may wait for ever for
- * a rank that never comes, and the worker must not.  Once every call has run there, none waits on
- * the host any more, so that steps can be recorded. */
+ * Its few calls are declared here, so that only the library itself is needed, and only where it is
+ * used.  A communicator is made in a separate thread: the call may block forever for a missing
+ * rank, and the worker must not.  Every call runs there once, so that later calls never block on
+ * the host, and steps can be captured. */
 #include "backend/cuda/comm/nccl.h"
 
 #include <dlfcn.h>
@@ -88,7 +88,7 @@ static void load_library(void) {
     static const char *const names[] = {"libnccl.so.2", NULL};
     tti_str why = {0};
     /* Multicast over NVLink can take the devices of a host out of service, and adds in an order
-     * that changes from call to call.  It reads this when it is loaded. */
+     * that changes from call to call.  NCCL reads this when it is loaded. */
     setenv("NCCL_NVLS_ENABLE", "0", 1);
     void *handle = tti_cuda_library(names, &why);
     snprintf(nccl.why, sizeof nccl.why, "%s", tti_str_text(&why));
@@ -123,7 +123,7 @@ tutti_status tti_nccl_make_id(tti_nccl_id *id) {
     return check(nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
 }
 
-/* ---- meeting the others, in a thread of its own ---- */
+/* ---- connecting the other ranks, in a separate thread ---- */
 
 typedef struct meeting {
     tti_nccl_id id;
@@ -136,7 +136,7 @@ typedef struct meeting {
     cudaError_t error;
 } meeting;
 
-/* Every call once, so that the connections are made: bytes [n_ranks + 1] of the device. */
+/* Runs every call once, so that the connections are made: bytes [n_ranks + 1] of the device. */
 static int try_calls(const meeting *m, char *bytes, cudaStream_t stream) {
     int result = nccl.ncclAllReduce(bytes, bytes, 1, NCCL_FLOAT32, NCCL_SUM, m->comm, stream);
     if (result == NCCL_SUCCESS)
@@ -169,7 +169,7 @@ static void forget(meeting *m) {
     free(m);
 }
 
-/* Whoever comes last forgets the meeting. */
+/* The last of the two threads frees the meeting. */
 static void *meet(void *arg) {
     meeting *m = arg;
     m->error = cudaSetDevice(m->device);
@@ -277,8 +277,8 @@ void tti_nccl_destroy(tti_nccl *it) {
     free(it);
 }
 
-/* In a thread of its own: kernels end at once, but the call returns only when all recordings are
- * released that have something of the communicator, which the caller will do later. */
+/* In a separate thread: kernels end at once, but the call returns only when all captured graphs
+ * with calls of the communicator are released, which the caller does later. */
 void tti_nccl_abort(tti_nccl *it) {
     ending *e = it->comm ? malloc(sizeof *e) : NULL;
     if (e) {

@@ -12,7 +12,7 @@
 
 typedef struct tti_nccl tti_nccl;
 
-/* What rank 0 makes and every other rank is given. */
+/* The identity that rank 0 makes and every other rank receives. */
 typedef struct tti_nccl_id {
     char bytes[128];
 } tti_nccl_id;
@@ -30,13 +30,14 @@ bool tti_nccl_load(tti_str *why);
 
 tutti_status tti_nccl_make_id(tti_nccl_id *id);
 
-/* Meets the other ranks and tries every call once, on the device of the calling thread.
+/* Connects the other ranks and runs every call once, on the device of the calling thread.
  * TUTTI_E_TIMEOUT after timeout_ms.  On success *out is owned by the caller. */
 tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int timeout_ms,
                              tti_nccl **out);
 void tti_nccl_destroy(tti_nccl *nccl); /* takes NULL */
 
-/* Ends what is at work, soon after; only destroy remains, once no recording has calls of it. */
+/* Ends pending work soon; afterwards only destroy is allowed, once no captured graph has its calls.
+ */
 void tti_nccl_abort(tti_nccl *nccl);
 
 /* A failure that came after a call had returned. */

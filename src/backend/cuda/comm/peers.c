@@ -1,8 +1,9 @@
-/* peers.c - the ways in which the devices of a job add, and how they wait for each other.
+/* peers.c - the reduction algorithms between the devices of a job, and how they wait for each
+ * other.
  *
- * Over the memory of the others a kernel adds (peers.cu); NCCL adds by itself in fast mode, else it
- * only moves chunks, and a kernel adds them in the given order.  Devices of several hosts do both
- * (peers_hosts.c). */
+ * If devices access each other's memory a kernel adds (peers.cu).  NCCL adds by itself in fast
+ * mode; otherwise it only moves chunks, and a kernel adds them in the given order.  Devices of
+ * several hosts use both (peers_hosts.c). */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 enum {
     UNIT = 8, /* elements: 16 bytes of rounded ones */
     MAX_MESSAGES = TTI_PEERS_MAX * TTI_PEERS_PIECES + TTI_PEERS_TERMS,
-    GRACE_NS = 2000000000, /* in which work at hand may end after a peer is lost */
+    GRACE_NS = 2000000000, /* time in which pending work may end after a peer is lost */
     CHECK_NS = 1000000,
     SPIN_NS = 2000000
 };
@@ -79,7 +80,7 @@ float *tti_peers_sum_of(const group *g, int64_t which, tti_chunk mine) {
     return sums->data + sums->places[(size_t)which * (size_t)g->peers.n_ranks + (size_t)me];
 }
 
-/* This rank's pieces of the chunks [n_ranks] that others sum, and others' pieces of its own. */
+/* Lists this rank's parts of the chunks [n_ranks] that others sum, and others' parts of its own. */
 static int list_chunks(const group *g, int64_t which, const tti_chunk *chunks,
                        tti_nccl_message *list) {
     const tti_device_peers *p = &g->peers;
@@ -101,7 +102,7 @@ static int list_chunks(const group *g, int64_t which, const tti_chunk *chunks,
     return n_messages;
 }
 
-/* What this rank has of chunks goes to all, and theirs come into dst. */
+/* Sends this rank's chunk to all, and receives theirs in dst. */
 static int list_sums(const group *g, const tti_chunk *chunks, float *dst, tti_nccl_message *list) {
     const tti_device_peers *p = &g->peers;
     tti_chunk mine = chunks[p->rank];
@@ -283,7 +284,7 @@ tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *
 
 /* ---- small vectors ---- */
 
-/* In the queue of the sums, since NCCL wants one order of its calls. */
+/* In the queue of the sums, because NCCL requires one order of its calls. */
 static tutti_status spread_by_library(group *g, uint32_t *words, size_t n, size_t first,
                                       size_t last) {
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
@@ -355,7 +356,7 @@ tutti_status tti_cuda_peers_waited(void *state, int64_t *t_ns) {
     group *g = state;
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COPY];
     *t_ns = -1;
-    if (!g->direct) return TUTTI_OK; /* the library does not tell */
+    if (!g->direct) return TUTTI_OK; /* the library does not measure it */
     TTI_CUDA(cudaMemcpyAsync(g->waited, &g->arena->waited_ns, sizeof g->arena->waited_ns,
                              cudaMemcpyDefault, stream));
     TTI_CUDA(cudaStreamSynchronize(stream));
@@ -383,7 +384,7 @@ static tutti_status fail_late(group *g) {
                     g->peers.n_traded > 0 || g->peers.n_slots > 0 ? "values" : "gradients");
 }
 
-/* What to do while the mark has not come: a failure of a peer counts once it has lasted. */
+/* Checks peers while the event is pending: a failure of a peer counts once it has lasted. */
 static tutti_status look_around(group *g, int64_t now, int64_t start, int64_t *lost_ns) {
     tutti_status st = check_peers(g);
     bool late = g->nccl && now - start > g->peers.timeout_ms * TTI_NS_PER_MS;
@@ -406,7 +407,7 @@ tutti_status tti_cuda_peers_await(void *state, int mark) {
         if (error != cudaErrorNotReady) {
             TTI_CUDA(error);
             if (__atomic_load_n(g->view.state, __ATOMIC_SEQ_CST) == 0) return TUTTI_OK;
-            end_group(g); /* work behind it may wait for the same peer by NCCL */
+            end_group(g); /* later work may wait for the same peer through NCCL */
             return fail_late(g);
         }
         int64_t now = tti_now_ns();

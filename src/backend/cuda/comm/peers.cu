@@ -1,11 +1,11 @@
 /* peers.cu - sums in a fixed order between devices, by kernels that read each other's memory.
  *
  * Each device sums one chunk: it reads that chunk of every term, adds in the order of the tree and
- * writes the sum to all devices, with a meeting before (all terms are there) and after (all sums
+ * writes the sum to all devices, with a barrier before (all terms are complete) and after (all sums
  * are).  The bytes are those of a ring, in one kernel.
  *
- * A meeting is counted on the device, so that a recording can be replayed.  A wait ends when the
- * host says so or the time is over; the group is broken then, and its numbers are worth nothing. */
+ * Barriers are counted on the device, so that a captured graph can be replayed.  A wait ends when
+ * the host aborts it or the time is over; the group is then broken, and its numbers are invalid. */
 #include "backend/cuda/comm/peers_terms.cuh"
 #include "backend/cuda/gemm/join.cuh"
 #include "backend/cuda/runtime/load.cuh"
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
 
-/* Meetings before, when all terms are there, and after, when nobody reads them. */
+/* Barriers before, when all terms are complete, and after, when no rank reads them any more. */
 template <int N>
 __global__ void __launch_bounds__(SUM_THREADS)
     peers_leaves_kernel(const __grid_constant__ tti_peers_view v,
@@ -136,7 +136,8 @@ __device__ __forceinline__ void fetch_units(const float *src, float *dst, size_t
     for (; i < n; i += step) ((float4 *)dst)[i] = tti_load_unit(src, i);
 }
 
-/* Meetings before, when all have put their parts there, and after, when nobody reads them. */
+/* Barriers before, when all ranks have written their parts, and after, when no rank reads them any
+ * more. */
 __global__ void __launch_bounds__(SUM_THREADS)
     peers_fetch_kernel(const __grid_constant__ tti_peers_view v,
                        const __grid_constant__ tti_peers_parts p) {
@@ -168,8 +169,9 @@ __global__ void __launch_bounds__(SUM_THREADS)
                  [&](size_t unit, float4 sum) { ((float4 *)dst)[unit] = sum; });
 }
 
-/* Two places take turns: a rank that is one meeting ahead writes into the other one, and nobody
- * can be two ahead.  The last meeting is there so that who has ended is read by nobody. */
+/* Two buffers alternate: a rank that is one barrier ahead writes into the other one, and no rank
+ * can be two ahead.  The last barrier ensures that no rank reads the memory of one that has ended.
+ */
 __global__ void __launch_bounds__(SPREAD_THREADS)
     peers_spread_kernel(const __grid_constant__ tti_peers_view v, uint32_t *words, size_t n,
                         size_t first, size_t last) {
@@ -195,8 +197,8 @@ __global__ void __launch_bounds__(SPREAD_THREADS)
     if (threadIdx.x == 0) *counter = epoch + 1;
 }
 
-/* What a block joins: elements first .. of the values, and of moments channels first .. with the
- * count before them, so that it is a shorter value of the same form. */
+/* The part that a block joins: elements first .. of the values, and of moments channels first ..
+ * with the count before them, so that it is a shorter value of the same form. */
 struct joined_run {
     size_t first, n_elems, n_channels, c; /* c: channels of the whole; n_channels: of the run */
 };
@@ -207,15 +209,15 @@ __device__ __forceinline__ joined_run run_of(const tti_peers_join &j, size_t blo
     return joined_run{first, j.of_moments ? 1 + 2 * n : n, n, c};
 }
 
-/* Where element i of a run lies in the whole. */
+/* The index in the whole of element i of a run. */
 __device__ __forceinline__ size_t place_of(const joined_run &run, bool of_moments, size_t i) {
     if (!of_moments) return run.first + i;
     if (i == 0) return 0;
     return run.first + (i <= run.n_channels ? i : i - run.n_channels + run.c);
 }
 
-/* One meeting: the places of staging take turns as in a spread, and the one that follows ends with
- * a meeting. */
+/* One barrier: the buffers of staging alternate as in a spread, and the next one ends with a
+ * barrier. */
 __global__ void __launch_bounds__(SPREAD_THREADS)
     peers_join_kernel(const __grid_constant__ tti_peers_view v,
                       const __grid_constant__ tti_peers_join j, size_t each) {
@@ -258,7 +260,8 @@ __global__ void words_or_kernel(uint32_t *words, const uint32_t *all, size_t n, 
     words[i] = word;
 }
 
-/* One block: sums of other shards and what other ranks say turn 0, its own hash and vote come. */
+/* One block: clears sums of other shards and values of other ranks, and adds its own hash and vote.
+ */
 __global__ void peers_tell_kernel(tti_device_told t) {
     if (threadIdx.x == 0) t.report->told_ns = t.n_ranks > 1 ? tti_now_ns() : 0;
     for (int i = threadIdx.x; i < tti_n_told(t); i += blockDim.x) t.sums[i] = tti_told(t, i);
@@ -271,7 +274,7 @@ static unsigned blocks_for(size_t n, size_t each, unsigned most) {
     return (unsigned)(n_blocks > most ? most : n_blocks ? n_blocks : 1);
 }
 
-/* For the longest chunk of f32, so that all ranks have as many. */
+/* By the longest chunk of f32, so that all ranks have the same number. */
 static unsigned sum_blocks(tti_chunk longest, bool beside) {
     unsigned most = longest.n_elems > (4 << 20) ? TTI_PEERS_BLOCKS : TTI_PEERS_BLOCKS / 2;
     return blocks_for(longest.n_elems / 4, SUM_THREADS, beside ? (unsigned)BESIDE_BLOCKS : most);
@@ -386,7 +389,7 @@ extern "C" cudaError_t tti_launch_peers_sum_low(tutti_dtype dtype, const tti_pee
                                                 size_t first, size_t n, bool beside,
                                                 cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    size_t n_words = n / 2; /* chunks are those of 32-bit words */
+    size_t n_words = n / 2; /* chunks are in 32-bit words */
     tti_chunk longest = tti_chunk_of(n_words, 0, view->n_ranks);
     tti_chunk mine = tti_chunk_of(n_words, view->rank, view->n_ranks);
     unsigned grid = sum_blocks(longest, beside);

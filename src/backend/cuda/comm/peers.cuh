@@ -1,4 +1,4 @@
-/* peers.cuh - what kernels share that wait for the kernels of other devices. */
+/* peers.cuh - code shared by kernels that wait for the kernels of other devices. */
 #ifndef TTI_CUDA_PEERS_CUH
 #define TTI_CUDA_PEERS_CUH
 
@@ -8,7 +8,7 @@
 
 enum { TTI_PEERS_PATIENCE = 1024 /* looks at a flag before the clock is looked at */ };
 
-/* Whether a wait since start is to be given up. */
+/* Whether a wait since start must be aborted. */
 static __device__ __noinline__ bool tti_is_hopeless(const tti_peers_view &v, uint64_t start) {
     volatile uint32_t *state = v.state;
     if (*state) return true;
@@ -20,13 +20,14 @@ static __device__ __noinline__ bool tti_is_hopeless(const tti_peers_view &v, uin
 
 /* ---- meetings of the same blocks of all ranks ---- */
 
-/* This block has come so far; called by a thread of every rank's number, behind a barrier. */
+/* Announces that this block has reached a barrier; called by one thread per rank, after
+ * __syncthreads. */
 __device__ __forceinline__ void tti_arrive(const tti_peers_view &v, int channel, uint32_t epoch) {
     uint32_t *there = &v.arena[threadIdx.x]->flags[channel][blockIdx.x][v.rank];
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(there), "r"(epoch) : "memory");
 }
 
-/* Returns when the rank of the thread's number has come so far. */
+/* Returns when the rank of the thread's number has reached it. */
 __device__ __forceinline__ void tti_await(const tti_peers_view &v, int channel, uint32_t epoch) {
     uint32_t *here = &v.arena[v.rank]->flags[channel][blockIdx.x][threadIdx.x], seen;
     uint64_t start = tti_now_ns();
@@ -37,7 +38,7 @@ __device__ __forceinline__ void tti_await(const tti_peers_view &v, int channel, 
     }
 }
 
-/* Returns when the same block of every rank has come to this meeting. */
+/* Returns when the same block of every rank has reached this barrier. */
 __device__ __forceinline__ void tti_meet(const tti_peers_view &v, int channel, uint32_t epoch) {
     __syncthreads();
     if (threadIdx.x < v.n_ranks) {
@@ -47,8 +48,8 @@ __device__ __forceinline__ void tti_meet(const tti_peers_view &v, int channel, u
     __syncthreads();
 }
 
-/* The same, and how long it took the first block is added up; an addition whose result nobody asks
- * for is not waited for.  Returns it to that block's first thread. */
+/* The same, and adds up how long the first block waited; the addition's result is not needed, so it
+ * does not block.  Returns it to that block's first thread. */
 __device__ __forceinline__ uint64_t tti_meet_timed(const tti_peers_view &v, int channel,
                                                    uint32_t epoch) {
     bool counts = blockIdx.x == 0 && threadIdx.x == 0;
@@ -61,13 +62,13 @@ __device__ __forceinline__ uint64_t tti_meet_timed(const tti_peers_view &v, int 
     return waited;
 }
 
-/* ---- what ranks tell each other: as tti_device_told has it ---- */
+/* ---- values that ranks exchange: see tti_device_told ---- */
 
 __device__ __forceinline__ int tti_n_told(const tti_device_told &t) {
     return 3 * (t.n_shards + t.n_ranks);
 }
 
-/* Number i of sums, hashes and votes: whether this rank says it; and what it says, else 0. */
+/* Number i of sums, hashes and votes: whether this rank contributes it; and its value, else 0. */
 __device__ __forceinline__ bool tti_tells(const tti_device_told &t, int i) {
     int hash = i - 3 * t.n_shards, vote = hash - 2 * t.n_ranks;
     if (hash < 0) return i >= 3 * t.first_shard && i < 3 * t.last_shard;

@@ -1,8 +1,9 @@
-/* peers.h - launchers of peers.cu: sums and small vectors between devices that reach each other's
- * memory, and what the library's way needs of kernels.
+/* peers.h - launchers of peers.cu: sums and small vectors between devices that access each other's
+ * memory, and the kernels for reductions through the library.
  *
- * Blocks of one kernel meet the blocks of the same number on the other devices, by flags in their
- * memory.  All ranks launch the same sequence of calls with the same sizes in each channel. */
+ * Blocks of one kernel synchronize with the blocks of the same number on the other devices, by
+ * flags in their memory.  All ranks launch the same sequence of calls with the same sizes in each
+ * channel. */
 #ifndef TTI_CUDA_PEERS_H
 #define TTI_CUDA_PEERS_H
 
@@ -24,10 +25,10 @@ enum {
     TTI_TRADE_BLOCKS = 132,   /* of an exchange inside a step, at most */
     TTI_PEERS_SEGMENT = 1024, /* words that a block spreads at once */
     TTI_PEERS_SLOTS = 2048,
-    TTI_PEERS_TOLD = 256, /* numbers that ranks tell each other with an update, at most */
+    TTI_PEERS_TOLD = 256, /* most numbers that ranks exchange with an update */
 };
 
-/* Sums and spreads may run beside each other: each has flags of its own. */
+/* Sums and spreads may overlap: each has its own flags. */
 typedef enum tti_channel { TTI_CHANNEL_SUM, TTI_CHANNEL_SPREAD, TTI_N_CHANNELS } tti_channel;
 
 /* Slots of mail.cu: how often this rank has filled one and the other rank has emptied it, of those
@@ -38,13 +39,12 @@ typedef struct tti_peers_mail {
     uint32_t arrived[TTI_PEERS_SLOTS]; /* blocks of a put that have written */
 } tti_peers_mail;
 
-/* What every rank shares with the others: one allocation, zero in the beginning. */
+/* The memory that every rank shares with the others: one allocation, zero in the beginning. */
 typedef struct tti_peers_arena {
     uint32_t flags[TTI_N_CHANNELS][TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* [from]: written by it */
     uint32_t epochs[TTI_N_CHANNELS][TTI_PEERS_BLOCKS];               /* its own: meetings so far */
     uint32_t staging[TTI_PEERS_BLOCKS][2][TTI_PEERS_SEGMENT];
-    uint32_t told[TTI_PEERS_BLOCKS][TTI_PEERS_TOLD]
-                 [4]; /* numbers, halves with epochs behind them */
+    uint32_t told[TTI_PEERS_BLOCKS][TTI_PEERS_TOLD][4];    /* numbers, halves followed by epochs */
     uint64_t trade_flags[TTI_TRADE_BLOCKS][TTI_PEERS_MAX]; /* as flags, of trade.cu */
     uint64_t trade_epochs[TTI_TRADE_BLOCKS];
     uint64_t brought; /* meetings of the other of two when its rows had come, copied there */
@@ -69,7 +69,7 @@ typedef struct tti_peers_view {
     uint64_t timeout_ns;
 } tti_peers_view;
 
-/* What state says. */
+/* Values of state. */
 enum { TTI_PEERS_LATE = 1, TTI_PEERS_ENDED = 2 };
 
 /* Loads the kernels: that may wait for the device, which a kernel that waits for a peer must not
@@ -77,7 +77,7 @@ enum { TTI_PEERS_LATE = 1, TTI_PEERS_ENDED = 2 };
 cudaError_t tti_launch_peers_load(void);
 
 /* sum[r][first + i] of every rank r = the sum over the terms; first and n_elems multiples of 4.
- * beside: on few multiprocessors, which others compute on meanwhile. */
+ * beside: on few multiprocessors, while other kernels run. */
 cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t first, size_t n_elems,
                                  bool beside, cudaStream_t stream);
 
@@ -95,7 +95,8 @@ cudaError_t tti_launch_unround(tutti_dtype dtype, const void *src, float *dst, s
 cudaError_t tti_launch_peers_sum_part(const tti_peers_view *view, size_t first, size_t last,
                                       size_t longest, bool beside, cudaStream_t stream);
 
-/* What a rank fetches of the others: n_elems from their memory to its own, multiples of 4. */
+/* The parts that a rank fetches from the others: n_elems from their memory to its own, multiples of
+ * 4. */
 typedef struct tti_peers_parts {
     struct {
         const float *from;
@@ -109,8 +110,9 @@ typedef struct tti_peers_parts {
 cudaError_t tti_launch_peers_fetch(const tti_peers_view *view, const tti_peers_parts *parts,
                                    size_t longest, bool beside, cudaStream_t stream);
 
-/* What a rank adds of the terms of its host: over each of its parts the sum of each leaf, a run of
- * the view's terms, to part.to and behind, one leaf after the other; multiples of 4. */
+/* The sums that a rank computes from the terms of its host: over each of its parts the sum of each
+ * leaf, a run of the view's terms, to part.to and following, one leaf after the other; multiples of
+ * 4. */
 typedef struct tti_peers_leaves {
     struct {
         size_t first, n_elems; /* of the terms' data */

@@ -1,4 +1,4 @@
-/* peers_group.h - the devices that have met: what peers_meet.c makes and peers.c adds with. */
+/* peers_group.h - the connected devices: peers_meet.c makes a group and peers.c uses it. */
 #ifndef TTI_CUDA_PEERS_GROUP_H
 #define TTI_CUDA_PEERS_GROUP_H
 
@@ -13,7 +13,7 @@ enum {
     TTI_PEERS_SHARED = 2 + TTI_PEERS_PIECES + TTI_MAX_SOURCES,
 };
 
-/* What a rank says of itself. */
+/* The first message of a rank. */
 typedef struct tti_peers_hello {
     uint64_t process[2]; /* the same for threads of one process only */
     unsigned char uuid[16];
@@ -58,7 +58,7 @@ typedef struct tti_peers_group {
 tti_chunk tti_peers_part_of(const tti_peers_group *g, size_t which, int rank);
 size_t tti_peers_longest_part(const tti_peers_group *g, size_t which);
 
-/* Of all groups and of sums of the whole: the longest part there is. */
+/* The length of the longest part over all groups and sums of the whole. */
 size_t tti_peers_longest(const tti_peers_group *g);
 
 /* 2, 4 or 8: as many terms as the complete tree has leaves, added the way a complete tree is; 0. */
@@ -68,10 +68,10 @@ int tti_peers_balanced(const uint8_t *n_adds, int n);
 enum { TTI_PEERS_WHOLE = -1 };
 ptrdiff_t tti_peers_shift_of(const tti_peers_group *g, int64_t which, int rank, int piece);
 
-/* Where this rank wants the sum of its part. */
+/* The destination of the sum of this rank's part. */
 float *tti_peers_sum_of(const tti_peers_group *g, int64_t which, tti_chunk mine);
 
-/* Where in a source of a rank its part of a group begins. */
+/* Where a rank's part of a group begins in its source. */
 size_t tti_peers_place_of(const tti_peers_group *g, size_t which, int source, int rank);
 
 /* Inside hosts first (peers_hosts.c): this rank's part of a sum, to where it wants it; all of

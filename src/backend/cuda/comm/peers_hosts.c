@@ -1,9 +1,9 @@
 /* peers_hosts.c - sums between devices of several hosts: inside each host by kernels over peers'
  * memory, between hosts by NCCL.
  *
- * backend/peer_hosts.h says who adds and sends what; NCCL moves bytes between hosts, and nothing
- * inside them.  A kernel adds the terms of the host before, one the leaves of all hosts after, both
- * in the order of the tree; what has come to a host is fetched by its other devices. */
+ * backend/peer_hosts.h defines which rank adds and sends what; NCCL moves bytes between hosts only.
+ * One kernel adds the terms of the host before, another the leaves of all hosts after, both in the
+ * order of the tree; the other devices of a host fetch received data from its memory. */
 #include "backend/cuda/comm/peers_group.h"
 
 typedef tti_peers_group group;
@@ -56,7 +56,7 @@ static tutti_status add_leaves(const group *g, int64_t which, const tti_chunk *p
 
 /* ---- between hosts ---- */
 
-/* outs: what goes out of this rank's part; ins [n_ranks]: where the part of an owner goes. */
+/* outs: messages of this rank's part; ins [n_ranks]: the destination of each owner's part. */
 static tutti_status move_parts(const group *g, const tti_peer_message *list, int n,
                                const float *outs, float *const *ins, cudaStream_t stream) {
     tti_nccl_message messages[TTI_HOSTS_MESSAGES];
@@ -102,7 +102,7 @@ tutti_status tti_peers_hosts_sum_own(group *g, int64_t which, const tti_chunk *p
 
 /* ---- to all ---- */
 
-/* What has come to this host. */
+/* Fetches the data that this host has received. */
 static tutti_status fetch_near(const group *g, tti_peers_parts *fetched, size_t longest,
                                bool beside, cudaStream_t stream) {
     fetched->n = g->peers.n_ranks;

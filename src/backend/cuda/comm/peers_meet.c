@@ -1,9 +1,9 @@
-/* peers_meet.c - how the devices of a job meet and part.
+/* peers_meet.c - connects and disconnects the devices of a job.
  *
- * The first way reads the memory of the others, which threads of a process have as it is and other
- * processes open by handles; it is tried on numbers before it is trusted.  The second is NCCL, and
- * where hosts have several devices the third is both: the first inside hosts, the second between
- * them.  Which way is taken is agreed on by all ranks. */
+ * The first method reads the memory of the others, which threads of a process share and other
+ * processes open by handles; it is tested before it is used.  The second is NCCL, and if hosts have
+ * several devices the third is both: the first inside hosts, the second between them.  All ranks
+ * agree on the method. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +120,7 @@ static void close_ranks(group *g) {
     memset(g->opened, 0, sizeof g->opened);
 }
 
-/* What follows its pieces. */
+/* The sources follow the partial sums. */
 static void see_sources(group *g, int rank, void *const *seen) {
     int first = g->all[rank].n_shared - g->peers.n_sources - (g->staging != NULL);
     for (int i = 0; i < g->peers.n_sources; i++) g->sources[rank][i] = seen[first + i];
@@ -211,7 +211,7 @@ static tutti_status run_trial(group *g, size_t n, float *host, uint32_t *words, 
     return TUTTI_OK;
 }
 
-/* Nothing may wait for the device from the second agreement on, until the trial has ended. */
+/* From the second agreement until the end of the test no call may wait for the device. */
 static tutti_status try_direct(group *g, bool *good) {
     size_t n = TTI_MIN(g->peers.n_flat, (size_t)TRIAL_ELEMS) / TRIAL_UNIT * TRIAL_UNIT;
     float *host = calloc(n + 1, sizeof *host);
@@ -235,12 +235,12 @@ static tutti_status try_direct(group *g, bool *good) {
     return st;
 }
 
-/* What others fetch from, as it is seen here: a source, or behind them staging. */
+/* The memory of another rank as seen here: a source, or staging after them. */
 static float *fetched_from(const group *g, int rank, int i) {
     return i < g->peers.n_sources ? g->sources[rank][i] : g->near_staging[rank];
 }
 
-/* What a rank writes there must be what the others see that can. */
+/* The values that a rank writes there must be visible to the others. */
 static tutti_status try_sources(group *g, int n_sources, bool *good) {
     float saved[TTI_MAX_SOURCES + 1][4], word[4], seen[4];
     *good = true;
@@ -313,8 +313,8 @@ static tutti_status meet_library(group *g) {
 
 /* ---- the third way ---- */
 
-/* Before anything is said, since what others read is a part of that.  NCCL adds by itself over
- * hosts in fast mode. */
+/* Before any message, since the shared memory depends on it.  In fast mode NCCL adds over hosts by
+ * itself. */
 static tutti_status prepare_hosts(group *g) {
     const tti_device_peers *p = &g->peers;
     bool moves = !p->fast || (p->n_groups > 0 && !g->low);
@@ -397,7 +397,7 @@ static tutti_status choose_hosts(group *g) {
 static tutti_status meet_hosts(group *g) {
     bool open = false, good = false;
     if (!g->staging) return TUTTI_OK;
-    close_ranks(g); /* what the first way has opened */
+    close_ranks(g); /* closes what the first method has opened */
     memset(g->sources, 0, sizeof g->sources);
     memset(g->near_staging, 0, sizeof g->near_staging);
     TTI_TRY(agree(g, open_near(g), &open));
@@ -455,7 +455,7 @@ static tutti_status prepare(group *g) {
     return prepare_hosts(g);
 }
 
-/* Of all ranks, since the pieces of one may be shorter than those of another. */
+/* Over all ranks, since the partial sums of one may be shorter than those of another. */
 static tutti_status gather_places(group *g) {
     const tti_device_peers *p = &g->peers;
     size_t n = p->n_groups * TTI_PEERS_PIECES;

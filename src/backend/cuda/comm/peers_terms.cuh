@@ -1,5 +1,4 @@
-/* peers_terms.cuh - sums over terms in the memory of several devices, in the order they are given.
- */
+/* peers_terms.cuh - sums over terms in the memory of several devices, in the given order. */
 #ifndef TTI_CUDA_PEERS_TERMS_CUH
 #define TTI_CUDA_PEERS_TERMS_CUH
 
@@ -11,7 +10,7 @@ __device__ __forceinline__ float4 tti_add(float4 a, float4 b) {
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/* Not from the cache of this multiprocessor: a peer may have just written it. */
+/* Bypasses this multiprocessor's cache, because a peer may have just written it. */
 __device__ __forceinline__ float4 tti_load_unit(const float *p, size_t unit) {
     return __ldcg((const float4 *)p + unit);
 }

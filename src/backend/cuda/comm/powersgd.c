@@ -1,4 +1,4 @@
-/* powersgd.c - PowerSGD of buckets of gradients: which tiles a bucket has, and its tables on the
+/* powersgd.c - PowerSGD of buckets of gradients: the tiles of a bucket, and its tables on the
  * device. */
 #include "backend/cuda/comm/powersgd.h"
 
@@ -14,7 +14,7 @@ typedef struct thin {
     size_t n_bytes;
 } thin;
 
-/* Of a slot; tiles NULL: they are only counted. */
+/* The tiles of a slot; tiles NULL: only counts them. */
 static size_t cut(const tti_thin_slot *s, int32_t slot, tti_thin_tile *tiles) {
     size_t n = 0;
     for (uint64_t row = 0; row < s->rows; row += TTI_THIN_ROWS)
@@ -23,8 +23,8 @@ static size_t cut(const tti_thin_slot *s, int32_t slot, tti_thin_tile *tiles) {
     return n;
 }
 
-/* Of each bucket where its slots and tiles are, counted from slots and tiles on; tiles numbered in
- * their buckets, into list unless it is NULL.  Returns how many there are. */
+/* For each bucket the positions of its slots and tiles, counted from slots and tiles on; tiles are
+ * numbered within their buckets, and written to list unless it is NULL. Returns their number. */
 static size_t find_tiles(thin *t, const tti_device_thin *d, const tti_thin_slot *slots,
                          const tti_thin_tile *tiles, tti_thin_tile *list) {
     size_t n = 0;

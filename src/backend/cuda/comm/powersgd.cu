@@ -1,11 +1,10 @@
-/* powersgd.cu - PowerSGD: what travels of a matrix is P = M Q, then Q = M^T P with P made
- * orthonormal.
+/* powersgd.cu - PowerSGD: sends P = M Q of a matrix, then Q = M^T P with P made orthonormal.
  *
- * The matrix is read three times and written three times, whatever r is up to 4: these kernels go
- * at the speed of memory, and a library's products of such shapes would read no less.  A block has
- * a tile of the matrix; what tiles of one row or column come to is added in the order of the tiles,
- * so that a step has the same bits whenever it is made.  P of all workers is made orthonormal by
- * each of them: by one block for a matrix, with sums in an order that no device changes. */
+ * The matrix is read three times and written three times, for any r up to 4: these kernels are
+ * limited by memory, and a library's products of such shapes would read no less.  A block processes
+ * a tile of the matrix; contributions of tiles of one row or column are added in the order of the
+ * tiles, so that a step always has the same bits.  Each worker makes the summed P orthonormal: one
+ * block per matrix, with sums in an order that does not depend on the device. */
 #include "backend/cuda/comm/compress.cuh"
 #include "backend/cuda/comm/powersgd.h"
 #include "backend/cuda/runtime/device.cuh"
@@ -16,7 +15,7 @@ namespace {
 
 enum { THREADS = TTI_THIN_COLS, WARPS = THREADS / 32, WIDE = 1024, ADD_BLOCKS = 64 };
 
-/* Of a lane: columns lane, lane + 32 and so on of a tile. */
+/* Columns of a lane: lane, lane + 32 and so on of a tile. */
 enum { PER_LANE = TTI_THIN_COLS / 32 };
 
 /* The tile of a block. */
@@ -52,7 +51,7 @@ __device__ __forceinline__ void load_left(const tti_thin_view &v, const tile_at 
 
 /* ---- P = (M + R) Q ---- */
 
-/* A direction that has come to nothing would stay so: another is drawn, the same for all. */
+/* A direction that has become zero would stay zero: draws another one, the same on all workers. */
 __global__ void __launch_bounds__(THREADS)
     thin_redraw_kernel(const __grid_constant__ tti_thin_view v) {
     __shared__ double shared[32];
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Parts of P, or of Q, one after the other; of Q the own one is kept, too. */
+/* Adds parts of P, or of Q, one after the other; of Q also keeps the own part. */
 template <bool LEFT>
 __global__ void __launch_bounds__(THREADS)
     thin_add_kernel(const __grid_constant__ tti_thin_view v) {
@@ -149,7 +148,7 @@ __global__ void __launch_bounds__(WIDE)
     __shared__ double wide[32];
     __shared__ float narrow[32];
     const tti_thin_slot *s = &v.slots[blockIdx.x];
-    const double least = 1e-5; /* what is left then is rounding, and points nowhere */
+    const double least = 1e-5; /* the rest is rounding error, with a meaningless direction */
     for (uint32_t k = 0; k < s->r; k++) {
         float *x = v.message + s->left + (uint64_t)k * s->rows;
         double before = length_of(x, s->rows, wide);

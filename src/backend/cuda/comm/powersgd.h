@@ -1,4 +1,4 @@
-/* powersgd.h - launchers of thin.cu: gradients as products of thin matrices. */
+/* powersgd.h - launchers of powersgd.cu: gradients as low-rank products. */
 #ifndef TTI_CUDA_POWERSGD_H
 #define TTI_CUDA_POWERSGD_H
 

@@ -1,6 +1,7 @@
 /* topk.c - top-k of buckets of gradients: their tiles, and tables and counts on the device.
  *
- * Bins, bounds and tallies are those of one bucket at a time: all of them are in one queue. */
+ * Bins, bounds and tallies are shared by all buckets, which run one after the other in one queue.
+ */
 #include "backend/cuda/comm/topk.h"
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@ typedef struct picked {
     size_t n_tiles, n_first, most_slots, most_tiles; /* most: of a bucket */
 } picked;
 
-/* Where things are in the memory, in bytes. */
+/* The offsets of the arrays, in bytes. */
 typedef struct places {
     size_t slots, tiles, first_tile, tallies, bounds, bins, end;
 } places;

@@ -1,10 +1,10 @@
 /* topk.cu - top-k: the largest elements of a matrix, exactly, as pairs of index and value.
  *
  * A radix select over the magnitude, of 31 bits in three rounds: counts of the elements by their
- * next bits, then the bits of the k-th largest.  Counts are whole numbers, so that their atomic
- * additions come to the same in any order.  Then the elements above that magnitude, and the first
- * ones that are equal to it, find their places by how many there are before them: by rising index,
- * as exec/worker/topk.c has them.  The matrix is read six times and written twice. */
+ * next bits, then the bits of the k-th largest.  Counts are whole numbers, so their atomic
+ * additions give the same result in any order.  Then the elements above that magnitude, and the
+ * first ones equal to it, get positions by the number of such elements before them: by ascending
+ * index, as in exec/worker/topk.c.  The matrix is read six times and written twice. */
 #include "backend/cuda/comm/compress.cuh"
 #include "backend/cuda/comm/topk.h"
 #include "backend/cuda/runtime/device.cuh"
@@ -22,7 +22,7 @@ struct bits_of {
     static constexpr uint32_t n_bins = 1u << n;
 };
 
-/* As a whole number, in the order of what is without its sign; NaN is above infinity. */
+/* As a whole number, ordered by magnitude; NaN is above infinity. */
 __device__ __forceinline__ uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
 
 /* The tile of a block. */
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) v.tallies[blockIdx.x] = {n_above, n_equal};
 }
 
-/* Of each tile those before it: a block has a slot. */
+/* For each tile the count of the previous ones: a block processes a slot. */
 __global__ void __launch_bounds__(WIDE)
     pick_place_kernel(const __grid_constant__ tti_picked_view v) {
     __shared__ uint32_t shared[32];

@@ -1,4 +1,4 @@
-/* topk.h - launchers of picked.cu: the largest elements of gradients, and sums of pairs. */
+/* topk.h - launchers of topk.cu: the largest elements of gradients, and sums of pairs. */
 #ifndef TTI_CUDA_TOPK_H
 #define TTI_CUDA_TOPK_H
 
@@ -18,8 +18,8 @@ typedef struct tti_picked_tile {
     uint32_t first;
 } tti_picked_tile;
 
-/* What is known of the k-th largest of a slot: the upper bits of its magnitude, and how many of the
- * elements that have these are among the k. */
+/* The known part of the k-th largest element of a slot: the upper bits of its magnitude, and how
+ * many of the elements with these bits are among the k. */
 typedef struct tti_picked_bound {
     uint32_t upper, n_left;
 } tti_picked_bound;

@@ -1,4 +1,4 @@
-/* trade.c - exchanges inside a step, and sums of lists, as the executor asks for them. */
+/* trade.c - collectives inside a step, and sums of lists, for the executor. */
 #include "backend/cuda/comm/trade.h"
 
 #include "backend/cuda/gemm/wgmma_plan.h"
@@ -13,7 +13,7 @@ tutti_status tti_cuda_peers_trade(void *group, const tti_device_trade *trade, bo
     return tti_cuda_check(tti_launch_trade(view, trade, n_half, beside, stream), "peers_trade");
 }
 
-/* Where all ranks have what it is made of and comes to. */
+/* The offsets of the inputs and outputs on all ranks. */
 static tti_trade_norm places_of(void *group, const tti_peers_view *view,
                                 const tti_device_norm *norm) {
     tti_trade_norm args = {.n_blocks = norm->n_blocks,
@@ -69,10 +69,10 @@ tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm) 
                           "peers_norm_grad");
 }
 
-/* By the copy engines: the rows, then how many meetings there have been, which the other one waits
- * for.  Neither waits for anything of the other device.  A kernel that waits for the other's rows
- * may not come later than the next norm, which counts on: so there is none where only a product
- * waits for them. */
+/* By the copy engines: the rows, then the number of barriers so far, for which the other rank
+ * waits.  Neither waits for the other device.  A kernel that waits for the other's rows must not
+ * come after the next norm, which increments the count: so there is none if only a product waits
+ * for them. */
 tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm) {
     size_t n_half, n_bytes = norm->n_rows * norm->width * sizeof(uint16_t);
     const tti_peers_view *view = tti_cuda_traders(group, &n_half);
@@ -93,7 +93,7 @@ tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm) {
 /* How wgmma.cu makes a product with parts of so many rows; false: it does not. */
 typedef bool (*describe_fn)(const tti_node *product, int64_t n_rows, tti_cuda_wgmma_desc *out);
 
-/* Where its values are, and whose rows are the own ones. */
+/* The addresses of its values, and which rows are the own ones. */
 static tti_cuda_wgmma_desc product_of(const tti_peers_view *view, const tti_device_push *push,
                                       describe_fn describe) {
     const tti_kargs *args = push->args;

@@ -1,20 +1,24 @@
-/* trade.cu - exchanges inside a step between devices that read each other's memory.
+/* trade.cu - collectives inside a step between devices that read each other's memory.
  *
- * Each block puts what it gives into its device's half of the memory for that, meets the blocks of
- * the same number on the other devices, and reads what they gave: so it needs nothing of the blocks
- * beside it.  Halves take turns: who is one exchange ahead writes into the other half, and nobody
- * can be two ahead, since the first block of every exchange has met all devices, each of which had
- * ended the exchange before.  Long sums over more than two devices are made part by part, with a
- * second meeting, so that each byte crosses a link twice and not once for each device.
+ * Each block writes its input into its device's half of the shared memory, synchronizes with the
+ * blocks of the same number on the other devices, and reads theirs: so it does not depend on
+ * neighbouring blocks.  Halves alternate: a rank that is one collective ahead writes into the other
+ * half, and no rank can be two ahead, since the first block of every collective has synchronized
+ * with all devices, each of which had ended the previous collective.  Long sums over more than two
+ * devices are computed part by part, with a second barrier, so that each byte crosses a link twice
+ * and not once for each device.
  *
- * Meetings are counted on the device, in 64 bits, two for each exchange: blocks that a small one
- * does not have go by the same count. */
+ * Barriers are counted on the device, in 64 bits, two for each collective: blocks that a small one
+ * does not have skip the same count. */
 #include "backend/cuda/comm/trade.cuh"
 #include "backend/cuda/runtime/load.cuh"
 
-/* BESIDE_BLOCKS: those of a sum beside products of matrices, and as many for the copy before it. */
+/* BESIDE_BLOCKS: as for a sum that overlaps with matrix products, and as many for the copy before
+ * it. */
 enum { THREADS = 512, BESIDE_BLOCKS = 32, STACK = 8 };
-enum { PARTS_BYTES = 1 << 20 /* sums of more devices are made part by part from here on */ };
+enum {
+    PARTS_BYTES = 1 << 20 /* sums of more devices are computed part by part from this size on */
+};
 
 /* ---- units: N elements of T, moved as they are ---- */
 
@@ -41,7 +45,7 @@ struct raw_of<16> {
     typedef uint4 type;
 };
 
-/* Where a rank has put what it gives in this exchange. */
+/* The address of a rank's input in this collective. */
 template <class R>
 __device__ __forceinline__ R *given(const tti_peers_view &v, int rank, uint64_t epoch,
                                     size_t half_bytes) {
@@ -127,7 +131,7 @@ __device__ __forceinline__ void sum_units(const tti_peers_view &v, const R *cons
     for (; i < n; i += step) put(i, sum_at<T, V, N>(v, from, place(i)));
 }
 
-/* Where the terms are: the own one where it was. */
+/* The addresses of the terms: the own one in its original place. */
 template <class R>
 __device__ __forceinline__ void find_terms(const tti_peers_view &v, const R *own, uint64_t epoch,
                                            size_t half_bytes, const R **from) {
@@ -153,7 +157,7 @@ __global__ void __launch_bounds__(THREADS)
     tti_trade_end(v, epoch);
 }
 
-/* Each rank sums its part, in the place of what it gave of it, where the others fetch it. */
+/* Each rank sums its part, in the place of its own input, from which the others fetch it. */
 template <class T, int V, int N>
 __global__ void __launch_bounds__(THREADS)
     trade_sum_parts_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
@@ -272,7 +276,7 @@ static unsigned blocks_for(size_t n_units, bool beside) {
     return (unsigned)(n < 1 ? 1 : n > most ? most : n);
 }
 
-/* What a launch needs, in units of V elements. */
+/* The parameters of a launch, in units of V elements. */
 struct launch {
     tti_peers_view view;
     const tti_device_trade *trade;

@@ -1,14 +1,15 @@
-/* trade.cuh - how the blocks of an exchange meet those of the same number on the other devices.
+/* trade.cuh - synchronizes the blocks of a collective with those of the same number on the other
+ * devices.
  *
- * Meetings are counted on the device, in 64 bits, two for each exchange: of one that needs fewer
- * the count is as of two. */
+ * Barriers are counted on the device, in 64 bits, two for each collective; one that needs fewer
+ * still counts two. */
 #ifndef TTI_CUDA_TRADE_CUH
 #define TTI_CUDA_TRADE_CUH
 
 #include "backend/cuda/comm/peers.cuh"
 #include "backend/cuda/comm/trade.h"
 
-/* What all threads of the block have written is there for who has met it. */
+/* Writes of all threads of the block are visible to blocks that have synchronized with it. */
 __device__ __forceinline__ void tti_trade_meet(const tti_peers_view &v, uint64_t epoch) {
     __syncthreads();
     if (threadIdx.x < v.n_ranks) {
@@ -30,7 +31,7 @@ __device__ __forceinline__ uint64_t tti_trade_epoch(const tti_peers_view &v) {
     return v.arena[v.rank]->trade_epochs[blockIdx.x];
 }
 
-/* Also for the blocks that this exchange did not have; all threads have met. */
+/* Also counts for blocks that this collective did not have; all threads have synchronized. */
 __device__ __forceinline__ void tti_trade_end(const tti_peers_view &v, uint64_t epoch) {
     uint64_t *epochs = v.arena[v.rank]->trade_epochs;
     uint32_t at = blockIdx.x + threadIdx.x * gridDim.x;

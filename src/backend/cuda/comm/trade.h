@@ -1,8 +1,8 @@
-/* trade.h - launchers of trade.cu: what the workers of a tensor axis exchange inside a step, and
- * sums of lists of doubles.
+/* trade.h - launchers of trade.cu: collectives between the workers of a tensor axis inside a step,
+ * and sums of lists of doubles.
  *
- * The first piece of every rank is memory for it: two halves of half_bytes that take turns.  All
- * ranks launch the same sequence of exchanges with the same sizes, one after the other. */
+ * The first partial sum of every rank is their memory: two alternating halves of half_bytes.  All
+ * ranks launch the same sequence of collectives with the same sizes, one after the other. */
 #ifndef TTI_CUDA_TRADE_H
 #define TTI_CUDA_TRADE_H
 
@@ -16,8 +16,8 @@ extern "C" {
 /* Loads the kernels, as tti_launch_peers_load. */
 cudaError_t tti_launch_trade_load(void);
 
-/* beside: on few multiprocessors.  cudaErrorInvalidValue: no dtype that can be added, or a value
- * with 2^31 elements and more. */
+/* beside: on few multiprocessors. cudaErrorInvalidValue: a dtype that cannot be added, or a value
+ * with 2^31 elements or more. */
 cudaError_t tti_launch_trade(const tti_peers_view *view, const tti_device_trade *trade,
                              size_t half_bytes, bool beside, cudaStream_t stream);
 
@@ -58,7 +58,7 @@ char *tti_cuda_traded_source(const void *group, int rank);
 /* peers.c: a group whose terms are the ranks', in order, and the bytes of a half of its memory. */
 const tti_peers_view *tti_cuda_traders(const void *group, size_t *n_bytes);
 
-/* As tti_device_ops says. */
+/* See tti_device_ops. */
 cudaError_t tti_launch_fold(const double *values, const tti_device_lists *lists, double *sums,
                             cudaStream_t stream);
 cudaError_t tti_launch_unfold(double *values, size_t n_values, const tti_device_lists *lists,

@@ -1,16 +1,16 @@
-/* trade_norm.cu - a norm between two exchanges inside a step, between devices that read and write
- * each other's memory.
+/* trade_norm.cu - a norm between two collectives inside a step, between devices that access each
+ * other's memory.
  *
- * A warp has a row of the own part: it reads the row of all ranks' terms where the products left
- * them, adds them, the bias and the residual, and writes the norm's row to where every rank wants
- * the whole.  So a link carries terms one way and norms the other at the same time, and there are
- * two meetings: all have their terms, and nobody reads the memory of the whole any more; all have
- * read and written.  Where the product in front has brought the other's terms here while it ran
- * (wgmma.cu), only norms are left to go.  Every value is rounded where the steps one by one round
+ * A warp processes a row of the own part: it reads the row of all ranks' terms where the products
+ * wrote them, adds them, the bias and the residual, and writes the norm's row to every rank's copy
+ * of the whole.  So a link carries terms one way and norms the other at the same time, with two
+ * barriers: first all ranks have their terms, and none reads the memory of the whole any more; then
+ * all have read and written.  If the preceding product has sent the other's terms here while it ran
+ * (wgmma.cu), only norms remain to be sent.  Every value is rounded where the separate steps round
  * it.
  *
- * A lane copies what it will read of the next row into shared memory while it works on this one,
- * and of its first row, before all have met, what is its own device's. */
+ * A lane copies the inputs of the next row into shared memory while it works on this one, and,
+ * before the first barrier, those inputs of its first row that belong to its own device. */
 #include "backend/cuda/comm/trade.cuh"
 #include "backend/cuda/norm/norm_row.cuh"
 #include "backend/cuda/runtime/load.cuh"
@@ -18,7 +18,7 @@
 
 namespace {
 
-enum { MOST_WARPS = 16 /* of a block, of which a multiprocessor has one */ };
+enum { MOST_WARPS = 16 /* of a block; a multiprocessor has one block */ };
 
 /* Vectors of a warp in shared memory: [N terms and the residual][NV][WARP]. */
 template <int NV, int N>
@@ -34,13 +34,13 @@ __device__ __forceinline__ void copy_row(uint4 *to, const void *from, size_t row
                     has(at, k));
 }
 
-/* Where row of the own part lies among the parts of all. */
+/* The position of a row of the own part among the parts of all. */
 template <int N>
 __device__ __forceinline__ size_t far_row(const tti_trade_norm &a, size_t row, int rank) {
     return (row / a.n_rows * N + rank) * a.n_rows + row % a.n_rows;
 }
 
-/* What other devices may have written: there when all have met. */
+/* Memory that other devices may have written: valid after the barrier. */
 template <int NV, int N>
 __device__ __forceinline__ void copy_far(const tti_trade_norm &a, place at, size_t row, int rank,
                                          uint4 *slot) {
@@ -88,7 +88,7 @@ __device__ __forceinline__ void add_bias(const void *bias, place at, int k, floa
     for (int i = 0; i < V; i++) s[i] = rounded<T>(s[i] + b[i]);
 }
 
-/* x of a row, which is written too, from what was copied; what this lane has of it comes to sum. */
+/* x of a row, which is also written, from the copied inputs; adds this lane's part to sum. */
 template <class T, int NV, int N>
 __device__ __forceinline__ void add_row(const tti_trade_norm &a, place at, size_t row,
                                         const uint4 *slot, float (&x)[NV][V], float &sum) {
@@ -151,9 +151,9 @@ __global__ void __launch_bounds__(MOST_WARPS *WARP)
     tti_trade_end(v, epoch);
 }
 
-/* ---- rows that are brought by copies ---- */
+/* ---- rows that copy engines move ---- */
 
-/* One warp, with so few registers that it finds room beside the products of wgmma.cu. */
+/* One warp with few registers, so that it fits next to the products of wgmma.cu. */
 __global__ void __launch_bounds__(WARP)
     trade_brought_kernel(const __grid_constant__ tti_peers_view v) {
     const tti_peers_arena *mine = v.arena[v.rank];
@@ -177,7 +177,7 @@ struct norm_launch {
     cudaStream_t stream;
 };
 
-/* As many warps as there is room for.  Blocks are as many on all devices, which meet. */
+/* As many warps as fit.  All devices have the same number of blocks, which synchronize. */
 template <class T, int NV, int N>
 cudaError_t launch(const norm_launch &l) {
     auto kernel = trade_norm_kernel<T, NV, N>;

@@ -1,6 +1,6 @@
-/* trade_norm_grad.cu - the gradient of a norm between two exchanges inside a step:
- * norm_low_grad.cuh with rows as trade_norm.cu has them.  Its dy, the sum of two terms, is nowhere
- * left. */
+/* trade_norm_grad.cu - the gradient of a norm between two collectives inside a step:
+ * norm_low_grad.cuh with the rows of trade_norm.cu.  Its dy, the sum of two terms, is never stored.
+ */
 #include "backend/cuda/comm/trade.cuh"
 #include "backend/cuda/norm/norm_low_grad.cuh"
 #include "backend/cuda/runtime/load.cuh"

@@ -1,11 +1,11 @@
-/* conv.c - conv2d and its gradients: cuDNN's engines, own ones for a network's first layer
+/* conv.c - conv2d and its gradients: cuDNN's engines, our kernels for a network's first layer
  * (conv_stem.cu), or the plain kernels of conv_direct.cu.
  *
- * cuDNN is at its best with N,H,W,C values, O,R,S,C weights and whole vectors of channels.  So
- * weights are turned into scratch on the way in (dw on the way out; a 1x1 is both already), and an
- * image of 1 to 7 channels is padded to 16 bytes a pixel, which costs one small pass and spares
- * cuDNN a slow one of its own.  Bias and ReLU follow in place.  The engine is timed in prepare
- * where the product is large; where none will do the plain kernels run. */
+ * cuDNN is fastest with N,H,W,C values, O,R,S,C weights and whole vectors of channels.  So weights
+ * are converted in scratch before (dw after; a 1x1 weight is both already), and an image of 1 to 7
+ * channels is padded to 16 bytes a pixel, in one small pass that saves cuDNN a slow one.  Bias and
+ * ReLU follow in place.  For large products prepare times the engines; if no engine supports the
+ * case the plain kernels run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,7 +123,7 @@ static void add_totals(const conv_state *s, tti_dnn_graph *g) {
 
 static size_t rounded(size_t n_bytes) { return (n_bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* Where what lies in scratch; the sum of channels of dw's twin db shares the workspace. */
+/* The layout of scratch memory; the sum of channels for dw's bias gradient shares the workspace. */
 static void place(conv_state *s) {
     const tti_cuda_conv *v = &s->conv;
     size_t element = tutti_dtype_bytes(s->dtype), work = s->plan ? tti_dnn_plan_bytes(s->plan) : 0;
@@ -142,7 +142,7 @@ static void place(conv_state *s) {
     s->n_bytes = s->work_at + rounded(work);
 }
 
-/* Channels of an image padded to 16 bytes, where tensor cores are fed by that. */
+/* Channels of an image padded to 16 bytes, if that enables tensor cores. */
 static int64_t channels_for_dnn(const conv_state *s) {
     const tti_cuda_conv *v = &s->conv;
     int64_t vector = 16 / (int64_t)tutti_dtype_bytes(s->dtype);
@@ -280,7 +280,7 @@ static tutti_status run_grad_x(void *state, const tti_kargs *a) {
     return tti_dnn_run(s->plan, data, offset(a->scratch, s->work_at));
 }
 
-/* db, left out where nobody reads it. */
+/* db, omitted if it has no reader. */
 static tutti_status run_grad_b(const conv_state *s, const tti_kargs *a) {
     tti_cuda_planes dy = y_planes(&s->conv);
     if (!tti_attr_int(a->node, "bias")) return TUTTI_OK;
@@ -346,9 +346,9 @@ static tutti_status run_stem_grad_w(void *state, const tti_kargs *a) {
 
 /* ---- a convolution and its statistics ---- */
 
-/* cuDNN has an engine that sums over y while it makes it, for older tensor cores than the plain
- * one: it wins where memory is the limit.  Which of the two is taken is measured once for each
- * shape, and so only in fast mode: workers could disagree. */
+/* cuDNN has an engine that sums over y while it computes it, for older tensor cores than the plain
+ * one: it is faster if memory is the limit.  The choice is measured once for each shape, and so
+ * only in fast mode: workers could disagree. */
 
 /* A run of the node by itself: its inputs, its two outputs, scratch. */
 typedef struct stats_trial {

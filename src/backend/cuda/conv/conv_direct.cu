@@ -1,8 +1,8 @@
 /* conv_direct.cu - convolutions term by term, for every case that cuDNN refuses and for tiny ones,
- * and the small kernels around cuDNN's: weights turned, channels padded, bias and its gradient.
+ * and the small kernels around cuDNN's: weight conversion, channel padding, bias and its gradient.
  *
- * One thread sums one element of y or dx, one block one element of dw: right and always the same
- * bits, not fast.  The kernels around cuDNN's move whole vectors. */
+ * One thread sums one element of y or dx, one block one element of dw: correct and reproducible,
+ * not fast.  The kernels around cuDNN's move whole vectors. */
 #include "backend/cuda/conv/conv_direct.h"
 
 #include "backend/cuda/runtime/device.cuh"
@@ -14,7 +14,7 @@ static unsigned blocks_for(int64_t n, int64_t per_block) {
     return (unsigned)(blocks < (1 << 30) ? blocks : 1 << 30);
 }
 
-/* Where [n,c,i,j] of planes [.,n_c,n_i,n_j] lies. */
+/* The offset of [n,c,i,j] in planes [.,n_c,n_i,n_j]. */
 __device__ __forceinline__ int64_t at(bool last, int64_t n, int64_t c, int64_t i, int64_t j,
                                       int64_t n_c, int64_t n_i, int64_t n_j) {
     return last ? ((n * n_i + i) * n_j + j) * n_c + c : ((n * n_c + c) * n_i + i) * n_j + j;
@@ -233,8 +233,8 @@ static void epilogue(const tti_cuda_planes *y, const T *bias, bool relu, T *valu
 
 /* ---- weights and channels ---- */
 
-/* A block turns CHANNELS channels of output channel blockIdx.y: through shared memory, so that both
- * sides lie beside each other and nothing is divided.  channels: of the turned side. */
+/* A block converts CHANNELS channels of output channel blockIdx.y through shared memory, so that
+ * accesses on both sides are contiguous, without divisions. channels: of the converted side. */
 enum { CHANNELS = 64, MAX_TURNED = 49 /* places */ };
 
 template <class T>
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(256)
     for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = tile[i];
 }
 
-/* Windows of more places.  Neighbouring threads write neighbours; what they read comes from the
+/* Windows with more positions.  Neighbouring threads write neighbours; their reads come from the
  * cache. */
 template <class T>
 __global__ void turn_kernel(int64_t n, int64_t c, int64_t area, int64_t c_to, const T *w,

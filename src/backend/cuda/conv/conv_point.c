@@ -1,9 +1,9 @@
-/* conv_point.c - 1x1 convolutions that end with the sums of the batch norm behind them.
+/* conv_point.c - 1x1 convolutions that also compute the sums of the following batch norm.
  *
- * Large ones on Hopper are one kernel (conv_point.cu): which ones, their shapes and the kind of
- * device alone say, so that exact mode has them too.  What is left of conv2d_stats is conv.c's; of
- * conv2d_grad_join and conv2d_grad_sums, which are only made of what joins_gradient likes, a plain
- * convolution and a pass behind it. */
+ * Large ones on Hopper are one kernel (conv_point.cu): shapes and the kind of device alone decide
+ * which, so that exact mode uses them too.  Other cases of conv2d_stats use conv.c; other cases of
+ * conv2d_grad_join and conv2d_grad_sums, which exist only where joins_gradient accepts them, use a
+ * plain convolution and a second pass. */
 #include <string.h>
 
 #include "backend/cuda/conv/conv_direct.h"
@@ -12,7 +12,7 @@
 #include "backend/cuda/norm/bn_stats.h"
 #include "backend/cuda/runtime/cuda.h"
 
-/* Of the result: two tiles for each multiprocessor. */
+/* Elements of the result: two tiles for each multiprocessor. */
 enum { LEAST_ELEMENTS = 2 * 132 * 128 * 128 };
 
 /* ---- which ---- */
@@ -40,8 +40,8 @@ static bool describe(const tutti_value *a, const tutti_value *w, const tutti_val
     return fits && small && tti_cuda_wgmma_here();
 }
 
-/* Where places are those of x: y is as large and there is no padding, which with a stride could
- * also make it so. */
+/* If positions are those of x: y has the same size without padding; padding with a stride could
+ * also give the same size. */
 static bool describe_stats(const tti_node *node, tti_cuda_point_desc *out) {
     const tti_attr *pad = tti_attr_get(node, "pad");
     for (int d = 0; d < pad->n; d++)

@@ -1,18 +1,17 @@
-/* conv_point.cu - 1x1 convolutions on Hopper's tensor cores, with the sums of the batch norm behind
- * them made before the values leave the multiprocessor.
+/* conv_point.cu - 1x1 convolutions on Hopper's tensor cores that compute the sums of the following
+ * batch norm before the values leave the multiprocessor.
  *
- * Such a convolution is a product of pixels by channels whose time goes into memory, so every pass
- * over its result that it makes itself is one less.  As in wgmma.cu a block takes tile after tile
- * of 128 pixels, the copy engine fills a ring of stages with 64 channels each, and two warpgroups
- * take turns: one multiplies, the other finishes its tile.  The blocks of a cluster work on two
- * times 128 pixels and 1 or 2 ranges of channels, and bring what they have in common for each
- * other.
+ * Such a convolution is a product of pixels by channels that is limited by memory, so merging a
+ * pass over its result saves its time.  As in wgmma.cu a block takes tile after tile of 128 pixels,
+ * the copy engine fills a ring of stages with 64 channels each, and two warpgroups alternate: one
+ * multiplies, the other finishes its tile.  The blocks of a cluster work on two times 128 pixels
+ * and 1 or 2 ranges of channels, and load common data for each other.
  *
  * Forward the tile is rounded, stored from shared memory, and read there again for mean and M2 of
- * its columns.  Backward two warps bring what the gradient meets (the other gradient and x), ahead
- * of the tile, and store what becomes of it; sums are made in registers.  Tiles go from the last to
- * the first: the input's end was written last, and what reads the result begins with its start.  A
- * tile leaves its sums in memory, where conv_point_end.cu joins them: the order depends on the
+ * its columns.  Backward two warps prefetch the other inputs of the gradient (the other gradient
+ * and x) and store the result; sums are computed in registers.  Tiles run from the last to the
+ * first: the input's end was written last, and the reader of the result begins with its start.  A
+ * tile writes its sums to memory, where conv_point_end.cu joins them: the order depends on the
  * shape alone. */
 #include "backend/cuda/conv/conv_point.h"
 
@@ -61,7 +60,7 @@ struct point_shared {
     static const int B_BYTES = COLS * DEPTH * 2;
     alignas(1024) uint8_t a[STAGES][A_BYTES];
     uint8_t b[STAGES][B_BYTES];
-    uint8_t parts[2][N_PLACES][PART_BYTES]; /* of each warpgroup: what is stored, or more */
+    uint8_t parts[2][N_PLACES][PART_BYTES]; /* of each warpgroup: values to store, or more */
     uint8_t x[BACK ? 2 : 1][BACK ? N_PLACES : 1][BACK ? PART_BYTES : 16];
     float factors[3][KIND == SUMS ? MAX_SUMS : 2]; /* of the columns: mean, scale, beta */
     float sums[2][TEAM_WARPS][2][COLS];
@@ -139,7 +138,7 @@ __device__ __forceinline__ void load_part(point_shared<COLS, KIND> &s, int team,
     copy_in(s.x[team][to], x, at.col, at.row, brought, L2_NORMAL);
 }
 
-/* Brings what the gradient of a warpgroup's tiles meets, and stores what becomes of it. */
+/* Loads the other inputs of a warpgroup's tiles, and stores the results. */
 template <int COLS, int KIND>
 __device__ __forceinline__ void tend_parts(point_shared<COLS, KIND> &s, int team,
                                            const CUtensorMap *more, const CUtensorMap *x,
@@ -162,7 +161,7 @@ __device__ __forceinline__ void tend_parts(point_shared<COLS, KIND> &s, int team
 
 /* ---- the workers: two warpgroups ---- */
 
-/* Where this thread stands: the warpgroup, and its place in it. */
+/* The position of this thread: the warpgroup, and its place in it. */
 struct worker {
     int team, thread, warp, lane;
 };
@@ -213,8 +212,8 @@ __device__ __forceinline__ void multiply(point_shared<COLS, KIND> &s, const work
     product_done(sum[1]);
 }
 
-/* Where this lane finds its row of the blocks of 16 x 16 of a warp's 16 rows, for ldmatrix and
- * stmatrix: blocks of 8 x 8 rows 0-7, rows 8-15, then the same of the next 8 columns.  The block of
+/* The row address of this lane in the 16 x 16 blocks of a warp's 16 rows, for ldmatrix and
+ * stmatrix: 8 x 8 blocks rows 0-7, rows 8-15, then the same for the next 8 columns.  The block of
  * columns 16 p ..: xor 32 p. */
 __device__ __forceinline__ uint32_t row_place(int lane, int first_row) {
     return (first_row + lane % 16) * 128 + ((lane / 16) ^ lane % 8) * 16;
@@ -246,7 +245,7 @@ __device__ __forceinline__ uint32_t two_of(const uint8_t *part, int row, int lan
     return *(const uint32_t *)(part + row * 128 + (lane / 4 ^ row % 8) * 16 + lane % 4 * 4);
 }
 
-/* Those of rows first .. of a part, at most 16. */
+/* Adds rows first .. of a part, at most 16. */
 __device__ __forceinline__ void add_rows(two_columns &c, const uint8_t *part, int first, int n,
                                          int lane) {
     if (n == 16) {
@@ -262,7 +261,7 @@ __device__ __forceinline__ int rows_of_warp(int n, int warp) {
     return clip(n, warp * 16, 16) + clip(n, HALF + warp * 16, 16);
 }
 
-/* Of this warp's rows, from the parts of a slice, into to[2][..]: mean and M2. */
+/* Writes mean and M2 of this warp's rows, from the parts of a slice, to to[2][..]. */
 __device__ __forceinline__ void leave_moments(const uint8_t *upper, const uint8_t *lower, int n,
                                               const worker &w, float *mean, float *m2) {
     two_columns c = {unpack(two_of(upper, w.warp * 16, w.lane)), {0, 0}, {0, 0}};
@@ -278,8 +277,8 @@ __device__ __forceinline__ void leave_moments(const uint8_t *upper, const uint8_
         make_float2(sum.x < 0 ? 0.0f : sum.x, sum.y < 0 ? 0.0f : sum.y);
 }
 
-/* Those of a column of the tile, from its warps' in order: of four alike, which spares divisions,
- * or by Chan's formula. */
+/* The values of a tile's column, from its warps' in order: of four equal counts, which saves
+ * divisions, or by Chan's formula. */
 template <int COLS>
 __device__ __forceinline__ float2 join_moments(const float (&sums)[TEAM_WARPS][2][COLS], int col,
                                                int n) {
@@ -374,13 +373,13 @@ __device__ __forceinline__ void read_bits(tile_bits<COLS> &bits, const worker &w
         }
 }
 
-/* Both halves of what is set in two bits. */
+/* Sets both halves according to two bits. */
 __device__ __forceinline__ uint32_t spread(uint32_t two_bits) {
     return (two_bits & 1 ? 0x0000ffffu : 0) | (two_bits & 2 ? 0xffff0000u : 0);
 }
 
-/* What is known of a thread's 16 columns of a slice, those of [j]: 8 j + t % 4 * 2 and the next;
- * and which of its rows h count. */
+/* The factors of a thread's 16 columns of a slice, those of [j]: 8 j + t % 4 * 2 and the next; and
+ * which of its rows h count. */
 struct known {
     float2 mean[8], scale[8], beta[8]; /* SUMS: bn(x) = (x - mean) scale + beta */
     uint2 bits[2];                     /* JOIN: the mask, of row h */
@@ -429,8 +428,8 @@ struct column_sums {
     float total[16], dot[16];
 };
 
-/* Part becomes what is stored: JOIN: where the mask passes, z + more; SUMS: z.  Sums of that, where
- * it passes and counts, and of it times x - mean. */
+/* Part becomes the stored value: JOIN: z + more where the mask passes; SUMS: z.  Adds it, where it
+ * passes and counts, and times x - mean, to the sums. */
 template <int KIND>
 __device__ __forceinline__ void join_part(uint8_t *part, uint8_t *of_x, uint32_t place,
                                           const float *sum, const known &k, bool with_more,
@@ -468,7 +467,7 @@ __device__ __forceinline__ void leave_sums(float (&total)[16], int lane, float *
     *(float2 *)&to[lane * 2] = tti_sum_columns(total, lane);
 }
 
-/* Those of a slice, of both kinds, from the warps' in order. */
+/* Both kinds of sums of a slice, from the warps' in order. */
 template <int COLS>
 __device__ __forceinline__ void store_sums(const float (&sums)[TEAM_WARPS][2][COLS],
                                            const worker &w, const point_job &job, int slice,
@@ -517,7 +516,7 @@ __device__ __forceinline__ void finish_join(point_shared<COLS, KIND> &s, const w
         if (half == 0) continue;
         leave_sums(sums.total, w.lane, s.sums[w.team][w.warp][0] + slice * SLICE);
         leave_sums(sums.dot, w.lane, s.sums[w.team][w.warp][1] + slice * SLICE);
-        team_sync(w); /* what is left lies there until this slice of the next tile */
+        team_sync(w); /* the values stay there until this slice of the next tile */
         store_sums<COLS>(s.sums[w.team], w, job, slice, at.row, col);
     }
 }
@@ -591,7 +590,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         work<COLS, KIND>(s, w, &d, job);
     }
     __syncwarp();
-    cluster_sync(); /* nobody leaves while others still arrive at its barriers */
+    cluster_sync(); /* no block exits while others still arrive at its barriers */
 #endif
 }
 
@@ -604,7 +603,7 @@ cudaError_t count_sms(int *n) {
                                 : cudaDeviceGetAttribute(n, cudaDevAttrMultiProcessorCount, device);
 }
 
-/* As many clusters as there is room for, or work. */
+/* As many clusters as fit, or as there is work for. */
 template <int COLS, int KIND>
 cudaError_t start(const point_job &job, const CUtensorMap (&maps)[5], cudaStream_t stream) {
     typedef point_shared<COLS, KIND> S;

@@ -1,5 +1,5 @@
-/* conv_point.cuh - what the tiles of conv_point.cu and the joining of what they found
- * (conv_point_end.cu) share. */
+/* conv_point.cuh - code shared by the tiles of conv_point.cu and the joining of their results
+ * (conv_point_end.cu). */
 #ifndef TTI_CUDA_CONV_POINT_CUH
 #define TTI_CUDA_CONV_POINT_CUH
 

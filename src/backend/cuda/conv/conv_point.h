@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* What is made of z[m][n] = a[m][k] op(b), rounded. */
+/* The result that is computed from z[m][n] = a[m][k] op(b), rounded. */
 typedef enum tti_cuda_point_kind {
     TTI_POINT_STATS, /* d = z, out = {count, mean[n], M2[n]} of its columns; b is stored [n][k]  */
     TTI_POINT_JOIN,  /* d = z + more, rounded, where the mask's bit is set, else 0, and out =
@@ -43,7 +43,7 @@ typedef struct tti_cuda_point_desc {
 /* Needs a device where tti_cuda_wgmma_has is true. */
 cudaError_t tti_cuda_point(const tti_cuda_point_desc *desc, cudaStream_t stream);
 
-/* Its end: out from what the tiles left in partials. */
+/* Its end: computes out from the partials of the tiles. */
 cudaError_t tti_cuda_point_end(const tti_cuda_point_desc *desc, cudaStream_t stream);
 
 size_t tti_cuda_point_bytes(int64_t m, int64_t n);

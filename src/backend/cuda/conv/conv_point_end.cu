@@ -1,4 +1,4 @@
-/* conv_point_end.cu - the sums of all tiles of a 1x1 convolution joined: a cluster for 32 channels,
+/* conv_point_end.cu - joins the sums of all tiles of a 1x1 convolution: a cluster for 32 channels,
  * in double, in an order that depends on the number of tiles alone. */
 #include "backend/cuda/conv/conv_point.cuh"
 #include "backend/cuda/norm/bn_scale.cuh"
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(JOIN_COLS *JOIN_ROWS) point_end_kernel(point_e
         }
         put_end<JOINS>(end, col, n_real, k, all);
     }
-    tti_sync_cluster(); /* nobody leaves while it is read */
+    tti_sync_cluster(); /* no block exits while it is read */
 }
 
 template <bool JOINS>

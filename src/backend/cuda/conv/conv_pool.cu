@@ -1,5 +1,5 @@
 /* conv_pool.cu - conv2d_pool and its gradients in any dtype and layout, a thread for each result:
- * what the op means, for the shapes that nobody is in a hurry for. */
+ * the definition of the op, for shapes whose speed does not matter. */
 #include "backend/cuda/conv/conv_pool.h"
 #include "backend/cuda/runtime/device.cuh"
 
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(THREADS)
     tti_from_acc(dx + offset_of(out, v.c, 2 * v.p, 2 * v.q, v.x_last), sum);
 }
 
-/* Thread i < n has an element of dw, the o behind them have db. */
+/* Thread i < n computes an element of dw, the following o threads db. */
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     grad_w_kernel(tti_conv_pool v, const T *dp, const uint8_t *where, const T *x, T *dw, T *db,

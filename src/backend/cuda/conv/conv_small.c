@@ -1,9 +1,8 @@
-/* conv_small.c - rows of the kernel table for small 3x3 convolutions, and for those with a pooling
- * behind them: conv_small.cu does the work, and conv_pool.cu that of pooled ones it has no kernel
- * for.
+/* conv_small.c - kernel table rows for small 3x3 convolutions, and for those followed by pooling:
+ * conv_small.cu has the kernels, conv_pool.cu those for other pooled cases.
  *
- * cuDNN's engines are made for large ones: here the launches around them, to turn weights, pad
- * images and add a bias, take longer than the products. */
+ * cuDNN's engines are made for large convolutions: here the launches around them, to convert
+ * weights, pad images and add a bias, take longer than the products. */
 #include "backend/cuda/conv/conv_small.h"
 
 #include "backend/cuda/conv/conv_pool.h"
@@ -24,7 +23,7 @@ static bool is_all(const tti_node *node, const char *name, int64_t value, int64_
     return true;
 }
 
-/* One channel lies the same in both layouts. */
+/* A single channel has the same layout in both orders. */
 static bool lies_last(const tutti_value *value) {
     return value->layout == TTI_CHANNELS_LAST_BYTES || value->type.shape.dim[1] == 1;
 }
@@ -134,7 +133,7 @@ static tutti_status run_grad_w(void *state, const tti_kargs *a) {
                           "small conv2d_grad_w");
 }
 
-/* ---- with a pooling behind it ---- */
+/* ---- followed by pooling ---- */
 
 /* x[n,c,h,w] and y[n,o,h/2,w/2], which is dp for gradients. */
 typedef struct ends {

@@ -1,11 +1,11 @@
 /* conv_small.cu - 3x3 convolutions whose planes fit into shared memory, one launch each.
  *
- * On tensor cores a tile of 16 pixels is two rows of eight, so that planes of any size cut into
- * few tiles, and a shift of the window is a shift of the address.  A block stages its rows with
+ * On tensor cores a tile of 16 pixels is two rows of eight, so that planes of any size divide into
+ * few tiles, and a shift of the window is a shift of the address.  A block loads its rows with
  * their border and all weights once, rounded to tf32, and reads nothing else; strides in shared
- * memory are chosen so that the loads of a fragment meet 32 different banks.  Gradients of weights
- * leave a partial sum per block, which a second kernel adds in a fixed order.  With a pooling
- * behind it a convolution writes what that leaves over, and its gradients read no more. */
+ * memory are chosen so that the loads of a fragment use 32 different banks.  Gradients of weights
+ * write a partial sum per block, which a second kernel adds in a fixed order.  If a pooling
+ * follows, a convolution writes only the pooled values, and its gradients read only these. */
 #include "backend/cuda/conv/conv_small.cuh"
 #include "backend/cuda/runtime/early.cuh"
 
@@ -32,8 +32,8 @@ __device__ __forceinline__ quad_at pool_tile(const float (&acc)[4][4], const flo
     return quad;
 }
 
-/* y[.., N] = act(x[.., K] * w + bias): M tiles by 32 channels of y for each warp and round.
- * POOL: x is behind a pooling for a gradient, else y is, and relu and bias are there. */
+/* y[.., N] = act(x[.., K] * w + bias): M tiles by 32 channels of y for each warp and round.  POOL:
+ * x is after a pooling for a gradient, else y is, and relu and bias are there. */
 template <int K, int N, int M, bool GRAD, bool POOL>
 __global__ void __launch_bounds__(MAX_WARPS * 32)
     cores_kernel(const float *x, const float *w, const float *bias, bool relu, float *y,
@@ -196,7 +196,7 @@ __device__ __forceinline__ void add_bias(float *shared, const float (&sum)[4], f
     db[threadIdx.x] = total;
 }
 
-/* As add_bias, where warp i holds channels i % (O / 4) * 4 .. + 3. */
+/* As add_bias, for channels i % (O / 4) * 4 .. + 3 in warp i. */
 template <int O>
 __device__ __forceinline__ void add_bias_of_warps(float *shared, const float (&sum)[4], float *db) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -253,9 +253,8 @@ __global__ void __launch_bounds__(MAX_WARPS * 32)
         add_bias<O>((float *)shared, sum, to + TAPS * O * C);
 }
 
-/* ---- images of few channels, in f32 ----
- * A thread has four channels of y at STRIP pixels of a row; neighbours have the next channels, so
- * that what they read of x is the same. */
+/* ---- images of few channels, in f32 ---- A thread has four channels of y at STRIP pixels of a
+ * row; neighbours have the next channels, so that they read the same values of x. */
 
 struct strips {
     int n, c, h, w, o;
@@ -346,7 +345,7 @@ __global__ void __launch_bounds__(256)
     }
 }
 
-/* As image_kernel, two rows of a strip and what a pooling by 2x2 leaves of them. */
+/* As image_kernel, for two rows of a strip and their 2x2 pooling. */
 template <int C>
 __global__ void __launch_bounds__(256)
     image_pool_kernel(const float *x, const float *w, const float *bias,
@@ -415,7 +414,7 @@ __device__ __forceinline__ void load_strip_dy(const strips &k, const strip_place
     }
 }
 
-/* Threads of one quad of channels: what they hold is added over the lanes of a warp, then over the
+/* Adds the values of threads with the same four channels over the lanes of a warp, then over the
  * warps; quads divides 32. */
 __device__ __forceinline__ float add_quad(float value, int quads) {
     for (int d = quads; d < 32; d *= 2) value += __shfl_xor_sync(0xffffffffu, value, d);
@@ -544,7 +543,7 @@ tiling fit(const tti_small_conv *v, bytes_fn bytes, int from, int to) {
     return k;
 }
 
-/* What is behind the pooling of y[n,o,h,w]; none: no pooling. */
+/* The pooling after y[n,o,h,w]; from NULL: none. */
 pooled pooled_of(const tti_small_conv *v, const tti_small_pooled *from) {
     pooled s = {};
     if (!from) return s;

@@ -1,5 +1,5 @@
-/* conv_small.cuh - what the kernels of conv_small.cu do to shared memory: patches of pixels and
- * weights in tf32, gradients behind a pooling spread over their windows as they are read. */
+/* conv_small.cuh - shared memory operations of conv_small.cu's kernels: patches of pixels and
+ * weights in tf32, and pooled gradients expanded over their windows as they are read. */
 #ifndef TTI_CONV_SMALL_CUH
 #define TTI_CONV_SMALL_CUH
 
@@ -109,9 +109,9 @@ __device__ __forceinline__ void load_dy(const float *image, const tiling &k, int
     }
 }
 
-/* ---- behind a pooling by 2x2: y or dp, and where in its window each element of it was ---- */
+/* ---- with 2x2 pooling: y or dp, and the index of each element in its window ---- */
 
-/* Strides in elements, of values and where alike. */
+/* Strides in elements, for values and indices. */
 struct pooled {
     float *values;
     uint8_t *where;
@@ -174,10 +174,10 @@ __device__ __forceinline__ void pick(const float (&window)[4], float &y, uint8_t
     where = best <= 0 ? (uint8_t)NOWHERE : (uint8_t)at;
 }
 
-/* The windows of a block's rows, BORDER more on each side, spread over to[..][..] pixels STRIDE
- * apart in tf32, with a border of as many pixels; zeros where a window has none.  What the thread
- * reads of its four channels comes on top of sum: they are 4 (i mod O / 4) .. where channels lie
- * together, else 4 (warp mod O / 4) .. */
+/* The windows of a block's rows, BORDER more on each side, expanded over to[..][..] pixels STRIDE
+ * apart in tf32, with a border of as many pixels; zeros where a window has none.  Adds to sum the
+ * values of the thread's four channels: 4 (i mod O / 4) .. with channels last, else 4 (warp mod O /
+ * 4) .. */
 template <int O, int STRIDE, int BORDER>
 __device__ __forceinline__ void load_windows(const pooled &s, int image, const tiling &k, int first,
                                              uint32_t *to, float (&sum)[4]) {

@@ -10,8 +10,8 @@
 
 #include "tutti/types.h"
 
-/* What a pooling by 2x2 leaves of y, or its gradient dp: values and where[n,o,h/2,w/2] as the op
- * conv2d_pool says. */
+/* The result of 2x2 pooling of y, or its gradient dp: values and where[n,o,h/2,w/2] as in the op
+ * conv2d_pool. */
 typedef struct tti_small_pooled {
     float *values;
     uint8_t *where;
@@ -43,7 +43,7 @@ cudaError_t tti_launch_small_conv_cores(const tti_small_conv *v, const float *x,
                                         const float *bias, bool relu, float *y,
                                         cudaStream_t stream);
 
-/* The same with relu and a pooling by 2x2 behind it; bias is there. */
+/* The same followed by relu and 2x2 pooling; bias is required. */
 cudaError_t tti_launch_small_conv_image_pool(const tti_small_conv *v, const float *x,
                                              const float *w, const float *bias,
                                              const tti_small_pooled *y, cudaStream_t stream);
@@ -51,7 +51,7 @@ cudaError_t tti_launch_small_conv_cores_pool(const tti_small_conv *v, const floa
                                              const float *w, const float *bias,
                                              const tti_small_pooled *y, cudaStream_t stream);
 
-/* Gradients take dy, or where dp is not NULL what is behind relu and pooling. */
+/* Gradients take dy, or, if dp is not NULL, the gradient after relu and pooling. */
 
 /* dx[n,c,h,w] of "cores" from dy[n,o,h,w]. */
 cudaError_t tti_launch_small_conv_grad_x(const tti_small_conv *v, const float *dy,

@@ -1,13 +1,12 @@
-/* conv_stem.cu - the first convolution of a network for pictures, on tensor cores.
+/* conv_stem.cu - the first convolution of a network for images, on tensor cores.
  *
- * The one idea: with 4 channels beside each other (missing ones are zeros) and a stride of 2, what
- * a window of 8 columns reads in one row is 64 contiguous bytes, and the window of the next place
- * begins 16 bytes later.  So rows of the picture in shared memory are the operand of a matrix
- * product as they lie, windows overlapping: K is rows of the window times 8 columns times 4
- * channels, and nothing is ever copied out.
- *   forward   [112 places, K] [K, 64]    a warp has 16 places of each of two rows
- *   weights   [64, places] [places, K]   a warp has the K of one row of the window, and a block
- *                                        many places; the blocks' sums are added in their order */
+ * With 4 adjacent channels (missing ones are zeros) and a stride of 2, the 8 columns of a window's
+ * row are 64 contiguous bytes, and the next window begins 16 bytes later.  So rows of the image in
+ * shared memory are the operand of a matrix product without conversion, with overlapping windows: K
+ * is rows of the window times 8 columns times 4 channels, and nothing is copied out. forward   [112
+ * positions, K] [K, 64]    a warp has 16 positions of each of two rows; weights   [64, positions]
+ * [positions, K]   a warp has the K of one row of the window, and a block many positions; the
+ * blocks' sums are added in order */
 #include "backend/cuda/conv/conv_stem.h"
 #include "backend/cuda/gemm/mma.cuh"
 
@@ -31,7 +30,7 @@ enum {
     BLOCKS = 264 /* 2 on each of 132 multiprocessors */
 };
 
-/* What the kernels need to know; sizes as 32 bits. */
+/* The parameters of the kernels; sizes as 32 bits. */
 struct stem {
     int n, c, h, w, p, q, r, s, pad_h, pad_w;
     int tiles_p, tiles_q, n_tiles;
@@ -122,7 +121,7 @@ __device__ __forceinline__ void multiply(const stem &v, const forward_memory<T> 
     }
 }
 
-/* One row of y of this warp, turned in shared memory so that whole vectors are written. */
+/* One row of y of this warp, transposed in shared memory so that whole vectors are written. */
 template <class T>
 __device__ __forceinline__ void put_row(const stem &v, const float (&acc)[O / 8][4], const T *bias,
                                         bool relu, T *stage, T *y, int q, int lane) {

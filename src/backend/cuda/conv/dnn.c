@@ -1,9 +1,9 @@
 /* dnn.c - plans of cuDNN: engines proposed, filtered, timed; plans kept in memory and on disk.
  *
- * A plan takes up to a second to compile and a millisecond to read back, so what was chosen is kept
- * as cuDNN's own text, one file for each graph.  The key has all that the choice depends on; a text
- * that cuDNN refuses is made anew.  Where the same bits are wanted every time, the engine is the
- * first that does, never the fastest of the moment: two workers could disagree. */
+ * A plan takes up to a second to compile and a millisecond to read, so the choice is stored as
+ * cuDNN's own text, one file for each graph.  The key has everything on which the choice depends; a
+ * text that cuDNN refuses is made again.  If the same bits are needed every time, the engine is the
+ * first suitable one, never the fastest measured: two workers could disagree. */
 #include "backend/cuda/conv/dnn.h"
 
 #if TUTTI_HAVE_CUDNN
@@ -26,7 +26,7 @@ struct tti_dnn_plan {
     tti_dnn_graph graph;
 };
 
-/* What a device keeps. */
+/* The state of a device. */
 typedef struct dnn_device {
     const tti_dnn_lib *lib;
     cudnnHandle_t handle;
@@ -220,7 +220,7 @@ static int propose(tti_dnn_pool *pool, tti_dnn_desc graph, cudnnBackendHeurMode_
 
 /* ---- timing ---- */
 
-/* A plan with memory of its own: that of tensor i, and behind all of them the workspace. */
+/* A plan with separate memory: that of tensor i, and after them the workspace. */
 typedef struct trial {
     tti_trial on;
     const dnn_device *device;

@@ -72,10 +72,10 @@ int tti_dnn_tensor_add(tti_dnn_graph *graph, int dtype, tti_dnn_kind kind, const
 int tti_dnn_scalar_add(tti_dnn_graph *graph, float value);
 int tti_dnn_op_add(tti_dnn_graph *graph, tti_dnn_code code, int a, int b, int c, int out);
 
-/* All that tells one graph from another, added to str. */
+/* Appends everything that distinguishes a graph to str. */
 void tti_dnn_graph_print(const tti_dnn_graph *graph, tti_str *str);
 
-/* What an engine may be and how it is found. */
+/* The requirements for an engine and how it is chosen. */
 typedef struct tti_dnn_choice {
     int n_timed;          /* engines that are timed on the device; 0 or 1: the first that does */
     size_t max_workspace; /* bytes */

@@ -1,6 +1,6 @@
-/* dnn_graph.c - graphs as data, and the descriptors that cuDNN wants for them.
+/* dnn_graph.c - graphs as data, and their cuDNN descriptors.
  *
- * cuDNN knows attention by its pattern, so what is built is exactly what the graph says: order of
+ * cuDNN recognizes attention by its pattern, so exactly the given graph is built: order of
  * operations, types, strides.  Tensor i has the unique id i + 1. */
 #include "backend/cuda/conv/dnn.h"
 

@@ -1,8 +1,8 @@
 /* dnn_lib.c - finds and opens cuDNN 9.
  *
- * Looked for in the folders of $TUTTI_CUDA_PATH, where the loader looks, and in the folders that
- * the build has seen.  Nothing is linked: a program without cuDNN runs the kernels of
- * conv_direct.cu and attention_flash.cu. */
+ * Searches the folders of $TUTTI_CUDA_PATH, the loader's paths, and the folders that the build has
+ * found.  Nothing is linked: without cuDNN the kernels of conv_direct.cu and attention_flash.cu
+ * run. */
 #include "backend/cuda/runtime/cuda.h"
 
 #if TUTTI_HAVE_CUDNN

@@ -1,17 +1,17 @@
 /* blas.c - the only file that knows cublasLt.
  *
  * cublasLt is column-major.  A row-major d[m][n] is a column-major n x m matrix with the same
- * bytes, so instead of d = op(a) op(b) it is asked for d^T = op(b)^T op(a)^T: its A is our b, its
- * B is our a, its m is our n.  Our b stored [k][n] is column-major n x k, which is op N; stored
- * [n][k] it is op T; the same holds for a.  A bias along its rows is one along our columns, and
- * BGRADB, which sums its B over k, sums the rows of our op(a).
+ * bytes, so instead of d = op(a) op(b) it computes d^T = op(b)^T op(a)^T: its A is our b, its B is
+ * our a, its m is our n.  Our b stored [k][n] is column-major n x k, which is op N; stored [n][k]
+ * it is op T; the same holds for a.  A bias along its rows is one along our columns, and BGRADB,
+ * which sums its B over k, sums the rows of our op(a).
  *
- * Large products are timed on the device: the algorithm that cublasLt puts first is often 5 % from
- * the best of those behind it, and large ones run at the limit of power, where what is fastest cold
- * need not be the fastest.  What was chosen is kept for the process and, by its 64 bytes, on
- * disk.  Exact mode takes the first one always: a choice by the clock, or by a file, would let the
- * bits of two machines differ.  Algorithms that add parts of k in the output are never allowed;
- * those that add them from the workspace do so in a fixed order. */
+ * Large products are timed on the device: cublasLt's first algorithm is often 5 % slower than the
+ * best of the others, and large products run at the power limit, where the fastest one cold need
+ * not be the fastest.  The choice is kept for the process and, as its 64 bytes, on disk.  Exact
+ * mode always uses the first one: a choice by the clock, or by a file, would let the bits of two
+ * machines differ.  Algorithms that add parts of k in the output are never allowed; those that add
+ * them from the workspace do so in a fixed order. */
 #include "backend/cuda/gemm/blas.h"
 
 #include <cublasLt.h>
@@ -140,7 +140,7 @@ void tti_cuda_blas_release(void *blas) {
     if (blas) lt.cublasLtDestroy(blas);
 }
 
-/* ---- what was chosen, one list for the process and its file ---- */
+/* ---- choices: one list for the process, and its file ---- */
 
 typedef struct choice {
     tti_blas_problem problem;
@@ -191,7 +191,7 @@ static const choice *find_choice(const tti_blas_problem *problem) {
     return NULL;
 }
 
-/* With the lock held.  A second choice for a problem takes the place of the first. */
+/* With the lock held.  A second choice for a problem replaces the first. */
 static void keep_choice(const choice *chosen) {
     choice *old = (choice *)find_choice(&chosen->problem);
     if (!old && !grow(choices.n + 1)) return;
@@ -340,7 +340,7 @@ static tutti_status set_preferences(const tti_blas_problem *p,
     return TUTTI_OK;
 }
 
-/* What cublasLt has for a plan, best guess first; none is no failure. */
+/* cublasLt's algorithms for a plan, best guess first; an empty list is no failure. */
 static tutti_status ask(cublasLtHandle_t handle, const tti_blas_plan *plan, candidates *found) {
     cublasLtMatmulPreference_t preference;
     int n = 0;
@@ -384,7 +384,7 @@ static void free_descriptors(tti_blas_plan *plan) {
 
 /* ---- timing ---- */
 
-/* A problem with memory of its own; run: one candidate. */
+/* A problem with separate memory; run: one candidate. */
 typedef struct trial {
     tti_trial on;
     cublasLtHandle_t handle;
@@ -457,7 +457,8 @@ static int fastest_cold(trial *t, const candidates *found, double *times) {
     return best;
 }
 
-/* Of those within a few per cent of the best the fastest in the long run; best: where none is. */
+/* Of the candidates within a few per cent of the best, the fastest in a long run; best: if there is
+ * none. */
 static int fastest_for_long(trial *t, const candidates *found, double *times, int best) {
     double limit = 1.06 * times[best], best_us = 0;
     int winner = best;
@@ -497,7 +498,7 @@ static void take(tti_blas_plan *plan, const cublasLtMatmulHeuristicResult_t *fou
     plan->us = us;
 }
 
-/* By what was chosen before, in this process or another.  With the lock held. */
+/* Uses a previous choice, of this process or another one.  With the lock held. */
 static bool take_known(cublasLtHandle_t handle, tti_blas_plan *plan) {
     const choice *known = find_choice(&plan->problem);
     cublasLtMatmulHeuristicResult_t found = {0};
@@ -510,7 +511,7 @@ static bool take_known(cublasLtHandle_t handle, tti_blas_plan *plan) {
     return true;
 }
 
-/* One kind of device is the rule; others in the same process are served without the file. */
+/* Usually there is one kind of device; others in the same process do not use the file. */
 static bool same_device(void) {
     if (!choices.loaded) load_choices();
     const char *name = tti_cuda_device()->name;
@@ -527,7 +528,7 @@ static void take_timed(cublasLtHandle_t handle, tti_blas_plan *plan, const candi
     if (us > 0 && same_device()) keep_choice(&chosen);
 }
 
-/* *found tells whether there is an algorithm. */
+/* *found: whether there is an algorithm. */
 static tutti_status choose(cublasLtHandle_t handle, tti_blas_plan *plan, bool *found) {
     bool timed = !plan->problem.exact && flops_of(&plan->problem) >= large_flops;
     candidates *all = malloc(sizeof *all);

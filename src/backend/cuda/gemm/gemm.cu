@@ -1,7 +1,7 @@
-/* gemm.cu - an own matrix product for what cublasLt refuses, and the passes around its products.
+/* gemm.cu - a matrix product for cases that cublasLt refuses, and the passes around its products.
  *
  * The product is plain: tiles of 64 x 64 in shared memory, 4 x 4 elements to a thread, any strides,
- * no tensor cores.  It is there so that every legal product runs; cublasLt runs the others. */
+ * no tensor cores.  It makes every legal product possible; cublasLt runs the others. */
 #include "backend/cuda/gemm/gemm.h"
 
 #include "backend/cuda/runtime/device.cuh"
@@ -131,7 +131,7 @@ extern "C" cudaError_t tti_cuda_gemm(const tti_cuda_gemm_desc *g, cudaStream_t s
     return gemm_launch<tti_f16, tti_f16>(*g, stream);
 }
 
-/* ---- what comes after a product ---- */
+/* ---- the tail of a product ---- */
 
 __device__ __forceinline__ float tanh_of(float x) { return tanhf(x); }
 __device__ __forceinline__ double tanh_of(double x) { return tanh(x); }
@@ -168,7 +168,7 @@ __device__ __forceinline__ void store_n(void *x, int64_t at, const A (&from)[N])
 
 enum { TAIL_THREADS = 256, TAIL_BLOCKS = 132 * 16 };
 
-/* S: of what the product gave. */
+/* S: the type of the product's result. */
 template <class T, class S, int N>
 __global__ void __launch_bounds__(TAIL_THREADS) tail_kernel(tti_cuda_tail_desc t) {
     typedef typename wide<T>::type A;
@@ -263,8 +263,8 @@ __device__ void leave_columns(const tti_cuda_columns_desc &c, int64_t col,
     for (int i = 0; i < N; i++) partials[blockIdx.y * c.n + col + i] = sum[i];
 }
 
-/* partials[part][n]: rows part * COLUMN_ROWS + y, then on by as many as all parts take at once;
- * counted from the last one down, as its end is what is in the cache of x just written. */
+/* partials[part][n]: rows part * COLUMN_ROWS + y, then on with the stride of all parts; counted
+ * from the last row down, because the end of x, which was just written, is in the cache. */
 template <class T, int N>
 __global__ void __launch_bounds__(COLUMN_LANES *COLUMN_ROWS)
     column_parts_kernel(tti_cuda_columns_desc c, int64_t n_parts) {

@@ -1,4 +1,4 @@
-/* gemm.h - launchers of the own matrix product and of what stands around cublasLt's (gemm.cu). */
+/* gemm.h - launchers of our matrix product and of the passes around cublasLt's (gemm.cu). */
 #ifndef TTI_CUDA_GEMM_H
 #define TTI_CUDA_GEMM_H
 
@@ -25,7 +25,7 @@ typedef struct tti_cuda_gemm_desc {
 bool tti_cuda_gemm_has(tutti_dtype in, tutti_dtype out);
 cudaError_t tti_cuda_gemm(const tti_cuda_gemm_desc *desc, cudaStream_t stream);
 
-/* What comes after a product without epilogue; one pass over d[rows][n]. */
+/* The operation after a product without epilogue; one pass over d[rows][n]. */
 typedef enum tti_cuda_tail {
     TTI_TAIL_BIAS,     /* d += bias                                         */
     TTI_TAIL_RELU,     /* d = max(d + bias, 0)                              */
@@ -54,8 +54,8 @@ typedef struct tti_cuda_columns_desc {
     void *sums, *partials;
 } tti_cuda_columns_desc;
 
-/* TTI_TAIL_GELU_GRAD on the way: x, which is written over, times gelu'(aux), is what is summed.
- * exact: as above. */
+/* Applies TTI_TAIL_GELU_GRAD while summing: x, which is overwritten, times gelu'(aux). exact: as
+ * above. */
 cudaError_t tti_cuda_gelu_grad_sums(const tti_cuda_columns_desc *desc, void *x, const void *aux,
                                     bool exact, cudaStream_t stream);
 

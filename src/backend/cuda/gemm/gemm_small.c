@@ -1,8 +1,7 @@
-/* gemm_small.c - rows of the kernel table for small products in tf32: gemm_small.cu does the
- * work.
+/* gemm_small.c - kernel table rows for small products in tf32, whose kernels are in gemm_small.cu.
  *
- * They come before matmul.c's.  What is small is a matter of shape alone, so that exact work gives
- * the same bits wherever a shard is computed. */
+ * They precede those of matmul.c.  Shapes alone decide which products are small, so that exact mode
+ * gives the same bits wherever a shard is computed. */
 #include "backend/cuda/gemm/gemm_small.h"
 
 #include "backend/cuda/runtime/cuda.h"

@@ -1,9 +1,9 @@
 /* gemm_small.cu - small matrix products on tensor cores in tf32, one launch each.
  *
- * Nothing here is about throughput: a block asks for all it needs at once, its eight warps take
- * turns in k, and the blocks of a cluster share k between them and add by each other's shared
- * memory.  So the longest chain is one trip to memory, some products, two sums.  Every sum has one
- * order, that of k8 steps in a warp, then of warps, then of blocks. */
+ * Optimized for latency, not throughput: a block loads everything at once, its eight warps divide
+ * k, and the blocks of a cluster divide k again and add through each other's shared memory.  So the
+ * longest chain is one memory access, some products, two sums.  Every sum has one order, that of k8
+ * steps in a warp, then of warps, then of blocks. */
 #include "backend/cuda/gemm/gemm_small.h"
 #include "backend/cuda/gemm/mma.cuh"
 #include "backend/cuda/runtime/cluster.cuh"
@@ -11,16 +11,16 @@
 
 namespace {
 
-/* SIDE: of what a warp has of d; a block has T x T of those, and the warps that share one take
- * turns in the eight k8 steps of STEP.  RED: floats from row to row of partial sums, so that a warp
- * meets all banks. */
+/* SIDE: size of a warp's part of d; a block has T x T of those, and the warps that share one
+ * alternate in the eight k8 steps of STEP. RED: floats from row to row of partial sums, so that a
+ * warp uses all banks. */
 enum {
     SIDE = 32,
     STEP = 64,
     WARPS = 8,
     THREADS = WARPS * 32,
     MOST_STAGES = 8,
-    FEW_STAGES = 4, /* of large tiles; and two blocks of a cluster find room beside each other */
+    FEW_STAGES = 4, /* for large tiles; two blocks of a cluster then fit on a multiprocessor */
     MOST_SPLIT = 8,
     ALONG = STEP + 4, /* floats from row to row where k is contiguous in memory */
     RED = SIDE + 8,
@@ -99,7 +99,7 @@ __device__ __forceinline__ float at(const float *tile, int side, int k) {
     return tile[BY_K ? k * tile_of<T>::ACROSS + side : side * ALONG + k];
 }
 
-/* At most n groups of copies may still be on their way. */
+/* Waits until at most n groups of copies are pending. */
 __device__ __forceinline__ void wait_for_all_but(int n) {
     switch (n) {
         case 0:
@@ -129,7 +129,7 @@ __device__ __forceinline__ void wait_for_all_but(int n) {
     }
 }
 
-/* What a warp has of the block's SIDE x SIDE: m16n8 pieces, and its lanes' part of the sums of a.
+/* A warp's part of the block's SIDE x SIDE: m16n8 fragments, and its lanes' part of the sums of a.
  */
 struct sums_of {
     float acc[2][4][4];
@@ -149,7 +149,7 @@ __device__ __forceinline__ void add_step(const float *a_tile, const float *b_til
             a[m][i] = at<T, A_BY_K>(a_tile, m0 + 16 * m + i % 2 * 8, k + i / 2 * 4);
             a_low[m][i] = tti_to_tf32(a[m][i]);
         }
-        if (A_BY_K) { /* nobody asks for them else */
+        if (A_BY_K) { /* they are not needed otherwise */
             s.a[m][0] += a[m][0] + a[m][2];
             s.a[m][1] += a[m][1] + a[m][3];
         }
@@ -165,7 +165,7 @@ __device__ __forceinline__ void add_step(const float *a_tile, const float *b_til
         for (int n = 0; n < 4; n++) tti_mma_tf32(s.acc[m][n], a_low[m], b_low[n]);
 }
 
-/* The sums of a warp into shared memory: [SIDE][RED], then those of a. */
+/* Writes the sums of a warp to shared memory: [SIDE][RED], then those of a. */
 __device__ __forceinline__ void put_part(float *part, int g, int t, sums_of &s) {
 #pragma unroll
     for (int m = 0; m < 2; m++)
@@ -188,7 +188,7 @@ __device__ __forceinline__ float4 add(float4 x, const float4 &y) {
     return make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
 }
 
-/* Four neighbours of the block's tile of d, or of its sums of a, which come behind. */
+/* Four neighbours of the block's tile of d, or of its sums of a, which follow. */
 template <int T>
 struct quads_of {
     enum { ROW = T * SIDE / 4, TILE = T * SIDE * ROW, ALL = TILE + T * SIDE / 4 };
@@ -197,7 +197,7 @@ struct quads_of {
         return quad < TILE ? quad / ROW : (quad - TILE) * 4;
     }
     static __device__ __forceinline__ int col(int quad) { return quad < TILE ? quad % ROW * 4 : 0; }
-    /* Where they lie in the parts of the first warps, which share nothing. */
+    /* Their position in the parts of the first warps. */
     static __device__ __forceinline__ int place(int quad) {
         int r = row(quad), c = col(quad), part = r / SIDE * T + c / SIDE;
         return part * PART + (quad < TILE ? r % SIDE * RED + c % SIDE : SIDE * RED + r % SIDE);
@@ -259,7 +259,8 @@ __global__ void __launch_bounds__(THREADS)
     tti_let_next_start();
     tti_wait_for_before();
     for (int i = 0; i < n_steps + n_stages - 1; i++) {
-        if (i >= n_stages && i < n_steps) __syncthreads(); /* what is filled again has been read */
+        if (i >= n_stages && i < n_steps)
+            __syncthreads(); /* the stage to be filled again has been read */
         if (i < n_steps) {
             float *stage = shared + i % n_stages * 2 * TILE;
             load_tile<T, A_BY_K>(a, (first + i) * STEP, stage);
@@ -295,7 +296,7 @@ __global__ void __launch_bounds__(THREADS)
         for (int r = 1; r < n_split; r++) sum = add(sum, tti_load_remote(place, r));
         finish<T>(p, m0, n0, quad, sum);
     }
-    tti_sync_cluster(); /* nobody leaves while others read */
+    tti_sync_cluster(); /* no block exits while others read */
 }
 
 /* Blocks that share k: as many as bring the device to work, but not for less than three steps. */
@@ -309,7 +310,7 @@ int tiles_of(int n, int t) { return (n + t * SIDE - 1) / (t * SIDE); }
 
 typedef void (*product_kernel)(tti_small_product, int, int, int);
 
-/* Bytes of n stages, or of the parts that come to lie there. */
+/* Bytes of n stages, or of the parts that reuse their memory. */
 template <int T>
 size_t shared_of(int n_stages) {
     size_t stages = (size_t)n_stages * 2 * tile_of<T>::ALL, parts = (size_t)WARPS * PART;

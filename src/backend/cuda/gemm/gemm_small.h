@@ -1,5 +1,5 @@
-/* gemm_small.h - matrix products of a few million multiplications in one launch, where a
- * library's would be two or three and most of the time would lie between them. */
+/* gemm_small.h - matrix products of a few million multiplications in one launch; a library would
+ * use two or three, and most of the time would be overhead between them. */
 #ifndef TTI_CUDA_GEMM_SMALL_H
 #define TTI_CUDA_GEMM_SMALL_H
 

@@ -1,4 +1,4 @@
-/* join.cuh - values of all shards joined to one, with the bits of the ops' join on the host
+/* join.cuh - joins values of all shards, with the bits of the ops' join on the host
  * (ops/batch_norm.c): sums, or {count, mean .., M2 ..} by Chan's formula. */
 #ifndef TTI_CUDA_JOIN_CUH
 #define TTI_CUDA_JOIN_CUH
@@ -21,9 +21,9 @@ __device__ __forceinline__ exact_moments join_exact(const exact_moments &a,
     return exact_moments{n, __dadd_rn(a.mean, moved), __dadd_rn(__dadd_rn(a.m2, b.m2), more)};
 }
 
-/* Element i of the join of parts [n_parts][n_elems].  A tree whose left branches hold the largest
- * power of two below the number of parts is what a binary counter makes: equal branches are joined
- * at once, what is left at the end from the right. */
+/* Element i of the join of parts [n_parts][n_elems].  A binary counter makes the tree whose left
+ * branches hold the largest power of two below the number of parts: equal branches are joined at
+ * once, the rest at the end from the right. */
 __device__ __forceinline__ float join_element(const float *parts, size_t n_parts, size_t n_elems,
                                               bool of_moments, size_t i) {
     size_t c = (n_elems - 1) / 2;

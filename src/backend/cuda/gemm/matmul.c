@@ -1,11 +1,11 @@
-/* matmul.c - matmul, linear, its weight gradient, and these with what fuse_linear.c puts into them:
- * one product by cublasLt each, with as much of the rest as its epilogues can do.
+/* matmul.c - matmul, linear, its weight gradient, and their merged forms from fuse_linear.c: one
+ * product by cublasLt each, with as much of the rest as its epilogues support.
  *
- * An op is described as a product with the epilogue it would like.  Where cublasLt has none, or
- * where a pass of our own behind a plain product was timed to be faster, the tail runs by itself
- * (gemm.cu).  In 16 bits the tail then reads what the product rounded, as separate ops would; but
- * product and bias are one op and rounded once, so where cublasLt cannot do both the product stays
- * in f32 until the tail is done.  Large layers with gelu may be all one kernel of wgmma.cu. */
+ * An op is described as a product with its ideal epilogue.  If cublasLt has none, or if a plain
+ * product and a separate pass were measured to be faster, the tail runs separately (gemm.cu).  In
+ * 16 bits the tail then reads the rounded product, as separate ops would; but product and bias are
+ * one op and rounded once, so if cublasLt cannot do both the product stays in f32 until the tail is
+ * done.  Large layers with gelu may be one kernel of wgmma.cu. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,11 +21,11 @@ typedef struct product {
     bool has_tail;         /* there is more to do than the product: */
     tti_cuda_tail tail;    /* .. this, unless .. */
     bool sums;             /* .. it is out 1 = the column sums of a as it is stored */
-    bool end_sums;         /* behind all that, out 1 = the column sums of out 0, in f32 */
+    bool end_sums;         /* finally, output 1 = the column sums of output 0, in f32 */
     bool exact_gelu;       /* of the tail: by erf, which cublasLt has not */
     tti_blas_plan *plan;   /* NULL: nothing to multiply */
     bool fused;            /* the plan does the tail too, but for .. */
-    bool relu;             /* .. a ReLU, which is a pass of its own in any case */
+    bool relu;             /* .. a ReLU, which is always a separate pass */
     bool wide;             /* the product goes to scratch in f32, and the tail rounds it */
 } product;
 
@@ -172,7 +172,7 @@ static double tail_us(const product *it) {
     return n_bytes / copy_bytes_per_us + (it->sums ? 6 : 4);
 }
 
-/* What the sums at the end cost where nobody else has read the product: its bytes once. */
+/* The time of the final sums if they read the product again: its bytes once. */
 static double end_us(const product *it) {
     const tti_blas_problem *p = &it->want;
     return it->end_sums
@@ -299,7 +299,7 @@ static tutti_status run_end(const product *it, const tti_kargs *a, void *aux, vo
     return TUTTI_OK;
 }
 
-/* With a fused plan the bias is there already. */
+/* A fused plan has added the bias already. */
 static tutti_status run_tail(const product *it, const tti_kargs *a, void *aux, const float *wide) {
     const tti_blas_problem *p = &it->want;
     tti_cuda_tail_desc tail = {it->tail,
@@ -354,7 +354,7 @@ static bool own_head(const tti_node *node) {
     return tti_cuda_device() && tti_cuda_wgmma_describe(node, &d);
 }
 
-/* A bias alone: where it is faster.  In exact mode nothing is timed. */
+/* A bias only: if it is faster.  Exact mode does not time. */
 static bool own_linear(const tti_node *node) {
     tti_cuda_wgmma_desc d;
     product it = describe_linear(node);

@@ -1,4 +1,4 @@
-/* mma.cuh - the instructions of tensor cores (sm_80 and later) that own kernels use.
+/* mma.cuh - the tensor core instructions (sm_80 and later) that our kernels use.
  *
  * m16n8k16: c[16,8] += a[16,16] b[16,8].  With g = lane / 4 and t = lane % 4 a thread holds of a
  * rows g, g+8 at columns 2t, 2t+1 (registers 0, 1) and 2t+8, 2t+9 (2, 3); of b rows 2t, 2t+1 (0)
@@ -100,8 +100,8 @@ __device__ __forceinline__ uint32_t tti_pack(float lo, float hi, tti_f16) {
     return *reinterpret_cast<uint32_t *>(&v);
 }
 
-/* A step of adding over the 8 lanes that share columns: of 2 N columns this lane goes on with the
- * half that its bit says. */
+/* A step of adding over the 8 lanes that share columns: of 2 N columns this lane keeps the half
+ * that its bit selects. */
 template <int N>
 __device__ __forceinline__ void tti_add_lanes(float (&total)[16], int lane, int bit) {
     bool upper = (lane & bit) != 0;
@@ -113,8 +113,8 @@ __device__ __forceinline__ void tti_add_lanes(float (&total)[16], int lane, int 
     }
 }
 
-/* The sums over a warp of what its threads have of 64 columns, thread t columns 8 j + t % 4 * 2 + e
- * in total[2 j + e]: lane l gets those of columns 2 l and 2 l + 1. */
+/* The sums over a warp of its threads' parts of 64 columns, thread t columns 8 j + t % 4 * 2 + e in
+ * total[2 j + e]: lane l gets those of columns 2 l and 2 l + 1. */
 __device__ __forceinline__ float2 tti_sum_columns(float (&total)[16], int lane) {
     tti_add_lanes<8>(total, lane, 16);
     tti_add_lanes<4>(total, lane, 8);

@@ -1,5 +1,5 @@
-/* tensor_map.cuh - what the tensor copy engine needs to know of a matrix in memory: the host's side
- * of wgmma.cuh. */
+/* tensor_map.cuh - descriptors of matrices for the tensor copy engine: the host's side of
+ * wgmma.cuh. */
 #ifndef TTI_CUDA_TENSOR_MAP_CUH
 #define TTI_CUDA_TENSOR_MAP_CUH
 

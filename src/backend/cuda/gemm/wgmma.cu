@@ -1,15 +1,16 @@
-/* wgmma.cu - matrix products on Hopper's tensor cores with what follows them done in between.
+/* wgmma.cu - matrix products on Hopper's tensor cores, overlapped with the operations that follow
+ * them.
  *
  * A block stays on its multiprocessor and takes tile after tile of 128 rows and 192 or 160 columns,
- * as fills the multiprocessors better to the end.  One warp keeps the copy engine busy, which fills
- * a ring of stages with 64 of k.  Two warpgroups take turns: while one multiplies, the other works
- * on what it has in registers, so that bias, gelu and sums cost nothing as long as they take less
- * time than a product.  The blocks of a cluster work on neighbouring rows and the same columns, and
- * each brings a half of b for both.  A b larger than the L2 cache is gone through in strips of
- * columns, each with all rows before the next.
+ * whichever keeps the multiprocessors busier at the end.  One warp feeds the copy engine, which
+ * fills a ring of stages with 64 of k.  Two warpgroups alternate: while one multiplies, the other
+ * processes its registers, so that bias, gelu and sums are free if they take less time than a
+ * product.  The blocks of a cluster work on neighbouring rows and the same columns, and each loads
+ * half of b for both.  A b larger than the L2 cache is processed in strips of columns, each with
+ * all rows before the next.
  *
  * Every tile is summed in the same order, and column sums tile by tile: nothing depends on which
- * block takes what. */
+ * block takes which tile. */
 #include "backend/cuda/gemm/wgmma.h"
 
 #include <type_traits>
@@ -51,7 +52,7 @@ typedef struct wgmma_job {
     int m, n;
     int n_blocks, n_cols, n_tiles; /* of k; of n; all, of CLUSTER * ROWS rows each */
     int strip;                     /* columns of tiles that all rows go through before the next */
-    int rank, part;                /* where rows are of two ranks: those of a part, in clusters */
+    int rank, part;                /* if rows belong to two ranks: rows of a part, in clusters */
     float most;                    /* EXPS, as in tti_cuda_wgmma_desc */
     const float *base;
     const int32_t *labels;
@@ -76,7 +77,7 @@ struct tile_place {
     int unit, col; /* of CLUSTER * ROWS rows; of the columns of a tile */
 };
 
-/* Strip after strip, in it row after row of tiles: what it needs of b stays in the L2 cache. */
+/* Strip after strip, in it row after row of tiles: the strip of b stays in the L2 cache. */
 __device__ __forceinline__ tile_place place_of(const wgmma_job &job, int tile) {
     int n_units = job.n_tiles / job.n_cols, first = tile / (n_units * job.strip) * job.strip;
     int at = tile - n_units * first, width = min(job.strip, job.n_cols - first);
@@ -124,9 +125,9 @@ __device__ __forceinline__ void await_rows(const wgmma_job &job) {
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-/* Those of the other rank and the own ones come by turns, so that the link has as much to carry at
- * all times: where the other's come first, a multiprocessor that cannot store them fast enough
- * stands still.  The last ones are the own. */
+/* Rows of the other rank and own rows alternate, so that the load of the link is even: if the
+ * other's came first, a multiprocessor that cannot store them fast enough would stall.  The last
+ * ones are own rows. */
 template <int KIND>
 __device__ __forceinline__ tile_rows rows_of(const wgmma_job &job, int tile) {
     int unit = place_of(job, tile).unit, own = (int)cluster_rank() * ROWS;
@@ -188,7 +189,7 @@ __device__ __forceinline__ void load_tiles(wgmma_shared<W> &s, const CUtensorMap
 
 /* ---- the workers: two warpgroups ---- */
 
-/* Where this thread stands: the warpgroup, and its place in it; and what all of them write. */
+/* The position of this thread: the warpgroup, and its place in it; and the outputs of all. */
 struct worker {
     int team, thread, warp, lane;
     const CUtensorMap *d, *aux;
@@ -237,8 +238,8 @@ __device__ __forceinline__ void multiply(wgmma_shared<W> &s, const worker &w, in
     product_done(sum[1]);
 }
 
-/* Where this lane finds its row of the blocks of 16 x 16 of a warp's 16 rows, for ldmatrix and
- * stmatrix: blocks of 8 x 8 rows 0-7, rows 8-15, then the same of the next 8 columns.  The block of
+/* The row address of this lane in the 16 x 16 blocks of a warp's 16 rows, for ldmatrix and
+ * stmatrix: 8 x 8 blocks rows 0-7, rows 8-15, then the same for the next 8 columns.  The block of
  * columns 16 p ..: xor 32 p. */
 template <class W>
 __device__ __forceinline__ uint32_t row_place(int lane, int first_row) {
@@ -321,7 +322,7 @@ __device__ __forceinline__ void finish_bias(wgmma_shared<W> &s, const worker &w,
     }
 }
 
-/* ---- e^(z - base), and what rows come to ---- */
+/* ---- e^(z - base), and the results of rows ---- */
 
 enum { ROWS_OF_THREAD = 4 }; /* i: of half i / 2, h i % 2 */
 
@@ -330,8 +331,8 @@ __device__ __forceinline__ int row_in_tile(const worker &w, int i) {
     return i / 2 * HALF + w.warp * 16 + i % 2 * 8 + w.lane / 4;
 }
 
-/* z in column `at` of the tile; NaN where one in front is as large, or one behind larger.  half: of
- * the sums, where row h is in pairs of columns. */
+/* z in column `at` of the tile; NaN if an earlier one is as large, or a later one larger. half: of
+ * the sums, with row h in pairs of columns. */
 template <class W>
 __device__ __forceinline__ float own_of(const float (&half)[W::COLS / 2], int h, int at, int n_cols,
                                         int lane) {
@@ -450,7 +451,7 @@ __device__ __forceinline__ void finish_gelu(wgmma_shared<W> &s, const worker &w,
 
 /* ---- gelu's gradient ---- */
 
-/* What a warpgroup loads ahead: its parts of aux, of this tile and the next. */
+/* The prefetched values of a warpgroup: its parts of aux, of this tile and the next. */
 struct ahead {
     int row, col, next_row, next_col; /* next_row -1: there is none */
     uint32_t n_done;                  /* tiles */
@@ -508,7 +509,7 @@ __device__ __forceinline__ void leave_sums(wgmma_shared<W> &s, const worker &w,
     *(float2 *)&s.sums[w.team][w.warp][w.lane * 2] = tti_sum_columns(total, w.lane);
 }
 
-/* Those of the tile, from its warps' in order. */
+/* The values of the tile, from its warps' in order. */
 template <class W>
 __device__ __forceinline__ void store_sums(const wgmma_shared<W> &s, const worker &w,
                                            const wgmma_job &job, int row, int col) {
@@ -630,7 +631,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         work<T, W, KIND, EXACT>(s, w, job);
     }
     __syncwarp();
-    cluster_sync(); /* nobody leaves while others still arrive at its barriers */
+    cluster_sync(); /* no block exits while others still arrive at its barriers */
 #endif
 }
 
@@ -653,8 +654,8 @@ __global__ void __launch_bounds__(SUM_LANES *SUM_ROWS)
     sums[col] = sum;
 }
 
-/* Strips alike of at most STRIP_BYTES of b.  Where rows come and go meanwhile, or belong to two
- * ranks, there is one: rows end in their order there. */
+/* Strips of equal width with at most STRIP_BYTES of b.  If rows move concurrently, or belong to two
+ * ranks, there is one: rows must then end in order. */
 static int strip_of(const tti_cuda_wgmma_desc &g, int n_cols) {
     bool rows_first = g.brought || is_push(g.kind);
     int64_t n_strips = rows_first ? 1 : (g.n * g.k * 2 + STRIP_BYTES - 1) / STRIP_BYTES;
@@ -680,7 +681,7 @@ static int64_t tiles_of(int64_t m, int64_t n, int64_t cols) {
     return (m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS) * ((n + cols - 1) / cols);
 }
 
-/* Columns of a tile: the narrow one where all clusters come to their end earlier by it. */
+/* Columns of a tile: the narrow one if the last cluster then ends earlier. */
 static int cols_of(int64_t m, int64_t n) {
     const int64_t n_clusters = 66; /* of the kind of device that has these kernels */
     int64_t rounds[2] = {(tiles_of(m, n, 192) + n_clusters - 1) / n_clusters,
@@ -695,7 +696,7 @@ static cudaError_t count_sms(int *n) {
                                 : cudaDeviceGetAttribute(n, cudaDevAttrMultiProcessorCount, device);
 }
 
-/* As many clusters as there is room for, or work. */
+/* As many clusters as fit, or as there is work for. */
 template <class T, class W, int KIND, bool EXACT>
 static cudaError_t start(const wgmma_job &job, const CUtensorMap (&maps)[4], cudaStream_t stream) {
     auto *kernel = wgmma_kernel<T, W, KIND, EXACT>;

@@ -1,5 +1,5 @@
-/* wgmma.cuh - Hopper's own instructions: barriers in shared memory, the tensor copy engine, matrix
- * products of a warpgroup.  For sm_90a alone; see the PTX ISA for what each one means.
+/* wgmma.cuh - Hopper's instructions: barriers in shared memory, the tensor copy engine, matrix
+ * products of a warpgroup.  For sm_90a only; see the PTX ISA for the meaning of each one.
  *
  * Tiles in shared memory have rows of 128 bytes whose eight 16-byte units are permuted by the row
  * (the copy engine's 128-byte swizzle), and start at multiples of 1024 bytes. */
@@ -22,7 +22,7 @@ __device__ __forceinline__ void barrier_init(uint64_t *barrier, uint32_t count) 
                  : "memory");
 }
 
-/* What was initialised is seen by the copy engine and by the other blocks of the cluster. */
+/* Makes the initialization visible to the copy engine and to the other blocks of the cluster. */
 __device__ __forceinline__ void barrier_init_done() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -86,7 +86,7 @@ __device__ __forceinline__ uint32_t cluster_rank() {
 
 /* ---- the copy engine; x is the place in a row, y the row ---- */
 
-/* How long what it touches should stay in the L2 cache. */
+/* How long accessed data should stay in the L2 cache. */
 static const uint64_t L2_NORMAL = 0x1000000000000000, L2_SHORT = 0x12F0000000000000,
                       L2_LONG = 0x14F0000000000000;
 
@@ -126,12 +126,13 @@ template <int N>
 __device__ __forceinline__ void copy_out_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
-/* Until all that this thread gave the copy engine has come where it goes, for other devices too. */
+/* Waits until all data that this thread gave to the copy engine has arrived, also on other devices.
+ */
 __device__ __forceinline__ void copy_out_far() {
     asm volatile("cp.async.bulk.wait_group 0;\nfence.proxy.async;" ::: "memory");
     __threadfence_system();
 }
-/* What this thread wrote into shared memory is seen by the copy engine after the next barrier. */
+/* Makes this thread's writes to shared memory visible to the copy engine after the next barrier. */
 __device__ __forceinline__ void before_copy() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -152,7 +153,8 @@ __device__ __forceinline__ uint64_t describe_k_rows(const void *tile) {
            (shared_address(tile) & 0x3FFFF) >> 4;
 }
 
-/* One whose rows of 64 elements lie across k: next 8 of k after 1024 bytes, next 64 after step. */
+/* A matrix whose rows of 64 elements run across k: the next 8 of k after 1024 bytes, the next 64
+ * after step. */
 __device__ __forceinline__ uint64_t describe_k_columns(const void *tile, uint32_t step) {
     return (uint64_t)1 << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)(step >> 4) << 16 |
            (shared_address(tile) & 0x3FFFF) >> 4;
@@ -228,10 +230,10 @@ struct is_bf16<tti_bf16> {
     else                                               \
         PRODUCT("f16", B_ACROSS ? 1 : 0, TTI_SET, 0)
 
-/* d[64][N] (+)= a[64][16] b[16][N] by the 128 threads of a warpgroup, N 192 or 160; ADDS: to what d
- * was; B_ACROSS: of b the rows lie across k, in runs of 64, of which the last one may be read in
- * part.  Thread t has of row t / 32 * 16 + t % 32 / 4 + 8 h, column 8 j + t % 4 * 2 + e in
- * d[4 j + 2 h + e]. */
+/* d[64][N] (+)= a[64][16] b[16][N] by the 128 threads of a warpgroup, N 192 or 160; ADDS: adds to
+ * d; B_ACROSS: rows of b run across k, in runs of 64, of which the last one may be read partially.
+ * Thread t has of row t / 32 * 16 + t % 32 / 4 + 8 h, column 8 j + t % 4 * 2 + e in d[4 j + 2 h +
+ * e]. */
 template <class T, bool B_ACROSS, bool ADDS>
 __device__ __forceinline__ void product_wide(float (&d)[96], uint64_t a, uint64_t b) {
     TTI_PRODUCT_BY_TYPE(TTI_PRODUCT_192);

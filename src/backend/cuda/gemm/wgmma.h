@@ -12,12 +12,12 @@
 extern "C" {
 #endif
 
-/* What is done to z[m][n] = a[m][k] op(b) before it is stored. */
+/* The operation on z[m][n] = a[m][k] op(b) before it is stored. */
 typedef enum tti_cuda_wgmma_kind {
     TTI_WGMMA_BIAS,      /* d = z + bias; b is stored [n][k]                                   */
     TTI_WGMMA_GELU,      /* aux = z + bias, d = gelu(aux); b is stored [n][k]                  */
     TTI_WGMMA_GELU_GRAD, /* d = z gelu'(aux), sums = its columns' if asked for; b is [k][n]   */
-    TTI_WGMMA_EXPS,      /* d = e^(z - base), and what rows come to; bf16, b is stored [n][k]  */
+    TTI_WGMMA_EXPS,      /* d = e^(z - base), and the results of rows; bf16, b is stored [n][k] */
     TTI_WGMMA_PUSH,      /* d = z where rows are the own rank's, aux where the other's; [n][k] */
     TTI_WGMMA_PUSH_BACK  /* the same with b [k][n]                                            */
 } tti_cuda_wgmma_kind;
@@ -35,24 +35,24 @@ typedef struct tti_cuda_wgmma_desc {
     const void *a, *b, *bias; /* bias [n], NULL: zeros */
     void *d, *aux;            /* [m][n]; PUSH: aux [m / 2][n], which may be of the other device */
     float *sums, *partials;   /* summed: [n]; [tti_cuda_wgmma_parts(m)][n], scratch */
-    /* EXPS: base [m]; e is raised to `most` at most.  Of each row and part of TTI_WGMMA_COLS
-     * columns the sum of d, before it is rounded, and the largest z; [parts][m] each.  own [m]: z
-     * of the row's label, NaN where it is not the first maximum of its part; not written where the
-     * label is no column. */
+    /* EXPS: base [m]; exponents are at most `most`. For each row and part of TTI_WGMMA_COLS columns
+     * the sum of d, before it is rounded, and the largest z; [parts][m] each. own [m]: z of the
+     * row's label, NaN if it is not the first maximum of its part; not written if the label is no
+     * column. */
     float most;
     const float *base;
     const int32_t *labels; /* [m] */
     float *row_sums, *row_bests, *own;
-    /* BIAS, GELU: rows of the other rank are there when *brought, which its device writes, has come
-     * to *wanted; waiting ends with a *state that is not 0, and makes it 1 when the time is over.
-     * The own rows come first.  NULL: all is there. */
+    /* BIAS, GELU: rows of the other rank have arrived when *brought, which its device writes, has
+     * reached *wanted; waiting ends if *state is not 0, and sets it to 1 when the time is over.
+     * The own rows come first.  NULL: all rows are present. */
     const uint64_t *brought, *wanted;
     uint32_t *state;
     uint64_t timeout_ns;
 } tti_cuda_wgmma_desc;
 
 enum {
-    TTI_WGMMA_UNIT = 256, /* rows that are made at once */
+    TTI_WGMMA_UNIT = 256, /* rows that are processed together */
     TTI_WGMMA_COLS = 192  /* columns of a part of EXPS */
 };
 

@@ -1,4 +1,4 @@
-/* wgmma_ends.cuh - what wgmma.cu does to the sums of a tile while they are in registers: gelu, its
+/* wgmma_ends.cuh - the operations of wgmma.cu on the sums of a tile in registers: gelu, its
  * gradient, powers, and sums over the lanes that share a row or a column. */
 #ifndef TTI_CUDA_WGMMA_ENDS_CUH
 #define TTI_CUDA_WGMMA_ENDS_CUH
@@ -14,11 +14,11 @@ __device__ __forceinline__ float2 unpack(uint32_t two, tti_f16) {
     return __half22float2(*reinterpret_cast<__half2 *>(&two));
 }
 
-/* What gelu needs is worked out for N at once, step by step: a warp has its scheduler almost for
- * itself here, and only its own instructions fill the time that each of them takes.
+/* Computes gelu's intermediate values for N elements at once, step by step: a warp has its
+ * scheduler almost alone here, and only its own independent instructions hide their latency.
  *
- * share = 1 / (1 + exp(-2 u)) = (1 + tanh u) / 2 with u = root (x + 0.044715 x^3), 1e-6 off, which
- * 16 bits do not see. */
+ * share = 1 / (1 + exp(-2 u)) = (1 + tanh u) / 2 with u = root (x + 0.044715 x^3), with an error of
+ * 1e-6, which 16 bits do not show. */
 template <int N>
 __device__ __forceinline__ void tanh_shares(const float (&x)[N], float (&share)[N]) {
     const float first = -2 * 0.79788456080286535588f * 1.4426950408889634f;
@@ -113,7 +113,7 @@ __device__ __forceinline__ float raise_two(float x, float most) {
 
 /* ---- lanes ---- */
 
-/* What the four lanes that share a row have, joined. */
+/* Combines the values of the four lanes that share a row. */
 template <class Op>
 __device__ __forceinline__ float join_row(float x, Op op) {
     x = op(x, __shfl_xor_sync(0xffffffffu, x, 1));

@@ -1,10 +1,10 @@
-/* wgmma_plan.c - linear layers with gelu, and heads, on Hopper's tensor cores: which ones, and how
- * long.
+/* wgmma_plan.c - which linear layers with gelu, and heads, run on Hopper's tensor cores here, and
+ * their times.
  *
  * cublasLt's epilogues with gelu take a third longer than the product alone, it has none for an
- * exact gelu, and none that also sums columns in f32.  Which products may come here depends on
- * their shapes and the device's kind alone, so exact mode, where nothing is timed, can have them;
- * elsewhere matmul.c takes them where they were faster than what cublasLt does. */
+ * exact gelu, and none that also sums columns in f32.  Shapes and the kind of device alone decide
+ * which products may run here, so exact mode, which does not time, can use them; otherwise matmul.c
+ * uses them if they were measured to be faster than cublasLt. */
 #include "backend/cuda/gemm/wgmma_plan.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include "backend/cuda/runtime/timing.h"
 #include "base/cache.h"
 
-/* Of the output: four tiles for each multiprocessor, or one. */
+/* Elements of the output: four tiles for each multiprocessor, or one. */
 enum {
     LEAST_ELEMENTS = 4 * 132 * 128 * 192,
     LEAST_PUSHED = 132 * 128 * 192,
@@ -55,7 +55,7 @@ static bool has_tiles(const tti_cuda_wgmma_desc *d, int64_t least) {
     return fits && d->m * d->n >= least && tti_cuda_wgmma_use(d->m, d->n) >= least_use;
 }
 
-/* Of a product x w^T or a b, whatever is behind it, with at least so many elements. */
+/* A product x w^T or a b, whatever follows it, with at least so many elements. */
 static bool describe(const tti_node *node, tti_cuda_wgmma_kind kind, int64_t least,
                      tti_cuda_wgmma_desc *out) {
     const tutti_value *made = node->out[0];
@@ -82,7 +82,7 @@ static bool lies_straight(const tti_node *matmul) {
     return !tti_attr_int(matmul, "trans_a") && !tti_attr_int(matmul, "trans_b");
 }
 
-/* Where the epilogue is a large part of it: elsewhere cublasLt is as fast. */
+/* If the epilogue is a large part of it: otherwise cublasLt is as fast. */
 static bool has_large_end(const tti_node *linear) {
     return tti_attr_int(linear, "act") == 0 &&
            last_dim(linear->out[0]) >= 2 * last_dim(linear->in[0]);
@@ -160,7 +160,7 @@ typedef struct timing {
     double us;
 } timing;
 
-/* Of the process, and its file. */
+/* The times known to this process, and their file. */
 static struct {
     pthread_mutex_t lock; /* held while timing, so that workers wait for the first one's answer */
     bool loaded;
@@ -221,7 +221,8 @@ static bool run_product(const void *user) {
     return tti_cuda_wgmma(user, tti_cuda_stream()) == cudaSuccess;
 }
 
-/* As warm as blas.c has it for large products: they meet in one comparison.  0: it does not run. */
+/* With the same warm-up as blas.c for large products, because the times are compared. 0: it does
+ * not run. */
 static double measure(const tti_cuda_wgmma_desc *desc) {
     tti_trial t;
     tti_cuda_wgmma_desc d = *desc;

@@ -17,7 +17,7 @@ bool tti_cuda_wgmma_describe(const tti_node *node, tti_cuda_wgmma_desc *out);
 /* The same of cross_entropy_head, of at least a tile for each multiprocessor. */
 bool tti_cuda_wgmma_describe_head(const tti_node *node, tti_cuda_wgmma_desc *out);
 
-/* The same of a product whose rows belong, in parts of part_rows, to two devices, and which is made
+/* The same for a product whose rows belong, in parts of part_rows, to two devices, and which runs
  * as TTI_WGMMA_PUSH or TTI_WGMMA_PUSH_BACK; without its rank. */
 bool tti_cuda_wgmma_describe_push(const tti_node *node, int64_t part_rows,
                                   tti_cuda_wgmma_desc *out);
@@ -27,8 +27,8 @@ bool tti_cuda_wgmma_describe_push(const tti_node *node, int64_t part_rows,
 bool tti_cuda_wgmma_describe_pull(const tti_node *node, int64_t part_rows,
                                   tti_cuda_wgmma_desc *out);
 
-/* Microseconds of one run, measured once for each description; 0: it could not be measured.  Of
- * the open device. */
+/* Microseconds of one run on the open device, measured once for each description; 0: it could not
+ * be measured. */
 double tti_cuda_wgmma_us(const tti_cuda_wgmma_desc *desc);
 
 /* joins_exact_gelu of the backend: true if this product and an exact gelu behind it, or its

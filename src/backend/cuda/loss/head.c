@@ -1,6 +1,6 @@
-/* head.c - the rows of the kernel table for cross_entropy_head and scale_rows: on Hopper the
- * product is wgmma.cu's and writes powers of e, elsewhere it is cublasLt's and leaves logits in
- * scratch; head.cu does what is before and behind. */
+/* head.c - kernel table rows for cross_entropy_head and scale_rows: on Hopper the product is
+ * wgmma.cu's and writes powers of e, elsewhere it is cublasLt's and writes logits to scratch;
+ * head.cu has the passes before and after. */
 #include "backend/cuda/loss/head.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
-/* head.cu - what cross_entropy_head does beside its product, and rows times factors.
+/* head.cu - the passes of cross_entropy_head around its product, and rows times factors.
  *
- * Where wgmma.cu makes the product it writes powers of e at once and leaves what parts of rows come
- * to; bases before it and sums behind it are passes over what is small beside the logits.
- * Elsewhere the product has written logits, and a block for each row turns them. */
+ * If wgmma.cu computes the product it writes powers of e at once and partial results of rows; bases
+ * before it and sums after it are passes over data that is small compared to the logits.  Otherwise
+ * the product has written logits, and a block for each row converts them. */
 #include "backend/cuda/gemm/wgmma.h"
 #include "backend/cuda/loss/head.h"
 #include "backend/cuda/loss/loss_rows.cuh"
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(THREADS) head_bases_kernel(tti_head_rows h, fl
     h.found[2 * row] = own;
 }
 
-/* ---- behind it ---- */
+/* ---- after the product ---- */
 
 /* A row whose label is a class.  own: the label's logit, which is the base of the exponentials
  * unless it is -inf; sum: infinite if a logit is; right: the label is the first maximum. */

@@ -29,7 +29,7 @@ typedef struct tti_head_rows {
  * tti_launch_head_ends. */
 cudaError_t tti_launch_head_bases(const tti_head_rows *h, float *base, cudaStream_t stream);
 
-/* What TTI_WGMMA_EXPS left of each row and part of its columns; of n_parts parts. */
+/* The results of TTI_WGMMA_EXPS for each row and part of its columns; n_parts parts. */
 typedef struct tti_head_parts {
     size_t n_parts;
     const float *sums, *bests; /* f32[n_parts,n_rows] */

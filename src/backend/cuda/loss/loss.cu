@@ -1,9 +1,9 @@
 /* loss.cu - cross entropy, squared error, binary cross entropy, Kullback-Leibler divergence.
  *
- * A row of logits is read once: every thread keeps a maximum and the sum of e^(x - maximum) of what
- * it saw, rescaled when the maximum grows, and these are joined in one fixed order.  The idea to
- * know: the label's own logit is read first, so that whether it is the first maximum needs a
- * comparison for each vector of elements, not an index. */
+ * A row of logits is read once: every thread keeps a maximum and the sum of e^(x - maximum) of its
+ * elements, rescaled when the maximum grows, and these are joined in one fixed order.  The label's
+ * own logit is read first, so that deciding whether it is the first maximum needs a comparison for
+ * each vector of elements, not an index. */
 #include "backend/cuda/loss/loss_rows.cuh"
 
 namespace {
@@ -28,7 +28,7 @@ __device__ __forceinline__ cut<T> cut_row(const T *x, size_t n) {
     return c;
 }
 
-/* What a thread, and then the group, knows of a row. */
+/* The statistics of a row's elements in a thread, and then in the group. */
 template <class T, int G>
 __device__ __forceinline__ seen<typename tti_acc<T>::type> see_row(
     const T *x, size_t n, unsigned lane, const wanted<typename tti_acc<T>::type> &w) {
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-/* One block; counts: of each row that is kept. */
+/* One block; counts: for each kept row. */
 __global__ void __launch_bounds__(FINISH_THREADS)
     pair_finish(const double *partials, int n_partials, const int32_t *labels, size_t n_rows,
                 int64_t ignore, double counts, float *loss, float *count) {

@@ -1,11 +1,10 @@
-/* loss_both.cu - cross entropy and its gradient in one go, for rows that fit in shared memory; with
- * the sums of the gradient's columns, which are the gradient of the bias in front, where these are
- * wanted.
+/* loss_both.cu - cross entropy and its gradient in one kernel, for rows that fit in shared memory;
+ * optionally with the sums of the gradient's columns, which are the gradient of the preceding bias.
  *
- * The idea to know: each thread copies, reads and writes vectors of its own, so that rows need no
- * barrier but the one of the joint maximum and sum; and where columns are summed, a block has rows
- * from end to end, its threads keep the sums of their columns in registers, and two more rows are
- * on their way meanwhile.  Blocks leave their sums to be added in order: their number is fixed. */
+ * Each thread copies, reads and writes its own vectors, so that rows need no barrier but that of
+ * the joint maximum and sum.  If columns are summed, a block has whole rows, its threads keep the
+ * sums of their columns in registers, and two more rows are prefetched.  Blocks write their sums,
+ * which are added in order: their number is fixed. */
 #include "backend/cuda/gemm/gemm.h"
 #include "backend/cuda/loss/loss_rows.cuh"
 
@@ -25,7 +24,7 @@ __device__ __forceinline__ float power_of_2(float x) {
     return y;
 }
 
-/* What see does, for numbers of 16 bits: e^(x - max) in one multiplication and one power of two. */
+/* As see, for 16-bit numbers: e^(x - max) in one multiplication and one power of two. */
 __device__ __forceinline__ void see_low(seen<float> &s, const float (&x)[8], unsigned first,
                                         const wanted<float> &w) {
     float best = x[0];
@@ -42,7 +41,7 @@ __device__ __forceinline__ void see_low(seen<float> &s, const float (&x)[8], uns
     s.beaten |= best > w.own || (best == w.own && first + 8 <= (unsigned)w.label);
 }
 
-/* What see_low leaves out: equals of the label before it, in its own vector. */
+/* The elements that see_low leaves out: those equal to the label before it, in its own vector. */
 template <class T>
 __device__ __forceinline__ void see_equals(const tti_vec<T, 8> *staged, const wanted<float> &w,
                                            seen<float> &s) {
@@ -77,7 +76,7 @@ __device__ __forceinline__ void see_group(int g, unsigned n_vectors, const wante
     }
 }
 
-/* see_row for rows of whole vectors, all of which are under way before the first is looked at. */
+/* see_row for rows of whole vectors, all of which are requested before the first is used. */
 template <class T>
 __device__ __forceinline__ seen<float> stage_row(const T *x, unsigned n_vectors,
                                                  const wanted<float> &w, tti_vec<T, 8> *staged) {
@@ -122,7 +121,8 @@ __global__ void __launch_bounds__(STAGED_THREADS, STAGED_BLOCKS)
     const T *x = logits + row * e.n;
     unsigned n_vectors = (unsigned)(e.n / V);
     wanted<float> w = {tti_to_f32(x[label]), (size_t)label, e.smoothing != 0};
-    seen<float> s = stage_row(x, n_vectors, w, staged); /* after it all have read their w.own */
+    seen<float> s =
+        stage_row(x, n_vectors, w, staged); /* afterwards all threads have read their w.own */
     float d = *dloss, share = (float)e.smoothing;
     if (threadIdx.x == 0) {
         float log_sum = logf(s.sum), loss = log_sum + (s.max - w.own);
@@ -139,19 +139,19 @@ __global__ void __launch_bounds__(STAGED_THREADS, STAGED_BLOCKS)
             some[i] = fmaf(power_of_2(fmaf(some[i], LOG2_E, -base)), scale, -even);
         tti_store(dx + (size_t)v * V, some);
     }
-    if ((unsigned)label / V % G != threadIdx.x) return; /* behind its own store */
+    if ((unsigned)label / V % G != threadIdx.x) return; /* after its own store */
     float own = fmaf(power_of_2(fmaf(w.own, LOG2_E, -base)), scale, -even);
     dx[label] = tti_from_f32<T>(own - d * (1 - share));
 }
 
 /* ---- with the sums of columns ---- */
 
-/* One block on each of 132 multiprocessors, on which the bits depend. */
+/* One block on each of 132 multiprocessors; the bits depend on this number. */
 enum { SUMS_BLOCKS = 132, SUMS_VECTORS = 8, SUMS_STAGES = 3 };
 enum { MOST_SUMMED = SUMS_VECTORS * STAGED_THREADS * 16 };
 static_assert(SUMS_STAGES * MOST_SUMMED <= 227 << 10, "the rows fit in shared memory");
 
-/* The row that a block is at, and what is known of the next ones. */
+/* The current row of a block, and the values known of the next ones. */
 struct walk {
     size_t row;
     int32_t label, next_label;
@@ -172,7 +172,7 @@ __device__ __forceinline__ float own_of(const T *logits, const entropy &e, size_
     return row < e.n_rows && is_class(e, label) ? tti_to_f32(logits[row * e.n + label]) : 0.0f;
 }
 
-/* A group of copies, empty behind the last row. */
+/* A group of copies, empty after the last row. */
 template <class T>
 __device__ __forceinline__ void copy_row(const T *logits, const entropy &e, size_t row,
                                          tti_vec<T, 8> *staged) {
@@ -186,7 +186,7 @@ __device__ __forceinline__ void copy_row(const T *logits, const entropy &e, size
     asm volatile("cp.async.commit_group;");
 }
 
-/* What a row's gradient is made with: x becomes 2^(x log2 e - base) scale - even, at the label hit
+/* The factors of a row's gradient: x becomes 2^(x log2 e - base) scale - even, at the label hit
  * less. */
 struct slope_low {
     float base, scale, even, hit;
@@ -333,7 +333,7 @@ cudaError_t launch_staged(const tti_entropy_rows *r, const void *logits, const f
     return cudaGetLastError();
 }
 
-/* Of the gradient, or of what blocks have left of it. */
+/* Of the gradient, or of the partial sums that blocks have written. */
 tti_cuda_columns_desc columns_of(const tti_entropy_rows *r) {
     bool staged = sums_staged(r);
     tti_cuda_columns_desc c = {staged ? TUTTI_F32 : r->dtype, TUTTI_F32};
@@ -344,7 +344,8 @@ tti_cuda_columns_desc columns_of(const tti_entropy_rows *r) {
 
 size_t aligned(size_t n_bytes) { return (n_bytes + 255) & ~(size_t)255; }
 
-/* Numbers of rows, then partials of blocks, then those of the sums over them. */
+/* The layout of scratch: numbers of rows, then partials of blocks, then those of the sums over
+ * them. */
 struct places {
     size_t rows, partials, columns, end;
 };
@@ -368,7 +369,7 @@ cudaError_t launch_apart(const tti_entropy_rows *r, const void *logits, const fl
     return tti_launch_cross_entropy_grad(r, logits, dloss, rows, dx, stream);
 }
 
-/* By themselves, behind, or of what the blocks have left. */
+/* Separately, afterwards, or from the blocks' partial sums. */
 cudaError_t add_columns(const tti_entropy_rows *r, const void *dx, float *sums, char *scratch,
                         cudaStream_t stream) {
     places p = places_of(r, true);

@@ -1,4 +1,4 @@
-/* loss_rows.cuh - what the kernels of cross entropy share: what threads see of a row of logits, and
+/* loss_rows.cuh - code shared by the kernels of cross entropy: statistics of a row of logits, and
  * the sums over the rows. */
 #ifndef TTI_LOSS_ROWS_CUH
 #define TTI_LOSS_ROWS_CUH
@@ -23,11 +23,11 @@ __device__ __forceinline__ double larger(double a, double b) { return fmax(a, b)
 template <class A>
 struct seen {
     A max, sum; /* of e^(x - max) */
-    A total;    /* of x, where it is wanted */
+    A total;    /* of x, if needed */
     int beaten; /* the label's logit is not the first maximum */
 };
 
-/* What is looked for in a row. */
+/* The statistics of a row. */
 template <class A>
 struct wanted {
     A own; /* the label's logit */
@@ -70,7 +70,7 @@ __device__ __forceinline__ seen<A> join(const seen<A> &a, const seen<A> &b) {
     return s;
 }
 
-/* All lanes of a warp get what those of their 2 * FROM neighbours saw. */
+/* All lanes of a warp get the combined statistics of their 2 * FROM neighbours. */
 template <int FROM, class A>
 __device__ __forceinline__ seen<A> join_lanes(seen<A> s) {
 #pragma unroll
@@ -85,8 +85,8 @@ __device__ __forceinline__ seen<A> join_lanes(seen<A> s) {
     return s;
 }
 
-/* All threads of a group of G (a warp, or the block) get what the group saw.  A block that does so
- * again takes turns 0 and 1. */
+/* All threads of a group of G (a warp, or the block) get the combined statistics of the group.  A
+ * block that calls it repeatedly alternates turns 0 and 1. */
 template <int G, class A>
 __device__ __forceinline__ seen<A> join_group(seen<A> s, int turn = 0) {
     __shared__ seen<A> shared[2][G / 32]; /* a power of 2, at most 32 */
@@ -114,7 +114,7 @@ __device__ __forceinline__ void fill_row(T *dx, size_t n, unsigned lane, float v
     for (size_t i = lane; i < n; i += G) dx[i] = tti_from_f32<T>(value);
 }
 
-/* found[row]: its loss, 1 if its first maximum is the label; P: of two numbers.  One block. */
+/* found[row]: its loss, 1 if its first maximum is the label; P: a pair of numbers.  One block. */
 template <class P>
 __global__ void __launch_bounds__(FINISH_THREADS)
     entropy_finish(const P *found, entropy e, float *loss, float *count, float *correct) {

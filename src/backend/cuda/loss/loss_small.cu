@@ -31,7 +31,8 @@ __device__ __forceinline__ void fill(float *dx, int n, float value) {
     for (int i = 0; i < n; i++) dx[i] = value;
 }
 
-/* What one row adds: its loss, and 1 if the label is its first maximum; and its gradient. */
+/* The contribution of one row: its loss, and 1 if the label is its first maximum; and its gradient.
+ */
 __device__ __forceinline__ float2 one_row(const small_entropy &e, const float *logits, int label,
                                           float d, float *dx) {
     logits_row row = load_row(logits, e.n);

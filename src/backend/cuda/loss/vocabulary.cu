@@ -1,8 +1,8 @@
 /* vocabulary.cu - cross entropy of rows whose classes lie on several devices.
  *
- * A block has a row of own logits and looks at it once, in vectors of 16 bytes where rows are whole
- * ones.  The idea to know: what is made of the parts of all devices is little, a few numbers a row,
- * so it is made in f64, and each device gets the same bits. */
+ * A block reads a row of own logits once, in vectors of 16 bytes if rows are whole ones.
+ * Computations on the parts of all devices are small, a few numbers a row, so they use f64, and
+ * each device gets the same bits. */
 #include "backend/cuda/loss/loss_rows.cuh"
 #include "backend/cuda/loss/vocabulary.h"
 
@@ -10,10 +10,10 @@ namespace {
 
 enum { THREADS = 256, MOST_BLOCKS = 4096 };
 
-/* What entropy_part says of a row. */
+/* The numbers of entropy_part for a row. */
 enum { ROW_MAX, ROW_SUM, ROW_TARGET, ROW_TOTAL, ROW_BEST, N_ROW };
 
-/* What a thread knows of the logits it has seen. */
+/* The statistics of the logits that a thread has read. */
 template <class A>
 struct known {
     A max, sum, total; /* sum: of e^(x - max) */
@@ -41,7 +41,7 @@ __device__ __forceinline__ void look(known<A> &s, const A (&x)[N], size_t first)
     }
 }
 
-/* Of equal maxima the first one. */
+/* The first one of equal maxima. */
 template <class A>
 __device__ __forceinline__ known<A> both(const known<A> &a, const known<A> &b) {
     bool second = b.max > a.max || (b.max == a.max && b.at < a.at);
@@ -52,7 +52,7 @@ __device__ __forceinline__ known<A> both(const known<A> &a, const known<A> &b) {
     return s;
 }
 
-/* What all threads of the block know, on the first one. */
+/* Combines the statistics of all threads of the block, in the first one. */
 template <class A>
 __device__ __forceinline__ known<A> join_block(known<A> mine, known<A> *shared) {
     __syncthreads(); /* the row before has been read */

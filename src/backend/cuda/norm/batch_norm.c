@@ -206,7 +206,7 @@ static tutti_status running_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-/* One shard: what is joined is what there is. */
+/* A single shard: the joined value is its own. */
 static tutti_status sync_run(void *state, const tti_kargs *a) {
     (void)state;
     TTI_CUDA(cudaMemcpyAsync(a->out[0], a->in[0], tti_value_n_bytes(a->node->in[0]),

@@ -1,5 +1,5 @@
-/* batch_norm.cu - kernels of batch norm: statistics, application, joining; batch_norm.cuh says how.
- */
+/* batch_norm.cu - kernels of batch norm: statistics, application, joining; batch_norm.cuh explains
+ * the method. */
 #include "backend/cuda/gemm/join.cuh"
 #include "backend/cuda/norm/batch_norm.cuh"
 
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     size_t col = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
     stats_body<T, V> body = {x};
     size_t n_real = real_units(by, rows, n, s);
-    if (sums && n_real == by.n_units) return; /* they say it all */
+    if (sums && n_real == by.n_units) return; /* the sums are complete */
     if (col < c) walk_rows<STATS_ROWS>(by, c, col, n_real, body);
     moments<A> own[V];
 #pragma unroll
@@ -219,7 +219,7 @@ __device__ __forceinline__ A apply_one(const affine<A> &f, A x, A add, bool relu
 }
 
 /* U rows, a whole vector each; f: of the V channels, or of all in f[0].  PAIR: add has an affine
- * too, whose result is rounded as a value of its own would be. */
+ * too, whose result is rounded as a separate value would be. */
 template <class T, int V, bool ONE, bool PAIR>
 struct apply_body {
     typedef typename wide<T>::type A;
@@ -253,7 +253,7 @@ struct apply_body {
     }
 };
 
-/* Of y that is there: byte i, 8 channels at one place. */
+/* The mask of an existing y: byte i, 8 channels at one position. */
 template <class T>
 __global__ void mask_of(const T *y, size_t n_bytes, size_t c, size_t s, bool last, uint8_t *mask) {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;

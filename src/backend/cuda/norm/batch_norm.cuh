@@ -1,16 +1,16 @@
-/* batch_norm.cuh - what the kernels of batch norm share, forward (batch_norm.cu) and backward
- * (batch_norm_grad.cu): how values are read, how the work is cut, how partial sums are joined.
+/* batch_norm.cuh - code shared by the kernels of batch norm, forward (batch_norm.cu) and backward
+ * (batch_norm_grad.cu): reading values, dividing the work, joining partial sums.
  *
  * With channels last x is a matrix of positions by channels: a thread keeps V channels (16 bytes)
- * and walks down rows, so what belongs to a channel stays in registers.  Blocks take chunks of rows
- * in turn, so that all of them work in the same part of memory: what sums have read last, the pass
- * behind them finds in the cache when it goes the other way.  Sums go backwards, from what was
- * written last.  In plain layout a block (sums) or a few warps (elements) work on runs of one
- * channel.
- * Sums are made in three steps of fixed order: in a thread, in a tree over a block, and over the
- * partial results of all blocks in double.  The number of blocks depends on the shape alone.
- * Variances: a thread sums x - k and (x - k)^2 for its own first value k, which loses nothing worth
- * naming since k is one of the values; a block joins {count, mean, M2} by Chan's formula. */
+ * and walks down rows, so values of a channel stay in registers.  Blocks take chunks of rows in
+ * turn, so that all of them work in the same part of memory: the next pass, in the opposite
+ * direction, finds the last values that the sums have read in the cache.  Sums run backwards, from
+ * the values written last.  In plain layout a block (sums) or a few warps (elements) work on runs
+ * of one channel.  Sums are computed in three steps of fixed order: in a thread, in a tree over a
+ * block, and over the partial results of all blocks in double.  The number of blocks depends on the
+ * shape alone.  Variances: a thread sums x - k and (x - k)^2 for its own first value k, which loses
+ * almost no precision since k is one of the values; a block joins {count, mean, M2} by Chan's
+ * formula. */
 #ifndef TTI_BATCH_NORM_CUH
 #define TTI_BATCH_NORM_CUH
 
@@ -141,14 +141,14 @@ __device__ __forceinline__ two_sums join_runs(two_sums own) {
     return two_sums{*a, *b};
 }
 
-/* ---- what is known of a channel ---- */
+/* ---- values of a channel ---- */
 
 template <class A>
 struct affine {
     A mean, scale, beta;
 };
 
-/* F of each channel of a block, made once by make(channel): those of this thread into f [V]. */
+/* Computes F of each channel of a block once by make(channel); those of this thread in f [V]. */
 template <int V, class F, class M>
 __device__ __forceinline__ void share_factors(size_t c, F *f, M make) {
     extern __shared__ double memory[];
@@ -225,7 +225,7 @@ inline shape shape_of_sums(const tti_cuda_planes *p, size_t n_at_once) {
     return sh;
 }
 
-/* Shared memory for what is known of the channels of a block. */
+/* Shared memory for the values of a block's channels. */
 template <class F>
 shape shape_of_map(const tti_cuda_planes *p) {
     shape sh = shape_last(p, MAP_BLOCKS, MAP_ROWS, false);

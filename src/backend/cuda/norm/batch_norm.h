@@ -17,7 +17,7 @@ extern "C" {
 typedef struct tti_cuda_planes {
     size_t n, c, s;    /* samples, channels, places */
     bool last;         /* channels are the last dimension in memory */
-    tutti_dtype dtype; /* of x and what is like it */
+    tutti_dtype dtype; /* of x and values of its shape */
 } tti_cuda_planes;
 
 /* Bytes of partials that the statistics and the sums need. */
@@ -49,8 +49,8 @@ typedef struct tti_cuda_bn_apply {
 cudaError_t tti_cuda_bn_forward(const tti_cuda_planes *p, const tti_cuda_bn_apply *apply,
                                 cudaStream_t stream);
 
-/* What the gradients read.  dy counts where y > 0; where there is a beta instead of y, where
- * gamma xhat + beta > 0; with neither everywhere. */
+/* The inputs of the gradients. dy counts where y > 0; with beta instead of y, where gamma xhat +
+ * beta > 0; with neither everywhere. */
 typedef struct tti_cuda_bn_grad {
     const void *dy, *x, *y;
     const void *more;    /* sums only: added to dy, rounded; NULL: nothing */

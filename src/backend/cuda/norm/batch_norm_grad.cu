@@ -1,5 +1,5 @@
-/* batch_norm_grad.cu - the gradient of batch norm: sums over dy, and dx; batch_norm.cuh says how.
- */
+/* batch_norm_grad.cu - the gradient of batch norm: sums over dy, and dx; batch_norm.cuh explains
+ * the method. */
 #include "backend/cuda/norm/batch_norm.cuh"
 
 namespace {
@@ -41,8 +41,8 @@ __device__ __forceinline__ grad_vec<T, V> grad_at(const tti_cuda_bn_grad &a, siz
     return raw;
 }
 
-/* dy (+ more, rounded as a value of its own would be) unless y <= 0; without y unless bn(x) <= 0 if
- * there is a beta.  f has scale and beta then. */
+/* dy (+ more, rounded as a separate value would be) unless y <= 0; without y unless bn(x) <= 0 if
+ * there is a beta. f then has scale and beta. */
 template <class T, int V, bool Y, bool JOIN, class F>
 __device__ __forceinline__ typename wide<T>::type masked(const tti_cuda_bn_grad &a,
                                                          const grad_vec<T, V> &raw, int i,
@@ -57,7 +57,7 @@ __device__ __forceinline__ typename wide<T>::type masked(const tti_cuda_bn_grad 
     return passes ? d : (A)0;
 }
 
-/* What a sum needs of a channel: mean, and what makes the mask. */
+/* The channel values of a sum: mean, and those of the mask. */
 template <class A>
 __device__ __forceinline__ affine<A> mask_of(const tti_cuda_bn_grad &a, size_t n_channels,
                                              size_t c) {
@@ -68,7 +68,8 @@ __device__ __forceinline__ affine<A> mask_of(const tti_cuda_bn_grad &a, size_t n
     return f;
 }
 
-/* ONE: all of a vector are of one channel; f, sum, dot [0] are its.  JOIN: dz is kept. */
+/* ONE: all elements of a vector belong to one channel; f, sum, dot [0] are its.  JOIN: dz is
+ * stored. */
 template <class T, int V, bool ONE, bool Y, bool JOIN>
 struct sums_body {
     typedef typename wide<T>::type A;

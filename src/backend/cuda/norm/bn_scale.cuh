@@ -1,5 +1,5 @@
-/* bn_scale.cuh - what batch norm multiplies a channel with, for every kernel that needs it: written
- * once, so that all come to the same bits. */
+/* bn_scale.cuh - the factor of a channel in batch norm, for every kernel that needs it: written
+ * once, so that all have the same bits. */
 #ifndef TTI_BN_SCALE_CUH
 #define TTI_BN_SCALE_CUH
 

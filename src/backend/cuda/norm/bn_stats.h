@@ -1,4 +1,5 @@
-/* bn_stats.h - what batch_norm.c gives convolutions: statistics, and joins, as a part of theirs. */
+/* bn_stats.h - functions of batch_norm.c for convolutions that also compute statistics and joins.
+ */
 #ifndef TTI_CUDA_BN_STATS_H
 #define TTI_CUDA_BN_STATS_H
 
@@ -13,7 +14,7 @@ size_t tti_cuda_stats_bytes(const tutti_value *value);
 tutti_status tti_cuda_stats_run(const tutti_value *value, const void *x, const int32_t *rows,
                                 const float *sums, void *scratch, float *stats);
 
-/* True if what is like input 0 lies as it does. */
+/* True if values of input 0's shape have its layout. */
 bool tti_cuda_bn_lies_alike(const tti_node *node);
 
 /* conv2d_grad_join and conv2d_grad_sums, when out[0] is the product: the rest of it.  scratch as

@@ -1,4 +1,4 @@
-/* norm.c - layer, RMS and group norm, their gradients, and what fuse_norm.c makes of them.
+/* norm.c - layer, RMS and group norm, their gradients, and their merged forms from fuse_norm.c.
  *
  * Every op is one of two launches (norm.h): rows forward, or rows backward with any of dx, a copy
  * of dx in another dtype, and column sums for gamma and beta. */
@@ -100,7 +100,7 @@ static size_t grads_scratch(const tti_node *node, const void *state) {
     return TTI_MAX(n, tti_cuda_column_bytes(dtype, (int64_t)rows.n_rows, (int64_t)rows.width));
 }
 
-/* By itself, behind. */
+/* In a separate kernel, afterwards. */
 static tutti_status sum_columns(const tti_cuda_norm_grad *grad, float *sums) {
     tti_cuda_columns_desc desc = {.in = grad->dx.dtype,
                                   .out = TUTTI_F32,

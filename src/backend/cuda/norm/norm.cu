@@ -3,12 +3,12 @@
  * Fast path: a team of threads (a warp, or a block for wide rows) holds a row in registers, so that
  * memory is read and written once.  A thread has chunks of 4 elements, chunk k of thread t being
  * number k * team + t of the row: 16 bytes of f32, 8 of 16-bit floats.  Dtypes are run-time values,
- * the same for all threads: what is read is kept as it came (raw) until all loads are under way.
- * Slow path, for widths that are no multiple of 4, very wide rows, groups and f64: a block reads
- * its row several times from the caches.
- * Gradients of gamma and beta: teams walk over rows n_teams apart and keep sums of their columns;
- * blocks leave partial sums, which a second kernel adds in order.  The number of blocks depends on
- * the shape alone, so the bits do not depend on the device. */
+ * the same for all threads: loaded values are kept in their format (raw) until all loads are
+ * issued.  Slow path, for widths that are no multiple of 4, very wide rows, groups and f64: a block
+ * reads its row several times from the caches.  Gradients of gamma and beta: teams process rows
+ * n_teams apart and keep sums of their columns; blocks write partial sums, which a second kernel
+ * adds in order.  The number of blocks depends on the shape alone, so the bits do not depend on the
+ * device. */
 #include <type_traits>
 
 #include "backend/cuda/norm/norm.h"
@@ -91,7 +91,7 @@ __device__ __forceinline__ void load_as(const T *from, place at, float (&x)[NV][
         if (has_chunk(at, k)) tti_load<T, 4>(from + 4 * k * (int)at.step, x[k]);
 }
 
-/* Without the way over raw: for what is read alone.  Chunks beyond the row stay as they are. */
+/* Without the intermediate raw format: for a single value.  Chunks beyond the row are unchanged. */
 template <int NV>
 __device__ __forceinline__ void load_f32(tti_cuda_floats from, size_t row, place at,
                                          float (&x)[NV][4]) {
@@ -254,8 +254,8 @@ __device__ __forceinline__ void scale_dy(const float *gamma, place at, float (&d
     }
 }
 
-/* d: dy gamma.  The residual gradient is read here, not with dy and x: registers are what is
- * short, and the sums over the team hide its way. */
+/* d: dy gamma.  The residual gradient is read here, not with dy and x: registers are scarce, and
+ * the sums over the team hide its latency. */
 template <int NV, bool BLOCK>
 __device__ __forceinline__ void store_dx(const tti_cuda_norm_grad &a, size_t row, place at,
                                          float rstd, float (&d)[NV][4], const float (&xhat)[NV][4],
@@ -366,7 +366,7 @@ __global__ void add_partials(const float *partials, int n_partials, size_t strid
     (col < width ? dgamma[col] : dbeta[col - width]) = sum;
 }
 
-/* ---- any width, group and dtype: A is what is computed in ---- */
+/* ---- any width, group and dtype: A is the type of the computation ---- */
 
 template <class A>
 __device__ __forceinline__ A load_any(tti_cuda_floats from, size_t i) {

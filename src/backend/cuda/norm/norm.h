@@ -40,8 +40,8 @@ typedef struct tti_cuda_norm_grad {
     tti_cuda_floats dy, x;            /* [n_rows,width] */
     tti_cuda_floats residual;         /* likewise, optional */
     const float *mean, *rstd, *gamma; /* mean NULL: RMS norm; gamma only for dx */
-    tti_cuda_floats dx, copy;         /* [n_rows,width], optional; a copy only beside dx */
-    float *dgamma, *dbeta;            /* [groups*per_group], optional; dbeta only beside dgamma */
+    tti_cuda_floats dx, copy;         /* [n_rows,width], optional; a copy only with dx */
+    float *dgamma, *dbeta;            /* [groups*per_group], optional; dbeta only with dgamma */
     float *dsums;                     /* [width], the column sums of dx: norm_low.h's alone */
     float *partials;                  /* tti_cuda_norm_scratch bytes; only for dgamma */
 } tti_cuda_norm_grad;

@@ -1,7 +1,7 @@
 /* norm_low.cu - layer norm of rows whose values all have 16 bits; its gradient: norm_low_grad.cu.
  *
- * A warp has a row, in vectors of 16 bytes: vector k of lane t is number 32 k + t of the row.  Rows
- * are taken from the last one down: what a product has just written is in the cache at its end. */
+ * A warp processes a row, in vectors of 16 bytes: vector k of lane t is number 32 k + t of the row.
+ * Rows run from the last one down: the end of a product that was just written is in the cache. */
 #include "backend/cuda/norm/norm_low.h"
 #include "backend/cuda/norm/norm_row.cuh"
 

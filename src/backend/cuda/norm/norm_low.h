@@ -15,7 +15,7 @@ bool tti_cuda_norm_low_backward_can(const tti_cuda_norm_grad *grad);
 
 cudaError_t tti_cuda_norm_low_forward(const tti_cuda_norm *norm, cudaStream_t stream);
 
-/* dsums too, where it is given; partials: tti_cuda_norm_low_scratch bytes. */
+/* dsums too, if it is given; partials: tti_cuda_norm_low_scratch bytes. */
 size_t tti_cuda_norm_low_scratch(const tti_rows *rows);
 cudaError_t tti_cuda_norm_low_backward(const tti_cuda_norm_grad *grad, cudaStream_t stream);
 

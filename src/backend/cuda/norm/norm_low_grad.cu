@@ -1,4 +1,4 @@
-/* norm_low_grad.cu - gradients of layer norm where dy is one value (norm_low_grad.cuh). */
+/* norm_low_grad.cu - gradients of layer norm if dy is one value (norm_low_grad.cuh). */
 #include "backend/cuda/norm/norm_low_grad.cuh"
 
 namespace {

@@ -2,15 +2,14 @@
  * of columns, in one pass over memory.
  *
  * A team of warps has ROWS rows at a time, a thread the same vector of 16 bytes in each of them:
- * what it sums for its columns takes few registers, so a multiprocessor is full, and the sums over
- * rows, which go through shared memory, cost one barrier of the team.  A thread copies into shared
- * memory what it will read itself, some turns ahead; it keeps that as it came, in words of two
- * elements, and widens it where it is used, twice.  Rows are taken from the last ones down: what a
- * product has just written is in the cache at its end.  Who adds what, and in which order, depends
- * on the shape alone.
+ * its column sums take few registers, so a multiprocessor is full, and the sums over rows, which go
+ * through shared memory, cost one barrier of the team.  A thread copies its inputs into shared
+ * memory some turns ahead, in words of two elements, and widens them where they are used, twice.
+ * Rows run from the last ones down: the end of a product that was just written is in the cache.
+ * The order of all additions depends on the shape alone.
  *
- * Where dy comes from and dx goes to, a type R of rows says: one value, or two terms of which one
- * is another device's.  The bits are the same. */
+ * A type R of rows defines the source of dy and the destination of dx: one value, or two terms, one
+ * of which is another device's.  The bits are the same. */
 #ifndef TTI_CUDA_NORM_LOW_GRAD_CUH
 #define TTI_CUDA_NORM_LOW_GRAD_CUH
 
@@ -22,7 +21,7 @@ namespace {
 
 enum {
     ROWS = 2,           /* of a turn */
-    MOST_THREADS = 512, /* of a block, of which a multiprocessor has one */
+    MOST_THREADS = 512, /* of a block; a multiprocessor has one block */
     BLOCKS = 132,       /* the bits depend on it */
     MOST_STAGES = 4, /* turns of a thread in shared memory: one at work, the others on their way; */
     LEAST_STAGES = 2, /* so many and more where there is less of it: no bits depend on that */
@@ -58,7 +57,8 @@ struct turn_at {
 
 __device__ __forceinline__ bool has(const seat &t, int at) { return t.thread < t.n && at < t.end; }
 
-/* What to copy of a turn: what is there before all have met, or behind that, or all. */
+/* Which inputs of a turn to copy: those available before the first barrier, those after it, or all.
+ */
 enum { NEAR = 1, FAR = 2, ALL = NEAR | FAR };
 
 /* slot: [N_READ][ROWS] vectors that lie THREADS apart. */
@@ -116,7 +116,7 @@ struct scales {
     float mean[ROWS], rstd[ROWS];
 };
 
-/* For rows that are not there those of another one: their values are zeros. */
+/* For missing rows those of another one: their values are zeros. */
 __device__ __forceinline__ void read_scales(const tti_cuda_norm_grad &a, int row, scales &s) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -151,8 +151,7 @@ __device__ __forceinline__ void meet_team(const seat &t) {
         asm volatile("bar.sync %0, %1;" ::"r"(t.team + 1), "n"(W * WARP) : "memory");
 }
 
-/* The sums over the team of what its threads have; shared: [W][N], that of the turn before the
- * last. */
+/* The sums over the threads of the team; shared: [W][N], last used two turns ago. */
 template <int W, int N>
 __device__ __forceinline__ void team_sums(const seat &t, float *shared, float (&x)[N]) {
     static_assert(N == 4, "one vector of a warp");
@@ -174,7 +173,7 @@ struct pair_rows {
     row_of<ROWS> dy, x;
 };
 
-/* Of d = dy gamma: the sum over each row, and behind it that of d (x - mean). */
+/* Of d = dy gamma: the sum over each row, followed by that of d (x - mean). */
 template <class T>
 __device__ __forceinline__ void add_rows(const pair_rows &raw, const scales &scale,
                                          const float (&gamma)[V], float (&sums)[2 * ROWS]) {
@@ -193,13 +192,12 @@ __device__ __forceinline__ void add_rows(const pair_rows &raw, const scales &sca
     }
 }
 
-/* What dx of a row is made of, besides its elements: dx = dy rstd gamma + (x - mean) slope + level
- * + residual. */
+/* The coefficients of dx in a row: dx = dy rstd gamma + (x - mean) slope + level + residual. */
 struct line {
     float mean, rstd, slope, level;
 };
 
-/* dx of a vector, and what it adds to the columns. */
+/* dx of a vector, and its contribution to the columns. */
 template <class T>
 __device__ __forceinline__ tti_vec<T, V> grad_vector(uint4 raw_dy, uint4 raw_x, uint4 raw_residual,
                                                      line l, const float (&gamma)[V],
@@ -310,8 +308,8 @@ __global__ void __launch_bounds__(crew<W, R>::THREADS, 1)
     auto begun = begin_copies<c::THREADS>(a, rows, t, ahead, {row_step, at_step}, mine, stages - 1);
     load_params(a.gamma, {(unsigned)t.thread, (unsigned)n}, 0, gamma);
     read_scales(a, turn.row, now);
-    /* Of the first team, which has the most turns: one that has none left meets all the same, since
-     * racecheck takes teams that met equally often at their barriers to have been there together.
+    /* Of the first team, which has the most turns: a team without turns still takes part in
+     * barriers, because racecheck assumes that teams with equal barrier counts were there together.
      */
     int most = turn.row + t.team * (int)gridDim.x * ROWS;
     for (int slot = 0, odd = 0; most >= 0; odd ^= 1, most -= row_step) {

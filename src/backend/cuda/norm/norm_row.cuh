@@ -1,5 +1,5 @@
-/* norm_row.cuh - a row of 16-bit values that a warp has, in vectors of 16 bytes: vector k of lane t
- * is number 32 k + t of the row.  What is inlined into two kernels comes to the same bits. */
+/* norm_row.cuh - a row of 16-bit values in a warp, in vectors of 16 bytes: vector k of lane t is
+ * number 32 k + t of the row.  Kernels that inline this code have the same bits. */
 #ifndef TTI_CUDA_NORM_ROW_CUH
 #define TTI_CUDA_NORM_ROW_CUH
 
@@ -15,7 +15,7 @@ struct row_of {
     uint4 v[NV];
 };
 
-/* Where this lane's vectors lie; n: vectors of a row. */
+/* The positions of this lane's vectors; n: vectors of a row. */
 struct place {
     unsigned lane, n;
 };
@@ -29,7 +29,7 @@ __device__ __forceinline__ void load(const void *from, size_t row, place at, row
     for (int k = 0; k < NV; k++) x.v[k] = has(at, k) ? p[k * WARP] : make_uint4(0, 0, 0, 0);
 }
 
-/* Into shared memory while the thread goes on; zeros if it is not there. */
+/* Asynchronous copy to shared memory; zeros if the vector does not exist. */
 __device__ __forceinline__ void copy_vector(uint4 *to, const void *from, int at, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                      (unsigned)__cvta_generic_to_shared(to)),
@@ -59,7 +59,8 @@ __device__ __forceinline__ void widen(uint4 v, float (&x)[V]) {
     x[4] = c.x, x[5] = c.y, x[6] = d.x, x[7] = d.y;
 }
 
-/* What was widened before must not be kept in registers: the compiler forgets that it was. */
+/* Hides from the compiler that values were widened before, so that it does not keep them in
+ * registers. */
 template <int NV>
 __device__ __forceinline__ void forget(row_of<NV> &x) {
 #pragma unroll

@@ -1,6 +1,7 @@
-/* elementwise.c - rows for the elementwise ops, their chains, broadcasting, and swiglu.
+/* elementwise.c - kernel table rows for the elementwise ops, their chains, broadcasting, and
+ * swiglu.
  *
- * prepare() turns a node, or the body of a fused one, into a little program (elementwise.h) and
+ * prepare() turns a node, or the body of a fused one, into a small program (elementwise.h) and
  * chooses the fastest way to run it; run() only launches. */
 #include "backend/cuda/runtime/elementwise.h"
 
@@ -89,7 +90,7 @@ static bool add_step(tti_elem_program *p, const tti_node *node, const tti_node *
     return true;
 }
 
-/* What node computes; false: the program cannot say it. */
+/* The program of node; false: it cannot be expressed. */
 static bool make_program(const tti_node *node, tti_elem_program *p) {
     *p = (tti_elem_program){.n_in = node->n_in, .out_dtype = (uint8_t)node->out[0]->type.dtype};
     int64_t n = tti_value_n_elems(node->out[0]);
@@ -206,7 +207,7 @@ static tutti_status elem_run(void *state, const tti_kargs *a) {
 
 /* ---- swiglu ---- */
 
-/* The rows are those of plain bytes. */
+/* The rows are those of the plain layout. */
 static bool is_plain(const tutti_value *value) {
     tutti_value plain = *value;
     plain.layout = TTI_PLAIN;

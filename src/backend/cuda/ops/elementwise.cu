@@ -1,9 +1,9 @@
 /* elementwise.cu - kernels of elementwise functions and chains of them; swiglu.
  *
- * Four ways, by what the inputs look like: single functions of their own at copy speed; a small
- * interpreter for chains over inputs of one order (all branches are the same for all threads); one
- * with repeated dimensions for arithmetic; and a slow one for everything else.  All of them take
- * the functions from elementwise.cuh, so they give the same bits. */
+ * Four variants, by the inputs: single functions at copy speed; a small interpreter for chains over
+ * inputs of one order (all branches are uniform); one with repeated dimensions for arithmetic; and
+ * a slow one for everything else.  All of them use the functions of elementwise.cuh, so they give
+ * the same bits. */
 #include "backend/cuda/runtime/elementwise.cuh"
 
 enum { THREADS = 256 };
@@ -112,7 +112,7 @@ typedef struct packed {
     uint32_t word[WIDTH];
 } packed;
 
-/* How the elements of an input are told apart: bytes of each. */
+/* Bytes of an element of an input. */
 __device__ __forceinline__ int bytes_of(int dtype) {
     return dtype == TUTTI_U8 ? 1 : dtype == TUTTI_F16 || dtype == TUTTI_BF16 ? 2 : 4;
 }
@@ -381,7 +381,7 @@ __device__ __forceinline__ void widen(const tti_vec<T, V> &raw, bool side_by_sid
     for (int j = 0; j < V; j++) x[j] = tti_to_f32(side_by_side ? raw.v[j] : raw.v[0]);
 }
 
-/* Where vector i has its elements in both operands. */
+/* The offsets of vector i in both operands. */
 __device__ __forceinline__ void find_operands(const broadcast_args &a, uint64_t i,
                                               uint64_t (&at)[2]) {
     at[0] = at[1] = 0;

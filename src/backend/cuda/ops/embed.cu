@@ -1,10 +1,10 @@
 /* embed.cu - one_hot, gather, scatter_add, rotary.
  *
  * Scattering adds no floats atomically.  Positions are sorted by row: counted by integer atomics,
- * whose order does not matter, given places, and put into order of position within each row, short
- * rows by their ranks, long ones by a walk over all ids.  The idea to know: a row is summed in runs
- * of RUN positions; a long row's runs are summed side by side and then added in order, so that a
- * row that everybody uses takes no longer than others. */
+ * whose order does not matter, assigned places, and ordered by position within each row, short rows
+ * by their ranks, long ones by a scan over all ids.  A row is summed in runs of RUN positions; the
+ * runs of a long row are summed concurrently and then added in order, so that a very frequent row
+ * takes no longer than others. */
 #include "backend/cuda/ops/embed.h"
 #include "backend/cuda/runtime/device.cuh"
 
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- positions in order of row ---- */
 
-/* What the sort leaves in scratch. */
+/* The results of the sort in scratch. */
 struct sorted {
     int32_t *left;     /* [n]: ids that have no place yet */
     int32_t *first;    /* [n + 1]: places of a row's positions in list */
@@ -180,8 +180,8 @@ __device__ __forceinline__ int32_t row_of_run(const sorted &s, int32_t run) {
     return lo;
 }
 
-/* Items of an outer index: n rows, of which the long ones are left out, and most_runs runs of long
- * rows, whose sums go to partials [outer,most_runs,inner]. */
+/* Items of an outer index: n rows, except the long ones, and most_runs runs of long rows, whose
+ * sums go to partials [outer,most_runs,inner]. */
 template <class T, int V>
 __global__ void __launch_bounds__(THREADS)
     sum_rows(const T *dy, T *dx, typename tti_acc<T>::type *partials, sorted s, scatter_sizes z) {
@@ -326,7 +326,7 @@ size_t round_up(size_t n_bytes) { return (n_bytes + 63) / 64 * 64; }
 
 size_t acc_bytes(tutti_dtype dtype) { return dtype == TUTTI_F64 ? sizeof(double) : sizeof(float); }
 
-/* Cuts scratch into the arrays of the sort; returns what is behind them. */
+/* Divides scratch into the arrays of the sort; returns the end. */
 char *cut_scratch(const tti_lookup *l, char *at, sorted *s) {
     size_t m = most_long(l);
     s->left = (int32_t *)at, at += round_up(l->n * 4);

@@ -1,4 +1,4 @@
-/* embed.h - launchers of embed.cu: from integers to vectors and back, and rotary positions. */
+/* embed.h - launchers of embed.cu: lookups, their gradients, and rotary positions. */
 #ifndef TTI_CUDA_EMBED_H
 #define TTI_CUDA_EMBED_H
 

@@ -1,5 +1,5 @@
-/* piece.c - the rows of the kernel table for dropout of pieces and the own rows of a table:
- * piece.cu does the work. */
+/* piece.c - kernel table rows for dropout of tensor shards and a device's own rows of a table;
+ * piece.cu has the kernels. */
 #include "backend/cuda/ops/piece.h"
 
 #include "backend/cuda/runtime/cuda.h"

@@ -1,6 +1,6 @@
-/* piece.cu - dropout of a piece of a value, and the rows of a table that a device has.
+/* piece.cu - dropout of a tensor shard of a value, and the rows of a table that a device has.
  *
- * Draws are counted by the element's place in the whole sample, as src/ops/random.c says, so that
+ * Draws are counted by the element's position in the whole sample, as in src/ops/random.c, so that
  * the masks of all devices together are the mask of one. */
 #include "backend/cuda/ops/piece.h"
 #include "backend/cuda/runtime/device.cuh"

@@ -1,4 +1,5 @@
-/* piece.h - launchers of piece.cu: masks and rows of a value of which a device has a piece. */
+/* piece.h - launchers of piece.cu: masks and rows of a value of which a device has a tensor shard.
+ */
 #ifndef TTI_CUDA_PIECE_H
 #define TTI_CUDA_PIECE_H
 

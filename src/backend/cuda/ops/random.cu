@@ -1,4 +1,4 @@
-/* random.cu - dropout and drop_path: masks from a counter-based generator, made where they are
+/* random.cu - dropout and drop_path: masks from a counter-based generator, computed where they are
  * used.
  *
  * Element e of sample s is kept if draw (key, step, s*2^28 + e/4), lane e%4, is at least p; e

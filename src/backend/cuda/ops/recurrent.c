@@ -2,8 +2,8 @@
  *
  * The inputs' part of the gates is one product for all steps.  Then each step is one product of the
  * state of all samples with w_hh, and one kernel for the functions of the gates (recurrent.cu).
- * What is carried from step to step, and every sum of products, is in f32 (f64 for f64): in 16 bits
- * only what is stored, and what goes into the next product, is rounded. */
+ * The state between steps, and every sum of products, is f32 (f64 for f64): in 16 bits only stored
+ * values, and the input of the next product, are rounded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,12 +11,12 @@
 #include "backend/cuda/ops/recurrent.h"
 #include "backend/cuda/runtime/cuda.h"
 
-/* Pieces of scratch: parts of gates and what is carried are wide, LOW is the next left factor. */
+/* Parts of scratch: gates and state are wide, LOW is the next left factor. */
 enum { X_PART, H_PART, CARRY, CARRY_C, LOW, WORKSPACE, N_PIECES, PIECE_ALIGNMENT = 256 };
 
 typedef struct sequence {
     tti_cuda_cell cell;
-    tutti_dtype wide;            /* of what is carried */
+    tutti_dtype wide;            /* type of the state */
     int n_gates;                 /* 4 of an LSTM, 3 of a GRU */
     bool given;                  /* the first states are inputs */
     tti_blas_plan *input, *step; /* of x, of each step; NULL: nothing to multiply */
@@ -95,7 +95,7 @@ static void place_backward(sequence *s) {
                       workspace_of(s->step)});
 }
 
-/* NULL: no memory, as tti_fail was told. */
+/* NULL: no memory, which was reported by tti_fail. */
 static sequence *sequence_of(const tti_node *node, int n_gates) {
     sequence *s = calloc(1, sizeof *s);
     if (!s) {
@@ -222,7 +222,7 @@ static tutti_status gru_run(void *state, const tti_kargs *a) {
 typedef cudaError_t (*cell_grad_fn)(const tti_cuda_cell *cell, const tti_cuda_cell_grad_args *args,
                                     cudaStream_t stream);
 
-/* out: dz, dh0, dc0 of an LSTM; di, dz, dh0 of a GRU.  The last are what is left of dh and dc. */
+/* out: dz, dh0, dc0 of an LSTM; di, dz, dh0 of a GRU. The last are the remaining dh and dc. */
 static tutti_status run_backward(const sequence *s, const tti_kargs *a, cell_grad_fn run_cell) {
     bool lstm = s->n_gates == 4;
     tti_cuda_cell cell = s->cell;

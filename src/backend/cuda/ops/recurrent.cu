@@ -1,12 +1,12 @@
 /* recurrent.cu - the functions of the gates of one step, for all samples at once.
  *
- * A thread does one hidden element of one sample: neighbours in a warp are neighbours in memory.
- * The products around a step take most of its time; a step is two launches in all. */
+ * A thread computes one hidden element of one sample: neighbours in a warp are neighbours in
+ * memory.  The products of a step take most of its time; a step is two launches in all. */
 #include "backend/cuda/ops/recurrent.h"
 
 #include "backend/cuda/runtime/device.cuh"
 
-/* ---- types: what is carried on is f32, or f64 for f64 ---- */
+/* ---- types: the state is f32, or f64 for f64 ---- */
 
 template <class T>
 struct carried {
@@ -25,7 +25,7 @@ __device__ __forceinline__ A sigmoid(A x) {
     return (A)1 / ((A)1 + tti_exp(-x));
 }
 
-/* Where a thread is: sample b, hidden element j; state is b H + j, row b T + step. */
+/* The position of a thread: sample b, hidden element j; state is b H + j, row b T + step. */
 struct place {
     int64_t b, j, state, row;
 };

@@ -1,6 +1,6 @@
 /* reduce.c - rows for sum, mean, max_reduce and its gradient, sum_to, argmax.
  *
- * All of them are a nest over x in which y stands still along the loops that are folded. */
+ * All of them are a loop nest over x in which y is constant along the reduced loops. */
 #include "backend/cuda/ops/reduce.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* reduce.cu - sums, maxima and counts over some loops of x; the place of a maximum.
+/* reduce.cu - sums, maxima and counts over some loops of x; the index of a maximum.
  *
- * Two kernels: by rows, where neighbouring elements go into one result and 1 to 256 threads share a
- * row; by columns, where they go into neighbouring results.  Every thread adds its elements in
+ * Two kernels: by rows, where neighbouring elements belong to one result and 1 to 256 threads share
+ * a row; by columns, where they belong to neighbouring results.  Every thread adds its elements in
  * order, threads are joined by a fixed tree, parts of a split by the column kernel again. */
 #include "backend/cuda/ops/reduce.h"
 #include "backend/cuda/runtime/device.cuh"

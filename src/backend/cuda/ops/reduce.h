@@ -1,7 +1,7 @@
 /* reduce.h - launchers of reduce.cu and the plan of a reduction; C and C++.
  *
- * A plan has two nests over x: the loops that stay and the loops that are folded.  Its numbers
- * depend on shapes alone, so that the order of a sum is the same on every machine. */
+ * A plan has two nests over x: the kept loops and the reduced loops.  Its numbers depend on shapes
+ * alone, so that the order of a sum is the same on every machine. */
 #ifndef TTI_CUDA_REDUCE_H
 #define TTI_CUDA_REDUCE_H
 
@@ -22,11 +22,11 @@ typedef struct tti_reduce_plan {
     double divisor;            /* of sums; 1 unless changed */
     tti_nest kept, folded;     /* operand 0: x; 1: y, of kept alone */
     uint64_t n_kept, n_folded; /* elements of y; elements of x for one of y */
-    bool by_columns;           /* the innermost loop of x is kept: threads stand side by side */
-    int width;                 /* elements of a load: 16 bytes, or 1 */
-    int n_across, n_down;      /* by columns: threads of a block; powers of two */
-    int n_lanes;               /* by rows: threads for one element of y: 1 .. 32, 256 */
-    uint64_t n_splits, chunk;  /* parts of the folded loops; loads, or rows, of one */
+    bool by_columns;      /* the innermost loop of x is kept: threads process adjacent columns */
+    int width;            /* elements of a load: 16 bytes, or 1 */
+    int n_across, n_down; /* by columns: threads of a block; powers of two */
+    int n_lanes;          /* by rows: threads for one element of y: 1 .. 32, 256 */
+    uint64_t n_splits, chunk; /* parts of the folded loops; loads, or rows, of one */
 } tti_reduce_plan;
 
 /* The plan for x folded into y.  nest: operands x and y over x's dimensions, tidy; y's stride is 0
@@ -37,8 +37,8 @@ void tti_cuda_reduce_make(tti_fold fold, tutti_dtype dtype, const tti_nest *nest
 /* Bytes of scratch: partial results. */
 size_t tti_cuda_reduce_scratch(const tti_reduce_plan *plan);
 
-/* y = fold of x.  COUNT: how many elements of x equal that of compare, which lies as y does;
- * elsewhere NULL. */
+/* y = reduction of x.  COUNT: how many elements of x equal that of compare, which has y's layout;
+ * otherwise NULL. */
 cudaError_t tti_cuda_reduce(const tti_reduce_plan *plan, const void *x, const void *compare,
                             void *y, void *scratch, cudaStream_t stream);
 

@@ -1,8 +1,8 @@
-/* reduce_plan.c - how a reduction is cut into blocks, threads and partial results.
+/* reduce_plan.c - divides a reduction into blocks, threads and partial results.
  *
- * The idea to know: after joining loops x is rows that are folded, or columns that stay, whatever
- * its shape was.  Where too few results are to be made for the whole device, the folded loops are
- * split, and a second pass folds the parts in order. */
+ * After joining loops x is rows that are reduced, or columns that are kept, whatever its shape was.
+ * If there are too few results for the whole device, the reduced loops are split, and a second pass
+ * adds the parts in order. */
 #include "backend/cuda/ops/reduce.h"
 
 enum { THREADS = 256, TARGET_BLOCKS = 528, ROW_LOADS = 512 };
@@ -31,7 +31,8 @@ static uint64_t close_nest(tti_nest *nest) {
     return n;
 }
 
-/* Every address of x is a multiple of v elements, if the innermost loop is taken v at a time. */
+/* Whether every address of x is a multiple of v elements, if the innermost loop is processed v at a
+ * time. */
 static bool can_cut(const tti_nest *nest, bool has_inner, uint64_t v) {
     int last = nest->n_dims - 1;
     for (int d = 0; d < nest->n_dims; d++) {

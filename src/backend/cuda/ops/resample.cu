@@ -1,7 +1,7 @@
-/* resample.cu - planes by repeated elements or by lines between elements, and the gradients.
+/* resample.cu - planes by repeated elements or by linear interpolation, and the gradients.
  *
- * A gradient is gathered: an element of x asks the outputs that can have looked at it how much they
- * did, by the very function that the forward kernel uses, in row-major order. */
+ * A gradient is gathered: an element of x adds the contributions of the outputs that can have read
+ * it, by the function that the forward kernel uses, in row-major order. */
 #include "backend/cuda/ops/resample.h"
 #include "backend/cuda/runtime/device.cuh"
 

@@ -1,10 +1,10 @@
-/* shape.cu - transposition by tiles in shared memory, and runs of bytes copied side by side.
+/* shape.cu - transposition by tiles in shared memory, and copies of runs of bytes.
  *
- * A permutation is first brought to its least dimensions (tti_launch_turn).  Where the last one
+ * A permutation is first reduced to its minimal dimensions (tti_launch_turn).  If the last one
  * stays, runs are copied in the widest words that fit; else x's last dimension and y's last one
- * span a plane, which is turned tile by tile, and the others are a batch of planes.  The idea to
- * know: a tile has rows of 128 bytes and one word more, so that both sides move 16 bytes a thread
- * and columns of shared memory lie in different banks. */
+ * span a plane, which is transposed tile by tile, and the others are a batch of planes.  A tile has
+ * rows of 128 bytes and one word more, so that both sides move 16 bytes a thread and columns of
+ * shared memory lie in different banks. */
 #include "backend/cuda/ops/shape.h"
 #include "backend/cuda/runtime/device.cuh"
 
@@ -12,7 +12,7 @@ namespace {
 
 enum { THREADS = 256, MOST_BLOCKS = 0x7fffffff, SMALL_SIDE = 16, SMALL_BYTES = 16384 };
 
-/* Dimensions beside those of the plane, innermost first, strides in elements. */
+/* Dimensions other than those of the plane, innermost first, strides in elements. */
 struct batch {
     int n_dims;
     tti_divisor size[TUTTI_MAX_DIMS];
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(THREADS) copy_strips(unit_strips strips, uint3
 
 unsigned blocks_for(size_t n) { return (unsigned)((n + THREADS - 1) / THREADS); }
 
-/* Without dimensions of 1, and with those that stay neighbours as one. */
+/* Without dimensions of 1, and with adjacent ones joined. */
 tti_turn least(const tti_turn *t) {
     tti_turn out = {0, {0}, {0}, t->elem};
     int order[TUTTI_MAX_DIMS], place[TUTTI_MAX_DIMS], n = 0; /* x dimensions in y's order */
@@ -219,7 +219,7 @@ tti_turn least(const tti_turn *t) {
     for (int d = 0; d < n; d++) {
         int last = d ? order[d - 1] : -2, next = last + 1;
         while (d && next < t->n_dims && t->dim[next] == 1) next++;
-        if (d && next == order[d]) { /* goes on where the one before ended */
+        if (d && next == order[d]) { /* continues the previous one */
             dim[out.n_dims - 1] *= t->dim[order[d]];
             continue;
         }
@@ -332,7 +332,7 @@ cudaError_t turn_planes(const tti_turn *t, const void *x, void *y, cudaStream_t 
     return is_thin(t) ? launch_thin<E>(t, x, y, stream) : launch_planes<E>(t, x, y, stream);
 }
 
-/* The widest unit that all runs are made of, in bytes. */
+/* The widest unit, in bytes, that divides all runs. */
 size_t unit_of(const tti_strips *strips, int n_strips) {
     size_t all = 16;
     for (int i = 0; i < n_strips; i++) {

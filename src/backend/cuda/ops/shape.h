@@ -1,4 +1,4 @@
-/* shape.h - launchers of shape.cu: elements moved, none changed; of 1, 2, 4 or 8 bytes each. */
+/* shape.h - launchers of shape.cu: elements of 1, 2, 4 or 8 bytes are moved, not changed. */
 #ifndef TTI_CUDA_SHAPE_H
 #define TTI_CUDA_SHAPE_H
 

@@ -1,5 +1,4 @@
-/* optim.c - the optimizer ops one by one, as the update program's own tests and others call them.
- */
+/* optim.c - the optimizer ops one by one, for tests of the update program and other callers. */
 #include <string.h>
 
 #include "backend/cuda/optim/optim_rule.h"

@@ -1,14 +1,14 @@
 /* optim.cuh - one element of one optimizer step: the rules of src/ops/optim.c in f32.
  *
  * The operations and their order are those of src/backend/cpu/optim.c, and nothing is contracted
- * (cmake/cuda.cmake), so that a state may be on either side with the same bits.
- * The update of all parameters at once (update.cu) and the single ops (optim.c) share them. */
+ * (cmake/cuda.cmake), so that a state may be on either side with the same bits.  The update of all
+ * parameters at once (update.cu) and the single ops (optim.c) share them. */
 #ifndef TTI_OPTIM_CUH
 #define TTI_OPTIM_CUH
 
 #include "backend/cuda/optim/update.h"
 
-/* What a step is made of: numbers of the step, and of the block's slot. */
+/* The numbers of a step, and of the block's slot. */
 typedef struct tti_element {
     float w, s0, s1; /* weight and states, old and then new */
     float g;         /* the summed gradient */
@@ -68,7 +68,7 @@ __device__ __forceinline__ void tti_rule_lars(const tti_rule &r, const tti_hyper
     e.w -= h.lr * e.s0;
 }
 
-/* norms: |w| and |direction| of the whole tensor; NULL: only the direction is wanted. */
+/* norms: |w| and |direction| of the whole tensor; NULL: only computes the direction. */
 __device__ __forceinline__ void tti_rule_lamb(const tti_rule &r, const tti_hyper &h, float decay,
                                               const float *norms, tti_element &e) {
     float g = e.g * (h.inv_count * h.clip);

@@ -1,4 +1,4 @@
-/* optim_rule.h - an optimizer op as the kernels of update.cu know it. */
+/* optim_rule.h - an optimizer op for the kernels of update.cu. */
 #ifndef TTI_CUDA_OPTIM_RULE_H
 #define TTI_CUDA_OPTIM_RULE_H
 

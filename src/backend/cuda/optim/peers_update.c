@@ -1,4 +1,4 @@
-/* peers_update.c - which updates are made in one kernel with the sums before them. */
+/* peers_update.c - which updates run in one kernel with the preceding sums. */
 #include "backend/cuda/optim/peers_update.h"
 
 #include "backend/cuda/comm/peers_group.h"
@@ -15,7 +15,7 @@ static size_t bytes_of_others(const tti_peers_group *g) {
     return n * g->peers.n_flat * sizeof(float);
 }
 
-/* What one has to do with the others' memory alone, and the update with no norm. */
+/* The reduction uses only the others' memory, and the update no norm. */
 static bool fits(const tti_peers_group *g, const tti_update_view *u) {
     size_t n_told = 3 * ((size_t)u->n_shards + (size_t)g->peers.n_ranks);
     return g->direct && !g->low && g->peers.n_groups == 0 && u->grads == g->pieces[0] &&

@@ -1,21 +1,21 @@
-/* peers_update.cu - gradients of several devices added, and parameters updated, in one kernel.
+/* peers_update.cu - adds gradients of several devices and updates parameters in one kernel.
  *
- * For small models, where a step waits for kernels to start more than for bytes.  Every device adds
- * all elements itself: no sum travels, and the pieces keep their terms.  One meeting says that all
- * terms are there; a last one, that nobody reads them any more.  It is announced before the hash is
- * made and waited for behind it.
+ * For small models, where kernel launches limit a step more than bytes do.  Every device adds all
+ * elements itself: no sum is sent, and the partial sums keep their terms.  One barrier says that
+ * all terms are complete; a last one, that no device reads them any more.  It is announced before
+ * the hash is computed and awaited after it.
  *
  * The order of the additions, and the arithmetic of the update, are those of peers.cu and
- * update.cu, whose parts this is made of. */
+ * update.cu, from which this is made. */
 #include "backend/cuda/comm/peers_terms.cuh"
 #include "backend/cuda/optim/peers_update.h"
 #include "backend/cuda/optim/update.cuh"
 #include "backend/cuda/runtime/early.cuh"
 #include "backend/cuda/runtime/load.cuh"
 
-enum { THREADS = 1024, LEARNER = 1 /* the warp that learns what the others tell */ };
+enum { THREADS = 1024, LEARNER = 1 /* the warp that receives the other ranks' numbers */ };
 
-/* What all threads of a block know of the step. */
+/* The numbers of the step that all threads of a block share. */
 struct learned {
     double told[TTI_PEERS_TOLD];
     tti_hyper hyper;
@@ -25,8 +25,9 @@ struct learned {
 
 /* ---- the numbers of the step ---- */
 
-/* Each half of a number has the epoch behind it, in one word of 8 bytes, so that who sees the epoch
- * has the half: nothing else has to be ordered, and one way over the link is all it takes. */
+/* Each half of a number is followed by the epoch, in one word of 8 bytes, so that a reader that
+ * sees the epoch has the half: nothing else has to be ordered, and one transfer over the link
+ * suffices. */
 __device__ __forceinline__ void tell_rank(uint32_t *there, double number, uint32_t epoch) {
     unsigned long long bits = (unsigned long long)__double_as_longlong(number);
     asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(there),
@@ -58,7 +59,7 @@ __device__ __forceinline__ void note_wait(const tti_peers_view &v, const tti_upd
     u.report->exchange_ns = waited;
 }
 
-/* Of one warp. */
+/* By one warp. */
 __device__ __forceinline__ void learn(const tti_peers_view &v, const tti_update_view &u,
                                       const tti_device_told &t, uint32_t epoch, learned &l) {
     int lane = threadIdx.x % 32, n = tti_n_told(t);
@@ -119,8 +120,8 @@ __device__ __forceinline__ void make_hash(const tti_update_view &u, learned &l) 
     __syncthreads();
 }
 
-/* The block of threads that is done last tells what came of it: nobody reads the report of the step
- * before any more. */
+/* The block of threads that finishes last writes the report: the step's report has no more readers.
+ */
 __device__ __forceinline__ void finish(const tti_update_view &u, const tti_device_told &t,
                                        learned &l) {
     __shared__ bool is_last;

@@ -1,4 +1,5 @@
-/* peers_update.h - launcher of peers_update.cu: the sum between devices and the update in one. */
+/* peers_update.h - launcher of peers_update.cu: the sum between devices and the update in one
+ * kernel. */
 #ifndef TTI_CUDA_PEERS_UPDATE_H
 #define TTI_CUDA_PEERS_UPDATE_H
 
@@ -9,8 +10,8 @@
 extern "C" {
 #endif
 
-/* update.c: what an update is made of that looks at no norm and changes no gradient before; NULL.
- */
+/* update.c: the view of an update that uses no norm and does not change gradients before; else
+ * NULL. */
 const tti_update_view *tti_cuda_update_plain(const void *update);
 
 /* Whether there is a kernel for the rule; loads it, as tti_launch_peers_load does. */

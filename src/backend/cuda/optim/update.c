@@ -63,7 +63,7 @@ static int cut(const tti_update_desc *desc, uint32_t most, tti_update_item *item
     return n;
 }
 
-/* The shortest pieces of which there are no more than blocks of threads that meet, if there are. */
+/* The shortest items whose number does not exceed that of co-resident blocks, if there are any. */
 static uint32_t length_of_items(const tti_update_desc *desc) {
     uint32_t most = SHORTEST_ITEM;
     while (most < LONGEST_ITEM && cut(desc, most, NULL) > TTI_PEERS_BLOCKS) most += SHORTEST_ITEM;

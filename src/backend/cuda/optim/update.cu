@@ -1,9 +1,9 @@
 /* update.cu - optimizer, clipping and parameter hash over all parameters at once.
  *
  * One block of threads for each block of the flat arrays (16 Ki elements), so a launch covers every
- * tensor of the model and each parameter is read and written once.  Numbers of the step are made
- * on the device, so nothing waits for the host.  Sums run in a fixed order; the hash is a sum of
- * integers, for which any order is the same. */
+ * tensor of the model and each parameter is read and written once.  Numbers of the step are
+ * computed on the device, so nothing waits for the host.  Sums run in a fixed order; the hash is a
+ * sum of integers, whose order does not matter. */
 #include "backend/cuda/optim/update.cuh"
 #include "backend/cuda/runtime/clock.cuh"
 #include "backend/cuda/runtime/early.cuh"

@@ -1,5 +1,5 @@
-/* update.cuh - what the kernels share that update parameters: update.cu, and peers_update.cu, which
- * adds the gradients of several devices as well.  The bits are the same, so neither file may be
+/* update.cuh - code shared by the kernels that update parameters: update.cu, and peers_update.cu,
+ * which also adds the gradients of several devices.  The bits are the same, so neither file may be
  * contracted (cmake/cuda.cmake). */
 #ifndef TTI_UPDATE_CUH
 #define TTI_UPDATE_CUH
@@ -12,7 +12,7 @@ enum { TTI_UPDATE_THREADS = 256, TTI_UPDATE_STRIDE = TTI_UPDATE_THREADS * 4 };
 
 /* ---- numbers of the step ---- */
 
-/* Of the sums [n_shards][3]; and the report as it is before the update. */
+/* From the sums [n_shards][3]; also the initial report before the update. */
 __device__ __forceinline__ tti_hyper tti_make_hyper(const tti_update_view &u, const double *sums,
                                                     tti_step_report *report) {
     double count = 0, loss = 0;
@@ -37,7 +37,7 @@ __device__ __forceinline__ tti_hyper tti_make_hyper(const tti_update_view &u, co
     return h;
 }
 
-/* ---- the hash of a block: backend.h says what it is of, cpu/isa.c is the twin ---- */
+/* ---- the hash of a block: backend.h defines it, cpu/isa.c is the CPU version ---- */
 
 typedef struct tti_block_hash {
     uint32_t lane[TTI_HASH_LANES];      /* Horner's rule in 64 lanes */
@@ -51,7 +51,7 @@ __device__ __forceinline__ void tti_hash_powers(tti_block_hash &h) {
     if (threadIdx.x < TTI_UPDATE_THREADS) h.power[threadIdx.x] = power;
 }
 
-/* Of the next block; every thread must call it. */
+/* Begins the next block; every thread must call it. */
 __device__ __forceinline__ void tti_hash_begin(tti_block_hash &h) {
     if (threadIdx.x < TTI_HASH_LANES) h.lane[threadIdx.x] = 0;
     __syncthreads();
@@ -73,7 +73,7 @@ __device__ __forceinline__ void tti_hash_lanes(tti_block_hash &h, const uint32_t
     __syncthreads();
 }
 
-/* Of one thread, from the lanes of all: lane(k). */
+/* In one thread, from the lanes of all: lane(k). */
 template <class Lane>
 __device__ __forceinline__ uint64_t tti_hash_of_lanes(const Lane &lane, uint64_t first,
                                                       uint32_t n) {
@@ -94,8 +94,8 @@ __device__ __forceinline__ uint64_t tti_hash_end(const tti_block_hash &h, uint64
     return tti_hash_of_lanes([&](int k) { return h.lane[k]; }, first, n);
 }
 
-/* Adds the lanes of this part to those of the others: sums of integers, for which any order is the
- * same.  True, and the lanes of all parts in h, for the one that comes last. */
+/* Adds the lanes of this part to those of the others: sums of integers, whose order does not
+ * matter.  Returns true, with the lanes of all parts in h, for the last one. */
 __device__ __forceinline__ bool tti_join_parts(const tti_update_view &u, int block, int n_parts,
                                                tti_block_hash &h) {
     __shared__ bool is_last;
@@ -125,7 +125,7 @@ __device__ __forceinline__ void tti_average_four(const tti_update_view &u, bool 
     tti_store<float, 4>(u.ema + at, a);
 }
 
-/* As the cast of a step rounds. */
+/* Rounds like the cast of a step. */
 __device__ __forceinline__ void tti_narrow_four(const tti_update_view &u, size_t at,
                                                 const float (&w)[4]) {
     if (u.low_dtype == TUTTI_BF16)

@@ -86,9 +86,9 @@ cudaError_t tti_launch_update_norms(const tti_update_view *view, cudaStream_t st
 cudaError_t tti_launch_update_step(const tti_update_view *view, cudaStream_t stream);
 /* Low blocks into low, without an update. */
 cudaError_t tti_launch_update_narrow(const tti_update_view *view, cudaStream_t stream);
-/* *hash += the hash of the parameters that are here by blocks: of all of them, of those of others
- * unless the step was bad, of all of them unless it was; of n blocks from first on.  Those of
- * others have just come, so the low ones go into low, too. */
+/* Adds to *hash the hash of parameters by blocks: of all of them, of those of other workers unless
+ * the step was bad, of all of them unless it was; of n blocks from first on.  Other workers'
+ * parameters have just arrived, so their 16-bit copies are made in low, too. */
 typedef enum tti_hash_of { TTI_HASH_ALL, TTI_HASH_OTHERS, TTI_HASH_GOOD } tti_hash_of;
 typedef struct tti_hash_job {
     tti_hash_of which;
@@ -97,8 +97,8 @@ typedef struct tti_hash_job {
 cudaError_t tti_launch_update_hash(const tti_update_view *view, uint64_t *hash, tti_hash_job job,
                                    cudaStream_t stream);
 
-/* One tensor of n elements: the optimizer ops.  state[k] and w are replaced.  norms: of lars and
- * lamb.  direction: written instead of everything else (lamb_direction); NULL otherwise. */
+/* One tensor of n elements: the optimizer ops. state[k] and w are replaced. norms: of lars and
+ * lamb. direction: the only output (lamb_direction); NULL otherwise. */
 typedef struct tti_update_tensor {
     tti_rule rule;
     float *w, *states[2];

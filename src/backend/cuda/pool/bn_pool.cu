@@ -1,5 +1,5 @@
-/* bn_pool.cu - bn_apply_pool in any dtype and layout, a thread for each result: what the op means,
- * where pool_three.cu does not fit. */
+/* bn_pool.cu - bn_apply_pool in any dtype and layout, a thread for each result: the definition of
+ * the op, for cases that pool_three.cu does not support. */
 #include "backend/cuda/norm/bn_scale.cuh"
 #include "backend/cuda/pool/bn_pool.h"
 #include "backend/cuda/runtime/device.cuh"

@@ -1,10 +1,9 @@
-/* bn_pool_grad.cu - the gradient of bn_apply_pool: sums over dy, and dx, of a dy that is never
- * there.
+/* bn_pool_grad.cu - the gradient of bn_apply_pool: sums over dy, and dx, where dy is never stored.
  *
- * Of channels last and 16 bits a thread has 8 channels, the same all the time, and 2x2 elements of
- * x after others, which four windows see, so that every dp is read by few threads.  Blocks leave
- * their sums in memory, where they are added in double: the order depends on the shape alone.  Else
- * a block sums a channel, and a thread makes an element of dx. */
+ * With channels last and 16 bits a thread has 8 fixed channels, and one 2x2 square of x after the
+ * other, which four windows cover, so that every dp is read by few threads.  Blocks write their
+ * sums to memory, where they are added in double: the order depends on the shape alone.  Otherwise
+ * a block sums a channel, and a thread computes an element of dx. */
 #include "backend/cuda/norm/batch_norm.cuh"
 #include "backend/cuda/pool/bn_pool.h"
 
@@ -80,7 +79,7 @@ __device__ __forceinline__ float dy_of(const square<T> &s, int element, int lane
     return tti_to_f32(tti_from_f32<T>(sum));
 }
 
-/* body(square) for those of this thread's samples below n. */
+/* Calls body(square) for this thread's samples below n. */
 template <class T, class B>
 __device__ __forceinline__ void walk_squares(const grad_source<T> &from, const pool_shape &k, int n,
                                              B body) {
@@ -251,7 +250,7 @@ pool_shape shape_of(const tti_pool *p) {
     return k;
 }
 
-/* As many as the squares want, at most BLOCKS. */
+/* As many as there are squares, at most BLOCKS. */
 unsigned parts_of_pool(const tti_pool *p) {
     if (!is_square(p)) return 1;
     pool_shape k = shape_of(p);

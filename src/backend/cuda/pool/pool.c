@@ -74,7 +74,7 @@ static tutti_status avg_grad_run(void *state, const tti_kargs *a) {
                           a->node->op->name);
 }
 
-/* ---- behind batch norm ---- */
+/* ---- after batch norm ---- */
 
 /* Windows of 3x3 two apart, with one place around x. */
 static tti_pool norm_pool_of(const tutti_value *x, const tutti_value *y, bool last) {

@@ -1,8 +1,8 @@
-/* pool.cu - maximum and average over windows, gradients gathered from the windows over an element.
+/* pool.cu - maximum and average over windows; gradients gathered from the windows over an element.
  *
- * One kernel serves both layouts: a thread has V channels of a place in N,H,W,C bytes, or one place
- * in plain bytes.  Gradients are sums over the windows that see an element, in row-major order of
- * the windows, so nothing is added atomically and nothing need be cleared before. */
+ * One kernel serves both layouts: a thread has V channels of a position in N,H,W,C bytes, or one
+ * position in plain bytes.  Gradients are sums over the windows that cover an element, in row-major
+ * order of the windows, so there are no atomic additions and nothing is cleared before. */
 #include "backend/cuda/pool/pool.h"
 #include "backend/cuda/runtime/device.cuh"
 

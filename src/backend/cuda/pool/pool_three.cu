@@ -1,9 +1,9 @@
-/* pool_three.cu - maximum over windows of 3x3 that lie two apart, as behind a residual network's
- * first layer; N,H,W,C values of 16 bits.
+/* pool_three.cu - maximum over 3x3 windows with stride 2, as after a residual network's first
+ * layer; N,H,W,C values of 16 bits.
  *
  * Forward a thread has 8 channels of a window, two to a register: comparisons give masks.  Backward
- * it has 8 channels of 2x2 elements of x, which four windows see, so that every dy and index is
- * read by few threads.  Behind batch norm (bn_apply_pool) the maximum is found among x.  Sums are
+ * it has 8 channels of 2x2 elements of x, which four windows cover, so that every dy and index is
+ * read by few threads.  After batch norm (bn_apply_pool) the maximum is found among x.  Sums are
  * those of pool.cu, in the same order. */
 #include "backend/cuda/norm/bn_scale.cuh"
 #include "backend/cuda/pool/bn_pool.h"
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(THREADS)
     put_index(index, to, best.at);
 }
 
-/* ---- behind batch norm and relu ---- */
+/* ---- after batch norm and relu ---- */
 
 struct factors {
     float mean[TTI_POOL_CHANNELS], scale[TTI_POOL_CHANNELS], beta[TTI_POOL_CHANNELS];
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(THREADS, NORM_BLOCKS_EACH)
     }
 }
 
-/* What a window gives to its elements. */
+/* The gradients of a window's elements. */
 template <class T>
 struct window {
     tti_vec<T, V> dy;

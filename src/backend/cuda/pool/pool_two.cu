@@ -1,5 +1,5 @@
-/* pool_two.cu - maxima of windows of 2x2 and their gradient: a thread has one window of several
- * channels, so that every byte is moved once and few instructions are about addresses. */
+/* pool_two.cu - maxima of 2x2 windows and their gradient: a thread has one window of several
+ * channels, so that every byte is moved once and few instructions compute addresses. */
 #include "backend/cuda/pool/pool_two.h"
 #include "backend/cuda/runtime/device.cuh"
 
@@ -15,7 +15,7 @@ struct windows {
     size_t row;                  /* of x, elements */
 };
 
-/* Where the window of an item begins in x. */
+/* The begin of an item's window in x. */
 template <int V>
 __device__ __forceinline__ size_t window_of(const windows &k, uint32_t item) {
     uint32_t rest = tti_split_index(item, k.channels);

@@ -12,7 +12,7 @@ extern "C" {
 /* N,H,W,C bytes, whole vectors of channels, an even plane, f32, bf16 or f16; not empty. */
 bool tti_pool_is_two(const tti_pool *p);
 
-/* As their namesakes of pool.h, the same bits. */
+/* As the functions of pool.h without _two, with the same bits. */
 cudaError_t tti_launch_max_pool_two(const tti_pool *p, const void *x, void *y, void *index,
                                     cudaStream_t stream);
 cudaError_t tti_launch_max_pool_two_grad(const tti_pool *p, const void *dy, const void *index,

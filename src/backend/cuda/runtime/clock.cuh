@@ -1,4 +1,4 @@
-/* clock.cuh - the device's clock, which ticks alike for all kernels of a device. */
+/* clock.cuh - the device's clock, which is the same for all kernels of a device. */
 #ifndef TTI_CUDA_CLOCK_CUH
 #define TTI_CUDA_CLOCK_CUH
 

@@ -1,5 +1,5 @@
-/* cluster.cuh - blocks of a cluster that read each other's shared memory (sm_90; before that a
- * block is alone, and these are about itself). */
+/* cluster.cuh - blocks of a cluster that read each other's shared memory (sm_90; on older devices a
+ * cluster is one block). */
 #ifndef TTI_CLUSTER_CUH
 #define TTI_CLUSTER_CUH
 
@@ -7,14 +7,14 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Every thread of every block of the cluster; what was written before can be read after. */
+/* Every thread of every block of the cluster; earlier writes can be read afterwards. */
 __device__ __forceinline__ void tti_sync_cluster() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 #endif
 }
 
-/* The value at a place of this block's shared memory, in that of block rank. */
+/* The value at an address of this block's shared memory, in that of block rank. */
 template <class T>
 __device__ __forceinline__ T tti_load_remote(const T *place, int rank) {
     static_assert(sizeof(T) % 4 == 0, "whole words");

@@ -1,11 +1,11 @@
-/* cuda.h - what the files of the CUDA backend share: the open device, errors, tables.
+/* cuda.h - shared declarations of the CUDA backend: the open device, errors, tables.
  *
  * A family of ops is three files: NAME.cu with the kernels and their extern "C" launchers, NAME.h
  * with the launchers' declarations, NAME.c with the table of tti_kernel rows.  Rules:
  * - A launcher takes plain pointers and numbers and a stream, and returns cudaGetLastError().
- * - run() only puts work into tti_cuda_stream(): no allocation, no waiting, no host copy of device
- *   data, so that a step can be recorded as one graph.  prepare() may do all of that.
- * - kargs->run points into device memory: hand it to the kernel, never read it on the host.
+ * - run() only launches work in tti_cuda_stream(): no allocation, no waiting, no host copy of
+ *   device data, so that a step can be captured as one graph. prepare() may do all of that.
+ * - kargs->run points into device memory: pass it to the kernel, never read it on the host.
  * - No float atomics, no order of sums that depends on timing: the same bits on every run.
  * - Sums and statistics in f32 or wider, whatever the dtype of the values.
  * - Empty values are legal: do not launch an empty grid. */
@@ -24,7 +24,7 @@ typedef struct tti_cuda {
     cudaEvent_t marks[16];
     cudaEvent_t orders[TTI_N_QUEUES];
     cudaEvent_t notes[TTI_N_NOTES];
-    cudaEvent_t *stamps; /* [n_stamps], made as they are asked for */
+    cudaEvent_t *stamps; /* [n_stamps], created on demand */
     int n_stamps;
     pthread_t loader;    /* maps libraries meanwhile */
     bool loads;          /* it was started */
@@ -93,7 +93,7 @@ tutti_status tti_cuda_update_hash(void *update, uint64_t *hash);
 tutti_status tti_cuda_update_narrow(void *update);
 void tti_cuda_update_destroy(void *update);
 
-/* matmul.c, dnn.c: give back what they keep in the device. */
+/* matmul.c, dnn.c: release their state in the device. */
 void tti_cuda_blas_release(void *blas);
 void tti_cuda_dnn_release(void *dnn);
 /* One part of the line for doctor each, such as "cublasLt 13.1"; "no cuDNN (why)". */

@@ -1,4 +1,4 @@
-/* device.c - the device that a thread has opened: queues, memory, copies, recordings. */
+/* device.c - the device that a thread has opened: queues, memory, copies, captured graphs. */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ cudaStream_t tti_cuda_stream(void) { return current->streams[TTI_QUEUE_COMPUTE];
 
 tutti_status tti_cuda_check(cudaError_t error, const char *what) {
     if (error == cudaSuccess) return TUTTI_OK;
-    cudaGetLastError(); /* not sticky for what comes next, where it can be */
+    cudaGetLastError(); /* clears the error for later calls, if possible */
     tutti_status st = error == cudaErrorMemoryAllocation ? TUTTI_E_NOMEM : TUTTI_E_DEVICE;
     return tti_fail(st, "cuda: %.60s: %s (%s)", what, cudaGetErrorString(error),
                     cudaGetErrorName(error));
@@ -42,7 +42,7 @@ void tti_cuda_describe_device(int index, tti_str *str) {
                    (double)p.totalGlobalMem / (1 << 30), p.major, p.minor, p.multiProcessorCount);
 }
 
-/* Of the UUID, which other numbers of visible devices do not change; 0: not readable. */
+/* From the UUID, which does not depend on the numbering of visible devices; 0: not readable. */
 uint64_t tti_cuda_identity(int index) {
     struct cudaDeviceProp p;
     uint64_t half[2];
@@ -67,7 +67,7 @@ static tutti_status read_properties(tti_cuda *d) {
     return tti_cuda_fits_device(d->name, p.major, p.minor, tti_launch_step_load());
 }
 
-/* What is added between devices goes first, so that the others need not wait for it. */
+/* The queue of sums between devices has priority, so that others need not wait for it. */
 static tutti_status make_queues(tti_cuda *d) {
     int lowest = 0, highest = 0;
     TTI_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
@@ -95,8 +95,8 @@ static tutti_status open_device(tti_cuda *d) {
     return make_queues(d);
 }
 
-/* The libraries are hundreds of megabytes: they are mapped while the host draws the first
- * parameters.  What cannot be loaded is told by whoever needs it. */
+/* The libraries have hundreds of megabytes: they are mapped while the host draws the initial
+ * parameters.  A failure is reported where the library is needed. */
 static void *load_libraries(void *arg) {
     tti_str ignored = {0};
     (void)arg;
@@ -225,7 +225,7 @@ tutti_status tti_cuda_follow(tti_queue after, int place) {
     return tti_cuda_check(tti_launch_nothing(current->streams[after]), "follow");
 }
 
-/* In a recording it is of each time that this is played, not of the capture. */
+/* In a captured graph it is recorded at each replay, not at the capture. */
 static tutti_status record_for_host(cudaEvent_t event, cudaStream_t stream) {
     enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
     TTI_CUDA(cudaStreamIsCapturing(stream, &state));
@@ -299,7 +299,7 @@ tutti_status tti_cuda_record_end(void **recording) {
                           "cudaGraphUpload");
 }
 
-/* A kernel that reads where nothing is: what a device does that is lost, for tests. */
+/* A kernel with an invalid read: makes the device fail, for tests. */
 static void lose_device(void) {
     float *nowhere = (float *)(uintptr_t)64;
     tti_cuda_accumulate(nowhere, nowhere + 16, 16);
@@ -355,7 +355,7 @@ tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const f
                           "collect");
 }
 
-/* Refused where the device was lost: the next mark tells. */
+/* Refused if the device was lost: the next event reports it. */
 void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems) {
     cudaError_t error = tti_launch_accumulate(dst, src, n_elems, tti_cuda_stream());
     if (current->refused == cudaSuccess) current->refused = error;

@@ -1,4 +1,4 @@
-/* device.cuh - what kernels share: dtypes, vector loads, sums over warps and blocks, Philox. */
+/* device.cuh - code shared by kernels: dtypes, vector loads, sums over warps and blocks, Philox. */
 #ifndef TTI_DEVICE_CUH
 #define TTI_DEVICE_CUH
 
@@ -103,8 +103,7 @@ __device__ __forceinline__ float tti_block_max(float x, float *shared) {
     return tti_warp_max(x);
 }
 
-/* The sum over the threads of a block before this one; *all: over all of them.  As tti_block_sum.
- */
+/* The sum over the preceding threads of the block; *all: over all of them.  As tti_block_sum. */
 template <class T>
 __device__ __forceinline__ T tti_block_sum_before(T x, T *shared, T *all) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = (blockDim.x + 31) / 32;
@@ -150,7 +149,7 @@ __device__ __forceinline__ void tti_from_acc(T *to, float x) {
     *to = tti_from_f32<T>(x);
 }
 
-/* As a value of A, the type of sums; and of the sum's type, rounded to T. */
+/* Converts to A, the type of sums; and from it, rounded to T. */
 template <class A, class T>
 __device__ __forceinline__ A tti_widen(T x) {
     return (A)tti_to_f32(x);

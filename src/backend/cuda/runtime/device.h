@@ -1,4 +1,4 @@
-/* device.h - the functions of device.c that stand in the backend's table; see tti_device_ops. */
+/* device.h - the functions of device.c in the backend's table; see tti_device_ops. */
 #ifndef TTI_CUDA_DEVICE_H
 #define TTI_CUDA_DEVICE_H
 
@@ -88,10 +88,11 @@ void tti_cuda_pick_destroy(void *picked);
 tutti_status tti_cuda_peers_can_update(const void *group, const void *update, bool *can);
 tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_told *told);
 
-/* link.c.  Lets the device of this thread read the memory of another one of the machine; false: it
- * cannot.  For the rest of the process; any thread may ask, as often as it likes. */
+/* link.c.  Enables reading the memory of another device of the machine by the device of this
+ * thread; false: impossible.  For the rest of the process; any thread may call it repeatedly. */
 bool tti_cuda_reach(int there);
-/* Whether that memory is behind NVLink or the like; the device is named as cudaDeviceProp does. */
+/* Whether NVLink or the like connects that memory; the device is identified as in cudaDeviceProp.
+ */
 bool tti_cuda_has_link(const unsigned char uuid[16]);
 tutti_status tti_cuda_link(int other, tti_device_link *out);
 

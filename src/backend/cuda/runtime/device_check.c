@@ -1,5 +1,5 @@
-/* device_check.c - why there is no device to use, in words that say what to do.  Asks nothing
- * itself. */
+/* device_check.c - explains why no device can be used, and what to do.  Makes no CUDA calls itself.
+ */
 #include "backend/cuda/runtime/device_check.h"
 
 /* Compute capabilities that the kernels are compiled for, "80-real,90-real,90-virtual". */

@@ -1,4 +1,4 @@
-/* draw.cu - numbers that parameters start with: a block has one run of them.
+/* draw.cu - initial values of parameters: a block has one run of them.
  *
  * The bits are those of src/ops/draw.c: double, and nothing contracted (cmake/cuda.cmake). */
 #include "backend/cuda/runtime/draw.h"

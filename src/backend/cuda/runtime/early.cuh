@@ -1,18 +1,18 @@
-/* early.cuh - kernels that start while the one before them in the queue still runs, so that the
- * time between them is not lost (sm_90; before that all of this is nothing).
+/* early.cuh - kernels that start while the previous one in the queue still runs, so that launch
+ * latency is hidden (sm_90; no effect on older devices).
  *
  * A kernel launched by tti_launch_early must call tti_wait_for_before, in every thread, before it
- * touches anything that an earlier kernel may write or still reads: the wait ends when the kernel
- * before it has ended and all it wrote can be seen.  In front of it may stand what only concerns
- * the block itself, and reading parameters: they change in updates, and come from other devices,
- * and between those and the next reader lies a kernel that is launched in the usual way, the
+ * accesses anything that an earlier kernel may write or still reads: the wait ends when the
+ * previous kernel has ended and its writes are visible.  Before the wait only block-local work, and
+ * reading parameters, is allowed: parameters change in updates, and arrive from other devices, and
+ * between those and the next reader there is always a kernel that is launched normally, the
  * beginning of a step or tti_launch_nothing. */
 #ifndef TTI_EARLY_CUH
 #define TTI_EARLY_CUH
 
 #include <cuda_runtime_api.h>
 
-/* The next kernel may start, as far as it was launched so, once every block has come here. */
+/* The next kernel may start, if it was launched early, once every block has called this. */
 __device__ __forceinline__ void tti_let_next_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -1,7 +1,7 @@
 /* elementwise.cuh - the functions themselves, in float or double, the same bits in every kernel.
  *
- * The exact gelu takes erf by a formula of Abramowitz and Stegun (7.1.26, error below 1.5e-7),
- * whose exponential is also the one of the slope; the left tail is made without cancellation. */
+ * The exact gelu computes erf by a formula of Abramowitz and Stegun (7.1.26, error below 1.5e-7),
+ * whose exponential also gives the slope; the left tail is computed without cancellation. */
 #ifndef TTI_ELEMENTWISE_CUH
 #define TTI_ELEMENTWISE_CUH
 

@@ -1,8 +1,8 @@
-/* elementwise.h - launchers of elementwise.cu, and the little programs that they run; C and C++.
+/* elementwise.h - launchers of elementwise.cu, and the small programs that they run; C and C++.
  *
- * A program is an accumulator machine: it starts with one value of an input, each step makes a new
- * one of it and of at most one other input.  Pointers are to device memory, 64-byte aligned; the
- * output may be the first input where both have the same bytes per element. */
+ * A program is an accumulator machine: it starts with one value of an input, each step computes a
+ * new one from it and at most one other input.  Pointers are to device memory, 64-byte aligned; the
+ * output may be the first input if both have the same bytes per element. */
 #ifndef TTI_CUDA_ELEMENTWISE_H
 #define TTI_CUDA_ELEMENTWISE_H
 
@@ -51,9 +51,9 @@ typedef struct tti_elem_program {
     tti_elem_step step[TTI_ELEM_STEPS];
 } tti_elem_program;
 
-/* True if there is a kernel of its own for y = fn(a, b), values of from, results of to. */
+/* True if there is a separate kernel for y = fn(a, b), values of from, results of to. */
 bool tti_cuda_elem_has_direct(tti_elem_fn fn, tutti_dtype from, tutti_dtype to);
-/* That one; a, b, y [n]; b unused for functions of one input. */
+/* Launches that kernel; a, b, y [n]; b unused for functions of one input. */
 cudaError_t tti_cuda_elem_direct(tti_elem_fn fn, tutti_dtype from, tutti_dtype to,
                                  const void *const *in, void *y, uint64_t n, cudaStream_t stream);
 

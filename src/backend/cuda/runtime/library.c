@@ -1,7 +1,7 @@
 /* library.c - finds cublasLt, cuDNN and NCCL when they are first needed.
  *
- * The program is built with their headers at most, so that it starts without them and says what
- * is missing.  Whoever sets $TUTTI_CUDA_PATH wants these folders and no others' copies first. */
+ * The program uses their headers at most, so it starts without them and reports what is missing.
+ * The folders of $TUTTI_CUDA_PATH have priority over all others. */
 #include "backend/cuda/runtime/library.h"
 
 #include <dlfcn.h>

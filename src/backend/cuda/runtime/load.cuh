@@ -1,5 +1,5 @@
-/* load.cuh - kernels loaded before a step runs: their first launch may wait for the device, which a
- * kernel that waits for a peer must not see. */
+/* load.cuh - loads kernels before a step runs: a first launch may wait for the device, which must
+ * not happen while a kernel waits for a peer. */
 #ifndef TTI_LOAD_CUH
 #define TTI_LOAD_CUH
 

@@ -1,7 +1,7 @@
-/* loop_nest.c - building the loop nests of nest.h.
+/* loop_nest.c - builds the loop nests of loop_nest.h.
  *
- * No elements are touched here: the kernels turn the number of an element into offsets.  The one
- * idea: once loops are sorted and joined, nearly everything is a run of one or two loops. */
+ * No elements are touched here: the kernels convert the number of an element to offsets.  Once
+ * loops are sorted and joined, nearly everything is one or two loops. */
 #include "backend/cuda/runtime/loop_nest.h"
 
 #include "ir/graph.h"

@@ -1,4 +1,4 @@
-/* plain.h - questions that the families ask about values. */
+/* plain.h - queries about values, for the op families. */
 #ifndef TTI_CUDA_PLAIN_H
 #define TTI_CUDA_PLAIN_H
 

@@ -1,4 +1,4 @@
-/* range.c - names for what NVIDIA's tools show: ranges of NVTX, which is headers alone. */
+/* range.c - named ranges for NVIDIA's tools, with the header-only NVTX. */
 #include "backend/cuda/runtime/device.h"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)

@@ -1,5 +1,6 @@
-/* shared_memory.c - see room.h.  Asked and raised under one lock, so that of two threads the one
- * with the smaller launch does not take room from the other between its question and its launch. */
+/* shared_memory.c - see shared_memory.h.  Reads and raises the limit under one lock, so that of two
+ * threads the one with the smaller launch does not lower it between the other's call and its
+ * launch. */
 #include "backend/cuda/runtime/shared_memory.h"
 
 #include <pthread.h>

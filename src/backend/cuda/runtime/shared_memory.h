@@ -1,4 +1,4 @@
-/* shared_memory.h - shared memory of which a launch asks for more than every launch may have. */
+/* shared_memory.h - launches with more shared memory than the default limit. */
 #ifndef TTI_CUDA_SHARED_MEMORY_H
 #define TTI_CUDA_SHARED_MEMORY_H
 
@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 /* From now on launches of the kernel on this thread's device may have n_bytes of dynamic shared
- * memory.  What was allowed before stays allowed: the limit belongs to all threads that launch
- * the kernel there, and workers that share a device do so with sizes of their own. */
+ * memory.  The limit is never lowered: it is shared by all threads that launch the kernel there,
+ * and workers that share a device use different sizes. */
 cudaError_t tti_allow_shared(const void *kernel, size_t n_bytes);
 
 /* The same for kernels that need several blocks per multiprocessor: also asks for the largest

@@ -203,6 +203,6 @@ extern "C" cudaError_t tti_launch_accumulate(float *dst, const float *src, size_
 
 extern "C" cudaError_t tti_launch_step_load(void) {
     cudaError_t error = tti_load_kernels(begin_kernel, nothing_kernel, accumulate_kernel);
-    cudaGetLastError(); /* not to be told of the next launch */
+    cudaGetLastError(); /* clears the error, which belongs to no later launch */
     return error;
 }

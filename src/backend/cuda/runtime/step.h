@@ -1,4 +1,4 @@
-/* step.h - launchers of step.cu: what stands between the programs of a step. */
+/* step.h - launchers of step.cu: kernels between the programs of a step. */
 #ifndef TTI_CUDA_STEP_H
 #define TTI_CUDA_STEP_H
 
@@ -29,7 +29,7 @@ cudaError_t tti_launch_unpack(const tti_unpack *unpack, cudaStream_t stream);
 cudaError_t tti_launch_tell(const tti_step_report *report, const double *sums, int n_sums,
                             void *told, cudaStream_t stream);
 
-/* Waits for what is before it and does nothing: what starts early behind it has waited, too. */
+/* Waits for earlier work and does nothing: later kernels that start early have then waited, too. */
 cudaError_t tti_launch_nothing(cudaStream_t stream);
 
 /* dst[i] += src[i]. */

@@ -1,4 +1,4 @@
-/* timing.c - memory for a comparison of kernels, and how long they take.
+/* timing.c - memory for a comparison of kernels, and their times.
  *
  * Random numbers, since zeros draw less power and would run 10 % faster. */
 #include "backend/cuda/runtime/timing.h"

@@ -1,6 +1,6 @@
-/* timing.h - one way to compare kernels on the device: memory with random numbers, and a clock.
+/* timing.h - compares kernels on the device: memory with random numbers, and a clock.
  *
- * Whatever goes wrong only means that nothing is timed: no call leaves an error behind. */
+ * A failure only means that nothing is timed: no call leaves an error behind. */
 #ifndef TTI_CUDA_TIMING_H
 #define TTI_CUDA_TIMING_H
 
@@ -12,7 +12,7 @@
 enum { TTI_TRIAL_PLACES = 72 };
 
 typedef struct tti_trial {
-    void *memory[TTI_TRIAL_PLACES]; /* device; NULL: nobody asked for it */
+    void *memory[TTI_TRIAL_PLACES]; /* device; NULL: not allocated yet */
     cudaEvent_t from, to;
 } tti_trial;
 
