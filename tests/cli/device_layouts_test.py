@@ -6,7 +6,6 @@ other."""
 import os
 import signal
 import sys
-import time
 
 import layouts
 import runs
@@ -256,19 +255,29 @@ def test_checkpoints_go_from_one_to_the_other():
                                                                 want["step", step]))
 
 
-def test_a_device_that_is_lost():
-    """It is named, the others end too, and the last checkpoint leads to the same bits."""
-    for name, layout in (("stages", (1, 2, 1)), ("pieces", (1, 1, 2))):
+LAYOUTS = {"stages": (1, 2, 1), "pieces": (1, 1, 2)}
+LOSSES = {"lost": ([], "lost=6,on=1"), "apart": ([PROCESSES], "lost=6,on=1"),
+          "peer": ([], "peers=1,lost=6,on=1"), "late": ([], "peers=1,late=1,lost=6,on=0")}
+
+
+def check_losses(kinds):
+    """kinds: of LOSSES, for each of LAYOUTS."""
+    for name, layout in LAYOUTS.items():
         train(name, "gpu", layout, *LENET).expect(0)
-        for run, more, says in ((name + "-lost", [], ""), (name + "-apart", [PROCESSES], ""),
-                                (name + "-peer", [], "peers=1,"),
-                                (name + "-late", [], "peers=1,late=1,")):
-            on = "lost=6,on=%d" % (run != name + "-late")
-            train(run, "gpu", layout, *LENET, *more, says=says + on).expect(10)
+        for kind in kinds[name]:
+            more, says = LOSSES[kind]
+            run = name + "-" + kind
+            train(run, "gpu", layout, *LENET, *more, says=says).expect(10)
             if runs.checkpoints(run) != [4]:
                 raise AssertionError("%s: checkpoints %s" % (run, runs.checkpoints(run)))
             runs.tutti("train", "--resume", run).expect(0)
             runs.same_story(runs.story(name), run)
+
+
+def test_a_device_that_is_lost():
+    """It is named, the others end too, and the last checkpoint leads to the same bits.  Every kind
+    of loss in either layout: device_layouts_slow_test.py."""
+    check_losses({"stages": ["apart", "late"], "pieces": ["lost", "peer"]})
     train("both-lost", "gpu", (2, 2, 1), *LENET, says="peers=1,devices=4,lost=6,on=2").expect(10)
     runs.tutti("train", "--resume", "both-lost").expect(0)
     runs.same_story(runs.story("stages"), "both-lost")
@@ -281,9 +290,8 @@ def test_a_signal_stops_all():
         process = runs.start("train", "run.dir=" + run, "parallel.devices=gpu", *LENET,
                              "train.steps=100000", "data.n_train=32", "parallel.timeout_ms=20000",
                              "train.eval_every=0", *layouts.keys_of((1, 1, 2)))
-        while not os.path.exists(run + "/metrics.jsonl") and process.poll() is None:
-            time.sleep(0.01)
-        time.sleep(0.01 * i)
+        runs.wait_until(lambda: runs.steps_told(run) > i or process.poll() is not None,
+                        what="a step")
         process.send_signal(signal.SIGTERM)
         runs.finish(process).expect(143)
 

@@ -208,17 +208,22 @@ def lose(run, says, *arguments):
     return text
 
 
-def test_lost_devices():
+LOSSES = {
+    "alone": ("lost=7", "steps 6 to 8: device 0 (test device 0)", ["-n", "1"]),
+    "fed": ("lost=7", "steps 6 to 7: device 0", ["-n", "1", "data.resident=no"]),
+    "second": ("lost=7,on=1", "step 7: device 1 (test device 1)", ["-n", "2"]),
+    "both": ("lost=7", "step 7: device ", ["-n", "2"]),
+    "joint": ("lost=7,on=1,peers=1,joint=1", "device 1 (test device 1)", ["-n", "2"]),
+    "worker": ("lost=7,on=1", "step 7: device 1 (test device 1)", ["-n", "2", PROCESSES]),
+}
+
+
+def check_losses(*names):
     """Named with the steps at work; the last checkpoint leads to the undisturbed run's bits."""
     train("whole", "-n", "1").expect(0)
     shown = runs.story("whole")
-    for run, says, step, place in (
-            ("alone", "lost=7", "steps 6 to 8: device 0 (test device 0)", ["-n", "1"]),
-            ("fed", "lost=7", "steps 6 to 7: device 0", ["-n", "1", "data.resident=no"]),
-            ("second", "lost=7,on=1", "step 7: device 1 (test device 1)", ["-n", "2"]),
-            ("both", "lost=7", "step 7: device ", ["-n", "2"]),
-            ("joint", "lost=7,on=1,peers=1,joint=1", "device 1 (test device 1)", ["-n", "2"]),
-            ("worker", "lost=7,on=1", "step 7: device 1 (test device 1)", ["-n", "2", PROCESSES])):
+    for run in names:
+        says, step, place = LOSSES[run]
         text = lose(run, says, *place)
         for part in (step, "failed: cuda: an illegal memory access was encountered",
                      "The checkpoint of step 4 is good: tutti train --resume " + run):
@@ -231,6 +236,11 @@ def test_lost_devices():
         runs.tutti("inspect", run).expect(0)
         runs.tutti("train", "--resume", run, "-n", "1").expect(0)
         runs.same_story(shown, run)
+
+
+def test_lost_devices():
+    """The others: device_train_slow_test.py."""
+    check_losses("fed", "joint", "worker")
 
 
 def test_started_again():
@@ -258,13 +268,18 @@ def has_scratch():
     return ("avx512 kernels" in shown or "amx kernels" in shown) and "oneDNN" in shown
 
 
-def test_memory_that_is_predicted():
+MEMORY = {
+    "one": ("1", []), "two": ("2", []), "ema": ("1", ["train.ema=0.9"]),
+    "stages": ("2", ["parallel.pipeline=2", "model.name=mlp", "model.hidden=[512,512,512,512]",
+                     "train.batch=1024", "parallel.shards=4"]),
+}
+
+
+def check_memory(*names):
     """What a step is said to need, scratch of kernels and what is kept for other stages too, is
     what the device gives out."""
-    stages = ["parallel.pipeline=2", "model.name=mlp", "model.hidden=[512,512,512,512]",
-              "train.batch=1024", "parallel.shards=4"]
-    for run, n, more in (("one", "1", []), ("two", "2", []), ("ema", "1", ["train.ema=0.9"]),
-                         ("stages", "2", stages)):
+    for run in names:
+        n, more = MEMORY[run]
         job = ["-n", n, "train.batch=256", "parallel.shards=2", "train.steps=3",
                "data.resident=no", *more]
         train(run, *job).expect(0)
@@ -276,6 +291,11 @@ def test_memory_that_is_predicted():
             raise AssertionError("%s: %d bytes were taken, and predicted: %s" % (run, peak, shown))
         if has_scratch() and "scratch of kernels" not in shown:
             raise AssertionError("%s: no scratch in: %s" % (run, shown))
+
+
+def test_memory_that_is_predicted():
+    """The others: device_train_slow_test.py."""
+    check_memory("ema", "stages")
 
 
 def test_too_little_memory():

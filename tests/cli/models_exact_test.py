@@ -38,16 +38,9 @@ PICTURES = ["data.n_train=120", "data.n_test=6", "train.steps=2", "train.batch=1
 
 
 def test_batch_norms():
+    """resnet18 itself: models_exact_slow_test.py."""
     check("own", *runs.NARROW, *PICTURES, *OWN)
     check("joined", *runs.NARROW, *PICTURES, *JOINED)
-
-
-def test_resnet():
-    """Small pictures: what takes long is as wide as ever, so one crew for each."""
-    resnet = ["model.name=resnet18", "model.stem=cifar", "data.format=random_images",
-              "data.image_size=12", *PICTURES]
-    check("own", *resnet, *OWN, crews=ALL[:1])
-    check("joined", *resnet, *JOINED, crews=ALL[1:2])
 
 
 def test_gpt_with_dropout():

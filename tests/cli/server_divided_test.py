@@ -237,10 +237,10 @@ def test_memory_is_predicted():
     if runs.sanitized():  # which takes memory of its own
         return
     runs.tutti("train", "run.dir=run", *layouts.FEW, *ASYNC, *layouts.keys_of((2, 2, 1)),
-               "model.name=mlp", "model.hidden=[1500,1500,1500]", "data.n_train=128",
+               "model.name=mlp", "model.hidden=[800,800,800]", "data.n_train=128",
                "data.n_test=8", "train.batch=64", "optimizer.name=adamw", "train.ema=0.9",
-               "parallel.shards=4", "train.steps=6", "train.eval_every=0").expect(0)
-    shown = runs.tutti("plan", "--check", "run", "--seconds", "0.5").expect(0).out
+               "parallel.shards=4", "train.steps=4", "train.eval_every=0").expect(0)
+    shown = runs.tutti("plan", "--check", "run", "--seconds", "0.3").expect(0).out
     percent = float(re.search(r"peak memory, MiB .*?([-+][0-9.]+)%", shown).group(1))
     expect(abs(percent) < 10, shown)
 

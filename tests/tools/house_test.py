@@ -249,6 +249,27 @@ class Format(House):
         self.write(".clang-format", "BasedOnStyle: Google\n")
         self.refuses("check-format", "src/ir/b.c", "int  f( void ){return 0 ;}\n", "src/ir/b.c:1")
 
+    def test_changed_files_alone(self):
+        """A check without problems writes the stamp; later ones read what has changed since."""
+        self.write(".clang-format", "BasedOnStyle: Google\n")
+        tool, stamp = os.path.join(TOOLS, "check-format"), os.path.join(self.root, "a stamp")
+        subprocess.run([tool, "--fix", self.root], check=True)
+        check = [tool, "--stamp", stamp, self.root]
+        self.write("src/ir/b.c", "int  f( void ){return 0 ;}\n")
+        for _ in range(2):  # it has no stamp from a check that found a problem
+            run = subprocess.run(check, capture_output=True, text=True)
+            self.assertEqual((run.returncode, os.path.exists(stamp)), (1, False), run.stdout)
+        for text in ("int f(void) { return 0; }\n", "int f(void) { return 1; }\n"):
+            self.write("src/ir/b.c", text)
+            run = subprocess.run(check, capture_output=True, text=True)
+            self.assertEqual(run.returncode, 0, run.stdout)
+            self.assertIn("files", run.stdout)
+            self.assertIn("no file to check", subprocess.run(check, capture_output=True,
+                                                              text=True).stdout)
+        self.write("src/ir/b.c", "int  f( void ){return 0 ;}\n")
+        run = subprocess.run(check, capture_output=True, text=True)
+        self.assertEqual(run.returncode, 1, run.stdout)
+
     def test_ugly_kernel(self):
         self.write(".clang-format", "BasedOnStyle: Google\n")
         self.refuses("check-format", "src/ir/b.cu", "int  f( void ){return 0 ;}\n", "src/ir/b.cu:1")
