@@ -35,6 +35,7 @@ enum {
     MAX_PREFETCH = 1024,
     TEXT_BYTES = 1024,
     MAX_BATCH = 1 << 30,
+    DEFAULT_LIMIT_MS = 60000,
     LOOK_MS = 50, /* from look to look while a batch does not come */
     /* Time for threads to return from a read before they are abandoned. */
     LEAVE_MS = 2000,
@@ -77,6 +78,7 @@ struct tti_loader {
 
     pthread_mutex_t mutex;              /* guards the next line, stop and the slots' counters */
     bool is_late;                       /* a batch did not come in time */
+    bool is_awaited;                    /* the caller waits for a batch */
     int64_t n_opened, n_given, n_freed; /* batches that got a slot; the caller got; gave back */
     atomic_bool stop;
     pthread_cond_t work, ready; /* for the threads; for the caller */
@@ -190,8 +192,15 @@ static bool has_work(const slot *s) {
     return s->next_job < s->n_chunks || (s->next_job < s->n_jobs && s->n_done >= s->n_chunks);
 }
 
+/* Without threads of its own a loader makes no batch ahead.  Where the wait for one is limited, a
+ * thread makes it while the caller waits, since a read cannot be ended. */
+static int count_threads(const tti_loader_desc *d) {
+    return d->n_threads == 0 && d->timeout_ms > 0 ? 1 : d->n_threads;
+}
+
 /* The earliest batch with something to do, NULL if there is none. */
 static slot *find_work(tti_loader *l) {
+    if (l->desc.n_threads == 0 && !l->is_awaited) return NULL;
     for (int64_t k = l->n_given; k < l->n_opened; k++) {
         slot *s = &l->slots[k % l->n_slots];
         if (has_work(s)) return s;
@@ -248,7 +257,7 @@ static void *thread_main(void *arg) {
 
 static tutti_status start_threads(tti_loader *l) {
     int code = 0;
-    while (l->n_started < l->desc.n_threads && code == 0) {
+    while (l->n_started < count_threads(&l->desc) && code == 0) {
         code = tti_thread_start(&l->threads[l->n_started], NULL, thread_main,
                                 &l->scratches[l->n_started]);
         if (code == 0) l->n_started++;
@@ -405,7 +414,7 @@ tutti_status tti_loader_create(const tti_loader_desc *desc, tti_loader **out) {
     TTI_TRY_GOTO(alloc_slots(l), cleanup);
     TTI_TRY_GOTO(alloc_scratch(l), cleanup);
     open_slots(l);
-    if (desc->n_threads > 0) TTI_TRY_GOTO(start_threads(l), cleanup);
+    TTI_TRY_GOTO(start_threads(l), cleanup);
     *out = l;
 cleanup:
     if (st != TUTTI_OK) tti_loader_destroy(l);
@@ -485,12 +494,16 @@ static void describe_wait(tti_loader *l, const slot *s, char *out, size_t n_byte
              from[0] ? "'" : "");
 }
 
-static tutti_status fail_late(tti_loader *l, const slot *s, int64_t waited_ms) {
+static int limit_of(const tti_loader *l) {
+    return l->desc.timeout_ms > 0 ? l->desc.timeout_ms : DEFAULT_LIMIT_MS;
+}
+
+static tutti_status fail_late(tti_loader *l, const slot *s, int64_t waited_ns) {
     char what[700];
     describe_wait(l, s, what, sizeof what);
     l->is_late = true;
-    return tti_fail(TUTTI_E_TIMEOUT, "loader: a batch did not come within %lld ms: %s",
-                    (long long)waited_ms, what);
+    return tti_fail(TUTTI_E_TIMEOUT, "loader: waited %lld ms for a batch (the limit is %d ms): %s",
+                    (long long)(waited_ns / TTI_NS_PER_MS), limit_of(l), what);
 }
 
 /* Asks the caller whether to continue waiting.  It is called without the mutex. */
@@ -506,17 +519,17 @@ static bool goes_on(tti_loader *l, const slot *s, int64_t waited_ns) {
 
 /* With the mutex held: waits until all jobs of the slot are done. */
 static tutti_status wait_for(tti_loader *l, slot *s) {
-    int limit_ms = l->desc.timeout_ms > 0 ? l->desc.timeout_ms : 60000;
+    int limit_ms = limit_of(l);
     tti_patience patience = tti_patience_begin(tti_now_ns());
     int64_t waited_ns = 0;
-    while (l->desc.n_threads == 0 && s->next_job < s->n_jobs) run_job(l, s, &l->scratches[0]);
+    while (l->n_started == 0 && s->next_job < s->n_jobs) run_job(l, s, &l->scratches[0]);
     while (s->n_done < s->n_jobs) {
         struct timespec next = time_after(TTI_MIN(LOOK_MS, limit_ms));
         pthread_cond_timedwait(&l->ready, &l->mutex, &next);
         waited_ns += tti_patience_look(&patience, tti_now_ns());
         if (s->n_done == s->n_jobs) break;
-        if (waited_ns >= limit_ms * TTI_NS_PER_MS) return fail_late(l, s, limit_ms);
-        if (!goes_on(l, s, waited_ns)) return fail_late(l, s, waited_ns / TTI_NS_PER_MS);
+        bool is_over = waited_ns >= limit_ms * TTI_NS_PER_MS;
+        if (is_over || !goes_on(l, s, waited_ns)) return fail_late(l, s, waited_ns);
     }
     if (s->status != TUTTI_OK)
         return tti_fail(s->status, "loader: epoch %lld step %lld: %s", (long long)s->batch.epoch,
@@ -529,9 +542,12 @@ static tutti_status take(tti_loader *l, tti_batch *out) {
         return tti_fail(TUTTI_E_INVALID, "loader: all %lld batches were taken", (long long)l->end);
     l->n_freed = l->n_given; /* the batch that the caller held until now */
     open_slots(l);
+    l->is_awaited = true;
     pthread_cond_broadcast(&l->work);
     slot *s = &l->slots[l->n_given % l->n_slots];
-    TTI_TRY(wait_for(l, s));
+    tutti_status st = wait_for(l, s);
+    l->is_awaited = false;
+    TTI_TRY(st);
     l->n_given++;
     *out = s->batch;
     return TUTTI_OK;
@@ -541,9 +557,11 @@ static tutti_status take(tti_loader *l, tti_batch *out) {
 void tti_loader_seek(tti_loader *l, int64_t epoch, int64_t step) {
     TTI_ASSERT(l->desc.n_threads == 0);
     TTI_ASSERT(epoch >= 0 && step >= 0 && step < l->steps_per_epoch);
+    pthread_mutex_lock(&l->mutex);
     l->desc.epoch = epoch;
     l->desc.step = step;
     l->n_opened = l->n_given = l->n_freed = 0;
+    pthread_mutex_unlock(&l->mutex);
 }
 
 tutti_status tti_loader_next(tti_loader *l, tti_batch *out) {

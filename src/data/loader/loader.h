@@ -28,9 +28,10 @@ typedef struct tti_loader_desc {
     bool sequential;              /* evaluation: every sample once, in order; ends after an epoch */
     int64_t epoch, step;          /* where to start: step in the epoch, 0 <= step < steps        */
     int64_t n_steps;              /* end after so many; 0: never, sequential: with the epoch     */
-    int n_threads;                /* 0: load in the caller                                       */
+    int n_threads;                /* 0: a batch is made while the caller waits for it, by the    */
+                                  /* caller, or with timeout_ms by a thread beside it            */
     int n_prefetch;               /* batches made ahead with threads, 0: 1                       */
-    int timeout_ms;               /* longest wait for a batch of the threads; 0: 60000           */
+    int timeout_ms;               /* longest wait for a batch; 0: 60000, endless without threads */
     /* Called now and then while the caller waits for a batch, after the first TTI_LOADER_SLOW_MS:
      * what is being read, and for how long.  Return false to stop waiting.  May be NULL. */
     bool (*on_wait)(void *user, const char *what, int64_t waited_ms);

@@ -118,7 +118,7 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket)
     double scale = ticket->loss_scale > 0 ? ticket->loss_scale : d->scale ? d->scale->scale : 1;
     tti_loader_seek(d->loader, ticket->batch / d->b->steps_per_epoch,
                     ticket->batch % d->b->steps_per_epoch);
-    TTI_TRY(tti_loader_next(d->loader, &batch));
+    TTI_TRY(tti_phases_next_batch(d->phases, d->loader, &batch));
     int first = tti_exec_first_shard(d->exec);
     for (int i = 0; i < batch.n_shards; i++) d->shards[i] = tti_shard_of(&batch, i, first);
     tti_step_desc step = {.step = (uint64_t)ticket->batch,

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "train/job/loss_scale.h"
+#include "train/loop/phases.h"
 #include "train/report/reporter.h"
 #include "train/setup/feeding.h"
 
@@ -42,6 +43,7 @@ typedef struct tti_async_desc {
     tti_exec *exec;
     tutti_comm *comm;       /* NULL: the only worker, or workers are processes */
     tti_loader *loader;     /* of the worker's shards, without threads */
+    tti_phases *phases;     /* of the worker, for its waits for data */
     tti_shard_data *shards; /* as many, for the use of this */
     tti_reporter *reporter;
     tti_times *times;

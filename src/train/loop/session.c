@@ -582,6 +582,7 @@ static tutti_status async_stretch(session *s) {
                            .exec = s->exec,
                            .comm = s->desc->comm,
                            .loader = s->loader,
+                           .phases = &s->phases,
                            .shards = s->shards,
                            .reporter = &s->reporter,
                            .times = &s->times,

@@ -299,25 +299,61 @@ T_CASE(waiting_is_measured) {
 }
 
 /* The thread that is stuck in the read is left with what it uses. */
-T_CASE(waiting_is_limited) {
-    T_UNUSED;
-    static counting how;
-    static tutti_dataset ds;
-    ds = make_dataset(1000, &how);
-    how.slow_index = 5;
-    how.slow_ms = 2000;
-    tti_loader_desc d = small_desc(&ds);
+static void wait_in_vain(tutti_dataset *ds, counting *how, int n_threads) {
+    *ds = make_dataset(1000, how);
+    how->slow_index = 5;
+    how->slow_ms = 2000;
+    tti_loader_desc d = small_desc(ds);
+    d.n_threads = n_threads;
     d.sequential = true;
     d.timeout_ms = 20;
     tti_loader *loader;
     tti_batch batch;
+    long long waited_ms;
     T_OK(tti_loader_create(&d, &loader));
     T_FAILS(tti_loader_next(loader, &batch), TUTTI_E_TIMEOUT,
-            "a batch did not come within 20 ms: epoch 0 step 0, reading sample 5");
+            " ms for a batch (the limit is 20 ms): epoch 0 step 0, reading sample 5");
+    T_EQ(sscanf(tutti_last_error(), "loader: waited %lld ms", &waited_ms), 1);
+    assert_in_range(waited_ms, 20, 1500);
     int64_t start_ns = tti_now_ns();
     tti_loader_destroy(loader);
     assert_true(tti_now_ns() - start_ns < 1500 * TTI_NS_PER_MS);
-    assert_true(ds.is_kept);
+    assert_true(ds->is_kept);
+}
+
+T_CASE(waiting_is_limited) {
+    T_UNUSED;
+    static counting how[2]; /* the thread that is left uses them */
+    static tutti_dataset ds[2];
+    wait_in_vain(&ds[0], &how[0], 2);
+    wait_in_vain(&ds[1], &how[1], 0);
+}
+
+/* Whoever asks for any batch at any time gets it from one thread, and nothing is made ahead. */
+T_CASE(batches_on_demand) {
+    T_UNUSED;
+    counting how;
+    tutti_dataset ds = make_dataset(1000, &how);
+    tti_loader_desc d = small_desc(&ds);
+    tti_loader *plain, *limited;
+    tti_batch a, b;
+    d.n_threads = 0;
+    T_OK(tti_loader_create(&d, &plain));
+    d.timeout_ms = 60000;
+    T_OK(tti_loader_create(&d, &limited));
+    for (int64_t step = 5; step >= 0; step -= 2) {
+        tti_loader_seek(plain, 2, step);
+        tti_loader_seek(limited, 2, step);
+        T_OK(tti_loader_next(plain, &a));
+        int64_t n_read = how.n_reads;
+        T_OK(tti_loader_next(limited, &b));
+        T_EQ(how.n_reads - n_read, a.n_rows);
+        T_EQ(b.step, step);
+        assert_memory_equal(a.x, b.x, (size_t)a.n_shards * a.x_shard_bytes);
+        assert_memory_equal(a.y, b.y, (size_t)a.n_shards * a.y_shard_bytes);
+    }
+    tti_loader_destroy(plain);
+    tti_loader_destroy(limited);
 }
 
 static bool give_up_waiting(void *user, const char *what, int64_t waited_ms) {
@@ -343,7 +379,7 @@ T_CASE(a_wait_can_be_ended) {
     tti_loader *loader;
     tti_batch batch;
     T_OK(tti_loader_create(&d, &loader));
-    T_FAILS(tti_loader_next(loader, &batch), TUTTI_E_TIMEOUT, "a batch did not come within");
+    T_FAILS(tti_loader_next(loader, &batch), TUTTI_E_TIMEOUT, " ms for a batch (the limit is ");
     T_EQ(n_calls, 2);
     tti_loader_destroy(loader);
 }
@@ -662,6 +698,7 @@ int main(void) {
         cmocka_unit_test(errors_arrive_in_order),
         cmocka_unit_test(waiting_is_measured),
         cmocka_unit_test(waiting_is_limited),
+        cmocka_unit_test(batches_on_demand),
         cmocka_unit_test(a_wait_can_be_ended),
         cmocka_unit_test(can_be_stopped_at_any_time),
         cmocka_unit_test(a_worker_without_shards),

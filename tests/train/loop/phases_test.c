@@ -55,25 +55,49 @@ static void keep_warning(void *user, const tutti_event *e) {
     if (e->kind == TUTTI_EVENT_WARNING) snprintf(warning, sizeof warning, "%s", e->text);
 }
 
-T_CASE(a_batch_that_does_not_come) {
-    T_UNUSED;
+static void miss_a_batch(const char *threads) {
     tutti_train_result r;
-    tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=1", "train.steps=6",
-                               "data.threads=1", "parallel.phase_timeout_ms=1000");
-    T_OK(tti_fault_set("loader.read:delay_ms=8000@40+"));
+    tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=1", "train.steps=6", threads,
+                               "parallel.phase_timeout_ms=600");
     int64_t start_ns = tti_now_ns();
     T_FAILS(tutti_train(job, &(tutti_train_desc){.on_event = keep_warning}, &r), TUTTI_E_TIMEOUT,
-            "rank 0 (parallel.phase_timeout_ms=1000): loader: a batch did not come within 1000 ms: "
-            "epoch ");
+            " ms for a batch (the limit is 600 ms): epoch ");
+    assert_non_null(strstr(tutti_last_error(), "rank 0 (parallel.phase_timeout_ms=600): loader: "));
     assert_true(tti_now_ns() - start_ns < 6000 * TTI_NS_PER_MS);
     assert_non_null(strstr(warning, "rank 0 has been waiting "));
     assert_non_null(strstr(warning, "reading sample "));
-    tutti_job_destroy(job); /* the thread is left in its read: no fault is set after it */
+    tutti_job_destroy(job); /* the thread is left in its read */
+}
+
+T_CASE(a_batch_that_does_not_come) {
+    T_UNUSED;
+    T_OK(tti_fault_set("loader.read:delay_ms=8000@40+")); /* and of the cases after it */
+    miss_a_batch("data.threads=1");
+}
+
+T_CASE(and_without_threads) {
+    T_UNUSED;
+    miss_a_batch("data.threads=0");
+}
+
+/* With a server, and without another worker that waits. */
+T_CASE(a_batch_of_an_asynchronous_worker) {
+    T_UNUSED;
+    tutti_train_result r;
+    tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=2", "train.steps=6",
+                               "parallel.mode=fast", "parallel.sync=parameter-server",
+                               "parallel.staleness=2", "parallel.phase_timeout_ms=600");
+    T_FAILS(tutti_train(job, NULL, &r), TUTTI_E_TIMEOUT,
+            " (parallel.phase_timeout_ms=600): loader: waited ");
+    tutti_job_destroy(job);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(a_slow_checkpoint_is_waited_for), IN_FOLDER(and_not_for_ever),
-        IN_FOLDER(slow_data_are_waited_for), IN_FOLDER(a_batch_that_does_not_come)};
+    const struct CMUnitTest tests[] = {IN_FOLDER(a_slow_checkpoint_is_waited_for),
+                                       IN_FOLDER(and_not_for_ever),
+                                       IN_FOLDER(slow_data_are_waited_for),
+                                       IN_FOLDER(a_batch_that_does_not_come),
+                                       IN_FOLDER(and_without_threads),
+                                       IN_FOLDER(a_batch_of_an_asynchronous_worker)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
