@@ -76,6 +76,7 @@ typedef struct tutti_train_result {
     double first_step_s;        /* from the call to the end of the first step                    */
     uint64_t params_hash;       /* of the final parameters                                       */
     double step_flops;          /* operations of a step over all shards, by the ops' own counts  */
+    uint64_t peak_host_bytes;   /* peak of this process in host memory; 0 if unknown           */
     uint64_t peak_device_bytes; /* peak of rank 0 on its device; 0 on the host              */
     /* The peaks of the ranks with the most and the least, if all are on devices and synchronous;
      * else 0. */

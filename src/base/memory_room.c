@@ -150,3 +150,5 @@ bool tti_memory_can_map(size_t n_bytes) {
     munmap(room, n_bytes);
     return true;
 }
+
+uint64_t tti_memory_peak(void) { return field("/proc/self/status", "VmHWM:", 0) * 1024; }

@@ -1,4 +1,5 @@
-/* memory_room.h - how much memory this process can still allocate before the system kills it.
+/* memory_room.h - how much memory this process has used at most, and how much it can still allocate
+ * before the system kills it.
  *
  * Linux promises more memory than there is and kills a process when it uses too much of it.
  * Code that is about to allocate a lot checks here first. */
@@ -22,5 +23,9 @@ void tti_memory_find_room(const char *root, tti_memory_room *out);
 
 /* Whether n_bytes of address space can be had at this moment.  Always true without ulimit -v. */
 bool tti_memory_can_map(size_t n_bytes);
+
+/* The most bytes that this process has had in memory since its program started; 0 if unknown.
+ * (ru_maxrss of getrusage also counts the process that started it, before exec: a large Python.) */
+uint64_t tti_memory_peak(void);
 
 #endif /* TTI_BASE_MEMORY_ROOM_H */

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cli/cmd.h"
@@ -71,8 +70,6 @@ static void write_tokens(FILE *out, double per_s) {
 }
 
 static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_result *r) {
-    struct rusage use;
-    getrusage(RUSAGE_SELF, &use);
     double per_s = median(w), batch = atof(tutti_job_get(job, "train.batch"));
     double reached = r->step_flops * per_s / batch, ceiling = 0, bytes;
     if (tutti_measure_ceilings(job, &ceiling, &bytes) == TUTTI_OK) ceiling *= r->n_workers;
@@ -87,10 +84,11 @@ static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_
             "\"peak_device_gb\":%.4f,\"most_device_gb\":%.4f,\"least_device_gb\":%.4f,"
             "\"wait_share\":%.4f,\"tflops\":%.2f,\"mfu\":%.4f,"
             "\"params_hash\":\"%016" PRIx64 "\"}\n",
-            per_s > 0 ? 1e3 * batch / per_s : 0, r->first_step_s, (double)use.ru_maxrss / 1024,
-            (double)r->peak_device_bytes * 1e-9, (double)r->most_device_bytes * 1e-9,
-            (double)r->least_device_bytes * 1e-9, w->n > 0 ? w->wait_share / w->n : 0,
-            reached * 1e-12, ceiling > 0 ? reached / ceiling : 0, r->params_hash);
+            per_s > 0 ? 1e3 * batch / per_s : 0, r->first_step_s,
+            (double)r->peak_host_bytes / (1 << 20), (double)r->peak_device_bytes * 1e-9,
+            (double)r->most_device_bytes * 1e-9, (double)r->least_device_bytes * 1e-9,
+            w->n > 0 ? w->wait_share / w->n : 0, reached * 1e-12,
+            ceiling > 0 ? reached / ceiling : 0, r->params_hash);
 }
 
 /* A worker process cannot print JSON, because its output gets a rank prefix.  It writes the line to

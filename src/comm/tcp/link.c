@@ -159,6 +159,10 @@ static void tcp_pause(void *state, int64_t n_ns, int wake_fd) {
 
 static void tcp_cry(void *state, tutti_status status, const char *text) {
     tcp_state *s = state;
+    if (s->reported == TUTTI_OK) {
+        s->reported = status;
+        snprintf(s->reported_text, sizeof s->reported_text, "%s", text);
+    }
     for (int r = 0; r < s->desc.n_ranks; r++) {
         if (s->peers[r].fd < 0) continue;
         (void)tti_tcp_say_cry(s, r, status, text);

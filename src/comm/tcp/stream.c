@@ -221,6 +221,8 @@ static bool is_silent(const tcp_peer *p) {
 /* A rank that fails in the middle of a message cannot say why.  A failure that it received was sent
  * to this rank too, and a peer that it lost is lost here as well. */
 tutti_status tti_tcp_fail_gone(tcp_state *s, int rank) {
+    /* This rank ended its connections itself when it reported its failure; nobody died. */
+    if (s->reported != TUTTI_OK) return tti_fail(s->reported, "%s", s->reported_text);
     char also[256] = "";
     size_t n = 0;
     for (int r = 0; r < s->desc.n_ranks && !s->peers[rank].bye; r++) {

@@ -222,6 +222,8 @@ typedef struct tcp_state {
     int out_ms;           /* of tti_tcp_outage_ms then */
     tutti_status cause;   /* failure that another rank reported */
     char text[TTI_CRY_BYTES];
+    tutti_status reported; /* failure that this rank reported before it ended its connections */
+    char reported_text[TTI_CRY_BYTES];
 } tcp_state;
 
 /* Fills the peers' descriptors. */

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/memory_room.h"
 #include "data/dataset.h"
 #include "train/job/load_weights.h"
 #include "train/job/optimizer.h"
@@ -675,6 +675,7 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->wall_s = (double)(tti_now_ns() - r->call_ns) * ns;
     result->first_step_s = (double)r->first_step_ns * ns;
     result->params_hash = params_hash;
+    result->peak_host_bytes = tti_memory_peak();
     result->stop_signal = stop_signal;
     result->staleness_mean = r->stale_mean;
     result->staleness_max = r->stale_max;
@@ -684,12 +685,6 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     bool is_less =
         strcmp(r->b->config.parallel.compress, "none") != 0 || tti_job_is_local(&r->b->config);
     result->sent_bytes = is_less ? r->sent_bytes : 0;
-}
-
-/* The most bytes that this process has had in memory. */
-static int64_t peak_rss(void) {
-    struct rusage use;
-    return getrusage(RUSAGE_SELF, &use) == 0 ? (int64_t)use.ru_maxrss * 1024 : 0;
 }
 
 static tutti_status tell_lost(tti_reporter *r) {
@@ -742,7 +737,7 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
     tti_json_double(j, "samples_per_s", result->samples_per_s);
     tti_json_double(j, "wall_s", result->wall_s);
     tti_json_double(j, "first_step_s", result->first_step_s);
-    tti_json_int(j, "peak_rss", peak_rss());
+    tti_json_int(j, "peak_rss", (int64_t)result->peak_host_bytes);
     if (result->peak_device_bytes > 0)
         tti_json_int(j, "peak_device_bytes", (int64_t)result->peak_device_bytes);
     if (result->most_device_bytes > 0) {

@@ -117,6 +117,19 @@ T_CASE(a_batch_that_failed_is_not_looked_at) {
     end(&g);
 }
 
+/* A rank that has reported its failure ends its connections; a thread of it that still sends fails
+ * for the same reason, and accuses nobody. */
+T_CASE(a_rank_that_failed_accuses_nobody) {
+    T_UNUSED;
+    group g;
+    char byte = 0;
+    tti_message message = {.peer = 1, .out = &byte, .n_bytes = 1};
+    begin(&g);
+    tti_link_tcp.cry(&g.here, TUTTI_E_TIMEOUT, "rank 1 (pid 7) said nothing");
+    T_FAILS(tti_link_tcp.post(&g.here, &message, 1), TUTTI_E_TIMEOUT, "rank 1 (pid 7) said");
+    end(&g);
+}
+
 /* Rank 1 waits too, and rank 2 says nothing; a message that is not taken yet may hide more. */
 T_CASE(who_waits_is_heard) {
     T_UNUSED;
@@ -383,6 +396,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_is_cut_off_has_not_died),
         cmocka_unit_test(all_who_went_without_a_word_are_named),
         cmocka_unit_test(a_batch_that_failed_is_not_looked_at),
+        cmocka_unit_test(a_rank_that_failed_accuses_nobody),
         cmocka_unit_test(who_waits_is_heard),
         cmocka_unit_test(half_a_word_is_ended_first),
         cmocka_unit_test(a_failure_behind_a_message_is_heard),
