@@ -3,7 +3,7 @@
  * All slots lie in one piece of symmetric memory per rank, so their addresses can be computed.  The
  * word is a futex shared by processes; a waiter checks the group's failure and its deadline between
  * slices of sleep, so every wait ends.  A sender to a slot of another host has a copy of the slot
- * and its word, which the proxy thread keeps up to date (courier.h). */
+ * and its word, which the proxy thread keeps up to date (proxy.h). */
 #include "comm/mailbox.h"
 
 #include <linux/futex.h>
@@ -16,7 +16,7 @@
 
 #include "base/fault.h"
 #include "comm/call.h"
-#include "comm/courier.h"
+#include "comm/proxy.h"
 
 enum { SPINS = 400, SLICE_NS = 50000000, LINE = TTI_SLOT_LINE };
 
@@ -27,7 +27,7 @@ struct tti_mailbox {
     void *own;                /* of the communicator */
     size_t own_bytes, n_own;  /* with copies; of own */
     char *copies;             /* of slots of other hosts that this rank fills */
-    tti_courier *courier;     /* NULL: on one host */
+    tti_proxy *proxy;         /* NULL: on one host */
     int shown[TTI_MAX_RANKS]; /* what texts call rank i */
 };
 
@@ -111,7 +111,7 @@ static tutti_status build(tti_mailbox *box, const tti_mail_slot *slots, size_t *
     TTI_TRY(make_copies(box));
     TTI_TRY(tutti_comm_barrier(box->comm));
     if (box->comm->n_hosts == 1) return TUTTI_OK;
-    tutti_status st = tti_courier_create(box->comm, box->slots, box->n_slots, &box->courier);
+    tutti_status st = tti_proxy_create(box->comm, box->slots, box->n_slots, &box->proxy);
     return tti_call_end(box->comm, st);
 }
 
@@ -137,7 +137,7 @@ tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mail_slot *slots, in
 
 void tti_mailbox_destroy(tti_mailbox *box) {
     if (!box) return;
-    tti_courier_destroy(box->courier);
+    tti_proxy_destroy(box->proxy);
     free(box->copies);
     free(box->slots);
     free(box);
@@ -160,14 +160,14 @@ static void relax(void) {
 #endif
 }
 
-/* The link of comm is its user's: over hosts the courier listens, to its own. */
+/* The link of comm is its user's: over hosts the proxy thread listens, to its own. */
 static tutti_status check(const tti_mailbox *box) {
-    if (box->courier) return tti_courier_check(box->courier);
+    if (box->proxy) return tti_proxy_check(box->proxy);
     return box->comm->transport->check(box->comm->state);
 }
 
 static tti_delay delay_of(const tti_mailbox *box) {
-    if (box->courier) return tti_courier_delay(box->courier);
+    if (box->proxy) return tti_proxy_delay(box->proxy);
     return box->comm->transport->delay(box->comm->state);
 }
 
@@ -225,7 +225,7 @@ tutti_status tti_mailbox_put(tti_mailbox *box, int index, const void *data) {
     TTI_TRY(wait_for(box, index, TTI_SLOT_EMPTY));
     memcpy(slot->memory + LINE, data, slot->n_bytes);
     tti_slot_set(slot, TTI_SLOT_FULL);
-    if (is_far(box, slot->to)) tti_courier_send(box->courier, index);
+    if (is_far(box, slot->to)) tti_proxy_send(box->proxy, index);
     return TUTTI_OK;
 }
 
@@ -242,12 +242,12 @@ tutti_status tti_mailbox_wait(tti_mailbox *box, int index, const void **data) {
 
 void tti_mailbox_free(tti_mailbox *box, int index) {
     tti_slot_set(&box->slots[index], TTI_SLOT_EMPTY);
-    if (is_far(box, box->slots[index].from)) tti_courier_tell(box->courier, index);
+    if (is_far(box, box->slots[index].from)) tti_proxy_post(box->proxy, index);
 }
 
 void tti_mailbox_fail(tti_mailbox *box, tutti_status status) {
-    if (box->courier)
-        tti_courier_fail(box->courier, status);
+    if (box->proxy)
+        tti_proxy_fail(box->proxy, status);
     else
         box->comm->transport->fail(box->comm->state, status);
 }

@@ -126,8 +126,8 @@ T_CASE(no_wait_is_for_ever) {
     comm_run(2, writer_fails, NULL);
 }
 
-/* To another host: what was given to the courier while it looked elsewhere goes out first, and is
- * there for one who looks only when the sender has left. */
+/* To another host: what was given to the proxy thread while it looked elsewhere goes out first, and
+ * is there for one who looks only when the sender has left. */
 static const char *last_word(tutti_comm *comm, void *arg) {
     (void)arg;
     tti_mail_slot slot = {1, sizeof(int), 0};
@@ -136,7 +136,7 @@ static const char *last_word(tutti_comm *comm, void *arg) {
     int word = 7;
     COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
     if (tutti_comm_rank(comm) == 0) {
-        tti_sleep_ms(100); /* the courier has found nothing to do, and is held up */
+        tti_sleep_ms(100); /* the proxy thread has found nothing to do, and is held up */
         COMM_OK(tti_mailbox_put(box, 0, &word));
     } else {
         COMM_OK(tti_mailbox_wait(box, 0, &data));
@@ -152,7 +152,7 @@ T_CASE(who_leaves_has_said_all) {
     if (getenv("TUTTI_TEST_TRANSPORT")) return;
     setenv("TUTTI_TEST_TRANSPORT", "tcp", 1);
     setenv("TUTTI_TEST_HOSTS", "a,b", 1);
-    T_OK(tti_fault_set("courier.turn:delay_ms=300@1,rank=0;mailbox.wait:delay_ms=600@1,rank=1"));
+    T_OK(tti_fault_set("proxy.turn:delay_ms=300@1,rank=0;mailbox.wait:delay_ms=600@1,rank=1"));
     comm_run(2, last_word, NULL);
     T_OK(tti_fault_set(NULL));
     unsetenv("TUTTI_TEST_HOSTS");

@@ -1,10 +1,10 @@
-/* courier.h - a proxy thread that sends and receives the messages of a mailbox between hosts.
+/* proxy.h - a proxy thread that sends and receives the messages of a mailbox between hosts.
  *
  * A slot lies with its reader, as on one host; a sender on another host has a copy of it.  The
  * proxy thread of the sender sends the contents of the copy.  That of the reader writes them into
  * the slot, marks it full, and reports back when the slot is empty again. */
-#ifndef TTI_COMM_COURIER_H
-#define TTI_COMM_COURIER_H
+#ifndef TTI_COMM_PROXY_H
+#define TTI_COMM_PROXY_H
 
 #include <stdatomic.h>
 
@@ -23,28 +23,28 @@ typedef struct tti_slot {
 void tti_slot_set(const tti_slot *slot, uint32_t value);
 uint32_t tti_slot_get(const tti_slot *slot);
 
-typedef struct tti_courier tti_courier;
+typedef struct tti_proxy tti_proxy;
 
 /* Collective over comm, whose ranks are on several hosts, with the same slots on every rank except
  * for their memory; both are borrowed.  On success *out is owned by the caller. */
-TUTTI_NODISCARD tutti_status tti_courier_create(tutti_comm *comm, const tti_slot *slots,
-                                                int n_slots, tti_courier **out);
+TUTTI_NODISCARD tutti_status tti_proxy_create(tutti_comm *comm, const tti_slot *slots, int n_slots,
+                                              tti_proxy **out);
 
 /* Sends all pending messages first, unless the group has failed.  NULL is a no-op. */
-void tti_courier_destroy(tti_courier *courier);
+void tti_proxy_destroy(tti_proxy *proxy);
 
 /* For a slot between this rank and one of another host: sends it if this rank's copy is full, or
  * reports to its sender that it is empty.  Any thread. */
-void tti_courier_send(tti_courier *courier, int slot);
-void tti_courier_tell(tti_courier *courier, int slot);
+void tti_proxy_send(tti_proxy *proxy, int slot);
+void tti_proxy_post(tti_proxy *proxy, int slot);
 
 /* TUTTI_OK, or the first failure.  Any thread. */
-TUTTI_NODISCARD tutti_status tti_courier_check(tti_courier *courier);
+TUTTI_NODISCARD tutti_status tti_proxy_check(tti_proxy *proxy);
 
 /* Why messages of other hosts may be late.  Any thread. */
-tti_delay tti_courier_delay(tti_courier *courier);
+tti_delay tti_proxy_delay(tti_proxy *proxy);
 
 /* Ends the waits of all ranks with this failure, whose text is tutti_last_error().  Any thread. */
-void tti_courier_fail(tti_courier *courier, tutti_status status);
+void tti_proxy_fail(tti_proxy *proxy, tutti_status status);
 
-#endif /* TTI_COMM_COURIER_H */
+#endif /* TTI_COMM_PROXY_H */

@@ -1,10 +1,10 @@
-/* courier.c - one thread with its own link; it has one message per direction in flight with each
+/* proxy.c - one thread with its own link; it has one message per direction in flight with each
  * rank of another host.
  *
  * A message is a notice (the slot, and whether it was filled or emptied), and after "filled" the
  * bytes.  The receiver always has room: the slot of a message is empty, otherwise the sender could
  * not have filled its copy.  So the thread waits only for the network. */
-#include "comm/courier.h"
+#include "comm/proxy.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -38,7 +38,7 @@ typedef struct peer {
     int cap, first, n;
 } peer;
 
-struct tti_courier {
+struct tti_proxy {
     const tti_transport *transport;
     void *state; /* of a part with all ranks */
     const tti_slot *slots;
@@ -77,13 +77,13 @@ uint32_t tti_slot_get(const tti_slot *slot) {
 /* ---- failure ---- */
 
 /* Under the lock: the first one counts. */
-static void note_failure(tti_courier *c, tutti_status status) {
+static void note_failure(tti_proxy *c, tutti_status status) {
     if (c->failed != TUTTI_OK) return;
     c->failed = status;
     snprintf(c->text, sizeof c->text, "%s", tutti_last_error());
 }
 
-tutti_status tti_courier_check(tti_courier *c) {
+tutti_status tti_proxy_check(tti_proxy *c) {
     pthread_mutex_lock(&c->lock);
     tutti_status st = c->failed;
     if (st != TUTTI_OK) (void)tti_fail(st, "%s", c->text);
@@ -91,12 +91,12 @@ tutti_status tti_courier_check(tti_courier *c) {
     return st;
 }
 
-static void wake(const tti_courier *c) {
+static void wake(const tti_proxy *c) {
     uint64_t one = 1;
     while (write(c->wake_fd, &one, sizeof one) < 0 && errno == EINTR) continue;
 }
 
-void tti_courier_fail(tti_courier *c, tutti_status status) {
+void tti_proxy_fail(tti_proxy *c, tutti_status status) {
     pthread_mutex_lock(&c->lock);
     note_failure(c, status);
     c->asked = status;
@@ -106,7 +106,7 @@ void tti_courier_fail(tti_courier *c, tutti_status status) {
 
 /* ---- sending ---- */
 
-static void enqueue(tti_courier *c, int with, note what) {
+static void enqueue(tti_proxy *c, int with, note what) {
     pthread_mutex_lock(&c->lock);
     peer *p = &c->peers[c->peer_of[with]];
     TTI_ASSERT(p->n < p->cap); /* a slot has one thing to say at a time */
@@ -115,16 +115,14 @@ static void enqueue(tti_courier *c, int with, note what) {
     wake(c);
 }
 
-void tti_courier_send(tti_courier *c, int slot) {
-    enqueue(c, c->slots[slot].to, (note){slot, true});
-}
+void tti_proxy_send(tti_proxy *c, int slot) { enqueue(c, c->slots[slot].to, (note){slot, true}); }
 
-void tti_courier_tell(tti_courier *c, int slot) {
+void tti_proxy_post(tti_proxy *c, int slot) {
     enqueue(c, c->slots[slot].from, (note){slot, false});
 }
 
 /* The next message to a peer, if there is one. */
-static void begin_out(tti_courier *c, peer *p) {
+static void begin_out(tti_proxy *c, peer *p) {
     pthread_mutex_lock(&c->lock);
     p->sending = p->n > 0;
     if (p->sending) {
@@ -151,7 +149,7 @@ static void begin_in(peer *p, void *memory, size_t n_bytes, bool in_body) {
 
 /* A notice must concern a slot between the peer and this rank, in a state that the peer may change.
  */
-static tutti_status check_note(const tti_courier *c, const peer *p) {
+static tutti_status check_note(const tti_proxy *c, const peer *p) {
     const tti_slot *slot =
         p->in.slot >= 0 && p->in.slot < c->n_slots ? &c->slots[p->in.slot] : NULL;
     if (slot &&
@@ -163,7 +161,7 @@ static tutti_status check_note(const tti_courier *c, const peer *p) {
                     p->rank, c->rank, (int)p->in.slot, p->in.is_full ? "filled" : "emptied");
 }
 
-static tutti_status take_in(tti_courier *c, peer *p) {
+static tutti_status take_in(tti_proxy *c, peer *p) {
     if (!p->in_body) TTI_TRY(check_note(c, p));
     const tti_slot *slot = &c->slots[p->in.slot];
     if (!p->in_body && p->in.is_full && slot->n_bytes > 0) {
@@ -180,7 +178,7 @@ static tutti_status take_in(tti_courier *c, peer *p) {
 static bool is_done(const tti_message *m) { return m->done == m->n_bytes; }
 
 /* Looks at what has ended; *sending: whether something is on its way, or to be. */
-static tutti_status turn(tti_courier *c, bool *sending) {
+static tutti_status turn(tti_proxy *c, bool *sending) {
     *sending = false;
     for (int i = 0; i < c->n_peers; i++) {
         peer *p = &c->peers[i];
@@ -192,14 +190,14 @@ static tutti_status turn(tti_courier *c, bool *sending) {
 }
 
 /* Under the lock: something was given that has not begun. */
-static bool has_more(const tti_courier *c) {
+static bool has_more(const tti_proxy *c) {
     for (int i = 0; i < c->n_peers; i++)
         if (c->peers[i].n > 0) return true;
     return false;
 }
 
 /* Sets *goes to whether the thread continues; returns a failure that a rank has reported. */
-static tutti_status may_go_on(tti_courier *c, bool sending, bool *goes_on) {
+static tutti_status may_go_on(tti_proxy *c, bool sending, bool *goes_on) {
     uint64_t n;
     while (read(c->wake_fd, &n, sizeof n) < 0 && errno == EINTR) continue;
     pthread_mutex_lock(&c->lock);
@@ -211,21 +209,21 @@ static tutti_status may_go_on(tti_courier *c, bool sending, bool *goes_on) {
     return st;
 }
 
-static void note_delay(tti_courier *c) {
+static void note_delay(tti_proxy *c) {
     tti_delay delay = c->transport->delay(c->state);
     atomic_store(&c->delay_ms, delay.more_ms);
     atomic_store(&c->delay_kind, (int)delay.kind);
 }
 
-tti_delay tti_courier_delay(tti_courier *c) {
+tti_delay tti_proxy_delay(tti_proxy *c) {
     return (tti_delay){(tti_delay_kind)atomic_load(&c->delay_kind), atomic_load(&c->delay_ms)};
 }
 
-static tutti_status carry(tti_courier *c) {
+static tutti_status carry(tti_proxy *c) {
     bool sending = false, goes_on = true;
     for (;;) {
         TTI_TRY(turn(c, &sending));
-        (void)TTI_FAULT_AT("courier.turn", c->rank, -1);
+        (void)TTI_FAULT_AT("proxy.turn", c->rank, -1);
         TTI_TRY(may_go_on(c, sending, &goes_on));
         if (!goes_on) return TUTTI_OK;
         TTI_TRY(c->transport->stream(c->state, c->messages, c->n_peers * PER_PEER, c->wake_fd));
@@ -233,8 +231,8 @@ static tutti_status carry(tti_courier *c) {
     }
 }
 
-static void *courier_main(void *arg) {
-    tti_courier *c = arg;
+static void *proxy_main(void *arg) {
+    tti_proxy *c = arg;
     tutti_status st = carry(c);
     if (st == TUTTI_OK) return NULL;
     pthread_mutex_lock(&c->lock);
@@ -246,7 +244,7 @@ static void *courier_main(void *arg) {
 
 /* ---- begin and end ---- */
 
-static tutti_status make_peers(tti_courier *c, const tutti_comm *comm) {
+static tutti_status make_peers(tti_proxy *c, const tutti_comm *comm) {
     for (int r = 0; r < comm->n_ranks; r++) {
         c->peer_of[r] = comm->host_of[r] == comm->host_of[comm->rank] ? -1 : c->n_peers;
         c->n_peers += c->peer_of[r] >= 0;
@@ -269,16 +267,16 @@ static tutti_status make_peers(tti_courier *c, const tutti_comm *comm) {
     return TUTTI_OK;
 }
 
-static tutti_status start(tti_courier *c) {
+static tutti_status start(tti_proxy *c) {
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->wake_fd < 0) return tti_fail(TUTTI_E_IO, "mailbox: eventfd: %s", strerror(errno));
-    int error = tti_thread_start(&c->thread, NULL, courier_main, c);
+    int error = tti_thread_start(&c->thread, NULL, proxy_main, c);
     c->is_running = error == 0;
     return error == 0 ? TUTTI_OK
                       : tti_fail(TUTTI_E_NOMEM, "mailbox: no thread: %s", strerror(error));
 }
 
-static tutti_status build(tti_courier *c, tutti_comm *comm) {
+static tutti_status build(tti_proxy *c, tutti_comm *comm) {
     int everybody[TTI_MAX_RANKS];
     for (int r = 0; r < comm->n_ranks; r++) everybody[r] = r;
     TTI_TRY(make_peers(c, comm));
@@ -288,10 +286,10 @@ static tutti_status build(tti_courier *c, tutti_comm *comm) {
     return start(c);
 }
 
-tutti_status tti_courier_create(tutti_comm *comm, const tti_slot *slots, int n_slots,
-                                tti_courier **out) {
+tutti_status tti_proxy_create(tutti_comm *comm, const tti_slot *slots, int n_slots,
+                              tti_proxy **out) {
     *out = NULL;
-    tti_courier *c = calloc(1, sizeof *c);
+    tti_proxy *c = calloc(1, sizeof *c);
     if (!c) return tti_fail(TUTTI_E_NOMEM, "mailbox: out of memory");
     c->slots = slots;
     c->n_slots = n_slots;
@@ -301,14 +299,14 @@ tutti_status tti_courier_create(tutti_comm *comm, const tti_slot *slots, int n_s
     pthread_mutex_init(&c->lock, NULL);
     tutti_status st = build(c, comm);
     if (st != TUTTI_OK) {
-        tti_courier_destroy(c);
+        tti_proxy_destroy(c);
         return st;
     }
     *out = c;
     return TUTTI_OK;
 }
 
-void tti_courier_destroy(tti_courier *c) {
+void tti_proxy_destroy(tti_proxy *c) {
     if (!c) return;
     if (c->is_running) {
         pthread_mutex_lock(&c->lock);
