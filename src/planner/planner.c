@@ -31,7 +31,7 @@ typedef struct planner {
     tti_schemes layouts;
     tti_blueprint **blueprints; /* [layouts.n]; the first one owns the data sets */
     bool *is_shared;            /* [n]: the blueprint of a layout before it */
-    tti_plan_shelf *shelf;      /* for all blueprints but the first, which is that of a run */
+    tti_plan_cache *cache;      /* for all blueprints but the first, which is that of a run */
     bool on_device, is_mixed;   /* mixed: workers on devices and on the host */
     tti_calibration calibration;
     tti_mixture mixture;         /* is_mixed: in place of calibration */
@@ -105,7 +105,7 @@ static tutti_status make_blueprint(planner *p, int i) {
     TTI_TRY(tti_scheme_job(p->job, &p->layouts.of[i], is_on_paper(p), &job));
     tutti_status st = tti_blueprint_create_like(job, i ? p->blueprints[0] : NULL,
                                                 is_on_paper(p) ? tti_paper_device() : NULL,
-                                                i ? p->shelf : NULL, &p->blueprints[i]);
+                                                i ? p->cache : NULL, &p->blueprints[i]);
     tutti_job_destroy(job);
     if (i == 0) p->base_bytes = tti_process_bytes(NULL); /* as a run would have it */
     return st;
@@ -119,7 +119,7 @@ static tutti_status make_blueprints(planner *p) {
     p->predictions = calloc(n, sizeof *p->predictions);
     if (!p->blueprints || !p->is_shared || !p->predictions)
         return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    TTI_TRY(tti_plan_shelf_create(&p->shelf));
+    TTI_TRY(tti_plan_cache_create(&p->cache));
     for (int i = 0; i < p->layouts.n;) {
         tutti_status st = make_blueprint(p, i);
         if (st == TUTTI_OK && is_repeated(p, i))
@@ -397,7 +397,7 @@ static tutti_status write_best(planner *p, char **best) {
 static void destroy(planner *p) {
     for (int i = p->layouts.n - 1; i >= 0 && p->blueprints && p->is_shared; i--)
         if (!p->is_shared[i]) tti_blueprint_destroy(p->blueprints[i]);
-    tti_plan_shelf_destroy(p->shelf);
+    tti_plan_cache_destroy(p->cache);
     free(p->blueprints);
     free(p->is_shared);
     free(p->predictions);

@@ -68,7 +68,7 @@ static void count_steps(tti_blueprint *b) {
         tti_mesh_shape(b->n_workers, (int)c->parallel.pipeline, (int)c->parallel.tensor, &b->mesh);
     TTI_ASSERT(fits); /* job_conflicts.c */
     b->n_shards = (int)c->parallel.shards;
-    b->has_deal = tti_load_weights_given(c, b->mesh.data, b->n_shards, &b->deal);
+    b->has_shard_map = tti_load_weights_given(c, b->mesh.data, b->n_shards, &b->shard_map);
     b->rows_per_shard = tti_rows_per_shard(c->train.batch, b->n_shards);
     b->steps_per_epoch =
         tti_steps_per_epoch(tutti_dataset_get_info(b->train)->n_samples, c->train.batch);
@@ -302,8 +302,9 @@ static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b, tti_
     optimizer->attrs(c, attrs);
     desc->optimizer = optimizer->name;
     desc->optimizer_attrs = attrs;
-    bool has_drafts = desc->drafts && tti_drafts_have(desc->drafts, desc->number, desc->target);
-    if (!has_drafts) TTI_TRY(build_graphs(job, b, desc));
+    bool is_cached =
+        desc->pass_cache && tti_pass_cache_has(desc->pass_cache, desc->number, desc->target);
+    if (!is_cached) TTI_TRY(build_graphs(job, b, desc));
     return tti_plan_create(desc, out);
 }
 
@@ -311,22 +312,22 @@ static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b, tti_
 static tutti_status get_plan(const tutti_job *job, const tti_blueprint *b, const tti_target *target,
                              tti_plan **out) {
     tti_plan_desc desc = plan_desc(b, target);
-    if (!b->shelf) return make_plan(job, b, &desc, out);
-    tti_shelved of = {.backend = b->devices.backend,
-                      .n_shards = b->n_shards,
-                      .by_creation = desc.by_creation,
-                      .bucket_bytes = desc.bucket_bytes,
-                      .bucket_most = desc.bucket_most,
-                      .bucket_growth = desc.bucket_growth};
+    if (!b->cache) return make_plan(job, b, &desc, out);
+    tti_plan_key of = {.backend = b->devices.backend,
+                       .n_shards = b->n_shards,
+                       .by_creation = desc.by_creation,
+                       .bucket_bytes = desc.bucket_bytes,
+                       .bucket_most = desc.bucket_most,
+                       .bucket_growth = desc.bucket_growth};
     memcpy(&of.target, target, sizeof of.target);
     of.target.tensor = 0; /* a piece stands for the others */
     tutti_status st;
-    if (tti_plan_shelf_find(b->shelf, &of, out, &st)) return st;
+    if (tti_plan_cache_find(b->cache, &of, out, &st)) return st;
     desc.target = &of.target;
-    desc.drafts = tti_plan_shelf_drafts(b->shelf);
+    desc.pass_cache = tti_plan_cache_passes(b->cache);
     desc.number = b->n_shards;
     st = make_plan(job, b, &desc, out);
-    return tti_plan_shelf_put(b->shelf, &of, st == TUTTI_OK ? *out : NULL, st);
+    return tti_plan_cache_put(b->cache, &of, st == TUTTI_OK ? *out : NULL, st);
 }
 
 static tutti_status ask_whether_even(const tutti_job *job, const tti_blueprint *b) {
@@ -343,13 +344,13 @@ static tutti_status ask_whether_even(const tutti_job *job, const tti_blueprint *
  * backend. */
 static tutti_status check_uneven(const tutti_job *job, const tti_blueprint *b) {
     if (b->mesh.tensor == 1 || b->gives_logits) return TUTTI_OK;
-    tti_shelved of = {.n_shards = b->n_shards};
+    tti_plan_key of = {.n_shards = b->n_shards};
     of.target.n_tensor = b->mesh.tensor;
     tti_plan *none;
     tutti_status st;
-    if (b->shelf && tti_plan_shelf_find(b->shelf, &of, &none, &st)) return st;
+    if (b->cache && tti_plan_cache_find(b->cache, &of, &none, &st)) return st;
     st = ask_whether_even(job, b);
-    return b->shelf ? tti_plan_shelf_put(b->shelf, &of, NULL, st) : st;
+    return b->cache ? tti_plan_cache_put(b->cache, &of, NULL, st) : st;
 }
 
 /* only: the position in a model group whose part is needed, -1: all. */
@@ -391,7 +392,7 @@ typedef struct requested {
     bool is_other_data;          /* as in tti_blueprint_use */
     int rank, local_rank;        /* the one worker that it is for, -1: for all */
     const tti_bucket_link *link; /* NULL: the link between workers on this machine */
-    tti_plan_shelf *shelf;       /* of all plans; NULL: they are the blueprint's */
+    tti_plan_cache *cache;       /* of all plans; NULL: they are the blueprint's */
 } requested;
 
 /* Where workers on the host compute in a run that also has devices. */
@@ -443,7 +444,7 @@ static tutti_status create(const tutti_job *job, const requested *w, tti_bluepri
     tti_model_identity(job, b->model_identity, sizeof b->model_identity);
     b->gives_logits = w->gives_logits;
     b->borrows_data = w->like != NULL;
-    b->shelf = w->shelf;
+    b->cache = w->cache;
     if (w->like) b->train = w->like->train, b->test = w->like->test;
     tutti_status st = fill(job, w, b);
     bool is_for_all = w->local_rank < 0 && !w->devices;
@@ -453,7 +454,7 @@ static tutti_status create(const tutti_job *job, const requested *w, tti_bluepri
                                  .devices = &host_beside,
                                  .rank = -1,
                                  .local_rank = -1,
-                                 .shelf = w->shelf},
+                                 .cache = w->cache},
                     &b->on_host);
     if (st != TUTTI_OK) {
         tti_blueprint_destroy(b);
@@ -473,7 +474,7 @@ tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, int l
 }
 
 tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,
-                                       const tti_backend *backend, tti_plan_shelf *shelf,
+                                       const tti_backend *backend, tti_plan_cache *cache,
                                        tti_blueprint **out) {
     const tti_devices devices = {.backend = backend};
     return create(job,
@@ -481,7 +482,7 @@ tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint
                                .devices = backend ? &devices : NULL,
                                .rank = -1,
                                .local_rank = -1,
-                               .shelf = shelf},
+                               .cache = cache},
                   out);
 }
 
@@ -528,8 +529,8 @@ const tti_blueprint *tti_blueprint_of(const tti_blueprint *b, int local_rank) {
 void tti_blueprint_destroy(tti_blueprint *b) {
     if (!b) return;
     tti_blueprint_destroy(b->on_host);
-    if (!b->shelf) tti_plan_destroy(b->plan);
-    for (int i = 0; i < b->n_parts && !b->shelf; i++) tti_plan_destroy(b->parts[i]);
+    if (!b->cache) tti_plan_destroy(b->plan);
+    for (int i = 0; i < b->n_parts && !b->cache; i++) tti_plan_destroy(b->parts[i]);
     free(b->parts);
     if (!b->borrows_data && b->test != b->train) tutti_dataset_destroy(b->test);
     if (!b->borrows_data) tutti_dataset_destroy(b->train);

@@ -11,7 +11,7 @@
 #include "train/job/devices.h"
 #include "train/job/job.h"
 #include "train/setup/bucket_link.h"
-#include "train/setup/plan_shelf.h"
+#include "train/setup/plan_cache.h"
 #include "tutti/data.h"
 #include "tutti/models.h"
 
@@ -40,7 +40,7 @@ typedef struct tti_blueprint {
     int64_t rows_per_shard;
     int64_t steps_per_epoch, n_steps; /* n_steps: of the whole run */
     int64_t schedule_steps;           /* of the learning rate's curve */
-    tti_plan_shelf *shelf;            /* whose the plans are; NULL: owned */
+    tti_plan_cache *cache;            /* whose the plans are; NULL: owned */
 } tti_blueprint;
 
 /* job must have passed tti_job_resolve.  On success *out is owned by the caller. */
@@ -62,10 +62,10 @@ const tti_blueprint *tti_blueprint_of(const tti_blueprint *blueprint, int local_
 const tti_plan *tti_blueprint_plan(const tti_blueprint *blueprint, int model_rank);
 
 /* The same with the data sets of like, which reads the same files and outlives it (NULL: opened),
- * for another backend (NULL: the one the job finds), and with plans of a shelf, which outlives it
+ * for another backend (NULL: the one the job finds), and with plans from a cache, which outlives it
  * (NULL: its own): to look at, not to run. */
 tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,
-                                       const tti_backend *backend, tti_plan_shelf *shelf,
+                                       const tti_backend *backend, tti_plan_cache *cache,
                                        tti_blueprint **out);
 
 /* The same for workers whose sums use a link that this machine does not have. */

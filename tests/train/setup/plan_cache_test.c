@@ -1,5 +1,5 @@
-/* plan_shelf_test.c - plans of a shelf are those that blueprints would have of their own. */
-#include "train/setup/plan_shelf.h"
+/* plan_cache_test.c - plans of a cache are those that blueprints would have of their own. */
+#include "train/setup/plan_cache.h"
 
 #include "train/setup/blueprint.h"
 #include "train/small_job.h"
@@ -8,14 +8,14 @@ typedef struct layout {
     const char *workers, *tensor, *pipeline, *zero, *recompute;
 } layout;
 
-static tti_blueprint *make(const layout *l, tti_plan_shelf *shelf) {
+static tti_blueprint *make(const layout *l, tti_plan_cache *cache) {
     tti_blueprint *b;
     tutti_job *job =
         SMALL_JOB("model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=16",
                   "data.format=random_tokens", "data.vocabulary=16", "data.context=16", l->workers,
                   l->tensor, l->pipeline, l->zero, l->recompute);
     T_OK(tti_job_resolve(job, 4));
-    T_OK(tti_blueprint_create_like(job, NULL, NULL, shelf, &b));
+    T_OK(tti_blueprint_create_like(job, NULL, NULL, cache, &b));
     tutti_job_destroy(job);
     return b;
 }
@@ -31,7 +31,7 @@ static void expect_same(const tti_plan *a, const tti_plan *b) {
     T_NEAR(tti_program_flops(&a->shard), tti_program_flops(&b->shard), 0);
 }
 
-T_CASE(plans_are_as_without_a_shelf) {
+T_CASE(plans_are_as_without_a_cache) {
     T_UNUSED;
     static const layout layouts[] = {
         {"parallel.workers=2", "parallel.tensor=1", "parallel.pipeline=1", "parallel.zero=0",
@@ -46,17 +46,17 @@ T_CASE(plans_are_as_without_a_shelf) {
          "train.recompute=block"},
         {"parallel.workers=2", "parallel.tensor=2", "parallel.pipeline=1", "parallel.zero=0",
          "train.recompute=none"}};
-    tti_plan_shelf *shelf;
-    T_OK(tti_plan_shelf_create(&shelf));
+    tti_plan_cache *cache;
+    T_OK(tti_plan_cache_create(&cache));
     for (size_t i = 0; i < TTI_COUNT(layouts); i++) {
-        tti_blueprint *own = make(&layouts[i], NULL), *lent = make(&layouts[i], shelf);
+        tti_blueprint *own = make(&layouts[i], NULL), *lent = make(&layouts[i], cache);
         expect_same(own->plan, lent->plan);
         T_EQ(own->n_parts, lent->n_parts);
         for (int k = 0; k < own->n_parts; k++) expect_same(own->parts[k], lent->parts[k]);
         tti_blueprint_destroy(own);
         tti_blueprint_destroy(lent);
     }
-    tti_plan_shelf_destroy(shelf);
+    tti_plan_cache_destroy(cache);
 }
 
 /* The whole model is in every mesh the same, and so are pieces of a layer. */
@@ -66,9 +66,9 @@ T_CASE(what_is_alike_is_one) {
                                  "parallel.zero=0", "train.recompute=none"};
     static const layout pieces = {"parallel.workers=4", "parallel.tensor=2", "parallel.pipeline=2",
                                   "parallel.zero=0", "train.recompute=none"};
-    tti_plan_shelf *shelf;
-    T_OK(tti_plan_shelf_create(&shelf));
-    tti_blueprint *a = make(&whole, shelf), *b = make(&whole, shelf), *c = make(&pieces, shelf);
+    tti_plan_cache *cache;
+    T_OK(tti_plan_cache_create(&cache));
+    tti_blueprint *a = make(&whole, cache), *b = make(&whole, cache), *c = make(&pieces, cache);
     assert_ptr_equal(a->plan, b->plan);
     T_EQ(c->n_parts, 4);
     assert_ptr_equal(c->parts[0], c->parts[1]);
@@ -78,34 +78,34 @@ T_CASE(what_is_alike_is_one) {
     tti_blueprint_destroy(a);
     tti_blueprint_destroy(b);
     tti_blueprint_destroy(c);
-    tti_plan_shelf_destroy(shelf);
+    tti_plan_cache_destroy(cache);
 }
 
 T_CASE(a_failure_is_told_again) {
     T_UNUSED;
-    tti_plan_shelf *shelf;
+    tti_plan_cache *cache;
     tti_plan *plan = NULL;
-    tti_shelved of = {.n_shards = 2}, other = {.n_shards = 4};
+    tti_plan_key of = {.n_shards = 2}, other = {.n_shards = 4};
     tutti_status st;
-    T_OK(tti_plan_shelf_create(&shelf));
-    assert_false(tti_plan_shelf_find(shelf, &of, &plan, &st));
+    T_OK(tti_plan_cache_create(&cache));
+    assert_false(tti_plan_cache_find(cache, &of, &plan, &st));
     st = tti_fail(TUTTI_E_CONFIG, "no: 3 layers");
-    T_EQ(tti_plan_shelf_put(shelf, &of, NULL, st), TUTTI_E_CONFIG);
+    T_EQ(tti_plan_cache_put(cache, &of, NULL, st), TUTTI_E_CONFIG);
     tti_clear_error();
-    assert_false(tti_plan_shelf_find(shelf, &other, &plan, &st));
-    assert_true(tti_plan_shelf_find(shelf, &of, &plan, &st));
+    assert_false(tti_plan_cache_find(cache, &other, &plan, &st));
+    assert_true(tti_plan_cache_find(cache, &of, &plan, &st));
     T_FAILS(st, TUTTI_E_CONFIG, "no: 3 layers");
     assert_null(plan);
-    T_OK(tti_plan_shelf_put(shelf, &other, NULL, TUTTI_OK)); /* it may be, and was not made */
-    assert_true(tti_plan_shelf_find(shelf, &other, &plan, &st));
+    T_OK(tti_plan_cache_put(cache, &other, NULL, TUTTI_OK)); /* it may be, and was not made */
+    assert_true(tti_plan_cache_find(cache, &other, &plan, &st));
     T_OK(st);
     assert_null(plan);
-    tti_plan_shelf_destroy(shelf);
+    tti_plan_cache_destroy(cache);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_are_as_without_a_shelf),
+        cmocka_unit_test(plans_are_as_without_a_cache),
         cmocka_unit_test(what_is_alike_is_one),
         cmocka_unit_test(a_failure_is_told_again),
     };

@@ -1,4 +1,4 @@
-/* plan_shelf.h - a cache of the plans of one job in many layouts.
+/* plan_cache.h - a cache of the plans of one job in many layouts.
  *
  * For code that examines plans without training: layouts share plans if their tensor shards and
  * sizes of shards are equal.  One tensor shard stands for its neighbours, whose graphs differ in
@@ -6,40 +6,40 @@
  *
  * Jobs of one cache differ only in the layout and what follows from it: workers and their mesh,
  * shards, zero, recomputation.  One thread at a time. */
-#ifndef TTI_TRAIN_PLAN_SHELF_H
-#define TTI_TRAIN_PLAN_SHELF_H
+#ifndef TTI_TRAIN_PLAN_CACHE_H
+#define TTI_TRAIN_PLAN_CACHE_H
 
 #include "backend/backend.h"
-#include "passes/drafts.h"
+#include "passes/pass_cache.h"
 #include "passes/plan.h"
 
-typedef struct tti_plan_shelf tti_plan_shelf;
+typedef struct tti_plan_cache tti_plan_cache;
 
 /* The key of a plan. */
-typedef struct tti_shelved {
+typedef struct tti_plan_key {
     tti_target target;
     const tti_backend *backend;
     int n_shards;
     bool by_creation;
     size_t bucket_bytes, bucket_most;
     double bucket_growth;
-} tti_shelved;
+} tti_plan_key;
 
-tutti_status tti_plan_shelf_create(tti_plan_shelf **out);
+tutti_status tti_plan_cache_create(tti_plan_cache **out);
 
 /* Also frees all plans in it. */
-void tti_plan_shelf_destroy(tti_plan_shelf *shelf);
+void tti_plan_cache_destroy(tti_plan_cache *cache);
 
-/* True: the plan was asked for before, *st says with what success, and *out is the shelf's. */
-bool tti_plan_shelf_find(const tti_plan_shelf *shelf, const tti_shelved *wanted, tti_plan **out,
+/* True: the plan was asked for before, *st says with what success, and *out is the cache's. */
+bool tti_plan_cache_find(const tti_plan_cache *cache, const tti_plan_key *wanted, tti_plan **out,
                          tutti_status *st);
 
 /* Stores a plan, or, if plan is NULL, its failure st with the text of tutti_last_error(); returns
  * st.  Takes ownership of the plan, also on failure. */
-tutti_status tti_plan_shelf_put(tti_plan_shelf *shelf, const tti_shelved *made, tti_plan *plan,
+tutti_status tti_plan_cache_put(tti_plan_cache *cache, const tti_plan_key *made, tti_plan *plan,
                                 tutti_status st);
 
 /* The pass cache of plans with this number of shards. */
-tti_drafts *tti_plan_shelf_drafts(tti_plan_shelf *shelf);
+tti_pass_cache *tti_plan_cache_passes(tti_plan_cache *cache);
 
-#endif /* TTI_TRAIN_PLAN_SHELF_H */
+#endif /* TTI_TRAIN_PLAN_CACHE_H */

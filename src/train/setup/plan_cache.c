@@ -1,23 +1,23 @@
-/* plan_shelf.c - the plan cache: plans, and reasons why there is none. */
-#include "train/setup/plan_shelf.h"
+/* plan_cache.c - the plan cache: plans, and reasons why there is none. */
+#include "train/setup/plan_cache.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct volume {
-    tti_shelved of;
+typedef struct cached_plan {
+    tti_plan_key of;
     tti_plan *plan;      /* NULL: there is none, or it was only asked whether it may be: */
     tutti_status failed; /* with this, */
     char *why;           /* for that reason */
-} volume;
+} cached_plan;
 
-struct tti_plan_shelf {
+struct tti_plan_cache {
     tti_drafts *drafts;
-    volume *all; /* [n] */
+    cached_plan *all; /* [n] */
     int n, room;
 };
 
-tutti_status tti_plan_shelf_create(tti_plan_shelf **out) {
+tutti_status tti_plan_cache_create(tti_plan_cache **out) {
     *out = calloc(1, sizeof **out);
     if (!*out) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     tutti_status st = tti_drafts_create(&(*out)->drafts);
@@ -28,29 +28,29 @@ tutti_status tti_plan_shelf_create(tti_plan_shelf **out) {
     return st;
 }
 
-void tti_plan_shelf_destroy(tti_plan_shelf *shelf) {
-    if (!shelf) return;
-    for (int i = 0; i < shelf->n; i++) {
-        tti_plan_destroy(shelf->all[i].plan);
-        free(shelf->all[i].why);
+void tti_plan_cache_destroy(tti_plan_cache *cache) {
+    if (!cache) return;
+    for (int i = 0; i < cache->n; i++) {
+        tti_plan_destroy(cache->all[i].plan);
+        free(cache->all[i].why);
     }
-    tti_drafts_destroy(shelf->drafts);
-    free(shelf->all);
-    free(shelf);
+    tti_drafts_destroy(cache->drafts);
+    free(cache->all);
+    free(cache);
 }
 
 /* Targets that differ in their padding alone have a plan each; no two others have one. */
-static bool is_same(const tti_shelved *a, const tti_shelved *b) {
+static bool is_same(const tti_plan_key *a, const tti_plan_key *b) {
     return memcmp(&a->target, &b->target, sizeof a->target) == 0 && a->backend == b->backend &&
            a->n_shards == b->n_shards && a->by_creation == b->by_creation &&
            a->bucket_bytes == b->bucket_bytes && a->bucket_most == b->bucket_most &&
            a->bucket_growth >= b->bucket_growth && a->bucket_growth <= b->bucket_growth;
 }
 
-bool tti_plan_shelf_find(const tti_plan_shelf *shelf, const tti_shelved *wanted, tti_plan **out,
+bool tti_plan_cache_find(const tti_plan_cache *cache, const tti_plan_key *wanted, tti_plan **out,
                          tutti_status *st) {
-    for (int i = 0; i < shelf->n; i++) {
-        const volume *v = &shelf->all[i];
+    for (int i = 0; i < cache->n; i++) {
+        const cached_plan *v = &cache->all[i];
         if (!is_same(&v->of, wanted)) continue;
         if (v->plan) *out = v->plan;
         *st = v->failed == TUTTI_OK ? TUTTI_OK : tti_fail(v->failed, "%s", v->why);
@@ -59,23 +59,23 @@ bool tti_plan_shelf_find(const tti_plan_shelf *shelf, const tti_shelved *wanted,
     return false;
 }
 
-static bool has_room(tti_plan_shelf *shelf) {
-    if (shelf->n < shelf->room) return true;
-    int room = shelf->room ? 2 * shelf->room : 64;
-    volume *all = realloc(shelf->all, (size_t)room * sizeof *all);
+static bool has_room(tti_plan_cache *cache) {
+    if (cache->n < cache->room) return true;
+    int room = cache->room ? 2 * cache->room : 64;
+    cached_plan *all = realloc(cache->all, (size_t)room * sizeof *all);
     if (!all) return false;
-    shelf->all = all;
-    shelf->room = room;
+    cache->all = all;
+    cache->room = room;
     return true;
 }
 
-tutti_status tti_plan_shelf_put(tti_plan_shelf *shelf, const tti_shelved *made, tti_plan *plan,
+tutti_status tti_plan_cache_put(tti_plan_cache *cache, const tti_plan_key *made, tti_plan *plan,
                                 tutti_status st) {
     if (st == TUTTI_E_NOMEM) return st;
-    volume v = {.plan = plan, .failed = st, .why = plan ? NULL : strdup(tutti_last_error())};
+    cached_plan v = {.plan = plan, .failed = st, .why = plan ? NULL : strdup(tutti_last_error())};
     memcpy(&v.of, made, sizeof v.of); /* with its padding */
-    if ((plan || v.why) && has_room(shelf)) {
-        shelf->all[shelf->n++] = v;
+    if ((plan || v.why) && has_room(cache)) {
+        cache->all[cache->n++] = v;
         return st;
     }
     tti_plan_destroy(plan);
@@ -83,4 +83,4 @@ tutti_status tti_plan_shelf_put(tti_plan_shelf *shelf, const tti_shelved *made, 
     return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
 }
 
-tti_drafts *tti_plan_shelf_drafts(tti_plan_shelf *shelf) { return shelf->drafts; }
+tti_drafts *tti_plan_cache_passes(tti_plan_cache *cache) { return cache->drafts; }
