@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "passes/drafts.h"
+#include "passes/pass_cache.h"
 
 /* Sources are data and views are other names of their input: neither runs.  Nor do slices and
  * concats of adjacent values, and casts that the update makes. */
@@ -108,8 +108,9 @@ static void mark_copies(tti_plan *plan) {
 
 static tutti_status run_passes(const tti_plan_desc *desc, bool training, const tti_target *target,
                                tutti_graph **g) {
-    if (!desc->drafts) return tti_pipeline_run(g, target, NULL);
-    return tti_drafts_run(desc->drafts, &(tti_draft_of){desc->number, training}, target, g);
+    if (!desc->pass_cache) return tti_pipeline_run(g, target, NULL);
+    return tti_pass_cache_run(desc->pass_cache, &(tti_cached_graph_key){desc->number, training},
+                              target, g);
 }
 
 static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *cuts) {
@@ -125,7 +126,7 @@ static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *c
     tti_narrowed_place(plan, &target);
     TTI_TRY(tti_plan_memory(plan, &plan->shard));
     TTI_TRY(tti_plan_update(plan, desc));
-    if (!plan->eval.graph && !desc->drafts) return TUTTI_OK;
+    if (!plan->eval.graph && !desc->pass_cache) return TUTTI_OK;
     TTI_TRY(run_passes(desc, false, &target, &plan->eval.graph));
     TTI_TRY(make_program(plan, &target, !desc->by_creation, &plan->eval));
     TTI_TRY(tti_plan_parts(plan->stages, &plan->eval));

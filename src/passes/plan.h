@@ -126,9 +126,9 @@ typedef struct tti_plan_desc {
     /* Changes the rule of a parameter, which holds the default; NULL: nothing to change. */
     void (*rule)(const char *name, const void *user, tti_slot_rule *rule);
     const void *rule_user;
-    /* Cached intermediate graphs (passes/drafts.h); NULL: none.  Otherwise number identifies the
-     * model; pass both graphs, or both NULL if tti_drafts_have is true. */
-    struct tti_drafts *drafts;
+    /* Cached intermediate graphs (passes/pass_cache.h); NULL: none.  Otherwise number identifies
+     * the model; pass both graphs, or both NULL if tti_pass_cache_has is true. */
+    struct tti_pass_cache *pass_cache;
     int64_t number;
 } tti_plan_desc;
 

@@ -12,7 +12,7 @@ typedef struct cached_plan {
 } cached_plan;
 
 struct tti_plan_cache {
-    tti_drafts *drafts;
+    tti_pass_cache *pass_cache;
     cached_plan *all; /* [n] */
     int n, room;
 };
@@ -20,7 +20,7 @@ struct tti_plan_cache {
 tutti_status tti_plan_cache_create(tti_plan_cache **out) {
     *out = calloc(1, sizeof **out);
     if (!*out) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    tutti_status st = tti_drafts_create(&(*out)->drafts);
+    tutti_status st = tti_pass_cache_create(&(*out)->pass_cache);
     if (st != TUTTI_OK) {
         free(*out);
         *out = NULL;
@@ -34,7 +34,7 @@ void tti_plan_cache_destroy(tti_plan_cache *cache) {
         tti_plan_destroy(cache->all[i].plan);
         free(cache->all[i].why);
     }
-    tti_drafts_destroy(cache->drafts);
+    tti_pass_cache_destroy(cache->pass_cache);
     free(cache->all);
     free(cache);
 }
@@ -83,4 +83,4 @@ tutti_status tti_plan_cache_put(tti_plan_cache *cache, const tti_plan_key *made,
     return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
 }
 
-tti_drafts *tti_plan_cache_passes(tti_plan_cache *cache) { return cache->drafts; }
+tti_pass_cache *tti_plan_cache_passes(tti_plan_cache *cache) { return cache->pass_cache; }

@@ -1,14 +1,14 @@
-/* drafts_test.c - a plan from drafts is the plan that all passes would have made. */
-#include "passes/drafts.h"
+/* pass_cache_test.c - a plan from pass_cache is the plan that all passes would have made. */
+#include "passes/pass_cache.h"
 
 #include "passes/nets.h"
 
 enum { N_STAGES = 2 };
 
-static tutti_status make(tti_drafts *drafts, net_fn net, const tti_target *target,
+static tutti_status make(tti_pass_cache *pass_cache, net_fn net, const tti_target *target,
                          tti_plan **plan) {
     static const tti_attr_arg attrs[] = {{0}};
-    bool known = drafts && tti_drafts_have(drafts, 1, target);
+    bool known = pass_cache && tti_pass_cache_has(pass_cache, 1, target);
     *plan = NULL;
     return tti_plan_create(&(tti_plan_desc){.train = known ? NULL : net(true),
                                             .eval = known ? NULL : net(false),
@@ -16,7 +16,7 @@ static tutti_status make(tti_drafts *drafts, net_fn net, const tti_target *targe
                                             .optimizer = "sgd",
                                             .optimizer_attrs = attrs,
                                             .bucket_bytes = 1,
-                                            .drafts = drafts,
+                                            .pass_cache = pass_cache,
                                             .number = 1},
                            plan);
 }
@@ -54,10 +54,10 @@ static void expect_same_stages(const tti_stages *a, const tti_stages *b) {
     expect_same_crossings(&a->eval, &b->eval);
 }
 
-static void expect_same(tti_drafts *drafts, net_fn net, const tti_target *target) {
+static void expect_same(tti_pass_cache *pass_cache, net_fn net, const tti_target *target) {
     tti_plan *whole, *drafted;
     T_OK(make(NULL, net, target, &whole));
-    T_OK(make(drafts, net, target, &drafted));
+    T_OK(make(pass_cache, net, target, &drafted));
     expect_same_program(&whole->shard, &drafted->shard);
     expect_same_program(&whole->eval, &drafted->eval);
     expect_same_stages(whole->stages, drafted->stages);
@@ -71,23 +71,23 @@ static tutti_graph *net_tied(bool training) { return net_same_ends(training, 0.2
 static tutti_graph *net_joined(bool training) { return net_blocks(training, true); }
 
 /* Each of them after the others, so that most of it is known: stages, pieces, recomputation. */
-T_CASE(plans_are_as_without_drafts) {
+T_CASE(plans_are_as_without_a_cache) {
     T_UNUSED;
     static const net_fn nets[] = {net_mlp, net_lenet, net_tied, net_joined};
     static const tti_recompute ways[] = {TTI_RECOMPUTE_NONE, TTI_RECOMPUTE_LIGHT,
                                          TTI_RECOMPUTE_BLOCK};
     for (size_t i = 0; i < TTI_COUNT(nets); i++) {
-        tti_drafts *drafts;
-        T_OK(tti_drafts_create(&drafts));
+        tti_pass_cache *pass_cache;
+        T_OK(tti_pass_cache_create(&pass_cache));
         for (int n_stages = 1; n_stages <= N_STAGES; n_stages++)
             for (int stage = 0; stage < n_stages; stage++)
                 for (size_t k = 0; k < TTI_COUNT(ways); k++) {
                     tti_target target = net_fast;
                     target.n_stages = n_stages, target.stage = stage;
                     target.recompute = ways[k];
-                    expect_same(drafts, nets[i], &target);
+                    expect_same(pass_cache, nets[i], &target);
                 }
-        tti_drafts_destroy(drafts);
+        tti_pass_cache_destroy(pass_cache);
     }
 }
 
@@ -100,59 +100,59 @@ static tutti_graph *net_even(bool training) {
 /* The graph for evaluation is cut as the one for training was. */
 T_CASE(pieces_of_layers_too) {
     T_UNUSED;
-    tti_drafts *drafts;
-    T_OK(tti_drafts_create(&drafts));
+    tti_pass_cache *pass_cache;
+    T_OK(tti_pass_cache_create(&pass_cache));
     for (int again = 0; again < 2; again++)
         for (int tensor = 0; tensor < 2; tensor++) {
             tti_target target = net_fast;
             target.n_tensor = 2, target.tensor = tensor;
             target.recompute = again ? TTI_RECOMPUTE_LIGHT : TTI_RECOMPUTE_NONE;
-            expect_same(drafts, net_even, &target);
+            expect_same(pass_cache, net_even, &target);
         }
-    tti_drafts_destroy(drafts);
+    tti_pass_cache_destroy(pass_cache);
 }
 
 /* What another stage needs is there without a graph, another number of stages not. */
 T_CASE(what_is_known) {
     T_UNUSED;
-    tti_drafts *drafts;
+    tti_pass_cache *pass_cache;
     tti_plan *plan;
     tti_target target = net_fast;
     target.n_stages = N_STAGES;
-    T_OK(tti_drafts_create(&drafts));
-    assert_false(tti_drafts_have(drafts, 1, &target));
-    T_OK(make(drafts, net_lenet, &target, &plan));
+    T_OK(tti_pass_cache_create(&pass_cache));
+    assert_false(tti_pass_cache_has(pass_cache, 1, &target));
+    T_OK(make(pass_cache, net_lenet, &target, &plan));
     tti_plan_destroy(plan);
     target.stage = 1;
     target.recompute = TTI_RECOMPUTE_BLOCK;
     target.keeps_low = true;
-    assert_true(tti_drafts_have(drafts, 1, &target));
-    assert_false(tti_drafts_have(drafts, 2, &target));
+    assert_true(tti_pass_cache_has(pass_cache, 1, &target));
+    assert_false(tti_pass_cache_has(pass_cache, 2, &target));
     target.low_precision_residual = true;
-    assert_false(tti_drafts_have(drafts, 1, &target));
+    assert_false(tti_pass_cache_has(pass_cache, 1, &target));
     target.low_precision_residual = false, target.n_stages = 1;
-    assert_false(tti_drafts_have(drafts, 1, &target));
-    tti_drafts_destroy(drafts);
+    assert_false(tti_pass_cache_has(pass_cache, 1, &target));
+    tti_pass_cache_destroy(pass_cache);
 }
 
 T_CASE(a_failure_is_kept) {
     T_UNUSED;
-    tti_drafts *drafts;
+    tti_pass_cache *pass_cache;
     tti_plan *plan;
     tti_target target = net_fast;
     target.n_stages = 8;
-    T_OK(tti_drafts_create(&drafts));
+    T_OK(tti_pass_cache_create(&pass_cache));
     for (target.stage = 0; target.stage < 3; target.stage++) {
-        T_EQ(tti_drafts_have(drafts, 1, &target), target.stage > 0);
-        T_FAILS(make(drafts, net_mlp, &target, &plan), TUTTI_E_INVALID, "pieces at most");
+        T_EQ(tti_pass_cache_has(pass_cache, 1, &target), target.stage > 0);
+        T_FAILS(make(pass_cache, net_mlp, &target, &plan), TUTTI_E_INVALID, "pieces at most");
         tti_clear_error();
     }
-    tti_drafts_destroy(drafts);
+    tti_pass_cache_destroy(pass_cache);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_are_as_without_drafts),
+        cmocka_unit_test(plans_are_as_without_a_cache),
         cmocka_unit_test(pieces_of_layers_too),
         cmocka_unit_test(what_is_known),
         cmocka_unit_test(a_failure_is_kept),

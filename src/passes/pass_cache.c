@@ -1,8 +1,8 @@
-/* drafts.c - runs the passes in three parts and caches the graphs between them.
+/* pass_cache.c - runs the passes in three parts and caches the graphs between them.
  *
  * The passes of a part see a target without the fields that only later passes read.  So a cached
  * graph is valid for every target that agrees in the other fields. */
-#include "passes/drafts.h"
+#include "passes/pass_cache.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +27,8 @@ static const struct {
 
 enum { N_FORKS = TTI_COUNT(forks) };
 
-typedef struct draft {
-    tti_draft_of of;
+typedef struct cached_graph {
+    tti_cached_graph_key of;
     int fork;
     tti_target key; /* blank, and without what points to one plan's own */
     tutti_graph *graph;
@@ -36,10 +36,10 @@ typedef struct draft {
     tti_cuts cuts;
     tutti_status failed;
     char *why;
-} draft;
+} cached_graph;
 
-struct tti_drafts {
-    draft *all; /* [n] */
+struct tti_pass_cache {
+    cached_graph *all; /* [n] */
     int n, room;
 };
 
@@ -52,11 +52,11 @@ static tti_target key_of(const tti_target *target, int fork) {
 }
 
 /* Two targets that differ in their padding alone are worked on twice; no two others are one. */
-static const draft *find(const tti_drafts *d, const tti_draft_of *of, const tti_target *target,
-                         int fork) {
+static const cached_graph *find(const tti_pass_cache *d, const tti_cached_graph_key *of,
+                                const tti_target *target, int fork) {
     const tti_target key = key_of(target, fork);
     for (int i = 0; i < d->n; i++) {
-        const draft *x = &d->all[i];
+        const cached_graph *x = &d->all[i];
         if (x->fork == fork && x->of.number == of->number && x->of.training == of->training &&
             memcmp(&x->key, &key, sizeof key) == 0)
             return x;
@@ -66,7 +66,7 @@ static const draft *find(const tti_drafts *d, const tti_draft_of *of, const tti_
 
 /* ---- copies ---- */
 
-static tutti_status no_memory(void) { return tti_fail(TUTTI_E_NOMEM, "drafts: out of memory"); }
+static tutti_status no_memory(void) { return tti_fail(TUTTI_E_NOMEM, "pass cache: out of memory"); }
 
 static tutti_status copy_text(const char *from, char **to) {
     *to = from ? strdup(from) : NULL;
@@ -124,7 +124,7 @@ static tutti_status copy_cuts(const tti_cuts *from, tti_cuts *to) {
     return TUTTI_OK;
 }
 
-static void draft_fini(draft *x) {
+static void cached_graph_fini(cached_graph *x) {
     tutti_graph_destroy(x->graph);
     tti_stages_fini(&x->stages);
     tti_cuts_fini(&x->cuts);
@@ -133,34 +133,35 @@ static void draft_fini(draft *x) {
 
 /* ---- the ways ---- */
 
-static tutti_status fill(draft *x, const tti_target *target, const tutti_graph *g) {
+static tutti_status fill(cached_graph *x, const tti_target *target, const tutti_graph *g) {
     if (x->failed != TUTTI_OK) return copy_text(tutti_last_error(), &x->why);
     TTI_TRY(tti_graph_copy(g, &x->graph));
     if (target->stages) TTI_TRY(copy_stages(target->stages, x->of.training, &x->stages));
     return x->of.training ? copy_cuts(target->cuts, &x->cuts) : TUTTI_OK;
 }
 
-static tutti_status keep(tti_drafts *d, const tti_draft_of *of, const tti_target *target, int fork,
-                         const tutti_graph *g, tutti_status failed) {
-    draft x = {.of = *of, .fork = fork, .failed = failed};
+static tutti_status keep(tti_pass_cache *d, const tti_cached_graph_key *of,
+                         const tti_target *target, int fork, const tutti_graph *g,
+                         tutti_status failed) {
+    cached_graph x = {.of = *of, .fork = fork, .failed = failed};
     const tti_target key = key_of(target, fork);
     memcpy(&x.key, &key, sizeof key); /* with its padding */
     if (d->n == d->room) {
         int room = d->room ? 2 * d->room : 64;
-        draft *all = realloc(d->all, (size_t)room * sizeof *all);
+        cached_graph *all = realloc(d->all, (size_t)room * sizeof *all);
         if (!all) return no_memory();
         d->all = all;
         d->room = room;
     }
     tutti_status st = fill(&x, target, g);
     if (st != TUTTI_OK)
-        draft_fini(&x);
+        cached_graph_fini(&x);
     else
         d->all[d->n++] = x;
     return st;
 }
 
-static tutti_status take(const draft *x, const tti_target *target, tutti_graph **g) {
+static tutti_status take(const cached_graph *x, const tti_target *target, tutti_graph **g) {
     if (x->failed != TUTTI_OK) return tti_fail(x->failed, "%s", x->why);
     tutti_graph_destroy(*g);
     TTI_TRY(tti_graph_copy(x->graph, g));
@@ -168,8 +169,8 @@ static tutti_status take(const draft *x, const tti_target *target, tutti_graph *
     return x->of.training ? copy_cuts(&x->cuts, target->cuts) : TUTTI_OK;
 }
 
-static tutti_status run_to(tti_drafts *d, const tti_draft_of *of, const tti_target *target,
-                           int fork, const char *from, tutti_graph **g) {
+static tutti_status run_to(tti_pass_cache *d, const tti_cached_graph_key *of,
+                           const tti_target *target, int fork, const char *from, tutti_graph **g) {
     tti_target seen = *target;
     forks[fork].blank(&seen);
     tutti_status st = tti_pipeline_between(g, &seen, from, forks[fork].pass);
@@ -178,10 +179,10 @@ static tutti_status run_to(tti_drafts *d, const tti_draft_of *of, const tti_targ
     return st == TUTTI_OK ? kept : st;
 }
 
-tutti_status tti_drafts_run(tti_drafts *d, const tti_draft_of *of, const tti_target *target,
-                            tutti_graph **g) {
+tutti_status tti_pass_cache_run(tti_pass_cache *d, const tti_cached_graph_key *of,
+                                const tti_target *target, tutti_graph **g) {
     const char *from = NULL;
-    const draft *kept = NULL;
+    const cached_graph *kept = NULL;
     int next = N_FORKS;
     while (!kept && next > 0) kept = find(d, of, target, --next);
     if (kept) {
@@ -195,20 +196,20 @@ tutti_status tti_drafts_run(tti_drafts *d, const tti_draft_of *of, const tti_tar
     return tti_pipeline_between(g, target, from, NULL);
 }
 
-bool tti_drafts_have(const tti_drafts *d, int64_t number, const tti_target *target) {
-    const draft *train = find(d, &(tti_draft_of){number, true}, target, 0);
-    return train &&
-           (train->failed != TUTTI_OK || find(d, &(tti_draft_of){number, false}, target, 0));
+bool tti_pass_cache_has(const tti_pass_cache *d, int64_t number, const tti_target *target) {
+    const cached_graph *train = find(d, &(tti_cached_graph_key){number, true}, target, 0);
+    return train && (train->failed != TUTTI_OK ||
+                     find(d, &(tti_cached_graph_key){number, false}, target, 0));
 }
 
-tutti_status tti_drafts_create(tti_drafts **out) {
+tutti_status tti_pass_cache_create(tti_pass_cache **out) {
     *out = calloc(1, sizeof **out);
     return *out ? TUTTI_OK : no_memory();
 }
 
-void tti_drafts_destroy(tti_drafts *d) {
+void tti_pass_cache_destroy(tti_pass_cache *d) {
     if (!d) return;
-    for (int i = 0; i < d->n; i++) draft_fini(&d->all[i]);
+    for (int i = 0; i < d->n; i++) cached_graph_fini(&d->all[i]);
     free(d->all);
     free(d);
 }
