@@ -25,7 +25,7 @@ struct tutti_comm {
     int n_hosts;
     tti_sum_order by_rank;  /* one term per rank                                         */
     tti_sum_order by_shard; /* of the last reduce_shards; n_shards 0: none yet           */
-    tti_deal dealt;         /* that it is for                                            */
+    tti_shard_map assigned; /* that it is for                                            */
     unsigned char *scratch; /* grown on demand, 64-byte aligned                          */
     size_t scratch_bytes;
     tti_message_list messages;

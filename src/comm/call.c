@@ -36,8 +36,9 @@ static void call_rest(const tti_call *call, char *buf, size_t n_bytes) {
             break;
         case TTI_CALL_REDUCE_SHARDS:
             n = snprintf(buf, n_bytes, ", shards=%d, %s", call->peer, alg);
-            if (call->deal)
-                snprintf(buf + n, n_bytes - (size_t)n, ", dealt=%08x", (unsigned)call->deal);
+            if (call->shard_map)
+                snprintf(buf + n, n_bytes - (size_t)n, ", shard_map=%08x",
+                         (unsigned)call->shard_map);
             break;
         case TTI_CALL_GATHER_PARTS:
             snprintf(buf, n_bytes, ", parts=%08x", (unsigned)call->op);

@@ -10,9 +10,9 @@
 #include "comm/parts.h"
 
 static tutti_status check_pieces(const tutti_comm *comm, const tti_reduce_desc *desc,
-                                 const tti_deal *deal) {
+                                 const tti_shard_map *shard_map) {
     tti_piece want[TTI_MAX_PIECES];
-    int first = deal->first[comm->rank], last = deal->first[comm->rank + 1];
+    int first = shard_map->first[comm->rank], last = shard_map->first[comm->rank + 1];
     int n = tti_shard_pieces(first, last, want);
     if (desc->n_pieces != n || !desc->pieces)
         return tti_fail(TUTTI_E_INVALID,
@@ -39,17 +39,18 @@ static tutti_status check_whole(const tutti_comm *comm, const tti_reduce_desc *d
 }
 
 /* The shard map of desc, or equal runs. */
-static tutti_status deal_of(const tutti_comm *comm, const tti_reduce_desc *desc, tti_deal *deal) {
-    if (!desc->deal) {
-        tti_deal_equally(comm->n_ranks, desc->n_shards, deal);
+static tutti_status shard_map_of(const tutti_comm *comm, const tti_reduce_desc *desc,
+                                 tti_shard_map *shard_map) {
+    if (!desc->shard_map) {
+        tti_shard_map_equally(comm->n_ranks, desc->n_shards, shard_map);
         return TUTTI_OK;
     }
-    *deal = *desc->deal;
-    return tti_deal_check(deal, comm->n_ranks, desc->n_shards);
+    *shard_map = *desc->shard_map;
+    return tti_shard_map_check(shard_map, comm->n_ranks, desc->n_shards);
 }
 
 static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *desc,
-                               tti_deal *deal) {
+                               tti_shard_map *shard_map) {
     if (!desc) return tti_fail(TUTTI_E_INVALID, "reduce_shards: desc is NULL");
     int v = desc->n_shards;
     if (v < comm->n_ranks || v > TTI_MAX_SHARDS || (v & (v - 1)) != 0)
@@ -67,18 +68,19 @@ static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *de
     if (!desc->dst && desc->n_elems > 0)
         return tti_fail(TUTTI_E_INVALID, "reduce_shards: dst is NULL");
     TTI_TRY(check_whole(comm, desc));
-    TTI_TRY(deal_of(comm, desc, deal));
-    return check_pieces(comm, desc, deal);
+    TTI_TRY(shard_map_of(comm, desc, shard_map));
+    return check_pieces(comm, desc, shard_map);
 }
 
 /* The order of the shards over the ranks, cached until the shard map changes. */
-static tutti_status order_of(tutti_comm *comm, const tti_deal *deal) {
-    if (comm->by_shard.n_shards > 0 && tti_deal_same(&comm->dealt, deal)) return TUTTI_OK;
+static tutti_status order_of(tutti_comm *comm, const tti_shard_map *shard_map) {
+    if (comm->by_shard.n_shards > 0 && tti_shard_map_same(&comm->assigned, shard_map))
+        return TUTTI_OK;
     tti_sum_order order;
-    TTI_TRY(tti_sum_order_shards(deal, &order));
+    TTI_TRY(tti_sum_order_shards(shard_map, &order));
     tti_sum_order_free(&comm->by_shard);
     comm->by_shard = order;
-    comm->dealt = *deal;
+    comm->assigned = *shard_map;
     return TUTTI_OK;
 }
 
@@ -102,13 +104,14 @@ static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
                      .op = TUTTI_SUM,
                      .bounds = desc->bounds};
     size_t n_bounds = (size_t)comm->n_ranks + 1;
-    tti_offer offer = {.call = {.kind = TTI_CALL_REDUCE_SHARDS,
-                                .dtype = desc->dtype,
-                                .alg = desc->alg,
-                                .op = desc->bounds ? tti_bounds_digest(desc->bounds, n_bounds) : 0,
-                                .peer = desc->n_shards,
-                                .deal = desc->deal ? tti_deal_digest(desc->deal) : 0,
-                                .n_elems = desc->n_elems}};
+    tti_offer offer = {
+        .call = {.kind = TTI_CALL_REDUCE_SHARDS,
+                 .dtype = desc->dtype,
+                 .alg = desc->alg,
+                 .op = desc->bounds ? tti_bounds_digest(desc->bounds, n_bounds) : 0,
+                 .peer = desc->n_shards,
+                 .shard_map = desc->shard_map ? tti_shard_map_digest(desc->shard_map) : 0,
+                 .n_elems = desc->n_elems}};
     unsigned char payload[TTI_INLINE_BYTES];
     bool is_inline = fits_inline(comm, desc, n_bytes);
     for (int k = 0; k < desc->n_pieces; k++) {
@@ -132,8 +135,8 @@ static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
 
 tutti_status tti_comm_reduce_shards(tutti_comm *comm, const tti_reduce_desc *desc) {
     TTI_TRY(tti_check_comm("reduce_shards", comm));
-    tti_deal deal;
-    TTI_TRY(check_desc(comm, desc, &deal));
-    TTI_TRY(order_of(comm, &deal));
+    tti_shard_map shard_map;
+    TTI_TRY(check_desc(comm, desc, &shard_map));
+    TTI_TRY(order_of(comm, &shard_map));
     return tti_call_end(comm, run(comm, desc));
 }

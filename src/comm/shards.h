@@ -1,13 +1,14 @@
 /* shards.h - the exact sum over virtual shards, for any number of ranks.
  *
- * The terms are the gradients of V shards, V a power of two.  Each rank owns a run of them (deal.h)
- * and has already added it into canonical partial sums: complete subtrees of the binary tree over 0
+ * The terms are the gradients of V shards, V a power of two.  Each rank owns a run of them
+ * (shard_map.h) and has already added it into canonical partial sums: complete subtrees of the
+ * binary tree over 0
  * .. V-1.  The ranks finish the sum in the order of that tree, so its bits depend neither on the
  * number of ranks nor on the runs. */
 #ifndef TTI_COMM_SHARDS_H
 #define TTI_COMM_SHARDS_H
 
-#include "comm/deal.h"
+#include "comm/shard_map.h"
 #include "tutti/comm.h"
 
 /* A subtree: shards index*2^level .. (index+1)*2^level - 1. */
@@ -34,7 +35,7 @@ typedef struct tti_reduce_desc {
     const size_t *bounds;    /* [n_ranks + 1], rising from 0 to n_elems: rank r gets elements
                                 bounds[r] .. bounds[r+1]-1 alone, and the others of its dst are
                                 undefined; NULL: every rank gets all                         */
-    const tti_deal *deal;    /* the shard map, the same on every rank; NULL: equal runs */
+    const tti_shard_map *shard_map; /* the shard map, the same on every rank; NULL: equal runs */
 } tti_reduce_desc;
 
 /* dst[i] = sum over all V shards, in tree order, the same bits for every W, on every rank, with

@@ -55,20 +55,20 @@ tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out) {
     return TUTTI_OK;
 }
 
-tutti_status tti_sum_order_shards(const tti_deal *deal, tti_sum_order *out) {
+tutti_status tti_sum_order_shards(const tti_shard_map *shard_map, tti_sum_order *out) {
     tti_piece pieces[TTI_MAX_PIECES];
-    int n_terms = 0, n_ranks = deal->n_ranks;
+    int n_terms = 0, n_ranks = shard_map->n_ranks;
     for (int r = 0; r < n_ranks; r++)
-        n_terms += tti_shard_pieces(deal->first[r], deal->first[r + 1], pieces);
+        n_terms += tti_shard_pieces(shard_map->first[r], shard_map->first[r + 1], pieces);
     tti_term *terms = calloc((size_t)n_terms, sizeof *terms);
     if (!terms) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d terms", n_terms);
     counter c = {.n = 0};
     for (int r = 0, t = 0; r < n_ranks; r++) {
-        int n = tti_shard_pieces(deal->first[r], deal->first[r + 1], pieces);
+        int n = tti_shard_pieces(shard_map->first[r], shard_map->first[r + 1], pieces);
         for (int k = 0; k < n; k++)
             terms[t++] = (tti_term){r, k, counter_push(&c, pieces[k].level, pieces[k].index)};
     }
-    *out = (tti_sum_order){terms, n_terms, tti_deal_n_shards(deal)};
+    *out = (tti_sum_order){terms, n_terms, tti_shard_map_n_shards(shard_map)};
     return TUTTI_OK;
 }
 

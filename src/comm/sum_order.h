@@ -8,7 +8,7 @@
 #define TTI_COMM_SUM_ORDER_H
 
 #include "base/sum_leaves.h"
-#include "comm/deal.h"
+#include "comm/shard_map.h"
 #include "tutti/status.h"
 
 typedef struct tti_term {
@@ -27,7 +27,8 @@ typedef struct tti_sum_order {
 TUTTI_NODISCARD tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out);
 
 /* The canonical pieces of each rank's shards. */
-TUTTI_NODISCARD tutti_status tti_sum_order_shards(const tti_deal *deal, tti_sum_order *out);
+TUTTI_NODISCARD tutti_status tti_sum_order_shards(const tti_shard_map *shard_map,
+                                                  tti_sum_order *out);
 
 void tti_sum_order_free(tti_sum_order *order);
 

@@ -39,9 +39,9 @@ typedef enum tti_call_kind {
 /* The values on which ranks must agree; fields that a kind does not use are 0. */
 typedef struct tti_call {
     int32_t kind, dtype, op, alg; /* op: where ranks have parts, their digest */
-    int32_t peer;     /* root of a broadcast, peer of send and recv, V of reduce_shards */
-    int32_t deal;     /* digest of the deal of reduce_shards, 0: equal runs */
-    uint64_t n_elems; /* ALLOC: bytes */
+    int32_t peer;      /* root of a broadcast, peer of send and recv, V of reduce_shards */
+    int32_t shard_map; /* digest of the shard map of reduce_shards, 0: equal runs */
+    uint64_t n_elems;  /* ALLOC: bytes */
 } tti_call;
 
 /* "broadcast(n_elems=10, f32, root=0)" in buf, which is returned. */

@@ -340,19 +340,19 @@ static tutti_status check_shards(const tti_exec_desc *desc) {
 
 tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     *out = NULL;
-    tti_deal deal;
+    tti_shard_map shard_map;
     TTI_TRY(check_shards(desc));
-    TTI_TRY(tti_exec_deal(desc, desc->comm ? tutti_comm_n_ranks(desc->comm) : 1, &deal));
+    TTI_TRY(tti_exec_shard_map(desc, desc->comm ? tutti_comm_n_ranks(desc->comm) : 1, &shard_map));
     tti_exec *x = calloc(1, sizeof *x);
     if (!x) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     x->desc = *desc;
-    x->desc.deal = NULL;
-    x->deal = deal;
+    x->desc.shard_map = NULL;
+    x->shard_map = shard_map;
     x->rank = desc->comm ? tutti_comm_rank(desc->comm) : 0;
     x->n_ranks = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1;
     if (!desc->serves) {
-        x->first_shard = deal.first[x->rank];
-        x->last_shard = deal.first[x->rank + 1];
+        x->first_shard = shard_map.first[x->rank];
+        x->last_shard = shard_map.first[x->rank + 1];
         if (desc->server)
             tti_calls_of(desc->server)
                 ->shards(desc->server, desc->server_worker, desc->n_shards, &x->first_shard,
@@ -405,22 +405,22 @@ static void release_lanes(tti_exec *x) {
     x->n_in_flight = 0;
 }
 
-bool tti_exec_can_redeal(const tti_exec *x) {
+bool tti_exec_can_rebalance(const tti_exec *x) {
     bool has_way = !x->device || x->desc.mixed;
     bool is_plain = has_way && !x->lean && !x->pipe && !x->divided;
     return is_plain && x->n_ranks > 1 && !x->compress && !x->desc.local && !x->desc.serves;
 }
 
-tutti_status tti_exec_redeal(tti_exec *x, const tti_deal *deal) {
+tutti_status tti_exec_rebalance(tti_exec *x, const tti_shard_map *shard_map) {
     int32_t n_buffers = 0;
-    if (!tti_exec_can_redeal(x))
-        return tti_fail(TUTTI_E_UNSUPPORTED, "exec: shards cannot be dealt anew to this worker");
-    TTI_TRY(tti_deal_check(deal, x->n_ranks, x->desc.n_shards));
+    if (!tti_exec_can_rebalance(x))
+        return tti_fail(TUTTI_E_UNSUPPORTED, "exec: shards of this worker cannot be rebalanced");
+    TTI_TRY(tti_shard_map_check(shard_map, x->n_ranks, x->desc.n_shards));
     if (x->device) TTI_TRY(tti_exec_device_let_go(x));
     release_lanes(x);
-    x->deal = *deal;
-    x->first_shard = deal->first[x->rank];
-    x->last_shard = deal->first[x->rank + 1];
+    x->shard_map = *shard_map;
+    x->first_shard = shard_map->first[x->rank];
+    x->last_shard = shard_map->first[x->rank + 1];
     x->desc.n_lanes = x->n_threads;
     x->desc.n_lanes = tti_exec_n_lanes(&x->desc, x->last_shard - x->first_shard);
     x->has_whole_ema = false; /* it was in a buffer of gradients */

@@ -10,8 +10,8 @@
 
 #include "backend/backend.h"
 #include "base/affinity.h"
-#include "comm/deal.h"
 #include "comm/mesh.h"
+#include "comm/shard_map.h"
 #include "exec/program/timeline.h"
 #include "passes/plan.h"
 #include "tutti/comm.h"
@@ -35,12 +35,13 @@ typedef struct tti_exec_desc {
     const tti_mesh *mesh;       /* borrowed; the model is divided too: plan is the part of this
                                    place, comm is mesh->data; NULL: it is not */
     int n_shards;               /* V, a power of two, >= the number of ranks */
-    const tti_deal *deal;       /* which of them each rank of comm has; copied; NULL: equal runs */
-    int n_lanes;                /* shards computed side by side, >= 1 */
-    const int *cores;           /* [n_lanes]; copied; NULL: not pinned */
-    tutti_comm_alg alg;         /* of the reduction */
-    bool fast;                  /* any order of sums; false: exact mode */
-    tutti_dtype wire;           /* fast mode: bf16, f16: gradients are rounded before they travel */
+    const tti_shard_map
+        *shard_map;     /* which of them each rank of comm has; copied; NULL: equal runs */
+    int n_lanes;        /* shards computed side by side, >= 1 */
+    const int *cores;   /* [n_lanes]; copied; NULL: not pinned */
+    tutti_comm_alg alg; /* of the reduction */
+    bool fast;          /* any order of sums; false: exact mode */
+    tutti_dtype wire;   /* fast mode: bf16, f16: gradients are rounded before they travel */
     tti_compression compression; /* fast mode, several workers on the host; wire is f32 then */
     double topk;                 /* 0 .. 1: share of a matrix that is sent */
     int low_rank;                /* >= 1: columns of the thin matrices of PowerSGD */
@@ -89,12 +90,12 @@ void tti_exec_cores(const tti_exec *exec, tti_cores *out);
 
 /* Whether the shards may be redistributed between two steps: on the host, or with desc.mixed, if
  * gradients and parameters are unsharded and there are no residuals.  The same on all workers. */
-bool tti_exec_can_redeal(const tti_exec *exec);
+bool tti_exec_can_rebalance(const tti_exec *exec);
 
 /* Redistributes the shards to the ranks of the same communicator; parameters and state do not
  * change.  Memory for computation is made again; memory that peers read only grows.  Collective.
  * After a failure only tti_exec_destroy is allowed. */
-tutti_status tti_exec_redeal(tti_exec *exec, const tti_deal *deal);
+tutti_status tti_exec_rebalance(tti_exec *exec, const tti_shard_map *shard_map);
 
 /* If the arrays below are copies of device memory: pull updates them, and push copies them to the
  * device.  On the host both do nothing, except that with desc.one_copy push waits for all workers.
@@ -270,7 +271,7 @@ typedef struct tti_exec_memory {
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 
 /* The same before there is a worker: for rank of n_ranks, from plan, backend, n_shards, n_lanes,
- * deal, zero, ema, fast and wire of desc. */
+ * shard_map, zero, ema, fast and wire of desc. */
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out);
 

@@ -27,12 +27,12 @@ int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local) {
 
 /* Waves of the worker of a stage that has most; where each has its own, of one with n_local. */
 static tutti_status count_waves(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
-    tti_deal deal;
+    tti_shard_map shard_map;
     *n = tti_waves_of(n_local, tti_exec_n_lanes(desc, n_local));
     if (desc->zero < 3 || desc->backend->device) return TUTTI_OK;
-    TTI_TRY(tti_exec_deal(desc, n_ranks, &deal));
+    TTI_TRY(tti_exec_shard_map(desc, n_ranks, &shard_map));
     for (int r = 0; r < n_ranks; r++) {
-        int theirs = tti_deal_n_of(&deal, r);
+        int theirs = tti_shard_map_n_of(&shard_map, r);
         *n = TTI_MAX(*n, tti_waves_of(theirs, tti_exec_n_lanes(desc, theirs)));
     }
     return TUTTI_OK;
@@ -59,9 +59,9 @@ static tutti_status plan_mail(const tti_exec_desc *desc, int n_local, int n_rank
 /* Plans which gradients are added to which. */
 static tutti_status accumulation_of(const tti_exec_desc *desc, int rank, int n_ranks,
                                     tti_accumulation *acc) {
-    tti_deal deal;
-    TTI_TRY(tti_exec_deal(desc, n_ranks, &deal));
-    int first = deal.first[rank], last = deal.first[rank + 1], width;
+    tti_shard_map shard_map;
+    TTI_TRY(tti_exec_shard_map(desc, n_ranks, &shard_map));
+    int first = shard_map.first[rank], last = shard_map.first[rank + 1], width;
     TTI_TRY(count_in_flight(desc, last - first, n_ranks, &width));
     if (desc->plan->stages)
         width =
@@ -130,10 +130,10 @@ tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_rank
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out) {
     const tti_plan *plan = desc->plan;
-    tti_deal deal;
+    tti_shard_map shard_map;
     int n_in_flight;
-    TTI_TRY(tti_exec_deal(desc, n_ranks, &deal));
-    TTI_TRY(count_in_flight(desc, tti_deal_n_of(&deal, rank), n_ranks, &n_in_flight));
+    TTI_TRY(tti_exec_shard_map(desc, n_ranks, &shard_map));
+    TTI_TRY(count_in_flight(desc, tti_shard_map_n_of(&shard_map, rank), n_ranks, &n_in_flight));
     size_t flat = plan->n_flat * sizeof(float);
     tti_accumulation acc;
     TTI_TRY(accumulation_of(desc, rank, n_ranks, &acc));
@@ -156,7 +156,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     if (st == TUTTI_OK && desc->zero > 1 && n_ranks > 1)
         st = plan_lean(desc, n_ranks, &acc, &share, out);
     if (st == TUTTI_OK && plan->stages)
-        st = plan_mail(desc, tti_deal_n_of(&deal, rank), n_ranks, &out->mail);
+        st = plan_mail(desc, tti_shard_map_n_of(&shard_map, rank), n_ranks, &out->mail);
     tti_accumulation_fini(&acc);
     tti_share_fini(&share);
     return st;

@@ -78,10 +78,10 @@ size_t tti_drawing_message_bytes(const tti_drawing *d, const tti_plan *plan, siz
 /* ---- a worker ---- */
 
 /* The shard map of a batch for n workers. */
-static tti_deal deal_of(const tti_drawing *d, int n) {
-    tti_deal deal;
-    tti_deal_equally(n, d->b->n_shards, &deal);
-    return d->b->has_deal && d->b->deal.n_ranks == n ? d->b->deal : deal;
+static tti_shard_map shard_map_of(const tti_drawing *d, int n) {
+    tti_shard_map shard_map;
+    tti_shard_map_equally(n, d->b->n_shards, &shard_map);
+    return d->b->has_shard_map && d->b->shard_map.n_ranks == n ? d->b->shard_map : shard_map;
 }
 
 bool tti_drawing_has_no_state(const tti_drawing *d, const tti_holding *h) {
@@ -96,9 +96,9 @@ tutti_status tti_drawing_hold(const tti_drawing *d, int rank, tti_holding *h) {
     h->plan = desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&d->b->mesh, &h->at));
     desc.n_lanes = 1;
     int n = n_of_batch(d), at = n == 1 ? 0 : h->at.data; /* alone: all shards of its batches */
-    tti_deal deal = deal_of(d, n);
-    desc.deal = &deal;
-    h->first_shard = deal.first[at], h->last_shard = deal.first[at + 1];
+    tti_shard_map shard_map = shard_map_of(d, n);
+    desc.shard_map = &shard_map;
+    h->first_shard = shard_map.first[at], h->last_shard = shard_map.first[at + 1];
     h->first = h->plan->n_slots ? h->plan->slots[h->plan->n_slots - 1].param->name : "";
     h->last = h->plan->n_slots ? h->plan->slots[0].param->name : "";
     TTI_TRY(tti_exec_memory_plan(&desc, at, n, &h->bytes));
@@ -117,8 +117,8 @@ void tti_drawing_place(const tti_drawing *d, int rank) {
 tti_schedule_drawing tti_drawing_schedule(const tti_drawing *d) {
     tti_exec_desc desc = d->exec;
     tti_core_share share;
-    tti_deal deal = deal_of(d, n_of_batch(d));
-    int n_own = TTI_MAX(1, tti_deal_n_of(&deal, 0));
+    tti_shard_map shard_map = shard_map_of(d, n_of_batch(d));
+    int n_own = TTI_MAX(1, tti_shard_map_n_of(&shard_map, 0));
     tti_worker_cores(d->b, 0, d->n_workers, &share);
     desc.plan = tti_blueprint_plan(d->b, 0);
     desc.n_lanes = share.n_threads;

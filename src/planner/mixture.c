@@ -1,4 +1,4 @@
-/* mixture.c - the slowest worker of a deal, then what the host does for all of them.
+/* mixture.c - the slowest worker of a shard map, then what the host does for all of them.
  *
  * Gradients of devices come to pinned memory, are summed between all workers, every worker makes
  * the whole update on its own cores, and parameters go back (exec/device/device_by_host.c,
@@ -65,35 +65,35 @@ static int n_lanes_of(const member *w, int n_shards) {
     return tti_exec_n_lanes(&desc, n_shards);
 }
 
-static void deal(const tti_blueprint *b, const tti_scheme *l, const tti_pace *paces,
-                 tti_deal *out) {
+static void shard_map(const tti_blueprint *b, const tti_scheme *l, const tti_pace *paces,
+                      tti_shard_map *out) {
     tti_str told = {0};
     int n_shards = (int)l->shards;
     tti_load_weights_kind kind = tti_load_weights_kind_of(&b->config);
     if (tti_load_weights_given(&b->config, b->n_workers, n_shards, out)) return;
     if (kind == TTI_LOAD_WEIGHTS_EQUAL)
-        tti_deal_equally(b->n_workers, n_shards, out);
+        tti_shard_map_equally(b->n_workers, n_shards, out);
     else
-        tti_pace_deal(paces, b->n_workers, n_shards, out, &told);
+        tti_pace_shard_map(paces, b->n_workers, n_shards, out, &told);
     tti_str_free(&told);
 }
 
 /* ---- a step ---- */
 
 static void predict_times(const tti_blueprint *b, const tti_mixture *m, const member *workers,
-                          const tti_deal *d, const tti_pace *paces, tti_prediction *p) {
+                          const tti_shard_map *d, const tti_pace *paces, tti_prediction *p) {
     const tti_calibration *host = &m->host;
     double flat = (double)b->plan->n_flat, n = b->n_workers, slowest = 0;
     bool any_device = false;
     for (int r = 0; r < b->n_workers; r++) {
         const member *w = &workers[r];
-        double n_own = tti_deal_n_of(d, r);
+        double n_own = tti_shard_map_n_of(d, r);
         double add = w->on_device ? m->devices.add_s : host->add_s / paces[r].n_lanes;
         any_device = any_device || w->on_device;
         p->add_s = fmax(p->add_s, (n_own - 1) * flat * add);
         slowest = fmax(slowest, 1.0 / w->n_threads);
     }
-    p->compute_s = tti_deal_seconds(d, paces);
+    p->compute_s = tti_shard_map_seconds(d, paces);
     p->sent_bytes = 2 * (n - 1) / n * flat * sizeof(float);
     p->reduce_s =
         (b->plan->n_buckets + 1) * host->sum_latency_s + p->sent_bytes / host->sum_bytes_s;
@@ -107,17 +107,18 @@ static void predict_times(const tti_blueprint *b, const tti_mixture *m, const me
 
 /* A device has no optimizer state; its host arrays include a place for its gradients. */
 static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
-                                   const member *workers, const tti_deal *d, tti_prediction *p) {
+                                   const member *workers, const tti_shard_map *d,
+                                   tti_prediction *p) {
     for (int r = 0; r < b->n_workers; r++) {
         const member *w = &workers[r];
         tti_exec_desc desc = tti_worker_exec_desc(w->b);
         tti_exec_memory memory;
-        desc.deal = d;
+        desc.shard_map = d;
         desc.n_lanes = w->n_threads;
         TTI_TRY(tti_exec_memory_plan(&desc, r, b->n_workers, &memory));
         double bytes = tti_bytes_of_arrays(&memory);
         if (w->on_device) {
-            int n_own = tti_deal_n_of(d, r);
+            int n_own = tti_shard_map_n_of(d, r);
             bytes += tti_device_beside_bytes(w->b->plan, n_own) + w->wave.hidden_bytes;
             p->worker_bytes = fmax(p->worker_bytes, bytes);
             p->host_bytes += (double)(memory.offloaded + memory.grads);
@@ -137,7 +138,7 @@ tutti_status tti_mixture_predict(const tti_blueprint *b, const tti_scheme *l, co
                                  tti_prediction *out) {
     member workers[TTI_MAX_WORKERS];
     tti_pace paces[TTI_MAX_WORKERS];
-    tti_deal d;
+    tti_shard_map d;
     *out = (tti_prediction){.layout = *l, .is_measured = true};
     for (int r = 0; r < b->n_workers; r++) {
         bool is_measured;
@@ -145,7 +146,7 @@ tutti_status tti_mixture_predict(const tti_blueprint *b, const tti_scheme *l, co
         out->is_measured = out->is_measured && is_measured;
         paces[r] = (tti_pace){fmax(workers[r].wave.s, 1e-9), n_lanes_of(&workers[r], b->n_shards)};
     }
-    deal(b, l, paces, &d);
+    shard_map(b, l, paces, &d);
     predict_times(b, m, workers, &d, paces, out);
     return predict_memory(b, m, workers, &d, out);
 }

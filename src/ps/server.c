@@ -214,7 +214,7 @@ static tutti_status set_up(tti_server *s) {
     s->desc.exec.serves = true;
     s->desc.exec.comm = NULL;
     s->desc.exec.cores = NULL;
-    s->desc.exec.deal = NULL;
+    s->desc.exec.shard_map = NULL;
     if (s->desc.n_ranges > 1) {
         s->desc.exec.n_ranges = s->desc.n_ranges;
         s->desc.exec.join = tti_ranges_join;
@@ -489,16 +489,17 @@ tutti_status tti_server_wait_step(tti_server *s, int w) {
     return st;
 }
 
-/* Between two steps, when the threads read no pieces, workers may have been dealt other shards. */
-static tutti_status take_deal(tti_server *s, const tti_deal *deal) {
+/* Between two steps, when the threads read no pieces, workers may have been assigned other shards.
+ */
+static tutti_status take_shard_map(tti_server *s, const tti_shard_map *shard_map) {
     tti_sum_order order;
-    if (tti_deal_same(&s->deal, deal)) return TUTTI_OK;
+    if (tti_shard_map_same(&s->shard_map, shard_map)) return TUTTI_OK;
     TTI_ASSERT(s->n_arrived == 0);
-    TTI_TRY(tti_deal_check(deal, s->desc.n_workers, s->desc.exec.n_shards));
-    TTI_TRY(tti_sum_order_shards(deal, &order));
+    TTI_TRY(tti_shard_map_check(shard_map, s->desc.n_workers, s->desc.exec.n_shards));
+    TTI_TRY(tti_sum_order_shards(shard_map, &order));
     tti_sum_order_free(&s->order);
     s->order = order;
-    s->deal = *deal;
+    s->shard_map = *shard_map;
     return TUTTI_OK;
 }
 
@@ -507,7 +508,7 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
     int w = x->desc.server_worker;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     TTI_ASSERT(s->worker[w].n_pieces == 0);
-    TTI_TRY(take_deal(s, &x->deal));
+    TTI_TRY(take_shard_map(s, &x->shard_map));
     for (int i = 0; i < x->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_exec_piece(x, i);
     s->worker[w].n_pieces = x->acc.n_pieces;
     if (++s->n_arrived == s->desc.n_workers) {

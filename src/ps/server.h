@@ -79,7 +79,7 @@ bool tti_server_shards(const tti_server *server, int worker, int n_shards, int *
 
 /* ---- synchronous: the update of a step whose pieces lie in the buffers of x ---- */
 
-/* Called by every worker of the step, all of one deal of the shards, which may be another one than
+/* Called by every worker of the step, all with one shard map, which may be another one than
  * in the step before; then the parameters of x are the new ones. */
 tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
                              tti_step_result *result);

@@ -16,7 +16,7 @@ tutti_status tti_server_open(tti_server *s, int64_t first, int64_t last) {
     if (s->remote) return tti_remote_open(s, first, last);
     pthread_mutex_lock(&s->mutex);
     if (s->first != first || s->opened != last) {
-        s->first = s->n_dealt = s->n_updates = first;
+        s->first = s->n_assigned = s->n_updates = first;
         s->last = s->opened = last;
     }
     pthread_mutex_unlock(&s->mutex);
@@ -59,12 +59,12 @@ static bool is_at_work(const tti_server *s) {
 bool tti_server_is_over(const tti_server *s, int w) {
     if (s->desc.replay) return s->stopped || !tti_server_next_recorded(s, w);
     if (s->desc.n_backup > 0) return s->n_updates >= s->last;
-    return (s->stopped || s->n_dealt >= s->last) && !is_at_work(s);
+    return (s->stopped || s->n_assigned >= s->last) && !is_at_work(s);
 }
 
 /* Whether a batch is left. */
 static bool has_more(const tti_server *s) {
-    return s->n_returned > 0 || (!s->stopped && s->n_dealt < s->last);
+    return s->n_returned > 0 || (!s->stopped && s->n_assigned < s->last);
 }
 
 /* Whether the gradient of no computing worker would then miss more steps of this worker than
@@ -84,7 +84,7 @@ static bool may_begin(const tti_server *s, int w, int64_t unused) {
 
 static void begin(tti_server *s, int w, tti_ticket *ticket) {
     tti_served *me = &s->worker[w];
-    *ticket = (tti_ticket){.any = true, .batch = s->n_dealt, .version = s->n_updates};
+    *ticket = (tti_ticket){.any = true, .batch = s->n_assigned, .version = s->n_updates};
     if (s->desc.replay) {
         const tti_arrival *a = tti_server_next_recorded(s, w);
         ticket->batch = a->batch;
@@ -97,7 +97,7 @@ static void begin(tti_server *s, int w, tti_ticket *ticket) {
     else if (s->n_returned > 0)
         ticket->batch = s->returned[--s->n_returned];
     else
-        s->n_dealt++;
+        s->n_assigned++;
     me->computes = true;
     me->batch = ticket->batch;
     me->version = ticket->version;

@@ -95,16 +95,16 @@ struct tti_server {
     tti_server_desc desc;
     tti_exec *x; /* NULL: it is elsewhere */
     tti_remote *remote;
-    tti_door *door;      /* workers are processes; NULL: threads */
-    tti_ranges *ranges;  /* sends orders to the other range servers; NULL: this is not the first
-                            process, or there are none */
-    tti_holder *holder;  /* of a range in this process, not the first; NULL: none */
-    tti_keys *keys;      /* this process's worker asks several holders; NULL: there is one */
-    tti_team *team;      /* its worker is one of several that are one to the server; NULL: alone */
-    size_t n_own;        /* elements that the first process holds: the first ones */
-    int64_t n_bytes;     /* between it and workers of other processes; of the server's thread */
-    tti_deal deal;       /* synchronous: the shard map of the last step */
-    tti_sum_order order; /* of the pieces over the workers that follows from it */
+    tti_door *door;     /* workers are processes; NULL: threads */
+    tti_ranges *ranges; /* sends orders to the other range servers; NULL: this is not the first
+                           process, or there are none */
+    tti_holder *holder; /* of a range in this process, not the first; NULL: none */
+    tti_keys *keys;     /* this process's worker asks several holders; NULL: there is one */
+    tti_team *team;     /* its worker is one of several that are one to the server; NULL: alone */
+    size_t n_own;       /* elements that the first process holds: the first ones */
+    int64_t n_bytes;    /* between it and workers of other processes; of the server's thread */
+    tti_shard_map shard_map; /* synchronous: the shard map of the last step */
+    tti_sum_order order;     /* of the pieces over the workers that follows from it */
     void *scratch[TTI_MAX_LANES];
     pthread_t thread;
     bool has_thread, is_up, stop;
@@ -127,11 +127,11 @@ struct tti_server {
     int n_left, n_left_told;
     int64_t returned[TTI_MAX_RANKS]; /* batches to be taken again */
     int n_returned;
-    int64_t first, last;        /* batches of this stretch */
-    int64_t opened;             /* last as it was opened: a stop may have brought it forward */
-    int64_t n_dealt, n_updates; /* batches taken; updates put into the queue; both of the run */
-    int64_t *n_to_pull;         /* replay: [n_replay + 1], pulls still to come by version */
-    tti_arrival *log;           /* [log_first .. n_log): not asked for yet */
+    int64_t first, last;           /* batches of this stretch */
+    int64_t opened;                /* last as it was opened: a stop may have brought it forward */
+    int64_t n_assigned, n_updates; /* batches taken; updates put into the queue; both of the run */
+    int64_t *n_to_pull;            /* replay: [n_replay + 1], pulls still to come by version */
+    tti_arrival *log;              /* [log_first .. n_log): not asked for yet */
     size_t log_first, n_log, cap_log;
     int64_t bins[TTI_STALENESS_BINS];
     double (*lr)(void *user, int64_t step); /* for workers that are processes */

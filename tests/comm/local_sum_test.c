@@ -68,9 +68,9 @@ T_CASE(terms_are_added_in_tree_order) {
     const int adds[5] = {0, 1, 0, 2, 1}; /* ((0+1)+(2+3))+4 */
     for (int t = 0; t < 5; t++) T_EQ(order.terms[t].n_adds, adds[t]);
     tti_sum_order_free(&order);
-    tti_deal deal;
-    tti_deal_equally(3, 4, &deal); /* 0 | 1 | 2 3 */
-    T_OK(tti_sum_order_shards(&deal, &order));
+    tti_shard_map shard_map;
+    tti_shard_map_equally(3, 4, &shard_map); /* 0 | 1 | 2 3 */
+    T_OK(tti_sum_order_shards(&shard_map, &order));
     T_EQ(order.n_terms, 3);
     T_EQ(order.terms[1].n_adds, 1);
     T_EQ(order.terms[2].n_adds, 1);

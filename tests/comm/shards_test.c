@@ -9,8 +9,8 @@ typedef struct job {
     tutti_dtype dtype;
     tutti_comm_alg alg;
     bool registered, in_place;
-    bool in_parts;        /* each rank gets one, of uneven length */
-    const tti_deal *deal; /* NULL: equal runs */
+    bool in_parts;                  /* each rank gets one, of uneven length */
+    const tti_shard_map *shard_map; /* NULL: equal runs */
 } job;
 
 static float noise(uint64_t i, int shard) {
@@ -51,9 +51,9 @@ static const char *reduce_and_check(tutti_comm *comm, const job *j, const tti_pi
     memset(dst, 0x5a, j->n_elems * tutti_dtype_bytes(j->dtype)); /* nothing of an earlier job */
     fill_pieces(j, pieces, n_pieces);
     fill_bounds(j, tutti_comm_n_ranks(comm), bounds);
-    tti_reduce_desc desc = {pieces,   n_pieces,    dst,    j->n_elems,
-                            j->dtype, j->n_shards, j->alg, j->in_parts ? bounds : NULL,
-                            j->deal};
+    tti_reduce_desc desc = {pieces,      n_pieces,    dst,    j->n_elems,
+                            j->dtype,    j->n_shards, j->alg, j->in_parts ? bounds : NULL,
+                            j->shard_map};
     COMM_OK(tti_comm_reduce_shards(comm, &desc));
     if (j->in_parts) first = bounds[rank], last = bounds[rank + 1];
     for (size_t i = first; i < last; i++) {
@@ -74,9 +74,9 @@ static const char *job_rank(tutti_comm *comm, void *arg) {
     void *memory[N_BUFFERS];
     size_t n_bytes = j->n_elems * 8 + 8;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
-    tti_deal equal;
-    tti_deal_equally(n_ranks, j->n_shards, &equal);
-    const int *first = (j->deal ? j->deal : &equal)->first + rank;
+    tti_shard_map equal;
+    tti_shard_map_equally(n_ranks, j->n_shards, &equal);
+    const int *first = (j->shard_map ? j->shard_map : &equal)->first + rank;
     int n = tti_shard_pieces(first[0], first[1], pieces);
     COMM_TRUE(n < N_BUFFERS);
     for (int k = 0; k < N_BUFFERS; k++) {
@@ -127,55 +127,53 @@ T_CASE(every_division_gives_the_bits_of_the_tree) {
 /* Runs of any length, with pieces of many sizes; each after another, so that none is remembered. */
 T_CASE(any_runs_give_the_bits_of_the_tree) {
     T_UNUSED;
-    static const tti_deal deals[] = {
+    static const tti_shard_map shard_maps[] = {
         {.n_ranks = 2, .first = {0, 3, 4}},       {.n_ranks = 2, .first = {0, 1, 16}},
         {.n_ranks = 3, .first = {0, 13, 14, 16}}, {.n_ranks = 4, .first = {0, 5, 6, 7, 8}},
         {.n_ranks = 4, .first = {0, 1, 2, 3, 8}}, {.n_ranks = 5, .first = {0, 1, 31, 33, 34, 64}},
     };
     const tutti_comm_alg algs[] = {TUTTI_ALG_AUTO, TUTTI_ALG_DIRECT, TUTTI_ALG_TREE};
-    for (size_t d = 0; d < TTI_COUNT(deals); d++) {
-        const tti_deal *deal = &deals[d];
+    for (size_t d = 0; d < TTI_COUNT(shard_maps); d++) {
+        const tti_shard_map *shard_map = &shard_maps[d];
         job_list list = {0};
         for (int i = 0; i < 3 * 8; i++) {
             int a = i / 8, bits = i % 8;
-            list.jobs[list.n++] = (job){tti_deal_n_shards(deal),
+            list.jobs[list.n++] = (job){tti_shard_map_n_shards(shard_map),
                                         a == 0 ? 37 : 523,
                                         TUTTI_F32,
                                         algs[a],
                                         bits & 1,
                                         bits & 2,
                                         bits & 4,
-                                        deal};
+                                        shard_map};
         }
-        comm_run_with(deal->n_ranks, true, 0, list_rank, &list);
+        comm_run_with(shard_map->n_ranks, true, 0, list_rank, &list);
     }
 }
 
-/* One communicator, one number of shards, several deals in turn. */
-static const char *redealt_rank(tutti_comm *comm, void *arg) {
-    static const tti_deal deals[] = {{.n_ranks = 2, .first = {0, 3, 4}},
-                                     {.n_ranks = 2, .first = {0, 2, 4}},
-                                     {.n_ranks = 2, .first = {0, 1, 4}}};
+/* One communicator, one number of shards, several shard maps in turn. */
+static const char *rebalanced_rank(tutti_comm *comm, void *arg) {
+    static const tti_shard_map shard_maps[] = {{.n_ranks = 2, .first = {0, 3, 4}},
+                                               {.n_ranks = 2, .first = {0, 2, 4}},
+                                               {.n_ranks = 2, .first = {0, 1, 4}}};
     (void)arg;
     for (int i = 0; i < 6; i++) {
-        job j = {4,         37 + 1000 * (size_t)(i / 3),
-                 TUTTI_F32, TUTTI_ALG_AUTO,
-                 false,     false,
-                 false,     &deals[i % 3]};
+        job j = {4,     37 + 1000 * (size_t)(i / 3), TUTTI_F32, TUTTI_ALG_AUTO, false, false,
+                 false, &shard_maps[i % 3]};
         const char *failure = job_rank(comm, &j);
         if (failure) return failure;
     }
     return NULL;
 }
 
-T_CASE(shards_can_be_dealt_anew) {
+T_CASE(shards_can_be_rebalanced) {
     T_UNUSED;
-    comm_run(2, redealt_rank, NULL);
+    comm_run(2, rebalanced_rank, NULL);
 }
 
-static const char *other_deal_rank(tutti_comm *comm, void *arg) {
-    static const tti_deal deals[] = {{.n_ranks = 2, .first = {0, 1, 4}},
-                                     {.n_ranks = 2, .first = {0, 3, 4}}};
+static const char *other_shard_map_rank(tutti_comm *comm, void *arg) {
+    static const tti_shard_map shard_maps[] = {{.n_ranks = 2, .first = {0, 1, 4}},
+                                               {.n_ranks = 2, .first = {0, 3, 4}}};
     (void)arg;
     int rank = tutti_comm_rank(comm);
     float x[1] = {1};
@@ -186,14 +184,14 @@ static const char *other_deal_rank(tutti_comm *comm, void *arg) {
                             .n_elems = 1,
                             .dtype = TUTTI_F32,
                             .n_shards = 4,
-                            .deal = &deals[rank]};
-    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_MISMATCH, "shards=4, auto, dealt=");
+                            .shard_map = &shard_maps[rank]};
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_MISMATCH, "shards=4, auto, shard_map=");
     return NULL;
 }
 
-T_CASE(ranks_must_mean_the_same_deal) {
+T_CASE(ranks_must_mean_the_same_shard_map) {
     T_UNUSED;
-    comm_run(2, other_deal_rank, NULL);
+    comm_run(2, other_shard_map_rank, NULL);
 }
 
 T_CASE(threads_that_see_all_memory) {
@@ -282,10 +280,10 @@ static const char *refused_rank(tutti_comm *comm, void *arg) {
     bounds[1] = bounds[2] = 3;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "from 0 to 3, want 0 to 4");
     desc.bounds = NULL;
-    const tti_deal deal = {.n_ranks = 3, .first = {0, 1, 2, 4}};
-    desc.deal = &deal;
-    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "dealt to 3 ranks");
-    desc.deal = NULL;
+    const tti_shard_map shard_map = {.n_ranks = 3, .first = {0, 1, 2, 4}};
+    desc.shard_map = &shard_map;
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "shard map has 3 ranks");
+    desc.shard_map = NULL;
     piece.data = NULL;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "has no data");
     piece.data = x;
@@ -308,8 +306,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_division_gives_the_bits_of_the_tree),
         cmocka_unit_test(any_runs_give_the_bits_of_the_tree),
-        cmocka_unit_test(shards_can_be_dealt_anew),
-        cmocka_unit_test(ranks_must_mean_the_same_deal),
+        cmocka_unit_test(shards_can_be_rebalanced),
+        cmocka_unit_test(ranks_must_mean_the_same_shard_map),
         cmocka_unit_test(threads_that_see_all_memory),
         cmocka_unit_test(many_blocks),
         cmocka_unit_test(every_rank_gets_its_part),

@@ -223,18 +223,18 @@ static inline const char *crew_average(crew *c, tti_exec *exec, int rank) {
     return NULL;
 }
 
-/* Dealt anew before every step but the first, to more shards and to fewer; and evaluated. */
-static inline const char *crew_train_redealt(crew *c, tti_exec *exec, int rank) {
+/* Rebalanced before every step but the first, to more shards and to fewer; and evaluated. */
+static inline const char *crew_train_rebalanced(crew *c, tti_exec *exec, int rank) {
     crew_batch *batch = crew_batch_new();
-    COMM_TRUE(c->n_ranks == 1 || tti_exec_can_redeal(exec));
+    COMM_TRUE(c->n_ranks == 1 || tti_exec_can_rebalance(exec));
     for (int step = 0; step < c->n_steps; step++) {
-        tti_deal deal;
+        tti_shard_map shard_map;
         const double weights[2][4] = {{1, 9, 1, 1}, {9, 1, 2, 1}};
-        tti_deal_by_weight(weights[step % 2], c->n_ranks, CREW_SHARDS, &deal);
+        tti_shard_map_by_weight(weights[step % 2], c->n_ranks, CREW_SHARDS, &shard_map);
         if (step > 0 && c->n_ranks > 1) {
-            COMM_OK(tti_exec_redeal(exec, &deal));
-            COMM_TRUE(tti_exec_first_shard(exec) == deal.first[rank]);
-            COMM_TRUE(tti_exec_last_shard(exec) == deal.first[rank + 1]);
+            COMM_OK(tti_exec_rebalance(exec, &shard_map));
+            COMM_TRUE(tti_exec_first_shard(exec) == shard_map.first[rank]);
+            COMM_TRUE(tti_exec_last_shard(exec) == shard_map.first[rank + 1]);
         }
         crew_fill(batch, step);
         tti_step_desc desc = crew_step(batch, exec, step);

@@ -25,7 +25,7 @@ static const char *check_shards(crew *c, tti_exec *exec, int rank) {
     return NULL;
 }
 
-T_CASE(shards_are_dealt_out) {
+T_CASE(shards_are_assigned) {
     T_UNUSED;
     for (int n_ranks = 1; n_ranks <= 5; n_ranks++) {
         crew c = {.net = net_mlp, .target = &net_fast, .n_ranks = n_ranks, .n_lanes = 1};
@@ -89,7 +89,7 @@ T_CASE(a_graph_needs_its_inputs) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_told),
-        cmocka_unit_test(shards_are_dealt_out),
+        cmocka_unit_test(shards_are_assigned),
         cmocka_unit_test(shards_must_be_a_power_of_two_and_enough),
         cmocka_unit_test(a_graph_needs_its_inputs),
     };

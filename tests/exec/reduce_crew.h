@@ -16,7 +16,7 @@ typedef struct reduce_crew {
     const tti_backend *backend;
     tti_device_desc device; /* of rank 0; the others follow */
     int n_shards, n_lanes;
-    const tti_deal *deal; /* NULL: equal runs */
+    const tti_shard_map *shard_map; /* NULL: equal runs */
     bool fast, record;
     bool parts;       /* each rank gets one of every bucket, and what the others have by a gather */
     bool lean;        /* parts: and it keeps nothing else, in places of its own */
@@ -120,10 +120,10 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
                     .rank = rank,
                     .n_ranks = n_ranks,
                     .has_hash = true};
-    tti_deal_equally(n_ranks, c->n_shards, &x->deal);
-    if (c->deal) x->deal = *c->deal;
-    x->first_shard = x->deal.first[rank];
-    x->last_shard = x->deal.first[rank + 1];
+    tti_shard_map_equally(n_ranks, c->n_shards, &x->shard_map);
+    if (c->shard_map) x->shard_map = *c->shard_map;
+    x->first_shard = x->shard_map.first[rank];
+    x->last_shard = x->shard_map.first[rank + 1];
     x->n_sums = (size_t)c->n_shards * TTI_SUMS + 2 * (size_t)n_ranks + 1;
     x->sums = calloc(x->n_sums, sizeof *x->sums);
     COMM_OK(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, c->n_lanes));

@@ -4,7 +4,7 @@
 #include "exec/crew.h"
 #include "exec/worker/one_copy.h"
 
-static const tti_deal deals[] = {
+static const tti_shard_map shard_maps[] = {
     {.n_ranks = 2, .first = {0, 7, 8}},       {.n_ranks = 2, .first = {0, 2, 8}},
     {.n_ranks = 3, .first = {0, 1, 6, 8}},    {.n_ranks = 4, .first = {0, 5, 6, 7, 8}},
     {.n_ranks = 4, .first = {0, 1, 2, 3, 8}}, {.n_ranks = 5, .first = {0, 1, 4, 5, 7, 8}},
@@ -25,30 +25,30 @@ static tutti_graph *net_joined(bool training) {
     return g;
 }
 
-static crew new_crew(net_fn net, const tti_deal *deal, int n_lanes) {
+static crew new_crew(net_fn net, const tti_shard_map *shard_map, int n_lanes) {
     crew c = {.net = net,
               .target = &net_fast,
-              .n_ranks = deal ? deal->n_ranks : 1,
+              .n_ranks = shard_map ? shard_map->n_ranks : 1,
               .n_lanes = n_lanes,
               .n_steps = 3,
               .bucket_bytes = n_lanes % 2 ? 1 << 13 : 1 << 20};
-    c.exec.deal = deal;
+    c.exec.shard_map = shard_map;
     c.exec.clip_norm = 0.5;
     return c;
 }
 
 static const char *check_runs(crew *c, tti_exec *exec, int rank) {
-    COMM_TRUE(tti_exec_first_shard(exec) == c->exec.deal->first[rank]);
-    COMM_TRUE(tti_exec_last_shard(exec) == c->exec.deal->first[rank + 1]);
+    COMM_TRUE(tti_exec_first_shard(exec) == c->exec.shard_map->first[rank]);
+    COMM_TRUE(tti_exec_last_shard(exec) == c->exec.shard_map->first[rank + 1]);
     return crew_train(c, exec, rank);
 }
 
 static void check_all(net_fn net, int most_zero) {
     crew alone = new_crew(net, NULL, 2);
     crew_run(&alone);
-    for (size_t d = 0; d < TTI_COUNT(deals); d++)
+    for (size_t d = 0; d < TTI_COUNT(shard_maps); d++)
         for (int zero = 0; zero <= most_zero; zero++) {
-            crew c = new_crew(net, &deals[d], 1 + (int)(d + (size_t)zero) % 3);
+            crew c = new_crew(net, &shard_maps[d], 1 + (int)(d + (size_t)zero) % 3);
             c.exec.zero = zero;
             c.exec.alg = d % 2 ? TUTTI_ALG_TREE : TUTTI_ALG_AUTO;
             c.fn = check_runs;
@@ -73,8 +73,8 @@ T_CASE(one_copy_of_unequal_workers_changes_no_bit) {
     T_UNUSED;
     crew alone = new_crew(net_lenet, NULL, 1);
     crew_run(&alone);
-    for (size_t d = 0; d < TTI_COUNT(deals); d++) {
-        crew c = new_crew(NULL, &deals[d], 2);
+    for (size_t d = 0; d < TTI_COUNT(shard_maps); d++) {
+        crew c = new_crew(NULL, &shard_maps[d], 2);
         c.plan = net_plan(net_lenet, &net_fast, 1 << 14);
         tti_exec_desc desc = c.exec;
         desc.plan = c.plan;
@@ -89,14 +89,14 @@ T_CASE(one_copy_of_unequal_workers_changes_no_bit) {
     crew_fini(&alone);
 }
 
-T_CASE(dealt_anew_while_it_trains) {
+T_CASE(rebalanced_while_it_trains) {
     T_UNUSED;
     static const net_fn nets[] = {net_lenet, net_joined};
     for (int i = 0; i < 2; i++) {
         crew alone = new_crew(nets[i], NULL, 2);
         alone.n_steps = 5;
         alone.exec.ema = 0.9;
-        alone.fn = crew_train_redealt;
+        alone.fn = crew_train_rebalanced;
         crew_run(&alone);
         for (int n_ranks = 2; n_ranks <= 4; n_ranks += 2)
             for (int bits = 0; bits < 4; bits += 1 + 2 * i) {
@@ -106,7 +106,7 @@ T_CASE(dealt_anew_while_it_trains) {
                 c.exec.ema = 0.9;
                 c.exec.zero = bits >> 1;
                 if (c.exec.zero && n_ranks == 4) c.exec.n_owners = 2; /* as servers */
-                c.fn = crew_train_redealt;
+                c.fn = crew_train_rebalanced;
                 crew_run(&c);
                 crew_expect_same(&c, &alone);
                 crew_fini(&c);
@@ -115,47 +115,48 @@ T_CASE(dealt_anew_while_it_trains) {
     }
 }
 
-/* What the caller gave the executor need not stay where it was: whoever deals anew is pinned to the
+/* What the caller gave the executor need not stay where it was: whoever rebalances is pinned to the
  * same cores.  Ranks wait for each other in the steps before the change and in what follows it. */
 static int given_core;
 
 static const char *check_cores(crew *c, tti_exec *exec, int rank) {
-    static const tti_deal equal = {.n_ranks = 2, .first = {0, 4, 8}};
+    static const tti_shard_map equal = {.n_ranks = 2, .first = {0, 4, 8}};
     tti_cores now;
     int wanted = given_core;
     const char *failure = crew_train(c, exec, rank);
     if (failure) return failure;
     if (rank == 0) given_core = -1;
-    COMM_OK(tti_exec_redeal(exec, &equal)); /* which asks all how many buffers they want */
+    COMM_OK(tti_exec_rebalance(exec, &equal)); /* which asks all how many buffers they want */
     tti_cores_allowed(&now);
     COMM_TRUE(now.n == 1 && now.id[0] == wanted);
     return crew_train(c, exec, rank);
 }
 
-static const char *check_no_redeal(crew *c, tti_exec *exec, int rank) {
+static const char *check_no_rebalance(crew *c, tti_exec *exec, int rank) {
     (void)rank;
-    COMM_TRUE(!tti_exec_can_redeal(exec));
-    COMM_FAILS(tti_exec_redeal(exec, c->exec.deal), TUTTI_E_UNSUPPORTED, "cannot be dealt anew");
+    COMM_TRUE(!tti_exec_can_rebalance(exec));
+    COMM_FAILS(tti_exec_rebalance(exec, c->exec.shard_map), TUTTI_E_UNSUPPORTED,
+               "cannot be rebalanced");
     return NULL;
 }
 
-T_CASE(dealt_anew_on_the_same_cores) {
+T_CASE(rebalanced_on_the_same_cores) {
     T_UNUSED;
     tti_cores all;
     tti_cores_allowed(&all);
     given_core = all.id[0];
-    crew c = new_crew(net_lenet, &deals[0], 1);
+    crew c = new_crew(net_lenet, &shard_maps[0], 1);
     c.exec.cores = &given_core;
     c.fn = check_cores;
     crew_run(&c);
     crew_fini(&c);
 }
 
-T_CASE(gradients_in_parts_are_not_dealt_anew) {
+T_CASE(gradients_in_parts_are_not_rebalanced) {
     T_UNUSED;
-    crew c = new_crew(net_lenet, &deals[0], 1);
+    crew c = new_crew(net_lenet, &shard_maps[0], 1);
     c.exec.zero = 2;
-    c.fn = check_no_redeal;
+    c.fn = check_no_rebalance;
     crew_run(&c);
     crew_fini(&c);
 }
@@ -165,8 +166,8 @@ T_CASE(any_order_of_sums_is_near) {
     T_UNUSED;
     crew alone = new_crew(net_lenet, NULL, 1);
     crew_run(&alone);
-    for (size_t d = 0; d < TTI_COUNT(deals); d++) {
-        crew c = new_crew(net_lenet, &deals[d], 1);
+    for (size_t d = 0; d < TTI_COUNT(shard_maps); d++) {
+        crew c = new_crew(net_lenet, &shard_maps[d], 1);
         c.exec.fast = true;
         c.exec.alg = d % 2 ? TUTTI_ALG_RING : TUTTI_ALG_AUTO;
         crew_run(&c);
@@ -191,9 +192,9 @@ static const char *check_memory(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(memory_follows_the_runs) {
     T_UNUSED;
-    for (size_t d = 0; d < TTI_COUNT(deals); d++)
+    for (size_t d = 0; d < TTI_COUNT(shard_maps); d++)
         for (int zero = 0; zero <= 3; zero++) {
-            crew c = new_crew(d % 2 && zero < 2 ? net_joined : net_lenet, &deals[d], 2);
+            crew c = new_crew(d % 2 && zero < 2 ? net_joined : net_lenet, &shard_maps[d], 2);
             c.exec.zero = zero;
             c.fn = check_memory;
             crew_run(&c);
@@ -207,14 +208,14 @@ static const char *create_refused(tutti_comm *comm, void *arg) {
                                                 .backend = &tti_backend_cpu,
                                                 .comm = comm,
                                                 .n_shards = CREW_SHARDS,
-                                                .deal = &deals[3],
+                                                .shard_map = &shard_maps[3],
                                                 .n_lanes = 1},
                                &exec),
-               TUTTI_E_INVALID, "dealt to 4 ranks, and there are 2");
+               TUTTI_E_INVALID, "shard map has 4 ranks, and there are 2");
     return NULL;
 }
 
-T_CASE(a_deal_for_others_is_refused) {
+T_CASE(a_shard_map_for_others_is_refused) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_mlp, &net_plain, 1 << 20);
     comm_run(2, create_refused, plan);
@@ -226,12 +227,12 @@ int main(void) {
         cmocka_unit_test(any_runs_change_no_bit),
         cmocka_unit_test(values_joined_inside_a_step_change_no_bit),
         cmocka_unit_test(one_copy_of_unequal_workers_changes_no_bit),
-        cmocka_unit_test(dealt_anew_while_it_trains),
-        cmocka_unit_test(dealt_anew_on_the_same_cores),
-        cmocka_unit_test(gradients_in_parts_are_not_dealt_anew),
+        cmocka_unit_test(rebalanced_while_it_trains),
+        cmocka_unit_test(rebalanced_on_the_same_cores),
+        cmocka_unit_test(gradients_in_parts_are_not_rebalanced),
         cmocka_unit_test(any_order_of_sums_is_near),
         cmocka_unit_test(memory_follows_the_runs),
-        cmocka_unit_test(a_deal_for_others_is_refused),
+        cmocka_unit_test(a_shard_map_for_others_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ typedef struct update_crew {
     const tti_backend *backend;
     const char *optimizer;
     const double *attrs; /* of the op, in its order; NULL: as the op says */
-    tti_deal deal;
+    tti_shard_map shard_map;
     int n_slots;
     size_t n_elems[8]; /* of slots, over again where these are more */
     bool ema, bad;     /* bad: the loss of one step is not finite */
@@ -107,7 +107,7 @@ static inline void update_fill_node(update_rank *r) {
 
 static inline const char *update_find_terms(update_rank *r) {
     tti_sum_order order;
-    COMM_OK(tti_sum_order_shards(&r->c->deal, &order));
+    COMM_OK(tti_sum_order_shards(&r->c->shard_map, &order));
     r->n_terms = order.n_terms;
     r->n_pieces = tti_sum_order_n_pieces(&order, r->rank);
     COMM_TRUE(r->n_terms <= UPDATE_MAX_TERMS && r->n_pieces <= UPDATE_MAX_PIECES);
@@ -193,7 +193,7 @@ static inline const char *update_meet(update_rank *r) {
 
 static inline const char *update_make(update_rank *r) {
     const tti_backend *b = r->c->backend;
-    r->n_shards = tti_deal_n_shards(&r->c->deal);
+    r->n_shards = tti_shard_map_n_shards(&r->c->shard_map);
     r->n_told = 3 * (r->n_shards + r->n_ranks);
     update_lay_out(r);
     update_fill_node(r);
@@ -248,8 +248,8 @@ static inline tti_device_told update_told(const update_rank *r, const update_sid
                              .args = r->args,
                              .report = s->report,
                              .n_shards = r->n_shards,
-                             .first_shard = r->c->deal.first[r->rank],
-                             .last_shard = r->c->deal.first[r->rank + 1],
+                             .first_shard = r->c->shard_map.first[r->rank],
+                             .last_shard = r->c->shard_map.first[r->rank + 1],
                              .rank = r->rank,
                              .n_ranks = r->n_ranks};
 }
@@ -381,7 +381,7 @@ static inline const char *update_rank_main(tutti_comm *comm, void *arg) {
 }
 
 static inline void update_run_crew(update_crew *c, int n_ranks, int n_shards) {
-    if (c->deal.n_ranks == 0) tti_deal_equally(n_ranks, n_shards, &c->deal);
+    if (c->shard_map.n_ranks == 0) tti_shard_map_equally(n_ranks, n_shards, &c->shard_map);
     comm_run(n_ranks, update_rank_main, c);
 }
 

@@ -54,7 +54,7 @@ static void unmake(made *m) {
 }
 
 /* Weights as they are; what is measured goes where it is done first, at least one each. */
-T_CASE(deals) {
+T_CASE(shard_maps) {
     T_UNUSED;
     static const struct {
         const char *shares;
@@ -89,7 +89,7 @@ T_CASE(what_the_host_does) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deals),
+        cmocka_unit_test(shard_maps),
         cmocka_unit_test(what_the_host_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,19 +37,20 @@ T_CASE(synchronous_is_the_all_reduce) {
     }
 }
 
-T_CASE(any_deal_of_the_shards_is_the_all_reduce) {
+T_CASE(any_shard_map_is_the_all_reduce) {
     T_UNUSED;
-    static const tti_deal deals[] = {{2, {0, 7, 8}}, {3, {0, 1, 6, 8}}, {4, {0, 5, 6, 7, 8}}};
-    for (size_t d = 0; d < TTI_COUNT(deals); d++) {
+    static const tti_shard_map shard_maps[] = {
+        {2, {0, 7, 8}}, {3, {0, 1, 6, 8}}, {4, {0, 5, 6, 7, 8}}};
+    for (size_t d = 0; d < TTI_COUNT(shard_maps); d++) {
         for (int anew = 0; anew < 2; anew++) {
-            crew whole = new_crew("adamw", 4), c = new_crew("adamw", deals[d].n_ranks);
+            crew whole = new_crew("adamw", 4), c = new_crew("adamw", shard_maps[d].n_ranks);
             crew *both[] = {&whole, &c};
             for (int i = 0; i < 2; i++) {
                 both[i]->exec.clip_norm = 0.01;
                 both[i]->exec.ema = 0.9;
-                if (anew) both[i]->fn = crew_train_redealt;
+                if (anew) both[i]->fn = crew_train_rebalanced;
             }
-            c.exec.deal = &deals[d];
+            c.exec.shard_map = &shard_maps[d];
             crew_run(&whole);
             serve(&c, 1 + (int)d);
             crew_expect_same(&c, &whole);
@@ -395,7 +396,7 @@ T_CASE(what_cannot_have_been_recorded) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(synchronous_is_the_all_reduce),
-        cmocka_unit_test(any_deal_of_the_shards_is_the_all_reduce),
+        cmocka_unit_test(any_shard_map_is_the_all_reduce),
         cmocka_unit_test(one_worker_waits_for_nobody_and_lacks_nothing),
         cmocka_unit_test(what_was_recorded_is_repeated),
         cmocka_unit_test(staleness_is_bounded),

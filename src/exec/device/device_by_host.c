@@ -115,7 +115,7 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
                                       .n_shards = x->desc.n_shards,
                                       .alg = x->desc.alg,
                                       .bounds = whole ? NULL : bounds,
-                                      .deal = &x->deal};
+                                      .shard_map = &x->shard_map};
         TTI_TRY(tti_comm_reduce_shards(x->desc.comm, &desc));
     }
     return TUTTI_OK;
@@ -156,7 +156,7 @@ static tutti_status sum_pieces(const tti_device_by_host *b, const tti_piece *pie
                                                                    .dtype = TUTTI_F32,
                                                                    .n_shards = x->desc.n_shards,
                                                                    .alg = x->desc.alg,
-                                                                   .deal = &x->deal});
+                                                                   .shard_map = &x->shard_map});
 }
 
 /* ---- gradients on the device ---- */

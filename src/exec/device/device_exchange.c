@@ -163,7 +163,7 @@ static bool is_wanted(const tti_exec *x) {
     bool plain = !x->desc.offload && !x->desc.mixed && !x->desc.server &&
                  !tti_device_by_host_alone(x) && !x->desc.reference;
     bool stages = x->desc.mesh->size.stage == 1 || ops->p2p.send;
-    return can && plain && stages && tti_deal_is_even(&x->deal);
+    return can && plain && stages && tti_shard_map_is_even(&x->shard_map);
 }
 
 /* Values of programs, sums of shards, votes, squares of slots. */

@@ -224,7 +224,7 @@ tutti_status tti_device_lean_eval(tti_device_lean *l, tti_instance *instance, co
 /* Shards are evaluated one after the other, even if those of a step are joined. */
 static int n_idle_evaluations(const tti_exec *x) {
     int most = 0;
-    for (int r = 0; r < x->n_ranks; r++) most = TTI_MAX(most, tti_deal_n_of(&x->deal, r));
+    for (int r = 0; r < x->n_ranks; r++) most = TTI_MAX(most, tti_shard_map_n_of(&x->shard_map, r));
     return most - (x->last_shard - x->first_shard);
 }
 

@@ -57,7 +57,7 @@ static tutti_status make_terms(const tti_exec *x, tti_device_term **out, int *n_
     if (x->desc.fast)
         TTI_TRY(tti_sum_order_ranks(x->n_ranks, &order));
     else
-        TTI_TRY(tti_sum_order_shards(&x->deal, &order));
+        TTI_TRY(tti_sum_order_shards(&x->shard_map, &order));
     tti_device_term *terms = calloc((size_t)order.n_terms, sizeof *terms);
     if (terms) tti_device_terms(&order, terms);
     *n_terms = order.n_terms;
@@ -325,7 +325,7 @@ void tti_device_reduce_destroy(tti_device_reduce *r) {
 
 /* If the compute queue waits for the communication queue, the sums there wait for other workers. */
 tutti_status tti_device_reduce_waited(const tti_device_reduce *r, int64_t *t_ns) {
-    bool waits_itself = !r->x->lean && !r->compress && tti_deal_is_even(&r->x->deal);
+    bool waits_itself = !r->x->lean && !r->compress && tti_shard_map_is_even(&r->x->shard_map);
     *t_ns = -1;
     return r->ops->collectives.get_waited_ns && waits_itself
                ? r->ops->collectives.get_waited_ns(r->group, t_ns)
@@ -449,7 +449,7 @@ int tti_device_reduce_n_summed(const tti_device_reduce *r) { return r->next_buck
 /* Captured graphs that differ between ranks may run in different orders, and two that wait for the
  * other half of each other would deadlock: they are serialized. */
 static tutti_status come_after(const tti_device_reduce *r, tti_queue after, tti_queue before) {
-    return tti_deal_is_even(&r->x->deal) ? TUTTI_OK : r->ops->queues.order(after, before);
+    return tti_shard_map_is_even(&r->x->shard_map) ? TUTTI_OK : r->ops->queues.order(after, before);
 }
 
 /* Before a synchronization of all workers in the compute queue, which overlaps with the sums. */
@@ -538,7 +538,7 @@ tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
                            .in = in,
                            .out = out,
                            .n_elems = (size_t)tti_value_n_elems(node->out[0]),
-                           .bounds = r->x->deal.first},
+                           .bounds = r->x->shard_map.first},
         done);
 }
 

@@ -71,7 +71,7 @@ void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
 
 static int owner_of(const tti_exec *x, int shard) {
     int rank = 0;
-    while (x->deal.first[rank + 1] <= shard) rank++;
+    while (x->shard_map.first[rank + 1] <= shard) rank++;
     return rank;
 }
 

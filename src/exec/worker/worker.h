@@ -48,10 +48,10 @@ typedef struct tti_lane {
 struct tti_exec {
     tti_exec_desc desc;
     int rank, n_ranks, first_shard, last_shard; /* in desc.comm */
-    tti_deal deal;        /* the shard map; desc.deal is not read after creation */
-    tti_divided *divided; /* NULL: this worker has the whole model */
-    int n_threads;        /* that the worker may run at a time */
-    int *cores;           /* [n_threads]: of desc.cores, which it then is; NULL: none */
+    tti_shard_map shard_map; /* the shard map; desc.shard_map is not read after creation */
+    tti_divided *divided;    /* NULL: this worker has the whole model */
+    int n_threads;           /* that the worker may run at a time */
+    int *cores;              /* [n_threads]: of desc.cores, which it then is; NULL: none */
     tti_lanes *lanes;
     tti_prepared *ready[2];  /* on a device, for its first lane: shard, eval; NULL: none */
     tutti_comm **lane_comms; /* [n_lane_comms]: of the tensor axis, one for each lane; NULL: none */
@@ -120,7 +120,7 @@ struct tti_exec {
 };
 
 /* The shard map of n_ranks workers, from desc. */
-tutti_status tti_exec_deal(const tti_exec_desc *desc, int n_ranks, tti_deal *out);
+tutti_status tti_exec_shard_map(const tti_exec_desc *desc, int n_ranks, tti_shard_map *out);
 
 /* Which worker updates which blocks: from desc.zero, n_owners and shares. */
 tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,

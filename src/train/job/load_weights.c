@@ -44,21 +44,22 @@ tti_load_weights_kind tti_load_weights_kind_of(const tti_job_config *c) {
                                                                       : weights.kind;
 }
 
-bool tti_load_weights_given(const tti_job_config *c, int n_workers, int n_shards, tti_deal *out) {
+bool tti_load_weights_given(const tti_job_config *c, int n_workers, int n_shards,
+                            tti_shard_map *out) {
     tti_load_weights weights;
     if (tti_load_weights_parse(c->parallel.load_weights, &weights) ||
         weights.kind != TTI_LOAD_WEIGHTS_GIVEN)
         return false;
     if (weights.n != n_workers || n_workers > n_shards) return false;
-    tti_deal_by_weight(weights.weight, n_workers, n_shards, out);
+    tti_shard_map_by_weight(weights.weight, n_workers, n_shards, out);
     return true;
 }
 
-void tti_load_weights_print(const tti_deal *deal, tti_str *out) {
-    for (int r = 0; r < deal->n_ranks; r++)
+void tti_load_weights_print(const tti_shard_map *shard_map, tti_str *out) {
+    for (int r = 0; r < shard_map->n_ranks; r++)
         tti_str_printf(out, "%s%d",
-                       r == 0                   ? ""
-                       : r == deal->n_ranks - 1 ? " and "
-                                                : ", ",
-                       tti_deal_n_of(deal, r));
+                       r == 0                        ? ""
+                       : r == shard_map->n_ranks - 1 ? " and "
+                                                     : ", ",
+                       tti_shard_map_n_of(shard_map, r));
 }

@@ -3,7 +3,7 @@
 #define TTI_TRAIN_LOAD_WEIGHTS_H
 
 #include "base/str.h"
-#include "comm/deal.h"
+#include "comm/shard_map.h"
 #include "train/job/job.h"
 
 typedef enum tti_load_weights_kind {
@@ -28,9 +28,9 @@ tti_load_weights_kind tti_load_weights_kind_of(const tti_job_config *config);
 /* The runs that a job gives n_workers workers; false: it gives none, they are equal or measured.
  * The job has been checked. */
 bool tti_load_weights_given(const tti_job_config *config, int n_workers, int n_shards,
-                            tti_deal *out);
+                            tti_shard_map *out);
 
 /* "6 and 2", "5, 1, 1 and 1": shards of each worker. */
-void tti_load_weights_print(const tti_deal *deal, tti_str *out);
+void tti_load_weights_print(const tti_shard_map *shard_map, tti_str *out);
 
 #endif /* TTI_TRAIN_LOAD_WEIGHTS_H */

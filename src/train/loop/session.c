@@ -27,8 +27,8 @@
 #include "train/report/slowest.h"
 #include "train/report/times.h"
 #include "train/setup/feeding.h"
-#include "train/setup/pace.h"
 #include "train/setup/pretrained.h"
+#include "train/setup/throughput.h"
 #include "train/setup/worker_exec.h"
 
 /* A step that was begun: what its end needs. */
@@ -42,11 +42,11 @@ typedef struct session {
     const tti_session_desc *desc;
     const tti_blueprint *b;
     const tti_job_config *c;
-    tti_mesh mesh;                      /* where the model is divided between workers */
-    tti_paces paces;                    /* of parallel.load_weights=measured */
-    const tti_deal *deal;               /* the shard map; NULL: equal runs */
-    double computed_s[TTI_MAX_WORKERS]; /* by each worker since they were dealt or looked at */
-    int64_t dealt_step, look_after;     /* when that was, and after how many steps to look again */
+    tti_mesh mesh;                       /* where the model is divided between workers */
+    tti_throughputs throughputs;         /* of parallel.load_weights=measured */
+    const tti_shard_map *shard_map;      /* the shard map; NULL: equal runs */
+    double computed_s[TTI_MAX_WORKERS];  /* by each worker since they were assigned or looked at */
+    int64_t rebalanced_step, look_after; /* when that was, and after how many steps to look again */
     tti_exec *exec;
     tti_loader *loader;
     tti_shard_data *shards; /* [this worker's shards] */
@@ -74,7 +74,7 @@ typedef struct session {
     FILE *arrivals; /* of an asynchronous run, on rank 0 */
 } session;
 
-/* Steps until the speed of workers is looked at first; each new deal doubles them. */
+/* Steps until the speed of workers is looked at first; each new shard map doubles them. */
 enum { LOOK_AFTER = 32 };
 
 static bool is_alone(const session *s) {
@@ -206,15 +206,15 @@ static const char *way_of(const session *s) {
 }
 
 /* Distributes shards as the job says, or by the speed of each worker. */
-static tutti_status deal_shards(session *s, const tti_worker_desc *worker) {
-    s->deal = s->b->has_deal ? &s->b->deal : NULL;
+static tutti_status map_shards(session *s, const tti_worker_desc *worker) {
+    s->shard_map = s->b->has_shard_map ? &s->b->shard_map : NULL;
     bool is_measured = tti_load_weights_kind_of(s->c) == TTI_LOAD_WEIGHTS_MEASURED;
     if (is_measured && !is_alone(s)) {
-        TTI_TRY(tti_pace_measure(s->b, worker, &s->paces));
-        s->deal = &s->paces.deal;
+        TTI_TRY(tti_throughput_measure(s->b, worker, &s->throughputs));
+        s->shard_map = &s->throughputs.shard_map;
     }
-    s->reporter.deal = s->deal;
-    s->reporter.paces = &s->paces;
+    s->reporter.shard_map = s->shard_map;
+    s->reporter.throughputs = &s->throughputs;
     return TUTTI_OK;
 }
 
@@ -261,8 +261,8 @@ static tutti_status prepare(session *s) {
                               .serves_in_ranks = !d->server && tti_job_has_server(s->c),
                               .server = d->server,
                               .one_copy = d->one_copy};
-    TTI_TRY(deal_shards(s, &worker));
-    worker.deal = s->deal;
+    TTI_TRY(map_shards(s, &worker));
+    worker.shard_map = s->shard_map;
     TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
     TTI_TRY(tell_place(s));
     /* A run that cannot begin must not look like one: model.init comes before the first record. */
@@ -281,7 +281,7 @@ static tutti_status prepare(session *s) {
     }
     tti_slowest_init(&s->slowest, is_async(s) ? NULL : d->comm, s->exec, s->state.step);
     s->reporter.slowest = &s->slowest.told;
-    s->dealt_step = s->state.step;
+    s->rebalanced_step = s->state.step;
     s->look_after = LOOK_AFTER;
     s->reporter.by_launcher = d->by_launcher;
     s->reporter.way = way_of(s);
@@ -358,7 +358,7 @@ static tutti_status save(session *s) {
     }
     int64_t start = tti_now_ns();
     tti_phases_begin(&s->phases, "saving a checkpoint");
-    s->state.deal = s->deal;
+    s->state.shard_map = s->shard_map;
     tutti_status st =
         tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, &s->state);
     st = end_serve(s, st);
@@ -489,15 +489,16 @@ static tutti_status begin_step(session *s) {
 
 /* With sharded gradients and joined shards workers wait while they compute, so their speed cannot
  * be measured. */
-static bool follows_pace(const session *s) {
-    return s->paces.n > 0 && tti_exec_can_redeal(s->exec) && !s->c->parallel.sync_batch_norm;
+static bool follows_throughput(const session *s) {
+    return s->throughputs.n > 0 && tti_exec_can_rebalance(s->exec) &&
+           !s->c->parallel.sync_batch_norm;
 }
 
-static tutti_status deal_anew(session *s, const tti_paces *now) {
+static tutti_status rebalance(session *s, const tti_throughputs *now) {
     TTI_ASSERT(s->n_begun == s->state.step);
-    s->paces = *now;
+    s->throughputs = *now;
     s->look_after *= 2;
-    TTI_TRY(tti_exec_redeal(s->exec, s->deal));
+    TTI_TRY(tti_exec_rebalance(s->exec, s->shard_map));
     if (s->loader) tti_feeding_unpin(s->loader, s->exec);
     tti_loader_destroy(s->loader);
     free(s->shards);
@@ -508,19 +509,19 @@ static tutti_status deal_anew(session *s, const tti_paces *now) {
 }
 
 /* After a gathering of times, so that all workers see the same. */
-static tutti_status follow_pace(session *s) {
-    tti_paces now;
-    int64_t n_steps = s->state.step - s->dealt_step;
-    if (!follows_pace(s)) return TUTTI_OK;
-    for (int r = 0; r < s->paces.n; r++) {
-        double times = TTI_FAULT_AT("pace.drift", r, s->state.step) ? 1e6 : 1;
+static tutti_status follow_throughput(session *s) {
+    tti_throughputs now;
+    int64_t n_steps = s->state.step - s->rebalanced_step;
+    if (!follows_throughput(s)) return TUTTI_OK;
+    for (int r = 0; r < s->throughputs.n; r++) {
+        double times = TTI_FAULT_AT("throughput.drift", r, s->state.step) ? 1e6 : 1;
         s->computed_s[r] += s->times.all[r][TTI_TIME_COMPUTE] * times;
     }
     if (n_steps < s->look_after) return TUTTI_OK;
-    bool has_drifted = tti_pace_drifted(&s->paces, s->computed_s, n_steps, &now);
+    bool has_drifted = tti_throughput_drifted(&s->throughputs, s->computed_s, n_steps, &now);
     memset(s->computed_s, 0, sizeof s->computed_s);
-    s->dealt_step = s->state.step;
-    return has_drifted ? deal_anew(s, &now) : TUTTI_OK;
+    s->rebalanced_step = s->state.step;
+    return has_drifted ? rebalance(s, &now) : TUTTI_OK;
 }
 
 /* After a step in which workers have waited for each other. */
@@ -568,7 +569,7 @@ static tutti_status one_step(session *s) {
     if (!s->times_are_due || s->last.partial) return TUTTI_OK;
     s->times_are_due = false;
     TTI_TRY(tell_times(s));
-    return is_last ? TUTTI_OK : follow_pace(s);
+    return is_last ? TUTTI_OK : follow_throughput(s);
 }
 
 static double lr_at(void *user, int64_t step) { return lr_of(user, step); }

@@ -13,8 +13,8 @@ typedef struct tti_run_state {
     int64_t step; /* updates done */
     tti_plateau plateau;
     tti_loss_scale loss_scale;
-    const tti_deal
-        *deal; /* borrowed: written to the manifest, never read again; NULL: equal runs */
+    const tti_shard_map
+        *shard_map; /* borrowed: written to the manifest, never read again; NULL: equal runs */
 } tti_run_state;
 
 /* Saves parameters, optimizer state and the state of the run.  Called by rank 0, while the others

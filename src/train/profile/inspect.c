@@ -75,8 +75,9 @@ static void print_part(tti_str *out, const tti_exec_desc *desc, int n_workers, c
  * one. */
 static int most_shards(const tti_blueprint *b) {
     int most = 0;
-    for (int r = 1; b->has_deal && r < b->deal.n_ranks; r++)
-        if (tti_deal_n_of(&b->deal, r) > tti_deal_n_of(&b->deal, most)) most = r;
+    for (int r = 1; b->has_shard_map && r < b->shard_map.n_ranks; r++)
+        if (tti_shard_map_n_of(&b->shard_map, r) > tti_shard_map_n_of(&b->shard_map, most))
+            most = r;
     return most;
 }
 
@@ -90,7 +91,7 @@ static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc 
     desc->n_lanes = share.n_threads;
     if (tti_worker_serves_in_ranks(b)) tti_worker_serve_in_ranks(b, desc);
     if (part >= 0) desc->plan = tti_blueprint_plan(b, part);
-    if (b->has_deal) desc->deal = &b->deal;
+    if (b->has_shard_map) desc->shard_map = &b->shard_map;
     int n_ranks = part < 0 ? b->n_workers : tti_job_is_async(&b->config) ? 1 : b->mesh.data;
     return tti_exec_memory_plan(desc, most_shards(b), n_ranks, m);
 }

@@ -92,9 +92,9 @@ static tutti_status load(worker *w, tti_batch *batch, tti_step_desc *step) {
 }
 
 /* The time of a stretch of steps, per step. */
-typedef struct pace {
+typedef struct throughput {
     double us, wait_us;
-} pace;
+} throughput;
 
 /* ---- workers that wait for each other ---- */
 
@@ -108,7 +108,7 @@ static tutti_status begin_step(worker *w) {
 }
 
 /* us: from the end of the first step to that of the last. */
-static tutti_status run_in_step(worker *w, int n_steps, pace *out) {
+static tutti_status run_in_step(worker *w, int n_steps, throughput *out) {
     int depth = tti_exec_depth(w->exec), n_begun = 0;
     int64_t first_ns = 0;
     for (int n_ended = 0; n_ended < n_steps; n_ended++) {
@@ -151,7 +151,7 @@ static tutti_status meet(const worker *w) {
 
 /* This many for each worker; with backup workers a batch is one of all workers. us: time of those
  * that this worker processed. */
-static tutti_status run_as_they_come(worker *w, int n_steps, pace *out) {
+static tutti_status run_as_they_come(worker *w, int n_steps, throughput *out) {
     tti_server *server = w->desc->server;
     bool by_all = w->b->config.parallel.backup_workers > 0;
     int64_t first = w->n_begun, n = by_all ? n_steps : (int64_t)n_steps * w->b->n_workers, made = 0;
@@ -174,13 +174,13 @@ static tutti_status run_as_they_come(worker *w, int n_steps, pace *out) {
 
 /* ---- a profile ---- */
 
-static tutti_status run_steps(worker *w, int n_steps, pace *out) {
+static tutti_status run_steps(worker *w, int n_steps, throughput *out) {
     return w->is_async ? run_as_they_come(w, n_steps, out) : run_in_step(w, n_steps, out);
 }
 
 static tutti_status time_steps(worker *w, tti_told *told) {
     tti_timeline timeline = {0};
-    pace unused;
+    throughput unused;
     w->bubble = 0;
     int most = w->desc->n_steps * (w->is_async ? w->b->n_workers : 1);
     TTI_TRY(tti_exec_profile_begin(w->exec, most));
@@ -194,7 +194,7 @@ static tutti_status time_steps(worker *w, tti_told *told) {
 }
 
 static tutti_status measure(worker *w, tti_told *told, tti_ceilings *ceilings) {
-    pace plain = {0};
+    throughput plain = {0};
     TTI_TRY(run_steps(w, w->desc->n_warm, &plain));
     TTI_TRY(run_steps(w, N_PLAIN, &plain));
     TTI_TRY(time_steps(w, told));

@@ -90,7 +90,8 @@ static tutti_status tell_pipeline(tti_reporter *r) {
     const tti_stages *s = r->b->n_parts > 0 ? tti_blueprint_plan(r->b, 0)->stages : NULL;
     if (!s || r->expected_bubble <= 0) return TUTTI_OK;
     int n_pieces = tti_stages_n_pieces(s), n_shards = r->b->n_shards / r->b->mesh.data;
-    if (r->deal) n_shards = tti_deal_n_of(r->deal, 0); /* of rank 0, as is expected_bubble */
+    if (r->shard_map)
+        n_shards = tti_shard_map_n_of(r->shard_map, 0); /* of rank 0, as is expected_bubble */
     double sum = 0;
     for (int q = 0; q < n_pieces; q++) sum += s->cost[q];
     tti_json *j = &r->metrics.json;
@@ -115,25 +116,26 @@ static tutti_status tell_pipeline(tti_reporter *r) {
 /* Prints the distribution of shards: nothing if equal, the measured speeds, or the weights of the
  * job. */
 static void print_shares(const tti_reporter *r, tti_str *out) {
-    if (!r->deal) return;
+    if (!r->shard_map) return;
     tti_str_add(out, "\n");
     if (*r->paces->text) {
         tti_str_add(out, r->paces->text);
         return;
     }
     tti_str_add(out, "shards of each worker, by parallel.load_weights: ");
-    tti_load_weights_print(r->deal, out);
+    tti_load_weights_print(r->shard_map, out);
 }
 
 /* Reports the shard map and the figures from which it follows. */
 static tutti_status tell_shares(tti_reporter *r, int64_t step) {
     tti_json *j = &r->metrics.json;
-    if (!r->deal) return TUTTI_OK;
+    if (!r->shard_map) return TUTTI_OK;
     tti_metrics_begin(&r->metrics, "shares");
     tti_json_int(j, "step", step);
     tti_json_bool(j, "measured", r->paces->n > 0);
     tti_json_array(j, "shards");
-    for (int i = 0; i < r->deal->n_ranks; i++) tti_json_int(j, NULL, tti_deal_n_of(r->deal, i));
+    for (int i = 0; i < r->shard_map->n_ranks; i++)
+        tti_json_int(j, NULL, tti_shard_map_n_of(r->shard_map, i));
     tti_json_end(j);
     if (r->paces->n > 0) {
         tti_json_array(j, "wave_s");

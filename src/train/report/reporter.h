@@ -13,7 +13,7 @@
 #include "train/report/tfevents.h"
 #include "train/report/times.h"
 #include "train/setup/blueprint.h"
-#include "train/setup/pace.h"
+#include "train/setup/throughput.h"
 #include "tutti/train.h"
 
 typedef struct tti_reporter {
@@ -41,16 +41,16 @@ typedef struct tti_reporter {
     int n_launched;         /* likewise: steps over them by one launch */
     double stale_mean;      /* of an asynchronous run, as last reported */
     int64_t stale_max;
-    double expected_bubble;       /* likewise: of the stages of a pipeline; 0: there are none */
-    const double *stages_busy;    /* likewise: shares of the last step; NULL: there are none */
-    double window_bubble, bubble; /* ns waited since the last record; in this call */
-    int64_t compute_ns;           /* of steps in this call */
-    int64_t n_dropped;            /* gradients dropped because they were late, as last reported */
-    const tti_deal *deal;         /* likewise: the shard map; NULL: equal runs */
-    const tti_paces *paces;       /* likewise, and where it comes from; n 0: from the job */
-    const tti_slowest_told *slowest; /* likewise: as it was found last; NULL: nothing is */
-    int32_t place[TTI_MAX_WORKERS];  /* likewise: the place of each worker, if some are on devices
-                                        (devices.h) */
+    double expected_bubble;         /* likewise: of the stages of a pipeline; 0: there are none */
+    const double *stages_busy;      /* likewise: shares of the last step; NULL: there are none */
+    double window_bubble, bubble;   /* ns waited since the last record; in this call */
+    int64_t compute_ns;             /* of steps in this call */
+    int64_t n_dropped;              /* gradients dropped because they were late, as last reported */
+    const tti_shard_map *shard_map; /* likewise: the shard map; NULL: equal runs */
+    const tti_throughputs *throughputs; /* likewise, and where it comes from; n 0: from the job */
+    const tti_slowest_told *slowest;    /* likewise: as it was found last; NULL: nothing is */
+    int32_t place[TTI_MAX_WORKERS]; /* likewise: the place of each worker, if some are on devices
+                                       (devices.h) */
     bool by_launcher; /* likewise: workers are processes, whatever parallel.place says */
     const char *way;  /* likewise: how devices add between workers; NULL, "": none do */
 } tti_reporter;
@@ -79,7 +79,7 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_eval_sum
 /* The times that were gathered after a step, of all workers. */
 tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *times);
 
-/* Reports a new shard map after a step, from deal and paces. */
+/* Reports a new shard map after a step, from shard map and throughputs. */
 tutti_status tti_reporter_shares(tti_reporter *r, int64_t step);
 
 /* How many gradients so far lacked 0, 1, ... updates when they were applied, and how many of these

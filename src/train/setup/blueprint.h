@@ -4,8 +4,8 @@
 #ifndef TTI_TRAIN_BLUEPRINT_H
 #define TTI_TRAIN_BLUEPRINT_H
 
-#include "comm/deal.h"
 #include "comm/mesh.h"
+#include "comm/shard_map.h"
 #include "data/data_spec.h"
 #include "passes/plan.h"
 #include "train/job/devices.h"
@@ -35,8 +35,8 @@ typedef struct tti_blueprint {
     char model_identity[160];        /* as tti_model_identity has it */
     bool gives_logits, borrows_data; /* see tti_blueprint_create_for_use */
     int n_workers, n_shards;         /* n_workers: mesh.data x the ranks of a model group */
-    bool has_deal;                   /* the job determines the shard map; else equal runs, */
-    tti_deal deal;                   /* or as is measured */
+    bool has_shard_map;              /* the job determines the shard map; else equal runs, */
+    tti_shard_map shard_map;         /* or as is measured */
     int64_t rows_per_shard;
     int64_t steps_per_epoch, n_steps; /* n_steps: of the whole run */
     int64_t schedule_steps;           /* of the learning rate's curve */

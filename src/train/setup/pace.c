@@ -112,20 +112,22 @@ static tutti_status measure(const tti_blueprint *b, const tti_worker_desc *worke
 
 static double per_shard(const tti_pace *p) { return p->wave_s / p->n_lanes; }
 
-void tti_pace_deal(const tti_pace *paces, int n, int n_shards, tti_deal *deal, tti_str *text) {
-    tti_deal equal;
+void tti_pace_shard_map(const tti_pace *paces, int n, int n_shards, tti_shard_map *shard_map,
+                        tti_str *text) {
+    tti_shard_map equal;
     int fast = 0, slow = 0;
-    tti_deal_equally(n, n_shards, &equal);
-    tti_deal_by_pace(paces, n, n_shards, deal);
+    tti_shard_map_equally(n, n_shards, &equal);
+    tti_shard_map_by_pace(paces, n, n_shards, shard_map);
     for (int r = 1; r < n; r++) {
         if (per_shard(&paces[r]) < per_shard(&paces[fast])) fast = r;
         if (per_shard(&paces[r]) > per_shard(&paces[slow])) slow = r;
     }
-    bool is_worth = tti_deal_seconds(&equal, paces) > WORTH * tti_deal_seconds(deal, paces);
-    if (!is_worth) *deal = equal;
+    bool is_worth =
+        tti_shard_map_seconds(&equal, paces) > WORTH * tti_shard_map_seconds(shard_map, paces);
+    if (!is_worth) *shard_map = equal;
     tti_str_printf(text, "rank %d takes %.1f times as long as rank %d for a shard: ", slow,
                    per_shard(&paces[slow]) / per_shard(&paces[fast]), fast);
-    tti_load_weights_print(deal, text);
+    tti_load_weights_print(shard_map, text);
     tti_str_printf(text, " of %d shards%s", n_shards,
                    is_worth ? "" : ", since no others would end a step a tenth sooner");
 }
@@ -133,19 +135,19 @@ void tti_pace_deal(const tti_pace *paces, int n, int n_shards, tti_deal *deal, t
 bool tti_pace_drifted(const tti_paces *before, const double *compute_s, int64_t n_steps,
                       tti_paces *now) {
     tti_str text = {0};
-    int n = before->n, n_shards = tti_deal_n_shards(&before->deal);
+    int n = before->n, n_shards = tti_shard_map_n_shards(&before->shard_map);
     *now = (tti_paces){.n = n};
     for (int r = 0; r < n; r++) {
-        int n_lanes = before->of[r].n_lanes, n_own = tti_deal_n_of(&before->deal, r);
+        int n_lanes = before->of[r].n_lanes, n_own = tti_shard_map_n_of(&before->shard_map, r);
         double n_waves = (double)((n_own + n_lanes - 1) / n_lanes);
         now->of[r] = (tti_pace){compute_s[r] / ((double)n_steps * n_waves), n_lanes};
         if (!(now->of[r].wave_s > SHORTEST_S)) now->of[r].wave_s = SHORTEST_S;
     }
-    tti_pace_deal(now->of, n, n_shards, &now->deal, &text);
+    tti_pace_shard_map(now->of, n, n_shards, &now->shard_map, &text);
     snprintf(now->text, sizeof now->text, "speeds have changed: %s", tti_str_text(&text));
     tti_str_free(&text);
-    double as_it_is = tti_deal_seconds(&before->deal, now->of);
-    return as_it_is > WORTH_NOW * tti_deal_seconds(&now->deal, now->of);
+    double as_it_is = tti_shard_map_seconds(&before->shard_map, now->of);
+    return as_it_is > WORTH_NOW * tti_shard_map_seconds(&now->shard_map, now->of);
 }
 
 /* A worker's message to the others; why "": it was measured. */
@@ -158,7 +160,7 @@ static void conclude(const word *words, int n, int n_shards, tti_paces *out) {
     for (int r = 0; r < n; r++) {
         out->of[r] = words[r].pace;
         if (!words[r].why[0]) continue;
-        tti_deal_equally(n, n_shards, &out->deal);
+        tti_shard_map_equally(n, n_shards, &out->shard_map);
         snprintf(
             out->text, sizeof out->text,
             "parallel.load_weights=measured: rank %d could not be measured, so shares are equal: "
@@ -168,7 +170,7 @@ static void conclude(const word *words, int n, int n_shards, tti_paces *out) {
     }
     tti_str text = {0};
     out->n = n;
-    tti_pace_deal(out->of, n, n_shards, &out->deal, &text);
+    tti_pace_shard_map(out->of, n, n_shards, &out->shard_map, &text);
     snprintf(out->text, sizeof out->text, "%s", tti_str_text(&text));
     tti_str_free(&text);
 }

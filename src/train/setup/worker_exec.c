@@ -103,7 +103,10 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
         desc.comm = worker->server ? NULL : mesh->data; /* a server adds what copies make */
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&mesh->size, &mesh->at));
     }
-    if (desc.comm) desc.deal = worker->deal ? worker->deal : b->has_deal ? &b->deal : NULL;
+    if (desc.comm)
+        desc.shard_map = worker->shard_map  ? worker->shard_map
+                         : b->has_shard_map ? &b->shard_map
+                                            : NULL;
     desc.n_lanes = share.n_threads;
     desc.cores = share.pinned ? share.cores.id : NULL;
     desc.server = worker->server;

@@ -8,10 +8,10 @@
 #include "train/setup/blueprint.h"
 
 typedef struct tti_worker_desc {
-    tutti_comm *comm;     /* borrowed; NULL: computes all shards alone */
-    const tti_mesh *mesh; /* borrowed; NULL: has the whole model; else comm is not read */
-    const tti_deal *deal; /* the shard map; NULL: that of blueprint */
-    int rank;             /* among all workers; for a server its number, or that of its replica */
+    tutti_comm *comm;               /* borrowed; NULL: computes all shards alone */
+    const tti_mesh *mesh;           /* borrowed; NULL: has the whole model; else comm is not read */
+    const tti_shard_map *shard_map; /* the shard map; NULL: that of blueprint */
+    int rank; /* among all workers; for a server its number, or that of its replica */
     int local_rank, local_n_ranks; /* on this host: its share of the cores, or its device */
     bool serves_in_ranks;   /* of a parameter server without threads: the first workers are it */
     tti_server *server;     /* borrowed; NULL: it makes the update itself */

@@ -158,7 +158,7 @@ T_CASE(uneven_runs_are_summed_in_the_update) {
     T_UNUSED;
     update_crew c = {.backend = cuda,
                      .optimizer = "adam",
-                     .deal = {.n_ranks = 2, .first = {0, 11, 16}},
+                     .shard_map = {.n_ranks = 2, .first = {0, 11, 16}},
                      .n_slots = 12,
                      .n_elems = {5, 20000, 300, 64, 10000, 48, 1, 300}};
     if (updates()) update_run_crew(&c, 2, 16);
@@ -235,7 +235,7 @@ T_CASE(updates_take_time) {
     for (size_t i = 0; i < TTI_COUNT(sizes); i++) {
         timed_update t = {.crew = {.backend = cuda, .optimizer = "adam", .n_slots = 8}};
         for (int s = 0; s < 8; s++) t.crew.n_elems[s] = sizes[i] / 8;
-        tti_deal_equally(2, 2, &t.crew.deal);
+        tti_shard_map_equally(2, 2, &t.crew.shard_map);
         comm_run(2, time_updates, &t);
         printf("%9zu %8.1f %8.1f\n", sizes[i], t.us[0], t.us[1]);
     }

@@ -60,7 +60,7 @@ static const char *check_parts(reduce_rank *r, tti_device_by_host *by_host) {
     return NULL;
 }
 
-/* Shards that are dealt anew, and again: memory only grows, and what is there stays. */
+/* Shards that are rebalanced, and again: memory only grows, and what is there stays. */
 static const char *check_growth(reduce_rank *r, tti_device_by_host *by_host) {
     static const int agreed[] = {6, 1, 9};
     float *sum = tti_device_by_host_sum(by_host), first = sum[0];
@@ -119,10 +119,10 @@ T_CASE(the_host_adds_along_the_tree) {
                              .n_elems = {16, 160, 48}};
             reduce_plan(&c);
             comm_run(n_ranks, rank_main, &c);
-            const tti_deal deal = {.n_ranks = n_ranks, .first = {0, 1, 4, 5, 6, 8}};
-            tti_deal uneven = deal;
+            const tti_shard_map shard_map = {.n_ranks = n_ranks, .first = {0, 1, 4, 5, 6, 8}};
+            tti_shard_map uneven = shard_map;
             uneven.first[n_ranks] = 8;
-            c.deal = &uneven;
+            c.shard_map = &uneven;
             comm_run(n_ranks, rank_main, &c);
         }
 }

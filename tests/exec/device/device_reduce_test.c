@@ -125,20 +125,20 @@ T_CASE(any_number_of_ranks_has_the_bits_of_the_tree) {
 
 T_CASE(any_runs_have_the_bits_of_the_tree) {
     T_UNUSED;
-    static const tti_deal deals[] = {{.n_ranks = 2, .first = {0, 3, 4}},
-                                     {.n_ranks = 4, .first = {0, 5, 6, 7, 8}},
-                                     {.n_ranks = 3, .first = {0, 1, 14, 16}}};
-    for (size_t d = 0; d < TTI_COUNT(deals); d++)
+    static const tti_shard_map shard_maps[] = {{.n_ranks = 2, .first = {0, 3, 4}},
+                                               {.n_ranks = 4, .first = {0, 5, 6, 7, 8}},
+                                               {.n_ranks = 3, .first = {0, 1, 14, 16}}};
+    for (size_t d = 0; d < TTI_COUNT(shard_maps); d++)
         for (int bits = 0; bits < 4; bits++) {
             reduce_crew c = {.backend = &fake,
                              .alg = TUTTI_ALG_DIRECT,
-                             .n_shards = tti_deal_n_shards(&deals[d]),
-                             .deal = &deals[d],
+                             .n_shards = tti_shard_map_n_shards(&shard_maps[d]),
+                             .shard_map = &shard_maps[d],
                              .n_lanes = 1,
                              .fast = bits & 1,
                              .parts = bits & 2,
                              .n_elems = {16, 160, 48}};
-            reduce_run(&c, deals[d].n_ranks);
+            reduce_run(&c, shard_maps[d].n_ranks);
         }
 }
 
@@ -212,12 +212,13 @@ T_CASE(any_hosts_have_the_bits_of_the_tree) {
 
 T_CASE(any_runs_on_hosts_have_the_bits_of_the_tree) {
     T_UNUSED;
-    static const tti_deal deal = {.n_ranks = 4, .first = {0, 5, 6, 7, 8}};
+    static const tti_shard_map shard_map = {.n_ranks = 4, .first = {0, 5, 6, 7, 8}};
     for (size_t i = 0; i < TTI_COUNT(layouts); i++)
         for (int parts = 0; parts < 2 && layouts[i].n_ranks == 4; parts++)
             run_layout(
                 &layouts[i],
-                (reduce_crew){.n_shards = 8, .n_lanes = 1, .deal = &deal, .parts = parts == 1});
+                (reduce_crew){
+                    .n_shards = 8, .n_lanes = 1, .shard_map = &shard_map, .parts = parts == 1});
 }
 
 /* As often as there are leaves, whatever number of devices a host has; and the sum comes back to
@@ -338,7 +339,7 @@ static const char *one_after_the_other(tutti_comm *comm, void *arg) {
     reduce_rank r = {.c = c};
     const char *failure = reduce_make(&r, comm);
     if (failure) return failure;
-    bool alike = c->deal == NULL;
+    bool alike = c->shard_map == NULL;
     tti_device_reduce_begin(r.reduce, true);
     tti_device_reduce_after(r.reduce, 1);
     COMM_TRUE(tti_device_reduce_n_summed(r.reduce) == 2);
@@ -353,12 +354,12 @@ static const char *one_after_the_other(tutti_comm *comm, void *arg) {
 
 T_CASE(recordings_that_differ_wait_for_one_thing_at_a_time) {
     T_UNUSED;
-    static const tti_deal deal = {.n_ranks = 2, .first = {0, 3, 4}};
+    static const tti_shard_map shard_map = {.n_ranks = 2, .first = {0, 3, 4}};
     for (int differ = 0; differ < 2; differ++) {
         reduce_crew c = {.backend = &fake,
                          .alg = TUTTI_ALG_DIRECT,
                          .n_shards = 4,
-                         .deal = differ ? &deal : NULL,
+                         .shard_map = differ ? &shard_map : NULL,
                          .n_lanes = 1,
                          .parts = true,
                          .n_elems = {16, 160, 48}};
@@ -477,7 +478,7 @@ T_CASE(sums_in_the_update_come_to_the_same) {
 T_CASE(uneven_runs_are_summed_in_the_update) {
     T_UNUSED;
     update_crew c = crew_of_updates("peers=1,joint=1");
-    c.deal = (tti_deal){.n_ranks = 2, .first = {0, 11, 16}};
+    c.shard_map = (tti_shard_map){.n_ranks = 2, .first = {0, 11, 16}};
     update_run_crew(&c, 2, 16);
 }
 

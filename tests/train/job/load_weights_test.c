@@ -101,21 +101,21 @@ T_CASE(weights_say_how_many_workers) {
 
 T_CASE(runs_that_a_job_gives) {
     T_UNUSED;
-    tti_deal deal;
+    tti_shard_map shard_map;
     tti_str text = {0};
     tutti_job *job = SMALL_JOB("parallel.load_weights=3,1", "parallel.workers=2");
-    assert_true(tti_load_weights_given(&job->config, 2, 8, &deal));
-    tti_load_weights_print(&deal, &text);
+    assert_true(tti_load_weights_given(&job->config, 2, 8, &shard_map));
+    tti_load_weights_print(&shard_map, &text);
     assert_string_equal(tti_str_text(&text), "6 and 2");
-    assert_false(tti_load_weights_given(&job->config, 3, 8, &deal));
+    assert_false(tti_load_weights_given(&job->config, 3, 8, &shard_map));
     tutti_job_destroy(job);
     job = SMALL_JOB("parallel.load_weights=measured", "parallel.workers=2");
-    assert_false(tti_load_weights_given(&job->config, 2, 8, &deal));
+    assert_false(tti_load_weights_given(&job->config, 2, 8, &shard_map));
     assert_int_equal(tti_load_weights_kind_of(&job->config), TTI_LOAD_WEIGHTS_MEASURED);
     tutti_job_destroy(job);
     tti_str_clear(&text);
-    tti_deal_by_weight((double[]){5, 1, 1, 1}, 4, 8, &deal);
-    tti_load_weights_print(&deal, &text);
+    tti_shard_map_by_weight((double[]){5, 1, 1, 1}, 4, 8, &shard_map);
+    tti_load_weights_print(&shard_map, &text);
     assert_string_equal(tti_str_text(&text), "5, 1, 1 and 1");
     tti_str_free(&text);
 }

@@ -10,30 +10,32 @@
 #include "train/small_job.h"
 #include "tutti/train.h"
 
-static void expect_deal(const tti_pace *paces, int n, const int *n_of, const char *text) {
-    tti_deal deal;
+static void expect_shard_map(const tti_pace *paces, int n, const int *n_of, const char *text) {
+    tti_shard_map shard_map;
     tti_str told = {0};
-    tti_pace_deal(paces, n, 8, &deal, &told);
-    for (int r = 0; r < n; r++) T_EQ(tti_deal_n_of(&deal, r), n_of[r]);
+    tti_pace_shard_map(paces, n, 8, &shard_map, &told);
+    for (int r = 0; r < n; r++) T_EQ(tti_shard_map_n_of(&shard_map, r), n_of[r]);
     assert_string_equal(tti_str_text(&told), text);
     tti_str_free(&told);
 }
 
 T_CASE(shares_by_pace) {
     T_UNUSED;
-    expect_deal((tti_pace[]){{0.01, 1}, {0.029, 1}}, 2, (int[]){6, 2},
-                "rank 1 takes 2.9 times as long as rank 0 for a shard: 6 and 2 of 8 shards");
-    expect_deal((tti_pace[]){{0.05, 1}, {0.01, 1}, {0.01, 1}}, 3, (int[]){1, 4, 3},
-                "rank 0 takes 5.0 times as long as rank 1 for a shard: 1, 4 and 3 of 8 shards");
-    expect_deal((tti_pace[]){{0.02, 2}, {0.02, 1}}, 2, (int[]){5, 3},
-                "rank 1 takes 2.0 times as long as rank 0 for a shard: 5 and 3 of 8 shards");
+    expect_shard_map((tti_pace[]){{0.01, 1}, {0.029, 1}}, 2, (int[]){6, 2},
+                     "rank 1 takes 2.9 times as long as rank 0 for a shard: 6 and 2 of 8 shards");
+    expect_shard_map(
+        (tti_pace[]){{0.05, 1}, {0.01, 1}, {0.01, 1}}, 3, (int[]){1, 4, 3},
+        "rank 0 takes 5.0 times as long as rank 1 for a shard: 1, 4 and 3 of 8 shards");
+    expect_shard_map((tti_pace[]){{0.02, 2}, {0.02, 1}}, 2, (int[]){5, 3},
+                     "rank 1 takes 2.0 times as long as rank 0 for a shard: 5 and 3 of 8 shards");
 }
 
 T_CASE(equal_machines_are_left_alone) {
     T_UNUSED;
-    expect_deal((tti_pace[]){{0.010, 1}, {0.0105, 1}}, 2, (int[]){4, 4},
-                "rank 1 takes 1.1 times as long as rank 0 for a shard: 4 and 4 of 8 shards, since "
-                "no others would end a step a tenth sooner");
+    expect_shard_map(
+        (tti_pace[]){{0.010, 1}, {0.0105, 1}}, 2, (int[]){4, 4},
+        "rank 1 takes 1.1 times as long as rank 0 for a shard: 4 and 4 of 8 shards, since "
+        "no others would end a step a tenth sooner");
 }
 
 /* The number behind the key and the bracket, as number i of the list. */
@@ -75,7 +77,7 @@ static tutti_train_result train(const char *run_dir, const char *a, const char *
 /* What was told follows from the paces that were told; n workers. */
 static void expect_told(const char *run, int n) {
     tti_pace paces[TTI_MAX_WORKERS];
-    tti_deal deal;
+    tti_shard_map shard_map;
     tti_str text = {0};
     char *record = find_record(run, "shares");
     for (int r = 0; r < n; r++) {
@@ -83,8 +85,9 @@ static void expect_told(const char *run, int n) {
         paces[r].n_lanes = (int)number(record, "\"lanes\"", r);
         assert_true(paces[r].wave_s > 0 && paces[r].n_lanes >= 1);
     }
-    tti_pace_deal(paces, n, 8, &deal, &text);
-    for (int r = 0; r < n; r++) T_EQ((int)number(record, "\"shards\"", r), tti_deal_n_of(&deal, r));
+    tti_pace_shard_map(paces, n, 8, &shard_map, &text);
+    for (int r = 0; r < n; r++)
+        T_EQ((int)number(record, "\"shards\"", r), tti_shard_map_n_of(&shard_map, r));
     assert_non_null(strstr(record, tti_str_text(&text)));
     tti_str_free(&text);
     free(record);
@@ -170,20 +173,20 @@ T_CASE(who_cannot_be_measured_changes_nothing) {
 T_CASE(speeds_that_have_changed) {
     T_UNUSED;
     tti_paces before = {.n = 2, .of = {{0.01, 1}, {0.01, 1}}}, now;
-    tti_deal_equally(2, 8, &before.deal);
+    tti_shard_map_equally(2, 8, &before.shard_map);
     assert_false(tti_pace_drifted(&before, (double[]){0.4, 0.41}, 10, &now));
     assert_false(tti_pace_drifted(&before, (double[]){0.4, 0.55}, 10, &now)); /* not worth it */
     assert_true(tti_pace_drifted(&before, (double[]){0.4, 1.2}, 10, &now));
     T_NEAR(now.of[0].wave_s, 0.01, 1e-12);
     T_NEAR(now.of[1].wave_s, 0.03, 1e-12);
-    T_EQ(tti_deal_n_of(&now.deal, 0), 6);
+    T_EQ(tti_shard_map_n_of(&now.shard_map, 0), 6);
     assert_string_equal(now.text,
                         "speeds have changed: rank 1 takes 3.0 times as long as rank 0 "
                         "for a shard: 6 and 2 of 8 shards");
     before = now; /* and back again */
     assert_false(tti_pace_drifted(&before, (double[]){0.6, 0.6}, 10, &now));
     assert_true(tti_pace_drifted(&before, (double[]){0.6, 0.2}, 10, &now));
-    T_EQ(tti_deal_n_of(&now.deal, 0), 4);
+    T_EQ(tti_shard_map_n_of(&now.shard_map, 0), 4);
 }
 
 /* The last of a run's records of shares. */
@@ -204,7 +207,7 @@ static char *last_shares(const char *run) {
     return last;
 }
 
-T_CASE(dealt_anew_in_the_run) {
+T_CASE(rebalanced_in_the_run) {
     T_UNUSED;
     static const char *const more[] = {"train.ema=0", "train.ema=0", "parallel.copies=each",
                                        "parallel.sync=parameter-server"};
@@ -231,10 +234,10 @@ T_CASE(dealt_anew_in_the_run) {
 }
 
 /* Beside devices: what the loss comes to depends on the order of sums alone. */
-T_CASE(dealt_anew_beside_a_device) {
+T_CASE(rebalanced_beside_a_device) {
     T_UNUSED;
     static const char *const slow[] = {"pace.drift:fail@rank=0", "pace.drift:fail@rank=1"};
-    static const char *const dealt[] = {"\"shards\":[1,7]", "\"shards\":[7,1]"};
+    static const char *const assigned[] = {"\"shards\":[1,7]", "\"shards\":[7,1]"};
     tutti_train_result alone;
     tutti_job *whole = SMALL_JOB("run.dir=alone", "parallel.shards=8", "model.dropout=0.2",
                                  "train.steps=80", "parallel.devices=cpu");
@@ -254,7 +257,7 @@ T_CASE(dealt_anew_beside_a_device) {
         tutti_job_destroy(job);
         T_NEAR(result.loss, alone.loss, i ? 1e-4 : 1e-2);
         char *record = last_shares(dir + strlen("run.dir="));
-        if (!strstr(record, dealt[i])) fail_msg("the last record is %s", record);
+        if (!strstr(record, assigned[i])) fail_msg("the last record is %s", record);
         free(record);
     }
 }
@@ -262,12 +265,12 @@ T_CASE(dealt_anew_beside_a_device) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shares_by_pace),
                                        cmocka_unit_test(speeds_that_have_changed),
-                                       IN_FOLDER(dealt_anew_in_the_run),
+                                       IN_FOLDER(rebalanced_in_the_run),
                                        cmocka_unit_test(equal_machines_are_left_alone),
                                        IN_FOLDER(a_slow_worker_gives_shards_away),
                                        IN_FOLDER(several_workers_in_parts),
                                        IN_FOLDER(who_cannot_be_measured_changes_nothing),
-                                       IN_FOLDER(dealt_anew_beside_a_device)}; /* loads a module */
+                                       IN_FOLDER(rebalanced_beside_a_device)}; /* loads a module */
     /* One core for each of two workers: with more, eight shards are one wave for either. */
     tti_cores cores;
     tti_cores_allowed(&cores);

@@ -1,9 +1,9 @@
-/* deal.h - the shard map: which contiguous run of shards each rank has, at least one.
+/* shard_map.h - the shard map: which contiguous run of shards each rank has, at least one.
  *
  * Every such division gives the same bits, because the tree of the sum is over the shards.  So
  * ranks of unequal speed may have runs of unequal length. */
-#ifndef TTI_COMM_DEAL_H
-#define TTI_COMM_DEAL_H
+#ifndef TTI_COMM_SHARD_MAP_H
+#define TTI_COMM_SHARD_MAP_H
 
 #include <stdbool.h>
 
@@ -11,10 +11,10 @@
 
 enum { TTI_MAX_RANKS = 64 };
 
-typedef struct tti_deal {
+typedef struct tti_shard_map {
     int n_ranks;
     int first[TTI_MAX_RANKS + 1]; /* rank r has shards first[r] .. first[r+1]-1; the first is 0 */
-} tti_deal;
+} tti_shard_map;
 
 /* How fast a rank computes shards. */
 typedef struct tti_pace {
@@ -25,36 +25,38 @@ typedef struct tti_pace {
 /* First shard of rank r: floor(r*V/W).  The runs differ by at most one shard. */
 int tti_shard_first(int rank, int n_ranks, int n_shards);
 
-/* V of a deal, and how many of them rank has. */
-int tti_deal_n_shards(const tti_deal *deal);
-int tti_deal_n_of(const tti_deal *deal, int rank);
-bool tti_deal_same(const tti_deal *a, const tti_deal *b);
+/* V of a shard map, and how many of them rank has. */
+int tti_shard_map_n_shards(const tti_shard_map *shard_map);
+int tti_shard_map_n_of(const tti_shard_map *shard_map, int rank);
+bool tti_shard_map_same(const tti_shard_map *a, const tti_shard_map *b);
 
 /* All ranks have the same number of shards, so that all do the same. */
-bool tti_deal_is_even(const tti_deal *deal);
+bool tti_shard_map_is_even(const tti_shard_map *shard_map);
 
 /* The runs of tti_shard_first.  1 <= n_ranks <= n_shards, n_ranks <= TTI_MAX_RANKS. */
-void tti_deal_equally(int n_ranks, int n_shards, tti_deal *out);
+void tti_shard_map_equally(int n_ranks, int n_shards, tti_shard_map *out);
 
 /* Runs that are one subtree each, so that the tree over their shards adds ranks as
  * tti_sum_order_ranks does; how many shards they are, a power of two, follows from n_ranks. */
-void tti_deal_subtrees(int n_ranks, tti_deal *out);
+void tti_shard_map_subtrees(int n_ranks, tti_shard_map *out);
 
 /* Runs in proportion to weights (> 0, [n_ranks]): the largest of shards / weight is as small as it
- * can be.  Equal weights give the equal deal. */
-void tti_deal_by_weight(const double *weights, int n_ranks, int n_shards, tti_deal *out);
+ * can be.  Equal weights give runs of equal length. */
+void tti_shard_map_by_weight(const double *weights, int n_ranks, int n_shards, tti_shard_map *out);
 
 /* Runs with which the slowest rank has done its waves as early as can be; shards that make no
  * difference to that go where they are done first.  Depends on the paces alone. */
-void tti_deal_by_pace(const tti_pace *paces, int n_ranks, int n_shards, tti_deal *out);
+void tti_shard_map_by_pace(const tti_pace *paces, int n_ranks, int n_shards, tti_shard_map *out);
 
 /* Seconds until the slowest rank has done its waves. */
-double tti_deal_seconds(const tti_deal *deal, const tti_pace *paces);
+double tti_shard_map_seconds(const tti_shard_map *shard_map, const tti_pace *paces);
 
-/* TUTTI_E_INVALID unless it deals n_shards shards to n_ranks ranks, in order, at least one each. */
-TUTTI_NODISCARD tutti_status tti_deal_check(const tti_deal *deal, int n_ranks, int n_shards);
+/* TUTTI_E_INVALID unless it assigns n_shards shards to n_ranks ranks, in order, at least one each.
+ */
+TUTTI_NODISCARD tutti_status tti_shard_map_check(const tti_shard_map *shard_map, int n_ranks,
+                                                 int n_shards);
 
 /* A digest of the runs, for ranks to compare; never 0. */
-int tti_deal_digest(const tti_deal *deal);
+int tti_shard_map_digest(const tti_shard_map *shard_map);
 
-#endif /* TTI_COMM_DEAL_H */
+#endif /* TTI_COMM_SHARD_MAP_H */

@@ -1,8 +1,8 @@
-/* deal.c - distributes shards over ranks of unequal speed.
+/* shard_map.c - distributes shards over ranks of unequal speed.
  *
  * Shards are assigned one at a time, each to the rank that would finish it first.  A rank with more
  * shards never finishes earlier, so no other division gives the slowest rank an earlier end. */
-#include "comm/deal.h"
+#include "comm/shard_map.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -14,25 +14,27 @@ int tti_shard_first(int rank, int n_ranks, int n_shards) {
     return (int)((int64_t)rank * n_shards / n_ranks);
 }
 
-int tti_deal_n_shards(const tti_deal *deal) { return deal->first[deal->n_ranks]; }
-
-int tti_deal_n_of(const tti_deal *deal, int rank) {
-    return deal->first[rank + 1] - deal->first[rank];
+int tti_shard_map_n_shards(const tti_shard_map *shard_map) {
+    return shard_map->first[shard_map->n_ranks];
 }
 
-bool tti_deal_same(const tti_deal *a, const tti_deal *b) {
+int tti_shard_map_n_of(const tti_shard_map *shard_map, int rank) {
+    return shard_map->first[rank + 1] - shard_map->first[rank];
+}
+
+bool tti_shard_map_same(const tti_shard_map *a, const tti_shard_map *b) {
     size_t n = (size_t)a->n_ranks + 1;
     return a->n_ranks == b->n_ranks && memcmp(a->first, b->first, n * sizeof *a->first) == 0;
 }
 
-bool tti_deal_is_even(const tti_deal *deal) {
-    for (int r = 1; r < deal->n_ranks; r++)
-        if (tti_deal_n_of(deal, r) != tti_deal_n_of(deal, 0)) return false;
+bool tti_shard_map_is_even(const tti_shard_map *shard_map) {
+    for (int r = 1; r < shard_map->n_ranks; r++)
+        if (tti_shard_map_n_of(shard_map, r) != tti_shard_map_n_of(shard_map, 0)) return false;
     return true;
 }
 
-void tti_deal_equally(int n_ranks, int n_shards, tti_deal *out) {
-    *out = (tti_deal){.n_ranks = n_ranks};
+void tti_shard_map_equally(int n_ranks, int n_shards, tti_shard_map *out) {
+    *out = (tti_shard_map){.n_ranks = n_ranks};
     for (int r = 0; r <= n_ranks; r++) out->first[r] = tti_shard_first(r, n_ranks, n_shards);
 }
 
@@ -43,8 +45,8 @@ static int power_of_two_from(int n) {
 }
 
 /* Half of a tree is full of ranks, one for each leaf, and the others share the other half. */
-void tti_deal_subtrees(int n_ranks, tti_deal *out) {
-    *out = (tti_deal){.n_ranks = n_ranks};
+void tti_shard_map_subtrees(int n_ranks, tti_shard_map *out) {
+    *out = (tti_shard_map){.n_ranks = n_ranks};
     int left = power_of_two_from(n_ranks), rank = 0;
     while (rank < n_ranks) {
         int power = power_of_two_from(n_ranks - rank), each = left / power;
@@ -78,54 +80,55 @@ static int next_rank(const int *n, int n_ranks, done_fn done, const void *of) {
     return best;
 }
 
-static void give_out(int n_ranks, int n_shards, done_fn done, const void *of, tti_deal *out) {
+static void give_out(int n_ranks, int n_shards, done_fn done, const void *of, tti_shard_map *out) {
     int n[TTI_MAX_RANKS];
     TTI_ASSERT(n_ranks >= 1 && n_ranks <= TTI_MAX_RANKS && n_ranks <= n_shards);
     for (int r = 0; r < n_ranks; r++) n[r] = 1;
     for (int left = n_shards - n_ranks; left > 0; left--) n[next_rank(n, n_ranks, done, of)]++;
-    *out = (tti_deal){.n_ranks = n_ranks};
+    *out = (tti_shard_map){.n_ranks = n_ranks};
     for (int r = 0; r < n_ranks; r++) out->first[r + 1] = out->first[r] + n[r];
 }
 
-void tti_deal_by_weight(const double *weights, int n_ranks, int n_shards, tti_deal *out) {
+void tti_shard_map_by_weight(const double *weights, int n_ranks, int n_shards, tti_shard_map *out) {
     bool equal = true;
     for (int r = 1; r < n_ranks; r++)
         equal &= !(weights[r] < weights[0] || weights[r] > weights[0]);
     if (equal)
-        tti_deal_equally(n_ranks, n_shards, out);
+        tti_shard_map_equally(n_ranks, n_shards, out);
     else
         give_out(n_ranks, n_shards, done_by_weight, weights, out);
 }
 
-void tti_deal_by_pace(const tti_pace *paces, int n_ranks, int n_shards, tti_deal *out) {
+void tti_shard_map_by_pace(const tti_pace *paces, int n_ranks, int n_shards, tti_shard_map *out) {
     give_out(n_ranks, n_shards, done_by_pace, paces, out);
 }
 
-double tti_deal_seconds(const tti_deal *deal, const tti_pace *paces) {
+double tti_shard_map_seconds(const tti_shard_map *shard_map, const tti_pace *paces) {
     double most = 0;
-    for (int r = 0; r < deal->n_ranks; r++) {
-        double s = done_by_pace(paces, r, tti_deal_n_of(deal, r));
+    for (int r = 0; r < shard_map->n_ranks; r++) {
+        double s = done_by_pace(paces, r, tti_shard_map_n_of(shard_map, r));
         if (s > most) most = s;
     }
     return most;
 }
 
-tutti_status tti_deal_check(const tti_deal *deal, int n_ranks, int n_shards) {
-    if (deal->n_ranks != n_ranks || n_ranks < 1 || n_ranks > TTI_MAX_RANKS)
-        return tti_fail(TUTTI_E_INVALID, "shards are dealt to %d ranks, and there are %d",
-                        deal->n_ranks, n_ranks);
-    if (deal->first[0] != 0 || deal->first[n_ranks] != n_shards)
-        return tti_fail(TUTTI_E_INVALID, "shards %d to %d are dealt, and there are %d",
-                        deal->first[0], deal->first[n_ranks] - 1, n_shards);
+tutti_status tti_shard_map_check(const tti_shard_map *shard_map, int n_ranks, int n_shards) {
+    if (shard_map->n_ranks != n_ranks || n_ranks < 1 || n_ranks > TTI_MAX_RANKS)
+        return tti_fail(TUTTI_E_INVALID, "the shard map has %d ranks, and there are %d",
+                        shard_map->n_ranks, n_ranks);
+    if (shard_map->first[0] != 0 || shard_map->first[n_ranks] != n_shards)
+        return tti_fail(TUTTI_E_INVALID, "the shard map has shards %d to %d, and there are %d",
+                        shard_map->first[0], shard_map->first[n_ranks] - 1, n_shards);
     for (int r = 0; r < n_ranks; r++)
-        if (tti_deal_n_of(deal, r) < 1)
-            return tti_fail(TUTTI_E_INVALID, "rank %d is dealt %d shards, each needs one", r,
-                            tti_deal_n_of(deal, r));
+        if (tti_shard_map_n_of(shard_map, r) < 1)
+            return tti_fail(TUTTI_E_INVALID,
+                            "the shard map gives rank %d %d shards, each needs one", r,
+                            tti_shard_map_n_of(shard_map, r));
     return TUTTI_OK;
 }
 
-int tti_deal_digest(const tti_deal *deal) {
-    size_t n = (size_t)deal->n_ranks + 1;
-    int digest = (int)(tti_crc32c(0, deal->first, n * sizeof *deal->first) & 0x7FFFFFFF);
+int tti_shard_map_digest(const tti_shard_map *shard_map) {
+    size_t n = (size_t)shard_map->n_ranks + 1;
+    int digest = (int)(tti_crc32c(0, shard_map->first, n * sizeof *shard_map->first) & 0x7FFFFFFF);
     return digest ? digest : 1;
 }
