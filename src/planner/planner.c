@@ -344,7 +344,7 @@ static void put_row(tti_json *j, const planner *p, const tti_prediction *x) {
     tti_json_double(j, "compute_s", x->compute_s);
     tti_json_double(j, "bubble_s", x->bubble_s);
     tti_json_double(j, "bubble", x->bubble);
-    tti_json_double(j, "exchange_s", x->exchange_s);
+    tti_json_double(j, "model_parallel_s", x->exchange_s);
     tti_json_double(j, "add_s", x->add_s);
     tti_json_double(j, "reduce_s", x->reduce_s);
     tti_json_double(j, "update_s", x->update_s);

@@ -140,7 +140,7 @@ static void print_json(const tti_simulation *s, tti_str *out) {
     tti_json j = tti_json_begin(out, 0);
     tti_json_object(&j, NULL);
     tti_json_double(&j, "bubble", s->solo.bubble);
-    tti_json_double(&j, "exchange_s", s->solo.exchange_s);
+    tti_json_double(&j, "model_parallel_s", s->solo.exchange_s);
     tti_json_int(&j, "buckets", count_buckets(s));
     tti_json_array(&j, "points");
     for (int i = 0; i < s->n_points; i++) put_point(&j, s, &s->points[i]);

@@ -33,7 +33,7 @@ def test_layouts():
                 and a["recompute"] != "none" and b["recompute"] == "none":
             raise AssertionError("%s before %s" % (a, b))
     for r in rows:
-        parts = sum(r[k] for k in ("compute_s", "bubble_s", "exchange_s", "add_s", "reduce_s",
+        parts = sum(r[k] for k in ("compute_s", "bubble_s", "model_parallel_s", "add_s", "reduce_s",
                                    "update_s", "load_s"))
         if abs(parts - r["step_s"]) > 1e-9 or r["data"] * r["tensor"] * r["pipeline"] != 2:
             raise AssertionError(r)
@@ -41,7 +41,7 @@ def test_layouts():
                 o["worker_bytes"] for o in rows if not o["zero"] and o["shards"] == r["shards"]
                 and o["recompute"] == r["recompute"] and o["data"] == r["data"]):
             raise AssertionError("zero saves nothing: %s" % r)
-        if (r["exchange_s"] > 0) != (r["tensor"] > 1) and r["pipeline"] == 1:
+        if (r["model_parallel_s"] > 0) != (r["tensor"] > 1) and r["pipeline"] == 1:
             raise AssertionError("what is exchanged inside shards: %s" % r)
         if (0 < r["bubble"] < 1) != (r["pipeline"] > 1):
             raise AssertionError("stages wait: %s" % r)
@@ -239,7 +239,7 @@ def test_a_device_that_is_not_here():
         "plan", *job, "-n", "2", "--device", "h200", "--json", "parallel.shards=2",
         "train.recompute=none").expect(0).out)["layouts"]}
     whole, tensor = rows["data 2, 2 shards"], rows["data 1, tensor 2, 2 shards"]
-    if not tensor["exchange_s"] > whole["exchange_s"] == 0:
+    if not tensor["model_parallel_s"] > whole["model_parallel_s"] == 0:
         raise AssertionError("exchanges between devices cost nothing: %s" % tensor)
     if tensor["worker_bytes"] >= whole["worker_bytes"]:
         raise AssertionError("a piece is as large as the whole: %s" % tensor)

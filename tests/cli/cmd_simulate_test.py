@@ -59,7 +59,7 @@ def test_stages():
     reported = json.loads(ended.out)
     if [p["workers"] for p in reported["points"]] != [4, 8, 16]:
         raise AssertionError(reported)
-    if abs(reported["bubble"] / (3 / 11) - 1) > 0.1 or reported["exchange_s"] <= 0:
+    if abs(reported["bubble"] / (3 / 11) - 1) > 0.1 or reported["model_parallel_s"] <= 0:
         raise AssertionError(reported)
     batch = 32 * width * 4  # bytes that an inner stage sends forward, and as many back
     alone = reported["points"][0]

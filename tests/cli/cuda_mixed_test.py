@@ -16,7 +16,7 @@ CASES = {"lenet": (gpus.LENET, 2e-3), "mlp": (MLP, 2e-3), "gpt2": (gpus.GPT, 2e-
 
 
 def shares_of(run):
-    return [r["shards"] for r in runs.records(run) if r["event"] == "shares"][-1]
+    return [r["shards"] for r in runs.records(run) if r["event"] == "shard_map"][-1]
 
 
 def test_losses_of_the_host():

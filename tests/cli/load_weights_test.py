@@ -39,7 +39,7 @@ def grid(model, cells):
               "parallel.place=" + place, *more, *arguments)
         runs.same_story(story, run)
         runs.same_checkpoint(model, run)
-        shown = [r for r in runs.records(run) if r["event"] == "shares"]
+        shown = [r for r in runs.records(run) if r["event"] == "shard_map"]
         if len(shown) != 1 or sum(shown[0]["shards"]) != 8 or len(shown[0]["shards"]) != n_workers:
             raise AssertionError("%s: %s" % (run, shown))
     print("%s: %d runs, one hash" % (model, len(cells)))
@@ -74,7 +74,7 @@ def test_other_shares_after_a_checkpoint():
     story = runs.story("whole")
     train("begun", "-n", "2", "parallel.load_weights=3,1", *arguments, "train.steps=2")
     with open(runs.newest_checkpoint("begun") + "/manifest.json") as file:
-        if json.load(file)["texts"]["shares"] != "6 and 2":
+        if json.load(file)["texts"]["shard_map"] != "6 and 2":
             raise AssertionError("the manifest has no shard map")
     for shares in ("1,7", "measured", "equal"):
         run = "then-" + shares.replace(",", "-")
@@ -124,7 +124,7 @@ def on_devices(run, *arguments, says="", devices="gpu"):
 
 
 def told_shares(run):
-    shown = [r for r in runs.records(run) if r["event"] == "shares"]
+    shown = [r for r in runs.records(run) if r["event"] == "shard_map"]
     return shown[0] if shown else None
 
 
@@ -146,7 +146,7 @@ def test_devices():
                    says="kind=1,slow=1,delay=15").expect(0)
     for run in ("slow", "served", "kinds", "kinds-served"):
         shown = told_shares(run)
-        if not shown["measured"] or shown["wave_s"][1] < 0.015:
+        if not shown["measured"] or shown["group_s"][1] < 0.015:
             raise AssertionError(shown)
     if told_shares("alike"):
         raise AssertionError("devices of one kind were measured unasked")

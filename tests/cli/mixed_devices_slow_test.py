@@ -43,7 +43,7 @@ def test_hosts():
         for ended in hosts_test.Ranks(4, arguments, TUTTI_TEST_HOSTS=hosts).finish():
             ended.expect(0)
         near(runs.story("host"), run)
-        reported = [r["places"] for r in runs.records(run) if r["event"] == "start"]
+        reported = [r["devices"] for r in runs.records(run) if r["event"] == "start"]
         if reported != [places]:
             raise AssertionError("%s: %s" % (hosts, reported))
 

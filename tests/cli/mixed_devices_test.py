@@ -50,7 +50,7 @@ def test_losses_of_the_host():
             ("first", "cpu,1", ["parallel.load_weights=1,3", PROCESSES], [-1, 1])):
         train(run, devices, *keys, *more, says="late=1" if run == "three" else "").expect(0)
         near(reported, run)
-        if records(run, "start")[0]["places"] != places:
+        if records(run, "start")[0]["devices"] != places:
             raise AssertionError("%s: %s" % (run, records(run, "start")))
     start = train("reported", "0,cpu", *more, "train.steps=1").expect(
         0, "workers on device 0, the host, optimizer's state on the host")
@@ -76,7 +76,7 @@ def test_checkpoints():
     train("plain", "cpu", "-n", "2", *keys, "train.steps=3").expect(0)
     with open(runs.newest_checkpoint("mixed") + "/manifest.json") as file:
         manifest = json.load(file)
-    if manifest["texts"]["shares"] != "6 and 2" or "; cpu: " not in manifest["backend"]:
+    if manifest["texts"]["shard_map"] != "6 and 2" or "; cpu: " not in manifest["backend"]:
         raise AssertionError(manifest)
     for begun, devices in (("mixed", "cpu"), ("mixed", "0"), ("mixed", "cpu,0"), ("mixed", "0,cpu"),
                            ("plain", "0,cpu")):
@@ -100,10 +100,10 @@ def test_measured():
     for run, says in (("unasked", ""), ("slow", "slow=0,delay=30")):
         train(run, "0,cpu", says=says).expect(0)
         near(runs.story("host"), run)
-        shares = records(run, "shares")[0]
+        shares = records(run, "shard_map")[0]
         if not shares["measured"] or sum(shares["shards"]) != 8:
             raise AssertionError(shares)
-    if shares["wave_s"][0] < 0.03:
+    if shares["group_s"][0] < 0.03:
         raise AssertionError(shares)
 
 

@@ -48,9 +48,9 @@ def test_what_stages_wait_is_told():
     ended.expect(0, "pipeline: stages waited", "expected")
     shown = record("shown", "pipeline")
     if (shown["stages"], shown["chunks"], shown["shards"]) != (2, 2, 8) or \
-            len(shown["shares"]) != 4:
+            len(shown["stage_costs"]) != 4:
         raise AssertionError(shown)
-    if abs(sum(shown["shares"]) - 1) > 1e-5 or not 0 < shown["bubble_expected"] < 1:
+    if abs(sum(shown["stage_costs"]) - 1) > 1e-5 or not 0 < shown["bubble_expected"] < 1:
         raise AssertionError(shown)
     for event in ("step", "end"):
         if not 0 < record("shown", event)["bubble"] < 1:

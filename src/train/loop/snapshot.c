@@ -194,7 +194,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
     if (state->loss_scale.dynamic) texts[n_texts++] = (tti_ckpt_text){"loss_scale", scale};
     if (state->shard_map) {
         tti_load_weights_print(state->shard_map, &shares);
-        texts[n_texts++] = (tti_ckpt_text){"shares", tti_str_text(&shares)};
+        texts[n_texts++] = (tti_ckpt_text){"shard_map", tti_str_text(&shares)};
     }
     int64_t step = state->step, in_epoch = step % b->steps_per_epoch;
     if (st == TUTTI_OK)

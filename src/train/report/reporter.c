@@ -100,7 +100,7 @@ static tutti_status tell_pipeline(tti_reporter *r) {
     tti_json_int(j, "chunks", s->n_chunks);
     tti_json_int(j, "shards", n_shards);
     tti_json_double(j, "bubble_expected", r->expected_bubble);
-    tti_json_array(j, "shares"); /* of the operations, by piece of the model */
+    tti_json_array(j, "stage_costs"); /* fractions of the operations, by chunk of the model */
     for (int q = 0; q < n_pieces; q++) tti_json_float(j, NULL, (float)(s->cost[q] / sum));
     tti_json_end(j);
     TTI_TRY(tti_metrics_end(&r->metrics));
@@ -130,7 +130,7 @@ static void print_shares(const tti_reporter *r, tti_str *out) {
 static tutti_status tell_shares(tti_reporter *r, int64_t step) {
     tti_json *j = &r->metrics.json;
     if (!r->shard_map) return TUTTI_OK;
-    tti_metrics_begin(&r->metrics, "shares");
+    tti_metrics_begin(&r->metrics, "shard_map");
     tti_json_int(j, "step", step);
     tti_json_bool(j, "measured", r->paces->n > 0);
     tti_json_array(j, "shards");
@@ -138,10 +138,10 @@ static tutti_status tell_shares(tti_reporter *r, int64_t step) {
         tti_json_int(j, NULL, tti_shard_map_n_of(r->shard_map, i));
     tti_json_end(j);
     if (r->paces->n > 0) {
-        tti_json_array(j, "wave_s");
+        tti_json_array(j, "group_s");
         for (int i = 0; i < r->paces->n; i++) tti_json_double(j, NULL, r->paces->of[i].wave_s);
         tti_json_end(j);
-        tti_json_array(j, "lanes");
+        tti_json_array(j, "compute_threads");
         for (int i = 0; i < r->paces->n; i++) tti_json_int(j, NULL, r->paces->of[i].n_lanes);
         tti_json_end(j);
     }
@@ -215,7 +215,7 @@ static void print_places(const tti_reporter *r, tti_str *out) {
 
 static void tell_places(tti_reporter *r) {
     if (!r->b->places.mixed) return;
-    tti_json_array(&r->metrics.json, "places"); /* -1: the host */
+    tti_json_array(&r->metrics.json, "devices"); /* -1: the host */
     for (int i = 0; i < r->b->n_workers; i++) tti_json_int(&r->metrics.json, NULL, r->place[i]);
     tti_json_end(&r->metrics.json);
 }

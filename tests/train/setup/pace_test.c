@@ -79,10 +79,10 @@ static void expect_told(const char *run, int n) {
     tti_pace paces[TTI_MAX_WORKERS];
     tti_shard_map shard_map;
     tti_str text = {0};
-    char *record = find_record(run, "shares");
+    char *record = find_record(run, "shard_map");
     for (int r = 0; r < n; r++) {
-        paces[r].wave_s = number(record, "\"wave_s\"", r);
-        paces[r].n_lanes = (int)number(record, "\"lanes\"", r);
+        paces[r].wave_s = number(record, "\"group_s\"", r);
+        paces[r].n_lanes = (int)number(record, "\"compute_threads\"", r);
         assert_true(paces[r].wave_s > 0 && paces[r].n_lanes >= 1);
     }
     tti_pace_shard_map(paces, n, 8, &shard_map, &text);
@@ -121,8 +121,8 @@ T_CASE(a_slow_worker_gives_shards_away) {
     assert_true(served.params_hash == alone.params_hash && served.loss == alone.loss);
     expect_told("told", 2);
     expect_told("served", 2);
-    char *record = find_record("told", "shares");
-    assert_true(number(record, "\"wave_s\"", 1) >= 0.02);
+    char *record = find_record("told", "shard_map");
+    assert_true(number(record, "\"group_s\"", 1) >= 0.02);
     print_message(
         "rank 1 sleeps 20 ms for each shard: %.0f samples/s with equal shares, %.0f with "
         "%.0f and %.0f of 8, %.0f with a parameter server\n",
@@ -162,7 +162,7 @@ T_CASE(who_cannot_be_measured_changes_nothing) {
     tutti_train_result alone =
         train("run.dir=alone", "parallel.workers=1", "train.seed=1", "parallel.load_weights=auto");
     assert_true(told.params_hash == alone.params_hash);
-    char *record = find_record("told", "shares");
+    char *record = find_record("told", "shard_map");
     assert_non_null(strstr(record, "\"shards\":[4,4]"));
     assert_non_null(strstr(record,
                            "rank 1 could not be measured, so shares are equal: exec: "
