@@ -63,8 +63,8 @@ static double done_by_weight(const void *of, int rank, int n) {
     return (double)n / ((const double *)of)[rank];
 }
 
-static double done_by_pace(const void *of, int rank, int n) {
-    const tti_pace *p = (const tti_pace *)of + rank;
+static double done_by_throughput(const void *of, int rank, int n) {
+    const tti_throughput *p = (const tti_throughput *)of + rank;
     int n_waves = (n + p->n_lanes - 1) / p->n_lanes;
     return p->wave_s * n_waves;
 }
@@ -99,14 +99,15 @@ void tti_shard_map_by_weight(const double *weights, int n_ranks, int n_shards, t
         give_out(n_ranks, n_shards, done_by_weight, weights, out);
 }
 
-void tti_shard_map_by_pace(const tti_pace *paces, int n_ranks, int n_shards, tti_shard_map *out) {
-    give_out(n_ranks, n_shards, done_by_pace, paces, out);
+void tti_shard_map_by_throughput(const tti_throughput *throughputs, int n_ranks, int n_shards,
+                                 tti_shard_map *out) {
+    give_out(n_ranks, n_shards, done_by_throughput, throughputs, out);
 }
 
-double tti_shard_map_seconds(const tti_shard_map *shard_map, const tti_pace *paces) {
+double tti_shard_map_seconds(const tti_shard_map *shard_map, const tti_throughput *throughputs) {
     double most = 0;
     for (int r = 0; r < shard_map->n_ranks; r++) {
-        double s = done_by_pace(paces, r, tti_shard_map_n_of(shard_map, r));
+        double s = done_by_throughput(throughputs, r, tti_shard_map_n_of(shard_map, r));
         if (s > most) most = s;
     }
     return most;

@@ -17,10 +17,10 @@ typedef struct tti_shard_map {
 } tti_shard_map;
 
 /* How fast a rank computes shards. */
-typedef struct tti_pace {
+typedef struct tti_throughput {
     double wave_s; /* seconds for one wave, > 0 */
     int n_lanes;   /* shards of a wave, >= 1 */
-} tti_pace;
+} tti_throughput;
 
 /* First shard of rank r: floor(r*V/W).  The runs differ by at most one shard. */
 int tti_shard_first(int rank, int n_ranks, int n_shards);
@@ -45,11 +45,12 @@ void tti_shard_map_subtrees(int n_ranks, tti_shard_map *out);
 void tti_shard_map_by_weight(const double *weights, int n_ranks, int n_shards, tti_shard_map *out);
 
 /* Runs with which the slowest rank has done its waves as early as can be; shards that make no
- * difference to that go where they are done first.  Depends on the paces alone. */
-void tti_shard_map_by_pace(const tti_pace *paces, int n_ranks, int n_shards, tti_shard_map *out);
+ * difference to that go where they are done first.  Depends on the throughputs alone. */
+void tti_shard_map_by_throughput(const tti_throughput *throughputs, int n_ranks, int n_shards,
+                                 tti_shard_map *out);
 
 /* Seconds until the slowest rank has done its waves. */
-double tti_shard_map_seconds(const tti_shard_map *shard_map, const tti_pace *paces);
+double tti_shard_map_seconds(const tti_shard_map *shard_map, const tti_throughput *throughputs);
 
 /* TUTTI_E_INVALID unless it assigns n_shards shards to n_ranks ranks, in order, at least one each.
  */

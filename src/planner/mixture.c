@@ -11,7 +11,7 @@
 #include "data/dataset.h"
 #include "planner/device_costs.h"
 #include "train/job/load_weights.h"
-#include "train/setup/pace.h"
+#include "train/setup/throughput.h"
 #include "train/setup/worker_exec.h"
 
 /* Bytes per second between pinned memory and a device of an H200's host. */
@@ -65,8 +65,8 @@ static int n_lanes_of(const member *w, int n_shards) {
     return tti_exec_n_lanes(&desc, n_shards);
 }
 
-static void shard_map(const tti_blueprint *b, const tti_scheme *l, const tti_pace *paces,
-                      tti_shard_map *out) {
+static void shard_map(const tti_blueprint *b, const tti_scheme *l,
+                      const tti_throughput *throughputs, tti_shard_map *out) {
     tti_str told = {0};
     int n_shards = (int)l->shards;
     tti_load_weights_kind kind = tti_load_weights_kind_of(&b->config);
@@ -74,26 +74,27 @@ static void shard_map(const tti_blueprint *b, const tti_scheme *l, const tti_pac
     if (kind == TTI_LOAD_WEIGHTS_EQUAL)
         tti_shard_map_equally(b->n_workers, n_shards, out);
     else
-        tti_pace_shard_map(paces, b->n_workers, n_shards, out, &told);
+        tti_throughput_shard_map(throughputs, b->n_workers, n_shards, out, &told);
     tti_str_free(&told);
 }
 
 /* ---- a step ---- */
 
 static void predict_times(const tti_blueprint *b, const tti_mixture *m, const member *workers,
-                          const tti_shard_map *d, const tti_pace *paces, tti_prediction *p) {
+                          const tti_shard_map *d, const tti_throughput *throughputs,
+                          tti_prediction *p) {
     const tti_calibration *host = &m->host;
     double flat = (double)b->plan->n_flat, n = b->n_workers, slowest = 0;
     bool any_device = false;
     for (int r = 0; r < b->n_workers; r++) {
         const member *w = &workers[r];
         double n_own = tti_shard_map_n_of(d, r);
-        double add = w->on_device ? m->devices.add_s : host->add_s / paces[r].n_lanes;
+        double add = w->on_device ? m->devices.add_s : host->add_s / throughputs[r].n_lanes;
         any_device = any_device || w->on_device;
         p->add_s = fmax(p->add_s, (n_own - 1) * flat * add);
         slowest = fmax(slowest, 1.0 / w->n_threads);
     }
-    p->compute_s = tti_shard_map_seconds(d, paces);
+    p->compute_s = tti_shard_map_seconds(d, throughputs);
     p->sent_bytes = 2 * (n - 1) / n * flat * sizeof(float);
     p->reduce_s =
         (b->plan->n_buckets + 1) * host->sum_latency_s + p->sent_bytes / host->sum_bytes_s;
@@ -137,16 +138,17 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
 tutti_status tti_mixture_predict(const tti_blueprint *b, const tti_scheme *l, const tti_mixture *m,
                                  tti_prediction *out) {
     member workers[TTI_MAX_WORKERS];
-    tti_pace paces[TTI_MAX_WORKERS];
+    tti_throughput throughputs[TTI_MAX_WORKERS];
     tti_shard_map d;
     *out = (tti_prediction){.layout = *l, .is_measured = true};
     for (int r = 0; r < b->n_workers; r++) {
         bool is_measured;
         workers[r] = member_of(b, m, l, r, &is_measured);
         out->is_measured = out->is_measured && is_measured;
-        paces[r] = (tti_pace){fmax(workers[r].wave.s, 1e-9), n_lanes_of(&workers[r], b->n_shards)};
+        throughputs[r] =
+            (tti_throughput){fmax(workers[r].wave.s, 1e-9), n_lanes_of(&workers[r], b->n_shards)};
     }
-    shard_map(b, l, paces, &d);
-    predict_times(b, m, workers, &d, paces, out);
+    shard_map(b, l, throughputs, &d);
+    predict_times(b, m, workers, &d, throughputs, out);
     return predict_memory(b, m, workers, &d, out);
 }

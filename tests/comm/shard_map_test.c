@@ -44,32 +44,32 @@ T_CASE(runs_by_weight) {
     expect_runs(&shard_map, 2, (int[]){1, 1});
 }
 
-T_CASE(runs_by_pace) {
+T_CASE(runs_by_throughput) {
     T_UNUSED;
     tti_shard_map shard_map;
-    const tti_pace slow_second[] = {{0.1, 1}, {0.29, 1}};
-    tti_shard_map_by_pace(slow_second, 2, 8, &shard_map);
+    const tti_throughput slow_second[] = {{0.1, 1}, {0.29, 1}};
+    tti_shard_map_by_throughput(slow_second, 2, 8, &shard_map);
     expect_runs(&shard_map, 2, (int[]){6, 2});
     T_NEAR(tti_shard_map_seconds(&shard_map, slow_second), 0.6, 1e-12);
-    const tti_pace wide_second[] = {{0.1, 1}, {0.1, 3}}; /* three cores */
-    tti_shard_map_by_pace(wide_second, 2, 8, &shard_map);
+    const tti_throughput wide_second[] = {{0.1, 1}, {0.1, 3}}; /* three cores */
+    tti_shard_map_by_throughput(wide_second, 2, 8, &shard_map);
     expect_runs(&shard_map, 2, (int[]){2, 6});
-    const tti_pace alike[] = {{0.1, 1}, {0.1, 1}, {0.1, 1}, {0.1, 1}};
-    tti_shard_map_by_pace(alike, 4, 16, &shard_map);
+    const tti_throughput alike[] = {{0.1, 1}, {0.1, 1}, {0.1, 1}, {0.1, 1}};
+    tti_shard_map_by_throughput(alike, 4, 16, &shard_map);
     expect_runs(&shard_map, 4, (int[]){4, 4, 4, 4});
 }
 
 /* Every division of V shards into runs is tried; none ends sooner. */
-static double soonest(const tti_pace *paces, int n_ranks, int n_shards) {
+static double soonest(const tti_throughput *throughputs, int n_ranks, int n_shards) {
     if (n_ranks == 1) {
         tti_shard_map all = {.n_ranks = 1, .first = {0, n_shards}};
-        return tti_shard_map_seconds(&all, paces);
+        return tti_shard_map_seconds(&all, throughputs);
     }
     double best = INFINITY;
     for (int n = 1; n <= n_shards - (n_ranks - 1); n++) {
         tti_shard_map one = {.n_ranks = 1, .first = {0, n}};
-        double s = tti_shard_map_seconds(&one, paces);
-        best = fmin(best, fmax(s, soonest(paces + 1, n_ranks - 1, n_shards - n)));
+        double s = tti_shard_map_seconds(&one, throughputs);
+        best = fmin(best, fmax(s, soonest(throughputs + 1, n_ranks - 1, n_shards - n)));
     }
     return best;
 }
@@ -78,14 +78,15 @@ T_CASE(no_other_runs_end_sooner) {
     T_UNUSED;
     for (uint64_t i = 0; i < 60; i++) {
         int n_ranks = 2 + (int)(i % 3), n_shards = i % 2 ? 8 : 16;
-        tti_pace paces[4];
+        tti_throughput throughputs[4];
         for (int r = 0; r < n_ranks; r++)
-            paces[r] = (tti_pace){0.01 * (double)(1 + (i * 7 + (uint64_t)r * 13) % 11),
-                                  1 + (int)((i + (uint64_t)r * 5) % 3)};
+            throughputs[r] = (tti_throughput){0.01 * (double)(1 + (i * 7 + (uint64_t)r * 13) % 11),
+                                              1 + (int)((i + (uint64_t)r * 5) % 3)};
         tti_shard_map shard_map;
-        tti_shard_map_by_pace(paces, n_ranks, n_shards, &shard_map);
+        tti_shard_map_by_throughput(throughputs, n_ranks, n_shards, &shard_map);
         T_OK(tti_shard_map_check(&shard_map, n_ranks, n_shards));
-        T_NEAR(tti_shard_map_seconds(&shard_map, paces), soonest(paces, n_ranks, n_shards), 1e-12);
+        T_NEAR(tti_shard_map_seconds(&shard_map, throughputs),
+               soonest(throughputs, n_ranks, n_shards), 1e-12);
     }
 }
 
@@ -142,7 +143,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_runs),
         cmocka_unit_test(runs_by_weight),
-        cmocka_unit_test(runs_by_pace),
+        cmocka_unit_test(runs_by_throughput),
         cmocka_unit_test(no_other_runs_end_sooner),
         cmocka_unit_test(a_subtree_for_each_rank),
         cmocka_unit_test(bad_shard_maps_are_refused),

@@ -118,8 +118,8 @@ static tutti_status tell_pipeline(tti_reporter *r) {
 static void print_shares(const tti_reporter *r, tti_str *out) {
     if (!r->shard_map) return;
     tti_str_add(out, "\n");
-    if (*r->paces->text) {
-        tti_str_add(out, r->paces->text);
+    if (*r->throughputs->text) {
+        tti_str_add(out, r->throughputs->text);
         return;
     }
     tti_str_add(out, "shards of each worker, by parallel.load_weights: ");
@@ -132,27 +132,29 @@ static tutti_status tell_shares(tti_reporter *r, int64_t step) {
     if (!r->shard_map) return TUTTI_OK;
     tti_metrics_begin(&r->metrics, "shard_map");
     tti_json_int(j, "step", step);
-    tti_json_bool(j, "measured", r->paces->n > 0);
+    tti_json_bool(j, "measured", r->throughputs->n > 0);
     tti_json_array(j, "shards");
     for (int i = 0; i < r->shard_map->n_ranks; i++)
         tti_json_int(j, NULL, tti_shard_map_n_of(r->shard_map, i));
     tti_json_end(j);
-    if (r->paces->n > 0) {
+    if (r->throughputs->n > 0) {
         tti_json_array(j, "group_s");
-        for (int i = 0; i < r->paces->n; i++) tti_json_double(j, NULL, r->paces->of[i].wave_s);
+        for (int i = 0; i < r->throughputs->n; i++)
+            tti_json_double(j, NULL, r->throughputs->of[i].wave_s);
         tti_json_end(j);
         tti_json_array(j, "compute_threads");
-        for (int i = 0; i < r->paces->n; i++) tti_json_int(j, NULL, r->paces->of[i].n_lanes);
+        for (int i = 0; i < r->throughputs->n; i++)
+            tti_json_int(j, NULL, r->throughputs->of[i].n_lanes);
         tti_json_end(j);
     }
-    if (*r->paces->text) tti_json_text(j, "text", r->paces->text);
+    if (*r->throughputs->text) tti_json_text(j, "text", r->throughputs->text);
     return tti_metrics_end(&r->metrics);
 }
 
 tutti_status tti_reporter_shares(tti_reporter *r, int64_t step) {
     if (!r->active) return TUTTI_OK;
     tutti_event e = event_at(r, TUTTI_EVENT_WARNING, step);
-    e.text = r->paces->text;
+    e.text = r->throughputs->text;
     tell(r, &e);
     return tell_shares(r, step);
 }

@@ -1,8 +1,8 @@
-/* pace.c - times the shard program on every worker.
+/* throughput.c - times the shard program on every worker.
  *
  * A clock may decide which worker computes a shard, but never the result, because sums follow the
  * shards.  All workers decide from the same figures, so they decide the same. */
-#include "train/setup/pace.h"
+#include "train/setup/throughput.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -93,7 +93,8 @@ static tutti_status time_steps(trial *t, double *wave_s) {
     return TUTTI_OK;
 }
 
-static tutti_status measure(const tti_blueprint *b, const tti_worker_desc *worker, tti_pace *out) {
+static tutti_status measure(const tti_blueprint *b, const tti_worker_desc *worker,
+                            tti_throughput *out) {
     trial t = {.b = *b,
                .worker = {.rank = worker->rank,
                           .local_rank = worker->local_rank,
@@ -110,40 +111,40 @@ static tutti_status measure(const tti_blueprint *b, const tti_worker_desc *worke
 
 /* ---- what follows ---- */
 
-static double per_shard(const tti_pace *p) { return p->wave_s / p->n_lanes; }
+static double per_shard(const tti_throughput *p) { return p->wave_s / p->n_lanes; }
 
-void tti_pace_shard_map(const tti_pace *paces, int n, int n_shards, tti_shard_map *shard_map,
-                        tti_str *text) {
+void tti_throughput_shard_map(const tti_throughput *throughputs, int n, int n_shards,
+                              tti_shard_map *shard_map, tti_str *text) {
     tti_shard_map equal;
     int fast = 0, slow = 0;
     tti_shard_map_equally(n, n_shards, &equal);
-    tti_shard_map_by_pace(paces, n, n_shards, shard_map);
+    tti_shard_map_by_throughput(throughputs, n, n_shards, shard_map);
     for (int r = 1; r < n; r++) {
-        if (per_shard(&paces[r]) < per_shard(&paces[fast])) fast = r;
-        if (per_shard(&paces[r]) > per_shard(&paces[slow])) slow = r;
+        if (per_shard(&throughputs[r]) < per_shard(&throughputs[fast])) fast = r;
+        if (per_shard(&throughputs[r]) > per_shard(&throughputs[slow])) slow = r;
     }
-    bool is_worth =
-        tti_shard_map_seconds(&equal, paces) > WORTH * tti_shard_map_seconds(shard_map, paces);
+    bool is_worth = tti_shard_map_seconds(&equal, throughputs) >
+                    WORTH * tti_shard_map_seconds(shard_map, throughputs);
     if (!is_worth) *shard_map = equal;
     tti_str_printf(text, "rank %d takes %.1f times as long as rank %d for a shard: ", slow,
-                   per_shard(&paces[slow]) / per_shard(&paces[fast]), fast);
+                   per_shard(&throughputs[slow]) / per_shard(&throughputs[fast]), fast);
     tti_load_weights_print(shard_map, text);
     tti_str_printf(text, " of %d shards%s", n_shards,
                    is_worth ? "" : ", since no others would end a step a tenth sooner");
 }
 
-bool tti_pace_drifted(const tti_paces *before, const double *compute_s, int64_t n_steps,
-                      tti_paces *now) {
+bool tti_throughput_drifted(const tti_throughputs *before, const double *compute_s, int64_t n_steps,
+                            tti_throughputs *now) {
     tti_str text = {0};
     int n = before->n, n_shards = tti_shard_map_n_shards(&before->shard_map);
-    *now = (tti_paces){.n = n};
+    *now = (tti_throughputs){.n = n};
     for (int r = 0; r < n; r++) {
         int n_lanes = before->of[r].n_lanes, n_own = tti_shard_map_n_of(&before->shard_map, r);
         double n_waves = (double)((n_own + n_lanes - 1) / n_lanes);
-        now->of[r] = (tti_pace){compute_s[r] / ((double)n_steps * n_waves), n_lanes};
+        now->of[r] = (tti_throughput){compute_s[r] / ((double)n_steps * n_waves), n_lanes};
         if (!(now->of[r].wave_s > SHORTEST_S)) now->of[r].wave_s = SHORTEST_S;
     }
-    tti_pace_shard_map(now->of, n, n_shards, &now->shard_map, &text);
+    tti_throughput_shard_map(now->of, n, n_shards, &now->shard_map, &text);
     snprintf(now->text, sizeof now->text, "speeds have changed: %s", tti_str_text(&text));
     tti_str_free(&text);
     double as_it_is = tti_shard_map_seconds(&before->shard_map, now->of);
@@ -152,13 +153,13 @@ bool tti_pace_drifted(const tti_paces *before, const double *compute_s, int64_t 
 
 /* A worker's message to the others; why "": it was measured. */
 typedef struct word {
-    tti_pace pace;
+    tti_throughput throughput;
     char why[WHY_BYTES];
 } word;
 
-static void conclude(const word *words, int n, int n_shards, tti_paces *out) {
+static void conclude(const word *words, int n, int n_shards, tti_throughputs *out) {
     for (int r = 0; r < n; r++) {
-        out->of[r] = words[r].pace;
+        out->of[r] = words[r].throughput;
         if (!words[r].why[0]) continue;
         tti_shard_map_equally(n, n_shards, &out->shard_map);
         snprintf(
@@ -170,7 +171,7 @@ static void conclude(const word *words, int n, int n_shards, tti_paces *out) {
     }
     tti_str text = {0};
     out->n = n;
-    tti_pace_shard_map(out->of, n, n_shards, &out->shard_map, &text);
+    tti_throughput_shard_map(out->of, n, n_shards, &out->shard_map, &text);
     snprintf(out->text, sizeof out->text, "%s", tti_str_text(&text));
     tti_str_free(&text);
 }
@@ -178,7 +179,7 @@ static void conclude(const word *words, int n, int n_shards, tti_paces *out) {
 /* Checks values of other processes, by which shards are divided. */
 static tutti_status check_words(const word *words, int n) {
     for (int r = 0; r < n; r++) {
-        const tti_pace *p = &words[r].pace;
+        const tti_throughput *p = &words[r].throughput;
         if (!(p->wave_s >= SHORTEST_S && isfinite(p->wave_s)) || p->n_lanes < 1)
             return tti_fail(TUTTI_E_MISMATCH,
                             "parallel.load_weights: rank %d tells of %g s for %d shards at a time",
@@ -187,17 +188,17 @@ static tutti_status check_words(const word *words, int n) {
     return TUTTI_OK;
 }
 
-tutti_status tti_pace_measure(const tti_blueprint *b, const tti_worker_desc *worker,
-                              tti_paces *out) {
+tutti_status tti_throughput_measure(const tti_blueprint *b, const tti_worker_desc *worker,
+                                    tti_throughputs *out) {
     int n = tutti_comm_n_ranks(worker->comm);
-    *out = (tti_paces){0};
-    word mine = {.pace = {SHORTEST_S, 1}}, *all = calloc((size_t)n, sizeof *all);
+    *out = (tti_throughputs){0};
+    word mine = {.throughput = {SHORTEST_S, 1}}, *all = calloc((size_t)n, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     tutti_status st = tutti_comm_barrier(worker->comm); /* all at once, as in the run */
-    if (st == TUTTI_OK && measure(b, worker, &mine.pace) != TUTTI_OK) {
+    if (st == TUTTI_OK && measure(b, worker, &mine.throughput) != TUTTI_OK) {
         snprintf(mine.why, sizeof mine.why, "%s", tutti_last_error());
         tti_clear_error();
-        mine.pace = (tti_pace){SHORTEST_S, 1};
+        mine.throughput = (tti_throughput){SHORTEST_S, 1};
     }
     if (st == TUTTI_OK) st = tutti_comm_all_gather(worker->comm, &mine, all, sizeof mine, TUTTI_U8);
     if (st == TUTTI_OK) st = check_words(all, n);

@@ -1,39 +1,40 @@
-/* pace_test.c - workers that are measured: who gets how many shards, what is told of it, and that
- * the bits of the run stay what they are.
+/* throughput_test.c - workers that are measured: who gets how many shards, what is told of it, and
+ * that the bits of the run stay what they are.
  *
  * Nothing here depends on how fast anything is: a worker that sleeps for each shard takes at least
  * that long, and the shares must be those that follow from the figures that were told. */
-#include "train/setup/pace.h"
+#include "train/setup/throughput.h"
 
 #include "base/affinity.h"
 #include "base/fault.h"
 #include "train/small_job.h"
 #include "tutti/train.h"
 
-static void expect_shard_map(const tti_pace *paces, int n, const int *n_of, const char *text) {
+static void expect_shard_map(const tti_throughput *throughputs, int n, const int *n_of,
+                             const char *text) {
     tti_shard_map shard_map;
     tti_str told = {0};
-    tti_pace_shard_map(paces, n, 8, &shard_map, &told);
+    tti_throughput_shard_map(throughputs, n, 8, &shard_map, &told);
     for (int r = 0; r < n; r++) T_EQ(tti_shard_map_n_of(&shard_map, r), n_of[r]);
     assert_string_equal(tti_str_text(&told), text);
     tti_str_free(&told);
 }
 
-T_CASE(shares_by_pace) {
+T_CASE(shares_by_throughput) {
     T_UNUSED;
-    expect_shard_map((tti_pace[]){{0.01, 1}, {0.029, 1}}, 2, (int[]){6, 2},
+    expect_shard_map((tti_throughput[]){{0.01, 1}, {0.029, 1}}, 2, (int[]){6, 2},
                      "rank 1 takes 2.9 times as long as rank 0 for a shard: 6 and 2 of 8 shards");
     expect_shard_map(
-        (tti_pace[]){{0.05, 1}, {0.01, 1}, {0.01, 1}}, 3, (int[]){1, 4, 3},
+        (tti_throughput[]){{0.05, 1}, {0.01, 1}, {0.01, 1}}, 3, (int[]){1, 4, 3},
         "rank 0 takes 5.0 times as long as rank 1 for a shard: 1, 4 and 3 of 8 shards");
-    expect_shard_map((tti_pace[]){{0.02, 2}, {0.02, 1}}, 2, (int[]){5, 3},
+    expect_shard_map((tti_throughput[]){{0.02, 2}, {0.02, 1}}, 2, (int[]){5, 3},
                      "rank 1 takes 2.0 times as long as rank 0 for a shard: 5 and 3 of 8 shards");
 }
 
 T_CASE(equal_machines_are_left_alone) {
     T_UNUSED;
     expect_shard_map(
-        (tti_pace[]){{0.010, 1}, {0.0105, 1}}, 2, (int[]){4, 4},
+        (tti_throughput[]){{0.010, 1}, {0.0105, 1}}, 2, (int[]){4, 4},
         "rank 1 takes 1.1 times as long as rank 0 for a shard: 4 and 4 of 8 shards, since "
         "no others would end a step a tenth sooner");
 }
@@ -74,18 +75,18 @@ static tutti_train_result train(const char *run_dir, const char *a, const char *
     return result;
 }
 
-/* What was told follows from the paces that were told; n workers. */
+/* What was told follows from the throughputs that were told; n workers. */
 static void expect_told(const char *run, int n) {
-    tti_pace paces[TTI_MAX_WORKERS];
+    tti_throughput throughputs[TTI_MAX_WORKERS];
     tti_shard_map shard_map;
     tti_str text = {0};
     char *record = find_record(run, "shard_map");
     for (int r = 0; r < n; r++) {
-        paces[r].wave_s = number(record, "\"group_s\"", r);
-        paces[r].n_lanes = (int)number(record, "\"compute_threads\"", r);
-        assert_true(paces[r].wave_s > 0 && paces[r].n_lanes >= 1);
+        throughputs[r].wave_s = number(record, "\"group_s\"", r);
+        throughputs[r].n_lanes = (int)number(record, "\"compute_threads\"", r);
+        assert_true(throughputs[r].wave_s > 0 && throughputs[r].n_lanes >= 1);
     }
-    tti_pace_shard_map(paces, n, 8, &shard_map, &text);
+    tti_throughput_shard_map(throughputs, n, 8, &shard_map, &text);
     for (int r = 0; r < n; r++)
         T_EQ((int)number(record, "\"shards\"", r), tti_shard_map_n_of(&shard_map, r));
     assert_non_null(strstr(record, tti_str_text(&text)));
@@ -172,11 +173,12 @@ T_CASE(who_cannot_be_measured_changes_nothing) {
 
 T_CASE(speeds_that_have_changed) {
     T_UNUSED;
-    tti_paces before = {.n = 2, .of = {{0.01, 1}, {0.01, 1}}}, now;
+    tti_throughputs before = {.n = 2, .of = {{0.01, 1}, {0.01, 1}}}, now;
     tti_shard_map_equally(2, 8, &before.shard_map);
-    assert_false(tti_pace_drifted(&before, (double[]){0.4, 0.41}, 10, &now));
-    assert_false(tti_pace_drifted(&before, (double[]){0.4, 0.55}, 10, &now)); /* not worth it */
-    assert_true(tti_pace_drifted(&before, (double[]){0.4, 1.2}, 10, &now));
+    assert_false(tti_throughput_drifted(&before, (double[]){0.4, 0.41}, 10, &now));
+    assert_false(
+        tti_throughput_drifted(&before, (double[]){0.4, 0.55}, 10, &now)); /* not worth it */
+    assert_true(tti_throughput_drifted(&before, (double[]){0.4, 1.2}, 10, &now));
     T_NEAR(now.of[0].wave_s, 0.01, 1e-12);
     T_NEAR(now.of[1].wave_s, 0.03, 1e-12);
     T_EQ(tti_shard_map_n_of(&now.shard_map, 0), 6);
@@ -184,8 +186,8 @@ T_CASE(speeds_that_have_changed) {
                         "speeds have changed: rank 1 takes 3.0 times as long as rank 0 "
                         "for a shard: 6 and 2 of 8 shards");
     before = now; /* and back again */
-    assert_false(tti_pace_drifted(&before, (double[]){0.6, 0.6}, 10, &now));
-    assert_true(tti_pace_drifted(&before, (double[]){0.6, 0.2}, 10, &now));
+    assert_false(tti_throughput_drifted(&before, (double[]){0.6, 0.6}, 10, &now));
+    assert_true(tti_throughput_drifted(&before, (double[]){0.6, 0.2}, 10, &now));
     T_EQ(tti_shard_map_n_of(&now.shard_map, 0), 4);
 }
 
@@ -219,7 +221,7 @@ T_CASE(rebalanced_in_the_run) {
         tutti_job *job =
             SMALL_JOB(dir, key, "parallel.load_weights=measured", "parallel.shards=8",
                       "parallel.devices=cpu", "train.steps=80", "model.dropout=0.2", more[i]);
-        T_OK(tti_fault_set("pace.drift:fail@rank=1")); /* looks a million times slower */
+        T_OK(tti_fault_set("throughput.drift:fail@rank=1")); /* looks a million times slower */
         T_OK(tutti_train(job, NULL, &result[i]));
         T_OK(tti_fault_set(NULL));
         tutti_job_destroy(job);
@@ -236,7 +238,8 @@ T_CASE(rebalanced_in_the_run) {
 /* Beside devices: what the loss comes to depends on the order of sums alone. */
 T_CASE(rebalanced_beside_a_device) {
     T_UNUSED;
-    static const char *const slow[] = {"pace.drift:fail@rank=0", "pace.drift:fail@rank=1"};
+    static const char *const slow[] = {"throughput.drift:fail@rank=0",
+                                       "throughput.drift:fail@rank=1"};
     static const char *const assigned[] = {"\"shards\":[1,7]", "\"shards\":[7,1]"};
     tutti_train_result alone;
     tutti_job *whole = SMALL_JOB("run.dir=alone", "parallel.shards=8", "model.dropout=0.2",
@@ -263,7 +266,7 @@ T_CASE(rebalanced_beside_a_device) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shares_by_pace),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shares_by_throughput),
                                        cmocka_unit_test(speeds_that_have_changed),
                                        IN_FOLDER(rebalanced_in_the_run),
                                        cmocka_unit_test(equal_machines_are_left_alone),
