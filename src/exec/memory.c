@@ -4,13 +4,13 @@
 #include "exec/device/device_compress.h"
 #include "exec/worker/worker.h"
 
-tutti_status tti_exec_deal(const tti_exec_desc *desc, int n_ranks, tti_deal *out) {
-    if (!desc->deal) {
-        tti_deal_equally(n_ranks, desc->n_shards, out);
+tutti_status tti_exec_shard_map(const tti_exec_desc *desc, int n_ranks, tti_shard_map *out) {
+    if (!desc->shard_map) {
+        tti_shard_map_equally(n_ranks, desc->n_shards, out);
         return TUTTI_OK;
     }
-    *out = *desc->deal;
-    return tti_deal_check(out, n_ranks, desc->n_shards);
+    *out = *desc->shard_map;
+    return tti_shard_map_check(out, n_ranks, desc->n_shards);
 }
 
 static bool has_step(const tti_program *program, tti_trait trait) {

@@ -33,7 +33,7 @@ tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
     size_t n_now, n_peak, n_free;
     tti_exec_desc desc = x->desc;
     tti_exec_memory lean = {0};
-    desc.deal = &x->deal;
+    desc.shard_map = &x->shard_map;
     bool is_lean = desc.zero > 1 && x->n_ranks > 1;
     if (is_lean) TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &lean));
     size_t inputs = tti_fed_bytes(&plan->shard, "x") + tti_fed_bytes(&plan->shard, "target");

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "planner/drawing.h"
-#include "planner/stage_play.h"
+#include "planner/stage_sim.h"
 #include "train/loop/averaging.h"
 
 enum { BOX_WIDTH = 168, BOX_HEIGHT = 84, COLUMN_GAP = 48, ROW_GAP = 24, GAP = 14, TOP = 78 };

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "planner/drawing.h"
-#include "planner/stage_play.h"
+#include "planner/stage_sim.h"
 #include "train/loop/averaging.h"
 
 /* ---- a parameter server ---- */

@@ -16,7 +16,7 @@
 #include "exec/worker/share.h"
 #include "planner/device_costs.h"
 #include "planner/scratch.h"
-#include "planner/stage_play.h"
+#include "planner/stage_sim.h"
 #include "planner/sums.h"
 #include "train/setup/worker_exec.h"
 
@@ -129,15 +129,15 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
                                    const tti_calibration *c, double second, const crew *w) {
     double moment_s[TTI_MAX_MOMENTS], most = 0, all = 0;
     const tti_plan *plan = tti_blueprint_plan(b, 0);
-    tti_stage_play_desc desc = {
+    tti_stage_sim_desc desc = {
         .stages = plan->stages, .n_waves = w->n_waves, .n_lanes = w->n_lanes, .moment_s = moment_s};
-    tti_stage_play silent, told;
+    tti_stage_sim silent, told;
     tti_stage_costs(b, c, moment_s);
     for (int i = 0; i < 2 * tti_stages_n_pieces(plan->stages); i++) moment_s[i] *= second;
-    TTI_TRY(tti_stage_play_run(&desc, &silent));
+    TTI_TRY(tti_stage_sim_run(&desc, &silent));
     desc.latency_s = c->message.latency_s;
     desc.message_s_of_byte = 1 / c->message.bytes_s;
-    TTI_TRY(tti_stage_play_run(&desc, &told));
+    TTI_TRY(tti_stage_sim_run(&desc, &told));
     for (int i = 0; i < p->layout.pipeline; i++) {
         double out = 0;
         for (int k = 0; k < p->layout.pipeline; k++) out += tti_stage_bytes(plan->stages, i, k);

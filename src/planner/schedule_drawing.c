@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "planner/stage_play.h"
+#include "planner/stage_sim.h"
 
 enum { LINE_END = 84, LABEL_WIDTH = 64, UNITS_FORWARD = 1, UNITS_BACKWARD = 2 };
 
@@ -92,16 +92,16 @@ tutti_status tti_schedule_picture(const tti_schedule_drawing *d, int x, int y, i
                                   tti_str *out) {
     strips s = {.d = d, .x = x, .y = y, .out = out};
     double units[TTI_MAX_MOMENTS];
-    tti_stage_play_desc play = {
+    tti_stage_sim_desc sim = {
         .stages = d->stages, .n_waves = d->n_waves, .n_lanes = d->n_lanes, .moment_s = units};
-    tti_stage_play played;
+    tti_stage_sim simulated;
     for (int m = 0; m < 2 * tti_stages_n_pieces(d->stages); m++)
         units[m] = tti_moment_is_backward(d->stages, m) ? UNITS_BACKWARD : UNITS_FORWARD;
-    TTI_TRY(tti_stage_play_run(&play, &played)); /* for its length alone */
-    s.unit = TTI_MIN(most_pixels, (width - LABEL_WIDTH) / TTI_MAX(played.step_s, 1));
+    TTI_TRY(tti_stage_sim_run(&sim, &simulated)); /* for its length alone */
+    s.unit = TTI_MIN(most_pixels, (width - LABEL_WIDTH) / TTI_MAX(simulated.step_s, 1));
     for (int stage = 0; stage < d->stages->n_stages; stage++)
         tti_str_printf(out, "<text x=\"%d\" y=\"%d\" font-size=\"11\">stage %d</text>\n", x,
                        y + stage * TTI_STRIP_HEIGHT + 12, stage);
-    play.on_part = draw_part, play.user = &s;
-    return tti_stage_play_run(&play, &played);
+    sim.on_part = draw_part, sim.user = &s;
+    return tti_stage_sim_run(&sim, &simulated);
 }

@@ -8,14 +8,14 @@
  * waits for the sums that are left after the last gradient.  With zero 1 and 2 parameters are
  * gathered after the update, on devices during the next forward pass; with 3 during computation,
  * over the links of the sums.  Workers of an asynchronous parameter server are simulated by
- * server_play.h; other waits last as long as the slowest worker takes. */
+ * server_sim.h; other waits last as long as the slowest worker takes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "planner/simulation.h"
-#include "planner/stage_play.h"
+#include "planner/stage_sim.h"
 #include "train/job/devices.h"
 #include "train/setup/init_config.h"
 #include "tutti/planner.h"
@@ -70,15 +70,15 @@ static tutti_status calibrate(tti_simulation *s, tti_calibration *c) {
 static tutti_status time_stages(tti_simulation *s, const tti_calibration *c, int64_t n_waves) {
     tti_simulated_solo *w = &s->solo;
     double moment_s[TTI_MAX_MOMENTS];
-    tti_stage_play told = {.step_s = 1, .busy_s = {1}, .end_s = {1}};
+    tti_stage_sim told = {.step_s = 1, .busy_s = {1}, .end_s = {1}};
     if (w->n_stages > 1) {
         tti_stage_costs(s->b, c, moment_s);
         TTI_TRY(
-            tti_stage_play_run(&(tti_stage_play_desc){.stages = tti_blueprint_plan(s->b, 0)->stages,
-                                                      .n_waves = (int)n_waves,
-                                                      .n_lanes = 1,
-                                                      .moment_s = moment_s},
-                               &told));
+            tti_stage_sim_run(&(tti_stage_sim_desc){.stages = tti_blueprint_plan(s->b, 0)->stages,
+                                                    .n_waves = (int)n_waves,
+                                                    .n_lanes = 1,
+                                                    .moment_s = moment_s},
+                              &told));
     }
     for (int i = 0; i < w->n_stages; i++) {
         const tti_plan *plan = tti_blueprint_plan(s->b, i * s->b->mesh.tensor);
@@ -179,7 +179,7 @@ static double n_owners(const tti_simulation *s, double n_copies) {
 }
 
 /* All stages sum at the same time, each between the copies of the model. */
-static tti_simulated_point play(const tti_simulation *s, int64_t n) {
+static tti_simulated_point simulate(const tti_simulation *s, int64_t n) {
     tti_simulated_point p = {.n = n};
     const tti_simulated_solo *w = &s->solo;
     int64_t members[TTI_N_LEVELS], n_copies = n / w->n_workers;
@@ -213,21 +213,21 @@ static double loose_compute_s(const tti_simulation *s) {
 }
 
 /* Each part of a model has its own servers, all with the same load. */
-static tutti_status play_loose(const tti_simulation *s, int64_t n, tti_simulated_point *p) {
+static tutti_status simulate_loose(const tti_simulation *s, int64_t n, tti_simulated_point *p) {
     const tti_simulated_solo *w = &s->solo;
-    tti_server_play_desc desc = {.network = &s->network,
-                                 .n_workers = n / w->n_workers,
-                                 .apart = w->n_workers,
-                                 .n_servers = s->served.n_servers,
-                                 .staleness = s->served.staleness,
-                                 .n_backup = s->served.n_backup,
-                                 .speeds = s->speeds,
-                                 .n_bytes = w->flat_bytes,
-                                 .of_grads = s->sums.of_sum,
-                                 .compute_s = loose_compute_s(s),
-                                 .update_s = w->thread_update_s,
-                                 .copy_s = w->thread_copy_s};
-    TTI_TRY(tti_server_play_run(&desc, &p->server));
+    tti_server_sim_desc desc = {.network = &s->network,
+                                .n_workers = n / w->n_workers,
+                                .apart = w->n_workers,
+                                .n_servers = s->served.n_servers,
+                                .staleness = s->served.staleness,
+                                .n_backup = s->served.n_backup,
+                                .speeds = s->speeds,
+                                .n_bytes = w->flat_bytes,
+                                .of_grads = s->sums.of_sum,
+                                .compute_s = loose_compute_s(s),
+                                .update_s = w->thread_update_s,
+                                .copy_s = w->thread_copy_s};
+    TTI_TRY(tti_server_sim_run(&desc, &p->server));
     p->n = n;
     p->step_s = p->server.step_s;
     p->sums_s = p->server.link_busy * p->step_s;
@@ -237,14 +237,14 @@ static tutti_status play_loose(const tti_simulation *s, int64_t n, tti_simulated
     return TUTTI_OK;
 }
 
-static tutti_status play_all(tti_simulation *s) {
+static tutti_status simulate_all(tti_simulation *s) {
     for (int64_t n = s->solo.n_workers; s->n_points < TTI_MAX_POINTS; n *= 2) {
         if (n > s->desc->n_workers) n = s->desc->n_workers;
         tti_simulated_point *p = &s->points[s->n_points++];
         if (s->served.is_loose)
-            TTI_TRY(play_loose(s, n, p));
+            TTI_TRY(simulate_loose(s, n, p));
         else
-            *p = play(s, n);
+            *p = simulate(s, n);
         if (n == s->desc->n_workers) break;
     }
     return TUTTI_OK;
@@ -326,7 +326,7 @@ static tutti_status run(tutti_job *job, tti_simulation *s, tti_str *out) {
                         tti_network_room(&s->network), s->desc->n_workers);
     TTI_TRY(open_worker(job, s));
     TTI_TRY(time_worker(s));
-    TTI_TRY(play_all(s));
+    TTI_TRY(simulate_all(s));
     tti_simulation_print(s, out);
     return out->failed ? tti_fail(TUTTI_E_NOMEM, "simulate: out of memory") : TUTTI_OK;
 }

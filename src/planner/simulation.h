@@ -5,7 +5,7 @@
 
 #include "planner/network.h"
 #include "planner/predict.h"
-#include "planner/server_play.h"
+#include "planner/server_sim.h"
 #include "planner/sums.h"
 #include "tutti/planner.h"
 
@@ -42,7 +42,7 @@ typedef struct tti_simulated_point {
     int64_t n;
     double step_s, exposed_s, sums_s;
     double sent[TTI_N_LEVELS]; /* bytes per worker; of a server, where there is one */
-    tti_server_play server;    /* where its workers do not wait for all others */
+    tti_server_sim server;     /* where its workers do not wait for all others */
 } tti_simulated_point;
 
 typedef struct tti_simulation {

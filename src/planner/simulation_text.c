@@ -96,7 +96,7 @@ static void print_loose(const tti_simulation *s, tti_str *out) {
                    "out of a server, MiB: host, rack, spine");
     for (int i = 0; i < s->n_points; i++) {
         const tti_simulated_point *p = &s->points[i];
-        const tti_server_play *v = &p->server;
+        const tti_server_sim *v = &p->server;
         tti_str_printf(out, "%8lld %11.3f %14.0f %7.1f%% %10.3f %9.1f%% %8.1f%% %7.2f %4lld   ",
                        (long long)p->n, p->step_s * 1e3, samples(s, p->n) / p->step_s,
                        100 * efficiency(s, p), p->exposed_s * 1e3, 100 * v->link_busy,
@@ -107,7 +107,7 @@ static void print_loose(const tti_simulation *s, tti_str *out) {
     print_staleness(s, out);
 }
 
-static void put_server(tti_json *j, const tti_server_play *p) {
+static void put_server(tti_json *j, const tti_server_sim *p) {
     tti_json_object(j, "server");
     tti_json_double(j, "link_busy", p->link_busy);
     tti_json_double(j, "thread_busy", p->thread_busy);

@@ -1,5 +1,6 @@
-/* arrivals_fuzz.c - arrivals.txt of a run from anywhere.  What is accepted can be played: a server
- * for it would find every batch once in its stretch, and no gradient newer than its update. */
+/* arrivals_fuzz.c - arrivals.txt of a run from anywhere.  What is accepted can be replayed: a
+ * server for it would find every batch once in its stretch, and no gradient newer than its update.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>

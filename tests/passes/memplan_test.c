@@ -1,5 +1,6 @@
-/* memplan_test.c - plays a program through and notes, for every 64 bytes, which value was written
- * there last.  A value that was overwritten while somebody still wants it shows at its reader. */
+/* memplan_test.c - simulates a program through and notes, for every 64 bytes, which value was
+ * written there last.  A value that was overwritten while somebody still wants it shows at its
+ * reader. */
 #include <stdlib.h>
 
 #include "passes/nets.h"
@@ -77,7 +78,7 @@ static void check_step(memory *m, const tti_node *node) {
     }
 }
 
-static memory *play(const tti_program *program) {
+static memory *simulate(const tti_program *program) {
     memory *m = calloc(1, sizeof *m);
     m->program = program;
     memset(m->owner, -1, sizeof m->owner);
@@ -103,8 +104,8 @@ T_CASE(no_live_value_is_overwritten) {
     for (size_t n = 0; n < TTI_COUNT(net_all); n++)
         for (size_t t = 0; t < TTI_COUNT(targets); t++) {
             tti_plan *plan = net_plan(net_all[n], targets[t], 1 << 20);
-            free(play(&plan->shard));
-            free(play(&plan->eval));
+            free(simulate(&plan->shard));
+            free(simulate(&plan->eval));
             tti_plan_destroy(plan);
         }
 }
@@ -115,7 +116,7 @@ T_CASE(bytes_are_used_more_than_once) {
     assert_true(plan->shard.arena_bytes < plan->shard.unshared_bytes);
     assert_true(plan->eval.arena_bytes < plan->eval.unshared_bytes);
     assert_true(plan->eval.arena_bytes < plan->shard.arena_bytes);
-    memory *m = play(&plan->shard);
+    memory *m = simulate(&plan->shard);
     assert_true(m->n_in_place > 0);
     free(m);
     tti_plan_destroy(plan);
@@ -137,8 +138,8 @@ static tutti_graph *net_tempting(bool training) {
 T_CASE(writing_in_place_is_never_too_early) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_tempting, &net_plain, 1 << 20);
-    free(play(&plan->shard));
-    memory *m = play(&plan->eval);
+    free(simulate(&plan->shard));
+    memory *m = simulate(&plan->eval);
     assert_true(m->n_in_place > 0);
     free(m);
     tti_plan_destroy(plan);

@@ -7,7 +7,7 @@
 #include "exec/program/collective.h"
 #include "planner/predict.h"
 #include "planner/scratch.h"
-#include "planner/stage_play.h"
+#include "planner/stage_sim.h"
 #include "train/small_job.h"
 
 typedef struct made {

@@ -7,7 +7,7 @@
 
 enum { BATCHES = 40, MAX_UPDATES = 64 };
 
-/* A crew with a server for it; steps are played by batches where it is asynchronous. */
+/* A crew with a server for it; steps are run by batches where it is asynchronous. */
 typedef struct served {
     crew crew; /* first: what crew functions are given */
     tti_server *server;
@@ -43,7 +43,7 @@ static inline double rate(void *user, int64_t step) {
 }
 
 /* Batches as long as there are some. */
-static inline tutti_status play(tti_exec *exec, crew_batch *batch) {
+static inline tutti_status run_step(tti_exec *exec, crew_batch *batch) {
     for (;;) {
         tti_ticket ticket;
         tti_arrival arrival;

@@ -45,7 +45,7 @@ static tutti_status make_batches(tti_exec *exec, tti_server *server) {
     TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
     TTI_TRY(tti_server_open(server, 0, BATCHES));
     crew_batch *batch = crew_batch_new();
-    tutti_status st = play(exec, batch);
+    tutti_status st = run_step(exec, batch);
     free(batch);
     return st;
 }

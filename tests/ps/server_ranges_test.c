@@ -63,7 +63,7 @@ static tutti_status make_batches(const spread *s, tti_exec *exec, tti_server *se
     if (leaves) return look_on(exec);
     TTI_TRY(tti_server_open(server, 0, BATCHES));
     crew_batch *batch = crew_batch_new();
-    tutti_status st = play(exec, batch);
+    tutti_status st = run_step(exec, batch);
     free(batch);
     return st;
 }

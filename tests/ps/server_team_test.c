@@ -99,7 +99,7 @@ static tutti_status make_batches(const team *t, tti_exec *exec, int rank) {
     bool is_last = exec->desc.server_worker == t->size.data - 1;
     while (t->is_late && is_last && t->n_gave_up < tti_mesh_n_model(&t->size)) tti_sleep_ms(1);
     crew_batch *batch = crew_batch_new();
-    tutti_status st = play(exec, batch);
+    tutti_status st = run_step(exec, batch);
     free(batch);
     TTI_TRY(st);
     TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
@@ -195,7 +195,7 @@ static const char *rank_of_reference(tutti_comm *comm, void *arg) {
     COMM_OK(tti_exec_create(&desc, &exec));
     COMM_OK(tti_server_open(f->server, 0, BATCHES));
     crew_batch *batch = crew_batch_new();
-    COMM_OK(play(exec, batch));
+    COMM_OK(run_step(exec, batch));
     COMM_OK(tutti_comm_barrier(comm));
     free(batch);
     if (rank == 0)

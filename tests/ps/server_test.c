@@ -74,7 +74,7 @@ static const char *play_rank(tutti_comm *comm, void *arg) {
     COMM_OK(tti_server_open(s->server, 0, BATCHES));
     crew_batch *batch = crew_batch_new();
     if (comm) COMM_OK(tutti_comm_barrier(comm)); /* who is slow, is so beside the others */
-    COMM_OK(play(exec, batch));
+    COMM_OK(run_step(exec, batch));
     if (comm) COMM_OK(tutti_comm_barrier(comm));
     COMM_OK(tti_server_pull(exec, &n_updates));
     COMM_TRUE(n_updates == BATCHES);
@@ -134,8 +134,8 @@ T_CASE(one_worker_waits_for_nobody_and_lacks_nothing) {
     crew_fini(&again.crew);
 }
 
-/* Plays with a first batch, that of `which`, so late that the others make at least n updates before
- * it.  A busy machine needs longer for these. */
+/* Runs a step with a first batch, that of `which`, so late that the others make at least n updates
+ * before it.  A busy machine needs longer for these. */
 static void play_overtaken(served *s, int n_ranks, int64_t staleness, const char *which,
                            int64_t n) {
     for (int late_ms = 100; late_ms <= 1600; late_ms *= 4) {

@@ -160,7 +160,7 @@ void tti_device_lean_before(tti_device_lean *l, int step) {
 }
 
 /* The same moves without a shard. */
-static void play(tti_device_lean *l, int n_steps) {
+static void replay(tti_device_lean *l, int n_steps) {
     for (int s = 0; s < n_steps; s++) tti_device_lean_before(l, s);
 }
 
@@ -189,7 +189,7 @@ tutti_status tti_device_lean_step(tti_device_lean *l, bool beside) {
     l->status = l->x->lean->params ? bring(l, l->x->params) : TUTTI_OK;
     for (int i = n_to_play(l, tti_lean_idle_waves(l->x)); i > 0; i--) {
         tti_device_lean_begin(l, false);
-        play(l, l->x->desc.plan->shard.n_steps);
+        replay(l, l->x->desc.plan->shard.n_steps);
     }
     return l->status;
 }
@@ -231,7 +231,7 @@ static int n_idle_evaluations(const tti_exec *x) {
 tutti_status tti_device_lean_eval_rest(tti_device_lean *l) {
     for (int i = n_to_play(l, n_idle_evaluations(l->x)); i > 0; i--) {
         begin_eval(l);
-        play(l, l->x->desc.plan->eval.n_steps);
+        replay(l, l->x->desc.plan->eval.n_steps);
         TTI_TRY(l->status);
     }
     l->has_evaluated = true;

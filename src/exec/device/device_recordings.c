@@ -65,7 +65,7 @@ static tutti_status record_chain(tti_exec *x, int first) {
     return tti_device_end_recording(x, put_chain(x, first), &d->chains[first]);
 }
 
-/* ---- all that a worker plays ---- */
+/* ---- all that a worker replays ---- */
 
 /* Capturing may wait for devices, which must not happen while one waits for its peers: all graphs
  * are captured before any runs. */

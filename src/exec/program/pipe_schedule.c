@@ -124,7 +124,7 @@ static bool advance(paper *p, int stage) {
     return true;
 }
 
-static double play(paper *p) {
+static double simulate(paper *p) {
     size_t n = (size_t)p->shape->n_waves * 2 * (size_t)(p->shape->n_stages * p->shape->n_chunks);
     double last = 0;
     for (size_t i = 0; i < n; i++) p->end[i] = -1;
@@ -152,7 +152,7 @@ tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, do
     if (!p->end) st = tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     for (int s = 0; st == TUTTI_OK && s < shape->n_stages; s++)
         st = tti_pipe_schedule_init(shape, s, &p->of[s]);
-    if (st == TUTTI_OK) *bubble = play(p);
+    if (st == TUTTI_OK) *bubble = simulate(p);
     for (int s = 0; s < shape->n_stages; s++) tti_pipe_schedule_fini(&p->of[s]);
     free(p->end);
     free(p);

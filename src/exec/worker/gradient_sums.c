@@ -24,11 +24,11 @@ tutti_status tti_exec_reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, si
 static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, size_t n_elems) {
     uint16_t *wire = x->wire + first;
     size_t bounds[TTI_MAX_RANKS + 1];
-    tti_deal deal;
+    tti_shard_map shard_map;
     tti_piece piece[TTI_MAX_PIECES];
     tti_zero_bounds(x, first, bounds);
-    tti_deal_subtrees(x->n_ranks, &deal);
-    int n = tti_shard_pieces(deal.first[x->rank], deal.first[x->rank + 1], piece);
+    tti_shard_map_subtrees(x->n_ranks, &shard_map);
+    int n = tti_shard_pieces(shard_map.first[x->rank], shard_map.first[x->rank + 1], piece);
     piece[0].data = wire;
     x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *wire) / 2;
     tti_narrow(x->desc.wire, sum, wire, n_elems);
@@ -37,10 +37,10 @@ static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, s
                                   .dst = wire,
                                   .n_elems = n_elems,
                                   .dtype = x->desc.wire,
-                                  .n_shards = tti_deal_n_shards(&deal),
+                                  .n_shards = tti_shard_map_n_shards(&shard_map),
                                   .alg = alg_of_tree(x),
                                   .bounds = bounds,
-                                  .deal = &deal};
+                                  .shard_map = &shard_map};
     TTI_TRY(tti_comm_reduce_shards(x->desc.comm, &desc));
     size_t own = bounds[x->rank];
     tti_widen(x->desc.wire, wire + own, sum + own, bounds[x->rank + 1] - own);
@@ -95,7 +95,7 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems, bool
                                                      .n_shards = x->desc.n_shards,
                                                      .alg = alg_of_tree(x),
                                                      .bounds = scatter ? bounds : NULL,
-                                                     .deal = &x->deal});
+                                                     .shard_map = &x->shard_map});
 }
 
 tutti_status tti_exec_reduce(tti_exec *x, tti_range range, bool scatter) {

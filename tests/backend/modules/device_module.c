@@ -22,7 +22,7 @@
  *   full=D   device D has no room for what measures links
  *   wrong=D  a bit of what device D reads over a link then is not what was sent
  *   kind=D   device D is of another kind than the others
- *   plays=N  it fails likewise when recordings are played more than N times
+ *   plays=N  it fails likewise when recordings are replayed more than N times
  *   stack=N  the version of the driver and its libraries (default: 1)
  *   fuses=1  plans are made as for kernels that do much at once
  *   weighs=1 stages of a model are cut as for a GPU

@@ -1,6 +1,6 @@
-/* server_play_test.c - what a server can be made of no more than: its link, its thread, its bound.
+/* server_sim_test.c - what a server can be made of no more than: its link, its thread, its bound.
  */
-#include "planner/server_play.h"
+#include "planner/server_sim.h"
 
 #include "t.h"
 
@@ -13,12 +13,12 @@ static tti_network network_of(const char *yaml) {
 /* Links that are no hindrance. */
 static tti_network wide(void) { return network_of("host: {size: 64, gb_s: 1e6, latency_us: 0}"); }
 
-static tti_server_play play(tti_server_play_desc desc) {
-    tti_server_play told;
+static tti_server_sim sim(tti_server_sim_desc desc) {
+    tti_server_sim told;
     if (desc.speeds.n == 0) T_OK(tti_speeds_parse(NULL, &desc.speeds));
     if (desc.apart == 0) desc.apart = 1;
     if (desc.n_servers == 0) desc.n_servers = 1;
-    T_OK(tti_server_play_run(&desc, &told));
+    T_OK(tti_server_sim_run(&desc, &told));
     return told;
 }
 
@@ -27,13 +27,13 @@ static void near(double a, double b, double within) { T_NEAR(a / b, 1, within); 
 T_CASE(a_worker_alone) {
     T_UNUSED;
     tti_network n = wide();
-    tti_server_play p = play((tti_server_play_desc){.network = &n,
-                                                    .n_workers = 1,
-                                                    .staleness = 4,
-                                                    .n_bytes = 1e9,
-                                                    .compute_s = 3,
-                                                    .update_s = 2,
-                                                    .copy_s = 1});
+    tti_server_sim p = sim((tti_server_sim_desc){.network = &n,
+                                                 .n_workers = 1,
+                                                 .staleness = 4,
+                                                 .n_bytes = 1e9,
+                                                 .compute_s = 3,
+                                                 .update_s = 2,
+                                                 .copy_s = 1});
     near(p.step_s, 6, 0.01);
     near(p.wait_s, 3, 0.02);
     near(p.thread_busy, 0.5, 0.02);
@@ -44,12 +44,12 @@ T_CASE(a_worker_alone) {
 T_CASE(workers_alike) {
     T_UNUSED;
     tti_network n = wide();
-    tti_server_play p = play((tti_server_play_desc){.network = &n,
-                                                    .n_workers = 8,
-                                                    .staleness = TTI_UNBOUNDED,
-                                                    .n_bytes = 1e3,
-                                                    .compute_s = 1,
-                                                    .update_s = 1e-6});
+    tti_server_sim p = sim((tti_server_sim_desc){.network = &n,
+                                                 .n_workers = 8,
+                                                 .staleness = TTI_UNBOUNDED,
+                                                 .n_bytes = 1e3,
+                                                 .compute_s = 1,
+                                                 .update_s = 1e-6});
     near(p.step_s, 1, 0.01);
     near(p.stale_mean, 7, 0.01);
     assert_true(p.stale_most > 7 && p.stale_most < 16 && p.stale[0] == 0);
@@ -60,15 +60,15 @@ T_CASE(workers_alike) {
 T_CASE(the_thread_is_the_limit) {
     T_UNUSED;
     tti_network n = wide();
-    tti_server_play_desc desc = {.network = &n,
-                                 .n_workers = 8,
-                                 .staleness = TTI_UNBOUNDED,
-                                 .n_bytes = 1e3,
-                                 .compute_s = 0.1,
-                                 .update_s = 1};
-    tti_server_play one = play(desc);
+    tti_server_sim_desc desc = {.network = &n,
+                                .n_workers = 8,
+                                .staleness = TTI_UNBOUNDED,
+                                .n_bytes = 1e3,
+                                .compute_s = 0.1,
+                                .update_s = 1};
+    tti_server_sim one = sim(desc);
     desc.n_servers = 4;
-    tti_server_play four = play(desc);
+    tti_server_sim four = sim(desc);
     near(one.step_s, 8, 0.06);
     near(four.step_s, 2, 0.06);
     near(one.thread_busy, 1, 0.02);
@@ -80,20 +80,20 @@ T_CASE(the_link_is_the_limit) {
     tti_network n = network_of(
         "host: {size: 1}\nrack: {size: 2, gb_s: 1, latency_us: 0}\n"
         "spine: {gb_s: 0.5, latency_us: 0}\n");
-    tti_server_play_desc desc = {.network = &n,
-                                 .n_workers = 9,
-                                 .staleness = 4,
-                                 .n_bytes = 1e9,
-                                 .compute_s = 0.01,
-                                 .update_s = 1e-6};
+    tti_server_sim_desc desc = {.network = &n,
+                                .n_workers = 9,
+                                .staleness = 4,
+                                .n_bytes = 1e9,
+                                .compute_s = 0.01,
+                                .update_s = 1e-6};
     /* one neighbour and seven in other racks; meanwhile the server's own worker makes five */
     double least_s = (1 + 7 * 2) * 9.0 / (8 + 5);
-    tti_server_play one = play(desc);
+    tti_server_sim one = sim(desc);
     assert_true(one.step_s > 0.99 * least_s && one.step_s < 2 * least_s);
     near(one.sent[1], 1e9, 1e-9);
     near(one.sent[2], 7e9, 1e-9);
     desc.n_servers = 2;
-    tti_server_play two = play(desc);
+    tti_server_sim two = sim(desc);
     assert_true(two.step_s < 0.75 * one.step_s);
     near(two.sent[1], 1e9, 1e-9);
     near(two.sent[2], 3.5e9, 1e-9);
@@ -103,49 +103,49 @@ T_CASE(the_link_is_the_limit) {
 T_CASE(less_of_a_gradient_travels) {
     T_UNUSED;
     tti_network n = network_of("host: {size: 1}\nrack: {gb_s: 1, latency_us: 0}\n");
-    tti_server_play_desc desc = {.network = &n,
-                                 .n_workers = 2,
-                                 .staleness = 1,
-                                 .n_bytes = 1e9,
-                                 .compute_s = 0.001,
-                                 .update_s = 1e-6};
-    tti_server_play whole = play(desc);
+    tti_server_sim_desc desc = {.network = &n,
+                                .n_workers = 2,
+                                .staleness = 1,
+                                .n_bytes = 1e9,
+                                .compute_s = 0.001,
+                                .update_s = 1e-6};
+    tti_server_sim whole = sim(desc);
     desc.of_grads = 0.5;
-    near(play(desc).step_s / whole.step_s, 1.5 / 2, 0.03);
+    near(sim(desc).step_s / whole.step_s, 1.5 / 2, 0.03);
     desc.n_servers = 2;
-    near(play(desc).sent[1], 0.75e9, 1e-9);
+    near(sim(desc).sent[1], 0.75e9, 1e-9);
 }
 
 /* While a slow one computes, another makes the one that it had begun and staleness more. */
 T_CASE(the_bound_holds_back) {
     T_UNUSED;
     tti_network n = wide();
-    tti_server_play_desc desc = {.network = &n,
-                                 .n_workers = 2,
-                                 .n_bytes = 1,
-                                 .compute_s = 1,
-                                 .update_s = 1e-6,
-                                 .speeds = {2, {1, 0.1}}};
+    tti_server_sim_desc desc = {.network = &n,
+                                .n_workers = 2,
+                                .n_bytes = 1,
+                                .compute_s = 1,
+                                .update_s = 1e-6,
+                                .speeds = {2, {1, 0.1}}};
     for (int64_t s = 1; s <= 4; s++) {
         desc.staleness = s;
-        tti_server_play p = play(desc);
+        tti_server_sim p = sim(desc);
         near(p.step_s, 2 * 10.0 / (double)(s + 2), 0.05);
         T_EQ(p.stale_most, s + 1);
     }
     desc.staleness = TTI_UNBOUNDED;
-    near(play(desc).step_s, 2 * 10.0 / 11, 0.03);
+    near(sim(desc).step_s, 2 * 10.0 / 11, 0.03);
 }
 
 T_CASE(steps_without_the_slowest) {
     T_UNUSED;
     tti_network n = wide();
-    tti_server_play p = play((tti_server_play_desc){.network = &n,
-                                                    .n_workers = 4,
-                                                    .n_backup = 1,
-                                                    .n_bytes = 1,
-                                                    .compute_s = 1,
-                                                    .update_s = 1e-6,
-                                                    .speeds = {4, {1, 1, 1, 0.1}}});
+    tti_server_sim p = sim((tti_server_sim_desc){.network = &n,
+                                                 .n_workers = 4,
+                                                 .n_backup = 1,
+                                                 .n_bytes = 1,
+                                                 .compute_s = 1,
+                                                 .update_s = 1e-6,
+                                                 .speeds = {4, {1, 1, 1, 0.1}}});
     near(p.step_s, 1.025, 0.01); /* the last of three */
     near(p.dropped, 1.0 / 31, 0.1);
 }
@@ -154,13 +154,13 @@ T_CASE(steps_without_the_slowest) {
 T_CASE(copies_of_a_divided_model) {
     T_UNUSED;
     tti_network n = network_of("host: {size: 8}\nrack: {size: 4}\n");
-    tti_server_play p = play((tti_server_play_desc){.network = &n,
-                                                    .n_workers = 4,
-                                                    .apart = 4,
-                                                    .staleness = TTI_UNBOUNDED,
-                                                    .n_bytes = 1e6,
-                                                    .compute_s = 1,
-                                                    .update_s = 1e-6});
+    tti_server_sim p = sim((tti_server_sim_desc){.network = &n,
+                                                 .n_workers = 4,
+                                                 .apart = 4,
+                                                 .staleness = TTI_UNBOUNDED,
+                                                 .n_bytes = 1e6,
+                                                 .compute_s = 1,
+                                                 .update_s = 1e-6});
     near(p.sent[0], 1e6, 1e-9);
     near(p.sent[1], 2e6, 1e-9);
     assert_true(p.sent[2] == 0);
@@ -178,9 +178,9 @@ T_CASE(speeds) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         T_FAILS(tti_speeds_parse(bad[i], &s), TUTTI_E_CONFIG, "numbers");
     tti_network n = wide();
-    tti_server_play told;
-    tti_server_play_desc desc = {.network = &n, .n_workers = TTI_MAX_PLAYED + 1};
-    T_FAILS(tti_server_play_run(&desc, &told), TUTTI_E_CONFIG, "one by one");
+    tti_server_sim told;
+    tti_server_sim_desc desc = {.network = &n, .n_workers = TTI_MAX_PLAYED + 1};
+    T_FAILS(tti_server_sim_run(&desc, &told), TUTTI_E_CONFIG, "one by one");
 }
 
 int main(void) {

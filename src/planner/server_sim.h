@@ -1,12 +1,12 @@
-/* server_play.h - simulates a parameter server whose workers do not wait for each other.
+/* server_sim.h - simulates a parameter server whose workers do not wait for each other.
  *
  * Simulated event by event: a worker pulls parameters from each server, computes, pushes its
  * gradient to each, and waits until it is applied.  It waits for the links of servers and workers,
  * which all transfers share, for the one thread of each server that copies and updates, and for the
  * bound of staleness.  The duration of a gradient varies by up to 5 %, reproducibly.  Synchronous
  * servers are sums to a few owners (sums.h). */
-#ifndef TTI_PLANNER_SERVER_PLAY_H
-#define TTI_PLANNER_SERVER_PLAY_H
+#ifndef TTI_PLANNER_SERVER_SIM_H
+#define TTI_PLANNER_SERVER_SIM_H
 
 #include <stdbool.h>
 
@@ -28,7 +28,7 @@ tutti_status tti_speeds_parse(const char *text, tti_speeds *out);
 double tti_speeds_slowest(const tti_speeds *speeds, int64_t n);
 double tti_speeds_sum(const tti_speeds *speeds, int64_t n);
 
-typedef struct tti_server_play_desc {
+typedef struct tti_server_sim_desc {
     const tti_network *network;
     int64_t n_workers; /* copies of the model, 1 .. TTI_MAX_PLAYED */
     int64_t apart;     /* workers from one copy to the next: as many keep parts of the model */
@@ -41,9 +41,9 @@ typedef struct tti_server_play_desc {
     double compute_s; /* of a gradient, at speed 1 */
     double update_s;  /* of all parameters, by one thread */
     double copy_s;    /* likewise, to copy them for a worker */
-} tti_server_play_desc;
+} tti_server_sim_desc;
 
-typedef struct tti_server_play {
+typedef struct tti_server_sim {
     double step_s; /* time in which as many gradients as workers are applied, with backup workers as
                       many as a step needs */
     double wait_s; /* of a worker for each gradient, when it does not compute */
@@ -53,9 +53,9 @@ typedef struct tti_server_play {
     int64_t stale_most;
     double stale[TTI_STALENESS_BINS]; /* share of the gradients that lacked 0, 1, ... updates */
     double sent[TTI_N_LEVELS];        /* bytes out of the first server in a step, and as many in */
-} tti_server_play;
+} tti_server_sim;
 
 /* TUTTI_E_CONFIG: more workers than can be simulated. */
-tutti_status tti_server_play_run(const tti_server_play_desc *desc, tti_server_play *out);
+tutti_status tti_server_sim_run(const tti_server_sim_desc *desc, tti_server_sim *out);
 
-#endif /* TTI_PLANNER_SERVER_PLAY_H */
+#endif /* TTI_PLANNER_SERVER_SIM_H */

@@ -1,8 +1,8 @@
-/* stage_play.h - simulates the schedule of a pipeline: when each stage works and waits.
+/* stage_sim.h - simulates the schedule of a pipeline: when each stage works and waits.
  *
  * Unlike tti_pipe_bubble, every part has its own time and messages take time. */
-#ifndef TTI_PLANNER_STAGE_PLAY_H
-#define TTI_PLANNER_STAGE_PLAY_H
+#ifndef TTI_PLANNER_STAGE_SIM_H
+#define TTI_PLANNER_STAGE_SIM_H
 
 #include "exec/program/pipe_schedule.h"
 #include "planner/calibrate.h"
@@ -16,7 +16,7 @@ typedef struct tti_stage_part {
     double begin_s, s;
 } tti_stage_part;
 
-typedef struct tti_stage_play_desc {
+typedef struct tti_stage_sim_desc {
     const tti_stages *stages; /* of any stage of the plan: extents and crossings */
     int n_waves;
     int n_lanes;                         /* shards of a wave, whose messages travel together */
@@ -25,15 +25,15 @@ typedef struct tti_stage_play_desc {
     /* Called for each part, those of a stage in order; may be NULL. */
     void (*on_part)(void *user, const tti_stage_part *part);
     void *user;
-} tti_stage_play_desc;
+} tti_stage_sim_desc;
 
-typedef struct tti_stage_play {
+typedef struct tti_stage_sim {
     double step_s; /* from the first forward part to the last backward one */
     double bubble; /* share of step_s that the stages wait, in the mean */
     double busy_s[TTI_MAX_PIECES_OF_MODEL], end_s[TTI_MAX_PIECES_OF_MODEL]; /* of each stage */
-} tti_stage_play;
+} tti_stage_sim;
 
-tutti_status tti_stage_play_run(const tti_stage_play_desc *desc, tti_stage_play *out);
+tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *out);
 
 /* Estimates the slots of a shard from the ceilings, for the first tensor shard of each stage. */
 void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
@@ -45,4 +45,4 @@ double tti_stage_bytes(const tti_stages *stages, int from, int to);
 /* Bytes of the parameters that a stage has in common with others, whose gradients are summed. */
 double tti_tied_bytes(const tti_plan *plan);
 
-#endif /* TTI_PLANNER_STAGE_PLAY_H */
+#endif /* TTI_PLANNER_STAGE_SIM_H */

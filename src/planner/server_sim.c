@@ -1,4 +1,4 @@
-/* server_play.c - simulates workers and servers as events in time.
+/* server_sim.c - simulates workers and servers as events in time.
  *
  * Transfers over a link share its bandwidth equally, as connections do.  So a link has its own
  * clock, which measures the service that each transfer has received: it runs slower with more
@@ -6,7 +6,7 @@
  * time from which it is free, first come, first served.  The bound of staleness is checked against
  * the oldest gradient in progress: a worker is held back while that one began before its own last
  * begin minus the bound. */
-#include "planner/server_play.h"
+#include "planner/server_sim.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "base/number.h"
 #include "base/philox.h"
 
-/* Gradients for each worker before the play is looked at, and while it is. */
+/* Gradients for each worker before the simulation is looked at, and while it is. */
 enum { MOST_ROUNDS = 40, LEAST_ROUNDS = 10, LEAST_GRADIENTS = 256, MOST_MESSAGES = 1 << 23 };
 
 static const double VARIATION = 0.05; /* of the time for a gradient, either way */
@@ -139,8 +139,8 @@ typedef struct worker {
 
 enum { NONE = -1 };
 
-typedef struct play {
-    const tti_server_play_desc *d;
+typedef struct sim {
+    const tti_server_sim_desc *d;
     agenda agenda, held; /* events to come; workers that the bound holds back */
     line *links;         /* [2 n]: into each worker, out of it */
     thread *threads;     /* [n_servers] */
@@ -150,20 +150,20 @@ typedef struct play {
     int oldest, youngest, n_begun;
     int64_t n_events, n_updates;
     int *came, n_came; /* backup workers: whose gradients of this step are there, [n] */
-    /* Since the play is looked at: */
+    /* Since the simulation is looked at: */
     double from_s, computed_s;
     int64_t n_given, n_dropped, n_applied;
     double stale_sum;
     int64_t stale[TTI_STALENESS_BINS], stale_most;
-} play;
+} sim;
 
-static void plan_event(play *p, double at, int of, event_kind kind) {
+static void plan_event(sim *p, double at, int of, event_kind kind) {
     if (!put(&p->agenda, (event){at, p->n_events++, of, kind})) p->failed = true;
 }
 
 /* ---- links ---- */
 
-static int level_between(const tti_server_play_desc *d, int64_t a, int64_t b) {
+static int level_between(const tti_server_sim_desc *d, int64_t a, int64_t b) {
     int64_t size = 1;
     for (int level = 0; level < TTI_N_LEVELS - 1; level++) {
         size *= d->network->levels[level].size;
@@ -172,7 +172,7 @@ static int level_between(const tti_server_play_desc *d, int64_t a, int64_t b) {
     return TTI_N_LEVELS - 1;
 }
 
-static double latency_s(const tti_server_play_desc *d, int64_t a, int64_t b) {
+static double latency_s(const tti_server_sim_desc *d, int64_t a, int64_t b) {
     return a == b ? 0 : d->network->levels[level_between(d, a, b)].latency_us * 1e-6;
 }
 
@@ -185,7 +185,7 @@ static void wind(line *l, double at) {
 }
 
 /* When the first of its messages ends, if nothing else comes or ends. */
-static void plan_link(play *p, int i) {
+static void plan_link(sim *p, int i) {
     line *l = &p->links[i];
     if (l->messages.n == 0) return;
     l->next = p->n_events;
@@ -193,7 +193,7 @@ static void plan_link(play *p, int i) {
 }
 
 /* Adds a transfer for worker w that needs the whole link for needs_s seconds. */
-static void load(play *p, int i, int w, double needs_s, double at) {
+static void load(sim *p, int i, int w, double needs_s, double at) {
     line *l = &p->links[i];
     wind(l, at);
     if (!put(&l->messages, (event){l->clock_s + needs_s, p->n_events++, w, MOVED}))
@@ -202,12 +202,12 @@ static void load(play *p, int i, int w, double needs_s, double at) {
     plan_link(p, i);
 }
 
-static void end_message(play *p, int w, double at) {
+static void end_message(sim *p, int w, double at) {
     worker *me = &p->workers[w];
     if (--me->n_under_way == 0) plan_event(p, at + me->latency_s, w, me->then);
 }
 
-static void move(play *p, const event *e) {
+static void move(sim *p, const event *e) {
     line *l = &p->links[e->of];
     if (l->next != e->order) return;
     wind(l, e->at);
@@ -220,7 +220,7 @@ static void move(play *p, const event *e) {
 /* Moves a range of the parameters between each server and w: to the worker, after its request; or
  * from it.  With ranges, the worker asks the first server for its turn before, or notifies it
  * afterwards. */
-static void exchange(play *p, int w, double at, bool to_worker, event_kind then) {
+static void exchange(sim *p, int w, double at, bool to_worker, event_kind then) {
     worker *me = &p->workers[w];
     double range = p->d->n_bytes / (double)p->d->n_servers, own_s = 0;
     if (!to_worker) range *= p->d->of_grads;
@@ -238,7 +238,7 @@ static void exchange(play *p, int w, double at, bool to_worker, event_kind then)
 }
 
 /* All servers do the same for their range, side by side. */
-static double serve(play *p, double at, double whole_s) {
+static double serve(sim *p, double at, double whole_s) {
     double end = at, each = whole_s / (double)p->d->n_servers;
     for (int64_t r = 0; r < p->d->n_servers; r++) {
         thread *t = &p->threads[r];
@@ -251,7 +251,7 @@ static double serve(play *p, double at, double whole_s) {
 
 /* ---- the bound of staleness ---- */
 
-static void join_computing(play *p, int w) {
+static void join_computing(sim *p, int w) {
     worker *me = &p->workers[w];
     me->older = p->youngest, me->younger = NONE;
     if (p->youngest != NONE) p->workers[p->youngest].younger = w;
@@ -259,29 +259,29 @@ static void join_computing(play *p, int w) {
     if (p->oldest == NONE) p->oldest = w;
 }
 
-static void leave_computing(play *p, int w) {
+static void leave_computing(sim *p, int w) {
     worker *me = &p->workers[w];
     *(me->older == NONE ? &p->oldest : &p->workers[me->older].younger) = me->younger;
     *(me->younger == NONE ? &p->youngest : &p->workers[me->younger].older) = me->older;
 }
 
-static bool has_bound(const tti_server_play_desc *d) {
+static bool has_bound(const tti_server_sim_desc *d) {
     return d->n_backup == 0 && d->staleness != TTI_UNBOUNDED;
 }
 
 /* A gradient that began before that begin of w would miss too many of its steps. */
-static bool is_held(const play *p, int w) {
+static bool is_held(const sim *p, int w) {
     const worker *me = &p->workers[w];
     if (!has_bound(p->d) || me->n_begun < p->d->staleness || p->oldest == NONE) return false;
     return p->workers[p->oldest].began < me->bound;
 }
 
-static void release(play *p, double at) {
+static void release(sim *p, double at) {
     while (p->held.n > 0 && !is_held(p, p->held.v[0].of))
         plan_event(p, at, take(&p->held).of, READY);
 }
 
-static void note_begin(play *p, int w) {
+static void note_begin(sim *p, int w) {
     worker *me = &p->workers[w];
     int begins = p->n_begun++;
     if (me->began != NONE) p->next_begin[me->began] = begins;
@@ -295,7 +295,7 @@ static void note_begin(play *p, int w) {
 
 /* ---- what workers do ---- */
 
-static void begin(play *p, int w, double at) {
+static void begin(sim *p, int w, double at) {
     if (is_held(p, w)) {
         event e = {(double)p->workers[w].bound, p->n_events++, w, READY};
         if (!put(&p->held, e)) p->failed = true;
@@ -306,34 +306,34 @@ static void begin(play *p, int w, double at) {
     plan_event(p, serve(p, at, p->d->copy_s), w, COPIED);
 }
 
-static void fetch(play *p, int w, double at) { exchange(p, w, at, true, FETCHED); }
+static void fetch(sim *p, int w, double at) { exchange(p, w, at, true, FETCHED); }
 
 /* Varies the durations: identical workers would run in lockstep, which real ones do not. */
-static double chance(const play *p, int w) {
+static double chance(const sim *p, int w) {
     tti_philox draw = tti_philox_draw(0, (uint64_t)w, (uint64_t)p->workers[w].n_begun);
     return 1 + VARIATION * (2 * tti_philox_unit(draw.v[0]) - 1);
 }
 
-static void compute(play *p, int w, double at) {
+static void compute(sim *p, int w, double at) {
     double needs_s = p->d->compute_s / speed_of(&p->d->speeds, w) * chance(p, w);
     p->computed_s += needs_s;
     plan_event(p, at + needs_s, w, COMPUTED);
 }
 
-static void give(play *p, int w, double at) { exchange(p, w, at, false, ARRIVED); }
+static void give(sim *p, int w, double at) { exchange(p, w, at, false, ARRIVED); }
 
 /* The answer to w that its gradient is applied. */
-static void answer(play *p, int w, double at) {
+static void answer(sim *p, int w, double at) {
     plan_event(p, at + latency_s(p->d, 0, w), w, READY);
 }
 
 /* The first server orders an update of the others, and does nothing else until all have made it. */
-static double update(play *p, double at) {
+static double update(sim *p, double at) {
     double there_and_back_s = 2 * latency_s(p->d, 0, p->d->n_servers - 1);
     return serve(p, at, p->d->update_s + there_and_back_s * (double)p->d->n_servers);
 }
 
-static void apply(play *p, int w, double at) {
+static void apply(sim *p, int w, double at) {
     int64_t lacks = p->n_updates++ - p->workers[w].version;
     p->n_applied++;
     p->stale_sum += (double)lacks;
@@ -344,7 +344,7 @@ static void apply(play *p, int w, double at) {
 }
 
 /* Applies one of the gradients that a step needs, or drops a late one. */
-static void apply_step(play *p, int w, double at) {
+static void apply_step(sim *p, int w, double at) {
     if (p->workers[w].version != p->n_updates) {
         p->n_dropped++;
         answer(p, w, at);
@@ -359,7 +359,7 @@ static void apply_step(play *p, int w, double at) {
     p->n_came = 0;
 }
 
-static void arrive(play *p, int w, double at) {
+static void arrive(sim *p, int w, double at) {
     leave_computing(p, w);
     p->n_given++;
     if (p->d->n_backup > 0)
@@ -368,12 +368,12 @@ static void arrive(play *p, int w, double at) {
         apply(p, w, at);
 }
 
-static double step(play *p) {
-    static void (*const fns[])(play *, int, double) = {[READY] = begin,
-                                                       [COPIED] = fetch,
-                                                       [FETCHED] = compute,
-                                                       [COMPUTED] = give,
-                                                       [ARRIVED] = arrive};
+static double step(sim *p) {
+    static void (*const fns[])(sim *, int, double) = {[READY] = begin,
+                                                      [COPIED] = fetch,
+                                                      [FETCHED] = compute,
+                                                      [COMPUTED] = give,
+                                                      [ARRIVED] = arrive};
     event e = take(&p->agenda);
     if (e.kind == MOVED)
         move(p, &e);
@@ -382,10 +382,10 @@ static double step(play *p) {
     return e.at;
 }
 
-/* ---- the play ---- */
+/* ---- the simulation ---- */
 
 /* Counts from now on. */
-static void look_from(play *p, double at) {
+static void look_from(sim *p, double at) {
     p->from_s = at;
     p->computed_s = p->stale_sum = 0;
     p->n_given = p->n_dropped = p->n_applied = p->stale_most = 0;
@@ -399,17 +399,17 @@ static void look_from(play *p, double at) {
 
 /* The first server sends parameters to each worker, and its own worker's gradient to the other
  * servers. */
-static void count_bytes(const tti_server_play_desc *d, double sent[TTI_N_LEVELS]) {
+static void count_bytes(const tti_server_sim_desc *d, double sent[TTI_N_LEVELS]) {
     double range = d->n_bytes / (double)d->n_servers;
     for (int64_t w = 1; w < d->n_workers; w++)
         sent[level_between(d, 0, w)] += w < d->n_servers ? (1 + d->of_grads) * range : range;
 }
 
-static void tell(const play *p, double end_s, tti_server_play *out) {
-    const tti_server_play_desc *d = p->d;
+static void tell(const sim *p, double end_s, tti_server_sim *out) {
+    const tti_server_sim_desc *d = p->d;
     double all_s = end_s - p->from_s, n = (double)d->n_workers,
            n_given = (double)TTI_MAX(p->n_given, 1), n_applied = (double)TTI_MAX(p->n_applied, 1);
-    *out = (tti_server_play){.stale_most = p->stale_most, .stale_mean = p->stale_sum / n_applied};
+    *out = (tti_server_sim){.stale_most = p->stale_most, .stale_mean = p->stale_sum / n_applied};
     out->step_s = all_s / n_applied * (d->n_backup > 0 ? 1 : n);
     out->wait_s = fmax(0, (n * all_s - p->computed_s) / n_given);
     out->dropped = (double)p->n_dropped / n_given;
@@ -422,12 +422,12 @@ static void tell(const play *p, double end_s, tti_server_play *out) {
     count_bytes(d, out->sent);
 }
 
-static int64_t gradients_of(const tti_server_play_desc *d, int n_rounds) {
+static int64_t gradients_of(const tti_server_sim_desc *d, int n_rounds) {
     return TTI_MAX(n_rounds * d->n_workers, (int64_t)LEAST_GRADIENTS);
 }
 
 /* Until enough gradients were given: the time of the last. */
-static double run_rounds(play *p, int n_rounds) {
+static double run_rounds(sim *p, int n_rounds) {
     int64_t n = gradients_of(p->d, n_rounds);
     double at = 0;
     while (p->n_given < n && !p->failed) at = step(p);
@@ -435,12 +435,12 @@ static double run_rounds(play *p, int n_rounds) {
 }
 
 /* A number of rounds that limits the simulation to some seconds. */
-static int rounds_of(const tti_server_play_desc *d) {
+static int rounds_of(const tti_server_sim_desc *d) {
     int64_t rounds = MOST_MESSAGES / (2 * d->n_workers * d->n_servers);
     return (int)TTI_MIN(TTI_MAX(rounds, (int64_t)LEAST_ROUNDS), (int64_t)MOST_ROUNDS);
 }
 
-static tutti_status run_all(play *p, tti_server_play *out) {
+static tutti_status run_all(sim *p, tti_server_sim *out) {
     int n_rounds = rounds_of(p->d), n_warm = n_rounds / 5;
     size_t n = (size_t)p->d->n_workers, n_servers = (size_t)p->d->n_servers;
     size_t n_begins = n + (size_t)(gradients_of(p->d, n_warm) + gradients_of(p->d, n_rounds));
@@ -463,8 +463,8 @@ static tutti_status run_all(play *p, tti_server_play *out) {
     return TUTTI_OK;
 }
 
-tutti_status tti_server_play_run(const tti_server_play_desc *desc, tti_server_play *out) {
-    tti_server_play_desc d = *desc;
+tutti_status tti_server_sim_run(const tti_server_sim_desc *desc, tti_server_sim *out) {
+    tti_server_sim_desc d = *desc;
     if (d.n_workers > TTI_MAX_PLAYED)
         return tti_fail(TUTTI_E_CONFIG,
                         "simulate: workers that do not wait for each other are played one by one, "
@@ -472,7 +472,7 @@ tutti_status tti_server_play_run(const tti_server_play_desc *desc, tti_server_pl
                         TTI_MAX_PLAYED);
     d.n_servers = TTI_MIN(d.n_servers, d.n_workers);
     if (d.of_grads <= 0) d.of_grads = 1;
-    play p = {.d = &d};
+    sim p = {.d = &d};
     tutti_status st = run_all(&p, out);
     for (int64_t i = 0; i < 2 * d.n_workers && p.links; i++) free(p.links[i].messages.v);
     free(p.agenda.v);

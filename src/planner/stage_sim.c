@@ -1,12 +1,12 @@
-/* stage_play.c - simulates a pipeline: every stage runs the next part of its schedule as soon as
+/* stage_sim.c - simulates a pipeline: every stage runs the next part of its schedule as soon as
  * its inputs are available. */
-#include "planner/stage_play.h"
+#include "planner/stage_sim.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 typedef struct game {
-    const tti_stage_play_desc *desc;
+    const tti_stage_sim_desc *desc;
     tti_pipe_schedule of[TTI_MAX_PIECES_OF_MODEL]; /* by stage */
     int done[TTI_MAX_PIECES_OF_MODEL];             /* actions of a stage */
     double *end;                                   /* [n_waves][moments]; < 0: not yet */
@@ -38,7 +38,7 @@ static double ready_s(const game *g, int wave, int moment) {
     return ready;
 }
 
-static bool advance(game *g, int stage, tti_stage_play *out) {
+static bool advance(game *g, int stage, tti_stage_sim *out) {
     if (g->done[stage] == g->of[stage].n_actions) return false;
     const tti_pipe_action *a = &g->of[stage].actions[g->done[stage]];
     int moment = tti_part_moment(g->desc->stages, stage, a->part);
@@ -53,7 +53,7 @@ static bool advance(game *g, int stage, tti_stage_play *out) {
     return true;
 }
 
-static tutti_status play(game *g, tti_stage_play *out) {
+static tutti_status simulate(game *g, tti_stage_sim *out) {
     const tti_stages *s = g->desc->stages;
     double busy = 0;
     for (int i = 0; i < g->desc->n_waves * g->n_moments; i++) g->end[i] = -1;
@@ -72,16 +72,16 @@ static tutti_status play(game *g, tti_stage_play *out) {
     return TUTTI_OK;
 }
 
-tutti_status tti_stage_play_run(const tti_stage_play_desc *desc, tti_stage_play *out) {
+tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *out) {
     const tti_stages *s = desc->stages;
     const tti_pipe_shape shape = tti_pipe_shape_of(s, desc->n_waves, true);
     game g = {.desc = desc, .n_moments = 2 * tti_stages_n_pieces(s)};
-    *out = (tti_stage_play){0};
+    *out = (tti_stage_sim){0};
     g.end = calloc((size_t)desc->n_waves, (size_t)g.n_moments * sizeof *g.end);
     tutti_status st = g.end ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; st == TUTTI_OK && i < s->n_stages; i++)
         st = tti_pipe_schedule_init(&shape, i, &g.of[i]);
-    if (st == TUTTI_OK) st = play(&g, out);
+    if (st == TUTTI_OK) st = simulate(&g, out);
     for (int i = 0; i < s->n_stages; i++) tti_pipe_schedule_fini(&g.of[i]);
     free(g.end);
     return st;

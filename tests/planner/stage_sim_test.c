@@ -1,6 +1,6 @@
-/* stage_play_test.c - schedules of pipelines on paper: without messages the known bubble, with them
+/* stage_sim_test.c - schedules of pipelines on paper: without messages the known bubble, with them
  * what they add. */
-#include "planner/stage_play.h"
+#include "planner/stage_sim.h"
 
 #include "planner/predict.h"
 #include "train/small_job.h"
@@ -16,23 +16,23 @@ static tti_stages chain(tti_crossing of[2 * STAGES]) {
 }
 
 /* A third of each stage's time is forward. */
-static tti_stage_play play(const double cost[STAGES], int n_waves, double latency_s,
-                           double s_of_byte) {
+static tti_stage_sim sim(const double cost[STAGES], int n_waves, double latency_s,
+                         double s_of_byte) {
     tti_crossing of[2 * STAGES];
     tti_stages s = chain(of);
     double moment_s[2 * STAGES];
-    tti_stage_play told;
+    tti_stage_sim told;
     for (int i = 0; i < STAGES; i++) {
         moment_s[i] = cost[i] / 3;
         moment_s[2 * STAGES - 1 - i] = cost[i] * 2 / 3;
     }
-    T_OK(tti_stage_play_run(&(tti_stage_play_desc){.stages = &s,
-                                                   .n_waves = n_waves,
-                                                   .n_lanes = 2,
-                                                   .moment_s = moment_s,
-                                                   .latency_s = latency_s,
-                                                   .message_s_of_byte = s_of_byte},
-                            &told));
+    T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = &s,
+                                                 .n_waves = n_waves,
+                                                 .n_lanes = 2,
+                                                 .moment_s = moment_s,
+                                                 .latency_s = latency_s,
+                                                 .message_s_of_byte = s_of_byte},
+                           &told));
     return told;
 }
 
@@ -40,7 +40,7 @@ T_CASE(equal_stages) {
     T_UNUSED;
     static const double one[STAGES] = {1, 1, 1, 1};
     for (int m = 1; m <= 16; m *= 2) {
-        tti_stage_play told = play(one, m, 0, 0);
+        tti_stage_sim told = sim(one, m, 0, 0);
         T_NEAR(told.step_s, m + STAGES - 1, 1e-9);
         T_NEAR(told.bubble, (double)(STAGES - 1) / (m + STAGES - 1), 1e-9);
         T_NEAR(told.busy_s[2], m, 1e-9);
@@ -52,7 +52,7 @@ T_CASE(as_the_executor_says) {
     T_UNUSED;
     static const double cost[STAGES] = {1, 3, 0.5, 2};
     double bubble;
-    tti_stage_play told = play(cost, 8, 0, 0);
+    tti_stage_sim told = sim(cost, 8, 0, 0);
     T_OK(tti_pipe_bubble(
         &(tti_pipe_shape){.n_stages = STAGES, .n_chunks = 1, .n_waves = 8, .training = true}, cost,
         &bubble));
@@ -65,7 +65,7 @@ T_CASE(messages) {
     static const double one[STAGES] = {1, 1, 1, 1};
     tti_crossing of[2 * STAGES];
     tti_stages s = chain(of);
-    T_NEAR(play(one, 1, 0.25, 1e-4).step_s, STAGES + 2 * (STAGES - 1) * (0.25 + 0.2), 1e-9);
+    T_NEAR(sim(one, 1, 0.25, 1e-4).step_s, STAGES + 2 * (STAGES - 1) * (0.25 + 0.2), 1e-9);
     T_NEAR(tti_stage_bytes(&s, 1, 2), BYTES, 0);
     T_NEAR(tti_stage_bytes(&s, 2, 1), BYTES, 0);
     T_NEAR(tti_stage_bytes(&s, 0, 2), 0, 0);
@@ -127,15 +127,15 @@ T_CASE(parts) {
     static const double moment_s[2 * STAGES] = {1, 2, 1, 1, 2, 2, 3, 2};
     tti_crossing of[2 * STAGES];
     tti_stages s = chain(of);
-    tti_stage_play told;
+    tti_stage_sim told;
     heard h = {0};
-    T_OK(tti_stage_play_run(&(tti_stage_play_desc){.stages = &s,
-                                                   .n_waves = 6,
-                                                   .n_lanes = 1,
-                                                   .moment_s = moment_s,
-                                                   .on_part = hear,
-                                                   .user = &h},
-                            &told));
+    T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = &s,
+                                                 .n_waves = 6,
+                                                 .n_lanes = 1,
+                                                 .moment_s = moment_s,
+                                                 .on_part = hear,
+                                                 .user = &h},
+                           &told));
     for (int i = 0; i < STAGES; i++) {
         T_EQ(h.n[i], 12);
         T_NEAR(h.end_s[i], told.end_s[i], 0);
