@@ -7,10 +7,14 @@
 
 #include "base/dtype.h"
 
-/* Attribute "value" of a constant, looked up here so that only base is linked. */
-static double constant_value(const tti_node *node) {
-    for (int i = 0; node->op->attrs[i].name; i++)
-        if (strcmp(node->op->attrs[i].name, "value") == 0) return node->attrs[i].f;
+/* Element e of a constant, by attributes that are looked up here so that only base is linked. */
+static double constant_value(const tti_node *node, size_t e) {
+    for (int i = 0; node->op->attrs[i].name; i++) {
+        const char *name = node->op->attrs[i].name;
+        if (strcmp(name, "value") == 0) return node->attrs[i].f;
+        if (strcmp(name, "data") == 0)
+            return tti_load_elem(node->out[0]->type.dtype, node->attrs[i].bytes, e);
+    }
     return 0;
 }
 
@@ -31,7 +35,7 @@ t_reference *t_reference_create(const tutti_graph *g) {
             double *value = must_alloc(n, sizeof *value);
             r->value[node->out[k]->id] = value;
             for (size_t e = 0; (node->op->traits & TTI_CONSTANT) && e < n; e++)
-                value[e] = constant_value(node);
+                value[e] = constant_value(node, e);
         }
     }
     return r;

@@ -78,6 +78,10 @@ TUTTI_API tutti_value *tutti_buffer(tutti_graph *g, const char *name, const tutt
 TUTTI_API tutti_value *tutti_constant(tutti_graph *g, tutti_dtype dtype, const tutti_shape *shape,
                                       double value);
 
+/* A constant with elements of its own: data is an array of dtype, row-major, and is copied. */
+TUTTI_API tutti_value *tutti_constant_array(tutti_graph *g, tutti_dtype dtype,
+                                            const tutti_shape *shape, const void *data);
+
 /* Names value as a result of the graph, such as "logits" or "loss_sum". */
 TUTTI_API void tutti_output(tutti_graph *g, const char *name, tutti_value *value);
 

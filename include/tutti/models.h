@@ -87,6 +87,10 @@ TUTTI_EXTERN_C_BEGIN
 /* Models in alphabetic order: i = 0, 1, ... until NULL. */
 TUTTI_API const tutti_model *tutti_model_at(int i);
 
+/* What a model file that another framework exported holds (.pt2), as text: inputs, outputs,
+ * parameters, operators.  Free *text with free(); NULL on failure. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_describe(const char *path, char **text);
+
 /* The model of that name; NULL if there is none. */
 TUTTI_API const tutti_model *tutti_model_find(const char *name);
 

@@ -207,9 +207,19 @@ TUTTI_API tutti_value *tutti_concat(tutti_graph *g, tutti_value *const *values, 
 TUTTI_API tutti_value *tutti_slice(tutti_graph *g, tutti_value *x, int axis, int64_t start,
                                    int64_t len);
 
+/* Element index along axis, without that axis, which is not the batch's. */
+TUTTI_API tutti_value *tutti_select(tutti_graph *g, tutti_value *x, int axis, int64_t index);
+
 /* out[0 .. n_parts-1] = equal slices along axis; all NULL on a failure. */
 TUTTI_API void tutti_split(tutti_graph *g, tutti_value *x, int axis, int n_parts,
                            tutti_value **out);
+
+/* x between zeros: `before` and `after` of them along axis. */
+TUTTI_API tutti_value *tutti_pad(tutti_graph *g, tutti_value *x, int axis, int64_t before,
+                                 int64_t after);
+
+/* y = x, and no gradient flows to x. */
+TUTTI_API tutti_value *tutti_stop_gradient(tutti_graph *g, tutti_value *x);
 
 /* table[V,C], ids i32[..] -> y[..,C]: rows of the table; an id outside 0 .. V-1 gives zeros. */
 TUTTI_API tutti_value *tutti_lookup(tutti_graph *g, tutti_value *table, tutti_value *ids);

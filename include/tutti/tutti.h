@@ -14,6 +14,7 @@
 #include "tutti/data.h"
 #include "tutti/eval.h"
 #include "tutti/export.h"
+#include "tutti/functional.h"
 #include "tutti/graph.h"
 #include "tutti/job.h"
 #include "tutti/launch.h"

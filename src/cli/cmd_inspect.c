@@ -9,13 +9,14 @@
 #include "cli/job_args.h"
 #include "cli/words.h"
 #include "tutti/ckpt.h"
+#include "tutti/models.h"
 #include "tutti/planner.h"
 #include "tutti/train.h"
 
 static const char usage[] =
     "usage: tutti inspect [JOB.yaml] [key=value ...] [--after PASS] [--worker N]\n"
     "       tutti inspect [JOB.yaml] [key=value ...] --layout | --svg FILE\n"
-    "       tutti inspect RUN | CHECKPOINT | FILE.safetensors\n"
+    "       tutti inspect RUN | CHECKPOINT | FILE.safetensors | FILE.pt2\n"
     "\n"
     "Prints what the job would run: the steps of the shard program with the kernel of each, and\n"
     "the peak use of each kind of memory.\n"
@@ -30,13 +31,26 @@ static const char usage[] =
     "  --svg FILE     the layout as a picture\n"
     "\n"
     "For a run, a checkpoint or a safetensors file: prints its contents and verifies every\n"
-    "checksum.\n";
+    "checksum.  For an exported PyTorch model (.pt2): its inputs, parameters and operators.\n";
+
+static bool ends_with(const char *path, const char *end) {
+    size_t n = strlen(path), n_end = strlen(end);
+    return n > n_end && strcmp(path + n - n_end, end) == 0;
+}
+
+static int print_model(const char *path) {
+    char *text;
+    tutti_status st = tutti_model_describe(path, &text);
+    if (st != TUTTI_OK) return report_failure(st);
+    fputs(text, stdout);
+    free(text);
+    return 0;
+}
 
 /* A folder or a tensor file, and no job. */
 static bool is_checkpoint(const char *path) {
     struct stat info;
-    size_t n = strlen(path), n_end = strlen(".safetensors");
-    if (n > n_end && strcmp(path + n - n_end, ".safetensors") == 0) return true;
+    if (ends_with(path, ".safetensors")) return true;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
@@ -88,6 +102,8 @@ static int refuse_part(const char *option) {
 int tutti_cmd_inspect(int argc, char **argv) {
     job_args args;
     requested w = {take_flag(&argc, argv, "--layout"), take_option(&argc, argv, "--svg")};
+    if (argc == 2 && ends_with(argv[1], ".pt2") && !w.layout && !w.svg_path)
+        return print_model(argv[1]);
     if (argc == 2 && is_checkpoint(argv[1]))
         return w.layout || w.svg_path ? refuse_checkpoint(argv[1]) : print_checkpoint(argv[1]);
     int code = job_args_read(argc, argv, &args);

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
+
 tutti_graph *tutti_graph_create(bool training) {
     tutti_graph *g = calloc(1, sizeof *g);
     if (g) g->training = training;
@@ -97,6 +99,16 @@ double tti_attr_float(const tti_node *node, const char *name) {
     return tti_attr_get(node, name)->f;
 }
 
+/* Attributes may come from another graph: bytes are copied.  False when out of memory. */
+static bool own_bytes(tutti_graph *g, const tti_op *op, tti_attr *attrs) {
+    for (int i = 0; op->attrs && op->attrs[i].name; i++) {
+        if (op->attrs[i].kind != TTI_ATTR_BYTES) continue;
+        attrs[i].bytes = tti_arena_copy(&g->arena, attrs[i].bytes, (size_t)attrs[i].i);
+        if (!attrs[i].bytes) return false;
+    }
+    return true;
+}
+
 static tti_attr *make_attrs(tutti_graph *g, const tti_op *op, const tti_attr_arg *args) {
     tti_attr *attrs = tti_arena_alloc(&g->arena, (size_t)tti_n_attrs(op) * sizeof *attrs);
     if (!attrs) return NULL;
@@ -109,7 +121,7 @@ static tti_attr *make_attrs(tutti_graph *g, const tti_op *op, const tti_attr_arg
         TTI_ASSERT(i >= 0);
         attrs[i] = args->value;
     }
-    return attrs;
+    return own_bytes(g, op, attrs) ? attrs : NULL;
 }
 
 /* ---- nodes ---- */
@@ -206,7 +218,7 @@ static tti_node *clone_part(tutti_graph *g, const tti_node *part, tutti_value **
     tti_attr *attrs =
         tti_arena_copy(&g->arena, part->attrs, (size_t)tti_n_attrs(part->op) * sizeof *attrs);
     tutti_value **ins = tti_arena_copy(&g->arena, in, (size_t)part->n_in * sizeof *ins);
-    if (!copy || !out || !name || !attrs || !ins) return NULL;
+    if (!copy || !out || !name || !attrs || !ins || !own_bytes(g, part->op, attrs)) return NULL;
     copy->name = name;
     copy->attrs = attrs;
     copy->in = ins;
@@ -272,6 +284,7 @@ static bool copy_node(tutti_graph *to, const tti_node *node, tutti_value **map) 
     copy->name = tti_arena_strdup(arena, node->name);
     copy->attrs =
         tti_arena_copy(arena, node->attrs, (size_t)tti_n_attrs(node->op) * sizeof *copy->attrs);
+    if (!copy->attrs || !own_bytes(to, node->op, copy->attrs)) return false;
     copy->in = tti_arena_alloc(arena, (size_t)node->n_in * sizeof *copy->in);
     for (int i = 0; copy->in && i < node->n_in; i++) copy->in[i] = map[node->in[i]->id];
     for (int k = 0; k < node->op->n_out; k++) {
@@ -348,6 +361,11 @@ tti_node *tti_graph_find_source(const tutti_graph *g, const char *name) {
         if ((g->nodes[i]->op->traits & TTI_SOURCE) && strcmp(g->nodes[i]->name, name) == 0)
             return g->nodes[i];
     return NULL;
+}
+
+double tti_constant_elem(const tti_node *node, size_t i) {
+    if (!tti_attr_has(node, "data")) return tti_attr_float(node, "value");
+    return tti_load_elem(node->out[0]->type.dtype, tti_attr_get(node, "data")->bytes, i);
 }
 
 int64_t tti_value_n_elems(const tutti_value *value) {

@@ -69,6 +69,7 @@ typedef struct tti_attr_arg {
 
 #define TTI_INT(key, x) ((tti_attr_arg){(key), {.i = (x)}})
 #define TTI_FLOAT(key, x) ((tti_attr_arg){(key), {.f = (x)}})
+#define TTI_BYTES(key, n_bytes, x) ((tti_attr_arg){(key), {.i = (int64_t)(n_bytes), .bytes = (x)}})
 tti_attr_arg TTI_INTS(const char *key, int n, const int64_t *v);
 
 typedef struct tti_node_desc {
@@ -101,6 +102,9 @@ int tti_n_attrs(const tti_op *op);
 tutti_status tti_node_fail(const tti_node *node, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Element i of a TTI_CONSTANT: of its attribute "data", or its attribute "value". */
+double tti_constant_elem(const tti_node *node, size_t i);
+
 /* Elements and bytes of a value. */
 int64_t tti_value_n_elems(const tutti_value *value);
 size_t tti_value_n_bytes(const tutti_value *value);
@@ -119,8 +123,10 @@ const char *tti_type_text(const tutti_type *type, char *buf, size_t n_bytes);
 /* Reads a type such as "f32[3,5]" at *text and moves *text past it. */
 tutti_status tti_type_parse(const char **text, tutti_type *out);
 
-/* Reads attributes such as "stride=[2,2] p=0.5" (also with commas) up to '}' or the end. */
-tutti_status tti_attrs_parse(const tti_op *op, const char **text, tti_attr_arg *out, int max);
+/* Reads attributes such as "stride=[2,2] p=0.5" (also with commas) up to '}' or the end.  Bytes go
+ * to the arena. */
+tutti_status tti_attrs_parse(const tti_op *op, const char **text, tti_arena *arena,
+                             tti_attr_arg *out, int max);
 
 /* Prints and reads with a table of ops given by the caller (ops/ has the real one). */
 void tti_graph_print(const tutti_graph *g, tti_str *str);

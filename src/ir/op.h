@@ -16,22 +16,28 @@ typedef struct tti_node tti_node;
 
 enum { TTI_MAX_IN = 16, TTI_MAX_OUT = 8, TTI_MAX_ATTRS = 10 };
 
-/* ---- attributes: integers, numbers and integer lists, fixed when the node is made ---- */
+/* ---- attributes: integers, numbers, integer lists and bytes, fixed when the node is made ---- */
 
-typedef enum tti_attr_kind { TTI_ATTR_INT, TTI_ATTR_FLOAT, TTI_ATTR_INTS } tti_attr_kind;
+typedef enum tti_attr_kind {
+    TTI_ATTR_INT,
+    TTI_ATTR_FLOAT,
+    TTI_ATTR_INTS,
+    TTI_ATTR_BYTES
+} tti_attr_kind;
 
 typedef struct tti_attr_spec {
     const char *name; /* NULL ends the list */
     tti_attr_kind kind;
-    double fallback; /* default of an INT or FLOAT; an INTS is empty by default */
+    double fallback; /* default of an INT or FLOAT; INTS and BYTES are empty by default */
     const char *doc; /* meaning and unit, a few words */
 } tti_attr_spec;
 
 typedef struct tti_attr {
-    int64_t i;                 /* TTI_ATTR_INT                    */
-    double f;                  /* TTI_ATTR_FLOAT                  */
-    int n;                     /* TTI_ATTR_INTS: 0 .. TUTTI_MAX_DIMS */
-    int64_t v[TUTTI_MAX_DIMS]; /* TTI_ATTR_INTS                   */
+    int64_t i;                 /* TTI_ATTR_INT; of TTI_ATTR_BYTES: how many            */
+    double f;                  /* TTI_ATTR_FLOAT                                       */
+    int n;                     /* TTI_ATTR_INTS: 0 .. TUTTI_MAX_DIMS                   */
+    int64_t v[TUTTI_MAX_DIMS]; /* TTI_ATTR_INTS                                        */
+    const void *bytes;         /* TTI_ATTR_BYTES: [i]; of a node: in its graph's arena */
 } tti_attr;
 
 /* ---- traits: what passes and backends may rely on ---- */
@@ -50,7 +56,7 @@ typedef enum tti_trait {
     TTI_EVAL_IDENTITY = 1 << 10, /* out 0 = in 0 when not training: dropout */
     TTI_PARAM = 1 << 11,    /* a source that is trained                                       */
     TTI_INPUT = 1 << 12,    /* a source that gets a new value every step */
-    TTI_CONSTANT = 1 << 13, /* a source filled once with attribute "value"                    */
+    TTI_CONSTANT = 1 << 13, /* a source filled once: tti_constant_elem                       */
     TTI_FUSED = 1 << 14,    /* runs node->body, a chain of elementwise nodes                  */
     TTI_SYNC = 1 << 15,     /* joins a value over all shards; alone (reference): out 0 = in 0 */
     TTI_BUFFER = 1 << 16,   /* a source that is kept from step to step and saved, but not trained */

@@ -43,6 +43,12 @@ static bool print_attr(tti_str *str, const tti_attr_spec *spec, const tti_attr *
             for (int i = 0; i < attr->n; i++) list.dim[i] = attr->v[i];
             tti_shape_print(str, &list);
             return true;
+        case TTI_ATTR_BYTES:
+            if (attr->i == 0) return false;
+            tti_str_printf(str, "%s%s=", separator, spec->name);
+            for (int64_t i = 0; i < attr->i; i++)
+                tti_str_printf(str, "%02x", ((const uint8_t *)attr->bytes)[i]);
+            return true;
     }
     return false;
 }

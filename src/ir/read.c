@@ -176,7 +176,7 @@ static tutti_status read_node(reader *r) {
     TTI_TRY(read_inputs(r, in, &n_in));
     TTI_TRY(expect(r, "{"));
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
-    if (tti_attrs_parse(op, &r->p, attrs, TTI_MAX_ATTRS) != TUTTI_OK)
+    if (tti_attrs_parse(op, &r->p, &r->g->arena, attrs, TTI_MAX_ATTRS) != TUTTI_OK)
         return complain(r, tutti_last_error());
     TTI_TRY(expect(r, "}"));
     bool named = (op->traits & TTI_SOURCE) && !(op->traits & TTI_CONSTANT);
@@ -269,7 +269,21 @@ static bool parse_float(const char **p, double *out) {
     return any;
 }
 
-static bool parse_attr_value(const char **p, tti_attr_kind kind, tti_attr *out) {
+/* Two hex digits for each byte. */
+static bool parse_bytes(const char **p, tti_arena *arena, tti_attr *out) {
+    size_t n_digits = strspn(*p, "0123456789abcdef");
+    uint8_t *bytes = n_digits % 2 == 0 ? tti_arena_alloc(arena, n_digits / 2 + 1) : NULL;
+    if (!bytes) return false;
+    for (size_t i = 0; i < n_digits / 2; i++)
+        bytes[i] = (uint8_t)(hex_digit((*p)[2 * i]) * 16 + hex_digit((*p)[2 * i + 1]));
+    *p += n_digits;
+    out->i = (int64_t)(n_digits / 2);
+    out->bytes = bytes;
+    return true;
+}
+
+static bool parse_attr_value(const char **p, tti_attr_kind kind, tti_arena *arena, tti_attr *out) {
+    if (kind == TTI_ATTR_BYTES) return parse_bytes(p, arena, out);
     if (kind == TTI_ATTR_INT) return parse_int(p, &out->i);
     if (kind == TTI_ATTR_FLOAT) return parse_float(p, &out->f);
     if (*(*p)++ != '[') return false;
@@ -284,7 +298,8 @@ static bool parse_attr_value(const char **p, tti_attr_kind kind, tti_attr *out) 
     return true;
 }
 
-tutti_status tti_attrs_parse(const tti_op *op, const char **text, tti_attr_arg *out, int max) {
+tutti_status tti_attrs_parse(const tti_op *op, const char **text, tti_arena *arena,
+                             tti_attr_arg *out, int max) {
     const char *p = *text;
     int n = 0;
     for (;;) {
@@ -298,7 +313,7 @@ tutti_status tti_attrs_parse(const tti_op *op, const char **text, tti_attr_arg *
         if (n == max) return tti_fail(TUTTI_E_INVALID, "too many attributes");
         p += n_bytes + 1;
         out[n] = (tti_attr_arg){.name = spec->name};
-        if (!parse_attr_value(&p, spec->kind, &out[n++].value))
+        if (!parse_attr_value(&p, spec->kind, arena, &out[n++].value))
             return tti_fail(TUTTI_E_INVALID, "attribute '%s': malformed value", spec->name);
     }
     *text = p;

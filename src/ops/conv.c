@@ -248,6 +248,22 @@ static void conv2d_grad_x_reference(const tti_args *a) {
     walk(&s, grad_x_term, (void *)(uintptr_t)a);
 }
 
+/* As an op of its own it is the transposed convolution: linear in dy and in w. */
+static tutti_status conv2d_grad_x_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                                       const bool *need, tutti_value **dx) {
+    tutti_value *dw[2];
+    tti_attr_arg attrs[7] = {tti_same_attr(node, "stride"), tti_same_attr(node, "pad"),
+                             tti_same_attr(node, "dilation"), tti_same_attr(node, "groups")};
+    if (need[0])
+        dx[0] = tti_grad_emit(g, node, "conv2d", (tutti_value *[]){dy[0], node->in[1]}, 2, attrs);
+    if (!need[1]) return tutti_graph_check(g);
+    attrs[4] = TTI_INTS("kernel", 2, &tti_in_shape(node, 1)->dim[2]);
+    attrs[5] = TTI_INT("bias", 0);
+    tti_emit_n(g, "conv2d_grad_w", node->name, (tutti_value *[]){node->in[0], dy[0]}, 2, attrs, dw);
+    dx[1] = dw[0];
+    return tutti_graph_check(g);
+}
+
 /* ---- conv2d_grad_w: dw[o,c/groups,kernel], db[o] from dy and x ---- */
 
 static tutti_status grad_w_sizes(const tti_node *node, conv_sizes *s) {
@@ -453,6 +469,7 @@ const tti_op tti_ops_conv[] = {
      .traits = TTI_CHANNELS_LAST,
      .weights_in = 1u << 1,
      .infer = conv2d_grad_x_infer,
+     .grad = conv2d_grad_x_grad,
      .shard = conv2d_grad_x_shard,
      .cost = conv2d_grad_x_cost,
      .reference = conv2d_grad_x_reference,

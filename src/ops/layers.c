@@ -9,7 +9,7 @@
 
 #include "base/philox.h"
 #include "ops/rules.h"
-#include "tutti/ops.h"
+#include "tutti/functional.h"
 
 /* Weight and bias [n_out] of a layer; *bias stays NULL without one.  A layer's own init is for the
  * weight; the bias is then zero.  Otherwise both are uniform within 1 / sqrt(fan_in). */
@@ -100,56 +100,28 @@ tutti_value *tutti_conv2d(tutti_graph *g, tutti_value *x, const tutti_conv2d_des
 
 enum { FULL_NAME = TTI_MAX_LAYER_NAME + 40 };
 
-static const double default_eps = 1e-5, default_momentum = 0.1;
+static const double default_momentum = 0.1;
 
 typedef struct bn_layer {
     tutti_graph *g;
     const char *name;
     tutti_shape shape; /* [C] */
-    double momentum, eps;
+    double momentum;
 } bn_layer;
 
-static const char *full_name(const bn_layer *bn, const char *prefix, const char *suffix,
-                             char text[FULL_NAME]) {
-    snprintf(text, FULL_NAME, "%s%s.%s", prefix, bn->name, suffix);
+static const char *full_name(const bn_layer *bn, const char *suffix, char text[FULL_NAME]) {
+    snprintf(text, FULL_NAME, "%s.%s", bn->name, suffix);
     return text;
 }
 
 static tutti_value *bn_param(const bn_layer *bn, const char *suffix, const tutti_init *init) {
     char text[FULL_NAME];
-    return tutti_param(bn->g, full_name(bn, "", suffix, text), &bn->shape, init, false);
+    return tutti_param(bn->g, full_name(bn, suffix, text), &bn->shape, init, false);
 }
 
 static tutti_value *bn_buffer(const bn_layer *bn, const char *suffix, double value) {
     char text[FULL_NAME];
-    return tutti_buffer(bn->g, full_name(bn, "", suffix, text), &bn->shape, value, bn->momentum);
-}
-
-/* The update of the buffer with that suffix. */
-static void bn_stat(const bn_layer *bn, tutti_value *stat, const char *suffix) {
-    char text[FULL_NAME];
-    tutti_output(bn->g, full_name(bn, "stat.", suffix, text), stat);
-}
-
-/* The input with the number of real samples of the shard, made by the first layer that asks. */
-static tutti_value *rows_input(tutti_graph *g) {
-    tti_node *known = tti_graph_find_source(g, "rows");
-    return known ? known->out[0] : tutti_input(g, "rows", TUTTI_I32, &(tutti_shape){0});
-}
-
-static tutti_value *train_norm(const bn_layer *bn, tutti_value *const *in, bool sync) {
-    tutti_value *rows = rows_input(bn->g);
-    tutti_value *stats =
-        tti_emit(bn->g, "bn_stats", bn->name, (tutti_value *[]){in[0], rows}, 2, NULL);
-    if (sync) stats = tti_emit(bn->g, "sync_moments", bn->name, &stats, 1, NULL);
-    tutti_value *running =
-        tti_emit(bn->g, "bn_running", bn->name, (tutti_value *[]){stats, rows}, 2, NULL);
-    if (running) {
-        bn_stat(bn, running->node->out[0], "running_mean");
-        bn_stat(bn, running->node->out[1], "running_var");
-    }
-    return tti_emit(bn->g, "bn_apply", bn->name, (tutti_value *[]){in[0], stats, in[1], in[2]}, 4,
-                    (tti_attr_arg[]){TTI_FLOAT("eps", bn->eps), {0}});
+    return tutti_buffer(bn->g, full_name(bn, suffix, text), &bn->shape, value, bn->momentum);
 }
 
 tutti_value *tutti_batch_norm2d(tutti_graph *g, tutti_value *x, const tutti_batch_norm_desc *desc,
@@ -164,16 +136,15 @@ tutti_value *tutti_batch_norm2d(tutti_graph *g, tutti_value *x, const tutti_batc
     const bn_layer bn = {.g = g,
                          .name = name,
                          .shape = TUTTI_SHAPE(x->type.shape.dim[1]),
-                         .momentum = desc->momentum != 0 ? desc->momentum : default_momentum,
-                         .eps = desc->eps != 0 ? desc->eps : default_eps};
+                         .momentum = desc->momentum != 0 ? desc->momentum : default_momentum};
     const tutti_init ones = {.kind = TUTTI_INIT_CONSTANT, .a = 1};
-    tutti_value *gamma = bn_param(&bn, "weight", desc->init ? desc->init : &ones);
-    tutti_value *beta = bn_param(&bn, "bias", NULL);
-    tutti_value *mean = bn_buffer(&bn, "running_mean", 0), *var = bn_buffer(&bn, "running_var", 1);
-    if (g->training)
-        return train_norm(&bn, (tutti_value *[]){x, gamma, beta}, desc->sync || g->sync_batch_norm);
-    return tti_emit(g, "bn_eval", name, (tutti_value *[]){x, mean, var, gamma, beta}, 5,
-                    (tti_attr_arg[]){TTI_FLOAT("eps", bn.eps), {0}});
+    tutti_batch_norm_tensors tensors = {.eps = desc->eps, .sync = desc->sync};
+    tensors.weight = bn_param(&bn, "weight", desc->init ? desc->init : &ones);
+    tensors.bias = bn_param(&bn, "bias", NULL);
+    tensors.running_mean = bn_buffer(&bn, "running_mean", 0);
+    tensors.running_var = bn_buffer(&bn, "running_var", 1);
+    if (g->failed != TUTTI_OK) return NULL;
+    return tutti_batch_norm_of(g, x, &tensors, name);
 }
 
 /* ---- dropout ---- */

@@ -20,7 +20,8 @@ static tti_attr_arg dims_of(const char *key, const tutti_value *value) {
 
 static const tti_attr_spec reshape_attrs[] = {
     {"dims", TTI_ATTR_INTS, 0, "the new shape"},
-    {"one_row", TTI_ATTR_INT, 0, "1: dimension 0, of size 1, is the batch and not the axis behind"},
+    {"one_row", TTI_ATTR_INT, 0,
+     "1: dimension 0, of size 1, is the batch and not the axis behind; -1: that of x is not"},
     {0}};
 
 static tutti_status reshape_infer(const tti_node *node, tutti_type *out) {
@@ -35,11 +36,11 @@ static tutti_status reshape_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
+/* Sizes alone do not say whether a dimension of 1 was the batch. */
 static tutti_status reshape_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                  const bool *need, tutti_value **dx) {
     const tutti_shape *x = tti_in_shape(node, 0);
-    bool one_row =
-        x->n_dims > 0 && x->dim[0] == 1; /* sizes alone do not tell which dimension was the batch */
+    bool one_row = x->n_dims > 0 && x->dim[0] == 1 && tti_attr_int(node, "one_row") >= 0;
     tti_attr_arg attrs[] = {dims_of("dims", node->in[0]), TTI_INT("one_row", one_row), {0}};
     if (need[0]) dx[0] = tti_grad_emit(g, node, "reshape", dy, 1, attrs);
     return tutti_graph_check(g);
@@ -68,7 +69,7 @@ static tutti_status reshape_shard(const tti_node *node, const tti_placement *in,
     out[0] = in[0];
     if (in[0].spread != TTI_SPLIT) return TUTTI_OK;
     const tutti_shape *to = &node->out[0]->type.shape;
-    if (in[0].dim == 0 && tti_attr_int(node, "one_row") && to->n_dims > 0 && to->dim[0] == 1)
+    if (in[0].dim == 0 && tti_attr_int(node, "one_row") > 0 && to->n_dims > 0 && to->dim[0] == 1)
         return TUTTI_OK;
     int d = matching_dim(tti_in_shape(node, 0), in[0].dim, to);
     if (d < 0) return tti_shard_refuse(node, in, "the split dimension is mixed with others");
@@ -240,6 +241,16 @@ static tutti_status slice_grad(tutti_graph *g, const tti_node *node, tutti_value
     return tutti_graph_check(g);
 }
 
+static tutti_status slice_grad_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                                    const bool *need, tutti_value **dx) {
+    tti_attr_arg attrs[] = {tti_same_attr(node, "axis"),
+                            tti_same_attr(node, "start"),
+                            TTI_INT("len", tti_in_dim(node, 0, axis_of(node))),
+                            {0}};
+    if (need[0]) dx[0] = tti_grad_emit(g, node, "slice", dy, 1, attrs);
+    return tutti_graph_check(g);
+}
+
 /* slice, slice_grad and concat: any split but along the axis itself. */
 static tutti_status across_axis_shard(const tti_node *node, const tti_placement *in,
                                       tti_placement *out) {
@@ -308,6 +319,19 @@ static bool concat_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *
             return false;
     out[0] = (tti_cut){TTI_SPLIT, axis, node->n_in};
     return true;
+}
+
+/* ---- stop_gradient ---- */
+
+static tutti_status stop_infer(const tti_node *node, tutti_type *out) {
+    out[0] = node->in[0]->type;
+    return TUTTI_OK;
+}
+
+static tutti_status stop_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                              const bool *need, tutti_value **dx) {
+    (void)node, (void)dy, (void)need, (void)dx;
+    return tutti_graph_check(g);
 }
 
 /* ---- builders ---- */
@@ -389,6 +413,38 @@ tutti_value *tutti_slice(tutti_graph *g, tutti_value *x, int axis, int64_t start
         (tti_attr_arg[]){TTI_INT("axis", axis), TTI_INT("start", start), TTI_INT("len", len), {0}});
 }
 
+tutti_value *tutti_pad(tutti_graph *g, tutti_value *x, int axis, int64_t before, int64_t after) {
+    int n_dims = x ? x->type.shape.n_dims : 0, at = axis < 0 ? axis + n_dims : axis;
+    int64_t total = 0;
+    if (x && (at < 0 || at >= n_dims || before < 0 || after < 0 ||
+              __builtin_add_overflow(before, after, &total) ||
+              __builtin_add_overflow(total, x->type.shape.dim[at], &total)))
+        return tti_build_fail(g, "pad: %lld and %lld zeros along axis %d of %d dimensions",
+                              (long long)before, (long long)after, axis, n_dims);
+    return tti_build1(
+        g, "slice_grad", x,
+        (tti_attr_arg[]){
+            TTI_INT("axis", axis), TTI_INT("start", before), TTI_INT("total", total), {0}});
+}
+
+tutti_value *tutti_stop_gradient(tutti_graph *g, tutti_value *x) {
+    return tti_build1(g, "stop_gradient", x, NULL);
+}
+
+tutti_value *tutti_select(tutti_graph *g, tutti_value *x, int axis, int64_t index) {
+    int n_dims = x ? x->type.shape.n_dims : 0, at = axis < 0 ? axis + n_dims : axis;
+    if (x && (at < 0 || at >= n_dims))
+        return tti_build_fail(g, "select: axis %d of %d dimensions", axis, n_dims);
+    tutti_value *part = tutti_slice(g, x, axis, index, 1);
+    tutti_shape to = {0};
+    for (int d = 0; d < n_dims; d++)
+        if (d != at) to.dim[to.n_dims++] = x->type.shape.dim[d];
+    return tti_build1(
+        g, "reshape", part,
+        (tti_attr_arg[]){
+            TTI_INTS("dims", to.n_dims, to.dim), TTI_INT("one_row", at == 0 ? -1 : 0), {0}});
+}
+
 void tutti_split(tutti_graph *g, tutti_value *x, int axis, int n_parts, tutti_value **out) {
     int n_dims = x ? x->type.shape.n_dims : 0;
     for (int i = 0; i < n_parts; i++) out[i] = NULL;
@@ -464,6 +520,10 @@ static const tti_sample slice_grad_samples[] = {
     {0},
 };
 
+static const tti_sample stop_samples[] = {
+    {.in = "f32[4,3]"}, {.in = "i32[2,2]", .int_hi = 9}, {.in = "f64[]"}, {.in = "f32[0,2]"}, {0},
+};
+
 static const tti_sample concat_samples[] = {
     {.in = "f32[4,6] f32[4,2]", .attrs = "axis=1"},
     {.in = "f32[2,3,4] f32[2,1,4] f32[2,2,4]", .attrs = "axis=-2"},
@@ -527,6 +587,7 @@ const tti_op tti_ops_shape[] = {
      MOVE,
      .attrs = slice_grad_attrs,
      .infer = slice_grad_infer,
+     .grad = slice_grad_grad,
      .shard = across_axis_shard,
      .reference = slice_grad_reference,
      .samples = slice_grad_samples},
@@ -544,5 +605,17 @@ const tti_op tti_ops_shape[] = {
      .cut = concat_cut,
      .reference = concat_reference,
      .samples = concat_samples},
+    {.name = "stop_gradient",
+     .doc = "y = x; no gradient flows to x",
+     .n_in_min = 1,
+     .n_in_max = 1,
+     .n_out = 1,
+     .cost = tti_cost_free,
+     .traits = TTI_VIEW | TTI_TURNS,
+     .infer = stop_infer,
+     .grad = stop_grad,
+     .shard = tti_shard_linear,
+     .reference = copy_reference,
+     .samples = stop_samples},
     {0},
 };

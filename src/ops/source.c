@@ -47,12 +47,30 @@ static const tti_attr_spec constant_attrs[] = {
     {0},
 };
 
+static const tti_attr_spec array_attrs[] = {
+    {"dtype", TTI_ATTR_INT, TUTTI_F32, "tutti_dtype"},
+    {"dims", TTI_ATTR_INTS, 0, "shape"},
+    {"data", TTI_ATTR_BYTES, 0, "the elements, row-major, as in memory"},
+    {0},
+};
+
 static tutti_status source_infer(const tti_node *node, tutti_type *out) {
     int64_t dtype = tti_attr_int(node, "dtype");
     if (dtype < 0 || dtype >= TUTTI_N_DTYPES)
         return tti_node_fail(node, "dtype %lld does not exist", (long long)dtype);
     out[0] = (tutti_type){(tutti_dtype)dtype, tti_get_shape(node, "dims")};
     return TUTTI_OK;
+}
+
+static tutti_status array_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(source_infer(node, out));
+    if (tti_shape_check(&out->shape) != TUTTI_OK)
+        return tti_node_fail(node, "%s", tutti_last_error());
+    int64_t wanted = tutti_shape_n_elems(&out->shape) * (int64_t)tutti_dtype_bytes(out->dtype);
+    int64_t n_bytes = tti_attr_get(node, "data")->i;
+    if (n_bytes == wanted) return TUTTI_OK;
+    return tti_node_fail(node, "data has %lld bytes, the type needs %lld", (long long)n_bytes,
+                         (long long)wanted);
 }
 
 /* Checks the attributes for the initial values of a parameter or a buffer. */
@@ -169,6 +187,19 @@ tutti_value *tutti_constant(tutti_graph *g, tutti_dtype dtype, const tutti_shape
                                        {0}});
 }
 
+tutti_value *tutti_constant_array(tutti_graph *g, tutti_dtype dtype, const tutti_shape *shape,
+                                  const void *data) {
+    if (!g || g->failed != TUTTI_OK || !dims_are_good(g, "array", "", shape)) return NULL;
+    if (tti_shape_check(shape) != TUTTI_OK)
+        return tti_build_fail(g, "array: %s", tutti_last_error());
+    size_t n_bytes = (size_t)tutti_shape_n_elems(shape) * tutti_dtype_bytes(dtype);
+    return add_source(g, "array", NULL,
+                      (tti_attr_arg[]){TTI_INT("dtype", (int64_t)dtype),
+                                       TTI_INTS("dims", shape->n_dims, shape->dim),
+                                       TTI_BYTES("data", n_bytes, data),
+                                       {0}});
+}
+
 /* ---- records ---- */
 
 static const tti_sample input_samples[] = {
@@ -209,6 +240,17 @@ static const tti_sample buffer_samples[] = {
     {0},
 };
 
+static const tti_sample array_samples[] = {
+    {.in = "", .attrs = "dims=[2,1] data=0000803f000000c0"},
+    {.in = "", .attrs = "dtype=6 dims=[3] data=0001ff"},
+    {.in = "", .attrs = "dims=[0,2]"},
+    {.in = "", .attrs = "dims=[2] data=0000803f", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dtype=99 dims=[1] data=0000803f", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[-1] data=0000803f", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[1099511627776,1099511627776]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 const tti_op tti_ops_source[] = {
     {.name = "input",
      .doc = "fed at every step",
@@ -246,5 +288,14 @@ const tti_op tti_ops_source[] = {
      .shard = source_shard,
      .cost = tti_cost_free,
      .samples = input_samples},
+    {.name = "array",
+     .doc = "filled once with the elements of data",
+     .n_out = 1,
+     .attrs = array_attrs,
+     .traits = TTI_SOURCE | TTI_CONSTANT,
+     .infer = array_infer,
+     .shard = source_shard,
+     .cost = tti_cost_free,
+     .samples = array_samples},
     {0},
 };

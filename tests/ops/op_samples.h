@@ -36,7 +36,8 @@ static inline int t_parse_sample(const tti_op *op, const tti_sample *sample, tut
     }
     for (int i = 0; i <= TTI_MAX_ATTRS; i++) attrs[i] = (tti_attr_arg){0};
     const char *list = sample->attrs ? sample->attrs : "";
-    if (tti_attrs_parse(op, &list, attrs, TTI_MAX_ATTRS + 1) != TUTTI_OK) abort();
+    static tti_arena bytes; /* of all samples, until the program ends */
+    if (tti_attrs_parse(op, &list, &bytes, attrs, TTI_MAX_ATTRS + 1) != TUTTI_OK) abort();
     return n_in;
 }
 

@@ -181,7 +181,9 @@ T_CASE(costs_are_sane) {
 /* Ops whose gradient is not that of their inputs taken one by one. */
 static bool has_own_test(const tti_op *op) {
     return strcmp(op->name, "bn_apply") == 0 || /* through the statistics too: batch_norm_test.c */
-           strcmp(op->name, "entropy_join") == 0; /* through the parts too: passes/tensor_test.c */
+           strcmp(op->name, "entropy_join") ==
+               0 ||                                /* through the parts too: passes/tensor_test.c */
+           strcmp(op->name, "stop_gradient") == 0; /* none: shape_test.c */
 }
 
 /* True if a gradient can flow into output k. */

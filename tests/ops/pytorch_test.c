@@ -150,7 +150,7 @@ static trial make_trial(const ops3_optimizer *o) {
     const tti_op *direction = tti_op_find(name);
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {{0}};
     const char *text = o->attrs;
-    T_OK(tti_attrs_parse(op, &text, attrs, TTI_MAX_ATTRS));
+    T_OK(tti_attrs_parse(op, &text, &t.g->arena, attrs, TTI_MAX_ATTRS));
     bool norms = (op->traits & TTI_NORMS) != 0;
     t.n_tensors = op->n_in_max - (norms ? 2 : 1);
     for (int i = 0; i < op->n_in_max; i++) {

@@ -76,11 +76,45 @@ T_CASE(transpose_counts_from_the_end_too) {
     expect_failure(g, "flatten: a scalar has no samples");
 }
 
+T_CASE(pad_and_select_count_from_the_end_too) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = matrix(g);
+    expect_shape(tutti_pad(g, x, -1, 1, 2), "f32[4,9]");
+    expect_shape(tutti_select(g, x, -1, 5), "f32[4]");
+    expect_shape(tutti_select(g, x, 0, 3), "f32[6]");
+    T_OK(tutti_graph_check(g));
+    tutti_graph_destroy(g);
+    g = tutti_graph_create(true);
+    tutti_pad(g, matrix(g), 0, -1, 0);
+    expect_failure(g, "pad: -1 and 0 zeros");
+    g = tutti_graph_create(true);
+    tutti_select(g, matrix(g), 1, 6);
+    expect_failure(g, "outside a dimension of 6");
+}
+
+/* The value passes, the gradient does not. */
+T_CASE(stop_gradient_has_none) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = matrix(g), *y = tutti_stop_gradient(g, x), *dy = y, *dx = NULL;
+    T_OK(y->node->op->grad(g, y->node, &dy, &(bool){true}, &dx));
+    assert_null(dx);
+    t_reference *r = t_reference_create(g);
+    t_reference_of(r, x)[7] = 5;
+    t_reference_run(r, &(tti_run){0});
+    T_NEAR(t_reference_of(r, y)[7], 5, 0);
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reshape_resolves_one_open_dimension),
         cmocka_unit_test(split_gives_equal_parts_that_concat_joins),
         cmocka_unit_test(transpose_counts_from_the_end_too),
+        cmocka_unit_test(pad_and_select_count_from_the_end_too),
+        cmocka_unit_test(stop_gradient_has_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

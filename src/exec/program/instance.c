@@ -137,7 +137,7 @@ static tutti_status fill_consts(tti_instance *it) {
         char *base = consts + it->desc.program->bufs[node->out[0]->id].offset;
         size_t n = (size_t)tti_value_n_elems(node->out[0]);
         for (size_t k = 0; k < n; k++)
-            tti_store_elem(node->out[0]->type.dtype, base, k, tti_attr_float(node, "value"));
+            tti_store_elem(node->out[0]->type.dtype, base, k, tti_constant_elem(node, k));
     }
     tutti_status st = upload(it, it->consts, consts, n_bytes);
     free(consts);

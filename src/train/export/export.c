@@ -172,8 +172,10 @@ static tutti_status write_tensors(const tti_exporting *e) {
 /* ---- formats ---- */
 
 static tutti_status check_torchvision(const tti_blueprint *b) {
-    const char *name = b->config.model.plugin[0] ? "plugin" : b->config.model.name;
-    if (strncmp(name, "resnet", 6) == 0 || strncmp(name, "vgg", 3) == 0) return TUTTI_OK;
+    const tutti_model *model = tti_job_model(&b->config);
+    const char *name = model ? model->name : b->model_name;
+    bool is_known = strncmp(name, "resnet", 6) == 0 || strncmp(name, "vgg", 3) == 0;
+    if (model && is_known) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
                     "export: format torchvision is for resnet and vgg, the model is %s", name);
 }

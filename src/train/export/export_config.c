@@ -186,12 +186,14 @@ void tti_export_tokenizer_config(const tti_blueprint *b, const tutti_tokenizer *
 }
 
 bool tti_is_resnet(const tti_blueprint *b) {
-    return !b->config.model.plugin[0] && strncmp(b->config.model.name, "resnet", 6) == 0;
+    const tutti_model *model = tti_job_model(&b->config);
+    return model && strncmp(model->name, "resnet", 6) == 0;
 }
 
 tutti_status tti_export_config(const tti_blueprint *b, tti_str *out) {
     tti_json j = tti_json_begin(out, 2);
-    const char *name = b->config.model.plugin[0] ? "plugin" : b->config.model.name;
+    const tutti_model *model = tti_job_model(&b->config);
+    const char *name = model ? model->name : "one of your own";
     if (strcmp(name, "gpt2") == 0)
         gpt2(b, &j);
     else if (strcmp(name, "bert") == 0)

@@ -96,6 +96,12 @@ RULE(constant) {
     return TUTTI_OK;
 }
 
+RULE(array) {
+    if (node->out[0]->type.dtype != TUTTI_F32) return refuse(node, "constants other than f32");
+    *out = tti_onnx_floats(e, &node->out[0]->type.shape, tti_attr_get(node, "data")->bytes);
+    return TUTTI_OK;
+}
+
 RULE(broadcast_to) {
     *out = OP("Expand", IN(0), tti_onnx_shape(e, node, 0));
     return TUTTI_OK;
@@ -288,6 +294,7 @@ static const struct {
     {"silu", silu},
     {"swiglu", swiglu},
     {"constant", constant},
+    {"array", array},
     {"broadcast_to", broadcast_to},
     {"reshape", reshape},
     {"transpose", transpose},

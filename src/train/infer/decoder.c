@@ -113,8 +113,7 @@ static tutti_status build(tti_decoder *d, const tutti_model *model, const tti_pr
 tutti_status tti_decoder_open(const tutti_job *job, const tti_predictor *p, int64_t context,
                               tti_decoder **out) {
     *out = NULL;
-    bool own = job->model_fn || job->config.model.plugin[0];
-    const tutti_model *model = own ? NULL : tutti_model_find(job->config.model.name);
+    const tutti_model *model = job->model_fn ? NULL : tti_job_model(&job->config);
     if (!model || !model->decode) return TUTTI_OK;
     tti_decoder *d = calloc(1, sizeof *d);
     if (!d) return tti_fail(TUTTI_E_NOMEM, "decode: out of memory");

@@ -17,6 +17,7 @@
 #include "train/job/load_weights.h"
 #include "train/job/lr_schedule.h"
 #include "train/job/optimizer.h"
+#include "tutti/models.h"
 
 /* ---- life ---- */
 
@@ -154,6 +155,10 @@ void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user) {
 
 static bool is_left_open(const char *text) {
     return strcmp(text, "auto") == 0 || strcmp(text, "none") == 0;
+}
+
+const tutti_model *tti_job_model(const tti_job_config *c) {
+    return *c->model.plugin || *c->model.file ? NULL : tutti_model_find(c->model.name);
 }
 
 bool tti_job_names_size(const tti_job_config *c) { return !is_left_open(c->model.size); }
@@ -355,6 +360,7 @@ tutti_status tti_job_make_paths_absolute(tutti_job *job) {
     TTI_TRY(make_absolute("data.dir", here, c->data.dir));
     TTI_TRY(make_absolute("data.tokenizer_dir", here, c->data.tokenizer_dir));
     TTI_TRY(make_absolute("model.plugin", here, c->model.plugin));
+    TTI_TRY(make_absolute("model.file", here, c->model.file));
     TTI_TRY(make_absolute("model.init", here, c->model.init));
     return make_absolute("parallel.replay", here, c->parallel.replay);
 }

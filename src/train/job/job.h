@@ -20,6 +20,7 @@ typedef struct tti_job_config {
     struct {
         char name[TTI_TEXT_MAX];      /* a row of models/model_table.c */
         char plugin[TTI_TEXT_MAX];    /* a shared object with the model instead; "": none */
+        char file[TTI_TEXT_MAX];      /* a model that another framework exported; "": none */
         tti_int_list hidden;          /* mlp: widths of the hidden layers */
         double dropout;               /* probability, where the model has dropout */
         double drop_path;             /* probability, where the model has stochastic depth */
@@ -203,6 +204,10 @@ bool tti_job_is_local(const tti_job_config *config);
 
 /* The same bits for any number of workers (parallel.mode). */
 bool tti_job_is_exact(const tti_job_config *config);
+
+/* The built-in model of the job; NULL: the model is that of model.plugin or model.file, or the name
+ * is not known.  A model of the caller's is not looked at. */
+const struct tutti_model *tti_job_model(const tti_job_config *config);
 
 /* Whether model.size is a size, and not auto or none. */
 bool tti_job_names_size(const tti_job_config *config);

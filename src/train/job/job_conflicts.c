@@ -246,7 +246,7 @@ static void find_lost_mask_token(const tti_job_config *c, char why[WHY]) {
 
 /* Masking is for text, and for a model that looks at both sides of a token and guesses it. */
 static void find_lost_masks(const tti_job_config *c, char why[WHY]) {
-    bool own = *c->model.plugin != 0;
+    bool own = *c->model.plugin || *c->model.file;
     if (c->data.mask_prob > 0 && !is_language(c))
         snprintf(why, WHY, "masks the tokens of text and tokens, and data.format is %s",
                  c->data.format);
@@ -258,16 +258,22 @@ static void find_lost_masks(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_bad_masked_model(const tti_job_config *c, char why[WHY]) {
-    if (c->data.mask_prob == 0 || *c->model.plugin || !is(c->model.name, "bert")) return;
+    const tutti_model *model = tti_job_model(c);
+    if (c->data.mask_prob == 0 || !model || !is(model->name, "bert")) return;
     if (is(c->model.head, "classify"))
         snprintf(why, WHY, "masked tokens are guessed by model.head=tokens");
     else if (c->model.padding >= 0)
         snprintf(why, WHY, "samples of masked text are full, so there is no padding; leave it out");
 }
 
+static void find_two_models(const tti_job_config *c, char why[WHY]) {
+    if (*c->model.file && *c->model.plugin)
+        snprintf(why, WHY, "the model is that of model.file or of model.plugin, not both");
+}
+
 /* For a model with a choice of sizes, a missing size is no conflict. */
 static void find_missing_size(const tti_job_config *c, char why[WHY]) {
-    const tutti_model *model = *c->model.plugin ? NULL : tutti_model_find(c->model.name);
+    const tutti_model *model = tti_job_model(c);
     bool is_said = c->model.layers > 0 && c->model.width > 0 &&
                    (c->model.heads > 0 || (model && !model->activation));
     if (!model || !model->size || is_said || !is(c->model.size, "none")) return;
@@ -278,7 +284,7 @@ static void find_missing_size(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_missing_activation(const tti_job_config *c, char why[WHY]) {
-    const tutti_model *model = *c->model.plugin ? NULL : tutti_model_find(c->model.name);
+    const tutti_model *model = tti_job_model(c);
     if (!model || !model->activation || !is(c->model.activation, "none")) return;
     snprintf(why, WHY, "%s has activations; give model.activation=%s", model->name,
              model->activation);
@@ -735,6 +741,7 @@ static const rule rules[] = {
     {{"data.label", "data.format"}, find_lost_label},
     {{"data.columns", "data.format"}, find_lost_columns},
     {{"data.missing", "data.format"}, find_lost_missing},
+    {{"model.file", "model.plugin"}, find_two_models},
     {{"model.size", "model.name", "model.layers", "model.heads", "model.width"}, find_missing_size},
     {{"model.activation", "model.name"}, find_missing_activation},
     {{"schedule.min_lr", "schedule.name", "optimizer.lr", "optimizer.scale_lr"}, find_rising_rate},
@@ -765,6 +772,24 @@ static void apply(const rule *r, tutti_job *job) {
     if (*why) tti_options_problem(&job->options, place ? place : r->keys[0], "%s", why);
 }
 
+/* A model file says everything of its model.  The job file of a run has all keys. */
+static void find_keys_beside_file(tutti_job *job) {
+    static const char *const allowed[] = {"model.file", "model.plugin", "model.init",
+                                          "model.init_except"};
+    if (!*job->config.model.file || job->is_of_run) return;
+    for (size_t i = 0; i < tti_job_table.n_rows; i++) {
+        const char *key = tti_job_table.rows[i].key;
+        const tti_option_state *state = tti_options_state(&job->options, key);
+        bool passed = strncmp(key, "model.", 6) != 0 || !state->place.source || state->is_own;
+        for (size_t k = 0; k < TTI_COUNT(allowed); k++) passed |= is(key, allowed[k]);
+        if (!passed)
+            tti_options_problem(&job->options, key,
+                                "describes a built-in model, and model.file names a file with a "
+                                "model of its own; leave one of the two out");
+    }
+}
+
 void tti_job_find_conflicts(tutti_job *job) {
     for (size_t i = 0; i < TTI_COUNT(rules); i++) apply(&rules[i], job);
+    find_keys_beside_file(job);
 }

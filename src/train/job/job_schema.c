@@ -36,6 +36,10 @@ static const tti_option rows[] = {
      .help = "Shared object that exports tutti_build_model, used instead of model.name; see "
              "examples/plugin",
      .example = "./my_model.so"},
+    {KEY(model.file, TEXT, "\"\""), .also = "pt2|exported|program|import",
+     .help = "Model that torch.export.save wrote (.pt2), used instead of model.name, with its "
+             "weights; see pytorch.md",
+     .example = "model.pt2"},
     {KEY(model.hidden, INT_LIST, "[512, 512]"), RANGE(1, 1 << 20),
      .also = "widths|hidden_size|hidden_sizes|hidden_dims",
      .help = "mlp: widths of the hidden layers; []: no hidden layer", .example = "[256, 128]"},

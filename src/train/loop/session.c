@@ -175,11 +175,12 @@ static tutti_status find_checkpoints(session *s, bool *any) {
                                    "there is no checkpoint yet: the run starts from the beginning");
 }
 
-/* The parameters are those of the seed, or of model.init. */
+/* The parameters are those of the seed, of model.file, or of model.init. */
 static tutti_status begin_anew(session *s) {
     const char *path = s->c->model.init;
-    if (!*path) return TUTTI_OK;
-    TTI_TRY(tti_pretrained_load(s->b, s->exec, path));
+    if (!*path && !s->b->import) return TUTTI_OK;
+    if (s->b->import) TTI_TRY(tti_imported_load(s->b, s->exec));
+    if (*path) TTI_TRY(tti_pretrained_load(s->b, s->exec, path));
     return tti_exec_check_params(s->exec, 0);
 }
 

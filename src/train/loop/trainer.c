@@ -26,6 +26,7 @@
 #include "train/loop/session.h"
 #include "train/loop/worker_threads.h"
 #include "train/model/model_choice.h"
+#include "train/model/model_file.h"
 #include "train/report/report.h"
 #include "train/setup/agreement.h"
 #include "train/setup/command.h"
@@ -315,8 +316,9 @@ static tutti_status print_job(trainer *t, const tti_blueprint *b) {
  * checkpoints.  A resumed run keeps its job file. */
 static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
     TTI_TRY(print_job(t, b));
-    bool writes = !t->continues && t->place.rank == 0;
-    return writes ? write_job(t) : TUTTI_OK;
+    if (t->continues || t->place.rank != 0) return TUTTI_OK;
+    TTI_TRY(tti_model_file_keep(t->job, t->result->run_dir));
+    return write_job(t);
 }
 
 static tutti_status train_here(trainer *t) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ir/graph.h"
+#include "train/model/model_file.h"
 #include "train/model/plugin.h"
 
 /* Positions: one for every token of a sample, unless the job wants more. */
@@ -55,28 +56,35 @@ tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_data
 }
 
 void tti_model_name(const tutti_job *job, char *out, size_t n_bytes) {
-    const char *plugin = job->config.model.plugin, *slash = strrchr(plugin, '/');
-    const char *file = slash ? slash + 1 : plugin;
+    const tti_job_config *c = &job->config;
+    const char *path = c->model.file[0] ? c->model.file : c->model.plugin;
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
     int n = (int)strcspn(file, ".");
-    if (job->model_fn || (plugin[0] && n == 0))
+    if (job->model_fn || (path[0] && n == 0))
         snprintf(out, n_bytes, "model");
-    else if (plugin[0])
+    else if (path[0])
         snprintf(out, n_bytes, "%.*s", n, file);
     else
-        snprintf(out, n_bytes, "%s", job->config.model.name);
+        snprintf(out, n_bytes, "%s", c->model.name);
 }
 
 void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes) {
     const char *plugin = job->config.model.plugin;
+    char path[TTI_TEXT_MAX];
+    const char *kind = "plugin";
     uint32_t crc;
+    if (tti_model_file_path(job, path) == TUTTI_OK && path[0])
+        kind = "file";
+    else
+        snprintf(path, sizeof path, "%s", plugin);
     if (job->model_fn)
         snprintf(out, n_bytes, "caller");
-    else if (!plugin[0])
+    else if (!path[0])
         snprintf(out, n_bytes, "built-in %s", job->config.model.name);
-    else if (tti_plugin_checksum(plugin, &crc))
-        snprintf(out, n_bytes, "plugin %08x", (unsigned)crc);
+    else if (tti_plugin_checksum(path, &crc))
+        snprintf(out, n_bytes, "%s %08x", kind, (unsigned)crc);
     else
-        snprintf(out, n_bytes, "plugin"); /* building the model says why it cannot be read */
+        snprintf(out, n_bytes, "%s", kind); /* building the model says why it cannot be read */
 }
 
 /* True if the plugin is named by the run's own job file and not by the caller. */
@@ -122,9 +130,11 @@ static tutti_status check_input(const tti_job_config *c, const tutti_model *mode
                     tti_type_text(&type, text, sizeof text));
 }
 
-tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *params, tutti_graph *g,
-                             tutti_value *x, tutti_value **logits) {
+tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
+                             const tutti_model_params *params, tutti_graph *g, tutti_value *x,
+                             tutti_value **logits) {
     const char *plugin = job->config.model.plugin, *name = job->config.model.name;
+    if (import) return tti_model_file_build(import, g, x, logits);
     if (!job->model_fn && plugin[0]) {
         TTI_TRY(tti_job_check_plugin(job));
         return tti_plugin_build(plugin, params, g, x, logits);
@@ -139,9 +149,8 @@ tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *par
 
 /* The model of a name, and it is one for tokens. */
 static bool reads_tokens(const tutti_job *job) {
-    const tutti_model *model = tutti_model_find(job->config.model.name);
-    bool own = job->model_fn || job->config.model.plugin[0];
-    return !own && model && model->input == TUTTI_MODEL_TOKENS;
+    const tutti_model *model = job->model_fn ? NULL : tti_job_model(&job->config);
+    return model && model->input == TUTTI_MODEL_TOKENS;
 }
 
 tutti_status tti_model_check_vocabulary(const tutti_job *job, const tutti_model_params *params,

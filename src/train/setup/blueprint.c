@@ -20,6 +20,7 @@
 #include "train/job/optimizer.h"
 #include "train/job/param_groups.h"
 #include "train/model/model_choice.h"
+#include "train/model/model_file.h"
 #include "train/setup/whole_layers.h"
 
 static tutti_status open_split(const tti_job_config *c, tutti_data_split split, tti_data_spec *spec,
@@ -151,7 +152,7 @@ static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b,
     tutti_value *x = tutti_input(g, "x", info->x.dtype, &x_shape);
     tutti_value *target = tutti_input(g, "target", TUTTI_I32, fed);
     tutti_value *logits = NULL;
-    TTI_TRY(tti_model_build(job, &b->model_params, g, x, &logits));
+    TTI_TRY(tti_model_build(job, b->import, &b->model_params, g, x, &logits));
     bool is_value = info->is_value; /* then each output is a separate target */
     TTI_TRY(check_logits(g, logits, is_value ? &TUTTI_SHAPE(b->rows_per_shard) : &y_shape,
                          info->n_classes));
@@ -414,6 +415,7 @@ static tutti_status find_devices(tti_blueprint *b, const requested *w) {
 
 static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint *b) {
     TTI_TRY(find_devices(b, w));
+    if (!b->borrows_import) TTI_TRY(tti_model_file_open(job, &b->import));
     if (!w->like)
         TTI_TRY(w->spec ? open_for_use(b, w->spec, w->reads_test, w->is_other_data) : open_data(b));
     count_steps(b);
@@ -446,6 +448,7 @@ static tutti_status create(const tutti_job *job, const requested *w, tti_bluepri
     b->borrows_data = w->like != NULL;
     b->cache = w->cache;
     if (w->like) b->train = w->like->train, b->test = w->like->test;
+    if (w->like) b->import = w->like->import, b->borrows_import = true;
     tutti_status st = fill(job, w, b);
     bool is_for_all = w->local_rank < 0 && !w->devices;
     if (st == TUTTI_OK && b->devices.mixed && is_for_all)
@@ -534,5 +537,6 @@ void tti_blueprint_destroy(tti_blueprint *b) {
     free(b->parts);
     if (!b->borrows_data && b->test != b->train) tutti_dataset_destroy(b->test);
     if (!b->borrows_data) tutti_dataset_destroy(b->train);
+    if (!b->borrows_import) tti_import_close(b->import);
     free(b);
 }

@@ -7,6 +7,7 @@
 #include "comm/mesh.h"
 #include "comm/shard_map.h"
 #include "data/data_spec.h"
+#include "import/import.h"
 #include "passes/plan.h"
 #include "train/job/devices.h"
 #include "train/job/job.h"
@@ -31,6 +32,8 @@ typedef struct tti_blueprint {
     tti_plan **parts; /* [n_parts], of the places of a model group; one of another process: NULL */
     int n_parts;      /* 0: every worker has the whole model */
     tutti_model_params model_params;
+    tti_import *import; /* of model.file; NULL: the job has none */
+    bool borrows_import;
     char model_name[128];            /* as tti_model_name has it */
     char model_identity[160];        /* as tti_model_identity has it */
     bool gives_logits, borrows_data; /* see tti_blueprint_create_for_use */

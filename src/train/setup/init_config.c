@@ -464,8 +464,8 @@ static tutti_status take(taking *t) {
 }
 
 static const family *family_of(const tutti_job *job) {
-    const char *name = job->config.model.name;
-    if (job->model_fn || job->config.model.plugin[0]) return NULL;
+    const tutti_model *model = job->model_fn ? NULL : tti_job_model(&job->config);
+    const char *name = model ? model->name : "";
     for (size_t i = 0; i < TTI_COUNT(families); i++)
         if (strncmp(name, families[i].type, strlen(families[i].type)) == 0) return &families[i];
     return NULL;

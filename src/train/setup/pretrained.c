@@ -116,6 +116,13 @@ static tutti_status read_weight(const loading *l, int i, float *raw, float *dst)
     return TUTTI_OK;
 }
 
+/* Value and average of a parameter. */
+static tutti_status store(tti_exec *exec, const tti_slot *slot, float *value) {
+    TTI_TRY(tti_exec_store_whole(exec, TTI_STATE_PARAMS, slot->param, value));
+    if (!tti_exec_has_ema(exec)) return TUTTI_OK;
+    return tti_exec_store_whole(exec, TTI_STATE_EMA, slot->param, value);
+}
+
 static tutti_status read_slot(const loading *l, tti_exec *exec, int i) {
     const tti_slot *slot = &l->b->plan->slots[i];
     if (l->places[i] < 0) return TUTTI_OK;
@@ -123,9 +130,7 @@ static tutti_status read_slot(const loading *l, tti_exec *exec, int i) {
     if (!raw) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
     float *dst = raw + slot->n_elems;
     tutti_status st = read_weight(l, i, raw, dst);
-    if (st == TUTTI_OK) st = tti_exec_store_whole(exec, TTI_STATE_PARAMS, slot->param, dst);
-    if (st == TUTTI_OK && tti_exec_has_ema(exec))
-        st = tti_exec_store_whole(exec, TTI_STATE_EMA, slot->param, dst);
+    if (st == TUTTI_OK) st = store(exec, slot, dst);
     free(raw);
     return st;
 }
@@ -152,4 +157,21 @@ tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const c
     free(l.places);
     free(l.used);
     return st;
+}
+
+static tutti_status load_slot(const tti_blueprint *b, tti_exec *exec, const tti_slot *slot) {
+    float *value = malloc(slot->n_elems * sizeof *value + 1);
+    if (!value) return tti_fail(TUTTI_E_NOMEM, "model.file: out of memory");
+    tutti_status st = tti_import_load(b->import, slot->param->name, (int64_t)slot->n_elems, value);
+    if (st == TUTTI_OK) st = store(exec, slot, value);
+    free(value);
+    return st;
+}
+
+tutti_status tti_imported_load(const tti_blueprint *b, tti_exec *exec) {
+    tutti_status st = tti_exec_pull(exec);
+    for (int i = 0; st == TUTTI_OK && i < b->plan->n_slots; i++)
+        st = load_slot(b, exec, &b->plan->slots[i]);
+    if (st != TUTTI_OK) tti_fail_context("model.file: ");
+    return st == TUTTI_OK ? tti_exec_push(exec) : st;
 }

@@ -11,4 +11,7 @@
  * up to 10 tensors and nothing has been changed.  Called by every rank. */
 tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const char *path);
 
+/* The same from the file of model.file, which has all of them. */
+tutti_status tti_imported_load(const tti_blueprint *b, tti_exec *exec);
+
 #endif /* TTI_TRAIN_PRETRAINED_H */

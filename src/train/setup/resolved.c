@@ -23,8 +23,7 @@ static void settle(tutti_job *job, const char *key, const char *value) {
 
 static void settle_model(tutti_job *job) {
     const tti_job_config *c = &job->config;
-    bool own = job->model_fn || c->model.plugin[0];
-    const tutti_model *model = own ? NULL : tutti_model_find(c->model.name);
+    const tutti_model *model = job->model_fn ? NULL : tti_job_model(c);
     bool has_heads = model && model->activation;
     bool is_said = c->model.layers > 0 && c->model.width > 0 && (c->model.heads > 0 || !has_heads);
     settle(job, "model.size", model && model->size && !is_said ? model->size : "none");

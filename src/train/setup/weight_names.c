@@ -11,8 +11,8 @@
 #include "train/job/param_groups.h"
 
 bool tti_weight_is_transposed(const tti_blueprint *b, const char *name) {
-    const tutti_model *model = tutti_model_find(b->config.model.name);
-    if (!model || b->config.model.plugin[0] || !model->transposed) return false;
+    const tutti_model *model = tti_job_model(&b->config);
+    if (!model || !model->transposed) return false;
     for (const char *const *p = model->transposed; *p; p++)
         if (tti_pattern_fits(*p, name)) return true;
     return false;
@@ -106,7 +106,8 @@ bool tti_weight_is_surplus(const tti_blueprint *b, const char *name) {
                                           "classifier.*",           NULL};
     static const char *const classifies[] = {"*position_ids", "cls.*", NULL};
     static const char *const others[] = {"*.num_batches_tracked", NULL};
-    const char *model = b->config.model.plugin[0] ? "" : b->config.model.name;
+    const tutti_model *built_in = tti_job_model(&b->config);
+    const char *model = built_in ? built_in->name : "";
     if (strcmp(model, "gpt2") == 0) return fits_any(gpt2, name);
     if (strcmp(model, "bert") == 0)
         return fits_any(b->model_params.classify ? classifies : guesses, name);

@@ -34,7 +34,7 @@ static tti_node *make_node(tutti_graph *g, const conv_case *c) {
         snprintf(name, sizeof name, "x%d", n_in);
         in[n_in++] = tutti_input(g, name, type.dtype, &type.shape);
     }
-    T_OK(tti_attrs_parse(op, &attr_text, attrs, TTI_MAX_ATTRS));
+    T_OK(tti_attrs_parse(op, &attr_text, &g->arena, attrs, TTI_MAX_ATTRS));
     tti_node *node = tti_graph_add(
         g, &(tti_node_desc){.op = op, .name = "it", .in = in, .n_in = n_in, .attrs = attrs});
     assert_non_null(node);

@@ -1,0 +1,81 @@
+/* functional.h - layers on weights that exist already: the same operations as the layers of ops.h,
+ * for models that make their parameters themselves, share them, or compute them.
+ *
+ * Shapes, defaults and errors are those of tutti/ops.h.  A weight is any value: a parameter, a
+ * buffer, a constant, or the result of other operations.
+ */
+#ifndef TUTTI_FUNCTIONAL_H
+#define TUTTI_FUNCTIONAL_H
+
+#include "tutti/ops.h"
+
+/* A window that moves over the last two dimensions of x.  Pairs are [down, across]. */
+typedef struct tutti_window {
+    int64_t kernel[2];   /* of pooling; a convolution's is its weight's   */
+    int64_t stride[2];   /* 0: 1 of a convolution, the kernel of pooling  */
+    int64_t pad[2];      /* on both sides                                 */
+    int64_t dilation[2]; /* of a convolution; 0: 1                        */
+    int64_t groups;      /* of a convolution; 0: 1                        */
+} tutti_window;
+
+TUTTI_EXTERN_C_BEGIN
+
+/* y[..,N] = x[..,K] weight[N,K]^T + bias[N]; bias may be NULL. */
+TUTTI_API tutti_value *tutti_linear_of(tutti_graph *g, tutti_value *x, tutti_value *weight,
+                                       tutti_value *bias);
+
+/* x[N,C,H,W] * weight[O,C/groups,Kh,Kw] + bias[O] -> y[N,O,P,Q]; bias may be NULL. */
+TUTTI_API tutti_value *tutti_conv2d_of(tutti_graph *g, tutti_value *x, tutti_value *weight,
+                                       tutti_value *bias, const tutti_window *window);
+
+/* The transposed convolution: x[N,C,H,W], weight[C,O/groups,Kh,Kw] -> y[N,O,P,Q] with
+ * P = (H - 1) stride - 2 pad + dilation (Kh - 1) + 1 + extra, 0 <= extra < stride; extra, the rows
+ * and columns added at the end, may be NULL: none. */
+TUTTI_API tutti_value *tutti_conv_transpose2d_of(tutti_graph *g, tutti_value *x,
+                                                 tutti_value *weight, tutti_value *bias,
+                                                 const tutti_window *window,
+                                                 const int64_t extra[2]);
+
+/* Pooling as in ops.h, with kernels, strides and pads by dimension. */
+TUTTI_API tutti_value *tutti_max_pool2d_of(tutti_graph *g, tutti_value *x,
+                                           const tutti_window *window);
+TUTTI_API tutti_value *tutti_avg_pool2d_of(tutti_graph *g, tutti_value *x,
+                                           const tutti_window *window, bool exclude_pad);
+
+/* Norms of ops.h; weight and bias may be NULL: ones and zeros. */
+TUTTI_API tutti_value *tutti_layer_norm_of(tutti_graph *g, tutti_value *x, tutti_value *weight,
+                                           tutti_value *bias, double eps);
+TUTTI_API tutti_value *tutti_rms_norm_of(tutti_graph *g, tutti_value *x, tutti_value *weight,
+                                         double eps);
+TUTTI_API tutti_value *tutti_group_norm_of(tutti_graph *g, tutti_value *x, int64_t groups,
+                                           tutti_value *weight, tutti_value *bias, double eps);
+
+typedef struct tutti_batch_norm_tensors {
+    tutti_value *weight, *bias;              /* [C]; NULL: ones, zeros                       */
+    tutti_value *running_mean, *running_var; /* [C], buffers (tutti_buffer), whose momentum is
+                                                that of the layer                            */
+    double eps;                              /* 0: 1e-5                                      */
+    bool sync;                               /* as in tutti_batch_norm_desc                  */
+} tutti_batch_norm_tensors;
+
+/* tutti_batch_norm2d with these tensors. */
+TUTTI_API tutti_value *tutti_batch_norm_of(tutti_graph *g, tutti_value *x,
+                                           const tutti_batch_norm_tensors *tensors,
+                                           const char *name);
+
+typedef struct tutti_recurrent_tensors {
+    tutti_value *weight_ih, *weight_hh; /* [nH,I], [nH,H]; LSTM n = 4, GRU n = 3           */
+    tutti_value *bias_ih, *bias_hh;     /* [nH]; both NULL: zeros                          */
+    tutti_value *h0, *c0;               /* [B,H]: where a sequence begins; NULL: zeros.  GRU
+                                           has no c0, an LSTM has both or none             */
+} tutti_recurrent_tensors;
+
+/* One layer: x[B,T,I] -> y[B,T,H]. */
+TUTTI_API tutti_value *tutti_lstm_of(tutti_graph *g, tutti_value *x,
+                                     const tutti_recurrent_tensors *tensors);
+TUTTI_API tutti_value *tutti_gru_of(tutti_graph *g, tutti_value *x,
+                                    const tutti_recurrent_tensors *tensors);
+
+TUTTI_EXTERN_C_END
+
+#endif /* TUTTI_FUNCTIONAL_H */

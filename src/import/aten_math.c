@@ -1,0 +1,701 @@
+/* aten_math.c - operators on elements: arithmetic, activations, comparisons, reductions. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "import/building.h"
+
+/* ---- one input ---- */
+
+static void fold_map(tti_building *b, const tti_operand *x, tti_elem elem, double (*f)(double),
+                     tti_operand *out) {
+    tti_host made;
+    if (x->kind == TTI_OPERAND_NUMBER) {
+        tti_set_number(out, f(x->number), elem == TTI_ELEM_F32 ? TTI_ELEM_F64 : elem, false);
+        return;
+    }
+    int64_t n = tti_host_n(&x->host);
+    if (!tti_host_new(b, elem, &x->host.shape, &made)) return;
+    for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, f(tti_host_at(&x->host, i)));
+    tti_set_host(out, &made);
+}
+
+static void fold_float(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    if (tti_good(b))
+        fold_map(b, x, tti_float_elem(tti_elem_of(x)), tti_operator_of(b)->f1, c->out[0]);
+}
+
+static void fold_same(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    if (tti_good(b)) fold_map(b, x, tti_elem_of(x), tti_operator_of(b)->f1, c->out[0]);
+}
+
+static double f_not(double x) { return x == 0; }
+static double f_complement(double x) { return -x - 1; }
+
+static void fold_bitwise_not(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    bool is_bool = tti_elem_of(x) == TTI_ELEM_BOOL;
+    if (tti_good(b)) fold_map(b, x, tti_elem_of(x), is_bool ? f_not : f_complement, c->out[0]);
+}
+
+static void fold_not(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    if (tti_good(b)) fold_map(b, x, TTI_ELEM_BOOL, f_not, c->out[0]);
+}
+
+/* The result of a function by elements: equal rows stay equal. */
+static void set_like(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
+                     const tti_operand *x) {
+    tti_set_value(b, out, value, elem, x->of_input);
+    if (out && tti_good(b)) out->rows = x->rows;
+}
+
+static void build_map(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    if (!tti_good(b)) return;
+    bool to_float = tti_operator_of(b)->fold == fold_float;
+    tti_elem elem = to_float ? tti_float_elem(tti_elem_of(x)) : tti_elem_of(x);
+    tutti_value *value = tti_compact_value(b, x);
+    set_like(b, c->out[0], tti_operator_of(b)->b1(b->graph, value), elem, x);
+}
+
+static tutti_value *scalar(tutti_graph *g, double x) {
+    return tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, x);
+}
+
+static tutti_value *reciprocal(tutti_graph *g, tutti_value *x) {
+    return tutti_div(g, scalar(g, 1), x);
+}
+static tutti_value *rsqrt(tutti_graph *g, tutti_value *x) {
+    return reciprocal(g, tutti_sqrt(g, x));
+}
+static tutti_value *negative_part(tutti_graph *g, tutti_value *x) { /* max(-x, 0) */
+    return tutti_relu(g, tutti_neg(g, x));
+}
+static tutti_value *at_most(tutti_graph *g, tutti_value *x, double most) {
+    return tutti_minimum(g, x, scalar(g, most));
+}
+static tutti_value *relu6(tutti_graph *g, tutti_value *x) {
+    return at_most(g, tutti_relu(g, x), 6);
+}
+static tutti_value *hardsigmoid(tutti_graph *g, tutti_value *x) {
+    return tutti_affine(g, relu6(g, tutti_affine(g, x, 1, 3)), 1.0 / 6, 0);
+}
+static tutti_value *hardswish(tutti_graph *g, tutti_value *x) {
+    return tutti_mul(g, x, hardsigmoid(g, x));
+}
+/* max(x, 0) + ln(1 + e^-|x|) */
+static tutti_value *softplus_of(tutti_graph *g, tutti_value *x) {
+    tutti_value *small = tutti_exp(g, tutti_neg(g, tutti_abs(g, x)));
+    return tutti_add(g, tutti_relu(g, x), tutti_log(g, tutti_affine(g, small, 1, 1)));
+}
+static tutti_value *mish(tutti_graph *g, tutti_value *x) {
+    return tutti_mul(g, x, tutti_tanh(g, softplus_of(g, x)));
+}
+static tutti_value *log_sigmoid(tutti_graph *g, tutti_value *x) {
+    return tutti_neg(g, softplus_of(g, tutti_neg(g, x)));
+}
+
+static double f_neg(double x) { return -x; }
+static double f_relu(double x) { return x > 0 || isnan(x) ? x : 0; }
+static double f_sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double f_silu(double x) { return x * f_sigmoid(x); }
+static double f_rsqrt(double x) { return 1 / sqrt(x); }
+static double f_reciprocal(double x) { return 1 / x; }
+static double f_square(double x) { return x * x; }
+static double f_sign(double x) { return isnan(x) ? x : (double)((x > 0) - (x < 0)); }
+static double f_round(double x) { return nearbyint(x); }
+
+/* ---- activations with numbers ---- */
+
+static void gelu(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    const char *how = tti_text_at(b, c, 1);
+    bool by_tanh = strcmp(how, "tanh") == 0;
+    if (!by_tanh && strcmp(how, "none") != 0) tti_refuse(b, "approximate='%s'", how);
+    tutti_value *value = tti_value_of(b, x);
+    value = by_tanh ? tutti_gelu_tanh(b->graph, value) : tutti_gelu(b->graph, value);
+    tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
+}
+
+static void leaky_relu(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double slope = tti_number_at(b, c, 1);
+    tutti_graph *g = b->graph;
+    tutti_value *value = tti_value_of(b, x);
+    value = tutti_sub(g, tutti_relu(g, value), tutti_affine(g, negative_part(g, value), slope, 0));
+    tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
+}
+
+/* scale (max(x, 0) + alpha (e^(input_scale min(x, 0)) - 1)) */
+static void elu(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double alpha = tti_number_at(b, c, 1), scale = tti_number_at(b, c, 2);
+    double input_scale = tti_number_at(b, c, 3);
+    tutti_graph *g = b->graph;
+    tutti_value *value = tti_value_of(b, x);
+    tutti_value *low = tutti_exp(g, tutti_affine(g, negative_part(g, value), -input_scale, 0));
+    low = tutti_affine(g, low, scale * alpha, -scale * alpha);
+    value = tutti_affine(g, tutti_relu(g, value), scale, 0);
+    tti_set_value(b, c->out[0], tutti_add(g, value, low), x->elem, tti_of_batch(x));
+}
+
+static tutti_value *selu(tutti_graph *g, tutti_value *x) {
+    const double alpha = 1.6732632423543772848170429916717,
+                 scale = 1.0507009873554804934193349852946;
+    tutti_value *low = tutti_exp(g, tutti_neg(g, negative_part(g, x)));
+    low = tutti_affine(g, low, scale * alpha, -scale * alpha);
+    return tutti_add(g, tutti_affine(g, tutti_relu(g, x), scale, 0), low);
+}
+
+static void softplus(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double beta = tti_number_at(b, c, 1), threshold = tti_number_at(b, c, 2);
+    if (beta * threshold < 15) /* up to there f32 sees the difference from the line */
+        tti_refuse(b, "threshold %g", threshold);
+    tutti_value *value = tutti_affine(b->graph, tti_value_of(b, x), beta, 0);
+    value = tutti_affine(b->graph, softplus_of(b->graph, value), 1 / beta, 0);
+    tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
+}
+
+/* Of a lower bound of 0 the gradient below is 0 at the bound too, as PyTorch has it. */
+static tutti_value *at_least(tutti_graph *g, tutti_value *x, double least) {
+    if (least == 0) return tutti_relu(g, x);
+    return tutti_maximum(g, x, scalar(g, least));
+}
+
+static void clamp_to(tti_building *b, const tti_call *c, int lo, int hi) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double least = -INFINITY, most = INFINITY;
+    tti_elem elem = tti_elem_of(x);
+    if (lo >= 0 && tti_has(c, lo)) least = tti_number_at(b, c, lo);
+    if (hi >= 0 && tti_has(c, hi)) most = tti_number_at(b, c, hi);
+    if (!tti_good(b)) return;
+    if (x->kind == TTI_OPERAND_HOST) {
+        tti_host made;
+        int64_t n = tti_host_n(&x->host);
+        if (!tti_host_new(b, elem, &x->host.shape, &made)) return;
+        for (int64_t i = 0; i < n; i++) {
+            double e = tti_host_at(&x->host, i);
+            made.data[i] = isnan(e) ? e : tti_round(elem, fmin(fmax(e, least), most));
+        }
+        tti_set_host(c->out[0], &made);
+        return;
+    }
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    if (least > -INFINITY) value = at_least(b->graph, value, least);
+    if (most < INFINITY) value = at_most(b->graph, value, most);
+    tti_set_value(b, c->out[0], value, elem, tti_of_batch(x));
+}
+
+static void clamp(tti_building *b, const tti_call *c) { clamp_to(b, c, 1, 2); }
+static void clamp_min(tti_building *b, const tti_call *c) { clamp_to(b, c, 1, -1); }
+static void clamp_max(tti_building *b, const tti_call *c) { clamp_to(b, c, -1, 1); }
+
+/* ---- two inputs ---- */
+
+static double element(const tti_operand *x, const tti_host *view, int64_t i) {
+    return x->kind == TTI_OPERAND_NUMBER ? x->number : tti_host_at(view, i);
+}
+
+/* elem: of the result; NONE: by promotion. */
+static void fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, tti_elem elem,
+                      double (*f)(double, double), tti_operand *out) {
+    tti_host made, p = {0}, q = {0};
+    tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
+    if (!tti_good(b)) return;
+    if (elem == TTI_ELEM_NONE) elem = tti_promote(x, y);
+    if (x->kind == TTI_OPERAND_NUMBER && y->kind == TTI_OPERAND_NUMBER) {
+        bool is_float = x->elem == TTI_ELEM_F64 || y->elem == TTI_ELEM_F64;
+        tti_set_number(out, f(x->number, y->number), is_float ? TTI_ELEM_F64 : TTI_ELEM_I64, false);
+        return;
+    }
+    if (!tti_host_broadcast(b, &sx, &sy, &shape) || !tti_host_new(b, elem, &shape, &made)) return;
+    if (x->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &x->host, &shape, &p)) return;
+    if (y->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &y->host, &shape, &q)) return;
+    int64_t n = tti_host_n(&made);
+    for (int64_t i = 0; i < n; i++)
+        made.data[i] = tti_round(elem, f(element(x, &p, i), element(y, &q, i)));
+    tti_set_host(out, &made);
+}
+
+/* Whether the result of two operands is of the batch, of equal rows, or neither. */
+static void set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
+                     const tti_operand *x, const tti_operand *y) {
+    bool of_input = x->of_input || y->of_input;
+    int64_t rows = of_input ? 0 : TTI_MAX(x->rows, y->rows);
+    tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
+    if (!tti_good(b) || !tti_host_broadcast(b, &sx, &sy, &shape)) return;
+    /* Dimensions that both gave as 1 are repeated only where the result must have them. */
+    tutti_shape want = shape;
+    if (rows > 0) want.dim[0] = 1;
+    tutti_type type = tutti_value_type(value);
+    if (type.shape.n_dims != want.n_dims || memcmp(type.shape.dim, want.dim, sizeof want.dim) != 0)
+        value = tutti_broadcast_to(b->graph, value, &want);
+    tti_set_value(b, out, value, elem, of_input);
+    if (out && tti_good(b)) out->rows = rows;
+}
+
+/* x + factor y, and numbers without a node of their own. */
+static tutti_value *add_scaled(tti_building *b, const tti_operand *x, const tti_operand *y,
+                               double factor) {
+    tutti_graph *g = b->graph;
+    if (y->kind == TTI_OPERAND_NUMBER)
+        return tutti_affine(g, tti_compact_value(b, x), 1, factor * y->number);
+    if (x->kind == TTI_OPERAND_NUMBER)
+        return tutti_affine(g, tti_compact_value(b, y), factor, x->number);
+    tutti_value *p = tti_compact_value(b, x), *q = tti_compact_value(b, y);
+    if (factor == -1) return tutti_sub(g, p, q);
+    if (factor != 1) q = tutti_affine(g, q, factor, 0);
+    return tutti_add(g, p, q);
+}
+
+static double f_add(double x, double y) { return x + y; }
+static double f_sub(double x, double y) { return x - y; }
+static double f_mul(double x, double y) { return x * y; }
+static double f_div(double x, double y) { return x / y; }
+static double f_max(double x, double y) { return isnan(x) || x > y ? x : y; }
+static double f_min(double x, double y) { return isnan(x) || x < y ? x : y; }
+static double f_floor_div(double x, double y) { return floor(x / y); }
+static double f_mod(double x, double y) { return x - y * floor(x / y); }
+static double f_eq(double x, double y) { return x == y; }
+static double f_ne(double x, double y) { return x != y; }
+static double f_lt(double x, double y) { return x < y; }
+static double f_le(double x, double y) { return x <= y; }
+static double f_gt(double x, double y) { return x > y; }
+static double f_ge(double x, double y) { return x >= y; }
+static double f_and(double x, double y) { return (double)((int64_t)x & (int64_t)y); }
+static double f_or(double x, double y) { return (double)((int64_t)x | (int64_t)y); }
+static double f_xor(double x, double y) { return (double)((int64_t)x ^ (int64_t)y); }
+static double f_logical_and(double x, double y) { return x != 0 && y != 0; }
+static double f_logical_or(double x, double y) { return x != 0 || y != 0; }
+
+/* add and sub: alpha times the second. */
+static void add_or_sub(tti_building *b, const tti_call *c, double sign,
+                       double (*f)(double, double)) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    double alpha = tti_number_at(b, c, 2);
+    if (!tti_good(b)) return;
+    if (tti_on_host(x) && tti_on_host(y) && alpha == 1) {
+        fold_pair(b, x, y, TTI_ELEM_NONE, f, c->out[0]);
+        return;
+    }
+    set_pair(b, c->out[0], add_scaled(b, x, y, sign * alpha), tti_promote(x, y), x, y);
+}
+
+static void add(tti_building *b, const tti_call *c) { add_or_sub(b, c, 1, f_add); }
+static void sub(tti_building *b, const tti_call *c) { add_or_sub(b, c, -1, f_sub); }
+
+static void rsub(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    double alpha = tti_number_at(b, c, 2);
+    if (tti_good(b) && alpha != 1) tti_refuse(b, "alpha=%g", alpha);
+    if (!tti_good(b)) return;
+    if (tti_on_host(x) && tti_on_host(y))
+        fold_pair(b, y, x, TTI_ELEM_NONE, f_sub, c->out[0]);
+    else
+        set_pair(b, c->out[0], add_scaled(b, y, x, -1), tti_promote(x, y), x, y);
+}
+
+static void mul(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (!tti_good(b)) return;
+    tutti_value *value;
+    if (x->kind == TTI_OPERAND_NUMBER)
+        value = tutti_affine(b->graph, tti_compact_value(b, y), x->number, 0);
+    else if (y->kind == TTI_OPERAND_NUMBER)
+        value = tutti_affine(b->graph, tti_compact_value(b, x), y->number, 0);
+    else
+        value = tutti_mul(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
+}
+
+static void divide(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (!tti_good(b)) return;
+    tutti_value *value = tutti_div(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    set_pair(b, c->out[0], value, tti_float_elem(tti_promote(x, y)), x, y);
+}
+
+static void fold_divide(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (tti_good(b)) fold_pair(b, x, y, tti_float_elem(tti_promote(x, y)), f_div, c->out[0]);
+}
+
+static void fold_two(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (tti_good(b)) fold_pair(b, x, y, TTI_ELEM_NONE, tti_operator_of(b)->f2, c->out[0]);
+}
+
+static void fold_compare(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (tti_good(b)) fold_pair(b, x, y, TTI_ELEM_BOOL, tti_operator_of(b)->f2, c->out[0]);
+}
+
+static void build_two(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (!tti_good(b)) return;
+    tutti_value *value =
+        tti_operator_of(b)->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
+}
+
+/* Python's own operators on sizes. */
+static void number_op(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    fold_pair(b, x, y, TTI_ELEM_NONE, tti_operator_of(b)->f2, c->out[0]);
+}
+
+/* ---- powers ---- */
+
+static void fold_pow(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (tti_good(b)) fold_pair(b, x, y, TTI_ELEM_NONE, pow, c->out[0]);
+}
+
+/* x^n for whole n >= 1, by squares. */
+static tutti_value *whole_power(tutti_graph *g, tutti_value *x, int n) {
+    tutti_value *result = NULL;
+    for (; n > 0; n /= 2) {
+        if (n % 2) result = result ? tutti_mul(g, result, x) : x;
+        if (n > 1) x = tutti_square(g, x);
+    }
+    return result;
+}
+
+static void pow_scalar(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double y = tti_number_at(b, c, 1), size = fabs(y);
+    tutti_graph *g = b->graph;
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    if (!tti_good(b)) return;
+    if (size > 0 && size <= 64 && size == trunc(size)) {
+        value = whole_power(g, value, (int)size);
+    } else if (2 * size == trunc(2 * size) && size > 0 && size < 64) {
+        tutti_value *root = tutti_sqrt(g, value);
+        value = size < 1 ? root : tutti_mul(g, whole_power(g, value, (int)size), root);
+    } else {
+        tti_refuse(b, "exponent %g is not supported, only whole and half numbers up to 64", y);
+    }
+    if (y < 0) value = reciprocal(g, value);
+    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
+}
+
+/* ---- types ---- */
+
+/* x as elem: floats of any width are f32 in the graph; numbers lose their fraction where elem has
+ * none. */
+static void convert(tti_building *b, const tti_operand *x, tti_elem elem, tti_operand *out) {
+    if (!tti_good(b)) return;
+    tti_elem from = tti_elem_of(x);
+    if (x->kind == TTI_OPERAND_HOST) {
+        tti_host made;
+        int64_t n = tti_host_n(&x->host);
+        if (elem == from) {
+            tti_set(out, x);
+            return;
+        }
+        if (!tti_host_new(b, elem, &x->host.shape, &made)) return;
+        for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, tti_host_at(&x->host, i));
+        tti_set_host(out, &made);
+        return;
+    }
+    if (x->kind != TTI_OPERAND_GRAPH) {
+        tti_set_number(out, tti_round(elem, x->number), elem, x->is_batch);
+        return;
+    }
+    tutti_value *value = x->rows > 0 ? x->value : tti_value_of(b, x), *own = value;
+    if (elem == TTI_ELEM_BOOL && from != TTI_ELEM_BOOL) {
+        tti_refuse(b, "a conversion to bool of values that depend on inputs is not supported");
+        return;
+    }
+    bool cuts = tti_elem_is_float(from) && !tti_elem_is_float(elem);
+    if (cuts) value = tutti_cast(b->graph, value, TUTTI_I32);
+    if (tti_elem_is_float(elem)) value = tti_as_float(b, value);
+    if (value == own && elem == from)
+        tti_set(out, x);
+    else
+        set_like(b, out, value, elem, x);
+}
+
+static void to_dtype(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    tti_elem elem = tti_has(c, 1) ? (tti_elem)tti_int_at(b, c, 1) : tti_elem_of(x);
+    convert(b, x, elem, c->out[0]);
+}
+
+static void type_as(tti_building *b, const tti_call *c) {
+    convert(b, tti_operand_at(b, c, 0), tti_elem_of(tti_operand_at(b, c, 1)), c->out[0]);
+}
+
+/* ---- masks ---- */
+
+/* x where mask is 0, else value.  An infinite value is added: it would be no number times 0. */
+static void masked_fill(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *mask = tti_operand_at(b, c, 1);
+    double value = tti_number_at(b, c, 2);
+    tutti_graph *g = b->graph;
+    if (!tti_good(b)) return;
+    tti_operand term = {0};
+    tti_host view;
+    if (mask->kind != TTI_OPERAND_HOST && isinf(value)) {
+        tti_refuse(b, "an infinite value under a mask that depends on inputs is not supported");
+        return;
+    }
+    if (isinf(value)) {
+        if (!tti_host_copy(b, &mask->host, &view)) return;
+        int64_t n = tti_host_n(&view);
+        for (int64_t i = 0; i < n; i++) view.data[i] = view.data[i] != 0 ? value : 0;
+        view.elem = TTI_ELEM_F32;
+        tti_set_host(&term, &view);
+        set_pair(b, c->out[0], tutti_add(g, tti_compact_value(b, x), tti_compact_value(b, &term)),
+                 tti_elem_of(x), x, mask);
+        return;
+    }
+    tutti_value *m = tti_compact_value(b, mask);
+    tutti_value *kept = tutti_mul(g, tti_compact_value(b, x), tutti_affine(g, m, -1, 1));
+    if (value != 0) kept = tutti_add(g, kept, tutti_affine(g, m, value, 0));
+    set_pair(b, c->out[0], kept, tti_elem_of(x), x, mask);
+}
+
+static void fold_masked_fill(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *mask = tti_operand_at(b, c, 1);
+    double value = tti_number_at(b, c, 2);
+    tutti_shape sx = tti_shape_of(x), sm = tti_shape_of(mask), shape;
+    tti_host made, p, q;
+    if (!tti_good(b) || !tti_host_broadcast(b, &sx, &sm, &shape)) return;
+    if (!tti_host_expand(b, &x->host, &shape, &p) || !tti_host_expand(b, &mask->host, &shape, &q))
+        return;
+    if (!tti_host_new(b, x->host.elem, &shape, &made)) return;
+    int64_t n = tti_host_n(&made);
+    for (int64_t i = 0; i < n; i++)
+        made.data[i] = tti_host_at(&q, i) != 0 ? tti_round(made.elem, value) : tti_host_at(&p, i);
+    tti_set_host(c->out[0], &made);
+}
+
+/* condition ? x : y of host tensors and numbers. */
+static bool choose(tti_building *b, const tti_operand *m, const tti_operand *x,
+                   const tti_operand *y, tti_operand *out) {
+    tutti_shape sm = tti_shape_of(m), sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
+    tti_host made, p = {0}, q = {0}, r;
+    if (!tti_good(b) || !tti_host_broadcast(b, &sm, &sx, &shape)) return false;
+    if (!tti_host_broadcast(b, &shape, &sy, &shape)) return false;
+    if (!tti_host_new(b, tti_promote(x, y), &shape, &made)) return false;
+    if (!tti_host_expand(b, &m->host, &shape, &r)) return false;
+    if (x->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &x->host, &shape, &p)) return false;
+    if (y->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &y->host, &shape, &q)) return false;
+    int64_t n = tti_host_n(&made);
+    for (int64_t i = 0; i < n; i++)
+        made.data[i] =
+            tti_round(made.elem, tti_host_at(&r, i) != 0 ? element(x, &p, i) : element(y, &q, i));
+    tti_set_host(out, &made);
+    return true;
+}
+
+static void fold_where(tti_building *b, const tti_call *c) {
+    const tti_operand *m = tti_operand_at(b, c, 0);
+    choose(b, m, tti_operand_at(b, c, 1), tti_operand_at(b, c, 2), c->out[0]);
+}
+
+static bool is_infinite(const tti_operand *x) {
+    if (x->kind == TTI_OPERAND_NUMBER) return !isfinite(x->number);
+    if (x->kind != TTI_OPERAND_HOST) return false;
+    int64_t n = tti_host_n(&x->host);
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(tti_host_at(&x->host, i))) return true;
+    return false;
+}
+
+/* condition x + (1 - condition) y.  Infinite constants, which 0 times would be no number, are added
+ * where they are chosen. */
+static void where(tti_building *b, const tti_call *c) {
+    const tti_operand *m = tti_operand_at(b, c, 0);
+    const tti_operand *x = tti_operand_at(b, c, 1), *y = tti_operand_at(b, c, 2);
+    tutti_graph *g = b->graph;
+    tti_operand zero = {0}, part = {0};
+    if (!tti_good(b)) return;
+    tti_set_number(&zero, 0, TTI_ELEM_F64, false);
+    bool xi = is_infinite(x), yi = is_infinite(y);
+    if (xi || yi) {
+        const tti_operand *kept = xi ? y : x;
+        if (m->kind != TTI_OPERAND_HOST || (xi && yi)) {
+            tti_refuse(b,
+                       "infinite constants under a condition that depends on inputs are not "
+                       "supported");
+            return;
+        }
+        if (!choose(b, m, xi ? x : &zero, xi ? &zero : y, &part)) return;
+        tutti_value *sum = tutti_add(g, tti_compact_value(b, kept), tti_compact_value(b, &part));
+        set_pair(b, c->out[0], sum, tti_promote(x, y), kept, &part);
+        return;
+    }
+    tutti_value *mask = tti_compact_value(b, m);
+    tutti_value *p = tutti_mul(g, tti_compact_value(b, x), mask);
+    tutti_value *q = tutti_mul(g, tti_compact_value(b, y), tutti_affine(g, mask, -1, 1));
+    set_pair(b, &part, p, tti_promote(x, y), x, m);
+    if (tti_good(b)) set_pair(b, c->out[0], tutti_add(g, p, q), tti_promote(x, y), &part, y);
+}
+
+/* ---- rows ---- */
+
+#define MAP(op, fn, builder)                                                      \
+    {                                                                             \
+        .target = "aten." op ".default", .signature = "self", .build = build_map, \
+        .fold = fold_float, .f1 = fn, .b1 = builder                               \
+    }
+#define SAME(op, fn, builder)                                                     \
+    {                                                                             \
+        .target = "aten." op ".default", .signature = "self", .build = build_map, \
+        .fold = fold_same, .f1 = fn, .b1 = builder                                \
+    }
+#define GRAPH_ONLY(op, builder) \
+    { .target = "aten." op ".default", .signature = "self", .build = build_map, .b1 = builder }
+#define BOTH(op, args, fn) \
+    { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
+#define BUILD(op, args, fn) \
+    { .target = "aten." op, .signature = args, .build = fn }
+#define PAIR(op, fn, builder)                                                                  \
+    {                                                                                          \
+        .target = "aten." op, .signature = "self other", .build = build_two, .fold = fold_two, \
+        .f2 = fn, .b2 = builder                                                                \
+    }
+#define HOST(op, folded, fn) \
+    { .target = "aten." op, .signature = "self other", .fold = folded, .f2 = fn }
+#define COMPARE(op, fn) HOST(op ".Tensor", fold_compare, fn), HOST(op ".Scalar", fold_compare, fn)
+#define NUMBERS(op, fn) \
+    { .target = "_operator." op, .signature = "a b", .fold = number_op, .f2 = fn }
+
+const tti_operator tti_operators_math[] = {
+    MAP("exp", exp, tutti_exp),
+    MAP("log", log, tutti_log),
+    MAP("sqrt", sqrt, tutti_sqrt),
+    MAP("rsqrt", f_rsqrt, rsqrt),
+    MAP("reciprocal", f_reciprocal, reciprocal),
+    MAP("tanh", tanh, tutti_tanh),
+    MAP("sigmoid", f_sigmoid, tutti_sigmoid),
+    MAP("silu", f_silu, tutti_silu),
+    SAME("neg", f_neg, tutti_neg),
+    SAME("abs", fabs, tutti_abs),
+    SAME("relu", f_relu, tutti_relu),
+    SAME("square", f_square, tutti_square),
+    SAME("sign", f_sign, tutti_sign),
+    GRAPH_ONLY("hardsigmoid", hardsigmoid),
+    GRAPH_ONLY("hardswish", hardswish),
+    GRAPH_ONLY("relu6", relu6),
+    GRAPH_ONLY("mish", mish),
+    GRAPH_ONLY("selu", selu),
+    GRAPH_ONLY("log_sigmoid", log_sigmoid),
+    {.target = "aten.sin.default", .signature = "self", .fold = fold_float, .f1 = sin},
+    {.target = "aten.cos.default", .signature = "self", .fold = fold_float, .f1 = cos},
+    {.target = "aten.erf.default", .signature = "self", .fold = fold_float, .f1 = erf},
+    {.target = "aten.log1p.default", .signature = "self", .fold = fold_float, .f1 = log1p},
+    {.target = "aten.floor.default", .signature = "self", .fold = fold_same, .f1 = floor},
+    {.target = "aten.ceil.default", .signature = "self", .fold = fold_same, .f1 = ceil},
+    {.target = "aten.round.default", .signature = "self", .fold = fold_same, .f1 = f_round},
+    {.target = "aten.logical_not.default", .signature = "self", .fold = fold_not},
+    {.target = "aten.bitwise_not.default", .signature = "self", .fold = fold_bitwise_not},
+    BUILD("gelu.default", "self approximate=none", gelu),
+    BUILD("leaky_relu.default", "self negative_slope=0.01", leaky_relu),
+    BUILD("elu.default", "self alpha=1 scale=1 input_scale=1", elu),
+    BUILD("softplus.default", "self beta=1 threshold=20", softplus),
+    BOTH("hardtanh.default", "self min_val=-1 max_val=1", clamp),
+    BOTH("clamp.default", "self min=None max=None", clamp),
+    BOTH("clamp_min.default", "self min", clamp_min),
+    BOTH("clamp_max.default", "self max", clamp_max),
+    BOTH("add.Tensor", "self other alpha=1", add),
+    BOTH("add.Scalar", "self other alpha=1", add),
+    BOTH("sub.Tensor", "self other alpha=1", sub),
+    BOTH("sub.Scalar", "self other alpha=1", sub),
+    BOTH("rsub.Tensor", "self other alpha=1", rsub),
+    BOTH("rsub.Scalar", "self other alpha=1", rsub),
+    {.target = "aten.mul.Tensor",
+     .signature = "self other",
+     .build = mul,
+     .fold = fold_two,
+     .f2 = f_mul},
+    {.target = "aten.mul.Scalar",
+     .signature = "self other",
+     .build = mul,
+     .fold = fold_two,
+     .f2 = f_mul},
+    {.target = "aten.div.Tensor", .signature = "self other", .build = divide, .fold = fold_divide},
+    {.target = "aten.div.Scalar", .signature = "self other", .build = divide, .fold = fold_divide},
+    PAIR("maximum.default", f_max, tutti_maximum),
+    PAIR("minimum.default", f_min, tutti_minimum),
+    HOST("floor_divide.default", fold_two, f_floor_div),
+    HOST("remainder.Scalar", fold_two, f_mod),
+    HOST("remainder.Tensor", fold_two, f_mod),
+    HOST("__and__.Tensor", fold_two, f_and),
+    HOST("__or__.Tensor", fold_two, f_or),
+    HOST("bitwise_and.Tensor", fold_two, f_and),
+    HOST("bitwise_or.Tensor", fold_two, f_or),
+    HOST("bitwise_xor.Tensor", fold_two, f_xor),
+    HOST("logical_and.default", fold_compare, f_logical_and),
+    HOST("logical_or.default", fold_compare, f_logical_or),
+    COMPARE("eq", f_eq),
+    COMPARE("ne", f_ne),
+    COMPARE("lt", f_lt),
+    COMPARE("le", f_le),
+    COMPARE("gt", f_gt),
+    COMPARE("ge", f_ge),
+    NUMBERS("add", f_add),
+    NUMBERS("sub", f_sub),
+    NUMBERS("mul", f_mul),
+    NUMBERS("floordiv", f_floor_div),
+    NUMBERS("mod", f_mod),
+    {.target = "aten.pow.Tensor_Scalar",
+     .signature = "self exponent",
+     .build = pow_scalar,
+     .fold = fold_pow},
+    {.target = "aten.pow.Scalar", .signature = "self exponent", .fold = fold_pow},
+    {.target = "aten.pow.Tensor_Tensor", .signature = "self exponent", .fold = fold_pow},
+    {.target = "aten.to.dtype",
+     .signature = "self dtype non_blocking!=False copy!=False memory_format!",
+     .build = to_dtype,
+     .fold = to_dtype,
+     .view = true},
+    {.target = "aten.to.dtype_layout",
+     .signature = "self dtype=None layout!=None device!=None pin_memory!=None non_blocking!=False "
+                  "copy!=False memory_format!=None",
+     .build = to_dtype,
+     .fold = to_dtype,
+     .view = true},
+    {.target = "aten.to.device",
+     .signature = "self dtype=None device! non_blocking!=False copy!=False memory_format!=None",
+     .build = to_dtype,
+     .fold = to_dtype,
+     .view = true},
+    {.target = "aten._to_copy.default",
+     .signature = "self dtype=None layout!=None device!=None pin_memory!=None non_blocking!=False "
+                  "memory_format!=None",
+     .build = to_dtype,
+     .fold = to_dtype},
+    {.target = "aten.type_as.default",
+     .signature = "self other",
+     .build = type_as,
+     .fold = type_as,
+     .view = true},
+    {.target = "aten.masked_fill.Scalar",
+     .signature = "self mask value",
+     .build = masked_fill,
+     .fold = fold_masked_fill},
+    {.target = "aten.masked_fill.Tensor",
+     .signature = "self mask value",
+     .build = masked_fill,
+     .fold = fold_masked_fill},
+    {.target = "aten.where.self",
+     .signature = "condition self other",
+     .build = where,
+     .fold = fold_where},
+    {.target = "aten.where.ScalarOther",
+     .signature = "condition self other",
+     .build = where,
+     .fold = fold_where},
+    {.target = "aten.where.ScalarSelf",
+     .signature = "condition self other",
+     .build = where,
+     .fold = fold_where},
+    {0},
+};

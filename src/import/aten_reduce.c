@@ -1,0 +1,217 @@
+/* aten_reduce.c - operators that join elements: sums, means, extremes, norms, softmax. */
+#include <math.h>
+
+#include "base/error.h"
+#include "import/building.h"
+
+static double f_add(double x, double y) { return x + y; }
+static double f_max(double x, double y) { return isnan(x) || x > y ? x : y; }
+static double f_min(double x, double y) { return isnan(x) || x < y ? x : y; }
+
+/* ---- reductions ---- */
+
+/* The dimensions of argument k as bits; none or an empty list: all. */
+static unsigned axes_at(tti_building *b, const tti_call *c, int k, int n_dims) {
+    int64_t list[TUTTI_MAX_DIMS];
+    unsigned axes = 0;
+    int n = k >= 0 && tti_has(c, k) ? tti_ints_at(b, c, k, list) : 0;
+    for (int i = 0; i < n; i++) axes |= 1u << tti_wrap_dim(b, list[i], n_dims);
+    return n == 0 ? (1u << n_dims) - 1 : axes;
+}
+
+static tutti_axes axes_of(unsigned bits, bool keep) {
+    tutti_axes axes = {.keep = keep};
+    for (int d = 0; d < TUTTI_MAX_DIMS; d++)
+        if (bits >> d & 1u) axes.axis[axes.n++] = d;
+    return axes;
+}
+
+typedef struct reducing {
+    unsigned axes;
+    bool keep;
+    double start;
+    double (*join)(double so_far, double x);
+    bool mean;
+    tti_elem elem;
+} reducing;
+
+static void fold_reduce(tti_building *b, const tti_host *x, const reducing *r, tti_operand *out) {
+    tutti_shape kept = x->shape, shape = {0};
+    tti_host made, at;
+    for (int d = 0; d < kept.n_dims; d++) {
+        if (r->axes >> d & 1u) kept.dim[d] = 1;
+        if (!(r->axes >> d & 1u) || r->keep) shape.dim[shape.n_dims++] = kept.dim[d];
+    }
+    if (!tti_host_new(b, r->elem, &kept, &made)) return;
+    int64_t n_out = tti_host_n(&made), n = tti_host_n(x);
+    for (int64_t i = 0; i < n_out; i++) made.data[i] = r->start;
+    if (!tti_host_expand(b, &made, &x->shape, &at)) return;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t place = tti_host_place(&at, i);
+        made.data[place] = r->join(made.data[place], tti_host_at(x, i));
+    }
+    double share = n_out > 0 ? (double)n / (double)n_out : 1;
+    for (int64_t i = 0; i < n_out; i++)
+        made.data[i] = tti_round(r->elem, r->mean ? made.data[i] / share : made.data[i]);
+    tti_operand kept_operand = {.kind = TTI_OPERAND_HOST, .host = made};
+    tti_do_reshape(b, &kept_operand, &shape, out);
+}
+
+/* Integers are summed as 64-bit ones, unless argument k names a type. */
+static tti_elem sum_elem(tti_building *b, const tti_call *c, int k) {
+    tti_elem elem = tti_elem_of(tti_operand_at(b, c, 0));
+    if (tti_has(c, k)) return (tti_elem)tti_int_at(b, c, k);
+    return tti_elem_is_float(elem) ? elem : TTI_ELEM_I64;
+}
+
+static tti_elem mean_elem(tti_building *b, const tti_call *c, int k) {
+    return tti_float_elem(tti_has(c, k) ? (tti_elem)tti_int_at(b, c, k)
+                                        : tti_elem_of(tti_operand_at(b, c, 0)));
+}
+
+typedef tutti_value *(*reduce_fn)(tutti_graph *g, tutti_value *x, const tutti_axes *axes);
+
+static void reduce(tti_building *b, const tti_call *c, int dims, int keep, reduce_fn fn,
+                   reducing r) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    r.axes = axes_at(b, c, dims, tti_shape_of(x).n_dims);
+    r.keep = keep >= 0 && tti_bool_at(b, c, keep);
+    if (!tti_good(b)) return;
+    if (x->kind == TTI_OPERAND_HOST) {
+        fold_reduce(b, &x->host, &r, c->out[0]);
+        return;
+    }
+    tutti_axes axes = axes_of(r.axes, r.keep);
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    if (tti_shape_of(x).n_dims > 0) value = fn(b->graph, value, &axes);
+    tti_set_value(b, c->out[0], value, r.elem, tti_of_batch(x));
+}
+
+static void sum_dim(tti_building *b, const tti_call *c) {
+    tti_elem elem = sum_elem(b, c, 3);
+    reduce(b, c, 1, 2, tutti_sum, (reducing){.join = f_add, .elem = elem});
+}
+static void sum_all(tti_building *b, const tti_call *c) {
+    tti_elem elem = sum_elem(b, c, 1);
+    reduce(b, c, -1, -1, tutti_sum, (reducing){.join = f_add, .elem = elem});
+}
+static void mean_dim(tti_building *b, const tti_call *c) {
+    tti_elem elem = mean_elem(b, c, 3);
+    reduce(b, c, 1, 2, tutti_mean, (reducing){.join = f_add, .mean = true, .elem = elem});
+}
+static void mean_all(tti_building *b, const tti_call *c) {
+    tti_elem elem = mean_elem(b, c, 1);
+    reduce(b, c, -1, -1, tutti_mean, (reducing){.join = f_add, .mean = true, .elem = elem});
+}
+static void amax(tti_building *b, const tti_call *c) {
+    tti_elem elem = tti_elem_of(tti_operand_at(b, c, 0));
+    reduce(b, c, 1, 2, tutti_max, (reducing){.join = f_max, .start = -INFINITY, .elem = elem});
+}
+static void amin(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    tti_operand negative = {0};
+    if (!tti_good(b)) return;
+    if (x->kind == TTI_OPERAND_HOST) {
+        reduce(b, c, 1, 2, tutti_max,
+               (reducing){.join = f_min, .start = INFINITY, .elem = tti_elem_of(x)});
+        return;
+    }
+    tutti_axes axes = axes_of(axes_at(b, c, 1, tti_shape_of(x).n_dims), tti_bool_at(b, c, 2));
+    tutti_value *value = tutti_neg(b->graph, tti_as_float(b, tti_value_of(b, x)));
+    value = tutti_neg(b->graph, tutti_max(b->graph, value, &axes));
+    tti_set_value(b, &negative, value, tti_elem_of(x), tti_of_batch(x));
+    if (c->out[0]) *c->out[0] = negative;
+}
+
+/* The variance, by elements less correction. */
+static tutti_value *variance(tti_building *b, const tti_operand *x, unsigned axes, bool keep,
+                             double correction) {
+    tutti_graph *g = b->graph;
+    tutti_axes kept = axes_of(axes, true), wanted = axes_of(axes, keep);
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    tutti_shape shape = tti_shape_of(x);
+    double n = 1;
+    for (int d = 0; d < shape.n_dims; d++)
+        if (axes >> d & 1u) n *= (double)shape.dim[d];
+    value = tutti_sub(g, value, tutti_mean(g, value, &kept));
+    value = tutti_sum(g, tutti_square(g, value), &wanted);
+    return tutti_affine(g, value, 1 / (n - correction), 0);
+}
+
+static void var_of(tti_building *b, const tti_call *c, bool root) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    unsigned axes = axes_at(b, c, 1, tti_shape_of(x).n_dims);
+    double correction = tti_has(c, 2) ? tti_number_at(b, c, 2) : 1;
+    tutti_value *value = variance(b, x, axes, tti_bool_at(b, c, 3), correction);
+    if (root) value = tutti_sqrt(b->graph, value);
+    tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
+}
+static void var_correction(tti_building *b, const tti_call *c) { var_of(b, c, false); }
+static void std_correction(tti_building *b, const tti_call *c) { var_of(b, c, true); }
+
+static void vector_norm(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double ord = tti_number_at(b, c, 1);
+    tutti_axes axes = axes_of(axes_at(b, c, 2, tti_shape_of(x).n_dims), tti_bool_at(b, c, 3));
+    tutti_graph *g = b->graph;
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    if (ord == 2)
+        value = tutti_sqrt(g, tutti_sum(g, tutti_square(g, value), &axes));
+    else if (ord == 1)
+        value = tutti_sum(g, tutti_abs(g, value), &axes);
+    else if (ord == INFINITY)
+        value = tutti_max(g, tutti_abs(g, value), &axes);
+    else
+        tti_refuse(b, "norm of order %g", ord);
+    tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
+}
+
+static void argmax(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    if (!tti_has(c, 1)) tti_refuse(b, "without a dimension");
+    if (!tti_good(b)) return;
+    int n_dims = tti_shape_of(x).n_dims, dim = tti_dim_at(b, c, 1, n_dims);
+    tutti_value *value = tutti_argmax(b->graph, tti_value_of(b, x), dim);
+    if (tti_bool_at(b, c, 2)) {
+        tutti_shape shape = tti_shape_of(x);
+        shape.dim[dim] = 1;
+        value = tutti_reshape(b->graph, value, &shape);
+    }
+    tti_set_value(b, c->out[0], value, TTI_ELEM_I64, tti_of_batch(x));
+}
+
+/* ---- softmax ---- */
+
+static void softmax_of(tti_building *b, const tti_call *c, bool is_log) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    value = is_log ? tutti_log_softmax(b->graph, value, dim) : tutti_softmax(b->graph, value, dim);
+    tti_set_value(b, c->out[0], value, tti_float_elem(tti_elem_of(x)), tti_of_batch(x));
+}
+static void softmax(tti_building *b, const tti_call *c) { softmax_of(b, c, false); }
+static void log_softmax(tti_building *b, const tti_call *c) { softmax_of(b, c, true); }
+
+#define BOTH(op, args, fn) \
+    { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
+#define BUILD(op, args, fn) \
+    { .target = "aten." op, .signature = args, .build = fn }
+
+const tti_operator tti_operators_reduce[] = {
+    BOTH("sum.default", "self dtype=None", sum_all),
+    BOTH("sum.dim_IntList", "self dim keepdim=False dtype=None", sum_dim),
+    BOTH("mean.default", "self dtype=None", mean_all),
+    BOTH("mean.dim", "self dim keepdim=False dtype=None", mean_dim),
+    BOTH("amax.default", "self dim=[] keepdim=False", amax),
+    BOTH("amin.default", "self dim=[] keepdim=False", amin),
+    BUILD("var.correction", "self dim=None correction=None keepdim=False", var_correction),
+    BUILD("std.correction", "self dim=None correction=None keepdim=False", std_correction),
+    BUILD("linalg_vector_norm.default", "self ord=2 dim=None keepdim=False dtype!=None",
+          vector_norm),
+    BUILD("argmax.default", "self dim=None keepdim=False", argmax),
+    BUILD("softmax.int", "self dim dtype!=None", softmax),
+    BUILD("_softmax.default", "self dim half_to_float!", softmax),
+    BUILD("log_softmax.int", "self dim dtype!=None", log_softmax),
+    BUILD("_log_softmax.default", "self dim half_to_float!", log_softmax),
+    {0},
+};

@@ -1,0 +1,742 @@
+/* build.c - walks the calls of a program and hands each to its row of the operator table.
+ *
+ * Memory that several values share in PyTorch is followed by groups: a call that writes to its
+ * first argument replaces that value for whoever names it, and makes other views of the same memory
+ * unusable.  Host tensors are real views, so that writes go through to what they look at. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/number.h"
+#include "import/building.h"
+
+/* ---- failures ---- */
+
+bool tti_good(const tti_building *b) { return b->st == TUTTI_OK; }
+
+static const char *where(const tti_building *b, char text[512]) {
+    const tti_op_call *call = b->call;
+    if (!call)
+        snprintf(text, 512, "%.400s", b->program->path);
+    else if (call->module[0])
+        snprintf(text, 512, "%.250s: %.100s of '%.100s'", b->program->path, call->target,
+                 call->module);
+    else
+        snprintf(text, 512, "%.250s: %.100s", b->program->path, call->target);
+    return text;
+}
+
+void tti_refuse(tti_building *b, const char *format, ...) {
+    char text[1024], place[512];
+    va_list args;
+    if (!tti_good(b)) return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    b->st = tti_fail(TUTTI_E_UNSUPPORTED, "%s: %s", where(b, place), text);
+}
+
+static void no_memory(tti_building *b) {
+    if (tti_good(b)) b->st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", b->program->path);
+}
+
+/* The graph's own refusal, with the call that led to it. */
+static void check_graph(tti_building *b) {
+    char place[512];
+    if (!tti_good(b)) return;
+    tutti_status st = tutti_graph_check(b->graph);
+    if (st == TUTTI_OK) return;
+    tti_fail_context("%s: ", where(b, place));
+    b->st = st == TUTTI_E_INVALID ? TUTTI_E_UNSUPPORTED : st;
+}
+
+/* ---- arguments ---- */
+
+static const tti_arg none_arg;
+
+static const tti_arg *arg_at(const tti_call *c, int k) {
+    return k < c->n_args && c->arg[k] ? c->arg[k] : &none_arg;
+}
+
+bool tti_has(const tti_call *c, int k) { return arg_at(c, k)->kind != TTI_ARG_NONE; }
+
+/* A value may have been written to through another name. */
+static tti_operand *value_at(tti_building *b, int number) {
+    tti_operand *x = &b->values[number];
+    if (x->kind == TTI_OPERAND_GRAPH && x->stamp < b->writes[x->group])
+        tti_refuse(b,
+                   "'%s' shares memory with a value that was changed in place since; this is "
+                   "not supported",
+                   b->block->names[number]);
+    return x;
+}
+
+tti_operand *tti_operand_of(tti_building *b, const tti_arg *arg) {
+    if (arg->kind == TTI_ARG_VALUE) {
+        tti_operand *x = value_at(b, arg->value);
+        if (x->kind == TTI_OPERAND_NONE)
+            tti_refuse(b, "'%s' is no tensor that can be used", b->block->names[arg->value]);
+        return x;
+    }
+    if (arg->kind != TTI_ARG_INT && arg->kind != TTI_ARG_FLOAT && arg->kind != TTI_ARG_BOOL) {
+        tti_refuse(b, "an argument is no tensor");
+        return &b->nothing;
+    }
+    tti_operand *x = tti_arena_alloc(&b->arena, sizeof *x);
+    if (!x) {
+        no_memory(b);
+        return &b->nothing;
+    }
+    if (arg->kind == TTI_ARG_FLOAT)
+        tti_set_number(x, arg->f, TTI_ELEM_F64, false);
+    else
+        tti_set_number(x, (double)arg->i, arg->kind == TTI_ARG_INT ? TTI_ELEM_I64 : TTI_ELEM_BOOL,
+                       false);
+    return x;
+}
+
+tti_operand *tti_operand_at(tti_building *b, const tti_call *c, int k) {
+    return tti_operand_of(b, arg_at(c, k));
+}
+
+/* A number that is known while the graph is built. */
+static double number_of(tti_building *b, const tti_arg *arg) {
+    if (arg->kind == TTI_ARG_INT || arg->kind == TTI_ARG_BOOL || arg->kind == TTI_ARG_DTYPE)
+        return (double)arg->i;
+    if (arg->kind == TTI_ARG_FLOAT) return arg->f;
+    if (arg->kind == TTI_ARG_VALUE) {
+        const tti_operand *x = value_at(b, arg->value);
+        if (x->kind == TTI_OPERAND_NUMBER) return x->number;
+        if (x->kind == TTI_OPERAND_HOST && tti_host_n(&x->host) == 1)
+            return tti_host_at(&x->host, 0);
+        tti_refuse(b, "'%s' must be known before the model runs, and depends on its inputs",
+                   b->block->names[arg->value]);
+        return 0;
+    }
+    tti_refuse(b, "an argument is no number");
+    return 0;
+}
+
+static int64_t integer_of(tti_building *b, const tti_arg *arg) {
+    if (arg->kind == TTI_ARG_INT) return arg->i; /* all 64 bits */
+    double x = number_of(b, arg);
+    if (!(x >= -0x1p53 && x <= 0x1p53)) tti_refuse(b, "an integer is out of range");
+    return tti_good(b) ? (int64_t)x : 0;
+}
+
+int64_t tti_int_at(tti_building *b, const tti_call *c, int k) {
+    return integer_of(b, arg_at(c, k));
+}
+double tti_number_at(tti_building *b, const tti_call *c, int k) {
+    return number_of(b, arg_at(c, k));
+}
+bool tti_bool_at(tti_building *b, const tti_call *c, int k) {
+    return number_of(b, arg_at(c, k)) != 0;
+}
+
+const char *tti_text_at(tti_building *b, const tti_call *c, int k) {
+    const tti_arg *arg = arg_at(c, k);
+    if (arg->kind == TTI_ARG_TEXT) return arg->text;
+    tti_refuse(b, "an argument is no text");
+    return "";
+}
+
+int tti_ints_at(tti_building *b, const tti_call *c, int k, int64_t out[TUTTI_MAX_DIMS]) {
+    const tti_arg *arg = arg_at(c, k);
+    if (arg->kind != TTI_ARG_LIST) {
+        out[0] = integer_of(b, arg);
+        return 1;
+    }
+    if (arg->n > TUTTI_MAX_DIMS) {
+        tti_refuse(b, "a list has %d elements, %d are supported", arg->n, TUTTI_MAX_DIMS);
+        return 0;
+    }
+    for (int i = 0; i < arg->n; i++) out[i] = integer_of(b, &arg->items[i]);
+    return arg->n;
+}
+
+bool tti_is_batch_item(tti_building *b, const tti_call *c, int k, int i) {
+    const tti_arg *arg = arg_at(c, k);
+    if (arg->kind == TTI_ARG_LIST) arg = i < arg->n ? &arg->items[i] : &none_arg;
+    if (b->fixed_batch && i == 0 && arg->kind == TTI_ARG_INT) return arg->i == b->batch;
+    if (arg->kind != TTI_ARG_VALUE) return false;
+    const tti_operand *x = &b->values[arg->value];
+    return x->kind == TTI_OPERAND_NUMBER && x->is_batch;
+}
+
+void tti_pair_at(tti_building *b, const tti_call *c, int k, int64_t out[2]) {
+    int64_t list[TUTTI_MAX_DIMS] = {0};
+    int n = tti_ints_at(b, c, k, list);
+    if (tti_good(b) && n != 1 && n != 2)
+        tti_refuse(b, "one or two numbers are expected, not %d", n);
+    out[0] = list[0];
+    out[1] = n == 2 ? list[1] : list[0];
+}
+
+int tti_wrap_dim(tti_building *b, int64_t dim, int n_dims) {
+    if (dim < 0) dim += TTI_MAX(n_dims, 1);
+    if (dim >= 0 && dim < TTI_MAX(n_dims, 1)) return (int)dim;
+    tti_refuse(b, "dimension %lld of a tensor of %d", (long long)dim, n_dims);
+    return 0;
+}
+
+int tti_dim_at(tti_building *b, const tti_call *c, int k, int n_dims) {
+    return tti_wrap_dim(b, tti_int_at(b, c, k), n_dims);
+}
+
+/* ---- operands ---- */
+
+tutti_shape tti_shape_of(const tti_operand *x) {
+    if (x->kind == TTI_OPERAND_HOST) return x->host.shape;
+    if (x->kind != TTI_OPERAND_GRAPH) return (tutti_shape){0};
+    tutti_shape shape = x->folded ? x->shape : tutti_value_type(x->value).shape;
+    if (x->rows > 0) shape.dim[0] = x->rows;
+    return shape;
+}
+
+tti_elem tti_elem_of(const tti_operand *x) {
+    return x->kind == TTI_OPERAND_HOST ? x->host.elem : x->elem;
+}
+
+bool tti_of_batch(const tti_operand *x) { return x->of_input || x->rows > 0; }
+
+tti_elem tti_float_elem(tti_elem elem) { return tti_elem_is_float(elem) ? elem : TTI_ELEM_F32; }
+
+bool tti_on_host(const tti_operand *x) {
+    return x->kind == TTI_OPERAND_HOST || x->kind == TTI_OPERAND_NUMBER;
+}
+
+tutti_value *tti_as_float(tti_building *b, tutti_value *x) {
+    return tutti_value_type(x).dtype == TUTTI_F32 ? x : tutti_cast(b->graph, x, TUTTI_F32);
+}
+
+static tutti_value *constant_of(tti_building *b, const tti_host *x, tutti_dtype dtype) {
+    double value;
+    if (tti_host_uniform(x, &value)) return tutti_constant(b->graph, dtype, &x->shape, value);
+    size_t n = (size_t)tti_host_n(x);
+    float *floats = tti_arena_alloc(&b->arena, (n + 1) * sizeof *floats);
+    if (!floats) {
+        no_memory(b);
+        return NULL;
+    }
+    int32_t *ints = (int32_t *)(void *)floats; /* as large */
+    for (size_t i = 0; i < n; i++) {
+        double e = tti_host_at(x, (int64_t)i);
+        if (dtype == TUTTI_F32)
+            floats[i] = (float)e;
+        else
+            ints[i] = e >= -0x1p31 && e < 0x1p31 ? (int32_t)e : -1;
+    }
+    return tutti_constant_array(b->graph, dtype, &x->shape, floats);
+}
+
+/* Zeros i32 [batch], of which each belongs to a sample. */
+static tutti_value *row_zeros(tti_building *b) {
+    tutti_graph *g = b->graph;
+    if (b->row_zeros) return b->row_zeros;
+    tutti_shape shape = tutti_value_type(b->first).shape;
+    tutti_value *x = tutti_flatten(g, b->first);
+    if (shape.n_dims < 1 || tutti_value_type(x).shape.dim[1] < 1) {
+        tti_refuse(b, "the input has no elements to take the batch from");
+        return NULL;
+    }
+    x = tutti_reshape(g, tutti_slice(g, x, 1, 0, 1), &TUTTI_SHAPE(shape.dim[0]));
+    x = tutti_affine(g, tti_as_float(b, x), 0, 0); /* what is no number becomes 0 in the cast */
+    b->row_zeros = tutti_cast(g, x, TUTTI_I32);
+    return b->row_zeros;
+}
+
+/* A lookup of row 0 for each sample: its gradient sums over the batch, as it should. */
+tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x) {
+    tutti_graph *g = b->graph;
+    tutti_shape shape = tutti_value_type(x).shape;
+    bool is_float = tutti_value_type(x).dtype == TUTTI_F32;
+    if (!x || shape.n_dims < 1) return NULL;
+    tutti_value *table = tutti_reshape(g, tti_as_float(b, x), &TUTTI_SHAPE(1, -1));
+    tutti_value *rows = tutti_lookup(g, table, row_zeros(b));
+    shape.dim[0] = b->batch;
+    rows = tutti_reshape(g, rows, &shape);
+    return is_float ? rows : tutti_cast(g, rows, TUTTI_I32);
+}
+
+tutti_value *tti_value_of(tti_building *b, const tti_operand *x) {
+    if (!tti_good(b)) return NULL;
+    if (x->kind == TTI_OPERAND_GRAPH && x->folded)
+        return tutti_reshape(b->graph, x->value, &x->shape);
+    if (x->kind == TTI_OPERAND_GRAPH) return x->rows > 0 ? tti_repeat_rows(b, x->value) : x->value;
+    if (x->kind == TTI_OPERAND_HOST) return constant_of(b, &x->host, TUTTI_F32);
+    return tutti_constant(b->graph, TUTTI_F32, &(tutti_shape){0}, x->number);
+}
+
+tutti_value *tti_batch_value(tti_building *b, const tti_operand *x) {
+    tutti_shape shape = tti_shape_of(x);
+    bool is_whole = x->kind == TTI_OPERAND_HOST || (!x->of_input && x->rows == 0);
+    if (!is_whole || shape.n_dims < 1 || shape.dim[0] != b->batch) return tti_value_of(b, x);
+    tti_operand one = *x;
+    bool repeats = b->batch == 1;
+    if (x->kind == TTI_OPERAND_HOST && tti_host_repeats(&x->host, 0)) {
+        one.host.shape.dim[0] = 1;
+        repeats = true;
+    }
+    if (!repeats)
+        tti_refuse(b, "a constant differs between the samples of a batch; this is not supported");
+    return tti_repeat_rows(b, tti_value_of(b, &one));
+}
+
+tutti_value *tti_compact_value(tti_building *b, const tti_operand *x) {
+    if (!tti_good(b)) return NULL;
+    if (x->kind == TTI_OPERAND_GRAPH && x->rows > 0) return tti_as_float(b, x->value);
+    if (x->kind != TTI_OPERAND_HOST) return tti_as_float(b, tti_value_of(b, x));
+    tti_host host = x->host;
+    for (int d = 0; d < host.shape.n_dims; d++)
+        if (tti_host_repeats(&host, d)) host.shape.dim[d] = 1;
+    return constant_of(b, &host, TUTTI_F32);
+}
+
+tutti_value *tti_as_index(tti_building *b, const tti_operand *x) {
+    if (!tti_good(b)) return NULL;
+    if (x->kind == TTI_OPERAND_HOST) return constant_of(b, &x->host, TUTTI_I32);
+    tutti_value *value = tti_value_of(b, x);
+    return tutti_value_type(value).dtype == TUTTI_I32 ? value
+                                                      : tutti_cast(b->graph, value, TUTTI_I32);
+}
+
+static int new_group(tti_building *b) {
+    if (b->n_groups == b->cap_groups) {
+        int cap = b->cap_groups ? 2 * b->cap_groups : 256;
+        int *writes = realloc(b->writes, (size_t)cap * sizeof *writes);
+        if (!writes) {
+            no_memory(b);
+            return 0;
+        }
+        b->writes = writes;
+        b->cap_groups = cap;
+    }
+    b->writes[b->n_groups] = 0;
+    return b->n_groups++;
+}
+
+void tti_set_host(tti_operand *out, const tti_host *host) {
+    if (out) *out = (tti_operand){.kind = TTI_OPERAND_HOST, .host = *host};
+}
+
+void tti_set_value(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
+                   bool of_input) {
+    check_graph(b);
+    if (!out || !tti_good(b)) return;
+    *out = (tti_operand){.kind = TTI_OPERAND_GRAPH,
+                         .value = value,
+                         .elem = elem,
+                         .of_input = of_input,
+                         .group = new_group(b)};
+}
+
+tutti_value *tti_row_wise_value(tti_building *b, const tti_operand *x) {
+    if (x->kind == TTI_OPERAND_GRAPH && x->folded) return tti_as_float(b, x->value);
+    return tti_as_float(b, tti_value_of(b, x));
+}
+
+void tti_set_row_wise(tti_building *b, tti_operand *out, tutti_value *value, const tti_operand *x) {
+    tti_set_value(b, out, value, x->elem, x->of_input || x->rows > 0);
+    if (!out || !x->folded || !tti_good(b)) return;
+    tutti_shape own = tutti_value_type(value).shape;
+    out->folded = true;
+    out->shape = x->shape;
+    out->shape.dim[x->shape.n_dims - 1] = own.dim[own.n_dims - 1];
+}
+
+void tti_set_number(tti_operand *out, double x, tti_elem elem, bool is_batch) {
+    if (out)
+        *out = (tti_operand){
+            .kind = TTI_OPERAND_NUMBER, .number = x, .elem = elem, .is_batch = is_batch};
+}
+
+void tti_set(tti_operand *out, const tti_operand *x) {
+    if (x->kind == TTI_OPERAND_HOST) *x->host.shared = true;
+    if (out) *out = *x;
+}
+
+const char *tti_layer_name_of(tti_building *b) {
+    const char *module = b->call && b->call->module[0] ? b->call->module : "model";
+    const char *name = tti_arena_printf(&b->arena, "%.150s.%d", module, b->n_layers++);
+    if (!name) no_memory(b);
+    return name ? name : "";
+}
+
+/* ---- the signature of a row ---- */
+
+typedef struct word {
+    const char *name, *fallback;
+    int n_name, n_fallback; /* n_fallback < 0: the argument must be given */
+    bool ignored;
+} word;
+
+static bool next_word(const char **p, word *out) {
+    while (**p == ' ') (*p)++;
+    if (!**p) return false;
+    *out = (word){.name = *p, .n_fallback = -1};
+    out->n_name = (int)strcspn(*p, " =!");
+    *p += out->n_name;
+    out->ignored = **p == '!';
+    if (out->ignored) (*p)++;
+    if (**p != '=') return true;
+    out->fallback = ++*p;
+    out->n_fallback = (int)strcspn(*p, " ");
+    *p += out->n_fallback;
+    return true;
+}
+
+/* "None", "True", "1", "0.5", "[1,1]", "none" (text). */
+static tti_arg parse_fallback(tti_building *b, const char *text, int n) {
+    char copy[64];
+    double f;
+    int64_t i;
+    snprintf(copy, sizeof copy, "%.*s", n, text);
+    if (n == 0 || strcmp(copy, "None") == 0) return (tti_arg){0};
+    if (strcmp(copy, "True") == 0 || strcmp(copy, "False") == 0)
+        return (tti_arg){.kind = TTI_ARG_BOOL, .i = copy[0] == 'T'};
+    if (tti_parse_int(copy, &i) == TTI_NUMBER_OK) return (tti_arg){.kind = TTI_ARG_INT, .i = i};
+    if (tti_parse_double(copy, &f) == TTI_NUMBER_OK)
+        return (tti_arg){.kind = TTI_ARG_FLOAT, .f = f};
+    if (copy[0] != '[')
+        return (tti_arg){.kind = TTI_ARG_TEXT, .text = tti_arena_strdup(&b->arena, copy)};
+    tti_arg *items = tti_arena_alloc(&b->arena, TUTTI_MAX_DIMS * sizeof *items);
+    tti_arg list = {.kind = TTI_ARG_LIST, .items = items};
+    for (char *p = copy + 1; items && *p && *p != ']' && list.n < TUTTI_MAX_DIMS;) {
+        items[list.n++] = (tti_arg){.kind = TTI_ARG_INT, .i = strtoll(p, &p, 10)};
+        if (*p == ',') p++;
+    }
+    return list;
+}
+
+static const tti_arg *find_arg(const tti_op_call *call, const word *w, int position) {
+    for (int i = 0; i < call->n_args; i++) {
+        const char *name = call->args[i].name;
+        bool same = (int)strlen(name) == w->n_name && memcmp(name, w->name, (size_t)w->n_name) == 0;
+        if (same || (!name[0] && i == position)) return &call->args[i].arg;
+    }
+    return NULL;
+}
+
+static void fill_args(tti_building *b, const tti_operator *row, tti_call *out) {
+    int n_found = 0;
+    const char *p = row->signature;
+    word w;
+    for (int k = 0; next_word(&p, &w); k++) {
+        const tti_arg *given = find_arg(b->call, &w, k);
+        n_found += given != NULL;
+        if (w.ignored) continue;
+        TTI_ASSERT(out->n_args < (int)TTI_COUNT(out->arg));
+        if (!given && w.n_fallback < 0)
+            tti_refuse(b, "argument '%.*s' is missing", w.n_name, w.name);
+        if (!given) {
+            tti_arg *fallback = tti_arena_alloc(&b->arena, sizeof *fallback);
+            if (!fallback) {
+                no_memory(b);
+                return;
+            }
+            if (w.n_fallback >= 0) *fallback = parse_fallback(b, w.fallback, w.n_fallback);
+            given = fallback;
+        }
+        out->arg[out->n_args++] = given;
+    }
+    if (n_found < b->call->n_args) tti_refuse(b, "it has an argument that is not supported");
+}
+
+/* ---- calls ---- */
+
+static bool arg_on_host(const tti_building *b, const tti_arg *arg) {
+    if (arg->kind == TTI_ARG_VALUE) return b->values[arg->value].kind != TTI_OPERAND_GRAPH;
+    for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n; i++)
+        if (!arg_on_host(b, &arg->items[i])) return false;
+    return true;
+}
+
+static bool all_on_host(const tti_building *b, const tti_call *c) {
+    for (int k = 0; k < c->n_args; k++)
+        if (!arg_on_host(b, c->arg[k])) return false;
+    return true;
+}
+
+/* x.op_(...): the result becomes x, for all names that look at the same memory. */
+static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
+    const tti_arg *arg = arg_at(c, 0);
+    if (!tti_good(b) || arg->kind != TTI_ARG_VALUE) return;
+    tti_operand *self = &b->values[arg->value];
+    if (self->kind == TTI_OPERAND_HOST && made->kind == TTI_OPERAND_HOST) {
+        tti_host source;
+        int64_t n = tti_host_n(&self->host);
+        if (!tti_host_expand(b, &made->host, &self->host.shape, &source)) return;
+        tti_host copy; /* source may look at the same memory */
+        if (!tti_host_copy(b, &source, &copy)) return;
+        for (int64_t i = 0; i < n; i++)
+            self->host.data[tti_host_place(&self->host, i)] =
+                tti_round(self->host.elem, copy.data[i]);
+        *made = *self;
+        return;
+    }
+    if (self->kind == TTI_OPERAND_HOST && *self->host.shared) {
+        tti_refuse(b,
+                   "values that depend on inputs are written into a part of a constant tensor; "
+                   "this is not supported");
+        return;
+    }
+    if (self->kind == TTI_OPERAND_GRAPH) {
+        made->group = self->group;
+        made->stamp = ++b->writes[self->group];
+    }
+    *self = *made;
+}
+
+static void share_group(tti_building *b, const tti_call *c) {
+    const tti_arg *arg = arg_at(c, 0);
+    if (arg->kind != TTI_ARG_VALUE) return;
+    const tti_operand *self = &b->values[arg->value];
+    for (int i = 0; i < c->n_outs && self->kind == TTI_OPERAND_GRAPH; i++)
+        if (c->out[i] && c->out[i]->kind == TTI_OPERAND_GRAPH) {
+            c->out[i]->group = self->group;
+            c->out[i]->stamp = b->writes[self->group];
+        }
+}
+
+const tti_operator *tti_operator_of(const tti_building *b) {
+    bool in_place;
+    return tti_operator_find(b->call->target, &in_place);
+}
+
+static void run_row(tti_building *b, const tti_operator *row, bool in_place,
+                    const tti_op_call *call) {
+    tti_call c = {0};
+    tti_operand written = {0};
+    fill_args(b, row, &c);
+    if (call->n_outs > (int)TTI_COUNT(c.out))
+        tti_refuse(b, "it has %d results, %d are supported", call->n_outs, (int)TTI_COUNT(c.out));
+    if (!tti_good(b)) return;
+    c.n_outs = call->n_outs;
+    for (int i = 0; i < call->n_outs; i++)
+        c.out[i] = call->outs[i] >= 0 ? &b->values[call->outs[i]] : NULL;
+    tti_operand *result = c.out[0];
+    if (in_place) c.out[0] = &written;
+    bool folds = row->fold && all_on_host(b, &c);
+    tti_apply apply = folds ? row->fold : row->build;
+    if (!apply) {
+        tti_refuse(b, "it depends on the model's inputs, which is not supported for this operator");
+        return;
+    }
+    apply(b, &c);
+    check_graph(b);
+    if (row->view && !in_place) share_group(b, &c);
+    if (in_place) write_back(b, &c, &written);
+    if (in_place && result) *result = written;
+}
+
+static void run_block(tti_building *b, const tti_block *block, tti_operand *values);
+
+/* A graph inside the graph: its arguments are the call's behind it. */
+static void run_inner(tti_building *b, const tti_op_call *call) {
+    const tti_block *outer = b->block, *inner = NULL;
+    tti_operand *values = b->values;
+    int at = 0;
+    while (at < call->n_args && call->args[at].arg.kind != TTI_ARG_BLOCK) at++;
+    if (at < call->n_args) inner = call->args[at].arg.block;
+    if (!inner || call->n_args - at - 1 != inner->n_inputs || inner->n_outputs != call->n_outs) {
+        tti_refuse(b, "its inner graph does not fit the call");
+        return;
+    }
+    tti_operand *own = tti_arena_alloc(&b->arena, ((size_t)inner->n_values + 1) * sizeof *own);
+    if (!own) {
+        no_memory(b);
+        return;
+    }
+    for (int i = 0; i < inner->n_inputs; i++)
+        if (inner->inputs[i] >= 0)
+            own[inner->inputs[i]] = *tti_operand_of(b, &call->args[at + 1 + i].arg);
+    if (tti_good(b)) run_block(b, inner, own);
+    for (int i = 0; tti_good(b) && i < call->n_outs; i++) {
+        tti_operand result = *tti_operand_of(b, &inner->outputs[i]);
+        if (call->outs[i] >= 0) values[call->outs[i]] = result;
+    }
+    b->block = outer;
+    b->values = values;
+    b->call = call;
+}
+
+bool tti_has_inner_block(const char *target) {
+    return strcmp(target, "higher_order.wrap_with_set_grad_enabled") == 0 ||
+           strcmp(target, "higher_order.wrap_with_autocast") == 0;
+}
+
+static void run_call(tti_building *b, const tti_op_call *call) {
+    bool in_place;
+    b->call = call;
+    if (tti_has_inner_block(call->target)) {
+        run_inner(b, call);
+        return;
+    }
+    const tti_operator *row = tti_operator_find(call->target, &in_place);
+    if (!row)
+        tti_refuse(b, "this operator is not supported");
+    else
+        run_row(b, row, in_place, call);
+}
+
+static void run_block(tti_building *b, const tti_block *block, tti_operand *values) {
+    b->block = block;
+    b->values = values;
+    for (int i = 0; i < block->n_calls && tti_good(b); i++) run_call(b, &block->calls[i]);
+    b->call = NULL;
+}
+
+/* ---- what the model begins with ---- */
+
+static bool is_same_tensor(const tti_input_spec *x, const tti_input_spec *y) {
+    return x->kind == y->kind && x->entry >= 0 && x->entry == y->entry && x->offset == y->offset &&
+           x->elem == y->elem && memcmp(&x->shape, &y->shape, sizeof x->shape) == 0 &&
+           memcmp(x->stride, y->stride, sizeof x->stride) == 0;
+}
+
+static tutti_shape shape_of_spec(const tti_input_spec *spec) {
+    tutti_shape shape = {.n_dims = spec->shape.n_dims};
+    for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = spec->shape.dim[d];
+    return shape;
+}
+
+/* Values that are read by some call of a block, or of one inside it. */
+static void mark_used(const tti_arg *arg, bool *used) {
+    if (arg->kind == TTI_ARG_VALUE) used[arg->value] = true;
+    for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n; i++) mark_used(&arg->items[i], used);
+}
+
+static bool *find_used(tti_building *b) {
+    const tti_block *block = &b->program->main;
+    bool *used = tti_arena_alloc(&b->arena, (size_t)block->n_values + 1);
+    if (!used) no_memory(b);
+    for (int i = 0; used && i < block->n_calls; i++)
+        for (int k = 0; k < block->calls[i].n_args; k++)
+            mark_used(&block->calls[i].args[k].arg, used);
+    for (int i = 0; used && i < block->n_outputs; i++) mark_used(&block->outputs[i], used);
+    return used;
+}
+
+/* A tensor under two names is one parameter: the first one's. */
+static int twin_of(const tti_program_file *p, int i) {
+    for (int k = 0; k < i; k++)
+        if (is_same_tensor(&p->inputs[k], &p->inputs[i])) return k;
+    return -1;
+}
+
+static void add_param(tti_building *b, int i, tti_operand *out) {
+    const tti_input_spec *spec = &b->program->inputs[i];
+    tutti_shape shape = shape_of_spec(spec);
+    int twin = twin_of(b->program, i);
+    if (twin >= 0 && b->values[b->program->main.inputs[twin]].kind == TTI_OPERAND_GRAPH) {
+        *out = b->values[b->program->main.inputs[twin]];
+        return;
+    }
+    if (!tti_elem_is_float(spec->elem)) {
+        tti_refuse(b, "parameter '%s' is of type %s; only floating parameters can be trained",
+                   spec->name, tti_elem_text(spec->elem));
+        return;
+    }
+    tutti_value *value = tutti_param(b->graph, spec->name, &shape, NULL, true);
+    tti_set_value(b, out, value, spec->elem, false);
+    b->params[i] = spec->name;
+}
+
+static void add_host(tti_building *b, int i, tti_operand *out) {
+    const tti_input_spec *spec = &b->program->inputs[i];
+    tutti_shape shape = shape_of_spec(spec);
+    tti_host host;
+    if (!tti_host_new(b, spec->elem, &shape, &host)) return;
+    tutti_status st = tti_program_load(b->program, i, host.data);
+    if (st != TUTTI_OK) b->st = st;
+    tti_set_host(out, &host);
+}
+
+/* An input of the user: its dimensions are those of the samples, and the first one the batch's. */
+static void add_input(tti_building *b, int i, tutti_value *value, tti_operand *out) {
+    const tti_input_spec *spec = &b->program->inputs[i];
+    tutti_type type = tutti_value_type(value);
+    if (!value) return;
+    if (type.shape.n_dims != spec->shape.n_dims || spec->shape.n_dims < 1) {
+        tti_refuse(b, "input '%s' has %d dimensions, the data has %d with the batch", spec->name,
+                   spec->shape.n_dims, type.shape.n_dims);
+        return;
+    }
+    for (int d = 1; d < type.shape.n_dims; d++) {
+        if (spec->shape.symbol[d])
+            tti_refuse(b,
+                       "dimension %d of input '%s' is dynamic (%s); only the batch may be: export "
+                       "it with a fixed size",
+                       d, spec->name, spec->shape.symbol[d]);
+        else if (spec->shape.dim[d] != type.shape.dim[d])
+            tti_refuse(b, "dimension %d of input '%s' is %lld, the data has %lld", d, spec->name,
+                       (long long)spec->shape.dim[d], (long long)type.shape.dim[d]);
+    }
+    if (!spec->shape.symbol[0] && spec->shape.dim[0] != type.shape.dim[0])
+        tti_refuse(b,
+                   "input '%s' was exported for a batch of %lld, and a shard has %lld rows; export "
+                   "it with a dynamic batch (torch.export.Dim), or choose train.batch and "
+                   "parallel.shards so that a shard has %lld",
+                   spec->name, (long long)spec->shape.dim[0], (long long)type.shape.dim[0],
+                   (long long)spec->shape.dim[0]);
+    if (tti_elem_is_float(spec->elem) != (type.dtype == TUTTI_F32))
+        tti_refuse(b, "input '%s' is of type %s, the data is %s", spec->name,
+                   tti_elem_text(spec->elem), tutti_dtype_text(type.dtype));
+    b->fixed_batch = !spec->shape.symbol[0];
+    tti_set_value(b, out, value, spec->elem, true);
+}
+
+/* Buffers that a batch norm moves are made by it (layers.c); all others are constants. */
+static void add_inputs(tti_building *b) {
+    const tti_program_file *p = b->program;
+    const bool *used = find_used(b);
+    int n_inputs = 0;
+    for (int i = 0; used && i < p->main.n_inputs && tti_good(b); i++) {
+        int value = p->main.inputs[i];
+        tti_spec_kind kind = p->inputs[i].kind;
+        if (kind == TTI_SPEC_INPUT) add_input(b, i, b->inputs[n_inputs++], &b->values[value]);
+        if (value < 0 || !used[value]) continue;
+        if (kind == TTI_SPEC_PARAM) add_param(b, i, &b->values[value]);
+        if (kind == TTI_SPEC_BUFFER || kind == TTI_SPEC_CONSTANT) add_host(b, i, &b->values[value]);
+        b->values[value].spec = i + 1;
+    }
+}
+
+static void take_outputs(tti_building *b, tutti_value **outputs) {
+    const tti_program_file *p = b->program;
+    int n = 0;
+    for (int i = 0; i < p->main.n_outputs && tti_good(b); i++) {
+        tti_result_kind kind = p->outputs[i].kind;
+        if (kind != TTI_RESULT_OUTPUT && kind != TTI_RESULT_LOSS) continue;
+        outputs[n] = NULL;
+        if (p->main.outputs[i].kind == TTI_ARG_VALUE)
+            outputs[n] = tti_as_float(b, tti_value_of(b, tti_operand_of(b, &p->main.outputs[i])));
+        n++;
+    }
+    check_graph(b);
+}
+
+tutti_status tti_program_build(const tti_program_file *p, tutti_graph *g,
+                               tutti_value *const *inputs, tutti_value **outputs) {
+    tti_building b = {.program = p, .graph = g, .inputs = inputs, .block = &p->main};
+    TTI_TRY(tutti_graph_check(g));
+    b.first = inputs[0];
+    b.nothing.kind = TTI_OPERAND_NUMBER;
+    b.batch =
+        tutti_value_type(inputs[0]).shape.n_dims ? tutti_value_type(inputs[0]).shape.dim[0] : 1;
+    b.values = calloc((size_t)p->main.n_values + 1, sizeof *b.values);
+    b.params = calloc((size_t)p->main.n_inputs + 1, sizeof *b.params);
+    tti_operand *values = b.values;
+    if (!b.values || !b.params) no_memory(&b);
+    if (tti_good(&b)) add_inputs(&b);
+    if (tti_good(&b)) run_block(&b, &p->main, values);
+    if (tti_good(&b)) take_outputs(&b, outputs);
+    free(values);
+    free(b.params);
+    free(b.writes);
+    tti_arena_free(&b.arena);
+    return b.st;
+}

@@ -1,0 +1,247 @@
+/* import.c - a model file as the trainer sees it: opened, described, built into graphs, loaded. */
+#include "import/import.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "import/building.h"
+
+struct tti_import {
+    tti_program_file *program;
+    int n_inputs, n_outputs; /* of the user */
+};
+
+/* ---- operators ---- */
+
+typedef struct op_count {
+    const char *target, *module; /* module: the first that calls it */
+    int n;
+    bool known;
+} op_count;
+
+typedef struct op_counts {
+    op_count *v;
+    int n, cap;
+    bool failed;
+} op_counts;
+
+static bool is_known(const char *target) {
+    bool in_place;
+    return tti_has_inner_block(target) || tti_operator_find(target, &in_place);
+}
+
+static void count_call(op_counts *c, const tti_op_call *call) {
+    for (int i = 0; i < c->n; i++)
+        if (strcmp(c->v[i].target, call->target) == 0) {
+            c->v[i].n++;
+            return;
+        }
+    if (c->n == c->cap) {
+        int cap = c->cap ? 2 * c->cap : 64;
+        op_count *v = realloc(c->v, (size_t)cap * sizeof *v);
+        c->failed |= !v;
+        if (!v) return;
+        c->v = v;
+        c->cap = cap;
+    }
+    c->v[c->n++] = (op_count){call->target, call->module, 1, is_known(call->target)};
+}
+
+static void count_block(op_counts *c, const tti_block *block) {
+    for (int i = 0; i < block->n_calls; i++) {
+        const tti_op_call *call = &block->calls[i];
+        count_call(c, call);
+        for (int k = 0; k < call->n_args; k++)
+            if (call->args[k].arg.kind == TTI_ARG_BLOCK) count_block(c, call->args[k].arg.block);
+    }
+}
+
+static int by_target(const void *x, const void *y) {
+    return strcmp(((const op_count *)x)->target, ((const op_count *)y)->target);
+}
+
+static tutti_status count_operators(const tti_program_file *p, op_counts *out) {
+    *out = (op_counts){0};
+    count_block(out, &p->main);
+    if (out->n > 0) qsort(out->v, (size_t)out->n, sizeof *out->v, by_target);
+    return out->failed ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path) : TUTTI_OK;
+}
+
+/* All that are not known, at once. */
+static tutti_status check_operators(const tti_program_file *p) {
+    op_counts counts;
+    int n_unknown = 0;
+    tti_str text = {0};
+    tutti_status st = count_operators(p, &counts);
+    for (int i = 0; st == TUTTI_OK && i < counts.n; i++) {
+        const op_count *c = &counts.v[i];
+        if (c->known) continue;
+        tti_str_printf(&text, "%s%s (%d, first in '%s')", n_unknown++ ? ", " : "", c->target, c->n,
+                       c->module[0] ? c->module : "the model");
+    }
+    free(counts.v);
+    if (st == TUTTI_OK && n_unknown > 0)
+        st = tti_fail(TUTTI_E_UNSUPPORTED, "%s: %d operator%s not supported: %s", p->path,
+                      n_unknown, n_unknown > 1 ? "s are" : " is", tti_str_text(&text));
+    tti_str_free(&text);
+    return st;
+}
+
+/* ---- opening ---- */
+
+static tutti_status check_interface(tti_import *m) {
+    const tti_program_file *p = m->program;
+    for (int i = 0; i < p->main.n_inputs; i++) m->n_inputs += p->inputs[i].kind == TTI_SPEC_INPUT;
+    for (int i = 0; i < p->main.n_outputs; i++)
+        m->n_outputs +=
+            p->outputs[i].kind == TTI_RESULT_OUTPUT || p->outputs[i].kind == TTI_RESULT_LOSS;
+    if (m->n_inputs < 1 || m->n_outputs < 1)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "%s: the model has %d inputs and %d outputs; it needs "
+                        "one of each at least",
+                        p->path, m->n_inputs, m->n_outputs);
+    return TUTTI_OK;
+}
+
+static tutti_status wrap(tti_program_file *program, tti_import **out) {
+    tti_import *m = calloc(1, sizeof *m);
+    *out = m;
+    if (!m) {
+        tti_program_close(program);
+        return tti_fail(TUTTI_E_NOMEM, "model.file: out of memory");
+    }
+    m->program = program;
+    tutti_status st = check_interface(m);
+    if (st == TUTTI_OK) return TUTTI_OK;
+    tti_import_close(m);
+    *out = NULL;
+    return st;
+}
+
+tutti_status tti_import_open(const char *path, tti_import **out) {
+    tti_program_file *program;
+    *out = NULL;
+    TTI_TRY(tti_pt2_open(path, &program));
+    return wrap(program, out);
+}
+
+tutti_status tti_import_check(const tti_import *m) { return check_operators(m->program); }
+
+void tti_import_close(tti_import *m) {
+    if (!m) return;
+    tti_program_close(m->program);
+    free(m);
+}
+
+/* ---- inputs and outputs ---- */
+
+static const tti_input_spec *input_at(const tti_import *m, int i) {
+    const tti_program_file *p = m->program;
+    for (int k = 0; k < p->main.n_inputs; k++)
+        if (p->inputs[k].kind == TTI_SPEC_INPUT && i-- == 0) return &p->inputs[k];
+    return NULL;
+}
+
+int tti_import_n_inputs(const tti_import *m) { return m->n_inputs; }
+int tti_import_n_outputs(const tti_import *m) { return m->n_outputs; }
+const char *tti_import_input_name(const tti_import *m, int i) { return input_at(m, i)->name; }
+bool tti_import_input_is_float(const tti_import *m, int i) {
+    return tti_elem_is_float(input_at(m, i)->elem);
+}
+
+tutti_status tti_import_build(const tti_import *m, tutti_graph *g, tutti_value *const *inputs,
+                              tutti_value **outputs) {
+    TTI_TRY(check_operators(m->program));
+    return tti_program_build(m->program, g, inputs, outputs);
+}
+
+/* ---- tensors ---- */
+
+static int find_tensor(const tti_program_file *p, const char *name) {
+    for (int i = 0; i < p->main.n_inputs; i++) {
+        tti_spec_kind kind = p->inputs[i].kind;
+        if ((kind == TTI_SPEC_PARAM || kind == TTI_SPEC_BUFFER) &&
+            strcmp(p->inputs[i].name, name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+tutti_status tti_import_load(const tti_import *m, const char *name, int64_t n_elems, float *dst) {
+    const tti_program_file *p = m->program;
+    int at = find_tensor(p, name);
+    if (at < 0 || tti_import_n_elems(&p->inputs[at].shape) != n_elems)
+        return tti_fail(TUTTI_E_INTERNAL, "%s: there is no tensor '%s' of %" PRId64 " elements",
+                        p->path, name, n_elems);
+    double *wide = malloc(((size_t)n_elems + 1) * sizeof *wide);
+    if (!wide) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
+    tutti_status st = tti_program_load(p, at, wide);
+    for (int64_t i = 0; st == TUTTI_OK && i < n_elems; i++) dst[i] = (float)wide[i];
+    free(wide);
+    return st;
+}
+
+/* ---- for people ---- */
+
+static void add_shape(tti_str *out, const tti_input_spec *spec) {
+    tti_str_printf(out, "%s[", tti_elem_text(spec->elem));
+    for (int d = 0; d < spec->shape.n_dims; d++) {
+        tti_str_add(out, d ? "," : "");
+        if (spec->shape.symbol[d])
+            tti_str_add(out, spec->shape.symbol[d]);
+        else
+            tti_str_printf(out, "%" PRId64, spec->shape.dim[d]);
+    }
+    tti_str_add(out, "]");
+}
+
+static void add_tensors(const tti_program_file *p, tti_spec_kind kind, const char *title,
+                        tti_str *out) {
+    int n = 0;
+    int64_t n_elems = 0;
+    for (int i = 0; i < p->main.n_inputs; i++) {
+        if (p->inputs[i].kind != kind) continue;
+        n++;
+        if (kind != TTI_SPEC_INPUT) n_elems += tti_import_n_elems(&p->inputs[i].shape);
+    }
+    if (n == 0) return;
+    tti_str_printf(out, "%s: %d", title, n);
+    if (kind != TTI_SPEC_INPUT) tti_str_printf(out, ", %" PRId64 " elements", n_elems);
+    tti_str_add(out, "\n");
+    for (int i = 0; i < p->main.n_inputs; i++) {
+        if (p->inputs[i].kind != kind) continue;
+        tti_str_printf(out, "  %s  ", p->inputs[i].name);
+        add_shape(out, &p->inputs[i]);
+        tti_str_add(out, "\n");
+    }
+}
+
+static void add_operators(const tti_program_file *p, tti_str *out) {
+    op_counts counts;
+    int n_calls = 0, n_unknown = 0;
+    if (count_operators(p, &counts) == TUTTI_OK) {
+        for (int i = 0; i < counts.n; i++) {
+            n_calls += counts.v[i].n;
+            n_unknown += !counts.v[i].known;
+        }
+        tti_str_printf(out, "operators: %d, %d calls, %d not supported\n", counts.n, n_calls,
+                       n_unknown);
+        for (int i = 0; i < counts.n; i++)
+            tti_str_printf(out, "  %5d  %s%s\n", counts.v[i].n, counts.v[i].target,
+                           counts.v[i].known ? "" : "  NOT SUPPORTED");
+    }
+    free(counts.v);
+}
+
+void tti_import_describe(const tti_import *m, tti_str *out) {
+    const tti_program_file *p = m->program;
+    tti_str_printf(out, "%s: exported by PyTorch %s\n", p->path, p->torch_version);
+    add_tensors(p, TTI_SPEC_INPUT, "inputs", out);
+    tti_str_printf(out, "outputs: %d\n", m->n_outputs);
+    add_tensors(p, TTI_SPEC_PARAM, "parameters", out);
+    add_tensors(p, TTI_SPEC_BUFFER, "buffers", out);
+    add_tensors(p, TTI_SPEC_CONSTANT, "constants", out);
+    add_operators(p, out);
+}

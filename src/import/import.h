@@ -1,0 +1,40 @@
+/* import.h - builds graphs of models that other frameworks exported (.pt2). */
+#ifndef TTI_IMPORT_IMPORT_H
+#define TTI_IMPORT_IMPORT_H
+
+#include "base/str.h"
+#include "tutti/graph.h"
+
+typedef struct tti_import tti_import;
+
+/* Reads a model file.  Nothing of it is run.  Errors: TUTTI_E_CHECKPOINT (missing, damaged),
+ * TUTTI_E_UNSUPPORTED (schema version).  On success *out is owned by the
+ * caller; it is read-only, and any number of threads may build graphs from it. */
+tutti_status tti_import_open(const char *path, tti_import **out);
+
+/* TUTTI_E_UNSUPPORTED with all operators that are not supported, their counts and modules. */
+tutti_status tti_import_check(const tti_import *import);
+
+void tti_import_close(tti_import *import); /* NULL is a no-op */
+
+/* What the file holds, for people: inputs, outputs, parameters, operators. */
+void tti_import_describe(const tti_import *import, tti_str *out);
+
+/* Inputs in order: i < n.  Integers of any width are i32 in Tutti. */
+int tti_import_n_inputs(const tti_import *import);
+const char *tti_import_input_name(const tti_import *import, int i);
+bool tti_import_input_is_float(const tti_import *import, int i);
+
+/* Adds the model to a graph, with values for its inputs, whose dimension 0 is the batch.  outputs
+ * [tti_import_n_outputs]: its results.  Parameters and buffers have their state_dict names; the
+ * graph does not hold their values.  Failures: TUTTI_E_UNSUPPORTED, with operator and module. */
+tutti_status tti_import_build(const tti_import *import, tutti_graph *g, tutti_value *const *inputs,
+                              tutti_value **outputs);
+int tti_import_n_outputs(const tti_import *import);
+
+/* The elements of a parameter or buffer of the graph, by name: dst [n_elems].  TUTTI_E_INTERNAL for
+ * a name that the model does not have. */
+tutti_status tti_import_load(const tti_import *import, const char *name, int64_t n_elems,
+                             float *dst);
+
+#endif /* TTI_IMPORT_IMPORT_H */

@@ -1,0 +1,146 @@
+/* program.h - a model as an exporter wrote it: nodes with typed arguments, in order of execution,
+ * and the tensors that come with it.
+ *
+ * A program is read-only once it was read, and everything of it lives in one arena.  Values are
+ * numbers, dense in their block; the main block's inputs are parameters, buffers, constants and the
+ * inputs of the user, as the specs say. */
+#ifndef TTI_IMPORT_PROGRAM_H
+#define TTI_IMPORT_PROGRAM_H
+
+#include "base/arena.h"
+#include "import/archive.h"
+
+typedef enum tti_arg_kind {
+    TTI_ARG_NONE,
+    TTI_ARG_VALUE, /* value: a tensor, or a number that an earlier node computes */
+    TTI_ARG_INT,   /* i */
+    TTI_ARG_FLOAT, /* f */
+    TTI_ARG_BOOL,  /* i */
+    TTI_ARG_TEXT,  /* text */
+    TTI_ARG_DTYPE, /* i: a tti_elem */
+    TTI_ARG_LIST,  /* items [n] */
+    TTI_ARG_BLOCK, /* block */
+    TTI_ARG_OTHER  /* device, layout, memory format: text names the kind */
+} tti_arg_kind;
+
+/* Element types of exporters; those of Tutti are fewer. */
+typedef enum tti_elem {
+    TTI_ELEM_NONE,
+    TTI_ELEM_U8,
+    TTI_ELEM_I8,
+    TTI_ELEM_I16,
+    TTI_ELEM_I32,
+    TTI_ELEM_I64,
+    TTI_ELEM_F16,
+    TTI_ELEM_F32,
+    TTI_ELEM_F64,
+    TTI_ELEM_BF16,
+    TTI_ELEM_BOOL,
+    TTI_N_ELEMS
+} tti_elem;
+
+typedef struct tti_block tti_block;
+
+typedef struct tti_arg {
+    tti_arg_kind kind;
+    int value;
+    int64_t i;
+    double f;
+    const char *text;
+    const struct tti_arg *items;
+    int n;
+    const tti_block *block;
+} tti_arg;
+
+typedef struct tti_named_arg {
+    const char *name; /* "" for positional ones */
+    tti_arg arg;
+} tti_named_arg;
+
+typedef struct tti_op_call {
+    const char *target; /* "aten.linear.default" */
+    const char *module; /* the path of the module that called it, "features.0"; "": the model */
+    const char *kind;   /* its class, "torch.nn.modules.conv.Conv2d"; "" */
+    const tti_named_arg *args;
+    int n_args;
+    const int *outs; /* values, -1 for one that nobody names */
+    int n_outs;
+} tti_op_call;
+
+struct tti_block {
+    const int *inputs; /* values */
+    int n_inputs;
+    const tti_op_call *calls;
+    int n_calls;
+    const tti_arg *outputs;
+    int n_outputs;
+    const char *const *names; /* [n_values] */
+    int n_values;
+};
+
+/* A shape whose dimensions may be symbols: dim -1, with its text in symbol. */
+typedef struct tti_import_shape {
+    int n_dims;
+    int64_t dim[TUTTI_MAX_DIMS];
+    const char *symbol[TUTTI_MAX_DIMS]; /* "s77"; NULL: dim says it */
+} tti_import_shape;
+
+typedef enum tti_spec_kind {
+    TTI_SPEC_PARAM,
+    TTI_SPEC_BUFFER,
+    TTI_SPEC_CONSTANT,
+    TTI_SPEC_INPUT,
+    TTI_SPEC_NOTHING /* a token, a constant that is no tensor: may not be used */
+} tti_spec_kind;
+
+/* What input i of the main block is. */
+typedef struct tti_input_spec {
+    tti_spec_kind kind;
+    const char *name; /* state_dict name of a parameter or buffer; name of an input */
+    bool persistent;  /* of a buffer: in the state_dict */
+    tti_elem elem;
+    tti_import_shape shape;
+    /* Of all but inputs: the entry of the archive, -1: there is none (an empty tensor), and where
+     * its elements lie there, in elements. */
+    int entry;
+    int64_t offset, stride[TUTTI_MAX_DIMS];
+} tti_input_spec;
+
+typedef enum tti_result_kind {
+    TTI_RESULT_OUTPUT,
+    TTI_RESULT_LOSS,
+    TTI_RESULT_MUTATION, /* the new value of a buffer */
+    TTI_RESULT_OTHER
+} tti_result_kind;
+
+/* What output i of the main block is. */
+typedef struct tti_output_spec {
+    tti_result_kind kind;
+    const char *name; /* of the buffer of a mutation; "" */
+} tti_output_spec;
+
+typedef struct tti_program_file {
+    tti_arena arena;
+    tti_archive *archive; /* owned */
+    const char *path, *torch_version;
+    tti_block main;
+    tti_input_spec *inputs;   /* [main.n_inputs]  */
+    tti_output_spec *outputs; /* [main.n_outputs] */
+} tti_program_file;
+
+/* Reads a .pt2 file; on success *out is owned by the caller.  Errors: those of archive.h; another
+ * schema version, an element type or a dimension that cannot be honored: TUTTI_E_UNSUPPORTED. */
+tutti_status tti_pt2_open(const char *path, tti_program_file **out);
+
+/* The same over an archive, which becomes the program's also on failure. */
+tutti_status tti_pt2_read(tti_archive *archive, tti_program_file **out);
+void tti_program_close(tti_program_file *program); /* NULL is a no-op */
+
+/* The elements of a parameter, buffer or constant as f64, row-major: out [n_elems]. */
+tutti_status tti_program_load(const tti_program_file *program, int input, double *out);
+
+int64_t tti_import_n_elems(const tti_import_shape *shape); /* of a shape without symbols */
+const char *tti_elem_text(tti_elem elem);
+bool tti_elem_is_float(tti_elem elem);
+
+#endif /* TTI_IMPORT_PROGRAM_H */

@@ -1,0 +1,35 @@
+/* pt2.h - what the files that read .pt2 archives share. */
+#ifndef TTI_IMPORT_PT2_H
+#define TTI_IMPORT_PT2_H
+
+#include "base/json_read.h"
+#include "import/program.h"
+
+enum {
+    TTI_PT2_MAX_JSON = 512 << 20, /* bytes of a JSON entry                  */
+    TTI_PT2_MAX_NODES = 1 << 20,
+    TTI_PT2_MAX_LIST = 1 << 16, /* elements of one list argument          */
+    TTI_PT2_MAX_DEPTH = 8       /* graphs inside graphs                   */
+};
+
+/* The one member of an object that stands for a union: its key, and its value. */
+tutti_status tti_pt2_union(const char *what, const json_t *object, const char **key,
+                           json_t **value);
+
+/* The graph of a JSON "Graph"; depth counts those around it. */
+tutti_status tti_pt2_block(const char *what, tti_arena *arena, const json_t *graph, int depth,
+                           tti_block *out);
+
+/* An element type by PyTorch's number; TUTTI_E_UNSUPPORTED for one that cannot be read. */
+tutti_status tti_pt2_elem(const char *what, int64_t code, tti_elem *out);
+
+/* dtype, sizes, strides and offset of a JSON "TensorMeta". */
+typedef struct tti_pt2_meta {
+    tti_elem elem;
+    tti_import_shape shape;
+    int64_t stride[TUTTI_MAX_DIMS], offset;
+} tti_pt2_meta;
+tutti_status tti_pt2_read_meta(const char *what, tti_arena *arena, const json_t *object,
+                               tti_pt2_meta *out);
+
+#endif /* TTI_IMPORT_PT2_H */

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""tutti train model.file=FILE.pt2: models that PyTorch exported have PyTorch's losses, one hash for
+any number of workers, and their own names; a run needs the file no longer."""
+
+import array
+import json
+import os
+import shutil
+import struct
+import sys
+import zipfile
+
+import runs
+
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
+NAMES = ("cnn", "tokens", "encoder", "zoo")
+
+
+def flat(values):
+    return [x for v in values for x in flat(v)] if isinstance(values, list) else [values]
+
+
+def shape_of(values):
+    return (len(values),) + shape_of(values[0]) if isinstance(values, list) else ()
+
+
+def save_npy(path, values):
+    numbers = flat(values)
+    kind = "f" if isinstance(numbers[0], float) else "i"
+    head = "{'descr': '<%s4', 'fortran_order': False, 'shape': (%s), }" % (
+        kind, "".join("%d," % n for n in shape_of(values)))
+    head += " " * (-(len(head) + 11) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode() +
+                   array.array(kind, numbers).tobytes())
+
+
+def golden(name):
+    with open(os.path.join(GOLDEN, "pt2.json")) as file:
+        return json.load(file)[name]
+
+
+def job(name, *more, data="data", rows=1):
+    """The arguments of a job that trains on the golden batch, `rows` times."""
+    g = golden(name)
+    os.makedirs(data, exist_ok=True)
+    for split in ("train", "test"):
+        save_npy("%s/x_%s.npy" % (data, split), g["x"] * rows)
+        save_npy("%s/y_%s.npy" % (data, split), g["y"] * rows)
+    return ["model.file=" + os.path.join(GOLDEN, "pt2", name + ".pt2"), "data.format=npy",
+            "data.dir=" + data, "data.classes=%d" % len(g["logits"]),
+            "train.batch=%d" % (len(g["x"]) * rows), "train.steps=5", "parallel.shards=1",
+            "optimizer.name=sgd", "optimizer.lr=0.05", "optimizer.momentum=0",
+            "optimizer.weight_decay=0", "schedule.warmup_steps=0", "run.log_every=1", *more]
+
+
+def events(run, kind):
+    with open(run + "/metrics.jsonl") as file:
+        return [e for e in map(json.loads, file) if e["event"] == kind]
+
+
+def near(got, want, tolerance):
+    assert len(got) == len(want), (got, want)
+    for x, y in zip(got, want):
+        assert abs(x - y) <= tolerance * max(1, abs(y)), (got, want)
+
+
+def test_losses_are_pytorchs():
+    for name in NAMES:
+        result = runs.tutti("train", *job(name, "run.dir=" + name, data="data-" + name))
+        assert result.code == 0, result.err
+        wide, own = golden(name)["losses"], golden(name)["losses_f32"]
+        error = max(abs(x - y) for x, y in zip(wide, own))  # how far a correct f32 may be off
+        near([e["loss"] for e in events(name, "step")], wide, max(2e-6, 10 * error))
+
+
+def test_evaluation_is_pytorchs():
+    """In evaluation mode, whatever mode was exported; parameters are those of the file."""
+    for name in NAMES:
+        args = job(name, "run.dir=" + name, "optimizer.lr=1e-12", "train.steps=1",
+                   "optimizer.freeze=[\"*\"]", data="data-" + name)
+        if name in ("cnn", "zoo"):
+            continue  # a step moves running statistics; see test_running_statistics
+        result = runs.tutti("train", *args)
+        assert result.code == 0, result.err
+        near([events(name, "end")[0]["loss"]], [golden(name)["eval_loss"]], 2e-6)
+
+
+def test_one_hash_for_all_workers():
+    for name in NAMES:
+        hashes = set()
+        base = job(name, "parallel.shards=4", "train.steps=2", data="data-" + name, rows=2)
+        for i, more in enumerate(([], ["-n", "2", "parallel.zero=3"],
+                                  ["-n", "4", "parallel.place=processes"])):
+            run = "%s-%d" % (name, i)
+            result = runs.tutti("train", *base, "run.dir=" + run, *more)
+            assert result.code == 0, result.err
+            hashes.add(events(run, "end")[0]["params_hash"])
+        assert len(hashes) == 1, (name, hashes)
+
+
+def test_a_run_needs_the_file_no_longer():
+    name = "tokens"
+    args = job(name, "run.dir=run")
+    shutil.copy(os.path.join(GOLDEN, "pt2", name + ".pt2"), "my model.pt2")
+    args[0] = "model.file=my model.pt2"
+    assert runs.tutti("train", *args).code == 0
+    before = runs.tutti("eval", "run")
+    assert before.code == 0, before.err
+    os.rename("my model.pt2", "gone")
+    os.rename("run", "moved")
+    after = runs.tutti("eval", "moved")
+    assert after.code == 0, after.err
+    assert [line for line in after.out.splitlines() if line.startswith("loss")] == \
+        [line for line in before.out.splitlines() if line.startswith("loss")]
+    assert runs.tutti("train", "--resume", "moved", "train.steps=6").code == 0
+    result = runs.tutti("export", "moved", "--format", "safetensors", "--out", "weights")
+    assert result.code == 0, result.err
+    with open("weights/model.safetensors", "rb") as file:
+        n, = struct.unpack("<Q", file.read(8))
+        names = set(json.loads(file.read(n))) - {"__metadata__"}
+    assert names == set(golden(name)["names"]), names
+
+
+def test_what_cannot_be_honored_is_refused():
+    def refused(code, text, *args):
+        result = runs.tutti("train", *args, "run.dir=none")
+        assert result.code == code and text in result.err, (code, text, result.err)
+        assert not os.path.exists("none"), text
+
+    cnn = job("cnn")
+    refused(2, "not both", *cnn, "model.plugin=x.so")
+    refused(2, "describes a built-in model", *cnn, "model.name=mlp")
+    refused(2, "describes a built-in model", *cnn, "model.dropout=0.1")
+    refused(4, "cannot open", *cnn, "model.file=nowhere.pt2")
+    tokens = job("tokens", data="tokens")
+    refused(2, "input 'x' has 4 dimensions", *tokens, cnn[0])
+    with open(cnn[0].split("=")[1], "rb") as file:
+        whole = file.read()
+    for n in (0, 10, len(whole) // 2, len(whole) - 1):
+        with open("cut.pt2", "wb") as file:
+            file.write(whole[:n])
+        refused(4, "zip archive", *cnn, "model.file=cut.pt2")
+    for old, new, code, text in (
+            (b'"major": 8', b'"major": 9', 4, "checksum"),):
+        with open("bad.pt2", "wb") as file:
+            file.write(whole.replace(old, new))
+        refused(code, text, *cnn, "model.file=bad.pt2")
+
+
+def rewritten(name, path, change):
+    """A copy of a model whose JSON went through change."""
+    with zipfile.ZipFile(os.path.join(GOLDEN, "pt2", name + ".pt2")) as source, \
+            zipfile.ZipFile(path, "w") as target:
+        for entry in source.namelist():
+            data = source.read(entry)
+            if entry.endswith("/model.json"):
+                model = json.loads(data)
+                change(model)
+                data = json.dumps(model).encode()
+            target.writestr(zipfile.ZipInfo(entry), data)
+
+
+def test_graphs_that_are_not_supported():
+    def refused(change, code, *texts):
+        rewritten("cnn", "changed.pt2", change)
+        result = runs.tutti("train", *job("cnn", "model.file=changed.pt2", "run.dir=none"))
+        assert result.code == code, (texts, result.err)
+        for text in texts:
+            assert text in result.err, (text, result.err)
+
+    def version(model):
+        model["schema_version"]["major"] = 9
+    refused(version, 2, "schema version 9.", "only 8")
+
+    def unknown(model):
+        for node in model["graph_module"]["graph"]["nodes"]:
+            if "conv2d" in node["target"] or "cat" in node["target"]:
+                node["target"] += "x"
+    refused(unknown, 2, "2 operators are not supported",
+            "aten.cat.defaultx (1, first in 'the model')",
+            "aten.conv2d.defaultx (2, first in 'stem.0')")
+
+    def argument(model):
+        model["graph_module"]["graph"]["nodes"][0]["inputs"].append(
+            {"name": "odd", "arg": {"as_int": 1}, "kind": 1})
+    refused(argument, 2, "aten.conv2d.default of 'stem.0'", "an argument that is not supported")
+
+    def dangling(model):
+        model["graph_module"]["graph"]["nodes"][0]["inputs"][0]["arg"]["as_tensor"]["name"] = "odd"
+    refused(dangling, 4, "value 'odd' is used before it is defined")
+
+    def twice(model):
+        nodes = model["graph_module"]["graph"]["nodes"]
+        nodes[1]["outputs"] = nodes[0]["outputs"]
+    refused(twice, 4, "is defined twice")
+
+    def dynamic(model):
+        sizes = model["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
+        sizes[2] = {"as_expr": {"expr_str": "s5", "hint": None}}
+    refused(dynamic, 2, "dimension 2 of input 'x' is dynamic (s5)")
+
+    def fixed(model):
+        model["graph_module"]["graph"]["tensor_values"]["x"]["sizes"][0] = {"as_int": 3}
+    refused(fixed, 2, "was exported for a batch of 3, and a shard has 4 rows")
+
+    def no_object(model):
+        model["graph_module"]["graph"]["nodes"] = 7
+    refused(no_object, 4, '"nodes" is an integer')
+
+
+def test_inspect_lists_what_a_file_holds():
+    result = runs.tutti("inspect", os.path.join(GOLDEN, "pt2", "tokens.pt2"))
+    assert result.code == 0, result.err
+    for text in ("exported by PyTorch", "i  int64[", "t.weight  float32[12,8]",
+                 "aten.einsum.default", "0 not supported"):
+        assert text in result.out, (text, result.out)
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Writes pt2/NAME.pt2, models that PyTorch exported, pt2.json, PyTorch's results, and the seed of
+the fuzz target of the reader.
+
+Needs PyTorch 2.8 or newer (the files here are of 2.15); the tests need only the files.  For each
+model: a batch, the losses of five SGD steps (lr 0.05) in f64 and f32, the loss and the first logits
+in evaluation before training.  Archives are written anew without example inputs, stack traces and
+the types of values inside the graph, which makes them much smaller; all entries stay uncompressed.
+"""
+
+import copy
+import io
+import json
+import os
+import zipfile
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+N_ROWS = 4
+
+
+class Cnn(nn.Module):
+    """Batch norm, dropout, in-place activations, kernels by dimension, pooling, concatenation."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, (1, 3), padding=(0, 1), bias=False),
+                                  nn.BatchNorm2d(8), nn.ReLU6(inplace=True))
+        self.wide = nn.Conv2d(8, 8, 3, 2, 1, groups=4)
+        self.norm = nn.BatchNorm2d(8, momentum=0.2)
+        self.up = nn.ConvTranspose2d(8, 4, 2, 2)
+        self.drop = nn.Dropout(0.0)
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, x):
+        x = self.stem(x)
+        y = self.norm(self.wide(x))
+        y += F.max_pool2d(x, 3, 2, 1)
+        y = F.relu_(y)
+        z = torch.cat([F.avg_pool2d(self.up(y), 2), y], 1)
+        return self.head(self.drop(torch.flatten(F.adaptive_avg_pool2d(z, 1), 1)))
+
+
+class Tokens(nn.Module):
+    """A decoder by hand: a padding row, positions by arange, a mask by triu, tied weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.t = nn.Embedding(12, 8, padding_idx=0)
+        self.p = nn.Embedding(6, 8)
+        self.n1, self.n2 = nn.LayerNorm(8), nn.LayerNorm(8, eps=1e-6)
+        self.qkv, self.o = nn.Linear(8, 24), nn.Linear(8, 8, bias=False)
+        self.m = nn.Sequential(nn.Linear(8, 16), nn.GELU(approximate="tanh"), nn.Linear(16, 8))
+
+    def forward(self, i):
+        x = self.t(i) + self.p(torch.arange(i.shape[1]))
+        q, k, v = self.qkv(self.n1(x)).chunk(3, -1)
+        heads = [z.reshape(z.shape[0], z.shape[1], 2, 4) for z in (q, k, v)]
+        w = torch.einsum("bthd,bshd->bhts", heads[0], heads[1]) / 2
+        hidden = torch.triu(torch.ones(i.shape[1], i.shape[1], dtype=torch.bool), 1)
+        w = w.masked_fill(hidden, float("-inf")).softmax(-1)
+        x = x + self.o(torch.einsum("bhts,bshd->bthd", w, heads[2]).flatten(2))
+        return (x + self.m(self.n2(x))) @ self.t.weight.T
+
+
+class Encoder(nn.Module):
+    """PyTorch's own encoder layer, a class token, a mask as a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.c = nn.Parameter(torch.randn(1, 1, 8) * 0.1)
+        self.t = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        self.register_buffer("bias", torch.tensor([[0.0, -1.0, 0.5]] * 3).T.contiguous())
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 8), persistent=False)
+        self.o = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = torch.cat([self.c.expand(x.shape[0], -1, -1), x * self.scale], 1)
+        x = self.t(x) + F.pad(x, (0, 0, 0, 0)).roll(1, 1)
+        a = F.scaled_dot_product_attention(x, x, x, attn_mask=F.pad(self.bias, (0, 2, 0, 2)))
+        return self.o(a[:, 0] + x[:, ::2].mean(1))
+
+
+class Zoo(nn.Module):
+    """1-D convolution, group norm, recurrent layers, functions that are composed of others."""
+
+    def __init__(self):
+        super().__init__()
+        self.c = nn.Conv1d(3, 8, 3, padding=2, dilation=2)
+        self.g = nn.GroupNorm(2, 8)
+        self.l, self.u = nn.LSTM(8, 6, 2, batch_first=True), nn.GRU(6, 4, batch_first=True)
+        self.b = nn.BatchNorm1d(4)
+        self.o = nn.Linear(4, 5)
+
+    def forward(self, x):
+        y = F.max_pool1d(F.leaky_relu(self.g(self.c(x)), 0.1), 2)
+        y, _ = self.l(F.elu(y).transpose(1, 2))
+        y, _ = self.u(F.hardswish(y) + F.softplus(y) * y.pow(3) - y.clamp(min=-0.3, max=0.4))
+        y = self.b(y[:, -1])
+        return self.o(F.silu(y) / (1 + y.norm(dim=1, keepdim=True)) + (1 - y).abs().sqrt())
+
+
+class Seed(nn.Module):
+    """For the fuzz target of the reader: a little of everything that its JSON may hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.n = nn.Linear(2, 3), nn.BatchNorm1d(3)
+        self.register_buffer("m", torch.tensor([1.0, 0.0, 2.0]), persistent=False)
+
+    def forward(self, x):
+        y, z = torch.cat([self.n(self.a(x)) * self.m, x.new_zeros(x.shape[0], 1)], 1).chunk(2, 1)
+        return F.relu_(y + z)
+
+
+MODELS = {
+    "cnn": (Cnn, lambda: torch.randn(N_ROWS, 3, 6, 7), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "tokens": (Tokens, lambda: torch.randint(0, 12, (N_ROWS, 6)),
+               lambda: torch.randint(0, 12, (N_ROWS, 6))),
+    "encoder": (Encoder, lambda: torch.randn(N_ROWS, 4, 8), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
+}
+
+
+def loss_of(logits, y):
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
+
+
+def train(model, x, y, dtype):
+    model = copy.deepcopy(model).to(dtype).train()
+    x = x.to(dtype) if x.is_floating_point() else x
+    step = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(5):
+        step.zero_grad()
+        loss = loss_of(model(x), y)
+        loss.backward()
+        step.step()
+        losses.append(loss.item())
+    return losses
+
+
+def save(program, path):
+    whole = io.BytesIO()
+    torch.export.save(program, whole)
+    with zipfile.ZipFile(whole) as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            if "/sample_inputs/" in name:
+                continue
+            if name.endswith("/model.json"):
+                data = json.loads(data)
+                graph = data["graph_module"]["graph"]
+                for node in graph["nodes"]:
+                    node["metadata"].pop("stack_trace", None)
+                named = {i["as_tensor"]["name"] for i in graph["inputs"]}
+                graph["tensor_values"] = {k: v for k, v in graph["tensor_values"].items()
+                                          if k in named}
+                data["graph_module"]["module_call_graph"] = []
+                data = json.dumps(data).encode()
+            target.writestr(zipfile.ZipInfo(name), data)
+
+
+def main():
+    results = {}
+    os.makedirs(os.path.join(HERE, "pt2"), exist_ok=True)
+    for name, (make, make_x, make_y) in MODELS.items():
+        torch.manual_seed(3)
+        model, x, y = make(), make_x(), make_y()
+        rows = torch.export.Dim("batch", min=1, max=64)
+        program = torch.export.export(model.train(), (x,), strict=False,
+                                      dynamic_shapes=({0: rows},))
+        save(program, os.path.join(HERE, "pt2", name + ".pt2"))
+        wide = copy.deepcopy(model).double().eval()
+        with torch.no_grad():
+            logits = wide(x.double() if x.is_floating_point() else x)
+        results[name] = {"x": x.tolist(), "y": y.tolist(),
+                         "losses": train(model, x, y, torch.float64),
+                         "losses_f32": train(model, x, y, torch.float32),
+                         "eval_loss": loss_of(logits, y).item(),
+                         "logits": logits.reshape(-1, logits.shape[-1])[0].tolist(),
+                         "names": sorted(model.state_dict())}
+    program = torch.export.export(Seed(), (torch.ones(2, 2),), strict=False,
+                                  dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=9)},))
+    save(program, os.path.join(HERE, "../fuzz/seeds/pt2/model"))
+    with open(os.path.join(HERE, "pt2.json"), "w") as file:
+        json.dump(results, file, indent=1)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
