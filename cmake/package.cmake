@@ -43,7 +43,8 @@ find_program(SCDOC_PROGRAM scdoc)
 if(SCDOC_PROGRAM)
   set(man_page ${generated}/tutti.1)
   add_custom_command(OUTPUT ${man_page} DEPENDS ${CMAKE_SOURCE_DIR}/docs/tutti.1.scd
-                     COMMAND sh -c "${SCDOC_PROGRAM} < ${CMAKE_SOURCE_DIR}/docs/tutti.1.scd > ${man_page}"
+                     COMMAND sh -c "\"$0\" < \"$1\" > \"$2\"" ${SCDOC_PROGRAM}
+                             ${CMAKE_SOURCE_DIR}/docs/tutti.1.scd ${man_page}
                      VERBATIM)
   add_custom_target(tutti_man ALL DEPENDS ${man_page})
   install(FILES ${man_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

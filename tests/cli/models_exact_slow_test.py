@@ -1,5 +1,6 @@
 """models_exact_slow_test.py - batch norms of resnet18, which is too wide for
 models_exact_test.py."""
+
 import sys
 
 import models_exact_test
