@@ -291,7 +291,8 @@ static const tti_server_calls calls = {
     .has_ranges = tti_server_has_ranges,
     .fetch = tti_server_fetch,
     .store = tti_server_store,
-    .step = tti_server_step,
+    .push = tti_server_push_step,
+    .pull = tti_server_pull_step,
     .bring_averages = tti_server_bring_averages,
 };
 
@@ -557,25 +558,26 @@ void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t
                     end_ns);
 }
 
-tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
-                             tti_step_result *result) {
+tutti_status tti_server_push_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
+                                  tti_step_result *result) {
     tti_server *s = x->desc.server;
     int64_t begin = tti_now_ns();
     pthread_mutex_lock(&s->mutex);
     tutti_status st = arrive(s, x, desc, inv_count, result);
     pthread_mutex_unlock(&s->mutex);
     TTI_TRY(st);
-    int64_t applied = tti_now_ns();
     tti_profile_rest(x, tti_part_sums("sums of the step"), begin);
-    tti_server_profile(x, "sum and update", begin, applied, s->step.arrival.result.update_ns);
-    TTI_TRY(copy_to_worker(x));
+    tti_server_profile(x, "sum and update", begin, tti_now_ns(), s->step.arrival.result.update_ns);
+    return TUTTI_OK;
+}
+
+tutti_status tti_server_pull_step(tti_exec *x) {
     const tti_span copy = {
         .part = tti_part_params("parameters from the server"), .shard = -1, .row = TTI_ROW_COMM};
+    int64_t start = tti_now_ns();
+    TTI_TRY(copy_to_worker(x));
     int64_t copied = tti_now_ns();
-    tti_profile_stall(x, &copy, "waiting for parameters", applied, copied);
+    tti_profile_stall(x, &copy, "waiting for parameters", start, copied);
     tti_profile_mark(x, copied);
-    x->has_hash = true;
-    result->params_hash = x->last_hash;
-    x->gather_ns = tti_now_ns() - begin;
     return TUTTI_OK;
 }

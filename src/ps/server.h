@@ -79,10 +79,11 @@ bool tti_server_shards(const tti_server *server, int worker, int n_shards, int *
 
 /* ---- synchronous: the update of a step whose pieces lie in the buffers of x ---- */
 
-/* Called by every worker of the step, all with one shard map, which may be another one than
- * in the step before; then the parameters of x are the new ones. */
-tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
-                             tti_step_result *result);
+/* See tti_server_calls.  Called by every worker of the step, all with one shard map, which
+ * may be another one than in the step before. */
+tutti_status tti_server_push_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
+                                  tti_step_result *result);
+tutti_status tti_server_pull_step(tti_exec *x);
 
 /* ---- asynchronous, and with backup workers ---- */
 

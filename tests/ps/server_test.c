@@ -193,7 +193,7 @@ static const char *last_does_not_come(crew *c, tti_exec *exec, int rank) {
     crew_fill(batch, 0);
     tti_step_desc desc = crew_step(batch, exec, 0);
     if (rank < c->n_ranks - 1) {
-        tutti_status st = tti_server_step(exec, &desc, 1, &c->result[rank][0]);
+        tutti_status st = tti_server_push_step(exec, &desc, 1, &c->result[rank][0]);
         COMM_TRUE(st == TUTTI_E_TIMEOUT || st == TUTTI_E_PEER);
         COMM_TRUE(strstr(tutti_last_error(), " ms for worker 2 (the limit is ") != NULL);
     }
@@ -217,7 +217,7 @@ static const char *somebody_leaves(crew *c, tti_exec *exec, int rank) {
     tti_step_desc desc = {.lr = 0.1};
     if (rank == 1) tti_server_abort(c->exec.server, TUTTI_E_DATA, "worker 1 has no more data");
     if (rank == 1) return NULL;
-    COMM_TRUE(tti_server_step(exec, &desc, 1, &c->result[rank][0]) == TUTTI_E_PEER);
+    COMM_TRUE(tti_server_push_step(exec, &desc, 1, &c->result[rank][0]) == TUTTI_E_PEER);
     COMM_TRUE(strstr(tutti_last_error(), "worker 1 has no more data") != NULL);
     return NULL;
 }
@@ -250,7 +250,7 @@ static uint64_t hash_beside_a_failure(const float *x, size_t n, uint64_t first) 
 
 static const char *leave_after_failure(crew *c, tti_exec *exec, int rank) {
     tti_step_desc desc = {.lr = 0.1};
-    COMM_TRUE(tti_server_step(exec, &desc, 1, &c->result[rank][0]) == TUTTI_E_PEER);
+    COMM_TRUE(tti_server_push_step(exec, &desc, 1, &c->result[rank][0]) == TUTTI_E_PEER);
     COMM_TRUE(strstr(tutti_last_error(), "a device is gone") != NULL);
     atomic_fetch_add(&n_left, 1);
     return NULL;

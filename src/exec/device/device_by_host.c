@@ -104,7 +104,7 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
             part[i] = pieces[i];
             part[i].data = (float *)pieces[i].data + bucket->first;
         }
-        bool whole = tti_pipe_has_tied(x, bucket->first, bucket->n_elems);
+        bool whole = tti_pipe_has_tied(x->desc.plan, bucket->first, bucket->n_elems);
         tti_zero_bounds(x, bucket->first, bounds);
         tti_exec_count_pieces(x, bucket->n_elems, !whole);
         const tti_reduce_desc desc = {.pieces = part,

@@ -628,7 +628,7 @@ static tutti_status take_shared(tti_device_pipe *pipe) {
     size_t n = 0;
     if (pipe->shared) return TUTTI_OK;
     for (int i = 0; i < stages->n_tied; i++) {
-        const tti_slot *slot = tti_pipe_tied_slot(pipe->x, &stages->tied[i]);
+        const tti_slot *slot = tti_pipe_tied_slot(pipe->x->desc.plan, &stages->tied[i]);
         if (slot) n = TTI_MAX(n, slot->n_elems);
     }
     pipe->shared = pipe->ops->memory.alloc_host(n * sizeof *pipe->shared + 1);
@@ -636,7 +636,7 @@ static tutti_status take_shared(tti_device_pipe *pipe) {
 }
 
 static tutti_status sum_by_host(const tti_device_pipe *pipe, const tti_tied_param *tied) {
-    const tti_slot *slot = tti_pipe_tied_slot(pipe->x, tied);
+    const tti_slot *slot = tti_pipe_tied_slot(pipe->x->desc.plan, tied);
     if (!slot) return TUTTI_OK;
     float *grads = tti_exec_grads(pipe->x) + slot->first;
     size_t n_bytes = slot->n_elems * sizeof *grads;

@@ -394,7 +394,8 @@ static tutti_status sum_compressed(tti_device_reduce *r, int i, bool beside) {
 
 static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
     const tti_bucket *b = &r->x->desc.plan->buckets[i];
-    bool whole = tti_pipe_has_tied(r->x, b->first, b->n_elems); /* other stages add to it */
+    bool whole =
+        tti_pipe_has_tied(r->x->desc.plan, b->first, b->n_elems); /* other stages add to it */
     if (tti_exec_has_parts(r->x) && !whole && is_rounded(r->x)) return sum_rounded(r, i, beside);
     if (tti_exec_has_parts(r->x) && !whole)
         return r->ops->collectives.reduce_scatter(r->group, (size_t)i, beside);

@@ -92,12 +92,14 @@ tutti_status tti_device_server_end(tti_exec *x, tti_step_result *result) {
     TTI_TRY(end_gradient(x, &set, result));
     int64_t computed = tti_now_ns();
     tti_exec_note(x, &set->desc, "update");
-    TTI_TRY(tti_calls_of(x->desc.server)
-                ->step(x, &set->desc, result->count > 0 ? 1.0 / result->count : 0, result));
-    result->own_hash = result->params_hash;
+    const tti_server_calls *server = tti_calls_of(x->desc.server);
+    TTI_TRY(server->push(x, &set->desc, result->count > 0 ? 1.0 / result->count : 0, result));
+    TTI_TRY(server->pull(x));
+    x->has_hash = true;
+    result->params_hash = result->own_hash = x->last_hash;
     x->device->last_end_ns = tti_now_ns();
     result->comm_ns = x->device->last_end_ns - computed;
-    tti_exec_waited(x, x->gather_ns);
+    tti_exec_waited(x, result->comm_ns);
     return TUTTI_OK;
 }
 

@@ -2,72 +2,60 @@
  * program. */
 #include "exec/host/host.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/fault.h"
+#include "exec/host/main_queue.h"
 #include "exec/worker/worker.h"
 
 /* ---- building ---- */
 
-static tutti_status build_program(const tti_exec *x, bool eval, tti_step_program **out) {
-    const tti_plan *plan = x->desc.plan;
-    const tti_pipe_side *side = !x->pipe ? NULL : eval ? &x->pipe->eval : &x->pipe->train;
-    bool gathers = tti_exec_has_lean_params(x);
-    tti_step_program_desc d = {.plan = plan,
-                               .program = eval ? &plan->eval : &plan->shard,
-                               .acc = &x->acc,
-                               .n_lanes = x->desc.n_lanes,
-                               .side = side,
-                               .joined = x->n_syncs > 0,
-                               .is_scattered = tti_exec_is_scattered,
-                               .user = x};
-    if (side) d.joined = !eval && plan->stages->is_joined;
-    d.n_idle = side ? x->pipe->n_idle : gathers ? tti_lean_idle_waves(x) : 0;
-    if (gathers) d.params = eval ? &x->lean->eval : &x->lean->train;
-    d.averages = eval && x->ema;
-    if (eval) return tti_step_program_create(&d, out);
-    d.joins = x->syncs;
-    d.n_joins = x->n_syncs;
-    d.reduction = tti_exec_reduction(x);
-    if (x->lean) d.grads = &x->lean->grads;
-    return tti_step_program_create(&d, out);
+static tti_step_basis basis_of(const tti_exec *x) {
+    const tti_pipe *pipe = x->pipe;
+    return (tti_step_basis){.desc = &x->desc,
+                            .n_ranks = x->n_ranks,
+                            .is_divided = x->divided != NULL,
+                            .has_server = x->desc.server != NULL,
+                            .divides = tti_exec_divides(x),
+                            .acc = &x->acc,
+                            .n_lanes = x->desc.n_lanes,
+                            .n_idle = pipe                          ? pipe->n_idle
+                                      : tti_exec_has_lean_params(x) ? tti_lean_idle_waves(x)
+                                                                    : 0,
+                            .joins = x->syncs,
+                            .n_joins = x->n_syncs,
+                            .train = pipe ? &pipe->train : NULL,
+                            .eval = pipe ? &pipe->eval : NULL,
+                            .lean = x->lean};
 }
 
 static tutti_status communicate(const tti_instr *in, void *user) {
-    tti_exec *x = user;
-    switch (in->kind) {
-        case TTI_ALL_GATHER:
-            return tti_lean_gather(x, in->bucket, in->offset, in->averages);
-        case TTI_JOIN:
-            return tti_exec_join(x, in->first);
-        case TTI_MERGE:
-            tti_exec_merge(x, in->merges, in->range.first, in->range.last);
-            return TUTTI_OK;
-        default:
-            TTI_TRY(tti_exec_reduce(x, in->range, in->kind == TTI_REDUCE_SCATTER));
-            tti_lean_keep_sum(x, in->bucket);
-            return TUTTI_OK;
-    }
+    return tti_host_communicate(user, in);
 }
 
 tutti_status tti_host_create(tti_exec *x) {
-    tti_step_program *train, *eval = NULL;
-    int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
+    const tti_step_basis basis = basis_of(x);
+    int n_instrs = 0, core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
+    bool has_comm = false;
     if (x->desc.serves) return TUTTI_OK; /* a server does not compute shards */
-    TTI_TRY(build_program(x, false, &x->program));
-    if (x->desc.plan->eval.graph) TTI_TRY(build_program(x, true, &x->eval_program));
-    train = x->program;
-    eval = x->eval_program;
-    if (!train->has_comm && !(eval && eval->has_comm)) return TUTTI_OK;
-    int n_instrs = TTI_MAX(train->n_instrs, eval ? eval->n_instrs : 0);
-    return tti_comm_thread_create(n_instrs, core, communicate, x, &x->comm_thread);
+    for (tti_step_form form = 0; form < TTI_N_FORMS; form++) {
+        if (!tti_step_has_form(&basis, form)) continue;
+        TTI_TRY(tti_step_build(&basis, form, &x->programs[form]));
+        n_instrs = TTI_MAX(n_instrs, x->programs[form]->n_instrs);
+        has_comm = has_comm || x->programs[form]->has_comm;
+    }
+    return has_comm ? tti_comm_thread_create(n_instrs, core, communicate, x, &x->comm_thread)
+                    : TUTTI_OK;
 }
 
 void tti_host_destroy(tti_exec *x) {
     tti_comm_thread_destroy(x->comm_thread);
-    tti_step_program_destroy(x->program);
-    tti_step_program_destroy(x->eval_program);
     x->comm_thread = NULL;
-    x->program = x->eval_program = NULL;
+    for (int form = 0; form < TTI_N_FORMS; form++) {
+        tti_step_program_destroy(x->programs[form]);
+        x->programs[form] = NULL;
+    }
 }
 
 /* ---- one instruction on one lane ---- */
@@ -140,10 +128,11 @@ static tutti_status pass_faults(const flight *f) {
     const tti_exec *x = f->r->x;
     const tti_instr *in = f->in;
     const int64_t step = (int64_t)f->r->desc->step;
-    int worker = tti_exec_number(x), stage = x->pipe ? x->pipe->stages->stage : 0;
+    const tti_step_program *p = f->r->program;
+    int worker = tti_exec_number(x), stage = p->side ? x->pipe->stages->stage : 0;
     if (!f->r->eval && in->first == 0 && TTI_FAULT_AT("exec.shard", worker, step))
         return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute a shard", worker);
-    bool begins = x->pipe && in->first == f->r->program->program->part_first[in->part];
+    bool begins = p->side && in->first == p->program->part_first[in->part];
     if (begins && TTI_FAULT_AT(is_backward(f) ? "pipe.backward" : "pipe.forward", stage, step))
         return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stage);
     return TUTTI_OK;
@@ -172,8 +161,8 @@ static tutti_status run_steps(flight *f) {
     int64_t end = tti_now_ns();
     tti_exec_lane_waited(x, tti_instance_take_exchanged(f->instance));
     TTI_TRY(check_comm(f)); /* before others wait for what could not be made: they hear why */
-    if (x->pipe && f->index == 0) x->pipe->busy_ns += end - start;
-    if (x->pipe && f->timed)
+    if (r->program->side && f->index == 0) x->pipe->busy_ns += end - start;
+    if (r->program->side && f->timed)
         tti_profile_add(x, TTI_ROW_PARTS, tti_part_other(is_backward(f) ? "backward" : "forward"),
                         f->shard, start, end);
     if (in->last == r->program->program->n_steps) tti_exec_keep_sums(x, f->instance, f->shard);
@@ -183,7 +172,7 @@ static tutti_status run_steps(flight *f) {
 static tutti_status transfer(const flight *f) {
     const step_run *r = f->r;
     const tti_pipe_part part = {.instance = f->instance,
-                                .side = r->eval ? &r->x->pipe->eval : &r->x->pipe->train,
+                                .side = r->program->side,
                                 .action = {f->in->wave, f->in->part},
                                 .index = f->index,
                                 .shard = f->shard,
@@ -203,7 +192,7 @@ static void run_shard(flight *f) {
     tutti_status st = f->in->kind == TTI_RUN ? run_steps(f) : transfer(f);
     if (st == TUTTI_OK) return;
     tti_exec_lane_failed(x, f->lane, st);
-    if (x->pipe) tti_mailbox_fail(x->pipe->box, st);
+    if (f->r->program->side) tti_mailbox_fail(x->pipe->box, st);
 }
 
 static void merge(tti_exec *x, const tti_instr *in, int index) {
@@ -217,7 +206,7 @@ static void run_together(tti_exec *x, const tti_instr *in, int index) {
     if (in->kind == TTI_MERGE) {
         merge(x, in, index);
     } else if (index == 0) {
-        tutti_status st = communicate(in, x);
+        tutti_status st = tti_host_communicate(x, in);
         if (st != TUTTI_OK) tti_exec_lane_failed(x, &x->lane[0], st);
     }
     tti_lanes_barrier(x->lanes);
@@ -240,24 +229,42 @@ static void walk(int index, void *arg) {
 
 /* ---- a step ---- */
 
-tutti_status tti_host_compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
-    step_run r = {.x = x, .desc = desc, .eval = eval};
+/* All shards of the worker: gradients are then in x->buffers, sums in x->sums. */
+static tutti_status compute(const step_run *r) {
+    tti_exec *x = r->x;
+    int worker = tti_exec_number(x);
+    for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
+    if (TTI_FAULT_AT(r->eval ? "exec.evaluate" : "exec.compute", worker, (int64_t)r->desc->step))
+        tti_exec_lane_failed(x, &x->lane[0],
+                             tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker));
+    x->loss_scale = r->desc->loss_scale > 0 ? (float)r->desc->loss_scale : 1.0f;
+    memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     tutti_status before = tti_exec_lane_status(x);
-    r.program = eval ? x->eval_program : x->program;
-    if (r.program->has_comm) tti_comm_thread_begin(r.thread = x->comm_thread, r.program);
-    int64_t start = tti_now_ns();
-    if (x->pipe) tti_pipe_begin(x, before);
-    tti_lanes_run(x->lanes, walk, &r);
-    TTI_TRY(tti_exec_lane_status(x));
-    return x->pipe && !eval ? tti_pipe_measure(x, x->pipe->busy_ns, tti_now_ns() - start)
-                            : TUTTI_OK;
+    if (r->thread) tti_comm_thread_begin(r->thread, r->program);
+    if (r->program->side) tti_pipe_begin(x, before);
+    tti_lanes_run(x->lanes, walk, (void *)r);
+    return tti_exec_lane_status(x);
 }
 
-tutti_status tti_host_finish(tti_exec *x, bool eval) {
-    const tti_step_program *p = eval ? x->eval_program : x->program;
-    tutti_status st = TUTTI_OK;
-    for (int i = 0; st == TUTTI_OK && i < p->n_instrs; i++)
-        if (p->instrs[i].queue == TTI_ON_CALLER) st = communicate(&p->instrs[i], x);
-    tutti_status finished = tti_comm_thread_finish(x->comm_thread);
-    return st == TUTTI_OK ? finished : st;
+tutti_status tti_host_run(tti_exec *x, const tti_step_desc *desc, tti_step_form form,
+                          tti_step_result *result) {
+    step_run r = {
+        .x = x, .desc = desc, .program = x->programs[form], .eval = form == TTI_FORM_EVAL};
+    if (r.program->has_comm) r.thread = x->comm_thread;
+    tti_host_main m = {
+        .x = x, .desc = desc, .result = result, .program = r.program, .eval = r.eval};
+    x->sent_bytes = 0;
+    TTI_TRY(tti_host_begin(&m));
+    if (!r.eval) tti_exec_note(x, desc, "compute");
+    m.start_ns = tti_now_ns();
+    tutti_status computed = compute(&r);
+    m.computed_ns = tti_now_ns();
+    tti_profile_mark(x, m.computed_ns);
+    if (!r.eval) tti_exec_note(x, desc, "reduce");
+    tutti_status reduced = tti_host_reduce(&m), communicated = tti_comm_thread_finish(r.thread);
+    TTI_TRY(tti_exec_lane_status(x)); /* also of a lane that failed in a reduction */
+    TTI_TRY(computed);
+    TTI_TRY(reduced);
+    TTI_TRY(communicated);
+    return tti_host_finish(&m);
 }

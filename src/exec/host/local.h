@@ -15,11 +15,8 @@ bool tti_local_is_on(const tti_exec *x);
 /* Real samples of this worker's shards. */
 int64_t tti_local_rows(const tti_exec *x, const tti_step_desc *desc);
 
-/* The rest of a step after its gradient is summed: the update, and, if desc->average, the mean of
- * all workers' parameters, added in the same order on every worker; afterwards all have the same,
- * which is checked. start_ns, computed_ns: when the step began, and when the gradient was complete.
- * Collective with desc->average. */
-tutti_status tti_local_step(tti_exec *x, const tti_step_desc *desc, int64_t start_ns,
-                            int64_t computed_ns, tti_step_result *result);
+/* values [n_flat], parameters or state, become the mean of all workers', added in the same order on
+ * every worker.  Frozen blocks stay as they are.  Collective. */
+tutti_status tti_local_average(tti_exec *x, float *values);
 
 #endif /* TTI_EXEC_LOCAL_H */

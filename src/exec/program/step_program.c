@@ -26,8 +26,8 @@ typedef struct builder {
 
 /* ---- communication during one run of the program ---- */
 
-static bool is_reduction(tti_instr_kind kind) {
-    return kind == TTI_REDUCE_SCATTER || kind == TTI_ALL_REDUCE;
+bool tti_is_reduction(tti_instr_kind kind) {
+    return kind == TTI_REDUCE_SCATTER || kind == TTI_ALL_REDUCE || kind == TTI_ADD_PIECES;
 }
 
 static bool reduces_on_comm(const tti_step_program_desc *d) {
@@ -35,8 +35,7 @@ static bool reduces_on_comm(const tti_step_program_desc *d) {
 }
 
 static tti_instr_kind reduction_of(const tti_step_program_desc *d, size_t first, size_t n_elems) {
-    bool scatters = d->is_scattered && d->is_scattered(d->user, first, n_elems);
-    return scatters ? TTI_REDUCE_SCATTER : TTI_ALL_REDUCE;
+    return d->reduction_kind ? d->reduction_kind(d->user, first, n_elems) : TTI_ALL_REDUCE;
 }
 
 static int part_of(const tti_program *program, int step) {
@@ -77,7 +76,7 @@ static void add_reduction(builder *b, const tti_use *use) {
 /* Communication that shards wait for comes first. */
 static int by_need(const void *a, const void *b) {
     const move *x = a, *y = b;
-    int r = is_reduction(x->kind), q = is_reduction(y->kind);
+    int r = tti_is_reduction(x->kind), q = tti_is_reduction(y->kind);
     if (x->part != y->part) return x->part < y->part ? -1 : 1;
     if (x->after != y->after) return x->after < y->after ? -1 : 1;
     if (r != q) return r < q ? -1 : 1;
@@ -149,12 +148,14 @@ static void emit_move(builder *b, const move *m, int wave, int after) {
                        .bucket = m->use->bucket,
                        .offset = m->use->offset,
                        .averages = b->d->averages,
+                       .axis = TTI_AXIS_DATA,
+                       .method = b->d->method,
                        .first = m->use->first,
                        .after = after,
                        .before = m->before,
                        .n_arrivals = b->has_run ? b->p->n_lanes : 0};
     if (bucket) instr.range = (tti_range){bucket->first, bucket->first + bucket->n_elems};
-    if (is_reduction(m->kind)) emit_merge(b, TTI_ON_COMM, last_wave(b), instr.range, &instr);
+    if (tti_is_reduction(m->kind)) emit_merge(b, TTI_ON_COMM, last_wave(b), instr.range, &instr);
     emit(b, instr);
 }
 
@@ -202,7 +203,7 @@ static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
     for (; s->next_move < b->n_moves; s->next_move++) {
         const move *m = &b->moves[s->next_move];
         if (m->part != s->part || m->after > due || (at_start && m->kind == TTI_JOIN)) return;
-        if (is_reduction(m->kind) && !reduces) continue;
+        if (tti_is_reduction(m->kind) && !reduces) continue;
         emit_move(b, m, s->first_wave, m->after > s->last || at_start ? TTI_AT_END : m->after);
     }
 }
@@ -291,7 +292,10 @@ static void emit_part(builder *b, int first_wave, int last_wave, int part) {
         emit_runs(b, &s, s.last + joins);
         if (s.last == end) break;
         if (joins && !joins_on_comm(b->d))
-            emit(b, (tti_instr){.kind = TTI_JOIN, .queue = TTI_ON_LANES, .first = s.last});
+            emit(b, (tti_instr){.kind = TTI_JOIN,
+                                .queue = TTI_ON_LANES,
+                                .axis = TTI_AXIS_DATA,
+                                .first = s.last});
         s.first = s.last + joins;
     }
     find_waits(b, &s, begin);
@@ -328,8 +332,10 @@ static void emit_shards(builder *b) {
 
 static void emit_reduction(builder *b, int bucket, size_t first, size_t n_elems) {
     emit(b, (tti_instr){.kind = reduction_of(b->d, first, n_elems),
-                        .queue = TTI_ON_CALLER,
+                        .queue = TTI_ON_MAIN,
+                        .axis = TTI_AXIS_DATA,
                         .bucket = bucket,
+                        .method = b->d->method,
                         .range = {first, first + n_elems}});
 }
 
@@ -353,8 +359,10 @@ static tutti_status build(builder *b) {
     if (!b->moves || !b->uses) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     b->p->n_in_flight = d->side ? d->side->schedule.n_in_flight : d->joined ? b->n_waves : 1;
     find_moves(b);
+    for (int i = 0; i < d->n_head; i++) emit(b, d->head[i]);
     emit_shards(b);
     emit_reductions(b);
+    for (int i = 0; i < d->n_tail; i++) emit(b, d->tail[i]);
     return b->no_memory ? tti_fail(TUTTI_E_NOMEM, "exec: out of memory") : TUTTI_OK;
 }
 
@@ -362,7 +370,11 @@ tutti_status tti_step_program_create(const tti_step_program_desc *d, tti_step_pr
     *out = NULL;
     tti_step_program *p = calloc(1, sizeof *p);
     if (!p) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    *p = (tti_step_program){.program = d->program, .n_lanes = d->n_lanes, .n_idle = d->n_idle};
+    *p = (tti_step_program){.program = d->program,
+                            .side = d->side,
+                            .n_lanes = d->n_lanes,
+                            .n_idle = d->n_idle,
+                            .n_head = d->n_head};
     builder b = {.p = p, .d = d};
     tutti_status st = build(&b);
     free(b.moves);

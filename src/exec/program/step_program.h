@@ -1,14 +1,15 @@
-/* step_program.h - one worker's step: a flat list of instructions.
+/* step_program.h - what one worker does in a step: a flat list of instructions.
  *
- * All compute threads run the instructions of TTI_ON_LANES in order, each for its own shard.  The
- * communication thread runs those of TTI_ON_COMM concurrently, also in order.  Those of
- * TTI_ON_CALLER follow when all compute threads are done.
+ * The queues of the list run side by side, each in order:
+ *   MAIN   the worker's own thread.  The first n_head instructions are on it; the others follow
+ *          when all lanes are done.  Its first instruction that is no reduction also waits for
+ * COMM. LANES  the compute threads: all of them run every instruction, each for its own shard COMM
+ * the communication thread
  *
- * A communication instruction waits until every compute thread has finished the last compute
- * instruction before it in the list, or has done its steps before `after`. A RUN instruction waits,
- * before some of its steps, for communication instructions.  Everything that a compute thread waits
- * for precedes in the list everything that waits for this thread, so there is no deadlock, on one
- * worker or between them.
+ * A communication instruction waits until every lane has finished the last lane instruction before
+ * it in the list, or has done the steps of it before `after`.  A RUN instruction waits, before some
+ * of its steps, for communication instructions.  What a lane waits for stands in the list before
+ * everything that waits for this lane, so nothing waits in a circle, on one worker or between them.
  *
  * The list follows from plan, shards and windows alone.  All workers of the data axis therefore
  * have the same communication instructions in the same order. */
@@ -17,6 +18,7 @@
 
 #include <limits.h>
 
+#include "base/str.h"
 #include "exec/program/accumulate.h"
 #include "exec/program/window.h"
 #include "exec/worker/pipe_ends.h"
@@ -25,33 +27,74 @@ typedef enum tti_instr_kind {
     TTI_RUN,  /* steps first .. last-1 of the shard program, for one shard of the wave per lane */
     TTI_RECV, /* values of other stages that the part reads */
     TTI_SEND, /* values that the part makes for other stages; frees the slots it read last */
-    TTI_ALL_GATHER,     /* parameters of a bucket, from the owners of its parts */
+    TTI_ALL_GATHER,     /* parameters of a bucket, or of all, from the owners of their parts */
     TTI_JOIN,           /* values of step first of all shards, such as SyncBatchNorm's */
     TTI_MERGE,          /* adds the worker's own partial sums along the tree, over range */
+    TTI_ADD_PIECES,     /* adds all partial sums of the worker to one, over range */
     TTI_REDUCE_SCATTER, /* gradients of range, to the owners of its parts */
     TTI_ALL_REDUCE,     /* gradients of range, to all */
+    TTI_TIME_STAGES,    /* how long each pipeline stage computed */
+    TTI_SUM_TIED,       /* gradients of parameters that several stages have */
+    TTI_REPORT,         /* sums of the shards; see tti_report */
+    TTI_UPDATE_BLOCKS,  /* clips, optimizes and hashes the worker's blocks */
+    TTI_PUSH_GRADS,     /* gradients to a parameter server, which makes the update */
+    TTI_PULL_PARAMS,    /* parameters from a parameter server */
+    TTI_AVERAGE,        /* an array becomes its mean over the workers */
+    TTI_HASH,           /* of parameters that came from other workers, or of all */
+    TTI_SUM_HASHES,     /* hashes of parts become one of all parts */
+    TTI_N_INSTR_KINDS
 } tti_instr_kind;
 
-typedef enum tti_instr_queue { TTI_ON_LANES, TTI_ON_COMM, TTI_ON_CALLER } tti_instr_queue;
+typedef enum tti_instr_queue { TTI_ON_MAIN, TTI_ON_LANES, TTI_ON_COMM } tti_instr_queue;
+
+/* Workers that take part in an instruction, of a mesh of data, tensor and pipeline axis. */
+typedef enum tti_mesh_axis {
+    TTI_AXIS_NONE,     /* the worker alone */
+    TTI_AXIS_DATA,     /* those that divide the batch */
+    TTI_AXIS_PIPELINE, /* the stages of one copy of the model */
+    TTI_AXIS_MODEL,    /* all workers of one copy of the model */
+    TTI_AXIS_ALL,
+} tti_mesh_axis;
+
+/* How gradients are added between workers. */
+typedef enum tti_reduce_method {
+    TTI_REDUCE_TREE,     /* along the tree over all shards: exact mode */
+    TTI_REDUCE_ANY,      /* in any order, by the job's algorithm */
+    TTI_REDUCE_NARROW,   /* rounded to 16 bits on the way */
+    TTI_REDUCE_COMPRESS, /* as top-k pairs or PowerSGD's matrices */
+} tti_reduce_method;
+
+/* What REPORT does beside adding losses and counts. */
+typedef enum tti_report {
+    TTI_REPORT_VOTES = 1,  /* adds the workers' votes */
+    TTI_REPORT_HASHES = 2, /* compares the hashes of the last update */
+    TTI_REPORT_LOSSES = 4, /* fails if a loss is not finite */
+} tti_report;
 
 enum { TTI_AT_END = INT_MAX, TTI_NEVER = INT_MAX };
 
 typedef struct tti_instr {
     tti_instr_kind kind;
     tti_instr_queue queue;
+    tti_mesh_axis axis;  /* not of RUN, MERGE and others that the worker does alone */
     int wave, part;      /* RUN, RECV, SEND: wave in the order of the worker; part of the program */
     int shard, n_shards; /* those: lane i has shard + i; a lane without one only passes */
     const int *buffer;   /* [n_shards]: of gradients */
     int first, last;     /* RUN, JOIN: steps */
-    const tti_wave *merges;  /* MERGE */
-    tti_range range;         /* MERGE and reductions: elements of the flat gradients */
-    int bucket;              /* ALL_GATHER, reductions; -1: of all elements */
-    size_t offset;           /* ALL_GATHER: place of the bucket */
-    bool averages;           /* ALL_GATHER: averages of the parameters */
-    int after;               /* on COMM: steps before this one are done; TTI_AT_END: all are */
-    int before;              /* on COMM: the step that waits for it; TTI_NEVER: none does */
-    int n_arrivals;          /* on COMM: lanes it waits for; 0: it begins with the step */
-    int first_wait, n_waits; /* RUN: in program->waits */
+    const tti_wave *merges;   /* MERGE */
+    tti_range range;          /* MERGE, reductions, UPDATE, gathers of all: elements */
+    tti_reduce_method method; /* reductions */
+    int bucket;               /* ALL_GATHER, reductions; -1: of all elements */
+    size_t offset;            /* ALL_GATHER of a bucket: its place */
+    bool averages;            /* ALL_GATHER: averages of the parameters */
+    unsigned report;          /* REPORT: tti_report */
+    bool own_rows;            /* UPDATE: by the samples of the worker alone */
+    int array;                /* AVERAGE: number of a state array, TTI_STATE_PARAMS or _EMA */
+    bool whole;               /* HASH: of all parameters; false: not of the worker's own blocks */
+    int after;                /* on COMM: steps before this one are done; TTI_AT_END: all are */
+    int before;               /* on COMM: the step that waits for it; TTI_NEVER: none does */
+    int n_arrivals;           /* on COMM: lanes it waits for; 0: it begins with the step */
+    int first_wait, n_waits;  /* RUN: in program->waits */
 } tti_instr;
 
 /* Before a step, a RUN waits for a communication instruction and all before it. */
@@ -61,9 +104,10 @@ typedef struct tti_wait {
 
 typedef struct tti_step_program {
     const tti_program *program; /* borrowed */
+    const tti_pipe_side *side;  /* borrowed; of a pipeline stage; NULL: none */
     tti_instr *instrs;          /* [n_instrs] */
-    int n_instrs;
-    tti_wait *waits; /* [n_waits]: those of each RUN, by step */
+    int n_instrs, n_head;
+    tti_wait *waits; /* [n_waits]: those of each RUN by step */
     int n_waits;
     int n_lanes, n_idle, n_in_flight;
     bool has_comm; /* some instruction is on COMM */
@@ -73,7 +117,7 @@ typedef enum tti_reduction {
     TTI_REDUCE_NOTHING,    /* evaluation; one worker; a server adds the gradients */
     TTI_REDUCE_WHOLE,      /* all elements at once, after the lanes */
     TTI_REDUCE_BUCKETS,    /* bucket by bucket, after the lanes */
-    TTI_REDUCE_OVERLAPPED, /* bucket by bucket, during the last wave */
+    TTI_REDUCE_OVERLAPPED, /* bucket by bucket, beside the last wave */
 } tti_reduction;
 
 typedef struct tti_step_program_desc {
@@ -82,7 +126,7 @@ typedef struct tti_step_program_desc {
     const tti_accumulation *acc; /* shards of the worker and buffers; borrowed by the program */
     int n_lanes;
     int n_idle;  /* waves without a shard before the own ones: other workers gather in them */
-    bool joined; /* all shards reach a step before any continues: they are in flight together */
+    bool joined; /* all shards come to a step before any goes on: they are in flight together */
     const int *joins; /* [n_joins]: steps, rising */
     int n_joins;
     const tti_pipe_side *side; /* of a pipeline stage; NULL: none */
@@ -90,14 +134,24 @@ typedef struct tti_step_program_desc {
     bool averages;             /* those are averages */
     const tti_window *grads;   /* ZeRO-2: where gradients lie until they are reduced, NULL: whole */
     tti_reduction reduction;
-    /* Whether the owners of its parts alone need the sum of a bucket; NULL: no. */
-    bool (*is_scattered)(const void *user, size_t first, size_t n_elems);
+    tti_reduce_method method;
+    /* How a range of gradients is reduced: ALL_REDUCE, REDUCE_SCATTER, ADD_PIECES.  NULL: the first
+     * of them. */
+    tti_instr_kind (*reduction_kind)(const void *user, size_t first, size_t n_elems);
     const void *user;
+    const tti_instr *head, *tail; /* [n_head], [n_tail], of MAIN: the list begins and ends so */
+    int n_head, n_tail;
 } tti_step_program_desc;
 
 /* On success *out is owned by the caller. */
 tutti_status tti_step_program_create(const tti_step_program_desc *desc, tti_step_program **out);
 void tti_step_program_destroy(tti_step_program *program); /* takes NULL */
+
+/* Reductions, which the worker takes part in even if it cannot compute. */
+bool tti_is_reduction(tti_instr_kind kind);
+
+/* Prints the list as a table: number, queue, instruction, what it waits for. */
+void tti_step_program_print(const tti_step_program *program, tti_str *out);
 
 /* Index of the instances that lane i uses in a wave, in exec->lane. */
 int tti_step_program_lane(const tti_step_program *program, int wave, int lane);

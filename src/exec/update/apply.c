@@ -252,38 +252,21 @@ static tutti_status gather_params(tti_exec *x) {
     return TUTTI_OK;
 }
 
-static tutti_status gather(tti_exec *x) {
+tutti_status tti_exec_gather_params(tti_exec *x) {
     int64_t start = tti_now_ns();
-    tti_profile_rest(x, tti_part_work("update"), start);
-    /* With shared parameters this sum is also a barrier: afterwards no worker writes, and all may
-     * read. */
-    TTI_TRY(x->desc.one_copy ? tti_exec_sum_hashes(x, hash_of_lanes(x), &x->last_hash)
-                             : gather_params(x));
+    TTI_TRY(gather_params(x));
     int64_t end = tti_now_ns();
     x->gather_ns = end - start;
-    bool moved = !x->desc.one_copy;
-    tti_part move =
-        moved ? tti_part_params("parameters of other workers") : tti_part_sums("sums of hashes");
-    const char *waiting = moved ? "waiting for parameters" : "waiting for all updates";
-    tti_profile_add(x, TTI_ROW_COMM, move, -1, start, end);
-    tti_profile_rest(x, tti_part_wait(waiting), end);
-    if (x->desc.one_copy) return TUTTI_OK;
-    tti_lanes_run(x->lanes, hash_lane, x);
-    x->last_hash = hash_of_lanes(x);
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_params("parameters of other workers"), -1, start,
+                    end);
+    tti_profile_rest(x, tti_part_wait("waiting for parameters"), end);
     return TUTTI_OK;
 }
 
-/* Leaves the hash of all parameters in last_hash. */
-static tutti_status update(tti_exec *x) {
-    TTI_TRY(update_own(x));
-    x->has_block_hashes = x->block_hashes != NULL;
+void tti_exec_hash_gathered(tti_exec *x) {
+    tti_lanes_run(x->lanes, hash_lane, x);
     x->last_hash = hash_of_lanes(x);
-    if (tti_exec_has_lean_params(x)) {
-        TTI_TRY(tti_lean_exchange_hash(x, x->last_hash));
-        x->last_hash = x->lean->hash;
-        return TUTTI_OK;
-    }
-    return tti_exec_divides(x) ? gather(x) : TUTTI_OK;
+    tti_profile_rest(x, tti_part_work("hash of the parameters"), tti_now_ns());
 }
 
 static void set_hyper(tti_exec *x, const tti_step_desc *desc, double inv_count, double clip) {
@@ -298,8 +281,8 @@ static void set_hyper(tti_exec *x, const tti_step_desc *desc, double inv_count, 
     for (int i = 0; i < TTI_N_HYPER; i++) x->hyper[i] = (float)hyper[i];
 }
 
-tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_count,
-                            tti_step_result *result) {
+tutti_status tti_exec_update(tti_exec *x, const tti_step_desc *desc, double inv_count,
+                             tti_step_result *result) {
     double clip = 1;
     inv_count /= x->loss_scale;
     set_hyper(x, desc, inv_count, clip);
@@ -315,7 +298,20 @@ tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_c
     }
     set_hyper(x, desc, inv_count, clip);
     if (x->desc.plan->takes_norms) TTI_TRY(find_norms(x));
-    TTI_TRY(update(x));
+    TTI_TRY(update_own(x));
+    x->has_block_hashes = x->block_hashes != NULL;
+    x->last_hash = hash_of_lanes(x);
+    tti_profile_rest(x, tti_part_work("update"), tti_now_ns());
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_count,
+                            tti_step_result *result) {
+    TTI_TRY(tti_exec_update(x, desc, inv_count, result));
+    if (tti_exec_has_parts(x)) {
+        TTI_TRY(tti_exec_gather_params(x));
+        tti_exec_hash_gathered(x);
+    }
     x->has_hash = true;
     result->params_hash = x->last_hash;
     return TUTTI_OK;

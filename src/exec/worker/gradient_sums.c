@@ -47,30 +47,16 @@ static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, s
     return TUTTI_OK;
 }
 
-tti_reduction tti_exec_reduction(const tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
-    /* Joins inside the step use the communicator, which one thread may use at a time. */
-    bool joins = x->n_syncs > 0 || (plan->stages && plan->stages->is_joined);
-    if (x->desc.server || (!x->desc.fast && x->n_ranks == 1)) return TTI_REDUCE_NOTHING;
-    if (x->lean || (x->n_ranks > 1 && plan->n_buckets > 1 && !joins)) return TTI_REDUCE_OVERLAPPED;
-    return tti_exec_divides(x) || x->desc.mixed ? TTI_REDUCE_BUCKETS : TTI_REDUCE_WHOLE;
-}
-
-bool tti_exec_is_scattered(const void *user, size_t first, size_t n_elems) {
-    const tti_exec *x = user;
-    return tti_exec_divides(x) && !tti_pipe_has_tied(x, first, n_elems);
-}
-
-/* Fast mode: one sum per worker in any order, then the chosen all-reduce. */
-static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems, bool scatter) {
+/* Fast mode: the sum of a worker's own pieces, in any order. */
+static float *add_pieces(tti_exec *x, size_t first, size_t n_elems) {
     float *sum = tti_exec_grads_at(x, x->acc.piece_buffer[0], first);
     for (int i = 1; i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(sum, tti_exec_grads_at(x, x->acc.piece_buffer[i], first),
                                     n_elems);
-    if (x->n_ranks == 1 || tti_local_is_on(x)) return TUTTI_OK;
-    if (tti_compress_is_on(x)) return tti_compress_reduce(x, sum, first, n_elems);
-    if (tti_exec_has_wire(x) && scatter) return reduce_rounded_part(x, sum, first, n_elems);
-    if (tti_exec_has_wire(x)) return tti_exec_reduce_rounded(x, sum, x->wire + first, n_elems);
+    return sum;
+}
+
+static tutti_status reduce_any(tti_exec *x, float *sum, size_t n_elems) {
     x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *sum);
     return tutti_comm_all_reduce(x->desc.comm, sum, sum, n_elems, TUTTI_F32, TUTTI_SUM,
                                  x->desc.alg);
@@ -98,14 +84,24 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems, bool
                                                      .shard_map = &x->shard_map});
 }
 
-tutti_status tti_exec_reduce(tti_exec *x, tti_range range, bool scatter) {
-    size_t first = range.first, n = range.last - range.first;
+static tutti_status reduce(tti_exec *x, const tti_instr *in) {
+    size_t first = in->range.first, n = in->range.last - first;
+    bool scatter = in->kind == TTI_REDUCE_SCATTER;
+    if (in->method == TTI_REDUCE_TREE) return reduce_exact(x, first, n, scatter);
+    float *sum = add_pieces(x, first, n);
+    if (in->method == TTI_REDUCE_COMPRESS) return tti_compress_reduce(x, sum, first, n);
+    if (in->method == TTI_REDUCE_ANY) return reduce_any(x, sum, n);
+    return scatter ? reduce_rounded_part(x, sum, first, n)
+                   : tti_exec_reduce_rounded(x, sum, x->wire + first, n);
+}
+
+tutti_status tti_exec_reduce(tti_exec *x, const tti_instr *in) {
     int64_t start = tti_now_ns();
-    bool is_less = tti_exec_has_wire(x) || tti_compress_is_on(x); /* than f32 of all elements */
-    bool by_tree = !x->desc.fast || (tti_exec_has_parts(x) && !is_less);
-    TTI_TRY(by_tree ? reduce_exact(x, first, n, scatter) : reduce_fast(x, first, n, scatter));
-    if (x->n_ranks > 1 && !tti_local_is_on(x))
-        tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("sum of gradients"), -1, start,
-                        tti_now_ns());
+    if (in->kind == TTI_ADD_PIECES) {
+        add_pieces(x, in->range.first, in->range.last - in->range.first);
+        return TUTTI_OK;
+    }
+    TTI_TRY(reduce(x, in));
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("sum of gradients"), -1, start, tti_now_ns());
     return TUTTI_OK;
 }

@@ -413,14 +413,14 @@ tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tie
     return tutti_comm_recv(pipe->comm, grads, slot->n_elems, TUTTI_F32, first);
 }
 
-const tti_slot *tti_pipe_tied_slot(const tti_exec *x, const tti_tied_param *tied) {
-    int index = tti_plan_find_slot(x->desc.plan, tied->name);
-    return index < 0 ? NULL : &x->desc.plan->slots[index];
+const tti_slot *tti_pipe_tied_slot(const tti_plan *plan, const tti_tied_param *tied) {
+    int index = tti_plan_find_slot(plan, tied->name);
+    return index < 0 ? NULL : &plan->slots[index];
 }
 
-bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems) {
-    for (int i = 0; x->pipe && i < x->pipe->stages->n_tied; i++) {
-        const tti_slot *slot = tti_pipe_tied_slot(x, &x->pipe->stages->tied[i]);
+bool tti_pipe_has_tied(const tti_plan *plan, size_t first, size_t n_elems) {
+    for (int i = 0; plan->stages && i < plan->stages->n_tied; i++) {
+        const tti_slot *slot = tti_pipe_tied_slot(plan, &plan->stages->tied[i]);
         if (slot && slot->first < first + n_elems && first < slot->first + slot->n_elems)
             return true;
     }
@@ -432,7 +432,7 @@ tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads) {
     if (stages->n_tied == 0) return TUTTI_OK;
     int64_t start = tti_now_ns();
     for (int i = 0; i < stages->n_tied; i++) {
-        const tti_slot *slot = tti_pipe_tied_slot(x, &stages->tied[i]);
+        const tti_slot *slot = tti_pipe_tied_slot(x->desc.plan, &stages->tied[i]);
         if (slot)
             TTI_TRY(tti_pipe_sum_shared(x->pipe, &stages->tied[i], slot, grads + slot->first));
     }

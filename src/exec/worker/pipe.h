@@ -41,12 +41,12 @@ tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads);
 
 /* The slot of such a one, NULL: this stage has it not; and that for one of them, grads
  * [slot->n_elems]. */
-const tti_slot *tti_pipe_tied_slot(const tti_exec *x, const tti_tied_param *tied);
+const tti_slot *tti_pipe_tied_slot(const tti_plan *plan, const tti_tied_param *tied);
 tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tied,
                                  const tti_slot *slot, float *grads);
 
 /* Whether a range of the flat gradients holds such: they are needed whole on every worker. */
-bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems);
+bool tti_pipe_has_tied(const tti_plan *plan, size_t first, size_t n_elems);
 
 /* The measured and the expected share of the last step in which the stages waited for each other.
  */

@@ -21,10 +21,12 @@ typedef struct tti_server_calls {
     tutti_status (*fetch)(tti_exec *x, int k, tti_range keys, const float **data);
     void (*store)(tti_exec *x, int k, tti_range keys, const float *data);
 
-    /* The update of a step whose pieces lie in the buffers of x (tti_exec_piece).  Every worker of
-     * the step calls it; then the parameters of x are the new ones. */
-    tutti_status (*step)(tti_exec *x, const tti_step_desc *desc, double inv_count,
+    /* Pushes the gradient of a step, whose pieces lie in the buffers of x (tti_exec_piece), and
+     * waits for the server's update, which every worker of the step must push for.  Then pulls the
+     * new parameters into those of x, with their hash in last_hash. */
+    tutti_status (*push)(tti_exec *x, const tti_step_desc *desc, double inv_count,
                          tti_step_result *result);
+    tutti_status (*pull)(tti_exec *x);
 
     /* For a worker on a device: copies the server's averages to where it evaluates with them, while
      * no worker is in a step. */

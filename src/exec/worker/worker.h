@@ -11,6 +11,7 @@
 #include "exec/host/comm_thread.h"
 #include "exec/host/host.h"
 #include "exec/host/local.h"
+#include "exec/host/step_passes.h"
 #include "exec/program/accumulate.h"
 #include "exec/program/fed.h"
 #include "exec/program/instance.h"
@@ -93,8 +94,8 @@ struct tti_exec {
     uint64_t *block_hashes; /* [share.n_blocks]: of own parameters as the last update left them;
                              * NULL: other workers have the same ones, and hashes are compared */
     bool has_block_hashes;  /* not written since */
-    tti_step_program *program, *eval_program; /* of a worker on the host that computes */
-    tti_comm_thread *comm_thread;             /* NULL: the programs have nothing for it */
+    tti_step_program *programs[TTI_N_FORMS]; /* of a worker on the host that computes */
+    tti_comm_thread *comm_thread;            /* NULL: the programs have nothing for it */
     tti_fed_inputs shard_inputs, eval_inputs;
     float loss_scale;
     double *norms; /* [n_slots][2]: of parameters and of their steps, for optimizers with norms */
@@ -133,14 +134,8 @@ tutti_status tti_exec_check_memory(const tti_exec *exec, size_t scratch);
 /* Adds buffers along the tree for the elements first .. last-1, after the given wave. */
 void tti_exec_merge(tti_exec *exec, const tti_wave *wave, size_t first, size_t last);
 
-/* How gradients are reduced on the host; and whether the owners of its parts alone need the sum of
- * a range: all do where other stages of the pipeline add to it.  user: the exec. */
-tti_reduction tti_exec_reduction(const tti_exec *exec);
-bool tti_exec_is_scattered(const void *user, size_t first, size_t n_elems);
-
-/* Reduces a flat range between workers, or scatters the sums to the owners of its parts; the
- * worker's own partial sums are complete. */
-tutti_status tti_exec_reduce(tti_exec *exec, tti_range range, bool scatter);
+/* Runs a reduction of the step program; the worker's own partial sums are complete. */
+tutti_status tti_exec_reduce(tti_exec *exec, const tti_instr *reduction);
 
 /* Bytes that a worker sends in an all-reduce of so many, in the mean over the workers. */
 double tti_exec_reduce_bytes(const tti_exec *exec, size_t n_bytes);
@@ -239,7 +234,16 @@ tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);
 /* step_sums.c: the sum over the workers, of hashes of their own blocks. */
 tutti_status tti_exec_sum_hashes(tti_exec *exec, uint64_t own, uint64_t *sum);
 
-/* apply.c: clip, optimizer, hash.  inv_count: 1 / number of counted samples. */
+/* apply.c: clips, optimizes and hashes the worker's blocks; last_hash is then that of these blocks.
+ * inv_count: 1 / number of counted samples. */
+tutti_status tti_exec_update(tti_exec *exec, const tti_step_desc *desc, double inv_count,
+                             tti_step_result *result);
+
+/* apply.c: parameters from the workers that updated them; then last_hash is that of all. */
+tutti_status tti_exec_gather_params(tti_exec *exec);
+void tti_exec_hash_gathered(tti_exec *exec);
+
+/* apply.c: both, of a worker without a step program: a server, or the host of a device. */
 tutti_status tti_exec_apply(tti_exec *exec, const tti_step_desc *desc, double inv_count,
                             tti_step_result *result);
 

@@ -258,7 +258,7 @@ T_CASE(it_may_go_before_it_was_used) {
     T_OK(tti_comm_thread_finish(NULL));
 }
 
-/* Without a communication thread: merged by the lanes, reduced by the caller. */
+/* Without a communication thread: merged by the lanes, reduced on the main queue. */
 T_CASE(reductions_after_the_lanes) {
     T_UNUSED;
     scene *s = new_scene(net_lenet, 1);
@@ -268,7 +268,7 @@ T_CASE(reductions_after_the_lanes) {
     for (int i = 0; i < 4; i++) T_EQ(s->program->instrs[i].kind, i % 2 ? TTI_MERGE : TTI_RUN);
     list(s, 4, 2, (tti_step_program_desc){.reduction = TTI_REDUCE_WHOLE});
     T_EQ(s->program->n_instrs, 5);
-    T_EQ(s->program->instrs[4].queue, TTI_ON_CALLER);
+    T_EQ(s->program->instrs[4].queue, TTI_ON_MAIN);
     T_EQ(s->program->instrs[4].range.last, s->plan->n_flat);
     list(s, 4, 2, (tti_step_program_desc){.reduction = TTI_REDUCE_NOTHING});
     T_EQ(s->program->n_instrs, 4);

@@ -77,7 +77,8 @@ static const char *rank_main(tutti_comm *world, void *arg) {
     tti_exec *exec;
     COMM_OK(tti_exec_memory_plan(&desc, mesh.at.data, mesh.size.data, &p->planned[rank]));
     COMM_OK(tti_exec_create(&desc, &exec));
-    COMM_TRUE(exec->program->has_comm == (desc.plan->n_buckets > 1 && p->size.data > 1));
+    COMM_TRUE(exec->programs[TTI_FORM_STEP]->has_comm ==
+              (desc.plan->n_buckets > 1 && p->size.data > 1));
     COMM_TRUE(desc.plan->n_buckets > 1 || p->bucket_bytes == 0);
     const char *failure = train(p, exec, rank);
     p->used[rank] = tti_exec_memory_use(exec);

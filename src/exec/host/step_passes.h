@@ -1,0 +1,48 @@
+/* step_passes.h - the passes that make the step programs of a worker on the host.
+ *
+ * This is the one place where the host's step depends on the parallelism strategies: executors only
+ * walk the lists.  To add a strategy, add a pass to the table in step_passes.c. */
+#ifndef TTI_EXEC_STEP_PASSES_H
+#define TTI_EXEC_STEP_PASSES_H
+
+#include "exec/program/step_program.h"
+#include "exec/worker/lean.h"
+
+/* The kinds of steps that a worker may make; each has a list of its own. */
+typedef enum tti_step_form {
+    TTI_FORM_STEP,     /* what the job asks for */
+    TTI_FORM_WARMUP,   /* before local SGD, or before gradients are compressed */
+    TTI_FORM_LOCAL,    /* local SGD: an update of the worker's own parameters */
+    TTI_FORM_MEAN,     /* .. and then the mean of all workers' parameters */
+    TTI_FORM_MEAN_ALL, /* .. and of their state */
+    TTI_FORM_GRADIENT, /* a gradient that a server takes when it is there */
+    TTI_FORM_EVAL,
+    TTI_N_FORMS
+} tti_step_form;
+
+/* What the lists of a worker follow from, whether it runs or is only described. */
+typedef struct tti_step_basis {
+    const tti_exec_desc *desc;   /* plan, zero, fast, local and so on; no communicator is used */
+    int n_ranks;                 /* of the data axis */
+    bool is_divided;             /* other workers have other parts of the model */
+    bool has_server;             /* a parameter server makes the updates */
+    bool divides;                /* the update, between the ranks */
+    const tti_accumulation *acc; /* borrowed by the lists, as what follows */
+    int n_lanes, n_idle;
+    const int *joins; /* [n_joins] */
+    int n_joins;
+    const tti_pipe_side *train, *eval; /* NULL: no pipeline */
+    const tti_lean *lean;              /* windows; NULL: gradients and parameters are whole */
+} tti_step_basis;
+
+/* Whether the worker makes steps of this form. */
+bool tti_step_has_form(const tti_step_basis *basis, tti_step_form form);
+
+/* On success *out is owned by the caller. */
+tutti_status tti_step_build(const tti_step_basis *basis, tti_step_form form,
+                            tti_step_program **out);
+
+/* The form of a step of training. */
+tti_step_form tti_step_form_of(const tti_exec_desc *desc, int n_ranks, const tti_step_desc *step);
+
+#endif /* TTI_EXEC_STEP_PASSES_H */
