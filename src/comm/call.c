@@ -147,6 +147,10 @@ int tti_comm_find_culprit(tutti_comm *comm, int blame, tti_str *what) {
     return comm->transport->find_culprit(comm->state, blame, what);
 }
 
+bool tti_comm_find_busy(tutti_comm *comm, tti_str *what) {
+    return comm->transport->find_busy(comm->state, what);
+}
+
 tutti_status tti_comm_end_phase(tutti_comm *comm) {
     int whole_ms = comm->timeout_ms;
     tti_comm_set_timeout(comm, comm->phase_timeout_ms);

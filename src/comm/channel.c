@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,8 +15,9 @@
 #include "base/clock.h"
 #include "comm/channel_ends.h"
 #include "comm/tcp/tcp.h"
+#include "comm/wait_clock.h"
 
-enum { MAGIC = 0x48435454, SLICE = 4 << 20 };
+enum { MAGIC = 0x48435454, SLICE = 4 << 20, AWAIT_SLICE_MS = 50 };
 
 /* Before each message. */
 typedef struct frame {
@@ -176,6 +178,24 @@ tutti_status tti_channel_send(tti_channel *c, const void *bytes, size_t n_bytes,
     for (int i = 0; i < c->n_areas && !c->shared; i++)
         if (areas & (1u << i)) TTI_TRY(send_area(c, i));
     return TUTTI_OK;
+}
+
+static tti_delay delay_of(const tti_channel *c, const tti_phase_watch *watch) {
+    tti_delay delay = tti_delay_by(watch);
+    int more_ms = delay.kind == TTI_DELAY_NONE ? tti_tcp_outage_ms(c->fd) : 0;
+    return more_ms > 0 ? (tti_delay){TTI_DELAY_OUTAGE, more_ms} : delay;
+}
+
+tutti_status tti_channel_await(tti_channel *c, int timeout_ms, const tti_phase_watch *watch) {
+    tti_wait_clock clock = tti_wait_clock_begin(timeout_ms, TTI_MAX(timeout_ms, watch->timeout_ms));
+    struct pollfd p = {.fd = c->fd, .events = POLLIN};
+    char waited[TTI_WAIT_TEXT_BYTES];
+    int slice_ms = TTI_MAX(1, TTI_MIN(timeout_ms, AWAIT_SLICE_MS));
+    while (poll(&p, 1, slice_ms) <= 0)
+        if (tti_wait_clock_look(&clock, delay_of(c, watch))) break;
+    if (p.revents) return TUTTI_OK;
+    return tti_fail(TUTTI_E_TIMEOUT, "channel: rank %d said nothing for %s%s", c->peer,
+                    tti_wait_clock_text(&clock, waited), tti_wait_clock_reason(&clock));
 }
 
 tutti_status tti_channel_recv(tti_channel *c, void *bytes, size_t *n_bytes, unsigned may_bring,

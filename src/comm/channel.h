@@ -11,7 +11,7 @@
 #ifndef TTI_COMM_CHANNEL_H
 #define TTI_COMM_CHANNEL_H
 
-#include "tutti/comm.h"
+#include "comm/progress.h"
 
 typedef struct tti_channel tti_channel;
 
@@ -44,6 +44,11 @@ TUTTI_NODISCARD tutti_status tti_channel_send(tti_channel *c, const void *bytes,
  * others it is TUTTI_E_MISMATCH, as is one that has no room and all that is no message. */
 TUTTI_NODISCARD tutti_status tti_channel_recv(tti_channel *c, void *bytes, size_t *n_bytes,
                                               unsigned may_bring, int timeout_ms);
+
+/* Waits until the other end has begun to send a message, or is gone: at most timeout_ms, and longer
+ * while watch sees a rank in a long phase. */
+TUTTI_NODISCARD tutti_status tti_channel_await(tti_channel *c, int timeout_ms,
+                                               const tti_phase_watch *watch);
 
 /* Channels over a connected socket, which they own, for tests: areas are sent. */
 TUTTI_NODISCARD tutti_status tti_channel_over(int fd, int peer, int timeout_ms,

@@ -29,6 +29,19 @@ void tti_progress_describe(const tti_progress *p, tti_str *out) {
     if (p->phase[0]) tti_str_printf(out, " (step %llu, %s)", (unsigned long long)p->step, p->phase);
 }
 
+bool tti_progress_find_busy(const tti_progress *pages, const int *shown, int n, tti_str *what) {
+    int found = -1;
+    for (int r = 0; r < n; r++) {
+        const tti_progress *p = &pages[r];
+        bool is_busy = !p->left && (!p->joined || p->since_ns);
+        if (is_busy && (found < 0 || p->since_ns < pages[found].since_ns)) found = r;
+    }
+    if (found < 0) return false;
+    if (what) tti_str_printf(what, "rank %d ", shown[found]);
+    if (what) tti_progress_describe(&pages[found], what);
+    return true;
+}
+
 int tti_progress_find_culprit(const tti_progress *pages, int n) {
     int found = -1;
     bool any_waits = false;

@@ -37,6 +37,20 @@ void tti_comm_declare(tutti_comm *comm, const char *activity);
  * a rank of comm, where that is not known.  Any thread. */
 int tti_comm_find_culprit(tutti_comm *comm, int blame, tti_str *what);
 
+/* Whether a rank of comm, or of a group, is in a long phase or has not joined yet; appends to what
+ * (NULL: nothing) "rank 1 has been evaluating for 2031 ms (step 40, evaluate)".  Any thread. */
+bool tti_comm_find_busy(tutti_comm *comm, tti_str *what);
+bool tti_comm_group_find_busy(const tutti_comm_group *group, tti_str *what);
+
+/* Tells waits outside of calls, such as those for a parameter server, whether a rank is in a long
+ * phase: then they last up to timeout_ms of this.  find_busy: as above, called by any thread; NULL:
+ * unknown. */
+typedef struct tti_phase_watch {
+    bool (*find_busy)(void *user, tti_str *what);
+    void *user;
+    int timeout_ms;
+} tti_phase_watch;
+
 /* Waits for all ranks, up to phase_timeout_ms, at the end of a phase that one of them may still be
  * in: before calls of devices, whose kernels do not see what a rank declares. */
 TUTTI_NODISCARD tutti_status tti_comm_end_phase(tutti_comm *comm);
@@ -49,6 +63,10 @@ int tti_progress_find_culprit(const tti_progress *pages, int n);
 /* Appends to out what the rank does: "has been saving a checkpoint for 2031 ms (step 40, compute)".
  */
 void tti_progress_describe(const tti_progress *page, tti_str *out);
+
+/* Whether a rank in pages [n] is in a long phase or has not joined; appends to what (NULL: nothing)
+ * the one that has been for the longest time, shown [n]: what texts call the ranks. */
+bool tti_progress_find_busy(const tti_progress *pages, const int *shown, int n, tti_str *what);
 
 /* TUTTI_OK, or why the group cannot go on: its first failure, or a rank that left.  Takes part in
  * no call, so that a rank that waits for something else can look. */

@@ -130,6 +130,9 @@ struct tti_transport {
     /* Returns the rank that all wait for, as texts call it, and appends what it does: blame (a rank
      * of state) where the pages do not tell.  Any thread. */
     int (*find_culprit)(void *state, int blame, tti_str *what);
+    /* Whether a rank is in a long phase, or has not joined yet; appends to what (NULL: nothing)
+     * which one, and its phase.  Any thread. */
+    bool (*find_busy)(void *state, tti_str *what);
     /* For a transport over hosts, else NULL. Fills host_of[n_ranks] with 0, 1, ... and returns the
      * number of hosts; ranks of one host may view each other. */
     int (*hosts)(void *state, int *host_of);

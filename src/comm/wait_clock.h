@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/patience.h"
+#include "comm/progress.h"
 
 typedef enum tti_delay_kind {
     TTI_DELAY_NONE,   /* no known reason: timeout_ms */
@@ -32,6 +33,12 @@ typedef struct tti_wait_clock {
 } tti_wait_clock;
 
 tti_wait_clock tti_wait_clock_begin(int timeout_ms, int phase_timeout_ms);
+
+/* Of a wait outside of calls. */
+static inline tti_delay tti_delay_by(const tti_phase_watch *watch) {
+    bool is_busy = watch->find_busy && watch->find_busy(watch->user, NULL);
+    return (tti_delay){.kind = is_busy ? TTI_DELAY_PHASE : TTI_DELAY_NONE};
+}
 
 /* Counts the time since the last look as a wait of this kind; true: its limit is over. */
 bool tti_wait_clock_look(tti_wait_clock *clock, tti_delay delay);

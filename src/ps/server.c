@@ -11,9 +11,11 @@
 
 #include "base/clock.h"
 #include "comm/local_sum.h"
-#include "comm/progress.h"
+#include "comm/wait_clock.h"
 #include "ps/server_ranges.h"
 #include "ps/server_team.h"
+
+enum { WAIT_SLICE_MS = 50 };
 
 /* ---- the server's threads ---- */
 
@@ -361,6 +363,10 @@ bool tti_server_shards(const tti_server *s, int w, int n_shards, int *first, int
     return true;
 }
 
+void tti_server_watch_phases(tti_server *s, const tti_phase_watch *watch) {
+    if (s) s->desc.watch = *watch;
+}
+
 /* ---- failing and waiting ---- */
 
 void tti_server_abort(tti_server *s, tutti_status status, const char *text) {
@@ -388,22 +394,36 @@ static const char *slowest(const tti_server *s, int waits, char text[32]) {
     return found < 0 ? "the others" : text;
 }
 
+/* The limit of ordinary waits may be a part of parallel.timeout_ms (server_team.c). */
+static tutti_status fail_timeout(tti_server *s, int w, const tti_wait_clock *clock) {
+    const tti_phase_watch *watch = &s->desc.watch;
+    bool is_phase = clock->kind == TTI_DELAY_PHASE;
+    char text[400], whom[32];
+    tti_str why = {0};
+    if (is_phase) (void)watch->find_busy(watch->user, &why);
+    snprintf(
+        text, sizeof text,
+        "parameter server: %s %d waited %lld ms for %s (the limit is %d ms, by parallel.%s)%s%s",
+        tti_server_kind(s), w, (long long)(clock->waited_ns[clock->kind] / TTI_NS_PER_MS),
+        slowest(s, w, whom), is_phase ? clock->phase_timeout_ms : clock->timeout_ms,
+        is_phase ? "phase_timeout_ms" : "timeout_ms", is_phase ? "; " : "", tti_str_text(&why));
+    tti_str_free(&why);
+    tti_server_fail(s, TUTTI_E_PEER, text);
+    return tti_fail(TUTTI_E_TIMEOUT, "%s", text);
+}
+
 /* Until ready(w, arg); the server's failure, or the time is over. */
 tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64_t arg) {
-    int64_t begin_ns = tti_now_ns(), end_ns = begin_ns + s->desc.timeout_ms * TTI_NS_PER_MS;
-    struct timespec end = {(time_t)(end_ns / 1000000000), (long)(end_ns % 1000000000)};
-    while (!s->failed && !ready(s, w, arg))
-        if (pthread_cond_timedwait(&s->news, &s->mutex, &end) == ETIMEDOUT && !s->failed &&
-            !ready(s, w, arg)) {
-            char text[256], whom[32];
-            snprintf(text, sizeof text,
-                     "parameter server: %s %d waited %lld ms for %s (the limit is %d ms, by "
-                     "parallel.timeout_ms)",
-                     tti_server_kind(s), w, (long long)((tti_now_ns() - begin_ns) / TTI_NS_PER_MS),
-                     slowest(s, w, whom), s->desc.timeout_ms);
-            tti_server_fail(s, TUTTI_E_PEER, text);
-            return tti_fail(TUTTI_E_TIMEOUT, "%s", text);
-        }
+    const tti_phase_watch *watch = &s->desc.watch;
+    int limit_ms = s->desc.timeout_ms;
+    tti_wait_clock clock = tti_wait_clock_begin(limit_ms, TTI_MAX(limit_ms, watch->timeout_ms));
+    while (!s->failed && !ready(s, w, arg)) {
+        int64_t end_ns = tti_now_ns() + TTI_MIN(limit_ms, WAIT_SLICE_MS) * TTI_NS_PER_MS;
+        struct timespec end = {(time_t)(end_ns / 1000000000), (long)(end_ns % 1000000000)};
+        pthread_cond_timedwait(&s->news, &s->mutex, &end);
+        if (tti_wait_clock_look(&clock, tti_delay_by(watch)) && !s->failed && !ready(s, w, arg))
+            return fail_timeout(s, w, &clock);
+    }
     return s->failed ? tti_fail(s->cause, "%s", s->error) : TUTTI_OK;
 }
 

@@ -26,6 +26,7 @@
 #ifndef TTI_EXEC_SERVER_H
 #define TTI_EXEC_SERVER_H
 
+#include "comm/progress.h"
 #include "exec/exec.h"
 #include "exec/program/lanes.h"
 
@@ -54,6 +55,7 @@ typedef struct tti_server_desc {
     int n_backup; /* with staleness 0: workers whose gradients a step does without */
     int timeout_ms;
     int answer_ms; /* how long an answer of another process may take; 0: as timeout_ms lets it */
+    tti_phase_watch watch; /* of the workers: one that is in a long phase is waited for longer */
     const tti_arrival *replay; /* [n_replay], borrowed, step by step; NULL: as they come */
     int64_t n_replay;
 } tti_server_desc;
@@ -62,6 +64,9 @@ typedef struct tti_server_desc {
  * caller, who destroys it after the workers. */
 tutti_status tti_server_create(const tti_server_desc *desc, tti_server **out);
 void tti_server_destroy(tti_server *server);
+
+/* Sets desc.watch, before any worker waits.  server may be NULL. */
+void tti_server_watch_phases(tti_server *server, const tti_phase_watch *watch);
 
 /* Reports that a worker has failed: every wait ends with TUTTI_E_PEER and the text; that of worker
  * 0 also with the status, if the failed worker is a process. */

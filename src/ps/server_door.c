@@ -184,7 +184,7 @@ static void fail_with(tti_server *s, const tti_wire_message *m) {
 /* Handles one request and sends its answer; false: there will be no other. */
 static bool attend_once(attendant *a, tti_wire_message *m) {
     unsigned areas = 0;
-    tutti_status st = tti_wire_recv(a->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT);
+    tutti_status st = tti_wire_recv(a->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT, NULL);
     if (st != TUTTI_OK) {
         if (!atomic_load(a->is_closing)) tti_server_bury(a->s, a->worker, tutti_last_error());
         return false;

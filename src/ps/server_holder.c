@@ -136,7 +136,7 @@ static tutti_status answer(tti_holder *h, const tti_wire_message *m, unsigned ar
 }
 
 static tutti_status hear(tti_holder *h, unsigned may_bring, tti_wire_message *m) {
-    return tti_wire_recv(h->control, m, may_bring, TTI_NO_TIMEOUT);
+    return tti_wire_recv(h->control, m, may_bring, TTI_NO_TIMEOUT, NULL);
 }
 
 /* A failure is reported in the same way as a result. */
@@ -288,7 +288,7 @@ static void bring(seat *s) {
  * which is notified too, handles the loss of a worker. */
 static bool attend_once(seat *s, tti_wire_message *m) {
     unsigned areas = 0;
-    tutti_status st = tti_wire_recv(s->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT);
+    tutti_status st = tti_wire_recv(s->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT, NULL);
     if (st != TUTTI_OK) return false;
     if (m->kind == TTI_WIRE_PUSH)
         bring(s);

@@ -57,7 +57,7 @@ static tutti_status ask(tti_server *s, int r, const tti_wire_message *m, unsigne
 static tutti_status hear(tti_server *s, int r, int64_t kind, unsigned may_bring,
                          tti_wire_message *m) {
     int timeout_ms = tti_wire_patience_ms(&s->desc);
-    tutti_status st = tti_wire_recv(s->keys->holder[r], m, may_bring, timeout_ms);
+    tutti_status st = tti_wire_recv(s->keys->holder[r], m, may_bring, timeout_ms, &s->desc.watch);
     if (st == TUTTI_OK && m->kind == kind) return st;
     if (st != TUTTI_OK || m->kind != TTI_WIRE_FAIL) return lose(s, r);
     return tti_server_why(s, m->more.text);

@@ -115,7 +115,7 @@ static tutti_status order_all(tti_ranges *g, const tti_wire_message *m) {
 static tutti_status hear(tti_ranges *g, int r, int64_t kind, unsigned may_bring,
                          tti_wire_message *m) {
     int timeout_ms = g->are_parts ? g->desc->timeout_ms : tti_wire_patience_ms(g->desc);
-    tutti_status st = tti_wire_recv(g->holder[r], m, may_bring, timeout_ms);
+    tutti_status st = tti_wire_recv(g->holder[r], m, may_bring, timeout_ms, &g->desc->watch);
     if (st == TUTTI_OK && m->kind != kind && m->kind != TTI_WIRE_FAIL)
         st = tti_fail(TUTTI_E_MISMATCH, "an answer to another question");
     if (st != TUTTI_OK) return lose(g, r);

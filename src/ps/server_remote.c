@@ -36,7 +36,7 @@ static tutti_status hear_why(tti_server *s, tti_wire_message *m, tutti_status st
 
 static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring,
                               int timeout_ms) {
-    tutti_status st = tti_wire_recv(s->remote->channel, m, may_bring, timeout_ms);
+    tutti_status st = tti_wire_recv(s->remote->channel, m, may_bring, timeout_ms, &s->desc.watch);
     if (st != TUTTI_OK) return hear_why(s, m, st);
     if (m->kind == kind) return TUTTI_OK;
     if (m->kind != TTI_WIRE_FAIL)

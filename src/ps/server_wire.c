@@ -68,8 +68,9 @@ tutti_status tti_wire_send(tti_channel *channel, const tti_wire_message *m, unsi
 }
 
 tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m, unsigned may_bring,
-                           int timeout_ms) {
+                           int timeout_ms, const tti_phase_watch *watch) {
     size_t n_bytes = sizeof *m;
+    if (watch) TTI_TRY(tti_channel_await(channel, timeout_ms, watch));
     TTI_TRY(tti_channel_recv(channel, m, &n_bytes, may_bring, timeout_ms));
     return tti_wire_check(m, n_bytes);
 }

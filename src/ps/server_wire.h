@@ -62,11 +62,13 @@ size_t tti_wire_bytes(const tti_wire_message *m);
  * end is seen to.  TUTTI_E_MISMATCH: they are not. */
 TUTTI_NODISCARD tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes);
 
-/* A message with areas by bits, and the next one that comes, checked; as comm/channel.h says. */
+/* A message with areas by bits, and the next one that comes, checked; as comm/channel.h says.
+ * watch: NULL with TTI_NO_TIMEOUT. */
 TUTTI_NODISCARD tutti_status tti_wire_send(tti_channel *channel, const tti_wire_message *m,
                                            unsigned areas);
 TUTTI_NODISCARD tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m,
-                                           unsigned may_bring, int timeout_ms);
+                                           unsigned may_bring, int timeout_ms,
+                                           const tti_phase_watch *watch);
 
 /* The time limit of an answer: the server waits timeout_ms for others, and then reports. */
 int tti_wire_patience_ms(const tti_server_desc *desc);

@@ -56,9 +56,9 @@ class Processes:
         self.run = run
         with open(run + ".out", "w") as out, open(run + ".err", "w") as err:
             self.process = subprocess.Popen(
-                [runs.PROGRAM, *arguments, "-n", "2", "parallel.place=processes"], stdout=out,
-                stderr=err, stdin=subprocess.DEVNULL, env=dict(os.environ, **env),
-                start_new_session=True)
+                [runs.PROGRAM, arguments[0], "-n", "2", "parallel.place=processes",
+                 *arguments[1:]], stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+                env=dict(os.environ, **env), start_new_session=True)
 
     def finish(self):
         code = self.process.wait(runs.HANGS_S)
@@ -70,6 +70,28 @@ def start_late_ranks(name, fault):
     arguments, env = late_run("far-" + name, fault)
     return hosts.Ranks(3, arguments, out="far-" + name, TUTTI_TEST_HOSTS="a,b,b",
                        MASTER_PORT=str(hosts.PORT + 1 + sorted(LATE_ON_HOSTS).index(name)), **env)
+
+
+# Ways to train with a parameter server, whose waits are none of a communicator.
+SERVED = ["parallel.sync=parameter-server", "parallel.mode=fast", "parallel.staleness=2",
+          "parallel.timeout_ms=500", "train.eval_every=1"]
+SLOW = ";".join(("exec.evaluate:delay_ms=1500@1,rank=1", "ckpt.rename:delay_ms=1500@1"))
+
+
+def start_slow_served():
+    """Workers of a server in threads, in processes and on two hosts: one is slow in its phases."""
+    few = [*SERVED, "train.steps=12", "run.checkpoint_every=4"]
+    yield Processes("served", runs.small("served", *few), {"TUTTI_FAULT": SLOW})
+    yield Processes("served-threads", runs.small("served-threads", "parallel.place=threads", *few),
+                    {"TUTTI_FAULT": SLOW})
+    yield hosts.Ranks(3, runs.small("served-far", *few), out="served-far", TUTTI_FAULT=SLOW,
+                      TUTTI_TEST_HOSTS="a,b,b", MASTER_PORT=str(hosts.PORT + 9))
+
+
+def start_late_served():
+    return Processes("served-late", runs.small("served-late", *SERVED, "run.checkpoint_every=4",
+                                               "parallel.phase_timeout_ms=%d" % PHASE_MS),
+                     {"TUTTI_FAULT": "ckpt.rename:delay_ms=%d@1" % LATE_MS})
 
 
 def start_slow_ranks():
@@ -84,8 +106,16 @@ def test_long_phases():
     """They are waited for; after a timeout the worker that is late and its phase are named."""
     near = {name: Processes(name, *late_run(name, late[0])) for name, late in LATE.items()}
     far = {name: start_late_ranks(name, late[0]) for name, late in LATE_ON_HOSTS.items()}
-    for rank in start_slow_ranks().finish():
-        rank.expect(0)
+    served = start_late_served()
+    slow = [start_slow_ranks(), *start_slow_served()]
+    for processes in slow:
+        ended = processes.finish()
+        for one in ended if isinstance(ended, list) else [ended]:
+            one.expect(0)
+    told = served.finish().expect(6).err.strip().splitlines()[-1]
+    if not re.search(r"worker 1 waited \d+ ms for worker 0 \(the limit is %d ms, by "
+                     r"parallel\.phase_timeout_ms\); rank 0 has been saving a checkpoint for " % PHASE_MS, told):
+        raise AssertionError("no culprit: " + told)
     for name, processes in near.items():
         ended = processes.finish().expect(6)
         check_culprit(ended.err.strip().splitlines()[-1], *LATE[name][1:])

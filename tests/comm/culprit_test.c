@@ -92,6 +92,18 @@ T_CASE(nobody_waits) {
     T_EQ(find(pages, 2, ""), -1);
 }
 
+T_CASE(which_one_is_in_a_phase) {
+    T_UNUSED;
+    const tti_progress pages[] = {computing(), in_call(3), saving(true)};
+    const int shown[] = {4, 5, 6};
+    tti_str what = {0};
+    assert_false(tti_progress_find_busy(pages, shown, 2, &what));
+    assert_true(tti_progress_find_busy(pages, shown, 3, NULL));
+    assert_true(tti_progress_find_busy(pages, shown, 3, &what));
+    assert_non_null(strstr(tti_str_text(&what), "rank 6 has been saving a checkpoint for 8"));
+    tti_str_free(&what);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_in_no_call),
@@ -101,6 +113,7 @@ int main(void) {
         cmocka_unit_test(the_last_one_to_come),
         cmocka_unit_test(one_that_left_is_none),
         cmocka_unit_test(nobody_waits),
+        cmocka_unit_test(which_one_is_in_a_phase),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

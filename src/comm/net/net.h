@@ -96,7 +96,8 @@ tutti_status tti_net_move(net_state *s, tti_message *messages, int n);
 /* tti_transport.delay */
 tti_delay tti_net_delay(void *state);
 
-/* tti_transport.find_culprit */
+/* tti_transport.find_busy, find_culprit */
+bool tti_net_find_busy(void *state, tti_str *what);
 int tti_net_find_culprit(void *state, int blame, tti_str *what);
 
 /* Receives failures from the link while the ranks of this host wait for each other. */

@@ -216,8 +216,9 @@ static void net_set_timeout(void *state, int timeout_ms) {
         .check = net_check, .heard = net_heard, .tell_quiet = net_tell_quiet,                     \
         .delay = tti_net_delay, .set_timeout = net_set_timeout, .note_call = net_note_call,       \
         .note_step = net_note_step, .declare = net_declare, .note_wait = net_note_wait,           \
-        .find_culprit = tti_net_find_culprit, .hosts = net_hosts, .near = net_near,               \
-        .near_barrier = net_near_barrier, .split = tti_net_split, .stream = tti_net_stream        \
+        .find_culprit = tti_net_find_culprit, .find_busy = tti_net_find_busy, .hosts = net_hosts, \
+        .near = net_near, .near_barrier = net_near_barrier, .split = tti_net_split,               \
+        .stream = tti_net_stream                                                                  \
     }
 
 const tti_transport tti_transport_tcp = NET_TRANSPORT(

@@ -47,6 +47,16 @@ static int find_culprit_of_all(void *arg, tti_str *what) {
     return tti_net_find_culprit(arg, -1, what);
 }
 
+/* Without a text the memory of this host is enough: the heartbeat notes there that a rank of
+ * another one is busy. */
+bool tti_net_find_busy(void *state, tti_str *what) {
+    const net_state *s = state;
+    tti_progress pages[TTI_MAX_RANKS] = {0};
+    if (!what || !s->pages) return tti_transport_shm.find_busy(s->local, what);
+    get_pages(s, pages);
+    return tti_progress_find_busy(pages, s->shown, s->n_ranks, what);
+}
+
 int tti_net_find_culprit(void *state, int blame, tti_str *what) {
     const net_state *s = state;
     int found = find_culprit(s, blame, what);

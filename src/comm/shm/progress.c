@@ -150,3 +150,22 @@ bool tti_shm_get_progress(const void *state, int rank, tti_progress *out) {
     memcpy(out->activity, whole.activity, sizeof out->activity);
     return true;
 }
+
+static bool find_busy(const tutti_comm_group *group, const int *shown, tti_str *what) {
+    tti_progress pages[TTI_MAX_RANKS] = {0};
+    int n = (int)group->header->n_ranks;
+    for (int r = 0; r < n; r++)
+        if (tti_comm_group_progress(group, r, &pages[r]) != TUTTI_OK) pages[r].left = true;
+    return tti_progress_find_busy(pages, shown, n, what);
+}
+
+bool tti_comm_group_find_busy(const tutti_comm_group *group, tti_str *what) {
+    int shown[TTI_MAX_RANKS];
+    for (int r = 0; r < TTI_MAX_RANKS; r++) shown[r] = r;
+    return what ? find_busy(group, shown, what) : tti_shm_is_busy(group->header);
+}
+
+bool tti_shm_find_busy(void *state, tti_str *what) {
+    const shm_state *root = tti_shm_root(state);
+    return what ? find_busy(root->group, root->shown, what) : tti_shm_has_busy(state);
+}

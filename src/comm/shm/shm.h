@@ -138,6 +138,9 @@ unsigned char *tti_shm_bounce(const shm_header *header, int from, int to, uint64
 
 /* ---- wait.c: waits that always end ---- */
 
+/* Whether a rank is in a long phase, or has not joined yet, in s or in what it was split from. */
+bool tti_shm_has_busy(const shm_state *s);
+
 /* tti_transport.delay, find_culprit */
 tti_delay tti_shm_delay(void *state);
 int tti_shm_find_culprit(void *state, int blame, tti_str *what);
@@ -204,6 +207,7 @@ void tti_shm_note_call(void *state, const tti_call *call);
 void tti_shm_note_step(void *state, uint64_t step, const char *phase);
 void tti_shm_declare(void *state, const char *activity);
 void tti_shm_note_wait(void *state, bool waits);
+bool tti_shm_find_busy(void *state, tti_str *what);
 
 /* Whether a rank is in a long phase, or has not joined yet. */
 bool tti_shm_is_busy(const shm_header *header);

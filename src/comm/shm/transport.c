@@ -301,5 +301,6 @@ const tti_transport tti_transport_shm = {
     .declare = tti_shm_declare,
     .note_wait = tti_shm_note_wait,
     .find_culprit = tti_shm_find_culprit,
+    .find_busy = tti_shm_find_busy,
     .split = tti_shm_split,
 };

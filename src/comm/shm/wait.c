@@ -97,10 +97,15 @@ tutti_status tti_shm_check_alive(const shm_state *s, int rank) {
     return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d) died", s->shown[rank], pid);
 }
 
+bool tti_shm_has_busy(const shm_state *s) {
+    for (; s; s = s->parent)
+        if (tti_shm_is_busy(s->header)) return true;
+    return false;
+}
+
 tti_delay tti_shm_delay(void *state) {
-    for (const shm_state *s = state; s; s = s->parent)
-        if (tti_shm_is_busy(s->header)) return (tti_delay){.kind = TTI_DELAY_PHASE};
     const shm_state *s = state;
+    if (tti_shm_has_busy(s)) return (tti_delay){.kind = TTI_DELAY_PHASE};
     return s->remote.delay ? s->remote.delay(s->remote.arg) : (tti_delay){0};
 }
 

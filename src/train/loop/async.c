@@ -20,6 +20,12 @@ static tutti_status read_replay(const tti_blueprint *b, tti_job_server *out, int
     return tti_arrivals_read(b, replay, tti_async_next_stop, &out->replay, n);
 }
 
+static bool find_busy(void *comm, tti_str *what) { return tti_comm_find_busy(comm, what); }
+
+static tti_phase_watch watch(const tti_blueprint *b, tutti_comm *comm) {
+    return (tti_phase_watch){find_busy, comm, (int)b->config.parallel.phase_timeout_ms};
+}
+
 static tutti_status create(const tti_blueprint *b, bool spans, tti_job_server *out) {
     int64_t n;
     *out = (tti_job_server){0};
@@ -45,6 +51,7 @@ static tutti_status join_divided(const tti_blueprint *b, tutti_comm *comm, tti_j
     if (rank == 0) TTI_TRY(read_replay(b, out, &n));
     tti_server_desc desc = tti_worker_server_desc(b, true, out->replay, n);
     desc.exec.plan = tti_blueprint_plan(b, rank % tti_mesh_n_model(&b->mesh));
+    desc.watch = watch(b, comm);
     tutti_status st = tti_server_create_divided(&desc, comm, &b->mesh, &out->server);
     if (st != TUTTI_OK) tti_job_server_destroy(out);
     return st;
@@ -56,9 +63,12 @@ tutti_status tti_job_server_join(const tti_blueprint *b, tutti_comm *comm, tti_j
     if (!comm) return tti_job_server_create(b, out);
     if (tutti_comm_rank(comm) != 0) {
         tti_server_desc desc = tti_worker_server_desc(b, true, NULL, 0);
+        desc.watch = watch(b, comm);
         return tti_server_connect(&desc, comm, &out->server);
     }
+    const tti_phase_watch watched = watch(b, comm);
     TTI_TRY(create(b, true, out));
+    tti_server_watch_phases(out->server, &watched);
     return tti_server_admit(out->server, comm);
 }
 

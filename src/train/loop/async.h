@@ -31,7 +31,8 @@ tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out);
 bool tti_job_server_is_joined(const tti_blueprint *b, bool by_processes);
 
 /* Collective over comm (NULL: one process alone), of such workers: as above in rank 0, its side of
- * it in the others.  Unless they divide the model, comm is not needed afterwards. */
+ * it in the others.  comm must outlive the server, which sees in it what the workers are
+ * doing. */
 tutti_status tti_job_server_join(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out);
 void tti_job_server_destroy(tti_job_server *s);
 

@@ -15,17 +15,17 @@ void tti_phases_init(tti_phases *p, const tti_session_desc *desc) {
 
 void tti_phases_begin(tti_phases *p, const char *activity) {
     p->is_declared = true;
-    tti_comm_declare(p->desc->comm, activity);
+    tti_comm_declare(p->desc->progress, activity);
 }
 
 void tti_phases_note(tti_phases *p, int64_t step, const char *what) {
-    tti_comm_note(p->desc->comm, (uint64_t)step, what);
+    tti_comm_note(p->desc->progress, (uint64_t)step, what);
 }
 
 tutti_status tti_phases_end(tti_phases *p) {
     tutti_comm *comm = p->desc->comm;
     p->is_declared = false;
-    tti_comm_declare(comm, NULL);
+    tti_comm_declare(p->desc->progress, NULL);
     if (!comm || tutti_comm_n_ranks(comm) == 1 || p->desc->server) return TUTTI_OK;
     /* places: the same for workers on devices and for those on the host beside them. */
     return p->desc->blueprint->places.n == 0 ? TUTTI_OK : tti_comm_end_phase(comm);
@@ -47,7 +47,7 @@ bool tti_phases_wait(void *phases, const char *what, int64_t waited_ms) {
     int64_t limit_ms = p->desc->blueprint->config.parallel.phase_timeout_ms;
     bool is_new = p->waited_ms == 0;
     p->waited_ms = waited_ms;
-    if (is_new && !p->is_declared) tti_comm_declare(p->desc->comm, "loading data");
+    if (is_new && !p->is_declared) tti_comm_declare(p->desc->progress, "loading data");
     if (waited_ms >= TTI_MIN(WARN_MS, limit_ms / 4)) warn(p, what, waited_ms);
     if (!tti_stop_requested()) return true;
     if (p->stop_asked_ns == 0) p->stop_asked_ns = tti_now_ns();
@@ -59,7 +59,7 @@ bool tti_phases_wait(void *phases, const char *what, int64_t waited_ms) {
 tutti_status tti_phases_next_batch(tti_phases *p, tti_loader *loader, tti_batch *batch) {
     tutti_status st = tti_loader_next(loader, batch);
     if (p->waited_ms == 0) return st;
-    if (st == TUTTI_OK && !p->is_declared) tti_comm_declare(p->desc->comm, NULL);
+    if (st != TUTTI_E_TIMEOUT && !p->is_declared) tti_comm_declare(p->desc->progress, NULL);
     p->waited_ms = 0;
     p->has_warned = false;
     if (st == TUTTI_E_TIMEOUT)

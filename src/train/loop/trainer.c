@@ -133,12 +133,13 @@ static tutti_status make_run_dir(trainer *t) {
 
 /* Beside workers of other processes: from here on they may go without the others. */
 static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
-                                tti_server *server, int rank) {
+                                tutti_comm *progress, tti_server *server, int rank) {
     int local_rank = t->comm ? t->core_rank : rank;
     return tti_session_run(
         &(tti_session_desc){.blueprint = tti_blueprint_of(b, local_rank),
                             .train = t->desc,
                             .comm = comm,
+                            .progress = progress,
                             .server = server,
                             .one_copy = t->one_copy,
                             .rank = rank,
@@ -161,10 +162,9 @@ static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_c
     tti_job_server server;
     bool divided = b->n_parts > 0;
     tutti_status st = tti_job_server_join(b, comm, &server);
-    tti_comm_declare(comm, NULL);
     int n_needed = divided ? tti_mesh_n_model(&b->mesh) : tti_worker_n_holders(b);
     if (st == TUTTI_OK && comm && rank == 0) tti_worker_report_needed(n_needed);
-    if (st == TUTTI_OK) st = run_session(t, b, divided ? comm : NULL, server.server, rank);
+    if (st == TUTTI_OK) st = run_session(t, b, divided ? comm : NULL, comm, server.server, rank);
     if (st != TUTTI_OK && server.server) tti_server_abort(server.server, st, tutti_last_error());
     tti_job_server_destroy(&server);
     return st;
@@ -182,7 +182,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
     if (st == TUTTI_OK)
         st = tti_job_server_is_joined(b, t->is_worker)
                  ? run_served(t, b, comm, rank)
-                 : run_session(t, b, comm, t->server.server, rank);
+                 : run_session(t, b, comm, comm, t->server.server, rank);
     /* The others wait for this rank: they must hear why it will not come. */
     if (st != TUTTI_OK && group) tutti_comm_group_abort(group, rank, tutti_last_error());
     if (st != TUTTI_OK && t->server.server)
@@ -204,9 +204,14 @@ static tutti_status run_thread(void *user, int rank) {
     return run_rank(all->t, all->b, all->group, rank);
 }
 
+static bool find_busy(void *group, tti_str *what) { return tti_comm_group_find_busy(group, what); }
+
 static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
     threads all = {.t = t, .b = b};
     TTI_TRY(tutti_comm_group_create(b->n_workers, &all.group));
+    tti_server_watch_phases(
+        t->server.server,
+        &(tti_phase_watch){find_busy, all.group, (int)t->job->config.parallel.phase_timeout_ms});
     tutti_status st = tti_worker_threads_run(&(tti_worker_threads_desc){
         .who = "train", .n = b->n_workers, .group = all.group, .run = run_thread, .user = &all});
     tutti_comm_group_destroy(all.group);
