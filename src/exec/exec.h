@@ -267,6 +267,7 @@ typedef struct tti_exec_memory {
     size_t gathered;    /* parameters of others, while they are used */
     size_t mail;        /* of the host: places of values that other stages send */
     size_t offloaded;   /* of the host, for a device that has no state (desc.offload) */
+    size_t beside;      /* by tti_exec_memory_plan, on the host: constants and results of lanes */
 } tti_exec_memory;
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 
@@ -274,6 +275,11 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
  * shard_map, zero, ema, fast and wire of desc. */
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out);
+
+/* Scratch memory of the kernels of that worker on the host, for all its lanes.  Prepares the
+ * kernels to learn it, which takes as long as the first part of tti_exec_create. */
+tutti_status tti_exec_scratch_plan(const tti_exec_desc *desc, int rank, int n_ranks,
+                                   size_t *n_bytes);
 
 /* Threads that compute n_local shards side by side: desc->n_lanes of them, but one where shards
  * take turns at a device or at the communicator of a tensor axis. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "exec/device/device_compress.h"
+#include "exec/program/prepared.h"
 #include "exec/worker/worker.h"
 
 tutti_status tti_exec_shard_map(const tti_exec_desc *desc, int n_ranks, tti_shard_map *out) {
@@ -149,6 +150,10 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
                  (desc->backend->device ? tti_device_compress_bytes(desc, n_ranks)
                                         : tti_compress_bytes(desc, n_ranks)),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) * (size_t)n_in_flight};
+    if (!desc->backend->device)
+        out->beside = (plan->shard.const_bytes + plan->shard.result_bytes + plan->eval.const_bytes +
+                       plan->eval.result_bytes) *
+                      (size_t)n_in_flight;
     if (desc->offload) {
         out->offloaded = 2 * flat + out->states + out->ema; /* parameters and gradients too */
         out->states = out->ema = 0;
@@ -160,4 +165,23 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     tti_accumulation_fini(&acc);
     tti_share_fini(&share);
     return st;
+}
+
+tutti_status tti_exec_scratch_plan(const tti_exec_desc *desc, int rank, int n_ranks,
+                                   size_t *n_bytes) {
+    const tti_program *programs[] = {&desc->plan->shard, &desc->plan->eval};
+    tti_shard_map shard_map;
+    int n_in_flight;
+    size_t scratch = 0;
+    TTI_TRY(tti_exec_shard_map(desc, n_ranks, &shard_map));
+    TTI_TRY(count_in_flight(desc, tti_shard_map_n_of(&shard_map, rank), n_ranks, &n_in_flight));
+    for (size_t i = 0; i < TTI_COUNT(programs); i++) {
+        tti_prepared *prepared;
+        if (!programs[i]->graph) continue;
+        TTI_TRY(tti_prepared_create(programs[i], desc->backend, desc->reference, &prepared));
+        scratch += tti_prepared_scratch(prepared);
+        tti_prepared_destroy(prepared);
+    }
+    *n_bytes = scratch * (size_t)n_in_flight;
+    return TUTTI_OK;
 }

@@ -58,6 +58,18 @@ def test_a_tight_address_space():
     ended.expect(NO_MEMORY, "address space (ulimit -v) leaves ")
 
 
+def test_workers_on_the_host_beside_a_device():
+    """Each worker is counted where it computes, by threads and by processes."""
+    if runs.sanitized():
+        return
+    for place in ("threads", "processes"):
+        ended = runs.tutti("train", "model.name=lenet", "data.n_train=1000", "train.batch=40000",
+                           "parallel.shards=2", "parallel.devices=0,cpu", "parallel.mode=fast",
+                           "parallel.place=" + place, "parallel.load_weights=1,1", "run.dir=mixed",
+                           program=runs.program_with("device"), preexec_fn=limited(2500 << 20))
+        ended.expect(NO_MEMORY, "would take at least ", "activations 2.", "batches 0.",
+                     "address space (ulimit -v) leaves ")
+
 
 def memory_group():
     """A new control group whose memory can be limited, and the file of its limit; None: none can be

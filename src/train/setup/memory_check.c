@@ -11,16 +11,21 @@
 
 /* Bytes; params with averages and copies. */
 typedef struct need {
-    uint64_t params, states, grads, activations, batches;
+    uint64_t params, states, grads, activations, scratch, batches;
     int n_workers;
 } need;
 
-/* Minimum for the program, its libraries and their caches, in addition to what is counted. */
+/* The program, its libraries and their caches, beside what is counted: at the least. */
 static const uint64_t room_of_program = (uint64_t)32 << 20;
 
 /* Extra room under a limit on the address space: kernels are compiled while workers allocate, and
  * some libraries crash when an allocation fails. */
 static const uint64_t room_of_kernels = (uint64_t)96 << 20;
+
+/* Preparing kernels to learn their scratch memory takes time that most runs need not spend: it is
+ * done if the rest takes more than this fraction of the memory left.  Convolutions without oneDNN
+ * have the largest scratch memory: up to half of the rest. */
+static const double far_from_full = 0.125;
 
 /* Stacks of the loader's threads, of those that add and write, and of a worker itself. */
 static uint64_t room_of_threads(const tti_blueprint *b, int n_workers) {
@@ -30,52 +35,76 @@ static uint64_t room_of_threads(const tti_blueprint *b, int n_workers) {
 }
 
 static uint64_t total(const need *n) {
-    return n->params + n->states + n->grads + n->activations + n->batches;
+    return n->params + n->states + n->grads + n->activations + n->scratch + n->batches;
 }
 
-/* Batches of one process, made ahead for n_local of the run's workers. */
-static uint64_t bytes_of_batches(const tti_blueprint *b, int n_local) {
-    const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
+/* Batches of one split that n_local of the run's workers have at a time. */
+static double batches_of(const tti_blueprint *b, const tutti_dataset *ds, int n_local) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(ds);
     double of_sample =
-        (double)tutti_shape_n_elems(&info->x.shape) * (double)tutti_dtype_bytes(info->x.dtype);
-    double rows = (double)b->rows_per_shard * b->n_shards;
+        (double)tutti_shape_n_elems(&info->x.shape) * (double)tutti_dtype_bytes(info->x.dtype) +
+        (double)tutti_shape_n_elems(&info->y.shape) * (double)sizeof(int32_t);
+    int64_t rows = b->rows_per_shard * b->n_shards;
     double share = tti_job_is_async(&b->config) ? n_local : (double)n_local / b->n_workers;
-    return (uint64_t)(of_sample * rows * share * (double)(b->config.data.prefetch + 1));
+    int64_t n = b->config.data.threads > 0 ? TTI_MAX(b->config.data.prefetch, 1) + 1 : 1;
+    int64_t n_there = (info->n_samples + rows - 1) / rows; /* memory is taken when it is filled */
+    return of_sample * (double)rows * share * (double)TTI_MIN(n, n_there);
 }
 
-static tutti_status add_worker(const tti_blueprint *b, tti_exec_desc *desc, int rank, need *out) {
+/* Of one process.  Those of training wait while the test split is evaluated. */
+static uint64_t bytes_of_batches(const tti_blueprint *b, int n_local) {
+    return (uint64_t)(batches_of(b, b->train, n_local) + batches_of(b, b->test, n_local));
+}
+
+static bool is_on_host(const tti_blueprint *b, int local_rank) {
+    return tti_devices_place(&b->places, local_rank) == TTI_ON_HOST;
+}
+
+/* The description of a worker; false: its plan belongs to another process. */
+static bool describe(const tti_blueprint *all, int rank, int local_rank, int n_local,
+                     const tti_blueprint **b, tti_mesh_at *at, tti_exec_desc *desc) {
+    tti_core_share share;
+    *b = all->on_host && is_on_host(all, local_rank) ? all->on_host : all;
+    *desc = tti_worker_exec_desc(*b);
+    tti_worker_cores(*b, local_rank, n_local, &share);
+    desc->n_lanes = share.n_threads;
+    *at = tti_mesh_at_rank(&(*b)->mesh, rank);
+    if ((*b)->n_parts > 0) desc->plan = (*b)->parts[tti_mesh_model_rank(&(*b)->mesh, at)];
+    return desc->plan != NULL;
+}
+
+/* scratch: whether to ask the kernels for theirs. */
+static tutti_status add_worker(const tti_blueprint *all, int rank, int local_rank, int n_local,
+                               bool scratch, need *out) {
+    const tti_blueprint *b;
+    tti_exec_desc desc;
     tti_exec_memory m;
-    tti_mesh_at at = tti_mesh_at_rank(&b->mesh, rank);
+    tti_mesh_at at;
+    size_t n_scratch = 0;
+    if (!describe(all, rank, local_rank, n_local, &b, &at, &desc)) return TUTTI_OK;
     bool loose = tti_job_is_async(&b->config); /* has whole batches */
-    if (b->n_parts > 0) {
-        desc->plan = b->parts[tti_mesh_model_rank(&b->mesh, &at)];
-        if (!desc->plan) return TUTTI_OK; /* of another process */
-    }
-    TTI_TRY(tti_exec_memory_plan(desc, loose ? 0 : at.data, loose ? 1 : b->mesh.data, &m));
-    if (desc->backend
-            ->device) { /* a device reports its own lack of memory; these buffers are on its host */
+    int data = loose ? 0 : at.data, n_data = loose ? 1 : b->mesh.data;
+    TTI_TRY(tti_exec_memory_plan(&desc, data, n_data, &m));
+    if (desc.backend->device) { /* refuses what it has no memory for; these are on its host */
         out->states += m.offloaded;
         out->activations += m.mail;
         return TUTTI_OK;
     }
+    if (scratch) TTI_TRY(tti_exec_scratch_plan(&desc, data, n_data, &n_scratch));
     out->params += m.params + m.ema + m.gathered + m.mail;
     out->states += m.states;
     out->grads += m.grads;
     out->activations += m.arena;
+    out->scratch += m.beside + n_scratch;
     return TUTTI_OK;
 }
 
 /* Workers first .. first+n-1 of a process, on a machine with n_local workers. */
-static tutti_status find_need(const tti_blueprint *b, int first, int n, int n_local, need *out) {
-    tti_exec_desc desc = tti_worker_exec_desc(b);
+static tutti_status find_need(const tti_blueprint *b, int first, int n, int n_local, bool scratch,
+                              need *out) {
     *out = (need){.n_workers = n, .batches = bytes_of_batches(b, n)};
-    if (b->devices.mixed) return TUTTI_OK; /* which worker computes where is not known yet */
-    for (int i = 0; i < n; i++) {
-        tti_core_share share;
-        tti_worker_cores(b, i, n_local, &share);
-        desc.n_lanes = share.n_threads;
-        TTI_TRY(add_worker(b, &desc, first + i, out));
-    }
+    for (int i = 0; i < n; i++)
+        TTI_TRY(add_worker(b, first + i, (first + i) % n_local, n_local, scratch, out));
     return TUTTI_OK;
 }
 
@@ -84,24 +113,31 @@ static need times(const need *each, uint64_t n) {
                   .states = each->states * n,
                   .grads = each->grads * n,
                   .activations = each->activations * n,
+                  .scratch = each->scratch * n,
                   .batches = each->batches * n,
                   .n_workers = each->n_workers * (int)n};
+}
+
+/* Workers of this machine that need as much as this one: in a mixed run those of its kind. */
+static int n_alike(const tti_blueprint *b, int rank, int n_local) {
+    int n = 0;
+    for (int i = 0; i < n_local; i++) n += is_on_host(b, i) == is_on_host(b, rank % n_local);
+    return n;
 }
 
 static double gb(uint64_t n_bytes) { return (double)n_bytes * 1e-9; }
 
 static tutti_status refuse(const tti_blueprint *b, const need *n, uint64_t beside, uint64_t room,
                            const char *limit) {
-    bool large = n->activations + n->batches > n->params + n->states + n->grads;
+    bool large = n->activations + n->scratch + n->batches > n->params + n->states + n->grads;
     return tti_fail(
         TUTTI_E_NOMEM,
         "train: %d worker%s would take at least %.3g GB of memory (parameters %.3g, optimizer "
-        "state "
-        "%.3g, gradients %.3g, activations %.3g, batches %.3g, program %.3g), and %s leaves %.3g "
-        "GB; %s",
+        "state %.3g, gradients %.3g, activations %.3g, kernels %.3g, batches %.3g, program %.3g), "
+        "and %s leaves %.3g GB; %s",
         n->n_workers, n->n_workers == 1 ? "" : "s", gb(total(n) + beside), gb(n->params),
-        gb(n->states), gb(n->grads), gb(n->activations), gb(n->batches), gb(beside), limit,
-        gb(room),
+        gb(n->states), gb(n->grads), gb(n->activations), gb(n->scratch), gb(n->batches), gb(beside),
+        limit, gb(room),
         !large ? "raise the limit, use fewer workers, or parallel.zero=1 or 2 with several hosts"
         : b->config.train.batch > b->n_shards
             ? "give a smaller train.batch, more parallel.shards, train.recompute=block or "
@@ -109,17 +145,27 @@ static tutti_status refuse(const tti_blueprint *b, const need *n, uint64_t besid
             : "give train.recompute=block, train.precision=bf16 or a smaller model");
 }
 
-tutti_status tti_memory_check(const tti_blueprint *b, int rank, int n_local,
-                              const tti_memory_room *room) {
+/* With scratch memory, if that may decide whether the run fits. */
+static tutti_status check(const tti_blueprint *b, int rank, int n_local,
+                          const tti_memory_room *room, bool scratch, bool *is_near) {
     bool all_here = rank < 0;
     need own;
-    TTI_TRY(find_need(b, all_here ? 0 : rank, all_here ? n_local : 1, n_local, &own));
-    need here = times(&own, all_here ? 1 : (uint64_t)n_local);
+    TTI_TRY(find_need(b, all_here ? 0 : rank, all_here ? n_local : 1, n_local, scratch, &own));
+    need here = times(&own, all_here ? 1 : (uint64_t)n_alike(b, rank, n_local));
     if (total(&here) + room_of_program > room->n_bytes)
         return refuse(b, &here, room_of_program, room->n_bytes, room->limit);
     uint64_t space = room_of_kernels + room_of_threads(b, own.n_workers);
     if (room->own < total(&own) + space)
         return refuse(b, &own, space, room->own,
                       "the limit of this process's address space (ulimit -v)");
+    *is_near = (double)total(&here) > far_from_full * (double)room->n_bytes ||
+               (double)total(&own) > far_from_full * (double)room->own;
     return TUTTI_OK;
+}
+
+tutti_status tti_memory_check(const tti_blueprint *b, int rank, int n_local,
+                              const tti_memory_room *room) {
+    bool is_near;
+    TTI_TRY(check(b, rank, n_local, room, false, &is_near));
+    return is_near ? check(b, rank, n_local, room, true, &is_near) : TUTTI_OK;
 }
