@@ -9,6 +9,7 @@ typedef enum tutti_export_format {
     TUTTI_EXPORT_HF,          /* gpt2, bert, resnet: a folder for transformers, with config.json */
     TUTTI_EXPORT_TORCHVISION, /* resnet, vgg: a folder; tensor names of torchvision's state dicts */
     TUTTI_EXPORT_ONNX,        /* a file: the model from x to logits, with its parameters         */
+    TUTTI_EXPORT_STATE_DICT,  /* models of model.file: a folder; all of the module's state_dict  */
     TUTTI_N_EXPORT_FORMATS
 } tutti_export_format;
 

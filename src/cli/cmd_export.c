@@ -15,6 +15,8 @@ static const char usage[] =
     "  --format hf            gpt2, bert, resnet: a folder for transformers, with config.json and\n"
     "                         the tokenizer\n"
     "  --format torchvision   resnet, vgg: a folder; tensor names of torchvision's state dicts\n"
+    "  --format state-dict    a model of model.file: a folder with all tensors of the PyTorch\n"
+    "                         module's state_dict, for load_state_dict\n"
     "  --format onnx          a file for onnxruntime and others: from raw samples x [N,...] "
     "(pixels\n"
     "                         as bytes, tokens as int64) to logits; the graph normalizes, the\n"
@@ -36,7 +38,7 @@ static int refuse(const char *text) {
 static int run(const run_args *args, const char *format, tutti_export_desc *desc) {
     tutti_export_result result;
     if (!format || !tutti_export_find(format, &desc->format))
-        return refuse("--format must be safetensors, hf, torchvision or onnx");
+        return refuse("--format must be safetensors, hf, torchvision, onnx or state-dict");
     if (!desc->out || !*desc->out) return refuse("--out PATH is missing");
     tutti_status st = tutti_export(args->job, args->run_dir, desc, print_warning, NULL, &result);
     if (st != TUTTI_OK) return report_failure(st);

@@ -591,12 +591,6 @@ static void run_block(tti_building *b, const tti_block *block, tti_operand *valu
 
 /* ---- what the model begins with ---- */
 
-static bool is_same_tensor(const tti_input_spec *x, const tti_input_spec *y) {
-    return x->kind == y->kind && x->entry >= 0 && x->entry == y->entry && x->offset == y->offset &&
-           x->elem == y->elem && memcmp(&x->shape, &y->shape, sizeof x->shape) == 0 &&
-           memcmp(x->stride, y->stride, sizeof x->stride) == 0;
-}
-
 static tutti_shape shape_of_spec(const tti_input_spec *spec) {
     tutti_shape shape = {.n_dims = spec->shape.n_dims};
     for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = spec->shape.dim[d];
@@ -623,7 +617,7 @@ static bool *find_used(tti_building *b) {
 /* A tensor under two names is one parameter: the first one's. */
 static int twin_of(const tti_program_file *p, int i) {
     for (int k = 0; k < i; k++)
-        if (is_same_tensor(&p->inputs[k], &p->inputs[i])) return k;
+        if (tti_is_same_tensor(&p->inputs[k], &p->inputs[i])) return k;
     return -1;
 }
 
@@ -650,7 +644,7 @@ static void add_host(tti_building *b, int i, tti_operand *out) {
     tutti_shape shape = shape_of_spec(spec);
     tti_host host;
     if (!tti_host_new(b, spec->elem, &shape, &host)) return;
-    tutti_status st = tti_program_load(b->program, i, host.data);
+    tutti_status st = tti_program_load(b->program, spec, host.data);
     if (st != TUTTI_OK) b->st = st;
     tti_set_host(out, &host);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "import/building.h"
 
@@ -169,18 +170,69 @@ static int find_tensor(const tti_program_file *p, const char *name) {
     return -1;
 }
 
+/* The elements of a tensor, as f32 or as i64. */
+static tutti_status load(const tti_program_file *p, const tti_input_spec *spec, tutti_dtype dtype,
+                         void *dst) {
+    size_t n = (size_t)tti_import_n_elems(&spec->shape);
+    double *wide = malloc((n + 1) * sizeof *wide);
+    if (!wide) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
+    tutti_status st = tti_program_load(p, spec, wide);
+    for (size_t i = 0; st == TUTTI_OK && i < n; i++) tti_store_elem(dtype, dst, i, wide[i]);
+    free(wide);
+    return st;
+}
+
 tutti_status tti_import_load(const tti_import *m, const char *name, int64_t n_elems, float *dst) {
     const tti_program_file *p = m->program;
     int at = find_tensor(p, name);
     if (at < 0 || tti_import_n_elems(&p->inputs[at].shape) != n_elems)
         return tti_fail(TUTTI_E_INTERNAL, "%s: there is no tensor '%s' of %" PRId64 " elements",
                         p->path, name, n_elems);
-    double *wide = malloc(((size_t)n_elems + 1) * sizeof *wide);
-    if (!wide) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
-    tutti_status st = tti_program_load(p, at, wide);
-    for (int64_t i = 0; st == TUTTI_OK && i < n_elems; i++) dst[i] = (float)wide[i];
-    free(wide);
-    return st;
+    return load(p, &p->inputs[at], TUTTI_F32, dst);
+}
+
+/* ---- state_dict ---- */
+
+/* Tensor i of the state_dict; *n counts them where i is -1. */
+static const tti_input_spec *state_spec(const tti_program_file *p, int i, int *n) {
+    *n = 0;
+    for (int k = 0; k < p->main.n_inputs; k++) {
+        const tti_input_spec *spec = &p->inputs[k];
+        bool stored =
+            spec->kind == TTI_SPEC_PARAM || (spec->kind == TTI_SPEC_BUFFER && spec->persistent);
+        if (stored && (*n)++ == i) return spec;
+    }
+    for (int k = 0; k < p->n_extras; k++)
+        if ((*n)++ == i) return &p->extras[k];
+    return NULL;
+}
+
+int tti_import_n_state(const tti_import *m) {
+    int n;
+    state_spec(m->program, -1, &n);
+    return n;
+}
+
+tti_import_tensor tti_import_state_at(const tti_import *m, int i) {
+    const tti_program_file *p = m->program;
+    int n;
+    const tti_input_spec *spec = state_spec(p, i, &n);
+    tti_import_tensor tensor = {.name = spec->name, .in_graph = spec->name};
+    tensor.type.dtype = tti_elem_is_float(spec->elem) ? TUTTI_F32 : TUTTI_I64;
+    tensor.type.shape.n_dims = spec->shape.n_dims;
+    for (int d = 0; d < spec->shape.n_dims; d++) tensor.type.shape.dim[d] = spec->shape.dim[d];
+    for (int k = 0; k < p->main.n_inputs; k++)
+        if (tti_is_same_tensor(&p->inputs[k], spec)) {
+            tensor.in_graph = p->inputs[k].name;
+            break;
+        }
+    return tensor;
+}
+
+tutti_status tti_import_read_state(const tti_import *m, int i, void *dst) {
+    int n;
+    const tti_input_spec *spec = state_spec(m->program, i, &n);
+    return load(m->program, spec, tti_elem_is_float(spec->elem) ? TUTTI_F32 : TUTTI_I64, dst);
 }
 
 /* ---- for people ---- */

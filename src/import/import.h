@@ -32,6 +32,19 @@ tutti_status tti_import_build(const tti_import *import, tutti_graph *g, tutti_va
                               tutti_value **outputs);
 int tti_import_n_outputs(const tti_import *import);
 
+/* A tensor of the module's state_dict.  in_graph: the name under which the graph has it, if it has
+ * it at all: its own, or that of the parameter that it shares. */
+typedef struct tti_import_tensor {
+    const char *name, *in_graph;
+    tutti_type type; /* f32, or i64 of integers and booleans */
+} tti_import_tensor;
+
+int tti_import_n_state(const tti_import *import);
+tti_import_tensor tti_import_state_at(const tti_import *import, int i);
+
+/* Its elements as the file has them: dst [n_elems] of that type. */
+tutti_status tti_import_read_state(const tti_import *import, int i, void *dst);
+
 /* The elements of a parameter or buffer of the graph, by name: dst [n_elems].  TUTTI_E_INTERNAL for
  * a name that the model does not have. */
 tutti_status tti_import_load(const tti_import *import, const char *name, int64_t n_elems,

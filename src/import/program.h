@@ -126,6 +126,9 @@ typedef struct tti_program_file {
     tti_block main;
     tti_input_spec *inputs;   /* [main.n_inputs]  */
     tti_output_spec *outputs; /* [main.n_outputs] */
+    /* Tensors of the state_dict that are no inputs: second names of shared weights, unused ones. */
+    tti_input_spec *extras;
+    int n_extras;
 } tti_program_file;
 
 /* Reads a .pt2 file; on success *out is owned by the caller.  Errors: those of archive.h; another
@@ -137,7 +140,11 @@ tutti_status tti_pt2_read(tti_archive *archive, tti_program_file **out);
 void tti_program_close(tti_program_file *program); /* NULL is a no-op */
 
 /* The elements of a parameter, buffer or constant as f64, row-major: out [n_elems]. */
-tutti_status tti_program_load(const tti_program_file *program, int input, double *out);
+tutti_status tti_program_load(const tti_program_file *program, const tti_input_spec *spec,
+                              double *out);
+
+/* Whether both are the same elements of the file. */
+bool tti_is_same_tensor(const tti_input_spec *x, const tti_input_spec *y);
 
 int64_t tti_import_n_elems(const tti_import_shape *shape); /* of a shape without symbols */
 const char *tti_elem_text(tti_elem elem);

@@ -249,6 +249,30 @@ static tutti_status place_tensors(tti_program_file *p, const config *weights,
     return TUTTI_OK;
 }
 
+/* What the state_dict has and the graph does not take. */
+static tutti_status place_extras(tti_program_file *p, const config *weights) {
+    const char *name;
+    json_t *line;
+    size_t n = weights->lines ? json_object_size(weights->lines) : 0;
+    p->extras = tti_arena_alloc(&p->arena, (n + 1) * sizeof *p->extras);
+    if (!p->extras) return no_memory(p->path);
+    json_object_foreach(weights->lines, name, line) {
+        bool known = false;
+        for (int i = 0; i < p->main.n_inputs && !known; i++)
+            known = strcmp(p->inputs[i].name, name) == 0;
+        if (known) continue;
+        tti_input_spec *spec = &p->extras[p->n_extras++];
+        bool is_param = json_is_true(json_object_get(line, "is_param"));
+        *spec = (tti_input_spec){.kind = is_param ? TTI_SPEC_PARAM : TTI_SPEC_BUFFER,
+                                 .persistent = true};
+        TTI_TRY(tti_ckpt_check_name(p->path, name));
+        spec->name = tti_arena_strdup(&p->arena, name);
+        if (!spec->name) return no_memory(p->path);
+        TTI_TRY(read_weight(p, weights->folder, line, spec));
+    }
+    return TUTTI_OK;
+}
+
 /* ---- signature ---- */
 
 static tutti_status copy_text(tti_program_file *p, const char *text, const char **out) {
@@ -412,6 +436,7 @@ static tutti_status read_program(tti_program_file *p) {
     if (st == TUTTI_OK)
         st = open_config(p, "/data/constants/", "_constants_config.json", &constants);
     if (st == TUTTI_OK) st = place_tensors(p, &weights, &constants);
+    if (st == TUTTI_OK) st = place_extras(p, &weights);
     json_decref(weights.root);
     json_decref(constants.root);
     return st;
@@ -449,8 +474,13 @@ void tti_program_close(tti_program_file *p) {
     free(p);
 }
 
-tutti_status tti_program_load(const tti_program_file *p, int input, double *out) {
-    const tti_input_spec *spec = &p->inputs[input];
+bool tti_is_same_tensor(const tti_input_spec *x, const tti_input_spec *y) {
+    return x->kind == y->kind && x->entry >= 0 && x->entry == y->entry && x->offset == y->offset &&
+           x->elem == y->elem && memcmp(&x->shape, &y->shape, sizeof x->shape) == 0 &&
+           memcmp(x->stride, y->stride, sizeof x->stride) == 0;
+}
+
+tutti_status tti_program_load(const tti_program_file *p, const tti_input_spec *spec, double *out) {
     int64_t n = tti_import_n_elems(&spec->shape), at[TUTTI_MAX_DIMS] = {0};
     char *bytes;
     size_t n_bytes;

@@ -114,12 +114,36 @@ def test_a_run_needs_the_file_no_longer():
     assert [line for line in after.out.splitlines() if line.startswith("loss")] == \
         [line for line in before.out.splitlines() if line.startswith("loss")]
     assert runs.tutti("train", "--resume", "moved", "train.steps=6").code == 0
-    result = runs.tutti("export", "moved", "--format", "safetensors", "--out", "weights")
+
+
+def exported(run, form, folder):
+    """Tensors of an exported run by name: (dtype, bytes)."""
+    result = runs.tutti("export", run, "--format", form, "--out", folder)
     assert result.code == 0, result.err
-    with open("weights/model.safetensors", "rb") as file:
-        n, = struct.unpack("<Q", file.read(8))
-        names = set(json.loads(file.read(n))) - {"__metadata__"}
-    assert names == set(golden(name)["names"]), names
+    with open(folder + "/model.safetensors", "rb") as file:
+        whole = file.read()
+    n, = struct.unpack("<Q", whole[:8])
+    head = json.loads(whole[8:8 + n])
+    head.pop("__metadata__", None)
+    return {name: (t["dtype"], whole[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]])
+            for name, t in head.items()}
+
+
+def test_a_state_dict_is_whole():
+    """Counters of batch norms too, and what the graph knows has the run's values."""
+    for name in NAMES:
+        assert runs.tutti("train", *job(name, "run.dir=" + name, data="data-" + name)).code == 0
+        state, own = (exported(name, form, name + form) for form in ("state-dict", "safetensors"))
+        assert set(state) == set(golden(name)["names"]), set(state)
+        for key, tensor in state.items():
+            if key in own:
+                assert tensor == own[key], key
+            elif key.endswith("num_batches_tracked"):
+                assert tensor == ("I64", struct.pack("<q", 5)), tensor
+    result = runs.tutti(*runs.small("built-in"))
+    assert result.code == 0, result.err
+    result = runs.tutti("export", "built-in", "--format", "state-dict", "--out", "none")
+    assert result.code == 2 and "for models of model.file" in result.err, result.err
 
 
 def test_what_cannot_be_honored_is_refused():

@@ -26,7 +26,7 @@ static void load_tensors(const tti_program_file *p) {
         if (!is_small(&spec->shape)) continue;
         double *x = malloc(((size_t)tti_import_n_elems(&spec->shape) + 1) * sizeof *x);
         TTI_ASSERT(x);
-        (void)!tti_program_load(p, i, x);
+        (void)!tti_program_load(p, spec, x);
         free(x);
     }
 }

@@ -21,7 +21,7 @@
 enum { MAX_PATH = 4096 };
 
 static const char *const format_names[TUTTI_N_EXPORT_FORMATS] = {"safetensors", "hf", "torchvision",
-                                                                 "onnx"};
+                                                                 "onnx", "state-dict"};
 
 bool tutti_export_find(const char *name, tutti_export_format *out) {
     for (int i = 0; i < TUTTI_N_EXPORT_FORMATS; i++) {
@@ -156,10 +156,40 @@ static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
     return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
 }
 
+/* One tensor of the module's state_dict: what was trained, or what the file has. */
+static tutti_status add_state(const tti_exporting *e, tensors *t, int i) {
+    static const char counter[] = ".num_batches_tracked";
+    tti_import_tensor state = tti_import_state_at(e->b->import, i);
+    int slot = tti_plan_find_slot(e->b->plan, state.in_graph);
+    size_t n = (size_t)tutti_shape_n_elems(&state.type.shape), n_name = strlen(state.name);
+    void *data = slot < 0 ? tti_arena_alloc(&t->arena, n * sizeof(int64_t) + 1)
+                          : tti_predictor_params(e->predictor) + e->b->plan->slots[slot].first;
+    if (!data) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
+    if (slot < 0) TTI_TRY(tti_import_read_state(e->b->import, i, data));
+    bool counts = n == 1 && state.type.dtype == TUTTI_I64 && n_name >= sizeof counter &&
+                  strcmp(state.name + n_name - (sizeof counter - 1), counter) == 0;
+    if (counts) *(int64_t *)data += e->result->step;
+    t->v[t->n++] = (tti_ckpt_tensor){state.name, state.type, data};
+    return TUTTI_OK;
+}
+
+static tutti_status list_state(const tti_exporting *e, tensors *t) {
+    if (!e->b->import)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "export: format state-dict is for models of model.file; safetensors has "
+                        "the names of this one");
+    int n = tti_import_n_state(e->b->import);
+    t->v = tti_arena_alloc(&t->arena, ((size_t)n + 1) * sizeof *t->v);
+    if (!t->v) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
+    for (int i = 0; i < n; i++) TTI_TRY(add_state(e, t, i));
+    return TUTTI_OK;
+}
+
 static tutti_status write_tensors(const tti_exporting *e) {
     tensors t = {0};
     tti_weights_written written = {0};
-    tutti_status st = list_tensors(e, &t);
+    bool is_state = e->desc->format == TUTTI_EXPORT_STATE_DICT;
+    tutti_status st = is_state ? list_state(e, &t) : list_tensors(e, &t);
     if (st == TUTTI_OK)
         st = tti_weights_write(e->desc->out, t.v, t.n, (uint64_t)e->desc->max_file_bytes, &written);
     e->result->n_tensors = (int64_t)t.n;
