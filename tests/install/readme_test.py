@@ -58,11 +58,13 @@ def command_blocks(path):
     return re.findall(r"^```sh\n(.*?)^```", read_page(path), re.S | re.M)
 
 
-def test_the_quickstart():
+def check_quickstart(n_train):
+    """The commands of the page; with fewer samples than the page has, what is learnt is not
+    checked."""
     os.symlink(os.path.join(SOURCE, "examples"), "examples")
     output = {}  # of each block, by its first command
     for block in command_blocks("docs/quickstart.md"):
-        ended = shell(MAKE + block)
+        ended = shell(MAKE + block.replace("data.n_train=5000", "data.n_train=%d" % n_train))
         output[block.split("\n")[0]] = ended.stdout
         if "parallel.devices=gpu" in block and "no GPU can be used" in ended.stdout:
             assert ended.returncode == 2, ended.stdout  # as the page says
@@ -79,10 +81,16 @@ def test_the_quickstart():
     first = find("build/tutti train examples/digits.yaml data.n_train=5000", r"params_hash (\w+)")
     assert len(first) == 3 and len(set(first)) == 1, first  # one worker, threads, processes
     predicted = find("build/tutti eval", r'seven.png","class":(\d),"probability":([\d.]+)')
-    assert predicted[0][0] == "7" and float(predicted[0][1]) > 0.99, predicted
+    if n_train == 5000:
+        assert predicted[0][0] == "7" and float(predicted[0][1]) > 0.99, predicted
     classes = find("printf", r'"index":\d,"class":"(\w+)"')
     assert classes == ["setosa", "versicolor"], classes
     assert os.path.getsize("runs/first.onnx") > 1000000, "the export is too small"
+
+
+def test_the_quickstart():
+    """As printed: readme_slow_test.py."""
+    check_quickstart(500)
 
 
 def test_the_chinese_quickstart_has_the_same_commands():
