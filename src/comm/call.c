@@ -151,14 +151,6 @@ bool tti_comm_find_busy(tutti_comm *comm, tti_str *what) {
     return comm->transport->find_busy(comm->state, what);
 }
 
-tutti_status tti_comm_end_phase(tutti_comm *comm) {
-    int whole_ms = comm->timeout_ms;
-    tti_comm_set_timeout(comm, comm->phase_timeout_ms);
-    tutti_status st = tutti_comm_barrier(comm);
-    tti_comm_set_timeout(comm, whole_ms);
-    return st;
-}
-
 tutti_status tti_comm_check(tutti_comm *comm) {
     TTI_TRY(tti_check_comm("comm_check", comm));
     return comm->transport->check(comm->state);

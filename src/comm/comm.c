@@ -222,3 +222,11 @@ tutti_status tutti_comm_reduce_scatter(tutti_comm *comm, const void *src, void *
                         "reduce_scatter: dst in place is src + rank*n_elems, not src");
     return tti_call_end(comm, reduce_scatter(&work));
 }
+
+tutti_status tti_comm_end_phase(tutti_comm *comm) {
+    int whole_ms = comm->timeout_ms;
+    tti_comm_set_timeout(comm, comm->phase_timeout_ms);
+    tutti_status st = tutti_comm_barrier(comm);
+    tti_comm_set_timeout(comm, whole_ms);
+    return st;
+}

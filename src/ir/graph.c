@@ -11,9 +11,9 @@
 
 #include "base/dtype.h"
 
-tutti_graph *tutti_graph_create(bool training) {
+tutti_graph *tti_graph_new(bool training, tti_op_finder find) {
     tutti_graph *g = calloc(1, sizeof *g);
-    if (g) g->training = training;
+    if (g) g->training = training, g->find_op = find;
     return g;
 }
 
@@ -309,7 +309,7 @@ static void copy_all(const tutti_graph *g, tutti_graph *to, tutti_value **map) {
 tutti_status tti_graph_copy(const tutti_graph *g, tutti_graph **out) {
     *out = NULL;
     TTI_TRY(tutti_graph_check(g));
-    tutti_graph *to = tutti_graph_create(g->training);
+    tutti_graph *to = tti_graph_new(g->training, g->find_op);
     tutti_value **map = calloc((size_t)g->n_values + 1, sizeof *map);
     if (to) {
         *to = (tutti_graph){.cap_nodes = g->n_nodes + 1,
@@ -317,6 +317,7 @@ tutti_status tti_graph_copy(const tutti_graph *g, tutti_graph **out) {
                             .cap_outputs = g->n_outputs + 1,
                             .stage = g->stage,
                             .training = g->training,
+                            .find_op = g->find_op,
                             .sync_batch_norm = g->sync_batch_norm};
         to->nodes = calloc((size_t)to->cap_nodes, sizeof *to->nodes);
         to->outputs = calloc((size_t)to->cap_outputs, sizeof *to->outputs);

@@ -47,6 +47,9 @@ typedef struct tti_output {
     tutti_value *value;
 } tti_output;
 
+/* The op of a name, NULL: there is none.  ops/ has the table; a graph knows how to ask it. */
+typedef const tti_op *(*tti_op_finder)(const char *name);
+
 struct tutti_graph {
     tti_arena arena;
     tti_node **nodes;
@@ -56,10 +59,14 @@ struct tutti_graph {
     int n_outputs, cap_outputs;
     int stage; /* that nodes added from now on belong to */
     bool training;
-    bool sync_batch_norm; /* statistics of batch norms are joined over all shards */
-    tutti_status failed;  /* sticky: the first failure of a builder call */
-    char *failed_text;    /* in the arena */
+    tti_op_finder find_op; /* of the nodes that builders add by name */
+    bool sync_batch_norm;  /* statistics of batch norms are joined over all shards */
+    tutti_status failed;   /* sticky: the first failure of a builder call */
+    char *failed_text;     /* in the arena */
 };
+
+/* tutti_graph_create, with a table of ops given by the caller. */
+tutti_graph *tti_graph_new(bool training, tti_op_finder find);
 
 /* The value of one attribute of a new node. */
 typedef struct tti_attr_arg {
@@ -130,7 +137,6 @@ tutti_status tti_attrs_parse(const tti_op *op, const char **text, tti_arena *are
 
 /* Prints and reads with a table of ops given by the caller (ops/ has the real one). */
 void tti_graph_print(const tutti_graph *g, tti_str *str);
-typedef const tti_op *(*tti_op_finder)(const char *name);
 tutti_status tti_graph_read(const char *text, const char *source, tti_op_finder find,
                             tutti_graph **out);
 

@@ -229,7 +229,7 @@ tutti_status tti_graph_read(const char *text, const char *source, tti_op_finder 
                             tutti_graph **out) {
     *out = NULL;
     reader r = {.p = text, .line_start = text, .line = 1, .source = source, .find = find};
-    r.g = tutti_graph_create(false);
+    r.g = tti_graph_new(false, find);
     if (!r.g) return tti_fail(TUTTI_E_NOMEM, "graph text: out of memory");
     tutti_status st = read_lines(&r);
     free(r.values);

@@ -377,7 +377,7 @@ tutti_cached_attention tutti_attention_cached(tutti_graph *g, tutti_value *qkv,
                                               tutti_value *k_cache, tutti_value *v_cache,
                                               tutti_value *pos, const tutti_attention_desc *desc) {
     tti_attr_arg attrs[4] = {{0}};
-    tutti_value *out[TTI_MAX_OUT];
+    tutti_value *out[TTI_MAX_OUT] = {NULL};
     head_attrs(desc ? desc : &usual_attention, attrs);
     tti_emit_n(g, "attention_cached", NULL, (tutti_value *[]){qkv, k_cache, v_cache, pos}, 4, attrs,
                out);

@@ -235,7 +235,7 @@ static void entropy_cost(const tti_node *node, tti_cost *cost) {
 
 tutti_loss tutti_cross_entropy(tutti_graph *g, tutti_value *logits, tutti_value *labels,
                                double smoothing, int64_t ignore) {
-    tutti_value *out[4];
+    tutti_value *out[4] = {NULL};
     tti_emit_n(g, "cross_entropy", NULL, (tutti_value *[]){logits, labels}, 2,
                (tti_attr_arg[]){TTI_FLOAT("smoothing", smoothing), TTI_INT("ignore", ignore), {0}},
                out);

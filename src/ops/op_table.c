@@ -88,24 +88,10 @@ const tti_op *tti_op_at(int i) {
     return NULL;
 }
 
+tutti_graph *tutti_graph_create(bool training) { return tti_graph_new(training, tti_op_find); }
+
 tutti_status tutti_graph_parse(const char *text, const char *source, tutti_graph **out) {
     return tti_graph_read(text, source, tti_op_find, out);
-}
-
-void tti_emit_n(tutti_graph *g, const char *op, const char *name, tutti_value *const *in, int n_in,
-                const tti_attr_arg *attrs, tutti_value **out) {
-    const tti_op *found = tti_op_find(op);
-    TTI_ASSERT(found);
-    tti_node *node = tti_graph_add(
-        g, &(tti_node_desc){.op = found, .name = name, .in = in, .n_in = n_in, .attrs = attrs});
-    for (int k = 0; k < found->n_out; k++) out[k] = node ? node->out[k] : NULL;
-}
-
-tutti_value *tti_emit(tutti_graph *g, const char *op, const char *name, tutti_value *const *in,
-                      int n_in, const tti_attr_arg *attrs) {
-    tutti_value *out[TTI_MAX_OUT];
-    tti_emit_n(g, op, name, in, n_in, attrs, out);
-    return out[0];
 }
 
 static void check_callbacks(const tti_op *op) {

@@ -15,7 +15,7 @@ const tti_op *tti_op_at(int i);
 tutti_value *tti_emit(tutti_graph *g, const char *op, const char *name, tutti_value *const *in,
                       int n_in, const tti_attr_arg *attrs);
 
-/* The same with all outputs: out[0 .. op->n_out-1]; all NULL on failure. */
+/* The same with all outputs: out[0 .. op->n_out-1]; all NULL on failure, unchanged if g is NULL. */
 void tti_emit_n(tutti_graph *g, const char *op, const char *name, tutti_value *const *in, int n_in,
                 const tti_attr_arg *attrs, tutti_value **out);
 

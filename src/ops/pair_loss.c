@@ -187,7 +187,7 @@ static void smooth_cost(const tti_node *node, tti_cost *cost) {
 
 static tutti_loss build_loss(tutti_graph *g, const char *op, tutti_value *const in[3],
                              int64_t ignore) {
-    tutti_value *out[TTI_MAX_OUT];
+    tutti_value *out[TTI_MAX_OUT] = {NULL};
     tti_emit_n(g, op, NULL, in, in[2] ? 3 : 2, (tti_attr_arg[]){TTI_INT("ignore", ignore), {0}},
                out);
     return (tutti_loss){out[0], out[1], NULL};

@@ -168,12 +168,6 @@ void tti_plan_destroy(tti_plan *plan) {
     free(plan);
 }
 
-int tti_plan_find_slot(const tti_plan *plan, const char *name) {
-    for (int i = 0; i < plan->n_slots; i++)
-        if (strcmp(plan->slots[i].param->name, name) == 0) return i;
-    return -1;
-}
-
 size_t tti_plan_low_bytes(const tti_plan *plan) { return plan->n_low * sizeof(uint16_t); }
 
 size_t tti_plan_own_bytes(const tti_plan *plan) {

@@ -12,7 +12,7 @@ static void expect_failure(tutti_graph *g, tutti_status status, const char *text
 
 T_CASE(the_first_failure_is_kept) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(true);
+    tutti_graph *g = tti_graph_new(true, NULL);
     tutti_value *x = toy_feed(g, "x", 2, 3), *y = toy_feed(g, "y", 3, 2);
     T_OK(tutti_graph_check(g));
     assert_null(toy_add(g, "join", "first", 2, (tutti_value *[]){x, y}));
@@ -27,7 +27,7 @@ T_CASE(the_first_failure_is_kept) {
 
 T_CASE(a_missing_input_is_named) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(true);
+    tutti_graph *g = tti_graph_new(true, NULL);
     tutti_value *x = toy_feed(g, "x", 2, 3);
     assert_null(toy_add(g, "join", "j", 2, (tutti_value *[]){x, NULL}));
     expect_failure(g, TUTTI_E_INVALID, "join 'j': input 1 is missing");
@@ -35,7 +35,7 @@ T_CASE(a_missing_input_is_named) {
 
 T_CASE(a_model_may_refuse) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(true);
+    tutti_graph *g = tti_graph_new(true, NULL);
     tutti_value *x = toy_feed(g, "x", 2, 3);
     assert_null(tutti_graph_refuse(g, "net: the picture is 1% too dark"));
     assert_null(tutti_graph_refuse(g, "net: and more"));
@@ -46,7 +46,7 @@ T_CASE(a_model_may_refuse) {
 T_CASE(arity_is_checked) {
     T_UNUSED;
     for (int n_in = 0; n_in < 6; n_in++) {
-        tutti_graph *g = tutti_graph_create(true);
+        tutti_graph *g = tti_graph_new(true, NULL);
         tutti_value *x = toy_feed(g, "x", 2, 3), *in[6] = {x, x, x, x, x, x};
         bool allowed = n_in == 2 || n_in == 3;
         assert_int_equal(toy_add(g, "join", "j", n_in, in) != NULL, allowed);
@@ -61,13 +61,13 @@ T_CASE(arity_is_checked) {
 
 T_CASE(shapes_of_results_are_limited) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(true);
+    tutti_graph *g = tti_graph_new(true, NULL);
     tutti_value *x = toy_feed(g, "x", 1 << 10, 1 << 10);
     tti_node *big = toy_add(g, "squared", "a", 1, &x); /* 2^40, the most */
     assert_non_null(big);
     assert_null(toy_add(g, "squared", "b", 1, big->out));
     expect_failure(g, TUTTI_E_INVALID, "squared 'b': output 0: shape: over 2^40 elements");
-    g = tutti_graph_create(true);
+    g = tti_graph_new(true, NULL);
     assert_null(toy_feed(g, "x", 2, -1));
     expect_failure(g, TUTTI_E_INVALID, "feed 'x': output 0: shape: dimension 1 is negative");
 }
@@ -89,7 +89,7 @@ T_CASE(long_names_are_refused) {
     T_UNUSED;
     char name[TTI_MAX_NAME + 2] = {0};
     memset(name, 'n', TTI_MAX_NAME);
-    tutti_graph *g = tutti_graph_create(true);
+    tutti_graph *g = tti_graph_new(true, NULL);
     assert_non_null(toy_feed(g, name, 2, 3));
     name[TTI_MAX_NAME] = 'n';
     assert_null(toy_feed(g, name, 2, 3));
@@ -106,7 +106,7 @@ T_CASE(sources_are_found_by_name) {
 
 T_CASE(many_nodes_keep_their_places) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(false);
+    tutti_graph *g = tti_graph_new(false, NULL);
     tutti_value *x = toy_feed(g, "x", 1, 1);
     for (int i = 1; i <= 1000; i++) {
         tti_node *node = toy_add(g, "halves", NULL, 1, &x);
@@ -123,7 +123,7 @@ T_CASE(many_nodes_keep_their_places) {
 
 T_CASE(attributes_have_defaults) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(true);
+    tutti_graph *g = tti_graph_new(true, NULL);
     tutti_value *x = toy_feed(g, "x", 1, 1);
     tti_node *node = toy_add(g, "knob", "k", 1, &x);
     T_EQ(tti_attr_int(node, "n"), 3);
@@ -148,7 +148,7 @@ T_CASE(attributes_have_defaults) {
 
 T_CASE(a_clone_is_the_same_on_other_inputs) {
     T_UNUSED;
-    tutti_graph *from = tutti_graph_create(true), *to = tutti_graph_create(true);
+    tutti_graph *from = tti_graph_new(true, NULL), *to = tti_graph_new(true, NULL);
     tutti_value *x = toy_feed(from, "x", 2, 3);
     tti_attr_arg attrs[] = {TTI_INT("n", -7), TTI_INTS("list", 1, (int64_t[]){9}), {0}};
     tti_node *node = tti_graph_add(
@@ -179,7 +179,7 @@ T_CASE(a_clone_is_the_same_on_other_inputs) {
 /* In every node, name and id, and on its own: the first graph is gone when it is looked at. */
 T_CASE(a_copy_is_the_whole_graph) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(true), *copy;
+    tutti_graph *g = tti_graph_new(true, NULL), *copy;
     tutti_value *x = toy_feed(g, "x", 4, 3);
     tti_node *halves = toy_add(g, "halves", "h", 1, &x);
     halves->stage = 2;
@@ -206,7 +206,7 @@ T_CASE(a_copy_is_the_whole_graph) {
 
 T_CASE(a_failed_graph_has_no_copy) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(true), *copy;
+    tutti_graph *g = tti_graph_new(true, NULL), *copy;
     tutti_graph_refuse(g, "net: too dark");
     T_FAILS(tti_graph_copy(g, &copy), TUTTI_E_INVALID, "net: too dark");
     assert_null(copy);

@@ -20,12 +20,12 @@ T_CASE(a_graph_is_a_line_per_node) {
                 "%4 = join \"\" (%1, %3) {} : f32[2,3]\n"
                 "output \"a\" %4\n"
                 "output \"b\" %2\n");
-    expect_text(tutti_graph_create(false), "graph inference\n");
+    expect_text(tti_graph_new(false, NULL), "graph inference\n");
 }
 
 T_CASE(attributes_differ_from_their_defaults) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(false);
+    tutti_graph *g = tti_graph_new(false, NULL);
     tutti_value *x = toy_feed(g, "x", 1, 1);
     tti_attr_arg attrs[] = {TTI_INT("n", INT64_MIN),
                             TTI_FLOAT("x", 0.1),
@@ -46,7 +46,7 @@ T_CASE(attributes_differ_from_their_defaults) {
 
 T_CASE(names_are_escaped) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(false);
+    tutti_graph *g = tti_graph_new(false, NULL);
     toy_feed(g, "a\"b\\c\n\x7f\x01\xc3\xa9", 1, 1);
     expect_text(g,
                 "graph inference\n"
@@ -55,7 +55,7 @@ T_CASE(names_are_escaped) {
 
 T_CASE(layouts_and_chains_are_shown) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(false);
+    tutti_graph *g = tti_graph_new(false, NULL);
     tti_attr_arg attrs[] = {TTI_INTS("dims", 4, (int64_t[]){1, 2, 3, 4}), {0}};
     tutti_value *x =
         tti_graph_add(g, &(tti_node_desc){.op = toy_find("feed"), .name = "x", .attrs = attrs})

@@ -84,7 +84,7 @@ static inline tutti_value *toy_feed(tutti_graph *g, const char *name, int64_t a,
 
 /* feed x, feed y, halves of x, join(y, second half), outputs "a" and "b". */
 static inline tutti_graph *toy_graph(void) {
-    tutti_graph *g = tutti_graph_create(true);
+    tutti_graph *g = tti_graph_new(true, NULL);
     tutti_value *x = toy_feed(g, "x", 2, 3), *y = toy_feed(g, "y", 2, 3);
     tti_node *halves = toy_add(g, "halves", "h", 1, &x);
     tti_node *join = toy_add(g, "join", "", 2, (tutti_value *[]){y, halves->out[1]});

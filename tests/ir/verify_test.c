@@ -14,7 +14,7 @@ T_CASE(a_good_graph_passes) {
 
 T_CASE(a_failed_graph_is_reported_as_such) {
     T_UNUSED;
-    tutti_graph *g = tutti_graph_create(true);
+    tutti_graph *g = tti_graph_new(true, NULL);
     toy_add(g, "halves", "h", 1, &(tutti_value *){NULL});
     T_FAILS(tti_graph_verify(g), TUTTI_E_INVALID, "halves 'h': input 0 is missing");
     tutti_graph_destroy(g);

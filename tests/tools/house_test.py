@@ -56,6 +56,40 @@ class House(unittest.TestCase):
             self.assertIn(part, run.stdout)
 
 
+class Cycles(House):
+    def compile(self, name, calls):
+        source = "src/base/%s.c" % name
+        self.write(source, "int %s(void);\nint %s(void) {\n    return %s();\n}\n"
+                   % (calls, name, calls))
+        path = os.path.join(self.root, "build/CMakeFiles/t.dir/src/base/%s.c.o" % name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        subprocess.run([os.environ.get("CC", "cc"), "-c", os.path.join(self.root, source),
+                        "-o", path], check=True)
+
+    def cycles(self):
+        run = subprocess.run([os.path.join(TOOLS, "check-cycles"), "--build",
+                              os.path.join(self.root, "build"), self.root],
+                             capture_output=True, text=True)
+        return run.stdout
+
+    def test_calls_in_a_circle(self):
+        for name, calls in (("p", "q"), ("q", "r"), ("r", "s"), ("s", "p"), ("t", "p")):
+            self.compile(name, calls)
+        out = self.cycles()
+        self.assertIn("cycle of 4 files:", out)
+        self.assertIn("base/s.c -> base/p.c: p", out)
+        self.assertNotIn("base/t.c", out)
+
+    def test_source_changed_since(self):
+        self.compile("p", "q")
+        os.utime(os.path.join(self.root, "src/base/p.c"), (2e9, 2e9))
+        self.assertIn("src/base/p.c: is newer than its object", self.cycles())
+
+    def test_without_build(self):
+        run = self.run_tool("check-cycles")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+
 class Layers(House):
     def test_good(self):
         self.accepts("check-layers")

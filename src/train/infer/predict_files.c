@@ -3,7 +3,6 @@
  * The training data of the model and the file's name decide how a file is read.  A file that cannot
  * be read is reported in its place, and the next files are processed. */
 #include <dirent.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,135 +15,6 @@
 #include "train/infer/predicting.h"
 
 enum { MAX_DEPTH = 64 };
-
-/* ---- results ---- */
-
-/* False if the logits are not finite: then there is no likeliest class. */
-static bool take_top(const tti_predicting *r, const float *logits, int64_t n,
-                     tutti_prediction *out) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, (double)logits[i]);
-    for (int64_t i = 0; i < n; i++) sum += exp((double)logits[i] - most);
-    if (isnan(sum)) return false;
-    out->n_top = (int)TTI_MIN(n, (int64_t)TUTTI_PREDICT_TOP);
-    for (int k = 0; k < out->n_top; k++) {
-        int64_t best = -1;
-        for (int64_t i = 0; i < n; i++) {
-            bool taken = false;
-            for (int t = 0; t < k; t++) taken |= out->top[t].label == i;
-            if (!taken && (best < 0 || logits[i] > logits[best])) best = i;
-        }
-        out->top[k].label = best;
-        out->top[k].name = r->is_text ? NULL : tutti_dataset_class_name(r->ds, best);
-        out->top[k].probability = exp((double)logits[best] - most) / sum;
-    }
-    return true;
-}
-
-static void tell_not_finite(tti_predicting *r, tutti_prediction *out) {
-    char text[1024];
-    snprintf(text, sizeof text, "%s: sample %lld: the model's output is not finite", out->file,
-             (long long)out->index);
-    out->error = text;
-    r->n_not_finite++;
-    r->fn(r->user, out);
-}
-
-/* -log of the probability of a token. */
-static double token_loss(const float *logits, int64_t n, int32_t token) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, (double)logits[i]);
-    for (int64_t i = 0; i < n; i++) sum += exp((double)logits[i] - most);
-    return log(sum) + most - (double)logits[token];
-}
-
-/* logits [context, n]. */
-static void tell_text(tti_predicting *r, const tti_predict_sample *w, const int32_t *x,
-                      const float *logits, int64_t n, tutti_prediction *out) {
-    char *text[TUTTI_PREDICT_TOP] = {NULL};
-    double loss = 0;
-    size_t n_bytes;
-    for (int64_t t = 0; t < w->n_tokens; t++) {
-        int32_t next = t + 1 < w->n_tokens ? x[t + 1] : w->next;
-        if (next < 0) break;
-        loss += token_loss(logits + t * n, n, next);
-        out->n_tokens++;
-    }
-    out->is_text = true;
-    if (out->n_tokens > 0) {
-        out->loss = loss / (double)out->n_tokens;
-        out->perplexity = exp(out->loss);
-    }
-    if (!take_top(r, logits + (w->n_tokens - 1) * n, n, out)) {
-        tell_not_finite(r, out);
-        return;
-    }
-    for (int k = 0; r->ds->tokenizer && k < out->n_top; k++) {
-        int32_t token = (int32_t)out->top[k].label;
-        if (tutti_tokenizer_decode(r->ds->tokenizer, &token, 1, &text[k], &n_bytes) == TUTTI_OK)
-            out->top[k].name = text[k];
-    }
-    r->fn(r->user, out);
-    for (int k = 0; k < TUTTI_PREDICT_TOP; k++) free(text[k]);
-}
-
-/* false: one of them is not finite. */
-static bool take_values(tti_predicting *r, const float *logits, tutti_prediction *out) {
-    const tti_target_spec *target = &r->ds->spec->target;
-    bool finite = true;
-    for (int64_t k = 0; k < target->n; k++) {
-        r->values[k] = (double)logits[k] * target->std[k] + target->mean[k];
-        finite = finite && isfinite(r->values[k]);
-    }
-    out->n_values = target->n;
-    out->values = r->values;
-    out->names = r->names;
-    return finite;
-}
-
-static void tell(tti_predicting *r, int64_t row, const float *logits) {
-    const tti_predict_sample *w = &r->wait[row];
-    int64_t n = r->b->model_params.n_classes;
-    tutti_prediction out = {.file = w->file, .index = w->index, .n_in_file = w->n_in_file};
-    const char *x = (const char *)r->x + (size_t)row * r->row_bytes;
-    if (r->is_text) {
-        tell_text(r, w, (const int32_t *)x, logits, n, &out);
-        return;
-    }
-    out.is_value = r->ds->spec->target.n > 0;
-    if (out.is_value ? take_values(r, logits, &out) : take_top(r, logits, n, &out))
-        r->fn(r->user, &out);
-    else
-        tell_not_finite(r, &out);
-}
-
-/* ---- a batch ---- */
-
-static tutti_status flush(tti_predicting *r) {
-    int64_t b = r->b->rows_per_shard, n_classes = r->b->model_params.n_classes;
-    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
-    int64_t n_logits = info->is_value ? n_classes : tutti_shape_n_elems(&info->y.shape) * n_classes;
-    tti_shard_data shards[TTI_MAX_WORKERS];
-    tti_predicted out[TTI_MAX_WORKERS];
-    int n_shards = (int)((r->n_waiting + b - 1) / b);
-    if (n_shards == 0) return TUTTI_OK;
-    for (int s = 0; s < n_shards; s++)
-        shards[s] = (tti_shard_data){(char *)r->x + (size_t)(s * b) * r->row_bytes, r->y,
-                                     (int32_t)TTI_MIN(b, r->n_waiting - s * b)};
-    TTI_TRY(tti_predictor_run(r->p, shards, n_shards, out));
-    for (int64_t row = 0; row < r->n_waiting; row++)
-        tell(r, row, out[row / b].logits + row % b * n_logits);
-    r->n_waiting = 0;
-    return TUTTI_OK;
-}
-
-tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample) {
-    static const tti_sample_key key;
-    tti_chain_apply(&r->ds->decode, &key, r->chain, tti_type_bytes(&r->ds->stored),
-                    (char *)r->x + (size_t)r->n_waiting * r->row_bytes);
-    r->wait[r->n_waiting++] = sample;
-    return r->n_waiting == r->n_rows ? flush(r) : TUTTI_OK;
-}
 
 /* ---- files ---- */
 
@@ -200,7 +70,7 @@ static tutti_status add_file(tti_predicting *r, const char *file, const kind *ho
     r->n_files++;
     if (st != TUTTI_E_DATA && st != TUTTI_E_IO) return st;
     snprintf(text, sizeof text, "%s", tutti_last_error());
-    TTI_TRY(flush(r));
+    TTI_TRY(tti_predict_flush(r));
     r->n_bad++;
     r->fn(r->user, &(tutti_prediction){.file = file, .error = text});
     return TUTTI_OK;
@@ -307,7 +177,7 @@ static tutti_status predict_all(tti_predicting *r, const char *const *files, int
             return tti_fail(TUTTI_E_DATA, "%s: the folder has no file that the model can read",
                             files[i]);
     }
-    TTI_TRY(flush(r));
+    TTI_TRY(tti_predict_flush(r));
     if (r->n_bad > 0)
         return tti_fail(TUTTI_E_DATA, "%lld of %lld files cannot be predicted", (long long)r->n_bad,
                         (long long)r->n_files);

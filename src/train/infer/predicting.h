@@ -44,6 +44,9 @@ typedef struct tti_predicting {
 /* The stored sample in r->chain[0] is complete. */
 tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample);
 
+/* Runs those that wait, fewer than a batch. */
+tutti_status tti_predict_flush(tti_predicting *r);
+
 /* Whether encoded images (JPEG, PNG, IDX) can be made into samples. */
 bool tti_predict_takes_images(const tti_predicting *r);
 
