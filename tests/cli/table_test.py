@@ -95,6 +95,26 @@ def test_onnx_has_the_statistics():
     assert math.isclose(float(text[0]), spec["target"]["std"]), text
 
 
+def test_onnx_refuses_numbers_that_f32_cannot_hold():
+    """The graph could not standardize them, and would give other classes than `tutti predict`."""
+    os.makedirs("far", exist_ok=True)
+    for power, code in ((-200, 2), (-39, 2), (-37, 2), (-29, 0), (28, 0), (38, 2)):
+        with open("far/t.csv", "w") as file:
+            file.write("a,y\n")
+            for i in range(40):
+                file.write("%de%d,%s\n" % (i, power, "big" if i > 20 else "small"))
+        shutil.rmtree("far-run", ignore_errors=True)
+        runs.tutti("train", *SMALL, "data.dir=far/t.csv", "model.hidden=[]", "train.epochs=1",
+                   "run.dir=far-run").expect(0)
+        ended = runs.tutti("export", "far-run", "--format", "onnx", "--out", "far.onnx")
+        ended.expect(code)
+        if code:
+            assert "column 'a' has numbers from 0 to" in ended.err, ended.err
+            assert not os.path.exists("far.onnx")
+        else:
+            os.remove("far.onnx")
+
+
 def test_classes_without_the_training_data():
     os.makedirs("classes", exist_ok=True)
     write("classes/train.csv", ("a", "colour", "size"), 200, 1)

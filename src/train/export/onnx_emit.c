@@ -185,6 +185,7 @@ static tutti_status export_sequences(const tti_exporting *x, bool *done) {
 tutti_status tti_export_onnx(const tti_exporting *x) {
     tutti_graph *g;
     bool done;
+    TTI_TRY(tti_onnx_check_input(x->b->train->spec));
     TTI_TRY(export_sequences(x, &done));
     if (done) return TUTTI_OK;
     TTI_TRY(tti_blueprint_graph(x->job, x->b, false, &g));

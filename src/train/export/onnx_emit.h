@@ -69,6 +69,9 @@ tutti_status tti_onnx_attention(tti_onnx_emit *e, const tti_node *node, const ch
 tutti_status tti_onnx_lstm(tti_onnx_emit *e, const tti_node *node, const char **out);
 tutti_status tti_onnx_gru(tti_onnx_emit *e, const tti_node *node, const char **out);
 
+/* TUTTI_E_UNSUPPORTED if numbers of a table are outside the range of f32, which files take. */
+TUTTI_NODISCARD tutti_status tti_onnx_check_input(const tti_data_spec *spec);
+
 /* Adds the input of a run in the form in which its data stores samples, and its conversion to the
  * model input, whose name is *out; open: as tti_onnx_add_input. */
 void tti_onnx_add_raw_input(tti_onnx_emit *e, const tti_data_spec *spec, const tti_node *node,

@@ -38,6 +38,27 @@ static double offset_of(const tti_column *c) {
     return c->kind != TTI_COLUMN_CATEGORY && fabs(c->mean) > 1000 * c->std ? c->mean : 0;
 }
 
+/* Numbers reach the graph as f32.  Below these bounds differences of a column are lost in denormal
+ * numbers, above them a value or its square may become infinite. */
+static const double least_std = 1e-30, most_std = 1e30, most_number = 1e36;
+
+tutti_status tti_onnx_check_input(const tti_data_spec *spec) {
+    for (int i = 0; spec->table && i < spec->table->n_columns; i++) {
+        const tti_column *c = &spec->table->column[i];
+        if (tti_column_n_features(c) == 0 || c->kind == TTI_COLUMN_CATEGORY) continue;
+        double most = fmax(fabs(c->min - offset_of(c)), fabs(c->max - offset_of(c)));
+        bool fits = c->std == 0 || (c->std >= least_std && c->std <= most_std);
+        if (fits && most <= most_number) continue;
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "export: column '%s' has numbers from %g to %g with a standard deviation "
+                        "of %g; ONNX files take f32, which cannot hold them. Multiply the column "
+                        "by a power of ten, or leave it out (data.columns: {'%s': ignore}), and "
+                        "train again",
+                        c->name, c->min, c->max, c->std, c->name);
+    }
+    return TUTTI_OK;
+}
+
 /* (x - mean) / std of numbers; the features of categories stay. */
 static const char *standardise(tti_onnx_emit *e, const char *x, const tti_table_spec *table) {
     int64_t n = tti_table_n_features(table), k = 0;
