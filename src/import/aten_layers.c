@@ -352,8 +352,25 @@ static tutti_value *moving_buffer(tti_building *b, const tti_call *c, int k, dou
     return tutti_buffer(b->graph, spec->name, &shape, 0, momentum);
 }
 
-/* input weight bias running_mean running_var training momentum eps.  Whether the call trains is the
- * graph's matter: what was exported for training is evaluated with running statistics. */
+/* A layer that was frozen while others trained: running statistics are constants. */
+static tutti_value *frozen_norm(tti_building *b, const tti_call *c, tutti_value *x, double eps) {
+    tutti_graph *g = b->graph;
+    tutti_shape s = tutti_value_type(x).shape, along = {.n_dims = s.n_dims};
+    if (!tti_good(b) || s.n_dims < 2) return NULL;
+    for (int d = 0; d < s.n_dims; d++) along.dim[d] = d == 1 ? s.dim[1] : 1;
+    tutti_value *mean = float_at(b, c, 3), *var = float_at(b, c, 4);
+    tutti_value *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    tutti_value *scale =
+        tutti_div(g, weight ? weight : one, tutti_sqrt(g, tutti_affine(g, var, 1, eps)));
+    x = tutti_sub(g, x, tutti_reshape(g, mean, &along));
+    x = tutti_mul(g, x, tutti_reshape(g, scale, &along));
+    return bias ? tutti_add(g, x, tutti_reshape(g, bias, &along)) : x;
+}
+
+/* input weight bias running_mean running_var training momentum eps.  In a training
+ * graph the batch's statistics count, however the model was exported; only a layer that was frozen
+ * beside others keeps its own. */
 static void batch_norm(tti_building *b, const tti_call *c) {
     double momentum = tti_number_at(b, c, 6), eps = tti_number_at(b, c, 7);
     tutti_batch_norm_tensors t = {.eps = eps};
@@ -365,6 +382,10 @@ static void batch_norm(tti_building *b, const tti_call *c) {
     }
     if (!(momentum > 0 && momentum <= 1)) tti_refuse(b, "momentum %g", momentum);
     tutti_value *x = float_at(b, c, 0);
+    if (b->any_trains && !tti_bool_at(b, c, 5)) {
+        set_result(b, c, frozen_norm(b, c, x, eps));
+        return;
+    }
     t.weight = weight_at(b, c, 1);
     t.bias = weight_at(b, c, 2);
     t.running_mean = moving_buffer(b, c, 3, momentum);
@@ -379,7 +400,8 @@ static void dropout(tti_building *b, const tti_call *c) {
     double p = tti_number_at(b, c, 1);
     if (tti_good(b) && !(p >= 0 && p < 1)) tti_refuse(b, "p=%g", p);
     if (!tti_good(b)) return;
-    if (p == 0)
+    bool is_frozen = b->any_trains && !tti_bool_at(b, c, 2);
+    if (p == 0 || is_frozen)
         tti_set(c->out[0], x);
     else
         set_result(b, c, tutti_dropout(b->graph, float_at(b, c, 0), p, tti_layer_name_of(b)));
@@ -529,7 +551,7 @@ const tti_operator tti_operators_layers[] = {
     LAYER("batch_norm.default",
           "input weight bias running_mean running_var training momentum eps cudnn_enabled!=True",
           batch_norm),
-    LAYER("dropout.default", "input p train!=True", dropout),
+    LAYER("dropout.default", "input p train=True", dropout),
     LAYER("embedding.default",
           "weight indices padding_idx=-1 scale_grad_by_freq=False sparse=False", embedding),
     LAYER("lstm.input", RECURRENT, lstm),

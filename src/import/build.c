@@ -614,6 +614,20 @@ static bool *find_used(tti_building *b) {
     return used;
 }
 
+/* Whether a call says that it trains.  If none does, the whole model was exported for evaluation.
+ */
+static bool says_training(const tti_op_call *call) {
+    bool known = strcmp(call->target, "aten.batch_norm.default") == 0 ||
+                 strcmp(call->target, "aten.dropout.default") == 0 ||
+                 strcmp(call->target, "aten.dropout_.default") == 0;
+    for (int i = 0; known && i < call->n_args; i++) {
+        const char *name = call->args[i].name;
+        bool is_flag = strcmp(name, "training") == 0 || strcmp(name, "train") == 0;
+        if (is_flag && call->args[i].arg.kind == TTI_ARG_BOOL) return call->args[i].arg.i != 0;
+    }
+    return false;
+}
+
 /* A tensor under two names is one parameter: the first one's. */
 static int twin_of(const tti_program_file *p, int i) {
     for (int k = 0; k < i; k++)
@@ -719,6 +733,7 @@ tutti_status tti_program_build(const tti_program_file *p, tutti_graph *g,
     TTI_TRY(tutti_graph_check(g));
     b.first = inputs[0];
     b.nothing.kind = TTI_OPERAND_NUMBER;
+    for (int i = 0; i < p->main.n_calls; i++) b.any_trains |= says_training(&p->main.calls[i]);
     b.batch =
         tutti_value_type(inputs[0]).shape.n_dims ? tutti_value_type(inputs[0]).shape.dim[0] : 1;
     b.values = calloc((size_t)p->main.n_values + 1, sizeof *b.values);

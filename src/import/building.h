@@ -64,7 +64,8 @@ typedef struct tti_building {
     const char **params; /* [main.n_inputs]: name under which the tensor is in the graph, or NULL */
     int *writes;         /* [n_groups] */
     int n_groups, cap_groups;
-    int n_layers; /* numbers layers that need a name */
+    int n_layers;    /* numbers layers that need a name */
+    bool any_trains; /* some batch norm or dropout was exported in training mode */
     tutti_status st;
 } tti_building;
 

@@ -103,6 +103,26 @@ class Zoo(nn.Module):
         return self.o(F.silu(y) / (1 + y.norm(dim=1, keepdim=True)) + (1 - y).abs().sqrt())
 
 
+class Frozen(nn.Module):
+    """A batch norm and a dropout in evaluation mode beside a batch norm that trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.n, self.m, self.d = nn.BatchNorm1d(6), nn.BatchNorm1d(4), nn.Dropout(0.5)
+        self.a, self.o = nn.Linear(6, 4), nn.Linear(4, 5)
+        self.n.running_mean.normal_()
+        self.n.running_var.uniform_(0.5, 2)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.n.eval()
+        self.d.eval()
+        return self
+
+    def forward(self, x):
+        return self.o(self.d(torch.tanh(self.m(self.a(self.n(x))))))
+
+
 class Seed(nn.Module):
     """For the fuzz target of the reader: a little of everything that its JSON may hold."""
 
@@ -121,6 +141,7 @@ MODELS = {
     "tokens": (Tokens, lambda: torch.randint(0, 12, (N_ROWS, 6)),
                lambda: torch.randint(0, 12, (N_ROWS, 6))),
     "encoder": (Encoder, lambda: torch.randn(N_ROWS, 4, 8), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "frozen": (Frozen, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 

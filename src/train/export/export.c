@@ -156,19 +156,27 @@ static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
     return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
 }
 
+/* Whether a tensor counts the batches of a batch norm that was trained. */
+static bool counts_batches(const tti_exporting *e, const tti_import_tensor *state) {
+    static const char counter[] = ".num_batches_tracked";
+    char mean[TTI_WEIGHT_NAME];
+    size_t n = strlen(state->name), n_end = sizeof counter - 1;
+    if (n < n_end || strcmp(state->name + n - n_end, counter) != 0) return false;
+    snprintf(mean, sizeof mean, "%.*s.running_mean", (int)(n - n_end), state->name);
+    return state->type.dtype == TUTTI_I64 && state->type.shape.n_dims == 0 &&
+           tti_plan_find_slot(e->b->plan, mean) >= 0;
+}
+
 /* One tensor of the module's state_dict: what was trained, or what the file has. */
 static tutti_status add_state(const tti_exporting *e, tensors *t, int i) {
-    static const char counter[] = ".num_batches_tracked";
     tti_import_tensor state = tti_import_state_at(e->b->import, i);
     int slot = tti_plan_find_slot(e->b->plan, state.in_graph);
-    size_t n = (size_t)tutti_shape_n_elems(&state.type.shape), n_name = strlen(state.name);
+    size_t n = (size_t)tutti_shape_n_elems(&state.type.shape);
     void *data = slot < 0 ? tti_arena_alloc(&t->arena, n * sizeof(int64_t) + 1)
                           : tti_predictor_params(e->predictor) + e->b->plan->slots[slot].first;
     if (!data) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
     if (slot < 0) TTI_TRY(tti_import_read_state(e->b->import, i, data));
-    bool counts = n == 1 && state.type.dtype == TUTTI_I64 && n_name >= sizeof counter &&
-                  strcmp(state.name + n_name - (sizeof counter - 1), counter) == 0;
-    if (counts) *(int64_t *)data += e->result->step;
+    if (counts_batches(e, &state)) *(int64_t *)data += e->result->step;
     t->v[t->n++] = (tti_ckpt_tensor){state.name, state.type, data};
     return TUTTI_OK;
 }
