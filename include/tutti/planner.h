@@ -65,6 +65,12 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_simulate_job(tutti_job *job,
  * what; as SVG if picture.  Free *text with free(). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text);
 
+/* Prints the instructions that one worker on the host executes in each kind of step: number, queue,
+ * instruction with its range, and what it waits for.  worker: its number, as text.  Free *text with
+ * free(). */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_list_steps(tutti_job *job, const char *worker,
+                                                        char **text);
+
 TUTTI_EXTERN_C_END
 
 #endif /* TUTTI_PLANNER_H */

@@ -15,7 +15,7 @@
 
 static const char usage[] =
     "usage: tutti inspect [JOB.yaml] [key=value ...] [--after PASS] [--worker N]\n"
-    "       tutti inspect [JOB.yaml] [key=value ...] --layout | --svg FILE\n"
+    "       tutti inspect [JOB.yaml] [key=value ...] --layout [--worker N] | --svg FILE\n"
     "       tutti inspect RUN | CHECKPOINT | FILE.safetensors | FILE.pt2\n"
     "\n"
     "Prints what the job would run: the steps of the shard program with the kernel of each, and\n"
@@ -28,6 +28,7 @@ static const char usage[] =
     "optimizer\n"
     "                 state, gradient sums or parameter averages, server ranges, pipeline "
     "schedule\n"
+    "                 with --worker N: the instructions that this worker executes in a step\n"
     "  --svg FILE     the layout as a picture\n"
     "\n"
     "For a run, a checkpoint or a safetensors file: prints its contents and verifies every\n"
@@ -69,12 +70,16 @@ typedef struct requested {
     const char *svg_path;
 } requested;
 
+static tutti_status describe_job(const job_args *args, const requested *w, char **text) {
+    const tutti_inspect_desc desc = {.after_pass = args->after, .worker = args->worker};
+    if (w->layout && args->worker) return tutti_list_steps(args->job, args->worker, text);
+    return w->layout || w->svg_path ? tutti_draw_layout(args->job, w->svg_path != NULL, text)
+                                    : tutti_inspect_job(args->job, &desc, text);
+}
+
 static int print_job(const job_args *args, const requested *w) {
     char *text;
-    const tutti_inspect_desc desc = {.after_pass = args->after, .worker = args->worker};
-    tutti_status st = w->layout || w->svg_path
-                          ? tutti_draw_layout(args->job, w->svg_path != NULL, &text)
-                          : tutti_inspect_job(args->job, &desc, &text);
+    tutti_status st = describe_job(args, w, &text);
     if (st != TUTTI_OK) return report_failure(st);
     int code = 0;
     if (w->svg_path)
@@ -94,8 +99,8 @@ static int refuse_checkpoint(const char *path) {
 }
 
 static int refuse_part(const char *option) {
-    fprintf(stderr, "tutti inspect: a layout is of all workers and of no pass; leave out %s\n",
-            option);
+    fprintf(stderr, "tutti inspect: %s does not go with a %s; leave out %s\n", option,
+            strcmp(option, "--after") == 0 ? "layout" : "picture of all workers", option);
     return 2;
 }
 
@@ -110,7 +115,7 @@ int tutti_cmd_inspect(int argc, char **argv) {
     if (code) return code;
     if (args.help)
         fputs(usage, stdout);
-    else if ((w.layout || w.svg_path) && (args.after || args.worker))
+    else if ((w.layout && args.after) || (w.svg_path && (args.after || args.worker)))
         code = refuse_part(args.after ? "--after" : "--worker");
     else
         code = print_job(&args, &w);

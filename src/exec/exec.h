@@ -281,6 +281,17 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
 tutti_status tti_exec_scratch_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                    size_t *n_bytes);
 
+/* A worker on the host that is not created yet. */
+typedef struct tti_list_desc {
+    const tti_exec_desc *exec; /* as for tti_exec_memory_plan, and what the job says of steps */
+    int rank, n_ranks;         /* of the data axis */
+    bool is_divided;           /* other workers have other parts of the model */
+    bool has_server, is_async; /* a parameter server makes the updates; of every gradient alone */
+} tti_list_desc;
+
+/* Prints the worker's step programs, one for each form of step: the lists that it would execute. */
+tutti_status tti_exec_print_lists(const tti_list_desc *desc, tti_str *out);
+
 /* Threads that compute n_local shards side by side: desc->n_lanes of them, but one where shards
  * take turns at a device or at the communicator of a tensor axis. */
 int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local);

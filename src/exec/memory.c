@@ -1,4 +1,6 @@
 /* memory.c - computes the memory of a worker before it is created. */
+#include "exec/memory.h"
+
 #include <stdlib.h>
 
 #include "exec/device/device_compress.h"
@@ -26,8 +28,7 @@ int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local) {
     return desc->plan->stages ? tti_pipe_fit_lanes(desc->plan->stages, n, n_local) : n;
 }
 
-/* Waves of the worker of a stage that has most; where each has its own, of one with n_local. */
-static tutti_status count_waves(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
+tutti_status tti_planned_waves(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
     tti_shard_map shard_map;
     *n = tti_waves_of(n_local, tti_exec_n_lanes(desc, n_local));
     if (desc->zero < 3 || desc->backend->device) return TUTTI_OK;
@@ -44,7 +45,7 @@ static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int 
     int n_lanes = tti_exec_n_lanes(desc, n_local), n_waves;
     *n = has_step(&desc->plan->shard, TTI_SYNC) ? n_local : n_lanes;
     if (!desc->plan->stages) return TUTTI_OK;
-    TTI_TRY(count_waves(desc, n_local, n_ranks, &n_waves));
+    TTI_TRY(tti_planned_waves(desc, n_local, n_ranks, &n_waves));
     TTI_TRY(tti_pipe_count_in_flight(desc->plan->stages, n_waves, n));
     *n = TTI_MIN(*n, tti_waves_of(n_local, n_lanes)) * n_lanes;
     return TUTTI_OK;
@@ -53,13 +54,12 @@ static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int 
 static tutti_status plan_mail(const tti_exec_desc *desc, int n_local, int n_ranks,
                               size_t *n_bytes) {
     int n_waves;
-    TTI_TRY(count_waves(desc, n_local, n_ranks, &n_waves));
+    TTI_TRY(tti_planned_waves(desc, n_local, n_ranks, &n_waves));
     return tti_pipe_slot_bytes(desc->plan, n_waves, tti_exec_n_lanes(desc, n_local), n_bytes);
 }
 
-/* Plans which gradients are added to which. */
-static tutti_status accumulation_of(const tti_exec_desc *desc, int rank, int n_ranks,
-                                    tti_accumulation *acc) {
+tutti_status tti_planned_accumulation(const tti_exec_desc *desc, int rank, int n_ranks,
+                                      tti_accumulation *acc) {
     tti_shard_map shard_map;
     TTI_TRY(tti_exec_shard_map(desc, n_ranks, &shard_map));
     int first = shard_map.first[rank], last = shard_map.first[rank + 1], width;
@@ -80,7 +80,7 @@ static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_lean 
     for (size_t b = 0; st == TUTTI_OK && b < n; b++) lean->is_short[b] = true;
     for (int r = 0; st == TUTTI_OK && r < n_ranks; r++) {
         tti_accumulation acc;
-        st = accumulation_of(desc, r, n_ranks, &acc);
+        st = tti_planned_accumulation(desc, r, n_ranks, &acc);
         if (st != TUTTI_OK) break;
         tti_lean_find_short(&acc, desc->plan, theirs);
         for (int b = 0; b < acc.n_buffers; b++) lean->is_short[b] = lean->is_short[b] && theirs[b];
@@ -137,7 +137,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     TTI_TRY(count_in_flight(desc, tti_shard_map_n_of(&shard_map, rank), n_ranks, &n_in_flight));
     size_t flat = plan->n_flat * sizeof(float);
     tti_accumulation acc;
-    TTI_TRY(accumulation_of(desc, rank, n_ranks, &acc));
+    TTI_TRY(tti_planned_accumulation(desc, rank, n_ranks, &acc));
     tti_share share;
     tutti_status st = tti_exec_init_share(desc, rank, n_ranks, &share);
     size_t state = share.n_elems * sizeof(float);

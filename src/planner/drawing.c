@@ -2,6 +2,8 @@
  * and drawing_picture.c print it. */
 #include "planner/drawing.h"
 
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/affinity.h"
@@ -170,7 +172,53 @@ static tutti_status open_job(tutti_job *job, tti_blueprint **b) {
     return tti_job_say_where(job, st);
 }
 
-tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text) {
+/* The workers of one replica compute with as many threads as the one with the fewest. */
+static int threads_of(const tti_drawing *d, const tti_mesh_at *at) {
+    int n = INT_MAX;
+    for (int r = 0; r < d->n_workers; r++) {
+        tti_core_share share;
+        if (tti_mesh_at_rank(&d->b->mesh, r).data != at->data) continue;
+        tti_worker_cores(d->b, r, d->n_workers, &share);
+        n = TTI_MIN(n, share.n_threads);
+    }
+    return n;
+}
+
+static tutti_status list_steps_of(const tti_drawing *d, int rank) {
+    const tti_blueprint *b = tti_blueprint_of(d->b, rank);
+    tti_exec_desc desc = tti_worker_exec_desc(b);
+    tti_mesh_at at = tti_mesh_at_rank(&d->b->mesh, rank);
+    int n = d->b->config.parallel.backup_workers > 0 ? d->n_workers : n_of_batch(d);
+    if (tti_worker_serves_in_ranks(d->b)) tti_worker_serve_in_ranks(d->b, &desc);
+    if (desc.backend->device)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "inspect: worker %d computes on a device; only workers on the host execute "
+                        "a list of instructions",
+                        rank);
+    tti_shard_map map = shard_map_of(d, n);
+    desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&d->b->mesh, &at));
+    desc.shard_map = &map;
+    desc.n_lanes = threads_of(d, &at);
+    return tti_exec_print_lists(&(tti_list_desc){.exec = &desc,
+                                                 .rank = n == 1 ? 0 : at.data,
+                                                 .n_ranks = n,
+                                                 .is_divided = tti_mesh_n_model(&d->b->mesh) > 1,
+                                                 .has_server = tti_drawing_is_apart(d),
+                                                 .is_async = tti_job_is_async(&d->b->config)},
+                                d->out);
+}
+
+static tutti_status list_steps(const tti_drawing *d, const char *worker) {
+    char *end;
+    long rank = strtol(worker, &end, 10);
+    if (end == worker || *end || rank < 0 || rank >= d->n_workers)
+        return tti_fail(TUTTI_E_CONFIG, "inspect: worker '%.40s': there are 0 to %d", worker,
+                        d->n_workers - 1);
+    return list_steps_of(d, (int)rank);
+}
+
+/* worker NULL: the layout of all workers. */
+static tutti_status describe(tutti_job *job, bool picture, const char *worker, char **text) {
     tti_blueprint *b;
     tti_str out = {0};
     *text = NULL;
@@ -180,7 +228,11 @@ tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text) {
                      .scheme = tti_scheme_of(&b->config),
                      .n_workers = b->n_workers,
                      .out = &out};
-    tutti_status st = picture ? tti_draw_picture(&d) : tti_draw_text(&d);
+    tutti_status st;
+    if (worker)
+        st = list_steps(&d, worker);
+    else
+        st = picture ? tti_draw_picture(&d) : tti_draw_text(&d);
     tti_blueprint_destroy(b);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
     if (st == TUTTI_OK)
@@ -188,4 +240,12 @@ tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text) {
     else
         tti_str_free(&out);
     return st;
+}
+
+tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text) {
+    return describe(job, picture, NULL, text);
+}
+
+tutti_status tutti_list_steps(tutti_job *job, const char *worker, char **text) {
+    return describe(job, false, worker, text);
 }

@@ -86,8 +86,11 @@ static void print_operands(const tti_instr *in, tti_str *out) {
             break;
         case TTI_MERGE:
             print_range(in, out);
-            tti_str_printf(out, ", shards %d..%d", in->merges->first,
-                           in->merges->first + in->merges->n_shards - 1);
+            tti_str_printf(out, ", up to shard %d", in->merges->first + in->merges->n_shards - 1);
+            return;
+        case TTI_UPDATE_BLOCKS:
+            tti_str_add(out, "own blocks of ");
+            print_range(in, out);
             return;
         case TTI_ADD_PIECES:
         case TTI_REDUCE_SCATTER:
@@ -112,7 +115,7 @@ static void print_operands(const tti_instr *in, tti_str *out) {
         case TTI_SUM_HASHES:
             tti_str_add(out, "hashes of the parameters");
             break;
-        default: /* UPDATE, PUSH, PULL */
+        default: /* PUSH, PULL */
             print_range(in, out);
     }
     if (in->kind != TTI_ADD_PIECES) tti_str_add(out, axis_text(in->axis));

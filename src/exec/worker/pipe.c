@@ -156,16 +156,17 @@ static tutti_status find_flat(const tti_plan *plan, tti_pipe_side *side) {
 
 /* The ends of a program's stage boundaries, and their slots after the existing ones: the same on
  * every stage. */
-static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
-                               const tti_program *program) {
-    const tti_stages *s = x->desc.plan->stages;
-    bool training = program == &x->desc.plan->shard;
+static tutti_status build_side(const tti_plan *plan, int n_lanes, tti_pipe *pipe,
+                               tti_pipe_side *side) {
+    const tti_stages *s = plan->stages;
+    bool training = side == &pipe->train;
+    const tti_program *program = training ? &plan->shard : &plan->eval;
     const tti_crossings *crossings = training ? &s->train : &s->eval;
     tti_pipe_shape shape = tti_pipe_shape_of(s, pipe->n_waves, training);
     side->program = program;
     TTI_TRY(tti_pipe_schedule_init(&shape, s->stage, &side->schedule));
     side->schedule.n_in_flight = TTI_MIN(side->schedule.n_in_flight, pipe->n_waves - pipe->n_idle);
-    TTI_TRY(find_flat(x->desc.plan, side));
+    TTI_TRY(find_flat(plan, side));
     side->in = calloc((size_t)crossings->n + 1, sizeof *side->in);
     side->out = calloc((size_t)crossings->n + 1, sizeof *side->out);
     if (!side->in || !side->out) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
@@ -173,7 +174,7 @@ static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
         const tti_crossing *c = &crossings->of[i];
         tti_pipe_end end = {.first_slot = pipe->n_slots, .n_bytes = c->n_bytes};
         TTI_TRY(depth_of(s, pipe->n_waves, c, training, &end.depth));
-        int n = end.depth * x->desc.n_lanes;
+        int n = end.depth * n_lanes;
         tti_mail_slot *more = realloc(pipe->slots, (size_t)(pipe->n_slots + n) * sizeof *more);
         if (!more) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
         pipe->slots = more;
@@ -215,13 +216,32 @@ static void show_ranks(const tti_exec *x, tti_mailbox *box) {
     tti_mailbox_show_as(box, shown);
 }
 
+static tutti_status build_sides(const tti_plan *plan, int n_lanes, tti_pipe *pipe) {
+    TTI_TRY(build_side(plan, n_lanes, pipe, &pipe->train));
+    return plan->eval.graph ? build_side(plan, n_lanes, pipe, &pipe->eval) : TUTTI_OK;
+}
+
+tutti_status tti_pipe_plan(const tti_plan *plan, int n_lanes, int n_waves, int n_idle,
+                           tti_pipe **out) {
+    *out = NULL;
+    tti_pipe *pipe = calloc(1, sizeof *pipe);
+    if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    *pipe = (tti_pipe){.stages = plan->stages, .n_waves = n_waves, .n_idle = n_idle};
+    tutti_status st = build_sides(plan, n_lanes, pipe);
+    if (st != TUTTI_OK) {
+        tti_pipe_destroy(pipe);
+        return st;
+    }
+    *out = pipe;
+    return TUTTI_OK;
+}
+
 static tutti_status build(tti_exec *x, tti_pipe *pipe) {
     const tti_plan *plan = x->desc.plan;
     TTI_TRY(make_waves(x, pipe));
     tti_pipe_shape shape = tti_pipe_shape_of(plan->stages, pipe->n_waves, true);
     TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
-    TTI_TRY(build_side(x, pipe, &pipe->train, &plan->shard));
-    if (plan->eval.graph) TTI_TRY(build_side(x, pipe, &pipe->eval, &plan->eval));
+    TTI_TRY(build_sides(plan, x->desc.n_lanes, pipe));
     TTI_TRY(tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box));
     show_ranks(x, pipe->box);
     return TUTTI_OK;

@@ -14,6 +14,11 @@ typedef struct tti_pipe tti_pipe;
 tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out);
 void tti_pipe_destroy(tti_pipe *pipe);
 
+/* The schedules of a stage that has no worker yet: n_waves, of which the first n_idle have no
+ * shard. Owned by the caller. */
+tutti_status tti_pipe_plan(const tti_plan *plan, int n_lanes, int n_waves, int n_idle,
+                           tti_pipe **out);
+
 /* How often n_lanes shards at a time make n_shards. */
 int tti_waves_of(int n_shards, int n_lanes);
 

@@ -1,0 +1,106 @@
+/* lists.c - prints the step programs of a worker that is not created yet. */
+#include <stdlib.h>
+
+#include "exec/memory.h"
+#include "exec/worker/worker.h"
+
+typedef struct planned {
+    tti_step_basis basis;
+    tti_accumulation acc;
+    tti_share share;
+    tti_lean lean;
+    tti_pipe *pipe;
+    int *joins;
+} planned;
+
+/* Waves without a shard, so that all workers gather parameters equally often (ZeRO-3). */
+static tutti_status count_idle(const tti_list_desc *d, planned *p) {
+    int most = p->acc.n_waves;
+    for (int r = 0; p->lean.params && r < d->n_ranks; r++) {
+        tti_accumulation theirs;
+        TTI_TRY(tti_planned_accumulation(d->exec, r, d->n_ranks, &theirs));
+        most = TTI_MAX(most, theirs.n_waves);
+        tti_accumulation_fini(&theirs);
+    }
+    p->basis.n_idle = most - p->acc.n_waves;
+    return TUTTI_OK;
+}
+
+static tutti_status plan_sharded(const tti_list_desc *d, planned *p) {
+    if (d->exec->zero < 2 || p->share.n_ranks == 1) return TUTTI_OK;
+    p->lean.params = d->exec->zero > 2;
+    TTI_TRY(tti_lean_find_windows(d->exec->plan, &p->lean));
+    p->basis.lean = &p->lean;
+    return count_idle(d, p);
+}
+
+static tutti_status plan_pipeline(const tti_list_desc *d, int n_local, planned *p) {
+    const tti_plan *plan = d->exec->plan;
+    int n_lanes = p->basis.n_lanes, n_waves;
+    if (!plan->stages) return TUTTI_OK;
+    TTI_TRY(tti_planned_waves(d->exec, n_local, d->n_ranks, &n_waves));
+    p->basis.n_idle = n_waves - tti_waves_of(n_local, n_lanes);
+    TTI_TRY(tti_pipe_plan(plan, n_lanes, n_waves, p->basis.n_idle, &p->pipe));
+    p->basis.train = &p->pipe->train;
+    p->basis.eval = &p->pipe->eval;
+    return TUTTI_OK;
+}
+
+static tutti_status find_joins(const tti_program *program, planned *p) {
+    p->joins = calloc((size_t)program->n_steps + 1, sizeof *p->joins);
+    if (!p->joins) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int s = 0; s < program->n_steps; s++)
+        if (program->steps[s]->op->traits & TTI_SYNC) p->joins[p->basis.n_joins++] = s;
+    p->basis.joins = p->joins;
+    return TUTTI_OK;
+}
+
+static tutti_status plan_worker(const tti_list_desc *d, planned *p) {
+    tti_shard_map map;
+    TTI_TRY(tti_exec_shard_map(d->exec, d->n_ranks, &map));
+    int n_local = tti_shard_map_n_of(&map, d->rank);
+    TTI_TRY(tti_planned_accumulation(d->exec, d->rank, d->n_ranks, &p->acc));
+    TTI_TRY(tti_exec_init_share(d->exec, d->rank, d->n_ranks, &p->share));
+    p->basis = (tti_step_basis){.desc = d->exec,
+                                .n_ranks = d->n_ranks,
+                                .is_divided = d->is_divided,
+                                .has_server = d->has_server,
+                                .divides = p->share.n_ranks > 1,
+                                .acc = &p->acc,
+                                .n_lanes = tti_exec_n_lanes(d->exec, n_local)};
+    TTI_TRY(find_joins(&d->exec->plan->shard, p));
+    TTI_TRY(plan_sharded(d, p));
+    return plan_pipeline(d, n_local, p);
+}
+
+static const char *const headings[TTI_N_FORMS] = {
+    [TTI_FORM_STEP] = "a step of training",
+    [TTI_FORM_WARMUP] = "a step of training before average_after or compress_after",
+    [TTI_FORM_LOCAL] = "a step of training between two averages",
+    [TTI_FORM_MEAN] = "a step of training that ends with the mean of the parameters",
+    [TTI_FORM_MEAN_ALL] = "a step of training that ends with the mean of parameters and state",
+    [TTI_FORM_GRADIENT] = "a step of training, after which the server takes the gradient",
+    [TTI_FORM_EVAL] = "a batch of evaluation"};
+
+static tutti_status print_form(const planned *p, tti_step_form form, tti_str *out) {
+    tti_step_program *program;
+    TTI_TRY(tti_step_build(&p->basis, form, &program));
+    tti_str_printf(out, "%s%s:\n", out->n_bytes > 0 ? "\n" : "", headings[form]);
+    tti_step_program_print(program, out);
+    tti_step_program_destroy(program);
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_print_lists(const tti_list_desc *d, tti_str *out) {
+    planned p = {0};
+    tutti_status st = plan_worker(d, &p);
+    tti_step_form other = d->is_async ? TTI_FORM_STEP : TTI_FORM_GRADIENT;
+    for (tti_step_form form = 0; st == TUTTI_OK && form < TTI_N_FORMS; form++)
+        if (form != other && tti_step_has_form(&p.basis, form)) st = print_form(&p, form, out);
+    tti_pipe_destroy(p.pipe);
+    tti_lean_fini_windows(&p.lean);
+    tti_accumulation_fini(&p.acc);
+    tti_share_fini(&p.share);
+    free(p.joins);
+    return st;
+}
