@@ -324,5 +324,21 @@ def test_what_is_refused():
     assert "test.csv:52: column 'value': the label is missing" in ended.err, ended.err
 
 
+def test_text_that_is_not_utf8():
+    """Two labels in Latin-1 became one and the same name in the run."""
+    os.makedirs("latin", exist_ok=True)
+    with open("latin/t.csv", "wb") as file:
+        file.write(b"a,y\n" + b"".join(b"%d,%s\n" % (i, (b"\xe9t\xe9", b"hiver")[i % 2])
+                                      for i in range(30)))
+    train = ("train", *SMALL, "model.hidden=[]", "train.epochs=1", "run.dir=latin-run")
+    runs.tutti(*train, "data.dir=latin/t.csv").expect(
+        3, "t.csv:2: the byte 0xE9 is not UTF-8; convert the file, for example with iconv")
+    shutil.rmtree("latin-run", ignore_errors=True)
+    with open("latin/one.csv", "w") as file:
+        file.write("a,y\n" + "".join("%d,été\n" % i for i in range(30)))
+    runs.tutti(*train, "data.dir=latin/one.csv").expect(
+        0, "column 'y' has one value only, so there is nothing to learn")
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/problem.h"
+#include "base/utf8.h"
 #include "data/table/csv_value.h"
 
 enum { SAMPLE_LINES = 20, SAMPLE_ROWS = 1000 };
@@ -288,8 +289,15 @@ static tutti_status take_header(tti_csv_text *t) {
 
 static tutti_status check_encoding(const char *name, const char *text, size_t n_bytes) {
     bool utf16 = n_bytes >= 2 && (!memcmp(text, "\xFF\xFE", 2) || !memcmp(text, "\xFE\xFF", 2));
-    if (!utf16) return TUTTI_OK;
-    return tti_fail(TUTTI_E_DATA, "%s: the text is UTF-16; save it as UTF-8", name);
+    if (utf16) return tti_fail(TUTTI_E_DATA, "%s: the text is UTF-16; save it as UTF-8", name);
+    size_t bad = tti_utf8_check(text, n_bytes);
+    if (bad == n_bytes) return TUTTI_OK;
+    int64_t line = 1;
+    for (size_t i = 0; i < bad; i++) line += text[i] == '\n';
+    return tti_fail(TUTTI_E_DATA,
+                    "%s:%lld: the byte 0x%02X is not UTF-8; convert the file, for example with "
+                    "iconv -f latin1 -t utf-8",
+                    name, (long long)line, (unsigned char)text[bad]);
 }
 
 static tutti_status parse(cursor *c, const char *const *names, int n_names, tti_csv_text *t) {

@@ -492,6 +492,8 @@ static tutti_status learn_classes(learner *l, int64_t n, bool whole) {
                         "%s: the training rows have %" PRId64 " different labels, and %" PRId64
                         " classes are asked for (data.classes)",
                         l->csv->name, n_classes, l->desc->n_classes);
+    if (n_classes == 1)
+        add_notice(l, l->table->label[0], "has one value only, so there is nothing to learn");
     return copy_texts(l, n_classes, &l->spec->class_names);
 }
 

@@ -75,6 +75,8 @@ T_CASE(texts_that_are_no_table) {
         {"\xFF\xFE"
          "1,2\n",
          "t: the text is UTF-16"},
+        {"a,b\n1,x\n2,caf\xE9\n", "t:3: the byte 0xE9 is not UTF-8; convert the file"},
+        {"\"a\n\xC0\xAF\",b\n1,2\n", "t:2: the byte 0xC0 is not UTF-8"},
         {"a;b\n1,5;1.234\n", "t: numbers have a decimal comma (1,5) and a decimal point (1.234)"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
