@@ -99,6 +99,11 @@ class Layers(House):
         self.refuses("check-layers", "src/base/a.c", '\n#include "ir/b.h"\n',
                      "src/base/a.c:2:", "base may include: public headers only")
 
+    def test_folders_of_exec(self):
+        self.write("src/exec/host/h.h", "")
+        self.refuses("check-layers", "src/exec/device/d.c", '#include "exec/host/h.h"\n',
+                     "exec/device never includes exec/host")
+
     def test_without_room(self):
         self.refuses("check-layers", "src/base/a.c", '#include "a.h"\n', "write the room too")
 
