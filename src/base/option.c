@@ -181,7 +181,7 @@ static bool is_duplicate(const loader *l, size_t i, const char *key, const tti_y
     tti_place place = place_of(l, name);
     if (has_other_name(l, i, key)) {
         tti_problems_add(&l->o->problems, &place,
-                         "%s: %s was given too, and both are the same key; keep only %s", key,
+                         "%s: %s is also given, and both are the same key; keep only %s", key,
                          state->name, l->o->table->rows[i].key);
         return true;
     }

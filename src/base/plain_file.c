@@ -18,8 +18,8 @@ static tutti_status fail_open(const char *path) {
         (error == ELOOP || error == ENOTDIR) && lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
     tutti_status st =
         link ? tti_fail(TUTTI_E_IO,
-                        "%s: is a symbolic link, and inside a run folder nothing is written "
-                        "through one; remove it, or put what it points to in its place",
+                        "%s: is a symbolic link, and nothing inside a run folder is written "
+                        "through a link; remove it, or replace it by its target",
                         path)
              : tti_fail(TUTTI_E_IO, "%s: %s", path, strerror(error));
     errno = error;

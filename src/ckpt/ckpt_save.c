@@ -159,7 +159,7 @@ static tutti_status verify_new(const saving *s) {
     drop_cache(s->temporary, TTI_MANIFEST_NAME);
     tutti_status st =
         TTI_FAULT("ckpt.verify") ? fail_errno(s->temporary, "read back") : verify(s->temporary);
-    if (st != TUTTI_OK) tti_fail_context("what was just written does not read back: ");
+    if (st != TUTTI_OK) tti_fail_context("a file that was just written cannot be read back: ");
     return st;
 }
 

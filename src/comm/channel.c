@@ -133,7 +133,7 @@ static tutti_status fail_wait(const tti_channel *c, const char *what, const wait
                         "channel: rank %d cannot be reached any more (%s); waited %lld ms "
                         "(parallel.timeout_ms=%d)",
                         c->peer, strerror(error), waited_ms, c->timeout_ms);
-    return tti_fail(TUTTI_E_PEER, "channel: rank %d has gone: its connection ended", c->peer);
+    return tti_fail(TUTTI_E_PEER, "channel: rank %d has left: its connection ended", c->peer);
 }
 
 static tutti_status send_bytes(const tti_channel *c, const void *bytes, size_t n_bytes) {
@@ -146,7 +146,7 @@ static tutti_status send_bytes(const tti_channel *c, const void *bytes, size_t n
 static tutti_status recv_rest(const tti_channel *c, void *bytes, size_t n_bytes) {
     wait w = begin_wait(c->timeout_ms);
     if (tti_tcp_read(c->fd, bytes, n_bytes, w.deadline_ns)) return TUTTI_OK;
-    return fail_wait(c, "has sent only a part of a message, and nothing more", &w);
+    return fail_wait(c, "has sent only part of a message", &w);
 }
 
 /* Sends in slices, each with its own time limit: the total time depends on the network. */
@@ -203,10 +203,10 @@ tutti_status tti_channel_recv(tti_channel *c, void *bytes, size_t *n_bytes, unsi
     frame head;
     wait w = begin_wait(timeout_ms);
     if (!tti_tcp_read(c->fd, &head, sizeof head, w.deadline_ns))
-        return fail_wait(c, "said nothing", &w);
+        return fail_wait(c, "sent nothing", &w);
     if (head.magic != MAGIC || head.n_bytes < 1 || head.n_bytes > *n_bytes || head.unused != 0 ||
         (head.areas & ~may_bring) != 0 || head.areas >> c->n_areas != 0)
-        return tti_fail(TUTTI_E_MISMATCH, "channel: rank %d sends what is no message", c->peer);
+        return tti_fail(TUTTI_E_MISMATCH, "channel: rank %d sent an invalid message", c->peer);
     TTI_TRY(recv_rest(c, bytes, head.n_bytes));
     for (int i = 0; i < c->n_areas && !c->shared; i++)
         if (head.areas & (1u << i)) TTI_TRY(recv_area(c, i));

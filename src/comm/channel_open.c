@@ -187,7 +187,7 @@ static tutti_status pass(int fd, int memory_fd) {
         .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
     memcpy(CMSG_DATA(head), &memory_fd, sizeof memory_fd);
     if (sendmsg(fd, &message, MSG_NOSIGNAL) == 1) return TUTTI_OK;
-    return tti_fail(TUTTI_E_PEER, "channel: a rank has gone before it had its memory");
+    return tti_fail(TUTTI_E_PEER, "channel: a rank left before it had received its memory");
 }
 
 /* Memory of n_bytes that keeps its size; -1 with the text set. */
@@ -247,7 +247,8 @@ static tutti_status introduce(const opening *o, int fd) {
     tcp_hello hello;
     tcp_answer answer;
     if (!tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns))
-        return tti_fail(TUTTI_E_IO, "what listens there says nothing (%s)", strerror(errno));
+        return tti_fail(TUTTI_E_IO, "the process that listens there sends nothing (%s)",
+                        strerror(errno));
     TTI_TRY(tti_tcp_check_challenge(&challenge));
     tti_tcp_hello(&o->desc, o->root, 0, &challenge, &hello);
     if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||

@@ -74,7 +74,7 @@ tutti_status tti_link_find(const char *name, const tti_link **out) {
     if (!mpi)
         st = find_module(name, &mpi);
     else if (strcmp(mpi->name, name) != 0)
-        st = tti_fail(TUTTI_E_UNSUPPORTED, "comm_create: %s cannot be used beside %s", name,
+        st = tti_fail(TUTTI_E_UNSUPPORTED, "comm_create: %s cannot be combined with %s", name,
                       mpi->name);
     if (st == TUTTI_OK) *out = mpi;
     pthread_mutex_unlock(&lock);

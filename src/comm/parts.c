@@ -17,8 +17,8 @@ tutti_status tti_check_bounds(const char *who, const tutti_comm *comm, const siz
             const size_t *bound = &bounds[g * n + r];
             if (*bound <= n_elems && (r == 0 || bound[-1] <= *bound)) continue;
             return tti_fail(TUTTI_E_INVALID,
-                            "%s: bound %zu of group %zu is %zu: want rising numbers up to %zu", who,
-                            r, g, *bound, n_elems);
+                            "%s: bound %zu of group %zu is %zu: want ascending numbers up to %zu",
+                            who, r, g, *bound, n_elems);
         }
     return TUTTI_OK;
 }

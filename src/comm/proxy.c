@@ -157,7 +157,7 @@ static tutti_status check_note(const tti_proxy *c, const peer *p) {
                        : slot->to == p->rank && slot->from == c->rank) &&
         tti_slot_get(slot) == (p->in.is_full ? TTI_SLOT_EMPTY : TTI_SLOT_FULL))
         return TUTTI_OK;
-    return tti_fail(TUTTI_E_INTERNAL, "mailbox: rank %d says to rank %d that slot %d is %s",
+    return tti_fail(TUTTI_E_INTERNAL, "mailbox: rank %d reports to rank %d that slot %d is %s",
                     p->rank, c->rank, (int)p->in.slot, p->in.is_full ? "filled" : "emptied");
 }
 

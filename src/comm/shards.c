@@ -58,10 +58,10 @@ static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *de
                         "reduce_shards: shards must be a power of two in %d .. %d, got %d",
                         comm->n_ranks, TTI_MAX_SHARDS, v);
     if (desc->alg == TUTTI_ALG_RING)
-        return tti_fail(TUTTI_E_INVALID,
-                        "reduce_shards: the ring algorithm adds in an order that depends on the "
-                        "number of workers, so its result cannot be exact; take auto, direct or "
-                        "tree");
+        return tti_fail(
+            TUTTI_E_INVALID,
+            "reduce_shards: the ring algorithm adds in an order that depends on the number of "
+            "workers, so its result cannot be exact; use auto, direct or tree");
     if ((unsigned)desc->alg >= TUTTI_N_ALGS)
         return tti_fail(TUTTI_E_INVALID, "reduce_shards: no algorithm %d", (int)desc->alg);
     TTI_TRY(tti_check_elems("reduce_shards", desc->n_elems, 1, desc->dtype));

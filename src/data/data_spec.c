@@ -385,8 +385,8 @@ static tutti_status compare_texts(const char *was, const char *now) {
     }
     if (a[0] != '"' || strstr(a, "\":")) group[0] = '\0';
     return tti_fail(TUTTI_E_DATA,
-                    "data: the training data is not what this run was trained on: it was %s%s, and "
-                    "now it is %s%s; give the data of the run back, or start a new run",
+                    "data: this run was trained on other data: it was %s%s, and now it is %s%s; "
+                    "restore the data of the run, or start a new run",
                     group, a, group, b);
 }
 
@@ -400,7 +400,7 @@ tutti_status tti_data_spec_compare(const tti_data_spec *was, const tti_data_spec
             tti_fail(TUTTI_E_DATA,
                      "data: the training data has another tokenizer than this run was trained with "
                      "(" TTI_TOKENIZER_FILE
-                     " in the run folder); give the data of the run back, or start a new run");
+                     " in the run folder); restore the data of the run, or start a new run");
     tti_str_free(&a);
     tti_str_free(&b);
     return st;

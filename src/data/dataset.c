@@ -77,8 +77,8 @@ tutti_status tti_dataset_set_pixels(const tutti_dataset_desc *desc, const tti_pi
                                                  : "samples that are no pixels");
     return tti_fail(
         TUTTI_E_INVALID,
-        "%s: the model was trained with a mean of %g and a std of %g, and %g and %g "
-        "are asked for; leave these keys as the run has them",
+        "%s: the model was trained with a mean of %g and a std of %g, but %g and %g are requested; "
+        "leave these keys as in the run",
         known->n_channels == 3 ? "data.channel_mean, data.channel_std" : "data.mean, data.std",
         known->mean[0], known->std[0], pixels->mean[0], pixels->std[0]);
 }
@@ -310,7 +310,7 @@ static tutti_status read_label(const tutti_dataset *ds, int64_t index, void *x, 
 
 tutti_status tutti_dataset_count_classes(const tutti_dataset *ds, int64_t *counts) {
     if (ds->info.is_value || ds->info.y.shape.n_dims > 0 || ds->info.n_classes < 1)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "data: the samples have no classes to be counted");
+        return tti_fail(TUTTI_E_UNSUPPORTED, "data: the samples have no classes");
     void *x = malloc(tti_type_bytes(&ds->stored) + 1);
     if (!x) return tti_fail(TUTTI_E_NOMEM, "data: out of memory for a sample");
     memset(counts, 0, (size_t)ds->info.n_classes * sizeof *counts);

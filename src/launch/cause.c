@@ -67,7 +67,7 @@ void tti_cause_name_killer(tti_supervisor_report *report, int64_t oom_before, in
     if (oom_before < 0 || oom_now <= oom_before) return;
     report->exit_code = tutti_status_exit_code(TUTTI_E_NOMEM);
     snprintf(report->text + n, sizeof report->text - n,
-             ": out of memory, for the kernel's OOM killer has just ended a process; give fewer "
+             ": out of memory: the kernel's OOM killer has just ended a process; use fewer "
              "workers, a smaller train.batch, or more memory (dmesg names the process)");
 }
 

@@ -104,8 +104,8 @@ static tutti_status slurm_place(const tti_environment *env, char *host, size_t n
     const char *job = tti_env_look(env, "SLURM_JOB_ID");
     if (!list || !job || !tti_slurm_first_host(list, host, n_bytes))
         return tti_fail(TUTTI_E_CONFIG,
-                        "launch: Slurm's SLURM_STEP_NODELIST (%.60s) and SLURM_JOB_ID do not say "
-                        "where to meet; set MASTER_ADDR and MASTER_PORT",
+                        "launch: Slurm's SLURM_STEP_NODELIST (%.60s) and SLURM_JOB_ID do not give "
+                        "the address of rank 0; set MASTER_ADDR and MASTER_PORT",
                         list ? list : "not set");
     size_t n = strlen(job);
     *port = SLURM_PORT + atoi(n > 4 ? job + n - 4 : job);
@@ -119,8 +119,8 @@ static tutti_status find_place(const tti_environment *env, const tti_worker_env 
     if (!addr && is(worker, "Slurm")) return slurm_place(env, host, n_bytes, port);
     if (!addr)
         return tti_fail(TUTTI_E_CONFIG,
-                        "launch: %s, but MASTER_ADDR is not set: where do the ranks meet? Set "
-                        "MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port of it",
+                        "launch: %s, but MASTER_ADDR is not set: set MASTER_ADDR to the host of "
+                        "rank 0 and MASTER_PORT to a free port of it",
                         worker->text);
     *port = 29500;
     TTI_TRY(read_port(text, port));
@@ -147,7 +147,7 @@ static tutti_status read_token(const char *path, char token[TTI_TOKEN_BYTES]) {
     ssize_t n = is_private ? read(fd, token, TTI_TOKEN_BYTES - 1) : 0;
     close(fd);
     if (!is_file) return fail_token(path, "that is no file");
-    if (!is_private) return fail_token(path, "it can be read by others: chmod 600 it");
+    if (!is_private) return fail_token(path, "other users can read it: chmod 600 it");
     token[n > 0 ? n : 0] = '\0';
     token[strcspn(token, "\r\n")] = '\0';
     if (strlen(token) >= 16) return TUTTI_OK;
@@ -168,12 +168,12 @@ static tutti_status find_token(const tti_environment *env, tti_meeting *out) {
 }
 
 static tutti_status fail_no_token(const char *host, int port) {
-    return tti_fail(TUTTI_E_CONFIG,
-                    "launch: ranks of several hosts would meet at %s:%d: they must share a secret, "
-                    "so that nobody else joins. Make one, readable on every host, with (umask 077; "
-                    "head -c 24 /dev/urandom | base64 > token) and set TUTTI_TOKEN_FILE=token, or "
-                    "set TUTTI_TOKEN",
-                    host, port);
+    return tti_fail(
+        TUTTI_E_CONFIG,
+        "launch: ranks of several hosts connect at %s:%d: they must share a secret, so that no "
+        "other process joins. Make one, readable on every host, with (umask 077; head -c 24 "
+        "/dev/urandom | base64 > token) and set TUTTI_TOKEN_FILE=token, or set TUTTI_TOKEN",
+        host, port);
 }
 
 /* ---- the whole ---- */

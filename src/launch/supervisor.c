@@ -345,10 +345,11 @@ static void give_up(supervisor *s) {
         if (!w->alive) continue;
         size_t n = strlen(s->report.text);
         int state = tti_process_state(w->pid);
-        snprintf(s->report.text + n, sizeof s->report.text - n,
-                 "%srank %d (pid %d, state %c) has not ended %lld ms after SIGKILL and was left",
-                 n ? "; " : "", r, (int)w->pid, state ? state : '?',
-                 (long long)(s->give_up_ns / TTI_NS_PER_MS));
+        snprintf(
+            s->report.text + n, sizeof s->report.text - n,
+            "%srank %d (pid %d, state %c) has not ended %lld ms after SIGKILL and was abandoned",
+            n ? "; " : "", r, (int)w->pid, state ? state : '?',
+            (long long)(s->give_up_ns / TTI_NS_PER_MS));
         w->alive = false;
         s->n_alive--;
         s->report.n_left++;

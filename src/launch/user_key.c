@@ -61,8 +61,8 @@ static bool make_key(const char *path, int (*place)(const char *, const char *))
 
 static tutti_status refuse(const char *path, const char *why) {
     return tti_fail(TUTTI_E_CONFIG,
-                    "launch: %s: %s; this file keeps other users out of the job. Delete it, or set "
-                    "TUTTI_CACHE to a folder of your own",
+                    "launch: %s: %s; this file protects the job from other users. Delete it, or "
+                    "set TUTTI_CACHE to a folder of your own",
                     path, why);
 }
 

@@ -36,7 +36,7 @@ static const tti_attr_spec grad_w_attrs[] = {
     DILATION,
     GROUPS,
     {"kernel", TTI_ATTR_INTS, 0, "[Kh, Kw]"},
-    {"bias", TTI_ATTR_INT, 1, "0: nobody reads db, which then may be left out"},
+    {"bias", TTI_ATTR_INT, 1, "0: db has no reader and may be omitted"},
     {0}};
 
 static const int64_t ones[2] = {1, 1}, zeros[2] = {0, 0};

@@ -16,7 +16,8 @@ static const tutti_type scalar = {TUTTI_F32, {0}};
 /* ---- cross_entropy ---- */
 
 static const tti_attr_spec entropy_attrs[] = {
-    {"smoothing", TTI_ATTR_FLOAT, 0, "share of the target spread evenly over the classes, 0 .. 1"},
+    {"smoothing", TTI_ATTR_FLOAT, 0,
+     "fraction of the target distributed evenly over the classes, 0 .. 1"},
     {"ignore", TTI_ATTR_INT, -1, "label of rows that do not count"},
     {0},
 };

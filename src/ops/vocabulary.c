@@ -14,7 +14,8 @@ static const tti_attr_spec part_attrs[] = {{"first", TTI_ATTR_INT, 0, "class of 
                                            {0}};
 
 static const tti_attr_spec join_attrs[] = {
-    {"smoothing", TTI_ATTR_FLOAT, 0, "share of the target spread evenly over the classes, 0 .. 1"},
+    {"smoothing", TTI_ATTR_FLOAT, 0,
+     "fraction of the target distributed evenly over the classes, 0 .. 1"},
     {"ignore", TTI_ATTR_INT, -1, "label of rows that do not count"},
     {"n", TTI_ATTR_INT, 1, "workers, each with equally many classes"},
     {"first", TTI_ATTR_INT, 0, "class of the first logit here"},

@@ -5,10 +5,10 @@
 
 static const tti_pass pipeline[] = {
     {"simplify", "drop dead, repeated and identity nodes", tti_pass_simplify},
-    {"tensor", "one worker's pieces of the layers, and the exchanges", tti_pass_tensor},
+    {"tensor", "one worker's tensor shards of the layers, and the collectives", tti_pass_tensor},
     {"products", "linear layers of one input as one; a bias into its product", tti_pass_products},
-    {"precision", "16-bit floats where the time goes", tti_pass_precision},
-    {"pieces", "say which rank of a pipeline has which node", tti_pass_pieces},
+    {"precision", "16-bit floats in the expensive operations", tti_pass_precision},
+    {"pieces", "assign nodes to the ranks of a pipeline", tti_pass_pieces},
     {"autodiff", "append the gradient of loss_sum for every parameter", tti_pass_autodiff},
     {"split", "prove that the graph may be cut along the batch", tti_pass_split},
     {"stages", "keep the nodes of one rank of a pipeline", tti_pass_stages},

@@ -273,11 +273,10 @@ static tutti_status by_budget(recompute *r, size_t budget, reads *of, bool *paid
     TTI_TRY(by_block(r));
     least = TTI_MIN(least, r->peak.n_bytes);
     if (r->peak.n_bytes <= budget) return TUTTI_OK;
-    return tti_fail(
-        TUTTI_E_INVALID,
-        "train.recompute: the activations of a shard cannot be brought down to %zu bytes; "
-        "the least is %zu, give that or more",
-        budget, least);
+    return tti_fail(TUTTI_E_INVALID,
+                    "train.recompute: the activations of a shard cannot be reduced to %zu bytes; "
+                    "give at least %zu",
+                    budget, least);
 }
 
 /* ---- the pass ---- */

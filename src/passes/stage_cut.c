@@ -196,12 +196,12 @@ static tutti_status note_start(const cutter *c, int node, tti_piece_start *start
 static tutti_status too_many(const tti_stages *stages, int n_most) {
     if (stages->n_chunks == 1)
         return tti_fail(TUTTI_E_INVALID,
-                        "parallel.pipeline: %d stages, but the model can be cut into %d piece%s at "
-                        "most; give at most parallel.pipeline=%d",
+                        "parallel.pipeline: %d stages, but the model can be divided into at most "
+                        "%d stage%s; give at most parallel.pipeline=%d",
                         stages->n_stages, n_most, n_most == 1 ? "" : "s", n_most);
     return tti_fail(TUTTI_E_INVALID,
-                    "parallel.pipeline: %d stages of %d chunks, but the model can be cut into %d "
-                    "piece%s at most; give at most parallel.pipeline=%d, or fewer chunks",
+                    "parallel.pipeline: %d stages of %d chunks, but the model can be divided into "
+                    "at most %d chunk%s; give at most parallel.pipeline=%d, or fewer chunks",
                     stages->n_stages, stages->n_chunks, n_most, n_most == 1 ? "" : "s",
                     TTI_MAX(1, n_most / stages->n_chunks));
 }

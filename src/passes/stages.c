@@ -229,8 +229,8 @@ static tutti_status check_names(const tutti_graph *g) {
     for (int i = 0; i < g->n_nodes; i++)
         if (is_further_copy(g, g->nodes[i]))
             return tti_fail(TUTTI_E_INVALID,
-                            "parallel.pipeline: '%s' is how stages call a parameter '%.*s' that "
-                            "several of them have; give it another name",
+                            "parallel.pipeline: stages use the name '%s' for copies of parameter "
+                            "'%.*s'; give it another name",
                             g->nodes[i]->name, (int)own_name(g, g->nodes[i]->name),
                             g->nodes[i]->name);
     return TUTTI_OK;

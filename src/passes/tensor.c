@@ -251,9 +251,9 @@ static tutti_status refuse(const tutti_graph *g, int n, double share) {
     if (st == TUTTI_OK) st = tti_tensor_numbers(g, false, &uneven);
     if (st == TUTTI_OK)
         st = tti_fail(TUTTI_E_INVALID,
-                      "parallel.tensor=%d: the layers of this model cannot be cut in %d: features, "
-                      "channels, heads or classes must divide by it, and do in %.0f %% of the "
-                      "parameters; numbers that would do: %s; with some layers whole: %s",
+                      "parallel.tensor=%d: the layers of this model cannot be divided by %d: it "
+                      "must divide their features, channels, heads or classes, and does for %.0f "
+                      "%% of the parameters; numbers that work: %s; with some layers whole: %s",
                       n, n, 100 * share, tti_str_text(&even), tti_str_text(&uneven));
     tti_str_free(&even);
     tti_str_free(&uneven);

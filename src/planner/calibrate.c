@@ -234,22 +234,22 @@ tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double b
 /* Only asks whether there is such an update; nothing runs. */
 static tutti_status no_update(void *update) {
     (void)update;
-    return tti_fail(TUTTI_E_INTERNAL, "plan: nothing runs on paper");
+    return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
 static tutti_status no_complete(void *update, int first, int n) {
     (void)update, (void)first, (void)n;
-    return tti_fail(TUTTI_E_INTERNAL, "plan: nothing runs on paper");
+    return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
 static tutti_status no_trade(void *group, const tti_device_trade *trade, bool beside) {
     (void)group, (void)trade, (void)beside;
-    return tti_fail(TUTTI_E_INTERNAL, "plan: nothing runs on paper");
+    return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
 static tutti_status no_put(void *group, const tti_device_letter *letter, bool beside) {
     (void)group, (void)letter, (void)beside;
-    return tti_fail(TUTTI_E_INTERNAL, "plan: nothing runs on paper");
+    return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
 static bool prefers_channels_last(const tti_node *node) {

@@ -51,10 +51,10 @@ static tutti_status calibrate_on_paper(const checked *c, const char *device, tti
     TTI_TRY(tti_calibration_of(device, c->b->n_workers, out));
     tti_calibration_for(&c->b->config, out);
     if (out->is_device != on_devices)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "plan: the run was on %s, of which --device %.20s has no figures; leave it "
-                        "out",
-                        on_devices ? "GPUs" : "the host", device);
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "plan: the run was on %s, for which --device %.20s has no figures; leave it out",
+            on_devices ? "GPUs" : "the host", device);
     if (!out->is_device) out->base_bytes = tti_process_bytes(NULL);
     return TUTTI_OK;
 }
@@ -157,7 +157,7 @@ static tutti_status check_layout(const char *run_dir, const checked *c) {
     tti_scheme_text(&of_job, &text);
     tutti_status st =
         tti_fail(TUTTI_E_CONFIG,
-                 "plan: %s was last continued as %s; what is predicted is the layout of its job",
+                 "plan: %s was last resumed as %s; the prediction is for the layout of its job",
                  run_dir, tti_str_text(&text));
     tti_str_free(&text);
     return st;
@@ -165,8 +165,7 @@ static tutti_status check_layout(const char *run_dir, const checked *c) {
 
 static tutti_status run(const char *run_dir, const tutti_plan_desc *desc, checked *c,
                         tti_str *out) {
-    if (!c->history.ended)
-        return tti_fail(TUTTI_E_CONFIG, "plan: %s has not come to its end", run_dir);
+    if (!c->history.ended) return tti_fail(TUTTI_E_CONFIG, "plan: %s is not finished", run_dir);
     if (c->history.samples_per_s <= 0)
         return tti_fail(TUTTI_E_CONFIG, "plan: %s did no step after it was last continued",
                         run_dir);

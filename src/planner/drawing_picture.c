@@ -217,9 +217,9 @@ static void print_key(const tti_drawing *d, tti_str *out) {
         tti_str_printf(out, "sums of gradients%s%s", tti_drawing_is_compressed(d) ? " by " : "",
                        tti_drawing_is_compressed(d) ? c->parallel.compress : "");
     if (d->scheme.zero > 0) tti_str_add(out, " to the owners of parts, and parameters back");
-    if (d->exec.shares) tti_str_add(out, ", for the one copy that all threads have");
+    if (d->exec.shares) tti_str_add(out, ", for the copy that all threads share");
     if (d->scheme.data > 1 && tti_drawing_joins(d, tti_blueprint_plan(d->b, 0), &joined) > 0)
-        tti_str_add(out, ", and what is joined inside a step");
+        tti_str_add(out, ", and values joined inside a step");
     if (d->scheme.pipeline > 1) tti_str_add(out, ", blue: a shard between stages");
     if (stages && stages->n_tied > 0) tti_str_add(out, ", violet: a parameter of several stages");
     if (d->scheme.tensor > 1) tti_str_add(out, ", green: sums inside it");

@@ -11,7 +11,7 @@
 /* Prints which server has which range of the parameters, and the traffic per batch. */
 static tutti_status print_ranges(const tti_drawing *d) {
     int n = tti_drawing_n_ranges(d);
-    tti_str_add(d->out, "\nparameters and state for all workers are kept by ");
+    tti_str_add(d->out, "\nparameters and state for all workers are stored by ");
     if (tti_drawing_has_processes(d))
         tti_str_add(d->out, n > 1 ? "the first of them, a range each:\n" : "the first of them:\n");
     else if (n > 1)
@@ -27,7 +27,7 @@ static tutti_status print_ranges(const tti_drawing *d) {
                        tti_mib(range.states));
     }
     tti_str_printf(d->out,
-                   "each worker sends its gradient there and gets parameters: %.3f MiB each way\n",
+                   "each worker pushes its gradient and pulls parameters: %.3f MiB each way\n",
                    tti_mib(d->exec.plan->n_flat * sizeof(float)));
     return TUTTI_OK;
 }
@@ -75,11 +75,11 @@ static void print_averaging(const tti_drawing *d, const tti_plan *plan, int stag
         tti_str_printf(d->out, "\nafter %lld steps ", (long long)c->parallel.average_after);
     else
         tti_str_add(d->out, "\n");
-    tti_str_printf(d->out,
-                   "each %s makes its own updates; every %lld steps all %d take the mean of "
-                   "their parameters%s",
-                   d->n_workers > d->scheme.data ? "copy of the model" : "worker",
-                   (long long)c->parallel.average_every, d->scheme.data, all ? " and state" : "");
+    tti_str_printf(
+        d->out,
+        "each %s updates its own parameters; every %lld steps all %d average their parameters%s",
+        d->n_workers > d->scheme.data ? "copy of the model" : "worker",
+        (long long)c->parallel.average_every, d->scheme.data, all ? " and state" : "");
     print_like(d, stage);
     tti_str_printf(d->out, ":\n  %.3f MiB, and nothing between\n",
                    tti_mib(tti_averaging_bytes(c, plan)));

@@ -20,8 +20,8 @@ static const double COPIED_BYTES_S = 50e9;
 tutti_status tti_mixture_check_device(const tti_job_config *config, const char *device) {
     if (!device || strcmp(device, "measured") == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
-                    "plan: workers on GPUs beside workers on the host (parallel.devices=%.60s) are "
-                    "predicted from what both are measured at; leave out --device %.20s",
+                    "plan: predicting workers on GPUs and on the host (parallel.devices=%.60s) "
+                    "needs measurements of both; leave out --device %.20s",
                     config->parallel.devices, device);
 }
 

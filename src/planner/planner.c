@@ -259,7 +259,7 @@ static void print_reason(const planner *p, const tti_prediction *x, tti_str *out
                  {"loading", x->load_s - best->load_s}};
     size_t worst = 0;
     if (!fits(p, x)) {
-        tti_str_printf(out, "no room: %.3g GB wanted", bytes_wanted(p, x) / 1e9);
+        tti_str_printf(out, "does not fit: needs %.3g GB", bytes_wanted(p, x) / 1e9);
         return;
     }
     if (x == best) {
@@ -319,11 +319,10 @@ static void print_table(const planner *p, tti_str *out) {
                 "worker, host, sent: MiB of one worker's arrays, of the process with all "
                 "workers as threads, and sent by a worker each step\n");
     if (ignores_load_weights(p))
-        tti_str_printf(
-            out,
-            "parallel.load_weights=%s is left out: workers are taken to be of one speed, with "
-            "equal shares\n",
-            p->job->config.parallel.load_weights);
+        tti_str_printf(out,
+                       "parallel.load_weights=%s is ignored: all workers are assumed to have the "
+                       "same speed and equal shards\n",
+                       p->job->config.parallel.load_weights);
     if (p->layouts.refused.n_bytes)
         tti_str_printf(out, "not possible:\n%s", tti_str_text(&p->layouts.refused));
 }
@@ -384,8 +383,7 @@ static tutti_status write_best(planner *p, char **best) {
     *best = NULL;
     if (p->n_fit == 0)
         return tti_fail(TUTTI_E_CONFIG,
-                        "plan: none of %d layouts has room in %.3g GB; the least that one wants is "
-                        "%.3g",
+                        "plan: none of %d layouts fits in %.3g GB; the smallest needs %.3g",
                         p->layouts.n, p->memory_bytes / 1e9, least_wanted(p) / 1e9);
     tutti_job *job;
     TTI_TRY(tti_scheme_job(p->job, &p->predictions[0].layout, is_on_paper(p), &job));
@@ -418,8 +416,8 @@ static tutti_status count_places(const planner *p, const tti_devices *here, int 
     *n = is_on_paper(p) && listed > 0 ? listed : here->n > 0 ? here->n : tti_cores_usable();
     if (!is_on_paper(p) || listed > 0 || here->n > 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
-                    "plan: --device %s without a number of GPUs, and this machine has none to "
-                    "count; give -n, or a list such as parallel.devices=0,1",
+                    "plan: --device %s needs the number of GPUs, and this machine has none; give "
+                    "-n, or a list such as parallel.devices=0,1",
                     p->desc->device);
 }
 

@@ -467,8 +467,8 @@ tutti_status tti_server_sim_run(const tti_server_sim_desc *desc, tti_server_sim 
     tti_server_sim_desc d = *desc;
     if (d.n_workers > TTI_MAX_PLAYED)
         return tti_fail(TUTTI_E_CONFIG,
-                        "simulate: workers that do not wait for each other are played one by one, "
-                        "at most %d of them; give -n less, or parallel.staleness=0",
+                        "simulate: asynchronous workers are simulated one by one, at most %d of "
+                        "them; give a smaller -n, or parallel.staleness=0",
                         TTI_MAX_PLAYED);
     d.n_servers = TTI_MIN(d.n_servers, d.n_workers);
     if (d.of_grads <= 0) d.of_grads = 1;

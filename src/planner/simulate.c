@@ -288,8 +288,8 @@ static tutti_status open_worker(tutti_job *job, tti_simulation *s) {
     one.zero = (int)c->parallel.zero;
     if (s->desc->n_workers % (tensor * pipeline) != 0)
         return tti_fail(TUTTI_E_CONFIG,
-                        "simulate: %d stages of %d pieces are %d workers for each copy of the "
-                        "model; give -n a multiple of it, got %d",
+                        "simulate: %d stages of %d tensor shards are %d workers per replica; -n "
+                        "must be a multiple of that, got %d",
                         pipeline, tensor, tensor * pipeline, s->desc->n_workers);
     TTI_TRY(tti_scheme_job(job, &one, is_on_paper(s), &alone));
     const tti_backend *backend = is_on_paper(s) ? tti_paper_device() : NULL;
@@ -322,7 +322,7 @@ static tutti_status run(tutti_job *job, tti_simulation *s, tti_str *out) {
     if (!tti_is_measured(s->desc->device)) TTI_TRY(tti_scheme_elsewhere(job, is_on_paper(s)));
     TTI_TRY(tti_network_read(s->desc->network ? s->desc->network : "h200", &s->network));
     if (s->desc->n_workers > tti_network_room(&s->network))
-        return tti_fail(TUTTI_E_CONFIG, "simulate: the network has room for %g workers, not for %d",
+        return tti_fail(TUTTI_E_CONFIG, "simulate: the network has at most %g workers, not %d",
                         tti_network_room(&s->network), s->desc->n_workers);
     TTI_TRY(open_worker(job, s));
     TTI_TRY(time_worker(s));

@@ -36,7 +36,7 @@ static void print_head(const tti_simulation *s, tti_str *out) {
                    samples(s, s->solo.n_workers),
                    s->solo.n_workers > 1 ? "copy of the model" : "worker", n_buckets, flat);
     if (s->solo.n_workers == 1)
-        tti_str_printf(out, "a worker alone takes %.3f ms\n", s->points[0].step_s * 1e3);
+        tti_str_printf(out, "a single worker takes %.3f ms\n", s->points[0].step_s * 1e3);
     else
         tti_str_printf(out,
                        "%d workers with one copy take %.3f ms\nbubble %.1f %% of the time of the "
@@ -75,7 +75,7 @@ static void print_served(const tti_simulation *s, tti_str *out) {
 static void print_staleness(const tti_simulation *s, tti_str *out) {
     const tti_simulated_point *last = &s->points[s->n_points - 1];
     if (s->served.n_backup > 0) {
-        tti_str_printf(out, "%.1f %% of the gradients of %lld workers come too late\n",
+        tti_str_printf(out, "%.1f %% of the gradients of %lld workers arrive too late\n",
                        100 * last->server.dropped, (long long)last->n);
         return;
     }

@@ -109,7 +109,7 @@ static tutti_status find_terms(tti_holder *h, uint64_t workers, terms *t) {
     }
     pthread_mutex_unlock(&h->mutex);
     if (t->n > 0 && t->n == __builtin_popcountll(workers)) return TUTTI_OK;
-    return tti_fail(TUTTI_E_MISMATCH, "parameter server: a gradient of %d workers, %d have come",
+    return tti_fail(TUTTI_E_MISMATCH, "parameter server: a gradient of %d workers, %d have arrived",
                     __builtin_popcountll(workers), t->n);
 }
 
@@ -159,7 +159,7 @@ static tutti_status join(void *holder, double *values, size_t n_each) {
     TTI_TRY(answer(h, &m, 1u << TTI_WIRE_JOINED));
     TTI_TRY(hear(h, 1u << TTI_WIRE_JOINED, &m));
     if (m.kind != TTI_WIRE_JOIN || m.number[0] != (int64_t)n_each)
-        return tti_fail(TUTTI_E_PEER, "parameter server: the sum of all ranges does not come");
+        return tti_fail(TUTTI_E_PEER, "parameter server: the sum of all ranges does not arrive");
     memcpy(values, area, n_bytes);
     return TUTTI_OK;
 }
@@ -175,7 +175,7 @@ static tutti_status fetch(tti_holder *h, tti_wire_message *m) {
     const float *from = array_of(h->x, m->number[0]);
     size_t first = (size_t)m->number[1], n = (size_t)m->number[2];
     if (!from || first > h->n_keys || n > TTI_MIN(h->n_keys - first, (size_t)TTI_FETCH_ELEMS))
-        return tti_fail(TUTTI_E_MISMATCH, "parameter server: state that is not there is wanted");
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: unknown state was requested");
     memcpy(tti_channel_area(h->control, TTI_WIRE_FETCHED), from + first, n * sizeof *from);
     m->number[3] = h->n_bytes;
     return answer(h, m, 1u << TTI_WIRE_FETCHED);
@@ -255,10 +255,10 @@ static void wait_for(tti_holder *h, const bool *is_there, int64_t wait_ms) {
 static tutti_status wait_copied(tti_holder *h, seat *s, int64_t version) {
     wait_for(h, &s->is_copied, tti_wire_patience_ms(&h->desc));
     if (!s->is_copied)
-        return tti_fail(TUTTI_E_PEER,
-                        "parameter server: parameters of version %lld for %s %d do not come to who "
-                        "holds them",
-                        (long long)version, h->kind, s->worker);
+        return tti_fail(
+            TUTTI_E_PEER,
+            "parameter server: parameters of version %lld for %s %d do not reach their owner",
+            (long long)version, h->kind, s->worker);
     if (s->version != version)
         return tti_fail(TUTTI_E_MISMATCH,
                         "parameter server: parameters of version %lld, not %lld, for %s %d",

@@ -78,7 +78,7 @@ static tutti_status come(tti_server *s, int w, tti_meet_op op, int64_t *values, 
         h->op = op;
         h->n_values = n;
     } else if (h->op != op || h->n_values != n || h->has_come[w]) {
-        tti_fail(TUTTI_E_MISMATCH, "parameter server: %s %d comes to another meeting",
+        tti_fail(TUTTI_E_MISMATCH, "parameter server: %s %d is in another synchronization",
                  tti_server_kind(s), w);
         tti_server_fail(s, TUTTI_E_MISMATCH, tutti_last_error());
         return TUTTI_E_MISMATCH;
@@ -120,9 +120,8 @@ tutti_status tti_server_meet(tti_exec *x, tti_meet_op op, void *values, int n,
 
 /* Why the others cannot do without a process that has gone. */
 static const char *need_of(const tti_server *s, bool held_keys) {
-    if (held_keys) return "nobody else holds its range of the parameters";
-    return s->desc.replay ? "an order that is repeated needs all"
-                          : "the others cannot do without it";
+    if (held_keys) return "no other process has its range of the parameters";
+    return s->desc.replay ? "an order that is repeated needs all" : "the others need it";
 }
 
 void tti_server_bury(tti_server *s, int w, const char *why) {
@@ -135,7 +134,7 @@ void tti_server_bury(tti_server *s, int w, const char *why) {
         end_round(s);
     else if (!s->failed) {
         char text[512];
-        snprintf(text, sizeof text, "parameter server: %s %d has gone, and %s: %s",
+        snprintf(text, sizeof text, "parameter server: %s %d has left, and %s: %s",
                  tti_server_kind(s), w, need_of(s, held_keys), why);
         tti_server_fail(s, TUTTI_E_PEER, text);
     }

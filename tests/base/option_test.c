@@ -276,7 +276,7 @@ T_CASE(get) {
 T_CASE(former_name) {
     T_UNUSED;
     static const char again[] =
-        "command line: error: b.factor: a.x was given too, and both are "
+        "command line: error: b.factor: a.x is also given, and both are "
         "the same key; keep only a.x";
     fixture f;
     begin(&f);
@@ -299,7 +299,7 @@ T_CASE(former_name) {
     load(&f, "b.factor: x\na.x: 1\n");
     expect_problems(&f,
                     "job.yaml:1:11: error: a.x: expected a number >= 0, got \"x\"\n"
-                    "job.yaml:2:1: error: a.x: b.factor was given too, and both are the same "
+                    "job.yaml:2:1: error: a.x: b.factor is also given, and both are the same "
                     "key; keep only a.x");
 }
 

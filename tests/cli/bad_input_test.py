@@ -134,9 +134,10 @@ TOKENS = ["data.format=random_tokens", "data.n_train=128", "data.n_test=8", "dat
 LATE = [
     ("model: {init: /nowhere}", 15, CHECKPOINT, "model.init: /nowhere: cannot open", DRAWN),
     ("model: {plugin: /nowhere.so}", 17, CONFIG, "model.plugin: /nowhere.so: No such file", DRAWN),
-    ("optimizer: {freeze: [nothing]}", 21, CONFIG, 'optimizer.freeze: "nothing" fits none', DRAWN),
+    ("optimizer: {freeze: [nothing]}", 21, CONFIG, 'optimizer.freeze: "nothing" matches none',
+     DRAWN),
     ("data: {mixup: 0.2}", 15, CONFIG, "data.mixup: mixes samples of the same shard", DRAWN),
-    ("train: {precision: tf32}", 20, CONFIG, "train.precision=tf32 is a way of GPUs", DRAWN),
+    ("train: {precision: tf32}", 20, CONFIG, "train.precision=tf32 needs a GPU", DRAWN),
     ("data: {resident: yes}", 18, CONFIG, "data.resident=yes: there is no GPU", DRAWN),
     ("parallel.pipeline: 3", 20, CONFIG, "parallel.pipeline: 3 stages, but the model can", DRAWN),
     ("data: {format: csv, dir: nowhere}", 26, DATA, "nowhere: csv: no file is there", []),

@@ -40,7 +40,7 @@ def test_without_training():
     if "training by" in ended.out or "measured" in ended.out:
         raise AssertionError(ended.out)
     ended = runs.tutti("bench", "data", *SHORT, "model.name=gpt2").expect(
-        0, "loader", "# training was not measured: gpt2: wants tokens")
+        0, "loader", "# training was not measured: gpt2: needs tokens")
     if "training by" in ended.out:
         raise AssertionError(ended.out)
 

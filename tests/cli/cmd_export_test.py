@@ -122,7 +122,7 @@ def test_weights_that_do_not_fit():
         json.dump({"n_layer": 3}, file)
     job = [a for a in GPT2 if a != "model.layers=2"]
     train("c", *job, "model.init=hf").expect(
-        4, "hf: does not fit", "(12 tensors)", "h.2.ln_2.weight is missing", "; ...")
+        4, "hf: does not match", "(12 tensors)", "h.2.ln_2.weight is missing", "; ...")
     with open("hf/config.json", "w") as file:
         json.dump({"n_layer": 1}, file)
     train("d", *job, "model.init=hf").expect(4, "is not in the model")

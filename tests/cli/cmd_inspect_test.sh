@@ -78,7 +78,7 @@ drawn() {
 }
 local="-n 2 parallel.mode=fast parallel.sync=local parallel.average_every=3"
 expect_not "bucket" job.yaml $local --layout
-expect 0 "every 3 steps all 2 take the mean of their parameters" job.yaml $local --layout
+expect 0 "every 3 steps all 2 average their parameters" job.yaml $local --layout
 expect 0 "  0.049 MiB, and nothing between" job.yaml $local --layout
 expect 0 "  0.146 MiB, and nothing" job.yaml $local parallel.average=all --layout
 expect 0 "backward pass, in the steps before" job.yaml $local parallel.average_after=5 --layout
@@ -118,14 +118,14 @@ grep -q ">0.02</text>" layout.svg || fail "layout.svg: 256 words of 16 floats"
 
 # Who has it once, who has it elsewhere, and what all wait for inside a step.
 expect 0 "the 2 threads have one copy of parameters and state" job.yaml -n 2 --layout
-drawn "for the one copy that all threads have" job.yaml -n 2
+drawn "for the copy that all threads share" job.yaml -n 2
 expect_not "one copy" job.yaml -n 2 parallel.copies=each --layout
 expect_not "averages" job.yaml -n 2 --layout
 expect 0 "averages 0.02" job.yaml -n 2 train.ema=0.9 --layout
 joined="model.plugin=$TUTTI_BUILD/tests/modules/narrow_resnet.so data.format=random_images"
 joined="$joined data.image_size=12 parallel.shards=4 -n 2 parallel.sync_batch_norm=true"
 expect 0 "joined inside a step between the 2 workers: 20 values of all shards" $joined --layout
-drawn "and what is joined inside a step" $joined
+drawn "and values joined inside a step" $joined
 host_program=$TUTTI_PROGRAM
 mkdir device
 cp "$TUTTI_PROGRAM" "$TUTTI_BUILD/tests/modules/device/tutti-cuda.so" device

@@ -66,7 +66,7 @@ def test_stages():
     """More stages than the model has layers are no layout; others wait for each other."""
     ended = runs.tutti("plan", *JOB, "-n", "4", "--seconds", "0.1", "--all", "train.recompute=none",
                        "parallel.devices=cpu")
-    ended.expect(0, "bubble", "pipeline 4", "pieces at most")
+    ended.expect(0, "bubble", "pipeline 4", "stages; give at most")
 
 
 def test_stages_in_pieces():
@@ -129,7 +129,7 @@ def test_a_planned_job_is_planned_anew():
     if shown["workers"] != 6 or not {(3, 2, 1), (3, 1, 2)} <= sizes or (6, 1, 1) in sizes:
         raise AssertionError(shown)
     runs.tutti("plan", *JOB, "parallel.load_weights=3,1", "-n", "4", "--device", "cpu").expect(
-        0, "parallel.load_weights=3,1 is left out")
+        0, "parallel.load_weights=3,1 is ignored")
 
 
 def test_columns_stand_below_each_other():
@@ -188,7 +188,7 @@ def test_a_run_that_was_continued_otherwise():
                                 ("4", ["parallel.zero=2"], "data 2, 2 shards, zero 2, and"),
                                 ("5", ["parallel.tensor=2"], "data 1, tensor 2, 2 shards, and")):
         runs.tutti("train", "--resume", "run", "train.steps=" + n_steps, *more).expect(0)
-        runs.tutti("plan", "--check", "run").expect(2, "last continued as " + shown)
+        runs.tutti("plan", "--check", "run").expect(2, "last resumed as " + shown)
     runs.tutti("train", "--resume", "run").expect(0)
     runs.tutti("plan", "--check", "run").expect(2, "did no step")
     runs.tutti("train", "--resume", "run", "train.steps=6").expect(0)
@@ -197,7 +197,7 @@ def test_a_run_that_was_continued_otherwise():
         records = file.read()
     with open("run/metrics.jsonl", "w") as file:  # parts whose product is 0 in an int
         file.write(records.replace('"workers":2', '"workers":2,"tensor":65536,"pipeline":65536'))
-    runs.tutti("plan", "--check", "run", "--device", "cpu").expect(2, "last continued as data 1, ")
+    runs.tutti("plan", "--check", "run", "--device", "cpu").expect(2, "last resumed as data 1, ")
 
 
 def leave_no_room():
@@ -209,7 +209,7 @@ def test_memory():
     """What has no room stands last, and where nothing has the command says so."""
     ended = runs.tutti("plan", *JOB, "-n", "2", "--memory", "1kB", "--seconds", "0.1", "--out",
                        "best.yaml")
-    ended.expect(2, "none of", "room", "the least")
+    ended.expect(2, "none of", "fits", "the smallest needs")
     if os.path.exists("best.yaml"):
         raise AssertionError("best.yaml was written")
     runs.tutti("plan", *JOB, "-n", "2", "--device", "cpu", "--out", "/dev/full").expect(
@@ -275,7 +275,7 @@ def test_how_many_devices_that_are_not_here():
     nothing = dict(os.environ, CUDA_VISIBLE_DEVICES="")
     for given in ([], ["parallel.devices=gpu"], ["parallel.devices=cpu"]):
         runs.tutti("plan", *JOB, *more, *given, env=nothing).expect(
-            2, "without a number of GPUs", "give -n, or a list such as parallel.devices=0,1")
+            2, "needs the number of GPUs", "give -n, or a list such as parallel.devices=0,1")
 
 
 def test_a_backend_of_the_host_is_none_of_gpus():

@@ -225,7 +225,7 @@ def test_bad_input():
     runs.tutti("simulate", *JOB, "--network", "bad.yaml").expect(2, "bad.yaml:1", "bad.yaml:2",
                                                                  "unknown key")
     runs.tutti("simulate", *JOB, "--network", "nothing.yaml").expect(2, "nothing.yaml")
-    runs.tutti("simulate", *JOB, "-n", "1000000").expect(2, "room for")
+    runs.tutti("simulate", *JOB, "-n", "1000000").expect(2, "the network has at most")
     runs.tutti("simulate", *JOB, "-n", "4x").expect(2, "-n", "4x")
     runs.tutti("simulate", *JOB, "--step-ms", "1e999").expect(2, "--step-ms")
     runs.tutti("simulate", *JOB, "-n", "0").expect(2, "-n")

@@ -112,7 +112,7 @@ def test_a_run_that_cannot_begin_leaves_no_folder():
         for run in ("run", "auto", "mine"):
             ended = runs.tutti(*runs.small(run, "-n", "2", "parallel.place=" + place,
                                            "model.init=" + weights))
-            ended.expect(4 if place == "threads" else ended.code, "does not fit the model")
+            ended.expect(4 if place == "threads" else ended.code, "does not match the model")
             if ended.code == 0 or os.path.exists("run") or os.path.exists("runs/mlp-1"):
                 raise AssertionError("%s %s: %s" % (place, run, ended.err))
             if run == "mine" and os.listdir("mine") != ["note"]:

@@ -8,7 +8,7 @@ from gpus import GPT, JOINED, LENET, falls, losses, near, train, way_of_sums
 
 
 def test_workers_that_share_a_device():
-    """Nothing connects them: the host adds, says so, and comes to the same bits."""
+    """Nothing connects them: the host adds, says so, and gives the same bits."""
     for name, job in (("lenet", LENET), ("joined", JOINED)):
         train(name, job, "-n", "1")
         train(name + "2", job, "-n", "2", devices="0")

@@ -73,7 +73,7 @@ def test_pieces_between_devices():
     same_as_host("gpt2", "gpt2-zero", (2, 1, 2), *text, "parallel.zero=1",
                  says="peers=1,devices=4,late=1")
     same_as_host("gpt2", "gpt2-few", (2, 1, 2), *text, says="peers=1")
-    exchanges("gpt2-few", "by way of the host: there are fewer devices than workers")
+    exchanges("gpt2-few", "by way of the host: there are fewer devices than tensor")
     same_as_host("gpt2", "gpt2-apart", (1, 1, 2), *text, PROCESSES, says="peers=1")
     exchanges("gpt2-apart", "by way of the host: test devices")
     for name, layout, more in (("lenet", (1, 1, 2), ["train.precision=bf16"]),

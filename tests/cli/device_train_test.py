@@ -106,7 +106,7 @@ def test_shared_devices():
     train("fit", "-n", "2", *refuses).expect(0)
     for run, place in (("threads", []), ("processes", [PROCESSES])):
         train(run, "-n", "3", *place, *refuses).expect(
-            2, "3 workers on this machine, and parallel.devices=gpu is 2 GPUs")
+            2, "3 workers on this machine, but parallel.devices=gpu is 2 GPUs")
     train("one", "-n", "2", *refuses, devices="1").expect(2, "devices=1 is 1 GPU; give parallel.wo")
     if any(os.path.exists(run) for run in ("threads", "processes", "one")):
         raise AssertionError("a refused run left a folder")
@@ -252,7 +252,7 @@ def test_started_again():
 
 def test_lost_before_a_checkpoint():
     text = lose("run", "lost=2", "-n", "1", "run.checkpoint_every=-1")
-    for part in ("There is no checkpoint yet, the run begins anew: tutti train --resume run",
+    for part in ("There is no checkpoint yet, so the run starts again: tutti train --resume run",
                  "parallel.devices"):
         if part not in text:
             raise AssertionError(text)
@@ -311,7 +311,8 @@ def test_too_little_memory():
     if not shards:
         raise AssertionError(shown)
     train("run", *job, shards.group(1), says="free=20000000").expect(0)
-    train("none", *job, says="free=4000000").expect(8, "No number of shards fits: a smaller model")
+    train("none", *job, says="free=4000000").expect(
+        8, "No number of shards fits: use a smaller model")
 
 
 def test_parts_that_would_fit():
@@ -361,7 +362,7 @@ def test_unsupported_device():
 def test_links():
     """A link that cannot be measured and one that flips a bit are shown with all others."""
     runs.tutti("doctor").expect(0, "device 0         -     10.0", "all data right",
-                                "not measured: nothing adds between these devices")
+                                "not measured: no algorithm reduces between these devices")
     environment = dict(os.environ, TUTTI_TEST_DEVICE="devices=3,full=2,wrong=1")
     shown = runs.tutti("doctor", env=environment).expect(
         0, "device 0         -     10.0        ?", "device 1      10.0        -        ?",

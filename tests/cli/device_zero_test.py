@@ -176,7 +176,7 @@ def test_lost_peer():
 def test_a_copy_that_went_wrong():
     """Is found when the hash of all parameters is compared, a step later."""
     train("run", "-n", "2", *MLP, "parallel.zero=1", says="peers=1,spoils=14").expect(
-        9, "computed other parameters")
+        9, "computed different parameters")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """kill_test.py - a worker is killed, the run is killed while it writes checkpoints, the supervisor
-is killed: what is noticed, how soon, what is left, and that a resume comes to the same bits.
+is killed: what is noticed, how soon, what is left, and that a resume gives the same bits.
 
 Here a few of each, on a machine that may have much else to do; kill_slow_test.py has a hundred
 workers, two hundred checkpoints and the limits of an idle one."""

@@ -105,7 +105,7 @@ def test_refusals():
         runs.tutti("train", "run.dir=no", *arguments, *keys).expect(2, text)
     runs.tutti("plan", *arguments, "-n", "2", "parallel.load_weights=3,1", "parallel.shards=8",
                "train.recompute=none", "--seconds", "0.2").expect(
-                   0, "parallel.load_weights=3,1 is left out")
+                   0, "parallel.load_weights=3,1 is ignored")
     runs.tutti("inspect", *arguments, "-n", "2", "parallel.load_weights=3,1", "parallel.shards=8",
                "--layout").expect(0, "shards 0..5", "shards 6..7")
 

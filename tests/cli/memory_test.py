@@ -110,7 +110,7 @@ def test_the_oom_killer_is_named():
         ended = runs.tutti("launch", "-n", "2", "--", sys.executable, "-c", EATER,
                            preexec_fn=join)
         ended.expect(NO_MEMORY, "rank 1 ", "was killed by signal 9",
-                     "out of memory, for the kernel's OOM killer")
+                     "out of memory: the kernel's OOM killer")
     finally:
         os.rmdir(group)
 

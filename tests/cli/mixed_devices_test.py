@@ -153,8 +153,8 @@ def test_views():
 
 def test_refusals():
     for devices, keys, text in (
-            ("0,cpu", ["parallel.mode=exact"], "parallel.devices: the kernels of GPUs and of the "
-             "host do not come to the same bits"),
+            ("0,cpu", ["parallel.mode=exact"],
+             "parallel.devices: the kernels of GPUs and of the host do not give the same bits"),
             ("0,cpu", ["-n", "1"], "give at least parallel.workers=2"),
             ("gpu,cpu", ["-n", "2"], "2 workers would all be on GPUs"),
             ("0,0,cpu", [], "device 0 is named twice"),
@@ -163,7 +163,7 @@ def test_refusals():
             ("0,cpu", ["parallel.sync=local"], "give parallel.sync=all-reduce"),
             ("0,cpu", ["parallel.compress=topk"], "give parallel.compress=none"),
             ("0,cpu", ["parallel.tensor=2"], "a divided model"),
-            ("0,cpu", ["data.resident=yes"], "samples stay on GPUs where all workers"),
+            ("0,cpu", ["data.resident=yes"], "resident samples need all workers on GPUs"),
             ("0,cpu", ["parallel.backend=reference"], "leave one of the two out")):
         train("no", devices, *keys).expect(2, text)
         if os.path.exists("no"):

@@ -31,8 +31,8 @@ def test_recomputation_changes_no_bit():
 
 def test_a_budget_too_small_is_refused_with_the_least():
     ended = runs.tutti(*runs.small("run", *DEEP, "train.recompute=64"))
-    ended.expect(2, "train.recompute: the activations of a shard cannot be brought down to 64 byte",
-                 "give that or more")
+    ended.expect(2, "train.recompute: the activations of a shard cannot be reduced to 64 byte",
+                 "give at least")
 
 
 def losses(run):

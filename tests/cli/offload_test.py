@@ -151,7 +151,7 @@ def test_sixteen_bits():
 
 
 def test_from_one_to_the_other():
-    """A run that lost its device goes on with the state elsewhere, and comes to the same bits."""
+    """A run that lost its device goes on with the state elsewhere, and gives the same bits."""
     sgd = ["optimizer.name=sgd", "train.ema=0.9", "parallel.bucket_mb=0.05"]  # as buckets come
     train("whole", *sgd, "-n", "1", "parallel.devices=cpu").expect(0)
     reported = runs.story("whole")
@@ -195,7 +195,7 @@ def test_room_for_the_state():
 def test_where_it_cannot_be():
     """Workers on CPUs have it there anyway, and say so."""
     train("run", *MORE, "-n", "1", "parallel.devices=cpu", "parallel.offload=optimizer").expect(
-        0, "parallel.offload changes nothing")
+        0, "parallel.offload has no effect")
     train("none", *MORE, *OFFLOAD, "-n", "2", "parallel.sync=parameter-server").expect(
         2, "parallel.offload=optimizer", "give parallel.offload=none with a parameter server")
     train("none", *MORE, *OFFLOAD, "-n", "2", "parallel.tensor=2").expect(

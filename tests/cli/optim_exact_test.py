@@ -102,7 +102,7 @@ def test_groups_and_frozen_parameters():
     near(got["out.weight"], [x / 2 for x in plain["out.weight"]], "out.weight")
     if not any(abs(x) > 1e-4 for x in plain["fc1.weight"]):
         raise AssertionError("nothing moves in this test")
-    runs.tutti(*runs.small("typo", 'optimizer.freeze=["fc7.*"]')).expect(2, "fits none of the")
+    runs.tutti(*runs.small("typo", 'optimizer.freeze=["fc7.*"]')).expect(2, "matches none of the")
 
 
 def test_decay_of_a_group():

@@ -107,7 +107,7 @@ def test_refusals():
             2, "with several chunks shards go round the 2 stages in groups of 2",
             "and a worker has 3")
     runs.tutti(*few, "model.name=mlp", "model.hidden=[16]", "-n", "4",
-               "parallel.pipeline=4").expect(2, "the model can be cut into 2 pieces at most")
+               "parallel.pipeline=4").expect(2, "the model can be divided into at most 2 stages")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def test_command_line_and_files():
                 file.write(text)
             ended = runs.tutti("config", "show", "job.yaml", key + "=" + value).expect(0)
             assert warnings(ended) == ["warning: job.yaml:%s: %s" % (place, said)], ended.err
-        refused = ("error: %s: %s was given too, and both are the same key; keep only " + key)
+        refused = ("error: %s: %s is also given, and both are the same key; keep only " + key)
         runs.tutti("config", "show", former + "=" + value, key + "=" + value).expect(
             2, "command line: " + refused % (key, former))
         with open("job.yaml", "w") as file:

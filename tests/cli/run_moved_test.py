@@ -234,7 +234,7 @@ def check(name):
     os.chdir("empty")
     run, sample = os.path.join(here, "my run"), os.path.join(here, case["sample"] or "")
     if moved:
-        runs.tutti("eval", run).expect(3, "data.dir: '%s/data' is not there" % here,
+        runs.tutti("eval", run).expect(3, "data.dir: '%s/data' does not exist" % here,
                                        "give the folder")
     after = answers(case, run, sample, "b.onnx", moved)
     for key, said in before.items():
@@ -341,14 +341,14 @@ def test_targets_that_have_no_form():
     runs.tutti("train", "data.format=npy", "data.dir=data", *transformer("gpt2"), "train.batch=4",
                "train.steps=2", "run.dir=run", "-n", "1").expect(0)
     refused = runs.tutti("predict", "run", "sample.npy")
-    assert refused.code in (1, 2) and "guesses several targets of a sample" in refused.err
+    assert refused.code in (1, 2) and "predicts several targets of a sample" in refused.err
     runs.tutti("eval", "run").expect(0)
     text()
     runs.tutti("train", "data.format=text", "data.dir=data/train.txt", "data.context=8",
                *transformer("bert", "data.mask_prob=0.3"), "train.batch=4", "train.steps=2",
                "run.dir=masked", "-n", "1").expect(0)
     refused = runs.tutti("predict", "masked", "sample.txt")
-    assert refused.code in (1, 2) and "guesses several targets of a sample" in refused.err
+    assert refused.code in (1, 2) and "predicts several targets of a sample" in refused.err
 
 
 def test_arrays_that_do_not_fit():

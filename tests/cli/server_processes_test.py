@@ -349,7 +349,7 @@ def test_too_many_go():
     pids = runs.children(process.pid)
     for rank in (1, 2):
         os.kill(pids[rank], signal.SIGKILL)
-    runs.finish(process).expect(5, "has gone, and the others cannot do without it")
+    runs.finish(process).expect(5, "has left, and the others need it")
     expect(not runs.alive("run.dir=run"), "processes are left")
 
 

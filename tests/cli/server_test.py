@@ -260,7 +260,7 @@ def refuse(code, text, *arguments):
 
 
 def test_refusals():
-    refuse(2, "exact mode promises", *SERVER, "parallel.staleness=4")
+    refuse(2, "exact mode does not allow", *SERVER, "parallel.staleness=4")
     refuse(2, "give parallel.mode=fast", *SERVER, "parallel.staleness=unbounded")
     refuse(2, "give parallel.sync=parameter-server", "parallel.staleness=4", "parallel.mode=fast")
     refuse(2, "give parallel.sync=parameter-server", "parallel.servers=2")

@@ -136,7 +136,7 @@ def test_classes_without_the_training_data():
     assert "column 'a' has no value in 1 of 40 rows" in ended.err, ended.err
     write("less.csv", ("colour",), 4, 3)
     ended = runs.tutti("predict", "run", "less.csv").expect(3)
-    assert "less.csv: there is no column 'a', which the training rows have" in ended.err
+    assert "less.csv: column 'a' of the training rows is missing" in ended.err
     shutil.rmtree("moved")
 
 

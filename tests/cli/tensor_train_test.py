@@ -92,8 +92,8 @@ def test_what_cannot_be_cut_is_said():
                  "2, 4, 5, 10, 20\n")
     ended = runs.tutti("train", "run.dir=eleven", *arguments, "parallel.tensor=11",
                        "parallel.uneven=whole")
-    ended.expect(2, "parallel.tensor=11: the layers of this model cannot be cut in 11",
-                 "numbers that would do: 2, 4, 5, 10, 20; with some layers whole: 7")
+    ended.expect(2, "parallel.tensor=11: the layers of this model cannot be divided by 11",
+                 "numbers that work: 2, 4, 5, 10, 20; with some layers whole: 7")
 
 
 UNEVEN = ("3 workers cannot divide embedding of 'transformer.wte.weight' with 16 x 32 weights, nor "
@@ -135,7 +135,7 @@ def test_heads_that_do_not_divide_are_said():
     ended = runs.tutti("train", "run.dir=heads2", "-n", "2", "parallel.tensor=2", *job).expect(0)
     assert "stays whole" not in ended.out + ended.err, ended.err
     ended = runs.tutti("train", "run.dir=heads7", "-n", "7", "parallel.tensor=7", *job)
-    ended.expect(2, "numbers that would do: 2, 4", "with some layers whole: 3,")
+    ended.expect(2, "numbers that work: 2, 4", "with some layers whole: 3,")
 
 
 if __name__ == "__main__":

@@ -113,11 +113,11 @@ static const char *talk_in_part(tutti_comm *comm, void *arg) {
     if (rank == 3) tti_channel_end(channels[0]);
     if (rank == 1)
         COMM_FAILS(tti_channel_recv(channels[1], &byte, &n_bytes, 0, 20000), TUTTI_E_PEER,
-                   "rank 3 has gone");
+                   "rank 3 has left");
     if (rank == 1) tti_channel_end(channels[1]);
     if (rank == 3)
         COMM_FAILS(tti_channel_recv(channels[0], &byte, &n_bytes, 0, 20000), TUTTI_E_PEER,
-                   "rank 1 has gone");
+                   "rank 1 has left");
     for (int r = 0; r < 2; r++) tti_channel_close(channels[r]);
     tutti_comm_destroy(part);
     return NULL;
@@ -161,14 +161,15 @@ T_CASE(what_is_no_message) {
     enum { MAGIC = 0x48435454 };
     T_OK(hear(MAGIC, 4, 0, 4, 0));
     T_OK(hear(MAGIC, 4, B, 4 + 3 * sizeof(int), B));
-    T_FAILS(hear(MAGIC + 1, 4, 0, 4, 0), TUTTI_E_MISMATCH, "rank 3 sends what is no message");
-    T_FAILS(hear(MAGIC, 0, 0, 4, 0), TUTTI_E_MISMATCH, "no message");
+    T_FAILS(hear(MAGIC + 1, 4, 0, 4, 0), TUTTI_E_MISMATCH, "rank 3 sent an invalid message");
+    T_FAILS(hear(MAGIC, 0, 0, 4, 0), TUTTI_E_MISMATCH, "an invalid message");
     T_OK(hear(MAGIC, 16, 0, 16, 0));
-    T_FAILS(hear(MAGIC, 17, 0, 17, 0), TUTTI_E_MISMATCH, "no message"); /* there is no room */
-    T_FAILS(hear(MAGIC, 4, A, 4 + areas[0], B), TUTTI_E_MISMATCH, "no message");
-    T_FAILS(hear(MAGIC, 4, 8, 4, ~0u), TUTTI_E_MISMATCH, "no message");
-    T_FAILS(hear(MAGIC, 4, 0, 3, 0), TUTTI_E_PEER, "rank 3 has gone");
-    T_FAILS(hear(MAGIC, 4, A, 4 + areas[0] - 1, A), TUTTI_E_PEER, "rank 3 has gone");
+    T_FAILS(hear(MAGIC, 17, 0, 17, 0), TUTTI_E_MISMATCH,
+            "an invalid message"); /* there is no room */
+    T_FAILS(hear(MAGIC, 4, A, 4 + areas[0], B), TUTTI_E_MISMATCH, "an invalid message");
+    T_FAILS(hear(MAGIC, 4, 8, 4, ~0u), TUTTI_E_MISMATCH, "an invalid message");
+    T_FAILS(hear(MAGIC, 4, 0, 3, 0), TUTTI_E_PEER, "rank 3 has left");
+    T_FAILS(hear(MAGIC, 4, A, 4 + areas[0] - 1, A), TUTTI_E_PEER, "rank 3 has left");
 }
 
 T_CASE(ends) {
@@ -177,18 +178,18 @@ T_CASE(ends) {
     size_t n = sizeof bytes;
     int other;
     tti_channel *c = over_socket(&other);
-    T_FAILS(tti_channel_recv(c, bytes, &n, 0, 10), TUTTI_E_TIMEOUT, "rank 3 said nothing for 1");
+    T_FAILS(tti_channel_recv(c, bytes, &n, 0, 10), TUTTI_E_TIMEOUT, "rank 3 sent nothing for 1");
     assert_non_null(strstr(tutti_last_error(), " ms (the limit is 10 ms, by parallel.timeout_ms="));
     tti_channel_deafen(c); /* its own waits are over, and it may still speak */
-    T_FAILS(tti_channel_recv(c, bytes, &n, 0, TTI_NO_TIMEOUT), TUTTI_E_PEER, "has gone");
+    T_FAILS(tti_channel_recv(c, bytes, &n, 0, TTI_NO_TIMEOUT), TUTTI_E_PEER, "has left");
     T_OK(tti_channel_send(c, bytes, 1, 0));
     tti_channel_end(c);
-    T_FAILS(tti_channel_send(c, bytes, 1, 0), TUTTI_E_PEER, "has gone");
+    T_FAILS(tti_channel_send(c, bytes, 1, 0), TUTTI_E_PEER, "has left");
     tti_channel_close(c);
     close(other);
     c = over_socket(&other);
     close(other);
-    T_FAILS(tti_channel_send(c, bytes, 1, A), TUTTI_E_PEER, "has gone");
+    T_FAILS(tti_channel_send(c, bytes, 1, A), TUTTI_E_PEER, "has left");
     tti_channel_close(c);
     tti_channel_close(NULL);
 }

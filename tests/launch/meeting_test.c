@@ -135,7 +135,7 @@ T_CASE(token_files) {
     T_OK(choose(list, &m));
     assert_string_equal(m.token, "0123456789abcdef-");
     T_EQ(fchmod(fd, 0640), 0);
-    expect_refusal(list, "can be read by others");
+    expect_refusal(list, "other users can read it");
     close(fd);
     unlink(path);
     T_EQ(mkfifo(path, 0600), 0); /* nobody writes: it would be waited for */

@@ -57,7 +57,7 @@ T_CASE(what_sigkill_does_not_end_is_left) {
     T_EQ(report.exit_code, 4);
     T_EQ(report.n_left, 1);
     assert_non_null(strstr(report.text, "; rank 1 (pid "));
-    assert_non_null(strstr(report.text, "has not ended 150 ms after SIGKILL and was left"));
+    assert_non_null(strstr(report.text, "has not ended 150 ms after SIGKILL and was abandoned"));
     while (waitpid(-1, NULL, 0) > 0) continue; /* here it ends, and leaves no zombie */
 }
 

@@ -158,8 +158,8 @@ T_CASE(what_does_not_fit_is_refused) {
     tutti_model_params params = {.n_classes = 65, .context = 16};
     model_expect_refusal("gpt2", &params, TUTTI_I32, &TUTTI_SHAPE(2, 17),
                          "samples of 17 tokens are longer than model.context, 16");
-    model_expect_refusal("gpt2", &params, TUTTI_F32, &TUTTI_SHAPE(2, 8), "wants tokens, i32[N,T]");
-    model_expect_refusal("gpt2", &params, TUTTI_I32, &TUTTI_SHAPE(2, 8, 1), "wants tokens");
+    model_expect_refusal("gpt2", &params, TUTTI_F32, &TUTTI_SHAPE(2, 8), "needs tokens, i32[N,T]");
+    model_expect_refusal("gpt2", &params, TUTTI_I32, &TUTTI_SHAPE(2, 8, 1), "needs tokens");
     params.n_heads = 7;
     model_expect_refusal("gpt2", &params, TUTTI_I32, &TUTTI_SHAPE(2, 8),
                          "model.width, 768, is no multiple of model.heads, 7");

@@ -25,7 +25,7 @@ T_CASE(free_sizes) {
     model_expect_some(g, &(model_param){"rnn.weight_hh_l0", "f32[20,5]"}, 1);
     T_EQ(model_counts_of(g).n_params, 1 + 4 + 2);
     tutti_graph_destroy(g);
-    model_expect_refusal("lstm", &params, TUTTI_F32, &TUTTI_SHAPE(2, 8), "lstm: wants tokens");
+    model_expect_refusal("lstm", &params, TUTTI_F32, &TUTTI_SHAPE(2, 8), "lstm: needs tokens");
 }
 
 int main(void) {

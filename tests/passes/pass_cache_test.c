@@ -144,7 +144,7 @@ T_CASE(a_failure_is_kept) {
     T_OK(tti_pass_cache_create(&pass_cache));
     for (target.stage = 0; target.stage < 3; target.stage++) {
         T_EQ(tti_pass_cache_has(pass_cache, 1, &target), target.stage > 0);
-        T_FAILS(make(pass_cache, net_mlp, &target, &plan), TUTTI_E_INVALID, "pieces at most");
+        T_FAILS(make(pass_cache, net_mlp, &target, &plan), TUTTI_E_INVALID, "at most 2 stages");
         tti_clear_error();
     }
     tti_pass_cache_destroy(pass_cache);

@@ -183,8 +183,8 @@ T_CASE(a_budget_that_cannot_be_kept_is_refused) {
     tutti_graph *g = net_chain(true);
     tti_target target = {.recompute = TTI_RECOMPUTE_BUDGET, .recompute_bytes = 64};
     T_FAILS(tti_pipeline_run(&g, &target, NULL), TUTTI_E_INVALID,
-            "cannot be brought down to 64 bytes; the least is ");
-    size_t least = (size_t)strtoull(strstr(tutti_last_error(), "least is ") + 9, NULL, 10);
+            "cannot be reduced to 64 bytes; give at least ");
+    size_t least = (size_t)strtoull(strstr(tutti_last_error(), "at least ") + 9, NULL, 10);
     tutti_graph_destroy(g);
     g = scheduled(net_chain, &net_plain, TTI_RECOMPUTE_BUDGET, least); /* what it says is true */
     assert_true(peak_of(g) <= least);

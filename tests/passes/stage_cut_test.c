@@ -144,12 +144,12 @@ T_CASE(a_model_of_few_layers_has_few_stages) {
     T_UNUSED;
     tti_stages s = {.n_stages = 3, .n_chunks = 1};
     T_FAILS(cut(net_mlp, &s), TUTTI_E_INVALID,
-            "3 stages, but the model can be cut into 2 pieces at most; give at most "
+            "3 stages, but the model can be divided into at most 2 stages; give at most "
             "parallel.pipeline=2");
     tti_stages_fini(&s);
     s = (tti_stages){.n_stages = 2, .n_chunks = 2};
     T_FAILS(cut(net_mlp, &s), TUTTI_E_INVALID,
-            "2 stages of 2 chunks, but the model can be cut into 2 pieces at most; give "
+            "2 stages of 2 chunks, but the model can be divided into at most 2 chunks; give "
             "at most parallel.pipeline=1, or fewer chunks");
     tti_stages_fini(&s);
     s = (tti_stages){.n_stages = 33, .n_chunks = 2};

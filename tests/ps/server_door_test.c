@@ -245,10 +245,10 @@ T_CASE(the_others_go_on) {
         const char *(*odd)(apart *a, tti_channel *c);
         bool has_batch;
         const char *why;
-    } cases[] = {{takes_and_goes, true, "rank 2 has gone"},
-                 {goes_at_once, false, "rank 2 has gone"},
+    } cases[] = {{takes_and_goes, true, "rank 2 has left"},
+                 {goes_at_once, false, "rank 2 has left"},
                  {says_nonsense, true, "77 bytes that are no message"},
-                 {says_too_much, true, "sends what is no message"}};
+                 {says_too_much, true, "sent an invalid message"}};
     for (size_t i = 0; i < TTI_COUNT(cases); i++) {
         apart a = {.odd = cases[i].odd};
         tti_leave left;
@@ -272,7 +272,7 @@ T_CASE(an_order_that_is_repeated_needs_all) {
     T_UNUSED;
     tti_arrival in_turn[BATCHES];
     apart a = {.odd = takes_and_goes, .fails = true};
-    a.text = "worker 2 has gone, and an order that is repeated needs all";
+    a.text = "worker 2 has left, and an order that is repeated needs all";
     for (int i = 0; i < BATCHES; i++)
         in_turn[i] = (tti_arrival){.step = i + 1, .batch = i, .version = i, .worker = i % 3};
     play_apart(&a, 3, in_turn);

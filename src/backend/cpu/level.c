@@ -122,8 +122,8 @@ static tutti_status set_level(tti_cpu_level level) {
                         names[level], names[here.machine]);
     if (here.is_settled && (!here.is_limited || (int)level != atomic_load(&here.level)))
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "kernels of this process use %s already and cannot change to %s: begin a "
-                        "new process, with TUTTI_KERNELS=%s",
+                        "kernels of this process already use %s and cannot change to %s: start a "
+                        "new process with TUTTI_KERNELS=%s",
                         names[atomic_load(&here.level)], names[level], names[level]);
     here.is_limited = true;
     atomic_store(&here.level, level);

@@ -169,7 +169,7 @@ const tti_backend *tutti_backend_module(const tti_module_host *host) {
         if (same_version)
             snprintf(text, sizeof text,
                      "the module and the program are both of tutti " TUTTI_VERSION
-                     ", but of sources that differ (%#x and %#x): build the older one anew",
+                     ", but their sources differ (%#x and %#x): rebuild the older one",
                      (unsigned)TTI_MODULE_ABI, (unsigned)host->abi);
         else
             snprintf(text, sizeof text,

@@ -118,14 +118,14 @@ static tutti_status await_begin(int timeout_ms) {
     while (!mpi.ready)
         if (pthread_cond_timedwait(&mpi.changed, &mpi.lock, &until) == ETIMEDOUT)
             return tti_fail(TUTTI_E_TIMEOUT,
-                            "comm_create: MPI_Init has not met all ranks after %lld ms "
-                            "(parallel.timeout_ms=%d): one has not come, or is stopped",
+                            "comm_create: MPI_Init has not connected all ranks after %lld ms "
+                            "(parallel.timeout_ms=%d): one was not started, or is stopped",
                             (long long)((tti_now_ns() - begin_ns) / TTI_NS_PER_MS), timeout_ms);
     if (mpi.error != MPI_SUCCESS) return fail_mpi("MPI_Init", mpi.error);
     if (mpi.level >= MPI_THREAD_SERIALIZED) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "comm_create: this MPI is for one thread alone, and several threads of a rank "
-                    "use it in turn; take one that is built with threads, or TUTTI_TRANSPORT=tcp");
+                    "comm_create: this MPI supports a single thread, and several threads of a rank "
+                    "use it; use one that is built with thread support, or TUTTI_TRANSPORT=tcp");
 }
 
 static tutti_status begin_in_time(int timeout_ms, MPI_Comm *out) {

@@ -154,7 +154,7 @@ static void net_tell_quiet(void *state, tti_str *out) {
     if (s->n_hosts > 1 && s->link->quiet) s->link->quiet(s->wire, ms * TTI_NS_PER_MS, quiet);
     for (int r = 0; r < s->n_ranks; r++)
         if (quiet[r] && s->host_of[r] != s->host_of[s->rank])
-            tti_str_printf(out, ", rank %d (pid %d on %s), which has said nothing for %d ms",
+            tti_str_printf(out, ", rank %d (pid %d on %s), which has sent nothing for %d ms",
                            s->shown[r], s->peers[r].pid, s->peers[r].host, ms);
 }
 
@@ -197,7 +197,7 @@ static const char *tcp_refusal(const tutti_comm_desc *desc) {
     const char *why = asked_for(desc);
     if (!why && !desc->address) why = "no address was given (HOST:PORT)";
     if (!why && (!desc->token || !*desc->token) && strncmp(desc->address, "unix:", 5) != 0)
-        why = "no token was given: who may connect must know a secret";
+        why = "no token was given: callers must know a secret";
     return why;
 }
 

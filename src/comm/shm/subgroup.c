@@ -77,7 +77,7 @@ tutti_status tti_shm_split(void *state, const int *members, int n_members, int i
     tutti_status agreed = tti_transport_shm.agree(state, &offer, calls, &direct);
     for (int r = 0; agreed == TUTTI_OK && r < s->n_ranks; r++)
         if (calls[r].kind != TTI_CALL_SPLIT)
-            agreed = tti_fail(TUTTI_E_MISMATCH, "rank %d makes another call than comm_split",
+            agreed = tti_fail(TUTTI_E_MISMATCH, "rank %d called another function than comm_split",
                               s->shown[r]);
     if (st == TUTTI_OK) st = agreed;
     if (st == TUTTI_OK && n_members > 1 && !is_first) st = find(s, members[0], &group);

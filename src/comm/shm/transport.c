@@ -199,7 +199,7 @@ static tutti_status take_part(const shm_state *s, uint64_t offset, size_t part_b
     do rc = fallocate(s->group->fd, 0, (off_t)offset, (off_t)part_bytes);
     while (rc != 0 && errno == EINTR);
     if (rc == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_NOMEM, "comm_alloc: rank %d cannot have %zu bytes: %s", s->rank,
+    return tti_fail(TUTTI_E_NOMEM, "comm_alloc: rank %d cannot allocate %zu bytes: %s", s->rank,
                     part_bytes, strerror(errno));
 }
 

@@ -51,7 +51,7 @@ tutti_status tti_tcp_parse(const char *text, tcp_address *out) {
         host++;
         n -= 2;
     } else if (memchr(host, ':', n)) {
-        return fail_form(text, "an address with colons goes into [ ]");
+        return fail_form(text, "write an address with colons in [ ]");
     }
     if (n == 0 || n >= sizeof out->host) return fail_form(text, "no host");
     memcpy(out->host, host, n);

@@ -52,7 +52,7 @@ static void make_room(door *d) {
     int oldest = 0;
     for (int i = 1; i < d->n_callers; i++)
         if (d->callers[i].deadline_ns < d->callers[oldest].deadline_ns) oldest = i;
-    if (d->n_callers == MAX_CALLERS) send_away(d, oldest, "it did not say who it is");
+    if (d->n_callers == MAX_CALLERS) send_away(d, oldest, "it did not identify itself");
 }
 
 static void greet(door *d) {
@@ -108,7 +108,7 @@ static bool hear(door *d, caller *c) {
     }
     bool over = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
     if (!over && tti_now_ns() < c->deadline_ns) return false;
-    note_refusal(d, c, over ? "it went away" : "it did not say who it is");
+    note_refusal(d, c, over ? "it went away" : "it did not identify itself");
     close(c->fd);
     return true;
 }
@@ -120,7 +120,7 @@ static tutti_status look_after_ranks(door *d) {
     for (int r = 1; r < d->desc->n_ranks; r++) {
         if (d->fds[r] < 0 || !tti_tcp_hung_up(d->fds[r])) continue;
         caller gone = {.fd = d->fds[r], .from = d->places[r]};
-        note_refusal(d, &gone, "a rank that came and went away again");
+        note_refusal(d, &gone, "a rank that connected and left");
         close(d->fds[r]);
         d->fds[r] = -1;
         d->wanted[r] = true;
@@ -157,7 +157,7 @@ static tutti_status fail_missing(const door *d, const char *where, int64_t deadl
     if (d->n_refused)
         tti_str_printf(&names, " (%d refused, the last from %s)", d->n_refused, d->refused);
     if (strncmp(where, "unix:", 5) == 0)
-        tti_str_add(&names, "; only ranks of this host can come there");
+        tti_str_add(&names, "; only ranks of this host can connect there");
     tutti_status st =
         tti_fail(TUTTI_E_TIMEOUT, "comm_create: rank %d waited %s at %s for rank%s %s",
                  d->desc->rank, tti_tcp_met_text(d->desc, deadline_ns, waited), where,

@@ -47,8 +47,7 @@ void tti_tcp_challenge(tcp_challenge *out) {
 tutti_status tti_tcp_check_challenge(const tcp_challenge *challenge) {
     if (challenge->magic == magic && challenge->wire == TCP_WIRE) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH,
-                    "what listens there is no rank of tutti, or of another "
-                    "version");
+                    "the process that listens there is not a rank of tutti, or of another version");
 }
 
 static void sign_hello(const tti_link_desc *desc, const unsigned char *nonce, tcp_hello *hello,
@@ -98,12 +97,12 @@ static tutti_status refuse(const tti_link_desc *desc, const bool *wanted,
     }
     if (hello->n_ranks != desc->n_ranks || hello->to != desc->rank || hello->rank < 0 ||
         hello->rank >= desc->n_ranks || hello->rank == desc->rank) {
-        snprintf(text, n_bytes, "it is rank %d of %d and wants rank %d; here is rank %d of %d",
+        snprintf(text, n_bytes, "it is rank %d of %d and looks for rank %d; this is rank %d of %d",
                  hello->rank, hello->n_ranks, hello->to, desc->rank, desc->n_ranks);
         return TUTTI_E_MISMATCH;
     }
     if (wanted[hello->rank]) return TUTTI_OK;
-    snprintf(text, n_bytes, "there is a rank %d already, or it need not come here", hello->rank);
+    snprintf(text, n_bytes, "there is a rank %d already, or it must not connect here", hello->rank);
     return TUTTI_E_MISMATCH;
 }
 
@@ -129,7 +128,8 @@ tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *he
                                   const tcp_answer *answer) {
     unsigned char mac[TCP_MAC_BYTES];
     if (answer->magic != magic)
-        return tti_fail(TUTTI_E_MISMATCH, "what listens there is not rank %d of a job of tutti",
+        return tti_fail(TUTTI_E_MISMATCH,
+                        "the process that listens there is not rank %d of a job of tutti",
                         hello->to);
     sign_answer(desc, hello->nonce, answer, mac);
     if (!tti_mac_equal(mac, answer->mac))

@@ -240,7 +240,7 @@ tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n) {
 
 const tti_link tti_link_tcp = {
     .name = "tcp",
-    .doc = "sockets between all ranks, met at an address",
+    .doc = "sockets between all ranks, connected at an address",
     .open = tcp_open,
     .close = tti_tcp_close,
     .post = tcp_post,

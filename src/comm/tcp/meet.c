@@ -55,8 +55,8 @@ static tutti_status fail_listen(const meeting *m, int error) {
     if (error == EACCES && m->address.is_unix) return fail_taken(m);
     if (error == EADDRINUSE)
         return tti_fail(TUTTI_E_CONFIG,
-                        "comm_create: rank 0 cannot listen at %s: the port is taken, by another "
-                        "job perhaps; choose another one (MASTER_PORT)",
+                        "comm_create: rank 0 cannot listen at %s: the port is taken, possibly by "
+                        "another job; choose another one (MASTER_PORT)",
                         text);
     if (error == EADDRNOTAVAIL)
         return tti_fail(TUTTI_E_CONFIG,
@@ -124,7 +124,7 @@ static tutti_status listen_by_name(meeting *m) {
     if (errno != EADDRINUSE) return fail_own_listener(m, errno);
     return tti_fail(TUTTI_E_CONFIG,
                     "there is a rank %d already: two processes have the same RANK, or another job "
-                    "meets at the same MASTER_PORT",
+                    "uses the same MASTER_PORT",
                     m->desc->rank);
 }
 
@@ -157,7 +157,8 @@ static tutti_status introduce(meeting *m, int fd, int to) {
     if (m->address.is_unix && !tti_tcp_same_user(fd))
         return tti_fail(TUTTI_E_MISMATCH, "a process of another user listens there");
     if (!tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns))
-        return tti_fail(TUTTI_E_IO, "what listens there says nothing (%s)", strerror(errno));
+        return tti_fail(TUTTI_E_IO, "the process that listens there sends nothing (%s)",
+                        strerror(errno));
     TTI_TRY(tti_tcp_check_challenge(&challenge));
     if (m->listener < 0 && !m->part) TTI_TRY(listen_beside(m, fd));
     tti_tcp_hello(m->desc, to, m->port, &challenge, &hello);
@@ -295,7 +296,7 @@ static tutti_status gather(meeting *m) {
         if (m->fds[r] < 0 || tti_tcp_write(m->fds[r], &m->table, sizeof m->table, deadline_ns))
             continue;
         if (st == TUTTI_OK)
-            st = tti_fail(TUTTI_E_PEER, "comm_create: rank %d went away before the others had come",
+            st = tti_fail(TUTTI_E_PEER, "comm_create: rank %d left before the others had connected",
                           r);
     }
     return st == TUTTI_OK ? st : tti_fail(st, "%s", tutti_last_error());
@@ -310,13 +311,13 @@ static tutti_status read_table(meeting *m) {
     bool ok = tti_tcp_read(m->fds[0], &m->table, sizeof m->table, deadline_ns);
     if (!ok && errno == ETIMEDOUT)
         return tti_fail(TUTTI_E_TIMEOUT,
-                        "comm_create: rank 0 at %s let rank %d in, but did not say for %s that "
-                        "all have come",
+                        "comm_create: rank 0 at %s let rank %d in, but did not report for %s that "
+                        "all ranks have connected",
                         m->address.text, m->desc->rank,
                         tti_waited_text(tti_now_ns() - begin_ns, m->desc->timeout_ms, waited));
     if (!ok)
         return tti_fail(TUTTI_E_PEER,
-                        "comm_create: rank 0 at %s went away before all ranks had come (%s)",
+                        "comm_create: rank 0 at %s left before all ranks had connected (%s)",
                         m->address.text, strerror(errno));
     m->table.text[sizeof m->table.text - 1] = '\0';
     if (m->table.status == TUTTI_OK) return TUTTI_OK;

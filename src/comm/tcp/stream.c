@@ -104,7 +104,7 @@ static bool peek(const tcp_peer *p, void *bytes, size_t n_bytes) {
 static tutti_status check_frame(const tcp_state *s, int rank, const frame *head) {
     if (head->magic == FRAME_MAGIC && head->kind >= FRAME_DATA && head->kind <= FRAME_ALIVE)
         return TUTTI_OK;
-    return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sends what is no frame", s->shown[rank]);
+    return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sent an invalid frame", s->shown[rank]);
 }
 
 /* Handles a reported failure. */
@@ -240,7 +240,7 @@ tutti_status tti_tcp_fail_gone(tcp_state *s, int rank) {
                         s->shown[rank], also, strerror(error));
     return tti_fail(TUTTI_E_PEER,
                     "comm: rank %d%s died, or failed in the middle of a message: %s ended without "
-                    "a word",
+                    "an error report",
                     s->shown[rank], also, n ? "their connections" : "its connection");
 }
 
@@ -312,7 +312,7 @@ static tutti_status last_word(int rank, int fd) {
         }
         if (n_rest) break;
     }
-    return tti_fail(TUTTI_E_PEER, "comm_create: rank %d went away before all ranks had met", rank);
+    return tti_fail(TUTTI_E_PEER, "comm_create: rank %d left before all ranks had connected", rank);
 }
 
 tutti_status tti_tcp_check_met(int n_ranks, const int *fds) {

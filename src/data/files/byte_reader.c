@@ -315,7 +315,7 @@ tutti_status tti_reader_read_all(tti_reader *r, size_t max_bytes, char **out, si
     size_t n = 0, capacity = 0, got = 0;
     tutti_status st;
     if (!r->gzip && r->n_raw - r->raw > max_bytes)
-        return tti_fail(TUTTI_E_DATA, "%s: has %llu bytes, at most %zu are possible", r->path,
+        return tti_fail(TUTTI_E_DATA, "%s: has %llu bytes, at most %zu are allowed", r->path,
                         (unsigned long long)(r->n_raw - r->raw), max_bytes);
     do { /* one byte more than there is: reading stops short at the end only */
         TTI_TRY_GOTO(grow(r, &text, &capacity, max_bytes), cleanup);
@@ -325,7 +325,7 @@ tutti_status tti_reader_read_all(tti_reader *r, size_t max_bytes, char **out, si
             cleanup);
         n += got;
     } while (n == capacity && n <= max_bytes);
-    st = n > max_bytes ? tti_fail(TUTTI_E_DATA, "%s: has more than %zu bytes once it is unpacked",
+    st = n > max_bytes ? tti_fail(TUTTI_E_DATA, "%s: has more than %zu bytes when unpacked",
                                   r->path, max_bytes)
                        : tti_reader_finish(r);
 cleanup:

@@ -76,8 +76,9 @@ static tutti_status note_folder(split_folders *seen, const char *dir, const char
     tti_part part = tti_part_of_word(name, strlen(name));
     char **first = &seen->of[part];
     if (*first && (part == TTI_PART_TRAIN || strcasecmp(*first, name) == 0))
-        return tti_fail(TUTTI_E_DATA, "%s: the folders '%s' and '%s' are both for %s; keep one",
-                        dir, *first, name, part == TTI_PART_TRAIN ? "training" : "testing");
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: the folders '%s' and '%s' are both for %s; keep one of them", dir,
+                        *first, name, part == TTI_PART_TRAIN ? "training" : "testing");
     if (!*first && !(*first = strdup(name))) return tti_fail(TUTTI_E_NOMEM, "data: out of memory");
     return TUTTI_OK;
 }

@@ -113,7 +113,7 @@ static tutti_status locate(const archive *a, const uint8_t *entry, tti_file_part
     uint8_t local[LOCAL_BYTES];
     if (flags & 1) return damaged(a->path, "a member is encrypted");
     if (method != STORED && method != DEFLATED)
-        return damaged(a->path, "a member is packed in a way other than deflate");
+        return damaged(a->path, "a member is compressed with another method than deflate");
     if (offset == UINT32_MAX || u32(entry + 20) == UINT32_MAX || u32(entry + 24) == UINT32_MAX)
         return damaged(a->path, "a member is of the 64-bit kind; save the arrays as .npy");
     if (method == STORED && u32(entry + 20) != u32(entry + 24))

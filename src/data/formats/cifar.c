@@ -124,7 +124,7 @@ static tutti_status read_files(const tutti_dataset_desc *desc, cifar *c) {
         TTI_TRY(read_file(c, path));
     }
     if (desc->n_samples > c->n_samples)
-        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are asked for, the files have %lld",
+        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, the files have %lld",
                         desc->dir, (long long)desc->n_samples, (long long)c->n_samples);
     if (desc->n_samples > 0) c->n_samples = desc->n_samples;
     if (desc->n_classes > 0 && desc->n_classes != v->n_classes)

@@ -201,7 +201,7 @@ static tutti_status fill_info(const tutti_dataset_desc *desc, const tutti_shape 
                               int64_t n_classes, tutti_dataset *ds) {
     const idx_state *state = ds->state;
     if (desc->n_samples > shape->dim[0])
-        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are asked for, the file has %lld",
+        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, the file has %lld",
                         state->path, (long long)desc->n_samples, (long long)shape->dim[0]);
     ds->info.n_samples = desc->n_samples > 0 ? desc->n_samples : shape->dim[0];
     ds->info.n_classes = n_classes;

@@ -352,8 +352,9 @@ static tutti_status take_split_folder(const char *dir, const char *name, tti_par
                                       division *out) {
     char *to = part == TTI_PART_TRAIN ? out->train : is_test_word(name) ? out->test : out->val;
     if (*to)
-        return tti_fail(TUTTI_E_DATA, "%s: the folders '%s' and '%s' are both for %s; keep one",
-                        dir, to, name, part == TTI_PART_TRAIN ? "training" : "testing");
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: the folders '%s' and '%s' are both for %s; keep one of them", dir, to,
+                        name, part == TTI_PART_TRAIN ? "training" : "testing");
     return join(to, "", name);
 }
 
@@ -382,15 +383,15 @@ static tutti_status check_division(const tutti_dataset_desc *desc, const names *
         TTI_TRY(holds_pictures(dir, name, &images));
         if (images)
             return tti_fail(TUTTI_E_DATA,
-                            "%s: '%s' divides the set, and '%s' beside it has images of a class; "
+                            "%s: '%s' divides the set, and '%s' next to it has images of a class; "
                             "put the folders of all classes into %s/train",
                             dir, split, name, dir);
         ++*n_ignored;
     }
     if (!*d->train && *split && !desc->spec) /* a trained model needs no training files */
         return tti_fail(TUTTI_E_DATA,
-                        "%s: '%s' is for testing by its name, and there is no train/ beside it; if "
-                        "it is a class, put the folders of all classes into %s/train",
+                        "%s: '%s' is for testing by its name, and there is no train/ next to it; "
+                        "if it is a class, put the folders of all classes into %s/train",
                         dir, split, dir);
     return TUTTI_OK;
 }
@@ -446,7 +447,7 @@ cleanup:
 /* n_samples of all, evenly spread, for they are sorted by class. */
 static tutti_status thin_out(const tutti_dataset_desc *desc, folder *f) {
     if (desc->n_samples > f->n_samples)
-        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are asked for, there are %lld", f->root,
+        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, there are %lld", f->root,
                         (long long)desc->n_samples, (long long)f->n_samples);
     if (desc->n_samples == 0) return TUTTI_OK;
     for (int64_t i = 0; i < desc->n_samples; i++)

@@ -131,7 +131,7 @@ static tutti_status choose(const tutti_dataset_desc *desc, const place *where, n
     *out = is_test ? test : train;
     if (is_test || has_train || is_plain) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
-                    "%s: no arrays are there; wanted are x_train and y_train, or train_x and "
+                    "%s: there are no arrays; expected x_train and y_train, or train_x and "
                     "train_y, or x and y, and the same with test or val",
                     where->path);
 }
@@ -240,11 +240,10 @@ static tutti_status count_tokens(const tutti_dataset_desc *desc, tutti_dataset *
     if (ds->stored.dtype != TUTTI_I32) return TUTTI_OK;
     TTI_TRY(range_of(&s->x, &range));
     if (range.least < 0)
-        return tti_fail(
-            TUTTI_E_DATA,
-            "%s: %lld of row %lld is no token, these are 0 or more; save numbers that are "
-            "not tokens as floats, such as x.astype('float32')",
-            s->x.name, (long long)range.least, (long long)range.least_at);
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: %lld of row %lld is not a token: tokens are 0 or more; save other "
+                        "numbers as floats, such as x.astype('float32')",
+                        s->x.name, (long long)range.least, (long long)range.least_at);
     int64_t most = desc->spec ? desc->spec->n_tokens : 0;
     TTI_TRY(tti_label_range_check(&range, s->x.name, "data.classes", USUAL_TOKENS, &most));
     ds->info.n_tokens = desc->spec ? most : range.most + 1;
@@ -315,7 +314,7 @@ static tutti_status take_target(const npy_state *s, const target_sums *sums, siz
     if (isfinite(out->mean[k]) && isfinite(out->std[k]) && out->std[k] > 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA, "%s: target %zu has %s", s->y.name, k,
                     sums->least == sums->most
-                        ? "one value only in the training rows, so there is nothing to learn"
+                        ? "only one value in the training rows, so there is nothing to learn"
                         : "numbers that are too large or too near each other");
 }
 

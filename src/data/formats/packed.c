@@ -142,7 +142,7 @@ static void packed_close(tutti_dataset *ds) {
 static tutti_status check_wanted(const tutti_dataset_desc *desc, const packed *p) {
     const trailer *t = &p->about;
     if (desc->n_samples > t->n_samples)
-        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are asked for, the file has %lld", p->path,
+        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, the file has %lld", p->path,
                         (long long)desc->n_samples, (long long)t->n_samples);
     if (desc->n_classes > 0 && desc->n_classes != t->n_classes)
         return tti_fail(TUTTI_E_DATA, "%s: %lld classes, %lld are expected", p->path,

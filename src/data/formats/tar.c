@@ -73,7 +73,7 @@ static tutti_status limit(const tutti_dataset_desc *desc, tti_tar_index *index) 
         return tti_fail(TUTTI_E_DATA, "%s: no sample (name.jpg or .png, with name.cls) is there",
                         desc->dir);
     if (desc->n_samples > index->n)
-        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are asked for, there are %lld", desc->dir,
+        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, there are %lld", desc->dir,
                         (long long)desc->n_samples, (long long)index->n);
     if (desc->n_samples > 0) index->n = desc->n_samples;
     return TUTTI_OK;

@@ -214,7 +214,7 @@ static bool take_records(parser *p, const char *text, size_t n) {
 static tutti_status read_extra(parser *p, const member *m) {
     char *text;
     if (m->n_bytes == 0 || m->n_bytes > MAX_EXTRA)
-        return fail_at(p, m->header, m->name, "a name or PAX header of such a size is refused");
+        return fail_at(p, m->header, m->name, "a name or PAX header of this size is refused");
     if (!(text = malloc((size_t)m->n_bytes)))
         return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->source->name);
     tutti_status st = p->source->read(p->source, m->offset, text, (size_t)m->n_bytes);
@@ -245,8 +245,8 @@ static tutti_status close_group(parser *p) {
     if (!g->key[0]) return TUTTI_OK;
     if (g->has_picture != g->has_label)
         return fail_at(p, p->at, g->key,
-                       g->has_label ? "the sample before has no image (jpg, jpeg, png)"
-                                    : "the sample before has no label (cls)");
+                       g->has_label ? "the previous sample has no image (jpg, jpeg, png)"
+                                    : "the previous sample has no label (cls)");
     if (g->has_picture) {
         TTI_TRY(reserve(p->index));
         g->sample.shard = p->shard;

@@ -142,8 +142,8 @@ static tutti_status choose_tokenizer(const tutti_dataset_desc *desc, const char 
     if (same) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
                     "%s: the " TTI_TOKENIZER_FILE
-                    " beside it is not the tokenizer that the model "
-                    "was trained with, so its tokens mean something else",
+                    " next to it is not the tokenizer that the model was trained with, so its "
+                    "tokens have other meanings",
                     file);
 }
 

@@ -175,7 +175,7 @@ static tutti_status count_windows(const tutti_dataset_desc *desc, const char *na
                         follows ? " + 1" : "", (long long)n_needed);
     int64_t n_windows = (n - n_needed) / w->stride + 1;
     if (desc->n_samples > n_windows)
-        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are asked for, there are %lld", name,
+        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, there are %lld", name,
                         (long long)desc->n_samples, (long long)n_windows);
     *out = desc->n_samples > 0 ? desc->n_samples : n_windows;
     return TUTTI_OK;

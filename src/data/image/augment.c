@@ -62,7 +62,7 @@ static tutti_status take_word(const char *part, size_t n_bytes, tti_augment *out
     const word *w = find_word(part, n_name);
     if (!w)
         return tti_fail(TUTTI_E_INVALID,
-                        "data.augment: unknown step '%.*s' (there are: random_resized_crop, flip, "
+                        "data.augment: unknown step '%.*s' (known: random_resized_crop, flip, "
                         "colour_jitter, pad_crop, cutout, none)",
                         (int)n_name, part);
     double value = w->usual;

@@ -79,7 +79,7 @@ static void read_header(decoder *d, const tti_blob *blob) {
     jpeg_read_header(&d->jpeg, TRUE);
     uint64_t n_pixels = (uint64_t)d->jpeg.image_width * d->jpeg.image_height;
     if (n_pixels / MAX_EXPANSION > blob->n_bytes)
-        fail_with(d, "more pixels than so few bytes hold");
+        fail_with(d, "more pixels than its bytes can hold");
     d->status = tti_image_check_pixels(blob, d->jpeg.image_height, d->jpeg.image_width);
     if (d->status != TUTTI_OK) longjmp(d->failed, 1);
 }

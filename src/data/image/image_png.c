@@ -64,7 +64,8 @@ static void read_header(decoder *d) {
     d->w = png_get_image_width(d->png, d->info);
     d->interlaced = png_get_interlace_type(d->png, d->info) != PNG_INTERLACE_NONE;
     uint64_t n_raw = (uint64_t)png_get_rowbytes(d->png, d->info) * (uint64_t)d->h;
-    if (n_raw / MAX_RATIO > d->blob.n_bytes) on_error(d->png, "more pixels than so few bytes hold");
+    if (n_raw / MAX_RATIO > d->blob.n_bytes)
+        on_error(d->png, "more pixels than its bytes can hold");
     d->status = tti_image_check_pixels(&d->blob, d->h, d->w);
     if (d->status != TUTTI_OK) longjmp(d->failed, 1);
 }

@@ -131,9 +131,7 @@ static tutti_status match_by_name(const encoder *e) {
         bool needed =
             t->column[i].kind != TTI_COLUMN_IGNORE && !(e->desc->rows_only && is_label(t, i));
         if (e->at[i] < 0 && needed)
-            return tti_fail(TUTTI_E_DATA,
-                            "%s: there is no column '%s', which the training rows "
-                            "have",
+            return tti_fail(TUTTI_E_DATA, "%s: column '%s' of the training rows is missing",
                             e->csv->name, tti_clip(clipped, t->column[i].name));
     }
     report_extra(e);
@@ -145,7 +143,7 @@ static tutti_status match_columns(const encoder *e) {
     if (t->has_names) return match_by_name(e);
     if (e->csv->header)
         return tti_fail(TUTTI_E_DATA,
-                        "%s:1: the first line has names, and the training file has none",
+                        "%s:1: the first line has names, but the training file has none",
                         e->csv->name);
     bool lacks_label = e->desc->rows_only && e->csv->n_columns == t->n_columns - t->n_labels;
     if (e->csv->n_columns != t->n_columns && !lacks_label)

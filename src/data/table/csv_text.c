@@ -206,8 +206,8 @@ static tutti_status find_decimal_comma(tti_csv_text *t) {
     t->decimal_comma = with_comma != NULL;
     if (!with_comma || !with_point) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
-                    "%s: numbers have a decimal comma (%s) and a decimal point (%s); write all in "
-                    "one way",
+                    "%s: numbers have a decimal comma (%s) and a decimal point (%s); use one of "
+                    "them everywhere",
                     t->name, tti_clip(clipped[0], with_comma), tti_clip(clipped[1], with_point));
 }
 

@@ -22,7 +22,7 @@ tutti_status tti_count_samples(const tutti_dataset_desc *desc, int64_t n, int64_
         return tti_fail(TUTTI_E_DATA, "%s: no rows for the %s split", desc->dir,
                         desc->split == TUTTI_TRAIN ? "training" : "test");
     if (desc->n_samples > n)
-        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are asked for, there are %lld", desc->dir,
+        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, there are %lld", desc->dir,
                         (long long)desc->n_samples, (long long)n);
     *out = desc->n_samples > 0 ? desc->n_samples : n;
     return TUTTI_OK;

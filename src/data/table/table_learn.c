@@ -162,7 +162,7 @@ static tutti_status learn_values(learner *l, int column) {
         return tti_fail(TUTTI_E_DATA, "%s: %s: the numbers are too large (%g to %g)", l->csv->name,
                         tti_column_text(l->table, column, text), c->min, c->max);
     if (c->kind == TTI_COLUMN_BOOLEAN) c->fill = 2 * c->mean > 1;
-    if (c->std == 0) add_notice(l, column, "has one value only and carries no information");
+    if (c->std == 0) add_notice(l, column, "has only one value and carries no information");
     return TUTTI_OK;
 }
 
@@ -519,7 +519,7 @@ static tutti_status learn_target(learner *l, int64_t k) {
     if (isfinite(*mean) && isfinite(*std) && *std > 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA, "%s: %s: the target has %s", l->csv->name,
                     tti_column_text(l->table, column, text),
-                    *std == 0 ? "one value only in the training rows, so there is nothing to learn"
+                    *std == 0 ? "only one value in the training rows, so there is nothing to learn"
                               : "numbers that are too large");
 }
 
@@ -550,7 +550,7 @@ static tutti_status choose_values(learner *l, const label_kinds *kinds, bool *ou
            (is_auto && (t->n_labels > 1 || (are_numbers && !kinds->whole)));
     if (t->n_labels > 1 && !*out)
         return tti_fail(TUTTI_E_INVALID,
-                        "data.label: %d columns are named, and several targets can only be values; "
+                        "data.label: %d columns are named, but several targets must be values; "
                         "give train.loss=mse, mae, huber or smooth_l1, or name one column",
                         t->n_labels);
     if (is_auto && !*out && has_mistakes) return not_a_number(l, t->label[0], kinds->bad_row);

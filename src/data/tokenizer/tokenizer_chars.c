@@ -213,8 +213,8 @@ static tutti_status chars_save_for_transformers(const tutti_tokenizer *t, tti_js
     const chars_state *state = t->state;
     if (state->character[0] == 0)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "export: the vocabulary has the character U+0000, which a tokenizer.json "
-                        "of Hugging Face cannot hold here");
+                        "export: the vocabulary has the character U+0000, which Hugging Face's "
+                        "tokenizer.json cannot represent");
     tti_json_text(j, "version", "1.0");
     tti_json_array(j, "added_tokens");
     tti_json_end(j);

@@ -290,7 +290,8 @@ static tutti_status try_devices(tti_device_exchange *e, const room *r) {
     bool good = false;
     TTI_TRY(tti_device_have_own(e->x, &good));
     if (!good)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "there are fewer devices than workers with pieces");
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "there are fewer devices than tensor parallel workers");
     e->n_traded = most_traded(e->x, r);
     e->staging = e->x->desc.backend->alloc(2 * e->n_traded);
     TTI_TRY(take_arena(e));

@@ -81,11 +81,11 @@ static void suggest(const tti_device_need *n, size_t n_free, tti_str *str) {
                     "help too");
         return;
     }
-    tti_str_add(str,
-                "No number of shards fits: a smaller model or train.batch, "
-                "train.recompute=block, train.precision=bf16, parallel.tensor or "
-                "parallel.pipeline, which divide the model, or a device with more memory; tutti "
-                "plan says what layouts take");
+    tti_str_add(
+        str,
+        "No number of shards fits: use a smaller model or train.batch, train.recompute=block, "
+        "train.precision=bf16, parallel.tensor or parallel.pipeline, which divide the model, or a "
+        "device with more memory; tutti plan shows the memory of each layout");
 }
 
 tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {

@@ -289,7 +289,7 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     if (x->desc.alg == TUTTI_ALG_RING && !x->desc.fast)
         return tti_fail(TUTTI_E_INVALID,
                         "exec: the ring algorithm adds in an order that depends on the number of "
-                        "workers, so its result cannot be exact; take auto, direct or tree");
+                        "workers, so its result cannot be exact; use auto, direct or tree");
     tti_device_reduce *r = calloc(1, sizeof *r);
     if (!r) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *r = (tti_device_reduce){.x = x, .ops = ops};

@@ -71,13 +71,13 @@ static tutti_status read_row(const reader *r, char *line, tti_sum_row *row) {
     for (int w = 0; w < TTI_N_SUM_WAYS; w++) {
         word = next_word(&at);
         row->us[w] = 0;
-        if (!word) return bad(r, "want a time for each way");
+        if (!word) return bad(r, "want a time for each algorithm");
         if (strcmp(word, "-") == 0) continue;
         bool good = tti_parse_double(word, &row->us[w]) == TTI_NUMBER_OK && row->us[w] > 0 &&
                     row->us[w] < 1e12;
         if (!good) return bad(r, "want microseconds or -");
     }
-    return at ? bad(r, "more than a time for each way") : TUTTI_OK;
+    return at ? bad(r, "more than one time for each algorithm") : TUTTI_OK;
 }
 
 static tutti_status read_head(reader *r, tti_sum_table *t) {
@@ -88,7 +88,7 @@ static tutti_status read_head(reader *r, tti_sum_table *t) {
         return bad(r, "want the name of the library");
     memcpy(t->library, line + n, strlen(line + n) + 1);
     TTI_TRY(next_line(r, line, sizeof line));
-    return strcmp(line, heading) == 0 ? TUTTI_OK : bad(r, "want the names of the ways");
+    return strcmp(line, heading) == 0 ? TUTTI_OK : bad(r, "want the names of the algorithms");
 }
 
 tutti_status tti_sum_table_parse(const char *text, size_t n_bytes, tti_sum_table *out) {
@@ -203,5 +203,5 @@ tutti_status tti_sum_table_measure(const tti_backend *backend, int n, size_t n_m
     tutti_bench_devices_desc desc = {.n_devices = n, .max_bytes = n_most};
     TTI_TRY(tti_bench_device_ways(backend, &desc, take_row, out));
     if (out->n_rows > 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED, "nothing adds between these devices");
+    return tti_fail(TUTTI_E_UNSUPPORTED, "no algorithm reduces between these devices");
 }

@@ -57,11 +57,11 @@ tutti_status tti_pipe_schedule_init(const tti_pipe_shape *s, int stage, tti_pipe
     *out = (tti_pipe_schedule){0};
     TTI_ASSERT(stage >= 0 && stage < s->n_stages && s->n_chunks >= 1 && s->n_waves >= 1);
     if (s->n_chunks > 1 && s->n_waves % s->n_stages != 0)
-        return tti_fail(TUTTI_E_INVALID,
-                        "parallel.pipeline_chunks=%d: shards go round the %d stages in groups of "
-                        "as many, and a worker has %d at a time; give a multiple, or "
-                        "parallel.pipeline_chunks=1",
-                        s->n_chunks, s->n_stages, s->n_waves);
+        return tti_fail(
+            TUTTI_E_INVALID,
+            "parallel.pipeline_chunks=%d: shards pass the %d stages in groups of that number, and "
+            "a worker has %d at a time; give a multiple, or parallel.pipeline_chunks=1",
+            s->n_chunks, s->n_stages, s->n_waves);
     size_t n_units = (size_t)s->n_waves * (size_t)s->n_chunks;
     out->actions = calloc(2 * n_units + 1, sizeof *out->actions);
     if (!out->actions) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");

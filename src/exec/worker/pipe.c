@@ -317,7 +317,7 @@ static tutti_status put(tti_exec *x, const tti_pipe_end *end, const tti_pipe_par
     TTI_TRY(tti_mailbox_put(x->pipe->box, slot_of(x, end, part),
                             tti_instance_output(part->instance, end->name)));
     if (part->timed)
-        tti_profile_stall(x, &what, "waiting for values to leave", start, tti_now_ns());
+        tti_profile_stall(x, &what, "waiting for values to be sent", start, tti_now_ns());
     return TUTTI_OK;
 }
 

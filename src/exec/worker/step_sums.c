@@ -53,8 +53,8 @@ tutti_status tti_exec_compare_hashes(tti_exec *x, uint64_t step) {
         x->has_differed = true;
         x->differed_in = step;
         return tti_fail(TUTTI_E_MISMATCH,
-                        "step %llu: rank %d computed other parameters than rank 0, but they agree "
-                        "in memory: a fault of its processor is likely",
+                        "step %llu: rank %d computed different parameters than rank 0, but they "
+                        "agree in memory: its processor is probably faulty",
                         (unsigned long long)step, r);
     }
     return TUTTI_OK;
@@ -75,7 +75,7 @@ tutti_status tti_exec_bad_loss(const tti_exec *x, uint64_t step, int shard, cons
                     "are as before this step.  A lower learning rate or train.clip_norm may help%s",
                     step + 1, shard, x->desc.n_shards, *first_in ? ", first in " : "", first_in,
                     /* left out where all workers agree on it, or one makes an update alone */
-                    !tti_local_is_on(x) ? "; train.on_nan=skip leaves such steps out" : "");
+                    !tti_local_is_on(x) ? "; train.on_nan=skip skips such steps" : "");
 }
 
 tutti_status tti_exec_bad_gradient(uint64_t step, const char *param) {

@@ -172,7 +172,7 @@ static void describe_data(const evaluation *e, char *out, size_t n_bytes) {
     else if (is_file)
         snprintf(out, n_bytes, "%s: all of it", place);
     else
-        snprintf(out, n_bytes, "%s: what its names say is for testing, else all of it", place);
+        snprintf(out, n_bytes, "%s: the test split by its names, else all of it", place);
 }
 
 static void finish(const evaluation *e) {

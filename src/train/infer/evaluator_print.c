@@ -36,7 +36,8 @@ static void print_classes(tti_str *out, const tutti_eval_result *r) {
 
 static void draw_matrix(tti_str *out, const tutti_eval_result *r) {
     char text[32];
-    tti_str_printf(out, "\nconfusion: row what it is, column what it was taken for\n%-12s", "");
+    tti_str_printf(out, "\nconfusion matrix: rows are true classes, columns predicted ones\n%-12s",
+                   "");
     for (int64_t j = 0; j < r->n_classes; j++) {
         tti_str_add(out, " ");
         tti_str_add_column(out, class_label(r, j, text), -6);
@@ -71,7 +72,7 @@ static void list_pairs(tti_str *out, const tutti_eval_result *r) {
     tti_str_add(out, "\nmixed up most often\n");
     int64_t pair = -1;
     for (int k = 0; k < MAX_PAIRS && (pair = next_pair(r, pair)) >= 0; k++)
-        tti_str_printf(out, "%9lld  %s taken for %s\n", (long long)r->confusion[pair],
+        tti_str_printf(out, "%9lld  %s predicted as %s\n", (long long)r->confusion[pair],
                        class_label(r, pair / r->n_classes, is),
                        class_label(r, pair % r->n_classes, said));
 }

@@ -42,9 +42,9 @@ static tutti_status check_model(const tti_generator *g, const tti_blueprint *b) 
         return tti_fail(TUTTI_E_UNSUPPORTED, "generate: %s on data.format=%s writes no text",
                         b->config.model.name, b->config.data.format);
     if (g->tokenizer && tutti_tokenizer_get_size(g->tokenizer) <= g->n_classes) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "generate: the data has no tokenizer that fits; data.tokenizer_dir says where "
-                    "one is");
+    return tti_fail(
+        TUTTI_E_UNSUPPORTED,
+        "generate: the data has no matching tokenizer; give one with data.tokenizer_dir");
 }
 
 static tutti_status prepare(tti_generator *g, const tutti_job *job) {

@@ -115,12 +115,12 @@ static tutti_status check_model(tti_predicting *r) {
     r->is_text = follows && tti_writes_text(r->b);
     if (info->y.shape.n_dims > 0 && !info->is_value && !r->is_text)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "predict: %s guesses several targets of a sample of data.format=%s, for "
-                        "which there is no form; `tutti eval` counts how many are right",
+                        "predict: %s predicts several targets of a sample of data.format=%s, which "
+                        "cannot be printed; `tutti eval` counts the correct ones",
                         name, format);
     if (find_kind(r, "", false)) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "predict: no files can be given to a model of data.format=%s", format);
+    return tti_fail(TUTTI_E_UNSUPPORTED, "predict: a model of data.format=%s cannot read files",
+                    format);
 }
 
 static tutti_status prepare_values(tti_predicting *r) {

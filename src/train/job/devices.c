@@ -261,9 +261,8 @@ tutti_status tti_devices_check_sharing(const tti_job_config *config, const tti_d
     if (!shared || config->parallel.share_devices) return TUTTI_OK;
     return tti_fail(
         TUTTI_E_CONFIG,
-        "parallel.share_devices=false: %d workers on this machine, and parallel.devices="
-        "%.60s is %d GPU%s; give parallel.workers=%d, or parallel.share_devices=true "
-        "to let them take turns",
+        "parallel.share_devices=false: %d workers on this machine, but parallel.devices=%.60s is "
+        "%d GPU%s; give parallel.workers=%d, or parallel.share_devices=true to let them take turns",
         n_here, config->parallel.devices, n_devices, n_devices == 1 ? "" : "s", n_devices);
 }
 
@@ -275,8 +274,8 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     const char *precision = job->config.train.precision;
     if (out->n == 0 && strcmp(precision, "tf32") == 0)
         return tti_fail(TUTTI_E_CONFIG,
-                        "train.precision=tf32 is a way of GPUs to multiply, and this job computes "
-                        "on the host; give train.precision=f32");
+                        "train.precision=tf32 needs a GPU, and this job computes on the host; give "
+                        "train.precision=f32");
     if (out->n > 0 && job->config.parallel.zero > 0 && !out->backend->device->update.complete)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.zero=%d: the update on GPUs has all of the optimizer's state on "

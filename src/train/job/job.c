@@ -216,7 +216,7 @@ static bool take_given_workers(tutti_job *job) {
     if (n == 0) return false;
     put_int(job, "parallel.workers", n,
             job->config.parallel.data > 0 ? "auto, data x pipeline x tensor"
-                                          : "auto, as many as parallel.load_weights says");
+                                          : "auto, from parallel.load_weights");
     return true;
 }
 

@@ -194,8 +194,8 @@ static void find_small_batch(const tti_job_config *c, char why[WHY]) {
 static void find_ring_in_exact(const tti_job_config *c, char why[WHY]) {
     if (!is(c->parallel.mode, "exact") || !is(c->parallel.algorithm, "ring")) return;
     snprintf(why, WHY,
-             "ring adds in an order that depends on the number of workers, and exact mode promises "
-             "bits that do not; give direct, tree or auto, or parallel.mode=fast");
+             "ring adds in an order that depends on the number of workers, which exact mode does "
+             "not allow; give direct, tree or auto, or parallel.mode=fast");
 }
 
 static void find_missing_dir(const tti_job_config *c, char why[WHY]) {
@@ -252,7 +252,7 @@ static void find_lost_masks(const tti_job_config *c, char why[WHY]) {
                  c->data.format);
     else if (c->data.mask_prob > 0 && !own && !is(c->model.name, "bert"))
         snprintf(why, WHY,
-                 "masked tokens are guessed by bert, and model.name is %s, which guesses the next "
+                 "bert predicts masked tokens, but model.name is %s, which predicts the next "
                  "token; leave data.mask_prob out",
                  c->model.name);
 }
@@ -374,13 +374,14 @@ static void find_bad_milestones(const tti_job_config *c, char why[WHY]) {
 
 static void find_blind_plateau(const tti_job_config *c, char why[WHY]) {
     if (!is(c->schedule.name, "plateau") || c->train.eval_every > 0) return;
-    snprintf(why, WHY, "plateau falls by what evaluations say; give train.eval_every=1 or more");
+    snprintf(why, WHY,
+             "plateau reduces the rate after evaluations; give train.eval_every=1 or more");
 }
 
 static void find_warmup_from_nothing(const tti_job_config *c, char why[WHY]) {
     bool grows = is(c->schedule.warmup_shape, "linear") || is(c->schedule.warmup_shape, "cosine");
     if (grows || c->schedule.warmup_start > 0) return;
-    snprintf(why, WHY, "a warm-up that is %s cannot begin at 0; give schedule.warmup_start=0.01",
+    snprintf(why, WHY, "a warm-up that is %s cannot start at 0; give schedule.warmup_start=0.01",
              c->schedule.warmup_shape);
 }
 
@@ -454,22 +455,21 @@ static void find_lost_residuals(const tti_job_config *c, char why[WHY]) {
     if (!has_residuals(c)) return;
     if (is(c->train.on_nan, "skip"))
         snprintf(why, WHY,
-                 "a step that is left out would lose what %s has kept of the steps before; give "
-                 "train.on_nan=stop, or parallel.compress=bf16",
+                 "a skipped step would lose the residuals of %s; give train.on_nan=stop, or "
+                 "parallel.compress=bf16",
                  c->parallel.compress);
     else if (is(c->train.precision, "f16"))
-        snprintf(
-            why, WHY,
-            "f16 leaves steps out to find its loss scale, and they would lose what %s has kept "
-            "of the steps before; give bf16 or f32",
-            c->parallel.compress);
+        snprintf(why, WHY,
+                 "f16 skips steps to find its loss scale, and they would lose the residuals of %s; "
+                 "give bf16 or f32",
+                 c->parallel.compress);
 }
 
 static void find_lost_restarts(const tti_job_config *c, char why[WHY]) {
     if (c->run.restarts == 0 || is(c->parallel.place, "processes")) return;
-    snprintf(why, WHY,
-             "a failed thread takes its process with it; with parallel.place=processes workers can "
-             "be started again");
+    snprintf(
+        why, WHY,
+        "a failed thread ends its process; workers can be restarted with parallel.place=processes");
 }
 
 /* Workers do not wait for all others in each step. */
@@ -492,8 +492,8 @@ static void find_lost_backup(const tti_job_config *c, char why[WHY]) {
                  "parallel.backup_workers=0");
     else if (!is(c->parallel.mode, "fast"))
         snprintf(why, WHY,
-                 "which gradients come in time decides, and exact mode promises bits that do not "
-                 "depend on it; give parallel.mode=fast");
+                 "the result depends on which gradients arrive in time, which exact mode does not "
+                 "allow; give parallel.mode=fast");
     else if (workers >= 1 && n >= workers)
         snprintf(why, WHY,
                  "%" PRId64 " of %" PRId64
@@ -516,8 +516,8 @@ static void find_lost_servers(const tti_job_config *c, char why[WHY]) {
 static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
     if (!tti_job_is_async(c) || is(c->parallel.mode, "fast")) return;
     snprintf(why, WHY,
-             "asynchronous updates depend on which worker comes first, and exact mode promises "
-             "bits that do not; give parallel.mode=fast, or parallel.staleness=0");
+             "asynchronous updates depend on the order in which workers finish, which exact mode "
+             "does not allow; give parallel.mode=fast, or parallel.staleness=0");
 }
 
 /* Server processes are the first workers; with a divided model, the first ones of each part. */
@@ -591,14 +591,15 @@ static void find_late_averaging(const tti_job_config *c, char why[WHY]) {
 static void find_local_in_exact(const tti_job_config *c, char why[WHY]) {
     if (!is_local(c) || is(c->parallel.mode, "fast")) return;
     snprintf(why, WHY,
-             "local updates depend on the number of workers, and exact mode promises bits that do "
-             "not; give parallel.mode=fast");
+             "local updates depend on the number of workers, which exact mode does not allow; give "
+             "parallel.mode=fast");
 }
 
 static void find_local_with_parts(const tti_job_config *c, char why[WHY]) {
     if (!is_local(c)) return;
     if (c->parallel.zero > 0)
-        snprintf(why, WHY, "a worker of local SGD has state of its own; give parallel.zero=0");
+        snprintf(why, WHY,
+                 "each worker of local SGD has its own optimizer state; give parallel.zero=0");
     else if (!is(c->parallel.compress, "none"))
         snprintf(why, WHY, "local SGD sends parameters, and no gradients; give none");
 }
@@ -607,16 +608,16 @@ static void find_local_skips(const tti_job_config *c, char why[WHY]) {
     if (!is_local(c)) return;
     if (is(c->train.on_nan, "skip"))
         snprintf(why, WHY,
-                 "steps are left out where all workers agree on them, and those of local SGD do "
-                 "not; give train.on_nan=stop");
+                 "all workers must skip a step together, which local SGD workers cannot; give "
+                 "train.on_nan=stop");
     else if (is(c->train.precision, "f16"))
         snprintf(why, WHY,
-                 "the loss scale of f16 follows what all workers agree on, and those of local SGD "
-                 "do not; give bf16 or f32");
+                 "all workers must share the loss scale of f16, which local SGD workers cannot; "
+                 "give bf16 or f32");
     else if (c->parallel.sync_batch_norm)
         snprintf(why, WHY,
-                 "parallel.sync_batch_norm joins all workers in every step, and those of local SGD "
-                 "do not meet; leave it out");
+                 "parallel.sync_batch_norm joins all workers in every step, but those of local SGD "
+                 "do not synchronize; leave it out");
 }
 
 static void find_lost_replay(const tti_job_config *c, char why[WHY]) {
@@ -635,9 +636,8 @@ static bool is_mixed(const tti_job_config *c) {
 static void find_mixture_in_exact(const tti_job_config *c, char why[WHY]) {
     if (!is_mixed(c) || is(c->parallel.mode, "fast")) return;
     snprintf(why, WHY,
-             "the kernels of GPUs and of the host do not come to the same bits, and exact mode "
-             "promises bits that do not depend on who computes a shard; give parallel.mode=fast, "
-             "or GPUs of one kind alone");
+             "the kernels of GPUs and of the host do not give the same bits, which exact mode "
+             "promises for every worker; give parallel.mode=fast, or GPUs of one kind only");
 }
 
 static void find_lonely_mixture(const tti_job_config *c, char why[WHY]) {
@@ -671,8 +671,8 @@ static void find_mixture_in_parts(const tti_job_config *c, char why[WHY]) {
 static void find_resident_mixture(const tti_job_config *c, char why[WHY]) {
     if (!is_mixed(c) || !is(c->data.resident, "yes")) return;
     snprintf(why, WHY,
-             "samples stay on GPUs where all workers are on some; beside workers on the host "
-             "batches come step by step; give data.resident=auto");
+             "resident samples need all workers on GPUs; with workers on the host batches are "
+             "copied in every step; give data.resident=auto");
 }
 
 static const rule rules[] = {

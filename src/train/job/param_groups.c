@@ -39,9 +39,10 @@ static const char *read_setting(const char *key, const char *value, bool *has_lr
                                 tti_param_group *g) {
     double x;
     bool lr = !strcmp(key, "lr"), decay = !strcmp(key, "decay");
-    if (!lr && !decay) return "knows lr (a factor) and decay, such as \"*.bias: lr=2 decay=0\"";
+    if (!lr && !decay)
+        return "the settings are lr (a factor) and decay, such as \"*.bias: lr=2 decay=0\"";
     if (tti_parse_double(value, &x) != TTI_NUMBER_OK || x < 0 || x > 1000)
-        return "wants numbers from 0 to 1000 for lr and decay";
+        return "lr and decay must be numbers from 0 to 1000";
     if (lr ? *has_lr : g->has_decay) return "sets lr or decay twice";
     if (lr) {
         *has_lr = true;
@@ -60,7 +61,7 @@ static const char *read_settings(char *scratch, bool *has_lr, tti_param_group *g
     for (char *word = strtok_r(scratch, " ,\t", &rest); word;
          word = strtok_r(NULL, " ,\t", &rest)) {
         char *equals = strchr(word, '=');
-        if (!equals) return "wants key=value behind the colon, such as \"*.bias: lr=2 decay=0\"";
+        if (!equals) return "needs key=value after the colon, such as \"*.bias: lr=2 decay=0\"";
         *equals = '\0';
         const char *why = read_setting(word, equals + 1, has_lr, g);
         if (why) return why;
@@ -76,7 +77,7 @@ static const char *parse(const char *text, char pattern[TTI_TEXT_MAX], bool *has
     const char *colon = strchr(text, ':');
     tti_param_group g = no_group;
     *has_lr = false;
-    if (!colon) return "wants a pattern, a colon and settings, such as \"*.bias: lr=2 decay=0\"";
+    if (!colon) return "needs a pattern, a colon and settings, such as \"*.bias: lr=2 decay=0\"";
     text += strspn(text, " \t");
     size_t n = (size_t)(colon - text);
     while (n > 0 && strchr(" \t", text[n - 1])) n--;
@@ -122,7 +123,7 @@ static tutti_status check_pattern(const char *key, const char *pattern, const ch
     }
     if (n_names == 0) return tti_fail(TUTTI_E_CONFIG, "%s: the model has no parameters", key);
     return tti_fail(TUTTI_E_CONFIG,
-                    "%s: \"%s\" fits none of the %d parameters; the nearest name is %s", key,
+                    "%s: \"%s\" matches none of the %d parameters; the nearest name is %s", key,
                     tti_clip(clipped, pattern), n_names, names[best]);
 }
 

@@ -116,7 +116,7 @@ static tutti_status judge(const tti_async_desc *d, double scale, const tti_arriv
     if (!skipped || overflow || strcmp(d->b->config.train.on_nan, "skip") == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_NUMERICS,
                     "step %lld: the loss or the gradient of batch %lld is not finite; the "
-                    "parameters are as before this step.  train.on_nan=skip leaves such steps out",
+                    "parameters are as before this step.  train.on_nan=skip skips such steps",
                     (long long)a->step, (long long)a->batch);
 }
 
@@ -207,7 +207,7 @@ static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_
     if (dynamic) d->scale->scale = ldexp(1, (int)-ends[2]), d->scale->n_good = (int)-ends[3];
     if (ends[0] == ~ends[1]) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH,
-                    "step %lld: the parameters that came from the server differ between workers",
+                    "step %lld: the parameters pulled from the server differ between workers",
                     (long long)*step);
 }
 

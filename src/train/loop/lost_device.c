@@ -23,19 +23,18 @@ static int64_t newest_step(const char *run_dir) {
 /* Adds the checkpoint from which the run can continue. */
 static void tell_checkpoint(tti_str *text, int64_t newest, int64_t saving) {
     if (saving > newest) {
-        tti_str_printf(
-            text,
-            "The checkpoint of step %lld was still being written: the run continues from "
-            "it if it is whole, else ",
-            (long long)saving);
+        tti_str_printf(text,
+                       "The checkpoint of step %lld was still being written: the run continues "
+                       "from it if it is complete, else ",
+                       (long long)saving);
         if (newest >= 0)
             tti_str_printf(text, "from that of step %lld", (long long)newest);
         else
-            tti_str_add(text, "it begins anew");
+            tti_str_add(text, "it starts again");
     } else if (newest >= 0) {
         tti_str_printf(text, "The checkpoint of step %lld is good", (long long)newest);
     } else {
-        tti_str_add(text, "There is no checkpoint yet, the run begins anew");
+        tti_str_add(text, "There is no checkpoint yet, so the run starts again");
     }
 }
 
@@ -45,9 +44,9 @@ void tti_lost_device_advise(const char *run_dir, bool exact, int64_t saving, tut
     tti_str_printf(&text, "%s.  ", tutti_last_error());
     tell_checkpoint(&text, newest_step(run_dir), saving);
     tti_str_printf(&text,
-                   ": tutti train --resume %.300s%s.  Should the device fail again, name others in "
-                   "parallel.devices; nvidia-smi and the kernel's log (Xid) say what it has",
-                   run_dir, exact ? " comes to the same bits" : "");
+                   ": tutti train --resume %.300s%s.  If the device fails again, name others in "
+                   "parallel.devices; see nvidia-smi and the kernel's log (Xid) for the cause",
+                   run_dir, exact ? " gives the same bits" : "");
     tti_fail(status, "%s", tti_str_text(&text));
     tti_str_free(&text);
 }

@@ -96,7 +96,7 @@ static const char *why_not_resident(const session *s) {
     if (s->b->devices.mixed) return "some of the workers compute on the host";
     if (!s->b->devices.backend->device) return "there is no GPU";
     if (s->b->mesh.stage > 1) return "a stage of a pipeline reads samples or their targets alone";
-    if (is_async(s)) return "batches of asynchronous workers come as they are taken";
+    if (is_async(s)) return "asynchronous workers take batches in any order";
     return tti_resident_why_not(s->b->train);
 }
 
@@ -201,7 +201,8 @@ static const char *way_of(const session *s) {
     if (!s->desc->server && tti_job_has_server(s->c))
         return "by the first workers, as parameter servers";
     if (!s->desc->server) return tti_exec_way(s->exec);
-    if (s->c->parallel.backup_workers > 0) return "by a parameter server, of those that come first";
+    if (s->c->parallel.backup_workers > 0)
+        return "by a parameter server, of the first gradients to arrive";
     return is_async(s) ? "not made: a parameter server takes each gradient"
                        : "by a parameter server";
 }
@@ -244,7 +245,7 @@ static tutti_status tell_sharing(session *s) {
     char text[280];
     if (!tti_devices_are_shared(&s->b->devices, n, n_devices)) return TUTTI_OK;
     snprintf(text, sizeof text,
-             "%d workers share %d GPU%s: they take turns there and add by way of the host; "
+             "%d workers share %d GPU%s: they take turns and reduce through the host; "
              "parallel.workers=%d is faster, and parallel.share_devices=false refuses such a run",
              n, n_devices, n_devices == 1 ? "" : "s", n_devices);
     return tti_reporter_warn(&s->reporter, text);

@@ -83,10 +83,11 @@ static tutti_status find_own_dir(trainer *t) {
     const char *dir = t->job->config.run.dir;
     snprintf(t->result->run_dir, sizeof t->result->run_dir, "%s", dir);
     if (access(dir, F_OK) == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CONFIG,
-                    "run.dir: there is no folder '%s': tutti launch makes none; start the run with "
-                    "tutti train -n %d parallel.place=processes, which starts its own ranks",
-                    dir, t->place.n_ranks);
+    return tti_fail(
+        TUTTI_E_CONFIG,
+        "run.dir: there is no folder '%s', and tutti launch does not create it; start the run with "
+        "tutti train -n %d parallel.place=processes, which starts its own ranks",
+        dir, t->place.n_ranks);
 }
 
 /* A worker finds its folder made by the supervisor; a resumed run has one. */

@@ -108,11 +108,11 @@ tutti_status tti_model_check_identity(const tutti_job *job, const char *saved) {
                         "model.plugin: %s: cannot be read any more; give the plugin that this run "
                         "was trained with as model.plugin=FILE",
                         plugin);
-    return tti_fail(TUTTI_E_CONFIG,
-                    "model.plugin: %s has changed since this run was trained with it, and may "
-                    "compute something else; bring the old file back, or give this one as "
-                    "model.plugin=%s",
-                    plugin, plugin);
+    return tti_fail(
+        TUTTI_E_CONFIG,
+        "model.plugin: %s has changed since this run was trained with it, and may compute "
+        "something else; restore the old file, or accept this one with model.plugin=%s",
+        plugin, plugin);
 }
 
 /* Models of tokens check their input themselves. */
@@ -124,7 +124,7 @@ static tutti_status check_input(const tti_job_config *c, const tutti_model *mode
     if (model->input == TUTTI_MODEL_TOKENS) return TUTTI_OK;
     if (type.dtype == TUTTI_F32 && (!images || type.shape.n_dims == 4)) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
-                    "model.name: %s wants %s, and samples of data.format=%s are %s; give another "
+                    "model.name: %s needs %s, but samples of data.format=%s are %s; give another "
                     "model or other data",
                     c->model.name, images ? "images, f32[N,C,H,W]" : "floats", c->data.format,
                     tti_type_text(&type, text, sizeof text));
@@ -164,15 +164,15 @@ tutti_status tti_model_check_vocabulary(const tutti_job *job, const tutti_model_
                         job->config.model.name);
     if (!params->classify && known != params->n_classes)
         return tti_fail(TUTTI_E_CONFIG,
-                        "model.vocabulary: a model that guesses tokens knows those of the data, "
-                        "%lld, and %lld are asked for; leave model.vocabulary out (with tokens "
-                        "data.vocabulary makes room for more)",
+                        "model.vocabulary: a model that predicts tokens has those of the data, "
+                        "%lld, but %lld are requested; leave model.vocabulary out (for "
+                        "data.format=tokens data.vocabulary allows more)",
                         (long long)params->n_classes, (long long)known);
     if (n_tokens <= known) return TUTTI_OK;
     if (!params->classify)
         return tti_fail(TUTTI_E_DATA,
-                        "data: token %lld of the samples is none of the targets, which are below "
-                        "%lld, so a model that guesses tokens does not know it",
+                        "data: token %lld of the samples is not among the targets, which are below "
+                        "%lld, so a model that predicts tokens does not know it",
                         (long long)n_tokens - 1, (long long)known);
     return tti_fail(TUTTI_E_CONFIG,
                     "model.vocabulary: the model knows %lld tokens, and the data has token %lld; "

@@ -179,7 +179,7 @@ static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
     if (keep_sums(backend, n, &table))
         tti_str_printf(out, "    kept in %s/%s; %s\n", tti_cache_dir(), name,
                        backend->device->collectives.mixes_ways
-                           ? "parallel.algorithm=auto goes by it"
+                           ? "parallel.algorithm=auto uses it"
                            : "runs on these devices do not go by it: set parallel.algorithm");
     else
         tti_str_add(out, "    not kept: no folder of TUTTI_CACHE can be written\n");

@@ -168,7 +168,7 @@ static tutti_status receive(tutti_comm *comm, int rank, tti_told *t) {
     TTI_TRY(tutti_comm_recv(comm, h, sizeof *h, TUTTI_U8, rank));
     bool sound = h->n_whats >= 0 && h->n_whats <= h->n_spans && h->n_spans <= MOST_SPANS &&
                  h->n_text >= 0 && h->n_text < MOST_TEXT;
-    if (!sound) return tti_fail(TUTTI_E_MISMATCH, "profile: rank %d tells of no spans", rank);
+    if (!sound) return tti_fail(TUTTI_E_MISMATCH, "profile: rank %d reports invalid spans", rank);
     t->whats = calloc((size_t)h->n_whats + 1, sizeof *t->whats);
     t->spans = calloc((size_t)h->n_spans + 1, sizeof *t->spans);
     t->text = calloc((size_t)h->n_text + 1, 1);
@@ -177,8 +177,9 @@ static tutti_status receive(tutti_comm *comm, int rank, tti_told *t) {
     TTI_TRY(tutti_comm_recv(comm, t->whats, (size_t)h->n_whats * sizeof *t->whats, TUTTI_U8, rank));
     TTI_TRY(tutti_comm_recv(comm, t->spans, (size_t)h->n_spans * sizeof *t->spans, TUTTI_U8, rank));
     TTI_TRY(tutti_comm_recv(comm, t->text, (size_t)h->n_text, TUTTI_U8, rank));
-    return is_sound(t) ? TUTTI_OK
-                       : tti_fail(TUTTI_E_MISMATCH, "profile: what rank %d tells is damaged", rank);
+    return is_sound(t)
+               ? TUTTI_OK
+               : tti_fail(TUTTI_E_MISMATCH, "profile: the report of rank %d is damaged", rank);
 }
 
 tutti_status tti_told_gather(tutti_comm *comm, tti_told *all) {

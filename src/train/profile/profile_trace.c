@@ -320,7 +320,7 @@ tutti_status tti_profile_table(const tti_profiled *p, tti_str *out) {
         tti_str_add(out, "\n");
     }
     if (tti_told_n_steps(&p->ranks[p->shown]) == 0)
-        tti_str_add(out, "it made none: the others took all batches\n");
+        tti_str_add(out, "no steps: the other workers took all batches\n");
     else
         TTI_TRY(print_rows(p, out));
     return p->n_ranks > 1 ? print_between(p, out) : TUTTI_OK;

@@ -153,7 +153,7 @@ static void add_name(tti_str *out, const tutti_dataset *names, int64_t label) {
 }
 
 void tti_mistakes_draw(tti_str *out, const tti_mistakes *m, const tutti_dataset *names) {
-    tti_str_printf(out, "<p>%lld of %lld test images were taken for something else%s.</p>",
+    tti_str_printf(out, "<p>%lld of %lld test images were misclassified%s.</p>",
                    (long long)m->n_wrong, (long long)m->n_seen,
                    m->n > 0 ? "; the ones it was surest of" : "");
     tti_str_add(out, "<div class=\"wrong\">");

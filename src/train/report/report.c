@@ -349,8 +349,8 @@ static void add_all(page *p) {
     }
     if (p->extras.no_mistakes)
         tti_str_add(&p->out,
-                    "<h2>Mistakes</h2><p>Not looked for: on this processor the model takes "
-                    "its time; 'tutti report RUN' does.</p>");
+                    "<h2>Mistakes</h2><p>Not computed, because the model is slow on this "
+                    "processor; run 'tutti report RUN'.</p>");
     if (p->extras.texts) tti_text_samples_draw(&p->out, p->extras.texts);
     add_notes(p);
     add_job(p);
@@ -381,10 +381,10 @@ tutti_status tti_report_when_stopped(const char *run_dir) {
     snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
     if (stat(path, &info) != 0 || info.st_size <= STOPPED_MAX_BYTES)
         return tti_report_write(run_dir, NULL);
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "report.html is not drawn now, since metrics.jsonl has %lld MB; tutti report "
-                    "%s draws it",
-                    (long long)(info.st_size / 1000000), run_dir);
+    return tti_fail(
+        TUTTI_E_UNSUPPORTED,
+        "report.html was not written, because metrics.jsonl has %lld MB; tutti report %s writes it",
+        (long long)(info.st_size / 1000000), run_dir);
 }
 
 /* ---- parts that need the model ---- */
@@ -410,7 +410,7 @@ static tutti_status write_without(const tti_blueprint *b, const char *run_dir) {
     tti_text_samples texts = {0};
     if (b->config.run.text_samples > 0 && tti_writes_text(b))
         snprintf(texts.note, sizeof texts.note,
-                 "No texts: the model is large; 'tutti report RUN' makes some.");
+                 "No texts, because the model is large; run 'tutti report RUN'.");
     return tti_report_write(
         run_dir, &(tti_report_extras){.texts = &texts, .no_mistakes = tti_shows_pictures(b)});
 }

@@ -200,8 +200,8 @@ static tutti_status tell_large_batch(tti_reporter *r) {
 static tutti_status tell_lost_offload(tti_reporter *r) {
     if (strcmp(r->b->config.parallel.offload, "none") == 0 || r->b->places.n > 0) return TUTTI_OK;
     return tti_reporter_warn(r,
-                             "parallel.offload changes nothing: workers on CPUs have the "
-                             "optimizer's state in the memory of the host already");
+                             "parallel.offload has no effect: workers on CPUs already have their "
+                             "optimizer state in host memory");
 }
 
 /* Beside devices some workers are on the host: where each is. */
@@ -607,7 +607,7 @@ tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *
 tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left) {
     char text[640];
     if (!r->active) return TUTTI_OK;
-    snprintf(text, sizeof text, "%s %d has left after %lld updates, the others continue: %s",
+    snprintf(text, sizeof text, "%s %d left after %lld updates, the others continue: %s",
              r->b->n_parts > 0 ? "copy" : "worker", left->worker, (long long)left->step, left->why);
     TTI_TRY(tti_reporter_warn(r, text));
     tti_json *j = &r->metrics.json;
@@ -632,8 +632,8 @@ tutti_status tti_reporter_check_folder(const tti_reporter *r) {
                              (here.st_ino != opened.st_ino || here.st_dev != opened.st_dev);
     if (!is_gone) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT,
-                    "the run folder %s was removed, moved or replaced while the run was at work; "
-                    "the run ends, since nothing of it could be saved",
+                    "the run folder %s was removed, moved or replaced during the run; the run "
+                    "ends, because it could not be saved",
                     r->run_dir);
 }
 

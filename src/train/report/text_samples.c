@@ -59,7 +59,7 @@ static tutti_status write_all(tti_generator *g, const tti_blueprint *b, int n, i
     for (int i = 0; i < n && st == TUTTI_OK && tti_now_ns() < how.deadline_ns; i++)
         st = write_one(g, b->test, i * (n_rows / n), room, &how, &out->v[out->n++]);
     if (tti_now_ns() >= how.deadline_ns)
-        snprintf(out->note, sizeof out->note, "Cut short after the %g s that they may take.",
+        snprintf(out->note, sizeof out->note, "Ended after the time limit of %g s.",
                  time_ms * 1e-3);
     free(room);
     return st;

@@ -52,8 +52,8 @@ static tutti_status open_for_use(tti_blueprint *b, tti_data_spec *spec, bool rea
     desc.takes_all = is_other_data;
     if (!is_gone) return tutti_dataset_open(&desc, &b->test);
     return tti_fail(TUTTI_E_DATA,
-                    "data.dir: '%s' is not there (any more): %s; give the folder where the data is "
-                    "now, or other data of the same kind, as data.dir=FOLDER",
+                    "data.dir: '%s' does not exist (any more): %s; give the folder of the data, or "
+                    "other data of the same kind, as data.dir=FOLDER",
                     dir, strerror(errno));
 }
 

@@ -155,7 +155,7 @@ static tutti_status compare_devices(const tti_kernel_record *all, int n_ranks, b
              kinds ? all[a].device : all[a].stack);
     if (exact)
         return tti_fail(TUTTI_E_CONFIG,
-                        "train: ranks would not come to the same bits, which exact mode promises: "
+                        "train: ranks would not compute the same bits, which exact mode promises: "
                         "%s; %s, or give parallel.mode=fast",
                         pair,
                         kinds ? "leave out the other kind with parallel.devices"
@@ -186,7 +186,7 @@ tutti_status tti_kernels_decide(const tti_kernel_record *all, int n_ranks, bool 
     if (library && exact) {
         tell_pair(all, library, 0, pair, sizeof pair);
         return tti_fail(TUTTI_E_CONFIG,
-                        "train: ranks would not come to the same bits, which exact mode promises: "
+                        "train: ranks would not compute the same bits, which exact mode promises: "
                         "%s; install the same build on every host, or give parallel.mode=fast",
                         pair);
     }

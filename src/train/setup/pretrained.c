@@ -98,7 +98,7 @@ static tutti_status compare(loading *l, const char *path) {
             add_problem(l, name, "is not in the model");
     }
     if (l->n_problems == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT, "%s: does not fit the model (%d tensors): %s%s", path,
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: does not match the model (%d tensors): %s%s", path,
                     l->n_problems, tti_str_text(&l->problems),
                     l->n_problems > MAX_LISTED ? "; ..." : "");
 }

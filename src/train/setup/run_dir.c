@@ -53,8 +53,8 @@ tutti_status tti_run_dir_lock(const char *dir, int *lock) {
     }
     close(fd);
     return tti_fail(TUTTI_E_CONFIG,
-                    "run folder '%s': another process trains in it; wait for its end or stop it "
-                    "first, or choose another run.dir",
+                    "run folder '%s': another process trains in it; wait until it ends, stop it, "
+                    "or choose another run.dir",
                     dir);
 }
 

@@ -182,7 +182,7 @@ static tutti_status check_words(const word *words, int n) {
         const tti_throughput *p = &words[r].throughput;
         if (!(p->wave_s >= SHORTEST_S && isfinite(p->wave_s)) || p->n_lanes < 1)
             return tti_fail(TUTTI_E_MISMATCH,
-                            "parallel.load_weights: rank %d tells of %g s for %d shards at a time",
+                            "parallel.load_weights: rank %d reports %g s for %d shards at a time",
                             r, p->wave_s, p->n_lanes);
     }
     return TUTTI_OK;

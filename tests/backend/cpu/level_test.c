@@ -50,7 +50,7 @@ T_CASE(kernels_keep_to_it) {
     T_EQ(tti_cpu_settle_level(), TTI_CPU_GENERIC);
     T_OK(tti_cpu_set_level(TTI_CPU_GENERIC));
     if (machine > TTI_CPU_GENERIC)
-        T_FAILS(tti_cpu_set_level(machine), TUTTI_E_UNSUPPORTED, "begin a new process");
+        T_FAILS(tti_cpu_set_level(machine), TUTTI_E_UNSUPPORTED, "start a new process");
 }
 
 int main(void) {

@@ -31,8 +31,8 @@ T_CASE(programs_of_other_versions) {
     char both[80];
     snprintf(both, sizeof both, "the module is of tutti %s, the program of 0.0.0", TUTTI_VERSION);
     expect_refusal(TTI_MODULE_ABI, "0.0.0", both);
-    expect_refusal(TTI_MODULE_ABI + 1, TUTTI_VERSION, "of sources that differ (");
-    expect_refusal(TTI_MODULE_ABI + 1, TUTTI_VERSION, "): build the older one anew");
+    expect_refusal(TTI_MODULE_ABI + 1, TUTTI_VERSION, "their sources differ (");
+    expect_refusal(TTI_MODULE_ABI + 1, TUTTI_VERSION, "): rebuild the older one");
     expect_refusal(TTI_MODULE_ABI, "", "the program of ");
     char long_one[300];
     memset(long_one, '9', sizeof long_one - 1);

@@ -36,7 +36,7 @@ T_CASE(no_forms) {
                {"host:1-65", "at most 64"},
                {"host:1x", "ports are"},
                {"host:99999999999999999999", "ports are"},
-               {"::1:80", "goes into [ ]"},
+               {"::1:80", "with colons in [ ]"},
                {"unix:", "1 to 90 bytes"}};
     tcp_address a;
     for (size_t i = 0; i < TTI_COUNT(bad); i++)

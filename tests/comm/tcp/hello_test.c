@@ -41,7 +41,7 @@ T_CASE(those_who_do_not) {
     two = desc_of(2, "a secret");
     two.n_ranks = 5;
     T_FAILS(meet(&one, &two, all_wanted), TUTTI_E_MISMATCH,
-            "rank 2 of 5 and wants rank 1; here is");
+            "rank 2 of 5 and looks for rank 1; this is");
     two = desc_of(1, "a secret");
     T_FAILS(meet(&one, &two, all_wanted), TUTTI_E_MISMATCH, "it is rank 1 of 4");
     two = desc_of(-1, "a secret");

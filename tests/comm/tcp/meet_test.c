@@ -261,7 +261,7 @@ T_CASE(a_rank_that_dies_while_the_others_meet) {
 static const char *be_let_in_and_forgotten(int rank, int n_ranks, void *arg) {
     tutti_comm_desc d = desc_of(rank, n_ranks, *(const int *)arg);
     if (rank == 1) {
-        COMM_FAILS(meet_hastily(&d), TUTTI_E_TIMEOUT, "let rank 1 in, but did not say");
+        COMM_FAILS(meet_hastily(&d), TUTTI_E_TIMEOUT, "let rank 1 in, but did not report");
         return NULL;
     }
     tti_link_desc desc = {.n_ranks = n_ranks, .token = d.token, .job = d.job};

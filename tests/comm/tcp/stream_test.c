@@ -267,7 +267,7 @@ T_CASE(what_is_no_frame_behind_a_message) {
         be_early(&g);
         T_EQ(write(g.there[1].peers[0].fd, frames[i], 16), 16);
         let_time_pass(&g);
-        T_FAILS(tti_tcp_check(&g.here, false), TUTTI_E_INTERNAL, "rank 1 sends what is no frame");
+        T_FAILS(tti_tcp_check(&g.here, false), TUTTI_E_INTERNAL, "rank 1 sent an invalid frame");
         end(&g);
     }
     group g;
@@ -385,7 +385,7 @@ T_CASE(what_is_no_frame) {
         T_EQ(read(g.here.peers[1].fd, frame, sizeof frame), (ssize_t)sizeof frame);
         memcpy(frame + 4, &kinds[i], sizeof kinds[i]);
         T_EQ(write(g.there[1].peers[0].fd, frame, sizeof frame), (ssize_t)sizeof frame);
-        T_FAILS(wait_for_rank_1(&g), TUTTI_E_INTERNAL, "rank 1 sends what is no frame");
+        T_FAILS(wait_for_rank_1(&g), TUTTI_E_INTERNAL, "rank 1 sent an invalid frame");
         end(&g);
     }
 }

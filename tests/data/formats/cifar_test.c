@@ -87,7 +87,7 @@ T_CASE(bad_files) {
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "neither data_batch_1.bin nor");
     write_cifar10();
     desc.n_samples = 11;
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "11 samples are asked for");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "11 samples are requested");
     desc.n_samples = 0, desc.n_classes = 9;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "there are 10 classes, not 9");
     desc.n_classes = 0;

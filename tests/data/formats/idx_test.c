@@ -97,7 +97,7 @@ T_CASE(first_samples_only) {
     T_FAILS(tutti_dataset_get(ds, 7, x, &y), TUTTI_E_INVALID, "sample 7 does not exist");
     tutti_dataset_destroy(ds);
     desc.n_samples = N + 1;
-    T_FAILS(open_only(desc), TUTTI_E_DATA, "31 samples are asked for, the file has 30");
+    T_FAILS(open_only(desc), TUTTI_E_DATA, "31 samples are requested, the file has 30");
 }
 
 /* The bad content is tried in a plain and in a gzipped file. */

@@ -149,7 +149,7 @@ T_CASE(fewer_samples_are_of_all_classes) {
     T_OK(tutti_dataset_get(ds, 1, x, &y));
     tutti_dataset_destroy(ds);
     desc.n_samples = 6;
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "6 samples are asked for, there are 5");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "6 samples are requested, there are 5");
 }
 
 T_CASE(bad_folders) {
@@ -326,7 +326,7 @@ T_CASE(doubtful_folders) {
     tutti_dataset *ds;
     tutti_dataset_desc desc = describe(TUTTI_TRAIN);
     make_class("Testing", "cat");
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "there is no train/ beside it");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "there is no train/ next to it");
     make_class("Train", "cat");
     T_OK(tutti_dataset_open(&desc, &ds));
     tutti_dataset_destroy(ds);
@@ -338,7 +338,7 @@ T_CASE(doubtful_folders) {
     make_folder("owl");
     add_jpeg("owl/1.jpg", 30, 30, 1);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
-            "'Train' divides the set, and 'owl' beside it has images of a class");
+            "'Train' divides the set, and 'owl' next to it has images of a class");
 }
 
 /* ---- damaged pictures ---- */

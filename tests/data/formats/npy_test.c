@@ -254,7 +254,7 @@ T_CASE(arrays_in_a_folder) {
     tutti_dataset *ds;
     float x[4];
     int32_t y[2], tokens[4];
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no arrays are there");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "there are no arrays");
     put_npy(dir, "x_train.npy", "|u1", "(2, 1, 2, 2)", "\0\xFF\0\0\xFF\xFF\0\0", 8);
     put_npy(dir, "y_train.npy", "<i8", "(2,)", "\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16);
     put_npy(dir, "x_test.npy", "|u1", "(1, 1, 2, 2)", "\1\2\3\4", 4);
@@ -295,7 +295,7 @@ T_CASE(arrays_in_a_folder) {
     T_EQ(tutti_dataset_get_info(ds)->n_classes, 2);
     tutti_dataset_destroy(ds);
     put_npy(dir, "x_test.npy", "<i2", "(1, 2)", "\1\0\xFE\xFF", 4);
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "x_test.npy: -2 of row 0 is no token");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "x_test.npy: -2 of row 0 is not a token");
     t_clear_dir(dir);
 }
 
@@ -369,7 +369,7 @@ T_CASE(odd_values) {
     assert_true(!tutti_dataset_get_info(ds)->is_value);
     tutti_dataset_destroy(ds);
     put_y(dir, "y_train.npy", "(3,)", (double[]){0.1, 0.1, 0.1}, 3);
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "target 0 has one value only");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "target 0 has only one value");
     put_y(dir, "y_train.npy", "(3,)", (double[]){0, NAN, 2}, 3);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "y_train.npy: row 1 has a label that is");
     desc.skip_bad = true;

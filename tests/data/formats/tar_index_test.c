@@ -196,11 +196,11 @@ T_CASE(refused_samples) {
     add("x.jpg", "p");
     add_sample();
     t_tar_end(&tar);
-    refuse("member 'x': the sample before has no label (cls)");
+    refuse("member 'x': the previous sample has no label (cls)");
     add_sample();
     add("x.cls", "1");
     t_tar_end(&tar);
-    refuse("member 'x': the sample before has no image");
+    refuse("member 'x': the previous sample has no image");
     add_sample();
     add("s1.png", "p");
     t_tar_end(&tar);

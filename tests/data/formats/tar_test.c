@@ -218,7 +218,7 @@ T_CASE(bad_packed_files) {
     tutti_dataset *ds;
     tutti_dataset_desc desc = {.format = "packed", .dir = root, .n_samples = 4};
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
-            "4 samples are asked for, the file has 3");
+            "4 samples are requested, the file has 3");
     desc.n_samples = 0, desc.n_classes = 4;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "3 classes, 4 are expected");
     desc.n_classes = 0;

@@ -125,7 +125,7 @@ T_CASE(bad_files) {
             "the training part has 18 tokens, a sample needs data.context + 1 = 19");
     desc.context = 5;
     desc.n_samples = 100;
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "100 samples are asked for, there are 3");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "100 samples are requested, there are 3");
     assert_null(ds);
     t_clear_dir(dir);
 }

@@ -48,7 +48,7 @@ T_CASE(bad_words) {
     T_UNUSED;
     tti_augment a = {.pad = 77};
     T_FAILS(tti_augment_parse("flip,rotate", &usual, &a), TUTTI_E_INVALID,
-            "unknown step 'rotate' (there are: random_resized_crop, flip");
+            "unknown step 'rotate' (known: random_resized_crop, flip");
     T_FAILS(tti_augment_parse("flip=2", &usual, &a), TUTTI_E_INVALID, "'flip=2': want a number");
     T_FAILS(tti_augment_parse("flip=", &usual, &a), TUTTI_E_INVALID, "from 0 to 1");
     T_FAILS(tti_augment_parse("cutout=1.5", &usual, &a), TUTTI_E_INVALID, "want a whole number");

@@ -170,7 +170,7 @@ T_CASE(bombs) {
     memcpy(copy, jpeg->bytes, jpeg->n_bytes);
     for (size_t i = 2; i + 9 < jpeg->n_bytes; i++)
         if (copy[i] == 0xFF && copy[i + 1] == 0xC0) memcpy(copy + i + 5, "\xFF\x00\xFF\x00", 4);
-    T_FAILS(try(copy, jpeg->n_bytes), TUTTI_E_DATA, "more pixels than so few bytes hold");
+    T_FAILS(try(copy, jpeg->n_bytes), TUTTI_E_DATA, "more pixels than its bytes can hold");
     free(copy);
 }
 

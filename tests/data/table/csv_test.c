@@ -338,7 +338,7 @@ T_CASE(several_targets) {
     desc.label = "a, c";
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no column is called 'c'");
     desc.label = "a,b", desc.target = "class", desc.skip_bad = true;
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "several targets can only be values");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "several targets must be values");
     /* A name with a comma is still one column. */
     t_put_text(dir, "train.csv", "a,x,\"b,a\"\n1,1,0.5\n3,2,1.5\n");
     desc.label = "b,a", desc.target = "value";
@@ -364,7 +364,7 @@ T_CASE(odd_targets) {
         {{"1e-200", "3e-200"}, 2e-200, 1e-200, NULL},
         {{"-1e200", "1e200"}, 0, 1e200, NULL},
         {{"-0.0", "0.5", "0", "0.5"}, 0.25, 0.25, NULL},
-        {{"0.1", "0.1", "0.1"}, 0, 0, "column 'y': the target has one value only"},
+        {{"0.1", "0.1", "0.1"}, 0, 0, "column 'y': the target has only one value"},
         {{"1e308", "1.1e308", "1.2e308"}, 0, 0, "numbers that are too large"},
         {{"0.5", "inf", "1", "2", "3"}, 0, 0, "train.csv:3: column 'y': the label 'inf' is not a "},
         {{"0.5", "1,5", "1", "2", "3"}, 0, 0, "the label '1,5' is not a finite number"},
@@ -482,7 +482,8 @@ T_CASE(a_stored_specification_reads_other_rows) {
     assert_non_null(strstr(notices, "column 'age' has no value in 1 of 2 rows"));
     tutti_dataset_destroy(test);
     static const bad_text bad[] = {
-        {"y,colour,since,age\ncat,red,2024-01-01,20\n", "there is no column 'member'"},
+        {"y,colour,since,age\ncat,red,2024-01-01,20\n",
+         "column 'member' of the training rows is missing"},
         {"1,2,3\n4,5,6\n", "no column has a name of the training table"},
         {"y,colour,since,age,member\ncow,red,2024-01-01,20,yes\n",
          "test.csv:2: column 'y': 'cow' is no class of the training rows"},
@@ -572,7 +573,7 @@ T_CASE(two_files) {
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "2 files for a split");
     desc.split = TUTTI_TRAIN;
     desc.n_samples = 12;
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "12 samples are asked for, there are 11");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "12 samples are requested, there are 11");
     t_clear_dir(dir);
 }
 

@@ -38,7 +38,7 @@ T_CASE(shards_that_would_do) {
     T_FAILS(check(1009), TUTTI_E_NOMEM, "parallel.shards=16 would need about 860.0 MiB");
     T_FAILS(check(835), TUTTI_E_NOMEM, "parallel.shards=32 would need about 835.0 MiB");
     T_FAILS(check(834), TUTTI_E_NOMEM,
-            "No number of shards fits: a smaller model or train.batch, train.recompute=block");
+            "No number of shards fits: use a smaller model or train.batch, train.recompute=block");
 }
 
 /* Two states of 100 MiB on four workers: 50 MiB in all instead of 200. */

@@ -36,7 +36,7 @@ T_CASE(what_is_no_table) {
     static const char *const rows[][2] = {
         {"", "line 2: no sizes"},
         {"4096 1 2 3", "line 3: it does not end"},
-        {"4096 1 2\n", "line 3: want a time for each way"},
+        {"4096 1 2\n", "line 3: want a time for each algorithm"},
         {"4096 1 2 3 4\n", "line 3: more than"},
         {"4096 1 2 3 \n", "line 3: more than"},
         {"4096 1  3\n", "line 3: want microseconds"},
@@ -56,7 +56,8 @@ T_CASE(what_is_no_table) {
         T_FAILS(parse(rows[i][0], &table), TUTTI_E_INVALID, rows[i][1]);
     T_FAILS(tti_sum_table_parse("", 0, &table), TUTTI_E_INVALID, "line 1");
     T_FAILS(tti_sum_table_parse("other\n", 6, &table), TUTTI_E_INVALID, "name of the library");
-    T_FAILS(tti_sum_table_parse("library x\nbytes\n", 16, &table), TUTTI_E_INVALID, "of the ways");
+    T_FAILS(tti_sum_table_parse("library x\nbytes\n", 16, &table), TUTTI_E_INVALID,
+            "of the algorithms");
     T_FAILS(tti_sum_table_parse("library \0x\n", 11, &table), TUTTI_E_INVALID, "a zero byte");
 }
 

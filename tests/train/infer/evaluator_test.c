@@ -82,10 +82,10 @@ T_CASE(pairs_of_many_classes) {
     tutti_eval_result r = {.n_classes = N, .classes = classes, .confusion = confusion};
     char *text = tutti_eval_print(&r, false);
     assert_non_null(strstr(text,
-                           "        9  7 taken for 3\n"
-                           "        5  1 taken for 2\n"
-                           "        5  3 taken for 7\n"));
-    assert_null(strstr(text, "4 taken for 4"));
+                           "        9  7 predicted as 3\n"
+                           "        5  1 predicted as 2\n"
+                           "        5  3 predicted as 7\n"));
+    assert_null(strstr(text, "4 predicted as 4"));
     assert_non_null(strstr(text, "and 10 more"));
     free(text);
 }

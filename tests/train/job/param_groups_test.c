@@ -104,13 +104,14 @@ T_CASE(patterns_must_fit_something) {
     tutti_job *job = job_of("[\"*.bias: lr=2\"]", "[\"conv?.*\"]");
     T_OK(tti_param_groups_check(&job->config, names, 3));
     T_FAILS(tti_param_groups_check(&job->config, names + 2, 1), TUTTI_E_CONFIG,
-            "optimizer.groups: \"*.bias\" fits none of the 1 parameters");
+            "optimizer.groups: \"*.bias\" matches none of the 1 parameters");
     T_FAILS(tti_param_groups_check(&job->config, names, 0), TUTTI_E_CONFIG, "has no parameters");
     tutti_job_destroy(job);
     job = job_of("[]", "[\"conv1.wieght\"]");
-    T_FAILS(tti_param_groups_check(&job->config, names, 3), TUTTI_E_CONFIG,
-            "optimizer.freeze: \"conv1.wieght\" fits none of the 3 parameters; the nearest name is "
-            "conv1.weight");
+    T_FAILS(
+        tti_param_groups_check(&job->config, names, 3), TUTTI_E_CONFIG,
+        "optimizer.freeze: \"conv1.wieght\" matches none of the 3 parameters; the nearest name is "
+        "conv1.weight");
     tutti_job_destroy(job);
 }
 

@@ -8,7 +8,8 @@
 #include "train/small_job.h"
 #include "tutti/train.h"
 
-static const char none[] = "There is no checkpoint yet, the run begins anew: tutti train --resume";
+static const char none[] =
+    "There is no checkpoint yet, so the run starts again: tutti train --resume";
 
 /* What the failure says after the advice. */
 static const char *advise(int64_t saving) {
@@ -29,7 +30,7 @@ T_CASE(which_checkpoint_is_good) {
     has(advise(-1), none, true);
     has(advise(4),
         "The checkpoint of step 4 was still being written: the run continues from it if it is "
-        "whole, else it begins anew: tutti train --resume run",
+        "complete, else it starts again: tutti train --resume run",
         true);
     tutti_train_result result;
     tutti_job *job = SMALL_JOB("run.dir=run", "train.steps=4", "parallel.devices=cpu");
@@ -48,10 +49,10 @@ T_CASE(which_checkpoint_is_good) {
 
 T_CASE(the_same_bits_are_promised_in_exact_mode_alone) {
     T_UNUSED;
-    has(advise(-1), "--resume run comes to the same bits.  Should", true);
+    has(advise(-1), "--resume run gives the same bits.  If", true);
     (void)tti_fail(TUTTI_E_DEVICE, "it burns");
     tti_lost_device_advise("run", false, -1, TUTTI_E_DEVICE);
-    has(tutti_last_error(), "--resume run.  Should", true);
+    has(tutti_last_error(), "--resume run.  If", true);
 }
 
 /* Worker 1 loses its device in the step behind the checkpoint, which worker 0 takes long to write:

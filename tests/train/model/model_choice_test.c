@@ -93,8 +93,9 @@ T_CASE(every_token_has_a_row) {
     expect_vocabulary(automatic, guess, 0, TUTTI_OK, NULL);
     expect_vocabulary("model.vocabulary=65", guess, 65, TUTTI_OK, NULL);
     expect_vocabulary("model.vocabulary=80", guess, 65, TUTTI_E_CONFIG,
-                      "knows those of the data, 65, and 80 are asked for; leave model.vocabulary");
-    expect_vocabulary(automatic, guess, 66, TUTTI_E_DATA, "token 65 of the samples is none of the");
+                      "has those of the data, 65, but 80 are requested; leave model.vocabulary");
+    expect_vocabulary(automatic, guess, 66, TUTTI_E_DATA,
+                      "token 65 of the samples is not among the");
 }
 
 T_CASE(choices_are_the_models) {
@@ -154,9 +155,9 @@ T_CASE(other_data) {
     tutti_value *tokens = tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(2, 48)), *logits = NULL;
     tutti_value *row = tutti_input(g, "row", TUTTI_F32, &TUTTI_SHAPE(2, 48));
     T_FAILS(tti_model_build(mlp, &p, g, tokens, &logits), TUTTI_E_CONFIG,
-            "model.name: mlp wants floats, and samples of data.format=digits are i32[2,48]");
+            "model.name: mlp needs floats, but samples of data.format=digits are i32[2,48]");
     T_FAILS(tti_model_build(lenet, &p, g, row, &logits), TUTTI_E_CONFIG,
-            "lenet wants images, f32[N,C,H,W], and samples of data.format=digits are f32[2,48]");
+            "lenet needs images, f32[N,C,H,W], but samples of data.format=digits are f32[2,48]");
     T_OK(tti_model_build(mlp, &p, g, row, &logits));
     tutti_graph_destroy(g);
     tutti_job_destroy(mlp);

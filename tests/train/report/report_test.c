@@ -18,7 +18,7 @@ T_CASE(of_a_run_with_pictures) {
     assert_null(strstr(page, "<title>rank 2"));
     assert_non_null(strstr(page, "2 workers, 4 shards"));
     assert_non_null(strstr(page, "10 / 10"));
-    assert_non_null(strstr(page, "of 50 test images were taken for something else"));
+    assert_non_null(strstr(page, "of 50 test images were misclassified"));
     int n_wrong = 50 - (int)(r.accuracy * 50 + 0.5);
     T_EQ(n_of(page, "data:image/bmp;base64,Qk"), TTI_MIN(n_wrong, (int)TTI_MAX_MISTAKES));
     assert_null(strstr(page, "http"));
@@ -113,7 +113,7 @@ T_CASE(of_a_run_that_is_stopped) {
     assert_non_null(strstr(page_of("report.html"), "3 / 9"));
     write_run(4, (off_t)300 << 20);
     T_FAILS(tti_report_when_stopped("."), TUTTI_E_UNSUPPORTED,
-            "metrics.jsonl has 314 MB; tutti report . draws it");
+            "metrics.jsonl has 314 MB; tutti report . writes it");
     assert_non_null(strstr(page_of("report.html"), "3 / 9"));
     T_OK(tti_report_write(".", NULL));
     assert_non_null(strstr(page_of("report.html"), "4 / 9"));

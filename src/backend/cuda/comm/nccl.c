@@ -95,7 +95,7 @@ static void load_library(void) {
     tti_str_free(&why);
     if (!handle || !load_functions(handle)) return;
     nccl.there = nccl.ncclGetVersion(&nccl.version) == NCCL_SUCCESS;
-    if (!nccl.there) snprintf(nccl.why, sizeof nccl.why, "NCCL does not tell its version");
+    if (!nccl.there) snprintf(nccl.why, sizeof nccl.why, "NCCL does not report its version");
 }
 
 bool tti_nccl_load(tti_str *why) {
@@ -232,8 +232,8 @@ tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int t
     TTI_TRY(start(id, rank, n_ranks, &m));
     if (!wait_for(m, timeout_ms))
         return tti_fail(TUTTI_E_TIMEOUT,
-                        "cuda: NCCL waited %d ms for the other ranks to meet; NCCL_DEBUG=INFO "
-                        "shows what it tries",
+                        "cuda: NCCL waited %d ms for the other ranks to connect; NCCL_DEBUG=INFO "
+                        "shows its attempts",
                         timeout_ms);
     tti_nccl made = {.comm = m->comm, .rank = rank, .n_ranks = n_ranks, .device = m->device};
     cudaError_t error = m->error;

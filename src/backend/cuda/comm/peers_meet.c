@@ -420,13 +420,13 @@ static tutti_status check_size(const tti_device_peers *p) {
                         "at most %d ranks with %d summands add on devices, these are %d with %d",
                         TTI_PEERS_MAX, TTI_PEERS_TERMS, p->n_ranks, p->n_terms);
     if (p->n_slots > TTI_PEERS_SLOTS)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "at most %d values are on their way, these are %d",
+        return tti_fail(TUTTI_E_UNSUPPORTED, "at most %d values can be in flight, got %d",
                         TTI_PEERS_SLOTS, p->n_slots);
     int n_most = 0;
     for (int t = 0; t < p->n_terms; t++) n_most = TTI_MAX(n_most, p->terms[t].piece + 1);
     TTI_ASSERT(p->n_sources <= TTI_MAX_SOURCES);
     if (n_most <= TTI_PEERS_PIECES) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED, "a rank has %d summands, at most %d add on devices",
+    return tti_fail(TUTTI_E_UNSUPPORTED, "a rank has %d partial sums, devices add at most %d",
                     n_most, TTI_PEERS_PIECES);
 }
 
@@ -445,7 +445,7 @@ static tutti_status prepare(group *g) {
         if (!g->low) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->low_bytes);
     }
     if (!g->all || !g->arena || !g->words || !g->waited || !g->view.state)
-        return tti_fail(TUTTI_E_NOMEM, "cuda: no memory to meet the other devices");
+        return tti_fail(TUTTI_E_NOMEM, "cuda: no memory to connect the other devices");
     g->view.rank = p->rank;
     g->view.n_ranks = p->n_ranks;
     g->view.timeout_ns = (uint64_t)p->timeout_ms * 1000000u;

@@ -37,7 +37,7 @@ static tutti_status open_device(dnn_device **out) {
     const tti_dnn_lib *lib = tti_dnn_lib_get();
     tti_cuda *cuda = tti_cuda_device();
     *out = NULL;
-    if (!cuda) return tti_fail(TUTTI_E_DEVICE, "cuDNN: this thread has opened no device");
+    if (!cuda) return tti_fail(TUTTI_E_DEVICE, "cuDNN: this thread has not opened a device");
     if (cuda->dnn) {
         *out = cuda->dnn;
         return TUTTI_OK;
@@ -318,7 +318,7 @@ static tutti_status choose(const dnn_device *d, const tti_dnn_choice *choice, tt
     if (st == TUTTI_OK) {
         add_candidates(d, pool, graph, CUDNN_HEUR_MODE_A, choice, &c);
         if (c.n == 0) add_candidates(d, pool, graph, CUDNN_HEUR_MODE_FALLBACK, choice, &c);
-        if (c.n == 0) st = tti_fail(TUTTI_E_UNSUPPORTED, "cuDNN: no engine takes this graph");
+        if (c.n == 0) st = tti_fail(TUTTI_E_UNSUPPORTED, "cuDNN: no engine supports this graph");
     }
     if (st == TUTTI_OK) {
         int best = best_candidate(d, &plan->graph, &c);

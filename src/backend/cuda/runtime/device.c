@@ -88,8 +88,8 @@ static tutti_status open_device(tti_cuda *d) {
     int n = 0;
     TTI_CUDA(cudaGetDeviceCount(&n));
     if (d->desc.index < 0 || d->desc.index >= n)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "cuda: there is no device %d, only %d", d->desc.index,
-                        n);
+        return tti_fail(TUTTI_E_UNSUPPORTED, "cuda: there is no device %d; this machine has %d",
+                        d->desc.index, n);
     TTI_CUDA(cudaSetDevice(d->desc.index));
     TTI_TRY(read_properties(d));
     return make_queues(d);

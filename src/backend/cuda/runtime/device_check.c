@@ -25,8 +25,8 @@ tutti_status tti_cuda_fits_driver(const tti_cuda_found *f) {
                         minor_of(f->runtime));
     if (f->counted == cudaSuccess && f->n > 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "cuda: no device can be used: %s (driver for CUDA %d.%d, runtime %d.%d); what "
-                    "does nvidia-smi say, and is CUDA_VISIBLE_DEVICES set?",
+                    "cuda: no device can be used: %s (driver for CUDA %d.%d, runtime %d.%d); check "
+                    "nvidia-smi and CUDA_VISIBLE_DEVICES",
                     f->counted == cudaSuccess ? "none is there" : cudaGetErrorString(f->counted),
                     major_of(f->driver), minor_of(f->driver), major_of(f->runtime),
                     minor_of(f->runtime));
