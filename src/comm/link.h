@@ -50,10 +50,10 @@ typedef struct tti_link {
     tutti_status (*check)(void *state, bool left_too);
     /* TUTTI_OK, or the failure that a rank has reported (cry), if it has arrived; moves nothing. */
     tutti_status (*heard)(void *state);
-    /* quiet: [n_ranks], whether nothing was heard of a rank in the last n_ns.  Ranks are heard
-     * while they wait, for a message or by calls of check, and by ranks that do the same.  NULL:
-     * not known. */
-    void (*quiet)(void *state, int64_t n_ns, bool *quiet);
+    /* quiet_ns: [n_ranks], for how long nothing was heard of a rank, 0: for less than n_ns.  Ranks
+     * are heard while they wait, for a message or by calls of check, and by ranks that do the same.
+     * NULL: not known. */
+    void (*quiet)(void *state, int64_t n_ns, int64_t *quiet_ns);
     /* 0: every rank's host answers.  Else the network is, or recently was, down: the time in ms
      * within which lost bytes are sent again.  NULL: unknown. */
     int (*outage)(void *state);

@@ -113,8 +113,9 @@ def test_long_phases():
         for one in ended if isinstance(ended, list) else [ended]:
             one.expect(0)
     told = served.finish().expect(6).err.strip().splitlines()[-1]
-    if not re.search(r"worker 1 waited \d+ ms for worker 0 \(the limit is %d ms, by "
-                     r"parallel\.phase_timeout_ms\); rank 0 has been saving a checkpoint for " % PHASE_MS, told):
+    said = (r"worker 1 waited \d+ ms for worker 0 \(the limit is %d ms, by parallel\."
+            r"phase_timeout_ms\); rank 0 has been saving a checkpoint for " % PHASE_MS)
+    if not re.search(said, told):
         raise AssertionError("no culprit: " + told)
     for name, processes in near.items():
         ended = processes.finish().expect(6)

@@ -113,8 +113,9 @@ static inline tutti_status fake_failure(fake_group *g) {
     if (!g->has_failed) return TUTTI_OK;
     TTI_TRY(g->peers.check(g->peers.user));
     return tti_fail(TUTTI_E_TIMEOUT,
-                    "rank %d: its device waited %d ms for the values of another rank",
-                    g->peers.shown, g->peers.timeout_ms);
+                    "rank %d: its device waited %d ms (parallel.timeout_ms=%d) for the values of "
+                    "another rank",
+                    g->peers.shown, g->peers.timeout_ms, g->peers.timeout_ms);
 }
 
 #endif /* TTI_TESTS_EXEC_FAKE_MAIL_H */

@@ -148,14 +148,15 @@ static tutti_status net_heard(void *state) {
 
 static void net_tell_quiet(void *state, tti_str *out) {
     net_state *s = state;
-    bool quiet[TTI_MAX_RANKS] = {false};
+    int64_t quiet_ns[TTI_MAX_RANKS] = {0};
     int ms = s->timeout_ms / 2;
     tti_shm_tell_stopped(s->local, s->peers[s->rank].host, out);
-    if (s->n_hosts > 1 && s->link->quiet) s->link->quiet(s->wire, ms * TTI_NS_PER_MS, quiet);
+    if (s->n_hosts > 1 && s->link->quiet) s->link->quiet(s->wire, ms * TTI_NS_PER_MS, quiet_ns);
     for (int r = 0; r < s->n_ranks; r++)
-        if (quiet[r] && s->host_of[r] != s->host_of[s->rank])
-            tti_str_printf(out, ", rank %d (pid %d on %s), which has sent nothing for %d ms",
-                           s->shown[r], s->peers[r].pid, s->peers[r].host, ms);
+        if (quiet_ns[r] > 0 && s->host_of[r] != s->host_of[s->rank])
+            tti_str_printf(out, ", rank %d (pid %d on %s), which has sent nothing for %lld ms",
+                           s->shown[r], s->peers[r].pid, s->peers[r].host,
+                           (long long)(quiet_ns[r] / TTI_NS_PER_MS));
 }
 
 static void net_note_call(void *state, const tti_call *call) {

@@ -191,13 +191,14 @@ static tutti_status tcp_heard(void *state) {
 }
 
 /* If a message of a rank lies here unread, more may follow it. */
-static void tcp_quiet(void *state, int64_t n_ns, bool *quiet) {
+static void tcp_quiet(void *state, int64_t n_ns, int64_t *quiet_ns) {
     const tcp_state *s = state;
     int64_t now = tti_now_ns();
     for (int r = 0; r < s->desc.n_ranks; r++) {
         const tcp_peer *p = &s->peers[r];
-        quiet[r] = p->fd >= 0 && !p->has_header && !p->bye &&
-                   (p->heard_ns == 0 || now - p->heard_ns >= n_ns);
+        bool is_listened_to = p->fd >= 0 && !p->has_header && !p->bye;
+        int64_t since_ns = TTI_MAX(now - p->heard_ns, INT64_C(1));
+        quiet_ns[r] = is_listened_to && since_ns >= n_ns ? since_ns : 0;
     }
 }
 

@@ -372,6 +372,7 @@ static tutti_status end(tcp_state *s, const meeting *m, tutti_status st) {
     if (m->listener >= 0) close(m->listener);
     for (int r = 0; r < s->desc.n_ranks; r++) {
         s->peers[r].fd = m->fds[r];
+        s->peers[r].heard_ns = tti_now_ns();
         if (m->fds[r] < 0) continue;
         tti_tcp_tune(m->fds[r], s->desc.timeout_ms);
         tti_tcp_give_up_after(m->fds[r], longest_wait_ms(&s->desc));

@@ -133,8 +133,8 @@ T_CASE(a_rank_that_failed_accuses_nobody) {
 /* Rank 1 waits too, and rank 2 says nothing; a message that is not taken yet may hide more. */
 T_CASE(who_waits_is_heard) {
     T_UNUSED;
-    const int64_t long_ago_ns = 600 * INT64_C(1000000000);
-    bool quiet[N_RANKS];
+    const int64_t long_ago_ns = 60 * INT64_C(1000000000);
+    int64_t quiet[N_RANKS];
     char bytes[4] = "abc", got[4] = "";
     tti_message out = {.peer = 0, .out = bytes, .n_bytes = sizeof bytes},
                 in = {.peer = 2, .in = got, .n_bytes = sizeof got};

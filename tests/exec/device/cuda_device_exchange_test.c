@@ -58,7 +58,7 @@ static const char *wait_alone(tutti_comm *comm, void *arg) {
         if (failure) return failure;
         COMM_OK(r.ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
         COMM_FAILS(r.ops->collectives.await(r.group, 0), TUTTI_E_TIMEOUT,
-                   "rank 6: its device waited 1000 ms");
+                   " ms (parallel.timeout_ms=1000) for the values of another rank");
     }
     COMM_OK(tutti_comm_barrier(comm));
     trade_release(&r, NULL);

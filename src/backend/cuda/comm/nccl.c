@@ -15,6 +15,7 @@
 
 #include "backend/cuda/runtime/cuda.h"
 #include "backend/cuda/runtime/library.h"
+#include "base/clock.h"
 
 /* As in nccl.h of NCCL 2; results are of ncclResult_t. */
 typedef struct ncclComm *ncclComm_t;
@@ -230,11 +231,12 @@ tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int t
     meeting *m = NULL;
     *out = NULL;
     TTI_TRY(start(id, rank, n_ranks, &m));
+    int64_t start_ns = tti_now_ns();
     if (!wait_for(m, timeout_ms))
         return tti_fail(TUTTI_E_TIMEOUT,
-                        "cuda: NCCL waited %d ms for the other ranks to connect; NCCL_DEBUG=INFO "
-                        "shows its attempts",
-                        timeout_ms);
+                        "cuda: NCCL waited %lld ms (parallel.timeout_ms=%d) for the other ranks to "
+                        "connect; NCCL_DEBUG=INFO shows its attempts",
+                        (long long)((tti_now_ns() - start_ns) / TTI_NS_PER_MS), timeout_ms);
     tti_nccl made = {.comm = m->comm, .rank = rank, .n_ranks = n_ranks, .device = m->device};
     cudaError_t error = m->error;
     int result = m->result;

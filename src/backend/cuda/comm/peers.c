@@ -376,12 +376,16 @@ static tutti_status check_peers(group *g) {
     return g->nccl ? tti_nccl_check(g->nccl) : TUTTI_OK;
 }
 
-static tutti_status fail_late(group *g) {
+/* A kernel that gives up has waited for as long as the limit, whenever the host began to wait. */
+static tutti_status fail_late(group *g, int64_t waited_ns) {
+    int64_t waited_ms = TTI_MAX(waited_ns / TTI_NS_PER_MS, (int64_t)g->peers.timeout_ms);
     tutti_status st = g->peers.check(g->peers.user); /* the host may know the cause */
     if (st != TUTTI_OK) return st;
-    return tti_fail(TUTTI_E_TIMEOUT, "rank %d: its device waited %d ms for the %s of another rank",
-                    g->peers.shown, g->peers.timeout_ms,
-                    g->peers.n_traded > 0 || g->peers.n_slots > 0 ? "values" : "gradients");
+    return tti_fail(
+        TUTTI_E_TIMEOUT,
+        "rank %d: its device waited %lld ms (parallel.timeout_ms=%d) for the %s of another rank",
+        g->peers.shown, (long long)waited_ms, g->peers.timeout_ms,
+        g->peers.n_traded > 0 || g->peers.n_slots > 0 ? "values" : "gradients");
 }
 
 /* Checks peers while the event is pending: a failure of a peer counts once it has lasted. */
@@ -390,7 +394,7 @@ static tutti_status look_around(group *g, int64_t now, int64_t start, int64_t *l
     bool late = g->nccl && now - start > g->peers.timeout_ms * TTI_NS_PER_MS;
     if (st == TUTTI_OK && late) {
         end_group(g);
-        return fail_late(g);
+        return fail_late(g, now - start);
     }
     if (st == TUTTI_OK) return TUTTI_OK;
     if (*lost_ns == 0) *lost_ns = now;
@@ -408,7 +412,7 @@ tutti_status tti_cuda_peers_await(void *state, int mark) {
             TTI_CUDA(error);
             if (__atomic_load_n(g->view.state, __ATOMIC_SEQ_CST) == 0) return TUTTI_OK;
             end_group(g); /* later work may wait for the same peer through NCCL */
-            return fail_late(g);
+            return fail_late(g, tti_now_ns() - start);
         }
         int64_t now = tti_now_ns();
         if (now - checked > CHECK_NS) {
