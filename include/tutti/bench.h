@@ -10,7 +10,7 @@
 #include "tutti/comm.h"
 #include "tutti/job.h"
 
-/* What to measure.  Zero is the default of every field. */
+/* The measurement.  Zero is the default of every field. */
 typedef struct tutti_bench_comm_desc {
     int n_ranks;        /* of tutti_bench_comm; 0: one per core            */
     tutti_comm_alg alg; /* of all_reduce, f32, sum, in place               */
@@ -39,7 +39,7 @@ typedef struct tutti_bench_comm_row {
 /* Receives one row; called by rank 0 between measurements. */
 typedef void (*tutti_bench_comm_fn)(const tutti_bench_comm_row *row, void *user);
 
-/* What to measure between devices.  Zero is the default of every field. */
+/* The measurement between devices.  Zero is the default of every field. */
 typedef struct tutti_bench_devices_desc {
     int n_devices;    /* the first ones of this machine; 0: all             */
     size_t min_bytes; /* 0: 4 KiB                                           */
@@ -63,7 +63,7 @@ typedef struct tutti_bench_devices_row {
 /* Receives one row; called from another thread between measurements. */
 typedef void (*tutti_bench_devices_fn)(const tutti_bench_devices_row *row, void *user);
 
-/* What to measure of a job's training samples.  Zero is the default of every field. */
+/* The measurement of a job's training samples.  Zero is the default of every field. */
 typedef struct tutti_bench_data_desc {
     int n_threads; /* of the loader; 0: one per core             */
     int min_ms;    /* for the stages, for the loader, and for training; 0: 2000 */

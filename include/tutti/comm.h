@@ -72,7 +72,7 @@ typedef struct tutti_comm_desc {
     int timeout_ms;          /* longest wait for a peer, in ms; 0: 60000 */
     int phase_timeout_ms;    /* longest wait for a peer that has not joined yet, or that has
                                 declared a long phase such as saving; 0: timeout_ms */
-    /* Of tcp: where rank 0 listens, the same on every rank: "HOST:PORT", "HOST:FIRST-LAST" (the
+    /* tcp: where rank 0 listens, the same on every rank: "HOST:PORT", "HOST:FIRST-LAST" (the
      * first port that is free) or "unix:NAME" (ranks of one host, checked by user id). */
     const char *address;
     const char *token; /* of tcp: a secret that every rank has.  With unix: it is optional,

@@ -22,7 +22,7 @@ typedef struct tutti_tokenizer tutti_tokenizer;
 
 typedef enum tutti_data_split { TUTTI_TRAIN, TUTTI_TEST, TUTTI_N_SPLITS } tutti_data_split;
 
-/* What to open.  Zero is the default of every field except format. */
+/* The data set to open.  Zero is the default of every field except format. */
 typedef struct tutti_dataset_desc {
     const char *format;     /* "idx", "digits", "text", ...                                */
     const char *dir;        /* the folder with the files; text, tokens: or a file or glob  */

@@ -21,7 +21,7 @@
 
 TUTTI_EXTERN_C_BEGIN
 
-/* What to run.  Zero is the default of every field except n_workers and argv.  Not kept. */
+/* The program to run.  Zero is the default of every field except n_workers and argv.  Not kept. */
 typedef struct tutti_launch_desc {
     int n_workers;          /* 1 .. 4096                                                     */
     char *const *argv;      /* NULL-terminated; argv[0] is looked up in PATH                 */
