@@ -48,7 +48,6 @@ typedef struct tti_exec_desc {
     int64_t compress_after;      /* steps before are sent whole */
     bool local; /* fast mode on the host: each worker updates its own parameters (local.h) */
     int64_t local_after; /* number of first steps with an all-reduce */
-    bool pairs;          /* fast mode, on the host: gradients are added in pairs of workers alone */
     int zero;            /* in parts on the workers: 1: state; 2: gradients; 3: parameters */
     int n_owners; /* with zero 1: the first so many workers have the parts, as servers; 0: all */
     bool shares;  /* workers are threads that have parameters and state in common */

@@ -81,33 +81,10 @@ T_CASE(a_list_in_words) {
     crew_fini(&c);
 }
 
-static bool same_params(const crew *c, int a, int b) {
-    return memcmp(c->params[a], c->params[b], c->plan->n_flat * sizeof(float)) == 0;
-}
-
-T_CASE(pairs_of_workers_agree_within_themselves) {
-    T_UNUSED;
-    crew c[3];
-    for (int i = 0; i < 3; i++) {
-        c[i] = (crew){.plan = crew_plan(net_wide, "sgd", 1 << 17),
-                      .n_ranks = i == 0 ? 4 : 2,
-                      .n_lanes = 2,
-                      .n_steps = 3,
-                      .exec = {.fast = true, .pairs = i < 2}};
-        crew_run(&c[i]);
-    }
-    assert_true(same_params(&c[0], 0, 1) && same_params(&c[0], 2, 3));
-    assert_false(same_params(&c[0], 0, 2));
-    for (int s = 0; s < 3; s++) /* of two workers a pair is all */
-        T_EQ(c[1].result[0][s].params_hash, c[2].result[0][s].params_hash);
-    for (int i = 0; i < 3; i++) crew_fini(&c[i]);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planned_lists_are_those_that_run),
         cmocka_unit_test(a_list_in_words),
-        cmocka_unit_test(pairs_of_workers_agree_within_themselves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,17 +174,9 @@ static void model_hash_pass(building *g) {
     append(g, (tti_instr){.kind = TTI_SUM_HASHES, .axis = TTI_AXIS_MODEL});
 }
 
-/* Gradients are averaged within pairs: parameters of different pairs then differ. */
-static void pairs_pass(building *g) {
-    if (!g->b->desc->pairs || !g->trains) return;
-    g->d.method = TTI_REDUCE_PAIR;
-    for (int i = 0; i < g->d.n_tail; i++) g->tail[i].report &= ~(unsigned)TTI_REPORT_HASHES;
-}
-
 static void (*const passes[])(building *) = {
-    shards_pass, pipeline_pass,   sharded_pass, reduction_pass, averages_pass,
-    stages_pass, report_pass,     server_pass,  update_pass,    partition_pass,
-    mean_pass,   model_hash_pass, pairs_pass,
+    shards_pass, pipeline_pass, sharded_pass, reduction_pass, averages_pass, stages_pass,
+    report_pass, server_pass,   update_pass,  partition_pass, mean_pass,     model_hash_pass,
 };
 
 /* ---- lists ---- */

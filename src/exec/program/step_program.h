@@ -62,7 +62,6 @@ typedef enum tti_reduce_method {
     TTI_REDUCE_ANY,      /* in any order, by the job's algorithm */
     TTI_REDUCE_NARROW,   /* rounded to 16 bits on the way */
     TTI_REDUCE_COMPRESS, /* as top-k pairs or PowerSGD's matrices */
-    TTI_REDUCE_PAIR,     /* between ranks 2k and 2k + 1 alone */
 } tti_reduce_method;
 
 /* What REPORT does beside adding losses and counts. */

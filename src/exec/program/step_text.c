@@ -36,7 +36,7 @@ static const char *axis_text(tti_mesh_axis axis) {
 }
 
 static const char *method_text(tti_reduce_method method) {
-    static const char *const texts[] = {", tree", "", ", 16 bits", ", compressed", ", pairs"};
+    static const char *const texts[] = {", tree", "", ", 16 bits", ", compressed"};
     return texts[method];
 }
 

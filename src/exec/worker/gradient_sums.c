@@ -1,7 +1,5 @@
 /* gradient_sums.c - sums of gradients between workers on the host, of a range of the flat arrays.
  */
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "comm/local_sum.h"
 #include "exec/worker/worker.h"
@@ -86,29 +84,12 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems, bool
                                                      .shard_map = &x->shard_map});
 }
 
-/* A last worker without a partner keeps its own gradient. */
-static tutti_status reduce_pair(tti_exec *x, float *sum, size_t n_elems) {
-    int peer = x->rank ^ 1;
-    if (peer >= x->n_ranks) return TUTTI_OK;
-    float *theirs = malloc(n_elems * sizeof *theirs + 1);
-    if (!theirs) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    tutti_status st = TUTTI_OK;
-    for (int turn = 0; st == TUTTI_OK && turn < 2; turn++)
-        st = (x->rank + turn) % 2 == 0
-                 ? tutti_comm_send(x->desc.comm, sum, n_elems, TUTTI_F32, peer)
-                 : tutti_comm_recv(x->desc.comm, theirs, n_elems, TUTTI_F32, peer);
-    if (st == TUTTI_OK) x->desc.backend->accumulate(sum, theirs, n_elems);
-    free(theirs);
-    return st;
-}
-
 static tutti_status reduce(tti_exec *x, const tti_instr *in) {
     size_t first = in->range.first, n = in->range.last - first;
     bool scatter = in->kind == TTI_REDUCE_SCATTER;
     if (in->method == TTI_REDUCE_TREE) return reduce_exact(x, first, n, scatter);
     float *sum = add_pieces(x, first, n);
     if (in->method == TTI_REDUCE_COMPRESS) return tti_compress_reduce(x, sum, first, n);
-    if (in->method == TTI_REDUCE_PAIR) return reduce_pair(x, sum, n);
     if (in->method == TTI_REDUCE_ANY) return reduce_any(x, sum, n);
     return scatter ? reduce_rounded_part(x, sum, first, n)
                    : tti_exec_reduce_rounded(x, sum, x->wire + first, n);
