@@ -334,6 +334,33 @@ static void group_norm(tti_building *b, const tti_call *c) {
     if (tti_good(b)) set_result(b, c, tutti_group_norm_of(b->graph, x, groups, weight, bias, eps));
 }
 
+/* input weight bias running_mean running_var use_input_stats momentum eps: each channel of a sample
+ * is a group of its own. */
+static void instance_norm(tti_building *b, const tti_call *c) {
+    double eps = tti_number_at(b, c, 7);
+    if (tti_good(b) && (!tti_bool_at(b, c, 5) || tti_has(c, 3)))
+        tti_refuse(b, "running statistics of an instance norm are not supported");
+    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
+    tutti_shape s = tutti_value_type(x).shape;
+    if (tti_good(b) && s.n_dims < 3) tti_refuse(b, "a tensor of %d dimensions", s.n_dims);
+    if (tti_good(b))
+        set_result(b, c, tutti_group_norm_of(b->graph, x, s.dim[1], weight, bias, eps));
+}
+
+/* max(x, 0) - weight max(-x, 0), a weight for each channel or one for all. */
+static void prelu(tti_building *b, const tti_call *c) {
+    tutti_graph *g = b->graph;
+    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1);
+    tutti_shape s = tutti_value_type(x).shape, along = {.n_dims = s.n_dims};
+    tutti_shape own = tutti_value_type(weight).shape;
+    if (tti_good(b) && s.n_dims < 2) tti_refuse(b, "a tensor of %d dimensions", s.n_dims);
+    if (!tti_good(b)) return;
+    for (int d = 0; d < s.n_dims; d++) along.dim[d] = d == 1 ? tutti_shape_n_elems(&own) : 1;
+    tutti_value *low = tutti_relu(g, tutti_neg(g, x));
+    low = tutti_mul(g, low, tutti_reshape(g, weight, &along));
+    set_result(b, c, tutti_sub(g, tutti_relu(g, x), low));
+}
+
 /* A buffer of the file as one that the graph moves. */
 static tutti_value *moving_buffer(tti_building *b, const tti_call *c, int k, double momentum) {
     const tti_operand *x = tti_operand_at(b, c, k);
@@ -548,6 +575,11 @@ const tti_operator tti_operators_layers[] = {
     LAYER("rms_norm.default", "input normalized_shape weight=None eps=None", rms_norm),
     LAYER("group_norm.default",
           "input num_groups weight=None bias=None eps=0.00001 cudnn_enabled!=True", group_norm),
+    LAYER("instance_norm.default",
+          "input weight bias running_mean running_var use_input_stats momentum eps "
+          "cudnn_enabled!=True",
+          instance_norm),
+    LAYER("prelu.default", "self weight", prelu),
     LAYER("batch_norm.default",
           "input weight bias running_mean running_var training momentum eps cudnn_enabled!=True",
           batch_norm),

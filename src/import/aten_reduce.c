@@ -138,6 +138,7 @@ static tutti_value *variance(tti_building *b, const tti_operand *x, unsigned axe
     return tutti_affine(g, value, 1 / (n - correction), 0);
 }
 
+/* correction: a number, or True for 1; None: 1. */
 static void var_of(tti_building *b, const tti_call *c, bool root) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     unsigned axes = axes_at(b, c, 1, tti_shape_of(x).n_dims);
@@ -204,6 +205,8 @@ const tti_operator tti_operators_reduce[] = {
     BOTH("mean.dim", "self dim keepdim=False dtype=None", mean_dim),
     BOTH("amax.default", "self dim=[] keepdim=False", amax),
     BOTH("amin.default", "self dim=[] keepdim=False", amin),
+    BUILD("var.dim", "self dim unbiased=True keepdim=False", var_correction),
+    BUILD("std.dim", "self dim unbiased=True keepdim=False", std_correction),
     BUILD("var.correction", "self dim=None correction=None keepdim=False", var_correction),
     BUILD("std.correction", "self dim=None correction=None keepdim=False", std_correction),
     BUILD("linalg_vector_norm.default", "self ord=2 dim=None keepdim=False dtype!=None",

@@ -123,6 +123,21 @@ class Frozen(nn.Module):
         return self.o(self.d(torch.tanh(self.m(self.a(self.n(x))))))
 
 
+class Norms(nn.Module):
+    """Instance norm, PReLU, statistics of a sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.c, self.i = nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True)
+        self.p, self.q, self.o = nn.PReLU(4), nn.PReLU(), nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = self.q(self.p(self.i(self.c(x)) * 1.5 + 0.1) - 0.2)
+        flat = x.flatten(1)
+        return (self.o(x.amax((2, 3)) + x.mean((2, 3))) + flat.std(1, keepdim=True) +
+                flat.var(1, keepdim=True))
+
+
 class Seed(nn.Module):
     """For the fuzz target of the reader: a little of everything that its JSON may hold."""
 
@@ -142,6 +157,7 @@ MODELS = {
                lambda: torch.randint(0, 12, (N_ROWS, 6))),
     "encoder": (Encoder, lambda: torch.randn(N_ROWS, 4, 8), lambda: torch.randint(0, 5, (N_ROWS,))),
     "frozen": (Frozen, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "norms": (Norms, lambda: torch.randn(N_ROWS, 3, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 
