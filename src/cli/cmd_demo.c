@@ -19,7 +19,7 @@ static const char usage[] =
     "Trains a small network on digits drawn by the program, first with 1 worker on 1 core, then\n"
     "with one worker per core, and compares speed and parameters.\n";
 
-static int run(int argc, char **argv, const char *workers, tutti_train_result *result) {
+static int train_once(int argc, char **argv, const char *workers, tutti_train_result *result) {
     job_args args;
     int code = job_args_read(argc, argv, &args);
     if (code) return code;
@@ -67,11 +67,11 @@ int tutti_cmd_demo(int argc, char **argv) {
     for (int i = 1; i < argc && n_args < 62; i++) job[n_args++] = argv[i];
     cpu_set_t all_cores;
     bool bound = bind_one_core(&all_cores);
-    int code = run(n_args, job, "parallel.workers=1", &one);
+    int code = train_once(n_args, job, "parallel.workers=1", &one);
     if (bound) sched_setaffinity(0, sizeof all_cores, &all_cores);
     if (code) return code;
     snprintf(workers, sizeof workers, "parallel.workers=%d", n);
-    code = run(n_args, job, workers, &all);
+    code = train_once(n_args, job, workers, &all);
     if (code) return code;
     printf("\nworkers  accuracy    samples/s   speed-up  params_hash       run\n");
     print_row(&one, &one);

@@ -35,7 +35,7 @@ static int refuse(const char *text) {
     return 2;
 }
 
-static int run(const run_args *args, const char *format, tutti_export_desc *desc) {
+static int export_run(const run_args *args, const char *format, tutti_export_desc *desc) {
     tutti_export_result result;
     if (!format || !tutti_export_find(format, &desc->format))
         return refuse("--format must be safetensors, hf, torchvision, onnx or state-dict");
@@ -61,7 +61,8 @@ int tutti_cmd_export(int argc, char **argv) {
     if (code || !args.job) return code;
     desc.max_file_bytes = (int64_t)max_bytes;
     bool good = max_bytes >= 0 && max_bytes <= 1e15;
-    code = good ? run(&args, format, &desc) : refuse("--max-shard-bytes must be from 0 to 1e15");
+    code = good ? export_run(&args, format, &desc)
+                : refuse("--max-shard-bytes must be from 0 to 1e15");
     run_args_free(&args);
     return code;
 }

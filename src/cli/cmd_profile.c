@@ -46,7 +46,7 @@ static int profile(tutti_job *job, const tutti_profile_desc *desc) {
     return 0;
 }
 
-static int run(int argc, char **argv, tutti_profile_desc *desc) {
+static int profile_job(int argc, char **argv, tutti_profile_desc *desc) {
     job_args args;
     const char *steps = take_option(&argc, argv, "--steps");
     const char *rank = take_option(&argc, argv, "--rank");
@@ -68,7 +68,7 @@ static int run(int argc, char **argv, tutti_profile_desc *desc) {
 int tutti_cmd_profile(int argc, char **argv) {
     char **again = worker_argv(NULL, argc, argv);
     tutti_profile_desc desc = {.worker_argv = again};
-    int code = run(argc, argv, &desc);
+    int code = profile_job(argc, argv, &desc);
     free(again);
     return code;
 }

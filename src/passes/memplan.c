@@ -255,7 +255,7 @@ static tutti_status pack_arena(memplan *m) {
     return TUTTI_OK;
 }
 
-static tutti_status run(memplan *m) {
+static tutti_status place_values(memplan *m) {
     TTI_TRY(place_sources(m));
     place_joined(m);
     place_narrowed(m);
@@ -280,7 +280,7 @@ tutti_status tti_plan_memory(const tti_plan *plan, tti_program *program) {
     m.fixed = calloc(n, sizeof *m.fixed);
     m.offset = calloc(n, sizeof *m.offset);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    if (m.root && m.pieces && m.fixed && m.offset) st = run(&m);
+    if (m.root && m.pieces && m.fixed && m.offset) st = place_values(&m);
     free(m.root);
     free(m.pieces);
     free(m.fixed);

@@ -54,7 +54,7 @@ static void renumber(schedule *s) {
     for (int i = 0; i < s->g->n_nodes; i++) s->g->nodes[i]->id = i;
 }
 
-static void run(schedule *s) {
+static void order_nodes(schedule *s) {
     mark_gradients(s);
     for (int i = 0; i < s->g->n_nodes; i++) s->n_missing[i] = s->g->nodes[i]->n_in;
     for (int i = 0; i < s->g->n_nodes; i++)
@@ -230,7 +230,7 @@ tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target) {
     s.order = calloc(n, sizeof *s.order);
     tutti_status st = TUTTI_OK;
     if (s.n_missing && s.makes_gradient && s.done && s.order) {
-        run(&s);
+        order_nodes(&s);
         if (target->n_tensor > 1 && target->n_stages <= 1) st = put_short_sums_last(&s);
         if (st == TUTTI_OK && target->trades)
             st = hide_exchanges(&s, target->joins_norms ? target->joins_grads : 0);

@@ -163,8 +163,8 @@ static tutti_status check_layout(const char *run_dir, const checked *c) {
     return st;
 }
 
-static tutti_status run(const char *run_dir, const tutti_plan_desc *desc, checked *c,
-                        tti_str *out) {
+static tutti_status check_run(const char *run_dir, const tutti_plan_desc *desc, checked *c,
+                              tti_str *out) {
     if (!c->history.ended) return tti_fail(TUTTI_E_CONFIG, "plan: %s is not finished", run_dir);
     if (c->history.samples_per_s <= 0)
         return tti_fail(TUTTI_E_CONFIG, "plan: %s did no step after it was last continued",
@@ -185,7 +185,7 @@ tutti_status tutti_plan_check(const char *run_dir, const tutti_plan_desc *desc, 
     tti_str out = {0};
     *text = NULL;
     TTI_TRY(tti_history_read(run_dir, &c.history));
-    tutti_status st = run(run_dir, desc ? desc : &defaults, &c, &out);
+    tutti_status st = check_run(run_dir, desc ? desc : &defaults, &c, &out);
     tti_blueprint_destroy(c.b);
     tti_history_free(&c.history);
     if (st == TUTTI_OK)

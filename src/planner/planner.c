@@ -435,7 +435,7 @@ static tutti_status count_workers(planner *p, int *n) {
     return TUTTI_OK;
 }
 
-static tutti_status run(planner *p, char **text, char **best) {
+static tutti_status plan_layouts(planner *p, char **text, char **best) {
     tti_str out = {0};
     int n_workers;
     TTI_TRY(tutti_job_check(p->job));
@@ -463,7 +463,7 @@ tutti_status tutti_plan_job(tutti_job *job, const tutti_plan_desc *desc, char **
     *text = NULL;
     if (best) *best = NULL;
     TTI_TRY(tti_options_keep(&job->options, &kept));
-    tutti_status st = run(&p, text, best);
+    tutti_status st = plan_layouts(&p, text, best);
     destroy(&p);
     tti_options_restore(&job->options, &kept);
     return tti_job_say_where(job, st);

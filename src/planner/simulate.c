@@ -311,7 +311,7 @@ static void take_server(tutti_job *job, tti_simulated_served *out) {
     tti_scheme_unserved(job);
 }
 
-static tutti_status run(tutti_job *job, tti_simulation *s, tti_str *out) {
+static tutti_status simulate_job(tutti_job *job, tti_simulation *s, tti_str *out) {
     if (s->desc->n_workers < 1 || s->desc->n_workers > 1 << 20)
         return tti_fail(TUTTI_E_INVALID, "simulate: workers must be in 1 .. %d, got %d", 1 << 20,
                         s->desc->n_workers);
@@ -337,7 +337,7 @@ tutti_status tutti_simulate_job(tutti_job *job, const tutti_simulate_desc *desc,
     tti_options_kept kept;
     *text = NULL;
     TTI_TRY(tti_options_keep(&job->options, &kept));
-    tutti_status st = run(job, &s, &out);
+    tutti_status st = simulate_job(job, &s, &out);
     tti_options_restore(&job->options, &kept);
     st = tti_job_say_where(job, st);
     tti_blueprint_destroy(s.b);

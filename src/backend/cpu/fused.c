@@ -86,7 +86,7 @@ static void run_block(const fused_state *s, const tti_kargs *a, size_t first, si
     }
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_chain(void *state, const tti_kargs *a) {
     size_t n = tti_n_elems(a->node->out[0]);
     for (size_t first = 0; first < n; first += BLOCK)
         run_block(state, a, first, TTI_MIN((size_t)BLOCK, n - first));
@@ -100,7 +100,7 @@ const tti_kernel TTI_VARIANT(tti_kernels_fused)[] = {
      .can_run = can_run,
      .prepare = prepare,
      .scratch_bytes = scratch_bytes,
-     .run = run,
+     .run = run_chain,
      .release = free},
     {0},
 };

@@ -87,7 +87,7 @@ static size_t scratch_bytes(const tti_node *node, const void *state) {
     return bytes;
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_widened(void *state, const tti_kargs *a) {
     narrowed *n = state;
     const tti_node *node = a->node;
     const tti_cpu_isa *isa = tti_cpu_isa_at(0);
@@ -117,5 +117,5 @@ const tti_kernel tti_narrow_kernel = {.op = "*",
                                       .can_run = can_run,
                                       .prepare = prepare,
                                       .scratch_bytes = scratch_bytes,
-                                      .run = run,
+                                      .run = run_widened,
                                       .release = release};

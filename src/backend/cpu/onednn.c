@@ -294,7 +294,7 @@ static dnnl_status_t execute_all(const prepared *p, const tti_kargs *args) {
 }
 
 /* ReLU is a pass of our own: oneDNN's post-op turns NaN into 0, which hides a diverged run. */
-static tutti_status run(void *state, const tti_kargs *args) {
+static tutti_status run_primitive(void *state, const tti_kargs *args) {
     const prepared *p = state;
     const tti_node *node = args->node;
     dnnl_status_t st = execute_all(p, args);
@@ -519,7 +519,7 @@ static dnnl_status_t build_linear_grad_w(prepared *p, const tti_node *node, reci
 
 static tutti_status run_linear_grad_w(void *state, const tti_kargs *args) {
     const tutti_value *dy = args->node->in[0];
-    TTI_TRY(run(state, args));
+    TTI_TRY(run_primitive(state, args));
     tti_cpu_isa_at(0)->sum_columns(args->in[0], (size_t)n_leading(dy, 1),
                                    (size_t)dim_from_end(dy, 1), args->out[1]);
     return TUTTI_OK;
@@ -637,11 +637,11 @@ static bool can_run_conv_grad_w(const tti_node *node) {
     }
 
 const tti_kernel tti_onednn_kernels[] = {
-    ROW("conv2d", can_run_conv, prepare_conv, run),
-    ROW("conv2d_grad_x", can_run_conv, prepare_conv_grad_x, run),
-    ROW("conv2d_grad_w", can_run_conv_grad_w, prepare_conv_grad_w, run),
-    ROW("matmul", can_run_plain, prepare_matmul, run),
-    ROW("linear", can_run_plain, prepare_linear, run),
+    ROW("conv2d", can_run_conv, prepare_conv, run_primitive),
+    ROW("conv2d_grad_x", can_run_conv, prepare_conv_grad_x, run_primitive),
+    ROW("conv2d_grad_w", can_run_conv_grad_w, prepare_conv_grad_w, run_primitive),
+    ROW("matmul", can_run_plain, prepare_matmul, run_primitive),
+    ROW("linear", can_run_plain, prepare_linear, run_primitive),
     ROW("linear_grad_w", can_run_plain, prepare_linear_grad_w, run_linear_grad_w),
     {0},
 };

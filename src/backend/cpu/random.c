@@ -94,7 +94,7 @@ static void last_sample(const dropout *d, uint64_t sample, const float *x, float
     }
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_dropout(void *state, const tti_kargs *a) {
     const tutti_shape *shape = &a->node->out[0]->type.shape;
     dropout d = read_dropout(a);
     size_t n_samples = shape->n_dims ? (size_t)shape->dim[0] : 1;
@@ -135,8 +135,8 @@ static tutti_status path_run(void *state, const tti_kargs *a) {
 
 extern const tti_kernel TTI_VARIANT(tti_kernels_random)[];
 const tti_kernel TTI_VARIANT(tti_kernels_random)[] = {
-    {.op = "dropout", .name = TTI_ISA_TEXT, .can_run = can_run, .run = run},
-    {.op = "dropout_grad", .name = TTI_ISA_TEXT, .can_run = can_run, .run = run},
+    {.op = "dropout", .name = TTI_ISA_TEXT, .can_run = can_run, .run = run_dropout},
+    {.op = "dropout_grad", .name = TTI_ISA_TEXT, .can_run = can_run, .run = run_dropout},
     {.op = "drop_path", .name = TTI_ISA_TEXT, .can_run = can_run, .run = path_run},
     {.op = "drop_path_grad", .name = TTI_ISA_TEXT, .can_run = can_run, .run = path_run},
     {0},

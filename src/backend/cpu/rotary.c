@@ -67,7 +67,7 @@ static void turn(const float *x, const float *cosine, const float *sine, size_t 
     }
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_rotary(void *state, const tti_kargs *a) {
     rotary r = read_rotary(a->node);
     size_t n_rows = (size_t)a->node->in[0]->type.shape.dim[0] * r.n_t,
            turned = 2 * r.half * r.heads;
@@ -97,7 +97,7 @@ const tti_kernel TTI_VARIANT(tti_kernels_rotary)[] = {
      .can_run = can_run,
      .prepare = prepare,
      .scratch_bytes = scratch_bytes,
-     .run = run,
+     .run = run_rotary,
      .release = free},
     {0},
 };

@@ -114,8 +114,8 @@ static void copy_row(const uint8_t *in, int64_t w, bool flip, uint8_t *out) {
     for (int64_t x = 0; flip && x < w; x++) memcpy(out + 3 * x, in + 3 * (w - 1 - x), 3);
 }
 
-static tutti_status run(const tti_image *image, const tti_resize *how, tti_workspace *ws,
-                        uint8_t *x) {
+static tutti_status resize_or_copy(const tti_image *image, const tti_resize *how, tti_workspace *ws,
+                                   uint8_t *x) {
     bool same_size = how->from.h == how->h && how->from.w == how->w;
     if (!same_size) return tti_image_resize(image, how, ws, x);
     const tti_box *window = &how->window;
@@ -134,13 +134,13 @@ tutti_status tti_image_set_unpack(const tti_image_set *set, const tti_sample_key
     TTI_TRY(tti_image_read_head(&blob, &head));
     tti_resize how = plan(set, key, head.h, head.w);
     TTI_TRY(tti_image_decode(&blob, &head, &how.from, ws, &image));
-    return run(&image, &how, ws, x);
+    return resize_or_copy(&image, &how, ws, x);
 }
 
 tutti_status tti_image_set_place(const tti_image_set *set, const tti_sample_key *key,
                                  const tti_image *image, tti_workspace *ws, uint8_t *x) {
     tti_resize how = plan(set, key, image->h, image->w);
-    return run(image, &how, ws, x);
+    return resize_or_copy(image, &how, ws, x);
 }
 
 /* ---- files ---- */

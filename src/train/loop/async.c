@@ -267,7 +267,7 @@ static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
     return tti_reporter_staleness(d->reporter, step, bins, *d->n_left_out);
 }
 
-static tutti_status run(const tti_async_desc *d, int64_t *step, bool *stopped) {
+static tutti_status train_stretch(const tti_async_desc *d, int64_t *step, bool *stopped) {
     int64_t requested = 0;
     tti_server *server = tti_exec_server(d->exec);
     tti_server_rate(server, d->lr, d->user);
@@ -284,7 +284,7 @@ static tutti_status run(const tti_async_desc *d, int64_t *step, bool *stopped) {
 
 tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
     tti_server *server = tti_exec_server(d->exec);
-    tutti_status st = run(d, step, stopped);
+    tutti_status st = train_stretch(d, step, stopped);
     /* Workers of other processes continue to update until they hear of it; d reports their rate. */
     if (st != TUTTI_OK && tti_server_has_processes(server) && !tti_async_leaves(d->exec, st))
         tti_server_abort(server, st, tutti_last_error());

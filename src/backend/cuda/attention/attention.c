@@ -339,7 +339,7 @@ static tutti_status run_plan(const attention_state *s, const tti_kargs *args,
     return TUTTI_OK;
 }
 
-static tutti_status run(void *state, const tti_kargs *args) {
+static tutti_status run_attention(void *state, const tti_kargs *args) {
     const attention_state *s = state;
     tti_cuda_attention a = bind(s, args);
     bool cores = tti_cuda_attention_mma_can(a.dtype, &a.heads);
@@ -372,7 +372,7 @@ static tutti_status run_sums(void *state, const tti_kargs *args) {
     tti_cuda_columns_desc c = columns_of(args->node);
     c.x = args->out[0], c.sums = args->out[1];
     c.partials = offset(args->scratch, rounded(scratch_bytes(args->node, state)));
-    TTI_TRY(run(state, args));
+    TTI_TRY(run_attention(state, args));
     TTI_CUDA(tti_cuda_column_sums(&c, tti_cuda_stream()));
     return TUTTI_OK;
 }
@@ -472,11 +472,11 @@ static tutti_status prepare_grad_own(const tti_node *node, void **state) {
 }
 
 const tti_kernel tti_cuda_attention_kernels[] = {
-    {"attention", "cudnn", dnn_can_run, prepare_dnn, scratch_bytes, run, free},
-    {"attention", "flash", NULL, prepare_own, scratch_bytes, run, free},
+    {"attention", "cudnn", dnn_can_run, prepare_dnn, scratch_bytes, run_attention, free},
+    {"attention", "flash", NULL, prepare_own, scratch_bytes, run_attention, free},
     {"attention_grad", "wgmma", wgmma_can_run, NULL, wgmma_bytes, run_wgmma, NULL},
-    {"attention_grad", "cudnn", dnn_can_run, prepare_grad_dnn, scratch_bytes, run, free},
-    {"attention_grad", "flash", NULL, prepare_grad_own, scratch_bytes, run, free},
+    {"attention_grad", "cudnn", dnn_can_run, prepare_grad_dnn, scratch_bytes, run_attention, free},
+    {"attention_grad", "flash", NULL, prepare_grad_own, scratch_bytes, run_attention, free},
     {"attention_grad_sums", "wgmma", wgmma_can_run, NULL, wgmma_sums_bytes, run_wgmma, NULL},
     {"attention_grad_sums", "cudnn", dnn_can_run, prepare_grad_dnn, sums_bytes, run_sums, free},
     {"attention_grad_sums", "flash", NULL, prepare_grad_own, sums_bytes, run_sums, free},

@@ -25,7 +25,7 @@ static bool can_run(const tti_node *node) {
     return r.outer <= INT32_MAX && r.outer * r.inner / 256 < INT32_MAX;
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_softmax(void *state, const tti_kargs *a) {
     tti_softmax_rows r = rows_of(a->node);
     cudaStream_t stream = tti_cuda_stream();
     (void)state;
@@ -37,9 +37,9 @@ static tutti_status run(void *state, const tti_kargs *a) {
 }
 
 const tti_kernel tti_cuda_softmax_kernels[] = {
-    {.op = "softmax", .name = "cuda", .can_run = can_run, .run = run},
-    {.op = "softmax_grad", .name = "cuda", .can_run = can_run, .run = run},
-    {.op = "log_softmax", .name = "cuda", .can_run = can_run, .run = run},
-    {.op = "log_softmax_grad", .name = "cuda", .can_run = can_run, .run = run},
+    {.op = "softmax", .name = "cuda", .can_run = can_run, .run = run_softmax},
+    {.op = "softmax_grad", .name = "cuda", .can_run = can_run, .run = run_softmax},
+    {.op = "log_softmax", .name = "cuda", .can_run = can_run, .run = run_softmax},
+    {.op = "log_softmax_grad", .name = "cuda", .can_run = can_run, .run = run_softmax},
     {0},
 };

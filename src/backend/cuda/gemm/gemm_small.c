@@ -64,7 +64,8 @@ static bool can_run_matmul(const tti_node *node) { return can_run(node, matmul_o
 static bool can_run_linear(const tti_node *node) { return can_run(node, linear_of); }
 static bool can_run_grad_w(const tti_node *node) { return can_run(node, grad_w_of); }
 
-static tutti_status run(tti_small_product p, const tti_kargs *a, const float *bias, float *sums) {
+static tutti_status run_product(tti_small_product p, const tti_kargs *a, const float *bias,
+                                float *sums) {
     p.a = a->in[0], p.b = a->in[1], p.bias = bias, p.d = a->out[0], p.sums = sums;
     const tti_cuda *cuda = tti_cuda_device();
     return tti_cuda_check(
@@ -74,17 +75,17 @@ static tutti_status run(tti_small_product p, const tti_kargs *a, const float *bi
 
 static tutti_status run_matmul(void *state, const tti_kargs *a) {
     (void)state;
-    return run(matmul_of(a->node), a, NULL, NULL);
+    return run_product(matmul_of(a->node), a, NULL, NULL);
 }
 
 static tutti_status run_linear(void *state, const tti_kargs *a) {
     (void)state;
-    return run(linear_of(a->node), a, a->node->n_in > 2 ? a->in[2] : NULL, NULL);
+    return run_product(linear_of(a->node), a, a->node->n_in > 2 ? a->in[2] : NULL, NULL);
 }
 
 static tutti_status run_grad_w(void *state, const tti_kargs *a) {
     (void)state;
-    return run(grad_w_of(a->node), a, NULL, a->out[1]);
+    return run_product(grad_w_of(a->node), a, NULL, a->out[1]);
 }
 
 const tti_kernel tti_cuda_small_gemm_kernels[] = {

@@ -320,7 +320,7 @@ static void *align(void *memory) {
     return (void *)(at / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT);
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_matmul(void *state, const tti_kargs *a) {
     product *it = state;
     char *workspace = align(a->scratch);
     void *second = a->node->op->n_out > 1 ? a->out[1] : NULL;
@@ -420,7 +420,7 @@ PREPARE(linear_grad_w)
 #define ROW(op_name, describes)                                                                \
     {                                                                                          \
         .op = op_name, .name = "cublaslt", .can_run = can_run, .prepare = prepare_##describes, \
-        .scratch_bytes = scratch_bytes, .run = run, .release = release                         \
+        .scratch_bytes = scratch_bytes, .run = run_matmul, .release = release                  \
     }
 
 #define OWN(op_name, can)                                                                   \

@@ -105,7 +105,7 @@ static size_t scratch_bytes(const tti_node *node, const void *state) {
     return ALIGNMENT + 2 * rows_bytes(node) + logits_bytes(node) + n_workspace;
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_head(void *state, const tti_kargs *a) {
     char *at = align(a->scratch);
     tti_head_rows h = rows_of(a, at);
     float *logits = (float *)(void *)(at + 2 * rows_bytes(a->node));
@@ -140,7 +140,7 @@ const tti_kernel tti_cuda_head_kernels[] = {
      .can_run = tti_cuda_all_plain,
      .prepare = prepare,
      .scratch_bytes = scratch_bytes,
-     .run = run,
+     .run = run_head,
      .release = release},
     {.op = "scale_rows", .name = "cuda", .can_run = tti_cuda_all_plain, .run = scale_run},
     {0},

@@ -12,7 +12,7 @@ static bool can_run(const tti_node *node) {
     return !piece && tti_cuda_same_order(node->in[0], node->out[0]);
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_drop(void *state, const tti_kargs *a) {
     const tti_node *node = a->node;
     const tutti_shape *shape = &node->out[0]->type.shape;
     tti_dropout_desc desc = {.dtype = node->out[0]->type.dtype,
@@ -33,9 +33,9 @@ static tutti_status run(void *state, const tti_kargs *a) {
 }
 
 const tti_kernel tti_cuda_random_kernels[] = {
-    {.op = "dropout", .name = "cuda", .can_run = can_run, .run = run},
-    {.op = "dropout_grad", .name = "cuda", .can_run = can_run, .run = run},
-    {.op = "drop_path", .name = "cuda", .can_run = can_run, .run = run},
-    {.op = "drop_path_grad", .name = "cuda", .can_run = can_run, .run = run},
+    {.op = "dropout", .name = "cuda", .can_run = can_run, .run = run_drop},
+    {.op = "dropout_grad", .name = "cuda", .can_run = can_run, .run = run_drop},
+    {.op = "drop_path", .name = "cuda", .can_run = can_run, .run = run_drop},
+    {.op = "drop_path_grad", .name = "cuda", .can_run = can_run, .run = run_drop},
     {0},
 };

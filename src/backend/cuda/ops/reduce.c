@@ -106,7 +106,7 @@ static tutti_status mean_prepare(const tti_node *node, void **state) {
     return TUTTI_OK;
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_reduce(void *state, const tti_kargs *a) {
     const reduce_state *s = state;
     if (tti_value_n_elems(a->node->out[0]) == 0) return TUTTI_OK;
     cudaError_t error =
@@ -182,7 +182,7 @@ static tutti_status argmax_run(void *state, const tti_kargs *a) {
 #define FOLD(op_name, prepare_fn)                                                 \
     {                                                                             \
         .op = op_name, .name = "cuda", .can_run = can_run, .prepare = prepare_fn, \
-        .scratch_bytes = scratch_bytes, .run = run, .release = free               \
+        .scratch_bytes = scratch_bytes, .run = run_reduce, .release = free        \
     }
 
 const tti_kernel tti_cuda_reduce_kernels[] = {

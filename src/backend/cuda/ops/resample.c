@@ -29,7 +29,7 @@ static tti_resample resample_of(const tti_node *node) {
     return r;
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_resample(void *state, const tti_kargs *a) {
     tti_resample r = resample_of(a->node);
     cudaStream_t stream = tti_cuda_stream();
     (void)state;
@@ -39,7 +39,7 @@ static tutti_status run(void *state, const tti_kargs *a) {
 }
 
 #define ROW(op_name) \
-    { .op = op_name, .name = "cuda", .can_run = can_run, .run = run }
+    { .op = op_name, .name = "cuda", .can_run = can_run, .run = run_resample }
 
 const tti_kernel tti_cuda_resample_kernels[] = {
     ROW("upsample_nearest2d"),
