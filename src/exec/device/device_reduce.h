@@ -87,7 +87,7 @@ tutti_status tti_device_reduce_fetch(tti_device_reduce *reduce, int bucket, int 
 tutti_status tti_device_reduce_fetched(tti_device_reduce *reduce, bool beside);
 
 /* In a captured graph: an event in the communication queue, for later waits
- * (tti_device_ops.follow); and the compute queue waits for the sum of a bucket. */
+ * (tti_device_queue_ops.follow); and the compute queue waits for the sum of a bucket. */
 tutti_status tti_device_reduce_note(tti_device_reduce *reduce, int *place);
 tutti_status tti_device_reduce_follow(tti_device_reduce *reduce, int bucket);
 

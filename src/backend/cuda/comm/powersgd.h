@@ -28,7 +28,7 @@ typedef struct tti_thin_view {
 /* Loads the kernels of view->r. */
 cudaError_t tti_launch_thin_load(int r);
 
-/* As thin_left, thin_right and thin_end of tti_device_ops. */
+/* As left, right and end of tti_device_powersgd_ops. */
 cudaError_t tti_launch_thin_left(const tti_thin_view *view, cudaStream_t stream);
 cudaError_t tti_launch_thin_right(const tti_thin_view *view, cudaStream_t stream);
 cudaError_t tti_launch_thin_end(const tti_thin_view *view, cudaStream_t stream);

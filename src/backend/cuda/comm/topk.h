@@ -47,7 +47,7 @@ typedef struct tti_picked_view {
 
 cudaError_t tti_launch_picked_load(void);
 
-/* As pick_choose and pick_add of tti_device_ops. */
+/* As choose and add of tti_device_topk_ops. */
 cudaError_t tti_launch_pick_choose(const tti_picked_view *view, cudaStream_t stream);
 cudaError_t tti_launch_pick_add(const tti_picked_view *view, cudaStream_t stream);
 

@@ -18,7 +18,7 @@ const tti_update_view *tti_cuda_update_plain(const void *update);
 bool tti_peers_can_update(const tti_rule *rule);
 cudaError_t tti_launch_peers_update_load(const tti_rule *rule);
 
-/* As peers_update of tti_device_ops.  The view's gradients are those of its terms. */
+/* As update of tti_device_fusion_ops.  The view's gradients are those of its terms. */
 cudaError_t tti_launch_peers_update(const tti_peers_view *peers, const tti_update_view *update,
                                     const tti_device_told *told, cudaStream_t stream);
 

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* See draw of tti_device_ops; draws [n] on the device. */
+/* See draw of tti_device_step_ops; draws [n] on the device. */
 cudaError_t tti_launch_draw(const tti_draws *draws, int n, float *params, cudaStream_t stream);
 
 #ifdef __cplusplus

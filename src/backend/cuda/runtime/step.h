@@ -22,7 +22,7 @@ cudaError_t tti_launch_begin_step(const tti_step_args *args, const tti_run *fixe
 cudaError_t tti_launch_collect(const float *loss_sum, const float *count, const float *correct,
                                double *sums, cudaStream_t stream);
 
-/* See gather, unpack and tell of tti_device_ops. */
+/* See gather, unpack and report of tti_device_step_ops. */
 cudaError_t tti_launch_begin_gather(const tti_gather *gather, const tti_run *fixed, tti_run *runs,
                                     cudaStream_t stream);
 cudaError_t tti_launch_unpack(const tti_unpack *unpack, cudaStream_t stream);
