@@ -512,6 +512,15 @@ static size_t offloaded_bytes(const tti_exec *x) {
     return m.params + m.states + m.ema + x->desc.plan->n_flat * sizeof(float);
 }
 
+/* Constants and results of the programs of each lane on the host. */
+static size_t beside_bytes(const tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    if (x->device || x->desc.serves) return 0;
+    return (plan->shard.const_bytes + plan->shard.result_bytes + plan->eval.const_bytes +
+            plan->eval.result_bytes) *
+           (size_t)x->n_in_flight;
+}
+
 tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t flat = x->desc.plan->n_flat * sizeof(float);
     size_t n_now = 0, n_peak = 0, n_free = 0;
@@ -529,6 +538,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
         .gathered = tti_lean_gathered(x->lean) * sizeof(float),
         .arena = x->arena_bytes * (size_t)x->n_in_flight,
         .mail = x->pipe ? tti_pipe_bytes(x->pipe) : 0,
+        .beside = beside_bytes(x),
         .device_peak = n_peak};
 }
 

@@ -267,7 +267,7 @@ typedef struct tti_exec_memory {
     size_t gathered;    /* parameters of others, while they are used */
     size_t mail;        /* of the host: places of values that other stages send */
     size_t offloaded;   /* of the host, for a device that has no state (desc.offload) */
-    size_t beside;      /* by tti_exec_memory_plan, on the host: constants and results of lanes */
+    size_t beside;      /* of the host: constants and results of the programs of its lanes */
 } tti_exec_memory;
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 
