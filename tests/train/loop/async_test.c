@@ -188,7 +188,7 @@ T_CASE(a_worker_leaves) {
             char faults[96], text[64];
             snprintf(faults, sizeof faults, "exec.compute:delay_ms=4;exec.compute:fail@rank=%d,1",
                      w);
-            snprintf(text, sizeof text, "worker %d has left", w);
+            snprintf(text, sizeof text, "worker %d left after ", w);
             T_OK(train_with(faults, asynchronous[i], &r, &t));
             T_EQ(r.n_steps, 60);
             T_EQ(t.n_warnings, 1);
@@ -211,7 +211,7 @@ T_CASE(a_copy_leaves_as_a_whole) {
                                pieces[i], &r, &t));
             T_EQ(r.n_steps, 60);
             T_EQ(t.n_warnings, 1);
-            assert_non_null(strstr(t.warning, "copy 2 has left"));
+            assert_non_null(strstr(t.warning, "copy 2 left after "));
             const char *rank = strstr(t.warning, ": rank ");
             assert_true(rank && (rank[7] == '4' || rank[7] == '5'));
             assert_non_null(strstr(rank + 8, " failed: exec: worker 2 cannot compute"));
