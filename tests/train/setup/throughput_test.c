@@ -199,7 +199,7 @@ static char *last_shares(const char *run) {
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     while (getline(&line, &capacity, file) > 0)
-        if (strstr(line, "{\"event\":\"shares\"") == line) {
+        if (strstr(line, "{\"event\":\"shard_map\"") == line) {
             free(last);
             last = strdup(line);
         }
