@@ -51,7 +51,7 @@ tutti_status tti_exec_push(tti_exec *x) {
     if (x->device) TTI_TRY(tti_exec_device_push(x));
     if (tti_exec_has_lean_params(x)) return tti_lean_rehash(x);
     if (x->device) return TUTTI_OK;
-    if (x->desc.one_copy && x->n_ranks > 1) return tutti_comm_barrier(x->desc.comm);
+    if (x->desc.shared_params && x->n_ranks > 1) return tutti_comm_barrier(x->desc.comm);
     return TUTTI_OK;
 }
 
@@ -167,7 +167,7 @@ void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const floa
         in_ranges || (x->desc.server && x->desc.server_worker != 0); /* has one of it */
     if (in_ranges)
         tti_calls_of(x->desc.server)->store(x, k, (tti_range){first, first + n_elems}, data);
-    if (x->desc.one_copy && x->rank != 0) return;
+    if (x->desc.shared_params && x->rank != 0) return;
     if (!whole && is_server) return;
     if (whole) {
         if (k == TTI_STATE_PARAMS || !is_server || whole == x->ema)

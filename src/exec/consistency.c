@@ -92,7 +92,7 @@ static tutti_status check(tti_exec *x, uint64_t step, bool whole) {
     int n_slots = x->desc.plan->n_slots;
     if (x->n_ranks == 1 && !x->divided) return TUTTI_OK;
     /* There is one copy, which each update compares with the result of the previous one. */
-    if (tti_exec_has_lean_params(x) || x->desc.one_copy) return TUTTI_OK;
+    if (tti_exec_has_lean_params(x) || x->desc.shared_params) return TUTTI_OK;
     int64_t *mine = calloc((size_t)n_slots + 1, sizeof *mine);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!mine) return st;

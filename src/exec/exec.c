@@ -147,9 +147,9 @@ static tutti_status alloc_states(tti_exec *x) {
     size_t n_bytes = state_bytes(x) + 64;
     bool ok = true;
     if (tti_exec_keeper(x) != x) return TUTTI_OK;
-    if (x->desc.one_copy) {
-        memcpy(x->states, x->desc.one_copy->states, sizeof x->states);
-        x->ema = x->desc.one_copy->ema;
+    if (x->desc.shared_params) {
+        memcpy(x->states, x->desc.shared_params->states, sizeof x->states);
+        x->ema = x->desc.shared_params->ema;
         return TUTTI_OK;
     }
     for (int k = 0; k < x->desc.plan->n_states && !x->desc.server; k++) {
@@ -162,7 +162,7 @@ static tutti_status alloc_states(tti_exec *x) {
 }
 
 static tutti_status alloc_block_hashes(tti_exec *x) {
-    if (!x->desc.one_copy && !tti_exec_has_lean_params(x)) return TUTTI_OK;
+    if (!x->desc.shared_params && !tti_exec_has_lean_params(x)) return TUTTI_OK;
     x->block_hashes = calloc((size_t)x->share.n_blocks + 1, sizeof *x->block_hashes);
     return x->block_hashes ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
 }
@@ -180,8 +180,8 @@ static tutti_status alloc_low(tti_exec *x) {
 static tutti_status alloc_flat(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     TTI_TRY(alloc_block_hashes(x));
-    if (x->desc.one_copy)
-        x->params = x->desc.one_copy->params;
+    if (x->desc.shared_params)
+        x->params = x->desc.shared_params->params;
     else
         TTI_TRY(alloc_shared(x, x->lean != NULL, param_bytes(x), &x->params));
     TTI_TRY(alloc_low(x));
@@ -452,7 +452,7 @@ static void destroy(tti_exec *x) {
     tti_pipe_destroy(x->pipe);
     for (int b = 0; b < x->n_own_buffers; b++)
         x->desc.backend->release(x->buffers[b], buffer_bytes(x, b));
-    if (!x->desc.one_copy) release_flat(x);
+    if (!x->desc.shared_params) release_flat(x);
     tti_device_exchange_destroy(x->exchange);
     if (x->device) tti_lean_fini(x);
     tti_exec_device_close(x);
@@ -524,7 +524,7 @@ static size_t beside_bytes(const tti_exec *x) {
 tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t flat = x->desc.plan->n_flat * sizeof(float);
     size_t n_now = 0, n_peak = 0, n_free = 0;
-    size_t n_sharing = x->desc.one_copy ? (size_t)x->n_ranks : 1;
+    size_t n_sharing = x->desc.shared_params ? (size_t)x->n_ranks : 1;
     if (x->device) x->desc.backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
     return (tti_exec_memory){
         .params = param_bytes(x) / n_sharing + tti_plan_low_bytes(x->desc.plan),

@@ -18,7 +18,7 @@
 
 typedef struct tti_exec tti_exec;
 typedef struct tti_server tti_server;
-typedef struct tti_one_copy tti_one_copy;
+typedef struct tti_shared_params tti_shared_params;
 
 /* The compression of sent gradients; compress.h. */
 typedef enum tti_compression {
@@ -51,11 +51,12 @@ typedef struct tti_exec_desc {
     int zero;            /* in parts on the workers: 1: state; 2: gradients; 3: parameters */
     int n_owners; /* with zero 1: the first so many workers have the parts, as servers; 0: all */
     bool shares;  /* workers are threads that have parameters and state in common */
-    tti_one_copy *one_copy; /* then: borrowed, the same for all of them (one_copy.h) */
-    tti_server *server;     /* borrowed; keeps parameters and state for workers (server.h) */
-    int server_worker;      /* the number of this one there, or of a worker without comm */
-    bool serves;            /* the server's own: an update without shards */
-    int range, n_ranges;    /* then: of this range of the keys alone (share.h); 0 of 0: of all */
+    tti_shared_params
+        *shared_params;  /* then: borrowed, the same for all of them (shared_params.h) */
+    tti_server *server;  /* borrowed; keeps parameters and state for workers (server.h) */
+    int server_worker;   /* the number of this one there, or of a worker without comm */
+    bool serves;         /* the server's own: an update without shards */
+    int range, n_ranges; /* then: of this range of the keys alone (share.h); 0 of 0: of all */
     /* For ranges: values [n_updates][n_each] by block, of which each server has those of its own
      * blocks, become those of all; called by the thread that makes updates. */
     tutti_status (*join)(void *user, double *values, size_t n_each);
@@ -98,7 +99,8 @@ bool tti_exec_can_rebalance(const tti_exec *exec);
 tutti_status tti_exec_rebalance(tti_exec *exec, const tti_shard_map *shard_map);
 
 /* If the arrays below are copies of device memory: pull updates them, and push copies them to the
- * device.  On the host both do nothing, except that with desc.one_copy push waits for all workers.
+ * device.  On the host both do nothing, except that with desc.shared_params push waits for all
+ * workers.
  */
 tutti_status tti_exec_pull(tti_exec *exec);
 tutti_status tti_exec_push(tti_exec *exec);
@@ -134,7 +136,7 @@ tutti_status tti_exec_serve(tti_exec *exec);
 tutti_status tti_exec_serve_end(tti_exec *exec);
 
 /* The opposite, on every worker: stores the part of data that this worker owns.  Before
- * tti_exec_push.  With shared parameters (desc.one_copy) rank 0's call counts. */
+ * tti_exec_push.  With shared parameters (desc.shared_params) rank 0's call counts. */
 void tti_exec_store(tti_exec *exec, int k, size_t first, size_t n_elems, const float *data);
 tutti_status tti_exec_store_whole(tti_exec *exec, int k, const tti_node *param, const float *data);
 

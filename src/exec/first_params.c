@@ -45,7 +45,7 @@ typedef struct drawing {
 static void draw_lane(int lane, void *arg) {
     const drawing *d = arg;
     const tti_exec *x = d->x;
-    bool by_all = x->desc.one_copy && !is_in_parts(x); /* workers: each has its own blocks */
+    bool by_all = x->desc.shared_params && !is_in_parts(x); /* workers: each has its own blocks */
     for (int i = lane; i < n_blocks(x); i += d->n_threads) {
         if (by_all && !x->share.is_own[i]) continue;
         block b = block_at(x, i);
@@ -69,7 +69,7 @@ static tutti_status draw_here(tti_exec *x) {
     tti_lanes_destroy(lanes);
     if (x->ema && is_in_parts(x))
         memcpy(x->ema, x->params, x->share.n_elems * sizeof *x->ema);
-    else if (x->ema && x->desc.one_copy)
+    else if (x->ema && x->desc.shared_params)
         begin_averages(x);
     else if (x->ema)
         tti_exec_store(x, TTI_STATE_EMA, 0, x->desc.plan->n_flat, x->params);

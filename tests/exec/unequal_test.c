@@ -2,7 +2,7 @@
  * whatever else is divided between them. */
 #include "base/affinity.h"
 #include "exec/crew.h"
-#include "exec/worker/one_copy.h"
+#include "exec/worker/shared_params.h"
 
 static const tti_shard_map shard_maps[] = {
     {.n_ranks = 2, .first = {0, 7, 8}},       {.n_ranks = 2, .first = {0, 2, 8}},
@@ -69,7 +69,7 @@ T_CASE(values_joined_inside_a_step_change_no_bit) {
     check_all(net_joined, 1);
 }
 
-T_CASE(one_copy_of_unequal_workers_changes_no_bit) {
+T_CASE(shared_params_of_unequal_workers_change_no_bit) {
     T_UNUSED;
     crew alone = new_crew(net_lenet, NULL, 1);
     crew_run(&alone);
@@ -80,10 +80,10 @@ T_CASE(one_copy_of_unequal_workers_changes_no_bit) {
         desc.plan = c.plan;
         desc.backend = &tti_backend_cpu;
         desc.shares = c.exec.shares = true;
-        T_OK(tti_one_copy_create(&desc, &c.exec.one_copy));
+        T_OK(tti_shared_params_create(&desc, &c.exec.shared_params));
         crew_run(&c);
         crew_expect_same(&c, &alone);
-        tti_one_copy_destroy(c.exec.one_copy);
+        tti_shared_params_destroy(c.exec.shared_params);
         crew_fini(&c);
     }
     crew_fini(&alone);
@@ -226,7 +226,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_runs_change_no_bit),
         cmocka_unit_test(values_joined_inside_a_step_change_no_bit),
-        cmocka_unit_test(one_copy_of_unequal_workers_changes_no_bit),
+        cmocka_unit_test(shared_params_of_unequal_workers_change_no_bit),
         cmocka_unit_test(rebalanced_while_it_trains),
         cmocka_unit_test(rebalanced_on_the_same_cores),
         cmocka_unit_test(gradients_in_parts_are_not_rebalanced),

@@ -9,19 +9,20 @@
 #include "base/clock.h"
 #include "exec/worker/worker.h"
 
-/* The own blocks that a lane takes. */
-static tti_range range_of(const tti_exec *x, int lane) {
-    return tti_lane_range((size_t)x->share.n_blocks, 1, lane, x->desc.n_lanes);
+/* The own blocks that a compute thread takes. */
+static tti_range range_of(const tti_exec *x, int compute_thread) {
+    return tti_compute_thread_range((size_t)x->share.n_blocks, 1, compute_thread,
+                                    x->desc.n_compute_threads);
 }
 
 static const tti_update_step *step_of(const tti_exec *x, const tti_own_block *own) {
     return &x->desc.plan->updates[own->update];
 }
 
-static void square_lane(int lane, void *arg) {
+static void square_lane(int compute_thread, void *arg) {
     tti_exec *x = arg;
     const tti_plan *plan = x->desc.plan;
-    tti_range mine = range_of(x, lane);
+    tti_range mine = range_of(x, compute_thread);
     for (size_t i = mine.first; i < mine.last; i++) {
         const tti_own_block *own = &x->share.blocks[i];
         const tti_update_step *step = step_of(x, own);
@@ -34,7 +35,7 @@ static void square_lane(int lane, void *arg) {
 
 /* Norm of the mean gradient. */
 static tutti_status global_norm(tti_exec *x, double inv_count, double *norm) {
-    tti_lanes_run(x->lanes, square_lane, x);
+    tti_compute_threads_run(x->compute_threads, square_lane, x);
     TTI_TRY(tti_zero_join(x, x->partials, 1));
     double sum = tti_divided_own_blocks(x);
     TTI_TRY(tti_divided_add(x->divided, &sum));
@@ -61,10 +62,10 @@ static void block_hyper(const tti_exec *x, const tti_update_step *step, float *h
     hyper[0] = (float)(x->hyper[0] * x->desc.plan->slots[step->slot].rule.lr_factor);
 }
 
-static tutti_status run_block(tti_exec *x, tti_lane *lane, const tti_own_block *own,
-                              const tti_node *node, void **outs) {
+static tutti_status run_block(tti_exec *x, tti_compute_thread *compute_thread,
+                              const tti_own_block *own, const tti_node *node, void **outs) {
     const tti_update_step *step = step_of(x, own);
-    const tti_bound_update *bound = &lane->updates[node->id];
+    const tti_bound_update *bound = &compute_thread->updates[node->id];
     const double *norm = &x->norms[2 * step->slot];
     float hyper[TTI_N_HYPER], norms[2] = {(float)norm[0], (float)norm[1]};
     void *in[TTI_MAX_IN], *out[TTI_MAX_OUT];
@@ -79,8 +80,8 @@ static tutti_status run_block(tti_exec *x, tti_lane *lane, const tti_own_block *
 /* ---- norms of whole parameters, for optimizers that scale by them ---- */
 
 /* Squares of a block of w, and of the optimizer's step for it, or of its gradient. */
-static tutti_status square_block(tti_exec *x, tti_lane *lane, const tti_own_block *own,
-                                 double *squares) {
+static tutti_status square_block(tti_exec *x, tti_compute_thread *compute_thread,
+                                 const tti_own_block *own, double *squares) {
     const tti_update_step *step = step_of(x, own);
     squares[0] = squares[1] = 0;
     if (!step->node || !tti_takes_norms(step->node->op)) return TUTTI_OK;
@@ -88,7 +89,8 @@ static tutti_status square_block(tti_exec *x, tti_lane *lane, const tti_own_bloc
     double scale = (double)x->hyper[1] * x->hyper[2];
     float block[TTI_UPDATE_BLOCK];
     if (step->direction) {
-        TTI_TRY(run_block(x, lane, own, step->direction, (void *[]){block, NULL, NULL, NULL}));
+        TTI_TRY(run_block(x, compute_thread, own, step->direction,
+                          (void *[]){block, NULL, NULL, NULL}));
         direction = block;
         scale = 1;
     }
@@ -97,19 +99,20 @@ static tutti_status square_block(tti_exec *x, tti_lane *lane, const tti_own_bloc
     return TUTTI_OK;
 }
 
-static void norm_lane(int index, void *arg) {
+static void norm_compute_thread(int index, void *arg) {
     tti_exec *x = arg;
     tti_range mine = range_of(x, index);
     for (size_t i = mine.first; i < mine.last; i++) {
         const tti_own_block *own = &x->share.blocks[i];
-        tutti_status st = square_block(x, &x->lane[index], own, &x->partials[2 * own->update]);
-        if (st != TUTTI_OK) tti_exec_lane_failed(x, &x->lane[index], st);
+        tutti_status st =
+            square_block(x, &x->compute_thread[index], own, &x->partials[2 * own->update]);
+        if (st != TUTTI_OK) tti_exec_compute_thread_failed(x, &x->compute_thread[index], st);
     }
 }
 
 static tutti_status find_norms(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
-    tti_lanes_run(x->lanes, norm_lane, x);
+    tti_compute_threads_run(x->compute_threads, norm_compute_thread, x);
     TTI_TRY(tti_zero_join(x, x->partials, 2));
     tti_divided_own_slots(x);
     TTI_TRY(tti_divided_squares(x->divided, x->norms));
@@ -135,7 +138,7 @@ static void prepare_gradient(tti_exec *x, const tti_own_block *own) {
         g[i] = g[i] > most ? most : g[i] < -most ? -most : g[i];
 }
 
-static void prepare_lane(int index, void *arg) {
+static void prepare_compute_thread(int index, void *arg) {
     tti_exec *x = arg;
     tti_range mine = range_of(x, index);
     for (size_t i = mine.first; i < mine.last; i++) prepare_gradient(x, &x->share.blocks[i]);
@@ -166,16 +169,17 @@ static tutti_status check_block(const tti_exec *x, size_t i) {
                     (unsigned long long)x->begun.step, x->desc.plan->slots[step->slot].param->name);
 }
 
-static tutti_status update_block(tti_exec *x, tti_lane *lane, size_t i) {
+static tutti_status update_block(tti_exec *x, tti_compute_thread *compute_thread, size_t i) {
     const tti_own_block *own = &x->share.blocks[i];
     const tti_update_step *step = step_of(x, own);
     TTI_TRY(check_block(x, i));
-    if (step->node) TTI_TRY(run_block(x, lane, own, step->node, NULL));
+    if (step->node) TTI_TRY(run_block(x, compute_thread, own, step->node, NULL));
     if (x->ema) average_block(x, own);
     uint64_t hash = hash_block(x, step, tti_own_params(x, own));
-    lane->hash += hash;
+    compute_thread->hash += hash;
     if (x->block_hashes) x->block_hashes[i] = hash;
-    if (tti_exec_has_parts(x) && !x->lean) /* where the others read it: its gradient did its work */
+    if (tti_exec_has_parts(x) &&
+        !x->sharded) /* where the others read it: its gradient did its work */
         memcpy(tti_exec_grads(x) + step->first, x->params + step->first,
                step->n_elems * sizeof(float));
     return TUTTI_OK;
@@ -183,12 +187,12 @@ static tutti_status update_block(tti_exec *x, tti_lane *lane, size_t i) {
 
 static void update_lane(int index, void *arg) {
     tti_exec *x = arg;
-    tti_lane *lane = &x->lane[index];
+    tti_compute_thread *compute_thread = &x->compute_thread[index];
     size_t first = x->stretch.first, n = x->stretch.last - first;
-    tti_range mine = tti_lane_range(n, 1, index, x->desc.n_lanes);
+    tti_range mine = tti_compute_thread_range(n, 1, index, x->desc.n_compute_threads);
     for (size_t i = first + mine.first; i < first + mine.last; i++) {
-        tutti_status st = update_block(x, lane, i);
-        if (st != TUTTI_OK) tti_exec_lane_failed(x, lane, st);
+        tutti_status st = update_block(x, compute_thread, i);
+        if (st != TUTTI_OK) tti_exec_compute_thread_failed(x, compute_thread, st);
     }
 }
 
@@ -212,31 +216,32 @@ static tutti_status tell(const tti_exec *x, tutti_status (*whom)(void *, size_t,
 static tutti_status update_own(tti_exec *x) {
     bool told = x->updated && !tti_exec_divides(x);
     size_t n = (size_t)x->share.n_blocks;
-    for (int i = 0; i < x->desc.n_lanes; i++) x->lane[i].hash = 0;
+    for (int i = 0; i < x->desc.n_compute_threads; i++) x->compute_thread[i].hash = 0;
     for (size_t first = 0; first < n; first = x->stretch.last) {
         x->stretch = (tti_range){first, told ? end_of_stretch(x, first) : n};
         TTI_TRY(tell(x, x->awaited));
-        tti_lanes_run(x->lanes, update_lane, x);
-        TTI_TRY(tti_exec_lane_status(x));
+        tti_compute_threads_run(x->compute_threads, update_lane, x);
+        TTI_TRY(tti_exec_compute_thread_status(x));
         if (told) TTI_TRY(tell(x, x->updated));
     }
-    return tti_exec_lane_status(x);
+    return tti_exec_compute_thread_status(x);
 }
 
 /* Hashes parameters of other workers as they are in this worker's memory. */
-static void hash_lane(int index, void *arg) {
+static void hash_compute_thread(int index, void *arg) {
     tti_exec *x = arg;
-    tti_range mine = tti_lane_range((size_t)x->desc.plan->n_updates, 1, index, x->desc.n_lanes);
+    tti_range mine = tti_compute_thread_range((size_t)x->desc.plan->n_updates, 1, index,
+                                              x->desc.n_compute_threads);
     for (size_t i = mine.first; i < mine.last; i++)
         if (!x->share.is_own[i]) {
             const tti_update_step *step = &x->desc.plan->updates[i];
-            x->lane[index].hash += hash_block(x, step, x->params + step->first);
+            x->compute_thread[index].hash += hash_block(x, step, x->params + step->first);
         }
 }
 
 static uint64_t hash_of_lanes(const tti_exec *x) {
     uint64_t hash = 0;
-    for (int i = 0; i < x->desc.n_lanes; i++) hash += x->lane[i].hash;
+    for (int i = 0; i < x->desc.n_compute_threads; i++) hash += x->compute_thread[i].hash;
     return hash;
 }
 
@@ -264,7 +269,7 @@ tutti_status tti_exec_gather_params(tti_exec *x) {
 }
 
 void tti_exec_hash_gathered(tti_exec *x) {
-    tti_lanes_run(x->lanes, hash_lane, x);
+    tti_compute_threads_run(x->compute_threads, hash_compute_thread, x);
     x->last_hash = hash_of_lanes(x);
     tti_profile_rest(x, tti_part_work("hash of the parameters"), tti_now_ns());
 }
@@ -286,7 +291,8 @@ tutti_status tti_exec_update(tti_exec *x, const tti_step_desc *desc, double inv_
     double clip = 1;
     inv_count /= x->loss_scale;
     set_hyper(x, desc, inv_count, clip);
-    if (x->desc.l1 > 0 || x->desc.clip_value > 0) tti_lanes_run(x->lanes, prepare_lane, x);
+    if (x->desc.l1 > 0 || x->desc.clip_value > 0)
+        tti_compute_threads_run(x->compute_threads, prepare_compute_thread, x);
     if (x->desc.clip_norm > 0 || x->desc.watch_gradients) {
         TTI_TRY(global_norm(x, inv_count, &result->grad_norm));
         if (!isfinite(result->grad_norm)) {

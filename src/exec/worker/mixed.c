@@ -8,7 +8,7 @@
 
 /* Parts of state or of a model, and sums along the tree, are divided otherwise on devices. */
 static tutti_status check_desc(const tti_exec_desc *desc) {
-    bool whole = !desc->mesh && desc->zero == 0 && !desc->server && !desc->one_copy;
+    bool whole = !desc->mesh && desc->zero == 0 && !desc->server && !desc->shared_params;
     bool joins = desc->fast && !desc->local && desc->compression == TTI_COMPRESS_NONE;
     if (whole && joins && (!desc->backend->device || desc->offload)) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,

@@ -46,7 +46,7 @@ int tti_exec_n_pieces(const tti_exec *x) { return x->divided ? 1 : x->acc.n_piec
 
 bool tti_exec_divides(const tti_exec *x) { return x->share.n_ranks > 1; }
 
-bool tti_exec_has_parts(const tti_exec *x) { return tti_exec_divides(x) && !x->desc.one_copy; }
+bool tti_exec_has_parts(const tti_exec *x) { return tti_exec_divides(x) && !x->desc.shared_params; }
 
 bool tti_exec_has_range(const tti_exec *x) { return x->desc.n_ranges > 1; }
 

@@ -20,11 +20,11 @@
 #include "exec/worker/compress.h"
 #include "exec/worker/divided.h"
 #include "exec/worker/lean.h"
-#include "exec/worker/one_copy.h"
 #include "exec/worker/pipe_ends.h"
 #include "exec/worker/profile.h"
 #include "exec/worker/server_calls.h"
 #include "exec/worker/share.h"
+#include "exec/worker/shared_params.h"
 #include "exec/worker/zero.h"
 
 enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */, TTI_N_HYPER = 8 };

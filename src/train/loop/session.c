@@ -262,7 +262,7 @@ static tutti_status prepare(session *s) {
                               .local_n_ranks = d->local_n_ranks,
                               .serves_in_ranks = !d->server && tti_job_has_server(s->c),
                               .server = d->server,
-                              .one_copy = d->one_copy};
+                              .shared_params = d->shared_params};
     TTI_TRY(map_shards(s, &worker));
     worker.shard_map = s->shard_map;
     TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));

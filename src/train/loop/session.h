@@ -6,7 +6,7 @@
 #ifndef TTI_TRAIN_SESSION_H
 #define TTI_TRAIN_SESSION_H
 
-#include "exec/worker/one_copy.h"
+#include "exec/worker/shared_params.h"
 #include "ps/server.h"
 #include "train/setup/blueprint.h"
 #include "tutti/comm.h"
@@ -16,9 +16,9 @@ typedef struct tti_session_desc {
     const tti_blueprint *blueprint; /* borrowed, shared by the workers of a process */
     const tutti_train_desc *train;  /* borrowed: events */
     tutti_comm *comm;               /* borrowed; NULL: alone, or tied to others by server only */
-    tutti_comm *progress;   /* borrowed: where other workers see its phases; NULL: nowhere */
-    tti_server *server;     /* borrowed; NULL: workers make the update themselves */
-    tti_one_copy *one_copy; /* borrowed; NULL: workers have their own parameters */
+    tutti_comm *progress; /* borrowed: where other workers see its phases; NULL: nowhere */
+    tti_server *server;   /* borrowed; NULL: workers make the update themselves */
+    tti_shared_params *shared_params; /* borrowed; NULL: workers have their own parameters */
     int rank, local_rank, local_n_ranks;
     int local_n_devices; /* that the workers of this machine have together */
     int local_n_cores;   /* that they share; 0: unknown */

@@ -47,17 +47,17 @@ typedef struct trainer {
     int64_t start_ns;
     tutti_worker_place place;
     bool on_devices;
-    bool is_worker;              /* started by a supervisor: one rank of several */
-    bool made_dir;               /* the run folder is new */
-    int lock;                    /* of the run folder; -1: none */
-    bool continues;              /* from the last checkpoint of the folder */
-    char *yaml;                  /* the resolved job */
-    tti_job_server server;       /* of a job with a parameter server */
-    tti_one_copy *one_copy;      /* of workers that are threads; NULL: each has its own */
-    tutti_comm *comm;            /* under another launcher: joined before anything else */
-    int core_rank, core_n_ranks; /* likewise: its part of its cores */
-    int n_devices;               /* that the workers of this machine have together */
-    int n_cores;                 /* usable by this process, before its threads are pinned */
+    bool is_worker;                   /* started by a supervisor: one rank of several */
+    bool made_dir;                    /* the run folder is new */
+    int lock;                         /* of the run folder; -1: none */
+    bool continues;                   /* from the last checkpoint of the folder */
+    char *yaml;                       /* the resolved job */
+    tti_job_server server;            /* of a job with a parameter server */
+    tti_shared_params *shared_params; /* of workers that are threads; NULL: each has its own */
+    tutti_comm *comm;                 /* under another launcher: joined before anything else */
+    int core_rank, core_n_ranks;      /* likewise: its part of its cores */
+    int n_devices;                    /* that the workers of this machine have together */
+    int n_cores;                      /* usable by this process, before its threads are pinned */
 } trainer;
 
 /* ---- the run folder ---- */
@@ -142,7 +142,7 @@ static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_
                             .comm = comm,
                             .progress = progress,
                             .server = server,
-                            .one_copy = t->one_copy,
+                            .shared_params = t->shared_params,
                             .rank = rank,
                             .local_rank = local_rank,
                             .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
@@ -348,7 +348,7 @@ static tutti_status train_here(trainer *t) {
     t->result->step_flops = tti_program_flops(&b->plan->shard) * b->n_shards;
     /* Workers that are processes share no memory: the first ones are the servers. */
     st = t->is_worker ? TUTTI_OK : tti_job_server_create(b, &t->server);
-    if (st == TUTTI_OK && !t->is_worker) st = tti_worker_one_copy_create(b, &t->one_copy);
+    if (st == TUTTI_OK && !t->is_worker) st = tti_worker_shared_params_create(b, &t->shared_params);
     if (st == TUTTI_OK) st = tti_stop_install(&stop);
     if (st == TUTTI_OK) {
         if (t->is_worker)
@@ -358,8 +358,8 @@ static tutti_status train_here(trainer *t) {
     }
     tti_stop_remove(&stop);
     tti_job_server_destroy(&t->server);
-    tti_one_copy_destroy(t->one_copy);
-    t->one_copy = NULL;
+    tti_shared_params_destroy(t->shared_params);
+    t->shared_params = NULL;
     if (st == TUTTI_OK) write_report(t, b);
     tti_blueprint_destroy(b);
     return st;

@@ -44,7 +44,7 @@ static tutti_status open_exec(worker *w) {
                                   .local_n_ranks = d->b->n_workers,
                                   .serves_in_ranks = !d->server && has_server,
                                   .server = d->server,
-                                  .one_copy = d->one_copy};
+                                  .shared_params = d->shared_params};
     return tti_worker_exec_create(w->b, &desc, &w->exec);
 }
 

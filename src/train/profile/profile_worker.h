@@ -2,17 +2,17 @@
 #ifndef TTI_TRAIN_PROFILE_WORKER_H
 #define TTI_TRAIN_PROFILE_WORKER_H
 
-#include "exec/worker/one_copy.h"
+#include "exec/worker/shared_params.h"
 #include "ps/server.h"
 #include "train/profile/ceilings.h"
 #include "train/profile/profile_told.h"
 #include "train/setup/blueprint.h"
 
 typedef struct tti_profile_worker_desc {
-    const tti_blueprint *b; /* of all workers, or of this one alone; borrowed */
-    tutti_comm *comm;       /* borrowed: all workers; NULL: alone */
-    tti_server *server;     /* borrowed; NULL: workers make the update themselves */
-    tti_one_copy *one_copy; /* borrowed; NULL: workers have their own parameters */
+    const tti_blueprint *b;           /* of all workers, or of this one alone; borrowed */
+    tutti_comm *comm;                 /* borrowed: all workers; NULL: alone */
+    tti_server *server;               /* borrowed; NULL: workers make the update themselves */
+    tti_shared_params *shared_params; /* borrowed; NULL: workers have their own parameters */
     int rank;
     int n_warm, n_steps; /* before those that are timed; these */
 } tti_profile_worker_desc;

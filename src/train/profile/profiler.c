@@ -37,7 +37,7 @@ typedef struct profiler {
     tti_blueprint *b;
     tutti_comm_group *group; /* NULL: alone */
     tti_job_server server;   /* of workers that are threads */
-    tti_one_copy *one_copy;
+    tti_shared_params *shared_params;
     tti_profiled told;
 } profiler;
 
@@ -48,7 +48,7 @@ static tti_profile_worker_desc describe(const profiler *p, tutti_comm *comm, int
     return (tti_profile_worker_desc){.b = p->b,
                                      .comm = comm,
                                      .server = p->server.server,
-                                     .one_copy = p->one_copy,
+                                     .shared_params = p->shared_params,
                                      .rank = rank,
                                      .n_warm = n_warm,
                                      .n_steps = p->desc->n_steps > 0 ? p->desc->n_steps : N_TIMED};
@@ -91,13 +91,13 @@ static tutti_status run_worker(void *user, int rank) { return run_rank(user, ran
 static tutti_status run_threads(profiler *p) {
     int n = p->b->n_workers;
     tutti_status st = tti_job_server_create(p->b, &p->server);
-    if (st == TUTTI_OK) st = tti_worker_one_copy_create(p->b, &p->one_copy);
+    if (st == TUTTI_OK) st = tti_worker_shared_params_create(p->b, &p->shared_params);
     if (st == TUTTI_OK && n > 1) st = tutti_comm_group_create(n, &p->group);
     if (st == TUTTI_OK)
         st = tti_worker_threads_run(&(tti_worker_threads_desc){
             .who = "profile", .n = n, .group = p->group, .run = run_worker, .user = p});
     tti_job_server_destroy(&p->server);
-    tti_one_copy_destroy(p->one_copy);
+    tti_shared_params_destroy(p->shared_params);
     return st;
 }
 

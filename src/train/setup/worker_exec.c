@@ -95,8 +95,8 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     tti_exec_desc desc = tti_worker_exec_desc(b);
     desc.device = tti_worker_device_desc(b, TTI_MAX(place, 0));
     desc.comm = worker->comm;
-    desc.one_copy = worker->one_copy;
-    desc.shares = worker->one_copy != NULL;
+    desc.shared_params = worker->shared_params;
+    desc.shares = worker->shared_params != NULL;
     if (worker->mesh) {
         const tti_mesh *mesh = worker->mesh;
         desc.mesh = mesh;
@@ -115,11 +115,11 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     return tti_exec_create(&desc, out);
 }
 
-tutti_status tti_worker_one_copy_create(const tti_blueprint *b, tti_one_copy **out) {
+tutti_status tti_worker_shared_params_create(const tti_blueprint *b, tti_shared_params **out) {
     *out = NULL;
     if (!tti_workers_share(b)) return TUTTI_OK;
     tti_exec_desc desc = tti_worker_exec_desc(b);
-    return tti_one_copy_create(&desc, out);
+    return tti_shared_params_create(&desc, out);
 }
 
 /* True if workers wait for all others in every step. */

@@ -3,7 +3,7 @@
 #define TTI_TRAIN_WORKER_EXEC_H
 
 #include "base/affinity.h"
-#include "exec/worker/one_copy.h"
+#include "exec/worker/shared_params.h"
 #include "ps/server.h"
 #include "train/setup/blueprint.h"
 
@@ -13,9 +13,9 @@ typedef struct tti_worker_desc {
     const tti_shard_map *shard_map; /* the shard map; NULL: that of blueprint */
     int rank; /* among all workers; for a server its number, or that of its replica */
     int local_rank, local_n_ranks; /* on this host: its share of the cores, or its device */
-    bool serves_in_ranks;   /* of a parameter server without threads: the first workers are it */
-    tti_server *server;     /* borrowed; NULL: it makes the update itself */
-    tti_one_copy *one_copy; /* borrowed; NULL: it has its own parameters */
+    bool serves_in_ranks; /* of a parameter server without threads: the first workers are it */
+    tti_server *server;   /* borrowed; NULL: it makes the update itself */
+    tti_shared_params *shared_params; /* borrowed; NULL: it has its own parameters */
 } tti_worker_desc;
 
 /* The settings of the job that do not depend on the worker; borrows from blueprint. */
@@ -36,7 +36,8 @@ tutti_status tti_worker_exec_create(const tti_blueprint *blueprint, const tti_wo
 /* Whether worker threads share parameters and optimizer state; then the shared memory, else NULL.
  * On success *out is owned by the caller. */
 bool tti_workers_share(const tti_blueprint *blueprint);
-tutti_status tti_worker_one_copy_create(const tti_blueprint *blueprint, tti_one_copy **out);
+tutti_status tti_worker_shared_params_create(const tti_blueprint *blueprint,
+                                             tti_shared_params **out);
 
 /* Whether the first parallel.servers workers of each part of the model make the updates of a
  * parameter server: if workers are synchronous, and are processes or divide the model.  Then desc

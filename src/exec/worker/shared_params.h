@@ -1,4 +1,4 @@
-/* one_copy.h - parameters and optimizer state that workers of one process share.
+/* shared_params.h - parameters and optimizer state that workers of one process share.
  *
  * Each worker updates its part of them (share.h), and a barrier follows before any worker reads the
  * result, where workers with separate copies would send parts.  Updates start only after all shard
@@ -8,7 +8,7 @@
 
 #include "exec/exec.h"
 
-struct tti_one_copy {
+struct tti_shared_params {
     const tti_backend *backend;
     size_t n_bytes; /* of each array */
     float *params;
@@ -18,7 +18,7 @@ struct tti_one_copy {
 
 /* The shared memory of the workers of desc: plan, backend and ema are read.  On success *out is
  * owned by the caller, who destroys it after the last worker. */
-tutti_status tti_one_copy_create(const tti_exec_desc *desc, tti_one_copy **out);
-void tti_one_copy_destroy(tti_one_copy *copy);
+tutti_status tti_shared_params_create(const tti_exec_desc *desc, tti_shared_params **out);
+void tti_shared_params_destroy(tti_shared_params *copy);
 
 #endif /* TTI_EXEC_ONE_COPY_H */

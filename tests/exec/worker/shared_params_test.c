@@ -1,6 +1,6 @@
-/* one_copy_test.c - workers that have parameters and state in common: the bits, the averages and
- * the memory of workers that have all of it for themselves; and what they read from a file. */
-#include "exec/worker/one_copy.h"
+/* shared_params_test.c - workers that have parameters and state in common: the bits, the averages
+ * and the memory of workers that have all of it for themselves; and what they read from a file. */
+#include "exec/worker/shared_params.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -25,9 +25,9 @@ static void run_crew(crew *c) {
     desc.plan = c->plan;
     desc.backend = &tti_backend_cpu;
     c->exec.shares = c->n_ranks > 1;
-    if (c->exec.shares) T_OK(tti_one_copy_create(&desc, &c->exec.one_copy));
+    if (c->exec.shares) T_OK(tti_shared_params_create(&desc, &c->exec.shared_params));
     crew_run(c);
-    tti_one_copy_destroy(c->exec.one_copy);
+    tti_shared_params_destroy(c->exec.shared_params);
 }
 
 /* Steps, and evaluations with the averages between them. */
@@ -46,7 +46,7 @@ static const char *train_and_evaluate(crew *c, tti_exec *exec, int rank) {
     return NULL;
 }
 
-T_CASE(one_copy_changes_no_bit) {
+T_CASE(shared_params_change_no_bit) {
     T_UNUSED;
     static const char *const optimizers[] = {"sgd", "adamw", "lamb"};
     for (size_t i = 0; i < TTI_COUNT(optimizers); i++) {
@@ -180,7 +180,7 @@ T_CASE(a_flipped_bit_is_found_by_its_owner) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_copy_changes_no_bit),
+        cmocka_unit_test(shared_params_change_no_bit),
         cmocka_unit_test(any_order_of_sums_is_near),
         cmocka_unit_test(what_was_read_is_for_all),
         cmocka_unit_test(memory_is_as_planned),

@@ -1,10 +1,11 @@
-/* one_copy.c - the memory that workers of one process share; exec.c and apply.c order the accesses.
+/* shared_params.c - the memory that workers of one process share; exec.c and apply.c order the
+ * accesses.
  */
-#include "exec/worker/one_copy.h"
+#include "exec/worker/shared_params.h"
 
 #include <stdlib.h>
 
-static bool alloc_all(tti_one_copy *c, int n_states, bool ema) {
+static bool alloc_all(tti_shared_params *c, int n_states, bool ema) {
     c->params = c->backend->alloc(c->n_bytes);
     bool ok = c->params != NULL;
     for (int k = 0; k < n_states; k++) {
@@ -15,14 +16,14 @@ static bool alloc_all(tti_one_copy *c, int n_states, bool ema) {
     return ok && (!ema || c->ema);
 }
 
-tutti_status tti_one_copy_create(const tti_exec_desc *desc, tti_one_copy **out) {
+tutti_status tti_shared_params_create(const tti_exec_desc *desc, tti_shared_params **out) {
     *out = NULL;
-    tti_one_copy *c = calloc(1, sizeof *c);
+    tti_shared_params *c = calloc(1, sizeof *c);
     if (!c) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     c->backend = desc->backend;
     c->n_bytes = desc->plan->n_flat * sizeof(float) + 64;
     if (!alloc_all(c, desc->plan->n_states, desc->ema > 0)) {
-        tti_one_copy_destroy(c);
+        tti_shared_params_destroy(c);
         return tti_fail(TUTTI_E_NOMEM, "exec: arrays of %zu bytes for parameters and state",
                         desc->plan->n_flat * sizeof(float));
     }
@@ -30,7 +31,7 @@ tutti_status tti_one_copy_create(const tti_exec_desc *desc, tti_one_copy **out) 
     return TUTTI_OK;
 }
 
-void tti_one_copy_destroy(tti_one_copy *c) {
+void tti_shared_params_destroy(tti_shared_params *c) {
     if (!c) return;
     c->backend->release(c->params, c->n_bytes);
     for (int k = 0; k < TTI_MAX_OUT; k++) c->backend->release(c->states[k], c->n_bytes);
