@@ -17,7 +17,7 @@ const tti_exec *tti_exec_keeper(const tti_exec *x) {
 }
 
 float *tti_exec_params(tti_exec *x) {
-    if (tti_exec_has_lean_params(x)) return NULL;
+    if (tti_exec_has_sharded_params(x)) return NULL;
     if (x->offload) return tti_offload_host(x->offload)->params;
     return x->device ? tti_exec_device_mirror(x, 0) : x->params;
 }
@@ -49,7 +49,7 @@ tutti_status tti_exec_push(tti_exec *x) {
         memcpy(tti_calls_of(server)->keeper(server)->params, tti_exec_params(x),
                x->desc.plan->n_flat * sizeof *x->params);
     if (x->device) TTI_TRY(tti_exec_device_push(x));
-    if (tti_exec_has_lean_params(x)) return tti_lean_rehash(x);
+    if (tti_exec_has_sharded_params(x)) return tti_sharded_rehash(x);
     if (x->device) return TUTTI_OK;
     if (x->desc.shared_params && x->n_ranks > 1) return tutti_comm_barrier(x->desc.comm);
     return TUTTI_OK;
@@ -58,7 +58,7 @@ tutti_status tti_exec_push(tti_exec *x) {
 /* Memory of the host for gathered state. */
 static tutti_status staging_of(tti_exec *x, float **staging) {
     *staging = NULL;
-    if (x->lean) return TUTTI_OK; /* it has its own */
+    if (x->sharded) return TUTTI_OK; /* it has its own */
     if (x->device) return tti_exec_device_staging(x, staging);
     *staging = tti_exec_grads(x);
     return TUTTI_OK;
@@ -78,7 +78,7 @@ tutti_status tti_exec_gather_averages(tti_exec *x) {
     if (!x->device) return tti_zero_gather_ema(x);
     if (x->has_whole_ema) return TUTTI_OK;
     x->has_whole_ema = true;
-    if (x->lean) return tti_exec_device_averages(x);
+    if (x->sharded) return tti_exec_device_averages(x);
     TTI_TRY(tti_exec_device_staging(x, &whole));
     TTI_TRY(tti_exec_device_pull_ema(x));
     tti_zero_spread(x, tti_exec_device_mirror(x, 1), (tti_range){0, x->desc.plan->n_flat}, whole);
@@ -101,8 +101,8 @@ static tti_exec *with_state(tti_exec *x) { return x->offload ? tti_offload_host(
 
 /* A slot lies in one bucket: its bounds, cut to the slot, are the parts to gather. */
 static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
-    if (x->lean)
-        return tti_lean_gather_slot(x, state_array(x, want->k), want->first, want->n_elems);
+    if (x->sharded)
+        return tti_sharded_gather_slot(x, state_array(x, want->k), want->first, want->n_elems);
     const size_t *bounds = tti_share_bounds(&x->share, x->desc.plan, want->first);
     size_t slot[TTI_MAX_RANKS + 1], last = want->first + want->n_elems;
     for (int r = 0; r <= x->n_ranks; r++) slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
@@ -136,7 +136,7 @@ tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, co
     TTI_TRY(staging_of(x, &whole));
     TTI_TRY(tell(x, &want));
     TTI_TRY(gather_slot(x, &want, whole));
-    *data = x->lean ? x->lean->staging : whole + first;
+    *data = x->sharded ? x->sharded->staging : whole + first;
     return TUTTI_OK;
 }
 

@@ -22,21 +22,21 @@ static tutti_status hash_own(tti_exec *x, uint64_t *out) {
     return TUTTI_OK;
 }
 
-tutti_status tti_lean_rehash(tti_exec *x) {
+tutti_status tti_sharded_rehash(tti_exec *x) {
     uint64_t own;
     TTI_TRY(hash_own(x, &own));
-    return tti_lean_exchange_hash(x, own);
+    return tti_sharded_exchange_hash(x, own);
 }
 
-tutti_status tti_lean_hash_now(tti_exec *x, uint64_t *hash) {
+tutti_status tti_sharded_hash_now(tti_exec *x, uint64_t *hash) {
     uint64_t own;
     TTI_TRY(hash_own(x, &own));
-    *hash = x->lean->hash - x->lean->own_hash + own;
+    *hash = x->sharded->hash - x->sharded->own_hash + own;
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
-    if (tti_exec_has_lean_params(x)) return tti_lean_hash_now(x, hash);
+    if (tti_exec_has_sharded_params(x)) return tti_sharded_hash_now(x, hash);
     if (x->device) return tti_exec_device_hash(x, hash);
     *hash = tti_exec_flat_hash(x);
     return TUTTI_OK;
@@ -92,7 +92,7 @@ static tutti_status check(tti_exec *x, uint64_t step, bool whole) {
     int n_slots = x->desc.plan->n_slots;
     if (x->n_ranks == 1 && !x->divided) return TUTTI_OK;
     /* There is one copy, which each update compares with the result of the previous one. */
-    if (tti_exec_has_lean_params(x) || x->desc.shared_params) return TUTTI_OK;
+    if (tti_exec_has_sharded_params(x) || x->desc.shared_params) return TUTTI_OK;
     int64_t *mine = calloc((size_t)n_slots + 1, sizeof *mine);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!mine) return st;

@@ -50,16 +50,16 @@ static tutti_status build_lane(tti_exec *x, int index) {
         .tensor = x->lane_comms ? x->lane_comms[index % x->desc.n_lanes] : NULL,
         .exchange = x->exchange,
         .prepared = index == 0 ? x->ready[0] : NULL};
-    if (tti_exec_has_lean_params(x)) {
-        desc.params = x->lean->gathered;
-        desc.window = &x->lean->train;
+    if (tti_exec_has_sharded_params(x)) {
+        desc.params = x->sharded->gathered;
+        desc.window = &x->sharded->train;
     }
     TTI_TRY(tti_instance_create(&desc, &lane->shard));
     if (plan->eval.graph) {
         desc.program = &plan->eval;
         desc.prepared = index == 0 ? x->ready[1] : NULL;
         if (desc.window)
-            desc.window = &x->lean->eval;
+            desc.window = &x->sharded->eval;
         else if (tti_exec_keeper(x)->ema)
             desc.params = is_brought(x) ? tti_zero_averages(x) : tti_exec_keeper(x)->ema;
         TTI_TRY(tti_instance_create(&desc, &lane->eval));
@@ -75,8 +75,8 @@ static tutti_status count_buffers(const tti_exec *x, int32_t *n_most) {
 }
 
 static size_t buffer_bytes(const tti_exec *x, int b) {
-    bool is_short = x->lean && x->lean->is_short[b];
-    size_t n_elems = is_short ? x->lean->grads.n_elems : x->desc.plan->n_flat;
+    bool is_short = x->sharded && x->sharded->is_short[b];
+    size_t n_elems = is_short ? x->sharded->grads.n_elems : x->desc.plan->n_flat;
     return n_elems * sizeof(float) + 64;
 }
 
@@ -113,7 +113,7 @@ static tutti_status agree_buffers(tti_exec *x, int32_t *n) {
 static tutti_status alloc_buffers(tti_exec *x) {
     int32_t n = 0;
     TTI_TRY(agree_buffers(x, &n));
-    TTI_TRY(tti_lean_buffers(x, n));
+    TTI_TRY(tti_sharded_buffers(x, n));
     if (tti_exec_has_wire(x)) {
         size_t n_bytes = x->desc.plan->n_flat * sizeof(uint16_t) + 64;
         void *memory = NULL;
@@ -127,14 +127,14 @@ static tutti_status alloc_buffers(tti_exec *x) {
 static size_t state_bytes(const tti_exec *x) { return x->share.n_elems * sizeof(float); }
 
 static size_t param_bytes(const tti_exec *x) {
-    bool in_parts = tti_exec_has_lean_params(x) || tti_exec_has_range(x);
+    bool in_parts = tti_exec_has_sharded_params(x) || tti_exec_has_range(x);
     return (in_parts ? x->share.n_elems : x->desc.plan->n_flat) * sizeof(float);
 }
 
 /* Parameters or averages: memory that other workers read where they are in parts there. */
 static tutti_status alloc_shared(tti_exec *x, bool is_shared, size_t n_bytes, float **out) {
     void *memory = NULL;
-    size_t most = tti_exec_has_lean_params(x) ? x->share.n_most * sizeof(float) : n_bytes;
+    size_t most = tti_exec_has_sharded_params(x) ? x->share.n_most * sizeof(float) : n_bytes;
     if (is_shared && !x->device)
         TTI_TRY(tutti_comm_alloc(x->desc.comm, most + 64, &memory));
     else
@@ -157,12 +157,12 @@ static tutti_status alloc_states(tti_exec *x) {
         ok = ok && x->states[k];
     }
     if (x->desc.ema > 0)
-        TTI_TRY(alloc_shared(x, tti_exec_has_lean_params(x), state_bytes(x), &x->ema));
+        TTI_TRY(alloc_shared(x, tti_exec_has_sharded_params(x), state_bytes(x), &x->ema));
     return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of state", n_bytes);
 }
 
 static tutti_status alloc_block_hashes(tti_exec *x) {
-    if (!x->desc.shared_params && !tti_exec_has_lean_params(x)) return TUTTI_OK;
+    if (!x->desc.shared_params && !tti_exec_has_sharded_params(x)) return TUTTI_OK;
     x->block_hashes = calloc((size_t)x->share.n_blocks + 1, sizeof *x->block_hashes);
     return x->block_hashes ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
 }
@@ -171,7 +171,7 @@ static tutti_status alloc_block_hashes(tti_exec *x) {
 static tutti_status alloc_low(tti_exec *x) {
     size_t n_bytes = tti_plan_low_bytes(x->desc.plan);
     if (n_bytes == 0 || x->desc.serves) return TUTTI_OK;
-    if (!x->device || !x->desc.backend->device->update.narrow || tti_exec_has_lean_params(x))
+    if (!x->device || !x->desc.backend->device->update.narrow || tti_exec_has_sharded_params(x))
         return tti_fail(TUTTI_E_INTERNAL, "exec: nobody keeps the parameters in 16 bits");
     x->low = x->desc.backend->alloc(n_bytes + 64); /* the last ones may be written by fours */
     return x->low ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
@@ -183,7 +183,7 @@ static tutti_status alloc_flat(tti_exec *x) {
     if (x->desc.shared_params)
         x->params = x->desc.shared_params->params;
     else
-        TTI_TRY(alloc_shared(x, x->lean != NULL, param_bytes(x), &x->params));
+        TTI_TRY(alloc_shared(x, x->sharded != NULL, param_bytes(x), &x->params));
     TTI_TRY(alloc_low(x));
     TTI_TRY(alloc_states(x));
     x->n_sums = (size_t)x->desc.n_shards * TTI_SUMS + 2 * (size_t)x->n_ranks + 1;
@@ -319,7 +319,7 @@ static tutti_status build(tti_exec *x) {
     if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     TTI_TRY(tti_device_exchange_create(x, &x->exchange));
     if (x->device && x->desc.offload) TTI_TRY(make_offload(x));
-    TTI_TRY(tti_lean_init(x));
+    TTI_TRY(tti_sharded_init(x));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
     TTI_TRY(build_lanes(x));
@@ -327,7 +327,7 @@ static tutti_status build(tti_exec *x) {
     if (!x->device && tti_compress_wanted(&x->desc, x->n_ranks))
         TTI_TRY(tti_compress_create(x, &x->compress));
     if (!x->device) TTI_TRY(tti_host_create(x));
-    return tti_exec_has_lean_params(x) ? tti_lean_rehash(x) : TUTTI_OK;
+    return tti_exec_has_sharded_params(x) ? tti_sharded_rehash(x) : TUTTI_OK;
 }
 
 static tutti_status check_shards(const tti_exec_desc *desc) {
@@ -407,7 +407,7 @@ static void release_lanes(tti_exec *x) {
 
 bool tti_exec_can_rebalance(const tti_exec *x) {
     bool has_way = !x->device || x->desc.mixed;
-    bool is_plain = has_way && !x->lean && !x->pipe && !x->divided;
+    bool is_plain = has_way && !x->sharded && !x->pipe && !x->divided;
     return is_plain && x->n_ranks > 1 && !x->compress && !x->desc.local && !x->desc.serves;
 }
 
@@ -436,9 +436,9 @@ tutti_status tti_exec_rebalance(tti_exec *x, const tti_shard_map *shard_map) {
 
 static void release_flat(tti_exec *x) {
     x->desc.backend->release(x->low, tti_plan_low_bytes(x->desc.plan) + 64);
-    bool is_lean = x->lean && !x->device; /* then the communicator's */
-    if (!is_lean) x->desc.backend->release(x->params, param_bytes(x) + 64);
-    if (!is_lean || !x->lean->params) x->desc.backend->release(x->ema, state_bytes(x) + 64);
+    bool is_sharded = x->sharded && !x->device; /* then the communicator's */
+    if (!is_sharded) x->desc.backend->release(x->params, param_bytes(x) + 64);
+    if (!is_sharded || !x->sharded->params) x->desc.backend->release(x->ema, state_bytes(x) + 64);
     for (int k = 0; k < TTI_MAX_OUT; k++)
         x->desc.backend->release(x->states[k], state_bytes(x) + 64);
 }
@@ -454,9 +454,9 @@ static void destroy(tti_exec *x) {
         x->desc.backend->release(x->buffers[b], buffer_bytes(x, b));
     if (!x->desc.shared_params) release_flat(x);
     tti_device_exchange_destroy(x->exchange);
-    if (x->device) tti_lean_fini(x);
+    if (x->device) tti_sharded_fini(x);
     tti_exec_device_close(x);
-    tti_lean_fini(x);
+    tti_sharded_fini(x);
     tti_share_fini(&x->share);
     tti_exec_fini_sync(x);
     tti_divided_destroy(x->divided);
@@ -501,7 +501,8 @@ void tti_exec_cores(const tti_exec *x, tti_cores *out) {
 }
 
 static size_t grad_bytes(const tti_exec *x) {
-    if (x->lean) return tti_lean_grads(x->lean, &x->acc, &x->share, x->desc.plan) * sizeof(float);
+    if (x->sharded)
+        return tti_sharded_grads(x->sharded, &x->acc, &x->share, x->desc.plan) * sizeof(float);
     return x->desc.plan->n_flat * (size_t)x->acc.n_buffers * sizeof(float);
 }
 
@@ -535,7 +536,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
                  (x->device     ? tti_exec_device_compress_bytes(x)
                   : x->compress ? tti_compress_bytes(&x->desc, x->n_ranks)
                                 : 0),
-        .gathered = tti_lean_gathered(x->lean) * sizeof(float),
+        .gathered = tti_sharded_gathered(x->sharded) * sizeof(float),
         .arena = x->arena_bytes * (size_t)x->n_in_flight,
         .mail = x->pipe ? tti_pipe_bytes(x->pipe) : 0,
         .beside = beside_bytes(x),

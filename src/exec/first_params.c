@@ -18,7 +18,7 @@ typedef struct block {
 
 /* Only own parameters are sharded. */
 static bool is_in_parts(const tti_exec *x) {
-    return tti_exec_has_lean_params(x) || tti_exec_has_range(x);
+    return tti_exec_has_sharded_params(x) || tti_exec_has_range(x);
 }
 
 static int n_blocks(const tti_exec *x) {
@@ -99,7 +99,7 @@ static tutti_status draw_blocks(const tti_exec *x, tti_draws *draws) {
 static tutti_status copy_averages(const tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
     tti_share_run run;
-    if (tti_exec_has_lean_params(x))
+    if (tti_exec_has_sharded_params(x))
         return ops->queues.copy(TTI_QUEUE_COMPUTE, x->ema, x->params,
                                 x->share.n_elems * sizeof *x->ema);
     for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)

@@ -71,19 +71,20 @@ tutti_status tti_planned_accumulation(const tti_exec_desc *desc, int rank, int n
 }
 
 /* A buffer that is whole for one worker is so for all of them. */
-static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_lean *lean) {
+static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_sharded *sharded) {
     size_t n = (size_t)desc->n_shards + 1;
     bool *theirs = calloc(n, sizeof *theirs);
-    lean->is_short = calloc(n, sizeof *lean->is_short);
+    sharded->is_short = calloc(n, sizeof *sharded->is_short);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    if (theirs && lean->is_short) st = TUTTI_OK;
-    for (size_t b = 0; st == TUTTI_OK && b < n; b++) lean->is_short[b] = true;
+    if (theirs && sharded->is_short) st = TUTTI_OK;
+    for (size_t b = 0; st == TUTTI_OK && b < n; b++) sharded->is_short[b] = true;
     for (int r = 0; st == TUTTI_OK && r < n_ranks; r++) {
         tti_accumulation acc;
         st = tti_planned_accumulation(desc, r, n_ranks, &acc);
         if (st != TUTTI_OK) break;
-        tti_lean_find_short(&acc, desc->plan, theirs);
-        for (int b = 0; b < acc.n_buffers; b++) lean->is_short[b] = lean->is_short[b] && theirs[b];
+        tti_sharded_find_short(&acc, desc->plan, theirs);
+        for (int b = 0; b < acc.n_buffers; b++)
+            sharded->is_short[b] = sharded->is_short[b] && theirs[b];
         tti_accumulation_fini(&acc);
     }
     free(theirs);
@@ -97,20 +98,21 @@ static size_t wire_bytes(const tti_exec_desc *desc, int n_ranks) {
 }
 
 /* For sharded gradients and parameters: replaces the sizes of unsharded ones in out. */
-static tutti_status plan_lean(const tti_exec_desc *desc, int n_ranks, const tti_accumulation *acc,
-                              const tti_share *share, tti_exec_memory *out) {
-    tti_lean lean = {.params = desc->zero > 2};
-    tutti_status st = tti_lean_find_windows(desc->plan, &lean);
-    if (st == TUTTI_OK) st = find_short(desc, n_ranks, &lean);
+static tutti_status plan_sharded(const tti_exec_desc *desc, int n_ranks,
+                                 const tti_accumulation *acc, const tti_share *share,
+                                 tti_exec_memory *out) {
+    tti_sharded sharded = {.params = desc->zero > 2};
+    tutti_status st = tti_sharded_find_windows(desc->plan, &sharded);
+    if (st == TUTTI_OK) st = find_short(desc, n_ranks, &sharded);
     if (st == TUTTI_OK) {
-        if (!lean.params && desc->ema > 0) lean.n_averages = desc->plan->n_flat;
-        out->grads = tti_lean_grads(&lean, acc, share, desc->plan) * sizeof(float) +
+        if (!sharded.params && desc->ema > 0) sharded.n_averages = desc->plan->n_flat;
+        out->grads = tti_sharded_grads(&sharded, acc, share, desc->plan) * sizeof(float) +
                      wire_bytes(desc, n_ranks);
-        out->gathered = tti_lean_gathered(&lean) * sizeof(float);
-        if (lean.params) out->params = share->n_elems * sizeof(float);
+        out->gathered = tti_sharded_gathered(&sharded) * sizeof(float);
+        if (sharded.params) out->params = share->n_elems * sizeof(float);
     }
-    tti_lean_fini_windows(&lean);
-    free(lean.is_short);
+    tti_sharded_fini_windows(&sharded);
+    free(sharded.is_short);
     return st;
 }
 
@@ -159,7 +161,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         out->states = out->ema = 0;
     }
     if (st == TUTTI_OK && desc->zero > 1 && n_ranks > 1)
-        st = plan_lean(desc, n_ranks, &acc, &share, out);
+        st = plan_sharded(desc, n_ranks, &acc, &share, out);
     if (st == TUTTI_OK && plan->stages)
         st = plan_mail(desc, tti_shard_map_n_of(&shard_map, rank), n_ranks, &out->mail);
     tti_accumulation_fini(&acc);

@@ -32,10 +32,10 @@ tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
     const tti_plan *plan = x->desc.plan;
     size_t n_now, n_peak, n_free;
     tti_exec_desc desc = x->desc;
-    tti_exec_memory lean = {0};
+    tti_exec_memory sharded = {0};
     desc.shard_map = &x->shard_map;
-    bool is_lean = desc.zero > 1 && x->n_ranks > 1;
-    if (is_lean) TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &lean));
+    bool is_sharded = desc.zero > 1 && x->n_ranks > 1;
+    if (is_sharded) TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &sharded));
     size_t inputs = tti_fed_bytes(&plan->shard, "x") + tti_fed_bytes(&plan->shard, "target");
     tti_device_need need = {.flat = plan->n_flat * sizeof(float),
                             .low = tti_plan_low_bytes(plan),
@@ -44,8 +44,8 @@ tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
                                      tti_plan_own_bytes(plan),
                             .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs +
                                       tti_device_pipe_bytes(x) + tti_device_exchange_bytes(x),
-                            .params = is_lean ? lean.params + lean.gathered : 0,
-                            .grads = lean.grads,
+                            .params = is_sharded ? sharded.params + sharded.gathered : 0,
+                            .grads = sharded.grads,
                             .residuals = tti_device_compress_bytes(&desc, x->n_ranks),
                             .scratch = scratch,
                             .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,

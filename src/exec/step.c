@@ -31,9 +31,10 @@ bool tti_exec_takes_bytes(const tti_exec *x) {
 
 const char *tti_exec_way(const tti_exec *x) { return x->device ? tti_exec_device_way(x) : ""; }
 
-tutti_status tti_exec_keep(tti_exec *x, const tti_kept_samples *samples, int ahead, bool *kept) {
-    *kept = false;
-    return x->device ? tti_exec_device_keep(x, samples, ahead, kept) : TUTTI_OK;
+tutti_status tti_exec_keep(tti_exec *x, const tti_resident_samples *samples, int ahead,
+                           bool *resident) {
+    *resident = false;
+    return x->device ? tti_exec_device_keep(x, samples, ahead, resident) : TUTTI_OK;
 }
 
 tutti_status tti_exec_begin(tti_exec *x, const tti_step_desc *desc) {
@@ -64,7 +65,7 @@ tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_resu
 tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_exec_note(x, desc, "evaluate");
     if (!x->device) return tti_host_run(x, desc, TTI_FORM_EVAL, result);
-    if (x->ema && tti_exec_has_parts(x) && !tti_exec_has_lean_params(x))
+    if (x->ema && tti_exec_has_parts(x) && !tti_exec_has_sharded_params(x))
         TTI_TRY(tti_exec_gather_averages(x));
     if (x->desc.server) TTI_TRY(tti_calls_of(x->desc.server)->bring_averages(x));
     if (x->offload) TTI_TRY(tti_offload_put_averages(x->offload));

@@ -120,7 +120,7 @@ T_CASE(a_fetch_that_fails_is_told_to_other_stages) {
     for (int i = 0; i < 2; i++) {
         grid g = {.size = {2, 2, 1}, .may_fail = true};
         g.exec.zero = 3;
-        run_with_fault(&g, "lean.fetch:fail@rank=1,1", i ? joined : mlp);
+        run_with_fault(&g, "sharded.fetch:fail@rank=1,1", i ? joined : mlp);
         for (int r = 2; r < 4; r++) expect_failure(&g, r, "worker 1 cannot fetch");
         grid_fini(&g);
     }

@@ -19,7 +19,7 @@ typedef struct reduce_crew {
     const tti_shard_map *shard_map; /* NULL: equal runs */
     bool fast, record;
     bool parts;       /* each rank gets one of every bucket, and what the others have by a gather */
-    bool lean;        /* parts: and it keeps nothing else, in places of its own */
+    bool sharded;     /* parts: and it keeps nothing else, in places of its own */
     tutti_dtype wire; /* of sums in fast mode */
     tutti_comm_alg alg;
     size_t n_elems[REDUCE_BUCKETS]; /* multiples of 16 */
@@ -42,7 +42,7 @@ static inline float reduce_tree(int first, int n, size_t i) {
 typedef struct reduce_rank {
     reduce_crew *c;
     tti_exec x;
-    tti_lean lean;
+    tti_sharded sharded;
     tti_device_reduce *reduce;
     tti_str way;
     const tti_device_ops *ops;
@@ -77,21 +77,21 @@ static inline tti_share reduce_share(const reduce_crew *c, int n_ranks) {
 }
 
 /* Parts lie one behind the other, in arrays longer than they are. */
-static inline const char *reduce_lean(reduce_rank *r) {
+static inline const char *reduce_sharded(reduce_rank *r) {
     tti_exec *x = &r->x;
     size_t n_ranks = (size_t)x->n_ranks, n_bytes = r->c->plan.n_flat * sizeof(float);
-    x->lean = &r->lean;
-    r->lean = (tti_lean){.params = true, .grads.n_elems = r->c->plan.n_flat};
-    r->lean.is_short = calloc((size_t)x->acc.n_buffers + 1, sizeof *r->lean.is_short);
-    r->lean.all_hashes = calloc(n_ranks, sizeof *r->lean.all_hashes);
-    r->lean.own_grads = r->c->backend->alloc(n_bytes);
-    r->lean.gathered = r->c->backend->alloc(n_bytes);
+    x->sharded = &r->sharded;
+    r->sharded = (tti_sharded){.params = true, .grads.n_elems = r->c->plan.n_flat};
+    r->sharded.is_short = calloc((size_t)x->acc.n_buffers + 1, sizeof *r->sharded.is_short);
+    r->sharded.all_hashes = calloc(n_ranks, sizeof *r->sharded.all_hashes);
+    r->sharded.own_grads = r->c->backend->alloc(n_bytes);
+    r->sharded.gathered = r->c->backend->alloc(n_bytes);
     x->share.from = calloc(REDUCE_BUCKETS * n_ranks, sizeof *x->share.from);
-    COMM_TRUE(r->lean.is_short && r->lean.all_hashes && x->share.from);
-    COMM_TRUE(r->lean.own_grads && r->lean.gathered);
+    COMM_TRUE(r->sharded.is_short && r->sharded.all_hashes && x->share.from);
+    COMM_TRUE(r->sharded.own_grads && r->sharded.gathered);
     for (size_t i = 0; i < n_ranks; i++) {
         size_t at = i + 1 < n_ranks ? 16 * i : 0;
-        r->lean.all_hashes[i] = 0x123456789ABCDEF0u;
+        r->sharded.all_hashes[i] = 0x123456789ABCDEF0u;
         for (size_t b = 0; b < REDUCE_BUCKETS; b++) {
             const size_t *bound = x->share.bounds + b * (n_ranks + 1) + i;
             x->share.from[b * n_ranks + i] = at;
@@ -136,7 +136,7 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     }
     x->params = c->backend->alloc(n_bytes);
     if (c->parts) x->share = reduce_share(c, n_ranks);
-    const char *unfit = c->lean ? reduce_lean(r) : NULL;
+    const char *unfit = c->sharded ? reduce_sharded(r) : NULL;
     if (unfit) return unfit;
     r->sums = c->backend->alloc((size_t)tti_device_n_told(x) * sizeof(double));
     r->args = c->backend->alloc(sizeof *r->args);
@@ -169,11 +169,11 @@ static inline const char *reduce_say(reduce_rank *r, uint64_t hash) {
 /* The own parts of the sums take the place of parameters, and the others' come. */
 static inline const char *reduce_fetch(reduce_rank *r, bool beside) {
     tti_exec *x = &r->x;
-    float *dst = r->c->lean ? r->lean.gathered : x->params;
-    if (r->c->lean)
-        COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->params, r->lean.own_grads,
+    float *dst = r->c->sharded ? r->sharded.gathered : x->params;
+    if (r->c->sharded)
+        COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->params, r->sharded.own_grads,
                                     r->c->plan.n_flat * sizeof(float)));
-    for (int b = 0; !r->c->lean && b < REDUCE_BUCKETS; b++) {
+    for (int b = 0; !r->c->sharded && b < REDUCE_BUCKETS; b++) {
         const size_t *own = x->share.bounds + b * (x->n_ranks + 1) + x->rank;
         COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->params + own[0],
                                     tti_exec_grads(x) + own[0], (own[1] - own[0]) * sizeof(float)));
@@ -212,7 +212,7 @@ static inline const char *reduce_shards(reduce_rank *r, bool beside) {
 static inline tutti_status reduce_download(reduce_rank *r) {
     tti_exec *x = &r->x;
     const float *first = r->c->parts ? x->params : tti_exec_grads(x);
-    if (r->c->lean) first = r->lean.gathered;
+    if (r->c->sharded) first = r->sharded.gathered;
     TTI_TRY(
         r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->host, first, r->c->plan.n_flat * sizeof(float)));
     return r->ops->queues.sync();
@@ -309,10 +309,10 @@ static inline void reduce_free(reduce_rank *r) {
     tti_str_free(&r->way);
     tti_accumulation_fini(&r->x.acc);
     b->release(r->x.params, n_bytes);
-    b->release(r->lean.own_grads, n_bytes);
-    b->release(r->lean.gathered, n_bytes);
-    free(r->lean.is_short);
-    free(r->lean.all_hashes);
+    b->release(r->sharded.own_grads, n_bytes);
+    b->release(r->sharded.gathered, n_bytes);
+    free(r->sharded.is_short);
+    free(r->sharded.all_hashes);
     free(r->x.share.from);
     free(r->x.share.bounds);
     free(r->x.buffers);

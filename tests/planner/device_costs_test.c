@@ -156,7 +156,7 @@ T_CASE(memory_of_stages) {
 T_CASE(steps_on_devices) {
     T_UNUSED;
     tti_calibration c;
-    tti_prediction plain, wide, lean;
+    tti_prediction plain, wide, sharded;
     made m = make("parallel.shards=4", "data.resident=no");
     T_OK(tti_calibration_of("h200", 2, &c));
     tti_scheme scheme = tti_scheme_of(&m.b->config);
@@ -168,8 +168,8 @@ T_CASE(steps_on_devices) {
     T_OK(tti_predict(m.b, &scheme, &c, &wide));
     assert_true(wide.reduce_s > plain.reduce_s);
     scheme.zero = 3;
-    T_OK(tti_predict(m.b, &scheme, &c, &lean));
-    assert_true(lean.reduce_s > wide.reduce_s && lean.update_s < wide.update_s);
+    T_OK(tti_predict(m.b, &scheme, &c, &sharded));
+    assert_true(sharded.reduce_s > wide.reduce_s && sharded.update_s < wide.update_s);
     unmake(&m);
 }
 
@@ -218,7 +218,7 @@ T_CASE(scratch_of_stages) {
 T_CASE(workers_that_share_a_device) {
     T_UNUSED;
     tti_calibration c;
-    tti_prediction own, shared, lean;
+    tti_prediction own, shared, sharded;
     made m = make("parallel.shards=2", "data.resident=no");
     T_OK(tti_calibration_of("h200", 2, &c));
     tti_scheme scheme = tti_scheme_of(&m.b->config);
@@ -228,8 +228,8 @@ T_CASE(workers_that_share_a_device) {
     T_NEAR(shared.compute_s / own.compute_s, 2, 1e-9);
     T_NEAR(shared.reduce_s / ((double)m.b->plan->n_flat * sizeof(float) * c.by_host_s), 1, 1e-9);
     scheme.zero = 3;
-    T_OK(tti_predict(m.b, &scheme, &c, &lean));
-    T_NEAR(lean.reduce_s / shared.reduce_s, 2, 1e-9);
+    T_OK(tti_predict(m.b, &scheme, &c, &sharded));
+    T_NEAR(sharded.reduce_s / shared.reduce_s, 2, 1e-9);
     unmake(&m);
 }
 

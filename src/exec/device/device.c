@@ -70,8 +70,8 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     if (x->offload)
         return tti_offload_attach(x->offload, d->by_host,
                                   &(tti_offload_told){d->report, d->sums, d->n_told});
-    if (x->lean) TTI_TRY(tti_device_lean_create(x, d->reduce, &d->lean));
-    if (d->reduce && tti_exec_has_parts(x) && !tti_exec_has_lean_params(x))
+    if (x->sharded) TTI_TRY(tti_device_sharded_create(x, d->reduce, &d->sharded));
+    if (d->reduce && tti_exec_has_parts(x) && !tti_exec_has_sharded_params(x))
         TTI_TRY(tti_device_parts_create(x, d->reduce, &d->update, &d->parts));
     return tti_device_update_create(x,
                                     &(tti_device_update_desc){.args = d->args,
@@ -127,7 +127,7 @@ int tti_exec_device_depth(const tti_exec *x) {
 
 /* Others are waited for between a worker's shards and its update, and nowhere else. */
 static bool waits_at_end(const tti_exec *x) {
-    return !x->lean && !x->offload && !tti_exec_has_parts(x) && x->n_syncs == 0;
+    return !x->sharded && !x->offload && !tti_exec_has_parts(x) && x->n_syncs == 0;
 }
 
 /* Kernels of a divided model do not report how long they wait for each other. */
@@ -142,7 +142,7 @@ tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
 }
 
 tutti_status tti_exec_device_averages(tti_exec *x) {
-    return tti_exec_device_tell(x, tti_device_lean_averages(x->device->lean));
+    return tti_exec_device_tell(x, tti_device_sharded_averages(x->device->sharded));
 }
 
 /* ---- the step ---- */
@@ -150,9 +150,9 @@ tutti_status tti_exec_device_averages(tti_exec *x) {
 /* The same if the host reduces: it compares immediately with the stored hash. */
 static tutti_status compare_own(tti_exec *x, uint64_t step) {
     uint64_t hash;
-    if (!tti_exec_has_lean_params(x) || !x->has_hash) return TUTTI_OK;
+    if (!tti_exec_has_sharded_params(x) || !x->has_hash) return TUTTI_OK;
     TTI_TRY(tti_device_update_hash(x->device->update, &hash));
-    if (hash == x->lean->own_hash) return TUTTI_OK;
+    if (hash == x->sharded->own_hash) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH,
                     "step %llu: the parameters of rank %d changed in memory after the update",
                     (unsigned long long)step, x->rank);
@@ -179,9 +179,9 @@ static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
     d->beside = compare_own(x, set->desc.step);
     TTI_TRY(d->beside);
     TTI_TRY(tti_device_put_begin(x, set));
-    if (d->lean) TTI_TRY(tti_device_lean_step(d->lean, false));
+    if (d->sharded) TTI_TRY(tti_device_sharded_step(d->sharded, false));
     TTI_TRY(tti_device_run_shards(x, set));
-    if (d->lean) TTI_TRY(tti_device_lean_finish(d->lean));
+    if (d->sharded) TTI_TRY(tti_device_sharded_finish(d->sharded));
     TTI_TRY(d->beside);
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
     tti_exec_note(x, &set->desc, "reduce");
@@ -317,9 +317,9 @@ static tutti_status end_at_host(tti_exec *x, const tti_device_set *set, tti_step
 static uint64_t told_hash(tti_exec *x, const tti_device_set *set) {
     const char *sums = set->told + sizeof(tti_step_report);
     uint64_t hash = tti_device_told_hash(x, (const double *)(const void *)sums);
-    if (tti_exec_has_lean_params(x)) {
-        x->lean->hash = hash;
-        x->lean->own_hash = x->lean->all_hashes[x->rank];
+    if (tti_exec_has_sharded_params(x)) {
+        x->sharded->hash = hash;
+        x->sharded->own_hash = x->sharded->all_hashes[x->rank];
     }
     return hash;
 }
@@ -359,9 +359,9 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
         return report_bad(x, set, report.bad);
     }
     if (x->device->reduce && tti_exec_has_parts(x)) report.params_hash = told_hash(x, set);
-    if (!x->device->reduce && tti_exec_has_lean_params(x)) {
-        TTI_TRY(tti_lean_exchange_hash(x, report.params_hash));
-        report.params_hash = x->lean->hash;
+    if (!x->device->reduce && tti_exec_has_sharded_params(x)) {
+        TTI_TRY(tti_sharded_exchange_hash(x, report.params_hash));
+        report.params_hash = x->sharded->hash;
     }
     x->last_hash = result->own_hash = result->params_hash = report.params_hash;
     x->has_hash = true;
@@ -397,7 +397,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_device_release_shards(x);
     d->ops->queues.release_recording(d->eval_recording);
     tti_device_parts_destroy(d->parts);
-    tti_device_lean_destroy(d->lean);
+    tti_device_sharded_destroy(d->sharded);
     tti_device_reduce_destroy(d->reduce);
     tti_device_update_destroy(d->update);
     tti_kept_release(backend, &d->kept);

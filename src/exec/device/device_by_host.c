@@ -192,7 +192,7 @@ tutti_status tti_device_by_host_after(tti_device_by_host *b, int step) {
 
 static tutti_status bring_all(tti_device_by_host *b) {
     const tti_plan *plan = b->x->desc.plan;
-    if (!b->x->lean) return bring(b, 0, plan->n_flat);
+    if (!b->x->sharded) return bring(b, 0, plan->n_flat);
     TTI_TRY(tti_device_by_host_after(b, plan->shard.n_steps));
     b->next_bucket = 0;
     return TUTTI_OK;
@@ -201,7 +201,7 @@ static tutti_status bring_all(tti_device_by_host *b) {
 /* The sums to where the update reads them. */
 static tutti_status put_grads(const tti_device_by_host *b) {
     tti_exec *x = b->x;
-    float *own = x->lean ? x->lean->own_grads : NULL;
+    float *own = x->sharded ? x->sharded->own_grads : NULL;
     tti_share_run run;
     if (!own)
         return b->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0],

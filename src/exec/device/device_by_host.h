@@ -20,7 +20,7 @@ tutti_status tti_device_by_host_grow(tti_device_by_host *by_host);
  * program, and the completed gradients are copied to the host. */
 tutti_status tti_device_by_host_after(tti_device_by_host *by_host, int step);
 
-/* Copies the summed gradients to tti_exec_grads, or the own ones to x->lean->own_grads; for
+/* Copies the summed gradients to tti_exec_grads, or the own ones to x->sharded->own_grads; for
  * parameters of several stages, the sum over all of them.  Nothing to do for a single worker. */
 tutti_status tti_device_by_host_grads(tti_device_by_host *by_host);
 

@@ -50,7 +50,7 @@ static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_
     TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, x->sums + first, d->sums + first,
                                 (size_t)tti_device_n_local(x) * TTI_SUMS * sizeof(double)));
     /* Parameters of other workers may have arrived meanwhile. */
-    TTI_TRY(d->lean ? tti_device_lean_rest(d->lean) : d->ops->queues.sync());
+    TTI_TRY(d->sharded ? tti_device_sharded_rest(d->sharded) : d->ops->queues.sync());
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     tti_exec_add_sums(x, result);
     return TUTTI_OK;

@@ -96,7 +96,7 @@ static tutti_status find_joint(tti_device_exchange *e) {
 static size_t sum_bytes(const tti_device_exchange *e, const tti_node *node) {
     const tutti_graph *g = e->x->desc.plan->shard.graph;
     bool trains = node->id < g->n_nodes && g->nodes[node->id] == node;
-    return trains && !e->x->lean ? e->joint[node->id] : tti_value_n_bytes(node->in[0]);
+    return trains && !e->x->sharded ? e->joint[node->id] : tti_value_n_bytes(node->in[0]);
 }
 
 /* ---- by way of the host ---- */

@@ -15,7 +15,7 @@ static size_t flat_bytes(const tti_exec *x) { return x->desc.plan->n_flat * size
 static size_t state_bytes(const tti_exec *x) { return x->share.n_elems * sizeof(float); }
 
 static size_t param_bytes(const tti_exec *x) {
-    return tti_exec_has_lean_params(x) ? state_bytes(x) : flat_bytes(x);
+    return tti_exec_has_sharded_params(x) ? state_bytes(x) : flat_bytes(x);
 }
 
 void tti_device_mirrors_fini(tti_exec *x) {

@@ -93,7 +93,7 @@ static tutti_status make_pinned(const tti_exec *x, const tti_pipe_end *end, end_
 /* Up to a step, in as many as places of parameters and gradients want. */
 static void add_stretches(const tti_exec *x, side_room *room, stretch t) {
     int first = (int)t.steps.first, last = (int)t.steps.last, stop;
-    for (; (stop = tti_lean_next_stop(x->lean, first, last)) < last; first = stop)
+    for (; (stop = tti_sharded_next_stop(x->sharded, first, last)) < last; first = stop)
         room->stretches[room->n_stretches++] = (stretch){t.part, {(size_t)first, (size_t)stop}, -1};
     t.steps.first = (size_t)first;
     room->stretches[room->n_stretches++] = t;
@@ -311,15 +311,15 @@ static bool is_joined(const pipe_step *s) {
 
 /* Each part of each wave fetches its own parameters, since others run in between. */
 static bool fetches_by_part(const pipe_step *s) {
-    return tti_exec_has_lean_params(s->pipe->x) && !is_joined(s);
+    return tti_exec_has_sharded_params(s->pipe->x) && !is_joined(s);
 }
 
 /* Fetches the parameters of the first steps, while other stages are awaited. */
 static void begin_fetching(const pipe_step *s, const part *p) {
-    tti_device_lean *lean = s->pipe->x->device->lean;
+    tti_device_sharded *sharded = s->pipe->x->device->sharded;
     if (!fetches_by_part(s)) return;
-    tti_device_lean_begin_part(lean, s->desc->eval, (int)p->steps.first);
-    tti_device_lean_before(lean, (int)p->steps.first);
+    tti_device_sharded_begin_part(sharded, s->desc->eval, (int)p->steps.first);
+    tti_device_sharded_before(sharded, (int)p->steps.first);
 }
 
 /* ---- a part ---- */
@@ -328,7 +328,7 @@ static void begin_fetching(const pipe_step *s, const part *p) {
 static bool sums_beside(const pipe_step *s, int wave) {
     const tti_exec *x = s->pipe->x;
     const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
-    if (!reduce) return x->lean && !s->desc->eval && wave == x->pipe->n_waves - 1;
+    if (!reduce) return x->sharded && !s->desc->eval && wave == x->pipe->n_waves - 1;
     return tti_device_reduce_merges(reduce, wave);
 }
 
@@ -355,7 +355,7 @@ static void after_step(int step, void *user) {
     if (told->wave == 0 && told->s->desc->parts)
         tti_device_parts_before(told->s->desc->parts, step + 1);
     if (fetches_by_part(told->s) && step + 1 < told->last)
-        tti_device_lean_before(x->device->lean, step + 1);
+        tti_device_sharded_before(x->device->sharded, step + 1);
 }
 
 static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run *run) {
@@ -367,7 +367,7 @@ static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run
     if (fetches) tti_device_parts_before(s->desc->parts, first);
     TTI_TRY(
         tti_instance_run_range(p->instance, run, first, last, tells ? after_step : NULL, &told));
-    return fetches_by_part(s) ? tti_device_lean_finish(x->device->lean) : TUTTI_OK;
+    return fetches_by_part(s) ? tti_device_sharded_finish(x->device->sharded) : TUTTI_OK;
 }
 
 static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *run) {
@@ -542,9 +542,9 @@ static tutti_status run_between_joins(pipe_step *s, const part *p) {
 
 static tutti_status run_stretch(pipe_step *s, const stretch *t) {
     tti_exec *x = s->pipe->x;
-    tti_device_lean *lean = x->device->lean;
-    if (lean) tti_device_lean_before(lean, (int)t->steps.first);
-    if (lean) TTI_TRY(tti_device_lean_finish(lean));
+    tti_device_sharded *sharded = x->device->sharded;
+    if (sharded) tti_device_sharded_before(sharded, (int)t->steps.first);
+    if (sharded) TTI_TRY(tti_device_sharded_finish(sharded));
     for (int w = 0; w < x->pipe->n_waves; w++) {
         part p = make_part(s, (tti_pipe_action){w, t->part});
         p.steps = t->steps;
@@ -557,9 +557,9 @@ static tutti_status run_stretch(pipe_step *s, const stretch *t) {
  * added at the end, or during the last ones. */
 static tutti_status run_joined(pipe_step *s) {
     tti_exec *x = s->pipe->x;
-    if (x->device->lean) tti_device_lean_begin(x->device->lean, true);
+    if (x->device->sharded) tti_device_sharded_begin(x->device->sharded, true);
     for (int i = 0; i < s->room->n_stretches; i++) TTI_TRY(run_stretch(s, &s->room->stretches[i]));
-    if (!x->lean) tti_exec_merge(x, &x->acc.waves[0], 0, x->desc.plan->n_flat);
+    if (!x->sharded) tti_exec_merge(x, &x->acc.waves[0], 0, x->desc.plan->n_flat);
     return TUTTI_OK;
 }
 

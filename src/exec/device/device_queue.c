@@ -66,11 +66,11 @@ tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool 
     d->beside = TUTTI_OK;
     TTI_TRY(tti_device_put_begin(x, set));
     if (d->parts) TTI_TRY(tti_device_parts_begin(d->parts, beside));
-    if (d->lean) TTI_TRY(tti_device_lean_step(d->lean, beside));
+    if (d->sharded) TTI_TRY(tti_device_sharded_step(d->sharded, beside));
     TTI_TRY(tti_device_run_shards(x, set));
     if (d->parts) TTI_TRY(tti_device_parts_finish(d->parts));
-    if (d->lean) TTI_TRY(tti_device_lean_finish(d->lean));
-    if (tti_exec_has_lean_params(x)) TTI_TRY(reread(x));
+    if (d->sharded) TTI_TRY(tti_device_sharded_finish(d->sharded));
+    if (tti_exec_has_sharded_params(x)) TTI_TRY(reread(x));
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     if (d->axis && !d->reduce) TTI_TRY(tell_own(x));

@@ -98,13 +98,14 @@ static tutti_status find_places(tti_device_reduce *r) {
     size_t n_buckets = (size_t)x->desc.plan->n_buckets, n = (size_t)n_pieces_of(x);
     r->noted = calloc(n_buckets + 1, sizeof *r->noted);
     if (!r->noted) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    if (!x->lean) return TUTTI_OK;
+    if (!x->sharded) return TUTTI_OK;
     r->at = calloc(n_buckets * n + 1, sizeof *r->at);
     if (!r->at) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (size_t i = 0; i < n_buckets * n; i++) {
         int buffer = x->acc.piece_buffer[i % n];
         r->at[i] = x->desc.plan->buckets[i / n].first;
-        if (x->lean->is_short[buffer]) r->at[i] = tti_window_at(&x->lean->grads, -1, r->at[i]);
+        if (x->sharded->is_short[buffer])
+            r->at[i] = tti_window_at(&x->sharded->grads, -1, r->at[i]);
     }
     return TUTTI_OK;
 }
@@ -114,22 +115,22 @@ static bool is_rounded(const tti_exec *x) { return x->desc.fast && x->desc.wire 
 /* Elements that every piece has; of one that is rounded, which is the only one, all. */
 static size_t shortest_piece(const tti_exec *x) {
     size_t n = x->desc.plan->n_flat;
-    bool is_short = x->lean && (!is_rounded(x) || x->lean->is_short[x->acc.piece_buffer[0]]);
-    return is_short ? TTI_MIN(n, x->lean->grads.n_elems) : n;
+    bool is_short = x->sharded && (!is_rounded(x) || x->sharded->is_short[x->acc.piece_buffer[0]]);
+    return is_short ? TTI_MIN(n, x->sharded->grads.n_elems) : n;
 }
 
 /* Sums of own parts go to where their places are not taken again. */
 static tti_device_parts_of sums_of(const tti_exec *x) {
-    if (!x->lean) return (tti_device_parts_of){0};
-    return (tti_device_parts_of){.data = x->lean->own_grads, .places = x->share.from};
+    if (!x->sharded) return (tti_device_parts_of){0};
+    return (tti_device_parts_of){.data = x->sharded->own_grads, .places = x->share.from};
 }
 
 /* Parameters, and averages where they are fetched, too. */
 static int find_sources(tti_device_reduce *r) {
     const tti_exec *x = r->x;
-    bool averages = x->lean && x->ema;
+    bool averages = x->sharded && x->ema;
     r->sources[TTI_FROM_PARAMS] = (tti_device_parts_of){
-        .data = x->params, .places = tti_exec_has_lean_params(x) ? x->share.from : NULL};
+        .data = x->params, .places = tti_exec_has_sharded_params(x) ? x->share.from : NULL};
     r->sources[TTI_FROM_AVERAGES] = (tti_device_parts_of){.data = x->ema, .places = x->share.from};
     if (!tti_exec_has_parts(x) || x->offload) return 0;
     return averages ? 2 : 1;
@@ -232,7 +233,7 @@ bool tti_device_sums_behind(const tti_plan *plan, const tti_weights *weights, bo
 
 static tutti_status choose_moment(tti_device_reduce *r) {
     tti_exec *x = r->x;
-    bool is_plain = !x->divided && !x->pipe && !x->offload && !x->lean;
+    bool is_plain = !x->divided && !x->pipe && !x->offload && !x->sharded;
     if (!is_plain || !r->ops->collectives.are_linked) return TUTTI_OK;
     if (!tti_device_sums_behind(x->desc.plan, x->desc.backend->weights, tti_exec_has_parts(x)))
         return TUTTI_OK; /* on all ranks: links need not be asked for */
@@ -325,7 +326,7 @@ void tti_device_reduce_destroy(tti_device_reduce *r) {
 
 /* If the compute queue waits for the communication queue, the sums there wait for other workers. */
 tutti_status tti_device_reduce_waited(const tti_device_reduce *r, int64_t *t_ns) {
-    bool waits_itself = !r->x->lean && !r->compress && tti_shard_map_is_even(&r->x->shard_map);
+    bool waits_itself = !r->x->sharded && !r->compress && tti_shard_map_is_even(&r->x->shard_map);
     *t_ns = -1;
     return r->ops->collectives.get_waited_ns && waits_itself
                ? r->ops->collectives.get_waited_ns(r->group, t_ns)
@@ -345,7 +346,7 @@ bool tti_device_reduce_updates(const tti_device_reduce *r) { return r->beside &&
 
 /* Whether buckets are summed as they are completed, and not at the end. */
 static bool sums_at_once(const tti_device_reduce *r) {
-    return (r->beside && !r->update && !r->behind) || r->x->lean;
+    return (r->beside && !r->update && !r->behind) || r->x->sharded;
 }
 
 bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
@@ -366,7 +367,7 @@ static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
     const tti_exec *x = r->x;
     size_t n = (size_t)x->n_ranks, which = (size_t)i;
     const size_t *part = x->share.bounds + which * (n + 1) + x->rank;
-    float *own = x->lean->own_grads + x->share.from[which * n + (size_t)x->rank];
+    float *own = x->sharded->own_grads + x->share.from[which * n + (size_t)x->rank];
     if (part[0] == part[1]) return TUTTI_OK;
     return r->ops->queues.copy(TTI_QUEUE_COMM, own,
                                sum + (part[0] - x->desc.plan->buckets[i].first),
@@ -380,7 +381,7 @@ static tutti_status sum_rounded(tti_device_reduce *r, int i, bool beside) {
     const tti_bucket *b = &x->desc.plan->buckets[i];
     size_t at = r->at ? r->at[i] : b->first;
     TTI_TRY(r->ops->collectives.all_reduce(r->group, at, b->n_elems, beside));
-    if (!x->lean || !x->lean->own_grads) return TUTTI_OK;
+    if (!x->sharded || !x->sharded->own_grads) return TUTTI_OK;
     return keep_own(r, i, x->buffers[x->acc.piece_buffer[0]] + at);
 }
 
@@ -418,14 +419,14 @@ static tutti_status sum_next(tti_device_reduce *r) {
     bool is_last = r->next_bucket == r->x->desc.plan->n_buckets; /* the update waits for it */
     /* The library may take memory or connect when it is first asked for a size, which must not meet
      * a kernel that waits for a peer. */
-    bool alone = !r->beside && (r->x->lean || r->library || r->compress);
+    bool alone = !r->beside && (r->x->sharded || r->library || r->compress);
     if (alone) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->beside && !r->behind && !is_last));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_grads("sum of gradients between devices"),
                              -1));
     if (alone) return tti_device_reduce_rest(r);
-    return r->x->lean ? tti_device_reduce_note(r, &r->noted[r->next_bucket - 1]) : TUTTI_OK;
+    return r->x->sharded ? tti_device_reduce_note(r, &r->noted[r->next_bucket - 1]) : TUTTI_OK;
 }
 
 tutti_status tti_device_reduce_note(tti_device_reduce *r, int *place) {
@@ -507,7 +508,7 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
 static bool has_one_sum(const tti_device_reduce *r) {
     const tti_exec *x = r->x;
     bool is_plain = !x->divided && !x->pipe && !x->offload && !x->desc.server;
-    return is_plain && !x->lean && !tti_exec_has_parts(x) && !r->library && !r->compress;
+    return is_plain && !x->sharded && !tti_exec_has_parts(x) && !r->library && !r->compress;
 }
 
 tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, tti_str *way) {

@@ -5,7 +5,6 @@
 #include "exec/device/bytes.h"
 #include "exec/device/device_axis.h"
 #include "exec/device/device_by_host.h"
-#include "exec/device/device_lean.h"
 #include "exec/device/device_line.h"
 #include "exec/device/device_local.h"
 #include "exec/device/device_mail.h"
@@ -13,6 +12,7 @@
 #include "exec/device/device_pipe.h"
 #include "exec/device/device_reduce.h"
 #include "exec/device/device_server.h"
+#include "exec/device/device_sharded.h"
 #include "exec/device/device_told.h"
 #include "exec/device/device_update.h"
 #include "exec/device/kept.h"
@@ -48,9 +48,9 @@ struct tti_exec_device {
     tti_step_report *report;
     float *sync_parts, *sync_joined; /* device, for programs with TTI_SYNC */
     tti_device_update *update;
-    tti_device_reduce *reduce; /* between several workers one of the two, alone none */
-    tti_device_parts *parts;   /* with reduce, of others; NULL: there are none */
-    tti_device_lean *lean;     /* of gradients, too; NULL: they are whole */
+    tti_device_reduce *reduce;   /* between several workers one of the two, alone none */
+    tti_device_parts *parts;     /* with reduce, of others; NULL: there are none */
+    tti_device_sharded *sharded; /* of gradients, too; NULL: they are whole */
     tti_device_by_host *by_host;
     tti_device_axis *axis; /* pieces of layers are exchanged in the recording; NULL: they are not */
     void *eval_recording;  /* then: of the evaluation of a batch; NULL: not yet made */

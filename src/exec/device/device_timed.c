@@ -15,9 +15,10 @@ static int64_t most_moments(const tti_exec *x) {
     for (int s = 0; s < program->n_steps; s++)
         trades += program->steps[s]->op->traits & TTI_COLLECTIVE ? n_shards : 0;
     if (x->pipe) nodes += 4 * x->pipe->train.schedule.n_actions;
-    if (x->pipe && x->lean) /* shards that are joined go on in turns */
-        nodes += 3 * (2 * x->lean->train.n_uses + x->lean->grads.n_uses) * n_shards;
-    if (x->lean) nodes += (x->lean->train.n_uses + x->desc.plan->n_buckets) * 2 * x->lean->n_waves;
+    if (x->pipe && x->sharded) /* shards that are joined go on in turns */
+        nodes += 3 * (2 * x->sharded->train.n_uses + x->sharded->grads.n_uses) * n_shards;
+    if (x->sharded)
+        nodes += (x->sharded->train.n_uses + x->desc.plan->n_buckets) * 2 * x->sharded->n_waves;
     return 2 * (nodes + trades) + 6 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
 }
 

@@ -29,13 +29,13 @@ static tutti_status compare_own(const tti_exec *x, const double *told, uint64_t 
     const double *halves = told + x->desc.n_shards * TTI_SUMS;
     for (int r = 0; x->has_hash && r < x->n_ranks; r++) {
         uint64_t hash = (uint64_t)halves[2 * r] << 32 | (uint64_t)halves[2 * r + 1];
-        if (hash == x->lean->all_hashes[r]) continue;
+        if (hash == x->sharded->all_hashes[r]) continue;
         return tti_fail(TUTTI_E_MISMATCH,
                         "step %llu: the parameters of rank %d changed in memory after the update",
                         (unsigned long long)step, r);
     }
     const double *own = told + tti_device_told_by_all(x);
-    for (int r = 0; r < x->n_ranks; r++) x->lean->all_hashes[r] = tti_f64_to_bits(own[r]);
+    for (int r = 0; r < x->n_ranks; r++) x->sharded->all_hashes[r] = tti_f64_to_bits(own[r]);
     return TUTTI_OK;
 }
 
@@ -44,6 +44,6 @@ tutti_status tti_device_take_told(tti_exec *x, const double *told, uint64_t step
     memcpy(x->sums, told, (x->n_sums - 1) * sizeof *told);
     x->sums[x->n_sums - 1] = 0;
     for (int rank = 0; rank < x->n_ranks; rank++) x->sums[x->n_sums - 1] += votes[rank];
-    if (tti_exec_has_lean_params(x)) return compare_own(x, told, step);
+    if (tti_exec_has_sharded_params(x)) return compare_own(x, told, step);
     return tti_exec_compare_hashes(x, step);
 }

@@ -47,13 +47,13 @@ static void fill_blocks(const tti_exec *x, tti_update_block *blocks, const tti_n
         if (x->desc.server) blocks[i].kind = TTI_BLOCK_FROZEN;
         if (blocks[i].kind == TTI_BLOCK_TRAINED) *node = plan->updates[i].node;
     }
-    for (int i = 0; i < plan->n_updates; i++) blocks[i].is_here = !tti_exec_has_lean_params(x);
+    for (int i = 0; i < plan->n_updates; i++) blocks[i].is_here = !tti_exec_has_sharded_params(x);
     for (int i = 0; i < x->share.n_blocks; i++) {
         tti_update_block *own = &blocks[x->share.blocks[i].update];
         own->is_own = own->is_here = 1;
         own->state = x->share.blocks[i].state;
-        if (tti_exec_has_lean_params(x)) own->params = own->state;
-        if (x->lean && x->lean->own_grads) own->grads = own->state;
+        if (tti_exec_has_sharded_params(x)) own->params = own->state;
+        if (x->sharded && x->sharded->own_grads) own->grads = own->state;
     }
 }
 
@@ -68,7 +68,7 @@ static tutti_status spread(void *user, void *words, size_t n_words) {
 
 /* The summed ones. */
 static float *grads_of(tti_exec *x) {
-    return x->lean && x->lean->own_grads ? x->lean->own_grads : tti_exec_grads(x);
+    return x->sharded && x->sharded->own_grads ? x->sharded->own_grads : tti_exec_grads(x);
 }
 
 /* Sums over blocks are not all of this worker. */
@@ -145,7 +145,7 @@ tutti_status tti_device_update_run(tti_device_update *u) {
     TTI_TRY(u->ops->update.run(u->update));
     if (!tti_exec_has_parts(u->x)) return TUTTI_OK;
     if (u->desc.reduce) return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.told);
-    if (tti_exec_has_lean_params(u->x)) return TUTTI_OK;
+    if (tti_exec_has_sharded_params(u->x)) return TUTTI_OK;
     TTI_TRY(tti_device_by_host_gather(u->desc.by_host));
     return tti_device_update_complete(u, 0, u->x->desc.plan->n_updates);
 }

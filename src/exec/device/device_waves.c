@@ -26,18 +26,18 @@ typedef struct shard_at_work {
     const tti_instance *instance;
     int shard;
     bool is_first; /* which parameters of others wait for */
-    tti_device_lean *lean;
+    tti_device_sharded *sharded;
 } shard_at_work;
 
 /* Whether it is summed with other workers, or for the host, while the shard computes. */
 static bool is_summed_beside(const tti_exec *x, int shard) {
-    bool by_bucket = x->device->reduce || x->lean || (x->offload && is_alone(x));
+    bool by_bucket = x->device->reduce || x->sharded || (x->offload && is_alone(x));
     return by_bucket && shard == x->last_shard - 1;
 }
 
 static tutti_status sum_beside(tti_exec *x, int step) {
     tti_device_reduce *reduce = x->device->reduce;
-    if (!reduce && x->lean) return tti_device_by_host_after(x->device->by_host, step);
+    if (!reduce && x->sharded) return tti_device_by_host_after(x->device->by_host, step);
     if (!reduce) return tti_offload_after(x->offload, step);
     tti_device_reduce_after(reduce, step);
     if (!x->offload) return TUTTI_OK;
@@ -53,7 +53,7 @@ static void after_step(int step, void *user) {
     if (is_summed_beside(x, at->shard) && x->device->beside == TUTTI_OK)
         x->device->beside = sum_beside(x, step);
     if (at->is_first) tti_device_parts_before(x->device->parts, step + 1);
-    if (at->lean) tti_device_lean_before(at->lean, step + 1);
+    if (at->sharded) tti_device_sharded_before(at->sharded, step + 1);
 }
 
 static bool waits_for_parts(const tti_exec *x, int shard) {
@@ -65,19 +65,19 @@ static bool waits_for_parts(const tti_exec *x, int shard) {
 static tutti_status run_steps(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
                               tti_range steps) {
     int first = (int)steps.first, last = (int)steps.last;
-    tti_device_lean *lean =
-        x->n_syncs > 0 ? NULL : x->device->lean; /* its moves are each shard's */
+    tti_device_sharded *sharded =
+        x->n_syncs > 0 ? NULL : x->device->sharded; /* its moves are each shard's */
     for (int i = 0; i < wave->n_shards; i++) {
         int shard = wave->first + i, s = shard - x->first_shard;
         tti_instance *instance = x->lane[i].shard;
         tti_exec_point_at_buffer(x, instance, wave->buffer[i]);
         point_at(x, instance, &x->shard_inputs, set, s);
-        shard_at_work at = {x, instance, shard, waits_for_parts(x, shard), lean};
+        shard_at_work at = {x, instance, shard, waits_for_parts(x, shard), sharded};
         bool beside = is_summed_beside(x, shard) || tti_offload_streams(x->offload);
-        bool looks = x->profile || beside || at.is_first || at.lean;
+        bool looks = x->profile || beside || at.is_first || at.sharded;
         if (at.is_first) tti_device_parts_before(x->device->parts, first);
-        if (at.lean) tti_device_lean_begin(at.lean, shard == x->last_shard - 1);
-        if (at.lean) tti_device_lean_before(at.lean, first);
+        if (at.sharded) tti_device_sharded_begin(at.sharded, shard == x->last_shard - 1);
+        if (at.sharded) tti_device_sharded_before(at.sharded, first);
         TTI_TRY(tti_instance_run_range(instance, &x->device->runs[s], first, last,
                                        looks ? after_step : NULL, &at));
         if (last == x->desc.plan->shard.n_steps) TTI_TRY(collect(x, instance, shard));
@@ -90,13 +90,13 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set, const tti_
 static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
                              int part) {
     bool joined = x->n_syncs > 0;
-    tti_device_lean *lean = joined ? x->device->lean : NULL;
+    tti_device_sharded *sharded = joined ? x->device->sharded : NULL;
     int first = part > 0 ? x->syncs[part - 1] + 1 : 0;
     int last = part < x->n_syncs ? x->syncs[part] : x->desc.plan->shard.n_steps;
-    if (lean && part == 0) tti_device_lean_begin(lean, true);
+    if (sharded && part == 0) tti_device_sharded_begin(sharded, true);
     do {
-        int stop = tti_lean_next_stop(joined ? x->lean : NULL, first, last);
-        if (lean) tti_device_lean_before(lean, first);
+        int stop = tti_sharded_next_stop(joined ? x->sharded : NULL, first, last);
+        if (sharded) tti_device_sharded_before(sharded, first);
         TTI_TRY(run_steps(x, set, wave, (tti_range){(size_t)first, (size_t)stop}));
         first = stop;
     } while (first < last);
@@ -142,7 +142,7 @@ static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) 
                                        .eval = eval};
     TTI_TRY(tti_device_pipe_run(d->pipe, &step));
     bool added = d->reduce && tti_device_reduce_merges(d->reduce, x->acc.n_waves - 1);
-    if (!eval && !added && !x->lean) add_pieces(x);
+    if (!eval && !added && !x->sharded) add_pieces(x);
     return TUTTI_OK;
 }
 
@@ -153,13 +153,13 @@ tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set) {
 /* ---- evaluation ---- */
 
 static tutti_status eval_shard(tti_exec *x, tti_instance *instance, const tti_run *run) {
-    if (!tti_exec_has_lean_params(x)) return tti_instance_run(instance, run, NULL, NULL);
-    return tti_device_lean_eval(x->device->lean, instance, run);
+    if (!tti_exec_has_sharded_params(x)) return tti_instance_run(instance, run, NULL, NULL);
+    return tti_device_sharded_eval(x->device->sharded, instance, run);
 }
 
 tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
-    if (d->lean) TTI_TRY(tti_device_lean_eval_begin(d->lean));
+    if (d->sharded) TTI_TRY(tti_device_sharded_eval_begin(d->sharded));
     if (d->pipe) return run_pipe(x, set, true);
     for (int s = 0; s < tti_device_n_local(x); s++) {
         tti_instance *instance = x->lane[0].eval;
@@ -167,5 +167,5 @@ tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set) {
         TTI_TRY(eval_shard(x, instance, &d->runs[s]));
         TTI_TRY(collect(x, instance, x->first_shard + s));
     }
-    return tti_exec_has_lean_params(x) ? tti_device_lean_eval_rest(d->lean) : TUTTI_OK;
+    return tti_exec_has_sharded_params(x) ? tti_device_sharded_eval_rest(d->sharded) : TUTTI_OK;
 }

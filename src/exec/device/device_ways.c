@@ -26,7 +26,7 @@ static bool is_one_host(const tti_exec *x) {
 
 /* The same on all ranks. */
 static bool asks(const tti_exec *x) {
-    bool plain = !x->divided && !x->pipe && !x->offload && !x->lean && !tti_exec_has_parts(x) &&
+    bool plain = !x->divided && !x->pipe && !x->offload && !x->sharded && !tti_exec_has_parts(x) &&
                  !tti_device_exchange_group(x->exchange);
     return plain && x->desc.backend->device->collectives.mixes_ways &&
            x->desc.alg == TUTTI_ALG_AUTO && x->n_ranks > 1 && x->n_ranks <= TTI_SUM_DEVICES &&

@@ -19,15 +19,16 @@ static tti_step_basis basis_of(const tti_exec *x) {
                             .has_server = x->desc.server != NULL,
                             .divides = tti_exec_divides(x),
                             .acc = &x->acc,
-                            .n_lanes = x->desc.n_lanes,
-                            .n_idle = pipe                          ? pipe->n_idle
-                                      : tti_exec_has_lean_params(x) ? tti_lean_idle_waves(x)
-                                                                    : 0,
+                            .n_compute_threads = x->desc.n_compute_threads,
+                            .n_idle = pipe ? pipe->n_idle
+                                      : tti_exec_has_sharded_params(x)
+                                          ? tti_sharded_idle_shard_groups(x)
+                                          : 0,
                             .joins = x->syncs,
                             .n_joins = x->n_syncs,
                             .train = pipe ? &pipe->train : NULL,
                             .eval = pipe ? &pipe->eval : NULL,
-                            .lean = x->lean};
+                            .sharded = x->sharded};
 }
 
 static tutti_status communicate(const tti_instr *in, void *user) {
@@ -36,7 +37,7 @@ static tutti_status communicate(const tti_instr *in, void *user) {
 
 tutti_status tti_host_create(tti_exec *x) {
     const tti_step_basis basis = basis_of(x);
-    int n_instrs = 0, core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
+    int n_instrs = 0, core = x->desc.cores ? x->desc.cores[x->desc.n_compute_threads - 1] : -1;
     bool has_comm = false;
     if (x->desc.serves) return TUTTI_OK; /* a server does not compute shards */
     for (tti_step_form form = 0; form < TTI_N_FORMS; form++) {
@@ -58,7 +59,7 @@ void tti_host_destroy(tti_exec *x) {
     }
 }
 
-/* ---- one instruction on one lane ---- */
+/* ---- one instruction on one compute thread ---- */
 
 typedef struct step_run {
     tti_exec *x;
@@ -68,15 +69,15 @@ typedef struct step_run {
     bool eval;
 } step_run;
 
-/* A lane at an instruction. */
+/* A compute thread at an instruction. */
 typedef struct flight {
     const step_run *r;
     const tti_instr *in;
-    int index; /* of the lane */
+    int index; /* of the compute thread */
     int shard; /* global number */
-    tti_lane *lane;
+    tti_compute_thread *compute_thread;
     tti_instance *instance;
-    tti_lane_cursor cursor;
+    tti_compute_thread_cursor cursor;
     bool timed;
     int64_t last_ns; /* end of the step before */
 } flight;
@@ -102,11 +103,11 @@ static void time_step(flight *f, int step) {
 
 /* Waits for the communication that a step needs. */
 static void await(flight *f, int step) {
-    if (!tti_lane_cursor_must_wait(&f->cursor, step)) return;
+    if (!tti_compute_thread_cursor_must_wait(&f->cursor, step)) return;
     int64_t start = tti_now_ns();
-    tti_lane_cursor_wait(&f->cursor, step);
+    tti_compute_thread_cursor_wait(&f->cursor, step);
     int64_t now = tti_now_ns();
-    tti_exec_lane_waited(f->r->x, now - start);
+    tti_exec_compute_thread_waited(f->r->x, now - start);
     if (f->timed && now - f->last_ns > SHORT_NS)
         tti_profile_add(f->r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters or places"),
                         f->shard, f->last_ns, now);
@@ -116,7 +117,7 @@ static void await(flight *f, int step) {
 static void after_step(int step, void *user) {
     flight *f = user;
     if (f->timed) time_step(f, step);
-    tti_lane_cursor_signal(&f->cursor, step + 1);
+    tti_compute_thread_cursor_signal(&f->cursor, step + 1);
     if (step + 1 < f->in->last) await(f, step + 1);
 }
 
@@ -155,11 +156,11 @@ static tutti_status run_steps(flight *f) {
     TTI_TRY(pass_faults(f));
     await(f, in->first);
     TTI_TRY(check_comm(f));
-    bool looks = f->timed || tti_lane_cursor_is_used(&f->cursor);
+    bool looks = f->timed || tti_compute_thread_cursor_is_used(&f->cursor);
     TTI_TRY(tti_instance_run_range(f->instance, &run, in->first, in->last,
                                    looks ? after_step : NULL, f));
     int64_t end = tti_now_ns();
-    tti_exec_lane_waited(x, tti_instance_take_exchanged(f->instance));
+    tti_exec_compute_thread_waited(x, tti_instance_take_exchanged(f->instance));
     TTI_TRY(check_comm(f)); /* before others wait for what could not be made: they hear why */
     if (r->program->side && f->index == 0) x->pipe->busy_ns += end - start;
     if (r->program->side && f->timed)
@@ -173,57 +174,59 @@ static tutti_status transfer(const flight *f) {
     const step_run *r = f->r;
     const tti_pipe_part part = {.instance = f->instance,
                                 .side = r->program->side,
-                                .action = {f->in->wave, f->in->part},
+                                .action = {f->in->shard_group, f->in->part},
                                 .index = f->index,
                                 .shard = f->shard,
                                 .timed = f->timed};
     return f->in->kind == TTI_RECV ? tti_pipe_receive(r->x, &part) : tti_pipe_send(r->x, &part);
 }
 
-/* RUN, RECV or SEND for the lane's shard; not for one that failed before. */
+/* RUN, RECV or SEND for the compute thread's shard; not for one that failed before. */
 static void run_shard(flight *f) {
     tti_exec *x = f->r->x;
-    int lane = tti_step_program_lane(f->r->program, f->in->wave, f->index);
-    if (f->index >= f->in->n_shards || x->lane[lane].status != TUTTI_OK) return;
-    f->lane = &x->lane[lane];
-    f->instance = f->r->eval ? f->lane->eval : f->lane->shard;
+    int compute_thread =
+        tti_step_program_compute_thread(f->r->program, f->in->shard_group, f->index);
+    if (f->index >= f->in->n_shards || x->compute_thread[compute_thread].status != TUTTI_OK) return;
+    f->compute_thread = &x->compute_thread[compute_thread];
+    f->instance = f->r->eval ? f->compute_thread->eval : f->compute_thread->shard;
     f->shard = f->in->shard + f->index;
     f->timed = x->profile && !f->r->eval && f->index == 0;
     tutti_status st = f->in->kind == TTI_RUN ? run_steps(f) : transfer(f);
     if (st == TUTTI_OK) return;
-    tti_exec_lane_failed(x, f->lane, st);
+    tti_exec_compute_thread_failed(x, f->compute_thread, st);
     if (f->r->program->side) tti_mailbox_fail(x->pipe->box, st);
 }
 
 static void merge(tti_exec *x, const tti_instr *in, int index) {
-    tti_range mine = tti_lane_range(in->range.last - in->range.first, 16, index, x->desc.n_lanes);
+    tti_range mine = tti_compute_thread_range(in->range.last - in->range.first, 16, index,
+                                              x->desc.n_compute_threads);
     tti_exec_merge(x, in->merges, in->range.first + mine.first, in->range.first + mine.last);
 }
 
-/* Lanes join or merge together, failed or not: other workers wait for a join too. */
+/* Compute threads join or merge together, failed or not: other workers wait for a join too. */
 static void run_together(tti_exec *x, const tti_instr *in, int index) {
-    tti_lanes_barrier(x->lanes);
+    tti_compute_threads_barrier(x->compute_threads);
     if (in->kind == TTI_MERGE) {
         merge(x, in, index);
     } else if (index == 0) {
         tutti_status st = tti_host_communicate(x, in);
-        if (st != TUTTI_OK) tti_exec_lane_failed(x, &x->lane[0], st);
+        if (st != TUTTI_OK) tti_exec_compute_thread_failed(x, &x->compute_thread[0], st);
     }
-    tti_lanes_barrier(x->lanes);
+    tti_compute_threads_barrier(x->compute_threads);
 }
 
 static void walk(int index, void *arg) {
     const step_run *r = arg;
     for (int i = 0; i < r->program->n_instrs; i++) {
         const tti_instr *in = &r->program->instrs[i];
-        if (in->queue != TTI_ON_LANES) continue;
+        if (in->queue != TTI_ON_COMPUTE_THREADS) continue;
         flight f = {.r = r, .in = in, .index = index};
-        f.cursor = tti_lane_cursor_at(r->thread, r->program, i);
+        f.cursor = tti_compute_thread_cursor_at(r->thread, r->program, i);
         if (in->kind == TTI_MERGE || in->kind == TTI_JOIN)
             run_together(r->x, in, index);
         else
             run_shard(&f);
-        tti_lane_cursor_leave(&f.cursor);
+        tti_compute_thread_cursor_leave(&f.cursor);
     }
 }
 
@@ -233,17 +236,18 @@ static void walk(int index, void *arg) {
 static tutti_status compute(const step_run *r) {
     tti_exec *x = r->x;
     int worker = tti_exec_number(x);
-    for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
+    for (int i = 0; i < x->n_in_flight; i++) x->compute_thread[i].status = TUTTI_OK;
     if (TTI_FAULT_AT(r->eval ? "exec.evaluate" : "exec.compute", worker, (int64_t)r->desc->step))
-        tti_exec_lane_failed(x, &x->lane[0],
-                             tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker));
+        tti_exec_compute_thread_failed(
+            x, &x->compute_thread[0],
+            tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker));
     x->loss_scale = r->desc->loss_scale > 0 ? (float)r->desc->loss_scale : 1.0f;
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
-    tutti_status before = tti_exec_lane_status(x);
+    tutti_status before = tti_exec_compute_thread_status(x);
     if (r->thread) tti_comm_thread_begin(r->thread, r->program);
     if (r->program->side) tti_pipe_begin(x, before);
-    tti_lanes_run(x->lanes, walk, (void *)r);
-    return tti_exec_lane_status(x);
+    tti_compute_threads_run(x->compute_threads, walk, (void *)r);
+    return tti_exec_compute_thread_status(x);
 }
 
 tutti_status tti_host_run(tti_exec *x, const tti_step_desc *desc, tti_step_form form,
@@ -262,7 +266,8 @@ tutti_status tti_host_run(tti_exec *x, const tti_step_desc *desc, tti_step_form 
     tti_profile_mark(x, m.computed_ns);
     if (!r.eval) tti_exec_note(x, desc, "reduce");
     tutti_status reduced = tti_host_reduce(&m), communicated = tti_comm_thread_finish(r.thread);
-    TTI_TRY(tti_exec_lane_status(x)); /* also of a lane that failed in a reduction */
+    TTI_TRY(tti_exec_compute_thread_status(
+        x)); /* also of a compute thread that failed in a reduction */
     TTI_TRY(computed);
     TTI_TRY(reduced);
     TTI_TRY(communicated);

@@ -79,7 +79,7 @@ tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, in
     char layer[TTI_LAYER_TEXT] = "";
     int owner = owner_of(x, shard);
     /* No worker has all parameters. */
-    if (tti_exec_has_lean_params(x)) return tti_exec_bad_loss(x, desc->step, shard, "");
+    if (tti_exec_has_sharded_params(x)) return tti_exec_bad_loss(x, desc->step, shard, "");
     if (owner == x->rank && x->divided)
         TTI_TRY(find_in_parts(x, desc, shard, layer));
     else if (owner == x->rank && x->device)

@@ -37,7 +37,7 @@ static void tell(tti_exec *x, const tti_node *node, int64_t start, int64_t met) 
     const tti_span join = {
         .part = tti_part_node(TTI_SPAN_SUMS, node, "join"), .shard = -1, .row = TTI_ROW_COMM};
     int64_t end = tti_now_ns();
-    if (x->lean) {
+    if (x->sharded) {
         tti_profile_add(x, join.row, join.part, join.shard, start, end);
         return;
     }

@@ -84,28 +84,28 @@ void tti_exec_feed(tti_exec *x, tti_instance *instance, const tti_fed_inputs *in
 }
 
 void tti_exec_point_at_buffer(const tti_exec *x, tti_instance *instance, int buffer) {
-    if (x->lean && x->lean->is_short[buffer])
-        tti_instance_set_grad_places(instance, x->buffers[buffer], &x->lean->grads);
+    if (x->sharded && x->sharded->is_short[buffer])
+        tti_instance_set_grad_places(instance, x->buffers[buffer], &x->sharded->grads);
     else
         tti_instance_set_grads(instance, x->buffers[buffer]);
 }
 
 /* ---- where parameters and gradients lie ---- */
 
-bool tti_exec_has_lean_params(const tti_exec *x) { return x->lean && x->lean->params; }
+bool tti_exec_has_sharded_params(const tti_exec *x) { return x->sharded && x->sharded->params; }
 
 float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first) {
-    bool is_short = x->lean && x->lean->is_short[buffer];
-    return x->buffers[buffer] + (is_short ? tti_window_at(&x->lean->grads, -1, first) : first);
+    bool is_short = x->sharded && x->sharded->is_short[buffer];
+    return x->buffers[buffer] + (is_short ? tti_window_at(&x->sharded->grads, -1, first) : first);
 }
 
 float *tti_own_params(const tti_exec *x, const tti_own_block *own) {
-    if (tti_exec_has_lean_params(x) || tti_exec_has_range(x)) return x->params + own->state;
+    if (tti_exec_has_sharded_params(x) || tti_exec_has_range(x)) return x->params + own->state;
     return x->params + x->desc.plan->updates[own->update].first;
 }
 
 float *tti_own_grads(tti_exec *x, const tti_own_block *own) {
-    if (x->lean && x->lean->own_grads) return x->lean->own_grads + own->state;
+    if (x->sharded && x->sharded->own_grads) return x->sharded->own_grads + own->state;
     if (tti_exec_has_range(x)) return tti_exec_grads(x) + own->state;
     return tti_exec_grads(x) + x->desc.plan->updates[own->update].first;
 }

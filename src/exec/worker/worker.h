@@ -19,10 +19,10 @@
 #include "exec/program/step_program.h"
 #include "exec/worker/compress.h"
 #include "exec/worker/divided.h"
-#include "exec/worker/lean.h"
 #include "exec/worker/pipe_ends.h"
 #include "exec/worker/profile.h"
 #include "exec/worker/server_calls.h"
+#include "exec/worker/sharded.h"
 #include "exec/worker/share.h"
 #include "exec/worker/shared_params.h"
 #include "exec/worker/zero.h"
@@ -77,9 +77,9 @@ struct tti_exec {
     double sent_bytes;      /* in this step */
     int n_own_buffers;      /* of them allocated by the backend (alone) and so released here */
     float *params;
-    void *low;       /* parameters in 16 bits, as plan->low says; NULL: none */
-    tti_share share; /* blocks of the update that are this worker's */
-    tti_lean *lean;  /* gradients are of its blocks, maybe parameters; NULL: they are whole */
+    void *low;            /* parameters in 16 bits, as plan->low says; NULL: none */
+    tti_share share;      /* blocks of the update that are this worker's */
+    tti_sharded *sharded; /* gradients are of its blocks, maybe parameters; NULL: they are whole */
     float *states[TTI_MAX_OUT]; /* of its blocks */
     float *ema;                 /* of its blocks, averaged parameters, NULL: none */
     bool has_whole_ema; /* the buffer of the summed gradients holds all of them for evaluation */

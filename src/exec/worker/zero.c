@@ -37,20 +37,22 @@ tutti_status tti_zero_gather(tti_exec *x, const float *src, float *dst) {
 
 /* With sharded gradients others read the parameters directly. */
 tutti_status tti_zero_gather_params(tti_exec *x) {
-    return tti_zero_gather(x, x->lean ? x->params : tti_exec_grads(x), x->params);
+    return tti_zero_gather(x, x->sharded ? x->params : tti_exec_grads(x), x->params);
 }
 
 tutti_status tti_zero_gather_bucket(tti_exec *x, int bucket) {
     size_t n = (size_t)x->share.n_ranks + 1;
-    return tti_comm_gather_parts(x->desc.comm,
-                                 &(tti_parts_desc){.src = x->lean ? x->params : tti_exec_grads(x),
-                                                   .dst = x->params,
-                                                   .bounds = x->share.bounds + (size_t)bucket * n,
-                                                   .n_groups = 1,
-                                                   .dtype = TUTTI_F32});
+    return tti_comm_gather_parts(
+        x->desc.comm, &(tti_parts_desc){.src = x->sharded ? x->params : tti_exec_grads(x),
+                                        .dst = x->params,
+                                        .bounds = x->share.bounds + (size_t)bucket * n,
+                                        .n_groups = 1,
+                                        .dtype = TUTTI_F32});
 }
 
-float *tti_zero_averages(tti_exec *x) { return x->lean ? x->lean->averages : tti_exec_grads(x); }
+float *tti_zero_averages(tti_exec *x) {
+    return x->sharded ? x->sharded->averages : tti_exec_grads(x);
+}
 
 void tti_zero_spread(const tti_exec *x, const float *state, tti_range range, float *to) {
     for (int i = 0; i < x->share.n_blocks; i++) {
@@ -65,7 +67,7 @@ tutti_status tti_zero_gather_ema(tti_exec *x) {
     float *whole = tti_exec_grads(x);
     if (x->has_whole_ema) return TUTTI_OK;
     x->has_whole_ema = true;
-    if (x->lean) return tti_lean_gather_averages(x);
+    if (x->sharded) return tti_sharded_gather_averages(x);
     tti_zero_spread(x, x->ema, (tti_range){0, x->desc.plan->n_flat}, whole);
     return tti_zero_gather(x, whole, whole);
 }

@@ -54,7 +54,7 @@ T_CASE(parts_of_sums_and_their_gather) {
                              .n_lanes = 1,
                              .record = true,
                              .parts = true,
-                             .lean = i == 1 || i == 3,
+                             .sharded = i == 1 || i == 3,
                              .alg = i < 2 ? TUTTI_ALG_DIRECT : TUTTI_ALG_TREE,
                              .n_elems = {16,
                                          (i % 2    ? 9000
@@ -101,7 +101,7 @@ T_CASE(hosts_add_inside_before_they_move) {
                          .n_lanes = 1,
                          .record = true,
                          .parts = i >= 4,
-                         .lean = i >= 8,
+                         .sharded = i >= 8,
                          .alg = TUTTI_ALG_TREE,
                          .n_elems = {16, (i % 3 ? 9000 : 300000) * 16, 48}};
         hosts_of_ranks = layouts[i % 4];

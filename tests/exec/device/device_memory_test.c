@@ -78,12 +78,12 @@ T_CASE(as_little_in_parts_as_does) {
 /* 30 MiB of parameters and 40 of gradients instead of 100 each; a buffer more is a whole one. */
 T_CASE(all_in_parts) {
     T_UNUSED;
-    tti_device_need lean = need;
-    lean.params = 30 * (size_t)MIB;
-    lean.grads = 40 * (size_t)MIB;
-    lean.state = 25 * (size_t)MIB;
-    T_EQ(tti_device_need_bytes(&lean), 1130 * (size_t)MIB);
-    T_FAILS(tti_device_need_check(&lean, 1129 * (size_t)MIB), TUTTI_E_NOMEM,
+    tti_device_need sharded = need;
+    sharded.params = 30 * (size_t)MIB;
+    sharded.grads = 40 * (size_t)MIB;
+    sharded.state = 25 * (size_t)MIB;
+    T_EQ(tti_device_need_bytes(&sharded), 1130 * (size_t)MIB);
+    T_FAILS(tti_device_need_check(&sharded, 1129 * (size_t)MIB), TUTTI_E_NOMEM,
             "parameters 30.0 MiB, optimizer state 50.0 MiB, gradients 40.0 MiB, samples 10.0 MiB.  "
             "parallel.shards=8 would need about 730.0 MiB");
 }

@@ -165,7 +165,7 @@ T_CASE(parts_of_sums_and_their_gather) {
                              .n_lanes = 1,
                              .fast = bits & 1,
                              .parts = true,
-                             .lean = bits & 2,
+                             .sharded = bits & 2,
                              .n_elems = {16, 160, 48}};
             reduce_run(&c, n_ranks);
         }
@@ -207,7 +207,7 @@ T_CASE(any_hosts_have_the_bits_of_the_tree) {
                                                   .n_lanes = bits & 8 ? 3 : 1,
                                                   .fast = bits & 1,
                                                   .parts = bits & 6,
-                                                  .lean = bits & 4});
+                                                  .sharded = bits & 4});
 }
 
 T_CASE(any_runs_on_hosts_have_the_bits_of_the_tree) {

@@ -1,18 +1,18 @@
-/* lean.h - ZeRO-2 and ZeRO-3: sharded gradients, and sharded parameters too.
+/* sharded.h - ZeRO-2 and ZeRO-3: sharded gradients, and sharded parameters too.
  *
  * A bucket of gradients has memory until it is reduced to the owners of its parts; a bucket of
  * parameters while steps use it. window.h assigns the memory, traffic.h moves the values.
  * Gradients of all shards but a worker's last ones are accumulated in whole buffers: the tree over
  * all shards adds a worker's own before those of others. */
-#ifndef TTI_EXEC_LEAN_H
-#define TTI_EXEC_LEAN_H
+#ifndef TTI_EXEC_SHARDED_H
+#define TTI_EXEC_SHARDED_H
 
 #include "exec/exec.h"
 #include "exec/program/accumulate.h"
 #include "exec/program/window.h"
 #include "exec/worker/share.h"
 
-typedef struct tti_lean {
+typedef struct tti_sharded {
     bool params; /* these are in parts, too */
     tti_window grads, train, eval;
     bool *is_short;   /* [n_buffers]: gradients in places of grads */
@@ -24,29 +24,29 @@ typedef struct tti_lean {
     int n_waves;             /* of the worker that has most: the others gather as often */
     uint64_t own_hash, hash; /* params: of own blocks and of all, after the last update */
     uint64_t *all_hashes;    /* [n_ranks]: the first of them, of each worker; on devices */
-} tti_lean;
+} tti_sharded;
 
-/* x->lean, where desc.zero asks for it; then what n_buffers buffers of gradients are.  Collective,
- * as all but fini and what follows it. */
-tutti_status tti_lean_init(tti_exec *x);
-tutti_status tti_lean_buffers(tti_exec *x, int n_buffers);
+/* x->sharded, where desc.zero asks for it; then what n_buffers buffers of gradients are.
+ * Collective, as all but fini and what follows it. */
+tutti_status tti_sharded_init(tti_exec *x);
+tutti_status tti_sharded_buffers(tti_exec *x, int n_buffers);
 
-void tti_lean_fini(tti_exec *x);
+void tti_sharded_fini(tti_exec *x);
 
 /* True if parameters are in parts. */
-bool tti_exec_has_lean_params(const tti_exec *x);
+bool tti_exec_has_sharded_params(const tti_exec *x);
 
-/* The windows of lean, as its params says.  Freed also after a failure. */
-tutti_status tti_lean_find_windows(const tti_plan *plan, tti_lean *lean);
-void tti_lean_fini_windows(tti_lean *lean);
+/* The windows of sharded, as its params says.  Freed also after a failure. */
+tutti_status tti_sharded_find_windows(const tti_plan *plan, tti_sharded *sharded);
+void tti_sharded_fini_windows(tti_sharded *sharded);
 
 /* Which buffers of a worker with these shards hold only buckets in flight; is_short
  * [acc->n_buffers].  If other stages add to sums these stay whole. */
-void tti_lean_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short);
+void tti_sharded_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short);
 
 /* Shards that run concurrently use the same memory: the next step of the shard program after this
- * one, at most last, that all of them must reach before one of them runs it. lean NULL: last. */
-int tti_lean_next_stop(const tti_lean *lean, int step, int last);
+ * one, at most last, that all of them must reach before one of them runs it. sharded NULL: last. */
+int tti_sharded_next_stop(const tti_sharded *sharded, int step, int last);
 
 /* Element first of a buffer of gradients, and what follows in its bucket. */
 float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first);
@@ -56,34 +56,34 @@ float *tti_own_params(const tti_exec *x, const tti_own_block *own);
 float *tti_own_grads(tti_exec *x, const tti_own_block *own);
 
 /* Gathers a bucket of parameters, or of their averages, into its place. */
-tutti_status tti_lean_gather(tti_exec *x, int bucket, size_t offset, bool averages);
+tutti_status tti_sharded_gather(tti_exec *x, int bucket, size_t offset, bool averages);
 
 /* The own part of a bucket's sum goes to where its place is not taken again, if it must. */
-void tti_lean_keep_sum(tti_exec *x, int bucket);
+void tti_sharded_keep_sum(tti_exec *x, int bucket);
 
 /* Waves without a shard, before the own ones, so that all workers gather as often. */
-int tti_lean_idle_waves(const tti_exec *x);
+int tti_sharded_idle_waves(const tti_exec *x);
 
-/* The hash of all parameters, from the hashes of own blocks: stored as lean->hash. */
-tutti_status tti_lean_exchange_hash(tti_exec *x, uint64_t own);
+/* The hash of all parameters, from the hashes of own blocks: stored as sharded->hash. */
+tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own);
 
 /* The same from the parameters as they are in memory. */
-tutti_status tti_lean_rehash(tti_exec *x);
+tutti_status tti_sharded_rehash(tti_exec *x);
 
-/* lean->hash, and what has changed in the own blocks since. */
-tutti_status tti_lean_hash_now(tti_exec *x, uint64_t *hash);
+/* sharded->hash, and what has changed in the own blocks since. */
+tutti_status tti_sharded_hash_now(tti_exec *x, uint64_t *hash);
 
 /* Elements of memory for gradients, and for parameters of others (and averages, where evaluation
- * wants whole ones); lean NULL: of the latter none.  is_short and the windows are looked at. */
-size_t tti_lean_grads(const tti_lean *lean, const tti_accumulation *acc, const tti_share *share,
-                      const tti_plan *plan);
-size_t tti_lean_gathered(const tti_lean *lean);
+ * wants whole ones); sharded NULL: of the latter none.  is_short and the windows are looked at. */
+size_t tti_sharded_grads(const tti_sharded *sharded, const tti_accumulation *acc,
+                         const tti_share *share, const tti_plan *plan);
+size_t tti_sharded_gathered(const tti_sharded *sharded);
 
 /* Elements of a state array, or TTI_STATE_EMA, TTI_STATE_PARAMS, of one slot from all workers, in
- * lean->staging. */
-tutti_status tti_lean_gather_slot(tti_exec *x, const float *array, size_t first, size_t n_elems);
+ * sharded->staging. */
+tutti_status tti_sharded_gather_slot(tti_exec *x, const float *array, size_t first, size_t n_elems);
 
-/* Averages of all parameters, in lean->averages. */
-tutti_status tti_lean_gather_averages(tti_exec *x);
+/* Averages of all parameters, in sharded->averages. */
+tutti_status tti_sharded_gather_averages(tti_exec *x);
 
-#endif /* TTI_EXEC_LEAN_H */
+#endif /* TTI_EXEC_SHARDED_H */

@@ -1,5 +1,5 @@
-/* lean.c - ZeRO-2 and ZeRO-3 on the host: memory, and how parameters are gathered. */
-#include "exec/worker/lean.h"
+/* sharded.c - ZeRO-2 and ZeRO-3 on the host: memory, and how parameters are gathered. */
+#include "exec/worker/sharded.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,31 +19,32 @@ static tutti_status check(const tti_exec *x) {
                     "is at most 1");
 }
 
-tutti_status tti_lean_find_windows(const tti_plan *plan, tti_lean *lean) {
-    TTI_TRY(tti_window_init(plan, &plan->shard, TTI_SPACE_GRAD, &lean->grads));
-    if (!lean->params) return TUTTI_OK;
-    TTI_TRY(tti_window_init(plan, &plan->shard, TTI_SPACE_PARAM, &lean->train));
-    if (plan->eval.graph) TTI_TRY(tti_window_init(plan, &plan->eval, TTI_SPACE_PARAM, &lean->eval));
+tutti_status tti_sharded_find_windows(const tti_plan *plan, tti_sharded *sharded) {
+    TTI_TRY(tti_window_init(plan, &plan->shard, TTI_SPACE_GRAD, &sharded->grads));
+    if (!sharded->params) return TUTTI_OK;
+    TTI_TRY(tti_window_init(plan, &plan->shard, TTI_SPACE_PARAM, &sharded->train));
+    if (plan->eval.graph)
+        TTI_TRY(tti_window_init(plan, &plan->eval, TTI_SPACE_PARAM, &sharded->eval));
     return TUTTI_OK;
 }
 
-tutti_status tti_lean_init(tti_exec *x) {
+tutti_status tti_sharded_init(tti_exec *x) {
     if (x->desc.zero < 2 || x->share.n_ranks == 1) return TUTTI_OK;
     TTI_TRY(check(x));
-    x->lean = calloc(1, sizeof *x->lean);
-    if (!x->lean) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    x->lean->params = x->desc.zero > 2;
-    x->lean->all_hashes = calloc((size_t)x->n_ranks, sizeof *x->lean->all_hashes);
-    if (!x->lean->all_hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    TTI_TRY(tti_lean_find_windows(x->desc.plan, x->lean));
+    x->sharded = calloc(1, sizeof *x->sharded);
+    if (!x->sharded) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    x->sharded->params = x->desc.zero > 2;
+    x->sharded->all_hashes = calloc((size_t)x->n_ranks, sizeof *x->sharded->all_hashes);
+    if (!x->sharded->all_hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    TTI_TRY(tti_sharded_find_windows(x->desc.plan, x->sharded));
     int32_t n = x->acc.n_waves, n_max = n;
     TTI_TRY(
         tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
-    x->lean->n_waves = n_max;
+    x->sharded->n_waves = n_max;
     return TUTTI_OK;
 }
 
-void tti_lean_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short) {
+void tti_sharded_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short) {
     for (int b = 0; b < acc->n_buffers; b++) is_short[b] = true;
     if (plan->stages && plan->stages->n_tied > 0) is_short[acc->piece_buffer[0]] = false;
     for (int w = 0; w < acc->n_waves - 1; w++)
@@ -52,11 +53,11 @@ void tti_lean_find_short(const tti_accumulation *acc, const tti_plan *plan, bool
 
 /* A buffer is short where it is so for every worker: all ask for the same memory. */
 static tutti_status agree_on_short(tti_exec *x, int32_t *is_whole, int n_buffers) {
-    tti_lean_find_short(&x->acc, x->desc.plan, x->lean->is_short);
-    for (int b = 0; b < x->acc.n_buffers; b++) is_whole[b] = !x->lean->is_short[b];
+    tti_sharded_find_short(&x->acc, x->desc.plan, x->sharded->is_short);
+    for (int b = 0; b < x->acc.n_buffers; b++) is_whole[b] = !x->sharded->is_short[b];
     TTI_TRY(tutti_comm_all_reduce(x->desc.comm, is_whole, is_whole, (size_t)n_buffers, TUTTI_I32,
                                   TUTTI_MAX, TUTTI_ALG_AUTO));
-    for (int b = 0; b < n_buffers; b++) x->lean->is_short[b] = !is_whole[b];
+    for (int b = 0; b < n_buffers; b++) x->sharded->is_short[b] = !is_whole[b];
     return TUTTI_OK;
 }
 
@@ -72,46 +73,46 @@ static tutti_status take(const tti_backend *backend, float **memory, size_t n_el
 }
 
 static tutti_status take_memory(tti_exec *x) {
-    tti_lean *lean = x->lean;
+    tti_sharded *sharded = x->sharded;
     const tti_backend *b = x->desc.backend;
-    TTI_TRY(take(&tti_backend_cpu, &lean->staging, longest_slot(x->desc.plan)));
-    if (lean->is_short[x->acc.piece_buffer[0]])
-        TTI_TRY(take(b, &lean->own_grads, x->share.n_elems));
-    if (lean->params)
-        return take(b, &lean->gathered, TTI_MAX(lean->train.n_elems, lean->eval.n_elems));
-    lean->n_averages = x->ema ? x->desc.plan->n_flat : 0;
-    return x->ema ? take(b, &lean->averages, lean->n_averages) : TUTTI_OK;
+    TTI_TRY(take(&tti_backend_cpu, &sharded->staging, longest_slot(x->desc.plan)));
+    if (sharded->is_short[x->acc.piece_buffer[0]])
+        TTI_TRY(take(b, &sharded->own_grads, x->share.n_elems));
+    if (sharded->params)
+        return take(b, &sharded->gathered, TTI_MAX(sharded->train.n_elems, sharded->eval.n_elems));
+    sharded->n_averages = x->ema ? x->desc.plan->n_flat : 0;
+    return x->ema ? take(b, &sharded->averages, sharded->n_averages) : TUTTI_OK;
 }
 
-tutti_status tti_lean_buffers(tti_exec *x, int n_buffers) {
-    if (!x->lean) return TUTTI_OK;
+tutti_status tti_sharded_buffers(tti_exec *x, int n_buffers) {
+    if (!x->sharded) return TUTTI_OK;
     int32_t *is_whole = calloc((size_t)n_buffers + 1, sizeof *is_whole);
-    x->lean->is_short = calloc((size_t)n_buffers + 1, sizeof *x->lean->is_short);
+    x->sharded->is_short = calloc((size_t)n_buffers + 1, sizeof *x->sharded->is_short);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    if (is_whole && x->lean->is_short) st = agree_on_short(x, is_whole, n_buffers);
+    if (is_whole && x->sharded->is_short) st = agree_on_short(x, is_whole, n_buffers);
     free(is_whole);
     return st == TUTTI_OK ? take_memory(x) : st;
 }
 
-size_t tti_lean_grads(const tti_lean *lean, const tti_accumulation *acc, const tti_share *share,
-                      const tti_plan *plan) {
-    size_t n = lean->is_short[acc->piece_buffer[0]] ? share->n_elems : 0;
+size_t tti_sharded_grads(const tti_sharded *sharded, const tti_accumulation *acc,
+                         const tti_share *share, const tti_plan *plan) {
+    size_t n = sharded->is_short[acc->piece_buffer[0]] ? share->n_elems : 0;
     for (int b = 0; b < acc->n_buffers; b++)
-        n += lean->is_short[b] ? lean->grads.n_elems : plan->n_flat;
+        n += sharded->is_short[b] ? sharded->grads.n_elems : plan->n_flat;
     return n;
 }
 
-size_t tti_lean_gathered(const tti_lean *lean) {
-    if (!lean) return 0;
-    return TTI_MAX(lean->train.n_elems, lean->eval.n_elems) + lean->n_averages;
+size_t tti_sharded_gathered(const tti_sharded *sharded) {
+    if (!sharded) return 0;
+    return TTI_MAX(sharded->train.n_elems, sharded->eval.n_elems) + sharded->n_averages;
 }
 
 /* ---- places ---- */
 
-int tti_lean_next_stop(const tti_lean *lean, int step, int last) {
-    if (!lean) return last;
-    last = tti_window_next_change(&lean->train, step, last);
-    return tti_window_next_change(&lean->grads, step, last);
+int tti_sharded_next_stop(const tti_sharded *sharded, int step, int last) {
+    if (!sharded) return last;
+    last = tti_window_next_change(&sharded->train, step, last);
+    return tti_window_next_change(&sharded->grads, step, last);
 }
 
 /* ---- moves ---- */
@@ -123,14 +124,14 @@ static tti_share_run own_part(const tti_exec *x, int bucket) {
     return (tti_share_run){bounds[0], state, bounds[1] - bounds[0]};
 }
 
-tutti_status tti_lean_gather(tti_exec *x, int index, size_t offset, bool averages) {
+tutti_status tti_sharded_gather(tti_exec *x, int index, size_t offset, bool averages) {
     const tti_bucket *bucket = &x->desc.plan->buckets[index];
     const float *src = averages ? x->ema : x->params;
     tti_share_run own = own_part(x, index);
-    float *dst = x->lean->gathered + offset;
+    float *dst = x->sharded->gathered + offset;
     size_t bounds[TTI_MAX_RANKS + 1];
     int64_t start = tti_now_ns();
-    if (TTI_FAULT_AT("lean.fetch", x->rank, -1))
+    if (TTI_FAULT_AT("sharded.fetch", x->rank, -1))
         return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot fetch", x->rank);
     tti_zero_bounds(x, bucket->first, bounds);
     memcpy(dst + (own.first - bucket->first), src + own.state, own.n_elems * sizeof *src);
@@ -146,58 +147,59 @@ tutti_status tti_lean_gather(tti_exec *x, int index, size_t offset, bool average
     return TUTTI_OK;
 }
 
-void tti_lean_keep_sum(tti_exec *x, int bucket) {
-    if (!x->lean || !x->lean->own_grads) return;
+void tti_sharded_keep_sum(tti_exec *x, int bucket) {
+    if (!x->sharded || !x->sharded->own_grads) return;
     tti_share_run own = own_part(x, bucket);
     size_t first = x->desc.plan->buckets[bucket].first;
     const float *sum = tti_exec_grads_at(x, x->acc.piece_buffer[0], first);
-    memcpy(x->lean->own_grads + own.state, sum + (own.first - first), own.n_elems * sizeof *sum);
+    memcpy(x->sharded->own_grads + own.state, sum + (own.first - first), own.n_elems * sizeof *sum);
 }
 
-int tti_lean_idle_waves(const tti_exec *x) {
-    return x->lean ? x->lean->n_waves - x->acc.n_waves : 0;
+int tti_sharded_idle_waves(const tti_exec *x) {
+    return x->sharded ? x->sharded->n_waves - x->acc.n_waves : 0;
 }
 
 static void release(const tti_backend *backend, float *memory, size_t n_elems) {
     backend->release(memory, n_elems * sizeof(float) + 64);
 }
 
-void tti_lean_fini_windows(tti_lean *lean) {
-    tti_window_fini(&lean->grads);
-    tti_window_fini(&lean->train);
-    tti_window_fini(&lean->eval);
+void tti_sharded_fini_windows(tti_sharded *sharded) {
+    tti_window_fini(&sharded->grads);
+    tti_window_fini(&sharded->train);
+    tti_window_fini(&sharded->eval);
 }
 
-void tti_lean_fini(tti_exec *x) {
-    tti_lean *lean = x->lean;
+void tti_sharded_fini(tti_exec *x) {
+    tti_sharded *sharded = x->sharded;
     const tti_backend *b = x->desc.backend;
-    if (!lean) return;
-    release(&tti_backend_cpu, lean->staging, longest_slot(x->desc.plan));
-    release(b, lean->own_grads, x->share.n_elems);
-    release(b, lean->gathered, TTI_MAX(lean->train.n_elems, lean->eval.n_elems));
-    release(b, lean->averages, lean->n_averages);
-    tti_lean_fini_windows(lean);
-    free(lean->all_hashes);
-    free(lean->is_short);
-    free(lean);
-    x->lean = NULL;
+    if (!sharded) return;
+    release(&tti_backend_cpu, sharded->staging, longest_slot(x->desc.plan));
+    release(b, sharded->own_grads, x->share.n_elems);
+    release(b, sharded->gathered, TTI_MAX(sharded->train.n_elems, sharded->eval.n_elems));
+    release(b, sharded->averages, sharded->n_averages);
+    tti_sharded_fini_windows(sharded);
+    free(sharded->all_hashes);
+    free(sharded->is_short);
+    free(sharded);
+    x->sharded = NULL;
 }
 
 /* ---- hashes ---- */
 
-tutti_status tti_lean_exchange_hash(tti_exec *x, uint64_t own) {
-    x->lean->own_hash = own;
-    return tti_exec_sum_hashes(x, own, &x->lean->hash);
+tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own) {
+    x->sharded->own_hash = own;
+    return tti_exec_sum_hashes(x, own, &x->sharded->hash);
 }
 
 /* ---- whole things, for checkpoints and evaluation ---- */
 
-tutti_status tti_lean_gather_slot(tti_exec *x, const float *array, size_t first, size_t n_elems) {
+tutti_status tti_sharded_gather_slot(tti_exec *x, const float *array, size_t first,
+                                     size_t n_elems) {
     int bucket = tti_plan_find_bucket(x->desc.plan, first);
     const size_t *bounds = tti_share_bounds(&x->share, x->desc.plan, first);
     const size_t *at = x->share.from + bucket * x->n_ranks;
     size_t part[TTI_MAX_RANKS + 1], from[TTI_MAX_RANKS] = {0};
-    float *to = x->lean->staging;
+    float *to = x->sharded->staging;
     for (int r = 0; r <= x->n_ranks; r++)
         part[r] = TTI_MIN(TTI_MAX(bounds[r], first), first + n_elems) - first;
     for (int r = 0; r < x->n_ranks; r++)
@@ -212,15 +214,15 @@ tutti_status tti_lean_gather_slot(tti_exec *x, const float *array, size_t first,
                                                                  .dtype = TUTTI_F32});
 }
 
-tutti_status tti_lean_gather_averages(tti_exec *x) {
+tutti_status tti_sharded_gather_averages(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     for (int b = 0; b < plan->n_buckets; b++) {
         tti_share_run own = own_part(x, b);
-        memcpy(x->lean->averages + own.first, x->ema + own.state, own.n_elems * sizeof(float));
+        memcpy(x->sharded->averages + own.first, x->ema + own.state, own.n_elems * sizeof(float));
     }
     return tti_comm_gather_parts(x->desc.comm,
                                  &(tti_parts_desc){.src = x->ema,
-                                                   .dst = x->lean->averages,
+                                                   .dst = x->sharded->averages,
                                                    .bounds = x->share.bounds,
                                                    .n_groups = (size_t)plan->n_buckets,
                                                    .from = x->share.from,

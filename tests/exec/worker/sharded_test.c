@@ -1,6 +1,6 @@
-/* lean_test.c - gradients and parameters in parts: the bits of a run where each worker has all of
- * them, for any number of workers and lanes; and the memory that this was about. */
-#include "exec/worker/lean.h"
+/* sharded_test.c - gradients and parameters in parts: the bits of a run where each worker has all
+ * of them, for any number of workers and lanes; and the memory that this was about. */
+#include "exec/worker/sharded.h"
 
 #include "base/fault.h"
 #include "exec/crew.h"
