@@ -196,12 +196,11 @@ static tutti_status alloc_flat(tti_exec *x) {
     return tti_exec_first_params(x);
 }
 
-static tutti_status find_inputs(const tti_plan *plan, const tti_program *program,
-                                tti_fed_inputs *out) {
-    *out = (tti_fed_inputs){.x = tti_program_input(program, "x"),
-                            .target = tti_program_input(program, "target"),
-                            .rows = tti_program_input(program, "rows"),
-                            .loss_scale = tti_program_input(program, "loss_scale")};
+static tutti_status find_inputs(const tti_plan *plan, const tti_program *program, tti_inputs *out) {
+    *out = (tti_inputs){.x = tti_program_input(program, "x"),
+                        .target = tti_program_input(program, "target"),
+                        .rows = tti_program_input(program, "rows"),
+                        .loss_scale = tti_program_input(program, "loss_scale")};
     if ((out->x >= 0 && out->target >= 0) || plan->stages) return TUTTI_OK;
     return tti_fail(TUTTI_E_INVALID, "exec: the graph needs the inputs 'x' and 'target'");
 }

@@ -36,13 +36,13 @@ tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
     desc.shard_map = &x->shard_map;
     bool is_sharded = desc.zero > 1 && x->n_ranks > 1;
     if (is_sharded) TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &sharded));
-    size_t inputs = tti_fed_bytes(&plan->shard, "x") + tti_fed_bytes(&plan->shard, "target");
+    size_t inputs = tti_inputs_bytes(&plan->shard, "x") + tti_inputs_bytes(&plan->shard, "target");
     tti_device_need need = {.flat = plan->n_flat * sizeof(float),
                             .low = tti_plan_low_bytes(plan),
                             .state = x->share.n_elems * sizeof(float),
                             .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) +
                                      tti_plan_own_bytes(plan),
-                            .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs +
+                            .inputs = TTI_N_INPUTS * (size_t)tti_device_n_local(x) * inputs +
                                       tti_device_pipe_bytes(x) + tti_device_exchange_bytes(x),
                             .params = is_sharded ? sharded.params + sharded.gathered : 0,
                             .grads = sharded.grads,
@@ -56,7 +56,7 @@ tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
                             .n_shards = x->desc.n_shards,
                             .most_shards = TTI_MAX_SHARDS,
                             .n_ranks = may_have_parts(x) ? x->n_ranks : 1,
-                            .rows = tti_fed_most_rows(&plan->shard)};
+                            .rows = tti_inputs_most_rows(&plan->shard)};
     x->desc.backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
     TTI_TRY(find_parts(x, desc, &need));
     return tti_device_need_check(&need, n_free);

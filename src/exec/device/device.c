@@ -47,10 +47,10 @@ static tutti_status make_sync(tti_exec *x) {
 static void find_input_bytes(tti_exec *x) {
     tti_exec_device *d = x->device;
     const tti_program *program = &x->desc.plan->shard;
-    d->x_bytes = tti_fed_bytes(program, "x");
-    d->target_bytes = tti_fed_bytes(program, "target");
+    d->x_bytes = tti_inputs_bytes(program, "x");
+    d->target_bytes = tti_inputs_bytes(program, "target");
     if (d->target_bytes == 0)
-        d->target_bytes = (size_t)tti_fed_rows(program, "x") * sizeof(int32_t);
+        d->target_bytes = (size_t)tti_inputs_rows(program, "x") * sizeof(int32_t);
 }
 
 tutti_status tti_exec_device_prepare(tti_exec *x) {
@@ -65,7 +65,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     TTI_TRY(tti_device_take(x, &d->report, sizeof *d->report));
     TTI_TRY(tti_device_take(x, &d->sums, n_sums * sizeof *d->sums));
     TTI_TRY(make_sync(x));
-    d->n_sets = TTI_N_FED;
+    d->n_sets = TTI_N_INPUTS;
     TTI_TRY(tti_device_take_shards(x));
     if (x->offload)
         return tti_offload_attach(x->offload, d->by_host,
@@ -102,7 +102,7 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
     TTI_TRY(tti_kept_create(&desc, &d->kept));
     d->n_sets = ahead > 0 ? TTI_MIN(ahead, TTI_MAX_AHEAD) : TTI_MAX_AHEAD;
     for (int i = 0; i < d->n_sets; i++) {
-        if (i >= TTI_N_FED) TTI_TRY(tti_device_make_set(x, &d->sets[i], false));
+        if (i >= TTI_N_INPUTS) TTI_TRY(tti_device_make_set(x, &d->sets[i], false));
         TTI_TRY(tti_device_take_host(x, &d->sets[i].index,
                                      tti_kept_index_elems(&d->kept) * sizeof(int32_t)));
     }
@@ -266,8 +266,8 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(x, desc);
     TTI_TRY(tti_device_feed(x, set, &set->desc));
     TTI_TRY(narrow_params(x));
-    int64_t fed_ns = tti_now_ns();
-    x->copied_ns += fed_ns - set->begun_ns;
+    int64_t inputs_ns = tti_now_ns();
+    x->copied_ns += inputs_ns - set->begun_ns;
     if (d->parts) tti_device_parts_written(d->parts, false);
     d->has_just_ended = false;
     if (tti_device_is_chained(x, set)) {
@@ -276,8 +276,8 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
         TTI_TRY(run(x, set));
         TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COMPUTE, which));
     }
-    tti_exec_profile_wait(x, tti_part_other("feeding"), set->begun_ns, fed_ns);
-    tti_exec_profile_wait(x, tti_part_other("putting into queues"), fed_ns, tti_now_ns());
+    tti_exec_profile_wait(x, tti_part_other("feeding"), set->begun_ns, inputs_ns);
+    tti_exec_profile_wait(x, tti_part_other("putting into queues"), inputs_ns, tti_now_ns());
     set->at_work = true;
     d->n_begun++;
     return TUTTI_OK;

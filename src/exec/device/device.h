@@ -13,7 +13,7 @@ typedef struct tti_exec_device tti_exec_device;
 
 /* Events of a device's queues: those of steps in flight come first. */
 enum {
-    TTI_MARK_FED = TTI_MAX_AHEAD,             /* the batch of a step is copied */
+    TTI_MARK_INPUTS = TTI_MAX_AHEAD,          /* the batch of a step is copied */
     TTI_MARK_EXCHANGE,                        /* device_exchange.c */
     TTI_MARK_OFFLOADED = TTI_MARK_EXCHANGE,   /* offload.c, of a worker alone; and the next five */
     TTI_MARK_PIPE_IN,                         /* device_pipe.c */

@@ -46,7 +46,7 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
     if (takes_bytes(x, desc)) TTI_TRY(tti_bytes_copy(&bytes, &d->bytes));
     for (int s = 0; s < tti_device_n_local(x); s++) {
         const tti_shard_data *data = &desc->shards[s];
-        tti_fed_shard *to = &set->shards[s];
+        tti_inputs_shard *to = &set->shards[s];
         set->rows_host[s] = data->n_rows;
         if (!desc->value && to->x)
             TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COPY, to->x, data->x, d->x_bytes));
@@ -56,11 +56,11 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
     }
     /* The loader may use the memory again once this returns; the device still computes the step
      * before meanwhile. */
-    TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COPY, TTI_MARK_FED));
+    TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COPY, TTI_MARK_INPUTS));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("samples to the device"), -1));
     TTI_TRY(unpack(x, set, &bytes));
     if (takes_bytes(x, desc))
         TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("bytes to floats"), -1));
     TTI_TRY(d->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
-    return d->ops->queues.await(TTI_MARK_FED);
+    return d->ops->queues.await(TTI_MARK_INPUTS);
 }

@@ -394,8 +394,8 @@ static tutti_status compute(const pipe_step *s, const part *p) {
     int local = wave->first - x->first_shard;
     if (!s->desc->eval) tti_exec_point_at_buffer(x, p->instance, wave->buffer[0]);
     if (p->action.part == 0)
-        tti_fed_point(p->instance, s->desc->eval ? &x->eval_inputs : &x->shard_inputs,
-                      &s->desc->shards[local], s->desc->loss_scale);
+        tti_inputs_point(p->instance, s->desc->eval ? &x->eval_inputs : &x->shard_inputs,
+                         &s->desc->shards[local], s->desc->loss_scale);
     if (!s->pipe->x->device->between) TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
     return run_timed(s, p, &s->desc->runs[local]);
 }
@@ -408,8 +408,8 @@ static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
     bool merges = !s->desc->eval && !sums_beside(s, p->action.wave);
     if (merges) tti_exec_merge(x, wave, flat.first, flat.last);
     if (p->action.part < s->room->side->program->n_parts - 1) return TUTTI_OK;
-    return tti_fed_collect(s->pipe->ops, p->instance,
-                           s->desc->sums + (size_t)wave->first * TTI_SUMS);
+    return tti_inputs_collect(s->pipe->ops, p->instance,
+                              s->desc->sums + (size_t)wave->first * TTI_SUMS);
 }
 
 static tutti_status run_by_host(pipe_step *s, const part *p) {

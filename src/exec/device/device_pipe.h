@@ -7,14 +7,14 @@
 #include "exec/device/device_parts.h"
 #include "exec/device/device_reduce.h"
 #include "exec/exec.h"
-#include "exec/program/fed.h"
+#include "exec/program/inputs.h"
 
 typedef struct tti_device_pipe tti_device_pipe;
 
 /* The inputs of a step; all on the device. */
 typedef struct tti_device_pipe_step {
-    const tti_fed_shard *shards; /* [shards of the worker] */
-    const tti_run *runs;         /* [the same] */
+    const tti_inputs_shard *shards; /* [shards of the worker] */
+    const tti_run *runs;            /* [the same] */
     const float *loss_scale;
     double *sums;              /* [V][3] */
     tti_device_reduce *reduce; /* of gradients, during the last wave; NULL: later, or never */

@@ -9,12 +9,12 @@
 
 /* ---- sets of inputs, and runs ---- */
 
-tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_fed) {
+tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_input) {
     tti_exec_device *d = x->device;
     size_t n = (size_t)tti_device_n_local(x);
     set->shards = calloc(n, sizeof *set->shards);
     if (!set->shards) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (size_t i = 0; is_fed && i < n; i++) {
+    for (size_t i = 0; is_input && i < n; i++) {
         if (d->x_bytes) TTI_TRY(tti_device_take(x, &set->shards[i].x, d->x_bytes));
         if (d->target_bytes) TTI_TRY(tti_device_take(x, &set->shards[i].target, d->target_bytes));
         TTI_TRY(tti_device_take(x, &set->shards[i].rows, sizeof(int32_t)));
@@ -46,14 +46,15 @@ static tutti_status make_runs(tti_exec *x) {
     size_t n_bytes = (size_t)tti_device_n_local(x) * sizeof(tti_run);
     TTI_TRY(tti_device_take(x, &d->fixed, n_bytes));
     TTI_TRY(tti_device_take(x, &d->runs, n_bytes));
-    int64_t rows = tti_fed_rows(&x->desc.plan->shard, "x");
+    int64_t rows = tti_inputs_rows(&x->desc.plan->shard, "x");
     return rows > 0 ? tti_device_put_runs(x, rows) : TUTTI_OK;
 }
 
 /* Allocates the memory for the worker's shards. */
 tutti_status tti_device_take_shards(tti_exec *x) {
     TTI_TRY(make_runs(x));
-    for (int i = 0; i < TTI_N_FED; i++) TTI_TRY(tti_device_make_set(x, &x->device->sets[i], true));
+    for (int i = 0; i < TTI_N_INPUTS; i++)
+        TTI_TRY(tti_device_make_set(x, &x->device->sets[i], true));
     return TUTTI_OK;
 }
 

@@ -23,7 +23,7 @@ enum { TTI_N_MIRRORS = 2 + TTI_MAX_OUT };
 
 /* The buffers of one step in flight: pinned host memory and its copy on the device. */
 typedef struct tti_device_set {
-    tti_fed_shard *shards; /* [n_local], device; empty in sets that are never fed */
+    tti_inputs_shard *shards; /* [n_local], device; empty in sets that are never fed */
     tti_step_args *args, *args_host;
     int32_t *rows_host; /* [n_local] */
     int32_t *index;     /* pinned [n_local][1 + b], of kept samples */
@@ -82,7 +82,7 @@ struct tti_exec_device {
 };
 
 /* Sets whose batches the host feeds. */
-enum { TTI_N_FED = 2 };
+enum { TTI_N_INPUTS = 2 };
 
 static inline int tti_device_n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
 
@@ -97,7 +97,7 @@ tutti_status tti_device_take_host(tti_exec *x, void *where, size_t n_bytes);
 
 /* device_shards.c: one input set; seed and index of every shard whose rows are known; and all
  * memory for the worker's shards. */
-tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_fed);
+tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_input);
 tutti_status tti_device_put_runs(tti_exec *x, int64_t rows);
 tutti_status tti_device_take_shards(tti_exec *x);
 void tti_device_release_shards(tti_exec *x);

@@ -4,20 +4,20 @@
 
 static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
 
-static void point_at(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
+static void point_at(tti_exec *x, tti_instance *instance, const tti_inputs *inputs,
                      const tti_device_set *set, int s) {
     const tti_gather *g = &x->device->kept.gather;
-    const tti_fed_shard kept = {g->x + s * g->x_stride, g->y + s * g->y_stride,
-                                g->rows + s * g->rows_stride};
-    tti_fed_point(instance, inputs, set->gathers ? &kept : &set->shards[s],
-                  &x->device->args->loss_scale);
+    const tti_inputs_shard kept = {g->x + s * g->x_stride, g->y + s * g->y_stride,
+                                   g->rows + s * g->rows_stride};
+    tti_inputs_point(instance, inputs, set->gathers ? &kept : &set->shards[s],
+                     &x->device->args->loss_scale);
 }
 
 /* ---- the shard program ---- */
 
 static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard) {
     double *sums = x->device->sums + (size_t)shard * TTI_SUMS;
-    return tti_fed_collect(x->device->ops, instance, sums);
+    return tti_inputs_collect(x->device->ops, instance, sums);
 }
 
 /* A shard at work. */

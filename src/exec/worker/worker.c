@@ -75,7 +75,7 @@ static void feed_one(tti_instance *instance, int input, const void *data) {
     if (input >= 0) tti_instance_set_input(instance, input, data);
 }
 
-void tti_exec_feed(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
+void tti_exec_feed(tti_exec *x, tti_instance *instance, const tti_inputs *inputs,
                    const tti_shard_data *data) {
     feed_one(instance, inputs->x, data->x);
     feed_one(instance, inputs->target, data->target);

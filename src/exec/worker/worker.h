@@ -13,9 +13,9 @@
 #include "exec/host/local.h"
 #include "exec/host/step_passes.h"
 #include "exec/program/accumulate.h"
-#include "exec/program/fed.h"
+#include "exec/program/compute_threads.h"
+#include "exec/program/inputs.h"
 #include "exec/program/instance.h"
-#include "exec/program/lanes.h"
 #include "exec/program/step_program.h"
 #include "exec/worker/compress.h"
 #include "exec/worker/divided.h"
@@ -29,7 +29,7 @@
 
 enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */, TTI_N_HYPER = 8 };
 
-/* A kernel of the update program, bound for one lane. */
+/* A kernel of the update program, bound for one compute thread. */
 typedef struct tti_bound_update {
     const tti_kernel *kernel; /* NULL: the node is a source */
     void *state;
@@ -37,14 +37,14 @@ typedef struct tti_bound_update {
     size_t scratch_bytes;
 } tti_bound_update;
 
-typedef struct tti_lane {
+typedef struct tti_compute_thread {
     tti_instance *shard, *eval;
     void *arena;
     tti_bound_update *updates; /* [update_graph->n_nodes] */
     uint64_t hash;             /* of the parameters it updated in this step */
     tutti_status status;       /* of the last dispatch, with its text */
     char error[512];
-} tti_lane;
+} tti_compute_thread;
 
 struct tti_exec {
     tti_exec_desc desc;
@@ -53,14 +53,15 @@ struct tti_exec {
     tti_divided *divided;    /* NULL: this worker has the whole model */
     int n_threads;           /* that the worker may run at a time */
     int *cores;              /* [n_threads]: of desc.cores, which it then is; NULL: none */
-    tti_lanes *lanes;
-    tti_prepared *ready[2];  /* on a device, for its first lane: shard, eval; NULL: none */
-    tutti_comm **lane_comms; /* [n_lane_comms]: of the tensor axis, one for each lane; NULL: none */
-    int n_lane_comms;
+    tti_compute_threads *compute_threads;
+    tti_prepared *ready[2]; /* on a device, for its first compute thread: shard, eval; NULL: none */
+    tutti_comm **compute_thread_comms; /* [n_compute_thread_comms]: of the tensor axis, one for each
+                                          compute thread; NULL: none */
+    int n_compute_thread_comms;
     /* One per shard in flight: as many as compute threads, or, in a program with TTI_SYNC, one for
      * every shard of the worker, because all of them must reach the same point before any
      * continues. */
-    tti_lane *lane;
+    tti_compute_thread *compute_thread;
     int n_in_flight;
     int *syncs; /* [n_syncs]: steps of the shard program with TTI_SYNC */
     int n_syncs;
@@ -70,7 +71,7 @@ struct tti_exec {
     float **buffers; /* [n_buffers]: flat gradients, shared with the peers where there are any */
     int n_buffers;   /* the same on all workers, >= acc.n_buffers; but see n_agreed */
     int n_agreed;    /* the largest number over all workers; for devices in mixed runs these buffers
-                        are on the host (device_by_host.h) */
+                        are on the host (device_host_staged.h) */
     uint16_t
         *wire; /* [n_flat], shared with the peers: gradients as they travel; NULL: as they are */
     tti_compress *compress; /* NULL: gradients travel whole */
@@ -96,7 +97,7 @@ struct tti_exec {
     bool has_block_hashes;  /* not written since */
     tti_step_program *programs[TTI_N_FORMS]; /* of a worker on the host that computes */
     tti_comm_thread *comm_thread;            /* NULL: the programs have nothing for it */
-    tti_fed_inputs shard_inputs, eval_inputs;
+    tti_inputs shard_inputs, eval_inputs;
     float loss_scale;
     double *norms; /* [n_slots][2]: of parameters and of their steps, for optimizers with norms */
     size_t arena_bytes;
@@ -110,12 +111,12 @@ struct tti_exec {
      * when the update begins. */
     tutti_status (*awaited)(void *user, size_t first, size_t last);
     void *updated_user;  /* of both */
-    tti_range stretch;   /* own blocks that the lanes are at */
+    tti_range stretch;   /* own blocks that the compute threads are at */
     tti_step_desc begun; /* of the step that tti_exec_end runs, on the host */
     bool has_begun;
     tti_profile *profile;   /* NULL: nothing is timed */
     tti_pipe *pipe;         /* NULL: the worker has all layers */
-    int n_pipe_waves;       /* then: those that others of the stage have, too */
+    int n_pipe_groups;      /* then: those that others of the stage have, too */
     atomic_llong waited_ns; /* as tti_exec_spent, as far as the host measures it */
     int64_t copied_ns;
 };
@@ -127,12 +128,13 @@ tutti_status tti_exec_shard_map(const tti_exec_desc *desc, int n_ranks, tti_shar
 tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,
                                  tti_share *share);
 
-/* memory_fit.c: TUTTI_E_NOMEM with the numbers where the plan cannot fit; waves and buffers are
- * counted.  scratch: of kernels. */
+/* memory_fit.c: TUTTI_E_NOMEM with the numbers where the plan cannot fit; micro-batch groups and
+ * buffers are counted.  scratch: of kernels. */
 tutti_status tti_exec_check_memory(const tti_exec *exec, size_t scratch);
 
-/* Adds buffers along the tree for the elements first .. last-1, after the given wave. */
-void tti_exec_merge(tti_exec *exec, const tti_wave *wave, size_t first, size_t last);
+/* Adds buffers along the tree for the elements first .. last-1, after the given micro-batch group.
+ */
+void tti_exec_merge(tti_exec *exec, const tti_shard_group *shard_group, size_t first, size_t last);
 
 /* Runs a reduction of the step program; the worker's own partial sums are complete. */
 tutti_status tti_exec_reduce(tti_exec *exec, const tti_instr *reduction);
@@ -158,24 +160,26 @@ uint64_t tti_exec_flat_hash(const tti_exec *exec);
 bool tti_exec_has_wire(const tti_exec *exec);
 
 /* The inputs of a program for one shard; its sums to their place, those that it makes. */
-void tti_exec_feed(tti_exec *exec, tti_instance *instance, const tti_fed_inputs *inputs,
+void tti_exec_feed(tti_exec *exec, tti_instance *instance, const tti_inputs *inputs,
                    const tti_shard_data *data);
 void tti_exec_keep_sums(tti_exec *exec, tti_instance *instance, int shard);
 
 /* For tti_exec_spent: the worker, or one of its compute threads while the others ran, has waited
  * for others, or communicated, for t_ns.  Any thread. */
 void tti_exec_waited(tti_exec *exec, int64_t t_ns);
-void tti_exec_lane_waited(tti_exec *exec, int64_t t_ns);
+void tti_exec_compute_thread_waited(tti_exec *exec, int64_t t_ns);
 
-/* Turns the first failure of the lanes into this thread's error. */
-tutti_status tti_exec_lane_status(tti_exec *exec);
+/* Turns the first failure of the compute threads into this thread's error. */
+tutti_status tti_exec_compute_thread_status(tti_exec *exec);
 
 /* The number of this worker in faults. */
 int tti_exec_number(const tti_exec *exec);
 
-/* Keeps the first failure of a lane, from its own thread.  Aborts the lanes' collectives: the other
- * lanes of this worker and of its peers must not wait there for a lane that computes no more. */
-void tti_exec_lane_failed(tti_exec *exec, tti_lane *lane, tutti_status status);
+/* Keeps the first failure of a compute thread, from its own thread.  Aborts the compute threads'
+ * collectives: the other compute threads of this worker and of its peers must not wait there for a
+ * compute thread that computes no more. */
+void tti_exec_compute_thread_failed(tti_exec *exec, tti_compute_thread *compute_thread,
+                                    tutti_status status);
 
 /* The inputs of shard s of this step that do not depend on the worker. */
 tti_run tti_exec_shard_run(const tti_exec *exec, const tti_step_desc *desc, int shard);
@@ -223,7 +227,7 @@ tutti_status tti_exec_name_difference(tti_exec *x, tutti_status st);
 
 /* checkpoint.c: who has the optimizer's state and the averages.  Averages, whole, to where
  * evaluation reads them.  tti_exec_serve and its end within the data group. */
-const tti_exec *tti_exec_keeper(const tti_exec *exec);
+const tti_exec *tti_exec_state_owner(const tti_exec *exec);
 tutti_status tti_exec_gather_averages(tti_exec *exec);
 tutti_status tti_exec_serve_data(tti_exec *exec);
 tutti_status tti_exec_serve_data_end(tti_exec *exec);
