@@ -142,22 +142,23 @@ tutti_status tti_exec_store_whole(tti_exec *exec, int k, const tti_node *param, 
 
 /* A data set that a device may keep: bytes, and the float that each stands for.  More than one
  * channel: pixels of so many bytes become planes. */
-typedef struct tti_kept_samples {
+typedef struct tti_resident_samples {
     const uint8_t *x;          /* [n][n_elems] */
     const int32_t *y;          /* [n] */
     const float (*value)[256]; /* [n_channels] */
     int64_t n;
     int32_t n_elems, n_channels;
-} tti_kept_samples;
+} tti_resident_samples;
 
 enum { TTI_MAX_AHEAD = 8, TTI_MAX_BYTE_TABLES = 4 };
 
 /* Copies the samples to the device, before the first step; steps of training then give their index
- * alone.  ahead: as tti_exec_depth then says, 1 .. TTI_MAX_AHEAD; less: as is best.  *kept false:
- * there is no device, they take more than a quarter of its free memory, or the graph wants other
- * inputs.
+ * alone.  ahead: as tti_exec_depth then says, 1 .. TTI_MAX_AHEAD; less: as is best.  *resident
+ * false: there is no device, they take more than a quarter of its free memory, or the graph wants
+ * other inputs.
  */
-tutti_status tti_exec_keep(tti_exec *exec, const tti_kept_samples *samples, int ahead, bool *kept);
+tutti_status tti_exec_keep(tti_exec *exec, const tti_resident_samples *samples, int ahead,
+                           bool *resident);
 
 /* Whether steps may have tables of bytes: if a device converts bytes to floats. */
 bool tti_exec_takes_bytes(const tti_exec *exec);
@@ -174,9 +175,9 @@ typedef struct tti_step_desc {
     double lr;
     const tti_shard_data *shards; /* [last - first] of this worker */
     const int32_t *index;         /* [last - first][b] of kept samples, -1: padding; or NULL */
-    /* [n_channels]: x of the shards is bytes that stand for these values (as in tti_kept_samples),
-     * rows with a target below 0 are zeros.  Only if tti_exec_takes_bytes; NULL: x is as in the
-     * graph */
+    /* [n_channels]: x of the shards is bytes that stand for these values (as in
+     * tti_resident_samples), rows with a target below 0 are zeros.  Only if tti_exec_takes_bytes;
+     * NULL: x is as in the graph */
     const float (*value)[256];
     int32_t n_channels; /* 1 .. TTI_MAX_BYTE_TABLES */
     int64_t shard_size; /* rows per shard, b */

@@ -139,7 +139,7 @@ double tti_in_pages(double n_bytes, double n_arrays) {
     return each >= page ? n_arrays * page * ceil(each / page) : n_bytes;
 }
 
-double tti_kept_in_pages(const tti_exec_memory *m, const tti_plan *plan) {
+double tti_resident_in_pages(const tti_exec_memory *m, const tti_plan *plan) {
     return tti_in_pages((double)m->params, 1) + tti_in_pages((double)m->ema, 1) +
            tti_in_pages((double)m->states, plan->n_states);
 }

@@ -85,7 +85,7 @@ double tti_in_pages(double n_bytes, double n_arrays);
 
 /* The same of what workers have once each: parameters, state and averages; and of the rest, whose
  * gradients lie where peers read them unless the worker is alone. */
-double tti_kept_in_pages(const tti_exec_memory *m, const tti_plan *plan);
+double tti_resident_in_pages(const tti_exec_memory *m, const tti_plan *plan);
 double tti_used_in_pages(const tti_exec_memory *m, const tti_plan *plan, bool is_alone);
 
 /* Resident bytes of this process, and the part of them that belongs to files (NULL: not needed). */

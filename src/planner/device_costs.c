@@ -87,7 +87,7 @@ tti_beside tti_beside_fetches(const tti_calibration *c, double n_calls, double s
 
 /* ---- memory ---- */
 
-double tti_device_kept_bytes(const tti_blueprint *b) {
+double tti_device_resident_bytes(const tti_blueprint *b) {
     bool wanted = strcmp(b->config.data.resident, "no") != 0 && b->mesh.stage == 1;
     if (!wanted || b->config.data.mixup > 0 || tti_resident_why_not(b->train)) return 0;
     double bytes = (double)tti_resident_bytes(b->train);

@@ -33,6 +33,6 @@ int tti_device_in_flight(const tti_plan *plan, int n_own);
  * constants and results of shards in flight, slots for messages between stages and for collectives;
  * and resident samples. */
 double tti_device_beside_bytes(const tti_plan *plan, int n_own);
-double tti_device_kept_bytes(const tti_blueprint *b);
+double tti_device_resident_bytes(const tti_blueprint *b);
 
 #endif /* TTI_PLANNER_DEVICE_COSTS_H */

@@ -44,7 +44,7 @@ static size_t block_begin(const tti_plan *plan, size_t i) {
     return i < (size_t)plan->n_updates ? plan->updates[i].first : plan->n_flat;
 }
 
-tutti_status tti_drawing_range(const tti_drawing *d, int r, tti_kept_range *out) {
+tutti_status tti_drawing_range(const tti_drawing *d, int r, tti_resident_range *out) {
     tti_exec_desc desc = d->exec;
     const tti_plan *plan = desc.plan;
     tti_exec_memory m;
@@ -52,7 +52,7 @@ tutti_status tti_drawing_range(const tti_drawing *d, int r, tti_kept_range *out)
     desc.n_ranges = tti_drawing_n_ranges(d);
     if (tti_drawing_has_processes(d)) {
         TTI_TRY(tti_exec_memory_plan(&desc, 0, 1, &m));
-        *out = (tti_kept_range){tti_share_range(plan, r, desc.n_ranges), m.params, m.states};
+        *out = (tti_resident_range){tti_share_range(plan, r, desc.n_ranges), m.params, m.states};
         return TUTTI_OK;
     }
     tti_range blocks = tti_lane_range((size_t)plan->n_updates, 1, r, desc.n_ranges);

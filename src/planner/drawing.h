@@ -26,10 +26,10 @@ typedef struct tti_holding {
 } tti_holding;
 
 /* The parameters that one process, or one thread, of a parameter server owns. */
-typedef struct tti_kept_range {
+typedef struct tti_resident_range {
     tti_range keys;
     size_t params, states; /* bytes */
-} tti_kept_range;
+} tti_resident_range;
 
 static inline double tti_mib(size_t n_bytes) { return (double)n_bytes / 1048576.0; }
 
@@ -51,7 +51,7 @@ bool tti_drawing_has_no_state(const tti_drawing *d, const tti_holding *h);
 /* Otherwise the server has ranges of the parameters, in processes or in threads. */
 bool tti_drawing_has_processes(const tti_drawing *d);
 int tti_drawing_n_ranges(const tti_drawing *d);
-tutti_status tti_drawing_range(const tti_drawing *d, int r, tti_kept_range *out);
+tutti_status tti_drawing_range(const tti_drawing *d, int r, tti_resident_range *out);
 
 bool tti_drawing_is_compressed(const tti_drawing *d);
 

@@ -131,7 +131,7 @@ static void sum_lines(const tti_drawing *d, int n_columns, int n_rows) {
         }
 }
 
-static void server_box(const tti_drawing *d, int x, int y, int r, const tti_kept_range *range) {
+static void server_box(const tti_drawing *d, int x, int y, int r, const tti_resident_range *range) {
     frame(d, x, y, 4);
     tti_str_printf(d->out, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">server, %s %d</text>\n",
                    x + 8, y + 18, tti_drawing_has_processes(d) ? "worker" : "thread", r);
@@ -154,7 +154,7 @@ static tutti_status draw_server(const tti_drawing *d) {
                    "<path d=\"M %d %d V %d\" stroke=\"%s\" stroke-width=\"3\" fill=\"none\"/>\n",
                    x + SERVER_RAIL, row_y(d, 0) + middle, last, red);
     for (int r = 0; r < n; r++) {
-        tti_kept_range range;
+        tti_resident_range range;
         TTI_TRY(tti_drawing_range(d, r, &range));
         line(d, x + SERVER_RAIL, row_y(d, r) + middle, SERVER_RAIL, 0, red, (double)range.params);
         server_box(d, x + SERVER_GAP, row_y(d, r), r, &range);

@@ -19,7 +19,7 @@ static tutti_status print_ranges(const tti_drawing *d) {
     else
         tti_str_add(d->out, "a server of one thread:\n");
     for (int r = 0; r < n; r++) {
-        tti_kept_range range;
+        tti_resident_range range;
         TTI_TRY(tti_drawing_range(d, r, &range));
         tti_str_printf(d->out, "  %s %-3d %zu elements from %zu  parameters %.2f MiB  state %.2f\n",
                        tti_drawing_has_processes(d) ? "worker" : "thread", r,

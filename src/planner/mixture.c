@@ -124,7 +124,7 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
             p->worker_bytes = fmax(p->worker_bytes, bytes);
             p->host_bytes += (double)(memory.offloaded + memory.grads);
         } else {
-            p->host_bytes += tti_kept_in_pages(&memory, desc.plan) +
+            p->host_bytes += tti_resident_in_pages(&memory, desc.plan) +
                              tti_used_in_pages(&memory, desc.plan, false) +
                              w->wave.hidden_bytes * n_lanes_of(w, b->n_shards);
         }

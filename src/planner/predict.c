@@ -388,7 +388,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     bool apart = tti_job_has_server(&b->config) && !in_ranks;
     if (in_ranks) tti_worker_serve_in_ranks(b, &desc);
     desc.n_lanes = at_least_one(c->n_cores / w->n_workers);
-    double kept = tti_device_kept_bytes(b);
+    double kept = tti_device_resident_bytes(b);
     p->worker_bytes = p->host_bytes = 0;
     for (int r = 0; r < w->n_workers; r++) {
         tti_exec_memory m;
@@ -407,7 +407,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         if (desc.shares) give_to_all(&m, &h, (size_t)w->n_workers);
         p->host_bytes += c->is_device
                              ? copies_of_device(b, c, &desc, &m, at.data == 0)
-                             : tti_kept_in_pages(&m, desc.plan) +
+                             : tti_resident_in_pages(&m, desc.plan) +
                                    tti_used_in_pages(&m, desc.plan, loose || w->n_workers == 1);
         p->host_bytes += (double)(m.offloaded + m.mail) + wave->hidden_bytes * w->n_lanes +
                          tti_scratch_beyond(c, b, at.stage, in_flight(desc.plan, &m), w->n_lanes);
@@ -417,7 +417,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         add_channels_of_parts(p, b);
     else
         add_channels(p, b, w->n_workers);
-    if (h.has_common) p->host_bytes += tti_kept_in_pages(&h.common, b->plan);
+    if (h.has_common) p->host_bytes += tti_resident_in_pages(&h.common, b->plan);
     double batch = (double)tutti_shape_n_elems(&info->x.shape) *
                    (double)tutti_dtype_bytes(info->x.dtype) * (double)b->config.train.batch;
     double batches = batch * (double)(b->config.data.prefetch + 1);

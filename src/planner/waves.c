@@ -156,7 +156,7 @@ static double bytes_read(const rig *r) {
  * compute thread. */
 static void measure_hidden(rig *r, tti_calibration *c) {
     tti_exec_memory m = tti_exec_memory_use(r->exec);
-    double of_files, known = tti_kept_in_pages(&m, r->b.plan);
+    double of_files, known = tti_resident_in_pages(&m, r->b.plan);
     known += tti_used_in_pages(&m, r->b.plan, true);
     double grown = tti_process_bytes(&of_files) - c->start_bytes;
     c->code_bytes = fmax(c->code_bytes, of_files - c->start_file_bytes);

@@ -124,7 +124,7 @@ T_CASE(memory) {
          pieces = make("parallel.tensor=2", "parallel.shards=4");
     const double rows = 8, shard = rows * (784 + 1) * 4; /* pictures and labels */
     T_NEAR(tti_device_beside_bytes(whole.b->plan, 2), 2 * 2 * shard + own_bytes(whole.b->plan), 0);
-    assert_true(tti_device_kept_bytes(whole.b) == 0);
+    assert_true(tti_device_resident_bytes(whole.b) == 0);
     const tti_plan *plan = tti_blueprint_plan(pieces.b, 0);
     double beside = tti_device_beside_bytes(plan, 4);
     assert_true(beside > 2 * 4 * shard && beside < 3 * 4 * shard);

@@ -86,28 +86,28 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
 
 /* ---- samples that stay on the device ---- */
 
-tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int ahead,
-                                  bool *kept) {
+tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from, int ahead,
+                                  bool *resident) {
     tti_exec_device *d = x->device;
-    const tti_kept_desc desc = {.backend = x->desc.backend,
-                                .samples = from,
-                                .n_shards = tti_device_n_local(x),
-                                .x_bytes = d->x_bytes,
-                                .target_bytes = d->target_bytes,
-                                .args = d->args};
-    TTI_ASSERT(d->n_begun == 0 && !d->kept.gather.samples.x);
-    bool fits = !x->pipe && tti_kept_fits(&desc);
+    const tti_resident_desc desc = {.backend = x->desc.backend,
+                                    .samples = from,
+                                    .n_shards = tti_device_n_local(x),
+                                    .x_bytes = d->x_bytes,
+                                    .target_bytes = d->target_bytes,
+                                    .args = d->args};
+    TTI_ASSERT(d->n_begun == 0 && !d->resident.gather.samples.x);
+    bool fits = !x->pipe && tti_resident_fits(&desc);
     TTI_TRY(tti_device_agree(x, &fits));
     if (!fits) return TUTTI_OK;
-    TTI_TRY(tti_kept_create(&desc, &d->kept));
+    TTI_TRY(tti_resident_create(&desc, &d->resident));
     d->n_sets = ahead > 0 ? TTI_MIN(ahead, TTI_MAX_AHEAD) : TTI_MAX_AHEAD;
     for (int i = 0; i < d->n_sets; i++) {
         if (i >= TTI_N_INPUTS) TTI_TRY(tti_device_make_set(x, &d->sets[i], false));
         TTI_TRY(tti_device_take_host(x, &d->sets[i].index,
-                                     tti_kept_index_elems(&d->kept) * sizeof(int32_t)));
+                                     tti_resident_index_elems(&d->resident) * sizeof(int32_t)));
     }
     d->n_chained = tti_device_n_chained(x);
-    *kept = true;
+    *resident = true;
     return TUTTI_OK;
 }
 
@@ -400,7 +400,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_device_sharded_destroy(d->sharded);
     tti_device_reduce_destroy(d->reduce);
     tti_device_update_destroy(d->update);
-    tti_kept_release(backend, &d->kept);
+    tti_resident_release(backend, &d->resident);
     backend->release(d->args, sizeof *d->args);
     backend->release(d->sums, d->told_bytes - sizeof *d->report);
     backend->release(d->report, sizeof *d->report);

@@ -37,8 +37,8 @@ tutti_status tti_exec_device_let_go(tti_exec *x);
 tutti_status tti_exec_device_take_up(tti_exec *x);
 
 /* tti_exec_keep, tti_exec_depth, tti_exec_begin, _end and tti_exec_eval of a worker on a device. */
-tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *samples, int ahead,
-                                  bool *kept);
+tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *samples, int ahead,
+                                  bool *resident);
 int tti_exec_device_depth(const tti_exec *x);
 size_t tti_exec_device_compress_bytes(const tti_exec *x); /* of its memory, for gradients */
 int tti_exec_device_steps_per_launch(const tti_exec *x);

@@ -36,7 +36,7 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
     if (d->rows == 0) TTI_TRY(tti_device_put_runs(x, desc->shard_size));
     set->gathers = desc->index != NULL;
     if (set->gathers) {
-        tti_kept_note(&d->kept, desc, set->index);
+        tti_resident_note(&d->resident, desc, set->index);
         return TUTTI_OK;
     }
     const tti_bytes_desc bytes = {x->desc.backend, desc, tti_device_n_local(x), d->x_bytes,

@@ -4,7 +4,7 @@
 
 static tutti_status put_begin(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
-    tti_gather g = d->kept.gather;
+    tti_gather g = d->resident.gather;
     g.args_from = set->args_host, g.index = set->index;
     if (set->gathers) return d->ops->step.gather(&g, d->fixed, d->runs);
     TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->args, set->args, sizeof *d->args));

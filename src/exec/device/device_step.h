@@ -15,7 +15,7 @@
 #include "exec/device/device_sharded.h"
 #include "exec/device/device_told.h"
 #include "exec/device/device_update.h"
-#include "exec/device/kept.h"
+#include "exec/device/resident.h"
 #include "exec/worker/worker.h"
 
 /* Parameters, their averages, and the states. */
@@ -39,7 +39,7 @@ struct tti_exec_device {
     const tti_device_ops *ops;
     tti_device_set sets[TTI_MAX_AHEAD];
     int n_sets; /* that take turns in training */
-    tti_kept kept;
+    tti_resident resident;
     tti_bytes bytes;
     tti_run *fixed, *runs; /* [n_local], device */
     int64_t rows;          /* of a shard, as fixed says; 0: not yet known */

@@ -6,10 +6,10 @@ static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
 
 static void point_at(tti_exec *x, tti_instance *instance, const tti_inputs *inputs,
                      const tti_device_set *set, int s) {
-    const tti_gather *g = &x->device->kept.gather;
-    const tti_inputs_shard kept = {g->x + s * g->x_stride, g->y + s * g->y_stride,
-                                   g->rows + s * g->rows_stride};
-    tti_inputs_point(instance, inputs, set->gathers ? &kept : &set->shards[s],
+    const tti_gather *g = &x->device->resident.gather;
+    const tti_inputs_shard resident = {g->x + s * g->x_stride, g->y + s * g->y_stride,
+                                       g->rows + s * g->rows_stride};
+    tti_inputs_point(instance, inputs, set->gathers ? &resident : &set->shards[s],
                      &x->device->args->loss_scale);
 }
 

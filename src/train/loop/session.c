@@ -109,12 +109,12 @@ static tutti_status keep_samples(session *s) {
     if (!must && tti_resident_bytes(s->b->train) > max_resident) return TUTTI_OK;
     tti_resident set = {0};
     tutti_status st = tti_feeding_load(s->b->train, (int)s->c->data.threads, s->exec, &set);
-    const tti_kept_samples samples = {.x = set.x,
-                                      .y = set.y,
-                                      .value = (const float(*)[256])set.table.value,
-                                      .n = set.n,
-                                      .n_elems = set.n_elems,
-                                      .n_channels = set.table.n_channels};
+    const tti_resident_samples samples = {.x = set.x,
+                                          .y = set.y,
+                                          .value = (const float(*)[256])set.table.value,
+                                          .n = set.n,
+                                          .n_elems = set.n_elems,
+                                          .n_channels = set.table.n_channels};
     if (st == TUTTI_OK) st = tti_exec_keep(s->exec, &samples, (int)s->c->parallel.ahead, &kept);
     tti_resident_free(&set);
     TTI_TRY(st);
