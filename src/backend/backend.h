@@ -293,16 +293,16 @@ typedef struct tti_device_queue_ops {
     /* Optional: names what is put into the queues until the range ends, for tools that watch
      * (NVTX); NULL ends the innermost range.  Costs nothing when no tool watches. */
     void (*range)(const char *name);
-    /* A moment of a queue, numbered from 0 up, also inside a recording; and when each of n came, in
-     * microseconds since moment 0 (waits). */
+    /* A moment of a queue, numbered from 0 up, also inside a captured graph; and when each of n
+     * came, in microseconds since moment 0 (waits). */
     tutti_status (*stamp)(tti_queue queue, int moment);
     tutti_status (*read_stamps)(int n, double *us);
     /* Captures the launches in the compute queue between the two calls into a graph; nothing runs.
      */
     tutti_status (*record_begin)(void);
-    tutti_status (*record_end)(void **recording);
-    tutti_status (*replay)(void *recording);
-    void (*release_recording)(void *recording); /* takes NULL */
+    tutti_status (*record_end)(void **captured_graph);
+    tutti_status (*replay)(void *captured_graph);
+    void (*release_captured_graph)(void *captured_graph); /* takes NULL */
 } tti_device_queue_ops;
 
 /* Kernels of a step that are no ops of the graph. */

@@ -227,7 +227,7 @@ const char *tti_exec_way(const tti_exec *exec);
 tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
 /* Between the two calls n_steps steps are begun and ended as in training, after at least one, and
- * their parts timed; nothing waits that does not wait in training.  Devices play recordings of
+ * their parts timed; nothing waits that does not wait in training.  Devices play captured graphs of
  * their own meanwhile, with moments in them; on the host it is the first lane that is looked at.
  * Collective. */
 tutti_status tti_exec_profile_begin(tti_exec *exec, int n_steps);

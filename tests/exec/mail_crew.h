@@ -174,19 +174,20 @@ static inline const char *mail_check(mail_rank *r, int round) {
     return failure;
 }
 
-/* From the second round on as a recording, where the crew says so; all are made before any runs. */
-static inline const char *mail_round(mail_rank *r, int round, void **recording) {
+/* From the second round on as a captured graph, where the crew says so; all are made before any
+ * runs. */
+static inline const char *mail_round(mail_rank *r, int round, void **captured_graph) {
     const char *failure = mail_write(r, round);
     if (!failure && r->c->record && round == 1) {
         COMM_OK(r->ops->queues.record_begin());
         failure = mail_exchange(r);
-        COMM_OK(r->ops->queues.record_end(recording));
+        COMM_OK(r->ops->queues.record_end(captured_graph));
         COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
     }
     if (failure) return failure;
-    if (*recording)
-        COMM_OK(r->ops->queues.replay(*recording));
+    if (*captured_graph)
+        COMM_OK(r->ops->queues.replay(*captured_graph));
     else
         failure = mail_exchange(r);
     if (failure) return failure;
@@ -197,13 +198,13 @@ static inline const char *mail_round(mail_rank *r, int round, void **recording) 
 
 static inline const char *mail_rank_main(tutti_comm *comm, void *arg) {
     mail_rank r;
-    void *recording = NULL;
+    void *captured_graph = NULL;
     const char *failure = mail_make(&r, arg, comm);
     for (int round = 0; round < MAIL_ROUNDS && !failure; round++)
-        failure = mail_round(&r, round, &recording);
+        failure = mail_round(&r, round, &captured_graph);
     if (failure) return failure;
     COMM_OK(tutti_comm_barrier(comm));
-    r.ops->queues.release_recording(recording);
+    r.ops->queues.release_captured_graph(captured_graph);
     mail_release(&r);
     return NULL;
 }

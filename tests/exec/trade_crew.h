@@ -190,20 +190,20 @@ static inline const char *trade_put(trade_rank *r) {
     return NULL;
 }
 
-/* From the second round on as a recording, where the crew says so. */
-static inline const char *trade_round(trade_rank *r, int round, void **recording) {
+/* From the second round on as a captured graph, where the crew says so. */
+static inline const char *trade_round(trade_rank *r, int round, void **captured_graph) {
     const char *failure = trade_feed(r, round);
     if (failure) return failure;
     if (r->c->record && round == 1) {
         COMM_OK(r->ops->queues.record_begin());
         failure = trade_put(r);
         if (failure) return failure;
-        COMM_OK(r->ops->queues.record_end(recording));
+        COMM_OK(r->ops->queues.record_end(captured_graph));
         COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
     }
-    if (*recording)
-        COMM_OK(r->ops->queues.replay(*recording));
+    if (*captured_graph)
+        COMM_OK(r->ops->queues.replay(*captured_graph));
     else
         failure = trade_put(r);
     if (failure) return failure;
@@ -212,9 +212,9 @@ static inline const char *trade_round(trade_rank *r, int round, void **recording
     return failure;
 }
 
-static inline void trade_release(trade_rank *r, void *recording) {
+static inline void trade_release(trade_rank *r, void *captured_graph) {
     const tti_backend *backend = r->c->backend;
-    if (recording) r->ops->queues.release_recording(recording);
+    if (captured_graph) r->ops->queues.release_captured_graph(captured_graph);
     r->ops->collectives.disconnect(r->group);
     for (int i = 0; i < r->c->n_cases; i++) {
         const trade_case *t = &r->c->cases[i];
@@ -229,15 +229,15 @@ static inline void trade_release(trade_rank *r, void *recording) {
 static inline const char *trade_rank_main(tutti_comm *comm, void *arg) {
     trade_rank r = {
         .c = arg, .comm = comm, .rank = tutti_comm_rank(comm), .n_ranks = tutti_comm_n_ranks(comm)};
-    void *recording = NULL;
+    void *captured_graph = NULL;
     r.ops = r.c->backend->device;
     COMM_OK(r.ops->open(&(tti_device_desc){.index = r.rank, .exact = true}));
     const char *failure = trade_make(&r);
     for (int round = 0; round < TRADE_ROUNDS && !failure; round++)
-        failure = trade_round(&r, round, &recording);
+        failure = trade_round(&r, round, &captured_graph);
     if (failure) return failure;
     COMM_OK(tutti_comm_barrier(comm));
-    trade_release(&r, recording);
+    trade_release(&r, captured_graph);
     return NULL;
 }
 

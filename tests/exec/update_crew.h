@@ -254,8 +254,8 @@ static inline tti_device_told update_told(const update_rank *r, const update_sid
                              .n_ranks = r->n_ranks};
 }
 
-/* Side 0 in steps, side 1 in one go.  alone: not in a recording; then kernels of the update may
- * have to be loaded, which a kernel that waits for a peer must not see. */
+/* Side 0 in steps, side 1 in one go.  alone: not in a captured graph; then kernels of the update
+ * may have to be loaded, which a kernel that waits for a peer must not see. */
 static inline tutti_status update_put(update_rank *r, int side, bool alone) {
     const tti_device_ops *ops = r->ops;
     update_side *s = &r->sides[side];
@@ -271,11 +271,12 @@ static inline tutti_status update_put(update_rank *r, int side, bool alone) {
     return ops->update.run(s->update);
 }
 
-static inline const char *update_record(update_rank *r, int side, int n_times, void **recording) {
+static inline const char *update_record(update_rank *r, int side, int n_times,
+                                        void **captured_graph) {
     tutti_status st = TUTTI_OK;
     COMM_OK(r->ops->queues.record_begin());
     for (int i = 0; i < n_times && st == TUTTI_OK; i++) st = update_put(r, side, false);
-    COMM_OK(r->ops->queues.record_end(recording));
+    COMM_OK(r->ops->queues.record_end(captured_graph));
     COMM_OK(st);
     return NULL;
 }
@@ -338,20 +339,22 @@ static inline const char *update_check(update_rank *r, int step) {
 
 /* The first step as it is, the others recorded. */
 static inline const char *update_steps(update_rank *r) {
-    void *recordings[2] = {NULL, NULL};
+    void *captured_graphs[2] = {NULL, NULL};
     const char *failure = NULL;
     for (int step = 0; step < UPDATE_STEPS && !failure; step++) {
         for (int side = 0; side < 2 && !failure; side++) {
-            if (step == 1) failure = update_record(r, side, 1, &recordings[side]);
+            if (step == 1) failure = update_record(r, side, 1, &captured_graphs[side]);
             if (!failure) failure = update_feed(r, &r->sides[side], step);
             if (failure) break;
-            COMM_OK(step ? r->ops->queues.replay(recordings[side]) : update_put(r, side, true));
+            COMM_OK(step ? r->ops->queues.replay(captured_graphs[side])
+                         : update_put(r, side, true));
             failure = update_settle(r);
         }
         if (!failure) failure = update_check(r, step);
         if (!failure) COMM_OK(tutti_comm_barrier(r->comm));
     }
-    for (int side = 0; side < 2; side++) r->ops->queues.release_recording(recordings[side]);
+    for (int side = 0; side < 2; side++)
+        r->ops->queues.release_captured_graph(captured_graphs[side]);
     return failure;
 }
 

@@ -152,25 +152,25 @@ static tutti_status check_sum(bench_rank *r, size_t n) {
 
 static int n_sums(const bench *b) { return b->desc.quick || b->for_table ? N_QUICK_SUMS : N_SUMS; }
 
-static tutti_status record(bench_rank *r, size_t n, void **recording) {
+static tutti_status record(bench_rank *r, size_t n, void **captured_graph) {
     const tti_device_ops *ops = r->b->backend->device;
     TTI_TRY(ops->queues.record_begin());
     tutti_status st = ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE);
     for (int i = 0; i < n_sums(r->b) && st == TUTTI_OK; i++)
         st = ops->collectives.all_reduce(r->group, 0, n, false);
     if (st == TUTTI_OK) st = ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM);
-    tutti_status ended = ops->queues.record_end(recording);
+    tutti_status ended = ops->queues.record_end(captured_graph);
     return st == TUTTI_OK ? ended : st;
 }
 
-static tutti_status time_rounds(bench_rank *r, void *recording, double *best_us) {
+static tutti_status time_rounds(bench_rank *r, void *captured_graph, double *best_us) {
     const tti_device_ops *ops = r->b->backend->device;
     for (int round = 0; round < N_ROUNDS; round++) {
         double us[2];
         TTI_TRY(ops->queues.sync());
         TTI_TRY(tutti_comm_barrier(r->comm));
         TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, 0));
-        TTI_TRY(ops->queues.replay(recording));
+        TTI_TRY(ops->queues.replay(captured_graph));
         TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, 1));
         TTI_TRY(ops->queues.read_stamps(2, us));
         double slowest = us[1] / n_sums(r->b);
@@ -185,12 +185,12 @@ static tutti_status bench_size(bench_rank *r, const way *w, size_t n_bytes) {
     const bench *b = r->b;
     int n_ranks = b->desc.n_devices;
     size_t each = tutti_dtype_bytes(w->wire), n = n_bytes / each / UNIT * UNIT;
-    void *recording = NULL;
+    void *captured_graph = NULL;
     double us = 0;
     TTI_TRY(check_sum(r, n));
-    tutti_status st = record(r, n, &recording);
-    if (st == TUTTI_OK) st = time_rounds(r, recording, &us);
-    b->backend->device->queues.release_recording(recording);
+    tutti_status st = record(r, n, &captured_graph);
+    if (st == TUTTI_OK) st = time_rounds(r, captured_graph, &us);
+    b->backend->device->queues.release_captured_graph(captured_graph);
     if (st != TUTTI_OK || r->rank != 0) return st;
     double moved = 2.0 * (n_ranks - 1) / n_ranks * (double)(n * each);
     double link_us = b->link_bytes_per_s > 0 ? moved / b->link_bytes_per_s * 1e6 : 0;

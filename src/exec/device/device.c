@@ -245,7 +245,7 @@ static tutti_status turn(tti_exec *x, uint64_t step) {
     tti_device_reduce *reduce = x->device->reduce;
     x->device->loads = x->device->n_begun == 0;
     if (!reduce || !tti_device_reduce_turns(reduce, step)) return TUTTI_OK;
-    TTI_TRY(tti_device_forget_recordings(x));
+    TTI_TRY(tti_device_release_graphs(x));
     tti_device_reduce_turn(reduce);
     x->device->loads = true;
     return TUTTI_OK;
@@ -393,9 +393,9 @@ void tti_exec_device_release(tti_exec *x) {
     tti_device_reduce_settle(d->reduce);
     if (d->ops->queues.sync() != TUTTI_OK) tti_clear_error();
     tti_exec_device_profile_end(x);
-    /* The recordings first: NCCL parts only once nothing can call it again. */
+    /* The captured graphs first: NCCL parts only once nothing can call it again. */
     tti_device_release_shards(x);
-    d->ops->queues.release_recording(d->eval_recording);
+    d->ops->queues.release_captured_graph(d->eval_captured_graph);
     tti_device_parts_destroy(d->parts);
     tti_device_sharded_destroy(d->sharded);
     tti_device_reduce_destroy(d->reduce);

@@ -55,7 +55,7 @@ tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
 float *tti_exec_device_pulled(const tti_exec *x);
 tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from);
 
-/* tti_exec_profile_begin: the recordings of the next n_steps steps, with moments in them. */
+/* tti_exec_profile_begin: the captured graphs of the next n_steps steps, with moments in them. */
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps);
 void tti_exec_device_profile_end(tti_exec *x);
 

@@ -16,10 +16,10 @@ static tutti_status eval_shards(tti_exec *x, const tti_device_set *set, bool bes
 static tutti_status record_eval(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->queues.record_begin());
-    return tti_device_end_recording(x, eval_shards(x, set, true), &d->eval_recording);
+    return tti_device_end_capture(x, eval_shards(x, set, true), &d->eval_captured_graph);
 }
 
-/* Exchanges in it make a recording of it, from the second batch on, as of a step. */
+/* Exchanges in it make a captured graph of it, from the second batch on, as of a step. */
 static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     if (d->pipe) {
@@ -30,9 +30,9 @@ static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
         d->has_evaluated = true;
         return eval_shards(x, set, false);
     }
-    if (!d->eval_recording) TTI_TRY(record_eval(x, set));
+    if (!d->eval_captured_graph) TTI_TRY(record_eval(x, set));
     TTI_TRY(tti_device_axis_meet(d->axis));
-    TTI_TRY(d->ops->queues.replay(d->eval_recording));
+    TTI_TRY(d->ops->queues.replay(d->eval_captured_graph));
     TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
     return tti_device_exchange_await(x->exchange, TTI_MARK_EXCHANGE);
 }

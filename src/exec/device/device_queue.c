@@ -1,5 +1,5 @@
-/* device_queue.c - puts the kernels of a whole step into the queues of the device, for a recording
- * or at once. */
+/* device_queue.c - puts the kernels of a whole step into the queues of the device, for a captured
+ * graph or at once. */
 #include "exec/device/device_step.h"
 
 static tutti_status put_begin(tti_exec *x, const tti_device_set *set) {

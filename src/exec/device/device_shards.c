@@ -63,7 +63,7 @@ tutti_status tti_device_take_shards(tti_exec *x) {
 static void release_set(tti_exec *x, tti_device_set *set) {
     const tti_device_ops *ops = x->device->ops;
     const tti_backend *backend = x->desc.backend;
-    ops->queues.release_recording(set->recording);
+    ops->queues.release_captured_graph(set->captured_graph);
     for (int s = 0; set->shards && s < tti_device_n_local(x); s++) {
         backend->release(set->shards[s].x, x->device->x_bytes);
         backend->release(set->shards[s].target, x->device->target_bytes);
@@ -82,7 +82,7 @@ void tti_device_release_shards(tti_exec *x) {
     for (int i = 0; i < TTI_MAX_AHEAD; i++) {
         release_set(x, &d->sets[i]);
         d->sets[i] = (tti_device_set){0};
-        d->ops->queues.release_recording(d->chains[i]);
+        d->ops->queues.release_captured_graph(d->chains[i]);
         d->chains[i] = NULL;
     }
     tti_bytes_release(x->desc.backend, &d->bytes);

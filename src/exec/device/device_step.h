@@ -25,12 +25,12 @@ enum { TTI_N_MIRRORS = 2 + TTI_MAX_OUT };
 typedef struct tti_device_set {
     tti_inputs_shard *shards; /* [n_local], device; empty in sets that are never fed */
     tti_step_args *args, *args_host;
-    int32_t *rows_host; /* [n_local] */
-    int32_t *index;     /* pinned [n_local][1 + b], of kept samples */
-    bool gathers;       /* the step at work is one over kept samples */
-    char *told;         /* pinned: tti_step_report, then the sums */
-    void *recording;    /* NULL: not yet made */
-    tti_step_desc desc; /* of the step at work; shards are not kept */
+    int32_t *rows_host;   /* [n_local] */
+    int32_t *index;       /* pinned [n_local][1 + b], of kept samples */
+    bool gathers;         /* the step at work is one over kept samples */
+    char *told;           /* pinned: tti_step_report, then the sums */
+    void *captured_graph; /* NULL: not yet made */
+    tti_step_desc desc;   /* of the step at work; shards are not kept */
     int64_t begun_ns;
     bool at_work;
 } tti_device_set;
@@ -52,8 +52,9 @@ struct tti_exec_device {
     tti_device_parts *parts;     /* with reduce, of others; NULL: there are none */
     tti_device_sharded *sharded; /* of gradients, too; NULL: they are whole */
     tti_device_by_host *by_host;
-    tti_device_axis *axis; /* pieces of layers are exchanged in the recording; NULL: they are not */
-    void *eval_recording;  /* then: of the evaluation of a batch; NULL: not yet made */
+    tti_device_axis
+        *axis; /* pieces of layers are exchanged in the captured graph; NULL: they are not */
+    void *eval_captured_graph; /* then: of the evaluation of a batch; NULL: not yet made */
     bool has_evaluated;
     tti_device_server *server;     /* NULL: the device makes the update */
     tti_device_pipe *pipe;         /* NULL: the worker has all layers */
@@ -70,14 +71,14 @@ struct tti_exec_device {
     int n_waiting;               /* of those begun, the last ones: for the next launch */
     bool has_just_ended;         /* a step, and none was begun since */
     bool loads;                  /* the step at hand: it does what no step has done before */
-    void *chains[TTI_MAX_AHEAD]; /* recordings, by the set of the first step; NULL: not made */
+    void *chains[TTI_MAX_AHEAD]; /* captured graphs, by the set of the first step; NULL: not made */
     uint64_t newest, done;       /* the last step begun, and the last one known to be complete */
     tti_str name;
     int64_t last_end_ns;
     int64_t exchanged_ns; /* of all steps so far, see tti_step_report.exchange_ns */
     bool has_low;         /* parameters in 16 bits are those in 32 */
     bool has_own_sums;    /* sums of other workers' shards are 0 */
-    void **timed;         /* [n_timed]: recordings of steps that are profiled; NULL: none is */
+    void **timed;         /* [n_timed]: captured graphs of steps that are profiled; NULL: none is */
     int n_timed, next_timed;
 };
 
@@ -118,26 +119,26 @@ tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool 
 /* The end of a step whose gradients are there: the update, and what the host is told. */
 tutti_status tti_device_update_and_tell(tti_exec *x, const tti_device_set *set);
 
-/* device_recordings.c: ends capturing; st is the status of the captured launches. */
-tutti_status tti_device_end_recording(tti_exec *x, tutti_status st, void **recording);
+/* device_graphs.c: ends capturing; st is the status of the captured launches. */
+tutti_status tti_device_end_capture(tti_exec *x, tutti_status st, void **captured_graph);
 
-/* device_recordings.c: a recording of a step with these inputs, nothing runs; and the set's own one
- * into the queue, made if it is not there. */
-tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording);
+/* device_graphs.c: a captured graph of a step with these inputs, nothing runs; and the set's own
+ * one into the queue, made if it is not there. */
+tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **captured_graph);
 tutti_status tti_device_play(tti_exec *x, tti_device_set *set);
 
-/* device_recordings.c: later steps differ from the captured ones, which are all complete on return.
+/* device_graphs.c: later steps differ from the captured ones, which are all complete on return.
  * Collective. */
-tutti_status tti_device_forget_recordings(tti_exec *x);
+tutti_status tti_device_release_graphs(tti_exec *x);
 
-/* device_recordings.c: how many steps over kept samples the device is best given at once; whether
+/* device_graphs.c: how many steps over kept samples the device is best given at once; whether
  * the step of this set is one of those; and such a step, marked as every step is, which waits until
  * the others of its launch have been begun. */
 int tti_device_n_chained(const tti_exec *x);
 bool tti_device_is_chained(const tti_exec *x, const tti_device_set *set);
 tutti_status tti_device_chain_step(tti_exec *x, int which);
 
-/* device_recordings.c: before the oldest step at work is awaited.  Steps that wait for others go to
+/* device_graphs.c: before the oldest step at work is awaited.  Steps that wait for others go to
  * the device one by one if it is among them, or if no others come. */
 tutti_status tti_device_chain_before_end(tti_exec *x);
 

@@ -61,7 +61,7 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
 
 void tti_exec_device_profile_end(tti_exec *x) {
     tti_exec_device *d = x->device;
-    for (int i = 0; i < d->n_timed; i++) d->ops->queues.release_recording(d->timed[i]);
+    for (int i = 0; i < d->n_timed; i++) d->ops->queues.release_captured_graph(d->timed[i]);
     free(d->timed);
     d->timed = NULL;
     d->n_timed = d->next_timed = 0;

@@ -103,7 +103,7 @@ static tutti_status take_grads(tti_offload *o) {
     } else {
         TTI_TRY(tutti_comm_alloc(o->x->desc.comm, flat_bytes(o) + 64, &memory));
         o->grads = memory;
-        /* A recording cannot wait for copies to other memory. */
+        /* A captured graph cannot wait for copies to other memory. */
         TTI_TRY(o->ops->memory.pin(memory, flat_bytes(o)));
         o->has_pinned = true;
     }

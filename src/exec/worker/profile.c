@@ -108,23 +108,23 @@ tutti_status tti_profile_zero(tti_exec *x, int n_moments) {
     }
 }
 
-static tutti_status try_recording(const tti_device_ops *ops, double *us) {
-    void *recording = NULL;
+static tutti_status try_capture(const tti_device_ops *ops, double *us) {
+    void *captured_graph = NULL;
     TTI_TRY(ops->queues.record_begin());
     tutti_status st = ops->queues.stamp(TTI_QUEUE_COMPUTE, 1);
     if (st == TUTTI_OK) st = ops->queues.stamp(TTI_QUEUE_COMPUTE, 2);
-    tutti_status ended = ops->queues.record_end(&recording);
+    tutti_status ended = ops->queues.record_end(&captured_graph);
     if (st == TUTTI_OK) st = ended;
-    if (st == TUTTI_OK) st = ops->queues.replay(recording);
+    if (st == TUTTI_OK) st = ops->queues.replay(captured_graph);
     if (st == TUTTI_OK) st = ops->queues.read_stamps(3, us);
-    ops->queues.release_recording(recording);
+    ops->queues.release_captured_graph(captured_graph);
     return st;
 }
 
 /* Moments that come out of order, or later than they can be, are none. */
 bool tti_profile_records(tti_exec *x) {
     double us[3] = {0};
-    bool told = try_recording(x->desc.backend->device, us) == TUTTI_OK;
+    bool told = try_capture(x->desc.backend->device, us) == TUTTI_OK;
     double now = (double)(tti_now_ns() - x->profile->earliest_ns) * 1e-3;
     if (!told) tti_clear_error();
     return told && us[0] <= us[1] && us[1] <= us[2] && us[2] <= now;

@@ -42,7 +42,7 @@ void tti_profile_rest(tti_exec *x, tti_part part, int64_t now_ns);
 /* Spans of queues belong to the next step of the window from here on. */
 void tti_profile_next_step(tti_exec *x);
 
-/* Whether moments can be part of a recording: it is tried, after tti_profile_zero. */
+/* Whether moments can be part of a captured graph: it is tried, after tti_profile_zero. */
 bool tti_profile_records(tti_exec *x);
 
 /* Aligns timestamp 0 of an idle device with the host's clock. n_moments: the total number, so that

@@ -1,6 +1,6 @@
-/* device_module.c - a module named cuda whose devices are the host: queues, recordings, moments and
- * an update program as a GPU has them, over the host's kernels.  For tests of what uses devices, on
- * machines that have none.  It knows sgd, clipping by the norm and averages.
+/* device_module.c - a module named cuda whose devices are the host: queues, captured graphs,
+ * moments and an update program as a GPU has them, over the host's kernels.  For tests of what uses
+ * devices, on machines that have none.  It knows sgd, clipping by the norm and averages.
  *
  * $TUTTI_TEST_DEVICE, parts joined by ',':
  *   lost=N   the device fails when it comes to step N (from 1) and gives nothing but errors then
@@ -22,7 +22,7 @@
  *   full=D   device D has no room for what measures links
  *   wrong=D  a bit of what device D reads over a link then is not what was sent
  *   kind=D   device D is of another kind than the others
- *   plays=N  it fails likewise when recordings are replayed more than N times
+ *   plays=N  it fails likewise when captured graphs are replayed more than N times
  *   stack=N  the version of the driver and its libraries (default: 1)
  *   fuses=1  plans are made as for kernels that do much at once
  *   weighs=1 stages of a model are cut as for a GPU
@@ -76,18 +76,18 @@ struct command {
 };
 
 /* Of a queue, or of all queues in the order in which they were put. */
-typedef struct recording {
+typedef struct captured_graph {
     command *commands;
     size_t n, capacity, n_done;
-} recording;
+} captured_graph;
 
 typedef struct device {
     int index;
     bool lost;
-    char heard[512];    /* of a peer that is lost, for which this one has stopped; "": it failed */
-    recording *records; /* NULL: what is put is done at once, or later */
+    char heard[512]; /* of a peer that is lost, for which this one has stopped; "": it failed */
+    captured_graph *records; /* NULL: what is put is done at once, or later */
     int64_t late;
-    recording queues[TTI_N_QUEUES]; /* late */
+    captured_graph queues[TTI_N_QUEUES]; /* late */
     struct {
         tti_queue queue;
         size_t n;
@@ -143,7 +143,7 @@ static void execute(command *c) {
 
 /* As late as can be: what a queue waits for is done when it comes there. */
 static void advance(tti_queue queue, size_t n) {
-    recording *r = &current->queues[queue];
+    captured_graph *r = &current->queues[queue];
     for (; r->n_done < n; r->n_done++) {
         command *c = &r->commands[r->n_done];
         if (c->run)
@@ -160,7 +160,7 @@ static void advance_all(void) {
     for (int i = 0; i < TTI_N_NOTES; i++) current->notes[i].n = 0;
 }
 
-static void append(recording *r, const command *c) {
+static void append(captured_graph *r, const command *c) {
     if (r->n == r->capacity) {
         r->capacity = r->capacity ? 2 * r->capacity : 256;
         r->commands = realloc(r->commands, r->capacity * sizeof *r->commands);
@@ -170,7 +170,7 @@ static void append(recording *r, const command *c) {
 }
 
 static void put_later(const command *c) {
-    recording *queue = &current->queues[c->queue];
+    captured_graph *queue = &current->queues[c->queue];
     append(queue, c);
     if (current->late == (c->queue == TTI_QUEUE_COMPUTE ? 2 : 3)) advance(c->queue, queue->n);
 }
@@ -228,7 +228,7 @@ static tutti_status put_between(const command *c) {
 }
 
 static tutti_status replay(void *state) {
-    const recording *r = state;
+    const captured_graph *r = state;
     if (++current->n_played > option("plays=", INT64_MAX)) current->lost = true;
     TTI_TRY(check());
     for (size_t i = 0; i < r->n; i++) {
@@ -243,8 +243,8 @@ static tutti_status replay(void *state) {
     return TUTTI_OK;
 }
 
-static void release_recording(void *state) {
-    recording *r = state;
+static void release_captured_graph(void *state) {
+    captured_graph *r = state;
     if (r) free(r->commands);
     free(r);
 }
@@ -607,7 +607,7 @@ static const tti_device_ops ops = {
     .queues.record_begin = record_begin,
     .queues.record_end = record_end,
     .queues.replay = replay,
-    .queues.release_recording = release_recording,
+    .queues.release_captured_graph = release_captured_graph,
     .step.begin = begin_step,
     .step.gather = gather,
     .step.unpack = unpack,

@@ -265,7 +265,7 @@ static tutti_status unfold(double *values, size_t n_values, const tti_device_lis
 static bool can_go_on(const command *c);
 
 static void go_on(tti_queue queue) {
-    recording *r = &current->queues[queue];
+    captured_graph *r = &current->queues[queue];
     while (!current->lost && r->n_done < r->n && can_go_on(&r->commands[r->n_done]))
         advance(queue, r->n_done + 1);
 }

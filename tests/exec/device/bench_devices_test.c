@@ -38,20 +38,20 @@ static tutti_status read_stamps(int n, double *us) {
 
 static tutti_status record_begin(void) { return TUTTI_OK; }
 
-static tutti_status record_end(void **recording) {
-    *recording = NULL;
+static tutti_status record_end(void **captured_graph) {
+    *captured_graph = NULL;
     return TUTTI_OK;
 }
 
-static tutti_status replay(void *recording) {
-    (void)recording;
+static tutti_status replay(void *captured_graph) {
+    (void)captured_graph;
     int64_t start = tti_now_ns();
     while (tti_now_ns() - start < 20000) {
     } /* 20 us for 20 sums */
     return TUTTI_OK;
 }
 
-static void release_recording(void *recording) { (void)recording; }
+static void release_captured_graph(void *captured_graph) { (void)captured_graph; }
 
 /* 1 GB/s: 4096 bytes of a vector take 4.096 us. */
 static tutti_status link_of(int other, tti_device_link *out) {
@@ -71,7 +71,7 @@ static const tti_device_ops ops = {.count = two_devices,
                                    .queues.record_begin = record_begin,
                                    .queues.record_end = record_end,
                                    .queues.replay = replay,
-                                   .queues.release_recording = release_recording,
+                                   .queues.release_captured_graph = release_captured_graph,
                                    .collectives.connect = meet_one_way,
                                    .collectives.disconnect = fake_part,
                                    .collectives.describe = fake_describe,

@@ -185,24 +185,24 @@ typedef struct timed_update {
     double us[2];
 } timed_update;
 
-/* As often in one recording as makes the time of its start small. */
+/* As often in one captured graph as makes the time of its start small. */
 static const char *time_update(update_rank *r, int side, double *us) {
     enum { N = 40, ROUNDS = 7 };
-    void *recording;
+    void *captured_graph;
     double moments[2], best = 0;
-    const char *failure = update_record(r, side, N, &recording);
+    const char *failure = update_record(r, side, N, &captured_graph);
     for (int i = 0; i < ROUNDS && !failure; i++) {
         COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
         COMM_OK(r->ops->queues.stamp(TTI_QUEUE_COMPUTE, 0));
-        COMM_OK(r->ops->queues.replay(recording));
+        COMM_OK(r->ops->queues.replay(captured_graph));
         COMM_OK(r->ops->queues.stamp(TTI_QUEUE_COMPUTE, 1));
         failure = update_settle(r);
         COMM_OK(r->ops->queues.read_stamps(2, moments));
         if (i == 0 || moments[1] < best) best = moments[1];
     }
     *us = best / N;
-    r->ops->queues.release_recording(recording);
+    r->ops->queues.release_captured_graph(captured_graph);
     return failure;
 }
 

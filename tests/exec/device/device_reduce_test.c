@@ -352,7 +352,7 @@ static const char *one_after_the_other(tutti_comm *comm, void *arg) {
     return NULL;
 }
 
-T_CASE(recordings_that_differ_wait_for_one_thing_at_a_time) {
+T_CASE(captured_graphs_that_differ_wait_for_one_thing_at_a_time) {
     T_UNUSED;
     static const tti_shard_map shard_map = {.n_ranks = 2, .first = {0, 3, 4}};
     for (int differ = 0; differ < 2; differ++) {
@@ -368,7 +368,7 @@ T_CASE(recordings_that_differ_wait_for_one_thing_at_a_time) {
     }
 }
 
-/* Outside of recordings, too. */
+/* Outside of captured graphs, too. */
 static const char *lose(tutti_comm *comm, void *arg) {
     reduce_rank r = {.c = arg};
     const char *failure = reduce_make(&r, comm);
@@ -503,7 +503,7 @@ int main(void) {
         cmocka_unit_test(buckets_beside_the_shards_give_the_same),
         cmocka_unit_test(parts_over_links_are_summed_behind_the_shards),
         cmocka_unit_test(whole_sums_come_behind_products),
-        cmocka_unit_test(recordings_that_differ_wait_for_one_thing_at_a_time),
+        cmocka_unit_test(captured_graphs_that_differ_wait_for_one_thing_at_a_time),
         cmocka_unit_test(waits_end_with_a_lost_peer),
         cmocka_unit_test(a_worker_that_is_lost_elsewhere_is_heard_of),
         cmocka_unit_test(a_ring_is_refused_in_exact_mode),

@@ -267,7 +267,7 @@ static void *end(void *arg) {
     return NULL;
 }
 
-/* Recordings are gone by now, and with them what an end waits for. */
+/* Captured graphs are gone by now, and with them what an end waits for. */
 void tti_nccl_destroy(tti_nccl *it) {
     struct timespec until;
     if (!it) return;

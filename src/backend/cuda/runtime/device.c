@@ -276,7 +276,7 @@ tutti_status tti_cuda_read_stamps(int n, double *us) {
     return TUTTI_OK;
 }
 
-/* ---- recordings ---- */
+/* ---- captured graphs ---- */
 
 tutti_status tti_cuda_record_begin(void) {
     return tti_cuda_check(cudaStreamBeginCapture(current->streams[TTI_QUEUE_COMPUTE],
@@ -284,17 +284,17 @@ tutti_status tti_cuda_record_begin(void) {
                           "cudaStreamBeginCapture");
 }
 
-tutti_status tti_cuda_record_end(void **recording) {
+tutti_status tti_cuda_record_end(void **captured_graph) {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t ready = NULL;
-    *recording = NULL;
+    *captured_graph = NULL;
     TTI_CUDA(cudaStreamEndCapture(current->streams[TTI_QUEUE_COMPUTE], &graph));
     /* Sums between devices keep the priority of their queue. */
     cudaError_t error =
         cudaGraphInstantiate(&ready, graph, cudaGraphInstantiateFlagUseNodePriority);
     cudaGraphDestroy(graph);
     TTI_TRY(tti_cuda_check(error, "cudaGraphInstantiate"));
-    *recording = ready;
+    *captured_graph = ready;
     return tti_cuda_check(cudaGraphUpload(ready, current->streams[TTI_QUEUE_COMPUTE]),
                           "cudaGraphUpload");
 }
@@ -305,14 +305,14 @@ static void lose_device(void) {
     tti_cuda_accumulate(nowhere, nowhere + 16, 16);
 }
 
-tutti_status tti_cuda_replay(void *recording) {
+tutti_status tti_cuda_replay(void *captured_graph) {
     if (TTI_FAULT("cuda.replay")) lose_device();
-    return tti_cuda_check(cudaGraphLaunch(recording, current->streams[TTI_QUEUE_COMPUTE]),
+    return tti_cuda_check(cudaGraphLaunch(captured_graph, current->streams[TTI_QUEUE_COMPUTE]),
                           "cudaGraphLaunch");
 }
 
-void tti_cuda_release_recording(void *recording) {
-    if (recording) cudaGraphExecDestroy(recording);
+void tti_cuda_release_captured_graph(void *captured_graph) {
+    if (captured_graph) cudaGraphExecDestroy(captured_graph);
 }
 
 /* ---- between the programs of a step ---- */

@@ -33,9 +33,9 @@ tutti_status tti_cuda_stamp(tti_queue queue, int moment);
 tutti_status tti_cuda_read_stamps(int n, double *us);
 
 tutti_status tti_cuda_record_begin(void);
-tutti_status tti_cuda_record_end(void **recording);
-tutti_status tti_cuda_replay(void *recording);
-void tti_cuda_release_recording(void *recording);
+tutti_status tti_cuda_record_end(void **captured_graph);
+tutti_status tti_cuda_replay(void *captured_graph);
+void tti_cuda_release_captured_graph(void *captured_graph);
 
 tutti_status tti_cuda_begin_step(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
                                  int n_runs);

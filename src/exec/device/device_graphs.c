@@ -1,4 +1,4 @@
-/* device_recordings.c - captures and replays the graphs of a step.
+/* device_graphs.c - captures and replays the graphs of a step.
  *
  * Every input set has its own captured graph.  With resident samples, if a step is so small that
  * its launch matters, one graph has several consecutive steps: the host records the numbers of each
@@ -11,16 +11,16 @@
  * milliseconds. */
 static const double most_flops_chained = 2e11;
 
-tutti_status tti_device_end_recording(tti_exec *x, tutti_status st, void **recording) {
-    tutti_status ended = x->device->ops->queues.record_end(recording);
+tutti_status tti_device_end_capture(tti_exec *x, tutti_status st, void **captured_graph) {
+    tutti_status ended = x->device->ops->queues.record_end(captured_graph);
     TTI_TRY(st);
     return ended;
 }
 
-tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording) {
+tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **captured_graph) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->queues.record_begin());
-    return tti_device_end_recording(x, tti_device_whole_step(x, set, true), recording);
+    return tti_device_end_capture(x, tti_device_whole_step(x, set, true), captured_graph);
 }
 
 /* ---- several steps in one ---- */
@@ -28,9 +28,10 @@ tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **re
 int tti_device_n_chained(const tti_exec *x) {
     const tti_exec_device *d = x->device;
     double n_shards = (double)x->desc.n_shards / x->n_ranks;
-    bool is_one_recording = !d->by_host && !d->server && !d->pipe && !x->offload && !x->desc.local;
+    bool is_one_captured_graph =
+        !d->by_host && !d->server && !d->pipe && !x->offload && !x->desc.local;
     bool is_small = tti_program_flops(&x->desc.plan->shard) * n_shards <= most_flops_chained;
-    return is_one_recording && is_small ? d->n_sets / 2 : 1;
+    return is_one_captured_graph && is_small ? d->n_sets / 2 : 1;
 }
 
 int tti_exec_device_steps_per_launch(const tti_exec *x) {
@@ -62,7 +63,7 @@ static tutti_status put_chain(tti_exec *x, int first) {
 static tutti_status record_chain(tti_exec *x, int first) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->queues.record_begin());
-    return tti_device_end_recording(x, put_chain(x, first), &d->chains[first]);
+    return tti_device_end_capture(x, put_chain(x, first), &d->chains[first]);
 }
 
 /* ---- all that a worker replays ---- */
@@ -73,7 +74,7 @@ static tutti_status record_all(tti_exec *x, bool gathers) {
     tti_exec_device *d = x->device;
     for (int i = 0; i < d->n_sets; i++) {
         d->sets[i].gathers = gathers;
-        TTI_TRY(tti_device_record(x, &d->sets[i], &d->sets[i].recording));
+        TTI_TRY(tti_device_record(x, &d->sets[i], &d->sets[i].captured_graph));
     }
     for (int i = 0; i < d->n_sets && gathers && d->n_chained > 1; i++)
         if (begins_chain(d, i)) TTI_TRY(record_chain(x, i));
@@ -84,10 +85,10 @@ static bool waits_for_peers(const tti_exec_device *d) { return d->reduce || d->a
 
 tutti_status tti_device_play(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
-    if (!set->recording)
+    if (!set->captured_graph)
         TTI_TRY(waits_for_peers(d) ? record_all(x, set->gathers)
-                                   : tti_device_record(x, set, &set->recording));
-    return d->ops->queues.replay(set->recording);
+                                   : tti_device_record(x, set, &set->captured_graph));
+    return d->ops->queues.replay(set->captured_graph);
 }
 
 static tutti_status play_marked(tti_exec *x, int which) {
@@ -113,14 +114,14 @@ static tutti_status play_waiting(tti_exec *x) {
     return TUTTI_OK;
 }
 
-tutti_status tti_device_forget_recordings(tti_exec *x) {
+tutti_status tti_device_release_graphs(tti_exec *x) {
     tti_exec_device *d = x->device;
     TTI_TRY(play_waiting(x));
     TTI_TRY(tti_device_reduce_rest(d->reduce));
     for (int i = 0; i < TTI_MAX_AHEAD; i++) {
-        d->ops->queues.release_recording(d->sets[i].recording);
-        d->ops->queues.release_recording(d->chains[i]);
-        d->sets[i].recording = d->chains[i] = NULL;
+        d->ops->queues.release_captured_graph(d->sets[i].captured_graph);
+        d->ops->queues.release_captured_graph(d->chains[i]);
+        d->sets[i].captured_graph = d->chains[i] = NULL;
     }
     return tti_device_reduce_arrive(d->reduce);
 }
