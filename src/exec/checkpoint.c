@@ -9,9 +9,9 @@
 /* ---- whole arrays ---- */
 
 /* The executor with the optimizer state and the averages. */
-const tti_exec *tti_exec_keeper(const tti_exec *x) {
+const tti_exec *tti_exec_state_owner(const tti_exec *x) {
     const tti_exec *served =
-        x->desc.server ? tti_calls_of(x->desc.server)->keeper(x->desc.server) : NULL;
+        x->desc.server ? tti_calls_of(x->desc.server)->state_owner(x->desc.server) : NULL;
     if (x->offload) return tti_offload_host(x->offload);
     return served ? served : x; /* of a server elsewhere there is a copy of the averages */
 }
@@ -24,16 +24,17 @@ float *tti_exec_params(tti_exec *x) {
 
 float *tti_exec_state(tti_exec *x, int k) {
     if (tti_exec_has_parts(x)) return NULL;
-    return tti_exec_keeper(x)->device ? tti_exec_device_mirror(x, 2 + k)
-                                      : tti_exec_keeper(x)->states[k];
+    return tti_exec_state_owner(x)->device ? tti_exec_device_mirror(x, 2 + k)
+                                           : tti_exec_state_owner(x)->states[k];
 }
 
 float *tti_exec_ema(tti_exec *x) {
     if (tti_exec_has_parts(x)) return NULL;
-    return tti_exec_keeper(x)->device ? tti_exec_device_mirror(x, 1) : tti_exec_keeper(x)->ema;
+    return tti_exec_state_owner(x)->device ? tti_exec_device_mirror(x, 1)
+                                           : tti_exec_state_owner(x)->ema;
 }
 
-bool tti_exec_has_ema(const tti_exec *x) { return tti_exec_keeper(x)->ema != NULL; }
+bool tti_exec_has_ema(const tti_exec *x) { return tti_exec_state_owner(x)->ema != NULL; }
 
 tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pull(x) : TUTTI_OK; }
 
@@ -46,7 +47,7 @@ tutti_status tti_exec_push(tti_exec *x) {
         tti_calls_of(server)->store(x, TTI_STATE_PARAMS, (tti_range){0, x->desc.plan->n_flat},
                                     tti_exec_params(x));
     else if (server && x->desc.server_worker == 0)
-        memcpy(tti_calls_of(server)->keeper(server)->params, tti_exec_params(x),
+        memcpy(tti_calls_of(server)->state_owner(server)->params, tti_exec_params(x),
                x->desc.plan->n_flat * sizeof *x->params);
     if (x->device) TTI_TRY(tti_exec_device_push(x));
     if (tti_exec_has_sharded_params(x)) return tti_sharded_rehash(x);

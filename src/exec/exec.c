@@ -12,7 +12,7 @@
 
 /* Averages are copied to where evaluation reads them. */
 static bool is_brought(const tti_exec *x) {
-    return tti_exec_has_parts(x) || (x->device && tti_exec_keeper(x) != x);
+    return tti_exec_has_parts(x) || (x->device && tti_exec_state_owner(x) != x);
 }
 
 static tutti_status bind_update(tti_exec *x, tti_lane *lane) {
@@ -60,8 +60,8 @@ static tutti_status build_lane(tti_exec *x, int index) {
         desc.prepared = index == 0 ? x->ready[1] : NULL;
         if (desc.window)
             desc.window = &x->sharded->eval;
-        else if (tti_exec_keeper(x)->ema)
-            desc.params = is_brought(x) ? tti_zero_averages(x) : tti_exec_keeper(x)->ema;
+        else if (tti_exec_state_owner(x)->ema)
+            desc.params = is_brought(x) ? tti_zero_averages(x) : tti_exec_state_owner(x)->ema;
         TTI_TRY(tti_instance_create(&desc, &lane->eval));
     }
     return x->device || x->desc.server ? TUTTI_OK : bind_update(x, lane);
@@ -146,7 +146,7 @@ static tutti_status alloc_shared(tti_exec *x, bool is_shared, size_t n_bytes, fl
 static tutti_status alloc_states(tti_exec *x) {
     size_t n_bytes = state_bytes(x) + 64;
     bool ok = true;
-    if (tti_exec_keeper(x) != x) return TUTTI_OK;
+    if (tti_exec_state_owner(x) != x) return TUTTI_OK;
     if (x->desc.shared_params) {
         memcpy(x->states, x->desc.shared_params->states, sizeof x->states);
         x->ema = x->desc.shared_params->ema;
@@ -529,7 +529,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     return (tti_exec_memory){
         .params = param_bytes(x) / n_sharing + tti_plan_low_bytes(x->desc.plan),
         .states = x->offload ? 0 : state_bytes(x) * (size_t)x->desc.plan->n_states / n_sharing,
-        .ema = tti_exec_keeper(x)->ema && !x->offload ? state_bytes(x) / n_sharing : 0,
+        .ema = tti_exec_state_owner(x)->ema && !x->offload ? state_bytes(x) / n_sharing : 0,
         .offloaded = offloaded_bytes(x),
         .grads = grad_bytes(x) + (x->wire ? flat / 2 : 0) +
                  (x->device     ? tti_exec_device_compress_bytes(x)

@@ -5,7 +5,7 @@
 
 /* Averages by a server of this process. */
 static bool is_kept_here(const tti_exec *x) {
-    return x->desc.server && tti_calls_of(x->desc.server)->keeper(x->desc.server);
+    return x->desc.server && tti_calls_of(x->desc.server)->state_owner(x->desc.server);
 }
 
 /* Workers that update separately, or next to workers on the host, have everything. */

@@ -261,16 +261,16 @@ tutti_status tti_pass_pieces(tutti_graph **g, const tti_target *target) {
 
 /* ---- stages: the nodes of one rank ---- */
 
-typedef struct keeper {
+typedef struct builder {
     tti_rewrite rw;
     tti_stages *s;
     tti_crossings *crossings;
     int *moment; /* [n_nodes of from] */
     int *number; /* [n_values of from]: of the crossing to this rank, -1: none */
     int *reads;  /* [n_values of from][n_stages] */
-} keeper;
+} builder;
 
-static void find_moments(keeper *k) {
+static void find_moments(builder *k) {
     const tutti_graph *g = k->rw.from;
     int last = 2 * tti_stages_n_pieces(k->s) - 1;
     for (int i = 0; i < g->n_nodes; i++) {
@@ -281,11 +281,11 @@ static void find_moments(keeper *k) {
 }
 
 /* When each rank first reads a value; ANYWHERE: it does not. */
-static int *first_reads(const keeper *k, const tutti_value *value) {
+static int *first_reads(const builder *k, const tutti_value *value) {
     return &k->reads[(size_t)value->id * (size_t)k->s->n_stages];
 }
 
-static void find_reads(keeper *k) {
+static void find_reads(builder *k) {
     const tutti_graph *g = k->rw.from;
     for (int i = 0; i < g->n_values * k->s->n_stages; i++) k->reads[i] = ANYWHERE;
     for (int i = 0; i < g->n_nodes; i++) {
@@ -305,14 +305,14 @@ static tutti_status add_crossing(tti_crossings *c, const tti_crossing *crossing)
     return TUTTI_OK;
 }
 
-static const char *crossing_name(const keeper *k, int number, char name[32]) {
+static const char *crossing_name(const builder *k, int number, char name[32]) {
     bool backward = tti_moment_is_backward(k->s, k->crossings->of[number].from);
     snprintf(name, 32, "%s.%d", backward ? "back" : "pipe", number);
     return name;
 }
 
 /* A sent value has its own node and memory, which wait for the reader. */
-static void send_value(keeper *k, const tutti_value *value, int number) {
+static void send_value(builder *k, const tutti_value *value, int number) {
     char name[32];
     tutti_value *own = k->rw.map[value->id];
     bool taken = tti_is_output(k->rw.from, value) || tti_is_output(k->rw.to, own);
@@ -322,7 +322,7 @@ static void send_value(keeper *k, const tutti_value *value, int number) {
 }
 
 /* The crossings of a value, to one rank after the other. */
-static tutti_status cross(keeper *k, const tutti_value *value) {
+static tutti_status cross(builder *k, const tutti_value *value) {
     int from = k->moment[value->node->id];
     for (int stage = 0; stage < k->s->n_stages; stage++) {
         if (stage == tti_moment_stage(k->s, from)) continue;
@@ -338,7 +338,7 @@ static tutti_status cross(keeper *k, const tutti_value *value) {
 }
 
 /* An input of the whole graph, or what another rank makes. */
-static void bring(keeper *k, const tutti_value *value) {
+static void bring(builder *k, const tutti_value *value) {
     char name[32];
     if (k->rw.map[value->id]) return;
     if (k->moment[value->node->id] == ANYWHERE) {
@@ -351,7 +351,7 @@ static void bring(keeper *k, const tutti_value *value) {
 }
 
 /* A further copy of a parameter gets its name back. */
-static void keep_source(keeper *k, const tti_node *node) {
+static void keep_source(builder *k, const tti_node *node) {
     char name[TTI_MAX_NAME + 16];
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     snprintf(name, sizeof name, "%.*s", (int)own_name(k->rw.from, node->name), node->name);
@@ -362,7 +362,7 @@ static void keep_source(keeper *k, const tti_node *node) {
     if (copy) k->rw.map[node->out[0]->id] = copy->out[0];
 }
 
-static tutti_status keep_node(keeper *k, const tti_node *node) {
+static tutti_status keep_node(builder *k, const tti_node *node) {
     int moment = k->moment[node->id];
     if (moment == ANYWHERE) return TUTTI_OK;
     if (tti_moment_stage(k->s, moment) == k->s->stage) {
@@ -378,7 +378,7 @@ static tutti_status keep_node(keeper *k, const tti_node *node) {
 }
 
 /* "grad.NAME@S" is the gradient of NAME here. */
-static void keep_outputs(keeper *k) {
+static void keep_outputs(builder *k) {
     const tutti_graph *g = k->rw.from;
     for (int i = 0; i < g->n_outputs; i++) {
         const char *name = g->outputs[i].name;
@@ -395,7 +395,7 @@ static void keep_outputs(keeper *k) {
     }
 }
 
-static tutti_status keep(keeper *k, tutti_graph **g) {
+static tutti_status keep(builder *k, tutti_graph **g) {
     find_moments(k);
     find_reads(k);
     for (int i = 0; i < (*g)->n_values; i++) k->number[i] = -1;
@@ -406,7 +406,7 @@ static tutti_status keep(keeper *k, tutti_graph **g) {
 
 tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target) {
     if (!target->stages) return TUTTI_OK;
-    keeper k = {.s = target->stages};
+    builder k = {.s = target->stages};
     k.crossings = (*g)->training ? &k.s->train : &k.s->eval;
     k.crossings->n = 0;
     TTI_TRY(tti_rewrite_begin(&k.rw, *g));

@@ -282,7 +282,7 @@ static void give_to_server(tti_exec_memory *m, home *h) {
 }
 
 /* Each part is stored once, with the worker of the first replica. */
-static void give_to_keeper(tti_exec_memory *m, home *h, bool is_first) {
+static void give_to_state_owner(tti_exec_memory *m, home *h, bool is_first) {
     if (is_first) {
         h->common.params += m->params;
         h->common.states += m->states;
@@ -402,7 +402,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         if (!c->is_device) bytes += (double)m.mail;
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;
-        if (apart && b->n_parts > 0) give_to_keeper(&m, &h, at.data == 0);
+        if (apart && b->n_parts > 0) give_to_state_owner(&m, &h, at.data == 0);
         if (apart && b->n_parts == 0) give_to_server(&m, &h);
         if (desc.shares) give_to_all(&m, &h, (size_t)w->n_workers);
         p->host_bytes += c->is_device

@@ -288,7 +288,7 @@ tutti_status tti_server_start(tti_server *s) {
 }
 
 static const tti_server_calls calls = {
-    .keeper = tti_server_exec,
+    .state_owner = tti_server_exec,
     .shards = tti_server_shards,
     .has_ranges = tti_server_has_ranges,
     .fetch = tti_server_fetch,

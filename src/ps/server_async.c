@@ -217,10 +217,10 @@ tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
 }
 
 tutti_status tti_server_bring_averages(tti_exec *x) {
-    const tti_exec *keeper = tti_server_exec(x->desc.server);
-    if (!keeper || !keeper->ema || x->has_whole_ema) return TUTTI_OK;
+    const tti_exec *state_owner = tti_server_exec(x->desc.server);
+    if (!state_owner || !state_owner->ema || x->has_whole_ema) return TUTTI_OK;
     x->has_whole_ema = true;
-    return tti_exec_device_put(x, tti_zero_averages(x), keeper->ema);
+    return tti_exec_device_put(x, tti_zero_averages(x), state_owner->ema);
 }
 
 /* ---- its gradient ---- */

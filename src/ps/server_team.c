@@ -19,7 +19,7 @@ struct tti_team {
     tti_mesh mesh;
     int part, n_parts;
     uint64_t n_keys[TTI_MAX_RANKS]; /* [n_parts] */
-    tutti_comm *keepers;            /* in copy 0: of the threads that update; NULL: in others */
+    tutti_comm *state_owners;       /* in copy 0: of the threads that update; NULL: in others */
     tti_mesh updates;               /* theirs, of one copy */
     bool wants_stop;
     bool has_parted, has_left; /* from the others of the copy; with them */
@@ -71,7 +71,7 @@ tutti_status tti_team_combine(tti_team *t, tti_meet_op op, void *values, int n) 
 void tti_team_destroy(tti_team *t) {
     if (!t) return;
     tti_mesh_fini(&t->updates);
-    tutti_comm_destroy(t->keepers);
+    tutti_comm_destroy(t->state_owners);
     tti_mesh_fini(&t->mesh);
     free(t);
 }
@@ -143,9 +143,10 @@ static tutti_status open_control(tti_server *s, tti_channel **control) {
     tti_channel *channels[TTI_MAX_RANKS];
     size_t none[] = {sizeof(double), sizeof(float)}; /* parts join and fetch otherwise */
     const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
-    TTI_TRY(tti_comm_split(t->mesh.model, 0, &t->keepers));
-    tti_comm_set_timeout(t->keepers, s->desc.timeout_ms); /* other workers wait for their result */
-    TTI_TRY(tti_mesh_init(t->keepers, &size, &t->updates));
+    TTI_TRY(tti_comm_split(t->mesh.model, 0, &t->state_owners));
+    tti_comm_set_timeout(t->state_owners,
+                         s->desc.timeout_ms); /* other workers wait for their result */
+    TTI_TRY(tti_mesh_init(t->state_owners, &size, &t->updates));
     s->desc.exec.mesh = &t->updates;
     TTI_TRY(open_within(t->mesh.model, s->desc.timeout_ms, none, TTI_COUNT(none), channels));
     *control = channels[0];
@@ -156,7 +157,7 @@ static tutti_status open_control(tti_server *s, tti_channel **control) {
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
-/* Between the keeper of this part and the workers of other copies that have it. */
+/* Between the state owner of this part and the workers of other copies that have it. */
 static tutti_status open_data(const tti_server *s, tti_channel **channels) {
     size_t areas[TTI_N_KEY_AREAS];
     for (int w = 0; w < s->desc.n_workers; w++) channels[w] = NULL;
@@ -172,10 +173,10 @@ static tutti_status be_queue(tti_server *s, tti_channel **channels) {
     return st;
 }
 
-static tutti_status be_follower(tti_server *s, tti_channel *keeper) {
-    s->keys = tti_keys_create_for_part(&s->desc, s->team->part, keeper);
+static tutti_status be_follower(tti_server *s, tti_channel *state_owner) {
+    s->keys = tti_keys_create_for_part(&s->desc, s->team->part, state_owner);
     if (s->keys) return TUTTI_OK;
-    tti_channel_close(keeper);
+    tti_channel_close(state_owner);
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 

@@ -150,7 +150,8 @@ T_CASE(steps_without_the_slowest) {
     near(p.dropped, 1.0 / 31, 0.1);
 }
 
-/* Copies of four workers: two of them on a host of eight, each with its own link to the keeper. */
+/* Copies of four workers: two of them on a host of eight, each with its own link to the state
+ * owner. */
 T_CASE(copies_of_a_divided_model) {
     T_UNUSED;
     tti_network n = network_of("host: {size: 8}\nrack: {size: 4}\n");

@@ -8,7 +8,7 @@
 typedef struct tti_server_calls {
     /* The executor that keeps parameters and state; NULL: it is in another process, or in several.
      */
-    tti_exec *(*keeper)(tti_server *server);
+    tti_exec *(*state_owner)(tti_server *server);
 
     /* With backup workers a batch is divided between the workers: fills the shards of one of them,
      * and returns true; else returns false and writes nothing. */
