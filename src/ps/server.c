@@ -12,18 +12,19 @@
 #include "base/clock.h"
 #include "comm/local_sum.h"
 #include "comm/wait_clock.h"
+#include "ps/server_group.h"
 #include "ps/server_ranges.h"
-#include "ps/server_team.h"
 
 enum { WAIT_SLICE_MS = 50 };
 
 /* ---- the server's threads ---- */
 
-static void pull_lane(int lane, void *arg) {
+static void pull_compute_thread(int compute_thread, void *arg) {
     void **p = arg;
     const tti_server *s = p[0];
     const tti_request *r = p[1];
-    tti_range mine = tti_lane_range(s->n_own, 16, lane, s->x->desc.n_lanes);
+    tti_range mine =
+        tti_compute_thread_range(s->n_own, 16, compute_thread, s->x->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     size_t n_bytes = (mine.last - mine.first) * sizeof *r->params;
     memcpy(r->params + mine.first, s->x->params + mine.first, n_bytes);
@@ -31,17 +32,18 @@ static void pull_lane(int lane, void *arg) {
 }
 
 /* A server thread's range of all pieces, added along the tree. */
-static void sum_lane(int lane, void *arg) {
+static void sum_lane(int compute_thread, void *arg) {
     tti_server *s = arg;
     const void *terms[TTI_MAX_RANKS * TTI_MAX_PIECES];
     float *dst = s->worker[0].pieces[0];
-    tti_range mine = tti_lane_range(s->x->desc.plan->n_flat, 16, lane, s->x->desc.n_lanes);
+    tti_range mine = tti_compute_thread_range(s->x->desc.plan->n_flat, 16, compute_thread,
+                                              s->x->desc.n_compute_threads);
     for (int t = 0; t < s->order.n_terms; t++)
         terms[t] = s->worker[s->order.terms[t].rank].pieces[s->order.terms[t].piece];
     for (size_t i = mine.first; i < mine.last; i += TTI_SUM_BLOCK) {
         size_t n = TTI_MIN(mine.last - i, (size_t)TTI_SUM_BLOCK);
         const void *sum = tti_sum_block(&s->order, terms, i * sizeof(float), TUTTI_F32, TUTTI_SUM,
-                                        n, s->scratch[lane]);
+                                        n, s->scratch[compute_thread]);
         if (sum != dst + i) memcpy(dst + i, sum, n * sizeof *dst);
     }
 }
@@ -54,11 +56,12 @@ static int first_of(const tti_server *s) {
 }
 
 /* The pieces of those that came, in the order of the workers. */
-static void add_lane(int lane, void *arg) {
+static void add_compute_thread(int compute_thread, void *arg) {
     tti_server *s = arg;
     int first = first_of(s);
     float *dst = s->worker[first].pieces[0];
-    tti_range mine = tti_lane_range(s->n_own, 16, lane, s->x->desc.n_lanes);
+    tti_range mine =
+        tti_compute_thread_range(s->n_own, 16, compute_thread, s->x->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     for (int w = first; w < s->desc.n_workers; w++) {
         const tti_served *from = &s->worker[w];
@@ -78,7 +81,7 @@ static uint64_t workers_of(const tti_server *s, const tti_request *r) {
 
 /* Arrays sent to or received from these workers, of which the first is in this process. */
 static void count_arrays(tti_server *s, uint64_t workers, size_t n_arrays, tutti_dtype of) {
-    size_t n_far = s->door ? (size_t)__builtin_popcountll(workers & ~UINT64_C(1)) : 0;
+    size_t n_far = s->listener ? (size_t)__builtin_popcountll(workers & ~UINT64_C(1)) : 0;
     s->n_bytes += (int64_t)(n_far * n_arrays * s->n_own * tutti_dtype_bytes(of));
 }
 
@@ -98,8 +101,10 @@ static tutti_status apply(tti_server *s, tti_request *r) {
     if (r->arrival.result.skipped) return TUTTI_OK; /* a loss was not finite */
     TTI_TRY(tti_ranges_update(s->ranges, r, workers));
     count_arrays(s, workers, 1, s->desc.exec.wire);
-    if (r->kind == TTI_STEP) tti_lanes_run(x->lanes, s->desc.n_backup > 0 ? add_lane : sum_lane, s);
-    for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
+    if (r->kind == TTI_STEP)
+        tti_compute_threads_run(x->compute_threads,
+                                s->desc.n_backup > 0 ? add_compute_thread : sum_lane, s);
+    for (int i = 0; i < x->n_in_flight; i++) x->compute_thread[i].status = TUTTI_OK;
     x->buffers[0] = r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;
     x->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;
     return end_update(s, r, tti_exec_apply(x, &r->step, r->inv_count, &r->arrival.result));
@@ -107,7 +112,7 @@ static tutti_status apply(tti_server *s, tti_request *r) {
 
 static tutti_status copy_params(tti_server *s, tti_request *r) {
     TTI_TRY(tti_ranges_copy(s->ranges, r));
-    tti_lanes_run(s->x->lanes, pull_lane, (void *[]){s, r});
+    tti_compute_threads_run(s->x->compute_threads, pull_compute_thread, (void *[]){s, r});
     count_arrays(s, UINT64_C(1) << r->worker, r->ema && s->x->ema ? 2 : 1, TUTTI_F32);
     return TUTTI_OK;
 }
@@ -223,7 +228,7 @@ static tutti_status set_up(tti_server *s) {
         s->desc.exec.join_user = s;
     }
     TTI_TRY(tti_exec_create(&s->desc.exec, &s->x));
-    for (int i = 0; i < s->x->desc.n_lanes; i++) {
+    for (int i = 0; i < s->x->desc.n_compute_threads; i++) {
         s->scratch[i] = aligned_alloc(64, (tti_sum_scratch_bytes() + 63) & ~(size_t)63);
         if (!s->scratch[i]) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     }
@@ -325,10 +330,10 @@ tutti_status tti_server_create(const tti_server_desc *desc, tti_server **out) {
 
 void tti_server_destroy(tti_server *s) {
     if (!s) return;
-    tti_door_close(s->door);
-    bool in_order = tti_remote_close(s) && !(s->team && s->failed);
+    tti_listener_close(s->listener);
+    bool in_order = tti_client_close(s) && !(s->replica_group && s->failed);
     /* The others need it until the first process ends, which after a failure may never happen. */
-    tti_holder_close(s->holder, in_order ? TTI_NO_TIMEOUT : s->desc.timeout_ms);
+    tti_range_server_close(s->range_server, in_order ? TTI_NO_TIMEOUT : s->desc.timeout_ms);
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
     pthread_cond_broadcast(&s->work);
@@ -336,21 +341,21 @@ void tti_server_destroy(tti_server *s) {
     if (s->has_thread) pthread_join(s->thread, NULL);
     tti_ranges_close(s->ranges);
     tti_keys_close(s->keys);
-    tti_team_destroy(s->team);
-    for (int i = 0; i < TTI_MAX_LANES; i++) free(s->scratch[i]);
+    tti_replica_group_destroy(s->replica_group);
+    for (int i = 0; i < TTI_MAX_COMPUTE_THREADS; i++) free(s->scratch[i]);
     tti_sum_order_free(&s->order);
     pthread_cond_destroy(&s->work);
     pthread_cond_destroy(&s->news);
     pthread_mutex_destroy(&s->mutex);
     free(s->n_to_pull);
-    free(s->hall.brought);
+    free(s->barrier.brought);
     free(s->log);
     free(s);
 }
 
 tti_exec *tti_server_exec(tti_server *s) { return tti_server_has_ranges(s) ? NULL : s->x; }
 
-bool tti_server_has_ranges(const tti_server *s) { return s->desc.n_ranges > 1 || s->team; }
+bool tti_server_has_ranges(const tti_server *s) { return s->desc.n_ranges > 1 || s->replica_group; }
 
 bool tti_server_is_async(const tti_server *s) {
     return s->desc.staleness != 0 || s->desc.n_backup > 0;
@@ -370,8 +375,8 @@ void tti_server_watch_phases(tti_server *s, const tti_phase_watch *watch) {
 /* ---- failing and waiting ---- */
 
 void tti_server_abort(tti_server *s, tutti_status status, const char *text) {
-    if (s->remote) tti_remote_abort(s, status, text);
-    tti_team_abort(s->team, text);
+    if (s->client) tti_client_abort(s, status, text);
+    tti_replica_group_abort(s->replica_group, text);
     pthread_mutex_lock(&s->mutex);
     tti_server_fail(s, TUTTI_E_PEER, text && *text ? text : "a worker is gone");
     pthread_mutex_unlock(&s->mutex);
@@ -380,7 +385,7 @@ void tti_server_abort(tti_server *s, tutti_status status, const char *text) {
 /* Whether w has not come where the other one waits, or may still compute for it. */
 static bool holds_up(const tti_server *s, int w, int waits) {
     if (w == waits || s->worker[w].is_dead) return false;
-    if (s->hall.has_come[waits]) return !s->hall.has_come[w];
+    if (s->barrier.has_come[waits]) return !s->barrier.has_come[w];
     return tti_server_is_async(s) ? s->worker[w].computes : s->worker[w].n_pieces == 0;
 }
 
@@ -394,7 +399,7 @@ static const char *slowest(const tti_server *s, int waits, char text[32]) {
     return found < 0 ? "the others" : text;
 }
 
-/* The limit of ordinary waits may be a part of parallel.timeout_ms (server_team.c). */
+/* The limit of ordinary waits may be a part of parallel.timeout_ms (server_group.c). */
 static tutti_status fail_timeout(tti_server *s, int w, const tti_wait_clock *clock) {
     const tti_phase_watch *watch = &s->desc.watch;
     bool is_phase = clock->kind == TTI_DELAY_PHASE;
@@ -444,7 +449,7 @@ tutti_status tti_server_wait_served(tti_server *s, const tti_request *r) {
 }
 
 tutti_status tti_server_why(tti_server *s, const char *text) {
-    if (s->remote) return tti_remote_why(s, text);
+    if (s->client) return tti_client_why(s, text);
     pthread_mutex_lock(&s->mutex);
     tti_server_fail(s, TUTTI_E_PEER, text);
     tutti_status st = tti_fail(s->cause, "%s", s->error);
@@ -467,14 +472,14 @@ tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **
     tti_server *s = x->desc.server;
     tti_request r = {.kind = TTI_FETCH, .k = k, .keys = keys, .to = to};
     *data = to;
-    if (!s->holder) return put_and_wait(s, &r);
-    tti_holder_fetch(s->holder, k, keys, to); /* of a part: all of it is here */
+    if (!s->range_server) return put_and_wait(s, &r);
+    tti_range_server_fetch(s->range_server, k, keys, to); /* of a part: all of it is here */
     return TUTTI_OK;
 }
 
 void tti_server_store(tti_exec *x, int k, tti_range keys, const float *data) {
     tti_server *s = x->desc.server;
-    if (s->holder) tti_holder_store(s->holder, k, keys, data);
+    if (s->range_server) tti_range_server_store(s->range_server, k, keys, data);
     if (!s->ranges) return;
     pthread_mutex_lock(&s->mutex);
     tti_exec_store_range(s->x, k, keys, data);
@@ -485,9 +490,11 @@ tutti_status tti_server_held(tti_server *s, tti_held held[TTI_MAX_RANKS], int *n
     int64_t bytes[TTI_MAX_RANKS];
     tti_request r = {.kind = TTI_TRAFFIC, .bytes = bytes};
     TTI_TRY(put_and_wait(s, &r));
-    *n = s->team ? tti_team_n_parts(s->team) : tti_server_n_ranges(&s->desc);
+    *n = s->replica_group ? tti_replica_group_n_parts(s->replica_group)
+                          : tti_server_n_ranges(&s->desc);
     for (int i = 0; i < *n; i++) {
-        held[i].keys = s->team ? tti_team_keys(s->team, i) : tti_server_range(&s->desc, i);
+        held[i].keys = s->replica_group ? tti_replica_group_keys(s->replica_group, i)
+                                        : tti_server_range(&s->desc, i);
         held[i].n_bytes = bytes[i];
     }
     return TUTTI_OK;
@@ -544,16 +551,18 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
 }
 
 /* A worker's copy of the parameters, hashed as it is in its own memory. */
-static void copy_lane(int lane, void *arg) {
+static void copy_compute_thread(int compute_thread, void *arg) {
     tti_exec *x = arg;
     const tti_plan *plan = x->desc.plan;
     const float *from = tti_server_exec(x->desc.server)->params;
-    tti_range mine = tti_lane_range((size_t)plan->n_updates, 1, lane, x->desc.n_lanes);
-    x->lane[lane].hash = 0;
+    tti_range mine = tti_compute_thread_range((size_t)plan->n_updates, 1, compute_thread,
+                                              x->desc.n_compute_threads);
+    x->compute_thread[compute_thread].hash = 0;
     for (size_t i = mine.first; i < mine.last; i++) {
         const tti_update_step *u = &plan->updates[i];
         memcpy(x->params + u->first, from + u->first, u->n_elems * sizeof *from);
-        x->lane[lane].hash += x->desc.backend->hash(x->params + u->first, u->n_elems, u->first);
+        x->compute_thread[compute_thread].hash +=
+            x->desc.backend->hash(x->params + u->first, u->n_elems, u->first);
     }
 }
 
@@ -565,8 +574,8 @@ static tutti_status copy_to_worker(tti_exec *x) {
         TTI_TRY(tti_exec_device_put(x, x->params, tti_server_exec(x->desc.server)->params));
         return tti_exec_device_hash(x, &x->last_hash);
     }
-    tti_lanes_run(x->lanes, copy_lane, x);
-    for (int i = 0; i < x->desc.n_lanes; i++) x->last_hash += x->lane[i].hash;
+    tti_compute_threads_run(x->compute_threads, copy_compute_thread, x);
+    for (int i = 0; i < x->desc.n_compute_threads; i++) x->last_hash += x->compute_thread[i].hash;
     return TUTTI_OK;
 }
 

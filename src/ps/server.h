@@ -99,32 +99,32 @@ tutti_status tti_server_open(tti_server *server, int64_t first, int64_t last);
 /* No more batches are taken, except those that other workers need to finish. */
 tutti_status tti_server_stop(tti_server *server);
 
-typedef struct tti_ticket {
+typedef struct tti_lease {
     bool any; /* false: all batches are taken */
     int64_t batch, version;
     double loss_scale; /* of a recorded gradient, 0: the worker's own */
-} tti_ticket;
+} tti_lease;
 
 /* The next batch for the worker of x, which gets the current parameters.  With backup workers it is
  * the batch of the current step, of which the worker computes its shards. */
-tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket);
+tutti_status tti_server_take(tti_exec *x, tti_lease *lease);
 
 /* Its gradient: desc->step is the batch, desc->lr unused. */
-typedef struct tti_gift {
+typedef struct tti_pushed_gradient {
     const tti_step_desc *desc;
     int64_t wait_ns; /* for the batch */
     double (*lr)(void *user,
                  int64_t step); /* the learning rate of the update after so many; for a worker that
                        is a process the server's is used (tti_server_rate) */
     void *user;
-} tti_gift;
+} tti_pushed_gradient;
 
 /* Computes the gradient of the taken batch, and returns when it is applied, with the recorded
  * arrival; or at once if it came too late: then out->step is 0.  With exec.watch_gradients a
  * non-finite loss or gradient is an update that leaves the parameters unchanged
  * (out->result.skipped), otherwise a failure; with backup workers, if any worker that came in time
  * has one. */
-tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out);
+tutti_status tti_server_give(tti_exec *x, const tti_pushed_gradient *pushed, tti_arrival *out);
 
 typedef struct tti_leave {
     int worker;
@@ -178,8 +178,8 @@ void tti_server_staleness(tti_server *server, int64_t bins[TTI_STALENESS_BINS]);
 
 /* ---- workers that are processes: not synchronous ones ---- */
 
-typedef struct tti_remote tti_remote;
-typedef struct tti_door tti_door;
+typedef struct tti_client tti_client;
+typedef struct tti_listener tti_listener;
 
 /* Collective over comm, which has a rank for each worker and is not used afterwards: rank 0
  * connects the workers of the other ranks to its server; they get their client, which is owned by

@@ -1,19 +1,19 @@
 /* server_async.c - asynchronous steps: workers pull batches and push gradients.
  *
  * All functions take the number of a worker.  A worker thread passes its own; for a worker process
- * a thread of server_door.c passes it. */
+ * a thread of server_listener.c passes it. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "ps/server_group.h"
 #include "ps/server_ranges.h"
-#include "ps/server_team.h"
 
 /* ---- stretches ---- */
 
 tutti_status tti_server_open(tti_server *s, int64_t first, int64_t last) {
     if (!tti_server_speaks(s)) return TUTTI_OK;
-    if (s->remote) return tti_remote_open(s, first, last);
+    if (s->client) return tti_client_open(s, first, last);
     pthread_mutex_lock(&s->mutex);
     if (s->first != first || s->opened != last) {
         s->first = s->n_assigned = s->n_updates = first;
@@ -24,7 +24,7 @@ tutti_status tti_server_open(tti_server *s, int64_t first, int64_t last) {
 }
 
 static tutti_status stop(tti_server *s) {
-    if (s->remote) return tti_remote_stop(s);
+    if (s->client) return tti_client_stop(s);
     pthread_mutex_lock(&s->mutex);
     if (s->desc.n_backup > 0)
         s->last = TTI_MIN(s->last, s->n_updates + 1); /* some wait in the step at work */
@@ -37,8 +37,8 @@ static tutti_status stop(tti_server *s) {
 
 /* If several workers form one, any of them may request it: with the next batch that they take. */
 tutti_status tti_server_stop(tti_server *s) {
-    if (!s->team) return stop(s);
-    tti_team_request_stop(s->team);
+    if (!s->replica_group) return stop(s);
+    tti_replica_group_request_stop(s->replica_group);
     return TUTTI_OK;
 }
 
@@ -82,25 +82,25 @@ static bool may_begin(const tti_server *s, int w, int64_t unused) {
 
 /* ---- a batch and its parameters ---- */
 
-static void begin(tti_server *s, int w, tti_ticket *ticket) {
+static void begin(tti_server *s, int w, tti_lease *lease) {
     tti_served *me = &s->worker[w];
-    *ticket = (tti_ticket){.any = true, .batch = s->n_assigned, .version = s->n_updates};
+    *lease = (tti_lease){.any = true, .batch = s->n_assigned, .version = s->n_updates};
     if (s->desc.replay) {
         const tti_arrival *a = tti_server_next_recorded(s, w);
-        ticket->batch = a->batch;
-        ticket->loss_scale = a->loss_scale;
+        lease->batch = a->batch;
+        lease->loss_scale = a->loss_scale;
         me->next_replay = a - s->desc.replay + 1;
         s->n_to_pull[a->version - (s->desc.replay[0].step - 1)]--;
     }
     if (s->desc.n_backup > 0)
-        ticket->batch = s->n_updates;
+        lease->batch = s->n_updates;
     else if (s->n_returned > 0)
-        ticket->batch = s->returned[--s->n_returned];
+        lease->batch = s->returned[--s->n_returned];
     else
         s->n_assigned++;
     me->computes = true;
-    me->batch = ticket->batch;
-    me->version = ticket->version;
+    me->batch = lease->batch;
+    me->version = lease->version;
     memset(me->n_begun, 0, sizeof me->n_begun);
     for (int i = 0; i < s->desc.n_workers; i++)
         if (i != w && s->worker[i].computes) s->worker[i].n_begun[w]++;
@@ -114,17 +114,17 @@ static tutti_status pull(tti_server *s, int w, float *params, float *ema) {
     return tti_server_wait_served(s, &r);
 }
 
-static tutti_status take(tti_server *s, int w, float *params, tti_ticket *ticket) {
+static tutti_status take(tti_server *s, int w, float *params, tti_lease *lease) {
     TTI_TRY(tti_server_wait(s, w, may_begin, 0));
     if (tti_server_is_over(s, w)) return TUTTI_OK;
-    begin(s, w, ticket);
+    begin(s, w, lease);
     return pull(s, w, params, NULL);
 }
 
-tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_ticket *ticket) {
-    *ticket = (tti_ticket){0};
+tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_lease *lease) {
+    *lease = (tti_lease){0};
     pthread_mutex_lock(&s->mutex);
-    tutti_status st = take(s, w, params, ticket);
+    tutti_status st = take(s, w, params, lease);
     pthread_mutex_unlock(&s->mutex);
     return st;
 }
@@ -145,33 +145,33 @@ static tutti_status take_keys(tti_exec *x, int64_t version, bool with_ema) {
     return put_pulled(x);
 }
 
-static tutti_status take_one(tti_exec *x, tti_ticket *ticket) {
+static tutti_status take_one(tti_exec *x, tti_lease *lease) {
     tti_server *s = x->desc.server;
     float *params = tti_server_pulled(x);
-    if (s->remote) return tti_remote_take(s, x, ticket);
-    TTI_TRY(tti_server_take_for(s, x->desc.server_worker, params, ticket));
-    return ticket->any ? take_keys(x, ticket->version, false) : TUTTI_OK;
+    if (s->client) return tti_client_take(s, x, lease);
+    TTI_TRY(tti_server_take_for(s, x->desc.server_worker, params, lease));
+    return lease->any ? take_keys(x, lease->version, false) : TUTTI_OK;
 }
 
 /* If several workers form one, one of them asks and all get the answer. */
-static tutti_status take_for(tti_exec *x, tti_ticket *ticket) {
+static tutti_status take_for(tti_exec *x, tti_lease *lease) {
     tti_server *s = x->desc.server;
     bool speaks = tti_server_speaks(s), stops = false;
-    TTI_TRY(tti_team_ask_stop(s->team, &stops));
+    TTI_TRY(tti_replica_group_ask_stop(s->replica_group, &stops));
     if (speaks && stops) TTI_TRY(stop(s));
-    if (speaks) TTI_TRY(take_one(x, ticket));
-    TTI_TRY(tti_team_hear(s->team, ticket, sizeof *ticket));
-    return !speaks && ticket->any ? take_keys(x, ticket->version, false) : TUTTI_OK;
+    if (speaks) TTI_TRY(take_one(x, lease));
+    TTI_TRY(tti_replica_group_hear(s->replica_group, lease, sizeof *lease));
+    return !speaks && lease->any ? take_keys(x, lease->version, false) : TUTTI_OK;
 }
 
-tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket) {
+tutti_status tti_server_take(tti_exec *x, tti_lease *lease) {
     const tti_span taken = {
         .part = tti_part_params("parameters from the server, and the turn for them"),
         .shard = -1,
         .row = TTI_ROW_COMM};
     int64_t start_ns = tti_now_ns();
-    TTI_TRY(take_for(x, ticket));
-    if (!ticket->any) return TUTTI_OK;
+    TTI_TRY(take_for(x, lease));
+    if (!lease->any) return TUTTI_OK;
     if (!x->device) tti_profile_next_step(x);
     tti_profile_stall(x, &taken, "waiting for parameters", start_ns, tti_now_ns());
     return TUTTI_OK;
@@ -201,7 +201,7 @@ static tutti_status pull_one(tti_exec *x, int64_t *n_updates) {
     float *params = tti_server_pulled(x);
     /* Averages are read at the server, where all of them are there. */
     float *ema = tti_server_has_ranges(s) ? tti_server_pulled_ema(x) : NULL;
-    if (s->remote) return tti_remote_pull(s, x, n_updates);
+    if (s->client) return tti_client_pull(s, x, n_updates);
     TTI_TRY(tti_server_pull_for(s, x->desc.server_worker, params, ema, n_updates));
     TTI_TRY(tti_keys_take(s, x, *n_updates, params, ema));
     if (ema) TTI_TRY(tti_server_put_ema(x));
@@ -212,7 +212,7 @@ tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
     tti_server *s = x->desc.server;
     x->has_whole_ema = false; /* also of a worker that made nothing since they were brought */
     if (tti_server_speaks(s)) TTI_TRY(pull_one(x, n_updates));
-    TTI_TRY(tti_team_hear(s->team, n_updates, sizeof *n_updates));
+    TTI_TRY(tti_replica_group_hear(s->replica_group, n_updates, sizeof *n_updates));
     return tti_server_speaks(s) ? TUTTI_OK : take_keys(x, *n_updates, true);
 }
 
@@ -324,28 +324,28 @@ static tutti_status compute(tti_exec *x, const tti_step_desc *desc, tti_step_res
     return TUTTI_OK;
 }
 
-tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out) {
+tutti_status tti_server_give(tti_exec *x, const tti_pushed_gradient *pushed, tti_arrival *out) {
     tti_server *s = x->desc.server;
     tti_bringing b = {.n_pieces = tti_exec_n_pieces(x),
-                      .step = *gift->desc,
-                      .n_rows = gift->desc->n_rows,
-                      .wait_ns = gift->wait_ns,
-                      .lr = gift->lr,
-                      .user = gift->user};
+                      .step = *pushed->desc,
+                      .n_rows = pushed->desc->n_rows,
+                      .wait_ns = pushed->wait_ns,
+                      .lr = pushed->lr,
+                      .user = pushed->user};
     int64_t start_ns = tti_now_ns();
-    TTI_TRY(compute(x, gift->desc, &b.result));
+    TTI_TRY(compute(x, pushed->desc, &b.result));
     int64_t computed_ns = tti_now_ns();
     b.result.compute_ns = computed_ns - start_ns;
     for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_exec_piece(x, i);
     tti_server_round(x, b.pieces, &b.n_pieces);
     for (int i = 0; i < x->last_shard - x->first_shard; i++)
-        b.n_own_rows += gift->desc->shards[i].n_rows;
+        b.n_own_rows += pushed->desc->shards[i].n_rows;
     if (!b.result.skipped) TTI_TRY(tti_keys_bring(s, x, b.pieces, b.n_pieces));
-    TTI_TRY(tti_team_meet(s->team)); /* all have brought theirs */
+    TTI_TRY(tti_replica_group_meet(s->replica_group)); /* all have brought theirs */
     if (tti_server_speaks(s))
-        TTI_TRY(s->remote ? tti_remote_give(s, x, &b, out)
+        TTI_TRY(s->client ? tti_client_give(s, x, &b, out)
                           : tti_server_bring_for(s, x->desc.server_worker, &b, out));
-    TTI_TRY(tti_team_hear(s->team, out, sizeof *out));
+    TTI_TRY(tti_replica_group_hear(s->replica_group, out, sizeof *out));
     tti_server_profile(x, "update", computed_ns, tti_now_ns(), out->result.update_ns);
     return TUTTI_OK;
 }
@@ -356,7 +356,7 @@ static bool may_leave(const tti_server *s, int w, bool is_dead) {
     int n_present = s->desc.n_workers - s->n_left;
     int n_needed = s->desc.n_backup > 0 ? s->desc.n_workers - s->desc.n_backup : 1;
     bool computes = s->worker[w].computes;
-    bool keeps_parts = s->team && w == 0;
+    bool keeps_parts = s->replica_group && w == 0;
     if (s->failed || s->desc.replay || keeps_parts || n_present <= n_needed) return false;
     if (!computes) return is_dead;
     for (int i = 0; i < s->n_left && s->desc.n_backup == 0; i++)
@@ -380,8 +380,8 @@ bool tti_server_let_go(tti_server *s, int w, const char *why, bool is_dead) {
 
 /* A replica whose workers have separated counts as gone: synchronizations do not wait for it. */
 bool tti_server_leave_for(tti_server *s, int w, const char *why) {
-    if (s->team) {
-        tti_server_bury(s, w, why);
+    if (s->replica_group) {
+        tti_server_remove_worker(s, w, why);
         return tti_server_has_left_for(s, w);
     }
     pthread_mutex_lock(&s->mutex);
@@ -392,8 +392,8 @@ bool tti_server_leave_for(tti_server *s, int w, const char *why) {
 
 bool tti_server_leave(tti_exec *x, const char *why) {
     tti_server *s = x->desc.server;
-    if (s->team) return false; /* the others of its copy need it: tti_server_leave_copy */
-    if (s->remote) return tti_remote_leave(s, why);
+    if (s->replica_group) return false; /* the others of its copy need it: tti_server_leave_copy */
+    if (s->client) return tti_client_leave(s, why);
     return tti_server_leave_for(s, x->desc.server_worker, why);
 }
 
@@ -406,7 +406,7 @@ bool tti_server_has_left_for(tti_server *s, int w) {
 
 bool tti_server_has_left(const tti_exec *x) {
     tti_server *s = x->desc.server;
-    if (s->remote) return tti_remote_has_left(s);
+    if (s->client) return tti_client_has_left(s);
     return tti_server_has_left_for(s, x->desc.server_worker);
 }
 
@@ -425,7 +425,7 @@ tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool
 
 tutti_status tti_server_watch(tti_exec *x, int64_t *n_updates, bool *over) {
     tti_server *s = x->desc.server;
-    if (s->remote) return tti_remote_watch(s, n_updates, over);
+    if (s->client) return tti_client_watch(s, n_updates, over);
     return tti_server_watch_for(s, x->desc.server_worker, n_updates, over);
 }
 

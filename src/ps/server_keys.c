@@ -12,31 +12,31 @@ struct tti_keys {
     const tti_server_desc *desc;
     int first, n; /* ranges first .. n-1; range 0, where it is not one, is the queue's affair */
     int part;     /* of a model; 0: ranges are of all of it */
-    tti_channel *holder[TTI_MAX_RANKS]; /* [n]; NULL: the first, or of this process */
+    tti_channel *range_server[TTI_MAX_RANKS]; /* [n]; NULL: the first, or of this process */
 };
 
 tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels) {
     tti_keys *k = calloc(1, sizeof *k);
     if (!k) return NULL;
     *k = (tti_keys){.desc = desc, .first = 1, .n = tti_server_n_ranges(desc)};
-    for (int r = 0; r < k->n; r++) k->holder[r] = channels[r];
+    for (int r = 0; r < k->n; r++) k->range_server[r] = channels[r];
     return k;
 }
 
 tti_keys *tti_keys_create_for_part(const tti_server_desc *desc, int part, tti_channel *channel) {
     tti_keys *k = calloc(1, sizeof *k);
-    if (k) *k = (tti_keys){.desc = desc, .n = 1, .part = part, .holder = {channel}};
+    if (k) *k = (tti_keys){.desc = desc, .n = 1, .part = part, .range_server = {channel}};
     return k;
 }
 
 void tti_keys_close(tti_keys *k) {
-    for (int r = 0; k && r < k->n; r++) tti_channel_close(k->holder[r]);
+    for (int r = 0; k && r < k->n; r++) tti_channel_close(k->range_server[r]);
     free(k);
 }
 
 /* ---- question and answer ---- */
 
-/* A holder is not there: the run's failure, which the first process may know better. */
+/* A range server is not there: the run's failure, which the first process may know better. */
 static tutti_status lose(tti_server *s, int r) {
     char text[512], why[400];
     snprintf(why, sizeof why, "%s", tutti_last_error());
@@ -50,14 +50,15 @@ static tutti_status lose(tti_server *s, int r) {
 }
 
 static tutti_status ask(tti_server *s, int r, const tti_wire_message *m, unsigned areas) {
-    tutti_status st = tti_wire_send(s->keys->holder[r], m, areas);
+    tutti_status st = tti_wire_send(s->keys->range_server[r], m, areas);
     return st == TUTTI_OK ? st : lose(s, r);
 }
 
 static tutti_status hear(tti_server *s, int r, int64_t kind, unsigned may_bring,
                          tti_wire_message *m) {
     int timeout_ms = tti_wire_patience_ms(&s->desc);
-    tutti_status st = tti_wire_recv(s->keys->holder[r], m, may_bring, timeout_ms, &s->desc.watch);
+    tutti_status st =
+        tti_wire_recv(s->keys->range_server[r], m, may_bring, timeout_ms, &s->desc.watch);
     if (st == TUTTI_OK && m->kind == kind) return st;
     if (st != TUTTI_OK || m->kind != TTI_WIRE_FAIL) return lose(s, r);
     return tti_server_why(s, m->more.text);
@@ -69,22 +70,22 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
     tti_keys *k = s->keys;
     tti_wire_message m = {.kind = TTI_WIRE_PUSH};
     if (!k) return TUTTI_OK;
-    if (s->remote) TTI_TRY(tti_remote_push(s, x, pieces, n_pieces));
+    if (s->client) TTI_TRY(tti_client_push(s, x, pieces, n_pieces));
     for (int r = k->first; r < k->n; r++) {
-        bool is_own = !k->holder[r];
+        bool is_own = !k->range_server[r];
         tti_range keys = tti_server_range(k->desc, r);
         if (is_own) {
-            tti_server_copy_sum(x, tti_holder_grads(s->holder), pieces, n_pieces, keys);
-            tti_holder_bring(s->holder);
+            tti_server_copy_sum(x, tti_range_server_grads(s->range_server), pieces, n_pieces, keys);
+            tti_range_server_bring(s->range_server);
         } else {
-            void *area = tti_channel_area(k->holder[r], TTI_WIRE_GRADS);
+            void *area = tti_channel_area(k->range_server[r], TTI_WIRE_GRADS);
             tti_server_pack(x, area, pieces, n_pieces, keys);
             TTI_TRY(ask(s, r, &m, 1u << TTI_WIRE_GRADS));
         }
     }
     for (int r = k->first; r < k->n; r++)
-        if (k->holder[r]) TTI_TRY(hear(s, r, TTI_WIRE_PUSH, 0, &m));
-    return s->remote ? tti_remote_pushed(s) : TUTTI_OK;
+        if (k->range_server[r]) TTI_TRY(hear(s, r, TTI_WIRE_PUSH, 0, &m));
+    return s->client ? tti_client_pushed(s) : TUTTI_OK;
 }
 
 /* ---- parameters ---- */
@@ -92,7 +93,7 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
 static tutti_status take_own(tti_server *s, tti_exec *x, int64_t version, tti_range keys,
                              float *params, float *ema) {
     const float *from, *from_ema;
-    tutti_status st = tti_holder_take(s->holder, version, &from, &from_ema);
+    tutti_status st = tti_range_server_take(s->range_server, version, &from, &from_ema);
     if (st != TUTTI_OK) return tti_server_why(s, tutti_last_error());
     tti_server_copy(x, params + keys.first, from, keys.last - keys.first);
     if (ema && from_ema) tti_server_copy(x, ema + keys.first, from_ema, keys.last - keys.first);
@@ -104,12 +105,12 @@ static tutti_status take_from(tti_server *s, int r, tti_exec *x, int64_t version
     tti_keys *k = s->keys;
     tti_range keys = tti_server_range(k->desc, r);
     tti_wire_message m;
-    if (!k->holder[r]) return take_own(s, x, version, keys, params, ema);
+    if (!k->range_server[r]) return take_own(s, x, version, keys, params, ema);
     TTI_TRY(hear(s, r, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA, &m));
-    tti_server_copy(x, params + keys.first, tti_channel_area(k->holder[r], TTI_WIRE_PARAMS),
+    tti_server_copy(x, params + keys.first, tti_channel_area(k->range_server[r], TTI_WIRE_PARAMS),
                     keys.last - keys.first);
     if (ema)
-        tti_server_copy(x, ema + keys.first, tti_channel_area(k->holder[r], TTI_WIRE_EMA),
+        tti_server_copy(x, ema + keys.first, tti_channel_area(k->range_server[r], TTI_WIRE_EMA),
                         keys.last - keys.first);
     return TUTTI_OK;
 }
@@ -119,8 +120,8 @@ tutti_status tti_keys_take(tti_server *s, tti_exec *x, int64_t version, float *p
     tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {version, ema != NULL}};
     if (!k) return TUTTI_OK;
     for (int r = k->first; r < k->n; r++)
-        if (k->holder[r]) TTI_TRY(ask(s, r, &m, 0));
-    if (s->remote) TTI_TRY(tti_remote_ask_keys(s, ema != NULL));
+        if (k->range_server[r]) TTI_TRY(ask(s, r, &m, 0));
+    if (s->client) TTI_TRY(tti_client_ask_keys(s, ema != NULL));
     for (int r = k->first; r < k->n; r++) TTI_TRY(take_from(s, r, x, version, params, ema));
-    return s->remote ? tti_remote_hear_keys(s, x, params, ema) : TUTTI_OK;
+    return s->client ? tti_client_hear_keys(s, x, params, ema) : TUTTI_OK;
 }

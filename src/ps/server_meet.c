@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ps/server_group.h"
 #include "ps/server_ranges.h"
-#include "ps/server_team.h"
 
 /* Adds two doubles, which were sent as their bits. */
 static int64_t sum_of_bits(int64_t a, int64_t b) {
@@ -18,7 +18,7 @@ static int64_t sum_of_bits(int64_t a, int64_t b) {
 
 /* Combines the values in the order of the workers' numbers, so that the order of arrival does not
  * matter. */
-static void combine(tti_hall *h, int n_workers) {
+static void combine(tti_barrier *h, int n_workers) {
     bool first = true;
     for (int w = 0; w < n_workers; w++) {
         const int64_t *from = h->brought + (size_t)w * TTI_MEET_VALUES;
@@ -38,13 +38,13 @@ static void combine(tti_hall *h, int n_workers) {
 
 static bool all_have_come(const tti_server *s) {
     for (int w = 0; w < s->desc.n_workers; w++)
-        if (!s->worker[w].is_dead && !s->hall.has_come[w]) return false;
+        if (!s->worker[w].is_dead && !s->barrier.has_come[w]) return false;
     return true;
 }
 
 /* Ends the round: its result is valid until the next one, which needs all workers. */
 static void end_round(tti_server *s) {
-    tti_hall *h = &s->hall;
+    tti_barrier *h = &s->barrier;
     if (!all_have_come(s)) return;
     h->members = (tti_members){0};
     for (int w = 0; w < s->desc.n_workers; w++) {
@@ -58,7 +58,7 @@ static void end_round(tti_server *s) {
     pthread_cond_broadcast(&s->news);
 }
 
-static bool has_begun(const tti_hall *h) {
+static bool has_begun(const tti_barrier *h) {
     for (int w = 0; w < TTI_MAX_RANKS; w++)
         if (h->has_come[w]) return true;
     return false;
@@ -66,12 +66,12 @@ static bool has_begun(const tti_hall *h) {
 
 static bool is_round_over(const tti_server *s, int w, int64_t n_before) {
     (void)w;
-    return s->hall.n_rounds > n_before;
+    return s->barrier.n_rounds > n_before;
 }
 
 static tutti_status come(tti_server *s, int w, tti_meet_op op, int64_t *values, int n,
                          tti_members *members) {
-    tti_hall *h = &s->hall;
+    tti_barrier *h = &s->barrier;
     int64_t n_before = h->n_rounds;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     if (!has_begun(h)) {
@@ -105,17 +105,17 @@ tutti_status tti_server_meet_for(tti_server *s, int w, tti_meet_op op, int64_t *
 static tutti_status meet_one(tti_exec *x, tti_meet_op op, void *values, int n,
                              tti_members *members) {
     tti_server *s = x->desc.server;
-    if (s->remote) return tti_remote_meet(s, op, values, n, members);
+    if (s->client) return tti_client_meet(s, op, values, n, members);
     return tti_server_meet_for(s, x->desc.server_worker, op, values, n, members);
 }
 
 tutti_status tti_server_meet(tti_exec *x, tti_meet_op op, void *values, int n,
                              tti_members *members) {
-    tti_team *team = x->desc.server->team;
-    TTI_TRY(tti_team_combine(team, op, values, n));
+    tti_replica_group *replica_group = x->desc.server->replica_group;
+    TTI_TRY(tti_replica_group_combine(replica_group, op, values, n));
     if (tti_server_speaks(x->desc.server)) TTI_TRY(meet_one(x, op, values, n, members));
-    TTI_TRY(tti_team_hear(team, values, (size_t)n * sizeof(int64_t)));
-    return tti_team_hear(team, members, sizeof *members);
+    TTI_TRY(tti_replica_group_hear(replica_group, values, (size_t)n * sizeof(int64_t)));
+    return tti_replica_group_hear(replica_group, members, sizeof *members);
 }
 
 /* Why the others cannot do without a process that has gone. */
@@ -124,7 +124,7 @@ static const char *need_of(const tti_server *s, bool held_keys) {
     return s->desc.replay ? "an order that is repeated needs all" : "the others need it";
 }
 
-void tti_server_bury(tti_server *s, int w, const char *why) {
+void tti_server_remove_worker(tti_server *s, int w, const char *why) {
     bool held_keys = why && tti_server_has_ranges(s) && w < s->desc.n_ranges;
     pthread_mutex_lock(&s->mutex);
     tti_served *dead = &s->worker[w];

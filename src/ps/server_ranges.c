@@ -12,10 +12,10 @@ struct tti_ranges {
     const tti_server_desc *desc;
     int n;
     bool is_lost;
-    char why[768];                      /* it is lost */
-    tti_channel *holder[TTI_MAX_RANKS]; /* [n], none for the first */
-    int *first_update;                  /* [n + 1]: blocks of range r are first .. next-1 */
-    bool are_parts;                     /* not ranges of one plan: each has its own plan */
+    char why[768];                            /* it is lost */
+    tti_channel *range_server[TTI_MAX_RANKS]; /* [n], none for the first */
+    int *first_update;                        /* [n + 1]: blocks of range r are first .. next-1 */
+    bool are_parts;                           /* not ranges of one plan: each has its own plan */
 };
 
 /* ---- what ranges there are ---- */
@@ -55,7 +55,7 @@ tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *c
     }
     *g = (tti_ranges){.desc = desc, .n = n, .first_update = first_update};
     g->are_parts = n != tti_server_n_ranges(desc);
-    for (int r = 1; r < n; r++) g->holder[r] = channels[r];
+    for (int r = 1; r < n; r++) g->range_server[r] = channels[r];
     if (!g->are_parts) find_updates(g);
     return g;
 }
@@ -67,8 +67,8 @@ void tti_ranges_close(tti_ranges *g) {
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
     tutti_status st = TUTTI_OK;
     for (int r = 1; r < g->n; r++) {
-        st |= tti_wire_send(g->holder[r], &m, 0);
-        tti_channel_close(g->holder[r]);
+        st |= tti_wire_send(g->range_server[r], &m, 0);
+        tti_channel_close(g->range_server[r]);
     }
     if (st != TUTTI_OK) tti_fail(st, "%s", kept);
     free(g->first_update);
@@ -89,7 +89,7 @@ static tutti_status fail_if_lost(const tti_ranges *g) {
     return g->is_lost ? tti_fail(TUTTI_E_PEER, "%s", g->why) : TUTTI_OK;
 }
 
-/* The text of the last failure, by the holder that it is of. */
+/* The text of the last failure, by the range server that it is of. */
 static tutti_status lose(tti_ranges *g, int r) {
     char text[512];
     snprintf(text, sizeof text, "%s", tutti_last_error());
@@ -101,7 +101,7 @@ static tutti_status lose(tti_ranges *g, int r) {
 }
 
 static tutti_status order(tti_ranges *g, int r, const tti_wire_message *m, unsigned areas) {
-    tutti_status st = tti_wire_send(g->holder[r], m, areas);
+    tutti_status st = tti_wire_send(g->range_server[r], m, areas);
     return st == TUTTI_OK ? st : lose(g, r);
 }
 
@@ -115,7 +115,7 @@ static tutti_status order_all(tti_ranges *g, const tti_wire_message *m) {
 static tutti_status hear(tti_ranges *g, int r, int64_t kind, unsigned may_bring,
                          tti_wire_message *m) {
     int timeout_ms = g->are_parts ? g->desc->timeout_ms : tti_wire_patience_ms(g->desc);
-    tutti_status st = tti_wire_recv(g->holder[r], m, may_bring, timeout_ms, &g->desc->watch);
+    tutti_status st = tti_wire_recv(g->range_server[r], m, may_bring, timeout_ms, &g->desc->watch);
     if (st == TUTTI_OK && m->kind != kind && m->kind != TTI_WIRE_FAIL)
         st = tti_fail(TUTTI_E_MISMATCH, "an answer to another question");
     if (st != TUTTI_OK) return lose(g, r);
@@ -173,13 +173,13 @@ static tutti_status join(tti_ranges *g, double *values, size_t n_each) {
         TTI_TRY(hear(g, r, TTI_WIRE_JOIN, 1u << TTI_WIRE_JOINED, &m));
         size_t first = (size_t)g->first_update[r] * n_each;
         size_t last = (size_t)g->first_update[r + 1] * n_each;
-        const double *from = tti_channel_area(g->holder[r], TTI_WIRE_JOINED);
+        const double *from = tti_channel_area(g->range_server[r], TTI_WIRE_JOINED);
         if (m.number[0] != (int64_t)n_each)
             return tti_fail(TUTTI_E_MISMATCH, "parameter server: rank %d adds other values", r);
         if (last > first) memcpy(values + first, from + first, (last - first) * sizeof *values);
     }
     for (int r = 1; r < g->n; r++) {
-        memcpy(tti_channel_area(g->holder[r], TTI_WIRE_JOINED), values, n_bytes);
+        memcpy(tti_channel_area(g->range_server[r], TTI_WIRE_JOINED), values, n_bytes);
         TTI_TRY(order(g, r, &m, 1u << TTI_WIRE_JOINED));
     }
     return TUTTI_OK;
@@ -207,7 +207,7 @@ static tutti_status fetch_from(tti_ranges *g, int r, int k, tti_range keys, floa
         tti_wire_message m = {.kind = TTI_WIRE_FETCH,
                               .number = {k, (int64_t)(first - theirs.first), (int64_t)n}};
         TTI_TRY(ask(g, r, &m));
-        memcpy(to + (first - keys.first), tti_channel_area(g->holder[r], TTI_WIRE_FETCHED),
+        memcpy(to + (first - keys.first), tti_channel_area(g->range_server[r], TTI_WIRE_FETCHED),
                n * sizeof *to);
     }
     return TUTTI_OK;
@@ -269,7 +269,8 @@ static tutti_status open_data(tti_server *s, tutti_comm *comm, tti_channel **to,
 }
 
 static tutti_status start(tti_server *s, int rank, tti_channel *control, tti_channel **from) {
-    return control && rank > 0 ? tti_holder_create(s, rank, control, from, &s->holder) : TUTTI_OK;
+    return control && rank > 0 ? tti_range_server_create(s, rank, control, from, &s->range_server)
+                               : TUTTI_OK;
 }
 
 tutti_status tti_server_open_ranges(tti_server *s, tutti_comm *comm) {

@@ -9,9 +9,10 @@
  * concurrently; the order to apply a gradient is given when every range server has its part.
  *
  *   server_ranges.c  in the first process: orders, sums over blocks of all ranges, fetched state
- *   server_holder.c  in the others: a thread that executes orders, and one for each other worker
+ *   server_range.c  in the others: a thread that executes orders, and one for each other worker
  *   server_keys.c    in all: a worker's gradients to the range servers, parameters from them
- * The first process has its range in the queue's own memory (server_door.c, server_remote.c). */
+ * The first process has its range in the queue's own memory (server_listener.c, server_client.c).
+ */
 #ifndef TTI_EXEC_SERVER_RANGES_H
 #define TTI_EXEC_SERVER_RANGES_H
 
@@ -29,17 +30,17 @@ enum { TTI_N_KEY_AREAS = 3 };
 void tti_server_area_bytes(const tti_server_desc *desc, int r, size_t bytes[TTI_N_KEY_AREAS]);
 
 /* Opens the connections between processes in addition to the channels to the first, if desc has
- * ranges; else does nothing.  Collective over comm; tti_server_destroy closes s->ranges, s->holder,
- * s->keys. */
+ * ranges; else does nothing.  Collective over comm; tti_server_destroy closes s->ranges,
+ * s->range_server, s->keys. */
 tutti_status tti_server_open_ranges(tti_server *s, tutti_comm *comm);
 
 /* ---- server_ranges.c: of the server's thread, without the mutex; without ranges all are OK ----
  */
 
 /* channels [n]; takes ownership of all but the first. n is n_ranges of desc, or the number of parts
- * of a divided model (server_team.h).  NULL: out of memory. */
+ * of a divided model (server_group.h).  NULL: out of memory. */
 tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *const *channels);
-void tti_ranges_close(tti_ranges *ranges); /* holders end with it; takes NULL */
+void tti_ranges_close(tti_ranges *ranges); /* range servers end with it; takes NULL */
 
 /* The parameters as they are now go to worker r->worker. */
 tutti_status tti_ranges_copy(tti_ranges *ranges, const tti_request *r);
@@ -56,47 +57,48 @@ tutti_status tti_ranges_join(void *server, double *values, size_t n_each);
 /* State k of keys, in other ranges than 0, to `to`, which begins with keys.first. */
 tutti_status tti_ranges_fetch(tti_ranges *ranges, int k, tti_range keys, float *to);
 
-/* Bytes that went between holders 1 .. n_ranges-1 and workers of other processes: bytes
+/* Bytes that went between range servers 1 .. n_ranges-1 and workers of other processes: bytes
  * [n_ranges]. */
 tutti_status tti_ranges_traffic(tti_ranges *ranges, int64_t *bytes);
 
-/* A holder does not answer: nothing more can be done. */
+/* A range server does not answer: nothing more can be done. */
 bool tti_ranges_is_lost(const tti_ranges *ranges);
 
-/* ---- server_holder.c ---- */
+/* ---- server_range.c ---- */
 
 /* Serves a part or a range of server. control: from the first process; channels [n_workers]: from
  * the workers of other processes, NULL for rank itself.  Takes ownership of them, also on failure.
  */
-tutti_status tti_holder_create(const tti_server *server, int rank, tti_channel *control,
-                               tti_channel *const *channels, tti_holder **out);
+tutti_status tti_range_server_create(const tti_server *server, int rank, tti_channel *control,
+                                     tti_channel *const *channels, tti_range_server **out);
 
 /* Waits until the first process ends it or itself, at most timeout_ms or TTI_NO_TIMEOUT; takes
  * NULL.
  */
-void tti_holder_close(tti_holder *holder, int timeout_ms);
+void tti_range_server_close(tti_range_server *range_server, int timeout_ms);
 
 /* The worker of this process: memory for its gradient [range]; and the parameters of that version,
  * when they are there, with averages (NULL: none). */
-float *tti_holder_grads(tti_holder *holder);
-void tti_holder_bring(tti_holder *holder);
-tutti_status tti_holder_take(tti_holder *holder, int64_t version, const float **params,
-                             const float **ema);
+float *tti_range_server_grads(tti_range_server *range_server);
+void tti_range_server_bring(tti_range_server *range_server);
+tutti_status tti_range_server_take(tti_range_server *range_server, int64_t version,
+                                   const float **params, const float **ema);
 
 /* While there is no order: stores elements first .. of state k that belong to its range. */
-void tti_holder_store(tti_holder *holder, int k, tti_range keys, const float *data);
+void tti_range_server_store(tti_range_server *range_server, int k, tti_range keys,
+                            const float *data);
 
 /* Likewise: copies state k of keys, which must all belong to its range, to `to`, which begins with
  * keys.first. */
-void tti_holder_fetch(tti_holder *holder, int k, tti_range keys, float *to);
+void tti_range_server_fetch(tti_range_server *range_server, int k, tti_range keys, float *to);
 
 /* The elements of keys that are x's, from data, which begins with keys.first. */
 void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data);
 
 /* ---- server_keys.c: of the worker's thread; without keys all are OK ---- */
 
-/* channels [n_ranges]: to each holder, NULL to the first and to one in this process.  They become
- * the keys'.  NULL: out of memory. */
+/* channels [n_ranges]: to each range server, NULL to the first and to one in this process.  They
+ * become the keys'.  NULL: out of memory. */
 tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels);
 
 /* For a part of a divided model, whose one owner is the worker `part` of the first replica; channel
@@ -104,19 +106,19 @@ tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *chann
 tti_keys *tti_keys_create_for_part(const tti_server_desc *desc, int part, tti_channel *channel);
 void tti_keys_close(tti_keys *keys); /* takes NULL */
 
-/* The sum of n_pieces [n_flat] to the holders: of other ranges than 0, or of the part. */
+/* The sum of n_pieces [n_flat] to the range servers: of other ranges than 0, or of the part. */
 tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
 
 /* Their parameters of that version, and averages, to memory of the host [n_flat]; ema NULL: not
  * wanted. */
 tutti_status tti_keys_take(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema);
 
-/* ---- server_remote.c: range 0, for workers of other processes; requests are sent before answers
+/* ---- server_client.c: range 0, for workers of other processes; requests are sent before answers
  * are awaited ---- */
 
-tutti_status tti_remote_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
-tutti_status tti_remote_pushed(tti_server *s);
-tutti_status tti_remote_ask_keys(tti_server *s, bool with_ema);
-tutti_status tti_remote_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema);
+tutti_status tti_client_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
+tutti_status tti_client_pushed(tti_server *s);
+tutti_status tti_client_ask_keys(tti_server *s, bool with_ema);
+tutti_status tti_client_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema);
 
 #endif /* TTI_EXEC_SERVER_RANGES_H */

@@ -3,11 +3,11 @@
  *   server.c         its threads and their queue; synchronous steps
  *   server_async.c   taking batches and pushing gradients, by the number of a worker
  *   server_meet.c    synchronizes worker processes, and handles dead ones
- *   server_door.c    for each worker process a thread that executes its requests here
- *   server_remote.c  the process's side: a tti_server that sends requests
+ *   server_listener.c    for each worker process a thread that executes its requests here
+ *   server_client.c  the process's side: a tti_server that sends requests
  *   server_copies.c  copies to and from the channels' areas
  *   server_ranges.h  and its files: parameters that several processes own
- *   server_team.h    workers that hold a replica together
+ *   server_group.h    workers that hold a replica together
  * Worker threads call the functions of server.h, which use the number of their executor; all but
  * pull and give are the same for both. */
 #ifndef TTI_EXEC_SERVER_STATE_H
@@ -22,9 +22,9 @@
 #include "ps/server.h"
 
 typedef struct tti_ranges tti_ranges;
-typedef struct tti_holder tti_holder;
+typedef struct tti_range_server tti_range_server;
 typedef struct tti_keys tti_keys;
-typedef struct tti_team tti_team;
+typedef struct tti_replica_group tti_replica_group;
 
 typedef enum tti_request_kind {
     TTI_PULL,
@@ -80,7 +80,7 @@ typedef struct tti_served {
 } tti_served;
 
 /* Values of all live workers, combined when the last one has arrived. */
-typedef struct tti_hall {
+typedef struct tti_barrier {
     int64_t *brought; /* [n_workers][TTI_MEET_VALUES], of those that have arrived; owned */
     bool has_come[TTI_MAX_RANKS];
     int n_values;
@@ -88,19 +88,20 @@ typedef struct tti_hall {
     int64_t n_rounds;
     int64_t result[TTI_MEET_VALUES]; /* of the last round */
     tti_members members;             /* of the last round */
-} tti_hall;
+} tti_barrier;
 
 struct tti_server {
     const tti_server_calls *calls; /* first: what exec/ sees of it */
     tti_server_desc desc;
     tti_exec *x; /* NULL: it is elsewhere */
-    tti_remote *remote;
-    tti_door *door;     /* workers are processes; NULL: threads */
-    tti_ranges *ranges; /* sends orders to the other range servers; NULL: this is not the first
-                           process, or there are none */
-    tti_holder *holder; /* of a range in this process, not the first; NULL: none */
-    tti_keys *keys;     /* this process's worker asks several holders; NULL: there is one */
-    tti_team *team;     /* its worker is one of several that are one to the server; NULL: alone */
+    tti_client *client;
+    tti_listener *listener; /* workers are processes; NULL: threads */
+    tti_ranges *ranges;     /* sends orders to the other range servers; NULL: this is not the first
+                               process, or there are none */
+    tti_range_server *range_server; /* of a range in this process, not the first; NULL: none */
+    tti_keys *keys; /* this process's worker asks several range servers; NULL: there is one */
+    tti_replica_group
+        *replica_group; /* its worker is one of several that are one to the server; NULL: alone */
     size_t n_own;       /* elements that the first process holds: the first ones */
     int64_t n_bytes;    /* between it and workers of other processes; of the server's thread */
     tti_shard_map shard_map; /* synchronous: the shard map of the last step */
@@ -136,7 +137,7 @@ struct tti_server {
     int64_t bins[TTI_STALENESS_BINS];
     double (*lr)(void *user, int64_t step); /* for workers that are processes */
     void *lr_user;
-    tti_hall hall;
+    tti_barrier barrier;
 };
 
 /* ---- server.c ---- */
@@ -179,7 +180,7 @@ void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t
 
 /* ---- server_async.c: for worker w, without the mutex ---- */
 
-tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_ticket *ticket);
+tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_lease *lease);
 tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *brought,
                                   tti_arrival *out);
 /* ema NULL: not wanted. */
@@ -205,14 +206,14 @@ bool tti_server_let_go(tti_server *s, int w, const char *why, bool is_dead);
 tutti_status tti_server_meet_for(tti_server *s, int w, tti_meet_op op, int64_t *values, int n,
                                  tti_members *members);
 /* The process of w has ended, NULL: as it should: the others go on, or all end. */
-void tti_server_bury(tti_server *s, int w, const char *why);
+void tti_server_remove_worker(tti_server *s, int w, const char *why);
 
-/* ---- server_door.c ---- */
+/* ---- server_listener.c ---- */
 
 /* Lets the workers of other processes in, channels [n_workers] to each but the first, which become
  * the server's, also on failure. */
-tutti_status tti_door_open(tti_server *s, tti_channel *const *channels);
-void tti_door_close(tti_door *door);
+tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels);
+void tti_listener_close(tti_listener *listener);
 
 /* ---- server_copies.c: by all lanes ---- */
 
@@ -224,24 +225,24 @@ void tti_server_copy_sum(tti_exec *x, float *dst, float *const *pieces, int n_pi
 void tti_server_pack(tti_exec *x, void *area, float *const *pieces, int n_pieces, tti_range range);
 void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
 
-/* ---- server_remote.c: the calls of server.h where s->remote ---- */
+/* ---- server_client.c: the calls of server.h where s->client ---- */
 
 /* Makes s one that asks over channel, which becomes its own, also on failure. */
-tutti_status tti_remote_begin(tti_server *s, tti_channel *channel);
-tutti_status tti_remote_open(tti_server *s, int64_t first, int64_t last);
-tutti_status tti_remote_stop(tti_server *s);
-tutti_status tti_remote_take(tti_server *s, tti_exec *x, tti_ticket *ticket);
-tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *brought,
+tutti_status tti_client_begin(tti_server *s, tti_channel *channel);
+tutti_status tti_client_open(tti_server *s, int64_t first, int64_t last);
+tutti_status tti_client_stop(tti_server *s);
+tutti_status tti_client_take(tti_server *s, tti_exec *x, tti_lease *lease);
+tutti_status tti_client_give(tti_server *s, tti_exec *x, const tti_bringing *brought,
                              tti_arrival *out);
-tutti_status tti_remote_pull(tti_server *s, tti_exec *x, int64_t *n_updates);
-bool tti_remote_leave(tti_server *s, const char *why);
-bool tti_remote_has_left(const tti_server *s);
-tutti_status tti_remote_watch(tti_server *s, int64_t *n_updates, bool *over);
-tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
+tutti_status tti_client_pull(tti_server *s, tti_exec *x, int64_t *n_updates);
+bool tti_client_leave(tti_server *s, const char *why);
+bool tti_client_has_left(const tti_server *s);
+tutti_status tti_client_watch(tti_server *s, int64_t *n_updates, bool *over);
+tutti_status tti_client_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
                              tti_members *members);
-tutti_status tti_remote_why(tti_server *s, const char *text);
-void tti_remote_abort(tti_server *s, tutti_status status, const char *text);
+tutti_status tti_client_why(tti_server *s, const char *text);
+void tti_client_abort(tti_server *s, tutti_status status, const char *text);
 /* Takes a server without one; false: here something failed. */
-bool tti_remote_close(tti_server *s);
+bool tti_client_close(tti_server *s);
 
 #endif /* TTI_EXEC_SERVER_STATE_H */

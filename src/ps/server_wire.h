@@ -23,10 +23,11 @@ typedef enum tti_wire_kind {
     TTI_WIRE_WHY,   /* text: a local failure -> FAIL, with the cause that ends the run */
     TTI_WIRE_FAIL,  /* status; text -> nothing; also as an answer to anything                */
     TTI_WIRE_BYE,   /* -> nothing                                                            */
-    /* A worker to the holder of a range (server_ranges.h); then TAKE, GIVE and PULL bring none. */
+    /* A worker to the range server of a range (server_ranges.h); then TAKE, GIVE and PULL bring
+       none. */
     TTI_WIRE_PUSH, /* gradient -> when it is there                                           */
     TTI_WIRE_KEYS, /* version -> version; parameters, averages                               */
-    /* The thread that orders all to the holder of a range. */
+    /* The thread that orders all to the range server of a range. */
     TTI_WIRE_COPY,   /* worker, version, whether averages -> nothing                         */
     TTI_WIRE_UPDATE, /* workers, by bits, rows; update -> hash                               */
     TTI_WIRE_JOIN,   /* n_each; values, of the range -> of all ranges                        */
@@ -35,7 +36,8 @@ typedef enum tti_wire_kind {
 } tti_wire_kind;
 
 enum { TTI_WIRE_TEXT = 1024, TTI_WIRE_PARAMS = 0, TTI_WIRE_GRADS = 1, TTI_WIRE_EMA = 2 };
-/* Areas between the holders of ranges: doubles of all blocks, twice; at most so many elements. */
+/* Areas between the range servers of ranges: doubles of all blocks, twice; at most so many
+ * elements. */
 enum { TTI_WIRE_JOINED = 0, TTI_WIRE_FETCHED = 1, TTI_FETCH_ELEMS = 1 << 18 };
 
 /* The part of an update that all range servers need. */

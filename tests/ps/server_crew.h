@@ -45,13 +45,13 @@ static inline double rate(void *user, int64_t step) {
 /* Batches as long as there are some. */
 static inline tutti_status run_step(tti_exec *exec, crew_batch *batch) {
     for (;;) {
-        tti_ticket ticket;
+        tti_lease lease;
         tti_arrival arrival;
-        TTI_TRY(tti_server_take(exec, &ticket));
-        if (!ticket.any) return TUTTI_OK;
-        crew_fill(batch, (int)ticket.batch);
-        tti_step_desc desc = crew_step(batch, exec, (int)ticket.batch);
-        TTI_TRY(tti_server_give(exec, &(tti_gift){.desc = &desc, .lr = rate}, &arrival));
+        TTI_TRY(tti_server_take(exec, &lease));
+        if (!lease.any) return TUTTI_OK;
+        crew_fill(batch, (int)lease.batch);
+        tti_step_desc desc = crew_step(batch, exec, (int)lease.batch);
+        TTI_TRY(tti_server_give(exec, &(tti_pushed_gradient){.desc = &desc, .lr = rate}, &arrival));
     }
 }
 

@@ -1,5 +1,6 @@
 /* server_ranges_test.c - keys that several processes hold, a range each: the bits of one server,
- * for any number of holders, on one host and between hosts; and holders or workers that go. */
+ * for any number of range servers, on one host and between hosts; and range servers or workers that
+ * go. */
 #include "ps/server_ranges.h"
 
 #include <semaphore.h>
@@ -39,10 +40,10 @@ static tti_server_desc desc_of(const spread *s) {
 
 /* One that cannot compute its batch, before anybody else has one; its process goes on. */
 static tutti_status take_and_leave(tti_exec *exec, tti_server *server) {
-    tti_ticket ticket;
+    tti_lease lease;
     TTI_TRY(tti_server_open(server, 0, BATCHES));
-    TTI_TRY(tti_server_take(exec, &ticket));
-    if (ticket.any && tti_server_leave(exec, "it has no memory")) return TUTTI_OK;
+    TTI_TRY(tti_server_take(exec, &lease));
+    if (lease.any && tti_server_leave(exec, "it has no memory")) return TUTTI_OK;
     return tti_fail(TUTTI_E_INTERNAL, "worker %d has no batch that it could leave",
                     exec->desc.server_worker);
 }
@@ -138,7 +139,7 @@ static const char *rank_of_spread(tutti_comm *comm, void *arg) {
     COMM_OK(tti_exec_create(&d.exec, &exec));
     const char *failure = work(s, exec, server, rank);
     tti_exec_destroy(exec);
-    /* Holders wait for the first, which is here, not at the end of a process. */
+    /* Range servers wait for the first, which is here, not at the end of a process. */
     if (rank > 0) tti_server_destroy(server);
     if (s->ended) sem_post(s->ended);
     if (rank == 0) {
@@ -290,8 +291,8 @@ T_CASE(steps_without_the_slowest) {
 /* ---- bytes ---- */
 
 /* A batch is a gradient, and with the last pull each worker has parameters and averages; those of a
- * holder's own worker go nowhere. */
-T_CASE(each_holder_has_its_part_of_the_bytes) {
+ * range server's own worker go nowhere. */
+T_CASE(each_range_server_has_its_part_of_the_bytes) {
     T_UNUSED;
     tti_arrival order[BATCHES];
     fill_order(order);
@@ -340,7 +341,7 @@ static const char *store_and_look(spread *s, tti_exec *exec) {
     return NULL;
 }
 
-T_CASE(every_holder_takes_its_part_of_a_checkpoint) {
+T_CASE(every_range_server_takes_its_part_of_a_checkpoint) {
     T_UNUSED;
     spread s = {.n_ranges = 3, .also = store_and_look};
     play_spread(&s, NULL);
@@ -388,7 +389,7 @@ T_CASE(the_others_go_on_without_a_worker) {
 }
 
 /* Its worker may leave as any other: the range is kept. */
-T_CASE(a_holder_goes_on_without_its_worker) {
+T_CASE(a_range_server_goes_on_without_its_worker) {
     T_UNUSED;
     for (int w = 0; w < N_RANKS; w++) {
         spread s = {.n_ranges = 2, .leaves = true, .leaver = w}, again = {.n_ranges = 3};
@@ -402,7 +403,7 @@ T_CASE(a_holder_goes_on_without_its_worker) {
     }
 }
 
-T_CASE(a_holder_that_goes_ends_all) {
+T_CASE(a_range_server_that_goes_ends_all) {
     T_UNUSED;
     spread s = {.n_ranges = 2, .odd = goes_at_once, .odd_rank = 1, .text = "rank 1"};
     play_spread(&s, NULL);
@@ -443,11 +444,11 @@ int main(void) {
         cmocka_unit_test(between_hosts),
         cmocka_unit_test(a_range_may_be_empty),
         cmocka_unit_test(steps_without_the_slowest),
-        cmocka_unit_test(each_holder_has_its_part_of_the_bytes),
-        cmocka_unit_test(every_holder_takes_its_part_of_a_checkpoint),
+        cmocka_unit_test(each_range_server_has_its_part_of_the_bytes),
+        cmocka_unit_test(every_range_server_takes_its_part_of_a_checkpoint),
         cmocka_unit_test(the_others_go_on_without_a_worker),
-        cmocka_unit_test(a_holder_goes_on_without_its_worker),
-        cmocka_unit_test(a_holder_that_goes_ends_all),
+        cmocka_unit_test(a_range_server_goes_on_without_its_worker),
+        cmocka_unit_test(a_range_server_that_goes_ends_all),
         cmocka_unit_test(who_fails_does_not_wait_for_the_first_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

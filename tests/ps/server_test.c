@@ -287,7 +287,7 @@ T_CASE(who_opens_late_undoes_no_stop) {
     crew c = new_crew("sgd", 3);
     tti_server_desc d = server_desc(&c, 1, 0);
     tti_server *s;
-    tti_ticket ticket;
+    tti_lease lease;
     tti_arrival arrival;
     int64_t n_updates;
     float *params = new_flat(&c), *grads = new_flat(&c);
@@ -295,17 +295,17 @@ T_CASE(who_opens_late_undoes_no_stop) {
     d.n_backup = 2;
     T_OK(tti_server_create(&d, &s));
     T_OK(tti_server_open(s, 0, 10));
-    T_OK(tti_server_take_for(s, 0, params, &ticket));
+    T_OK(tti_server_take_for(s, 0, params, &lease));
     T_OK(tti_server_bring_for(s, 0, &b, &arrival));
     T_OK(tti_server_stop(s));
     T_OK(tti_server_open(s, 0, 10));
     T_OK(tti_server_pull_for(s, 0, params, NULL, &n_updates));
     T_EQ(n_updates, 1);
-    T_OK(tti_server_take_for(s, 1, params, &ticket));
-    T_EQ(ticket.batch, 1);
+    T_OK(tti_server_take_for(s, 1, params, &lease));
+    T_EQ(lease.batch, 1);
     T_OK(tti_server_bring_for(s, 1, &b, &arrival));
-    T_OK(tti_server_take_for(s, 2, params, &ticket));
-    assert_false(ticket.any);
+    T_OK(tti_server_take_for(s, 2, params, &lease));
+    assert_false(lease.any);
     tti_server_destroy(s);
     free(params);
     free(grads);
@@ -342,15 +342,15 @@ T_CASE(not_finite) {
 /* Nobody watches gradients: it is the end. */
 static const char *overflow_alone(crew *c, tti_exec *exec, int rank) {
     (void)rank;
-    tti_ticket ticket;
+    tti_lease lease;
     tti_arrival arrival;
     crew_batch *batch = crew_batch_new();
     crew_fill(batch, 0);
     for (size_t e = 0; e < CREW_X; e++) batch->x[3][e] = INFINITY;
     COMM_OK(tti_server_open(c->exec.server, 0, 1));
-    COMM_OK(tti_server_take(exec, &ticket));
+    COMM_OK(tti_server_take(exec, &lease));
     tti_step_desc desc = crew_step(batch, exec, 0);
-    COMM_FAILS(tti_server_give(exec, &(tti_gift){.desc = &desc, .lr = rate}, &arrival),
+    COMM_FAILS(tti_server_give(exec, &(tti_pushed_gradient){.desc = &desc, .lr = rate}, &arrival),
                TUTTI_E_NUMERICS, "the loss is not finite (shard 3 of ");
     COMM_TRUE(strstr(tutti_last_error(), "train.on_nan=skip skips such steps"));
     free(batch);

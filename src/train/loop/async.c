@@ -41,7 +41,7 @@ tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out) 
 }
 
 bool tti_job_server_is_joined(const tti_blueprint *b, bool by_processes) {
-    return tti_worker_n_holders(b) > 0 && (by_processes || b->n_parts > 0);
+    return tti_worker_n_range_servers(b) > 0 && (by_processes || b->n_parts > 0);
 }
 
 /* The worker that orders the updates reads the arrivals to replay. */
@@ -121,24 +121,24 @@ static tutti_status judge(const tti_async_desc *d, double scale, const tti_arriv
 }
 
 /* Computes and pushes the gradient of a batch, and measures its time. */
-static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket) {
+static tutti_status one_batch(const tti_async_desc *d, const tti_lease *lease) {
     tti_batch batch;
     tti_arrival arrival;
     int64_t start = tti_now_ns();
-    double scale = ticket->loss_scale > 0 ? ticket->loss_scale : d->scale ? d->scale->scale : 1;
-    tti_loader_seek(d->loader, ticket->batch / d->b->steps_per_epoch,
-                    ticket->batch % d->b->steps_per_epoch);
+    double scale = lease->loss_scale > 0 ? lease->loss_scale : d->scale ? d->scale->scale : 1;
+    tti_loader_seek(d->loader, lease->batch / d->b->steps_per_epoch,
+                    lease->batch % d->b->steps_per_epoch);
     TTI_TRY(tti_phases_next_batch(d->phases, d->loader, &batch));
     int first = tti_exec_first_shard(d->exec);
     for (int i = 0; i < batch.n_shards; i++) d->shards[i] = tti_shard_of(&batch, i, first);
-    tti_step_desc step = {.step = (uint64_t)ticket->batch,
+    tti_step_desc step = {.step = (uint64_t)lease->batch,
                           .shards = d->shards,
                           .shard_size = d->b->rows_per_shard,
                           .n_rows = batch.n_rows_global,
                           .loss_scale = scale};
     tti_feeding_tell(d->loader, &step);
-    tti_gift gift = {&step, batch.wait_ns, d->lr, d->user};
-    TTI_TRY(tti_server_give(d->exec, &gift, &arrival));
+    tti_pushed_gradient pushed = {&step, batch.wait_ns, d->lr, d->user};
+    TTI_TRY(tti_server_give(d->exec, &pushed, &arrival));
     int64_t spent = tti_now_ns() - start;
     if (arrival.step == 0) return TUTTI_OK; /* it came too late */
     tti_step_result *r = &arrival.result;
@@ -220,11 +220,11 @@ static tutti_status ask_to_stop(const tti_async_desc *d, int64_t *requested) {
 
 static tutti_status take_batches(const tti_async_desc *d, int64_t *requested) {
     while (!tti_server_has_left(d->exec)) {
-        tti_ticket ticket;
+        tti_lease lease;
         TTI_TRY(ask_to_stop(d, requested));
-        TTI_TRY(tti_server_take(d->exec, &ticket));
-        if (!ticket.any) return TUTTI_OK;
-        tutti_status st = one_batch(d, &ticket);
+        TTI_TRY(tti_server_take(d->exec, &lease));
+        if (!lease.any) return TUTTI_OK;
+        tutti_status st = one_batch(d, &lease);
         if (st != TUTTI_OK) TTI_TRY(leave(d, st));
         TTI_TRY(tell(d));
     }
@@ -244,13 +244,13 @@ static tutti_status look_on(const tti_async_desc *d, int64_t *requested) {
 }
 
 /* Reports which server has which range, and its traffic. */
-static tutti_status tell_holders(const tti_async_desc *d, int64_t step) {
+static tutti_status tell_range_servers(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
     tti_held held[TTI_MAX_RANKS];
     int n;
     if (!tti_server_has_processes(server)) return TUTTI_OK;
     TTI_TRY(tti_server_held(server, held, &n));
-    return tti_reporter_holders(d->reporter, step, held, n);
+    return tti_reporter_range_servers(d->reporter, step, held, n);
 }
 
 /* Reports counters other than steps. */
@@ -258,7 +258,7 @@ static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
     int64_t bins[TTI_STALENESS_BINS], dropped[TTI_MAX_WORKERS];
     if (!d->reporter->active) return TUTTI_OK;
-    TTI_TRY(tell_holders(d, step));
+    TTI_TRY(tell_range_servers(d, step));
     if (d->b->config.parallel.backup_workers > 0) {
         tti_server_dropped(server, dropped);
         return tti_reporter_dropped(d->reporter, step, dropped);

@@ -18,7 +18,7 @@
 #include "base/fault.h"
 #include "comm/progress.h"
 #include "data/dataset.h"
-#include "launch/meeting.h"
+#include "launch/rendezvous.h"
 #include "launch/stop.h"
 #include "launch/supervised.h"
 #include "train/loop/async.h"
@@ -163,7 +163,7 @@ static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_c
     tti_job_server server;
     bool divided = b->n_parts > 0;
     tutti_status st = tti_job_server_join(b, comm, &server);
-    int n_needed = divided ? tti_mesh_n_model(&b->mesh) : tti_worker_n_holders(b);
+    int n_needed = divided ? tti_mesh_n_model(&b->mesh) : tti_worker_n_range_servers(b);
     if (st == TUTTI_OK && comm && rank == 0) tti_worker_report_needed(n_needed);
     if (st == TUTTI_OK) st = run_session(t, b, divided ? comm : NULL, comm, server.server, rank);
     if (st != TUTTI_OK && server.server) tti_server_abort(server.server, st, tutti_last_error());
@@ -379,8 +379,8 @@ static void tell_launcher(const trainer *t, const tti_comm_place *place) {
 static tutti_status meet(trainer *t, const tti_devices *devices) {
     tti_comm_place place;
     uint64_t identity = 0;
-    TTI_TRY(tti_meeting_join((int)t->job->config.parallel.timeout_ms,
-                             (int)t->job->config.parallel.phase_timeout_ms, &t->comm));
+    TTI_TRY(tti_rendezvous_join((int)t->job->config.parallel.timeout_ms,
+                                (int)t->job->config.parallel.phase_timeout_ms, &t->comm));
     tti_comm_get_place(t->comm, &place);
     tell_launcher(t, &place);
     TTI_TRY(tti_agree_on_job(t->comm, t->yaml));

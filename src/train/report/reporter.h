@@ -88,7 +88,7 @@ tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
                                     const int64_t bins[TTI_STALENESS_BINS], int64_t n_left_out);
 
 /* The processes that hold parameters, the first n, and what went between them and the others. */
-tutti_status tti_reporter_holders(tti_reporter *r, int64_t step, const tti_held *held, int n);
+tutti_status tti_reporter_range_servers(tti_reporter *r, int64_t step, const tti_held *held, int n);
 
 /* How many gradients of each worker came too late so far, [n_workers]. */
 tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *counts);

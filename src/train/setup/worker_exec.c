@@ -137,7 +137,7 @@ void tti_worker_serve_in_ranks(const tti_blueprint *b, tti_exec_desc *desc) {
     desc->n_owners = (int)b->config.parallel.servers;
 }
 
-int tti_worker_n_holders(const tti_blueprint *b) {
+int tti_worker_n_range_servers(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     if (!tti_job_has_server(c) || workers_wait(b)) return 0;
     return (int)TTI_MIN(c->parallel.servers, b->n_workers);
@@ -147,14 +147,15 @@ tti_server_desc tti_worker_server_desc(const tti_blueprint *b, bool spans,
                                        const tti_arrival *replay, int64_t n_replay) {
     const tti_job_config *c = &b->config;
     int n_servers = (int)c->parallel.servers;
-    tti_server_desc desc = {.exec = tti_worker_exec_desc(b),
-                            .n_workers = b->mesh.data,
-                            .staleness = c->parallel.staleness,
-                            .n_ranges = spans && b->n_parts == 0 ? tti_worker_n_holders(b) : 0,
-                            .n_backup = (int)c->parallel.backup_workers,
-                            .timeout_ms = (int)c->parallel.timeout_ms,
-                            .replay = replay,
-                            .n_replay = n_replay};
+    tti_server_desc desc = {
+        .exec = tti_worker_exec_desc(b),
+        .n_workers = b->mesh.data,
+        .staleness = c->parallel.staleness,
+        .n_ranges = spans && b->n_parts == 0 ? tti_worker_n_range_servers(b) : 0,
+        .n_backup = (int)c->parallel.backup_workers,
+        .timeout_ms = (int)c->parallel.timeout_ms,
+        .replay = replay,
+        .n_replay = n_replay};
     desc.exec.backend = &tti_backend_cpu; /* wherever workers compute */
     if (desc.exec.wire == TUTTI_F16) desc.exec.watch_gradients = true; /* which it may overflow */
     desc.exec.n_lanes = spans ? 1 : n_servers;

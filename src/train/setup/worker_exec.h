@@ -47,7 +47,7 @@ void tti_worker_serve_in_ranks(const tti_blueprint *blueprint, tti_exec_desc *de
 
 /* With asynchronous workers as processes: the number of first ones that each own a range of the
  * parameters; 0: the job has no such server. */
-int tti_worker_n_holders(const tti_blueprint *blueprint);
+int tti_worker_n_range_servers(const tti_blueprint *blueprint);
 
 /* The parameter server settings of the job; replay as in tti_server_desc. spans: workers are
  * processes, of which the first parallel.servers own a range of the parameters each, or divide the

@@ -1,4 +1,4 @@
-/* server_holder.c - a process that owns a range of the parameters: executes orders, and serves
+/* server_range.c - a process that owns a range of the parameters: executes orders, and serves
  * workers.
  *
  * The thread of the range executes the orders of the first process one after the other.  For each
@@ -18,7 +18,7 @@
 
 /* The buffers and connection of a worker, of this process or another one. */
 typedef struct seat {
-    tti_holder *h;
+    tti_range_server *h;
     int worker;
     tti_channel *channel; /* NULL: of this process */
     float *params, *grads, *ema;
@@ -30,7 +30,7 @@ typedef struct seat {
     bool has_thread;
 } seat;
 
-struct tti_holder {
+struct tti_range_server {
     tti_server_desc desc;
     const char *kind; /* the kind of the workers, as from tti_server_kind */
     int rank;
@@ -52,27 +52,29 @@ struct tti_holder {
 
 /* ---- orders ---- */
 
-static void copy_lane(int lane, void *arg) {
+static void copy_compute_thread(int compute_thread, void *arg) {
     void **p = arg;
-    const tti_holder *h = p[0];
+    const tti_range_server *h = p[0];
     const seat *to = p[1];
-    tti_range mine = tti_lane_range(h->n_keys, 16, lane, h->x->desc.n_lanes);
+    tti_range mine =
+        tti_compute_thread_range(h->n_keys, 16, compute_thread, h->x->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     size_t n_bytes = (mine.last - mine.first) * sizeof(float);
     memcpy(to->params + mine.first, h->x->params + mine.first, n_bytes);
     if (p[2]) memcpy(to->ema + mine.first, h->x->ema + mine.first, n_bytes);
 }
 
-static void count(tti_holder *h, const seat *s, size_t n_arrays, tutti_dtype of) {
+static void count(tti_range_server *h, const seat *s, size_t n_arrays, tutti_dtype of) {
     if (s->channel) h->n_bytes += (int64_t)(n_arrays * h->n_keys * tutti_dtype_bytes(of));
 }
 
-static tutti_status copy(tti_holder *h, const tti_wire_message *m) {
+static tutti_status copy(tti_range_server *h, const tti_wire_message *m) {
     if (m->number[0] >= h->desc.n_workers)
         return tti_fail(TUTTI_E_MISMATCH, "there is no worker %lld", (long long)m->number[0]);
     seat *s = &h->seats[m->number[0]];
     bool with_ema = m->number[2] && h->x->ema;
-    tti_lanes_run(h->x->lanes, copy_lane, (void *[]){h, s, with_ema ? h : NULL});
+    tti_compute_threads_run(h->x->compute_threads, copy_compute_thread,
+                            (void *[]){h, s, with_ema ? h : NULL});
     count(h, s, with_ema ? 2 : 1, TUTTI_F32);
     pthread_mutex_lock(&h->mutex);
     s->is_copied = true;
@@ -84,21 +86,22 @@ static tutti_status copy(tti_holder *h, const tti_wire_message *m) {
 
 /* The gradients of an update, in the order of the workers. */
 typedef struct terms {
-    tti_holder *h;
+    tti_range_server *h;
     seat *of[TTI_MAX_RANKS];
     int n;
 } terms;
 
-static void add_lane(int lane, void *arg) {
+static void add_compute_thread(int compute_thread, void *arg) {
     const terms *t = arg;
     const tti_exec *x = t->h->x;
-    tti_range mine = tti_lane_range(t->h->n_keys, 16, lane, x->desc.n_lanes);
+    tti_range mine =
+        tti_compute_thread_range(t->h->n_keys, 16, compute_thread, x->desc.n_compute_threads);
     for (int i = 1; i < t->n && mine.first < mine.last; i++)
         x->desc.backend->accumulate(t->of[0]->grads + mine.first, t->of[i]->grads + mine.first,
                                     mine.last - mine.first);
 }
 
-static tutti_status find_terms(tti_holder *h, uint64_t workers, terms *t) {
+static tutti_status find_terms(tti_range_server *h, uint64_t workers, terms *t) {
     *t = (terms){.h = h};
     pthread_mutex_lock(&h->mutex);
     for (int w = 0; w < h->desc.n_workers; w++) {
@@ -113,7 +116,7 @@ static tutti_status find_terms(tti_holder *h, uint64_t workers, terms *t) {
                     __builtin_popcountll(workers), t->n);
 }
 
-static tutti_status apply(tti_holder *h, const tti_wire_message *m, uint64_t *hash) {
+static tutti_status apply(tti_range_server *h, const tti_wire_message *m, uint64_t *hash) {
     tti_exec *x = h->x;
     const tti_wire_update *u = &m->more.update;
     tti_step_desc step = {
@@ -122,8 +125,8 @@ static tutti_status apply(tti_holder *h, const tti_wire_message *m, uint64_t *ha
     terms t;
     TTI_TRY(find_terms(h, (uint64_t)m->number[0], &t));
     for (int i = 0; i < t.n; i++) count(h, t.of[i], 1, h->desc.exec.wire);
-    tti_lanes_run(x->lanes, add_lane, &t);
-    for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
+    tti_compute_threads_run(x->compute_threads, add_compute_thread, &t);
+    for (int i = 0; i < x->n_in_flight; i++) x->compute_thread[i].status = TUTTI_OK;
     x->buffers[0] = t.of[0]->grads;
     x->loss_scale = u->loss_scale > 0 ? (float)u->loss_scale : 1.0f;
     TTI_TRY(tti_exec_apply(x, &step, u->inv_count, &result));
@@ -131,16 +134,16 @@ static tutti_status apply(tti_holder *h, const tti_wire_message *m, uint64_t *ha
     return TUTTI_OK;
 }
 
-static tutti_status answer(tti_holder *h, const tti_wire_message *m, unsigned areas) {
+static tutti_status answer(tti_range_server *h, const tti_wire_message *m, unsigned areas) {
     return tti_wire_send(h->control, m, areas);
 }
 
-static tutti_status hear(tti_holder *h, unsigned may_bring, tti_wire_message *m) {
+static tutti_status hear(tti_range_server *h, unsigned may_bring, tti_wire_message *m) {
     return tti_wire_recv(h->control, m, may_bring, TTI_NO_TIMEOUT, NULL);
 }
 
 /* A failure is reported in the same way as a result. */
-static tutti_status update(tti_holder *h, const tti_wire_message *m) {
+static tutti_status update(tti_range_server *h, const tti_wire_message *m) {
     tti_wire_message told = {.kind = TTI_WIRE_UPDATE};
     uint64_t hash = 0;
     tutti_status st = apply(h, m, &hash);
@@ -149,8 +152,8 @@ static tutti_status update(tti_holder *h, const tti_wire_message *m) {
     return answer(h, &told, 0);
 }
 
-static tutti_status join(void *holder, double *values, size_t n_each) {
-    tti_holder *h = holder;
+static tutti_status join(void *range_server, double *values, size_t n_each) {
+    tti_range_server *h = range_server;
     const tti_plan *plan = h->desc.exec.plan;
     size_t n_bytes = (size_t)plan->n_updates * n_each * sizeof *values;
     tti_wire_message m = {.kind = TTI_WIRE_JOIN, .number = {(int64_t)n_each}};
@@ -171,7 +174,7 @@ static float *array_of(tti_exec *x, int64_t k) {
     return k >= 0 && k < x->desc.plan->n_states ? x->states[k] : NULL;
 }
 
-static tutti_status fetch(tti_holder *h, tti_wire_message *m) {
+static tutti_status fetch(tti_range_server *h, tti_wire_message *m) {
     const float *from = array_of(h->x, m->number[0]);
     size_t first = (size_t)m->number[1], n = (size_t)m->number[2];
     if (!from || first > h->n_keys || n > TTI_MIN(h->n_keys - first, (size_t)TTI_FETCH_ELEMS))
@@ -181,7 +184,7 @@ static tutti_status fetch(tti_holder *h, tti_wire_message *m) {
     return answer(h, m, 1u << TTI_WIRE_FETCHED);
 }
 
-static tutti_status obey(tti_holder *h, tti_wire_message *m) {
+static tutti_status obey(tti_range_server *h, tti_wire_message *m) {
     switch (m->kind) {
         case TTI_WIRE_COPY:
             return copy(h, m);
@@ -194,9 +197,9 @@ static tutti_status obey(tti_holder *h, tti_wire_message *m) {
     }
 }
 
-/* ---- the range's thread: the lanes' first is this one ---- */
+/* ---- the range's thread: the compute threads' first is this one ---- */
 
-static tutti_status set_up(tti_holder *h) {
+static tutti_status set_up(tti_range_server *h) {
     tti_exec_desc *d = &h->desc.exec;
     d->serves = true;
     d->comm = NULL;
@@ -209,7 +212,7 @@ static tutti_status set_up(tti_holder *h) {
 }
 
 /* Until the first process says that it is over, or has gone. */
-static void obey_all(tti_holder *h) {
+static void obey_all(tti_range_server *h) {
     tti_wire_message m;
     tutti_status st;
     do {
@@ -223,7 +226,7 @@ static void obey_all(tti_holder *h) {
 }
 
 static void *run_range(void *arg) {
-    tti_holder *h = arg;
+    tti_range_server *h = arg;
     tutti_status st = set_up(h);
     pthread_mutex_lock(&h->mutex);
     h->up = st;
@@ -244,7 +247,7 @@ static void *run_range(void *arg) {
 
 /* With the mutex held: waits until the range is no longer served, is_there (NULL: nothing) holds,
  * or the time is over. */
-static void wait_for(tti_holder *h, const bool *is_there, int64_t wait_ms) {
+static void wait_for(tti_range_server *h, const bool *is_there, int64_t wait_ms) {
     int64_t end_ns = tti_now_ns() + wait_ms * TTI_NS_PER_MS;
     struct timespec end = {(time_t)(end_ns / 1000000000), (long)(end_ns % 1000000000)};
     while (!h->has_ended && !(is_there && *is_there))
@@ -252,7 +255,7 @@ static void wait_for(tti_holder *h, const bool *is_there, int64_t wait_ms) {
 }
 
 /* Until parameters of that version are in the seat: with the mutex held. */
-static tutti_status wait_copied(tti_holder *h, seat *s, int64_t version) {
+static tutti_status wait_copied(tti_range_server *h, seat *s, int64_t version) {
     wait_for(h, &s->is_copied, tti_wire_patience_ms(&h->desc));
     if (!s->is_copied)
         return tti_fail(
@@ -315,12 +318,12 @@ static tutti_status start_thread(pthread_t *thread, void *(*run)(void *), void *
 
 /* ---- the worker of this process ---- */
 
-float *tti_holder_grads(tti_holder *h) { return h->seats[h->rank].grads; }
+float *tti_range_server_grads(tti_range_server *h) { return h->seats[h->rank].grads; }
 
-void tti_holder_bring(tti_holder *h) { bring(&h->seats[h->rank]); }
+void tti_range_server_bring(tti_range_server *h) { bring(&h->seats[h->rank]); }
 
-tutti_status tti_holder_take(tti_holder *h, int64_t version, const float **params,
-                             const float **ema) {
+tutti_status tti_range_server_take(tti_range_server *h, int64_t version, const float **params,
+                                   const float **ema) {
     seat *own = &h->seats[h->rank];
     pthread_mutex_lock(&h->mutex);
     tutti_status st = wait_copied(h, own, version);
@@ -338,13 +341,13 @@ void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data)
     memcpy(to + (first - own.first), data + (first - keys.first), (last - first) * sizeof *to);
 }
 
-void tti_holder_store(tti_holder *h, int k, tti_range keys, const float *data) {
+void tti_range_server_store(tti_range_server *h, int k, tti_range keys, const float *data) {
     pthread_mutex_lock(&h->mutex);
     tti_exec_store_range(h->x, k, keys, data);
     pthread_mutex_unlock(&h->mutex);
 }
 
-void tti_holder_fetch(tti_holder *h, int k, tti_range keys, float *to) {
+void tti_range_server_fetch(tti_range_server *h, int k, tti_range keys, float *to) {
     pthread_mutex_lock(&h->mutex);
     memcpy(to, array_of(h->x, k) + keys.first, (keys.last - keys.first) * sizeof *to);
     pthread_mutex_unlock(&h->mutex);
@@ -352,7 +355,7 @@ void tti_holder_fetch(tti_holder *h, int k, tti_range keys, float *to) {
 
 /* ---- create and close ---- */
 
-static tutti_status take_memory(tti_holder *h) {
+static tutti_status take_memory(tti_range_server *h) {
     seat *own = &h->seats[h->rank];
     size_t n = (h->n_keys + 15) & ~(size_t)15;
     h->memory = aligned_alloc(64, TTI_N_KEY_AREAS * n * sizeof(float) + 64);
@@ -363,7 +366,7 @@ static tutti_status take_memory(tti_holder *h) {
     return TUTTI_OK;
 }
 
-static void init_seats(tti_holder *h, tti_channel *const *channels) {
+static void init_seats(tti_range_server *h, tti_channel *const *channels) {
     for (int w = 0; w < h->desc.n_workers; w++) {
         seat *s = &h->seats[w];
         *s = (seat){.h = h, .worker = w, .channel = channels[w]};
@@ -375,7 +378,7 @@ static void init_seats(tti_holder *h, tti_channel *const *channels) {
 }
 
 /* For each worker of another process, if gradients arrive in 16 bits. */
-static tutti_status widen_seats(tti_holder *h) {
+static tutti_status widen_seats(tti_range_server *h) {
     if (h->desc.exec.wire == TUTTI_F32) return TUTTI_OK;
     for (int w = 0; w < h->desc.n_workers; w++) {
         seat *s = &h->seats[w];
@@ -386,7 +389,7 @@ static tutti_status widen_seats(tti_holder *h) {
     return TUTTI_OK;
 }
 
-static tutti_status start(tti_holder *h) {
+static tutti_status start(tti_range_server *h) {
     TTI_TRY(take_memory(h));
     TTI_TRY(widen_seats(h));
     TTI_TRY(start_thread(&h->thread, run_range, h, &h->has_thread));
@@ -402,10 +405,10 @@ static tutti_status start(tti_holder *h) {
     return TUTTI_OK;
 }
 
-tutti_status tti_holder_create(const tti_server *s, int rank, tti_channel *control,
-                               tti_channel *const *channels, tti_holder **out) {
+tutti_status tti_range_server_create(const tti_server *s, int rank, tti_channel *control,
+                                     tti_channel *const *channels, tti_range_server **out) {
     const tti_server_desc *desc = &s->desc;
-    tti_holder *h = calloc(1, sizeof *h);
+    tti_range_server *h = calloc(1, sizeof *h);
     *out = NULL;
     if (!h) {
         for (int w = 0; w < desc->n_workers; w++) tti_channel_close(channels[w]);
@@ -414,11 +417,11 @@ tutti_status tti_holder_create(const tti_server *s, int rank, tti_channel *contr
     }
     tti_range keys = tti_server_range(desc, rank);
     pthread_condattr_t monotonic;
-    *h = (tti_holder){.desc = *desc,
-                      .kind = tti_server_kind(s),
-                      .rank = rank,
-                      .n_keys = keys.last - keys.first,
-                      .control = control};
+    *h = (tti_range_server){.desc = *desc,
+                            .kind = tti_server_kind(s),
+                            .rank = rank,
+                            .n_keys = keys.last - keys.first,
+                            .control = control};
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&h->mutex, NULL);
@@ -431,12 +434,12 @@ tutti_status tti_holder_create(const tti_server *s, int rank, tti_channel *contr
         return st;
     }
     tti_channel_deafen(control);
-    tti_holder_close(h, TTI_NO_TIMEOUT);
+    tti_range_server_close(h, TTI_NO_TIMEOUT);
     return st;
 }
 
 /* A first process that says nothing any more would keep this one for ever. */
-static void end_in_time(tti_holder *h, int timeout_ms) {
+static void end_in_time(tti_range_server *h, int timeout_ms) {
     pthread_mutex_lock(&h->mutex);
     wait_for(h, NULL, timeout_ms);
     bool has_ended = h->has_ended;
@@ -444,7 +447,7 @@ static void end_in_time(tti_holder *h, int timeout_ms) {
     if (!has_ended) tti_channel_deafen(h->control);
 }
 
-void tti_holder_close(tti_holder *h, int timeout_ms) {
+void tti_range_server_close(tti_range_server *h, int timeout_ms) {
     if (!h) return;
     if (h->has_thread && timeout_ms != TTI_NO_TIMEOUT) end_in_time(h, timeout_ms);
     if (h->has_thread) pthread_join(h->thread, NULL);

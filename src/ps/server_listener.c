@@ -1,4 +1,4 @@
-/* server_door.c - a server thread for each worker process, which executes its requests.
+/* server_listener.c - a server thread for each worker process, which executes its requests.
  *
  * Such a thread is a worker like others, whose gradients are computed elsewhere.  So waiting,
  * ordering and leaving work for processes as for threads. */
@@ -23,13 +23,15 @@ typedef struct attendant {
     bool has_thread;
 } attendant;
 
-struct tti_door {
+struct tti_listener {
     attendant attendants[TTI_MAX_RANKS]; /* [n], that of worker 0 is not used */
     int n;
     atomic_bool is_closing;
 };
 
-bool tti_server_has_processes(const tti_server *s) { return s->remote || s->door || s->team; }
+bool tti_server_has_processes(const tti_server *s) {
+    return s->client || s->listener || s->replica_group;
+}
 
 void tti_server_rate(tti_server *s, double (*lr)(void *user, int64_t step), void *user) {
     pthread_mutex_lock(&s->mutex);
@@ -44,15 +46,15 @@ void tti_server_rate(tti_server *s, double (*lr)(void *user, int64_t step), void
 static bool in_ranges(const tti_server *s) { return tti_server_n_ranges(&s->desc) > 1; }
 
 static tutti_status take(attendant *a, tti_wire_message *m, unsigned *areas) {
-    tti_ticket ticket;
+    tti_lease lease;
     float *params = tti_channel_area(a->channel, TTI_WIRE_PARAMS);
-    TTI_TRY(tti_server_take_for(a->s, a->worker, params, &ticket));
-    m->number[0] = ticket.any;
-    m->number[1] = ticket.batch;
-    m->number[2] = ticket.version;
-    memcpy(&m->number[3], &ticket.loss_scale, sizeof ticket.loss_scale);
+    TTI_TRY(tti_server_take_for(a->s, a->worker, params, &lease));
+    m->number[0] = lease.any;
+    m->number[1] = lease.batch;
+    m->number[2] = lease.version;
+    memcpy(&m->number[3], &lease.loss_scale, sizeof lease.loss_scale);
     /* with several range servers each is asked for its range */
-    if (ticket.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
+    if (lease.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
     return TUTTI_OK;
 }
 
@@ -171,7 +173,7 @@ static void part(attendant *a) {
     pthread_mutex_lock(&a->s->mutex);
     a->s->worker[a->worker].has_left = true; /* not reported: its work is done */
     pthread_mutex_unlock(&a->s->mutex);
-    tti_server_bury(a->s, a->worker, NULL);
+    tti_server_remove_worker(a->s, a->worker, NULL);
 }
 
 /* A worker's own failure is the run's: this process ends with it too. */
@@ -186,7 +188,8 @@ static bool attend_once(attendant *a, tti_wire_message *m) {
     unsigned areas = 0;
     tutti_status st = tti_wire_recv(a->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT, NULL);
     if (st != TUTTI_OK) {
-        if (!atomic_load(a->is_closing)) tti_server_bury(a->s, a->worker, tutti_last_error());
+        if (!atomic_load(a->is_closing))
+            tti_server_remove_worker(a->s, a->worker, tutti_last_error());
         return false;
     }
     if (m->kind == TTI_WIRE_BYE) {
@@ -229,21 +232,21 @@ static tutti_status start(attendant *a) {
     return tti_fail(TUTTI_E_NOMEM, "parameter server: no thread for worker %d", a->worker);
 }
 
-tutti_status tti_door_open(tti_server *s, tti_channel *const *channels) {
-    tti_door *door = calloc(1, sizeof *door);
+tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels) {
+    tti_listener *listener = calloc(1, sizeof *listener);
     tutti_status st = TUTTI_OK;
-    s->hall.brought = calloc((size_t)s->desc.n_workers * TTI_MEET_VALUES, sizeof(int64_t));
-    if (!door || !s->hall.brought) {
+    s->barrier.brought = calloc((size_t)s->desc.n_workers * TTI_MEET_VALUES, sizeof(int64_t));
+    if (!listener || !s->barrier.brought) {
         for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
-        free(door);
+        free(listener);
         return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     }
-    s->door = door;
-    door->n = s->desc.n_workers;
-    for (int w = 1; w < door->n; w++)
-        door->attendants[w] = (attendant){
-            .s = s, .worker = w, .channel = channels[w], .is_closing = &door->is_closing};
-    for (int w = 1; w < door->n && st == TUTTI_OK; w++) st = start(&door->attendants[w]);
+    s->listener = listener;
+    listener->n = s->desc.n_workers;
+    for (int w = 1; w < listener->n; w++)
+        listener->attendants[w] = (attendant){
+            .s = s, .worker = w, .channel = channels[w], .is_closing = &listener->is_closing};
+    for (int w = 1; w < listener->n && st == TUTTI_OK; w++) st = start(&listener->attendants[w]);
     return st; /* what has been begun ends with the server */
 }
 
@@ -251,20 +254,20 @@ tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
     tti_channel *channels[TTI_MAX_RANKS];
     size_t areas[TTI_N_KEY_AREAS];
     tti_server_area_bytes(&s->desc, 0, areas);
-    TTI_ASSERT(!s->door && tti_server_is_async(s));
+    TTI_ASSERT(!s->listener && tti_server_is_async(s));
     TTI_TRY(tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels));
-    TTI_TRY(tti_door_open(s, channels));
+    TTI_TRY(tti_listener_open(s, channels));
     return tti_server_open_ranges(s, comm);
 }
 
-void tti_door_close(tti_door *door) {
-    if (!door) return;
-    atomic_store(&door->is_closing, true);
-    for (int w = 1; w < door->n; w++) tti_channel_deafen(door->attendants[w].channel);
-    for (int w = 1; w < door->n; w++) {
-        if (door->attendants[w].has_thread) pthread_join(door->attendants[w].thread, NULL);
-        tti_channel_close(door->attendants[w].channel);
-        free(door->attendants[w].widened);
+void tti_listener_close(tti_listener *listener) {
+    if (!listener) return;
+    atomic_store(&listener->is_closing, true);
+    for (int w = 1; w < listener->n; w++) tti_channel_deafen(listener->attendants[w].channel);
+    for (int w = 1; w < listener->n; w++) {
+        if (listener->attendants[w].has_thread) pthread_join(listener->attendants[w].thread, NULL);
+        tti_channel_close(listener->attendants[w].channel);
+        free(listener->attendants[w].widened);
     }
-    free(door);
+    free(listener);
 }

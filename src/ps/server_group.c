@@ -1,8 +1,8 @@
-/* server_team.c - connects the workers of a divided model to a server, as one worker per replica.
+/* server_group.c - connects the workers of a divided model to a server, as one worker per replica.
  *
  * Between replicas there are only channels, part by part; inside a replica only collectives.  The
  * queue's orders are sent to the owners of parts as to range servers. */
-#include "ps/server_team.h"
+#include "ps/server_group.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 enum { MOST_AHEAD_MS = 2000 };
 
-struct tti_team {
+struct tti_replica_group {
     tti_mesh mesh;
     int part, n_parts;
     uint64_t n_keys[TTI_MAX_RANKS]; /* [n_parts] */
@@ -26,13 +26,15 @@ struct tti_team {
     bool stays;                /* its failure ends the run */
 };
 
-bool tti_server_speaks(const tti_server *s) { return !s->team || s->team->part == 0; }
+bool tti_server_speaks(const tti_server *s) {
+    return !s->replica_group || s->replica_group->part == 0;
+}
 
-const char *tti_server_kind(const tti_server *s) { return s->team ? "copy" : "worker"; }
+const char *tti_server_kind(const tti_server *s) { return s->replica_group ? "copy" : "worker"; }
 
-int tti_team_n_parts(const tti_team *t) { return t->n_parts; }
+int tti_replica_group_n_parts(const tti_replica_group *t) { return t->n_parts; }
 
-tti_range tti_team_keys(const tti_team *t, int part) {
+tti_range tti_replica_group_keys(const tti_replica_group *t, int part) {
     tti_range keys = {0, t->n_keys[0]};
     for (int i = 1; i <= part; i++) keys = (tti_range){keys.last, keys.last + t->n_keys[i]};
     return keys;
@@ -40,9 +42,9 @@ tti_range tti_team_keys(const tti_team *t, int part) {
 
 /* ---- inside a copy ---- */
 
-void tti_team_request_stop(tti_team *t) { t->wants_stop = true; }
+void tti_replica_group_request_stop(tti_replica_group *t) { t->wants_stop = true; }
 
-tutti_status tti_team_ask_stop(tti_team *t, bool *stops) {
+tutti_status tti_replica_group_ask_stop(tti_replica_group *t, bool *stops) {
     int32_t requested = t && t->wants_stop;
     if (!t) return TUTTI_OK;
     TTI_TRY(tutti_comm_all_reduce(t->mesh.model, &requested, &requested, 1, TUTTI_I32, TUTTI_MAX,
@@ -51,15 +53,17 @@ tutti_status tti_team_ask_stop(tti_team *t, bool *stops) {
     return TUTTI_OK;
 }
 
-tutti_status tti_team_meet(tti_team *t) { return t ? tutti_comm_barrier(t->mesh.model) : TUTTI_OK; }
+tutti_status tti_replica_group_meet(tti_replica_group *t) {
+    return t ? tutti_comm_barrier(t->mesh.model) : TUTTI_OK;
+}
 
-tutti_status tti_team_hear(tti_team *t, void *data, size_t n_bytes) {
+tutti_status tti_replica_group_hear(tti_replica_group *t, void *data, size_t n_bytes) {
     if (!t || n_bytes == 0) return TUTTI_OK;
     return tutti_comm_broadcast(t->mesh.model, data, n_bytes, TUTTI_U8, 0);
 }
 
-tutti_status tti_team_combine(tti_team *t, tti_meet_op op, void *values, int n) {
-    if (!t || n == 0) return tti_team_meet(t);
+tutti_status tti_replica_group_combine(tti_replica_group *t, tti_meet_op op, void *values, int n) {
+    if (!t || n == 0) return tti_replica_group_meet(t);
     bool adds = op == TTI_MEET_SUM;
     return tutti_comm_all_reduce(t->mesh.model, values, values, (size_t)n,
                                  adds ? TUTTI_F64 : TUTTI_I64, adds ? TUTTI_SUM : TUTTI_MAX,
@@ -68,7 +72,7 @@ tutti_status tti_team_combine(tti_team *t, tti_meet_op op, void *values, int n) 
 
 /* ---- coming and going ---- */
 
-void tti_team_destroy(tti_team *t) {
+void tti_replica_group_destroy(tti_replica_group *t) {
     if (!t) return;
     tti_mesh_fini(&t->updates);
     tutti_comm_destroy(t->state_owners);
@@ -76,7 +80,7 @@ void tti_team_destroy(tti_team *t) {
     free(t);
 }
 
-void tti_team_abort(tti_team *t, const char *text) {
+void tti_replica_group_abort(tti_replica_group *t, const char *text) {
     if (t) tti_comm_abort(t->mesh.world, text);
 }
 
@@ -85,7 +89,7 @@ void tti_team_abort(tti_team *t, const char *text) {
 enum { MOST_TIES = 4 };
 
 /* The communicators of this replica: of the server's calls, and of the executor's. */
-static int find_ties(const tti_team *t, const tti_mesh *of_exec, tutti_comm **ties) {
+static int find_ties(const tti_replica_group *t, const tti_mesh *of_exec, tutti_comm **ties) {
     tutti_comm *all[MOST_TIES] = {t->mesh.model, of_exec->model, of_exec->pipeline,
                                   of_exec->tensor};
     int n = 0;
@@ -96,7 +100,8 @@ static int find_ties(const tti_team *t, const tti_mesh *of_exec, tutti_comm **ti
 
 /* A failure of this worker is that of the replica; a failure of a call only if the connections
  * inside the replica broke, and not because another worker ended the run for all. */
-static bool is_of_copy(const tti_team *t, tutti_comm *const *ties, int n, tutti_status st) {
+static bool is_of_copy(const tti_replica_group *t, tutti_comm *const *ties, int n,
+                       tutti_status st) {
     bool is_broken = false;
     for (int i = 0; i < n && st == TUTTI_E_PEER; i++)
         is_broken = is_broken || tti_comm_check(ties[i]) != TUTTI_OK;
@@ -107,16 +112,16 @@ static bool is_of_copy(const tti_team *t, tutti_comm *const *ties, int n, tutti_
 /* The worker that sends requests reports for all; a report from another one names it already. */
 static bool say_farewell(tti_server *s, tutti_status st, const char *why) {
     char text[512];
-    int rank = tutti_comm_rank(s->team->mesh.world);
-    if (st == TUTTI_E_PEER) return tti_remote_leave(s, why);
+    int rank = tutti_comm_rank(s->replica_group->mesh.world);
+    if (st == TUTTI_E_PEER) return tti_client_leave(s, why);
     snprintf(text, sizeof text, "rank %d failed: %s", rank, why);
-    return tti_remote_leave(s, text);
+    return tti_client_leave(s, text);
 }
 
 bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
     tutti_comm *ties[MOST_TIES];
     tti_server *s = x->desc.server;
-    tti_team *t = s->team;
+    tti_replica_group *t = s->replica_group;
     if (!t || t->mesh.at.data == 0 || t->has_parted || t->stays) return t && t->has_left;
     int n = find_ties(t, x->desc.mesh, ties);
     t->stays = !is_of_copy(t, ties, n, st);
@@ -139,7 +144,7 @@ static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *
 
 /* From the queue to the owner of each other part; in the first replica. */
 static tutti_status open_control(tti_server *s, tti_channel **control) {
-    tti_team *t = s->team;
+    tti_replica_group *t = s->replica_group;
     tti_channel *channels[TTI_MAX_RANKS];
     size_t none[] = {sizeof(double), sizeof(float)}; /* parts join and fetch otherwise */
     const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
@@ -163,18 +168,19 @@ static tutti_status open_data(const tti_server *s, tti_channel **channels) {
     for (int w = 0; w < s->desc.n_workers; w++) channels[w] = NULL;
     if (s->desc.n_workers == 1) return TUTTI_OK;
     tti_server_area_bytes(&s->desc, 0, areas);
-    return open_within(s->team->mesh.data, s->desc.answer_ms, areas, TTI_COUNT(areas), channels);
+    return open_within(s->replica_group->mesh.data, s->desc.answer_ms, areas, TTI_COUNT(areas),
+                       channels);
 }
 
 static tutti_status be_queue(tti_server *s, tti_channel **channels) {
     tutti_status st = tti_server_start(s);
-    if (st == TUTTI_OK) return tti_door_open(s, channels);
+    if (st == TUTTI_OK) return tti_listener_open(s, channels);
     for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
     return st;
 }
 
 static tutti_status be_follower(tti_server *s, tti_channel *state_owner) {
-    s->keys = tti_keys_create_for_part(&s->desc, s->team->part, state_owner);
+    s->keys = tti_keys_create_for_part(&s->desc, s->replica_group->part, state_owner);
     if (s->keys) return TUTTI_OK;
     tti_channel_close(state_owner);
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
@@ -183,15 +189,16 @@ static tutti_status be_follower(tti_server *s, tti_channel *state_owner) {
 /* Sets the role of this worker: the queue, a client that sends requests, an owner of a part, or a
  * follower. */
 static tutti_status take_place(tti_server *s, tti_channel *control, tti_channel **channels) {
-    bool keeps = s->team->mesh.at.data == 0;
-    if (s->team->part == 0) return keeps ? be_queue(s, channels) : tti_remote_begin(s, channels[0]);
+    bool keeps = s->replica_group->mesh.at.data == 0;
+    if (s->replica_group->part == 0)
+        return keeps ? be_queue(s, channels) : tti_client_begin(s, channels[0]);
     if (!keeps) return be_follower(s, channels[0]);
-    TTI_TRY(tti_holder_create(s, 0, control, channels, &s->holder));
+    TTI_TRY(tti_range_server_create(s, 0, control, channels, &s->range_server));
     return be_follower(s, NULL);
 }
 
 static tutti_status join(tti_server *s, tutti_comm *comm, const tti_mesh_at *size) {
-    tti_team *t = s->team;
+    tti_replica_group *t = s->replica_group;
     tti_channel *channels[TTI_MAX_RANKS], *control = NULL;
     uint64_t mine = s->desc.exec.plan->n_flat;
     TTI_TRY(tti_mesh_init(comm, size, &t->mesh));
@@ -220,10 +227,10 @@ tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *
     TTI_ASSERT(tti_mesh_n_model(size) > 1 && desc->n_ranges <= 1 && desc->n_workers == size->data);
     tti_server *s = tti_server_new(desc);
     tutti_status st = TUTTI_OK;
-    if (s) s->team = calloc(1, sizeof *s->team);
+    if (s) s->replica_group = calloc(1, sizeof *s->replica_group);
     if (s) set_times(&s->desc);
-    st = s && s->team ? join(s, comm, size)
-                      : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    st = s && s->replica_group ? join(s, comm, size)
+                               : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     if (st == TUTTI_OK) {
         *out = s;
         return st;

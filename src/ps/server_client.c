@@ -1,4 +1,4 @@
-/* server_remote.c - the client of a server in another process.
+/* server_client.c - the client of a server in another process.
  *
  * Each call is a request and its answer.  Parameters, gradients and averages are in the channel's
  * areas (server_copies.c). */
@@ -9,7 +9,7 @@
 #include "comm/channel.h"
 #include "ps/server_ranges.h"
 
-struct tti_remote {
+struct tti_client {
     tti_channel *channel;
     bool has_left;
     bool refused; /* an answer was a failure: the server may not know yet that it is the run's */
@@ -21,7 +21,7 @@ struct tti_remote {
 /* The server went away: it may have said why, or is about to, before the connection ends. */
 static tutti_status hear_why(tti_server *s, tti_wire_message *m, tutti_status st) {
     int timeout_ms = st == TUTTI_E_PEER ? s->desc.timeout_ms : 0;
-    tti_remote *r = s->remote;
+    tti_client *r = s->client;
     char text[512];
     size_t n_bytes = sizeof *m;
     snprintf(text, sizeof text, "%s", tutti_last_error());
@@ -36,7 +36,7 @@ static tutti_status hear_why(tti_server *s, tti_wire_message *m, tutti_status st
 
 static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring,
                               int timeout_ms) {
-    tutti_status st = tti_wire_recv(s->remote->channel, m, may_bring, timeout_ms, &s->desc.watch);
+    tutti_status st = tti_wire_recv(s->client->channel, m, may_bring, timeout_ms, &s->desc.watch);
     if (st != TUTTI_OK) return hear_why(s, m, st);
     if (m->kind == kind) return TUTTI_OK;
     if (m->kind != TTI_WIRE_FAIL)
@@ -47,14 +47,14 @@ static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, 
 /* st is the result of sending: records a lost connection. */
 static tutti_status note(tti_server *s, const tti_wire_message *m, tutti_status st) {
     if (st != TUTTI_OK && m->kind == TTI_WIRE_FAIL)
-        s->remote->refused = true;
+        s->client->refused = true;
     else if (st != TUTTI_OK)
-        s->remote->failed = true;
+        s->client->failed = true;
     return st;
 }
 
 static tutti_status say(tti_server *s, tti_wire_message *m, unsigned areas) {
-    tutti_status st = tti_wire_send(s->remote->channel, m, areas);
+    tutti_status st = tti_wire_send(s->client->channel, m, areas);
     return st == TUTTI_OK ? st : note(s, m, hear_why(s, m, st));
 }
 
@@ -75,12 +75,12 @@ static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsi
 static size_t n_own(const tti_exec *x) { return x->desc.server->n_own; }
 
 static void pack_own(tti_exec *x, float *const *pieces, int n_pieces) {
-    void *area = tti_channel_area(x->desc.server->remote->channel, TTI_WIRE_GRADS);
+    void *area = tti_channel_area(x->desc.server->client->channel, TTI_WIRE_GRADS);
     tti_server_pack(x, area, pieces, n_pieces, (tti_range){0, n_own(x)});
 }
 
 static tutti_status copy_from(tti_exec *x, int area, float *dst) {
-    float *from = tti_channel_area(x->desc.server->remote->channel, area);
+    float *from = tti_channel_area(x->desc.server->client->channel, area);
     if (x->device) return tti_exec_device_put(x, dst, from);
     tti_server_copy(x, dst, from, n_own(x));
     return TUTTI_OK;
@@ -102,57 +102,57 @@ static tutti_status take_all(tti_exec *x, int64_t version, bool with_ema) {
 
 /* ---- range 0, as one of several ---- */
 
-tutti_status tti_remote_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
+tutti_status tti_client_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
     tti_wire_message m = {.kind = TTI_WIRE_PUSH};
     pack_own(x, pieces, n_pieces);
     return say(s, &m, 1u << TTI_WIRE_GRADS);
 }
 
-tutti_status tti_remote_pushed(tti_server *s) {
+tutti_status tti_client_pushed(tti_server *s) {
     tti_wire_message m;
     return hear(s, &m, TTI_WIRE_PUSH, 0);
 }
 
-tutti_status tti_remote_ask_keys(tti_server *s, bool with_ema) {
+tutti_status tti_client_ask_keys(tti_server *s, bool with_ema) {
     tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {0, with_ema}};
     return say(s, &m, 0);
 }
 
-tutti_status tti_remote_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema) {
+tutti_status tti_client_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema) {
     tti_wire_message m;
     TTI_TRY(hear(s, &m, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
-    tti_server_copy(x, params, tti_channel_area(s->remote->channel, TTI_WIRE_PARAMS), n_own(x));
+    tti_server_copy(x, params, tti_channel_area(s->client->channel, TTI_WIRE_PARAMS), n_own(x));
     if (!ema) return TUTTI_OK;
-    tti_server_copy(x, ema, tti_channel_area(s->remote->channel, TTI_WIRE_EMA), n_own(x));
+    tti_server_copy(x, ema, tti_channel_area(s->client->channel, TTI_WIRE_EMA), n_own(x));
     return TUTTI_OK;
 }
 
 /* ---- the calls ---- */
 
-tutti_status tti_remote_open(tti_server *s, int64_t first, int64_t last) {
+tutti_status tti_client_open(tti_server *s, int64_t first, int64_t last) {
     tti_wire_message m = {.kind = TTI_WIRE_OPEN, .number = {first, last}};
     return ask(s, &m, 0, 0);
 }
 
-tutti_status tti_remote_stop(tti_server *s) {
+tutti_status tti_client_stop(tti_server *s) {
     tti_wire_message m = {.kind = TTI_WIRE_STOP};
     return ask(s, &m, 0, 0);
 }
 
-tutti_status tti_remote_take(tti_server *s, tti_exec *x, tti_ticket *ticket) {
+tutti_status tti_client_take(tti_server *s, tti_exec *x, tti_lease *lease) {
     tti_wire_message m = {.kind = TTI_WIRE_TAKE};
-    *ticket = (tti_ticket){0};
+    *lease = (tti_lease){0};
     TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS));
     if (!m.number[0]) return TUTTI_OK;
     if (m.number[1] < 0 || m.number[2] < 0)
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: batch %lld, version %lld",
                         (long long)m.number[1], (long long)m.number[2]);
-    *ticket = (tti_ticket){.any = true, .batch = m.number[1], .version = m.number[2]};
-    memcpy(&ticket->loss_scale, &m.number[3], sizeof ticket->loss_scale);
-    return take_all(x, ticket->version, false);
+    *lease = (tti_lease){.any = true, .batch = m.number[1], .version = m.number[2]};
+    memcpy(&lease->loss_scale, &m.number[3], sizeof lease->loss_scale);
+    return take_all(x, lease->version, false);
 }
 
-/* Only the numbers: the other fields are not needed for remote arrivals. */
+/* Only the numbers: the other fields are not needed for client arrivals. */
 static tti_arrival arrival_of(const tti_arrival *told) {
     return (tti_arrival){.step = told->step,
                          .batch = told->batch,
@@ -173,7 +173,7 @@ static tti_arrival arrival_of(const tti_arrival *told) {
                                     .update_ns = told->result.update_ns}};
 }
 
-tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *b, tti_arrival *out) {
+tutti_status tti_client_give(tti_server *s, tti_exec *x, const tti_bringing *b, tti_arrival *out) {
     tti_wire_message m = {.kind = TTI_WIRE_GIVE, .number = {b->n_own_rows}};
     bool brings = !s->keys && !b->result.skipped;
     m.more.arrival = (tti_arrival){.n_rows = b->n_rows,
@@ -186,23 +186,23 @@ tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *b, 
     return TUTTI_OK;
 }
 
-tutti_status tti_remote_pull(tti_server *s, tti_exec *x, int64_t *n_updates) {
+tutti_status tti_client_pull(tti_server *s, tti_exec *x, int64_t *n_updates) {
     tti_wire_message m = {.kind = TTI_WIRE_PULL};
     TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
     *n_updates = m.number[0];
     return take_all(x, m.number[0], true);
 }
 
-bool tti_remote_leave(tti_server *s, const char *why) {
+bool tti_client_leave(tti_server *s, const char *why) {
     tti_wire_message m = {.kind = TTI_WIRE_LEAVE};
     snprintf(m.more.text, sizeof m.more.text, "%s", why);
-    s->remote->has_left = ask(s, &m, 0, 0) == TUTTI_OK && m.number[0];
-    return s->remote->has_left;
+    s->client->has_left = ask(s, &m, 0, 0) == TUTTI_OK && m.number[0];
+    return s->client->has_left;
 }
 
-bool tti_remote_has_left(const tti_server *s) { return s->remote->has_left; }
+bool tti_client_has_left(const tti_server *s) { return s->client->has_left; }
 
-tutti_status tti_remote_watch(tti_server *s, int64_t *n_updates, bool *over) {
+tutti_status tti_client_watch(tti_server *s, int64_t *n_updates, bool *over) {
     tti_wire_message m = {.kind = TTI_WIRE_WATCH, .number = {*n_updates}};
     TTI_TRY(ask(s, &m, 0, 0));
     *n_updates = m.number[0];
@@ -210,7 +210,7 @@ tutti_status tti_remote_watch(tti_server *s, int64_t *n_updates, bool *over) {
     return TUTTI_OK;
 }
 
-tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
+tutti_status tti_client_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
                              tti_members *members) {
     tti_wire_message m = {.kind = TTI_WIRE_MEET, .number = {n, op}};
     TTI_ASSERT(n >= 0 && n <= TTI_MEET_VALUES);
@@ -225,7 +225,7 @@ tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int
 }
 
 /* Answers to questions before may come first. */
-tutti_status tti_remote_why(tti_server *s, const char *text) {
+tutti_status tti_client_why(tti_server *s, const char *text) {
     tti_wire_message m = {.kind = TTI_WIRE_WHY};
     snprintf(m.more.text, sizeof m.more.text, "%s", text);
     TTI_TRY(say(s, &m, 0));
@@ -235,38 +235,38 @@ tutti_status tti_remote_why(tti_server *s, const char *text) {
 }
 
 /* The last word of a worker that fails, unless the server was it that failed. */
-void tti_remote_abort(tti_server *s, tutti_status status, const char *text) {
+void tti_client_abort(tti_server *s, tutti_status status, const char *text) {
     tti_wire_message m;
     char kept[4096];
-    if (s->remote->failed) return;
+    if (s->client->failed) return;
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
     tti_wire_fail(&m, status, text);
-    s->remote->failed = true;
-    tutti_status st = tti_wire_send(s->remote->channel, &m, 0);
+    s->client->failed = true;
+    tutti_status st = tti_wire_send(s->client->channel, &m, 0);
     tti_fail(st == TUTTI_OK ? TUTTI_E_INTERNAL : st, "%s", kept);
 }
 
 /* ---- coming and going ---- */
 
-bool tti_remote_close(tti_server *s) {
+bool tti_client_close(tti_server *s) {
     tti_wire_message m = {.kind = TTI_WIRE_BYE};
-    if (!s->remote) return true;
-    bool in_order = !s->remote->failed && !s->remote->refused;
-    if (in_order && tti_wire_send(s->remote->channel, &m, 0))
+    if (!s->client) return true;
+    bool in_order = !s->client->failed && !s->client->refused;
+    if (in_order && tti_wire_send(s->client->channel, &m, 0))
         tti_clear_error(); /* it has gone first */
-    tti_channel_close(s->remote->channel);
-    free(s->remote);
-    s->remote = NULL;
+    tti_channel_close(s->client->channel);
+    free(s->client);
+    s->client = NULL;
     return in_order;
 }
 
-tutti_status tti_remote_begin(tti_server *s, tti_channel *channel) {
-    s->remote = calloc(1, sizeof *s->remote);
-    if (!s->remote) {
+tutti_status tti_client_begin(tti_server *s, tti_channel *channel) {
+    s->client = calloc(1, sizeof *s->client);
+    if (!s->client) {
         tti_channel_close(channel);
         return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     }
-    s->remote->channel = channel;
+    s->client->channel = channel;
     return TUTTI_OK;
 }
 
@@ -278,7 +278,7 @@ tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, t
     tti_server *s = tti_server_new(desc);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     tutti_status st = tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels);
-    if (st == TUTTI_OK) st = tti_remote_begin(s, channels[0]);
+    if (st == TUTTI_OK) st = tti_client_begin(s, channels[0]);
     if (st == TUTTI_OK) st = tti_server_open_ranges(s, comm);
     if (st == TUTTI_OK)
         *out = s;

@@ -1,9 +1,9 @@
-/* server_team.h - workers that hold a replica together, and are one worker to the server.
+/* server_group.h - workers that hold a replica together, and are one worker to the server.
  *
  *              part 0                     part 1
  *   replica 0  the queue; owns part 0     owns part 1      an owner of each part, ordered by the
  *   replica 1  worker                     worker           queue: the server, and owners of all
- *   replica 2  worker                     worker           elements of a plan (server_holder.c)
+ *   replica 2  worker                     worker           elements of a plan (server_range.c)
  *
  * The worker with part 0 sends the requests of its replica, and distributes the answers.  The
  * workers push gradients to the owner of their part, and pull parameters from it, as with several
@@ -12,32 +12,33 @@
  * staleness hold for all parts.  The updates of the owners are connected like those of workers of
  * one replica: over a separate communicator they add the norms of whole models.  NULL stands for a
  * worker with a whole model, in every function. */
-#ifndef TTI_EXEC_SERVER_TEAM_H
-#define TTI_EXEC_SERVER_TEAM_H
+#ifndef TTI_EXEC_SERVER_REPLICA_GROUP_H
+#define TTI_EXEC_SERVER_REPLICA_GROUP_H
 
 #include "ps/server_state.h"
 
-void tti_team_destroy(tti_team *team);
+void tti_replica_group_destroy(tti_replica_group *replica_group);
 
 /* Every wait of the others ends, with the text. */
-void tti_team_abort(tti_team *team, const char *text);
+void tti_replica_group_abort(tti_replica_group *replica_group, const char *text);
 
-int tti_team_n_parts(const tti_team *team);
+int tti_replica_group_n_parts(const tti_replica_group *replica_group);
 /* The elements of one part among those of all parts, which are concatenated. */
-tti_range tti_team_keys(const tti_team *team, int part);
+tti_range tti_replica_group_keys(const tti_replica_group *replica_group, int part);
 
 /* A worker of the copy wants the run to end; whether one did, asked by all of them. */
-void tti_team_request_stop(tti_team *team);
-tutti_status tti_team_ask_stop(tti_team *team, bool *stops);
+void tti_replica_group_request_stop(tti_replica_group *replica_group);
+tutti_status tti_replica_group_ask_stop(tti_replica_group *replica_group, bool *stops);
 
 /* ---- collective over the workers of the copy ---- */
 
-tutti_status tti_team_meet(tti_team *team);
+tutti_status tti_replica_group_meet(tti_replica_group *replica_group);
 
 /* Broadcasts data of the requesting worker to the others of the replica. */
-tutti_status tti_team_hear(tti_team *team, void *data, size_t n_bytes);
+tutti_status tti_replica_group_hear(tti_replica_group *replica_group, void *data, size_t n_bytes);
 
 /* Combines values [n] of all workers, as tti_server_meet does; a barrier even if n is 0. */
-tutti_status tti_team_combine(tti_team *team, tti_meet_op op, void *values, int n);
+tutti_status tti_replica_group_combine(tti_replica_group *replica_group, tti_meet_op op,
+                                       void *values, int n);
 
-#endif /* TTI_EXEC_SERVER_TEAM_H */
+#endif /* TTI_EXEC_SERVER_REPLICA_GROUP_H */

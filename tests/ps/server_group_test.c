@@ -1,7 +1,7 @@
-/* server_team_test.c - workers that divide a model and do not wait for each other: what was
+/* server_group_test.c - workers that divide a model and do not wait for each other: what was
  * recorded comes again to the same bits, between hosts too, and to the parameters of workers with
  * whole models; state is kept part by part; and who fails ends all. */
-#include "ps/server_team.h"
+#include "ps/server_group.h"
 
 #include "base/clock.h"
 #include "exec/grid_crew.h"
@@ -13,7 +13,7 @@ static const char *const late_text =
     " ms for copy 1 (the limit is 3000 ms, by parallel.timeout_ms)";
 enum { TIMEOUT_MS = 20000, SHORT_MS = 4000 };
 
-typedef struct team {
+typedef struct replica_group {
     tti_mesh_at size;
     int n_backup;
     bool fails;   /* the last worker */
@@ -27,7 +27,7 @@ typedef struct team {
     tti_held held[TTI_MAX_RANKS];
     float *params, *state; /* of the whole, in the places of its plan */
     uint64_t hash;
-} team;
+} replica_group;
 
 static tutti_graph *net(bool training) { return net_same_ends(training, 0); }
 
@@ -44,7 +44,7 @@ static tti_exec_desc exec_desc(const tti_plan *plan) {
                            .beta2 = 0.99};
 }
 
-static tti_server_desc desc_of(const team *t, int part) {
+static tti_server_desc desc_of(const replica_group *t, int part) {
     tti_server_desc d = {.exec = exec_desc(t->plans[part]),
                          .n_workers = t->size.data,
                          .staleness = t->n_backup > 0 ? 0 : TTI_UNBOUNDED,
@@ -66,7 +66,7 @@ static const char *keep_array(tti_exec *exec, const tti_plan *whole, int k, floa
 }
 
 /* Rank 0 has the whole, and what is told. */
-static const char *keep(team *t, tti_exec *exec, int rank) {
+static const char *keep(replica_group *t, tti_exec *exec, int rank) {
     uint64_t hash;
     COMM_OK(tti_exec_whole_hash(exec, &hash));
     if (rank > 0) {
@@ -82,7 +82,7 @@ static const char *keep(team *t, tti_exec *exec, int rank) {
     return failure;
 }
 
-static tutti_status make_batches(const team *t, tti_exec *exec, int rank) {
+static tutti_status make_batches(const replica_group *t, tti_exec *exec, int rank) {
     tti_members members;
     int64_t n_updates;
     tti_server *server = exec->desc.server;
@@ -108,7 +108,7 @@ static tutti_status make_batches(const team *t, tti_exec *exec, int rank) {
     return tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members);
 }
 
-static const char *work(team *t, tti_exec *exec, int rank) {
+static const char *work(replica_group *t, tti_exec *exec, int rank) {
     tutti_status st = make_batches(t, exec, rank);
     if (!t->fails && !t->is_late) {
         COMM_OK(st);
@@ -122,8 +122,8 @@ static const char *work(team *t, tti_exec *exec, int rank) {
     return failure;
 }
 
-static const char *rank_of_team(tutti_comm *comm, void *arg) {
-    team *t = arg;
+static const char *rank_of_replica_group(tutti_comm *comm, void *arg) {
+    replica_group *t = arg;
     tti_mesh mesh;
     tti_server *server;
     tti_exec *exec;
@@ -144,7 +144,7 @@ static const char *rank_of_team(tutti_comm *comm, void *arg) {
     return failure;
 }
 
-static void run_team(team *t, const tti_plan *whole) {
+static void run_replica_group(replica_group *t, const tti_plan *whole) {
     int n_model = tti_mesh_n_model(&t->size);
     t->whole = whole;
     for (int i = 0; i < n_model; i++) {
@@ -153,11 +153,11 @@ static void run_team(team *t, const tti_plan *whole) {
     }
     t->params = calloc(whole->n_flat, sizeof *t->params);
     t->state = calloc(whole->n_flat, sizeof *t->state);
-    comm_run_with(t->size.data * n_model, false, t->is_late ? SHORT_MS : TIMEOUT_MS, rank_of_team,
-                  t);
+    comm_run_with(t->size.data * n_model, false, t->is_late ? SHORT_MS : TIMEOUT_MS,
+                  rank_of_replica_group, t);
 }
 
-static void end(team *t) {
+static void end(replica_group *t) {
     for (int i = 0; i < tti_mesh_n_model(&t->size); i++) tti_plan_destroy(t->plans[i]);
     free(t->params);
     free(t->state);
@@ -168,7 +168,7 @@ static tti_plan *whole_plan(void) {
     return grid_plan(net, &one, &at, "sgd", 1);
 }
 
-static void expect_same(const team *a, const team *b) {
+static void expect_same(const replica_group *a, const replica_group *b) {
     size_t n_bytes = a->whole->n_flat * sizeof(float);
     assert_true(a->hash == b->hash);
     assert_memory_equal(a->params, b->params, n_bytes);
@@ -204,7 +204,7 @@ static const char *rank_of_reference(tutti_comm *comm, void *arg) {
     return NULL;
 }
 
-static void expect_whole_models(const team *t) {
+static void expect_whole_models(const replica_group *t) {
     reference f = {.plan = t->whole, .params = calloc(t->whole->n_flat, sizeof(float))};
     tti_server_desc d = {.exec = exec_desc(t->whole),
                          .n_workers = t->size.data,
@@ -228,8 +228,8 @@ T_CASE(copies_come_to_what_whole_models_come_to) {
     T_UNUSED;
     tti_plan *whole = whole_plan();
     for (size_t i = 0; i < TTI_COUNT(sizes); i++) {
-        team t = {.size = sizes[i]};
-        run_team(&t, whole);
+        replica_group t = {.size = sizes[i]};
+        run_replica_group(&t, whole);
         T_EQ(t.n_arrivals, BATCHES);
         for (int a = 0; a < BATCHES; a++) {
             T_EQ(t.arrivals[a].step, a + 1);
@@ -246,12 +246,12 @@ T_CASE(what_is_recorded_comes_again_between_hosts) {
     T_UNUSED;
     tti_plan *whole = whole_plan();
     for (size_t i = 0; i < 3; i++) {
-        team first = {.size = sizes[i]}, again = {.size = sizes[i]};
-        run_team(&first, whole);
+        replica_group first = {.size = sizes[i]}, again = {.size = sizes[i]};
+        run_replica_group(&first, whole);
         again.replay = first.arrivals;
         setenv("TUTTI_TEST_TRANSPORT", "tcp", 1);
         setenv("TUTTI_TEST_HOSTS", i == 2 ? "a,a,b,b,c,c,b,a" : "a,b,b,c", 1);
-        run_team(&again, whole);
+        run_replica_group(&again, whole);
         unsetenv("TUTTI_TEST_HOSTS");
         unsetenv("TUTTI_TEST_TRANSPORT");
         expect_same(&again, &first);
@@ -266,8 +266,8 @@ T_CASE(what_is_recorded_comes_again_between_hosts) {
 T_CASE(each_part_is_kept_once) {
     T_UNUSED;
     tti_plan *whole = whole_plan();
-    team t = {.size = {2, 2, 1}};
-    run_team(&t, whole);
+    replica_group t = {.size = {2, 2, 1}};
+    run_replica_group(&t, whole);
     int64_t far = 2;
     for (int i = 0; i < BATCHES; i++) far += 2 * (t.arrivals[i].worker != 0);
     T_EQ(t.n_held, 2);
@@ -283,8 +283,8 @@ T_CASE(each_part_is_kept_once) {
 T_CASE(steps_without_the_slowest_copy) {
     T_UNUSED;
     tti_plan *whole = whole_plan();
-    team t = {.size = {3, 2, 1}, .n_backup = 1};
-    run_team(&t, whole);
+    replica_group t = {.size = {3, 2, 1}, .n_backup = 1};
+    run_replica_group(&t, whole);
     T_EQ(t.n_arrivals, BATCHES);
     for (int i = 0; i < BATCHES; i++) T_EQ(t.arrivals[i].version, i);
     end(&t);
@@ -294,8 +294,8 @@ T_CASE(steps_without_the_slowest_copy) {
 T_CASE(who_fails_ends_all) {
     T_UNUSED;
     tti_plan *whole = whole_plan();
-    team t = {.size = {2, 2, 1}, .fails = true};
-    run_team(&t, whole);
+    replica_group t = {.size = {2, 2, 1}, .fails = true};
+    run_replica_group(&t, whole);
     end(&t);
     tti_plan_destroy(whole);
 }
@@ -304,8 +304,8 @@ T_CASE(who_fails_ends_all) {
 T_CASE(who_does_not_come_is_named) {
     T_UNUSED;
     tti_plan *whole = whole_plan();
-    team t = {.size = {2, 1, 2}, .is_late = true};
-    run_team(&t, whole);
+    replica_group t = {.size = {2, 1, 2}, .is_late = true};
+    run_replica_group(&t, whole);
     end(&t);
     tti_plan_destroy(whole);
 }

@@ -1,4 +1,4 @@
-/* server_door_test.c - workers that come to a server through channels, as processes do: what
+/* server_listener_test.c - workers that come to a server through channels, as processes do: what
  * threads come to, meetings, and workers that go or talk nonsense.  Each is a thread here, with a
  * server of its own to speak with. */
 #include "base/clock.h"
@@ -331,15 +331,15 @@ T_CASE(the_server_goes) {
 /* Rank 1 gives a gradient that cannot be applied, which is the run's failure as among threads. */
 static const char *gives_no_number(tti_exec *exec, tti_server *server) {
     size_t n_flat = exec->desc.plan->n_flat;
-    tti_ticket ticket;
+    tti_lease lease;
     tti_arrival arrival;
     float *grads = aligned_alloc(64, (n_flat * sizeof *grads + 63) / 64 * 64);
     COMM_TRUE(grads);
     for (size_t i = 0; i < n_flat; i++) grads[i] = NAN;
     tti_bringing b = {.pieces = {grads}, .n_pieces = 1, .result = {.count = 1}};
     COMM_OK(tti_server_open(server, 0, BATCHES));
-    COMM_OK(tti_server_take(exec, &ticket));
-    tutti_status st = tti_remote_give(server, exec, &b, &arrival);
+    COMM_OK(tti_server_take(exec, &lease));
+    tutti_status st = tti_client_give(server, exec, &b, &arrival);
     free(grads);
     COMM_FAILS(st, TUTTI_E_NUMERICS, "finite");
     tti_server_abort(server, st, tutti_last_error());
