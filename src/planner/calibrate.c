@@ -156,7 +156,7 @@ double tti_used_in_pages(const tti_exec_memory *m, const tti_plan *plan, bool is
  * between devices, and a value of 12.6 MB to another stage 34 ms, through pinned memory and the
  * mailbox. */
 static const double BY_HOST_S = 1 / 4.1e9;
-static const tti_way message_by_host = {60e-6, 0.4e9};
+static const tti_way message_host_staged = {60e-6, 0.4e9};
 /* Share of the speed of a product with the same flops: attention of GPT-2, forward and backward, on
  * one H200. */
 static const double ATTENTION = 0.57;
@@ -176,8 +176,8 @@ static void find_ways(tti_calibration *c) {
     if (!c->is_device) return;
     if (c->n_ranks <= c->n_cores) c->trade = (tti_way){latency_s, c->sum_bytes_s * TRADE_SHARE};
     c->message =
-        c->stages_meet ? (tti_way){latency_s, c->sum_bytes_s * MESSAGE_SHARE} : message_by_host;
-    c->by_host_s = BY_HOST_S;
+        c->stages_meet ? (tti_way){latency_s, c->sum_bytes_s * MESSAGE_SHARE} : message_host_staged;
+    c->host_staged_s = BY_HOST_S;
     c->attention = ATTENTION;
     c->kernel_s = KERNEL_S;
     c->queued_s = QUEUED_S;

@@ -52,7 +52,7 @@ typedef struct tti_calibration {
     tti_way trade;        /* of exchanges between pieces of layers, inside a shard */
     tti_way message;      /* of values between stages */
     bool stages_meet;     /* devices: stages of a pipeline add between them too, without the host */
-    double by_host_s;     /* for one byte of gradients that devices add by way of the host */
+    double host_staged_s; /* for one byte of gradients that devices add by way of the host */
     double base_bytes;    /* of the process without workers, when the first blueprint was made */
     double start_bytes, start_file_bytes; /* in memory before the first wave, of these of files */
     double code_bytes;                    /* of programs and libraries that waves have read */

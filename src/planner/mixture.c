@@ -1,7 +1,7 @@
 /* mixture.c - the slowest worker of a shard map, then what the host does for all of them.
  *
  * Gradients of devices come to pinned memory, are summed between all workers, every worker makes
- * the whole update on its own cores, and parameters go back (exec/device/device_by_host.c,
+ * the whole update on its own cores, and parameters go back (exec/device/device_host_staged.c,
  * offload.c): one after the other. */
 #include "planner/mixture.h"
 

@@ -83,10 +83,10 @@ static double exchanged(const tti_program *program, const tti_calibration *c, in
 
 /* Workers that share a device, stages on a kind of device that does not let them meet, and what
  * divided models do by way of the host alone. */
-static bool goes_by_host(const tti_blueprint *b, const tti_calibration *c) {
+static bool is_host_staged(const tti_blueprint *b, const tti_calibration *c) {
     bool shares = b->n_workers > c->n_cores;
     bool lacks = b->mesh.stage > 1 && !c->stages_meet;
-    return c->is_device && (shares || lacks || tti_job_divides_by_host(&b->config, b->mesh.data));
+    return c->is_device && (shares || lacks || tti_job_is_host_staged(&b->config, b->mesh.data));
 }
 
 /* Devices overlap collectives with kernels. */
@@ -95,8 +95,8 @@ static tutti_status exchange_s(const tti_blueprint *b, const tti_calibration *c,
     tti_beside beside;
     *s = exchanged(&plan->shard, c, b->mesh.tensor, bytes);
     if (!c->is_device) return TUTTI_OK;
-    if (goes_by_host(b, c)) {
-        *s = *bytes * c->by_host_s;
+    if (is_host_staged(b, c)) {
+        *s = *bytes * c->host_staged_s;
         return TUTTI_OK;
     }
     TTI_TRY(tti_beside_exchanges(c, &plan->shard, b->mesh.tensor, second, &beside));
@@ -219,7 +219,7 @@ static double sums_beside(const tti_prediction *p, const tti_calibration *c, con
 /* Parameters that several stages have are summed over them. */
 static double tied_s(const tti_blueprint *b, const tti_calibration *c, double bytes) {
     if (bytes <= 0) return 0;
-    if (goes_by_host(b, c)) return bytes * c->by_host_s;
+    if (is_host_staged(b, c)) return bytes * c->host_staged_s;
     return c->sum_latency_s + 2 * bytes / c->sum_bytes_s;
 }
 
@@ -233,8 +233,8 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
     if (l->data < 2) return;
     double sent = bytes_of_sums(b, l, x->n_flat, w->n_waves, &n_calls);
     double n_rounds = l->zero == 3 ? 2 : 1; /* by the host, to which parameters come once a step */
-    if (goes_by_host(b, c))
-        p->reduce_s += x->n_flat * sizeof(float) * c->by_host_s * n_rounds;
+    if (is_host_staged(b, c))
+        p->reduce_s += x->n_flat * sizeof(float) * c->host_staged_s * n_rounds;
     else if (c->is_device)
         p->reduce_s += sums_beside(p, c, tti_blueprint_plan(b, 0), sent, w);
     else
@@ -366,7 +366,7 @@ static double copies_of_device(const tti_blueprint *b, const tti_calibration *c,
     double flat = (double)desc->plan->n_flat * sizeof(float), bytes = 0;
     bool saves = is_first || desc->zero > 0;
     if (saves) bytes += (double)(m->params + m->states + m->ema);
-    if (b->mesh.data > 1 && goes_by_host(b, c)) bytes += flat;
+    if (b->mesh.data > 1 && is_host_staged(b, c)) bytes += flat;
     if (tti_job_has_server(&b->config)) bytes += 2 * flat;
     if (desc->local && !saves) bytes += flat;
     return bytes;

@@ -138,10 +138,10 @@ static tutti_status time_on_device(rig *r, const tti_calibration *c) {
         updates[n] = (double)result.update_ns * 1e-9;
     }
     for (int i = 0; i < ahead; i++) TTI_TRY(tti_exec_end(r->exec, &result));
-    double step_s = median(waves, n), by_host_s = median(updates, n);
+    double step_s = median(waves, n), host_staged_s = median(updates, n);
     r->wave.update_s =
-        by_host_s > 0 ? by_host_s : fmin(tti_update_cost_s(c, r->b.plan), 0.5 * step_s);
-    r->wave.s = by_host_s > 0 ? step_s : step_s - r->wave.update_s;
+        host_staged_s > 0 ? host_staged_s : fmin(tti_update_cost_s(c, r->b.plan), 0.5 * step_s);
+    r->wave.s = host_staged_s > 0 ? step_s : step_s - r->wave.update_s;
     return TUTTI_OK;
 }
 

@@ -10,11 +10,11 @@ from profiles import GPT2, count, profile_devices
 PROCESSES = "parallel.place=processes"
 
 
-def test_by_host():
+def test_host_staged():
     """Kernels stand still while the host exchanges."""
-    by_host, traffic, rows = profile_devices(2, "parallel.tensor=2", PROCESSES, says="")
-    if "(waiting for an exchange)" not in by_host or "(values to the host)" not in by_host:
-        raise AssertionError(by_host)
+    host_staged, traffic, rows = profile_devices(2, "parallel.tensor=2", PROCESSES, says="")
+    if "(waiting for an exchange)" not in host_staged or "(values to the host)" not in host_staged:
+        raise AssertionError(host_staged)
     if traffic["exchanges inside layers"][0] < 8:
         raise AssertionError(str(traffic))
 

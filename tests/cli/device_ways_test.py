@@ -105,11 +105,11 @@ def test_who_makes_nothing_evaluates_too():
     os.makedirs("alone")
     with open("alone/arrivals.txt", "w") as file:
         file.write(header + "".join("%d %d 0 %d\n" % (i + 1, i, i) for i in range(40)))
-    for run, devices, place in (("by_host", "cpu", "threads"), ("by_devices", "gpu", "threads"),
+    for run, devices, place in (("host_staged", "cpu", "threads"), ("by_devices", "gpu", "threads"),
                                 ("in_ranges", "gpu", "processes")):
         train(run, "-n", "3", *ASYNC, "parallel.replay=alone", "parallel.place=" + place,
               "parallel.servers=2", devices=devices).expect(0)
-        runs.same_story(runs.story("by_host"), run)
+        runs.same_story(runs.story("host_staged"), run)
 
 
 def test_backup_workers():

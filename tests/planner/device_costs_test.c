@@ -177,17 +177,17 @@ T_CASE(steps_on_devices) {
 T_CASE(stages_that_meet_or_not) {
     T_UNUSED;
     tti_calibration c;
-    tti_prediction direct, by_host;
+    tti_prediction direct, host_staged;
     made m = make("parallel.workers=4", "parallel.pipeline=2");
     T_OK(tti_calibration_of("h200", 4, &c));
     tti_scheme scheme = tti_scheme_of(&m.b->config);
     c.stages_meet = true;
     T_OK(tti_predict(m.b, &scheme, &c, &direct));
     c.stages_meet = false;
-    T_OK(tti_predict(m.b, &scheme, &c, &by_host));
+    T_OK(tti_predict(m.b, &scheme, &c, &host_staged));
     size_t flat = 0;
     for (int i = 0; i < 2; i++) flat = TTI_MAX(flat, tti_blueprint_plan(m.b, i)->n_flat);
-    T_NEAR(by_host.reduce_s / ((double)flat * sizeof(float) * c.by_host_s), 1, 1e-9);
+    T_NEAR(host_staged.reduce_s / ((double)flat * sizeof(float) * c.host_staged_s), 1, 1e-9);
     assert_true(direct.reduce_s > 0 && direct.bubble > 0 && direct.exchange_s > 0);
     unmake(&m);
 }
@@ -226,7 +226,8 @@ T_CASE(workers_that_share_a_device) {
     c.n_cores = 1;
     T_OK(tti_predict(m.b, &scheme, &c, &shared));
     T_NEAR(shared.compute_s / own.compute_s, 2, 1e-9);
-    T_NEAR(shared.reduce_s / ((double)m.b->plan->n_flat * sizeof(float) * c.by_host_s), 1, 1e-9);
+    T_NEAR(shared.reduce_s / ((double)m.b->plan->n_flat * sizeof(float) * c.host_staged_s), 1,
+           1e-9);
     scheme.zero = 3;
     T_OK(tti_predict(m.b, &scheme, &c, &sharded));
     T_NEAR(sharded.reduce_s / shared.reduce_s, 2, 1e-9);

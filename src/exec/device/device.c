@@ -68,7 +68,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     d->n_sets = TTI_N_INPUTS;
     TTI_TRY(tti_device_take_shards(x));
     if (x->offload)
-        return tti_offload_attach(x->offload, d->by_host,
+        return tti_offload_attach(x->offload, d->host_staged,
                                   &(tti_offload_told){d->report, d->sums, d->n_told});
     if (x->sharded) TTI_TRY(tti_device_sharded_create(x, d->reduce, &d->sharded));
     if (d->reduce && tti_exec_has_parts(x) && !tti_exec_has_sharded_params(x))
@@ -79,7 +79,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
                                                               .told = d->sums,
                                                               .report = d->report,
                                                               .reduce = d->reduce,
-                                                              .by_host = d->by_host,
+                                                              .host_staged = d->host_staged,
                                                               .axis = d->axis},
                                     &d->update);
 }
@@ -122,7 +122,7 @@ const char *tti_exec_device_way(const tti_exec *x) { return tti_str_text(&x->dev
  * and that of a stage is measured. */
 int tti_exec_device_depth(const tti_exec *x) {
     const tti_exec_device *d = x->device;
-    return d->by_host || d->server || x->offload || d->pipe ? 1 : d->n_sets;
+    return d->host_staged || d->server || x->offload || d->pipe ? 1 : d->n_sets;
 }
 
 /* Others are waited for between a worker's shards and its update, and nowhere else. */
@@ -173,7 +173,7 @@ static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     return tti_device_play(x, set);
 }
 
-static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
+static tutti_status run_host_staged(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
     tti_profile_next_step(x);
     d->beside = compare_own(x, set->desc.step);
@@ -185,9 +185,9 @@ static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
     TTI_TRY(d->beside);
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
     tti_exec_note(x, &set->desc, "reduce");
-    TTI_TRY(tti_device_by_host_grads(d->by_host));
+    TTI_TRY(tti_device_host_staged_grads(d->host_staged));
     if (d->pipe && is_alone(x)) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
-    TTI_TRY(tti_device_by_host_sums(d->by_host, d->sums, set->desc.vote));
+    TTI_TRY(tti_device_host_staged_sums(d->host_staged, d->sums, set->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
     return x->offload ? TUTTI_OK : tti_device_update_and_tell(x, set);
 }
@@ -222,7 +222,7 @@ static tutti_status run_local(tti_exec *x, tti_device_set *set) {
 static tutti_status run(tti_exec *x, tti_device_set *set) {
     if (x->device->server) return run_for_server(x, set);
     if (tti_local_is_on(x)) return run_local(x, set);
-    return x->device->by_host ? run_by_host(x, set) : run_recorded(x, set);
+    return x->device->host_staged ? run_host_staged(x, set) : run_recorded(x, set);
 }
 
 /* After a pause in which devices may have been synchronized. */
@@ -407,7 +407,7 @@ void tti_exec_device_release(tti_exec *x) {
     backend->release(d->sync_parts, 0);
     backend->release(d->sync_joined, 0);
     tti_device_axis_destroy(d->axis);
-    tti_device_by_host_destroy(d->by_host);
+    tti_device_host_staged_destroy(d->host_staged);
     tti_device_server_destroy(d->server);
     tti_device_pipe_destroy(d->pipe);
     tti_str_free(&d->way);

@@ -19,7 +19,7 @@ enum {
     TTI_MARK_PIPE_IN,                         /* device_pipe.c */
     TTI_MARK_PIPE_OUT,                        /* and the next one */
     TTI_MARK_SETTLED = TTI_MARK_PIPE_OUT + 2, /* device_reduce.c */
-    TTI_MARK_COMPUTED,                        /* device_by_host.c: gradients are computed */
+    TTI_MARK_COMPUTED,                        /* device_host_staged.c: gradients are computed */
     TTI_N_OFFLOADED = TTI_MARK_COMPUTED + 1 - TTI_MARK_OFFLOADED
 };
 

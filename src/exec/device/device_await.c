@@ -9,7 +9,7 @@ tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set) {
     const char *sums = set->told + sizeof(tti_step_report);
     if (d->reduce || d->axis)
         return tti_device_take_told(x, (const double *)(const void *)sums, set->desc.step);
-    if (x->offload && d->by_host) return TUTTI_OK; /* they were made there */
+    if (x->offload && d->host_staged) return TUTTI_OK; /* they were made there */
     memcpy(x->sums, sums, (size_t)d->n_told * sizeof *x->sums);
     return TUTTI_OK;
 }
@@ -38,10 +38,11 @@ void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_resul
     int64_t now = tti_now_ns();
     d->done = set->desc.step + 1;
     /* Excludes waits for other workers, which say nothing about this one's speed. */
-    bool waited = d->by_host && !d->pipe && tti_device_by_host_computed(d->by_host) > set->begun_ns;
-    int64_t computed = waited ? tti_device_by_host_computed(d->by_host) : now;
+    bool waited = d->host_staged && !d->pipe &&
+                  tti_device_host_staged_computed(d->host_staged) > set->begun_ns;
+    int64_t computed = waited ? tti_device_host_staged_computed(d->host_staged) : now;
     if (tti_offload_streams(x->offload)) computed = tti_offload_came_ns(x->offload);
-    if (waited) result->comm_ns = tti_device_by_host_summed(d->by_host) - computed;
+    if (waited) result->comm_ns = tti_device_host_staged_summed(d->host_staged) - computed;
     result->compute_ns = computed - TTI_MAX(set->begun_ns, d->last_end_ns);
     d->last_end_ns = now;
 }

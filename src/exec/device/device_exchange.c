@@ -49,7 +49,7 @@ typedef struct room {
 static bool is_added(const tti_node *node) { return node->op->collective != TTI_COLLECTIVE_GATHER; }
 
 static void make_room(const tti_program *program, room *r) {
-    const tti_kernel *by_host = &tti_collective_kernel;
+    const tti_kernel *host_staged = &tti_collective_kernel;
     for (int s = 0; s < program->n_steps; s++) {
         const tti_node *node = program->steps[s];
         if (!(node->op->traits & TTI_COLLECTIVE)) continue;
@@ -59,7 +59,7 @@ static void make_room(const tti_program *program, room *r) {
         r->adds_floats = r->adds_floats && (is_float || !is_added(node));
         r->in = TTI_MAX(r->in, tti_value_n_bytes(node->in[0]));
         r->out = TTI_MAX(r->out, tti_value_n_bytes(node->out[0]));
-        r->scratch = TTI_MAX(r->scratch, by_host->scratch_bytes(node, NULL));
+        r->scratch = TTI_MAX(r->scratch, host_staged->scratch_bytes(node, NULL));
     }
 }
 
@@ -129,7 +129,7 @@ static tutti_status exchange_on_host(const tti_device_exchange *e, const tti_kar
                                  TUTTI_SUM, TUTTI_ALG_DIRECT);
 }
 
-static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a) {
+static tutti_status run_host_staged(const tti_device_exchange *e, const tti_kargs *a) {
     bool sums = a->node->op->collective == TTI_COLLECTIVE_SUM;
     size_t n_in = sums ? sum_bytes(e, a->node) : tti_value_n_bytes(a->node->in[0]);
     size_t n_out = sums ? n_in : tti_value_n_bytes(a->node->out[0]);
@@ -161,7 +161,7 @@ static bool is_wanted(const tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
     bool can = ops->collectives.connect && ops->collectives.trade;
     bool plain = !x->desc.offload && !x->desc.mixed && !x->desc.server &&
-                 !tti_device_by_host_alone(x) && !x->desc.reference;
+                 !tti_device_host_staged_alone(x) && !x->desc.reference;
     bool stages = x->desc.mesh->size.stage == 1 || ops->p2p.send;
     return can && plain && stages && tti_shard_map_is_even(&x->shard_map);
 }
@@ -478,7 +478,7 @@ static size_t no_scratch(const tti_node *node, const void *state) {
 
 static tutti_status run(void *state, const tti_kargs *a) {
     tti_device_exchange *e = state;
-    if (!e->group) return run_by_host(e, a);
+    if (!e->group) return run_host_staged(e, a);
     tti_device_trade trade = {.kind = a->node->op->collective,
                               .dtype = a->node->in[0]->type.dtype,
                               .in = a->in[0],

@@ -29,7 +29,7 @@ int tti_device_n_chained(const tti_exec *x) {
     const tti_exec_device *d = x->device;
     double n_shards = (double)x->desc.n_shards / x->n_ranks;
     bool is_one_captured_graph =
-        !d->by_host && !d->server && !d->pipe && !x->offload && !x->desc.local;
+        !d->host_staged && !d->server && !d->pipe && !x->offload && !x->desc.local;
     bool is_small = tti_program_flops(&x->desc.plan->shard) * n_shards <= most_flops_chained;
     return is_one_captured_graph && is_small ? d->n_sets / 2 : 1;
 }

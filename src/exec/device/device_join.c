@@ -29,7 +29,7 @@ tutti_status tti_device_join_shards(tti_exec *x, int i) {
             d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
                                 tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
     if (d->reduce) TTI_TRY(tti_device_reduce_parts(d->reduce, d->sync_parts, n));
-    if (d->by_host) TTI_TRY(tti_device_by_host_parts(d->by_host, d->sync_parts, n));
+    if (d->host_staged) TTI_TRY(tti_device_host_staged_parts(d->host_staged, d->sync_parts, n));
     TTI_TRY(d->ops->step.join(node->op->name, d->sync_parts, (size_t)x->desc.n_shards, n,
                               d->sync_joined));
     for (int s = 0; s < tti_device_n_local(x); s++)

@@ -22,7 +22,7 @@ static bool joins_on_host(const tti_exec *x) {
     return stages ? stages->is_joined : x->n_syncs > 0 && x->n_ranks > 1;
 }
 
-bool tti_device_by_host_alone(const tti_exec *x) {
+bool tti_device_host_staged_alone(const tti_exec *x) {
     bool in_parts = x->desc.zero > 1 && x->n_ranks > 1;
     return tti_device_ends_on_host(x) || (x->divided && (in_parts || joins_on_host(x)));
 }

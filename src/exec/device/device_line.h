@@ -12,7 +12,7 @@
 bool tti_device_ends_on_host(const tti_exec *x);
 /* Or workers that divide the model join values inside a step, or have shards of its gradients: then
  * these are communicated through the host.  The same on all workers. */
-bool tti_device_by_host_alone(const tti_exec *x);
+bool tti_device_host_staged_alone(const tti_exec *x);
 
 /* The result of a wait for peers: after a timeout the text also names the worker that blocks it, if
  * known. */

@@ -25,11 +25,11 @@ tutti_status tti_device_local_add_parts(tti_exec *x) {
     double no_votes = 0;
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
-    TTI_TRY(tti_device_by_host_bring_sums(d->by_host, d->sums));
+    TTI_TRY(tti_device_host_staged_bring_sums(d->host_staged, d->sums));
     int64_t start = tti_now_ns();
     TTI_TRY(tti_divided_sums(x->divided, x->sums, (size_t)x->desc.n_shards * TTI_SUMS, &no_votes));
     tti_exec_waited(x, tti_now_ns() - start);
-    return tti_device_by_host_put_sums(d->by_host, d->sums);
+    return tti_device_host_staged_put_sums(d->host_staged, d->sums);
 }
 
 /* ---- means ---- */
@@ -59,7 +59,7 @@ static tutti_status copy_ranges(tti_exec *x, float *array, float *on_host, bool 
 }
 
 static tutti_status average(tti_exec *x, float *array) {
-    float *sum = tti_device_by_host_sum(x->device->by_host), share = 1 / (float)x->n_ranks;
+    float *sum = tti_device_host_staged_sum(x->device->host_staged), share = 1 / (float)x->n_ranks;
     size_t n = x->desc.plan->n_flat;
     TTI_TRY(copy_ranges(x, array, sum, false));
     x->sent_bytes += tti_exec_reduce_bytes(x, n * sizeof *sum);

@@ -162,7 +162,7 @@ void *tti_device_mail_place(const tti_device_mail *m, int slot) { return m->inbo
 static bool is_wanted(const tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
     return ops->collectives.connect && ops->p2p.send && !x->desc.offload && !x->desc.mixed &&
-           !x->desc.server && !tti_device_by_host_alone(x) && !x->desc.reference;
+           !x->desc.server && !tti_device_host_staged_alone(x) && !x->desc.reference;
 }
 
 static tutti_status meet(tti_device_mail *m) {

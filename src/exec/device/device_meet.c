@@ -23,7 +23,7 @@ static tutti_status meet_in_turn(tti_exec *x, tti_str *sums) {
  * are those over all of them in one tree only where there are 1, 2, 4 ... pieces. */
 static bool is_direct(const tti_exec *x) {
     int n_pieces = x->desc.mesh->size.tensor;
-    if (tti_device_by_host_alone(x)) return false;
+    if (tti_device_host_staged_alone(x)) return false;
     if (!x->pipe) return tti_device_exchange_group(x->exchange) != NULL;
     bool pieces = n_pieces == 1 || tti_device_exchange_group(x->exchange);
     return pieces && tti_device_pipe_mail(x->device->pipe) && (n_pieces & (n_pieces - 1)) == 0;
@@ -65,7 +65,7 @@ static tutti_status meet_divided(tti_exec *x) {
     if (!all) TTI_TRY(give_up(x, direct));
     describe_between(x, tti_str_text(&sums), all);
     tti_str_free(&sums);
-    if (!all) return tti_device_by_host_create(x, &d->by_host);
+    if (!all) return tti_device_host_staged_create(x, &d->host_staged);
     return tti_device_axis_create(x, tti_device_pipe_mail(d->pipe), &d->axis);
 }
 
@@ -73,8 +73,9 @@ tutti_status tti_device_meet(tti_exec *x) {
     tti_exec_device *d = x->device;
     if (x->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
     if (x->divided) return meet_divided(x);
-    if (x->desc.mixed) return tti_device_by_host_create(x, &d->by_host);
-    bool by_host = tti_device_ends_on_host(x);
-    if (!d->server && !by_host) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
-    return x->n_ranks == 1 || d->reduce ? TUTTI_OK : tti_device_by_host_create(x, &d->by_host);
+    if (x->desc.mixed) return tti_device_host_staged_create(x, &d->host_staged);
+    bool host_staged = tti_device_ends_on_host(x);
+    if (!d->server && !host_staged) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
+    return x->n_ranks == 1 || d->reduce ? TUTTI_OK
+                                        : tti_device_host_staged_create(x, &d->host_staged);
 }

@@ -227,7 +227,7 @@ static tutti_status send(pipe_step *s, const part *p) {
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
         if (end->part != p->action.part) continue;
-        int slot = tti_pipe_slot(s->pipe->x, end, p->action.wave, 0);
+        int slot = tti_pipe_slot(s->pipe->x, end, p->action.shard_group, 0);
         TTI_TRY(tti_mailbox_put(s->pipe->x->pipe->box, slot, s->room->out[i].places[turn]));
     }
     return TUTTI_OK;
@@ -244,7 +244,7 @@ static bool is_there(const pipe_step *s, const part *p) {
     for (int i = 0; i < side->n_in; i++)
         if (begins_with(&side->in[i], p) &&
             !tti_mailbox_is_full(s->pipe->x->pipe->box,
-                                 tti_pipe_slot(s->pipe->x, &side->in[i], p->action.wave, 0)))
+                                 tti_pipe_slot(s->pipe->x, &side->in[i], p->action.shard_group, 0)))
             return false;
     return true;
 }
@@ -255,7 +255,8 @@ static tutti_status take_in(const pipe_step *s, const part *p, int i, bool is_fi
     const tti_device_ops *ops = s->pipe->ops;
     const tti_pipe_end *end = &s->room->side->in[i];
     end_room *room = &s->room->in[i];
-    int at = p->action.wave % end->depth, slot = tti_pipe_slot(s->pipe->x, end, p->action.wave, 0);
+    int at = p->action.shard_group % end->depth,
+        slot = tti_pipe_slot(s->pipe->x, end, p->action.shard_group, 0);
     void *to = tti_device_mail_place(s->pipe->mail, slot);
     const void *data;
     TTI_TRY(tti_mailbox_wait(s->pipe->x->pipe->box, slot, &data));
@@ -275,7 +276,7 @@ static tutti_status take_all(const pipe_step *s, const part *p) {
         if (begins_with(&side->in[i], p)) TTI_TRY(take_in(s, p, i, !any));
         any = any || begins_with(&side->in[i], p);
         if (side->in[i].last_part == p->action.part)
-            s->room->in[i].reader[p->action.wave % side->in[i].depth] = p->number;
+            s->room->in[i].reader[p->action.shard_group % side->in[i].depth] = p->number;
     }
     if (!any) return TUTTI_OK;
     TTI_TRY(
@@ -293,7 +294,7 @@ static tutti_status free_slots(const pipe_step *s, const part *p) {
     for (int i = 0; i < side->n_in; i++)
         if (side->in[i].last_part == p->action.part)
             tti_mailbox_free(s->pipe->x->pipe->box,
-                             tti_pipe_slot(s->pipe->x, &side->in[i], p->action.wave, 0));
+                             tti_pipe_slot(s->pipe->x, &side->in[i], p->action.shard_group, 0));
     return TUTTI_OK;
 }
 
@@ -309,7 +310,7 @@ static bool is_joined(const pipe_step *s) {
     return s->pipe->x->pipe->stages->is_joined && !s->desc->eval;
 }
 
-/* Each part of each wave fetches its own parameters, since others run in between. */
+/* Each part of each micro-batch group fetches its own parameters, since others run in between. */
 static bool fetches_by_part(const pipe_step *s) {
     return tti_exec_has_sharded_params(s->pipe->x) && !is_joined(s);
 }
@@ -324,12 +325,12 @@ static void begin_fetching(const pipe_step *s, const part *p) {
 
 /* ---- a part ---- */
 
-/* Buckets are summed during the last wave, as it completes them. */
-static bool sums_beside(const pipe_step *s, int wave) {
+/* Buckets are summed during the last micro-batch group, as it completes them. */
+static bool sums_beside(const pipe_step *s, int shard_group) {
     const tti_exec *x = s->pipe->x;
     const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
-    if (!reduce) return x->sharded && !s->desc->eval && wave == x->pipe->n_waves - 1;
-    return tti_device_reduce_merges(reduce, wave);
+    if (!reduce) return x->sharded && !s->desc->eval && shard_group == x->pipe->n_shard_groups - 1;
+    return tti_device_reduce_merges(reduce, shard_group);
 }
 
 static void sum_beside(const pipe_step *s, int step) {
@@ -337,12 +338,12 @@ static void sum_beside(const pipe_step *s, int step) {
     if (s->desc->reduce)
         tti_device_reduce_after(s->desc->reduce, step);
     else if (d->beside == TUTTI_OK)
-        d->beside = tti_device_by_host_after(d->by_host, step);
+        d->beside = tti_device_host_staged_after(d->host_staged, step);
 }
 
 typedef struct telling {
     const pipe_step *s;
-    int wave;
+    int shard_group;
     const tti_instance *instance;
     int shard, last; /* after the steps */
 } telling;
@@ -351,8 +352,8 @@ static void after_step(int step, void *user) {
     const telling *told = user;
     tti_exec *x = told->s->pipe->x;
     if (x->profile) tti_device_time_step(x, told->instance, step, told->shard);
-    if (sums_beside(told->s, told->wave)) sum_beside(told->s, step);
-    if (told->wave == 0 && told->s->desc->parts)
+    if (sums_beside(told->s, told->shard_group)) sum_beside(told->s, step);
+    if (told->shard_group == 0 && told->s->desc->parts)
         tti_device_parts_before(told->s->desc->parts, step + 1);
     if (fetches_by_part(told->s) && step + 1 < told->last)
         tti_device_sharded_before(x->device->sharded, step + 1);
@@ -361,9 +362,10 @@ static void after_step(int step, void *user) {
 static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run *run) {
     int first = (int)p->steps.first, last = (int)p->steps.last;
     tti_exec *x = s->pipe->x;
-    telling told = {s, p->action.wave, p->instance, x->pipe->waves[p->action.wave].first, last};
-    bool fetches = told.wave == 0 && s->desc->parts;
-    bool tells = x->profile || fetches || sums_beside(s, told.wave) || fetches_by_part(s);
+    telling told = {s, p->action.shard_group, p->instance,
+                    x->pipe->shard_groups[p->action.shard_group].first, last};
+    bool fetches = told.shard_group == 0 && s->desc->parts;
+    bool tells = x->profile || fetches || sums_beside(s, told.shard_group) || fetches_by_part(s);
     if (fetches) tti_device_parts_before(s->desc->parts, first);
     TTI_TRY(
         tti_instance_run_range(p->instance, run, first, last, tells ? after_step : NULL, &told));
@@ -373,7 +375,7 @@ static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run
 static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *run) {
     tti_exec *x = s->pipe->x;
     int from = s->pipe->first_moment + 1 + 2 * p->number;
-    int shard = x->pipe->waves[p->action.wave].first;
+    int shard = x->pipe->shard_groups[p->action.shard_group].first;
     bool forward = p->action.part < x->pipe->stages->n_chunks;
     TTI_TRY(s->pipe->ops->queues.stamp(TTI_QUEUE_COMPUTE, from));
     TTI_TRY(
@@ -390,9 +392,9 @@ static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *
 static tutti_status compute(const pipe_step *s, const part *p) {
     tti_exec *x = s->pipe->x;
     const tti_device_ops *ops = s->pipe->ops;
-    const tti_wave *wave = &x->pipe->waves[p->action.wave];
-    int local = wave->first - x->first_shard;
-    if (!s->desc->eval) tti_exec_point_at_buffer(x, p->instance, wave->buffer[0]);
+    const tti_shard_group *shard_group = &x->pipe->shard_groups[p->action.shard_group];
+    int local = shard_group->first - x->first_shard;
+    if (!s->desc->eval) tti_exec_point_at_buffer(x, p->instance, shard_group->buffer[0]);
     if (p->action.part == 0)
         tti_inputs_point(p->instance, s->desc->eval ? &x->eval_inputs : &x->shard_inputs,
                          &s->desc->shards[local], s->desc->loss_scale);
@@ -403,22 +405,22 @@ static tutti_status compute(const pipe_step *s, const part *p) {
 /* The rest of the step, which no other stage waits for. */
 static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
     tti_exec *x = s->pipe->x;
-    const tti_wave *wave = &x->pipe->waves[p->action.wave];
+    const tti_shard_group *shard_group = &x->pipe->shard_groups[p->action.shard_group];
     tti_range flat = s->room->side->flat[p->action.part];
-    bool merges = !s->desc->eval && !sums_beside(s, p->action.wave);
-    if (merges) tti_exec_merge(x, wave, flat.first, flat.last);
+    bool merges = !s->desc->eval && !sums_beside(s, p->action.shard_group);
+    if (merges) tti_exec_merge(x, shard_group, flat.first, flat.last);
     if (p->action.part < s->room->side->program->n_parts - 1) return TUTTI_OK;
     return tti_inputs_collect(s->pipe->ops, p->instance,
-                              s->desc->sums + (size_t)wave->first * TTI_SUMS);
+                              s->desc->sums + (size_t)shard_group->first * TTI_SUMS);
 }
 
-static tutti_status run_by_host(pipe_step *s, const part *p) {
+static tutti_status run_host_staged(pipe_step *s, const part *p) {
     /* A part with collectives waits for its neighbours, which may wait for unsent values. */
     if (s->pipe->x->exchange || !is_there(s, p)) TTI_TRY(send_unsent(s));
     part before = s->unsent;
     s->unsent = (part){0};
     TTI_TRY(take_all(s, p));
-    /* An instance may be the next wave's before its last one has been copied out. */
+    /* An instance may be the next micro-batch group's before its last one has been copied out. */
     if (before.instance == p->instance && before.action.part == p->action.part)
         TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(compute(s, p));
@@ -435,7 +437,7 @@ static tutti_status take_letters(const pipe_step *s, const part *p) {
     for (int i = 0; i < side->n_in; i++) {
         const tti_pipe_end *end = &side->in[i];
         if (!begins_with(end, p)) continue;
-        int slot = tti_pipe_slot(s->pipe->x, end, p->action.wave, 0);
+        int slot = tti_pipe_slot(s->pipe->x, end, p->action.shard_group, 0);
         TTI_TRY(tti_device_mail_take(s->pipe->mail, slot));
         tti_instance_set_input(p->instance, end->input, tti_device_mail_place(s->pipe->mail, slot));
     }
@@ -447,7 +449,7 @@ static tutti_status leave_letters(const pipe_step *s, const part *p) {
     for (int i = 0; i < side->n_in; i++)
         if (side->in[i].last_part == p->action.part)
             TTI_TRY(tti_device_mail_leave(
-                s->pipe->mail, tti_pipe_slot(s->pipe->x, &side->in[i], p->action.wave, 0)));
+                s->pipe->mail, tti_pipe_slot(s->pipe->x, &side->in[i], p->action.shard_group, 0)));
     return TUTTI_OK;
 }
 
@@ -461,7 +463,7 @@ static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) 
         if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_STAGES));
         any = true;
         TTI_TRY(tti_device_mail_put(s->pipe->mail,
-                                    tti_pipe_slot(s->pipe->x, end, p->action.wave, 0),
+                                    tti_pipe_slot(s->pipe->x, end, p->action.shard_group, 0),
                                     tti_instance_output(p->instance, end->name), end->n_bytes));
     }
     if (!any) return TUTTI_OK;
@@ -470,11 +472,11 @@ static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) 
     return tti_device_mail_note(s->pipe->mail, behind);
 }
 
-/* The results of the instance for this part of another wave will be overwritten: they must have
- * been sent. */
+/* The results of the instance for this part of another micro-batch group will be overwritten: they
+ * must have been sent. */
 static tutti_status run_between(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
-    int flight = p->action.wave % side->schedule.n_in_flight;
+    int flight = p->action.shard_group % side->schedule.n_in_flight;
     int *behind = &s->room->put[flight * side->program->n_parts + p->action.part];
     TTI_TRY(take_letters(s, p));
     if (*behind >= 0) TTI_TRY(s->pipe->ops->queues.follow(TTI_QUEUE_COMPUTE, *behind));
@@ -499,16 +501,17 @@ static tutti_status pass_fault(const pipe_step *s, const part *p) {
 static tutti_status run_part(pipe_step *s, const part *p) {
     TTI_TRY(pass_fault(s, p));
     begin_fetching(s, p);
-    return s->pipe->x->device->between ? run_between(s, p) : run_by_host(s, p);
+    return s->pipe->x->device->between ? run_between(s, p) : run_host_staged(s, p);
 }
 
 static part make_part(pipe_step *s, tti_pipe_action action) {
     const tti_pipe_side *side = s->room->side;
     const int *first = side->program->part_first + action.part;
-    tti_lane *lane = &s->pipe->x->lane[action.wave % side->schedule.n_in_flight];
+    tti_compute_thread *compute_thread =
+        &s->pipe->x->compute_thread[action.shard_group % side->schedule.n_in_flight];
     return (part){.action = action,
                   .number = s->n_runs++,
-                  .instance = s->desc->eval ? lane->eval : lane->shard,
+                  .instance = s->desc->eval ? compute_thread->eval : compute_thread->shard,
                   .steps = {(size_t)first[0], (size_t)first[1]}};
 }
 
@@ -545,7 +548,7 @@ static tutti_status run_stretch(pipe_step *s, const stretch *t) {
     tti_device_sharded *sharded = x->device->sharded;
     if (sharded) tti_device_sharded_before(sharded, (int)t->steps.first);
     if (sharded) TTI_TRY(tti_device_sharded_finish(sharded));
-    for (int w = 0; w < x->pipe->n_waves; w++) {
+    for (int w = 0; w < x->pipe->n_shard_groups; w++) {
         part p = make_part(s, (tti_pipe_action){w, t->part});
         p.steps = t->steps;
         TTI_TRY(run_between_joins(s, &p));
@@ -559,13 +562,13 @@ static tutti_status run_joined(pipe_step *s) {
     tti_exec *x = s->pipe->x;
     if (x->device->sharded) tti_device_sharded_begin(x->device->sharded, true);
     for (int i = 0; i < s->room->n_stretches; i++) TTI_TRY(run_stretch(s, &s->room->stretches[i]));
-    if (!x->sharded) tti_exec_merge(x, &x->acc.waves[0], 0, x->desc.plan->n_flat);
+    if (!x->sharded) tti_exec_merge(x, &x->acc.shard_groups[0], 0, x->desc.plan->n_flat);
     return TUTTI_OK;
 }
 
 /* The number of kernel launches of program runs. */
 static int count_runs(const pipe_step *s) {
-    if (is_joined(s)) return s->room->n_stretches * s->pipe->x->pipe->n_waves;
+    if (is_joined(s)) return s->room->n_stretches * s->pipe->x->pipe->n_shard_groups;
     return s->room->side->schedule.n_actions;
 }
 
@@ -635,7 +638,7 @@ static tutti_status take_shared(tti_device_pipe *pipe) {
     return pipe->shared ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu pinned floats", n);
 }
 
-static tutti_status sum_by_host(const tti_device_pipe *pipe, const tti_tied_param *tied) {
+static tutti_status sum_host_staged(const tti_device_pipe *pipe, const tti_tied_param *tied) {
     const tti_slot *slot = tti_pipe_tied_slot(pipe->x->desc.plan, tied);
     if (!slot) return TUTTI_OK;
     float *grads = tti_exec_grads(pipe->x) + slot->first;
@@ -647,11 +650,11 @@ static tutti_status sum_by_host(const tti_device_pipe *pipe, const tti_tied_para
     return pipe->ops->queues.sync();
 }
 
-static tutti_status sum_tied_by_host(tti_device_pipe *pipe) {
+static tutti_status sum_tied_host_staged(tti_device_pipe *pipe) {
     const tti_stages *stages = pipe->x->pipe->stages;
     int64_t start = tti_now_ns();
     TTI_TRY(take_shared(pipe));
-    for (int i = 0; i < stages->n_tied; i++) TTI_TRY(sum_by_host(pipe, &stages->tied[i]));
+    for (int i = 0; i < stages->n_tied; i++) TTI_TRY(sum_host_staged(pipe, &stages->tied[i]));
     tti_profile_add(pipe->x, TTI_ROW_COMM, tti_part_grads("gradients of shared parameters"), -1,
                     start, tti_now_ns());
     return TUTTI_OK;
@@ -662,7 +665,7 @@ tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
     if (x->pipe->stages->n_tied == 0) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
     TTI_TRY(pipe->x->device->between ? tti_device_mail_sum_tied(pipe->mail)
-                                     : sum_tied_by_host(pipe));
+                                     : sum_tied_host_staged(pipe));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients of shared parameters"),
                             -1);
 }

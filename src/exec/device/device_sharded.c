@@ -244,7 +244,7 @@ tutti_status tti_device_sharded_rest(tti_device_sharded *l) {
     return l->reduce ? tti_device_reduce_rest(l->reduce) : l->ops->queues.sync();
 }
 
-static tutti_status averages_by_host(tti_device_sharded *l) {
+static tutti_status averages_host_staged(tti_device_sharded *l) {
     size_t n_bytes = l->x->desc.plan->n_flat * sizeof(float);
     TTI_TRY(bring(l, l->x->ema));
     TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMPUTE, l->x->sharded->averages, l->whole, n_bytes));
@@ -253,7 +253,7 @@ static tutti_status averages_by_host(tti_device_sharded *l) {
 
 tutti_status tti_device_sharded_averages(tti_device_sharded *l) {
     const tti_plan *plan = l->x->desc.plan;
-    if (!l->reduce) return averages_by_host(l);
+    if (!l->reduce) return averages_host_staged(l);
     TTI_TRY(tti_device_reduce_meet(l->reduce));
     for (int b = 0; b < plan->n_buckets; b++) {
         float *dst = l->x->sharded->averages + plan->buckets[b].first;

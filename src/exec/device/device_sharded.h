@@ -13,8 +13,8 @@
 typedef struct tti_device_sharded tti_device_sharded;
 
 /* For a worker with x->sharded. reduce NULL: devices do not reach each other; the host has the
- * parameters of all workers, and device_by_host.h handles gradients.  Collective.  On success *out
- * is owned by the caller and borrows the rest. */
+ * parameters of all workers, and device_host_staged.h handles gradients.  Collective.  On success
+ * *out is owned by the caller and borrows the rest. */
 tutti_status tti_device_sharded_create(tti_exec *x, tti_device_reduce *reduce,
                                        tti_device_sharded **out);
 void tti_device_sharded_destroy(tti_device_sharded *sharded); /* takes NULL */

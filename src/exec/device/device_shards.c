@@ -99,6 +99,6 @@ tutti_status tti_exec_device_let_go(tti_exec *x) {
 }
 
 tutti_status tti_exec_device_take_up(tti_exec *x) {
-    TTI_TRY(tti_device_by_host_grow(x->device->by_host));
+    TTI_TRY(tti_device_host_staged_grow(x->device->host_staged));
     return tti_exec_device_tell(x, tti_device_take_shards(x));
 }

@@ -4,7 +4,7 @@
 
 #include "exec/device/bytes.h"
 #include "exec/device/device_axis.h"
-#include "exec/device/device_by_host.h"
+#include "exec/device/device_host_staged.h"
 #include "exec/device/device_line.h"
 #include "exec/device/device_local.h"
 #include "exec/device/device_mail.h"
@@ -51,7 +51,7 @@ struct tti_exec_device {
     tti_device_reduce *reduce;   /* between several workers one of the two, alone none */
     tti_device_parts *parts;     /* with reduce, of others; NULL: there are none */
     tti_device_sharded *sharded; /* of gradients, too; NULL: they are whole */
-    tti_device_by_host *by_host;
+    tti_device_host_staged *host_staged;
     tti_device_axis
         *axis; /* pieces of layers are exchanged in the captured graph; NULL: they are not */
     void *eval_captured_graph; /* then: of the evaluation of a batch; NULL: not yet made */

@@ -38,7 +38,7 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     bool turns = d->reduce && tti_device_reduce_turns(d->reduce, last); /* in between */
     /* On all workers, if some have no device; or with a server, or stages. */
     bool by_kernels =
-        turns || d->by_host || d->server || d->pipe || tti_offload_streams(x->offload);
+        turns || d->host_staged || d->server || d->pipe || tti_offload_streams(x->offload);
     if (by_kernels) return TUTTI_OK;
     bool records = tti_profile_records(x);
     TTI_TRY(tti_device_agree(x, &records));

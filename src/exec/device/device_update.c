@@ -63,7 +63,7 @@ static tutti_status spread(void *user, void *words, size_t n_words) {
         TTI_TRY(tti_device_reduce_words(u->desc.reduce, words, n_words));
     if (u->desc.axis) return tti_device_axis_partials(u->desc.axis, words, n_words);
     if (u->desc.reduce) return TUTTI_OK;
-    return tti_device_by_host_words(u->desc.by_host, words, n_words);
+    return tti_device_host_staged_words(u->desc.host_staged, words, n_words);
 }
 
 /* The summed ones. */
@@ -146,7 +146,7 @@ tutti_status tti_device_update_run(tti_device_update *u) {
     if (!tti_exec_has_parts(u->x)) return TUTTI_OK;
     if (u->desc.reduce) return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.told);
     if (tti_exec_has_sharded_params(u->x)) return TUTTI_OK;
-    TTI_TRY(tti_device_by_host_gather(u->desc.by_host));
+    TTI_TRY(tti_device_host_staged_gather(u->desc.host_staged));
     return tti_device_update_complete(u, 0, u->x->desc.plan->n_updates);
 }
 

@@ -4,7 +4,7 @@
 #define TTI_EXEC_DEVICE_UPDATE_H
 
 #include "exec/device/device_axis.h"
-#include "exec/device/device_by_host.h"
+#include "exec/device/device_host_staged.h"
 #include "exec/device/device_reduce.h"
 
 typedef struct tti_device_update tti_device_update;
@@ -15,8 +15,8 @@ typedef struct tti_device_update_desc {
     const double *sums;
     double *told; /* the same, and the following reported values */
     tti_step_report *report;
-    tti_device_reduce *reduce;   /* NULL: by_host, or alone */
-    tti_device_by_host *by_host; /* NULL: reduce, or alone */
+    tti_device_reduce *reduce;           /* NULL: host_staged, or alone */
+    tti_device_host_staged *host_staged; /* NULL: reduce, or alone */
     tti_device_axis
         *axis; /* of a divided model, in addition to reduce; NULL: through the host, or undivided */
 } tti_device_update_desc;

@@ -37,7 +37,7 @@ static bool is_summed_beside(const tti_exec *x, int shard) {
 
 static tutti_status sum_beside(tti_exec *x, int step) {
     tti_device_reduce *reduce = x->device->reduce;
-    if (!reduce && x->sharded) return tti_device_by_host_after(x->device->by_host, step);
+    if (!reduce && x->sharded) return tti_device_host_staged_after(x->device->host_staged, step);
     if (!reduce) return tti_offload_after(x->offload, step);
     tti_device_reduce_after(reduce, step);
     if (!x->offload) return TUTTI_OK;

@@ -132,15 +132,15 @@ static tutti_status prepare_stream(tti_offload *o) {
     return TUTTI_OK;
 }
 
-tutti_status tti_offload_attach(tti_offload *o, tti_device_by_host *by_host,
+tutti_status tti_offload_attach(tti_offload *o, tti_device_host_staged *host_staged,
                                 const tti_offload_told *told) {
     o->told = *told;
-    if (by_host)
-        o->grads = tti_device_by_host_sum(by_host);
+    if (host_staged)
+        o->grads = tti_device_host_staged_sum(host_staged);
     else
         TTI_TRY(take_grads(o));
     o->host->buffers[0] = o->grads;
-    return by_host ? TUTTI_OK : prepare_stream(o);
+    return host_staged ? TUTTI_OK : prepare_stream(o);
 }
 
 bool tti_offload_streams(const tti_offload *o) { return o && o->due; }

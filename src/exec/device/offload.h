@@ -12,7 +12,7 @@
 #ifndef TTI_EXEC_OFFLOAD_H
 #define TTI_EXEC_OFFLOAD_H
 
-#include "exec/device/device_by_host.h"
+#include "exec/device/device_host_staged.h"
 #include "exec/exec.h"
 
 typedef struct tti_offload tti_offload;
@@ -38,9 +38,9 @@ typedef struct tti_offload_told {
     int n_sums;
 } tti_offload_told;
 
-/* Memory for the summed gradients; by_host has them already (NULL: devices add, or the worker is
- * alone).  Collective. */
-tutti_status tti_offload_attach(tti_offload *offload, tti_device_by_host *by_host,
+/* Memory for the summed gradients; host_staged has them already (NULL: devices add, or the worker
+ * is alone).  Collective. */
+tutti_status tti_offload_attach(tti_offload *offload, tti_device_host_staged *host_staged,
                                 const tti_offload_told *told);
 
 /* Whether buckets are updated as they come; NULL: no. */

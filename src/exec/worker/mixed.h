@@ -1,8 +1,8 @@
 /* mixed.h - workers on devices and on the host in one run (tti_exec_desc.mixed).
  *
  * Each has its own plan for its backend.  The collectives of the host reduce gradients, bucket by
- * bucket: workers on devices copy theirs there (device_by_host.h).  All of them update on the host
- * (offload.h), from the same sums, so parameters have the same bits. */
+ * bucket: workers on devices copy theirs there (device_host_staged.h).  All of them update on the
+ * host (offload.h), from the same sums, so parameters have the same bits. */
 #ifndef TTI_EXEC_MIXED_H
 #define TTI_EXEC_MIXED_H
 

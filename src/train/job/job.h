@@ -230,7 +230,7 @@ const char *tti_job_ends_on_host(const tti_job_config *config);
 
 /* Whether workers on devices that divide the model communicate through the host, with this many
  * replicas: the same rule as in exec/device/device_meet.c. */
-bool tti_job_divides_by_host(const tti_job_config *config, int n_copies);
+bool tti_job_is_host_staged(const tti_job_config *config, int n_copies);
 
 /* Workers that the job asks for: by parallel.workers, by parallel.data copies of the model, or by
  * weights for each copy in parallel.load_weights; 0: it leaves that open. */

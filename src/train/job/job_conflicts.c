@@ -439,7 +439,7 @@ const char *tti_job_ends_on_host(const tti_job_config *c) {
     return has_residuals(c) ? "parallel.compress" : NULL;
 }
 
-bool tti_job_divides_by_host(const tti_job_config *c, int n_copies) {
+bool tti_job_is_host_staged(const tti_job_config *c, int n_copies) {
     bool several = n_copies > 1, is_local = is(c->parallel.sync, "local");
     if (!is_divided(c)) return false;
     if (is_local || (several && (has_residuals(c) || c->parallel.zero > 1))) return true;

@@ -24,7 +24,7 @@ static const tti_bucket_link hosts = {"a network of hosts", 30e-6, 2.5e9, 20e-6,
 static const tti_bucket_link devices_meet = {"devices that meet", 5.2e-6, 335e9, 80e-6, 0};
 static const tti_bucket_link devices_net = {"devices of several hosts", 30e-6, 40e9, 80e-6, 0};
 static const tti_bucket_link compress = {"devices that compress", 25e-6, 140e9, 80e-6, 0};
-static const tti_bucket_link by_host = {"devices, by their host", 60e-6, 4.1e9, 40e-6, 0};
+static const tti_bucket_link host_staged = {"devices, by their host", 60e-6, 4.1e9, 40e-6, 0};
 static const tti_bucket_link to_host = {"copies to the host", 10e-6, 50e9, 0, 0};
 
 /* If gradients or parameters are sharded, two or three buckets are in memory at once. */
@@ -88,8 +88,8 @@ static void of_devices(const tti_job_config *c, const tti_devices *d, int n_work
     int n_copies = n_workers / (int)(c->parallel.tensor * c->parallel.pipeline);
     bool compresses = compresses_there(c);
     bool ends_on_host = d->mixed || (tti_job_ends_on_host(c) && !compresses) ||
-                        (d->n > 0 && n_here > d->n) || tti_job_divides_by_host(c, n_copies);
-    *out = ends_on_host  ? by_host
+                        (d->n > 0 && n_here > d->n) || tti_job_is_host_staged(c, n_copies);
+    *out = ends_on_host  ? host_staged
            : compresses  ? compress
            : n_hosts > 1 ? devices_net
                          : devices_meet;

@@ -106,7 +106,7 @@ T_CASE(links_of_divided_models) {
     static const struct {
         const char *cut, *key;
         int n_workers;
-        bool by_host;
+        bool host_staged;
     } rows[] = {{"parallel.tensor=2", "parallel.zero=2", 4, true},
                 {"parallel.tensor=2", "parallel.zero=2", 2, false},
                 {"parallel.pipeline=2", "parallel.zero=1", 4, false},
@@ -118,7 +118,7 @@ T_CASE(links_of_divided_models) {
         tutti_job *job = SMALL_JOB("parallel.workers=4", rows[i].cut, rows[i].key);
         tti_bucket_link_of(&job->config, &eight, rows[i].n_workers, 1, &link);
         tutti_job_destroy(job);
-        expect(&link, rows[i].by_host ? "devices, by their host" : "devices that meet");
+        expect(&link, rows[i].host_staged ? "devices, by their host" : "devices that meet");
     }
 }
 

@@ -1,5 +1,5 @@
-/* device_by_host_test.c - sums between workers on devices that do not reach each other. */
-#include "exec/device/device_by_host.h"
+/* device_host_staged_test.c - sums between workers on devices that do not reach each other. */
+#include "exec/device/device_host_staged.h"
 #include "comm/transport.h"
 #include "exec/fake_device.h"
 #include "exec/reduce_crew.h"
@@ -34,54 +34,54 @@ static const tti_backend apart = {.name = "apart",
                                   .release = fake_release,
                                   .accumulate = fake_accumulate};
 
-static const char *check_sums(reduce_rank *r, tti_device_by_host *by_host) {
+static const char *check_sums(reduce_rank *r, tti_device_host_staged *host_staged) {
     int n = r->c->n_shards * TTI_SUMS;
     for (int i = 0; i < n; i++) {
         int shard = i / TTI_SUMS;
         r->sums[i] = shard >= r->x.first_shard && shard < r->x.last_shard ? i + 0.5 : 777;
     }
-    COMM_OK(tti_device_by_host_sums(by_host, r->sums, r->x.rank == 1));
-    int64_t computed = tti_device_by_host_computed(by_host);
-    COMM_TRUE(computed > 0 && tti_device_by_host_summed(by_host) >= computed);
+    COMM_OK(tti_device_host_staged_sums(host_staged, r->sums, r->x.rank == 1));
+    int64_t computed = tti_device_host_staged_computed(host_staged);
+    COMM_TRUE(computed > 0 && tti_device_host_staged_summed(host_staged) >= computed);
     for (int i = 0; i < n; i++) COMM_TRUE(r->sums[i] == i + 0.5 && r->x.sums[i] == i + 0.5);
     COMM_TRUE(r->x.sums[r->x.n_sums - 1] == 1);
     return NULL;
 }
 
-static const char *check_parts(reduce_rank *r, tti_device_by_host *by_host) {
+static const char *check_parts(reduce_rank *r, tti_device_host_staged *host_staged) {
     enum { N = 5 };
     float parts[REDUCE_MAX_SHARDS * N];
     for (int i = 0; i < r->c->n_shards * N; i++) {
         int shard = i / N;
         parts[i] = shard >= r->x.first_shard && shard < r->x.last_shard ? (float)(i + 1) : 777;
     }
-    COMM_OK(tti_device_by_host_parts(by_host, parts, N));
+    COMM_OK(tti_device_host_staged_parts(host_staged, parts, N));
     for (int i = 0; i < r->c->n_shards * N; i++) COMM_TRUE(parts[i] == (float)(i + 1));
     return NULL;
 }
 
 /* Shards that are rebalanced, and again: memory only grows, and what is there stays. */
-static const char *check_growth(reduce_rank *r, tti_device_by_host *by_host) {
+static const char *check_growth(reduce_rank *r, tti_device_host_staged *host_staged) {
     static const int agreed[] = {6, 1, 9};
-    float *sum = tti_device_by_host_sum(by_host), first = sum[0];
+    float *sum = tti_device_host_staged_sum(host_staged), first = sum[0];
     r->x.desc.mixed = true;
     for (size_t i = 0; i < TTI_COUNT(agreed); i++) {
         r->x.n_agreed = agreed[i];
-        COMM_OK(tti_device_by_host_grow(by_host));
-        COMM_TRUE(tti_device_by_host_sum(by_host) == sum && sum[0] == first);
+        COMM_OK(tti_device_host_staged_grow(host_staged));
+        COMM_TRUE(tti_device_host_staged_sum(host_staged) == sum && sum[0] == first);
     }
     return NULL;
 }
 
 static const char *rank_main(tutti_comm *comm, void *arg) {
     reduce_rank r = {.c = arg};
-    tti_device_by_host *by_host = NULL;
+    tti_device_host_staged *host_staged = NULL;
     const char *failure = reduce_prepare(&r, comm);
     if (failure) return failure;
     r.x.sync_parts = calloc((size_t)r.c->n_shards * 5, sizeof *r.x.sync_parts);
     COMM_OK(tti_device_reduce_create(&r.x, &r.reduce, &r.way));
     COMM_TRUE(!r.reduce); /* nothing connects them */
-    COMM_OK(tti_device_by_host_create(&r.x, &by_host));
+    COMM_OK(tti_device_host_staged_create(&r.x, &host_staged));
     for (int w = 0; w < r.x.acc.n_waves; w++) {
         const tti_wave *wave = &r.x.acc.waves[w];
         for (int i = 0; i < wave->n_shards; i++)
@@ -92,12 +92,12 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     for (int i = 1; r.c->fast && i < r.x.acc.n_pieces; i++)
         fake_accumulate(tti_exec_grads(&r.x), r.x.buffers[r.x.acc.piece_buffer[i]],
                         r.c->plan.n_flat);
-    COMM_OK(tti_device_by_host_grads(by_host));
+    COMM_OK(tti_device_host_staged_grads(host_staged));
     failure = reduce_check(&r);
-    if (!failure) failure = check_sums(&r, by_host);
-    if (!failure) failure = check_parts(&r, by_host);
-    if (!failure) failure = check_growth(&r, by_host);
-    tti_device_by_host_destroy(by_host);
+    if (!failure) failure = check_sums(&r, host_staged);
+    if (!failure) failure = check_parts(&r, host_staged);
+    if (!failure) failure = check_growth(&r, host_staged);
+    tti_device_host_staged_destroy(host_staged);
     int n_used = r.c->fast ? 1 : TTI_MIN(r.x.acc.n_pieces, 2);
     if (!failure && (n_pinned != 0 || most_pinned != n_used))
         failure = "pieces stay pinned, or never were";
@@ -135,19 +135,19 @@ static uint64_t n_crossed;
 static const char *cross(tutti_comm *comm, void *arg) {
     enum { N_REMOTE = 8 }; /* pairs of ranks that agree on the call over the network */
     reduce_rank r = {.c = arg};
-    tti_device_by_host *by_host = NULL;
+    tti_device_host_staged *host_staged = NULL;
     const char *failure = reduce_prepare(&r, comm);
     if (failure) return failure;
-    COMM_OK(tti_device_by_host_create(&r.x, &by_host));
+    COMM_OK(tti_device_host_staged_create(&r.x, &host_staged));
     for (int i = 0; i < r.x.acc.n_pieces; i++)
         memcpy(r.x.buffers[r.x.acc.piece_buffer[i]], r.shards[i], r.c->plan.n_flat * sizeof(float));
     uint64_t before = tti_comm_get_bytes(comm).between;
-    COMM_OK(tti_device_by_host_grads(by_host));
+    COMM_OK(tti_device_host_staged_grads(host_staged));
     double sent = (double)(tti_comm_get_bytes(comm).between - before);
     failure = reduce_check(&r);
     COMM_OK(tutti_comm_all_reduce(comm, &sent, &sent, 1, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO));
     if (r.x.rank == 0) n_crossed = (uint64_t)sent - N_REMOTE * TTI_CALL_BYTES;
-    tti_device_by_host_destroy(by_host);
+    tti_device_host_staged_destroy(host_staged);
     reduce_free(&r);
     return failure;
 }

@@ -1,5 +1,5 @@
-/* device_by_host.c - reduces device gradients through host memory. */
-#include "exec/device/device_by_host.h"
+/* device_host_staged.c - reduces device gradients through host memory. */
+#include "exec/device/device_host_staged.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "comm/transport.h"
 #include "exec/worker/worker.h"
 
-struct tti_device_by_host {
+struct tti_device_host_staged {
     tti_exec *x;
     const tti_device_ops *ops;
     float **pieces; /* [n_pieces >= acc.n_pieces] of the communicator, which frees them */
@@ -27,7 +27,7 @@ static tutti_status count_pieces(const tti_exec *x, int32_t *n_max) {
 }
 
 /* Up to n of them. */
-static tutti_status grow_pieces(tti_device_by_host *b, int n) {
+static tutti_status grow_pieces(tti_device_host_staged *b, int n) {
     const tti_exec *x = b->x;
     if (b->pieces && n <= b->n_pieces) return TUTTI_OK;
     float **pieces = realloc(b->pieces, (size_t)(n + 1) * sizeof *pieces);
@@ -45,7 +45,7 @@ static tutti_status grow_pieces(tti_device_by_host *b, int n) {
 static int n_pieces_of(const tti_exec *x) { return x->desc.fast ? 1 : x->acc.n_pieces; }
 
 /* A copy to memory that is not pinned is slower, but still correct. */
-static void pin_pieces(tti_device_by_host *b) {
+static void pin_pieces(tti_device_host_staged *b) {
     size_t n_bytes = b->x->desc.plan->n_flat * sizeof(float);
     int n = TTI_MIN(b->n_pieces, n_pieces_of(b->x));
     while (b->n_pinned < n && b->ops->memory.pin(b->pieces[b->n_pinned], n_bytes) == TUTTI_OK)
@@ -55,16 +55,16 @@ static void pin_pieces(tti_device_by_host *b) {
 
 /* In mixed runs each one corresponds to a buffer of a worker on the host: all workers must allocate
  * memory for peers alike. */
-static tutti_status take_pieces(tti_device_by_host *b) {
+static tutti_status take_pieces(tti_device_host_staged *b) {
     int32_t n = b->x->n_agreed;
     if (b->x->n_ranks == 1) return TUTTI_OK; /* no other worker has the same part of the model */
     if (!b->x->desc.mixed) TTI_TRY(count_pieces(b->x, &n));
     return grow_pieces(b, n);
 }
 
-tutti_status tti_device_by_host_grow(tti_device_by_host *b) { return take_pieces(b); }
+tutti_status tti_device_host_staged_grow(tti_device_host_staged *b) { return take_pieces(b); }
 
-static tutti_status take_wire(tti_device_by_host *b) {
+static tutti_status take_wire(tti_device_host_staged *b) {
     const tti_exec *x = b->x;
     void *memory = NULL;
     if (x->n_ranks == 1 || !x->desc.fast || x->desc.wire == TUTTI_F32) return TUTTI_OK;
@@ -73,8 +73,8 @@ static tutti_status take_wire(tti_device_by_host *b) {
     return TUTTI_OK;
 }
 
-tutti_status tti_device_by_host_create(tti_exec *x, tti_device_by_host **out) {
-    tti_device_by_host *b = calloc(1, sizeof *b);
+tutti_status tti_device_host_staged_create(tti_exec *x, tti_device_host_staged **out) {
+    tti_device_host_staged *b = calloc(1, sizeof *b);
     *out = b;
     if (!b) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     b->x = x;
@@ -87,7 +87,7 @@ tutti_status tti_device_by_host_create(tti_exec *x, tti_device_by_host **out) {
     return TUTTI_OK;
 }
 
-void tti_device_by_host_destroy(tti_device_by_host *b) {
+void tti_device_host_staged_destroy(tti_device_host_staged *b) {
     if (!b) return;
     for (int i = 0; i < b->n_pinned; i++) b->ops->memory.unpin(b->pieces[i]);
     free(b->pieces);
@@ -122,7 +122,7 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
 }
 
 /* As on the host, bucket by bucket. */
-static tutti_status sum_buckets(const tti_device_by_host *b, float *sum) {
+static tutti_status sum_buckets(const tti_device_host_staged *b, float *sum) {
     tti_exec *x = b->x;
     for (int i = 0; i < x->desc.plan->n_buckets; i++) {
         const tti_bucket *bucket = &x->desc.plan->buckets[i];
@@ -142,8 +142,8 @@ static tutti_status sum_buckets(const tti_device_by_host *b, float *sum) {
     return TUTTI_OK;
 }
 
-static tutti_status sum_pieces(const tti_device_by_host *b, const tti_piece *pieces, int n_pieces,
-                               float *sum) {
+static tutti_status sum_pieces(const tti_device_host_staged *b, const tti_piece *pieces,
+                               int n_pieces, float *sum) {
     tti_exec *x = b->x;
     size_t n = x->desc.plan->n_flat;
     if (x->desc.fast || x->desc.local) return sum_buckets(b, sum);
@@ -162,7 +162,7 @@ static tutti_status sum_pieces(const tti_device_by_host *b, const tti_piece *pie
 /* ---- gradients on the device ---- */
 
 /* A range of every piece to the host. */
-static tutti_status bring(const tti_device_by_host *b, size_t first, size_t n_elems) {
+static tutti_status bring(const tti_device_host_staged *b, size_t first, size_t n_elems) {
     const tti_exec *x = b->x;
     for (int i = 0; i < n_pieces_of(x); i++)
         TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, b->pieces[i] + first,
@@ -172,7 +172,7 @@ static tutti_status bring(const tti_device_by_host *b, size_t first, size_t n_el
 }
 
 /* Copies a bucket before later kernels of the queue overwrite it. */
-static tutti_status bring_bucket(const tti_device_by_host *b, const tti_bucket *bucket) {
+static tutti_status bring_bucket(const tti_device_host_staged *b, const tti_bucket *bucket) {
     tti_exec *x = b->x;
     size_t first = bucket->first, n = bucket->n_elems;
     TTI_TRY(tti_device_exchange_wait(x->exchange));
@@ -183,23 +183,23 @@ static tutti_status bring_bucket(const tti_device_by_host *b, const tti_bucket *
     return bring(b, first, n);
 }
 
-tutti_status tti_device_by_host_after(tti_device_by_host *b, int step) {
+tutti_status tti_device_host_staged_after(tti_device_host_staged *b, int step) {
     const tti_plan *plan = b->x->desc.plan;
     while (b->next_bucket < plan->n_buckets && plan->buckets[b->next_bucket].ready_after <= step)
         TTI_TRY(bring_bucket(b, &plan->buckets[b->next_bucket++]));
     return TUTTI_OK;
 }
 
-static tutti_status bring_all(tti_device_by_host *b) {
+static tutti_status bring_all(tti_device_host_staged *b) {
     const tti_plan *plan = b->x->desc.plan;
     if (!b->x->sharded) return bring(b, 0, plan->n_flat);
-    TTI_TRY(tti_device_by_host_after(b, plan->shard.n_steps));
+    TTI_TRY(tti_device_host_staged_after(b, plan->shard.n_steps));
     b->next_bucket = 0;
     return TUTTI_OK;
 }
 
 /* The sums to where the update reads them. */
-static tutti_status put_grads(const tti_device_by_host *b) {
+static tutti_status put_grads(const tti_device_host_staged *b) {
     tti_exec *x = b->x;
     float *own = x->sharded ? x->sharded->own_grads : NULL;
     tti_share_run run;
@@ -212,7 +212,7 @@ static tutti_status put_grads(const tti_device_by_host *b) {
     return TUTTI_OK;
 }
 
-tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
+tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     tti_exec *x = b->x;
     tti_piece pieces[TTI_MAX_PIECES];
     if (x->n_ranks == 1) return TUTTI_OK;
@@ -241,12 +241,12 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the device"), -1);
 }
 
-int64_t tti_device_by_host_computed(const tti_device_by_host *b) { return b->computed_ns; }
-int64_t tti_device_by_host_summed(const tti_device_by_host *b) { return b->summed_ns; }
+int64_t tti_device_host_staged_computed(const tti_device_host_staged *b) { return b->computed_ns; }
+int64_t tti_device_host_staged_summed(const tti_device_host_staged *b) { return b->summed_ns; }
 
-float *tti_device_by_host_sum(const tti_device_by_host *b) { return b->pieces[0]; }
+float *tti_device_host_staged_sum(const tti_device_host_staged *b) { return b->pieces[0]; }
 
-tutti_status tti_device_by_host_bring_sums(tti_device_by_host *b, const double *sums) {
+tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *b, const double *sums) {
     tti_exec *x = b->x;
     size_t first = (size_t)x->first_shard * TTI_SUMS, last = (size_t)x->last_shard * TTI_SUMS;
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
@@ -258,7 +258,7 @@ tutti_status tti_device_by_host_bring_sums(tti_device_by_host *b, const double *
     return b->ops->queues.sync();
 }
 
-tutti_status tti_device_by_host_put_sums(tti_device_by_host *b, double *sums) {
+tutti_status tti_device_host_staged_put_sums(tti_device_host_staged *b, double *sums) {
     tti_exec *x = b->x;
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, sums, x->sums,
@@ -266,15 +266,15 @@ tutti_status tti_device_by_host_put_sums(tti_device_by_host *b, double *sums) {
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the device"), -1);
 }
 
-tutti_status tti_device_by_host_sums(tti_device_by_host *b, double *sums, bool vote) {
-    TTI_TRY(tti_device_by_host_bring_sums(b, sums));
+tutti_status tti_device_host_staged_sums(tti_device_host_staged *b, double *sums, bool vote) {
+    TTI_TRY(tti_device_host_staged_bring_sums(b, sums));
     TTI_TRY(tti_exec_exchange_sums(b->x, vote));
     b->summed_ns = tti_now_ns();
-    return tti_device_by_host_put_sums(b, sums);
+    return tti_device_host_staged_put_sums(b, sums);
 }
 
 /* Each rank's parts in their own slots, zero elsewhere. */
-tutti_status tti_device_by_host_parts(tti_device_by_host *b, float *parts, size_t n) {
+tutti_status tti_device_host_staged_parts(tti_device_host_staged *b, float *parts, size_t n) {
     tti_exec *x = b->x;
     size_t n_all = n * (size_t)x->desc.n_shards, first = n * (size_t)x->first_shard;
     size_t n_own = n * (size_t)(x->last_shard - x->first_shard);
@@ -293,7 +293,7 @@ tutti_status tti_device_by_host_parts(tti_device_by_host *b, float *parts, size_
     return b->ops->queues.sync(); /* the host's copy is used again by the next join */
 }
 
-tutti_status tti_device_by_host_words(tti_device_by_host *b, void *words, size_t n) {
+tutti_status tti_device_host_staged_words(tti_device_host_staged *b, void *words, size_t n) {
     tti_exec *x = b->x;
     size_t n_bytes = n * sizeof(uint32_t), n_sums = n_bytes / sizeof(double);
     TTI_ASSERT(n_sums <= 2 * (size_t)x->desc.plan->n_updates);
@@ -310,7 +310,7 @@ tutti_status tti_device_by_host_words(tti_device_by_host *b, void *words, size_t
 }
 
 /* From and to the host's copy of the summed gradients; the parts cover the flat range. */
-tutti_status tti_device_by_host_gather(tti_device_by_host *b) {
+tutti_status tti_device_host_staged_gather(tti_device_host_staged *b) {
     tti_exec *x = b->x;
     tti_share_run run;
     for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
