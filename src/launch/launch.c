@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "comm/progress.h"
 #include "launch/cause.h"
-#include "launch/meeting.h"
+#include "launch/rendezvous.h"
 #include "launch/supervised.h"
 #include "launch/supervisor.h"
 #include "launch/worker_env.h"
@@ -218,6 +218,6 @@ tutti_status tutti_worker_join(int timeout_ms, tutti_comm **out) {
     TTI_TRY(tutti_worker_detect(&place));
     TTI_TRY(tti_worker_init());
     if (place.comm_fd >= 0) return join_group(&place, timeout_ms, out);
-    if (place.n_ranks > 1) return tti_meeting_join(timeout_ms, 0, out);
+    if (place.n_ranks > 1) return tti_rendezvous_join(timeout_ms, 0, out);
     return tutti_comm_create(&(tutti_comm_desc){.n_ranks = 1, .timeout_ms = timeout_ms}, out);
 }

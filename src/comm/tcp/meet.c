@@ -24,7 +24,7 @@ typedef struct table {
     tcp_place places[TTI_MAX_RANKS];
 } table;
 
-typedef struct meeting {
+typedef struct rendezvous {
     tcp_state *s;
     const tti_link_desc *desc;
     tcp_address address;
@@ -34,11 +34,11 @@ typedef struct meeting {
     int port;             /* of the listener of a rank but 0 */
     int fds[TTI_MAX_RANKS];
     table table;
-} meeting;
+} rendezvous;
 
 /* ---- the listener ---- */
 
-static tutti_status fail_taken(const meeting *m) {
+static tutti_status fail_taken(const rendezvous *m) {
     return tti_fail(TUTTI_E_CONFIG,
                     "rank %d cannot listen at %s: processes of other users have taken "
                     "all %d names; set TUTTI_TOKEN to a secret of 16 characters or more, or "
@@ -46,7 +46,7 @@ static tutti_status fail_taken(const meeting *m) {
                     m->desc->rank, m->address.text, TCP_UNIX_PLACES);
 }
 
-static tutti_status fail_listen(const meeting *m, int error) {
+static tutti_status fail_listen(const rendezvous *m, int error) {
     const char *text = m->address.text;
     if (error == EADDRINUSE && m->address.is_unix)
         return tti_fail(TUTTI_E_CONFIG,
@@ -68,18 +68,18 @@ static tutti_status fail_listen(const meeting *m, int error) {
 }
 
 /* The names of a rank at a "unix:" address. */
-static void find_names(const meeting *m, int rank, tcp_place places[TCP_UNIX_PLACES]) {
+static void find_names(const rendezvous *m, int rank, tcp_place places[TCP_UNIX_PLACES]) {
     tti_tcp_unix_places(&m->address, m->desc->token, rank, places);
 }
 
-static int listen_at_name(const meeting *m) {
+static int listen_at_name(const rendezvous *m) {
     tcp_place places[TCP_UNIX_PLACES];
     find_names(m, m->desc->rank, places);
     return tti_tcp_listen_unix(places);
 }
 
 /* Rank 0: the first port, and of it the first place, that can be had; *error: why none was. */
-static tutti_status try_to_listen(meeting *m, int *error) {
+static tutti_status try_to_listen(rendezvous *m, int *error) {
     tcp_place places[MAX_PLACES];
     int n;
     *error = 0;
@@ -101,7 +101,7 @@ static tutti_status try_to_listen(meeting *m, int *error) {
 }
 
 /* A name may not lead anywhere yet: in Kubernetes it does some time after its pod has begun. */
-static tutti_status listen_at_address(meeting *m) {
+static tutti_status listen_at_address(rendezvous *m) {
     int error = 0;
     tutti_status st;
     while ((st = try_to_listen(m, &error)) != TUTTI_OK && tti_now_ns() < m->deadline_ns)
@@ -112,12 +112,12 @@ static tutti_status listen_at_address(meeting *m) {
     return m->listener < 0 ? fail_listen(m, error) : TUTTI_OK;
 }
 
-static tutti_status fail_own_listener(const meeting *m, int error) {
+static tutti_status fail_own_listener(const rendezvous *m, int error) {
     return tti_fail(TUTTI_E_IO, "comm_create: rank %d cannot listen: %s", m->desc->rank,
                     strerror(error));
 }
 
-static tutti_status listen_by_name(meeting *m) {
+static tutti_status listen_by_name(rendezvous *m) {
     m->listener = listen_at_name(m);
     if (m->listener >= 0) return TUTTI_OK;
     if (errno == EACCES) return fail_taken(m);
@@ -129,7 +129,7 @@ static tutti_status listen_by_name(meeting *m) {
 }
 
 /* For the other ranks: any port on the address that they used to connect to rank 0. */
-static tutti_status listen_beside(meeting *m, int fd) {
+static tutti_status listen_beside(rendezvous *m, int fd) {
     tcp_place place = {.n_bytes = sizeof place.at};
     struct sockaddr_in six_or_four;
     if (m->address.is_unix) return listen_by_name(m);
@@ -149,7 +149,7 @@ static tutti_status listen_beside(meeting *m, int fd) {
 /* ---- calling ---- */
 
 /* The handshake on a new connection to rank `to`. */
-static tutti_status introduce(meeting *m, int fd, int to) {
+static tutti_status introduce(rendezvous *m, int fd, int to) {
     int64_t deadline_ns = TTI_MIN(m->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
     tcp_challenge challenge;
     tcp_hello hello;
@@ -169,7 +169,7 @@ static tutti_status introduce(meeting *m, int fd, int to) {
 }
 
 /* One attempt at one address: the text describes a failure. */
-static tutti_status call_once(meeting *m, const tcp_place *place, int to) {
+static tutti_status call_once(rendezvous *m, const tcp_place *place, int to) {
     int64_t deadline_ns = TTI_MIN(m->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
     int fd = tti_tcp_connect(place, deadline_ns);
     if (fd < 0 && errno == EAGAIN) /* of a unix socket: its queue is full */
@@ -198,7 +198,7 @@ typedef struct callee {
     char where[160], why[300];
 } callee;
 
-static void note_failure(const meeting *m, callee *c, tutti_status st, const tcp_place *place) {
+static void note_failure(const rendezvous *m, callee *c, tutti_status st, const tcp_place *place) {
     if (st == TUTTI_E_IO && c->status != TUTTI_OK) return; /* an answer says more than none */
     c->status = st;
     snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
@@ -210,7 +210,7 @@ static void note_failure(const meeting *m, callee *c, tutti_status st, const tcp
 
 /* Resolves the current address of rank 0; no address, with the reason, if the name is not known
  * yet. */
-static void resolve_first(meeting *m, callee *c) {
+static void resolve_first(rendezvous *m, callee *c) {
     tcp_place found[MAX_PLACES];
     int n = 0;
     if (c->to != 0 || m->part || m->address.is_unix ||
@@ -232,7 +232,7 @@ static void resolve_first(meeting *m, callee *c) {
 }
 
 /* One attempt at each address.  A wrong token is final; every other failure may be temporary. */
-static tutti_status call_round(meeting *m, callee *c) {
+static tutti_status call_round(rendezvous *m, callee *c) {
     TTI_TRY(tti_tcp_check_met(m->desc->n_ranks, m->fds));
     if (m->part) TTI_TRY(tti_tcp_check(m->part->whole, true));
     resolve_first(m, c);
@@ -248,7 +248,7 @@ static tutti_status call_round(meeting *m, callee *c) {
 }
 
 /* Retries until it answers: it may not listen yet. */
-static tutti_status call_rank(meeting *m, callee *c) {
+static tutti_status call_rank(rendezvous *m, callee *c) {
     char waited[TTI_WAIT_TEXT_BYTES];
     int t_ms = 1; /* ranks of one start come almost together */
     for (;;) {
@@ -264,18 +264,18 @@ static tutti_status call_rank(meeting *m, callee *c) {
                     c->to ? "" : "; is rank 0 running, and is this the address of its host?");
 }
 
-static tutti_status call_by_name(meeting *m, int to) {
+static tutti_status call_by_name(rendezvous *m, int to) {
     callee c = {.to = to, .n_places = TCP_UNIX_PLACES, .one_port = true};
     find_names(m, to, c.places);
     return call_rank(m, &c);
 }
 
-static tutti_status call_first(meeting *m) {
+static tutti_status call_first(rendezvous *m) {
     callee c = {.one_port = m->address.first == m->address.last};
     return m->address.is_unix ? call_by_name(m, 0) : call_rank(m, &c);
 }
 
-static tutti_status call_at(meeting *m, int to) {
+static tutti_status call_at(rendezvous *m, int to) {
     if (m->address.is_unix && !m->part) return call_by_name(m, to);
     callee c = {.to = to, .n_places = 1, .one_port = true, .places = {m->table.places[to]}};
     return call_rank(m, &c);
@@ -283,7 +283,7 @@ static tutti_status call_at(meeting *m, int to) {
 
 /* ---- the two sides ---- */
 
-static tutti_status gather(meeting *m) {
+static tutti_status gather(rendezvous *m) {
     bool wanted[TTI_MAX_RANKS] = {false};
     for (int r = 1; r < m->desc->n_ranks; r++) wanted[r] = true;
     TTI_TRY(listen_at_address(m));
@@ -302,7 +302,7 @@ static tutti_status gather(meeting *m) {
     return st == TUTTI_OK ? st : tti_fail(st, "%s", tutti_last_error());
 }
 
-static tutti_status read_table(meeting *m) {
+static tutti_status read_table(rendezvous *m) {
     /* Counts from now: rank 0 began to wait before it admitted this rank, and reports the missing
      * ranks. */
     int64_t begin_ns = tti_now_ns(), t_ms = (int64_t)m->desc->timeout_ms + m->s->slack_ms,
@@ -327,7 +327,7 @@ static tutti_status read_table(meeting *m) {
 }
 
 /* Ranks 1 .. n-1 among each other. */
-static tutti_status mesh(meeting *m) {
+static tutti_status mesh(rendezvous *m) {
     bool wanted[TTI_MAX_RANKS] = {false};
     tcp_place places[TTI_MAX_RANKS];
     char where[64];
@@ -345,7 +345,7 @@ static tutti_status mesh(meeting *m) {
     return tti_tcp_admit(m->desc, m->listener, wanted, m->fds, places, where, m->deadline_ns);
 }
 
-static tutti_status meet(meeting *m) {
+static tutti_status meet(rendezvous *m) {
     if (m->desc->rank == 0) return gather(m);
     TTI_TRY(call_first(m));
     TTI_TRY(read_table(m));
@@ -353,11 +353,11 @@ static tutti_status meet(meeting *m) {
     return mesh(m);
 }
 
-static void begin(tcp_state *s, meeting *m) {
-    *m = (meeting){.s = s,
-                   .desc = &s->desc,
-                   .deadline_ns = tti_now_ns() + s->desc.timeout_ms * TTI_NS_PER_MS,
-                   .listener = -1};
+static void begin(tcp_state *s, rendezvous *m) {
+    *m = (rendezvous){.s = s,
+                      .desc = &s->desc,
+                      .deadline_ns = tti_now_ns() + s->desc.timeout_ms * TTI_NS_PER_MS,
+                      .listener = -1};
     for (int r = 0; r < TTI_MAX_RANKS; r++) m->fds[r] = -1;
 }
 
@@ -368,7 +368,7 @@ static int64_t longest_wait_ms(const tti_link_desc *desc) {
 }
 
 /* The connections are the state's now, however it went. */
-static tutti_status end(tcp_state *s, const meeting *m, tutti_status st) {
+static tutti_status end(tcp_state *s, const rendezvous *m, tutti_status st) {
     if (m->listener >= 0) close(m->listener);
     for (int r = 0; r < s->desc.n_ranks; r++) {
         s->peers[r].fd = m->fds[r];
@@ -382,7 +382,7 @@ static tutti_status end(tcp_state *s, const meeting *m, tutti_status st) {
 }
 
 tutti_status tti_tcp_meet(tcp_state *s) {
-    meeting m;
+    rendezvous m;
     begin(s, &m);
     TTI_TRY(tti_tcp_parse(s->desc.address, &m.address));
     return end(s, &m, meet(&m));
@@ -391,7 +391,7 @@ tutti_status tti_tcp_meet(tcp_state *s) {
 /* ---- a part ---- */
 
 /* Waits in slices, and checks the whole between them, which may fail meanwhile. */
-static tutti_status admit_above(meeting *m, bool *wanted) {
+static tutti_status admit_above(rendezvous *m, bool *wanted) {
     tcp_place places[TTI_MAX_RANKS];
     for (;;) {
         int64_t slice_ns = tti_now_ns() + SLICE_MS * TTI_NS_PER_MS;
@@ -403,7 +403,7 @@ static tutti_status admit_above(meeting *m, bool *wanted) {
     }
 }
 
-static tutti_status meet_part(meeting *m) {
+static tutti_status meet_part(rendezvous *m) {
     bool wanted[TTI_MAX_RANKS] = {false};
     for (int r = 0; r < m->desc->n_ranks; r++) {
         if (!m->part->with[r]) continue;
@@ -414,7 +414,7 @@ static tutti_status meet_part(meeting *m) {
 }
 
 tutti_status tti_tcp_meet_part(tcp_state *s, const tcp_part *part) {
-    meeting m;
+    rendezvous m;
     begin(s, &m);
     m.part = part;
     m.listener = part->listener;

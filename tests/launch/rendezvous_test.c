@@ -1,6 +1,6 @@
-/* meeting_test.c - which transport, which address and which secret follow from a launcher's
+/* rendezvous_test.c - which transport, which address and which secret follow from a launcher's
  * variables; Slurm's lists of hosts; who may read a token. */
-#include "launch/meeting.h"
+#include "launch/rendezvous.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,10 +19,10 @@ static const char *get_from_list(void *user, const char *name) {
     return NULL;
 }
 
-static tutti_status choose(const char *const *list, tti_meeting *out) {
+static tutti_status choose(const char *const *list, tti_rendezvous *out) {
     tti_worker_env env;
     T_OK(tti_worker_env_detect(NULL, get_from_list, (void *)(uintptr_t)list, &env));
-    return tti_meeting_choose(&env, get_from_list, (void *)(uintptr_t)list, out);
+    return tti_rendezvous_choose(&env, get_from_list, (void *)(uintptr_t)list, out);
 }
 
 #define OMPI "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4"
@@ -30,12 +30,12 @@ static tutti_status choose(const char *const *list, tti_meeting *out) {
 #define TOKEN "TUTTI_TOKEN=0123456789abcdef"
 #define SLURM "SLURM_PROCID=1", "SLURM_NTASKS=4", "SLURM_STEP_ID=0", "SLURM_JOB_ID=123456"
 
-typedef struct meeting_case {
+typedef struct rendezvous_case {
     const char *env[10];
     const char *transport, *address; /* NULL: any */
-} meeting_case;
+} rendezvous_case;
 
-static const meeting_case cases[] = {
+static const rendezvous_case cases[] = {
     {{OMPI}, "mpi-openmpi", ""},
     {{"PMI_RANK=0", "PMI_SIZE=2"}, "mpi-mpich", ""},
     {{SLURM, "PMIX_RANK=1"}, "mpi-openmpi", ""},
@@ -63,7 +63,7 @@ static const meeting_case cases[] = {
 T_CASE(choices) {
     T_UNUSED;
     for (size_t i = 0; i < TTI_COUNT(cases); i++) {
-        tti_meeting m;
+        tti_rendezvous m;
         T_OK(choose(cases[i].env, &m));
         assert_string_equal(m.transport, cases[i].transport);
         if (cases[i].address) assert_string_equal(m.address, cases[i].address);
@@ -82,7 +82,7 @@ T_CASE(one_host) {
         {BY_TORCHRUN, "TORCHELASTIC_RUN_ID=r", "MASTER_PORT=5", "TORCHELASTIC_RESTART_COUNT=1"},
         {BY_TORCHRUN, "TORCHELASTIC_RUN_ID=r", "MASTER_PORT=6", "TORCHELASTIC_RESTART_COUNT=1"},
         {BY_TORCHRUN, "TORCHELASTIC_RUN_ID=q", "MASTER_PORT=5", "TORCHELASTIC_RESTART_COUNT=0"}};
-    tti_meeting a, b;
+    tti_rendezvous a, b;
     T_OK(choose(jobs[0], &a));
     assert_memory_equal(a.address, "unix:tutti-", 11);
     assert_string_equal(a.job, "r/5");
@@ -98,7 +98,7 @@ T_CASE(one_host) {
 }
 
 static void expect_refusal(const char *const *list, const char *why) {
-    tti_meeting m;
+    tti_rendezvous m;
     T_FAILS(choose(list, &m), TUTTI_E_CONFIG, why);
 }
 
@@ -129,7 +129,7 @@ T_CASE(token_files) {
     assert_true(fd >= 0);
     snprintf(variable, sizeof variable, "TUTTI_TOKEN_FILE=%s", path);
     const char *const list[] = {PLAIN, "MASTER_ADDR=h", variable, NULL};
-    tti_meeting m;
+    tti_rendezvous m;
     expect_refusal(list, "16 characters or more");
     T_EQ(write(fd, "0123456789abcdef-\nrest", 22), 22);
     T_OK(choose(list, &m));
@@ -167,7 +167,7 @@ T_CASE(joining_without_a_launcher) {
     T_EQ(setenv("WORLD_SIZE", "2", 1), 0);
     T_EQ(setenv("MASTER_ADDR", "localhost", 1), 0);
     T_EQ(setenv("MASTER_PORT", "1", 1), 0);
-    T_FAILS(tti_meeting_join(200, 0, &comm), TUTTI_E_TIMEOUT,
+    T_FAILS(tti_rendezvous_join(200, 0, &comm), TUTTI_E_TIMEOUT,
             "for rank 1; only ranks of this host");
     assert_null(comm);
 }

@@ -1,4 +1,4 @@
-/* meeting_fuzz.c - what comes from other hosts and from a launcher: addresses, Slurm's lists, a
+/* rendezvous_fuzz.c - what comes from other hosts and from a launcher: addresses, Slurm's lists, a
  * hello from who does not know the token, a stream of frames from a peer gone mad. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "comm/tcp/tcp.h"
-#include "launch/meeting.h"
+#include "launch/rendezvous.h"
 
 static void read_texts(const uint8_t *data, size_t size) {
     char text[600], host[64];

@@ -1,10 +1,10 @@
-/* meeting.c - chooses transport, address and token from a launcher's variables.
+/* rendezvous.c - chooses transport, address and token from a launcher's variables.
  *
  * Under Open MPI and MPICH the bytes go through their library, in a matching module.  All other
  * ranks connect at MASTER_ADDR:MASTER_PORT. Ranks of one host use a Unix socket instead of a port:
  * only this host and this user can reach it.  Its name is derived from a secret, so no other user
  * can take it first. */
-#include "launch/meeting.h"
+#include "launch/rendezvous.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ static const char *mpi_of(const tti_environment *env, const tti_worker_env *work
 }
 
 static tutti_status choose_transport(const tti_environment *env, const tti_worker_env *worker,
-                                     tti_meeting *out) {
+                                     tti_rendezvous *out) {
     static const char *const known[] = {"tcp", "mpi", "mpi-openmpi", "mpi-mpich"};
     const char *asked = tti_env_look(env, "TUTTI_TRANSPORT"), *mpi = mpi_of(env, worker);
     bool is_known = !asked;
@@ -155,7 +155,7 @@ static tutti_status read_token(const char *path, char token[TTI_TOKEN_BYTES]) {
 }
 
 /* The token that the user gave; "" if none. */
-static tutti_status find_token(const tti_environment *env, tti_meeting *out) {
+static tutti_status find_token(const tti_environment *env, tti_rendezvous *out) {
     const char *path = tti_env_look(env, "TUTTI_TOKEN_FILE"),
                *token = tti_env_look(env, "TUTTI_TOKEN");
     if (path) return read_token(path, out->token);
@@ -186,7 +186,7 @@ static bool is_loopback(const char *host) {
 /* Identifies the job and its start: a process of an earlier start must not join this one.  Starts
  * of torchrun differ in MASTER_PORT, which each of them chooses anew.  Its restart count belongs to
  * one agent, and the agent that replaces a lost host begins at 0. */
-static void name_job(const tti_environment *env, tti_meeting *out) {
+static void name_job(const tti_environment *env, tti_rendezvous *out) {
     const char *run = tti_env_look(env, "TORCHELASTIC_RUN_ID");
     const char *restart = run ? tti_env_look(env, "MASTER_PORT")
                               : look_twice(env, "SLURM_STEP_ID", "SLURM_RESTART_COUNT");
@@ -195,7 +195,7 @@ static void name_job(const tti_environment *env, tti_meeting *out) {
 }
 
 static tutti_status meet_at_address(const tti_environment *env, const tti_worker_env *worker,
-                                    tti_meeting *out) {
+                                    tti_rendezvous *out) {
     char host[256];
     int port = 0;
     TTI_TRY(find_place(env, worker, host, sizeof host, &port));
@@ -217,28 +217,28 @@ static tutti_status meet_at_address(const tti_environment *env, const tti_worker
     return TUTTI_OK;
 }
 
-tutti_status tti_meeting_choose(const tti_worker_env *env, tti_getenv_fn get, void *user,
-                                tti_meeting *out) {
+tutti_status tti_rendezvous_choose(const tti_worker_env *env, tti_getenv_fn get, void *user,
+                                   tti_rendezvous *out) {
     const tti_environment variables = {get, user};
-    *out = (tti_meeting){.transport = ""};
+    *out = (tti_rendezvous){.transport = ""};
     TTI_TRY(choose_transport(&variables, env, out));
     if (strcmp(out->transport, "tcp") != 0) return TUTTI_OK;
     return meet_at_address(&variables, env, out);
 }
 
-tutti_status tti_meeting_join(int timeout_ms, int phase_timeout_ms, tutti_comm **out) {
+tutti_status tti_rendezvous_join(int timeout_ms, int phase_timeout_ms, tutti_comm **out) {
     tti_worker_env env;
-    tti_meeting meeting;
+    tti_rendezvous rendezvous;
     TTI_TRY(tti_worker_env_detect(NULL, NULL, NULL, &env));
-    TTI_TRY(tti_meeting_choose(&env, NULL, NULL, &meeting));
+    TTI_TRY(tti_rendezvous_choose(&env, NULL, NULL, &rendezvous));
     return tutti_comm_create(
-        &(tutti_comm_desc){.transport = meeting.transport,
+        &(tutti_comm_desc){.transport = rendezvous.transport,
                            .rank = env.rank,
                            .n_ranks = env.n_ranks,
                            .timeout_ms = timeout_ms,
                            .phase_timeout_ms = phase_timeout_ms,
-                           .address = meeting.address[0] ? meeting.address : NULL,
-                           .token = meeting.token[0] ? meeting.token : NULL,
-                           .job = meeting.job},
+                           .address = rendezvous.address[0] ? rendezvous.address : NULL,
+                           .token = rendezvous.token[0] ? rendezvous.token : NULL,
+                           .job = rendezvous.job},
         out);
 }
