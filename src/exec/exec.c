@@ -15,13 +15,13 @@ static bool is_brought(const tti_exec *x) {
     return tti_exec_has_parts(x) || (x->device && tti_exec_state_owner(x) != x);
 }
 
-static tutti_status bind_update(tti_exec *x, tti_lane *lane) {
+static tutti_status bind_update(tti_exec *x, tti_compute_thread *compute_thread) {
     const tutti_graph *g = x->desc.plan->update_graph;
-    lane->updates = calloc((size_t)g->n_nodes + 1, sizeof *lane->updates);
-    if (!lane->updates) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    compute_thread->updates = calloc((size_t)g->n_nodes + 1, sizeof *compute_thread->updates);
+    if (!compute_thread->updates) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int i = 0; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
-        tti_bound_update *u = &lane->updates[i];
+        tti_bound_update *u = &compute_thread->updates[i];
         if (node->op->traits & TTI_SOURCE) continue;
         u->kernel = x->desc.backend->select(node, x->desc.reference);
         if (u->kernel->prepare) TTI_TRY(u->kernel->prepare(node, &u->state));
@@ -32,29 +32,31 @@ static tutti_status bind_update(tti_exec *x, tti_lane *lane) {
     return TUTTI_OK;
 }
 
-static tutti_status build_lane(tti_exec *x, int index) {
-    tti_lane *lane = &x->lane[index];
+static tutti_status build_compute_thread(tti_exec *x, int index) {
+    tti_compute_thread *compute_thread = &x->compute_thread[index];
     const tti_plan *plan = x->desc.plan;
-    if (x->desc.serves) return bind_update(x, lane);
-    lane->arena = tti_device_exchange_arena(x->exchange);
-    if (!lane->arena) lane->arena = x->desc.backend->alloc(x->arena_bytes + 64);
-    if (!lane->arena)
+    if (x->desc.serves) return bind_update(x, compute_thread);
+    compute_thread->arena = tti_device_exchange_arena(x->exchange);
+    if (!compute_thread->arena) compute_thread->arena = x->desc.backend->alloc(x->arena_bytes + 64);
+    if (!compute_thread->arena)
         return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of activations", x->arena_bytes);
     tti_instance_desc desc = {
         .program = &plan->shard,
         .backend = x->desc.backend,
         .reference = x->desc.reference,
-        .arena = lane->arena,
+        .arena = compute_thread->arena,
         .params = x->params,
         .low = x->low,
-        .tensor = x->lane_comms ? x->lane_comms[index % x->desc.n_lanes] : NULL,
+        .tensor = x->compute_thread_comms
+                      ? x->compute_thread_comms[index % x->desc.n_compute_threads]
+                      : NULL,
         .exchange = x->exchange,
         .prepared = index == 0 ? x->ready[0] : NULL};
     if (tti_exec_has_sharded_params(x)) {
         desc.params = x->sharded->gathered;
         desc.window = &x->sharded->train;
     }
-    TTI_TRY(tti_instance_create(&desc, &lane->shard));
+    TTI_TRY(tti_instance_create(&desc, &compute_thread->shard));
     if (plan->eval.graph) {
         desc.program = &plan->eval;
         desc.prepared = index == 0 ? x->ready[1] : NULL;
@@ -62,9 +64,9 @@ static tutti_status build_lane(tti_exec *x, int index) {
             desc.window = &x->sharded->eval;
         else if (tti_exec_state_owner(x)->ema)
             desc.params = is_brought(x) ? tti_zero_averages(x) : tti_exec_state_owner(x)->ema;
-        TTI_TRY(tti_instance_create(&desc, &lane->eval));
+        TTI_TRY(tti_instance_create(&desc, &compute_thread->eval));
     }
-    return x->device || x->desc.server ? TUTTI_OK : bind_update(x, lane);
+    return x->device || x->desc.server ? TUTTI_OK : bind_update(x, compute_thread);
 }
 
 /* Buffers that peers read directly; all ranks must ask for equally many. */
@@ -189,9 +191,9 @@ static tutti_status alloc_flat(tti_exec *x) {
     x->n_sums = (size_t)x->desc.n_shards * TTI_SUMS + 2 * (size_t)x->n_ranks + 1;
     x->sums = calloc(x->n_sums, sizeof *x->sums);
     x->partials = calloc(2 * (size_t)plan->n_updates + 2, sizeof *x->partials);
-    x->lane = calloc((size_t)x->n_in_flight, sizeof *x->lane);
+    x->compute_thread = calloc((size_t)x->n_in_flight, sizeof *x->compute_thread);
     x->norms = calloc(2 * (size_t)plan->n_slots + 2, sizeof *x->norms);
-    if (!x->sums || !x->partials || !x->lane || !x->norms)
+    if (!x->sums || !x->partials || !x->compute_thread || !x->norms)
         return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     return tti_exec_first_params(x);
 }
@@ -207,26 +209,27 @@ static tutti_status find_inputs(const tti_plan *plan, const tti_program *program
 
 static tutti_status count_in_flight(tti_exec *x) {
     int n_local = x->last_shard - x->first_shard;
-    x->n_in_flight = x->n_syncs > 0 && !x->desc.serves ? n_local : x->desc.n_lanes;
+    x->n_in_flight = x->n_syncs > 0 && !x->desc.serves ? n_local : x->desc.n_compute_threads;
     if (x->desc.plan->stages && !x->desc.serves) {
-        int own = tti_waves_of(n_local, x->desc.n_lanes);
+        int own = tti_waves_of(n_local, x->desc.n_compute_threads);
         TTI_TRY(tti_pipe_count_in_flight(x->desc.plan->stages, x->n_pipe_waves, &x->n_in_flight));
-        x->n_in_flight = TTI_MIN(x->n_in_flight, own) * x->desc.n_lanes;
+        x->n_in_flight = TTI_MIN(x->n_in_flight, own) * x->desc.n_compute_threads;
     }
-    if (x->n_in_flight <= TTI_MAX_LANES) return TUTTI_OK;
+    if (x->n_in_flight <= TTI_MAX_COMPUTE_THREADS) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
                     "exec: %d shards of one worker at a time, at most %d are possible; use more "
                     "workers or fewer shards",
-                    x->n_in_flight, TTI_MAX_LANES);
+                    x->n_in_flight, TTI_MAX_COMPUTE_THREADS);
 }
 
 /* As many compute threads as all workers of the model group can have. */
-static tutti_status agree_lanes(tti_exec *x) {
+static tutti_status agree_compute_threads(tti_exec *x) {
     if (x->desc.serves) return TUTTI_OK; /* a server does not compute shards */
     tutti_comm *tensor = x->desc.mesh && !x->desc.backend->device ? x->desc.mesh->tensor : NULL;
-    TTI_TRY(tti_lane_comms_create(tensor, &x->desc.n_lanes, &x->lane_comms));
-    x->n_lane_comms = x->desc.n_lanes;
-    return tti_pipe_agree_lanes(x);
+    TTI_TRY(tti_compute_thread_comms_create(tensor, &x->desc.n_compute_threads,
+                                            &x->compute_thread_comms));
+    x->n_compute_thread_comms = x->desc.n_compute_threads;
+    return tti_pipe_agree_compute_threads(x);
 }
 
 static void forget_ready(tti_exec *x) {
@@ -236,10 +239,10 @@ static void forget_ready(tti_exec *x) {
     }
 }
 
-static tutti_status build_lanes(tti_exec *x) {
-    TTI_TRY(
-        tti_lanes_create(x->desc.n_lanes, x->desc.cores, x->desc.backend->thread_init, &x->lanes));
-    for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, i));
+static tutti_status build_compute_threads(tti_exec *x) {
+    TTI_TRY(tti_compute_threads_create(x->desc.n_compute_threads, x->desc.cores,
+                                       x->desc.backend->thread_init, &x->compute_threads));
+    for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_compute_thread(x, i));
     forget_ready(x);
     return TUTTI_OK;
 }
@@ -307,11 +310,12 @@ static tutti_status build(tti_exec *x) {
     if (plan->eval.graph) TTI_TRY(find_inputs(plan, &plan->eval, &x->eval_inputs));
     TTI_TRY(tti_collective_check(&plan->shard, x->desc.mesh ? x->desc.mesh->tensor : NULL));
     TTI_TRY(tti_exec_init_sync(x));
-    TTI_TRY(agree_lanes(x));
+    TTI_TRY(agree_compute_threads(x));
     TTI_TRY(count_in_flight(x));
     TTI_TRY(tti_accumulation_init(
         &x->acc, x->first_shard, x->last_shard,
-        has_pipe ? tti_pipe_width(plan->stages, x->desc.n_lanes, n_local) : x->n_in_flight));
+        has_pipe ? tti_pipe_width(plan->stages, x->desc.n_compute_threads, n_local)
+                 : x->n_in_flight));
     if (has_pipe) TTI_TRY(tti_pipe_create(x, &x->pipe));
     TTI_TRY(tti_exec_init_share(&x->desc, x->rank, x->n_ranks, &x->share));
     if (x->device) TTI_TRY(check_device_memory(x));
@@ -321,7 +325,7 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(tti_sharded_init(x));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
-    TTI_TRY(build_lanes(x));
+    TTI_TRY(build_compute_threads(x));
     if (x->device) TTI_TRY(tti_exec_device_prepare(x));
     if (!x->device && tti_compress_wanted(&x->desc, x->n_ranks))
         TTI_TRY(tti_compress_create(x, &x->compress));
@@ -366,9 +370,9 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
      * that several workers of a model have may have a different position on each. */
     if (desc->mesh && desc->mesh->model && desc->alg == TUTTI_ALG_RING)
         x->desc.alg = TUTTI_ALG_AUTO;
-    x->n_threads = desc->n_lanes;
-    x->desc.n_lanes =
-        tti_exec_n_lanes(desc, desc->serves ? desc->n_lanes : x->last_shard - x->first_shard);
+    x->n_threads = desc->n_compute_threads;
+    x->desc.n_compute_threads = tti_exec_n_compute_threads(
+        desc, desc->serves ? desc->n_compute_threads : x->last_shard - x->first_shard);
     tutti_status st = build(x);
     if (st != TUTTI_OK) {
         tti_exec_destroy(x);
@@ -378,29 +382,30 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     return TUTTI_OK;
 }
 
-static void destroy_lane(tti_exec *x, tti_lane *lane) {
-    tti_instance_destroy(lane->shard);
-    tti_instance_destroy(lane->eval);
-    if (lane->arena != tti_device_exchange_arena(x->exchange))
-        x->desc.backend->release(lane->arena, x->arena_bytes + 64);
-    for (int i = 0; lane->updates && i < x->desc.plan->update_graph->n_nodes; i++) {
-        tti_bound_update *u = &lane->updates[i];
+static void destroy_compute_thread(tti_exec *x, tti_compute_thread *compute_thread) {
+    tti_instance_destroy(compute_thread->shard);
+    tti_instance_destroy(compute_thread->eval);
+    if (compute_thread->arena != tti_device_exchange_arena(x->exchange))
+        x->desc.backend->release(compute_thread->arena, x->arena_bytes + 64);
+    for (int i = 0; compute_thread->updates && i < x->desc.plan->update_graph->n_nodes; i++) {
+        tti_bound_update *u = &compute_thread->updates[i];
         if (u->kernel && u->kernel->release) u->kernel->release(u->state);
         x->desc.backend->release(u->scratch, u->scratch_bytes + 64);
     }
-    free(lane->updates);
+    free(compute_thread->updates);
 }
 
 /* Frees memory that depends on this worker's shards. */
-static void release_lanes(tti_exec *x) {
+static void release_compute_threads(tti_exec *x) {
     tti_host_destroy(x);
-    tti_lanes_destroy(x->lanes);
-    for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
+    tti_compute_threads_destroy(x->compute_threads);
+    for (int i = 0; x->compute_thread && i < x->n_in_flight; i++)
+        destroy_compute_thread(x, &x->compute_thread[i]);
     forget_ready(x);
-    free(x->lane);
+    free(x->compute_thread);
     tti_accumulation_fini(&x->acc);
-    x->lanes = NULL;
-    x->lane = NULL;
+    x->compute_threads = NULL;
+    x->compute_thread = NULL;
     x->n_in_flight = 0;
 }
 
@@ -416,20 +421,21 @@ tutti_status tti_exec_rebalance(tti_exec *x, const tti_shard_map *shard_map) {
         return tti_fail(TUTTI_E_UNSUPPORTED, "exec: shards of this worker cannot be rebalanced");
     TTI_TRY(tti_shard_map_check(shard_map, x->n_ranks, x->desc.n_shards));
     if (x->device) TTI_TRY(tti_exec_device_let_go(x));
-    release_lanes(x);
+    release_compute_threads(x);
     x->shard_map = *shard_map;
     x->first_shard = shard_map->first[x->rank];
     x->last_shard = shard_map->first[x->rank + 1];
-    x->desc.n_lanes = x->n_threads;
-    x->desc.n_lanes = tti_exec_n_lanes(&x->desc, x->last_shard - x->first_shard);
+    x->desc.n_compute_threads = x->n_threads;
+    x->desc.n_compute_threads =
+        tti_exec_n_compute_threads(&x->desc, x->last_shard - x->first_shard);
     x->has_whole_ema = false; /* it was in a buffer of gradients */
     TTI_TRY(count_in_flight(x));
     TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, x->n_in_flight));
-    x->lane = calloc((size_t)x->n_in_flight, sizeof *x->lane);
-    if (!x->lane) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    x->compute_thread = calloc((size_t)x->n_in_flight, sizeof *x->compute_thread);
+    if (!x->compute_thread) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     TTI_TRY(agree_buffers(x, &n_buffers));
     TTI_TRY(grow_buffers(x, n_buffers));
-    TTI_TRY(build_lanes(x));
+    TTI_TRY(build_compute_threads(x));
     return x->device ? tti_exec_device_take_up(x) : tti_host_create(x);
 }
 
@@ -445,7 +451,7 @@ static void release_flat(tti_exec *x) {
 static void destroy(tti_exec *x) {
     tti_profile_drop(x);
     tti_exec_device_release(x);
-    release_lanes(x); /* with it the threads that use what follows */
+    release_compute_threads(x); /* with it the threads that use what follows */
     end_offload(x);
     tti_compress_destroy(x->compress);
     tti_pipe_destroy(x->pipe);
@@ -459,7 +465,7 @@ static void destroy(tti_exec *x) {
     tti_share_fini(&x->share);
     tti_exec_fini_sync(x);
     tti_divided_destroy(x->divided);
-    tti_lane_comms_destroy(x->lane_comms, x->n_lane_comms);
+    tti_compute_thread_comms_destroy(x->compute_thread_comms, x->n_compute_thread_comms);
     free(x->norms);
     free(x->cores);
     free(x->buffers);

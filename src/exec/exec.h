@@ -36,12 +36,12 @@ typedef struct tti_exec_desc {
                                    place, comm is mesh->data; NULL: it is not */
     int n_shards;               /* V, a power of two, >= the number of ranks */
     const tti_shard_map
-        *shard_map;     /* which of them each rank of comm has; copied; NULL: equal runs */
-    int n_lanes;        /* shards computed side by side, >= 1 */
-    const int *cores;   /* [n_lanes]; copied; NULL: not pinned */
-    tutti_comm_alg alg; /* of the reduction */
-    bool fast;          /* any order of sums; false: exact mode */
-    tutti_dtype wire;   /* fast mode: bf16, f16: gradients are rounded before they travel */
+        *shard_map;        /* which of them each rank of comm has; copied; NULL: equal runs */
+    int n_compute_threads; /* shards computed side by side, >= 1 */
+    const int *cores;      /* [n_compute_threads]; copied; NULL: not pinned */
+    tutti_comm_alg alg;    /* of the reduction */
+    bool fast;             /* any order of sums; false: exact mode */
+    tutti_dtype wire;      /* fast mode: bf16, f16: gradients are rounded before they travel */
     tti_compression compression; /* fast mode, several workers on the host; wire is f32 then */
     double topk;                 /* 0 .. 1: share of a matrix that is sent */
     int low_rank;                /* >= 1: columns of the thin matrices of PowerSGD */
@@ -228,8 +228,8 @@ tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_r
 
 /* Between the two calls n_steps steps are begun and ended as in training, after at least one, and
  * their parts timed; nothing waits that does not wait in training.  Devices play captured graphs of
- * their own meanwhile, with moments in them; on the host it is the first lane that is looked at.
- * Collective. */
+ * their own meanwhile, with moments in them; on the host it is the first compute thread that is
+ * looked at. Collective. */
 tutti_status tti_exec_profile_begin(tti_exec *exec, int n_steps);
 tutti_status tti_exec_profile_end(tti_exec *exec, tti_timeline *out);
 
@@ -270,17 +270,17 @@ typedef struct tti_exec_memory {
     size_t gathered;    /* parameters of others, while they are used */
     size_t mail;        /* of the host: places of values that other stages send */
     size_t offloaded;   /* of the host, for a device that has no state (desc.offload) */
-    size_t beside;      /* of the host: constants and results of the programs of its lanes */
+    size_t beside; /* of the host: constants and results of the programs of its compute threads */
 } tti_exec_memory;
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 
-/* The same before there is a worker: for rank of n_ranks, from plan, backend, n_shards, n_lanes,
- * shard_map, zero, ema, fast and wire of desc. */
+/* The same before there is a worker: for rank of n_ranks, from plan, backend, n_shards,
+ * n_compute_threads, shard_map, zero, ema, fast and wire of desc. */
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out);
 
-/* Scratch memory of the kernels of that worker on the host, for all its lanes.  Prepares the
- * kernels to learn it, which takes as long as the first part of tti_exec_create. */
+/* Scratch memory of the kernels of that worker on the host, for all its compute threads.  Prepares
+ * the kernels to learn it, which takes as long as the first part of tti_exec_create. */
 tutti_status tti_exec_scratch_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                    size_t *n_bytes);
 
@@ -295,8 +295,8 @@ typedef struct tti_list_desc {
 /* Prints the worker's step programs, one for each form of step: the lists that it would execute. */
 tutti_status tti_exec_print_lists(const tti_list_desc *desc, tti_str *out);
 
-/* Threads that compute n_local shards side by side: desc->n_lanes of them, but one where shards
- * take turns at a device or at the communicator of a tensor axis. */
-int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local);
+/* Threads that compute n_local shards side by side: desc->n_compute_threads of them, but one where
+ * shards take turns at a device or at the communicator of a tensor axis. */
+int tti_exec_n_compute_threads(const tti_exec_desc *desc, int n_local);
 
 #endif /* TTI_EXEC_EXEC_H */

@@ -42,11 +42,11 @@ typedef struct drawing {
     int n_threads;
 } drawing;
 
-static void draw_lane(int lane, void *arg) {
+static void draw_compute_thread(int compute_thread, void *arg) {
     const drawing *d = arg;
     const tti_exec *x = d->x;
     bool by_all = x->desc.shared_params && !is_in_parts(x); /* workers: each has its own blocks */
-    for (int i = lane; i < n_blocks(x); i += d->n_threads) {
+    for (int i = compute_thread; i < n_blocks(x); i += d->n_threads) {
         if (by_all && !x->share.is_own[i]) continue;
         block b = block_at(x, i);
         tti_init_param_range(b.param, x->desc.seed, b.first, b.last, x->params + b.at);
@@ -62,11 +62,11 @@ static void begin_averages(tti_exec *x) {
 }
 
 static tutti_status draw_here(tti_exec *x) {
-    drawing d = {x, TTI_MAX(1, TTI_MIN(x->n_threads, TTI_MAX_LANES))};
-    tti_lanes *lanes;
-    TTI_TRY(tti_lanes_create(d.n_threads, NULL, NULL, &lanes));
-    tti_lanes_run(lanes, draw_lane, &d);
-    tti_lanes_destroy(lanes);
+    drawing d = {x, TTI_MAX(1, TTI_MIN(x->n_threads, TTI_MAX_COMPUTE_THREADS))};
+    tti_compute_threads *compute_threads;
+    TTI_TRY(tti_compute_threads_create(d.n_threads, NULL, NULL, &compute_threads));
+    tti_compute_threads_run(compute_threads, draw_compute_thread, &d);
+    tti_compute_threads_destroy(compute_threads);
     if (x->ema && is_in_parts(x))
         memcpy(x->ema, x->params, x->share.n_elems * sizeof *x->ema);
     else if (x->ema && x->desc.shared_params)

@@ -22,40 +22,41 @@ static bool has_step(const tti_program *program, tti_trait trait) {
     return false;
 }
 
-int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local) {
+int tti_exec_n_compute_threads(const tti_exec_desc *desc, int n_local) {
     if (desc->backend->device) return 1;
-    int n = TTI_MAX(1, TTI_MIN(TTI_MIN(desc->n_lanes, n_local), TTI_MAX_LANES));
-    return desc->plan->stages ? tti_pipe_fit_lanes(desc->plan->stages, n, n_local) : n;
+    int n = TTI_MAX(1, TTI_MIN(TTI_MIN(desc->n_compute_threads, n_local), TTI_MAX_COMPUTE_THREADS));
+    return desc->plan->stages ? tti_pipe_fit_compute_threads(desc->plan->stages, n, n_local) : n;
 }
 
-tutti_status tti_planned_waves(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
+tutti_status tti_planned_shard_groups(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
     tti_shard_map shard_map;
-    *n = tti_waves_of(n_local, tti_exec_n_lanes(desc, n_local));
+    *n = tti_shard_groups_of(n_local, tti_exec_n_compute_threads(desc, n_local));
     if (desc->zero < 3 || desc->backend->device) return TUTTI_OK;
     TTI_TRY(tti_exec_shard_map(desc, n_ranks, &shard_map));
     for (int r = 0; r < n_ranks; r++) {
         int theirs = tti_shard_map_n_of(&shard_map, r);
-        *n = TTI_MAX(*n, tti_waves_of(theirs, tti_exec_n_lanes(desc, theirs)));
+        *n = TTI_MAX(*n, tti_shard_groups_of(theirs, tti_exec_n_compute_threads(desc, theirs)));
     }
     return TUTTI_OK;
 }
 
 /* Shards whose activations live at the same time. */
 static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
-    int n_lanes = tti_exec_n_lanes(desc, n_local), n_waves;
-    *n = has_step(&desc->plan->shard, TTI_SYNC) ? n_local : n_lanes;
+    int n_compute_threads = tti_exec_n_compute_threads(desc, n_local), n_shard_groups;
+    *n = has_step(&desc->plan->shard, TTI_SYNC) ? n_local : n_compute_threads;
     if (!desc->plan->stages) return TUTTI_OK;
-    TTI_TRY(tti_planned_waves(desc, n_local, n_ranks, &n_waves));
-    TTI_TRY(tti_pipe_count_in_flight(desc->plan->stages, n_waves, n));
-    *n = TTI_MIN(*n, tti_waves_of(n_local, n_lanes)) * n_lanes;
+    TTI_TRY(tti_planned_shard_groups(desc, n_local, n_ranks, &n_shard_groups));
+    TTI_TRY(tti_pipe_count_in_flight(desc->plan->stages, n_shard_groups, n));
+    *n = TTI_MIN(*n, tti_shard_groups_of(n_local, n_compute_threads)) * n_compute_threads;
     return TUTTI_OK;
 }
 
 static tutti_status plan_mail(const tti_exec_desc *desc, int n_local, int n_ranks,
                               size_t *n_bytes) {
-    int n_waves;
-    TTI_TRY(tti_planned_waves(desc, n_local, n_ranks, &n_waves));
-    return tti_pipe_slot_bytes(desc->plan, n_waves, tti_exec_n_lanes(desc, n_local), n_bytes);
+    int n_shard_groups;
+    TTI_TRY(tti_planned_shard_groups(desc, n_local, n_ranks, &n_shard_groups));
+    return tti_pipe_slot_bytes(desc->plan, n_shard_groups,
+                               tti_exec_n_compute_threads(desc, n_local), n_bytes);
 }
 
 tutti_status tti_planned_accumulation(const tti_exec_desc *desc, int rank, int n_ranks,
@@ -65,9 +66,10 @@ tutti_status tti_planned_accumulation(const tti_exec_desc *desc, int rank, int n
     int first = shard_map.first[rank], last = shard_map.first[rank + 1], width;
     TTI_TRY(count_in_flight(desc, last - first, n_ranks, &width));
     if (desc->plan->stages)
-        width =
-            tti_pipe_width(desc->plan->stages, tti_exec_n_lanes(desc, last - first), last - first);
-    return tti_accumulation_init(acc, first, last, TTI_MAX(1, TTI_MIN(width, TTI_MAX_LANES)));
+        width = tti_pipe_width(desc->plan->stages, tti_exec_n_compute_threads(desc, last - first),
+                               last - first);
+    return tti_accumulation_init(acc, first, last,
+                                 TTI_MAX(1, TTI_MIN(width, TTI_MAX_COMPUTE_THREADS)));
 }
 
 /* A buffer that is whole for one worker is so for all of them. */

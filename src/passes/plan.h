@@ -16,9 +16,9 @@
 
 /* The memory in which a value is stored while a program runs. */
 typedef enum tti_space {
-    TTI_SPACE_ARENA,  /* of a lane; reused while the program runs    */
-    TTI_SPACE_CONST,  /* of a lane; filled once                      */
-    TTI_SPACE_RESULT, /* of a lane; outputs such as loss_sum         */
+    TTI_SPACE_ARENA,  /* of a compute thread; reused while the program runs    */
+    TTI_SPACE_CONST,  /* of a compute thread; filled once                      */
+    TTI_SPACE_RESULT, /* of a compute thread; outputs such as loss_sum         */
     TTI_SPACE_INPUT,  /* fed: offset is the index of the input       */
     TTI_SPACE_PARAM,  /* flat parameters, bytes                      */
     TTI_SPACE_GRAD,   /* flat gradients of one shard, bytes          */

@@ -55,7 +55,7 @@ tutti_status tti_drawing_range(const tti_drawing *d, int r, tti_resident_range *
         *out = (tti_resident_range){tti_share_range(plan, r, desc.n_ranges), m.params, m.states};
         return TUTTI_OK;
     }
-    tti_range blocks = tti_lane_range((size_t)plan->n_updates, 1, r, desc.n_ranges);
+    tti_range blocks = tti_compute_thread_range((size_t)plan->n_updates, 1, r, desc.n_ranges);
     out->keys = (tti_range){block_begin(plan, blocks.first), block_begin(plan, blocks.last)};
     out->params = (out->keys.last - out->keys.first) * sizeof(float);
     out->states = out->params * (size_t)plan->n_states;
@@ -96,7 +96,7 @@ tutti_status tti_drawing_hold(const tti_drawing *d, int rank, tti_holding *h) {
     if (tti_worker_serves_in_ranks(d->b)) tti_worker_serve_in_ranks(d->b, &desc);
     h->at = tti_mesh_at_rank(&d->b->mesh, rank);
     h->plan = desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&d->b->mesh, &h->at));
-    desc.n_lanes = 1;
+    desc.n_compute_threads = 1;
     int n = n_of_batch(d), at = n == 1 ? 0 : h->at.data; /* alone: all shards of its batches */
     tti_shard_map shard_map = shard_map_of(d, n);
     desc.shard_map = &shard_map;
@@ -123,9 +123,10 @@ tti_schedule_drawing tti_drawing_schedule(const tti_drawing *d) {
     int n_own = TTI_MAX(1, tti_shard_map_n_of(&shard_map, 0));
     tti_worker_cores(d->b, 0, d->n_workers, &share);
     desc.plan = tti_blueprint_plan(d->b, 0);
-    desc.n_lanes = share.n_threads;
-    int n_lanes = tti_exec_n_lanes(&desc, n_own);
-    return (tti_schedule_drawing){desc.plan->stages, (n_own + n_lanes - 1) / n_lanes, n_lanes};
+    desc.n_compute_threads = share.n_threads;
+    int n_compute_threads = tti_exec_n_compute_threads(&desc, n_own);
+    return (tti_schedule_drawing){
+        desc.plan->stages, (n_own + n_compute_threads - 1) / n_compute_threads, n_compute_threads};
 }
 
 int tti_drawing_exchanges(const tti_drawing *d, const tti_plan *plan, double *bytes) {

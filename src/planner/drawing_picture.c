@@ -231,8 +231,8 @@ static tutti_status draw_schedule(const tti_drawing *d, int y, int width) {
     tti_str_printf(d->out,
                    "<text x=\"%d\" y=\"%d\">%s: forward blue, backward green, waves of %d shard%s, "
                    "%d chunk%s a stage</text>\n",
-                   GAP, y + 12, tti_schedule_rule(&schedule), schedule.n_lanes,
-                   schedule.n_lanes == 1 ? "" : "s", schedule.stages->n_chunks,
+                   GAP, y + 12, tti_schedule_rule(&schedule), schedule.n_compute_threads,
+                   schedule.n_compute_threads == 1 ? "" : "s", schedule.stages->n_chunks,
                    schedule.stages->n_chunks == 1 ? "" : "s");
     return tti_schedule_picture(&schedule, GAP, y + ROW_GAP, width - 2 * GAP, d->out);
 }

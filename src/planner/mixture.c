@@ -59,10 +59,10 @@ static member member_of(const tti_blueprint *b, const tti_mixture *m, const tti_
     return w;
 }
 
-static int n_lanes_of(const member *w, int n_shards) {
+static int n_compute_threads_of(const member *w, int n_shards) {
     tti_exec_desc desc = tti_worker_exec_desc(w->b);
-    desc.n_lanes = w->n_threads;
-    return tti_exec_n_lanes(&desc, n_shards);
+    desc.n_compute_threads = w->n_threads;
+    return tti_exec_n_compute_threads(&desc, n_shards);
 }
 
 static void shard_map(const tti_blueprint *b, const tti_scheme *l,
@@ -89,7 +89,8 @@ static void predict_times(const tti_blueprint *b, const tti_mixture *m, const me
     for (int r = 0; r < b->n_workers; r++) {
         const member *w = &workers[r];
         double n_own = tti_shard_map_n_of(d, r);
-        double add = w->on_device ? m->devices.add_s : host->add_s / throughputs[r].n_lanes;
+        double add =
+            w->on_device ? m->devices.add_s : host->add_s / throughputs[r].n_compute_threads;
         any_device = any_device || w->on_device;
         p->add_s = fmax(p->add_s, (n_own - 1) * flat * add);
         slowest = fmax(slowest, 1.0 / w->n_threads);
@@ -115,7 +116,7 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
         tti_exec_desc desc = tti_worker_exec_desc(w->b);
         tti_exec_memory memory;
         desc.shard_map = d;
-        desc.n_lanes = w->n_threads;
+        desc.n_compute_threads = w->n_threads;
         TTI_TRY(tti_exec_memory_plan(&desc, r, b->n_workers, &memory));
         double bytes = tti_bytes_of_arrays(&memory);
         if (w->on_device) {
@@ -126,7 +127,7 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
         } else {
             p->host_bytes += tti_resident_in_pages(&memory, desc.plan) +
                              tti_used_in_pages(&memory, desc.plan, false) +
-                             w->wave.hidden_bytes * n_lanes_of(w, b->n_shards);
+                             w->wave.hidden_bytes * n_compute_threads_of(w, b->n_shards);
         }
         if (r == 0) p->first_bytes = bytes;
     }
@@ -145,8 +146,8 @@ tutti_status tti_mixture_predict(const tti_blueprint *b, const tti_scheme *l, co
         bool is_measured;
         workers[r] = member_of(b, m, l, r, &is_measured);
         out->is_measured = out->is_measured && is_measured;
-        throughputs[r] =
-            (tti_throughput){fmax(workers[r].wave.s, 1e-9), n_lanes_of(&workers[r], b->n_shards)};
+        throughputs[r] = (tti_throughput){fmax(workers[r].wave.s, 1e-9),
+                                          n_compute_threads_of(&workers[r], b->n_shards)};
     }
     shard_map(b, l, throughputs, &d);
     predict_times(b, m, workers, &d, throughputs, out);

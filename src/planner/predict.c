@@ -38,9 +38,9 @@ tti_scheme tti_scheme_of(const tti_job_config *config) {
 
 /* ---- computation ---- */
 
-/* A worker: its shards, its lanes, and how many of all lanes share a core. */
+/* A worker: its shards, its compute threads, and how many of all compute threads share a core. */
 typedef struct crew {
-    int n_workers, n_own, n_lanes, n_waves;
+    int n_workers, n_own, n_compute_threads, n_waves;
     double crowd;
 } crew;
 
@@ -49,12 +49,12 @@ static crew crew_of(const tti_blueprint *b, const tti_scheme *l, const tti_calib
     crew w = {.n_workers = l->data * l->tensor * l->pipeline};
     tti_exec_desc desc = tti_worker_exec_desc(b);
     desc.plan = tti_blueprint_plan(b, 0);
-    desc.n_lanes = at_least_one(c->n_cores / w.n_workers);
+    desc.n_compute_threads = at_least_one(c->n_cores / w.n_workers);
     w.n_own = at_least_one((int)((l->shards + l->data - 1) / l->data));
-    w.n_lanes = c->is_device ? 1 : tti_exec_n_lanes(&desc, w.n_own);
-    w.n_waves = (w.n_own + w.n_lanes - 1) / w.n_lanes;
-    double lanes = (double)w.n_workers * w.n_lanes;
-    w.crowd = lanes > c->n_cores ? lanes / c->n_cores : 1;
+    w.n_compute_threads = c->is_device ? 1 : tti_exec_n_compute_threads(&desc, w.n_own);
+    w.n_waves = (w.n_own + w.n_compute_threads - 1) / w.n_compute_threads;
+    double compute_threads = (double)w.n_workers * w.n_compute_threads;
+    w.crowd = compute_threads > c->n_cores ? compute_threads / c->n_cores : 1;
     return w;
 }
 
@@ -129,8 +129,10 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
                                    const tti_calibration *c, double second, const crew *w) {
     double moment_s[TTI_MAX_MOMENTS], most = 0, all = 0;
     const tti_plan *plan = tti_blueprint_plan(b, 0);
-    tti_stage_sim_desc desc = {
-        .stages = plan->stages, .n_waves = w->n_waves, .n_lanes = w->n_lanes, .moment_s = moment_s};
+    tti_stage_sim_desc desc = {.stages = plan->stages,
+                               .n_waves = w->n_waves,
+                               .n_compute_threads = w->n_compute_threads,
+                               .moment_s = moment_s};
     tti_stage_sim silent, told;
     tti_stage_costs(b, c, moment_s);
     for (int i = 0; i < 2 * tti_stages_n_pieces(plan->stages); i++) moment_s[i] *= second;
@@ -144,7 +146,7 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
         p->sent_bytes = fmax(p->sent_bytes, out * w->n_own);
         most = fmax(most, silent.busy_s[i]), all += silent.busy_s[i];
     }
-    all *= (double)p->layout.data * p->layout.tensor * w->n_lanes / c->n_cores;
+    all *= (double)p->layout.data * p->layout.tensor * w->n_compute_threads / c->n_cores;
     double whole = w->crowd > 1 ? fmax(silent.step_s, all) : silent.step_s;
     p->compute_s = fmin(whole, most * w->crowd);
     p->bubble_s = whole - p->compute_s;
@@ -227,7 +229,7 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
                          const tti_calibration *c, const crew *w) {
     const tti_scheme *l = &p->layout;
     double n_calls, own = w->n_own;
-    p->add_s = (own - 1) * x->n_flat * c->add_s / w->n_lanes * w->crowd;
+    p->add_s = (own - 1) * x->n_flat * c->add_s / w->n_compute_threads * w->crowd;
     p->reduce_s = tied_s(b, c, x->tied_bytes);
     p->sent_bytes += x->tied_bytes;
     if (l->data < 2) return;
@@ -250,11 +252,12 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
     const tti_plan *plan = b->plan;
     bool in_ranks = tti_worker_serves_in_ranks(b);
     bool served = tti_job_has_server(&b->config) && !in_ranks;
-    int n_servers = (int)b->config.parallel.servers, n_lanes = served ? n_servers : w->n_lanes;
-    int n_updates = n_lanes * (b->n_parts > 0 ? b->n_parts : 1); /* threads, at a time */
+    int n_servers = (int)b->config.parallel.servers,
+        n_compute_threads = served ? n_servers : w->n_compute_threads;
+    int n_updates = n_compute_threads * (b->n_parts > 0 ? b->n_parts : 1); /* threads, at a time */
     double crowd = served ? fmax(1, (double)n_updates / c->n_cores) : w->crowd;
     double once = wave->update_s > 0 ? wave->update_s : tti_update_cost_s(c, plan);
-    double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_lanes) * crowd;
+    double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_compute_threads) * crowd;
     bool in_parts = l->zero > 0 || (!served && tti_workers_share(b));
     int n_parts = in_ranks ? TTI_MIN(n_servers, l->data) : in_parts ? l->data : 1;
     p->update_s = whole * x->n_flat / (double)plan->n_flat / n_parts;
@@ -387,7 +390,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     bool in_ranks = tti_worker_serves_in_ranks(b);
     bool apart = tti_job_has_server(&b->config) && !in_ranks;
     if (in_ranks) tti_worker_serve_in_ranks(b, &desc);
-    desc.n_lanes = at_least_one(c->n_cores / w->n_workers);
+    desc.n_compute_threads = at_least_one(c->n_cores / w->n_workers);
     double kept = tti_device_resident_bytes(b);
     p->worker_bytes = p->host_bytes = 0;
     for (int r = 0; r < w->n_workers; r++) {
@@ -409,8 +412,9 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
                              ? copies_of_device(b, c, &desc, &m, at.data == 0)
                              : tti_resident_in_pages(&m, desc.plan) +
                                    tti_used_in_pages(&m, desc.plan, loose || w->n_workers == 1);
-        p->host_bytes += (double)(m.offloaded + m.mail) + wave->hidden_bytes * w->n_lanes +
-                         tti_scratch_beyond(c, b, at.stage, in_flight(desc.plan, &m), w->n_lanes);
+        p->host_bytes +=
+            (double)(m.offloaded + m.mail) + wave->hidden_bytes * w->n_compute_threads +
+            tti_scratch_beyond(c, b, at.stage, in_flight(desc.plan, &m), w->n_compute_threads);
         if (desc.zero > 2) p->host_bytes += longest_slot(b->plan); /* state, for a checkpoint */
     }
     if (apart && b->n_parts > 0)

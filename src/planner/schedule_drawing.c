@@ -51,7 +51,7 @@ tutti_status tti_schedule_print(const tti_schedule_drawing *d, tti_str *out) {
     tti_str_printf(out,
                    "\n%s: F and B of the waves, of %d shard%s each%s; the "
                    "stages wait %.0f %%\n",
-                   tti_schedule_rule(d), d->n_lanes, d->n_lanes == 1 ? "" : "s",
+                   tti_schedule_rule(d), d->n_compute_threads, d->n_compute_threads == 1 ? "" : "s",
                    d->stages->n_chunks > 1 ? ", wave.chunk" : "", 100 * bubble);
     for (int stage = 0; stage < shape.n_stages; stage++) {
         tti_pipe_schedule schedule;
@@ -92,8 +92,10 @@ tutti_status tti_schedule_picture(const tti_schedule_drawing *d, int x, int y, i
                                   tti_str *out) {
     strips s = {.d = d, .x = x, .y = y, .out = out};
     double units[TTI_MAX_MOMENTS];
-    tti_stage_sim_desc sim = {
-        .stages = d->stages, .n_waves = d->n_waves, .n_lanes = d->n_lanes, .moment_s = units};
+    tti_stage_sim_desc sim = {.stages = d->stages,
+                              .n_waves = d->n_waves,
+                              .n_compute_threads = d->n_compute_threads,
+                              .moment_s = units};
     tti_stage_sim simulated;
     for (int m = 0; m < 2 * tti_stages_n_pieces(d->stages); m++)
         units[m] = tti_moment_is_backward(d->stages, m) ? UNITS_BACKWARD : UNITS_FORWARD;

@@ -9,8 +9,8 @@
 enum { TTI_STRIP_HEIGHT = 20 };
 
 typedef struct tti_schedule_drawing {
-    const tti_stages *stages; /* of any stage of the plan */
-    int n_waves, n_lanes;     /* n_lanes: shards of a wave */
+    const tti_stages *stages;       /* of any stage of the plan */
+    int n_waves, n_compute_threads; /* n_compute_threads: shards of a wave */
 } tti_schedule_drawing;
 
 /* Which parts come when, in words. */

@@ -134,11 +134,11 @@ static double on_paper(const tti_calibration *c, const tti_program *program) {
 }
 
 double tti_scratch_beyond(const tti_calibration *c, const tti_blueprint *b, int stage,
-                          int n_in_flight, int n_lanes) {
+                          int n_in_flight, int n_compute_threads) {
     const tti_scratch *whole = find(c, b->plan);
     const tti_scratch *part = find(c, tti_blueprint_plan(b, stage * b->mesh.tensor));
     if (c->is_device || b->n_parts == 0 || !whole || !part) return 0;
-    return part->bytes * n_in_flight - whole->bytes * n_lanes;
+    return part->bytes * n_in_flight - whole->bytes * n_compute_threads;
 }
 
 double tti_scratch_bytes(const tti_calibration *c, const tti_plan *plan, const tti_wave *wave,

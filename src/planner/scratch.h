@@ -22,6 +22,6 @@ double tti_scratch_bytes(const tti_calibration *c, const tti_plan *plan, const t
  * scratch of its kernels minus that of the whole model, which the hidden bytes of a wave include.
  * Below 0 if they need less; 0: unknown. */
 double tti_scratch_beyond(const tti_calibration *c, const tti_blueprint *b, int stage,
-                          int n_in_flight, int n_lanes);
+                          int n_in_flight, int n_compute_threads);
 
 #endif /* TTI_PLANNER_SCRATCH_H */

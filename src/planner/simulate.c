@@ -76,7 +76,7 @@ static tutti_status time_stages(tti_simulation *s, const tti_calibration *c, int
         TTI_TRY(
             tti_stage_sim_run(&(tti_stage_sim_desc){.stages = tti_blueprint_plan(s->b, 0)->stages,
                                                     .n_waves = (int)n_waves,
-                                                    .n_lanes = 1,
+                                                    .n_compute_threads = 1,
                                                     .moment_s = moment_s},
                               &told));
     }

@@ -22,7 +22,7 @@ static double wave_ready_s(const game *g, int wave, int moment) {
         const tti_crossing *c = &sent->of[i];
         if (c->to != moment) continue;
         if (end[c->from] < 0) return -1;
-        double bytes = (double)c->n_bytes * g->desc->n_lanes;
+        double bytes = (double)c->n_bytes * g->desc->n_compute_threads;
         ready = fmax(ready, end[c->from] + g->desc->latency_s + bytes * g->desc->message_s_of_byte);
     }
     return ready;

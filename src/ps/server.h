@@ -2,16 +2,15 @@
  * which are threads of the same process or processes of any host, or groups of these that divide a
  * model.
  *
- * Each of n_lanes server threads has a range of the update's blocks.  They serve one request at a
- * time, in order of arrival: a pull copies the parameters to a worker, a push applies a whole
- * gradient; so a pull always sees all of an update or nothing of it, with any number of threads.
- *   synchronous    (staleness 0) a step is applied when every worker has pushed its partial sums,
- *                  which are added along the tree over all shards: the bits of the all-reduce, for
- *                  any shard map (exec.h), which may change between steps
- *   asynchronous   each worker takes its own batches, and every gradient of a whole batch is an
- *                  update. The order of arrival is recorded, and can be replayed
- *   with backup    synchronous, but a step is applied when all but n_backup workers have pushed;
- *                  a late worker continues with the next step
+ * Each of n_compute_threads server threads has a range of the update's blocks.  They serve one
+ * request at a time, in order of arrival: a pull copies the parameters to a worker, a push applies
+ * a whole gradient; so a pull always sees all of an update or nothing of it, with any number of
+ * threads. synchronous    (staleness 0) a step is applied when every worker has pushed its partial
+ * sums, which are added along the tree over all shards: the bits of the all-reduce, for any shard
+ * map (exec.h), which may change between steps asynchronous   each worker takes its own batches,
+ * and every gradient of a whole batch is an update. The order of arrival is recorded, and can be
+ * replayed with backup    synchronous, but a step is applied when all but n_backup workers have
+ * pushed; a late worker continues with the next step
  *
  * A worker that fails may leave if the others can continue without it: another one takes its batch,
  * and its thread only takes part in synchronizations.  Workers that divide a model leave together.
@@ -28,7 +27,7 @@
 
 #include "comm/progress.h"
 #include "exec/exec.h"
-#include "exec/program/lanes.h"
+#include "exec/program/compute_threads.h"
 
 enum { TTI_UNBOUNDED = -1, TTI_STALENESS_BINS = 257 };
 
@@ -45,8 +44,8 @@ typedef struct tti_arrival {
 } tti_arrival;
 
 typedef struct tti_server_desc {
-    tti_exec_desc
-        exec; /* of the update; n_lanes: server threads; what concerns shards is not used */
+    tti_exec_desc exec; /* of the update; n_compute_threads: server threads; what concerns shards is
+                           not used */
     int n_workers;
     int64_t staleness; /* while a worker computes, another may begin so many steps; 0: synchronous;
                           TTI_UNBOUNDED */

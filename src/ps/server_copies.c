@@ -17,11 +17,12 @@ typedef struct copying {
     bool widens;      /* dst is f32 all the same */
 } copying;
 
-static void copy_lane(int lane, void *arg) {
+static void copy_compute_thread(int compute_thread, void *arg) {
     const copying *c = arg;
     float *dst = c->dst;
     size_t n_all = c->range.last - c->range.first;
-    tti_range mine = tti_lane_range(n_all, 16, lane, c->x->desc.n_lanes);
+    tti_range mine =
+        tti_compute_thread_range(n_all, 16, compute_thread, c->x->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     size_t n = mine.last - mine.first, from = c->range.first + mine.first;
     memcpy(dst + mine.first, c->pieces[0] + from, n * sizeof *dst);
@@ -29,9 +30,10 @@ static void copy_lane(int lane, void *arg) {
         tti_backend_cpu.accumulate(dst + mine.first, c->pieces[i] + from, n);
 }
 
-static void round_lane(int lane, void *arg) {
+static void round_lane(int compute_thread, void *arg) {
     const copying *c = arg;
-    tti_range mine = tti_lane_range(c->range.last - c->range.first, 16, lane, c->x->desc.n_lanes);
+    tti_range mine = tti_compute_thread_range(c->range.last - c->range.first, 16, compute_thread,
+                                              c->x->desc.n_compute_threads);
     for (size_t at = mine.first; at < mine.last; at += TTI_SUM_BLOCK) {
         float sum[TTI_SUM_BLOCK];
         uint16_t rounded[TTI_SUM_BLOCK];
@@ -52,7 +54,8 @@ static void run(tti_exec *x, void *dst, float *const *pieces, int n_pieces, tti_
     const float *from[TTI_MAX_PIECES];
     for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
     copying c = {x, dst, from, n_pieces, range, wire, widens};
-    tti_lanes_run(x->lanes, wire == TUTTI_F32 ? copy_lane : round_lane, &c);
+    tti_compute_threads_run(x->compute_threads,
+                            wire == TUTTI_F32 ? copy_compute_thread : round_lane, &c);
 }
 
 static tutti_dtype wire_of(const tti_exec *x) { return x->desc.server->desc.exec.wire; }
@@ -75,5 +78,5 @@ void tti_server_pack(tti_exec *x, void *area, float *const *pieces, int n_pieces
 
 void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n) {
     copying c = {x, dst, &from, 1, {0, n}, TUTTI_F32, true};
-    tti_lanes_run(x->lanes, copy_lane, &c);
+    tti_compute_threads_run(x->compute_threads, copy_compute_thread, &c);
 }

@@ -106,7 +106,7 @@ struct tti_server {
     int64_t n_bytes;    /* between it and workers of other processes; of the server's thread */
     tti_shard_map shard_map; /* synchronous: the shard map of the last step */
     tti_sum_order order;     /* of the pieces over the workers that follows from it */
-    void *scratch[TTI_MAX_LANES];
+    void *scratch[TTI_MAX_COMPUTE_THREADS];
     pthread_t thread;
     bool has_thread, is_up, stop;
     tutti_status up;           /* how that went */
@@ -215,7 +215,7 @@ void tti_server_remove_worker(tti_server *s, int w, const char *why);
 tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels);
 void tti_listener_close(tti_listener *listener);
 
-/* ---- server_copies.c: by all lanes ---- */
+/* ---- server_copies.c: by all compute threads ---- */
 
 /* If gradients are sent in 16 bits: replaces the partial sums by their rounded sum. */
 void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces);

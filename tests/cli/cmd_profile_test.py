@@ -39,7 +39,7 @@ def test_trace():
     runs.tutti("profile", *JOB, "-n", "2", "--steps", "3", "--trace", "trace.json").expect(0)
     for rank in (0, 1):
         rows = spans_of("trace.json", rank)
-        lane, sums = rows["host: first lane"], rows["host: sums between workers"]
+        lane, sums = rows["host: first compute thread"], rows["host: sums between workers"]
         reported = [count(rows["host: waits"], "waiting for samples"),
                 count(rows["host: waits"], "waiting for sums"), count(lane, "linear"),
                 count(lane, "update"), count(sums, "sums of the step")]
@@ -52,7 +52,7 @@ def test_trace():
     if spans_of("trace.json", 2):
         raise AssertionError("a third rank")
     runs.tutti("profile", *JOB, "--trace", "alone.json").expect(0)
-    if list(spans_of("alone.json", 0)) != ["host: waits", "host: first lane"]:
+    if list(spans_of("alone.json", 0)) != ["host: waits", "host: first compute thread"]:
         raise AssertionError("alone: %s" % list(spans_of("alone.json", 0)))
 
 
@@ -60,7 +60,7 @@ def test_workers_by_weights():
     """Shares say how many workers there are, and who has which shards."""
     runs.tutti("profile", *JOB, "parallel.load_weights=3,1", "parallel.shards=4", "--trace",
                "trace.json").expect(0)
-    shards = [{span["args"]["shard"] for span in spans_of("trace.json", rank)["host: first lane"]
+    shards = [{span["args"]["shard"] for span in spans_of("trace.json", rank)["host: first compute thread"]
                if span["name"] == "linear"} for rank in range(2)]
     if not shards[0] or not shards[0] <= {0, 1, 2} or shards[1] != {3}:
         raise AssertionError("shards %s" % shards)
@@ -91,7 +91,7 @@ def test_pieces_and_stages():
     if sorted(worked) != [("0", "0", "0"), ("1", "0", "1"), ("2", "1", "0"), ("3", "1", "1")]:
         raise AssertionError(out)
     for each in rows:
-        parts, lane = each["parts of the stage"], each["host: first lane"]
+        parts, lane = each["parts of the stage"], each["host: first compute thread"]
         n = count(parts, "forward") # of both steps; as many shards at a time as there are lanes
         if n not in (2, 4, 8) or count(parts, "backward") != n:
             raise AssertionError("parts: %s" % parts)

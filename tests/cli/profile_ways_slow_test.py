@@ -21,7 +21,7 @@ def test_pieces_of_layers():
         for each in rows:
             if len(exchanges_of(each)) != 2 * spans:
                 raise AssertionError("not all exchanges of two steps")
-            shards = {s["args"]["shard"] for s in each["host: first lane"]
+            shards = {s["args"]["shard"] for s in each["host: first compute thread"]
                       if s["name"] == "attention"}
             if 0 not in shards or len(shards) not in (1, 2, 4):
                 raise AssertionError("a worker with pieces has all shards: %s" % shards)
@@ -41,10 +41,10 @@ def test_stages():
             n = count(parts, "forward") # as many shards at a time as there are lanes
             if n not in (2, 4, 8) or count(parts, "backward") != n:
                 raise AssertionError("parts: %s" % parts)
-            nodes = [s for s in each["host: first lane"] if "layer" in s["args"]]
+            nodes = [s for s in each["host: first compute thread"] if "layer" in s["args"]]
             if not nodes or not all(lies_in(s, parts) for s in nodes):
                 raise AssertionError("kernels outside of parts")
-            if count(each["host: first lane"], "waiting for another stage") < n:
+            if count(each["host: first compute thread"], "waiting for another stage") < n:
                 raise AssertionError("a stage reads nothing")
             if count(each["values to other stages"], "values to another stage") < n:
                 raise AssertionError("a stage sends nothing")
@@ -87,7 +87,7 @@ def test_server():
     """The step of a server: its sum and update, and its parameters, while the workers wait."""
     _, traffic, rows = profile(2, "-n", "2", "parallel.sync=parameter-server")
     for each in rows:
-        lane = each["host: first lane"]
+        lane = each["host: first compute thread"]
         reported = [count(each["server: for this worker"], "sum and update"),
                 count(lane, "waiting for the server"), count(lane, "waiting for parameters"),
                 count(each["host: sums between workers"], "parameters from the server"),
@@ -109,7 +109,7 @@ def test_server_that_does_not_wait():
         n = int(more[1])
         ended = runs.tutti("profile", *GPT2, *free, *more, "--steps", "3", "--trace",
                            "trace.json").expect(0, "between %d workers" % n)
-        lanes = [spans_of("trace.json", rank).get("host: first lane", []) for rank in range(n)]
+        lanes = [spans_of("trace.json", rank).get("host: first compute thread", []) for rank in range(n)]
         n_updates = sum(count(lane, "waiting for the server") for lane in lanes)
         if n_updates < 6 or ("backup" not in more[2] and n_updates != 6):
             raise AssertionError("%d gradients: %s" % (n_updates, ended.out))
@@ -125,7 +125,7 @@ def test_local():
                                "parallel.average_every=2")
     if "gradients" in traffic or traffic["parameters"][0] != 0.5:
         raise AssertionError(str(traffic))
-    if count(rows[0]["host: first lane"], "waiting for parameters") != 1:
+    if count(rows[0]["host: first compute thread"], "waiting for parameters") != 1:
         raise AssertionError("no wait")
 
 

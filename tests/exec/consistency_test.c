@@ -45,7 +45,7 @@ T_CASE(a_flipped_bit_names_tensor_rank_and_step) {
             crew c = {.net = net_mlp,
                       .target = &net_fast,
                       .n_ranks = n_ranks,
-                      .n_lanes = 2,
+                      .n_compute_threads = 2,
                       .n_steps = 2,
                       .bucket_bytes = many ? 1 : 0,
                       .fn = damage_and_train};
@@ -76,7 +76,7 @@ T_CASE(a_full_check_reads_what_is_in_memory) {
     crew c = {.net = net_mlp,
               .target = &net_fast,
               .n_ranks = 4,
-              .n_lanes = 1,
+              .n_compute_threads = 1,
               .n_steps = 2,
               .fn = damage_and_check};
     crew_run(&c);
@@ -96,11 +96,11 @@ static const char *compare_hashes(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(both_hashes_agree) {
     T_UNUSED;
-    for (int n_lanes = 1; n_lanes <= 3; n_lanes++) {
+    for (int n_compute_threads = 1; n_compute_threads <= 3; n_compute_threads++) {
         crew c = {.net = net_lenet,
                   .target = &net_fast,
                   .n_ranks = 1,
-                  .n_lanes = n_lanes,
+                  .n_compute_threads = n_compute_threads,
                   .n_steps = 2,
                   .fn = compare_hashes};
         crew_run(&c);

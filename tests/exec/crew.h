@@ -16,7 +16,7 @@ typedef const char *(*crew_fn)(crew *c, tti_exec *exec, int rank);
 struct crew {
     net_fn net; /* NULL: plan is given */
     const tti_target *target;
-    int n_ranks, n_lanes, n_steps;
+    int n_ranks, n_compute_threads, n_steps;
     int timeout_ms;      /* of waits for each other; 0: 20 s */
     int n_shards;        /* 0: CREW_SHARDS */
     size_t bucket_bytes; /* 0: 1 MiB */
@@ -128,7 +128,7 @@ static inline const char *crew_rank(tutti_comm *comm, void *arg) {
     desc.backend = &tti_backend_cpu;
     desc.comm = comm;
     desc.n_shards = c->n_shards ? c->n_shards : CREW_SHARDS;
-    desc.n_lanes = c->n_lanes;
+    desc.n_compute_threads = c->n_compute_threads;
     desc.server_worker = rank;
     desc.seed = 7;
     tti_exec *exec;
@@ -154,7 +154,7 @@ static inline tutti_status crew_memory_planned(const crew *c, int rank, tti_exec
     desc.plan = c->plan;
     desc.backend = &tti_backend_cpu;
     desc.n_shards = c->n_shards ? c->n_shards : CREW_SHARDS;
-    desc.n_lanes = c->n_lanes;
+    desc.n_compute_threads = c->n_compute_threads;
     return tti_exec_memory_plan(&desc, rank, c->n_ranks, planned);
 }
 
@@ -187,7 +187,7 @@ static inline void crew_expect_same(const crew *c, const crew *first) {
                         a->params_hash == b->params_hash;
             if (!same)
                 fail_msg("W %d, lanes %d: rank %d, step %d differs: loss %.17g, %.17g", c->n_ranks,
-                         c->n_lanes, r, s, a->loss_sum, b->loss_sum);
+                         c->n_compute_threads, r, s, a->loss_sum, b->loss_sum);
         }
         if (c->params[r]) assert_memory_equal(c->params[r], first->params[0], n_bytes);
         if (c->states[r]) assert_memory_equal(c->states[r], first->states[0], n_bytes);
@@ -246,12 +246,12 @@ static inline const char *crew_train_rebalanced(crew *c, tti_exec *exec, int ran
 }
 
 /* A worker alone, of seed 7, with averages. */
-static inline tti_exec *crew_exec(const tti_plan *plan, int n_lanes) {
+static inline tti_exec *crew_exec(const tti_plan *plan, int n_compute_threads) {
     tti_exec *exec;
     T_OK(tti_exec_create(&(tti_exec_desc){.plan = plan,
                                           .backend = &tti_backend_cpu,
                                           .n_shards = CREW_SHARDS,
-                                          .n_lanes = n_lanes,
+                                          .n_compute_threads = n_compute_threads,
                                           .seed = 7,
                                           .ema = 0.5},
                          &exec));

@@ -12,7 +12,7 @@ T_CASE(memory_is_told) {
     assert_true(use.grads >= 2 * flat && use.grads <= 5 * flat);
     T_EQ(use.arena, 2 * TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes));
     tti_exec_destroy(exec);
-    exec = crew_exec(plan, 100); /* no more lanes than shards */
+    exec = crew_exec(plan, 100); /* no more compute threads than shards */
     T_EQ(tti_exec_memory_use(exec).grads, CREW_SHARDS * flat);
     tti_exec_destroy(exec);
     tti_plan_destroy(plan);
@@ -28,7 +28,7 @@ static const char *check_shards(crew *c, tti_exec *exec, int rank) {
 T_CASE(shards_are_assigned) {
     T_UNUSED;
     for (int n_ranks = 1; n_ranks <= 5; n_ranks++) {
-        crew c = {.net = net_mlp, .target = &net_fast, .n_ranks = n_ranks, .n_lanes = 1};
+        crew c = {.net = net_mlp, .target = &net_fast, .n_ranks = n_ranks, .n_compute_threads = 1};
         c.fn = check_shards;
         crew_run(&c);
         for (int r = 1; r < n_ranks; r++) /* everybody starts from the same bits */
@@ -43,7 +43,7 @@ static const char *create_with_two_shards(tutti_comm *comm, void *arg) {
                                                 .backend = &tti_backend_cpu,
                                                 .comm = comm,
                                                 .n_shards = 2,
-                                                .n_lanes = 1},
+                                                .n_compute_threads = 1},
                                &exec),
                TUTTI_E_INVALID, "exec: 2 shards for 3 ranks");
     COMM_TRUE(!exec);
@@ -56,12 +56,12 @@ T_CASE(shards_must_be_a_power_of_two_and_enough) {
     static const int bad[] = {0, -1, 3, 6, 12, INT32_MIN, INT32_MAX, TTI_MAX_SHARDS * 2};
     for (size_t i = 0; i < TTI_COUNT(bad); i++) {
         tti_exec *exec = (tti_exec *)plan;
-        T_FAILS(
-            tti_exec_create(
-                &(tti_exec_desc){
-                    .plan = plan, .backend = &tti_backend_cpu, .n_shards = bad[i], .n_lanes = 1},
-                &exec),
-            TUTTI_E_INVALID, "want a power of two");
+        T_FAILS(tti_exec_create(&(tti_exec_desc){.plan = plan,
+                                                 .backend = &tti_backend_cpu,
+                                                 .n_shards = bad[i],
+                                                 .n_compute_threads = 1},
+                                &exec),
+                TUTTI_E_INVALID, "want a power of two");
         assert_null(exec);
     }
     comm_run(3, create_with_two_shards, plan);
@@ -78,11 +78,12 @@ T_CASE(a_graph_needs_its_inputs) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_without_x, &net_plain, 1 << 20);
     tti_exec *exec;
-    T_FAILS(tti_exec_create(
-                &(tti_exec_desc){
-                    .plan = plan, .backend = &tti_backend_cpu, .n_shards = 1, .n_lanes = 1},
-                &exec),
-            TUTTI_E_INVALID, "exec: the graph needs the inputs 'x' and 'target'");
+    T_FAILS(
+        tti_exec_create(
+            &(tti_exec_desc){
+                .plan = plan, .backend = &tti_backend_cpu, .n_shards = 1, .n_compute_threads = 1},
+            &exec),
+        TUTTI_E_INVALID, "exec: the graph needs the inputs 'x' and 'target'");
     tti_plan_destroy(plan);
 }
 

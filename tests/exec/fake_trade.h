@@ -57,13 +57,13 @@ static inline tutti_status fake_trade(void *group, const tti_device_trade *t) {
 
 static inline void fake_fold(const double *values, const tti_device_lists *lists, double *sums) {
     for (int l = 0; l < lists->n; l++) {
-        double lane[TTI_LIST_LANES] = {0};
+        double compute_thread[TTI_LIST_LANES] = {0};
         int begin = lists->begin[l];
         for (int i = begin; i < lists->begin[l + 1]; i++)
-            lane[(i - begin) % TTI_LIST_LANES] += values[lists->member[i]];
+            compute_thread[(i - begin) % TTI_LIST_LANES] += values[lists->member[i]];
         for (int d = TTI_LIST_LANES / 2; d > 0; d /= 2)
-            for (int t = 0; t < d; t++) lane[t] += lane[t + d];
-        sums[l] = lane[0];
+            for (int t = 0; t < d; t++) compute_thread[t] += compute_thread[t + d];
+        sums[l] = compute_thread[0];
     }
 }
 

@@ -1,4 +1,5 @@
-/* first_params_test.c - what a worker starts from: numbers of the seed, by any number of lanes. */
+/* first_params_test.c - what a worker starts from: numbers of the seed, by any number of compute
+ * threads. */
 #include "exec/crew.h"
 #include "ops/init.h"
 
@@ -8,8 +9,8 @@ T_CASE(parameters_start_as_the_seed_says) {
     float *want = calloc(plan->n_flat, sizeof *want);
     for (int i = 0; i < plan->n_slots; i++)
         tti_init_param(plan->slots[i].param, 7, want + plan->slots[i].first);
-    for (int n_lanes = 1; n_lanes <= 3; n_lanes++) {
-        tti_exec *exec = crew_exec(plan, n_lanes);
+    for (int n_compute_threads = 1; n_compute_threads <= 3; n_compute_threads++) {
+        tti_exec *exec = crew_exec(plan, n_compute_threads);
         assert_memory_equal(tti_exec_params(exec), want, plan->n_flat * sizeof *want);
         assert_memory_equal(tti_exec_ema(exec), want, plan->n_flat * sizeof *want);
         for (size_t i = 0; i < plan->n_flat; i++) T_NEAR(tti_exec_state(exec, 0)[i], 0, 0);

@@ -46,7 +46,7 @@ static crew trained(net_fn net, tti_target target, tutti_dtype dtype, int n_step
     crew c = {.net = net,
               .target = &target,
               .n_ranks = 1,
-              .n_lanes = 2,
+              .n_compute_threads = 2,
               .n_steps = n_steps,
               .exec = {.alg = TUTTI_ALG_DIRECT, .reference = true}};
     crew_run(&c);

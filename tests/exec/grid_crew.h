@@ -32,12 +32,12 @@ typedef struct grid {
     tti_mesh_at size;
     const tti_backend *devices; /* each worker has one of its own; NULL: on the host */
     const char *optimizer;      /* NULL: Adam */
-    int n_lanes;                /* 0: 3 */
+    int n_compute_threads;      /* 0: 3 */
     int n_chunks;               /* of stages; 0: 1 */
-    bool uneven;                /* every other worker can have two lanes more */
+    bool uneven;                /* every other worker can have two compute threads more */
     tti_exec_desc exec;         /* zero, fast, wire, compression, local and what belongs to them */
     int average_every;          /* with exec.local */
-    bool may_differ;            /* memory from what is planned: lanes do */
+    bool may_differ;            /* memory from what is planned: compute threads do */
     bool may_fail;              /* a step; then why: */
     const char *failure[GRID_MOST];
     tti_plan *plans[GRID_MOST]; /* by rank in the model group */
@@ -81,7 +81,7 @@ static inline const char *grid_rank(tutti_comm *comm, void *arg) {
     tti_exec_desc desc = g->exec;
     desc.backend = &tti_backend_cpu;
     desc.n_shards = CREW_SHARDS;
-    desc.n_lanes = g->n_lanes ? g->n_lanes : 3;
+    desc.n_compute_threads = g->n_compute_threads ? g->n_compute_threads : 3;
     desc.seed = 7;
     desc.clip_norm = 0.5;
     desc.beta1 = 0.9;
@@ -90,13 +90,13 @@ static inline const char *grid_rank(tutti_comm *comm, void *arg) {
     if (g->devices) {
         desc.backend = g->devices;
         desc.device.index = rank;
-        desc.n_lanes = 1;
+        desc.n_compute_threads = 1;
     }
     COMM_OK(tti_mesh_init(comm, &g->size, &mesh));
     desc.mesh = &mesh;
     desc.comm = mesh.data;
     desc.plan = g->plans[tti_mesh_model_rank(&mesh.size, &mesh.at)];
-    if (g->uneven && rank % 2) desc.n_lanes += 2;
+    if (g->uneven && rank % 2) desc.n_compute_threads += 2;
     COMM_OK(tti_exec_create(&desc, &exec));
     const char *failure = grid_train(g, exec, rank);
     if (g->may_fail) {

@@ -37,7 +37,7 @@ static void expect_joined(const tti_mesh_at *sizes, size_t n) {
         grid_run(&few, joined, one.whole);
         grid_expect_same(&g, &few);
         grid_fini(&few);
-        grid parts = {.size = sizes[i], .n_lanes = 1 + (int)i % 3};
+        grid parts = {.size = sizes[i], .n_compute_threads = 1 + (int)i % 3};
         parts.exec.zero = 3 - (int)(i % 2);
         grid_run(&parts, joined, one.whole);
         grid_expect_same(&parts, &g);
@@ -99,14 +99,14 @@ T_CASE(a_copy_that_fails_keeps_no_other_waiting) {
     }
 }
 
-/* The other lanes of the failed worker, and those of its peer on the tensor axis, leave their
- * exchanges at once. */
-T_CASE(a_lane_that_fails_keeps_no_exchange_waiting) {
+/* The other compute threads of the failed worker, and those of its peer on the tensor axis, leave
+ * their exchanges at once. */
+T_CASE(a_compute_thread_that_fails_keeps_no_exchange_waiting) {
     T_UNUSED;
     static const char *const faults[] = {"exec.compute:fail@rank=0,3", "exec.shard:fail@rank=0,5"};
     for (size_t i = 0; i < TTI_COUNT(faults); i++)
-        for (int n_lanes = 2; n_lanes <= 3; n_lanes++) {
-            grid g = {.size = {1, 1, 2}, .n_lanes = n_lanes, .may_fail = true};
+        for (int n_compute_threads = 2; n_compute_threads <= 3; n_compute_threads++) {
+            grid g = {.size = {1, 1, 2}, .n_compute_threads = n_compute_threads, .may_fail = true};
             run_with_fault(&g, faults[i], mlp);
             for (int r = 0; r < 2; r++) expect_failure(&g, r, "cannot compute");
             grid_fini(&g);
@@ -139,7 +139,7 @@ T_CASE(gradients_and_parameters_in_parts) {
         grid one = alone(rows[i].net), whole = {.size = rows[i].size};
         grid_run(&whole, rows[i].net, one.whole);
         for (int zero = 1; zero <= 3; zero++) {
-            grid g = {.size = rows[i].size, .n_lanes = 1 + (zero + (int)i) % 3};
+            grid g = {.size = rows[i].size, .n_compute_threads = 1 + (zero + (int)i) % 3};
             g.exec.zero = zero;
             grid_run(&g, rows[i].net, one.whole);
             grid_expect_near(&g, &one);
@@ -156,7 +156,7 @@ static tutti_graph *straight(bool training) { return net_straight(training, true
 /* The first step of a stage wants what was fetched. */
 T_CASE(joined_stages_begin_with_a_fetch) {
     T_UNUSED;
-    grid one = alone(straight), g = {.size = {2, 2, 1}, .n_lanes = 1};
+    grid one = alone(straight), g = {.size = {2, 2, 1}, .n_compute_threads = 1};
     g.exec.zero = 3;
     grid_run(&g, straight, one.whole);
     grid_expect_near(&g, &one);
@@ -169,16 +169,19 @@ T_CASE(stages_fetch_for_each_part) {
     T_UNUSED;
     static const struct {
         tti_mesh_at size;
-        int n_lanes, n_chunks;
+        int n_compute_threads, n_chunks;
         bool uneven;
     } rows[] = {{{2, 2, 1}, 1, 2, false}, {{2, 2, 1}, 2, 2, false}, {{3, 2, 1}, 1, 1, false},
                 {{2, 2, 1}, 1, 1, true},  {{2, 4, 1}, 1, 1, false}, {{5, 1, 1}, 1, 1, false}};
     grid one = {.size = {1, 1, 1}, .exec = {.ema = 0.8}};
     grid_run(&one, mlp, NULL);
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
-        grid g = {
-            .size = rows[i].size, .n_lanes = rows[i].n_lanes, .exec = {.ema = 0.8, .zero = 3}};
-        grid whole = {.size = rows[i].size, .n_lanes = rows[i].n_lanes, .exec = {.ema = 0.8}};
+        grid g = {.size = rows[i].size,
+                  .n_compute_threads = rows[i].n_compute_threads,
+                  .exec = {.ema = 0.8, .zero = 3}};
+        grid whole = {.size = rows[i].size,
+                      .n_compute_threads = rows[i].n_compute_threads,
+                      .exec = {.ema = 0.8}};
         g.n_chunks = whole.n_chunks = rows[i].n_chunks;
         g.uneven = g.may_differ = rows[i].uneven;
         grid_run(&whole, mlp, one.whole);
@@ -295,7 +298,7 @@ int main(void) {
         cmocka_unit_test(norms_are_joined_in_stages),
         cmocka_unit_test(a_stage_that_fails_keeps_nobody_waiting),
         cmocka_unit_test(a_copy_that_fails_keeps_no_other_waiting),
-        cmocka_unit_test(a_lane_that_fails_keeps_no_exchange_waiting),
+        cmocka_unit_test(a_compute_thread_that_fails_keeps_no_exchange_waiting),
         cmocka_unit_test(a_fetch_that_fails_is_told_to_other_stages),
         cmocka_unit_test(gradients_and_parameters_in_parts),
         cmocka_unit_test(joined_stages_begin_with_a_fetch),

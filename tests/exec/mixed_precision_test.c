@@ -9,7 +9,7 @@ static crew trained(net_fn net, const tti_target *target, int n_ranks, bool refe
     crew c = {.net = net,
               .target = target,
               .n_ranks = n_ranks,
-              .n_lanes = 2,
+              .n_compute_threads = 2,
               .n_steps = 4,
               .bucket_bytes = 4096,
               .exec = {.alg = TUTTI_ALG_DIRECT, .reference = reference}};
@@ -94,7 +94,7 @@ T_CASE(a_scale_leaves_no_trace) {
         runs[i] = (crew){.net = net_mlp,
                          .target = &target,
                          .n_ranks = 1,
-                         .n_lanes = 2,
+                         .n_compute_threads = 2,
                          .n_steps = 4,
                          .fn = train_scaled,
                          .exec = {.alg = TUTTI_ALG_DIRECT, .clip_norm = 0.5}};

@@ -15,7 +15,7 @@ enum { REDUCE_BUCKETS = 3, REDUCE_STEPS = 5, REDUCE_MAX_SHARDS = 64, REDUCE_MAX_
 typedef struct reduce_crew {
     const tti_backend *backend;
     tti_device_desc device; /* of rank 0; the others follow */
-    int n_shards, n_lanes;
+    int n_shards, n_compute_threads;
     const tti_shard_map *shard_map; /* NULL: equal runs */
     bool fast, record;
     bool parts;       /* each rank gets one of every bucket, and what the others have by a gather */
@@ -126,7 +126,7 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     x->last_shard = x->shard_map.first[rank + 1];
     x->n_sums = (size_t)c->n_shards * TTI_SUMS + 2 * (size_t)n_ranks + 1;
     x->sums = calloc(x->n_sums, sizeof *x->sums);
-    COMM_OK(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, c->n_lanes));
+    COMM_OK(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, c->n_compute_threads));
     x->buffers = calloc((size_t)x->acc.n_buffers, sizeof *x->buffers);
     for (int b = 0; b < x->acc.n_buffers; b++) x->buffers[b] = c->backend->alloc(n_bytes);
     r->host = calloc(1, n_bytes);

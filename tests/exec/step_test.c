@@ -1,14 +1,15 @@
-/* step_test.c - a few steps of small networks, by any number of ranks and lanes: the same bits. */
+/* step_test.c - a few steps of small networks, by any number of ranks and compute threads: the same
+ * bits. */
 #include "exec/crew.h"
 
 static const int rank_counts[] = {1, 2, 3, 4, 8};
 static const tutti_comm_alg algorithms[] = {TUTTI_ALG_AUTO, TUTTI_ALG_DIRECT, TUTTI_ALG_TREE};
 
-static crew new_crew(net_fn net, int n_ranks, int n_lanes) {
+static crew new_crew(net_fn net, int n_ranks, int n_compute_threads) {
     return (crew){.net = net,
                   .target = &net_fast,
                   .n_ranks = n_ranks,
-                  .n_lanes = n_lanes,
+                  .n_compute_threads = n_compute_threads,
                   .n_steps = 3,
                   .exec = {.clip_norm = 0.5}};
 }
@@ -17,11 +18,11 @@ static void check_net(net_fn net) {
     crew first = new_crew(net, 1, 1);
     crew_run(&first);
     for (size_t w = 0; w < TTI_COUNT(rank_counts); w++)
-        for (int n_lanes = 1; n_lanes <= 3; n_lanes++)
+        for (int n_compute_threads = 1; n_compute_threads <= 3; n_compute_threads++)
             for (int many = 0; many < 2; many++) {
-                crew c = new_crew(net, rank_counts[w], n_lanes);
+                crew c = new_crew(net, rank_counts[w], n_compute_threads);
                 c.bucket_bytes = many ? 1 : 1 << 20;
-                c.exec.alg = algorithms[(w + (size_t)n_lanes + (size_t)many) % 3];
+                c.exec.alg = algorithms[(w + (size_t)n_compute_threads + (size_t)many) % 3];
                 crew_run(&c);
                 assert_true(many ? c.plan->n_buckets > 3 : c.plan->n_buckets == 1);
                 crew_expect_same(&c, &first);
@@ -255,8 +256,8 @@ T_CASE(evaluation_counts_every_sample_once) {
     T_NEAR(first.result[0][0].count, CREW_SHARDS * NET_ROWS + 13, 0);
     assert_true(first.result[0][0].loss_sum > 0);
     for (size_t w = 0; w < TTI_COUNT(rank_counts); w++)
-        for (int n_lanes = 1; n_lanes <= 3; n_lanes += 2) {
-            crew c = new_crew(net_lenet, rank_counts[w], n_lanes);
+        for (int n_compute_threads = 1; n_compute_threads <= 3; n_compute_threads += 2) {
+            crew c = new_crew(net_lenet, rank_counts[w], n_compute_threads);
             c.bucket_bytes = 1;
             c.fn = evaluate;
             c.n_steps = 1;

@@ -25,13 +25,13 @@ static tutti_graph *net_joined(bool training) {
     return g;
 }
 
-static crew new_crew(net_fn net, const tti_shard_map *shard_map, int n_lanes) {
+static crew new_crew(net_fn net, const tti_shard_map *shard_map, int n_compute_threads) {
     crew c = {.net = net,
               .target = &net_fast,
               .n_ranks = shard_map ? shard_map->n_ranks : 1,
-              .n_lanes = n_lanes,
+              .n_compute_threads = n_compute_threads,
               .n_steps = 3,
-              .bucket_bytes = n_lanes % 2 ? 1 << 13 : 1 << 20};
+              .bucket_bytes = n_compute_threads % 2 ? 1 << 13 : 1 << 20};
     c.exec.shard_map = shard_map;
     c.exec.clip_norm = 0.5;
     return c;
@@ -184,7 +184,7 @@ static const char *check_memory(crew *c, tti_exec *exec, int rank) {
     desc.plan = c->plan;
     desc.backend = &tti_backend_cpu;
     desc.n_shards = CREW_SHARDS;
-    desc.n_lanes = c->n_lanes;
+    desc.n_compute_threads = c->n_compute_threads;
     COMM_OK(tti_exec_memory_plan(&desc, rank, c->n_ranks, &plan));
     COMM_TRUE(plan.grads == use.grads && plan.arena == use.arena && plan.states == use.states);
     return NULL;
@@ -209,7 +209,7 @@ static const char *create_refused(tutti_comm *comm, void *arg) {
                                                 .comm = comm,
                                                 .n_shards = CREW_SHARDS,
                                                 .shard_map = &shard_maps[3],
-                                                .n_lanes = 1},
+                                                .n_compute_threads = 1},
                                &exec),
                TUTTI_E_INVALID, "shard map has 4 ranks, and there are 2");
     return NULL;

@@ -172,10 +172,11 @@ T_CASE(memory_of_divided_models) {
         tti_exec_memory m;
         tti_exec_desc desc = tti_worker_exec_desc(stages.b);
         desc.plan = tti_blueprint_plan(stages.b, i);
-        desc.n_lanes = CORES / 2;
+        desc.n_compute_threads = CORES / 2;
         T_OK(tti_exec_memory_plan(&desc, 0, 1, &m));
         mail += (double)m.mail;
-        arrays += tti_bytes_of_arrays(&m) + 1000 * tti_exec_n_lanes(&desc, stages.b->n_shards);
+        arrays +=
+            tti_bytes_of_arrays(&m) + 1000 * tti_exec_n_compute_threads(&desc, stages.b->n_shards);
     }
     assert_true(mail > 0);
     T_NEAR(stages.p.host_bytes / (once + 2 * batches + tensor + arrays + mail), 1, 1e-9);
@@ -272,8 +273,8 @@ T_CASE(scratch_of_pieces) {
     c.scratch[1] = (tti_scratch){tti_blueprint_plan(m.b, 0), 4e6};
     c.n_scratch = 2;
     T_OK(tti_predict(m.b, &scheme, &c, &asked));
-    double lanes = CORES / 2;
-    T_NEAR(asked.host_bytes - m.p.host_bytes, 2 * lanes * (4e6 - 1e6), 1);
+    double compute_threads = CORES / 2;
+    T_NEAR(asked.host_bytes - m.p.host_bytes, 2 * compute_threads * (4e6 - 1e6), 1);
     T_EQ(asked.worker_bytes, m.p.worker_bytes);
     unmake(&m);
 }

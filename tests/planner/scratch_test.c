@@ -49,7 +49,7 @@ T_CASE(a_whole_model_on_a_host_is_not_asked) {
     tutti_job_destroy(job);
 }
 
-/* Each stage once, and the whole one, which a wave holds on each lane. */
+/* Each stage once, and the whole one, which a wave holds on each compute thread. */
 T_CASE(parts_on_a_host_are) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.tensor=2", "parallel.pipeline=2", "parallel.workers=4");

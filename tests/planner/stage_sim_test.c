@@ -28,7 +28,7 @@ static tti_stage_sim sim(const double cost[STAGES], int n_waves, double latency_
     }
     T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = &s,
                                                  .n_waves = n_waves,
-                                                 .n_lanes = 2,
+                                                 .n_compute_threads = 2,
                                                  .moment_s = moment_s,
                                                  .latency_s = latency_s,
                                                  .message_s_of_byte = s_of_byte},
@@ -131,7 +131,7 @@ T_CASE(parts) {
     heard h = {0};
     T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = &s,
                                                  .n_waves = 6,
-                                                 .n_lanes = 1,
+                                                 .n_compute_threads = 1,
                                                  .moment_s = moment_s,
                                                  .on_part = hear,
                                                  .user = &h},

@@ -19,7 +19,7 @@ typedef struct served {
 static inline crew new_crew(const char *optimizer, int n_ranks) {
     crew c = {.plan = crew_plan(net_wide, optimizer, 1 << 16),
               .n_ranks = n_ranks,
-              .n_lanes = 2,
+              .n_compute_threads = 2,
               .n_steps = 4};
     c.exec.beta1 = 0.9;
     c.exec.beta2 = 0.99;
@@ -32,7 +32,7 @@ static inline tti_server_desc server_desc(const crew *c, int n_servers, int64_t 
     d.exec.plan = c->plan;
     d.exec.backend = &tti_backend_cpu;
     d.exec.n_shards = CREW_SHARDS;
-    d.exec.n_lanes = n_servers;
+    d.exec.n_compute_threads = n_servers;
     d.exec.seed = 7;
     return d;
 }

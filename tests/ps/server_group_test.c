@@ -35,7 +35,7 @@ static tti_exec_desc exec_desc(const tti_plan *plan) {
     return (tti_exec_desc){.plan = plan,
                            .backend = &tti_backend_cpu,
                            .n_shards = CREW_SHARDS,
-                           .n_lanes = 1,
+                           .n_compute_threads = 1,
                            .fast = true,
                            .seed = 7,
                            .clip_norm = 0.5,

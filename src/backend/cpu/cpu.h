@@ -31,8 +31,8 @@ const tti_cpu_isa *tti_cpu_isa_at(int i);
 /* Every kernel in the order of selection, the reference last: i = 0, 1, ... until NULL. */
 const tti_kernel *tti_cpu_kernel_at(int i);
 
-/* Called once by each lane (an OS thread) before it prepares or runs a kernel: one OpenMP thread,
- * denormals are zero.  Concerns only the calling thread. */
+/* Called once by each compute thread (an OS thread) before it prepares or runs a kernel: one OpenMP
+ * thread, denormals are zero.  Concerns only the calling thread. */
 void tti_cpu_thread_init(void);
 
 /* As hash of tti_backend.  It changes if a bit flips, or if two unequal elements are exchanged. */

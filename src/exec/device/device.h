@@ -25,7 +25,7 @@ enum {
 
 /* Opens the device for this thread, before any memory of the worker is allocated. */
 tutti_status tti_exec_device_open(tti_exec *x);
-/* Memory and tables of the step; the lanes exist. */
+/* Memory and tables of the step; the compute threads exist. */
 tutti_status tti_exec_device_prepare(tti_exec *x);
 void tti_exec_device_close(tti_exec *x); /* after everything else of x is released */
 void tti_exec_device_release(tti_exec *x);

@@ -39,8 +39,8 @@ void tti_device_exchange_begin(tti_device_exchange *exchange, bool beside);
 /* Later kernels wait for all collectives so far. */
 tutti_status tti_device_exchange_wait(tti_device_exchange *exchange);
 
-/* Memory for the activations of the one lane, which the other devices reach; NULL: the lane takes
- * its own.  The exchange's. */
+/* Memory for the activations of the one compute thread, which the other devices reach; NULL: the
+ * compute thread takes its own.  The exchange's. */
 void *tti_device_exchange_arena(const tti_device_exchange *exchange);
 
 /* The sum over the axis of doubles of the device, in their place, added in the order of ranks. */

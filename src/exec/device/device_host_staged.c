@@ -251,7 +251,7 @@ tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *b, const 
     size_t first = (size_t)x->first_shard * TTI_SUMS, last = (size_t)x->last_shard * TTI_SUMS;
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     if (!x->pipe ||
-        tti_instance_has_output(x->lane[0].shard, "loss_sum")) /* else another stage's */
+        tti_instance_has_output(x->compute_thread[0].shard, "loss_sum")) /* else another stage's */
         TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, x->sums + first, sums + first,
                                     (last - first) * sizeof *sums));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the host"), -1));

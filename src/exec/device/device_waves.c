@@ -69,7 +69,7 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set, const tti_
         x->n_syncs > 0 ? NULL : x->device->sharded; /* its moves are each shard's */
     for (int i = 0; i < wave->n_shards; i++) {
         int shard = wave->first + i, s = shard - x->first_shard;
-        tti_instance *instance = x->lane[i].shard;
+        tti_instance *instance = x->compute_thread[i].shard;
         tti_exec_point_at_buffer(x, instance, wave->buffer[i]);
         point_at(x, instance, &x->shard_inputs, set, s);
         shard_at_work at = {x, instance, shard, waits_for_parts(x, shard), sharded};
@@ -162,7 +162,7 @@ tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set) {
     if (d->sharded) TTI_TRY(tti_device_sharded_eval_begin(d->sharded));
     if (d->pipe) return run_pipe(x, set, true);
     for (int s = 0; s < tti_device_n_local(x); s++) {
-        tti_instance *instance = x->lane[0].eval;
+        tti_instance *instance = x->compute_thread[0].eval;
         point_at(x, instance, &x->eval_inputs, set, s);
         TTI_TRY(eval_shard(x, instance, &d->runs[s]));
         TTI_TRY(collect(x, instance, x->first_shard + s));

@@ -39,7 +39,7 @@ tti_exec_desc tti_offload_desc(const tti_exec *x) {
     tti_exec_desc desc = x->desc;
     desc.backend = &tti_backend_cpu;
     desc.device = (tti_device_desc){0};
-    desc.n_lanes = x->n_threads;
+    desc.n_compute_threads = x->n_threads;
     desc.serves = true;
     desc.offload = false;
     desc.mixed = false;
@@ -245,7 +245,7 @@ static tutti_status make_update(tti_offload *o, const tti_step_desc *desc,
     h->has_whole_ema = o->has_averages = false;
     h->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
     h->gather_ns = 0;
-    for (int i = 0; i < h->n_in_flight; i++) h->lane[i].status = TUTTI_OK;
+    for (int i = 0; i < h->n_in_flight; i++) h->compute_thread[i].status = TUTTI_OK;
     return tti_exec_apply(h, desc, result->count > 0 ? 1.0 / result->count : 0, result);
 }
 

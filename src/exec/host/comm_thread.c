@@ -18,7 +18,7 @@ struct tti_comm_thread {
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t changed;
     const tti_step_program *program; /* of this step; NULL: none */
-    int *n_arrived;                  /* [n_instrs]: lanes */
+    int *n_arrived;                  /* [n_instrs]: compute threads */
     _Atomic int position;            /* the next instruction; changed under the mutex */
     bool stop;
     tutti_status status;
@@ -138,26 +138,27 @@ tutti_status tti_comm_thread_finish(tti_comm_thread *t) {
     return told(t, st);
 }
 
-/* ---- lanes ---- */
+/* ---- compute threads ---- */
 
-tti_lane_cursor tti_lane_cursor_at(tti_comm_thread *t, const tti_step_program *p, int instr) {
+tti_compute_thread_cursor tti_compute_thread_cursor_at(tti_comm_thread *t,
+                                                       const tti_step_program *p, int instr) {
     const tti_instr *in = &p->instrs[instr];
-    return (tti_lane_cursor){.thread = t,
-                             .program = p,
-                             .next_signal = t ? instr + 1 : p->n_instrs,
-                             .next_wait = in->first_wait,
-                             .last_wait = in->first_wait + (t ? in->n_waits : 0)};
+    return (tti_compute_thread_cursor){.thread = t,
+                                       .program = p,
+                                       .next_signal = t ? instr + 1 : p->n_instrs,
+                                       .next_wait = in->first_wait,
+                                       .last_wait = in->first_wait + (t ? in->n_waits : 0)};
 }
 
-bool tti_lane_cursor_is_used(const tti_lane_cursor *c) {
+bool tti_compute_thread_cursor_is_used(const tti_compute_thread_cursor *c) {
     return is_comm(c->program, c->next_signal) || c->next_wait < c->last_wait;
 }
 
-static bool is_due(const tti_lane_cursor *c, int step) {
+static bool is_due(const tti_compute_thread_cursor *c, int step) {
     return is_comm(c->program, c->next_signal) && c->program->instrs[c->next_signal].after <= step;
 }
 
-void tti_lane_cursor_signal(tti_lane_cursor *c, int step) {
+void tti_compute_thread_cursor_signal(tti_compute_thread_cursor *c, int step) {
     tti_comm_thread *t = c->thread;
     bool wakes = false;
     if (!is_due(c, step)) return;
@@ -170,13 +171,13 @@ void tti_lane_cursor_signal(tti_lane_cursor *c, int step) {
     pthread_mutex_unlock(&t->mutex);
 }
 
-bool tti_lane_cursor_must_wait(const tti_lane_cursor *c, int step) {
+bool tti_compute_thread_cursor_must_wait(const tti_compute_thread_cursor *c, int step) {
     return c->next_wait < c->last_wait && c->program->waits[c->next_wait].step <= step;
 }
 
-void tti_lane_cursor_wait(tti_lane_cursor *c, int step) {
+void tti_compute_thread_cursor_wait(tti_compute_thread_cursor *c, int step) {
     tti_comm_thread *t = c->thread;
-    for (; tti_lane_cursor_must_wait(c, step); c->next_wait++) {
+    for (; tti_compute_thread_cursor_must_wait(c, step); c->next_wait++) {
         int instr = c->program->waits[c->next_wait].instr;
         if (is_done(t, instr)) continue;
         pthread_mutex_lock(&t->mutex);
@@ -186,4 +187,6 @@ void tti_lane_cursor_wait(tti_lane_cursor *c, int step) {
     }
 }
 
-void tti_lane_cursor_leave(tti_lane_cursor *c) { tti_lane_cursor_signal(c, TTI_AT_END); }
+void tti_compute_thread_cursor_leave(tti_compute_thread_cursor *c) {
+    tti_compute_thread_cursor_signal(c, TTI_AT_END);
+}

@@ -28,30 +28,31 @@ tutti_status tti_comm_thread_check(tti_comm_thread *thread);
 /* Waits until all instructions of the step are done, or one failed; OK where none was begun. */
 tutti_status tti_comm_thread_finish(tti_comm_thread *thread);
 
-/* A lane on its way through one lane instruction.  thread NULL: nothing is communicated. */
-typedef struct tti_lane_cursor {
+/* A compute thread on its way through one compute thread instruction.  thread NULL: nothing is
+ * communicated. */
+typedef struct tti_compute_thread_cursor {
     tti_comm_thread *thread;
     const tti_step_program *program;
-    int next_signal;          /* communication instruction that waits for this lane */
-    int next_wait, last_wait; /* of the lane, in program->waits */
-} tti_lane_cursor;
+    int next_signal;          /* communication instruction that waits for this compute thread */
+    int next_wait, last_wait; /* of the compute thread, in program->waits */
+} tti_compute_thread_cursor;
 
-tti_lane_cursor tti_lane_cursor_at(tti_comm_thread *thread, const tti_step_program *program,
-                                   int instr);
+tti_compute_thread_cursor tti_compute_thread_cursor_at(tti_comm_thread *thread,
+                                                       const tti_step_program *program, int instr);
 
-/* Whether something waits for the lane in this instruction, or it for something. */
-bool tti_lane_cursor_is_used(const tti_lane_cursor *cursor);
+/* Whether something waits for the compute thread in this instruction, or it for something. */
+bool tti_compute_thread_cursor_is_used(const tti_compute_thread_cursor *cursor);
 
-/* The lane has done the steps before this one. */
-void tti_lane_cursor_signal(tti_lane_cursor *cursor, int step);
+/* The compute thread has done the steps before this one. */
+void tti_compute_thread_cursor_signal(tti_compute_thread_cursor *cursor, int step);
 
-/* Whether the lane must wait before this step; returns when it may do the step, or after a
- * failure. */
-bool tti_lane_cursor_must_wait(const tti_lane_cursor *cursor, int step);
-void tti_lane_cursor_wait(tti_lane_cursor *cursor, int step);
+/* Whether the compute thread must wait before this step; returns when it may do the step, or after
+ * a failure. */
+bool tti_compute_thread_cursor_must_wait(const tti_compute_thread_cursor *cursor, int step);
+void tti_compute_thread_cursor_wait(tti_compute_thread_cursor *cursor, int step);
 
-/* The lane leaves the instruction, whether it did the steps or not: a lane that failed must not
- * keep other workers waiting. */
-void tti_lane_cursor_leave(tti_lane_cursor *cursor);
+/* The compute thread leaves the instruction, whether it did the steps or not: a compute thread that
+ * failed must not keep other workers waiting. */
+void tti_compute_thread_cursor_leave(tti_compute_thread_cursor *cursor);
 
 #endif /* TTI_EXEC_COMM_THREAD_H */

@@ -4,8 +4,8 @@
 
 #include "exec/host/step_passes.h"
 
-/* The worker's programs and its communication thread, when lanes, memory and windows are there; and
- * again when its shards have changed.  destroy: before the lanes end. */
+/* The worker's programs and its communication thread, when compute threads, memory and windows are
+ * there; and again when its shards have changed.  destroy: before the compute threads end. */
 tutti_status tti_host_create(tti_exec *x);
 void tti_host_destroy(tti_exec *x);
 

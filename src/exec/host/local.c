@@ -17,12 +17,13 @@ typedef struct mean {
     bool back;     /* the mean is copied back, else values are copied to the buffer */
 } mean;
 
-/* A lane's range of the blocks of the update. */
-static void mean_lane(int lane, void *arg) {
+/* A compute thread's range of the blocks of the update. */
+static void mean_compute_thread(int compute_thread, void *arg) {
     const mean *m = arg;
     const tti_plan *plan = m->x->desc.plan;
     float share = 1 / (float)m->x->n_ranks, *buffer = tti_exec_grads(m->x);
-    tti_range mine = tti_lane_range((size_t)plan->n_updates, 1, lane, m->x->desc.n_lanes);
+    tti_range mine = tti_compute_thread_range((size_t)plan->n_updates, 1, compute_thread,
+                                              m->x->desc.n_compute_threads);
     for (size_t i = mine.first; i < mine.last; i++) {
         const tti_update_step *u = &plan->updates[i];
         float *v = m->values + u->first, *b = buffer + u->first;
@@ -34,10 +35,10 @@ static void mean_lane(int lane, void *arg) {
 tutti_status tti_local_average(tti_exec *x, float *values) {
     size_t n = x->desc.plan->n_flat;
     float *buffer = tti_exec_grads(x);
-    tti_lanes_run(x->lanes, mean_lane, &(mean){x, values, false});
+    tti_compute_threads_run(x->compute_threads, mean_compute_thread, &(mean){x, values, false});
     x->sent_bytes += tti_exec_reduce_bytes(x, n * sizeof *buffer);
     TTI_TRY(
         tutti_comm_all_reduce(x->desc.comm, buffer, buffer, n, TUTTI_F32, TUTTI_SUM, x->desc.alg));
-    tti_lanes_run(x->lanes, mean_lane, &(mean){x, values, true});
+    tti_compute_threads_run(x->compute_threads, mean_compute_thread, &(mean){x, values, true});
     return TUTTI_OK;
 }

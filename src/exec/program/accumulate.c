@@ -48,8 +48,10 @@ static void play_wave(player *p, tti_wave *wave) {
     wave->n_merges = p->acc->n_merges - wave->first_merge;
 }
 
-tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last, int n_lanes) {
-    TTI_ASSERT(first <= last && n_lanes >= 1 && n_lanes <= TTI_MAX_LANES);
+tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
+                                   int n_compute_threads) {
+    TTI_ASSERT(first <= last && n_compute_threads >= 1 &&
+               n_compute_threads <= TTI_MAX_COMPUTE_THREADS);
     *acc = (tti_accumulation){0};
     size_t n_shards = (size_t)(last - first);
     player p = {.acc = acc, .busy = calloc(n_shards + 1, sizeof(bool))};
@@ -60,9 +62,9 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last, i
         tti_accumulation_fini(acc);
         return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     }
-    for (int s = first; s < last; s += n_lanes) {
+    for (int s = first; s < last; s += n_compute_threads) {
         tti_wave *wave = &acc->waves[acc->n_waves++];
-        *wave = (tti_wave){.first = s, .n_shards = TTI_MIN(n_lanes, last - s)};
+        *wave = (tti_wave){.first = s, .n_shards = TTI_MIN(n_compute_threads, last - s)};
         play_wave(&p, wave);
     }
     acc->n_pieces = p.depth;

@@ -1,15 +1,16 @@
 /* accumulate.h - which buffer each shard's gradient uses, and which are added to which.
  *
- * A worker owns shards first .. last-1 and computes n_lanes of them in parallel, wave after wave.
- * Gradients are added along the binary tree over all shards, as a binary counter adds carries, so
- * that few buffers are live at once: n_lanes + log2 of the shards.  The canonical partial sums of
- * the run remain at the end (comm/shards.h).  The whole plan is made before the first step. */
+ * A worker owns shards first .. last-1 and computes n_compute_threads of them in parallel, wave
+ * after wave. Gradients are added along the binary tree over all shards, as a binary counter adds
+ * carries, so that few buffers are live at once: n_compute_threads + log2 of the shards.  The
+ * canonical partial sums of the run remain at the end (comm/shards.h).  The whole plan is made
+ * before the first step. */
 #ifndef TTI_EXEC_ACCUMULATE_H
 #define TTI_EXEC_ACCUMULATE_H
 
 #include "comm/shards.h"
 
-enum { TTI_MAX_LANES = 256 };
+enum { TTI_MAX_COMPUTE_THREADS = 256 };
 
 /* buffer dst += buffer src; src is free afterwards. */
 typedef struct tti_merge {
@@ -17,9 +18,9 @@ typedef struct tti_merge {
 } tti_merge;
 
 typedef struct tti_wave {
-    int first, n_shards;       /* shards of this wave, by global number          */
-    int buffer[TTI_MAX_LANES]; /* [n_shards]: where lane i's gradient goes       */
-    int first_merge, n_merges; /* in accumulation->merges, to do after the wave  */
+    int first, n_shards;                 /* shards of this wave, by global number          */
+    int buffer[TTI_MAX_COMPUTE_THREADS]; /* [n_shards]: where compute thread i's gradient goes */
+    int first_merge, n_merges;           /* in accumulation->merges, to do after the wave  */
 } tti_wave;
 
 typedef struct tti_accumulation {
@@ -33,7 +34,8 @@ typedef struct tti_accumulation {
     int n_pieces;
 } tti_accumulation;
 
-tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last, int n_lanes);
+tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
+                                   int n_compute_threads);
 void tti_accumulation_fini(tti_accumulation *acc);
 
 #endif /* TTI_EXEC_ACCUMULATE_H */

@@ -98,16 +98,17 @@ static tutti_status run(void *state, const tti_kargs *a) {
     return tti_fail(TUTTI_E_INTERNAL, "exec: %s exchanges nothing", a->node->op->name);
 }
 
-/* ---- a communicator for each lane ---- */
+/* ---- a communicator for each compute thread ---- */
 
-static tutti_status divide(tutti_comm *axis, int n_lanes, tutti_comm **comms) {
+static tutti_status divide(tutti_comm *axis, int n_compute_threads, tutti_comm **comms) {
     comms[0] = axis;
-    for (int i = 1; i < n_lanes; i++) TTI_TRY(tti_comm_split(axis, 0, &comms[i]));
+    for (int i = 1; i < n_compute_threads; i++) TTI_TRY(tti_comm_split(axis, 0, &comms[i]));
     return TUTTI_OK;
 }
 
-tutti_status tti_lane_comms_create(tutti_comm *axis, int *n_lanes, tutti_comm ***out) {
-    int32_t mine = *n_lanes, least = mine;
+tutti_status tti_compute_thread_comms_create(tutti_comm *axis, int *n_compute_threads,
+                                             tutti_comm ***out) {
+    int32_t mine = *n_compute_threads, least = mine;
     *out = NULL;
     if (!axis) return TUTTI_OK;
     TTI_TRY(tutti_comm_all_reduce(axis, &mine, &least, 1, TUTTI_I32, TUTTI_MIN, TUTTI_ALG_AUTO));
@@ -115,7 +116,7 @@ tutti_status tti_lane_comms_create(tutti_comm *axis, int *n_lanes, tutti_comm **
     if (!comms) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     tutti_status st = divide(axis, least, comms);
     if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) {
-        tti_lane_comms_destroy(comms, least);
+        tti_compute_thread_comms_destroy(comms, least);
         return st;
     }
     if (st != TUTTI_OK) {
@@ -123,13 +124,13 @@ tutti_status tti_lane_comms_create(tutti_comm *axis, int *n_lanes, tutti_comm **
         for (int i = 1; i < least; i++) tutti_comm_destroy(comms[i]);
         least = 1;
     }
-    *n_lanes = least;
+    *n_compute_threads = least;
     *out = comms;
     return TUTTI_OK;
 }
 
-void tti_lane_comms_destroy(tutti_comm **comms, int n_lanes) {
-    for (int i = 1; comms && i < n_lanes; i++) tutti_comm_destroy(comms[i]);
+void tti_compute_thread_comms_destroy(tutti_comm **comms, int n_compute_threads) {
+    for (int i = 1; comms && i < n_compute_threads; i++) tutti_comm_destroy(comms[i]);
     free(comms);
 }
 

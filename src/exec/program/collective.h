@@ -20,13 +20,14 @@ void tti_collective_rows(const tti_node *node, size_t *n_rows, size_t *part_byte
 tutti_status tti_collective_check(const tti_program *program, const tutti_comm *comm);
 
 /* A communicator of the axis for each compute thread, so that they communicate concurrently, each
- * with its counterparts: thread k of every worker has the same shard. *n_lanes becomes the smallest
- * number over all workers of the axis, and 1 if its transport cannot be divided.  Collective over
- * axis, which is the first of *out [*n_lanes] and borrowed; the others are destroyed before it.
- * axis NULL: *out is NULL. */
-TUTTI_NODISCARD tutti_status tti_lane_comms_create(tutti_comm *axis, int *n_lanes,
-                                                   tutti_comm ***out);
-void tti_lane_comms_destroy(tutti_comm **comms, int n_lanes);
+ * with its counterparts: thread k of every worker has the same shard. *n_compute_threads becomes
+ * the smallest number over all workers of the axis, and 1 if its transport cannot be divided.
+ * Collective over axis, which is the first of *out [*n_compute_threads] and borrowed; the others
+ * are destroyed before it. axis NULL: *out is NULL. */
+TUTTI_NODISCARD tutti_status tti_compute_thread_comms_create(tutti_comm *axis,
+                                                             int *n_compute_threads,
+                                                             tutti_comm ***out);
+void tti_compute_thread_comms_destroy(tutti_comm **comms, int n_compute_threads);
 
 /* Bytes that a worker of n sends at a node that exchanges values; -1: it exchanges none. */
 double tti_exchange_bytes(const tti_node *node, int n);

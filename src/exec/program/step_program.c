@@ -1,5 +1,5 @@
-/* step_program.c - the passes that make the list: micro-batch waves or the pipeline's schedule,
- * joins of all shards, and the overlapped work of the communication thread. */
+/* step_program.c - the passes that make the list: micro-batch micro-batch groups or the pipeline's
+ * schedule, joins of all shards, and the overlapped work of the communication thread. */
 #include "exec/program/step_program.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ typedef struct builder {
     move *moves; /* [n_moves], in the order in which they become due */
     int n_moves;
     tti_use *uses; /* of joins, then of buckets that have no window */
-    int n_waves, cap, cap_waits;
+    int n_shard_groups, cap, cap_waits;
     bool has_run, no_memory;
 } builder;
 
@@ -86,7 +86,7 @@ static int by_need(const void *a, const void *b) {
 }
 
 /* Joins need the communicator, which one thread may use at a time: they are on COMM if anything
- * else is there, else lanes need not wait for another thread. */
+ * else is there, else compute threads need not wait for another thread. */
 static bool joins_on_comm(const tti_step_program_desc *d) { return d->params || d->grads; }
 
 static void find_moves(builder *b) {
@@ -124,27 +124,27 @@ static void emit(builder *b, tti_instr instr) {
     p->instrs[p->n_instrs++] = instr;
 }
 
-static const tti_wave *last_wave(const builder *b) {
-    return &b->d->acc->waves[b->d->acc->n_waves - 1];
+static const tti_shard_group *last_shard_group(const builder *b) {
+    return &b->d->acc->shard_groups[b->d->acc->n_shard_groups - 1];
 }
 
-static void emit_merge(builder *b, tti_instr_queue queue, const tti_wave *wave, tti_range range,
-                       const tti_instr *like) {
+static void emit_merge(builder *b, tti_instr_queue queue, const tti_shard_group *shard_group,
+                       tti_range range, const tti_instr *like) {
     tti_instr merge = like ? *like : (tti_instr){0};
-    if (wave->n_merges == 0 || range.first == range.last) return;
+    if (shard_group->n_merges == 0 || range.first == range.last) return;
     merge.kind = TTI_MERGE;
     merge.queue = queue;
-    merge.merges = wave;
+    merge.merges = shard_group;
     merge.range = range;
     merge.before = TTI_NEVER;
     emit(b, merge);
 }
 
-static void emit_move(builder *b, const move *m, int wave, int after) {
+static void emit_move(builder *b, const move *m, int shard_group, int after) {
     const tti_bucket *bucket = m->use->bucket < 0 ? NULL : &b->d->plan->buckets[m->use->bucket];
     tti_instr instr = {.kind = m->kind,
                        .queue = TTI_ON_COMM,
-                       .wave = wave,
+                       .shard_group = shard_group,
                        .bucket = m->use->bucket,
                        .offset = m->use->offset,
                        .averages = b->d->averages,
@@ -153,27 +153,29 @@ static void emit_move(builder *b, const move *m, int wave, int after) {
                        .first = m->use->first,
                        .after = after,
                        .before = m->before,
-                       .n_arrivals = b->has_run ? b->p->n_lanes : 0};
+                       .n_arrivals = b->has_run ? b->p->n_compute_threads : 0};
     if (bucket) instr.range = (tti_range){bucket->first, bucket->first + bucket->n_elems};
-    if (tti_is_reduction(m->kind)) emit_merge(b, TTI_ON_COMM, last_wave(b), instr.range, &instr);
+    if (tti_is_reduction(m->kind))
+        emit_merge(b, TTI_ON_COMM, last_shard_group(b), instr.range, &instr);
     emit(b, instr);
 }
 
-/* Wave number own of the worker: at most a shard for each compute thread.  If all shards have their
- * own buffers they are one wave of acc. */
-static const tti_wave *wave_of(const builder *b, int own) {
-    return &b->d->acc->waves[b->d->acc->n_waves == 1 ? 0 : own];
+/* Micro-batch group number own of the worker: at most a shard for each compute thread.  If all
+ * shards have their own buffers they are one micro-batch group of acc. */
+static const tti_shard_group *shard_group_of(const builder *b, int own) {
+    return &b->d->acc->shard_groups[b->d->acc->n_shard_groups == 1 ? 0 : own];
 }
 
-static tti_instr of_wave(const builder *b, tti_instr_kind kind, int wave, int part) {
+static tti_instr of_shard_group(const builder *b, tti_instr_kind kind, int shard_group, int part) {
     const tti_step_program *p = b->p;
-    int own = wave - p->n_idle;
-    tti_instr instr = {.kind = kind, .queue = TTI_ON_LANES, .wave = wave, .part = part};
+    int own = shard_group - p->n_idle;
+    tti_instr instr = {
+        .kind = kind, .queue = TTI_ON_COMPUTE_THREADS, .shard_group = shard_group, .part = part};
     if (own < 0) return instr;
-    const tti_wave *w = wave_of(b, own);
-    int skip = b->d->acc->n_waves == 1 ? own * p->n_lanes : 0;
+    const tti_shard_group *w = shard_group_of(b, own);
+    int skip = b->d->acc->n_shard_groups == 1 ? own * p->n_compute_threads : 0;
     instr.shard = w->first + skip;
-    instr.n_shards = TTI_MIN(w->n_shards - skip, p->n_lanes);
+    instr.n_shards = TTI_MIN(w->n_shards - skip, p->n_compute_threads);
     instr.buffer = w->buffer + skip;
     return instr;
 }
@@ -192,38 +194,41 @@ static bool sends(const tti_pipe_side *side, int part) {
     return false;
 }
 
-/* Waves first_wave .. last_wave-1 through a part of the program, steps first .. last-1 of it. */
+/* Micro-batch groups first_shard_group .. last_shard_group-1 through a part of the program, steps
+ * first .. last-1 of it. */
 typedef struct stretch {
-    int first_wave, last_wave, part, first, last;
+    int first_shard_group, last_shard_group, part, first, last;
     int next_move;
 } stretch;
 
 static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
-    bool reduces = s->last_wave == b->n_waves;
+    bool reduces = s->last_shard_group == b->n_shard_groups;
     for (; s->next_move < b->n_moves; s->next_move++) {
         const move *m = &b->moves[s->next_move];
         if (m->part != s->part || m->after > due || (at_start && m->kind == TTI_JOIN)) return;
         if (tti_is_reduction(m->kind) && !reduces) continue;
-        emit_move(b, m, s->first_wave, m->after > s->last || at_start ? TTI_AT_END : m->after);
+        emit_move(b, m, s->first_shard_group,
+                  m->after > s->last || at_start ? TTI_AT_END : m->after);
     }
 }
 
-/* The waves through steps first .. last-1; overlapped communication follows the last RUN. */
+/* The micro-batch groups through steps first .. last-1; overlapped communication follows the last
+ * RUN. */
 static void emit_runs(builder *b, stretch *s, int due) {
     const tti_program *program = b->d->program;
     bool begins = s->first == program->part_first[s->part] && receives(b->d->side, s->part);
     bool ends = s->last == program->part_first[s->part + 1] && sends(b->d->side, s->part);
-    for (int w = s->first_wave; w < s->last_wave; w++) {
-        tti_instr run = of_wave(b, TTI_RUN, w, s->part);
-        bool is_last = w == s->last_wave - 1;
+    for (int w = s->first_shard_group; w < s->last_shard_group; w++) {
+        tti_instr run = of_shard_group(b, TTI_RUN, w, s->part);
+        bool is_last = w == s->last_shard_group - 1;
         if (run.n_shards == 0 && !is_last) continue;
         run.first = s->first;
         run.last = s->last;
-        if (begins && run.n_shards > 0) emit(b, of_wave(b, TTI_RECV, w, s->part));
+        if (begins && run.n_shards > 0) emit(b, of_shard_group(b, TTI_RECV, w, s->part));
         emit(b, run);
         b->has_run = true;
         if (is_last) emit_moves(b, s, due, false);
-        if (ends && run.n_shards > 0) emit(b, of_wave(b, TTI_SEND, w, s->part));
+        if (ends && run.n_shards > 0) emit(b, of_shard_group(b, TTI_SEND, w, s->part));
     }
 }
 
@@ -234,12 +239,13 @@ static bool is_join(const tti_step_program_desc *d, int step) {
 }
 
 /* The next interruption of the steps from first on, at most end: before a join; and, with several
- * waves on the same threads, where one of them would wait: all waves get there before it does. */
+ * micro-batch groups on the same threads, where one of them would wait: all micro-batch groups get
+ * there before it does. */
 static int next_stop(const builder *b, const stretch *s, int end) {
     int stop = end;
     for (int i = 0; i < b->d->n_joins; i++)
         if (b->d->joins[i] >= s->first) stop = TTI_MIN(stop, b->d->joins[i]);
-    for (int i = 0; s->last_wave - s->first_wave > 1 && i < b->n_moves; i++)
+    for (int i = 0; s->last_shard_group - s->first_shard_group > 1 && i < b->n_moves; i++)
         if (b->moves[i].before > s->first) stop = TTI_MIN(stop, b->moves[i].before);
     return stop;
 }
@@ -261,10 +267,10 @@ static void add_wait(builder *b, tti_instr *run, int step, int instr) {
 }
 
 /* Finds what RUN instructions from begin on wait for: parameters of their part, and buffer slots of
- * gradients, which an earlier part of the last wave may still occupy. */
+ * gradients, which an earlier part of the last micro-batch group may still occupy. */
 static void find_waits(builder *b, const stretch *s, int begin) {
     tti_step_program *p = b->p;
-    int from = s->last_wave == b->n_waves ? 0 : begin;
+    int from = s->last_shard_group == b->n_shard_groups ? 0 : begin;
     for (int i = begin; i < p->n_instrs; i++) {
         tti_instr *run = &p->instrs[i];
         if (run->kind != TTI_RUN) continue;
@@ -272,18 +278,20 @@ static void find_waits(builder *b, const stretch *s, int begin) {
         for (int k = from; k < p->n_instrs; k++) {
             const tti_instr *in = &p->instrs[k];
             bool is_due = in->before >= run->first && in->before < run->last;
-            if (in->queue == TTI_ON_COMM && in->wave == s->first_wave && is_due)
+            if (in->queue == TTI_ON_COMM && in->shard_group == s->first_shard_group && is_due)
                 add_wait(b, run, in->before, k);
         }
     }
 }
 
-/* Waves first_wave .. last_wave-1 through one part of the program. */
-static void emit_part(builder *b, int first_wave, int last_wave, int part) {
+/* Micro-batch groups first_shard_group .. last_shard_group-1 through one part of the program. */
+static void emit_part(builder *b, int first_shard_group, int last_shard_group, int part) {
     const int *part_first = b->d->program->part_first;
     int begin = b->p->n_instrs, end = part_first[part + 1];
-    stretch s = {
-        .first_wave = first_wave, .last_wave = last_wave, .part = part, .first = part_first[part]};
+    stretch s = {.first_shard_group = first_shard_group,
+                 .last_shard_group = last_shard_group,
+                 .part = part,
+                 .first = part_first[part]};
     while (s.next_move < b->n_moves && b->moves[s.next_move].part < part) s.next_move++;
     emit_moves(b, &s, s.first, true);
     for (;;) {
@@ -293,7 +301,7 @@ static void emit_part(builder *b, int first_wave, int last_wave, int part) {
         if (s.last == end) break;
         if (joins && !joins_on_comm(b->d))
             emit(b, (tti_instr){.kind = TTI_JOIN,
-                                .queue = TTI_ON_LANES,
+                                .queue = TTI_ON_COMPUTE_THREADS,
                                 .axis = TTI_AXIS_DATA,
                                 .first = s.last});
         s.first = s.last + joins;
@@ -301,32 +309,35 @@ static void emit_part(builder *b, int first_wave, int last_wave, int part) {
     find_waits(b, &s, begin);
 }
 
-/* The gradients that a part completes; those of the last wave are added where they are reduced. */
-static void emit_merge_of(builder *b, int wave, int part) {
+/* The gradients that a part completes; those of the last micro-batch group are added where they are
+ * reduced. */
+static void emit_merge_of(builder *b, int shard_group, int part) {
     const tti_step_program_desc *d = b->d;
     tti_range all = {0, d->plan->n_flat};
-    bool is_last = wave == b->n_waves - 1, training = d->program->graph->training;
-    if (!training || wave < b->p->n_idle || (is_last && reduces_on_comm(d))) return;
-    emit_merge(b, TTI_ON_LANES, wave_of(b, wave - b->p->n_idle),
+    bool is_last = shard_group == b->n_shard_groups - 1, training = d->program->graph->training;
+    if (!training || shard_group < b->p->n_idle || (is_last && reduces_on_comm(d))) return;
+    emit_merge(b, TTI_ON_COMPUTE_THREADS, shard_group_of(b, shard_group - b->p->n_idle),
                d->side && !d->joined ? d->side->flat[part] : all, NULL);
 }
 
-static void emit_action(builder *b, int wave, int part) {
-    emit_part(b, wave, wave + 1, part);
-    emit_merge_of(b, wave, part);
+static void emit_action(builder *b, int shard_group, int part) {
+    emit_part(b, shard_group, shard_group + 1, part);
+    emit_merge_of(b, shard_group, part);
 }
 
 static void emit_shards(builder *b) {
     const tti_step_program_desc *d = b->d;
     if (d->joined) {
-        for (int part = 0; part < d->program->n_parts; part++) emit_part(b, 0, b->n_waves, part);
-        emit_merge_of(b, b->n_waves - 1, 0);
+        for (int part = 0; part < d->program->n_parts; part++)
+            emit_part(b, 0, b->n_shard_groups, part);
+        emit_merge_of(b, b->n_shard_groups - 1, 0);
     } else if (d->side) {
         const tti_pipe_schedule *order = &d->side->schedule;
         for (int i = 0; i < order->n_actions; i++)
-            emit_action(b, order->actions[i].wave, order->actions[i].part);
+            emit_action(b, order->actions[i].shard_group, order->actions[i].part);
     } else {
-        for (int wave = 0; wave < b->n_waves; wave++) emit_action(b, wave, 0);
+        for (int shard_group = 0; shard_group < b->n_shard_groups; shard_group++)
+            emit_action(b, shard_group, 0);
     }
 }
 
@@ -352,12 +363,12 @@ static tutti_status build(builder *b) {
     size_t n_uses = (size_t)d->n_joins + (size_t)d->plan->n_buckets;
     size_t n_moves = n_uses + (d->params ? (size_t)d->params->n_uses : 0) +
                      (d->grads ? (size_t)d->grads->n_uses : 0);
-    for (int w = 0; w < d->acc->n_waves; w++) n_local += d->acc->waves[w].n_shards;
-    b->n_waves = d->n_idle + (n_local + d->n_lanes - 1) / d->n_lanes;
+    for (int w = 0; w < d->acc->n_shard_groups; w++) n_local += d->acc->shard_groups[w].n_shards;
+    b->n_shard_groups = d->n_idle + (n_local + d->n_compute_threads - 1) / d->n_compute_threads;
     b->moves = calloc(n_moves + 1, sizeof *b->moves);
     b->uses = calloc(n_uses + 1, sizeof *b->uses);
     if (!b->moves || !b->uses) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    b->p->n_in_flight = d->side ? d->side->schedule.n_in_flight : d->joined ? b->n_waves : 1;
+    b->p->n_in_flight = d->side ? d->side->schedule.n_in_flight : d->joined ? b->n_shard_groups : 1;
     find_moves(b);
     for (int i = 0; i < d->n_head; i++) emit(b, d->head[i]);
     emit_shards(b);
@@ -372,7 +383,7 @@ tutti_status tti_step_program_create(const tti_step_program_desc *d, tti_step_pr
     if (!p) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *p = (tti_step_program){.program = d->program,
                             .side = d->side,
-                            .n_lanes = d->n_lanes,
+                            .n_compute_threads = d->n_compute_threads,
                             .n_idle = d->n_idle,
                             .n_head = d->n_head};
     builder b = {.p = p, .d = d};
@@ -394,7 +405,8 @@ void tti_step_program_destroy(tti_step_program *p) {
     free(p);
 }
 
-int tti_step_program_lane(const tti_step_program *p, int wave, int lane) {
-    int own = TTI_MAX(wave - p->n_idle, 0);
-    return own % p->n_in_flight * p->n_lanes + lane;
+int tti_step_program_compute_thread(const tti_step_program *p, int shard_group,
+                                    int compute_thread) {
+    int own = TTI_MAX(shard_group - p->n_idle, 0);
+    return own % p->n_in_flight * p->n_compute_threads + compute_thread;
 }

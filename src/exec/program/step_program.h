@@ -2,14 +2,15 @@
  *
  * The queues of the list run side by side, each in order:
  *   MAIN   the worker's own thread.  The first n_head instructions are on it; the others follow
- *          when all lanes are done.  Its first instruction that is no reduction also waits for
- * COMM. LANES  the compute threads: all of them run every instruction, each for its own shard COMM
- * the communication thread
+ *          when all compute threads are done.  Its first instruction that is no reduction also
+ * waits for COMM. COMPUTE THREADS  the compute threads: all of them run every instruction, each for
+ * its own shard COMM the communication thread
  *
- * A communication instruction waits until every lane has finished the last lane instruction before
- * it in the list, or has done the steps of it before `after`.  A RUN instruction waits, before some
- * of its steps, for communication instructions.  What a lane waits for stands in the list before
- * everything that waits for this lane, so nothing waits in a circle, on one worker or between them.
+ * A communication instruction waits until every compute thread has finished the last compute thread
+ * instruction before it in the list, or has done the steps of it before `after`.  A RUN instruction
+ * waits, before some of its steps, for communication instructions.  What a compute thread waits for
+ * stands in the list before everything that waits for this compute thread, so nothing waits in a
+ * circle, on one worker or between them.
  *
  * The list follows from plan, shards and windows alone.  All workers of the data axis therefore
  * have the same communication instructions in the same order. */
@@ -24,7 +25,8 @@
 #include "exec/worker/pipe_ends.h"
 
 typedef enum tti_instr_kind {
-    TTI_RUN,  /* steps first .. last-1 of the shard program, for one shard of the wave per lane */
+    TTI_RUN,  /* steps first .. last-1 of the shard program, for one shard of the micro-batch group
+                 per compute thread */
     TTI_RECV, /* values of other stages that the part reads */
     TTI_SEND, /* values that the part makes for other stages; frees the slots it read last */
     TTI_ALL_GATHER,     /* parameters of a bucket, or of all, from the owners of their parts */
@@ -45,7 +47,7 @@ typedef enum tti_instr_kind {
     TTI_N_INSTR_KINDS
 } tti_instr_kind;
 
-typedef enum tti_instr_queue { TTI_ON_MAIN, TTI_ON_LANES, TTI_ON_COMM } tti_instr_queue;
+typedef enum tti_instr_queue { TTI_ON_MAIN, TTI_ON_COMPUTE_THREADS, TTI_ON_COMM } tti_instr_queue;
 
 /* Workers that take part in an instruction, of a mesh of data, tensor and pipeline axis. */
 typedef enum tti_mesh_axis {
@@ -76,25 +78,27 @@ enum { TTI_AT_END = INT_MAX, TTI_NEVER = INT_MAX };
 typedef struct tti_instr {
     tti_instr_kind kind;
     tti_instr_queue queue;
-    tti_mesh_axis axis;  /* not of RUN, MERGE and others that the worker does alone */
-    int wave, part;      /* RUN, RECV, SEND: wave in the order of the worker; part of the program */
-    int shard, n_shards; /* those: lane i has shard + i; a lane without one only passes */
+    tti_mesh_axis axis;    /* not of RUN, MERGE and others that the worker does alone */
+    int shard_group, part; /* RUN, RECV, SEND: micro-batch group in the order of the worker; part of
+                              the program */
+    int shard, n_shards; /* those: compute thread i has shard + i; a compute thread without one only
+                            passes */
     const int *buffer;   /* [n_shards]: of gradients */
     int first, last;     /* RUN, JOIN: steps */
-    const tti_wave *merges;   /* MERGE */
-    tti_range range;          /* MERGE, reductions, UPDATE, gathers of all: elements */
-    tti_reduce_method method; /* reductions */
-    int bucket;               /* ALL_GATHER, reductions; -1: of all elements */
-    size_t offset;            /* ALL_GATHER of a bucket: its place */
-    bool averages;            /* ALL_GATHER: averages of the parameters */
-    unsigned report;          /* REPORT: tti_report */
-    bool own_rows;            /* UPDATE: by the samples of the worker alone */
-    int array;                /* AVERAGE: number of a state array, TTI_STATE_PARAMS or _EMA */
-    bool whole;               /* HASH: of all parameters; false: not of the worker's own blocks */
-    int after;                /* on COMM: steps before this one are done; TTI_AT_END: all are */
-    int before;               /* on COMM: the step that waits for it; TTI_NEVER: none does */
-    int n_arrivals;           /* on COMM: lanes it waits for; 0: it begins with the step */
-    int first_wait, n_waits;  /* RUN: in program->waits */
+    const tti_shard_group *merges; /* MERGE */
+    tti_range range;               /* MERGE, reductions, UPDATE, gathers of all: elements */
+    tti_reduce_method method;      /* reductions */
+    int bucket;                    /* ALL_GATHER, reductions; -1: of all elements */
+    size_t offset;                 /* ALL_GATHER of a bucket: its place */
+    bool averages;                 /* ALL_GATHER: averages of the parameters */
+    unsigned report;               /* REPORT: tti_report */
+    bool own_rows;                 /* UPDATE: by the samples of the worker alone */
+    int array;                     /* AVERAGE: number of a state array, TTI_STATE_PARAMS or _EMA */
+    bool whole;              /* HASH: of all parameters; false: not of the worker's own blocks */
+    int after;               /* on COMM: steps before this one are done; TTI_AT_END: all are */
+    int before;              /* on COMM: the step that waits for it; TTI_NEVER: none does */
+    int n_arrivals;          /* on COMM: compute threads it waits for; 0: it begins with the step */
+    int first_wait, n_waits; /* RUN: in program->waits */
 } tti_instr;
 
 /* Before a step, a RUN waits for a communication instruction and all before it. */
@@ -109,23 +113,24 @@ typedef struct tti_step_program {
     int n_instrs, n_head;
     tti_wait *waits; /* [n_waits]: those of each RUN by step */
     int n_waits;
-    int n_lanes, n_idle, n_in_flight;
+    int n_compute_threads, n_idle, n_in_flight;
     bool has_comm; /* some instruction is on COMM */
 } tti_step_program;
 
 typedef enum tti_reduction {
     TTI_REDUCE_NOTHING,    /* evaluation; one worker; a server adds the gradients */
-    TTI_REDUCE_WHOLE,      /* all elements at once, after the lanes */
-    TTI_REDUCE_BUCKETS,    /* bucket by bucket, after the lanes */
-    TTI_REDUCE_OVERLAPPED, /* bucket by bucket, beside the last wave */
+    TTI_REDUCE_WHOLE,      /* all elements at once, after the compute threads */
+    TTI_REDUCE_BUCKETS,    /* bucket by bucket, after the compute threads */
+    TTI_REDUCE_OVERLAPPED, /* bucket by bucket, beside the last micro-batch group */
 } tti_reduction;
 
 typedef struct tti_step_program_desc {
     const tti_plan *plan;
     const tti_program *program;  /* plan->shard or plan->eval */
     const tti_accumulation *acc; /* shards of the worker and buffers; borrowed by the program */
-    int n_lanes;
-    int n_idle;  /* waves without a shard before the own ones: other workers gather in them */
+    int n_compute_threads;
+    int n_idle;  /* micro-batch groups without a shard before the own ones: other workers gather in
+                    them */
     bool joined; /* all shards come to a step before any goes on: they are in flight together */
     const int *joins; /* [n_joins]: steps, rising */
     int n_joins;
@@ -153,7 +158,9 @@ bool tti_is_reduction(tti_instr_kind kind);
 /* Prints the list as a table: number, queue, instruction, what it waits for. */
 void tti_step_program_print(const tti_step_program *program, tti_str *out);
 
-/* Index of the instances that lane i uses in a wave, in exec->lane. */
-int tti_step_program_lane(const tti_step_program *program, int wave, int lane);
+/* Index of the instances that compute thread i uses in a micro-batch group, in
+ * exec->compute_thread. */
+int tti_step_program_compute_thread(const tti_step_program *program, int shard_group,
+                                    int compute_thread);
 
 #endif /* TTI_EXEC_STEP_PROGRAM_H */

@@ -7,7 +7,7 @@
 /* The row of a span: spans of a row follow each other. */
 typedef enum tti_row {
     TTI_ROW_HOST,    /* the thread of the worker: its waits, and its launches */
-    TTI_ROW_COMPUTE, /* the queue of the kernels; on the host the first lane: waits too */
+    TTI_ROW_COMPUTE, /* the queue of the kernels; on the host the first compute thread: waits too */
     TTI_ROW_COPY,    /* to the device, of samples and of values of other stages */
     TTI_ROW_COMM,    /* gradients, sums and parameters between workers */
     TTI_ROW_TRADE,   /* exchanges inside layers */

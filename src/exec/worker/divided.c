@@ -145,20 +145,22 @@ tutti_status tti_divided_squares(const tti_divided *d, double *squares) {
 /* A sum over a part of the model, added as devices add lists; over the whole, one after the other.
  */
 typedef struct list_sum {
-    double lane[TTI_LIST_LANES];
-    int n_lanes, n;
+    double compute_thread[TTI_LIST_LANES];
+    int n_compute_threads, n;
 } list_sum;
 
 static list_sum new_sum(const tti_exec *x) {
-    return (list_sum){.n_lanes = x->divided ? TTI_LIST_LANES : 1};
+    return (list_sum){.n_compute_threads = x->divided ? TTI_LIST_LANES : 1};
 }
 
-static void add_term(list_sum *s, double term) { s->lane[s->n++ % s->n_lanes] += term; }
+static void add_term(list_sum *s, double term) {
+    s->compute_thread[s->n++ % s->n_compute_threads] += term;
+}
 
 static double take_sum(list_sum *s) {
-    for (int d = s->n_lanes / 2; d > 0; d /= 2)
-        for (int t = 0; t < d; t++) s->lane[t] += s->lane[t + d];
-    return s->lane[0];
+    for (int d = s->n_compute_threads / 2; d > 0; d /= 2)
+        for (int t = 0; t < d; t++) s->compute_thread[t] += s->compute_thread[t + d];
+    return s->compute_thread[0];
 }
 
 double tti_divided_own_blocks(const tti_exec *x) {

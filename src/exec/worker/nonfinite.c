@@ -30,7 +30,7 @@ static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int sh
     *moment = 0, *step = -1;
     if (x->pipe) return tti_pipe_find_nonfinite(x, desc, shard, moment, step);
     tti_run run = tti_exec_shard_run(x, desc, shard);
-    tti_instance *instance = x->lane[0].shard;
+    tti_instance *instance = x->compute_thread[0].shard;
     tti_exec_feed(x, instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
     tti_exec_point_at_buffer(x, instance, 0);
     return tti_instance_find_nonfinite(instance, &run, 0, x->desc.plan->shard.n_steps, step);

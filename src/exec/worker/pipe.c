@@ -1,13 +1,14 @@
 /* pipe.c - runs a worker's shards through its pipeline stage.
  *
- * A wave is a shard for each compute thread, and each wave in flight has its own instances.  A
- * value from another stage is read where its sender wrote it, in a slot of the mailbox, and its
- * slot is freed after the last part that reads it.  There are as many slots as waves in flight on
- * the earlier of the two stages, so that in training no stage waits for an empty one: that stage
- * begins a wave only when the previous wave of that slot has returned.
+ * A micro-batch group is a shard for each compute thread, and each micro-batch group in flight has
+ * its own instances.  A value from another stage is read where its sender wrote it, in a slot of
+ * the mailbox, and its slot is freed after the last part that reads it.  There are as many slots as
+ * micro-batch groups in flight on the earlier of the two stages, so that in training no stage waits
+ * for an empty one: that stage begins a micro-batch group only when the previous micro-batch group
+ * of that slot has returned.
  *
  * Gradients are added along the same tree as without stages (accumulate.c), part by part: the slots
- * that a part completes are one range, in which waves follow each other in order. */
+ * that a part completes are one range, in which micro-batch groups follow each other in order. */
 #include "exec/worker/pipe_ends.h"
 
 #include <stdio.h>
@@ -19,9 +20,9 @@
 
 /* ---- building ---- */
 
-tutti_status tti_pipe_count_in_flight(const tti_stages *s, int n_waves, int *n) {
-    tti_pipe_shape train = tti_pipe_shape_of(s, n_waves, true);
-    tti_pipe_shape eval = tti_pipe_shape_of(s, n_waves, false);
+tutti_status tti_pipe_count_in_flight(const tti_stages *s, int n_shard_groups, int *n) {
+    tti_pipe_shape train = tti_pipe_shape_of(s, n_shard_groups, true);
+    tti_pipe_shape eval = tti_pipe_shape_of(s, n_shard_groups, false);
     tti_pipe_schedule schedule;
     TTI_TRY(tti_pipe_schedule_init(&train, s->stage, &schedule));
     *n = schedule.n_in_flight;
@@ -32,44 +33,49 @@ tutti_status tti_pipe_count_in_flight(const tti_stages *s, int n_waves, int *n) 
     return TUTTI_OK;
 }
 
-int tti_waves_of(int n_shards, int n_lanes) { return (n_shards + n_lanes - 1) / n_lanes; }
-
-int tti_pipe_fit_lanes(const tti_stages *s, int n_lanes, int n_shards) {
-    while (s->n_chunks > 1 && n_lanes > 1 && tti_waves_of(n_shards, n_lanes) % s->n_stages != 0)
-        n_lanes--;
-    return n_lanes;
+int tti_shard_groups_of(int n_shards, int n_compute_threads) {
+    return (n_shards + n_compute_threads - 1) / n_compute_threads;
 }
 
-/* Waves of the worker of this stage that has most, where all of them fetch the same: on the host.
+int tti_pipe_fit_compute_threads(const tti_stages *s, int n_compute_threads, int n_shards) {
+    while (s->n_chunks > 1 && n_compute_threads > 1 &&
+           tti_shard_groups_of(n_shards, n_compute_threads) % s->n_stages != 0)
+        n_compute_threads--;
+    return n_compute_threads;
+}
+
+/* Micro-batch groups of the worker of this stage that has most, where all of them fetch the same:
+ * on the host.
  */
-static tutti_status agree_waves(tti_exec *x) {
-    int32_t n = tti_waves_of(x->last_shard - x->first_shard, x->desc.n_lanes), most = n;
+static tutti_status agree_shard_groups(tti_exec *x) {
+    int32_t n = tti_shard_groups_of(x->last_shard - x->first_shard, x->desc.n_compute_threads),
+            most = n;
     if (x->desc.zero > 2 && x->n_ranks > 1 && !x->device)
         TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &n, &most, 1, TUTTI_I32, TUTTI_MAX,
                                       TUTTI_ALG_AUTO));
-    x->n_pipe_waves = most;
+    x->n_pipe_groups = most;
     return TUTTI_OK;
 }
 
-tutti_status tti_pipe_agree_lanes(tti_exec *x) {
-    int32_t n = x->desc.n_lanes, least = n;
+tutti_status tti_pipe_agree_compute_threads(tti_exec *x) {
+    int32_t n = x->desc.n_compute_threads, least = n;
     if (!x->desc.plan->stages) return TUTTI_OK;
     TTI_ASSERT(x->desc.mesh && x->desc.mesh->pipeline);
     TTI_TRY(tutti_comm_all_reduce(x->desc.mesh->pipeline, &n, &least, 1, TUTTI_I32, TUTTI_MIN,
                                   TUTTI_ALG_AUTO));
-    x->desc.n_lanes =
-        tti_pipe_fit_lanes(x->desc.plan->stages, least, x->last_shard - x->first_shard);
-    return agree_waves(x);
+    x->desc.n_compute_threads =
+        tti_pipe_fit_compute_threads(x->desc.plan->stages, least, x->last_shard - x->first_shard);
+    return agree_shard_groups(x);
 }
 
 /* Shards that wait for each other are all under way at once. */
-int tti_pipe_width(const tti_stages *s, int n_lanes, int n_local) {
-    return s->is_joined ? n_local : n_lanes;
+int tti_pipe_width(const tti_stages *s, int n_compute_threads, int n_local) {
+    return s->is_joined ? n_local : n_compute_threads;
 }
 
-/* Slots for a crossing: as many as waves that can be between its two ends. */
-static tutti_status depth_of(const tti_stages *s, int n_waves, const tti_crossing *c, bool training,
-                             int *depth) {
+/* Slots for a stage boundary: as many as micro-batch groups that can be between its two ends. */
+static tutti_status depth_of(const tti_stages *s, int n_shard_groups, const tti_stage_boundary *c,
+                             bool training, int *depth) {
     int last = 2 * tti_stages_n_pieces(s) - 1;
     int earlier = TTI_MIN(TTI_MIN(c->from, last - c->from), TTI_MIN(c->to, last - c->to));
     tti_stages at = {.stage = tti_moment_stage(s, earlier),
@@ -77,28 +83,31 @@ static tutti_status depth_of(const tti_stages *s, int n_waves, const tti_crossin
                      .n_chunks = s->n_chunks,
                      .is_joined = s->is_joined};
     *depth = s->n_chunks > 1 ? 2 * s->n_stages : 2;
-    if (training) TTI_TRY(tti_pipe_count_in_flight(&at, n_waves, depth));
-    *depth = TTI_MIN(*depth, n_waves);
+    if (training) TTI_TRY(tti_pipe_count_in_flight(&at, n_shard_groups, depth));
+    *depth = TTI_MIN(*depth, n_shard_groups);
     return TUTTI_OK;
 }
 
-static tutti_status add_slots(const tti_stages *s, int n_waves, int n_lanes, bool training,
-                              size_t *n_bytes) {
-    const tti_crossings *crossings = training ? &s->train : &s->eval;
-    for (int i = 0; i < crossings->n; i++) {
-        const tti_crossing *c = &crossings->of[i];
+static tutti_status add_slots(const tti_stages *s, int n_shard_groups, int n_compute_threads,
+                              bool training, size_t *n_bytes) {
+    const tti_stage_boundaries *boundaries = training ? &s->train : &s->eval;
+    for (int i = 0; i < boundaries->n; i++) {
+        const tti_stage_boundary *c = &boundaries->of[i];
         int depth;
         if (tti_moment_stage(s, c->to) != s->stage) continue;
-        TTI_TRY(depth_of(s, n_waves, c, training, &depth));
-        *n_bytes += tti_mailbox_room(c->n_bytes) * (size_t)(depth * n_lanes);
+        TTI_TRY(depth_of(s, n_shard_groups, c, training, &depth));
+        *n_bytes += tti_mailbox_room(c->n_bytes) * (size_t)(depth * n_compute_threads);
     }
     return TUTTI_OK;
 }
 
-tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_waves, int n_lanes, size_t *n_bytes) {
+tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_shard_groups, int n_compute_threads,
+                                 size_t *n_bytes) {
     *n_bytes = 0;
-    TTI_TRY(add_slots(plan->stages, n_waves, n_lanes, true, n_bytes));
-    return plan->eval.graph ? add_slots(plan->stages, n_waves, n_lanes, false, n_bytes) : TUTTI_OK;
+    TTI_TRY(add_slots(plan->stages, n_shard_groups, n_compute_threads, true, n_bytes));
+    return plan->eval.graph
+               ? add_slots(plan->stages, n_shard_groups, n_compute_threads, false, n_bytes)
+               : TUTTI_OK;
 }
 
 static const tutti_value *behind_views(const tutti_value *value) {
@@ -119,8 +128,8 @@ static int last_part_of(const tti_program *program, const tutti_value *value, in
     return part;
 }
 
-/* This stage's end of crossing i, if it has one. */
-static void add_end(tti_pipe_side *side, const tti_stages *s, const tti_crossing *c, int i,
+/* This stage's end of stage boundary i, if it has one. */
+static void add_end(tti_pipe_side *side, const tti_stages *s, const tti_stage_boundary *c, int i,
                     const tti_pipe_end *slots) {
     tti_pipe_end end = *slots;
     snprintf(end.name, sizeof end.name, "%s.%d",
@@ -156,25 +165,26 @@ static tutti_status find_flat(const tti_plan *plan, tti_pipe_side *side) {
 
 /* The ends of a program's stage boundaries, and their slots after the existing ones: the same on
  * every stage. */
-static tutti_status build_side(const tti_plan *plan, int n_lanes, tti_pipe *pipe,
+static tutti_status build_side(const tti_plan *plan, int n_compute_threads, tti_pipe *pipe,
                                tti_pipe_side *side) {
     const tti_stages *s = plan->stages;
     bool training = side == &pipe->train;
     const tti_program *program = training ? &plan->shard : &plan->eval;
-    const tti_crossings *crossings = training ? &s->train : &s->eval;
-    tti_pipe_shape shape = tti_pipe_shape_of(s, pipe->n_waves, training);
+    const tti_stage_boundaries *boundaries = training ? &s->train : &s->eval;
+    tti_pipe_shape shape = tti_pipe_shape_of(s, pipe->n_shard_groups, training);
     side->program = program;
     TTI_TRY(tti_pipe_schedule_init(&shape, s->stage, &side->schedule));
-    side->schedule.n_in_flight = TTI_MIN(side->schedule.n_in_flight, pipe->n_waves - pipe->n_idle);
+    side->schedule.n_in_flight =
+        TTI_MIN(side->schedule.n_in_flight, pipe->n_shard_groups - pipe->n_idle);
     TTI_TRY(find_flat(plan, side));
-    side->in = calloc((size_t)crossings->n + 1, sizeof *side->in);
-    side->out = calloc((size_t)crossings->n + 1, sizeof *side->out);
+    side->in = calloc((size_t)boundaries->n + 1, sizeof *side->in);
+    side->out = calloc((size_t)boundaries->n + 1, sizeof *side->out);
     if (!side->in || !side->out) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    for (int i = 0; i < crossings->n; i++) {
-        const tti_crossing *c = &crossings->of[i];
+    for (int i = 0; i < boundaries->n; i++) {
+        const tti_stage_boundary *c = &boundaries->of[i];
         tti_pipe_end end = {.first_slot = pipe->n_slots, .n_bytes = c->n_bytes};
-        TTI_TRY(depth_of(s, pipe->n_waves, c, training, &end.depth));
-        int n = end.depth * n_lanes;
+        TTI_TRY(depth_of(s, pipe->n_shard_groups, c, training, &end.depth));
+        int n = end.depth * n_compute_threads;
         tti_mail_slot *more = realloc(pipe->slots, (size_t)(pipe->n_slots + n) * sizeof *more);
         if (!more) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
         pipe->slots = more;
@@ -187,22 +197,22 @@ static tutti_status build_side(const tti_plan *plan, int n_lanes, tti_pipe *pipe
     return TUTTI_OK;
 }
 
-/* The waves of the gradients' buffers, or, if all shards have their own, one shard for each compute
- * thread; before them the waves that only other workers have. */
-static tutti_status make_waves(const tti_exec *x, tti_pipe *pipe) {
+/* The micro-batch groups of the gradients' buffers, or, if all shards have their own, one shard for
+ * each compute thread; before them the micro-batch groups that only other workers have. */
+static tutti_status make_shard_groups(const tti_exec *x, tti_pipe *pipe) {
     const tti_accumulation *acc = &x->acc;
-    int n_local = x->last_shard - x->first_shard, n_lanes = x->desc.n_lanes;
+    int n_local = x->last_shard - x->first_shard, n_compute_threads = x->desc.n_compute_threads;
     bool joined = pipe->stages->is_joined;
-    pipe->n_waves = x->n_pipe_waves;
-    pipe->n_idle = pipe->n_waves - tti_waves_of(n_local, n_lanes);
-    pipe->waves = calloc((size_t)pipe->n_waves + 1, sizeof *pipe->waves);
-    if (!pipe->waves) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    tti_wave *own = pipe->waves + pipe->n_idle;
-    for (int w = 0; !joined && w < acc->n_waves; w++) own[w] = acc->waves[w];
+    pipe->n_shard_groups = x->n_pipe_groups;
+    pipe->n_idle = pipe->n_shard_groups - tti_shard_groups_of(n_local, n_compute_threads);
+    pipe->shard_groups = calloc((size_t)pipe->n_shard_groups + 1, sizeof *pipe->shard_groups);
+    if (!pipe->shard_groups) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    tti_shard_group *own = pipe->shard_groups + pipe->n_idle;
+    for (int w = 0; !joined && w < acc->n_shard_groups; w++) own[w] = acc->shard_groups[w];
     for (int s = 0; joined && s < n_local; s++) {
-        tti_wave *wave = &own[s / n_lanes];
-        if (wave->n_shards == 0) wave->first = x->first_shard + s;
-        wave->buffer[wave->n_shards++] = acc->waves[0].buffer[s];
+        tti_shard_group *shard_group = &own[s / n_compute_threads];
+        if (shard_group->n_shards == 0) shard_group->first = x->first_shard + s;
+        shard_group->buffer[shard_group->n_shards++] = acc->shard_groups[0].buffer[s];
     }
     return TUTTI_OK;
 }
@@ -216,18 +226,18 @@ static void show_ranks(const tti_exec *x, tti_mailbox *box) {
     tti_mailbox_show_as(box, shown);
 }
 
-static tutti_status build_sides(const tti_plan *plan, int n_lanes, tti_pipe *pipe) {
-    TTI_TRY(build_side(plan, n_lanes, pipe, &pipe->train));
-    return plan->eval.graph ? build_side(plan, n_lanes, pipe, &pipe->eval) : TUTTI_OK;
+static tutti_status build_sides(const tti_plan *plan, int n_compute_threads, tti_pipe *pipe) {
+    TTI_TRY(build_side(plan, n_compute_threads, pipe, &pipe->train));
+    return plan->eval.graph ? build_side(plan, n_compute_threads, pipe, &pipe->eval) : TUTTI_OK;
 }
 
-tutti_status tti_pipe_plan(const tti_plan *plan, int n_lanes, int n_waves, int n_idle,
-                           tti_pipe **out) {
+tutti_status tti_pipe_plan(const tti_plan *plan, int n_compute_threads, int n_shard_groups,
+                           int n_idle, tti_pipe **out) {
     *out = NULL;
     tti_pipe *pipe = calloc(1, sizeof *pipe);
     if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    *pipe = (tti_pipe){.stages = plan->stages, .n_waves = n_waves, .n_idle = n_idle};
-    tutti_status st = build_sides(plan, n_lanes, pipe);
+    *pipe = (tti_pipe){.stages = plan->stages, .n_shard_groups = n_shard_groups, .n_idle = n_idle};
+    tutti_status st = build_sides(plan, n_compute_threads, pipe);
     if (st != TUTTI_OK) {
         tti_pipe_destroy(pipe);
         return st;
@@ -238,10 +248,10 @@ tutti_status tti_pipe_plan(const tti_plan *plan, int n_lanes, int n_waves, int n
 
 static tutti_status build(tti_exec *x, tti_pipe *pipe) {
     const tti_plan *plan = x->desc.plan;
-    TTI_TRY(make_waves(x, pipe));
-    tti_pipe_shape shape = tti_pipe_shape_of(plan->stages, pipe->n_waves, true);
+    TTI_TRY(make_shard_groups(x, pipe));
+    tti_pipe_shape shape = tti_pipe_shape_of(plan->stages, pipe->n_shard_groups, true);
     TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
-    TTI_TRY(build_sides(plan, x->desc.n_lanes, pipe));
+    TTI_TRY(build_sides(plan, x->desc.n_compute_threads, pipe));
     TTI_TRY(tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box));
     show_ranks(x, pipe->box);
     return TUTTI_OK;
@@ -275,7 +285,7 @@ void tti_pipe_destroy(tti_pipe *pipe) {
     side_fini(&pipe->train);
     side_fini(&pipe->eval);
     free(pipe->slots);
-    free(pipe->waves);
+    free(pipe->shard_groups);
     free(pipe);
 }
 
@@ -286,12 +296,12 @@ const double *tti_pipe_busy(const tti_pipe *pipe) { return pipe->busy; }
 
 /* ---- a step ---- */
 
-int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int wave, int lane) {
-    return end->first_slot + wave % end->depth * x->desc.n_lanes + lane;
+int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int shard_group, int compute_thread) {
+    return end->first_slot + shard_group % end->depth * x->desc.n_compute_threads + compute_thread;
 }
 
 static int slot_of(const tti_exec *x, const tti_pipe_end *end, const tti_pipe_part *part) {
-    return tti_pipe_slot(x, end, part->action.wave, part->index);
+    return tti_pipe_slot(x, end, part->action.shard_group, part->index);
 }
 
 tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part) {
@@ -374,8 +384,10 @@ static tutti_status look_at_part(tti_exec *x, const tti_run *run, const tti_pipe
 
 tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
                                      int *step) {
-    tti_pipe_part part = {
-        .side = &x->pipe->train, .instance = x->lane[0].shard, .shard = shard, .timed = x->profile};
+    tti_pipe_part part = {.side = &x->pipe->train,
+                          .instance = x->compute_thread[0].shard,
+                          .shard = shard,
+                          .timed = x->profile};
     tti_run run = tti_exec_shard_run(x, desc, shard);
     tutti_status st = TUTTI_OK;
     *step = -1;

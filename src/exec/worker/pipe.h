@@ -8,32 +8,33 @@
 
 typedef struct tti_pipe tti_pipe;
 
-/* For the plan of a stage, else *out is NULL. Collective over mesh->pipeline, after the waves of
- * the worker are known (x->acc); the same number of compute threads on every stage.  Owned by the
- * caller. */
+/* For the plan of a stage, else *out is NULL. Collective over mesh->pipeline, after the micro-batch
+ * groups of the worker are known (x->acc); the same number of compute threads on every stage. Owned
+ * by the caller. */
 tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out);
 void tti_pipe_destroy(tti_pipe *pipe);
 
-/* The schedules of a stage that has no worker yet: n_waves, of which the first n_idle have no
- * shard. Owned by the caller. */
-tutti_status tti_pipe_plan(const tti_plan *plan, int n_lanes, int n_waves, int n_idle,
-                           tti_pipe **out);
+/* The schedules of a stage that has no worker yet: n_shard_groups, of which the first n_idle have
+ * no shard. Owned by the caller. */
+tutti_status tti_pipe_plan(const tti_plan *plan, int n_compute_threads, int n_shard_groups,
+                           int n_idle, tti_pipe **out);
 
-/* How often n_lanes shards at a time make n_shards. */
-int tti_waves_of(int n_shards, int n_lanes);
+/* How often n_compute_threads shards at a time make n_shards. */
+int tti_shard_groups_of(int n_shards, int n_compute_threads);
 
-/* As many compute threads as the stage with the fewest has; and x->n_pipe_waves.  Collective over
+/* As many compute threads as the stage with the fewest has; and x->n_pipe_groups.  Collective over
  * mesh->pipeline, and with sharded parameters over x->desc.comm. */
-tutti_status tti_pipe_agree_lanes(tti_exec *x);
+tutti_status tti_pipe_agree_compute_threads(tti_exec *x);
 
-/* At most n_lanes, so that the waves of n_shards circulate through the stages in whole groups. */
-int tti_pipe_fit_lanes(const tti_stages *stages, int n_lanes, int n_shards);
+/* At most n_compute_threads, so that the micro-batch groups of n_shards circulate through the
+ * stages in whole groups. */
+int tti_pipe_fit_compute_threads(const tti_stages *stages, int n_compute_threads, int n_shards);
 
 /* The number of shards, of n_local, whose gradients have their own buffers at a time. */
-int tti_pipe_width(const tti_stages *stages, int n_lanes, int n_local);
+int tti_pipe_width(const tti_stages *stages, int n_compute_threads, int n_local);
 
-/* Waves whose activations live at the same time, for a worker with that many. */
-tutti_status tti_pipe_count_in_flight(const tti_stages *stages, int n_waves, int *n);
+/* Micro-batch groups whose activations live at the same time, for a worker with that many. */
+tutti_status tti_pipe_count_in_flight(const tti_stages *stages, int n_shard_groups, int *n);
 
 /* Computes a shard of this worker again, through all stages, and looks for the first step of this
  * one with a NaN or an infinity, -1: none, and its moment. */
@@ -64,6 +65,7 @@ const double *tti_pipe_busy(const tti_pipe *pipe);
 size_t tti_pipe_bytes(const tti_pipe *pipe);
 
 /* The same before there is a pipe, of workers of one host. */
-tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_waves, int n_lanes, size_t *n_bytes);
+tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_shard_groups, int n_compute_threads,
+                                 size_t *n_bytes);
 
 #endif /* TTI_EXEC_PIPE_H */

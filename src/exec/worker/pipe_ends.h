@@ -5,13 +5,13 @@
 
 #include "comm/mailbox.h"
 #include "exec/program/accumulate.h"
+#include "exec/program/compute_threads.h"
 #include "exec/program/instance.h"
-#include "exec/program/lanes.h"
 #include "exec/worker/pipe.h"
 
 /* One end of a stage boundary's value. */
 typedef struct tti_pipe_end {
-    int first_slot, depth; /* slots [depth][lanes] of the mailbox */
+    int first_slot, depth; /* slots [depth][compute threads] of the mailbox */
     int part, last_part;   /* that sends; that first and last reads it */
     int input;             /* of the program */
     size_t n_bytes;
@@ -33,11 +33,11 @@ struct tti_pipe {
     tti_mailbox *box;
     tti_mail_slot *slots; /* [n_slots] of the mailbox: the same on all stages */
     int n_slots;
-    tti_wave *waves; /* [n_waves]: a shard for each lane */
+    tti_wave *waves; /* [n_waves]: a shard for each compute thread */
     int n_waves;
     int n_idle; /* the first of them, without a shard: other workers of the stage have more */
     tti_pipe_side train, eval;
-    int64_t busy_ns; /* of lane 0 in this step */
+    int64_t busy_ns; /* of compute thread 0 in this step */
     double measured, expected;
     double busy[TTI_MAX_PIECES_OF_MODEL]; /* share of the last step that each stage computed */
 };
@@ -47,7 +47,7 @@ typedef struct tti_pipe_part {
     const tti_pipe_side *side;
     tti_instance *instance;
     tti_pipe_action action;
-    int index, shard; /* of the lane; global number */
+    int index, shard; /* of the compute thread; global number */
     bool timed;
 } tti_pipe_part;
 
@@ -60,8 +60,8 @@ tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part);
  * stages. */
 void tti_pipe_begin(tti_exec *x, tutti_status before);
 
-/* The slot of a wave's shard on that lane. */
-int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int wave, int lane);
+/* The slot of a wave's shard on that compute thread. */
+int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int wave, int compute_thread);
 
 /* How long this stage computed of a step that took it span_ns.  Collective over the stages. */
 tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns);

@@ -19,7 +19,8 @@ typedef struct entry {
 } entry;
 
 struct tti_profile {
-    pthread_mutex_t mutex; /* guards what follows: lanes and the thread of the sums add spans */
+    pthread_mutex_t
+        mutex; /* guards what follows: compute threads and the thread of the sums add spans */
     entry *entries;
     int n, capacity, n_moments, step;
     int last[TTI_N_ROWS]; /* moment that the next span of the queue begins with */

@@ -51,7 +51,7 @@ tutti_status tti_exec_join(tti_exec *x, int step) {
     size_t n = joined_elems(node), n_all = n * (size_t)x->desc.n_shards;
     memset(x->sync_parts, 0, n_all * sizeof *x->sync_parts);
     for (int s = 0; s < n_local; s++) {
-        const float *part = tti_instance_step_in(x->lane[s].shard, step, 0);
+        const float *part = tti_instance_step_in(x->compute_thread[s].shard, step, 0);
         float *slot = x->sync_parts + (size_t)(x->first_shard + s) * n;
         /* + 0: a sum with the zeros of other workers would turn -0 into 0, so one alone does too */
         for (size_t k = 0; k < n; k++) slot[k] = part[k] + 0.0f;
@@ -64,7 +64,7 @@ tutti_status tti_exec_join(tti_exec *x, int step) {
     node->op->join(x->sync_parts, (size_t)x->desc.n_shards, n, x->sync_joined);
     tell(x, node, start, met);
     for (int s = 0; s < n_local; s++)
-        memcpy(tti_instance_step_out(x->lane[s].shard, step, 0), x->sync_joined,
+        memcpy(tti_instance_step_out(x->compute_thread[s].shard, step, 0), x->sync_joined,
                n * sizeof *x->sync_joined);
     return TUTTI_OK;
 }

@@ -1,6 +1,7 @@
-/* worker.c - one worker: what it has, where it lies, and how its lanes and shards are told of it.
+/* worker.c - one worker: what it has, where it lies, and how its compute threads and shards are
+ * told of it.
  *
- * Everything a result depends on is indexed by shard, never by rank or lane. */
+ * Everything a result depends on is indexed by shard, never by rank or compute thread. */
 #include "exec/worker/worker.h"
 
 #include <stdio.h>
@@ -14,18 +15,19 @@ tti_run tti_exec_shard_run(const tti_exec *x, const tti_step_desc *desc, int sha
                      .sample0 = (uint64_t)shard * (uint64_t)desc->shard_size};
 }
 
-void tti_exec_lane_failed(tti_exec *x, tti_lane *lane, tutti_status status) {
-    if (lane->status != TUTTI_OK) return;
-    lane->status = status;
-    snprintf(lane->error, sizeof lane->error, "%s", tutti_last_error());
-    for (int i = 0; x->lane_comms && i < x->n_lane_comms; i++)
-        tti_comm_abort(x->lane_comms[i], lane->error);
+void tti_exec_compute_thread_failed(tti_exec *x, tti_compute_thread *compute_thread,
+                                    tutti_status status) {
+    if (compute_thread->status != TUTTI_OK) return;
+    compute_thread->status = status;
+    snprintf(compute_thread->error, sizeof compute_thread->error, "%s", tutti_last_error());
+    for (int i = 0; x->compute_thread_comms && i < x->n_compute_thread_comms; i++)
+        tti_comm_abort(x->compute_thread_comms[i], compute_thread->error);
 }
 
-tutti_status tti_exec_lane_status(tti_exec *x) {
+tutti_status tti_exec_compute_thread_status(tti_exec *x) {
     for (int i = 0; i < x->n_in_flight; i++)
-        if (x->lane[i].status != TUTTI_OK)
-            return tti_fail(x->lane[i].status, "%s", x->lane[i].error);
+        if (x->compute_thread[i].status != TUTTI_OK)
+            return tti_fail(x->compute_thread[i].status, "%s", x->compute_thread[i].error);
     return TUTTI_OK;
 }
 
@@ -33,7 +35,9 @@ void tti_exec_waited(tti_exec *x, int64_t t_ns) {
     atomic_fetch_add_explicit(&x->waited_ns, t_ns, memory_order_relaxed);
 }
 
-void tti_exec_lane_waited(tti_exec *x, int64_t t_ns) { tti_exec_waited(x, t_ns / x->desc.n_lanes); }
+void tti_exec_compute_thread_waited(tti_exec *x, int64_t t_ns) {
+    tti_exec_waited(x, t_ns / x->desc.n_compute_threads);
+}
 
 int tti_exec_number(const tti_exec *x) { return x->desc.comm ? x->rank : x->desc.server_worker; }
 

@@ -7,7 +7,7 @@
 #define TTI_EXEC_ZERO_H
 
 #include "exec/exec.h"
-#include "exec/program/lanes.h"
+#include "exec/program/compute_threads.h"
 
 /* True if each worker updates a part, and if it has the state of that part only. */
 bool tti_exec_divides(const tti_exec *x);

@@ -142,7 +142,7 @@ static tutti_status prepare(tti_predicting *r) {
     TTI_TRY(check_model(r));
     TTI_TRY(tti_chain_infer(&r->ds->decode, &r->ds->stored, &type, &chain_bytes));
     int64_t n_targets = r->b->rows_per_shard * tutti_shape_n_elems(&info->y.shape);
-    r->n_rows = r->b->rows_per_shard * tti_predictor_n_lanes(r->p);
+    r->n_rows = r->b->rows_per_shard * tti_predictor_n_compute_threads(r->p);
     r->row_bytes = tti_type_bytes(&type);
     r->x = calloc((size_t)r->n_rows, r->row_bytes);
     r->y = malloc((size_t)n_targets * sizeof *r->y);

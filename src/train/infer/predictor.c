@@ -12,28 +12,28 @@
 #include "base/affinity.h"
 #include "base/clock.h"
 #include "ckpt/ckpt.h"
+#include "exec/program/compute_threads.h"
 #include "exec/program/instance.h"
-#include "exec/program/lanes.h"
 #include "train/model/model_choice.h"
 #include "train/setup/feeding.h"
 #include "train/setup/run_dir.h"
 
-enum { MAX_USE_LANES = 64, ERROR_BYTES = 512 };
+enum { MAX_USE_COMPUTE_THREADS = 64, ERROR_BYTES = 512 };
 
-typedef struct use_lane {
+typedef struct use_compute_thread {
     void *arena;
     tti_instance *instance;
     tutti_status status;
     char error[ERROR_BYTES];
-} use_lane;
+} use_compute_thread;
 
 struct tti_predictor {
     tti_blueprint *b;
-    tti_lanes *lanes;
+    tti_compute_threads *compute_threads;
     bool one_row;
     bool has_other_data;
-    int n_lanes;
-    use_lane lane[MAX_USE_LANES];
+    int n_compute_threads;
+    use_compute_thread compute_thread[MAX_USE_COMPUTE_THREADS];
     float *params; /* [plan->n_flat] */
     char checkpoint[1024];
     int64_t step;
@@ -124,7 +124,7 @@ static tutti_status load(tti_predictor *p, const tti_ckpt *ckpt) {
     return TUTTI_OK;
 }
 
-/* ---- lanes ---- */
+/* ---- compute threads ---- */
 
 static tutti_status find_places(tti_predictor *p) {
     const tti_program *program = &p->b->plan->eval;
@@ -139,27 +139,29 @@ static tutti_status find_places(tti_predictor *p) {
     return tti_fail(TUTTI_E_UNSUPPORTED, "predictor: the model computes nothing");
 }
 
-static tutti_status make_lanes(tti_predictor *p) {
+static tutti_status make_compute_threads(tti_predictor *p) {
     const tti_program *program = &p->b->plan->eval;
     tti_core_share share;
     tti_cores_share(0, 1, &share);
-    int n_shards = p->one_row ? MAX_USE_LANES : p->b->n_shards;
-    p->n_lanes = TTI_MAX(1, TTI_MIN(TTI_MIN(share.n_threads, n_shards), MAX_USE_LANES));
+    int n_shards = p->one_row ? MAX_USE_COMPUTE_THREADS : p->b->n_shards;
+    p->n_compute_threads =
+        TTI_MAX(1, TTI_MIN(TTI_MIN(share.n_threads, n_shards), MAX_USE_COMPUTE_THREADS));
     const int *cores = share.pinned ? share.cores.id : NULL;
-    TTI_TRY(tti_lanes_create(p->n_lanes, cores, tti_backend_cpu.thread_init, &p->lanes));
-    for (int i = 0; i < p->n_lanes; i++) {
-        use_lane *lane = &p->lane[i];
-        lane->arena = tti_backend_cpu.alloc(program->arena_bytes + 64);
-        if (!lane->arena)
+    TTI_TRY(tti_compute_threads_create(p->n_compute_threads, cores, tti_backend_cpu.thread_init,
+                                       &p->compute_threads));
+    for (int i = 0; i < p->n_compute_threads; i++) {
+        use_compute_thread *compute_thread = &p->compute_thread[i];
+        compute_thread->arena = tti_backend_cpu.alloc(program->arena_bytes + 64);
+        if (!compute_thread->arena)
             return tti_fail(TUTTI_E_NOMEM, "predictor: %zu bytes of activations",
                             program->arena_bytes);
         tti_instance_desc desc = {
             .program = program,
             .backend = &tti_backend_cpu,
             .reference = strcmp(p->b->config.parallel.backend, "reference") == 0,
-            .arena = lane->arena,
+            .arena = compute_thread->arena,
             .params = p->params};
-        TTI_TRY(tti_instance_create(&desc, &lane->instance));
+        TTI_TRY(tti_instance_create(&desc, &compute_thread->instance));
     }
     return TUTTI_OK;
 }
@@ -179,7 +181,7 @@ static tutti_status build_on(tti_predictor *p, const opening *o, const tti_ckpt 
     TTI_TRY(tti_blueprint_create_for_use(o->job, &o->use, &p->b));
     TTI_TRY(find_places(p));
     TTI_TRY(load(p, ckpt));
-    return make_lanes(p);
+    return make_compute_threads(p);
 }
 
 static tutti_status build(tti_predictor *p, const opening *o) {
@@ -297,10 +299,10 @@ tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *
 
 void tti_predictor_close(tti_predictor *p) {
     if (!p) return;
-    tti_lanes_destroy(p->lanes);
-    for (int i = 0; i < p->n_lanes; i++) {
-        tti_instance_destroy(p->lane[i].instance);
-        tti_backend_cpu.release(p->lane[i].arena, p->b->plan->eval.arena_bytes + 64);
+    tti_compute_threads_destroy(p->compute_threads);
+    for (int i = 0; i < p->n_compute_threads; i++) {
+        tti_instance_destroy(p->compute_thread[i].instance);
+        tti_backend_cpu.release(p->compute_thread[i].arena, p->b->plan->eval.arena_bytes + 64);
     }
     if (p->params) tti_backend_cpu.release(p->params, p->b->plan->n_flat * sizeof(float) + 64);
     tti_blueprint_destroy(p->b);
@@ -312,7 +314,7 @@ const char *tti_predictor_checkpoint(const tti_predictor *p) { return p->checkpo
 bool tti_predictor_has_other_data(const tti_predictor *p) { return p->has_other_data; }
 int64_t tti_predictor_step(const tti_predictor *p) { return p->step; }
 float *tti_predictor_params(const tti_predictor *p) { return p->params; }
-int tti_predictor_n_lanes(const tti_predictor *p) { return p->n_lanes; }
+int tti_predictor_n_compute_threads(const tti_predictor *p) { return p->n_compute_threads; }
 
 /* ---- a run ---- */
 
@@ -324,36 +326,37 @@ static void feed(tti_predictor *p, tti_instance *instance, const tti_shard_data 
     if (p->loss_scale >= 0) tti_instance_set_input(instance, p->loss_scale, &one);
 }
 
-static void run_lane(int i, void *arg) {
+static void run_compute_thread(int i, void *arg) {
     tti_predictor *p = arg;
-    use_lane *lane = &p->lane[i];
-    lane->status = TUTTI_OK;
+    use_compute_thread *compute_thread = &p->compute_thread[i];
+    compute_thread->status = TUTTI_OK;
     if (i >= p->n_shards) return;
     tti_run run = {.seed = (uint64_t)p->b->config.train.seed, .step = (uint64_t)p->step};
-    feed(p, lane->instance, &p->shards[i]);
-    lane->status = tti_instance_run(lane->instance, &run, NULL, NULL);
-    if (lane->status != TUTTI_OK)
-        snprintf(lane->error, sizeof lane->error, "%s", tutti_last_error());
+    feed(p, compute_thread->instance, &p->shards[i]);
+    compute_thread->status = tti_instance_run(compute_thread->instance, &run, NULL, NULL);
+    if (compute_thread->status != TUTTI_OK)
+        snprintf(compute_thread->error, sizeof compute_thread->error, "%s", tutti_last_error());
 }
 
-static double sum_of(const use_lane *lane, const char *name) {
-    return *(const float *)tti_instance_output(lane->instance, name);
+static double sum_of(const use_compute_thread *compute_thread, const char *name) {
+    return *(const float *)tti_instance_output(compute_thread->instance, name);
 }
 
 tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, int n_shards,
                                tti_predicted *out) {
-    TTI_ASSERT(n_shards >= 1 && n_shards <= p->n_lanes);
+    TTI_ASSERT(n_shards >= 1 && n_shards <= p->n_compute_threads);
     p->shards = shards;
     p->n_shards = n_shards;
-    tti_lanes_run(p->lanes, run_lane, p);
+    tti_compute_threads_run(p->compute_threads, run_compute_thread, p);
     for (int i = 0; i < n_shards; i++)
-        if (p->lane[i].status != TUTTI_OK)
-            return tti_fail(p->lane[i].status, "%s", p->lane[i].error);
+        if (p->compute_thread[i].status != TUTTI_OK)
+            return tti_fail(p->compute_thread[i].status, "%s", p->compute_thread[i].error);
     for (int i = 0; i < n_shards; i++)
-        out[i] = (tti_predicted){.logits = tti_instance_output(p->lane[i].instance, "logits"),
-                                 .loss_sum = sum_of(&p->lane[i], "loss_sum"),
-                                 .count = sum_of(&p->lane[i], "count"),
-                                 .correct = sum_of(&p->lane[i], "correct")};
+        out[i] =
+            (tti_predicted){.logits = tti_instance_output(p->compute_thread[i].instance, "logits"),
+                            .loss_sum = sum_of(&p->compute_thread[i], "loss_sum"),
+                            .count = sum_of(&p->compute_thread[i], "count"),
+                            .correct = sum_of(&p->compute_thread[i], "correct")};
     return TUTTI_OK;
 }
 
@@ -375,10 +378,10 @@ static tutti_status load_test(const tti_blueprint *b, tti_loader **out) {
 static tutti_status run_batch(tti_predictor *p, const tti_batch *batch, tti_predicted_fn take,
                               void *user) {
     int64_t index = batch->step * p->b->config.train.batch;
-    for (int first = 0; first < batch->n_shards; first += p->n_lanes) {
+    for (int first = 0; first < batch->n_shards; first += p->n_compute_threads) {
         tti_shard_data shards[TTI_MAX_WORKERS];
         tti_predicted out[TTI_MAX_WORKERS];
-        int n = TTI_MIN(p->n_lanes, batch->n_shards - first);
+        int n = TTI_MIN(p->n_compute_threads, batch->n_shards - first);
         for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i, 0);
         TTI_TRY(tti_predictor_run(p, shards, n, out));
         for (int i = 0; i < n; i++)

@@ -44,7 +44,7 @@ int64_t tti_predictor_step(const tti_predictor *p);
 float *tti_predictor_params(const tti_predictor *p); /* [plan->n_flat] */
 
 /* Shards that tti_predictor_run takes at a time. */
-int tti_predictor_n_lanes(const tti_predictor *p);
+int tti_predictor_n_compute_threads(const tti_predictor *p);
 
 /* The results of a shard; logits are borrowed until the next run. */
 typedef struct tti_predicted {
@@ -52,7 +52,7 @@ typedef struct tti_predicted {
     double loss_sum, count, correct; /* as in training */
 } tti_predicted;
 
-/* Runs 1 .. n_lanes shards.  Targets may be -1 where they are not known. */
+/* Runs 1 .. n_compute_threads shards.  Targets may be -1 where they are not known. */
 tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, int n_shards,
                                tti_predicted *out);
 

@@ -88,7 +88,7 @@ static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc 
     tti_core_share share;
     tti_worker_cores(b, 0, b->n_workers, &share);
     *desc = tti_worker_exec_desc(b);
-    desc->n_lanes = share.n_threads;
+    desc->n_compute_threads = share.n_threads;
     if (tti_worker_serves_in_ranks(b)) tti_worker_serve_in_ranks(b, desc);
     if (part >= 0) desc->plan = tti_blueprint_plan(b, part);
     if (b->has_shard_map) desc->shard_map = &b->shard_map;

@@ -45,7 +45,7 @@ static void print_worker(const tti_profiled *p, int rank, tti_str *out) {
 /* Lines that have a span. */
 static void add_names(tti_json *j, const tti_profiled *p, int rank) {
     static const char *const rows[2][TTI_N_ROWS] = {
-        {"host: waits", "host: first lane", "host: copies", "host: sums between workers",
+        {"host: waits", "host: first compute thread", "host: copies", "host: sums between workers",
          "exchanges inside layers", "values to other stages", "parts of the stage",
          "server: for this worker"},
         {"host: waits, what it puts into queues", "device: kernels", "device: copies of samples",

@@ -144,7 +144,7 @@ static tutti_status tell_shares(tti_reporter *r, int64_t step) {
         tti_json_end(j);
         tti_json_array(j, "compute_threads");
         for (int i = 0; i < r->throughputs->n; i++)
-            tti_json_int(j, NULL, r->throughputs->of[i].n_lanes);
+            tti_json_int(j, NULL, r->throughputs->of[i].n_compute_threads);
         tti_json_end(j);
     }
     if (*r->throughputs->text) tti_json_text(j, "text", r->throughputs->text);

@@ -67,7 +67,7 @@ static bool describe(const tti_blueprint *all, int rank, int local_rank, int n_l
     *b = all->on_host && is_on_host(all, local_rank) ? all->on_host : all;
     *desc = tti_worker_exec_desc(*b);
     tti_worker_cores(*b, local_rank, n_local, &share);
-    desc->n_lanes = share.n_threads;
+    desc->n_compute_threads = share.n_threads;
     *at = tti_mesh_at_rank(&(*b)->mesh, rank);
     if ((*b)->n_parts > 0) desc->plan = (*b)->parts[tti_mesh_model_rank(&(*b)->mesh, at)];
     return desc->plan != NULL;

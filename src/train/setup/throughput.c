@@ -33,17 +33,17 @@ typedef struct trial {
     int64_t most_ns;        /* that it may take */
 } trial;
 
-static int n_lanes_of(const tti_blueprint *b, const tti_worker_desc *worker) {
+static int n_compute_threads_of(const tti_blueprint *b, const tti_worker_desc *worker) {
     tti_core_share share;
     tti_worker_cores(b, worker->local_rank, worker->local_n_ranks, &share);
     tti_exec_desc desc = tti_worker_exec_desc(b);
-    desc.n_lanes = share.n_threads;
-    return tti_exec_n_lanes(&desc, b->n_shards);
+    desc.n_compute_threads = share.n_threads;
+    return tti_exec_n_compute_threads(&desc, b->n_shards);
 }
 
-static tutti_status open_trial(trial *t, const tti_blueprint *b, int n_lanes) {
+static tutti_status open_trial(trial *t, const tti_blueprint *b, int n_compute_threads) {
     int n = 1;
-    while (2 * n <= n_lanes && 2 * n <= b->n_shards) n *= 2;
+    while (2 * n <= n_compute_threads && 2 * n <= b->n_shards) n *= 2;
     t->b.n_shards = n;
     t->b.config.parallel.zero = 0;
     t->shards = calloc((size_t)n, sizeof *t->shards);
@@ -77,7 +77,7 @@ static tutti_status run_step(trial *t, const tti_batch *batch, uint64_t step, do
 }
 
 /* The fastest step counts, since others' work only ever makes one slower; the first warms up. */
-static tutti_status time_steps(trial *t, double *wave_s) {
+static tutti_status time_steps(trial *t, double *group_s) {
     tti_batch batch;
     double seconds;
     TTI_TRY(tti_loader_next(t->loader, &batch));
@@ -88,7 +88,7 @@ static tutti_status time_steps(trial *t, double *wave_s) {
         int64_t spent = tti_now_ns() - start;
         if (n > 0 && (spent > t->most_ns || (n >= MIN_STEPS && spent > t->most_ns / 10))) break;
         TTI_TRY(run_step(t, &batch, (uint64_t)n + 1, &seconds));
-        *wave_s = n == 0 ? seconds : TTI_MIN(*wave_s, seconds);
+        *group_s = n == 0 ? seconds : TTI_MIN(*group_s, seconds);
     }
     return TUTTI_OK;
 }
@@ -100,9 +100,9 @@ static tutti_status measure(const tti_blueprint *b, const tti_worker_desc *worke
                           .local_rank = worker->local_rank,
                           .local_n_ranks = worker->local_n_ranks}};
     t.most_ns = TTI_MIN(b->config.parallel.timeout_ms / 8, 2000) * TTI_NS_PER_MS;
-    out->n_lanes = n_lanes_of(b, worker);
-    tutti_status st = open_trial(&t, b, out->n_lanes);
-    if (st == TUTTI_OK) st = time_steps(&t, &out->wave_s);
+    out->n_compute_threads = n_compute_threads_of(b, worker);
+    tutti_status st = open_trial(&t, b, out->n_compute_threads);
+    if (st == TUTTI_OK) st = time_steps(&t, &out->group_s);
     tti_loader_destroy(t.loader);
     tti_exec_destroy(t.exec);
     free(t.shards);
@@ -111,7 +111,7 @@ static tutti_status measure(const tti_blueprint *b, const tti_worker_desc *worke
 
 /* ---- what follows ---- */
 
-static double per_shard(const tti_throughput *p) { return p->wave_s / p->n_lanes; }
+static double per_shard(const tti_throughput *p) { return p->group_s / p->n_compute_threads; }
 
 void tti_throughput_shard_map(const tti_throughput *throughputs, int n, int n_shards,
                               tti_shard_map *shard_map, tti_str *text) {
@@ -139,10 +139,12 @@ bool tti_throughput_drifted(const tti_throughputs *before, const double *compute
     int n = before->n, n_shards = tti_shard_map_n_shards(&before->shard_map);
     *now = (tti_throughputs){.n = n};
     for (int r = 0; r < n; r++) {
-        int n_lanes = before->of[r].n_lanes, n_own = tti_shard_map_n_of(&before->shard_map, r);
-        double n_waves = (double)((n_own + n_lanes - 1) / n_lanes);
-        now->of[r] = (tti_throughput){compute_s[r] / ((double)n_steps * n_waves), n_lanes};
-        if (!(now->of[r].wave_s > SHORTEST_S)) now->of[r].wave_s = SHORTEST_S;
+        int n_compute_threads = before->of[r].n_compute_threads,
+            n_own = tti_shard_map_n_of(&before->shard_map, r);
+        double n_shard_groups = (double)((n_own + n_compute_threads - 1) / n_compute_threads);
+        now->of[r] =
+            (tti_throughput){compute_s[r] / ((double)n_steps * n_shard_groups), n_compute_threads};
+        if (!(now->of[r].group_s > SHORTEST_S)) now->of[r].group_s = SHORTEST_S;
     }
     tti_throughput_shard_map(now->of, n, n_shards, &now->shard_map, &text);
     snprintf(now->text, sizeof now->text, "speeds have changed: %s", tti_str_text(&text));
@@ -180,10 +182,10 @@ static void conclude(const word *words, int n, int n_shards, tti_throughputs *ou
 static tutti_status check_words(const word *words, int n) {
     for (int r = 0; r < n; r++) {
         const tti_throughput *p = &words[r].throughput;
-        if (!(p->wave_s >= SHORTEST_S && isfinite(p->wave_s)) || p->n_lanes < 1)
+        if (!(p->group_s >= SHORTEST_S && isfinite(p->group_s)) || p->n_compute_threads < 1)
             return tti_fail(TUTTI_E_MISMATCH,
                             "parallel.load_weights: rank %d reports %g s for %d shards at a time",
-                            r, p->wave_s, p->n_lanes);
+                            r, p->group_s, p->n_compute_threads);
     }
     return TUTTI_OK;
 }

@@ -107,7 +107,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
         desc.shard_map = worker->shard_map  ? worker->shard_map
                          : b->has_shard_map ? &b->shard_map
                                             : NULL;
-    desc.n_lanes = share.n_threads;
+    desc.n_compute_threads = share.n_threads;
     desc.cores = share.pinned ? share.cores.id : NULL;
     desc.server = worker->server;
     if (worker->serves_in_ranks) tti_worker_serve_in_ranks(b, &desc);
@@ -158,7 +158,7 @@ tti_server_desc tti_worker_server_desc(const tti_blueprint *b, bool spans,
         .n_replay = n_replay};
     desc.exec.backend = &tti_backend_cpu; /* wherever workers compute */
     if (desc.exec.wire == TUTTI_F16) desc.exec.watch_gradients = true; /* which it may overflow */
-    desc.exec.n_lanes = spans ? 1 : n_servers;
+    desc.exec.n_compute_threads = spans ? 1 : n_servers;
     return desc;
 }
 

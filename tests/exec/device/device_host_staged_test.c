@@ -113,7 +113,7 @@ T_CASE(the_host_adds_along_the_tree) {
         for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
             reduce_crew c = {.backend = &apart,
                              .n_shards = 8,
-                             .n_lanes = 1,
+                             .n_compute_threads = 1,
                              .fast = fast > 0,
                              .wire = fast > 1 ? TUTTI_BF16 : TUTTI_F32,
                              .n_elems = {16, 160, 48}};
@@ -156,7 +156,7 @@ static const char *cross(tutti_comm *comm, void *arg) {
 T_CASE(a_sum_crosses_once_for_each_host) {
     T_UNUSED;
     reduce_crew c = {
-        .backend = &apart, .n_shards = 4, .n_lanes = 1, .n_elems = {4096, 16 * 4096, 48}};
+        .backend = &apart, .n_shards = 4, .n_compute_threads = 1, .n_elems = {4096, 16 * 4096, 48}};
     T_EQ(setenv("TUTTI_TEST_TRANSPORT", "tcp", 1), 0);
     T_EQ(setenv("TUTTI_TEST_HOSTS", "a,a,b,b", 1), 0);
     reduce_plan(&c);

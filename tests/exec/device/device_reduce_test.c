@@ -113,11 +113,11 @@ T_CASE(any_number_of_ranks_has_the_bits_of_the_tree) {
     static const int shards[] = {2, 8, 64};
     for (int v = 0; v < 3; v++)
         for (int n_ranks = 2; n_ranks <= REDUCE_MAX_RANKS && n_ranks <= shards[v]; n_ranks++)
-            for (int n_lanes = 1; n_lanes <= 4; n_lanes += 3) {
+            for (int n_compute_threads = 1; n_compute_threads <= 4; n_compute_threads += 3) {
                 reduce_crew c = {.backend = &fake,
                                  .alg = TUTTI_ALG_DIRECT,
                                  .n_shards = shards[v],
-                                 .n_lanes = n_lanes,
+                                 .n_compute_threads = n_compute_threads,
                                  .n_elems = {16, 160, 48}};
                 reduce_run(&c, n_ranks);
             }
@@ -134,7 +134,7 @@ T_CASE(any_runs_have_the_bits_of_the_tree) {
                              .alg = TUTTI_ALG_DIRECT,
                              .n_shards = tti_shard_map_n_shards(&shard_maps[d]),
                              .shard_map = &shard_maps[d],
-                             .n_lanes = 1,
+                             .n_compute_threads = 1,
                              .fast = bits & 1,
                              .parts = bits & 2,
                              .n_elems = {16, 160, 48}};
@@ -148,7 +148,7 @@ T_CASE(fast_mode_adds_one_sum_of_each_rank) {
         reduce_crew c = {.alg = TUTTI_ALG_DIRECT,
                          .backend = &fake,
                          .n_shards = 8,
-                         .n_lanes = 1,
+                         .n_compute_threads = 1,
                          .fast = true,
                          .n_elems = {16, 160, 48}};
         reduce_run(&c, n_ranks);
@@ -162,7 +162,7 @@ T_CASE(parts_of_sums_and_their_gather) {
             reduce_crew c = {.backend = &fake,
                              .alg = TUTTI_ALG_DIRECT,
                              .n_shards = 16,
-                             .n_lanes = 1,
+                             .n_compute_threads = 1,
                              .fast = bits & 1,
                              .parts = true,
                              .sharded = bits & 2,
@@ -204,7 +204,7 @@ T_CASE(any_hosts_have_the_bits_of_the_tree) {
     for (size_t i = 0; i < TTI_COUNT(layouts); i++)
         for (int bits = 0; bits < 16; bits++)
             run_layout(&layouts[i], (reduce_crew){.n_shards = bits & 8 ? 64 : 8,
-                                                  .n_lanes = bits & 8 ? 3 : 1,
+                                                  .n_compute_threads = bits & 8 ? 3 : 1,
                                                   .fast = bits & 1,
                                                   .parts = bits & 6,
                                                   .sharded = bits & 4});
@@ -215,10 +215,10 @@ T_CASE(any_runs_on_hosts_have_the_bits_of_the_tree) {
     static const tti_shard_map shard_map = {.n_ranks = 4, .first = {0, 5, 6, 7, 8}};
     for (size_t i = 0; i < TTI_COUNT(layouts); i++)
         for (int parts = 0; parts < 2 && layouts[i].n_ranks == 4; parts++)
-            run_layout(
-                &layouts[i],
-                (reduce_crew){
-                    .n_shards = 8, .n_lanes = 1, .shard_map = &shard_map, .parts = parts == 1});
+            run_layout(&layouts[i], (reduce_crew){.n_shards = 8,
+                                                  .n_compute_threads = 1,
+                                                  .shard_map = &shard_map,
+                                                  .parts = parts == 1});
 }
 
 /* As often as there are leaves, whatever number of devices a host has; and the sum comes back to
@@ -232,7 +232,8 @@ T_CASE(hosts_send_each_other_a_sum_and_not_the_terms_of_their_devices) {
             int n_hosts = l->hosts[l->n_ranks - 1] + 1;
             size_t n = (size_t)(l->n_crossings + n_hosts - 1) * N;
             fake_n_crossed = 0;
-            run_layout(l, (reduce_crew){.n_shards = 8, .n_lanes = 1, .parts = parts == 1});
+            run_layout(l,
+                       (reduce_crew){.n_shards = 8, .n_compute_threads = 1, .parts = parts == 1});
             T_EQ(fake_n_crossed, n);
         }
 }
@@ -240,7 +241,8 @@ T_CASE(hosts_send_each_other_a_sum_and_not_the_terms_of_their_devices) {
 /* As ranks of a job learn them. */
 T_CASE(hosts_are_those_of_the_communicator) {
     T_UNUSED;
-    reduce_crew c = {.backend = &fake, .n_shards = 8, .n_lanes = 1, .n_elems = {16, 160, 48}};
+    reduce_crew c = {
+        .backend = &fake, .n_shards = 8, .n_compute_threads = 1, .n_elems = {16, 160, 48}};
     reduce_plan(&c);
     fake_n_crossed = 0;
     T_EQ(setenv("TUTTI_TEST_TRANSPORT", "tcp", 1), 0);
@@ -270,7 +272,7 @@ T_CASE(buckets_beside_the_shards_give_the_same) {
             reduce_crew c = {.backend = &fake,
                              .alg = TUTTI_ALG_DIRECT,
                              .n_shards = 16,
-                             .n_lanes = 3,
+                             .n_compute_threads = 3,
                              .fast = fast,
                              .n_elems = {16, 160, 48}};
             reduce_plan(&c);
@@ -298,7 +300,7 @@ T_CASE(parts_over_links_are_summed_behind_the_shards) {
             reduce_crew c = {.backend = &fake,
                              .alg = TUTTI_ALG_DIRECT,
                              .n_shards = 16,
-                             .n_lanes = 3,
+                             .n_compute_threads = 3,
                              .fast = bits & 1,
                              .parts = true,
                              .n_elems = {16, 160, 48}};
@@ -360,7 +362,7 @@ T_CASE(captured_graphs_that_differ_wait_for_one_thing_at_a_time) {
                          .alg = TUTTI_ALG_DIRECT,
                          .n_shards = 4,
                          .shard_map = differ ? &shard_map : NULL,
-                         .n_lanes = 1,
+                         .n_compute_threads = 1,
                          .parts = true,
                          .n_elems = {16, 160, 48}};
         reduce_plan(&c);
@@ -386,7 +388,7 @@ T_CASE(waits_end_with_a_lost_peer) {
     reduce_crew c = {.backend = &fake,
                      .alg = TUTTI_ALG_DIRECT,
                      .n_shards = 4,
-                     .n_lanes = 1,
+                     .n_compute_threads = 1,
                      .parts = true,
                      .n_elems = {16, 160, 48}};
     reduce_plan(&c);
@@ -421,7 +423,7 @@ T_CASE(a_worker_that_is_lost_elsewhere_is_heard_of) {
     reduce_crew c = {.backend = &fake,
                      .alg = TUTTI_ALG_DIRECT,
                      .n_shards = 4,
-                     .n_lanes = 1,
+                     .n_compute_threads = 1,
                      .n_elems = {16, 160, 48}};
     reduce_plan(&c);
     comm_run(2, lose_elsewhere, &c);
@@ -440,7 +442,7 @@ T_CASE(a_ring_is_refused_in_exact_mode) {
     reduce_crew c = {.backend = &fake,
                      .alg = TUTTI_ALG_DIRECT,
                      .n_shards = 4,
-                     .n_lanes = 1,
+                     .n_compute_threads = 1,
                      .n_elems = {16, 16, 16}};
     reduce_plan(&c);
     c.alg = TUTTI_ALG_RING;

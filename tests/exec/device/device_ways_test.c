@@ -105,7 +105,7 @@ static void crew_run(ways_crew *c, const char *way, int n_by_library) {
     memset(n_sums, 0, sizeof n_sums);
     c->crew.backend = &fake;
     c->crew.n_shards = 4;
-    c->crew.n_lanes = 1;
+    c->crew.n_compute_threads = 1;
     c->crew.n_elems[0] = 16, c->crew.n_elems[1] = 10240, c->crew.n_elems[2] = 1024;
     c->way = way;
     reduce_plan(&c->crew);

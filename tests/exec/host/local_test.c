@@ -44,7 +44,8 @@ static const char *train(crew *c, tti_exec *exec, int rank) {
 }
 
 static local_crew new_crew(int n_ranks, double momentum, int every) {
-    local_crew l = {.crew = {.n_ranks = n_ranks, .n_lanes = 2, .n_steps = 6}, .every = every};
+    local_crew l = {.crew = {.n_ranks = n_ranks, .n_compute_threads = 2, .n_steps = 6},
+                    .every = every};
     l.crew.plan = plan_with(momentum);
     l.crew.exec.fast = true;
     l.crew.exec.local = every > 0;
@@ -74,7 +75,8 @@ static tutti_graph *net_statistics(bool training) { return net_blocks_of(3, trai
 T_CASE(so_is_what_batch_norm_keeps) {
     T_UNUSED;
     for (int w = 2; w <= 4; w *= 2) {
-        crew all = {.net = net_statistics, .target = &net_fast, .n_ranks = w, .n_lanes = 2};
+        crew all = {
+            .net = net_statistics, .target = &net_fast, .n_ranks = w, .n_compute_threads = 2};
         all.n_steps = 2;
         all.exec.fast = true;
         local_crew l = {.crew = all, .every = 1};

@@ -39,15 +39,15 @@ static int log2_of(int n) {
     return log;
 }
 
-static void check(int first, int last, int n_lanes) {
+static void check(int first, int last, int n_compute_threads) {
     tti_accumulation acc;
-    T_OK(tti_accumulation_init(&acc, first, last, n_lanes));
+    T_OK(tti_accumulation_init(&acc, first, last, n_compute_threads));
     held *buffers = calloc((size_t)acc.n_buffers + 1, sizeof *buffers);
     int next = first, n_merges = 0;
     for (int w = 0; w < acc.n_waves; w++) {
         const tti_wave *wave = &acc.waves[w];
         T_EQ(wave->first, next);
-        T_EQ(wave->n_shards, last - next < n_lanes ? last - next : n_lanes);
+        T_EQ(wave->n_shards, last - next < n_compute_threads ? last - next : n_compute_threads);
         T_EQ(wave->first_merge, n_merges);
         load(buffers, &acc, wave);
         for (int i = 0; i < wave->n_merges; i++) merge(buffers, &acc.merges[wave->first_merge + i]);
@@ -65,18 +65,20 @@ static void check(int first, int last, int n_lanes) {
         T_EQ(buffers[acc.piece_buffer[i]].last, (want[i].index + 1) << want[i].level);
     }
     /* The run may start and end inside of subtrees: at most that many wait on either side. */
-    if (last > first) assert_true(acc.n_buffers <= n_lanes + 2 * log2_of(last - first) + 1);
-    if (first == 0 && n_lanes == 1 && last > 0)
+    if (last > first)
+        assert_true(acc.n_buffers <= n_compute_threads + 2 * log2_of(last - first) + 1);
+    if (first == 0 && n_compute_threads == 1 && last > 0)
         assert_true(acc.n_buffers <= log2_of(last) + 1 + (last & (last - 1) ? 1 : 0));
     free(buffers);
     tti_accumulation_fini(&acc);
 }
 
-T_CASE(every_run_with_any_number_of_lanes) {
+T_CASE(every_run_with_any_number_of_compute_threads) {
     T_UNUSED;
     for (int first = 0; first <= MAX_V; first++)
         for (int last = first; last <= MAX_V; last++)
-            for (int n_lanes = 1; n_lanes <= MAX_V; n_lanes++) check(first, last, n_lanes);
+            for (int n_compute_threads = 1; n_compute_threads <= MAX_V; n_compute_threads++)
+                check(first, last, n_compute_threads);
 }
 
 T_CASE(long_runs) {
@@ -84,7 +86,7 @@ T_CASE(long_runs) {
     check(0, 4096, 1);
     check(0, 4096, 3);
     check(1, 4095, 7);
-    check(0, 1000, TTI_MAX_LANES);
+    check(0, 1000, TTI_MAX_COMPUTE_THREADS);
 }
 
 T_CASE(a_whole_tree_ends_in_one_piece) {
@@ -102,7 +104,7 @@ T_CASE(a_whole_tree_ends_in_one_piece) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_run_with_any_number_of_lanes),
+        cmocka_unit_test(every_run_with_any_number_of_compute_threads),
         cmocka_unit_test(long_runs),
         cmocka_unit_test(a_whole_tree_ends_in_one_piece),
     };

@@ -62,16 +62,17 @@ T_CASE(they_do_so_again_with_the_same_bits) {
     tti_plan_destroy(whole);
 }
 
-/* A shard on each lane, and each lane exchanges with its like: the bits of one lane, also where
- * workers could have unequally many, and in stages. */
-T_CASE(lanes_exchange_beside_each_other) {
+/* A shard on each compute thread, and each compute thread exchanges with its like: the bits of one
+ * compute thread, also where workers could have unequally many, and in stages. */
+T_CASE(compute_threads_exchange_beside_each_other) {
     T_UNUSED;
     static const tti_mesh_at sizes[] = {{1, 1, 2}, {2, 1, 2}, {1, 2, 2}};
     tti_plan *whole = plan_of(blocks, 1, 0);
     for (size_t i = 0; i < TTI_COUNT(sizes); i++) {
-        grid one = {.size = sizes[i], .n_lanes = 1};
+        grid one = {.size = sizes[i], .n_compute_threads = 1};
         grid_run(&one, blocks, whole);
-        static const grid others[] = {{.n_lanes = 4}, {.n_lanes = 2, .uneven = true}};
+        static const grid others[] = {{.n_compute_threads = 4},
+                                      {.n_compute_threads = 2, .uneven = true}};
         for (size_t k = 0; k < TTI_COUNT(others); k++) {
             grid g = others[k];
             g.may_differ = true;
@@ -93,8 +94,11 @@ T_CASE(a_plan_of_another_axis_is_refused) {
     T_UNUSED;
     tti_plan *plan = plan_of(mlp, 2, 1);
     tti_exec *exec;
-    tti_exec_desc desc = {
-        .plan = plan, .backend = &tti_backend_cpu, .n_shards = 1, .n_lanes = 1, .seed = 7};
+    tti_exec_desc desc = {.plan = plan,
+                          .backend = &tti_backend_cpu,
+                          .n_shards = 1,
+                          .n_compute_threads = 1,
+                          .seed = 7};
     T_FAILS(tti_exec_create(&desc, &exec), TUTTI_E_INVALID, "wants to be worker 1 of 2 of an axis");
     tti_plan_destroy(plan);
 }
@@ -103,7 +107,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(they_train_as_one),
         cmocka_unit_test(they_do_so_again_with_the_same_bits),
-        cmocka_unit_test(lanes_exchange_beside_each_other),
+        cmocka_unit_test(compute_threads_exchange_beside_each_other),
         cmocka_unit_test(a_plan_of_another_axis_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* step_program_test.c - the list of a step, and the communication thread that walks it beside
- * lanes: each thing comes before the step that needs it, goes after the shards that make it, and
- * before its place is taken again. */
+ * compute threads: each thing comes before the step that needs it, goes after the shards that make
+ * it, and before its place is taken again. */
 #include "exec/program/step_program.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include "exec/host/comm_thread.h"
 #include "passes/nets.h"
 
-enum { MAX_LANES = 4, MAX_SHARDS = 16, MAX_PLACES = 4096 };
+enum { MAX_COMPUTE_THREADS = 4, MAX_SHARDS = 16, MAX_PLACES = 4096 };
 
 /* Places are real: each element holds the bucket that is there, or -1 - bucket for its gradient. */
 typedef struct scene {
@@ -21,14 +21,14 @@ typedef struct scene {
     tti_accumulation acc;
     tti_step_program *program;
     tti_comm_thread *thread;
-    int n_lanes, n_shards, n_in_wave, n_gathered, n_reduced, n_merged, n_joined;
+    int n_compute_threads, n_shards, n_in_group, n_gathered, n_reduced, n_merged, n_joined;
     int fail_at;                 /* gather or reduction, -1: none */
     int order[2][MAX_PLACES], n; /* buckets as they were moved, by run */
     int run;
     int joined_at;      /* the last joined step */
     int at[MAX_SHARDS]; /* steps that shards have come to, where all are in flight together */
     bool looks;         /* at places */
-    bool leaves;        /* lane 0 fails at leaves_at */
+    bool leaves;        /* compute thread 0 fails at leaves_at */
     int leaves_at;
     _Atomic int n_wrong;
     _Atomic int in_place[MAX_PLACES];       /* parameters, of all shards */
@@ -44,10 +44,10 @@ static void gather(scene *s, const tti_instr *in) {
     s->n_gathered++;
 }
 
-/* Only the shards of the last wave have gradients in places. */
+/* Only the shards of the last micro-batch group have gradients in places. */
 static void reduce(scene *s, const tti_instr *in) {
     s->n_wrong += atomic_load(&s->n_made[in->bucket]) != s->n_shards;
-    for (int shard = s->n_shards - s->n_in_wave; s->grads.n_uses && shard < s->n_shards; shard++)
+    for (int shard = s->n_shards - s->n_in_group; s->grads.n_uses && shard < s->n_shards; shard++)
         for (size_t i = 0; i < n_elems_of(s, in->bucket); i++) {
             int *cell = &s->grad_place[shard][in->offset + i];
             s->n_wrong += *cell != -1 - in->bucket;
@@ -78,9 +78,10 @@ static tutti_status communicate(const tti_instr *in, void *user) {
     return TUTTI_OK;
 }
 
-/* Reads the parameters of a step, and writes its gradients, in the last wave to places. */
+/* Reads the parameters of a step, and writes its gradients, in the last micro-batch group to
+ * places. */
 static void do_step(scene *s, int shard, int step) {
-    bool in_places = shard >= s->n_shards - s->n_in_wave;
+    bool in_places = shard >= s->n_shards - s->n_in_group;
     for (int i = 0; i < s->params.n_uses; i++) {
         const tti_use *use = &s->params.uses[i];
         bool reads = use->first == step || use->last == step;
@@ -100,47 +101,47 @@ static void do_step(scene *s, int shard, int step) {
         if (s->plan->buckets[b].ready_after == step) s->n_made[b]++;
 }
 
-typedef struct lane_arg {
+typedef struct compute_thread_arg {
     pthread_t thread;
     scene *s;
     int index;
-} lane_arg;
+} compute_thread_arg;
 
-/* A lane walks the list as the executor does. */
+/* A compute thread walks the list as the executor does. */
 static void *walk(void *arg) {
-    lane_arg *a = arg;
+    compute_thread_arg *a = arg;
     scene *s = a->s;
     bool failed = false;
     for (int i = 0; i < s->program->n_instrs; i++) {
         const tti_instr *in = &s->program->instrs[i];
-        if (in->queue != TTI_ON_LANES) continue;
-        tti_lane_cursor at = tti_lane_cursor_at(s->thread, s->program, i);
+        if (in->queue != TTI_ON_COMPUTE_THREADS) continue;
+        tti_compute_thread_cursor at = tti_compute_thread_cursor_at(s->thread, s->program, i);
         for (int step = in->first;
              in->kind == TTI_RUN && a->index < in->n_shards && !failed && step < in->last; step++) {
             failed = s->leaves && a->index == 0 && step == s->leaves_at;
             if (failed) break;
-            tti_lane_cursor_wait(&at, step);
+            tti_compute_thread_cursor_wait(&at, step);
             if (s->looks) do_step(s, in->shard + a->index, step);
             s->at[in->shard + a->index] = step + 1;
-            tti_lane_cursor_signal(&at, step + 1);
+            tti_compute_thread_cursor_signal(&at, step + 1);
             if ((step + a->index) % 3 == 0) usleep((unsigned)(20 * (1 + a->index)));
         }
-        tti_lane_cursor_leave(&at);
+        tti_compute_thread_cursor_leave(&at);
     }
     return NULL;
 }
 
 static tutti_status run_all(scene *s) {
-    lane_arg args[MAX_LANES];
+    compute_thread_arg args[MAX_COMPUTE_THREADS];
     s->n = 0;
     for (int b = 0; b < MAX_PLACES; b++) s->n_made[b] = 0;
     s->joined_at = -1;
     tti_comm_thread_begin(s->thread, s->program);
-    for (int i = 0; i < s->n_lanes; i++) {
-        args[i] = (lane_arg){.s = s, .index = i};
+    for (int i = 0; i < s->n_compute_threads; i++) {
+        args[i] = (compute_thread_arg){.s = s, .index = i};
         T_EQ(pthread_create(&args[i].thread, NULL, walk, &args[i]), 0);
     }
-    for (int i = 0; i < s->n_lanes; i++) pthread_join(args[i].thread, NULL);
+    for (int i = 0; i < s->n_compute_threads; i++) pthread_join(args[i].thread, NULL);
     return tti_comm_thread_finish(s->thread);
 }
 
@@ -150,17 +151,18 @@ static void drop_program(scene *s) {
     tti_accumulation_fini(&s->acc);
 }
 
-/* n_shards of a worker on n_lanes lanes, after n_idle waves of others alone. */
-static void list(scene *s, int n_shards, int n_lanes, tti_step_program_desc desc) {
+/* n_shards of a worker on n_compute_threads compute threads, after n_idle micro-batch groups of
+ * others alone. */
+static void list(scene *s, int n_shards, int n_compute_threads, tti_step_program_desc desc) {
     drop_program(s);
     s->n_shards = n_shards;
-    s->n_lanes = n_lanes;
-    T_OK(tti_accumulation_init(&s->acc, 0, n_shards, desc.joined ? n_shards : n_lanes));
-    s->n_in_wave = s->acc.waves[s->acc.n_waves - 1].n_shards;
+    s->n_compute_threads = n_compute_threads;
+    T_OK(tti_accumulation_init(&s->acc, 0, n_shards, desc.joined ? n_shards : n_compute_threads));
+    s->n_in_group = s->acc.shard_groups[s->acc.n_shard_groups - 1].n_shards;
     desc.plan = s->plan;
     desc.program = &s->shard_program;
     desc.acc = &s->acc;
-    desc.n_lanes = n_lanes;
+    desc.n_compute_threads = n_compute_threads;
     T_OK(tti_step_program_create(&desc, &s->program));
     T_OK(tti_comm_thread_create(s->program->n_instrs, -1, communicate, s, &s->thread));
 }
@@ -193,21 +195,22 @@ static void end_scene(scene *s) {
     free(s);
 }
 
-/* ---- reductions beside the last wave ---- */
+/* ---- reductions beside the last micro-batch group ---- */
 
-T_CASE(buckets_are_reduced_in_order_after_all_lanes) {
+T_CASE(buckets_are_reduced_in_order_after_all_compute_threads) {
     T_UNUSED;
     scene *s = new_scene(net_lenet, 1);
-    for (int n_lanes = 1; n_lanes <= MAX_LANES; n_lanes++)
-        for (int n_shards = n_lanes; n_shards <= 2 * n_lanes + 1; n_shards++) {
-            list(s, n_shards, n_lanes, (tti_step_program_desc){.reduction = TTI_REDUCE_OVERLAPPED});
+    for (int n_compute_threads = 1; n_compute_threads <= MAX_COMPUTE_THREADS; n_compute_threads++)
+        for (int n_shards = n_compute_threads; n_shards <= 2 * n_compute_threads + 1; n_shards++) {
+            list(s, n_shards, n_compute_threads,
+                 (tti_step_program_desc){.reduction = TTI_REDUCE_OVERLAPPED});
             for (int again = 0; again < 3; again++) {
                 s->n_merged = s->n_reduced = 0;
                 T_OK(run_all(s));
                 T_EQ(s->n_wrong, 0);
                 T_EQ(s->n, s->plan->n_buckets);
                 for (int b = 0; b < s->n; b++) T_EQ(s->order[0][b], 2 * b + 1);
-                bool merges = s->acc.waves[s->acc.n_waves - 1].n_merges > 0;
+                bool merges = s->acc.shard_groups[s->acc.n_shard_groups - 1].n_merges > 0;
                 T_EQ(s->n_merged, merges ? s->plan->n_buckets : 0);
             }
         }
@@ -221,13 +224,14 @@ T_CASE(a_later_bucket_waits_for_the_earlier) {
     list(s, 2, 2, (tti_step_program_desc){.reduction = TTI_REDUCE_OVERLAPPED});
     s->looks = false;
     tti_comm_thread_begin(s->thread, s->program);
-    tti_lane_cursor lane[2];
-    for (int i = 0; i < 2; i++) lane[i] = tti_lane_cursor_at(s->thread, s->program, 0);
-    tti_lane_cursor_leave(&lane[1]);
+    tti_compute_thread_cursor compute_thread[2];
+    for (int i = 0; i < 2; i++)
+        compute_thread[i] = tti_compute_thread_cursor_at(s->thread, s->program, 0);
+    tti_compute_thread_cursor_leave(&compute_thread[1]);
     usleep(20000);
     T_EQ(s->n, 0);
     T_OK(tti_comm_thread_check(s->thread));
-    tti_lane_cursor_leave(&lane[0]);
+    tti_compute_thread_cursor_leave(&compute_thread[0]);
     T_OK(tti_comm_thread_finish(s->thread));
     T_EQ(s->n, s->plan->n_buckets);
     for (int b = 0; b < s->n; b++) T_EQ(s->order[0][b], 2 * b + 1);
@@ -258,8 +262,8 @@ T_CASE(it_may_go_before_it_was_used) {
     T_OK(tti_comm_thread_finish(NULL));
 }
 
-/* Without a communication thread: merged by the lanes, reduced on the main queue. */
-T_CASE(reductions_after_the_lanes) {
+/* Without a communication thread: merged by the compute threads, reduced on the main queue. */
+T_CASE(reductions_after_the_compute_threads) {
     T_UNUSED;
     scene *s = new_scene(net_lenet, 1);
     list(s, 4, 2, (tti_step_program_desc){.reduction = TTI_REDUCE_BUCKETS});
@@ -283,21 +287,22 @@ T_CASE(all_is_there_when_it_is_wanted) {
     for (size_t i = 0; i < TTI_COUNT(nets); i++)
         for (size_t bytes = 1; bytes <= 1 << 10; bytes *= 32) {
             scene *s = new_scene(nets[i], bytes);
-            for (int n_lanes = 1; n_lanes <= MAX_LANES; n_lanes++) {
-                int n_shards = n_lanes + (n_lanes % 2);
-                list(s, n_shards, n_lanes, with_windows(s));
+            for (int n_compute_threads = 1; n_compute_threads <= MAX_COMPUTE_THREADS;
+                 n_compute_threads++) {
+                int n_shards = n_compute_threads + (n_compute_threads % 2);
+                list(s, n_shards, n_compute_threads, with_windows(s));
                 s->n_gathered = s->n_reduced = 0;
                 T_OK(run_all(s));
                 T_EQ(s->n_wrong, 0);
-                T_EQ(s->n_gathered, s->params.n_uses * s->acc.n_waves);
+                T_EQ(s->n_gathered, s->params.n_uses * s->acc.n_shard_groups);
                 T_EQ(s->n_reduced, s->plan->n_buckets);
             }
             end_scene(s);
         }
 }
 
-/* However many shards and lanes there are: workers have the same instructions, with idle waves as
- * many as the worker that has most. */
+/* However many shards and compute threads there are: workers have the same instructions, with idle
+ * micro-batch groups as many as the worker that has most. */
 T_CASE(the_order_does_not_depend_on_shards) {
     T_UNUSED;
     scene *s = new_scene(net_lenet, 1);
@@ -316,7 +321,7 @@ T_CASE(the_order_does_not_depend_on_shards) {
     end_scene(s);
 }
 
-/* A lane that fails keeps no instruction from being run. */
+/* A compute thread that fails keeps no instruction from being run. */
 T_CASE(a_shard_may_leave) {
     T_UNUSED;
     scene *s = new_scene(net_lenet, 1);
@@ -345,17 +350,17 @@ T_CASE(a_failure_ends_all_waits) {
     end_scene(s);
 }
 
-/* One lane runs all shards, which all come to a stop before any waits there. */
+/* One compute thread runs all shards, which all come to a stop before any waits there. */
 T_CASE(shards_that_are_joined_take_turns) {
     T_UNUSED;
-    for (int n_lanes = 1; n_lanes <= 2; n_lanes++)
-        for (int n_shards = n_lanes; n_shards <= 4; n_shards++)
+    for (int n_compute_threads = 1; n_compute_threads <= 2; n_compute_threads++)
+        for (int n_shards = n_compute_threads; n_shards <= 4; n_shards++)
             for (size_t bytes = 1; bytes <= 1 << 10; bytes *= 32) {
                 scene *s = new_scene(net_lenet, bytes);
                 int n = s->plan->shard.n_steps, joins[] = {1, n / 2, n / 2 + 1, n - 1};
                 tti_step_program_desc desc = with_windows(s);
                 desc.joined = true;
-                list(s, n_shards, n_lanes, desc);
+                list(s, n_shards, n_compute_threads, desc);
                 T_OK(run_all(s));
                 T_EQ(s->n_wrong, 0);
                 T_EQ(s->n, s->params.n_uses + s->grads.n_uses);
@@ -364,7 +369,7 @@ T_CASE(shards_that_are_joined_take_turns) {
                 s->grads = (tti_window){.plan = s->plan};
                 desc.joins = joins;
                 desc.n_joins = 4;
-                list(s, n_shards, n_lanes, desc);
+                list(s, n_shards, n_compute_threads, desc);
                 for (int again = 0; again < 2; again++) T_OK(run_all(s));
                 T_EQ(s->n_wrong, 0);
                 T_EQ(s->n_joined, 8);
@@ -393,12 +398,12 @@ T_CASE(parts_run_by_themselves) {
     list(s, 2, 1, desc);
     for (int i = 0; i < s->program->n_instrs; i++) {
         const tti_instr *in = &s->program->instrs[i];
-        if (in->queue == TTI_ON_LANES) {
-            T_EQ(in->wave, actions[n_seen].wave);
+        if (in->queue == TTI_ON_COMPUTE_THREADS) {
+            T_EQ(in->shard_group, actions[n_seen].shard_group);
             T_EQ(in->first, part_first[actions[n_seen].part]);
             T_EQ(in->last, part_first[actions[n_seen++].part + 1]);
         } else if (in->kind == TTI_ALL_REDUCE) { /* beside the RUN of its last step */
-            T_EQ(actions[n_seen - 1].wave, 1);
+            T_EQ(actions[n_seen - 1].shard_group, 1);
             assert_true(in->after > part_first[actions[n_seen - 1].part]);
             assert_true(in->after <= part_first[actions[n_seen - 1].part + 1]);
         }
@@ -413,11 +418,11 @@ T_CASE(parts_run_by_themselves) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buckets_are_reduced_in_order_after_all_lanes),
+        cmocka_unit_test(buckets_are_reduced_in_order_after_all_compute_threads),
         cmocka_unit_test(a_later_bucket_waits_for_the_earlier),
         cmocka_unit_test(the_first_failure_ends_the_step_and_only_the_step),
         cmocka_unit_test(it_may_go_before_it_was_used),
-        cmocka_unit_test(reductions_after_the_lanes),
+        cmocka_unit_test(reductions_after_the_compute_threads),
         cmocka_unit_test(all_is_there_when_it_is_wanted),
         cmocka_unit_test(the_order_does_not_depend_on_shards),
         cmocka_unit_test(a_shard_may_leave),

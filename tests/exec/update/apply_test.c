@@ -2,7 +2,8 @@
 #include "exec/crew.h"
 
 static crew new_crew(net_fn net, int n_ranks) {
-    return (crew){.net = net, .target = &net_fast, .n_ranks = n_ranks, .n_lanes = 2, .n_steps = 1};
+    return (crew){
+        .net = net, .target = &net_fast, .n_ranks = n_ranks, .n_compute_threads = 2, .n_steps = 1};
 }
 
 /* Elements that belong to parameters; the others of the flat arrays are padding. */

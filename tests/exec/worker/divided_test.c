@@ -99,7 +99,7 @@ static grid new_grid(tti_mesh_at size, tutti_init_kind init) {
     grid g = {.size = size,
               .exec = {.backend = &tti_backend_cpu,
                        .n_shards = CREW_SHARDS,
-                       .n_lanes = 1,
+                       .n_compute_threads = 1,
                        .seed = 7,
                        .beta1 = 0.9,
                        .beta2 = 0.99}};

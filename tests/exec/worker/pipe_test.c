@@ -16,7 +16,7 @@ typedef struct pipeline {
     net_fn net;
     int nan_step; /* a sample of shard 5 is a NaN in that step, > 0; 0: none */
     tti_mesh_at size;
-    int n_chunks, n_lanes, n_shards, n_steps; /* 0: as most */
+    int n_chunks, n_compute_threads, n_shards, n_steps; /* 0: as most */
     bool recompute, low, may_fail, zero;
     size_t bucket_bytes; /* 0: one bucket; else they are reduced beside the last wave */
     double clip_norm;
@@ -70,7 +70,7 @@ static const char *rank_main(tutti_comm *world, void *arg) {
                           .comm = mesh.data,
                           .mesh = &mesh,
                           .n_shards = p->n_shards,
-                          .n_lanes = p->n_lanes,
+                          .n_compute_threads = p->n_compute_threads,
                           .clip_norm = p->clip_norm,
                           .zero = p->zero,
                           .seed = 7};
@@ -93,7 +93,7 @@ static const char *rank_main(tutti_comm *world, void *arg) {
 
 static void run(pipeline *p) {
     if (p->n_chunks == 0) p->n_chunks = 1;
-    if (p->n_lanes == 0) p->n_lanes = 1;
+    if (p->n_compute_threads == 0) p->n_compute_threads = 1;
     if (p->n_steps == 0) p->n_steps = N_STEPS;
     if (p->n_shards == 0) p->n_shards = CREW_SHARDS;
     if (p->size.data == 0) p->size.data = 1;
@@ -120,7 +120,8 @@ static const char *train_alone(crew *c, tti_exec *exec, int rank) {
 }
 
 static crew alone(net_fn net, const tti_target *target, double clip_norm) {
-    crew c = {.net = net, .target = target, .n_ranks = 1, .n_lanes = 1, .n_steps = N_STEPS};
+    crew c = {
+        .net = net, .target = target, .n_ranks = 1, .n_compute_threads = 1, .n_steps = N_STEPS};
     c.exec.clip_norm = clip_norm;
     c.fn = train_alone;
     crew_run(&c);
@@ -171,16 +172,19 @@ T_CASE(stages_have_the_bits_of_one_worker) {
             {.size = {.stage = 2}},
             {.size = {.stage = 4}},
             {.size = {.stage = 2}, .n_chunks = 2},
-            {.size = {.stage = 2}, .n_lanes = 2},
-            {.size = {.stage = 3}, .n_lanes = 3},
+            {.size = {.stage = 2}, .n_compute_threads = 2},
+            {.size = {.stage = 3}, .n_compute_threads = 3},
             {.size = {.stage = 2}, .recompute = true},
             {.size = {.stage = 2, .data = 2}},
-            {.size = {.stage = 2, .data = 4}, .n_lanes = 2},
+            {.size = {.stage = 2, .data = 4}, .n_compute_threads = 2},
             {.size = {.stage = 2, .data = 2}, .zero = true},
             {.size = {.stage = 2, .data = 2}, .bucket_bytes = 64},
             {.size = {.stage = 2, .data = 2}, .bucket_bytes = 64, .zero = true},
-            {.size = {.stage = 2, .data = 2}, .bucket_bytes = 64, .n_chunks = 2, .n_lanes = 2},
-            {.size = {.stage = 2, .data = 2}, .bucket_bytes = 64, .n_lanes = 3},
+            {.size = {.stage = 2, .data = 2},
+             .bucket_bytes = 64,
+             .n_chunks = 2,
+             .n_compute_threads = 2},
+            {.size = {.stage = 2, .data = 2}, .bucket_bytes = 64, .n_compute_threads = 3},
         };
         for (size_t k = 0; k < TTI_COUNT(all); k++) {
             pipeline p = all[k];
@@ -336,7 +340,7 @@ T_CASE(a_nan_is_told_with_its_layer) {
         pipeline p = {.net = smooth,
                       .size = {.stage = 2, .data = 2},
                       .n_chunks = n_chunks,
-                      .n_lanes = 2,
+                      .n_compute_threads = 2,
                       .nan_step = 2};
         run(&p);
         for (int r = 0; r < 4; r++) {

@@ -1,5 +1,5 @@
 /* sharded_test.c - gradients and parameters in parts: the bits of a run where each worker has all
- * of them, for any number of workers and lanes; and the memory that this was about. */
+ * of them, for any number of workers and compute threads; and the memory that this was about. */
 #include "exec/worker/sharded.h"
 
 #include "base/fault.h"
@@ -28,7 +28,7 @@ static crew new_crew(net_fn net, const char *optimizer, size_t bucket_bytes, int
                      int zero) {
     crew c = {.plan = crew_plan(net, optimizer, bucket_bytes),
               .n_ranks = n_ranks,
-              .n_lanes = 1,
+              .n_compute_threads = 1,
               .n_steps = 3};
     c.exec.zero = zero;
     c.exec.beta1 = 0.9;
@@ -50,7 +50,7 @@ T_CASE(parts_change_no_bit) {
             for (int zero = 2; zero <= 3; zero++) {
                 size_t size = bytes[((size_t)w + i + (size_t)zero) % TTI_COUNT(bytes)];
                 crew c = new_crew(net_deep, optimizers[i], size, w, zero);
-                c.n_lanes = 1 + (w + zero + (int)i) % 3;
+                c.n_compute_threads = 1 + (w + zero + (int)i) % 3;
                 c.exec.clip_norm = 0.01;
                 c.exec.l1 = 0.001;
                 c.exec.alg = w % 3 ? TUTTI_ALG_AUTO : TUTTI_ALG_TREE;
@@ -72,7 +72,7 @@ T_CASE(every_kind_of_parameter) {
         for (int zero = 2; zero <= 3; zero++)
             for (int w = 2; w <= 3; w++) {
                 crew c = new_crew(nets[i], "sgd", 1, w, zero);
-                c.n_lanes = w;
+                c.n_compute_threads = w;
                 crew_run(&c);
                 crew_expect_same(&c, &whole);
                 crew_fini(&c);
@@ -108,7 +108,7 @@ T_CASE(evaluation_with_averages_and_without) {
             for (int zero = 2; zero <= 3; zero++) {
                 crew c = new_crew(net_deep, "adamw", 1 << 12, w, zero);
                 c.n_steps = 4;
-                c.n_lanes = 1 + w % 2;
+                c.n_compute_threads = 1 + w % 2;
                 c.exec.ema = whole.exec.ema;
                 c.fn = crew_average;
                 crew_run(&c);
@@ -183,9 +183,9 @@ T_CASE(memory_is_as_planned) {
     T_UNUSED;
     for (int w = 2; w <= 5; w++)
         for (int zero = 2; zero <= 3; zero++)
-            for (int n_lanes = 1; n_lanes <= 2; n_lanes++) {
+            for (int n_compute_threads = 1; n_compute_threads <= 2; n_compute_threads++) {
                 crew c = new_crew(net_deep, "adamw", 1 << 12, w, zero);
-                c.n_lanes = n_lanes;
+                c.n_compute_threads = n_compute_threads;
                 c.exec.ema = w % 2 ? 0.5 : 0;
                 c.fn = compare_memory;
                 crew_run(&c);
@@ -306,7 +306,7 @@ static void expect_joined_parts(const crew *whole, net_fn net, int n_ranks, int 
     static const size_t bytes[] = {1, 256, 1 << 20};
     crew c = new_crew(net, "adamw", bytes[(n_ranks + zero) % 3], n_ranks, zero);
     c.n_steps = 4;
-    c.n_lanes = 1 + (n_ranks + zero) % 3;
+    c.n_compute_threads = 1 + (n_ranks + zero) % 3;
     c.exec.ema = 0.9;
     c.fn = crew_average;
     crew_run(&c);
@@ -314,7 +314,7 @@ static void expect_joined_parts(const crew *whole, net_fn net, int n_ranks, int 
     crew_fini(&c);
 }
 
-/* Shards that wait for each other at norms, several of them on a lane, beside moves. */
+/* Shards that wait for each other at norms, several of them on a compute thread, beside moves. */
 T_CASE(joined_shards_have_parts_too) {
     T_UNUSED;
     static const net_fn nets[] = {net_joined, net_first};

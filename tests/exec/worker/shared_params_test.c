@@ -10,7 +10,7 @@
 static crew new_crew(const char *optimizer, int n_ranks) {
     crew c = {.plan = crew_plan(net_wide, optimizer, n_ranks % 2 ? 1 << 20 : 1 << 14),
               .n_ranks = n_ranks,
-              .n_lanes = 2,
+              .n_compute_threads = 2,
               .n_steps = 4};
     c.exec.beta1 = 0.9;
     c.exec.beta2 = 0.99;

@@ -28,9 +28,12 @@ static tutti_graph *net_whole(bool training) {
     return norm_net(training, false, NET_ROWS * CREW_SHARDS);
 }
 
-static crew new_crew(net_fn net, int n_ranks, int n_lanes) {
-    return (crew){
-        .net = net, .target = &net_fast, .n_ranks = n_ranks, .n_lanes = n_lanes, .n_steps = 4};
+static crew new_crew(net_fn net, int n_ranks, int n_compute_threads) {
+    return (crew){.net = net,
+                  .target = &net_fast,
+                  .n_ranks = n_ranks,
+                  .n_compute_threads = n_compute_threads,
+                  .n_steps = 4};
 }
 
 static void check_bits(net_fn net) {
@@ -38,9 +41,9 @@ static void check_bits(net_fn net) {
     crew first = new_crew(net, 1, 1);
     crew_run(&first);
     for (size_t w = 0; w < TTI_COUNT(rank_counts); w++)
-        for (int n_lanes = 1; n_lanes <= 2; n_lanes++) {
-            crew c = new_crew(net, rank_counts[w], n_lanes);
-            c.bucket_bytes = n_lanes == 1 ? 1 : 1 << 20;
+        for (int n_compute_threads = 1; n_compute_threads <= 2; n_compute_threads++) {
+            crew c = new_crew(net, rank_counts[w], n_compute_threads);
+            c.bucket_bytes = n_compute_threads == 1 ? 1 : 1 << 20;
             crew_run(&c);
             crew_expect_same(&c, &first);
             crew_fini(&c);

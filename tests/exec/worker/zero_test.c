@@ -7,7 +7,7 @@
 static crew new_crew(const char *optimizer, size_t bucket_bytes, int n_ranks, int zero) {
     crew c = {.plan = crew_plan(net_wide, optimizer, bucket_bytes),
               .n_ranks = n_ranks,
-              .n_lanes = 2,
+              .n_compute_threads = 2,
               .n_steps = 3};
     c.exec.zero = zero;
     c.exec.beta1 = 0.9;

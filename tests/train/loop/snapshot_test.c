@@ -33,7 +33,7 @@ static void begin(worker *w, const char *assignment) {
     T_OK(tti_exec_create(&(tti_exec_desc){.plan = w->b->plan,
                                           .backend = &tti_backend_cpu,
                                           .n_shards = 4,
-                                          .n_lanes = 1,
+                                          .n_compute_threads = 1,
                                           .seed = (uint64_t)w->b->config.train.seed},
                          &w->exec));
     tti_reporter_init(&w->reporter, tti_now_ns());

@@ -83,8 +83,8 @@ static void expect_told(const char *run, int n) {
     char *record = find_record(run, "shard_map");
     for (int r = 0; r < n; r++) {
         throughputs[r].wave_s = number(record, "\"group_s\"", r);
-        throughputs[r].n_lanes = (int)number(record, "\"compute_threads\"", r);
-        assert_true(throughputs[r].wave_s > 0 && throughputs[r].n_lanes >= 1);
+        throughputs[r].n_compute_threads = (int)number(record, "\"compute_threads\"", r);
+        assert_true(throughputs[r].wave_s > 0 && throughputs[r].n_compute_threads >= 1);
     }
     tti_throughput_shard_map(throughputs, n, 8, &shard_map, &text);
     for (int r = 0; r < n; r++)
