@@ -184,7 +184,7 @@ tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool 
         return tti_nccl_sum(g->nccl, TUTTI_F32, g->pieces[0] + first, n_elems, stream);
     tti_chunk chunks[TTI_PEERS_MAX] = {{0, 0}};
     chunks_of(g, first, n_elems, chunks);
-    if (g->host_stageds) return tti_peers_hosts_sum(g, chunks, beside, stream);
+    if (g->by_hosts) return tti_peers_hosts_sum(g, chunks, beside, stream);
     return sum_by_moving(g, first, n_elems, chunks, stream);
 }
 
@@ -194,7 +194,7 @@ tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool beside) {
     tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
     TTI_ASSERT(which < g->peers.n_groups);
     for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = tti_peers_part_of(g, which, r);
-    if (g->host_stageds) return tti_peers_hosts_sum_own(g, (int64_t)which, parts, beside, stream);
+    if (g->by_hosts) return tti_peers_hosts_sum_own(g, (int64_t)which, parts, beside, stream);
     if (!g->direct) return sum_chunk(g, (int64_t)which, parts, stream);
     tti_chunk mine = parts[g->peers.rank];
     tti_peers_view view = g->view;
@@ -271,7 +271,7 @@ tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *
     tti_nccl_message list[MAX_MESSAGES];
     tti_peers_parts parts = {0};
     TTI_ASSERT(which < g->peers.n_groups && source < g->peers.n_sources);
-    if (g->host_stageds) return tti_peers_hosts_fetch(g, which, source, dst, beside, stream);
+    if (g->by_hosts) return tti_peers_hosts_fetch(g, which, source, dst, beside, stream);
     find_parts(g, which, source, dst, &parts);
     if (g->direct)
         return tti_cuda_check(

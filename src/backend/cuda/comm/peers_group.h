@@ -39,7 +39,7 @@ typedef struct tti_peers_group {
     tti_peers_arena *arena;
     bool direct; /* the memory of all ranks is there */
     /* Inside hosts first, where it is not. */
-    bool host_stageds;
+    bool by_hosts;
     tti_peer_hosts *hosts;              /* NULL: there can be no such way */
     float *staging;                     /* device, as it says */
     float *near_staging[TTI_PEERS_MAX]; /* of the ranks of this host, as they are seen here */

@@ -363,10 +363,10 @@ static tutti_status try_hosts(group *g, bool *good) {
 }
 
 /* Milliseconds of the second of two sums, on the slowest rank. */
-static tutti_status time_sum(group *g, bool host_stageds, size_t n, double *ms) {
+static tutti_status time_sum(group *g, bool by_hosts, size_t n, double *ms) {
     double mine = 0, all[TTI_PEERS_MAX];
     bool ready;
-    g->host_stageds = host_stageds;
+    g->by_hosts = by_hosts;
     for (int i = 0; i < 2; i++) {
         TTI_TRY(agree(g, true, &ready));
         int64_t start = tti_now_ns();
@@ -385,11 +385,11 @@ static tutti_status time_sum(group *g, bool host_stageds, size_t n, double *ms) 
 static tutti_status choose_hosts(group *g) {
     size_t most = TTI_MIN(g->peers.n_flat, g->peers.n_most);
     size_t n = TTI_MIN(most, (size_t)TIMED_ELEMS) / TRIAL_UNIT * TRIAL_UNIT;
-    g->host_stageds = true;
+    g->by_hosts = true;
     if (g->peers.fast || n < TIMED_ELEMS / 16) return TUTTI_OK;
     TTI_TRY(time_sum(g, false, n, &g->library_ms));
     TTI_TRY(time_sum(g, true, n, &g->hosts_ms));
-    g->host_stageds = g->peers.way == TTI_WAY_HOSTS || g->hosts_ms < g->library_ms * 1.1;
+    g->by_hosts = g->peers.way == TTI_WAY_HOSTS || g->hosts_ms < g->library_ms * 1.1;
     return TUTTI_OK;
 }
 
@@ -404,7 +404,7 @@ static tutti_status meet_hosts(group *g) {
     if (open) TTI_TRY(try_sources(g, g->peers.n_sources + 1, &good));
     if (good) TTI_TRY(try_hosts(g, &good));
     if (good) TTI_TRY(choose_hosts(g));
-    if (g->host_stageds) { /* terms of others do not come */
+    if (g->by_hosts) { /* terms of others do not come */
         tti_cuda_release(g->chunks, g->chunks_bytes);
         g->chunks = NULL;
         g->chunks_bytes = 0;
@@ -534,8 +534,8 @@ void tti_cuda_peers_part(void *state) {
 
 void tti_cuda_peers_describe(const void *state, tti_str *str) {
     const group *g = state;
-    if (g->direct || g->host_stageds) tti_str_add(str, "over peers' memory");
-    if (g->host_stageds) tti_str_add(str, " inside each host, between hosts by ");
+    if (g->direct || g->by_hosts) tti_str_add(str, "over peers' memory");
+    if (g->by_hosts) tti_str_add(str, " inside each host, between hosts by ");
     if (!g->direct) tti_nccl_describe(str);
     if (g->hosts_ms > 0)
         tti_str_printf(str, " (a trial: %.1f ms, without hosts %.1f)", g->hosts_ms, g->library_ms);
