@@ -65,8 +65,8 @@ static double done_by_weight(const void *of, int rank, int n) {
 
 static double done_by_throughput(const void *of, int rank, int n) {
     const tti_throughput *p = (const tti_throughput *)of + rank;
-    int n_waves = (n + p->n_lanes - 1) / p->n_lanes;
-    return p->wave_s * n_waves;
+    int n_shard_groups = (n + p->n_lanes - 1) / p->n_lanes;
+    return p->group_s * n_shard_groups;
 }
 
 /* The rank that finishes first; of equal ranks the one with the fewest shards. */

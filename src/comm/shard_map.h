@@ -18,8 +18,8 @@ typedef struct tti_shard_map {
 
 /* How fast a rank computes shards. */
 typedef struct tti_throughput {
-    double wave_s; /* seconds for one wave, > 0 */
-    int n_lanes;   /* shards of a wave, >= 1 */
+    double group_s; /* seconds for one micro-batch group, > 0 */
+    int n_lanes;    /* shards of a micro-batch group, >= 1 */
 } tti_throughput;
 
 /* First shard of rank r: floor(r*V/W).  The runs differ by at most one shard. */
@@ -44,12 +44,12 @@ void tti_shard_map_subtrees(int n_ranks, tti_shard_map *out);
  * can be.  Equal weights give runs of equal length. */
 void tti_shard_map_by_weight(const double *weights, int n_ranks, int n_shards, tti_shard_map *out);
 
-/* Runs with which the slowest rank has done its waves as early as can be; shards that make no
- * difference to that go where they are done first.  Depends on the throughputs alone. */
+/* Runs with which the slowest rank has done its micro-batch groups as early as can be; shards that
+ * make no difference to that go where they are done first.  Depends on the throughputs alone. */
 void tti_shard_map_by_throughput(const tti_throughput *throughputs, int n_ranks, int n_shards,
                                  tti_shard_map *out);
 
-/* Seconds until the slowest rank has done its waves. */
+/* Seconds until the slowest rank has done its micro-batch groups. */
 double tti_shard_map_seconds(const tti_shard_map *shard_map, const tti_throughput *throughputs);
 
 /* TUTTI_E_INVALID unless it assigns n_shards shards to n_ranks ranks, in order, at least one each.

@@ -211,8 +211,8 @@ static tutti_status count_in_flight(tti_exec *x) {
     int n_local = x->last_shard - x->first_shard;
     x->n_in_flight = x->n_syncs > 0 && !x->desc.serves ? n_local : x->desc.n_compute_threads;
     if (x->desc.plan->stages && !x->desc.serves) {
-        int own = tti_waves_of(n_local, x->desc.n_compute_threads);
-        TTI_TRY(tti_pipe_count_in_flight(x->desc.plan->stages, x->n_pipe_waves, &x->n_in_flight));
+        int own = tti_shard_groups_of(n_local, x->desc.n_compute_threads);
+        TTI_TRY(tti_pipe_count_in_flight(x->desc.plan->stages, x->n_pipe_groups, &x->n_in_flight));
         x->n_in_flight = TTI_MIN(x->n_in_flight, own) * x->desc.n_compute_threads;
     }
     if (x->n_in_flight <= TTI_MAX_COMPUTE_THREADS) return TUTTI_OK;

@@ -1,5 +1,5 @@
 /* calibrate.c - the ceilings of a machine, the links between its workers, and stored figures of
- * devices that are not here.  The job's own programs run in waves.c. */
+ * devices that are not here.  The job's own programs run in calibrate_job.c. */
 #include "planner/calibrate.h"
 
 #include <malloc.h>

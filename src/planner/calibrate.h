@@ -1,8 +1,8 @@
 /* calibrate.h - measures the speed of this machine with the job itself.
  *
- * A wave runs one shard on every core, or on every device, at once, with the batch norm, the caches
- * and the memory that training would have.  So the measurement includes the contention between
- * cores, and between devices of one host. */
+ * A micro-batch group runs one shard on every core, or on every device, at once, with the batch
+ * norm, the caches and the memory that training would have.  So the measurement includes the
+ * contention between cores, and between devices of one host. */
 #ifndef TTI_PLANNER_CALIBRATE_H
 #define TTI_PLANNER_CALIBRATE_H
 
@@ -12,17 +12,17 @@
 
 /* The time of a shard program that ran, in seconds; or with is_measured false an estimate from its
  * costs. */
-typedef struct tti_wave {
+typedef struct tti_shard_group {
     int64_t rows; /* of the shard */
     const char *recompute;
     double cost_s;        /* by the costs of its operations at the ceilings */
-    double s;             /* of a wave */
+    double s;             /* of a micro-batch group */
     double update_s;      /* of the whole update, by all cores together */
     double load_s;        /* of one sample, by one thread */
     double hidden_bytes;  /* bytes that each compute thread, or a device, takes in addition to those
                              in plans; on a host it may be below 0 */
     double scratch_bytes; /* devices: of these what kernels say that they want */
-} tti_wave;
+} tti_shard_group;
 
 /* Scratch memory that the kernels of a plan request from a device, which is asked once. */
 typedef struct tti_scratch {
@@ -30,7 +30,7 @@ typedef struct tti_scratch {
     double bytes; /* of a shard that is under way */
 } tti_scratch;
 
-enum { TTI_MAX_WAVES = 32, TTI_MAX_SCRATCH = 128 };
+enum { TTI_MAX_SHARD_GROUPS = 32, TTI_MAX_SCRATCH = 128 };
 
 /* A way between workers. */
 typedef struct tti_way {
@@ -54,15 +54,16 @@ typedef struct tti_calibration {
     bool stages_meet;     /* devices: stages of a pipeline add between them too, without the host */
     double host_staged_s; /* for one byte of gradients that devices add by way of the host */
     double base_bytes;    /* of the process without workers, when the first blueprint was made */
-    double start_bytes, start_file_bytes; /* in memory before the first wave, of these of files */
-    double code_bytes;                    /* of programs and libraries that waves have read */
-    double read_bytes;                    /* of samples that waves were the first to read */
-    int n_ranks;                          /* that the two are of */
+    double start_bytes,
+        start_file_bytes; /* in memory before the first micro-batch group, of these of files */
+    double code_bytes;    /* of programs and libraries that micro-batch groups have read */
+    double read_bytes;    /* of samples that micro-batch groups were the first to read */
+    int n_ranks;          /* that the two are of */
     bool is_device;
     double slice_s; /* for one short program */
-    tti_wave waves[TTI_MAX_WAVES];
+    tti_shard_group shard_groups[TTI_MAX_SHARD_GROUPS];
     tti_scratch scratch[TTI_MAX_SCRATCH];
-    int n_waves, n_scratch;
+    int n_shard_groups, n_scratch;
     double paper_scratch; /* of a shard that is under way, where no kernel is there to be asked */
 } tti_calibration;
 
@@ -96,19 +97,20 @@ double tti_process_bytes(double *of_files);
 tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double budget_s,
                                    double base_bytes, tti_calibration *out);
 
-/* Runs a few steps of the shard program of b (waves.c), unless its time is known, it would take
- * longer than left_s, or it does not fit on a device. *spent_s: the time it took. */
-tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, double left_s,
-                                double *spent_s);
+/* Runs a few steps of the shard program of b (calibrate_job.c), unless its time is known, it would
+ * take longer than left_s, or it does not fit on a device. *spent_s: the time it took. */
+tutti_status tti_calibrate_shard_group(const tti_blueprint *b, tti_calibration *c, double left_s,
+                                       double *spent_s);
 
 /* The same with so many workers at once, each where the job has it: those on the host, if there is
  * a calibration for it, fill that one, by the cores that each has. */
-tutti_status tti_calibrate_waves(const tti_blueprint *b, int n_workers, tti_calibration *c,
-                                 tti_calibration *host, double left_s, double *spent_s);
+tutti_status tti_calibrate_shard_groups(const tti_blueprint *b, int n_workers, tti_calibration *c,
+                                        tti_calibration *host, double left_s, double *spent_s);
 
-/* The wave of a program: as measured, or the nearest one's scaled by the costs.  *is_measured. */
-tti_wave tti_calibrated_wave(const tti_calibration *c, int64_t rows, const char *recompute,
-                             double cost_s, bool *is_measured);
+/* The micro-batch group of a program: as measured, or the nearest one's scaled by the costs.
+ * *is_measured. */
+tti_shard_group tti_calibrated_shard_group(const tti_calibration *c, int64_t rows,
+                                           const char *recompute, double cost_s, bool *is_measured);
 
 /* A backend that stands for a device which is not here: for graphs and plans, nothing runs. */
 const tti_backend *tti_paper_device(void);

@@ -1,5 +1,5 @@
-/* predict.c - a step consists of waves of shards, additions, sums between workers, the update, and
- * loading.
+/* predict.c - a step consists of micro-batch groups of shards, additions, sums between workers, the
+ * update, and loading.
  *
  * On a host all of these take turns on the same cores, so their times add up; on devices sums
  * overlap with kernels (device_costs.h), and samples overlap with everything. */
@@ -40,7 +40,7 @@ tti_scheme tti_scheme_of(const tti_job_config *config) {
 
 /* A worker: its shards, its compute threads, and how many of all compute threads share a core. */
 typedef struct crew {
-    int n_workers, n_own, n_compute_threads, n_waves;
+    int n_workers, n_own, n_compute_threads, n_shard_groups;
     double crowd;
 } crew;
 
@@ -52,7 +52,7 @@ static crew crew_of(const tti_blueprint *b, const tti_scheme *l, const tti_calib
     desc.n_compute_threads = at_least_one(c->n_cores / w.n_workers);
     w.n_own = at_least_one((int)((l->shards + l->data - 1) / l->data));
     w.n_compute_threads = c->is_device ? 1 : tti_exec_n_compute_threads(&desc, w.n_own);
-    w.n_waves = (w.n_own + w.n_compute_threads - 1) / w.n_compute_threads;
+    w.n_shard_groups = (w.n_own + w.n_compute_threads - 1) / w.n_compute_threads;
     double compute_threads = (double)w.n_workers * w.n_compute_threads;
     w.crowd = compute_threads > c->n_cores ? compute_threads / c->n_cores : 1;
     return w;
@@ -130,7 +130,7 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
     double moment_s[TTI_MAX_MOMENTS], most = 0, all = 0;
     const tti_plan *plan = tti_blueprint_plan(b, 0);
     tti_stage_sim_desc desc = {.stages = plan->stages,
-                               .n_waves = w->n_waves,
+                               .n_shard_groups = w->n_shard_groups,
                                .n_compute_threads = w->n_compute_threads,
                                .moment_s = moment_s};
     tti_stage_sim silent, told;
@@ -156,20 +156,20 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
 }
 
 static tutti_status predict_compute(tti_prediction *p, const tti_blueprint *b,
-                                    const tti_calibration *c, const tti_wave *wave, const parts *x,
-                                    const crew *w) {
-    double second = wave->s / wave->cost_s;
+                                    const tti_calibration *c, const tti_shard_group *shard_group,
+                                    const parts *x, const crew *w) {
+    double second = shard_group->s / shard_group->cost_s;
     p->sent_bytes = 0;
     p->exchange_s = x->exchange_s * w->n_own * w->crowd;
-    p->compute_s = x->most * second * w->n_waves * w->crowd;
+    p->compute_s = x->most * second * w->n_shard_groups * w->crowd;
     if (p->layout.pipeline > 1) TTI_TRY(predict_stages(p, b, c, second, w));
     p->sent_bytes += x->exchange_bytes * w->n_own;
     return TUTTI_OK;
 }
 
 /* Bytes that a worker sends for the sums of a step, and in how many calls. */
-static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double n_flat, int n_waves,
-                            double *n_calls) {
+static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double n_flat,
+                            int n_shard_groups, double *n_calls) {
     const tti_job_config *job = &b->config;
     const tti_plan *plan = tti_blueprint_plan(b, 0);
     tti_exec_desc desc = tti_worker_exec_desc(b);
@@ -180,8 +180,8 @@ static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double 
     *n_calls = plan->n_buckets + (l->zero > 0 || desc.shares ? 2 : 1);
     if (desc.shares)
         return whole / 2; /* workers that share parameters need not receive the other parts */
-    if (l->zero == 3) {   /* parameters for forward and backward of each wave */
-        double n = (double)tti_sums_n_fetched(plan, n_waves);
+    if (l->zero == 3) {   /* parameters for forward and backward of each micro-batch group */
+        double n = (double)tti_sums_n_fetched(plan, n_shard_groups);
         *n_calls = plan->n_buckets * (1.0 + 2.0 * n) + 1;
         return whole * (0.5 * of_sum + n);
     }
@@ -208,8 +208,10 @@ static double sums_beside(const tti_prediction *p, const tti_calibration *c, con
                           double sent, const crew *w) {
     const tti_scheme *l = &p->layout;
     double shard_s = p->compute_s / w->n_own, n = plan->n_buckets;
-    double gradients = l->zero == 0 ? sent : l->zero < 3 ? sent / 2 : sent / (1 + 2.0 * w->n_waves);
-    double fetches = l->zero < 3 ? n : 2 * n * w->n_waves;
+    double gradients = l->zero == 0  ? sent
+                       : l->zero < 3 ? sent / 2
+                                     : sent / (1 + 2.0 * w->n_shard_groups);
+    double fetches = l->zero < 3 ? n : 2 * n * w->n_shard_groups;
     double hides_s = sums_behind(l, c, plan) ? 0 : shard_s;
     tti_beside sums = tti_beside_sums(c, plan, hides_s, gradients), fetched = {0};
     if (l->zero > 0)
@@ -233,7 +235,7 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
     p->reduce_s = tied_s(b, c, x->tied_bytes);
     p->sent_bytes += x->tied_bytes;
     if (l->data < 2) return;
-    double sent = bytes_of_sums(b, l, x->n_flat, w->n_waves, &n_calls);
+    double sent = bytes_of_sums(b, l, x->n_flat, w->n_shard_groups, &n_calls);
     double n_rounds = l->zero == 3 ? 2 : 1; /* by the host, to which parameters come once a step */
     if (is_host_staged(b, c))
         p->reduce_s += x->n_flat * sizeof(float) * c->host_staged_s * n_rounds;
@@ -247,7 +249,8 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
 /* All cores together make the one update that was measured; workers make one each, or a server's
  * threads, or its ranks, one for all. */
 static void predict_update(tti_prediction *p, const tti_blueprint *b, const parts *x,
-                           const tti_wave *wave, const tti_calibration *c, const crew *w) {
+                           const tti_shard_group *shard_group, const tti_calibration *c,
+                           const crew *w) {
     const tti_scheme *l = &p->layout;
     const tti_plan *plan = b->plan;
     bool in_ranks = tti_worker_serves_in_ranks(b);
@@ -256,16 +259,16 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
         n_compute_threads = served ? n_servers : w->n_compute_threads;
     int n_updates = n_compute_threads * (b->n_parts > 0 ? b->n_parts : 1); /* threads, at a time */
     double crowd = served ? fmax(1, (double)n_updates / c->n_cores) : w->crowd;
-    double once = wave->update_s > 0 ? wave->update_s : tti_update_cost_s(c, plan);
+    double once = shard_group->update_s > 0 ? shard_group->update_s : tti_update_cost_s(c, plan);
     double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_compute_threads) * crowd;
     bool in_parts = l->zero > 0 || (!served && tti_workers_share(b));
     int n_parts = in_ranks ? TTI_MIN(n_servers, l->data) : in_parts ? l->data : 1;
     p->update_s = whole * x->n_flat / (double)plan->n_flat / n_parts;
 }
 
-static void predict_load(tti_prediction *p, const tti_blueprint *b, const tti_wave *wave,
-                         const tti_calibration *c) {
-    if (!c->is_device) p->load_s = wave->load_s * (double)b->config.train.batch / c->n_cores;
+static void predict_load(tti_prediction *p, const tti_blueprint *b,
+                         const tti_shard_group *shard_group, const tti_calibration *c) {
+    if (!c->is_device) p->load_s = shard_group->load_s * (double)b->config.train.batch / c->n_cores;
 }
 
 /* ---- memory ---- */
@@ -382,7 +385,8 @@ static int in_flight(const tti_plan *plan, const tti_exec_memory *m) {
 }
 
 static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const parts *x,
-                                   const tti_wave *wave, const tti_calibration *c, const crew *w) {
+                                   const tti_shard_group *shard_group, const tti_calibration *c,
+                                   const crew *w) {
     tti_exec_desc desc = tti_worker_exec_desc(b);
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
     home h = {0};
@@ -399,7 +403,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, &at));
         TTI_TRY(tti_exec_memory_plan(&desc, loose ? 0 : at.data, loose ? 1 : p->layout.data, &m));
         double beside = c->is_device ? tti_device_beside_bytes(desc.plan, w->n_own) + kept : 0;
-        double scratch = tti_scratch_bytes(c, desc.plan, wave, x->most);
+        double scratch = tti_scratch_bytes(c, desc.plan, shard_group, x->most);
         double bytes =
             tti_bytes_of_arrays(&m) + beside + scratch * tti_device_in_flight(desc.plan, w->n_own);
         if (!c->is_device) bytes += (double)m.mail;
@@ -413,7 +417,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
                              : tti_resident_in_pages(&m, desc.plan) +
                                    tti_used_in_pages(&m, desc.plan, loose || w->n_workers == 1);
         p->host_bytes +=
-            (double)(m.offloaded + m.mail) + wave->hidden_bytes * w->n_compute_threads +
+            (double)(m.offloaded + m.mail) + shard_group->hidden_bytes * w->n_compute_threads +
             tti_scratch_beyond(c, b, at.stage, in_flight(desc.plan, &m), w->n_compute_threads);
         if (desc.zero > 2) p->host_bytes += longest_slot(b->plan); /* state, for a checkpoint */
     }
@@ -437,15 +441,16 @@ tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
     own.config.parallel.zero = layout->zero;
     *out = (tti_prediction){.layout = *layout};
     crew w = crew_of(b, layout, c);
-    tti_wave wave = tti_calibrated_wave(c, b->rows_per_shard, layout->recompute,
-                                        tti_program_cost_s(c, &b->plan->shard), &out->is_measured);
+    tti_shard_group shard_group =
+        tti_calibrated_shard_group(c, b->rows_per_shard, layout->recompute,
+                                   tti_program_cost_s(c, &b->plan->shard), &out->is_measured);
     parts x;
-    TTI_TRY(parts_of(b, c, wave.s / wave.cost_s, &x));
-    TTI_TRY(predict_compute(out, b, c, &wave, &x, &w));
+    TTI_TRY(parts_of(b, c, shard_group.s / shard_group.cost_s, &x));
+    TTI_TRY(predict_compute(out, b, c, &shard_group, &x, &w));
     predict_sums(out, b, &x, c, &w);
-    predict_update(out, b, &x, &wave, c, &w);
-    predict_load(out, b, &wave, c);
+    predict_update(out, b, &x, &shard_group, c, &w);
+    predict_load(out, b, &shard_group, c);
     out->step_s = out->compute_s + out->bubble_s + out->exchange_s + out->add_s + out->reduce_s +
                   out->update_s + out->load_s;
-    return predict_memory(out, b, &x, &wave, c, &w);
+    return predict_memory(out, b, &x, &shard_group, c, &w);
 }

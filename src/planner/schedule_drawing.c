@@ -10,7 +10,8 @@
 
 enum { LINE_END = 84, LABEL_WIDTH = 64, UNITS_FORWARD = 1, UNITS_BACKWARD = 2 };
 
-/* Pixels of a unit of time: as many as fit, and from how many on the wave's number stands in it. */
+/* Pixels of a unit of time: as many as fit, and from how many on the micro-batch group's number
+ * stands in it. */
 static const double most_pixels = 18, numbered_pixels = 9;
 
 static bool is_backward(const tti_schedule_drawing *d, const tti_pipe_action *a) {
@@ -34,7 +35,7 @@ static void print_line(const tti_schedule_drawing *d, const tti_pipe_schedule *s
     for (int i = 0; i < s->n_actions; i++) {
         char word[48];
         const tti_pipe_action *a = &s->actions[i];
-        int n = snprintf(word, sizeof word, " %c%d", is_backward(d, a) ? 'B' : 'F', a->wave);
+        int n = snprintf(word, sizeof word, " %c%d", is_backward(d, a) ? 'B' : 'F', a->shard_group);
         if (d->stages->n_chunks > 1)
             n += snprintf(word + n, sizeof word - (size_t)n, ".%d", chunk_of(d, a));
         column += n;
@@ -45,7 +46,7 @@ static void print_line(const tti_schedule_drawing *d, const tti_pipe_schedule *s
 }
 
 tutti_status tti_schedule_print(const tti_schedule_drawing *d, tti_str *out) {
-    tti_pipe_shape shape = tti_pipe_shape_of(d->stages, d->n_waves, true);
+    tti_pipe_shape shape = tti_pipe_shape_of(d->stages, d->n_shard_groups, true);
     double bubble;
     TTI_TRY(tti_pipe_bubble(&shape, NULL, &bubble));
     tti_str_printf(out,
@@ -85,7 +86,7 @@ static void draw_part(void *user, const tti_stage_part *part) {
                    fills[is_backward(s->d, a)][chunk_of(s->d, a) % 2]);
     if (s->unit >= numbered_pixels)
         tti_str_printf(s->out, "<text x=\"%.4g\" y=\"%d\" font-size=\"10\">%d</text>\n", x + 3,
-                       y + 12, a->wave);
+                       y + 12, a->shard_group);
 }
 
 tutti_status tti_schedule_picture(const tti_schedule_drawing *d, int x, int y, int width,
@@ -93,7 +94,7 @@ tutti_status tti_schedule_picture(const tti_schedule_drawing *d, int x, int y, i
     strips s = {.d = d, .x = x, .y = y, .out = out};
     double units[TTI_MAX_MOMENTS];
     tti_stage_sim_desc sim = {.stages = d->stages,
-                              .n_waves = d->n_waves,
+                              .n_shard_groups = d->n_shard_groups,
                               .n_compute_threads = d->n_compute_threads,
                               .moment_s = units};
     tti_stage_sim simulated;

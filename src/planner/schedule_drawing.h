@@ -9,15 +9,15 @@
 enum { TTI_STRIP_HEIGHT = 20 };
 
 typedef struct tti_schedule_drawing {
-    const tti_stages *stages;       /* of any stage of the plan */
-    int n_waves, n_compute_threads; /* n_compute_threads: shards of a wave */
+    const tti_stages *stages;              /* of any stage of the plan */
+    int n_shard_groups, n_compute_threads; /* n_compute_threads: shards of a micro-batch group */
 } tti_schedule_drawing;
 
 /* Which parts come when, in words. */
 const char *tti_schedule_rule(const tti_schedule_drawing *schedule);
 
-/* A line for each stage: F and B of wave 0, 1, ..., as far as a line goes; with several chunks
- * F0.1 is wave 0 in chunk 1. */
+/* A line for each stage: F and B of micro-batch group 0, 1, ..., as far as a line goes; with
+ * several chunks F0.1 is micro-batch group 0 in chunk 1. */
 tutti_status tti_schedule_print(const tti_schedule_drawing *schedule, tti_str *out);
 
 /* An SVG strip for each stage from (x, y) down, with a whole step as its width: a backward part is

@@ -44,8 +44,8 @@ static const tti_scratch *find(const tti_calibration *c, const tti_plan *plan) {
 
 static bool has_run(const tti_blueprint *b, const tti_calibration *c) {
     bool is_measured;
-    tti_calibrated_wave(c, b->rows_per_shard, b->config.train.recompute,
-                        tti_program_cost_s(c, &b->plan->shard), &is_measured);
+    tti_calibrated_shard_group(c, b->rows_per_shard, b->config.train.recompute,
+                               tti_program_cost_s(c, &b->plan->shard), &is_measured);
     return is_measured && b->n_parts == 0;
 }
 
@@ -68,7 +68,8 @@ static tutti_status ask_on_device(const tti_blueprint *b, tti_calibration *c) {
     return st;
 }
 
-/* Asks for the first tensor shard of each stage, and for the undivided model, which the wave ran.
+/* Asks for the first tensor shard of each stage, and for the undivided model, which the micro-batch
+ * group ran.
  */
 static tutti_status ask_on_host(const tti_blueprint *b, tti_calibration *c) {
     TTI_TRY(ask(b, b->plan, c));
@@ -85,7 +86,8 @@ tutti_status tti_scratch_ask(const tti_blueprint *b, tti_calibration *c, double 
     int64_t start = tti_now_ns();
     tutti_status st = on_device ? ask_on_device(b, c) : ask_on_host(b, c);
     *spent_s = (double)(tti_now_ns() - start) * 1e-9;
-    if (st == TUTTI_E_NOMEM || st == TUTTI_E_UNSUPPORTED) { /* use the estimate of the wave */
+    if (st == TUTTI_E_NOMEM ||
+        st == TUTTI_E_UNSUPPORTED) { /* use the estimate of the micro-batch group */
         tti_clear_error();
         return TUTTI_OK;
     }
@@ -141,12 +143,13 @@ double tti_scratch_beyond(const tti_calibration *c, const tti_blueprint *b, int 
     return part->bytes * n_in_flight - whole->bytes * n_compute_threads;
 }
 
-double tti_scratch_bytes(const tti_calibration *c, const tti_plan *plan, const tti_wave *wave,
-                         double cost_s) {
+double tti_scratch_bytes(const tti_calibration *c, const tti_plan *plan,
+                         const tti_shard_group *shard_group, double cost_s) {
     const tti_scratch *known = find(c, plan);
     if (!c->is_device) return 0;
-    if (known) return known->bytes + fmax(wave->hidden_bytes - wave->scratch_bytes, 0);
+    if (known)
+        return known->bytes + fmax(shard_group->hidden_bytes - shard_group->scratch_bytes, 0);
     if (c->paper_scratch > 0)
         return fmax(c->paper_scratch, on_paper(c, &plan->shard)) + on_paper(c, &plan->eval);
-    return wave->hidden_bytes * cost_s / wave->cost_s;
+    return shard_group->hidden_bytes * cost_s / shard_group->cost_s;
 }

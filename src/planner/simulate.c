@@ -63,11 +63,12 @@ static tutti_status calibrate(tti_simulation *s, tti_calibration *c) {
         return TUTTI_OK;
     }
     TTI_TRY(tti_calibrate_machine(s->b, 1, BUDGET_S, 0, c));
-    return tti_calibrate_wave(s->b, c, BUDGET_S, &spent);
+    return tti_calibrate_shard_group(s->b, c, BUDGET_S, &spent);
 }
 
 /* Stages after the first end earlier; the schedule says when. */
-static tutti_status time_stages(tti_simulation *s, const tti_calibration *c, int64_t n_waves) {
+static tutti_status time_stages(tti_simulation *s, const tti_calibration *c,
+                                int64_t n_shard_groups) {
     tti_simulated_solo *w = &s->solo;
     double moment_s[TTI_MAX_MOMENTS];
     tti_stage_sim told = {.step_s = 1, .busy_s = {1}, .end_s = {1}};
@@ -75,7 +76,7 @@ static tutti_status time_stages(tti_simulation *s, const tti_calibration *c, int
         tti_stage_costs(s->b, c, moment_s);
         TTI_TRY(
             tti_stage_sim_run(&(tti_stage_sim_desc){.stages = tti_blueprint_plan(s->b, 0)->stages,
-                                                    .n_waves = (int)n_waves,
+                                                    .n_shard_groups = (int)n_shard_groups,
                                                     .n_compute_threads = 1,
                                                     .moment_s = moment_s},
                               &told));
@@ -83,7 +84,7 @@ static tutti_status time_stages(tti_simulation *s, const tti_calibration *c, int
     for (int i = 0; i < w->n_stages; i++) {
         const tti_plan *plan = tti_blueprint_plan(s->b, i * s->b->mesh.tensor);
         w->stages[i].end_s = w->compute_s * told.end_s[i] / told.step_s;
-        double shard_s = w->compute_s * told.busy_s[i] / told.step_s / (double)n_waves;
+        double shard_s = w->compute_s * told.busy_s[i] / told.step_s / (double)n_shard_groups;
         TTI_TRY(time_buckets(plan, c, shard_s, &w->stages[i]));
     }
     return TUTTI_OK;
@@ -98,8 +99,9 @@ static tutti_status time_thread(tti_simulation *s, const tti_calibration *c) {
     for (int i = 0; i < s->b->n_parts; i++)
         flat = fmax(flat, (double)tti_blueprint_plan(s->b, i)->n_flat);
     if (c->is_device) TTI_TRY(tti_calibration_of("cpu", 1, &host));
-    bool is_measured = !c->is_device && host.n_waves > 0 && host.waves[0].update_s > 0;
-    double once = is_measured ? host.waves[0].update_s : tti_update_cost_s(&host, plan);
+    bool is_measured =
+        !c->is_device && host.n_shard_groups > 0 && host.shard_groups[0].update_s > 0;
+    double once = is_measured ? host.shard_groups[0].update_s : tti_update_cost_s(&host, plan);
     w->flat_bytes = flat * sizeof(float);
     w->thread_update_s = once * host.n_cores * flat / (double)plan->n_flat;
     w->thread_copy_s = 2 * w->flat_bytes / host.bytes;
@@ -107,7 +109,7 @@ static tutti_status time_thread(tti_simulation *s, const tti_calibration *c) {
 }
 
 /* A device computes one shard at a time, a host one on each core. */
-static int64_t n_waves_of(const tti_calibration *c, int64_t n_shards) {
+static int64_t n_shard_groups_of(const tti_calibration *c, int64_t n_shards) {
     int64_t side_by_side = c->is_device ? 1 : TTI_MAX(c->n_cores, 1);
     return (n_shards + side_by_side - 1) / side_by_side;
 }
@@ -121,8 +123,8 @@ static tutti_status time_worker(tti_simulation *s) {
     w->stages = calloc((size_t)w->n_stages, sizeof *w->stages);
     if (!w->stages) return tti_fail(TUTTI_E_NOMEM, "simulate: out of memory");
     TTI_TRY(calibrate(s, &c));
-    int64_t n_waves = n_waves_of(&c, scheme.shards);
-    tti_sums_of(s->b, n_waves, &s->sums);
+    int64_t n_shard_groups = n_shard_groups_of(&c, scheme.shards);
+    tti_sums_of(s->b, n_shard_groups, &s->sums);
     if (s->served.n_servers > 0) tti_sums_serve(&s->sums, s->served.n_servers);
     TTI_TRY(time_thread(s, &c));
     spread(s, &c);
@@ -132,7 +134,7 @@ static tutti_status time_worker(tti_simulation *s) {
     w->update_s = alone.update_s * scale;
     w->exchange_s = alone.exchange_s * scale;
     w->bubble = alone.bubble;
-    w->forward_s = c.is_device ? w->compute_s / (double)n_waves / 3 : 0;
+    w->forward_s = c.is_device ? w->compute_s / (double)n_shard_groups / 3 : 0;
     w->sent_bytes = alone.sent_bytes;
     w->sums_bytes = 4 * sizeof(double);
     return time_stages(s, &c, scheme.shards);

@@ -9,13 +9,13 @@ typedef struct game {
     const tti_stage_sim_desc *desc;
     tti_pipe_schedule of[TTI_MAX_PIECES_OF_MODEL]; /* by stage */
     int done[TTI_MAX_PIECES_OF_MODEL];             /* actions of a stage */
-    double *end;                                   /* [n_waves][moments]; < 0: not yet */
+    double *end;                                   /* [n_shard_groups][moments]; < 0: not yet */
     int n_moments;
 } game;
 
-/* The time at which the inputs of a wave's slot are available; < 0: not yet. */
-static double wave_ready_s(const game *g, int wave, int moment) {
-    const double *end = &g->end[wave * g->n_moments];
+/* The time at which the inputs of a micro-batch group's slot are available; < 0: not yet. */
+static double group_ready_s(const game *g, int shard_group, int moment) {
+    const double *end = &g->end[shard_group * g->n_moments];
     const tti_crossings *sent = &g->desc->stages->train;
     double ready = moment > 0 ? end[moment - 1] : 0;
     for (int i = 0; ready >= 0 && i < sent->n; i++) {
@@ -28,11 +28,11 @@ static double wave_ready_s(const game *g, int wave, int moment) {
     return ready;
 }
 
-/* The time at which a slot can run; a joined value waits for all waves. */
-static double ready_s(const game *g, int wave, int moment) {
-    double ready = wave_ready_s(g, wave, moment);
-    for (int w = 0; g->desc->stages->is_joined && ready >= 0 && w < g->desc->n_waves; w++) {
-        double other = wave_ready_s(g, w, moment);
+/* The time at which a slot can run; a joined value waits for all micro-batch groups. */
+static double ready_s(const game *g, int shard_group, int moment) {
+    double ready = group_ready_s(g, shard_group, moment);
+    for (int w = 0; g->desc->stages->is_joined && ready >= 0 && w < g->desc->n_shard_groups; w++) {
+        double other = group_ready_s(g, w, moment);
         ready = other < 0 ? -1 : fmax(ready, other);
     }
     return ready;
@@ -42,12 +42,12 @@ static bool advance(game *g, int stage, tti_stage_sim *out) {
     if (g->done[stage] == g->of[stage].n_actions) return false;
     const tti_pipe_action *a = &g->of[stage].actions[g->done[stage]];
     int moment = tti_part_moment(g->desc->stages, stage, a->part);
-    double ready = ready_s(g, a->wave, moment), took = g->desc->moment_s[moment];
+    double ready = ready_s(g, a->shard_group, moment), took = g->desc->moment_s[moment];
     if (ready < 0) return false;
     const tti_stage_part part = {stage, *a, fmax(out->end_s[stage], ready), took};
     out->end_s[stage] = part.begin_s + took;
     out->busy_s[stage] += took;
-    g->end[a->wave * g->n_moments + moment] = out->end_s[stage];
+    g->end[a->shard_group * g->n_moments + moment] = out->end_s[stage];
     g->done[stage]++;
     if (g->desc->on_part) g->desc->on_part(g->desc->user, &part);
     return true;
@@ -56,7 +56,7 @@ static bool advance(game *g, int stage, tti_stage_sim *out) {
 static tutti_status simulate(game *g, tti_stage_sim *out) {
     const tti_stages *s = g->desc->stages;
     double busy = 0;
-    for (int i = 0; i < g->desc->n_waves * g->n_moments; i++) g->end[i] = -1;
+    for (int i = 0; i < g->desc->n_shard_groups * g->n_moments; i++) g->end[i] = -1;
     for (bool moved = true; moved;) {
         moved = false;
         for (int stage = 0; stage < s->n_stages; stage++)
@@ -74,10 +74,10 @@ static tutti_status simulate(game *g, tti_stage_sim *out) {
 
 tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *out) {
     const tti_stages *s = desc->stages;
-    const tti_pipe_shape shape = tti_pipe_shape_of(s, desc->n_waves, true);
+    const tti_pipe_shape shape = tti_pipe_shape_of(s, desc->n_shard_groups, true);
     game g = {.desc = desc, .n_moments = 2 * tti_stages_n_pieces(s)};
     *out = (tti_stage_sim){0};
-    g.end = calloc((size_t)desc->n_waves, (size_t)g.n_moments * sizeof *g.end);
+    g.end = calloc((size_t)desc->n_shard_groups, (size_t)g.n_moments * sizeof *g.end);
     tutti_status st = g.end ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; st == TUTTI_OK && i < s->n_stages; i++)
         st = tti_pipe_schedule_init(&shape, i, &g.of[i]);

@@ -31,20 +31,20 @@ static double of_largest_part(const tti_blueprint *b) {
     return (double)most;
 }
 
-int64_t tti_sums_n_fetched(const tti_plan *plan, int64_t n_waves) {
+int64_t tti_sums_n_fetched(const tti_plan *plan, int64_t n_shard_groups) {
     bool joined = plan->stages && plan->stages->is_joined;
     for (int s = 0; s < plan->shard.n_steps; s++)
         joined = joined || (plan->shard.steps[s]->op->traits & TTI_SYNC);
-    return joined ? 1 : n_waves;
+    return joined ? 1 : n_shard_groups;
 }
 
-void tti_sums_of(const tti_blueprint *b, int64_t n_waves, tti_sums *out) {
+void tti_sums_of(const tti_blueprint *b, int64_t n_shard_groups, tti_sums *out) {
     const tti_job_config *c = &b->config;
     tti_exec_desc desc = tti_worker_exec_desc(b);
     double flat = (double)b->plan->n_flat * sizeof(float);
     *out = (tti_sums){.zero = desc.zero, .of_sum = 1, .mean_every = 1};
     if (desc.zero > 0) out->n_fetches = 1;
-    if (desc.zero > 2) out->n_fetches = 2 * (double)tti_sums_n_fetched(b->plan, n_waves);
+    if (desc.zero > 2) out->n_fetches = 2 * (double)tti_sums_n_fetched(b->plan, n_shard_groups);
     compress(&desc, flat, out);
     if (!desc.local) return;
     out->mean_bytes = (double)tti_averaging_bytes(c, b->plan);

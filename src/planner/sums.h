@@ -16,12 +16,12 @@ typedef struct tti_sums {
     double mean_every; /* in one step of so many; 1 without */
 } tti_sums;
 
-/* How often a step fetches the parameters of one pass with zero 3: once for each wave of shards, or
- * for all of them where they are joined on the way. */
-int64_t tti_sums_n_fetched(const tti_plan *plan, int64_t n_waves);
+/* How often a step fetches the parameters of one pass with zero 3: once for each micro-batch group
+ * of shards, or for all of them where they are joined on the way. */
+int64_t tti_sums_n_fetched(const tti_plan *plan, int64_t n_shard_groups);
 
-/* n_waves: of shards, one after the other on a worker. */
-void tti_sums_of(const tti_blueprint *b, int64_t n_waves, tti_sums *out);
+/* n_shard_groups: of shards, one after the other on a worker. */
+void tti_sums_of(const tti_blueprint *b, int64_t n_shard_groups, tti_sums *out);
 
 /* The same job with a synchronous parameter server, which is n_servers of its workers. */
 void tti_sums_serve(tti_sums *sums, int64_t n_servers);

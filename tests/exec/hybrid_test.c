@@ -164,7 +164,8 @@ T_CASE(joined_stages_begin_with_a_fetch) {
     grid_fini(&one);
 }
 
-/* Some have fewer waves than others, or none of a turn; parameters come for each part of a wave. */
+/* Some have fewer micro-batch groups than others, or none of a turn; parameters come for each part
+ * of a micro-batch group. */
 T_CASE(stages_fetch_for_each_part) {
     T_UNUSED;
     static const struct {

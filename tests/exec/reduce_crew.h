@@ -191,17 +191,17 @@ static inline const char *reduce_shards(reduce_rank *r, bool beside) {
     tti_exec *x = &r->x;
     size_t n_flat = r->c->plan.n_flat;
     tti_device_reduce_begin(r->reduce, beside);
-    for (int w = 0; w < x->acc.n_waves; w++) {
-        const tti_wave *wave = &x->acc.waves[w];
-        for (int i = 0; i < wave->n_shards; i++)
-            COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->buffers[wave->buffer[i]],
-                                        r->shards[wave->first + i - x->first_shard],
+    for (int w = 0; w < x->acc.n_shard_groups; w++) {
+        const tti_shard_group *shard_group = &x->acc.shard_groups[w];
+        for (int i = 0; i < shard_group->n_shards; i++)
+            COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->buffers[shard_group->buffer[i]],
+                                        r->shards[shard_group->first + i - x->first_shard],
                                         n_flat * sizeof(float)));
-        for (int s = 0; w == x->acc.n_waves - 1 && s < REDUCE_STEPS; s++)
+        for (int s = 0; w == x->acc.n_shard_groups - 1 && s < REDUCE_STEPS; s++)
             tti_device_reduce_after(r->reduce, s);
-        if (!tti_device_reduce_merges(r->reduce, w)) tti_exec_merge(x, wave, 0, n_flat);
+        if (!tti_device_reduce_merges(r->reduce, w)) tti_exec_merge(x, shard_group, 0, n_flat);
     }
-    bool merged = tti_device_reduce_merges(r->reduce, x->acc.n_waves - 1);
+    bool merged = tti_device_reduce_merges(r->reduce, x->acc.n_shard_groups - 1);
     for (int i = 1; x->desc.fast && !merged && i < x->acc.n_pieces; i++)
         r->c->backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]], n_flat);
     COMM_OK(tti_device_reduce_finish(r->reduce, r->args, r->report, r->sums));

@@ -6,7 +6,7 @@
 
 static const double DEVICE_S = 0.010, UPDATE_S = 0.002, LATENCY_S = 1e-5, BYTES_S = 1e9;
 
-static tti_calibration calibration(const tti_blueprint *b, bool is_device, double wave_s) {
+static tti_calibration calibration(const tti_blueprint *b, bool is_device, double group_s) {
     tti_calibration c = {.n_cores = 2,
                          .n_ranks = 2,
                          .is_device = is_device,
@@ -15,12 +15,12 @@ static tti_calibration calibration(const tti_blueprint *b, bool is_device, doubl
                          .sum_latency_s = LATENCY_S,
                          .sum_bytes_s = BYTES_S,
                          .base_bytes = 5e6,
-                         .n_waves = 1};
-    c.waves[0] = (tti_wave){.rows = b->rows_per_shard,
-                            .recompute = b->config.train.recompute,
-                            .cost_s = tti_program_cost_s(&c, &b->plan->shard),
-                            .s = wave_s,
-                            .update_s = UPDATE_S};
+                         .n_shard_groups = 1};
+    c.shard_groups[0] = (tti_shard_group){.rows = b->rows_per_shard,
+                                          .recompute = b->config.train.recompute,
+                                          .cost_s = tti_program_cost_s(&c, &b->plan->shard),
+                                          .s = group_s,
+                                          .update_s = UPDATE_S};
     return c;
 }
 

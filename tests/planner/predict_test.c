@@ -10,7 +10,7 @@
 
 enum { CORES = 4 };
 
-/* A wave of 10 ms, an update of 2 by all cores, a nanosecond to add an element. */
+/* A micro-batch group of 10 ms, an update of 2 by all cores, a nanosecond to add an element. */
 static tti_calibration calibration(const tti_blueprint *b, int n_ranks) {
     tti_calibration c = {.n_cores = CORES,
                          .flops = 1e9,
@@ -20,14 +20,14 @@ static tti_calibration calibration(const tti_blueprint *b, int n_ranks) {
                          .sum_bytes_s = 1e9,
                          .base_bytes = 5e6,
                          .n_ranks = n_ranks,
-                         .n_waves = 1};
-    c.waves[0] = (tti_wave){.rows = b->rows_per_shard,
-                            .recompute = "none",
-                            .cost_s = tti_program_cost_s(&c, &b->plan->shard),
-                            .s = 0.010,
-                            .update_s = 0.002,
-                            .load_s = 1e-5,
-                            .hidden_bytes = 1000};
+                         .n_shard_groups = 1};
+    c.shard_groups[0] = (tti_shard_group){.rows = b->rows_per_shard,
+                                          .recompute = "none",
+                                          .cost_s = tti_program_cost_s(&c, &b->plan->shard),
+                                          .s = 0.010,
+                                          .update_s = 0.002,
+                                          .load_s = 1e-5,
+                                          .hidden_bytes = 1000};
     return c;
 }
 
@@ -57,12 +57,12 @@ static void unmake(made *m) {
     tutti_job_destroy(m->job);
 }
 
-/* Workers, shards, and how many waves follow each other. */
-T_CASE(waves_and_cores) {
+/* Workers, shards, and how many micro-batch groups follow each other. */
+T_CASE(shard_groups_and_cores) {
     T_UNUSED;
     static const struct {
         const char *workers, *shards;
-        double waves, crowd;
+        double shard_groups, crowd;
     } rows[] = {{"parallel.workers=1", "parallel.shards=4", 1, 1},
                 {"parallel.workers=1", "parallel.shards=8", 2, 1},
                 {"parallel.workers=2", "parallel.shards=8", 2, 1},
@@ -71,7 +71,7 @@ T_CASE(waves_and_cores) {
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
         made m = predict(rows[i].workers, rows[i].shards);
         assert_true(m.p.is_measured);
-        T_NEAR(m.p.compute_s / (0.010 * rows[i].waves * rows[i].crowd), 1, 1e-9);
+        T_NEAR(m.p.compute_s / (0.010 * rows[i].shard_groups * rows[i].crowd), 1, 1e-9);
         T_NEAR(m.p.step_s / (m.p.compute_s + m.p.add_s + m.p.reduce_s + m.p.update_s + m.p.load_s),
                1, 1e-9);
         unmake(&m);
@@ -133,10 +133,12 @@ T_CASE(costs_stand_for_what_was_not_measured) {
     made m = predict("parallel.workers=1", "parallel.shards=4");
     tti_calibration c = calibration(m.b, 1);
     bool is_measured;
-    tti_wave half = tti_calibrated_wave(&c, 4, "none", c.waves[0].cost_s / 2, &is_measured);
+    tti_shard_group half =
+        tti_calibrated_shard_group(&c, 4, "none", c.shard_groups[0].cost_s / 2, &is_measured);
     assert_true(!is_measured);
     T_NEAR(half.s / 0.005, 1, 1e-9);
-    half = tti_calibrated_wave(&c, c.waves[0].rows, "none", c.waves[0].cost_s, &is_measured);
+    half = tti_calibrated_shard_group(&c, c.shard_groups[0].rows, "none", c.shard_groups[0].cost_s,
+                                      &is_measured);
     assert_true(is_measured);
     unmake(&m);
 }
@@ -262,7 +264,8 @@ T_CASE(channels_of_servers) {
     }
 }
 
-/* Kernels of a piece that want other scratch than those of the whole model, which a wave was of. */
+/* Kernels of a piece that want other scratch than those of the whole model, which a micro-batch
+ * group was of. */
 T_CASE(scratch_of_pieces) {
     T_UNUSED;
     made m = predict("parallel.workers=2", "parallel.tensor=2");
@@ -316,7 +319,7 @@ T_CASE(a_job_stays_as_it_was) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waves_and_cores),
+        cmocka_unit_test(shard_groups_and_cores),
         cmocka_unit_test(sums_and_update),
         cmocka_unit_test(what_travels),
         cmocka_unit_test(costs_stand_for_what_was_not_measured),

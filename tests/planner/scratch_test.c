@@ -5,35 +5,35 @@
 
 static const double SCRATCH = 4e6, PAPER = 7e5;
 
-/* A wave of half the costs that took more than its kernels had said. */
-static tti_wave wave_of(double cost_s) {
-    return (tti_wave){.recompute = "none",
-                      .cost_s = cost_s / 2,
-                      .s = 1,
-                      .hidden_bytes = 5e6,
-                      .scratch_bytes = SCRATCH};
+/* A micro-batch group of half the costs that took more than its kernels had said. */
+static tti_shard_group shard_group_of(double cost_s) {
+    return (tti_shard_group){.recompute = "none",
+                             .cost_s = cost_s / 2,
+                             .s = 1,
+                             .hidden_bytes = 5e6,
+                             .scratch_bytes = SCRATCH};
 }
 
 T_CASE(asked_or_scaled) {
     T_UNUSED;
     const tti_plan known = {0}, other = {0};
     tti_calibration c = {.is_device = true, .n_scratch = 1};
-    tti_wave wave = wave_of(2);
+    tti_shard_group shard_group = shard_group_of(2);
     c.scratch[0] = (tti_scratch){&known, 9e6};
-    T_NEAR(tti_scratch_bytes(&c, &known, &wave, 2), 9e6 + 1e6, 0);
-    T_NEAR(tti_scratch_bytes(&c, &other, &wave, 2), 2 * 5e6, 0);
-    wave.hidden_bytes = SCRATCH / 2; /* the allocator's business */
-    T_NEAR(tti_scratch_bytes(&c, &known, &wave, 2), 9e6, 0);
-    wave.hidden_bytes = 0;
+    T_NEAR(tti_scratch_bytes(&c, &known, &shard_group, 2), 9e6 + 1e6, 0);
+    T_NEAR(tti_scratch_bytes(&c, &other, &shard_group, 2), 2 * 5e6, 0);
+    shard_group.hidden_bytes = SCRATCH / 2; /* the allocator's business */
+    T_NEAR(tti_scratch_bytes(&c, &known, &shard_group, 2), 9e6, 0);
+    shard_group.hidden_bytes = 0;
     c.paper_scratch = PAPER;
-    T_NEAR(tti_scratch_bytes(&c, &other, &wave, 2), PAPER, 0);
+    T_NEAR(tti_scratch_bytes(&c, &other, &shard_group, 2), PAPER, 0);
     c.is_device = false;
-    T_NEAR(tti_scratch_bytes(&c, &known, &wave, 2), 0, 0);
+    T_NEAR(tti_scratch_bytes(&c, &known, &shard_group, 2), 0, 0);
 }
 
 static const tti_calibration host = {.flops = 1e9, .bytes = 1e9};
 
-/* A wave of the whole model says what its kernels take. */
+/* A micro-batch group of the whole model says what its kernels take. */
 T_CASE(a_whole_model_on_a_host_is_not_asked) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.workers=1");
@@ -49,7 +49,7 @@ T_CASE(a_whole_model_on_a_host_is_not_asked) {
     tutti_job_destroy(job);
 }
 
-/* Each stage once, and the whole one, which a wave holds on each compute thread. */
+/* Each stage once, and the whole one, which a micro-batch group holds on each compute thread. */
 T_CASE(parts_on_a_host_are) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.tensor=2", "parallel.pipeline=2", "parallel.workers=4");

@@ -16,7 +16,7 @@ static tti_stages chain(tti_crossing of[2 * STAGES]) {
 }
 
 /* A third of each stage's time is forward. */
-static tti_stage_sim sim(const double cost[STAGES], int n_waves, double latency_s,
+static tti_stage_sim sim(const double cost[STAGES], int n_shard_groups, double latency_s,
                          double s_of_byte) {
     tti_crossing of[2 * STAGES];
     tti_stages s = chain(of);
@@ -27,7 +27,7 @@ static tti_stage_sim sim(const double cost[STAGES], int n_waves, double latency_
         moment_s[2 * STAGES - 1 - i] = cost[i] * 2 / 3;
     }
     T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = &s,
-                                                 .n_waves = n_waves,
+                                                 .n_shard_groups = n_shard_groups,
                                                  .n_compute_threads = 2,
                                                  .moment_s = moment_s,
                                                  .latency_s = latency_s,
@@ -54,12 +54,12 @@ T_CASE(as_the_executor_says) {
     double bubble;
     tti_stage_sim told = sim(cost, 8, 0, 0);
     T_OK(tti_pipe_bubble(
-        &(tti_pipe_shape){.n_stages = STAGES, .n_chunks = 1, .n_waves = 8, .training = true}, cost,
-        &bubble));
+        &(tti_pipe_shape){.n_stages = STAGES, .n_chunks = 1, .n_shard_groups = 8, .training = true},
+        cost, &bubble));
     T_NEAR(told.bubble, bubble, 1e-9);
 }
 
-/* A wave alone waits for every message: there and back, of both of its shards. */
+/* A micro-batch group alone waits for every message: there and back, of both of its shards. */
 T_CASE(messages) {
     T_UNUSED;
     static const double one[STAGES] = {1, 1, 1, 1};
@@ -130,7 +130,7 @@ T_CASE(parts) {
     tti_stage_sim told;
     heard h = {0};
     T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = &s,
-                                                 .n_waves = 6,
+                                                 .n_shard_groups = 6,
                                                  .n_compute_threads = 1,
                                                  .moment_s = moment_s,
                                                  .on_part = hear,

@@ -176,7 +176,7 @@ static tutti_status bring_bucket(const tti_device_host_staged *b, const tti_buck
     tti_exec *x = b->x;
     size_t first = bucket->first, n = bucket->n_elems;
     TTI_TRY(tti_device_exchange_wait(x->exchange));
-    tti_exec_merge(x, &x->acc.waves[x->acc.n_waves - 1], first, first + n);
+    tti_exec_merge(x, &x->acc.shard_groups[x->acc.n_shard_groups - 1], first, first + n);
     for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(tti_exec_grads_at(x, x->acc.piece_buffer[0], first),
                                     tti_exec_grads_at(x, x->acc.piece_buffer[i], first), n);

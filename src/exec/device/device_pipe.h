@@ -16,9 +16,11 @@ typedef struct tti_device_pipe_step {
     const tti_inputs_shard *shards; /* [shards of the worker] */
     const tti_run *runs;            /* [the same] */
     const float *loss_scale;
-    double *sums;              /* [V][3] */
-    tti_device_reduce *reduce; /* of gradients, during the last wave; NULL: later, or never */
-    tti_device_parts *parts;   /* of parameters, during the first wave; NULL: they are complete */
+    double *sums; /* [V][3] */
+    tti_device_reduce
+        *reduce; /* of gradients, during the last micro-batch group; NULL: later, or never */
+    tti_device_parts
+        *parts; /* of parameters, during the first micro-batch group; NULL: they are complete */
     uint64_t number;
     bool eval;
 } tti_device_pipe_step;

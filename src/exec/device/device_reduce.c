@@ -350,12 +350,13 @@ static bool sums_at_once(const tti_device_reduce *r) {
 }
 
 bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
-    return sums_at_once(r) && w == r->x->acc.n_waves - 1;
+    return sums_at_once(r) && w == r->x->acc.n_shard_groups - 1;
 }
 
 /* Merges the range of a bucket, which run_shards leaves to this function. */
 static void merge(tti_exec *x, const tti_bucket *b) {
-    tti_exec_merge(x, &x->acc.waves[x->acc.n_waves - 1], b->first, b->first + b->n_elems);
+    tti_exec_merge(x, &x->acc.shard_groups[x->acc.n_shard_groups - 1], b->first,
+                   b->first + b->n_elems);
     for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(tti_exec_grads_at(x, x->acc.piece_buffer[0], b->first),
                                     tti_exec_grads_at(x, x->acc.piece_buffer[i], b->first),

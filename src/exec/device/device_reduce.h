@@ -32,7 +32,7 @@ void tti_device_reduce_destroy(tti_device_reduce *reduce); /* takes NULL */
 /* Begins a step. beside: buckets are summed while shards compute, which capturing requires. */
 void tti_device_reduce_begin(tti_device_reduce *reduce, bool beside);
 
-/* True if the shards of wave w are merged bucket by bucket. */
+/* True if the shards of micro-batch group w are merged bucket by bucket. */
 bool tti_device_reduce_merges(const tti_device_reduce *reduce, int w);
 
 /* The last shard has got a step of its program to do.  A failure comes out of finish. */

@@ -188,7 +188,7 @@ static int n_to_play(const tti_device_sharded *l, int n_idle) { return l->reduce
 tutti_status tti_device_sharded_step(tti_device_sharded *l, bool beside) {
     l->step_beside = beside;
     l->status = l->x->sharded->params ? bring(l, l->x->params) : TUTTI_OK;
-    for (int i = n_to_play(l, tti_sharded_idle_waves(l->x)); i > 0; i--) {
+    for (int i = n_to_play(l, tti_sharded_idle_shard_groups(l->x)); i > 0; i--) {
         tti_device_sharded_begin(l, false);
         replay(l, l->x->desc.plan->shard.n_steps);
     }

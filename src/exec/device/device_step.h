@@ -142,8 +142,8 @@ tutti_status tti_device_chain_step(tti_exec *x, int which);
  * the device one by one if it is among them, or if no others come. */
 tutti_status tti_device_chain_before_end(tti_exec *x);
 
-/* device_waves.c: runs the shards of this worker with their inputs; also the overlapped sums with
- * other workers.  And those of an evaluation. */
+/* device_shard_groups.c: runs the shards of this worker with their inputs; also the overlapped sums
+ * with other workers.  And those of an evaluation. */
 tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set);
 tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set);
 

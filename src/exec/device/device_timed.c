@@ -18,8 +18,9 @@ static int64_t most_moments(const tti_exec *x) {
     if (x->pipe && x->sharded) /* shards that are joined go on in turns */
         nodes += 3 * (2 * x->sharded->train.n_uses + x->sharded->grads.n_uses) * n_shards;
     if (x->sharded)
-        nodes += (x->sharded->train.n_uses + x->desc.plan->n_buckets) * 2 * x->sharded->n_waves;
-    return 2 * (nodes + trades) + 6 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
+        nodes +=
+            (x->sharded->train.n_uses + x->desc.plan->n_buckets) * 2 * x->sharded->n_shard_groups;
+    return 2 * (nodes + trades) + 6 * x->desc.plan->n_buckets + 4 * x->acc.n_shard_groups + 64;
 }
 
 /* Every step replays a graph once, so each timestamp belongs to one step.  If graphs do not support

@@ -204,7 +204,7 @@ static int due_of(const tti_offload *o, int bucket) {
 tutti_status tti_offload_after(tti_offload *o, int step) {
     tti_exec *x = o->x;
     const tti_plan *plan = x->desc.plan;
-    const tti_wave *last = &x->acc.waves[x->acc.n_waves - 1];
+    const tti_shard_group *last = &x->acc.shard_groups[x->acc.n_shard_groups - 1];
     int n = o->next_bucket;
     for (; n < plan->n_buckets && due_of(o, n) <= step; n++)
         tti_exec_merge(x, last, plan->buckets[n].first,

@@ -41,11 +41,12 @@ static void push(player *p, int shard, int buffer) {
     }
 }
 
-static void play_wave(player *p, tti_wave *wave) {
-    for (int i = 0; i < wave->n_shards; i++) wave->buffer[i] = take_buffer(p);
-    wave->first_merge = p->acc->n_merges;
-    for (int i = 0; i < wave->n_shards; i++) push(p, wave->first + i, wave->buffer[i]);
-    wave->n_merges = p->acc->n_merges - wave->first_merge;
+static void play_shard_group(player *p, tti_shard_group *shard_group) {
+    for (int i = 0; i < shard_group->n_shards; i++) shard_group->buffer[i] = take_buffer(p);
+    shard_group->first_merge = p->acc->n_merges;
+    for (int i = 0; i < shard_group->n_shards; i++)
+        push(p, shard_group->first + i, shard_group->buffer[i]);
+    shard_group->n_merges = p->acc->n_merges - shard_group->first_merge;
 }
 
 tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
@@ -55,17 +56,18 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
     *acc = (tti_accumulation){0};
     size_t n_shards = (size_t)(last - first);
     player p = {.acc = acc, .busy = calloc(n_shards + 1, sizeof(bool))};
-    acc->waves = calloc(n_shards + 1, sizeof *acc->waves);
+    acc->shard_groups = calloc(n_shards + 1, sizeof *acc->shard_groups);
     acc->merges = calloc(n_shards + 1, sizeof *acc->merges);
-    if (!p.busy || !acc->waves || !acc->merges) {
+    if (!p.busy || !acc->shard_groups || !acc->merges) {
         free(p.busy);
         tti_accumulation_fini(acc);
         return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     }
     for (int s = first; s < last; s += n_compute_threads) {
-        tti_wave *wave = &acc->waves[acc->n_waves++];
-        *wave = (tti_wave){.first = s, .n_shards = TTI_MIN(n_compute_threads, last - s)};
-        play_wave(&p, wave);
+        tti_shard_group *shard_group = &acc->shard_groups[acc->n_shard_groups++];
+        *shard_group =
+            (tti_shard_group){.first = s, .n_shards = TTI_MIN(n_compute_threads, last - s)};
+        play_shard_group(&p, shard_group);
     }
     acc->n_pieces = p.depth;
     for (int i = 0; i < p.depth; i++) {
@@ -77,7 +79,7 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
 }
 
 void tti_accumulation_fini(tti_accumulation *acc) {
-    free(acc->waves);
+    free(acc->shard_groups);
     free(acc->merges);
     *acc = (tti_accumulation){0};
 }

@@ -1,10 +1,10 @@
 /* accumulate.h - which buffer each shard's gradient uses, and which are added to which.
  *
- * A worker owns shards first .. last-1 and computes n_compute_threads of them in parallel, wave
- * after wave. Gradients are added along the binary tree over all shards, as a binary counter adds
- * carries, so that few buffers are live at once: n_compute_threads + log2 of the shards.  The
- * canonical partial sums of the run remain at the end (comm/shards.h).  The whole plan is made
- * before the first step. */
+ * A worker owns shards first .. last-1 and computes n_compute_threads of them in parallel,
+ * micro-batch group after micro-batch group. Gradients are added along the binary tree over all
+ * shards, as a binary counter adds carries, so that few buffers are live at once: n_compute_threads
+ * + log2 of the shards.  The canonical partial sums of the run remain at the end (comm/shards.h).
+ * The whole plan is made before the first step. */
 #ifndef TTI_EXEC_ACCUMULATE_H
 #define TTI_EXEC_ACCUMULATE_H
 
@@ -17,15 +17,15 @@ typedef struct tti_merge {
     int dst, src;
 } tti_merge;
 
-typedef struct tti_wave {
-    int first, n_shards;                 /* shards of this wave, by global number          */
+typedef struct tti_shard_group {
+    int first, n_shards; /* shards of this micro-batch group, by global number          */
     int buffer[TTI_MAX_COMPUTE_THREADS]; /* [n_shards]: where compute thread i's gradient goes */
-    int first_merge, n_merges;           /* in accumulation->merges, to do after the wave  */
-} tti_wave;
+    int first_merge, n_merges; /* in accumulation->merges, to do after the micro-batch group  */
+} tti_shard_group;
 
 typedef struct tti_accumulation {
-    tti_wave *waves;
-    int n_waves;
+    tti_shard_group *shard_groups;
+    int n_shard_groups;
     tti_merge *merges;
     int n_merges;
     int n_buffers;

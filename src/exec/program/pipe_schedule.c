@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
-tti_pipe_shape tti_pipe_shape_of(const tti_stages *s, int n_waves, bool training) {
+tti_pipe_shape tti_pipe_shape_of(const tti_stages *s, int n_shard_groups, bool training) {
     return (tti_pipe_shape){.n_stages = s->n_stages,
                             .n_chunks = s->n_chunks,
-                            .n_waves = n_waves,
+                            .n_shard_groups = n_shard_groups,
                             .training = training,
                             .joined = training && s->is_joined};
 }
@@ -16,13 +16,13 @@ static tti_pipe_action unit(const tti_pipe_shape *s, int k, bool backward) {
     int group = s->n_stages * s->n_chunks;
     if (s->n_chunks == 1) return (tti_pipe_action){k, backward ? 1 : 0};
     int chunk = k % group / s->n_stages;
-    int wave = k / group * s->n_stages + k % s->n_stages;
-    return (tti_pipe_action){wave, backward ? s->n_chunks + chunk : chunk};
+    int shard_group = k / group * s->n_stages + k % s->n_stages;
+    return (tti_pipe_action){shard_group, backward ? s->n_chunks + chunk : chunk};
 }
 
 /* Forward units before the first backward one. */
 static int n_ahead(const tti_pipe_shape *s, int stage) {
-    int n_units = s->n_waves * s->n_chunks, behind = s->n_stages - 1 - stage;
+    int n_units = s->n_shard_groups * s->n_chunks, behind = s->n_stages - 1 - stage;
     if (!s->training) return n_units;
     if (s->n_chunks == 1) return TTI_MIN(behind, n_units);
     return TTI_MIN(2 * behind + (s->n_chunks - 1) * s->n_stages, n_units);
@@ -38,15 +38,15 @@ static int count_in_flight(const tti_pipe_shape *s, const tti_pipe_schedule *sch
     return most;
 }
 
-/* All waves through a part, then the next one. */
+/* All micro-batch groups through a part, then the next one. */
 static void list_parts(const tti_pipe_shape *s, tti_pipe_schedule *out) {
     for (int part = 0; part < 2 * s->n_chunks; part++)
-        for (int wave = 0; wave < s->n_waves; wave++)
-            out->actions[out->n_actions++] = (tti_pipe_action){wave, part};
+        for (int shard_group = 0; shard_group < s->n_shard_groups; shard_group++)
+            out->actions[out->n_actions++] = (tti_pipe_action){shard_group, part};
 }
 
 static void list_by_turns(const tti_pipe_shape *s, int stage, tti_pipe_schedule *out) {
-    int n_units = s->n_waves * s->n_chunks, ahead = n_ahead(s, stage);
+    int n_units = s->n_shard_groups * s->n_chunks, ahead = n_ahead(s, stage);
     for (int k = 0; k < n_units + ahead; k++) {
         if (k < n_units) out->actions[out->n_actions++] = unit(s, k, false);
         if (s->training && k >= ahead) out->actions[out->n_actions++] = unit(s, k - ahead, true);
@@ -55,14 +55,14 @@ static void list_by_turns(const tti_pipe_shape *s, int stage, tti_pipe_schedule 
 
 tutti_status tti_pipe_schedule_init(const tti_pipe_shape *s, int stage, tti_pipe_schedule *out) {
     *out = (tti_pipe_schedule){0};
-    TTI_ASSERT(stage >= 0 && stage < s->n_stages && s->n_chunks >= 1 && s->n_waves >= 1);
-    if (s->n_chunks > 1 && s->n_waves % s->n_stages != 0)
+    TTI_ASSERT(stage >= 0 && stage < s->n_stages && s->n_chunks >= 1 && s->n_shard_groups >= 1);
+    if (s->n_chunks > 1 && s->n_shard_groups % s->n_stages != 0)
         return tti_fail(
             TUTTI_E_INVALID,
             "parallel.pipeline_chunks=%d: shards pass the %d stages in groups of that number, and "
             "a worker has %d at a time; give a multiple, or parallel.pipeline_chunks=1",
-            s->n_chunks, s->n_stages, s->n_waves);
-    size_t n_units = (size_t)s->n_waves * (size_t)s->n_chunks;
+            s->n_chunks, s->n_stages, s->n_shard_groups);
+    size_t n_units = (size_t)s->n_shard_groups * (size_t)s->n_chunks;
     out->actions = calloc(2 * n_units + 1, sizeof *out->actions);
     if (!out->actions) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     if (s->joined && s->training)
@@ -86,20 +86,21 @@ typedef struct paper {
     tti_pipe_schedule of[TTI_MAX_PIECES_OF_MODEL]; /* by stage */
     int done[TTI_MAX_PIECES_OF_MODEL];             /* actions of a stage */
     double now[TTI_MAX_PIECES_OF_MODEL], busy;
-    double *end; /* [n_waves][moments]: when it was over; < 0: not yet */
+    double *end; /* [n_shard_groups][moments]: when it was over; < 0: not yet */
 } paper;
 
-static double *end_of(const paper *p, int wave, int moment) {
-    return &p->end[wave * 2 * p->shape->n_stages * p->shape->n_chunks + moment];
+static double *end_of(const paper *p, int shard_group, int moment) {
+    return &p->end[shard_group * 2 * p->shape->n_stages * p->shape->n_chunks + moment];
 }
 
-/* When the inputs of a wave's slot are available, < 0: not yet.  Joined values wait for all. */
-static double ready(const paper *p, int wave, int moment) {
+/* When the inputs of a micro-batch group's slot are available, < 0: not yet.  Joined values wait
+ * for all. */
+static double ready(const paper *p, int shard_group, int moment) {
     double last = 0;
     if (moment == 0) return 0;
-    for (int w = 0; w < p->shape->n_waves; w++) {
+    for (int w = 0; w < p->shape->n_shard_groups; w++) {
         double end = *end_of(p, w, moment - 1);
-        if (w != wave && !p->shape->joined) continue;
+        if (w != shard_group && !p->shape->joined) continue;
         if (end < 0) return -1;
         last = TTI_MAX(last, end);
     }
@@ -113,19 +114,20 @@ static bool advance(paper *p, int stage) {
     const tti_stages s = {.n_stages = p->shape->n_stages, .n_chunks = p->shape->n_chunks};
     int moment = tti_part_moment(&s, stage, a->part), n_pieces = tti_stages_n_pieces(&s);
     bool backward = tti_moment_is_backward(&s, moment);
-    double before = ready(p, a->wave, moment);
+    double before = ready(p, a->shard_group, moment);
     if (before < 0) return false;
     double time = p->cost ? p->cost[backward ? 2 * n_pieces - 1 - moment : moment] : 1;
     time *= backward ? 2.0 / 3 : 1.0 / 3;
     p->now[stage] = TTI_MAX(p->now[stage], before) + time;
-    *end_of(p, a->wave, moment) = p->now[stage];
+    *end_of(p, a->shard_group, moment) = p->now[stage];
     p->busy += time;
     p->done[stage]++;
     return true;
 }
 
 static double simulate(paper *p) {
-    size_t n = (size_t)p->shape->n_waves * 2 * (size_t)(p->shape->n_stages * p->shape->n_chunks);
+    size_t n =
+        (size_t)p->shape->n_shard_groups * 2 * (size_t)(p->shape->n_stages * p->shape->n_chunks);
     double last = 0;
     for (size_t i = 0; i < n; i++) p->end[i] = -1;
     for (bool moved = true; moved;) {
@@ -147,7 +149,7 @@ tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, do
     TTI_ASSERT(shape->n_stages * shape->n_chunks <= TTI_MAX_PIECES_OF_MODEL);
     p->shape = shape;
     p->cost = cost;
-    p->end = calloc((size_t)shape->n_waves * 2 * (size_t)(shape->n_stages * shape->n_chunks),
+    p->end = calloc((size_t)shape->n_shard_groups * 2 * (size_t)(shape->n_stages * shape->n_chunks),
                     sizeof *p->end);
     if (!p->end) st = tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     for (int s = 0; st == TUTTI_OK && s < shape->n_stages; s++)

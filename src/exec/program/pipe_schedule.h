@@ -1,11 +1,12 @@
 /* pipe_schedule.h - the order in which a pipeline stage runs the parts of its shards.
  *
- * A wave is the group of shards that passes the stages together: a shard for each compute thread.
- * One forward, one backward (Narayanan et al. 2019): a stage first takes as many waves as there are
- * later stages, then each backward part makes room for a forward one, so that few waves are in
- * flight.  With several chunks (Narayanan et al. 2021) waves circulate through the stages in groups
- * of n_stages.  If values of all shards are joined, all waves finish a part before any begins the
- * next one, and stages take turns.
+ * A micro-batch group is the group of shards that passes the stages together: a shard for each
+ * compute thread. One forward, one backward (Narayanan et al. 2019): a stage first takes as many
+ * micro-batch groups as there are later stages, then each backward part makes room for a forward
+ * one, so that few micro-batch groups are in flight.  With several chunks (Narayanan et al. 2021)
+ * micro-batch groups circulate through the stages in groups of n_stages.  If values of all shards
+ * are joined, all micro-batch groups finish a part before any begins the next one, and stages take
+ * turns.
  *
  * Everything follows from the numbers alone: every stage knows every stage's order. */
 #ifndef TTI_EXEC_PIPE_SCHEDULE_H
@@ -15,33 +16,33 @@
 
 /* Part 0 .. n_chunks-1: forward of that chunk; n_chunks ..: backward, the last chunk first. */
 typedef struct tti_pipe_action {
-    int wave, part;
+    int shard_group, part;
 } tti_pipe_action;
 
 typedef struct tti_pipe_schedule {
     tti_pipe_action *actions; /* [n_actions] */
     int n_actions;
-    int n_in_flight; /* the most waves at a time that have begun and not ended */
+    int n_in_flight; /* the most micro-batch groups at a time that have begun and not ended */
 } tti_pipe_schedule;
 
 /* The parameters of a schedule, except for the stage. */
 typedef struct tti_pipe_shape {
-    int n_stages, n_chunks, n_waves;
+    int n_stages, n_chunks, n_shard_groups;
     bool training; /* false: forward only */
     bool joined;   /* of training: part by part */
 } tti_pipe_shape;
 
-tti_pipe_shape tti_pipe_shape_of(const tti_stages *stages, int n_waves, bool training);
+tti_pipe_shape tti_pipe_shape_of(const tti_stages *stages, int n_shard_groups, bool training);
 
-/* TUTTI_E_INVALID if waves cannot circulate in groups: with several chunks n_waves must be a
- * multiple of n_stages.  On success fini frees it. */
+/* TUTTI_E_INVALID if micro-batch groups cannot circulate in groups: with several chunks
+ * n_shard_groups must be a multiple of n_stages.  On success fini frees it. */
 tutti_status tti_pipe_schedule_init(const tti_pipe_shape *shape, int stage, tti_pipe_schedule *out);
 void tti_pipe_schedule_fini(tti_pipe_schedule *schedule);
 
 /* The share of their time that the stages wait for each other when each part takes so long as cost
  * [pieces of the model] says, a third of it forward, and messages take none.  NULL: all pieces the
- * same, (n_stages - 1) / (n_chunks * n_waves + n_stages - 1), and joined (n_stages - 1) / n_stages.
- * -1 in *bubble: never, a stage would wait for ever. */
+ * same, (n_stages - 1) / (n_chunks * n_shard_groups + n_stages - 1), and joined (n_stages - 1) /
+ * n_stages. -1 in *bubble: never, a stage would wait for ever. */
 tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, double *bubble);
 
 #endif /* TTI_EXEC_PIPE_SCHEDULE_H */

@@ -33,8 +33,8 @@ struct tti_pipe {
     tti_mailbox *box;
     tti_mail_slot *slots; /* [n_slots] of the mailbox: the same on all stages */
     int n_slots;
-    tti_wave *waves; /* [n_waves]: a shard for each compute thread */
-    int n_waves;
+    tti_shard_group *shard_groups; /* [n_shard_groups]: a shard for each compute thread */
+    int n_shard_groups;
     int n_idle; /* the first of them, without a shard: other workers of the stage have more */
     tti_pipe_side train, eval;
     int64_t busy_ns; /* of compute thread 0 in this step */
@@ -60,8 +60,8 @@ tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part);
  * stages. */
 void tti_pipe_begin(tti_exec *x, tutti_status before);
 
-/* The slot of a wave's shard on that compute thread. */
-int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int wave, int compute_thread);
+/* The slot of a micro-batch group's shard on that compute thread. */
+int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int shard_group, int compute_thread);
 
 /* How long this stage computed of a step that took it span_ns.  Collective over the stages. */
 tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns);

@@ -37,18 +37,19 @@ tutti_status tti_sharded_init(tti_exec *x) {
     x->sharded->all_hashes = calloc((size_t)x->n_ranks, sizeof *x->sharded->all_hashes);
     if (!x->sharded->all_hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     TTI_TRY(tti_sharded_find_windows(x->desc.plan, x->sharded));
-    int32_t n = x->acc.n_waves, n_max = n;
+    int32_t n = x->acc.n_shard_groups, n_max = n;
     TTI_TRY(
         tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
-    x->sharded->n_waves = n_max;
+    x->sharded->n_shard_groups = n_max;
     return TUTTI_OK;
 }
 
 void tti_sharded_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short) {
     for (int b = 0; b < acc->n_buffers; b++) is_short[b] = true;
     if (plan->stages && plan->stages->n_tied > 0) is_short[acc->piece_buffer[0]] = false;
-    for (int w = 0; w < acc->n_waves - 1; w++)
-        for (int i = 0; i < acc->waves[w].n_shards; i++) is_short[acc->waves[w].buffer[i]] = false;
+    for (int w = 0; w < acc->n_shard_groups - 1; w++)
+        for (int i = 0; i < acc->shard_groups[w].n_shards; i++)
+            is_short[acc->shard_groups[w].buffer[i]] = false;
 }
 
 /* A buffer is short where it is so for every worker: all ask for the same memory. */
@@ -155,8 +156,8 @@ void tti_sharded_keep_sum(tti_exec *x, int bucket) {
     memcpy(x->sharded->own_grads + own.state, sum + (own.first - first), own.n_elems * sizeof *sum);
 }
 
-int tti_sharded_idle_waves(const tti_exec *x) {
-    return x->sharded ? x->sharded->n_waves - x->acc.n_waves : 0;
+int tti_sharded_idle_shard_groups(const tti_exec *x) {
+    return x->sharded ? x->sharded->n_shard_groups - x->acc.n_shard_groups : 0;
 }
 
 static void release(const tti_backend *backend, float *memory, size_t n_elems) {

@@ -21,7 +21,7 @@ typedef struct tti_sharded {
     float *staging;   /* [longest slot]: state for a checkpoint */
     float *averages;  /* [n_flat], for evaluation with whole parameters; NULL: none */
     size_t n_averages;
-    int n_waves;             /* of the worker that has most: the others gather as often */
+    int n_shard_groups;      /* of the worker that has most: the others gather as often */
     uint64_t own_hash, hash; /* params: of own blocks and of all, after the last update */
     uint64_t *all_hashes;    /* [n_ranks]: the first of them, of each worker; on devices */
 } tti_sharded;
@@ -61,8 +61,8 @@ tutti_status tti_sharded_gather(tti_exec *x, int bucket, size_t offset, bool ave
 /* The own part of a bucket's sum goes to where its place is not taken again, if it must. */
 void tti_sharded_keep_sum(tti_exec *x, int bucket);
 
-/* Waves without a shard, before the own ones, so that all workers gather as often. */
-int tti_sharded_idle_waves(const tti_exec *x);
+/* Micro-batch groups without a shard, before the own ones, so that all workers gather as often. */
+int tti_sharded_idle_shard_groups(const tti_exec *x);
 
 /* The hash of all parameters, from the hashes of own blocks: stored as sharded->hash. */
 tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own);

@@ -114,10 +114,10 @@ float *tti_own_grads(tti_exec *x, const tti_own_block *own) {
     return tti_exec_grads(x) + x->desc.plan->updates[own->update].first;
 }
 
-void tti_exec_merge(tti_exec *x, const tti_wave *wave, size_t first, size_t last) {
+void tti_exec_merge(tti_exec *x, const tti_shard_group *shard_group, size_t first, size_t last) {
     if (first >= last) return;
-    for (int i = 0; i < wave->n_merges; i++) {
-        const tti_merge *m = &x->acc.merges[wave->first_merge + i];
+    for (int i = 0; i < shard_group->n_merges; i++) {
+        const tti_merge *m = &x->acc.merges[shard_group->first_merge + i];
         x->desc.backend->accumulate(tti_exec_grads_at(x, m->dst, first),
                                     tti_exec_grads_at(x, m->src, first), last - first);
     }

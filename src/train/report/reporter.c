@@ -140,7 +140,7 @@ static tutti_status tell_shares(tti_reporter *r, int64_t step) {
     if (r->throughputs->n > 0) {
         tti_json_array(j, "group_s");
         for (int i = 0; i < r->throughputs->n; i++)
-            tti_json_double(j, NULL, r->throughputs->of[i].wave_s);
+            tti_json_double(j, NULL, r->throughputs->of[i].group_s);
         tti_json_end(j);
         tti_json_array(j, "compute_threads");
         for (int i = 0; i < r->throughputs->n; i++)

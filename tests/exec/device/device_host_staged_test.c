@@ -82,12 +82,13 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     COMM_OK(tti_device_reduce_create(&r.x, &r.reduce, &r.way));
     COMM_TRUE(!r.reduce); /* nothing connects them */
     COMM_OK(tti_device_host_staged_create(&r.x, &host_staged));
-    for (int w = 0; w < r.x.acc.n_waves; w++) {
-        const tti_wave *wave = &r.x.acc.waves[w];
-        for (int i = 0; i < wave->n_shards; i++)
-            memcpy(r.x.buffers[wave->buffer[i]], r.shards[wave->first + i - r.x.first_shard],
+    for (int w = 0; w < r.x.acc.n_shard_groups; w++) {
+        const tti_shard_group *shard_group = &r.x.acc.shard_groups[w];
+        for (int i = 0; i < shard_group->n_shards; i++)
+            memcpy(r.x.buffers[shard_group->buffer[i]],
+                   r.shards[shard_group->first + i - r.x.first_shard],
                    r.c->plan.n_flat * sizeof(float));
-        tti_exec_merge(&r.x, wave, 0, r.c->plan.n_flat);
+        tti_exec_merge(&r.x, shard_group, 0, r.c->plan.n_flat);
     }
     for (int i = 1; r.c->fast && i < r.x.acc.n_pieces; i++)
         fake_accumulate(tti_exec_grads(&r.x), r.x.buffers[r.x.acc.piece_buffer[i]],

@@ -89,7 +89,8 @@ T_CASE(norms_are_joined_beside_parts) {
     grid_fini(&one);
 }
 
-/* For each part of each wave of shards, some of which others of the stage have alone. */
+/* For each part of each micro-batch group of shards, some of which others of the stage have alone.
+ */
 T_CASE(stages_fetch_parameters) {
     T_UNUSED;
     static const way ways[] = {{tied, {2, 2, 1}, {.zero = 3}, 0},

@@ -13,12 +13,12 @@ typedef struct held {
     int first, last;
 } held;
 
-static void load(held *buffers, const tti_accumulation *acc, const tti_wave *wave) {
-    for (int i = 0; i < wave->n_shards; i++) {
-        int b = wave->buffer[i];
+static void load(held *buffers, const tti_accumulation *acc, const tti_shard_group *shard_group) {
+    for (int i = 0; i < shard_group->n_shards; i++) {
+        int b = shard_group->buffer[i];
         assert_true(b >= 0 && b < acc->n_buffers);
         T_EQ(buffers[b].last, 0); /* nobody needs what is there */
-        buffers[b] = (held){wave->first + i, wave->first + i + 1};
+        buffers[b] = (held){shard_group->first + i, shard_group->first + i + 1};
     }
 }
 
@@ -44,15 +44,17 @@ static void check(int first, int last, int n_compute_threads) {
     T_OK(tti_accumulation_init(&acc, first, last, n_compute_threads));
     held *buffers = calloc((size_t)acc.n_buffers + 1, sizeof *buffers);
     int next = first, n_merges = 0;
-    for (int w = 0; w < acc.n_waves; w++) {
-        const tti_wave *wave = &acc.waves[w];
-        T_EQ(wave->first, next);
-        T_EQ(wave->n_shards, last - next < n_compute_threads ? last - next : n_compute_threads);
-        T_EQ(wave->first_merge, n_merges);
-        load(buffers, &acc, wave);
-        for (int i = 0; i < wave->n_merges; i++) merge(buffers, &acc.merges[wave->first_merge + i]);
-        next += wave->n_shards;
-        n_merges += wave->n_merges;
+    for (int w = 0; w < acc.n_shard_groups; w++) {
+        const tti_shard_group *shard_group = &acc.shard_groups[w];
+        T_EQ(shard_group->first, next);
+        T_EQ(shard_group->n_shards,
+             last - next < n_compute_threads ? last - next : n_compute_threads);
+        T_EQ(shard_group->first_merge, n_merges);
+        load(buffers, &acc, shard_group);
+        for (int i = 0; i < shard_group->n_merges; i++)
+            merge(buffers, &acc.merges[shard_group->first_merge + i]);
+        next += shard_group->n_shards;
+        n_merges += shard_group->n_merges;
     }
     T_EQ(next, last);
     T_EQ(acc.n_merges, n_merges);
@@ -96,9 +98,9 @@ T_CASE(a_whole_tree_ends_in_one_piece) {
     T_EQ(acc.n_pieces, 1);
     T_EQ(acc.pieces[0].level, 4);
     T_EQ(acc.n_merges, 15);
-    T_EQ(acc.n_waves, 8);
+    T_EQ(acc.n_shard_groups, 8);
     tti_accumulation_fini(&acc);
-    T_EQ(acc.n_waves, 0);
+    T_EQ(acc.n_shard_groups, 0);
     tti_accumulation_fini(&acc); /* twice is fine */
 }
 

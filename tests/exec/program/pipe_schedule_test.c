@@ -1,12 +1,12 @@
-/* pipe_schedule_test.c - orders of a pipeline: nobody waits for ever, few waves in flight, and the
- * bubble of the books. */
+/* pipe_schedule_test.c - orders of a pipeline: nobody waits for ever, few micro-batch groups in
+ * flight, and the bubble of the books. */
 #include "exec/program/pipe_schedule.h"
 
 #include "t.h"
 
 T_CASE(one_forward_one_backward) {
     T_UNUSED;
-    tti_pipe_shape shape = {.n_stages = 3, .n_chunks = 1, .n_waves = 4, .training = true};
+    tti_pipe_shape shape = {.n_stages = 3, .n_chunks = 1, .n_shard_groups = 4, .training = true};
     static const int first[][2] = {{0, 0}, {1, 0}, {2, 0}, {0, 1}, {3, 0}, {1, 1}, {2, 1}, {3, 1}};
     static const int last[][2] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}, {3, 1}};
     tti_pipe_schedule s;
@@ -14,7 +14,7 @@ T_CASE(one_forward_one_backward) {
         T_OK(tti_pipe_schedule_init(&shape, stage, &s));
         T_EQ(s.n_actions, 8);
         for (int i = 0; i < 8; i++) {
-            T_EQ(s.actions[i].wave, stage ? last[i][0] : first[i][0]);
+            T_EQ(s.actions[i].shard_group, stage ? last[i][0] : first[i][0]);
             T_EQ(s.actions[i].part, stage ? last[i][1] : first[i][1]);
         }
         T_EQ(s.n_in_flight, 3 - stage);
@@ -22,13 +22,14 @@ T_CASE(one_forward_one_backward) {
     }
 }
 
-/* Each part of each wave once; forward in order of waves, and each chunk's backward too. */
+/* Each part of each micro-batch group once; forward in order of micro-batch groups, and each
+ * chunk's backward too. */
 static void check_complete(const tti_pipe_shape *shape, const tti_pipe_schedule *s) {
     int n_parts = (shape->training ? 2 : 1) * shape->n_chunks, next[16] = {0};
-    T_EQ(s->n_actions, n_parts * shape->n_waves);
+    T_EQ(s->n_actions, n_parts * shape->n_shard_groups);
     for (int i = 0; i < s->n_actions; i++) {
         assert_in_range(s->actions[i].part, 0, n_parts - 1);
-        T_EQ(s->actions[i].wave, next[s->actions[i].part]++);
+        T_EQ(s->actions[i].shard_group, next[s->actions[i].part]++);
     }
 }
 
@@ -74,8 +75,9 @@ T_CASE(the_bubble_is_that_of_the_books) {
             }
 }
 
-/* All waves through a part before the next: stages take turns, and wait for each other. */
-T_CASE(joined_waves_go_part_by_part) {
+/* All micro-batch groups through a part before the next: stages take turns, and wait for each
+ * other. */
+T_CASE(joined_shard_groups_go_part_by_part) {
     T_UNUSED;
     double bubble;
     for (int p = 2; p <= 8; p++)
@@ -106,7 +108,7 @@ int main(void) {
         cmocka_unit_test(one_forward_one_backward),
         cmocka_unit_test(every_order_comes_to_its_end),
         cmocka_unit_test(the_bubble_is_that_of_the_books),
-        cmocka_unit_test(joined_waves_go_part_by_part),
+        cmocka_unit_test(joined_shard_groups_go_part_by_part),
         cmocka_unit_test(slow_stages_cost_more_than_the_bubble),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,8 @@ typedef struct pipeline {
     tti_mesh_at size;
     int n_chunks, n_compute_threads, n_shards, n_steps; /* 0: as most */
     bool recompute, low, may_fail, zero;
-    size_t bucket_bytes; /* 0: one bucket; else they are reduced beside the last wave */
+    size_t
+        bucket_bytes; /* 0: one bucket; else they are reduced beside the last micro-batch group */
     double clip_norm;
     tti_plan *plan[4]; /* by stage */
     float *params[CREW_MAX_RANKS];

@@ -82,9 +82,9 @@ static void expect_told(const char *run, int n) {
     tti_str text = {0};
     char *record = find_record(run, "shard_map");
     for (int r = 0; r < n; r++) {
-        throughputs[r].wave_s = number(record, "\"group_s\"", r);
+        throughputs[r].group_s = number(record, "\"group_s\"", r);
         throughputs[r].n_compute_threads = (int)number(record, "\"compute_threads\"", r);
-        assert_true(throughputs[r].wave_s > 0 && throughputs[r].n_compute_threads >= 1);
+        assert_true(throughputs[r].group_s > 0 && throughputs[r].n_compute_threads >= 1);
     }
     tti_throughput_shard_map(throughputs, n, 8, &shard_map, &text);
     for (int r = 0; r < n; r++)
@@ -179,8 +179,8 @@ T_CASE(speeds_that_have_changed) {
     assert_false(
         tti_throughput_drifted(&before, (double[]){0.4, 0.55}, 10, &now)); /* not worth it */
     assert_true(tti_throughput_drifted(&before, (double[]){0.4, 1.2}, 10, &now));
-    T_NEAR(now.of[0].wave_s, 0.01, 1e-12);
-    T_NEAR(now.of[1].wave_s, 0.03, 1e-12);
+    T_NEAR(now.of[0].group_s, 0.01, 1e-12);
+    T_NEAR(now.of[1].group_s, 0.03, 1e-12);
     T_EQ(tti_shard_map_n_of(&now.shard_map, 0), 6);
     assert_string_equal(now.text,
                         "speeds have changed: rank 1 takes 3.0 times as long as rank 0 "
@@ -274,7 +274,8 @@ int main(void) {
                                        IN_FOLDER(several_workers_in_parts),
                                        IN_FOLDER(who_cannot_be_measured_changes_nothing),
                                        IN_FOLDER(rebalanced_beside_a_device)}; /* loads a module */
-    /* One core for each of two workers: with more, eight shards are one wave for either. */
+    /* One core for each of two workers: with more, eight shards are one micro-batch group for
+     * either. */
     tti_cores cores;
     tti_cores_allowed(&cores);
     cores.n = TTI_MIN(cores.n, 2);

@@ -1,5 +1,5 @@
-/* device_waves.c - the shards of a step on a device, one after the other: their kernels, joins
- * between them, and overlapped communication. */
+/* device_shard_groups.c - the shards of a step on a device, one after the other: their kernels,
+ * joins between them, and overlapped communication. */
 #include "exec/device/device_step.h"
 
 static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
@@ -61,16 +61,16 @@ static bool waits_for_parts(const tti_exec *x, int shard) {
     return parts && shard == x->first_shard && tti_device_parts_are_due(parts);
 }
 
-/* Steps first .. last-1, for every shard of a wave. */
-static tutti_status run_steps(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
-                              tti_range steps) {
+/* Steps first .. last-1, for every shard of a micro-batch group. */
+static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
+                              const tti_shard_group *shard_group, tti_range steps) {
     int first = (int)steps.first, last = (int)steps.last;
     tti_device_sharded *sharded =
         x->n_syncs > 0 ? NULL : x->device->sharded; /* its moves are each shard's */
-    for (int i = 0; i < wave->n_shards; i++) {
-        int shard = wave->first + i, s = shard - x->first_shard;
+    for (int i = 0; i < shard_group->n_shards; i++) {
+        int shard = shard_group->first + i, s = shard - x->first_shard;
         tti_instance *instance = x->compute_thread[i].shard;
-        tti_exec_point_at_buffer(x, instance, wave->buffer[i]);
+        tti_exec_point_at_buffer(x, instance, shard_group->buffer[i]);
         point_at(x, instance, &x->shard_inputs, set, s);
         shard_at_work at = {x, instance, shard, waits_for_parts(x, shard), sharded};
         bool beside = is_summed_beside(x, shard) || tti_offload_streams(x->offload);
@@ -87,8 +87,8 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set, const tti_
 
 /* The steps between two joins.  Joined shards use the same memory of parameters and gradients: none
  * continues before all have reached the point where this memory changes. */
-static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
-                             int part) {
+static tutti_status run_part(tti_exec *x, const tti_device_set *set,
+                             const tti_shard_group *shard_group, int part) {
     bool joined = x->n_syncs > 0;
     tti_device_sharded *sharded = joined ? x->device->sharded : NULL;
     int first = part > 0 ? x->syncs[part - 1] + 1 : 0;
@@ -97,7 +97,7 @@ static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_w
     do {
         int stop = tti_sharded_next_stop(joined ? x->sharded : NULL, first, last);
         if (sharded) tti_device_sharded_before(sharded, first);
-        TTI_TRY(run_steps(x, set, wave, (tti_range){(size_t)first, (size_t)stop}));
+        TTI_TRY(run_steps(x, set, shard_group, (tti_range){(size_t)first, (size_t)stop}));
         first = stop;
     } while (first < last);
     return TUTTI_OK;
@@ -111,18 +111,18 @@ static void add_pieces(tti_exec *x) {
                                     x->desc.plan->n_flat);
 }
 
-static tutti_status run_waves(tti_exec *x, const tti_device_set *set) {
+static tutti_status run_shard_groups(tti_exec *x, const tti_device_set *set) {
     tti_device_reduce *reduce = x->device->reduce;
-    bool beside = reduce ? tti_device_reduce_merges(reduce, x->acc.n_waves - 1)
+    bool beside = reduce ? tti_device_reduce_merges(reduce, x->acc.n_shard_groups - 1)
                          : is_summed_beside(x, x->last_shard - 1);
-    for (int w = 0; w < x->acc.n_waves; w++) {
-        const tti_wave *wave = &x->acc.waves[w];
+    for (int w = 0; w < x->acc.n_shard_groups; w++) {
+        const tti_shard_group *shard_group = &x->acc.shard_groups[w];
         for (int part = 0; part <= x->n_syncs; part++) {
-            TTI_TRY(run_part(x, set, wave, part));
+            TTI_TRY(run_part(x, set, shard_group, part));
             if (part < x->n_syncs) TTI_TRY(tti_device_join_shards(x, part));
         }
-        if (beside && w == x->acc.n_waves - 1) return x->device->beside;
-        tti_exec_merge(x, wave, 0, x->desc.plan->n_flat);
+        if (beside && w == x->acc.n_shard_groups - 1) return x->device->beside;
+        tti_exec_merge(x, shard_group, 0, x->desc.plan->n_flat);
         TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
     }
     add_pieces(x);
@@ -141,13 +141,13 @@ static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) 
                                        .number = set->desc.step,
                                        .eval = eval};
     TTI_TRY(tti_device_pipe_run(d->pipe, &step));
-    bool added = d->reduce && tti_device_reduce_merges(d->reduce, x->acc.n_waves - 1);
+    bool added = d->reduce && tti_device_reduce_merges(d->reduce, x->acc.n_shard_groups - 1);
     if (!eval && !added && !x->sharded) add_pieces(x);
     return TUTTI_OK;
 }
 
 tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set) {
-    return x->device->pipe ? run_pipe(x, set, false) : run_waves(x, set);
+    return x->device->pipe ? run_pipe(x, set, false) : run_shard_groups(x, set);
 }
 
 /* ---- evaluation ---- */
