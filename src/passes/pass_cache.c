@@ -73,9 +73,9 @@ static tutti_status copy_text(const char *from, char **to) {
     return from && !*to ? no_memory() : TUTTI_OK;
 }
 
-static tutti_status copy_crossings(const tti_crossings *from, tti_crossings *to) {
+static tutti_status copy_boundaries(const tti_stage_boundaries *from, tti_stage_boundaries *to) {
     free(to->of);
-    *to = (tti_crossings){0};
+    *to = (tti_stage_boundaries){0};
     if (from->n == 0) return TUTTI_OK;
     to->of = malloc((size_t)from->n * sizeof *to->of);
     if (!to->of) return no_memory();
@@ -110,8 +110,8 @@ static tutti_status copy_pieces(const tti_stages *from, tti_stages *to) {
 static tutti_status copy_stages(const tti_stages *from, bool training, tti_stages *to) {
     if (training) TTI_TRY(copy_pieces(from, to));
     to->n_forward = from->n_forward;
-    return training ? copy_crossings(&from->train, &to->train)
-                    : copy_crossings(&from->eval, &to->eval);
+    return training ? copy_boundaries(&from->train, &to->train)
+                    : copy_boundaries(&from->eval, &to->eval);
 }
 
 static tutti_status copy_cuts(const tti_cuts *from, tti_cuts *to) {

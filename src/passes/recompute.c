@@ -7,9 +7,9 @@
  * (peak.c); only the chosen one becomes a graph.
  *
  * By block (Chen et al. 2016): finds boundaries that few bytes cross by counting, keeps the
- * crossing values, and drops the rest except for the last block.  By budget: drops the nodes that
- * are idle at the peak one after the other, the most bytes per operation first.  Light: likewise,
- * but only nodes that do little more than move bytes, without a target size. */
+ * stage boundary values, and drops the rest except for the last block.  By budget: drops the nodes
+ * that are idle at the peak one after the other, the most bytes per operation first.  Light:
+ * likewise, but only nodes that do little more than move bytes, without a target size. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,7 +121,7 @@ static void find_reads(const recompute *r, reads *of) {
 
 /* Bytes that cross from each node to those after it, in the forward pass; and bytes that the
  * backward pass reads, summed up to each node. */
-static void find_crossings(const recompute *r, const reads *of, size_t *cross, size_t *kept) {
+static void find_boundaries(const recompute *r, const reads *of, size_t *cross, size_t *kept) {
     int n_nodes = r->g->n_nodes;
     for (int n = 0; n < n_nodes; n++) {
         size_t n_bytes = can_drop(r, n) ? node_bytes(r->g->nodes[n]) : 0;
@@ -132,7 +132,7 @@ static void find_crossings(const recompute *r, const reads *of, size_t *cross, s
 }
 
 /* Keeps what crosses from node cut on. */
-static void keep_crossing(recompute *r, const reads *of, int cut) {
+static void keep_boundary(recompute *r, const reads *of, int cut) {
     for (int n = 0; n <= cut; n++)
         if (of[n].last_forward > cut) r->dropped[n] = false;
 }
@@ -148,7 +148,7 @@ static void cut_blocks(recompute *r, const reads *of, const size_t *cross, const
         size_t n_bytes = kept[n] - before;
         if (n_bytes >= block_bytes / 2 && (best < 0 || cross[n] <= cross[best])) best = n;
         if (n_bytes < block_bytes || best < 0) continue;
-        keep_crossing(r, of, best);
+        keep_boundary(r, of, best);
         before = kept[best];
         last_cut = best;
         best = -1;
@@ -183,7 +183,7 @@ static tutti_status by_block(recompute *r) {
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "recompute: out of memory");
     if (of && cross && kept) {
         find_reads(r, of); /* of the order with nothing dropped: places are node ids */
-        find_crossings(r, of, cross, kept);
+        find_boundaries(r, of, cross, kept);
         st = choose_blocks(r, of, cross, kept);
     }
     free(of);

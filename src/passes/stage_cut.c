@@ -46,7 +46,7 @@ bool tti_reads_param(const tti_node *node, const bool *is_free, const char *para
     return false;
 }
 
-size_t *tti_crossing_bytes(const tutti_graph *g, const bool *is_free) {
+size_t *tti_stage_boundary_bytes(const tutti_graph *g, const bool *is_free) {
     size_t *cross = calloc((size_t)g->n_nodes + 1, sizeof *cross);
     int *last = calloc((size_t)g->n_values + 1, sizeof *last);
     for (int i = 0; cross && last && i < g->n_nodes; i++)
@@ -226,7 +226,7 @@ tutti_status tti_stages_find_cuts(const tutti_graph *g, const tti_target *target
                                   tti_stages *stages) {
     size_t n = (size_t)g->n_nodes + 1, n_pieces = (size_t)tti_stages_n_pieces(stages);
     bool *is_free = tti_find_free_nodes(g);
-    size_t *cross = is_free ? tti_crossing_bytes(g, is_free) : NULL;
+    size_t *cross = is_free ? tti_stage_boundary_bytes(g, is_free) : NULL;
     double *time = calloc(n + 1, sizeof *time);
     cutter c = {.g = g, .is_free = is_free, .cross = cross, .time = time};
     c.byte_time = weights_of(target)->byte_between;

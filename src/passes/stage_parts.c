@@ -13,7 +13,7 @@
 typedef struct parts {
     const tti_stages *s;
     const tti_program *program;
-    const tti_crossings *crossings;
+    const tti_stage_boundaries *boundaries;
     int *need;     /* [n_values]: the first part in which a value can be read */
     int *due;      /* [n_values]: the last part in which it may be made */
     int *part;     /* [n_steps] */
@@ -29,9 +29,9 @@ static void find_due(parts *p) {
     const tutti_graph *g = p->program->graph;
     for (int i = 0; i < g->n_values; i++) p->due[i] = n_parts(p->s, g) - 1;
     for (int i = 0; i < g->n_outputs; i++) {
-        int number = tti_crossing_number(g->outputs[i].name);
+        int number = tti_stage_boundary_number(g->outputs[i].name);
         if (number < 0) continue;
-        p->due[g->outputs[i].value->id] = tti_moment_part(p->s, p->crossings->of[number].from);
+        p->due[g->outputs[i].value->id] = tti_moment_part(p->s, p->boundaries->of[number].from);
     }
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         int due = n_parts(p->s, g) - 1;
@@ -63,8 +63,8 @@ static tutti_status find_parts(parts *p) {
     for (int i = 0; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
         bool is_step = step < p->program->n_steps && p->program->steps[step] == node;
-        int number = node->op->traits & TTI_INPUT ? tti_crossing_number(node->name) : -1;
-        int need = number < 0 ? 0 : tti_moment_part(p->s, p->crossings->of[number].to);
+        int number = node->op->traits & TTI_INPUT ? tti_stage_boundary_number(node->name) : -1;
+        int need = number < 0 ? 0 : tti_moment_part(p->s, p->boundaries->of[number].to);
         int due = n_parts(p->s, g) - 1;
         for (int k = 0; k < node->n_in; k++) need = TTI_MAX(need, p->need[node->in[k]->id]);
         for (int k = 0; k < node->op->n_out; k++) due = TTI_MIN(due, p->due[node->out[k]->id]);
@@ -105,7 +105,7 @@ tutti_status tti_plan_parts(const tti_stages *stages, tti_program *program) {
     if (!stages) return TUTTI_OK;
     parts p = {.s = stages,
                .program = program,
-               .crossings = g->training ? &stages->train : &stages->eval,
+               .boundaries = g->training ? &stages->train : &stages->eval,
                .need = calloc((size_t)g->n_values + 1, sizeof(int)),
                .due = calloc((size_t)g->n_values + 1, sizeof(int)),
                .part = calloc((size_t)program->n_steps + 1, sizeof(int)),

@@ -47,7 +47,7 @@ int tti_part_moment(const tti_stages *s, int stage, int part) {
     return 2 * tti_stages_n_pieces(s) - 1 - (chunk * s->n_stages + stage);
 }
 
-int tti_crossing_number(const char *name) {
+int tti_stage_boundary_number(const char *name) {
     if (strncmp(name, "pipe.", 5) != 0 && strncmp(name, "back.", 5) != 0) return -1;
     char *end;
     long n = strtol(name + 5, &end, 10);
@@ -59,7 +59,7 @@ int tti_crossing_number(const char *name) {
 /* Bounds of the pieces: piece q begins at node begin[q]. */
 static tutti_status find_bounds(const tutti_graph *g, const bool *is_free, const tti_stages *s,
                                 int *begin) {
-    size_t *cross = tti_crossing_bytes(g, is_free);
+    size_t *cross = tti_stage_boundary_bytes(g, is_free);
     if (!cross) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
     int q = 1, n_pieces = tti_stages_n_pieces(s), n_read = 0;
     begin[0] = 0;
@@ -264,9 +264,9 @@ tutti_status tti_pass_pieces(tutti_graph **g, const tti_target *target) {
 typedef struct builder {
     tti_rewrite rw;
     tti_stages *s;
-    tti_crossings *crossings;
+    tti_stage_boundaries *boundaries;
     int *moment; /* [n_nodes of from] */
-    int *number; /* [n_values of from]: of the crossing to this rank, -1: none */
+    int *number; /* [n_values of from]: of the stage boundary to this rank, -1: none */
     int *reads;  /* [n_values of from][n_stages] */
 } builder;
 
@@ -297,16 +297,16 @@ static void find_reads(builder *k) {
     }
 }
 
-static tutti_status add_crossing(tti_crossings *c, const tti_crossing *crossing) {
-    tti_crossing *of = realloc(c->of, (size_t)(c->n + 1) * sizeof *of);
+static tutti_status add_boundary(tti_stage_boundaries *c, const tti_stage_boundary *boundary) {
+    tti_stage_boundary *of = realloc(c->of, (size_t)(c->n + 1) * sizeof *of);
     if (!of) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
     c->of = of;
-    c->of[c->n++] = *crossing;
+    c->of[c->n++] = *boundary;
     return TUTTI_OK;
 }
 
-static const char *crossing_name(const builder *k, int number, char name[32]) {
-    bool backward = tti_moment_is_backward(k->s, k->crossings->of[number].from);
+static const char *boundary_name(const builder *k, int number, char name[32]) {
+    bool backward = tti_moment_is_backward(k->s, k->boundaries->of[number].from);
     snprintf(name, 32, "%s.%d", backward ? "back" : "pipe", number);
     return name;
 }
@@ -318,10 +318,10 @@ static void send_value(builder *k, const tutti_value *value, int number) {
     bool taken = tti_is_output(k->rw.from, value) || tti_is_output(k->rw.to, own);
     if (taken || (value->node->op->traits & (TTI_SOURCE | TTI_VIEW)))
         own = tti_emit(k->rw.to, "affine", NULL, &own, 1, NULL);
-    tutti_output(k->rw.to, crossing_name(k, number, name), own);
+    tutti_output(k->rw.to, boundary_name(k, number, name), own);
 }
 
-/* The crossings of a value, to one rank after the other. */
+/* The stage boundaries of a value, to one rank after the other. */
 static tutti_status cross(builder *k, const tutti_value *value) {
     int from = k->moment[value->node->id];
     for (int stage = 0; stage < k->s->n_stages; stage++) {
@@ -329,8 +329,9 @@ static tutti_status cross(builder *k, const tutti_value *value) {
         int to = first_reads(k, value)[stage];
         if (to == ANYWHERE) continue;
         TTI_ASSERT(to > from);
-        int number = k->crossings->n;
-        TTI_TRY(add_crossing(k->crossings, &(tti_crossing){from, to, tti_value_n_bytes(value)}));
+        int number = k->boundaries->n;
+        TTI_TRY(
+            add_boundary(k->boundaries, &(tti_stage_boundary){from, to, tti_value_n_bytes(value)}));
         if (stage == k->s->stage) k->number[value->id] = number;
         if (tti_moment_stage(k->s, from) == k->s->stage) send_value(k, value, number);
     }
@@ -346,7 +347,7 @@ static void bring(builder *k, const tutti_value *value) {
         return;
     }
     TTI_ASSERT(k->number[value->id] >= 0);
-    k->rw.map[value->id] = tutti_input(k->rw.to, crossing_name(k, k->number[value->id], name),
+    k->rw.map[value->id] = tutti_input(k->rw.to, boundary_name(k, k->number[value->id], name),
                                        value->type.dtype, &value->type.shape);
 }
 
@@ -407,8 +408,8 @@ static tutti_status keep(builder *k, tutti_graph **g) {
 tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target) {
     if (!target->stages) return TUTTI_OK;
     builder k = {.s = target->stages};
-    k.crossings = (*g)->training ? &k.s->train : &k.s->eval;
-    k.crossings->n = 0;
+    k.boundaries = (*g)->training ? &k.s->train : &k.s->eval;
+    k.boundaries->n = 0;
     TTI_TRY(tti_rewrite_begin(&k.rw, *g));
     k.moment = calloc((size_t)(*g)->n_nodes + 1, sizeof *k.moment);
     k.number = calloc((size_t)(*g)->n_values + 1, sizeof *k.number);

@@ -22,15 +22,15 @@
 enum { TTI_MAX_PIECES_OF_MODEL = 64 };
 
 /* A value on its way from one rank to another. */
-typedef struct tti_crossing {
+typedef struct tti_stage_boundary {
     int from, to; /* slots: where it is made, where it is first read */
     size_t n_bytes;
-} tti_crossing;
+} tti_stage_boundary;
 
-typedef struct tti_crossings {
-    tti_crossing *of; /* [n] */
+typedef struct tti_stage_boundaries {
+    tti_stage_boundary *of; /* [n] */
     int n;
-} tti_crossings;
+} tti_stage_boundaries;
 
 /* The begin of a chunk: the nth node, from 0, that reads a parameter, or an earlier node if fewer
  * bytes cross there. */
@@ -57,7 +57,7 @@ struct tti_stages {
     int n_tied;
     /* Of the graph between the passes. */
     int n_forward; /* its nodes before autodiff */
-    tti_crossings train, eval;
+    tti_stage_boundaries train, eval;
 };
 
 /* Frees the results of the passes. */
@@ -76,7 +76,7 @@ int tti_part_moment(const tti_stages *stages, int stage, int part);
 bool tti_moment_is_backward(const tti_stages *stages, int moment);
 
 /* The number N of a source or output "pipe.N" or "back.N"; -1: the name of something else. */
-int tti_crossing_number(const char *name);
+int tti_stage_boundary_number(const char *name);
 
 /* Both do nothing where target->stages is NULL.  "pieces" fails with TUTTI_E_INVALID where the
  * model has fewer places to cut. */
@@ -96,7 +96,7 @@ bool tti_reads_param(const tti_node *node, const bool *is_free, const char *para
 
 /* Bytes that cross in front of each node: values made before it that it or a later one reads;
  * [n_nodes + 1], freed by the caller.  NULL: no memory. */
-size_t *tti_crossing_bytes(const tutti_graph *g, const bool *is_free);
+size_t *tti_stage_boundary_bytes(const tutti_graph *g, const bool *is_free);
 
 /* The best place for a cut in front of node: no node between it and place reads a parameter. */
 int tti_cut_place(const tutti_graph *g, const bool *is_free, const size_t *cross, int node);

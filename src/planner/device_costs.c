@@ -122,7 +122,7 @@ static double message_bytes(const tti_stages *s, int n_shard_groups) {
     double bytes = s ? eval_message_bytes(s, n_shard_groups) : 0;
     int last = s ? 2 * tti_stages_n_pieces(s) - 1 : 0;
     for (int i = 0; s && i < s->train.n; i++) {
-        const tti_crossing *x = &s->train.of[i];
+        const tti_stage_boundary *x = &s->train.of[i];
         int earlier = TTI_MIN(TTI_MIN(x->from, last - x->from), TTI_MIN(x->to, last - x->to));
         tti_stages at = {.stage = tti_moment_stage(s, earlier),
                          .n_stages = s->n_stages,

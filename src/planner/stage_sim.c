@@ -16,10 +16,10 @@ typedef struct game {
 /* The time at which the inputs of a micro-batch group's slot are available; < 0: not yet. */
 static double group_ready_s(const game *g, int shard_group, int moment) {
     const double *end = &g->end[shard_group * g->n_moments];
-    const tti_crossings *sent = &g->desc->stages->train;
+    const tti_stage_boundaries *sent = &g->desc->stages->train;
     double ready = moment > 0 ? end[moment - 1] : 0;
     for (int i = 0; ready >= 0 && i < sent->n; i++) {
-        const tti_crossing *c = &sent->of[i];
+        const tti_stage_boundary *c = &sent->of[i];
         if (c->to != moment) continue;
         if (end[c->from] < 0) return -1;
         double bytes = (double)c->n_bytes * g->desc->n_compute_threads;
@@ -104,7 +104,7 @@ void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
 double tti_stage_bytes(const tti_stages *stages, int from, int to) {
     double bytes = 0;
     for (int i = 0; i < stages->train.n; i++) {
-        const tti_crossing *c = &stages->train.of[i];
+        const tti_stage_boundary *c = &stages->train.of[i];
         if (tti_moment_stage(stages, c->from) == from && tti_moment_stage(stages, c->to) == to)
             bytes += (double)c->n_bytes;
     }

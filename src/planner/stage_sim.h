@@ -17,7 +17,7 @@ typedef struct tti_stage_part {
 } tti_stage_part;
 
 typedef struct tti_stage_sim_desc {
-    const tti_stages *stages; /* of any stage of the plan: extents and crossings */
+    const tti_stages *stages; /* of any stage of the plan: extents and stage boundaries */
     int n_shard_groups;
     int n_compute_threads;  /* shards of a micro-batch group, whose messages travel together */
     const double *moment_s; /* [2 * pieces]: of a micro-batch group, in the order of the moments */

@@ -34,7 +34,7 @@ static void expect_same_program(const tti_program *a, const tti_program *b) {
     assert_memory_equal(a->bufs, b->bufs, (size_t)a->graph->n_values * sizeof *a->bufs);
 }
 
-static void expect_same_crossings(const tti_crossings *a, const tti_crossings *b) {
+static void expect_same_boundaries(const tti_stage_boundaries *a, const tti_stage_boundaries *b) {
     T_EQ(a->n, b->n);
     assert_memory_equal(a->of, b->of, (size_t)a->n * sizeof *a->of);
 }
@@ -50,8 +50,8 @@ static void expect_same_stages(const tti_stages *a, const tti_stages *b) {
         T_EQ(a->tied[i].stages, b->tied[i].stages);
     }
     for (int q = 0; q < tti_stages_n_pieces(a); q++) T_NEAR(a->cost[q], b->cost[q], 0);
-    expect_same_crossings(&a->train, &b->train);
-    expect_same_crossings(&a->eval, &b->eval);
+    expect_same_boundaries(&a->train, &b->train);
+    expect_same_boundaries(&a->eval, &b->eval);
 }
 
 static void expect_same(tti_pass_cache *pass_cache, net_fn net, const tti_target *target) {

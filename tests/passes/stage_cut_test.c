@@ -131,13 +131,13 @@ T_CASE(moments_go_forward_and_back) {
     for (int i = 0; i < n; i++) T_EQ(seen[i], 1);
 }
 
-T_CASE(names_of_crossings) {
+T_CASE(names_of_boundaries) {
     T_UNUSED;
-    T_EQ(tti_crossing_number("pipe.0"), 0);
-    T_EQ(tti_crossing_number("back.17"), 17);
-    T_EQ(tti_crossing_number("pipe.weight"), -1);
-    T_EQ(tti_crossing_number("pipe."), -1);
-    T_EQ(tti_crossing_number("x"), -1);
+    T_EQ(tti_stage_boundary_number("pipe.0"), 0);
+    T_EQ(tti_stage_boundary_number("back.17"), 17);
+    T_EQ(tti_stage_boundary_number("pipe.weight"), -1);
+    T_EQ(tti_stage_boundary_number("pipe."), -1);
+    T_EQ(tti_stage_boundary_number("x"), -1);
 }
 
 T_CASE(a_model_of_few_layers_has_few_stages) {
@@ -211,7 +211,7 @@ int main(void) {
         cmocka_unit_test(pieces_are_of_what_is_run),
         cmocka_unit_test(weights_decide_where_it_is_cut),
         cmocka_unit_test(moments_go_forward_and_back),
-        cmocka_unit_test(names_of_crossings),
+        cmocka_unit_test(names_of_boundaries),
         cmocka_unit_test(a_model_of_few_layers_has_few_stages),
         cmocka_unit_test(stages_of_pieces_have_the_parameters_of_training_in_evaluation),
         cmocka_unit_test(a_tied_parameter_is_on_the_ranks_that_read_it),

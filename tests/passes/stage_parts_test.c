@@ -16,7 +16,7 @@ static tti_plan *plan_of(net_fn net, int stage, int n_stages, int n_chunks, bool
 /* The part of the step that makes a value; a source: the first part that it can be read in. */
 static int part_of(const tti_plan *plan, const tti_program *program, const tutti_value *value) {
     const tti_node *node = value->node;
-    int number = tti_crossing_number(node->name);
+    int number = tti_stage_boundary_number(node->name);
     if ((node->op->traits & TTI_INPUT) && number >= 0)
         return tti_moment_part(plan->stages, program == &plan->shard
                                                  ? plan->stages->train.of[number].to
@@ -31,7 +31,8 @@ static int part_of(const tti_plan *plan, const tti_program *program, const tutti
 }
 
 static void check_program(const tti_plan *plan, const tti_program *program) {
-    const tti_crossings *c = program == &plan->shard ? &plan->stages->train : &plan->stages->eval;
+    const tti_stage_boundaries *c =
+        program == &plan->shard ? &plan->stages->train : &plan->stages->eval;
     T_EQ(program->part_first[program->n_parts], program->n_steps);
     for (int p = 0; p < program->n_parts; p++)
         for (int s = program->part_first[p]; s < program->part_first[p + 1]; s++)
@@ -39,7 +40,7 @@ static void check_program(const tti_plan *plan, const tti_program *program) {
                 assert_true(part_of(plan, program, program->steps[s]->in[k]) <= p);
     int n_sent = 0;
     for (int i = 0; i < program->graph->n_outputs; i++) {
-        int number = tti_crossing_number(program->graph->outputs[i].name);
+        int number = tti_stage_boundary_number(program->graph->outputs[i].name);
         if (number < 0) continue;
         const tutti_value *value = program->graph->outputs[i].value;
         assert_true(part_of(plan, program, value) <=

@@ -40,7 +40,7 @@ static void ranks_fini(ranks *k) {
 static void receive(ranks *k, int to) {
     for (int i = 0; i < k->g[to]->n_nodes; i++) {
         const tti_node *node = k->g[to]->nodes[i];
-        if (!(node->op->traits & TTI_INPUT) || tti_crossing_number(node->name) < 0) continue;
+        if (!(node->op->traits & TTI_INPUT) || tti_stage_boundary_number(node->name) < 0) continue;
         const tutti_value *sent = NULL;
         for (int s = 0; s < k->n_stages && !sent; s++)
             if (s != to) sent = tti_graph_output(k->g[s], node->name);

@@ -137,7 +137,7 @@ T_CASE(memory_of_stages) {
     T_UNUSED;
     made m = make("parallel.pipeline=2", "parallel.shards=8");
     const tti_plan *first = tti_blueprint_plan(m.b, 0), *last = tti_blueprint_plan(m.b, 1);
-    const tti_crossings *train = &first->stages->train, *eval = &first->stages->eval;
+    const tti_stage_boundaries *train = &first->stages->train, *eval = &first->stages->eval;
     double there = 0, back = 0, looked_at = 0;
     for (int i = 0; i < train->n; i++)
         *(train->of[i].to > train->of[i].from + 1 || train->of[i].from >= 2 ? &back : &there) +=

@@ -8,17 +8,17 @@
 enum { STAGES = 4, BYTES = 1000 };
 
 /* Each stage sends to the next, and back; message i goes from moment i to moment i + 1. */
-static tti_stages chain(tti_crossing of[2 * STAGES]) {
+static tti_stages chain(tti_stage_boundary of[2 * STAGES]) {
     tti_stages s = {.n_stages = STAGES, .n_chunks = 1, .train = {.of = of}};
     for (int i = 0; i + 1 < 2 * STAGES; i++)
-        if (i != STAGES - 1) of[s.train.n++] = (tti_crossing){i, i + 1, BYTES};
+        if (i != STAGES - 1) of[s.train.n++] = (tti_stage_boundary){i, i + 1, BYTES};
     return s;
 }
 
 /* A third of each stage's time is forward. */
 static tti_stage_sim sim(const double cost[STAGES], int n_shard_groups, double latency_s,
                          double s_of_byte) {
-    tti_crossing of[2 * STAGES];
+    tti_stage_boundary of[2 * STAGES];
     tti_stages s = chain(of);
     double moment_s[2 * STAGES];
     tti_stage_sim told;
@@ -63,7 +63,7 @@ T_CASE(as_the_executor_says) {
 T_CASE(messages) {
     T_UNUSED;
     static const double one[STAGES] = {1, 1, 1, 1};
-    tti_crossing of[2 * STAGES];
+    tti_stage_boundary of[2 * STAGES];
     tti_stages s = chain(of);
     T_NEAR(sim(one, 1, 0.25, 1e-4).step_s, STAGES + 2 * (STAGES - 1) * (0.25 + 0.2), 1e-9);
     T_NEAR(tti_stage_bytes(&s, 1, 2), BYTES, 0);
@@ -125,7 +125,7 @@ static void hear(void *user, const tti_stage_part *part) {
 T_CASE(parts) {
     T_UNUSED;
     static const double moment_s[2 * STAGES] = {1, 2, 1, 1, 2, 2, 3, 2};
-    tti_crossing of[2 * STAGES];
+    tti_stage_boundary of[2 * STAGES];
     tti_stages s = chain(of);
     tti_stage_sim told;
     heard h = {0};

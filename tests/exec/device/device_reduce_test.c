@@ -176,7 +176,7 @@ T_CASE(parts_of_sums_and_their_gather) {
 typedef struct layout {
     const char *name;
     int n_ranks, hosts[REDUCE_MAX_RANKS];
-    int n_crossings; /* how often the sum of 8 shards crosses for all, the way back left out */
+    int n_boundaries; /* how often the sum of 8 shards crosses for all, the way back left out */
 } layout;
 
 /* A host with 2^k shards in a row sends one term for each other host's parts. */
@@ -226,11 +226,11 @@ T_CASE(any_runs_on_hosts_have_the_bits_of_the_tree) {
 T_CASE(hosts_send_each_other_a_sum_and_not_the_terms_of_their_devices) {
     T_UNUSED;
     enum { N = 16 + 160 + 48 };
-    for (size_t i = 0; i < TTI_COUNT(layouts) && layouts[i].n_crossings > 0; i++)
+    for (size_t i = 0; i < TTI_COUNT(layouts) && layouts[i].n_boundaries > 0; i++)
         for (int parts = 0; parts < 2; parts++) {
             const layout *l = &layouts[i];
             int n_hosts = l->hosts[l->n_ranks - 1] + 1;
-            size_t n = (size_t)(l->n_crossings + n_hosts - 1) * N;
+            size_t n = (size_t)(l->n_boundaries + n_hosts - 1) * N;
             fake_n_crossed = 0;
             run_layout(l,
                        (reduce_crew){.n_shards = 8, .n_compute_threads = 1, .parts = parts == 1});
