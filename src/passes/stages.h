@@ -6,7 +6,7 @@
  * is slot q, backward is slot 2 * chunks - 1 - q.  A value is read in the slot that makes it or in
  * a later one.
  *
- * Two passes: "pieces", before autodiff, finds the bounds and marks the chunk of every node;
+ * Two passes: "assign_stages", before autodiff, finds the bounds and marks the chunk of every node;
  * "stages", after it, keeps the nodes of one rank.  A value that another rank makes becomes an
  * input, one that another rank reads an output; both are called "pipe.N", or "back.N" in the
  * backward pass, N the number of the stage boundary, the same on every rank.  Parameters, constants
@@ -78,12 +78,12 @@ bool tti_moment_is_backward(const tti_stages *stages, int moment);
 /* The number N of a source or output "pipe.N" or "back.N"; -1: the name of something else. */
 int tti_stage_boundary_number(const char *name);
 
-/* Both do nothing where target->stages is NULL.  "pieces" fails with TUTTI_E_INVALID where the
- * model has fewer places to cut. */
+/* Both do nothing where target->stages is NULL.  "assign_stages" fails with TUTTI_E_INVALID where
+ * the model has fewer places to cut. */
 tutti_status tti_pass_pieces(tutti_graph **g, const tti_target *target);
 tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target);
 
-/* A part of "pieces" (stage_cut.c): start and cost of stages, for pieces of equal time. */
+/* A part of "assign_stages" (stage_cut.c): start and cost of stages, for pieces of equal time. */
 tutti_status tti_stages_find_cuts(const tutti_graph *g, const tti_target *target,
                                   tti_stages *stages);
 

@@ -229,7 +229,8 @@ static void print_key(const tti_drawing *d, tti_str *out) {
 static tutti_status draw_schedule(const tti_drawing *d, int y, int width) {
     tti_schedule_drawing schedule = tti_drawing_schedule(d);
     tti_str_printf(d->out,
-                   "<text x=\"%d\" y=\"%d\">%s: forward blue, backward green, waves of %d shard%s, "
+                   "<text x=\"%d\" y=\"%d\">%s: forward blue, backward green, micro-batch groups "
+                   "of %d shard%s, "
                    "%d chunk%s a stage</text>\n",
                    GAP, y + 12, tti_schedule_rule(&schedule), schedule.n_compute_threads,
                    schedule.n_compute_threads == 1 ? "" : "s", schedule.stages->n_chunks,

@@ -46,7 +46,7 @@ static void print_kept_parts(const tti_drawing *d) {
 static void print_worker(const tti_drawing *d, int rank, const tti_holding *h) {
     tti_str_printf(d->out, "worker %-3d", rank);
     if (d->n_workers > d->scheme.data)
-        tti_str_printf(d->out, " [data %d, stage %d, piece %d]", h->at.data, h->at.stage,
+        tti_str_printf(d->out, " [data %d, stage %d, tensor shard %d]", h->at.data, h->at.stage,
                        h->at.tensor);
     tti_drawing_place(d, rank);
     tti_str_printf(d->out,
@@ -65,7 +65,7 @@ static void print_worker(const tti_drawing *d, int rank, const tti_holding *h) {
  * a layer do the same. */
 static void print_like(const tti_drawing *d, int stage) {
     if (d->scheme.pipeline > 1) tti_str_printf(d->out, " of stage %d", stage);
-    if (d->scheme.tensor > 1) tti_str_add(d->out, ", of each piece");
+    if (d->scheme.tensor > 1) tti_str_add(d->out, ", of each tensor shard");
 }
 
 static void print_averaging(const tti_drawing *d, const tti_plan *plan, int stage) {
@@ -146,7 +146,8 @@ static tutti_status print_messages(const tti_drawing *d) {
 }
 
 static void print_exchanges(const tti_drawing *d) {
-    tti_str_printf(d->out, "\nbetween the %d pieces, inside each shard:\n", d->scheme.tensor);
+    tti_str_printf(d->out, "\nbetween the %d tensor shards, inside each shard:\n",
+                   d->scheme.tensor);
     for (int i = 0; i < d->scheme.pipeline; i++) {
         double bytes;
         int n = tti_drawing_exchanges(d, tti_blueprint_plan(d->b, i * d->scheme.tensor), &bytes);

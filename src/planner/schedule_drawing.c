@@ -50,10 +50,10 @@ tutti_status tti_schedule_print(const tti_schedule_drawing *d, tti_str *out) {
     double bubble;
     TTI_TRY(tti_pipe_bubble(&shape, NULL, &bubble));
     tti_str_printf(out,
-                   "\n%s: F and B of the waves, of %d shard%s each%s; the "
+                   "\n%s: F and B of the micro-batch groups, of %d shard%s each%s; the "
                    "stages wait %.0f %%\n",
                    tti_schedule_rule(d), d->n_compute_threads, d->n_compute_threads == 1 ? "" : "s",
-                   d->stages->n_chunks > 1 ? ", wave.chunk" : "", 100 * bubble);
+                   d->stages->n_chunks > 1 ? ", group.chunk" : "", 100 * bubble);
     for (int stage = 0; stage < shape.n_stages; stage++) {
         tti_pipe_schedule schedule;
         TTI_TRY(tti_pipe_schedule_init(&shape, stage, &schedule));

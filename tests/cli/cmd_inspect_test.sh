@@ -53,7 +53,7 @@ expect 0 "the server, peak" job.yaml -n 3 $server
 expect 2 "there are 1; give at most" job.yaml -n 1 $loose
 expect 0 "stage 0 to stage 1" job.yaml -n 2 parallel.pipeline=2 --layout
 expect 0 "sums, gathers and scatters" job.yaml -n 2 parallel.tensor=2 --layout
-expect 0 "2 workers of stage 1, of each piece, in the order" job.yaml -n 8 parallel.pipeline=2 \
+expect 0 "2 workers of stage 1, of each tensor shard, in the order" job.yaml -n 8 parallel.pipeline=2 \
     parallel.tensor=2 --layout
 [ "$(echo "$out" | grep -c "sums between the 2 workers of stage")" = 2 ] || fail "sums: $out"
 expect 0 "sums between the 2 workers, in the order" job.yaml -n 2 --layout
@@ -161,11 +161,11 @@ chunks="$staged model.hidden=[16,16,16] parallel.pipeline_chunks=2 parallel.shar
 expect 0 "2 stages of 2 chunks each (pipeline_chunks)" $chunks --layout
 expect 0 "stage 0   F0.0 F1.0 F0.1 F1.1 B0.1 B1.1 B0.0 B1.0" $chunks --layout
 expect 0 "stage 1   F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0" $chunks --layout
-drawn "waves of 1 shard, 2 chunks a stage" $chunks
+drawn "micro-batch groups of 1 shard, 2 chunks a stage" $chunks
 [ "$(grep -c 'stroke-width="0.5"' layout.svg)" = 16 ] || fail "layout.svg: parts of the schedule"
 expect 2 "fusion" job.yaml --after fusion
-expect 0 "are data 1 x stages 2 x pieces 2" job.yaml -n 4 parallel.pipeline=2 parallel.tensor=2
-expect 0 "stage 1 of 2, piece 0 of 1" job.yaml -n 2 parallel.pipeline=2 --worker 1
+expect 0 "are data 1 x stages 2 x tensor 2" job.yaml -n 4 parallel.pipeline=2 parallel.tensor=2
+expect 0 "stage 1 of 2, tensor shard 0 of 1" job.yaml -n 2 parallel.pipeline=2 --worker 1
 expect 0 "pipe.0" job.yaml -n 2 parallel.pipeline=2 --worker 1 --after stages
 expect 2 "there are 0 to 1" job.yaml -n 2 parallel.pipeline=2 --worker 2
 expect 2 "no value after --after" job.yaml --after

@@ -86,7 +86,7 @@ def test_pieces_and_stages():
         raise AssertionError(str(traffic))
     if not re.search(r"stages waited for each other [\d.]+ % of the time, [\d.]+ % expected", out):
         raise AssertionError(out)
-    worked = re.findall(r"^  rank (\d), stage (\d), piece (\d): works [\d.]+ ms a step, waits "
+    worked = re.findall(r"^  rank (\d), stage (\d), tensor shard (\d): works [\d.]+ ms a step, waits "
                         r"[\d.]+ ms \(for ", out, re.M)
     if sorted(worked) != [("0", "0", "0"), ("1", "0", "1"), ("2", "1", "0"), ("3", "1", "1")]:
         raise AssertionError(out)

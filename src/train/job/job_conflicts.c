@@ -62,7 +62,7 @@ static void find_odd_mesh(const tti_job_config *c, char why[WHY]) {
     int64_t below = workers / each * each;
     if (each > TTI_MAX_WORKERS)
         snprintf(why, WHY,
-                 "%" PRId64 " pieces of %" PRId64 " stages need %" PRId64
+                 "%" PRId64 " tensor shards of %" PRId64 " stages need %" PRId64
                  " workers, and there can be %d",
                  c->parallel.tensor, c->parallel.pipeline, each, TTI_MAX_WORKERS);
     else if (workers > 0 && below != workers)

@@ -108,8 +108,8 @@ static void print_whole(tti_str *out, const tti_blueprint *b) {
 /* Workers of one place of the model differ in the batch alone. */
 static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
     tti_str_printf(out,
-                   "\n%d workers are data %d x stages %d x pieces %d; MiB of one of each:\n"
-                   "stage piece  tensors  parameters       state   gradients activations         "
+                   "\n%d workers are data %d x stages %d x tensor %d; MiB of one of each:\n"
+                   "stage    tp  tensors  parameters       state   gradients activations         "
                    "sum\n",
                    b->n_workers, b->mesh.data, b->mesh.stage, b->mesh.tensor);
     size_t gathered = 0, kept = 0;
@@ -238,8 +238,8 @@ static void print_title(tti_str *out, const view *v) {
     tti_str_printf(out, "shard program of %s", b->model_name);
     if (v->part >= 0) {
         tti_mesh_at at = tti_mesh_at_rank(&b->mesh, v->part);
-        tti_str_printf(out, ", stage %d of %d, piece %d of %d", at.stage, b->mesh.stage, at.tensor,
-                       b->mesh.tensor);
+        tti_str_printf(out, ", stage %d of %d, tensor shard %d of %d", at.stage, b->mesh.stage,
+                       at.tensor, b->mesh.tensor);
     }
     tti_str_printf(out, ": %lld rows, %d shards per step\n\n", (long long)b->rows_per_shard,
                    b->n_shards);

@@ -29,13 +29,13 @@ static void add_name(tti_json *j, const char *what, int rank, int row, const cha
     tti_json_end(j);
 }
 
-/* "rank 3, stage 1, piece 1, device 3" */
+/* "rank 3, stage 1, tensor shard 1, device 3" */
 static void print_worker(const tti_profiled *p, int rank, tti_str *out) {
     tti_mesh_at at = tti_mesh_at_rank(&p->mesh, rank);
     int device = tti_devices_place(p->devices, rank);
     tti_str_printf(out, "rank %d", rank);
     if (p->mesh.stage > 1) tti_str_printf(out, ", stage %d", at.stage);
-    if (p->mesh.tensor > 1) tti_str_printf(out, ", piece %d", at.tensor);
+    if (p->mesh.tensor > 1) tti_str_printf(out, ", tensor shard %d", at.tensor);
     if (device != TTI_ON_HOST)
         tti_str_printf(out, ", device %d", device);
     else if (p->devices->mixed)
