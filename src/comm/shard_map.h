@@ -18,8 +18,8 @@ typedef struct tti_shard_map {
 
 /* How fast a rank computes shards. */
 typedef struct tti_throughput {
-    double group_s; /* seconds for one micro-batch group, > 0 */
-    int n_lanes;    /* shards of a micro-batch group, >= 1 */
+    double group_s;        /* seconds for one micro-batch group, > 0 */
+    int n_compute_threads; /* shards of a micro-batch group, >= 1 */
 } tti_throughput;
 
 /* First shard of rank r: floor(r*V/W).  The runs differ by at most one shard. */

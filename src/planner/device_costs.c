@@ -12,7 +12,7 @@
 
 #include "data/loader/resident.h"
 #include "exec/program/collective.h"
-#include "exec/program/fed.h"
+#include "exec/program/inputs.h"
 #include "exec/program/trade_waits.h"
 #include "exec/worker/pipe.h"
 
@@ -150,7 +150,7 @@ static double exchange_bytes(const tti_program *program) {
 
 double tti_device_beside_bytes(const tti_plan *plan, int n_own) {
     const tti_program *p = &plan->shard;
-    double shard = (double)(tti_fed_bytes(p, "x") + tti_fed_bytes(p, "target"));
+    double shard = (double)(tti_inputs_bytes(p, "x") + tti_inputs_bytes(p, "target"));
     double traded = fmax(exchange_bytes(p), exchange_bytes(&plan->eval));
     double own = (double)tti_plan_own_bytes(plan) * tti_device_in_flight(plan, n_own);
     return N_SETS * n_own * shard + own + message_bytes(plan->stages, n_own) + traded;

@@ -35,7 +35,7 @@ static int n_of_batch(const tti_drawing *d) {
 }
 
 int tti_drawing_n_ranges(const tti_drawing *d) {
-    return tti_drawing_has_processes(d) ? tti_worker_n_holders(d->b)
+    return tti_drawing_has_processes(d) ? tti_worker_n_range_servers(d->b)
                                         : (int)d->b->config.parallel.servers;
 }
 

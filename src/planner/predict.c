@@ -345,15 +345,15 @@ static void add_channels_of_parts(tti_prediction *p, const tti_blueprint *b) {
     p->worker_bytes += most;
 }
 
-/* Parameters, gradient and averages of each range, in memory that its holder has in common with
- * each worker of another process. */
+/* Parameters, gradient and averages of each range, in memory that its range server has in common
+ * with each worker of another process. */
 static void add_channels(tti_prediction *p, const tti_blueprint *b, int n_workers) {
     bool processes = strcmp(b->config.parallel.place, "processes") == 0;
-    int n_holders = processes ? tti_worker_n_holders(b) : 0;
+    int n_range_servers = processes ? tti_worker_n_range_servers(b) : 0;
     double of[TTI_MAX_WORKERS] = {0}, all = 0, most = 0;
-    if (n_holders == 0 || n_workers < 2) return;
-    for (int r = 0; r < n_holders; r++) {
-        tti_range keys = tti_share_range(b->plan, r, n_holders);
+    if (n_range_servers == 0 || n_workers < 2) return;
+    for (int r = 0; r < n_range_servers; r++) {
+        tti_range keys = tti_share_range(b->plan, r, n_range_servers);
         of[r] = (double)((keys.last - keys.first) * sizeof(float));
         of[r] *= arrays_of_channel(&b->config);
         all += of[r];

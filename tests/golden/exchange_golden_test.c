@@ -104,7 +104,7 @@ static void make_run(const net *n, const tutti_job *job) {
     T_OK(tti_exec_create(&(tti_exec_desc){.plan = b->plan,
                                           .backend = &tti_backend_cpu,
                                           .n_shards = 1,
-                                          .n_lanes = 1,
+                                          .n_compute_threads = 1,
                                           .beta1 = 0.9,
                                           .beta2 = 0.999},
                          &exec));

@@ -9,7 +9,7 @@
 #include "tutti/models.h"
 
 typedef struct setup {
-    int n_shards, n_lanes;
+    int n_shards, n_compute_threads;
     bool reference;
 } setup;
 
@@ -65,7 +65,7 @@ static tti_exec *make_exec(const golden_case *c, const setup *s, const tti_plan 
     T_OK(tti_exec_create(&(tti_exec_desc){.plan = plan,
                                           .backend = &tti_backend_cpu,
                                           .n_shards = s->n_shards,
-                                          .n_lanes = s->n_lanes,
+                                          .n_compute_threads = s->n_compute_threads,
                                           .alg = TUTTI_ALG_DIRECT,
                                           .reference = s->reference,
                                           .seed = GOLDEN_SEED,
@@ -146,26 +146,26 @@ T_CASE(inputs_and_labels) {
 
 T_CASE(small_mlp_by_reference) {
     T_UNUSED;
-    check_model("mlp_small", &(setup){.n_shards = 1, .n_lanes = 1, .reference = true});
-    check_model("mlp_small", &(setup){.n_shards = 8, .n_lanes = 2, .reference = true});
+    check_model("mlp_small", &(setup){.n_shards = 1, .n_compute_threads = 1, .reference = true});
+    check_model("mlp_small", &(setup){.n_shards = 8, .n_compute_threads = 2, .reference = true});
 }
 
 T_CASE(small_mlp) {
     T_UNUSED;
-    check_model("mlp_small", &(setup){.n_shards = 1, .n_lanes = 1});
-    check_model("mlp_small", &(setup){.n_shards = 16, .n_lanes = 1});
+    check_model("mlp_small", &(setup){.n_shards = 1, .n_compute_threads = 1});
+    check_model("mlp_small", &(setup){.n_shards = 16, .n_compute_threads = 1});
 }
 
 T_CASE(mlp) {
     T_UNUSED;
-    check_model("mlp", &(setup){.n_shards = 1, .n_lanes = 1});
-    check_model("mlp", &(setup){.n_shards = 4, .n_lanes = 2});
+    check_model("mlp", &(setup){.n_shards = 1, .n_compute_threads = 1});
+    check_model("mlp", &(setup){.n_shards = 4, .n_compute_threads = 2});
 }
 
 T_CASE(lenet) {
     T_UNUSED;
-    check_model("lenet", &(setup){.n_shards = 1, .n_lanes = 1});
-    check_model("lenet", &(setup){.n_shards = 8, .n_lanes = 2});
+    check_model("lenet", &(setup){.n_shards = 1, .n_compute_threads = 1});
+    check_model("lenet", &(setup){.n_shards = 8, .n_compute_threads = 2});
 }
 
 int main(void) {

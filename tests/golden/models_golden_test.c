@@ -16,7 +16,7 @@
 enum { CLASSES = 10, SIDE = 16, PIXELS = 3 * SIDE * SIDE };
 
 typedef struct setup {
-    int n_shards, n_lanes;
+    int n_shards, n_compute_threads;
     bool reference;
 } setup;
 
@@ -162,7 +162,7 @@ static void check_model(const char *model, const setup *s) {
     T_OK(tti_exec_create(&(tti_exec_desc){.plan = plan,
                                           .backend = &tti_backend_cpu,
                                           .n_shards = s->n_shards,
-                                          .n_lanes = s->n_lanes,
+                                          .n_compute_threads = s->n_compute_threads,
                                           .alg = TUTTI_ALG_DIRECT,
                                           .reference = s->reference,
                                           .seed = GOLDEN_SEED,
@@ -176,9 +176,9 @@ static void check_model(const char *model, const setup *s) {
 }
 
 static void check_small(const char *model) {
-    check_model(model, &(setup){.n_shards = 1, .n_lanes = 1, .reference = true});
-    check_model(model, &(setup){.n_shards = 1, .n_lanes = 1});
-    check_model(model, &(setup){.n_shards = 8, .n_lanes = 2});
+    check_model(model, &(setup){.n_shards = 1, .n_compute_threads = 1, .reference = true});
+    check_model(model, &(setup){.n_shards = 1, .n_compute_threads = 1});
+    check_model(model, &(setup){.n_shards = 8, .n_compute_threads = 2});
 }
 
 T_CASE(gpt2) {
@@ -198,8 +198,8 @@ T_CASE(lstm) {
 
 T_CASE(resnet18) {
     T_UNUSED;
-    check_model("resnet18", &(setup){.n_shards = 1, .n_lanes = 1});
-    check_model("resnet18", &(setup){.n_shards = 4, .n_lanes = 2});
+    check_model("resnet18", &(setup){.n_shards = 1, .n_compute_threads = 1});
+    check_model("resnet18", &(setup){.n_shards = 4, .n_compute_threads = 2});
 }
 
 int main(void) {

@@ -40,7 +40,7 @@ static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti
     int n_ranks = b->config.parallel.staleness != 0 ? 1 : b->n_workers;
     bool processes = strcmp(b->config.parallel.place, "processes") == 0;
     tti_exec_desc server = *desc;
-    server.n_ranges = processes ? tti_worker_n_holders(b) : 0;
+    server.n_ranges = processes ? tti_worker_n_range_servers(b) : 0;
     TTI_TRY(tti_exec_memory_plan(desc, 0, n_ranks, &m));
     TTI_TRY(tti_exec_memory_plan(&server, 0, n_ranks, &held));
     if (server.n_ranges > 1)

@@ -132,17 +132,17 @@ static double rate(void *user, int64_t step) {
     return w->b->config.optimizer.lr * 1e-3;
 }
 
-static tutti_status give(worker *w, const tti_ticket *ticket) {
+static tutti_status give(worker *w, const tti_lease *lease) {
     tti_batch batch;
     tti_step_desc desc;
     tti_arrival arrival;
-    tti_loader_seek(w->loader, ticket->batch / w->b->steps_per_epoch,
-                    ticket->batch % w->b->steps_per_epoch);
+    tti_loader_seek(w->loader, lease->batch / w->b->steps_per_epoch,
+                    lease->batch % w->b->steps_per_epoch);
     TTI_TRY(load(w, &batch, &desc));
-    desc.step = (uint64_t)ticket->batch;
+    desc.step = (uint64_t)lease->batch;
     desc.loss_scale = 1;
-    const tti_gift gift = {&desc, batch.wait_ns, rate, w};
-    return tti_server_give(w->exec, &gift, &arrival);
+    const tti_pushed_gradient pushed = {&desc, batch.wait_ns, rate, w};
+    return tti_server_give(w->exec, &pushed, &arrival);
 }
 
 static tutti_status meet(const worker *w) {
@@ -162,10 +162,10 @@ static tutti_status run_as_they_come(worker *w, int n_steps, throughput *out) {
     TTI_TRY(tti_server_open(server, first, first + n));
     int64_t start_ns = tti_now_ns();
     for (;; made++) {
-        tti_ticket ticket;
-        TTI_TRY(tti_server_take(w->exec, &ticket));
-        if (!ticket.any) break;
-        TTI_TRY(give(w, &ticket));
+        tti_lease lease;
+        TTI_TRY(tti_server_take(w->exec, &lease));
+        if (!lease.any) break;
+        TTI_TRY(give(w, &lease));
     }
     out->us = (double)(tti_now_ns() - start_ns) * 1e-3 / (double)TTI_MAX(made, 1);
     out->wait_us = (double)w->wait_ns * 1e-3 / (double)TTI_MAX(made, 1);
