@@ -11,7 +11,7 @@
 tutti_status tti_host_communicate(tti_exec *x, const tti_instr *in) {
     switch (in->kind) {
         case TTI_ALL_GATHER:
-            return tti_lean_gather(x, in->bucket, in->offset, in->averages);
+            return tti_sharded_gather(x, in->bucket, in->offset, in->averages);
         case TTI_JOIN:
             return tti_exec_join(x, in->first);
         case TTI_MERGE:
@@ -19,7 +19,7 @@ tutti_status tti_host_communicate(tti_exec *x, const tti_instr *in) {
             return TUTTI_OK;
         default:
             TTI_TRY(tti_exec_reduce(x, in));
-            tti_lean_keep_sum(x, in->bucket);
+            tti_sharded_keep_sum(x, in->bucket);
             return TUTTI_OK;
     }
 }
@@ -154,9 +154,9 @@ static tutti_status hash(tti_host_main *m, const tti_instr *in) {
 
 /* Of the blocks that each worker has updated; ZeRO-3 keeps the sum for full checks. */
 static tutti_status sum_block_hashes(tti_exec *x) {
-    if (!tti_exec_has_lean_params(x)) return tti_exec_sum_hashes(x, x->last_hash, &x->last_hash);
-    TTI_TRY(tti_lean_exchange_hash(x, x->last_hash));
-    x->last_hash = x->lean->hash;
+    if (!tti_exec_has_sharded_params(x)) return tti_exec_sum_hashes(x, x->last_hash, &x->last_hash);
+    TTI_TRY(tti_sharded_exchange_hash(x, x->last_hash));
+    x->last_hash = x->sharded->hash;
     return TUTTI_OK;
 }
 

@@ -10,12 +10,12 @@ typedef struct tti_host_main {
     const tti_step_program *program;
     tti_step_result *result;
     bool eval;
-    int64_t start_ns, computed_ns; /* the lanes began and ended */
+    int64_t start_ns, computed_ns; /* the compute threads began and ended */
     int64_t comm_ns, update_ns;    /* of the instructions after them, by what they do */
     int next;                      /* the next instruction */
 } tti_host_main;
 
-/* Before the lanes; the reductions after them; and the rest, which fills the result. */
+/* Before the compute threads; the reductions after them; and the rest, which fills the result. */
 tutti_status tti_host_begin(tti_host_main *m);
 tutti_status tti_host_reduce(tti_host_main *m);
 tutti_status tti_host_finish(tti_host_main *m);

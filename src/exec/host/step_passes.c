@@ -24,7 +24,7 @@ typedef struct building {
 
 static bool is_local(const tti_exec_desc *desc, int n_ranks) { return desc->local && n_ranks > 1; }
 
-static bool has_lean_params(const tti_step_basis *b) { return b->lean && b->lean->params; }
+static bool has_sharded_params(const tti_step_basis *b) { return b->sharded && b->sharded->params; }
 
 /* The update and its state are in parts on the workers, which do not share memory. */
 static bool has_parts(const tti_step_basis *b) { return b->divides && !b->desc->shares; }
@@ -45,7 +45,7 @@ static void shards_pass(building *g) {
     g->d.plan = g->plan;
     g->d.program = g->trains ? &g->plan->shard : &g->plan->eval;
     g->d.acc = b->acc;
-    g->d.n_lanes = b->n_lanes;
+    g->d.n_compute_threads = b->n_compute_threads;
     g->d.n_idle = b->n_idle;
     g->d.joined = b->n_joins > 0;
     if (!g->trains) return;
@@ -60,11 +60,11 @@ static void pipeline_pass(building *g) {
 
 /* ZeRO-2 and ZeRO-3. */
 static void sharded_pass(building *g) {
-    const tti_lean *lean = g->b->lean;
-    if (!lean) return;
-    if (lean->params) g->d.params = g->trains ? &lean->train : &lean->eval;
+    const tti_sharded *sharded = g->b->sharded;
+    if (!sharded) return;
+    if (sharded->params) g->d.params = g->trains ? &sharded->train : &sharded->eval;
     g->d.averages = !g->trains && g->b->desc->ema > 0;
-    if (g->trains) g->d.grads = &lean->grads;
+    if (g->trains) g->d.grads = &sharded->grads;
 }
 
 static tti_reduce_method method_of(const building *g) {
@@ -93,7 +93,7 @@ static void reduction_pass(building *g) {
     g->d.reduction_kind = reduction_kind;
     g->d.user = g;
     if (!g->trains || !adds_up || (b->has_server && g->form != TTI_FORM_GRADIENT)) return;
-    if (b->lean || (b->n_ranks > 1 && g->plan->n_buckets > 1 && !joins))
+    if (b->sharded || (b->n_ranks > 1 && g->plan->n_buckets > 1 && !joins))
         g->d.reduction = TTI_REDUCE_OVERLAPPED;
     else
         g->d.reduction = b->divides || b->desc->mixed ? TTI_REDUCE_BUCKETS : TTI_REDUCE_WHOLE;
@@ -103,7 +103,7 @@ static void reduction_pass(building *g) {
 
 /* Evaluation with averaged parameters that are in parts. */
 static void averages_pass(building *g) {
-    bool is_in_parts = has_parts(g->b) && !has_lean_params(g->b);
+    bool is_in_parts = has_parts(g->b) && !has_sharded_params(g->b);
     if (g->trains || g->b->desc->ema <= 0 || !is_in_parts) return;
     g->head[g->d.n_head++] = (tti_instr){.kind = TTI_ALL_GATHER,
                                          .queue = TTI_ON_MAIN,
@@ -145,7 +145,7 @@ static void update_pass(building *g) {
  * the hashes is a barrier too: after it no worker writes, and all may read. */
 static void partition_pass(building *g) {
     if (g->b->has_server || !g->trains || !g->b->divides) return;
-    if (has_lean_params(g->b) || g->b->desc->shares) {
+    if (has_sharded_params(g->b) || g->b->desc->shares) {
         append(g, (tti_instr){.kind = TTI_SUM_HASHES, .axis = TTI_AXIS_DATA});
         return;
     }

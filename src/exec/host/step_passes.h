@@ -6,7 +6,7 @@
 #define TTI_EXEC_STEP_PASSES_H
 
 #include "exec/program/step_program.h"
-#include "exec/worker/lean.h"
+#include "exec/worker/sharded.h"
 
 /* The kinds of steps that a worker may make; each has a list of its own. */
 typedef enum tti_step_form {
@@ -28,11 +28,11 @@ typedef struct tti_step_basis {
     bool has_server;             /* a parameter server makes the updates */
     bool divides;                /* the update, between the ranks */
     const tti_accumulation *acc; /* borrowed by the lists, as what follows */
-    int n_lanes, n_idle;
+    int n_compute_threads, n_idle;
     const int *joins; /* [n_joins] */
     int n_joins;
     const tti_pipe_side *train, *eval; /* NULL: no pipeline */
-    const tti_lean *lean;              /* windows; NULL: gradients and parameters are whole */
+    const tti_sharded *sharded;        /* windows; NULL: gradients and parameters are whole */
 } tti_step_basis;
 
 /* Whether the worker makes steps of this form. */

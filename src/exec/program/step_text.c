@@ -48,7 +48,7 @@ static void print_shards(const tti_instr *in, tti_str *out) {
 }
 
 static void print_range(const tti_instr *in, tti_str *out) {
-    if (in->bucket >= 0 && in->queue != TTI_ON_LANES)
+    if (in->bucket >= 0 && in->queue != TTI_ON_COMPUTE_THREADS)
         tti_str_printf(out, "bucket %d, ", in->bucket);
     tti_str_printf(out, "[%zu, %zu)", in->range.first, in->range.last);
 }
@@ -131,7 +131,8 @@ static int last_before(const tti_step_program *p, int i, tti_instr_queue queue) 
     return i;
 }
 
-/* The first instruction after the lanes that is no reduction waits for the communication thread. */
+/* The first instruction after the compute threads that is no reduction waits for the communication
+ * thread. */
 static bool ends_comm(const tti_step_program *p, int i) {
     if (i < p->n_head || tti_is_reduction(p->instrs[i].kind)) return false;
     int before = last_before(p, i, TTI_ON_MAIN);
@@ -147,14 +148,14 @@ static void print_wait(tti_str *out, const char **separator, int instr) {
 static void print_waits(const tti_step_program *p, int i, tti_str *out) {
     const tti_instr *in = &p->instrs[i];
     const char *separator = "";
-    int lanes = last_before(p, i, TTI_ON_LANES);
+    int compute_threads = last_before(p, i, TTI_ON_COMPUTE_THREADS);
     if (in->queue == TTI_ON_COMM && in->n_arrivals > 0) {
-        print_wait(out, &separator, lanes);
+        print_wait(out, &separator, compute_threads);
         if (in->after != TTI_AT_END) tti_str_printf(out, " after step %d", in->after - 1);
     }
     int same = last_before(p, i, in->queue);
     bool begins = in->queue == TTI_ON_MAIN && i >= p->n_head && same < p->n_head;
-    print_wait(out, &separator, begins ? lanes : same);
+    print_wait(out, &separator, begins ? compute_threads : same);
     for (int k = 0; k < in->n_waits; k++) {
         const tti_wait *wait = &p->waits[in->first_wait + k];
         print_wait(out, &separator, wait->instr);

@@ -42,7 +42,7 @@ T_CASE(scratch_memory_is_counted) {
         tti_core_share share;
         tti_exec_memory m;
         tti_worker_cores(b, w, 2, &share);
-        desc.n_lanes = share.n_threads;
+        desc.n_compute_threads = share.n_threads;
         T_OK(tti_exec_memory_plan(&desc, w, 2, &m));
         T_OK(tti_exec_scratch_plan(&desc, w, 2, &scratch));
         want += m.params + m.states + m.grads + m.arena + m.beside + scratch;
