@@ -19,7 +19,7 @@ static crew new_crew(int n_ranks, tti_compression compression) {
     crew c = {.net = net_two_layers,
               .target = &net_fast,
               .n_ranks = n_ranks,
-              .n_lanes = 2,
+              .n_compute_threads = 2,
               .n_steps = 6,
               .bucket_bytes = 1 << 13};
     c.exec.fast = true;
