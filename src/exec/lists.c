@@ -8,39 +8,40 @@ typedef struct planned {
     tti_step_basis basis;
     tti_accumulation acc;
     tti_share share;
-    tti_lean lean;
+    tti_sharded sharded;
     tti_pipe *pipe;
     int *joins;
 } planned;
 
-/* Waves without a shard, so that all workers gather parameters equally often (ZeRO-3). */
+/* Micro-batch groups without a shard, so that all workers gather parameters equally often (ZeRO-3).
+ */
 static tutti_status count_idle(const tti_list_desc *d, planned *p) {
-    int most = p->acc.n_waves;
-    for (int r = 0; p->lean.params && r < d->n_ranks; r++) {
+    int most = p->acc.n_shard_groups;
+    for (int r = 0; p->sharded.params && r < d->n_ranks; r++) {
         tti_accumulation theirs;
         TTI_TRY(tti_planned_accumulation(d->exec, r, d->n_ranks, &theirs));
-        most = TTI_MAX(most, theirs.n_waves);
+        most = TTI_MAX(most, theirs.n_shard_groups);
         tti_accumulation_fini(&theirs);
     }
-    p->basis.n_idle = most - p->acc.n_waves;
+    p->basis.n_idle = most - p->acc.n_shard_groups;
     return TUTTI_OK;
 }
 
 static tutti_status plan_sharded(const tti_list_desc *d, planned *p) {
     if (d->exec->zero < 2 || p->share.n_ranks == 1) return TUTTI_OK;
-    p->lean.params = d->exec->zero > 2;
-    TTI_TRY(tti_lean_find_windows(d->exec->plan, &p->lean));
-    p->basis.lean = &p->lean;
+    p->sharded.params = d->exec->zero > 2;
+    TTI_TRY(tti_sharded_find_windows(d->exec->plan, &p->sharded));
+    p->basis.sharded = &p->sharded;
     return count_idle(d, p);
 }
 
 static tutti_status plan_pipeline(const tti_list_desc *d, int n_local, planned *p) {
     const tti_plan *plan = d->exec->plan;
-    int n_lanes = p->basis.n_lanes, n_waves;
+    int n_compute_threads = p->basis.n_compute_threads, n_shard_groups;
     if (!plan->stages) return TUTTI_OK;
-    TTI_TRY(tti_planned_waves(d->exec, n_local, d->n_ranks, &n_waves));
-    p->basis.n_idle = n_waves - tti_waves_of(n_local, n_lanes);
-    TTI_TRY(tti_pipe_plan(plan, n_lanes, n_waves, p->basis.n_idle, &p->pipe));
+    TTI_TRY(tti_planned_shard_groups(d->exec, n_local, d->n_ranks, &n_shard_groups));
+    p->basis.n_idle = n_shard_groups - tti_shard_groups_of(n_local, n_compute_threads);
+    TTI_TRY(tti_pipe_plan(plan, n_compute_threads, n_shard_groups, p->basis.n_idle, &p->pipe));
     p->basis.train = &p->pipe->train;
     p->basis.eval = &p->pipe->eval;
     return TUTTI_OK;
@@ -67,7 +68,7 @@ static tutti_status plan_worker(const tti_list_desc *d, planned *p) {
                                 .has_server = d->has_server,
                                 .divides = p->share.n_ranks > 1,
                                 .acc = &p->acc,
-                                .n_lanes = tti_exec_n_lanes(d->exec, n_local)};
+                                .n_compute_threads = tti_exec_n_compute_threads(d->exec, n_local)};
     TTI_TRY(find_joins(&d->exec->plan->shard, p));
     TTI_TRY(plan_sharded(d, p));
     return plan_pipeline(d, n_local, p);
@@ -98,7 +99,7 @@ tutti_status tti_exec_print_lists(const tti_list_desc *d, tti_str *out) {
     for (tti_step_form form = 0; st == TUTTI_OK && form < TTI_N_FORMS; form++)
         if (form != other && tti_step_has_form(&p.basis, form)) st = print_form(&p, form, out);
     tti_pipe_destroy(p.pipe);
-    tti_lean_fini_windows(&p.lean);
+    tti_sharded_fini_windows(&p.sharded);
     tti_accumulation_fini(&p.acc);
     tti_share_fini(&p.share);
     free(p.joins);

@@ -199,7 +199,7 @@ static tutti_status list_steps_of(const tti_drawing *d, int rank) {
     tti_shard_map map = shard_map_of(d, n);
     desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&d->b->mesh, &at));
     desc.shard_map = &map;
-    desc.n_lanes = threads_of(d, &at);
+    desc.n_compute_threads = threads_of(d, &at);
     return tti_exec_print_lists(&(tti_list_desc){.exec = &desc,
                                                  .rank = n == 1 ? 0 : at.data,
                                                  .n_ranks = n,

@@ -37,7 +37,7 @@ T_CASE(planned_lists_are_those_that_run) {
         for (int n_ranks = 1; n_ranks <= 3; n_ranks++) {
             crew c = {.plan = crew_plan(net_wide, "sgd", 1 << 17),
                       .n_ranks = n_ranks,
-                      .n_lanes = 2,
+                      .n_compute_threads = 2,
                       .exec = strategies[i],
                       .fn = compare_lists};
             crew_run(&c);
@@ -73,7 +73,7 @@ T_CASE(a_list_in_words) {
     T_UNUSED;
     crew c = {.plan = crew_plan(net_mlp, "sgd", 1 << 20),
               .n_ranks = 2,
-              .n_lanes = 2,
+              .n_compute_threads = 2,
               .n_shards = 4,
               .exec = {.zero = 1},
               .fn = print_zero};
