@@ -53,7 +53,8 @@ expect 0 "the server, peak" job.yaml -n 3 $server
 expect 2 "there are 1; give at most" job.yaml -n 1 $loose
 expect 0 "stage 0 to stage 1" job.yaml -n 2 parallel.pipeline=2 --layout
 expect 0 "sums, gathers and scatters" job.yaml -n 2 parallel.tensor=2 --layout
-expect 0 "2 workers of stage 1, of each tensor shard, in the order" job.yaml -n 8 parallel.pipeline=2 \
+expect 0 "2 workers of stage 1, of each tensor shard, in the order" \
+    job.yaml -n 8 parallel.pipeline=2 \
     parallel.tensor=2 --layout
 [ "$(echo "$out" | grep -c "sums between the 2 workers of stage")" = 2 ] || fail "sums: $out"
 expect 0 "sums between the 2 workers, in the order" job.yaml -n 2 --layout

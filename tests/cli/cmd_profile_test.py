@@ -60,7 +60,8 @@ def test_workers_by_weights():
     """Shares say how many workers there are, and who has which shards."""
     runs.tutti("profile", *JOB, "parallel.load_weights=3,1", "parallel.shards=4", "--trace",
                "trace.json").expect(0)
-    shards = [{span["args"]["shard"] for span in spans_of("trace.json", rank)["host: first compute thread"]
+    shards = [{span["args"]["shard"]
+               for span in spans_of("trace.json", rank)["host: first compute thread"]
                if span["name"] == "linear"} for rank in range(2)]
     if not shards[0] or not shards[0] <= {0, 1, 2} or shards[1] != {3}:
         raise AssertionError("shards %s" % shards)
@@ -86,7 +87,8 @@ def test_pieces_and_stages():
         raise AssertionError(str(traffic))
     if not re.search(r"stages waited for each other [\d.]+ % of the time, [\d.]+ % expected", out):
         raise AssertionError(out)
-    worked = re.findall(r"^  rank (\d), stage (\d), tensor shard (\d): works [\d.]+ ms a step, waits "
+    worked = re.findall(r"^  rank (\d), stage (\d), tensor shard (\d): "
+                        r"works [\d.]+ ms a step, waits "
                         r"[\d.]+ ms \(for ", out, re.M)
     if sorted(worked) != [("0", "0", "0"), ("1", "0", "1"), ("2", "1", "0"), ("3", "1", "1")]:
         raise AssertionError(out)

@@ -109,7 +109,8 @@ def test_server_that_does_not_wait():
         n = int(more[1])
         ended = runs.tutti("profile", *GPT2, *free, *more, "--steps", "3", "--trace",
                            "trace.json").expect(0, "between %d workers" % n)
-        lanes = [spans_of("trace.json", rank).get("host: first compute thread", []) for rank in range(n)]
+        lanes = [spans_of("trace.json", rank).get("host: first compute thread", [])
+                 for rank in range(n)]
         n_updates = sum(count(lane, "waiting for the server") for lane in lanes)
         if n_updates < 6 or ("backup" not in more[2] and n_updates != 6):
             raise AssertionError("%d gradients: %s" % (n_updates, ended.out))

@@ -15,7 +15,7 @@
 #include "exec/device/device_sharded.h"
 #include "exec/device/device_told.h"
 #include "exec/device/device_update.h"
-#include "exec/device/resident.h"
+#include "exec/device/resident_samples.h"
 #include "exec/worker/worker.h"
 
 /* Parameters, their averages, and the states. */

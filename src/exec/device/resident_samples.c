@@ -1,5 +1,5 @@
-/* resident.c - keeps the samples of a data set on the device. */
-#include "exec/device/resident.h"
+/* resident_samples.c - keeps the samples of a data set on the device. */
+#include "exec/device/resident_samples.h"
 
 #include <string.h>
 

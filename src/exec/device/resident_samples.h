@@ -1,4 +1,5 @@
-/* resident.h - samples that stay on a device, and the memory for the batches made from them. */
+/* resident_samples.h - samples that stay on a device, and the memory for the batches made from
+ * them. */
 #ifndef TTI_EXEC_RESIDENT_H
 #define TTI_EXEC_RESIDENT_H
 
