@@ -518,7 +518,7 @@ static size_t offloaded_bytes(const tti_exec *x) {
     return m.params + m.states + m.ema + x->desc.plan->n_flat * sizeof(float);
 }
 
-/* Constants and results of the programs of each lane on the host. */
+/* Constants and results of the programs of each compute thread on the host. */
 static size_t beside_bytes(const tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     if (x->device || x->desc.serves) return 0;
