@@ -234,7 +234,7 @@ static const bad_input bad_files[] = {
      "parallel.data: workers are data x pipeline x tensor, 4, and parallel.workers is 8"},
     {"parallel: {data: 40, tensor: 2}", "40 copies of 2 workers each are 80, and there can be 64"},
     {"parallel: {pipeline: 16, tensor: 8}",
-     "8 pieces of 16 stages need 128 workers, and there can be 64"},
+     "8 tensor shards of 16 stages need 128 workers, and there can be 64"},
     {"parallel: {workers: 16, tensor: 2, shards: 4}",
      "8 workers that divide the batch for 4 shards"},
     {"parallel: {workers: 16, tensor: 2, shards: 4}", "or at most 8 workers"},
