@@ -60,6 +60,11 @@ typedef struct tutti_train_desc {
     bool keeps_nothing; /* neither save nor evaluate at the end; saves time with large states */
     void (*on_event)(void *user, const tutti_event *event); /* called by rank 0 only */
     void *user;                                             /* borrowed for the call        */
+    /* Workers as threads: one of them failed, and another has not ended parallel.timeout_ms later,
+     * such as one whose disk does not answer.  tutti_train cannot return before that thread ends; a
+     * program may report the failure here and end itself.  Called at most once, on a thread of
+     * Tutti.  NULL: tutti_train waits. */
+    void (*on_stuck)(void *user, tutti_status status, const char *text);
 } tutti_train_desc;
 
 typedef struct tutti_train_result {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cmd.h"
 #include "cli/job_args.h"
@@ -65,6 +66,13 @@ static void print_result(const tutti_train_result *r) {
     printf("run %s\n", r->run_dir);
 }
 
+/* A worker does not end: only the end of the process ends it. */
+static void end_stuck_run(void *user, tutti_status status, const char *text) {
+    (void)user;
+    fprintf(stderr, "\ntutti: error: %s; the program ends without it\n", text);
+    _exit(tutti_status_exit_code(status));
+}
+
 int tutti_cmd_train(int argc, char **argv) {
     job_args args;
     int code = job_args_read(argc, argv, &args);
@@ -78,11 +86,13 @@ int tutti_cmd_train(int argc, char **argv) {
     progress p = progress_begin(silent);
     char **again = worker_argv(NULL, argc, argv);
     tutti_train_result result;
-    tutti_status st = tutti_train(
-        args.job,
-        &(tutti_train_desc){
-            .resume = args.resume, .worker_argv = again, .on_event = progress_event, .user = &p},
-        &result);
+    tutti_status st = tutti_train(args.job,
+                                  &(tutti_train_desc){.resume = args.resume,
+                                                      .worker_argv = again,
+                                                      .on_event = progress_event,
+                                                      .user = &p,
+                                                      .on_stuck = end_stuck_run},
+                                  &result);
     progress_end(&p);
     if (st == TUTTI_OK)
         print_result(&result);

@@ -130,6 +130,20 @@ def test_long_phases():
                 check_culprit(rank.out.strip().splitlines()[-1], *LATE_ON_HOSTS[name][1:])
 
 
+def test_a_thread_that_does_not_end():
+    """A disk that does not answer keeps no program: it ends after one more limit, and says so."""
+    run = runs.small("stuck", "run.checkpoint_every=4", "parallel.place=threads",
+                     "parallel.timeout_ms=%d" % TIMEOUT_MS,
+                     "parallel.phase_timeout_ms=%d" % PHASE_MS, "-n", "2")
+    ended = runs.tutti(*run, env=dict(os.environ, TUTTI_FAULT="ckpt.rename:delay_ms=60000@1"),
+                       timeout_s=30).expect(6)
+    told = ended.err.strip().splitlines()[-1]
+    check_culprit(told, 0, "phase_timeout_ms=%d" % PHASE_MS, "has been saving a checkpoint for")
+    said = "1 worker has not ended %d ms after worker 1 failed" % TIMEOUT_MS
+    if said not in told:
+        raise AssertionError(told)
+
+
 def wait_for_steps(ranks, run, n_more):
     """The run goes on by so many steps."""
     n = runs.steps_told(run) + n_more

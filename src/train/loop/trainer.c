@@ -205,6 +205,11 @@ static tutti_status run_thread(void *user, int rank) {
     return run_rank(all->t, all->b, all->group, rank);
 }
 
+static void report_stuck(void *user, tutti_status status, const char *text) {
+    const trainer *t = ((const threads *)user)->t;
+    t->desc->on_stuck(t->desc->user, status, text);
+}
+
 static bool find_busy(void *group, tti_str *what) { return tti_comm_group_find_busy(group, what); }
 
 static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
@@ -213,8 +218,14 @@ static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
     tti_server_watch_phases(
         t->server.server,
         &(tti_phase_watch){find_busy, all.group, (int)t->job->config.parallel.phase_timeout_ms});
-    tutti_status st = tti_worker_threads_run(&(tti_worker_threads_desc){
-        .who = "train", .n = b->n_workers, .group = all.group, .run = run_thread, .user = &all});
+    tutti_status st = tti_worker_threads_run(
+        &(tti_worker_threads_desc){.who = "train",
+                                   .n = b->n_workers,
+                                   .group = all.group,
+                                   .run = run_thread,
+                                   .user = &all,
+                                   .on_stuck = t->desc->on_stuck ? report_stuck : NULL,
+                                   .grace_ms = t->job->config.parallel.timeout_ms});
     tutti_comm_group_destroy(all.group);
     return st;
 }

@@ -8,8 +8,17 @@
 
 #include "base/clock.h"
 
+/* How many workers have ended, and whether one of them failed. */
+typedef struct ending {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int n;
+    bool is_watched;
+} ending;
+
 typedef struct member {
     const tti_worker_threads_desc *desc;
+    ending *ended;
     int rank;
     pthread_t thread;
     tutti_status status;
@@ -17,13 +26,45 @@ typedef struct member {
     char error[4096];
 } member;
 
+/* Waits until all workers have ended, or until a thread that cannot be interrupted, such as one
+ * whose disk does not answer, has used up the grace period. */
+static void watch_others(const member *m) {
+    const tti_worker_threads_desc *desc = m->desc;
+    ending *e = m->ended;
+    struct timespec until;
+    char text[sizeof m->error + 200];
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += desc->grace_ms / 1000;
+    until.tv_nsec += desc->grace_ms % 1000 * TTI_NS_PER_MS;
+    if (until.tv_nsec >= 1000 * TTI_NS_PER_MS)
+        until.tv_sec++, until.tv_nsec -= 1000 * TTI_NS_PER_MS;
+    pthread_mutex_lock(&e->mutex);
+    int code = 0;
+    while (e->n < desc->n && code == 0)
+        code = pthread_cond_timedwait(&e->changed, &e->mutex, &until);
+    int n_left = desc->n - e->n;
+    pthread_mutex_unlock(&e->mutex);
+    if (n_left == 0) return;
+    snprintf(text, sizeof text, "%s; %d worker%s not ended %lld ms after worker %d failed",
+             m->error, n_left, n_left > 1 ? "s have" : " has", (long long)desc->grace_ms, m->rank);
+    desc->on_stuck(desc->user, m->status, text);
+}
+
 static void *run_member(void *arg) {
     member *m = arg;
+    ending *e = m->ended;
     m->status = m->desc->run(m->desc->user, m->rank);
     if (m->status != TUTTI_OK) {
         m->failed_ns = tti_now_ns();
         snprintf(m->error, sizeof m->error, "%s", tutti_last_error());
     }
+    pthread_mutex_lock(&e->mutex);
+    e->n++;
+    bool watches = m->status != TUTTI_OK && m->desc->on_stuck && !e->is_watched;
+    e->is_watched |= watches;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->mutex);
+    if (watches) watch_others(m);
     return NULL;
 }
 
@@ -56,7 +97,14 @@ tutti_status tti_worker_threads_run(const tti_worker_threads_desc *desc) {
     member *members = calloc((size_t)desc->n, sizeof *members);
     if (!members) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", desc->who);
     int n_started = 1;
-    for (int r = 0; r < desc->n; r++) members[r] = (member){.desc = desc, .rank = r};
+    ending ended = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&ended.changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    for (int r = 0; r < desc->n; r++)
+        members[r] = (member){.desc = desc, .ended = &ended, .rank = r};
     while (n_started < desc->n &&
            pthread_create(&members[n_started].thread, NULL, run_member, &members[n_started]) == 0)
         n_started++;
@@ -64,12 +112,15 @@ tutti_status tti_worker_threads_run(const tti_worker_threads_desc *desc) {
     if (n_started < desc->n) {
         st = tti_fail(TUTTI_E_NOMEM, "%s: cannot start worker thread %d of %d", desc->who,
                       n_started, desc->n);
+        ended.n = desc->n - n_started; /* never begin; their failure is reported below */
+        ended.is_watched = true;
         tutti_comm_group_abort(desc->group, -1, tutti_last_error());
     } else {
         run_member(&members[0]);
     }
     for (int r = 1; r < n_started; r++) pthread_join(members[r].thread, NULL);
     if (st == TUTTI_OK) st = first_failure(members, desc->n);
+    pthread_cond_destroy(&ended.changed);
     free(members);
     return st;
 }

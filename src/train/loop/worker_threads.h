@@ -12,6 +12,10 @@ typedef struct tti_worker_threads_desc {
     tutti_comm_group *group; /* of them, aborted if one cannot be started; NULL: n is 1 */
     tutti_status (*run)(void *user, int rank);
     void *user;
+    /* Called once, on the thread of the worker that failed first, if another worker has not ended
+     * grace_ms later; see tutti_train_desc.  NULL: never. */
+    void (*on_stuck)(void *user, tutti_status status, const char *text);
+    int64_t grace_ms;
 } tti_worker_threads_desc;
 
 /* Runs run(user, rank) for every rank and returns when all have ended.  Rank 0 runs on the calling
