@@ -233,7 +233,7 @@ def test_a_worker_is_killed():
     runs.wait_until(lambda: left("run"), what="word of the worker that was killed")
     wait_for_updates("run", 120)  # past a checkpoint and evaluations
     process.send_signal(signal.SIGTERM)
-    runs.finish(process).expect(143, "worker 2 has left", "the others continue")
+    runs.finish(process).expect(143, "worker 2 left", "the others continue")
     expect([r["worker"] for r in left("run")] == [2], left("run"))
     since = left("run")[0]["step"]
     expect(all(u[2] != 2 for u in updates("run") if u[0] > since + 1), "it is still there")
@@ -262,7 +262,7 @@ def test_a_worker_is_stopped():
     os.kill(server, signal.SIGSTOP)
     ended = runs.finish(process)
     ended.expect(5, "warning: rank 2 (pid %d) was stopped (signal 19)" % worker,
-                 "worker 2 has left", "rank 0 (pid %d) was stopped (signal 19)" % server)
+                 "worker 2 left", "rank 0 (pid %d) was stopped (signal 19)" % server)
     expect(not runs.alive("run.dir=run"), "processes are left")
 
 
@@ -327,7 +327,7 @@ def test_backup_workers():
     runs.wait_until(lambda: left("run"), what="word of the worker that was killed")
     wait_for_updates("run", 40)
     process.send_signal(signal.SIGTERM)
-    runs.finish(process).expect(143, "worker 2 has left", "the others continue")
+    runs.finish(process).expect(143, "worker 2 left", "the others continue")
     shown = {r["step"]: r for r in runs.records("run") if r["event"] == "eval"}
     step = [s for s in runs.checkpoints("run") if s in shown][-1]
     expect(step > left("run")[0]["step"], "no evaluation since")
