@@ -39,6 +39,13 @@ static tutti_type some_type(dice *d) {
     return type;
 }
 
+/* Any content, and a length that seldom suits the type. */
+static tti_attr some_bytes(dice *d) {
+    static unsigned char bytes[64];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)roll(d, 256);
+    return (tti_attr){.i = roll(d, sizeof bytes + 1), .bytes = bytes};
+}
+
 /* Types and attributes as a good sample has them, with some of them replaced. */
 static int mutate(dice *d, const tti_op *op, tutti_type *types, tti_attr_arg *attrs) {
     int n_samples = 0, n_attrs = 0;
@@ -51,6 +58,7 @@ static int mutate(dice *d, const tti_op *op, tutti_type *types, tti_attr_arg *at
         tti_attr_arg arg = {op->attrs[a].name, {.i = some_int(d), .f = some_float(d)}};
         arg.value.n = (int)roll(d, roll(d, 4) ? 4 : TUTTI_MAX_DIMS + 1);
         for (int v = 0; v < arg.value.n; v++) arg.value.v[v] = some_int(d);
+        if (op->attrs[a].kind == TTI_ATTR_BYTES) arg.value = some_bytes(d);
         while (attrs[n_attrs].name) n_attrs++;
         if (n_attrs < TTI_MAX_ATTRS) attrs[n_attrs] = arg, attrs[n_attrs + 1].name = NULL;
     }
