@@ -1,7 +1,7 @@
 /* manifest.c - prints and reads manifest.json.
  *
  * File names in the manifest are not trusted: there is one object for each part, and paths are
- * built from constants. ckpt_verify.c checks whether the manifest matches the files. */
+ * built from constants. ckpt_load.c checks whether the manifest matches the files. */
 #include "ckpt/manifest.h"
 
 #include <inttypes.h>

@@ -256,10 +256,11 @@ class Docs(House):
 
     def test_problems(self):
         self.refuses("check-docs", "README.md",
-                     "[a](no.md)\n[b](#none)\n`make all`\n`tutti fly x`\nsee src/ir/none.c\n",
+                     "[a](no.md)\n[b](#none)\n`make all`\n`tutti fly x`\nsee src/ir/none.c\n"
+                     "`ir/gone.c`, `ir/NAME.c`\n",
                      "README.md:1: link to no.md", "README.md:2: link to #none",
                      "make all: no such target", "tutti fly: no such command",
-                     "names src/ir/none.c")
+                     "names src/ir/none.c", "README.md:6: names ir/gone.c, which is not in src/")
 
     def test_pages_for_users(self):
         self.write("tests/cli/kill_test.py", "")

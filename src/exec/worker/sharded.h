@@ -1,7 +1,8 @@
 /* sharded.h - ZeRO-2 and ZeRO-3: sharded gradients, and sharded parameters too.
  *
  * A bucket of gradients has memory until it is reduced to the owners of its parts; a bucket of
- * parameters while steps use it. window.h assigns the memory, traffic.h moves the values.
+ * parameters while steps use it. window.h assigns the memory; instructions of the step program
+ * (step_program.h) move the values.
  * Gradients of all shards but a worker's last ones are accumulated in whole buffers: the tree over
  * all shards adds a worker's own before those of others. */
 #ifndef TTI_EXEC_SHARDED_H
