@@ -1,7 +1,9 @@
-/* thread.c - blocks all signals while it starts a thread, which inherits the mask. */
+/* thread.c - blocks all signals while it starts a thread, which inherits the mask; conditions by
+ * the monotonic clock, since the wall clock may jump. */
 #include "base/thread.h"
 
 #include <signal.h>
+#include <time.h>
 
 int tti_thread_start(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
                      void *arg) {
@@ -11,4 +13,18 @@ int tti_thread_start(pthread_t *thread, const pthread_attr_t *attr, void *(*run)
     int error = pthread_create(thread, attr, run, arg);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return error;
+}
+
+void tti_cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+int tti_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t end_ns) {
+    const struct timespec end = {.tv_sec = (time_t)(end_ns / 1000000000),
+                                 .tv_nsec = (long)(end_ns % 1000000000)};
+    return pthread_cond_timedwait(cond, mutex, &end);
 }

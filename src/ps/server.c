@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "comm/local_sum.h"
 #include "comm/wait_clock.h"
 #include "ps/server_group.h"
@@ -271,13 +272,9 @@ static tutti_status count_pulls(tti_server *s) {
 }
 
 static void init_sync(tti_server *s) {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->work, NULL);
-    pthread_cond_init(&s->news, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    tti_cond_init(&s->news);
 }
 
 tutti_status tti_server_start(tti_server *s) {
@@ -424,8 +421,7 @@ tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64
     tti_wait_clock clock = tti_wait_clock_begin(limit_ms, TTI_MAX(limit_ms, watch->timeout_ms));
     while (!s->failed && !ready(s, w, arg)) {
         int64_t end_ns = tti_now_ns() + TTI_MIN(limit_ms, WAIT_SLICE_MS) * TTI_NS_PER_MS;
-        struct timespec end = {(time_t)(end_ns / 1000000000), (long)(end_ns % 1000000000)};
-        pthread_cond_timedwait(&s->news, &s->mutex, &end);
+        tti_cond_wait_until(&s->news, &s->mutex, end_ns);
         if (tti_wait_clock_look(&clock, tti_delay_by(watch)) && !s->failed && !ready(s, w, arg))
             return fail_timeout(s, w, &clock);
     }

@@ -249,9 +249,8 @@ static void *run_range(void *arg) {
  * or the time is over. */
 static void wait_for(tti_range_server *h, const bool *is_there, int64_t wait_ms) {
     int64_t end_ns = tti_now_ns() + wait_ms * TTI_NS_PER_MS;
-    struct timespec end = {(time_t)(end_ns / 1000000000), (long)(end_ns % 1000000000)};
     while (!h->has_ended && !(is_there && *is_there))
-        if (pthread_cond_timedwait(&h->news, &h->mutex, &end) != 0 && tti_now_ns() >= end_ns) break;
+        if (tti_cond_wait_until(&h->news, &h->mutex, end_ns) != 0 && tti_now_ns() >= end_ns) break;
 }
 
 /* Until parameters of that version are in the seat: with the mutex held. */
@@ -416,17 +415,13 @@ tutti_status tti_range_server_create(const tti_server *s, int rank, tti_channel 
         return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     }
     tti_range keys = tti_server_range(desc, rank);
-    pthread_condattr_t monotonic;
     *h = (tti_range_server){.desc = *desc,
                             .kind = tti_server_kind(s),
                             .rank = rank,
                             .n_keys = keys.last - keys.first,
                             .control = control};
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&h->mutex, NULL);
-    pthread_cond_init(&h->news, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    tti_cond_init(&h->news);
     init_seats(h, channels);
     tutti_status st = start(h);
     if (st == TUTTI_OK) {

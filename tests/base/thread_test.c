@@ -1,8 +1,10 @@
 /* thread_test.c - which signals a thread takes that was started beside those that compute. */
 #include "base/thread.h"
 
+#include <errno.h>
 #include <signal.h>
 
+#include "base/clock.h"
 #include "t.h"
 
 static void *ask_mask(void *out) {
@@ -41,8 +43,25 @@ T_CASE(attributes_are_those_that_are_given) {
     T_EQ(pthread_attr_destroy(&attr), 0);
 }
 
+T_CASE(a_wait_ends_at_its_deadline) {
+    T_UNUSED;
+    pthread_cond_t cond;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    tti_cond_init(&cond);
+    pthread_mutex_lock(&mutex);
+    int64_t end_ns = tti_now_ns() + 20 * TTI_NS_PER_MS;
+    int code = 0;
+    while (code == 0) code = tti_cond_wait_until(&cond, &mutex, end_ns);
+    T_EQ(code, ETIMEDOUT);
+    assert_true(tti_now_ns() >= end_ns);
+    T_EQ(tti_cond_wait_until(&cond, &mutex, end_ns), ETIMEDOUT); /* in the past: at once */
+    pthread_mutex_unlock(&mutex);
+    T_EQ(pthread_cond_destroy(&cond), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(signals_stay_with_who_starts_it),
-                                       cmocka_unit_test(attributes_are_those_that_are_given)};
+                                       cmocka_unit_test(attributes_are_those_that_are_given),
+                                       cmocka_unit_test(a_wait_ends_at_its_deadline)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

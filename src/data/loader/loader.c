@@ -393,13 +393,9 @@ static tutti_status alloc_scratch(tti_loader *l) {
 }
 
 static void init_sync(tti_loader *l) {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->work, NULL);
-    pthread_cond_init(&l->ready, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    tti_cond_init(&l->ready);
 }
 
 tutti_status tti_loader_create(const tti_loader_desc *desc, tti_loader **out) {
@@ -474,12 +470,6 @@ void tti_loader_destroy(tti_loader *l) {
 
 /* ---- the caller's side ---- */
 
-static struct timespec time_after(int t_ms) {
-    int64_t t_ns = tti_now_ns() + t_ms * TTI_NS_PER_MS;
-    return (struct timespec){.tv_sec = (time_t)(t_ns / 1000000000),
-                             .tv_nsec = (long)(t_ns % 1000000000)};
-}
-
 /* With the mutex held: "epoch 1 step 3, reading sample 17 from '/data/a.bin'". */
 static void describe_wait(tti_loader *l, const slot *s, char *out, size_t n_bytes) {
     char file[512] = "";
@@ -524,8 +514,8 @@ static tutti_status wait_for(tti_loader *l, slot *s) {
     int64_t waited_ns = 0;
     while (l->n_started == 0 && s->next_job < s->n_jobs) run_job(l, s, &l->scratches[0]);
     while (s->n_done < s->n_jobs) {
-        struct timespec next = time_after(TTI_MIN(LOOK_MS, limit_ms));
-        pthread_cond_timedwait(&l->ready, &l->mutex, &next);
+        int64_t next_ns = tti_now_ns() + TTI_MIN(LOOK_MS, limit_ms) * TTI_NS_PER_MS;
+        tti_cond_wait_until(&l->ready, &l->mutex, next_ns);
         waited_ns += tti_patience_look(&patience, tti_now_ns());
         if (s->n_done == s->n_jobs) break;
         bool is_over = waited_ns >= limit_ms * TTI_NS_PER_MS;

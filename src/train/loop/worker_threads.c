@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 /* How many workers have ended, and whether one of them failed. */
 typedef struct ending {
@@ -31,17 +32,11 @@ typedef struct member {
 static void watch_others(const member *m) {
     const tti_worker_threads_desc *desc = m->desc;
     ending *e = m->ended;
-    struct timespec until;
+    int64_t end_ns = tti_now_ns() + desc->grace_ms * TTI_NS_PER_MS;
     char text[sizeof m->error + 200];
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += desc->grace_ms / 1000;
-    until.tv_nsec += desc->grace_ms % 1000 * TTI_NS_PER_MS;
-    if (until.tv_nsec >= 1000 * TTI_NS_PER_MS)
-        until.tv_sec++, until.tv_nsec -= 1000 * TTI_NS_PER_MS;
     pthread_mutex_lock(&e->mutex);
     int code = 0;
-    while (e->n < desc->n && code == 0)
-        code = pthread_cond_timedwait(&e->changed, &e->mutex, &until);
+    while (e->n < desc->n && code == 0) code = tti_cond_wait_until(&e->changed, &e->mutex, end_ns);
     int n_left = desc->n - e->n;
     pthread_mutex_unlock(&e->mutex);
     if (n_left == 0) return;
@@ -98,11 +93,7 @@ tutti_status tti_worker_threads_run(const tti_worker_threads_desc *desc) {
     if (!members) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", desc->who);
     int n_started = 1;
     ending ended = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&ended.changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    tti_cond_init(&ended.changed);
     for (int r = 0; r < desc->n; r++)
         members[r] = (member){.desc = desc, .ended = &ended, .rank = r};
     while (n_started < desc->n &&
