@@ -11,7 +11,7 @@
  * memory is counted: batches, messages between stages, and state that parallel.offload keeps there.
  *
  * Scratch memory of kernels is counted if the rest comes near the limit: the kernels are prepared
- * to learn it.  The sum is a lower bound, and a run that passes may still fail.  Not counted:
+ * to learn it.  The sum is an estimate, and a run that passes may still fail.  Not counted:
  * allocations of libraries, decoders of images and the data set itself, which is already loaded. */
 TUTTI_NODISCARD tutti_status tti_memory_check(const tti_blueprint *b, int rank, int n_local,
                                               const tti_memory_room *room);
