@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
-#include "base/crc32.h"
 #include "base/error.h"
 
 enum {
@@ -316,7 +316,7 @@ tutti_status tti_archive_read(const tti_archive *a, int i, uint64_t max_bytes, c
     char *bytes = malloc(e->n_bytes + 1);
     if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", a->path);
     tutti_status st = read_at(a, bytes, e->n_bytes, at);
-    if (st == TUTTI_OK && tti_crc32(0, bytes, e->n_bytes) != e->crc)
+    if (st == TUTTI_OK && crc32_z(0, (const Bytef *)bytes, e->n_bytes) != e->crc)
         st = tti_fail(TUTTI_E_CHECKPOINT, "%s: entry '%s' is damaged: its checksum differs",
                       a->path, e->name);
     if (st != TUTTI_OK) {
