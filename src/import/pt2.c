@@ -206,25 +206,35 @@ static tutti_status read_json(const tti_program_file *p, int entry, json_t **out
     return st;
 }
 
-/* The config whose name ends so, in the folder that is named so. */
-static tutti_status open_config(const tti_program_file *p, const char *folder, const char *end,
-                                config *out) {
-    int found = -1;
-    *out = (config){0};
+/* Finds the entry in a folder whose name ends with end; direct: not in a folder below it.  *out is
+ * -1 if there is none.  TUTTI_E_UNSUPPORTED: there are several. */
+static tutti_status find_one(const tti_program_file *p, const char *folder, const char *end,
+                             bool direct, int *out) {
+    *out = -1;
     for (int i = 0; i < tti_archive_n(p->archive); i++) {
         const char *name = tti_archive_name(p->archive, i), *at = strstr(name, folder);
         size_t n = strlen(name), n_end = strlen(end);
         if (!at || n < n_end || strcmp(name + n - n_end, end) != 0) continue;
-        if (found >= 0)
+        if (direct && strchr(at + strlen(folder), '/')) continue;
+        if (*out >= 0)
             return tti_fail(TUTTI_E_UNSUPPORTED,
                             "%s: it holds several models; save one with "
                             "torch.export.save(program, FILE)",
                             p->path);
-        found = i;
-        snprintf(out->folder, sizeof out->folder, "%.*s", (int)(at - name + (int)strlen(folder)),
-                 name);
+        *out = i;
     }
+    return TUTTI_OK;
+}
+
+/* Reads the config in a folder whose name ends with end; all of *out is 0 if there is none. */
+static tutti_status open_config(const tti_program_file *p, const char *folder, const char *end,
+                                config *out) {
+    int found;
+    *out = (config){0};
+    TTI_TRY(find_one(p, folder, end, false, &found));
     if (found < 0) return TUTTI_OK;
+    const char *name = tti_archive_name(p->archive, found), *at = strstr(name, folder);
+    snprintf(out->folder, sizeof out->folder, "%.*s", (int)(at - name + (int)strlen(folder)), name);
     TTI_TRY(read_json(p, found, &out->root));
     return tti_json_member(p->path, out->root, "config", JSON_OBJECT, &out->lines);
 }
@@ -385,20 +395,8 @@ static tutti_status read_model(tti_program_file *p, const json_t *root) {
 }
 
 static tutti_status find_model(const tti_program_file *p, int *out) {
-    int found = -1;
-    for (int i = 0; i < tti_archive_n(p->archive); i++) {
-        const char *name = tti_archive_name(p->archive, i), *at = strstr(name, "/models/");
-        size_t n = strlen(name);
-        if (!at || strchr(at + 8, '/') || n < 5 || strcmp(name + n - 5, ".json") != 0) continue;
-        if (found >= 0)
-            return tti_fail(TUTTI_E_UNSUPPORTED,
-                            "%s: it holds several models; save one with "
-                            "torch.export.save(program, FILE)",
-                            p->path);
-        found = i;
-    }
-    *out = found;
-    if (found >= 0) return TUTTI_OK;
+    TTI_TRY(find_one(p, "/models/", ".json", true, out));
+    if (*out >= 0) return TUTTI_OK;
     if (tti_archive_find(p->archive, "serialized_exported_program.json") >= 0)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "%s: it was written by PyTorch 2.7 or older, whose files hold weights as "
