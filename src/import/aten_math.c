@@ -22,13 +22,12 @@ static void fold_map(tti_building *b, const tti_operand *x, tti_elem elem, doubl
 
 static void fold_float(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
-    if (tti_good(b))
-        fold_map(b, x, tti_float_elem(tti_elem_of(x)), tti_operator_of(b)->f1, c->out[0]);
+    if (tti_good(b)) fold_map(b, x, tti_float_elem(tti_elem_of(x)), b->row->f1, c->out[0]);
 }
 
 static void fold_same(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
-    if (tti_good(b)) fold_map(b, x, tti_elem_of(x), tti_operator_of(b)->f1, c->out[0]);
+    if (tti_good(b)) fold_map(b, x, tti_elem_of(x), b->row->f1, c->out[0]);
 }
 
 static double f_not(double x) { return x == 0; }
@@ -55,10 +54,10 @@ static void set_like(tti_building *b, tti_operand *out, tutti_value *value, tti_
 static void build_map(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     if (!tti_good(b)) return;
-    bool to_float = tti_operator_of(b)->fold == fold_float;
+    bool to_float = b->row->fold == fold_float;
     tti_elem elem = to_float ? tti_float_elem(tti_elem_of(x)) : tti_elem_of(x);
     tutti_value *value = tti_compact_value(b, x);
-    set_like(b, c->out[0], tti_operator_of(b)->b1(b->graph, value), elem, x);
+    set_like(b, c->out[0], b->row->b1(b->graph, value), elem, x);
 }
 
 static tutti_value *scalar(tutti_graph *g, double x) {
@@ -326,26 +325,25 @@ static void fold_divide(tti_building *b, const tti_call *c) {
 
 static void fold_two(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b)) fold_pair(b, x, y, TTI_ELEM_NONE, tti_operator_of(b)->f2, c->out[0]);
+    if (tti_good(b)) fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
 }
 
 static void fold_compare(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b)) fold_pair(b, x, y, TTI_ELEM_BOOL, tti_operator_of(b)->f2, c->out[0]);
+    if (tti_good(b)) fold_pair(b, x, y, TTI_ELEM_BOOL, b->row->f2, c->out[0]);
 }
 
 static void build_two(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
-    tutti_value *value =
-        tti_operator_of(b)->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    tutti_value *value = b->row->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
     set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
 }
 
 /* Python's own operators on sizes. */
 static void number_op(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    fold_pair(b, x, y, TTI_ELEM_NONE, tti_operator_of(b)->f2, c->out[0]);
+    fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
 }
 
 /* ---- powers ---- */

@@ -54,7 +54,8 @@ typedef struct tti_building {
     tti_arena arena;
     tti_operand *values; /* [block->n_values] of the block at hand */
     const tti_block *block;
-    const tti_op_call *call; /* the one at hand, NULL: none */
+    const tti_op_call *call;        /* the current call, NULL: none */
+    const struct tti_operator *row; /* the row of the current call */
     tutti_value *const *inputs;
     int64_t batch;      /* rows of the shard */
     tutti_value *first; /* an input, whose rows are those of the batch */
@@ -100,9 +101,6 @@ const tti_operator *tti_operator_find(const char *target, bool *in_place);
 /* Whether the target runs a block that is one of its arguments. */
 bool tti_has_inner_block(const char *target);
 
-/* The row of the call at hand. */
-const tti_operator *tti_operator_of(const tti_building *b);
-
 /* Rows by family, each ended by one without a target. */
 extern const tti_operator tti_operators_math[], tti_operators_reduce[], tti_operators_shape[],
     tti_operators_layers[], tti_operators_attention[], tti_operators_host[];
@@ -116,10 +114,14 @@ tutti_status tti_program_build(const tti_program_file *program, tutti_graph *g,
 /* Notes TUTTI_E_UNSUPPORTED: "FILE: OPERATOR of 'MODULE': text". */
 void tti_refuse(tti_building *b, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
+void tti_no_memory(tti_building *b);
 bool tti_good(const tti_building *b);
+/* Keeps the graph's error, if it has one, with the name of the current call. */
+void tti_check_graph(tti_building *b);
 
 /* ---- arguments ---- */
 
+const tti_arg *tti_arg_at(const tti_call *c, int k);                    /* kind NONE if omitted */
 bool tti_has(const tti_call *c, int k);                                 /* given, and not None */
 tti_operand *tti_operand_at(tti_building *b, const tti_call *c, int k); /* a tensor */
 tti_operand *tti_operand_of(tti_building *b, const tti_arg *arg);
