@@ -250,11 +250,14 @@ static tutti_status read_table(const char *what, const json_t *root, tti_data_sp
 }
 
 static tutti_status read_format(const char *what, const json_t *root, tti_data_spec *spec) {
+#define NAME(name) #name,
+    static const char *const known[] = {TTI_FORMATS(NAME)};
+#undef NAME
     const char *name;
     TTI_TRY(tti_json_read_text(what, root, "format", &name));
-    for (int i = 0; tti_format_at(i); i++)
-        if (strcmp(name, tti_format_at(i)->name) == 0) {
-            spec->format = tti_format_at(i)->name;
+    for (size_t i = 0; i < TTI_COUNT(known); i++)
+        if (strcmp(name, known[i]) == 0) {
+            spec->format = known[i];
             return TUTTI_OK;
         }
     char shown[TTI_CLIP];

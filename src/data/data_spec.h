@@ -1,9 +1,9 @@
 /* data_spec.h - the data specification: everything that the training split determines and a trained
  * model needs in order to read new samples.
  *
- * The training split makes it (its format fills what only the format knows, dataset.c the rest).
- * Every other data set receives it through tutti_dataset_desc and never reads the training files.
- * It is stored beside a run's job as data.json, with tokenizer.json if there is a tokenizer.
+ * The training split makes it (its format fills what only the format knows, format_table.c the
+ * rest). Every other data set receives it through tutti_dataset_desc and never reads the training
+ * files. It is stored beside a run's job as data.json, with tokenizer.json if there is a tokenizer.
  *
  * It is reference-counted: the data sets of both splits and every reader share one.  It does not
  * change after the training split is open, so any thread may read it. */
@@ -17,6 +17,22 @@
 #include "tutti/data.h"
 
 #define TTI_DATA_SPEC_FILE "data.json"
+
+/* The data formats by the names of data.format; format NAME is tti_format_NAME (dataset.h). */
+#define TTI_FORMATS(X) \
+    X(digits)          \
+    X(idx)             \
+    X(text)            \
+    X(tokens)          \
+    X(npy)             \
+    X(csv)             \
+    X(images)          \
+    X(cifar10)         \
+    X(cifar100)        \
+    X(tar)             \
+    X(packed)          \
+    X(random_images)   \
+    X(random_tokens)
 
 enum { TTI_MAX_CLASS_NAMES = 1 << 20 };
 

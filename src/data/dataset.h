@@ -53,25 +53,18 @@ typedef struct tti_format {
      * With a spec, opening the test split reads no file of the training split.  On failure all
      * resources are released. */
     tutti_status (*open)(const tutti_dataset_desc *desc, tutti_dataset *ds);
-    /* Writes both splits in packed form into desc->dir, which exists, and a line per file into
-     * report; NULL: there is no packed form. */
+    /* Images, which tutti_dataset_pack writes as the format "packed"; state begins with a
+     * tti_image_set. */
+    bool packs_images;
+    /* For other formats: writes both splits in packed form into desc->dir, which exists, and a line
+     * per file into report; NULL: there is no packed form. */
     tutti_status (*pack)(const tutti_dataset_desc *source, const tutti_pack_desc *desc,
                          tti_str *report);
 } tti_format;
 
-extern const tti_format tti_format_idx;
-extern const tti_format tti_format_digits;
-extern const tti_format tti_format_text;
-extern const tti_format tti_format_tokens;
-extern const tti_format tti_format_npy;
-extern const tti_format tti_format_csv;
-extern const tti_format tti_format_images;
-extern const tti_format tti_format_cifar10;
-extern const tti_format tti_format_cifar100;
-extern const tti_format tti_format_tar;
-extern const tti_format tti_format_packed;
-extern const tti_format tti_format_random_images;
-extern const tti_format tti_format_random_tokens;
+#define TTI_FORMAT_ROW(name) extern const tti_format tti_format_##name;
+TTI_FORMATS(TTI_FORMAT_ROW)
+#undef TTI_FORMAT_ROW
 
 /* Reads sample key->index as stored (type stored), and y, with whichever method the format has.
  * *skipped: the sample is bad and the policy is to skip it; x and y are undefined. */
@@ -105,5 +98,14 @@ tutti_status tti_target_r2(const tutti_dataset *ds, const double *squared_errors
 
 /* Formats in order of the table: i = 0, 1, ... until NULL. */
 const tti_format *tti_format_at(int i);
+
+/* TUTTI_E_INVALID that lists the formats if none has this name. */
+tutti_status tti_format_find(const char *name, const tti_format **out);
+
+/* TUTTI_E_INVALID for values that no format can have. */
+tutti_status tti_dataset_check_desc(const tutti_dataset_desc *desc);
+
+/* TUTTI_E_IO becomes TUTTI_E_DATA: data that cannot be read is an error of the data. */
+tutti_status tti_as_data_error(tutti_status st);
 
 #endif /* TTI_DATA_DATASET_H */

@@ -205,12 +205,12 @@ const tti_format tti_format_cifar10 = {
     .name = "cifar10",
     .doc = "CIFAR-10, binary version: data_batch_1.bin .. data_batch_5.bin, test_batch.bin",
     .open = open_cifar10,
-    .pack = tti_pack_images,
+    .packs_images = true,
 };
 
 const tti_format tti_format_cifar100 = {
     .name = "cifar100",
     .doc = "CIFAR-100, binary version: train.bin, test.bin; the 100 fine labels",
     .open = open_cifar100,
-    .pack = tti_pack_images,
+    .packs_images = true,
 };

@@ -529,5 +529,5 @@ const tti_format tti_format_images = {
     .name = "images",
     .doc = "a folder per class with JPEG and PNG files, in train/ and val/ or split by hash",
     .open = images_open,
-    .pack = tti_pack_images,
+    .packs_images = true,
 };

@@ -197,13 +197,14 @@ static tutti_status npy_read(const tutti_dataset *ds, int64_t index, void *x, in
     return tti_npy_read_f32(&s->x, row, x);
 }
 
-static void npy_close(tutti_dataset *ds) {
-    npy_state *s = ds->state;
+static void close_arrays(npy_state *s) {
     tti_npy_close(&s->x);
     tti_npy_close(&s->y);
     free(s->value);
     free(s);
 }
+
+static void npy_close(tutti_dataset *ds) { close_arrays(ds->state); }
 
 enum { USUAL_CLASSES = 1024, USUAL_TOKENS = 1 << 18 };
 
@@ -249,6 +250,41 @@ static tutti_status count_tokens(const tutti_dataset_desc *desc, tutti_dataset *
     ds->info.n_tokens = desc->spec ? most : range.most + 1;
     if (desc->n_classes == 0 && targets)
         s->n_classes = ds->info.n_classes = TTI_MAX(s->n_classes, ds->info.n_tokens);
+    return TUTTI_OK;
+}
+
+/* ---- the arrays ---- */
+
+static tutti_status check_arrays(const npy_state *s, bool values) {
+    if (s->y.kind == 'f' && !values)
+        return tti_fail(
+            TUTTI_E_DATA,
+            "%s: labels are floats; to predict values give train.loss=mse (or mae, "
+            "huber, smooth_l1); for classes save whole numbers, such as y.astype('int64')",
+            s->y.name);
+    if (s->x.shape.dim[0] != s->y.shape.dim[0])
+        return tti_fail(TUTTI_E_DATA, "%s: %lld labels for the %lld samples of %s", s->y.name,
+                        (long long)s->y.shape.dim[0], (long long)s->x.shape.dim[0], s->x.name);
+    return TUTTI_OK;
+}
+
+static tutti_status open_arrays(const tutti_dataset_desc *desc, npy_state **out) {
+    place where;
+    names pair;
+    bool by_name, both;
+    TTI_TRY(find_place(desc, &where, &by_name));
+    TTI_TRY(choose(desc, &where, &pair, &both));
+    npy_state *s = calloc(1, sizeof *s);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
+    s->x.fd = s->y.fd = -1;
+    tutti_status st = open_array(desc, &where, pair.x, &s->x);
+    if (st == TUTTI_OK) st = open_array(desc, &where, pair.y, &s->y);
+    if (st != TUTTI_OK) {
+        close_arrays(s);
+        return st;
+    }
+    s->rows = tti_row_split_make(desc, s->x.shape.dim[0], by_name || !both);
+    *out = s;
     return TUTTI_OK;
 }
 
@@ -374,18 +410,19 @@ static tutti_status encode_values(const tutti_dataset_desc *desc, npy_state *s,
     return st;
 }
 
-/* The training split of the same arrays, where only its specification is missing. */
-static tutti_status learn_elsewhere(const tutti_dataset_desc *desc, tti_data_spec *spec) {
+/* The mean and standard deviation of each target of the training split, whose arrays differ from
+ * those of ds. */
+static tutti_status learn_from_training(const tutti_dataset_desc *desc, tti_data_spec *spec) {
     tutti_dataset_desc train = *desc;
-    tutti_dataset *ds;
+    npy_state *s;
+    int64_t n;
     train.split = TUTTI_TRAIN;
     train.n_samples = 0;
-    TTI_TRY(tutti_dataset_open(&train, &ds));
-    const tti_target_spec *from = &ds->spec->target;
-    tutti_status st = tti_data_spec_take_targets(spec, from->n);
-    for (int64_t k = 0; k < from->n && st == TUTTI_OK; k++)
-        spec->target.mean[k] = from->mean[k], spec->target.std[k] = from->std[k];
-    tutti_dataset_destroy(ds);
+    TTI_TRY(open_arrays(&train, &s));
+    tutti_status st = check_arrays(s, true);
+    if (st == TUTTI_OK) st = tti_count_samples(&train, s->rows.n, &n);
+    if (st == TUTTI_OK) st = learn_values(&train, s, &s->rows, spec);
+    close_arrays(s);
     return st;
 }
 
@@ -393,7 +430,7 @@ static tutti_status open_values(const tutti_dataset_desc *desc, tutti_dataset *d
     npy_state *s = ds->state;
     if (!desc->spec)
         TTI_TRY(desc->split == TUTTI_TRAIN ? learn_values(desc, s, &s->rows, ds->spec)
-                                           : learn_elsewhere(desc, ds->spec));
+                                           : learn_from_training(desc, ds->spec));
     int64_t n = ds->spec->target.n;
     if ((int64_t)s->y.row_elems != n)
         return tti_fail(TUTTI_E_DATA, "%s: %zu values for each sample, and the model predicts %lld",
@@ -402,19 +439,6 @@ static tutti_status open_values(const tutti_dataset_desc *desc, tutti_dataset *d
     ds->info.n_classes = n;
     ds->info.y = tti_target_type(n);
     ds->label = npy_label;
-    return TUTTI_OK;
-}
-
-static tutti_status check_arrays(const npy_state *s, bool values) {
-    if (s->y.kind == 'f' && !values)
-        return tti_fail(
-            TUTTI_E_DATA,
-            "%s: labels are floats; to predict values give train.loss=mse (or mae, "
-            "huber, smooth_l1); for classes save whole numbers, such as y.astype('int64')",
-            s->y.name);
-    if (s->x.shape.dim[0] != s->y.shape.dim[0])
-        return tti_fail(TUTTI_E_DATA, "%s: %lld labels for the %lld samples of %s", s->y.name,
-                        (long long)s->y.shape.dim[0], (long long)s->x.shape.dim[0], s->x.name);
     return TUTTI_OK;
 }
 
@@ -445,23 +469,12 @@ static tutti_status describe(const tutti_dataset_desc *desc, tutti_dataset *ds) 
 }
 
 static tutti_status npy_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
-    place where;
-    names pair;
-    bool by_name, both;
-    TTI_TRY(find_place(desc, &where, &by_name));
-    TTI_TRY(choose(desc, &where, &pair, &both));
-    npy_state *s = calloc(1, sizeof *s);
-    if (!s) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
-    s->x.fd = s->y.fd = -1;
+    npy_state *s;
+    TTI_TRY(open_arrays(desc, &s));
     ds->state = s;
     ds->read = npy_read;
     ds->close = npy_close;
-    tutti_status st;
-    TTI_TRY_GOTO(open_array(desc, &where, pair.x, &s->x), cleanup);
-    TTI_TRY_GOTO(open_array(desc, &where, pair.y, &s->y), cleanup);
-    s->rows = tti_row_split_make(desc, s->x.shape.dim[0], by_name || !both);
-    st = describe(desc, ds);
-cleanup:
+    tutti_status st = describe(desc, ds);
     if (st != TUTTI_OK) npy_close(ds);
     return st;
 }

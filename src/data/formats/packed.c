@@ -6,7 +6,6 @@
  * pack` writes them from any format of images: the shorter side becomes P and the middle is taken.
  * It also writes the specification of the source, DIR/data.json, from which the class names are
  * read; without the file classes have numbers only. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "base/str.h"
 #include "data/data_spec.h"
 #include "data/files/byte_reader.h"
+#include "data/formats/packed.h"
 #include "data/image/image_set.h"
 
 enum { TRAILER = 64, VERSION = 2, MAX_PATH = 4096 };
@@ -247,42 +247,18 @@ cleanup:
     return st;
 }
 
-/* For photographs 8/7 of the model's size: if that is a multiple of 28 (224, 112), evaluation sees
- * the same pixels as without packing.  Small images keep their size. */
-static int64_t pick_side(const tutti_dataset_desc *source) {
-    bool is_small = strncmp(source->format, "cifar", 5) == 0;
-    int64_t size = source->image_size > 0 ? source->image_size : tti_usual_photos.size;
-    return is_small ? source->image_size : (int64_t)rint((double)size * 8.0 / 7.0);
-}
-
-static tutti_status pack_split(const tutti_dataset_desc *source, const char *dir, tti_str *report) {
+tutti_status tti_packed_write(const tutti_dataset *ds, const char *dir, tutti_data_split split,
+                              tti_str *report) {
     char path[MAX_PATH];
-    tutti_dataset *ds;
-    tutti_dataset_desc plain = *source;
-    plain.augment = "none";
-    plain.image_size = pick_side(source);
-    TTI_TRY(file_path(dir, source->split, path));
-    TTI_TRY(tutti_dataset_open(&plain, &ds));
-    tti_image_set *set = ds->state;
-    if (set->fit == TTI_FIT_MIDDLE) set->fit = TTI_FIT_SQUARE;
+    const tti_image_set *set = ds->state;
     trailer about = {
         .version = VERSION, .side = (uint32_t)set->size, .n_classes = ds->info.n_classes};
     memcpy(about.magic, magic, sizeof magic);
-    tutti_status st = write_file(ds, path, &about);
-    if (st == TUTTI_OK && source->split == TUTTI_TRAIN) st = tti_data_spec_save(ds->spec, dir);
-    if (st == TUTTI_OK)
-        tti_str_printf(report, "%s: %lld images of %lld x %lld, %lld classes, %lld skipped\n", path,
-                       (long long)about.n_samples, (long long)set->size, (long long)set->size,
-                       (long long)ds->info.n_classes, (long long)tutti_dataset_n_skipped(ds));
-    tutti_dataset_destroy(ds);
-    return st;
-}
-
-tutti_status tti_pack_images(const tutti_dataset_desc *source, const tutti_pack_desc *desc,
-                             tti_str *report) {
-    tutti_dataset_desc split = *source;
-    split.split = TUTTI_TRAIN;
-    TTI_TRY(pack_split(&split, desc->dir, report));
-    split.split = TUTTI_TEST;
-    return pack_split(&split, desc->dir, report);
+    TTI_TRY(file_path(dir, split, path));
+    TTI_TRY(write_file(ds, path, &about));
+    if (split == TUTTI_TRAIN) TTI_TRY(tti_data_spec_save(ds->spec, dir));
+    tti_str_printf(report, "%s: %lld images of %lld x %lld, %lld classes, %lld skipped\n", path,
+                   (long long)about.n_samples, (long long)set->size, (long long)set->size,
+                   (long long)ds->info.n_classes, (long long)tutti_dataset_n_skipped(ds));
+    return TUTTI_OK;
 }

@@ -169,5 +169,5 @@ const tti_format tti_format_tar = {
     .name = "tar",
     .doc = "tar archives in WebDataset's naming, NAME.jpg or NAME.png with NAME.cls, read in place",
     .open = tar_open,
-    .pack = tti_pack_images,
+    .packs_images = true,
 };

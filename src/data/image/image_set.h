@@ -50,10 +50,6 @@ tutti_status tti_fetch_bytes(const char *path, uint64_t offset, size_t n_bytes, 
 /* The same for a data set without files: as ds->spec has it. */
 tutti_status tti_image_set_init_from_spec(tutti_dataset *ds, tti_image_set *out);
 
-/* Packs both splits of a format of images (tti_format.pack). */
-tutti_status tti_pack_images(const tutti_dataset_desc *source, const tutti_pack_desc *desc,
-                             tti_str *report);
-
 /* Whether a name falls to a split, where hashes decide: val_fraction (0: 0.1) goes to TUTTI_TEST.
  */
 bool tti_hash_splits(const tutti_dataset_desc *desc, const char *name);

@@ -45,7 +45,7 @@ typedef struct tti_job_config {
         tti_text_list init_except; /* patterns of parameters that it does not give */
     } model;
     struct {
-        char format[TTI_TEXT_MAX]; /* a row of data/dataset.c */
+        char format[TTI_TEXT_MAX]; /* a name of TTI_FORMATS */
         char dir[TTI_TEXT_MAX];    /* relative to the current directory */
         int64_t n_train, n_test;   /* digits: number of generated samples; idx: 0 = all */
         double mean, std;          /* pixel/255 is normalised by these */
