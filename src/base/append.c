@@ -3,11 +3,29 @@
 #include "base/append.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
+
+enum { LOCK_TRIES = 100 }; /* one millisecond apart */
+
+/* Waits for others that append to the file or repair it: on some file systems O_APPEND alone lets
+ * two records go to the same place, and a repair must not see half a record of a process that
+ * writes.  False: another process has had the lock for 0.1 s, so it is stopped or dead on its host;
+ * nobody waits longer than that.  True also where the file system has no locks. */
+static bool lock(int fd) {
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && errno != EINTR))
+            return true;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return false;
+}
 
 /* Unless another process has written meanwhile. */
 static void take_back(int fd, off_t n_before, size_t n_written) {
@@ -18,11 +36,11 @@ static void take_back(int fd, off_t n_before, size_t n_written) {
     (void)error; /* the write has failed already, and says so */
 }
 
-tutti_status tti_append(int fd, const char *name, const void *record, size_t n_bytes) {
+static tutti_status write_all(int fd, const char *name, const char *record, size_t n_bytes) {
     struct stat before;
     if (fstat(fd, &before) != 0) return tti_fail(TUTTI_E_IO, "%s: %s", name, strerror(errno));
     for (size_t done = 0; done < n_bytes;) {
-        ssize_t n = write(fd, (const char *)record + done, n_bytes - done);
+        ssize_t n = write(fd, record + done, n_bytes - done);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) {
             int error = errno;
@@ -32,6 +50,13 @@ tutti_status tti_append(int fd, const char *name, const void *record, size_t n_b
         done += (size_t)n;
     }
     return TUTTI_OK;
+}
+
+tutti_status tti_append(int fd, const char *name, const void *record, size_t n_bytes) {
+    bool is_locked = lock(fd);
+    tutti_status st = write_all(fd, name, record, n_bytes);
+    if (is_locked) flock(fd, LOCK_UN);
+    return st;
 }
 
 /* How many bytes there are up to the last '\n', that included. */
@@ -49,11 +74,18 @@ static tutti_status end_of_lines(int fd, const char *name, off_t n_bytes, off_t 
     return TUTTI_OK;
 }
 
-tutti_status tti_cut_torn_line(int fd, const char *name) {
+static tutti_status cut(int fd, const char *name) {
     struct stat now;
     off_t whole;
     if (fstat(fd, &now) != 0) return tti_fail(TUTTI_E_IO, "%s: %s", name, strerror(errno));
     TTI_TRY(end_of_lines(fd, name, now.st_size, &whole));
     if (whole == now.st_size || ftruncate(fd, whole) == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_IO, "%s: %s", name, strerror(errno));
+}
+
+tutti_status tti_cut_torn_line(int fd, const char *name) {
+    if (!lock(fd)) return TUTTI_OK; /* a process is writing: the line is not torn, but unfinished */
+    tutti_status st = cut(fd, name);
+    flock(fd, LOCK_UN);
+    return st;
 }

@@ -6,7 +6,8 @@
 
 #include "tutti/status.h"
 
-/* Appends a record to a file that was opened with O_APPEND, all of it or nothing.  TUTTI_E_IO:
+/* Appends a record to a file that was opened with O_APPEND, all of it or nothing.  Other processes
+ * may append to the file and repair it at the same time.  TUTTI_E_IO:
  * "name: No space left on device", and the file is unchanged. */
 TUTTI_NODISCARD tutti_status tti_append(int fd, const char *name, const void *record,
                                         size_t n_bytes);

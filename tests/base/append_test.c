@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -68,10 +69,25 @@ T_CASE(a_torn_line_is_cut_off) {
     T_FAILS(tti_cut_torn_line(-1, "gone"), TUTTI_E_IO, "gone: ");
 }
 
+/* A process that has written the first half of its record when another opens the file. */
+T_CASE(an_unfinished_record_is_not_cut_off) {
+    T_UNUSED;
+    int writer = open_file("one\ntw");
+    int other = open("file", O_RDWR | O_APPEND | O_CLOEXEC);
+    T_EQ(flock(writer, LOCK_EX), 0);
+    T_OK(tti_cut_torn_line(other, "file"));
+    T_EQ(write(writer, "o\n", 2), 2);
+    T_OK(tti_append(other, "file", "three\n", 6)); /* the writer was stopped: nobody waits for it */
+    T_EQ(flock(writer, LOCK_UN), 0);
+    close(other);
+    holds(writer, "one\ntwo\nthree\n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_record_that_does_not_fit_leaves_nothing),
         cmocka_unit_test(a_torn_line_is_cut_off),
+        cmocka_unit_test(an_unfinished_record_is_not_cut_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
