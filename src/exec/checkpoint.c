@@ -4,6 +4,7 @@
 
 #include "comm/parts.h"
 #include "comm/transport.h"
+#include "exec/device/device.h"
 #include "exec/worker/worker.h"
 
 /* ---- whole arrays ---- */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "exec/device/device.h"
 #include "exec/worker/worker.h"
 
 /* ---- hashes of what is in memory ---- */

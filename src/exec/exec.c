@@ -1,5 +1,6 @@
 /* exec.c - creates a worker: compute threads, kernels, memory. */
 #include "exec/exec.h"
+#include "exec/device/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
  * A number depends on seed, name and position alone, so each worker, thread or device draws its own
  * part, and nothing is sent. */
 #include "exec/first_params.h"
+#include "exec/device/device.h"
 
 #include <stdlib.h>
 #include <string.h>

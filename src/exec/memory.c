@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "exec/device/device_compress.h"
+#include "exec/device/device.h"
 #include "exec/program/prepared.h"
 #include "exec/worker/worker.h"
 

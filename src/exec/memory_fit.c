@@ -1,7 +1,6 @@
 /* memory_fit.c - whether a worker fits into the memory of its device, before it takes any. */
-#include "exec/device/device_compress.h"
-#include "exec/device/device_memory.h"
-#include "exec/device/device_step.h"
+#include "exec/device/device.h"
+#include "exec/worker/worker.h"
 
 /* Averages by a server of this process. */
 static bool is_kept_here(const tti_exec *x) {
@@ -37,26 +36,27 @@ tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
     bool is_sharded = desc.zero > 1 && x->n_ranks > 1;
     if (is_sharded) TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &sharded));
     size_t inputs = tti_inputs_bytes(&plan->shard, "x") + tti_inputs_bytes(&plan->shard, "target");
-    tti_device_need need = {.flat = plan->n_flat * sizeof(float),
-                            .low = tti_plan_low_bytes(plan),
-                            .state = x->share.n_elems * sizeof(float),
-                            .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) +
-                                     tti_plan_own_bytes(plan),
-                            .inputs = TTI_N_INPUTS * (size_t)tti_device_n_local(x) * inputs +
-                                      tti_device_pipe_bytes(x) + tti_device_exchange_bytes(x),
-                            .params = is_sharded ? sharded.params + sharded.gathered : 0,
-                            .grads = sharded.grads,
-                            .residuals = tti_device_compress_bytes(&desc, x->n_ranks),
-                            .scratch = scratch,
-                            .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
-                            .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
-                            .offloads = !x->desc.server && !x->divided,
-                            .n_grads = x->acc.n_buffers,
-                            .n_arenas = x->n_in_flight,
-                            .n_shards = x->desc.n_shards,
-                            .most_shards = TTI_MAX_SHARDS,
-                            .n_ranks = may_have_parts(x) ? x->n_ranks : 1,
-                            .rows = tti_inputs_most_rows(&plan->shard)};
+    tti_device_need need = {
+        .flat = plan->n_flat * sizeof(float),
+        .low = tti_plan_low_bytes(plan),
+        .state = x->share.n_elems * sizeof(float),
+        .arena =
+            TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) + tti_plan_own_bytes(plan),
+        .inputs = TTI_N_INPUTS * (size_t)(x->last_shard - x->first_shard) * inputs +
+                  tti_device_mail_bytes(x) + tti_device_exchange_bytes(x),
+        .params = is_sharded ? sharded.params + sharded.gathered : 0,
+        .grads = sharded.grads,
+        .residuals = tti_device_compress_bytes(&desc, x->n_ranks),
+        .scratch = scratch,
+        .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
+        .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
+        .offloads = !x->desc.server && !x->divided,
+        .n_grads = x->acc.n_buffers,
+        .n_arenas = x->n_in_flight,
+        .n_shards = x->desc.n_shards,
+        .most_shards = TTI_MAX_SHARDS,
+        .n_ranks = may_have_parts(x) ? x->n_ranks : 1,
+        .rows = tti_inputs_most_rows(&plan->shard)};
     x->desc.backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
     TTI_TRY(find_parts(x, desc, &need));
     return tti_device_need_check(&need, n_free);

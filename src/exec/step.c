@@ -1,5 +1,6 @@
 /* step.c - steps of training and evaluation: on the host by the step program, else by the device.
  */
+#include "exec/device/device.h"
 #include "exec/worker/worker.h"
 
 tutti_status tti_exec_get_spent(tti_exec *x, tti_exec_spent *spent) {

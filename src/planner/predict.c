@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
-#include "exec/device/device_reduce.h"
+#include "exec/device/device.h"
 #include "exec/program/collective.h"
 #include "exec/worker/compress.h"
 #include "exec/worker/pipe.h"

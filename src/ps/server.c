@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "comm/local_sum.h"
 #include "comm/wait_clock.h"
+#include "exec/device/device.h"
 #include "ps/server_group.h"
 #include "ps/server_ranges.h"
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "exec/device/device.h"
 #include "ps/server_group.h"
 #include "ps/server_ranges.h"
 

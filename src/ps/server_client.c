@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "comm/channel.h"
+#include "exec/device/device.h"
 #include "ps/server_ranges.h"
 
 struct tti_client {

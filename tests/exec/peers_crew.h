@@ -5,8 +5,8 @@
 
 #include "comm/ranks.h"
 #include "comm/sum_order.h"
-#include "exec/device/device_line.h"
-#include "exec/device/device_reduce.h"
+#include "exec/device/comm/device_line.h"
+#include "exec/device/comm/device_reduce.h"
 
 /* user is the communicator. */
 static inline tutti_status crew_gather(void *user, const void *src, void *dst, size_t n_bytes) {

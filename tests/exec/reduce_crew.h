@@ -5,8 +5,8 @@
 
 #include "base/philox.h"
 #include "comm/ranks.h"
-#include "exec/device/device_reduce.h"
-#include "exec/device/device_told.h"
+#include "exec/device/comm/device_reduce.h"
+#include "exec/device/comm/device_told.h"
 #include "exec/worker/worker.h"
 #include "ops/op_table.h"
 

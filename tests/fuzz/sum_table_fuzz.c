@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "exec/device/sum_table.h"
+#include "exec/device/bench/sum_table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 

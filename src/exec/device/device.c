@@ -12,8 +12,6 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "exec/device/device_compress.h"
-#include "exec/device/device_failure.h"
 #include "exec/device/device_step.h"
 
 static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
@@ -84,6 +82,20 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
                                     &d->update);
 }
 
+/* ---- rebalanced shards ---- */
+
+tutti_status tti_exec_device_let_go(tti_exec *x) {
+    TTI_ASSERT(x->desc.mixed && x->device->n_begun == x->device->n_ended);
+    TTI_TRY(tti_device_failure(x, x->device->ops->queues.sync()));
+    tti_device_release_shards(x);
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_device_take_up(tti_exec *x) {
+    TTI_TRY(tti_device_host_staged_grow(x->device->host_staged));
+    return tti_device_failure(x, tti_device_take_shards(x));
+}
+
 /* ---- samples that stay on the device ---- */
 
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from, int ahead,
@@ -134,7 +146,7 @@ static bool waits_at_end(const tti_exec *x) {
 tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
     const tti_exec_device *d = x->device;
     int64_t t_ns = 0;
-    if (d->reduce) TTI_TRY(tti_exec_device_tell(x, tti_device_reduce_waited(d->reduce, &t_ns)));
+    if (d->reduce) TTI_TRY(tti_device_failure(x, tti_device_reduce_waited(d->reduce, &t_ns)));
     if (t_ns < 0 && waits_at_end(x)) t_ns = d->exchanged_ns;
     spent->known = !d->axis && !d->pipe && t_ns >= 0;
     spent->waited_ns += TTI_MAX(t_ns, 0);
@@ -142,7 +154,7 @@ tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
 }
 
 tutti_status tti_exec_device_averages(tti_exec *x) {
-    return tti_exec_device_tell(x, tti_device_sharded_averages(x->device->sharded));
+    return tti_device_failure(x, tti_device_sharded_averages(x->device->sharded));
 }
 
 /* ---- the step ---- */
@@ -292,96 +304,26 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
     x->sent_bytes = 0;
     tutti_status st = begin_step(x, desc);
     if (st != TUTTI_OK && d->pipe) tti_device_pipe_fail(d->pipe, st);
-    return tti_exec_device_tell(x, st);
-}
-
-/* ---- the report of a step ---- */
-
-/* A worker has the sums of all shards, but not where in the program a bad one began. */
-static tutti_status report_bad(tti_exec *x, const tti_device_set *set, uint32_t bad) {
-    if (bad & TTI_BAD_LOSS)
-        return tti_exec_bad_loss(x, set->desc.step, TTI_MAX(0, tti_exec_first_bad_shard(x)), "");
-    return tti_exec_bad_gradient(set->desc.step, "");
-}
-
-/* The host makes the update. */
-static tutti_status end_at_host(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
-    TTI_TRY(tti_offload_update(x->offload, &set->desc, result));
-    x->last_hash = result->own_hash = result->params_hash;
-    x->has_hash = true;
-    x->device->last_end_ns = tti_now_ns();
-    return TUTTI_OK;
-}
-
-/* The hash of each worker's own updates: its parameters reach the others with the next step. */
-static uint64_t told_hash(tti_exec *x, const tti_device_set *set) {
-    const char *sums = set->told + sizeof(tti_step_report);
-    uint64_t hash = tti_device_told_hash(x, (const double *)(const void *)sums);
-    if (tti_exec_has_sharded_params(x)) {
-        x->sharded->hash = hash;
-        x->sharded->own_hash = x->sharded->all_hashes[x->rank];
-    }
-    return hash;
-}
-
-/* Records the device's waits at the end of its shards; for pipeline stages they are the bubble. */
-static void note_exchange(const tti_exec *x, const tti_step_report *report,
-                          tti_step_result *result) {
-    if (x->pipe || report->exchange_ns == 0) return;
-    result->comm_ns = (int64_t)TTI_MIN(report->exchange_ns, (uint64_t)result->compute_ns);
-    result->compute_ns -= result->comm_ns;
-    x->device->exchanged_ns += result->comm_ns;
-}
-
-static tutti_status end_step(tti_exec *x, tti_step_result *result) {
-    const tti_device_set *set;
-    tti_step_report report;
-    *result = (tti_step_result){0};
-    if (tti_offload_streams(x->offload))
-        TTI_TRY(tti_offload_stream(x->offload,
-                                   &x->device->sets[tti_device_next_to_end(x->device)].desc));
-    TTI_TRY(tti_device_await(x, &set));
-    if (is_alone(x) && !x->divided) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
-    TTI_TRY(tti_device_take_sums(x, set));
-    tti_exec_add_sums(x, result);
-    tti_device_note_done(x, set, result);
-    result->sent_bytes = x->sent_bytes;
-    if (x->device->reduce)
-        result->sent_bytes += tti_device_reduce_sent(x->device->reduce, set->desc.step);
-    if (x->offload) return end_at_host(x, set, result);
-    memcpy(&report, set->told, sizeof report);
-    note_exchange(x, &report, result);
-    result->grad_norm = report.grad_norm;
-    if (x->pipe) TTI_TRY(tti_device_pipe_measure(x->device->pipe));
-    result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
-    if (report.bad) {
-        result->skipped = true;
-        return report_bad(x, set, report.bad);
-    }
-    if (x->device->reduce && tti_exec_has_parts(x)) report.params_hash = told_hash(x, set);
-    if (!x->device->reduce && tti_exec_has_sharded_params(x)) {
-        TTI_TRY(tti_sharded_exchange_hash(x, report.params_hash));
-        report.params_hash = x->sharded->hash;
-    }
-    x->last_hash = result->own_hash = result->params_hash = report.params_hash;
-    x->has_hash = true;
-    if (tti_local_is_on(x)) return tti_device_local_end(x, &set->desc, result);
-    return tti_divided_hash(x->divided, &result->params_hash);
+    return tti_device_failure(x, st);
 }
 
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
-    return tti_exec_device_tell(
-        x, x->device->server ? tti_device_server_end(x, result) : end_step(x, result));
+    return tti_device_failure(
+        x, x->device->server ? tti_device_server_end(x, result) : tti_device_end_step(x, result));
 }
 
 tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
                                       tti_step_result *result) {
     TTI_TRY(tti_exec_device_begin(x, desc));
-    return tti_exec_device_tell(x, tti_device_server_gradient(x, result));
+    return tti_device_failure(x, tti_device_server_gradient(x, result));
 }
 
 tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from) {
-    return tti_exec_device_tell(x, tti_device_server_put(x->device->server, array, from));
+    return tti_device_failure(x, tti_device_server_put(x->device->server, array, from));
+}
+
+tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    return tti_device_failure(x, tti_device_eval_batch(x, desc, result));
 }
 
 /* ---- the end ---- */

@@ -7,21 +7,12 @@
 #ifndef TTI_EXEC_DEVICE_H
 #define TTI_EXEC_DEVICE_H
 
+#include "exec/device/comm/device_comm.h"
+#include "exec/device/memory/device_memory.h"
+#include "exec/device/params/device_params.h"
 #include "exec/exec.h"
 
 typedef struct tti_exec_device tti_exec_device;
-
-/* Events of a device's queues: those of steps in flight come first. */
-enum {
-    TTI_MARK_INPUTS = TTI_MAX_AHEAD,          /* the batch of a step is copied */
-    TTI_MARK_EXCHANGE,                        /* device_exchange.c */
-    TTI_MARK_OFFLOADED = TTI_MARK_EXCHANGE,   /* offload.c, of a worker alone; and the next five */
-    TTI_MARK_PIPE_IN,                         /* device_pipe.c */
-    TTI_MARK_PIPE_OUT,                        /* and the next one */
-    TTI_MARK_SETTLED = TTI_MARK_PIPE_OUT + 2, /* device_reduce.c */
-    TTI_MARK_COMPUTED,                        /* device_host_staged.c: gradients are computed */
-    TTI_N_OFFLOADED = TTI_MARK_COMPUTED + 1 - TTI_MARK_OFFLOADED
-};
 
 /* Opens the device for this thread, before any memory of the worker is allocated. */
 tutti_status tti_exec_device_open(tti_exec *x);
@@ -61,9 +52,6 @@ void tti_exec_device_profile_end(tti_exec *x);
 
 /* The waits of the device, for tti_exec_get_spent, if it measures them. */
 tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent);
-
-/* Adds to the failure of this worker's device which device it was, and what it did. */
-tutti_status tti_exec_device_tell(tti_exec *x, tutti_status st);
 
 /* Copies of parameters and states on the host, made on first use: device_mirrors.c. */
 tutti_status tti_exec_device_pull(tti_exec *x);

@@ -4,8 +4,6 @@
 
 #include "comm/progress.h"
 #include "comm/sum_order.h"
-#include "exec/device/device_compress.h"
-#include "exec/device/device_reduce.h"
 #include "exec/device/device_step.h"
 
 /* Connects the groups one after the other, as for lines of an axis. */

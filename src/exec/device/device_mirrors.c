@@ -50,21 +50,21 @@ float *tti_exec_device_mirror(tti_exec *x, int which) { return x->device->mirror
 
 tutti_status tti_exec_device_pull(tti_exec *x) {
     if (x->offload) return TUTTI_OK; /* nothing is newer than on the host */
-    return tti_exec_device_tell(x, copy(x, false, TTI_N_MIRRORS));
+    return tti_device_failure(x, copy(x, false, TTI_N_MIRRORS));
 }
 
 tutti_status tti_exec_device_pull_params(tti_exec *x) {
-    return tti_exec_device_tell(x, copy(x, false, 1));
+    return tti_device_failure(x, copy(x, false, 1));
 }
 
 tutti_status tti_exec_device_pull_ema(tti_exec *x) {
-    return tti_exec_device_tell(x, copy(x, false, 2));
+    return tti_device_failure(x, copy(x, false, 2));
 }
 
 tutti_status tti_exec_device_push(tti_exec *x) {
-    if (x->offload) return tti_exec_device_tell(x, tti_offload_put_params(x->offload));
+    if (x->offload) return tti_device_failure(x, tti_offload_put_params(x->offload));
     x->device->has_low = false;
-    return tti_exec_device_tell(x, copy(x, true, TTI_N_MIRRORS));
+    return tti_device_failure(x, copy(x, true, TTI_N_MIRRORS));
 }
 
 tutti_status tti_exec_device_staging(tti_exec *x, float **staging) {
@@ -95,17 +95,16 @@ static uint64_t hash_mirror(const tti_exec *x) {
 
 tutti_status tti_exec_device_settle(tti_exec *x) {
     tti_device_parts *parts = x->device->parts;
-    return parts ? tti_exec_device_tell(x, tti_device_parts_settle(parts)) : TUTTI_OK;
+    return parts ? tti_device_failure(x, tti_device_parts_settle(parts)) : TUTTI_OK;
 }
 
 tutti_status tti_exec_device_own_hash(tti_exec *x, uint64_t *hash) {
-    return tti_exec_device_tell(x, tti_device_update_hash(x->device->update, hash));
+    return tti_device_failure(x, tti_device_update_hash(x->device->update, hash));
 }
 
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
     TTI_TRY(tti_exec_device_settle(x));
-    if (!x->offload)
-        return tti_exec_device_tell(x, tti_device_update_hash(x->device->update, hash));
+    if (!x->offload) return tti_device_failure(x, tti_device_update_hash(x->device->update, hash));
     TTI_TRY(tti_exec_device_pull_params(x));
     *hash = hash_mirror(x);
     return TUTTI_OK;

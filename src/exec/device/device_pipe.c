@@ -18,7 +18,6 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "exec/device/device_mail.h"
 #include "exec/device/device_step.h"
 #include "exec/worker/pipe_ends.h"
 #include "exec/worker/worker.h"
@@ -191,8 +190,6 @@ tti_device_mail *tti_device_pipe_mail(const tti_device_pipe *pipe) {
 void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str) {
     tti_device_mail_describe(pipe->mail, str);
 }
-
-size_t tti_device_pipe_bytes(const tti_exec *x) { return x->pipe ? tti_device_mail_bytes(x) : 0; }
 
 /* ---- the results of a part ---- */
 

@@ -3,9 +3,7 @@
 #ifndef TTI_EXEC_DEVICE_PIPE_H
 #define TTI_EXEC_DEVICE_PIPE_H
 
-#include "exec/device/device_mail.h"
-#include "exec/device/device_parts.h"
-#include "exec/device/device_reduce.h"
+#include "exec/device/params/device_params.h"
 #include "exec/exec.h"
 #include "exec/program/inputs.h"
 
@@ -34,9 +32,6 @@ void tti_device_pipe_destroy(tti_device_pipe *pipe); /* takes NULL */
  * of the method, or of the reason against it. */
 tti_device_mail *tti_device_pipe_mail(const tti_device_pipe *pipe);
 void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str);
-
-/* Bytes that it takes on the device. */
-size_t tti_device_pipe_bytes(const tti_exec *x);
 
 /* Whether the next step, or evaluation, goes between devices. */
 bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval);

@@ -4,9 +4,6 @@
 
 #include <stdatomic.h>
 
-#include "exec/device/device.h"
-#include "exec/device/device_exchange.h"
-#include "exec/device/offload.h"
 #include "exec/exec.h"
 #include "exec/host/comm_thread.h"
 #include "exec/host/host.h"
@@ -28,6 +25,10 @@
 #include "exec/worker/zero.h"
 
 enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */, TTI_N_HYPER = 8 };
+
+typedef struct tti_exec_device tti_exec_device;
+typedef struct tti_device_exchange tti_device_exchange;
+typedef struct tti_offload tti_offload;
 
 /* A kernel of the update program, bound for one compute thread. */
 typedef struct tti_bound_update {

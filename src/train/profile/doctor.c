@@ -8,7 +8,7 @@
 #include "base/affinity.h"
 #include "base/module_file.h"
 #include "comm/link.h"
-#include "exec/device/sum_table.h"
+#include "exec/device/bench/sum_table.h"
 #include "train/profile/ceilings.h"
 
 static tutti_status describe_ceilings(const tti_backend *backend, tutti_dtype dtype, tti_str *out) {

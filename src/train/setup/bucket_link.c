@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exec/device/sum_table.h"
+#include "exec/device/bench/sum_table.h"
 
 /* A bucket lasts at least as many latencies: one of them is 1/20 = 5 % of its time. */
 static const double LATENCIES = 19;

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/cache_folder.h"
-#include "exec/device/sum_table.h"
+#include "exec/device/bench/sum_table.h"
 #include "train/small_job.h"
 
 static void describe(tti_str *str) { tti_str_add(str, "driver 13"); }

@@ -1,0 +1,14 @@
+/* device_comm.h - communication between the devices of workers: what other folders may include. */
+#ifndef TTI_EXEC_DEVICE_COMM_H
+#define TTI_EXEC_DEVICE_COMM_H
+
+#include "exec/device/comm/device_axis.h"
+#include "exec/device/comm/device_compress.h"
+#include "exec/device/comm/device_exchange.h"
+#include "exec/device/comm/device_host_staged.h"
+#include "exec/device/comm/device_line.h"
+#include "exec/device/comm/device_mail.h"
+#include "exec/device/comm/device_reduce.h"
+#include "exec/device/comm/device_told.h"
+
+#endif /* TTI_EXEC_DEVICE_COMM_H */

@@ -1,0 +1,224 @@
+/* device_compress.c - compresses gradients on a device. */
+#include "exec/device/comm/device_compress.h"
+
+#include <stdlib.h>
+
+#include "exec/device/state/device_state.h"
+#include "exec/worker/compress_places.h"
+
+struct tti_device_compress {
+    tti_exec *x;
+    const tti_device_ops *ops;
+    tti_compress_places places;
+    void *group, *thin, *picked; /* picked NULL: no pairs travel */
+    float *residual, *message, *own, *scratch;
+    tti_picked_pair *pairs, *all_pairs; /* own; of all, of a bucket */
+    size_t *bounds, *at;                /* of the pairs, as peers_fetch wants them, in elements */
+    tti_device_parts_of source;         /* own pairs, likewise */
+};
+
+/* ---- which workers compress, and the memory for it ---- */
+
+/* An element of a matrix is counted in 32 bits. */
+static bool fits(const tti_plan *plan) {
+    for (int s = 0; s < plan->n_slots; s++)
+        if (plan->slots[s].n_elems > UINT32_MAX) return false;
+    return true;
+}
+
+static bool has_kernels(const tti_device_ops *ops) {
+    return ops && ops->powersgd.create && ops->topk.create && ops->collectives.connect;
+}
+
+bool tti_device_compress_can(const tti_exec_desc *desc, int n_ranks) {
+    bool is_whole = !desc->mesh && !desc->plan->stages && desc->zero == 0;
+    bool is_plain = is_whole && !desc->server && !desc->local && !desc->offload && !desc->mixed;
+    return tti_compress_wanted(desc, n_ranks) && is_plain && has_kernels(desc->backend->device) &&
+           fits(desc->plan);
+}
+
+static size_t residual_bytes(const tti_exec_desc *desc) {
+    return desc->plan->n_flat * sizeof(float) + 64;
+}
+
+static size_t message_bytes(const tti_exec_desc *desc, const tti_compress_places *p) {
+    return p->message[2 * desc->plan->n_buckets] * sizeof(float) + 64;
+}
+
+static size_t scratch_bytes(const tti_compress_places *p) {
+    return p->n_scratch * sizeof(float) + 64;
+}
+
+static size_t pair_bytes(const tti_exec_desc *desc, const tti_compress_places *p) {
+    return p->pairs[desc->plan->n_buckets] * sizeof(tti_picked_pair) + 64;
+}
+
+static size_t all_pair_bytes(const tti_compress_places *p, int n_ranks) {
+    return p->n_most_pairs * (size_t)n_ranks * sizeof(tti_picked_pair) + 64;
+}
+
+size_t tti_device_compress_bytes(const tti_exec_desc *desc, int n_ranks) {
+    tti_compress_places p;
+    if (!tti_device_compress_can(desc, n_ranks)) return 0;
+    if (tti_compress_places_init(desc, &p) != TUTTI_OK) return 0;
+    size_t n = residual_bytes(desc) + 2 * message_bytes(desc, &p) + scratch_bytes(&p) +
+               pair_bytes(desc, &p) + all_pair_bytes(&p, n_ranks);
+    tti_compress_places_fini(&p);
+    return n;
+}
+
+/* ---- create and destroy ---- */
+
+static tutti_status alloc_all(tti_device_compress *c) {
+    const tti_exec_desc *desc = &c->x->desc;
+    const tti_compress_places *p = &c->places;
+    TTI_TRY(tti_device_take(c->x, &c->residual, residual_bytes(desc)));
+    TTI_TRY(tti_device_take(c->x, &c->message, message_bytes(desc, p)));
+    TTI_TRY(tti_device_take(c->x, &c->own, message_bytes(desc, p)));
+    TTI_TRY(tti_device_take(c->x, &c->scratch, scratch_bytes(p)));
+    TTI_TRY(tti_device_take(c->x, &c->pairs, pair_bytes(desc, p)));
+    return tti_device_take(c->x, &c->all_pairs, all_pair_bytes(p, c->x->n_ranks));
+}
+
+/* A part of each bucket for every rank, which has it at the same offset of its pairs. */
+static tutti_status find_parts(tti_device_compress *c) {
+    size_t n_ranks = (size_t)c->x->n_ranks, n_buckets = (size_t)c->x->desc.plan->n_buckets;
+    const size_t *pairs = c->places.pairs, each = sizeof(tti_picked_pair) / sizeof(float);
+    c->bounds = calloc(n_buckets * (n_ranks + 1) + 1, sizeof *c->bounds);
+    c->at = calloc(n_buckets * n_ranks + 1, sizeof *c->at);
+    if (!c->bounds || !c->at) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
+    for (size_t b = 0; b < n_buckets; b++)
+        for (size_t r = 0; r <= n_ranks; r++) {
+            c->bounds[b * (n_ranks + 1) + r] = r * (pairs[b + 1] - pairs[b]) * each;
+            if (r < n_ranks) c->at[b * n_ranks + r] = pairs[b] * each;
+        }
+    return TUTTI_OK;
+}
+
+/* Connects the devices that add the uncompressed rest, with the message in place of the gradients.
+ */
+static tutti_status meet(tti_device_compress *c, const tti_device_peers *others, void *with) {
+    tti_device_peers peers = *others;
+    c->source = (tti_device_parts_of){(float *)(void *)c->pairs, c->at};
+    int n_buckets = c->x->desc.plan->n_buckets;
+    peers.pieces = &c->message;
+    peers.n_flat = c->places.message[2 * n_buckets];
+    peers.n_most = TTI_MAX(c->places.n_longest, 4);
+    peers.n_words = (size_t)c->x->n_ranks;
+    peers.with = with;
+    if (c->places.n_most_pairs > 0) {
+        peers.bounds = c->bounds;
+        peers.n_groups = (size_t)n_buckets;
+        peers.sources = &c->source;
+        peers.n_sources = 1;
+    }
+    return c->ops->collectives.connect(&peers, &c->group);
+}
+
+static tutti_status create_thin(tti_device_compress *c, float *grads) {
+    const tti_compress_places *p = &c->places;
+    int n_buckets = c->x->desc.plan->n_buckets;
+    return c->ops->powersgd.create(&(tti_device_thin){.slots = p->thin,
+                                                      .first = p->first_thin,
+                                                      .n_buckets = n_buckets,
+                                                      .grads = grads,
+                                                      .residual = c->residual,
+                                                      .message = c->message,
+                                                      .own = c->own,
+                                                      .scratch = c->scratch,
+                                                      .n_message = p->message[2 * n_buckets],
+                                                      .args = c->x->device->args},
+                                   &c->thin);
+}
+
+static tutti_status create_picked(tti_device_compress *c, float *grads) {
+    const tti_compress_places *p = &c->places;
+    if (p->n_most_pairs == 0) return TUTTI_OK;
+    return c->ops->topk.create(&(tti_device_picked){.slots = p->picked,
+                                                    .first = p->first_picked,
+                                                    .pairs = p->pairs,
+                                                    .n_buckets = c->x->desc.plan->n_buckets,
+                                                    .n_ranks = c->x->n_ranks,
+                                                    .grads = grads,
+                                                    .residual = c->residual,
+                                                    .own = c->pairs,
+                                                    .all = c->all_pairs,
+                                                    .args = c->x->device->args},
+                               &c->picked);
+}
+
+static tutti_status create(tti_device_compress *c, const tti_device_peers *peers, void *with) {
+    float *grads = c->x->buffers[c->x->acc.piece_buffer[0]];
+    TTI_TRY(tti_compress_places_init(&c->x->desc, &c->places));
+    TTI_TRY(alloc_all(c));
+    TTI_TRY(find_parts(c));
+    TTI_TRY(meet(c, peers, with));
+    TTI_TRY(create_thin(c, grads));
+    return create_picked(c, grads);
+}
+
+tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *peers, void *with,
+                                        tti_device_compress **out) {
+    tti_device_compress *c = calloc(1, sizeof *c);
+    *out = NULL;
+    if (!c) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
+    *c = (tti_device_compress){.x = x, .ops = x->desc.backend->device};
+    tutti_status st = create(c, peers, with);
+    if (st == TUTTI_OK)
+        *out = c;
+    else
+        tti_device_compress_destroy(c);
+    return st;
+}
+
+static void release_all(tti_device_compress *c) {
+    const tti_exec_desc *desc = &c->x->desc;
+    const tti_backend *backend = desc->backend;
+    const tti_compress_places *p = &c->places;
+    backend->release(c->residual, residual_bytes(desc));
+    backend->release(c->message, message_bytes(desc, p));
+    backend->release(c->own, message_bytes(desc, p));
+    backend->release(c->scratch, scratch_bytes(p));
+    backend->release(c->pairs, pair_bytes(desc, p));
+    backend->release(c->all_pairs, all_pair_bytes(p, c->x->n_ranks));
+}
+
+void tti_device_compress_destroy(tti_device_compress *c) {
+    if (!c) return;
+    c->ops->collectives.disconnect(c->group);
+    c->ops->powersgd.destroy(c->thin);
+    c->ops->topk.destroy(c->picked);
+    if (c->places.message) release_all(c);
+    tti_compress_places_fini(&c->places);
+    free(c->bounds);
+    free(c->at);
+    free(c);
+}
+
+/* ---- a bucket ---- */
+
+static tutti_status sum(tti_device_compress *c, int message, bool beside) {
+    const size_t *at = &c->places.message[message];
+    return c->ops->collectives.all_reduce(c->group, at[0], at[1] - at[0], beside);
+}
+
+tutti_status tti_device_compress_begin(tti_device_compress *c, int bucket, bool beside) {
+    TTI_TRY(c->ops->powersgd.left(c->thin, bucket));
+    if (c->picked) TTI_TRY(c->ops->topk.choose(c->picked, bucket));
+    return sum(c, 2 * bucket, beside);
+}
+
+/* A model has one of both: products of matrices, or pairs. */
+tutti_status tti_device_compress_end(tti_device_compress *c, int bucket, bool beside) {
+    TTI_TRY(c->ops->powersgd.right(c->thin, bucket));
+    if (c->picked) {
+        float *all = (float *)(void *)c->all_pairs;
+        TTI_TRY(c->ops->collectives.all_gather(c->group, (size_t)bucket, 0, all, beside));
+        TTI_TRY(c->ops->topk.add(c->picked, bucket));
+    } else {
+        TTI_TRY(sum(c, 2 * bucket + 1, beside));
+    }
+    return c->ops->powersgd.end(c->thin, bucket);
+}
+
+void *tti_device_compress_group(const tti_device_compress *c) { return c->group; }

@@ -1,0 +1,531 @@
+/* device_exchange.c - the collectives of a tensor axis on devices.
+ *
+ * Devices that read each other's memory run them in a queue concurrent with the kernels, as part of
+ * the captured graph.  Otherwise a value is copied to the host, the host communicates, and the
+ * result is copied back.  The memory of a collective is reused by the next one; by then the copy
+ * back is complete, since the compute queue is in order and the awaited copy out comes after it. */
+#include "exec/device/comm/device_exchange.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "exec/device/comm/device_line.h"
+#include "exec/device/comm/device_mail.h"
+#include "exec/device/comm/device_told.h"
+#include "exec/device/state/device_state.h"
+#include "exec/program/collective.h"
+#include "exec/program/joint_sums.h"
+#include "exec/worker/worker.h"
+#include "passes/norm_exchange.h"
+
+enum { TRADE_ALIGN = 256 };
+
+struct tti_device_exchange {
+    const tti_exchange_calls *calls; /* first: what programs see of it */
+    tti_exec *x;
+    const tti_device_ops *ops;
+    tutti_comm *comm;
+    tti_device_line line;
+    tti_str way;
+    void *in, *out; /* pinned, by way of the host */
+    void *scratch;
+    void *group; /* between devices; NULL: by way of the host */
+    void *staging;
+    size_t n_traded;
+    size_t *joint; /* [n_nodes] of the shard program: bytes that a sum adds, 0: another one does */
+    void *arena;   /* of the compute thread, which the others read and write; NULL: it allocates its
+                      own */
+    size_t inbox, arena_bytes; /* offset of terms sent by others, after the activations; and the
+                                  size of the whole */
+    bool joins;                /* norms between collectives are fused with them */
+    bool pushes;               /* and products bring them terms of the others */
+    bool beside, alone, pending;
+    bool pulled; /* own rows are still being sent: a product waited only for those of others */
+};
+
+/* The most bytes that an exchange of a program takes, gives and needs. */
+typedef struct room {
+    size_t in, out, scratch;
+    bool any, adds_floats;
+} room;
+
+static bool is_added(const tti_node *node) { return node->op->collective != TTI_COLLECTIVE_GATHER; }
+
+static void make_room(const tti_program *program, room *r) {
+    const tti_kernel *host_staged = &tti_collective_kernel;
+    for (int s = 0; s < program->n_steps; s++) {
+        const tti_node *node = program->steps[s];
+        if (!(node->op->traits & TTI_COLLECTIVE)) continue;
+        tutti_dtype dtype = node->in[0]->type.dtype;
+        bool is_float = dtype == TUTTI_F32 || dtype == TUTTI_BF16 || dtype == TUTTI_F16;
+        r->any = true;
+        r->adds_floats = r->adds_floats && (is_float || !is_added(node));
+        r->in = TTI_MAX(r->in, tti_value_n_bytes(node->in[0]));
+        r->out = TTI_MAX(r->out, tti_value_n_bytes(node->out[0]));
+        r->scratch = TTI_MAX(r->scratch, host_staged->scratch_bytes(node, NULL));
+    }
+}
+
+/* Memory for sums that are computed together. */
+static void make_joint_room(const tti_program *program, room *r) {
+    for (int s = 0; s < program->n_steps; s++) {
+        size_t n_bytes = tti_joint_bytes(program, s);
+        r->in = TTI_MAX(r->in, n_bytes);
+        r->out = TTI_MAX(r->out, n_bytes);
+    }
+}
+
+static room room_of(const tti_plan *plan) {
+    room r = {.adds_floats = true};
+    make_room(&plan->shard, &r);
+    make_room(&plan->eval, &r);
+    make_joint_room(&plan->shard, &r);
+    return r;
+}
+
+/* ---- sums that are computed together ---- */
+
+/* Only if gradients are laid out as the flat arrays say. */
+static tutti_status find_joint(tti_device_exchange *e) {
+    const tti_program *program = &e->x->desc.plan->shard;
+    e->joint = calloc((size_t)program->graph->n_nodes + 1, sizeof *e->joint);
+    if (!e->joint) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int s = 0; s < program->n_steps; s++)
+        e->joint[program->steps[s]->id] = tti_joint_bytes(program, s);
+    return TUTTI_OK;
+}
+
+/* Bytes of a sum, including those computed with it. */
+static size_t sum_bytes(const tti_device_exchange *e, const tti_node *node) {
+    const tutti_graph *g = e->x->desc.plan->shard.graph;
+    bool trains = node->id < g->n_nodes && g->nodes[node->id] == node;
+    return trains && !e->x->sharded ? e->joint[node->id] : tti_value_n_bytes(node->in[0]);
+}
+
+/* ---- by way of the host ---- */
+
+static tutti_status take_host(tti_device_exchange *e) {
+    room r = room_of(e->x->desc.plan);
+    e->in = e->ops->memory.alloc_host(TTI_MAX(r.in, (size_t)1));
+    e->out = e->ops->memory.alloc_host(TTI_MAX(r.out, (size_t)1));
+    e->scratch = malloc(r.scratch + 1);
+    if (e->in && e->out && e->scratch) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory for exchanges", r.in + r.out);
+}
+
+/* Earlier kernels may wait for another stage. */
+static tutti_status await_host(const tti_device_exchange *e) {
+    const tti_exec_device *d = e->x->device;
+    if (d && d->between) return tti_device_mail_await(d->mail, TTI_MARK_EXCHANGE);
+    return e->ops->queues.await(TTI_MARK_EXCHANGE);
+}
+
+static tutti_status exchange_on_host(const tti_device_exchange *e, const tti_kargs *a,
+                                     size_t n_bytes) {
+    void *in = e->in, *out = e->out;
+    const tti_kargs host = {
+        .node = a->node, .in = &in, .out = &out, .scratch = e->scratch, .run = a->run};
+    tutti_dtype dtype = a->node->in[0]->type.dtype;
+    if (a->node->op->collective != TTI_COLLECTIVE_SUM)
+        return tti_collective_kernel.run(e->comm, &host);
+    return tutti_comm_all_reduce(e->comm, in, out, n_bytes / tutti_dtype_bytes(dtype), dtype,
+                                 TUTTI_SUM, TUTTI_ALG_DIRECT);
+}
+
+static tutti_status run_host_staged(const tti_device_exchange *e, const tti_kargs *a) {
+    bool sums = a->node->op->collective == TTI_COLLECTIVE_SUM;
+    size_t n_in = sums ? sum_bytes(e, a->node) : tti_value_n_bytes(a->node->in[0]);
+    size_t n_out = sums ? n_in : tti_value_n_bytes(a->node->out[0]);
+    if (sums && n_in == 0) return TUTTI_OK;
+    TTI_TRY(e->ops->queues.copy(TTI_QUEUE_COMPUTE, e->in, a->in[0], n_in));
+    TTI_TRY(e->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_layers("values to the host"), -1));
+    TTI_TRY(await_host(e));
+    int64_t start = tti_now_ns();
+    TTI_TRY(exchange_on_host(e, a, n_in));
+    int64_t end = tti_now_ns();
+    tti_exec_waited(e->x, end - start);
+    tti_part part = tti_part_node(TTI_SPAN_LAYERS, a->node, "exchange by the host");
+    tti_profile_add(e->x, TTI_ROW_TRADE, part, -1, start, end);
+    return e->ops->queues.copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
+}
+
+/* ---- between devices: whether ---- */
+
+/* A stage may have no collective inside its layers, but the other sums of its workers involve all.
+ */
+static bool is_needed(const tti_exec *x, const room *r) {
+    const tti_mesh *mesh = x->desc.mesh;
+    return r->any || (mesh && mesh->tensor && mesh->size.stage > 1);
+}
+
+/* Whether steps can be recorded with exchanges of floats in them.  The same on all workers. */
+static bool is_wanted(const tti_exec *x) {
+    const tti_device_ops *ops = x->desc.backend->device;
+    bool can = ops->collectives.connect && ops->collectives.trade;
+    bool plain = !x->desc.offload && !x->desc.mixed && !x->desc.server &&
+                 !tti_device_host_staged_alone(x) && !x->desc.reference;
+    bool stages = x->desc.mesh->size.stage == 1 || ops->p2p.send;
+    return can && plain && stages && tti_shard_map_is_even(&x->shard_map);
+}
+
+/* Values of programs, sums of shards, votes, squares of slots. */
+static size_t most_traded(const tti_exec *x, const room *r) {
+    size_t n_sums = (size_t)tti_device_n_told(x) + 2 * (size_t)x->desc.plan->n_slots + 1;
+    size_t n_bytes = TTI_MAX(TTI_MAX(r->in, r->out), n_sums * sizeof(double));
+    return (n_bytes + TRADE_ALIGN - 1) / TRADE_ALIGN * TRADE_ALIGN;
+}
+
+/* ---- norms between exchanges ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t word) {
+    return (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
+}
+
+/* Whether the arena contains everything of a norm that the others access. */
+static bool is_reached(const tti_program *program, const tti_norm_exchange *joint) {
+    return program->bufs[joint->scatter->in[0]->id].space == TTI_SPACE_ARENA &&
+           program->bufs[joint->gather->out[0]->id].space == TTI_SPACE_ARENA;
+}
+
+static int product_of(const tti_device_ops *ops, const tti_program *program, int s,
+                      const tti_norm_exchange *joint) {
+    int p = ops->fusions.can_push ? tti_norm_exchange_product(program, s) : -1;
+    return p >= 0 && ops->fusions.can_push(program->steps[p], (size_t)joint->n_rows) ? p : -1;
+}
+
+/* Bytes of the largest value that is sent to an inbox. */
+static size_t inbox_bytes(const tti_device_ops *ops, const tti_program *program) {
+    tti_norm_exchange joint;
+    size_t most = 0;
+    for (int s = 0; s < program->n_steps; s++) {
+        if (!tti_norm_exchange_at(program, s, &joint) || !is_reached(program, &joint)) continue;
+        if (product_of(ops, program, s, &joint) < 0) continue;
+        most = TTI_MAX(most, tti_value_n_bytes(joint.scatter->out[0]));
+    }
+    return most;
+}
+
+size_t tti_device_exchange_bytes(const tti_exec *x) {
+    room r = room_of(x->desc.plan);
+    bool meets = is_needed(x, &r) && x->desc.mesh && x->desc.mesh->tensor && is_wanted(x);
+    if (!meets || !r.adds_floats) return 0;
+    const tti_plan *plan = x->desc.plan;
+    return 2 * most_traded(x, &r) + TTI_MAX(inbox_bytes(x->desc.backend->device, &plan->shard),
+                                            inbox_bytes(x->desc.backend->device, &plan->eval));
+}
+
+/* A digest of the offsets that the others access; 0: there is no norm between collectives. */
+static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *program, uint64_t hash) {
+    tti_norm_exchange joint;
+    for (int s = 0; s < program->n_steps; s++) {
+        if (!tti_norm_exchange_at(program, s, &joint) || !is_reached(program, &joint)) continue;
+        hash = mix(hash, (uint64_t)(product_of(ops, program, s, &joint) + 1));
+        hash = mix(mix(hash, (uint64_t)s), program->bufs[joint.scatter->in[0]->id].offset);
+        hash = mix(hash, program->bufs[joint.gather->out[0]->id].offset) | 1;
+    }
+    return hash;
+}
+
+/* Allocates the arena here if all workers have the same offsets in theirs. */
+static tutti_status take_arena(tti_device_exchange *e) {
+    const tti_exec *x = e->x;
+    int n_ranks = tutti_comm_n_ranks(e->comm);
+    const tti_program *shard = &x->desc.plan->shard, *eval = &x->desc.plan->eval;
+    uint64_t mine = digest_norms(e->ops, shard, 0), all[TTI_MAX_RANKS];
+    if (mine) mine = mix(digest_norms(e->ops, eval, mine), x->arena_bytes) | 1;
+    if (x->n_in_flight != 1 || !e->ops->fusions.norm || n_ranks != 2) mine = 0;
+    TTI_TRY(tutti_comm_all_gather(e->comm, &mine, all, sizeof mine, TUTTI_U8));
+    e->joins = mine != 0;
+    for (int r = 0; r < n_ranks; r++) e->joins = e->joins && all[r] == mine;
+    size_t n_inbox = TTI_MAX(inbox_bytes(e->ops, shard), inbox_bytes(e->ops, eval));
+    e->inbox = (x->arena_bytes + TRADE_ALIGN - 1) / TRADE_ALIGN * TRADE_ALIGN;
+    e->arena_bytes = e->inbox + n_inbox + 64;
+    e->pushes = e->joins && n_inbox > 0;
+    if (e->joins) e->arena = x->desc.backend->alloc(e->arena_bytes);
+    return TUTTI_OK;
+}
+
+void *tti_device_exchange_arena(const tti_device_exchange *e) { return e ? e->arena : NULL; }
+
+static bool joins(const tti_device_exchange *e, const tti_program *program,
+                  const tti_norm_exchange *joint) {
+    return e && e->group && e->joins && is_reached(program, joint);
+}
+
+static int product_before(const tti_device_exchange *e, const tti_program *program, int s,
+                          const tti_norm_exchange *joint) {
+    return product_of(e->ops, program, s, joint);
+}
+
+static size_t inbox_of(const tti_device_exchange *e) { return e->inbox; }
+
+/* ---- between devices: meeting, the devices ---- */
+
+static tutti_status meet(tti_device_exchange *e) {
+    const tti_mesh *mesh = e->x->desc.mesh;
+    float *pieces[] = {e->staging};
+    const tti_device_parts_of arena = {.data = e->arena};
+    const tti_device_peers peers = {.pieces = pieces,
+                                    .n_pieces = 1,
+                                    .n_flat = 2 * e->n_traded / sizeof(float),
+                                    .n_most = 2 * e->n_traded / sizeof(float),
+                                    .n_traded = e->n_traded,
+                                    .sources = &arena,
+                                    .n_sources = e->joins};
+    e->line = (tti_device_line){.x = e->x,
+                                .comm = e->comm,
+                                .turn = mesh->at.data * mesh->size.stage + mesh->at.stage,
+                                .n_lines = mesh->size.data * mesh->size.stage,
+                                .others = "workers"};
+    return tti_device_meet_line(&e->line, &peers, &e->group);
+}
+
+static void leave(tti_device_exchange *e) {
+    if (e->group) e->ops->collectives.disconnect(e->group);
+    e->group = NULL;
+    e->x->desc.backend->release(e->staging, 2 * e->n_traded);
+    e->staging = NULL;
+}
+
+/* Connects only if all workers got the memory. */
+static tutti_status try_devices(tti_device_exchange *e, const room *r) {
+    bool good = false;
+    TTI_TRY(tti_device_have_own(e->x, &good));
+    if (!good)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "there are fewer devices than tensor parallel workers");
+    e->n_traded = most_traded(e->x, r);
+    e->staging = e->x->desc.backend->alloc(2 * e->n_traded);
+    TTI_TRY(take_arena(e));
+    good = e->staging && (e->arena || !e->joins);
+    TTI_TRY(tti_device_agree(e->x, &good));
+    if (!good)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "no %zu bytes on every device", 2 * e->n_traded);
+    return meet(e);
+}
+
+static tutti_status meet_devices(tti_device_exchange *e, const room *r) {
+    tutti_status st = try_devices(e, r);
+    if (st == TUTTI_OK) {
+        e->ops->collectives.describe(e->group, &e->way);
+        if (e->joins) tti_str_add(&e->way, ", norms with them");
+        if (e->pushes) tti_str_add(&e->way, ", beside products in front");
+        return TUTTI_OK;
+    }
+    if (st != TUTTI_E_UNSUPPORTED) return st;
+    tti_str_printf(&e->way, "by way of the host: %.300s", tutti_last_error());
+    tti_clear_error();
+    leave(e);
+    return take_host(e);
+}
+
+/* Stages have separate programs; either all workers connect or none does. */
+static tutti_status make_way(tti_device_exchange *e, const room *r) {
+    bool wanted = e->comm && is_wanted(e->x), adds = r->adds_floats;
+    if (wanted) TTI_TRY(tti_device_agree(e->x, &adds));
+    return wanted && adds ? meet_devices(e, r) : take_host(e);
+}
+
+tutti_status tti_device_exchange_give_up(tti_device_exchange *e, const char *why) {
+    leave(e);
+    tti_str_clear(&e->way);
+    tti_str_printf(&e->way, "by way of the host: %.300s", why);
+    return take_host(e);
+}
+
+void tti_device_exchange_destroy(tti_device_exchange *e) {
+    if (!e) return;
+    leave(e);
+    if (e->arena) e->x->desc.backend->release(e->arena, e->arena_bytes);
+    tti_str_free(&e->way);
+    e->ops->memory.release_host(e->in);
+    e->ops->memory.release_host(e->out);
+    free(e->scratch);
+    free(e->joint);
+    free(e);
+}
+
+void *tti_device_exchange_group(const tti_device_exchange *e) { return e ? e->group : NULL; }
+
+void tti_device_exchange_describe(const tti_device_exchange *e, tti_str *str) {
+    if (e) tti_str_add(str, tti_str_text(&e->way));
+}
+
+/* ---- between devices: a step ---- */
+
+void tti_device_exchange_begin(tti_device_exchange *e, bool beside) {
+    if (!e) return;
+    e->beside = beside;
+    e->pending = e->alone = e->pulled = false;
+}
+
+static void alone(tti_device_exchange *e) {
+    if (e) e->alone = true;
+}
+
+tutti_status tti_device_exchange_wait(tti_device_exchange *e) {
+    if (!e || !e->pending) return TUTTI_OK;
+    e->pending = e->pulled = false;
+    TTI_TRY(e->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    return tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for an exchange"), -1);
+}
+
+static tti_part between_devices(const tti_node *node) {
+    return tti_part_node(TTI_SPAN_LAYERS, node, "exchange between devices");
+}
+
+/* All workers are idle before a kernel starts that waits for the others. */
+static tutti_status put_alone(tti_device_exchange *e) {
+    e->alone = false;
+    if (e->beside) return TUTTI_OK;
+    TTI_TRY(e->ops->queues.sync());
+    return tutti_comm_barrier(e->comm);
+}
+
+/* Waits until it has ended, or a peer is lost. */
+static tutti_status end_alone(tti_device_exchange *e) {
+    if (e->beside) return TUTTI_OK;
+    TTI_TRY(tti_device_exchange_wait(e));
+    TTI_TRY(e->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
+    TTI_TRY(tti_device_exchange_await(e, TTI_MARK_EXCHANGE));
+    return e->ops->queues.sync();
+}
+
+static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade, tti_part part) {
+    bool alone = e->alone;
+    TTI_TRY(put_alone(e));
+    TTI_TRY(e->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
+    TTI_TRY(e->ops->collectives.trade(e->group, trade, e->beside && !alone));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1));
+    e->pending = true;
+    e->pulled = false;
+    return end_alone(e);
+}
+
+/* In the compute queue, where each kernel waits for the previous one only: waiting for two queues
+ * takes longer. */
+static tutti_status put_norm(tti_device_exchange *e, const tti_device_norm *norm) {
+    const tti_device_ops *ops = e->ops;
+    if (!e->pulled) TTI_TRY(tti_device_exchange_wait(e));
+    TTI_TRY(put_alone(e));
+    int moment = tti_profile_take(e->x, 2);
+    if (moment > 0) TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, moment));
+    TTI_TRY((norm->part ? ops->fusions.norm_grad : ops->fusions.norm)(e->group, norm));
+    if (moment > 0) TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, moment + 1));
+    tti_profile_between(e->x, TTI_ROW_TRADE, between_devices(norm->node), -1, moment);
+    tti_part wait = tti_part_wait("waiting for an exchange");
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
+    return end_alone(e);
+}
+
+/* Beside what computes next. */
+static tutti_status bring_rows(tti_device_exchange *e, const tti_device_norm *norm) {
+    TTI_TRY(e->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
+    TTI_TRY(e->ops->fusions.bring(e->group, norm));
+    e->pending = true;
+    e->pulled = false;
+    tti_part part = tti_part_node(TTI_SPAN_LAYERS, norm->node, "rows between devices");
+    return tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1);
+}
+
+static tutti_status norm_between(tti_device_exchange *e, tti_device_norm *norm, bool beside) {
+    norm->kept = beside && e->beside && norm->pushed && e->ops->fusions.bring;
+    TTI_TRY(put_norm(e, norm));
+    return norm->kept ? bring_rows(e, norm) : TUTTI_OK;
+}
+
+/* The other worker has read what was sent before: its rows have arrived, which it sends afterwards.
+ */
+static tutti_status push(tti_device_exchange *e, const tti_device_push *push) {
+    if (!e->pulled) TTI_TRY(tti_device_exchange_wait(e));
+    return e->ops->fusions.push(e->group, push);
+}
+
+static bool may_pull(const tti_device_exchange *e, const tti_node *product,
+                     const tti_norm_exchange *joint) {
+    return e->ops->fusions.can_pull && product->in[0] == joint->gather->out[0] &&
+           e->ops->fusions.can_pull(product, (size_t)joint->n_rows);
+}
+
+static tutti_status pull(tti_device_exchange *e, const tti_device_push *pull) {
+    TTI_TRY(e->ops->fusions.pull(e->group, pull));
+    e->pulled = true;
+    return TUTTI_OK;
+}
+
+tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size_t n) {
+    const tti_device_trade trade = {.kind = TTI_COLLECTIVE_SUM,
+                                    .dtype = TUTTI_F64,
+                                    .in = terms,
+                                    .out = terms,
+                                    .n_rows = 1,
+                                    .part_bytes = n * sizeof *terms};
+    alone(e);
+    TTI_TRY(put(e, &trade, tti_part_sums("exchange between devices")));
+    return tti_device_exchange_wait(e);
+}
+
+tutti_status tti_device_exchange_await(tti_device_exchange *e, int mark) {
+    return tti_device_late(e->x, e->ops->collectives.await(e->group, mark));
+}
+
+/* ---- the kernel ---- */
+
+static size_t no_scratch(const tti_node *node, const void *state) {
+    (void)node, (void)state;
+    return 0;
+}
+
+static tutti_status run(void *state, const tti_kargs *a) {
+    tti_device_exchange *e = state;
+    if (!e->group) return run_host_staged(e, a);
+    tti_device_trade trade = {.kind = a->node->op->collective,
+                              .dtype = a->node->in[0]->type.dtype,
+                              .in = a->in[0],
+                              .out = a->out[0]};
+    tti_collective_rows(a->node, &trade.n_rows, &trade.part_bytes);
+    if (trade.kind == TTI_COLLECTIVE_SUM) trade.part_bytes = sum_bytes(e, a->node);
+    if (trade.part_bytes > 0 && trade.n_rows > 0) return put(e, &trade, between_devices(a->node));
+    e->alone = false;
+    return TUTTI_OK;
+}
+
+static const tti_kernel kernel = {
+    .op = "*", .name = "exchange", .scratch_bytes = no_scratch, .run = run};
+
+static const tti_exchange_calls calls = {
+    .kernel = &kernel,
+    .alone = alone,
+    .wait = tti_device_exchange_wait,
+    .joins = joins,
+    .norm = norm_between,
+    .product = product_before,
+    .inbox = inbox_of,
+    .push = push,
+    .may_pull = may_pull,
+    .pull = pull,
+    .group = tti_device_exchange_group,
+};
+
+tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out) {
+    room r = room_of(x->desc.plan);
+    *out = NULL;
+    if (!x->desc.backend->device || !is_needed(x, &r)) return TUTTI_OK;
+    tti_device_exchange *e = calloc(1, sizeof *e);
+    if (!e) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    e->calls = &calls;
+    e->x = x;
+    e->ops = x->desc.backend->device;
+    e->comm = x->desc.mesh ? x->desc.mesh->tensor : NULL;
+    tutti_status st = find_joint(e);
+    if (st == TUTTI_OK) st = make_way(e, &r);
+    if (st != TUTTI_OK) {
+        tti_device_exchange_destroy(e);
+        return st;
+    }
+    *out = e;
+    return TUTTI_OK;
+}

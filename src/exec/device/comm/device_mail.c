@@ -1,0 +1,395 @@
+/* device_mail.c - point-to-point slots between stages in device memory.
+ *
+ * A slot is empty or full, and only its two ends access it: unlike for sums, stages never
+ * synchronize as a group, and a stage waits only for its own messages.
+ *
+ * Gradients of parameters that several stages have are sent chunk by chunk through two alternating
+ * slots: the first of the stages adds a chunk and sends the sum back while the next one arrives. */
+#include "exec/device/comm/device_mail.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "exec/device/comm/device_exchange.h"
+#include "exec/device/comm/device_line.h"
+#include "exec/device/state/device_state.h"
+#include "exec/worker/pipe_ends.h"
+
+enum {
+    ALIGN = 256,
+    TRIAL_ELEMS = 1024, /* that every inbox has */
+    TURNS = 2,
+    MOST_ELEMS = 1 << 21 /* of a gradient that travel at once */
+};
+
+struct tti_device_mail {
+    tti_exec *x;
+    const tti_device_ops *ops;
+    char *inbox;
+    size_t n_bytes;
+    size_t *at;      /* [n_slots]: where a slot lies in the inbox of its reader */
+    size_t n_traded; /* twice as many bytes lie in front of them: what all stages add */
+    int n_slots, n_notes;
+    void *group; /* NULL: they have not met */
+    tti_device_line line;
+    tti_str way;
+    bool beside;
+};
+
+/* ---- slots: those of the mailbox, then those of parameters on several stages ---- */
+
+static int n_others(const tti_tied_param *tied) { return __builtin_popcountll(tied->stages) - 1; }
+
+static int count_slots(const tti_exec *x) {
+    const tti_stages *s = x->pipe->stages;
+    int n = x->pipe->n_slots;
+    for (int i = 0; i < s->n_tied; i++) n += 2 * TURNS * n_others(&s->tied[i]);
+    return n;
+}
+
+/* From a stage to the first one that has the parameter, or back: the first of its alternating
+ * slots. */
+static int tied_slot(const tti_exec *x, int tied, int stage, bool back) {
+    const tti_stages *s = x->pipe->stages;
+    int slot = x->pipe->n_slots;
+    for (int i = 0; i < tied; i++) slot += 2 * TURNS * n_others(&s->tied[i]);
+    uint64_t before = s->tied[tied].stages & (((uint64_t)1 << stage) - 1);
+    return slot + 2 * TURNS * (__builtin_popcountll(before) - 1) + (back ? TURNS : 0);
+}
+
+static int first_with(const tti_tied_param *tied) { return __builtin_ctzll(tied->stages); }
+
+/* A quarter of it, so that both ends have something to do. */
+static size_t chunk_of(size_t n_elems) {
+    size_t part = (n_elems / 4 + ALIGN) / ALIGN * ALIGN;
+    return TTI_MIN(part, (size_t)MOST_ELEMS);
+}
+
+static void place(size_t *at, size_t *n_bytes, size_t more) {
+    if (at) *at = *n_bytes;
+    *n_bytes += (more + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Slots of a parameter that this stage reads: of the first one all ways there, of another one the
+ * way back. */
+static void place_tied(const tti_exec *x, int tied, size_t *at, size_t *n_bytes) {
+    const tti_stages *s = x->pipe->stages;
+    const tti_tied_param *t = &s->tied[tied];
+    int index = tti_plan_find_slot(x->desc.plan, t->name), first = first_with(t);
+    if (index < 0) return;
+    size_t chunk = chunk_of(x->desc.plan->slots[index].n_elems) * sizeof(float);
+    for (int stage = first + 1; stage < s->n_stages; stage++) {
+        if (!(t->stages >> stage & 1) || (s->stage != first && s->stage != stage)) continue;
+        int slot = tied_slot(x, tied, stage, s->stage == stage);
+        for (int i = 0; i < TURNS; i++) place(at ? &at[slot + i] : NULL, n_bytes, chunk);
+    }
+}
+
+/* Sums of shards, hashes and votes; the same on all stages. */
+static size_t most_traded(const tti_exec *x) {
+    size_t n = (size_t)x->desc.n_shards * TTI_SUMS + 3 * (size_t)x->n_ranks;
+    return (n * sizeof(double) + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Bytes of the inbox; at [n_slots], may be NULL: where slots that this stage reads lie in it. */
+static size_t lay_out(const tti_exec *x, size_t *at) {
+    size_t n_bytes = 2 * most_traded(x);
+    for (int i = 0; i < x->pipe->n_slots; i++)
+        if (x->pipe->slots[i].to == x->pipe->stages->stage)
+            place(at ? &at[i] : NULL, &n_bytes, x->pipe->slots[i].n_bytes);
+    for (int i = 0; i < x->pipe->stages->n_tied; i++) place_tied(x, i, at, &n_bytes);
+    return TTI_MAX(n_bytes, TRIAL_ELEMS * sizeof(float));
+}
+
+size_t tti_device_mail_bytes(const tti_exec *x) { return x->pipe ? lay_out(x, NULL) : 0; }
+
+/* The reader of a slot; its writer is the reader of the opposite one. */
+static int reader_of(const tti_exec *x, int slot) {
+    const tti_stages *s = x->pipe->stages;
+    if (slot < x->pipe->n_slots) return x->pipe->slots[slot].to;
+    for (int i = 0; i < s->n_tied; i++)
+        for (int stage = 0; stage < s->n_stages; stage++) {
+            if (!(s->tied[i].stages >> stage & 1) || stage == first_with(&s->tied[i])) continue;
+            int there = tied_slot(x, i, stage, false);
+            if (slot >= there && slot < there + TURNS) return first_with(&s->tied[i]);
+            if (slot >= there && slot < there + 2 * TURNS) return stage;
+        }
+    TTI_ASSERT(false);
+    return -1;
+}
+
+static int writer_of(const tti_exec *x, int slot) {
+    int first = x->pipe->n_slots, turn = (slot - first) % (2 * TURNS);
+    if (slot < first) return x->pipe->slots[slot].from;
+    return reader_of(x, turn < TURNS ? slot + TURNS : slot - TURNS);
+}
+
+/* ---- the inbox, and where the others' slots lie in theirs ---- */
+
+static tutti_status ask_places(tti_device_mail *m, const size_t *mine) {
+    int n_stages = m->x->pipe->stages->n_stages;
+    size_t n = (size_t)m->n_slots;
+    size_t *all = calloc(n * (size_t)n_stages, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    tutti_status st =
+        tutti_comm_all_gather(m->x->pipe->comm, mine, all, n * sizeof *mine, TUTTI_U8);
+    for (int i = 0; st == TUTTI_OK && i < m->n_slots; i++)
+        m->at[i] = all[(size_t)reader_of(m->x, i) * n + (size_t)i];
+    free(all);
+    return st;
+}
+
+static tutti_status take_inbox(tti_device_mail *m) {
+    m->n_slots = count_slots(m->x);
+    m->n_traded = most_traded(m->x);
+    m->at = calloc((size_t)m->n_slots + 1, sizeof *m->at);
+    size_t *mine = calloc((size_t)m->n_slots + 1, sizeof *mine);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    if (m->at && mine) {
+        m->n_bytes = lay_out(m->x, mine);
+        m->inbox = m->x->desc.backend->alloc(m->n_bytes);
+        st = m->inbox ? ask_places(m, mine)
+                      : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu bytes for values of other stages",
+                                 m->n_bytes);
+    }
+    free(mine);
+    return st;
+}
+
+void *tti_device_mail_place(const tti_device_mail *m, int slot) { return m->inbox + m->at[slot]; }
+
+/* ---- meeting ---- */
+
+/* The same on all workers. */
+static bool is_wanted(const tti_exec *x) {
+    const tti_device_ops *ops = x->desc.backend->device;
+    return ops->collectives.connect && ops->p2p.send && !x->desc.offload && !x->desc.mixed &&
+           !x->desc.server && !tti_device_host_staged_alone(x) && !x->desc.reference;
+}
+
+static tutti_status meet(tti_device_mail *m) {
+    const tti_mesh *mesh = m->x->desc.mesh;
+    float *pieces[] = {(float *)(void *)m->inbox};
+    const tti_device_peers peers = {.pieces = pieces,
+                                    .n_pieces = 1,
+                                    .n_flat = TRIAL_ELEMS,
+                                    .n_most = TRIAL_ELEMS,
+                                    .n_traded = m->n_traded,
+                                    .n_slots = m->n_slots,
+                                    .with = tti_device_exchange_group(m->x->exchange)};
+    bool good = false;
+    TTI_TRY(tti_device_have_own(m->x, &good));
+    if (!good) return tti_fail(TUTTI_E_UNSUPPORTED, "there are fewer devices than workers");
+    m->line = (tti_device_line){.x = m->x,
+                                .comm = m->x->pipe->comm,
+                                .turn = mesh->at.data * mesh->size.tensor + mesh->at.tensor,
+                                .n_lines = mesh->size.data * mesh->size.tensor,
+                                .others = "stages"};
+    return tti_device_meet_line(&m->line, &peers, &m->group);
+}
+
+static tutti_status try_to_meet(tti_device_mail *m) {
+    if (!is_wanted(m->x)) return TUTTI_OK;
+    tutti_status st = meet(m);
+    if (st == TUTTI_OK) {
+        m->ops->collectives.describe(m->group, &m->way);
+        return TUTTI_OK;
+    }
+    if (st != TUTTI_E_UNSUPPORTED) return st;
+    tti_str_printf(&m->way, "by way of the host: %.300s", tutti_last_error());
+    tti_clear_error();
+    m->ops->collectives.disconnect(m->group); /* which other stages could not */
+    m->group = NULL;
+    return TUTTI_OK;
+}
+
+tutti_status tti_device_mail_create(tti_exec *x, tti_device_mail **out) {
+    tti_device_mail *m = calloc(1, sizeof *m);
+    *out = m;
+    if (!m) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    m->x = x;
+    m->ops = x->desc.backend->device;
+    TTI_TRY(take_inbox(m));
+    return try_to_meet(m);
+}
+
+void tti_device_mail_destroy(tti_device_mail *m) {
+    if (!m) return;
+    if (m->group) m->ops->collectives.disconnect(m->group);
+    m->x->desc.backend->release(m->inbox, m->n_bytes);
+    tti_str_free(&m->way);
+    free(m->at);
+    free(m);
+}
+
+void tti_device_mail_part(tti_device_mail *m) {
+    if (m->group) m->ops->collectives.disconnect(m->group);
+    m->group = NULL;
+    tti_str_clear(&m->way);
+}
+
+void *tti_device_mail_group(const tti_device_mail *m) { return m ? m->group : NULL; }
+
+void tti_device_mail_describe(const tti_device_mail *m, tti_str *str) {
+    tti_str_add(str, tti_str_text(&m->way));
+}
+
+void tti_device_mail_begin(tti_device_mail *m, bool beside) { m->beside = beside; }
+
+/* All stages are here, and their devices at rest. */
+static tutti_status meet_again(tti_device_mail *m) {
+    TTI_TRY(m->ops->queues.sync());
+    return tutti_comm_barrier(m->x->pipe->comm);
+}
+
+/* ---- values ---- */
+
+static tutti_status put(tti_device_mail *m, int slot, const void *src, size_t n_bytes,
+                        bool beside) {
+    const tti_device_letter letter = {.slot = slot,
+                                      .to = reader_of(m->x, slot),
+                                      .src = src,
+                                      .place = m->at[slot],
+                                      .n_bytes = n_bytes};
+    return m->ops->p2p.send(m->group, &letter, beside);
+}
+
+tutti_status tti_device_mail_put(tti_device_mail *m, int slot, const void *src, size_t n_bytes) {
+    return put(m, slot, src, n_bytes, true);
+}
+
+/* Places take turns: one that is a later place by now is as good. */
+tutti_status tti_device_mail_note(tti_device_mail *m, int *where) {
+    *where = TTI_NOTES_OF_SUMS + m->n_notes++ % TTI_NOTES_OF_MAIL;
+    return m->ops->queues.note(TTI_QUEUE_TRADE, *where);
+}
+
+tutti_status tti_device_mail_take(tti_device_mail *m, int slot) {
+    return m->ops->p2p.recv(m->group, slot);
+}
+
+tutti_status tti_device_mail_leave(tti_device_mail *m, int slot) {
+    return m->ops->p2p.release(m->group, slot, writer_of(m->x, slot));
+}
+
+/* ---- parameters on several stages ---- */
+
+/* A gradient on its way through slots. */
+typedef struct tied_grad {
+    int tied;
+    const tti_tied_param *param;
+    float *data;
+    size_t n_elems, chunk;
+} tied_grad;
+
+static size_t length_of(const tied_grad *g, size_t first) {
+    return TTI_MIN(g->chunk, g->n_elems - first);
+}
+
+static int slot_of(const tti_device_mail *m, const tied_grad *g, int stage, bool back,
+                   size_t first) {
+    return tied_slot(m->x, g->tied, stage, back) + (int)(first / g->chunk % TURNS);
+}
+
+/* A stage sends all it has, and takes the sums as they come. */
+static tutti_status send_and_take(tti_device_mail *m, const tied_grad *g) {
+    int stage = m->x->pipe->stages->stage;
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    for (size_t i = 0; i < g->n_elems; i += g->chunk)
+        TTI_TRY(put(m, slot_of(m, g, stage, false, i), g->data + i,
+                    length_of(g, i) * sizeof *g->data, false));
+    for (size_t i = 0; i < g->n_elems; i += g->chunk) {
+        int slot = slot_of(m, g, stage, true, i);
+        TTI_TRY(tti_device_mail_take(m, slot));
+        TTI_TRY(m->ops->queues.copy(TTI_QUEUE_COMPUTE, g->data + i, tti_device_mail_place(m, slot),
+                                    length_of(g, i) * sizeof *g->data));
+        TTI_TRY(tti_device_mail_leave(m, slot));
+    }
+    return TUTTI_OK;
+}
+
+static bool is_other(const tied_grad *g, int stage) {
+    return (g->param->stages >> stage & 1) && stage != first_with(g->param);
+}
+
+/* The first stage adds a chunk of each of the others, in their order. */
+static tutti_status add_chunk(tti_device_mail *m, const tied_grad *g, size_t first) {
+    int n_stages = m->x->pipe->stages->n_stages;
+    size_t n = length_of(g, first);
+    for (int stage = 0; stage < n_stages; stage++) {
+        if (!is_other(g, stage)) continue;
+        int slot = slot_of(m, g, stage, false, first);
+        TTI_TRY(tti_device_mail_take(m, slot));
+        m->x->desc.backend->accumulate(g->data + first, tti_device_mail_place(m, slot), n);
+        TTI_TRY(tti_device_mail_leave(m, slot));
+    }
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    for (int stage = 0; stage < n_stages; stage++)
+        if (is_other(g, stage))
+            TTI_TRY(put(m, slot_of(m, g, stage, true, first), g->data + first, n * sizeof *g->data,
+                        false));
+    return TUTTI_OK;
+}
+
+static tutti_status sum_tied(tti_device_mail *m) {
+    const tti_plan *plan = m->x->desc.plan;
+    const tti_stages *s = m->x->pipe->stages;
+    for (int t = 0; t < s->n_tied; t++) {
+        int index = tti_plan_find_slot(plan, s->tied[t].name);
+        if (index < 0) continue;
+        tied_grad g = {.tied = t,
+                       .param = &s->tied[t],
+                       .data = tti_exec_grads(m->x) + plan->slots[index].first,
+                       .n_elems = plan->slots[index].n_elems,
+                       .chunk = chunk_of(plan->slots[index].n_elems)};
+        if (plan->slots[index].is_copy) TTI_TRY(send_and_take(m, &g));
+        for (size_t i = 0; !plan->slots[index].is_copy && i < g.n_elems; i += g.chunk)
+            TTI_TRY(add_chunk(m, &g, i));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_device_mail_sum_tied(tti_device_mail *m) {
+    if (m->x->pipe->stages->n_tied == 0) return TUTTI_OK;
+    if (!m->beside) TTI_TRY(meet_again(m));
+    TTI_TRY(sum_tied(m));
+    return m->beside ? TUTTI_OK : tti_device_mail_rest(m);
+}
+
+/* ---- small sums over all stages ---- */
+
+tutti_status tti_device_mail_sum(tti_device_mail *m, double *terms, size_t n) {
+    const tti_device_trade trade = {.kind = TTI_COLLECTIVE_SUM,
+                                    .dtype = TUTTI_F64,
+                                    .in = terms,
+                                    .out = terms,
+                                    .n_rows = 1,
+                                    .part_bytes = n * sizeof *terms};
+    TTI_ASSERT(trade.part_bytes <= m->n_traded);
+    if (!m->beside) TTI_TRY(meet_again(m));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(m->ops->collectives.trade(m->group, &trade, false));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    return m->beside ? TUTTI_OK : tti_device_mail_rest(m);
+}
+
+/* ---- waiting ---- */
+
+tutti_status tti_device_mail_await(tti_device_mail *m, int mark) {
+    return tti_device_late(m->x, m->ops->collectives.await(m->group, mark));
+}
+
+tutti_status tti_device_mail_rest(tti_device_mail *m) {
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    TTI_TRY(m->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_PIPE_IN));
+    TTI_TRY(tti_device_mail_await(m, TTI_MARK_PIPE_IN));
+    return m->ops->queues.sync();
+}
+
+void tti_device_mail_give_up(tti_device_mail *m, tutti_status status) {
+    char text[2048];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    if (m->group && tti_device_mail_rest(m) != TUTTI_OK) tti_clear_error();
+    status = tti_fail(status, "%s", text);
+    (void)status;
+}

@@ -1,0 +1,315 @@
+/* offload.c - updates the parameters of a device worker on the host.
+ *
+ * Uses the executor of a parameter server's thread, an update without shards, in the same group of
+ * workers; so optimizers, norms, partitions, averages, checkpoints and the bits are those of the
+ * host.  This file only adds the copies between host and device memory. */
+#include "exec/device/params/offload.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/transport.h"
+#include "exec/device/state/device_state.h"
+#include "exec/program/bucket_due.h"
+
+struct tti_offload {
+    tti_exec *x, *host;
+    const tti_device_ops *ops;
+    float *grads;            /* [n_flat] host: sums; of host->buffers */
+    bool owns_grads;         /* else they are the communicator's */
+    bool has_pinned;         /* the communicator's */
+    bool has_pinned_params;  /* of the host */
+    tti_step_report *report; /* pinned */
+    tti_offload_told told;   /* of the device */
+    int next_bucket;         /* to be brought */
+    bool has_averages;
+    int *due; /* [n_buckets]: of a worker that streams (bucket_due.h); NULL: it does not */
+    int sums_due;
+    double *sums;          /* pinned [told.n_sums]: as copied with the first bucket */
+    int n_awaited;         /* marks of the step at work */
+    int64_t came_ns;       /* the last of them */
+    bool has_early;        /* the update is complete: */
+    tti_step_result early; /* its result */
+};
+
+/* It has no shards to add: sums come from x. */
+tti_exec_desc tti_offload_desc(const tti_exec *x) {
+    tti_exec_desc desc = x->desc;
+    desc.backend = &tti_backend_cpu;
+    desc.device = (tti_device_desc){0};
+    desc.n_compute_threads = x->n_threads;
+    desc.serves = true;
+    desc.offload = false;
+    desc.mixed = false;
+    desc.fast = false;
+    desc.wire = TUTTI_F32;
+    desc.compression = TTI_COMPRESS_NONE;
+    return desc;
+}
+
+/* Copies from memory that is not pinned wait for the device, but are still correct. */
+static bool pin(const tti_offload *o, void *memory, size_t n_bytes) {
+    if (o->ops->memory.pin(memory, n_bytes) == TUTTI_OK) return true;
+    tti_clear_error();
+    return false;
+}
+
+static size_t flat_bytes(const tti_offload *o) { return o->x->desc.plan->n_flat * sizeof(float); }
+
+static tutti_status send_params(void *user, size_t first, size_t last);
+
+static tutti_status make(tti_offload *o) {
+    o->host->updated = send_params;
+    o->host->updated_user = o;
+    o->has_pinned_params = pin(o, o->host->params, flat_bytes(o));
+    o->report = o->ops->memory.alloc_host(sizeof *o->report);
+    return o->report ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of pinned memory");
+}
+
+tutti_status tti_offload_create(tti_exec *x, tti_exec *host, tti_offload **out) {
+    *out = NULL;
+    tti_offload *o = calloc(1, sizeof *o);
+    if (!o) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    *o = (tti_offload){.x = x, .host = host, .ops = x->desc.backend->device};
+    tutti_status st = make(o);
+    if (st == TUTTI_OK)
+        *out = o;
+    else
+        tti_offload_destroy(o);
+    return st;
+}
+
+void tti_offload_destroy(tti_offload *o) {
+    if (!o) return;
+    if (o->has_pinned_params) o->ops->memory.unpin(o->host->params);
+    if (o->has_pinned) o->ops->memory.unpin(o->grads);
+    if (o->owns_grads) o->ops->memory.release_host(o->grads);
+    if (o->report) o->ops->memory.release_host(o->report);
+    if (o->sums) o->ops->memory.release_host(o->sums);
+    free(o->due);
+    free(o);
+}
+
+tti_exec *tti_offload_host(const tti_offload *o) { return o ? o->host : NULL; }
+
+/* With other workers these read the memory: partitions of parameters are sent through it. */
+static tutti_status take_grads(tti_offload *o) {
+    void *memory = NULL;
+    if (o->x->n_ranks == 1) {
+        o->grads = o->ops->memory.alloc_host(flat_bytes(o) + 64);
+        o->owns_grads = o->grads != NULL;
+    } else {
+        TTI_TRY(tutti_comm_alloc(o->x->desc.comm, flat_bytes(o) + 64, &memory));
+        o->grads = memory;
+        /* A captured graph cannot wait for copies to other memory. */
+        TTI_TRY(o->ops->memory.pin(memory, flat_bytes(o)));
+        o->has_pinned = true;
+    }
+    return o->grads ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu pinned bytes", flat_bytes(o));
+}
+
+/* True if the update of a bucket needs nothing of other gradients. */
+static bool updates_apart(const tti_exec_desc *desc) {
+    return desc->clip_norm == 0 && !desc->watch_gradients && !desc->plan->takes_norms &&
+           desc->l1 == 0 && desc->clip_value == 0;
+}
+
+static tutti_status awaited(void *user, size_t first, size_t last);
+
+static tutti_status prepare_stream(tti_offload *o) {
+    const tti_plan *plan = o->x->desc.plan;
+    if (!o->ops->update.is_beside || o->x->n_ranks > 1 || plan->n_buckets < 2 ||
+        !updates_apart(&o->x->desc))
+        return TUTTI_OK;
+    o->sums = o->ops->memory.alloc_host((size_t)o->told.n_sums * sizeof *o->sums);
+    o->due = calloc((size_t)plan->n_buckets, sizeof *o->due);
+    if (!o->sums || !o->due) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    tti_bucket_due(plan, o->due);
+    o->sums_due = tti_sums_due(&plan->shard);
+    o->host->awaited = awaited;
+    return TUTTI_OK;
+}
+
+tutti_status tti_offload_attach(tti_offload *o, tti_device_host_staged *host_staged,
+                                const tti_offload_told *told) {
+    o->told = *told;
+    if (host_staged)
+        o->grads = tti_device_host_staged_sum(host_staged);
+    else
+        TTI_TRY(take_grads(o));
+    o->host->buffers[0] = o->grads;
+    return host_staged ? TUTTI_OK : prepare_stream(o);
+}
+
+bool tti_offload_streams(const tti_offload *o) { return o && o->due; }
+
+/* ---- gradients to the host ---- */
+
+void tti_offload_begin(tti_offload *o) {
+    o->next_bucket = o->n_awaited = 0;
+    o->has_early = false;
+}
+
+/* Events are few: neighbouring buckets share one, after the last of them. */
+static int mark_of(const tti_offload *o, int bucket) {
+    int n_buckets = o->x->desc.plan->n_buckets, n_marks = TTI_MIN(n_buckets, TTI_N_OFFLOADED);
+    return (int)((int64_t)bucket * n_marks / n_buckets);
+}
+
+static tutti_status mark_bucket(tti_offload *o, int bucket) {
+    bool is_last = bucket + 1 == o->x->desc.plan->n_buckets;
+    if (!o->due || (!is_last && mark_of(o, bucket + 1) == mark_of(o, bucket))) return TUTTI_OK;
+    return o->ops->queues.mark(TTI_QUEUE_COPY, TTI_MARK_OFFLOADED + mark_of(o, bucket));
+}
+
+static tutti_status bring_sums(tti_offload *o) {
+    if (!o->due || o->next_bucket > 0) return TUTTI_OK;
+    return o->ops->queues.copy(TTI_QUEUE_COPY, o->sums, o->told.sums,
+                               (size_t)o->told.n_sums * sizeof *o->sums);
+}
+
+/* The part that is summed here: all of a bucket, or what this worker updates of it. */
+static tti_range part_of(const tti_exec *x, int bucket) {
+    const tti_bucket *b = &x->desc.plan->buckets[bucket];
+    const size_t *bounds = x->share.bounds + (size_t)bucket * (size_t)(x->share.n_ranks + 1);
+    if (!tti_exec_has_parts(x)) return (tti_range){b->first, b->first + b->n_elems};
+    return (tti_range){bounds[x->rank], bounds[x->rank + 1]};
+}
+
+tutti_status tti_offload_bring(tti_offload *o, int n_buckets, tti_queue queue) {
+    const float *sums = tti_exec_grads(o->x);
+    if (o->next_bucket >= n_buckets) return TUTTI_OK;
+    TTI_TRY(o->ops->queues.order(TTI_QUEUE_COPY, queue));
+    TTI_TRY(tti_profile_from(o->x, TTI_ROW_COPY));
+    TTI_TRY(bring_sums(o));
+    for (; o->next_bucket < n_buckets; o->next_bucket++) {
+        tti_range part = part_of(o->x, o->next_bucket);
+        TTI_TRY(o->ops->queues.copy(TTI_QUEUE_COPY, o->grads + part.first, sums + part.first,
+                                    (part.last - part.first) * sizeof *sums));
+        TTI_TRY(mark_bucket(o, o->next_bucket));
+    }
+    return tti_profile_upto(o->x, TTI_ROW_COPY, tti_part_grads("gradients to the host"), -1);
+}
+
+bool tti_offload_wants_sums(const tti_offload *o, int step) {
+    return tti_offload_streams(o) && step == o->sums_due;
+}
+
+static int due_of(const tti_offload *o, int bucket) {
+    return o->due ? o->due[bucket] : o->x->desc.plan->buckets[bucket].ready_after;
+}
+
+tutti_status tti_offload_after(tti_offload *o, int step) {
+    tti_exec *x = o->x;
+    const tti_plan *plan = x->desc.plan;
+    const tti_shard_group *last = &x->acc.shard_groups[x->acc.n_shard_groups - 1];
+    int n = o->next_bucket;
+    for (; n < plan->n_buckets && due_of(o, n) <= step; n++)
+        tti_exec_merge(x, last, plan->buckets[n].first,
+                       plan->buckets[n].first + plan->buckets[n].n_elems);
+    return tti_offload_bring(o, n, TTI_QUEUE_COMPUTE);
+}
+
+/* ---- the update ---- */
+
+/* For a streaming worker the copy queue still has gradients in it. */
+static tti_queue queue_back(const tti_offload *o) {
+    return o->due ? TTI_QUEUE_COMM : TTI_QUEUE_COPY;
+}
+
+/* Elements first .. last-1 are as this step leaves them. */
+static tutti_status send_params(void *user, size_t first, size_t last) {
+    const tti_offload *o = user;
+    return o->ops->queues.copy(queue_back(o), o->x->params + first, o->host->params + first,
+                               (last - first) * sizeof(float));
+}
+
+/* Gradients of elements first .. last-1 are here. */
+static tutti_status awaited(void *user, size_t first, size_t last) {
+    tti_offload *o = user;
+    TTI_ASSERT(last > first);
+    int mark = mark_of(o, tti_plan_find_bucket(o->x->desc.plan, last - 1));
+    for (; o->n_awaited <= mark; o->n_awaited++) {
+        TTI_TRY(o->ops->queues.await(TTI_MARK_OFFLOADED + o->n_awaited));
+        o->came_ns = tti_now_ns();
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status make_update(tti_offload *o, const tti_step_desc *desc,
+                                tti_step_result *result) {
+    tti_exec *h = o->host;
+    h->begun = *desc;
+    h->has_whole_ema = o->has_averages = false;
+    h->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
+    h->gather_ns = 0;
+    for (int i = 0; i < h->n_in_flight; i++) h->compute_thread[i].status = TUTTI_OK;
+    return tti_exec_apply(h, desc, result->count > 0 ? 1.0 / result->count : 0, result);
+}
+
+/* Frozen parameters have no block: their buckets have no other wait, and must have arrived. */
+static tutti_status await_rest(tti_offload *o) { return awaited(o, 0, o->x->desc.plan->n_flat); }
+
+tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
+    o->early = (tti_step_result){0};
+    int64_t start = tti_now_ns();
+    TTI_TRY(awaited(o, 0, 1));
+    memcpy(o->x->sums, o->sums, (size_t)o->told.n_sums * sizeof *o->sums);
+    tti_exec_add_sums(o->x, &o->early);
+    if (tti_exec_first_bad_shard(o->x) < 0) {
+        TTI_TRY(make_update(o, desc, &o->early));
+        o->has_early = true;
+    }
+    TTI_TRY(await_rest(o));
+    tti_exec_profile_wait(o->x, tti_part_other("update on the host, as gradients come"), start,
+                          tti_now_ns());
+    return TUTTI_OK;
+}
+
+int64_t tti_offload_came_ns(const tti_offload *o) { return o->came_ns; }
+
+static tutti_status update_now(tti_offload *o, const tti_step_desc *desc, tti_step_result *result) {
+    int64_t start = o->due ? o->came_ns : tti_now_ns();
+    if (!o->due) TTI_TRY(make_update(o, desc, result));
+    if (o->has_early) result->params_hash = o->early.params_hash;
+    o->report->params_hash = result->params_hash;
+    TTI_TRY(o->ops->queues.copy(queue_back(o), o->told.report, o->report, sizeof *o->report));
+    TTI_TRY(o->ops->queues.order(TTI_QUEUE_COMPUTE, queue_back(o)));
+    int64_t end = tti_now_ns();
+    result->comm_ns += o->host->gather_ns;
+    tti_exec_waited(o->x, o->host->gather_ns);
+    result->update_ns = end - start - o->host->gather_ns;
+    if (!o->due) tti_exec_profile_wait(o->x, tti_part_other("update on the host"), start, end);
+    return TUTTI_OK;
+}
+
+tutti_status tti_offload_update(tti_offload *o, const tti_step_desc *desc,
+                                tti_step_result *result) {
+    int bad = tti_exec_first_bad_shard(o->x);
+    if (bad < 0) return update_now(o, desc, result);
+    result->skipped = true;
+    return o->x->desc.mixed ? tti_exec_report_bad_loss(o->x, desc, bad)
+                            : tti_exec_bad_loss(o->x, desc->step, bad, "");
+}
+
+/* ---- whole arrays to the device ---- */
+
+static tutti_status put(const tti_offload *o, float *dst, const float *src) {
+    TTI_TRY(o->ops->queues.copy(TTI_QUEUE_COMPUTE, dst, src, flat_bytes(o)));
+    return o->ops->queues.sync();
+}
+
+tutti_status tti_offload_put_params(tti_offload *o) {
+    o->has_averages = false;
+    return put(o, o->x->params, o->host->params);
+}
+
+tutti_status tti_offload_put_averages(tti_offload *o) {
+    tti_exec *h = o->host;
+    if (!h->ema || o->has_averages) return TUTTI_OK;
+    if (tti_exec_has_parts(h)) TTI_TRY(tti_zero_gather_ema(h));
+    TTI_TRY(put(o, tti_exec_grads(o->x), tti_exec_has_parts(h) ? tti_zero_averages(h) : h->ema));
+    o->has_averages = true;
+    return TUTTI_OK;
+}

@@ -1,0 +1,84 @@
+/* device_compress_test.c - who compresses on devices, and what it takes;
+ * tests/cli/device_ways_test.py and cuda_sums_test.py train with it. */
+#include "exec/device/comm/device_compress.h"
+
+#include "exec/crew.h"
+#include "exec/worker/compress.h"
+
+static tutti_status create_thin(const tti_device_thin *desc, void **thin) {
+    (void)desc, (void)thin;
+    return TUTTI_OK;
+}
+
+static tutti_status create_picked(const tti_device_picked *desc, void **picked) {
+    (void)desc, (void)picked;
+    return TUTTI_OK;
+}
+
+static tutti_status meet(const tti_device_peers *peers, void **group) {
+    (void)peers, (void)group;
+    return TUTTI_OK;
+}
+
+static const tti_device_ops able = {
+    .collectives.connect = meet, .powersgd.create = create_thin, .topk.create = create_picked};
+static const tti_device_ops without = {.collectives.connect = meet};
+
+T_CASE(devices_compress_whole_models_and_states) {
+    T_UNUSED;
+    tti_backend backend = {.device = &able};
+    tti_mesh mesh = {0};
+    tti_plan *plan = net_plan(net_wide, &net_fast, 1 << 16);
+    const tti_exec_desc good = {.plan = plan,
+                                .backend = &backend,
+                                .fast = true,
+                                .compression = TTI_COMPRESS_POWERSGD,
+                                .low_rank = 2,
+                                .topk = 0.01};
+    enum { N_BAD = 7 };
+    tti_exec_desc bad[N_BAD];
+    for (int i = 0; i < N_BAD; i++) bad[i] = good;
+    bad[0].fast = false;
+    bad[1].compression = TTI_COMPRESS_NONE;
+    bad[2].zero = 1;
+    bad[3].local = true;
+    bad[4].offload = true;
+    bad[5].mixed = true;
+    bad[6].mesh = &mesh;
+    assert_true(tti_device_compress_can(&good, 2));
+    assert_false(tti_device_compress_can(&good, 1));
+    for (int i = 0; i < N_BAD; i++) {
+        assert_false(tti_device_compress_can(&bad[i], 2));
+        assert_true(tti_device_compress_bytes(&bad[i], 2) == 0);
+    }
+    backend.device = &without;
+    assert_false(tti_device_compress_can(&good, 2));
+    tti_plan_destroy(plan);
+}
+
+T_CASE(memory_is_told_before) {
+    T_UNUSED;
+    const tti_backend backend = {.device = &able};
+    tti_plan *plan = net_plan(net_wide, &net_fast, 1 << 16);
+    tti_exec_desc desc = {.plan = plan,
+                          .backend = &backend,
+                          .fast = true,
+                          .compression = TTI_COMPRESS_TOPK,
+                          .low_rank = 2,
+                          .topk = 0.1};
+    double flat = (double)plan->n_flat * sizeof(float), pairs, summed;
+    double two = (double)tti_device_compress_bytes(&desc, 2);
+    tti_compress_kinds(&desc, &pairs, &summed);
+    assert_true(two > flat + pairs + 2 * summed);
+    assert_true((double)tti_device_compress_bytes(&desc, 4) > two);
+    desc.compression = TTI_COMPRESS_POWERSGD;
+    tti_compress_kinds(&desc, &pairs, &summed);
+    assert_true((double)tti_device_compress_bytes(&desc, 2) > flat + 2 * summed);
+    tti_plan_destroy(plan);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(devices_compress_whole_models_and_states),
+                                       cmocka_unit_test(memory_is_told_before)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
