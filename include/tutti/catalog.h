@@ -1,4 +1,4 @@
-/* catalog.h - lists what the library has, as text. */
+/* catalog.h - lists the ops, models, formats and other tables of the library as text. */
 #ifndef TUTTI_CATALOG_H
 #define TUTTI_CATALOG_H
 
@@ -6,8 +6,8 @@
 
 TUTTI_EXTERN_C_BEGIN
 
-/* One line per row of the table called what: "ops", "passes", "models", "formats", "optimizers",
- * "schedules", "transports" or "algorithms".  Owned by the caller, freed with free();
+/* Prints one line per row of the table named what: "ops", "passes", "models", "formats",
+ * "optimizers", "schedules", "transports" or "algorithms".  Owned by the caller, freed with free();
  * TUTTI_E_INVALID for another name, with *text NULL. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_catalog(const char *what, char **text);
 

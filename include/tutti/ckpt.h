@@ -15,9 +15,9 @@ TUTTI_EXTERN_C_BEGIN
  *   a safetensors file    its tensors, with the CRC-32C of each
  * Reads every byte and compares it with its checksum, if there is one.
  *
- * On success *out is owned by the caller, freed with free(); on failure it is NULL.
- * Returns TUTTI_E_CHECKPOINT if something is damaged (for a run: if none of its checkpoints is
- * valid), with file, place and checksums in tutti_last_error(); TUTTI_E_IO, TUTTI_E_NOMEM. */
+ * On success *out is owned by the caller, freed with free(); on failure it is NULL. Returns
+ * TUTTI_E_CHECKPOINT if a file is damaged (for a run: if none of its checkpoints is valid), with
+ * the file, offset and checksums in tutti_last_error(); TUTTI_E_IO or TUTTI_E_NOMEM. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_describe(const char *path, char **out);
 
 TUTTI_EXTERN_C_END

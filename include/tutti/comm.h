@@ -8,7 +8,7 @@
  * Sums:     bf16 and f16 accumulate in f32.  There is no average: reduce counts along with sums and
  *           divide once.
  * Order:    TUTTI_ALG_DIRECT adds the ranks' terms in one fixed binary tree, whatever the
- *           transport; TUTTI_ALG_TREE too; TUTTI_ALG_RING in an order that depends on n_ranks.
+ *           transport; so does TUTTI_ALG_TREE. The order of TUTTI_ALG_RING depends on n_ranks.
  * Threads:  one tutti_comm is used by one thread at a time.  Different tutti_comm objects may be
  *           used concurrently, also by threads of one process.
  * Errors:   tutti_last_error() has the message.  Every wait ends after timeout_ms.
@@ -31,7 +31,7 @@ typedef enum tutti_reduce_op {
 } tutti_reduce_op;
 
 typedef enum tutti_comm_alg {
-    TUTTI_ALG_AUTO, /* by size */
+    TUTTI_ALG_AUTO, /* chosen by size */
     TUTTI_ALG_RING,
     TUTTI_ALG_TREE,
     TUTTI_ALG_DIRECT,
@@ -61,12 +61,10 @@ TUTTI_API int tutti_comm_group_n_ranks(const tutti_comm_group *group);
 /* Unmaps and closes.  NULL is a no-op.  Every tutti_comm of the group must be gone before. */
 TUTTI_API void tutti_comm_group_destroy(tutti_comm_group *group);
 
-/* Which group to join.  Zero is the default of every field except group and n_ranks. */
+/* Describes the group to join.  Zero is the default of every field except group and n_ranks. */
 typedef struct tutti_comm_desc {
-    const char *transport;   /* "shm", "tcp", "mpi-openmpi", "mpi-mpich";
-                                NULL: shm, the only one that needs no name */
-    tutti_comm_group *group; /* of shm: borrowed, must outlive the tutti_comm;
-                                NULL only with n_ranks 1                 */
+    const char *transport;   /* "shm", "tcp", "mpi-openmpi", "mpi-mpich"; NULL: shm, the default */
+    tutti_comm_group *group; /* shm only; borrowed, outlives the tutti_comm; NULL: n_ranks is 1 */
     int rank;                /* 0 .. n_ranks-1, unique in the group      */
     int n_ranks;             /* 1 .. 64                                  */
     int timeout_ms;          /* longest wait for a peer, in ms; 0: 60000 */
@@ -75,9 +73,9 @@ typedef struct tutti_comm_desc {
     /* tcp: where rank 0 listens, the same on every rank: "HOST:PORT", "HOST:FIRST-LAST" (the
      * first port that is free) or "unix:NAME" (ranks of one host, checked by user id). */
     const char *address;
-    const char *token; /* of tcp: a secret that every rank has.  With unix: it is optional,
-                          and other users cannot guess the socket's name from NAME */
-    const char *job;   /* of tcp: distinguishes jobs that use one address; may be NULL */
+    const char *token; /* tcp: a secret that every rank knows.  With "unix:NAME" it is optional; it
+                          makes the name of the socket impossible to guess */
+    const char *job;   /* tcp: distinguishes jobs that use one address; may be NULL */
 } tutti_comm_desc;
 
 /* Joins the group; blocks until all n_ranks ranks have called, or desc->timeout_ms.
@@ -107,20 +105,21 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_alloc(tutti_comm *comm, size_t
 /* dst[i] = op over all ranks of src[i], 0 <= i < n_elems; the same bits on every rank.
  *   src, dst  n_elems elements of dtype, contiguous; src == dst (in place) or no overlap
  *   n_elems   0 is allowed: the call is matched with the peers', and nothing moves
- * With TUTTI_ALG_AUTO and DIRECT, vectors up to 4 KiB cost one barrier. */
+ * With TUTTI_ALG_AUTO and DIRECT, a vector of up to 4 KiB costs as much as one barrier. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_all_reduce(tutti_comm *comm, const void *src,
                                                              void *dst, size_t n_elems,
                                                              tutti_dtype dtype, tutti_reduce_op op,
                                                              tutti_comm_alg alg);
 
-/* Rank r gets dst[0 .. n_elems) = op over all ranks of src[r*n_elems .. (r+1)*n_elems).
+/* Rank r receives dst[0 .. n_elems) = op over all ranks of src[r*n_elems .. (r+1)*n_elems).
  *   src  n_ranks*n_elems elements; dst may be src + rank*n_elems, else no overlap */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_reduce_scatter(tutti_comm *comm, const void *src,
                                                                  void *dst, size_t n_elems,
                                                                  tutti_dtype dtype,
                                                                  tutti_reduce_op op);
 
-/* dst[r*n_elems ..) = src of rank r; dst has n_ranks*n_elems elements; src may be its own place. */
+/* dst[r*n_elems ..) = src of rank r; dst has n_ranks*n_elems elements; src may be this rank's place
+ * in dst. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_all_gather(tutti_comm *comm, const void *src,
                                                              void *dst, size_t n_elems,
                                                              tutti_dtype dtype);
@@ -135,7 +134,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_all_to_all(tutti_comm *comm, c
                                                              void *dst, size_t n_elems,
                                                              tutti_dtype dtype);
 
-/* Point to point; the peer calls recv with the same n_elems and dtype.  Both block. */
+/* Sends to or receives from one peer, which makes the opposite call with the same n_elems and
+ * dtype.  Both block. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_send(tutti_comm *comm, const void *src,
                                                        size_t n_elems, tutti_dtype dtype, int peer);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_recv(tutti_comm *comm, void *dst, size_t n_elems,

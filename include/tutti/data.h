@@ -3,14 +3,13 @@
  * A data set is opened by the name of its format; `tutti formats` lists them.  A tokenizer converts
  * text to tokens and back.
  *
- * Samples: x is the decoded and normalized input of a model: for images f32 [C,H,W] with
- *          (pixel/255 - mean)/std, for text i32 [T]. y is i32: a class number; for text
- *          the
- *          token that follows each token of x, [T]; for masked text the original token, or
- *          -1.
+ * Samples: x is the decoded and normalized input of a model: f32 [C,H,W] for images, with
+ *          (pixel/255 - mean)/std; i32 [T] for text.  y is i32: a class number; for text the token
+ *          that follows each token of x, [T]; for masked text the original token where one is
+ *          masked, else -1.
  * Threads: an open data set is read-only; any number of threads may read it at once.
- * Errors:  a missing, damaged or hostile file gives TUTTI_E_DATA with its path and what was
- *          expected of it. */
+ * Errors:  a missing, damaged or hostile file gives TUTTI_E_DATA with its path and with what was
+ *          expected. */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
 
@@ -25,19 +24,19 @@ typedef enum tutti_data_split { TUTTI_TRAIN, TUTTI_TEST, TUTTI_N_SPLITS } tutti_
 /* The data set to open.  Zero is the default of every field except format. */
 typedef struct tutti_dataset_desc {
     const char *format;     /* "idx", "digits", "text", ...                                */
-    const char *dir;        /* the folder with the files; text, tokens: or a file or glob  */
-    tutti_data_split split; /* only the files of this split are touched                    */
-    int64_t n_samples;      /* only the first so many; 0: all (digits: 60000 or 10000)      */
+    const char *dir;        /* folder with the files; text, tokens: also a file or glob */
+    tutti_data_split split; /* only files of this split are read */
+    int64_t n_samples;      /* use only the first n samples; 0: all (digits: 60000 or 10000) */
     int64_t n_classes;      /* labels must be below this; 0: the largest label + 1          */
     double mean, std;       /* x = (pixel/255 - mean) / std; std 0 stands for 1             */
-    uint64_t seed;          /* digits: another seed draws other digits                     */
+    uint64_t seed;          /* digits: selects which digits are drawn */
     double val_fraction;    /* fraction held out for testing, if the files define no test split */
     bool skip_bad;          /* count and mask damaged samples: x zeros, y -1                */
     int64_t max_unpacked;   /* bytes that a compressed file may unpack to; 0: 1 GiB, or
                                32 times the size of the file, whichever is more       */
 
     /* Images (images, tar, packed, cifar10, cifar100). */
-    int64_t max_pixels;  /* of an image in a file; 0: 2^27, 134 million                */
+    int64_t max_pixels;  /* pixels of an image in a file; 0: 2^27, 134 million */
     int64_t image_size;  /* S of x [3,S,S]; 0: 224, CIFAR 32                            */
     const char *augment; /* augmentation of the training split: "random_resized_crop, flip" (see
                             docs/job.md); "": none; NULL or "auto": the usual one for the format */
@@ -47,38 +46,39 @@ typedef struct tutti_dataset_desc {
     /* Text (text, tokens) and tables (csv). */
     int64_t context;           /* T, tokens per sample; 0: 256                                */
     int64_t stride;            /* tokens from sample to sample; 0: context                    */
-    const char *tokenizer;     /* text: "bytes", "chars", "gpt2"; NULL, "", "auto": by its dir,
-                                  without one chars                                           */
-    const char *tokenizer_dir; /* its file or folder; NULL or "": none                        */
+    const char *tokenizer;     /* text: "bytes", "chars" or "gpt2"; NULL, "" or "auto": the one in
+                                  tokenizer_dir, or chars without it */
+    const char *tokenizer_dir; /* file or folder of the tokenizer; NULL or "": none */
     double mask_prob;          /* fraction of tokens to predict: 80 % of them masked, 10 % random,
                                   10 % unchanged; y is -1 elsewhere; 0: y is the next token   */
-    int64_t mask_token;        /* for mask_prob; -1: one above the tokens of the data         */
-    const char *label;         /* csv: name or number of a column, or of several columns of values
-                                  between commas; NULL or "": "label", "class", "target" or "y", or
-                                  else the last                                               */
-    const char *columns; /* csv: kinds of columns, "id: ignore, zip: category"; NULL or "": found */
-    const char *target; /* csv, npy: "class"; "value" of a regression; "auto": a value if some label
-                           of a table is no whole number or it has several label columns, or if
-                           an array has floats; NULL: "class"                               */
-    bool refuse_missing; /* csv: a missing value is TUTTI_E_DATA; else it is filled in         */
+    int64_t mask_token; /* token that replaces a masked one; -1: one above the tokens of the data */
+    const char *label;  /* csv: name or number of the label column, or several separated by commas
+                           (regression); NULL or "": the column label, class, target or y, else the
+                           last one */
+    const char *columns; /* csv: "id: ignore, zip: category"; NULL or "": detected */
+    const char *target;  /* csv, npy: "class"; "value": regression; "auto": value if a label of a
+                            table is not an integer, if there are several label columns, or if the
+                            array of labels has floats; NULL: "class" */
+    bool refuse_missing; /* csv: fail on a missing value instead of filling it in */
 
-    /* For the library: the specification of the training split (data/data_spec.h); NULL: made from
-     * the files.  no_files: opens no file and has 0 samples. */
+    /* Used inside the library: the specification of the training split (data/data_spec.h); NULL:
+     * make it from the files.  no_files: opens no file and has 0 samples.
+     */
     struct tti_data_spec *spec;
     bool no_files;
     bool takes_all; /* with spec: if no file name selects a split, all samples are test samples */
-    bool rows_only; /* csv: all rows of the file dir, which need no labels (y is -1 without) */
+    bool rows_only; /* csv: take all rows of the file dir; rows without a label have y = -1 */
 } tutti_dataset_desc;
 
 typedef struct tutti_dataset_info {
     int64_t n_samples;
     int64_t n_classes;
-    tutti_type x;      /* of one sample, without a batch axis */
-    tutti_type y;      /* of one sample, i32; of a regression (value - mean) / std, times 2^22 */
-    bool is_value;     /* y has the n_classes values of a regression: one number, or several [n] */
-    int64_t n_tokens;  /* tokens of x are below it; 0: below n_classes, or x has none */
+    tutti_type x;      /* type of one sample, without a batch axis */
+    tutti_type y;      /* type of one sample, i32; regression: (value - mean) / std, times 2^22 */
+    bool is_value;     /* regression: y is n_classes values, a number or [n_classes] */
+    int64_t n_tokens;  /* tokens of x are below it; 0: below n_classes, or x is not tokens */
     int64_t n_ignored; /* files and folders in data.dir that are not data: hidden files, system
-                          files, files of another kind, folders without a use */
+                          files, files of another kind, unused folders */
 } tutti_dataset_info;
 
 TUTTI_EXTERN_C_BEGIN
@@ -108,11 +108,13 @@ TUTTI_API const char *tutti_dataset_skip_reason(const tutti_dataset *ds, int64_t
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_count_classes(const tutti_dataset *ds,
                                                                    int64_t *counts);
 
-/* Notices of opening, one per line: values filled in, columns left out, unknown categories; "" for
+/* Returns the notices made while opening, one per line: values filled in, columns left out, unknown
+ * categories; "" for
  * none.  Borrowed until the data set is destroyed. */
 TUTTI_API const char *tutti_dataset_notices(const tutti_dataset *ds);
 
-/* The columns of a table, a line each: name, kind, range, values missing in the training rows,
+/* Describes the columns of a table, one line each: name, kind, range, values missing in the
+ * training rows,
  * categories.  Freed with free(); NULL where samples are not rows of a table. */
 TUTTI_API char *tutti_dataset_print_columns(const tutti_dataset *ds);
 
@@ -131,7 +133,7 @@ TUTTI_API void tutti_dataset_destroy(tutti_dataset *ds);
  * Hugging Face's tokenizer.json or vocab.json and merges.txt describe them).  An open tokenizer
  * is read-only: any number of threads may use it. */
 
-/* Which tokenizer.  Either dir, or name; chars needs one of dir and text. */
+/* Selects a tokenizer: by dir or by name; chars needs dir or text. */
 typedef struct tutti_tokenizer_desc {
     const char *name;    /* NULL, "" or "auto": what dir holds                             */
     const char *dir;     /* a file that tutti_tokenizer_save wrote, a tokenizer.json, or a
@@ -158,25 +160,26 @@ TUTTI_API int64_t tutti_tokenizer_get_size(const tutti_tokenizer *tokenizer);
 /* The token that ends a text ("<|endoftext|>"), -1 if there is none. */
 TUTTI_API int32_t tutti_tokenizer_get_end(const tutti_tokenizer *tokenizer);
 
-/* n_bytes of text as tokens; special tokens are not looked for.  *tokens is freed with free().
- * TUTTI_E_DATA names the place of the first byte that has no token. */
+/* Encodes n_bytes of text; special tokens in the text are not recognized.  *tokens is freed with
+ * free(). TUTTI_E_DATA names the place of the first byte that has no token. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_tokenizer_encode(const tutti_tokenizer *tokenizer,
                                                               const char *text, size_t n_bytes,
                                                               int32_t **tokens, int64_t *n_tokens);
 
-/* The bytes of the tokens in a row; a NUL follows the n_bytes, which need not be UTF-8 where a
- * character is cut.  *text is freed with free().  TUTTI_E_DATA for a token that does not exist. */
+/* Decodes the tokens into n_bytes of text followed by a NUL. A character that is cut at either end
+ * makes the bytes invalid UTF-8.  *text is freed with free().  TUTTI_E_DATA for a token that does
+ * not exist. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_tokenizer_decode(const tutti_tokenizer *tokenizer,
                                                               const int32_t *tokens,
                                                               int64_t n_tokens, char **text,
                                                               size_t *n_bytes);
 
-/* Frees it.  NULL is a no-op. */
+/* Frees the tokenizer.  NULL is a no-op. */
 TUTTI_API void tutti_tokenizer_destroy(tutti_tokenizer *tokenizer);
 
 /* ---- packing ---- */
 
-/* How to pack.  Zero is the default of every field but dir. */
+/* Describes the packed files.  Zero is the default of every field except dir. */
 typedef struct tutti_pack_desc {
     const char *dir;      /* output folder; created if missing                                */
     int64_t shard_tokens; /* tokens per file; 0: 100 million                                  */

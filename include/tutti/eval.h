@@ -1,6 +1,6 @@
-/* eval.h - uses a trained run: evaluation, prediction, generation, the report page.
+/* eval.h - uses a trained run: evaluates, predicts, generates text, writes the report page.
  *
- * Every call takes the newest valid checkpoint of a run folder and the job that trained it (its
+ * Every call uses the newest valid checkpoint of a run folder and the job that trained it (its
  * job.yaml, overridden by the caller's assignments).  It uses one thread per core; results do not
  * depend on their number.
  *
@@ -14,42 +14,42 @@ enum { TUTTI_PREDICT_TOP = 5 };
 
 /* Figures of one class; 0 instead of a division by zero. */
 typedef struct tutti_class_result {
-    const char *name;    /* NULL: the class has none; borrowed from the result  */
-    int64_t n_samples;   /* of this class                                       */
+    const char *name;    /* NULL: no name; borrowed from the result */
+    int64_t n_samples;   /* samples of this class */
     int64_t n_predicted; /* predicted as this class                             */
-    int64_t n_correct;   /* both                                                */
+    int64_t n_correct;   /* both: correct predictions */
     double precision;    /* n_correct / n_predicted                             */
     double recall;       /* n_correct / n_samples                               */
-    double f1;           /* the harmonic mean of both                           */
+    double f1;           /* harmonic mean of precision and recall */
 } tutti_class_result;
 
 /* Errors of one target of a regression. */
 typedef struct tutti_value_result {
-    const char *name; /* of its column, NULL: it has none; borrowed from the result  */
+    const char *name; /* name of its column, NULL: none; borrowed from the result */
     double rmse, mae, r2;
 } tutti_value_result;
 
 /* Filled by tutti_eval, emptied by tutti_eval_result_free. */
 typedef struct tutti_eval_result {
-    char checkpoint[1024];      /* its folder                                                  */
-    int64_t step;               /* updates it has seen                                         */
-    char data[512];             /* in words: which samples were evaluated                      */
-    int64_t n_samples;          /* evaluated                                                   */
-    int64_t n_targets;          /* of them; of a text each sample has several                  */
-    double loss, accuracy;      /* mean over targets, as in training; perplexity: exp(loss)    */
-    bool is_regression;         /* then rmse, mae and r2, in the unit of the target, no accuracy; of
-                                   several targets the means over them                         */
-    double rmse, mae, r2;       /* r2 NAN: undefined, the values of a target are all the same  */
-    int64_t n_values;           /* targets of a regression                                     */
-    tutti_value_result *values; /* [n_values]                                             */
-    bool is_sequence;           /* targets are tokens: perplexity, but no classes              */
-    double perplexity;          /* 0 unless is_sequence                                        */
-    double macro_f1;            /* mean over the classes that have samples                     */
-    int64_t n_classes;          /* 0: not counted by class                                     */
+    char checkpoint[1024]; /* folder of the checkpoint */
+    int64_t step;          /* number of updates before the checkpoint */
+    char data[512];        /* which samples were evaluated, as text */
+    int64_t n_samples;     /* evaluated                                                   */
+    int64_t n_targets;     /* labels of these samples; a text has one per token */
+    double loss, accuracy; /* mean over targets, as in training; perplexity: exp(loss)    */
+    bool is_regression; /* rmse, mae and r2 are set instead of accuracy, in the unit of the target;
+                           with several targets they are means over the targets */
+    double rmse, mae, r2;        /* r2 is NAN if all values of a target are equal */
+    int64_t n_values;            /* number of regression targets */
+    tutti_value_result *values;  /* [n_values]                                             */
+    bool is_sequence;            /* targets are tokens: perplexity, but no classes              */
+    double perplexity;           /* 0 unless is_sequence                                        */
+    double macro_f1;             /* mean over the classes that have samples                     */
+    int64_t n_classes;           /* 0: classes are not counted */
     tutti_class_result *classes; /* [n_classes]                                                 */
     int64_t *confusion; /* [n_classes, n_classes]: row: true class, column: predicted class */
-    double wall_s;      /* of the evaluation alone                                              */
-    char *names; /* what classes and values point to                                              */
+    double wall_s;      /* time of the evaluation */
+    char *names;        /* memory of the names in classes and values */
 } tutti_eval_result;
 
 /* Called with one line for each checkpoint that was skipped. */
@@ -63,36 +63,37 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_eval(tutti_job *job, const char *ru
                                                   tutti_warn_fn warn, void *user,
                                                   tutti_eval_result *result);
 
-/* A table, or with json one JSON object on one line.  Freed with free(); NULL when out of
- * memory. */
+/* Prints the result as a table, or with json as one JSON object on one line.  Free it with free();
+ * NULL when out of memory. */
 TUTTI_API char *tutti_eval_print(const tutti_eval_result *result, bool json);
 
 TUTTI_API void tutti_eval_result_free(tutti_eval_result *result);
 
 /* Writes RUN/report.html: curves, times and memory from metrics.jsonl; for images the mistakes of
  * the newest checkpoint and for language models generated texts, if data and checkpoint exist.
- * Training does it at its end.  TUTTI_E_CONFIG if there is no run. */
+ * tutti_train calls it at the end of a run.  TUTTI_E_CONFIG if there is no run. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_report(tutti_job *job, const char *run_dir);
 
 /* The prediction for one sample, or the reason why a file has none. */
 typedef struct tutti_prediction {
     const char *file;
-    int64_t index, n_in_file; /* sample index of the n_in_file of the file; a text has windows */
-    const char *error; /* NULL; or the file cannot be read, or the output is not finite, and nothing
-                        * below is set */
+    int64_t index, n_in_file; /* number of this sample (or window of a text) in the file, and how
+                                 many the file has */
+    const char *error;  /* NULL, or why there is no prediction: the file cannot be read, or the
+                           output is not finite.  Then no field below is set */
     const char *notice; /* warnings about this sample, such as values filled in or unknown
                            categories; NULL: none */
-    bool is_value;      /* of a regression: n_values values, each in the unit of its target */
+    bool is_value;      /* regression: n_values values, each in the unit of its target */
     int64_t n_values;
     const double *values;
-    const char *const *names; /* of the targets' columns; NULL: they have none            */
-    bool is_text;             /* a language model's: tokens, and top has what may come next    */
-    int64_t n_tokens;         /* text: number of tokens in the window whose next token is known */
-    double loss, perplexity;  /* of these: mean, and exp(mean); 0 where there are none         */
+    const char *const *names; /* names of the targets' columns; NULL: none */
+    bool is_text;             /* language model: top has the likeliest next tokens */
+    int64_t n_tokens;         /* text: tokens of the window whose next token is known */
+    double loss, perplexity;  /* mean loss over these tokens, and exp(loss); 0 if there are none */
     int n_top;                /* classes or tokens in top, at most TUTTI_PREDICT_TOP           */
     struct {
         int64_t label;
-        const char *name; /* of the class, text of the token; NULL: it has none */
+        const char *name; /* name of the class or text of the token; NULL: none */
         double probability;
     } top[TUTTI_PREDICT_TOP]; /* most likely first */
 } tutti_prediction;
@@ -100,27 +101,27 @@ typedef struct tutti_prediction {
 /* Called for each sample in order; the prediction is borrowed for the call. */
 typedef void (*tutti_predict_fn)(void *user, const tutti_prediction *prediction);
 
-/* Predicts every sample of the files; a folder stands for the files below it that the model can
- * read, in the order of their names.  A model of images reads JPEG, PNG, and IDX (u8, [N,H,W]),
- * plain or gzipped.  A model of arrays reads .npy, and .npz with x, of its shape and dtype: rows or
- * one sample.  A model of tables reads CSV files, columns matched by name.  A model of tokens reads
- * text (.txt) and token files (.bin) in windows of its context.  Samples are prepared as stored in
- * the run folder; the training data is not read.  fn reports a file that cannot be read with its
- * error, the other files follow, and the call returns TUTTI_E_DATA.  TUTTI_E_UNSUPPORTED for any
- * other model. */
+/* Predicts every sample of the files; a folder stands for all files below it that the model can
+ * read, sorted by name.  Image models read JPEG, PNG and IDX (u8, [N,H,W]), plain or gzipped. Array
+ * models read .npy, and .npz with x, of the model's shape and dtype: rows or one sample.  Table
+ * models read CSV files and match columns by name.  Token models read text (.txt) and token files
+ * (.bin) in windows of the model's context.  Samples are prepared as the run folder says; the
+ * training data is not read.  For a file that cannot be read, fn receives the error, the remaining
+ * files are processed, and the call returns TUTTI_E_DATA. TUTTI_E_UNSUPPORTED for any other model.
+ */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_predict(tutti_job *job, const char *run_dir,
                                                      const char *const *files, int n_files,
                                                      tutti_predict_fn fn, void *user);
 
-/* Prints the prediction as one JSON object on one line: file, class, probability, top5; for text
- * tokens, loss, perplexity, next; for a file that cannot be read error.  Freed with free(). */
+/* Prints the prediction as one JSON object on one line: file, class, probability, top5; for text:
+ * tokens, loss, perplexity, next; for a file that cannot be read: error.  Free it with free(). */
 TUTTI_API char *tutti_prediction_print(const tutti_prediction *prediction);
 
-/* How to generate.  Zero is the default of every field except prompt. */
+/* Describes the text to generate.  Zero is the default of every field except prompt. */
 typedef struct tutti_generate_desc {
-    const char *prompt; /* UTF-8; "": from the start of a text                           */
+    const char *prompt; /* UTF-8; "": the start of a text */
     int64_t max_tokens; /* 0: 200                                                        */
-    double temperature; /* logits are divided by it; 0 or less: greedy */
+    double temperature; /* divides the logits; 0 or less: greedy */
     int64_t top_k;      /* sample from the k most likely tokens; 0: all                  */
     double top_p;       /* sample from the most likely tokens with this total probability; 0: all */
     uint64_t seed;      /* the same seed generates the same text                         */
@@ -131,7 +132,7 @@ typedef struct tutti_generate_desc {
 } tutti_generate_desc;
 
 /* Generates text with a causal language model, token by token, until max_tokens or the end-of-text
- * token.  Each token sees at most as many earlier ones as the model was trained with.
+ * token.  Each token attends to at most as many earlier tokens as the model was trained with.
  * TUTTI_E_UNSUPPORTED for other models or data without a tokenizer; TUTTI_E_DATA for a prompt that
  * the tokenizer cannot encode. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_generate(tutti_job *job, const char *run_dir,

@@ -11,11 +11,11 @@
 
 /* A window that moves over the last two dimensions of x.  Pairs are [down, across]. */
 typedef struct tutti_window {
-    int64_t kernel[2];   /* of pooling; a convolution's is its weight's   */
-    int64_t stride[2];   /* 0: 1 of a convolution, the kernel of pooling  */
+    int64_t kernel[2];   /* pooling only: a convolution takes it from its weight */
+    int64_t stride[2];   /* 0: 1 for a convolution, the kernel for pooling */
     int64_t pad[2];      /* on both sides                                 */
-    int64_t dilation[2]; /* of a convolution; 0: 1                        */
-    int64_t groups;      /* of a convolution; 0: 1                        */
+    int64_t dilation[2]; /* convolution only; 0: 1 */
+    int64_t groups;      /* convolution only; 0: 1 */
 } tutti_window;
 
 TUTTI_EXTERN_C_BEGIN
@@ -36,13 +36,13 @@ TUTTI_API tutti_value *tutti_conv_transpose2d_of(tutti_graph *g, tutti_value *x,
                                                  const tutti_window *window,
                                                  const int64_t extra[2]);
 
-/* Pooling as in ops.h, with kernels, strides and pads by dimension. */
+/* Pooling as in ops.h, with kernel, stride and padding per dimension. */
 TUTTI_API tutti_value *tutti_max_pool2d_of(tutti_graph *g, tutti_value *x,
                                            const tutti_window *window);
 TUTTI_API tutti_value *tutti_avg_pool2d_of(tutti_graph *g, tutti_value *x,
                                            const tutti_window *window, bool exclude_pad);
 
-/* Norms of ops.h; weight and bias may be NULL: ones and zeros. */
+/* The norms of ops.h.  A NULL weight stands for ones, a NULL bias for zeros. */
 TUTTI_API tutti_value *tutti_layer_norm_of(tutti_graph *g, tutti_value *x, tutti_value *weight,
                                            tutti_value *bias, double eps);
 TUTTI_API tutti_value *tutti_rms_norm_of(tutti_graph *g, tutti_value *x, tutti_value *weight,
@@ -66,8 +66,7 @@ TUTTI_API tutti_value *tutti_batch_norm_of(tutti_graph *g, tutti_value *x,
 typedef struct tutti_recurrent_tensors {
     tutti_value *weight_ih, *weight_hh; /* [nH,I], [nH,H]; LSTM n = 4, GRU n = 3           */
     tutti_value *bias_ih, *bias_hh;     /* [nH]; both NULL: zeros                          */
-    tutti_value *h0, *c0;               /* [B,H]: where a sequence begins; NULL: zeros.  GRU
-                                           has no c0, an LSTM has both or none             */
+    tutti_value *h0, *c0; /* [B,H]: initial state; both NULL: zeros; a GRU has no c0 */
 } tutti_recurrent_tensors;
 
 /* One layer: x[B,T,I] -> y[B,T,H]. */

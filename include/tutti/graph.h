@@ -15,8 +15,8 @@
 typedef struct tutti_graph tutti_graph;
 typedef struct tutti_value tutti_value;
 
-/* How a parameter starts.  Zero is TUTTI_INIT_ZEROS.  fan_in and fan_out follow PyTorch:
- * dim 1 (times the kernel's area) and dim 0 (times the area). */
+/* Initial values of a parameter.  Zero is TUTTI_INIT_ZEROS.  fan_in and fan_out follow PyTorch: dim
+ * 1 (times the kernel's area) and dim 0 (times the area). */
 typedef enum tutti_init_kind {
     TUTTI_INIT_ZEROS,
     TUTTI_INIT_CONSTANT,      /* a: the value                                             */
@@ -33,12 +33,13 @@ typedef enum tutti_init_kind {
 typedef struct tutti_init {
     tutti_init_kind kind;
     double a, b;    /* see the kind; unused ones are ignored */
-    int64_t fan_in; /* 0: from the shape; a bias names its layer's */
+    int64_t fan_in; /* 0: from the shape; for a bias, that of its layer */
 } tutti_init;
 
 TUTTI_EXTERN_C_BEGIN
 
-/* An empty graph.  training: whether dropout and the like act.  NULL when out of memory. */
+/* Creates an empty graph. training: whether dropout and similar operations are active. NULL when
+ * out of memory. */
 TUTTI_API tutti_graph *tutti_graph_create(bool training);
 
 /* Frees the graph with all its values.  NULL is a no-op. */
@@ -68,9 +69,9 @@ TUTTI_API tutti_value *tutti_param(tutti_graph *g, const char *name, const tutti
                                    const tutti_init *init, bool decay);
 
 /* An f32 value that is kept from step to step and saved with the parameters, but not trained, such
- * as a running mean; starts filled with value.  A training graph that names an output "stat.NAME",
- * a sum over the samples of a shard, moves it: NAME = (1 - momentum) NAME + momentum * the mean of
- * the output over the samples of the global batch.  0 < momentum <= 1. */
+ * as a running mean; starts filled with value.  An output "stat.NAME" of a training graph, a sum
+ * over the samples of a shard, updates it in each step: NAME = (1 - momentum) NAME + momentum * the
+ * mean of the output over the samples of the global batch.  0 < momentum <= 1. */
 TUTTI_API tutti_value *tutti_buffer(tutti_graph *g, const char *name, const tutti_shape *shape,
                                     double value, double momentum);
 
@@ -78,7 +79,7 @@ TUTTI_API tutti_value *tutti_buffer(tutti_graph *g, const char *name, const tutt
 TUTTI_API tutti_value *tutti_constant(tutti_graph *g, tutti_dtype dtype, const tutti_shape *shape,
                                       double value);
 
-/* A constant with elements of its own: data is an array of dtype, row-major, and is copied. */
+/* A constant with the elements of data, a row-major array of dtype, which is copied. */
 TUTTI_API tutti_value *tutti_constant_array(tutti_graph *g, tutti_dtype dtype,
                                             const tutti_shape *shape, const void *data);
 
@@ -88,8 +89,8 @@ TUTTI_API void tutti_output(tutti_graph *g, const char *name, tutti_value *value
 /* The type of a value; NULL (which stands for a failed call) gives a scalar f32. */
 TUTTI_API tutti_type tutti_value_type(const tutti_value *value);
 
-/* The text form, which tutti_graph_parse reads back.  Owned by the caller, freed with free();
- * NULL when out of memory. */
+/* Prints the graph in the text form that tutti_graph_parse reads.  Free it with free(); NULL when
+ * out of memory. */
 TUTTI_API char *tutti_graph_print(const tutti_graph *g);
 
 /* Reads the text form.  source names the text in messages ("file:line:column: error: ...").

@@ -2,9 +2,8 @@
  *
  * A job starts with the defaults, then takes a YAML file and `key=value` assignments; later values
  * win.  tutti_job_check reports all problems at once, one per line, in the form
- * "job.yaml:12:7: error: optimizer.lrr: unknown key (did you mean "lr"?)".  Problems that only show
- * with the data, the model or the machine are reported in the same form by the call that finds
- * them.
+ * "job.yaml:12:7: error: optimizer.lrr: unknown key (did you mean "lr"?)".  Problems that depend on
+ * the data, the model or the machine are reported in the same form by the call that finds them.
  *
  * Threads: one job is used by one thread at a time; different jobs are independent.
  */
@@ -33,7 +32,7 @@ TUTTI_API void tutti_job_destroy(tutti_job *job);
  * keys and values are kept for tutti_job_check. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_load(tutti_job *job, const char *path);
 
-/* tutti_job_load of run_dir/job.yaml.  A run folder may come from another person, and its
+/* Calls tutti_job_load for run_dir/job.yaml.  A run folder may come from another person, and its
  * model.plugin is code: it is refused unless tutti_job_allow_plugin is called or model.plugin is
  * set again.  The same holds for tutti_job_load of a file in a run folder. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_load_run(tutti_job *job, const char *run_dir);
@@ -60,7 +59,7 @@ TUTTI_API const char *tutti_job_get(tutti_job *job, const char *key);
  * "batch_size" is "train.batch".  NULL if no key is similar.  Static text. */
 TUTTI_API const char *tutti_job_find_key(const char *word);
 
-/* Trains a model of the caller's instead of model.name.  user is borrowed as long as the job. */
+/* Trains the caller's model instead of model.name. user is borrowed until the job is destroyed. */
 TUTTI_API void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user);
 
 /* Opens a split of the job's data set, as training would.  On success *out is owned by the caller
@@ -69,7 +68,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_open_dataset(tutti_job *job,
                                                               tutti_data_split split,
                                                               tutti_dataset **out);
 
-/* tutti_dataset_pack for the job's data set. */
+/* Calls tutti_dataset_pack for the job's data set. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_pack_data(tutti_job *job,
                                                            const tutti_pack_desc *how,
                                                            char **report);
@@ -78,7 +77,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_pack_data(tutti_job *job,
  * from.  Free with free(); NULL when out of memory. */
 TUTTI_API char *tutti_job_print(tutti_job *job, bool origins);
 
-/* The JSON schema of job files, and the reference page in Markdown.  Freed with free(). */
+/* Returns the JSON schema of job files, or the reference page in Markdown.  Free them with free().
+ */
 TUTTI_API char *tutti_job_schema_json(void);
 TUTTI_API char *tutti_job_reference_md(void);
 

@@ -24,15 +24,15 @@ TUTTI_EXTERN_C_BEGIN
 /* The program to run.  Zero is the default of every field except n_workers and argv.  Not kept. */
 typedef struct tutti_launch_desc {
     int n_workers;          /* 1 .. 4096                                                     */
-    char *const *argv;      /* NULL-terminated; argv[0] is looked up in PATH                 */
+    char *const *argv;      /* NULL-terminated; argv[0] is searched for in PATH */
     const char *log_dir;    /* raw output of each worker in log_dir/rank-N.txt; NULL: none   */
     const char *error_file; /* JSON with the first cause, written on failure; NULL: none     */
     int grace_ms;           /* time for workers to end after a failure before they are killed;
                                0: 1000                                                       */
-    int max_restarts;       /* restart all workers after a failure up to this many times, from
-                               their last checkpoint.  Not after exit code 2, nor when restarts
-                               make no progress (93, below)                                  */
-    bool resume_stopped;    /* continue a worker that a signal stopped, instead of failing   */
+    int max_restarts; /* restart all workers after a failure, from their last checkpoint, up to this
+                         many times.  They are not restarted after exit code 2, or when restarts
+                         make no progress (93, below) */
+    bool resume_stopped; /* continue a worker that was stopped by a signal, instead of failing */
 
     /* Called with one line of text before the workers are restarted. */
     void (*on_restart)(void *user, const char *text);
@@ -43,23 +43,22 @@ typedef struct tutti_launch_desc {
     void (*on_leave)(void *user, const char *text);
 } tutti_launch_desc;
 
-/* How it ended. */
+/* How the run ended. */
 typedef struct tutti_launch_result {
-    int exit_code;  /* for the launching program: 0; the code of the worker that failed first; 5 if
-                       it was killed or stopped by a signal; 93 if restarts made no progress:
-                       three starts without a new step, or workers of tutti train that came to
-                       the same failure in the same step twice, with exit code 3, 7 or 9; 130 or
-                       143 after Ctrl-C or SIGTERM                                            */
-    int rank;       /* of the first cause, -1: none                                           */
-    int n_restarts; /* made                                                                   */
-    char text[512]; /* the first cause in one line, such as
-                       "rank 2 (pid 71) was killed by signal 9 (Killed)"; "" if all is well;
-                       and why there is no error_file, where it could not be written          */
+    int exit_code;  /* exit code for the launching program: 0; the code of the worker that failed
+                       first; 5 if a signal killed or stopped it; 93 if restarts made no progress
+                       (three starts without a new step, or tutti train failed twice at the same step
+                       with the same exit code 3, 7 or 9); 130 or 143 after Ctrl-C or SIGTERM */
+    int rank;       /* rank of the first cause, -1: none */
+    int n_restarts; /* number of restarts made */
+    char text[512]; /* the first cause in one line, such as "rank 2 (pid 71) was killed by signal 9
+                       (Killed)"; "" after a success.  If error_file could not be written, also the
+                       reason */
 } tutti_launch_result;
 
-/* Runs the workers to their end.  TUTTI_OK: they ran, and *out says how they ended.  After any
- * other status no worker is running: TUTTI_E_INVALID (n_workers, argv), TUTTI_E_IO (the program
- * cannot be run, a folder cannot be written), TUTTI_E_NOMEM. */
+/* Runs the workers until all have ended.  TUTTI_OK: they ran, and *out says how they ended.  No
+ * worker is running after any other status: TUTTI_E_INVALID (n_workers, argv), TUTTI_E_IO (the
+ * program cannot be run, a folder cannot be written), TUTTI_E_NOMEM. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_launch(const tutti_launch_desc *desc,
                                                     tutti_launch_result *out);
 
@@ -67,21 +66,21 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_launch(const tutti_launch_desc *des
  * MPICH, Intel MPI or Slurm. */
 typedef struct tutti_worker_place {
     int rank, n_ranks;
-    int local_rank, local_n_ranks; /* on this host; 0 of 1 if the launcher does not say */
-    int comm_fd;                   /* for tutti_comm_group_open; -1: not under tutti    */
+    int local_rank, local_n_ranks; /* rank on this host; 0 of 1 if the launcher does not say */
+    int comm_fd;                   /* pass it to tutti_comm_group_open; -1: not started by tutti */
     char text[256];                /* one line: what was detected and by what           */
 } tutti_worker_place;
 
-/* TUTTI_E_CONFIG: a launcher's variables make no sense; the text names them. */
+/* Returns TUTTI_E_CONFIG if a launcher's variables make no sense; the message names them. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_detect(tutti_worker_place *out);
 
-/* Joins all processes that the launcher has started, on one host or several; every one of them
- * calls it.  Works under tutti launch, torchrun, mpirun, srun, or with RANK, WORLD_SIZE and
+/* Connects all processes that the launcher has started, on one host or several; each of them must
+ * call it.  Works under tutti launch, torchrun, mpirun, srun, or with RANK, WORLD_SIZE and
  * MASTER_ADDR set (docs/clusters.md); without a launcher the process is the only rank.  Blocks
  * until all have joined, or timeout_ms (0: 60000).  Call it once per process, from its main thread
- * before other threads start; under tutti launch the process then dies with its supervisor.  On
- * success *out is owned by the caller.  TUTTI_E_CONFIG: variables are missing or contradictory;
- * else as tutti_comm_create. */
+ * before other threads start; under tutti launch, the process is from then on killed when its
+ * supervisor dies.  On success *out is owned by the caller.  TUTTI_E_CONFIG: variables are missing
+ * or contradictory; else as tutti_comm_create. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_join(int timeout_ms, tutti_comm **out);
 
 /* For wrappers: executes the program argv so that it dies with the supervisor of this process.

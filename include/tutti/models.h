@@ -15,7 +15,7 @@ enum { TUTTI_MODEL_MAX_HIDDEN = 16 };
  * of every field but n_classes. */
 typedef struct tutti_model_params {
     int64_t n_classes; /* width of the logits, >= 1: classes, or tokens of a language */
-    double dropout;    /* probability, in the places where the model has it; 0: none */
+    double dropout;    /* dropout probability, for models that have dropout; 0: none */
     double drop_path; /* resnet: probability of skipping the last residual branch, lower for earlier
                          ones; 0: none */
 
@@ -30,24 +30,24 @@ typedef struct tutti_model_params {
     bool zero_init_residual; /* resnet: initialize residual branches to zero */
 
     /* tokens */
-    const char *size;   /* gpt2, bert: a row of their table; NULL: 124M, base */
-    int64_t n_layers;   /* this and the next two; 0: as size says */
+    const char *size;   /* gpt2, bert, lstm: a named size; NULL: 124M, base or small */
+    int64_t n_layers;   /* 0 in this field and the next two: from size */
     int64_t n_heads;    /* divides the width */
-    int64_t width;      /* of a position between layers */
-    int64_t context;    /* most tokens of a sample, positions; 0: as many as x has */
-    int64_t vocabulary; /* different tokens; 0: n_classes */
+    int64_t width;      /* features per position between layers */
+    int64_t context;    /* number of positions: largest tokens per sample; 0: as many as x has */
+    int64_t vocabulary; /* number of tokens; 0: n_classes */
     bool classify;      /* bert: logits [N,n_classes] of the sample from its first token,
                            not [N,T,vocabulary] of every token */
     bool padded;        /* bert: samples may end in pad_token, which is ignored */
     int64_t pad_token;
 
-    /* gpt2, bert: what a config.json of Hugging Face may change */
+    /* gpt2, bert: values that a config.json of Hugging Face may set */
     const char *activation;  /* gelu, gelu_tanh, relu, silu, tanh or sigmoid; NULL: gelu_tanh for
                                 gpt2, gelu for bert */
-    double norm_eps;         /* of layer norms; 0: 1e-5 for gpt2, 1e-12 for bert */
+    double norm_eps;         /* eps of layer norms; 0: 1e-5 for gpt2, 1e-12 for bert */
     int64_t mlp_width;       /* hidden features of a block's MLP; 0: 4 x width */
-    bool unscaled_attention; /* queries times keys are not divided by sqrt(width of a head) */
-    bool attention_by_layer; /* they are divided by 1 + the number of the layer */
+    bool unscaled_attention; /* do not divide attention scores by sqrt(width of a head) */
+    bool attention_by_layer; /* divide attention scores by 1 + the number of the layer */
     bool untied;        /* the output layer has its own table instead of sharing the token table */
     int64_t n_segments; /* bert: rows of the segment table; 0: 2 */
 } tutti_model_params;
@@ -70,28 +70,28 @@ typedef struct tutti_model {
     const char *name;
     const char *doc; /* one line */
     tutti_model_input input;
-    tutti_model_fn build;   /* its user is a const tutti_model_params * */
-    tutti_decode_fn decode; /* NULL: the model does not generate */
+    tutti_model_fn build;   /* user is a const tutti_model_params * */
+    tutti_decode_fn decode; /* NULL: the model cannot generate text */
 
-    /* Patterns (* stands for any text) of the weights that are [out,in] here and [in,out] in
-     * Hugging Face's files, ending in NULL; NULL: none. */
+    /* Patterns (* matches any text) of weights that are [out,in] in Tutti and [in,out] in Hugging
+     * Face's files; ends with NULL. NULL: none. */
     const char *const *transposed;
 
-    /* The values that the model uses where size and activation are NULL; NULL: the model has no
-     * such choice. */
+    /* Default size and activation; NULL: the model has no such choice. */
     const char *size, *activation;
 } tutti_model;
 
 TUTTI_EXTERN_C_BEGIN
 
-/* Models in alphabetic order: i = 0, 1, ... until NULL. */
+/* Returns model i = 0, 1, ... in alphabetic order, NULL after the last. */
 TUTTI_API const tutti_model *tutti_model_at(int i);
 
-/* What a model file that another framework exported holds (.pt2), as text: inputs, outputs,
- * parameters, operators.  Free *text with free(); NULL on failure. */
+/* Describes a model file that another framework exported (.pt2) as text: inputs, outputs,
+ * parameters, operators.  Free *text with free(); NULL on failure.
+ */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_describe(const char *path, char **text);
 
-/* The model of that name; NULL if there is none. */
+/* Finds a model by name; NULL if there is none. */
 TUTTI_API const tutti_model *tutti_model_find(const char *name);
 
 TUTTI_EXTERN_C_END

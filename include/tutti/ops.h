@@ -3,7 +3,7 @@
  * Errors:    a call with bad shapes returns NULL, a call given NULL returns NULL, and
  *            tutti_graph_check reports the first failure with layer name and shapes.
  *
- * Types:     floating inputs of one call have one dtype, which the result has too, unless said
+ * Types:     floating inputs of one call have one dtype; the result has the same, unless said
  *            otherwise.  Negative axes count from the end.
  * Names:     layers with parameters and dropout need a name, unique in the graph, up to 200 bytes.
  * Structs:   descs are zero-default and not kept.
@@ -21,8 +21,8 @@ TUTTI_EXTERN_C_BEGIN
 typedef struct tutti_linear_desc {
     int64_t n_out;          /* features of the result, >= 1                                     */
     bool no_bias;           /* no parameter NAME.bias                                           */
-    const tutti_init *init; /* of the weight, and the bias is then zero; NULL: PyTorch's, both
-                               uniform within 1 / sqrt(n_in)                                    */
+    const tutti_init *init; /* initial weight; the bias is then zero; NULL: PyTorch's default, both
+                               uniform within 1 / sqrt(n_in) */
 } tutti_linear_desc;
 
 /* y[..,n_out] = x[..,K] w^T + b, with parameters NAME.weight [n_out,K] and NAME.bias [n_out]. */
@@ -49,9 +49,9 @@ TUTTI_API tutti_value *tutti_conv2d(tutti_graph *g, tutti_value *x, const tutti_
                                     const char *name);
 
 typedef struct tutti_embedding_desc {
-    int64_t n_rows;         /* of the table: how many different ids there are, >= 1 */
+    int64_t n_rows;         /* rows of the table: number of ids, >= 1 */
     int64_t n_out;          /* elements of a row, >= 1                              */
-    const tutti_init *init; /* of the table; NULL: normal with deviation 1          */
+    const tutti_init *init; /* initial table; NULL: normal with deviation 1 */
 } tutti_embedding_desc;
 
 /* ids i32[..] -> y[..,n_out]: rows of the parameter NAME.weight [n_rows,n_out]; an id outside 0 ..
@@ -62,19 +62,19 @@ TUTTI_API tutti_value *tutti_embedding(tutti_graph *g, tutti_value *ids,
 /* ---- normalisation ---- */
 
 typedef struct tutti_batch_norm_desc {
-    double momentum;        /* of the running statistics, 0 < momentum <= 1; 0: 0.1             */
+    double momentum;        /* momentum of the running statistics, 0 < momentum <= 1; 0: 0.1 */
     double eps;             /* added to the variance; 0: 1e-5                                   */
-    bool sync;              /* statistics over all shards of the batch (SyncBatchNorm); always so
-                               after tutti_graph_set_sync_batch_norm                            */
-    const tutti_init *init; /* of the weight; NULL: ones                                        */
+    bool sync;              /* statistics over all shards of the batch (SyncBatchNorm); implied by
+                               tutti_graph_set_sync_batch_norm */
+    const tutti_init *init; /* initial weight; NULL: ones */
 } tutti_batch_norm_desc;
 
 /* y = weight (x - mean) / sqrt(var + eps) + bias for each channel of x[N,C,..], with parameters
- * NAME.weight, NAME.bias [C] and buffers NAME.running_mean, NAME.running_var [C].  In training mean
- * and variance are those of the real samples of the shard (or of all shards), and the graph gets
- * the outputs "stat.NAME.running_mean" and "stat.NAME.running_var" and, once, the input "rows"
- * i32[], the number of real samples of the shard, which come first; otherwise they are the running
- * ones. desc NULL: all defaults. */
+ * NAME.weight, NAME.bias [C] and buffers NAME.running_mean, NAME.running_var [C].  In training,
+ * mean and variance are those of the real samples of the shard (or of all shards).  The graph then
+ * has the outputs "stat.NAME.running_mean" and "stat.NAME.running_var" and one input "rows" i32[]:
+ * the number of real samples of the shard, which come first.  In evaluation, mean and variance are
+ * the running ones. desc NULL: all defaults. */
 TUTTI_API tutti_value *tutti_batch_norm2d(tutti_graph *g, tutti_value *x,
                                           const tutti_batch_norm_desc *desc, const char *name);
 
@@ -104,7 +104,7 @@ TUTTI_API tutti_value *tutti_group_norm(tutti_graph *g, tutti_value *x, int64_t 
  * mask depends on seed, name, step and the sample's position in the global batch. */
 TUTTI_API tutti_value *tutti_dropout(tutti_graph *g, tutti_value *x, double p, const char *name);
 
-/* The same with whole samples: one draw for each sample of x[N,..] (stochastic depth). */
+/* Drops whole samples: one draw for each sample of x[N,..] (stochastic depth). */
 TUTTI_API tutti_value *tutti_drop_path(tutti_graph *g, tutti_value *x, double p, const char *name);
 
 /* ---- element by element: y has x's shape ---- */
@@ -123,7 +123,7 @@ TUTTI_API tutti_value *tutti_abs(tutti_graph *g, tutti_value *x);       /* |x|  
 TUTTI_API tutti_value *tutti_square(tutti_graph *g, tutti_value *x);    /* x^2             */
 TUTTI_API tutti_value *tutti_sign(tutti_graph *g, tutti_value *x);      /* -1, 0, 1; no gradient */
 
-/* x[..,2K] = (a, b) -> y[..,K] = silu(a) b; the halves are those of the last dimension. */
+/* x[..,2K] = (a, b) -> y[..,K] = silu(a) b, where a and b are the halves of the last dimension. */
 TUTTI_API tutti_value *tutti_swiglu(tutti_graph *g, tutti_value *x);
 
 /* alpha x + beta */
@@ -147,8 +147,8 @@ TUTTI_API tutti_value *tutti_sum_to(tutti_graph *g, tutti_value *x, const tutti_
 
 /* ---- products ---- */
 
-/* y[..,M,N] = a[..,M,K] b[..,K,N]; leading dimensions are equal, or b is 2-D and serves them all.
- * trans: the operand is stored with its last two dimensions exchanged. */
+/* y[..,M,N] = a[..,M,K] b[..,K,N]; leading dimensions are equal, or b is 2-D and is used for all of
+ * them. trans: the operand is stored with its last two dimensions exchanged. */
 TUTTI_API tutti_value *tutti_matmul(tutti_graph *g, tutti_value *a, tutti_value *b);
 TUTTI_API tutti_value *tutti_matmul_with(tutti_graph *g, tutti_value *a, tutti_value *b,
                                          bool trans_a, bool trans_b);
@@ -163,7 +163,7 @@ typedef struct tutti_pool2d_desc {
     bool exclude_pad;           /* average: divide by the elements inside x only       */
 } tutti_pool2d_desc;
 
-/* The maximum of each window of at most 255 elements; without a desc stride = kernel. */
+/* The maximum of each window of at most 255 elements. */
 TUTTI_API tutti_value *tutti_max_pool2d(tutti_graph *g, tutti_value *x, int64_t kernel);
 TUTTI_API tutti_value *tutti_max_pool2d_with(tutti_graph *g, tutti_value *x,
                                              const tutti_pool2d_desc *desc);
@@ -195,26 +195,27 @@ TUTTI_API tutti_value *tutti_reshape(tutti_graph *g, tutti_value *x, const tutti
 /* x[N, ...] -> y[N, everything else] */
 TUTTI_API tutti_value *tutti_flatten(tutti_graph *g, tutti_value *x);
 
-/* Two dimensions exchanged; or dimension d of y taken from dimension perm[d] of x. */
+/* transpose exchanges two dimensions; permute fills dimension d of y from dimension perm[d] of x.
+ */
 TUTTI_API tutti_value *tutti_transpose(tutti_graph *g, tutti_value *x, int dim_a, int dim_b);
 TUTTI_API tutti_value *tutti_permute(tutti_graph *g, tutti_value *x, const int *perm, int n_perm);
 
-/* 1 to 16 values, equal but for dimension axis, one after the other along it. */
+/* Joins 1 to 16 values along axis; their other dimensions are equal. */
 TUTTI_API tutti_value *tutti_concat(tutti_graph *g, tutti_value *const *values, int n_values,
                                     int axis);
 
-/* len elements from start on, along axis. */
+/* len elements along axis, beginning at start. */
 TUTTI_API tutti_value *tutti_slice(tutti_graph *g, tutti_value *x, int axis, int64_t start,
                                    int64_t len);
 
-/* Element index along axis, without that axis, which is not the batch's. */
+/* Selects element index along axis and removes the axis, which must not be the batch axis. */
 TUTTI_API tutti_value *tutti_select(tutti_graph *g, tutti_value *x, int axis, int64_t index);
 
 /* out[0 .. n_parts-1] = equal slices along axis; all NULL on a failure. */
 TUTTI_API void tutti_split(tutti_graph *g, tutti_value *x, int axis, int n_parts,
                            tutti_value **out);
 
-/* x between zeros: `before` and `after` of them along axis. */
+/* Pads x with `before` and `after` zeros along axis. */
 TUTTI_API tutti_value *tutti_pad(tutti_graph *g, tutti_value *x, int axis, int64_t before,
                                  int64_t after);
 
@@ -224,8 +225,8 @@ TUTTI_API tutti_value *tutti_stop_gradient(tutti_graph *g, tutti_value *x);
 /* table[V,C], ids i32[..] -> y[..,C]: rows of the table; an id outside 0 .. V-1 gives zeros. */
 TUTTI_API tutti_value *tutti_lookup(tutti_graph *g, tutti_value *table, tutti_value *ids);
 
-/* The elements of x at ids i32[..] along axis; the shape of ids takes the place of that dimension.
- * An id outside gives zeros. */
+/* The elements of x at ids i32[..] along axis; the shape of ids replaces that dimension.  An id
+ * outside gives zeros. */
 TUTTI_API tutti_value *tutti_gather(tutti_graph *g, tutti_value *x, tutti_value *ids, int axis);
 
 /* ---- reductions ---- */
@@ -242,7 +243,7 @@ TUTTI_API tutti_value *tutti_sum(tutti_graph *g, tutti_value *x, const tutti_axe
 TUTTI_API tutti_value *tutti_mean(tutti_graph *g, tutti_value *x, const tutti_axes *axes);
 TUTTI_API tutti_value *tutti_max(tutti_graph *g, tutti_value *x, const tutti_axes *axes);
 
-/* Place of the first maximum along axis, i32, without that axis; no gradient. */
+/* Index of the first maximum along axis, i32, without that axis; no gradient. */
 TUTTI_API tutti_value *tutti_argmax(tutti_graph *g, tutti_value *x, int axis);
 
 /* labels i32 [..] -> f32 [.., n_classes]: 1 at the label, else 0; a label outside 0 ..
@@ -256,10 +257,10 @@ TUTTI_API tutti_value *tutti_log_softmax(tutti_graph *g, tutti_value *x, int axi
 /* ---- attention ---- */
 
 typedef struct tutti_attention_desc {
-    int64_t heads;    /* of queries; 0: 1                                              */
-    int64_t kv_heads; /* of keys and of values, divides heads; 0: heads                */
-    bool causal;      /* a position sees itself and those before (not for one cached)  */
-    double scale;     /* of the products of queries and keys; 0: 1 / sqrt(D)           */
+    int64_t heads;    /* query heads; 0: 1 */
+    int64_t kv_heads; /* key and value heads, divides heads; 0: heads */
+    bool causal;  /* a position attends to itself and earlier positions (ignored when decoding) */
+    double scale; /* factor of the attention scores; 0: 1 / sqrt(D) */
 } tutti_attention_desc;
 
 /* qkv[B,T,(heads + 2 kv_heads) D] -> y[B,T,heads D].  A position of qkv holds the query heads, then
@@ -274,9 +275,9 @@ typedef struct tutti_cached_attention {
     tutti_value *k_cache, *v_cache; /* the caches with the new row in place */
 } tutti_cached_attention;
 
-/* For decoding: qkv[B,1,..] is position pos, i32[1], of its sample; its key and value are put into
- * row pos of the caches [B,Tmax,kv_heads D], and its query sees rows 0 .. pos.  A pos outside the
- * cache gives zeros.  No gradient. */
+/* For decoding: qkv[B,1,..] is position pos, i32[1], of its sample; its key and value are stored in
+ * row pos of the caches [B,Tmax,kv_heads D], and its query attends to rows 0 .. pos.  A pos outside
+ * the cache gives zeros.  No gradient. */
 TUTTI_API tutti_cached_attention tutti_attention_cached(tutti_graph *g, tutti_value *qkv,
                                                         tutti_value *k_cache, tutti_value *v_cache,
                                                         tutti_value *pos,
@@ -299,12 +300,12 @@ TUTTI_API tutti_value *tutti_rotary(tutti_graph *g, tutti_value *x, tutti_value 
 
 typedef struct tutti_recurrent_desc {
     int64_t n_hidden; /* H, >= 1                                                       */
-    int n_layers;     /* one on top of the other; 0: 1                                 */
+    int n_layers;     /* stacked layers; 0: 1 */
     double dropout;   /* between layers, 0 <= dropout < 1, named NAME.dropout_l0, ..   */
 } tutti_recurrent_desc;
 
-/* x[B,T,I] -> y[B,T,H], the hidden state of the last layer after every step, from zeros; with
- * parameters NAME.weight_ih_l0 [nH,I], NAME.weight_hh_l0 [nH,H], NAME.bias_ih_l0 and
+/* x[B,T,I] -> y[B,T,H], the hidden state of the last layer after every step; the first state is
+ * zero.  Parameters are NAME.weight_ih_l0 [nH,I], NAME.weight_hh_l0 [nH,H], NAME.bias_ih_l0 and
  * NAME.bias_hh_l0 [nH], and _l1 .. for further layers.  Equations and order of gates are PyTorch's:
  * LSTM n = 4 (i, f, g, o), GRU n = 3 (r, z, n). */
 TUTTI_API tutti_value *tutti_lstm(tutti_graph *g, tutti_value *x, const tutti_recurrent_desc *desc,
@@ -315,7 +316,7 @@ TUTTI_API tutti_value *tutti_gru(tutti_graph *g, tutti_value *x, const tutti_rec
 /* ---- losses: sums and counts, f32 scalars; the trainer divides the total sum once ---- */
 
 typedef struct tutti_loss {
-    tutti_value *sum;     /* over the rows that count; the gradient flows from here */
+    tutti_value *sum;     /* sum over the rows that count; the gradient starts here */
     tutti_value *count;   /* rows (cross entropy) or elements (squared error)       */
     tutti_value *correct; /* rows whose first maximum is the label; NULL: not counted */
 } tutti_loss;
@@ -332,12 +333,12 @@ TUTTI_API tutti_loss tutti_mse(tutti_graph *g, tutti_value *pred, tutti_value *t
                                tutti_value *labels, int64_t ignore);
 
 /* x and target of the same type, target in 0 .. 1: the sum of -t ln s(x) - (1 - t) ln(1 - s(x))
- * with s(x) = 1 / (1 + e^-x); the count is of elements; labels as in tutti_mse. */
+ * with s(x) = 1 / (1 + e^-x); count is the number of elements; labels as in tutti_mse. */
 TUTTI_API tutti_loss tutti_bce_with_logits(tutti_graph *g, tutti_value *x, tutti_value *target,
                                            tutti_value *labels, int64_t ignore);
 
 /* log_p and target of the same type, target holds probabilities: the sum of t (ln t - log_p), 0
- * where t is 0; the count is of rows; labels as in tutti_mse. */
+ * where t is 0; count is the number of rows; labels as in tutti_mse. */
 TUTTI_API tutti_loss tutti_kl_div(tutti_graph *g, tutti_value *log_p, tutti_value *target,
                                   tutti_value *labels, int64_t ignore);
 

@@ -15,26 +15,25 @@
 
 /* Zero is the default of every field. */
 typedef struct tutti_plan_desc {
-    int n_workers; /* number of workers to plan for; 0: the job's; at most 64 */
-    double
-        memory_bytes; /* limit for all workers of a host, or for a worker on a GPU; 0: all memory */
-    const char *device; /* "measured" (default): this machine; "h200", or "cpu" (one core per
-                           worker): stored figures, nothing is measured */
-    double budget_s;    /* time for calibration, 0: 8 */
-    int max_rows;       /* of the table, 0: 10 */
-    bool json;          /* one JSON object instead of a table */
-    bool allow_plugin;  /* for tutti_plan_check: as tutti_job_allow_plugin */
+    int n_workers;       /* number of workers to plan for; 0: the job's; at most 64 */
+    double memory_bytes; /* limit for all workers of a host together, or for one worker on a GPU; 0:
+                            all memory */
+    const char *device;  /* "measured" (default): this machine; "h200", or "cpu" (one core per
+                            worker): stored figures, nothing is measured */
+    double budget_s;     /* time for calibration, 0: 8 */
+    int max_rows;        /* rows of the table, 0: 10 */
+    bool json;           /* one JSON object instead of a table */
+    bool allow_plugin;   /* tutti_plan_check only: as tutti_job_allow_plugin */
 } tutti_plan_desc;
 
 /* The cluster to simulate.  Zero is the default of every field but n_workers. */
 typedef struct tutti_simulate_desc {
-    int n_workers; /* 1 .. 2^20: simulates all powers of two up to it, and itself */
-    const char
-        *network; /* a preset ("h200", the default, or "ethernet") or a file: docs/parallelism.md */
-    const char *device; /* as in tutti_plan_desc */
-    double step_ms;     /* compute time of a step on one worker; 0: predicted */
-    const char *speeds; /* relative speeds of the replicas, repeated cyclically: "1,1,0.2"; NULL:
-                           all are equal */
+    int n_workers;       /* 1 .. 2^20: simulates all powers of two up to it, and itself */
+    const char *network; /* "h200" (default), "ethernet" or a file: docs/parallelism.md */
+    const char *device;  /* as in tutti_plan_desc */
+    double step_ms;      /* compute time of a step on one worker; 0: predicted */
+    const char *speeds;  /* relative speeds of the replicas, repeated cyclically: "1,1,0.2"; NULL:
+                            all are equal */
     bool json;
 } tutti_simulate_desc;
 
@@ -47,8 +46,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_job(tutti_job *job, const tutt
                                                       char **text, char **best);
 
 /* Compares the predicted step time and memory of a finished run with the measured ones; free *text
- * with free().  The run must have been made on this machine.  Uses desc's device, budget_s, json
- * and allow_plugin. */
+ * with free().  The run must have been made on this machine.  Reads device, budget_s, json and
+ * allow_plugin of desc.
+ */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_check(const char *run_dir,
                                                         const tutti_plan_desc *desc, char **text);
 

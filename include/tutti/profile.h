@@ -11,12 +11,11 @@ typedef struct tutti_profile_desc {
     int n_steps;              /* timed steps, 0: 3; the fastest is reported                   */
     int n_warm;               /* warm-up steps, 0: 4                                          */
     const char *trace_path;   /* Chrome/Perfetto trace to write; NULL: none                   */
-    int max_rows;             /* of the table, 0: 25                                          */
-    int rank;                 /* the rank that the table is of                                */
+    int max_rows;             /* rows of the table, 0: 25 */
+    int rank;                 /* rank whose table is printed */
     const char *table_path;   /* file to write the table to as well; NULL: none               */
-    char *const *worker_argv; /* command of a worker, NULL-terminated, for
-                                 parallel.place=processes; "--table FILE" is added, and is
-                                 table_path of the worker                                   */
+    char *const *worker_argv; /* command of a worker, NULL-terminated, for parallel.place=processes;
+                                 "--table FILE" is added, which the worker passes as table_path */
 } tutti_profile_desc;
 
 TUTTI_EXTERN_C_BEGIN
@@ -26,7 +25,7 @@ TUTTI_EXTERN_C_BEGIN
  * TFLOP/s and GB/s of each kind of operation, its fraction of the step, and the time that a kernel
  * at the measured ceilings would save; below it the time of an untimed step, and how much of the
  * communication overlaps with compute.  Free *text with free(); it is NULL in worker processes of
- * ranks other than 0.  Keeps no run. */
+ * ranks other than 0.  Leaves no run folder. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc,
                                                      char **text);
 

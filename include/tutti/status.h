@@ -50,9 +50,9 @@ TUTTI_API const char *tutti_status_text(tutti_status status);
 /* The exit code that the tutti program uses for a status, 0 .. 255. */
 TUTTI_API int tutti_status_exit_code(tutti_status status);
 
-/* The message of the last failure on the calling thread, "" if there was none.  Calls on jobs and
- * data sets (tutti_train, tutti_eval, ...) clear it when they succeed. Borrowed: valid until the
- * next call on the same thread. */
+/* Returns the message of the last failure on the calling thread, "" if there was none.  Calls on
+ * jobs and data sets (tutti_train, tutti_eval, ...) clear it when they succeed.  The text is
+ * borrowed: valid until the next call on the same thread. */
 TUTTI_API const char *tutti_last_error(void);
 
 TUTTI_EXTERN_C_END

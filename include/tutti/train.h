@@ -14,9 +14,9 @@
 #include "tutti/job.h"
 
 typedef enum tutti_event_kind {
-    TUTTI_EVENT_START,      /* before the first step; text: one line on job, workers and device  */
-    TUTTI_EVENT_STEP,       /* after a step; at most a few per second                            */
-    TUTTI_EVENT_EVAL,       /* loss and accuracy are of the test split                           */
+    TUTTI_EVENT_START, /* before the first step; text: one line about job, workers and device */
+    TUTTI_EVENT_STEP,  /* after a step; at most a few per second                            */
+    TUTTI_EVENT_EVAL,  /* after an evaluation; loss and accuracy of the test split */
     TUTTI_EVENT_CHECKPOINT, /* text: its folder                                             */
     TUTTI_EVENT_WARNING,    /* text: one line                                               */
     TUTTI_EVENT_END         /* the same figures as in the result                            */
@@ -27,22 +27,23 @@ typedef struct tutti_event {
     tutti_event_kind kind;
     int64_t step, n_steps; /* finished, and in total          */
     int64_t epoch;         /* from 0                          */
-    double loss, accuracy; /* of the last step; of the split  */
+    double loss, accuracy; /* of the last step or of the split */
     bool is_regression;    /* instead of accuracy:            */
     int64_t n_targets;     /* 0: no regression                */
     double nrmse; /* root of the mean squared error, in standard deviations of each target */
-    /* In the unit of the target; of several targets the means over them.  A step has rmse, of one
-     * target; an evaluation has all three of up to 16 targets, else NAN.  r2 NAN: undefined, the
-     * test values of a target are all the same. */
+    /* In the unit of the target; with several targets, the means over the targets.  A step sets
+     * only rmse, and only with one target.  An evaluation sets all three for up to 16 targets; with
+     * more they are NAN. r2 is NAN if all test values of a target are equal. */
     double rmse, mae, r2;
     double lr;
     double samples_per_s;          /* since the last step event       */
     double eta_s;                  /* estimated seconds until the end */
     double comm_share, wait_share; /* fraction of time: communication; waiting for data */
     const char *text;              /* borrowed for the call; NULL: none */
-    /* The slowest of several synchronous workers over about the last half second: its rank, by what
-     * fraction of a step it was later than the median of the others, and the cause: "data", "copy",
-     * "compute" or "other".  slowest_why is NULL if no worker is 5 % of a step late, or unknown. */
+    /* The slowest of several synchronous workers over about the last half second: its rank, how
+     * much later than the median of the others it was as a fraction of a step, and the cause:
+     * "data", "copy", "compute" or "other".  slowest_why is NULL if unknown, or if no worker is
+     * late by 5 % of a step. */
     int slowest_rank;
     double slowest_late_share;
     const char *slowest_why; /* static */
@@ -57,8 +58,8 @@ typedef struct tutti_train_desc {
     /* > 0: a trial that ends this long after its first step.  It is not evaluated, saved or
      * reported; the contents of its run folder are not usable. */
     int trial_ms;
-    bool keeps_nothing; /* neither save nor evaluate at the end; saves time with large states */
-    void (*on_event)(void *user, const tutti_event *event); /* called by rank 0 only */
+    bool keeps_nothing; /* do not save or evaluate at the end, to save time with large states */
+    void (*on_event)(void *user, const tutti_event *event); /* called on rank 0 only */
     void *user;                                             /* borrowed for the call        */
     /* Workers as threads: one of them failed, and another has not ended parallel.timeout_ms later,
      * such as one whose disk does not answer.  tutti_train cannot return before that thread ends; a
@@ -73,28 +74,29 @@ typedef struct tutti_train_result {
     int64_t n_steps; /* finished, including those before a resume                     */
     int64_t n_params;
     double loss, accuracy; /* of the test split                                             */
-    bool is_regression;    /* then nrmse .. r2 as in tutti_event, no accuracy               */
+    bool is_regression;    /* nrmse .. r2 are set as in tutti_event, instead of accuracy */
     int64_t n_targets;     /* 0: no regression                                              */
     double nrmse, rmse, mae, r2;
-    double samples_per_s;       /* trained samples over the time of training, without evaluation */
+    double samples_per_s;       /* trained samples / time of training without evaluation */
     double wall_s;              /* of this call                                                  */
     double first_step_s;        /* from the call to the end of the first step                    */
     uint64_t params_hash;       /* of the final parameters                                       */
-    double step_flops;          /* operations of a step over all shards, by the ops' own counts  */
+    double step_flops;          /* operations of a step over all shards, as the ops declare them */
     uint64_t peak_host_bytes;   /* peak of this process in host memory; 0 if unknown           */
     uint64_t peak_device_bytes; /* peak of rank 0 on its device; 0 on the host              */
-    /* The peaks of the ranks with the most and the least, if all are on devices and synchronous;
-     * else 0. */
+    /* Peaks of the ranks with the largest and the smallest peak, if all are on devices and
+     * synchronous; else 0. */
     uint64_t most_device_bytes, least_device_bytes;
     int stop_signal;       /* the signal that stopped the run, with a checkpoint; 0: none   */
-    double staleness_mean; /* of gradients, in updates; asynchronous runs */
+    double staleness_mean; /* asynchronous runs: staleness of gradients, in updates */
     int64_t staleness_max;
     int64_t n_dropped; /* late gradients dropped, with backup workers */
     double bubble; /* pipelines: measured fraction of time that stages wait for each other; 0: no
                       pipeline */
     double bubble_expected; /* the same, predicted from the costs of the operations */
-    double sent_bytes;      /* by one worker in this call, with compression or local SGD; else 0 */
-    int exit_code;          /* the exit code that a program should use                       */
+    double sent_bytes; /* bytes that one worker sent in this call, with compression or local SGD;
+                          else 0 */
+    int exit_code;     /* the exit code that a program should use                       */
 } tutti_train_result;
 
 TUTTI_EXTERN_C_BEGIN
@@ -103,15 +105,16 @@ TUTTI_EXTERN_C_BEGIN
  * Returns TUTTI_E_CONFIG (every problem of the job at once), TUTTI_E_DATA, TUTTI_E_IO,
  * TUTTI_E_CHECKPOINT, TUTTI_E_PEER, TUTTI_E_TIMEOUT, TUTTI_E_NUMERICS, TUTTI_E_NOMEM or
  * TUTTI_E_MISMATCH.  Checkpoints written before a failure stay valid.  After a failure *result
- * holds what is known by then. */
+ * holds the values known so far.
+ */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc,
                                                    tutti_train_result *result);
 
 typedef struct tutti_inspect_desc {
-    const char *after_pass; /* print the graph after this pass ("none": as the model builds it);
+    const char *after_pass; /* print the graph after this pass ("none": as the model built it);
                                NULL: print steps, kernels and memory of the plan */
-    const char *worker;     /* print the part of this worker; NULL: the whole model, and the part of
-                               each worker */
+    const char *worker; /* print the part of this worker; NULL: the whole model and the part of each
+                           worker */
 } tutti_inspect_desc;
 
 /* Prints what the job would run; does not change the job.  desc may be NULL.  Free *text with

@@ -1,8 +1,8 @@
 /* tutti.h - includes all public headers.
  *
- * Where to begin: tutti/job.h and tutti/train.h run a job; tutti/graph.h and tutti/ops.h build
- * models; tutti/planner.h chooses a layout; tutti/profile.h shows where the time goes; tutti/comm.h
- * has collectives; tutti/launch.h starts ranks; tutti/data.h reads data sets; tutti/ckpt.h reads
+ * To begin: tutti/job.h and tutti/train.h run a job; tutti/graph.h and tutti/ops.h build models;
+ * tutti/planner.h chooses a layout; tutti/profile.h shows where the time goes; tutti/comm.h has
+ * collectives; tutti/launch.h starts ranks; tutti/data.h reads data sets; tutti/ckpt.h reads
  * checkpoints.  Each header describes its calls. */
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H

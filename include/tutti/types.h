@@ -44,19 +44,19 @@ typedef struct tutti_type {
 
 TUTTI_EXTERN_C_BEGIN
 
-/* Bytes of one element, 0 for a value outside the enum. */
+/* Returns the bytes of one element, 0 for a value outside the enum. */
 TUTTI_API size_t tutti_dtype_bytes(tutti_dtype dtype);
 
-/* "f32" and the like; "?" for a value outside the enum. */
+/* Returns "f32", "i32" and so on; "?" for a value outside the enum. */
 TUTTI_API const char *tutti_dtype_text(tutti_dtype dtype);
 
-/* The product of the dimensions; 1 for a scalar.  Shapes made by the library never
- * overflow int64_t: every constructor checks that. */
+/* Returns the product of the dimensions; 1 for a scalar.  Shapes made by the library never overflow
+ * int64_t: every constructor checks that. */
 TUTTI_API int64_t tutti_shape_n_elems(const tutti_shape *shape);
 
 TUTTI_EXTERN_C_END
 
-/* A shape in place: TUTTI_SHAPE(32, 1, 28, 28). */
+/* A shape literal: TUTTI_SHAPE(32, 1, 28, 28). */
 #define TUTTI_SHAPE(...) \
     ((tutti_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 
