@@ -1,14 +1,14 @@
 /* cmd.h - the commands of the program: one file cmd_NAME.c and one row in main.c each.
  *
  * A command gets its own name as argv[0] and returns the exit code of the program
- * (docs/ARCHITECTURE.md, "Exit codes"); wrong usage is 2.  Results go to standard output,
+ * (docs/ARCHITECTURE.md, "Exit codes"), which is 2 for wrong usage.  Results go to standard output,
  * everything else to standard error. */
 #ifndef TUTTI_CLI_CMD_H
 #define TUTTI_CLI_CMD_H
 
 int tutti_cmd_bench(int argc, char **argv);
-int tutti_cmd_bench_data(int argc, char **argv);  /* of cmd_bench.c */
-int tutti_cmd_bench_train(int argc, char **argv); /* of cmd_bench.c */
+int tutti_cmd_bench_data(int argc, char **argv);  /* called by cmd_bench.c */
+int tutti_cmd_bench_train(int argc, char **argv); /* called by cmd_bench.c */
 int tutti_cmd_config(int argc, char **argv);
 int tutti_cmd_data(int argc, char **argv);
 int tutti_cmd_demo(int argc, char **argv);

@@ -1,6 +1,6 @@
-/* cmd_bench.c - `tutti bench comm`: all_reduce by size, against the machine's memcpy.
+/* cmd_bench.c - `tutti bench comm`: times all_reduce by size and compares it with memcpy.
  *
- * Ranks are threads, or processes that are forked before anything else has made a thread. */
+ * Ranks are threads or processes.  Processes are forked before any thread exists. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdint.h>
@@ -45,7 +45,7 @@ typedef struct options {
     tutti_bench_comm_desc desc;
     bool processes, json, all, help, devices;
     int n_hosts;    /* 0: one, without sockets */
-    char token[33]; /* of this start, for the sockets */
+    char token[33]; /* secret of this start, for the sockets */
 } options;
 
 static int fail_usage(const char *what, const char *value) {
@@ -53,14 +53,14 @@ static int fail_usage(const char *what, const char *value) {
     return 2;
 }
 
-/* option: its long name, NULL: -n. */
+/* option: the long name; NULL: -n. */
 static int fail_value(const char *option, const char *value) {
     fprintf(stderr, "tutti bench comm: %s%s cannot be '%s' (tutti bench comm --help)\n",
             option ? "--" : "-n", option ? option : "", value);
     return 2;
 }
 
-/* "64M" and the like; false if it is no size. */
+/* Parses a size such as "64M"; false if text is not a size. */
 static bool parse_bytes(const char *text, size_t *out) {
     char *end;
     unsigned long long n = strtoull(text, &end, 10), unit = 1;
@@ -91,7 +91,7 @@ static bool parse_place(const char *text, options *o) {
     return o->processes || strcmp(text, "threads") == 0;
 }
 
-/* 0, or the exit code. */
+/* Returns 0, or the exit code. */
 static int parse(int argc, char **argv, options *o) {
     static const struct option longs[] = {
         {"place", required_argument, NULL, 'p'},
@@ -144,7 +144,7 @@ static int parse(int argc, char **argv, options *o) {
                 o->help = true;
                 return 0;
             default:
-                return 2; /* getopt has said why */
+                return 2; /* getopt has printed the reason */
         }
         if (!good) return fail_value(at < 0 ? NULL : longs[at].name, optarg);
     }
@@ -170,15 +170,15 @@ static void print_row(const tutti_bench_comm_row *row, void *user) {
 
 static void print_head(const options *o, const char *who) {
     if (o->json) return;
-    printf("# all_reduce f32 sum in place, %s, %s memory; moved: by all ranks\n", who,
-           o->desc.plain ? "plain" : "registered");
+    printf("# all_reduce f32 sum in place, %s, %s memory; moved: bytes of all ranks together\n",
+           who, o->desc.plain ? "plain" : "registered");
     printf("# %10s  %-6s  %12s  %9s  %9s  %12s  %6s  %12s  %12s\n", "bytes", "alg", "time us",
            "alg GB/s", "bus GB/s", "memcpy us", "ratio", "moved inside", "between");
     fflush(stdout);
 }
 
-/* A secret that ranks inherit from this process: other users cannot take the names of sockets that
- * follow from it. */
+/* Makes a secret that ranks inherit from this process.  Socket names are derived from it, so other
+ * users cannot take them first. */
 static bool make_token(options *o) {
     unsigned char bytes[16];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) return false;
@@ -186,7 +186,7 @@ static bool make_token(options *o) {
     return true;
 }
 
-/* Ranks of hosts that are names: they meet at a socket without a file. */
+/* Connects ranks of simulated hosts at a socket without a file. */
 static void divide_over_hosts(const options *o, tutti_comm_desc *desc, char address[64]) {
     char names[64 * 4] = "";
     for (int r = 0, at = 0; r < o->desc.n_ranks; r++)
@@ -214,7 +214,8 @@ static int rank_process(tutti_comm_group *group, int rank, options *o) {
     return tutti_status_exit_code(st);
 }
 
-/* Waits for every child; a lost one ends the others' waits.  Returns the first bad exit code. */
+/* Waits for every child.  If one is lost, aborts the group, which ends the waits of the others.
+ * Returns the first exit code that is not 0. */
 static int wait_for_ranks(tutti_comm_group *group, const pid_t *pids, int n) {
     int code = 0;
     for (int left = n; left > 0; left--) {
@@ -286,7 +287,7 @@ static tutti_status run_algorithms(options *o, tutti_comm *comm, const tutti_wor
 static int run_joined(options *o, const tutti_worker_place *place) {
     tutti_comm *comm;
     if (o->n_hosts || (o->desc.n_ranks && o->desc.n_ranks != place->n_ranks))
-        return fail_usage("the launcher says how many ranks there are, and where", place->text);
+        return fail_usage("the launcher decides the number and place of ranks", place->text);
     o->processes = true;
     tutti_status st = tutti_worker_join(0, &comm);
     if (st == TUTTI_OK) st = run_algorithms(o, comm, place);
@@ -311,24 +312,24 @@ static void print_device_row(const tutti_bench_devices_row *row, void *user) {
     fflush(stdout);
 }
 
-/* Devices are timed with every algorithm, by one thread per device and for a fixed time, so the
- * options for ranks do not apply. */
+/* Options for ranks do not apply: devices are timed with every algorithm, by one thread per device
+ * and for a fixed time. */
 static bool fits_devices(const options *o) {
     return !o->processes && !o->all && o->desc.alg == TUTTI_ALG_AUTO && !o->n_hosts &&
            !o->desc.plain && o->desc.min_ms == 0;
 }
 
 static int bench_devices(const options *o) {
-    if (!fits_devices(o)) return fail_usage("--devices", "goes with -n, --min, --max and --json");
+    if (!fits_devices(o))
+        return fail_usage("--devices", "can be combined only with -n, --min, --max and --json");
     tutti_bench_devices_desc desc = {.n_devices = o->desc.n_ranks,
                                      .min_bytes = o->desc.min_bytes,
                                      .max_bytes = o->desc.max_bytes};
     if (!o->json)
         printf(
-            "# all_reduce f32 sum in place between GPUs, recorded; ring adds in any order; bf16: "
-            "f32\n"
-            "# are rounded before they travel, which is part of the time\n"
-            "# %10s  %-6s  %-5s  %10s  %9s  %10s  %s\n",
+            "# all_reduce f32 sum in place between GPUs, in a captured graph; ring adds in any "
+            "order;\n# bf16: f32 rounded before sending, which is part of the time\n# %10s  %-6s  "
+            "%-5s  %10s  %9s  %10s  %s\n",
             "bytes", "alg", "dtype", "time us", "bus GB/s", "link us", "way");
     tutti_status st = tutti_bench_devices(&desc, print_device_row, (void *)(uintptr_t)o);
     if (st != TUTTI_OK) fprintf(stderr, "tutti bench comm: %s\n", tutti_last_error());
@@ -346,7 +347,7 @@ static int bench_comm(int argc, char **argv) {
     if (o.devices) return bench_devices(&o);
     tutti_worker_place place;
     if (tutti_worker_detect(&place) != TUTTI_OK)
-        return fail_usage("a launcher's variables", tutti_last_error());
+        return fail_usage("the environment of a launcher", tutti_last_error());
     if (place.n_ranks > 1) return run_joined(&o, &place);
     long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (o.desc.n_ranks == 0) o.desc.n_ranks = n_cores < 1 ? 1 : n_cores > 64 ? 64 : (int)n_cores;

@@ -1,5 +1,5 @@
-/* cmd_bench_data.c - `tutti bench data JOB`: samples per second of each stage and of the loader,
- * and how much of its time training waits for samples. */
+/* cmd_bench_data.c - `tutti bench data JOB`: measures samples per second of each stage and of the
+ * loader, and the fraction of its time that training waits for samples. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static int fail_usage(const char *what, const char *value) {
     return 2;
 }
 
-/* 0, or the exit code. */
+/* Returns 0, or the exit code. */
 static int parse(int argc, char **argv, options *o) {
     for (int i = 0; i < argc; i++) {
         bool threads = strcmp(argv[i], "--threads") == 0, ms = strcmp(argv[i], "--ms") == 0;
@@ -47,7 +47,7 @@ static int parse(int argc, char **argv, options *o) {
         } else if (threads || ms) {
             int *field = threads ? &o->desc.n_threads : &o->desc.min_ms;
             if (i + 1 == argc || !read_count(argv[i + 1], 1, 1000000, field))
-                return fail_usage("want a number from 1 to 1000000 after", argv[i]);
+                return fail_usage("expected a number from 1 to 1000000 after", argv[i]);
             i++;
         } else if (o->n_args == MAX_ARGS) {
             return fail_usage("too many arguments", argv[i]);

@@ -1,4 +1,5 @@
-/* cmd_bench_train.c - `tutti bench train MODEL`: the speed of a training step, as one JSON line.
+/* cmd_bench_train.c - `tutti bench train MODEL`: measures the speed of a training step and prints
+ * one JSON line.
  *
  * Trains briefly on generated digits and takes the median over windows of steps, after the first
  * steps have generated all samples.  Data loading is included; the final checkpoint and evaluation
@@ -15,23 +16,22 @@
 #include "tutti/train.h"
 
 static const char usage[] =
-    "usage: tutti bench train [MODEL] [key=value ...] [-n N]\n"
-    "\n"
-    "Trains MODEL (lenet) on drawn digits for train.steps (400) steps and prints one JSON line:\n"
-    "median samples/s (per_s; for text also tokens_per_s) and ms per step after the first quarter\n"
-    "of the steps, time from the call to the end of the first step, peak memory of host and\n"
-    "device (of rank 0, and with several devices the most and least of any rank), TFLOP/s, and\n"
-    "their fraction of the measured rate of a large matrix product on as many cores or devices\n"
-    "(mfu).  Any job key may be given.\n";
+    "usage: tutti bench train [MODEL] [key=value ...] [-n N]\n\nTrains MODEL (lenet) on generated "
+    "digits for train.steps (400) steps and prints one JSON line:\nmedian samples/s (per_s; for "
+    "text also tokens_per_s) and ms per step after the first quarter\nof the steps, time from the "
+    "call to the end of the first step, peak memory of host and\ndevice (of rank 0, and with "
+    "several devices the most and least of any rank), TFLOP/s, and\ntheir fraction of the measured "
+    "rate of a large matrix product on as many cores or devices\n(mfu).  Any job key may be "
+    "given.\n";
 
 enum { MAX_WINDOWS = 4096, MAX_ARGS = 128, MAX_OWN_ARGS = 7 };
-#define IS_WORKER "TUTTI_BENCH_WORKER" /* in the environment of worker processes */
+#define IS_WORKER "TUTTI_BENCH_WORKER" /* set in the environment of worker processes */
 
 typedef struct windows {
     double samples_per_s[MAX_WINDOWS];
-    double wait_share; /* sum of the windows': waiting for data */
+    double wait_share; /* sum over the windows: fraction of time spent waiting for data */
     int n;
-    int64_t skip_until; /* steps that do not count */
+    int64_t skip_until; /* number of first steps that are not counted */
 } windows;
 
 static void on_event(void *user, const tutti_event *e) {
@@ -55,7 +55,7 @@ static double median(windows *w) {
     return w->samples_per_s[w->n / 2];
 }
 
-/* 0: they are no text. */
+/* Returns 0 if samples are not text. */
 static double tokens_of_sample(tutti_job *job) {
     static const char *const formats[] = {"text", "tokens", "random_tokens"};
     const char *format = tutti_job_get(job, "data.format");
@@ -92,11 +92,11 @@ static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_
 }
 
 /* A worker process cannot print JSON, because its output gets a rank prefix.  It writes the line to
- * a file in the run folder, where the supervisor, which has no figures itself, finds it. */
+ * a file in the run folder, and the supervisor, which has no figures itself, prints it. */
 static void print_line(tutti_job *job, windows *w, const tutti_train_result *r, bool is_worker) {
     char path[600], line[1024];
     bool has_figures = r->n_params > 0, is_supervisor = !has_figures && !is_worker;
-    if (is_worker && !has_figures) return; /* of another rank than 0 */
+    if (is_worker && !has_figures) return; /* a rank other than 0 */
     if (!is_worker && !is_supervisor) {
         write_line(stdout, job, w, r);
         return;
@@ -105,7 +105,7 @@ static void print_line(tutti_job *job, windows *w, const tutti_train_result *r, 
     FILE *file = fopen(path, is_supervisor ? "r" : "w");
     if (!file) {
         if (is_worker) perror(path);
-        return; /* one of the other ranks of a foreign launcher */
+        return; /* another rank, started by a foreign launcher */
     }
     if (is_worker)
         write_line(file, job, w, r);
@@ -176,7 +176,7 @@ int tutti_cmd_bench_train(int argc, char **argv) {
         argv[1] = name;
     }
     if (argc + MAX_OWN_ARGS > MAX_ARGS) {
-        fprintf(stderr, "tutti bench train: at most %d arguments\n", MAX_ARGS - MAX_OWN_ARGS - 1);
+        fprintf(stderr, "tutti bench train: more than %d arguments\n", MAX_ARGS - MAX_OWN_ARGS - 1);
         return 2;
     }
     if (!mkdtemp(root)) {

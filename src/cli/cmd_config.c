@@ -12,7 +12,7 @@ static const char usage[] =
     "       tutti config schema                             JSON schema of job files\n"
     "       tutti config reference                          all keys, as Markdown\n";
 
-/* Prints a text of the library's and frees it. */
+/* Prints a text that the library allocated, and frees it. */
 static int print(char *text) {
     if (!text) {
         fputs("tutti config: out of memory\n", stderr);
@@ -23,7 +23,7 @@ static int print(char *text) {
     return 0;
 }
 
-/* Takes the arguments of `tutti train`, so that a command line can be tried out here. */
+/* Accepts the arguments of `tutti train`, so that a command line can be tested. */
 static int show(int argc, char **argv) {
     job_args args;
     int code = job_args_read(argc, argv, &args);

@@ -8,20 +8,16 @@
 #include "cli/job_args.h"
 
 static const char usage[] =
-    "usage: tutti data info JOB.yaml [key=value ...]\n"
-    "       tutti data pack JOB.yaml [key=value ...] --out DIR [--shard-tokens N]\n"
-    "       tutti data info|pack --text FILE [--tokenizer NAME] [--tokenizer-dir DIR] ...\n"
-    "\n"
-    "info prints the type and number of samples in both splits, by class.  pack writes text as\n"
-    "files of tokens (llm.c's .bin, with tokenizer.json), and images decoded and resized.  To\n"
-    "train on the result set data.format=tokens (or packed) and data.dir=DIR.\n"
-    "\n"
-    "  --text FILE          data.format=text data.dir=FILE; a file, a pattern or a folder\n"
-    "  --tokenizer NAME     data.tokenizer=NAME: bytes, chars or gpt2\n"
-    "  --tokenizer-dir DIR  data.tokenizer_dir=DIR: tokenizer.json, or vocab.json and merges.txt\n"
-    "  --out DIR            pack: output folder; created if missing\n"
-    "  --shard-tokens N     pack: tokens per file; default 100000000\n"
-    "  -h, --help           this text\n";
+    "usage: tutti data info JOB.yaml [key=value ...]\n       tutti data pack JOB.yaml [key=value "
+    "...] --out DIR [--shard-tokens N]\n       tutti data info|pack --text FILE [--tokenizer NAME] "
+    "[--tokenizer-dir DIR] ...\n\ninfo prints the type and number of samples in both splits, by "
+    "class.  pack writes text as\nfiles of tokens (llm.c's .bin, with tokenizer.json), and images "
+    "decoded and resized.  To\ntrain on the result, set data.format=tokens (or packed) and "
+    "data.dir=DIR.\n\n  --text FILE          data.format=text data.dir=FILE; a file, a pattern or "
+    "a folder\n  --tokenizer NAME     data.tokenizer=NAME: bytes, chars or gpt2\n  --tokenizer-dir "
+    "DIR  data.tokenizer_dir=DIR: tokenizer.json, or vocab.json and merges.txt\n  --out DIR        "
+    "    pack: output folder; created if missing\n  --shard-tokens N     pack: tokens per file; "
+    "default 100000000\n  -h, --help           this text\n";
 
 enum { MAX_ARGS = 256, TEXT_BYTES = 1024 };
 
@@ -29,7 +25,7 @@ typedef struct options {
     tutti_pack_desc pack;
     int n_args; /* remaining arguments, for the job */
     char *arg[MAX_ARGS];
-    char text[2 * MAX_ARGS][TEXT_BYTES]; /* assignments made of options */
+    char text[2 * MAX_ARGS][TEXT_BYTES]; /* assignments made from options */
     int n_text;
 } options;
 
@@ -38,7 +34,7 @@ static int fail_usage(const char *what, const char *value) {
     return 2;
 }
 
-/* "--name value" as "key=value" for the job. */
+/* Turns "--name value" into "key=value" for the job. */
 static int assign(options *o, const char *key, const char *value) {
     if (o->n_args + 1 >= MAX_ARGS) return fail_usage("too many arguments", value);
     char *text = o->text[o->n_text++];
@@ -113,7 +109,7 @@ static void print_head(const tutti_dataset *ds, const char *format) {
 
 enum { MAX_CLASS_ROWS = 100 };
 
-/* Samples of each class in both splits; NULL: there are no classes, or targets are values. */
+/* Counts the samples of each class in both splits; NULL: no classes, or targets are values. */
 typedef struct class_table {
     int64_t n;
     int64_t *count[TUTTI_N_SPLITS];
@@ -125,7 +121,7 @@ static void print_class_row(const tutti_dataset *names, const class_table *table
            (long long)table->count[TUTTI_TEST][i], name ? name : "");
 }
 
-/* Long tables are cut; classes without samples in training are named in full. */
+/* Long tables are cut, but every class without training samples is listed. */
 static void print_classes(const tutti_dataset *names, const class_table *table) {
     const int64_t *train = table->count[TUTTI_TRAIN];
     if (!train || !table->count[TUTTI_TEST]) return;

@@ -15,16 +15,16 @@
 #include "tutti/train.h"
 
 static const char usage[] =
-    "usage: tutti demo [key=value ...]\n\n"
-    "Trains a small network on digits drawn by the program, first with 1 worker on 1 core, then\n"
-    "with one worker per core, and compares speed and parameters.\n";
+    "usage: tutti demo [key=value ...]\n\nTrains a small network on digits that the program "
+    "generates, first with 1 worker on 1 core, then\nwith one worker per core, and compares speed "
+    "and parameters.\n";
 
 static int train_once(int argc, char **argv, const char *workers, tutti_train_result *result) {
     job_args args;
     int code = job_args_read(argc, argv, &args);
     if (code) return code;
     tutti_job_set(args.job, workers, "demo");
-    tutti_job_set(args.job, "parallel.devices=cpu", "demo"); /* cores are compared */
+    tutti_job_set(args.job, "parallel.devices=cpu", "demo"); /* the demo compares cores */
     bool silent = args.quiet || strcmp(tutti_job_get(args.job, "run.progress"), "false") == 0;
     progress p = progress_begin(silent);
     tutti_status st =

@@ -9,13 +9,11 @@
 #include "tutti/profile.h"
 
 static const char usage[] =
-    "usage: tutti doctor [--quick]\n"
-    "\n"
-    "Prints the cores and memory of this host, the kernels in use, the modules that were loaded\n"
-    "or why they were not, the devices with driver, libraries and free memory, and the measured\n"
-    "rates of a matrix product and a copy (a few seconds; not with --quick).  With several\n"
-    "devices it also times all-reduce by size and algorithm, and stores the table in\n"
-    "$TUTTI_CACHE.\n";
+    "usage: tutti doctor [--quick]\n\nPrints the cores and memory of this host, the kernels in "
+    "use, the modules that were loaded\nor why they were not, the devices with driver, libraries "
+    "and free memory, and the measured\nrates of a matrix product and a copy (takes a few seconds; "
+    "--quick leaves it out).  With several\ndevices it also times all-reduce by size and "
+    "algorithm, and stores the table in\n$TUTTI_CACHE.\n";
 
 int tutti_cmd_doctor(int argc, char **argv) {
     bool quick = false;

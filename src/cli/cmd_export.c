@@ -7,28 +7,21 @@
 #include "tutti/export.h"
 
 static const char usage[] =
-    "usage: tutti export RUN --format FORMAT --out PATH [--max-shard-bytes N] [key=value ...]\n"
-    "\n"
-    "Exports the newest valid checkpoint of run folder RUN for other programs.\n"
-    "\n"
-    "  --format safetensors   a folder with model.safetensors; tensor names of Tutti\n"
-    "  --format hf            gpt2, bert, resnet: a folder for transformers, with config.json and\n"
-    "                         the tokenizer\n"
-    "  --format torchvision   resnet, vgg: a folder; tensor names of torchvision's state dicts\n"
-    "  --format state-dict    a model of model.file: a folder with all tensors of the PyTorch\n"
-    "                         module's state_dict, for load_state_dict\n"
-    "  --format onnx          a file for onnxruntime and others: from raw samples x [N,...] "
-    "(pixels\n"
-    "                         as bytes, tokens as int64) to logits; the graph normalizes, the\n"
-    "                         metadata holds class names; any N and any sequence length\n"
-    "  --out PATH             a new or empty folder; for onnx a file\n"
-    "  --max-shard-bytes N    split larger folders into files of at most N bytes, with an index\n"
-    "  key=value              another value of a key of RUN/job.yaml\n"
-    "\n"
-    "`tutti train JOB model.init=FOLDER` starts from such a folder.\n"
-    "\n"
-    "Exit code: 0; 1 cannot write; 2 wrong usage, no run, or a format that does not support the\n"
-    "model; 3 data; 4 no valid checkpoint, or another model.\n";
+    "usage: tutti export RUN --format FORMAT --out PATH [--max-shard-bytes N] [key=value "
+    "...]\n\nExports the newest valid checkpoint of run folder RUN for other programs.\n\n  "
+    "--format safetensors   a folder with model.safetensors; tensor names of Tutti\n  --format hf  "
+    "          gpt2, bert, resnet: a folder for transformers, with config.json and\n               "
+    "          the tokenizer\n  --format torchvision   resnet, vgg: a folder; tensor names of "
+    "torchvision's state dicts\n  --format state-dict    a model of model.file: a folder with all "
+    "tensors of the PyTorch\n                         module's state_dict, for load_state_dict\n  "
+    "--format onnx          a file for onnxruntime and others: from raw samples x [N,...] "
+    "(pixels\n                         as bytes, tokens as int64) to logits; the graph normalizes, "
+    "the\n                         metadata holds class names; any N and any sequence length\n  "
+    "--out PATH             a new or empty folder; for onnx a file\n  --max-shard-bytes N    split "
+    "larger folders into files of at most N bytes, with an index\n  key=value              "
+    "overrides a key of RUN/job.yaml\n\n`tutti train JOB model.init=FOLDER` starts from such a "
+    "folder.\n\nExit code: 0; 1 cannot write; 2 wrong usage, no run, or a format that does not "
+    "support the\nmodel; 3 data; 4 no valid checkpoint, or another model.\n";
 
 static int refuse(const char *text) {
     fprintf(stderr, "tutti export: %s; see tutti export --help\n", text);

@@ -7,21 +7,15 @@
 #include "tutti/eval.h"
 
 static const char usage[] =
-    "usage: tutti generate RUN [--prompt TEXT] [options] [key=value ...]\n"
-    "\n"
-    "Continues TEXT with the newest valid checkpoint of the language model in run folder RUN, and\n"
-    "prints the text as it is generated.\n"
-    "\n"
-    "  --prompt TEXT       default: the start of a text\n"
-    "  --max-tokens N      default 200; generation ends earlier at an end-of-text token\n"
-    "  --temperature T     default 1; lower values are more deterministic, 0 is greedy\n"
-    "  --top-k K           sample from the K most likely tokens; default 0: all\n"
-    "  --top-p P           sample from the most likely tokens with total probability P; default 1: "
-    "all\n"
-    "  --seed S            default 0; the same seed generates the same text\n"
-    "\n"
-    "Exit code: 0; 2 wrong usage, no run, or not a language model; 3 data or prompt; 4 no valid\n"
-    "checkpoint.\n";
+    "usage: tutti generate RUN [--prompt TEXT] [options] [key=value ...]\n\nContinues TEXT with "
+    "the newest valid checkpoint of the language model in run folder RUN, and\nprints the text as "
+    "it is generated.\n\n  --prompt TEXT       text to continue; default: the start of a text\n  "
+    "--max-tokens N      default 200; generation ends earlier at an end-of-text token\n  "
+    "--temperature T     default 1; lower values are more deterministic, 0 is greedy\n  --top-k K  "
+    "         sample from the K most likely tokens; default 0: all\n  --top-p P           sample "
+    "from the most likely tokens with total probability P; default 1: all\n  --seed S            "
+    "default 0; the same seed generates the same text\n\nExit code: 0; 2 wrong usage, no run, or "
+    "not a language model; 3 data or prompt; 4 no valid\ncheckpoint.\n";
 
 static void print(void *user, const char *text, size_t n_bytes) {
     (void)user;
@@ -31,7 +25,7 @@ static void print(void *user, const char *text, size_t n_bytes) {
 
 static bool in_range(const char *name, double x, double most, bool whole) {
     if (x >= 0 && x <= most && (!whole || x == floor(x))) return true;
-    fprintf(stderr, "tutti generate: %s: want %s from 0 to %g, got %g\n", name,
+    fprintf(stderr, "tutti generate: %s: expected %s from 0 to %g, got %g\n", name,
             whole ? "a whole number" : "a number", most, x);
     return false;
 }

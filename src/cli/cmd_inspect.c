@@ -48,7 +48,7 @@ static int print_model(const char *path) {
     return 0;
 }
 
-/* A folder or a tensor file, and no job. */
+/* Whether path is a folder or a tensor file, not a job. */
 static bool is_checkpoint(const char *path) {
     struct stat info;
     if (ends_with(path, ".safetensors")) return true;
@@ -92,14 +92,14 @@ static int print_job(const job_args *args, const requested *w) {
 
 static int refuse_checkpoint(const char *path) {
     fprintf(stderr,
-            "tutti inspect: a layout is of a job, and %s is none; that of a run is in its folder: "
+            "tutti inspect: --layout and --svg need a job, and %s is not one; for a run, name its "
             "RUN/job.yaml\n",
             path);
     return 2;
 }
 
 static int refuse_part(const char *option) {
-    fprintf(stderr, "tutti inspect: %s does not go with a %s; leave out %s\n", option,
+    fprintf(stderr, "tutti inspect: %s cannot be combined with a %s; leave out %s\n", option,
             strcmp(option, "--after") == 0 ? "layout" : "picture of all workers", option);
     return 2;
 }

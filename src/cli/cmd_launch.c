@@ -38,11 +38,11 @@ static int misuse(const char *what, const char *value) {
     return EXIT_USAGE;
 }
 
-/* An option with a value, and where the value goes. */
+/* An option with a value, and the variable that receives it. */
 typedef struct option_row {
     const char *name;
-    int *number;       /* NULL: it is a text */
-    const char **text; /* NULL: it is a number */
+    int *number;       /* NULL: the value is a text */
+    const char **text; /* NULL: the value is a number */
 } option_row;
 
 /* Reads the options up to CMD.  Returns its index in argv, 0 for help, -1 for wrong usage. */
@@ -72,7 +72,7 @@ static int parse_options(int argc, char **argv, tutti_launch_desc *desc) {
     return i;
 }
 
-/* Is there such a program?  Said once, here, instead of by every worker. */
+/* Checks once that the program exists, instead of failing in every worker. */
 static bool can_run(const char *program) {
     const char *path = getenv("PATH");
     if (strchr(program, '/')) return access(program, X_OK) == 0;
@@ -130,8 +130,8 @@ int tutti_cmd_launch(int argc, char **argv) {
         fputs(usage, stdout);
         return 0;
     }
-    if (desc.n_workers < 1) return misuse("-n N: how many workers?", NULL);
-    if (first >= argc) return misuse("no program to run", NULL);
+    if (desc.n_workers < 1) return misuse("give -n N, the number of workers", NULL);
+    if (first >= argc) return misuse("give a program to run", NULL);
     if (!can_run(argv[first])) {
         fprintf(stderr, "tutti launch: cannot run '%s': not found or not executable\n",
                 argv[first]);

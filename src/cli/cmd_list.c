@@ -1,4 +1,4 @@
-/* cmd_list.c - `tutti ops`, `tutti passes` and similar commands: prints the tables of the library.
+/* cmd_list.c - `tutti ops`, `tutti passes` and similar commands: print the tables of the library.
  */
 #include <stdbool.h>
 #include <stdio.h>

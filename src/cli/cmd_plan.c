@@ -10,38 +10,32 @@
 #include "tutti/planner.h"
 
 static const char usage[] =
-    "usage: tutti plan [JOB.yaml] [key=value ...] [-n WORKERS] [--memory SIZE] [--out FILE]\n"
-    "                  [--device measured|cpu|h200] [--seconds S] [--json] [--all]\n"
-    "       tutti plan --check RUN [--device NAME] [--seconds S] [--json]\n"
-    "                              [--allow-plugin]\n"
-    "\n"
-    "Predicts step time and memory of every layout that the job allows (data, tensor and pipeline\n"
-    "parallel sizes, ZeRO stage, number of shards, recomputation).  Prints the ten best, why the\n"
-    "others are slower, and which are not possible.  Calibration runs the job's own shard program\n"
-    "on every core for at most --seconds (8); nothing of this training is kept.\n"
-    "\n"
-    "  --memory SIZE    memory limit, such as 80GB: of all workers of a host, or of each GPU\n"
-    "  --out FILE       write the job with the best layout\n"
-    "  --device h200    plan for H200 GPUs, from stored figures, even if none is here (number: -n, "
-    "or\n"
-    "                   a list in parallel.devices)\n"
-    "  --device cpu     plan for one core per worker\n"
-    "  --check RUN      compare the prediction for a finished run with what it took\n"
-    "  --allow-plugin   let --check load the code that model.plugin of RUN names\n"
-    "\n"
-    "The number of shards is part of the mathematics: set parallel.shards to keep it.\n";
+    "usage: tutti plan [JOB.yaml] [key=value ...] [-n WORKERS] [--memory SIZE] [--out FILE]\n      "
+    "            [--device measured|cpu|h200] [--seconds S] [--json] [--all]\n       tutti plan "
+    "--check RUN [--device NAME] [--seconds S] [--json]\n                              "
+    "[--allow-plugin]\n\nPredicts step time and memory of every layout that the job allows (data, "
+    "tensor and pipeline\nparallel sizes, ZeRO stage, number of shards, recomputation).  Prints "
+    "the ten best, why the\nothers are slower, and why some are impossible.  Calibration runs the "
+    "job's own shard program\non every core for at most --seconds (8) and leaves no run "
+    "folder.\n\n  --memory SIZE    memory limit, such as 80GB: of all workers of a host, or of "
+    "each GPU\n  --out FILE       write the job with the best layout\n  --device h200    plan for "
+    "H200 GPUs, from stored figures, even on a machine without one (their\n                   "
+    "number: -n, or a list in parallel.devices)\n  --device cpu     plan for one core per worker\n "
+    " --check RUN      compare the prediction for a finished run with its measured time\n          "
+    "         and memory\n  --allow-plugin   let --check load the code that model.plugin of RUN "
+    "names\n\nThe number of shards is part of the mathematics: set parallel.shards to keep it.\n";
 
 typedef struct plan_options {
     tutti_plan_desc desc;
     const char *out_path, *run;
-    const char *of_plan; /* an option that makes no sense with --check; NULL: none was given */
+    const char *of_plan; /* an option that cannot be combined with --check; NULL: none was given */
 } plan_options;
 
-/* 0, or 2 after a message. */
+/* Returns 0, or 2 after a message. */
 static int read_options(int *argc, char **argv, plan_options *o) {
     *o = (plan_options){.out_path = take_option(argc, argv, "--out"),
                         .run = take_option(argc, argv, "--check")};
-    const char *n = take_option(argc, argv, "-n"); /* whatever layout the job has so far */
+    const char *n = take_option(argc, argv, "-n"); /* overrides the layout of the job */
     const char *memory = take_option(argc, argv, "--memory");
     const char *seconds = take_option(argc, argv, "--seconds");
     o->desc.device = take_option(argc, argv, "--device");
@@ -54,15 +48,15 @@ static int read_options(int *argc, char **argv, plan_options *o) {
                  : o->desc.max_rows ? "--all"
                                     : NULL;
     if (n && !read_count(n, 1, INT_MAX, &o->desc.n_workers)) {
-        fprintf(stderr, "tutti plan: -n wants a number of workers, got '%s'\n", n);
+        fprintf(stderr, "tutti plan: -n expects a number of workers, got '%s'\n", n);
         return 2;
     }
     if (memory && !read_bytes(memory, &o->desc.memory_bytes)) {
-        fprintf(stderr, "tutti plan: --memory wants a size such as 80GB, got '%s'\n", memory);
+        fprintf(stderr, "tutti plan: --memory expects a size such as 80GB, got '%s'\n", memory);
         return 2;
     }
     if (seconds && !read_positive(seconds, &o->desc.budget_s)) {
-        fprintf(stderr, "tutti plan: --seconds wants a time, got '%s'\n", seconds);
+        fprintf(stderr, "tutti plan: --seconds expects a time in seconds, got '%s'\n", seconds);
         return 2;
     }
     return 0;
@@ -94,7 +88,7 @@ int tutti_cmd_plan(int argc, char **argv) {
     int code = read_options(&argc, argv, &options);
     if (code) return code;
     if (options.run && (argc > 1 || options.of_plan)) {
-        fprintf(stderr, "tutti plan: --check wants a run alone, and there is '%s' too\n",
+        fprintf(stderr, "tutti plan: --check takes only a run folder; leave out '%s'\n",
                 argc > 1 ? argv[1] : options.of_plan);
         return 2;
     }

@@ -7,32 +7,23 @@
 #include "tutti/eval.h"
 
 static const char usage[] =
-    "usage: tutti predict RUN FILE|FOLDER... [key=value ...]\n"
-    "\n"
-    "Prints one JSON object per sample and line, with the newest valid checkpoint of run folder\n"
-    "RUN. The training data is not needed.  Accepted files depend on the training data:\n"
-    "\n"
-    "  images    JPEG, PNG, IDX (plain or gzipped): class, probability, the five most likely "
-    "classes\n"
-    "  arrays    NumPy's .npy, or x of an .npz: one sample or rows of samples, with the shape and "
-    "type\n"
-    "            of the training data\n"
-    "  tables    .csv, .csv.gz: columns by name, labels are not needed: class, or the value of a\n"
-    "            regression\n"
-    "  text      .txt, or .bin files of tokens, for a language model: loss and perplexity of each\n"
-    "            window of its context, and the most likely next tokens\n"
-    "\n"
-    "A folder stands for all such files in it and below, sorted by name.  Files that cannot be\n"
-    "read and samples with an output that is not finite are reported on standard error; the\n"
-    "others continue.\n"
-    "\n"
-    "Exit code: 0; 2 wrong usage or no run; 3 a file cannot be read; 4 no valid checkpoint; 7 an\n"
-    "output that is not finite.\n";
+    "usage: tutti predict RUN FILE|FOLDER... [key=value ...]\n\nPrints one JSON object per sample "
+    "and line, with the newest valid checkpoint of run folder\nRUN. The training data is not "
+    "needed.  Accepted files depend on the training data:\n\n  images    JPEG, PNG, IDX (plain or "
+    "gzipped): class, probability, the five most likely classes\n  arrays    .npy files of NumPy, "
+    "or the array x of an .npz: one sample or rows of samples,\n            with the shape and "
+    "type of the training data\n  tables    .csv, .csv.gz; columns are matched by name and labels "
+    "are not needed: class, or\n            the value of a regression\n  text      .txt, or .bin "
+    "files of tokens, for a language model: loss and perplexity of each\n            window of its "
+    "context, and the most likely next tokens\n\nA folder stands for all such files in it and "
+    "below, sorted by name.  Files that cannot be\nread and samples with an output that is not "
+    "finite are reported on standard error; the\nothers continue.\n\nExit code: 0; 2 wrong usage "
+    "or no run; 3 a file cannot be read; 4 no valid checkpoint; 7 an\noutput that is not finite.\n";
 
 static void print(void *user, const tutti_prediction *prediction) {
     (void)user;
     if (prediction->error) {
-        fflush(stdout); /* in the order of the samples where both are one stream */
+        fflush(stdout); /* keeps the order of samples if both go to one stream */
         fprintf(stderr, "tutti predict: %s\n", prediction->error);
         return;
     }

@@ -9,30 +9,24 @@
 #include "tutti/profile.h"
 
 static const char usage[] =
-    "usage: tutti profile [JOB.yaml] [key=value ...] [-n WORKERS] [--trace FILE] [--table FILE]\n"
-    "                     [--steps N] [--rank N] [--all]\n"
-    "\n"
-    "Trains a few steps with the job's parallel layout and times every part of them without\n"
-    "adding waits: on a GPU with timestamps in the captured graph, on the host on the first\n"
-    "compute thread. Prints time, TFLOP/s and GB/s of each kind of operation, its fraction of the\n"
-    "step, and what a kernel at the measured ceilings would save.  With several workers also the\n"
-    "communication (tensor parallel collectives, stages, gradients, parameters), and how much of\n"
-    "it overlaps with compute. Nothing of this training is kept.\n"
-    "\n"
-    "  -n WORKERS     without it, one replica of the model\n"
-    "  --trace FILE   a trace for https://ui.perfetto.dev or chrome://tracing: a process per "
-    "worker,\n"
-    "                 with a row for its kernels, for each kind of traffic and for waits of the "
-    "host\n"
-    "  --table FILE   also write the table to FILE\n"
-    "  --steps N      time N steps (3); the table is of the fastest\n"
-    "  --rank N       the table of worker N (0)\n"
-    "  --all          all rows instead of the 25 slowest\n";
+    "usage: tutti profile [JOB.yaml] [key=value ...] [-n WORKERS] [--trace FILE] [--table FILE]\n  "
+    "                   [--steps N] [--rank N] [--all]\n\nTrains a few steps with the job's "
+    "parallel layout and times every part of them without\nadding waits: on a GPU with timestamps "
+    "in the captured graph, on the host on the first\ncompute thread. Prints time, TFLOP/s and "
+    "GB/s of each kind of operation, its fraction of the\nstep, and what a kernel at the measured "
+    "ceilings would save.  With several workers also the\ncommunication (tensor parallel "
+    "collectives, stages, gradients, parameters), and how much of\nit overlaps with compute.  "
+    "Leaves no run folder.\n\n  -n WORKERS     number of workers; default: one replica of the "
+    "model\n  --trace FILE   a trace for https://ui.perfetto.dev or chrome://tracing: a process "
+    "per worker,\n                 with a row for its kernels, for each kind of traffic and for "
+    "waits of the host\n  --table FILE   also write the table to FILE\n  --steps N      time N "
+    "steps (3); the table is of the fastest\n  --rank N       print the table of worker N (0)\n  "
+    "--all          all rows instead of the 25 slowest\n";
 
-/* Reads a number from low to high; text NULL keeps the value. */
+/* Reads a number from low to high; if text is NULL the value stays. */
 static bool read_option(const char *name, const char *text, int low, int high, int *out) {
     if (!text || read_count(text, low, high, out)) return true;
-    fprintf(stderr, "tutti profile: %s wants a number from %d to %d, got '%s'\n", name, low, high,
+    fprintf(stderr, "tutti profile: %s expects a number from %d to %d, got '%s'\n", name, low, high,
             text);
     return false;
 }

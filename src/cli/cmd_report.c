@@ -6,14 +6,11 @@
 #include "tutti/eval.h"
 
 static const char usage[] =
-    "usage: tutti report RUN [key=value ...]\n"
-    "\n"
-    "Writes RUN/report.html, one file that needs no network: loss, accuracy, learning rate,\n"
-    "throughput, where the time went, memory, and for images the mistakes of the newest\n"
-    "checkpoint.  Training writes it at its end; use this command for a run that is still going,\n"
-    "was stopped or was killed.\n"
-    "\n"
-    "Exit code: 0; 2 wrong usage or no run.\n";
+    "usage: tutti report RUN [key=value ...]\n\nWrites RUN/report.html, one file that needs no "
+    "network: loss, accuracy, learning rate,\nthroughput, where the time went, memory, and for "
+    "images the mistakes of the newest\ncheckpoint.  Training writes it at its end; use this "
+    "command for a run that is still running,\nwas stopped or was killed.\n\nExit code: 0; 2 wrong "
+    "usage or no run.\n";
 
 int tutti_cmd_report(int argc, char **argv) {
     run_args args;

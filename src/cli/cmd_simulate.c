@@ -9,28 +9,21 @@
 #include "tutti/planner.h"
 
 static const char usage[] =
-    "usage: tutti simulate [JOB.yaml] [key=value ...] [-n WORKERS] [--network FILE|h200|ethernet]\n"
-    "                      [--device measured|cpu|h200] [--step-ms MS] [--speeds LIST] [--json]\n"
-    "\n"
-    "Simulates a step of the job on 1, 2, 4, ... WORKERS (64), each with the batch of the job:\n"
-    "the compute time of a worker, when each gradient bucket is ready, and how long its reduction\n"
-    "takes. Prints the scaling curve, the reductions and the part of them that is not overlapped,\n"
-    "and the bytes that a worker or server sends on each level of the network.\n"
-    "\n"
-    "With parallel.pipeline and parallel.tensor several workers form each replica, and the\n"
-    "pipeline bubble is printed.  parallel.zero, parallel.compress and local SGD change what is\n"
-    "sent.  For asynchronous parameter servers and backup workers the simulation prints waits,\n"
-    "the load of the servers, and the staleness of gradients.\n"
-    "\n"
-    "  --device D       compute time: measured (here, in some seconds), or stored figures of an "
-    "H200\n"
-    "                   or a core\n"
-    "  --step-ms MS     use this compute time instead\n"
-    "  --speeds LIST    relative speeds of replicas: 1,1,1,0.2 makes every fourth five times "
-    "slower\n"
-    "  --network FILE   a YAML file with the groups host, rack and spine, each with size, gb_s "
-    "(1e9\n"
-    "                   bytes per second and worker) and latency_us\n";
+    "usage: tutti simulate [JOB.yaml] [key=value ...] [-n WORKERS] [--network "
+    "FILE|h200|ethernet]\n                      [--device measured|cpu|h200] [--step-ms MS] "
+    "[--speeds LIST] [--json]\n\nSimulates a step of the job on 1, 2, 4, ... WORKERS (64), each "
+    "with the batch of the job:\nthe compute time of a worker, when each gradient bucket is ready, "
+    "and how long its reduction\ntakes. Prints the scaling curve, the reductions and the part of "
+    "them that is not overlapped,\nand the bytes that a worker or server sends on each level of "
+    "the network.\n\nWith parallel.pipeline and parallel.tensor several workers form each replica, "
+    "and the\npipeline bubble is printed.  parallel.zero, parallel.compress and local SGD change "
+    "what is\nsent.  For asynchronous parameter servers and backup workers the simulation prints "
+    "waits,\nthe load of the servers, and the staleness of gradients.\n\n  --device D       "
+    "compute time: measured (on this machine, in a few seconds), or stored figures\n               "
+    "    of an H200 or a core\n  --step-ms MS     use this compute time instead\n  --speeds LIST   "
+    " relative speeds of replicas: 1,1,1,0.2 makes every fourth five times slower\n  --network "
+    "FILE   a YAML file with the groups host, rack and spine, each with size, gb_s (1e9\n          "
+    "         bytes per second and worker) and latency_us\n";
 
 static int read_options(int *argc, char **argv, tutti_simulate_desc *desc) {
     const char *n = take_option(argc, argv, "-n"), *ms = take_option(argc, argv, "--step-ms");
@@ -40,12 +33,12 @@ static int read_options(int *argc, char **argv, tutti_simulate_desc *desc) {
                                   .json = take_flag(argc, argv, "--json")};
     double workers = 64;
     if ((n && !read_positive(n, &workers)) || workers > 1 << 20 || workers != floor(workers)) {
-        fprintf(stderr, "tutti simulate: -n wants a number from 1 to %d, got '%s'\n", 1 << 20, n);
+        fprintf(stderr, "tutti simulate: -n expects a number from 1 to %d, got '%s'\n", 1 << 20, n);
         return 2;
     }
     desc->n_workers = (int)workers;
     if (ms && !read_positive(ms, &desc->step_ms)) {
-        fprintf(stderr, "tutti simulate: --step-ms wants milliseconds, got '%s'\n", ms);
+        fprintf(stderr, "tutti simulate: --step-ms expects milliseconds, got '%s'\n", ms);
         return 2;
     }
     return 0;

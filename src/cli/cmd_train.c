@@ -37,7 +37,7 @@ static const char usage[] =
     "no progress; 130, 143 stopped by a signal.\n";
 
 static void print_result(const tutti_train_result *r) {
-    if (r->n_params == 0) return; /* a supervisor: the worker of rank 0 has printed it */
+    if (r->n_params == 0) return; /* in a supervisor, the worker of rank 0 has printed it */
     if (r->stop_signal) {
         fprintf(stderr, "stopped at step %" PRId64 "; continue with: tutti train --resume %s\n",
                 r->n_steps, r->run_dir);
@@ -54,7 +54,7 @@ static void print_result(const tutti_train_result *r) {
         printf("pipeline: stages waited %.1f %% of the time, %.1f %% expected\n", 100 * r->bubble,
                100 * r->bubble_expected);
     if (r->staleness_max > 0)
-        printf("staleness %.2f in the mean, %" PRId64 " at most\n", r->staleness_mean,
+        printf("staleness: mean %.2f, largest %" PRId64 "\n", r->staleness_mean,
                r->staleness_max);
     if (r->n_dropped > 0)
         printf("%" PRId64 " gradients of late workers were dropped\n", r->n_dropped);
@@ -66,7 +66,7 @@ static void print_result(const tutti_train_result *r) {
     printf("run %s\n", r->run_dir);
 }
 
-/* A worker does not end: only the end of the process ends it. */
+/* A worker thread does not end, so the process must. */
 static void end_stuck_run(void *user, tutti_status status, const char *text) {
     (void)user;
     fprintf(stderr, "\ntutti: error: %s; the program ends without it\n", text);

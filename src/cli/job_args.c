@@ -8,8 +8,8 @@
 
 #include "tutti/launch.h"
 
-/* Problems of a job come with their own places, "job.yaml:3:7: error: "; what another rank says of
- * its own does not begin with one. */
+/* A problem of a job begins with its place, "job.yaml:3:7: error: ".  A message of another rank
+ * does not. */
 static bool is_placed(const char *text) {
     const char *error = strstr(text, "error: "), *colon = strstr(text, ": ");
     return error && (error == text || error == colon + 2);
@@ -24,7 +24,7 @@ int report_failure(tutti_status status) {
 
 void print_job_warnings(const tutti_job *job) {
     tutti_worker_place place;
-    bool known = tutti_worker_detect(&place) == TUTTI_OK; /* else the command reports it */
+    bool known = tutti_worker_detect(&place) == TUTTI_OK; /* on failure the command reports it */
     if (known && (place.rank > 0 || place.comm_fd >= 0)) return;
     for (const char *line = tutti_job_warnings(job); *line;) {
         int n_bytes = (int)strcspn(line, "\n");
@@ -49,13 +49,13 @@ static void assign(job_args *args, const char *key, const char *value) {
     tutti_job_set(args->job, text, "command line");
 }
 
-/* Options with a value; NULL key: kept in args. */
+/* Options with a value. key NULL: the value is stored in args. */
 typedef struct flag {
     const char *name, *key;
     const char **text;
 } flag;
 
-/* Other programs put values after flags: explain that "--lr 0.1" is optimizer.lr=0.1 here. */
+/* Users of other programs write "--lr 0.1": explain that it is optimizer.lr=0.1 here. */
 static void refuse_flag(int argc, char **argv, int i) {
     const char *name = argv[i] + strspn(argv[i], "-");
     const char *key = argv[i][1] == '-' ? tutti_job_find_key(name) : NULL;
@@ -97,15 +97,15 @@ static bool wants_help(const char *arg) {
     return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
-/* Whether the argument before is an option of another program, which take refuses: then this is its
- * value and no job file. */
+/* Whether the previous argument is an unknown option, which `take` refuses.  Then this argument is
+ * its value and not a job file. */
 static bool is_value_of_unknown(char **argv, int i) {
     const char *before = i > 1 ? argv[i - 1] : "";
     return strncmp(before, "--", 2) == 0 && !strchr(before, '=') &&
            strcmp(before, "--quiet") != 0 && strcmp(before, "--allow-plugin") != 0;
 }
 
-/* The job file first: assignments win whatever their place on the command line. */
+/* Loads the job file first, so that assignments win wherever they stand on the command line. */
 static int load(job_args *args, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (wants_help(argv[i])) args->help = true;

@@ -7,10 +7,10 @@
 
 typedef struct job_args {
     tutti_job *job;     /* owned */
-    const char *path;   /* NULL: no job file, all defaults */
+    const char *path;   /* NULL: no job file, defaults only */
     const char *resume; /* --resume RUN; NULL: a new run */
     const char *after;  /* --after PASS */
-    const char *worker; /* --worker N; NULL: none in particular */
+    const char *worker; /* --worker N; NULL: not given */
     bool help, quiet;
 } job_args;
 
@@ -18,15 +18,17 @@ typedef struct job_args {
 int job_args_read(int argc, char **argv, job_args *out);
 void job_args_free(job_args *args);
 
-/* The command of a worker process: this program with the same arguments.  group: the word before
- * argv[0], such as "bench"; NULL: none.  Freed with free(), its strings are not; NULL: no memory.
+/* Returns the command of a worker process: this program with the same arguments. group: the word
+ * before argv[0], such as "bench"; NULL: none.  Free the array, not its strings; NULL when out of
+ * memory.
  */
 char **worker_argv(const char *group, int argc, char **argv);
 
-/* Prints the warnings about the job, once for all processes that read it. */
+/* Prints the warnings about the job in only one of the processes that read it. */
 void print_job_warnings(const tutti_job *job);
 
-/* Prints "tutti: TEXT" of the last error, one line per problem as it is, and returns its code. */
+/* Prints the last error, one line per problem, with "tutti: error: " before a line that names no
+ * place in a file.  Returns the exit code of status. */
 int report_failure(tutti_status status);
 
 #endif /* TUTTI_CLI_JOB_ARGS_H */

@@ -1,7 +1,5 @@
-/* main.c - the program: a table of commands, help, and a suggestion for a mistyped name.
- *
- * Uses public headers only, so the program tests the library's interface.  To add a command: write
- * cmd_NAME.c, declare it in cmd.h, add a row here. */
+/* main.c - the program: the table of commands, help, and a suggestion for a mistyped name.  To add
+ * a command: write cmd_NAME.c, declare it in cmd.h, add a row here. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -20,19 +18,20 @@ typedef struct command {
 
 static int version(int argc, char **argv);
 
-/* In the order in which a new user needs them. */
+/* Ordered as a new user needs them. */
 static const command commands[] = {
-    {"demo", "train on drawn digits with 1 worker and one per core; compare", tutti_cmd_demo},
+    {"demo", "train on generated digits with 1 worker and with one per core", tutti_cmd_demo},
     {"train", "train a job, or continue a run", tutti_cmd_train},
     {"eval", "evaluate a run on its test split", tutti_cmd_eval},
     {"export", "export a trained model for other programs", tutti_cmd_export},
     {"generate", "continue a prompt with a language model", tutti_cmd_generate},
-    {"predict", "predict images, arrays, tables or texts; JSON lines", tutti_cmd_predict},
+    {"predict", "predict images, arrays, tables or texts as JSON lines", tutti_cmd_predict},
     {"report", "write report.html: curves, times, memory, mistakes", tutti_cmd_report},
     {"inspect", "show what a job would run: steps, kernels, memory, graphs", tutti_cmd_inspect},
     {"plan", "predict time and memory of all layouts; find the fastest", tutti_cmd_plan},
     {"simulate", "simulate a job on a described cluster", tutti_cmd_simulate},
-    {"config", "show a job with the origin of every value; schema; reference", tutti_cmd_config},
+    {"config", "show a job with the origin of every value; JSON schema; all keys",
+     tutti_cmd_config},
     {"data", "describe a data set; pack it into the form that loads fastest", tutti_cmd_data},
     {"launch", "run any program as N ranks on this host", tutti_cmd_launch},
     {"ops", "list operations with formulas and attributes", tutti_cmd_list},
@@ -94,7 +93,7 @@ static int distance(const char *name, const char *typed) {
     return row[n];
 }
 
-/* Words of other programs for commands. */
+/* Names that other programs use for commands. */
 static const char *meant(const char *typed) {
     static const char *const words[][2] = {
         {"fit", "train"},         {"run", "train"},         {"resume", "train --resume RUN"},
@@ -115,7 +114,7 @@ static const char *meant(const char *typed) {
 static int unknown(const char *typed) {
     const char *other = meant(typed);
     const command *best = NULL;
-    int best_edits = 3; /* more is no typing error */
+    int best_edits = 3; /* more edits are not a typing error */
     for (int i = 0; i < N_COMMANDS; i++) {
         int edits = distance(commands[i].name, typed);
         if (edits < best_edits) best = &commands[i], best_edits = edits;
@@ -126,8 +125,8 @@ static int unknown(const char *typed) {
     return EXIT_USAGE;
 }
 
-/* Opens /dev/null for standard files that the caller has closed.  Otherwise the next opened file,
- * such as metrics or a checkpoint, would get one of their descriptors and receive console output.
+/* Opens /dev/null for standard streams that the caller has closed.  Otherwise the next file opened,
+ * such as a checkpoint, would get descriptor 1 or 2 and receive console output.
  */
 static void keep_standard_files(void) {
     for (int fd = 0; fd <= 2; fd++)
@@ -136,9 +135,9 @@ static void keep_standard_files(void) {
 
 static void on_file_limit(int number) { (void)number; }
 
-/* A file that reaches the limit of `ulimit -f` fails with EFBIG, which is reported like a full
- * disk, instead of ending the process.  A handler, not SIG_IGN: programs that `tutti launch` starts
- * have the default again. */
+/* With a handler for SIGXFSZ, a write beyond `ulimit -f` fails with EFBIG, which is reported like a
+ * full disk.  Without it the process would be killed.  A handler and not SIG_IGN, so that programs
+ * started by `tutti launch` have the default again. */
 static void survive_file_limit(void) {
     struct sigaction old;
     if (sigaction(SIGXFSZ, NULL, &old) != 0 || old.sa_handler != SIG_DFL) return;
@@ -147,15 +146,15 @@ static void survive_file_limit(void) {
     sigaction(SIGXFSZ, &action, NULL);
 }
 
-/* Results that have not arrived are a failure. */
+/* Results that cannot be written are a failure. */
 static int results_have_arrived(const char *name, int code) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     fprintf(stderr, "tutti %s: standard output: %s\n", name, strerror(errno));
     return code ? code : EXIT_FAILED;
 }
 
-/* glibc reserves 64 MB of address space for each thread that allocates: under ulimit -v these are
- * missed elsewhere, at moments that depend on timing. */
+/* glibc reserves 64 MB of address space for each thread that allocates.  Under ulimit -v other
+ * allocations would then fail, depending on timing. */
 static void save_address_space(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)

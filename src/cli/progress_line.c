@@ -1,5 +1,5 @@
-/* progress_line.c - prints progress on stderr: one redrawn line that fits the width of a terminal,
- * or a plain line every few seconds. */
+/* progress_line.c - prints progress on stderr: on a terminal one line that is redrawn and fits its
+ * width, else a plain line every few seconds. */
 #include "cli/progress_line.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ void progress_end(progress *p) {
     p->drawn = false;
 }
 
-/* "1:02:03", "2:03" */
+/* Formats seconds as "1:02:03" or "2:03". */
 static const char *clock_text(double s, char *out, size_t n_bytes) {
     long t = s < 0 || s > 1e7 ? 0 : (long)(s + 0.5);
     if (t >= 3600)
@@ -39,10 +39,10 @@ static const char *clock_text(double s, char *out, size_t n_bytes) {
     return out;
 }
 
-/* A part of the line, with its leading spaces. */
+/* A part of the line, including its leading spaces. */
 typedef struct piece {
     char text[64];
-    int leaves; /* 1 goes first where the terminal is too narrow; 0 stays */
+    int leaves; /* on a narrow terminal part 1 is left out first; 0 always stays */
 } piece;
 
 enum { N_PIECES = 9, LAST_TO_LEAVE = 7 };
@@ -71,8 +71,8 @@ static void make_pieces(const tutti_event *e, piece p[N_PIECES]) {
                  100 * e->slowest_late_share);
 }
 
-/* A line that is wrapped cannot be redrawn: the least telling pieces leave until it is shorter than
- * the terminal is wide. */
+/* A wrapped line cannot be redrawn: leaves out the least important parts until the line is shorter
+ * than the terminal is wide. */
 static void fit(piece p[N_PIECES], size_t width) {
     size_t n = 0;
     for (int i = 0; i < N_PIECES; i++) n += strlen(p[i].text);
@@ -84,7 +84,7 @@ static void fit(piece p[N_PIECES], size_t width) {
         }
 }
 
-/* Columns of the terminal, which can change at any time; SIZE_MAX: unknown. */
+/* Returns the columns of the terminal, which can change at any time; SIZE_MAX: unknown. */
 static size_t n_columns(void) {
     struct winsize size;
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : SIZE_MAX;
@@ -139,7 +139,7 @@ void progress_event(void *user, const tutti_event *e) {
             fprintf(stderr, "warning: %s\n", e->text);
             break;
         case TUTTI_EVENT_CHECKPOINT:
-            break; /* it is in metrics.jsonl */
+            break; /* shown only in metrics.jsonl */
         case TUTTI_EVENT_END:
             progress_end(p);
             break;

@@ -7,22 +7,22 @@
 #include "tutti/train.h"
 
 typedef struct progress {
-    bool terminal; /* stderr is one that can redraw a line */
+    bool terminal; /* stderr is a terminal that can redraw a line */
     bool quiet;    /* warnings only */
-    bool drawn;    /* the line stands there */
-    double last_s; /* when a plain line was last printed */
+    bool drawn;    /* a line is on the screen */
+    double last_s; /* time of the last plain line */
 } progress;
 
-/* Looks at stderr and TERM. */
+/* Initializes progress from stderr and TERM. */
 progress progress_begin(bool quiet);
 
-/* tutti_train_desc.on_event with a progress as user. */
+/* Pass it as tutti_train_desc.on_event, with a progress as user. */
 void progress_event(void *user, const tutti_event *event);
 
-/* Ends the line, so that other text may follow. */
+/* Ends the line before other output. */
 void progress_end(progress *p);
 
-/* r2 as text; NAN is "undefined".  Returns out. */
+/* Formats r2 into out, NAN as "undefined".  Returns out. */
 enum { R2_TEXT = 32 };
 const char *r2_text(double r2, char out[R2_TEXT]);
 

@@ -31,7 +31,7 @@ static int take_flag(char **argv, int argc, const run_flag *flag, int *i) {
     return end == argv[*i] || *end ? fail_usage(argv[0], "not a number:", argv[*i]) : 0;
 }
 
-/* "a.b=c" is an assignment, "pictures/x=1.png" is a file. */
+/* "a.b=c" is an assignment, "images/x=1.png" is a file. */
 static bool is_assignment(const char *text) {
     const char *equals = strchr(text, '=');
     if (!equals || access(text, F_OK) == 0) return false;

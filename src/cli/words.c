@@ -65,7 +65,7 @@ bool read_count(const char *text, int low, int high, int *n) {
     return true;
 }
 
-/* False: errno says why. */
+/* Returns false on failure, with errno set. */
 static bool write_all(const char *path, const char *text) {
     FILE *file = fopen(path, "w");
     bool good = file && fputs(text, file) >= 0;
@@ -78,7 +78,8 @@ static bool write_all(const char *path, const char *text) {
 int save_text(const char *command, const char *path, const char *text) {
     char beside[4096];
     struct stat info;
-    bool is_new = lstat(path, &info) != 0 || S_ISREG(info.st_mode); /* else a link, a terminal */
+    bool is_new =
+        lstat(path, &info) != 0 || S_ISREG(info.st_mode); /* else it is a link, a terminal, ... */
     if (snprintf(beside, sizeof beside, "%s.tmp", path) >= (int)sizeof beside) is_new = false;
     bool good =
         is_new ? write_all(beside, text) && rename(beside, path) == 0 : write_all(path, text);

@@ -4,13 +4,14 @@
 
 #include <stdbool.h>
 
-/* Takes "NAME VALUE" out of argv; NULL: it is not there. */
+/* Removes "NAME VALUE" from argv and returns the value; NULL: not given. */
 const char *take_option(int *argc, char **argv, const char *name);
 
-/* The same for an option without a value. */
+/* Removes an option without a value; false: not given. */
 bool take_flag(int *argc, char **argv, const char *name);
 
-/* A number of bytes such as 80GB, 512MiB or 1e9 into *n_bytes; false: it is none. */
+/* Parses a number of bytes such as 80GB, 512MiB or 1e9; false if text is not exactly such a number.
+ */
 bool read_bytes(const char *text, double *n_bytes);
 
 /* Parses a number above 0 and at most 1e9; false if text is not exactly such a number. */
@@ -19,8 +20,8 @@ bool read_positive(const char *text, double *x);
 /* Parses a whole number from low to high; false if text is not exactly such a number. */
 bool read_count(const char *text, int low, int high, int *n);
 
-/* Writes text to a file, which is whole or as it was; 0, or 1 after a message that names the
- * command. */
+/* Writes text to a file.  On failure the file is unchanged.  Returns 0, or 1 after a message that
+ * names the command. */
 int save_text(const char *command, const char *path, const char *text);
 
 #endif /* TUTTI_CLI_WORDS_H */

@@ -2,8 +2,8 @@
  * to predict masked tokens; or of the sample, [N,n_classes], from its first token.
  *
  * Names are those of Hugging Face's BertForMaskedLM and BertForSequenceClassification; queries,
- * keys and values are three layers there, so here too.  All tokens belong to the first segment.
- * Attention ignores pad tokens, which are found in x itself. */
+ * keys and values are three layers, as there.  All tokens belong to the first segment. Attention
+ * ignores pad tokens, which are found in x itself. */
 #include <stdio.h>
 
 #include "models/models.h"
@@ -47,7 +47,7 @@ static tutti_value *layer_linear(const bert *m, tutti_value *x, int64_t i, int64
     return linear(m, x, n_out, tti_layer_name(text, "bert.encoder.layer", i, name));
 }
 
-/* The end of a residual branch: NAME.dropout, then NAME.LayerNorm of the sum. */
+/* Ends a residual branch: NAME.dropout, then NAME.LayerNorm of the sum. */
 static tutti_value *add_norm(const bert *m, tutti_value *x, tutti_value *y, int64_t i,
                              const char *name) {
     char suffix[TTI_MODEL_NAME / 2], text[TTI_MODEL_NAME];
@@ -58,11 +58,11 @@ static tutti_value *add_norm(const bert *m, tutti_value *x, tutti_value *y, int6
                             tti_layer_name(text, "bert.encoder.layer", i, suffix));
 }
 
-/* i32[N]: tokens of each sample that are not padding. */
+/* Returns i32[N], the number of tokens of each sample that are not padding. */
 static tutti_value *count_tokens(const bert *m, tutti_value *tokens) {
     tutti_value *x = tutti_cast(m->g, tokens, TUTTI_F32);
     x = tutti_affine(m->g, x, 1, -(double)m->p->pad_token);
-    x = tutti_square(m->g, tutti_sign(m->g, x)); /* 1, and 0 for padding */
+    x = tutti_square(m->g, tutti_sign(m->g, x)); /* 0 for padding, else 1 */
     return tutti_cast(m->g, tutti_sum(m->g, x, &(tutti_axes){.n = 1, .axis = {1}}), TUTTI_I32);
 }
 

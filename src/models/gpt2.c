@@ -1,7 +1,7 @@
 /* gpt2.c - GPT-2 (Radford et al. 2019): x i32[N,T] tokens -> logits [N,T,vocabulary].
  *
- * Names are those of Hugging Face's GPT2LMHeadModel.  Its Conv1D weights are [in,out], ours
- * [out,in] as in every linear layer (tti_gpt2_transposed).  The output layer is the token table,
+ * Names are those of Hugging Face's GPT2LMHeadModel.  Its Conv1D weights are [in,out]; ours are
+ * [out,in], as in every linear layer (tti_gpt2_transposed).  The output layer is the token table,
  * unless params untie it: then it is lm_head.weight.  Initial values are normal with deviation
  * 0.02, and smaller for layers that add to the residual stream.  Training and decoding differ in
  * the attention only, so both use block(). */
@@ -42,7 +42,7 @@ static tutti_value *drop(const gpt *m, tutti_value *x, const char *name) {
     return drops ? tutti_dropout(m->g, x, m->p->dropout, name) : x;
 }
 
-/* A linear layer of block i; the ends of residual branches start smaller. */
+/* A linear layer of block i.  The last layer of a residual branch starts with smaller weights. */
 static tutti_value *linear(const gpt *m, tutti_value *x, int64_t i, int64_t n_out,
                            const char *name) {
     char text[TTI_MODEL_NAME];
@@ -59,7 +59,7 @@ static tutti_value *norm(const gpt *m, tutti_value *x, int64_t i, const char *na
                             tti_layer_name(text, "transformer.h", i, name));
 }
 
-/* A cache of layer i as input "NAME.i". */
+/* Adds the cache of layer i as input "NAME.i". */
 static tutti_value *cache_in(const gpt *m, const tutti_value *qkv, const char *name, int64_t i) {
     char text[TTI_MODEL_NAME];
     snprintf(text, sizeof text, "%s.%" PRId64, name, i);
@@ -129,6 +129,6 @@ tutti_value *tti_gpt2_decode(tutti_graph *g, tutti_value *tokens, tutti_value *p
     gpt m = {.g = g, .p = params, .pos = pos};
     if (!pos || !tti_model_pick_size(g, "gpt2", tokens, params, sizes, &m.size)) return NULL;
     if (tutti_value_type(tokens).shape.dim[1] != 1)
-        return tutti_graph_refuse(g, "gpt2: one token at a time is decoded");
+        return tutti_graph_refuse(g, "gpt2: decoding takes one token at a time");
     return logits(&m, tokens);
 }

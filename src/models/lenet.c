@@ -1,5 +1,5 @@
-/* lenet.c - a small convolutional classifier in the manner of LeNet-5 (LeCun et al. 1998), with
- * 3x3 kernels and relu.  x: [N,C,H,W] -> logits [N,n_classes]; H and W at least 4. */
+/* lenet.c - a small convolutional classifier like LeNet-5 (LeCun et al. 1998), with 3x3 kernels and
+ * relu.  x: [N,C,H,W] -> logits [N,n_classes]; H and W at least 4. */
 #include "models/models.h"
 #include "tutti/ops.h"
 

@@ -1,8 +1,6 @@
 /* lstm.c - a recurrent language model (Zaremba et al. 2014): x i32[N,T] tokens -> logits
- * [N,T,vocabulary].  Every sample starts with a state of zeros.
- *
- * Names are those of PyTorch's example: encoder, rnn, decoder; so are initial values, uniform
- * within 0.1 except for the LSTM's. */
+ * [N,T,vocabulary].  The state is zero at the start of every sample.  Names and initial values are
+ * those of PyTorch's example: encoder, rnn, decoder; uniform within 0.1 except for the LSTM. */
 #include "models/models.h"
 #include "tutti/ops.h"
 

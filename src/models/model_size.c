@@ -12,7 +12,7 @@ enum { WHY = 320 };
 
 static int64_t first_set(int64_t a, int64_t b) { return a > 0 ? a : b; }
 
-/* NULL with the known names in why. */
+/* Returns NULL, with the known names in why, for an unknown name. */
 static const tti_model_size *find_size(const char *model, const tti_model_size *sizes,
                                        const char *name, char why[WHY]) {
     if (!name || !name[0]) return sizes;

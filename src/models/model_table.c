@@ -8,13 +8,13 @@
 /* In alphabetical order. */
 static const tutti_model models[] = {
     {.name = "bert",
-     .doc = "encoder of tokens: guesses masked ones, or with model.head=classify classifies",
+     .doc = "token encoder: predicts masked tokens; model.head=classify predicts a class",
      .input = TUTTI_MODEL_TOKENS,
      .build = tti_model_bert,
      .size = "base",
      .activation = "gelu"},
     {.name = "gpt2",
-     .doc = "GPT-2 of any size, with its 124M, 355M, 774M and 1558M by model.size",
+     .doc = "GPT-2 of any size; model.size has its 124M, 355M, 774M and 1558M",
      .input = TUTTI_MODEL_TOKENS,
      .build = tti_model_gpt2,
      .decode = tti_gpt2_decode,

@@ -1,4 +1,4 @@
-/* models.h - the builders of the built-in models, one per file, and what they share. */
+/* models.h - the builders of the built-in models, one per file, and their common functions. */
 #ifndef TTI_MODELS_MODELS_H
 #define TTI_MODELS_MODELS_H
 
@@ -29,23 +29,24 @@ typedef struct tti_model_size {
     int64_t n_layers, n_heads, width, context, vocabulary, mlp_width;
 } tti_model_size;
 
-/* *out: the row of sizes (the first one without params->size) with all values of params applied;
- * context and vocabulary are those of params, else T of x[N,T] and n_classes.  Returns false, with
- * the reason stored in g, for an unknown size, for x that is not i32[N,T] with T <= context, and
- * for heads that do not divide the width. */
+/* Sets *out to the row of sizes that params->size names (NULL: the first), with all values of
+ * params applied; context and vocabulary are those of params, else T of x[N,T] and n_classes.
+ * Returns false, with the reason stored in g, for an unknown size, for x that is not i32[N,T] with
+ * T <= context, and for heads that do not divide the width. */
 bool tti_model_pick_size(tutti_graph *g, const char *model, const tutti_value *x,
                          const tutti_model_params *params, const tti_model_size *sizes,
                          tti_model_size *out);
 
-/* The activation of that name (NULL: of `fallback`) of x; a refusal in g for an unknown name. */
+/* Applies the activation of that name (NULL: `fallback`) to x.  An unknown name is a failure stored
+ * in g. */
 tutti_value *tti_model_activate(tutti_graph *g, tutti_value *x, const char *name,
                                 const char *fallback);
 
-/* The attention of layer i as params scale it. */
+/* Returns the attention of layer i, scaled as params say. */
 tutti_attention_desc tti_model_attention(const tutti_model_params *params,
                                          const tti_model_size *size, int64_t i);
 
-/* "PREFIX.i.SUFFIX" in text. */
+/* Writes "PREFIX.i.SUFFIX" to text. */
 enum { TTI_MODEL_NAME = 128 };
 const char *tti_layer_name(char text[TTI_MODEL_NAME], const char *prefix, int64_t i,
                            const char *suffix);

@@ -1,5 +1,5 @@
-/* resnet.c - residual networks (He et al. 2015), v1.5: in a bottleneck the 3x3 has the stride. x:
- * [N,C,H,W] -> logits [N,n_classes].
+/* resnet.c - residual networks (He et al. 2015), v1.5: in a bottleneck the 3x3 convolution has the
+ * stride. x: [N,C,H,W] -> logits [N,n_classes].
  *
  * Names and initial values are torchvision's (convolutions normal with variance 2 / fan_out, batch
  * norms 1 and 0), so weight files can be exchanged in both directions.  For small images such as
@@ -16,14 +16,14 @@ typedef struct net {
     const tutti_model_params *p;
     bool bottleneck;
     int n_blocks[N_STAGES];
-    int n_done, n_all; /* blocks, of all stages */
+    int n_done, n_all; /* blocks over all stages */
 } net;
 
 typedef struct layer {
     const char *block; /* "layer1.0.", "" */
     const char *conv, *norm;
     int64_t n_out, kernel, stride;
-    bool zero; /* the norm's weight starts as zero */
+    bool zero; /* the weight of the norm starts at zero */
 } layer;
 
 static tutti_value *conv_norm(const net *r, tutti_value *x, const layer *l) {
@@ -61,7 +61,8 @@ static tutti_value *branch(const net *r, tutti_value *x, const char *block, int6
     return conv_norm(r, x, &l3);
 }
 
-/* Stochastic depth (Huang et al. 2016): the last branch is left out with the full probability. */
+/* Stochastic depth (Huang et al. 2016): the probability grows linearly and is highest for the last
+ * branch. */
 static tutti_value *drop_branch(const net *r, tutti_value *y, const char *block) {
     char name[NAME];
     if (r->p->drop_path <= 0) return y;

@@ -47,7 +47,7 @@ def test_without_training():
 
 def test_usage():
     runs.tutti("bench", "data", "--help").expect(0, "usage: tutti bench data")
-    runs.tutti("bench", "data", "--threads", "none").expect(2, "want a number")
+    runs.tutti("bench", "data", "--threads", "none").expect(2, "expected a number")
     runs.tutti("bench", "data", "data.formt=idx").expect(2, "unknown key")
     runs.tutti("bench", "data", "data.format=images", "data.dir=/nowhere").expect(3, "/nowhere")
 

@@ -33,7 +33,7 @@ wait
 grep -q '"algorithm":"direct","n_bytes":1048576.*"between_bytes":20' "$tmp/rows-0"
 code=0
 RANK=0 WORLD_SIZE=2 "$TUTTI_PROGRAM" bench comm -n 3 >"$tmp/out" 2>"$tmp/err" || code=$?
-[ $code -eq 2 ] && grep -q "the launcher says how many ranks" "$tmp/err" || exit 1
+[ $code -eq 2 ] && grep -q "the launcher decides the number" "$tmp/err" || exit 1
 "$TUTTI_PROGRAM" bench comm -n 2 --max 64 --ms 1 --plain | grep -q "plain memory"
 code=0
 "$TUTTI_PROGRAM" bench comm --devices >"$tmp/out" 2>"$tmp/err" || code=$?

@@ -20,9 +20,9 @@ expect() {
 }
 
 expect 0 "usage: tutti launch -n N" --help
-expect 2 "how many workers?" true
-expect 2 "no program" -n 2
-expect 2 "no program" -n 2 --
+expect 2 "give -n N, the number of workers" true
+expect 2 "give a program to run" -n 2
+expect 2 "give a program to run" -n 2 --
 expect 2 "not a number: x" -n x true
 expect 2 "not a number: -1" -n -1 true
 expect 2 "unknown option --frobnicate" -n 2 --frobnicate true

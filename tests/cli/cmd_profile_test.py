@@ -105,12 +105,12 @@ def test_pieces_and_stages():
 
 def test_wrong_usage():
     for rank in ("-1", "4096", "two"):
-        runs.tutti("profile", *JOB, "--rank", rank).expect(2, "--rank wants a number from 0")
+        runs.tutti("profile", *JOB, "--rank", rank).expect(2, "--rank expects a number from 0")
     runs.tutti("profile", *JOB, "--rank", "2", "-n", "2").expect(2, "there is no rank 2 of 2")
     runs.tutti("profile", *JOB, env=dict(os.environ, RANK="0", WORLD_SIZE="2")).expect(
         2, "it starts its own workers")
     runs.tutti("profile", "--help").expect(0, "usage: tutti profile")
-    runs.tutti("profile", *JOB, "--steps", "0").expect(2, "--steps wants a number from 1 to 1000")
+    runs.tutti("profile", *JOB, "--steps", "0").expect(2, "--steps expects a number from 1 to 1000")
     runs.tutti("profile", *JOB, "--steps", "many").expect(2, "got 'many'")
     runs.tutti("profile", *JOB, "train.stesp=4").expect(2, "unknown key")
     runs.tutti("profile", *JOB, "--trace", "/nowhere/t.json").expect(1, "/nowhere/t.json")
