@@ -47,8 +47,8 @@ typedef struct tutti_launch_desc {
 typedef struct tutti_launch_result {
     int exit_code;  /* exit code for the launching program: 0; the code of the worker that failed
                        first; 5 if a signal killed or stopped it; 93 if restarts made no progress
-                       (three starts without a new step, or tutti train failed twice at the same step
-                       with exit code 3, 7 or 9); 130 or 143 after Ctrl-C or SIGTERM */
+                       (three starts without a new step, or tutti train failed twice at the same
+                       step with exit code 3, 7 or 9); 130 or 143 after Ctrl-C or SIGTERM */
     int rank;       /* rank of the first cause, -1: none */
     int n_restarts; /* number of restarts made */
     char text[512]; /* the first cause in one line, such as "rank 2 (pid 71) was killed by signal 9

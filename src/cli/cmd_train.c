@@ -54,8 +54,7 @@ static void print_result(const tutti_train_result *r) {
         printf("pipeline: stages waited %.1f %% of the time, %.1f %% expected\n", 100 * r->bubble,
                100 * r->bubble_expected);
     if (r->staleness_max > 0)
-        printf("staleness: mean %.2f, largest %" PRId64 "\n", r->staleness_mean,
-               r->staleness_max);
+        printf("staleness: mean %.2f, largest %" PRId64 "\n", r->staleness_mean, r->staleness_max);
     if (r->n_dropped > 0)
         printf("%" PRId64 " gradients of late workers were dropped\n", r->n_dropped);
     if (r->sent_bytes > 0) printf("sent %.3f MB by each worker\n", r->sent_bytes * 1e-6);
