@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "exec/device/device.h"
+#include "exec/worker/worker.h"
 #include "ps/server_group.h"
 #include "ps/server_ranges.h"
 
@@ -43,7 +44,8 @@ tutti_status tti_server_stop(tti_server *s) {
     return TUTTI_OK;
 }
 
-const tti_arrival *tti_server_next_recorded(const tti_server *s, int w) {
+/* The next of the recorded arrivals of w in this stretch, NULL: none. */
+static const tti_arrival *next_recorded(const tti_server *s, int w) {
     int64_t i = s->worker[w].next_replay;
     const tti_server_desc *d = &s->desc;
     while (i < d->n_replay && (d->replay[i].worker != w || d->replay[i].step <= s->first)) i++;
@@ -57,8 +59,9 @@ static bool is_at_work(const tti_server *s) {
     return s->n_returned > 0;
 }
 
-bool tti_server_is_over(const tti_server *s, int w) {
-    if (s->desc.replay) return s->stopped || !tti_server_next_recorded(s, w);
+/* Nothing is left to take for w. */
+static bool is_over(const tti_server *s, int w) {
+    if (s->desc.replay) return s->stopped || !next_recorded(s, w);
     if (s->desc.n_backup > 0) return s->n_updates >= s->last;
     return (s->stopped || s->n_assigned >= s->last) && !is_at_work(s);
 }
@@ -72,8 +75,8 @@ static bool has_more(const tti_server *s) {
  * allowed. */
 static bool may_begin(const tti_server *s, int w, int64_t unused) {
     (void)unused;
-    if (tti_server_is_over(s, w) || s->desc.n_backup > 0) return true;
-    if (s->desc.replay) return s->n_updates == tti_server_next_recorded(s, w)->version;
+    if (is_over(s, w) || s->desc.n_backup > 0) return true;
+    if (s->desc.replay) return s->n_updates == next_recorded(s, w)->version;
     if (!has_more(s)) return false;
     for (int i = 0; i < s->desc.n_workers && s->desc.staleness != TTI_UNBOUNDED; i++)
         if (i != w && s->worker[i].computes && s->worker[i].n_begun[w] >= s->desc.staleness)
@@ -87,7 +90,7 @@ static void begin(tti_server *s, int w, tti_lease *lease) {
     tti_served *me = &s->worker[w];
     *lease = (tti_lease){.any = true, .batch = s->n_assigned, .version = s->n_updates};
     if (s->desc.replay) {
-        const tti_arrival *a = tti_server_next_recorded(s, w);
+        const tti_arrival *a = next_recorded(s, w);
         lease->batch = a->batch;
         lease->loss_scale = a->loss_scale;
         me->next_replay = a - s->desc.replay + 1;
@@ -117,7 +120,7 @@ static tutti_status pull(tti_server *s, int w, float *params, float *ema) {
 
 static tutti_status take(tti_server *s, int w, float *params, tti_lease *lease) {
     TTI_TRY(tti_server_wait(s, w, may_begin, 0));
-    if (tti_server_is_over(s, w)) return TUTTI_OK;
+    if (is_over(s, w)) return TUTTI_OK;
     begin(s, w, lease);
     return pull(s, w, params, NULL);
 }
@@ -130,26 +133,62 @@ tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_lease 
     return st;
 }
 
-float *tti_server_pulled(const tti_exec *x) {
+/* Host memory [n_flat] for pulled parameters of a worker of this process; and for averages, NULL:
+ * there are none. */
+static float *pulled(const tti_exec *x) {
     return x->device ? tti_exec_device_pulled(x) : x->params;
 }
 
 static tutti_status put_pulled(tti_exec *x) {
-    return x->device ? tti_exec_device_put(x, x->params, tti_server_pulled(x)) : TUTTI_OK;
+    return x->device ? tti_exec_device_put(x, x->params, pulled(x)) : TUTTI_OK;
+}
+
+static float *pulled_ema(const tti_exec *x) {
+    if (!x->ema) return NULL;
+    return x->device ? tti_exec_piece(x, 0) : x->ema;
+}
+
+static tutti_status put_ema(tti_exec *x) {
+    return x->device && x->ema ? tti_exec_device_put(x, x->ema, pulled_ema(x)) : TUTTI_OK;
+}
+
+static tutti_status copy_answer(tti_exec *x, int area, float *dst) {
+    tti_server *s = x->desc.server;
+    float *from = tti_client_area(s, area);
+    if (x->device) return tti_exec_device_put(x, dst, from);
+    tti_server_copy(x, dst, from, s->n_own);
+    return TUTTI_OK;
+}
+
+/* Takes the parameters that came with the answer, if one process owns all; else those of each range
+ * server. */
+static tutti_status take_answer(tti_exec *x, int64_t version, bool with_ema) {
+    tti_server *s = x->desc.server;
+    float *params = pulled(x), *ema = with_ema ? pulled_ema(x) : NULL;
+    if (!s->keys) {
+        TTI_TRY(copy_answer(x, TTI_WIRE_PARAMS, x->params));
+        return ema ? copy_answer(x, TTI_WIRE_EMA, x->ema) : TUTTI_OK;
+    }
+    TTI_TRY(tti_keys_take(s, x, version, params, ema));
+    if (x->device) TTI_TRY(tti_exec_device_put(x, x->params, params));
+    return ema ? put_ema(x) : TUTTI_OK;
 }
 
 /* From the range servers only. */
 static tutti_status take_keys(tti_exec *x, int64_t version, bool with_ema) {
-    float *params = tti_server_pulled(x), *ema = with_ema ? tti_server_pulled_ema(x) : NULL;
+    float *params = pulled(x), *ema = with_ema ? pulled_ema(x) : NULL;
     TTI_TRY(tti_keys_take(x->desc.server, x, version, params, ema));
-    if (ema) TTI_TRY(tti_server_put_ema(x));
+    if (ema) TTI_TRY(put_ema(x));
     return put_pulled(x);
 }
 
 static tutti_status take_one(tti_exec *x, tti_lease *lease) {
     tti_server *s = x->desc.server;
-    float *params = tti_server_pulled(x);
-    if (s->client) return tti_client_take(s, x, lease);
+    float *params = pulled(x);
+    if (s->client) {
+        TTI_TRY(tti_client_take(s, lease));
+        return lease->any ? take_answer(x, lease->version, false) : TUTTI_OK;
+    }
     TTI_TRY(tti_server_take_for(s, x->desc.server_worker, params, lease));
     return lease->any ? take_keys(x, lease->version, false) : TUTTI_OK;
 }
@@ -187,25 +226,18 @@ tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema
     return st;
 }
 
-float *tti_server_pulled_ema(const tti_exec *x) {
-    if (!x->ema) return NULL;
-    return x->device ? tti_exec_piece(x, 0) : x->ema;
-}
-
-tutti_status tti_server_put_ema(tti_exec *x) {
-    return x->device && x->ema ? tti_exec_device_put(x, x->ema, tti_server_pulled_ema(x))
-                               : TUTTI_OK;
-}
-
 static tutti_status pull_one(tti_exec *x, int64_t *n_updates) {
     tti_server *s = x->desc.server;
-    float *params = tti_server_pulled(x);
+    float *params = pulled(x);
     /* Averages are read at the server, where all of them are there. */
-    float *ema = tti_server_has_ranges(s) ? tti_server_pulled_ema(x) : NULL;
-    if (s->client) return tti_client_pull(s, x, n_updates);
+    float *ema = tti_server_has_ranges(s) ? pulled_ema(x) : NULL;
+    if (s->client) {
+        TTI_TRY(tti_client_pull(s, n_updates));
+        return take_answer(x, *n_updates, true);
+    }
     TTI_TRY(tti_server_pull_for(s, x->desc.server_worker, params, ema, n_updates));
     TTI_TRY(tti_keys_take(s, x, *n_updates, params, ema));
-    if (ema) TTI_TRY(tti_server_put_ema(x));
+    if (ema) TTI_TRY(put_ema(x));
     return put_pulled(x);
 }
 
@@ -351,75 +383,17 @@ tutti_status tti_server_give(tti_exec *x, const tti_pushed_gradient *pushed, tti
     return TUTTI_OK;
 }
 
-/* ---- workers that leave ---- */
-
-static bool may_leave(const tti_server *s, int w, bool is_dead) {
-    int n_present = s->desc.n_workers - s->n_left;
-    int n_needed = s->desc.n_backup > 0 ? s->desc.n_workers - s->desc.n_backup : 1;
-    bool computes = s->worker[w].computes;
-    bool keeps_parts = s->replica_group && w == 0;
-    if (s->failed || s->desc.replay || keeps_parts || n_present <= n_needed) return false;
-    if (!computes) return is_dead;
-    for (int i = 0; i < s->n_left && s->desc.n_backup == 0; i++)
-        if (s->left[i].batch == s->worker[w].batch) return false;
-    return true;
-}
-
-bool tti_server_let_go(tti_server *s, int w, const char *why, bool is_dead) {
-    tti_served *me = &s->worker[w];
-    if (!may_leave(s, w, is_dead)) return false;
-    tti_leave *told = &s->left[s->n_left++];
-    *told = (tti_leave){.worker = w, .step = s->n_updates, .batch = -1};
-    snprintf(told->why, sizeof told->why, "%s", why);
-    if (s->desc.n_backup == 0 && me->computes)
-        told->batch = s->returned[s->n_returned++] = me->batch;
-    me->computes = false;
-    me->has_left = true;
-    pthread_cond_broadcast(&s->news);
-    return true;
-}
-
-/* A replica whose workers have separated counts as gone: synchronizations do not wait for it. */
-bool tti_server_leave_for(tti_server *s, int w, const char *why) {
-    if (s->replica_group) {
-        tti_server_remove_worker(s, w, why);
-        return tti_server_has_left_for(s, w);
-    }
-    pthread_mutex_lock(&s->mutex);
-    bool may = tti_server_let_go(s, w, why, false);
-    pthread_mutex_unlock(&s->mutex);
-    return may;
-}
-
-bool tti_server_leave(tti_exec *x, const char *why) {
-    tti_server *s = x->desc.server;
-    if (s->replica_group) return false; /* the others of its copy need it: tti_server_leave_copy */
-    if (s->client) return tti_client_leave(s, why);
-    return tti_server_leave_for(s, x->desc.server_worker, why);
-}
-
-bool tti_server_has_left_for(tti_server *s, int w) {
-    pthread_mutex_lock(&s->mutex);
-    bool has = s->worker[w].has_left;
-    pthread_mutex_unlock(&s->mutex);
-    return has;
-}
-
-bool tti_server_has_left(const tti_exec *x) {
-    tti_server *s = x->desc.server;
-    if (s->client) return tti_client_has_left(s);
-    return tti_server_has_left_for(s, x->desc.server_worker);
-}
+/* ---- watching ---- */
 
 static bool is_news(const tti_server *s, int w, int64_t n_updates) {
-    return tti_server_is_over(s, w) || s->n_updates != n_updates;
+    return is_over(s, w) || s->n_updates != n_updates;
 }
 
 tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool *over) {
     pthread_mutex_lock(&s->mutex);
     tutti_status st = tti_server_wait(s, w, is_news, *n_updates);
     *n_updates = s->n_updates;
-    *over = tti_server_is_over(s, w);
+    *over = is_over(s, w);
     pthread_mutex_unlock(&s->mutex);
     return st;
 }
@@ -430,26 +404,7 @@ tutti_status tti_server_watch(tti_exec *x, int64_t *n_updates, bool *over) {
     return tti_server_watch_for(s, x->desc.server_worker, n_updates, over);
 }
 
-void tti_server_place(const tti_exec *x, int *index, int *n_present) {
-    tti_server *s = x->desc.server;
-    pthread_mutex_lock(&s->mutex);
-    *index = 0;
-    for (int w = 0; w < x->desc.server_worker; w++) *index += !s->worker[w].has_left;
-    if (s->worker[x->desc.server_worker].has_left) *index = -1;
-    *n_present = s->desc.n_workers - s->n_left;
-    if (s->desc.n_backup > 0) *index = 0, *n_present = 1;
-    pthread_mutex_unlock(&s->mutex);
-}
-
 /* ---- reports ---- */
-
-bool tti_server_next_leave(tti_server *s, tti_leave *out) {
-    pthread_mutex_lock(&s->mutex);
-    bool any = s->n_left_told < s->n_left;
-    if (any) *out = s->left[s->n_left_told++];
-    pthread_mutex_unlock(&s->mutex);
-    return any;
-}
 
 void tti_server_dropped(tti_server *s, int64_t *counts) {
     pthread_mutex_lock(&s->mutex);

@@ -73,32 +73,15 @@ static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsi
 /* ---- copies ---- */
 
 /* The part of a flat array that the first process holds. */
-static size_t n_own(const tti_exec *x) { return x->desc.server->n_own; }
+static size_t n_own(const tti_exec *x) { return tti_exec_server(x)->n_own; }
 
 static void pack_own(tti_exec *x, float *const *pieces, int n_pieces) {
-    void *area = tti_channel_area(x->desc.server->client->channel, TTI_WIRE_GRADS);
+    void *area = tti_channel_area(tti_exec_server(x)->client->channel, TTI_WIRE_GRADS);
     tti_server_pack(x, area, pieces, n_pieces, (tti_range){0, n_own(x)});
 }
 
-static tutti_status copy_from(tti_exec *x, int area, float *dst) {
-    float *from = tti_channel_area(x->desc.server->client->channel, area);
-    if (x->device) return tti_exec_device_put(x, dst, from);
-    tti_server_copy(x, dst, from, n_own(x));
-    return TUTTI_OK;
-}
-
-/* Takes the parameters that came with the answer, if one process owns all; else those of each range
- * server. */
-static tutti_status take_all(tti_exec *x, int64_t version, bool with_ema) {
-    tti_server *s = x->desc.server;
-    float *params = tti_server_pulled(x), *ema = with_ema ? tti_server_pulled_ema(x) : NULL;
-    if (!s->keys) {
-        TTI_TRY(copy_from(x, TTI_WIRE_PARAMS, x->params));
-        return ema ? copy_from(x, TTI_WIRE_EMA, x->ema) : TUTTI_OK;
-    }
-    TTI_TRY(tti_keys_take(s, x, version, params, ema));
-    if (x->device) TTI_TRY(tti_exec_device_put(x, x->params, params));
-    return ema ? tti_server_put_ema(x) : TUTTI_OK;
+float *tti_client_area(tti_server *s, int area) {
+    return tti_channel_area(s->client->channel, area);
 }
 
 /* ---- range 0, as one of several ---- */
@@ -140,7 +123,7 @@ tutti_status tti_client_stop(tti_server *s) {
     return ask(s, &m, 0, 0);
 }
 
-tutti_status tti_client_take(tti_server *s, tti_exec *x, tti_lease *lease) {
+tutti_status tti_client_take(tti_server *s, tti_lease *lease) {
     tti_wire_message m = {.kind = TTI_WIRE_TAKE};
     *lease = (tti_lease){0};
     TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS));
@@ -150,7 +133,7 @@ tutti_status tti_client_take(tti_server *s, tti_exec *x, tti_lease *lease) {
                         (long long)m.number[1], (long long)m.number[2]);
     *lease = (tti_lease){.any = true, .batch = m.number[1], .version = m.number[2]};
     memcpy(&lease->loss_scale, &m.number[3], sizeof lease->loss_scale);
-    return take_all(x, lease->version, false);
+    return TUTTI_OK;
 }
 
 /* Only the numbers: the other fields are not needed for client arrivals. */
@@ -187,11 +170,11 @@ tutti_status tti_client_give(tti_server *s, tti_exec *x, const tti_bringing *b, 
     return TUTTI_OK;
 }
 
-tutti_status tti_client_pull(tti_server *s, tti_exec *x, int64_t *n_updates) {
+tutti_status tti_client_pull(tti_server *s, int64_t *n_updates) {
     tti_wire_message m = {.kind = TTI_WIRE_PULL};
     TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
     *n_updates = m.number[0];
-    return take_all(x, m.number[0], true);
+    return TUTTI_OK;
 }
 
 bool tti_client_leave(tti_server *s, const char *why) {
@@ -226,13 +209,22 @@ tutti_status tti_client_meet(tti_server *s, tti_meet_op op, int64_t *values, int
 }
 
 /* Answers to questions before may come first. */
-tutti_status tti_client_why(tti_server *s, const char *text) {
+static tutti_status ask_why(tti_server *s, const char *text) {
     tti_wire_message m = {.kind = TTI_WIRE_WHY};
     snprintf(m.more.text, sizeof m.more.text, "%s", text);
     TTI_TRY(say(s, &m, 0));
     m.kind = TTI_WIRE_NONE;
     (void)tti_fail(TUTTI_E_PEER, "%s", text);
     return note(s, &m, hear_why(s, &m, TUTTI_E_PEER));
+}
+
+tutti_status tti_server_why(tti_server *s, const char *text) {
+    if (s->client) return ask_why(s, text);
+    pthread_mutex_lock(&s->mutex);
+    tti_server_fail(s, TUTTI_E_PEER, text);
+    tutti_status st = tti_fail(s->cause, "%s", s->error);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
 }
 
 /* The last word of a worker that fails, unless the server was it that failed. */
@@ -269,21 +261,4 @@ tutti_status tti_client_begin(tti_server *s, tti_channel *channel) {
     }
     s->client->channel = channel;
     return TUTTI_OK;
-}
-
-tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, tti_server **out) {
-    tti_channel *channels[TTI_MAX_RANKS];
-    size_t areas[TTI_N_KEY_AREAS];
-    tti_server_area_bytes(desc, 0, areas);
-    *out = NULL;
-    tti_server *s = tti_server_new(desc);
-    if (!s) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
-    tutti_status st = tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels);
-    if (st == TUTTI_OK) st = tti_client_begin(s, channels[0]);
-    if (st == TUTTI_OK) st = tti_server_open_ranges(s, comm);
-    if (st == TUTTI_OK)
-        *out = s;
-    else
-        tti_server_destroy(s);
-    return st;
 }

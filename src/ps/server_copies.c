@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/local_sum.h"
+#include "exec/worker/worker.h"
 #include "ps/server_state.h"
 
 typedef struct copying {

@@ -15,7 +15,19 @@
 #ifndef TTI_EXEC_SERVER_REPLICA_GROUP_H
 #define TTI_EXEC_SERVER_REPLICA_GROUP_H
 
+#include "comm/mesh.h"
 #include "ps/server_state.h"
+
+struct tti_replica_group {
+    tti_mesh mesh;
+    int part, n_parts;
+    uint64_t n_keys[TTI_MAX_RANKS]; /* [n_parts] */
+    tutti_comm *state_owners;       /* in copy 0: of the threads that update; NULL: in others */
+    tti_mesh updates;               /* theirs, of one copy */
+    bool wants_stop;
+    bool has_parted, has_left; /* from the others of the copy; with them */
+    bool stays;                /* its failure ends the run */
+};
 
 void tti_replica_group_destroy(tti_replica_group *replica_group);
 

@@ -60,7 +60,7 @@ static tutti_status take(attendant *a, tti_wire_message *m, unsigned *areas) {
 
 /* Sends the result of the last take or pull. */
 static tutti_status give_range(attendant *a, tti_wire_message *m, unsigned *areas) {
-    bool with_ema = m->number[1] && a->s->x->ema;
+    bool with_ema = m->number[1] && a->s->desc.exec.ema > 0;
     if (!in_ranges(a->s))
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: there are no ranges");
     *areas = 1u << TTI_WIRE_PARAMS | (with_ema ? 1u << TTI_WIRE_EMA : 0);
@@ -86,7 +86,7 @@ static tutti_status give(attendant *a, tti_wire_message *m) {
 }
 
 static tutti_status give_params(attendant *a, tti_wire_message *m, unsigned *areas) {
-    bool has_ema = a->s->x->ema != NULL;
+    bool has_ema = a->s->desc.exec.ema > 0;
     float *ema = has_ema ? tti_channel_area(a->channel, TTI_WIRE_EMA) : NULL;
     if (!in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS | (has_ema ? 1u << TTI_WIRE_EMA : 0);
     return tti_server_pull_for(a->s, a->worker, tti_channel_area(a->channel, TTI_WIRE_PARAMS), ema,
@@ -248,16 +248,6 @@ tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels) {
             .s = s, .worker = w, .channel = channels[w], .is_closing = &listener->is_closing};
     for (int w = 1; w < listener->n && st == TUTTI_OK; w++) st = start(&listener->attendants[w]);
     return st; /* what has been begun ends with the server */
-}
-
-tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
-    tti_channel *channels[TTI_MAX_RANKS];
-    size_t areas[TTI_N_KEY_AREAS];
-    tti_server_area_bytes(&s->desc, 0, areas);
-    TTI_ASSERT(!s->listener && tti_server_is_async(s));
-    TTI_TRY(tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels));
-    TTI_TRY(tti_listener_open(s, channels));
-    return tti_server_open_ranges(s, comm);
 }
 
 void tti_listener_close(tti_listener *listener) {

@@ -1,14 +1,12 @@
-/* server_meet.c - synchronizes worker processes, and handles dead ones.
+/* server_meet.c - synchronizes worker processes.
  *
  * Threads use a communicator, which breaks when one leaves.  Here values are sent to the server,
  * which knows which workers are alive; so a synchronization needs all live workers, and no others.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "ps/server_group.h"
-#include "ps/server_ranges.h"
 
 /* Adds two doubles, which were sent as their bits. */
 static int64_t sum_of_bits(int64_t a, int64_t b) {
@@ -42,8 +40,7 @@ static bool all_have_come(const tti_server *s) {
     return true;
 }
 
-/* Ends the round: its result is valid until the next one, which needs all workers. */
-static void end_round(tti_server *s) {
+void tti_server_end_round(tti_server *s) {
     tti_barrier *h = &s->barrier;
     if (!all_have_come(s)) return;
     h->members = (tti_members){0};
@@ -86,7 +83,7 @@ static tutti_status come(tti_server *s, int w, tti_meet_op op, int64_t *values, 
     int64_t *brought = h->brought + (size_t)w * TTI_MEET_VALUES;
     for (int i = 0; i < n; i++) brought[i] = values[i];
     h->has_come[w] = true;
-    end_round(s);
+    tti_server_end_round(s);
     TTI_TRY(tti_server_wait(s, w, is_round_over, n_before));
     for (int i = 0; i < n; i++) values[i] = h->result[i];
     *members = h->members; /* the same for all, even if a worker has left meanwhile */
@@ -104,39 +101,16 @@ tutti_status tti_server_meet_for(tti_server *s, int w, tti_meet_op op, int64_t *
 
 static tutti_status meet_one(tti_exec *x, tti_meet_op op, void *values, int n,
                              tti_members *members) {
-    tti_server *s = x->desc.server;
+    tti_server *s = tti_exec_server(x);
     if (s->client) return tti_client_meet(s, op, values, n, members);
-    return tti_server_meet_for(s, x->desc.server_worker, op, values, n, members);
+    return tti_server_meet_for(s, tti_exec_server_worker(x), op, values, n, members);
 }
 
 tutti_status tti_server_meet(tti_exec *x, tti_meet_op op, void *values, int n,
                              tti_members *members) {
-    tti_replica_group *replica_group = x->desc.server->replica_group;
+    tti_replica_group *replica_group = tti_exec_server(x)->replica_group;
     TTI_TRY(tti_replica_group_combine(replica_group, op, values, n));
-    if (tti_server_speaks(x->desc.server)) TTI_TRY(meet_one(x, op, values, n, members));
+    if (tti_server_speaks(tti_exec_server(x))) TTI_TRY(meet_one(x, op, values, n, members));
     TTI_TRY(tti_replica_group_hear(replica_group, values, (size_t)n * sizeof(int64_t)));
     return tti_replica_group_hear(replica_group, members, sizeof *members);
-}
-
-/* Why the others cannot do without a process that has gone. */
-static const char *need_of(const tti_server *s, bool held_keys) {
-    if (held_keys) return "no other process has its range of the parameters";
-    return s->desc.replay ? "an order that is repeated needs all" : "the others need it";
-}
-
-void tti_server_remove_worker(tti_server *s, int w, const char *why) {
-    bool held_keys = why && tti_server_has_ranges(s) && w < s->desc.n_ranges;
-    pthread_mutex_lock(&s->mutex);
-    tti_served *dead = &s->worker[w];
-    bool may_go = !held_keys && (dead->has_left || tti_server_let_go(s, w, why, true));
-    dead->is_dead = true;
-    if (may_go)
-        end_round(s);
-    else if (!s->failed) {
-        char text[512];
-        snprintf(text, sizeof text, "parameter server: %s %d has left, and %s: %s",
-                 tti_server_kind(s), w, need_of(s, held_keys), why);
-        tti_server_fail(s, TUTTI_E_PEER, text);
-    }
-    pthread_mutex_unlock(&s->mutex);
 }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "comm/local_sum.h"
+#include "exec/worker/worker.h"
 #include "ps/server_ranges.h"
 
 /* The buffers and connection of a worker, of this process or another one. */

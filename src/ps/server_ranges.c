@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/worker/divided.h"
+
 struct tti_ranges {
     const tti_server_desc *desc;
     int n;
@@ -18,21 +20,7 @@ struct tti_ranges {
     bool are_parts;                           /* not ranges of one plan: each has its own plan */
 };
 
-/* ---- what ranges there are ---- */
-
-int tti_server_n_ranges(const tti_server_desc *desc) { return TTI_MAX(1, desc->n_ranges); }
-
-tti_range tti_server_range(const tti_server_desc *desc, int r) {
-    return tti_share_range(desc->exec.plan, r, tti_server_n_ranges(desc));
-}
-
-void tti_server_area_bytes(const tti_server_desc *desc, int r, size_t bytes[TTI_N_KEY_AREAS]) {
-    tti_range keys = tti_server_range(desc, r);
-    size_t n = keys.last - keys.first;
-    bytes[TTI_WIRE_PARAMS] = n * sizeof(float);
-    bytes[TTI_WIRE_GRADS] = n * tutti_dtype_bytes(desc->exec.wire);
-    bytes[TTI_WIRE_EMA] = desc->exec.ema > 0 ? bytes[TTI_WIRE_PARAMS] : 0;
-}
+/* ---- create and close ---- */
 
 static void find_updates(tti_ranges *g) {
     const tti_plan *plan = g->desc->exec.plan;
@@ -185,8 +173,7 @@ static tutti_status join(tti_ranges *g, double *values, size_t n_each) {
     return TUTTI_OK;
 }
 
-tutti_status tti_ranges_join(void *server, double *values, size_t n_each) {
-    tti_ranges *g = ((const tti_server *)server)->ranges;
+tutti_status tti_ranges_join(tti_ranges *g, double *values, size_t n_each) {
     tutti_status st = join(g, values, n_each);
     if (st != TUTTI_OK) note_loss(g); /* some wait for what will not come */
     return st;
@@ -228,64 +215,4 @@ tutti_status tti_ranges_traffic(tti_ranges *g, int64_t *bytes) {
         bytes[r] = m.number[3];
     }
     return TUTTI_OK;
-}
-
-/* ---- coming together ---- */
-
-/* Connections between the first process and each other one: orders, and returned values. */
-static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **control) {
-    tti_channel *channels[TTI_MAX_RANKS];
-    const tti_server_desc *d = &s->desc;
-    int rank = tutti_comm_rank(comm);
-    size_t areas[] = {2 * (size_t)d->exec.plan->n_updates * sizeof(double),
-                      TTI_MIN(d->exec.plan->n_flat, (size_t)TTI_FETCH_ELEMS) * sizeof(float)};
-    TTI_TRY(tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels));
-    *control = channels[0];
-    if (rank == 0) s->ranges = tti_ranges_create(&s->desc, d->n_ranges, channels);
-    for (int r = 0; r < d->n_workers; r++) { /* processes without a range get no orders */
-        bool is_used = rank == 0 ? s->ranges && r < d->n_ranges : r == 0 && rank < d->n_ranges;
-        if (!is_used) tti_channel_close(channels[r]);
-    }
-    if (rank >= d->n_ranges) *control = NULL;
-    if (rank > 0 || s->ranges) return TUTTI_OK;
-    return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
-}
-
-/* From each worker to each range server. */
-static tutti_status open_data(tti_server *s, tutti_comm *comm, tti_channel **to,
-                              tti_channel **from) {
-    int rank = tutti_comm_rank(comm);
-    for (int r = 1; r < s->desc.n_ranges; r++) {
-        tti_channel *channels[TTI_MAX_RANKS];
-        size_t areas[TTI_N_KEY_AREAS];
-        tti_server_area_bytes(&s->desc, r, areas);
-        TTI_TRY(tti_channels_open(comm, r, areas, TTI_N_KEY_AREAS, channels));
-        if (r == rank)
-            memcpy(from, channels, (size_t)s->desc.n_workers * sizeof(tti_channel *));
-        else
-            to[r] = channels[r];
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status start(tti_server *s, int rank, tti_channel *control, tti_channel **from) {
-    return control && rank > 0 ? tti_range_server_create(s, rank, control, from, &s->range_server)
-                               : TUTTI_OK;
-}
-
-tutti_status tti_server_open_ranges(tti_server *s, tutti_comm *comm) {
-    tti_channel *to[TTI_MAX_RANKS] = {NULL}, *from[TTI_MAX_RANKS] = {NULL}, *control = NULL;
-    int rank = tutti_comm_rank(comm);
-    if (tti_server_n_ranges(&s->desc) == 1) return TUTTI_OK;
-    tutti_status st = open_control(s, comm, &control);
-    if (st == TUTTI_OK) st = open_data(s, comm, to, from);
-    if (st == TUTTI_OK && !(s->keys = tti_keys_create(&s->desc, to)))
-        st = tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
-    if (st == TUTTI_OK) return start(s, rank, control, from);
-    for (int r = 0; r < TTI_MAX_RANKS; r++) {
-        tti_channel_close(to[r]);
-        tti_channel_close(from[r]);
-    }
-    if (rank > 0) tti_channel_close(control);
-    return st;
 }

@@ -20,20 +20,6 @@
 #include "ps/server_state.h"
 #include "ps/server_wire.h"
 
-/* n_ranges of desc, 1 where there are none. */
-int tti_server_n_ranges(const tti_server_desc *desc);
-tti_range tti_server_range(const tti_server_desc *desc, int r);
-
-/* Bytes of the areas of a channel to the server of range r: TTI_WIRE_PARAMS and the following ones.
- */
-enum { TTI_N_KEY_AREAS = 3 };
-void tti_server_area_bytes(const tti_server_desc *desc, int r, size_t bytes[TTI_N_KEY_AREAS]);
-
-/* Opens the connections between processes in addition to the channels to the first, if desc has
- * ranges; else does nothing.  Collective over comm; tti_server_destroy closes s->ranges,
- * s->range_server, s->keys. */
-tutti_status tti_server_open_ranges(tti_server *s, tutti_comm *comm);
-
 /* ---- server_ranges.c: of the server's thread, without the mutex; without ranges all are OK ----
  */
 
@@ -51,8 +37,8 @@ tutti_status tti_ranges_copy(tti_ranges *ranges, const tti_request *r);
 tutti_status tti_ranges_update(tti_ranges *ranges, const tti_request *r, uint64_t workers);
 tutti_status tti_ranges_end_update(tti_ranges *ranges, uint64_t *hash);
 
-/* join of tti_exec_desc, with a tti_server as user. */
-tutti_status tti_ranges_join(void *server, double *values, size_t n_each);
+/* What join of tti_exec_desc does. */
+tutti_status tti_ranges_join(tti_ranges *ranges, double *values, size_t n_each);
 
 /* State k of keys, in other ranges than 0, to `to`, which begins with keys.first. */
 tutti_status tti_ranges_fetch(tti_ranges *ranges, int k, tti_range keys, float *to);
@@ -112,13 +98,5 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
 /* Their parameters of that version, and averages, to memory of the host [n_flat]; ema NULL: not
  * wanted. */
 tutti_status tti_keys_take(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema);
-
-/* ---- server_client.c: range 0, for workers of other processes; requests are sent before answers
- * are awaited ---- */
-
-tutti_status tti_client_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
-tutti_status tti_client_pushed(tti_server *s);
-tutti_status tti_client_ask_keys(tti_server *s, bool with_ema);
-tutti_status tti_client_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema);
 
 #endif /* TTI_EXEC_SERVER_RANGES_H */

@@ -1,13 +1,18 @@
 /* server_state.h - the internal state of a parameter server.
  *
- *   server.c         its threads and their queue; synchronous steps
- *   server_async.c   taking batches and pushing gradients, by the number of a worker
- *   server_meet.c    synchronizes worker processes, and handles dead ones
- *   server_listener.c    for each worker process a thread that executes its requests here
- *   server_client.c  the process's side: a tti_server that sends requests
- *   server_copies.c  copies to and from the channels' areas
- *   server_ranges.h  and its files: parameters that several processes own
- *   server_group.h    workers that hold a replica together
+ * Each file uses only those below it:
+ *
+ *   server.c            creates and connects servers; server_divided.c: for a divided model
+ *   server_listener.c   for each worker process a thread that executes its requests here
+ *   server_leave.c      workers that leave, or have ended
+ *   server_async.c      batches and gradients, by the number of a worker; server_sync.c: steps
+ *   server_meet.c       synchronizes worker processes
+ *   server_group.c      workers that hold a replica together
+ *   server_keys.c       a worker's gradients to several range servers, parameters from them
+ *   server_client.c     the process's side: a tti_server that sends requests
+ *   server_queue.c      the server's thread
+ *   server_ranges.c     orders to range servers, server_range.c
+ *   server_state.c      failing and waiting; server_copies.c; server_wire.c: messages
  * Worker threads call the functions of server.h, which use the number of their executor; all but
  * pull and give are the same for both. */
 #ifndef TTI_EXEC_SERVER_STATE_H
@@ -18,7 +23,8 @@
 #include "comm/channel.h"
 #include "comm/sum_order.h"
 #include "comm/transport.h"
-#include "exec/worker/worker.h"
+#include "exec/program/accumulate.h"
+#include "exec/worker/server_calls.h"
 #include "ps/server.h"
 
 typedef struct tti_ranges tti_ranges;
@@ -145,14 +151,27 @@ struct tti_server {
 /* Without threads and memory of parameters; NULL: out of memory. */
 tti_server *tti_server_new(const tti_server_desc *desc);
 
-/* Starts them; desc.exec is that of the update. */
+/* ---- server_queue.c ---- */
+
+/* Starts the threads; desc.exec is that of the update. */
 tutti_status tti_server_start(tti_server *s);
+
+/* ---- server_state.c ---- */
 
 /* An update with a loss or a gradient that is not finite is left out, and no failure. */
 bool tti_server_leaves_out(const tti_server *s);
 
 /* The kind of a worker of the queue in messages, followed by its number. */
 const char *tti_server_kind(const tti_server *s);
+
+/* n_ranges of desc, 1 if it is 0; and the elements of range r. */
+int tti_server_n_ranges(const tti_server_desc *desc);
+tti_range tti_server_range(const tti_server_desc *desc, int r);
+
+/* Bytes of the areas of a channel to the server of range r: TTI_WIRE_PARAMS and the following ones.
+ */
+enum { TTI_N_KEY_AREAS = 3 };
+void tti_server_area_bytes(const tti_server_desc *desc, int r, size_t bytes[TTI_N_KEY_AREAS]);
 
 /* Call the following functions with the mutex held. */
 
@@ -169,10 +188,6 @@ tutti_status tti_server_wait_served(tti_server *s, const tti_request *r);
 /* The first failure, for all; status: of waits here. */
 void tti_server_fail(tti_server *s, tutti_status status, const char *text);
 
-/* Without the mutex: reports that the worker of this process cannot continue for the reason text,
- * which ends the run; returns the original cause, if another failure came first. */
-tutti_status tti_server_why(tti_server *s, const char *text);
-
 /* Adds to a profile of x: its worker waited from start to end; for the last served_ns of it the
  * server worked for it; 0: unknown. */
 void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns,
@@ -186,27 +201,22 @@ tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *brou
 /* ema NULL: not wanted. */
 tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema,
                                  int64_t *n_updates);
-/* Host memory [n_flat] for pulled parameters and averages (NULL: there are none) of a worker of
- * this process; and the copy of averages from there to where the worker has them. */
-float *tti_server_pulled(const tti_exec *x);
-float *tti_server_pulled_ema(const tti_exec *x);
-tutti_status tti_server_put_ema(tti_exec *x);
-bool tti_server_leave_for(tti_server *s, int w, const char *why);
-bool tti_server_has_left_for(tti_server *s, int w);
 tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool *over);
 
-/* With the mutex held: nothing is left to take for w; w's batch is reassigned. */
-bool tti_server_is_over(const tti_server *s, int w);
-/* The next of the worker's recorded arrivals of this stretch, NULL: none. */
-const tti_arrival *tti_server_next_recorded(const tti_server *s, int w);
-bool tti_server_let_go(tti_server *s, int w, const char *why, bool is_dead);
+/* ---- server_leave.c ---- */
+
+bool tti_server_leave_for(tti_server *s, int w, const char *why);
+bool tti_server_has_left_for(tti_server *s, int w);
+/* The process of w has ended, NULL: as it should: the others go on, or all end. */
+void tti_server_remove_worker(tti_server *s, int w, const char *why);
 
 /* ---- server_meet.c ---- */
 
 tutti_status tti_server_meet_for(tti_server *s, int w, tti_meet_op op, int64_t *values, int n,
                                  tti_members *members);
-/* The process of w has ended, NULL: as it should: the others go on, or all end. */
-void tti_server_remove_worker(tti_server *s, int w, const char *why);
+/* With the mutex held: ends the round if all live workers have come.  Its result is valid until the
+ * next one, which needs all workers. */
+void tti_server_end_round(tti_server *s);
 
 /* ---- server_listener.c ---- */
 
@@ -231,18 +241,29 @@ void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
 tutti_status tti_client_begin(tti_server *s, tti_channel *channel);
 tutti_status tti_client_open(tti_server *s, int64_t first, int64_t last);
 tutti_status tti_client_stop(tti_server *s);
-tutti_status tti_client_take(tti_server *s, tti_exec *x, tti_lease *lease);
+/* take and pull are answered with parameters and averages in these areas of the channel; with
+ * several ranges tti_keys_take brings them. */
+float *tti_client_area(tti_server *s, int area);
+tutti_status tti_client_take(tti_server *s, tti_lease *lease);
+tutti_status tti_client_pull(tti_server *s, int64_t *n_updates);
 tutti_status tti_client_give(tti_server *s, tti_exec *x, const tti_bringing *brought,
                              tti_arrival *out);
-tutti_status tti_client_pull(tti_server *s, tti_exec *x, int64_t *n_updates);
 bool tti_client_leave(tti_server *s, const char *why);
 bool tti_client_has_left(const tti_server *s);
 tutti_status tti_client_watch(tti_server *s, int64_t *n_updates, bool *over);
 tutti_status tti_client_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
                              tti_members *members);
-tutti_status tti_client_why(tti_server *s, const char *text);
+/* Reports that the worker of this process cannot continue for the reason text,
+ * which ends the run; returns the original cause, if another failure came first. */
+tutti_status tti_server_why(tti_server *s, const char *text);
 void tti_client_abort(tti_server *s, tutti_status status, const char *text);
 /* Takes a server without one; false: here something failed. */
 bool tti_client_close(tti_server *s);
+
+/* Range 0, as one of several: requests are sent before answers are awaited. */
+tutti_status tti_client_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
+tutti_status tti_client_pushed(tti_server *s);
+tutti_status tti_client_ask_keys(tti_server *s, bool with_ema);
+tutti_status tti_client_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema);
 
 #endif /* TTI_EXEC_SERVER_STATE_H */

@@ -2,6 +2,7 @@
  * recorded comes again to the same bits, between hosts too, and to the parameters of workers with
  * whole models; state is kept part by part; and who fails ends all. */
 #include "ps/server_group.h"
+#include "exec/worker/worker.h"
 
 #include "base/clock.h"
 #include "exec/grid_crew.h"

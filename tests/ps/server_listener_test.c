@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "comm/channel.h"
+#include "exec/worker/worker.h"
 #include "ps/server_crew.h"
 #include "ps/server_state.h"
 #include "ps/server_wire.h"

@@ -6,6 +6,7 @@
 #include <semaphore.h>
 #include <time.h>
 
+#include "exec/worker/worker.h"
 #include "ps/server_crew.h"
 
 enum { N_RANKS = 3 };

@@ -4,6 +4,7 @@
 #define TTI_EXEC_SERVER_CALLS_H
 
 #include "exec/exec.h"
+#include "exec/worker/share.h"
 
 typedef struct tti_server_calls {
     /* The executor that keeps parameters and state; NULL: it is in another process, or in several.

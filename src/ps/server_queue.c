@@ -1,0 +1,272 @@
+/* server_queue.c - the server's thread, which serves the requests of all workers one by one.
+ *
+ * One mutex orders everything.  A worker's request is appended to one queue, and its numbers (which
+ * batch, which update, of which version) are assigned at the same time; so the numbers determine
+ * what the threads will do, and there is no other order between workers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/local_sum.h"
+#include "exec/worker/worker.h"
+#include "ps/server_ranges.h"
+
+/* ---- requests ---- */
+
+static void pull_compute_thread(int compute_thread, void *arg) {
+    void **p = arg;
+    const tti_server *s = p[0];
+    const tti_request *r = p[1];
+    tti_range mine =
+        tti_compute_thread_range(s->n_own, 16, compute_thread, s->x->desc.n_compute_threads);
+    if (mine.first >= mine.last) return;
+    size_t n_bytes = (mine.last - mine.first) * sizeof *r->params;
+    memcpy(r->params + mine.first, s->x->params + mine.first, n_bytes);
+    if (r->ema && s->x->ema) memcpy(r->ema + mine.first, s->x->ema + mine.first, n_bytes);
+}
+
+/* A server thread's range of all pieces, added along the tree. */
+static void sum_lane(int compute_thread, void *arg) {
+    tti_server *s = arg;
+    const void *terms[TTI_MAX_RANKS * TTI_MAX_PIECES];
+    float *dst = s->worker[0].pieces[0];
+    tti_range mine = tti_compute_thread_range(s->x->desc.plan->n_flat, 16, compute_thread,
+                                              s->x->desc.n_compute_threads);
+    for (int t = 0; t < s->order.n_terms; t++)
+        terms[t] = s->worker[s->order.terms[t].rank].pieces[s->order.terms[t].piece];
+    for (size_t i = mine.first; i < mine.last; i += TTI_SUM_BLOCK) {
+        size_t n = TTI_MIN(mine.last - i, (size_t)TTI_SUM_BLOCK);
+        const void *sum = tti_sum_block(&s->order, terms, i * sizeof(float), TUTTI_F32, TUTTI_SUM,
+                                        n, s->scratch[compute_thread]);
+        if (sum != dst + i) memcpy(dst + i, sum, n * sizeof *dst);
+    }
+}
+
+/* The first worker that has brought its pieces. */
+static int first_of(const tti_server *s) {
+    int w = 0;
+    while (s->worker[w].n_pieces == 0) w++;
+    return w;
+}
+
+/* The pieces of those that came, in the order of the workers. */
+static void add_compute_thread(int compute_thread, void *arg) {
+    tti_server *s = arg;
+    int first = first_of(s);
+    float *dst = s->worker[first].pieces[0];
+    tti_range mine =
+        tti_compute_thread_range(s->n_own, 16, compute_thread, s->x->desc.n_compute_threads);
+    if (mine.first >= mine.last) return;
+    for (int w = first; w < s->desc.n_workers; w++) {
+        const tti_served *from = &s->worker[w];
+        for (int i = w == first; i < from->n_pieces; i++)
+            s->x->desc.backend->accumulate(dst + mine.first, from->pieces[i] + mine.first,
+                                           mine.last - mine.first);
+    }
+}
+
+static uint64_t workers_of(const tti_server *s, const tti_request *r) {
+    uint64_t workers = 0;
+    if (r->kind == TTI_PUSH) return UINT64_C(1) << r->arrival.worker;
+    for (int w = 0; w < s->desc.n_workers; w++)
+        if (s->worker[w].n_pieces > 0) workers |= UINT64_C(1) << w;
+    return workers;
+}
+
+/* Arrays sent to or received from these workers, of which the first is in this process. */
+static void count_arrays(tti_server *s, uint64_t workers, size_t n_arrays, tutti_dtype of) {
+    size_t n_far = s->listener ? (size_t)__builtin_popcountll(workers & ~UINT64_C(1)) : 0;
+    s->n_bytes += (int64_t)(n_far * n_arrays * s->n_own * tutti_dtype_bytes(of));
+}
+
+/* Waits for the other ranges' part of an update, after this range's own part.  A server that timed
+ * out is not waited for again, because other workers wait for this result. */
+static tutti_status end_update(tti_server *s, tti_request *r, tutti_status st) {
+    char text[512];
+    if (!s->ranges || st == TUTTI_E_TIMEOUT) return st;
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    tutti_status others = tti_ranges_end_update(s->ranges, &r->arrival.result.params_hash);
+    return st == TUTTI_OK ? others : tti_fail(st, "%s", text);
+}
+
+static tutti_status apply(tti_server *s, tti_request *r) {
+    tti_exec *x = s->x;
+    uint64_t workers = workers_of(s, r);
+    if (r->arrival.result.skipped) return TUTTI_OK; /* a loss was not finite */
+    TTI_TRY(tti_ranges_update(s->ranges, r, workers));
+    count_arrays(s, workers, 1, s->desc.exec.wire);
+    if (r->kind == TTI_STEP)
+        tti_compute_threads_run(x->compute_threads,
+                                s->desc.n_backup > 0 ? add_compute_thread : sum_lane, s);
+    for (int i = 0; i < x->n_in_flight; i++) x->compute_thread[i].status = TUTTI_OK;
+    x->buffers[0] = r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;
+    x->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;
+    return end_update(s, r, tti_exec_apply(x, &r->step, r->inv_count, &r->arrival.result));
+}
+
+static tutti_status copy_params(tti_server *s, tti_request *r) {
+    TTI_TRY(tti_ranges_copy(s->ranges, r));
+    tti_compute_threads_run(s->x->compute_threads, pull_compute_thread, (void *[]){s, r});
+    count_arrays(s, UINT64_C(1) << r->worker, r->ema && s->x->ema ? 2 : 1, TUTTI_F32);
+    return TUTTI_OK;
+}
+
+/* Fetches the part of keys that this process owns, and those of the other servers. */
+static tutti_status fetch(tti_server *s, tti_request *r) {
+    size_t last = TTI_MIN(r->keys.last, s->n_own);
+    if (r->keys.first < last)
+        memcpy(r->to, s->x->states[r->k] + r->keys.first, (last - r->keys.first) * sizeof *r->to);
+    return tti_ranges_fetch(s->ranges, r->k, r->keys, r->to);
+}
+
+static tutti_status tell_traffic(tti_server *s, tti_request *r) {
+    r->bytes[0] = s->n_bytes;
+    return tti_ranges_traffic(s->ranges, r->bytes);
+}
+
+static void serve(tti_server *s, tti_request *r) {
+    static tutti_status (*const fns[])(tti_server *, tti_request *) = {
+        [TTI_PULL] = copy_params,
+        [TTI_PUSH] = apply,
+        [TTI_STEP] = apply,
+        [TTI_FETCH] = fetch,
+        [TTI_TRAFFIC] = tell_traffic};
+    int64_t start = tti_now_ns();
+    r->status = fns[r->kind](s, r);
+    if (r->status == TUTTI_E_NUMERICS && r->arrival.result.skipped && tti_server_leaves_out(s)) {
+        tti_clear_error();
+        r->status = TUTTI_OK;
+    }
+    r->arrival.result.update_ns = tti_now_ns() - start;
+    if (r->status != TUTTI_OK) snprintf(r->error, sizeof r->error, "%s", tutti_last_error());
+}
+
+/* With the mutex held, like all functions up to the threads' end. */
+static bool grow_log(tti_server *s) {
+    if (s->log_first == s->n_log) s->log_first = s->n_log = 0;
+    if (s->n_log < s->cap_log) return true;
+    size_t cap = 2 * s->cap_log + 64;
+    tti_arrival *log = realloc(s->log, cap * sizeof *log);
+    if (!log) return false;
+    s->log = log;
+    s->cap_log = cap;
+    return true;
+}
+
+static void note_arrival(tti_server *s, tti_request *r) {
+    int64_t stale = r->arrival.step - 1 - r->arrival.version;
+    if (r->status != TUTTI_OK) return;
+    TTI_ASSERT(stale >= 0);
+    s->bins[TTI_MIN(stale, (int64_t)TTI_STALENESS_BINS - 1)]++;
+    if (grow_log(s)) {
+        s->log[s->n_log++] = r->arrival;
+        return;
+    }
+    r->status = TUTTI_E_NOMEM;
+    snprintf(r->error, sizeof r->error, "parameter server: out of memory");
+}
+
+static void end_step(tti_server *s) {
+    for (int w = 0; w < s->desc.n_workers; w++) {
+        tti_served *worker = &s->worker[w];
+        if (worker->n_pieces > 0) worker->was_left_out = s->step.arrival.result.skipped;
+        worker->n_pieces = 0;
+    }
+    s->n_arrived = 0;
+    s->n_steps++;
+    s->n_rows = 0;
+    s->sums = (tti_step_result){0};
+}
+
+static void loop(tti_server *s) {
+    for (;;) {
+        while (!s->head && !s->stop) pthread_cond_wait(&s->work, &s->mutex); /* until destroy */
+        tti_request *r = s->head;
+        if (!r) return;
+        s->head = r->next;
+        if (!s->head) s->tail = NULL;
+        pthread_mutex_unlock(&s->mutex);
+        serve(s, r);
+        pthread_mutex_lock(&s->mutex);
+        if (r->kind == TTI_PUSH || (r->kind == TTI_STEP && s->desc.n_backup > 0))
+            note_arrival(s, r);
+        if (r->kind == TTI_STEP) end_step(s);
+        if (r->kind == TTI_STEP && s->desc.n_backup > 0 && r->status != TUTTI_OK)
+            tti_server_fail(s, TUTTI_E_PEER, r->error);
+        if (tti_ranges_is_lost(s->ranges)) tti_server_fail(s, TUTTI_E_PEER, r->error);
+        r->done = true;
+        pthread_cond_broadcast(&s->news);
+    }
+}
+
+/* The ranges are connected after the server has started. */
+static tutti_status join_ranges(void *server, double *values, size_t n_each) {
+    return tti_ranges_join(((const tti_server *)server)->ranges, values, n_each);
+}
+
+/* This thread is the first compute thread: it allocates the memory that it will use. */
+static tutti_status set_up(tti_server *s) {
+    s->desc.exec.serves = true;
+    s->desc.exec.comm = NULL;
+    s->desc.exec.cores = NULL;
+    s->desc.exec.shard_map = NULL;
+    if (s->desc.n_ranges > 1) {
+        s->desc.exec.n_ranges = s->desc.n_ranges;
+        s->desc.exec.join = join_ranges;
+        s->desc.exec.join_user = s;
+    }
+    TTI_TRY(tti_exec_create(&s->desc.exec, &s->x));
+    for (int i = 0; i < s->x->desc.n_compute_threads; i++) {
+        s->scratch[i] = aligned_alloc(64, (tti_sum_scratch_bytes() + 63) & ~(size_t)63);
+        if (!s->scratch[i]) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    }
+    return TUTTI_OK;
+}
+
+static void *run_server(void *arg) {
+    tti_server *s = arg;
+    tutti_status st = set_up(s);
+    pthread_mutex_lock(&s->mutex);
+    s->up = st;
+    if (st != TUTTI_OK) snprintf(s->up_error, sizeof s->up_error, "%s", tutti_last_error());
+    s->is_up = true;
+    pthread_cond_broadcast(&s->news);
+    if (st == TUTTI_OK) loop(s);
+    pthread_mutex_unlock(&s->mutex);
+    tti_exec_destroy(s->x);
+    return NULL;
+}
+
+/* ---- start ---- */
+
+/* How many pulls each version must have before the next update. */
+static tutti_status count_pulls(tti_server *s) {
+    const tti_server_desc *d = &s->desc;
+    if (!d->replay) return TUTTI_OK;
+    s->n_to_pull = calloc((size_t)d->n_replay + 1, sizeof *s->n_to_pull);
+    if (!s->n_to_pull) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    int64_t base = d->n_replay > 0 ? d->replay[0].step - 1 : 0;
+    for (int64_t i = 0; i < d->n_replay; i++) {
+        const tti_arrival *a = &d->replay[i];
+        if (a->step != base + i + 1 || a->version < base || a->version >= a->step ||
+            a->worker < 0 || a->worker >= d->n_workers)
+            return tti_fail(TUTTI_E_INVALID,
+                            "parameter server: arrival %lld of worker %d, version %lld, cannot be",
+                            (long long)a->step, a->worker, (long long)a->version);
+        s->n_to_pull[a->version - base]++;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_server_start(tti_server *s) {
+    TTI_TRY(count_pulls(s));
+    if (pthread_create(&s->thread, NULL, run_server, s) != 0)
+        return tti_fail(TUTTI_E_NOMEM, "parameter server: cannot start a thread");
+    s->has_thread = true;
+    pthread_mutex_lock(&s->mutex);
+    while (!s->is_up) pthread_cond_wait(&s->news, &s->mutex); /* its work ends */
+    tutti_status st = s->up;
+    pthread_mutex_unlock(&s->mutex);
+    return st == TUTTI_OK ? st : tti_fail(st, "%s", s->up_error);
+}

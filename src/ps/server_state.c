@@ -1,0 +1,144 @@
+/* server_state.c - what every file of the server uses: its kind, its ranges, failing and waiting.
+ */
+#include "ps/server_state.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "comm/wait_clock.h"
+#include "exec/worker/profile.h"
+#include "ps/server_wire.h"
+
+enum { WAIT_SLICE_MS = 50 };
+
+/* ---- its kind ---- */
+
+const char *tti_server_kind(const tti_server *s) { return s->replica_group ? "copy" : "worker"; }
+
+tti_exec *tti_server_exec(tti_server *s) { return tti_server_has_ranges(s) ? NULL : s->x; }
+
+bool tti_server_has_ranges(const tti_server *s) { return s->desc.n_ranges > 1 || s->replica_group; }
+
+bool tti_server_is_async(const tti_server *s) {
+    return s->desc.staleness != 0 || s->desc.n_backup > 0;
+}
+
+bool tti_server_leaves_out(const tti_server *s) {
+    return tti_server_is_async(s) && s->desc.exec.watch_gradients;
+}
+
+/* ---- its ranges ---- */
+
+int tti_server_n_ranges(const tti_server_desc *desc) { return TTI_MAX(1, desc->n_ranges); }
+
+tti_range tti_server_range(const tti_server_desc *desc, int r) {
+    return tti_share_range(desc->exec.plan, r, tti_server_n_ranges(desc));
+}
+
+void tti_server_area_bytes(const tti_server_desc *desc, int r, size_t bytes[TTI_N_KEY_AREAS]) {
+    tti_range keys = tti_server_range(desc, r);
+    size_t n = keys.last - keys.first;
+    bytes[TTI_WIRE_PARAMS] = n * sizeof(float);
+    bytes[TTI_WIRE_GRADS] = n * tutti_dtype_bytes(desc->exec.wire);
+    bytes[TTI_WIRE_EMA] = desc->exec.ema > 0 ? bytes[TTI_WIRE_PARAMS] : 0;
+}
+
+/* ---- failing and waiting ---- */
+
+void tti_server_fail(tti_server *s, tutti_status status, const char *text) {
+    if (!s->failed) snprintf(s->error, sizeof s->error, "%s", text);
+    if (!s->failed) s->cause = status;
+    s->failed = true;
+    pthread_cond_broadcast(&s->news);
+}
+
+/* Whether w has not come where the other one waits, or may still compute for it. */
+static bool holds_up(const tti_server *s, int w, int waits) {
+    if (w == waits || s->worker[w].is_dead) return false;
+    if (s->barrier.has_come[waits]) return !s->barrier.has_come[w];
+    return tti_server_is_async(s) ? s->worker[w].computes : s->worker[w].n_pieces == 0;
+}
+
+/* Of those workers the one that has computed for the longest time. */
+static const char *slowest(const tti_server *s, int waits, char text[32]) {
+    int found = -1;
+    for (int w = 0; w < s->desc.n_workers; w++)
+        if (holds_up(s, w, waits) && (found < 0 || s->worker[w].version < s->worker[found].version))
+            found = w;
+    snprintf(text, 32, "%s %d", tti_server_kind(s), found);
+    return found < 0 ? "the others" : text;
+}
+
+/* The limit of ordinary waits may be a part of parallel.timeout_ms (server_group.c). */
+static tutti_status fail_timeout(tti_server *s, int w, const tti_wait_clock *clock) {
+    const tti_phase_watch *watch = &s->desc.watch;
+    bool is_phase = clock->kind == TTI_DELAY_PHASE;
+    char text[400], whom[32];
+    tti_str why = {0};
+    if (is_phase) (void)watch->find_busy(watch->user, &why);
+    snprintf(
+        text, sizeof text,
+        "parameter server: %s %d waited %lld ms for %s (the limit is %d ms, by parallel.%s)%s%s",
+        tti_server_kind(s), w, (long long)(clock->waited_ns[clock->kind] / TTI_NS_PER_MS),
+        slowest(s, w, whom), is_phase ? clock->phase_timeout_ms : clock->timeout_ms,
+        is_phase ? "phase_timeout_ms" : "timeout_ms", is_phase ? "; " : "", tti_str_text(&why));
+    tti_str_free(&why);
+    tti_server_fail(s, TUTTI_E_PEER, text);
+    return tti_fail(TUTTI_E_TIMEOUT, "%s", text);
+}
+
+/* Until ready(w, arg); the server's failure, or the time is over. */
+tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64_t arg) {
+    const tti_phase_watch *watch = &s->desc.watch;
+    int limit_ms = s->desc.timeout_ms;
+    tti_wait_clock clock = tti_wait_clock_begin(limit_ms, TTI_MAX(limit_ms, watch->timeout_ms));
+    while (!s->failed && !ready(s, w, arg)) {
+        int64_t end_ns = tti_now_ns() + TTI_MIN(limit_ms, WAIT_SLICE_MS) * TTI_NS_PER_MS;
+        tti_cond_wait_until(&s->news, &s->mutex, end_ns);
+        if (tti_wait_clock_look(&clock, tti_delay_by(watch)) && !s->failed && !ready(s, w, arg))
+            return fail_timeout(s, w, &clock);
+    }
+    return s->failed ? tti_fail(s->cause, "%s", s->error) : TUTTI_OK;
+}
+
+void tti_server_put(tti_server *s, tti_request *r) {
+    r->next = NULL;
+    if (s->tail)
+        s->tail->next = r;
+    else
+        s->head = r;
+    s->tail = r;
+    pthread_cond_signal(&s->work);
+}
+
+/* The threads' work on a request ends, whatever becomes of the workers; so does this. */
+tutti_status tti_server_wait_served(tti_server *s, const tti_request *r) {
+    while (!r->done) pthread_cond_wait(&s->news, &s->mutex);
+    return r->status == TUTTI_OK ? TUTTI_OK : tti_fail(r->status, "%s", r->error);
+}
+
+static bool is_served(const tti_server *s, int w, int64_t n_before) {
+    (void)w;
+    return s->n_steps > (uint64_t)n_before;
+}
+
+/* A worker that leaves after a failure frees its gradients: not while the threads read them. */
+tutti_status tti_server_wait_step(tti_server *s, int w) {
+    int64_t n_before = (int64_t)s->n_steps;
+    int n_needed = s->desc.n_workers - s->desc.n_backup;
+    tutti_status st = tti_server_wait(s, w, is_served, n_before);
+    while (st != TUTTI_OK && s->n_arrived == n_needed && !is_served(s, w, n_before))
+        pthread_cond_wait(&s->news, &s->mutex); /* their work ends */
+    return st;
+}
+
+/* ---- profile ---- */
+
+void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns,
+                        int64_t served_ns) {
+    int64_t from = served_ns > 0 ? TTI_MAX(start_ns, end_ns - served_ns) : start_ns;
+    tti_profile_add(x, TTI_ROW_SERVER, tti_part_other(name), -1, from, end_ns);
+    tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for the server"), -1, start_ns,
+                    end_ns);
+}
