@@ -90,6 +90,39 @@ class Cycles(House):
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
 
+class Structs(House):
+    HEADER = "src/base/s.h", ("typedef struct tti_inner {\n    int n;\n} tti_inner;\n"
+                              "typedef struct tti_state {\n    tti_inner *inner;\n    int *a;\n"
+                              "} tti_state;\n")
+
+    def use(self, n, body):
+        for i in range(n):
+            self.write("src/base/u%d.c" % i, '#include "base/s.h"\n%s\n' % body)
+
+    def test_at_most_ten_files(self):
+        self.write(*self.HEADER)
+        self.use(10, "int f(tti_state *s) { return s->a[0]; }")
+        self.accepts("check-structs")
+        self.refuses("check-structs", "src/ir/u.c", "int f(const tti_state *s) { return !s->a; }\n",
+                     "src/base/s.h: 11 files use the fields of tti_state, at most 10")
+
+    def test_chains_casts_and_calls(self):
+        self.write(*self.HEADER)
+        for body in ("int f(tti_state *s) { return s->inner->n; }",
+                     "int f(void *s) { return ((tti_state *)s)->inner->n; }",
+                     "tti_state *g(int x);\nint f(int x) { return g(x + 1)->inner->n; }",
+                     "int f(tti_state **s) { return s[0]->inner->n; }",
+                     "int f(void) { tti_inner x = {0}; return x.n; }"):
+            self.use(11, body)
+            run = self.run_tool("check-structs")
+            self.assertIn("11 files use the fields of tti_inner", run.stdout, body)
+
+    def test_passing_it_on_is_no_use(self):
+        self.write(*self.HEADER)
+        self.use(11, "void g(tti_state *s);\nvoid f(tti_state *s) { g(s); }")
+        self.accepts("check-structs")
+
+
 class Layers(House):
     def test_good(self):
         self.accepts("check-layers")
