@@ -74,7 +74,7 @@ def refuse(text, *arguments):
 def test_refusals():
     fast = ["parallel.mode=fast"]
     for arguments in WAYS.values():
-        refuse("with parallel.mode=fast it may", *arguments)
+        refuse("give parallel.mode=fast", *arguments)
         refuse("or zero=1", *fast, *arguments, "parallel.zero=2")
         refuse("give train.on_nan=stop", *fast, *arguments, "train.on_nan=skip")
         refuse("give bf16 or f32", *fast, *arguments, "train.precision=f16")

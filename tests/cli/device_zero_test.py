@@ -162,7 +162,7 @@ def test_not_everywhere():
     runs.same_story(runs.story("whole"), "apart")
     runs.same_checkpoint("whole", "apart")
     train("host", "-n", "2", *MLP, "parallel.zero=3", "parallel.offload=optimizer").expect(
-        2, "parallel.offload=optimizer: the host makes the update from whole gradients")
+        2, "parallel.offload=optimizer: the host updates from complete gradients")
 
 
 def test_lost_peer():

@@ -227,9 +227,9 @@ def test_as_many_workers_as_the_launcher_has():
     runs.tutti(*runs.small("old")).expect(0)
     for n_ranks, arguments, parts in (
             (16, runs.small("run"), ["16 workers for 8 shards", "parallel.shards=16"]),
-            (3, runs.small("run", "parallel.tensor=2"), ["3 is no multiple of 2"]),
+            (3, runs.small("run", "parallel.tensor=2"), ["3 is not a multiple of 2"]),
             (3, runs.small("run", "-n", "2"), ["parallel.workers is 2", "rank 0 of 3"]),
-            (8, runs.small("run", "parallel.data=2"), ["and parallel.workers is 8"]),
+            (8, runs.small("run", "parallel.data=2"), ["but parallel.workers is 8"]),
             (65, runs.small("run"), ["at most 64 workers", "rank 0 of 65"]),
             (65, ["train", "--resume", "old"], ["at most 64 workers"])):
         Ranks(1, arguments, WORLD_SIZE=str(n_ranks)).finish()[0].expect(2, *parts)

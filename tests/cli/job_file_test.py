@@ -128,13 +128,13 @@ def test_files_of_older_versions():
 def test_words_that_do_not_fit():
     runs.tutti(*runs.small("run")).expect(0)
     for part, *changed in (
-            ("model.size: none leaves it to model.layers", "model.name=gpt2"),
-            ("train.loss_scale: small gradients vanish", "train.precision=f16"),
+            ("model.size: none needs model.layers", "model.name=gpt2"),
+            ("train.loss_scale: small gradients underflow", "train.precision=f16"),
             ("data.tokenizer: text needs a tokenizer", "data.format=text", "data.dir=."),
             ("data.mask_token: data.mask_prob=0.1 needs a token", "data.mask_prob=0.1")):
         runs.tutti("train", "run/job.yaml", "run.dir=new", *changed).expect(2, part)
     runs.tutti("train", "run/job.yaml", "run.dir=new", "model.name=gpt2", "model.size=124M").expect(
-        2, "model.activation: gpt2 has activations; give model.activation=gelu_tanh")
+        2, "model.activation: gpt2 needs an activation; give model.activation=gelu_tanh")
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ def test_refusals():
     few = ["train", "run.dir=refused", *layouts.FEW]
     runs.tutti(*few, "parallel.tensor=3", "parallel.workers=4").expect(2, "parallel.workers=3")
     runs.tutti(*few, "parallel.pipeline=2", "parallel.sync=parameter-server", "parallel.workers=4",
-               "parallel.servers=3").expect(2, "of the workers of each part of the model")
+               "parallel.servers=3").expect(2, "workers of each part of the model are the servers")
     if os.path.exists("refused"):
         raise AssertionError("the run has begun")
 

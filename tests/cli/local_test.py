@@ -85,7 +85,7 @@ def refuse(text, *arguments):
 def test_refusals():
     refuse("give parallel.mode=fast", *LOCAL, "parallel.mode=exact")
     refuse("give parallel.zero=0", *LOCAL, "parallel.zero=1")
-    refuse("sends parameters, and no gradients", *LOCAL, "parallel.compress=topk")
+    refuse("sends parameters, not gradients", *LOCAL, "parallel.compress=topk")
     refuse("give train.on_nan=stop", *LOCAL, "train.on_nan=skip")
     refuse("give bf16 or f32", *LOCAL, "train.precision=f16")
     refuse("parallel.sync_batch_norm joins all workers", *LOCAL, "parallel.sync_batch_norm=true")

@@ -199,7 +199,7 @@ def test_where_it_cannot_be():
     train("none", *MORE, *OFFLOAD, "-n", "2", "parallel.sync=parameter-server").expect(
         2, "parallel.offload=optimizer", "give parallel.offload=none with a parameter server")
     train("none", *MORE, *OFFLOAD, "-n", "2", "parallel.tensor=2").expect(
-        2, "parallel.offload=optimizer", "leave parallel.tensor and parallel.pipeline out")
+        2, "parallel.offload=optimizer", "leave out parallel.tensor and parallel.pipeline")
 
 
 if __name__ == "__main__":

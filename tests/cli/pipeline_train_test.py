@@ -101,11 +101,11 @@ def test_refusals():
     few = ["train", "run.dir=refused", *FEW]
     runs.tutti(*few, *LENET, "parallel.pipeline_chunks=2").expect(2, "give parallel.pipeline too")
     runs.tutti(*few, *LENET, "-n", "3", "parallel.pipeline=3",
-               "parallel.pipeline_chunks=2").expect(2, "in groups of 3, and a worker has 8")
+               "parallel.pipeline_chunks=2").expect(2, "in groups of 3, but a worker has 8")
     for six in (["-n", "6"], ["parallel.data=3"]):
         runs.tutti(*few, *LENET, *six, "parallel.pipeline=2", "parallel.pipeline_chunks=2").expect(
-            2, "with several chunks shards go round the 2 stages in groups of 2",
-            "and a worker has 3")
+            2, "with several chunks, shards pass the 2 stages in groups of 2",
+            "but a worker has 3")
     runs.tutti(*few, "model.name=mlp", "model.hidden=[16]", "-n", "4",
                "parallel.pipeline=4").expect(2, "the model can be divided into at most 2 stages")
 

@@ -270,15 +270,15 @@ def test_refusals():
     refuse(2, "at most 1", *backup, "parallel.mode=fast", "parallel.workers=2",
            "parallel.backup_workers=2")
     refuse(2, "joins all workers", *backup, "parallel.mode=fast", "parallel.sync_batch_norm=true")
-    refuse(2, "one loss scale", *backup, "parallel.mode=fast", "train.precision=f16")
+    refuse(2, "same loss scale", *backup, "parallel.mode=fast", "train.precision=f16")
     refuse(2, "repeats the order", *backup, "parallel.mode=fast", "parallel.replay=x")
     refuse(2, "give parallel.sync=parameter-server", "parallel.backup_workers=1")
-    refuse(2, "the first parallel.servers are the servers", *SERVER, "parallel.place=processes",
+    refuse(2, "the first parallel.servers worker processes are the servers", *SERVER, "parallel.place=processes",
            "parallel.workers=2", "parallel.servers=3")
     refuse(2, "give parallel.zero=0", *SERVER, "parallel.zero=1")
-    refuse(2, "read gradients where they are", *SERVER, "parallel.mode=fast",
+    refuse(2, "share memory with a synchronous server", *SERVER, "parallel.mode=fast",
            "parallel.compress=bf16")
-    refuse(2, "keeps back a part of every gradient", *ASYNC, "parallel.compress=topk")
+    refuse(2, "keeps a residual of every gradient", *ASYNC, "parallel.compress=topk")
     refuse(2, "repeats the order of an asynchronous run", "parallel.replay=somewhere")
     refuse(2, "it is the folder of an asynchronous run", *ASYNC, "parallel.replay=nowhere")
     refuse(2, "parallel.staleness", *ASYNC, "parallel.staleness=some")

@@ -303,11 +303,11 @@ def test_what_is_refused():
     write("odd/test.csv", ("a", "colour", "value"), 50, 2)
     for code, part, more in (
             (3, "to predict the number give train.loss=mse data.target=value", ()),
-            (2, "values are predicted with train.loss=mse", ("data.target=value",)),
-            (2, "classes are learned with", ("data.target=class", "train.loss=mae")),
-            (2, "train.huber_delta: is for huber, and train.loss is mae",
+            (2, "values need train.loss=mse", ("data.target=value",)),
+            (2, "classes need train.loss", ("data.target=class", "train.loss=mae")),
+            (2, "train.huber_delta: is for huber, but train.loss is mae",
              ("train.loss=mae", "train.huber_delta=0.5")),
-            (2, "train.smooth_l1_beta: is for smooth_l1, and train.loss is huber",
+            (2, "train.smooth_l1_beta: is for smooth_l1, but train.loss is huber",
              ("train.loss=huber", "train.smooth_l1_beta=0.5")),
             (2, "data.label: is for tables", ("data.format=npy", "data.label=a")),
             (2, "data.columns: is for tables", ("data.format=npy", "data.columns={a: ignore}")),

@@ -48,7 +48,7 @@ static void print_schedules(tti_str *out) {
 }
 
 static void print_algorithms(tti_str *out) {
-    row(out, "direct", "each rank sums one chunk in tree order, then all gather; exact");
+    row(out, "direct", "each rank reduces one chunk in tree order, then all-gather; exact");
     row(out, "tree", "recursive halving and doubling in tree order; exact");
     row(out, "ring", "reduce-scatter and all-gather around a ring; fast mode only");
 }

@@ -1,4 +1,4 @@
-/* devices.c - turns parallel.devices into a backend and a place for each worker. */
+/* devices.c - translates parallel.devices to a backend and a place for each worker. */
 #include "train/job/devices.h"
 
 #include <limits.h>
@@ -15,14 +15,14 @@ static tutti_status add(tti_devices *d, long index) {
         if (d->index[i] == (int)index && index != TTI_ON_HOST)
             return tti_fail(TUTTI_E_CONFIG, "parallel.devices: device %ld is named twice", index);
     if (d->n == TTI_MAX_DEVICES)
-        return tti_fail(TUTTI_E_CONFIG, "parallel.devices: more than %d", TTI_MAX_DEVICES);
+        return tti_fail(TUTTI_E_CONFIG, "parallel.devices: lists more than %d", TTI_MAX_DEVICES);
     d->index[d->n++] = (int)index;
     return TUTTI_OK;
 }
 
 /* ---- lists ---- */
 
-/* Reads the word at *at and moves *at past it and its comma; false: there is none. */
+/* Reads the word at *at and moves *at past it and its comma; false: no word is left. */
 static bool next_word(const char **at, const char **word, size_t *n_bytes) {
     *word = *at;
     *n_bytes = strcspn(*at, ",");
@@ -55,7 +55,7 @@ static tutti_status bad_list(const char *text) {
                     text);
 }
 
-/* A number, or cpu in a list with numbers; gpu in a list with cpu means all GPUs. */
+/* Adds a number, or cpu in a list with numbers; gpu in a list with cpu stands for all GPUs. */
 static tutti_status read_word(const char *text, const char *word, size_t n_bytes, int n_there,
                               tti_devices *d) {
     char *end;
@@ -70,7 +70,7 @@ static tutti_status read_word(const char *text, const char *word, size_t n_bytes
                      : add(d, index);
 }
 
-/* "0,2,3", "0,cpu", "gpu,cpu"; n_there: devices of this machine, for gpu. */
+/* Parses "0,2,3", "0,cpu" or "gpu,cpu". n_there: devices of this machine, for gpu. */
 static tutti_status read_list(const char *text, int n_there, tti_devices *d) {
     const char *at = text, *word;
     size_t n_bytes;
@@ -84,7 +84,7 @@ static tutti_status read_list(const char *text, int n_there, tti_devices *d) {
 int tti_devices_listed(const char *text) {
     tti_devices list = {0};
     if (read_list(text, 0, &list) == TUTTI_OK) return list.mixed ? 0 : list.n;
-    tti_clear_error(); /* a word, such as gpu */
+    tti_clear_error(); /* the list is a word such as gpu */
     return 0;
 }
 
@@ -98,7 +98,7 @@ void tti_devices_kind(const tti_devices *d, int local_rank, tti_str *out) {
     if (index == TTI_ON_HOST) return;
     size_t before = out->n_bytes;
     if (d->backend->device->kind) d->backend->device->kind(index, out);
-    if (out->n_bytes == before) tti_str_add(out, "a device that does not tell its kind");
+    if (out->n_bytes == before) tti_str_add(out, "a device of unknown kind");
 }
 
 static bool is_kind_of(const tti_devices *d, int a, int b) {
@@ -133,12 +133,12 @@ static tutti_status check_there(const tti_devices *d, int n_there) {
     return TUTTI_OK;
 }
 
-/* The model is, between workers. */
+/* Whether workers divide the model. */
 static bool is_divided(const tti_job_config *config) {
     return config->parallel.tensor * config->parallel.pipeline > 1;
 }
 
-/* Devices and the host. */
+/* Whether workers are on devices and on the host. */
 static tutti_status find_mixture(const char *text, int n_there, tti_devices *found) {
     TTI_TRY(read_list(text, n_there, found));
     for (int i = 0; i < found->n; i++)
@@ -201,13 +201,13 @@ static bool differ(const tti_devices *d) {
     return found;
 }
 
-/* Workers wait for each other in every step, and their gradients are added. */
+/* Whether workers wait for each other in every step and add their gradients. */
 static bool adds_all(const tti_job_config *c) {
     return strcmp(c->parallel.sync, "all-reduce") == 0 ||
            (tti_job_has_server(c) && c->parallel.staleness == 0 && c->parallel.backup_workers == 0);
 }
 
-/* If the job leaves it open, GPUs of different kinds get shards by their speed. */
+/* With parallel.load_weights=auto, GPUs of different kinds get shards by their speed. */
 static void resolve_shares(tutti_job *job, const tti_devices *d) {
     tti_load_weights_kind kind = tti_load_weights_kind_of(&job->config);
     bool whole = job->config.parallel.tensor * job->config.parallel.pipeline == 1;
@@ -217,28 +217,28 @@ static void resolve_shares(tutti_job *job, const tti_devices *d) {
                     d->mixed ? "auto, GPUs and the host" : "auto, GPUs of different kinds");
 }
 
-/* Whether the host may keep the optimizer's state of devices; that of CPUs it has anyway. */
+/* Checks that the host can keep the optimizer state of devices.  On CPUs it always does. */
 static tutti_status find_state(const tutti_job *job, const tti_devices *found) {
     if (strcmp(job->config.parallel.offload, "none") == 0 || found->n == 0) return TUTTI_OK;
     if (job->config.parallel.zero > 1)
         return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.offload=optimizer: the host makes the update from whole "
-                        "gradients, or from a part of them with parallel.zero=1; give that, or "
-                        "parallel.offload=none");
+                        "parallel.offload=optimizer: the host updates from complete gradients, or "
+                        "from a partition of them with parallel.zero=1; give parallel.zero=0 or 1, "
+                        "or parallel.offload=none");
     if (is_divided(&job->config))
         return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.offload=optimizer: workers on GPUs that have a part of the model "
-                        "have its state there; give parallel.offload=none, or leave "
-                        "parallel.tensor and parallel.pipeline out");
+                        "parallel.offload=optimizer: with tensor or pipeline parallelism the "
+                        "optimizer state stays on the GPUs; give parallel.offload=none, or leave "
+                        "out parallel.tensor and parallel.pipeline");
     if (tti_job_ends_on_host(&job->config))
-        return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.offload=optimizer is for sums of all workers' gradients in every "
-                        "step; give parallel.offload=none with a parameter server, local SGD, topk "
-                        "or powersgd");
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "parallel.offload=optimizer needs an all-reduce of gradients in every step; give "
+            "parallel.offload=none with a parameter server, local SGD, topk or powersgd");
     return TUTTI_OK;
 }
 
-/* All GPUs there are may be more than the workers. */
+/* Fewer workers than GPUs are allowed with gpu, which stands for all of them. */
 static tutti_status check_workers(const tti_job_config *config, const tti_devices *d) {
     int n = 0, workers = (int)config->parallel.workers;
     while (d->mixed && n < d->n && (d->index[n] == TTI_ON_HOST) == (d->index[0] == TTI_ON_HOST))
@@ -278,14 +278,14 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
                         "train.precision=f32");
     if (out->n > 0 && job->config.parallel.zero > 0 && !out->backend->device->update.complete)
         return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.zero=%d: the update on GPUs has all of the optimizer's state on "
-                        "every worker so far; give parallel.zero=0, or parallel.devices=cpu to "
-                        "split it between workers on the host",
+                        "parallel.zero=%d: the update on these GPUs needs the whole optimizer "
+                        "state on every worker; give parallel.zero=0, or parallel.devices=cpu to "
+                        "divide it over workers on the host",
                         (int)job->config.parallel.zero);
     TTI_TRY(find_state(job, out));
     if (strcmp(job->config.parallel.devices, "auto") == 0)
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
-                        out->n ? "auto, there are some" : "auto, no GPU");
+                        out->n ? "auto, GPUs found" : "auto, no GPU");
     if (strcmp(precision, "auto") == 0)
         tti_options_put(&job->options, "train.precision", out->n && !out->mixed ? "bf16" : "f32",
                         out->mixed ? "auto, on GPUs and the host"

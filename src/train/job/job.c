@@ -19,7 +19,7 @@
 #include "train/job/optimizer.h"
 #include "tutti/models.h"
 
-/* ---- life ---- */
+/* ---- create, copy, destroy ---- */
 
 tutti_status tutti_job_create(tutti_job **out) {
     *out = NULL;
@@ -65,14 +65,14 @@ bool tti_job_is_async(const tti_job_config *c) {
 
 bool tti_job_is_exact(const tti_job_config *c) { return strcmp(c->parallel.mode, "exact") == 0; }
 
-/* ---- values in ---- */
+/* ---- reading ---- */
 
 tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
                                const char *source) {
     return tti_options_load(&job->options, text, n_bytes, source);
 }
 
-/* Whether the file lies in a run folder. */
+/* Whether the file is in a run folder. */
 static bool lies_in_run(const char *path) {
     static const char *const written[] = {"metrics.jsonl", "checkpoints"};
     const char *slash = strrchr(path, '/');
@@ -118,12 +118,12 @@ void tutti_job_allow_plugin(tutti_job *job) { job->allows_plugin = true; }
 
 tutti_status tti_job_check_plugin(const tutti_job *job) {
     const tti_option_state *state = tti_options_state(&job->options, "model.plugin");
-    bool is_of_file = state->place.line > 0; /* else given by the caller */
+    bool is_of_file = state->place.line > 0; /* else the caller gave it */
     if (!job->is_of_run || job->allows_plugin || !is_of_file) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
                     "model.plugin: the run folder names the code %s, which would run with your "
-                    "rights; if you trust it, give --allow-plugin (in C: "
-                    "tutti_job_allow_plugin), or name a file of yours with model.plugin=PATH",
+                    "rights; if you trust it, give --allow-plugin (in C: tutti_job_allow_plugin), "
+                    "or name your own file with model.plugin=PATH",
                     job->config.model.plugin);
 }
 
@@ -176,7 +176,7 @@ tutti_status tutti_job_check(tutti_job *job) {
     problems->n = n;
     problems->text.n_bytes = n_bytes;
     if (problems->text.text) problems->text.text[n_bytes] = '\0';
-    if (st == TUTTI_OK) tti_clear_error(); /* rules try what may fail */
+    if (st == TUTTI_OK) tti_clear_error(); /* rules call functions that may fail */
     return st;
 }
 
@@ -196,7 +196,7 @@ static int64_t shards_for(int64_t n_workers) {
     return shards;
 }
 
-/* Workers that hold one copy of the model between them. */
+/* Number of workers that hold one replica of the model together. */
 static int64_t workers_of_model(const tti_job_config *c) {
     return c->parallel.tensor * c->parallel.pipeline;
 }
@@ -210,7 +210,7 @@ int64_t tti_job_given_workers(const tti_job_config *c) {
     return is_given ? weights.n * workers_of_model(c) : 0;
 }
 
-/* Takes the number of workers from other keys: true if they determine it. */
+/* Sets the number of workers from other keys; true if they determine it. */
 static bool take_given_workers(tutti_job *job) {
     int64_t n = tti_job_given_workers(&job->config);
     if (n == 0) return false;
@@ -224,8 +224,9 @@ static bool is_on_host(const tti_job_config *c) {
     return strcmp(c->parallel.devices, "cpu") == 0 || strcmp(c->parallel.devices, "auto") == 0;
 }
 
-/* Workers: one per core, but none without a shard; a batch that is too small for all cores gets
- * fewer.  If the model is divided, as many replicas as there are cores for, at least one. */
+/* One worker per core, or fewer for a batch that is too small to give each one a shard.  If the
+ * model is divided, as many replicas as cores allow, at least one.
+ */
 static void resolve_workers(tutti_job *job, int n_cores) {
     const tti_job_config *c = &job->config;
     if (c->parallel.workers != -1 || take_given_workers(job)) return;
@@ -242,7 +243,8 @@ static void resolve_workers(tutti_job *job, int n_cores) {
 
 /* A worker on the host computes as many shards in parallel as it has cores, so one shard per core
  * costs nothing, and the result is the same for any number of workers up to that.  A device
- * computes its shards one after the other: one per worker (docs/adr/0007-default-shards.md). */
+ * computes its shards one after the other, so it gets one per worker
+ * (docs/adr/0007-default-shards.md). */
 static int64_t shards_for_copies(const tti_job_config *c, int n_cores) {
     int64_t each = workers_of_model(c), copies = TTI_MAX(c->parallel.workers / each, 1);
     int64_t cores = is_on_host(c) ? TTI_MIN(n_cores, TTI_MAX_WORKERS) / each : 0;
@@ -251,7 +253,8 @@ static int64_t shards_for_copies(const tti_job_config *c, int n_cores) {
     return shards;
 }
 
-/* Stages wait for each other at both ends of a step: the more shards, the less of it they are. */
+/* Stages wait for each other at both ends of a step; with more shards the waits are a smaller part
+ * of it. */
 static int64_t shards_for_stages(const tti_job_config *c, int64_t at_least) {
     int64_t shards = at_least;
     while (shards < 2 * c->parallel.pipeline * at_least && 2 * shards <= c->train.batch)
@@ -286,7 +289,8 @@ static void resolve_digits(tutti_job *job) {
     if (job->config.data.n_test == 0) put_int(job, "data.n_test", 4000, "auto, digits");
 }
 
-/* train.steps alone is the length of the run; with train.epochs it only shortens the run. */
+/* Without train.epochs, train.steps is the length of the run and of its schedule; with train.epochs
+ * it only shortens the run. */
 static void resolve_schedule(tutti_job *job) {
     if (job->config.schedule.steps != -1) return;
     bool has_epochs = tti_options_state(&job->options, "train.epochs")->place.source != NULL;
@@ -303,12 +307,12 @@ static void put_auto(tutti_job *job, const char *key, double now, double value,
     tti_options_put(&job->options, key, tti_format_double(text, value), origin);
 }
 
-/* The usual settings of each optimizer and schedule, unless the job sets them. */
+/* Sets the usual values of each optimizer and schedule that the job leaves at auto. */
 static void resolve_habits(tutti_job *job) {
     const tti_job_config *c = &job->config;
     const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
     const tti_lr_schedule *schedule = tti_lr_schedule_find(c->schedule.name);
-    TTI_ASSERT(optimizer && schedule); /* the choices of the schema */
+    TTI_ASSERT(optimizer && schedule); /* the schema allows only known names */
     put_auto(job, "optimizer.momentum", c->optimizer.momentum, optimizer->momentum,
              optimizer->name);
     put_auto(job, "optimizer.beta2", c->optimizer.beta2, optimizer->beta2, optimizer->name);
@@ -317,7 +321,7 @@ static void resolve_habits(tutti_job *job) {
     put_auto(job, "schedule.rise", c->schedule.rise, schedule->rise, schedule->name);
 }
 
-/* A job without resolved devices computes on the host.  Conflicts with f32 can be found only
+/* A job whose devices were not resolved computes on the host.  Conflicts with f32 can be found only
  * now. */
 static tutti_status resolve_precision(tutti_job *job) {
     if (strcmp(job->config.train.precision, "auto") != 0) return TUTTI_OK;
@@ -326,7 +330,7 @@ static tutti_status resolve_precision(tutti_job *job) {
 }
 
 tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
-    TTI_TRY(tutti_job_check(job)); /* also checks the results of the auto values above */
+    TTI_TRY(tutti_job_check(job)); /* also checks the auto values set above */
     TTI_TRY(resolve_precision(job));
     resolve_workers(job, n_cores);
     tti_options_put(&job->options, "parallel.data", "auto", "parallel.workers");
@@ -334,20 +338,20 @@ tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
     resolve_digits(job);
     resolve_schedule(job);
     resolve_habits(job);
-    return tutti_job_check(job); /* the number of workers may not do */
+    return tutti_job_check(job); /* the number of workers may cause conflicts */
 }
 
-/* The value keeps its origin in the job, to which messages refer. */
+/* The value keeps its origin in the job, because messages refer to it. */
 static tutti_status make_absolute(const char *key, const char *here, char path[TTI_TEXT_MAX]) {
     char full[PATH_MAX + TTI_TEXT_MAX];
     if (!path[0] || path[0] == '/') return TUTTI_OK;
     while (strncmp(path, "./", 2) == 0 && path[2]) memmove(path, path + 2, strlen(path + 2) + 1);
     int n = snprintf(full, sizeof full, "%s/%s", here, path);
     if (n < 0 || n >= TTI_TEXT_MAX)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "%s: '%s' in the current directory is a path of %d bytes, "
-                        "at most %d are possible",
-                        key, path, n, TTI_TEXT_MAX - 1);
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "%s: '%s' in the current directory is a path of %d bytes; at most %d are possible", key,
+            path, n, TTI_TEXT_MAX - 1);
     memcpy(path, full, (size_t)n + 1);
     return TUTTI_OK;
 }
@@ -365,18 +369,18 @@ tutti_status tti_job_make_paths_absolute(tutti_job *job) {
     return make_absolute("parallel.replay", here, c->parallel.replay);
 }
 
-/* ---- values out ---- */
+/* ---- printing ---- */
 
 const char *tutti_job_find_key(const char *word) {
     const char *key = tti_option_table_find(&tti_job_table, word);
-    return key && strchr(key, '.') ? key : NULL; /* a group is no key */
+    return key && strchr(key, '.') ? key : NULL; /* a group is not a key */
 }
 
 const char *tutti_job_get(tutti_job *job, const char *key) {
     return tti_options_get(&job->options, key);
 }
 
-/* The text handed over to the caller, NULL when memory ran out. */
+/* Hands the text over to the caller; NULL when out of memory. */
 static char *take_text(tti_str *str) {
     if (!str->failed) return str->text;
     tti_str_free(str);
@@ -398,17 +402,15 @@ char *tutti_job_schema_json(void) {
 char *tutti_job_reference_md(void) {
     tti_str text = {0};
     tti_str_add(&text,
-                "# Job files\n\n"
-                "A job is a YAML file of groups and keys, and `key=value` assignments on the "
-                "command line,\nwhich win:\n\n"
-                "```sh\ntutti train job.yaml optimizer.lr=3e-4 model.hidden=[512,256]\n```\n\n"
-                "Keys may be nested (`optimizer: {lr: 1e-3}`) or flat (`optimizer.lr: 1e-3`); "
-                "`null` stands for the\ndefault. Anchors, aliases, tags and second documents are "
-                "refused, and so is every unknown or\nrepeated key. `tutti config show JOB` "
-                "prints all values and where each is from, `tutti config schema`\na JSON schema; "
-                "with it, an editor completes and checks a file that starts with\n"
-                "`# yaml-language-server: $schema=job.schema.json`.\n\n"
-                "This page is made by `tutti config reference`.\n");
+                "# Job files\n\nA job is a YAML file of groups and keys, and `key=value` "
+                "assignments on the command line,\nwhich win:\n\n```sh\ntutti train job.yaml "
+                "optimizer.lr=3e-4 model.hidden=[512,256]\n```\n\nKeys may be nested (`optimizer: "
+                "{lr: 1e-3}`) or flat (`optimizer.lr: 1e-3`); `null` stands for the\ndefault. "
+                "Anchors, aliases, tags and second documents are refused, as is every unknown "
+                "or\nrepeated key. `tutti config show JOB` prints all values and where each one "
+                "comes from, `tutti config schema`\na JSON schema, with which an editor completes "
+                "and checks a file that starts with\n`# yaml-language-server: "
+                "$schema=job.schema.json`.\n\nThis page is made by `tutti config reference`.\n");
     tti_option_reference(&tti_job_table, &text);
     return take_text(&text);
 }

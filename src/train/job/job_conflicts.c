@@ -1,8 +1,8 @@
 /* job_conflicts.c - rules that concern more than one key of a job.
  *
- * A rule names the keys it reads.  It is skipped if one of them was refused already, so that one
- * mistake gives one message.  A message refers to the first of the rule's keys that was given, and
- * suggests a solution. */
+ * A rule names the keys that it reads.  It is skipped if one of them was refused already, so that
+ * one mistake gives one message.  A message refers to the first of the rule's keys that the user
+ * set, and suggests a solution. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 
 enum { MAX_KEYS = 9, WHY = 400 };
 
-/* Writes the conflict into why, or leaves it empty. */
+/* Writes the conflict to why, or leaves why empty. */
 typedef struct rule {
     const char *keys[MAX_KEYS];
     void (*find)(const tti_job_config *c, char why[WHY]);
@@ -40,14 +40,14 @@ static void find_odd_shards(const tti_job_config *c, char why[WHY]) {
              shards, above / 2, above);
 }
 
-/* Workers that hold one copy of the model between them. */
+/* Number of workers that hold one replica of the model together. */
 static int64_t workers_of_model(const tti_job_config *c) {
     return c->parallel.tensor * c->parallel.pipeline;
 }
 
 static bool is_divided(const tti_job_config *c) { return workers_of_model(c) > 1; }
 
-/* Workers that divide the batch, 0: not known, or no whole number. */
+/* Number of workers that divide the batch; 0: unknown, or not an integer. */
 static int64_t workers_of_batch(const tti_job_config *c) {
     int64_t workers = c->parallel.workers, each = workers_of_model(c);
     tti_load_weights weights;
@@ -63,12 +63,13 @@ static void find_odd_mesh(const tti_job_config *c, char why[WHY]) {
     if (each > TTI_MAX_WORKERS)
         snprintf(why, WHY,
                  "%" PRId64 " tensor shards of %" PRId64 " stages need %" PRId64
-                 " workers, and there can be %d",
+                 " workers; at most %d are possible",
                  c->parallel.tensor, c->parallel.pipeline, each, TTI_MAX_WORKERS);
     else if (workers > 0 && below != workers)
         snprintf(why, WHY,
                  "workers are data x parallel.pipeline=%" PRId64 " x parallel.tensor=%" PRId64
-                 ", and %" PRId64 " is no multiple of %" PRId64 "; give parallel.workers=%" PRId64,
+                 ", and %" PRId64 " is not a multiple of %" PRId64
+                 "; give parallel.workers=%" PRId64,
                  c->parallel.pipeline, c->parallel.tensor, workers, each, below > 0 ? below : each);
 }
 
@@ -78,31 +79,32 @@ static void find_other_copies(const tti_job_config *c, char why[WHY]) {
     if (data * each > TTI_MAX_WORKERS)
         snprintf(why, WHY,
                  "%" PRId64 " copies of %" PRId64 " workers each are %" PRId64
-                 ", and there can be %d",
+                 "; at most %d are possible",
                  data, each, data * each, TTI_MAX_WORKERS);
     else if (workers > 0 && workers != data * each)
         snprintf(why, WHY,
-                 "workers are data x pipeline x tensor, %" PRId64
-                 ", and parallel.workers is "
-                 "%" PRId64 "; give parallel.data=auto, or parallel.workers=auto",
+                 "workers are data x pipeline x tensor = %" PRId64
+                 ", but parallel.workers is %" PRId64
+                 "; give parallel.data=auto, or parallel.workers=auto",
                  data * each, workers);
 }
 
-/* Shards go round the stages in groups of as many as there are stages; asynchronous workers have
- * all shards of a batch. */
+/* With several chunks, shards pass the stages in groups as large as the number of stages.  An
+ * asynchronous worker computes all shards of a batch. */
 static void find_odd_chunks(const tti_job_config *c, char why[WHY]) {
     int64_t workers = tti_job_is_async(c) ? 1 : workers_of_batch(c), stages = c->parallel.pipeline;
     int64_t shards = c->parallel.shards, n = workers > 0 ? shards / workers : 0;
     if (c->parallel.pipeline_chunks == 1) return;
-    if (workers > 0 && n % stages == 0 && shards % workers > 0) n++; /* some have one more */
+    if (workers > 0 && n % stages == 0 && shards % workers > 0)
+        n++; /* some workers have one more */
     if (stages == 1)
         snprintf(why, WHY,
-                 "chunks are of the stages of a pipeline; give parallel.pipeline too, or leave "
-                 "parallel.pipeline_chunks out");
+                 "pipeline chunks need a pipeline; give parallel.pipeline too, or leave out "
+                 "parallel.pipeline_chunks");
     else if (workers > 0 && shards > 0 && n % stages != 0)
         snprintf(why, WHY,
-                 "with several chunks shards go round the %" PRId64 " stages in groups of %" PRId64
-                 ", and a worker has %" PRId64
+                 "with several chunks, shards pass the %" PRId64 " stages in groups of %" PRId64
+                 ", but a worker has %" PRId64
                  "; give parallel.pipeline_chunks=1, or another "
                  "number of shards or stages",
                  stages, stages, n);
@@ -126,30 +128,30 @@ static void find_odd_load_weights(const tti_job_config *c, char why[WHY]) {
     if (wrong)
         snprintf(why, WHY, "%s", wrong);
     else if (weights.kind == TTI_LOAD_WEIGHTS_GIVEN && workers > 0 && weights.n != workers)
-        snprintf(
-            why, WHY,
-            "%d weights for %" PRId64
-            " workers that divide the batch; give one for each, or parallel.load_weights=measured",
-            weights.n, workers);
+        snprintf(why, WHY,
+                 "%d weights for %" PRId64
+                 " workers that divide the batch; give one weight for each, or "
+                 "parallel.load_weights=measured",
+                 weights.n, workers);
     else if (weights.n * workers_of_model(c) > TTI_MAX_WORKERS)
         snprintf(why, WHY,
-                 "%d weights for copies of %" PRId64 " workers each are %" PRId64
-                 " workers, and there can be %d",
+                 "%d weights for replicas of %" PRId64 " workers each are %" PRId64
+                 " workers; at most %d are possible",
                  weights.n, workers_of_model(c), weights.n * workers_of_model(c), TTI_MAX_WORKERS);
 }
 
-/* Why workers that do not wait for each other have equal shares; NULL: they wait. */
+/* Why workers that do not wait for each other have equal numbers of shards; NULL: they wait. */
 static const char *equal_by_server(const tti_job_config *c) {
     if (tti_job_is_async(c))
-        return "an asynchronous worker computes all shards of a batch, and a fast one makes more "
-               "of the batches already; give parallel.load_weights=equal";
+        return "an asynchronous worker computes all shards of a batch, and a fast one already "
+               "computes more batches; give parallel.load_weights=equal";
     if (tti_job_has_server(c) && c->parallel.backup_workers > 0)
-        return "a step with backup workers is complete with so many workers, whatever their part "
+        return "with backup workers a step waits for a number of workers, so they need equal parts "
                "of the batch; give parallel.load_weights=equal";
     return NULL;
 }
 
-/* For workers that divide the batch in another way, or weights that cannot be applied. */
+/* Refuses workers that divide the batch in another way, and weights that cannot be applied. */
 static void find_lost_shares(const tti_job_config *c, char why[WHY]) {
     tti_load_weights_kind kind = tti_load_weights_kind_of(c);
     if (kind == TTI_LOAD_WEIGHTS_AUTO || kind == TTI_LOAD_WEIGHTS_EQUAL) return;
@@ -157,18 +159,17 @@ static void find_lost_shares(const tti_job_config *c, char why[WHY]) {
     if (by_server)
         snprintf(why, WHY, "%s", by_server);
     else if (is(c->parallel.sync, "local"))
-        snprintf(
-            why, WHY,
-            "local SGD averages parameters, to which each worker's samples must have "
-            "contributed alike; give parallel.load_weights=equal, or parallel.sync=all-reduce");
+        snprintf(why, WHY,
+                 "local SGD averages the parameters of all workers equally, so each needs as many "
+                 "samples; give parallel.load_weights=equal, or parallel.sync=all-reduce");
     else if (c->parallel.pipeline_chunks > 1)
         snprintf(why, WHY,
-                 "with several chunks each worker has a multiple of the stages' number of shards; "
+                 "with several chunks each worker needs a multiple of parallel.pipeline shards; "
                  "give parallel.load_weights=equal, or parallel.pipeline_chunks=1");
     else if (is_divided(c) && kind == TTI_LOAD_WEIGHTS_MEASURED)
         snprintf(why, WHY,
-                 "a worker with a part of the model cannot be measured by itself; give weights of "
-                 "the copies of the model such as 3,1, or parallel.load_weights=equal");
+                 "a worker with a part of the model cannot be measured alone; give weights of the "
+                 "replicas such as 3,1, or parallel.load_weights=equal");
 }
 
 static void find_empty_shards(const tti_job_config *c, char why[WHY]) {
@@ -176,8 +177,7 @@ static void find_empty_shards(const tti_job_config *c, char why[WHY]) {
     if (shards < 1 || batch >= shards) return;
     snprintf(why, WHY,
              "a batch of %" PRId64 " is smaller than the %" PRId64
-             " shards it is cut into; give "
-             "at least %" PRId64 " samples or fewer shards",
+             " shards it is divided into; give at least %" PRId64 " samples or fewer shards",
              batch, shards, shards);
 }
 
@@ -186,7 +186,7 @@ static void find_small_batch(const tti_job_config *c, char why[WHY]) {
     if (c->parallel.shards > 0 || workers < 1 || batch >= power_of_two_from(workers)) return;
     snprintf(why, WHY,
              "a batch of %" PRId64 " is too small for %" PRId64
-             " workers, which cut it into %" PRId64 " shards; give at least %" PRId64
+             " workers, which divide it into %" PRId64 " shards; give at least %" PRId64
              " samples or fewer workers",
              batch, workers, power_of_two_from(workers), power_of_two_from(workers));
 }
@@ -216,12 +216,13 @@ static void find_bad_augment(const tti_job_config *c, char why[WHY]) {
     bool known = tti_job_has_images(c);
     tti_augment augment;
     if (tti_augment_parse(c->data.augment, &(tti_augment){0}, &augment) != TUTTI_OK) {
-        const char *colon = strchr(tutti_last_error(), ' '); /* the key stands in front already */
+        const char *colon =
+            strchr(tutti_last_error(), ' '); /* the message already begins with the key */
         snprintf(why, WHY, "%s", colon ? colon + 1 : tutti_last_error());
     } else if (!known && *c->data.augment && !is(c->data.augment, "auto") &&
                !is(c->data.augment, "none")) {
         snprintf(why, WHY,
-                 "is for images (images, tar, packed, cifar10, cifar100), and data.format is %s",
+                 "is for images (images, tar, packed, cifar10, cifar100), but data.format is %s",
                  c->data.format);
     }
 }
@@ -232,7 +233,7 @@ static bool is_language(const tti_job_config *c) {
 
 static void find_mixed_tokens(const tti_job_config *c, char why[WHY]) {
     if (c->data.mixup > 0 && is_language(c))
-        snprintf(why, WHY, "mixes samples of floats, such as images, and data.format=%s has tokens",
+        snprintf(why, WHY, "mixes samples of floats, such as images, but data.format=%s has tokens",
                  c->data.format);
 }
 
@@ -240,20 +241,20 @@ static void find_lost_mask_token(const tti_job_config *c, char why[WHY]) {
     if (c->data.mask_prob == 0 && c->data.mask_token >= 0)
         snprintf(why, WHY, "is for masked tokens; give data.mask_prob=0.15 too");
     else if (c->data.mask_prob > 0 && c->data.mask_token == TTI_NO_MASK_TOKEN)
-        snprintf(why, WHY, "data.mask_prob=%g needs a token that stands for others; give added",
+        snprintf(why, WHY, "data.mask_prob=%g needs a token that replaces masked ones; give added",
                  c->data.mask_prob);
 }
 
-/* Masking is for text, and for a model that looks at both sides of a token and guesses it. */
+/* Masking needs text, and a model that attends to both sides of a token and predicts it. */
 static void find_lost_masks(const tti_job_config *c, char why[WHY]) {
     bool own = *c->model.plugin || *c->model.file;
     if (c->data.mask_prob > 0 && !is_language(c))
-        snprintf(why, WHY, "masks the tokens of text and tokens, and data.format is %s",
+        snprintf(why, WHY, "masks tokens of the formats text and tokens, but data.format is %s",
                  c->data.format);
     else if (c->data.mask_prob > 0 && !own && !is(c->model.name, "bert"))
         snprintf(why, WHY,
                  "bert predicts masked tokens, but model.name is %s, which predicts the next "
-                 "token; leave data.mask_prob out",
+                 "token; leave out data.mask_prob",
                  c->model.name);
 }
 
@@ -261,14 +262,14 @@ static void find_bad_masked_model(const tti_job_config *c, char why[WHY]) {
     const tutti_model *model = tti_job_model(c);
     if (c->data.mask_prob == 0 || !model || !is(model->name, "bert")) return;
     if (is(c->model.head, "classify"))
-        snprintf(why, WHY, "masked tokens are guessed by model.head=tokens");
+        snprintf(why, WHY, "masked tokens are predicted by model.head=tokens");
     else if (c->model.padding >= 0)
-        snprintf(why, WHY, "samples of masked text are full, so there is no padding; leave it out");
+        snprintf(why, WHY, "samples of masked text have no padding; leave it out");
 }
 
 static void find_two_models(const tti_job_config *c, char why[WHY]) {
     if (*c->model.file && *c->model.plugin)
-        snprintf(why, WHY, "the model is that of model.file or of model.plugin, not both");
+        snprintf(why, WHY, "the model comes from model.file or from model.plugin, not from both");
 }
 
 /* For a model with a choice of sizes, a missing size is no conflict. */
@@ -278,15 +279,15 @@ static void find_missing_size(const tti_job_config *c, char why[WHY]) {
                    (c->model.heads > 0 || (model && !model->activation));
     if (!model || !model->size || is_said || !is(c->model.size, "none")) return;
     snprintf(why, WHY,
-             "none leaves it to model.layers, model.heads and model.width, and not all of them are "
-             "given; give model.size=%s, or these",
+             "none needs model.layers, model.heads and model.width, but not all of them are given; "
+             "give them, or model.size=%s",
              model->size);
 }
 
 static void find_missing_activation(const tti_job_config *c, char why[WHY]) {
     const tutti_model *model = tti_job_model(c);
     if (!model || !model->activation || !is(c->model.activation, "none")) return;
-    snprintf(why, WHY, "%s has activations; give model.activation=%s", model->name,
+    snprintf(why, WHY, "%s needs an activation; give model.activation=%s", model->name,
              model->activation);
 }
 
@@ -303,30 +304,30 @@ static void find_missing_tokenizer(const tti_job_config *c, char why[WHY]) {
 static void find_lost_nesterov(const tti_job_config *c, char why[WHY]) {
     if (!c->optimizer.nesterov) return;
     if (!is(c->optimizer.name, "sgd"))
-        snprintf(why, WHY, "nesterov is for sgd, and optimizer.name is %s", c->optimizer.name);
+        snprintf(why, WHY, "nesterov is for sgd, but optimizer.name is %s", c->optimizer.name);
     else if (c->optimizer.momentum == 0)
         snprintf(why, WHY, "nesterov needs a momentum greater than 0, such as 0.9");
 }
 
 static void find_lost_smoothing(const tti_job_config *c, char why[WHY]) {
     if (c->train.label_smoothing <= 0 || is(c->train.loss, "cross-entropy")) return;
-    snprintf(why, WHY, "is for cross-entropy, and train.loss is %s", c->train.loss);
+    snprintf(why, WHY, "is for cross-entropy, but train.loss is %s", c->train.loss);
 }
 
 static void find_lost_delta(const tti_job_config *c, char why[WHY]) {
     if (c->train.huber_delta == 1 || is(c->train.loss, "huber")) return;
-    snprintf(why, WHY, "is for huber, and train.loss is %s", c->train.loss);
+    snprintf(why, WHY, "is for huber, but train.loss is %s", c->train.loss);
 }
 
 static void find_lost_beta(const tti_job_config *c, char why[WHY]) {
     if (c->train.smooth_l1_beta == 1 || is(c->train.loss, "smooth_l1")) return;
-    snprintf(why, WHY, "is for smooth_l1, and train.loss is %s", c->train.loss);
+    snprintf(why, WHY, "is for smooth_l1, but train.loss is %s", c->train.loss);
 }
 
-/* Keys that only tables have a use for. */
+/* Refuses keys that only tables use. */
 static void find_lost_table_key(const tti_job_config *c, bool is_set, char why[WHY]) {
     if (!is_set || is(c->data.format, "csv")) return;
-    snprintf(why, WHY, "is for tables, data.format=csv, and data.format is %s", c->data.format);
+    snprintf(why, WHY, "is for tables (data.format=csv), but data.format is %s", c->data.format);
 }
 
 static void find_lost_label(const tti_job_config *c, char why[WHY]) {
@@ -345,9 +346,9 @@ static void find_lost_target(const tti_job_config *c, char why[WHY]) {
     bool classes = is(c->train.loss, "cross-entropy");
     bool values = !classes && !is(c->train.loss, "mse");
     if (is(c->data.target, "value") && classes)
-        snprintf(why, WHY, "values are predicted with train.loss=mse, mae, huber or smooth_l1");
+        snprintf(why, WHY, "values need train.loss=mse, mae, huber or smooth_l1");
     else if (is(c->data.target, "class") && values)
-        snprintf(why, WHY, "classes are learned with train.loss=cross-entropy or mse");
+        snprintf(why, WHY, "classes need train.loss=cross-entropy or mse");
 }
 
 static void find_rising_rate(const tti_job_config *c, char why[WHY]) {
@@ -356,7 +357,7 @@ static void find_rising_rate(const tti_job_config *c, char why[WHY]) {
     double peak = tti_peak_lr(c);
     for (size_t i = 0; i < TTI_COUNT(falling); i++)
         if (is(c->schedule.name, falling[i]) && c->schedule.min_lr > peak)
-            snprintf(why, WHY, "the last learning rate, %g, is above the highest, %s %g",
+            snprintf(why, WHY, "the final learning rate, %g, is above the peak, %s %g",
                      c->schedule.min_lr,
                      is(c->optimizer.scale_lr, "none") ? "optimizer.lr" : "the scaled", peak);
 }
@@ -400,9 +401,9 @@ static void find_bad_groups(const tti_job_config *c, char why[WHY]) {
 static void find_lost_scale(const tti_job_config *c, char why[WHY]) {
     bool wide = is(c->train.precision, "f32") || is(c->train.precision, "tf32");
     if (is(c->train.precision, "f16") && c->train.loss_scale == TTI_NO_LOSS_SCALE)
-        snprintf(why, WHY, "small gradients vanish in f16 without a scale; give dynamic");
+        snprintf(why, WHY, "small gradients underflow in f16 without a scale; give dynamic");
     if (c->train.loss_scale < 0 || !wide) return;
-    snprintf(why, WHY, "is for 16-bit gradients, and train.precision is %s", c->train.precision);
+    snprintf(why, WHY, "is for 16-bit gradients, but train.precision is %s", c->train.precision);
 }
 
 static void find_bad_recompute(const tti_job_config *c, char why[WHY]) {
@@ -422,15 +423,14 @@ static void find_lost_compression(const tti_job_config *c, char why[WHY]) {
     if (is(c->parallel.compress, "none")) return;
     if (is(c->parallel.mode, "exact"))
         snprintf(why, WHY,
-                 "%s changes the sum of each worker, so the result would depend on their number; "
-                 "with parallel.mode=fast it may",
+                 "%s changes each worker's sum, so the result depends on the number of workers; "
+                 "give parallel.mode=fast",
                  c->parallel.compress);
     else if (c->parallel.zero > 1 && has_residuals(c))
-        snprintf(
-            why, WHY,
-            "%s keeps back a part of every gradient on every worker, of which parallel.zero=%d "
-            "leaves each its part; give bf16, or zero=1",
-            c->parallel.compress, (int)c->parallel.zero);
+        snprintf(why, WHY,
+                 "%s keeps a residual of the whole gradient on every worker, but with "
+                 "parallel.zero=%d a worker has only its partition; give bf16, or zero=1",
+                 c->parallel.compress, (int)c->parallel.zero);
 }
 
 const char *tti_job_ends_on_host(const tti_job_config *c) {
@@ -467,12 +467,12 @@ static void find_lost_residuals(const tti_job_config *c, char why[WHY]) {
 
 static void find_lost_restarts(const tti_job_config *c, char why[WHY]) {
     if (c->run.restarts == 0 || is(c->parallel.place, "processes")) return;
-    snprintf(
-        why, WHY,
-        "a failed thread ends its process; workers can be restarted with parallel.place=processes");
+    snprintf(why, WHY,
+             "a failed thread ends its process; only processes can be restarted: give "
+             "parallel.place=processes");
 }
 
-/* Workers do not wait for all others in each step. */
+/* Whether workers do not wait for all others in each step. */
 static bool is_loose(const tti_job_config *c) {
     return tti_job_is_async(c) || (tti_job_has_server(c) && c->parallel.backup_workers > 0);
 }
@@ -520,57 +520,57 @@ static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
              "does not allow; give parallel.mode=fast, or parallel.staleness=0");
 }
 
-/* Server processes are the first workers; with a divided model, the first ones of each part. */
+/* The servers are the first worker processes; with a divided model, the first ones of each part. */
 static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
     int64_t copies = workers_of_batch(c);
     if (!tti_job_has_server(c) || copies < 1 || c->parallel.servers <= copies) return;
     if (is_divided(c))
         snprintf(why, WHY,
-                 "of the workers of each part of the model the first parallel.servers are the "
-                 "servers, and there are %" PRId64 "; give at most as many",
+                 "the first parallel.servers workers of each part of the model are the servers, "
+                 "but it has only %" PRId64 "; give at most that many",
                  copies);
     else if (is(c->parallel.place, "processes"))
         snprintf(why, WHY,
-                 "of processes the first parallel.servers are the servers, and there are %" PRId64
-                 "; give at most as many",
+                 "the first parallel.servers worker processes are the servers, but there are only "
+                 "%" PRId64 "; give at most that many",
                  copies);
 }
 
 /* With asynchronous workers the first replica stores the model. */
 static void find_loose_parts(const tti_job_config *c, char why[WHY]) {
     if (!is_divided(c) || !is_loose(c) || c->parallel.servers == 1) return;
-    snprintf(why, WHY,
-             "workers that divide a model and do not wait for each other have a server for each of "
-             "its %" PRId64 " parts already; give parallel.servers=1",
-             workers_of_model(c));
+    snprintf(
+        why, WHY,
+        "asynchronous workers that divide a model already have a server for each of its %" PRId64
+        " parts; give parallel.servers=1",
+        workers_of_model(c));
 }
 
 static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
     if (!tti_job_has_server(c)) return;
     if (c->parallel.zero > 0)
         snprintf(why, WHY,
-                 "the parameter server keeps the optimizer's state once for all workers already; "
-                 "give parallel.zero=0");
+                 "the parameter server already keeps the only copy of the optimizer state; give "
+                 "parallel.zero=0");
     else if (is_loose(c) && has_residuals(c))
-        snprintf(
-            why, WHY,
-            "%s keeps back a part of every gradient, which is of parameters that others have "
-            "changed before it comes, and is lost at each checkpoint and evaluation; give bf16 "
-            "or f16, or parallel.staleness=0 without backup workers",
-            c->parallel.compress);
+        snprintf(why, WHY,
+                 "%s keeps a residual of every gradient, which would be stale when it is sent and "
+                 "lost at each checkpoint and evaluation; give bf16 or f16, or "
+                 "parallel.staleness=0 without backup workers",
+                 c->parallel.compress);
     else if (!is_loose(c) && !is_divided(c) && is(c->parallel.place, "threads") &&
              !is(c->parallel.compress, "none"))
         snprintf(why, WHY,
-                 "threads of a synchronous server read gradients where they are, and nothing "
-                 "travels; give none, or parallel.place=processes");
+                 "worker threads share memory with a synchronous server, so nothing is sent; give "
+                 "none, or parallel.place=processes");
 }
 
 static void find_backup_scale(const tti_job_config *c, char why[WHY]) {
     bool follows = is(c->train.precision, "f16") && c->train.loss_scale < 0;
     if (!tti_job_has_server(c) || c->parallel.backup_workers == 0 || !follows) return;
     snprintf(why, WHY,
-             "with backup workers a step adds the first gradients to arrive, which must have "
-             "one loss scale, and that of f16 follows each worker's own; give one, such as "
+             "with backup workers all gradients of a step need the same loss scale, but the "
+             "dynamic scale of f16 differs between workers; give a number such as "
              "train.loss_scale=1024, or train.precision=bf16 or f32");
 }
 
@@ -601,7 +601,7 @@ static void find_local_with_parts(const tti_job_config *c, char why[WHY]) {
         snprintf(why, WHY,
                  "each worker of local SGD has its own optimizer state; give parallel.zero=0");
     else if (!is(c->parallel.compress, "none"))
-        snprintf(why, WHY, "local SGD sends parameters, and no gradients; give none");
+        snprintf(why, WHY, "local SGD sends parameters, not gradients; give none");
 }
 
 static void find_local_skips(const tti_job_config *c, char why[WHY]) {
@@ -616,7 +616,7 @@ static void find_local_skips(const tti_job_config *c, char why[WHY]) {
                  "give bf16 or f32");
     else if (c->parallel.sync_batch_norm)
         snprintf(why, WHY,
-                 "parallel.sync_batch_norm joins all workers in every step, but those of local SGD "
+                 "parallel.sync_batch_norm joins all workers in every step, but local SGD workers "
                  "do not synchronize; leave it out");
 }
 
@@ -644,9 +644,9 @@ static void find_lonely_mixture(const tti_job_config *c, char why[WHY]) {
     int from = tti_devices_mixed_from(c->parallel.devices);
     if (from == 0 || c->parallel.workers <= 0 || c->parallel.workers >= from) return;
     snprintf(why, WHY,
-             "the list is for workers on GPUs and on the host, and parallel.workers=%" PRId64
-             " takes its beginning alone, which is of one kind; give at least parallel.workers=%d, "
-             "or one kind in parallel.devices",
+             "the list has GPUs and the host, but the parallel.workers=%" PRId64
+             " workers use only its beginning, which has one kind; give at least "
+             "parallel.workers=%d, or one kind in parallel.devices",
              c->parallel.workers, from);
 }
 
@@ -663,8 +663,8 @@ static void find_mixture_in_parts(const tti_job_config *c, char why[WHY]) {
         what = "a divided model", instead = "parallel.tensor=1 parallel.pipeline=1";
     if (!what) return;
     snprintf(why, WHY,
-             "workers on GPUs and on the host add whole gradients in every step and have whole "
-             "models, which does not go with %s; give %s, or workers of one kind",
+             "a run with workers on GPUs and on the host needs whole models and adds whole "
+             "gradients in every step, which excludes %s; give %s, or workers of one kind",
              what, instead);
 }
 
@@ -772,7 +772,8 @@ static void apply(const rule *r, tutti_job *job) {
     if (*why) tti_options_problem(&job->options, place ? place : r->keys[0], "%s", why);
 }
 
-/* A model file says everything of its model.  The job file of a run has all keys. */
+/* A model file describes its model completely.  The job file of a run has all keys, so only keys
+ * that the user set are refused. */
 static void find_keys_beside_file(tutti_job *job) {
     static const char *const allowed[] = {"model.file", "model.plugin", "model.init",
                                           "model.init_except"};
@@ -784,8 +785,8 @@ static void find_keys_beside_file(tutti_job *job) {
         for (size_t k = 0; k < TTI_COUNT(allowed); k++) passed |= is(key, allowed[k]);
         if (!passed)
             tti_options_problem(&job->options, key,
-                                "describes a built-in model, and model.file names a file with a "
-                                "model of its own; leave one of the two out");
+                                "describes a built-in model, but model.file names a file with "
+                                "another model; leave one of the two out");
     }
 }
 

@@ -141,14 +141,14 @@ T_CASE(with_devices) {
     expect_host("parallel.devices=cpu", SEED);
     refuse("parallel.devices=0,3", SEED, "there is no device 3; this machine has 3");
     tutti_job *job = SMALL_JOB(SEED);
-    expect_resolved(job, "gpu", "bf16", "auto, there are some");
+    expect_resolved(job, "gpu", "bf16", "auto, GPUs found");
     T_EQ(found.n, 3);
     tutti_job_destroy(job);
     job = SMALL_JOB("parallel.devices=1", "train.precision=tf32");
     expect_resolved(job, "1", "tf32", "test");
     tutti_job_destroy(job);
     job = SMALL_JOB("parallel.sync=parameter-server"); /* a part in each step is the host's */
-    expect_resolved(job, "gpu", "bf16", "auto, there are some");
+    expect_resolved(job, "gpu", "bf16", "auto, GPUs found");
     tutti_job_destroy(job);
     job = SMALL_JOB("train.loss_scale=128"); /* bf16 may have one */
     expect_resolved(job, "gpu", "bf16", "auto, on a GPU");

@@ -62,7 +62,7 @@ T_CASE(conflicts_with_auto_values) {
     tutti_job *job = job_of("train: {loss_scale: 128}");
     T_OK(tutti_job_check(job));
     T_FAILS(tti_job_resolve(job, 2), TUTTI_E_CONFIG,
-            "j:1:21: error: train.loss_scale: is for 16-bit gradients, and train.precision is f32");
+            "j:1:21: error: train.loss_scale: is for 16-bit gradients, but train.precision is f32");
     tutti_job_set(job, "train.precision=f16", "command line");
     T_OK(tti_job_resolve(job, 2));
     tutti_job_destroy(job);
@@ -206,7 +206,7 @@ T_CASE(resolve_looks_at_what_it_chose) {
     static const struct {
         const char *more, *text;
     } rows[] = {{"mode: fast, backup_workers: 2}", "2 of 2 workers leave none"},
-                {"place: processes, servers: 3}", "and there are 2"}};
+                {"place: processes, servers: 3}", "but there are only 2"}};
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
         char text[120];
         snprintf(text, sizeof text, "%s%s", server, rows[i].more);

@@ -62,22 +62,23 @@ T_CASE(what_does_not_go_with_it) {
     refuse("parallel.load_weights=3:1", N2, "train.seed=2", "expected auto, equal, measured");
     static const char served[] = "parallel.sync=parameter-server";
     refuse("parallel.load_weights=3,1", "parallel.staleness=4", served,
-           "more of the batches already");
+           "already computes more batches");
     refuse("parallel.load_weights=measured", "parallel.staleness=unbounded", served,
            "all shards of a");
     refuse("parallel.load_weights=3,1", "parallel.backup_workers=1", served,
-           "with so many workers");
+           "so they need equal parts");
     refuse("parallel.load_weights=measured", N4, "parallel.pipeline=2",
-           "give weights of the copies");
+           "give weights of the replicas");
     tutti_job *job = SMALL_JOB("parallel.mode=fast", "parallel.sync=local", N2);
     tutti_job_set(job, "parallel.load_weights=3,1", "test");
-    T_FAILS(tutti_job_check(job), TUTTI_E_CONFIG, "local SGD averages parameters");
+    T_FAILS(tutti_job_check(job), TUTTI_E_CONFIG,
+            "local SGD averages the parameters of all workers equally");
     tutti_job_set(job, "parallel.load_weights=equal", "test");
     T_OK(tutti_job_check(job));
     tutti_job_destroy(job);
     job = SMALL_JOB("parallel.load_weights=3,1", N4, "parallel.pipeline=2"); /* of the copies */
     tutti_job_set(job, "parallel.pipeline_chunks=2", "test");
-    T_FAILS(tutti_job_check(job), TUTTI_E_CONFIG, "a multiple of the stages");
+    T_FAILS(tutti_job_check(job), TUTTI_E_CONFIG, "a multiple of parallel.pipeline shards");
     tutti_job_destroy(job);
 }
 
@@ -96,7 +97,7 @@ T_CASE(weights_say_how_many_workers) {
     tutti_job_destroy(job);
     refuse("parallel.load_weights=2,1,1", AUTO, "parallel.data=2", "3 weights for 2 workers");
     refuse("parallel.load_weights=5,1,1,1,1", AUTO, "train.seed=2", "5 workers for 4 shards");
-    refuse("parallel.load_weights=3,1,1", AUTO, "parallel.tensor=32", "there can be 64");
+    refuse("parallel.load_weights=3,1,1", AUTO, "parallel.tensor=32", "at most 64 are possible");
 }
 
 T_CASE(runs_that_a_job_gives) {
