@@ -180,8 +180,9 @@ static tutti_status open_data(tti_server *s, tutti_comm *comm, tti_channel **to,
 }
 
 static tutti_status start(tti_server *s, int rank, tti_channel *control, tti_channel **from) {
-    return control && rank > 0 ? tti_range_server_create(s, rank, control, from, &s->range_server)
-                               : TUTTI_OK;
+    if (!control || rank == 0) return TUTTI_OK;
+    return tti_range_server_create(&s->desc, tti_server_kind(s), rank, control, from,
+                                   &s->range_server);
 }
 
 static tutti_status open_ranges(tti_server *s, tutti_comm *comm) {

@@ -59,7 +59,7 @@ static void run(tti_exec *x, void *dst, float *const *pieces, int n_pieces, tti_
                             wire == TUTTI_F32 ? copy_compute_thread : round_lane, &c);
 }
 
-static tutti_dtype wire_of(const tti_exec *x) { return x->desc.server->desc.exec.wire; }
+static tutti_dtype wire_of(const tti_exec *x) { return tti_server_wire(x->desc.server); }
 
 void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces) {
     const tti_range all = {0, x->desc.plan->n_flat};

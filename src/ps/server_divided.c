@@ -72,7 +72,8 @@ static tutti_status take_place(tti_server *s, tti_channel *control, tti_channel 
     if (s->replica_group->part == 0)
         return keeps ? be_queue(s, channels) : tti_client_begin(s, channels[0]);
     if (!keeps) return be_follower(s, channels[0]);
-    TTI_TRY(tti_range_server_create(s, 0, control, channels, &s->range_server));
+    TTI_TRY(tti_range_server_create(&s->desc, tti_server_kind(s), 0, control, channels,
+                                    &s->range_server));
     return be_follower(s, NULL);
 }
 

@@ -9,7 +9,8 @@
 #include "exec/worker/worker.h"
 
 bool tti_server_speaks(const tti_server *s) {
-    return !s->replica_group || s->replica_group->part == 0;
+    const tti_replica_group *t = tti_server_group(s);
+    return !t || t->part == 0;
 }
 
 int tti_replica_group_n_parts(const tti_replica_group *t) { return t->n_parts; }
@@ -92,7 +93,7 @@ static bool is_of_copy(const tti_replica_group *t, tutti_comm *const *ties, int 
 /* The worker that sends requests reports for all; a report from another one names it already. */
 static bool say_farewell(tti_server *s, tutti_status st, const char *why) {
     char text[512];
-    int rank = tutti_comm_rank(s->replica_group->mesh.world);
+    int rank = tutti_comm_rank(tti_server_group(s)->mesh.world);
     if (st == TUTTI_E_PEER) return tti_client_leave(s, why);
     snprintf(text, sizeof text, "rank %d failed: %s", rank, why);
     return tti_client_leave(s, text);
@@ -101,7 +102,7 @@ static bool say_farewell(tti_server *s, tutti_status st, const char *why) {
 bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
     tutti_comm *ties[MOST_TIES];
     tti_server *s = tti_exec_server(x);
-    tti_replica_group *t = s->replica_group;
+    tti_replica_group *t = tti_server_group(s);
     if (!t || t->mesh.at.data == 0 || t->has_parted || t->stays) return t && t->has_left;
     int n = find_ties(t, x->desc.mesh, ties);
     t->stays = !is_of_copy(t, ties, n, st);

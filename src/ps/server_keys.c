@@ -38,27 +38,28 @@ void tti_keys_close(tti_keys *k) {
 
 /* A range server is not there: the run's failure, which the first process may know better. */
 static tutti_status lose(tti_server *s, int r) {
+    const tti_keys *k = tti_server_keys(s);
     char text[512], why[400];
     snprintf(why, sizeof why, "%s", tutti_last_error());
-    if (s->keys->part > 0)
-        snprintf(text, sizeof text, "parameter server: rank %d, which holds its part: %s",
-                 s->keys->part, why);
+    if (k->part > 0)
+        snprintf(text, sizeof text, "parameter server: rank %d, which holds its part: %s", k->part,
+                 why);
     else
         snprintf(text, sizeof text, "parameter server: rank %d, which holds range %d of %d: %s", r,
-                 r, s->keys->n, why);
+                 r, k->n, why);
     return tti_server_why(s, text);
 }
 
 static tutti_status ask(tti_server *s, int r, const tti_wire_message *m, unsigned areas) {
-    tutti_status st = tti_wire_send(s->keys->range_server[r], m, areas);
+    tutti_status st = tti_wire_send(tti_server_keys(s)->range_server[r], m, areas);
     return st == TUTTI_OK ? st : lose(s, r);
 }
 
 static tutti_status hear(tti_server *s, int r, int64_t kind, unsigned may_bring,
                          tti_wire_message *m) {
-    int timeout_ms = tti_wire_patience_ms(&s->desc);
-    tutti_status st =
-        tti_wire_recv(s->keys->range_server[r], m, may_bring, timeout_ms, &s->desc.watch);
+    const tti_keys *k = tti_server_keys(s);
+    int timeout_ms = tti_wire_patience_ms(k->desc);
+    tutti_status st = tti_wire_recv(k->range_server[r], m, may_bring, timeout_ms, &k->desc->watch);
     if (st == TUTTI_OK && m->kind == kind) return st;
     if (st != TUTTI_OK || m->kind != TTI_WIRE_FAIL) return lose(s, r);
     return tti_server_why(s, m->more.text);
@@ -67,16 +68,17 @@ static tutti_status hear(tti_server *s, int r, int64_t kind, unsigned may_bring,
 /* ---- gradients ---- */
 
 tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
-    tti_keys *k = s->keys;
+    tti_keys *k = tti_server_keys(s);
     tti_wire_message m = {.kind = TTI_WIRE_PUSH};
     if (!k) return TUTTI_OK;
-    if (s->client) TTI_TRY(tti_client_push(s, x, pieces, n_pieces));
+    if (tti_server_is_client(s)) TTI_TRY(tti_client_push(s, x, pieces, n_pieces));
     for (int r = k->first; r < k->n; r++) {
         bool is_own = !k->range_server[r];
         tti_range keys = tti_server_range(k->desc, r);
         if (is_own) {
-            tti_server_copy_sum(x, tti_range_server_grads(s->range_server), pieces, n_pieces, keys);
-            tti_range_server_bring(s->range_server);
+            tti_server_copy_sum(x, tti_range_server_grads(tti_server_own_range(s)), pieces,
+                                n_pieces, keys);
+            tti_range_server_bring(tti_server_own_range(s));
         } else {
             void *area = tti_channel_area(k->range_server[r], TTI_WIRE_GRADS);
             tti_server_pack(x, area, pieces, n_pieces, keys);
@@ -85,7 +87,7 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
     }
     for (int r = k->first; r < k->n; r++)
         if (k->range_server[r]) TTI_TRY(hear(s, r, TTI_WIRE_PUSH, 0, &m));
-    return s->client ? tti_client_pushed(s) : TUTTI_OK;
+    return tti_server_is_client(s) ? tti_client_pushed(s) : TUTTI_OK;
 }
 
 /* ---- parameters ---- */
@@ -93,7 +95,7 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
 static tutti_status take_own(tti_server *s, tti_exec *x, int64_t version, tti_range keys,
                              float *params, float *ema) {
     const float *from, *from_ema;
-    tutti_status st = tti_range_server_take(s->range_server, version, &from, &from_ema);
+    tutti_status st = tti_range_server_take(tti_server_own_range(s), version, &from, &from_ema);
     if (st != TUTTI_OK) return tti_server_why(s, tutti_last_error());
     tti_server_copy(x, params + keys.first, from, keys.last - keys.first);
     if (ema && from_ema) tti_server_copy(x, ema + keys.first, from_ema, keys.last - keys.first);
@@ -102,7 +104,7 @@ static tutti_status take_own(tti_server *s, tti_exec *x, int64_t version, tti_ra
 
 static tutti_status take_from(tti_server *s, int r, tti_exec *x, int64_t version, float *params,
                               float *ema) {
-    tti_keys *k = s->keys;
+    tti_keys *k = tti_server_keys(s);
     tti_range keys = tti_server_range(k->desc, r);
     tti_wire_message m;
     if (!k->range_server[r]) return take_own(s, x, version, keys, params, ema);
@@ -116,12 +118,12 @@ static tutti_status take_from(tti_server *s, int r, tti_exec *x, int64_t version
 }
 
 tutti_status tti_keys_take(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema) {
-    tti_keys *k = s->keys;
+    tti_keys *k = tti_server_keys(s);
     tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {version, ema != NULL}};
     if (!k) return TUTTI_OK;
     for (int r = k->first; r < k->n; r++)
         if (k->range_server[r]) TTI_TRY(ask(s, r, &m, 0));
-    if (s->client) TTI_TRY(tti_client_ask_keys(s, ema != NULL));
+    if (tti_server_is_client(s)) TTI_TRY(tti_client_ask_keys(s, ema != NULL));
     for (int r = k->first; r < k->n; r++) TTI_TRY(take_from(s, r, x, version, params, ema));
-    return s->client ? tti_client_hear_keys(s, x, params, ema) : TUTTI_OK;
+    return tti_server_is_client(s) ? tti_client_hear_keys(s, x, params, ema) : TUTTI_OK;
 }

@@ -405,9 +405,9 @@ static tutti_status start(tti_range_server *h) {
     return TUTTI_OK;
 }
 
-tutti_status tti_range_server_create(const tti_server *s, int rank, tti_channel *control,
-                                     tti_channel *const *channels, tti_range_server **out) {
-    const tti_server_desc *desc = &s->desc;
+tutti_status tti_range_server_create(const tti_server_desc *desc, const char *kind, int rank,
+                                     tti_channel *control, tti_channel *const *channels,
+                                     tti_range_server **out) {
     tti_range_server *h = calloc(1, sizeof *h);
     *out = NULL;
     if (!h) {
@@ -417,7 +417,7 @@ tutti_status tti_range_server_create(const tti_server *s, int rank, tti_channel 
     }
     tti_range keys = tti_server_range(desc, rank);
     *h = (tti_range_server){.desc = *desc,
-                            .kind = tti_server_kind(s),
+                            .kind = kind,
                             .rank = rank,
                             .n_keys = keys.last - keys.first,
                             .control = control};

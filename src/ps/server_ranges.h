@@ -52,11 +52,12 @@ bool tti_ranges_is_lost(const tti_ranges *ranges);
 
 /* ---- server_range.c ---- */
 
-/* Serves a part or a range of server. control: from the first process; channels [n_workers]: from
- * the workers of other processes, NULL for rank itself.  Takes ownership of them, also on failure.
- */
-tutti_status tti_range_server_create(const tti_server *server, int rank, tti_channel *control,
-                                     tti_channel *const *channels, tti_range_server **out);
+/* Serves a part or a range of the server of desc.  kind: of its workers, as from tti_server_kind;
+ * control: from the first process; channels [n_workers]: from the workers of other processes, NULL
+ * for rank itself.  Takes ownership of them, also on failure. */
+tutti_status tti_range_server_create(const tti_server_desc *desc, const char *kind, int rank,
+                                     tti_channel *control, tti_channel *const *channels,
+                                     tti_range_server **out);
 
 /* Waits until the first process ends it or itself, at most timeout_ms or TTI_NO_TIMEOUT; takes
  * NULL.

@@ -12,6 +12,18 @@
 
 enum { WAIT_SLICE_MS = 50 };
 
+/* ---- its parts ---- */
+
+bool tti_server_is_client(const tti_server *s) { return s->client != NULL; }
+
+tti_keys *tti_server_keys(const tti_server *s) { return s->keys; }
+
+tti_range_server *tti_server_own_range(const tti_server *s) { return s->range_server; }
+
+tti_replica_group *tti_server_group(const tti_server *s) { return s->replica_group; }
+
+tutti_dtype tti_server_wire(const tti_server *s) { return s->desc.exec.wire; }
+
 /* ---- its kind ---- */
 
 const char *tti_server_kind(const tti_server *s) { return s->replica_group ? "copy" : "worker"; }

@@ -158,6 +158,13 @@ tutti_status tti_server_start(tti_server *s);
 
 /* ---- server_state.c ---- */
 
+/* Fields for files that need no other ones. */
+bool tti_server_is_client(const tti_server *s);
+tti_keys *tti_server_keys(const tti_server *s);
+tti_range_server *tti_server_own_range(const tti_server *s);
+tti_replica_group *tti_server_group(const tti_server *s);
+tutti_dtype tti_server_wire(const tti_server *s); /* of gradients in messages */
+
 /* An update with a loss or a gradient that is not finite is left out, and no failure. */
 bool tti_server_leaves_out(const tti_server *s);
 
