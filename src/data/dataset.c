@@ -66,6 +66,8 @@ tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key
     return *skipped ? TUTTI_OK : tti_as_data_error(st);
 }
 
+tti_data_spec *tti_dataset_spec(const tutti_dataset *ds) { return ds->spec; }
+
 const tutti_dataset_info *tutti_dataset_get_info(const tutti_dataset *ds) { return &ds->info; }
 
 static void mask_sample(const tutti_dataset *ds, void *x, int32_t *y) {

@@ -66,6 +66,9 @@ typedef struct tti_format {
 TTI_FORMATS(TTI_FORMAT_ROW)
 #undef TTI_FORMAT_ROW
 
+/* The data specification, which lives as long as ds or another owner. */
+tti_data_spec *tti_dataset_spec(const tutti_dataset *ds);
+
 /* Reads sample key->index as stored (type stored), and y, with whichever method the format has.
  * *skipped: the sample is bad and the policy is to skip it; x and y are undefined. */
 tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,

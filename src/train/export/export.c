@@ -76,8 +76,8 @@ static tutti_status save_tokenizer(const tti_exporting *e) {
 /* How images are prepared, as AutoImageProcessor of transformers reads it. */
 static tutti_status save_preprocessor(const tti_exporting *e) {
     tti_str config = {0};
-    if (e->b->train->spec->pixels.n_channels != 3) return TUTTI_OK;
-    tti_export_preprocessor_config(e->b->train->spec, &config);
+    if (tti_dataset_spec(e->b->train)->pixels.n_channels != 3) return TUTTI_OK;
+    tti_export_preprocessor_config(tti_dataset_spec(e->b->train), &config);
     tutti_status st = save_text(e, "preprocessor_config.json", &config);
     tti_str_free(&config);
     return st;
@@ -87,7 +87,7 @@ static tutti_status save_preprocessor(const tti_exporting *e) {
  * pixels.  For transformers in its own files, else as data.json. */
 static tutti_status save_about_samples(const tti_exporting *e) {
     if (e->desc->format != TUTTI_EXPORT_HF)
-        return tti_data_spec_save(e->b->train->spec, e->desc->out);
+        return tti_data_spec_save(tti_dataset_spec(e->b->train), e->desc->out);
     TTI_TRY(save_tokenizer(e));
     return save_preprocessor(e);
 }

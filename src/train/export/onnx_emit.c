@@ -92,7 +92,7 @@ static tutti_status add_input(tti_onnx_emit *e, const tti_exporting *x, const tt
     if (strcmp(node->name, "x") != 0)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "export: format onnx: the logits depend on the input %s", node->name);
-    tti_onnx_add_raw_input(e, x->b->train->spec, node, open_dims(e, node->out[0]),
+    tti_onnx_add_raw_input(e, tti_dataset_spec(x->b->train), node, open_dims(e, node->out[0]),
                            &e->names[node->out[0]->id]);
     if (!e->twin) return TUTTI_OK;
     const char *shape = TTI_ONNX_OP(e, "Shape", NULL, "x");
@@ -185,7 +185,7 @@ static tutti_status export_sequences(const tti_exporting *x, bool *done) {
 tutti_status tti_export_onnx(const tti_exporting *x) {
     tutti_graph *g;
     bool done;
-    TTI_TRY(tti_onnx_check_input(x->b->train->spec));
+    TTI_TRY(tti_onnx_check_input(tti_dataset_spec(x->b->train)));
     TTI_TRY(export_sequences(x, &done));
     if (done) return TUTTI_OK;
     TTI_TRY(tti_blueprint_graph(x->job, x->b, false, &g));

@@ -189,7 +189,7 @@ static void add_text(tti_onnx_emit *e, const char *key, tti_str *text) {
 }
 
 void tti_onnx_add_info(tti_onnx_emit *e, const tti_exporting *x) {
-    const tti_data_spec *spec = x->b->train->spec;
+    const tti_data_spec *spec = tti_dataset_spec(x->b->train);
     tti_str text = {0};
     describe_input(spec, &text);
     add_text(e, "input", &text);

@@ -66,7 +66,7 @@ static void take(void *user, const tti_shard_data *data, const tti_predicted *ou
     e->count += out->count;
     e->correct += out->correct;
     e->result->n_samples += data->n_rows;
-    bool is_value = e->b->train->spec->target.n > 0;
+    bool is_value = tti_dataset_spec(e->b->train)->target.n > 0;
     for (int64_t i = 0; i < e->b->rows_per_shard * e->targets_per_row; i++) {
         int32_t y = ((const int32_t *)data->target)[i];
         e->result->n_targets += is_value ? y != -1 : y >= 0;
@@ -92,7 +92,7 @@ static tutti_status copy_names(const tutti_dataset *ds, tutti_eval_result *r) {
 }
 
 static tutti_status prepare_values(evaluation *e) {
-    const tti_data_spec *spec = e->b->train->spec;
+    const tti_data_spec *spec = tti_dataset_spec(e->b->train);
     tutti_eval_result *r = e->result;
     size_t n = (size_t)spec->target.n;
     tti_str names = {0};
@@ -144,7 +144,7 @@ static void sum_class(const tutti_eval_result *r, int64_t class) {
 /* The figures of several targets are the means over the targets. */
 static tutti_status finish_values(evaluation *e) {
     tutti_eval_result *r = e->result;
-    const tti_target_spec *t = &e->b->train->spec->target;
+    const tti_target_spec *t = &tti_dataset_spec(e->b->train)->target;
     if (t->n == 0) return TUTTI_OK;
     tutti_value_result mean;
     /* the very sums that training logged */

@@ -80,7 +80,7 @@ static void tell_text(tti_predicting *r, const tti_predict_sample *w, const int3
 
 /* false: one of them is not finite. */
 static bool take_values(tti_predicting *r, const float *logits, tutti_prediction *out) {
-    const tti_target_spec *target = &r->ds->spec->target;
+    const tti_target_spec *target = &tti_dataset_spec(r->ds)->target;
     bool finite = true;
     for (int64_t k = 0; k < target->n; k++) {
         r->values[k] = (double)logits[k] * target->std[k] + target->mean[k];
@@ -101,7 +101,7 @@ static void tell(tti_predicting *r, int64_t row, const float *logits) {
         tell_text(r, w, (const int32_t *)x, logits, n, &out);
         return;
     }
-    out.is_value = r->ds->spec->target.n > 0;
+    out.is_value = tti_dataset_spec(r->ds)->target.n > 0;
     if (out.is_value ? take_values(r, logits, &out) : take_top(r, logits, n, &out))
         r->fn(r->user, &out);
     else

@@ -26,10 +26,10 @@ typedef struct kind {
 } kind;
 
 static bool takes_arrays(const tti_predicting *r) {
-    return strcmp(r->ds->spec->format, "csv") != 0;
+    return strcmp(tti_dataset_spec(r->ds)->format, "csv") != 0;
 }
 
-static bool takes_tables(const tti_predicting *r) { return r->ds->spec->table != NULL; }
+static bool takes_tables(const tti_predicting *r) { return tti_dataset_spec(r->ds)->table != NULL; }
 
 static bool takes_text(const tti_predicting *r) { return r->is_text; }
 
@@ -109,7 +109,7 @@ static tutti_status add_path(tti_predicting *r, const char *path, int depth) {
 
 static tutti_status check_model(tti_predicting *r) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
-    const char *name = r->b->model_name, *format = r->ds->spec->format;
+    const char *name = r->b->model_name, *format = tti_dataset_spec(r->ds)->format;
     /* Elsewhere targets of the shape of x may be anything, not the tokens that follow. */
     bool follows = strcmp(format, "npy") != 0 && r->b->config.data.mask_prob == 0;
     r->is_text = follows && tti_writes_text(r->b);
@@ -124,7 +124,7 @@ static tutti_status check_model(tti_predicting *r) {
 }
 
 static tutti_status prepare_values(tti_predicting *r) {
-    const tti_data_spec *spec = r->ds->spec;
+    const tti_data_spec *spec = tti_dataset_spec(r->ds);
     size_t n = (size_t)spec->target.n;
     r->values = calloc(n + 1, sizeof *r->values);
     if (tti_data_spec_target_name(spec, 0)) r->names = calloc(n + 1, sizeof *r->names);

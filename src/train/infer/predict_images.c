@@ -13,12 +13,12 @@
 /* u8 [H,W] or [1,H,W]. */
 static bool is_grey(const tutti_dataset *ds) {
     const tutti_shape *s = &ds->stored.shape;
-    return ds->spec->pixels.n_channels == 1 &&
+    return tti_dataset_spec(ds)->pixels.n_channels == 1 &&
            (s->n_dims == 2 || (s->n_dims == 3 && s->dim[0] == 1));
 }
 
 bool tti_predict_takes_images(const tti_predicting *r) {
-    return r->ds->spec->pixels.n_channels == 3 || is_grey(r->ds);
+    return tti_dataset_spec(r->ds)->pixels.n_channels == 3 || is_grey(r->ds);
 }
 
 /* Writes an image of one channel, of the size of the model's input. */

@@ -18,8 +18,11 @@ static void tell_notices(tti_predicting *r, const char *file, const tutti_datase
 
 tutti_status tti_predict_table(tti_predicting *r, const char *file) {
     tutti_dataset *rows;
-    const tutti_dataset_desc desc = {
-        .format = "csv", .dir = file, .split = TUTTI_TEST, .spec = r->ds->spec, .rows_only = true};
+    const tutti_dataset_desc desc = {.format = "csv",
+                                     .dir = file,
+                                     .split = TUTTI_TEST,
+                                     .spec = tti_dataset_spec(r->ds),
+                                     .rows_only = true};
     TTI_TRY(tutti_dataset_open(&desc, &rows));
     tell_notices(r, file, rows);
     tutti_status st = TUTTI_OK;

@@ -9,7 +9,7 @@
 tutti_status tti_value_errors(const tutti_dataset *test, double n_rows, const double *squares,
                               const double *sizes, tutti_value_result *each,
                               tutti_value_result *mean) {
-    const tti_target_spec *t = &test->spec->target;
+    const tti_target_spec *t = &tti_dataset_spec(test)->target;
     double n = (double)t->n, *r2 = calloc((size_t)t->n, sizeof *r2);
     if (!r2)
         return tti_fail(TUTTI_E_NOMEM, "eval: out of memory for %lld targets", (long long)t->n);

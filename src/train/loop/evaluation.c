@@ -163,7 +163,7 @@ static tutti_status eval_each_target(tti_evaluation *e, int64_t n_targets) {
 }
 
 tutti_status tti_evaluation_run(tti_evaluation *e) {
-    int64_t n_targets = e->b->train->spec->target.n;
+    int64_t n_targets = tti_dataset_spec(e->b->train)->target.n;
     TTI_TRY(eval_pass(e));
     if (n_targets == 0) return TUTTI_OK;
     TTI_TRY(eval_each_target(e, n_targets));

@@ -306,9 +306,9 @@ static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
     tti_data_spec *was;
     if (t->is_worker && t->place.rank != 0) return TUTTI_OK;
     snprintf(path, sizeof path, "%s/" TTI_DATA_SPEC_FILE, dir);
-    if (access(path, F_OK) != 0) return tti_data_spec_save(b->train->spec, dir);
+    if (access(path, F_OK) != 0) return tti_data_spec_save(tti_dataset_spec(b->train), dir);
     TTI_TRY(tti_data_spec_load(dir, &was));
-    tutti_status st = tti_data_spec_compare(was, b->train->spec);
+    tutti_status st = tti_data_spec_compare(was, tti_dataset_spec(b->train));
     tti_data_spec_release(was);
     return st;
 }

@@ -304,7 +304,7 @@ static bool record_is_due(const tti_reporter *r, int64_t step) {
 }
 
 static const tti_target_spec *target_of(const tti_reporter *r) {
-    return &r->b->train->spec->target;
+    return &tti_dataset_spec(r->b->train)->target;
 }
 
 /* Root of the mean squared error, in standard deviations of each target. */
@@ -342,7 +342,7 @@ static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e
     if (n == 1) return;
     tti_json_array(j, "values"); /* as `tutti eval --json` has them */
     for (int64_t k = 0; k < n; k++) {
-        const char *name = tti_data_spec_target_name(r->b->train->spec, k);
+        const char *name = tti_data_spec_target_name(tti_dataset_spec(r->b->train), k);
         tti_json_object(j, NULL);
         if (name) tti_json_text(j, "name", name);
         write_errors(j, &r->eval_each[k]);
@@ -395,7 +395,7 @@ static tutti_status write_eval_curves(tti_reporter *r, const tutti_event *e) {
     if (n != 1) c.point[c.n++] = (tti_scalar){n ? "test/nrmse" : "test/accuracy", score_of(e)};
     if (has_errors(r)) add_errors(&c, "", &r->eval_mean);
     for (int64_t k = 0; has_errors(r) && n > 1 && k < n; k++) {
-        const char *name = tti_data_spec_target_name(r->b->train->spec, k);
+        const char *name = tti_data_spec_target_name(tti_dataset_spec(r->b->train), k);
         snprintf(number, sizeof number, "%lld", (long long)k);
         add_errors(&c, name ? name : number, &r->eval_each[k]);
     }

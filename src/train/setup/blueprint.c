@@ -31,7 +31,7 @@ static tutti_status open_split(const tti_job_config *c, tutti_data_split split, 
 
 static tutti_status open_data(tti_blueprint *b) {
     TTI_TRY(open_split(&b->config, TUTTI_TRAIN, NULL, &b->train));
-    return open_split(&b->config, TUTTI_TEST, b->train->spec, &b->test);
+    return open_split(&b->config, TUTTI_TEST, tti_dataset_spec(b->train), &b->test);
 }
 
 /* A trained model needs no training data. */

@@ -44,7 +44,7 @@ static void settle_channels(tutti_job *job, const char *key, const double value[
 
 static void settle_images(tutti_job *job, const tutti_dataset *train) {
     const tti_image_set *set = train->state; /* the first member of what formats of images keep */
-    const tti_pixel_spec *pixels = &train->spec->pixels;
+    const tti_pixel_spec *pixels = &tti_dataset_spec(train)->pixels;
     tti_str steps = {0};
     tti_augment_print(&set->augment, &steps);
     settle(job, "data.augment", tti_str_text(&steps));
@@ -54,13 +54,13 @@ static void settle_images(tutti_job *job, const tutti_dataset *train) {
 }
 
 static void settle_data(tutti_job *job, const tutti_dataset *train) {
-    const tutti_tokenizer *tokenizer = train->spec->tokenizer;
+    const tutti_tokenizer *tokenizer = tti_dataset_spec(train)->tokenizer;
     if (tti_job_has_images(&job->config)) settle_images(job, train);
     settle(job, "data.augment", "none");
     settle(job, "data.channel_mean", "none");
     settle(job, "data.channel_std", "none");
     settle(job, "data.tokenizer", tokenizer ? tutti_tokenizer_get_name(tokenizer) : "none");
-    settle(job, "data.target", train->spec->target.n > 0 ? "value" : "class");
+    settle(job, "data.target", tti_dataset_spec(train)->target.n > 0 ? "value" : "class");
     settle(job, "data.mask_token", job->config.data.mask_prob > 0 ? "added" : "none");
 }
 
