@@ -33,7 +33,7 @@ struct tti_node {
     const tti_op *op;
     const char *name; /* layer, input or parameter name; "" where none was given */
     int id;           /* position in graph->nodes */
-    int stage;        /* of a pipeline (passes/stages.h); 0: there is none */
+    int stage;        /* of a pipeline (passes/stages/stages.h); 0: there is none */
     int n_in;
     tutti_value **in;              /* [n_in] */
     tutti_value *out[TTI_MAX_OUT]; /* [op->n_out] */

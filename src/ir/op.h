@@ -93,8 +93,8 @@ typedef enum tti_epilogue {
     TTI_EPILOGUE_BIAS /* an addition of a per-channel bias; becomes the bias input, not an act */
 } tti_epilogue;
 
-/* How an op can be merged with the matrix product whose result it reads (passes/fuse_linear.c), and
- * the additional inputs and outputs of the merged op. */
+/* How an op can be merged with the matrix product whose result it reads
+ * (passes/fuse/fuse_linear.c), and the additional inputs and outputs of the merged op. */
 typedef enum tti_joint {
     TTI_JOINT_NONE,
     TTI_JOINT_GELU,      /* in 0 is the product z: outputs act(z), z       */

@@ -10,10 +10,10 @@
  * not count and gets gradient 0.
  *
  * y = relu(bn(x) + r) is one node: r and act are the epilogue of bn_apply and bn_eval
- * (passes/fuse.c).  The gradient ops then read y, and use dy only where y > 0; no masked dy is
+ * (passes/fuse/fuse.c).  The gradient ops then read y, and use dy only where y > 0; no masked dy is
  * stored.  Without r they do not need y: it is recomputed from x, with gamma and beta
- * (passes/fuse_bn.c).  If the masked dy is needed for r as well, bn_grad_join makes it together
- * with the sums. */
+ * (passes/fuse/fuse_bn.c).  If the masked dy is needed for r as well, bn_grad_join makes it
+ * together with the sums. */
 #include <math.h>
 #include <string.h>
 

@@ -1,11 +1,12 @@
 /* exchange.c - the collectives of a tensor axis inside a step: sums, gathers, scatters.
  *
  * Every worker runs its own graph over the same samples; a pass adds these ops where a value
- * changes from one placement to another (passes/tensor.c).  Their gradients are each other, so
- * autodiff makes the collectives of the backward pass. tensor_copy marks a value that all workers
- * have and whose readers divide the work: forward nothing happens, backward the workers' terms of
- * its gradient are summed.  If a value is gathered for such work only (terms), each worker gets its
- * part of that sum.  With one worker, as in the reference, the other workers' values are 0. */
+ * changes from one placement to another (passes/tensor/tensor.c).  Their gradients are each other,
+ * so autodiff makes the collectives of the backward pass. tensor_copy marks a value that all
+ * workers have and whose readers divide the work: forward nothing happens, backward the workers'
+ * terms of its gradient are summed.  If a value is gathered for such work only (terms), each worker
+ * gets its part of that sum.  With one worker, as in the reference, the other workers' values are
+ * 0. */
 #include <string.h>
 
 #include "ops/rules.h"

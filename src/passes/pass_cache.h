@@ -10,7 +10,7 @@
 #ifndef TTI_PASSES_PASS_CACHE_H
 #define TTI_PASSES_PASS_CACHE_H
 
-#include "passes/stages.h"
+#include "passes/stages/stages.h"
 
 typedef struct tti_pass_cache tti_pass_cache;
 

@@ -14,7 +14,7 @@ typedef enum tti_recompute {
     TTI_RECOMPUTE_BUDGET /* as few operations as bring the peak down to recompute_bytes */
 } tti_recompute;
 
-typedef struct tti_stages tti_stages;   /* passes/stages.h */
+typedef struct tti_stages tti_stages;   /* passes/stages/stages.h */
 typedef struct tti_rewrite tti_rewrite; /* passes/rewrite.h */
 typedef struct tti_weights tti_weights; /* ops/weight.h */
 

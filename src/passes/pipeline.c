@@ -1,7 +1,7 @@
 /* pipeline.c - the ordered table of passes, with the verifier between them. */
 #include <string.h>
 
-#include "passes/stages.h"
+#include "passes/stages/stages.h"
 
 static const tti_pass pipeline[] = {
     {"simplify", "drop dead, repeated and identity nodes", tti_pass_simplify},

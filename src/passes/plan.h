@@ -11,8 +11,8 @@
 #ifndef TTI_PASSES_PLAN_H
 #define TTI_PASSES_PLAN_H
 
-#include "passes/neighbours.h"
-#include "passes/stages.h"
+#include "passes/memory/neighbours.h"
+#include "passes/stages/stages.h"
 
 /* The memory in which a value is stored while a program runs. */
 typedef enum tti_space {
@@ -45,8 +45,8 @@ typedef struct tti_program {
     size_t unshared_bytes; /* arena if no byte were used twice, for inspect */
     int n_inputs;
     /* For a pipeline stage: part i is steps part_first[i] .. part_first[i + 1] - 1, which run in
-     * one slot of the schedule (passes/stages.h): chunks forward, then backward.  Else one part of
-     * all steps. */
+     * one slot of the schedule (passes/stages/stages.h): chunks forward, then backward.  Else one
+     * part of all steps. */
     int part_first[2 * TTI_MAX_PIECES_OF_MODEL + 1];
     int n_parts;
 } tti_program;

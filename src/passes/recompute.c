@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "passes/memory/peak.h"
 #include "passes/passes.h"
-#include "passes/peak.h"
 #include "passes/rewrite.h"
 
 /* Light: operations and bytes moved for each byte saved, including the node's dropped inputs.  A

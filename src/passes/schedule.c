@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "passes/norm_exchange.h"
 #include "passes/rewrite.h"
+#include "passes/tensor/norm_exchange.h"
 
 enum { SHORT_BYTES = 64 << 10 };
 

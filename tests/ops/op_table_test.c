@@ -182,7 +182,7 @@ T_CASE(costs_are_sane) {
 static bool has_own_test(const tti_op *op) {
     return strcmp(op->name, "bn_apply") == 0 || /* through the statistics too: batch_norm_test.c */
            strcmp(op->name, "entropy_join") ==
-               0 ||                                /* through the parts too: passes/tensor_test.c */
+               0 || /* through the parts too: passes/tensor/tensor_test.c */
            strcmp(op->name, "stop_gradient") == 0; /* none: shape_test.c */
 }
 

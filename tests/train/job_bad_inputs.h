@@ -227,7 +227,7 @@ static const bad_input bad_files[] = {
     {"parallel: {pipeline: 65}", "parallel.pipeline: expected"},
     {"parallel: {workers: 6, tensor: 4}",
      "j:1:32" E "parallel.tensor: workers are data x parallel.pipeline=1 x parallel.tensor=4, and "
-                "6 is not a multiple of 4; give parallel.workers=4"},
+     "6 is not a multiple of 4; give parallel.workers=4"},
     {"parallel: {workers: 2, pipeline: 2, tensor: 2}", "give parallel.workers=4"},
     {"parallel: {workers: 8, data: 2, tensor: 2}",
      "j:1:30" E

@@ -5,7 +5,7 @@
 #define TTI_EXEC_EXCHANGE_H
 
 #include "backend/backend.h"
-#include "passes/norm_exchange.h"
+#include "passes/tensor/norm_exchange.h"
 
 typedef struct tti_device_exchange tti_device_exchange;
 

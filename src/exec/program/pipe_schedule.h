@@ -12,7 +12,7 @@
 #ifndef TTI_EXEC_PIPE_SCHEDULE_H
 #define TTI_EXEC_PIPE_SCHEDULE_H
 
-#include "passes/stages.h"
+#include "passes/stages/stages.h"
 
 /* Part 0 .. n_chunks-1: forward of that chunk; n_chunks ..: backward, the last chunk first. */
 typedef struct tti_pipe_action {

@@ -2,8 +2,8 @@
 #ifndef TTI_EXEC_TRADE_WAITS_H
 #define TTI_EXEC_TRADE_WAITS_H
 
-#include "passes/norm_exchange.h"
 #include "passes/plan.h"
+#include "passes/tensor/norm_exchange.h"
 
 /* The role of a program's step in a norm between collectives. */
 typedef struct tti_joint_step {

@@ -2,7 +2,7 @@
  *
  * For code that examines plans without training: layouts share plans if their tensor shards and
  * sizes of shards are equal.  One tensor shard stands for its neighbours, whose graphs differ in
- * attributes only (passes/tensor.c).
+ * attributes only (passes/tensor/tensor.c).
  *
  * Jobs of one cache differ only in the layout and what follows from it: workers and their mesh,
  * shards, zero, recomputation.  One thread at a time. */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "passes/tensor.h"
+#include "passes/tensor/tensor.h"
 
 /* Names the layer, the numbers that work, and, if enough of the model is divided anyway, the key
  * that accepts it. */

@@ -16,7 +16,7 @@
 #include "exec/program/collective.h"
 #include "exec/program/joint_sums.h"
 #include "exec/worker/worker.h"
-#include "passes/norm_exchange.h"
+#include "passes/tensor/norm_exchange.h"
 
 enum { TRADE_ALIGN = 256 };
 

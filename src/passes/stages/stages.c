@@ -4,7 +4,7 @@
  * node's gradient, and the additions of terms, the mark of the node; after the forward nodes the
  * marks count backwards.  Because the graph is divided after autodiff, the ranks' graphs together
  * have exactly the nodes of the whole one. */
-#include "passes/stages.h"
+#include "passes/stages/stages.h"
 
 #include <stdio.h>
 #include <stdlib.h>

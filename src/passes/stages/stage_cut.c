@@ -11,7 +11,7 @@
 
 #include "ops/weight.h"
 #include "passes/rewrite.h"
-#include "passes/stages.h"
+#include "passes/stages/stages.h"
 
 bool *tti_find_free_nodes(const tutti_graph *g) {
     bool *is_free = calloc((size_t)g->n_nodes + 1, sizeof *is_free);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "ops/op_table.h"
-#include "passes/tensor.h"
+#include "passes/tensor/tensor.h"
 
 /* Operations that one byte between workers is worth. */
 static const double comm_per_byte = 16;

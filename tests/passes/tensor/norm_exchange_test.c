@@ -1,6 +1,6 @@
 /* norm_exchange_test.c - which steps are a norm between two exchanges, and that what others read
  * and write meanwhile has places of its own. */
-#include "passes/norm_exchange.h"
+#include "passes/tensor/norm_exchange.h"
 
 #include "passes/nets.h"
 

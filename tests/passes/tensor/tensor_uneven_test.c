@@ -1,7 +1,7 @@
 /* tensor_uneven_test.c - which layers a number of workers cannot divide, how they are named, and
  * which numbers would do. */
 #include "passes/nets.h"
-#include "passes/tensor.h"
+#include "passes/tensor/tensor.h"
 
 static void expect(tutti_graph *g, int n, int n_uneven, const char *text) {
     const tti_node *first;

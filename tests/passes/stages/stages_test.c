@@ -1,5 +1,5 @@
 /* stages_test.c - a model cut into ranks has the losses and gradients of the whole one. */
-#include "passes/stages.h"
+#include "passes/stages/stages.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
  * The rules are memplan.c's, the answer is its lower bound: packing may add a little fragmentation;
  * but values that neighbours.c finds are counted here and take no bytes there.  Two walks over the
  * order: the first finds the live ranges, the second lets ops write in place over dying inputs. */
-#include "passes/peak.h"
+#include "passes/memory/peak.h"
 
 #include <stdlib.h>
 

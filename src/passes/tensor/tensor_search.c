@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "passes/tensor.h"
+#include "passes/tensor/tensor.h"
 
 enum { MOST_STATES = 64, MOST_WAYS = 1024 };
 

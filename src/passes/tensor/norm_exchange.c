@@ -3,7 +3,7 @@
  * Values between the steps have only the next step as a reader, so code that computes all of them
  * at once need not store them.  It reads the inputs of the first step until the last output has
  * been made: memplan.c extends their lives accordingly. */
-#include "passes/norm_exchange.h"
+#include "passes/tensor/norm_exchange.h"
 
 #include <string.h>
 

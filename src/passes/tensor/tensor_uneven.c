@@ -4,7 +4,7 @@
  * workers if no way divides its weights, or its heads, by n, and some way divides them by another
  * number.  So a layer whose columns do not divide is even if its rows do, and a layer that no
  * number divides is ignored. */
-#include "passes/tensor.h"
+#include "passes/tensor/tensor.h"
 
 enum { MOST_WAYS = 1024 };
 

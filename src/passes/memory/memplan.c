@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "passes/norm_exchange.h"
+#include "passes/tensor/norm_exchange.h"
 
 enum { ALIGN = 64 };
 

@@ -4,7 +4,7 @@
  * place.  Then no slice is copied, and joining the parameters is free too: bucket.c gives them
  * neighbouring slots, memplan.c places the values, plan.c leaves the slices and the concat out of
  * the program.  Slots are padded to 16 elements, so parts must be multiples of that. */
-#include "passes/neighbours.h"
+#include "passes/memory/neighbours.h"
 
 #include <stdlib.h>
 #include <string.h>

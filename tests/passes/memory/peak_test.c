@@ -1,6 +1,6 @@
 /* peak_test.c - the predicted peak is the one that the memory plan comes to, counted grain by
  * grain over the plan's own places. */
-#include "passes/peak.h"
+#include "passes/memory/peak.h"
 
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
  * dropouts and sums between two layers, values stay divided (Korthikanti et al. 2022): a
  * reduce-scatter gives each worker its part, an all-gather joins the parts.  Graphs of all workers
  * differ in attributes only. */
-#include "passes/tensor.h"
+#include "passes/tensor/tensor.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* stage_cut_test.c - pieces of equal time, cut where few bytes cross; what cannot be cut. */
-#include "passes/stages.h"
+#include "passes/stages/stages.h"
 
 #include "ops/weight.h"
 #include "passes/nets.h"
