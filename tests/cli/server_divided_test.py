@@ -266,7 +266,7 @@ def test_refusals():
 def test_an_order_of_another_division_is_refused():
     train("run", "lenet", (2, 2, 1), *ASYNC)
     runs.tutti("train", "run.dir=other", *layouts.FEW, *layouts.models()["lenet"], *MORE, *ASYNC,
-               *layouts.keys_of((2, 1, 2)), "parallel.replay=run").expect(2, "is of another job")
+               *layouts.keys_of((2, 1, 2)), "parallel.replay=run").expect(2, "to another job")
 
 
 if __name__ == "__main__":

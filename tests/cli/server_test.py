@@ -273,7 +273,7 @@ def test_refusals():
     refuse(2, "same loss scale", *backup, "parallel.mode=fast", "train.precision=f16")
     refuse(2, "repeats the order", *backup, "parallel.mode=fast", "parallel.replay=x")
     refuse(2, "give parallel.sync=parameter-server", "parallel.backup_workers=1")
-    refuse(2, "the first parallel.servers worker processes are the servers", *SERVER, "parallel.place=processes",
+    refuse(2, "worker processes are the servers", *SERVER, "parallel.place=processes",
            "parallel.workers=2", "parallel.servers=3")
     refuse(2, "give parallel.zero=0", *SERVER, "parallel.zero=1")
     refuse(2, "share memory with a synchronous server", *SERVER, "parallel.mode=fast",
@@ -291,14 +291,14 @@ def test_bad_arrivals():
     with open("run/arrivals.txt") as file:
         lines = file.read().split("\n")
     head, first, second = lines[:3]
-    bad = {"is of another job": [head.replace("workers 2", "workers 3"), first],
+    bad = {"belongs to another job": [head.replace("workers 2", "workers 3"), first],
            "the file is empty": [],
            "expected four numbers": [head, "1 0 0"],
            "arrivals.txt:3: expected four": [head, first, "2 1 0 x"],
            "no such worker": [head, "1 0 2 0"],
-           "newer than itself": [head, "1 0 0 1"],
-           "an update is missing": [head, first, "3 2 0 0"],
-           "has 2 updates, and this job makes 40": [head, first, second],
+           "newer than the update": [head, "1 0 0 1"],
+           "the update before this one is missing": [head, first, "3 2 0 0"],
+           "has 2 updates, but this job makes 40": [head, first, second],
            "does not fit between the stops": lines[:-2] + ["40 0 0 0"]}
     for text, content in bad.items():
         os.makedirs("bad", exist_ok=True)
@@ -341,7 +341,7 @@ def test_a_loss_scale_for_each_worker():
     train_small("again", "-n", "3", *ASYNC, *f16, "parallel.replay=run")
     expect(the_hash("run") == the_hash("again"), "the order that was recorded gives other bits")
     expect(left_out("run") == left_out("again"), "and other updates are left out")
-    refuse(2, "is of another job", *ASYNC, "-n", "3", "parallel.replay=run")
+    refuse(2, "belongs to another job", *ASYNC, "-n", "3", "parallel.replay=run")
     with open("run/arrivals.txt", "w") as file:
         file.write("\n".join([lines[0], lines[1].rsplit(" ", 1)[0] + " -1"]) + "\n")
     refuse(2, "expected a loss scale", *ASYNC, *f16, "-n", "3", "parallel.replay=run")

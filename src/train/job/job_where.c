@@ -1,15 +1,15 @@
 /* job_where.c - adds the place in the job to an error that is found late.
  *
- * Conflicts with the model, the data or the machine are found far from the job file, by code that
- * has values but no places.  Their message names the key, so the place is found here for all of
- * them: that of the first key in the first line whose value the user gave.  Later failures of a run
- * may also name keys, as advice, and have no place in the job. */
+ * Conflicts with the model, the data or the machine are found by code that knows values but not
+ * their places in the job file.  Their messages name the key, so the place is found here: that of
+ * the first key in the first line of the message that the user has set.  Later failures of a run
+ * also name keys, as advice; they get no place. */
 #include <ctype.h>
 #include <string.h>
 
 #include "train/job/job.h"
 
-/* Whether the text between begin and end is a separate word: not part of a path. */
+/* Whether the text between begin and end is a separate word, not part of a path. */
 static bool is_word(const char *text, const char *begin, const char *end) {
     bool is_first = begin == text || begin[-1] == ' ' || begin[-1] == '(';
     bool goes_on = isalnum((unsigned char)*end) || (*end && strchr("_-/", *end)) ||
@@ -17,7 +17,7 @@ static bool is_word(const char *text, const char *begin, const char *end) {
     return is_first && !goes_on;
 }
 
-/* The first mention of the key in the first n_bytes of text; NULL: none. */
+/* Finds the first mention of the key in the first n_bytes of text; NULL: none. */
 static const char *find_key(const char *text, size_t n_bytes, const char *key) {
     size_t n = strlen(key);
     const char *at = strstr(text, key);
@@ -25,8 +25,8 @@ static const char *find_key(const char *text, size_t n_bytes, const char *key) {
     return at && at < text + n_bytes ? at : NULL;
 }
 
-/* The first key that the text mentions and the user has set; NULL: there is none. *at: its
- * position. */
+/* Finds the first key that the text mentions and the user has set; NULL: none.  *at: its position.
+ */
 static const tti_option_state *first_given(const tti_options *o, const char *text,
                                            const char **at) {
     const tti_option_state *first = NULL;
@@ -42,20 +42,20 @@ static const tti_option_state *first_given(const tti_options *o, const char *tex
     return first;
 }
 
-/* Whether it says that the job cannot be run as it is. */
+/* Whether the status says that the job itself must be changed. */
 static bool is_refusal(tutti_status st) {
     return st == TUTTI_E_CONFIG || st == TUTTI_E_INVALID || st == TUTTI_E_UNSUPPORTED ||
            st == TUTTI_E_DATA;
 }
 
-/* Whether it has its places already. */
+/* Whether the text already names a place. */
 static bool is_placed(const char *text) {
     return strncmp(text, "error: ", strlen("error: ")) == 0 || strstr(text, ": error: ");
 }
 
 tutti_status tti_job_say_where(const tutti_job *job, tutti_status st) {
     const char *text = tutti_last_error(), *at = NULL;
-    if (st == TUTTI_OK) tti_clear_error(); /* a failure that was recovered from is none */
+    if (st == TUTTI_OK) tti_clear_error(); /* clears a failure that the call has recovered from */
     if (st == TUTTI_OK || is_placed(text)) return st;
     const tti_option_state *state = first_given(&job->options, text, &at);
     if (!state || (at != text && !is_refusal(st))) return st;

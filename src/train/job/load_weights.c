@@ -8,7 +8,7 @@
 
 static const double MOST_WEIGHT = 1e6;
 
-/* Reads one weight and its separator, and moves *at past them. */
+/* Reads one weight and its separator and moves *at past them. */
 static bool take_weight(const char **at, double *out) {
     char word[32];
     size_t n = strcspn(*at, ",");

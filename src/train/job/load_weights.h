@@ -1,4 +1,4 @@
-/* load_weights.h - parses parallel.load_weights: how many of the shards each worker gets. */
+/* load_weights.h - parses parallel.load_weights, the distribution of shards over workers. */
 #ifndef TTI_TRAIN_LOAD_WEIGHTS_H
 #define TTI_TRAIN_LOAD_WEIGHTS_H
 
@@ -15,22 +15,22 @@ typedef enum tti_load_weights_kind {
 
 typedef struct tti_load_weights {
     tti_load_weights_kind kind;
-    int n;                          /* GIVEN: workers that divide the batch */
+    int n;                          /* GIVEN: number of workers that divide the batch */
     double weight[TTI_MAX_WORKERS]; /* [n] > 0 */
 } tti_load_weights;
 
-/* Parses "auto", "equal", "measured", or weights such as "3,1".  Returns NULL, or what is wrong, as
- * a text that continues the name of the key. */
+/* Parses "auto", "equal", "measured", or weights such as "3,1".  Returns NULL, or an error text
+ * that continues the name of the key. */
 const char *tti_load_weights_parse(const char *text, tti_load_weights *out);
 
 tti_load_weights_kind tti_load_weights_kind_of(const tti_job_config *config);
 
-/* The runs that a job gives n_workers workers; false: it gives none, they are equal or measured.
- * The job has been checked. */
+/* Sets the runs of shards for n_workers workers from the weights of a checked job; false: the job
+ * has no weights (equal or measured). */
 bool tti_load_weights_given(const tti_job_config *config, int n_workers, int n_shards,
                             tti_shard_map *out);
 
-/* "6 and 2", "5, 1, 1 and 1": shards of each worker. */
+/* Formats the number of shards of each worker: "6 and 2", "5, 1, 1 and 1". */
 void tti_load_weights_print(const tti_shard_map *shard_map, tti_str *out);
 
 #endif /* TTI_TRAIN_LOAD_WEIGHTS_H */

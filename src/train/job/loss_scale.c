@@ -1,4 +1,4 @@
-/* loss_scale.c - dynamic loss scaling by the rule of PyTorch's GradScaler: rises slowly, falls
+/* loss_scale.c - dynamic loss scaling as in PyTorch's GradScaler: the scale rises slowly and falls
  * fast. */
 #include "train/job/loss_scale.h"
 

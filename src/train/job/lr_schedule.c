@@ -1,9 +1,8 @@
 /* lr_schedule.c - learning rate schedules: one short function and one row each.
  *
- * The formulas are those of torch.optim.lr_scheduler if it has the schedule, in closed form, so
- * that a resumed run needs no history.  The warm-up precedes any of them: the curve begins where it
- * ends, but epochs are counted from the first step of the run, so that reductions happen where the
- * job says, whatever the warm-up. */
+ * Formulas are those of torch.optim.lr_scheduler where it has the schedule, in closed form, so a
+ * resumed run needs no history.  The curve begins after the warm-up, but epochs are counted from
+ * the first step of the run, so reductions happen at the epochs that the job names. */
 #include "train/job/lr_schedule.h"
 
 #include <math.h>
@@ -16,7 +15,7 @@ static const double pi = 3.14159265358979323846;
 
 static bool is(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
 
-/* Steps of the curve, and the share of it that is done at step t. */
+/* The number of steps of the curve, and the fraction of it that is done at step t. */
 static int64_t curve_steps(const tti_lr_desc *d) {
     return TTI_MAX(d->n_steps - d->warmup_steps, 1);
 }
@@ -26,7 +25,7 @@ static double done(const tti_lr_desc *d, int64_t t) {
     return (double)TTI_MIN(t, n) / (double)n;
 }
 
-/* Steps as epochs, unless the job counts steps. */
+/* Converts steps to epochs, unless the job counts steps. */
 static int64_t count(const tti_lr_desc *d, int64_t t) {
     return d->by_steps ? t : t / TTI_MAX(d->steps_per_epoch, 1);
 }
@@ -85,7 +84,7 @@ static double one_cycle(const tti_lr_desc *d, int64_t t) {
     return top > 0 ? anneal(d->anneal, first, d->lr, now / top) : d->lr;
 }
 
-/* The rate after the reductions of previous evaluations. */
+/* The rate after the reductions made at evaluations. */
 static double plateau(const tti_lr_desc *d, int64_t t) {
     (void)t;
     return d->plateau ? d->lr * d->plateau->scale : d->lr;
@@ -165,7 +164,7 @@ tti_plateau_desc tti_plateau_desc_of(const tti_job_config *c) {
                               .cooldown = c->schedule.cooldown};
 }
 
-/* The share of the learning rate that the warm-up gives when p of it is done, 0 < p <= 1. */
+/* The factor of the learning rate when the fraction p of the warm-up is done, 0 < p <= 1. */
 static double warmup(const tti_lr_desc *d, double p) {
     double start = d->warmup_start;
     if (is(d->warmup, "constant")) return start;

@@ -11,42 +11,42 @@
 typedef struct tti_lr_desc {
     const char *name;        /* a row of the table                                             */
     double lr;               /* the peak                                                       */
-    int64_t warmup_steps;    /* step t < warmup_steps has gone p = (t+1)/warmup_steps of it    */
+    int64_t warmup_steps;    /* step t < warmup_steps has done p = (t+1)/warmup_steps of it */
     const char *warmup;      /* linear, constant, exponential, cosine; NULL: linear            */
-    double warmup_start;     /* share of the peak where the warm-up begins (p = 0)             */
+    double warmup_start;     /* fraction of the peak at p = 0 */
     int64_t n_steps;         /* length of warm-up and curve                                    */
     int64_t steps_per_epoch; /* for schedules that count epochs                                */
     bool by_steps;           /* step, multi_step, exponential: count steps and not epochs      */
-    int64_t step_size;       /* step: epochs between drops, counted from step 0                */
-    tti_int_list milestones; /* multi_step: epochs of the drops, counted from step 0           */
-    double gamma;            /* factor of a drop, of an epoch (exponential), of a step (cyclic) */
-    double min_lr;           /* the last learning rate; cyclic, plateau: the lowest            */
-    double power;            /* polynomial                                                     */
-    int64_t cycle_steps;     /* cyclic: steps of one cycle                                     */
-    const char *cycle;       /* cyclic: triangular, triangular2, exp_range                     */
-    double rise;             /* fraction of a cycle in which the learning rate rises */
-    double div, final_div;   /* one_cycle: starts at lr/div, ends at lr/div/final_div          */
-    const char *anneal;      /* one_cycle, wsd: cosine, linear, sqrt; NULL: cosine             */
-    double decay_fraction;   /* wsd: fraction of the curve in which it falls */
-    const tti_plateau *plateau; /* plateau: what evaluations have said; others do not read it   */
+    int64_t step_size;       /* step: epochs between reductions, counted from step 0 */
+    tti_int_list milestones; /* multi_step: epochs of the reductions, counted from step 0 */
+    double gamma;          /* factor per reduction, per epoch (exponential) or per step (cyclic) */
+    double min_lr;         /* final learning rate; cyclic, plateau: the lowest */
+    double power;          /* polynomial                                                     */
+    int64_t cycle_steps;   /* cyclic: steps of one cycle                                     */
+    const char *cycle;     /* cyclic: triangular, triangular2, exp_range                     */
+    double rise;           /* fraction of a cycle in which the learning rate rises */
+    double div, final_div; /* one_cycle: starts at lr/div, ends at lr/div/final_div          */
+    const char *anneal;    /* one_cycle, wsd: cosine, linear, sqrt; NULL: cosine             */
+    double decay_fraction; /* wsd: fraction of the curve in which it falls */
+    const tti_plateau *plateau; /* plateau: its state; other schedules do not read it */
 } tti_lr_desc;
 
 typedef struct tti_lr_schedule {
     const char *name;
     const char *doc;
     double (*at)(const tti_lr_desc *desc, int64_t step); /* step counted after the warm-up */
-    double gamma, rise;                                  /* what "auto" stands for */
+    double gamma, rise;                                  /* values of "auto" */
 } tti_lr_schedule;
 
-/* Schedules in order of the table: i = 0, 1, ... until NULL. */
+/* Returns row i = 0, 1, ... of the table, NULL after the last. */
 const tti_lr_schedule *tti_lr_schedule_at(int i);
 const tti_lr_schedule *tti_lr_schedule_find(const char *name);
 
-/* The schedule of a resolved job; the texts are borrowed from config.  The peak is the scaled
- * learning rate (tti_peak_lr). */
+/* Describes the schedule of a resolved job, with texts borrowed from config.  The peak is the
+ * scaled learning rate (tti_peak_lr). */
 tti_lr_desc tti_lr_desc_of(const tti_job_config *config, int64_t n_steps, int64_t steps_per_epoch);
 
-/* The settings of its state, for plateau. */
+/* Settings of the state of schedule plateau. */
 tti_plateau_desc tti_plateau_desc_of(const tti_job_config *config);
 
 /* The learning rate of step t = 0, 1, ...; the name must be one of the table. */

@@ -1,4 +1,4 @@
-/* numerics.h - precision, loss scale and recomputation of a job, for the passes. */
+/* numerics.h - translates precision, loss scale and recomputation of a job for the passes. */
 #ifndef TTI_TRAIN_NUMERICS_H
 #define TTI_TRAIN_NUMERICS_H
 
@@ -6,15 +6,15 @@
 #include "train/job/job.h"
 #include "train/job/loss_scale.h"
 
-/* Fills in compute_dtype, loss_scale, recompute and recompute_bytes, and leaves the rest. */
+/* Sets compute_dtype, loss_scale, recompute and recompute_bytes of target. */
 void tti_numerics_target(const tti_job_config *config, tti_target *target);
 
 /* Whether gradients are multiplied by a loss scale; and its initial value. */
 bool tti_numerics_is_scaled(const tti_job_config *config);
 void tti_numerics_loss_scale(const tti_job_config *config, tti_loss_scale *scale);
 
-/* Reads "none", "light", "block" or a positive number of bytes ("512MiB") into recompute and
- * recompute_bytes; false, with target as it was, for anything else. */
+/* Parses "none", "light", "block" or a positive number of bytes ("512MiB") into recompute and
+ * recompute_bytes; false, with target unchanged, for any other text. */
 bool tti_numerics_recompute(const char *text, tti_target *target);
 
 #endif /* TTI_TRAIN_NUMERICS_H */

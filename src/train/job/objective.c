@@ -1,7 +1,8 @@
 /* objective.c - adds the loss to the end of a model.
  *
- * Two labels of a row become one target, a distribution over the classes, because the loss is
- * linear in it.  A missing row has a target of zeros, and so neither loss nor gradient. */
+ * With mixup, the two labels of a row become one target, a distribution over the classes, because
+ * the loss is linear in the target.  A missing row has a target of zeros and thus neither loss nor
+ * gradient. */
 #include "train/job/objective.h"
 
 #include <string.h>
@@ -30,7 +31,7 @@ static tutti_value *mixed_target(tutti_graph *g, tutti_value *target, int64_t n_
     return tutti_add(g, other, tutti_mul(g, weight, tutti_sub(g, own, other)));
 }
 
-/* (1 - s) of the target and s spread over the classes, in rows that are there. */
+/* Label smoothing: (1 - s) * target + s / classes, in rows that are not missing. */
 static tutti_value *smoothed(tutti_graph *g, tutti_value *wanted, double s, int64_t n_classes) {
     if (s <= 0) return wanted;
     tutti_value *kept = tutti_sum(g, wanted, &(tutti_axes){.n = 1, .axis = {1}, .keep = true});
@@ -38,14 +39,14 @@ static tutti_value *smoothed(tutti_graph *g, tutti_value *wanted, double s, int6
                      tutti_affine(g, kept, s / (double)n_classes, 0));
 }
 
-/* - sum of t ln t, which has no gradient; 0 ln 0 is 0. */
+/* The entropy of t: - sum of t ln t, with 0 ln 0 = 0.  It has no gradient. */
 static tutti_value *entropy(tutti_graph *g, tutti_value *t) {
     tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-30);
     tutti_value *surprise = tutti_neg(g, tutti_log(g, tutti_maximum(g, t, least)));
     return tutti_sum(g, tutti_mul(g, t, surprise), &(tutti_axes){0});
 }
 
-/* - sum of t ln softmax(logits): its distance from t, plus the entropy of t. */
+/* The cross entropy - sum of t ln softmax(logits): KL divergence from t plus the entropy of t. */
 static tutti_value *soft_entropy(tutti_graph *g, tutti_value *logits, tutti_value *t,
                                  tutti_value *label) {
     tutti_loss far = tutti_kl_div(g, tutti_log_softmax(g, logits, 1), t, label, -1);
@@ -77,7 +78,7 @@ void tti_objective_add(tutti_graph *g, const tti_job_config *c, tutti_value *log
 
 /* ---- values ---- */
 
-/* 1 where a row is there: its target is even; 0 for -1. */
+/* 1 for a row with a target, which is even; 0 for a missing row, whose target is -1. */
 static tutti_value *presence(tutti_graph *g, tutti_value *target) {
     tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
     return tutti_minimum(g, tutti_abs(g, tutti_affine(g, target, 1, 1)), one);
@@ -96,8 +97,8 @@ static tutti_value *loss_of(tutti_graph *g, const tti_job_config *c, tutti_value
     return is_smooth ? tutti_affine(g, loss, 1 / bend, 0) : loss;
 }
 
-/* kl_div sums t (ln t - q) over the rows that are there: with t = 1 and q = -x it sums x, and it
- * divides over shards as losses do. */
+/* Sums x over the rows that are not missing: kl_div sums t (ln t - q), which is x for t = 1 and q =
+ * -x, and is a loss that shards may divide. */
 static tutti_value *sum_rows(tutti_graph *g, tutti_value *x, tutti_value *present,
                              tutti_value *target) {
     return tutti_kl_div(g, tutti_neg(g, x), present, target, -1).sum;

@@ -1,4 +1,4 @@
-/* objective.h - the loss of training, as the end of the graph of a shard. */
+/* objective.h - adds the loss to the end of the graph of a shard. */
 #ifndef TTI_TRAIN_OBJECTIVE_H
 #define TTI_TRAIN_OBJECTIVE_H
 

@@ -1,4 +1,4 @@
-/* optimizer.c - the optimizers: one row each with op, states, attributes and defaults. */
+/* optimizer.c - the table of optimizers: op, states, attributes and defaults of each. */
 #include "train/job/optimizer.h"
 
 #include <inttypes.h>

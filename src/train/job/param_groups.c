@@ -1,7 +1,7 @@
 /* param_groups.c - patterns of parameter names and the settings they select.
  *
- * Entries are texts, parsed again for each name: there are at most sixteen, and each parameter
- * needs this once, when the plan is made. job_conflicts.c has checked their syntax before. */
+ * Entries are parsed again for each name: there are at most sixteen, and each parameter needs them
+ * once, when the plan is made. job_conflicts.c has checked their syntax. */
 #include "train/job/param_groups.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "base/number.h"
 #include "base/problem.h"
 
-/* On a mismatch the last * matches one more character; earlier ones need not be tried again. */
+/* On a mismatch the last * takes one more character; earlier ones need not be tried again. */
 bool tti_pattern_fits(const char *pattern, const char *name) {
     const char *star = NULL, *from = NULL;
     while (*name) {
@@ -55,7 +55,7 @@ static const char *read_setting(const char *key, const char *value, bool *has_lr
     return NULL;
 }
 
-/* The text after the colon; modifies scratch. */
+/* Parses the text after the colon; modifies scratch. */
 static const char *read_settings(char *scratch, bool *has_lr, tti_param_group *g) {
     char *rest = scratch;
     for (char *word = strtok_r(scratch, " ,\t", &rest); word;
@@ -70,7 +70,7 @@ static const char *read_settings(char *scratch, bool *has_lr, tti_param_group *g
     return NULL;
 }
 
-/* As the public function; *has_lr: the entry sets the learning rate. */
+/* Like the public function; *has_lr: whether the entry sets the learning rate. */
 static const char *parse(const char *text, char pattern[TTI_TEXT_MAX], bool *has_lr,
                          tti_param_group *out) {
     char scratch[TTI_TEXT_MAX];
@@ -110,7 +110,7 @@ tti_param_group tti_param_group_of(const tti_job_config *c, const char *name) {
     return sum;
 }
 
-/* ---- patterns that fit nothing ---- */
+/* ---- patterns that match nothing ---- */
 
 static tutti_status check_pattern(const char *key, const char *pattern, const char *const *names,
                                   int n_names) {

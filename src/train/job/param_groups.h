@@ -1,4 +1,5 @@
-/* param_groups.h - settings of a job by parameter name: learning rate, decay, frozen or not.
+/* param_groups.h - per-parameter settings of a job, selected by name: learning rate, weight decay,
+ * frozen.
  *
  * optimizer.groups is a list of "PATTERN: lr=FACTOR decay=VALUE", either part alone or both, and
  * optimizer.freeze a list of patterns.  In a pattern * matches any text, including dots, and ? one
@@ -10,16 +11,16 @@
 #include "train/job/job.h"
 
 typedef struct tti_param_group {
-    double lr;      /* factor of the learning rate, 0 if frozen                     */
+    double lr;      /* factor of the learning rate; 0 if frozen */
     bool has_decay; /* decay is set; otherwise the parameter's default applies */
     double decay;   /* weight decay                                                 */
-    bool frozen;    /* the parameter stays as it is: no update, no decay, no state */
+    bool frozen;    /* no update, no decay, no optimizer state */
 } tti_param_group;
 
-/* The settings of config for the parameter. */
+/* Returns the settings of config for a parameter. */
 tti_param_group tti_param_group_of(const tti_job_config *config, const char *name);
 
-/* TUTTI_E_CONFIG, with the key and the existing names, if a pattern matches none of them. */
+/* TUTTI_E_CONFIG, naming the key and the existing names, if a pattern matches none of them. */
 tutti_status tti_param_groups_check(const tti_job_config *config, const char *const *names,
                                     int n_names);
 
@@ -28,7 +29,7 @@ tutti_status tti_param_groups_check(const tti_job_config *config, const char *co
 const char *tti_param_group_parse(const char *text, char pattern[TTI_TEXT_MAX],
                                   tti_param_group *out);
 
-/* Whether the pattern fits the whole name. */
+/* Whether the pattern matches the whole name. */
 bool tti_pattern_fits(const char *pattern, const char *name);
 
 #endif /* TTI_TRAIN_PARAM_GROUPS_H */

@@ -1,8 +1,8 @@
 /* plateau.c - counts evaluations without improvement and reduces the learning rate.
  *
  * The state holds a factor and not a learning rate, so that a run resumed with another peak keeps
- * its reductions.  Doubles are written as their bits: the loss of the best evaluation may be
- * infinite, and must be restored exactly. */
+ * its reductions.  Doubles are stored as their bits, because the best loss may be infinite and must
+ * be restored exactly. */
 #include "train/job/plateau.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 
-/* A fall smaller than this is none, as in PyTorch. */
+/* A smaller reduction of the rate is skipped, as in PyTorch. */
 static const double least_fall = 1e-8;
 
 tti_plateau tti_plateau_begin(void) { return (tti_plateau){.scale = 1, .best = INFINITY}; }
@@ -58,10 +58,12 @@ tutti_status tti_plateau_read(const char *text, tti_plateau *out) {
     s.scale = tti_f64_of_bits(scale);
     s.best = tti_f64_of_bits(best);
     tti_plateau_print(&s, back);
-    bool whole = n == 4 && strcmp(text, back) == 0; /* scanf is lenient, this is not */
+    bool whole =
+        n == 4 && strcmp(text, back) == 0; /* scanf is lenient; comparing the text is not */
     if (!whole || !(s.scale >= 0 && s.scale <= 1) || isnan(s.best) || s.n_bad < 0 ||
         s.n_cooldown < 0)
-        return tti_fail(TUTTI_E_CHECKPOINT, "plateau: '%.80s' is no state of a schedule", text);
+        return tti_fail(TUTTI_E_CHECKPOINT, "plateau: '%.80s' is not a state of this schedule",
+                        text);
     *out = s;
     return TUTTI_OK;
 }

@@ -14,8 +14,8 @@
 
 typedef struct tti_plateau_desc {
     double lr;                  /* the peak                                                 */
-    double gamma;               /* factor of a fall                                         */
-    double min_lr;              /* lr * scale never falls below                             */
+    double gamma;               /* factor of a reduction */
+    double min_lr;              /* lower bound of lr * scale */
     double threshold;           /* a loss is better if it is < best * (1 - threshold)       */
     int64_t patience, cooldown; /* evaluations without improvement before a reduction; evaluations
                                    after a reduction that are not counted */
@@ -24,20 +24,22 @@ typedef struct tti_plateau_desc {
 typedef struct tti_plateau {
     double scale;       /* factor of the learning rate, 0 <= scale <= 1 */
     double best;        /* the lowest loss so far; infinite: none */
-    int64_t n_bad;      /* evaluations since, without a better one */
+    int64_t n_bad;      /* evaluations since then without a better one */
     int64_t n_cooldown; /* remaining evaluations that are not counted */
 } tti_plateau;
 
-/* Longest text of a state, with the NUL. */
+/* Size of the text of a state, including the NUL. */
 enum { TTI_PLATEAU_TEXT = 128 };
 
-/* The state at the start of a run. */
+/* Returns the state at the start of a run. */
 tti_plateau tti_plateau_begin(void);
 
-/* Takes the loss of an evaluation, in the order of the run.  True if the learning rate fell. */
+/* Records the loss of an evaluation, in the order of the run.  True if it reduced the learning
+ * rate. */
 bool tti_plateau_see(const tti_plateau_desc *desc, tti_plateau *state, double loss);
 
-/* The state as one line, exactly, and back.  text comes from a file and may be anything. */
+/* Formats the state as one line, and parses it back exactly. text comes from a file and may be
+ * anything. */
 void tti_plateau_print(const tti_plateau *state, char text[TTI_PLATEAU_TEXT]);
 tutti_status tti_plateau_read(const char *text, tti_plateau *out);
 

@@ -1,4 +1,4 @@
-/* arrivals.c - reads and writes the order of arrival of an asynchronous run, line by line. */
+/* arrivals.c - reads and writes arrivals.txt, the order of updates of an asynchronous run. */
 #include "train/loop/arrivals.h"
 
 #include <errno.h>
@@ -17,14 +17,14 @@
 
 enum { MAX_LINE = 200, MAX_UPDATES = 1 << 28 };
 
-/* Each gradient has the loss scale of its worker then. */
+/* With a dynamic scale, each gradient has the loss scale of its worker. */
 static bool is_scaled(const tti_blueprint *b) { return tti_numerics_is_scaled(&b->config); }
 
 static void header_of(const tti_blueprint *b, char out[MAX_LINE]) {
     int n = snprintf(out, MAX_LINE,
                      "tutti arrivals 1 workers %d batch %" PRId64 " seed %" PRId64 " shards %d",
                      b->mesh.data, b->config.train.batch, b->config.train.seed, b->n_shards);
-    if (b->n_parts > 0) /* a worker is a copy of the model */
+    if (b->n_parts > 0) /* a worker is a replica of the model */
         n += snprintf(out + n, (size_t)(MAX_LINE - n), " pipeline %d tensor %d", b->mesh.stage,
                       b->mesh.tensor);
     if (is_scaled(b)) snprintf(out + n, (size_t)(MAX_LINE - n), " scaled");
@@ -84,15 +84,15 @@ typedef struct reading {
     const tti_blueprint *b;
     const char *path;
     int64_t n_line;
-    tti_arrival *a; /* [n]: by update, step 0: not seen */
-    int64_t n, cap; /* n: entries in the file, of which those of the job are kept */
+    tti_arrival *a; /* [n] by update; step 0: not read yet */
+    int64_t n, cap; /* n: entries in the file; those that the job needs are kept */
 } reading;
 
 static tutti_status refuse(const reading *r, const char *why) {
     return tti_fail(TUTTI_E_CONFIG, "parallel.replay: %s:%" PRId64 ": %s", r->path, r->n_line, why);
 }
 
-/* A line without its end; false: there is none. */
+/* Reads a line without its newline; false at the end of the file. */
 static bool next_line(reading *r, FILE *file, char line[MAX_LINE]) {
     if (!fgets(line, MAX_LINE, file)) return false;
     r->n_line++;
@@ -111,7 +111,7 @@ static tutti_status room_for(reading *r, int64_t n) {
     return TUTTI_OK;
 }
 
-/* Behind the numbers of a line. */
+/* Parses the loss scale after the numbers of a line. */
 static bool take_scale(const reading *r, const char *text, double *scale) {
     *scale = 0;
     if (!is_scaled(r->b)) return true;
@@ -133,10 +133,10 @@ static tutti_status take_line(reading *r, const char *line) {
     if (!take_scale(r, line, &scale)) return refuse(r, "expected a loss scale above 0 at the end");
     int64_t step = number[0];
     if (step < 1 || step > r->n + 1 || step > MAX_UPDATES)
-        return refuse(r, "an update is missing before this one");
+        return refuse(r, "the update before this one is missing");
     if (number[2] >= r->b->mesh.data) return refuse(r, "there is no such worker");
-    if (number[3] >= step) return refuse(r, "its parameters would be newer than itself");
-    r->n = step; /* updates that a run repeated after a checkpoint appear again */
+    if (number[3] >= step) return refuse(r, "its parameters would be newer than the update");
+    r->n = step; /* updates repeated after a resume appear again */
     if (step > r->b->n_steps) return TUTTI_OK;
     TTI_TRY(room_for(r, step));
     r->a[step - 1] = (tti_arrival){.step = step,
@@ -153,17 +153,17 @@ static tutti_status read_lines(reading *r, FILE *file) {
     if (!next_line(r, file, line)) return refuse(r, "the file is empty");
     if (strcmp(line, header) != 0)
         return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.replay: %s is of another job: '%.150s' there, '%s' here", r->path,
-                        line, header);
+                        "parallel.replay: %s belongs to another job: '%.150s' there, '%s' here",
+                        r->path, line, header);
     while (next_line(r, file, line)) TTI_TRY(take_line(r, line));
     if (r->n >= r->b->n_steps) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
-                    "parallel.replay: %s has %" PRId64 " updates, and this job makes %" PRId64
+                    "parallel.replay: %s has %" PRId64 " updates, but this job makes %" PRId64
                     "; give train.steps=%" PRId64,
                     r->path, r->n, r->b->n_steps, r->n);
 }
 
-/* Between two stops each batch comes once, and nothing is older than the first of them. */
+/* Between two stops each batch occurs once, and no version is older than the first stop. */
 static tutti_status check_stretch(const reading *r, int64_t first, int64_t last, bool *seen) {
     memset(seen, 0, (size_t)(last - first) * sizeof *seen);
     for (int64_t i = first; i < last; i++) {
@@ -177,13 +177,13 @@ static tutti_status check_stretch(const reading *r, int64_t first, int64_t last,
                         "parallel.replay: %s: update %" PRId64 " (batch %" PRId64
                         ", version %" PRId64 ") does not fit between the stops at %" PRId64
                         " and %" PRId64
-                        "; give run.checkpoint_every and train.eval_every as that run had them",
+                        "; give the run.checkpoint_every and train.eval_every of that run",
                         r->path, a->step, a->batch, a->version, first, last);
     }
     return TUTTI_OK;
 }
 
-/* A worker takes a batch when its gradient before is applied. */
+/* A worker takes a batch only after its previous gradient was applied. */
 static tutti_status check_turns(const reading *r) {
     int64_t given[TTI_MAX_WORKERS] = {0};
     for (int64_t i = 0; i < r->b->n_steps; i++) {

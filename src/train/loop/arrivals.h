@@ -1,11 +1,11 @@
-/* arrivals.h - arrivals.txt of an asynchronous run: which gradient was applied when, for replay.
+/* arrivals.h - arrivals.txt of an asynchronous run: the order in which gradients were applied.
  *
  *     tutti arrivals 1 workers 4 batch 128 seed 1 shards 4
  *     1 0 0 0            update, batch, worker, updates that were in its parameters
  *     2 1 3 0
  *
- * If gradients are scaled the first line ends with "scaled", each other with the loss scale.  A
- * resumed run appends; the last line of an update counts. */
+ * With a dynamic loss scale the first line ends with "scaled", and each other line with the scale.
+ * A resumed run appends; the last line of an update counts. */
 #ifndef TTI_TRAIN_ARRIVALS_H
 #define TTI_TRAIN_ARRIVALS_H
 
@@ -14,7 +14,7 @@
 #include "ps/server.h"
 #include "train/setup/blueprint.h"
 
-/* Opens run_dir/arrivals.txt for appending, and removes an incomplete last line; *out is closed by
+/* Opens run_dir/arrivals.txt for appending, and removes an incomplete last line.  Close *out with
  * tti_arrivals_close. */
 tutti_status tti_arrivals_open(const tti_blueprint *b, const char *run_dir, FILE **out);
 tutti_status tti_arrivals_write(const tti_blueprint *b, FILE *file, const tti_arrival *arrival);
@@ -23,10 +23,11 @@ tutti_status tti_arrivals_write(const tti_blueprint *b, FILE *file, const tti_ar
 tutti_status tti_arrivals_flush(FILE *file);
 void tti_arrivals_close(FILE *file);
 
-/* The recorded updates of run_dir in order, all of them from the first: *out is owned by the caller
- * (free).  TUTTI_E_CONFIG with the reason if this job cannot repeat them: other workers, batch,
- * seed or shards, too few updates, or other places where it stops for a checkpoint or an evaluation
- * (next_stop: the first one after so many updates). */
+/* Reads all recorded updates of run_dir, in order.  *out is owned by the caller (free).
+ * TUTTI_E_CONFIG with the reason if this job cannot repeat them: other workers, batch, seed or
+ * shards, too few updates, or other stops for checkpoints and evaluations (next_stop returns the
+ * first stop after so many updates).
+ */
 tutti_status tti_arrivals_read(const tti_blueprint *b, const char *run_dir,
                                int64_t (*next_stop)(const tti_blueprint *b, int64_t step),
                                tti_arrival **out, int64_t *n_arrivals);

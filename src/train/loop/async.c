@@ -1,5 +1,5 @@
-/* async.c - takes a batch and pushes its gradient, until a stretch is over; then all workers
- * synchronize. */
+/* async.c - an asynchronous worker: takes a batch and pushes its gradient, until all workers
+ * synchronize at the end of a stretch. */
 #include "train/loop/async.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ bool tti_job_server_is_joined(const tti_blueprint *b, bool by_processes) {
     return tti_worker_n_range_servers(b) > 0 && (by_processes || b->n_parts > 0);
 }
 
-/* The worker that orders the updates reads the arrivals to replay. */
+/* Rank 0, which orders the updates, reads the arrivals to replay. */
 static tutti_status join_divided(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out) {
     int64_t n = 0;
     int rank = tutti_comm_rank(comm);
@@ -92,12 +92,12 @@ int64_t tti_async_next_stop(const tti_blueprint *b, int64_t step) {
     return next;
 }
 
-/* Trouble of this worker alone, which another may not have. */
+/* Whether only this worker failed and others may continue. */
 static bool is_own_trouble(tutti_status st) {
     return st == TUTTI_E_INTERNAL || st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
 }
 
-/* A failure that others can do without this worker is none of the run's. */
+/* A failure of this worker alone does not end the run: the others continue without it. */
 static tutti_status leave(const tti_async_desc *d, tutti_status st) {
     char why[512];
     snprintf(why, sizeof why, "%s", tutti_last_error());
@@ -106,11 +106,12 @@ static tutti_status leave(const tti_async_desc *d, tutti_status st) {
     return TUTTI_OK;
 }
 
-/* A step that was left out is the worker's loss scale's affair, or wanted, or the run's end. */
+/* A skipped update was caused by the loss scale, or is allowed by train.on_nan=skip, or ends the
+ * run. */
 static tutti_status judge(const tti_async_desc *d, double scale, const tti_arrival *a) {
     bool skipped = a->result.skipped, overflow = false;
     if (d->scale) {
-        d->scale->scale = scale; /* a recorded one may have been another */
+        d->scale->scale = scale; /* a replayed step may have had another scale */
         overflow = tti_loss_scale_answers(d->scale, skipped);
     }
     if (!skipped || overflow || strcmp(d->b->config.train.on_nan, "skip") == 0) return TUTTI_OK;
@@ -140,14 +141,14 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_lease *lease) {
     tti_pushed_gradient pushed = {&step, batch.wait_ns, d->lr, d->user};
     TTI_TRY(tti_server_give(d->exec, &pushed, &arrival));
     int64_t spent = tti_now_ns() - start;
-    if (arrival.step == 0) return TUTTI_OK; /* it came too late */
+    if (arrival.step == 0) return TUTTI_OK; /* the gradient came too late */
     tti_step_result *r = &arrival.result;
     r->comm_ns = spent - batch.wait_ns - r->compute_ns - r->update_ns;
     tti_times_add(d->times, r, batch.wait_ns, spent);
     return judge(d, scale, &arrival);
 }
 
-/* Reports dropped gradients of any worker; those that the loss scale caused are only counted. */
+/* Reports skipped updates of all workers; those that the loss scale caused are only counted. */
 static tutti_status tell_left_out(const tti_async_desc *d, const tti_arrival *a) {
     char text[160];
     const tti_loss_scale own = {.scale = a->loss_scale, .dynamic = d->scale && d->scale->dynamic};
@@ -161,7 +162,7 @@ static tutti_status tell_left_out(const tti_async_desc *d, const tti_arrival *a)
     return tti_reporter_skip(d->reporter, d->n_skipped, text);
 }
 
-/* Rank 0 reports the updates of all workers; fractions of time are the workers' mean. */
+/* Rank 0 reports the updates of all workers, with fractions of time averaged over workers. */
 static tutti_status tell(const tti_async_desc *d) {
     tti_arrival a;
     tti_leave left;
@@ -197,7 +198,7 @@ tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm) {
  * loss scales, a power of two. */
 static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_t *requested) {
     uint64_t hash;
-    TTI_TRY(max_of_all(d, requested, 1)); /* all that was taken is applied then */
+    TTI_TRY(max_of_all(d, requested, 1)); /* all pushed gradients are applied by then */
     TTI_TRY(tti_server_pull(d->exec, step));
     TTI_TRY(tti_exec_whole_hash(d->exec, &hash));
     bool dynamic = d->scale && d->scale->dynamic;
@@ -213,7 +214,7 @@ static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_
 
 static tutti_status ask_to_stop(const tti_async_desc *d, int64_t *requested) {
     *requested = *requested || d->wants_stop(d->user);
-    /* A replay ends with its stretch. */
+    /* Checks that a replay has reached the end of its stretch. */
     if (!*requested || *d->b->config.parallel.replay) return TUTTI_OK;
     return tti_server_stop(tti_exec_server(d->exec));
 }
@@ -231,7 +232,7 @@ static tutti_status take_batches(const tti_async_desc *d, int64_t *requested) {
     return TUTTI_OK;
 }
 
-/* For a worker that has left: reports for the others, if it is rank 0, and then joins the
+/* For a worker that has left: reports for the others if it is rank 0, then joins the
  * synchronization. */
 static tutti_status look_on(const tti_async_desc *d, int64_t *requested) {
     int64_t n_updates = -1;
@@ -243,7 +244,7 @@ static tutti_status look_on(const tti_async_desc *d, int64_t *requested) {
     return TUTTI_OK;
 }
 
-/* Reports which server has which range, and its traffic. */
+/* Reports the range and the traffic of each server. */
 static tutti_status tell_range_servers(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
     tti_held held[TTI_MAX_RANKS];
@@ -271,7 +272,8 @@ static tutti_status train_stretch(const tti_async_desc *d, int64_t *step, bool *
     int64_t requested = 0;
     tti_server *server = tti_exec_server(d->exec);
     tti_server_rate(server, d->lr, d->user);
-    TTI_TRY(tti_async_meet(d->exec, d->comm)); /* the server has its first parameters */
+    TTI_TRY(
+        tti_async_meet(d->exec, d->comm)); /* afterwards the server has the initial parameters */
     TTI_TRY(tti_server_open(server, *step, tti_async_next_stop(d->b, *step)));
     TTI_TRY(take_batches(d, &requested));
     if (tti_server_has_left(d->exec)) TTI_TRY(look_on(d, &requested));
@@ -285,7 +287,8 @@ static tutti_status train_stretch(const tti_async_desc *d, int64_t *step, bool *
 tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
     tti_server *server = tti_exec_server(d->exec);
     tutti_status st = train_stretch(d, step, stopped);
-    /* Workers of other processes continue to update until they hear of it; d reports their rate. */
+    /* Workers of other processes continue to update until they receive the stop; d reports their
+     * rate. */
     if (st != TUTTI_OK && tti_server_has_processes(server) && !tti_async_leaves(d->exec, st))
         tti_server_abort(server, st, tutti_last_error());
     return st;
@@ -302,7 +305,7 @@ bool tti_async_leaves(tti_exec *exec, tutti_status st) {
 
 /* ---- evaluation ---- */
 
-/* f64 values, added up over all workers. */
+/* Sums f64 values over all workers. */
 static tutti_status sum_of_all(tti_exec *exec, tutti_comm *comm, double *all, size_t n,
                                uint64_t *members) {
     *members = ~UINT64_C(0);
@@ -330,7 +333,7 @@ tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_resul
         all[3 * i + 1] = sums[i].count;
         all[3 * i + 2] = sums[i].correct;
     }
-    /* one term of each sum is not 0 */
+    /* only one term of each sum is not 0 */
     tutti_status st = sum_of_all(exec, comm, all, n, members);
     *total = (tti_step_result){0};
     for (int64_t i = 0; i < n_batches; i++) {
@@ -342,7 +345,7 @@ tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_resul
     return st;
 }
 
-/* With backup workers each worker has its shards of every batch, including one that has left. */
+/* With backup workers each worker, even one that has left, has its shards of every batch. */
 static bool exec_has_part(tti_exec *exec) {
     int first, last;
     return tti_server_shards(tti_exec_server(exec), 0, 1, &first, &last);

@@ -1,7 +1,7 @@
-/* evaluation.c - sums over the test split, and the errors of each target of a regression.
- *
- * The sums of a batch do not keep targets apart.  For a few targets each gets a pass of its own, in
- * which the others are missing. */
+/* evaluation.c - sums over the test split, and the errors of each target of a regression.  The sums
+ * of a batch add all targets together, so each target is evaluated in a separate pass in which the
+ * others are missing, if there are few.
+ */
 #include "train/loop/evaluation.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static bool is_async(const tti_evaluation *e) {
 static tutti_status eval_shards(tti_evaluation *e, tti_loader *loader, tti_step_result *sums) {
     tti_step_desc desc = {.step = e->step, .shards = e->shards, .shard_size = e->b->rows_per_shard};
     tti_feeding_tell(loader, &desc);
-    return tti_exec_eval(e->exec, &desc, sums); /* which adds to them */
+    return tti_exec_eval(e->exec, &desc, sums); /* adds to sums */
 }
 
 static tutti_status eval_batch(tti_evaluation *e, tti_loader *loader, tti_step_result *sums) {
@@ -32,7 +32,7 @@ static tutti_status eval_batch(tti_evaluation *e, tti_loader *loader, tti_step_r
     return eval_shards(e, loader, sums);
 }
 
-/* Shards first .. last-1 of the test data. */
+/* Evaluates shards first .. last-1 of the test data. */
 static tutti_status open_test(tti_evaluation *e, int first, int last, tti_loader **out) {
     return tti_feeding_open(
         &(tti_loader_desc){.dataset = e->b->test,
@@ -51,15 +51,15 @@ static tutti_status open_test(tti_evaluation *e, int first, int last, tti_loader
         e->exec, out);
 }
 
-/* Labels of rows that do not count. */
+/* Sets the labels of rows that do not count. */
 static int32_t *no_labels(size_t n_bytes) {
     int32_t *labels = aligned_alloc(64, (n_bytes + 63) & ~(size_t)63);
     if (labels) memset(labels, 0xff, n_bytes); /* -1 */
     return labels;
 }
 
-/* Evaluates shards first .. last-1 of batch after batch, as many as this worker's own or fewer:
- * runs its usual number, of which the rest do not count. */
+/* Evaluates shards first .. last-1 of each batch, at most as many as this worker's own.  It runs
+ * its usual number; the rest do not count. */
 static tutti_status eval_run(tti_evaluation *e, int first, int last, tti_step_result *sums) {
     int n_own = tti_exec_last_shard(e->exec) - tti_exec_first_shard(e->exec);
     int from = TTI_MIN(first, e->b->n_shards - n_own);
@@ -110,7 +110,7 @@ static tutti_status eval_own_batches(tti_evaluation *e, tti_loader *loader) {
     tti_step_result *sums = calloc((size_t)n + 1, sizeof *sums);
     if (!sums) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     tutti_status st;
-    do { /* repeats if a worker that had some of them has left */
+    do { /* repeats if a worker that evaluated some of them has left */
         memset(sums, 0, (size_t)n * sizeof *sums);
         st = tti_async_place(e->exec, &seat);
         for (int64_t t = 0; st == TUTTI_OK && t < n; t++) {
@@ -144,7 +144,7 @@ static tutti_status eval_pass(tti_evaluation *e) {
     return st;
 }
 
-/* The sums of each target, where there are few. */
+/* Evaluates each target separately if there are few. */
 static tutti_status eval_each_target(tti_evaluation *e, int64_t n_targets) {
     if (n_targets == 1) {
         e->sums.squares[0] = e->sums.all.correct, e->sums.sizes[0] = e->sums.all.count;

@@ -8,7 +8,7 @@
 #include "train/setup/blueprint.h"
 
 typedef struct tti_evaluation {
-    /* What the session has; borrowed. */
+    /* Objects of the session; borrowed. */
     const tti_blueprint *b;
     tti_exec *exec;
     struct tti_server *server; /* NULL: none */
@@ -20,7 +20,7 @@ typedef struct tti_evaluation {
     int64_t only_target; /* internal: as in tti_loader_desc */
 } tti_evaluation;
 
-/* Collective.  TUTTI_E_DATA and others as the loader and the executor have them. */
+/* Collective.  Returns TUTTI_E_DATA and other errors of the loader and the executor. */
 TUTTI_NODISCARD tutti_status tti_evaluation_run(tti_evaluation *evaluation);
 
 #endif /* TTI_TRAIN_EVALUATION_H */

@@ -1,8 +1,9 @@
-/* lost_device.c - ends a run whose device failed, because this process cannot use it any more.
- *
- * Checkpoints get their name only when they are complete, and nothing is saved after a failure, so
- * the newest one is good.  Only rank 0 saves, and the others do not wait for it: a worker that
- * fails directly after a checkpoint may get here before that has its name. */
+/* lost_device.c - advice after a device failure, which ends the run because this process cannot use
+ * the device any more.  A checkpoint gets its name only when it is complete, and nothing is saved
+ * after a failure, so the newest one is good.  Only rank 0 saves, and the others do not wait for
+ * it: a worker that fails directly after a checkpoint may arrive here before the checkpoint has its
+ * name.
+ */
 #include "train/loop/lost_device.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "base/str.h"
 #include "ckpt/ckpt.h"
 
-/* The step of the newest checkpoint, -1: none. */
+/* Returns the step of the newest checkpoint, -1: none. */
 static int64_t newest_step(const char *run_dir) {
     int64_t *steps = NULL, newest = -1;
     size_t n_steps = 0;
@@ -20,7 +21,7 @@ static int64_t newest_step(const char *run_dir) {
     return newest;
 }
 
-/* Adds the checkpoint from which the run can continue. */
+/* Appends the checkpoint from which the run can continue. */
 static void tell_checkpoint(tti_str *text, int64_t newest, int64_t saving) {
     if (saving > newest) {
         tti_str_printf(text,

@@ -27,7 +27,7 @@ tutti_status tti_phases_end(tti_phases *p) {
     p->is_declared = false;
     tti_comm_declare(p->desc->progress, NULL);
     if (!comm || tutti_comm_n_ranks(comm) == 1 || p->desc->server) return TUTTI_OK;
-    /* places: the same for workers on devices and for those on the host beside them. */
+    /* places covers all workers: those on devices and those on the host. */
     return p->desc->blueprint->places.n == 0 ? TUTTI_OK : tti_comm_end_phase(comm);
 }
 

@@ -11,10 +11,10 @@
 typedef struct tti_phases {
     const tti_session_desc *desc;
     bool is_declared;      /* between tti_phases_begin and tti_phases_end */
-    int64_t waited_ms;     /* for the batch that was waited for last */
-    int64_t stop_asked_ns; /* when a wait for data saw that a stop was asked for, 0: never */
-    bool has_warned;       /* about the wait for this batch */
-    bool gave_up;          /* a stop did not wait for a batch */
+    int64_t waited_ms;     /* wait for the current batch */
+    int64_t stop_asked_ns; /* time at which a wait for data noticed a requested stop; 0: never */
+    bool has_warned;       /* a warning about the wait for this batch was printed */
+    bool gave_up;          /* a requested stop ended the wait for a batch */
 } tti_phases;
 
 void tti_phases_init(tti_phases *phases, const tti_session_desc *desc);
@@ -22,18 +22,18 @@ void tti_phases_init(tti_phases *phases, const tti_session_desc *desc);
 /* Declares a phase, such as "saving a checkpoint". */
 void tti_phases_begin(tti_phases *phases, const char *activity);
 
-/* Says what the worker is doing in a step, for the text of a timeout; no long phase. */
+/* Records what the worker is doing in a step, for the text of a timeout.  Not a long phase. */
 void tti_phases_note(tti_phases *phases, int64_t step, const char *what);
 
-/* Called by every worker where a phase of one of them ends.  Workers on devices meet here, since
- * their kernels do not see what is declared. */
+/* Called by every worker at the end of a phase of one of them.  Workers on devices synchronize
+ * here, because their kernels cannot see declared phases. */
 TUTTI_NODISCARD tutti_status tti_phases_end(tti_phases *phases);
 
-/* tti_loader_desc.on_wait, user: the phases.  Declares the wait, warns once of each with rank, file
- * and time, and ends it a moment after a stop was asked for. */
+/* A tti_loader_desc.on_wait, with the phases as user.  Declares the wait, warns once per batch with
+ * rank, file and time, and ends the wait shortly after a stop was requested. */
 bool tti_phases_wait(void *phases, const char *what, int64_t waited_ms);
 
-/* tti_loader_next; the text of a timeout names the rank. */
+/* Calls tti_loader_next; the text of a timeout names the rank. */
 TUTTI_NODISCARD tutti_status tti_phases_next_batch(tti_phases *phases, tti_loader *loader,
                                                    tti_batch *batch);
 

@@ -13,14 +13,14 @@
 #include "ckpt/ckpt.h"
 #include "train/setup/run_dir.h"
 
-/* Optimizer state, order of samples and tensors follow from these. */
+/* Optimizer state, sample order and tensors depend on these keys. */
 static const char *const fixed_keys[] = {
     "model.name",     "model.hidden",   "model.stem",  "model.batch_norm", "model.size",
     "model.layers",   "model.heads",    "model.width", "model.context",    "model.vocabulary",
     "model.head",     "data.format",    "train.batch", "train.seed",       "train.loss",
     "optimizer.name", "parallel.shards"};
 
-/* The result does not depend on these. */
+/* The result does not depend on these keys. */
 static const char *const free_keys[] = {"data.threads",
                                         "data.prefetch",
                                         "data.resident",
@@ -43,7 +43,7 @@ static bool is_free(const char *key) {
     return strncmp(key, "run.", 4) == 0 || is_one_of(key, free_keys, TTI_COUNT(free_keys));
 }
 
-/* An assignment on the command line or by the caller, as opposed to a line of a file. */
+/* Whether the value was assigned on the command line or by the caller, not in a file. */
 static bool was_asked_for(const tti_option_state *state) {
     return state->place.source && state->place.line == 0 && !state->is_own;
 }
@@ -60,7 +60,8 @@ static void add_difference(const tti_option *row, const char *here, const char *
     tti_str_printf(out, "), %s in the checkpoint", there);
 }
 
-/* Lists the keys whose values differ: those that must not, and those that the user did not give. */
+/* Lists keys with different values: those that must not differ, and those that the user did not
+ * set. */
 static tutti_status list_differences(const tutti_job *job, const tutti_job *saved, tti_str *refused,
                                      tti_str *notice) {
     tti_str here = {0}, there = {0};
@@ -73,7 +74,7 @@ static tutti_status list_differences(const tutti_job *job, const tutti_job *save
         tti_option_format(row, &job->config, true, &here);
         tti_option_format(row, &saved->config, true, &there);
         if (strcmp(tti_str_text(&here), tti_str_text(&there)) == 0) continue;
-        /* A job file of an older version: its checkpoints say what this was settled to. */
+        /* A job file of an older version still has auto here; its checkpoint has the value. */
         if (strcmp(tti_str_text(&here), "auto") == 0 && !was_asked_for(state)) continue;
         tti_str *list = is_fixed(row->key) ? refused : was_asked_for(state) ? NULL : notice;
         if (list) add_difference(row, tti_str_text(&here), tti_str_text(&there), state, list);
@@ -84,7 +85,7 @@ static tutti_status list_differences(const tutti_job *job, const tutti_job *save
     return failed ? tti_fail(TUTTI_E_NOMEM, "resume: out of memory") : TUTTI_OK;
 }
 
-/* A job that does not read any more, of an older version say, is not compared. */
+/* A job that can no longer be parsed, such as one of an older version, is not compared. */
 static tutti_status load_saved(const char *yaml, size_t n_bytes, tutti_job **out) {
     TTI_TRY(tutti_job_create(out));
     tutti_status st = tti_job_load_text(*out, yaml, n_bytes, "checkpoint");
@@ -126,7 +127,7 @@ tutti_status tti_resume_check(const tutti_job *job, const char *run_dir, tti_str
     return st;
 }
 
-/* Whether every key has the same value, or has been left open by asked. */
+/* Whether each key of asked has the same value in found, or is left open. */
 static bool is_answer_to(const tutti_job *found, const tutti_job *asked) {
     tti_str a = {0}, b = {0};
     bool same = true;

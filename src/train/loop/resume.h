@@ -12,8 +12,8 @@
 TUTTI_NODISCARD tutti_status tti_resume_check(const tutti_job *job, const char *run_dir,
                                               tti_str *notice);
 
-/* Whether dir holds a run of the job with that text: each key of its job.yaml has the same value,
- * or is one that the text leaves open. */
+/* Whether dir holds a run of the job with this text: each key of its job.yaml has the same value,
+ * or is left open by the text. */
 bool tti_resume_is_own(const char *dir, const char *yaml);
 
 #endif /* TTI_TRAIN_RESUME_H */

@@ -81,7 +81,8 @@ T_CASE(what_is_no_state) {
     };
     for (size_t i = 0; i < TTI_COUNT(texts); i++) {
         tti_plateau out = {.n_bad = 77};
-        T_FAILS(tti_plateau_read(texts[i], &out), TUTTI_E_CHECKPOINT, "is no state of a schedule");
+        T_FAILS(tti_plateau_read(texts[i], &out), TUTTI_E_CHECKPOINT,
+                "is not a state of this schedule");
         T_EQ(out.n_bad, 77);
     }
 }

@@ -134,11 +134,11 @@ static const struct {
     bool headed;
 } bad[] = {
     {"", "arrivals.txt:0: the file is empty", false},
-    {"\n", "is of another job", false},
-    {"tutti arrivals 2 workers 3 batch 32 seed 1 shards 4\n", "is of another job", false},
-    {"tutti arrivals 1 workers 2 batch 32 seed 1 shards 4\n", "is of another job", false},
-    {"", "has 0 updates, and this job makes 10; give train.steps=0", true},
-    {"1 0 0 0\n2 1 0 0\n", "has 2 updates, and this job makes 10; give train.steps=2", true},
+    {"\n", "belongs to another job", false},
+    {"tutti arrivals 2 workers 3 batch 32 seed 1 shards 4\n", "belongs to another job", false},
+    {"tutti arrivals 1 workers 2 batch 32 seed 1 shards 4\n", "belongs to another job", false},
+    {"", "has 0 updates, but this job makes 10; give train.steps=0", true},
+    {"1 0 0 0\n2 1 0 0\n", "has 2 updates, but this job makes 10; give train.steps=2", true},
     {"1 0 0\n", "arrivals.txt:2: expected four numbers", true},
     {"1 0 0 0 0\n", "arrivals.txt:2: expected four numbers", true},
     {"1 0 0 x\n", "expected four numbers", true},
@@ -146,11 +146,11 @@ static const struct {
     {"1 0  0\n", "expected four numbers", true},
     {"1 0 0 0\n\n", "arrivals.txt:3: expected four numbers", true},
     {"1 99999999999999999999 0 0\n", "expected four numbers", true},
-    {"0 0 0 0\n", "an update is missing before this one", true},
-    {"2 0 0 0\n", "an update is missing before this one", true},
-    {"1 0 0 0\n3 0 0 0\n", "arrivals.txt:3: an update is missing", true},
+    {"0 0 0 0\n", "the update before this one is missing", true},
+    {"2 0 0 0\n", "the update before this one is missing", true},
+    {"1 0 0 0\n3 0 0 0\n", "arrivals.txt:3: the update before this one", true},
     {"1 0 3 0\n", "there is no such worker", true},
-    {"1 0 0 1\n", "would be newer than itself", true},
+    {"1 0 0 1\n", "would be newer than the update", true},
 };
 
 static void refuse(const tti_blueprint *b, const char *message) {
