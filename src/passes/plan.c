@@ -215,9 +215,3 @@ double tti_program_flops(const tti_program *program) {
     }
     return flops;
 }
-
-int tti_plan_find_slot(const tti_plan *plan, const char *name) {
-    for (int i = 0; i < plan->n_slots; i++)
-        if (strcmp(plan->slots[i].param->name, name) == 0) return i;
-    return -1;
-}
