@@ -130,6 +130,24 @@ def test_long_phases():
                 check_culprit(rank.out.strip().splitlines()[-1], *LATE_ON_HOSTS[name][1:])
 
 
+def test_a_stopped_rank_lives_until_other_hosts_know_of_it():
+    """Its neighbor, which sees at once that it is stopped, computes and cannot say so: it must not
+    end the stopped rank before, or the other host would only see a connection that ends."""
+    faults = "exec.compute:stop@rank=2,step=3;exec.compute:delay_ms=1800@rank=3,step=3"
+    ranks = hosts.Ranks(4, [*hosts.long_run(), "parallel.timeout_ms=20000"], out="told",
+                        TUTTI_FAULT=faults, TUTTI_TEST_HOSTS="a,a,b,b",
+                        MASTER_PORT=str(hosts.PORT + 10))
+    try:
+        for rank in (0, 1, 3):
+            ranks.processes[rank].wait(runs.HANGS_S)
+    finally:
+        ranks.processes[2].kill()
+    ended = ranks.finish()
+    stopped = "rank 2 (pid %d on b) was stopped by a signal" % ranks.processes[2].pid
+    for rank in (0, 1, 3):
+        ended[rank].expect(5, stopped)
+
+
 def test_a_thread_that_does_not_end():
     """A disk that does not answer keeps no program: it ends after one more limit, and says so."""
     run = runs.small("stuck", "run.checkpoint_every=4", "parallel.place=threads",

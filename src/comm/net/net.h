@@ -73,7 +73,7 @@ typedef struct net_state {
     net_record *records; /* [2][n_ranks], by parity of the agreement; of other hosts' ranks */
     net_record mine[2];
     bool near;
-    bool cried;
+    _Atomic bool cried; /* this rank has reported a failure to the others */
     tti_message_list messages;
     tti_call call;            /* the current one, for texts */
     char said[TTI_CRY_BYTES]; /* the failure, once there is one; else "" */

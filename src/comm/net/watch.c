@@ -6,7 +6,10 @@
  * notified of a stop (SIGSTOP, a batch system, Ctrl-Z), so each rank reads the state of the next
  * one in a circle: if some are stopped and some run, a running one precedes a stopped one.  A rank
  * that does not listen to the group, but waits for a stopped rank on its own connection
- * (asynchronous workers), notices when that one ends: therefore a stopped rank is killed. */
+ * (asynchronous workers), notices when that one ends: therefore a stopped rank is killed.  Not
+ * before this rank has reported it to the other hosts, though, which would see only that a
+ * connection ends: the report comes from the thread that uses the connections, and that may compute
+ * just now. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -22,10 +25,11 @@
 #include "comm/net/net.h"
 
 enum {
-    LOOK_MS = 100,    /* from look to look */
-    LATE_MS = 300,    /* a look that comes so long after the last one proves nothing */
-    STOPPED_MS = 500, /* a rank that is seen stopped for so long does not go on by itself */
-    GIVEN_UP_MS = 800 /* by then all ranks that listen know of it */
+    LOOK_MS = 100,     /* from look to look */
+    LATE_MS = 300,     /* a look that comes so long after the last one proves nothing */
+    STOPPED_MS = 500,  /* a rank that is seen stopped for so long does not go on by itself */
+    GIVEN_UP_MS = 800, /* by then all ranks that listen know of it, if one has reported it */
+    UNHEARD_MS = 8000  /* and if none has by then, none listens to the group */
 };
 
 /* One other process of this host. */
@@ -93,7 +97,8 @@ static void look(net_state *s, stop_look *l) {
     if (late || l->since_ns == INT64_MAX) l->since_ns = now_ns;
     if (!l->is_told && now_ns - l->since_ns >= STOPPED_MS * TTI_NS_PER_MS)
         l->is_told = note_loss(s, l->at->rank, "was stopped by a signal");
-    if (l->is_told && now_ns - l->since_ns >= GIVEN_UP_MS * TTI_NS_PER_MS && l->at->fd >= 0)
+    int64_t wait_ms = atomic_load(&s->cried) ? GIVEN_UP_MS : UNHEARD_MS;
+    if (l->is_told && now_ns - l->since_ns >= wait_ms * TTI_NS_PER_MS && l->at->fd >= 0)
         syscall(SYS_pidfd_send_signal, l->at->fd, SIGKILL, NULL, 0);
 }
 
