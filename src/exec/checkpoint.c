@@ -5,86 +5,106 @@
 #include "comm/parts.h"
 #include "comm/transport.h"
 #include "exec/device/device.h"
+#include "exec/exec.h"
 #include "exec/worker/worker.h"
 
 /* ---- whole arrays ---- */
 
 /* The executor with the optimizer state and the averages. */
 const tti_exec *tti_exec_state_owner(const tti_exec *x) {
-    const tti_exec *served =
-        x->desc.server ? tti_calls_of(x->desc.server)->state_owner(x->desc.server) : NULL;
-    if (x->offload) return tti_offload_host(x->offload);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_offload *offload = tti_offload_of(x);
+    const tti_exec *served = setup->desc.server
+                                 ? tti_calls_of(setup->desc.server)->state_owner(setup->desc.server)
+                                 : NULL;
+    if (offload) return tti_offload_host(offload);
     return served ? served : x; /* of a server elsewhere there is a copy of the averages */
 }
 
 float *tti_exec_params(tti_exec *x) {
-    if (tti_exec_has_sharded_params(x)) return NULL;
-    if (x->offload) return tti_offload_host(x->offload)->params;
-    return x->device ? tti_exec_device_mirror(x, 0) : x->params;
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    tti_offload *offload = tti_offload_of(x);
+    if (tti_exec_has_sharded_params(arrays)) return NULL;
+    if (offload) return tti_arrays_of(tti_offload_host(offload))->params;
+    return device ? tti_exec_device_mirror(device, 0) : arrays->params;
 }
 
 float *tti_exec_state(tti_exec *x, int k) {
-    if (tti_exec_has_parts(x)) return NULL;
-    return tti_exec_state_owner(x)->device ? tti_exec_device_mirror(x, 2 + k)
-                                           : tti_exec_state_owner(x)->states[k];
+    if (tti_exec_has_parts(tti_setup_of(x))) return NULL;
+    return tti_device_of(tti_exec_state_owner(x))
+               ? tti_exec_device_mirror(tti_device_of(x), 2 + k)
+               : tti_arrays_of(tti_exec_state_owner(x))->states[k];
 }
 
 float *tti_exec_ema(tti_exec *x) {
-    if (tti_exec_has_parts(x)) return NULL;
-    return tti_exec_state_owner(x)->device ? tti_exec_device_mirror(x, 1)
-                                           : tti_exec_state_owner(x)->ema;
+    if (tti_exec_has_parts(tti_setup_of(x))) return NULL;
+    return tti_device_of(tti_exec_state_owner(x)) ? tti_exec_device_mirror(tti_device_of(x), 1)
+                                                  : tti_arrays_of(tti_exec_state_owner(x))->ema;
 }
 
-bool tti_exec_has_ema(const tti_exec *x) { return tti_exec_state_owner(x)->ema != NULL; }
+bool tti_exec_has_ema(const tti_exec *x) {
+    return tti_arrays_of(tti_exec_state_owner(x))->ema != NULL;
+}
 
-tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pull(x) : TUTTI_OK; }
+tutti_status tti_exec_pull(tti_exec *x) {
+    return tti_device_of(x) ? tti_exec_device_pull(x) : TUTTI_OK;
+}
 
 /* Every worker has read the same values: one of them sends them to the server, or each its range.
  */
 tutti_status tti_exec_push(tti_exec *x) {
-    x->has_block_hashes = x->has_whole_ema = false;
-    tti_server *server = x->desc.server;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    tti_update_of(x)->has_block_hashes = arrays->has_whole_ema = false;
+    tti_server *server = setup->desc.server;
     if (server && tti_calls_of(server)->has_ranges(server))
-        tti_calls_of(server)->store(x, TTI_STATE_PARAMS, (tti_range){0, x->desc.plan->n_flat},
+        tti_calls_of(server)->store(x, TTI_STATE_PARAMS, (tti_range){0, setup->desc.plan->n_flat},
                                     tti_exec_params(x));
-    else if (server && x->desc.server_worker == 0)
-        memcpy(tti_calls_of(server)->state_owner(server)->params, tti_exec_params(x),
-               x->desc.plan->n_flat * sizeof *x->params);
-    if (x->device) TTI_TRY(tti_exec_device_push(x));
-    if (tti_exec_has_sharded_params(x)) return tti_sharded_rehash(x);
-    if (x->device) return TUTTI_OK;
-    if (x->desc.shared_params && x->n_ranks > 1) return tutti_comm_barrier(x->desc.comm);
+    else if (server && setup->desc.server_worker == 0)
+        memcpy(tti_arrays_of(tti_calls_of(server)->state_owner(server))->params, tti_exec_params(x),
+               setup->desc.plan->n_flat * sizeof *arrays->params);
+    if (device) TTI_TRY(tti_exec_device_push(x));
+    if (tti_exec_has_sharded_params(arrays)) return tti_sharded_rehash(x);
+    if (device) return TUTTI_OK;
+    if (setup->desc.shared_params && setup->n_ranks > 1)
+        return tutti_comm_barrier(setup->desc.comm);
     return TUTTI_OK;
 }
 
 /* Memory of the host for gathered state. */
 static tutti_status staging_of(tti_exec *x, float **staging) {
     *staging = NULL;
-    if (x->sharded) return TUTTI_OK; /* it has its own */
-    if (x->device) return tti_exec_device_staging(x, staging);
+    if (tti_arrays_of(x)->sharded) return TUTTI_OK; /* it has its own */
+    if (tti_device_of(x)) return tti_exec_device_staging(x, staging);
     *staging = tti_exec_grads(x);
     return TUTTI_OK;
 }
 
 /* On a device, the pulled copy. */
-static float *state_array(tti_exec *x, int64_t k) {
-    if (x->device && k == TTI_STATE_PARAMS) return tti_exec_device_mirror(x, 0);
-    if (x->device) return tti_exec_device_mirror(x, k == TTI_STATE_EMA ? 1 : 2 + (int)k);
-    if (k == TTI_STATE_PARAMS) return x->params;
-    return k == TTI_STATE_EMA ? x->ema : x->states[k];
+static float *state_array(tti_arrays *arrays, tti_exec_device *device, int64_t k) {
+    if (device && k == TTI_STATE_PARAMS) return tti_exec_device_mirror(device, 0);
+    if (device) return tti_exec_device_mirror(device, k == TTI_STATE_EMA ? 1 : 2 + (int)k);
+    if (k == TTI_STATE_PARAMS) return arrays->params;
+    return k == TTI_STATE_EMA ? arrays->ema : arrays->states[k];
 }
 
 /* Into the buffer of the summed gradients, of a worker that has parts of them. */
 tutti_status tti_exec_gather_averages(tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_exec_device *device = tti_device_of(x);
     float *whole;
-    if (!x->device) return tti_zero_gather_ema(x);
-    if (x->has_whole_ema) return TUTTI_OK;
-    x->has_whole_ema = true;
-    if (x->sharded) return tti_exec_device_averages(x);
+    if (!device) return tti_zero_gather_ema(x);
+    if (arrays->has_whole_ema) return TUTTI_OK;
+    arrays->has_whole_ema = true;
+    if (arrays->sharded) return tti_exec_device_averages(x);
     TTI_TRY(tti_exec_device_staging(x, &whole));
     TTI_TRY(tti_exec_device_pull_ema(x));
-    tti_zero_spread(x, tti_exec_device_mirror(x, 1), (tti_range){0, x->desc.plan->n_flat}, whole);
-    TTI_TRY(tti_zero_gather(x, whole, whole));
+    tti_zero_spread(setup, tti_exec_device_mirror(device, 1),
+                    (tti_range){0, setup->desc.plan->n_flat}, whole);
+    TTI_TRY(tti_zero_gather(setup, whole, whole));
     return tti_exec_device_put_staging(x);
 }
 
@@ -99,24 +119,33 @@ typedef struct request {
 enum { END = -9 };
 
 /* On the host, for a device without optimizer state. */
-static tti_exec *with_state(tti_exec *x) { return x->offload ? tti_offload_host(x->offload) : x; }
+static tti_exec *with_state(tti_exec *x) {
+    tti_offload *offload = tti_offload_of(x);
+    return offload ? tti_offload_host(offload) : x;
+}
 
 /* A slot lies in one bucket: its bounds, cut to the slot, are the parts to gather. */
 static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
-    if (x->sharded)
-        return tti_sharded_gather_slot(x, state_array(x, want->k), want->first, want->n_elems);
-    const size_t *bounds = tti_share_bounds(&x->share, x->desc.plan, want->first);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    if (arrays->sharded)
+        return tti_sharded_gather_slot(x, state_array(arrays, device, want->k), want->first,
+                                       want->n_elems);
+    const size_t *bounds = tti_share_bounds(&setup->share, setup->desc.plan, want->first);
     size_t slot[TTI_MAX_RANKS + 1], last = want->first + want->n_elems;
-    for (int r = 0; r <= x->n_ranks; r++) slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
-    x->has_whole_ema = false;
-    tti_zero_spread(x, state_array(x, want->k), (tti_range){want->first, last}, to);
+    for (int r = 0; r <= setup->n_ranks; r++)
+        slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
+    arrays->has_whole_ema = false;
+    tti_zero_spread(setup, state_array(arrays, device, want->k), (tti_range){want->first, last},
+                    to);
     return tti_comm_gather_parts(
-        x->desc.comm,
+        setup->desc.comm,
         &(tti_parts_desc){.src = to, .dst = to, .bounds = slot, .n_groups = 1, .dtype = TUTTI_F32});
 }
 
-static tutti_status tell(tti_exec *x, request *want) {
-    return tutti_comm_broadcast(x->desc.comm, want, sizeof *want, TUTTI_U8, 0);
+static tutti_status tell(const tti_setup *setup, request *want) {
+    return tutti_comm_broadcast(setup->desc.comm, want, sizeof *want, TUTTI_U8, 0);
 }
 
 /* NULL: it is in parts. */
@@ -128,60 +157,65 @@ static float *whole_array(tti_exec *x, int k) {
 tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, const float **data) {
     request want = {k, first, n_elems};
     x = with_state(x);
-    if (k >= 0 && x->desc.server && tti_calls_of(x->desc.server)->has_ranges(x->desc.server))
-        return tti_calls_of(x->desc.server)->fetch(x, k, (tti_range){first, first + n_elems}, data);
+    if (k >= 0 && tti_setup_of(x)->desc.server &&
+        tti_calls_of(tti_setup_of(x)->desc.server)->has_ranges(tti_setup_of(x)->desc.server))
+        return tti_calls_of(tti_setup_of(x)->desc.server)
+            ->fetch(x, k, (tti_range){first, first + n_elems}, data);
     float *whole = whole_array(x, k);
     if (whole) {
         *data = whole + first;
         return TUTTI_OK;
     }
     TTI_TRY(staging_of(x, &whole));
-    TTI_TRY(tell(x, &want));
+    TTI_TRY(tell(tti_setup_of(x), &want));
     TTI_TRY(gather_slot(x, &want, whole));
-    *data = x->sharded ? x->sharded->staging : whole + first;
+    *data = tti_arrays_of(x)->sharded ? tti_arrays_of(x)->sharded->staging : whole + first;
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_serve_data(tti_exec *x) {
     float *whole;
     x = with_state(x);
-    if (!tti_exec_has_parts(x)) return TUTTI_OK;
+    if (!tti_exec_has_parts(tti_setup_of(x))) return TUTTI_OK;
     TTI_TRY(staging_of(x, &whole));
     TTI_TRY(tti_exec_pull(x));
     for (;;) {
         request want = {0};
-        TTI_TRY(tell(x, &want));
+        TTI_TRY(tell(tti_setup_of(x), &want));
         if (want.k == END) return TUTTI_OK;
         TTI_TRY(gather_slot(x, &want, whole));
     }
 }
 
-tutti_status tti_exec_serve_data_end(tti_exec *x) {
-    return tti_exec_has_parts(x) ? tell(x, &(request){.k = END}) : TUTTI_OK;
+tutti_status tti_exec_serve_data_end(const tti_setup *setup) {
+    return tti_exec_has_parts(setup) ? tell(setup, &(request){.k = END}) : TUTTI_OK;
 }
 
 void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const float *data) {
     x = with_state(x);
     float *whole = whole_array(x, k);
-    x->has_block_hashes = false;
-    bool in_ranges = x->desc.server && tti_calls_of(x->desc.server)->has_ranges(x->desc.server);
-    bool is_server =
-        in_ranges || (x->desc.server && x->desc.server_worker != 0); /* has one of it */
+    tti_update_of(x)->has_block_hashes = false;
+    bool in_ranges =
+        tti_setup_of(x)->desc.server &&
+        tti_calls_of(tti_setup_of(x)->desc.server)->has_ranges(tti_setup_of(x)->desc.server);
+    bool is_server = in_ranges || (tti_setup_of(x)->desc.server &&
+                                   tti_setup_of(x)->desc.server_worker != 0); /* has one of it */
     if (in_ranges)
-        tti_calls_of(x->desc.server)->store(x, k, (tti_range){first, first + n_elems}, data);
-    if (x->desc.shared_params && x->rank != 0) return;
+        tti_calls_of(tti_setup_of(x)->desc.server)
+            ->store(x, k, (tti_range){first, first + n_elems}, data);
+    if (tti_setup_of(x)->desc.shared_params && tti_setup_of(x)->rank != 0) return;
     if (!whole && is_server) return;
     if (whole) {
-        if (k == TTI_STATE_PARAMS || !is_server || whole == x->ema)
+        if (k == TTI_STATE_PARAMS || !is_server || whole == tti_arrays_of(x)->ema)
             memmove(whole + first, data, n_elems * sizeof *data);
         return;
     }
-    float *state = state_array(x, k);
-    for (int i = 0; i < x->share.n_blocks; i++) {
-        const tti_own_block *own = &x->share.blocks[i];
-        const tti_update_step *step = &x->desc.plan->updates[own->update];
+    float *state = state_array(tti_arrays_of(x), tti_device_of(x), k);
+    for (int i = 0; i < tti_setup_of(x)->share.n_blocks; i++) {
+        const tti_own_block *own = &tti_setup_of(x)->share.blocks[i];
+        const tti_update_step *step = &tti_setup_of(x)->desc.plan->updates[own->update];
         if (step->first < first || step->first >= first + n_elems) continue;
         memcpy(state + own->state, data + (step->first - first), step->n_elems * sizeof *data);
     }
-    x->has_whole_ema = false;
+    tti_arrays_of(x)->has_whole_ema = false;
 }

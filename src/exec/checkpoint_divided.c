@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/transport.h"
+#include "exec/exec.h"
 #include "exec/worker/divided_pieces.h"
 #include "exec/worker/worker.h"
 
@@ -29,13 +30,13 @@ static tutti_status ask(const tti_divided *d, request *want) {
 
 /* This worker's array k of a slot; its data group gathers sharded values. */
 static tutti_status own_array(tti_exec *x, int k, int slot, const float **data) {
-    const tti_slot *s = &x->desc.plan->slots[slot];
+    const tti_slot *s = &tti_setup_of(x)->desc.plan->slots[slot];
     return tti_exec_fetch(x, k, s->first, s->n_elems, data);
 }
 
 /* Answers for every piece of the parameter that counts. */
 static tutti_status answer(tti_exec *x, const request *want) {
-    const tti_divided *d = x->divided;
+    const tti_divided *d = tti_setup_of(x)->divided;
     for (int i = 0; i < d->plan->n_slots; i++) {
         const tti_piece_id *id = &tti_piece_ids(d, d->rank)[i];
         const float *data;
@@ -77,7 +78,7 @@ static size_t piece_elems(const tutti_shape *shape, uint64_t cut) {
 /* The piece of another worker, or of this one, into d->whole. */
 static tutti_status take_piece(tti_exec *x, const request *want, const tti_node *param, int rank,
                                int slot) {
-    tti_divided *d = x->divided;
+    tti_divided *d = tti_setup_of(x)->divided;
     const tutti_shape *shape = &param->out[0]->type.shape;
     uint64_t cut = tti_piece_ids(d, rank)[slot].cut;
     size_t n_elems = piece_elems(shape, cut);
@@ -96,7 +97,7 @@ static tutti_status take_piece(tti_exec *x, const request *want, const tti_node 
 }
 
 static tutti_status take_all(tti_exec *x, int k, const tti_node *param) {
-    tti_divided *d = x->divided;
+    tti_divided *d = tti_setup_of(x)->divided;
     request want = {.k = k, .name = tti_piece_id_of(param).name};
     size_t n_found = 0, n_elems = (size_t)tti_value_n_elems(param->out[0]);
     TTI_TRY(grow(&d->whole, &d->whole_elems, n_elems));
@@ -115,17 +116,20 @@ static tutti_status take_all(tti_exec *x, int k, const tti_node *param) {
 }
 
 tutti_status tti_exec_fetch_whole(tti_exec *x, int k, const tti_node *param, const float **data) {
-    if (!x->divided) return own_array(x, k, tti_plan_find_slot(x->desc.plan, param->name), data);
+    const tti_setup *setup = tti_setup_of(x);
+    if (!setup->divided)
+        return own_array(x, k, tti_plan_find_slot(setup->desc.plan, param->name), data);
     TTI_TRY(take_all(x, k, param));
-    *data = x->divided->whole;
+    *data = setup->divided->whole;
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_store_whole(tti_exec *x, int k, const tti_node *param, const float *data) {
-    int i = tti_plan_find_slot(x->desc.plan, param->name);
-    tti_divided *d = x->divided;
+    const tti_setup *setup = tti_setup_of(x);
+    int i = tti_plan_find_slot(setup->desc.plan, param->name);
+    tti_divided *d = setup->divided;
     if (i < 0) return TUTTI_OK; /* another stage's */
-    const tti_slot *slot = &x->desc.plan->slots[i];
+    const tti_slot *slot = &setup->desc.plan->slots[i];
     uint64_t cut = tti_piece_id_of(slot->param).cut;
     if (cut == 0) {
         tti_exec_store(x, k, slot->first, slot->n_elems, data);
@@ -140,18 +144,20 @@ tutti_status tti_exec_store_whole(tti_exec *x, int k, const tti_node *param, con
 }
 
 tutti_status tti_exec_serve(tti_exec *x) {
-    const tti_divided *d = x->divided;
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_divided *d = setup->divided;
     if (!d || d->mesh->at.data > 0) return tti_exec_serve_data(x);
     TTI_TRY(tti_exec_pull(x));
     for (;;) {
         request want = {0};
         TTI_TRY(ask(d, &want));
-        if (want.k == END) return tti_exec_serve_data_end(x);
+        if (want.k == END) return tti_exec_serve_data_end(setup);
         TTI_TRY(answer(x, &want));
     }
 }
 
 tutti_status tti_exec_serve_end(tti_exec *x) {
-    TTI_TRY(tti_exec_serve_data_end(x));
-    return x->divided ? ask(x->divided, &(request){.k = END}) : TUTTI_OK;
+    const tti_setup *setup = tti_setup_of(x);
+    TTI_TRY(tti_exec_serve_data_end(setup));
+    return setup->divided ? ask(setup->divided, &(request){.k = END}) : TUTTI_OK;
 }

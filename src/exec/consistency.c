@@ -7,17 +7,19 @@
 #include <stdlib.h>
 
 #include "exec/device/device.h"
+#include "exec/exec.h"
 #include "exec/worker/worker.h"
 
 /* ---- hashes of what is in memory ---- */
 
 static tutti_status hash_own(tti_exec *x, uint64_t *out) {
+    const tti_setup *setup = tti_setup_of(x);
     uint64_t hash = 0;
-    if (x->device) return tti_exec_device_own_hash(x, out);
-    for (int i = 0; i < x->share.n_blocks; i++) {
-        const tti_own_block *own = &x->share.blocks[i];
-        const tti_update_step *step = &x->desc.plan->updates[own->update];
-        hash += x->desc.backend->hash(tti_own_params(x, own), step->n_elems, step->first);
+    if (tti_device_of(x)) return tti_exec_device_own_hash(x, out);
+    for (int i = 0; i < setup->share.n_blocks; i++) {
+        const tti_own_block *own = &setup->share.blocks[i];
+        const tti_update_step *step = &setup->desc.plan->updates[own->update];
+        hash += setup->desc.backend->hash(tti_own_params(x, own), step->n_elems, step->first);
     }
     *out = hash;
     return TUTTI_OK;
@@ -30,22 +32,23 @@ tutti_status tti_sharded_rehash(tti_exec *x) {
 }
 
 tutti_status tti_sharded_hash_now(tti_exec *x, uint64_t *hash) {
+    tti_arrays *arrays = tti_arrays_of(x);
     uint64_t own;
     TTI_TRY(hash_own(x, &own));
-    *hash = x->sharded->hash - x->sharded->own_hash + own;
+    *hash = arrays->sharded->hash - arrays->sharded->own_hash + own;
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
-    if (tti_exec_has_sharded_params(x)) return tti_sharded_hash_now(x, hash);
-    if (x->device) return tti_exec_device_hash(x, hash);
+    if (tti_exec_has_sharded_params(tti_arrays_of(x))) return tti_sharded_hash_now(x, hash);
+    if (tti_device_of(x)) return tti_exec_device_hash(x, hash);
     *hash = tti_exec_flat_hash(x);
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_whole_hash(tti_exec *x, uint64_t *hash) {
     TTI_TRY(tti_exec_params_hash(x, hash));
-    return tti_divided_hash(x->divided, hash);
+    return tti_divided_hash(tti_setup_of(x)->divided, hash);
 }
 
 /* The rank whose hash differs from the others; -1 with two ranks, where it cannot be decided. */
@@ -58,13 +61,13 @@ static int odd_rank(const int64_t *hashes, int n_ranks, int stride) {
     return -1;
 }
 
-static tutti_status compare(const tti_exec *x, const int64_t *all, uint64_t step) {
-    int n_slots = x->desc.plan->n_slots;
+static tutti_status compare(const tti_setup *setup, const int64_t *all, uint64_t step) {
+    int n_slots = setup->desc.plan->n_slots;
     for (int i = 0; i < n_slots; i++)
-        for (int r = 1; r < x->n_ranks; r++) {
+        for (int r = 1; r < setup->n_ranks; r++) {
             if (all[r * n_slots + i] == all[i]) continue;
-            const char *name = x->desc.plan->slots[i].param->name;
-            int odd = odd_rank(all + i, x->n_ranks, n_slots);
+            const char *name = setup->desc.plan->slots[i].param->name;
+            int odd = odd_rank(all + i, setup->n_ranks, n_slots);
             if (odd >= 0)
                 return tti_fail(TUTTI_E_MISMATCH,
                                 "step %llu: parameter '%s' of rank %d differs from the other ranks",
@@ -77,34 +80,37 @@ static tutti_status compare(const tti_exec *x, const int64_t *all, uint64_t step
 }
 
 /* Between the workers of a data group, whose arrays are the same throughout. */
-static tutti_status check_data_group(tti_exec *x, const int64_t *mine, uint64_t step) {
-    size_t n_slots = (size_t)x->desc.plan->n_slots;
-    if (x->n_ranks == 1) return TUTTI_OK;
-    int64_t *all = calloc(n_slots * (size_t)x->n_ranks + 1, sizeof *all);
+static tutti_status check_data_group(const tti_setup *setup, const int64_t *mine, uint64_t step) {
+    size_t n_slots = (size_t)setup->desc.plan->n_slots;
+    if (setup->n_ranks == 1) return TUTTI_OK;
+    int64_t *all = calloc(n_slots * (size_t)setup->n_ranks + 1, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    tutti_status st = tutti_comm_all_gather(x->desc.comm, mine, all, n_slots, TUTTI_I64);
-    if (st == TUTTI_OK) st = compare(x, all, step);
+    tutti_status st = tutti_comm_all_gather(setup->desc.comm, mine, all, n_slots, TUTTI_I64);
+    if (st == TUTTI_OK) st = compare(setup, all, step);
     free(all);
     return st;
 }
 
 /* whole: also between workers that have pieces of one model. */
 static tutti_status check(tti_exec *x, uint64_t step, bool whole) {
-    int n_slots = x->desc.plan->n_slots;
-    if (x->n_ranks == 1 && !x->divided) return TUTTI_OK;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    int n_slots = setup->desc.plan->n_slots;
+    if (setup->n_ranks == 1 && !setup->divided) return TUTTI_OK;
     /* There is one copy, which each update compares with the result of the previous one. */
-    if (tti_exec_has_sharded_params(x) || x->desc.shared_params) return TUTTI_OK;
+    if (tti_exec_has_sharded_params(arrays) || setup->desc.shared_params) return TUTTI_OK;
     int64_t *mine = calloc((size_t)n_slots + 1, sizeof *mine);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!mine) return st;
-    if (x->device) TTI_TRY_GOTO(tti_exec_device_pull_params(x), cleanup);
-    const float *params = x->device ? tti_exec_device_mirror(x, 0) : x->params;
+    if (device) TTI_TRY_GOTO(tti_exec_device_pull_params(x), cleanup);
+    const float *params = device ? tti_exec_device_mirror(device, 0) : arrays->params;
     for (int i = 0; i < n_slots; i++) {
-        const tti_slot *slot = &x->desc.plan->slots[i];
+        const tti_slot *slot = &setup->desc.plan->slots[i];
         mine[i] = (int64_t)tti_backend_cpu.hash(params + slot->first, slot->n_elems, 0);
     }
-    if (whole) TTI_TRY_GOTO(tti_divided_check(x->divided, mine, step), cleanup);
-    st = check_data_group(x, mine, step);
+    if (whole) TTI_TRY_GOTO(tti_divided_check(setup->divided, mine, step), cleanup);
+    st = check_data_group(setup, mine, step);
 cleanup:
     free(mine);
     return st;
@@ -113,10 +119,11 @@ cleanup:
 tutti_status tti_exec_check_params(tti_exec *x, uint64_t step) { return check(x, step, true); }
 
 tutti_status tti_exec_name_difference(tti_exec *x, tutti_status st) {
+    tti_tally *tally = tti_tally_of(x);
     char known[512];
-    if (!x->has_differed) return st;
-    x->has_differed = false;
+    if (!tally->has_differed) return st;
+    tally->has_differed = false;
     snprintf(known, sizeof known, "%s", tutti_last_error());
-    TTI_TRY(check(x, x->differed_in, false)); /* other data groups know nothing of it */
+    TTI_TRY(check(x, tally->differed_in, false)); /* other data groups know nothing of it */
     return tti_fail(st, "%s", known);
 }

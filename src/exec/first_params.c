@@ -3,11 +3,12 @@
  * A number depends on seed, name and position alone, so each worker, thread or device draws its own
  * part, and nothing is sent. */
 #include "exec/first_params.h"
-#include "exec/device/device.h"
+#include "exec/exec.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/device/device.h"
 #include "exec/worker/worker.h"
 #include "ops/init.h"
 
@@ -18,21 +19,21 @@ typedef struct block {
 } block;
 
 /* Only own parameters are sharded. */
-static bool is_in_parts(const tti_exec *x) {
-    return tti_exec_has_sharded_params(x) || tti_exec_has_range(x);
+static bool is_in_parts(const tti_setup *setup, const tti_arrays *arrays) {
+    return tti_exec_has_sharded_params(arrays) || tti_exec_has_range(setup);
 }
 
-static int n_blocks(const tti_exec *x) {
-    return is_in_parts(x) ? x->share.n_blocks : x->desc.plan->n_updates;
+static int n_blocks(const tti_setup *setup, const tti_arrays *arrays) {
+    return is_in_parts(setup, arrays) ? setup->share.n_blocks : setup->desc.plan->n_updates;
 }
 
-static block block_at(const tti_exec *x, int i) {
-    const tti_plan *plan = x->desc.plan;
-    bool in_parts = is_in_parts(x);
-    const tti_update_step *step = &plan->updates[in_parts ? x->share.blocks[i].update : i];
+static block block_at(const tti_setup *setup, const tti_arrays *arrays, int i) {
+    const tti_plan *plan = setup->desc.plan;
+    bool in_parts = is_in_parts(setup, arrays);
+    const tti_update_step *step = &plan->updates[in_parts ? setup->share.blocks[i].update : i];
     const tti_slot *slot = &plan->slots[step->slot];
     size_t first = step->first - slot->first;
-    size_t at = in_parts ? x->share.blocks[i].state : step->first;
+    size_t at = in_parts ? setup->share.blocks[i].state : step->first;
     return (block){slot->param, first, first + step->n_elems, at};
 }
 
@@ -46,34 +47,40 @@ typedef struct drawing {
 static void draw_compute_thread(int compute_thread, void *arg) {
     const drawing *d = arg;
     const tti_exec *x = d->x;
-    bool by_all = x->desc.shared_params && !is_in_parts(x); /* workers: each has its own blocks */
-    for (int i = compute_thread; i < n_blocks(x); i += d->n_threads) {
-        if (by_all && !x->share.is_own[i]) continue;
-        block b = block_at(x, i);
-        tti_init_param_range(b.param, x->desc.seed, b.first, b.last, x->params + b.at);
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_arrays *arrays = tti_arrays_of(x);
+    bool by_all = setup->desc.shared_params &&
+                  !is_in_parts(setup, arrays); /* workers: each has its own blocks */
+    for (int i = compute_thread; i < n_blocks(setup, arrays); i += d->n_threads) {
+        if (by_all && !setup->share.is_own[i]) continue;
+        block b = block_at(setup, arrays, i);
+        tti_init_param_range(b.param, setup->desc.seed, b.first, b.last, arrays->params + b.at);
     }
 }
 
 /* With shared parameters only the own blocks; other workers may not have begun. */
-static void begin_averages(tti_exec *x) {
-    for (int i = 0; i < x->share.n_blocks; i++) {
-        const tti_update_step *step = &x->desc.plan->updates[x->share.blocks[i].update];
-        memcpy(x->ema + step->first, x->params + step->first, step->n_elems * sizeof *x->ema);
+static void begin_averages(const tti_setup *setup, tti_arrays *arrays) {
+    for (int i = 0; i < setup->share.n_blocks; i++) {
+        const tti_update_step *step = &setup->desc.plan->updates[setup->share.blocks[i].update];
+        memcpy(arrays->ema + step->first, arrays->params + step->first,
+               step->n_elems * sizeof *arrays->ema);
     }
 }
 
 static tutti_status draw_here(tti_exec *x) {
-    drawing d = {x, TTI_MAX(1, TTI_MIN(x->n_threads, TTI_MAX_COMPUTE_THREADS))};
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    drawing d = {x, TTI_MAX(1, TTI_MIN(setup->n_threads, TTI_MAX_COMPUTE_THREADS))};
     tti_compute_threads *compute_threads;
     TTI_TRY(tti_compute_threads_create(d.n_threads, NULL, NULL, &compute_threads));
     tti_compute_threads_run(compute_threads, draw_compute_thread, &d);
     tti_compute_threads_destroy(compute_threads);
-    if (x->ema && is_in_parts(x))
-        memcpy(x->ema, x->params, x->share.n_elems * sizeof *x->ema);
-    else if (x->ema && x->desc.shared_params)
-        begin_averages(x);
-    else if (x->ema)
-        tti_exec_store(x, TTI_STATE_EMA, 0, x->desc.plan->n_flat, x->params);
+    if (arrays->ema && is_in_parts(setup, arrays))
+        memcpy(arrays->ema, arrays->params, setup->share.n_elems * sizeof *arrays->ema);
+    else if (arrays->ema && setup->desc.shared_params)
+        begin_averages(setup, arrays);
+    else if (arrays->ema)
+        tti_exec_store(x, TTI_STATE_EMA, 0, setup->desc.plan->n_flat, arrays->params);
     return TUTTI_OK;
 }
 
@@ -81,44 +88,46 @@ static tutti_status draw_here(tti_exec *x) {
 
 enum { MOST_DRAWS = 4096 /* sent to the device at once */ };
 
-static tutti_status draw_blocks(const tti_exec *x, tti_draws *draws) {
-    const tti_device_ops *ops = x->desc.backend->device;
+static tutti_status draw_blocks(const tti_setup *setup, const tti_arrays *arrays,
+                                tti_draws *draws) {
+    const tti_device_ops *ops = setup->desc.backend->device;
     int n = 0;
-    for (int i = 0; i < n_blocks(x); i++) {
-        block b = block_at(x, i);
+    for (int i = 0; i < n_blocks(setup, arrays); i++) {
+        block b = block_at(setup, arrays, i);
         size_t first = b.first;
-        while (tti_init_next(b.param, x->desc.seed, &first, b.last, &draws[n])) {
+        while (tti_init_next(b.param, setup->desc.seed, &first, b.last, &draws[n])) {
             draws[n].at = b.at + (first - draws[n].n_elems - b.first);
             if (++n < MOST_DRAWS) continue;
-            TTI_TRY(ops->step.draw(draws, n, x->params));
+            TTI_TRY(ops->step.draw(draws, n, arrays->params));
             n = 0;
         }
     }
-    return n > 0 ? ops->step.draw(draws, n, x->params) : TUTTI_OK;
+    return n > 0 ? ops->step.draw(draws, n, arrays->params) : TUTTI_OK;
 }
 
-static tutti_status copy_averages(const tti_exec *x) {
-    const tti_device_ops *ops = x->desc.backend->device;
+static tutti_status copy_averages(const tti_setup *setup, const tti_arrays *arrays) {
+    const tti_device_ops *ops = setup->desc.backend->device;
     tti_share_run run;
-    if (tti_exec_has_sharded_params(x))
-        return ops->queues.copy(TTI_QUEUE_COMPUTE, x->ema, x->params,
-                                x->share.n_elems * sizeof *x->ema);
-    for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
-        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, x->ema + run.state, x->params + run.first,
-                                 run.n_elems * sizeof *x->ema));
+    if (tti_exec_has_sharded_params(arrays))
+        return ops->queues.copy(TTI_QUEUE_COMPUTE, arrays->ema, arrays->params,
+                                setup->share.n_elems * sizeof *arrays->ema);
+    for (int i = 0; tti_share_next(&setup->share, setup->desc.plan, &i, &run);)
+        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, arrays->ema + run.state,
+                                 arrays->params + run.first, run.n_elems * sizeof *arrays->ema));
     return TUTTI_OK;
 }
 
-static tutti_status draw_there(tti_exec *x) {
+static tutti_status draw_there(const tti_setup *setup, tti_arrays *arrays) {
     tti_draws *draws = malloc(MOST_DRAWS * sizeof *draws);
     if (!draws) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    tutti_status st = draw_blocks(x, draws);
+    tutti_status st = draw_blocks(setup, arrays, draws);
     free(draws);
-    if (st == TUTTI_OK && x->ema) st = copy_averages(x);
-    return st == TUTTI_OK ? x->desc.backend->device->queues.sync() : st;
+    if (st == TUTTI_OK && arrays->ema) st = copy_averages(setup, arrays);
+    return st == TUTTI_OK ? setup->desc.backend->device->queues.sync() : st;
 }
 
 tutti_status tti_exec_first_params(tti_exec *x) {
-    if (x->offload) return tti_offload_put_params(x->offload);
-    return x->device ? draw_there(x) : draw_here(x);
+    tti_offload *offload = tti_offload_of(x);
+    if (offload) return tti_offload_put_params(offload);
+    return tti_device_of(x) ? draw_there(tti_setup_of(x), tti_arrays_of(x)) : draw_here(x);
 }

@@ -136,26 +136,30 @@ tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_lease 
 /* Host memory [n_flat] for pulled parameters of a worker of this process; and for averages, NULL:
  * there are none. */
 static float *pulled(const tti_exec *x) {
-    return x->device ? tti_exec_device_pulled(x) : x->params;
+    return tti_device_of(x) ? tti_exec_device_pulled(tti_device_of(x)) : tti_arrays_of(x)->params;
 }
 
 static tutti_status put_pulled(tti_exec *x) {
-    return x->device ? tti_exec_device_put(x, x->params, pulled(x)) : TUTTI_OK;
+    return tti_device_of(x) ? tti_exec_device_put(x, tti_arrays_of(x)->params, pulled(x))
+                            : TUTTI_OK;
 }
 
 static float *pulled_ema(const tti_exec *x) {
-    if (!x->ema) return NULL;
-    return x->device ? tti_exec_piece(x, 0) : x->ema;
+    const tti_arrays *arrays = tti_arrays_of(x);
+    if (!arrays->ema) return NULL;
+    return tti_device_of(x) ? tti_exec_piece(x, 0) : arrays->ema;
 }
 
 static tutti_status put_ema(tti_exec *x) {
-    return x->device && x->ema ? tti_exec_device_put(x, x->ema, pulled_ema(x)) : TUTTI_OK;
+    tti_arrays *arrays = tti_arrays_of(x);
+    return tti_device_of(x) && arrays->ema ? tti_exec_device_put(x, arrays->ema, pulled_ema(x))
+                                           : TUTTI_OK;
 }
 
 static tutti_status copy_answer(tti_exec *x, int area, float *dst) {
-    tti_server *s = x->desc.server;
+    tti_server *s = tti_setup_of(x)->desc.server;
     float *from = tti_client_area(s, area);
-    if (x->device) return tti_exec_device_put(x, dst, from);
+    if (tti_device_of(x)) return tti_exec_device_put(x, dst, from);
     tti_server_copy(x, dst, from, s->n_own);
     return TUTTI_OK;
 }
@@ -163,39 +167,41 @@ static tutti_status copy_answer(tti_exec *x, int area, float *dst) {
 /* Takes the parameters that came with the answer, if one process owns all; else those of each range
  * server. */
 static tutti_status take_answer(tti_exec *x, int64_t version, bool with_ema) {
-    tti_server *s = x->desc.server;
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_server *s = tti_setup_of(x)->desc.server;
     float *params = pulled(x), *ema = with_ema ? pulled_ema(x) : NULL;
     if (!s->keys) {
-        TTI_TRY(copy_answer(x, TTI_WIRE_PARAMS, x->params));
-        return ema ? copy_answer(x, TTI_WIRE_EMA, x->ema) : TUTTI_OK;
+        TTI_TRY(copy_answer(x, TTI_WIRE_PARAMS, arrays->params));
+        return ema ? copy_answer(x, TTI_WIRE_EMA, arrays->ema) : TUTTI_OK;
     }
     TTI_TRY(tti_keys_take(s, x, version, params, ema));
-    if (x->device) TTI_TRY(tti_exec_device_put(x, x->params, params));
+    if (tti_device_of(x)) TTI_TRY(tti_exec_device_put(x, arrays->params, params));
     return ema ? put_ema(x) : TUTTI_OK;
 }
 
 /* From the range servers only. */
 static tutti_status take_keys(tti_exec *x, int64_t version, bool with_ema) {
     float *params = pulled(x), *ema = with_ema ? pulled_ema(x) : NULL;
-    TTI_TRY(tti_keys_take(x->desc.server, x, version, params, ema));
+    TTI_TRY(tti_keys_take(tti_setup_of(x)->desc.server, x, version, params, ema));
     if (ema) TTI_TRY(put_ema(x));
     return put_pulled(x);
 }
 
 static tutti_status take_one(tti_exec *x, tti_lease *lease) {
-    tti_server *s = x->desc.server;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_server *s = setup->desc.server;
     float *params = pulled(x);
     if (s->client) {
         TTI_TRY(tti_client_take(s, lease));
         return lease->any ? take_answer(x, lease->version, false) : TUTTI_OK;
     }
-    TTI_TRY(tti_server_take_for(s, x->desc.server_worker, params, lease));
+    TTI_TRY(tti_server_take_for(s, setup->desc.server_worker, params, lease));
     return lease->any ? take_keys(x, lease->version, false) : TUTTI_OK;
 }
 
 /* If several workers form one, one of them asks and all get the answer. */
 static tutti_status take_for(tti_exec *x, tti_lease *lease) {
-    tti_server *s = x->desc.server;
+    tti_server *s = tti_setup_of(x)->desc.server;
     bool speaks = tti_server_speaks(s), stops = false;
     TTI_TRY(tti_replica_group_ask_stop(s->replica_group, &stops));
     if (speaks && stops) TTI_TRY(stop(s));
@@ -212,7 +218,7 @@ tutti_status tti_server_take(tti_exec *x, tti_lease *lease) {
     int64_t start_ns = tti_now_ns();
     TTI_TRY(take_for(x, lease));
     if (!lease->any) return TUTTI_OK;
-    if (!x->device) tti_profile_next_step(x);
+    if (!tti_device_of(x)) tti_profile_next_step(x);
     tti_profile_stall(x, &taken, "waiting for parameters", start_ns, tti_now_ns());
     return TUTTI_OK;
 }
@@ -227,7 +233,8 @@ tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema
 }
 
 static tutti_status pull_one(tti_exec *x, int64_t *n_updates) {
-    tti_server *s = x->desc.server;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_server *s = setup->desc.server;
     float *params = pulled(x);
     /* Averages are read at the server, where all of them are there. */
     float *ema = tti_server_has_ranges(s) ? pulled_ema(x) : NULL;
@@ -235,25 +242,27 @@ static tutti_status pull_one(tti_exec *x, int64_t *n_updates) {
         TTI_TRY(tti_client_pull(s, n_updates));
         return take_answer(x, *n_updates, true);
     }
-    TTI_TRY(tti_server_pull_for(s, x->desc.server_worker, params, ema, n_updates));
+    TTI_TRY(tti_server_pull_for(s, setup->desc.server_worker, params, ema, n_updates));
     TTI_TRY(tti_keys_take(s, x, *n_updates, params, ema));
     if (ema) TTI_TRY(put_ema(x));
     return put_pulled(x);
 }
 
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
-    tti_server *s = x->desc.server;
-    x->has_whole_ema = false; /* also of a worker that made nothing since they were brought */
+    tti_server *s = tti_setup_of(x)->desc.server;
+    tti_arrays_of(x)->has_whole_ema =
+        false; /* also of a worker that made nothing since they were brought */
     if (tti_server_speaks(s)) TTI_TRY(pull_one(x, n_updates));
     TTI_TRY(tti_replica_group_hear(s->replica_group, n_updates, sizeof *n_updates));
     return tti_server_speaks(s) ? TUTTI_OK : take_keys(x, *n_updates, true);
 }
 
 tutti_status tti_server_bring_averages(tti_exec *x) {
-    const tti_exec *state_owner = tti_server_exec(x->desc.server);
-    if (!state_owner || !state_owner->ema || x->has_whole_ema) return TUTTI_OK;
-    x->has_whole_ema = true;
-    return tti_exec_device_put(x, tti_zero_averages(x), state_owner->ema);
+    tti_arrays *arrays = tti_arrays_of(x);
+    const tti_exec *state_owner = tti_server_exec(tti_setup_of(x)->desc.server);
+    if (!state_owner || !tti_arrays_of(state_owner)->ema || arrays->has_whole_ema) return TUTTI_OK;
+    arrays->has_whole_ema = true;
+    return tti_exec_device_put(x, tti_zero_averages(x), tti_arrays_of(state_owner)->ema);
 }
 
 /* ---- its gradient ---- */
@@ -351,15 +360,16 @@ tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *b, t
 /* A non-finite loss may be reported instead of a gradient. */
 static tutti_status compute(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tutti_status st = tti_exec_gradient(x, desc, result);
-    if (st != TUTTI_E_NUMERICS || !tti_server_leaves_out(x->desc.server)) return st;
+    if (st != TUTTI_E_NUMERICS || !tti_server_leaves_out(tti_setup_of(x)->desc.server)) return st;
     tti_clear_error();
     result->skipped = true;
     return TUTTI_OK;
 }
 
 tutti_status tti_server_give(tti_exec *x, const tti_pushed_gradient *pushed, tti_arrival *out) {
-    tti_server *s = x->desc.server;
-    tti_bringing b = {.n_pieces = tti_exec_n_pieces(x),
+    const tti_setup *setup = tti_setup_of(x);
+    tti_server *s = setup->desc.server;
+    tti_bringing b = {.n_pieces = tti_exec_n_pieces(tti_setup_of(x)),
                       .step = *pushed->desc,
                       .n_rows = pushed->desc->n_rows,
                       .wait_ns = pushed->wait_ns,
@@ -371,13 +381,13 @@ tutti_status tti_server_give(tti_exec *x, const tti_pushed_gradient *pushed, tti
     b.result.compute_ns = computed_ns - start_ns;
     for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_exec_piece(x, i);
     tti_server_round(x, b.pieces, &b.n_pieces);
-    for (int i = 0; i < x->last_shard - x->first_shard; i++)
+    for (int i = 0; i < setup->last_shard - setup->first_shard; i++)
         b.n_own_rows += pushed->desc->shards[i].n_rows;
     if (!b.result.skipped) TTI_TRY(tti_keys_bring(s, x, b.pieces, b.n_pieces));
     TTI_TRY(tti_replica_group_meet(s->replica_group)); /* all have brought theirs */
     if (tti_server_speaks(s))
         TTI_TRY(s->client ? tti_client_give(s, x, &b, out)
-                          : tti_server_bring_for(s, x->desc.server_worker, &b, out));
+                          : tti_server_bring_for(s, setup->desc.server_worker, &b, out));
     TTI_TRY(tti_replica_group_hear(s->replica_group, out, sizeof *out));
     tti_server_profile(x, "update", computed_ns, tti_now_ns(), out->result.update_ns);
     return TUTTI_OK;
@@ -399,9 +409,10 @@ tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool
 }
 
 tutti_status tti_server_watch(tti_exec *x, int64_t *n_updates, bool *over) {
-    tti_server *s = x->desc.server;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_server *s = setup->desc.server;
     if (s->client) return tti_client_watch(s, n_updates, over);
-    return tti_server_watch_for(s, x->desc.server_worker, n_updates, over);
+    return tti_server_watch_for(s, setup->desc.server_worker, n_updates, over);
 }
 
 /* ---- reports ---- */

@@ -22,8 +22,8 @@ static void copy_compute_thread(int compute_thread, void *arg) {
     const copying *c = arg;
     float *dst = c->dst;
     size_t n_all = c->range.last - c->range.first;
-    tti_range mine =
-        tti_compute_thread_range(n_all, 16, compute_thread, c->x->desc.n_compute_threads);
+    tti_range mine = tti_compute_thread_range(n_all, 16, compute_thread,
+                                              tti_setup_of(c->x)->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     size_t n = mine.last - mine.first, from = c->range.first + mine.first;
     memcpy(dst + mine.first, c->pieces[0] + from, n * sizeof *dst);
@@ -34,7 +34,7 @@ static void copy_compute_thread(int compute_thread, void *arg) {
 static void round_lane(int compute_thread, void *arg) {
     const copying *c = arg;
     tti_range mine = tti_compute_thread_range(c->range.last - c->range.first, 16, compute_thread,
-                                              c->x->desc.n_compute_threads);
+                                              tti_setup_of(c->x)->desc.n_compute_threads);
     for (size_t at = mine.first; at < mine.last; at += TTI_SUM_BLOCK) {
         float sum[TTI_SUM_BLOCK];
         uint16_t rounded[TTI_SUM_BLOCK];
@@ -55,16 +55,17 @@ static void run(tti_exec *x, void *dst, float *const *pieces, int n_pieces, tti_
     const float *from[TTI_MAX_PIECES];
     for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
     copying c = {x, dst, from, n_pieces, range, wire, widens};
-    tti_compute_threads_run(x->compute_threads,
+    tti_compute_threads_run(tti_threads_of(x)->pool,
                             wire == TUTTI_F32 ? copy_compute_thread : round_lane, &c);
 }
 
-static tutti_dtype wire_of(const tti_exec *x) { return tti_server_wire(x->desc.server); }
+static tutti_dtype wire_of(const tti_setup *setup) { return tti_server_wire(setup->desc.server); }
 
 void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces) {
-    const tti_range all = {0, x->desc.plan->n_flat};
-    if (wire_of(x) == TUTTI_F32) return;
-    run(x, pieces[0], pieces, *n_pieces, all, wire_of(x), true);
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_range all = {0, setup->desc.plan->n_flat};
+    if (wire_of(setup) == TUTTI_F32) return;
+    run(x, pieces[0], pieces, *n_pieces, all, wire_of(setup), true);
     *n_pieces = 1;
 }
 
@@ -74,10 +75,10 @@ void tti_server_copy_sum(tti_exec *x, float *dst, float *const *pieces, int n_pi
 }
 
 void tti_server_pack(tti_exec *x, void *area, float *const *pieces, int n_pieces, tti_range range) {
-    run(x, area, pieces, n_pieces, range, wire_of(x), false);
+    run(x, area, pieces, n_pieces, range, wire_of(tti_setup_of(x)), false);
 }
 
 void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n) {
     copying c = {x, dst, &from, 1, {0, n}, TUTTI_F32, true};
-    tti_compute_threads_run(x->compute_threads, copy_compute_thread, &c);
+    tti_compute_threads_run(tti_threads_of(x)->pool, copy_compute_thread, &c);
 }

@@ -104,7 +104,7 @@ bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
     tti_server *s = tti_exec_server(x);
     tti_replica_group *t = tti_server_group(s);
     if (!t || t->mesh.at.data == 0 || t->has_parted || t->stays) return t && t->has_left;
-    int n = find_ties(t, x->desc.mesh, ties);
+    int n = find_ties(t, tti_setup_of(x)->desc.mesh, ties);
     t->stays = !is_of_copy(t, ties, n, st);
     if (t->stays) return false;
     for (int i = 0; i < n; i++) tti_comm_abort(ties[i], why);

@@ -18,12 +18,13 @@ static void pull_compute_thread(int compute_thread, void *arg) {
     void **p = arg;
     const tti_server *s = p[0];
     const tti_request *r = p[1];
-    tti_range mine =
-        tti_compute_thread_range(s->n_own, 16, compute_thread, s->x->desc.n_compute_threads);
+    tti_range mine = tti_compute_thread_range(s->n_own, 16, compute_thread,
+                                              tti_setup_of(s->x)->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     size_t n_bytes = (mine.last - mine.first) * sizeof *r->params;
-    memcpy(r->params + mine.first, s->x->params + mine.first, n_bytes);
-    if (r->ema && s->x->ema) memcpy(r->ema + mine.first, s->x->ema + mine.first, n_bytes);
+    memcpy(r->params + mine.first, tti_arrays_of(s->x)->params + mine.first, n_bytes);
+    if (r->ema && tti_arrays_of(s->x)->ema)
+        memcpy(r->ema + mine.first, tti_arrays_of(s->x)->ema + mine.first, n_bytes);
 }
 
 /* A server thread's range of all pieces, added along the tree. */
@@ -31,8 +32,9 @@ static void sum_lane(int compute_thread, void *arg) {
     tti_server *s = arg;
     const void *terms[TTI_MAX_RANKS * TTI_MAX_PIECES];
     float *dst = s->worker[0].pieces[0];
-    tti_range mine = tti_compute_thread_range(s->x->desc.plan->n_flat, 16, compute_thread,
-                                              s->x->desc.n_compute_threads);
+    tti_range mine =
+        tti_compute_thread_range(tti_setup_of(s->x)->desc.plan->n_flat, 16, compute_thread,
+                                 tti_setup_of(s->x)->desc.n_compute_threads);
     for (int t = 0; t < s->order.n_terms; t++)
         terms[t] = s->worker[s->order.terms[t].rank].pieces[s->order.terms[t].piece];
     for (size_t i = mine.first; i < mine.last; i += TTI_SUM_BLOCK) {
@@ -55,14 +57,14 @@ static void add_compute_thread(int compute_thread, void *arg) {
     tti_server *s = arg;
     int first = first_of(s);
     float *dst = s->worker[first].pieces[0];
-    tti_range mine =
-        tti_compute_thread_range(s->n_own, 16, compute_thread, s->x->desc.n_compute_threads);
+    tti_range mine = tti_compute_thread_range(s->n_own, 16, compute_thread,
+                                              tti_setup_of(s->x)->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     for (int w = first; w < s->desc.n_workers; w++) {
         const tti_served *from = &s->worker[w];
         for (int i = w == first; i < from->n_pieces; i++)
-            s->x->desc.backend->accumulate(dst + mine.first, from->pieces[i] + mine.first,
-                                           mine.last - mine.first);
+            tti_setup_of(s->x)->desc.backend->accumulate(
+                dst + mine.first, from->pieces[i] + mine.first, mine.last - mine.first);
     }
 }
 
@@ -92,23 +94,26 @@ static tutti_status end_update(tti_server *s, tti_request *r, tutti_status st) {
 
 static tutti_status apply(tti_server *s, tti_request *r) {
     tti_exec *x = s->x;
+    tti_thread_set *threads = tti_threads_of(x);
     uint64_t workers = workers_of(s, r);
     if (r->arrival.result.skipped) return TUTTI_OK; /* a loss was not finite */
     TTI_TRY(tti_ranges_update(s->ranges, r, workers));
     count_arrays(s, workers, 1, s->desc.exec.wire);
     if (r->kind == TTI_STEP)
-        tti_compute_threads_run(x->compute_threads,
-                                s->desc.n_backup > 0 ? add_compute_thread : sum_lane, s);
-    for (int i = 0; i < x->n_in_flight; i++) x->compute_thread[i].status = TUTTI_OK;
-    x->buffers[0] = r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;
-    x->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;
+        tti_compute_threads_run(threads->pool, s->desc.n_backup > 0 ? add_compute_thread : sum_lane,
+                                s);
+    for (int i = 0; i < tti_setup_of(x)->n_in_flight; i++) threads->thread[i].status = TUTTI_OK;
+    tti_arrays_of(x)->buffers[0] =
+        r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;
+    tti_tally_of(x)->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;
     return end_update(s, r, tti_exec_apply(x, &r->step, r->inv_count, &r->arrival.result));
 }
 
 static tutti_status copy_params(tti_server *s, tti_request *r) {
     TTI_TRY(tti_ranges_copy(s->ranges, r));
-    tti_compute_threads_run(s->x->compute_threads, pull_compute_thread, (void *[]){s, r});
-    count_arrays(s, UINT64_C(1) << r->worker, r->ema && s->x->ema ? 2 : 1, TUTTI_F32);
+    tti_compute_threads_run(tti_threads_of(s->x)->pool, pull_compute_thread, (void *[]){s, r});
+    count_arrays(s, UINT64_C(1) << r->worker, r->ema && tti_arrays_of(s->x)->ema ? 2 : 1,
+                 TUTTI_F32);
     return TUTTI_OK;
 }
 
@@ -116,7 +121,8 @@ static tutti_status copy_params(tti_server *s, tti_request *r) {
 static tutti_status fetch(tti_server *s, tti_request *r) {
     size_t last = TTI_MIN(r->keys.last, s->n_own);
     if (r->keys.first < last)
-        memcpy(r->to, s->x->states[r->k] + r->keys.first, (last - r->keys.first) * sizeof *r->to);
+        memcpy(r->to, tti_arrays_of(s->x)->states[r->k] + r->keys.first,
+               (last - r->keys.first) * sizeof *r->to);
     return tti_ranges_fetch(s->ranges, r->k, r->keys, r->to);
 }
 
@@ -217,7 +223,7 @@ static tutti_status set_up(tti_server *s) {
         s->desc.exec.join_user = s;
     }
     TTI_TRY(tti_exec_create(&s->desc.exec, &s->x));
-    for (int i = 0; i < s->x->desc.n_compute_threads; i++) {
+    for (int i = 0; i < tti_setup_of(s->x)->desc.n_compute_threads; i++) {
         s->scratch[i] = aligned_alloc(64, (tti_sum_scratch_bytes() + 63) & ~(size_t)63);
         if (!s->scratch[i]) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     }

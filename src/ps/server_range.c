@@ -57,12 +57,12 @@ static void copy_compute_thread(int compute_thread, void *arg) {
     void **p = arg;
     const tti_range_server *h = p[0];
     const seat *to = p[1];
-    tti_range mine =
-        tti_compute_thread_range(h->n_keys, 16, compute_thread, h->x->desc.n_compute_threads);
+    tti_range mine = tti_compute_thread_range(h->n_keys, 16, compute_thread,
+                                              tti_setup_of(h->x)->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     size_t n_bytes = (mine.last - mine.first) * sizeof(float);
-    memcpy(to->params + mine.first, h->x->params + mine.first, n_bytes);
-    if (p[2]) memcpy(to->ema + mine.first, h->x->ema + mine.first, n_bytes);
+    memcpy(to->params + mine.first, tti_arrays_of(h->x)->params + mine.first, n_bytes);
+    if (p[2]) memcpy(to->ema + mine.first, tti_arrays_of(h->x)->ema + mine.first, n_bytes);
 }
 
 static void count(tti_range_server *h, const seat *s, size_t n_arrays, tutti_dtype of) {
@@ -73,8 +73,8 @@ static tutti_status copy(tti_range_server *h, const tti_wire_message *m) {
     if (m->number[0] >= h->desc.n_workers)
         return tti_fail(TUTTI_E_MISMATCH, "there is no worker %lld", (long long)m->number[0]);
     seat *s = &h->seats[m->number[0]];
-    bool with_ema = m->number[2] && h->x->ema;
-    tti_compute_threads_run(h->x->compute_threads, copy_compute_thread,
+    bool with_ema = m->number[2] && tti_arrays_of(h->x)->ema;
+    tti_compute_threads_run(tti_threads_of(h->x)->pool, copy_compute_thread,
                             (void *[]){h, s, with_ema ? h : NULL});
     count(h, s, with_ema ? 2 : 1, TUTTI_F32);
     pthread_mutex_lock(&h->mutex);
@@ -95,11 +95,12 @@ typedef struct terms {
 static void add_compute_thread(int compute_thread, void *arg) {
     const terms *t = arg;
     const tti_exec *x = t->h->x;
+    const tti_setup *setup = tti_setup_of(x);
     tti_range mine =
-        tti_compute_thread_range(t->h->n_keys, 16, compute_thread, x->desc.n_compute_threads);
+        tti_compute_thread_range(t->h->n_keys, 16, compute_thread, setup->desc.n_compute_threads);
     for (int i = 1; i < t->n && mine.first < mine.last; i++)
-        x->desc.backend->accumulate(t->of[0]->grads + mine.first, t->of[i]->grads + mine.first,
-                                    mine.last - mine.first);
+        setup->desc.backend->accumulate(t->of[0]->grads + mine.first, t->of[i]->grads + mine.first,
+                                        mine.last - mine.first);
 }
 
 static tutti_status find_terms(tti_range_server *h, uint64_t workers, terms *t) {
@@ -119,6 +120,7 @@ static tutti_status find_terms(tti_range_server *h, uint64_t workers, terms *t) 
 
 static tutti_status apply(tti_range_server *h, const tti_wire_message *m, uint64_t *hash) {
     tti_exec *x = h->x;
+    tti_thread_set *threads = tti_threads_of(x);
     const tti_wire_update *u = &m->more.update;
     tti_step_desc step = {
         .step = u->step, .lr = u->lr, .loss_scale = u->loss_scale, .n_rows = m->number[1]};
@@ -126,10 +128,10 @@ static tutti_status apply(tti_range_server *h, const tti_wire_message *m, uint64
     terms t;
     TTI_TRY(find_terms(h, (uint64_t)m->number[0], &t));
     for (int i = 0; i < t.n; i++) count(h, t.of[i], 1, h->desc.exec.wire);
-    tti_compute_threads_run(x->compute_threads, add_compute_thread, &t);
-    for (int i = 0; i < x->n_in_flight; i++) x->compute_thread[i].status = TUTTI_OK;
-    x->buffers[0] = t.of[0]->grads;
-    x->loss_scale = u->loss_scale > 0 ? (float)u->loss_scale : 1.0f;
+    tti_compute_threads_run(threads->pool, add_compute_thread, &t);
+    for (int i = 0; i < tti_setup_of(x)->n_in_flight; i++) threads->thread[i].status = TUTTI_OK;
+    tti_arrays_of(x)->buffers[0] = t.of[0]->grads;
+    tti_tally_of(x)->loss_scale = u->loss_scale > 0 ? (float)u->loss_scale : 1.0f;
     TTI_TRY(tti_exec_apply(x, &step, u->inv_count, &result));
     *hash = result.params_hash;
     return TUTTI_OK;
@@ -169,14 +171,14 @@ static tutti_status join(void *range_server, double *values, size_t n_each) {
 }
 
 /* params, state or averages of x. */
-static float *array_of(tti_exec *x, int64_t k) {
-    if (k == TTI_STATE_PARAMS) return x->params;
-    if (k == TTI_STATE_EMA) return x->ema;
-    return k >= 0 && k < x->desc.plan->n_states ? x->states[k] : NULL;
+static float *array_of(const tti_setup *setup, tti_arrays *arrays, int64_t k) {
+    if (k == TTI_STATE_PARAMS) return arrays->params;
+    if (k == TTI_STATE_EMA) return arrays->ema;
+    return k >= 0 && k < setup->desc.plan->n_states ? arrays->states[k] : NULL;
 }
 
 static tutti_status fetch(tti_range_server *h, tti_wire_message *m) {
-    const float *from = array_of(h->x, m->number[0]);
+    const float *from = array_of(tti_setup_of(h->x), tti_arrays_of(h->x), m->number[0]);
     size_t first = (size_t)m->number[1], n = (size_t)m->number[2];
     if (!from || first > h->n_keys || n > TTI_MIN(h->n_keys - first, (size_t)TTI_FETCH_ELEMS))
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: unknown state was requested");
@@ -334,8 +336,10 @@ tutti_status tti_range_server_take(tti_range_server *h, int64_t version, const f
 }
 
 void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data) {
-    tti_range own = tti_share_range(x->desc.plan, x->desc.range, TTI_MAX(1, x->desc.n_ranges));
-    float *to = array_of(x, k);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_range own =
+        tti_share_range(setup->desc.plan, setup->desc.range, TTI_MAX(1, setup->desc.n_ranges));
+    float *to = array_of(setup, tti_arrays_of(x), k);
     size_t first = TTI_MAX(keys.first, own.first), last = TTI_MIN(keys.last, own.last);
     if (!to || first >= last) return;
     memcpy(to + (first - own.first), data + (first - keys.first), (last - first) * sizeof *to);
@@ -349,7 +353,8 @@ void tti_range_server_store(tti_range_server *h, int k, tti_range keys, const fl
 
 void tti_range_server_fetch(tti_range_server *h, int k, tti_range keys, float *to) {
     pthread_mutex_lock(&h->mutex);
-    memcpy(to, array_of(h->x, k) + keys.first, (keys.last - keys.first) * sizeof *to);
+    memcpy(to, array_of(tti_setup_of(h->x), tti_arrays_of(h->x), k) + keys.first,
+           (keys.last - keys.first) * sizeof *to);
     pthread_mutex_unlock(&h->mutex);
 }
 

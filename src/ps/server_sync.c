@@ -23,12 +23,13 @@ static tutti_status take_shard_map(tti_server *s, const tti_shard_map *shard_map
 
 static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc, double inv_count,
                            tti_step_result *result) {
-    int w = x->desc.server_worker;
+    const tti_setup *setup = tti_setup_of(x);
+    int w = setup->desc.server_worker;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     TTI_ASSERT(s->worker[w].n_pieces == 0);
-    TTI_TRY(take_shard_map(s, &x->shard_map));
-    for (int i = 0; i < x->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_exec_piece(x, i);
-    s->worker[w].n_pieces = x->acc.n_pieces;
+    TTI_TRY(take_shard_map(s, &setup->shard_map));
+    for (int i = 0; i < setup->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_exec_piece(x, i);
+    s->worker[w].n_pieces = setup->acc.n_pieces;
     if (++s->n_arrived == s->desc.n_workers) {
         s->step = (tti_request){.kind = TTI_STEP, .step = *desc, .inv_count = inv_count};
         tti_server_put(s, &s->step);
@@ -43,35 +44,43 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
 /* A worker's copy of the parameters, hashed as it is in its own memory. */
 static void copy_compute_thread(int compute_thread, void *arg) {
     tti_exec *x = arg;
-    const tti_plan *plan = x->desc.plan;
-    const float *from = tti_server_exec(x->desc.server)->params;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_thread_set *threads = tti_threads_of(x);
+    const tti_plan *plan = setup->desc.plan;
+    const float *from = tti_arrays_of(tti_server_exec(setup->desc.server))->params;
     tti_range mine = tti_compute_thread_range((size_t)plan->n_updates, 1, compute_thread,
-                                              x->desc.n_compute_threads);
-    x->compute_thread[compute_thread].hash = 0;
+                                              setup->desc.n_compute_threads);
+    threads->thread[compute_thread].hash = 0;
     for (size_t i = mine.first; i < mine.last; i++) {
         const tti_update_step *u = &plan->updates[i];
-        memcpy(x->params + u->first, from + u->first, u->n_elems * sizeof *from);
-        x->compute_thread[compute_thread].hash +=
-            x->desc.backend->hash(x->params + u->first, u->n_elems, u->first);
+        memcpy(arrays->params + u->first, from + u->first, u->n_elems * sizeof *from);
+        threads->thread[compute_thread].hash +=
+            setup->desc.backend->hash(arrays->params + u->first, u->n_elems, u->first);
     }
 }
 
 /* The server's parameters, to the memory of a worker; nothing is applied before all workers come
  * again. */
 static tutti_status copy_to_worker(tti_exec *x) {
-    x->last_hash = 0;
-    if (x->device) {
-        TTI_TRY(tti_exec_device_put(x, x->params, tti_server_exec(x->desc.server)->params));
-        return tti_exec_device_hash(x, &x->last_hash);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    tti_thread_set *threads = tti_threads_of(x);
+    tally->last_hash = 0;
+    if (tti_device_of(x)) {
+        TTI_TRY(tti_exec_device_put(x, tti_arrays_of(x)->params,
+                                    tti_arrays_of(tti_server_exec(setup->desc.server))->params));
+        return tti_exec_device_hash(x, &tally->last_hash);
     }
-    tti_compute_threads_run(x->compute_threads, copy_compute_thread, x);
-    for (int i = 0; i < x->desc.n_compute_threads; i++) x->last_hash += x->compute_thread[i].hash;
+    tti_compute_threads_run(threads->pool, copy_compute_thread, x);
+    for (int i = 0; i < setup->desc.n_compute_threads; i++)
+        tally->last_hash += threads->thread[i].hash;
     return TUTTI_OK;
 }
 
 tutti_status tti_server_push_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
                                   tti_step_result *result) {
-    tti_server *s = x->desc.server;
+    tti_server *s = tti_setup_of(x)->desc.server;
     int64_t begin = tti_now_ns();
     pthread_mutex_lock(&s->mutex);
     tutti_status st = arrive(s, x, desc, inv_count, result);

@@ -3,17 +3,19 @@
 #include "exec/exec.h"
 
 #include "crew.h"
+#include "exec/host/host.h"
 #include "exec/worker/worker.h"
 
 static const char *compare_lists(crew *c, tti_exec *x, int rank) {
     (void)c;
     tti_str planned = {0}, program = {0};
-    const tti_list_desc desc = {.exec = &x->desc, .rank = rank, .n_ranks = x->n_ranks};
+    const tti_list_desc desc = {
+        .exec = &tti_setup_of(x)->desc, .rank = rank, .n_ranks = tti_setup_of(x)->n_ranks};
     COMM_OK(tti_exec_print_lists(&desc, &planned));
     for (int form = 0; form < TTI_N_FORMS; form++) {
-        if (!x->programs[form]) continue;
+        if (!tti_host_program(tti_host_of(x), form)) continue;
         tti_str_clear(&program);
-        tti_step_program_print(x->programs[form], &program);
+        tti_step_program_print(tti_host_program(tti_host_of(x), form), &program);
         COMM_TRUE(strstr(tti_str_text(&planned), tti_str_text(&program)) != NULL);
     }
     tti_str_free(&planned);
@@ -47,7 +49,7 @@ T_CASE(planned_lists_are_those_that_run) {
 
 static const char *expect_list(const tti_exec *x, tti_step_form form, const char *expected) {
     tti_str text = {0};
-    tti_step_program_print(x->programs[form], &text);
+    tti_step_program_print(tti_host_program(tti_host_of(x), form), &text);
     bool equal = strcmp(tti_str_text(&text), expected) == 0;
     if (!equal) fputs(tti_str_text(&text), stderr);
     tti_str_free(&text);

@@ -7,7 +7,7 @@
 #include "comm/ranks.h"
 #include "exec/device/comm/device_reduce.h"
 #include "exec/device/comm/device_told.h"
-#include "exec/worker/worker.h"
+#include "exec/worker/worker_state.h"
 #include "ops/op_table.h"
 
 enum { REDUCE_BUCKETS = 3, REDUCE_STEPS = 5, REDUCE_MAX_SHARDS = 64, REDUCE_MAX_RANKS = 8 };
@@ -41,7 +41,7 @@ static inline float reduce_tree(int first, int n, size_t i) {
 
 typedef struct reduce_rank {
     reduce_crew *c;
-    tti_exec x;
+    tti_exec *x;
     tti_sharded sharded;
     tti_device_reduce *reduce;
     tti_str way;
@@ -57,7 +57,7 @@ static inline const char *reduce_upload(reduce_rank *r, int s) {
     size_t n = r->c->plan.n_flat;
     r->shards[s] = r->c->backend->alloc(n * sizeof(float));
     COMM_TRUE(r->shards[s]);
-    for (size_t i = 0; i < n; i++) r->host[i] = reduce_value(r->x.first_shard + s, i);
+    for (size_t i = 0; i < n; i++) r->host[i] = reduce_value(r->x->setup.first_shard + s, i);
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->shards[s], r->host, n * sizeof(float)));
     COMM_OK(r->ops->queues.sync());
     return NULL;
@@ -78,23 +78,23 @@ static inline tti_share reduce_share(const reduce_crew *c, int n_ranks) {
 
 /* Parts lie one behind the other, in arrays longer than they are. */
 static inline const char *reduce_sharded(reduce_rank *r) {
-    tti_exec *x = &r->x;
-    size_t n_ranks = (size_t)x->n_ranks, n_bytes = r->c->plan.n_flat * sizeof(float);
-    x->sharded = &r->sharded;
+    tti_exec *x = r->x;
+    size_t n_ranks = (size_t)x->setup.n_ranks, n_bytes = r->c->plan.n_flat * sizeof(float);
+    x->arrays->sharded = &r->sharded;
     r->sharded = (tti_sharded){.params = true, .grads.n_elems = r->c->plan.n_flat};
-    r->sharded.is_short = calloc((size_t)x->acc.n_buffers + 1, sizeof *r->sharded.is_short);
+    r->sharded.is_short = calloc((size_t)x->setup.acc.n_buffers + 1, sizeof *r->sharded.is_short);
     r->sharded.all_hashes = calloc(n_ranks, sizeof *r->sharded.all_hashes);
     r->sharded.own_grads = r->c->backend->alloc(n_bytes);
     r->sharded.gathered = r->c->backend->alloc(n_bytes);
-    x->share.from = calloc(REDUCE_BUCKETS * n_ranks, sizeof *x->share.from);
-    COMM_TRUE(r->sharded.is_short && r->sharded.all_hashes && x->share.from);
+    x->setup.share.from = calloc(REDUCE_BUCKETS * n_ranks, sizeof *x->setup.share.from);
+    COMM_TRUE(r->sharded.is_short && r->sharded.all_hashes && x->setup.share.from);
     COMM_TRUE(r->sharded.own_grads && r->sharded.gathered);
     for (size_t i = 0; i < n_ranks; i++) {
         size_t at = i + 1 < n_ranks ? 16 * i : 0;
         r->sharded.all_hashes[i] = 0x123456789ABCDEF0u;
         for (size_t b = 0; b < REDUCE_BUCKETS; b++) {
-            const size_t *bound = x->share.bounds + b * (n_ranks + 1) + i;
-            x->share.from[b * n_ranks + i] = at;
+            const size_t *bound = x->setup.share.bounds + b * (n_ranks + 1) + i;
+            x->setup.share.from[b * n_ranks + i] = at;
             at += bound[1] - bound[0];
         }
         COMM_TRUE(at <= r->c->plan.n_flat);
@@ -108,37 +108,40 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     size_t n_bytes = c->plan.n_flat * sizeof(float);
     r->ops = c->backend->device;
-    tti_exec *x = &r->x;
-    *x = (tti_exec){.desc = {.plan = &c->plan,
-                             .backend = c->backend,
-                             .device.index = c->device.index + rank,
-                             .comm = comm,
-                             .n_shards = c->n_shards,
-                             .alg = c->alg,
-                             .fast = c->fast,
-                             .wire = c->wire},
-                    .rank = rank,
-                    .n_ranks = n_ranks,
-                    .has_hash = true};
-    tti_shard_map_equally(n_ranks, c->n_shards, &x->shard_map);
-    if (c->shard_map) x->shard_map = *c->shard_map;
-    x->first_shard = x->shard_map.first[rank];
-    x->last_shard = x->shard_map.first[rank + 1];
-    x->n_sums = (size_t)c->n_shards * TTI_SUMS + 2 * (size_t)n_ranks + 1;
-    x->sums = calloc(x->n_sums, sizeof *x->sums);
-    COMM_OK(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, c->n_compute_threads));
-    x->buffers = calloc((size_t)x->acc.n_buffers, sizeof *x->buffers);
-    for (int b = 0; b < x->acc.n_buffers; b++) x->buffers[b] = c->backend->alloc(n_bytes);
+    tti_exec *x = r->x = tti_exec_alloc();
+    COMM_TRUE(x);
+    x->setup.desc = (tti_exec_desc){.plan = &c->plan,
+                                    .backend = c->backend,
+                                    .device.index = c->device.index + rank,
+                                    .comm = comm,
+                                    .n_shards = c->n_shards,
+                                    .alg = c->alg,
+                                    .fast = c->fast,
+                                    .wire = c->wire};
+    x->setup.rank = rank;
+    x->setup.n_ranks = n_ranks;
+    x->tally->has_hash = true;
+    tti_shard_map_equally(n_ranks, c->n_shards, &x->setup.shard_map);
+    if (c->shard_map) x->setup.shard_map = *c->shard_map;
+    x->setup.first_shard = x->setup.shard_map.first[rank];
+    x->setup.last_shard = x->setup.shard_map.first[rank + 1];
+    x->tally->n_sums = (size_t)c->n_shards * TTI_SUMS + 2 * (size_t)n_ranks + 1;
+    x->tally->sums = calloc(x->tally->n_sums, sizeof *x->tally->sums);
+    COMM_OK(tti_accumulation_init(&x->setup.acc, x->setup.first_shard, x->setup.last_shard,
+                                  c->n_compute_threads));
+    x->arrays->buffers = calloc((size_t)x->setup.acc.n_buffers, sizeof *x->arrays->buffers);
+    for (int b = 0; b < x->setup.acc.n_buffers; b++)
+        x->arrays->buffers[b] = c->backend->alloc(n_bytes);
     r->host = calloc(1, n_bytes);
-    for (int s = 0; s < x->last_shard - x->first_shard; s++) {
+    for (int s = 0; s < x->setup.last_shard - x->setup.first_shard; s++) {
         const char *failure = reduce_upload(r, s);
         if (failure) return failure;
     }
-    x->params = c->backend->alloc(n_bytes);
-    if (c->parts) x->share = reduce_share(c, n_ranks);
+    x->arrays->params = c->backend->alloc(n_bytes);
+    if (c->parts) x->setup.share = reduce_share(c, n_ranks);
     const char *unfit = c->sharded ? reduce_sharded(r) : NULL;
     if (unfit) return unfit;
-    r->sums = c->backend->alloc((size_t)tti_device_n_told(x) * sizeof(double));
+    r->sums = c->backend->alloc((size_t)tti_device_n_told(&x->setup) * sizeof(double));
     r->args = c->backend->alloc(sizeof *r->args);
     r->report = c->backend->alloc(sizeof *r->report);
     return NULL;
@@ -147,7 +150,7 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
 static inline const char *reduce_make(reduce_rank *r, tutti_comm *comm) {
     const char *failure = reduce_prepare(r, comm);
     if (failure) return failure;
-    COMM_OK(tti_device_reduce_create(&r->x, &r->reduce, &r->way));
+    COMM_OK(tti_device_reduce_create(r->x, &r->reduce, &r->way));
     COMM_TRUE(r->reduce);
     return NULL;
 }
@@ -156,7 +159,7 @@ static inline const char *reduce_make(reduce_rank *r, tutti_comm *comm) {
 static inline const char *reduce_say(reduce_rank *r, uint64_t hash) {
     double sums[REDUCE_MAX_SHARDS * TTI_SUMS];
     for (int i = 0; i < r->c->n_shards * TTI_SUMS; i++) sums[i] = i + 0.5;
-    tti_step_args args = {.vote = r->x.rank % 2 == 1};
+    tti_step_args args = {.vote = r->x->setup.rank % 2 == 1};
     tti_step_report report = {.params_hash = hash};
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->sums, sums,
                                 (size_t)r->c->n_shards * TTI_SUMS * sizeof *sums));
@@ -168,14 +171,14 @@ static inline const char *reduce_say(reduce_rank *r, uint64_t hash) {
 
 /* The own parts of the sums take the place of parameters, and the others' come. */
 static inline const char *reduce_fetch(reduce_rank *r, bool beside) {
-    tti_exec *x = &r->x;
-    float *dst = r->c->sharded ? r->sharded.gathered : x->params;
+    tti_exec *x = r->x;
+    float *dst = r->c->sharded ? r->sharded.gathered : x->arrays->params;
     if (r->c->sharded)
-        COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->params, r->sharded.own_grads,
+        COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->arrays->params, r->sharded.own_grads,
                                     r->c->plan.n_flat * sizeof(float)));
     for (int b = 0; !r->c->sharded && b < REDUCE_BUCKETS; b++) {
-        const size_t *own = x->share.bounds + b * (x->n_ranks + 1) + x->rank;
-        COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->params + own[0],
+        const size_t *own = x->setup.share.bounds + b * (x->setup.n_ranks + 1) + x->setup.rank;
+        COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->arrays->params + own[0],
                                     tti_exec_grads(x) + own[0], (own[1] - own[0]) * sizeof(float)));
     }
     if (!beside) COMM_OK(tti_device_reduce_meet(r->reduce));
@@ -188,30 +191,31 @@ static inline const char *reduce_fetch(reduce_rank *r, bool beside) {
 }
 
 static inline const char *reduce_shards(reduce_rank *r, bool beside) {
-    tti_exec *x = &r->x;
+    tti_exec *x = r->x;
     size_t n_flat = r->c->plan.n_flat;
     tti_device_reduce_begin(r->reduce, beside);
-    for (int w = 0; w < x->acc.n_shard_groups; w++) {
-        const tti_shard_group *shard_group = &x->acc.shard_groups[w];
+    for (int w = 0; w < x->setup.acc.n_shard_groups; w++) {
+        const tti_shard_group *shard_group = &x->setup.acc.shard_groups[w];
         for (int i = 0; i < shard_group->n_shards; i++)
-            COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->buffers[shard_group->buffer[i]],
-                                        r->shards[shard_group->first + i - x->first_shard],
-                                        n_flat * sizeof(float)));
-        for (int s = 0; w == x->acc.n_shard_groups - 1 && s < REDUCE_STEPS; s++)
+            COMM_OK(r->ops->queues.copy(
+                TTI_QUEUE_COMPUTE, x->arrays->buffers[shard_group->buffer[i]],
+                r->shards[shard_group->first + i - x->setup.first_shard], n_flat * sizeof(float)));
+        for (int s = 0; w == x->setup.acc.n_shard_groups - 1 && s < REDUCE_STEPS; s++)
             tti_device_reduce_after(r->reduce, s);
         if (!tti_device_reduce_merges(r->reduce, w)) tti_exec_merge(x, shard_group, 0, n_flat);
     }
-    bool merged = tti_device_reduce_merges(r->reduce, x->acc.n_shard_groups - 1);
-    for (int i = 1; x->desc.fast && !merged && i < x->acc.n_pieces; i++)
-        r->c->backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]], n_flat);
+    bool merged = tti_device_reduce_merges(r->reduce, x->setup.acc.n_shard_groups - 1);
+    for (int i = 1; x->setup.desc.fast && !merged && i < x->setup.acc.n_pieces; i++)
+        r->c->backend->accumulate(tti_exec_grads(x),
+                                  x->arrays->buffers[x->setup.acc.piece_buffer[i]], n_flat);
     COMM_OK(tti_device_reduce_finish(r->reduce, r->args, r->report, r->sums));
     return r->c->parts ? reduce_fetch(r, beside) : NULL;
 }
 
 /* The sums as they are on the device: of parts as they were fetched. */
 static inline tutti_status reduce_download(reduce_rank *r) {
-    tti_exec *x = &r->x;
-    const float *first = r->c->parts ? x->params : tti_exec_grads(x);
+    tti_exec *x = r->x;
+    const float *first = r->c->parts ? x->arrays->params : tti_exec_grads(x);
     if (r->c->sharded) first = r->sharded.gathered;
     TTI_TRY(
         r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->host, first, r->c->plan.n_flat * sizeof(float)));
@@ -233,27 +237,27 @@ static inline const char *reduce_check(reduce_rank *r) {
     COMM_OK(reduce_download(r));
     for (size_t i = 0; i < n; i++) {
         float want = reduce_tree(0, r->c->n_shards, i);
-        if (!(fabsf(r->host[i] - want) <= reduce_slack(r->c, r->x.n_ranks, i)))
-            return comm_text("rank %d: element %zu of %zu is %.9g, want %.9g", r->x.rank, i, n,
-                             (double)r->host[i], (double)want);
+        if (!(fabsf(r->host[i] - want) <= reduce_slack(r->c, r->x->setup.n_ranks, i)))
+            return comm_text("rank %d: element %zu of %zu is %.9g, want %.9g", r->x->setup.rank, i,
+                             n, (double)r->host[i], (double)want);
     }
     return NULL;
 }
 
 static inline const char *reduce_check_told(reduce_rank *r) {
-    int n = tti_device_n_told(&r->x), n_sums = r->c->n_shards * TTI_SUMS;
+    int n = tti_device_n_told(&r->x->setup), n_sums = r->c->n_shards * TTI_SUMS;
     double told[REDUCE_MAX_SHARDS * TTI_SUMS + 4 * REDUCE_MAX_RANKS];
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, told, r->sums, (size_t)n * sizeof *told));
     COMM_OK(r->ops->queues.sync());
-    COMM_OK(tti_device_take_told(&r->x, told, 3));
-    uint64_t hash = (uint64_t)r->x.n_ranks * 0x123456789ABCDEF0u;
-    COMM_TRUE(!r->c->parts || tti_device_told_hash(&r->x, told) == hash);
-    for (int i = 0; i < n_sums; i++) COMM_TRUE(r->x.sums[i] == i + 0.5);
-    for (int i = 0; i < r->x.n_ranks; i++) {
-        COMM_TRUE(r->x.sums[n_sums + 2 * i] == 0x12345678u);
-        COMM_TRUE(r->x.sums[n_sums + 2 * i + 1] == 0x9ABCDEF0u);
+    COMM_OK(tti_device_take_told(r->x, told, 3));
+    uint64_t hash = (uint64_t)r->x->setup.n_ranks * 0x123456789ABCDEF0u;
+    COMM_TRUE(!r->c->parts || tti_device_told_hash(&r->x->setup, told) == hash);
+    for (int i = 0; i < n_sums; i++) COMM_TRUE(r->x->tally->sums[i] == i + 0.5);
+    for (int i = 0; i < r->x->setup.n_ranks; i++) {
+        COMM_TRUE(r->x->tally->sums[n_sums + 2 * i] == 0x12345678u);
+        COMM_TRUE(r->x->tally->sums[n_sums + 2 * i + 1] == 0x9ABCDEF0u);
     }
-    COMM_TRUE(r->x.sums[r->x.n_sums - 1] == r->x.n_ranks / 2);
+    COMM_TRUE(r->x->tally->sums[r->x->tally->n_sums - 1] == r->x->setup.n_ranks / 2);
     return NULL;
 }
 
@@ -262,7 +266,7 @@ static inline const char *reduce_check_parts(reduce_rank *r) {
     enum { N = 6 }; /* as many words as the sums, which is what there is room for */
     size_t n_bytes = (size_t)r->c->n_shards * N * sizeof(float);
     float host[REDUCE_MAX_SHARDS * N], *parts = r->c->backend->alloc(n_bytes);
-    size_t first = (size_t)r->x.first_shard * N, last = (size_t)r->x.last_shard * N;
+    size_t first = (size_t)r->x->setup.first_shard * N, last = (size_t)r->x->setup.last_shard * N;
     for (size_t i = 0; i < n_bytes / sizeof *host; i++)
         host[i] = i >= first && i < last ? -(float)i : 777; /* others' places hold anything */
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, parts, host, n_bytes));
@@ -302,21 +306,23 @@ static inline void reduce_free(reduce_rank *r) {
     size_t n_bytes = r->c->plan.n_flat * sizeof(float);
     tti_device_reduce_destroy(r->reduce);
     for (int s = 0; s < REDUCE_MAX_SHARDS; s++) b->release(r->shards[s], n_bytes);
-    for (int i = 0; i < r->x.acc.n_buffers; i++) b->release(r->x.buffers[i], n_bytes);
-    b->release(r->sums, (size_t)tti_device_n_told(&r->x) * sizeof(double));
+    for (int i = 0; i < r->x->setup.acc.n_buffers; i++)
+        b->release(r->x->arrays->buffers[i], n_bytes);
+    b->release(r->sums, (size_t)tti_device_n_told(&r->x->setup) * sizeof(double));
     b->release(r->args, sizeof *r->args);
     b->release(r->report, sizeof *r->report);
     tti_str_free(&r->way);
-    tti_accumulation_fini(&r->x.acc);
-    b->release(r->x.params, n_bytes);
+    tti_accumulation_fini(&r->x->setup.acc);
+    b->release(r->x->arrays->params, n_bytes);
     b->release(r->sharded.own_grads, n_bytes);
     b->release(r->sharded.gathered, n_bytes);
     free(r->sharded.is_short);
     free(r->sharded.all_hashes);
-    free(r->x.share.from);
-    free(r->x.share.bounds);
-    free(r->x.buffers);
-    free(r->x.sums);
+    free(r->x->setup.share.from);
+    free(r->x->setup.share.bounds);
+    free(r->x->arrays->buffers);
+    free(r->x->tally->sums);
+    tti_exec_free(r->x);
     free(r->host);
 }
 

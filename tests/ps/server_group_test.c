@@ -75,8 +75,9 @@ static const char *keep(replica_group *t, tti_exec *exec, int rank) {
         return NULL;
     }
     t->hash = hash;
-    while (tti_server_next(exec->desc.server, &t->arrivals[t->n_arrivals])) t->n_arrivals++;
-    COMM_OK(tti_server_held(exec->desc.server, t->held, &t->n_held));
+    while (tti_server_next(tti_setup_of(exec)->desc.server, &t->arrivals[t->n_arrivals]))
+        t->n_arrivals++;
+    COMM_OK(tti_server_held(tti_setup_of(exec)->desc.server, t->held, &t->n_held));
     const char *failure = keep_array(exec, t->whole, TTI_STATE_PARAMS, t->params);
     if (!failure) failure = keep_array(exec, t->whole, 0, t->state);
     if (!failure) COMM_OK(tti_exec_serve_end(exec));
@@ -86,7 +87,7 @@ static const char *keep(replica_group *t, tti_exec *exec, int rank) {
 static tutti_status make_batches(const replica_group *t, tti_exec *exec, int rank) {
     tti_members members;
     int64_t n_updates;
-    tti_server *server = exec->desc.server;
+    tti_server *server = tti_setup_of(exec)->desc.server;
     int64_t numbers[] = {rank, -rank};
     double one = 1;
     tti_server_rate(server, rate, NULL);
@@ -97,7 +98,7 @@ static tutti_status make_batches(const replica_group *t, tti_exec *exec, int ran
     TTI_ASSERT(members.all == (UINT64_C(1) << t->size.data) - 1);
     TTI_TRY(tti_server_open(server, 0, BATCHES));
     if (t->fails && rank == n_ranks - 1) return tti_fail(TUTTI_E_IO, "%s", failure_text);
-    bool is_last = exec->desc.server_worker == t->size.data - 1;
+    bool is_last = tti_setup_of(exec)->desc.server_worker == t->size.data - 1;
     while (t->is_late && is_last && t->n_gave_up < tti_mesh_n_model(&t->size)) tti_sleep_ms(1);
     crew_batch *batch = crew_batch_new();
     tutti_status st = run_step(exec, batch);
@@ -118,7 +119,7 @@ static const char *work(replica_group *t, tti_exec *exec, int rank) {
     const char *text = t->fails ? failure_text : late_text;
     bool heard = st != TUTTI_OK && strstr(tutti_last_error(), text);
     const char *failure = heard ? NULL : comm_text("rank %d: %s", rank, tutti_last_error());
-    tti_server_abort(exec->desc.server, st, tutti_last_error());
+    tti_server_abort(tti_setup_of(exec)->desc.server, st, tutti_last_error());
     t->n_gave_up++;
     return failure;
 }
@@ -200,7 +201,8 @@ static const char *rank_of_reference(tutti_comm *comm, void *arg) {
     COMM_OK(tutti_comm_barrier(comm));
     free(batch);
     if (rank == 0)
-        memcpy(f->params, tti_server_exec(f->server)->params, f->plan->n_flat * sizeof(float));
+        memcpy(f->params, tti_arrays_of(tti_server_exec(f->server))->params,
+               f->plan->n_flat * sizeof(float));
     tti_exec_destroy(exec);
     return NULL;
 }

@@ -331,7 +331,7 @@ T_CASE(the_server_goes) {
 
 /* Rank 1 gives a gradient that cannot be applied, which is the run's failure as among threads. */
 static const char *gives_no_number(tti_exec *exec, tti_server *server) {
-    size_t n_flat = exec->desc.plan->n_flat;
+    size_t n_flat = tti_setup_of(exec)->desc.plan->n_flat;
     tti_lease lease;
     tti_arrival arrival;
     float *grads = aligned_alloc(64, (n_flat * sizeof *grads + 63) / 64 * 64);

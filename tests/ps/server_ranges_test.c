@@ -46,7 +46,7 @@ static tutti_status take_and_leave(tti_exec *exec, tti_server *server) {
     TTI_TRY(tti_server_take(exec, &lease));
     if (lease.any && tti_server_leave(exec, "it has no memory")) return TUTTI_OK;
     return tti_fail(TUTTI_E_INTERNAL, "worker %d has no batch that it could leave",
-                    exec->desc.server_worker);
+                    tti_setup_of(exec)->desc.server_worker);
 }
 
 static tutti_status look_on(tti_exec *exec) {
@@ -57,7 +57,7 @@ static tutti_status look_on(tti_exec *exec) {
 
 static tutti_status make_batches(const spread *s, tti_exec *exec, tti_server *server) {
     tti_members members;
-    bool leaves = s->leaves && exec->desc.server_worker == s->leaver;
+    bool leaves = s->leaves && tti_setup_of(exec)->desc.server_worker == s->leaver;
     tti_server_rate(server, rate, NULL);
     TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
     if (leaves) TTI_TRY(take_and_leave(exec, server));
@@ -80,7 +80,7 @@ static const char *keep(spread *s, tti_exec *exec, int rank) {
     s->ema[rank] = malloc(n_bytes);
     memcpy(s->ema[rank], tti_exec_ema(exec), n_bytes);
     COMM_OK(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members)); /* all have them */
-    if (rank == 0) COMM_OK(tti_server_held(exec->desc.server, s->held, &s->n_held));
+    if (rank == 0) COMM_OK(tti_server_held(tti_setup_of(exec)->desc.server, s->held, &s->n_held));
     if (s->also) {
         const char *failure = s->also(s, exec);
         if (failure) return failure;

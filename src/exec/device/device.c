@@ -14,37 +14,37 @@
 #include "base/fault.h"
 #include "exec/device/device_step.h"
 
-static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
+static bool is_alone(const tti_setup *setup) { return setup->n_ranks == 1; }
 
 /* ---- preparation ---- */
 
-tutti_status tti_exec_device_open(tti_exec *x) {
-    const tti_device_ops *ops = x->desc.backend->device;
+tutti_status tti_exec_device_open(const tti_setup *setup, tti_exec_device **out) {
+    const tti_device_ops *ops = setup->desc.backend->device;
     if (!ops) return TUTTI_OK;
-    x->device = calloc(1, sizeof *x->device);
-    if (!x->device) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    TTI_TRY(ops->open(&x->desc.device));
-    x->device->ops = ops;
-    ops->describe(x->desc.device.index, &x->device->name);
+    tti_exec_device *device = *out = calloc(1, sizeof *device);
+    if (!device) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    TTI_TRY(ops->open(&setup->desc.device));
+    device->ops = ops;
+    ops->describe(setup->desc.device.index, &device->name);
     return TUTTI_OK;
 }
 
-static tutti_status make_sync(tti_exec *x) {
+static tutti_status make_sync(const tti_setup *setup, tti_exec_device *device) {
     size_t most = 0;
-    for (int i = 0; i < x->n_syncs; i++) {
-        const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
+    for (int i = 0; i < setup->n_syncs; i++) {
+        const tti_node *node = setup->desc.plan->shard.steps[setup->syncs[i]];
         most = TTI_MAX(most, (size_t)tti_value_n_elems(node->out[0]));
     }
-    TTI_TRY(tti_device_take(x, &x->device->sync_parts,
-                            most * (size_t)x->desc.n_shards * sizeof(float)));
-    return tti_device_take(x, &x->device->sync_joined, most * sizeof(float));
+    TTI_TRY(tti_device_take(setup, &device->sync_parts,
+                            most * (size_t)setup->desc.n_shards * sizeof(float)));
+    return tti_device_take(setup, &device->sync_joined, most * sizeof(float));
 }
 
 /* Labels say which rows of samples that come as bytes are there: also where nothing else reads
  * them. */
-static void find_input_bytes(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    const tti_program *program = &x->desc.plan->shard;
+static void find_input_bytes(const tti_setup *setup, tti_exec_device *device) {
+    tti_exec_device *d = device;
+    const tti_program *program = &setup->desc.plan->shard;
     d->x_bytes = tti_inputs_bytes(program, "x");
     d->target_bytes = tti_inputs_bytes(program, "target");
     if (d->target_bytes == 0)
@@ -52,24 +52,28 @@ static void find_input_bytes(tti_exec *x) {
 }
 
 tutti_status tti_exec_device_prepare(tti_exec *x) {
-    tti_exec_device *d = x->device;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    tti_offload *offload = tti_offload_of(x);
+    tti_exec_device *d = device;
     TTI_TRY(tti_device_pipe_create(x, &d->pipe));
-    TTI_TRY(tti_device_take(x, &d->args, sizeof *d->args));
+    TTI_TRY(tti_device_take(setup, &d->args, sizeof *d->args));
     TTI_TRY(tti_device_meet(x));
-    d->n_told = d->reduce || d->axis ? tti_device_n_told(x) : x->desc.n_shards * TTI_SUMS;
+    d->n_told = d->reduce || d->axis ? tti_device_n_told(setup) : setup->desc.n_shards * TTI_SUMS;
     size_t n_sums = (size_t)d->n_told;
-    find_input_bytes(x);
+    find_input_bytes(setup, device);
     d->told_bytes = sizeof *d->report + n_sums * sizeof(double);
-    TTI_TRY(tti_device_take(x, &d->report, sizeof *d->report));
-    TTI_TRY(tti_device_take(x, &d->sums, n_sums * sizeof *d->sums));
-    TTI_TRY(make_sync(x));
+    TTI_TRY(tti_device_take(setup, &d->report, sizeof *d->report));
+    TTI_TRY(tti_device_take(setup, &d->sums, n_sums * sizeof *d->sums));
+    TTI_TRY(make_sync(setup, device));
     d->n_sets = TTI_N_INPUTS;
     TTI_TRY(tti_device_take_shards(x));
-    if (x->offload)
-        return tti_offload_attach(x->offload, d->host_staged,
+    if (offload)
+        return tti_offload_attach(offload, d->host_staged,
                                   &(tti_offload_told){d->report, d->sums, d->n_told});
-    if (x->sharded) TTI_TRY(tti_device_sharded_create(x, d->reduce, &d->sharded));
-    if (d->reduce && tti_exec_has_parts(x) && !tti_exec_has_sharded_params(x))
+    if (arrays->sharded) TTI_TRY(tti_device_sharded_create(x, d->reduce, &d->sharded));
+    if (d->reduce && tti_exec_has_parts(setup) && !tti_exec_has_sharded_params(arrays))
         TTI_TRY(tti_device_parts_create(x, d->reduce, &d->update, &d->parts));
     return tti_device_update_create(x,
                                     &(tti_device_update_desc){.args = d->args,
@@ -85,14 +89,15 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
 /* ---- rebalanced shards ---- */
 
 tutti_status tti_exec_device_let_go(tti_exec *x) {
-    TTI_ASSERT(x->desc.mixed && x->device->n_begun == x->device->n_ended);
-    TTI_TRY(tti_device_failure(x, x->device->ops->queues.sync()));
+    tti_exec_device *device = tti_device_of(x);
+    TTI_ASSERT(tti_setup_of(x)->desc.mixed && device->n_begun == device->n_ended);
+    TTI_TRY(tti_device_failure(x, device->ops->queues.sync()));
     tti_device_release_shards(x);
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_device_take_up(tti_exec *x) {
-    TTI_TRY(tti_device_host_staged_grow(x->device->host_staged));
+    TTI_TRY(tti_device_host_staged_grow(tti_device_of(x)->host_staged));
     return tti_device_failure(x, tti_device_take_shards(x));
 }
 
@@ -100,22 +105,24 @@ tutti_status tti_exec_device_take_up(tti_exec *x) {
 
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from, int ahead,
                                   bool *resident) {
-    tti_exec_device *d = x->device;
-    const tti_resident_desc desc = {.backend = x->desc.backend,
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    tti_exec_device *d = device;
+    const tti_resident_desc desc = {.backend = setup->desc.backend,
                                     .samples = from,
-                                    .n_shards = tti_device_n_local(x),
+                                    .n_shards = tti_device_n_local(setup),
                                     .x_bytes = d->x_bytes,
                                     .target_bytes = d->target_bytes,
                                     .args = d->args};
     TTI_ASSERT(d->n_begun == 0 && !d->resident.gather.samples.x);
-    bool fits = !x->pipe && tti_resident_fits(&desc);
-    TTI_TRY(tti_device_agree(x, &fits));
+    bool fits = !tti_pipe_of(x) && tti_resident_fits(&desc);
+    TTI_TRY(tti_device_agree(setup, &fits));
     if (!fits) return TUTTI_OK;
     TTI_TRY(tti_resident_create(&desc, &d->resident));
     d->n_sets = ahead > 0 ? TTI_MIN(ahead, TTI_MAX_AHEAD) : TTI_MAX_AHEAD;
     for (int i = 0; i < d->n_sets; i++) {
         if (i >= TTI_N_INPUTS) TTI_TRY(tti_device_make_set(x, &d->sets[i], false));
-        TTI_TRY(tti_device_take_host(x, &d->sets[i].index,
+        TTI_TRY(tti_device_take_host(device, &d->sets[i].index,
                                      tti_resident_index_elems(&d->resident) * sizeof(int32_t)));
     }
     d->n_chained = tti_device_n_chained(x);
@@ -123,28 +130,32 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from,
     return TUTTI_OK;
 }
 
-size_t tti_exec_device_compress_bytes(const tti_exec *x) {
-    const tti_device_reduce *reduce = x->device->reduce;
+size_t tti_exec_device_compress_bytes(const tti_exec_device *device) {
+    const tti_device_reduce *reduce = device->reduce;
     return reduce ? tti_device_reduce_compress_bytes(reduce) : 0;
 }
 
-const char *tti_exec_device_way(const tti_exec *x) { return tti_str_text(&x->device->way); }
+const char *tti_exec_device_way(const tti_exec_device *device) {
+    return tti_str_text(&device->way);
+}
 
 /* If reductions go through the host, a step waits for the others before it ends, or for the update;
  * and that of a stage is measured. */
 int tti_exec_device_depth(const tti_exec *x) {
-    const tti_exec_device *d = x->device;
-    return d->host_staged || d->server || x->offload || d->pipe ? 1 : d->n_sets;
+    const tti_exec_device *d = tti_device_of(x);
+    return d->host_staged || d->server || tti_offload_of(x) || d->pipe ? 1 : d->n_sets;
 }
 
 /* Others are waited for between a worker's shards and its update, and nowhere else. */
 static bool waits_at_end(const tti_exec *x) {
-    return !x->sharded && !x->offload && !tti_exec_has_parts(x) && x->n_syncs == 0;
+    const tti_setup *setup = tti_setup_of(x);
+    return !tti_arrays_of(x)->sharded && !tti_offload_of(x) && !tti_exec_has_parts(setup) &&
+           setup->n_syncs == 0;
 }
 
 /* Kernels of a divided model do not report how long they wait for each other. */
 tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
-    const tti_exec_device *d = x->device;
+    const tti_exec_device *d = tti_device_of(x);
     int64_t t_ns = 0;
     if (d->reduce) TTI_TRY(tti_device_failure(x, tti_device_reduce_waited(d->reduce, &t_ns)));
     if (t_ns < 0 && waits_at_end(x)) t_ns = d->exchanged_ns;
@@ -154,31 +165,32 @@ tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
 }
 
 tutti_status tti_exec_device_averages(tti_exec *x) {
-    return tti_device_failure(x, tti_device_sharded_averages(x->device->sharded));
+    return tti_device_failure(x, tti_device_sharded_averages(tti_device_of(x)->sharded));
 }
 
 /* ---- the step ---- */
 
 /* The same if the host reduces: it compares immediately with the stored hash. */
 static tutti_status compare_own(tti_exec *x, uint64_t step) {
+    tti_arrays *arrays = tti_arrays_of(x);
     uint64_t hash;
-    if (!tti_exec_has_sharded_params(x) || !x->has_hash) return TUTTI_OK;
-    TTI_TRY(tti_device_update_hash(x->device->update, &hash));
-    if (hash == x->sharded->own_hash) return TUTTI_OK;
+    if (!tti_exec_has_sharded_params(arrays) || !tti_tally_of(x)->has_hash) return TUTTI_OK;
+    TTI_TRY(tti_device_update_hash(tti_device_of(x)->update, &hash));
+    if (hash == arrays->sharded->own_hash) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH,
                     "step %llu: the parameters of rank %d changed in memory after the update",
-                    (unsigned long long)step, x->rank);
+                    (unsigned long long)step, tti_setup_of(x)->rank);
 }
 
 /* Uses a captured graph from the second step of the worker, or the second with compression, on: the
  * first one loads kernels. */
 static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
-    tti_exec_device *d = x->device;
-    bool streams = tti_offload_streams(x->offload);
+    tti_exec_device *d = tti_device_of(x);
+    bool streams = tti_offload_streams(tti_offload_of(x));
     if (d->pipe || streams) tti_profile_next_step(x);
     if (streams) return tti_device_whole_step(x, set, false);
     if (d->pipe) return tti_device_whole_step(x, set, tti_device_pipe_is_loaded(d->pipe, false));
-    bool is_timed_alone = x->profile && d->n_timed == 0; /* its moments cannot be recorded */
+    bool is_timed_alone = tti_profile_of(x) && d->n_timed == 0; /* its moments cannot be recorded */
     if (is_timed_alone) tti_profile_next_step(x);
     if (d->loads || is_timed_alone) return tti_device_whole_step(x, set, false);
     if (d->next_timed < d->n_timed) return d->ops->queues.replay(d->timed[d->next_timed++]);
@@ -186,7 +198,8 @@ static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
 }
 
 static tutti_status run_host_staged(tti_exec *x, tti_device_set *set) {
-    tti_exec_device *d = x->device;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *d = tti_device_of(x);
     tti_profile_next_step(x);
     d->beside = compare_own(x, set->desc.step);
     TTI_TRY(d->beside);
@@ -196,17 +209,17 @@ static tutti_status run_host_staged(tti_exec *x, tti_device_set *set) {
     if (d->sharded) TTI_TRY(tti_device_sharded_finish(d->sharded));
     TTI_TRY(d->beside);
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
-    tti_exec_note(x, &set->desc, "reduce");
+    tti_exec_note(setup, &set->desc, "reduce");
     TTI_TRY(tti_device_host_staged_grads(d->host_staged));
-    if (d->pipe && is_alone(x)) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
+    if (d->pipe && is_alone(setup)) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_host_staged_sums(d->host_staged, d->sums, set->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
-    return x->offload ? TUTTI_OK : tti_device_update_and_tell(x, set);
+    return tti_offload_of(x) ? TUTTI_OK : tti_device_update_and_tell(x, set);
 }
 
 /* The gradient, for the server. */
 static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *d = tti_device_of(x);
     tti_profile_next_step(x);
     TTI_TRY(tti_device_put_begin(x, set));
     TTI_TRY(tti_device_run_shards(x, set));
@@ -219,67 +232,73 @@ static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
 /* As if this worker, or its replica, were alone; a worker without samples in a short batch does not
  * change. */
 static tutti_status run_local(tti_exec *x, tti_device_set *set) {
-    tti_exec_device *d = x->device;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *d = tti_device_of(x);
     bool updates = set->desc.n_rows > 0;
     TTI_TRY(tti_device_local_begin(x));
-    if (updates && !x->divided) return run_recorded(x, set);
+    if (updates && !setup->divided) return run_recorded(x, set);
     tti_profile_next_step(x);
     TTI_TRY(tti_device_put_begin(x, set));
     TTI_TRY(tti_device_run_shards(x, set));
-    if (x->divided) TTI_TRY(tti_device_local_add_parts(x));
+    if (setup->divided) TTI_TRY(tti_device_local_add_parts(x));
     if (updates) return tti_device_update_and_tell(x, set);
     return d->ops->step.report(d->report, d->sums, d->n_told, set->told);
 }
 
 static tutti_status run(tti_exec *x, tti_device_set *set) {
-    if (x->device->server) return run_for_server(x, set);
+    tti_exec_device *device = tti_device_of(x);
+    if (device->server) return run_for_server(x, set);
     if (tti_local_is_on(x)) return run_local(x, set);
-    return x->device->host_staged ? run_host_staged(x, set) : run_recorded(x, set);
+    return device->host_staged ? run_host_staged(x, set) : run_recorded(x, set);
 }
 
 /* After a pause in which devices may have been synchronized. */
-static tutti_status arrive(tti_exec *x) {
-    tti_exec_device *d = x->device;
+static tutti_status arrive(tti_exec_device *device) {
+    tti_exec_device *d = device;
     if (d->axis) return tti_device_axis_meet(d->axis);
     return d->reduce ? tti_device_reduce_arrive(d->reduce) : TUTTI_OK;
 }
 
 /* Makes 16-bit copies of parameters that were not written by the update. */
-static tutti_status narrow_params(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    if (!x->low || d->has_low) return TUTTI_OK;
+static tutti_status narrow_params(tti_arrays *arrays, tti_exec_device *device) {
+    tti_exec_device *d = device;
+    if (!arrays->low || d->has_low) return TUTTI_OK;
     d->has_low = true;
     return tti_device_update_narrow(d->update);
 }
 
 /* The first step whose gradients are compressed comes, of parallel.compress_after. */
 static tutti_status turn(tti_exec *x, uint64_t step) {
-    tti_device_reduce *reduce = x->device->reduce;
-    x->device->loads = x->device->n_begun == 0;
+    tti_exec_device *device = tti_device_of(x);
+    tti_device_reduce *reduce = device->reduce;
+    device->loads = device->n_begun == 0;
     if (!reduce || !tti_device_reduce_turns(reduce, step)) return TUTTI_OK;
     TTI_TRY(tti_device_release_graphs(x));
     tti_device_reduce_turn(reduce);
-    x->device->loads = true;
+    device->loads = true;
     return TUTTI_OK;
 }
 
 static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
-    tti_exec_device *d = x->device;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    tti_exec_device *d = device;
     int which = (int)(d->n_begun % (uint64_t)d->n_sets);
     tti_device_set *set = &d->sets[which];
     TTI_ASSERT(!set->at_work);
     TTI_TRY(turn(x, desc->step));
-    tti_exec_note(x, desc, "compute");
+    tti_exec_note(setup, desc, "compute");
     int64_t start = tti_now_ns();
-    if (d->n_begun == d->n_ended) TTI_TRY(arrive(x));
+    if (d->n_begun == d->n_ended) TTI_TRY(arrive(device));
     set->begun_ns = tti_now_ns();
-    tti_exec_waited(x, set->begun_ns - start);
+    tti_exec_waited(tally, set->begun_ns - start);
     set->desc = *desc;
-    if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(x, desc);
+    if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(setup, desc);
     TTI_TRY(tti_device_feed(x, set, &set->desc));
-    TTI_TRY(narrow_params(x));
+    TTI_TRY(narrow_params(tti_arrays_of(x), device));
     int64_t inputs_ns = tti_now_ns();
-    x->copied_ns += inputs_ns - set->begun_ns;
+    tally->copied_ns += inputs_ns - set->begun_ns;
     if (d->parts) tti_device_parts_written(d->parts, false);
     d->has_just_ended = false;
     if (tti_device_is_chained(x, set)) {
@@ -288,28 +307,30 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
         TTI_TRY(run(x, set));
         TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COMPUTE, which));
     }
-    tti_exec_profile_wait(x, tti_part_other("feeding"), set->begun_ns, inputs_ns);
-    tti_exec_profile_wait(x, tti_part_other("putting into queues"), inputs_ns, tti_now_ns());
+    tti_profile_add(x, TTI_ROW_HOST, tti_part_other("feeding"), -1, set->begun_ns, inputs_ns);
+    tti_profile_add(x, TTI_ROW_HOST, tti_part_other("putting into queues"), -1, inputs_ns,
+                    tti_now_ns());
     set->at_work = true;
     d->n_begun++;
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
-    tti_exec_device *d = x->device;
+    tti_tally *tally = tti_tally_of(x);
+    tti_exec_device *d = tti_device_of(x);
     if (d->n_begun == d->n_ended) d->done = desc->step;
     d->newest = desc->step + 1;
-    x->begun = *desc;
-    x->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
-    x->sent_bytes = 0;
+    tally->begun = *desc;
+    tally->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
+    tally->sent_bytes = 0;
     tutti_status st = begin_step(x, desc);
     if (st != TUTTI_OK && d->pipe) tti_device_pipe_fail(d->pipe, st);
     return tti_device_failure(x, st);
 }
 
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
-    return tti_device_failure(
-        x, x->device->server ? tti_device_server_end(x, result) : tti_device_end_step(x, result));
+    return tti_device_failure(x, tti_device_of(x)->server ? tti_device_server_end(x, result)
+                                                          : tti_device_end_step(x, result));
 }
 
 tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
@@ -319,7 +340,7 @@ tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
 }
 
 tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from) {
-    return tti_device_failure(x, tti_device_server_put(x->device->server, array, from));
+    return tti_device_failure(x, tti_device_server_put(tti_device_of(x)->server, array, from));
 }
 
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
@@ -329,12 +350,13 @@ tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_st
 /* ---- the end ---- */
 
 void tti_exec_device_release(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    const tti_backend *backend = x->desc.backend;
+    tti_exec_device *device = tti_device_of(x);
+    tti_exec_device *d = device;
+    const tti_backend *backend = tti_setup_of(x)->desc.backend;
     if (!d || !d->ops) return;
     tti_device_reduce_settle(d->reduce);
     if (d->ops->queues.sync() != TUTTI_OK) tti_clear_error();
-    tti_exec_device_profile_end(x);
+    tti_exec_device_profile_end(device);
     /* The captured graphs first: NCCL parts only once nothing can call it again. */
     tti_device_release_shards(x);
     d->ops->queues.release_captured_graph(d->eval_captured_graph);
@@ -354,12 +376,11 @@ void tti_exec_device_release(tti_exec *x) {
     tti_device_pipe_destroy(d->pipe);
     tti_str_free(&d->way);
     tti_str_free(&d->name);
-    tti_device_mirrors_fini(x);
+    tti_device_mirrors_fini(device);
 }
 
-void tti_exec_device_close(tti_exec *x) {
-    if (!x->device) return;
-    if (x->device->ops) x->device->ops->close();
-    free(x->device);
-    x->device = NULL;
+void tti_exec_device_close(tti_exec_device *device) {
+    if (!device) return;
+    if (device->ops) device->ops->close();
+    free(device);
 }

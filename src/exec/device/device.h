@@ -10,15 +10,13 @@
 #include "exec/device/comm/device_comm.h"
 #include "exec/device/memory/device_memory.h"
 #include "exec/device/params/device_params.h"
-#include "exec/exec.h"
-
-typedef struct tti_exec_device tti_exec_device;
+#include "exec/worker/desc.h"
 
 /* Opens the device for this thread, before any memory of the worker is allocated. */
-tutti_status tti_exec_device_open(tti_exec *x);
+tutti_status tti_exec_device_open(const tti_setup *setup, tti_exec_device **out);
 /* Memory and tables of the step; the compute threads exist. */
 tutti_status tti_exec_device_prepare(tti_exec *x);
-void tti_exec_device_close(tti_exec *x); /* after everything else of x is released */
+void tti_exec_device_close(tti_exec_device *device); /* after everything else of x is released */
 void tti_exec_device_release(tti_exec *x);
 
 /* For an idle worker with desc.mixed: frees the memory for its shards before they are
@@ -31,9 +29,10 @@ tutti_status tti_exec_device_take_up(tti_exec *x);
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *samples, int ahead,
                                   bool *resident);
 int tti_exec_device_depth(const tti_exec *x);
-size_t tti_exec_device_compress_bytes(const tti_exec *x); /* of its memory, for gradients */
-int tti_exec_device_steps_per_launch(const tti_exec *x);
-const char *tti_exec_device_way(const tti_exec *x);
+size_t tti_exec_device_compress_bytes(
+    const tti_exec_device *device); /* of its memory, for gradients */
+int tti_exec_device_steps_per_launch(const tti_exec_device *device);
+const char *tti_exec_device_way(const tti_exec_device *device);
 tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
@@ -43,12 +42,12 @@ tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_st
  * to an array of the device (waits). */
 tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
                                       tti_step_result *result);
-float *tti_exec_device_pulled(const tti_exec *x);
+float *tti_exec_device_pulled(const tti_exec_device *device);
 tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from);
 
 /* tti_exec_profile_begin: the captured graphs of the next n_steps steps, with moments in them. */
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps);
-void tti_exec_device_profile_end(tti_exec *x);
+void tti_exec_device_profile_end(tti_exec_device *device);
 
 /* The waits of the device, for tti_exec_get_spent, if it measures them. */
 tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent);
@@ -63,7 +62,7 @@ tutti_status tti_exec_device_push(tti_exec *x);
 tutti_status tti_exec_device_staging(tti_exec *x, float **staging);
 tutti_status tti_exec_device_put_staging(tti_exec *x);
 /* which: 0 the parameters, 1 their averages, 2 + k state k. */
-float *tti_exec_device_mirror(tti_exec *x, int which);
+float *tti_exec_device_mirror(tti_exec_device *device, int which);
 
 /* Parameters are whole, as after the last step; all workers of a data group do it. */
 tutti_status tti_exec_device_settle(tti_exec *x);

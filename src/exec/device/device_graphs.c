@@ -15,24 +15,26 @@
 static const double most_flops_chained = 2e11;
 
 tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **captured_graph) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *device = tti_device_of(x);
+    tti_exec_device *d = device;
     TTI_TRY(d->ops->queues.record_begin());
-    return tti_device_end_capture(x, tti_device_whole_step(x, set, true), captured_graph);
+    return tti_device_end_capture(device, tti_device_whole_step(x, set, true), captured_graph);
 }
 
 /* ---- several steps in one ---- */
 
 int tti_device_n_chained(const tti_exec *x) {
-    const tti_exec_device *d = x->device;
-    double n_shards = (double)x->desc.n_shards / x->n_ranks;
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_exec_device *d = tti_device_of(x);
+    double n_shards = (double)setup->desc.n_shards / setup->n_ranks;
     bool is_one_captured_graph =
-        !d->host_staged && !d->server && !d->pipe && !x->offload && !x->desc.local;
-    bool is_small = tti_program_flops(&x->desc.plan->shard) * n_shards <= most_flops_chained;
+        !d->host_staged && !d->server && !d->pipe && !tti_offload_of(x) && !setup->desc.local;
+    bool is_small = tti_program_flops(&setup->desc.plan->shard) * n_shards <= most_flops_chained;
     return is_one_captured_graph && is_small ? d->n_sets / 2 : 1;
 }
 
-int tti_exec_device_steps_per_launch(const tti_exec *x) {
-    return x->device->n_chained > 1 ? x->device->n_chained : 1;
+int tti_exec_device_steps_per_launch(const tti_exec_device *device) {
+    return device->n_chained > 1 ? device->n_chained : 1;
 }
 
 /* The very first step is not captured, because it loads kernels.  So launches begin with the
@@ -43,12 +45,12 @@ static bool begins_chain(const tti_exec_device *d, int which) {
 }
 
 bool tti_device_is_chained(const tti_exec *x, const tti_device_set *set) {
-    const tti_exec_device *d = x->device;
-    return d->n_chained > 1 && set->gathers && !d->loads && !x->profile;
+    const tti_exec_device *d = tti_device_of(x);
+    return d->n_chained > 1 && set->gathers && !d->loads && !tti_profile_of(x);
 }
 
 static tutti_status put_chain(tti_exec *x, int first) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *d = tti_device_of(x);
     for (int i = 0; i < d->n_chained; i++) {
         int which = (first + i) % d->n_sets;
         TTI_TRY(tti_device_whole_step(x, &d->sets[which], true));
@@ -58,9 +60,10 @@ static tutti_status put_chain(tti_exec *x, int first) {
 }
 
 static tutti_status record_chain(tti_exec *x, int first) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *device = tti_device_of(x);
+    tti_exec_device *d = device;
     TTI_TRY(d->ops->queues.record_begin());
-    return tti_device_end_capture(x, put_chain(x, first), &d->chains[first]);
+    return tti_device_end_capture(device, put_chain(x, first), &d->chains[first]);
 }
 
 /* ---- all that a worker replays ---- */
@@ -68,7 +71,7 @@ static tutti_status record_chain(tti_exec *x, int first) {
 /* Capturing may wait for devices, which must not happen while one waits for its peers: all graphs
  * are captured before any runs. */
 static tutti_status record_all(tti_exec *x, bool gathers) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *d = tti_device_of(x);
     for (int i = 0; i < d->n_sets; i++) {
         d->sets[i].gathers = gathers;
         TTI_TRY(tti_device_record(x, &d->sets[i], &d->sets[i].captured_graph));
@@ -81,7 +84,7 @@ static tutti_status record_all(tti_exec *x, bool gathers) {
 static bool waits_for_peers(const tti_exec_device *d) { return d->reduce || d->axis; }
 
 tutti_status tti_device_play(tti_exec *x, tti_device_set *set) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *d = tti_device_of(x);
     if (!set->captured_graph)
         TTI_TRY(waits_for_peers(d) ? record_all(x, set->gathers)
                                    : tti_device_record(x, set, &set->captured_graph));
@@ -89,12 +92,13 @@ tutti_status tti_device_play(tti_exec *x, tti_device_set *set) {
 }
 
 static tutti_status play_marked(tti_exec *x, int which) {
-    TTI_TRY(tti_device_play(x, &x->device->sets[which]));
-    return x->device->ops->queues.mark(TTI_QUEUE_COMPUTE, which);
+    tti_exec_device *device = tti_device_of(x);
+    TTI_TRY(tti_device_play(x, &device->sets[which]));
+    return device->ops->queues.mark(TTI_QUEUE_COMPUTE, which);
 }
 
 static tutti_status play_chain(tti_exec *x, int first) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *d = tti_device_of(x);
     d->n_waiting = 0;
     if (!d->chains[first])
         TTI_TRY(waits_for_peers(d) ? record_all(x, true) : record_chain(x, first));
@@ -103,7 +107,7 @@ static tutti_status play_chain(tti_exec *x, int first) {
 
 /* One by one, if a launch has fewer steps. */
 static tutti_status play_waiting(tti_exec *x) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *d = tti_device_of(x);
     for (; d->n_waiting > 0; d->n_waiting--) {
         uint64_t step = d->n_begun - (uint64_t)d->n_waiting;
         TTI_TRY(play_marked(x, (int)(step % (uint64_t)d->n_sets)));
@@ -112,7 +116,7 @@ static tutti_status play_waiting(tti_exec *x) {
 }
 
 tutti_status tti_device_release_graphs(tti_exec *x) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *d = tti_device_of(x);
     TTI_TRY(play_waiting(x));
     TTI_TRY(tti_device_reduce_rest(d->reduce));
     for (int i = 0; i < TTI_MAX_AHEAD; i++) {
@@ -124,14 +128,14 @@ tutti_status tti_device_release_graphs(tti_exec *x) {
 }
 
 tutti_status tti_device_chain_step(tti_exec *x, int which) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *d = tti_device_of(x);
     int first = (which + d->n_sets - d->n_waiting) % d->n_sets;
     if (!begins_chain(d, first)) return play_marked(x, which);
     return ++d->n_waiting < d->n_chained ? TUTTI_OK : play_chain(x, first);
 }
 
 tutti_status tti_device_chain_before_end(tti_exec *x) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *d = tti_device_of(x);
     bool others_may_come = !d->has_just_ended;
     d->has_just_ended = true;
     uint64_t n_given = d->n_begun - d->n_ended - (uint64_t)d->n_waiting;
@@ -145,24 +149,28 @@ enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
 /* Maximum number of timestamps in a step: of nodes, joins, sums, copies, fetches for each shard (at
  * least one), and between them. */
 static int64_t most_moments(const tti_exec *x) {
-    const tti_program *program = &x->desc.plan->shard;
-    int64_t n_shards = x->last_shard - x->first_shard, trades = 0;
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_arrays *arrays = tti_arrays_of(x);
+    const tti_pipe *pipe = tti_pipe_of(x);
+    const tti_program *program = &setup->desc.plan->shard;
+    int64_t n_shards = setup->last_shard - setup->first_shard, trades = 0;
     int64_t nodes = (int64_t)(program->n_steps + 8) * n_shards;
     for (int s = 0; s < program->n_steps; s++)
         trades += program->steps[s]->op->traits & TTI_COLLECTIVE ? n_shards : 0;
-    if (x->pipe) nodes += 4 * x->pipe->train.schedule.n_actions;
-    if (x->pipe && x->sharded) /* shards that are joined go on in turns */
-        nodes += 3 * (2 * x->sharded->train.n_uses + x->sharded->grads.n_uses) * n_shards;
-    if (x->sharded)
-        nodes +=
-            (x->sharded->train.n_uses + x->desc.plan->n_buckets) * 2 * x->sharded->n_shard_groups;
-    return 2 * (nodes + trades) + 6 * x->desc.plan->n_buckets + 4 * x->acc.n_shard_groups + 64;
+    if (pipe) nodes += 4 * pipe->train.schedule.n_actions;
+    if (pipe && arrays->sharded) /* shards that are joined go on in turns */
+        nodes += 3 * (2 * arrays->sharded->train.n_uses + arrays->sharded->grads.n_uses) * n_shards;
+    if (arrays->sharded)
+        nodes += (arrays->sharded->train.n_uses + setup->desc.plan->n_buckets) * 2 *
+                 arrays->sharded->n_shard_groups;
+    return 2 * (nodes + trades) + 6 * setup->desc.plan->n_buckets + 4 * setup->acc.n_shard_groups +
+           64;
 }
 
 /* Every step replays a graph once, so each timestamp belongs to one step.  If graphs do not support
  * timestamps, kernels are launched one by one. */
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *d = tti_device_of(x);
     TTI_ASSERT(d->n_begun == d->n_ended && d->n_begun > 0);
     if (most_moments(x) > MAX_MOMENTS / n_steps)
         return tti_fail(TUTTI_E_INVALID,
@@ -175,10 +183,10 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     bool turns = d->reduce && tti_device_reduce_turns(d->reduce, last); /* in between */
     /* On all workers, if some have no device; or with a server, or stages. */
     bool by_kernels =
-        turns || d->host_staged || d->server || d->pipe || tti_offload_streams(x->offload);
+        turns || d->host_staged || d->server || d->pipe || tti_offload_streams(tti_offload_of(x));
     if (by_kernels) return TUTTI_OK;
     bool records = tti_profile_records(x);
-    TTI_TRY(tti_device_agree(x, &records));
+    TTI_TRY(tti_device_agree(tti_setup_of(x), &records));
     if (!records) return tti_profile_zero(x, n_moments);
     d->timed = calloc((size_t)n_steps, sizeof *d->timed);
     if (!d->timed) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
@@ -196,8 +204,8 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     return tti_profile_zero(x, n_moments);
 }
 
-void tti_exec_device_profile_end(tti_exec *x) {
-    tti_exec_device *d = x->device;
+void tti_exec_device_profile_end(tti_exec_device *device) {
+    tti_exec_device *d = device;
     for (int i = 0; i < d->n_timed; i++) d->ops->queues.release_captured_graph(d->timed[i]);
     free(d->timed);
     d->timed = NULL;

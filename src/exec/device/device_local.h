@@ -3,7 +3,7 @@
 #ifndef TTI_EXEC_DEVICE_LOCAL_H
 #define TTI_EXEC_DEVICE_LOCAL_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 /* Before such a step: clears the device's sums of other workers. */
 tutti_status tti_device_local_begin(tti_exec *x);

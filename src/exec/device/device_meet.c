@@ -8,10 +8,10 @@
 
 /* Connects the groups one after the other, as for lines of an axis. */
 static tutti_status meet_in_turn(tti_exec *x, tti_str *sums) {
-    const tti_mesh *mesh = x->desc.mesh;
+    const tti_mesh *mesh = tti_setup_of(x)->desc.mesh;
     for (int i = 0; i < tti_mesh_n_model(&mesh->size); i++) {
         if (i == tti_mesh_model_rank(&mesh->size, &mesh->at))
-            TTI_TRY(tti_device_reduce_create(x, &x->device->reduce, sums));
+            TTI_TRY(tti_device_reduce_create(x, &tti_device_of(x)->reduce, sums));
         TTI_TRY(tutti_comm_barrier(mesh->world));
     }
     return TUTTI_OK;
@@ -20,19 +20,24 @@ static tutti_status meet_in_turn(tti_exec *x, tti_str *sums) {
 /* All that the workers of one model exchange goes between devices.  Sums over pieces, then stages
  * are those over all of them in one tree only where there are 1, 2, 4 ... pieces. */
 static bool is_direct(const tti_exec *x) {
-    int n_pieces = x->desc.mesh->size.tensor;
-    if (tti_device_host_staged_alone(x)) return false;
-    if (!x->pipe) return tti_device_exchange_group(x->exchange) != NULL;
-    bool pieces = n_pieces == 1 || tti_device_exchange_group(x->exchange);
-    return pieces && tti_device_pipe_mail(x->device->pipe) && (n_pieces & (n_pieces - 1)) == 0;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_device_exchange *exchange = tti_exchange_of(x);
+    int n_pieces = setup->desc.mesh->size.tensor;
+    if (tti_device_host_staged_alone(setup)) return false;
+    if (!tti_pipe_of(x)) return tti_device_exchange_group(exchange) != NULL;
+    bool pieces = n_pieces == 1 || tti_device_exchange_group(exchange);
+    return pieces && tti_device_pipe_mail(tti_device_of(x)->pipe) &&
+           (n_pieces & (n_pieces - 1)) == 0;
 }
 
 static void describe_between(tti_exec *x, const char *sums, bool all) {
-    tti_str *way = &x->device->way;
+    tti_exec_device *device = tti_device_of(x);
+    tti_device_exchange *exchange = tti_exchange_of(x);
+    tti_str *way = &device->way;
     tti_str stages = {0};
-    if (all && *sums) tti_str_printf(way, "%s%s", sums, x->exchange ? ", inside layers " : "");
-    tti_device_exchange_describe(x->exchange, way);
-    if (x->pipe) tti_device_pipe_describe(x->device->pipe, &stages);
+    if (all && *sums) tti_str_printf(way, "%s%s", sums, exchange ? ", inside layers " : "");
+    tti_device_exchange_describe(exchange, way);
+    if (tti_pipe_of(x)) tti_device_pipe_describe(device->pipe, &stages);
     if (!all && way->n_bytes == 0) tti_str_add(way, "by way of the host");
     if (stages.n_bytes > 0)
         tti_str_printf(way, "%sbetween stages %s", way->n_bytes > 0 ? ", " : "",
@@ -41,26 +46,28 @@ static void describe_between(tti_exec *x, const char *sums, bool all) {
 }
 
 /* Stages may go on between devices where layers are whole: else their groups belong together. */
-static tutti_status give_up(tti_exec *x, bool direct) {
-    tti_device_mail *mail = tti_device_pipe_mail(x->device->pipe);
-    tti_device_reduce_destroy(x->device->reduce);
-    x->device->reduce = NULL;
-    if (!tti_device_exchange_group(x->exchange)) return TUTTI_OK;
+static tutti_status give_up(tti_exec_device *device, tti_device_exchange *exchange, bool direct) {
+    tti_device_mail *mail = tti_device_pipe_mail(device->pipe);
+    tti_device_reduce_destroy(device->reduce);
+    device->reduce = NULL;
+    if (!tti_device_exchange_group(exchange)) return TUTTI_OK;
     if (mail) tti_device_mail_part(mail);
     return tti_device_exchange_give_up(
-        x->exchange, direct ? "workers with other samples" : "workers of other stages");
+        exchange, direct ? "workers with other samples" : "workers of other stages");
 }
 
 /* Steps of a model in parts need the host for nothing where all that they add is added between
  * devices. */
 static tutti_status meet_divided(tti_exec *x) {
-    tti_exec_device *d = x->device;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    tti_exec_device *d = device;
     tti_str sums = {0};
     bool direct = is_direct(x);
     if (direct) TTI_TRY(meet_in_turn(x, &sums));
-    bool all = direct && (x->n_ranks == 1 || d->reduce);
-    if (direct) TTI_TRY(tti_device_agree(x, &all));
-    if (!all) TTI_TRY(give_up(x, direct));
+    bool all = direct && (setup->n_ranks == 1 || d->reduce);
+    if (direct) TTI_TRY(tti_device_agree(setup, &all));
+    if (!all) TTI_TRY(give_up(device, tti_exchange_of(x), direct));
     describe_between(x, tti_str_text(&sums), all);
     tti_str_free(&sums);
     if (!all) return tti_device_host_staged_create(x, &d->host_staged);
@@ -68,12 +75,13 @@ static tutti_status meet_divided(tti_exec *x) {
 }
 
 tutti_status tti_device_meet(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    if (x->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
-    if (x->divided) return meet_divided(x);
-    if (x->desc.mixed) return tti_device_host_staged_create(x, &d->host_staged);
-    bool host_staged = tti_device_ends_on_host(x);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *d = tti_device_of(x);
+    if (setup->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
+    if (setup->divided) return meet_divided(x);
+    if (setup->desc.mixed) return tti_device_host_staged_create(x, &d->host_staged);
+    bool host_staged = tti_device_ends_on_host(setup);
     if (!d->server && !host_staged) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
-    return x->n_ranks == 1 || d->reduce ? TUTTI_OK
-                                        : tti_device_host_staged_create(x, &d->host_staged);
+    return setup->n_ranks == 1 || d->reduce ? TUTTI_OK
+                                            : tti_device_host_staged_create(x, &d->host_staged);
 }

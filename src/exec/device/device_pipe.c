@@ -78,11 +78,11 @@ enum { N_TURNS = 2 };
 
 /* ---- memory ---- */
 
-static tutti_status make_pinned(const tti_exec *x, const tti_pipe_end *end, end_room *room) {
+static tutti_status make_pinned(const tti_setup *setup, const tti_pipe_end *end, end_room *room) {
     room->places = calloc(N_TURNS, sizeof *room->places);
     if (!room->places) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     for (int i = 0; i < N_TURNS; i++) {
-        room->places[i] = x->desc.backend->device->memory.alloc_host(end->n_bytes);
+        room->places[i] = setup->desc.backend->device->memory.alloc_host(end->n_bytes);
         if (!room->places[i])
             return tti_fail(TUTTI_E_NOMEM, "pipeline: %zu bytes for a value", end->n_bytes);
     }
@@ -90,55 +90,58 @@ static tutti_status make_pinned(const tti_exec *x, const tti_pipe_end *end, end_
 }
 
 /* Up to a step, in as many as places of parameters and gradients want. */
-static void add_stretches(const tti_exec *x, side_room *room, stretch t) {
+static void add_stretches(const tti_arrays *arrays, side_room *room, stretch t) {
     int first = (int)t.steps.first, last = (int)t.steps.last, stop;
-    for (; (stop = tti_sharded_next_stop(x->sharded, first, last)) < last; first = stop)
+    for (; (stop = tti_sharded_next_stop(arrays->sharded, first, last)) < last; first = stop)
         room->stretches[room->n_stretches++] = (stretch){t.part, {(size_t)first, (size_t)stop}, -1};
     t.steps.first = (size_t)first;
     room->stretches[room->n_stretches++] = t;
 }
 
-static void find_stretches(const tti_exec *x, side_room *room) {
+static void find_stretches(const tti_setup *setup, const tti_arrays *arrays, side_room *room) {
     const tti_program *program = room->side->program;
     for (int p = 0; p < program->n_parts; p++) {
         size_t first = (size_t)program->part_first[p], last = (size_t)program->part_first[p + 1];
-        for (int i = 0; i < x->n_syncs; i++) {
-            size_t join = (size_t)x->syncs[i];
+        for (int i = 0; i < setup->n_syncs; i++) {
+            size_t join = (size_t)setup->syncs[i];
             if (join < first || join >= last) continue;
-            add_stretches(x, room, (stretch){p, {first, join}, i});
+            add_stretches(arrays, room, (stretch){p, {first, join}, i});
             first = join + 1;
         }
-        add_stretches(x, room, (stretch){p, {first, last}, -1});
+        add_stretches(arrays, room, (stretch){p, {first, last}, -1});
     }
 }
 
 static tutti_status make_stretches(const tti_exec *x, side_room *room) {
-    if (!x->pipe->stages->is_joined || room->side->program != &x->desc.plan->shard) return TUTTI_OK;
-    int n_most = x->desc.plan->shard.n_steps + room->side->program->n_parts + x->n_syncs;
+    const tti_setup *setup = tti_setup_of(x);
+    if (!tti_pipe_of(x)->stages->is_joined || room->side->program != &setup->desc.plan->shard)
+        return TUTTI_OK;
+    int n_most = setup->desc.plan->shard.n_steps + room->side->program->n_parts + setup->n_syncs;
     room->stretches = calloc((size_t)n_most, sizeof *room->stretches);
     if (!room->stretches) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    find_stretches(x, room);
+    find_stretches(setup, tti_arrays_of(x), room);
     return TUTTI_OK;
 }
 
 static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room) {
+    const tti_setup *setup = tti_setup_of(x);
     room->side = side;
     room->in = calloc((size_t)side->n_in + 1, sizeof *room->in);
     room->out = calloc((size_t)side->n_out + 1, sizeof *room->out);
-    room->put = calloc((size_t)(x->n_in_flight * side->program->n_parts), sizeof *room->put);
+    room->put = calloc((size_t)(setup->n_in_flight * side->program->n_parts), sizeof *room->put);
     if (!room->in || !room->out || !room->put)
         return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     for (int i = 0; i < side->n_in; i++) {
         room->in[i].reader = calloc((size_t)side->in[i].depth, sizeof(int));
         if (!room->in[i].reader) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     }
-    for (int i = 0; i < side->n_out; i++) TTI_TRY(make_pinned(x, &side->out[i], &room->out[i]));
+    for (int i = 0; i < side->n_out; i++) TTI_TRY(make_pinned(setup, &side->out[i], &room->out[i]));
     return make_stretches(x, room);
 }
 
 static void pin_slots(tti_device_pipe *pipe) {
     size_t n_bytes;
-    void *slots = tti_mailbox_memory(pipe->x->pipe->box, &n_bytes);
+    void *slots = tti_mailbox_memory(tti_pipe_of(pipe->x)->box, &n_bytes);
     if (pipe->ops->memory.pin(slots, n_bytes) == TUTTI_OK)
         pipe->pinned = slots;
     else
@@ -147,17 +150,18 @@ static void pin_slots(tti_device_pipe *pipe) {
 
 tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out) {
     *out = NULL;
-    if (!x->pipe) return TUTTI_OK;
+    if (!tti_pipe_of(x)) return TUTTI_OK;
     tti_device_pipe *pipe = calloc(1, sizeof *pipe);
     *out = pipe;
     if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     pipe->x = x;
-    pipe->ops = x->desc.backend->device;
+    pipe->ops = tti_setup_of(x)->desc.backend->device;
     pin_slots(pipe);
     TTI_TRY(tti_device_mail_create(x, &pipe->mail));
-    x->device->mail = pipe->mail;
-    TTI_TRY(make_room(x, &x->pipe->train, &pipe->train));
-    return x->pipe->eval.program ? make_room(x, &x->pipe->eval, &pipe->eval) : TUTTI_OK;
+    tti_device_of(x)->mail = pipe->mail;
+    TTI_TRY(make_room(x, &tti_pipe_of(x)->train, &pipe->train));
+    return tti_pipe_of(x)->eval.program ? make_room(x, &tti_pipe_of(x)->eval, &pipe->eval)
+                                        : TUTTI_OK;
 }
 
 static void release_room(const tti_device_pipe *pipe, side_room *room) {
@@ -224,8 +228,8 @@ static tutti_status send(pipe_step *s, const part *p) {
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
         if (end->part != p->action.part) continue;
-        int slot = tti_pipe_slot(s->pipe->x, end, p->action.shard_group, 0);
-        TTI_TRY(tti_mailbox_put(s->pipe->x->pipe->box, slot, s->room->out[i].places[turn]));
+        int slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0);
+        TTI_TRY(tti_mailbox_put(tti_pipe_of(s->pipe->x)->box, slot, s->room->out[i].places[turn]));
     }
     return TUTTI_OK;
 }
@@ -240,8 +244,9 @@ static bool is_there(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     for (int i = 0; i < side->n_in; i++)
         if (begins_with(&side->in[i], p) &&
-            !tti_mailbox_is_full(s->pipe->x->pipe->box,
-                                 tti_pipe_slot(s->pipe->x, &side->in[i], p->action.shard_group, 0)))
+            !tti_mailbox_is_full(
+                tti_pipe_of(s->pipe->x)->box,
+                tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.shard_group, 0)))
             return false;
     return true;
 }
@@ -253,10 +258,10 @@ static tutti_status take_in(const pipe_step *s, const part *p, int i, bool is_fi
     const tti_pipe_end *end = &s->room->side->in[i];
     end_room *room = &s->room->in[i];
     int at = p->action.shard_group % end->depth,
-        slot = tti_pipe_slot(s->pipe->x, end, p->action.shard_group, 0);
+        slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0);
     void *to = tti_device_mail_place(s->pipe->mail, slot);
     const void *data;
-    TTI_TRY(tti_mailbox_wait(s->pipe->x->pipe->box, slot, &data));
+    TTI_TRY(tti_mailbox_wait(tti_pipe_of(s->pipe->x)->box, slot, &data));
     if (room->reader[at] == p->number - 1)
         TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
     if (is_first) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COPY));
@@ -290,8 +295,9 @@ static tutti_status free_slots(const pipe_step *s, const part *p) {
         if (begins_with(&side->in[i], p)) TTI_TRY(s->pipe->ops->queues.await(TTI_MARK_PIPE_IN));
     for (int i = 0; i < side->n_in; i++)
         if (side->in[i].last_part == p->action.part)
-            tti_mailbox_free(s->pipe->x->pipe->box,
-                             tti_pipe_slot(s->pipe->x, &side->in[i], p->action.shard_group, 0));
+            tti_mailbox_free(
+                tti_pipe_of(s->pipe->x)->box,
+                tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.shard_group, 0));
     return TUTTI_OK;
 }
 
@@ -304,17 +310,17 @@ static tutti_status send_unsent(pipe_step *s) {
 /* ---- parameters in parts ---- */
 
 static bool is_joined(const pipe_step *s) {
-    return s->pipe->x->pipe->stages->is_joined && !s->desc->eval;
+    return tti_pipe_of(s->pipe->x)->stages->is_joined && !s->desc->eval;
 }
 
 /* Each part of each micro-batch group fetches its own parameters, since others run in between. */
 static bool fetches_by_part(const pipe_step *s) {
-    return tti_exec_has_sharded_params(s->pipe->x) && !is_joined(s);
+    return tti_exec_has_sharded_params(tti_arrays_of(s->pipe->x)) && !is_joined(s);
 }
 
 /* Fetches the parameters of the first steps, while other stages are awaited. */
 static void begin_fetching(const pipe_step *s, const part *p) {
-    tti_device_sharded *sharded = s->pipe->x->device->sharded;
+    tti_device_sharded *sharded = tti_device_of(s->pipe->x)->sharded;
     if (!fetches_by_part(s)) return;
     tti_device_sharded_begin_part(sharded, s->desc->eval, (int)p->steps.first);
     tti_device_sharded_before(sharded, (int)p->steps.first);
@@ -326,12 +332,14 @@ static void begin_fetching(const pipe_step *s, const part *p) {
 static bool sums_beside(const pipe_step *s, int shard_group) {
     const tti_exec *x = s->pipe->x;
     const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
-    if (!reduce) return x->sharded && !s->desc->eval && shard_group == x->pipe->n_shard_groups - 1;
+    if (!reduce)
+        return tti_arrays_of(x)->sharded && !s->desc->eval &&
+               shard_group == tti_pipe_of(x)->n_shard_groups - 1;
     return tti_device_reduce_merges(reduce, shard_group);
 }
 
 static void sum_beside(const pipe_step *s, int step) {
-    tti_exec_device *d = s->pipe->x->device;
+    tti_exec_device *d = tti_device_of(s->pipe->x);
     if (s->desc->reduce)
         tti_device_reduce_after(s->desc->reduce, step);
     else if (d->beside == TUTTI_OK)
@@ -348,32 +356,34 @@ typedef struct telling {
 static void after_step(int step, void *user) {
     const telling *told = user;
     tti_exec *x = told->s->pipe->x;
-    if (x->profile) tti_device_time_step(x, told->instance, step, told->shard);
+    if (tti_profile_of(x)) tti_device_time_step(x, told->instance, step, told->shard);
     if (sums_beside(told->s, told->shard_group)) sum_beside(told->s, step);
     if (told->shard_group == 0 && told->s->desc->parts)
         tti_device_parts_before(told->s->desc->parts, step + 1);
     if (fetches_by_part(told->s) && step + 1 < told->last)
-        tti_device_sharded_before(x->device->sharded, step + 1);
+        tti_device_sharded_before(tti_device_of(x)->sharded, step + 1);
 }
 
 static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run *run) {
     int first = (int)p->steps.first, last = (int)p->steps.last;
     tti_exec *x = s->pipe->x;
     telling told = {s, p->action.shard_group, p->instance,
-                    x->pipe->shard_groups[p->action.shard_group].first, last};
+                    tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
     bool fetches = told.shard_group == 0 && s->desc->parts;
-    bool tells = x->profile || fetches || sums_beside(s, told.shard_group) || fetches_by_part(s);
+    bool tells =
+        tti_profile_of(x) || fetches || sums_beside(s, told.shard_group) || fetches_by_part(s);
     if (fetches) tti_device_parts_before(s->desc->parts, first);
     TTI_TRY(
         tti_instance_run_range(p->instance, run, first, last, tells ? after_step : NULL, &told));
-    return fetches_by_part(s) ? tti_device_sharded_finish(x->device->sharded) : TUTTI_OK;
+    return fetches_by_part(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded) : TUTTI_OK;
 }
 
 static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *run) {
     tti_exec *x = s->pipe->x;
+    tti_pipe *pipe = tti_pipe_of(x);
     int from = s->pipe->first_moment + 1 + 2 * p->number;
-    int shard = x->pipe->shard_groups[p->action.shard_group].first;
-    bool forward = p->action.part < x->pipe->stages->n_chunks;
+    int shard = pipe->shard_groups[p->action.shard_group].first;
+    bool forward = p->action.part < pipe->stages->n_chunks;
     TTI_TRY(s->pipe->ops->queues.stamp(TTI_QUEUE_COMPUTE, from));
     TTI_TRY(
         tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"), shard));
@@ -388,21 +398,24 @@ static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *
  * before this one. */
 static tutti_status compute(const pipe_step *s, const part *p) {
     tti_exec *x = s->pipe->x;
+    const tti_setup *setup = tti_setup_of(x);
     const tti_device_ops *ops = s->pipe->ops;
-    const tti_shard_group *shard_group = &x->pipe->shard_groups[p->action.shard_group];
-    int local = shard_group->first - x->first_shard;
-    if (!s->desc->eval) tti_exec_point_at_buffer(x, p->instance, shard_group->buffer[0]);
+    const tti_shard_group *shard_group = &tti_pipe_of(x)->shard_groups[p->action.shard_group];
+    int local = shard_group->first - setup->first_shard;
+    if (!s->desc->eval)
+        tti_exec_point_at_buffer(tti_arrays_of(x), p->instance, shard_group->buffer[0]);
     if (p->action.part == 0)
-        tti_inputs_point(p->instance, s->desc->eval ? &x->eval_inputs : &x->shard_inputs,
+        tti_inputs_point(p->instance, s->desc->eval ? &setup->eval_inputs : &setup->shard_inputs,
                          &s->desc->shards[local], s->desc->loss_scale);
-    if (!s->pipe->x->device->between) TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+    if (!tti_device_of(s->pipe->x)->between)
+        TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
     return run_timed(s, p, &s->desc->runs[local]);
 }
 
 /* The rest of the step, which no other stage waits for. */
 static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
     tti_exec *x = s->pipe->x;
-    const tti_shard_group *shard_group = &x->pipe->shard_groups[p->action.shard_group];
+    const tti_shard_group *shard_group = &tti_pipe_of(x)->shard_groups[p->action.shard_group];
     tti_range flat = s->room->side->flat[p->action.part];
     bool merges = !s->desc->eval && !sums_beside(s, p->action.shard_group);
     if (merges) tti_exec_merge(x, shard_group, flat.first, flat.last);
@@ -413,7 +426,7 @@ static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
 
 static tutti_status run_host_staged(pipe_step *s, const part *p) {
     /* A part with collectives waits for its neighbours, which may wait for unsent values. */
-    if (s->pipe->x->exchange || !is_there(s, p)) TTI_TRY(send_unsent(s));
+    if (tti_exchange_of(s->pipe->x) || !is_there(s, p)) TTI_TRY(send_unsent(s));
     part before = s->unsent;
     s->unsent = (part){0};
     TTI_TRY(take_all(s, p));
@@ -434,7 +447,7 @@ static tutti_status take_letters(const pipe_step *s, const part *p) {
     for (int i = 0; i < side->n_in; i++) {
         const tti_pipe_end *end = &side->in[i];
         if (!begins_with(end, p)) continue;
-        int slot = tti_pipe_slot(s->pipe->x, end, p->action.shard_group, 0);
+        int slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0);
         TTI_TRY(tti_device_mail_take(s->pipe->mail, slot));
         tti_instance_set_input(p->instance, end->input, tti_device_mail_place(s->pipe->mail, slot));
     }
@@ -446,7 +459,8 @@ static tutti_status leave_letters(const pipe_step *s, const part *p) {
     for (int i = 0; i < side->n_in; i++)
         if (side->in[i].last_part == p->action.part)
             TTI_TRY(tti_device_mail_leave(
-                s->pipe->mail, tti_pipe_slot(s->pipe->x, &side->in[i], p->action.shard_group, 0)));
+                s->pipe->mail,
+                tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.shard_group, 0)));
     return TUTTI_OK;
 }
 
@@ -459,9 +473,9 @@ static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) 
         if (!any) TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
         if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_STAGES));
         any = true;
-        TTI_TRY(tti_device_mail_put(s->pipe->mail,
-                                    tti_pipe_slot(s->pipe->x, end, p->action.shard_group, 0),
-                                    tti_instance_output(p->instance, end->name), end->n_bytes));
+        TTI_TRY(tti_device_mail_put(
+            s->pipe->mail, tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0),
+            tti_instance_output(p->instance, end->name), end->n_bytes));
     }
     if (!any) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_STAGES, tti_part_stages("values to another stage"),
@@ -487,7 +501,7 @@ static tutti_status run_between(const pipe_step *s, const part *p) {
 /* ---- a step ---- */
 
 static tutti_status pass_fault(const pipe_step *s, const part *p) {
-    const tti_stages *stages = s->pipe->x->pipe->stages;
+    const tti_stages *stages = tti_pipe_of(s->pipe->x)->stages;
     bool forward = p->action.part < stages->n_chunks;
     const char *fault = forward ? "pipe.forward" : "pipe.backward";
     (void)fault; /* of programs that know faults */
@@ -498,14 +512,14 @@ static tutti_status pass_fault(const pipe_step *s, const part *p) {
 static tutti_status run_part(pipe_step *s, const part *p) {
     TTI_TRY(pass_fault(s, p));
     begin_fetching(s, p);
-    return s->pipe->x->device->between ? run_between(s, p) : run_host_staged(s, p);
+    return tti_device_of(s->pipe->x)->between ? run_between(s, p) : run_host_staged(s, p);
 }
 
 static part make_part(pipe_step *s, tti_pipe_action action) {
     const tti_pipe_side *side = s->room->side;
     const int *first = side->program->part_first + action.part;
     tti_compute_thread *compute_thread =
-        &s->pipe->x->compute_thread[action.shard_group % side->schedule.n_in_flight];
+        &tti_threads_of(s->pipe->x)->thread[action.shard_group % side->schedule.n_in_flight];
     return (part){.action = action,
                   .number = s->n_runs++,
                   .instance = s->desc->eval ? compute_thread->eval : compute_thread->shard,
@@ -518,7 +532,7 @@ static tutti_status run_parts(pipe_step *s) {
         part p = make_part(s, schedule->actions[i]);
         TTI_TRY(run_part(s, &p));
     }
-    return s->pipe->x->device->between ? TUTTI_OK : send_unsent(s);
+    return tti_device_of(s->pipe->x)->between ? TUTTI_OK : send_unsent(s);
 }
 
 /* ---- shards that are joined inside a step: by way of the host, part by part ---- */
@@ -542,10 +556,10 @@ static tutti_status run_between_joins(pipe_step *s, const part *p) {
 
 static tutti_status run_stretch(pipe_step *s, const stretch *t) {
     tti_exec *x = s->pipe->x;
-    tti_device_sharded *sharded = x->device->sharded;
+    tti_device_sharded *sharded = tti_device_of(x)->sharded;
     if (sharded) tti_device_sharded_before(sharded, (int)t->steps.first);
     if (sharded) TTI_TRY(tti_device_sharded_finish(sharded));
-    for (int w = 0; w < x->pipe->n_shard_groups; w++) {
+    for (int w = 0; w < tti_pipe_of(x)->n_shard_groups; w++) {
         part p = make_part(s, (tti_pipe_action){w, t->part});
         p.steps = t->steps;
         TTI_TRY(run_between_joins(s, &p));
@@ -557,23 +571,26 @@ static tutti_status run_stretch(pipe_step *s, const stretch *t) {
  * added at the end, or during the last ones. */
 static tutti_status run_joined(pipe_step *s) {
     tti_exec *x = s->pipe->x;
-    if (x->device->sharded) tti_device_sharded_begin(x->device->sharded, true);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    if (device->sharded) tti_device_sharded_begin(device->sharded, true);
     for (int i = 0; i < s->room->n_stretches; i++) TTI_TRY(run_stretch(s, &s->room->stretches[i]));
-    if (!x->sharded) tti_exec_merge(x, &x->acc.shard_groups[0], 0, x->desc.plan->n_flat);
+    if (!tti_arrays_of(x)->sharded)
+        tti_exec_merge(x, &setup->acc.shard_groups[0], 0, setup->desc.plan->n_flat);
     return TUTTI_OK;
 }
 
 /* The number of kernel launches of program runs. */
 static int count_runs(const pipe_step *s) {
-    if (is_joined(s)) return s->room->n_stretches * s->pipe->x->pipe->n_shard_groups;
+    if (is_joined(s)) return s->room->n_stretches * tti_pipe_of(s->pipe->x)->n_shard_groups;
     return s->room->side->schedule.n_actions;
 }
 
 /* Forgets the previous steps, which the device has completed. */
-static void forget(const tti_exec *x, const side_room *room) {
+static void forget(const tti_setup *setup, const side_room *room) {
     for (int i = 0; i < room->side->n_in; i++)
         for (int k = 0; k < room->side->in[i].depth; k++) room->in[i].reader[k] = INT_MIN;
-    for (int i = 0; i < x->n_in_flight * room->side->program->n_parts; i++) room->put[i] = -1;
+    for (int i = 0; i < setup->n_in_flight * room->side->program->n_parts; i++) room->put[i] = -1;
 }
 
 bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval) {
@@ -586,8 +603,8 @@ void tti_device_pipe_begin(tti_device_pipe *pipe, bool beside) {
 
 tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step) {
     pipe_step s = {.pipe = pipe, .desc = step, .room = step->eval ? &pipe->eval : &pipe->train};
-    forget(pipe->x, s.room);
-    pipe->x->device->between = tti_device_pipe_is_loaded(pipe, step->eval);
+    forget(tti_setup_of(pipe->x), s.room);
+    tti_device_of(pipe->x)->between = tti_device_pipe_is_loaded(pipe, step->eval);
     s.room->has_run = true;
     pipe->n_timed = count_runs(&s);
     pipe->first_moment = tti_profile_take(pipe->x, 2 * pipe->n_timed + 1);
@@ -595,18 +612,19 @@ tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_st
     tutti_status st = is_joined(&s) ? run_joined(&s) : run_parts(&s);
     if (st != TUTTI_OK) tti_device_pipe_fail(pipe, st);
     TTI_TRY(st);
-    return pipe->x->device->between ? TUTTI_OK : pipe->ops->queues.sync();
+    return tti_device_of(pipe->x)->between ? TUTTI_OK : pipe->ops->queues.sync();
 }
 
 tutti_status tti_device_pipe_rest(tti_device_pipe *pipe) {
-    return pipe->x->device->between ? tti_device_mail_rest(pipe->mail) : pipe->ops->queues.sync();
+    return tti_device_of(pipe->x)->between ? tti_device_mail_rest(pipe->mail)
+                                           : pipe->ops->queues.sync();
 }
 
 void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
     if (pipe->has_failed) return;
     pipe->has_failed = true;
-    tti_mailbox_fail(pipe->x->pipe->box, status);
-    if (pipe->x->device->between) tti_device_mail_give_up(pipe->mail, status);
+    tti_mailbox_fail(tti_pipe_of(pipe->x)->box, status);
+    if (tti_device_of(pipe->x)->between) tti_device_mail_give_up(pipe->mail, status);
 }
 
 /* By the device's own clock: the time from the begin of the step to the end of the last part, and
@@ -624,11 +642,12 @@ tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
 
 /* Once, of the longest. */
 static tutti_status take_shared(tti_device_pipe *pipe) {
-    const tti_stages *stages = pipe->x->pipe->stages;
+    const tti_stages *stages = tti_pipe_of(pipe->x)->stages;
     size_t n = 0;
     if (pipe->shared) return TUTTI_OK;
     for (int i = 0; i < stages->n_tied; i++) {
-        const tti_slot *slot = tti_pipe_tied_slot(pipe->x->desc.plan, &stages->tied[i]);
+        const tti_slot *slot =
+            tti_pipe_tied_slot(tti_setup_of(pipe->x)->desc.plan, &stages->tied[i]);
         if (slot) n = TTI_MAX(n, slot->n_elems);
     }
     pipe->shared = pipe->ops->memory.alloc_host(n * sizeof *pipe->shared + 1);
@@ -636,19 +655,19 @@ static tutti_status take_shared(tti_device_pipe *pipe) {
 }
 
 static tutti_status sum_host_staged(const tti_device_pipe *pipe, const tti_tied_param *tied) {
-    const tti_slot *slot = tti_pipe_tied_slot(pipe->x->desc.plan, tied);
+    const tti_slot *slot = tti_pipe_tied_slot(tti_setup_of(pipe->x)->desc.plan, tied);
     if (!slot) return TUTTI_OK;
     float *grads = tti_exec_grads(pipe->x) + slot->first;
     size_t n_bytes = slot->n_elems * sizeof *grads;
     TTI_TRY(pipe->ops->queues.copy(TTI_QUEUE_COMPUTE, pipe->shared, grads, n_bytes));
     TTI_TRY(pipe->ops->queues.sync());
-    TTI_TRY(tti_pipe_sum_shared(pipe->x->pipe, tied, slot, pipe->shared));
+    TTI_TRY(tti_pipe_sum_shared(tti_pipe_of(pipe->x), tied, slot, pipe->shared));
     TTI_TRY(pipe->ops->queues.copy(TTI_QUEUE_COMPUTE, grads, pipe->shared, n_bytes));
     return pipe->ops->queues.sync();
 }
 
 static tutti_status sum_tied_host_staged(tti_device_pipe *pipe) {
-    const tti_stages *stages = pipe->x->pipe->stages;
+    const tti_stages *stages = tti_pipe_of(pipe->x)->stages;
     int64_t start = tti_now_ns();
     TTI_TRY(take_shared(pipe));
     for (int i = 0; i < stages->n_tied; i++) TTI_TRY(sum_host_staged(pipe, &stages->tied[i]));
@@ -659,15 +678,15 @@ static tutti_status sum_tied_host_staged(tti_device_pipe *pipe) {
 
 tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
     tti_exec *x = pipe->x;
-    if (x->pipe->stages->n_tied == 0) return TUTTI_OK;
+    if (tti_pipe_of(x)->stages->n_tied == 0) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
-    TTI_TRY(pipe->x->device->between ? tti_device_mail_sum_tied(pipe->mail)
-                                     : sum_tied_host_staged(pipe));
+    TTI_TRY(tti_device_of(pipe->x)->between ? tti_device_mail_sum_tied(pipe->mail)
+                                            : sum_tied_host_staged(pipe));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients of shared parameters"),
                             -1);
 }
 
 tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int mark) {
-    return pipe->x->device->between ? tti_device_mail_await(pipe->mail, mark)
-                                    : pipe->ops->queues.await(mark);
+    return tti_device_of(pipe->x)->between ? tti_device_mail_await(pipe->mail, mark)
+                                           : pipe->ops->queues.await(mark);
 }

@@ -4,8 +4,8 @@
 #define TTI_EXEC_DEVICE_PIPE_H
 
 #include "exec/device/params/device_params.h"
-#include "exec/exec.h"
 #include "exec/program/inputs.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_device_pipe tti_device_pipe;
 

@@ -5,17 +5,18 @@
 #include "exec/device/device_step.h"
 
 tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set) {
-    tti_exec_device *d = x->device;
+    tti_tally *tally = tti_tally_of(x);
+    tti_exec_device *d = tti_device_of(x);
     const char *sums = set->told + sizeof(tti_step_report);
     if (d->reduce || d->axis)
         return tti_device_take_told(x, (const double *)(const void *)sums, set->desc.step);
-    if (x->offload && d->host_staged) return TUTTI_OK; /* they were made there */
-    memcpy(x->sums, sums, (size_t)d->n_told * sizeof *x->sums);
+    if (tti_offload_of(x) && d->host_staged) return TUTTI_OK; /* they were made there */
+    memcpy(tally->sums, sums, (size_t)d->n_told * sizeof *tally->sums);
     return TUTTI_OK;
 }
 
 tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
-    tti_exec_device *d = x->device;
+    tti_exec_device *d = tti_device_of(x);
     int which = tti_device_next_to_end(d);
     tti_device_set *set = &d->sets[which];
     TTI_ASSERT(set->at_work);
@@ -29,19 +30,21 @@ tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
     else
         TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which)
                           : d->ops->queues.await(which));
-    tti_exec_profile_wait(x, tti_part_wait("waiting for the device"), start, tti_now_ns());
+    tti_profile_add(x, TTI_ROW_HOST, tti_part_wait("waiting for the device"), -1, start,
+                    tti_now_ns());
     return TUTTI_OK;
 }
 
 void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
-    tti_exec_device *d = x->device;
+    tti_offload *offload = tti_offload_of(x);
+    tti_exec_device *d = tti_device_of(x);
     int64_t now = tti_now_ns();
     d->done = set->desc.step + 1;
     /* Excludes waits for other workers, which say nothing about this one's speed. */
     bool waited = d->host_staged && !d->pipe &&
                   tti_device_host_staged_computed(d->host_staged) > set->begun_ns;
     int64_t computed = waited ? tti_device_host_staged_computed(d->host_staged) : now;
-    if (tti_offload_streams(x->offload)) computed = tti_offload_came_ns(x->offload);
+    if (tti_offload_streams(offload)) computed = tti_offload_came_ns(offload);
     if (waited) result->comm_ns = tti_device_host_staged_summed(d->host_staged) - computed;
     result->compute_ns = computed - TTI_MAX(set->begun_ns, d->last_end_ns);
     d->last_end_ns = now;
@@ -58,65 +61,73 @@ static tutti_status report_bad(tti_exec *x, const tti_device_set *set, uint32_t 
 
 /* The host makes the update. */
 static tutti_status end_at_host(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
-    TTI_TRY(tti_offload_update(x->offload, &set->desc, result));
-    x->last_hash = result->own_hash = result->params_hash;
-    x->has_hash = true;
-    x->device->last_end_ns = tti_now_ns();
+    tti_tally *tally = tti_tally_of(x);
+    TTI_TRY(tti_offload_update(tti_offload_of(x), &set->desc, result));
+    tally->last_hash = result->own_hash = result->params_hash;
+    tally->has_hash = true;
+    tti_device_of(x)->last_end_ns = tti_now_ns();
     return TUTTI_OK;
 }
 
 /* The hash of each worker's own updates: its parameters reach the others with the next step. */
-static uint64_t told_hash(tti_exec *x, const tti_device_set *set) {
+static uint64_t told_hash(const tti_setup *setup, tti_arrays *arrays, const tti_device_set *set) {
     const char *sums = set->told + sizeof(tti_step_report);
-    uint64_t hash = tti_device_told_hash(x, (const double *)(const void *)sums);
-    if (tti_exec_has_sharded_params(x)) {
-        x->sharded->hash = hash;
-        x->sharded->own_hash = x->sharded->all_hashes[x->rank];
+    uint64_t hash = tti_device_told_hash(setup, (const double *)(const void *)sums);
+    if (tti_exec_has_sharded_params(arrays)) {
+        arrays->sharded->hash = hash;
+        arrays->sharded->own_hash = arrays->sharded->all_hashes[setup->rank];
     }
     return hash;
 }
 
 /* Records the device's waits at the end of its shards; for pipeline stages they are the bubble. */
-static void note_exchange(const tti_exec *x, const tti_step_report *report,
-                          tti_step_result *result) {
-    if (x->pipe || report->exchange_ns == 0) return;
+static void note_exchange(tti_exec_device *device, const tti_pipe *pipe,
+                          const tti_step_report *report, tti_step_result *result) {
+    if (pipe || report->exchange_ns == 0) return;
     result->comm_ns = (int64_t)TTI_MIN(report->exchange_ns, (uint64_t)result->compute_ns);
     result->compute_ns -= result->comm_ns;
-    x->device->exchanged_ns += result->comm_ns;
+    device->exchanged_ns += result->comm_ns;
 }
 
 tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    tti_offload *offload = tti_offload_of(x);
+    tti_pipe *pipe = tti_pipe_of(x);
     const tti_device_set *set;
     tti_step_report report;
     *result = (tti_step_result){0};
-    if (tti_offload_streams(x->offload))
-        TTI_TRY(tti_offload_stream(x->offload,
-                                   &x->device->sets[tti_device_next_to_end(x->device)].desc));
+    if (tti_offload_streams(offload))
+        TTI_TRY(tti_offload_stream(offload, &device->sets[tti_device_next_to_end(device)].desc));
     TTI_TRY(tti_device_await(x, &set));
-    if (x->n_ranks == 1 && !x->divided) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
+    if (setup->n_ranks == 1 && !setup->divided)
+        tally->sums[tally->n_sums - 1] = set->desc.vote ? 1 : 0;
     TTI_TRY(tti_device_take_sums(x, set));
     tti_exec_add_sums(x, result);
     tti_device_note_done(x, set, result);
-    result->sent_bytes = x->sent_bytes;
-    if (x->device->reduce)
-        result->sent_bytes += tti_device_reduce_sent(x->device->reduce, set->desc.step);
-    if (x->offload) return end_at_host(x, set, result);
+    result->sent_bytes = tally->sent_bytes;
+    if (device->reduce)
+        result->sent_bytes += tti_device_reduce_sent(device->reduce, set->desc.step);
+    if (offload) return end_at_host(x, set, result);
     memcpy(&report, set->told, sizeof report);
-    note_exchange(x, &report, result);
+    note_exchange(device, pipe, &report, result);
     result->grad_norm = report.grad_norm;
-    if (x->pipe) TTI_TRY(tti_device_pipe_measure(x->device->pipe));
-    result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
+    if (pipe) TTI_TRY(tti_device_pipe_measure(device->pipe));
+    result->bubble = pipe ? tti_pipe_bubble_measured(pipe) : 0;
     if (report.bad) {
         result->skipped = true;
         return report_bad(x, set, report.bad);
     }
-    if (x->device->reduce && tti_exec_has_parts(x)) report.params_hash = told_hash(x, set);
-    if (!x->device->reduce && tti_exec_has_sharded_params(x)) {
+    if (device->reduce && tti_exec_has_parts(setup))
+        report.params_hash = told_hash(setup, arrays, set);
+    if (!device->reduce && tti_exec_has_sharded_params(arrays)) {
         TTI_TRY(tti_sharded_exchange_hash(x, report.params_hash));
-        report.params_hash = x->sharded->hash;
+        report.params_hash = arrays->sharded->hash;
     }
-    x->last_hash = result->own_hash = result->params_hash = report.params_hash;
-    x->has_hash = true;
+    tally->last_hash = result->own_hash = result->params_hash = report.params_hash;
+    tally->has_hash = true;
     if (tti_local_is_on(x)) return tti_device_local_end(x, &set->desc, result);
-    return tti_divided_hash(x->divided, &result->params_hash);
+    return tti_divided_hash(setup->divided, &result->params_hash);
 }

@@ -19,7 +19,7 @@ struct tti_device_server {
 };
 
 static size_t flat_bytes(const tti_device_server *s) {
-    return s->x->desc.plan->n_flat * sizeof(float);
+    return tti_setup_of(s->x)->desc.plan->n_flat * sizeof(float);
 }
 
 static tutti_status take(const tti_device_server *s, float **out) {
@@ -28,7 +28,7 @@ static tutti_status take(const tti_device_server *s, float **out) {
 }
 
 static tutti_status take_all(tti_device_server *s) {
-    for (int i = 0; i < tti_exec_n_pieces(s->x); i++) TTI_TRY(take(s, &s->pieces[i]));
+    for (int i = 0; i < tti_exec_n_pieces(tti_setup_of(s->x)); i++) TTI_TRY(take(s, &s->pieces[i]));
     return take(s, &s->params);
 }
 
@@ -36,7 +36,7 @@ tutti_status tti_device_server_create(tti_exec *x, tti_device_server **out) {
     *out = NULL;
     tti_device_server *s = calloc(1, sizeof *s);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    *s = (tti_device_server){.x = x, .ops = x->desc.backend->device};
+    *s = (tti_device_server){.x = x, .ops = tti_setup_of(x)->desc.backend->device};
     tutti_status st = take_all(s);
     if (st == TUTTI_OK)
         *out = s;
@@ -53,34 +53,39 @@ void tti_device_server_destroy(tti_device_server *s) {
 }
 
 float *tti_exec_piece(const tti_exec *x, int piece) {
-    if (x->device) return x->device->server->pieces[piece];
-    return x->buffers[x->acc.piece_buffer[piece]];
+    tti_exec_device *device = tti_device_of(x);
+    if (device) return device->server->pieces[piece];
+    return tti_arrays_of(x)->buffers[tti_setup_of(x)->acc.piece_buffer[piece]];
 }
 
-float *tti_exec_device_pulled(const tti_exec *x) { return x->device->server->params; }
+float *tti_exec_device_pulled(const tti_exec_device *device) { return device->server->params; }
 
 /* ---- a step ---- */
 
 tutti_status tti_device_server_bring(tti_device_server *s) {
     const tti_exec *x = s->x;
-    for (int i = 0; i < tti_exec_n_pieces(x); i++)
+    const tti_setup *setup = tti_setup_of(x);
+    for (int i = 0; i < tti_exec_n_pieces(setup); i++)
         TTI_TRY(s->ops->queues.copy(TTI_QUEUE_COMPUTE, s->pieces[i],
-                                    x->buffers[x->acc.piece_buffer[i]], flat_bytes(s)));
+                                    tti_arrays_of(x)->buffers[setup->acc.piece_buffer[i]],
+                                    flat_bytes(s)));
     return tti_profile_upto(s->x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1);
 }
 
 /* The gradient is on the host: adds the sums of the shards, and returns the total. */
 static tutti_status end_gradient(tti_exec *x, const tti_device_set **set, tti_step_result *result) {
+    tti_tally *tally = tti_tally_of(x);
+    tti_pipe *pipe = tti_pipe_of(x);
     *result = (tti_step_result){0};
     TTI_TRY(tti_device_await(x, set));
     tti_device_note_done(x, *set, result);
-    memset(x->sums, 0, x->n_sums * sizeof *x->sums);
+    memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
     TTI_TRY(tti_device_take_sums(x, *set));
     TTI_TRY(tti_exec_exchange_sums(x, (*set)->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, (*set)->desc.step));
     tti_exec_add_sums(x, result);
-    if (x->pipe) TTI_TRY(tti_device_pipe_measure(x->device->pipe));
-    result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
+    if (pipe) TTI_TRY(tti_device_pipe_measure(tti_device_of(x)->pipe));
+    result->bubble = pipe ? tti_pipe_bubble_measured(pipe) : 0;
     int bad = tti_exec_first_bad_shard(x);
     if (bad < 0) return TUTTI_OK;
     result->skipped = true;
@@ -88,18 +93,21 @@ static tutti_status end_gradient(tti_exec *x, const tti_device_set **set, tti_st
 }
 
 tutti_status tti_device_server_end(tti_exec *x, tti_step_result *result) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    tti_exec_device *device = tti_device_of(x);
     const tti_device_set *set;
     TTI_TRY(end_gradient(x, &set, result));
     int64_t computed = tti_now_ns();
-    tti_exec_note(x, &set->desc, "update");
-    const tti_server_calls *server = tti_calls_of(x->desc.server);
+    tti_exec_note(setup, &set->desc, "update");
+    const tti_server_calls *server = tti_calls_of(setup->desc.server);
     TTI_TRY(server->push(x, &set->desc, result->count > 0 ? 1.0 / result->count : 0, result));
     TTI_TRY(server->pull(x));
-    x->has_hash = true;
-    result->params_hash = result->own_hash = x->last_hash;
-    x->device->last_end_ns = tti_now_ns();
-    result->comm_ns = x->device->last_end_ns - computed;
-    tti_exec_waited(x, result->comm_ns);
+    tally->has_hash = true;
+    result->params_hash = result->own_hash = tally->last_hash;
+    device->last_end_ns = tti_now_ns();
+    result->comm_ns = device->last_end_ns - computed;
+    tti_exec_waited(tally, result->comm_ns);
     return TUTTI_OK;
 }
 

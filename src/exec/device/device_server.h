@@ -6,7 +6,7 @@
 #ifndef TTI_EXEC_DEVICE_SERVER_H
 #define TTI_EXEC_DEVICE_SERVER_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_device_server tti_device_server;
 

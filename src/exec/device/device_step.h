@@ -8,7 +8,7 @@
 #include "exec/device/device_server.h"
 #include "exec/device/state/device_state.h"
 
-void tti_device_mirrors_fini(tti_exec *x);
+void tti_device_mirrors_fini(tti_exec_device *device);
 
 /* device_meet.c: how the workers' devices add, as far as they reach each other. */
 tutti_status tti_device_meet(tti_exec *x);
@@ -25,7 +25,8 @@ tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool 
 tutti_status tti_device_update_and_tell(tti_exec *x, const tti_device_set *set);
 
 /* Ends capturing; st is the status of the captured launches. */
-tutti_status tti_device_end_capture(tti_exec *x, tutti_status st, void **captured_graph);
+tutti_status tti_device_end_capture(tti_exec_device *device, tutti_status st,
+                                    void **captured_graph);
 
 /* device_graphs.c: a captured graph of a step with these inputs, nothing runs; and the set's own
  * one into the queue, made if it is not there. */

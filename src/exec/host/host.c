@@ -2,61 +2,77 @@
  * program. */
 #include "exec/host/host.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "exec/host/comm_thread.h"
 #include "exec/host/main_queue.h"
 #include "exec/worker/worker.h"
+
+struct tti_host {
+    tti_step_program *programs[TTI_N_FORMS];
+    tti_comm_thread *comm_thread; /* NULL: the programs have nothing for it */
+};
 
 /* ---- building ---- */
 
 static tti_step_basis basis_of(const tti_exec *x) {
-    const tti_pipe *pipe = x->pipe;
-    return (tti_step_basis){.desc = &x->desc,
-                            .n_ranks = x->n_ranks,
-                            .is_divided = x->divided != NULL,
-                            .has_server = x->desc.server != NULL,
-                            .divides = tti_exec_divides(x),
-                            .acc = &x->acc,
-                            .n_compute_threads = x->desc.n_compute_threads,
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_arrays *arrays = tti_arrays_of(x);
+    const tti_pipe *pipe = tti_pipe_of(x);
+    return (tti_step_basis){.desc = &setup->desc,
+                            .n_ranks = setup->n_ranks,
+                            .is_divided = setup->divided != NULL,
+                            .has_server = setup->desc.server != NULL,
+                            .divides = tti_exec_divides(setup),
+                            .acc = &setup->acc,
+                            .n_compute_threads = setup->desc.n_compute_threads,
                             .n_idle = pipe ? pipe->n_idle
-                                      : tti_exec_has_sharded_params(x)
+                                      : tti_exec_has_sharded_params(arrays)
                                           ? tti_sharded_idle_shard_groups(x)
                                           : 0,
-                            .joins = x->syncs,
-                            .n_joins = x->n_syncs,
+                            .joins = setup->syncs,
+                            .n_joins = setup->n_syncs,
                             .train = pipe ? &pipe->train : NULL,
                             .eval = pipe ? &pipe->eval : NULL,
-                            .sharded = x->sharded};
+                            .sharded = arrays->sharded};
 }
 
 static tutti_status communicate(const tti_instr *in, void *user) {
     return tti_host_communicate(user, in);
 }
 
-tutti_status tti_host_create(tti_exec *x) {
+tutti_status tti_host_create(tti_exec *x, tti_host **out) {
+    const tti_setup *setup = tti_setup_of(x);
     const tti_step_basis basis = basis_of(x);
-    int n_instrs = 0, core = x->desc.cores ? x->desc.cores[x->desc.n_compute_threads - 1] : -1;
+    int n_instrs = 0,
+        core = setup->desc.cores ? setup->desc.cores[setup->desc.n_compute_threads - 1] : -1;
     bool has_comm = false;
-    if (x->desc.serves) return TUTTI_OK; /* a server does not compute shards */
+    *out = NULL;
+    if (setup->desc.serves) return TUTTI_OK; /* a server does not compute shards */
+    tti_host *host = *out = calloc(1, sizeof *host);
+    if (!host) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (tti_step_form form = 0; form < TTI_N_FORMS; form++) {
         if (!tti_step_has_form(&basis, form)) continue;
-        TTI_TRY(tti_step_build(&basis, form, &x->programs[form]));
-        n_instrs = TTI_MAX(n_instrs, x->programs[form]->n_instrs);
-        has_comm = has_comm || x->programs[form]->has_comm;
+        TTI_TRY(tti_step_build(&basis, form, &host->programs[form]));
+        n_instrs = TTI_MAX(n_instrs, host->programs[form]->n_instrs);
+        has_comm = has_comm || host->programs[form]->has_comm;
     }
-    return has_comm ? tti_comm_thread_create(n_instrs, core, communicate, x, &x->comm_thread)
+    return has_comm ? tti_comm_thread_create(n_instrs, core, communicate, x, &host->comm_thread)
                     : TUTTI_OK;
 }
 
-void tti_host_destroy(tti_exec *x) {
-    tti_comm_thread_destroy(x->comm_thread);
-    x->comm_thread = NULL;
-    for (int form = 0; form < TTI_N_FORMS; form++) {
-        tti_step_program_destroy(x->programs[form]);
-        x->programs[form] = NULL;
-    }
+const tti_step_program *tti_host_program(const tti_host *host, tti_step_form form) {
+    return host->programs[form];
+}
+
+void tti_host_destroy(tti_host *host) {
+    if (!host) return;
+    tti_comm_thread_destroy(host->comm_thread);
+    for (int form = 0; form < TTI_N_FORMS; form++) tti_step_program_destroy(host->programs[form]);
+    free(host);
 }
 
 /* ---- one instruction on one compute thread ---- */
@@ -122,7 +138,7 @@ static void after_step(int step, void *user) {
 }
 
 static bool is_backward(const flight *f) {
-    return f->in->part >= f->r->x->desc.plan->stages->n_chunks;
+    return f->in->part >= tti_setup_of(f->r->x)->desc.plan->stages->n_chunks;
 }
 
 static tutti_status pass_faults(const flight *f) {
@@ -130,7 +146,8 @@ static tutti_status pass_faults(const flight *f) {
     const tti_instr *in = f->in;
     const int64_t step = (int64_t)f->r->desc->step;
     const tti_step_program *p = f->r->program;
-    int worker = tti_exec_number(x), stage = p->side ? x->pipe->stages->stage : 0;
+    int worker = tti_exec_number(tti_setup_of(x)),
+        stage = p->side ? tti_pipe_of(x)->stages->stage : 0;
     if (!f->r->eval && in->first == 0 && TTI_FAULT_AT("exec.shard", worker, step))
         return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute a shard", worker);
     bool begins = p->side && in->first == p->program->part_first[in->part];
@@ -146,12 +163,14 @@ static tutti_status check_comm(const flight *f) {
 static tutti_status run_steps(flight *f) {
     const step_run *r = f->r;
     tti_exec *x = r->x;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally *tally = tti_tally_of(x);
     const tti_instr *in = f->in;
-    tti_run run = tti_exec_shard_run(x, r->desc, f->shard);
+    tti_run run = tti_exec_shard_run(setup, r->desc, f->shard);
     if (in->first == 0)
-        tti_exec_feed(x, f->instance, r->eval ? &x->eval_inputs : &x->shard_inputs,
-                      &r->desc->shards[f->shard - x->first_shard]);
-    if (!r->eval) tti_exec_point_at_buffer(x, f->instance, in->buffer[f->index]);
+        tti_exec_feed(tally, f->instance, r->eval ? &setup->eval_inputs : &setup->shard_inputs,
+                      &r->desc->shards[f->shard - setup->first_shard]);
+    if (!r->eval) tti_exec_point_at_buffer(tti_arrays_of(x), f->instance, in->buffer[f->index]);
     int64_t start = f->last_ns = tti_now_ns();
     TTI_TRY(pass_faults(f));
     await(f, in->first);
@@ -162,11 +181,11 @@ static tutti_status run_steps(flight *f) {
     int64_t end = tti_now_ns();
     tti_exec_compute_thread_waited(x, tti_instance_take_exchanged(f->instance));
     TTI_TRY(check_comm(f)); /* before others wait for what could not be made: they hear why */
-    if (r->program->side && f->index == 0) x->pipe->busy_ns += end - start;
+    if (r->program->side && f->index == 0) tti_pipe_of(x)->busy_ns += end - start;
     if (r->program->side && f->timed)
         tti_profile_add(x, TTI_ROW_PARTS, tti_part_other(is_backward(f) ? "backward" : "forward"),
                         f->shard, start, end);
-    if (in->last == r->program->program->n_steps) tti_exec_keep_sums(x, f->instance, f->shard);
+    if (in->last == r->program->program->n_steps) tti_exec_keep_sums(tally, f->instance, f->shard);
     return TUTTI_OK;
 }
 
@@ -184,35 +203,37 @@ static tutti_status transfer(const flight *f) {
 /* RUN, RECV or SEND for the compute thread's shard; not for one that failed before. */
 static void run_shard(flight *f) {
     tti_exec *x = f->r->x;
+    tti_thread_set *threads = tti_threads_of(x);
     int compute_thread =
         tti_step_program_compute_thread(f->r->program, f->in->shard_group, f->index);
-    if (f->index >= f->in->n_shards || x->compute_thread[compute_thread].status != TUTTI_OK) return;
-    f->compute_thread = &x->compute_thread[compute_thread];
+    if (f->index >= f->in->n_shards || threads->thread[compute_thread].status != TUTTI_OK) return;
+    f->compute_thread = &threads->thread[compute_thread];
     f->instance = f->r->eval ? f->compute_thread->eval : f->compute_thread->shard;
     f->shard = f->in->shard + f->index;
-    f->timed = x->profile && !f->r->eval && f->index == 0;
+    f->timed = tti_profile_of(x) && !f->r->eval && f->index == 0;
     tutti_status st = f->in->kind == TTI_RUN ? run_steps(f) : transfer(f);
     if (st == TUTTI_OK) return;
-    tti_exec_compute_thread_failed(x, f->compute_thread, st);
-    if (f->r->program->side) tti_mailbox_fail(x->pipe->box, st);
+    tti_exec_compute_thread_failed(threads, f->compute_thread, st);
+    if (f->r->program->side) tti_mailbox_fail(tti_pipe_of(x)->box, st);
 }
 
 static void merge(tti_exec *x, const tti_instr *in, int index) {
     tti_range mine = tti_compute_thread_range(in->range.last - in->range.first, 16, index,
-                                              x->desc.n_compute_threads);
+                                              tti_setup_of(x)->desc.n_compute_threads);
     tti_exec_merge(x, in->merges, in->range.first + mine.first, in->range.first + mine.last);
 }
 
 /* Compute threads join or merge together, failed or not: other workers wait for a join too. */
 static void run_together(tti_exec *x, const tti_instr *in, int index) {
-    tti_compute_threads_barrier(x->compute_threads);
+    tti_thread_set *threads = tti_threads_of(x);
+    tti_compute_threads_barrier(threads->pool);
     if (in->kind == TTI_MERGE) {
         merge(x, in, index);
     } else if (index == 0) {
         tutti_status st = tti_host_communicate(x, in);
-        if (st != TUTTI_OK) tti_exec_compute_thread_failed(x, &x->compute_thread[0], st);
+        if (st != TUTTI_OK) tti_exec_compute_thread_failed(threads, &threads->thread[0], st);
     }
-    tti_compute_threads_barrier(x->compute_threads);
+    tti_compute_threads_barrier(threads->pool);
 }
 
 static void walk(int index, void *arg) {
@@ -235,36 +256,41 @@ static void walk(int index, void *arg) {
 /* All shards of the worker: gradients are then in x->buffers, sums in x->sums. */
 static tutti_status compute(const step_run *r) {
     tti_exec *x = r->x;
-    int worker = tti_exec_number(x);
-    for (int i = 0; i < x->n_in_flight; i++) x->compute_thread[i].status = TUTTI_OK;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    tti_thread_set *threads = tti_threads_of(x);
+    int worker = tti_exec_number(setup);
+    for (int i = 0; i < setup->n_in_flight; i++) threads->thread[i].status = TUTTI_OK;
     if (TTI_FAULT_AT(r->eval ? "exec.evaluate" : "exec.compute", worker, (int64_t)r->desc->step))
         tti_exec_compute_thread_failed(
-            x, &x->compute_thread[0],
+            threads, &threads->thread[0],
             tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker));
-    x->loss_scale = r->desc->loss_scale > 0 ? (float)r->desc->loss_scale : 1.0f;
-    memset(x->sums, 0, x->n_sums * sizeof *x->sums);
+    tally->loss_scale = r->desc->loss_scale > 0 ? (float)r->desc->loss_scale : 1.0f;
+    memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
     tutti_status before = tti_exec_compute_thread_status(x);
     if (r->thread) tti_comm_thread_begin(r->thread, r->program);
-    if (r->program->side) tti_pipe_begin(x, before);
-    tti_compute_threads_run(x->compute_threads, walk, (void *)r);
+    if (r->program->side) tti_pipe_begin(tti_pipe_of(x), before);
+    tti_compute_threads_run(threads->pool, walk, (void *)r);
     return tti_exec_compute_thread_status(x);
 }
 
 tutti_status tti_host_run(tti_exec *x, const tti_step_desc *desc, tti_step_form form,
                           tti_step_result *result) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_host *host = tti_host_of(x);
     step_run r = {
-        .x = x, .desc = desc, .program = x->programs[form], .eval = form == TTI_FORM_EVAL};
-    if (r.program->has_comm) r.thread = x->comm_thread;
+        .x = x, .desc = desc, .program = host->programs[form], .eval = form == TTI_FORM_EVAL};
+    if (r.program->has_comm) r.thread = host->comm_thread;
     tti_host_main m = {
         .x = x, .desc = desc, .result = result, .program = r.program, .eval = r.eval};
-    x->sent_bytes = 0;
+    tti_tally_of(x)->sent_bytes = 0;
     TTI_TRY(tti_host_begin(&m));
-    if (!r.eval) tti_exec_note(x, desc, "compute");
+    if (!r.eval) tti_exec_note(setup, desc, "compute");
     m.start_ns = tti_now_ns();
     tutti_status computed = compute(&r);
     m.computed_ns = tti_now_ns();
     tti_profile_mark(x, m.computed_ns);
-    if (!r.eval) tti_exec_note(x, desc, "reduce");
+    if (!r.eval) tti_exec_note(setup, desc, "reduce");
     tutti_status reduced = tti_host_reduce(&m), communicated = tti_comm_thread_finish(r.thread);
     TTI_TRY(tti_exec_compute_thread_status(
         x)); /* also of a compute thread that failed in a reduction */

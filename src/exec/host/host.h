@@ -6,8 +6,11 @@
 
 /* The worker's programs and its communication thread, when compute threads, memory and windows are
  * there; and again when its shards have changed.  destroy: before the compute threads end. */
-tutti_status tti_host_create(tti_exec *x);
-void tti_host_destroy(tti_exec *x);
+tutti_status tti_host_create(tti_exec *x, tti_host **out);
+/* The list for a form; NULL: the worker makes no such steps. */
+const tti_step_program *tti_host_program(const tti_host *host, tti_step_form form);
+
+void tti_host_destroy(tti_host *host);
 
 /* Runs a step of a form.  A worker that fails still takes part in the reductions, which the other
  * workers wait for.  Collective. */

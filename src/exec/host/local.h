@@ -6,14 +6,7 @@
 #ifndef TTI_EXEC_LOCAL_H
 #define TTI_EXEC_LOCAL_H
 
-#include "exec/exec.h"
-
-/* Whether the step at work is one of local SGD (desc.local, several workers, not before
- * local_after). */
-bool tti_local_is_on(const tti_exec *x);
-
-/* Real samples of this worker's shards. */
-int64_t tti_local_rows(const tti_exec *x, const tti_step_desc *desc);
+#include "exec/worker/desc.h"
 
 /* values [n_flat], parameters or state, become the mean of all workers', added in the same order on
  * every worker.  Frozen blocks stay as they are.  Collective. */

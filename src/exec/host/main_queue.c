@@ -4,6 +4,7 @@
 #include "exec/host/main_queue.h"
 
 #include "base/clock.h"
+#include "exec/host/local.h"
 #include "exec/worker/worker.h"
 
 /* ---- gradients ---- */
@@ -30,8 +31,8 @@ static tutti_status reduce(tti_host_main *m, const tti_instr *in) {
 
 static tutti_status time_stages(tti_host_main *m, const tti_instr *in) {
     (void)in;
-    TTI_TRY(tti_pipe_measure(m->x, m->x->pipe->busy_ns, m->computed_ns - m->start_ns));
-    m->result->bubble = tti_pipe_bubble_measured(m->x->pipe);
+    TTI_TRY(tti_pipe_measure(m->x, tti_pipe_of(m->x)->busy_ns, m->computed_ns - m->start_ns));
+    m->result->bubble = tti_pipe_bubble_measured(tti_pipe_of(m->x));
     return TUTTI_OK;
 }
 
@@ -53,20 +54,24 @@ static tutti_status fail_on_loss(tti_host_main *m, const tti_instr *in, int shar
 
 static tutti_status add_sums(tti_host_main *m, const tti_instr *in) {
     tti_exec *x = m->x;
+    const tti_setup *setup = tti_setup_of(x);
     double no_votes = 0;
     bool votes = in->report & TTI_REPORT_VOTES;
     m->result->partial = in->axis == TTI_AXIS_MODEL;
     if (in->axis == TTI_AXIS_ALL) return tti_exec_exchange_sums(x, votes && m->desc->vote);
-    return tti_divided_sums(x->divided, x->sums, (size_t)x->desc.n_shards * TTI_SUMS, &no_votes);
+    return tti_divided_sums(setup->divided, tti_tally_of(x)->sums,
+                            (size_t)setup->desc.n_shards * TTI_SUMS, &no_votes);
 }
 
 static void profile_report(tti_host_main *m) {
     tti_exec *x = m->x;
+    const tti_setup *setup = tti_setup_of(x);
     int64_t now = tti_now_ns();
     if (m->eval) return;
-    if (x->n_ranks > 1)
-        tti_exec_profile_wait(x, tti_part_wait("waiting for sums"), m->computed_ns, now);
-    if (x->n_ranks > 1 || x->divided)
+    if (setup->n_ranks > 1)
+        tti_profile_add(x, TTI_ROW_HOST, tti_part_wait("waiting for sums"), -1, m->computed_ns,
+                        now);
+    if (setup->n_ranks > 1 || setup->divided)
         tti_profile_rest(x, tti_part_wait("waiting for sums"), now);
     else
         tti_profile_mark(x, now);
@@ -91,19 +96,20 @@ static double inv_count(const tti_host_main *m) {
 
 /* last_hash is that of the parameters of this worker. */
 static tutti_status keep_hash(tti_host_main *m) {
-    m->x->has_hash = true;
-    m->result->params_hash = m->result->own_hash = m->x->last_hash;
+    tti_tally_of(m->x)->has_hash = true;
+    m->result->params_hash = m->result->own_hash = tti_tally_of(m->x)->last_hash;
     return TUTTI_OK;
 }
 
 /* A worker of local SGD that a short batch gave no sample keeps its parameters. */
 static tutti_status update(tti_host_main *m, const tti_instr *in) {
     tti_exec *x = m->x;
+    const tti_setup *setup = tti_setup_of(x);
     tti_step_desc desc = *m->desc;
-    tti_exec_note(x, m->desc, "update");
-    if (in->own_rows) desc.n_rows = tti_local_rows(x, m->desc);
+    tti_exec_note(setup, m->desc, "update");
+    if (in->own_rows) desc.n_rows = tti_local_rows(setup, m->desc);
     if (in->own_rows && desc.n_rows == 0)
-        x->last_hash = tti_exec_flat_hash(x);
+        tti_tally_of(x)->last_hash = tti_exec_flat_hash(x);
     else
         TTI_TRY(tti_exec_update(x, &desc, inv_count(m), m->result));
     return keep_hash(m);
@@ -111,13 +117,14 @@ static tutti_status update(tti_host_main *m, const tti_instr *in) {
 
 static tutti_status push(tti_host_main *m, const tti_instr *in) {
     (void)in;
-    tti_exec_note(m->x, m->desc, "update");
-    return tti_calls_of(m->x->desc.server)->push(m->x, m->desc, inv_count(m), m->result);
+    tti_exec_note(tti_setup_of(m->x), m->desc, "update");
+    return tti_calls_of(tti_setup_of(m->x)->desc.server)
+        ->push(m->x, m->desc, inv_count(m), m->result);
 }
 
 static tutti_status pull(tti_host_main *m, const tti_instr *in) {
     (void)in;
-    TTI_TRY(tti_calls_of(m->x->desc.server)->pull(m->x));
+    TTI_TRY(tti_calls_of(tti_setup_of(m->x)->desc.server)->pull(m->x));
     return keep_hash(m);
 }
 
@@ -129,13 +136,14 @@ static tutti_status gather(tti_host_main *m, const tti_instr *in) {
 
 static tutti_status average(tti_host_main *m, const tti_instr *in) {
     tti_exec *x = m->x;
+    tti_arrays *arrays = tti_arrays_of(x);
     const tti_span move = {
         .part = tti_part_params("mean of parameters"), .shard = -1, .row = TTI_ROW_COMM};
     int64_t start = tti_now_ns();
-    tti_exec_note(x, m->desc, "average");
-    TTI_TRY(tti_local_average(x, in->array == TTI_STATE_PARAMS ? x->params
-                                 : in->array == TTI_STATE_EMA  ? x->ema
-                                                               : x->states[in->array]));
+    tti_exec_note(tti_setup_of(x), m->desc, "average");
+    TTI_TRY(tti_local_average(x, in->array == TTI_STATE_PARAMS ? arrays->params
+                                 : in->array == TTI_STATE_EMA  ? arrays->ema
+                                                               : arrays->states[in->array]));
     int64_t end = tti_now_ns();
     tti_profile_stall(x, &move, "waiting for parameters", start, end);
     tti_profile_mark(x, end);
@@ -144,7 +152,7 @@ static tutti_status average(tti_host_main *m, const tti_instr *in) {
 
 static tutti_status hash(tti_host_main *m, const tti_instr *in) {
     if (in->whole) {
-        m->x->last_hash = tti_exec_flat_hash(m->x);
+        tti_tally_of(m->x)->last_hash = tti_exec_flat_hash(m->x);
         tti_profile_rest(m->x, tti_part_work("hash of the parameters"), tti_now_ns());
     } else {
         tti_exec_hash_gathered(m->x);
@@ -154,16 +162,20 @@ static tutti_status hash(tti_host_main *m, const tti_instr *in) {
 
 /* Of the blocks that each worker has updated; ZeRO-3 keeps the sum for full checks. */
 static tutti_status sum_block_hashes(tti_exec *x) {
-    if (!tti_exec_has_sharded_params(x)) return tti_exec_sum_hashes(x, x->last_hash, &x->last_hash);
-    TTI_TRY(tti_sharded_exchange_hash(x, x->last_hash));
-    x->last_hash = x->sharded->hash;
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    if (!tti_exec_has_sharded_params(arrays))
+        return tti_exec_sum_hashes(tti_setup_of(x), tally->last_hash, &tally->last_hash);
+    TTI_TRY(tti_sharded_exchange_hash(x, tally->last_hash));
+    tally->last_hash = arrays->sharded->hash;
     return TUTTI_OK;
 }
 
 static tutti_status sum_hashes(tti_host_main *m, const tti_instr *in) {
     tti_exec *x = m->x;
     int64_t start = tti_now_ns();
-    if (in->axis == TTI_AXIS_MODEL) return tti_divided_hash(x->divided, &m->result->params_hash);
+    if (in->axis == TTI_AXIS_MODEL)
+        return tti_divided_hash(tti_setup_of(x)->divided, &m->result->params_hash);
     TTI_TRY(sum_block_hashes(x));
     int64_t end = tti_now_ns();
     tti_profile_add(x, TTI_ROW_COMM, tti_part_sums("sums of hashes"), -1, start, end);
@@ -203,7 +215,7 @@ static tutti_status run_next(tti_host_main *m) {
     TTI_TRY(r->run(m, in));
     int64_t spent = tti_now_ns() - start;
     *(r->is_comm ? &m->comm_ns : &m->update_ns) += spent;
-    if (!r->own_waited) tti_exec_waited(m->x, spent);
+    if (!r->own_waited) tti_exec_waited(tti_tally_of(m->x), spent);
     return TUTTI_OK;
 }
 
@@ -226,11 +238,11 @@ tutti_status tti_host_reduce(tti_host_main *m) {
 
 tutti_status tti_host_finish(tti_host_main *m) {
     int64_t reduced = tti_now_ns();
-    if (!m->eval) tti_exec_waited(m->x, reduced - m->computed_ns);
+    if (!m->eval) tti_exec_waited(tti_tally_of(m->x), reduced - m->computed_ns);
     m->comm_ns = reduced - m->computed_ns;
-    m->result->sent_bytes = m->x->sent_bytes;
+    m->result->sent_bytes = tti_tally_of(m->x)->sent_bytes;
     while (find_next(m)) TTI_TRY(run_next(m));
-    m->result->sent_bytes = m->x->sent_bytes;
+    m->result->sent_bytes = tti_tally_of(m->x)->sent_bytes;
     m->result->compute_ns = m->computed_ns - m->start_ns;
     m->result->comm_ns = m->comm_ns;
     m->result->update_ns = m->update_ns;

@@ -144,36 +144,36 @@ size_t tti_compress_message_bytes(const tti_exec_desc *desc, size_t first, size_
 
 /* ---- create and destroy ---- */
 
-static tutti_status alloc_shared(const tti_exec *x, place end, tti_compress *c) {
+static tutti_status alloc_shared(const tti_setup *setup, place end, tti_compress *c) {
     void *memory;
-    TTI_TRY(tutti_comm_alloc(x->desc.comm, end.pair * sizeof(pair) + 64, &memory));
+    TTI_TRY(tutti_comm_alloc(setup->desc.comm, end.pair * sizeof(pair) + 64, &memory));
     c->pairs = memory;
-    TTI_TRY(tutti_comm_alloc(x->desc.comm, end.first * sizeof(float) + 64, &memory));
+    TTI_TRY(tutti_comm_alloc(setup->desc.comm, end.first * sizeof(float) + 64, &memory));
     c->first = memory;
-    TTI_TRY(tutti_comm_alloc(x->desc.comm, end.second * sizeof(float) + 64, &memory));
+    TTI_TRY(tutti_comm_alloc(setup->desc.comm, end.second * sizeof(float) + 64, &memory));
     c->second = memory;
     return TUTTI_OK;
 }
 
-static tutti_status alloc_all(const tti_exec *x, tti_compress *c) {
-    c->packings = calloc((size_t)x->desc.plan->n_slots + 1, sizeof *c->packings);
-    c->residual = calloc(x->desc.plan->n_flat + 1, sizeof *c->residual);
+static tutti_status alloc_all(const tti_setup *setup, tti_compress *c) {
+    c->packings = calloc((size_t)setup->desc.plan->n_slots + 1, sizeof *c->packings);
+    c->residual = calloc(setup->desc.plan->n_flat + 1, sizeof *c->residual);
     if (!c->packings || !c->residual) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
-    place end = pack_all(&x->desc, c->packings);
-    TTI_TRY(alloc_shared(x, end, c));
+    place end = pack_all(&setup->desc, c->packings);
+    TTI_TRY(alloc_shared(setup, end, c));
     if (end.pair == 0) return TUTTI_OK;
-    c->all_pairs = calloc(end.pair, (size_t)x->n_ranks * sizeof *c->all_pairs);
+    c->all_pairs = calloc(end.pair, (size_t)setup->n_ranks * sizeof *c->all_pairs);
     c->index = calloc(end.pair, sizeof *c->index);
     c->counts = calloc(TTI_TOPK_COUNTS, sizeof *c->counts);
     if (c->all_pairs && c->index && c->counts) return TUTTI_OK;
     return tti_fail(TUTTI_E_NOMEM, "compress: %zu elements to send", end.pair);
 }
 
-tutti_status tti_compress_create(const tti_exec *x, tti_compress **out) {
+tutti_status tti_compress_create(const tti_setup *setup, tti_compress **out) {
     *out = NULL;
     tti_compress *c = calloc(1, sizeof *c);
     if (!c) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
-    tutti_status st = alloc_all(x, c);
+    tutti_status st = alloc_all(setup, c);
     if (st == TUTTI_OK)
         *out = c;
     else
@@ -192,7 +192,8 @@ void tti_compress_destroy(tti_compress *c) {
 }
 
 bool tti_compress_is_on(const tti_exec *x) {
-    return x->compress && x->begun.step >= (uint64_t)x->desc.compress_after;
+    return tti_compress_of(x) &&
+           tti_tally_of(x)->begun.step >= (uint64_t)tti_setup_of(x)->desc.compress_after;
 }
 
 /* ---- a bucket ---- */
@@ -208,23 +209,25 @@ typedef struct work {
 } work;
 
 static float *grad_of(const work *w, int s) {
-    return w->sum + (w->x->desc.plan->slots[s].first - w->origin);
+    return w->sum + (tti_setup_of(w->x)->desc.plan->slots[s].first - w->origin);
 }
 
 static float *residual_of(const work *w, int s) {
-    return w->c->residual + w->x->desc.plan->slots[s].first;
+    return w->c->residual + tti_setup_of(w->x)->desc.plan->slots[s].first;
 }
 
 /* The value to be sent: the gradient plus what was not sent before. */
 static void add_residual(const work *w, int s) {
     float *g = grad_of(w, s);
     const float *e = residual_of(w, s);
-    for (size_t i = 0; i < w->x->desc.plan->slots[s].n_elems; i++) g[i] += e[i] * w->unit;
+    for (size_t i = 0; i < tti_setup_of(w->x)->desc.plan->slots[s].n_elems; i++)
+        g[i] += e[i] * w->unit;
 }
 
 static void keep_residual(const work *w, int s, const float *left) {
     float *e = residual_of(w, s);
-    for (size_t i = 0; i < w->x->desc.plan->slots[s].n_elems; i++) e[i] = left[i] * w->inv;
+    for (size_t i = 0; i < tti_setup_of(w->x)->desc.plan->slots[s].n_elems; i++)
+        e[i] = left[i] * w->inv;
 }
 
 /* The largest elements become pairs, and the rest the residual. */
@@ -233,7 +236,8 @@ static void choose(const work *w, int s) {
     float *g = grad_of(w, s), *e = residual_of(w, s);
     pair *to = w->c->pairs + p->pair;
     add_residual(w, s);
-    tti_topk_select(g, w->x->desc.plan->slots[s].n_elems, p->k, w->c->counts, w->c->index);
+    tti_topk_select(g, tti_setup_of(w->x)->desc.plan->slots[s].n_elems, p->k, w->c->counts,
+                    w->c->index);
     keep_residual(w, s, g);
     for (size_t i = 0; i < p->k; i++) {
         uint32_t at = w->c->index[i];
@@ -246,10 +250,10 @@ static tutti_status add_pairs(const work *w, int s, const pair *pairs) {
     const packing *p = &w->c->packings[s];
     float *g = grad_of(w, s);
     for (size_t i = 0; i < p->k; i++) {
-        if (pairs[i].index >= w->x->desc.plan->slots[s].n_elems)
+        if (pairs[i].index >= tti_setup_of(w->x)->desc.plan->slots[s].n_elems)
             return tti_fail(TUTTI_E_MISMATCH, "compress: element %u of '%s' came, which has %zu",
-                            pairs[i].index, w->x->desc.plan->slots[s].param->name,
-                            w->x->desc.plan->slots[s].n_elems);
+                            pairs[i].index, tti_setup_of(w->x)->desc.plan->slots[s].param->name,
+                            tti_setup_of(w->x)->desc.plan->slots[s].n_elems);
         g[pairs[i].index] += pairs[i].value;
     }
     return TUTTI_OK;
@@ -262,13 +266,15 @@ static tutti_status exchange_pairs(const work *w) {
     if (n == 0) return TUTTI_OK;
     for (int s = w->begin; s < w->end; s++)
         if (c->packings[s].kind == TOPK) choose(w, s);
-    TTI_TRY(tutti_comm_all_gather(w->x->desc.comm, c->pairs + first, c->all_pairs, n, TUTTI_I64));
-    w->x->sent_bytes += (double)(w->x->n_ranks - 1) * (double)(n * sizeof(pair));
+    TTI_TRY(tutti_comm_all_gather(tti_setup_of(w->x)->desc.comm, c->pairs + first, c->all_pairs, n,
+                                  TUTTI_I64));
+    tti_tally_of(w->x)->sent_bytes +=
+        (double)(tti_setup_of(w->x)->n_ranks - 1) * (double)(n * sizeof(pair));
     for (int s = w->begin; s < w->end; s++) {
         const packing *p = &c->packings[s];
         if (p->kind != TOPK) continue;
-        memset(grad_of(w, s), 0, w->x->desc.plan->slots[s].n_elems * sizeof(float));
-        for (int r = 0; r < w->x->n_ranks; r++)
+        memset(grad_of(w, s), 0, tti_setup_of(w->x)->desc.plan->slots[s].n_elems * sizeof(float));
+        for (int r = 0; r < tti_setup_of(w->x)->n_ranks; r++)
             TTI_TRY(add_pairs(w, s, c->all_pairs + (size_t)r * n + (p->pair - first)));
     }
     return TUTTI_OK;
@@ -277,10 +283,11 @@ static tutti_status exchange_pairs(const work *w) {
 /* A direction that has become zero would stay zero: draws another one, the same on all workers. */
 static void redraw(const work *w, int s, float *q) {
     const packing *p = &w->c->packings[s];
-    uint64_t key = tti_compress_key(&w->x->desc, &w->x->desc.plan->slots[s]);
+    uint64_t key =
+        tti_compress_key(&tti_setup_of(w->x)->desc, &tti_setup_of(w->x)->desc.plan->slots[s]);
     for (int k = 0; k < p->shape.r; k++, q += p->shape.cols) {
         if (tti_low_rank_norm(q, p->shape.cols) != 0) continue;
-        uint64_t hi = w->x->begun.step << 16 | (uint64_t)k;
+        uint64_t hi = tti_tally_of(w->x)->begun.step << 16 | (uint64_t)k;
         for (size_t i = 0; i < p->shape.cols; i++)
             q[i] = 2 * tti_philox_unit(tti_philox_draw(key, hi, i).v[0]) - 1;
     }
@@ -290,7 +297,8 @@ static void redraw(const work *w, int s, float *q) {
 static void fill_first(const work *w, int s) {
     const packing *p = &w->c->packings[s];
     float *to = w->c->first + p->first, *q = w->c->second + p->second;
-    if (p->kind == WHOLE) memcpy(to, grad_of(w, s), w->x->desc.plan->slots[s].n_elems * sizeof *to);
+    if (p->kind == WHOLE)
+        memcpy(to, grad_of(w, s), tti_setup_of(w->x)->desc.plan->slots[s].n_elems * sizeof *to);
     if (p->kind != LOW_RANK) return;
     add_residual(w, s);
     redraw(w, s, q);
@@ -301,7 +309,8 @@ static void fill_first(const work *w, int s) {
 static void fill_second(const work *w, int s) {
     const packing *p = &w->c->packings[s];
     float *from = w->c->first + p->first, *q = w->c->second + p->second, *g = grad_of(w, s);
-    if (p->kind == WHOLE) memcpy(g, from, w->x->desc.plan->slots[s].n_elems * sizeof *from);
+    if (p->kind == WHOLE)
+        memcpy(g, from, tti_setup_of(w->x)->desc.plan->slots[s].n_elems * sizeof *from);
     if (p->kind != LOW_RANK) return;
     tti_low_rank_orthonormalize(from, p->shape.r, p->shape.rows);
     tti_low_rank_right(&p->shape, g, from, q);
@@ -311,9 +320,9 @@ static void fill_second(const work *w, int s) {
 
 static tutti_status all_reduce(const work *w, float *data, size_t n) {
     if (n == 0) return TUTTI_OK;
-    w->x->sent_bytes += tti_exec_reduce_bytes(w->x, n * sizeof *data);
-    return tutti_comm_all_reduce(w->x->desc.comm, data, data, n, TUTTI_F32, TUTTI_SUM,
-                                 w->x->desc.alg);
+    tti_tally_of(w->x)->sent_bytes += tti_exec_reduce_bytes(tti_setup_of(w->x), n * sizeof *data);
+    return tutti_comm_all_reduce(tti_setup_of(w->x)->desc.comm, data, data, n, TUTTI_F32, TUTTI_SUM,
+                                 tti_setup_of(w->x)->desc.alg);
 }
 
 static tutti_status exchange_rest(const work *w) {
@@ -332,9 +341,15 @@ static tutti_status exchange_rest(const work *w) {
 }
 
 tutti_status tti_compress_reduce(tti_exec *x, float *sum, size_t first, size_t n_elems) {
-    const tti_plan *plan = x->desc.plan;
-    float unit = (float)TTI_MAX(x->begun.n_rows, 1) * x->loss_scale;
-    work w = {.x = x, .c = x->compress, .sum = sum, .origin = first, .unit = unit, .inv = 1 / unit};
+    tti_tally *tally = tti_tally_of(x);
+    const tti_plan *plan = tti_setup_of(x)->desc.plan;
+    float unit = (float)TTI_MAX(tally->begun.n_rows, 1) * tally->loss_scale;
+    work w = {.x = x,
+              .c = tti_compress_of(x),
+              .sum = sum,
+              .origin = first,
+              .unit = unit,
+              .inv = 1 / unit};
     while (w.begin < plan->n_slots && plan->slots[w.begin].first < first) w.begin++;
     for (w.end = w.begin; w.end < plan->n_slots && plan->slots[w.end].first < first + n_elems;)
         w.end++;

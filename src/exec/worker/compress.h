@@ -8,7 +8,7 @@
 #ifndef TTI_EXEC_COMPRESS_H
 #define TTI_EXEC_COMPRESS_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 #include "exec/worker/low_rank.h"
 
 typedef struct tti_compress tti_compress;
@@ -17,7 +17,7 @@ typedef struct tti_compress tti_compress;
 bool tti_compress_wanted(const tti_exec_desc *desc, int n_ranks);
 
 /* Starts with empty residuals.  Collective; on success *out is owned by the caller. */
-tutti_status tti_compress_create(const tti_exec *x, tti_compress **out);
+tutti_status tti_compress_create(const tti_setup *setup, tti_compress **out);
 void tti_compress_destroy(tti_compress *c);
 
 /* Memory that it takes. */

@@ -7,7 +7,7 @@
 #define TTI_EXEC_COMPRESS_PLACES_H
 
 #include "backend/backend.h"
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_compress_places {
     tti_thin_slot *thin;     /* all slots that are summed, bucket by bucket */

@@ -149,8 +149,8 @@ typedef struct list_sum {
     int n_compute_threads, n;
 } list_sum;
 
-static list_sum new_sum(const tti_exec *x) {
-    return (list_sum){.n_compute_threads = x->divided ? TTI_LIST_LANES : 1};
+static list_sum new_sum(const tti_setup *setup) {
+    return (list_sum){.n_compute_threads = setup->divided ? TTI_LIST_LANES : 1};
 }
 
 static void add_term(list_sum *s, double term) {
@@ -164,52 +164,61 @@ static double take_sum(list_sum *s) {
 }
 
 double tti_divided_own_blocks(const tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
-    list_sum sum = new_sum(x);
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_plan *plan = setup->desc.plan;
+    list_sum sum = new_sum(setup);
     for (int i = 0; i < plan->n_updates; i++)
-        if (tti_divided_counts(x->divided, plan->updates[i].slot)) add_term(&sum, x->partials[i]);
+        if (tti_divided_counts(setup->divided, plan->updates[i].slot))
+            add_term(&sum, tti_update_of(x)->partials[i]);
     return take_sum(&sum);
 }
 
 void tti_divided_own_slots(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_update *update = tti_update_of(x);
+    const tti_plan *plan = setup->desc.plan;
     for (int slot = 0, i = 0; slot < plan->n_slots; slot++) {
-        list_sum w = new_sum(x), direction = w;
+        list_sum w = new_sum(setup), direction = w;
         for (; i < plan->n_updates && plan->updates[i].slot == slot; i++) {
-            add_term(&w, x->partials[2 * i]);
-            add_term(&direction, x->partials[2 * i + 1]);
+            add_term(&w, update->partials[2 * i]);
+            add_term(&direction, update->partials[2 * i + 1]);
         }
-        x->norms[2 * slot] = take_sum(&w);
-        x->norms[2 * slot + 1] = take_sum(&direction);
+        update->norms[2 * slot] = take_sum(&w);
+        update->norms[2 * slot + 1] = take_sum(&direction);
     }
 }
 
 /* The sum of all blocks, in the place of the first one. */
 static tutti_status add_blocks(tti_exec *x) {
-    int n_updates = x->desc.plan->n_updates;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_update *update = tti_update_of(x);
+    int n_updates = setup->desc.plan->n_updates;
     double sum = tti_divided_own_blocks(x);
-    memset(x->partials, 0, (size_t)n_updates * sizeof *x->partials);
-    TTI_TRY(tti_divided_add(x->divided, &sum));
-    if (n_updates > 0) x->partials[0] = sum;
+    memset(update->partials, 0, (size_t)n_updates * sizeof *update->partials);
+    TTI_TRY(tti_divided_add(setup->divided, &sum));
+    if (n_updates > 0) update->partials[0] = sum;
     return TUTTI_OK;
 }
 
 /* Adds the values of a slot at the position of its first block. */
 static tutti_status add_slots(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_update *update = tti_update_of(x);
+    const tti_plan *plan = setup->desc.plan;
     tti_divided_own_slots(x);
-    memset(x->partials, 0, 2 * (size_t)plan->n_updates * sizeof *x->partials);
-    TTI_TRY(tti_divided_squares(x->divided, x->norms));
+    memset(update->partials, 0, 2 * (size_t)plan->n_updates * sizeof *update->partials);
+    TTI_TRY(tti_divided_squares(setup->divided, update->norms));
     for (int i = 0; i < plan->n_updates; i++) {
         const tti_update_step *step = &plan->updates[i];
         if (step->first == plan->slots[step->slot].first)
-            memcpy(&x->partials[2 * i], &x->norms[2 * step->slot], 2 * sizeof *x->norms);
+            memcpy(&update->partials[2 * i], &update->norms[2 * step->slot],
+                   2 * sizeof *update->norms);
     }
     return TUTTI_OK;
 }
 
 tutti_status tti_divided_partials(tti_exec *x, size_t n_sums) {
-    return n_sums <= (size_t)x->desc.plan->n_updates ? add_blocks(x) : add_slots(x);
+    return n_sums <= (size_t)tti_setup_of(x)->desc.plan->n_updates ? add_blocks(x) : add_slots(x);
 }
 
 /* ---- hashes ---- */

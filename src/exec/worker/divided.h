@@ -7,7 +7,7 @@
 #define TTI_EXEC_DIVIDED_H
 
 #include "comm/mesh.h"
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_divided tti_divided;
 

@@ -5,100 +5,107 @@
 #include "exec/worker/worker.h"
 
 /* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
-static tutti_comm_alg alg_of_tree(const tti_exec *x) {
-    return x->desc.fast && x->desc.alg == TUTTI_ALG_RING ? TUTTI_ALG_AUTO : x->desc.alg;
+static tutti_comm_alg alg_of_tree(const tti_setup *setup) {
+    return setup->desc.fast && setup->desc.alg == TUTTI_ALG_RING ? TUTTI_ALG_AUTO : setup->desc.alg;
 }
 
 /* Half the bytes: rounded to the wire's dtype, added in f32, and the sum rounded once more. */
 tutti_status tti_exec_reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, size_t n_elems) {
-    x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *wire);
-    tti_narrow(x->desc.wire, sum, wire, n_elems);
-    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, wire, wire, n_elems, x->desc.wire, TUTTI_SUM,
-                                  x->desc.alg));
-    tti_widen(x->desc.wire, wire, sum, n_elems);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n_elems * sizeof *wire);
+    tti_narrow(setup->desc.wire, sum, wire, n_elems);
+    TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, wire, wire, n_elems, setup->desc.wire,
+                                  TUTTI_SUM, setup->desc.alg));
+    tti_widen(setup->desc.wire, wire, sum, n_elems);
     return TUTTI_OK;
 }
 
 /* The part of a sum that its owner needs, the same bits as above: a worker's sum is one subtree of
  * a tree over the workers. */
 static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, size_t n_elems) {
-    uint16_t *wire = x->wire + first;
+    const tti_setup *setup = tti_setup_of(x);
+    uint16_t *wire = tti_arrays_of(x)->wire + first;
     size_t bounds[TTI_MAX_RANKS + 1];
     tti_shard_map shard_map;
     tti_piece piece[TTI_MAX_PIECES];
-    tti_zero_bounds(x, first, bounds);
-    tti_shard_map_subtrees(x->n_ranks, &shard_map);
-    int n = tti_shard_pieces(shard_map.first[x->rank], shard_map.first[x->rank + 1], piece);
+    tti_zero_bounds(setup, first, bounds);
+    tti_shard_map_subtrees(setup->n_ranks, &shard_map);
+    int n = tti_shard_pieces(shard_map.first[setup->rank], shard_map.first[setup->rank + 1], piece);
     piece[0].data = wire;
-    x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *wire) / 2;
-    tti_narrow(x->desc.wire, sum, wire, n_elems);
+    tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n_elems * sizeof *wire) / 2;
+    tti_narrow(setup->desc.wire, sum, wire, n_elems);
     const tti_reduce_desc desc = {.pieces = piece,
                                   .n_pieces = n,
                                   .dst = wire,
                                   .n_elems = n_elems,
-                                  .dtype = x->desc.wire,
+                                  .dtype = setup->desc.wire,
                                   .n_shards = tti_shard_map_n_shards(&shard_map),
-                                  .alg = alg_of_tree(x),
+                                  .alg = alg_of_tree(setup),
                                   .bounds = bounds,
                                   .shard_map = &shard_map};
-    TTI_TRY(tti_comm_reduce_shards(x->desc.comm, &desc));
-    size_t own = bounds[x->rank];
-    tti_widen(x->desc.wire, wire + own, sum + own, bounds[x->rank + 1] - own);
+    TTI_TRY(tti_comm_reduce_shards(setup->desc.comm, &desc));
+    size_t own = bounds[setup->rank];
+    tti_widen(setup->desc.wire, wire + own, sum + own, bounds[setup->rank + 1] - own);
     return TUTTI_OK;
 }
 
 /* Fast mode: the sum of a worker's own pieces, in any order. */
-static float *add_pieces(tti_exec *x, size_t first, size_t n_elems) {
-    float *sum = tti_exec_grads_at(x, x->acc.piece_buffer[0], first);
-    for (int i = 1; i < x->acc.n_pieces; i++)
-        x->desc.backend->accumulate(sum, tti_exec_grads_at(x, x->acc.piece_buffer[i], first),
-                                    n_elems);
+static float *add_pieces(const tti_setup *setup, tti_arrays *arrays, size_t first, size_t n_elems) {
+    float *sum = tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], first);
+    for (int i = 1; i < setup->acc.n_pieces; i++)
+        setup->desc.backend->accumulate(
+            sum, tti_exec_grads_at(arrays, setup->acc.piece_buffer[i], first), n_elems);
     return sum;
 }
 
-static tutti_status reduce_any(tti_exec *x, float *sum, size_t n_elems) {
-    x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *sum);
-    return tutti_comm_all_reduce(x->desc.comm, sum, sum, n_elems, TUTTI_F32, TUTTI_SUM,
-                                 x->desc.alg);
+static tutti_status reduce_any(const tti_setup *setup, tti_tally *tally, float *sum,
+                               size_t n_elems) {
+    tally->sent_bytes += tti_exec_reduce_bytes(setup, n_elems * sizeof *sum);
+    return tutti_comm_all_reduce(setup->desc.comm, sum, sum, n_elems, TUTTI_F32, TUTTI_SUM,
+                                 setup->desc.alg);
 }
 
 /* Alone the merges have left one piece: the whole tree. */
 static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems, bool scatter) {
+    const tti_setup *setup = tti_setup_of(x);
     size_t bounds[TTI_MAX_RANKS + 1];
-    if (scatter) tti_zero_bounds(x, first, bounds);
+    if (scatter) tti_zero_bounds(setup, first, bounds);
     tti_piece pieces[TTI_MAX_PIECES];
-    for (int i = 0; i < x->acc.n_pieces; i++) {
-        pieces[i] = x->acc.pieces[i];
-        pieces[i].data = tti_exec_grads_at(x, x->acc.piece_buffer[i], first);
+    for (int i = 0; i < setup->acc.n_pieces; i++) {
+        pieces[i] = setup->acc.pieces[i];
+        pieces[i].data = tti_exec_grads_at(tti_arrays_of(x), setup->acc.piece_buffer[i], first);
     }
     tti_exec_count_pieces(x, n_elems, scatter);
-    return tti_comm_reduce_shards(x->desc.comm,
+    return tti_comm_reduce_shards(setup->desc.comm,
                                   &(tti_reduce_desc){.pieces = pieces,
-                                                     .n_pieces = x->acc.n_pieces,
+                                                     .n_pieces = setup->acc.n_pieces,
                                                      .dst = pieces[0].data,
                                                      .n_elems = n_elems,
                                                      .dtype = TUTTI_F32,
-                                                     .n_shards = x->desc.n_shards,
-                                                     .alg = alg_of_tree(x),
+                                                     .n_shards = setup->desc.n_shards,
+                                                     .alg = alg_of_tree(setup),
                                                      .bounds = scatter ? bounds : NULL,
-                                                     .shard_map = &x->shard_map});
+                                                     .shard_map = &setup->shard_map});
 }
 
 static tutti_status reduce(tti_exec *x, const tti_instr *in) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
     size_t first = in->range.first, n = in->range.last - first;
     bool scatter = in->kind == TTI_REDUCE_SCATTER;
     if (in->method == TTI_REDUCE_TREE) return reduce_exact(x, first, n, scatter);
-    float *sum = add_pieces(x, first, n);
+    float *sum = add_pieces(setup, arrays, first, n);
     if (in->method == TTI_REDUCE_COMPRESS) return tti_compress_reduce(x, sum, first, n);
-    if (in->method == TTI_REDUCE_ANY) return reduce_any(x, sum, n);
+    if (in->method == TTI_REDUCE_ANY) return reduce_any(setup, tti_tally_of(x), sum, n);
     return scatter ? reduce_rounded_part(x, sum, first, n)
-                   : tti_exec_reduce_rounded(x, sum, x->wire + first, n);
+                   : tti_exec_reduce_rounded(x, sum, arrays->wire + first, n);
 }
 
 tutti_status tti_exec_reduce(tti_exec *x, const tti_instr *in) {
     int64_t start = tti_now_ns();
     if (in->kind == TTI_ADD_PIECES) {
-        add_pieces(x, in->range.first, in->range.last - in->range.first);
+        add_pieces(tti_setup_of(x), tti_arrays_of(x), in->range.first,
+                   in->range.last - in->range.first);
         return TUTTI_OK;
     }
     TTI_TRY(reduce(x, in));

@@ -18,24 +18,24 @@ static tutti_status check_desc(const tti_exec_desc *desc) {
 
 /* Buckets between devices are as long as a table of this machine says, which may have been measured
  * again while workers began. */
-static bool compares(const tti_exec *x) {
-    bool by_table = x->desc.backend->device && !x->desc.mesh && x->n_ranks > 1;
-    return x->desc.mixed || by_table;
+static bool compares(const tti_setup *setup) {
+    bool by_table = setup->desc.backend->device && !setup->desc.mesh && setup->n_ranks > 1;
+    return setup->desc.mixed || by_table;
 }
 
-tutti_status tti_mixed_check(tti_exec *x) {
+tutti_status tti_mixed_check(const tti_setup *setup) {
     int64_t all[TTI_MAX_RANKS];
-    if (!compares(x)) return TUTTI_OK;
-    int64_t mine = (int64_t)tti_plan_digest(x->desc.plan);
-    if (x->desc.mixed) TTI_TRY(check_desc(&x->desc));
-    TTI_TRY(tutti_comm_all_gather(x->desc.comm, &mine, all, 1, TUTTI_I64));
-    for (int r = 1; r < x->n_ranks; r++)
+    if (!compares(setup)) return TUTTI_OK;
+    int64_t mine = (int64_t)tti_plan_digest(setup->desc.plan);
+    if (setup->desc.mixed) TTI_TRY(check_desc(&setup->desc));
+    TTI_TRY(tutti_comm_all_gather(setup->desc.comm, &mine, all, 1, TUTTI_I64));
+    for (int r = 1; r < setup->n_ranks; r++)
         if (all[r] != all[0])
-            return tti_fail(
-                TUTTI_E_MISMATCH,
-                "exec: rank %d has another plan than rank 0: parameters lie in other "
-                "places, or other values are joined inside a step; %s",
-                r,
-                x->desc.mixed ? "give parallel.devices=cpu, or GPUs alone" : "start the run again");
+            return tti_fail(TUTTI_E_MISMATCH,
+                            "exec: rank %d has another plan than rank 0: parameters lie in other "
+                            "places, or other values are joined inside a step; %s",
+                            r,
+                            setup->desc.mixed ? "give parallel.devices=cpu, or GPUs alone"
+                                              : "start the run again");
     return TUTTI_OK;
 }

@@ -6,11 +6,11 @@
 #ifndef TTI_EXEC_MIXED_H
 #define TTI_EXEC_MIXED_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 /* Checks that a worker with desc.mixed is possible.  Compares for these, and for undivided models
  * on devices, that the plans of all have the same layout and join the same values.
  * TUTTI_E_MISMATCH, on all ranks: they do not.  Collective. */
-tutti_status tti_mixed_check(tti_exec *x);
+tutti_status tti_mixed_check(const tti_setup *setup);
 
 #endif /* TTI_EXEC_MIXED_H */

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "comm/transport.h"
-#include "exec/host/local.h"
 #include "exec/worker/worker.h"
 
 /* ---- the layer of a loss ---- */
@@ -27,18 +26,20 @@ static void print_layer(const tti_node *node, char layer[TTI_LAYER_TEXT]) {
  * the pipeline that it is in. */
 static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
                                   int *step) {
+    const tti_setup *setup = tti_setup_of(x);
     *moment = 0, *step = -1;
-    if (x->pipe) return tti_pipe_find_nonfinite(x, desc, shard, moment, step);
-    tti_run run = tti_exec_shard_run(x, desc, shard);
-    tti_instance *instance = x->compute_thread[0].shard;
-    tti_exec_feed(x, instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
-    tti_exec_point_at_buffer(x, instance, 0);
-    return tti_instance_find_nonfinite(instance, &run, 0, x->desc.plan->shard.n_steps, step);
+    if (tti_pipe_of(x)) return tti_pipe_find_nonfinite(x, desc, shard, moment, step);
+    tti_run run = tti_exec_shard_run(setup, desc, shard);
+    tti_instance *instance = tti_threads_of(x)->thread[0].shard;
+    tti_exec_feed(tti_tally_of(x), instance, &setup->shard_inputs,
+                  &desc->shards[shard - setup->first_shard]);
+    tti_exec_point_at_buffer(tti_arrays_of(x), instance, 0);
+    return tti_instance_find_nonfinite(instance, &run, 0, setup->desc.plan->shard.n_steps, step);
 }
 
 /* Among the workers of a replica the one with the lowest key, of equal ones the first, reports. */
-static tutti_status tell_first(const tti_exec *x, int64_t key, char layer[TTI_LAYER_TEXT]) {
-    tutti_comm *comm = x->desc.mesh->model;
+static tutti_status tell_first(const tti_setup *setup, int64_t key, char layer[TTI_LAYER_TEXT]) {
+    tutti_comm *comm = setup->desc.mesh->model;
     int64_t keys[TTI_MAX_RANKS];
     int first = 0;
     TTI_TRY(tutti_comm_all_gather(comm, &key, keys, 1, TUTTI_I64));
@@ -50,44 +51,48 @@ static tutti_status tell_first(const tti_exec *x, int64_t key, char layer[TTI_LA
 /* All workers of the copy of the model compute the shard again. */
 static tutti_status find_in_parts(tti_exec *x, const tti_step_desc *desc, int shard,
                                   char layer[TTI_LAYER_TEXT]) {
+    const tti_setup *setup = tti_setup_of(x);
     int moment, step;
     TTI_TRY(find_bad_step(x, desc, shard, &moment, &step));
-    if (step >= 0) print_layer(x->desc.plan->shard.steps[step], layer);
-    return tell_first(x, step < 0 ? INT64_MAX : (int64_t)moment << 32 | step, layer);
+    if (step >= 0) print_layer(setup->desc.plan->shard.steps[step], layer);
+    return tell_first(setup, step < 0 ? INT64_MAX : (int64_t)moment << 32 | step, layer);
 }
 
 void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
                              char layer[TTI_LAYER_TEXT]) {
+    const tti_setup *setup = tti_setup_of(x);
     int moment, step;
     snprintf(layer, TTI_LAYER_TEXT, "%s", "");
-    if (x->divided) {
+    if (setup->divided) {
         if (find_in_parts(x, desc, shard, layer) != TUTTI_OK) tti_clear_error();
         layer[TTI_LAYER_TEXT - 1] = '\0';
         return;
     }
     if (find_bad_step(x, desc, shard, &moment, &step) != TUTTI_OK) tti_clear_error();
-    if (step >= 0) print_layer(x->desc.plan->shard.steps[step], layer);
+    if (step >= 0) print_layer(setup->desc.plan->shard.steps[step], layer);
 }
 
-static int owner_of(const tti_exec *x, int shard) {
+static int owner_of(const tti_setup *setup, int shard) {
     int rank = 0;
-    while (x->shard_map.first[rank + 1] <= shard) rank++;
+    while (setup->shard_map.first[rank + 1] <= shard) rank++;
     return rank;
 }
 
 tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, int shard) {
+    const tti_setup *setup = tti_setup_of(x);
     char layer[TTI_LAYER_TEXT] = "";
-    int owner = owner_of(x, shard);
+    int owner = owner_of(setup, shard);
     /* No worker has all parameters. */
-    if (tti_exec_has_sharded_params(x)) return tti_exec_bad_loss(x, desc->step, shard, "");
-    if (owner == x->rank && x->divided)
+    if (tti_exec_has_sharded_params(tti_arrays_of(x)))
+        return tti_exec_bad_loss(x, desc->step, shard, "");
+    if (owner == setup->rank && setup->divided)
         TTI_TRY(find_in_parts(x, desc, shard, layer));
-    else if (owner == x->rank && x->device)
+    else if (owner == setup->rank && tti_device_of(x))
         snprintf(layer, sizeof layer, "a shard on a device");
-    else if (owner == x->rank)
+    else if (owner == setup->rank)
         tti_exec_find_bad_layer(x, desc, shard, layer);
-    if (x->n_ranks > 1)
-        TTI_TRY(tutti_comm_broadcast(x->desc.comm, layer, sizeof layer, TUTTI_U8, owner));
+    if (setup->n_ranks > 1)
+        TTI_TRY(tutti_comm_broadcast(setup->desc.comm, layer, sizeof layer, TUTTI_U8, owner));
     layer[sizeof layer - 1] = '\0';
     return tti_exec_bad_loss(x, desc->step, shard, layer[0] ? layer : "the sums");
 }
@@ -96,10 +101,11 @@ tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, in
 
 /* The first slot with an own gradient that is not finite; n_slots: none. */
 static int first_bad_slot(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_plan *plan = setup->desc.plan;
     int first = plan->n_slots;
-    for (int i = 0; i < x->share.n_blocks; i++) {
-        const tti_own_block *own = &x->share.blocks[i];
+    for (int i = 0; i < setup->share.n_blocks; i++) {
+        const tti_own_block *own = &setup->share.blocks[i];
         const tti_update_step *step = &plan->updates[own->update];
         const float *g = tti_own_grads(x, own);
         bool good = step->slot >= first || plan->slots[step->slot].buffer;
@@ -110,26 +116,27 @@ static int first_bad_slot(tti_exec *x) {
 }
 
 /* The first of all ranges of a server. */
-static tutti_status join_bad_slot(tti_exec *x, int32_t *slot) {
-    const tti_plan *plan = x->desc.plan;
-    for (int i = 0; i < plan->n_updates; i++) x->partials[i] = plan->updates[i].slot == *slot;
-    TTI_TRY(tti_zero_join(x, x->partials, 1));
+static tutti_status join_bad_slot(const tti_setup *setup, tti_update *update, int32_t *slot) {
+    const tti_plan *plan = setup->desc.plan;
+    for (int i = 0; i < plan->n_updates; i++) update->partials[i] = plan->updates[i].slot == *slot;
+    TTI_TRY(tti_zero_join(setup, update->partials, 1));
     *slot = plan->n_slots;
     for (int i = plan->n_updates - 1; i >= 0; i--)
-        if (x->partials[i] != 0) *slot = plan->updates[i].slot;
+        if (update->partials[i] != 0) *slot = plan->updates[i].slot;
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_report_bad_gradient(tti_exec *x, uint64_t step) {
-    const tti_plan *plan = x->desc.plan;
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_plan *plan = setup->desc.plan;
     int32_t slot = first_bad_slot(x), first = slot;
     char name[TTI_LAYER_TEXT] = "";
-    if (tti_exec_has_range(x)) TTI_TRY(join_bad_slot(x, &first));
-    if (x->n_ranks > 1 && !tti_local_is_on(x)) /* whose gradients are each worker's own */
-        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &slot, &first, 1, TUTTI_I32, TUTTI_MIN,
+    if (tti_exec_has_range(setup)) TTI_TRY(join_bad_slot(setup, tti_update_of(x), &first));
+    if (setup->n_ranks > 1 && !tti_local_is_on(x)) /* whose gradients are each worker's own */
+        TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, &slot, &first, 1, TUTTI_I32, TUTTI_MIN,
                                       TUTTI_ALG_AUTO));
     if (first < plan->n_slots) snprintf(name, sizeof name, "%s", plan->slots[first].param->name);
-    if (x->divided) TTI_TRY(tell_first(x, first < plan->n_slots ? 0 : 1, name));
+    if (setup->divided) TTI_TRY(tell_first(setup, first < plan->n_slots ? 0 : 1, name));
     name[sizeof name - 1] = '\0';
     return tti_exec_bad_gradient(step, name);
 }

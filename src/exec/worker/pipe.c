@@ -47,25 +47,26 @@ int tti_pipe_fit_compute_threads(const tti_stages *s, int n_compute_threads, int
 /* Micro-batch groups of the worker of this stage that has most, where all of them fetch the same:
  * on the host.
  */
-static tutti_status agree_shard_groups(tti_exec *x) {
-    int32_t n = tti_shard_groups_of(x->last_shard - x->first_shard, x->desc.n_compute_threads),
+static tutti_status agree_shard_groups(tti_setup *setup) {
+    int32_t n = tti_shard_groups_of(setup->last_shard - setup->first_shard,
+                                    setup->desc.n_compute_threads),
             most = n;
-    if (x->desc.zero > 2 && x->n_ranks > 1 && !x->device)
-        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &n, &most, 1, TUTTI_I32, TUTTI_MAX,
+    if (setup->desc.zero > 2 && setup->n_ranks > 1 && !setup->desc.backend->device)
+        TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, &n, &most, 1, TUTTI_I32, TUTTI_MAX,
                                       TUTTI_ALG_AUTO));
-    x->n_pipe_groups = most;
+    setup->n_pipe_groups = most;
     return TUTTI_OK;
 }
 
-tutti_status tti_pipe_agree_compute_threads(tti_exec *x) {
-    int32_t n = x->desc.n_compute_threads, least = n;
-    if (!x->desc.plan->stages) return TUTTI_OK;
-    TTI_ASSERT(x->desc.mesh && x->desc.mesh->pipeline);
-    TTI_TRY(tutti_comm_all_reduce(x->desc.mesh->pipeline, &n, &least, 1, TUTTI_I32, TUTTI_MIN,
+tutti_status tti_pipe_agree_compute_threads(tti_setup *setup) {
+    int32_t n = setup->desc.n_compute_threads, least = n;
+    if (!setup->desc.plan->stages) return TUTTI_OK;
+    TTI_ASSERT(setup->desc.mesh && setup->desc.mesh->pipeline);
+    TTI_TRY(tutti_comm_all_reduce(setup->desc.mesh->pipeline, &n, &least, 1, TUTTI_I32, TUTTI_MIN,
                                   TUTTI_ALG_AUTO));
-    x->desc.n_compute_threads =
-        tti_pipe_fit_compute_threads(x->desc.plan->stages, least, x->last_shard - x->first_shard);
-    return agree_shard_groups(x);
+    setup->desc.n_compute_threads = tti_pipe_fit_compute_threads(
+        setup->desc.plan->stages, least, setup->last_shard - setup->first_shard);
+    return agree_shard_groups(setup);
 }
 
 /* Shards that wait for each other are all under way at once. */
@@ -199,11 +200,12 @@ static tutti_status build_side(const tti_plan *plan, int n_compute_threads, tti_
 
 /* The micro-batch groups of the gradients' buffers, or, if all shards have their own, one shard for
  * each compute thread; before them the micro-batch groups that only other workers have. */
-static tutti_status make_shard_groups(const tti_exec *x, tti_pipe *pipe) {
-    const tti_accumulation *acc = &x->acc;
-    int n_local = x->last_shard - x->first_shard, n_compute_threads = x->desc.n_compute_threads;
+static tutti_status make_shard_groups(const tti_setup *setup, tti_pipe *pipe) {
+    const tti_accumulation *acc = &setup->acc;
+    int n_local = setup->last_shard - setup->first_shard,
+        n_compute_threads = setup->desc.n_compute_threads;
     bool joined = pipe->stages->is_joined;
-    pipe->n_shard_groups = x->n_pipe_groups;
+    pipe->n_shard_groups = setup->n_pipe_groups;
     pipe->n_idle = pipe->n_shard_groups - tti_shard_groups_of(n_local, n_compute_threads);
     pipe->shard_groups = calloc((size_t)pipe->n_shard_groups + 1, sizeof *pipe->shard_groups);
     if (!pipe->shard_groups) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
@@ -211,18 +213,18 @@ static tutti_status make_shard_groups(const tti_exec *x, tti_pipe *pipe) {
     for (int w = 0; !joined && w < acc->n_shard_groups; w++) own[w] = acc->shard_groups[w];
     for (int s = 0; joined && s < n_local; s++) {
         tti_shard_group *shard_group = &own[s / n_compute_threads];
-        if (shard_group->n_shards == 0) shard_group->first = x->first_shard + s;
+        if (shard_group->n_shards == 0) shard_group->first = setup->first_shard + s;
         shard_group->buffer[shard_group->n_shards++] = acc->shard_groups[0].buffer[s];
     }
     return TUTTI_OK;
 }
 
 /* Lets messages about waits use worker numbers. */
-static void show_ranks(const tti_exec *x, tti_mailbox *box) {
+static void show_ranks(const tti_setup *setup, tti_mailbox *box) {
     int shown[TTI_MAX_RANKS];
-    tti_mesh_at at = x->desc.mesh->at;
-    for (at.stage = 0; at.stage < x->desc.mesh->size.stage; at.stage++)
-        shown[at.stage] = tti_mesh_rank(&x->desc.mesh->size, &at);
+    tti_mesh_at at = setup->desc.mesh->at;
+    for (at.stage = 0; at.stage < setup->desc.mesh->size.stage; at.stage++)
+        shown[at.stage] = tti_mesh_rank(&setup->desc.mesh->size, &at);
     tti_mailbox_show_as(box, shown);
 }
 
@@ -246,24 +248,24 @@ tutti_status tti_pipe_plan(const tti_plan *plan, int n_compute_threads, int n_sh
     return TUTTI_OK;
 }
 
-static tutti_status build(tti_exec *x, tti_pipe *pipe) {
-    const tti_plan *plan = x->desc.plan;
-    TTI_TRY(make_shard_groups(x, pipe));
+static tutti_status build(const tti_setup *setup, tti_pipe *pipe) {
+    const tti_plan *plan = setup->desc.plan;
+    TTI_TRY(make_shard_groups(setup, pipe));
     tti_pipe_shape shape = tti_pipe_shape_of(plan->stages, pipe->n_shard_groups, true);
     TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
-    TTI_TRY(build_sides(plan, x->desc.n_compute_threads, pipe));
+    TTI_TRY(build_sides(plan, setup->desc.n_compute_threads, pipe));
     TTI_TRY(tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box));
-    show_ranks(x, pipe->box);
+    show_ranks(setup, pipe->box);
     return TUTTI_OK;
 }
 
-tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out) {
+tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out) {
     *out = NULL;
     tti_pipe *pipe = calloc(1, sizeof *pipe);
     if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    pipe->stages = x->desc.plan->stages;
-    pipe->comm = x->desc.mesh->pipeline;
-    tutti_status st = build(x, pipe);
+    pipe->stages = setup->desc.plan->stages;
+    pipe->comm = setup->desc.mesh->pipeline;
+    tutti_status st = build(setup, pipe);
     if (st != TUTTI_OK) {
         tti_pipe_destroy(pipe);
         return st;
@@ -296,12 +298,14 @@ const double *tti_pipe_busy(const tti_pipe *pipe) { return pipe->busy; }
 
 /* ---- a step ---- */
 
-int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int shard_group, int compute_thread) {
-    return end->first_slot + shard_group % end->depth * x->desc.n_compute_threads + compute_thread;
+int tti_pipe_slot(const tti_setup *setup, const tti_pipe_end *end, int shard_group,
+                  int compute_thread) {
+    return end->first_slot + shard_group % end->depth * setup->desc.n_compute_threads +
+           compute_thread;
 }
 
-static int slot_of(const tti_exec *x, const tti_pipe_end *end, const tti_pipe_part *part) {
-    return tti_pipe_slot(x, end, part->action.shard_group, part->index);
+static int slot_of(const tti_setup *setup, const tti_pipe_end *end, const tti_pipe_part *part) {
+    return tti_pipe_slot(setup, end, part->action.shard_group, part->index);
 }
 
 tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part) {
@@ -310,7 +314,7 @@ tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part) {
         const void *data;
         if (end->part != part->action.part) continue;
         int64_t start = tti_now_ns();
-        TTI_TRY(tti_mailbox_wait(x->pipe->box, slot_of(x, end, part), &data));
+        TTI_TRY(tti_mailbox_wait(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), end, part), &data));
         if (part->timed)
             tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"),
                             part->shard, start, tti_now_ns());
@@ -324,7 +328,7 @@ static tutti_status put(tti_exec *x, const tti_pipe_end *end, const tti_pipe_par
                            .shard = part->shard,
                            .row = TTI_ROW_STAGES};
     int64_t start = tti_now_ns();
-    TTI_TRY(tti_mailbox_put(x->pipe->box, slot_of(x, end, part),
+    TTI_TRY(tti_mailbox_put(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), end, part),
                             tti_instance_output(part->instance, end->name)));
     if (part->timed)
         tti_profile_stall(x, &what, "waiting for values to be sent", start, tti_now_ns());
@@ -335,20 +339,20 @@ tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part) {
     const tti_pipe_side *side = part->side;
     for (int i = 0; i < side->n_in; i++)
         if (side->in[i].last_part == part->action.part)
-            tti_mailbox_free(x->pipe->box, slot_of(x, &side->in[i], part));
+            tti_mailbox_free(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), &side->in[i], part));
     for (int i = 0; i < side->n_out; i++)
         if (side->out[i].part == part->action.part) TTI_TRY(put(x, &side->out[i], part));
     return TUTTI_OK;
 }
 
-void tti_pipe_begin(tti_exec *x, tutti_status before) {
-    x->pipe->busy_ns = 0;
-    if (before != TUTTI_OK) tti_mailbox_fail(x->pipe->box, before);
+void tti_pipe_begin(tti_pipe *pipe, tutti_status before) {
+    pipe->busy_ns = 0;
+    if (before != TUTTI_OK) tti_mailbox_fail(pipe->box, before);
 }
 
 /* How long all stages computed of the time that the slowest took. */
 tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
-    tti_pipe *pipe = x->pipe;
+    tti_pipe *pipe = tti_pipe_of(x);
     int n = pipe->stages->n_stages;
     double times[2 * TTI_MAX_PIECES_OF_MODEL] = {0}, busy = 0, span = 0;
     int64_t start = tti_now_ns();
@@ -356,7 +360,7 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     times[2 * pipe->stages->stage + 1] = (double)span_ns;
     TTI_TRY(tutti_comm_all_reduce(pipe->comm, times, times, 2 * (size_t)n, TUTTI_F64, TUTTI_SUM,
                                   TUTTI_ALG_AUTO));
-    tti_exec_waited(x, TTI_MAX(span_ns - busy_ns, 0) + tti_now_ns() - start);
+    tti_exec_waited(tti_tally_of(x), TTI_MAX(span_ns - busy_ns, 0) + tti_now_ns() - start);
     for (int s = 0; s < n; s++) {
         busy += times[2 * s];
         span = TTI_MAX(span, times[2 * s + 1]);
@@ -370,13 +374,14 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
 
 static tutti_status look_at_part(tti_exec *x, const tti_run *run, const tti_pipe_part *part,
                                  int *moment, int *step) {
+    tti_pipe *pipe = tti_pipe_of(x);
     const int *part_first = part->side->program->part_first;
     int p = part->action.part, found;
     TTI_TRY(tti_pipe_receive(x, part));
     TTI_TRY(
         tti_instance_find_nonfinite(part->instance, run, part_first[p], part_first[p + 1], &found));
     if (*step < 0 && found >= 0) {
-        *moment = tti_part_moment(x->pipe->stages, x->pipe->stages->stage, p);
+        *moment = tti_part_moment(pipe->stages, pipe->stages->stage, p);
         *step = found;
     }
     return tti_pipe_send(x, part);
@@ -384,20 +389,23 @@ static tutti_status look_at_part(tti_exec *x, const tti_run *run, const tti_pipe
 
 tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
                                      int *step) {
-    tti_pipe_part part = {.side = &x->pipe->train,
-                          .instance = x->compute_thread[0].shard,
+    const tti_setup *setup = tti_setup_of(x);
+    tti_pipe *pipe = tti_pipe_of(x);
+    tti_pipe_part part = {.side = &pipe->train,
+                          .instance = tti_threads_of(x)->thread[0].shard,
                           .shard = shard,
-                          .timed = x->profile};
-    tti_run run = tti_exec_shard_run(x, desc, shard);
+                          .timed = tti_profile_of(x)};
+    tti_run run = tti_exec_shard_run(setup, desc, shard);
     tutti_status st = TUTTI_OK;
     *step = -1;
-    tti_exec_feed(x, part.instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
-    tti_exec_point_at_buffer(x, part.instance, 0);
+    tti_exec_feed(tti_tally_of(x), part.instance, &setup->shard_inputs,
+                  &desc->shards[shard - setup->first_shard]);
+    tti_exec_point_at_buffer(tti_arrays_of(x), part.instance, 0);
     for (int p = 0; st == TUTTI_OK && p < part.side->program->n_parts; p++) {
         part.action.part = p;
         st = look_at_part(x, &run, &part, moment, step);
     }
-    if (st != TUTTI_OK) tti_mailbox_fail(x->pipe->box, st);
+    if (st != TUTTI_OK) tti_mailbox_fail(pipe->box, st);
     return st;
 }
 
@@ -460,13 +468,13 @@ bool tti_pipe_has_tied(const tti_plan *plan, size_t first, size_t n_elems) {
 }
 
 tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads) {
-    const tti_stages *stages = x->pipe->stages;
+    tti_pipe *pipe = tti_pipe_of(x);
+    const tti_stages *stages = pipe->stages;
     if (stages->n_tied == 0) return TUTTI_OK;
     int64_t start = tti_now_ns();
     for (int i = 0; i < stages->n_tied; i++) {
-        const tti_slot *slot = tti_pipe_tied_slot(x->desc.plan, &stages->tied[i]);
-        if (slot)
-            TTI_TRY(tti_pipe_sum_shared(x->pipe, &stages->tied[i], slot, grads + slot->first));
+        const tti_slot *slot = tti_pipe_tied_slot(tti_setup_of(x)->desc.plan, &stages->tied[i]);
+        if (slot) TTI_TRY(tti_pipe_sum_shared(pipe, &stages->tied[i], slot, grads + slot->first));
     }
     tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("gradients of shared parameters"), -1, start,
                     tti_now_ns());

@@ -3,15 +3,15 @@
 #ifndef TTI_EXEC_PIPE_H
 #define TTI_EXEC_PIPE_H
 
-#include "exec/exec.h"
 #include "exec/program/pipe_schedule.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_pipe tti_pipe;
 
 /* For the plan of a stage, else *out is NULL. Collective over mesh->pipeline, after the micro-batch
  * groups of the worker are known (x->acc); the same number of compute threads on every stage. Owned
  * by the caller. */
-tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out);
+tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out);
 void tti_pipe_destroy(tti_pipe *pipe);
 
 /* The schedules of a stage that has no worker yet: n_shard_groups, of which the first n_idle have
@@ -22,9 +22,9 @@ tutti_status tti_pipe_plan(const tti_plan *plan, int n_compute_threads, int n_sh
 /* How often n_compute_threads shards at a time make n_shards. */
 int tti_shard_groups_of(int n_shards, int n_compute_threads);
 
-/* As many compute threads as the stage with the fewest has; and x->n_pipe_groups.  Collective over
- * mesh->pipeline, and with sharded parameters over x->desc.comm. */
-tutti_status tti_pipe_agree_compute_threads(tti_exec *x);
+/* As many compute threads as the stage with the fewest has; and n_pipe_groups.  Collective over
+ * mesh->pipeline, and with sharded parameters over setup->desc.comm. */
+tutti_status tti_pipe_agree_compute_threads(tti_setup *setup);
 
 /* At most n_compute_threads, so that the micro-batch groups of n_shards circulate through the
  * stages in whole groups. */

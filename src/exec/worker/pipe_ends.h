@@ -58,10 +58,11 @@ tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part);
 
 /* Call before the compute threads start; reports an earlier failure of the worker to the other
  * stages. */
-void tti_pipe_begin(tti_exec *x, tutti_status before);
+void tti_pipe_begin(tti_pipe *pipe, tutti_status before);
 
 /* The slot of a micro-batch group's shard on that compute thread. */
-int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int shard_group, int compute_thread);
+int tti_pipe_slot(const tti_setup *setup, const tti_pipe_end *end, int shard_group,
+                  int compute_thread);
 
 /* How long this stage computed of a step that took it span_ns.  Collective over the stages. */
 tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "exec/worker/worker.h"
+#include "exec/worker/worker_state.h"
 
 enum { ZERO_NS = 20000 }; /* between the two clocks, at first */
 
@@ -59,7 +59,7 @@ tutti_status tti_profile_from(tti_exec *x, tti_row row) {
     tti_profile *p = x->profile;
     if (!p) return TUTTI_OK;
     p->last[row] = p->n_moments++;
-    return x->desc.backend->device->queues.stamp(queue_of(row), p->last[row]);
+    return x->setup.desc.backend->device->queues.stamp(queue_of(row), p->last[row]);
 }
 
 tutti_status tti_profile_upto(tti_exec *x, tti_row row, tti_part part, int shard) {
@@ -93,7 +93,7 @@ void tti_profile_next_step(tti_exec *x) {
 }
 
 tutti_status tti_profile_zero(tti_exec *x, int n_moments) {
-    const tti_device_ops *ops = x->desc.backend->device;
+    const tti_device_ops *ops = x->setup.desc.backend->device;
     tti_profile *p = x->profile;
     TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, n_moments));
     TTI_TRY(ops->queues.sync());
@@ -125,7 +125,7 @@ static tutti_status try_capture(const tti_device_ops *ops, double *us) {
 /* Moments that come out of order, or later than they can be, are none. */
 bool tti_profile_records(tti_exec *x) {
     double us[3] = {0};
-    bool told = try_capture(x->desc.backend->device, us) == TUTTI_OK;
+    bool told = try_capture(x->setup.desc.backend->device, us) == TUTTI_OK;
     double now = (double)(tti_now_ns() - x->profile->earliest_ns) * 1e-3;
     if (!told) tti_clear_error();
     return told && us[0] <= us[1] && us[1] <= us[2] && us[2] <= now;
@@ -164,10 +164,6 @@ void tti_profile_rest(tti_exec *x, tti_part part, int64_t now_ns) {
     p->mark_ns = now_ns;
 }
 
-void tti_exec_profile_wait(tti_exec *x, tti_part part, int64_t start_ns, int64_t end_ns) {
-    tti_profile_add(x, TTI_ROW_HOST, part, -1, start_ns, end_ns);
-}
-
 /* ---- a window of steps ---- */
 
 tutti_status tti_profile_open(tti_exec *x) {
@@ -188,7 +184,7 @@ static tutti_status read_moments(tti_exec *x) {
         return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     }
     tutti_status st =
-        x->device ? x->desc.backend->device->queues.read_stamps(p->n_moments, us) : TUTTI_OK;
+        x->device ? x->setup.desc.backend->device->queues.read_stamps(p->n_moments, us) : TUTTI_OK;
     for (int i = 0; st == TUTTI_OK && i < p->n; i++) {
         entry *e = &p->entries[i];
         if (e->to == 0) continue;

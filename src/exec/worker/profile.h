@@ -5,7 +5,7 @@
 #ifndef TTI_EXEC_PROFILE_H
 #define TTI_EXEC_PROFILE_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_profile tti_profile;
 

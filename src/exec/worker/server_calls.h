@@ -3,7 +3,7 @@
 #ifndef TTI_EXEC_SERVER_CALLS_H
 #define TTI_EXEC_SERVER_CALLS_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 #include "exec/worker/share.h"
 
 typedef struct tti_server_calls {
@@ -41,7 +41,7 @@ static inline const tti_server_calls *tti_calls_of(const tti_server *server) {
 
 /* The number of partial sums of a worker's gradient that a server adds: one, if each worker has a
  * part of the model.  And one of them, in host memory. */
-int tti_exec_n_pieces(const tti_exec *x);
+int tti_exec_n_pieces(const tti_setup *setup);
 float *tti_exec_piece(const tti_exec *x, int piece);
 
 #endif /* TTI_EXEC_SERVER_CALLS_H */

@@ -12,8 +12,8 @@
 
 /* ---- what there is ---- */
 
-static tutti_status check(const tti_exec *x) {
-    if (!x->device || !x->offload) return TUTTI_OK;
+static tutti_status check(const tti_exec_device *device, const tti_offload *offload) {
+    if (!device || !offload) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
                     "exec: the host makes the update of these devices from whole gradients; zero "
                     "is at most 1");
@@ -29,18 +29,21 @@ tutti_status tti_sharded_find_windows(const tti_plan *plan, tti_sharded *sharded
 }
 
 tutti_status tti_sharded_init(tti_exec *x) {
-    if (x->desc.zero < 2 || x->share.n_ranks == 1) return TUTTI_OK;
-    TTI_TRY(check(x));
-    x->sharded = calloc(1, sizeof *x->sharded);
-    if (!x->sharded) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    x->sharded->params = x->desc.zero > 2;
-    x->sharded->all_hashes = calloc((size_t)x->n_ranks, sizeof *x->sharded->all_hashes);
-    if (!x->sharded->all_hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    TTI_TRY(tti_sharded_find_windows(x->desc.plan, x->sharded));
-    int32_t n = x->acc.n_shard_groups, n_max = n;
-    TTI_TRY(
-        tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
-    x->sharded->n_shard_groups = n_max;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    if (setup->desc.zero < 2 || setup->share.n_ranks == 1) return TUTTI_OK;
+    TTI_TRY(check(tti_device_of(x), tti_offload_of(x)));
+    arrays->sharded = calloc(1, sizeof *arrays->sharded);
+    if (!arrays->sharded) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    arrays->sharded->params = setup->desc.zero > 2;
+    arrays->sharded->all_hashes =
+        calloc((size_t)setup->n_ranks, sizeof *arrays->sharded->all_hashes);
+    if (!arrays->sharded->all_hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    TTI_TRY(tti_sharded_find_windows(setup->desc.plan, arrays->sharded));
+    int32_t n = setup->acc.n_shard_groups, n_max = n;
+    TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX,
+                                  TUTTI_ALG_AUTO));
+    arrays->sharded->n_shard_groups = n_max;
     return TUTTI_OK;
 }
 
@@ -53,12 +56,13 @@ void tti_sharded_find_short(const tti_accumulation *acc, const tti_plan *plan, b
 }
 
 /* A buffer is short where it is so for every worker: all ask for the same memory. */
-static tutti_status agree_on_short(tti_exec *x, int32_t *is_whole, int n_buffers) {
-    tti_sharded_find_short(&x->acc, x->desc.plan, x->sharded->is_short);
-    for (int b = 0; b < x->acc.n_buffers; b++) is_whole[b] = !x->sharded->is_short[b];
-    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, is_whole, is_whole, (size_t)n_buffers, TUTTI_I32,
-                                  TUTTI_MAX, TUTTI_ALG_AUTO));
-    for (int b = 0; b < n_buffers; b++) x->sharded->is_short[b] = !is_whole[b];
+static tutti_status agree_on_short(const tti_setup *setup, tti_arrays *arrays, int32_t *is_whole,
+                                   int n_buffers) {
+    tti_sharded_find_short(&setup->acc, setup->desc.plan, arrays->sharded->is_short);
+    for (int b = 0; b < setup->acc.n_buffers; b++) is_whole[b] = !arrays->sharded->is_short[b];
+    TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, is_whole, is_whole, (size_t)n_buffers,
+                                  TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
+    for (int b = 0; b < n_buffers; b++) arrays->sharded->is_short[b] = !is_whole[b];
     return TUTTI_OK;
 }
 
@@ -73,26 +77,29 @@ static tutti_status take(const tti_backend *backend, float **memory, size_t n_el
     return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu floats", n_elems);
 }
 
-static tutti_status take_memory(tti_exec *x) {
-    tti_sharded *sharded = x->sharded;
-    const tti_backend *b = x->desc.backend;
-    TTI_TRY(take(&tti_backend_cpu, &sharded->staging, longest_slot(x->desc.plan)));
-    if (sharded->is_short[x->acc.piece_buffer[0]])
-        TTI_TRY(take(b, &sharded->own_grads, x->share.n_elems));
+static tutti_status take_memory(const tti_setup *setup, tti_arrays *arrays) {
+    tti_sharded *sharded = arrays->sharded;
+    const tti_backend *b = setup->desc.backend;
+    TTI_TRY(take(&tti_backend_cpu, &sharded->staging, longest_slot(setup->desc.plan)));
+    if (sharded->is_short[setup->acc.piece_buffer[0]])
+        TTI_TRY(take(b, &sharded->own_grads, setup->share.n_elems));
     if (sharded->params)
         return take(b, &sharded->gathered, TTI_MAX(sharded->train.n_elems, sharded->eval.n_elems));
-    sharded->n_averages = x->ema ? x->desc.plan->n_flat : 0;
-    return x->ema ? take(b, &sharded->averages, sharded->n_averages) : TUTTI_OK;
+    sharded->n_averages = arrays->ema ? setup->desc.plan->n_flat : 0;
+    return arrays->ema ? take(b, &sharded->averages, sharded->n_averages) : TUTTI_OK;
 }
 
 tutti_status tti_sharded_buffers(tti_exec *x, int n_buffers) {
-    if (!x->sharded) return TUTTI_OK;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    if (!arrays->sharded) return TUTTI_OK;
     int32_t *is_whole = calloc((size_t)n_buffers + 1, sizeof *is_whole);
-    x->sharded->is_short = calloc((size_t)n_buffers + 1, sizeof *x->sharded->is_short);
+    arrays->sharded->is_short = calloc((size_t)n_buffers + 1, sizeof *arrays->sharded->is_short);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    if (is_whole && x->sharded->is_short) st = agree_on_short(x, is_whole, n_buffers);
+    if (is_whole && arrays->sharded->is_short)
+        st = agree_on_short(setup, arrays, is_whole, n_buffers);
     free(is_whole);
-    return st == TUTTI_OK ? take_memory(x) : st;
+    return st == TUTTI_OK ? take_memory(setup, arrays) : st;
 }
 
 size_t tti_sharded_grads(const tti_sharded *sharded, const tti_accumulation *acc,
@@ -119,45 +126,53 @@ int tti_sharded_next_stop(const tti_sharded *sharded, int step, int last) {
 /* ---- moves ---- */
 
 /* The own part of a bucket: its location in the flat arrays and in those of state. */
-static tti_share_run own_part(const tti_exec *x, int bucket) {
-    const size_t *bounds = x->share.bounds + (size_t)bucket * (size_t)(x->n_ranks + 1) + x->rank;
-    size_t state = x->share.from[(size_t)bucket * (size_t)x->n_ranks + (size_t)x->rank];
+static tti_share_run own_part(const tti_setup *setup, int bucket) {
+    const size_t *bounds =
+        setup->share.bounds + (size_t)bucket * (size_t)(setup->n_ranks + 1) + setup->rank;
+    size_t state = setup->share.from[(size_t)bucket * (size_t)setup->n_ranks + (size_t)setup->rank];
     return (tti_share_run){bounds[0], state, bounds[1] - bounds[0]};
 }
 
 tutti_status tti_sharded_gather(tti_exec *x, int index, size_t offset, bool averages) {
-    const tti_bucket *bucket = &x->desc.plan->buckets[index];
-    const float *src = averages ? x->ema : x->params;
-    tti_share_run own = own_part(x, index);
-    float *dst = x->sharded->gathered + offset;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    const tti_bucket *bucket = &setup->desc.plan->buckets[index];
+    const float *src = averages ? arrays->ema : arrays->params;
+    tti_share_run own = own_part(setup, index);
+    float *dst = arrays->sharded->gathered + offset;
     size_t bounds[TTI_MAX_RANKS + 1];
     int64_t start = tti_now_ns();
-    if (TTI_FAULT_AT("sharded.fetch", x->rank, -1))
-        return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot fetch", x->rank);
-    tti_zero_bounds(x, bucket->first, bounds);
+    if (TTI_FAULT_AT("sharded.fetch", setup->rank, -1))
+        return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot fetch", setup->rank);
+    tti_zero_bounds(setup, bucket->first, bounds);
     memcpy(dst + (own.first - bucket->first), src + own.state, own.n_elems * sizeof *src);
     const tti_parts_desc desc = {.src = src,
                                  .dst = dst,
                                  .bounds = bounds,
                                  .n_groups = 1,
-                                 .from = x->share.from + index * x->n_ranks,
+                                 .from = setup->share.from + index * setup->n_ranks,
                                  .dtype = TUTTI_F32};
-    TTI_TRY(tti_comm_gather_parts(x->desc.comm, &desc));
+    TTI_TRY(tti_comm_gather_parts(setup->desc.comm, &desc));
     tti_profile_add(x, TTI_ROW_COMM, tti_part_params("parameters of other workers"), -1, start,
                     tti_now_ns());
     return TUTTI_OK;
 }
 
 void tti_sharded_keep_sum(tti_exec *x, int bucket) {
-    if (!x->sharded || !x->sharded->own_grads) return;
-    tti_share_run own = own_part(x, bucket);
-    size_t first = x->desc.plan->buckets[bucket].first;
-    const float *sum = tti_exec_grads_at(x, x->acc.piece_buffer[0], first);
-    memcpy(x->sharded->own_grads + own.state, sum + (own.first - first), own.n_elems * sizeof *sum);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    if (!arrays->sharded || !arrays->sharded->own_grads) return;
+    tti_share_run own = own_part(setup, bucket);
+    size_t first = setup->desc.plan->buckets[bucket].first;
+    const float *sum = tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], first);
+    memcpy(arrays->sharded->own_grads + own.state, sum + (own.first - first),
+           own.n_elems * sizeof *sum);
 }
 
 int tti_sharded_idle_shard_groups(const tti_exec *x) {
-    return x->sharded ? x->sharded->n_shard_groups - x->acc.n_shard_groups : 0;
+    const tti_arrays *arrays = tti_arrays_of(x);
+    return arrays->sharded ? arrays->sharded->n_shard_groups - tti_setup_of(x)->acc.n_shard_groups
+                           : 0;
 }
 
 static void release(const tti_backend *backend, float *memory, size_t n_elems) {
@@ -171,61 +186,68 @@ void tti_sharded_fini_windows(tti_sharded *sharded) {
 }
 
 void tti_sharded_fini(tti_exec *x) {
-    tti_sharded *sharded = x->sharded;
-    const tti_backend *b = x->desc.backend;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_sharded *sharded = arrays->sharded;
+    const tti_backend *b = setup->desc.backend;
     if (!sharded) return;
-    release(&tti_backend_cpu, sharded->staging, longest_slot(x->desc.plan));
-    release(b, sharded->own_grads, x->share.n_elems);
+    release(&tti_backend_cpu, sharded->staging, longest_slot(setup->desc.plan));
+    release(b, sharded->own_grads, setup->share.n_elems);
     release(b, sharded->gathered, TTI_MAX(sharded->train.n_elems, sharded->eval.n_elems));
     release(b, sharded->averages, sharded->n_averages);
     tti_sharded_fini_windows(sharded);
     free(sharded->all_hashes);
     free(sharded->is_short);
     free(sharded);
-    x->sharded = NULL;
+    arrays->sharded = NULL;
 }
 
 /* ---- hashes ---- */
 
 tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own) {
-    x->sharded->own_hash = own;
-    return tti_exec_sum_hashes(x, own, &x->sharded->hash);
+    tti_arrays *arrays = tti_arrays_of(x);
+    arrays->sharded->own_hash = own;
+    return tti_exec_sum_hashes(tti_setup_of(x), own, &arrays->sharded->hash);
 }
 
 /* ---- whole things, for checkpoints and evaluation ---- */
 
 tutti_status tti_sharded_gather_slot(tti_exec *x, const float *array, size_t first,
                                      size_t n_elems) {
-    int bucket = tti_plan_find_bucket(x->desc.plan, first);
-    const size_t *bounds = tti_share_bounds(&x->share, x->desc.plan, first);
-    const size_t *at = x->share.from + bucket * x->n_ranks;
+    const tti_setup *setup = tti_setup_of(x);
+    int bucket = tti_plan_find_bucket(setup->desc.plan, first);
+    const size_t *bounds = tti_share_bounds(&setup->share, setup->desc.plan, first);
+    const size_t *at = setup->share.from + bucket * setup->n_ranks;
     size_t part[TTI_MAX_RANKS + 1], from[TTI_MAX_RANKS] = {0};
-    float *to = x->sharded->staging;
-    for (int r = 0; r <= x->n_ranks; r++)
+    float *to = tti_arrays_of(x)->sharded->staging;
+    for (int r = 0; r <= setup->n_ranks; r++)
         part[r] = TTI_MIN(TTI_MAX(bounds[r], first), first + n_elems) - first;
-    for (int r = 0; r < x->n_ranks; r++)
+    for (int r = 0; r < setup->n_ranks; r++)
         if (part[r + 1] > part[r]) from[r] = at[r] + (first + part[r] - bounds[r]);
-    size_t n_own = part[x->rank + 1] - part[x->rank];
-    memcpy(to + part[x->rank], array + from[x->rank], n_own * sizeof *to);
-    return tti_comm_gather_parts(x->desc.comm, &(tti_parts_desc){.src = array,
-                                                                 .dst = to,
-                                                                 .bounds = part,
-                                                                 .n_groups = 1,
-                                                                 .from = from,
-                                                                 .dtype = TUTTI_F32});
+    size_t n_own = part[setup->rank + 1] - part[setup->rank];
+    memcpy(to + part[setup->rank], array + from[setup->rank], n_own * sizeof *to);
+    return tti_comm_gather_parts(setup->desc.comm, &(tti_parts_desc){.src = array,
+                                                                     .dst = to,
+                                                                     .bounds = part,
+                                                                     .n_groups = 1,
+                                                                     .from = from,
+                                                                     .dtype = TUTTI_F32});
 }
 
 tutti_status tti_sharded_gather_averages(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    const tti_plan *plan = setup->desc.plan;
     for (int b = 0; b < plan->n_buckets; b++) {
-        tti_share_run own = own_part(x, b);
-        memcpy(x->sharded->averages + own.first, x->ema + own.state, own.n_elems * sizeof(float));
+        tti_share_run own = own_part(setup, b);
+        memcpy(arrays->sharded->averages + own.first, arrays->ema + own.state,
+               own.n_elems * sizeof(float));
     }
-    return tti_comm_gather_parts(x->desc.comm,
-                                 &(tti_parts_desc){.src = x->ema,
-                                                   .dst = x->sharded->averages,
-                                                   .bounds = x->share.bounds,
+    return tti_comm_gather_parts(setup->desc.comm,
+                                 &(tti_parts_desc){.src = arrays->ema,
+                                                   .dst = arrays->sharded->averages,
+                                                   .bounds = setup->share.bounds,
                                                    .n_groups = (size_t)plan->n_buckets,
-                                                   .from = x->share.from,
+                                                   .from = setup->share.from,
                                                    .dtype = TUTTI_F32});
 }

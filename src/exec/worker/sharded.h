@@ -8,9 +8,9 @@
 #ifndef TTI_EXEC_SHARDED_H
 #define TTI_EXEC_SHARDED_H
 
-#include "exec/exec.h"
 #include "exec/program/accumulate.h"
 #include "exec/program/window.h"
+#include "exec/worker/desc.h"
 #include "exec/worker/share.h"
 
 typedef struct tti_sharded {
@@ -35,7 +35,7 @@ tutti_status tti_sharded_buffers(tti_exec *x, int n_buffers);
 void tti_sharded_fini(tti_exec *x);
 
 /* True if parameters are in parts. */
-bool tti_exec_has_sharded_params(const tti_exec *x);
+bool tti_exec_has_sharded_params(const tti_arrays *arrays);
 
 /* The windows of sharded, as its params says.  Freed also after a failure. */
 tutti_status tti_sharded_find_windows(const tti_plan *plan, tti_sharded *sharded);
@@ -50,7 +50,7 @@ void tti_sharded_find_short(const tti_accumulation *acc, const tti_plan *plan, b
 int tti_sharded_next_stop(const tti_sharded *sharded, int step, int last);
 
 /* Element first of a buffer of gradients, and what follows in its bucket. */
-float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first);
+float *tti_exec_grads_at(const tti_arrays *arrays, int buffer, size_t first);
 
 /* The place of a block of this worker's: of its parameters, and of its summed gradient. */
 float *tti_own_params(const tti_exec *x, const tti_own_block *own);

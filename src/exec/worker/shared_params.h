@@ -6,7 +6,7 @@
 #ifndef TTI_EXEC_ONE_COPY_H
 #define TTI_EXEC_ONE_COPY_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 struct tti_shared_params {
     const tti_backend *backend;

@@ -10,26 +10,26 @@
 
 static size_t joined_elems(const tti_node *node) { return (size_t)tti_value_n_elems(node->out[0]); }
 
-tutti_status tti_exec_init_sync(tti_exec *x) {
-    const tti_program *program = &x->desc.plan->shard;
+tutti_status tti_exec_init_sync(tti_setup *setup, tti_joins *joins) {
+    const tti_program *program = &setup->desc.plan->shard;
     size_t most = 0;
-    x->syncs = calloc((size_t)program->n_steps + 1, sizeof *x->syncs);
-    if (!x->syncs) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    setup->syncs = calloc((size_t)program->n_steps + 1, sizeof *setup->syncs);
+    if (!setup->syncs) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int s = 0; s < program->n_steps; s++) {
         if (!(program->steps[s]->op->traits & TTI_SYNC)) continue;
-        x->syncs[x->n_syncs++] = s;
+        setup->syncs[setup->n_syncs++] = s;
         most = TTI_MAX(most, joined_elems(program->steps[s]));
     }
-    x->sync_parts = calloc(most * (size_t)x->desc.n_shards + 1, sizeof *x->sync_parts);
-    x->sync_joined = calloc(most + 1, sizeof *x->sync_joined);
-    if (!x->sync_parts || !x->sync_joined) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    joins->parts = calloc(most * (size_t)setup->desc.n_shards + 1, sizeof *joins->parts);
+    joins->joined = calloc(most + 1, sizeof *joins->joined);
+    if (!joins->parts || !joins->joined) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     return TUTTI_OK;
 }
 
-void tti_exec_fini_sync(tti_exec *x) {
-    free(x->syncs);
-    free(x->sync_parts);
-    free(x->sync_joined);
+void tti_exec_fini_sync(tti_setup *setup, tti_joins *joins) {
+    free(setup->syncs);
+    free(joins->parts);
+    free(joins->joined);
 }
 
 /* If another thread joins, the compute threads record their own waits. */
@@ -37,34 +37,37 @@ static void tell(tti_exec *x, const tti_node *node, int64_t start, int64_t met) 
     const tti_span join = {
         .part = tti_part_node(TTI_SPAN_SUMS, node, "join"), .shard = -1, .row = TTI_ROW_COMM};
     int64_t end = tti_now_ns();
-    if (x->sharded) {
+    if (tti_arrays_of(x)->sharded) {
         tti_profile_add(x, join.row, join.part, join.shard, start, end);
         return;
     }
-    tti_exec_waited(x, met - start);
+    tti_exec_waited(tti_tally_of(x), met - start);
     tti_profile_stall(x, &join, "waiting for a join", start, end);
 }
 
 tutti_status tti_exec_join(tti_exec *x, int step) {
-    int n_local = x->last_shard - x->first_shard;
-    const tti_node *node = x->desc.plan->shard.steps[step];
-    size_t n = joined_elems(node), n_all = n * (size_t)x->desc.n_shards;
-    memset(x->sync_parts, 0, n_all * sizeof *x->sync_parts);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_thread_set *threads = tti_threads_of(x);
+    tti_joins *joins = tti_joins_of(x);
+    int n_local = setup->last_shard - setup->first_shard;
+    const tti_node *node = setup->desc.plan->shard.steps[step];
+    size_t n = joined_elems(node), n_all = n * (size_t)setup->desc.n_shards;
+    memset(joins->parts, 0, n_all * sizeof *joins->parts);
     for (int s = 0; s < n_local; s++) {
-        const float *part = tti_instance_step_in(x->compute_thread[s].shard, step, 0);
-        float *slot = x->sync_parts + (size_t)(x->first_shard + s) * n;
+        const float *part = tti_instance_step_in(threads->thread[s].shard, step, 0);
+        float *slot = joins->parts + (size_t)(setup->first_shard + s) * n;
         /* + 0: a sum with the zeros of other workers would turn -0 into 0, so one alone does too */
         for (size_t k = 0; k < n; k++) slot[k] = part[k] + 0.0f;
     }
     int64_t start = tti_now_ns();
-    if (x->n_ranks > 1)
-        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
-                                      TUTTI_SUM, TUTTI_ALG_AUTO));
+    if (setup->n_ranks > 1)
+        TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, joins->parts, joins->parts, n_all,
+                                      TUTTI_F32, TUTTI_SUM, TUTTI_ALG_AUTO));
     int64_t met = tti_now_ns();
-    node->op->join(x->sync_parts, (size_t)x->desc.n_shards, n, x->sync_joined);
+    node->op->join(joins->parts, (size_t)setup->desc.n_shards, n, joins->joined);
     tell(x, node, start, met);
     for (int s = 0; s < n_local; s++)
-        memcpy(tti_instance_step_out(x->compute_thread[s].shard, step, 0), x->sync_joined,
-               n * sizeof *x->sync_joined);
+        memcpy(tti_instance_step_out(threads->thread[s].shard, step, 0), joins->joined,
+               n * sizeof *joins->joined);
     return TUTTI_OK;
 }

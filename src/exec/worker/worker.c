@@ -5,69 +5,123 @@
 #include "exec/worker/worker.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "comm/progress.h"
 #include "comm/transport.h"
+#include "exec/worker/worker_state.h"
 
-tti_run tti_exec_shard_run(const tti_exec *x, const tti_step_desc *desc, int shard) {
-    return (tti_run){.seed = x->desc.seed,
+/* ---- the parts ---- */
+
+/* A worker and its parts in one allocation. */
+typedef struct whole {
+    tti_exec exec;
+    tti_arrays arrays;
+    tti_thread_set threads;
+    tti_tally tally;
+    tti_joins joins;
+    tti_update update;
+} whole;
+
+tti_exec *tti_exec_alloc(void) {
+    whole *w = calloc(1, sizeof *w);
+    if (!w) return NULL;
+    w->exec.arrays = &w->arrays;
+    w->exec.threads = &w->threads;
+    w->exec.tally = &w->tally;
+    w->exec.joins = &w->joins;
+    w->exec.update = &w->update;
+    return &w->exec;
+}
+
+void tti_exec_free(tti_exec *x) { free(x); }
+
+const tti_setup *tti_setup_of(const tti_exec *x) { return &x->setup; }
+tti_arrays *tti_arrays_of(const tti_exec *x) { return x->arrays; }
+tti_thread_set *tti_threads_of(const tti_exec *x) { return x->threads; }
+tti_tally *tti_tally_of(const tti_exec *x) { return x->tally; }
+tti_joins *tti_joins_of(const tti_exec *x) { return x->joins; }
+tti_update *tti_update_of(const tti_exec *x) { return x->update; }
+tti_pipe *tti_pipe_of(const tti_exec *x) { return x->pipe; }
+tti_compress *tti_compress_of(const tti_exec *x) { return x->compress; }
+tti_profile *tti_profile_of(const tti_exec *x) { return x->profile; }
+tti_host *tti_host_of(const tti_exec *x) { return x->host; }
+tti_exec_device *tti_device_of(const tti_exec *x) { return x->device; }
+tti_device_exchange *tti_exchange_of(const tti_exec *x) { return x->exchange; }
+tti_offload *tti_offload_of(const tti_exec *x) { return x->offload; }
+
+tutti_status tti_exec_create_compress(tti_exec *x) {
+    return tti_compress_create(&x->setup, &x->compress);
+}
+
+/* ---- the worker in a step ---- */
+
+tti_run tti_exec_shard_run(const tti_setup *setup, const tti_step_desc *desc, int shard) {
+    return (tti_run){.seed = setup->desc.seed,
                      .step = desc->step,
                      .sample0 = (uint64_t)shard * (uint64_t)desc->shard_size};
 }
 
-void tti_exec_compute_thread_failed(tti_exec *x, tti_compute_thread *compute_thread,
+void tti_exec_compute_thread_failed(tti_thread_set *threads, tti_compute_thread *compute_thread,
                                     tutti_status status) {
     if (compute_thread->status != TUTTI_OK) return;
     compute_thread->status = status;
     snprintf(compute_thread->error, sizeof compute_thread->error, "%s", tutti_last_error());
-    for (int i = 0; x->compute_thread_comms && i < x->n_compute_thread_comms; i++)
-        tti_comm_abort(x->compute_thread_comms[i], compute_thread->error);
+    for (int i = 0; threads->comms && i < threads->n_comms; i++)
+        tti_comm_abort(threads->comms[i], compute_thread->error);
 }
 
 tutti_status tti_exec_compute_thread_status(tti_exec *x) {
-    for (int i = 0; i < x->n_in_flight; i++)
-        if (x->compute_thread[i].status != TUTTI_OK)
-            return tti_fail(x->compute_thread[i].status, "%s", x->compute_thread[i].error);
+    tti_thread_set *threads = tti_threads_of(x);
+    for (int i = 0; i < tti_setup_of(x)->n_in_flight; i++)
+        if (threads->thread[i].status != TUTTI_OK)
+            return tti_fail(threads->thread[i].status, "%s", threads->thread[i].error);
     return TUTTI_OK;
 }
 
-void tti_exec_waited(tti_exec *x, int64_t t_ns) {
-    atomic_fetch_add_explicit(&x->waited_ns, t_ns, memory_order_relaxed);
+void tti_exec_waited(tti_tally *tally, int64_t t_ns) {
+    atomic_fetch_add_explicit(&tally->waited_ns, t_ns, memory_order_relaxed);
 }
 
 void tti_exec_compute_thread_waited(tti_exec *x, int64_t t_ns) {
-    tti_exec_waited(x, t_ns / x->desc.n_compute_threads);
+    tti_exec_waited(tti_tally_of(x), t_ns / tti_setup_of(x)->desc.n_compute_threads);
 }
 
-int tti_exec_number(const tti_exec *x) { return x->desc.comm ? x->rank : x->desc.server_worker; }
+int tti_exec_number(const tti_setup *setup) {
+    return setup->desc.comm ? setup->rank : setup->desc.server_worker;
+}
 
-void tti_exec_note(tti_exec *x, const tti_step_desc *desc, const char *phase) {
-    tutti_comm *comm = x->desc.mesh ? x->desc.mesh->world : x->desc.comm;
+void tti_exec_note(const tti_setup *setup, const tti_step_desc *desc, const char *phase) {
+    tutti_comm *comm = setup->desc.mesh ? setup->desc.mesh->world : setup->desc.comm;
     if (comm) tti_comm_note(comm, desc->step, phase);
 }
 
-int tti_exec_n_pieces(const tti_exec *x) { return x->divided ? 1 : x->acc.n_pieces; }
+int tti_exec_n_pieces(const tti_setup *setup) { return setup->divided ? 1 : setup->acc.n_pieces; }
 
-bool tti_exec_divides(const tti_exec *x) { return x->share.n_ranks > 1; }
+bool tti_exec_divides(const tti_setup *setup) { return setup->share.n_ranks > 1; }
 
-bool tti_exec_has_parts(const tti_exec *x) { return tti_exec_divides(x) && !x->desc.shared_params; }
-
-bool tti_exec_has_range(const tti_exec *x) { return x->desc.n_ranges > 1; }
-
-bool tti_local_is_on(const tti_exec *x) {
-    return x->desc.local && x->n_ranks > 1 && x->begun.step >= (uint64_t)x->desc.local_after;
+bool tti_exec_has_parts(const tti_setup *setup) {
+    return tti_exec_divides(setup) && !setup->desc.shared_params;
 }
 
-int64_t tti_local_rows(const tti_exec *x, const tti_step_desc *desc) {
+bool tti_exec_has_range(const tti_setup *setup) { return setup->desc.n_ranges > 1; }
+
+bool tti_local_is_on(const tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    return setup->desc.local && setup->n_ranks > 1 &&
+           tti_tally_of(x)->begun.step >= (uint64_t)setup->desc.local_after;
+}
+
+int64_t tti_local_rows(const tti_setup *setup, const tti_step_desc *desc) {
     int64_t n = 0;
-    for (int i = 0; i < x->last_shard - x->first_shard; i++) n += desc->shards[i].n_rows;
+    for (int i = 0; i < setup->last_shard - setup->first_shard; i++) n += desc->shards[i].n_rows;
     return n;
 }
 
 /* ---- a shard and its instance ---- */
 
-void tti_exec_keep_sums(tti_exec *x, tti_instance *instance, int shard) {
-    double *sums = x->sums + (size_t)shard * TTI_SUMS;
+void tti_exec_keep_sums(tti_tally *tally, tti_instance *instance, int shard) {
+    double *sums = tally->sums + (size_t)shard * TTI_SUMS;
     static const char *const names[TTI_SUMS] = {"loss_sum", "count", "correct"};
     for (int i = 0; i < TTI_SUMS; i++)
         if (tti_instance_has_output(instance, names[i])) /* else it is another stage's */
@@ -79,70 +133,89 @@ static void feed_one(tti_instance *instance, int input, const void *data) {
     if (input >= 0) tti_instance_set_input(instance, input, data);
 }
 
-void tti_exec_feed(tti_exec *x, tti_instance *instance, const tti_inputs *inputs,
+void tti_exec_feed(tti_tally *tally, tti_instance *instance, const tti_inputs *inputs,
                    const tti_shard_data *data) {
     feed_one(instance, inputs->x, data->x);
     feed_one(instance, inputs->target, data->target);
     feed_one(instance, inputs->rows, &data->n_rows);
-    feed_one(instance, inputs->loss_scale, &x->loss_scale);
+    feed_one(instance, inputs->loss_scale, &tally->loss_scale);
 }
 
-void tti_exec_point_at_buffer(const tti_exec *x, tti_instance *instance, int buffer) {
-    if (x->sharded && x->sharded->is_short[buffer])
-        tti_instance_set_grad_places(instance, x->buffers[buffer], &x->sharded->grads);
+void tti_exec_point_at_buffer(const tti_arrays *arrays, tti_instance *instance, int buffer) {
+    if (arrays->sharded && arrays->sharded->is_short[buffer])
+        tti_instance_set_grad_places(instance, arrays->buffers[buffer], &arrays->sharded->grads);
     else
-        tti_instance_set_grads(instance, x->buffers[buffer]);
+        tti_instance_set_grads(instance, arrays->buffers[buffer]);
 }
 
 /* ---- where parameters and gradients lie ---- */
 
-bool tti_exec_has_sharded_params(const tti_exec *x) { return x->sharded && x->sharded->params; }
+bool tti_exec_has_sharded_params(const tti_arrays *arrays) {
+    return arrays->sharded && arrays->sharded->params;
+}
 
-float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first) {
-    bool is_short = x->sharded && x->sharded->is_short[buffer];
-    return x->buffers[buffer] + (is_short ? tti_window_at(&x->sharded->grads, -1, first) : first);
+float *tti_exec_grads_at(const tti_arrays *arrays, int buffer, size_t first) {
+    bool is_short = arrays->sharded && arrays->sharded->is_short[buffer];
+    return arrays->buffers[buffer] +
+           (is_short ? tti_window_at(&arrays->sharded->grads, -1, first) : first);
 }
 
 float *tti_own_params(const tti_exec *x, const tti_own_block *own) {
-    if (tti_exec_has_sharded_params(x) || tti_exec_has_range(x)) return x->params + own->state;
-    return x->params + x->desc.plan->updates[own->update].first;
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_arrays *arrays = tti_arrays_of(x);
+    if (tti_exec_has_sharded_params(arrays) || tti_exec_has_range(setup))
+        return arrays->params + own->state;
+    return arrays->params + setup->desc.plan->updates[own->update].first;
 }
 
 float *tti_own_grads(tti_exec *x, const tti_own_block *own) {
-    if (x->sharded && x->sharded->own_grads) return x->sharded->own_grads + own->state;
-    if (tti_exec_has_range(x)) return tti_exec_grads(x) + own->state;
-    return tti_exec_grads(x) + x->desc.plan->updates[own->update].first;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    if (arrays->sharded && arrays->sharded->own_grads)
+        return arrays->sharded->own_grads + own->state;
+    if (tti_exec_has_range(setup)) return tti_exec_grads(x) + own->state;
+    return tti_exec_grads(x) + setup->desc.plan->updates[own->update].first;
 }
 
 void tti_exec_merge(tti_exec *x, const tti_shard_group *shard_group, size_t first, size_t last) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
     if (first >= last) return;
     for (int i = 0; i < shard_group->n_merges; i++) {
-        const tti_merge *m = &x->acc.merges[shard_group->first_merge + i];
-        x->desc.backend->accumulate(tti_exec_grads_at(x, m->dst, first),
-                                    tti_exec_grads_at(x, m->src, first), last - first);
+        const tti_merge *m = &setup->acc.merges[shard_group->first_merge + i];
+        setup->desc.backend->accumulate(tti_exec_grads_at(arrays, m->dst, first),
+                                        tti_exec_grads_at(arrays, m->src, first), last - first);
     }
 }
 
-float *tti_exec_grads(tti_exec *x) { return x->buffers[x->acc.piece_buffer[0]]; }
-
-bool tti_exec_has_wire(const tti_exec *x) {
-    return x->desc.fast && x->n_ranks > 1 && x->desc.wire != TUTTI_F32 && !x->device;
+float *tti_exec_grads(tti_exec *x) {
+    return tti_arrays_of(x)->buffers[tti_setup_of(x)->acc.piece_buffer[0]];
 }
 
-double tti_exec_reduce_bytes(const tti_exec *x, size_t n_bytes) {
-    return 2.0 * (double)n_bytes * (x->n_ranks - 1) / x->n_ranks;
+bool tti_exec_has_wire(const tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    return setup->desc.fast && setup->n_ranks > 1 && setup->desc.wire != TUTTI_F32 &&
+           !tti_device_of(x);
+}
+
+double tti_exec_reduce_bytes(const tti_setup *setup, size_t n_bytes) {
+    return 2.0 * (double)n_bytes * (setup->n_ranks - 1) / setup->n_ranks;
 }
 
 void tti_exec_count_pieces(tti_exec *x, size_t n_elems, bool in_parts) {
-    double n_vectors = x->acc.n_pieces + (in_parts ? 0 : 1);
-    x->sent_bytes += n_vectors * tti_exec_reduce_bytes(x, n_elems * sizeof(float)) / 2;
+    const tti_setup *setup = tti_setup_of(x);
+    double n_vectors = setup->acc.n_pieces + (in_parts ? 0 : 1);
+    tti_tally_of(x)->sent_bytes +=
+        n_vectors * tti_exec_reduce_bytes(setup, n_elems * sizeof(float)) / 2;
 }
 
 uint64_t tti_exec_flat_hash(const tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
     uint64_t hash = 0;
-    for (int i = 0; i < x->desc.plan->n_updates; i++) {
-        const tti_update_step *step = &x->desc.plan->updates[i];
-        hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
+    for (int i = 0; i < setup->desc.plan->n_updates; i++) {
+        const tti_update_step *step = &setup->desc.plan->updates[i];
+        hash += setup->desc.backend->hash(tti_arrays_of(x)->params + step->first, step->n_elems,
+                                          step->first);
     }
     return hash;
 }

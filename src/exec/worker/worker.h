@@ -4,17 +4,13 @@
 
 #include <stdatomic.h>
 
-#include "exec/exec.h"
-#include "exec/host/comm_thread.h"
-#include "exec/host/host.h"
-#include "exec/host/local.h"
-#include "exec/host/step_passes.h"
 #include "exec/program/accumulate.h"
 #include "exec/program/compute_threads.h"
 #include "exec/program/inputs.h"
 #include "exec/program/instance.h"
 #include "exec/program/step_program.h"
 #include "exec/worker/compress.h"
+#include "exec/worker/desc.h"
 #include "exec/worker/divided.h"
 #include "exec/worker/pipe_ends.h"
 #include "exec/worker/profile.h"
@@ -25,10 +21,6 @@
 #include "exec/worker/zero.h"
 
 enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */, TTI_N_HYPER = 8 };
-
-typedef struct tti_exec_device tti_exec_device;
-typedef struct tti_device_exchange tti_device_exchange;
-typedef struct tti_offload tti_offload;
 
 /* A kernel of the update program, bound for one compute thread. */
 typedef struct tti_bound_update {
@@ -47,80 +39,108 @@ typedef struct tti_compute_thread {
     char error[512];
 } tti_compute_thread;
 
-struct tti_exec {
+/* What a worker was set up with.  Changes only when it is created and when shards are
+ * redistributed. */
+struct tti_setup {
     tti_exec_desc desc;
     int rank, n_ranks, first_shard, last_shard; /* in desc.comm */
-    tti_shard_map shard_map; /* the shard map; desc.shard_map is not read after creation */
-    tti_divided *divided;    /* NULL: this worker has the whole model */
-    int n_threads;           /* that the worker may run at a time */
-    int *cores;              /* [n_threads]: of desc.cores, which it then is; NULL: none */
-    tti_compute_threads *compute_threads;
-    tti_prepared *ready[2]; /* on a device, for its first compute thread: shard, eval; NULL: none */
-    tutti_comm **compute_thread_comms; /* [n_compute_thread_comms]: of the tensor axis, one for each
-                                          compute thread; NULL: none */
-    int n_compute_thread_comms;
-    /* One per shard in flight: as many as compute threads, or, in a program with TTI_SYNC, one for
-     * every shard of the worker, because all of them must reach the same point before any
-     * continues. */
-    tti_compute_thread *compute_thread;
+    tti_shard_map shard_map;                    /* desc.shard_map is not read after creation */
+    tti_divided *divided;                       /* NULL: this worker has the whole model */
+    int n_threads;                              /* that the worker may run at a time */
+    int *cores; /* [n_threads]: of desc.cores, which it then is; NULL: none */
+    /* Shards in flight: as many as compute threads, or, in a program with TTI_SYNC, every shard of
+     * the worker, because all of them must reach the same point before any continues. */
     int n_in_flight;
     int *syncs; /* [n_syncs]: steps of the shard program with TTI_SYNC */
     int n_syncs;
-    float *sync_parts; /* [V][elements of the largest joined value] */
-    float *sync_joined;
     tti_accumulation acc;
-    float **buffers; /* [n_buffers]: flat gradients, shared with the peers where there are any */
-    int n_buffers;   /* the same on all workers, >= acc.n_buffers; but see n_agreed */
-    int n_agreed;    /* the largest number over all workers; for devices in mixed runs these buffers
-                        are on the host (device_host_staged.h) */
-    uint16_t
-        *wire; /* [n_flat], shared with the peers: gradients as they travel; NULL: as they are */
-    tti_compress *compress; /* NULL: gradients travel whole */
-    double sent_bytes;      /* in this step */
-    int n_own_buffers;      /* of them allocated by the backend (alone) and so released here */
+    int n_agreed;      /* buffers: the largest number over all workers; for devices in mixed runs
+                          these are on the host (device_host_staged.h) */
+    tti_share share;   /* blocks of the update that are this worker's */
+    int n_pipe_groups; /* of a pipeline stage: micro-batch groups of the worker that has most */
+    tti_inputs shard_inputs, eval_inputs;
+    size_t arena_bytes;
+};
+
+/* The flat arrays of a worker, in the memory of its backend. */
+struct tti_arrays {
     float *params;
-    void *low;            /* parameters in 16 bits, as plan->low says; NULL: none */
-    tti_share share;      /* blocks of the update that are this worker's */
-    tti_sharded *sharded; /* gradients are of its blocks, maybe parameters; NULL: they are whole */
+    void *low;                  /* parameters in 16 bits, as plan->low says; NULL: none */
     float *states[TTI_MAX_OUT]; /* of its blocks */
     float *ema;                 /* of its blocks, averaged parameters, NULL: none */
     bool has_whole_ema; /* the buffer of the summed gradients holds all of them for evaluation */
-    int64_t gather_ns;  /* of the last update: waiting for the parts of others */
+    float **buffers;    /* [n_buffers]: flat gradients, shared with the peers where there are any */
+    int n_buffers;      /* the same on all workers, >= acc.n_buffers; but see n_agreed */
+    int n_own_buffers;  /* of them allocated by the backend (alone) and so released here */
+    uint16_t
+        *wire; /* [n_flat], shared with the peers: gradients as they travel; NULL: as they are */
+    tti_sharded *sharded; /* gradients are of its blocks, maybe parameters; NULL: they are whole */
+};
+
+/* The compute threads, and one instance of the programs per shard in flight. */
+struct tti_thread_set {
+    tti_compute_threads *pool;
+    tti_compute_thread *thread; /* [n_in_flight] */
+    tti_prepared *ready[2];     /* on a device, for the first one: shard, eval; NULL: none */
+    tutti_comm **comms;         /* [n_comms]: of the tensor axis, one for each thread; NULL: none */
+    int n_comms;
+};
+
+/* Where a worker is: the step at work, its sums, hashes and times. */
+struct tti_tally {
+    tti_step_desc begun; /* the step that tti_exec_end runs, on the host */
+    bool has_begun;
+    float loss_scale;
     double *sums; /* [V * TTI_SUMS + 2 * n_ranks + 1]: sums of shards; halves of hashes; votes */
     size_t n_sums;
-    double *partials; /* [n_updates][2]: sums of squares by block */
-    float hyper[TTI_N_HYPER];
     uint64_t last_hash;
     bool has_hash, has_differed;
     uint64_t differed_in;   /* step, whose hashes differed */
+    double sent_bytes;      /* in this step */
+    int64_t gather_ns;      /* of the last update: waiting for the parts of others */
+    atomic_llong waited_ns; /* as tti_exec_spent, as far as the host measures it */
+    int64_t copied_ns;
+};
+
+/* Memory for values that all shards join. */
+struct tti_joins {
+    float *parts; /* [V][elements of the largest joined value] */
+    float *joined;
+};
+
+/* The update of the worker's blocks. */
+struct tti_update {
+    double *partials; /* [n_updates][2]: sums of squares by block */
+    float hyper[TTI_N_HYPER];
     uint64_t *block_hashes; /* [share.n_blocks]: of own parameters as the last update left them;
                              * NULL: other workers have the same ones, and hashes are compared */
     bool has_block_hashes;  /* not written since */
-    tti_step_program *programs[TTI_N_FORMS]; /* of a worker on the host that computes */
-    tti_comm_thread *comm_thread;            /* NULL: the programs have nothing for it */
-    tti_inputs shard_inputs, eval_inputs;
-    float loss_scale;
     double *norms; /* [n_slots][2]: of parameters and of their steps, for optimizers with norms */
-    size_t arena_bytes;
-    tti_exec_device *device;       /* NULL: plan and memory are the host's */
-    tti_device_exchange *exchange; /* between pieces of layers; NULL: none, or on the host */
-    tti_offload *offload; /* of a device: has state and averages; NULL: the device has them */
+    tti_range stretch; /* own blocks that the compute threads are at */
     /* Called when the update has finished elements first .. last-1 of the parameters until the next
      * step, from the worker's thread.  May be NULL. */
     tutti_status (*updated)(void *user, size_t first, size_t last);
     /* Before that, from there too: the summed gradients of these elements are here.  NULL: all are
      * when the update begins. */
     tutti_status (*awaited)(void *user, size_t first, size_t last);
-    void *updated_user;  /* of both */
-    tti_range stretch;   /* own blocks that the compute threads are at */
-    tti_step_desc begun; /* of the step that tti_exec_end runs, on the host */
-    bool has_begun;
-    tti_profile *profile;   /* NULL: nothing is timed */
-    tti_pipe *pipe;         /* NULL: the worker has all layers */
-    int n_pipe_groups;      /* then: those that others of the stage have, too */
-    atomic_llong waited_ns; /* as tti_exec_spent, as far as the host measures it */
-    int64_t copied_ns;
+    void *updated_user; /* of both */
 };
+
+/* The parts of a worker.  Only the files that create and destroy workers see tti_exec
+ * (worker_state.h); the others ask for the part that they use. */
+const tti_setup *tti_setup_of(const tti_exec *exec);
+tti_arrays *tti_arrays_of(const tti_exec *exec);
+tti_thread_set *tti_threads_of(const tti_exec *exec);
+tti_tally *tti_tally_of(const tti_exec *exec);
+tti_joins *tti_joins_of(const tti_exec *exec);
+tti_update *tti_update_of(const tti_exec *exec);
+tti_pipe *tti_pipe_of(const tti_exec *exec);                /* NULL: the worker has all layers */
+tti_compress *tti_compress_of(const tti_exec *exec);        /* NULL: gradients travel whole */
+tti_profile *tti_profile_of(const tti_exec *exec);          /* NULL: nothing is timed */
+tti_host *tti_host_of(const tti_exec *exec);                /* NULL: a device computes */
+tti_exec_device *tti_device_of(const tti_exec *exec);       /* NULL: the host computes */
+tti_device_exchange *tti_exchange_of(const tti_exec *exec); /* NULL: no tensor axis of devices */
+tti_offload *tti_offload_of(const tti_exec *exec); /* NULL: the device has state and averages */
 
 /* The shard map of n_ranks workers, from desc. */
 tutti_status tti_exec_shard_map(const tti_exec_desc *desc, int n_ranks, tti_shard_map *out);
@@ -141,7 +161,7 @@ void tti_exec_merge(tti_exec *exec, const tti_shard_group *shard_group, size_t f
 tutti_status tti_exec_reduce(tti_exec *exec, const tti_instr *reduction);
 
 /* Bytes that a worker sends in an all-reduce of so many, in the mean over the workers. */
-double tti_exec_reduce_bytes(const tti_exec *exec, size_t n_bytes);
+double tti_exec_reduce_bytes(const tti_setup *setup, size_t n_bytes);
 
 /* A sum along the tree is sent: every piece goes to the owners of its parts, and unless each needs
  * its own alone the sums come back. */
@@ -161,33 +181,33 @@ uint64_t tti_exec_flat_hash(const tti_exec *exec);
 bool tti_exec_has_wire(const tti_exec *exec);
 
 /* The inputs of a program for one shard; its sums to their place, those that it makes. */
-void tti_exec_feed(tti_exec *exec, tti_instance *instance, const tti_inputs *inputs,
+void tti_exec_feed(tti_tally *tally, tti_instance *instance, const tti_inputs *inputs,
                    const tti_shard_data *data);
-void tti_exec_keep_sums(tti_exec *exec, tti_instance *instance, int shard);
+void tti_exec_keep_sums(tti_tally *tally, tti_instance *instance, int shard);
 
 /* For tti_exec_spent: the worker, or one of its compute threads while the others ran, has waited
  * for others, or communicated, for t_ns.  Any thread. */
-void tti_exec_waited(tti_exec *exec, int64_t t_ns);
+void tti_exec_waited(tti_tally *tally, int64_t t_ns);
 void tti_exec_compute_thread_waited(tti_exec *exec, int64_t t_ns);
 
 /* Turns the first failure of the compute threads into this thread's error. */
 tutti_status tti_exec_compute_thread_status(tti_exec *exec);
 
 /* The number of this worker in faults. */
-int tti_exec_number(const tti_exec *exec);
+int tti_exec_number(const tti_setup *setup);
 
 /* Keeps the first failure of a compute thread, from its own thread.  Aborts the compute threads'
  * collectives: the other compute threads of this worker and of its peers must not wait there for a
  * compute thread that computes no more. */
-void tti_exec_compute_thread_failed(tti_exec *exec, tti_compute_thread *compute_thread,
+void tti_exec_compute_thread_failed(tti_thread_set *threads, tti_compute_thread *compute_thread,
                                     tutti_status status);
 
 /* The inputs of shard s of this step that do not depend on the worker. */
-tti_run tti_exec_shard_run(const tti_exec *exec, const tti_step_desc *desc, int shard);
+tti_run tti_exec_shard_run(const tti_setup *setup, const tti_step_desc *desc, int shard);
 
 /* sync.c: which steps join values of all shards, and the memory for it; frees it. */
-tutti_status tti_exec_init_sync(tti_exec *exec);
-void tti_exec_fini_sync(tti_exec *exec);
+tutti_status tti_exec_init_sync(tti_setup *setup, tti_joins *joins);
+void tti_exec_fini_sync(tti_setup *setup, tti_joins *joins);
 
 /* sync.c: joins the values of a step between all shards of all workers. */
 tutti_status tti_exec_join(tti_exec *exec, int step);
@@ -199,11 +219,21 @@ void tti_exec_add_sums(const tti_exec *exec, tti_step_result *result);
 /* The summed gradient of a batch and its sums, of a worker that has all shards. */
 tutti_status tti_exec_gradient(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
+/* Whether the step at work is one of local SGD (desc.local, several workers, not before
+ * local_after). */
+bool tti_local_is_on(const tti_exec *x);
+
+/* Real samples of this worker's shards. */
+int64_t tti_local_rows(const tti_setup *setup, const tti_step_desc *desc);
+
+/* Gradients of this worker are compressed from now on.  Collective. */
+tutti_status tti_exec_create_compress(tti_exec *exec);
+
 /* Publishes the activity of this worker, for workers that wait for it. */
-void tti_exec_note(tti_exec *exec, const tti_step_desc *desc, const char *phase);
+void tti_exec_note(const tti_setup *setup, const tti_step_desc *desc, const char *phase);
 
 /* Sets the destination of a shard's gradients. */
-void tti_exec_point_at_buffer(const tti_exec *exec, tti_instance *instance, int buffer);
+void tti_exec_point_at_buffer(const tti_arrays *arrays, tti_instance *instance, int buffer);
 
 /* nonfinite.c: the first shard whose loss is not finite, -1: none; its message, and that of a
  * gradient, first_in and param being "" if unknown. */
@@ -231,13 +261,13 @@ tutti_status tti_exec_name_difference(tti_exec *x, tutti_status st);
 const tti_exec *tti_exec_state_owner(const tti_exec *exec);
 tutti_status tti_exec_gather_averages(tti_exec *exec);
 tutti_status tti_exec_serve_data(tti_exec *exec);
-tutti_status tti_exec_serve_data_end(tti_exec *exec);
+tutti_status tti_exec_serve_data_end(const tti_setup *setup);
 
 /* step_sums.c: compares the hashes that all ranks sent with the sums of this step. */
 tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);
 
 /* step_sums.c: the sum over the workers, of hashes of their own blocks. */
-tutti_status tti_exec_sum_hashes(tti_exec *exec, uint64_t own, uint64_t *sum);
+tutti_status tti_exec_sum_hashes(const tti_setup *setup, uint64_t own, uint64_t *sum);
 
 /* apply.c: clips, optimizes and hashes the worker's blocks; last_hash is then that of these blocks.
  * inv_count: 1 / number of counted samples. */

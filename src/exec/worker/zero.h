@@ -6,27 +6,27 @@
 #ifndef TTI_EXEC_ZERO_H
 #define TTI_EXEC_ZERO_H
 
-#include "exec/exec.h"
 #include "exec/program/compute_threads.h"
+#include "exec/worker/desc.h"
 
 /* True if each worker updates a part, and if it has the state of that part only. */
-bool tti_exec_divides(const tti_exec *x);
-bool tti_exec_has_parts(const tti_exec *x);
+bool tti_exec_divides(const tti_setup *setup);
+bool tti_exec_has_parts(const tti_setup *setup);
 
 /* The server's own where it has a range of the keys: its arrays begin with that. */
-bool tti_exec_has_range(const tti_exec *x);
+bool tti_exec_has_range(const tti_setup *setup);
 
 /* values [n_updates][n_each] by block, of which every worker has those of its own blocks: completes
  * them on every worker.  Nothing to do if all workers update all blocks.  Collective, like all
  * calls here. */
-tutti_status tti_zero_join(tti_exec *x, double *values, size_t n_each);
+tutti_status tti_zero_join(const tti_setup *setup, double *values, size_t n_each);
 
 /* What each worker receives of the bucket that begins at element first, relative to its begin:
  * fills bounds [n_ranks + 1]. */
-void tti_zero_bounds(const tti_exec *x, size_t first, size_t *bounds);
+void tti_zero_bounds(const tti_setup *setup, size_t first, size_t *bounds);
 
 /* Every worker's part of all buckets, in memory of the host; src may be dst. */
-tutti_status tti_zero_gather(tti_exec *x, const float *src, float *dst);
+tutti_status tti_zero_gather(const tti_setup *setup, const float *src, float *dst);
 
 /* The parameters of all parts, each from its owner, which has put them at their places in the
  * buffer of the summed gradients. */
@@ -35,7 +35,7 @@ tutti_status tti_zero_gather_params(tti_exec *x);
 tutti_status tti_zero_gather_bucket(tti_exec *x, int bucket);
 
 /* Own elements of an array of state in a range, to the places of their parameters. */
-void tti_zero_spread(const tti_exec *x, const float *state, tti_range range, float *to);
+void tti_zero_spread(const tti_setup *setup, const float *state, tti_range range, float *to);
 
 /* Averaged parameters, whole, in the memory that tti_zero_averages names: until the next step.  Of
  * a worker on the host. */

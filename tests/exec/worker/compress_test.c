@@ -50,9 +50,9 @@ static void fill(const crew *c, int rank, float *g) {
 
 /* One call for each bucket, as in a step. */
 static tutti_status reduce(tti_exec *x, float *g) {
-    const tti_plan *plan = x->desc.plan;
-    x->begun.n_rows = 16;
-    x->loss_scale = 1;
+    const tti_plan *plan = tti_setup_of(x)->desc.plan;
+    tti_tally_of(x)->begun.n_rows = 16;
+    tti_tally_of(x)->loss_scale = 1;
     for (int b = 0; b < plan->n_buckets; b++)
         TTI_TRY(tti_compress_reduce(x, g + plan->buckets[b].first, plan->buckets[b].first,
                                     plan->buckets[b].n_elems));

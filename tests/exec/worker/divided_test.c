@@ -242,28 +242,29 @@ T_CASE(a_step_is_that_of_the_whole) {
 
 /* Each square is 1, of steps 2. */
 static void fill_partials(tti_exec *x, size_t n_each) {
-    const tti_plan *plan = x->desc.plan;
+    const tti_plan *plan = tti_setup_of(x)->desc.plan;
     for (int i = 0; i < plan->n_updates; i++)
         for (size_t k = 0; k < n_each; k++)
-            x->partials[(size_t)i * n_each + k] =
+            tti_update_of(x)->partials[(size_t)i * n_each + k] =
                 (double)(k + 1) * (double)plan->updates[i].n_elems;
 }
 
 static double sum_of_slot(const tti_exec *x, int slot, int k) {
     double sum = 0;
-    for (int i = 0; i < x->desc.plan->n_updates; i++)
-        if (x->desc.plan->updates[i].slot == slot) sum += x->partials[2 * i + k];
+    for (int i = 0; i < tti_setup_of(x)->desc.plan->n_updates; i++)
+        if (tti_setup_of(x)->desc.plan->updates[i].slot == slot)
+            sum += tti_update_of(x)->partials[2 * i + k];
     return sum;
 }
 
 static const char *complete_partials(grid *g, tti_exec *x, const tti_mesh *mesh) {
-    const tti_plan *plan = x->desc.plan;
+    const tti_plan *plan = tti_setup_of(x)->desc.plan;
     double want = 0, sum = 0;
     (void)mesh;
     for (int i = 0; i < g->whole->n_slots; i++) want += (double)g->whole->slots[i].n_elems;
     fill_partials(x, 1);
     COMM_OK(tti_divided_partials(x, (size_t)plan->n_updates));
-    for (int i = 0; i < plan->n_updates; i++) sum += x->partials[i];
+    for (int i = 0; i < plan->n_updates; i++) sum += tti_update_of(x)->partials[i];
     COMM_TRUE(sum == want);
     fill_partials(x, 2);
     COMM_OK(tti_divided_partials(x, 2 * (size_t)plan->n_updates));

@@ -11,11 +11,11 @@ typedef struct mixture {
 } mixture;
 
 static tutti_status check(const mixture *m, tutti_comm *comm) {
-    tti_exec x = {.desc = m->desc, .n_ranks = 2, .rank = tutti_comm_rank(comm)};
-    x.desc.comm = comm;
-    x.desc.plan = &m->plan[x.rank];
-    x.desc.backend = &tti_backend_cpu;
-    return tti_mixed_check(&x);
+    tti_setup setup = {.desc = m->desc, .n_ranks = 2, .rank = tutti_comm_rank(comm)};
+    setup.desc.comm = comm;
+    setup.desc.plan = &m->plan[setup.rank];
+    setup.desc.backend = &tti_backend_cpu;
+    return tti_mixed_check(&setup);
 }
 
 static const char *alike(tutti_comm *comm, void *arg) {

@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "comm/mesh.h"
 #include "exec/crew.h"
+#include "exec/host/host.h"
 #include "exec/worker/worker.h"
 
 enum { N_STEPS = 6 };
@@ -78,7 +79,7 @@ static const char *rank_main(tutti_comm *world, void *arg) {
     tti_exec *exec;
     COMM_OK(tti_exec_memory_plan(&desc, mesh.at.data, mesh.size.data, &p->planned[rank]));
     COMM_OK(tti_exec_create(&desc, &exec));
-    COMM_TRUE(exec->programs[TTI_FORM_STEP]->has_comm ==
+    COMM_TRUE(tti_host_program(tti_host_of(exec), TTI_FORM_STEP)->has_comm ==
               (desc.plan->n_buckets > 1 && p->size.data > 1));
     COMM_TRUE(desc.plan->n_buckets > 1 || p->bucket_bytes == 0);
     const char *failure = train(p, exec, rank);

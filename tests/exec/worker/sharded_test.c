@@ -282,7 +282,7 @@ static const char *flip_own(crew *c, tti_exec *exec, int rank) {
     crew_fill(batch, 0);
     tti_step_desc desc = crew_step(batch, exec, c->n_steps);
     COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
-    exec->params[0] = -exec->params[0] - 1;
+    tti_arrays_of(exec)->params[0] = -tti_arrays_of(exec)->params[0] - 1;
     desc.step++;
     COMM_FAILS(tti_exec_step(exec, &desc, &c->result[rank][0]), TUTTI_E_MISMATCH,
                "changed in memory after the last update");

@@ -3,7 +3,7 @@
 #include "train/report/slowest.h"
 
 #include "comm/ranks.h"
-#include "exec/worker/worker.h"
+#include "exec/worker/worker_state.h"
 #include "train/slow_worker.h"
 
 /* ---- the judgement ---- */
@@ -57,10 +57,12 @@ T_CASE(who_and_why) {
 static const char *gather(tutti_comm *comm, void *arg) {
     int64_t step_ns = *(int64_t *)arg, n_gathered = 0, last = 100, every = 1;
     int rank = tutti_comm_rank(comm), n = tutti_comm_n_ranks(comm);
-    tti_exec x = {.copied_ns = 5};
+    tti_exec *x = tti_exec_alloc();
+    COMM_TRUE(x);
+    tti_tally_of(x)->copied_ns = 5;
     tti_slowest s;
-    tti_slowest_init(&s, comm, &x, 100);
-    tti_exec_waited(&x, 1000000);                   /* before the first step */
+    tti_slowest_init(&s, comm, x, 100);
+    tti_exec_waited(tti_tally_of(x), 1000000);      /* before the first step */
     int64_t each = TTI_MAX(500000000 / step_ns, 1); /* steps in half a second */
     int64_t last_step = 110 + (each > 1 ? 400 + 2 * each : 0);
     for (int64_t step = 101; step <= last_step; step++) {
@@ -68,7 +70,7 @@ static const char *gather(tutti_comm *comm, void *arg) {
         tti_exec_spent at;
         /* all of a step: a half is computed or waited for, the other is data of the last rank */
         tti_slowest_add(&s, late ? step_ns / 2 : 0, late ? step_ns / 2 : step_ns, step_ns);
-        if (!late) tti_exec_waited(&x, step_ns / 2);
+        if (!late) tti_exec_waited(tti_tally_of(x), step_ns / 2);
         if (!tti_slowest_is_due(&s, step)) continue;
         COMM_TRUE(step - last == every);
         n_gathered++;
@@ -77,8 +79,8 @@ static const char *gather(tutti_comm *comm, void *arg) {
         COMM_TRUE(s.every <= 4 * every);
         every = s.every;
         COMM_OK(tti_slowest_pause(&s, &at));
-        tti_exec_waited(&x, 77 * step_ns); /* of an evaluation */
-        x.copied_ns += 99 * step_ns;
+        tti_exec_waited(tti_tally_of(x), 77 * step_ns); /* of an evaluation */
+        tti_tally_of(x)->copied_ns += 99 * step_ns;
         COMM_OK(tti_slowest_go_on(&s, &at));
         if (n_gathered == 1) continue; /* the first steps are not looked at */
         if (!s.told.known) continue;   /* too short */
@@ -88,6 +90,7 @@ static const char *gather(tutti_comm *comm, void *arg) {
     COMM_TRUE(s.told.known);
     COMM_TRUE(s.every == each); /* once it is known how long steps take */
     COMM_TRUE(n_gathered <= (last_step - 100) / each + 8);
+    tti_exec_free(x);
     return NULL;
 }
 

@@ -55,8 +55,9 @@ static void end_list(draft *d, int32_t home) {
 
 /* All blocks, in the place of the first. */
 static void list_blocks(const tti_exec *x, draft *d) {
-    for (int i = 0; i < x->desc.plan->n_updates; i++)
-        if (tti_divided_counts(x->divided, x->desc.plan->updates[i].slot))
+    const tti_setup *setup = tti_setup_of(x);
+    for (int i = 0; i < setup->desc.plan->n_updates; i++)
+        if (tti_divided_counts(setup->divided, setup->desc.plan->updates[i].slot))
             d->member[d->n_members++] = i;
     end_list(d, 0);
 }
@@ -64,14 +65,15 @@ static void list_blocks(const tti_exec *x, draft *d) {
 /* The blocks of each slot, at the position of its first; parts that the first worker counts have
  * none. */
 static void list_slots(const tti_exec *x, draft *d) {
-    const tti_plan *plan = x->desc.plan;
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_plan *plan = setup->desc.plan;
     for (int l = 0; l < 2 * plan->n_slots; l++) {
         int32_t home = 0;
         for (int i = 0; i < plan->n_updates; i++) {
             const tti_update_step *step = &plan->updates[i];
             if (step->slot != l / 2) continue;
             if (step->first == plan->slots[step->slot].first) home = 2 * i + l % 2;
-            if (tti_divided_counts_here(x->divided, step->slot))
+            if (tti_divided_counts_here(setup->divided, step->slot))
                 d->member[d->n_members++] = 2 * i + l % 2;
         }
         end_list(d, home);
@@ -80,7 +82,7 @@ static void list_slots(const tti_exec *x, draft *d) {
 
 static tutti_status put_array(tti_device_axis *a, lists *l, int which, const void *from, size_t n) {
     l->n_bytes[which] = (n + 1) * sizeof(int32_t);
-    l->memory[which] = a->x->desc.backend->alloc(l->n_bytes[which]);
+    l->memory[which] = tti_setup_of(a->x)->desc.backend->alloc(l->n_bytes[which]);
     if (!l->memory[which])
         return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", l->n_bytes[which]);
     if (n == 0) return TUTTI_OK;
@@ -99,7 +101,7 @@ static tutti_status put_lists(tti_device_axis *a, const draft *d, lists *l) {
 static tutti_status make_lists(tti_device_axis *a, lists *l,
                                void (*list)(const tti_exec *x, draft *d)) {
     draft d;
-    tutti_status st = draft_init(&d, a->x->desc.plan);
+    tutti_status st = draft_init(&d, tti_setup_of(a->x)->desc.plan);
     if (st == TUTTI_OK) {
         list(a->x, &d);
         st = put_lists(a, &d, l);
@@ -109,9 +111,9 @@ static tutti_status make_lists(tti_device_axis *a, lists *l,
 }
 
 static tutti_status make(tti_device_axis *a) {
-    const tti_backend *backend = a->x->desc.backend;
-    a->n_sums = 1 + 2 * (size_t)a->x->desc.plan->n_slots;
-    a->n_zeros = (size_t)a->x->desc.n_shards * TTI_SUMS;
+    const tti_backend *backend = tti_setup_of(a->x)->desc.backend;
+    a->n_sums = 1 + 2 * (size_t)tti_setup_of(a->x)->desc.plan->n_slots;
+    a->n_zeros = (size_t)tti_setup_of(a->x)->desc.n_shards * TTI_SUMS;
     a->sums = backend->alloc(a->n_sums * sizeof *a->sums);
     a->zeros = backend->alloc(a->n_zeros * sizeof *a->zeros);
     if (!a->sums || !a->zeros) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory on the device");
@@ -125,7 +127,7 @@ tutti_status tti_device_axis_create(tti_exec *x, tti_device_mail *mail, tti_devi
     if (!a) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     a->x = x;
     a->mail = mail;
-    a->ops = x->desc.backend->device;
+    a->ops = tti_setup_of(x)->desc.backend->device;
     tutti_status st = make(a);
     if (st != TUTTI_OK) {
         tti_device_axis_destroy(a);
@@ -136,55 +138,57 @@ tutti_status tti_device_axis_create(tti_exec *x, tti_device_mail *mail, tti_devi
 }
 
 static void release_lists(const tti_device_axis *a, lists *l) {
-    for (int i = 0; i < 3; i++) a->x->desc.backend->release(l->memory[i], l->n_bytes[i]);
+    for (int i = 0; i < 3; i++)
+        tti_setup_of(a->x)->desc.backend->release(l->memory[i], l->n_bytes[i]);
 }
 
 void tti_device_axis_destroy(tti_device_axis *a) {
     if (!a) return;
     release_lists(a, &a->total);
     release_lists(a, &a->slots);
-    a->x->desc.backend->release(a->sums, a->n_sums * sizeof *a->sums);
-    a->x->desc.backend->release(a->zeros, a->n_zeros * sizeof *a->zeros);
+    tti_setup_of(a->x)->desc.backend->release(a->sums, a->n_sums * sizeof *a->sums);
+    tti_setup_of(a->x)->desc.backend->release(a->zeros, a->n_zeros * sizeof *a->zeros);
     free(a);
 }
 
 /* Over the pieces of a layer, then over the stages: as in one tree over all of them, where there
  * are 1, 2, 4 ... pieces. */
 static tutti_status sum_model(tti_device_axis *a, double *terms, size_t n) {
-    if (tti_device_exchange_group(a->x->exchange))
-        TTI_TRY(tti_device_exchange_sum(a->x->exchange, terms, n));
+    if (tti_device_exchange_group(tti_exchange_of(a->x)))
+        TTI_TRY(tti_device_exchange_sum(tti_exchange_of(a->x), terms, n));
     return a->mail ? tti_device_mail_sum(a->mail, terms, n) : TUTTI_OK;
 }
 
 tutti_status tti_device_axis_sums(tti_device_axis *a, double *sums) {
     const tti_exec *x = a->x;
-    const tti_mesh *mesh = x->desc.mesh;
-    double *votes = sums + a->n_zeros + 2 * (size_t)x->n_ranks;
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_mesh *mesh = setup->desc.mesh;
+    double *votes = sums + a->n_zeros + 2 * (size_t)setup->n_ranks;
     bool has_loss = mesh->at.tensor == 0 && mesh->at.stage == mesh->size.stage - 1;
     if (!has_loss)
         TTI_TRY(a->ops->queues.copy(TTI_QUEUE_COMPUTE, sums, a->zeros, a->n_zeros * sizeof *sums));
     TTI_TRY(sum_model(a, sums, a->n_zeros));
-    return sum_model(a, votes, (size_t)x->n_ranks);
+    return sum_model(a, votes, (size_t)setup->n_ranks);
 }
 
 tutti_status tti_device_axis_meet(tti_device_axis *a) {
     TTI_TRY(a->ops->queues.sync());
-    return tutti_comm_barrier(a->x->desc.mesh->world);
+    return tutti_comm_barrier(tti_setup_of(a->x)->desc.mesh->world);
 }
 
 tutti_status tti_device_axis_await(tti_device_axis *a, int mark) {
     return a->mail ? tti_device_mail_await(a->mail, mark)
-                   : tti_device_exchange_await(a->x->exchange, mark);
+                   : tti_device_exchange_await(tti_exchange_of(a->x), mark);
 }
 
 tutti_status tti_device_axis_partials(tti_device_axis *a, void *words, size_t n_words) {
     size_t n = n_words / 2;
-    bool by_block = n <= (size_t)a->x->desc.plan->n_updates;
+    bool by_block = n <= (size_t)tti_setup_of(a->x)->desc.plan->n_updates;
     const tti_device_lists *l = by_block ? &a->total.of : &a->slots.of;
     TTI_TRY(a->ops->step.fold(words, l, a->sums));
     if (by_block)
         TTI_TRY(sum_model(a, a->sums, (size_t)l->n));
-    else if (tti_device_exchange_group(a->x->exchange))
-        TTI_TRY(tti_device_exchange_sum(a->x->exchange, a->sums, (size_t)l->n));
+    else if (tti_device_exchange_group(tti_exchange_of(a->x)))
+        TTI_TRY(tti_device_exchange_sum(tti_exchange_of(a->x), a->sums, (size_t)l->n));
     return a->ops->step.unfold(words, n, l, a->sums);
 }

@@ -5,7 +5,7 @@
 #define TTI_EXEC_DEVICE_AXIS_H
 
 #include "exec/device/comm/device_mail.h"
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_device_axis tti_device_axis;
 

@@ -70,19 +70,21 @@ size_t tti_device_compress_bytes(const tti_exec_desc *desc, int n_ranks) {
 /* ---- create and destroy ---- */
 
 static tutti_status alloc_all(tti_device_compress *c) {
-    const tti_exec_desc *desc = &c->x->desc;
+    const tti_exec_desc *desc = &tti_setup_of(c->x)->desc;
     const tti_compress_places *p = &c->places;
-    TTI_TRY(tti_device_take(c->x, &c->residual, residual_bytes(desc)));
-    TTI_TRY(tti_device_take(c->x, &c->message, message_bytes(desc, p)));
-    TTI_TRY(tti_device_take(c->x, &c->own, message_bytes(desc, p)));
-    TTI_TRY(tti_device_take(c->x, &c->scratch, scratch_bytes(p)));
-    TTI_TRY(tti_device_take(c->x, &c->pairs, pair_bytes(desc, p)));
-    return tti_device_take(c->x, &c->all_pairs, all_pair_bytes(p, c->x->n_ranks));
+    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->residual, residual_bytes(desc)));
+    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->message, message_bytes(desc, p)));
+    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->own, message_bytes(desc, p)));
+    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->scratch, scratch_bytes(p)));
+    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->pairs, pair_bytes(desc, p)));
+    return tti_device_take(tti_setup_of(c->x), &c->all_pairs,
+                           all_pair_bytes(p, tti_setup_of(c->x)->n_ranks));
 }
 
 /* A part of each bucket for every rank, which has it at the same offset of its pairs. */
 static tutti_status find_parts(tti_device_compress *c) {
-    size_t n_ranks = (size_t)c->x->n_ranks, n_buckets = (size_t)c->x->desc.plan->n_buckets;
+    size_t n_ranks = (size_t)tti_setup_of(c->x)->n_ranks,
+           n_buckets = (size_t)tti_setup_of(c->x)->desc.plan->n_buckets;
     const size_t *pairs = c->places.pairs, each = sizeof(tti_picked_pair) / sizeof(float);
     c->bounds = calloc(n_buckets * (n_ranks + 1) + 1, sizeof *c->bounds);
     c->at = calloc(n_buckets * n_ranks + 1, sizeof *c->at);
@@ -100,11 +102,11 @@ static tutti_status find_parts(tti_device_compress *c) {
 static tutti_status meet(tti_device_compress *c, const tti_device_peers *others, void *with) {
     tti_device_peers peers = *others;
     c->source = (tti_device_parts_of){(float *)(void *)c->pairs, c->at};
-    int n_buckets = c->x->desc.plan->n_buckets;
+    int n_buckets = tti_setup_of(c->x)->desc.plan->n_buckets;
     peers.pieces = &c->message;
     peers.n_flat = c->places.message[2 * n_buckets];
     peers.n_most = TTI_MAX(c->places.n_longest, 4);
-    peers.n_words = (size_t)c->x->n_ranks;
+    peers.n_words = (size_t)tti_setup_of(c->x)->n_ranks;
     peers.with = with;
     if (c->places.n_most_pairs > 0) {
         peers.bounds = c->bounds;
@@ -117,7 +119,7 @@ static tutti_status meet(tti_device_compress *c, const tti_device_peers *others,
 
 static tutti_status create_thin(tti_device_compress *c, float *grads) {
     const tti_compress_places *p = &c->places;
-    int n_buckets = c->x->desc.plan->n_buckets;
+    int n_buckets = tti_setup_of(c->x)->desc.plan->n_buckets;
     return c->ops->powersgd.create(&(tti_device_thin){.slots = p->thin,
                                                       .first = p->first_thin,
                                                       .n_buckets = n_buckets,
@@ -127,29 +129,30 @@ static tutti_status create_thin(tti_device_compress *c, float *grads) {
                                                       .own = c->own,
                                                       .scratch = c->scratch,
                                                       .n_message = p->message[2 * n_buckets],
-                                                      .args = c->x->device->args},
+                                                      .args = tti_device_of(c->x)->args},
                                    &c->thin);
 }
 
 static tutti_status create_picked(tti_device_compress *c, float *grads) {
     const tti_compress_places *p = &c->places;
     if (p->n_most_pairs == 0) return TUTTI_OK;
-    return c->ops->topk.create(&(tti_device_picked){.slots = p->picked,
-                                                    .first = p->first_picked,
-                                                    .pairs = p->pairs,
-                                                    .n_buckets = c->x->desc.plan->n_buckets,
-                                                    .n_ranks = c->x->n_ranks,
-                                                    .grads = grads,
-                                                    .residual = c->residual,
-                                                    .own = c->pairs,
-                                                    .all = c->all_pairs,
-                                                    .args = c->x->device->args},
-                               &c->picked);
+    return c->ops->topk.create(
+        &(tti_device_picked){.slots = p->picked,
+                             .first = p->first_picked,
+                             .pairs = p->pairs,
+                             .n_buckets = tti_setup_of(c->x)->desc.plan->n_buckets,
+                             .n_ranks = tti_setup_of(c->x)->n_ranks,
+                             .grads = grads,
+                             .residual = c->residual,
+                             .own = c->pairs,
+                             .all = c->all_pairs,
+                             .args = tti_device_of(c->x)->args},
+        &c->picked);
 }
 
 static tutti_status create(tti_device_compress *c, const tti_device_peers *peers, void *with) {
-    float *grads = c->x->buffers[c->x->acc.piece_buffer[0]];
-    TTI_TRY(tti_compress_places_init(&c->x->desc, &c->places));
+    float *grads = tti_arrays_of(c->x)->buffers[tti_setup_of(c->x)->acc.piece_buffer[0]];
+    TTI_TRY(tti_compress_places_init(&tti_setup_of(c->x)->desc, &c->places));
     TTI_TRY(alloc_all(c));
     TTI_TRY(find_parts(c));
     TTI_TRY(meet(c, peers, with));
@@ -162,7 +165,7 @@ tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *pee
     tti_device_compress *c = calloc(1, sizeof *c);
     *out = NULL;
     if (!c) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
-    *c = (tti_device_compress){.x = x, .ops = x->desc.backend->device};
+    *c = (tti_device_compress){.x = x, .ops = tti_setup_of(x)->desc.backend->device};
     tutti_status st = create(c, peers, with);
     if (st == TUTTI_OK)
         *out = c;
@@ -172,7 +175,7 @@ tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *pee
 }
 
 static void release_all(tti_device_compress *c) {
-    const tti_exec_desc *desc = &c->x->desc;
+    const tti_exec_desc *desc = &tti_setup_of(c->x)->desc;
     const tti_backend *backend = desc->backend;
     const tti_compress_places *p = &c->places;
     backend->release(c->residual, residual_bytes(desc));
@@ -180,7 +183,7 @@ static void release_all(tti_device_compress *c) {
     backend->release(c->own, message_bytes(desc, p));
     backend->release(c->scratch, scratch_bytes(p));
     backend->release(c->pairs, pair_bytes(desc, p));
-    backend->release(c->all_pairs, all_pair_bytes(p, c->x->n_ranks));
+    backend->release(c->all_pairs, all_pair_bytes(p, tti_setup_of(c->x)->n_ranks));
 }
 
 void tti_device_compress_destroy(tti_device_compress *c) {

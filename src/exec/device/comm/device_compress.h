@@ -7,7 +7,7 @@
 #define TTI_EXEC_DEVICE_COMPRESS_H
 
 #include "backend/backend.h"
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_device_compress tti_device_compress;
 

@@ -87,7 +87,7 @@ static room room_of(const tti_plan *plan) {
 
 /* Only if gradients are laid out as the flat arrays say. */
 static tutti_status find_joint(tti_device_exchange *e) {
-    const tti_program *program = &e->x->desc.plan->shard;
+    const tti_program *program = &tti_setup_of(e->x)->desc.plan->shard;
     e->joint = calloc((size_t)program->graph->n_nodes + 1, sizeof *e->joint);
     if (!e->joint) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int s = 0; s < program->n_steps; s++)
@@ -97,15 +97,16 @@ static tutti_status find_joint(tti_device_exchange *e) {
 
 /* Bytes of a sum, including those computed with it. */
 static size_t sum_bytes(const tti_device_exchange *e, const tti_node *node) {
-    const tutti_graph *g = e->x->desc.plan->shard.graph;
+    const tutti_graph *g = tti_setup_of(e->x)->desc.plan->shard.graph;
     bool trains = node->id < g->n_nodes && g->nodes[node->id] == node;
-    return trains && !e->x->sharded ? e->joint[node->id] : tti_value_n_bytes(node->in[0]);
+    return trains && !tti_arrays_of(e->x)->sharded ? e->joint[node->id]
+                                                   : tti_value_n_bytes(node->in[0]);
 }
 
 /* ---- by way of the host ---- */
 
 static tutti_status take_host(tti_device_exchange *e) {
-    room r = room_of(e->x->desc.plan);
+    room r = room_of(tti_setup_of(e->x)->desc.plan);
     e->in = e->ops->memory.alloc_host(TTI_MAX(r.in, (size_t)1));
     e->out = e->ops->memory.alloc_host(TTI_MAX(r.out, (size_t)1));
     e->scratch = malloc(r.scratch + 1);
@@ -115,7 +116,7 @@ static tutti_status take_host(tti_device_exchange *e) {
 
 /* Earlier kernels may wait for another stage. */
 static tutti_status await_host(const tti_device_exchange *e) {
-    const tti_exec_device *d = e->x->device;
+    const tti_exec_device *d = tti_device_of(e->x);
     if (d && d->between) return tti_device_mail_await(d->mail, TTI_MARK_EXCHANGE);
     return e->ops->queues.await(TTI_MARK_EXCHANGE);
 }
@@ -144,7 +145,7 @@ static tutti_status run_host_staged(const tti_device_exchange *e, const tti_karg
     int64_t start = tti_now_ns();
     TTI_TRY(exchange_on_host(e, a, n_in));
     int64_t end = tti_now_ns();
-    tti_exec_waited(e->x, end - start);
+    tti_exec_waited(tti_tally_of(e->x), end - start);
     tti_part part = tti_part_node(TTI_SPAN_LAYERS, a->node, "exchange by the host");
     tti_profile_add(e->x, TTI_ROW_TRADE, part, -1, start, end);
     return e->ops->queues.copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
@@ -154,24 +155,24 @@ static tutti_status run_host_staged(const tti_device_exchange *e, const tti_karg
 
 /* A stage may have no collective inside its layers, but the other sums of its workers involve all.
  */
-static bool is_needed(const tti_exec *x, const room *r) {
-    const tti_mesh *mesh = x->desc.mesh;
+static bool is_needed(const tti_setup *setup, const room *r) {
+    const tti_mesh *mesh = setup->desc.mesh;
     return r->any || (mesh && mesh->tensor && mesh->size.stage > 1);
 }
 
 /* Whether steps can be recorded with exchanges of floats in them.  The same on all workers. */
-static bool is_wanted(const tti_exec *x) {
-    const tti_device_ops *ops = x->desc.backend->device;
+static bool is_wanted(const tti_setup *setup) {
+    const tti_device_ops *ops = setup->desc.backend->device;
     bool can = ops->collectives.connect && ops->collectives.trade;
-    bool plain = !x->desc.offload && !x->desc.mixed && !x->desc.server &&
-                 !tti_device_host_staged_alone(x) && !x->desc.reference;
-    bool stages = x->desc.mesh->size.stage == 1 || ops->p2p.send;
-    return can && plain && stages && tti_shard_map_is_even(&x->shard_map);
+    bool plain = !setup->desc.offload && !setup->desc.mixed && !setup->desc.server &&
+                 !tti_device_host_staged_alone(setup) && !setup->desc.reference;
+    bool stages = setup->desc.mesh->size.stage == 1 || ops->p2p.send;
+    return can && plain && stages && tti_shard_map_is_even(&setup->shard_map);
 }
 
 /* Values of programs, sums of shards, votes, squares of slots. */
-static size_t most_traded(const tti_exec *x, const room *r) {
-    size_t n_sums = (size_t)tti_device_n_told(x) + 2 * (size_t)x->desc.plan->n_slots + 1;
+static size_t most_traded(const tti_setup *setup, const room *r) {
+    size_t n_sums = (size_t)tti_device_n_told(setup) + 2 * (size_t)setup->desc.plan->n_slots + 1;
     size_t n_bytes = TTI_MAX(TTI_MAX(r->in, r->out), n_sums * sizeof(double));
     return (n_bytes + TRADE_ALIGN - 1) / TRADE_ALIGN * TRADE_ALIGN;
 }
@@ -206,13 +207,15 @@ static size_t inbox_bytes(const tti_device_ops *ops, const tti_program *program)
     return most;
 }
 
-size_t tti_device_exchange_bytes(const tti_exec *x) {
-    room r = room_of(x->desc.plan);
-    bool meets = is_needed(x, &r) && x->desc.mesh && x->desc.mesh->tensor && is_wanted(x);
+size_t tti_device_exchange_bytes(const tti_setup *setup) {
+    room r = room_of(setup->desc.plan);
+    bool meets =
+        is_needed(setup, &r) && setup->desc.mesh && setup->desc.mesh->tensor && is_wanted(setup);
     if (!meets || !r.adds_floats) return 0;
-    const tti_plan *plan = x->desc.plan;
-    return 2 * most_traded(x, &r) + TTI_MAX(inbox_bytes(x->desc.backend->device, &plan->shard),
-                                            inbox_bytes(x->desc.backend->device, &plan->eval));
+    const tti_plan *plan = setup->desc.plan;
+    return 2 * most_traded(setup, &r) +
+           TTI_MAX(inbox_bytes(setup->desc.backend->device, &plan->shard),
+                   inbox_bytes(setup->desc.backend->device, &plan->eval));
 }
 
 /* A digest of the offsets that the others access; 0: there is no norm between collectives. */
@@ -230,19 +233,20 @@ static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *progr
 /* Allocates the arena here if all workers have the same offsets in theirs. */
 static tutti_status take_arena(tti_device_exchange *e) {
     const tti_exec *x = e->x;
+    const tti_setup *setup = tti_setup_of(x);
     int n_ranks = tutti_comm_n_ranks(e->comm);
-    const tti_program *shard = &x->desc.plan->shard, *eval = &x->desc.plan->eval;
+    const tti_program *shard = &setup->desc.plan->shard, *eval = &setup->desc.plan->eval;
     uint64_t mine = digest_norms(e->ops, shard, 0), all[TTI_MAX_RANKS];
-    if (mine) mine = mix(digest_norms(e->ops, eval, mine), x->arena_bytes) | 1;
-    if (x->n_in_flight != 1 || !e->ops->fusions.norm || n_ranks != 2) mine = 0;
+    if (mine) mine = mix(digest_norms(e->ops, eval, mine), setup->arena_bytes) | 1;
+    if (setup->n_in_flight != 1 || !e->ops->fusions.norm || n_ranks != 2) mine = 0;
     TTI_TRY(tutti_comm_all_gather(e->comm, &mine, all, sizeof mine, TUTTI_U8));
     e->joins = mine != 0;
     for (int r = 0; r < n_ranks; r++) e->joins = e->joins && all[r] == mine;
     size_t n_inbox = TTI_MAX(inbox_bytes(e->ops, shard), inbox_bytes(e->ops, eval));
-    e->inbox = (x->arena_bytes + TRADE_ALIGN - 1) / TRADE_ALIGN * TRADE_ALIGN;
+    e->inbox = (setup->arena_bytes + TRADE_ALIGN - 1) / TRADE_ALIGN * TRADE_ALIGN;
     e->arena_bytes = e->inbox + n_inbox + 64;
     e->pushes = e->joins && n_inbox > 0;
-    if (e->joins) e->arena = x->desc.backend->alloc(e->arena_bytes);
+    if (e->joins) e->arena = setup->desc.backend->alloc(e->arena_bytes);
     return TUTTI_OK;
 }
 
@@ -263,7 +267,7 @@ static size_t inbox_of(const tti_device_exchange *e) { return e->inbox; }
 /* ---- between devices: meeting, the devices ---- */
 
 static tutti_status meet(tti_device_exchange *e) {
-    const tti_mesh *mesh = e->x->desc.mesh;
+    const tti_mesh *mesh = tti_setup_of(e->x)->desc.mesh;
     float *pieces[] = {e->staging};
     const tti_device_parts_of arena = {.data = e->arena};
     const tti_device_peers peers = {.pieces = pieces,
@@ -284,22 +288,22 @@ static tutti_status meet(tti_device_exchange *e) {
 static void leave(tti_device_exchange *e) {
     if (e->group) e->ops->collectives.disconnect(e->group);
     e->group = NULL;
-    e->x->desc.backend->release(e->staging, 2 * e->n_traded);
+    tti_setup_of(e->x)->desc.backend->release(e->staging, 2 * e->n_traded);
     e->staging = NULL;
 }
 
 /* Connects only if all workers got the memory. */
 static tutti_status try_devices(tti_device_exchange *e, const room *r) {
     bool good = false;
-    TTI_TRY(tti_device_have_own(e->x, &good));
+    TTI_TRY(tti_device_have_own(tti_setup_of(e->x), &good));
     if (!good)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "there are fewer devices than tensor parallel workers");
-    e->n_traded = most_traded(e->x, r);
-    e->staging = e->x->desc.backend->alloc(2 * e->n_traded);
+    e->n_traded = most_traded(tti_setup_of(e->x), r);
+    e->staging = tti_setup_of(e->x)->desc.backend->alloc(2 * e->n_traded);
     TTI_TRY(take_arena(e));
     good = e->staging && (e->arena || !e->joins);
-    TTI_TRY(tti_device_agree(e->x, &good));
+    TTI_TRY(tti_device_agree(tti_setup_of(e->x), &good));
     if (!good)
         return tti_fail(TUTTI_E_UNSUPPORTED, "no %zu bytes on every device", 2 * e->n_traded);
     return meet(e);
@@ -322,8 +326,8 @@ static tutti_status meet_devices(tti_device_exchange *e, const room *r) {
 
 /* Stages have separate programs; either all workers connect or none does. */
 static tutti_status make_way(tti_device_exchange *e, const room *r) {
-    bool wanted = e->comm && is_wanted(e->x), adds = r->adds_floats;
-    if (wanted) TTI_TRY(tti_device_agree(e->x, &adds));
+    bool wanted = e->comm && is_wanted(tti_setup_of(e->x)), adds = r->adds_floats;
+    if (wanted) TTI_TRY(tti_device_agree(tti_setup_of(e->x), &adds));
     return wanted && adds ? meet_devices(e, r) : take_host(e);
 }
 
@@ -337,7 +341,7 @@ tutti_status tti_device_exchange_give_up(tti_device_exchange *e, const char *why
 void tti_device_exchange_destroy(tti_device_exchange *e) {
     if (!e) return;
     leave(e);
-    if (e->arena) e->x->desc.backend->release(e->arena, e->arena_bytes);
+    if (e->arena) tti_setup_of(e->x)->desc.backend->release(e->arena, e->arena_bytes);
     tti_str_free(&e->way);
     e->ops->memory.release_host(e->in);
     e->ops->memory.release_host(e->out);
@@ -469,7 +473,7 @@ tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size
 }
 
 tutti_status tti_device_exchange_await(tti_device_exchange *e, int mark) {
-    return tti_device_late(e->x, e->ops->collectives.await(e->group, mark));
+    return tti_device_late(tti_setup_of(e->x), e->ops->collectives.await(e->group, mark));
 }
 
 /* ---- the kernel ---- */
@@ -511,15 +515,16 @@ static const tti_exchange_calls calls = {
 };
 
 tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out) {
-    room r = room_of(x->desc.plan);
+    const tti_setup *setup = tti_setup_of(x);
+    room r = room_of(setup->desc.plan);
     *out = NULL;
-    if (!x->desc.backend->device || !is_needed(x, &r)) return TUTTI_OK;
+    if (!setup->desc.backend->device || !is_needed(setup, &r)) return TUTTI_OK;
     tti_device_exchange *e = calloc(1, sizeof *e);
     if (!e) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     e->calls = &calls;
     e->x = x;
-    e->ops = x->desc.backend->device;
-    e->comm = x->desc.mesh ? x->desc.mesh->tensor : NULL;
+    e->ops = setup->desc.backend->device;
+    e->comm = setup->desc.mesh ? setup->desc.mesh->tensor : NULL;
     tutti_status st = find_joint(e);
     if (st == TUTTI_OK) st = make_way(e, &r);
     if (st != TUTTI_OK) {

@@ -4,8 +4,8 @@
 #define TTI_EXEC_DEVICE_EXCHANGE_H
 
 #include "backend/backend.h"
-#include "exec/exec.h"
 #include "exec/program/exchange.h"
+#include "exec/worker/desc.h"
 
 /* Connects the devices of the axis if all workers of the job can, else allocates host memory for
  * the largest value of the programs' collectives; *out NULL: there are none.  Collective over all
@@ -15,7 +15,7 @@ tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out);
 void tti_device_exchange_destroy(tti_device_exchange *exchange); /* takes NULL */
 
 /* Bytes of the device that it may take. */
-size_t tti_device_exchange_bytes(const tti_exec *x);
+size_t tti_device_exchange_bytes(const tti_setup *setup);
 
 /* The group of devices that exchange by themselves; NULL: they do by way of the host, or there is
  * no exchange at all (NULL). */

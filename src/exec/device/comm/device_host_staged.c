@@ -22,33 +22,38 @@ struct tti_device_host_staged {
 };
 
 /* All ranks must ask for equally many. */
-static tutti_status count_pieces(const tti_exec *x, int32_t *n_max) {
-    int32_t n = *n_max = x->acc.n_pieces;
-    return tutti_comm_all_reduce(x->desc.comm, &n, n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO);
+static tutti_status count_pieces(const tti_setup *setup, int32_t *n_max) {
+    int32_t n = *n_max = setup->acc.n_pieces;
+    return tutti_comm_all_reduce(setup->desc.comm, &n, n_max, 1, TUTTI_I32, TUTTI_MAX,
+                                 TUTTI_ALG_AUTO);
 }
 
 /* Up to n of them. */
 static tutti_status grow_pieces(tti_device_host_staged *b, int n) {
     const tti_exec *x = b->x;
+    const tti_setup *setup = tti_setup_of(x);
     if (b->pieces && n <= b->n_pieces) return TUTTI_OK;
     float **pieces = realloc(b->pieces, (size_t)(n + 1) * sizeof *pieces);
     if (!pieces) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     b->pieces = pieces;
     for (; b->n_pieces < n; b->n_pieces++) {
         void *memory = NULL;
-        TTI_TRY(tutti_comm_alloc(x->desc.comm, x->desc.plan->n_flat * sizeof(float) + 64, &memory));
+        TTI_TRY(tutti_comm_alloc(setup->desc.comm, setup->desc.plan->n_flat * sizeof(float) + 64,
+                                 &memory));
         pieces[b->n_pieces] = memory;
     }
     return TUTTI_OK;
 }
 
 /* In fast mode only the first one carries gradients. */
-static int n_pieces_of(const tti_exec *x) { return x->desc.fast ? 1 : x->acc.n_pieces; }
+static int n_pieces_of(const tti_setup *setup) {
+    return setup->desc.fast ? 1 : setup->acc.n_pieces;
+}
 
 /* A copy to memory that is not pinned is slower, but still correct. */
 static void pin_pieces(tti_device_host_staged *b) {
-    size_t n_bytes = b->x->desc.plan->n_flat * sizeof(float);
-    int n = TTI_MIN(b->n_pieces, n_pieces_of(b->x));
+    size_t n_bytes = tti_setup_of(b->x)->desc.plan->n_flat * sizeof(float);
+    int n = TTI_MIN(b->n_pieces, n_pieces_of(tti_setup_of(b->x)));
     while (b->n_pinned < n && b->ops->memory.pin(b->pieces[b->n_pinned], n_bytes) == TUTTI_OK)
         b->n_pinned++;
     if (b->n_pinned < n) tti_clear_error();
@@ -57,9 +62,10 @@ static void pin_pieces(tti_device_host_staged *b) {
 /* In mixed runs each one corresponds to a buffer of a worker on the host: all workers must allocate
  * memory for peers alike. */
 static tutti_status take_pieces(tti_device_host_staged *b) {
-    int32_t n = b->x->n_agreed;
-    if (b->x->n_ranks == 1) return TUTTI_OK; /* no other worker has the same part of the model */
-    if (!b->x->desc.mixed) TTI_TRY(count_pieces(b->x, &n));
+    int32_t n = tti_setup_of(b->x)->n_agreed;
+    if (tti_setup_of(b->x)->n_ranks == 1)
+        return TUTTI_OK; /* no other worker has the same part of the model */
+    if (!tti_setup_of(b->x)->desc.mixed) TTI_TRY(count_pieces(tti_setup_of(b->x), &n));
     return grow_pieces(b, n);
 }
 
@@ -67,24 +73,27 @@ tutti_status tti_device_host_staged_grow(tti_device_host_staged *b) { return tak
 
 static tutti_status take_wire(tti_device_host_staged *b) {
     const tti_exec *x = b->x;
+    const tti_setup *setup = tti_setup_of(x);
     void *memory = NULL;
-    if (x->n_ranks == 1 || !x->desc.fast || x->desc.wire == TUTTI_F32) return TUTTI_OK;
-    TTI_TRY(tutti_comm_alloc(x->desc.comm, x->desc.plan->n_flat * sizeof *b->wire + 64, &memory));
+    if (setup->n_ranks == 1 || !setup->desc.fast || setup->desc.wire == TUTTI_F32) return TUTTI_OK;
+    TTI_TRY(tutti_comm_alloc(setup->desc.comm, setup->desc.plan->n_flat * sizeof *b->wire + 64,
+                             &memory));
     b->wire = memory;
     return TUTTI_OK;
 }
 
 tutti_status tti_device_host_staged_create(tti_exec *x, tti_device_host_staged **out) {
+    const tti_setup *setup = tti_setup_of(x);
     tti_device_host_staged *b = calloc(1, sizeof *b);
     *out = b;
     if (!b) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     b->x = x;
-    b->ops = x->desc.backend->device;
-    if (x->desc.server) return TUTTI_OK; /* gradients go to its memory */
-    TTI_TRY(take_wire(b));               /* in the order of exec.c */
+    b->ops = setup->desc.backend->device;
+    if (setup->desc.server) return TUTTI_OK; /* gradients go to its memory */
+    TTI_TRY(take_wire(b));                   /* in the order of exec.c */
     TTI_TRY(take_pieces(b));
     pin_pieces(b);
-    if (tti_compress_wanted(&x->desc, x->n_ranks)) return tti_compress_create(x, &x->compress);
+    if (tti_compress_wanted(&setup->desc, setup->n_ranks)) return tti_exec_create_compress(x);
     return TUTTI_OK;
 }
 
@@ -97,27 +106,28 @@ void tti_device_host_staged_destroy(tti_device_host_staged *b) {
 
 /* Bucket by bucket, to each rank its part. */
 static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces, float *sum) {
+    const tti_setup *setup = tti_setup_of(x);
     size_t bounds[TTI_MAX_RANKS + 1];
-    for (int b = 0; b < x->desc.plan->n_buckets; b++) {
-        const tti_bucket *bucket = &x->desc.plan->buckets[b];
+    for (int b = 0; b < setup->desc.plan->n_buckets; b++) {
+        const tti_bucket *bucket = &setup->desc.plan->buckets[b];
         tti_piece part[TTI_MAX_PIECES];
         for (int i = 0; i < n_pieces; i++) {
             part[i] = pieces[i];
             part[i].data = (float *)pieces[i].data + bucket->first;
         }
-        bool whole = tti_pipe_has_tied(x->desc.plan, bucket->first, bucket->n_elems);
-        tti_zero_bounds(x, bucket->first, bounds);
+        bool whole = tti_pipe_has_tied(setup->desc.plan, bucket->first, bucket->n_elems);
+        tti_zero_bounds(setup, bucket->first, bounds);
         tti_exec_count_pieces(x, bucket->n_elems, !whole);
         const tti_reduce_desc desc = {.pieces = part,
                                       .n_pieces = n_pieces,
                                       .dst = sum + bucket->first,
                                       .n_elems = bucket->n_elems,
                                       .dtype = TUTTI_F32,
-                                      .n_shards = x->desc.n_shards,
-                                      .alg = x->desc.alg,
+                                      .n_shards = setup->desc.n_shards,
+                                      .alg = setup->desc.alg,
                                       .bounds = whole ? NULL : bounds,
-                                      .shard_map = &x->shard_map};
-        TTI_TRY(tti_comm_reduce_shards(x->desc.comm, &desc));
+                                      .shard_map = &setup->shard_map};
+        TTI_TRY(tti_comm_reduce_shards(setup->desc.comm, &desc));
     }
     return TUTTI_OK;
 }
@@ -125,8 +135,9 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
 /* As on the host, bucket by bucket. */
 static tutti_status sum_buckets(const tti_device_host_staged *b, float *sum) {
     tti_exec *x = b->x;
-    for (int i = 0; i < x->desc.plan->n_buckets; i++) {
-        const tti_bucket *bucket = &x->desc.plan->buckets[i];
+    const tti_setup *setup = tti_setup_of(x);
+    for (int i = 0; i < setup->desc.plan->n_buckets; i++) {
+        const tti_bucket *bucket = &setup->desc.plan->buckets[i];
         float *at = sum + bucket->first;
         if (tti_compress_is_on(x)) {
             TTI_TRY(tti_compress_reduce(x, at, bucket->first, bucket->n_elems));
@@ -136,9 +147,9 @@ static tutti_status sum_buckets(const tti_device_host_staged *b, float *sum) {
             TTI_TRY(tti_exec_reduce_rounded(x, at, b->wire + bucket->first, bucket->n_elems));
             continue;
         }
-        x->sent_bytes += tti_exec_reduce_bytes(x, bucket->n_elems * sizeof *at);
-        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, at, at, bucket->n_elems, TUTTI_F32, TUTTI_SUM,
-                                      x->desc.alg));
+        tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, bucket->n_elems * sizeof *at);
+        TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, at, at, bucket->n_elems, TUTTI_F32,
+                                      TUTTI_SUM, setup->desc.alg));
     }
     return TUTTI_OK;
 }
@@ -146,18 +157,20 @@ static tutti_status sum_buckets(const tti_device_host_staged *b, float *sum) {
 static tutti_status sum_pieces(const tti_device_host_staged *b, const tti_piece *pieces,
                                int n_pieces, float *sum) {
     tti_exec *x = b->x;
-    size_t n = x->desc.plan->n_flat;
-    if (x->desc.fast || x->desc.local) return sum_buckets(b, sum);
-    if (tti_exec_has_parts(x)) return sum_parts(x, pieces, n_pieces, sum);
+    const tti_setup *setup = tti_setup_of(x);
+    size_t n = setup->desc.plan->n_flat;
+    if (setup->desc.fast || setup->desc.local) return sum_buckets(b, sum);
+    if (tti_exec_has_parts(setup)) return sum_parts(x, pieces, n_pieces, sum);
     tti_exec_count_pieces(x, n, false);
-    return tti_comm_reduce_shards(x->desc.comm, &(tti_reduce_desc){.pieces = pieces,
-                                                                   .n_pieces = n_pieces,
-                                                                   .dst = sum,
-                                                                   .n_elems = n,
-                                                                   .dtype = TUTTI_F32,
-                                                                   .n_shards = x->desc.n_shards,
-                                                                   .alg = x->desc.alg,
-                                                                   .shard_map = &x->shard_map});
+    return tti_comm_reduce_shards(setup->desc.comm,
+                                  &(tti_reduce_desc){.pieces = pieces,
+                                                     .n_pieces = n_pieces,
+                                                     .dst = sum,
+                                                     .n_elems = n,
+                                                     .dtype = TUTTI_F32,
+                                                     .n_shards = setup->desc.n_shards,
+                                                     .alg = setup->desc.alg,
+                                                     .shard_map = &setup->shard_map});
 }
 
 /* ---- gradients on the device ---- */
@@ -165,35 +178,40 @@ static tutti_status sum_pieces(const tti_device_host_staged *b, const tti_piece 
 /* A range of every piece to the host. */
 static tutti_status bring(const tti_device_host_staged *b, size_t first, size_t n_elems) {
     const tti_exec *x = b->x;
-    for (int i = 0; i < n_pieces_of(x); i++)
-        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, b->pieces[i] + first,
-                                    tti_exec_grads_at(x, x->acc.piece_buffer[i], first),
-                                    n_elems * sizeof(float)));
+    const tti_setup *setup = tti_setup_of(x);
+    for (int i = 0; i < n_pieces_of(setup); i++)
+        TTI_TRY(b->ops->queues.copy(
+            TTI_QUEUE_COMPUTE, b->pieces[i] + first,
+            tti_exec_grads_at(tti_arrays_of(x), setup->acc.piece_buffer[i], first),
+            n_elems * sizeof(float)));
     return TUTTI_OK;
 }
 
 /* Copies a bucket before later kernels of the queue overwrite it. */
 static tutti_status bring_bucket(const tti_device_host_staged *b, const tti_bucket *bucket) {
     tti_exec *x = b->x;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
     size_t first = bucket->first, n = bucket->n_elems;
-    TTI_TRY(tti_device_exchange_wait(x->exchange));
-    tti_exec_merge(x, &x->acc.shard_groups[x->acc.n_shard_groups - 1], first, first + n);
-    for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
-        x->desc.backend->accumulate(tti_exec_grads_at(x, x->acc.piece_buffer[0], first),
-                                    tti_exec_grads_at(x, x->acc.piece_buffer[i], first), n);
+    TTI_TRY(tti_device_exchange_wait(tti_exchange_of(x)));
+    tti_exec_merge(x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], first, first + n);
+    for (int i = 1; setup->desc.fast && i < setup->acc.n_pieces; i++)
+        setup->desc.backend->accumulate(
+            tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], first),
+            tti_exec_grads_at(arrays, setup->acc.piece_buffer[i], first), n);
     return bring(b, first, n);
 }
 
 tutti_status tti_device_host_staged_after(tti_device_host_staged *b, int step) {
-    const tti_plan *plan = b->x->desc.plan;
+    const tti_plan *plan = tti_setup_of(b->x)->desc.plan;
     while (b->next_bucket < plan->n_buckets && plan->buckets[b->next_bucket].ready_after <= step)
         TTI_TRY(bring_bucket(b, &plan->buckets[b->next_bucket++]));
     return TUTTI_OK;
 }
 
 static tutti_status bring_all(tti_device_host_staged *b) {
-    const tti_plan *plan = b->x->desc.plan;
-    if (!b->x->sharded) return bring(b, 0, plan->n_flat);
+    const tti_plan *plan = tti_setup_of(b->x)->desc.plan;
+    if (!tti_arrays_of(b->x)->sharded) return bring(b, 0, plan->n_flat);
     TTI_TRY(tti_device_host_staged_after(b, plan->shard.n_steps));
     b->next_bucket = 0;
     return TUTTI_OK;
@@ -202,12 +220,14 @@ static tutti_status bring_all(tti_device_host_staged *b) {
 /* The sums to where the update reads them. */
 static tutti_status put_grads(const tti_device_host_staged *b) {
     tti_exec *x = b->x;
-    float *own = x->sharded ? x->sharded->own_grads : NULL;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    float *own = arrays->sharded ? arrays->sharded->own_grads : NULL;
     tti_share_run run;
     if (!own)
         return b->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0],
-                                   x->desc.plan->n_flat * sizeof(float));
-    for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
+                                   setup->desc.plan->n_flat * sizeof(float));
+    for (int i = 0; tti_share_next(&setup->share, setup->desc.plan, &i, &run);)
         TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, own + run.state, b->pieces[0] + run.first,
                                     run.n_elems * sizeof(float)));
     return TUTTI_OK;
@@ -215,12 +235,14 @@ static tutti_status put_grads(const tti_device_host_staged *b) {
 
 tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     tti_exec *x = b->x;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally *tally = tti_tally_of(x);
     tti_piece pieces[TTI_MAX_PIECES];
-    if (x->n_ranks == 1) return TUTTI_OK;
-    int n_pieces = n_pieces_of(x);
+    if (setup->n_ranks == 1) return TUTTI_OK;
+    int n_pieces = n_pieces_of(setup);
     TTI_TRY(b->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_COMPUTED));
     for (int i = 0; i < n_pieces; i++) {
-        pieces[i] = x->acc.pieces[i];
+        pieces[i] = setup->acc.pieces[i];
         pieces[i].data = b->pieces[i];
     }
     TTI_TRY(bring_all(b));
@@ -229,15 +251,15 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     int64_t made = tti_now_ns();
     TTI_TRY(b->ops->queues.sync());
     int64_t start = b->computed_ns = tti_now_ns();
-    x->copied_ns += start - made;
+    tally->copied_ns += start - made;
     TTI_TRY(sum_pieces(b, pieces, n_pieces, b->pieces[0]));
     int64_t end = tti_now_ns();
-    tti_exec_waited(x, end - start);
+    tti_exec_waited(tally, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("sum of gradients by the host"), -1, start,
                     end);
-    if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x, b->pieces[0]));
+    if (tti_pipe_of(x)) TTI_TRY(tti_pipe_sum_tied(x, b->pieces[0]));
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
-    if (x->offload) return TUTTI_OK;
+    if (tti_offload_of(x)) return TUTTI_OK;
     TTI_TRY(put_grads(b));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the device"), -1);
 }
@@ -249,11 +271,14 @@ float *tti_device_host_staged_sum(const tti_device_host_staged *b) { return b->p
 
 tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *b, const double *sums) {
     tti_exec *x = b->x;
-    size_t first = (size_t)x->first_shard * TTI_SUMS, last = (size_t)x->last_shard * TTI_SUMS;
-    memset(x->sums, 0, x->n_sums * sizeof *x->sums);
-    if (!x->pipe ||
-        tti_instance_has_output(x->compute_thread[0].shard, "loss_sum")) /* else another stage's */
-        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, x->sums + first, sums + first,
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    size_t first = (size_t)setup->first_shard * TTI_SUMS,
+           last = (size_t)setup->last_shard * TTI_SUMS;
+    memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
+    if (!tti_pipe_of(x) || tti_instance_has_output(tti_threads_of(x)->thread[0].shard,
+                                                   "loss_sum")) /* else another stage's */
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, tally->sums + first, sums + first,
                                     (last - first) * sizeof *sums));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the host"), -1));
     return b->ops->queues.sync();
@@ -262,8 +287,8 @@ tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *b, const 
 tutti_status tti_device_host_staged_put_sums(tti_device_host_staged *b, double *sums) {
     tti_exec *x = b->x;
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
-    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, sums, x->sums,
-                                (size_t)x->desc.n_shards * TTI_SUMS * sizeof *sums));
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, sums, tti_tally_of(x)->sums,
+                                (size_t)tti_setup_of(x)->desc.n_shards * TTI_SUMS * sizeof *sums));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the device"), -1);
 }
 
@@ -277,53 +302,60 @@ tutti_status tti_device_host_staged_sums(tti_device_host_staged *b, double *sums
 /* Each rank's parts in their own slots, zero elsewhere. */
 tutti_status tti_device_host_staged_parts(tti_device_host_staged *b, float *parts, size_t n) {
     tti_exec *x = b->x;
-    size_t n_all = n * (size_t)x->desc.n_shards, first = n * (size_t)x->first_shard;
-    size_t n_own = n * (size_t)(x->last_shard - x->first_shard);
-    if (x->n_ranks == 1) return TUTTI_OK;
-    memset(x->sync_parts, 0, n_all * sizeof *x->sync_parts);
-    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, x->sync_parts + first, parts + first,
+    const tti_setup *setup = tti_setup_of(x);
+    tti_joins *joins = tti_joins_of(x);
+    size_t n_all = n * (size_t)setup->desc.n_shards, first = n * (size_t)setup->first_shard;
+    size_t n_own = n * (size_t)(setup->last_shard - setup->first_shard);
+    if (setup->n_ranks == 1) return TUTTI_OK;
+    memset(joins->parts, 0, n_all * sizeof *joins->parts);
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, joins->parts + first, parts + first,
                                 n_own * sizeof *parts));
     TTI_TRY(b->ops->queues.sync());
     int64_t start = tti_now_ns();
-    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
+    TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, joins->parts, joins->parts, n_all, TUTTI_F32,
                                   TUTTI_SUM, TUTTI_ALG_AUTO));
     int64_t end = tti_now_ns();
-    tti_exec_waited(x, end - start);
+    tti_exec_waited(tti_tally_of(x), end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_part_sums("join by the host"), -1, start, end);
-    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, parts, x->sync_parts, n_all * sizeof *parts));
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, parts, joins->parts, n_all * sizeof *parts));
     return b->ops->queues.sync(); /* the host's copy is used again by the next join */
 }
 
 tutti_status tti_device_host_staged_words(tti_device_host_staged *b, void *words, size_t n) {
     tti_exec *x = b->x;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_update *update = tti_update_of(x);
     size_t n_bytes = n * sizeof(uint32_t), n_sums = n_bytes / sizeof(double);
-    TTI_ASSERT(n_sums <= 2 * (size_t)x->desc.plan->n_updates);
-    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, x->partials, words, n_bytes));
+    TTI_ASSERT(n_sums <= 2 * (size_t)setup->desc.plan->n_updates);
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, update->partials, words, n_bytes));
     TTI_TRY(b->ops->queues.sync());
     int64_t start = tti_now_ns();
-    if (tti_exec_has_parts(x))
-        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->partials, x->partials, n_sums, TUTTI_F64,
-                                      TUTTI_SUM, TUTTI_ALG_AUTO)); /* of each but one term is 0 */
-    if (x->divided) TTI_TRY(tti_divided_partials(x, n_sums));
-    tti_exec_waited(x, tti_now_ns() - start);
-    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, words, x->partials, n_bytes));
+    if (tti_exec_has_parts(setup))
+        TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, update->partials, update->partials, n_sums,
+                                      TUTTI_F64, TUTTI_SUM,
+                                      TUTTI_ALG_AUTO)); /* of each but one term is 0 */
+    if (setup->divided) TTI_TRY(tti_divided_partials(x, n_sums));
+    tti_exec_waited(tti_tally_of(x), tti_now_ns() - start);
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, words, update->partials, n_bytes));
     return b->ops->queues.sync();
 }
 
 /* From and to the host's copy of the summed gradients; the parts cover the flat range. */
 tutti_status tti_device_host_staged_gather(tti_device_host_staged *b) {
     tti_exec *x = b->x;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
     tti_share_run run;
-    for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
+    for (int i = 0; tti_share_next(&setup->share, setup->desc.plan, &i, &run);)
         TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, b->pieces[0] + run.first,
-                                    x->params + run.first, run.n_elems * sizeof(float)));
+                                    arrays->params + run.first, run.n_elems * sizeof(float)));
     TTI_TRY(b->ops->queues.sync());
     int64_t start = tti_now_ns();
-    TTI_TRY(tti_zero_gather(x, b->pieces[0], b->pieces[0]));
-    tti_exec_waited(x, tti_now_ns() - start);
-    for (int i = 0; i < x->desc.plan->n_slots; i++) {
-        const tti_slot *slot = &x->desc.plan->slots[i];
-        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, x->params + slot->first,
+    TTI_TRY(tti_zero_gather(setup, b->pieces[0], b->pieces[0]));
+    tti_exec_waited(tti_tally_of(x), tti_now_ns() - start);
+    for (int i = 0; i < setup->desc.plan->n_slots; i++) {
+        const tti_slot *slot = &setup->desc.plan->slots[i];
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, arrays->params + slot->first,
                                     b->pieces[0] + slot->first, slot->n_elems * sizeof(float)));
     }
     return b->ops->queues.sync();

@@ -3,7 +3,7 @@
 #ifndef TTI_EXEC_DEVICE_BY_HOST_H
 #define TTI_EXEC_DEVICE_BY_HOST_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_device_host_staged tti_device_host_staged;
 

@@ -40,18 +40,18 @@ struct tti_device_mail {
 
 static int n_others(const tti_tied_param *tied) { return __builtin_popcountll(tied->stages) - 1; }
 
-static int count_slots(const tti_exec *x) {
-    const tti_stages *s = x->pipe->stages;
-    int n = x->pipe->n_slots;
+static int count_slots(const tti_pipe *pipe) {
+    const tti_stages *s = pipe->stages;
+    int n = pipe->n_slots;
     for (int i = 0; i < s->n_tied; i++) n += 2 * TURNS * n_others(&s->tied[i]);
     return n;
 }
 
 /* From a stage to the first one that has the parameter, or back: the first of its alternating
  * slots. */
-static int tied_slot(const tti_exec *x, int tied, int stage, bool back) {
-    const tti_stages *s = x->pipe->stages;
-    int slot = x->pipe->n_slots;
+static int tied_slot(const tti_pipe *pipe, int tied, int stage, bool back) {
+    const tti_stages *s = pipe->stages;
+    int slot = pipe->n_slots;
     for (int i = 0; i < tied; i++) slot += 2 * TURNS * n_others(&s->tied[i]);
     uint64_t before = s->tied[tied].stages & (((uint64_t)1 << stage) - 1);
     return slot + 2 * TURNS * (__builtin_popcountll(before) - 1) + (back ? TURNS : 0);
@@ -72,45 +72,49 @@ static void place(size_t *at, size_t *n_bytes, size_t more) {
 
 /* Slots of a parameter that this stage reads: of the first one all ways there, of another one the
  * way back. */
-static void place_tied(const tti_exec *x, int tied, size_t *at, size_t *n_bytes) {
-    const tti_stages *s = x->pipe->stages;
+static void place_tied(const tti_setup *setup, const tti_pipe *pipe, int tied, size_t *at,
+                       size_t *n_bytes) {
+    const tti_stages *s = pipe->stages;
     const tti_tied_param *t = &s->tied[tied];
-    int index = tti_plan_find_slot(x->desc.plan, t->name), first = first_with(t);
+    int index = tti_plan_find_slot(setup->desc.plan, t->name), first = first_with(t);
     if (index < 0) return;
-    size_t chunk = chunk_of(x->desc.plan->slots[index].n_elems) * sizeof(float);
+    size_t chunk = chunk_of(setup->desc.plan->slots[index].n_elems) * sizeof(float);
     for (int stage = first + 1; stage < s->n_stages; stage++) {
         if (!(t->stages >> stage & 1) || (s->stage != first && s->stage != stage)) continue;
-        int slot = tied_slot(x, tied, stage, s->stage == stage);
+        int slot = tied_slot(pipe, tied, stage, s->stage == stage);
         for (int i = 0; i < TURNS; i++) place(at ? &at[slot + i] : NULL, n_bytes, chunk);
     }
 }
 
 /* Sums of shards, hashes and votes; the same on all stages. */
-static size_t most_traded(const tti_exec *x) {
-    size_t n = (size_t)x->desc.n_shards * TTI_SUMS + 3 * (size_t)x->n_ranks;
+static size_t most_traded(const tti_setup *setup) {
+    size_t n = (size_t)setup->desc.n_shards * TTI_SUMS + 3 * (size_t)setup->n_ranks;
     return (n * sizeof(double) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 /* Bytes of the inbox; at [n_slots], may be NULL: where slots that this stage reads lie in it. */
-static size_t lay_out(const tti_exec *x, size_t *at) {
-    size_t n_bytes = 2 * most_traded(x);
-    for (int i = 0; i < x->pipe->n_slots; i++)
-        if (x->pipe->slots[i].to == x->pipe->stages->stage)
-            place(at ? &at[i] : NULL, &n_bytes, x->pipe->slots[i].n_bytes);
-    for (int i = 0; i < x->pipe->stages->n_tied; i++) place_tied(x, i, at, &n_bytes);
+static size_t lay_out(const tti_setup *setup, const tti_pipe *pipe, size_t *at) {
+    size_t n_bytes = 2 * most_traded(setup);
+    for (int i = 0; i < pipe->n_slots; i++)
+        if (pipe->slots[i].to == pipe->stages->stage)
+            place(at ? &at[i] : NULL, &n_bytes, pipe->slots[i].n_bytes);
+    for (int i = 0; i < pipe->stages->n_tied; i++) place_tied(setup, pipe, i, at, &n_bytes);
     return TTI_MAX(n_bytes, TRIAL_ELEMS * sizeof(float));
 }
 
-size_t tti_device_mail_bytes(const tti_exec *x) { return x->pipe ? lay_out(x, NULL) : 0; }
+size_t tti_device_mail_bytes(const tti_exec *x) {
+    const tti_pipe *pipe = tti_pipe_of(x);
+    return pipe ? lay_out(tti_setup_of(x), pipe, NULL) : 0;
+}
 
 /* The reader of a slot; its writer is the reader of the opposite one. */
-static int reader_of(const tti_exec *x, int slot) {
-    const tti_stages *s = x->pipe->stages;
-    if (slot < x->pipe->n_slots) return x->pipe->slots[slot].to;
+static int reader_of(const tti_pipe *pipe, int slot) {
+    const tti_stages *s = pipe->stages;
+    if (slot < pipe->n_slots) return pipe->slots[slot].to;
     for (int i = 0; i < s->n_tied; i++)
         for (int stage = 0; stage < s->n_stages; stage++) {
             if (!(s->tied[i].stages >> stage & 1) || stage == first_with(&s->tied[i])) continue;
-            int there = tied_slot(x, i, stage, false);
+            int there = tied_slot(pipe, i, stage, false);
             if (slot >= there && slot < there + TURNS) return first_with(&s->tied[i]);
             if (slot >= there && slot < there + 2 * TURNS) return stage;
         }
@@ -118,36 +122,36 @@ static int reader_of(const tti_exec *x, int slot) {
     return -1;
 }
 
-static int writer_of(const tti_exec *x, int slot) {
-    int first = x->pipe->n_slots, turn = (slot - first) % (2 * TURNS);
-    if (slot < first) return x->pipe->slots[slot].from;
-    return reader_of(x, turn < TURNS ? slot + TURNS : slot - TURNS);
+static int writer_of(const tti_pipe *pipe, int slot) {
+    int first = pipe->n_slots, turn = (slot - first) % (2 * TURNS);
+    if (slot < first) return pipe->slots[slot].from;
+    return reader_of(pipe, turn < TURNS ? slot + TURNS : slot - TURNS);
 }
 
 /* ---- the inbox, and where the others' slots lie in theirs ---- */
 
 static tutti_status ask_places(tti_device_mail *m, const size_t *mine) {
-    int n_stages = m->x->pipe->stages->n_stages;
+    int n_stages = tti_pipe_of(m->x)->stages->n_stages;
     size_t n = (size_t)m->n_slots;
     size_t *all = calloc(n * (size_t)n_stages, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     tutti_status st =
-        tutti_comm_all_gather(m->x->pipe->comm, mine, all, n * sizeof *mine, TUTTI_U8);
+        tutti_comm_all_gather(tti_pipe_of(m->x)->comm, mine, all, n * sizeof *mine, TUTTI_U8);
     for (int i = 0; st == TUTTI_OK && i < m->n_slots; i++)
-        m->at[i] = all[(size_t)reader_of(m->x, i) * n + (size_t)i];
+        m->at[i] = all[(size_t)reader_of(tti_pipe_of(m->x), i) * n + (size_t)i];
     free(all);
     return st;
 }
 
 static tutti_status take_inbox(tti_device_mail *m) {
-    m->n_slots = count_slots(m->x);
-    m->n_traded = most_traded(m->x);
+    m->n_slots = count_slots(tti_pipe_of(m->x));
+    m->n_traded = most_traded(tti_setup_of(m->x));
     m->at = calloc((size_t)m->n_slots + 1, sizeof *m->at);
     size_t *mine = calloc((size_t)m->n_slots + 1, sizeof *mine);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     if (m->at && mine) {
-        m->n_bytes = lay_out(m->x, mine);
-        m->inbox = m->x->desc.backend->alloc(m->n_bytes);
+        m->n_bytes = lay_out(tti_setup_of(m->x), tti_pipe_of(m->x), mine);
+        m->inbox = tti_setup_of(m->x)->desc.backend->alloc(m->n_bytes);
         st = m->inbox ? ask_places(m, mine)
                       : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu bytes for values of other stages",
                                  m->n_bytes);
@@ -161,14 +165,15 @@ void *tti_device_mail_place(const tti_device_mail *m, int slot) { return m->inbo
 /* ---- meeting ---- */
 
 /* The same on all workers. */
-static bool is_wanted(const tti_exec *x) {
-    const tti_device_ops *ops = x->desc.backend->device;
-    return ops->collectives.connect && ops->p2p.send && !x->desc.offload && !x->desc.mixed &&
-           !x->desc.server && !tti_device_host_staged_alone(x) && !x->desc.reference;
+static bool is_wanted(const tti_setup *setup) {
+    const tti_device_ops *ops = setup->desc.backend->device;
+    return ops->collectives.connect && ops->p2p.send && !setup->desc.offload &&
+           !setup->desc.mixed && !setup->desc.server && !tti_device_host_staged_alone(setup) &&
+           !setup->desc.reference;
 }
 
 static tutti_status meet(tti_device_mail *m) {
-    const tti_mesh *mesh = m->x->desc.mesh;
+    const tti_mesh *mesh = tti_setup_of(m->x)->desc.mesh;
     float *pieces[] = {(float *)(void *)m->inbox};
     const tti_device_peers peers = {.pieces = pieces,
                                     .n_pieces = 1,
@@ -176,12 +181,12 @@ static tutti_status meet(tti_device_mail *m) {
                                     .n_most = TRIAL_ELEMS,
                                     .n_traded = m->n_traded,
                                     .n_slots = m->n_slots,
-                                    .with = tti_device_exchange_group(m->x->exchange)};
+                                    .with = tti_device_exchange_group(tti_exchange_of(m->x))};
     bool good = false;
-    TTI_TRY(tti_device_have_own(m->x, &good));
+    TTI_TRY(tti_device_have_own(tti_setup_of(m->x), &good));
     if (!good) return tti_fail(TUTTI_E_UNSUPPORTED, "there are fewer devices than workers");
     m->line = (tti_device_line){.x = m->x,
-                                .comm = m->x->pipe->comm,
+                                .comm = tti_pipe_of(m->x)->comm,
                                 .turn = mesh->at.data * mesh->size.tensor + mesh->at.tensor,
                                 .n_lines = mesh->size.data * mesh->size.tensor,
                                 .others = "stages"};
@@ -189,7 +194,7 @@ static tutti_status meet(tti_device_mail *m) {
 }
 
 static tutti_status try_to_meet(tti_device_mail *m) {
-    if (!is_wanted(m->x)) return TUTTI_OK;
+    if (!is_wanted(tti_setup_of(m->x))) return TUTTI_OK;
     tutti_status st = meet(m);
     if (st == TUTTI_OK) {
         m->ops->collectives.describe(m->group, &m->way);
@@ -208,7 +213,7 @@ tutti_status tti_device_mail_create(tti_exec *x, tti_device_mail **out) {
     *out = m;
     if (!m) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     m->x = x;
-    m->ops = x->desc.backend->device;
+    m->ops = tti_setup_of(x)->desc.backend->device;
     TTI_TRY(take_inbox(m));
     return try_to_meet(m);
 }
@@ -216,7 +221,7 @@ tutti_status tti_device_mail_create(tti_exec *x, tti_device_mail **out) {
 void tti_device_mail_destroy(tti_device_mail *m) {
     if (!m) return;
     if (m->group) m->ops->collectives.disconnect(m->group);
-    m->x->desc.backend->release(m->inbox, m->n_bytes);
+    tti_setup_of(m->x)->desc.backend->release(m->inbox, m->n_bytes);
     tti_str_free(&m->way);
     free(m->at);
     free(m);
@@ -239,7 +244,7 @@ void tti_device_mail_begin(tti_device_mail *m, bool beside) { m->beside = beside
 /* All stages are here, and their devices at rest. */
 static tutti_status meet_again(tti_device_mail *m) {
     TTI_TRY(m->ops->queues.sync());
-    return tutti_comm_barrier(m->x->pipe->comm);
+    return tutti_comm_barrier(tti_pipe_of(m->x)->comm);
 }
 
 /* ---- values ---- */
@@ -247,7 +252,7 @@ static tutti_status meet_again(tti_device_mail *m) {
 static tutti_status put(tti_device_mail *m, int slot, const void *src, size_t n_bytes,
                         bool beside) {
     const tti_device_letter letter = {.slot = slot,
-                                      .to = reader_of(m->x, slot),
+                                      .to = reader_of(tti_pipe_of(m->x), slot),
                                       .src = src,
                                       .place = m->at[slot],
                                       .n_bytes = n_bytes};
@@ -269,7 +274,7 @@ tutti_status tti_device_mail_take(tti_device_mail *m, int slot) {
 }
 
 tutti_status tti_device_mail_leave(tti_device_mail *m, int slot) {
-    return m->ops->p2p.release(m->group, slot, writer_of(m->x, slot));
+    return m->ops->p2p.release(m->group, slot, writer_of(tti_pipe_of(m->x), slot));
 }
 
 /* ---- parameters on several stages ---- */
@@ -288,12 +293,12 @@ static size_t length_of(const tied_grad *g, size_t first) {
 
 static int slot_of(const tti_device_mail *m, const tied_grad *g, int stage, bool back,
                    size_t first) {
-    return tied_slot(m->x, g->tied, stage, back) + (int)(first / g->chunk % TURNS);
+    return tied_slot(tti_pipe_of(m->x), g->tied, stage, back) + (int)(first / g->chunk % TURNS);
 }
 
 /* A stage sends all it has, and takes the sums as they come. */
 static tutti_status send_and_take(tti_device_mail *m, const tied_grad *g) {
-    int stage = m->x->pipe->stages->stage;
+    int stage = tti_pipe_of(m->x)->stages->stage;
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     for (size_t i = 0; i < g->n_elems; i += g->chunk)
         TTI_TRY(put(m, slot_of(m, g, stage, false, i), g->data + i,
@@ -314,13 +319,14 @@ static bool is_other(const tied_grad *g, int stage) {
 
 /* The first stage adds a chunk of each of the others, in their order. */
 static tutti_status add_chunk(tti_device_mail *m, const tied_grad *g, size_t first) {
-    int n_stages = m->x->pipe->stages->n_stages;
+    int n_stages = tti_pipe_of(m->x)->stages->n_stages;
     size_t n = length_of(g, first);
     for (int stage = 0; stage < n_stages; stage++) {
         if (!is_other(g, stage)) continue;
         int slot = slot_of(m, g, stage, false, first);
         TTI_TRY(tti_device_mail_take(m, slot));
-        m->x->desc.backend->accumulate(g->data + first, tti_device_mail_place(m, slot), n);
+        tti_setup_of(m->x)->desc.backend->accumulate(g->data + first,
+                                                     tti_device_mail_place(m, slot), n);
         TTI_TRY(tti_device_mail_leave(m, slot));
     }
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
@@ -332,8 +338,8 @@ static tutti_status add_chunk(tti_device_mail *m, const tied_grad *g, size_t fir
 }
 
 static tutti_status sum_tied(tti_device_mail *m) {
-    const tti_plan *plan = m->x->desc.plan;
-    const tti_stages *s = m->x->pipe->stages;
+    const tti_plan *plan = tti_setup_of(m->x)->desc.plan;
+    const tti_stages *s = tti_pipe_of(m->x)->stages;
     for (int t = 0; t < s->n_tied; t++) {
         int index = tti_plan_find_slot(plan, s->tied[t].name);
         if (index < 0) continue;
@@ -350,7 +356,7 @@ static tutti_status sum_tied(tti_device_mail *m) {
 }
 
 tutti_status tti_device_mail_sum_tied(tti_device_mail *m) {
-    if (m->x->pipe->stages->n_tied == 0) return TUTTI_OK;
+    if (tti_pipe_of(m->x)->stages->n_tied == 0) return TUTTI_OK;
     if (!m->beside) TTI_TRY(meet_again(m));
     TTI_TRY(sum_tied(m));
     return m->beside ? TUTTI_OK : tti_device_mail_rest(m);
@@ -376,7 +382,7 @@ tutti_status tti_device_mail_sum(tti_device_mail *m, double *terms, size_t n) {
 /* ---- waiting ---- */
 
 tutti_status tti_device_mail_await(tti_device_mail *m, int mark) {
-    return tti_device_late(m->x, m->ops->collectives.await(m->group, mark));
+    return tti_device_late(tti_setup_of(m->x), m->ops->collectives.await(m->group, mark));
 }
 
 tutti_status tti_device_mail_rest(tti_device_mail *m) {

@@ -7,7 +7,7 @@
 #ifndef TTI_EXEC_DEVICE_MAIL_H
 #define TTI_EXEC_DEVICE_MAIL_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_device_mail tti_device_mail;
 

@@ -44,24 +44,25 @@ struct tti_device_reduce {
 
 static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_bytes) {
     tti_exec *x = user;
-    return tutti_comm_all_gather(x->desc.comm, src, dst, n_bytes, TUTTI_U8);
+    return tutti_comm_all_gather(tti_setup_of(x)->desc.comm, src, dst, n_bytes, TUTTI_U8);
 }
 
 /* Checks any worker of the job, like device_meet.c: one that is lost in another group blocks those
  * of this one too, and all groups are asked which worker is late (tti_device_late). */
 static tutti_status check(void *user) {
     tti_exec *x = user;
-    if (x->desc.mesh) TTI_TRY(tti_comm_check(x->desc.mesh->world));
-    return tti_comm_check(x->desc.comm);
+    const tti_setup *setup = tti_setup_of(x);
+    if (setup->desc.mesh) TTI_TRY(tti_comm_check(setup->desc.mesh->world));
+    return tti_comm_check(setup->desc.comm);
 }
 
 /* The terms of the sum: in fast mode one of each rank, which has added its own before. */
-static tutti_status make_terms(const tti_exec *x, tti_device_term **out, int *n_terms) {
+static tutti_status make_terms(const tti_setup *setup, tti_device_term **out, int *n_terms) {
     tti_sum_order order;
-    if (x->desc.fast)
-        TTI_TRY(tti_sum_order_ranks(x->n_ranks, &order));
+    if (setup->desc.fast)
+        TTI_TRY(tti_sum_order_ranks(setup->n_ranks, &order));
     else
-        TTI_TRY(tti_sum_order_shards(&x->shard_map, &order));
+        TTI_TRY(tti_sum_order_shards(&setup->shard_map, &order));
     tti_device_term *terms = calloc((size_t)order.n_terms, sizeof *terms);
     if (terms) tti_device_terms(&order, terms);
     *n_terms = order.n_terms;
@@ -77,12 +78,13 @@ static size_t longest_bucket(const tti_plan *plan) {
 }
 
 /* 32-bit words of the longest small vector. */
-static size_t most_words(const tti_exec *x) {
-    size_t n = 2 * (size_t)tti_device_n_told(x);
-    if (tti_exec_has_parts(x)) n = TTI_MAX(n, 4 * (size_t)x->desc.plan->n_updates); /* 2 doubles */
-    for (int i = 0; i < x->n_syncs; i++) {
-        const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
-        n = TTI_MAX(n, (size_t)x->desc.n_shards * (size_t)tti_value_n_elems(node->out[0]));
+static size_t most_words(const tti_setup *setup) {
+    size_t n = 2 * (size_t)tti_device_n_told(setup);
+    if (tti_exec_has_parts(setup))
+        n = TTI_MAX(n, 4 * (size_t)setup->desc.plan->n_updates); /* 2 doubles */
+    for (int i = 0; i < setup->n_syncs; i++) {
+        const tti_node *node = setup->desc.plan->shard.steps[setup->syncs[i]];
+        n = TTI_MAX(n, (size_t)setup->desc.n_shards * (size_t)tti_value_n_elems(node->out[0]));
     }
     return n;
 }
@@ -94,57 +96,68 @@ static tti_device_way way_of(tutti_comm_alg alg) {
     return alg == TUTTI_ALG_DIRECT ? TTI_WAY_PEERS : TTI_WAY_LIBRARY;
 }
 
-static int n_pieces_of(const tti_exec *x) { return x->desc.fast ? 1 : x->acc.n_pieces; }
+static int n_pieces_of(const tti_setup *setup) {
+    return setup->desc.fast ? 1 : setup->acc.n_pieces;
+}
 
 /* Gradients that exist only until they are summed have separate memory. */
 static tutti_status find_places(tti_device_reduce *r) {
     const tti_exec *x = r->x;
-    size_t n_buckets = (size_t)x->desc.plan->n_buckets, n = (size_t)n_pieces_of(x);
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_arrays *arrays = tti_arrays_of(x);
+    size_t n_buckets = (size_t)setup->desc.plan->n_buckets, n = (size_t)n_pieces_of(setup);
     r->noted = calloc(n_buckets + 1, sizeof *r->noted);
     if (!r->noted) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    if (!x->sharded) return TUTTI_OK;
+    if (!arrays->sharded) return TUTTI_OK;
     r->at = calloc(n_buckets * n + 1, sizeof *r->at);
     if (!r->at) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (size_t i = 0; i < n_buckets * n; i++) {
-        int buffer = x->acc.piece_buffer[i % n];
-        r->at[i] = x->desc.plan->buckets[i / n].first;
-        if (x->sharded->is_short[buffer])
-            r->at[i] = tti_window_at(&x->sharded->grads, -1, r->at[i]);
+        int buffer = setup->acc.piece_buffer[i % n];
+        r->at[i] = setup->desc.plan->buckets[i / n].first;
+        if (arrays->sharded->is_short[buffer])
+            r->at[i] = tti_window_at(&arrays->sharded->grads, -1, r->at[i]);
     }
     return TUTTI_OK;
 }
 
-static bool is_rounded(const tti_exec *x) { return x->desc.fast && x->desc.wire != TUTTI_F32; }
+static bool is_rounded(const tti_setup *setup) {
+    return setup->desc.fast && setup->desc.wire != TUTTI_F32;
+}
 
 /* Elements that every piece has; of one that is rounded, which is the only one, all. */
-static size_t shortest_piece(const tti_exec *x) {
-    size_t n = x->desc.plan->n_flat;
-    bool is_short = x->sharded && (!is_rounded(x) || x->sharded->is_short[x->acc.piece_buffer[0]]);
-    return is_short ? TTI_MIN(n, x->sharded->grads.n_elems) : n;
+static size_t shortest_piece(const tti_setup *setup, const tti_arrays *arrays) {
+    size_t n = setup->desc.plan->n_flat;
+    bool is_short = arrays->sharded &&
+                    (!is_rounded(setup) || arrays->sharded->is_short[setup->acc.piece_buffer[0]]);
+    return is_short ? TTI_MIN(n, arrays->sharded->grads.n_elems) : n;
 }
 
 /* Sums of own parts go to where their places are not taken again. */
-static tti_device_parts_of sums_of(const tti_exec *x) {
-    if (!x->sharded) return (tti_device_parts_of){0};
-    return (tti_device_parts_of){.data = x->sharded->own_grads, .places = x->share.from};
+static tti_device_parts_of sums_of(const tti_setup *setup, const tti_arrays *arrays) {
+    if (!arrays->sharded) return (tti_device_parts_of){0};
+    return (tti_device_parts_of){.data = arrays->sharded->own_grads, .places = setup->share.from};
 }
 
 /* Parameters, and averages where they are fetched, too. */
 static int find_sources(tti_device_reduce *r) {
     const tti_exec *x = r->x;
-    bool averages = x->sharded && x->ema;
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_arrays *arrays = tti_arrays_of(x);
+    bool averages = arrays->sharded && arrays->ema;
     r->sources[TTI_FROM_PARAMS] = (tti_device_parts_of){
-        .data = x->params, .places = tti_exec_has_sharded_params(x) ? x->share.from : NULL};
-    r->sources[TTI_FROM_AVERAGES] = (tti_device_parts_of){.data = x->ema, .places = x->share.from};
-    if (!tti_exec_has_parts(x) || x->offload) return 0;
+        .data = arrays->params,
+        .places = tti_exec_has_sharded_params(arrays) ? setup->share.from : NULL};
+    r->sources[TTI_FROM_AVERAGES] =
+        (tti_device_parts_of){.data = arrays->ema, .places = setup->share.from};
+    if (!tti_exec_has_parts(setup) || tti_offload_of(x)) return 0;
     return averages ? 2 : 1;
 }
 
 /* Another one of this device. */
 static void *group_with(const tti_exec *x) {
-    void *group = tti_device_exchange_group(x->exchange);
-    if (group || !x->pipe) return group;
-    return tti_device_mail_group(x->device->mail);
+    void *group = tti_device_exchange_group(tti_exchange_of(x));
+    if (group || !tti_pipe_of(x)) return group;
+    return tti_device_mail_group(tti_device_of(x)->mail);
 }
 
 /* An algorithm, and the group in addition to which it is connected; NULL: none. */
@@ -157,33 +170,35 @@ typedef struct meeting {
 static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
                                  const meeting *how, float **pieces) {
     tti_exec *x = r->x;
-    int n_pieces = n_pieces_of(x);
-    bool in_parts = tti_exec_has_parts(x);
-    size_t n_buckets = (size_t)x->desc.plan->n_buckets;
-    for (int i = 0; i < n_pieces; i++) pieces[i] = x->buffers[x->acc.piece_buffer[i]];
-    const tutti_comm *all = x->desc.mesh ? x->desc.mesh->world : x->desc.comm;
-    tti_comm_get_hosts(x->desc.comm, r->hosts);
-    return (tti_device_peers){.rank = x->rank,
-                              .n_ranks = x->n_ranks,
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    int n_pieces = n_pieces_of(setup);
+    bool in_parts = tti_exec_has_parts(setup);
+    size_t n_buckets = (size_t)setup->desc.plan->n_buckets;
+    for (int i = 0; i < n_pieces; i++) pieces[i] = arrays->buffers[setup->acc.piece_buffer[i]];
+    const tutti_comm *all = setup->desc.mesh ? setup->desc.mesh->world : setup->desc.comm;
+    tti_comm_get_hosts(setup->desc.comm, r->hosts);
+    return (tti_device_peers){.rank = setup->rank,
+                              .n_ranks = setup->n_ranks,
                               .hosts = r->hosts,
-                              .timeout_ms = tti_comm_timeout_ms(x->desc.comm),
+                              .timeout_ms = tti_comm_timeout_ms(setup->desc.comm),
                               .shown = tutti_comm_rank(all),
                               .terms = terms,
                               .n_terms = n_terms,
                               .pieces = pieces,
                               .n_pieces = n_pieces,
-                              .n_flat = shortest_piece(x),
-                              .n_most = longest_bucket(x->desc.plan),
-                              .n_words = most_words(x),
-                              .bounds = in_parts ? x->share.bounds : NULL,
+                              .n_flat = shortest_piece(setup, arrays),
+                              .n_most = longest_bucket(setup->desc.plan),
+                              .n_words = most_words(setup),
+                              .bounds = in_parts ? setup->share.bounds : NULL,
                               .n_groups = in_parts ? n_buckets : 0,
                               .sources = r->sources,
                               .n_sources = find_sources(r),
                               .at = r->at,
-                              .sums = sums_of(x),
+                              .sums = sums_of(setup, arrays),
                               .with = how->with,
-                              .fast = x->desc.fast,
-                              .wire = is_rounded(x) ? x->desc.wire : TUTTI_F32,
+                              .fast = setup->desc.fast,
+                              .wire = is_rounded(setup) ? setup->desc.wire : TUTTI_F32,
                               .way = how->way,
                               .user = x,
                               .all_gather = all_gather,
@@ -203,7 +218,7 @@ static tutti_status compare_library(tti_device_reduce *r, bool *is_same) {
     r->ops->collectives.describe(r->library, &at_hand);
     *is_same = strcmp(tti_str_text(&at_hand), r->ways.table.library) == 0;
     tti_str_free(&at_hand);
-    return tti_device_agree(r->x, is_same);
+    return tti_device_agree(tti_setup_of(r->x), is_same);
 }
 
 /* Connects the library's group in addition to the first one; without it, or with another library
@@ -237,12 +252,15 @@ bool tti_device_sums_behind(const tti_plan *plan, const tti_weights *weights, bo
 
 static tutti_status choose_moment(tti_device_reduce *r) {
     tti_exec *x = r->x;
-    bool is_plain = !x->divided && !x->pipe && !x->offload && !x->sharded;
+    const tti_setup *setup = tti_setup_of(x);
+    bool is_plain =
+        !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !tti_arrays_of(x)->sharded;
     if (!is_plain || !r->ops->collectives.are_linked) return TUTTI_OK;
-    if (!tti_device_sums_behind(x->desc.plan, x->desc.backend->weights, tti_exec_has_parts(x)))
+    if (!tti_device_sums_behind(setup->desc.plan, setup->desc.backend->weights,
+                                tti_exec_has_parts(setup)))
         return TUTTI_OK; /* on all ranks: links need not be asked for */
     r->behind = r->ops->collectives.are_linked(r->group);
-    return tti_device_agree(x, &r->behind);
+    return tti_device_agree(setup, &r->behind);
 }
 
 /* Connects the group of compressed gradients in addition to the first one, which then adds only
@@ -250,7 +268,7 @@ static tutti_status choose_moment(tti_device_reduce *r) {
 static tutti_status meet_compress(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
                                   tti_str *way) {
     float *pieces[TTI_MAX_PIECES];
-    meeting how = {.way = way_of(r->x->desc.alg), .with = r->group};
+    meeting how = {.way = way_of(tti_setup_of(r->x)->desc.alg), .with = r->group};
     tti_device_peers peers = peers_of(r, terms, n_terms, &how, pieces);
     TTI_TRY(tti_device_compress_create(r->x, &peers, r->group, &r->compress));
     tti_str_add(way, ", compressed there");
@@ -261,17 +279,19 @@ static tutti_status meet_compress(tti_device_reduce *r, const tti_device_term *t
 static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
                              tti_str *way) {
     tti_exec *x = r->x;
-    meeting how = {.way = way_of(x->desc.alg), .with = group_with(x)};
+    const tti_setup *setup = tti_setup_of(x);
+    meeting how = {.way = way_of(setup->desc.alg), .with = group_with(x)};
     TTI_TRY(find_places(r));
     TTI_TRY(meet(r, terms, n_terms, &how, &r->group));
     r->ops->collectives.describe(r->group, way);
     TTI_TRY(choose_moment(r));
-    if (tti_device_compress_can(&x->desc, x->n_ranks)) return meet_compress(r, terms, n_terms, way);
+    if (tti_device_compress_can(&setup->desc, setup->n_ranks))
+        return meet_compress(r, terms, n_terms, way);
     TTI_TRY(tti_device_ways_init(x, &r->ways));
     bool is_library = strcmp(tti_str_text(way), r->ways.table.library) == 0;
     if (is_library) return TUTTI_OK; /* which is all there is */
     TTI_TRY(meet_library(r, terms, n_terms));
-    tti_device_ways_describe(&r->ways, x->desc.plan->n_buckets, way);
+    tti_device_ways_describe(&r->ways, setup->desc.plan->n_buckets, way);
     return TUTTI_OK;
 }
 
@@ -286,19 +306,20 @@ static void release(tti_device_reduce *r) {
 }
 
 tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *way) {
-    const tti_device_ops *ops = x->desc.backend->device;
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_device_ops *ops = setup->desc.backend->device;
     tti_device_term *terms = NULL;
     int n_terms = 0;
     *out = NULL;
-    if (x->n_ranks == 1 || !ops->collectives.connect) return TUTTI_OK;
-    if (x->desc.alg == TUTTI_ALG_RING && !x->desc.fast)
+    if (setup->n_ranks == 1 || !ops->collectives.connect) return TUTTI_OK;
+    if (setup->desc.alg == TUTTI_ALG_RING && !setup->desc.fast)
         return tti_fail(TUTTI_E_INVALID,
                         "exec: the ring algorithm adds in an order that depends on the number of "
                         "workers, so its result cannot be exact; use auto, direct or tree");
     tti_device_reduce *r = calloc(1, sizeof *r);
     if (!r) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *r = (tti_device_reduce){.x = x, .ops = ops};
-    tutti_status st = make_terms(x, &terms, &n_terms);
+    tutti_status st = make_terms(setup, &terms, &n_terms);
     if (st == TUTTI_OK) st = meet_all(r, terms, n_terms, way);
     free(terms);
     if (st == TUTTI_OK) {
@@ -330,7 +351,8 @@ void tti_device_reduce_destroy(tti_device_reduce *r) {
 
 /* If the compute queue waits for the communication queue, the sums there wait for other workers. */
 tutti_status tti_device_reduce_waited(const tti_device_reduce *r, int64_t *t_ns) {
-    bool waits_itself = !r->x->sharded && !r->compress && tti_shard_map_is_even(&r->x->shard_map);
+    bool waits_itself = !tti_arrays_of(r->x)->sharded && !r->compress &&
+                        tti_shard_map_is_even(&tti_setup_of(r->x)->shard_map);
     *t_ns = -1;
     return r->ops->collectives.get_waited_ns && waits_itself
                ? r->ops->collectives.get_waited_ns(r->group, t_ns)
@@ -350,32 +372,36 @@ bool tti_device_reduce_updates(const tti_device_reduce *r) { return r->beside &&
 
 /* Whether buckets are summed as they are completed, and not at the end. */
 static bool sums_at_once(const tti_device_reduce *r) {
-    return (r->beside && !r->update && !r->behind) || r->x->sharded;
+    return (r->beside && !r->update && !r->behind) || tti_arrays_of(r->x)->sharded;
 }
 
 bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
-    return sums_at_once(r) && w == r->x->acc.n_shard_groups - 1;
+    return sums_at_once(r) && w == tti_setup_of(r->x)->acc.n_shard_groups - 1;
 }
 
 /* Merges the range of a bucket, which run_shards leaves to this function. */
 static void merge(tti_exec *x, const tti_bucket *b) {
-    tti_exec_merge(x, &x->acc.shard_groups[x->acc.n_shard_groups - 1], b->first,
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_exec_merge(x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], b->first,
                    b->first + b->n_elems);
-    for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
-        x->desc.backend->accumulate(tti_exec_grads_at(x, x->acc.piece_buffer[0], b->first),
-                                    tti_exec_grads_at(x, x->acc.piece_buffer[i], b->first),
-                                    b->n_elems);
+    for (int i = 1; setup->desc.fast && i < setup->acc.n_pieces; i++)
+        setup->desc.backend->accumulate(
+            tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], b->first),
+            tti_exec_grads_at(arrays, setup->acc.piece_buffer[i], b->first), b->n_elems);
 }
 
 /* The part of a bucket whose sum is at hand, to where its place is not taken again. */
 static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
     const tti_exec *x = r->x;
-    size_t n = (size_t)x->n_ranks, which = (size_t)i;
-    const size_t *part = x->share.bounds + which * (n + 1) + x->rank;
-    float *own = x->sharded->own_grads + x->share.from[which * n + (size_t)x->rank];
+    const tti_setup *setup = tti_setup_of(x);
+    size_t n = (size_t)setup->n_ranks, which = (size_t)i;
+    const size_t *part = setup->share.bounds + which * (n + 1) + setup->rank;
+    float *own =
+        tti_arrays_of(x)->sharded->own_grads + setup->share.from[which * n + (size_t)setup->rank];
     if (part[0] == part[1]) return TUTTI_OK;
     return r->ops->queues.copy(TTI_QUEUE_COMM, own,
-                               sum + (part[0] - x->desc.plan->buckets[i].first),
+                               sum + (part[0] - setup->desc.plan->buckets[i].first),
                                (part[1] - part[0]) * sizeof *own);
 }
 
@@ -383,11 +409,13 @@ static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
  * parts take one way, and is one sum for all. */
 static tutti_status sum_rounded(tti_device_reduce *r, int i, bool beside) {
     const tti_exec *x = r->x;
-    const tti_bucket *b = &x->desc.plan->buckets[i];
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_arrays *arrays = tti_arrays_of(x);
+    const tti_bucket *b = &setup->desc.plan->buckets[i];
     size_t at = r->at ? r->at[i] : b->first;
     TTI_TRY(r->ops->collectives.all_reduce(r->group, at, b->n_elems, beside));
-    if (!x->sharded || !x->sharded->own_grads) return TUTTI_OK;
-    return keep_own(r, i, x->buffers[x->acc.piece_buffer[0]] + at);
+    if (!arrays->sharded || !arrays->sharded->own_grads) return TUTTI_OK;
+    return keep_own(r, i, arrays->buffers[setup->acc.piece_buffer[0]] + at);
 }
 
 /* A library may connect for the second message, too: see sum_next. */
@@ -399,11 +427,12 @@ static tutti_status sum_compressed(tti_device_reduce *r, int i, bool beside) {
 }
 
 static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
-    const tti_bucket *b = &r->x->desc.plan->buckets[i];
-    bool whole =
-        tti_pipe_has_tied(r->x->desc.plan, b->first, b->n_elems); /* other stages add to it */
-    if (tti_exec_has_parts(r->x) && !whole && is_rounded(r->x)) return sum_rounded(r, i, beside);
-    if (tti_exec_has_parts(r->x) && !whole)
+    const tti_bucket *b = &tti_setup_of(r->x)->desc.plan->buckets[i];
+    bool whole = tti_pipe_has_tied(tti_setup_of(r->x)->desc.plan, b->first,
+                                   b->n_elems); /* other stages add to it */
+    if (tti_exec_has_parts(tti_setup_of(r->x)) && !whole && is_rounded(tti_setup_of(r->x)))
+        return sum_rounded(r, i, beside);
+    if (tti_exec_has_parts(tti_setup_of(r->x)) && !whole)
         return r->ops->collectives.reduce_scatter(r->group, (size_t)i, beside);
     if (r->compresses) return sum_compressed(r, i, beside);
     bool by_library = r->library && r->ways.by_library[i];
@@ -412,26 +441,28 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
 }
 
 static tutti_status sum_next(tti_device_reduce *r) {
-    const tti_bucket *b = &r->x->desc.plan->buckets[r->next_bucket++];
+    const tti_bucket *b = &tti_setup_of(r->x)->desc.plan->buckets[r->next_bucket++];
     r->has_summed = true;
-    TTI_TRY(tti_device_exchange_wait(r->x->exchange)); /* gradients that it gave */
+    TTI_TRY(tti_device_exchange_wait(tti_exchange_of(r->x))); /* gradients that it gave */
     if (sums_at_once(r)) {
         merge(r->x, b);
         TTI_TRY(
             tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
         TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
-    bool is_last = r->next_bucket == r->x->desc.plan->n_buckets; /* the update waits for it */
+    bool is_last =
+        r->next_bucket == tti_setup_of(r->x)->desc.plan->n_buckets; /* the update waits for it */
     /* The library may take memory or connect when it is first asked for a size, which must not meet
      * a kernel that waits for a peer. */
-    bool alone = !r->beside && (r->x->sharded || r->library || r->compress);
+    bool alone = !r->beside && (tti_arrays_of(r->x)->sharded || r->library || r->compress);
     if (alone) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->beside && !r->behind && !is_last));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_grads("sum of gradients between devices"),
                              -1));
     if (alone) return tti_device_reduce_rest(r);
-    return r->x->sharded ? tti_device_reduce_note(r, &r->noted[r->next_bucket - 1]) : TUTTI_OK;
+    return tti_arrays_of(r->x)->sharded ? tti_device_reduce_note(r, &r->noted[r->next_bucket - 1])
+                                        : TUTTI_OK;
 }
 
 tutti_status tti_device_reduce_note(tti_device_reduce *r, int *place) {
@@ -445,7 +476,7 @@ tutti_status tti_device_reduce_follow(tti_device_reduce *r, int bucket) {
 }
 
 void tti_device_reduce_after(tti_device_reduce *r, int step) {
-    const tti_plan *plan = r->x->desc.plan;
+    const tti_plan *plan = tti_setup_of(r->x)->desc.plan;
     while (sums_at_once(r) && r->status == TUTTI_OK && r->next_bucket < plan->n_buckets &&
            plan->buckets[r->next_bucket].ready_after <= step)
         r->status = sum_next(r);
@@ -456,7 +487,9 @@ int tti_device_reduce_n_summed(const tti_device_reduce *r) { return r->next_buck
 /* Captured graphs that differ between ranks may run in different orders, and two that wait for the
  * other half of each other would deadlock: they are serialized. */
 static tutti_status come_after(const tti_device_reduce *r, tti_queue after, tti_queue before) {
-    return tti_shard_map_is_even(&r->x->shard_map) ? TUTTI_OK : r->ops->queues.order(after, before);
+    return tti_shard_map_is_even(&tti_setup_of(r->x)->shard_map)
+               ? TUTTI_OK
+               : r->ops->queues.order(after, before);
 }
 
 /* Before a synchronization of all workers in the compute queue, which overlaps with the sums. */
@@ -470,23 +503,24 @@ static tutti_status spread(tti_device_reduce *r, void *words, size_t n, size_t f
     return r->ops->collectives.all_gather_words(r->group, words, n, first, last);
 }
 
-static tti_device_told told_of(const tti_exec *x, const tti_step_args *args,
+static tti_device_told told_of(const tti_setup *setup, const tti_step_args *args,
                                tti_step_report *report, double *sums) {
     return (tti_device_told){.sums = sums,
                              .args = args,
                              .report = report,
-                             .n_shards = x->desc.n_shards,
-                             .first_shard = x->first_shard,
-                             .last_shard = x->last_shard,
-                             .rank = x->rank,
-                             .n_ranks = x->n_ranks};
+                             .n_shards = setup->desc.n_shards,
+                             .first_shard = setup->first_shard,
+                             .last_shard = setup->last_shard,
+                             .rank = setup->rank,
+                             .n_ranks = setup->n_ranks};
 }
 
 static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
                                 tti_step_report *report, double *sums) {
     tti_exec *x = r->x;
-    size_t n_words = 2 * tti_device_told_by_all(x);
-    tti_device_told told = told_of(x, args, report, sums);
+    const tti_setup *setup = tti_setup_of(x);
+    size_t n_words = 2 * tti_device_told_by_all(setup);
+    tti_device_told told = told_of(setup, args, report, sums);
     TTI_TRY(r->ops->collectives.report_sums(&told));
     TTI_TRY(spread(r, sums, n_words, 0, n_words));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step between devices"),
@@ -499,9 +533,9 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     if (tti_device_reduce_updates(r)) return TUTTI_OK;
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
     if (r->beside && r->behind) TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
-    while ((!r->beside || r->behind) && r->next_bucket < r->x->desc.plan->n_buckets)
+    while ((!r->beside || r->behind) && r->next_bucket < tti_setup_of(r->x)->desc.plan->n_buckets)
         TTI_TRY(sum_next(r));
-    TTI_ASSERT(r->next_bucket == r->x->desc.plan->n_buckets);
+    TTI_ASSERT(r->next_bucket == tti_setup_of(r->x)->desc.plan->n_buckets);
     TTI_TRY(spread_sums(r, args, report, sums));
     TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1));
@@ -512,15 +546,17 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
  * and update. */
 static bool has_one_sum(const tti_device_reduce *r) {
     const tti_exec *x = r->x;
-    bool is_plain = !x->divided && !x->pipe && !x->offload && !x->desc.server;
-    return is_plain && !x->sharded && !tti_exec_has_parts(x) && !r->library && !r->compress;
+    const tti_setup *setup = tti_setup_of(x);
+    bool is_plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !setup->desc.server;
+    return is_plain && !tti_arrays_of(x)->sharded && !tti_exec_has_parts(setup) && !r->library &&
+           !r->compress;
 }
 
 tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, tti_str *way) {
     bool can = false;
     if (!r->ops->fusions.can_update || !has_one_sum(r)) return TUTTI_OK;
     TTI_TRY(r->ops->fusions.can_update(r->group, update, &can));
-    TTI_TRY(tti_device_agree(r->x, &can));
+    TTI_TRY(tti_device_agree(tti_setup_of(r->x), &can));
     if (!can) return TUTTI_OK;
     r->update = update;
     tti_str_add(way, ", in the update");
@@ -529,7 +565,7 @@ tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, t
 
 tutti_status tti_device_reduce_update(tti_device_reduce *r, const tti_step_args *args,
                                       tti_step_report *report, double *sums) {
-    tti_device_told told = told_of(r->x, args, report, sums);
+    tti_device_told told = told_of(tti_setup_of(r->x), args, report, sums);
     TTI_TRY(begin_spread(r));
     return r->ops->fusions.update(r->group, r->update, &told);
 }
@@ -545,15 +581,16 @@ tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
                            .in = in,
                            .out = out,
                            .n_elems = (size_t)tti_value_n_elems(node->out[0]),
-                           .bounds = r->x->shard_map.first},
+                           .bounds = tti_setup_of(r->x)->shard_map.first},
         done);
 }
 
 tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t n) {
     const tti_exec *x = r->x;
-    size_t first = (size_t)x->first_shard * n, last = (size_t)x->last_shard * n;
+    const tti_setup *setup = tti_setup_of(x);
+    size_t first = (size_t)setup->first_shard * n, last = (size_t)setup->last_shard * n;
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
-    TTI_TRY(spread(r, parts, n * (size_t)x->desc.n_shards, first, last));
+    TTI_TRY(spread(r, parts, n * (size_t)setup->desc.n_shards, first, last));
     return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
@@ -588,22 +625,23 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool beside) {
 tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report *report,
                                     double *sums) {
     const tti_exec *x = r->x;
-    size_t rank = (size_t)x->rank;
-    double *hashes = sums + tti_device_told_by_all(x); /* the bits of one for each rank */
+    const tti_setup *setup = tti_setup_of(x);
+    size_t rank = (size_t)setup->rank;
+    double *hashes = sums + tti_device_told_by_all(setup); /* the bits of one for each rank */
     TTI_TRY(r->ops->queues.copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash,
                                 sizeof *hashes));
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
-    TTI_TRY(spread(r, hashes, 2 * (size_t)x->n_ranks, 2 * rank, 2 * rank + 2));
+    TTI_TRY(spread(r, hashes, 2 * (size_t)setup->n_ranks, 2 * rank, 2 * rank + 2));
     return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_meet(tti_device_reduce *r) {
     TTI_TRY(r->ops->queues.sync());
-    return tutti_comm_barrier(r->x->desc.comm);
+    return tutti_comm_barrier(tti_setup_of(r->x)->desc.comm);
 }
 
 tutti_status tti_device_reduce_arrive(tti_device_reduce *r) {
-    return tutti_comm_barrier(r->x->desc.comm);
+    return tutti_comm_barrier(tti_setup_of(r->x)->desc.comm);
 }
 
 /* The group that was met last looks after the others. */
@@ -611,22 +649,27 @@ tutti_status tti_device_reduce_await(tti_device_reduce *r, int mark) {
     void *last = r->compress  ? tti_device_compress_group(r->compress)
                  : r->library ? r->library
                               : r->group;
-    return tti_device_late(r->x, r->ops->collectives.await(last, mark));
+    return tti_device_late(tti_setup_of(r->x), r->ops->collectives.await(last, mark));
 }
 
 size_t tti_device_reduce_compress_bytes(const tti_device_reduce *r) {
-    return r->compress ? tti_device_compress_bytes(&r->x->desc, r->x->n_ranks) : 0;
+    return r->compress
+               ? tti_device_compress_bytes(&tti_setup_of(r->x)->desc, tti_setup_of(r->x)->n_ranks)
+               : 0;
 }
 
 double tti_device_reduce_sent(const tti_device_reduce *r, uint64_t step) {
     const tti_exec *x = r->x;
+    const tti_setup *setup = tti_setup_of(x);
     if (!r->compress) return 0;
-    if (step >= (uint64_t)x->desc.compress_after) return tti_compress_sent(&x->desc, x->n_ranks);
-    return tti_exec_reduce_bytes(x, x->desc.plan->n_flat * sizeof(float));
+    if (step >= (uint64_t)setup->desc.compress_after)
+        return tti_compress_sent(&setup->desc, setup->n_ranks);
+    return tti_exec_reduce_bytes(setup, setup->desc.plan->n_flat * sizeof(float));
 }
 
 bool tti_device_reduce_turns(const tti_device_reduce *r, uint64_t step) {
-    return r->compress && !r->compresses && step >= (uint64_t)r->x->desc.compress_after;
+    return r->compress && !r->compresses &&
+           step >= (uint64_t)tti_setup_of(r->x)->desc.compress_after;
 }
 
 void tti_device_reduce_turn(tti_device_reduce *r) { r->compresses = true; }

@@ -10,7 +10,7 @@
 
 #include "backend/backend.h"
 #include "comm/sum_order.h"
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_device_reduce tti_device_reduce;
 

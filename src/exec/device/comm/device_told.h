@@ -2,17 +2,17 @@
 #ifndef TTI_EXEC_DEVICE_TOLD_H
 #define TTI_EXEC_DEVICE_TOLD_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 /* How many: sums of shards, halves of hashes and votes; and with the hashes of own blocks. */
-size_t tti_device_told_by_all(const tti_exec *x);
-int tti_device_n_told(const tti_exec *x);
+size_t tti_device_told_by_all(const tti_setup *setup);
+int tti_device_n_told(const tti_setup *setup);
 
 /* Takes the results into x->sums; hashes are those of the previous step.  TUTTI_E_MISMATCH names
  * the worker whose parameters differ. */
 tutti_status tti_device_take_told(tti_exec *x, const double *told, uint64_t step);
 
 /* What the hashes of own blocks come to. */
-uint64_t tti_device_told_hash(const tti_exec *x, const double *told);
+uint64_t tti_device_told_hash(const tti_setup *setup, const double *told);
 
 #endif /* TTI_EXEC_DEVICE_TOLD_H */

@@ -18,58 +18,61 @@ typedef struct told {
     tti_sum_table table;
 } told;
 
-static bool is_one_host(const tti_exec *x) {
+static bool is_one_host(const tti_setup *setup) {
     tti_comm_place place;
-    tti_comm_get_place(x->desc.comm, &place);
+    tti_comm_get_place(setup->desc.comm, &place);
     return place.n_hosts == 1;
 }
 
 /* The same on all ranks. */
 static bool asks(const tti_exec *x) {
-    bool plain = !x->divided && !x->pipe && !x->offload && !x->sharded && !tti_exec_has_parts(x) &&
-                 !tti_device_exchange_group(x->exchange);
-    return plain && x->desc.backend->device->collectives.mixes_ways &&
-           x->desc.alg == TUTTI_ALG_AUTO && x->n_ranks > 1 && x->n_ranks <= TTI_SUM_DEVICES &&
-           is_one_host(x);
+    const tti_setup *setup = tti_setup_of(x);
+    bool plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) &&
+                 !tti_arrays_of(x)->sharded && !tti_exec_has_parts(setup) &&
+                 !tti_device_exchange_group(tti_exchange_of(x));
+    return plain && setup->desc.backend->device->collectives.mixes_ways &&
+           setup->desc.alg == TUTTI_ALG_AUTO && setup->n_ranks > 1 &&
+           setup->n_ranks <= TTI_SUM_DEVICES && is_one_host(setup);
 }
 
-static tutti_status share_table(tti_exec *x, told *t) {
+static tutti_status share_table(const tti_setup *setup, told *t) {
     tti_sum_kind mine, kinds[TTI_SUM_DEVICES];
     char key[TTI_SUM_KEY];
-    tti_sum_table_kind(x->desc.backend, x->desc.device.index, &mine);
-    TTI_TRY(tutti_comm_all_gather(x->desc.comm, &mine, kinds, sizeof mine, TUTTI_U8));
-    tti_sum_table_key(x->desc.backend, kinds, x->n_ranks, key);
-    if (x->rank == 0) t->found = (int32_t)tti_sum_table_load(key, x->n_ranks, &t->table);
-    return tutti_comm_broadcast(x->desc.comm, t, sizeof *t, TUTTI_U8, 0);
+    tti_sum_table_kind(setup->desc.backend, setup->desc.device.index, &mine);
+    TTI_TRY(tutti_comm_all_gather(setup->desc.comm, &mine, kinds, sizeof mine, TUTTI_U8));
+    tti_sum_table_key(setup->desc.backend, kinds, setup->n_ranks, key);
+    if (setup->rank == 0) t->found = (int32_t)tti_sum_table_load(key, setup->n_ranks, &t->table);
+    return tutti_comm_broadcast(setup->desc.comm, t, sizeof *t, TUTTI_U8, 0);
 }
 
 /* Bytes of a bucket that travel. */
-static int64_t bytes_of(const tti_exec *x, int bucket) {
-    tutti_dtype wire = x->desc.fast ? x->desc.wire : TUTTI_F32;
-    return (int64_t)(x->desc.plan->buckets[bucket].n_elems * tutti_dtype_bytes(wire));
+static int64_t bytes_of(const tti_setup *setup, int bucket) {
+    tutti_dtype wire = setup->desc.fast ? setup->desc.wire : TUTTI_F32;
+    return (int64_t)(setup->desc.plan->buckets[bucket].n_elems * tutti_dtype_bytes(wire));
 }
 
-static tutti_status choose(const tti_exec *x, tti_device_ways *ways) {
-    int n_buckets = x->desc.plan->n_buckets;
+static tutti_status choose(const tti_setup *setup, tti_device_ways *ways) {
+    int n_buckets = setup->desc.plan->n_buckets;
     ways->by_library = calloc((size_t)n_buckets + 1, sizeof *ways->by_library);
     if (!ways->by_library) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int b = 0; b < n_buckets; b++) {
         ways->by_library[b] =
-            tti_sum_table_prefers_library(&ways->table, bytes_of(x, b), x->desc.fast);
+            tti_sum_table_prefers_library(&ways->table, bytes_of(setup, b), setup->desc.fast);
         ways->n_by_library += ways->by_library[b];
     }
     return TUTTI_OK;
 }
 
 tutti_status tti_device_ways_init(tti_exec *x, tti_device_ways *out) {
+    const tti_setup *setup = tti_setup_of(x);
     told t;
     memset(&t, 0, sizeof t);
     *out = (tti_device_ways){.found = TTI_CACHE_ABSENT};
     if (!asks(x)) return TUTTI_OK;
-    TTI_TRY(share_table(x, &t));
+    TTI_TRY(share_table(setup, &t));
     out->found = (tti_cache_found)t.found;
     out->table = t.table;
-    return out->found == TTI_CACHE_GOOD ? choose(x, out) : TUTTI_OK;
+    return out->found == TTI_CACHE_GOOD ? choose(setup, out) : TUTTI_OK;
 }
 
 void tti_device_ways_forget(tti_device_ways *ways) {

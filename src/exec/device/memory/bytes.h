@@ -2,7 +2,7 @@
 #ifndef TTI_EXEC_BYTES_H
 #define TTI_EXEC_BYTES_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 /* Zero at first; memory is allocated for the first such batch. */
 typedef struct tti_bytes {

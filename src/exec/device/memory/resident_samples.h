@@ -3,7 +3,7 @@
 #ifndef TTI_EXEC_RESIDENT_H
 #define TTI_EXEC_RESIDENT_H
 
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_resident {
     tti_gather

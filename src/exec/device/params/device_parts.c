@@ -70,7 +70,7 @@ static int by_step(const void *a, const void *b) {
 /* Parameters that only evaluation reads come last, with those read after the first gradients are
  * ready. */
 static void find_order(tti_device_parts *p) {
-    const tti_plan *plan = p->x->desc.plan;
+    const tti_plan *plan = tti_setup_of(p->x)->desc.plan;
     int latest = INT_MAX;
     for (int b = 0; b < plan->n_buckets; b++) {
         p->turns[b] = (turn){.bucket = b, .step = INT_MAX};
@@ -88,8 +88,10 @@ tutti_status tti_device_parts_create(tti_exec *x, tti_device_reduce *reduce,
     tti_device_parts *p = calloc(1, sizeof *p);
     *out = p;
     if (!p) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    *p = (tti_device_parts){
-        .x = x, .reduce = reduce, .update = update, .n_turns = x->desc.plan->n_buckets};
+    *p = (tti_device_parts){.x = x,
+                            .reduce = reduce,
+                            .update = update,
+                            .n_turns = tti_setup_of(x)->desc.plan->n_buckets};
     p->turns = calloc((size_t)p->n_turns + 1, sizeof *p->turns);
     if (!p->turns) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     find_order(p);
@@ -105,7 +107,7 @@ void tti_device_parts_destroy(tti_device_parts *p) {
 /* ---- a step ---- */
 
 static tutti_status fetch(const tti_device_parts *p, int bucket, bool beside) {
-    float *dst = p->x->params + p->x->desc.plan->buckets[bucket].first;
+    float *dst = tti_arrays_of(p->x)->params + tti_setup_of(p->x)->desc.plan->buckets[bucket].first;
     return tti_device_reduce_fetch(p->reduce, bucket, TTI_FROM_PARAMS, dst, beside);
 }
 
@@ -128,7 +130,7 @@ tutti_status tti_device_parts_begin(tti_device_parts *p, bool beside) {
     p->next = beside ? 0 : p->n_turns;
     if (beside) return tti_device_reduce_fetch_begin(p->reduce);
     TTI_TRY(fetch_all(p));
-    return complete(p, 0, p->x->desc.plan->n_updates);
+    return complete(p, 0, tti_setup_of(p->x)->desc.plan->n_updates);
 }
 
 bool tti_device_parts_are_due(const tti_device_parts *p) {

@@ -36,10 +36,12 @@ struct tti_device_sharded {
 /* Allocates host memory for fetches.  Copies of memory that is not pinned are slower, but still
  * correct. */
 static tutti_status take_host(tti_device_sharded *l) {
-    size_t n_bytes = l->x->desc.plan->n_flat * sizeof(float);
+    size_t n_bytes = tti_setup_of(l->x)->desc.plan->n_flat * sizeof(float);
     void *memory = NULL;
-    if (l->reduce || (!l->x->sharded->params && !l->x->sharded->averages)) return TUTTI_OK;
-    TTI_TRY(tutti_comm_alloc(l->x->desc.comm, n_bytes + 64, &memory));
+    if (l->reduce ||
+        (!tti_arrays_of(l->x)->sharded->params && !tti_arrays_of(l->x)->sharded->averages))
+        return TUTTI_OK;
+    TTI_TRY(tutti_comm_alloc(tti_setup_of(l->x)->desc.comm, n_bytes + 64, &memory));
     l->whole = memory;
     l->is_pinned = l->ops->memory.pin(memory, n_bytes) == TUTTI_OK;
     if (!l->is_pinned) tti_clear_error();
@@ -48,11 +50,13 @@ static tutti_status take_host(tti_device_sharded *l) {
 
 tutti_status tti_device_sharded_create(tti_exec *x, tti_device_reduce *reduce,
                                        tti_device_sharded **out) {
+    tti_arrays *arrays = tti_arrays_of(x);
     tti_device_sharded *l = calloc(1, sizeof *l);
     *out = l;
     if (!l) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    *l = (tti_device_sharded){.x = x, .reduce = reduce, .ops = x->desc.backend->device};
-    size_t n = (size_t)TTI_MAX(x->sharded->train.n_uses, x->sharded->eval.n_uses);
+    *l = (tti_device_sharded){
+        .x = x, .reduce = reduce, .ops = tti_setup_of(x)->desc.backend->device};
+    size_t n = (size_t)TTI_MAX(arrays->sharded->train.n_uses, arrays->sharded->eval.n_uses);
     l->noted = calloc(n + 1, sizeof *l->noted);
     return l->noted ? take_host(l) : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
 }
@@ -70,17 +74,18 @@ void tti_device_sharded_destroy(tti_device_sharded *l) {
  * step, or of an evaluation, lie between. */
 static tutti_status bring(tti_device_sharded *l, const float *from) {
     tti_exec *x = l->x;
+    const tti_setup *setup = tti_setup_of(x);
     tti_share_run run;
     if (!l->whole) return TUTTI_OK;
-    for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
+    for (int i = 0; tti_share_next(&setup->share, setup->desc.plan, &i, &run);)
         TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMPUTE, l->whole + run.first, from + run.state,
                                     run.n_elems * sizeof *from));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("own parameters to the host"), -1));
     TTI_TRY(l->ops->queues.sync());
     int64_t start = tti_now_ns();
-    TTI_TRY(tti_zero_gather(x, l->whole, l->whole));
+    TTI_TRY(tti_zero_gather(setup, l->whole, l->whole));
     int64_t end = tti_now_ns();
-    tti_exec_waited(x, end - start);
+    tti_exec_waited(tti_tally_of(x), end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_part_params("parameters of other workers"), -1, start,
                     end);
     return tti_profile_from(x, TTI_ROW_COMPUTE);
@@ -88,7 +93,7 @@ static tutti_status bring(tti_device_sharded *l, const float *from) {
 
 /* In the communication queue, as between devices. */
 static tutti_status fetch_from_host(tti_device_sharded *l, int i, float *dst) {
-    const tti_bucket *bucket = &l->x->desc.plan->buckets[l->params->uses[i].bucket];
+    const tti_bucket *bucket = &tti_setup_of(l->x)->desc.plan->buckets[l->params->uses[i].bucket];
     TTI_TRY(tti_profile_from(l->x, TTI_ROW_COMM));
     TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMM, dst, l->whole + bucket->first,
                                 bucket->n_elems * sizeof *dst));
@@ -101,7 +106,7 @@ static tutti_status fetch_from_host(tti_device_sharded *l, int i, float *dst) {
 
 static tutti_status fetch(tti_device_sharded *l, int i) {
     const tti_use *use = &l->params->uses[i];
-    float *dst = l->x->sharded->gathered + use->offset;
+    float *dst = tti_arrays_of(l->x)->sharded->gathered + use->offset;
     if (!l->reduce) return fetch_from_host(l, i, dst);
     if (!l->beside) TTI_TRY(tti_device_reduce_meet(l->reduce));
     TTI_TRY(tti_device_reduce_fetch(l->reduce, use->bucket, l->source, dst, l->beside));
@@ -137,7 +142,7 @@ static tutti_status await_params(tti_device_sharded *l, int step) {
 /* Waits until the previous contents have been summed: the newest of them, because sums run in
  * order. */
 static tutti_status await_place(tti_device_sharded *l, const tti_use *use) {
-    const tti_window *w = &l->x->sharded->grads;
+    const tti_window *w = &tti_arrays_of(l->x)->sharded->grads;
     int newest = -1;
     for (int i = 0; i < w->n_uses; i++)
         if (w->uses[i].last < use->first && tti_window_shares(w, &w->uses[i], use))
@@ -148,7 +153,7 @@ static tutti_status await_place(tti_device_sharded *l, const tti_use *use) {
 }
 
 static tutti_status come_to(tti_device_sharded *l, int step) {
-    const tti_window *grads = &l->x->sharded->grads;
+    const tti_window *grads = &tti_arrays_of(l->x)->sharded->grads;
     if (l->params) TTI_TRY(fetch_upto(l, step));
     if (l->params) TTI_TRY(await_params(l, step));
     for (int i = 0; l->is_last && l->beside && i < grads->n_uses; i++)
@@ -168,7 +173,7 @@ static void replay(tti_device_sharded *l, int n_steps) {
 /* ---- a step ---- */
 
 void tti_device_sharded_begin(tti_device_sharded *l, bool is_last) {
-    l->params = l->x->sharded->params ? &l->x->sharded->train : NULL;
+    l->params = tti_arrays_of(l->x)->sharded->params ? &tti_arrays_of(l->x)->sharded->train : NULL;
     l->source = TTI_FROM_PARAMS;
     l->beside = l->step_beside;
     l->is_last = is_last;
@@ -177,7 +182,7 @@ void tti_device_sharded_begin(tti_device_sharded *l, bool is_last) {
 
 /* Each part of a shard fetches what it reads: none of its uses is in two of them. */
 void tti_device_sharded_begin_part(tti_device_sharded *l, bool eval, int first) {
-    l->params = eval ? &l->x->sharded->eval : &l->x->sharded->train;
+    l->params = eval ? &tti_arrays_of(l->x)->sharded->eval : &tti_arrays_of(l->x)->sharded->train;
     l->next = 0;
     while (l->next < l->params->n_uses && l->params->uses[l->next].first < first) l->next++;
 }
@@ -187,10 +192,11 @@ static int n_to_play(const tti_device_sharded *l, int n_idle) { return l->reduce
 
 tutti_status tti_device_sharded_step(tti_device_sharded *l, bool beside) {
     l->step_beside = beside;
-    l->status = l->x->sharded->params ? bring(l, l->x->params) : TUTTI_OK;
+    l->status =
+        tti_arrays_of(l->x)->sharded->params ? bring(l, tti_arrays_of(l->x)->params) : TUTTI_OK;
     for (int i = n_to_play(l, tti_sharded_idle_shard_groups(l->x)); i > 0; i--) {
         tti_device_sharded_begin(l, false);
-        replay(l, l->x->desc.plan->shard.n_steps);
+        replay(l, tti_setup_of(l->x)->desc.plan->shard.n_steps);
     }
     return l->status;
 }
@@ -200,8 +206,8 @@ tutti_status tti_device_sharded_finish(tti_device_sharded *l) { return l->status
 /* ---- evaluation ---- */
 
 static void begin_eval(tti_device_sharded *l) {
-    l->params = l->x->sharded->params ? &l->x->sharded->eval : NULL;
-    l->source = l->x->ema ? TTI_FROM_AVERAGES : TTI_FROM_PARAMS;
+    l->params = tti_arrays_of(l->x)->sharded->params ? &tti_arrays_of(l->x)->sharded->eval : NULL;
+    l->source = tti_arrays_of(l->x)->ema ? TTI_FROM_AVERAGES : TTI_FROM_PARAMS;
     l->beside = l->reduce && l->has_evaluated;
     l->is_last = false;
     l->next = 0;
@@ -210,7 +216,10 @@ static void begin_eval(tti_device_sharded *l) {
 
 tutti_status tti_device_sharded_eval_begin(tti_device_sharded *l) {
     l->status = TUTTI_OK;
-    return l->x->sharded->params ? bring(l, l->x->ema ? l->x->ema : l->x->params) : TUTTI_OK;
+    return tti_arrays_of(l->x)->sharded->params
+               ? bring(l, tti_arrays_of(l->x)->ema ? tti_arrays_of(l->x)->ema
+                                                   : tti_arrays_of(l->x)->params)
+               : TUTTI_OK;
 }
 
 static void after_step(int step, void *user) { tti_device_sharded_before(user, step + 1); }
@@ -224,16 +233,17 @@ tutti_status tti_device_sharded_eval(tti_device_sharded *l, tti_instance *instan
 }
 
 /* Shards are evaluated one after the other, even if those of a step are joined. */
-static int n_idle_evaluations(const tti_exec *x) {
+static int n_idle_evaluations(const tti_setup *setup) {
     int most = 0;
-    for (int r = 0; r < x->n_ranks; r++) most = TTI_MAX(most, tti_shard_map_n_of(&x->shard_map, r));
-    return most - (x->last_shard - x->first_shard);
+    for (int r = 0; r < setup->n_ranks; r++)
+        most = TTI_MAX(most, tti_shard_map_n_of(&setup->shard_map, r));
+    return most - (setup->last_shard - setup->first_shard);
 }
 
 tutti_status tti_device_sharded_eval_rest(tti_device_sharded *l) {
-    for (int i = n_to_play(l, n_idle_evaluations(l->x)); i > 0; i--) {
+    for (int i = n_to_play(l, n_idle_evaluations(tti_setup_of(l->x))); i > 0; i--) {
         begin_eval(l);
-        replay(l, l->x->desc.plan->eval.n_steps);
+        replay(l, tti_setup_of(l->x)->desc.plan->eval.n_steps);
         TTI_TRY(l->status);
     }
     l->has_evaluated = true;
@@ -245,18 +255,19 @@ tutti_status tti_device_sharded_rest(tti_device_sharded *l) {
 }
 
 static tutti_status averages_host_staged(tti_device_sharded *l) {
-    size_t n_bytes = l->x->desc.plan->n_flat * sizeof(float);
-    TTI_TRY(bring(l, l->x->ema));
-    TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMPUTE, l->x->sharded->averages, l->whole, n_bytes));
+    size_t n_bytes = tti_setup_of(l->x)->desc.plan->n_flat * sizeof(float);
+    TTI_TRY(bring(l, tti_arrays_of(l->x)->ema));
+    TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_arrays_of(l->x)->sharded->averages, l->whole,
+                                n_bytes));
     return tti_device_sharded_rest(l);
 }
 
 tutti_status tti_device_sharded_averages(tti_device_sharded *l) {
-    const tti_plan *plan = l->x->desc.plan;
+    const tti_plan *plan = tti_setup_of(l->x)->desc.plan;
     if (!l->reduce) return averages_host_staged(l);
     TTI_TRY(tti_device_reduce_meet(l->reduce));
     for (int b = 0; b < plan->n_buckets; b++) {
-        float *dst = l->x->sharded->averages + plan->buckets[b].first;
+        float *dst = tti_arrays_of(l->x)->sharded->averages + plan->buckets[b].first;
         TTI_TRY(tti_device_reduce_fetch(l->reduce, b, TTI_FROM_AVERAGES, dst, false));
     }
     return tti_device_sharded_rest(l);

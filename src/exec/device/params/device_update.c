@@ -39,26 +39,28 @@ static tti_update_block block_of(const tti_plan *plan, const tti_update_step *st
 }
 
 /* Blocks that a server updates are only hashed here. */
-static void fill_blocks(const tti_exec *x, tti_update_block *blocks, const tti_node **node) {
-    const tti_plan *plan = x->desc.plan;
+static void fill_blocks(const tti_setup *setup, const tti_arrays *arrays, tti_update_block *blocks,
+                        const tti_node **node) {
+    const tti_plan *plan = setup->desc.plan;
     for (int i = 0; i < plan->n_updates; i++) {
         blocks[i] = block_of(plan, &plan->updates[i]);
-        if (x->desc.server) blocks[i].kind = TTI_BLOCK_FROZEN;
+        if (setup->desc.server) blocks[i].kind = TTI_BLOCK_FROZEN;
         if (blocks[i].kind == TTI_BLOCK_TRAINED) *node = plan->updates[i].node;
     }
-    for (int i = 0; i < plan->n_updates; i++) blocks[i].is_here = !tti_exec_has_sharded_params(x);
-    for (int i = 0; i < x->share.n_blocks; i++) {
-        tti_update_block *own = &blocks[x->share.blocks[i].update];
+    for (int i = 0; i < plan->n_updates; i++)
+        blocks[i].is_here = !tti_exec_has_sharded_params(arrays);
+    for (int i = 0; i < setup->share.n_blocks; i++) {
+        tti_update_block *own = &blocks[setup->share.blocks[i].update];
         own->is_own = own->is_here = 1;
-        own->state = x->share.blocks[i].state;
-        if (tti_exec_has_sharded_params(x)) own->params = own->state;
-        if (x->sharded && x->sharded->own_grads) own->grads = own->state;
+        own->state = setup->share.blocks[i].state;
+        if (tti_exec_has_sharded_params(arrays)) own->params = own->state;
+        if (arrays->sharded && arrays->sharded->own_grads) own->grads = own->state;
     }
 }
 
 static tutti_status spread(void *user, void *words, size_t n_words) {
     const tti_device_update *u = user;
-    if (u->desc.reduce && tti_exec_has_parts(u->x))
+    if (u->desc.reduce && tti_exec_has_parts(tti_setup_of(u->x)))
         TTI_TRY(tti_device_reduce_words(u->desc.reduce, words, n_words));
     if (u->desc.axis) return tti_device_axis_partials(u->desc.axis, words, n_words);
     if (u->desc.reduce) return TUTTI_OK;
@@ -67,58 +69,66 @@ static tutti_status spread(void *user, void *words, size_t n_words) {
 
 /* The summed ones. */
 static float *grads_of(tti_exec *x) {
-    return x->sharded && x->sharded->own_grads ? x->sharded->own_grads : tti_exec_grads(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    return arrays->sharded && arrays->sharded->own_grads ? arrays->sharded->own_grads
+                                                         : tti_exec_grads(x);
 }
 
 /* Sums over blocks are not all of this worker. */
-static bool completes(const tti_exec *x) { return tti_exec_has_parts(x) || x->divided; }
+static bool completes(const tti_setup *setup) {
+    return tti_exec_has_parts(setup) || setup->divided;
+}
 
 static tutti_status make(tti_device_update *u, const tti_update_block *blocks,
                          const tti_node *node) {
     tti_exec *x = u->x;
-    const tti_plan *plan = x->desc.plan;
-    if (tti_exec_has_parts(x) && !u->ops->update.complete)
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    const tti_plan *plan = setup->desc.plan;
+    if (tti_exec_has_parts(setup) && !u->ops->update.complete)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: this device has all of the optimizer's state or none");
-    return u->ops->update.create(&(tti_update_desc){.node = node,
-                                                    .blocks = blocks,
-                                                    .n_blocks = plan->n_updates,
-                                                    .n_slots = plan->n_slots,
-                                                    .n_states = x->desc.server ? 0 : plan->n_states,
-                                                    .n_shards = x->desc.n_shards,
-                                                    .params = x->params,
-                                                    .grads = grads_of(x),
-                                                    .ema = x->ema,
-                                                    .low = x->low,
-                                                    .low_dtype = plan->low,
-                                                    .states = x->states,
-                                                    .args = u->desc.args,
-                                                    .sums = u->desc.sums,
-                                                    .report = u->desc.report,
-                                                    .clip_norm = x->desc.clip_norm,
-                                                    .clip_value = x->desc.clip_value,
-                                                    .l1 = x->desc.l1,
-                                                    .ema_decay = x->desc.ema,
-                                                    .watch_gradients = x->desc.watch_gradients,
-                                                    .spread = completes(x) ? spread : NULL,
-                                                    .user = u},
-                                 &u->update);
+    return u->ops->update.create(
+        &(tti_update_desc){.node = node,
+                           .blocks = blocks,
+                           .n_blocks = plan->n_updates,
+                           .n_slots = plan->n_slots,
+                           .n_states = setup->desc.server ? 0 : plan->n_states,
+                           .n_shards = setup->desc.n_shards,
+                           .params = arrays->params,
+                           .grads = grads_of(x),
+                           .ema = arrays->ema,
+                           .low = arrays->low,
+                           .low_dtype = plan->low,
+                           .states = arrays->states,
+                           .args = u->desc.args,
+                           .sums = u->desc.sums,
+                           .report = u->desc.report,
+                           .clip_norm = setup->desc.clip_norm,
+                           .clip_value = setup->desc.clip_value,
+                           .l1 = setup->desc.l1,
+                           .ema_decay = setup->desc.ema,
+                           .watch_gradients = setup->desc.watch_gradients,
+                           .spread = completes(setup) ? spread : NULL,
+                           .user = u},
+        &u->update);
 }
 
 tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc *desc,
                                       tti_device_update **out) {
+    const tti_setup *setup = tti_setup_of(x);
     tti_device_update *u = calloc(1, sizeof *u);
-    tti_update_block *blocks = calloc((size_t)x->desc.plan->n_updates + 1, sizeof *blocks);
+    tti_update_block *blocks = calloc((size_t)setup->desc.plan->n_updates + 1, sizeof *blocks);
     const tti_node *node = NULL;
     *out = u;
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (u && blocks) {
-        *u = (tti_device_update){.x = x, .ops = x->desc.backend->device, .desc = *desc};
-        fill_blocks(x, blocks, &node);
+        *u = (tti_device_update){.x = x, .ops = setup->desc.backend->device, .desc = *desc};
+        fill_blocks(setup, tti_arrays_of(x), blocks, &node);
         st = make(u, blocks, node);
     }
     if (st == TUTTI_OK && desc->reduce)
-        st = tti_device_reduce_join_update(desc->reduce, u->update, &x->device->way);
+        st = tti_device_reduce_join_update(desc->reduce, u->update, &tti_device_of(x)->way);
     free(blocks);
     return st;
 }
@@ -142,11 +152,11 @@ tutti_status tti_device_update_run(tti_device_update *u) {
     if (tti_device_update_sums(u))
         return tti_device_reduce_update(d->reduce, d->args, d->report, d->told);
     TTI_TRY(u->ops->update.run(u->update));
-    if (!tti_exec_has_parts(u->x)) return TUTTI_OK;
+    if (!tti_exec_has_parts(tti_setup_of(u->x))) return TUTTI_OK;
     if (u->desc.reduce) return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.told);
-    if (tti_exec_has_sharded_params(u->x)) return TUTTI_OK;
+    if (tti_exec_has_sharded_params(tti_arrays_of(u->x))) return TUTTI_OK;
     TTI_TRY(tti_device_host_staged_gather(u->desc.host_staged));
-    return tti_device_update_complete(u, 0, u->x->desc.plan->n_updates);
+    return tti_device_update_complete(u, 0, tti_setup_of(u->x)->desc.plan->n_updates);
 }
 
 tutti_status tti_device_update_complete(tti_device_update *u, int first, int n) {

@@ -34,11 +34,11 @@ struct tti_offload {
 };
 
 /* It has no shards to add: sums come from x. */
-tti_exec_desc tti_offload_desc(const tti_exec *x) {
-    tti_exec_desc desc = x->desc;
+tti_exec_desc tti_offload_desc(const tti_setup *setup) {
+    tti_exec_desc desc = setup->desc;
     desc.backend = &tti_backend_cpu;
     desc.device = (tti_device_desc){0};
-    desc.n_compute_threads = x->n_threads;
+    desc.n_compute_threads = setup->n_threads;
     desc.serves = true;
     desc.offload = false;
     desc.mixed = false;
@@ -55,14 +55,16 @@ static bool pin(const tti_offload *o, void *memory, size_t n_bytes) {
     return false;
 }
 
-static size_t flat_bytes(const tti_offload *o) { return o->x->desc.plan->n_flat * sizeof(float); }
+static size_t flat_bytes(const tti_offload *o) {
+    return tti_setup_of(o->x)->desc.plan->n_flat * sizeof(float);
+}
 
 static tutti_status send_params(void *user, size_t first, size_t last);
 
 static tutti_status make(tti_offload *o) {
-    o->host->updated = send_params;
-    o->host->updated_user = o;
-    o->has_pinned_params = pin(o, o->host->params, flat_bytes(o));
+    tti_update_of(o->host)->updated = send_params;
+    tti_update_of(o->host)->updated_user = o;
+    o->has_pinned_params = pin(o, tti_arrays_of(o->host)->params, flat_bytes(o));
     o->report = o->ops->memory.alloc_host(sizeof *o->report);
     return o->report ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of pinned memory");
 }
@@ -71,7 +73,7 @@ tutti_status tti_offload_create(tti_exec *x, tti_exec *host, tti_offload **out) 
     *out = NULL;
     tti_offload *o = calloc(1, sizeof *o);
     if (!o) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    *o = (tti_offload){.x = x, .host = host, .ops = x->desc.backend->device};
+    *o = (tti_offload){.x = x, .host = host, .ops = tti_setup_of(x)->desc.backend->device};
     tutti_status st = make(o);
     if (st == TUTTI_OK)
         *out = o;
@@ -82,7 +84,7 @@ tutti_status tti_offload_create(tti_exec *x, tti_exec *host, tti_offload **out) 
 
 void tti_offload_destroy(tti_offload *o) {
     if (!o) return;
-    if (o->has_pinned_params) o->ops->memory.unpin(o->host->params);
+    if (o->has_pinned_params) o->ops->memory.unpin(tti_arrays_of(o->host)->params);
     if (o->has_pinned) o->ops->memory.unpin(o->grads);
     if (o->owns_grads) o->ops->memory.release_host(o->grads);
     if (o->report) o->ops->memory.release_host(o->report);
@@ -96,11 +98,11 @@ tti_exec *tti_offload_host(const tti_offload *o) { return o ? o->host : NULL; }
 /* With other workers these read the memory: partitions of parameters are sent through it. */
 static tutti_status take_grads(tti_offload *o) {
     void *memory = NULL;
-    if (o->x->n_ranks == 1) {
+    if (tti_setup_of(o->x)->n_ranks == 1) {
         o->grads = o->ops->memory.alloc_host(flat_bytes(o) + 64);
         o->owns_grads = o->grads != NULL;
     } else {
-        TTI_TRY(tutti_comm_alloc(o->x->desc.comm, flat_bytes(o) + 64, &memory));
+        TTI_TRY(tutti_comm_alloc(tti_setup_of(o->x)->desc.comm, flat_bytes(o) + 64, &memory));
         o->grads = memory;
         /* A captured graph cannot wait for copies to other memory. */
         TTI_TRY(o->ops->memory.pin(memory, flat_bytes(o)));
@@ -118,16 +120,16 @@ static bool updates_apart(const tti_exec_desc *desc) {
 static tutti_status awaited(void *user, size_t first, size_t last);
 
 static tutti_status prepare_stream(tti_offload *o) {
-    const tti_plan *plan = o->x->desc.plan;
-    if (!o->ops->update.is_beside || o->x->n_ranks > 1 || plan->n_buckets < 2 ||
-        !updates_apart(&o->x->desc))
+    const tti_plan *plan = tti_setup_of(o->x)->desc.plan;
+    if (!o->ops->update.is_beside || tti_setup_of(o->x)->n_ranks > 1 || plan->n_buckets < 2 ||
+        !updates_apart(&tti_setup_of(o->x)->desc))
         return TUTTI_OK;
     o->sums = o->ops->memory.alloc_host((size_t)o->told.n_sums * sizeof *o->sums);
     o->due = calloc((size_t)plan->n_buckets, sizeof *o->due);
     if (!o->sums || !o->due) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     tti_bucket_due(plan, o->due);
     o->sums_due = tti_sums_due(&plan->shard);
-    o->host->awaited = awaited;
+    tti_update_of(o->host)->awaited = awaited;
     return TUTTI_OK;
 }
 
@@ -138,7 +140,7 @@ tutti_status tti_offload_attach(tti_offload *o, tti_device_host_staged *host_sta
         o->grads = tti_device_host_staged_sum(host_staged);
     else
         TTI_TRY(take_grads(o));
-    o->host->buffers[0] = o->grads;
+    tti_arrays_of(o->host)->buffers[0] = o->grads;
     return host_staged ? TUTTI_OK : prepare_stream(o);
 }
 
@@ -153,12 +155,13 @@ void tti_offload_begin(tti_offload *o) {
 
 /* Events are few: neighbouring buckets share one, after the last of them. */
 static int mark_of(const tti_offload *o, int bucket) {
-    int n_buckets = o->x->desc.plan->n_buckets, n_marks = TTI_MIN(n_buckets, TTI_N_OFFLOADED);
+    int n_buckets = tti_setup_of(o->x)->desc.plan->n_buckets,
+        n_marks = TTI_MIN(n_buckets, TTI_N_OFFLOADED);
     return (int)((int64_t)bucket * n_marks / n_buckets);
 }
 
 static tutti_status mark_bucket(tti_offload *o, int bucket) {
-    bool is_last = bucket + 1 == o->x->desc.plan->n_buckets;
+    bool is_last = bucket + 1 == tti_setup_of(o->x)->desc.plan->n_buckets;
     if (!o->due || (!is_last && mark_of(o, bucket + 1) == mark_of(o, bucket))) return TUTTI_OK;
     return o->ops->queues.mark(TTI_QUEUE_COPY, TTI_MARK_OFFLOADED + mark_of(o, bucket));
 }
@@ -170,11 +173,12 @@ static tutti_status bring_sums(tti_offload *o) {
 }
 
 /* The part that is summed here: all of a bucket, or what this worker updates of it. */
-static tti_range part_of(const tti_exec *x, int bucket) {
-    const tti_bucket *b = &x->desc.plan->buckets[bucket];
-    const size_t *bounds = x->share.bounds + (size_t)bucket * (size_t)(x->share.n_ranks + 1);
-    if (!tti_exec_has_parts(x)) return (tti_range){b->first, b->first + b->n_elems};
-    return (tti_range){bounds[x->rank], bounds[x->rank + 1]};
+static tti_range part_of(const tti_setup *setup, int bucket) {
+    const tti_bucket *b = &setup->desc.plan->buckets[bucket];
+    const size_t *bounds =
+        setup->share.bounds + (size_t)bucket * (size_t)(setup->share.n_ranks + 1);
+    if (!tti_exec_has_parts(setup)) return (tti_range){b->first, b->first + b->n_elems};
+    return (tti_range){bounds[setup->rank], bounds[setup->rank + 1]};
 }
 
 tutti_status tti_offload_bring(tti_offload *o, int n_buckets, tti_queue queue) {
@@ -184,7 +188,7 @@ tutti_status tti_offload_bring(tti_offload *o, int n_buckets, tti_queue queue) {
     TTI_TRY(tti_profile_from(o->x, TTI_ROW_COPY));
     TTI_TRY(bring_sums(o));
     for (; o->next_bucket < n_buckets; o->next_bucket++) {
-        tti_range part = part_of(o->x, o->next_bucket);
+        tti_range part = part_of(tti_setup_of(o->x), o->next_bucket);
         TTI_TRY(o->ops->queues.copy(TTI_QUEUE_COPY, o->grads + part.first, sums + part.first,
                                     (part.last - part.first) * sizeof *sums));
         TTI_TRY(mark_bucket(o, o->next_bucket));
@@ -197,13 +201,14 @@ bool tti_offload_wants_sums(const tti_offload *o, int step) {
 }
 
 static int due_of(const tti_offload *o, int bucket) {
-    return o->due ? o->due[bucket] : o->x->desc.plan->buckets[bucket].ready_after;
+    return o->due ? o->due[bucket] : tti_setup_of(o->x)->desc.plan->buckets[bucket].ready_after;
 }
 
 tutti_status tti_offload_after(tti_offload *o, int step) {
     tti_exec *x = o->x;
-    const tti_plan *plan = x->desc.plan;
-    const tti_shard_group *last = &x->acc.shard_groups[x->acc.n_shard_groups - 1];
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_plan *plan = setup->desc.plan;
+    const tti_shard_group *last = &setup->acc.shard_groups[setup->acc.n_shard_groups - 1];
     int n = o->next_bucket;
     for (; n < plan->n_buckets && due_of(o, n) <= step; n++)
         tti_exec_merge(x, last, plan->buckets[n].first,
@@ -221,7 +226,8 @@ static tti_queue queue_back(const tti_offload *o) {
 /* Elements first .. last-1 are as this step leaves them. */
 static tutti_status send_params(void *user, size_t first, size_t last) {
     const tti_offload *o = user;
-    return o->ops->queues.copy(queue_back(o), o->x->params + first, o->host->params + first,
+    return o->ops->queues.copy(queue_back(o), tti_arrays_of(o->x)->params + first,
+                               tti_arrays_of(o->host)->params + first,
                                (last - first) * sizeof(float));
 }
 
@@ -229,7 +235,7 @@ static tutti_status send_params(void *user, size_t first, size_t last) {
 static tutti_status awaited(void *user, size_t first, size_t last) {
     tti_offload *o = user;
     TTI_ASSERT(last > first);
-    int mark = mark_of(o, tti_plan_find_bucket(o->x->desc.plan, last - 1));
+    int mark = mark_of(o, tti_plan_find_bucket(tti_setup_of(o->x)->desc.plan, last - 1));
     for (; o->n_awaited <= mark; o->n_awaited++) {
         TTI_TRY(o->ops->queues.await(TTI_MARK_OFFLOADED + o->n_awaited));
         o->came_ns = tti_now_ns();
@@ -240,30 +246,34 @@ static tutti_status awaited(void *user, size_t first, size_t last) {
 static tutti_status make_update(tti_offload *o, const tti_step_desc *desc,
                                 tti_step_result *result) {
     tti_exec *h = o->host;
-    h->begun = *desc;
-    h->has_whole_ema = o->has_averages = false;
-    h->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
-    h->gather_ns = 0;
-    for (int i = 0; i < h->n_in_flight; i++) h->compute_thread[i].status = TUTTI_OK;
+    tti_tally *tally = tti_tally_of(h);
+    tally->begun = *desc;
+    tti_arrays_of(h)->has_whole_ema = o->has_averages = false;
+    tally->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
+    tally->gather_ns = 0;
+    for (int i = 0; i < tti_setup_of(h)->n_in_flight; i++)
+        tti_threads_of(h)->thread[i].status = TUTTI_OK;
     return tti_exec_apply(h, desc, result->count > 0 ? 1.0 / result->count : 0, result);
 }
 
 /* Frozen parameters have no block: their buckets have no other wait, and must have arrived. */
-static tutti_status await_rest(tti_offload *o) { return awaited(o, 0, o->x->desc.plan->n_flat); }
+static tutti_status await_rest(tti_offload *o) {
+    return awaited(o, 0, tti_setup_of(o->x)->desc.plan->n_flat);
+}
 
 tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
     o->early = (tti_step_result){0};
     int64_t start = tti_now_ns();
     TTI_TRY(awaited(o, 0, 1));
-    memcpy(o->x->sums, o->sums, (size_t)o->told.n_sums * sizeof *o->sums);
+    memcpy(tti_tally_of(o->x)->sums, o->sums, (size_t)o->told.n_sums * sizeof *o->sums);
     tti_exec_add_sums(o->x, &o->early);
     if (tti_exec_first_bad_shard(o->x) < 0) {
         TTI_TRY(make_update(o, desc, &o->early));
         o->has_early = true;
     }
     TTI_TRY(await_rest(o));
-    tti_exec_profile_wait(o->x, tti_part_other("update on the host, as gradients come"), start,
-                          tti_now_ns());
+    tti_profile_add(o->x, TTI_ROW_HOST, tti_part_other("update on the host, as gradients come"), -1,
+                    start, tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -277,10 +287,11 @@ static tutti_status update_now(tti_offload *o, const tti_step_desc *desc, tti_st
     TTI_TRY(o->ops->queues.copy(queue_back(o), o->told.report, o->report, sizeof *o->report));
     TTI_TRY(o->ops->queues.order(TTI_QUEUE_COMPUTE, queue_back(o)));
     int64_t end = tti_now_ns();
-    result->comm_ns += o->host->gather_ns;
-    tti_exec_waited(o->x, o->host->gather_ns);
-    result->update_ns = end - start - o->host->gather_ns;
-    if (!o->due) tti_exec_profile_wait(o->x, tti_part_other("update on the host"), start, end);
+    result->comm_ns += tti_tally_of(o->host)->gather_ns;
+    tti_exec_waited(tti_tally_of(o->x), tti_tally_of(o->host)->gather_ns);
+    result->update_ns = end - start - tti_tally_of(o->host)->gather_ns;
+    if (!o->due)
+        tti_profile_add(o->x, TTI_ROW_HOST, tti_part_other("update on the host"), -1, start, end);
     return TUTTI_OK;
 }
 
@@ -289,8 +300,8 @@ tutti_status tti_offload_update(tti_offload *o, const tti_step_desc *desc,
     int bad = tti_exec_first_bad_shard(o->x);
     if (bad < 0) return update_now(o, desc, result);
     result->skipped = true;
-    return o->x->desc.mixed ? tti_exec_report_bad_loss(o->x, desc, bad)
-                            : tti_exec_bad_loss(o->x, desc->step, bad, "");
+    return tti_setup_of(o->x)->desc.mixed ? tti_exec_report_bad_loss(o->x, desc, bad)
+                                          : tti_exec_bad_loss(o->x, desc->step, bad, "");
 }
 
 /* ---- whole arrays to the device ---- */
@@ -302,14 +313,17 @@ static tutti_status put(const tti_offload *o, float *dst, const float *src) {
 
 tutti_status tti_offload_put_params(tti_offload *o) {
     o->has_averages = false;
-    return put(o, o->x->params, o->host->params);
+    return put(o, tti_arrays_of(o->x)->params, tti_arrays_of(o->host)->params);
 }
 
 tutti_status tti_offload_put_averages(tti_offload *o) {
     tti_exec *h = o->host;
-    if (!h->ema || o->has_averages) return TUTTI_OK;
-    if (tti_exec_has_parts(h)) TTI_TRY(tti_zero_gather_ema(h));
-    TTI_TRY(put(o, tti_exec_grads(o->x), tti_exec_has_parts(h) ? tti_zero_averages(h) : h->ema));
+    const tti_setup *setup = tti_setup_of(h);
+    tti_arrays *arrays = tti_arrays_of(h);
+    if (!arrays->ema || o->has_averages) return TUTTI_OK;
+    if (tti_exec_has_parts(setup)) TTI_TRY(tti_zero_gather_ema(h));
+    TTI_TRY(put(o, tti_exec_grads(o->x),
+                tti_exec_has_parts(setup) ? tti_zero_averages(h) : arrays->ema));
     o->has_averages = true;
     return TUTTI_OK;
 }

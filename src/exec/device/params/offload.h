@@ -13,12 +13,12 @@
 #define TTI_EXEC_OFFLOAD_H
 
 #include "exec/device/comm/device_comm.h"
-#include "exec/exec.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_offload tti_offload;
 
 /* What the executor on the host is made of that has parameters and state of x. */
-tti_exec_desc tti_offload_desc(const tti_exec *x);
+tti_exec_desc tti_offload_desc(const tti_setup *setup);
 
 /* x->device is open; host is that executor.  Collective.  On success *out is owned by the caller
  * and borrows both. */

@@ -9,14 +9,14 @@
 
 /* ---- memory ---- */
 
-tutti_status tti_device_take(tti_exec *x, void *where, size_t n_bytes) {
-    void *memory = x->desc.backend->alloc(n_bytes);
+tutti_status tti_device_take(const tti_setup *setup, void *where, size_t n_bytes) {
+    void *memory = setup->desc.backend->alloc(n_bytes);
     memcpy(where, &memory, sizeof memory);
     return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", n_bytes);
 }
 
-tutti_status tti_device_take_host(tti_exec *x, void *where, size_t n_bytes) {
-    void *memory = x->device->ops->memory.alloc_host(n_bytes);
+tutti_status tti_device_take_host(tti_exec_device *device, void *where, size_t n_bytes) {
+    void *memory = device->ops->memory.alloc_host(n_bytes);
     memcpy(where, &memory, sizeof memory);
     return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory", n_bytes);
 }
@@ -24,29 +24,34 @@ tutti_status tti_device_take_host(tti_exec *x, void *where, size_t n_bytes) {
 /* ---- sets of inputs, and runs ---- */
 
 tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_input) {
-    tti_exec_device *d = x->device;
-    size_t n = (size_t)tti_device_n_local(x);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    tti_exec_device *d = device;
+    size_t n = (size_t)tti_device_n_local(setup);
     set->shards = calloc(n, sizeof *set->shards);
     if (!set->shards) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (size_t i = 0; is_input && i < n; i++) {
-        if (d->x_bytes) TTI_TRY(tti_device_take(x, &set->shards[i].x, d->x_bytes));
-        if (d->target_bytes) TTI_TRY(tti_device_take(x, &set->shards[i].target, d->target_bytes));
-        TTI_TRY(tti_device_take(x, &set->shards[i].rows, sizeof(int32_t)));
+        if (d->x_bytes) TTI_TRY(tti_device_take(setup, &set->shards[i].x, d->x_bytes));
+        if (d->target_bytes)
+            TTI_TRY(tti_device_take(setup, &set->shards[i].target, d->target_bytes));
+        TTI_TRY(tti_device_take(setup, &set->shards[i].rows, sizeof(int32_t)));
     }
-    TTI_TRY(tti_device_take(x, &set->args, sizeof *set->args));
-    TTI_TRY(tti_device_take_host(x, &set->args_host, sizeof *set->args_host));
-    TTI_TRY(tti_device_take_host(x, &set->rows_host, n * sizeof *set->rows_host));
-    return tti_device_take_host(x, &set->told, d->told_bytes);
+    TTI_TRY(tti_device_take(setup, &set->args, sizeof *set->args));
+    TTI_TRY(tti_device_take_host(device, &set->args_host, sizeof *set->args_host));
+    TTI_TRY(tti_device_take_host(device, &set->rows_host, n * sizeof *set->rows_host));
+    return tti_device_take_host(device, &set->told, d->told_bytes);
 }
 
 /* Seed and place of every shard: what never changes of their runs. */
 tutti_status tti_device_put_runs(tti_exec *x, int64_t rows) {
-    tti_exec_device *d = x->device;
-    size_t n_bytes = (size_t)tti_device_n_local(x) * sizeof(tti_run);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *d = tti_device_of(x);
+    size_t n_bytes = (size_t)tti_device_n_local(setup) * sizeof(tti_run);
     tti_run *runs = calloc(1, n_bytes + 1);
     if (!runs) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int s = 0; s < tti_device_n_local(x); s++)
-        runs[s] = tti_exec_shard_run(x, &(tti_step_desc){.shard_size = rows}, x->first_shard + s);
+    for (int s = 0; s < tti_device_n_local(setup); s++)
+        runs[s] =
+            tti_exec_shard_run(setup, &(tti_step_desc){.shard_size = rows}, setup->first_shard + s);
     d->rows = rows;
     tutti_status st = d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->fixed, runs, n_bytes);
     if (st == TUTTI_OK) st = d->ops->queues.sync();
@@ -56,11 +61,12 @@ tutti_status tti_device_put_runs(tti_exec *x, int64_t rows) {
 
 /* Stages of a pipeline that read no samples hear with the first step how many these are. */
 static tutti_status make_runs(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    size_t n_bytes = (size_t)tti_device_n_local(x) * sizeof(tti_run);
-    TTI_TRY(tti_device_take(x, &d->fixed, n_bytes));
-    TTI_TRY(tti_device_take(x, &d->runs, n_bytes));
-    int64_t rows = tti_inputs_rows(&x->desc.plan->shard, "x");
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *d = tti_device_of(x);
+    size_t n_bytes = (size_t)tti_device_n_local(setup) * sizeof(tti_run);
+    TTI_TRY(tti_device_take(setup, &d->fixed, n_bytes));
+    TTI_TRY(tti_device_take(setup, &d->runs, n_bytes));
+    int64_t rows = tti_inputs_rows(&setup->desc.plan->shard, "x");
     return rows > 0 ? tti_device_put_runs(x, rows) : TUTTI_OK;
 }
 
@@ -68,17 +74,17 @@ static tutti_status make_runs(tti_exec *x) {
 tutti_status tti_device_take_shards(tti_exec *x) {
     TTI_TRY(make_runs(x));
     for (int i = 0; i < TTI_N_INPUTS; i++)
-        TTI_TRY(tti_device_make_set(x, &x->device->sets[i], true));
+        TTI_TRY(tti_device_make_set(x, &tti_device_of(x)->sets[i], true));
     return TUTTI_OK;
 }
 
-static void release_set(tti_exec *x, tti_device_set *set) {
-    const tti_device_ops *ops = x->device->ops;
-    const tti_backend *backend = x->desc.backend;
+static void release_set(const tti_setup *setup, tti_exec_device *device, tti_device_set *set) {
+    const tti_device_ops *ops = device->ops;
+    const tti_backend *backend = setup->desc.backend;
     ops->queues.release_captured_graph(set->captured_graph);
-    for (int s = 0; set->shards && s < tti_device_n_local(x); s++) {
-        backend->release(set->shards[s].x, x->device->x_bytes);
-        backend->release(set->shards[s].target, x->device->target_bytes);
+    for (int s = 0; set->shards && s < tti_device_n_local(setup); s++) {
+        backend->release(set->shards[s].x, device->x_bytes);
+        backend->release(set->shards[s].target, device->target_bytes);
         backend->release(set->shards[s].rows, sizeof(int32_t));
     }
     free(set->shards);
@@ -90,25 +96,27 @@ static void release_set(tti_exec *x, tti_device_set *set) {
 }
 
 void tti_device_release_shards(tti_exec *x) {
-    tti_exec_device *d = x->device;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    tti_exec_device *d = device;
     for (int i = 0; i < TTI_MAX_AHEAD; i++) {
-        release_set(x, &d->sets[i]);
+        release_set(setup, device, &d->sets[i]);
         d->sets[i] = (tti_device_set){0};
         d->ops->queues.release_captured_graph(d->chains[i]);
         d->chains[i] = NULL;
     }
-    tti_bytes_release(x->desc.backend, &d->bytes);
-    x->desc.backend->release(d->fixed, (size_t)tti_device_n_local(x) * sizeof(tti_run));
-    x->desc.backend->release(d->runs, (size_t)tti_device_n_local(x) * sizeof(tti_run));
+    tti_bytes_release(setup->desc.backend, &d->bytes);
+    setup->desc.backend->release(d->fixed, (size_t)tti_device_n_local(setup) * sizeof(tti_run));
+    setup->desc.backend->release(d->runs, (size_t)tti_device_n_local(setup) * sizeof(tti_run));
     d->fixed = d->runs = NULL;
 }
 
 /* ---- failures ---- */
 
 tutti_status tti_device_failure(const tti_exec *x, tutti_status st) {
-    const tti_exec_device *d = x->device;
+    const tti_exec_device *d = tti_device_of(x);
     const tti_device_work work = {.name = tti_str_text(&d->name),
-                                  .index = x->desc.device.index,
+                                  .index = tti_setup_of(x)->desc.device.index,
                                   .done = d->done,
                                   .newest = d->newest};
     bool waits_for_peers = d->reduce || d->axis || d->pipe;

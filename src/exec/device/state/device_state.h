@@ -93,7 +93,9 @@ struct tti_exec_device {
     int n_timed, next_timed;
 };
 
-static inline int tti_device_n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
+static inline int tti_device_n_local(const tti_setup *setup) {
+    return setup->last_shard - setup->first_shard;
+}
 
 /* The set of the oldest step at work. */
 static inline int tti_device_next_to_end(const tti_exec_device *d) {
@@ -101,8 +103,8 @@ static inline int tti_device_next_to_end(const tti_exec_device *d) {
 }
 
 /* n_bytes of the device, of pinned memory, into the pointer at where. */
-tutti_status tti_device_take(tti_exec *x, void *where, size_t n_bytes);
-tutti_status tti_device_take_host(tti_exec *x, void *where, size_t n_bytes);
+tutti_status tti_device_take(const tti_setup *setup, void *where, size_t n_bytes);
+tutti_status tti_device_take_host(tti_exec_device *device, void *where, size_t n_bytes);
 
 /* One input set; seed and index of every shard whose rows are known; and all
  * memory for the worker's shards. */

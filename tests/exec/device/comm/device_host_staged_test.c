@@ -38,13 +38,14 @@ static const char *check_sums(reduce_rank *r, tti_device_host_staged *host_stage
     int n = r->c->n_shards * TTI_SUMS;
     for (int i = 0; i < n; i++) {
         int shard = i / TTI_SUMS;
-        r->sums[i] = shard >= r->x.first_shard && shard < r->x.last_shard ? i + 0.5 : 777;
+        r->sums[i] =
+            shard >= r->x->setup.first_shard && shard < r->x->setup.last_shard ? i + 0.5 : 777;
     }
-    COMM_OK(tti_device_host_staged_sums(host_staged, r->sums, r->x.rank == 1));
+    COMM_OK(tti_device_host_staged_sums(host_staged, r->sums, r->x->setup.rank == 1));
     int64_t computed = tti_device_host_staged_computed(host_staged);
     COMM_TRUE(computed > 0 && tti_device_host_staged_summed(host_staged) >= computed);
-    for (int i = 0; i < n; i++) COMM_TRUE(r->sums[i] == i + 0.5 && r->x.sums[i] == i + 0.5);
-    COMM_TRUE(r->x.sums[r->x.n_sums - 1] == 1);
+    for (int i = 0; i < n; i++) COMM_TRUE(r->sums[i] == i + 0.5 && r->x->tally->sums[i] == i + 0.5);
+    COMM_TRUE(r->x->tally->sums[r->x->tally->n_sums - 1] == 1);
     return NULL;
 }
 
@@ -53,7 +54,9 @@ static const char *check_parts(reduce_rank *r, tti_device_host_staged *host_stag
     float parts[REDUCE_MAX_SHARDS * N];
     for (int i = 0; i < r->c->n_shards * N; i++) {
         int shard = i / N;
-        parts[i] = shard >= r->x.first_shard && shard < r->x.last_shard ? (float)(i + 1) : 777;
+        parts[i] = shard >= r->x->setup.first_shard && shard < r->x->setup.last_shard
+                       ? (float)(i + 1)
+                       : 777;
     }
     COMM_OK(tti_device_host_staged_parts(host_staged, parts, N));
     for (int i = 0; i < r->c->n_shards * N; i++) COMM_TRUE(parts[i] == (float)(i + 1));
@@ -64,9 +67,9 @@ static const char *check_parts(reduce_rank *r, tti_device_host_staged *host_stag
 static const char *check_growth(reduce_rank *r, tti_device_host_staged *host_staged) {
     static const int agreed[] = {6, 1, 9};
     float *sum = tti_device_host_staged_sum(host_staged), first = sum[0];
-    r->x.desc.mixed = true;
+    r->x->setup.desc.mixed = true;
     for (size_t i = 0; i < TTI_COUNT(agreed); i++) {
-        r->x.n_agreed = agreed[i];
+        r->x->setup.n_agreed = agreed[i];
         COMM_OK(tti_device_host_staged_grow(host_staged));
         COMM_TRUE(tti_device_host_staged_sum(host_staged) == sum && sum[0] == first);
     }
@@ -78,20 +81,20 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     tti_device_host_staged *host_staged = NULL;
     const char *failure = reduce_prepare(&r, comm);
     if (failure) return failure;
-    r.x.sync_parts = calloc((size_t)r.c->n_shards * 5, sizeof *r.x.sync_parts);
-    COMM_OK(tti_device_reduce_create(&r.x, &r.reduce, &r.way));
+    r.x->joins->parts = calloc((size_t)r.c->n_shards * 5, sizeof *r.x->joins->parts);
+    COMM_OK(tti_device_reduce_create(r.x, &r.reduce, &r.way));
     COMM_TRUE(!r.reduce); /* nothing connects them */
-    COMM_OK(tti_device_host_staged_create(&r.x, &host_staged));
-    for (int w = 0; w < r.x.acc.n_shard_groups; w++) {
-        const tti_shard_group *shard_group = &r.x.acc.shard_groups[w];
+    COMM_OK(tti_device_host_staged_create(r.x, &host_staged));
+    for (int w = 0; w < r.x->setup.acc.n_shard_groups; w++) {
+        const tti_shard_group *shard_group = &r.x->setup.acc.shard_groups[w];
         for (int i = 0; i < shard_group->n_shards; i++)
-            memcpy(r.x.buffers[shard_group->buffer[i]],
-                   r.shards[shard_group->first + i - r.x.first_shard],
+            memcpy(r.x->arrays->buffers[shard_group->buffer[i]],
+                   r.shards[shard_group->first + i - r.x->setup.first_shard],
                    r.c->plan.n_flat * sizeof(float));
-        tti_exec_merge(&r.x, shard_group, 0, r.c->plan.n_flat);
+        tti_exec_merge(r.x, shard_group, 0, r.c->plan.n_flat);
     }
-    for (int i = 1; r.c->fast && i < r.x.acc.n_pieces; i++)
-        fake_accumulate(tti_exec_grads(&r.x), r.x.buffers[r.x.acc.piece_buffer[i]],
+    for (int i = 1; r.c->fast && i < r.x->setup.acc.n_pieces; i++)
+        fake_accumulate(tti_exec_grads(r.x), r.x->arrays->buffers[r.x->setup.acc.piece_buffer[i]],
                         r.c->plan.n_flat);
     COMM_OK(tti_device_host_staged_grads(host_staged));
     failure = reduce_check(&r);
@@ -99,10 +102,10 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     if (!failure) failure = check_parts(&r, host_staged);
     if (!failure) failure = check_growth(&r, host_staged);
     tti_device_host_staged_destroy(host_staged);
-    int n_used = r.c->fast ? 1 : TTI_MIN(r.x.acc.n_pieces, 2);
+    int n_used = r.c->fast ? 1 : TTI_MIN(r.x->setup.acc.n_pieces, 2);
     if (!failure && (n_pinned != 0 || most_pinned != n_used))
         failure = "pieces stay pinned, or never were";
-    free(r.x.sync_parts);
+    free(r.x->joins->parts);
     reduce_free(&r);
     return failure;
 }
@@ -139,15 +142,16 @@ static const char *cross(tutti_comm *comm, void *arg) {
     tti_device_host_staged *host_staged = NULL;
     const char *failure = reduce_prepare(&r, comm);
     if (failure) return failure;
-    COMM_OK(tti_device_host_staged_create(&r.x, &host_staged));
-    for (int i = 0; i < r.x.acc.n_pieces; i++)
-        memcpy(r.x.buffers[r.x.acc.piece_buffer[i]], r.shards[i], r.c->plan.n_flat * sizeof(float));
+    COMM_OK(tti_device_host_staged_create(r.x, &host_staged));
+    for (int i = 0; i < r.x->setup.acc.n_pieces; i++)
+        memcpy(r.x->arrays->buffers[r.x->setup.acc.piece_buffer[i]], r.shards[i],
+               r.c->plan.n_flat * sizeof(float));
     uint64_t before = tti_comm_get_bytes(comm).between;
     COMM_OK(tti_device_host_staged_grads(host_staged));
     double sent = (double)(tti_comm_get_bytes(comm).between - before);
     failure = reduce_check(&r);
     COMM_OK(tutti_comm_all_reduce(comm, &sent, &sent, 1, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO));
-    if (r.x.rank == 0) n_crossed = (uint64_t)sent - N_REMOTE * TTI_CALL_BYTES;
+    if (r.x->setup.rank == 0) n_crossed = (uint64_t)sent - N_REMOTE * TTI_CALL_BYTES;
     tti_device_host_staged_destroy(host_staged);
     reduce_free(&r);
     return failure;

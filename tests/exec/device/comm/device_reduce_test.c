@@ -348,7 +348,7 @@ static const char *one_after_the_other(tutti_comm *comm, void *arg) {
     waiting = TTI_N_QUEUES;
     COMM_OK(join(&r));
     COMM_TRUE(joined_in == (alike ? TTI_N_QUEUES : TTI_QUEUE_COMPUTE));
-    COMM_OK(tti_device_reduce_fetch(r.reduce, 0, 0, r.x.params, true));
+    COMM_OK(tti_device_reduce_fetch(r.reduce, 0, 0, r.x->arrays->params, true));
     COMM_TRUE(fetched_in == (alike ? TTI_N_QUEUES : TTI_QUEUE_COMM));
     reduce_free(&r);
     return NULL;
@@ -402,18 +402,18 @@ static const char *lose_elsewhere(tutti_comm *comm, void *arg) {
     const char *failure = reduce_prepare(&r, comm);
     if (failure) return failure;
     COMM_OK(tti_comm_split(comm, 0, &mesh.world));
-    r.x.desc.mesh = &mesh;
-    COMM_OK(tti_device_reduce_create(&r.x, &r.reduce, &r.way));
+    r.x->setup.desc.mesh = &mesh;
+    COMM_OK(tti_device_reduce_create(r.x, &r.reduce, &r.way));
     COMM_OK(met.check(met.user));
     COMM_OK(tutti_comm_barrier(comm));
-    if (r.x.rank == 0) tti_comm_abort(mesh.world, "its device is lost");
+    if (r.x->setup.rank == 0) tti_comm_abort(mesh.world, "its device is lost");
     COMM_OK(tutti_comm_barrier(comm));
     COMM_OK(tti_comm_check(comm));
     COMM_TRUE(met.check(met.user) == TUTTI_E_PEER);
     COMM_TRUE(strstr(tutti_last_error(), "rank 0 failed: its device is lost"));
     COMM_OK(tutti_comm_barrier(comm)); /* nobody has left while others look */
     tutti_comm_destroy(mesh.world);
-    r.x.desc.mesh = NULL;
+    r.x->setup.desc.mesh = NULL;
     reduce_free(&r);
     return NULL;
 }

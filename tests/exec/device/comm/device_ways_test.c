@@ -211,12 +211,17 @@ T_CASE(ways_that_are_not_there) {
 /* Sums in parts are not what was measured. */
 T_CASE(parts_have_their_own_way) {
     T_UNUSED;
-    tti_exec x = {.desc = {.backend = &fake}, .n_ranks = 2, .offload = (tti_offload *)&x};
+    tti_exec *x = tti_exec_alloc();
+    assert_non_null(x);
+    x->setup.desc.backend = &fake;
+    x->setup.n_ranks = 2;
+    x->offload = (tti_offload *)x;
     tti_device_ways ways;
-    T_OK(tti_device_ways_init(&x, &ways));
+    T_OK(tti_device_ways_init(x, &ways));
     T_EQ(ways.found, TTI_CACHE_ABSENT);
     assert_null(ways.by_library);
     tti_device_ways_forget(&ways);
+    tti_exec_free(x);
 }
 
 int main(void) {
