@@ -123,6 +123,15 @@ TUTTI_API tutti_value *tutti_abs(tutti_graph *g, tutti_value *x);       /* |x|  
 TUTTI_API tutti_value *tutti_square(tutti_graph *g, tutti_value *x);    /* x^2             */
 TUTTI_API tutti_value *tutti_sign(tutti_graph *g, tutti_value *x);      /* -1, 0, 1; no gradient */
 
+TUTTI_API tutti_value *tutti_sin(tutti_graph *g, tutti_value *x);
+TUTTI_API tutti_value *tutti_cos(tutti_graph *g, tutti_value *x);
+TUTTI_API tutti_value *tutti_erf(tutti_graph *g, tutti_value *x);
+TUTTI_API tutti_value *tutti_log1p(tutti_graph *g, tutti_value *x); /* ln(1 + x)  */
+TUTTI_API tutti_value *tutti_expm1(tutti_graph *g, tutti_value *x); /* e^x - 1    */
+/* The largest integer up to x; the nearest one, of two the even one; no gradient. */
+TUTTI_API tutti_value *tutti_floor(tutti_graph *g, tutti_value *x);
+TUTTI_API tutti_value *tutti_round(tutti_graph *g, tutti_value *x);
+
 /* x[..,2K] = (a, b) -> y[..,K] = silu(a) b, where a and b are the halves of the last dimension. */
 TUTTI_API tutti_value *tutti_swiglu(tutti_graph *g, tutti_value *x);
 
@@ -140,6 +149,20 @@ TUTTI_API tutti_value *tutti_mul(tutti_graph *g, tutti_value *a, tutti_value *b)
 TUTTI_API tutti_value *tutti_div(tutti_graph *g, tutti_value *a, tutti_value *b);
 TUTTI_API tutti_value *tutti_maximum(tutti_graph *g, tutti_value *a, tutti_value *b);
 TUTTI_API tutti_value *tutti_minimum(tutti_graph *g, tutti_value *a, tutti_value *b);
+
+TUTTI_API tutti_value *tutti_pow(tutti_graph *g, tutti_value *a, tutti_value *b); /* a^b */
+
+/* 1 where the relation holds, else 0; nothing holds for NaN.  No gradient. */
+TUTTI_API tutti_value *tutti_equal(tutti_graph *g, tutti_value *a, tutti_value *b);
+TUTTI_API tutti_value *tutti_less(tutti_graph *g, tutti_value *a, tutti_value *b);
+TUTTI_API tutti_value *tutti_less_equal(tutti_graph *g, tutti_value *a, tutti_value *b);
+
+/* x where mask is not 0, else 0, whatever x is there.  No gradient for mask. */
+TUTTI_API tutti_value *tutti_keep(tutti_graph *g, tutti_value *x, tutti_value *mask);
+
+/* a where mask is 1, b where it is 0.  No gradient for mask. */
+TUTTI_API tutti_value *tutti_where(tutti_graph *g, tutti_value *mask, tutti_value *a,
+                                   tutti_value *b);
 
 /* x repeated to shape; x summed to a shape that broadcasts to x's. */
 TUTTI_API tutti_value *tutti_broadcast_to(tutti_graph *g, tutti_value *x, const tutti_shape *shape);
@@ -228,6 +251,24 @@ TUTTI_API tutti_value *tutti_lookup(tutti_graph *g, tutti_value *table, tutti_va
 /* The elements of x at ids i32[..] along axis; the shape of ids replaces that dimension.  An id
  * outside gives zeros. */
 TUTTI_API tutti_value *tutti_gather(tutti_graph *g, tutti_value *x, tutti_value *ids, int axis);
+
+/* Running sums along axis. */
+TUTTI_API tutti_value *tutti_cumsum(tutti_graph *g, tutti_value *x, int axis);
+
+typedef struct tutti_sorted {
+    tutti_value *values, *places; /* places i32: where each value was in x; no gradient */
+} tutti_sorted;
+
+/* x in order along axis; equal elements keep their order, NaN counts as the largest. */
+TUTTI_API tutti_sorted tutti_sort(tutti_graph *g, tutti_value *x, int axis, bool descending);
+
+/* y[.., j, ..] = x[.., ids[.., j, ..], ..] along axis: ids i32 has the shape of x but for the axis.
+ * A place outside gives zero. */
+TUTTI_API tutti_value *tutti_take_along(tutti_graph *g, tutti_value *x, tutti_value *ids, int axis);
+
+/* Its opposite: n zeros along axis, to which x is added at ids, of the shape of x. */
+TUTTI_API tutti_value *tutti_put_along(tutti_graph *g, tutti_value *x, tutti_value *ids, int axis,
+                                       int64_t n);
 
 /* ---- reductions ---- */
 

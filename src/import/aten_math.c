@@ -30,20 +30,6 @@ static void fold_same(tti_building *b, const tti_call *c) {
     if (tti_good(b)) fold_map(b, x, tti_elem_of(x), b->row->f1, c->out[0]);
 }
 
-static double f_not(double x) { return x == 0; }
-static double f_complement(double x) { return -x - 1; }
-
-static void fold_bitwise_not(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    bool is_bool = tti_elem_of(x) == TTI_ELEM_BOOL;
-    if (tti_good(b)) fold_map(b, x, tti_elem_of(x), is_bool ? f_not : f_complement, c->out[0]);
-}
-
-static void fold_not(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    if (tti_good(b)) fold_map(b, x, TTI_ELEM_BOOL, f_not, c->out[0]);
-}
-
 /* The result of a function by elements: equal rows stay equal. */
 static void set_like(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
                      const tti_operand *x) {
@@ -195,13 +181,13 @@ static void clamp_max(tti_building *b, const tti_call *c) { clamp_to(b, c, -1, 1
 
 /* ---- two inputs ---- */
 
-static double element(const tti_operand *x, const tti_host *view, int64_t i) {
+double tti_element(const tti_operand *x, const tti_host *view, int64_t i) {
     return x->kind == TTI_OPERAND_NUMBER ? x->number : tti_host_at(view, i);
 }
 
 /* elem: of the result; NONE: by promotion. */
-static void fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, tti_elem elem,
-                      double (*f)(double, double), tti_operand *out) {
+void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, tti_elem elem,
+                   double (*f)(double, double), tti_operand *out) {
     tti_host made, p = {0}, q = {0};
     tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
     if (!tti_good(b)) return;
@@ -216,13 +202,13 @@ static void fold_pair(tti_building *b, const tti_operand *x, const tti_operand *
     if (y->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &y->host, &shape, &q)) return;
     int64_t n = tti_host_n(&made);
     for (int64_t i = 0; i < n; i++)
-        made.data[i] = tti_round(elem, f(element(x, &p, i), element(y, &q, i)));
+        made.data[i] = tti_round(elem, f(tti_element(x, &p, i), tti_element(y, &q, i)));
     tti_set_host(out, &made);
 }
 
 /* Whether the result of two operands is of the batch, of equal rows, or neither. */
-static void set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
-                     const tti_operand *x, const tti_operand *y) {
+void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
+                  const tti_operand *x, const tti_operand *y) {
     bool of_input = x->of_input || y->of_input;
     int64_t rows = of_input ? 0 : TTI_MAX(x->rows, y->rows);
     tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
@@ -259,17 +245,6 @@ static double f_max(double x, double y) { return isnan(x) || x > y ? x : y; }
 static double f_min(double x, double y) { return isnan(x) || x < y ? x : y; }
 static double f_floor_div(double x, double y) { return floor(x / y); }
 static double f_mod(double x, double y) { return x - y * floor(x / y); }
-static double f_eq(double x, double y) { return x == y; }
-static double f_ne(double x, double y) { return x != y; }
-static double f_lt(double x, double y) { return x < y; }
-static double f_le(double x, double y) { return x <= y; }
-static double f_gt(double x, double y) { return x > y; }
-static double f_ge(double x, double y) { return x >= y; }
-static double f_and(double x, double y) { return (double)((int64_t)x & (int64_t)y); }
-static double f_or(double x, double y) { return (double)((int64_t)x | (int64_t)y); }
-static double f_xor(double x, double y) { return (double)((int64_t)x ^ (int64_t)y); }
-static double f_logical_and(double x, double y) { return x != 0 && y != 0; }
-static double f_logical_or(double x, double y) { return x != 0 || y != 0; }
 
 /* add and sub: alpha times the second. */
 static void add_or_sub(tti_building *b, const tti_call *c, double sign,
@@ -278,10 +253,10 @@ static void add_or_sub(tti_building *b, const tti_call *c, double sign,
     double alpha = tti_number_at(b, c, 2);
     if (!tti_good(b)) return;
     if (tti_on_host(x) && tti_on_host(y) && alpha == 1) {
-        fold_pair(b, x, y, TTI_ELEM_NONE, f, c->out[0]);
+        tti_fold_pair(b, x, y, TTI_ELEM_NONE, f, c->out[0]);
         return;
     }
-    set_pair(b, c->out[0], add_scaled(b, x, y, sign * alpha), tti_promote(x, y), x, y);
+    tti_set_pair(b, c->out[0], add_scaled(b, x, y, sign * alpha), tti_promote(x, y), x, y);
 }
 
 static void add(tti_building *b, const tti_call *c) { add_or_sub(b, c, 1, f_add); }
@@ -293,9 +268,9 @@ static void rsub(tti_building *b, const tti_call *c) {
     if (tti_good(b) && alpha != 1) tti_refuse(b, "alpha=%g", alpha);
     if (!tti_good(b)) return;
     if (tti_on_host(x) && tti_on_host(y))
-        fold_pair(b, y, x, TTI_ELEM_NONE, f_sub, c->out[0]);
+        tti_fold_pair(b, y, x, TTI_ELEM_NONE, f_sub, c->out[0]);
     else
-        set_pair(b, c->out[0], add_scaled(b, y, x, -1), tti_promote(x, y), x, y);
+        tti_set_pair(b, c->out[0], add_scaled(b, y, x, -1), tti_promote(x, y), x, y);
 }
 
 static void mul(tti_building *b, const tti_call *c) {
@@ -308,49 +283,45 @@ static void mul(tti_building *b, const tti_call *c) {
         value = tutti_affine(b->graph, tti_compact_value(b, x), y->number, 0);
     else
         value = tutti_mul(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
-    set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
+    tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
 }
 
 static void divide(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
     tutti_value *value = tutti_div(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
-    set_pair(b, c->out[0], value, tti_float_elem(tti_promote(x, y)), x, y);
+    tti_set_pair(b, c->out[0], value, tti_float_elem(tti_promote(x, y)), x, y);
 }
 
 static void fold_divide(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b)) fold_pair(b, x, y, tti_float_elem(tti_promote(x, y)), f_div, c->out[0]);
+    if (tti_good(b)) tti_fold_pair(b, x, y, tti_float_elem(tti_promote(x, y)), f_div, c->out[0]);
 }
 
 static void fold_two(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b)) fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
-}
-
-static void fold_compare(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b)) fold_pair(b, x, y, TTI_ELEM_BOOL, b->row->f2, c->out[0]);
+    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
 }
 
 static void build_two(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
-    tutti_value *value = b->row->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
-    set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
+    tutti_value *value =
+        b->row->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
 }
 
 /* Python's own operators on sizes. */
 static void number_op(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
+    tti_fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
 }
 
 /* ---- powers ---- */
 
 static void fold_pow(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b)) fold_pair(b, x, y, TTI_ELEM_NONE, pow, c->out[0]);
+    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_NONE, pow, c->out[0]);
 }
 
 /* x^n for whole n >= 1, by squares. */
@@ -406,7 +377,7 @@ static void convert(tti_building *b, const tti_operand *x, tti_elem elem, tti_op
     }
     tutti_value *value = x->rows > 0 ? x->value : tti_value_of(b, x), *own = value;
     if (elem == TTI_ELEM_BOOL && from != TTI_ELEM_BOOL) {
-        tti_refuse(b, "a conversion to bool of values that depend on inputs is not supported");
+        set_like(b, out, tti_truth(b, x), elem, x);
         return;
     }
     bool cuts = tti_elem_is_float(from) && !tti_elem_is_float(elem);
@@ -426,114 +397,6 @@ static void to_dtype(tti_building *b, const tti_call *c) {
 
 static void type_as(tti_building *b, const tti_call *c) {
     convert(b, tti_operand_at(b, c, 0), tti_elem_of(tti_operand_at(b, c, 1)), c->out[0]);
-}
-
-/* ---- masks ---- */
-
-/* x where mask is 0, else value.  An infinite value is added: it would be no number times 0. */
-static void masked_fill(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0), *mask = tti_operand_at(b, c, 1);
-    double value = tti_number_at(b, c, 2);
-    tutti_graph *g = b->graph;
-    if (!tti_good(b)) return;
-    tti_operand term = {0};
-    tti_host view;
-    if (mask->kind != TTI_OPERAND_HOST && isinf(value)) {
-        tti_refuse(b, "an infinite value under a mask that depends on inputs is not supported");
-        return;
-    }
-    if (isinf(value)) {
-        if (!tti_host_copy(b, &mask->host, &view)) return;
-        int64_t n = tti_host_n(&view);
-        for (int64_t i = 0; i < n; i++) view.data[i] = view.data[i] != 0 ? value : 0;
-        view.elem = TTI_ELEM_F32;
-        tti_set_host(&term, &view);
-        set_pair(b, c->out[0], tutti_add(g, tti_compact_value(b, x), tti_compact_value(b, &term)),
-                 tti_elem_of(x), x, mask);
-        return;
-    }
-    tutti_value *m = tti_compact_value(b, mask);
-    tutti_value *kept = tutti_mul(g, tti_compact_value(b, x), tutti_affine(g, m, -1, 1));
-    if (value != 0) kept = tutti_add(g, kept, tutti_affine(g, m, value, 0));
-    set_pair(b, c->out[0], kept, tti_elem_of(x), x, mask);
-}
-
-static void fold_masked_fill(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0), *mask = tti_operand_at(b, c, 1);
-    double value = tti_number_at(b, c, 2);
-    tutti_shape sx = tti_shape_of(x), sm = tti_shape_of(mask), shape;
-    tti_host made, p, q;
-    if (!tti_good(b) || !tti_host_broadcast(b, &sx, &sm, &shape)) return;
-    if (!tti_host_expand(b, &x->host, &shape, &p) || !tti_host_expand(b, &mask->host, &shape, &q))
-        return;
-    if (!tti_host_new(b, x->host.elem, &shape, &made)) return;
-    int64_t n = tti_host_n(&made);
-    for (int64_t i = 0; i < n; i++)
-        made.data[i] = tti_host_at(&q, i) != 0 ? tti_round(made.elem, value) : tti_host_at(&p, i);
-    tti_set_host(c->out[0], &made);
-}
-
-/* condition ? x : y of host tensors and numbers. */
-static bool choose(tti_building *b, const tti_operand *m, const tti_operand *x,
-                   const tti_operand *y, tti_operand *out) {
-    tutti_shape sm = tti_shape_of(m), sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
-    tti_host made, p = {0}, q = {0}, r;
-    if (!tti_good(b) || !tti_host_broadcast(b, &sm, &sx, &shape)) return false;
-    if (!tti_host_broadcast(b, &shape, &sy, &shape)) return false;
-    if (!tti_host_new(b, tti_promote(x, y), &shape, &made)) return false;
-    if (!tti_host_expand(b, &m->host, &shape, &r)) return false;
-    if (x->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &x->host, &shape, &p)) return false;
-    if (y->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &y->host, &shape, &q)) return false;
-    int64_t n = tti_host_n(&made);
-    for (int64_t i = 0; i < n; i++)
-        made.data[i] =
-            tti_round(made.elem, tti_host_at(&r, i) != 0 ? element(x, &p, i) : element(y, &q, i));
-    tti_set_host(out, &made);
-    return true;
-}
-
-static void fold_where(tti_building *b, const tti_call *c) {
-    const tti_operand *m = tti_operand_at(b, c, 0);
-    choose(b, m, tti_operand_at(b, c, 1), tti_operand_at(b, c, 2), c->out[0]);
-}
-
-static bool is_infinite(const tti_operand *x) {
-    if (x->kind == TTI_OPERAND_NUMBER) return !isfinite(x->number);
-    if (x->kind != TTI_OPERAND_HOST) return false;
-    int64_t n = tti_host_n(&x->host);
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(tti_host_at(&x->host, i))) return true;
-    return false;
-}
-
-/* condition x + (1 - condition) y.  Infinite constants, which 0 times would be no number, are added
- * where they are chosen. */
-static void where(tti_building *b, const tti_call *c) {
-    const tti_operand *m = tti_operand_at(b, c, 0);
-    const tti_operand *x = tti_operand_at(b, c, 1), *y = tti_operand_at(b, c, 2);
-    tutti_graph *g = b->graph;
-    tti_operand zero = {0}, part = {0};
-    if (!tti_good(b)) return;
-    tti_set_number(&zero, 0, TTI_ELEM_F64, false);
-    bool xi = is_infinite(x), yi = is_infinite(y);
-    if (xi || yi) {
-        const tti_operand *kept = xi ? y : x;
-        if (m->kind != TTI_OPERAND_HOST || (xi && yi)) {
-            tti_refuse(b,
-                       "infinite constants under a condition that depends on inputs are not "
-                       "supported");
-            return;
-        }
-        if (!choose(b, m, xi ? x : &zero, xi ? &zero : y, &part)) return;
-        tutti_value *sum = tutti_add(g, tti_compact_value(b, kept), tti_compact_value(b, &part));
-        set_pair(b, c->out[0], sum, tti_promote(x, y), kept, &part);
-        return;
-    }
-    tutti_value *mask = tti_compact_value(b, m);
-    tutti_value *p = tutti_mul(g, tti_compact_value(b, x), mask);
-    tutti_value *q = tutti_mul(g, tti_compact_value(b, y), tutti_affine(g, mask, -1, 1));
-    set_pair(b, &part, p, tti_promote(x, y), x, m);
-    if (tti_good(b)) set_pair(b, c->out[0], tutti_add(g, p, q), tti_promote(x, y), &part, y);
 }
 
 /* ---- rows ---- */
@@ -561,7 +424,6 @@ static void where(tti_building *b, const tti_call *c) {
     }
 #define HOST(op, folded, fn) \
     { .target = "aten." op, .signature = "self other", .fold = folded, .f2 = fn }
-#define COMPARE(op, fn) HOST(op ".Tensor", fold_compare, fn), HOST(op ".Scalar", fold_compare, fn)
 #define NUMBERS(op, fn) \
     { .target = "_operator." op, .signature = "a b", .fold = number_op, .f2 = fn }
 
@@ -592,8 +454,6 @@ const tti_operator tti_operators_math[] = {
     {.target = "aten.floor.default", .signature = "self", .fold = fold_same, .f1 = floor},
     {.target = "aten.ceil.default", .signature = "self", .fold = fold_same, .f1 = ceil},
     {.target = "aten.round.default", .signature = "self", .fold = fold_same, .f1 = f_round},
-    {.target = "aten.logical_not.default", .signature = "self", .fold = fold_not},
-    {.target = "aten.bitwise_not.default", .signature = "self", .fold = fold_bitwise_not},
     BUILD("gelu.default", "self approximate=none", gelu),
     BUILD("leaky_relu.default", "self negative_slope=0.01", leaky_relu),
     BUILD("elu.default", "self alpha=1 scale=1 input_scale=1", elu),
@@ -625,19 +485,6 @@ const tti_operator tti_operators_math[] = {
     HOST("floor_divide.default", fold_two, f_floor_div),
     HOST("remainder.Scalar", fold_two, f_mod),
     HOST("remainder.Tensor", fold_two, f_mod),
-    HOST("__and__.Tensor", fold_two, f_and),
-    HOST("__or__.Tensor", fold_two, f_or),
-    HOST("bitwise_and.Tensor", fold_two, f_and),
-    HOST("bitwise_or.Tensor", fold_two, f_or),
-    HOST("bitwise_xor.Tensor", fold_two, f_xor),
-    HOST("logical_and.default", fold_compare, f_logical_and),
-    HOST("logical_or.default", fold_compare, f_logical_or),
-    COMPARE("eq", f_eq),
-    COMPARE("ne", f_ne),
-    COMPARE("lt", f_lt),
-    COMPARE("le", f_le),
-    COMPARE("gt", f_gt),
-    COMPARE("ge", f_ge),
     NUMBERS("add", f_add),
     NUMBERS("sub", f_sub),
     NUMBERS("mul", f_mul),
@@ -675,25 +522,5 @@ const tti_operator tti_operators_math[] = {
      .build = type_as,
      .fold = type_as,
      .view = true},
-    {.target = "aten.masked_fill.Scalar",
-     .signature = "self mask value",
-     .build = masked_fill,
-     .fold = fold_masked_fill},
-    {.target = "aten.masked_fill.Tensor",
-     .signature = "self mask value",
-     .build = masked_fill,
-     .fold = fold_masked_fill},
-    {.target = "aten.where.self",
-     .signature = "condition self other",
-     .build = where,
-     .fold = fold_where},
-    {.target = "aten.where.ScalarOther",
-     .signature = "condition self other",
-     .build = where,
-     .fold = fold_where},
-    {.target = "aten.where.ScalarSelf",
-     .signature = "condition self other",
-     .build = where,
-     .fold = fold_where},
     {0},
 };

@@ -61,6 +61,7 @@ static const tti_arg *find_arg(const tti_op_call *call, const word *w, int posit
     for (int i = 0; i < call->n_args; i++) {
         const char *name = call->args[i].name;
         bool same = (int)strlen(name) == w->n_name && memcmp(name, w->name, (size_t)w->n_name) == 0;
+        same |= position == 0 && strcmp(name, "self") == 0; /* of x.op_(): what op calls input */
         if (same || (!name[0] && i == position)) return &call->args[i].arg;
     }
     return NULL;

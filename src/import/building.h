@@ -103,7 +103,7 @@ bool tti_has_inner_block(const char *target);
 
 /* Rows by family, each ended by one without a target. */
 extern const tti_operator tti_operators_math[], tti_operators_reduce[], tti_operators_shape[],
-    tti_operators_layers[], tti_operators_attention[], tti_operators_host[];
+    tti_operators_layers[], tti_operators_attention[], tti_operators_host[], tti_operators_logic[];
 
 /* Adds the calls of a program to a graph: outputs [n] are those of the user. */
 tutti_status tti_program_build(const tti_program_file *program, tutti_graph *g,
@@ -172,6 +172,17 @@ tutti_value *tti_row_wise_value(tti_building *b, const tti_operand *x);
 
 /* x [1,..] repeated to the rows of the batch, as a value of which each row is a sample's. */
 tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x);
+
+/* The result of a function of two operands by elements, with numpy's broadcasting. */
+void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
+                  const tti_operand *x, const tti_operand *y);
+/* The same of host tensors and numbers, computed; elem NONE: by promotion. */
+void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, tti_elem elem,
+                   double (*f)(double, double), tti_operand *out);
+/* Element i of x, of which view has the elements unless x is a number. */
+double tti_element(const tti_operand *x, const tti_host *view, int64_t i);
+/* 1 where x is not 0, else 0; dimensions of equal elements may be 1. */
+tutti_value *tti_truth(tti_building *b, const tti_operand *x);
 
 /* ---- both kinds: shapes ---- */
 

@@ -35,6 +35,11 @@ ZIP(mul, p *q)
 ZIP(div, p / q)
 ZIP(maximum, larger(p, q))
 ZIP(minimum, smaller(p, q))
+ZIP(pow, pow(p, q))
+ZIP(equal, p == q)
+ZIP(less, p < q)
+ZIP(less_equal, p <= q)
+ZIP(keep, q != 0 ? p : 0)
 #undef ZIP
 
 /* ---- gradients ---- */
@@ -108,6 +113,41 @@ static tutti_status maximum_grad(tutti_graph *g, const tti_node *node, tutti_val
 static tutti_status minimum_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                  const bool *need, tutti_value **dx) {
     return choice_grad(g, node, dy, need, dx, -0.5);
+}
+
+static tutti_value *scaled(tutti_graph *g, const tti_node *node, tutti_value *x, double alpha,
+                           double beta) {
+    tti_attr_arg attrs[] = {TTI_FLOAT("alpha", alpha), TTI_FLOAT("beta", beta), {0}};
+    return tti_grad_emit(g, node, "affine", &x, 1, attrs);
+}
+
+/* 1 where x is 0, else 0. */
+static tutti_value *is_zero(tutti_graph *g, const tti_node *node, tutti_value *x) {
+    return both(g, node, "equal", x, scaled(g, node, x, 0, 0));
+}
+
+/* dp = q p^(q - 1) dy, 0 where q is 0; dq = ln(p) y dy, 0 where p is 0: as PyTorch has it. */
+static tutti_status pow_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                             const bool *need, tutti_value **dx) {
+    tutti_value *p = node->in[0], *q = node->in[1];
+    if (need[0]) {
+        tutti_value *slope = both(g, node, "pow", p, scaled(g, node, q, 1, -1));
+        slope = both(g, node, "mul", both(g, node, "mul", dy[0], q), slope);
+        dx[0] = reduced(g, node, 0, both(g, node, "keep", slope, q));
+    }
+    if (need[1]) {
+        tutti_value *log = tti_grad_emit(g, node, "log", &p, 1, NULL);
+        tutti_value *slope = both(g, node, "mul", both(g, node, "mul", dy[0], node->out[0]), log);
+        tutti_value *kept = scaled(g, node, is_zero(g, node, p), -1, 1);
+        dx[1] = reduced(g, node, 1, both(g, node, "keep", slope, kept));
+    }
+    return tutti_graph_check(g);
+}
+
+static tutti_status keep_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                              const bool *need, tutti_value **dx) {
+    if (need[0]) dx[0] = reduced(g, node, 0, both(g, node, "keep", dy[0], node->in[1]));
+    return tutti_graph_check(g);
 }
 
 /* ---- sum_to, broadcast_to ---- */
@@ -271,6 +311,26 @@ tutti_value *tutti_minimum(tutti_graph *g, tutti_value *a, tutti_value *b) {
     return tti_build2(g, "minimum", a, b, NULL);
 }
 
+tutti_value *tutti_pow(tutti_graph *g, tutti_value *a, tutti_value *b) {
+    return tti_build2(g, "pow", a, b, NULL);
+}
+tutti_value *tutti_equal(tutti_graph *g, tutti_value *a, tutti_value *b) {
+    return tti_build2(g, "equal", a, b, NULL);
+}
+tutti_value *tutti_less(tutti_graph *g, tutti_value *a, tutti_value *b) {
+    return tti_build2(g, "less", a, b, NULL);
+}
+tutti_value *tutti_less_equal(tutti_graph *g, tutti_value *a, tutti_value *b) {
+    return tti_build2(g, "less_equal", a, b, NULL);
+}
+tutti_value *tutti_keep(tutti_graph *g, tutti_value *x, tutti_value *mask) {
+    return tti_build2(g, "keep", x, mask, NULL);
+}
+tutti_value *tutti_where(tutti_graph *g, tutti_value *mask, tutti_value *a, tutti_value *b) {
+    tutti_value *other = tutti_keep(g, b, tutti_affine(g, mask, -1, 1));
+    return tutti_add(g, tutti_keep(g, a, mask), other);
+}
+
 static tutti_value *build_to(tutti_graph *g, const char *op, tutti_value *x,
                              const tutti_shape *shape) {
     if (!shape || shape->n_dims < 0 || shape->n_dims > TUTTI_MAX_DIMS)
@@ -309,6 +369,25 @@ static const tti_sample div_samples[] = {
     {0},
 };
 
+static const tti_sample pow_samples[] = {
+    {.in = "f32[4,6] f32[4,6]", .lo = 0.5, .hi = 2},
+    {.in = "f32[2,3,4] f32[3,1]", .lo = 0.5, .hi = 3},
+    {.in = "f64[1] f64[2,6]", .lo = 0.25, .hi = 2},
+    {.in = "f32[0,5] f32[]", .lo = 1, .hi = 2},
+    {.in = "f32[2,6] f32[2,5]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample relation_samples[] = {
+    {.in = "f32[4,6] f32[4,6]"},
+    {.in = "f32[2,3,4,5] f32[3,1,1]"},
+    {.in = "f32[4,1] f32[1,6]"},
+    {.in = "f64[] f64[3]"},
+    {.in = "f32[0,5] f32[5]"},
+    {.in = "f32[4,6] f32[4]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 static const tti_sample sum_to_samples[] = {
     {.in = "f32[4,6]", .attrs = "dims=[6]"},
     {.in = "f32[2,3,4,5]", .attrs = "dims=[3,1,1]"},
@@ -332,24 +411,35 @@ static const tti_sample broadcast_to_samples[] = {
 };
 
 /* The common fields of arithmetic records. */
-#define ZIP_OP(op_name, op_doc)                                                  \
-    .name = #op_name, .doc = op_doc, .n_in_min = 2, .n_in_max = 2, .n_out = 1,   \
-    .infer = binary_infer, .grad = op_name##_grad, .cost = tti_cost_elementwise, \
-    .reference = op_name##_reference
+#define ZIP_OP(op_name, op_doc)                                                \
+    .name = #op_name, .doc = op_doc, .n_in_min = 2, .n_in_max = 2, .n_out = 1, \
+    .infer = binary_infer, .cost = tti_cost_elementwise, .reference = op_name##_reference
 
 enum { ZIP_TRAITS = TTI_BROADCAST | TTI_IN_PLACE };
 
 const tti_op tti_ops_binary[] = {
-    {ZIP_OP(add, "y = a + b"), .traits = ZIP_TRAITS | TTI_COMMUTATIVE, .joint = TTI_JOINT_ADD,
-     .epilogue = TTI_EPILOGUE_BIAS, .shard = add_shard, .samples = samples},
-    {ZIP_OP(sub, "y = a - b"), .traits = ZIP_TRAITS, .shard = add_shard, .samples = samples},
-    {ZIP_OP(mul, "y = a b"), .traits = ZIP_TRAITS | TTI_COMMUTATIVE, .shard = mul_shard,
+    {ZIP_OP(add, "y = a + b"), .grad = add_grad, .traits = ZIP_TRAITS | TTI_COMMUTATIVE,
+     .joint = TTI_JOINT_ADD, .epilogue = TTI_EPILOGUE_BIAS, .shard = add_shard, .samples = samples},
+    {ZIP_OP(sub, "y = a - b"), .grad = sub_grad, .traits = ZIP_TRAITS, .shard = add_shard,
      .samples = samples},
-    {ZIP_OP(div, "y = a / b"), .traits = ZIP_TRAITS, .shard = div_shard, .samples = div_samples},
-    {ZIP_OP(maximum, "y = max(a, b); a tie gives each half the gradient"),
+    {ZIP_OP(mul, "y = a b"), .grad = mul_grad, .traits = ZIP_TRAITS | TTI_COMMUTATIVE,
+     .shard = mul_shard, .samples = samples},
+    {ZIP_OP(div, "y = a / b"), .grad = div_grad, .traits = ZIP_TRAITS, .shard = div_shard,
+     .samples = div_samples},
+    {ZIP_OP(maximum, "y = max(a, b); a tie gives each half the gradient"), .grad = maximum_grad,
      .traits = ZIP_TRAITS | TTI_COMMUTATIVE, .shard = choice_shard, .samples = samples},
-    {ZIP_OP(minimum, "y = min(a, b); a tie gives each half the gradient"),
+    {ZIP_OP(minimum, "y = min(a, b); a tie gives each half the gradient"), .grad = minimum_grad,
      .traits = ZIP_TRAITS | TTI_COMMUTATIVE, .shard = choice_shard, .samples = samples},
+    {ZIP_OP(pow, "y = a^b"), .grad = pow_grad, .traits = ZIP_TRAITS | TTI_WIDE,
+     .shard = choice_shard, .samples = pow_samples},
+    {ZIP_OP(equal, "1 where a = b, else 0; no gradient"), .traits = ZIP_TRAITS | TTI_COMMUTATIVE,
+     .shard = choice_shard, .samples = relation_samples},
+    {ZIP_OP(less, "1 where a < b, else 0; no gradient"), .traits = ZIP_TRAITS,
+     .shard = choice_shard, .samples = relation_samples},
+    {ZIP_OP(less_equal, "1 where a <= b, else 0; no gradient"), .traits = ZIP_TRAITS,
+     .shard = choice_shard, .samples = relation_samples},
+    {ZIP_OP(keep, "x where mask is not 0, else 0; inputs x, mask"), .grad = keep_grad,
+     .traits = ZIP_TRAITS, .shard = choice_shard, .samples = samples},
     {.name = "sum_to",
      .doc = "x summed to a shape that broadcasts to x's",
      .n_in_min = 1,

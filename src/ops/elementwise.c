@@ -26,6 +26,13 @@ MAP(sqrt, sqrt(x))
 MAP(abs, fabs(x))
 MAP(square, x *x)
 MAP(sign, sign_of(x))
+MAP(sin, sin(x))
+MAP(cos, cos(x))
+MAP(erf, erf(x))
+MAP(log1p, log1p(x))
+MAP(expm1, expm1(x))
+MAP(floor, floor(x))
+MAP(round, nearbyint(x))
 #undef MAP
 
 static tutti_value *scaled(tutti_graph *g, const tti_node *node, tutti_value *x, double alpha) {
@@ -72,6 +79,49 @@ static tutti_status abs_grad(tutti_graph *g, const tti_node *node, tutti_value *
 static tutti_status square_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                 const bool *need, tutti_value **dx) {
     if (need[0]) dx[0] = both(g, node, "mul", scaled(g, node, dy[0], 2), node->in[0]);
+    return tutti_graph_check(g);
+}
+
+static tutti_status sin_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                             const bool *need, tutti_value **dx) {
+    if (!need[0]) return TUTTI_OK;
+    dx[0] = both(g, node, "mul", dy[0], tti_grad_emit(g, node, "cos", node->in, 1, NULL));
+    return tutti_graph_check(g);
+}
+
+static tutti_status cos_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                             const bool *need, tutti_value **dx) {
+    if (!need[0]) return TUTTI_OK;
+    tutti_value *slope = tti_grad_emit(g, node, "sin", node->in, 1, NULL);
+    dx[0] = both(g, node, "mul", scaled(g, node, dy[0], -1), slope);
+    return tutti_graph_check(g);
+}
+
+/* 2 / sqrt(pi) e^(-x^2) */
+static tutti_status erf_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                             const bool *need, tutti_value **dx) {
+    if (!need[0]) return TUTTI_OK;
+    tutti_value *square = tti_grad_emit(g, node, "square", node->in, 1, NULL);
+    square = scaled(g, node, square, -1);
+    tutti_value *bell = tti_grad_emit(g, node, "exp", &square, 1, NULL);
+    dx[0] = both(g, node, "mul", scaled(g, node, dy[0], 1.1283791670955126), bell);
+    return tutti_graph_check(g);
+}
+
+/* x + 1 or y + 1 */
+static tutti_value *plus_one(tutti_graph *g, const tti_node *node, tutti_value *x) {
+    return tti_grad_emit(g, node, "affine", &x, 1, (tti_attr_arg[]){TTI_FLOAT("beta", 1), {0}});
+}
+
+static tutti_status log1p_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                               const bool *need, tutti_value **dx) {
+    if (need[0]) dx[0] = both(g, node, "div", dy[0], plus_one(g, node, node->in[0]));
+    return tutti_graph_check(g);
+}
+
+static tutti_status expm1_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                               const bool *need, tutti_value **dx) {
+    if (need[0]) dx[0] = both(g, node, "mul", dy[0], plus_one(g, node, node->out[0]));
     return tutti_graph_check(g);
 }
 
@@ -151,6 +201,13 @@ tutti_value *tutti_sign(tutti_graph *g, tutti_value *x) { return tti_build1(g, "
 tutti_value *tutti_square(tutti_graph *g, tutti_value *x) {
     return tti_build1(g, "square", x, NULL);
 }
+tutti_value *tutti_sin(tutti_graph *g, tutti_value *x) { return tti_build1(g, "sin", x, NULL); }
+tutti_value *tutti_cos(tutti_graph *g, tutti_value *x) { return tti_build1(g, "cos", x, NULL); }
+tutti_value *tutti_erf(tutti_graph *g, tutti_value *x) { return tti_build1(g, "erf", x, NULL); }
+tutti_value *tutti_log1p(tutti_graph *g, tutti_value *x) { return tti_build1(g, "log1p", x, NULL); }
+tutti_value *tutti_expm1(tutti_graph *g, tutti_value *x) { return tti_build1(g, "expm1", x, NULL); }
+tutti_value *tutti_floor(tutti_graph *g, tutti_value *x) { return tti_build1(g, "floor", x, NULL); }
+tutti_value *tutti_round(tutti_graph *g, tutti_value *x) { return tti_build1(g, "round", x, NULL); }
 tutti_value *tutti_affine(tutti_graph *g, tutti_value *x, double alpha, double beta) {
     return tti_build1(g, "affine", x,
                       (tti_attr_arg[]){TTI_FLOAT("alpha", alpha), TTI_FLOAT("beta", beta), {0}});
@@ -177,6 +234,25 @@ static const tti_sample positive_samples[] = {
     {.in = "f64[1]", .lo = 1, .hi = 2},
     {.in = "f32[0,5]"},
     {.in = "u8[3]", .int_hi = 9, .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+/* Large arguments too, as positions times frequencies are. */
+static const tti_sample turn_samples[] = {
+    {.in = "f32[3,5]", .lo = -3, .hi = 3},
+    {.in = "f32[2,3,5,7]", .lo = -30, .hi = 30},
+    {.in = "f64[]"},
+    {.in = "f32[0,5]"},
+    {.in = "i32[3]", .int_hi = 9, .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample step_samples[] = {
+    {.in = "f32[3,5]", .lo = -9, .hi = 9},
+    {.in = "f32[2,3,5,7]", .lo = -3, .hi = 3},
+    {.in = "f64[4]", .lo = -9, .hi = 9},
+    {.in = "f32[0,5]"},
+    {.in = "i32[3]", .int_hi = 9, .expect = TUTTI_E_INVALID},
     {0},
 };
 
@@ -223,6 +299,21 @@ const tti_op tti_ops_elementwise[] = {
      .grad = square_grad, .shard = tti_shard_same, .samples = any_samples},
     {MAP_OP(sign, "y = -1, 0 or 1; no gradient"), .traits = MAP_TRAITS, .infer = tti_infer_same,
      .shard = tti_shard_same, .samples = any_samples},
+    {MAP_OP(sin, "y = sin x"), .traits = MAP_TRAITS | TTI_WIDE, .infer = tti_infer_same,
+     .grad = sin_grad, .shard = tti_shard_same, .samples = turn_samples},
+    {MAP_OP(cos, "y = cos x"), .traits = MAP_TRAITS | TTI_WIDE, .infer = tti_infer_same,
+     .grad = cos_grad, .shard = tti_shard_same, .samples = turn_samples},
+    {MAP_OP(erf, "y = 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x"),
+     .traits = MAP_TRAITS, .infer = tti_infer_same, .grad = erf_grad, .shard = tti_shard_same,
+     .samples = any_samples},
+    {MAP_OP(log1p, "y = ln(1 + x)"), .traits = MAP_TRAITS | TTI_WIDE, .infer = tti_infer_same,
+     .grad = log1p_grad, .shard = tti_shard_same, .samples = positive_samples},
+    {MAP_OP(expm1, "y = e^x - 1"), .traits = MAP_TRAITS | TTI_WIDE, .infer = tti_infer_same,
+     .grad = expm1_grad, .shard = tti_shard_same, .samples = any_samples},
+    {MAP_OP(floor, "the largest integer up to x; no gradient"), .traits = MAP_TRAITS,
+     .infer = tti_infer_same, .shard = tti_shard_same, .samples = step_samples},
+    {MAP_OP(round, "the nearest integer, the even one of two; no gradient"), .traits = MAP_TRAITS,
+     .infer = tti_infer_same, .shard = tti_shard_same, .samples = step_samples},
     {MAP_OP(affine, "y = alpha x + beta"), .traits = MAP_TRAITS, .attrs = affine_attrs,
      .infer = tti_infer_same, .grad = affine_grad, .shard = affine_shard,
      .samples = affine_samples},

@@ -28,6 +28,7 @@
     X(resample)        \
     X(shape)           \
     X(embed)           \
+    X(along)           \
     X(rotary)          \
     X(attention)       \
     X(recurrent)       \

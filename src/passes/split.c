@@ -9,6 +9,36 @@
 
 #include "passes/passes.h"
 
+/* True if all rows of x are equal whatever their number: x was repeated along dimension 0. */
+static bool repeats_rows(const tutti_value *x) {
+    const tti_node *node = x->node;
+    int n_dims = x->type.shape.n_dims;
+    if (n_dims == 0 || node->op->traits & TTI_RANDOM) return false;
+    if (node->op->traits & TTI_CONSTANT) return tti_attr_has(node, "value");
+    bool is_broadcast = strcmp(node->op->name, "broadcast_to") == 0;
+    if (!is_broadcast && !(node->op->traits & (TTI_ELEMENTWISE | TTI_BROADCAST))) return false;
+    for (int k = 0; k < node->n_in; k++) {
+        const tutti_shape *in = &node->in[k]->type.shape;
+        bool has_rows = in->n_dims == n_dims && (in->dim[0] != 1 || x->type.shape.dim[0] == 1);
+        if (has_rows && !repeats_rows(node->in[k])) return false;
+    }
+    return node->n_in > 0;
+}
+
+/* Places node; where the op has no rule for a whole value beside parts of the batch, a whole value
+ * of equal rows counts as divided too: each worker makes as many rows as it has samples. */
+static tutti_status place(const tti_node *node, tti_placement *in, tti_placement *placed) {
+    tutti_status st = node->op->shard(node, in, placed);
+    bool changed = false;
+    if (st != TUTTI_E_UNSUPPORTED) return st;
+    for (int k = 0; k < node->n_in; k++)
+        if (in[k].spread == TTI_WHOLE && repeats_rows(node->in[k])) {
+            in[k] = (tti_placement){TTI_SPLIT, 0};
+            changed = true;
+        }
+    return changed ? node->op->shard(node, in, placed) : st;
+}
+
 tutti_status tti_split_placements(const tutti_graph *g, tti_source_placement source,
                                   const void *user, tti_placement *out) {
     for (int i = 0; i < g->n_nodes; i++) {
@@ -22,7 +52,7 @@ tutti_status tti_split_placements(const tutti_graph *g, tti_source_placement sou
         if (node->op->traits & TTI_SOURCE)
             placed[0] = source(node, user);
         else if (!all_whole)
-            TTI_TRY(node->op->shard(node, in, placed));
+            TTI_TRY(place(node, in, placed));
         for (int k = 0; k < node->op->n_out; k++) out[node->out[k]->id] = placed[k];
     }
     return TUTTI_OK;

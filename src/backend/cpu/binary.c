@@ -3,6 +3,7 @@
  * joining loops an operand has stride 1 or 0 in the innermost loop, and these cases vectorize. */
 #include "backend/cpu/nd.h"
 #include "backend/cpu/simd.h"
+#include "backend/cpu/vmath.h"
 
 typedef void (*inner_fn)(const float *a, size_t a_step, const float *b, size_t b_step, float *y,
                          size_t n);
@@ -41,10 +42,19 @@ BINARY(mul, x *y)
 BINARY(div_, x / y)
 BINARY(maximum, x != x || x > y ? x : y)
 BINARY(minimum, x != x || x < y ? x : y)
+BINARY(pow_, tti_vpow(x, y))
+BINARY(equal, x == y ? 1.0f : 0.0f)
+BINARY(less, x < y ? 1.0f : 0.0f)
+BINARY(less_equal, x <= y ? 1.0f : 0.0f)
+BINARY(keep, y != 0.0f ? x : 0.0f)
 
 const tti_elem TTI_VARIANT(tti_elems_binary)[] = {
-    {"add", add},         {"sub", sub},         {"mul", mul}, {"div", div_},
-    {"maximum", maximum}, {"minimum", minimum}, {0},
+    {"add", add},         {"sub", sub},
+    {"mul", mul},         {"div", div_},
+    {"maximum", maximum}, {"minimum", minimum},
+    {"pow", pow_},        {"equal", equal},
+    {"less", less},       {"less_equal", less_equal},
+    {"keep", keep},       {0},
 };
 
 typedef struct inner_row {
@@ -53,8 +63,12 @@ typedef struct inner_row {
 } inner_row;
 
 static const inner_row inner_rows[] = {
-    {"add", add_inner},  {"sub", sub_inner},         {"mul", mul_inner},
-    {"div", div__inner}, {"maximum", maximum_inner}, {"minimum", minimum_inner},
+    {"add", add_inner},         {"sub", sub_inner},
+    {"mul", mul_inner},         {"div", div__inner},
+    {"maximum", maximum_inner}, {"minimum", minimum_inner},
+    {"pow", pow__inner},        {"equal", equal_inner},
+    {"less", less_inner},       {"less_equal", less_equal_inner},
+    {"keep", keep_inner},
 };
 
 static inner_fn find_inner(const tti_node *node) {

@@ -23,6 +23,13 @@ UNARY(log_, tti_vlog(x))
 UNARY(sqrt_, __builtin_sqrtf(x))
 UNARY(abs_, tti_vabs(x))
 UNARY(square, x *x)
+UNARY(sin_, tti_vturn(x, 0))
+UNARY(cos_, tti_vturn(x, 1))
+UNARY(erf_, tti_verf(x))
+UNARY(log1p_, tti_vlog1p(x))
+UNARY(expm1_, tti_vexpm1(x))
+UNARY(floor_, __builtin_floorf(x))
+UNARY(round_, __builtin_rintf(x))
 UNARY(sign, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x)
 
 static void affine(const tti_node *node, const float *const *in, float *y, size_t n) {
@@ -33,9 +40,10 @@ static void affine(const tti_node *node, const float *const *in, float *y, size_
 }
 
 const tti_elem TTI_VARIANT(tti_elems_elementwise)[] = {
-    {"neg", neg},    {"exp", exp_},      {"log", log_},
-    {"sqrt", sqrt_}, {"abs", abs_},      {"square", square},
-    {"sign", sign},  {"affine", affine}, {0},
+    {"neg", neg},      {"exp", exp_},      {"log", log_},     {"sqrt", sqrt_},
+    {"abs", abs_},     {"square", square}, {"sign", sign},    {"affine", affine},
+    {"sin", sin_},     {"cos", cos_},      {"erf", erf_},     {"log1p", log1p_},
+    {"expm1", expm1_}, {"floor", floor_},  {"round", round_}, {0},
 };
 
 static tti_elem_fn find_in(const tti_elem *list, const char *op) {

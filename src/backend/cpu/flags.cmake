@@ -3,7 +3,7 @@
 set(TUTTI_CPU_VECTOR "")
 foreach(name elementwise activation binary matmul gemm conv pool shape softmax loss reduce random
         optim norm batch_norm embed attention tile_product rotary recurrent resample
-        pair_loss fused isa)
+        pair_loss along fused isa)
   if(EXISTS ${CMAKE_SOURCE_DIR}/src/backend/cpu/${name}.c)
     list(APPEND TUTTI_CPU_VECTOR ${CMAKE_SOURCE_DIR}/src/backend/cpu/${name}.c)
   endif()

@@ -18,19 +18,44 @@ typedef struct fn_row {
 } fn_row;
 
 static const fn_row fn_rows[] = {
-    {"neg", TTI_ELEM_NEG},         {"exp", TTI_ELEM_EXP},
-    {"log", TTI_ELEM_LOG},         {"sqrt", TTI_ELEM_SQRT},
-    {"abs", TTI_ELEM_ABS},         {"square", TTI_ELEM_SQUARE},
-    {"sign", TTI_ELEM_SIGN},       {"affine", TTI_ELEM_AFFINE},
-    {"cast", TTI_ELEM_COPY},       {"broadcast_to", TTI_ELEM_COPY},
-    {"relu", TTI_ELEM_RELU},       {"relu_grad", TTI_ELEM_RELU_GRAD},
-    {"sigmoid", TTI_ELEM_SIGMOID}, {"sigmoid_grad", TTI_ELEM_SIGMOID_GRAD},
-    {"tanh", TTI_ELEM_TANH},       {"tanh_grad", TTI_ELEM_TANH_GRAD},
-    {"gelu", TTI_ELEM_GELU},       {"gelu_grad", TTI_ELEM_GELU_GRAD},
-    {"silu", TTI_ELEM_SILU},       {"silu_grad", TTI_ELEM_SILU_GRAD},
-    {"add", TTI_ELEM_ADD},         {"sub", TTI_ELEM_SUB},
-    {"mul", TTI_ELEM_MUL},         {"div", TTI_ELEM_DIV},
-    {"maximum", TTI_ELEM_MAXIMUM}, {"minimum", TTI_ELEM_MINIMUM},
+    {"neg", TTI_ELEM_NEG},
+    {"exp", TTI_ELEM_EXP},
+    {"log", TTI_ELEM_LOG},
+    {"sqrt", TTI_ELEM_SQRT},
+    {"abs", TTI_ELEM_ABS},
+    {"square", TTI_ELEM_SQUARE},
+    {"sign", TTI_ELEM_SIGN},
+    {"affine", TTI_ELEM_AFFINE},
+    {"cast", TTI_ELEM_COPY},
+    {"broadcast_to", TTI_ELEM_COPY},
+    {"relu", TTI_ELEM_RELU},
+    {"relu_grad", TTI_ELEM_RELU_GRAD},
+    {"sigmoid", TTI_ELEM_SIGMOID},
+    {"sigmoid_grad", TTI_ELEM_SIGMOID_GRAD},
+    {"tanh", TTI_ELEM_TANH},
+    {"tanh_grad", TTI_ELEM_TANH_GRAD},
+    {"gelu", TTI_ELEM_GELU},
+    {"gelu_grad", TTI_ELEM_GELU_GRAD},
+    {"silu", TTI_ELEM_SILU},
+    {"silu_grad", TTI_ELEM_SILU_GRAD},
+    {"add", TTI_ELEM_ADD},
+    {"sub", TTI_ELEM_SUB},
+    {"mul", TTI_ELEM_MUL},
+    {"div", TTI_ELEM_DIV},
+    {"maximum", TTI_ELEM_MAXIMUM},
+    {"minimum", TTI_ELEM_MINIMUM},
+    {"sin", TTI_ELEM_SIN},
+    {"cos", TTI_ELEM_COS},
+    {"erf", TTI_ELEM_ERF},
+    {"log1p", TTI_ELEM_LOG1P},
+    {"expm1", TTI_ELEM_EXPM1},
+    {"floor", TTI_ELEM_FLOOR},
+    {"round", TTI_ELEM_ROUND},
+    {"pow", TTI_ELEM_POW},
+    {"equal", TTI_ELEM_EQUAL},
+    {"less", TTI_ELEM_LESS},
+    {"less_equal", TTI_ELEM_LESS_EQUAL},
+    {"keep", TTI_ELEM_KEEP},
 };
 
 /* TTI_ELEM_N: not one of ours. */
@@ -157,7 +182,7 @@ static way choose(const tti_node *node, const tti_elem_program *p) {
         tti_cuda_elem_has_direct(fn, (tutti_dtype)p->dtype[0], (tutti_dtype)p->out_dtype))
         return DIRECT;
     if (flat) return CHAIN;
-    bool is_zip = fn == TTI_ELEM_COPY || (fn >= TTI_ELEM_ADD && fn <= TTI_ELEM_MINIMUM);
+    bool is_zip = fn == TTI_ELEM_COPY || (fn >= TTI_ELEM_ADD && fn <= TTI_ELEM_KEEP);
     return is_zip && is_single(p) && p->dtype[0] == p->out_dtype ? BROADCAST : ANY;
 }
 
@@ -248,6 +273,11 @@ const tti_kernel tti_cuda_elementwise_kernels[] = {
     ELEM("div"),
     ELEM("maximum"),
     ELEM("minimum"),
+    ELEM("pow"),
+    ELEM("equal"),
+    ELEM("less"),
+    ELEM("less_equal"),
+    ELEM("keep"),
     ELEM("broadcast_to"),
     ELEM("cast"),
     ELEM("neg"),
@@ -257,6 +287,13 @@ const tti_kernel tti_cuda_elementwise_kernels[] = {
     ELEM("abs"),
     ELEM("square"),
     ELEM("sign"),
+    ELEM("sin"),
+    ELEM("cos"),
+    ELEM("erf"),
+    ELEM("log1p"),
+    ELEM("expm1"),
+    ELEM("floor"),
+    ELEM("round"),
     ELEM("affine"),
     ELEM("relu"),
     ELEM("relu_grad"),

@@ -85,6 +85,13 @@ __device__ __forceinline__ F tti_elem(F x, F y, F alpha, F beta) {
     if constexpr (FN == TTI_ELEM_ABS) return fabs(x);
     if constexpr (FN == TTI_ELEM_SQUARE) return x * x;
     if constexpr (FN == TTI_ELEM_SIGN) return x > 0 ? (F)1 : x < 0 ? (F)-1 : x;
+    if constexpr (FN == TTI_ELEM_SIN) return sin(x);
+    if constexpr (FN == TTI_ELEM_COS) return cos(x);
+    if constexpr (FN == TTI_ELEM_ERF) return erf(x);
+    if constexpr (FN == TTI_ELEM_LOG1P) return log1p(x);
+    if constexpr (FN == TTI_ELEM_EXPM1) return expm1(x);
+    if constexpr (FN == TTI_ELEM_FLOOR) return floor(x);
+    if constexpr (FN == TTI_ELEM_ROUND) return rint(x);
     if constexpr (FN == TTI_ELEM_AFFINE) return fma(alpha, x, beta);
     if constexpr (FN == TTI_ELEM_RELU) return x < 0 ? (F)0 : x;
     if constexpr (FN == TTI_ELEM_SIGMOID) return tti_sigmoid(x);
@@ -98,6 +105,11 @@ __device__ __forceinline__ F tti_elem(F x, F y, F alpha, F beta) {
     if constexpr (FN == TTI_ELEM_DIV) return x / y;
     if constexpr (FN == TTI_ELEM_MAXIMUM) return x != x || x > y ? x : y;
     if constexpr (FN == TTI_ELEM_MINIMUM) return x != x || x < y ? x : y;
+    if constexpr (FN == TTI_ELEM_POW) return pow(x, y);
+    if constexpr (FN == TTI_ELEM_EQUAL) return x == y ? (F)1 : (F)0;
+    if constexpr (FN == TTI_ELEM_LESS) return x < y ? (F)1 : (F)0;
+    if constexpr (FN == TTI_ELEM_LESS_EQUAL) return x <= y ? (F)1 : (F)0;
+    if constexpr (FN == TTI_ELEM_KEEP) return y != 0 ? x : (F)0;
     if constexpr (FN == TTI_ELEM_RELU_GRAD) return x <= 0 ? (F)0 : y;
     if constexpr (FN == TTI_ELEM_SIGMOID_GRAD) return y * x * (1 - x);
     if constexpr (FN == TTI_ELEM_TANH_GRAD) return y * (1 - x * x);
