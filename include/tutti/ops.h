@@ -107,6 +107,10 @@ TUTTI_API tutti_value *tutti_dropout(tutti_graph *g, tutti_value *x, double p, c
 /* Drops whole samples: one draw for each sample of x[N,..] (stochastic depth). */
 TUTTI_API tutti_value *tutti_drop_path(tutti_graph *g, tutti_value *x, double p, const char *name);
 
+/* Random numbers of the shape of x[N,..], which is not read: uniform in 0 .. 1 (1 excluded), or
+ * normal with deviation 1.  They depend on what dropout's mask depends on.  No gradient. */
+TUTTI_API tutti_value *tutti_noise(tutti_graph *g, tutti_value *x, bool normal, const char *name);
+
 /* ---- element by element: y has x's shape ---- */
 
 TUTTI_API tutti_value *tutti_relu(tutti_graph *g, tutti_value *x);      /* max(x, 0)       */

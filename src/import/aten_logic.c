@@ -36,15 +36,13 @@ static tutti_value *greater_equal(tutti_graph *g, tutti_value *x, tutti_value *y
 static void compare(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
-    tutti_value *value =
-        b->row->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    tutti_value *value = b->row->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
     tti_set_pair(b, c->out[0], value, TTI_ELEM_BOOL, x, y);
 }
 
 static void fold_compare(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b))
-        tti_fold_pair(b, x, y, TTI_ELEM_BOOL, b->row->f2, c->out[0]);
+    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_BOOL, b->row->f2, c->out[0]);
 }
 
 /* ---- logic ---- */
@@ -81,8 +79,7 @@ static void join_bits(tti_building *b, const tti_call *c) {
 
 static void fold_bits(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b))
-        tti_fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
+    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
 }
 
 /* not x, of any type. */
@@ -109,8 +106,8 @@ static void bitwise_not(tti_building *b, const tti_call *c) {
     else if (tti_on_host(x))
         tti_fold_pair(b, x, &ones, elem, f_xor, c->out[0]);
     else
-        tti_set_pair(b, c->out[0], tutti_affine(b->graph, tti_compact_value(b, x), -1, -1), elem,
-                     x, &ones);
+        tti_set_pair(b, c->out[0], tutti_affine(b->graph, tti_compact_value(b, x), -1, -1), elem, x,
+                     &ones);
 }
 
 static double f_isnan(double x, double y) { return (void)y, isnan(x); }
@@ -156,8 +153,8 @@ static void choose(tti_building *b, const tti_operand *m, const tti_operand *x,
     if (y->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &y->host, &shape, &q)) return;
     int64_t n = tti_host_n(&made);
     for (int64_t i = 0; i < n; i++)
-        made.data[i] =
-            tti_round(made.elem, tti_host_at(&r, i) != 0 ? tti_element(x, &p, i) : tti_element(y, &q, i));
+        made.data[i] = tti_round(
+            made.elem, tti_host_at(&r, i) != 0 ? tti_element(x, &p, i) : tti_element(y, &q, i));
     tti_set_host(out, &made);
 }
 
@@ -187,8 +184,7 @@ static void where(tti_building *b, const tti_call *c) {
 /* self mask value: value where mask is true. */
 static void masked_fill(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *mask = tti_operand_at(b, c, 1);
-    if (tti_good(b))
-        choose_values(b, mask, tti_operand_at(b, c, 2), x, tti_elem_of(x), c->out[0]);
+    if (tti_good(b)) choose_values(b, mask, tti_operand_at(b, c, 2), x, tti_elem_of(x), c->out[0]);
 }
 
 static void fold_masked_fill(tti_building *b, const tti_call *c) {
@@ -206,26 +202,27 @@ static void fold_masked_fill(tti_building *b, const tti_call *c) {
     tti_set_host(c->out[0], &made);
 }
 
-#define COMPARE(op, fn, builder)                    \
-    {                                               \
+#define COMPARE(op, fn, builder)                                                                 \
+    {                                                                                            \
         .target = "aten." op, .signature = "self other", .build = compare, .fold = fold_compare, \
-        .f2 = fn, .b2 = builder                     \
-    }
-#define COMPARES(op, fn, builder) COMPARE(op ".Tensor", fn, builder), COMPARE(op ".Scalar", fn, builder)
-#define LOGIC(op, fn, builder)                                                                   \
-    {                                                                                            \
-        .target = "aten." op ".default", .signature = "self other", .build = join_truths,        \
-        .fold = fold_compare, .f2 = fn, .b2 = builder                                            \
-    }
-#define BITS(op, fn, builder)                                                                    \
-    {                                                                                            \
-        .target = "aten." op, .signature = "self other", .build = join_bits, .fold = fold_bits,  \
         .f2 = fn, .b2 = builder                                                                  \
     }
-#define CLASSIFY(op, fn, builder)                                                                \
-    {                                                                                            \
-        .target = "aten." op ".default", .signature = "self", .build = classify,                 \
-        .fold = classify, .f2 = fn, .b2 = builder                                                \
+#define COMPARES(op, fn, builder) \
+    COMPARE(op ".Tensor", fn, builder), COMPARE(op ".Scalar", fn, builder)
+#define LOGIC(op, fn, builder)                                                            \
+    {                                                                                     \
+        .target = "aten." op ".default", .signature = "self other", .build = join_truths, \
+        .fold = fold_compare, .f2 = fn, .b2 = builder                                     \
+    }
+#define BITS(op, fn, builder)                                                                   \
+    {                                                                                           \
+        .target = "aten." op, .signature = "self other", .build = join_bits, .fold = fold_bits, \
+        .f2 = fn, .b2 = builder                                                                 \
+    }
+#define CLASSIFY(op, fn, builder)                                                                  \
+    {                                                                                              \
+        .target = "aten." op ".default", .signature = "self", .build = classify, .fold = classify, \
+        .f2 = fn, .b2 = builder                                                                    \
     }
 #define BOTH(op, args, fn) \
     { .target = "aten." op, .signature = args, .build = fn, .fold = fn }

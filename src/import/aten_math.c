@@ -306,8 +306,7 @@ static void fold_two(tti_building *b, const tti_call *c) {
 static void build_two(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
-    tutti_value *value =
-        b->row->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    tutti_value *value = b->row->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
     tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
 }
 

@@ -6,8 +6,10 @@
  * the batch over shards and workers, and the backward pass, use the same mask. */
 #include "ops/random.h"
 #include "base/philox.h"
+#include "ops/draw.h"
 #include "ops/piece.h"
 #include "ops/rules.h"
+#include "tutti/ops.h"
 
 /* The last three: of the whole value this is a piece (ops/piece.h). */
 static const tti_attr_spec dropout_attrs[] = {
@@ -93,6 +95,50 @@ static void drop_path_reference(const tti_args *a) {
     }
 }
 
+/* ---- noise: random numbers for the shape of x ---- */
+
+static const tti_attr_spec noise_attrs[] = {
+    {"normal", TTI_ATTR_INT, 0, "1: normal, of deviation 1; 0: uniform in 0 .. 1"},
+    {"key", TTI_ATTR_INT, 0, "tti_hash_name of the layer"},
+    {0},
+};
+
+static tutti_status noise_infer(const tti_node *node, tutti_type *out) {
+    if (tti_in_shape(node, 0)->n_dims < 1) return tti_node_fail(node, "a scalar has no samples");
+    if (sample_elems(node) >= (size_t)4 << SAMPLE_BITS)
+        return tti_node_fail(node, "a sample has %zu elements, fewer than 2^30 are allowed",
+                             sample_elems(node));
+    return tti_infer_same(node, out);
+}
+
+static void noise_reference(const tti_args *a) {
+    uint64_t key = tti_mix64(a->run->seed, (uint64_t)tti_attr_int(a->node, "key"));
+    bool normal = tti_attr_int(a->node, "normal") != 0;
+    size_t n = tti_in_n(a->node, 0), per_sample = sample_elems(a->node);
+    for (size_t i = 0; i < n; i++) {
+        size_t e = i % per_sample;
+        uint64_t sample = a->run->sample0 + i / per_sample;
+        tti_philox r = tti_philox_draw(key, a->run->step, (sample << SAMPLE_BITS) + e / 4);
+        double pair[2];
+        tti_draw_normals(r.v[e % 4 / 2 * 2], r.v[e % 4 / 2 * 2 + 1], &pair[0], &pair[1]);
+        a->out[0][i] = normal ? pair[e % 2] : (double)tti_philox_unit(r.v[e % 4]);
+    }
+}
+
+/* The numbers follow the samples. */
+static tutti_status noise_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"0", "0"}};
+    return tti_shard_match(node, rules, 1, in, out, "numbers are counted inside whole samples");
+}
+
+tutti_value *tutti_noise(tutti_graph *g, tutti_value *x, bool normal, const char *name) {
+    if (!tti_can_build(g, "noise", x, name)) return NULL;
+    return tti_emit(
+        g, "noise", name, &x, 1,
+        (tti_attr_arg[]){
+            TTI_INT("normal", normal), TTI_INT("key", (int64_t)tti_hash_name(name)), {0}});
+}
+
 static tutti_status drop_path_infer(const tti_node *node, tutti_type *out) {
     if (tti_in_shape(node, 0)->n_dims < 1) return tti_node_fail(node, "a scalar has no samples");
     return mask_infer(node, out);
@@ -169,6 +215,16 @@ static const tti_sample samples[] = {
     {0},
 };
 
+static const tti_sample noise_samples[] = {
+    {.in = "f32[4,6]", .attrs = "key=7"},
+    {.in = "f32[2,3,5]", .attrs = "normal=1 key=-1"},
+    {.in = "f64[3]"},
+    {.in = "f32[0,6]"},
+    {.in = "f32[]", .expect = TUTTI_E_INVALID},
+    {.in = "i32[4]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 static const tti_sample path_samples[] = {
     {.in = "f32[4,6]", .attrs = "p=0.5 key=7"},
     {.in = "f32[8,3,5]", .attrs = "p=0.25 key=-1"},
@@ -213,5 +269,17 @@ const tti_op tti_ops_random[] = {
      .doc = "dx = dy with drop_path's mask and scale",
      PATH,
      .traits = TTI_RANDOM},
+    {.name = "noise",
+     .doc = "random numbers of x's shape, for each sample its own; x itself is not read",
+     .n_in_min = 1,
+     .n_in_max = 1,
+     .n_out = 1,
+     .attrs = noise_attrs,
+     .traits = TTI_RANDOM,
+     .infer = noise_infer,
+     .shard = noise_shard,
+     .cost = dropout_cost,
+     .reference = noise_reference,
+     .samples = noise_samples},
     {0},
 };

@@ -6,6 +6,7 @@
 #include "backend/cuda/ops/random.h"
 #include "backend/cuda/runtime/device.cuh"
 #include "base/philox.h"
+#include "ops/draw.h"
 
 enum { THREADS = 256, SAMPLE_BITS = 28 };
 
@@ -74,6 +75,53 @@ __global__ void __launch_bounds__(THREADS) quad_kernel(const __grid_constant__ d
     }
 }
 
+/* A thread has one draw of four numbers, as quad_kernel has. */
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    noise_kernel(const __grid_constant__ dropout_args a, bool normal) {
+    uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= a.n) return;
+    uint64_t sample = tti_divide(i, a.sample), quad = i - sample * a.sample.by;
+    tti_philox r = draw(a, sample, quad);
+    double x[4];
+    for (int j = 0; j < 4; j++) x[j] = tti_philox_unit(r.v[j]);
+    if (normal) tti_draw_normals(r.v[0], r.v[1], &x[0], &x[1]);
+    if (normal) tti_draw_normals(r.v[2], r.v[3], &x[2], &x[3]);
+    for (int j = 0; j < 4; j++) {
+        uint64_t e = quad * 4 + j, at = e;
+        if (e >= a.per_sample) return;
+        if (a.n_channels) {
+            uint64_t channel = tti_divide(e, a.pixels);
+            at = (e - channel * a.pixels.by) * a.n_channels + channel;
+        }
+        tti_from_acc((T *)a.y + at + sample * a.per_sample, (typename tti_acc<T>::type)x[j]);
+    }
+}
+
+static dropout_args args_of(const tti_dropout_desc *desc, const void *x, void *y,
+                            const tti_run *run) {
+    dropout_args a = {};
+    a.x = x, a.y = y, a.run = run;
+    a.key = desc->key;
+    a.per_sample = desc->per_sample, a.n_channels = desc->n_channels;
+    a.pixels = tti_divider_of(desc->n_pixels ? desc->n_pixels : 1);
+    a.sample = tti_divider_of((desc->per_sample + 3) / 4);
+    a.n = (desc->per_sample + 3) / 4 * desc->n_samples;
+    return a;
+}
+
+extern "C" cudaError_t tti_cuda_noise(const tti_dropout_desc *desc, bool normal, void *y,
+                                      const tti_run *run, cudaStream_t stream) {
+    uint64_t n = desc->n_samples * desc->per_sample;
+    if (n == 0) return cudaSuccess;
+    if (n > (uint64_t)THREADS * 0x7FFFFFFF) return cudaErrorInvalidValue;
+    dropout_args a = args_of(desc, nullptr, y, run);
+    unsigned n_blocks = (unsigned)((a.n + THREADS - 1) / THREADS);
+    TTI_FLOAT_DISPATCH(desc->dtype,
+                       { noise_kernel<T><<<n_blocks, THREADS, 0, stream>>>(a, normal); })
+    return cudaGetLastError();
+}
+
 template <class T, int V>
 static void launch(const tti_dropout_desc *d, dropout_args *a, cudaStream_t stream) {
     bool whole = V > 1 && !d->n_channels && d->per_sample % V == 0;
@@ -96,14 +144,10 @@ static void launch(const tti_dropout_desc *d, dropout_args *a, cudaStream_t stre
 
 extern "C" cudaError_t tti_cuda_dropout(const tti_dropout_desc *desc, const void *x, void *y,
                                         const tti_run *run, cudaStream_t stream) {
-    dropout_args a = {};
     uint64_t n = desc->n_samples * desc->per_sample;
     if (n == 0) return cudaSuccess;
     if (n > (uint64_t)THREADS * 0x7FFFFFFF) return cudaErrorInvalidValue;
-    a.x = x, a.y = y, a.run = run;
-    a.key = desc->key;
-    a.per_sample = desc->per_sample, a.n_channels = desc->n_channels;
-    a.pixels = tti_divider_of(desc->n_pixels ? desc->n_pixels : 1);
+    dropout_args a = args_of(desc, x, y, run);
     a.scale = 1 / (1 - desc->p);
     double limit = (double)(float)desc->p * 0x1p24;
     a.limit = (uint32_t)limit + ((double)(uint32_t)limit < limit);

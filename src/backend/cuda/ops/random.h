@@ -24,6 +24,10 @@ typedef struct tti_dropout_desc {
 cudaError_t tti_cuda_dropout(const tti_dropout_desc *desc, const void *x, void *y,
                              const tti_run *run, cudaStream_t stream);
 
+/* Numbers [n_samples, per_sample] from desc, whose p and by_sample are not used. */
+cudaError_t tti_cuda_noise(const tti_dropout_desc *desc, bool normal, void *y, const tti_run *run,
+                           cudaStream_t stream);
+
 #ifdef __cplusplus
 }
 #endif
