@@ -185,7 +185,7 @@ function(tutti_cuda_objects out)
       endif()
     endif()
     set(flags "")
-    if(name MATCHES "^((peers_)?update|draw)$") # the bits of the host, where nothing is contracted either
+    if(name MATCHES "^((peers_)?update|draw|random)$") # the bits of the host, where nothing is contracted either
       set(flags -fmad=false)
     endif()
     add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${kernel} VERBATIM
