@@ -15,13 +15,13 @@ extern "C" {
 #endif
 
 /* Functions of one input, of two, and gradients (of y or x, and dy). */
-#define TTI_ELEM_MATHS(X)                                                                      \
-    X(COPY)                                                                                    \
-    X(NEG)                                                                                     \
-    X(EXP)                                                                                     \
-    X(LOG)                                                                                     \
-    X(SQRT) X(ABS) X(SQUARE) X(SIGN) X(AFFINE) X(SIN) X(COS) X(ERF) X(LOG1P) X(EXPM1) X(FLOOR) \
-        X(ROUND)
+#define TTI_ELEM_MATHS(X) \
+    X(COPY)               \
+    X(NEG)                \
+    X(EXP)                \
+    X(LOG)                \
+    X(SQRT)               \
+    X(ABS) X(SQUARE) X(SIGN) X(AFFINE) X(SIN) X(COS) X(ERF) X(LOG1P) X(EXPM1) X(FLOOR) X(ROUND)
 #define TTI_ELEM_ACTS(X) X(RELU) X(SIGMOID) X(TANH) X(GELU) X(GELU_TANH) X(SILU)
 #define TTI_ELEM_MAPS(X) TTI_ELEM_MATHS(X) TTI_ELEM_ACTS(X)
 #define TTI_ELEM_ZIPS(X) \
