@@ -54,7 +54,7 @@ static const float *mask_of(const tti_kargs *a) {
 /* Bodies that are compiled for each combination of their constant arguments. */
 #define BODY static inline __attribute__((always_inline)) void
 
-/* 0 without samples, as in ops/bn_rules.h. */
+/* 0 without samples, as in ops/norm/bn_rules.h. */
 static double rstd_of(double count, double m2, double eps) {
     return count > 0 ? 1 / __builtin_sqrt(m2 / count + eps) : 0;
 }

@@ -111,7 +111,7 @@ static tutti_status cross_entropy_grad_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-/* ---- some classes of each row, the others are other workers' (ops/vocabulary.c) ---- */
+/* ---- some classes of each row, the others are other workers' (ops/loss/vocabulary.c) ---- */
 
 enum { N_ROW = 5 }; /* maximum, sum of exponentials, target, sum, best class */
 

@@ -1,11 +1,12 @@
 /* norm.c - layer, RMS and group norm with their gradients; f32, plain layout.
  *
- * All normalize rows (src/ops/norm.c): a row is a number of channels times inner positions.  With
- * inner 1, as in layer and RMS norm, gamma is a vector along the row; else a number for each run of
- * inner.  A row stays in cache over its passes, so x is read once from memory.  Gradients of gamma
- * and beta add rows in order, in blocks, so that the error does not grow with their number. */
+ * All normalize rows (src/ops/norm/norm.c): a row is a number of channels times inner positions.
+ * With inner 1, as in layer and RMS norm, gamma is a vector along the row; else a number for each
+ * run of inner.  A row stays in cache over its passes, so x is read once from memory.  Gradients of
+ * gamma and beta add rows in order, in blocks, so that the error does not grow with their number.
+ */
 #include "backend/cpu/moments.h"
-#include "ops/rows.h"
+#include "ops/norm/rows.h"
 
 static bool can_run(const tti_node *node) { return tti_all_f32(node) && tti_all_plain(node); }
 

@@ -2,8 +2,8 @@
  *
  * The inputs' part of the gates is one product for all steps; then each step adds the product of
  * the states of all samples with w_hh, which lies transposed in scratch, and runs the functions of
- * the gates along the hidden elements.  Gates stand as in src/ops/recurrent.c: of an LSTM i f g o,
- * of a GRU r z n and w_hn h + b_hn. */
+ * the gates along the hidden elements.  Gates stand as in src/ops/sequence/recurrent.c: of an LSTM
+ * i f g o, of a GRU r z n and w_hn h + b_hn. */
 #include "backend/cpu/simd.h"
 #include "backend/cpu/vmath.h"
 

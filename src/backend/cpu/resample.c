@@ -1,8 +1,8 @@
 /* resample.c - upsampling, nearest and bilinear, with gradients; f32, both layouts.
  *
  * An output row reads two input rows with two weights, an output column two columns
- * (src/ops/resample.c); both lists are made once in every run, in scratch.  In N,H,W,C bytes the
- * loops run along the channels.  Gradients add in order of the output's rows and columns. */
+ * (src/ops/image/resample.c); both lists are made once in every run, in scratch.  In N,H,W,C bytes
+ * the loops run along the channels.  Gradients add in order of the output's rows and columns. */
 #include "backend/cpu/simd.h"
 
 typedef struct points {

@@ -1,5 +1,5 @@
 /* join.cuh - joins values of all shards, with the bits of the ops' join on the host
- * (ops/batch_norm.c): sums, or {count, mean .., M2 ..} by Chan's formula. */
+ * (ops/norm/batch_norm.c): sums, or {count, mean .., M2 ..} by Chan's formula. */
 #ifndef TTI_CUDA_JOIN_CUH
 #define TTI_CUDA_JOIN_CUH
 

@@ -9,7 +9,7 @@
 #include "backend/cuda/gemm/wgmma_plan.h"
 #include "backend/cuda/runtime/cuda.h"
 #include "backend/cuda/runtime/plain.h"
-#include "ops/head.h"
+#include "ops/loss/head.h"
 
 enum { ALIGNMENT = 256 };
 

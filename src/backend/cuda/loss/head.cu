@@ -6,7 +6,7 @@
 #include "backend/cuda/gemm/wgmma.h"
 #include "backend/cuda/loss/head.h"
 #include "backend/cuda/loss/loss_rows.cuh"
-#include "ops/head.h"
+#include "ops/loss/head.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
-/* head.h - launchers of head.cu: the loss of a head without logits (ops/head.c), and rows times
- * factors. */
+/* head.h - launchers of head.cu: the loss of a head without logits (ops/loss/head.c), and rows
+ * times factors. */
 #ifndef TTI_CUDA_HEAD_H
 #define TTI_CUDA_HEAD_H
 

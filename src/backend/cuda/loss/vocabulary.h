@@ -1,5 +1,5 @@
 /* vocabulary.h - launchers of vocabulary.cu: cross entropy where the classes are on several devices
- * (ops/vocabulary.c). */
+ * (ops/loss/vocabulary.c). */
 #ifndef TTI_CUDA_VOCABULARY_H
 #define TTI_CUDA_VOCABULARY_H
 

@@ -6,7 +6,7 @@
 namespace {
 
 /* 1 / sqrt(variance + eps); count NULL: m2 is the variance, else the sum of so many squares, and of
- * none it is 0, as in ops/bn_rules.h. */
+ * none it is 0, as in ops/norm/bn_rules.h. */
 template <class A>
 __device__ __forceinline__ A rstd_of(const float *count, float m2, double eps) {
     if (count && !(*count > 0)) return 0;

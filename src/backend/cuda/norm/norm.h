@@ -1,13 +1,13 @@
 /* norm.h - launchers of layer, RMS and group norm and their gradients.
  *
- * x is rows (ops/rows.h).  Pointers are device memory, aligned to 64 bytes; those said to be
+ * x is rows (ops/norm/rows.h).  Pointers are device memory, aligned to 64 bytes; those said to be
  * optional may be NULL. */
 #ifndef TTI_CUDA_NORM_H
 #define TTI_CUDA_NORM_H
 
 #include <cuda_runtime_api.h>
 
-#include "ops/rows.h"
+#include "ops/norm/rows.h"
 #include "tutti/types.h"
 
 #ifdef __cplusplus

@@ -1,7 +1,8 @@
 /* recurrent.h - launchers of the cells of LSTM and GRU (recurrent.cu): one step of all samples.
  *
  * What goes from step to step is kept in f32 (f64 for f64), called wide below; values are of
- * dtype.  An LSTM has gates i f g o, a GRU r z n and w_hn h + b_hn, as in src/ops/recurrent.c. */
+ * dtype.  An LSTM has gates i f g o, a GRU r z n and w_hn h + b_hn, as in
+ * src/ops/sequence/recurrent.c. */
 #ifndef TTI_CUDA_RECURRENT_H
 #define TTI_CUDA_RECURRENT_H
 

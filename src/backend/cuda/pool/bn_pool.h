@@ -1,4 +1,4 @@
-/* bn_pool.h - launchers of batch norm followed by 3x3 pooling with stride 2 (ops/bn_pool.c).
+/* bn_pool.h - launchers of batch norm followed by 3x3 pooling with stride 2 (ops/norm/bn_pool.c).
  *
  * Pools have x [n,c,in] and y [n,c,out], both channels last or neither, as in pool.h; statistics
  * and sums are those of batch_norm.h. where: u8, like y. */

@@ -10,7 +10,7 @@
 #include "backend/gpus.h"
 #include "base/dtype.h"
 #include "base/philox.h"
-#include "ops/head.h"
+#include "ops/loss/head.h"
 #include "ops/op_table.h"
 #include "t.h"
 

@@ -5,7 +5,7 @@
  * product itself can write it, and one factor per row corrects its whole gradient.  The factor
  * passes through the next products: dx = s (e w), dw = e^T (s x).  Only the pass fuse_head.c makes
  * these ops, after autodiff, so they need no gradients. */
-#include "ops/head.h"
+#include "ops/loss/head.h"
 
 #include <math.h>
 

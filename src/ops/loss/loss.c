@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "ops/loss/vocabulary.h"
 #include "ops/rules.h"
-#include "ops/vocabulary.h"
 #include "tutti/ops.h"
 
 static const tutti_type scalar = {TUTTI_F32, {0}};

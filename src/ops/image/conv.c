@@ -7,7 +7,7 @@
  * same (o, c, i, j, p, q) terms, so one loop serves all three references. */
 #include <string.h>
 
-#include "ops/bn_rules.h"
+#include "ops/norm/bn_rules.h"
 #include "tutti/ops.h"
 
 /* The common attributes of the three ops. */

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ops/rows.h"
+#include "ops/norm/rows.h"
 #include "ops/rules.h"
 #include "tutti/ops.h"
 

@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "ops/loss/vocabulary.h"
 #include "ops/rules.h"
-#include "ops/vocabulary.h"
 
 static const tti_attr_spec part_attrs[] = {{"first", TTI_ATTR_INT, 0, "class of the first logit"},
                                            {0}};

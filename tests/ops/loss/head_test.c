@@ -2,7 +2,7 @@
  * or does not count. */
 #include <math.h>
 
-#include "ops/head.h"
+#include "ops/loss/head.h"
 #include "ops/op_table.h"
 #include "reference_run.h"
 #include "t.h"

@@ -4,7 +4,7 @@
  * from before a relu, with y or the values from which y is recomputed; bn_grad_join writes the
  * masked dy as well, and conv2d_grad_join and _sums also compute dy itself, the gradient of a 1x1
  * convolution. */
-#include "ops/bn_rules.h"
+#include "ops/norm/bn_rules.h"
 
 static const tti_attr_spec join_attrs[] = {{"eps", TTI_ATTR_FLOAT, 1e-5, "added to the variance"},
                                            {0}};

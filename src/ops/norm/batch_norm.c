@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ops/bn_rules.h"
+#include "ops/norm/bn_rules.h"
 
 static const tti_attr_spec apply_attrs[] = {
     {"eps", TTI_ATTR_FLOAT, 1e-5, "added to the variance"},

@@ -8,7 +8,7 @@
  * times as large as y, and their gradients are never stored.  Batch norm keeps or reverses the
  * order of a channel's values, so the maximum is found among x, independent of rounding.  Only the
  * pass fuse_bn_pool.c makes these ops, after autodiff. */
-#include "ops/bn_rules.h"
+#include "ops/norm/bn_rules.h"
 
 enum { SIDE = 3, STEP = 2, NOWHERE = 9 }; /* of a window; from window to window */
 
