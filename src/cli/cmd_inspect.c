@@ -16,7 +16,7 @@
 static const char usage[] =
     "usage: tutti inspect [JOB.yaml] [key=value ...] [--after PASS] [--worker N]\n"
     "       tutti inspect [JOB.yaml] [key=value ...] --layout [--worker N] | --svg FILE\n"
-    "       tutti inspect RUN | CHECKPOINT | FILE.safetensors | FILE.pt2\n"
+    "       tutti inspect RUN | CHECKPOINT | FILE.safetensors | FILE.pt2 | FILE.onnx\n"
     "\n"
     "Prints what the job would run: the steps of the shard program with the kernel of each, and\n"
     "the peak use of each kind of memory.\n"
@@ -32,7 +32,7 @@ static const char usage[] =
     "  --svg FILE     the layout as a picture\n"
     "\n"
     "For a run, a checkpoint or a safetensors file: prints its contents and verifies every\n"
-    "checksum.  For an exported PyTorch model (.pt2): its inputs, parameters and operators.\n";
+    "checksum.  For an exported model (.pt2, .onnx): its inputs, parameters and operators.\n";
 
 static bool ends_with(const char *path, const char *end) {
     size_t n = strlen(path), n_end = strlen(end);
@@ -107,7 +107,8 @@ static int refuse_part(const char *option) {
 int tutti_cmd_inspect(int argc, char **argv) {
     job_args args;
     requested w = {take_flag(&argc, argv, "--layout"), take_option(&argc, argv, "--svg")};
-    if (argc == 2 && ends_with(argv[1], ".pt2") && !w.layout && !w.svg_path)
+    if (argc == 2 && (ends_with(argv[1], ".pt2") || ends_with(argv[1], ".onnx")) && !w.layout &&
+        !w.svg_path)
         return print_model(argv[1]);
     if (argc == 2 && is_checkpoint(argv[1]))
         return w.layout || w.svg_path ? refuse_checkpoint(argv[1]) : print_checkpoint(argv[1]);

@@ -8,104 +8,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/number.h"
 #include "import/building.h"
 
-/* ---- the signature of a row ---- */
-
-typedef struct word {
-    const char *name, *fallback;
-    int n_name, n_fallback; /* n_fallback < 0: the argument must be given */
-    bool ignored;
-} word;
-
-static bool next_word(const char **p, word *out) {
-    while (**p == ' ') (*p)++;
-    if (!**p) return false;
-    *out = (word){.name = *p, .n_fallback = -1};
-    out->n_name = (int)strcspn(*p, " =!");
-    *p += out->n_name;
-    out->ignored = **p == '!';
-    if (out->ignored) (*p)++;
-    if (**p != '=') return true;
-    out->fallback = ++*p;
-    out->n_fallback = (int)strcspn(*p, " ");
-    *p += out->n_fallback;
-    return true;
-}
-
-/* "None", "True", "1", "0.5", "[1,1]", "none" (text). */
-static tti_arg parse_fallback(tti_building *b, const char *text, int n) {
-    char copy[64];
-    double f;
-    int64_t i;
-    snprintf(copy, sizeof copy, "%.*s", n, text);
-    if (n == 0 || strcmp(copy, "None") == 0) return (tti_arg){0};
-    if (strcmp(copy, "True") == 0 || strcmp(copy, "False") == 0)
-        return (tti_arg){.kind = TTI_ARG_BOOL, .i = copy[0] == 'T'};
-    if (tti_parse_int(copy, &i) == TTI_NUMBER_OK) return (tti_arg){.kind = TTI_ARG_INT, .i = i};
-    if (tti_parse_double(copy, &f) == TTI_NUMBER_OK)
-        return (tti_arg){.kind = TTI_ARG_FLOAT, .f = f};
-    if (copy[0] != '[')
-        return (tti_arg){.kind = TTI_ARG_TEXT, .text = tti_arena_strdup(&b->arena, copy)};
-    tti_arg *items = tti_arena_alloc(&b->arena, TUTTI_MAX_DIMS * sizeof *items);
-    tti_arg list = {.kind = TTI_ARG_LIST, .items = items};
-    for (char *p = copy + 1; items && *p && *p != ']' && list.n < TUTTI_MAX_DIMS;) {
-        items[list.n++] = (tti_arg){.kind = TTI_ARG_INT, .i = strtoll(p, &p, 10)};
-        if (*p == ',') p++;
-    }
-    return list;
-}
-
-static const tti_arg *find_arg(const tti_op_call *call, const word *w, int position) {
-    for (int i = 0; i < call->n_args; i++) {
-        const char *name = call->args[i].name;
-        bool same = (int)strlen(name) == w->n_name && memcmp(name, w->name, (size_t)w->n_name) == 0;
-        same |= position == 0 && strcmp(name, "self") == 0; /* of x.op_(): what op calls input */
-        if (same || (!name[0] && i == position)) return &call->args[i].arg;
-    }
-    return NULL;
-}
-
-static void fill_args(tti_building *b, const tti_operator *row, tti_call *out) {
-    int n_found = 0;
-    const char *p = row->signature;
-    word w;
-    for (int k = 0; next_word(&p, &w); k++) {
-        const tti_arg *given = find_arg(b->call, &w, k);
-        n_found += given != NULL;
-        if (w.ignored) continue;
-        TTI_ASSERT(out->n_args < (int)TTI_COUNT(out->arg));
-        if (!given && w.n_fallback < 0)
-            tti_refuse(b, "argument '%.*s' is missing", w.n_name, w.name);
-        if (!given) {
-            tti_arg *fallback = tti_arena_alloc(&b->arena, sizeof *fallback);
-            if (!fallback) {
-                tti_no_memory(b);
-                return;
-            }
-            if (w.n_fallback >= 0) *fallback = parse_fallback(b, w.fallback, w.n_fallback);
-            given = fallback;
-        }
-        out->arg[out->n_args++] = given;
-    }
-    if (n_found < b->call->n_args) tti_refuse(b, "it has an argument that is not supported");
-}
-
 /* ---- calls ---- */
-
-static bool arg_on_host(const tti_building *b, const tti_arg *arg) {
-    if (arg->kind == TTI_ARG_VALUE) return b->values[arg->value].kind != TTI_OPERAND_GRAPH;
-    for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n; i++)
-        if (!arg_on_host(b, &arg->items[i])) return false;
-    return true;
-}
-
-static bool all_on_host(const tti_building *b, const tti_call *c) {
-    for (int k = 0; k < c->n_args; k++)
-        if (!arg_on_host(b, c->arg[k])) return false;
-    return true;
-}
 
 /* x.op_(...): the result becomes x, for all names that look at the same memory. */
 static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
@@ -152,7 +57,7 @@ static void run_row(tti_building *b, const tti_operator *row, bool in_place,
                     const tti_op_call *call) {
     tti_call c = {0};
     tti_operand written = {0};
-    fill_args(b, row, &c);
+    tti_fill_args(b, row, call, &c);
     if (call->n_outs > (int)TTI_COUNT(c.out))
         tti_refuse(b, "it has %d results, %d are supported", call->n_outs, (int)TTI_COUNT(c.out));
     if (!tti_good(b)) return;
@@ -161,15 +66,7 @@ static void run_row(tti_building *b, const tti_operator *row, bool in_place,
         c.out[i] = call->outs[i] >= 0 ? &b->values[call->outs[i]] : NULL;
     tti_operand *result = c.out[0];
     if (in_place) c.out[0] = &written;
-    bool folds = row->fold && all_on_host(b, &c);
-    tti_apply apply = folds ? row->fold : row->build;
-    b->row = row;
-    if (!apply) {
-        tti_refuse(b, "it depends on the model's inputs, which is not supported for this operator");
-        return;
-    }
-    apply(b, &c);
-    tti_check_graph(b);
+    if (!tti_apply_row(b, row, &c)) return;
     if (row->view && !in_place) share_group(b, &c);
     if (in_place) write_back(b, &c, &written);
     if (in_place && result) *result = written;
@@ -372,7 +269,8 @@ static void take_outputs(tti_building *b, tutti_value **outputs) {
 
 tutti_status tti_program_build(const tti_program_file *p, tutti_graph *g,
                                tutti_value *const *inputs, tutti_value **outputs) {
-    tti_building b = {.program = p, .graph = g, .inputs = inputs, .block = &p->main};
+    tti_building b = {
+        .program = p, .graph = g, .inputs = inputs, .block = &p->main, .find = tti_operator_find};
     TTI_TRY(tutti_graph_check(g));
     b.first = inputs[0];
     b.nothing.kind = TTI_OPERAND_NUMBER;

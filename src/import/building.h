@@ -28,7 +28,8 @@ typedef enum tti_operand_kind {
     TTI_OPERAND_NONE, /* None, or not defined yet */
     TTI_OPERAND_HOST,
     TTI_OPERAND_GRAPH,
-    TTI_OPERAND_NUMBER
+    TTI_OPERAND_NUMBER,
+    TTI_OPERAND_LIST /* of tensors: only operators on sequences take one */
 } tti_operand_kind;
 
 typedef struct tti_operand {
@@ -41,12 +42,18 @@ typedef struct tti_operand {
     bool folded;       /* value has leading dimensions that are one in shape: see fold_lead */
     tutti_shape shape; /* of a folded value */
     double number;
-    bool is_batch;    /* number: the size of the batch */
+    bool is_batch;       /* number: the size of the batch */
+    tutti_value *turned; /* of a matrix: the value of which this one is the transpose */
+    bool of_shape; /* host: computed from the shape of a value whose dimension 0 is the batch */
+    const struct tti_operand *items; /* list: [n_items], of the arena */
+    int n_items;
     int group, stamp; /* values that share memory in PyTorch, and writes to it when this was made */
     int spec;         /* of a tensor of the file: its number among the inputs + 1; 0: none */
 } tti_operand;
 
 /* ---- the work ---- */
+
+typedef struct tti_operator tti_operator;
 
 typedef struct tti_building {
     const tti_program_file *program;
@@ -54,8 +61,9 @@ typedef struct tti_building {
     tti_arena arena;
     tti_operand *values; /* [block->n_values] of the block at hand */
     const tti_block *block;
-    const tti_op_call *call;        /* the current call, NULL: none */
-    const struct tti_operator *row; /* the row of the current call */
+    const tti_operator *(*find)(const char *target, bool *in_place); /* the operator table */
+    const tti_op_call *call; /* the current call, NULL: none */
+    const tti_operator *row; /* the row of the current call */
     tutti_value *const *inputs;
     int64_t batch;      /* rows of the shard */
     tutti_value *first; /* an input, whose rows are those of the batch */
@@ -81,8 +89,9 @@ typedef struct tti_call {
 typedef void (*tti_apply)(tti_building *b, const tti_call *c);
 
 /* One operator.  signature: its arguments in order with their defaults, as in PyTorch's schema:
- * "self other alpha=1".  A name with ! is ignored (where a tensor lies, which kernel runs). */
-typedef struct tti_operator {
+ * "self other alpha=1".  A name with ! is ignored (where a tensor lies, which kernel runs); *name
+ * takes all arguments by position, as a list. */
+struct tti_operator {
     const char *target; /* "aten.add.Tensor" */
     const char *signature;
     tti_apply build;      /* NULL: only on the host */
@@ -92,7 +101,8 @@ typedef struct tti_operator {
     double (*f2)(double, double);
     tutti_value *(*b1)(tutti_graph *g, tutti_value *x);
     tutti_value *(*b2)(tutti_graph *g, tutti_value *x, tutti_value *y);
-} tti_operator;
+    const char *as; /* the operator that means the same (tti_build_as), or nearly */
+};
 
 /* The row of a target, NULL if there is none; *in_place: the target writes to its first argument,
  * and the row is that of the same operator without. */
@@ -103,11 +113,40 @@ bool tti_has_inner_block(const char *target);
 
 /* Rows by family, each ended by one without a target. */
 extern const tti_operator tti_operators_math[], tti_operators_reduce[], tti_operators_shape[],
-    tti_operators_layers[], tti_operators_attention[], tti_operators_host[], tti_operators_logic[];
+    tti_operators_layers[], tti_operators_attention[], tti_operators_host[], tti_operators_logic[],
+    tti_operators_onnx_math[], tti_operators_onnx_shape[], tti_operators_onnx_index[],
+    tti_operators_onnx_layers[], tti_operators_onnx_recurrent[];
 
 /* Adds the calls of a program to a graph: outputs [n] are those of the user. */
 tutti_status tti_program_build(const tti_program_file *program, tutti_graph *g,
                                tutti_value *const *inputs, tutti_value **outputs);
+
+/* ---- row_call.c ---- */
+
+/* The arguments of a call in the order of the row's signature, with its defaults. */
+void tti_fill_args(tti_building *b, const tti_operator *row, const tti_op_call *call,
+                   tti_call *out);
+
+/* Runs a row, on the host if it can; false after a failure. */
+bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c);
+
+/* What an operator without a look into the building needs of it. */
+const char *tti_as_of(const tti_building *b);    /* the operator that its row names in as */
+int64_t tti_batch_rows(const tti_building *b);   /* rows of the shard */
+bool tti_has_fixed_batch(const tti_building *b); /* the file has a number where the batch is */
+void *tti_room(tti_building *b, size_t n_bytes); /* zeroed, of the arena; NULL, noted: no memory */
+
+/* Runs the row of another operator, for one that means the same: arguments by position, those left
+ * out by default.  NULL among outs: nobody uses it. */
+void tti_call_row(tti_building *b, const char *target, const tti_arg *args, int n_args,
+                  tti_operand *const *outs, int n_outs);
+void tti_build_as(tti_building *b, const tti_call *c); /* of a row: the one that it names in as */
+tti_arg tti_operand_arg(const tti_operand *x);         /* borrowed; NULL: None */
+tti_arg tti_int_arg(int64_t i);
+tti_arg tti_bool_arg(bool i);
+tti_arg tti_float_arg(double f);
+tti_arg tti_text_arg(const char *text); /* borrowed */
+tti_arg tti_ints_arg(tti_building *b, const int64_t *list, int n);
 
 /* ---- failures ---- */
 
@@ -125,6 +164,8 @@ const tti_arg *tti_arg_at(const tti_call *c, int k);                    /* kind 
 bool tti_has(const tti_call *c, int k);                                 /* given, and not None */
 tti_operand *tti_operand_at(tti_building *b, const tti_call *c, int k); /* a tensor */
 tti_operand *tti_operand_of(tti_building *b, const tti_arg *arg);
+/* The operand that an argument names; NULL for any other kind of argument. */
+const tti_operand *tti_operand_behind(const tti_building *b, const tti_arg *arg);
 int64_t tti_int_at(tti_building *b, const tti_call *c, int k);
 double tti_number_at(tti_building *b, const tti_call *c, int k);
 bool tti_bool_at(tti_building *b, const tti_call *c, int k);
@@ -133,6 +174,9 @@ const char *tti_text_at(tti_building *b, const tti_call *c, int k);
 int tti_ints_at(tti_building *b, const tti_call *c, int k, int64_t out[TUTTI_MAX_DIMS]);
 /* The same for a pair: one number stands for both. */
 void tti_pair_at(tti_building *b, const tti_call *c, int k, int64_t out[2]);
+/* A list of numbers of any length, or a host tensor of them: [*n] of the arena, NULL on a failure.
+ * Larger than 2^53 in size: 2^53, as ends of slices have it. */
+const int64_t *tti_list_at(tti_building *b, const tti_call *c, int k, int *n);
 /* A dimension of n_dims, negative from the end; 0 on a failure. */
 int tti_dim_at(tti_building *b, const tti_call *c, int k, int n_dims);
 int tti_wrap_dim(tti_building *b, int64_t dim, int n_dims);

@@ -1,9 +1,11 @@
 /* import.c - a model file as the trainer sees it: opened, described, built into graphs, loaded. */
 #include "import/import.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/dtype.h"
 #include "base/error.h"
@@ -121,10 +123,21 @@ static tutti_status wrap(tti_program_file *program, tti_import **out) {
     return st;
 }
 
+/* By the first bytes; where they say nothing, by the name. */
+static bool is_onnx(const char *path) {
+    unsigned char first[4] = {0};
+    size_t n_name = strlen(path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd >= 0 ? pread(fd, first, sizeof first, 0) : 0;
+    if (fd >= 0) close(fd);
+    if (n == 4 && memcmp(first, "PK", 2) == 0) return false;
+    return (n > 0 && first[0] == 8) || (n_name > 5 && strcmp(path + n_name - 5, ".onnx") == 0);
+}
+
 tutti_status tti_import_open(const char *path, tti_import **out) {
     tti_program_file *program;
     *out = NULL;
-    TTI_TRY(tti_pt2_open(path, &program));
+    TTI_TRY(is_onnx(path) ? tti_onnx_open(path, &program) : tti_pt2_open(path, &program));
     return wrap(program, out);
 }
 
@@ -289,7 +302,8 @@ static void add_operators(const tti_program_file *p, tti_str *out) {
 
 void tti_import_describe(const tti_import *m, tti_str *out) {
     const tti_program_file *p = m->program;
-    tti_str_printf(out, "%s: exported by PyTorch %s\n", p->path, p->torch_version);
+    tti_str_printf(out, "%s: exported by %s\n", p->path, p->exporter);
+    if (p->note) tti_str_printf(out, "note: %s\n", p->note);
     add_tensors(p, TTI_SPEC_INPUT, "inputs", out);
     tti_str_printf(out, "outputs: %d\n", m->n_outputs);
     add_tensors(p, TTI_SPEC_PARAM, "parameters", out);

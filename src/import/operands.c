@@ -67,7 +67,13 @@ static tti_operand *value_at(tti_building *b, int number) {
     return x;
 }
 
+const tti_operand *tti_operand_behind(const tti_building *b, const tti_arg *arg) {
+    if (arg->kind == TTI_ARG_OPERAND) return arg->operand;
+    return arg->kind == TTI_ARG_VALUE ? &b->values[arg->value] : NULL;
+}
+
 tti_operand *tti_operand_of(tti_building *b, const tti_arg *arg) {
+    if (arg->kind == TTI_ARG_OPERAND) return (tti_operand *)(uintptr_t)arg->operand;
     if (arg->kind == TTI_ARG_VALUE) {
         tti_operand *x = value_at(b, arg->value);
         if (x->kind == TTI_OPERAND_NONE)
@@ -100,13 +106,13 @@ static double number_of(tti_building *b, const tti_arg *arg) {
     if (arg->kind == TTI_ARG_INT || arg->kind == TTI_ARG_BOOL || arg->kind == TTI_ARG_DTYPE)
         return (double)arg->i;
     if (arg->kind == TTI_ARG_FLOAT) return arg->f;
-    if (arg->kind == TTI_ARG_VALUE) {
-        const tti_operand *x = value_at(b, arg->value);
+    if (arg->kind == TTI_ARG_VALUE || arg->kind == TTI_ARG_OPERAND) {
+        const tti_operand *x = tti_operand_of(b, arg);
         if (x->kind == TTI_OPERAND_NUMBER) return x->number;
         if (x->kind == TTI_OPERAND_HOST && tti_host_n(&x->host) == 1)
             return tti_host_at(&x->host, 0);
         tti_refuse(b, "'%s' must be known before the model runs, and depends on its inputs",
-                   b->block->names[arg->value]);
+                   arg->kind == TTI_ARG_VALUE ? b->block->names[arg->value] : "an argument");
         return 0;
     }
     tti_refuse(b, "an argument is no number");
@@ -151,13 +157,41 @@ int tti_ints_at(tti_building *b, const tti_call *c, int k, int64_t out[TUTTI_MAX
     return arg->n;
 }
 
+static int64_t saturate(double x) {
+    return x > 0x1p53 ? (int64_t)1 << 53 : x < -0x1p53 ? -((int64_t)1 << 53) : (int64_t)x;
+}
+
+const int64_t *tti_list_at(tti_building *b, const tti_call *c, int k, int *n) {
+    const tti_arg *arg = tti_arg_at(c, k);
+    const tti_operand *x = tti_operand_behind(b, arg);
+    *n = 0;
+    if (x && x->kind != TTI_OPERAND_HOST && x->kind != TTI_OPERAND_NUMBER)
+        tti_refuse(b, "a list of numbers depends on the model's inputs, which is not supported");
+    if (!tti_good(b)) return NULL;
+    int64_t most = x && x->kind == TTI_OPERAND_HOST ? tti_host_n(&x->host)
+                   : arg->kind == TTI_ARG_LIST      ? arg->n
+                                                    : 1;
+    int64_t *list = tti_arena_alloc(&b->arena, ((size_t)most + 1) * sizeof *list);
+    if (!list) tti_no_memory(b);
+    for (int64_t i = 0; list && i < most; i++) {
+        if (x && x->kind == TTI_OPERAND_HOST)
+            list[i] = saturate(tti_host_at(&x->host, i));
+        else if (arg->kind == TTI_ARG_LIST && arg->items[i].kind == TTI_ARG_INT)
+            list[i] = arg->items[i].i;
+        else
+            list[i] = saturate(number_of(b, arg->kind == TTI_ARG_LIST ? &arg->items[i] : arg));
+    }
+    if (most > INT32_MAX) tti_refuse(b, "a list has too many elements");
+    *n = tti_good(b) ? (int)most : 0;
+    return tti_good(b) ? list : NULL;
+}
+
 bool tti_is_batch_item(tti_building *b, const tti_call *c, int k, int i) {
     const tti_arg *arg = tti_arg_at(c, k);
     if (arg->kind == TTI_ARG_LIST) arg = i < arg->n ? &arg->items[i] : &none_arg;
     if (b->fixed_batch && i == 0 && arg->kind == TTI_ARG_INT) return arg->i == b->batch;
-    if (arg->kind != TTI_ARG_VALUE) return false;
-    const tti_operand *x = &b->values[arg->value];
-    return x->kind == TTI_OPERAND_NUMBER && x->is_batch;
+    const tti_operand *x = tti_operand_behind(b, arg);
+    return x && x->kind == TTI_OPERAND_NUMBER && x->is_batch;
 }
 
 void tti_pair_at(tti_building *b, const tti_call *c, int k, int64_t out[2]) {

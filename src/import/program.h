@@ -12,15 +12,16 @@
 
 typedef enum tti_arg_kind {
     TTI_ARG_NONE,
-    TTI_ARG_VALUE, /* value: a tensor, or a number that an earlier node computes */
-    TTI_ARG_INT,   /* i */
-    TTI_ARG_FLOAT, /* f */
-    TTI_ARG_BOOL,  /* i */
-    TTI_ARG_TEXT,  /* text */
-    TTI_ARG_DTYPE, /* i: a tti_elem */
-    TTI_ARG_LIST,  /* items [n] */
-    TTI_ARG_BLOCK, /* block */
-    TTI_ARG_OTHER  /* device, layout, memory format: text names the kind */
+    TTI_ARG_VALUE,   /* value: a tensor, or a number that an earlier node computes */
+    TTI_ARG_INT,     /* i */
+    TTI_ARG_FLOAT,   /* f */
+    TTI_ARG_BOOL,    /* i */
+    TTI_ARG_TEXT,    /* text */
+    TTI_ARG_DTYPE,   /* i: a tti_elem */
+    TTI_ARG_LIST,    /* items [n] */
+    TTI_ARG_BLOCK,   /* block */
+    TTI_ARG_OPERAND, /* operand: of calls that an operator makes itself, while a graph is built */
+    TTI_ARG_OTHER    /* device, layout, memory format: text names the kind */
 } tti_arg_kind;
 
 /* Element types of exporters; those of Tutti are fewer. */
@@ -50,6 +51,7 @@ typedef struct tti_arg {
     const struct tti_arg *items;
     int n;
     const tti_block *block;
+    const struct tti_operand *operand;
 } tti_arg;
 
 typedef struct tti_named_arg {
@@ -100,10 +102,13 @@ typedef struct tti_input_spec {
     bool persistent;  /* of a buffer: in the state_dict */
     tti_elem elem;
     tti_import_shape shape;
-    /* Of all but inputs: the entry of the archive, -1: there is none (an empty tensor), and where
-     * its elements lie there, in elements. */
+    /* Of all but inputs: where its elements are.  bytes: in memory; else in an entry of the archive
+     * or from byte `at` on in a file beside the model; entry -1 and no bytes: an empty tensor. */
+    const uint8_t *bytes;
     int entry;
-    int64_t offset, stride[TUTTI_MAX_DIMS];
+    uint64_t at;
+    int own; /* of tensors that only look the same in the file: different numbers */
+    int64_t offset, stride[TUTTI_MAX_DIMS]; /* in elements */
 } tti_input_spec;
 
 typedef enum tti_result_kind {
@@ -121,8 +126,12 @@ typedef struct tti_output_spec {
 
 typedef struct tti_program_file {
     tti_arena arena;
-    tti_archive *archive; /* owned */
-    const char *path, *torch_version;
+    tti_archive *archive; /* owned; NULL: of a file that is no archive */
+    int *files, n_files;  /* descriptors of the files beside the model, owned */
+    void *owned;          /* the model file's bytes, which tensors look at; NULL: borrowed */
+    const char *path;
+    const char *exporter; /* "PyTorch 2.9.0" */
+    const char *note;     /* what the user should know before training; NULL: nothing */
     tti_block main;
     tti_input_spec *inputs;   /* [main.n_inputs]  */
     tti_output_spec *outputs; /* [main.n_outputs] */
@@ -131,12 +140,22 @@ typedef struct tti_program_file {
     int n_extras;
 } tti_program_file;
 
+#define TTI_MAX_TENSOR_BYTES ((uint64_t)1 << 40)
+
 /* Reads a .pt2 file; on success *out is owned by the caller.  Errors: those of archive.h; another
  * schema version, an element type or a dimension that cannot be honored: TUTTI_E_UNSUPPORTED. */
 tutti_status tti_pt2_open(const char *path, tti_program_file **out);
 
 /* The same over an archive, which becomes the program's also on failure. */
 tutti_status tti_pt2_read(tti_archive *archive, tti_program_file **out);
+
+/* Reads an ONNX model, the latter n_bytes in memory (borrowed) that are called path in messages and
+ * whose external data files lie in folder (NULL: none may be used).  Errors: TUTTI_E_CHECKPOINT
+ * (missing, damaged, data outside of the model's folder), TUTTI_E_UNSUPPORTED (opset, types). */
+tutti_status tti_onnx_open(const char *path, tti_program_file **out);
+tutti_status tti_onnx_read(const uint8_t *bytes, size_t n_bytes, const char *path,
+                           const char *folder, tti_program_file **out);
+
 void tti_program_close(tti_program_file *program); /* NULL is a no-op */
 
 /* The elements of a parameter, buffer or constant as f64, row-major: out [n_elems]. */
@@ -149,5 +168,6 @@ bool tti_is_same_tensor(const tti_input_spec *x, const tti_input_spec *y);
 int64_t tti_import_n_elems(const tti_import_shape *shape); /* of a shape without symbols */
 const char *tti_elem_text(tti_elem elem);
 bool tti_elem_is_float(tti_elem elem);
+int tti_elem_bytes(tti_elem elem);
 
 #endif /* TTI_IMPORT_PROGRAM_H */

@@ -11,58 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dtype.h"
 #include "base/error.h"
 #include "import/pt2.h"
 
 enum { SCHEMA_MAJOR = 8, MAX_TEXT = 600 };
-#define MAX_TENSOR_BYTES ((uint64_t)1 << 40)
 
 static tutti_status no_memory(const char *what) {
     return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", what);
 }
 
-/* ---- element types ---- */
-
-static const struct {
-    const char *text;
-    tutti_dtype dtype; /* TUTTI_N_DTYPES: read here */
-    int n_bytes;
-    bool is_float;
-} elems[TTI_N_ELEMS] = {
-    [TTI_ELEM_NONE] = {"none", TUTTI_N_DTYPES, 0, false},
-    [TTI_ELEM_U8] = {"uint8", TUTTI_U8, 1, false},
-    [TTI_ELEM_I8] = {"int8", TUTTI_N_DTYPES, 1, false},
-    [TTI_ELEM_I16] = {"int16", TUTTI_N_DTYPES, 2, false},
-    [TTI_ELEM_I32] = {"int32", TUTTI_I32, 4, false},
-    [TTI_ELEM_I64] = {"int64", TUTTI_I64, 8, false},
-    [TTI_ELEM_F16] = {"float16", TUTTI_F16, 2, true},
-    [TTI_ELEM_F32] = {"float32", TUTTI_F32, 4, true},
-    [TTI_ELEM_F64] = {"float64", TUTTI_F64, 8, true},
-    [TTI_ELEM_BF16] = {"bfloat16", TUTTI_BF16, 2, true},
-    [TTI_ELEM_BOOL] = {"bool", TUTTI_U8, 1, false},
-};
-
-const char *tti_elem_text(tti_elem elem) { return elems[elem].text; }
-bool tti_elem_is_float(tti_elem elem) { return elems[elem].is_float; }
-
-static double load_elem(tti_elem elem, const char *base, uint64_t i) {
-    int16_t x;
-    if (elem == TTI_ELEM_I8) return (double)((const int8_t *)base)[i];
-    if (elem == TTI_ELEM_I16) {
-        memcpy(&x, base + 2 * i, sizeof x);
-        return x;
-    }
-    return tti_load_elem(elems[elem].dtype, base, i);
-}
-
 /* ---- tensor metadata ---- */
-
-int64_t tti_import_n_elems(const tti_import_shape *shape) {
-    int64_t n = 1;
-    for (int d = 0; d < shape->n_dims; d++) n *= shape->dim[d];
-    return n;
-}
 
 /* "Symbol('s77', positive=True)" or "s77" -> "s77"; NULL for anything that is no single symbol. */
 static const char *symbol_of(tti_arena *arena, const char *text) {
@@ -149,8 +107,8 @@ static tutti_status check_extent(const char *what, const tti_program_file *p,
         overflow |= __builtin_add_overflow(last, step, &last);
     }
     overflow |= __builtin_add_overflow(last, 1, &last);
-    overflow |= __builtin_mul_overflow(last, (uint64_t)elems[spec->elem].n_bytes, &n_bytes);
-    if (overflow || n > MAX_TENSOR_BYTES / sizeof(double))
+    overflow |= __builtin_mul_overflow(last, (uint64_t)tti_elem_bytes(spec->elem), &n_bytes);
+    if (overflow || n > TTI_MAX_TENSOR_BYTES / sizeof(double))
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: the shape has too many elements", what);
     if (empty) return TUTTI_OK;
     if (spec->entry < 0)
@@ -376,13 +334,15 @@ static tutti_status check_version(tti_program_file *p, const json_t *root) {
     TTI_TRY(tti_json_read_int(p->path, version, "major", 0, INT32_MAX, &major));
     TTI_TRY(tti_json_read_int(p->path, version, "minor", 0, INT32_MAX, &minor));
     const char *torch = json_string_value(json_object_get(root, "torch_version"));
-    TTI_TRY(copy_text(p, torch ? torch : "?", &p->torch_version));
+    if (!torch) torch = "?";
+    p->exporter = tti_arena_printf(&p->arena, "PyTorch %.100s", torch);
+    if (!p->exporter) return no_memory(p->path);
     if (major == SCHEMA_MAJOR) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "%s: schema version %lld.%lld (PyTorch %s) is not supported, only %d; export "
-                    "the model with a PyTorch that writes version %d",
-                    p->path, (long long)major, (long long)minor, p->torch_version, SCHEMA_MAJOR,
-                    SCHEMA_MAJOR);
+    return tti_fail(
+        TUTTI_E_UNSUPPORTED,
+        "%s: schema version %lld.%lld (PyTorch %.100s) is not supported, only %d; export "
+        "the model with a PyTorch that writes version %d",
+        p->path, (long long)major, (long long)minor, torch, SCHEMA_MAJOR, SCHEMA_MAJOR);
 }
 
 static tutti_status read_model(tti_program_file *p, const json_t *root) {
@@ -463,34 +423,4 @@ tutti_status tti_pt2_open(const char *path, tti_program_file **out) {
     *out = NULL;
     TTI_TRY(tti_archive_open(path, &archive));
     return tti_pt2_read(archive, out);
-}
-
-void tti_program_close(tti_program_file *p) {
-    if (!p) return;
-    tti_archive_close(p->archive);
-    tti_arena_free(&p->arena);
-    free(p);
-}
-
-bool tti_is_same_tensor(const tti_input_spec *x, const tti_input_spec *y) {
-    return x->kind == y->kind && x->entry >= 0 && x->entry == y->entry && x->offset == y->offset &&
-           x->elem == y->elem && memcmp(&x->shape, &y->shape, sizeof x->shape) == 0 &&
-           memcmp(x->stride, y->stride, sizeof x->stride) == 0;
-}
-
-tutti_status tti_program_load(const tti_program_file *p, const tti_input_spec *spec, double *out) {
-    int64_t n = tti_import_n_elems(&spec->shape), at[TUTTI_MAX_DIMS] = {0};
-    char *bytes;
-    size_t n_bytes;
-    if (n == 0) return TUTTI_OK;
-    TTI_TRY(tti_archive_read(p->archive, spec->entry, MAX_TENSOR_BYTES, &bytes, &n_bytes));
-    for (int64_t i = 0; i < n; i++) {
-        int64_t place = spec->offset;
-        for (int d = 0; d < spec->shape.n_dims; d++) place += at[d] * spec->stride[d];
-        out[i] = load_elem(spec->elem, bytes, (uint64_t)place);
-        for (int d = spec->shape.n_dims - 1; d >= 0 && ++at[d] == spec->shape.dim[d]; d--)
-            at[d] = 0;
-    }
-    free(bytes);
-    return TUTTI_OK;
 }

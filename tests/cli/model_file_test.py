@@ -154,7 +154,7 @@ def test_what_cannot_be_honored_is_refused():
         assert not os.path.exists("none"), text
 
     cnn = job("cnn")
-    refused(2, "not both", *cnn, "model.plugin=x.so")
+    refused(2, "not from both", *cnn, "model.plugin=x.so")
     refused(2, "describes a built-in model", *cnn, "model.name=mlp")
     refused(2, "describes a built-in model", *cnn, "model.dropout=0.1")
     refused(4, "cannot open", *cnn, "model.file=nowhere.pt2")
