@@ -117,7 +117,7 @@ def test_bad_losses():
     with open("host/log/rank-1.txt") as file:
         if "the loss is not finite (shard 0 of 8, first in " not in file.read():
             raise AssertionError("rank 1 does not know of it")
-    train("skips", "0,cpu", *bad, "train.on_nan=skip").expect(0, "steps were left out")
+    train("skips", "0,cpu", *bad, "train.on_nan=skip").expect(0, "train.on_nan=skip skipped")
     train("gradient", "0,cpu", *bad, "train.on_nan=skip", "train.clip_norm=1",
           "train.precision=f16").expect(0)
 
@@ -144,7 +144,7 @@ def test_views():
     run_tutti("inspect", *JOB, "parallel.devices=cpu,0").expect(
         0, "at the host ", "(parallel.devices has some of it)")
     run_tutti("plan", *JOB, "parallel.devices=0,cpu", "--seconds", "0.2").expect(
-        0, "data 2", "the best", "add whole gradients")
+        0, "data 2", "the best", "adds whole gradients")
     run_tutti("plan", *JOB, "parallel.devices=0,cpu", "--device", "h200").expect(
         2, "leave out --device h200")
     train("checked", "0,cpu", "train.steps=2")

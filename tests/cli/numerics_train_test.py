@@ -144,7 +144,7 @@ def test_parameters_that_are_not_finite_end_the_run():
     for place in ("threads", "processes"):
         ended = runs.tutti(*runs.small("run-" + place, *one_layer, "train.steps=7", "-n", "2",
                                        "parallel.place=" + place))
-        ended.expect(7, "is not finite any more and is not saved", "step 7: ")
+        ended.expect(7, "is no longer finite and is not saved", "step 7: ")
         if runs.checkpoints("run-" + place):
             raise AssertionError("it was saved")
 

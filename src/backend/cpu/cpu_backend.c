@@ -108,7 +108,6 @@ static void describe(tti_str *str) {
     tti_str_printf(str, "cpu: %s kernels, ", tti_cpu_isa_at(0)->name);
     tti_onednn_describe(str);
     if (tti_amx_is_usable()) tti_str_add(str, ", AMX products");
-    tti_str_add(str, ", 1 thread per lane");
 }
 
 static double sum_squares(const float *x, size_t n_elems) {

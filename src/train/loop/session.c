@@ -31,9 +31,9 @@
 #include "train/setup/throughput.h"
 #include "train/setup/worker_exec.h"
 
-/* A step that was begun: what its end needs. */
+/* Values of a begun step that its end needs. */
 typedef struct step_at_work {
-    tti_batch batch; /* its data are gone */
+    tti_batch batch; /* its data is released */
     double lr;
     int64_t start_ns;
 } step_at_work;
@@ -42,39 +42,41 @@ typedef struct session {
     const tti_session_desc *desc;
     const tti_blueprint *b;
     const tti_job_config *c;
-    tti_mesh mesh;                       /* where the model is divided between workers */
-    tti_throughputs throughputs;         /* of parallel.load_weights=measured */
+    tti_mesh mesh;                       /* set if workers divide the model */
+    tti_throughputs throughputs;         /* figures of parallel.load_weights=measured */
     const tti_shard_map *shard_map;      /* the shard map; NULL: equal runs */
-    double computed_s[TTI_MAX_WORKERS];  /* by each worker since they were assigned or looked at */
-    int64_t rebalanced_step, look_after; /* when that was, and after how many steps to look again */
+    double computed_s[TTI_MAX_WORKERS];  /* seconds of each worker since the shard map was set or
+                                            checked */
+    int64_t rebalanced_step, look_after; /* step of that check, and steps until the next one */
     tti_exec *exec;
     tti_loader *loader;
     tti_shard_data *shards; /* [this worker's shards] */
-    tti_loader_desc order;  /* of the training batches */
-    int32_t *index;         /* [shards][rows] over resident samples, then without a loader */
-    tti_reporter reporter;  /* silent on other ranks than 0 */
-    tti_run_state state;    /* over all resumed parts */
+    tti_loader_desc order;  /* order of the training batches */
+    int32_t *index;         /* [shards][rows] of resident samples; then there is no loader */
+    tti_reporter reporter;  /* inactive on ranks other than 0 */
+    tti_run_state state;    /* over all parts of a resumed run */
     int64_t saved_step;     /* step of the newest checkpoint, -1: none */
-    int n_failed_saves;     /* in a row */
-    int64_t n_skipped;      /* under train.on_nan=skip, in this part of the run */
-    int64_t n_left_out;     /* asynchronous: of all workers, for a loss scale too */
+    int n_failed_saves;     /* failed saves in a row */
+    int64_t n_skipped;      /* updates skipped under train.on_nan=skip, in this part of the run */
+    int64_t n_left_out; /* asynchronous: skipped updates of all workers, including those caused by a
+                           loss scale */
     tti_times times;
     bool times_are_due;
     tti_slowest slowest;
-    int64_t data_ns, exec_ns; /* of this step: until there was a batch; in the executor */
-    bool is_scaled;           /* gradients come times a loss scale */
-    step_at_work at_work[TTI_MAX_AHEAD]; /* by step: begun and not yet ended */
-    int64_t n_begun;                     /* steps of the run that were begun, state.step ended */
-    int64_t at_step;                     /* the one that is being begun or ended */
+    int64_t data_ns, exec_ns;            /* this step: waiting for a batch; in the executor */
+    bool is_scaled;                      /* gradients are multiplied by a loss scale */
+    step_at_work at_work[TTI_MAX_AHEAD]; /* indexed by step: begun and not yet ended */
+    int64_t n_begun;                     /* steps begun; state.step of them ended */
+    int64_t at_step;                     /* the step that is being begun or ended */
     int stop_signal;
     tti_phases phases;
-    int64_t last_end_ns;   /* when the step before ended */
-    int64_t first_step_ns; /* when it was done, 0: not yet */
+    int64_t last_end_ns;   /* end of the previous step */
+    int64_t first_step_ns; /* end of the first step; 0: not yet */
     tti_step_result last;
-    FILE *arrivals; /* of an asynchronous run, on rank 0 */
+    FILE *arrivals; /* rank 0 of an asynchronous run */
 } session;
 
-/* Steps until the speed of workers is looked at first; each new shard map doubles them. */
+/* Steps until the speed of workers is first checked; doubled after each new shard map. */
 enum { LOOK_AFTER = 32 };
 
 static bool is_alone(const session *s) {
@@ -90,17 +92,17 @@ static bool is_async(const session *s) {
 /* Larger data sets are kept on the device only on request: reading them delays the first step. */
 static const size_t max_resident = (size_t)2 << 30;
 
-/* NULL, or why batches must be made by the host. */
+/* Returns NULL, or why the host must make the batches. */
 static const char *why_not_resident(const session *s) {
     if (s->c->data.mixup > 0) return "data.mixup mixes samples";
     if (s->b->devices.mixed) return "some of the workers compute on the host";
     if (!s->b->devices.backend->device) return "there is no GPU";
-    if (s->b->mesh.stage > 1) return "a stage of a pipeline reads samples or their targets alone";
+    if (s->b->mesh.stage > 1) return "a stage of a pipeline reads only samples or only targets";
     if (is_async(s)) return "asynchronous workers take batches in any order";
     return tti_resident_why_not(s->b->train);
 }
 
-/* s->index stays NULL where the loader makes the batches. */
+/* s->index stays NULL if the loader makes the batches. */
 static tutti_status keep_samples(session *s) {
     const char *requested = s->c->data.resident, *why = why_not_resident(s);
     bool must = strcmp(requested, "yes") == 0, kept = false;
@@ -153,7 +155,7 @@ static tutti_status make_loader(session *s) {
     if (!s->shards) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     TTI_TRY(keep_samples(s));
     if (s->index) return TUTTI_OK;
-    if (is_async(s)) { /* the assignment of batches to workers is not known in advance */
+    if (is_async(s)) { /* which worker gets which batch is not known in advance */
         desc.n_threads = 0;
         desc.epoch = desc.step = 0;
     }
@@ -162,7 +164,7 @@ static tutti_status make_loader(session *s) {
     return TUTTI_OK;
 }
 
-/* A run that was killed before its first checkpoint starts again, and gives the same bits. */
+/* A run that was killed before its first checkpoint starts again, with the same bits. */
 static tutti_status find_checkpoints(session *s, bool *any) {
     int64_t *steps;
     size_t n_steps;
@@ -175,7 +177,7 @@ static tutti_status find_checkpoints(session *s, bool *any) {
                                    "there is no checkpoint yet: the run starts from the beginning");
 }
 
-/* The parameters are those of the seed, of model.file, or of model.init. */
+/* Sets the initial parameters from the seed, model.file or model.init. */
 static tutti_status begin_anew(session *s) {
     const char *path = s->c->model.init;
     if (!*path && !s->b->import) return TUTTI_OK;
@@ -195,19 +197,19 @@ static tutti_status resume(session *s) {
     return tti_exec_check_params(s->exec, (uint64_t)s->state.step);
 }
 
-/* How gradients are added between workers, as far as it is worth telling. */
+/* Describes how gradients are reduced between workers, for the start line. */
 static const char *way_of(const session *s) {
-    if (tti_job_is_local(s->c)) return "not made: parameters are averaged";
+    if (tti_job_is_local(s->c)) return "replaced by averages of the parameters";
     if (!s->desc->server && tti_job_has_server(s->c))
         return "by the first workers, as parameter servers";
     if (!s->desc->server) return tti_exec_way(s->exec);
     if (s->c->parallel.backup_workers > 0)
-        return "by a parameter server, of the first gradients to arrive";
-    return is_async(s) ? "not made: a parameter server takes each gradient"
+        return "by a parameter server, from the first gradients to arrive";
+    return is_async(s) ? "replaced by a parameter server, which applies each gradient"
                        : "by a parameter server";
 }
 
-/* Distributes shards as the job says, or by the speed of each worker. */
+/* Distributes shards by the weights of the job, or by the speed of each worker. */
 static tutti_status map_shards(session *s, const tti_worker_desc *worker) {
     s->shard_map = s->b->has_shard_map ? &s->b->shard_map : NULL;
     bool is_measured = tti_load_weights_kind_of(s->c) == TTI_LOAD_WEIGHTS_MEASURED;
@@ -239,7 +241,7 @@ static tutti_status warn_of_few_cores(session *s) {
     return tti_reporter_warn(&s->reporter, text);
 }
 
-/* Allowed, since it gives the same bits, and slow. */
+/* Allowed because the bits are the same, but slow. */
 static tutti_status tell_sharing(session *s) {
     int n = s->desc->local_n_ranks, n_devices = s->desc->local_n_devices;
     char text[280];
@@ -267,7 +269,8 @@ static tutti_status prepare(session *s) {
     worker.shard_map = s->shard_map;
     TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
     TTI_TRY(tell_place(s));
-    /* A run that cannot begin must not look like one: model.init comes before the first record. */
+    /* Loads model.init before the first record is written, so that a run that cannot begin leaves
+     * no run folder. */
     if (!d->resume) TTI_TRY(resume(s));
     TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
     if (d->resume) TTI_TRY(resume(s));
@@ -289,7 +292,8 @@ static tutti_status prepare(session *s) {
     s->reporter.way = way_of(s);
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
     s->reporter.stages_busy = tti_exec_stages_busy(s->exec);
-    /* Worker 0 has sent the loaded parameters to the server; the others may evaluate with it. */
+    /* Afterwards worker 0 has sent the loaded parameters to the server, and the others can evaluate
+     * with them. */
     if (is_async(s)) TTI_TRY(tti_async_meet(s->exec, d->comm));
     TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
     TTI_TRY(warn_of_few_cores(s));
@@ -322,7 +326,7 @@ static tutti_status evaluate(session *s) {
 
 /* ---- checkpoints ---- */
 
-/* The others wait for this, whatever came of saving, whose text must not be lost over it. */
+/* The others wait for this even if saving failed.  Keeps the error text of saving. */
 static tutti_status end_serve(session *s, tutti_status saved) {
     char text[2048];
     snprintf(text, sizeof text, "%s", saved == TUTTI_OK ? "" : tutti_last_error());
@@ -344,8 +348,8 @@ static tutti_status end_failed_save(session *s, tutti_status st) {
     TTI_TRY(tti_reporter_check_folder(&s->reporter));
     if (++s->n_failed_saves == MAX_FAILED_SAVES)
         return tti_fail(TUTTI_E_CHECKPOINT,
-                        "%d checkpoints in a row could not be saved; the run ends, since it could "
-                        "not be resumed from here: %s",
+                        "%d checkpoints in a row could not be saved; the run ends, because it "
+                        "could not be resumed from here: %s",
                         MAX_FAILED_SAVES, text);
     return tti_reporter_warn(&s->reporter, text);
 }
@@ -373,7 +377,7 @@ static tutti_status save(session *s) {
     return end_failed_save(s, st);
 }
 
-/* After so many steps. */
+/* Whether a checkpoint is due after so many steps. */
 static bool save_is_due(const session *s, int64_t n_steps) {
     int64_t every = s->c->run.checkpoint_every;
     if (every > 0) return n_steps % every == 0;
@@ -393,7 +397,8 @@ static double lr_of(const session *s, int64_t step) {
     return tti_lr(&desc, step);
 }
 
-/* A memory fault after the update would go unseen until the value is used: look now and then. */
+/* A memory fault after the update would be unnoticed until the value is used, so parameters are
+ * hashed again from time to time. */
 enum { REREAD_EVERY = 100 };
 
 static tutti_status reread_params(session *s) {
@@ -414,7 +419,7 @@ static tutti_status judge(session *s, tutti_status st) {
     if (s->is_scaled && told) overflow = tti_loss_scale_answers(&s->state.loss_scale, skipped);
     if (st == TUTTI_OK || overflow) return TUTTI_OK;
     if (!skipped || strcmp(s->c->train.on_nan, "skip") != 0) return st;
-    /* end_skips says all */
+    /* end_skips reports the total */
     return tti_reporter_skip(&s->reporter, &s->n_skipped, tutti_last_error());
 }
 
@@ -422,7 +427,7 @@ static tutti_status end_skips(session *s) {
     char text[160];
     if (s->n_skipped < 2) return TUTTI_OK;
     snprintf(text, sizeof text,
-             "%lld steps were left out under train.on_nan=skip; the warnings name only some",
+             "train.on_nan=skip skipped %lld steps; the warnings name only some of them",
              (long long)s->n_skipped);
     return tti_reporter_warn(&s->reporter, text);
 }
@@ -434,13 +439,13 @@ static tutti_status tell_times(session *s) {
 
 static bool is_trial(const session *s) { return s->desc->train->trial_ms > 0; }
 
-/* Rank 0 decides, so that all workers end at the same step. */
+/* Rank 0 decides, so that all workers stop at the same step. */
 static bool trial_is_over(const session *s) {
     if (!is_trial(s) || s->desc->rank != 0 || s->first_step_ns == 0) return false;
     return tti_now_ns() - s->first_step_ns >= s->desc->train->trial_ms * TTI_NS_PER_MS;
 }
 
-/* Something looks at the parameters after so many steps. */
+/* Whether a checkpoint, an evaluation or an average reads the parameters after so many steps. */
 static bool is_looked_at(const session *s, int64_t n_steps) {
     return save_is_due(s, n_steps) || evaluation_is_due(s, n_steps) ||
            n_steps % REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
@@ -489,8 +494,8 @@ static tutti_status begin_step(session *s) {
 
 /* ---- workers that become slower or faster ---- */
 
-/* With sharded gradients and joined shards workers wait while they compute, so their speed cannot
- * be measured. */
+/* With sharded gradients or joined shards workers wait inside the computation, so their speed
+ * cannot be measured. */
 static bool follows_throughput(const session *s) {
     return s->throughputs.n > 0 && tti_exec_can_rebalance(s->exec) &&
            !s->c->parallel.sync_batch_norm;
@@ -510,7 +515,7 @@ static tutti_status rebalance(session *s, const tti_throughputs *now) {
     return tti_reporter_shares(&s->reporter, s->state.step);
 }
 
-/* After a gathering of times, so that all workers see the same. */
+/* Called after times were gathered, so that all workers decide from the same values. */
 static tutti_status follow_throughput(session *s) {
     tti_throughputs now;
     int64_t n_steps = s->state.step - s->rebalanced_step;
@@ -526,14 +531,14 @@ static tutti_status follow_throughput(session *s) {
     return has_drifted ? rebalance(s, &now) : TUTTI_OK;
 }
 
-/* After a step in which workers have waited for each other. */
+/* Called after a step in which workers have waited for each other. */
 static tutti_status look_for_slowest(session *s, int64_t start_ns) {
     tti_slowest_add(&s->slowest, s->data_ns, s->exec_ns, tti_now_ns() - start_ns);
     if (s->last.partial || !tti_slowest_is_due(&s->slowest, s->state.step)) return TUTTI_OK;
     return tti_slowest_gather(&s->slowest, s->state.step);
 }
 
-/* A worker that is alone and has no step at work can stop where it is, with a checkpoint. */
+/* A single worker without a step in flight can stop at once, with a checkpoint. */
 static tutti_status begin_steps(session *s) {
     if (s->n_begun < s->state.step) s->n_begun = s->state.step; /* resumed */
     tutti_status st = TUTTI_OK;
@@ -548,7 +553,7 @@ static tutti_status one_step(session *s) {
     int64_t start_ns = tti_now_ns();
     s->data_ns = s->exec_ns = 0;
     TTI_TRY(begin_steps(s));
-    if (s->n_begun == s->state.step) return TUTTI_OK; /* it stops without another step */
+    if (s->n_begun == s->state.step) return TUTTI_OK; /* stops without another step */
     step_at_work *at = &s->at_work[s->state.step % TTI_MAX_AHEAD];
     s->at_step = s->state.step;
     int64_t begun_ns = tti_now_ns();
@@ -566,7 +571,7 @@ static tutti_status one_step(session *s) {
     tti_times_add(&s->times, &s->last, at->batch.wait_ns, s->last_end_ns - since);
     bool is_last = s->state.step >= s->b->n_steps || s->stop_signal;
     TTI_TRY(look_for_slowest(s, start_ns));
-    /* Workers that do not hear of each other in this step do not wait for each other either. */
+    /* Workers that do not communicate in this step do not wait for each other either. */
     s->times_are_due |= is_last || tti_times_is_due(&s->times, s->state.step);
     if (!s->times_are_due || s->last.partial) return TUTTI_OK;
     s->times_are_due = false;
@@ -625,11 +630,12 @@ static tutti_status train(session *s) {
     return s->stop_signal ? TUTTI_OK : evaluate(s);
 }
 
-/* The largest device memory of a step decides whether it fits; replicas need the same. */
+/* Reports the largest device memory of a step; replicas need the same. */
 static tutti_status tell_memory(session *s, tutti_train_result *result) {
     int64_t mine = (int64_t)tti_exec_memory_use(s->exec).device_peak, *all;
     bool together = s->b->places.n > 0 && !s->b->places.mixed && !is_async(s);
-    if (s->desc->rank == 0) result->peak_device_bytes = (uint64_t)mine; /* threads share it */
+    if (s->desc->rank == 0)
+        result->peak_device_bytes = (uint64_t)mine; /* threads share the result */
     if (!together || is_alone(s)) return TUTTI_OK;
     int n = tutti_comm_n_ranks(s->desc->comm);
     all = calloc((size_t)n, sizeof *all);

@@ -1,4 +1,4 @@
-/* session.h - one worker's part of a run: the loop over steps, evaluation, checkpoints.
+/* session.h - one worker's part of a run: runs the steps, evaluations and checkpoints.
  *
  * Every worker runs the same loop and makes the same decisions, because their inputs (sums, votes,
  * counts) are the same on all of them.  The worker of rank 0 also writes metrics, checkpoints and
@@ -15,21 +15,23 @@
 typedef struct tti_session_desc {
     const tti_blueprint *blueprint; /* borrowed, shared by the workers of a process */
     const tutti_train_desc *train;  /* borrowed: events */
-    tutti_comm *comm;               /* borrowed; NULL: alone, or tied to others by server only */
-    tutti_comm *progress; /* borrowed: where other workers see its phases; NULL: nowhere */
+    tutti_comm *comm; /* borrowed; NULL: a single worker, or connected to others only by server */
+    tutti_comm *progress; /* borrowed: shows this worker's phases to others; NULL: none */
     tti_server *server;   /* borrowed; NULL: workers make the update themselves */
     tti_shared_params *shared_params; /* borrowed; NULL: workers have their own parameters */
     int rank, local_rank, local_n_ranks;
-    int local_n_devices; /* that the workers of this machine have together */
-    int local_n_cores;   /* that they share; 0: unknown */
-    bool by_launcher;    /* of others: workers are processes, whatever parallel.place says */
+    int local_n_devices; /* devices of the workers of this machine together */
+    int local_n_cores;   /* cores that they share; 0: unknown */
+    bool by_launcher; /* started by another launcher: workers are processes, whatever parallel.place
+                         says */
     const char *run_dir;
     const char *job_yaml; /* the resolved job, kept in checkpoints */
-    bool resume;          /* from the newest valid checkpoint of run_dir */
-    int64_t start_ns;     /* when tutti_train was called */
+    bool resume;          /* continue from the newest valid checkpoint of run_dir */
+    int64_t start_ns;     /* time of the call of tutti_train */
 } tti_session_desc;
 
-/* Trains until the end. result is filled on rank 0, as far as the run got. */
+/* Trains until the end.  On rank 0, sets the fields of result that are known, also after a failure.
+ */
 tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result);
 
 #endif /* TTI_TRAIN_SESSION_H */

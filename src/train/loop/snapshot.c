@@ -1,4 +1,5 @@
-/* snapshot.c - names the tensors of a checkpoint: parameters, and states as state.NAME.STATE. */
+/* snapshot.c - saves and loads the tensors of a checkpoint: parameters by name, optimizer states as
+ * state.NAME.STATE. */
 #include "train/loop/snapshot.h"
 
 #include <inttypes.h>
@@ -18,20 +19,20 @@ typedef struct tensors {
     size_t n_params, n_states;
 } tensors;
 
-/* The location of a tensor in the executor, which may have it in parts. */
+/* The location of a tensor in the executor, which may store it in parts. */
 typedef struct place {
-    const tti_slot *slot; /* of the whole model */
+    const tti_slot *slot; /* slot in the plan of the whole model */
     int k;
 } place;
 
-/* The user of tti_ckpt_access. */
+/* The user pointer of tti_ckpt_access. */
 typedef struct accessor {
     tti_exec *exec;
     const tti_plan *plan;
-    const char *order; /* text of the checkpoint that is read */
-    size_t *there;     /* [n_slots]: places in the program that wrote it; NULL: nothing was put */
-    /* Hashes of the restored parameters: at those locations, like the manifest's hash, and at their
-     * locations here. */
+    const char *order; /* order of the parameters in the checkpoint that is read */
+    size_t *there; /* [n_slots]: locations in the program that wrote it; NULL: nothing was read */
+    /* Hashes of the restored parameters: at the locations of the writer, as in the manifest, and at
+     * their locations here. */
     uint64_t hash_there, hash_here;
     int64_t step; /* the saved step */
 } accessor;
@@ -47,9 +48,9 @@ static uint64_t hash_param(const float *w, size_t n_elems, size_t first) {
     return hash;
 }
 
-/* ---- the order of the parameters, which the hash depends on and programs may change ---- */
+/* ---- the order of the parameters: the hash depends on it, and versions may differ in it ---- */
 
-/* A name on each line: a name has no control characters. */
+/* One name per line; names have no control characters. */
 static void print_order(const tti_plan *plan, tti_str *out) {
     for (int i = 0; i < plan->n_slots; i++)
         tti_str_printf(out, "%s%s", i ? "\n" : "", plan->slots[i].param->name);
@@ -64,7 +65,7 @@ static tutti_status place_line(const tti_plan *plan, char *line, size_t *at, siz
     return TUTTI_OK;
 }
 
-/* there [n_slots]: by the text of the checkpoint; where there is none, as here. */
+/* there [n_slots]: locations by the text of the checkpoint; without one, those of this program. */
 static tutti_status read_order(const tti_plan *plan, const char *text, size_t *there) {
     size_t at = 0;
     int n = 0;
@@ -76,7 +77,7 @@ static tutti_status read_order(const tti_plan *plan, const char *text, size_t *t
     for (; line && st == TUTTI_OK; line = strtok_r(NULL, "\n", &rest), n++)
         st = place_line(plan, line, &at, there);
     if (st == TUTTI_OK && text && n != plan->n_slots)
-        st = tti_fail(TUTTI_E_CHECKPOINT, "an order of %d parameters, there are %d", n,
+        st = tti_fail(TUTTI_E_CHECKPOINT, "an order of %d parameters, but there are %d", n,
                       plan->n_slots);
     free(copy);
     return st;
@@ -91,13 +92,12 @@ static tutti_status get(void *user, const tti_ckpt_tensor *tensor, const void **
     TTI_TRY(tti_exec_fetch_whole(a->exec, at->k, at->slot->param, &data));
     *bytes = data;
     if (at->k != TTI_STATE_PARAMS || tti_all_finite(data, at->slot->n_elems)) return TUTTI_OK;
-    return tti_fail(
-        TUTTI_E_NUMERICS,
-        "step %" PRId64
-        ": '%s' is not finite any more and is not saved; checkpoints "
-        "before this one are good.  A lower learning rate may help; with "
-        "train.clip_norm or train.on_nan=skip every gradient is looked at before the update",
-        a->step, tensor->name);
+    return tti_fail(TUTTI_E_NUMERICS,
+                    "step %" PRId64
+                    ": '%s' is no longer finite and is not saved; earlier checkpoints are good.  A "
+                    "lower learning rate may help; with train.clip_norm or train.on_nan=skip every "
+                    "gradient is checked before the update",
+                    a->step, tensor->name);
 }
 
 static tutti_status put(void *user, const tti_ckpt_tensor *tensor, const void *bytes) {
@@ -117,7 +117,7 @@ static tutti_status put(void *user, const tti_ckpt_tensor *tensor, const void *b
     return tti_exec_store_whole(a->exec, at->k, at->slot->param, bytes);
 }
 
-/* k: a number of a state array; state NULL: the parameter itself. */
+/* k: number of a state array; state NULL: the parameter itself. */
 static tti_ckpt_tensor tensor_of(tensors *t, const tti_slot *slot, const char *state, int k) {
     const char *name = slot->param->name;
     if (state) name = tti_arena_printf(&t->arena, "state.%s.%s", name, state);
@@ -126,7 +126,8 @@ static tti_ckpt_tensor tensor_of(tensors *t, const tti_slot *slot, const char *s
     return (tti_ckpt_tensor){name, slot->param->out[0]->type, at};
 }
 
-/* Lists every parameter and buffer by name; states of trained parameters, averages of all. */
+/* Lists all parameters and buffers by name, the states of trained parameters, and averages of all.
+ */
 static tutti_status list_tensors(const tti_blueprint *b, const tti_exec *exec, tensors *t) {
     const tti_plan *plan = b->plan;
     const tti_optimizer *optimizer = tti_optimizer_find(b->config.optimizer.name);
@@ -145,7 +146,7 @@ static tutti_status list_tensors(const tti_blueprint *b, const tti_exec *exec, t
     return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory") : TUTTI_OK;
 }
 
-/* The hash of the whole model: the same number for any layout of workers. */
+/* Computes the hash of the whole model, which is the same for any layout of workers. */
 static tutti_status hash_all(const tti_blueprint *b, tti_exec *exec, uint64_t *hash) {
     if (b->n_parts == 0) return tti_exec_params_hash(exec, hash);
     *hash = 0;
@@ -158,7 +159,7 @@ static tutti_status hash_all(const tti_blueprint *b, tti_exec *exec, uint64_t *h
     return TUTTI_OK;
 }
 
-/* Prints the properties, besides the tensors, on which the bits of the rest of the run depend. */
+/* Prints the properties that, besides the tensors, decide the bits of the rest of the run. */
 static void print_identity(const tti_blueprint *b, char *out, size_t n_bytes) {
     const tti_job_config *c = &b->config;
     snprintf(out, n_bytes,
@@ -233,7 +234,15 @@ static tutti_status check_identity(const tti_blueprint *b, const tti_ckpt *ckpt)
                     "%s was made by another job and cannot be continued bit for bit:\n"
                     "  there: %s\n  here:  %s\nResume with the same data and job, or start a new "
                     "run with model.init=%s",
-                    tti_ckpt_dir(ckpt), saved ? saved : "(not said)", identity, tti_ckpt_dir(ckpt));
+                    tti_ckpt_dir(ckpt), saved ? saved : "(unknown)", identity, tti_ckpt_dir(ckpt));
+}
+
+/* Older versions ended the description of the host's kernels with these words. */
+static const char former_end[] = ", 1 thread per lane";
+
+static bool are_same_kernels(const char *saved, const char *here) {
+    size_t n = strlen(here);
+    return strncmp(saved, here, n) == 0 && (!saved[n] || strcmp(saved + n, former_end) == 0);
 }
 
 static tutti_status check_backend(const tti_blueprint *b, const tti_ckpt *ckpt,
@@ -242,7 +251,7 @@ static tutti_status check_backend(const tti_blueprint *b, const tti_ckpt *ckpt,
     tti_blueprint_describe(b, &backend);
     const char *saved = tti_ckpt_get_meta(ckpt)->backend;
     tutti_status st = TUTTI_OK;
-    if (saved && strcmp(saved, tti_str_text(&backend)) != 0) {
+    if (saved && !are_same_kernels(saved, tti_str_text(&backend))) {
         char text[1024];
         snprintf(
             text, sizeof text,
@@ -257,7 +266,7 @@ static tutti_status check_backend(const tti_blueprint *b, const tti_ckpt *ckpt,
 
 static void warn(void *user, const char *text) {
     tutti_status st = tti_reporter_warn(user, text);
-    (void)st; /* a warning that cannot be written must not stop a rescue */
+    (void)st; /* a warning that cannot be written must not prevent the recovery */
 }
 
 static tutti_status read_tensors(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt,
@@ -274,7 +283,7 @@ static tutti_status read_tensors(const tti_blueprint *b, tti_exec *exec, const t
     return st;
 }
 
-/* Checks that the tensors read are those written, and that memory holds them now. */
+/* Checks that the tensors read are those that were written, and that memory now holds them. */
 static tutti_status check_hashes(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt,
                                  const accessor *user) {
     uint64_t found = user->hash_here, said = tti_ckpt_get_meta(ckpt)->params_hash;
@@ -283,12 +292,14 @@ static tutti_status check_hashes(const tti_blueprint *b, tti_exec *exec, const t
                         "%s: the parameter hash is %016" PRIx64 ", its manifest says %016" PRIx64,
                         tti_ckpt_dir(ckpt), user->hash_there, said);
     if (b->n_parts == 0)
-        TTI_TRY(tti_exec_params_hash(exec, &found)); /* with parts, no worker has all parameters */
+        TTI_TRY(tti_exec_params_hash(exec,
+                                     &found)); /* with parts, no single worker has all parameters */
     if (found == user->hash_here) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT,
-                    "%s: the parameters in memory are not those that were read: their hash is "
-                    "%016" PRIx64 ", not %016" PRIx64,
-                    tti_ckpt_dir(ckpt), found, user->hash_here);
+    return tti_fail(
+        TUTTI_E_CHECKPOINT,
+        "%s: the parameters in memory differ from those that were read: their hash is %016" PRIx64
+        ", not %016" PRIx64,
+        tti_ckpt_dir(ckpt), found, user->hash_here);
 }
 
 static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt) {
@@ -299,7 +310,7 @@ static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_c
     return st;
 }
 
-/* "SCALE STEPS", of a dynamic scale. */
+/* Parses "SCALE STEPS", the state of a dynamic loss scale. */
 static tutti_status read_loss_scale(const tti_ckpt *ckpt, const char *text, tti_loss_scale *out) {
     char *end;
     double scale = strtod(text, &end);

@@ -8,13 +8,13 @@
 #include "train/report/reporter.h"
 #include "train/setup/blueprint.h"
 
-/* The state of a run besides tensors. */
+/* The state of a run, besides its tensors. */
 typedef struct tti_run_state {
-    int64_t step; /* updates done */
+    int64_t step; /* number of updates done */
     tti_plateau plateau;
     tti_loss_scale loss_scale;
     const tti_shard_map
-        *shard_map; /* borrowed: written to the manifest, never read again; NULL: equal runs */
+        *shard_map; /* borrowed: written to the manifest for information only; NULL: equal runs */
 } tti_run_state;
 
 /* Saves parameters, optimizer state and the state of the run.  Called by rank 0, while the others
@@ -23,8 +23,8 @@ typedef struct tti_run_state {
 tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
                                const char *job_yaml, const tti_run_state *state);
 
-/* Loads the newest valid checkpoint of run_dir, on every rank; *state is where it stands.  A job
- * that would continue it with other shards, batch, seed or optimizer is refused. */
+/* Loads the newest valid checkpoint of run_dir, on every rank, and sets *state.  Refuses a job that
+ * would continue it with other shards, batch, seed or optimizer. */
 tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
                                tti_reporter *reporter, tti_run_state *state);
 

@@ -38,7 +38,7 @@
 #include "train/setup/worker_exec.h"
 #include "tutti/launch.h"
 
-enum { DEVICE_GRACE_MS = 2000 }; /* the library between devices needs that long to give up */
+enum { DEVICE_GRACE_MS = 2000 }; /* NCCL needs that long to give up */
 
 typedef struct trainer {
     tutti_job *job;
@@ -47,17 +47,17 @@ typedef struct trainer {
     int64_t start_ns;
     tutti_worker_place place;
     bool on_devices;
-    bool is_worker;                   /* started by a supervisor: one rank of several */
+    bool is_worker;                   /* started by a supervisor: this process is one rank */
     bool made_dir;                    /* the run folder is new */
     int lock;                         /* of the run folder; -1: none */
-    bool continues;                   /* from the last checkpoint of the folder */
+    bool continues;                   /* resumes from the last checkpoint of the folder */
     char *yaml;                       /* the resolved job */
     tti_job_server server;            /* of a job with a parameter server */
-    tti_shared_params *shared_params; /* of workers that are threads; NULL: each has its own */
-    tutti_comm *comm;                 /* under another launcher: joined before anything else */
-    int core_rank, core_n_ranks;      /* likewise: its part of its cores */
-    int n_devices;                    /* that the workers of this machine have together */
-    int n_cores;                      /* usable by this process, before its threads are pinned */
+    tti_shared_params *shared_params; /* shared by worker threads; NULL: each worker has its own */
+    tutti_comm *comm;                 /* under another launcher: connected before anything else */
+    int core_rank, core_n_ranks;      /* under another launcher: this rank's part of its cores */
+    int n_devices;                    /* devices of the workers of this machine together */
+    int n_cores; /* cores usable by this process, before its threads are pinned */
 } trainer;
 
 /* ---- the run folder ---- */
@@ -78,7 +78,8 @@ static tutti_status write_job(const trainer *t) {
     return tti_atomic_file_save(path, t->yaml, strlen(t->yaml));
 }
 
-/* The folder that the supervisor has made; a rank of `tutti launch` has no such supervisor. */
+/* Checks the folder that the supervisor has made.  A rank of `tutti launch` has no such supervisor.
+ */
 static tutti_status find_own_dir(trainer *t) {
     const char *dir = t->job->config.run.dir;
     snprintf(t->result->run_dir, sizeof t->result->run_dir, "%s", dir);
@@ -90,7 +91,7 @@ static tutti_status find_own_dir(trainer *t) {
         dir, t->place.n_ranks);
 }
 
-/* A worker finds its folder made by the supervisor; a resumed run has one. */
+/* The supervisor of a worker has made the folder; a resumed run has one. */
 static tutti_status find_or_make_dir(trainer *t, bool *is_new) {
     char *dir = t->result->run_dir;
     size_t n_bytes = sizeof t->result->run_dir;
@@ -118,12 +119,12 @@ static tutti_status make_own_dir(trainer *t) {
     TTI_TRY(find_or_make_dir(t, &is_new));
     if (!is_kept) TTI_TRY(tti_run_dir_lock(dir, &t->lock));
     if (!is_new) return TUTTI_OK;
-    if (tti_run_dir_exists(dir)) return tti_run_dir_refuse(dir); /* of one that was waited for */
+    if (tti_run_dir_exists(dir)) return tti_run_dir_refuse(dir); /* of a run that has just ended */
     t->made_dir = true;
     return write_job(t);
 }
 
-/* With ranks of another launcher, the first one makes it for all. */
+/* With ranks of another launcher, rank 0 makes the folder for all. */
 static tutti_status make_run_dir(trainer *t) {
     if (!t->comm) return make_own_dir(t);
     tutti_status st = t->place.rank == 0 ? make_own_dir(t) : TUTTI_OK;
@@ -132,7 +133,7 @@ static tutti_status make_run_dir(trainer *t) {
 
 /* ---- one rank ---- */
 
-/* Beside workers of other processes: from here on they may go without the others. */
+/* Workers of other processes: from here on they may continue without the others. */
 static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
                                 tutti_comm *progress, tti_server *server, int rank) {
     int local_rank = t->comm ? t->core_rank : rank;
@@ -156,8 +157,8 @@ static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_
         t->result);
 }
 
-/* A worker whose server is in the process of rank 0: there is no other tie between those that have
- * whole models. */
+/* A worker whose server is in the process of rank 0: workers with whole models have no other
+ * connection. */
 static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
                                int rank) {
     tti_job_server server;
@@ -184,7 +185,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
         st = tti_job_server_is_joined(b, t->is_worker)
                  ? run_served(t, b, comm, rank)
                  : run_session(t, b, comm, comm, t->server.server, rank);
-    /* The others wait for this rank: they must hear why it will not come. */
+    /* Tells the other ranks, which wait for this one, why it fails. */
     if (st != TUTTI_OK && group) tutti_comm_group_abort(group, rank, tutti_last_error());
     if (st != TUTTI_OK && t->server.server)
         tti_server_abort(t->server.server, st, tutti_last_error());
@@ -271,12 +272,12 @@ static tutti_status supervise(trainer *t) {
     if (ended.exit_code == 143) t->result->stop_signal = SIGTERM;
     if (ended.exit_code == 0 || t->result->stop_signal) return TUTTI_OK;
     if (!tti_run_dir_exists(t->result->run_dir)) return tti_fail(TUTTI_E_PEER, "%s", ended.text);
-    return tti_fail(TUTTI_E_PEER, "%s; its last words are in %s", ended.text, log_dir);
+    return tti_fail(TUTTI_E_PEER, "%s; its last output is in %s", ended.text, log_dir);
 }
 
 /* ---- the call ---- */
 
-/* The page is an image of the run, not the run: without it the run is as good. */
+/* The report page only shows the run; a failure to write it is not a failure of the run. */
 static void write_report(const trainer *t, const tti_blueprint *b) {
     if (t->desc->trial_ms > 0 || (t->is_worker && t->place.rank != 0)) return;
     const char *run_dir = t->result->run_dir;
@@ -288,7 +289,7 @@ static void write_report(const trainer *t, const tti_blueprint *b) {
     if (t->desc->on_event) t->desc->on_event(t->desc->user, &warning);
 }
 
-/* Ranks of another launcher may be on several hosts, which their sums cross. */
+/* Ranks of another launcher may be on several hosts, so the link between hosts matters. */
 static tutti_status make_blueprint(const trainer *t, tti_blueprint **out) {
     int local_rank = t->comm ? t->core_rank : t->place.rank;
     tti_bucket_link link;
@@ -298,8 +299,8 @@ static tutti_status make_blueprint(const trainer *t, tti_blueprint **out) {
                                          out);
 }
 
-/* Rank 0 stores the data specification in the run folder, before the first step; a resumed run
- * finds it there, and its data must agree with it. */
+/* Rank 0 stores the data specification in the run folder before the first step.  A resumed run
+ * compares its data with the stored one. */
 static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
     const char *dir = t->result->run_dir;
     char path[700];
@@ -313,7 +314,7 @@ static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
     return st;
 }
 
-/* Checks before any worker has allocated: those of other processes wait for this one. */
+/* Checks memory before any worker allocates; workers of other processes wait for this one. */
 static tutti_status check_memory(const trainer *t, const tti_blueprint *b) {
     tti_memory_room room;
     int n_here = t->comm ? t->core_n_ranks : b->n_workers;
@@ -329,8 +330,9 @@ static tutti_status print_job(trainer *t, const tti_blueprint *b) {
     return TUTTI_OK;
 }
 
-/* Auto values are known once the data is open: the folder gets the resolved job, and so do
- * checkpoints.  A resumed run keeps its job file. */
+/* Once the data is open, auto values are known: the folder and the checkpoints get the resolved
+ * job.  A resumed run keeps its job file.
+ */
 static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
     TTI_TRY(print_job(t, b));
     if (t->continues || t->place.rank != 0) return TUTTI_OK;
@@ -376,7 +378,7 @@ static tutti_status train_here(trainer *t) {
     return st;
 }
 
-/* One line: the launcher of this run, and the transport between its ranks. */
+/* Prints one line: the launcher of this run, and the transport between its ranks. */
 static void tell_launcher(const trainer *t, const tti_comm_place *place) {
     char text[400];
     if (t->place.rank != 0 || !t->desc->on_event) return;
@@ -386,7 +388,7 @@ static void tell_launcher(const trainer *t, const tti_comm_place *place) {
     t->desc->on_event(t->desc->user, &event);
 }
 
-/* Ranks of another launcher come together, and see that they mean the same. */
+/* Connects the ranks of another launcher and checks that they run the same job. */
 static tutti_status meet(trainer *t, const tti_devices *devices) {
     tti_comm_place place;
     uint64_t identity = 0;
@@ -396,7 +398,7 @@ static tutti_status meet(trainer *t, const tti_devices *devices) {
     tell_launcher(t, &place);
     TTI_TRY(tti_agree_on_job(t->comm, t->yaml));
     TTI_TRY(tti_agree_on_cores(t->comm, &t->core_rank, &t->core_n_ranks));
-    if (devices->n > 0) { /* the local rank says which device, whatever the cores */
+    if (devices->n > 0) { /* the local rank selects the device, independently of cores */
         t->core_rank = place.local_rank;
         t->core_n_ranks = place.local_n_ranks;
         int device = tti_devices_place(devices, place.local_rank);
@@ -412,11 +414,11 @@ static bool supervises(const trainer *t) {
     return many && !t->is_worker && strcmp(c->parallel.place, "processes") == 0;
 }
 
-/* True in the process that prints warnings; a supervisor leaves them to the worker of rank 0. */
+/* True in the process that prints warnings; with a supervisor that is the worker of rank 0. */
 static bool tells_warnings(const trainer *t) { return !supervises(t) && t->place.rank == 0; }
 
-/* Call before any kernel is prepared.  Processes of our own supervisor are on one machine: each
- * makes the same choice from the checkpoint. */
+/* Call it before any kernel is prepared.  Processes of our own supervisor are on one machine, so
+ * each makes the same choice from the checkpoint. */
 static tutti_status choose_kernels(const trainer *t, const tti_devices *devices) {
     const tti_job_config *c = &t->job->config;
     const char *run_dir = t->desc->resume ? t->desc->resume : t->continues ? c->run.dir : NULL;
@@ -434,7 +436,8 @@ static tutti_status choose_kernels(const trainer *t, const tti_devices *devices)
     return TUTTI_OK;
 }
 
-/* Before anything is written: the run folder's job may have been edited or damaged. */
+/* Called before anything is written, because the job in the run folder may have been edited or
+ * damaged. */
 static tutti_status check_resumed_job(trainer *t) {
     tti_str notice = {0}, text = {0};
     if (!t->desc->resume) return TUTTI_OK;
@@ -459,8 +462,8 @@ static tutti_status look_for_own_run(trainer *t) {
     return TUTTI_OK;
 }
 
-/* A job that leaves the number of workers open uses that of the launcher; a resumed run uses it
- * too, instead of the number in its folder. */
+/* A job that leaves the number of workers open uses that of the launcher.  So does a resumed run,
+ * instead of the number in its folder. */
 static tutti_status take_workers_of_launcher(const trainer *t) {
     char text[24];
     if (t->place.n_ranks > TTI_MAX_WORKERS)
@@ -473,15 +476,15 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
     return TUTTI_OK;
 }
 
-/* After the ranks have compared the job: makes its text for the run folder, usable from any
- * directory (ranks of other hosts may be in another one), and its differences from the job of a
- * resumed run. Messages keep the paths as they were given. */
+/* Called after the ranks have compared the job.  Makes its text for the run folder, with paths that
+ * hold in any directory (ranks of other hosts may be in another one), and lists differences from
+ * the job of a resumed run.  Messages keep the paths as they were given. */
 static tutti_status print_for_folder(trainer *t) {
     TTI_TRY(print_job(t, NULL));
     return check_resumed_job(t);
 }
 
-/* A resumed run has its weights, and needs the folder of model.init no longer. */
+/* A resumed run has its weights and no longer needs the folder of model.init. */
 static tutti_status take_init_config(const trainer *t) {
     TTI_TRY(tutti_job_check(t->job));
     bool is_gone = access(t->job->config.model.init, F_OK) != 0;

@@ -1,7 +1,7 @@
 /* trial.c - runs the real training and stops it early.
  *
- * Whether the loader is fast enough cannot be told from its own speed, since training uses the same
- * cores; so both run as usual, and the time that training waited is measured. */
+ * The speed of the loader alone does not show whether it is fast enough, because training uses the
+ * same cores.  So both run as usual, and the time that training waits is measured. */
 #include "train/loop/trial.h"
 
 #include <ftw.h>
@@ -22,7 +22,7 @@ typedef struct sums {
 static void on_event(void *user, const tutti_event *e) {
     sums *s = user;
     if (e->kind != TUTTI_EVENT_STEP || e->samples_per_s <= 0) return;
-    if (s->n_events++ == 0) return; /* the first step takes memory and starts threads */
+    if (s->n_events++ == 0) return; /* the first step also allocates memory and starts threads */
     double spent_s = s->batch / e->samples_per_s;
     s->n_samples += s->batch;
     s->spent_s += spent_s;
@@ -41,7 +41,7 @@ static tutti_status make_folder(char *path, size_t n_bytes) {
     const char *tmp = getenv("TMPDIR");
     int n = snprintf(path, n_bytes, "%s/tutti-trial-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (n < 0 || (size_t)n >= n_bytes || !mkdtemp(path))
-        return tti_fail(TUTTI_E_IO, "trial: no folder can be made in %s", tmp ? tmp : "/tmp");
+        return tti_fail(TUTTI_E_IO, "trial: cannot make a folder in %s", tmp ? tmp : "/tmp");
     return TUTTI_OK;
 }
 

@@ -7,7 +7,7 @@
 typedef struct tti_trial {
     int n_workers;     /* threads of this process, whatever parallel.place says      */
     double per_s;      /* samples trained per second, over all workers               */
-    double wait_share; /* of the time of the first worker: waiting for its next batch */
+    double wait_share; /* fraction of time that the first worker waited for its next batch */
 } tti_trial;
 
 /* Trains for ms after the first step, which does not count, in a temporary folder under $TMPDIR or

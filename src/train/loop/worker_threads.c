@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
-/* How many workers have ended, and whether one of them failed. */
+/* Counts the workers that have ended, and records the first failure. */
 typedef struct ending {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -103,7 +103,7 @@ tutti_status tti_worker_threads_run(const tti_worker_threads_desc *desc) {
     if (n_started < desc->n) {
         st = tti_fail(TUTTI_E_NOMEM, "%s: cannot start worker thread %d of %d", desc->who,
                       n_started, desc->n);
-        ended.n = desc->n - n_started; /* never begin; their failure is reported below */
+        ended.n = desc->n - n_started; /* these never start; the failure is reported below */
         ended.is_watched = true;
         tutti_comm_group_abort(desc->group, -1, tutti_last_error());
     } else {

@@ -134,7 +134,7 @@ T_CASE(what_is_not_finite_is_not_saved) {
     const tti_slot *slot = &w.b->plan->slots[1];
     tti_exec_params(w.exec)[slot->first + slot->n_elems - 1] = -NAN;
     T_FAILS(tti_snapshot_save(w.b, w.exec, ".", "", &(tti_run_state){.step = 4}), TUTTI_E_NUMERICS,
-            "is not finite any more");
+            "is no longer finite");
     assert_non_null(strstr(tutti_last_error(), slot->param->name));
     T_OK(tti_ckpt_open(".", NULL, NULL, &ckpt));
     T_EQ(tti_ckpt_get_meta(ckpt)->step, 3);
@@ -205,7 +205,7 @@ T_CASE(parameters_may_have_changed_places) {
     static const char *const wrong[][2] = {
         {"fc1.weight\nfc1.weight", "malformed order of parameters at 'fc1.weight'"},
         {"fc1.weight\nnobody", "malformed order of parameters at 'nobody'"},
-        {"fc1.weight", "an order of 1 parameters, there are 4"},
+        {"fc1.weight", "an order of 1 parameters, but there are 4"},
         {"", "an order of 0 parameters"}};
     for (size_t i = 0; i < TTI_COUNT(wrong); i++) {
         save_backwards(&saved, ".", "moved", 0, wrong[i][0]);
@@ -304,6 +304,23 @@ T_CASE(other_kernels_give_a_warning) {
     end(&w);
 }
 
+T_CASE(a_former_description_is_of_the_same_kernels) {
+    T_UNUSED;
+    worker w;
+    tti_run_state at;
+    tti_str former = {0};
+    begin(&w, "train.seed=1");
+    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", &(tti_run_state){.step = 3}));
+    tti_backend_cpu.describe(&former);
+    tti_str_add(&former, ", 1 thread per lane");
+    forge(tti_str_text(&former), 0);
+    T_OK(tti_snapshot_load(w.b, w.exec, ".", &w.reporter, &at));
+    T_EQ(at.step, 4);
+    assert_string_equal(w.warning, "");
+    tti_str_free(&former);
+    end(&w);
+}
+
 T_CASE(a_wrong_hash_is_found) {
     T_UNUSED;
     worker w;
@@ -339,6 +356,7 @@ int main(void) {
                                        IN_FOLDER(other_jobs_are_refused),
                                        IN_FOLDER(free_choices_are_free),
                                        IN_FOLDER(other_kernels_give_a_warning),
+                                       IN_FOLDER(a_former_description_is_of_the_same_kernels),
                                        IN_FOLDER(a_wrong_hash_is_found),
                                        IN_FOLDER(older_ones_are_a_rescue)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,7 @@ T_CASE(a_job_that_cannot_be_trained) {
     tutti_job_set_model(job, nothing, NULL);
     T_FAILS(try_here(job, &trial), TUTTI_E_INVALID, "the builder returned NULL");
     setenv("TMPDIR", "/nowhere/at/all", 1);
-    T_FAILS(tti_trial_run(job, 30, &trial), TUTTI_E_IO, "no folder can be made in /nowhere");
+    T_FAILS(tti_trial_run(job, 30, &trial), TUTTI_E_IO, "cannot make a folder in /nowhere");
     unsetenv("TMPDIR");
     tutti_job_destroy(job);
 }
