@@ -152,7 +152,7 @@ if(TUTTI_WITH_CUDA STREQUAL "ON" AND NOT TUTTI_HAVE_CUDA)
 endif()
 
 # Where module_file.c finds what `cmake --install` put into LIBDIR/tutti.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/module_file.c PROPERTIES COMPILE_DEFINITIONS
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/files/module_file.c PROPERTIES COMPILE_DEFINITIONS
   "TUTTI_MODULE_FROM_BIN=\"../${CMAKE_INSTALL_LIBDIR}/tutti\";\
 TUTTI_MODULE_DIR=\"${CMAKE_INSTALL_FULL_LIBDIR}/tutti\"")
 

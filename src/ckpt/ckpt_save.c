@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/fault.h"
-#include "base/plain_file.h"
+#include "base/files/atomic_file.h"
+#include "base/files/plain_file.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_dir.h"
 #include "ckpt/manifest.h"

@@ -8,8 +8,8 @@
 #include <limits.h>
 #include <string.h>
 
-#include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/files/atomic_file.h"
 
 enum { VARINT = 0, BYTES = 2, FIXED32 = 5 };
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/atomic_file.h"
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/files/atomic_file.h"
 #include "base/json.h"
 #include "base/json_read.h"
 #include "ckpt/safetensors.h"

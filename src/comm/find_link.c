@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/module_file.h"
+#include "base/files/module_file.h"
 #include "comm/link.h"
 
 static void fail_for_module(tutti_status code, const char *text) { tti_fail(code, "%s", text); }

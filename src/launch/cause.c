@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/files/atomic_file.h"
 #include "base/json.h"
 
 enum { EXIT_PEER = 5, EXIT_PREEMPTED = 75 };

@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/plain_file.h"
+#include "base/files/plain_file.h"
 #include "base/str.h"
 
 enum { READ_BYTES = 64 << 10, SINK_MAX_BYTES = 1 << 20 };

@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/cache.h"
 #include "base/error.h"
+#include "base/files/cache.h"
 
 enum { KEY_BYTES = 32, KEY_CHARS = 2 * KEY_BYTES, PATH_BYTES = 1024 + 64 };
 

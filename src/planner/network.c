@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/option.h"
+#include "base/options/option.h"
 #include "base/yaml.h"
 
 const char *const tti_level_names[TTI_N_LEVELS] = {"host", "rack", "spine"};

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/atomic_file.h"
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/files/atomic_file.h"
 #include "base/str.h"
 #include "data/data_spec.h"
 #include "data/files/byte_reader.h"

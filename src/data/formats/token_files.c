@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/files/atomic_file.h"
 #include "data/files/byte_reader.h"
 #include "data/files/file_list.h"
 #include "data/formats/token_stream.h"

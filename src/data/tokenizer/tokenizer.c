@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/files/atomic_file.h"
 
 static const tti_tokenizer_kind *const kinds[] = {
     &tti_tokenizer_bytes,

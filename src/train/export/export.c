@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/atomic_file.h"
+#include "base/files/atomic_file.h"
 #include "ckpt/weights.h"
 #include "data/dataset.h"
 #include "data/tokenizer/tokenizer.h"

@@ -1,7 +1,7 @@
 /* job.c - a job: the schema table bound to a config struct, and values derived from others.
  *
  * The keys are in job_schema.c, the rules between keys in job_conflicts.c; reading, messages and
- * printing are the option engine's (base/option.h).  Conflicts are found at each check and
+ * printing are the option engine's (base/options/option.h).  Conflicts are found at each check and
  * discarded afterwards, so that a later assignment can still resolve them. */
 #include <errno.h>
 #include <inttypes.h>

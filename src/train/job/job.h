@@ -5,7 +5,7 @@
 #ifndef TTI_TRAIN_JOB_H
 #define TTI_TRAIN_JOB_H
 
-#include "base/option.h"
+#include "base/options/option.h"
 #include "tutti/job.h"
 
 enum {

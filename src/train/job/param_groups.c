@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/number.h"
+#include "base/options/nearest.h"
 #include "base/problem.h"
 
 /* On a mismatch the last * takes one more character; earlier ones need not be tried again. */

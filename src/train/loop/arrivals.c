@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/append.h"
 #include "base/error.h"
+#include "base/files/append.h"
+#include "base/files/plain_file.h"
 #include "base/number.h"
-#include "base/plain_file.h"
 #include "train/job/numerics.h"
 
 enum { MAX_LINE = 200, MAX_UPDATES = 1 << 28 };

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/option_value.h"
+#include "base/options/option_value.h"
 #include "base/yaml.h"
 #include "ckpt/ckpt.h"
 #include "train/setup/run_dir.h"

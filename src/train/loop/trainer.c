@@ -13,9 +13,9 @@
 
 #include "backend/levels.h"
 #include "base/affinity.h"
-#include "base/atomic_file.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/files/atomic_file.h"
 #include "comm/progress.h"
 #include "data/dataset.h"
 #include "launch/rendezvous.h"

@@ -6,7 +6,7 @@
 
 #include "backend/backend.h"
 #include "base/affinity.h"
-#include "base/module_file.h"
+#include "base/files/module_file.h"
 #include "comm/link.h"
 #include "exec/device/bench/sum_table.h"
 #include "train/profile/ceilings.h"

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "base/affinity.h"
-#include "base/atomic_file.h"
-#include "base/plain_file.h"
+#include "base/files/atomic_file.h"
+#include "base/files/plain_file.h"
 #include "launch/supervised.h"
 #include "train/job/load_weights.h"
 #include "train/job/numerics.h"

@@ -9,10 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/append.h"
-#include "base/atomic_file.h"
 #include "base/error.h"
-#include "base/plain_file.h"
+#include "base/files/append.h"
+#include "base/files/atomic_file.h"
+#include "base/files/plain_file.h"
 
 enum { PATH_BYTES = 700 };
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/atomic_file.h"
+#include "base/files/atomic_file.h"
 #include "data/files/byte_reader.h"
 #include "train/infer/generator.h"
 #include "train/job/job.h"

@@ -11,10 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/append.h"
 #include "base/crc32c.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/files/append.h"
 
 /* Protobuf keys: field number << 3 | wire type (0 varint, 1 8 bytes, 2 length and bytes, 5 4
  * bytes).

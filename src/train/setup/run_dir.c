@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/plain_file.h"
+#include "base/files/plain_file.h"
 
 enum { MAX_RUNS = 100000 };
 

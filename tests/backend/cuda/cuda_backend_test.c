@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 
 #include "backend/gpus.h"
-#include "base/module_file.h"
+#include "base/files/module_file.h"
 #include "t.h"
 
 static tti_backend_module open_module;

@@ -16,7 +16,7 @@
 #include "backend/cuda/norm/bn_stats.h"
 #include "backend/cuda/runtime/cuda.h"
 #include "backend/cuda/runtime/timing.h"
-#include "base/cache.h"
+#include "base/files/cache.h"
 #include "base/philox.h"
 #include "ir/graph.h"
 

@@ -14,7 +14,7 @@
 
 #include "backend/cuda/conv/dnn_lib.h"
 #include "backend/cuda/runtime/timing.h"
-#include "base/cache.h"
+#include "base/files/cache.h"
 
 enum { MAX_CONFIGS = 48, MAX_NOTES = 32, N_WARM = 2, N_TIMED = 5 };
 

@@ -25,7 +25,7 @@
 #include "backend/cuda/runtime/cuda.h"
 #include "backend/cuda/runtime/library.h"
 #include "backend/cuda/runtime/timing.h"
-#include "base/cache.h"
+#include "base/files/cache.h"
 
 #define FUNCTIONS(X)                        \
     X(cublasLtCreate)                       \

@@ -14,7 +14,7 @@
 
 #include "backend/cuda/runtime/cuda.h"
 #include "backend/cuda/runtime/timing.h"
-#include "base/cache.h"
+#include "base/files/cache.h"
 
 /* Elements of the output: four tiles for each multiprocessor, or one. */
 enum {

@@ -7,7 +7,7 @@
 #define TTI_EXEC_SUM_TABLE_H
 
 #include "backend/backend.h"
-#include "base/cache.h"
+#include "base/files/cache.h"
 
 /* With the names of parallel.algorithm. */
 typedef enum tti_sum_way {

@@ -1,5 +1,5 @@
 /* plain_file_test.c - links, pipes, folders and devices are refused, without waiting. */
-#include "base/plain_file.h"
+#include "base/files/plain_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* append.c - appends a record with one write(2), and truncates a record that a full disk cut short.
  */
-#include "base/append.h"
+#include "base/files/append.h"
 
 #include <errno.h>
 #include <stdbool.h>

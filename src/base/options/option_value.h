@@ -2,7 +2,7 @@
 #ifndef TTI_BASE_OPTION_VALUE_H
 #define TTI_BASE_OPTION_VALUE_H
 
-#include "base/option.h"
+#include "base/options/option.h"
 #include "base/yaml.h"
 
 /* Reads node into the field of row in config.  On failure the field is unchanged, why states the

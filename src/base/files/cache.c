@@ -2,7 +2,7 @@
  *
  * A file is "tutti-cache", the key, a checksum, the data.  A file that does not match counts as
  * absent: its contents are made again and overwritten.  A failed write does not fail the run. */
-#include "base/cache.h"
+#include "base/files/cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/atomic_file.h"
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/files/atomic_file.h"
 #include "base/str.h"
 
 enum { MAX_PATH = 1024, MAX_BYTES = 256 << 20 };

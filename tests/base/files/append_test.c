@@ -1,5 +1,5 @@
 /* append_test.c - records come whole or not at all; a torn line is cut off. */
-#include "base/append.h"
+#include "base/files/append.h"
 
 #include <fcntl.h>
 #include <signal.h>

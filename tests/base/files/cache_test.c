@@ -5,9 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/cache.h"
 #include "base/cache_folder.h"
 #include "base/error.h"
+#include "base/files/cache.h"
 
 static void path_of(const char *name, char path[128]) {
     snprintf(path, 128, "%s/%s", cache_folder, name);

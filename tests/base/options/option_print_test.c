@@ -1,5 +1,5 @@
 /* option_print_test.c - YAML, JSON schema and Markdown from a small table. */
-#include "base/option.h"
+#include "base/options/option.h"
 
 #include "base/yaml.h"
 #include "t.h"

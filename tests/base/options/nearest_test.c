@@ -1,5 +1,5 @@
 /* nearest_test.c - edit distances against known ones, and what counts as near. */
-#include "base/nearest.h"
+#include "base/options/nearest.h"
 
 #include "t.h"
 

@@ -1,6 +1,6 @@
 /* nearest.c - edit distance (optimal string alignment) in three rows of a fixed table.  Names are
  * short, so O(n*m) costs nothing; long input is refused. */
-#include "base/nearest.h"
+#include "base/options/nearest.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * It does not verify what was written: code that reads back and knows the checksum (ckpt/) finds a
  * disk that corrupts data.  The rename is the commit; before it nothing has the final name, after
  * it everything has been on disk already. */
-#include "base/atomic_file.h"
+#include "base/files/atomic_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * One parser and one formatter per type, in a table.  A parser gets a raw scalar and must consume
  * all of it; ranges are checked in one place.  Every error message states what the row expects, so
  * it explains the whole rule and not only the violated part. */
-#include "base/option_value.h"
+#include "base/options/option_value.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/nearest.h"
 #include "base/number.h"
+#include "base/options/nearest.h"
 #include "base/utf8.h"
 
 /* ---- words ---- */

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/option.h"
-#include "base/option_value.h"
+#include "base/options/option.h"
+#include "base/options/option_value.h"
 
 /* Columns before an origin. */
 enum { ORIGIN_COLUMN = 40 };

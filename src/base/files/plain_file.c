@@ -1,5 +1,5 @@
 /* plain_file.c - refuses links, pipes and devices where a regular file or a folder belongs. */
-#include "base/plain_file.h"
+#include "base/files/plain_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* option_test.c - the engine on a small table: values in, origins, problems, suggestions. */
-#include "base/option.h"
+#include "base/options/option.h"
 
 #include <stdio.h>
 

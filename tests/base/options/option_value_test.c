@@ -1,6 +1,6 @@
 /* option_value_test.c - each type: what is read, what is refused, and that what is printed reads
  * back to the same value. */
-#include "base/option_value.h"
+#include "base/options/option_value.h"
 
 #include <stdio.h>
 

@@ -3,14 +3,14 @@
  * Values are stored directly in the struct, so the program reads plain fields; only origins and
  * problems are stored separately.  Keys may be nested or flat, `optimizer: {lr: 1}` or
  * `optimizer.lr: 1`, so duplicates are detected here, where both have become the same row. */
-#include "base/option.h"
+#include "base/options/option.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/nearest.h"
-#include "base/option_value.h"
+#include "base/options/nearest.h"
+#include "base/options/option_value.h"
 #include "base/yaml.h"
 
 enum { KEY_MAX = 256 };

@@ -1,5 +1,5 @@
 /* atomic_file_test.c - the old file survives every failure, and nothing temporary stays. */
-#include "base/atomic_file.h"
+#include "base/files/atomic_file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
  *
  * The program links no vendor's library: one build runs on a laptop and on a machine with devices
  * or MPI, and says what is missing where. */
-#include "base/module_file.h"
+#include "base/files/module_file.h"
 
 #include <dlfcn.h>
 #include <limits.h>
