@@ -18,6 +18,7 @@ typedef struct tutti_bench_comm_desc {
     size_t max_bytes;   /* largest vector; 0: 64 MiB; sizes grow by factors of 4 */
     bool plain;         /* use buffers from malloc, not from tutti_comm_alloc */
     int min_ms;         /* time spent per size; 0: 100                     */
+    bool no_memcpy;     /* times all_reduce only: memcpy_us is 0           */
 } tutti_bench_comm_desc;
 
 /* One line of the result. */
@@ -30,7 +31,7 @@ typedef struct tutti_bench_comm_row {
     double alg_gb_s;   /* 1e9 bytes per second                             */
     double bus_gb_s;
     double memcpy_us;    /* all ranks at once copy the bytes that each must move */
-    double memcpy_ratio; /* latency_us / memcpy_us; 0 with one rank        */
+    double memcpy_ratio; /* latency_us / memcpy_us; 0 without memcpy_us    */
     /* Bytes that all ranks together move in one all_reduce: between ranks of one host, and between
      * hosts, including control messages. */
     double inside_bytes, between_bytes;

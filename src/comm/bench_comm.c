@@ -105,7 +105,7 @@ static tutti_status bench_size(bench *b, size_t n_bytes, tutti_bench_comm_row *r
     TTI_TRY(count_bytes(b, row));
     TTI_TRY(find_repeats(b, reduce_once, &row->n_repeats));
     TTI_TRY(time_work(b, reduce_once, row->n_repeats, &reduce_s));
-    if (b->move_bytes) {
+    if (b->move_bytes && !b->desc.no_memcpy) {
         TTI_TRY(find_repeats(b, copy_once, &n_copies));
         TTI_TRY(time_work(b, copy_once, n_copies, &copy_s));
     }

@@ -67,10 +67,14 @@ static void begin_averages(const tti_setup *setup, tti_arrays *arrays) {
     }
 }
 
+/* Starting a thread and its stack cost more than drawing fewer blocks. */
+enum { BLOCKS_PER_THREAD = 8 };
+
 static tutti_status draw_here(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
-    drawing d = {x, TTI_MAX(1, TTI_MIN(setup->n_threads, TTI_MAX_COMPUTE_THREADS))};
+    int n_useful = TTI_MIN(n_blocks(setup, arrays) / BLOCKS_PER_THREAD, TTI_MAX_COMPUTE_THREADS);
+    drawing d = {x, TTI_MAX(1, TTI_MIN(setup->n_threads, n_useful))};
     tti_compute_threads *compute_threads;
     TTI_TRY(tti_compute_threads_create(d.n_threads, NULL, NULL, &compute_threads));
     tti_compute_threads_run(compute_threads, draw_compute_thread, &d);

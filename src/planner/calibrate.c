@@ -115,7 +115,8 @@ static tutti_status measure_sums(tti_calibration *c) {
         TTI_TRY(tutti_bench_comm(&(tutti_bench_comm_desc){.n_ranks = c->n_ranks,
                                                           .min_bytes = sizes[i],
                                                           .max_bytes = sizes[i],
-                                                          .min_ms = SUM_MS},
+                                                          .min_ms = SUM_MS,
+                                                          .no_memcpy = true},
                                  keep_row, c));
     return TUTTI_OK;
 }

@@ -59,12 +59,12 @@ def test_a_keeper_says_nothing():
             "parallel.staleness=unbounded", "parallel.timeout_ms=2400", "train.steps=1000000",
             "train.eval_every=0"]  # before one copies wait for each other, and so name each other
     ranks = hosts.Ranks(4, runs.small("stopped", *MORE, *keys), TUTTI_TEST_HOSTS="a,b,c,c")
-    runs.wait_until(lambda: runs.steps_told("stopped") > 20, 30)
+    runs.wait_until(lambda: runs.steps_told("stopped") > 20, what="steps")
     stopped, *others = [ranks.processes[r] for r in (1, 0, 2, 3)]
     stopped.send_signal(signal.SIGSTOP)
     try:
         for process in others:
-            process.wait(8)
+            process.wait(runs.HANGS_S)
     finally:
         stopped.kill()
     for rank, ended in enumerate(ranks.finish()):

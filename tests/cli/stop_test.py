@@ -5,17 +5,17 @@ import fcntl
 import os
 import re
 import signal
+import subprocess
 import sys
-import time
 
 import runs
 
 LONG = ["train.steps=1000000", "run.checkpoint_every=-1", "run.log_every=1"]
 
 
-def running(*arguments, run="run"):
+def running(*arguments, run="run", **options):
     """A run that is in the middle of its steps."""
-    process = runs.start(*runs.small(run, *LONG, *arguments))
+    process = runs.start(*runs.small(run, *LONG, *arguments), **options)
     runs.wait_until(lambda: runs.steps_told(run) > 5, what="the first steps")
     return process
 
@@ -85,10 +85,11 @@ def second_ctrl_c(place):
     if process.poll() is not None:
         raise AssertionError("the first one ended it")
     for _ in range(100):  # one that comes very soon after the first counts as the same
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        if process.poll() is not None:
+        try:
+            process.wait(0.2)
             break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
     runs.finish(process).expect(130)
     runs.wait_until(lambda: not runs.alive("run.dir=run"), what="the end of all workers")
 
@@ -125,13 +126,14 @@ def test_signals_do_not_touch_the_computation():
 
 
 def test_one_at_a_time():
-    """A run that is at work is not continued by another process, threads or processes."""
+    """A run that is at work is not continued by another process, threads or processes.  Its steps
+    are slow: it leaves the cores to the others, and little comes into its output meanwhile."""
+    slow = {"program": os.path.join(runs.BUILD, "tests", "tutti_faults"),
+            "env": dict(os.environ, TUTTI_FAULT="exec.compute:delay_ms=20")}
     for place, other in (("threads", "processes"), ("processes", "threads")):
-        process = running("-n", "2", "parallel.place=" + place, run=place)
-        os.killpg(process.pid, signal.SIGSTOP)  # it keeps the folder and leaves the cores to others
+        process = running("-n", "2", "parallel.place=" + place, run=place, **slow)
         runs.tutti("train", "--resume", place, "-n", "2", "parallel.place=" + other).expect(
             2, "another process trains in it")
-        os.killpg(process.pid, signal.SIGCONT)
         process.send_signal(signal.SIGTERM)
         runs.finish(process).expect(143)
 

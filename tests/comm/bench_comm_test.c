@@ -33,6 +33,20 @@ T_CASE(threads) {
             .n_ranks = n, .min_bytes = 256, .max_bytes = 4096, .min_ms = 1, .plain = n == 3};
         T_OK(tutti_bench_comm(&desc, keep, &r));
         check(&r, n);
+        for (int i = 0; i < r.n; i++) T_EQ(r.row[i].memcpy_us > 0, n > 1);
+    }
+}
+
+T_CASE(no_memcpy) {
+    T_UNUSED;
+    rows r = {.n = 0};
+    tutti_bench_comm_desc desc = {
+        .n_ranks = 2, .min_bytes = 256, .max_bytes = 4096, .min_ms = 1, .no_memcpy = true};
+    T_OK(tutti_bench_comm(&desc, keep, &r));
+    check(&r, 2);
+    for (int i = 0; i < r.n; i++) {
+        T_EQ(r.row[i].memcpy_us, 0);
+        T_EQ(r.row[i].memcpy_ratio, 0);
     }
 }
 
@@ -61,6 +75,7 @@ T_CASE(bad_descs) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads),
+        cmocka_unit_test(no_memcpy),
         cmocka_unit_test(given_communicator),
         cmocka_unit_test(bad_descs),
     };

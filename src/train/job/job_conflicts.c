@@ -759,17 +759,19 @@ static const rule rules[] = {
     {{"parallel.devices", "data.resident"}, find_resident_mixture},
 };
 
+/* Looks up the keys only if the rule is broken: the planner checks a job for every layout. */
 static void apply(const rule *r, tutti_job *job) {
     char why[WHY] = "";
     const char *place = NULL;
+    r->find(&job->config, why);
+    if (!*why) return;
     for (int i = 0; i < MAX_KEYS && r->keys[i]; i++) {
         const tti_option_state *state = tti_options_state(&job->options, r->keys[i]);
         TTI_ASSERT(state);
         if (state->bad) return;
         if (!place && state->place.source) place = r->keys[i];
     }
-    r->find(&job->config, why);
-    if (*why) tti_options_problem(&job->options, place ? place : r->keys[0], "%s", why);
+    tti_options_problem(&job->options, place ? place : r->keys[0], "%s", why);
 }
 
 /* A model file describes its model completely.  The job file of a run has all keys, so only keys
