@@ -235,8 +235,8 @@ typedef struct tti_device_told {
 
 /* Gradients that are sent as low-rank products: PowerSGD. Slots of bucket b are first[b] .. first[b
  * + 1] - 1.  Host memory is copied, that of the device is borrowed. */
-typedef struct tti_device_thin {
-    const tti_thin_slot *slots;
+typedef struct tti_powersgd_desc {
+    const tti_powersgd_slot *slots;
     const int *first; /* [n_buckets + 1] */
     int n_buckets;
     float *grads;    /* device: a worker's own gradients, which become the sums */
@@ -246,20 +246,21 @@ typedef struct tti_device_thin {
     float *scratch;  /* device: for all slots of one bucket at a time */
     size_t n_message;
     const tti_step_args *args; /* device */
-} tti_device_thin;
+} tti_powersgd_desc;
 
-/* Gradients of which the largest elements are sent, as pairs: top-k.  Fields as in tti_device_thin.
+/* Gradients of which the largest elements are sent, as pairs: top-k.  Fields as in
+ * tti_powersgd_desc.
  */
-typedef struct tti_device_picked {
-    const tti_picked_slot *slots;
+typedef struct tti_topk_desc {
+    const tti_topk_slot *slots;
     const int *first;    /* [n_buckets + 1] */
     const size_t *pairs; /* [n_buckets + 1]: the first pair of each bucket, multiples of 2 */
     int n_buckets, n_ranks;
-    float *grads, *residual;   /* device, as of tti_device_thin */
-    tti_picked_pair *own;      /* device [pairs[n_buckets]] */
-    tti_picked_pair *all;      /* device [n_ranks] of as many as the bucket has */
+    float *grads, *residual;   /* device, as of tti_powersgd_desc */
+    tti_topk_pair *own;        /* device [pairs[n_buckets]] */
+    tti_topk_pair *all;        /* device [n_ranks] of as many as the bucket has */
     const tti_step_args *args; /* device */
-} tti_device_picked;
+} tti_topk_desc;
 
 /* The calling thread has one open device; the tables below act on it.  Functions only put work into
  * a queue, except those that say "waits".  A NULL entry that says "optional" is not offered. */
@@ -442,27 +443,27 @@ typedef struct tti_device_fusion_ops {
  * message compute the same bits. */
 typedef struct tti_device_powersgd_ops {
     /* Sets the message to 0 and loads everything that the others need; waits. */
-    tutti_status (*create)(const tti_device_thin *desc, void **thin);
+    tutti_status (*create)(const tti_powersgd_desc *desc, void **powersgd);
     /* Adds residuals to the gradients, and draws directions of Q that are 0 anew; then P = M Q is
      * to be summed, together with what travels whole. */
-    tutti_status (*left)(void *thin, int bucket);
+    tutti_status (*left)(void *powersgd, int bucket);
     /* Makes P orthonormal; then Q = M^T P is to be summed. */
-    tutti_status (*right)(void *thin, int bucket);
+    tutti_status (*right)(void *powersgd, int bucket);
     /* Keeps what P and the own Q leave of M as the residual; P Q^T are the gradients. */
-    tutti_status (*end)(void *thin, int bucket);
-    void (*destroy)(void *thin); /* takes NULL */
+    tutti_status (*end)(void *powersgd, int bucket);
+    void (*destroy)(void *powersgd); /* takes NULL */
 } tti_device_powersgd_ops;
 
 /* Optional: top-k of gradients, as PowerSGD above. */
 typedef struct tti_device_topk_ops {
-    tutti_status (*create)(const tti_device_picked *desc, void **picked);
+    tutti_status (*create)(const tti_topk_desc *desc, void **topk);
     /* Adds residuals to the gradients.  The k elements of each slot that are largest without their
      * signs become its pairs with rising indices: of equal ones the first, and NaN is larger than
      * any number.  The rest is its residual. */
-    tutti_status (*choose)(void *picked, int bucket);
+    tutti_status (*choose)(void *topk, int bucket);
     /* Leaves of gradients only the pairs of all workers, added in the order of the ranks. */
-    tutti_status (*add)(void *picked, int bucket);
-    void (*destroy)(void *picked); /* takes NULL */
+    tutti_status (*add)(void *topk, int bucket);
+    void (*destroy)(void *topk); /* takes NULL */
 } tti_device_topk_ops;
 
 typedef struct tti_device_ops {

@@ -57,37 +57,37 @@ typedef struct tti_unpack {
 
 /* A part of the flat gradients that is sent as a low-rank product: [rows][cols] as P [r][rows] and
  * Q [r][cols]; with r 0 it is sent whole, and is one row. */
-typedef struct tti_thin_slot {
+typedef struct tti_powersgd_slot {
     uint64_t grads;       /* from this element of gradients and residuals on */
     uint64_t left, right; /* P, or all of it; Q: from these elements of the message on */
-    uint64_t scratch;     /* from this one of scratch on, tti_thin_scratch elements */
+    uint64_t scratch;     /* from this one of scratch on, tti_powersgd_scratch elements */
     uint64_t key;         /* of Philox, for random directions of Q: see exec/worker/compress.h */
     uint32_t rows, cols, r;
     uint32_t reserved;
-} tti_thin_slot;
+} tti_powersgd_slot;
 
 /* Products of a matrix are computed in tiles of this many rows and columns, and then added. */
-enum { TTI_THIN_ROWS = 128, TTI_THIN_COLS = 256 };
+enum { TTI_POWERSGD_ROWS = 128, TTI_POWERSGD_COLS = 256 };
 
-static inline uint64_t tti_thin_scratch(const tti_thin_slot *s) {
-    uint64_t down = ((uint64_t)s->rows + TTI_THIN_ROWS - 1) / TTI_THIN_ROWS;
-    uint64_t across = ((uint64_t)s->cols + TTI_THIN_COLS - 1) / TTI_THIN_COLS;
+static inline uint64_t tti_powersgd_scratch(const tti_powersgd_slot *s) {
+    uint64_t down = ((uint64_t)s->rows + TTI_POWERSGD_ROWS - 1) / TTI_POWERSGD_ROWS;
+    uint64_t across = ((uint64_t)s->cols + TTI_POWERSGD_COLS - 1) / TTI_POWERSGD_COLS;
     uint64_t left = across * s->rows, right = down * s->cols;
     return s->r * (left > right ? left : right);
 }
 
 /* A part of the flat gradients of which the largest elements are sent. */
-typedef struct tti_picked_slot {
+typedef struct tti_topk_slot {
     uint64_t grads; /* from this element of gradients and residuals on */
     uint64_t pairs; /* from this one of the pairs on, of all buckets */
     uint32_t n, k;  /* of n elements k, 1 <= k <= n */
-} tti_picked_slot;
+} tti_topk_slot;
 
 /* One of them, as it is sent. */
-typedef struct tti_picked_pair {
+typedef struct tti_topk_pair {
     uint32_t index; /* in the slot */
     float value;
-} tti_picked_pair;
+} tti_topk_pair;
 
 enum { TTI_BAD_LOSS = 1, TTI_BAD_GRADIENT = 2 };
 

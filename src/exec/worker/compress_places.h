@@ -10,15 +10,15 @@
 #include "exec/worker/desc.h"
 
 typedef struct tti_compress_places {
-    tti_thin_slot *thin;     /* all slots that are summed, bucket by bucket */
-    int *first_thin;         /* [n_buckets + 1]: of a bucket's */
-    size_t *message;         /* [2 n_buckets + 1]: where its messages begin, in elements */
-    tti_picked_slot *picked; /* all slots of which the largest elements are sent */
-    int *first_picked;       /* [n_buckets + 1] */
-    size_t *pairs;           /* [n_buckets + 1]: where a bucket's pairs begin, in pairs */
-    size_t n_longest;        /* elements of the messages of a bucket, at most */
-    size_t n_scratch;        /* of a bucket's products, at most */
-    size_t n_most_pairs;     /* of a bucket, at most */
+    tti_powersgd_slot *powersgd; /* all slots that are summed, bucket by bucket */
+    int *first_powersgd;         /* [n_buckets + 1]: of a bucket's */
+    size_t *message;             /* [2 n_buckets + 1]: where its messages begin, in elements */
+    tti_topk_slot *topk;         /* all slots of which the largest elements are sent */
+    int *first_topk;             /* [n_buckets + 1] */
+    size_t *pairs;               /* [n_buckets + 1]: where a bucket's pairs begin, in pairs */
+    size_t n_longest;            /* elements of the messages of a bucket, at most */
+    size_t n_scratch;            /* of a bucket's products, at most */
+    size_t n_most_pairs;         /* of a bucket, at most */
 } tti_compress_places;
 
 /* On success out is released by _fini. */

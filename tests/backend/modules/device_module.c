@@ -511,7 +511,7 @@ static void accumulate(float *dst, const float *src, size_t n_elems) {
         tti_clear_error();
 }
 
-#include "device_picked.h"
+#include "device_topk.h"
 #include "device_update.h"
 
 /* ---- kernels: the host's, put into a queue ---- */
@@ -647,11 +647,11 @@ static const tti_device_ops ops = {
     .fusions.can_pull = can_pull,
     .fusions.pull = peers_pull,
     .fusions.least_norm_grad = 8,
-    .powersgd.create = thin_create,
-    .powersgd.left = thin_left,
-    .powersgd.right = thin_right,
-    .powersgd.end = thin_end,
-    .powersgd.destroy = thin_destroy,
+    .powersgd.create = powersgd_create,
+    .powersgd.left = powersgd_left,
+    .powersgd.right = powersgd_right,
+    .powersgd.end = powersgd_end,
+    .powersgd.destroy = powersgd_destroy,
     .topk.create = pick_create,
     .topk.choose = pick_choose,
     .topk.add = pick_add,

@@ -28,18 +28,18 @@ static int bucket_of(const tti_plan *plan, size_t grads) {
     return b;
 }
 
-static void check_thin(const tti_exec_desc *desc, const tti_compress_places *p) {
+static void check_powersgd(const tti_exec_desc *desc, const tti_compress_places *p) {
     const tti_plan *plan = desc->plan;
     char *used = calloc(p->message[2 * plan->n_buckets] + 1, 1);
     assert_non_null(used);
     for (int b = 0; b < plan->n_buckets; b++) {
         size_t scratch = 0;
-        for (int i = p->first_thin[b]; i < p->first_thin[b + 1]; i++) {
-            const tti_thin_slot *t = &p->thin[i];
+        for (int i = p->first_powersgd[b]; i < p->first_powersgd[b + 1]; i++) {
+            const tti_powersgd_slot *t = &p->powersgd[i];
             size_t n = (size_t)t->rows * t->cols;
             assert_int_equal(bucket_of(plan, t->grads), b);
             assert_true(t->scratch >= scratch);
-            scratch = t->scratch + tti_thin_scratch(t);
+            scratch = t->scratch + tti_powersgd_scratch(t);
             mark(used, &p->message[2 * b], t->left, t->r ? (size_t)t->r * t->rows : n);
             mark(used, &p->message[2 * b + 1], t->right, (size_t)t->r * t->cols);
             assert_true(t->r == 0 || (size_t)t->r * (t->rows + t->cols) < n);
@@ -50,14 +50,14 @@ static void check_thin(const tti_exec_desc *desc, const tti_compress_places *p) 
     free(used);
 }
 
-static void check_picked(const tti_exec_desc *desc, const tti_compress_places *p) {
+static void check_topk(const tti_exec_desc *desc, const tti_compress_places *p) {
     const tti_plan *plan = desc->plan;
     for (int b = 0; b < plan->n_buckets; b++) {
         size_t next = p->pairs[b];
-        for (int i = p->first_picked[b]; i < p->first_picked[b + 1]; i++) {
-            assert_int_equal(bucket_of(plan, p->picked[i].grads), b);
-            assert_true(p->picked[i].pairs == next && p->picked[i].k >= 1);
-            next += p->picked[i].k;
+        for (int i = p->first_topk[b]; i < p->first_topk[b + 1]; i++) {
+            assert_int_equal(bucket_of(plan, p->topk[i].grads), b);
+            assert_true(p->topk[i].pairs == next && p->topk[i].k >= 1);
+            next += p->topk[i].k;
         }
         assert_true(p->pairs[b + 1] % 2 == 0 && p->pairs[b + 1] - next < 2);
         assert_true(p->pairs[b + 1] - p->pairs[b] <= p->n_most_pairs);
@@ -72,14 +72,14 @@ static void check_all(tti_compression compression) {
     double pairs, summed;
     T_OK(tti_compress_places_init(&desc, &p));
     assert_true(plan->n_buckets > 1);
-    check_thin(&desc, &p);
-    check_picked(&desc, &p);
-    int n_thin = p.first_thin[plan->n_buckets], n_picked = p.first_picked[plan->n_buckets];
-    assert_int_equal(n_thin + n_picked, plan->n_slots);
-    assert_true((compression == TTI_COMPRESS_TOPK) == (n_picked > 0));
+    check_powersgd(&desc, &p);
+    check_topk(&desc, &p);
+    int n_powersgd = p.first_powersgd[plan->n_buckets], n_topk = p.first_topk[plan->n_buckets];
+    assert_int_equal(n_powersgd + n_topk, plan->n_slots);
+    assert_true((compression == TTI_COMPRESS_TOPK) == (n_topk > 0));
     tti_compress_kinds(&desc, &pairs, &summed); /* the same, but for what is between them */
     double n_message = (double)p.message[2 * plan->n_buckets];
-    assert_true(n_message >= summed / 4 && n_message <= summed / 4 + 6 * n_thin);
+    assert_true(n_message >= summed / 4 && n_message <= summed / 4 + 6 * n_powersgd);
     double n_pairs = (double)p.pairs[plan->n_buckets];
     assert_true(n_pairs >= pairs / 8 && n_pairs <= pairs / 8 + plan->n_buckets);
     tti_compress_places_fini(&p);

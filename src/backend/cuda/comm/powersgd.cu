@@ -13,36 +13,36 @@
 
 namespace {
 
-enum { THREADS = TTI_THIN_COLS, WARPS = THREADS / 32, WIDE = 1024, ADD_BLOCKS = 64 };
+enum { THREADS = TTI_POWERSGD_COLS, WARPS = THREADS / 32, WIDE = 1024, ADD_BLOCKS = 64 };
 
 /* Columns of a lane: lane, lane + 32 and so on of a tile. */
-enum { PER_LANE = TTI_THIN_COLS / 32 };
+enum { PER_LANE = TTI_POWERSGD_COLS / 32 };
 
 /* The tile of a block. */
 struct tile_at {
-    const tti_thin_slot *slot;
+    const tti_powersgd_slot *slot;
     uint32_t row, col, n_rows, n_cols;
     uint64_t first; /* of its first element, in gradients and residuals */
 };
 
-__device__ __forceinline__ tile_at find_tile(const tti_thin_view &v) {
-    tti_thin_tile t = v.tiles[blockIdx.x];
-    const tti_thin_slot *s = &v.slots[t.slot];
+__device__ __forceinline__ tile_at find_tile(const tti_powersgd_view &v) {
+    tti_powersgd_tile t = v.tiles[blockIdx.x];
+    const tti_powersgd_slot *s = &v.slots[t.slot];
     return {s,
             t.row,
             t.col,
-            min(s->rows - t.row, (uint32_t)TTI_THIN_ROWS),
-            min(s->cols - t.col, (uint32_t)TTI_THIN_COLS),
+            min(s->rows - t.row, (uint32_t)TTI_POWERSGD_ROWS),
+            min(s->cols - t.col, (uint32_t)TTI_POWERSGD_COLS),
             s->grads + (uint64_t)t.row * s->cols + t.col};
 }
 
 /* K rows of p for the rows of a tile, 0 beyond r. */
 template <int K>
-__device__ __forceinline__ void load_left(const tti_thin_view &v, const tile_at &t, uint32_t k0,
-                                          float (*p)[TTI_THIN_ROWS]) {
-    const tti_thin_slot *s = t.slot;
-    for (uint32_t i = threadIdx.x; i < K * TTI_THIN_ROWS; i += THREADS) {
-        uint32_t k = i / TTI_THIN_ROWS, row = i % TTI_THIN_ROWS;
+__device__ __forceinline__ void load_left(const tti_powersgd_view &v, const tile_at &t, uint32_t k0,
+                                          float (*p)[TTI_POWERSGD_ROWS]) {
+    const tti_powersgd_slot *s = t.slot;
+    for (uint32_t i = threadIdx.x; i < K * TTI_POWERSGD_ROWS; i += THREADS) {
+        uint32_t k = i / TTI_POWERSGD_ROWS, row = i % TTI_POWERSGD_ROWS;
         bool is_there = k0 + k < s->r && row < t.n_rows;
         const float *from = v.message + s->left + (uint64_t)(k0 + k) * s->rows + t.row;
         p[k][row] = is_there ? from[row] : 0;
@@ -53,9 +53,9 @@ __device__ __forceinline__ void load_left(const tti_thin_view &v, const tile_at 
 
 /* A direction that has become zero would stay zero: draws another one, the same on all workers. */
 __global__ void __launch_bounds__(THREADS)
-    thin_redraw_kernel(const __grid_constant__ tti_thin_view v) {
+    powersgd_redraw_kernel(const __grid_constant__ tti_powersgd_view v) {
     __shared__ double shared[32];
-    const tti_thin_slot *s = &v.slots[blockIdx.x];
+    const tti_powersgd_slot *s = &v.slots[blockIdx.x];
     uint32_t k = blockIdx.y;
     if (k >= s->r) return;
     float *q = v.message + s->right + (uint64_t)k * s->cols;
@@ -70,9 +70,9 @@ __global__ void __launch_bounds__(THREADS)
 /* A warp has a row of the tile at a time; parts of P by tiles of columns. */
 template <int K>
 __global__ void __launch_bounds__(THREADS)
-    thin_left_kernel(const __grid_constant__ tti_thin_view v) {
+    powersgd_left_kernel(const __grid_constant__ tti_powersgd_view v) {
     tile_at t = find_tile(v);
-    const tti_thin_slot *s = t.slot;
+    const tti_powersgd_slot *s = t.slot;
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float *m = v.grads + t.first, unit = tti_gradient_unit(*v.args);
     const float *e = v.residual + t.first;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
                 for (int j = 0; j < PER_LANE; j++) sum[k] += x[j] * q[k][j];
                 sum[k] = tti_warp_sum(sum[k]);
-                uint64_t part = t.col / TTI_THIN_COLS * s->r + k0 + k;
+                uint64_t part = t.col / TTI_POWERSGD_COLS * s->r + k0 + k;
                 if (lane == 0 && k0 + k < s->r)
                     v.scratch[s->scratch + part * s->rows + t.row + row] = sum[k];
             }
@@ -119,11 +119,11 @@ __global__ void __launch_bounds__(THREADS)
 /* Adds parts of P, or of Q, one after the other; of Q also keeps the own part. */
 template <bool LEFT>
 __global__ void __launch_bounds__(THREADS)
-    thin_add_kernel(const __grid_constant__ tti_thin_view v) {
-    const tti_thin_slot *s = &v.slots[blockIdx.x];
+    powersgd_add_kernel(const __grid_constant__ tti_powersgd_view v) {
+    const tti_powersgd_slot *s = &v.slots[blockIdx.x];
     uint64_t n = (uint64_t)s->r * (LEFT ? s->rows : s->cols), to = LEFT ? s->left : s->right;
-    uint32_t n_parts = LEFT ? (s->cols + TTI_THIN_COLS - 1) / TTI_THIN_COLS
-                            : (s->rows + TTI_THIN_ROWS - 1) / TTI_THIN_ROWS;
+    uint32_t n_parts = LEFT ? (s->cols + TTI_POWERSGD_COLS - 1) / TTI_POWERSGD_COLS
+                            : (s->rows + TTI_POWERSGD_ROWS - 1) / TTI_POWERSGD_ROWS;
     for (uint64_t i = blockIdx.y * THREADS + threadIdx.x; i < n; i += gridDim.y * THREADS) {
         float sum = 0;
 #pragma unroll 8
@@ -144,10 +144,10 @@ __device__ __forceinline__ double length_of(const float *x, uint32_t n, double *
 /* Modified Gram-Schmidt, as exec/worker/low_rank.c's: one that depends on those before becomes
  * zeros.  A thread writes and reads the same elements throughout. */
 __global__ void __launch_bounds__(WIDE)
-    thin_orthonormal_kernel(const __grid_constant__ tti_thin_view v) {
+    powersgd_orthonormal_kernel(const __grid_constant__ tti_powersgd_view v) {
     __shared__ double wide[32];
     __shared__ float narrow[32];
-    const tti_thin_slot *s = &v.slots[blockIdx.x];
+    const tti_powersgd_slot *s = &v.slots[blockIdx.x];
     const double least = 1e-5; /* the rest is rounding error, with a meaningless direction */
     for (uint32_t k = 0; k < s->r; k++) {
         float *x = v.message + s->left + (uint64_t)k * s->rows;
@@ -171,10 +171,10 @@ __global__ void __launch_bounds__(WIDE)
 /* A thread has a column of the tile; parts of Q by tiles of rows. */
 template <int K>
 __global__ void __launch_bounds__(THREADS)
-    thin_right_kernel(const __grid_constant__ tti_thin_view v) {
-    __shared__ float p[K][TTI_THIN_ROWS];
+    powersgd_right_kernel(const __grid_constant__ tti_powersgd_view v) {
+    __shared__ float p[K][TTI_POWERSGD_ROWS];
     tile_at t = find_tile(v);
-    const tti_thin_slot *s = t.slot;
+    const tti_powersgd_slot *s = t.slot;
     const float *m = v.grads + t.first + threadIdx.x;
     for (uint32_t k0 = 0; k0 < s->r; k0 += K) {
         float sum[K] = {0};
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(THREADS)
         }
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            uint64_t part = t.row / TTI_THIN_ROWS * s->r + k0 + k;
+            uint64_t part = t.row / TTI_POWERSGD_ROWS * s->r + k0 + k;
             if (k0 + k < s->r)
                 v.scratch[s->scratch + part * s->cols + t.col + threadIdx.x] = sum[k];
         }
@@ -201,10 +201,10 @@ __global__ void __launch_bounds__(THREADS)
 
 template <int K>
 __global__ void __launch_bounds__(THREADS)
-    thin_end_kernel(const __grid_constant__ tti_thin_view v) {
-    __shared__ float p[K][TTI_THIN_ROWS];
+    powersgd_end_kernel(const __grid_constant__ tti_powersgd_view v) {
+    __shared__ float p[K][TTI_POWERSGD_ROWS];
     tile_at t = find_tile(v);
-    const tti_thin_slot *s = t.slot;
+    const tti_powersgd_slot *s = t.slot;
     float *m = v.grads + t.first + threadIdx.x, *e = v.residual + t.first + threadIdx.x;
     float inv = 1 / tti_gradient_unit(*v.args);
     if (s->r == 0) {
@@ -243,7 +243,8 @@ __global__ void __launch_bounds__(THREADS)
 
 template <int K>
 cudaError_t load_kernels() {
-    return tti_load_kernels(thin_left_kernel<K>, thin_right_kernel<K>, thin_end_kernel<K>);
+    return tti_load_kernels(powersgd_left_kernel<K>, powersgd_right_kernel<K>,
+                            powersgd_end_kernel<K>);
 }
 
 }  // namespace
@@ -263,33 +264,33 @@ cudaError_t load_kernels() {
         }                        \
     } while (0)
 
-extern "C" cudaError_t tti_launch_thin_load(int r) {
-    cudaError_t error = tti_load_kernels(thin_redraw_kernel, thin_add_kernel<true>,
-                                         thin_add_kernel<false>, thin_orthonormal_kernel);
+extern "C" cudaError_t tti_launch_powersgd_load(int r) {
+    cudaError_t error = tti_load_kernels(powersgd_redraw_kernel, powersgd_add_kernel<true>,
+                                         powersgd_add_kernel<false>, powersgd_orthonormal_kernel);
     if (error == cudaSuccess) WITH_WIDTH(r, error = load_kernels<K>());
     return error;
 }
 
-extern "C" cudaError_t tti_launch_thin_left(const tti_thin_view *v, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_powersgd_left(const tti_powersgd_view *v, cudaStream_t stream) {
     dim3 directions((unsigned)v->n_slots, (unsigned)v->r), sums((unsigned)v->n_slots, ADD_BLOCKS);
     if (v->n_tiles == 0) return cudaSuccess;
-    if (v->r > 0) thin_redraw_kernel<<<directions, THREADS, 0, stream>>>(*v);
-    WITH_WIDTH(v->r, (thin_left_kernel<K><<<v->n_tiles, THREADS, 0, stream>>>(*v)));
-    if (v->r > 0) thin_add_kernel<true><<<sums, THREADS, 0, stream>>>(*v);
+    if (v->r > 0) powersgd_redraw_kernel<<<directions, THREADS, 0, stream>>>(*v);
+    WITH_WIDTH(v->r, (powersgd_left_kernel<K><<<v->n_tiles, THREADS, 0, stream>>>(*v)));
+    if (v->r > 0) powersgd_add_kernel<true><<<sums, THREADS, 0, stream>>>(*v);
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_thin_right(const tti_thin_view *v, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_powersgd_right(const tti_powersgd_view *v, cudaStream_t stream) {
     dim3 sums((unsigned)v->n_slots, ADD_BLOCKS);
     if (v->n_tiles == 0 || v->r == 0) return cudaSuccess;
-    thin_orthonormal_kernel<<<v->n_slots, WIDE, 0, stream>>>(*v);
-    WITH_WIDTH(v->r, (thin_right_kernel<K><<<v->n_tiles, THREADS, 0, stream>>>(*v)));
-    thin_add_kernel<false><<<sums, THREADS, 0, stream>>>(*v);
+    powersgd_orthonormal_kernel<<<v->n_slots, WIDE, 0, stream>>>(*v);
+    WITH_WIDTH(v->r, (powersgd_right_kernel<K><<<v->n_tiles, THREADS, 0, stream>>>(*v)));
+    powersgd_add_kernel<false><<<sums, THREADS, 0, stream>>>(*v);
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_thin_end(const tti_thin_view *v, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_powersgd_end(const tti_powersgd_view *v, cudaStream_t stream) {
     if (v->n_tiles == 0) return cudaSuccess;
-    WITH_WIDTH(v->r, (thin_end_kernel<K><<<v->n_tiles, THREADS, 0, stream>>>(*v)));
+    WITH_WIDTH(v->r, (powersgd_end_kernel<K><<<v->n_tiles, THREADS, 0, stream>>>(*v)));
     return cudaGetLastError();
 }

@@ -10,28 +10,28 @@
 extern "C" {
 #endif
 
-/* Rows row .. and columns col .. of a slot, at most TTI_THIN_ROWS of TTI_THIN_COLS. */
-typedef struct tti_thin_tile {
+/* Rows row .. and columns col .. of a slot, at most TTI_POWERSGD_ROWS of TTI_POWERSGD_COLS. */
+typedef struct tti_powersgd_tile {
     int32_t slot;
     uint32_t row, col;
-} tti_thin_tile;
+} tti_powersgd_tile;
 
 /* A bucket; all pointers into the device. */
-typedef struct tti_thin_view {
-    const tti_thin_slot *slots; /* [n_slots] */
-    const tti_thin_tile *tiles; /* [n_tiles]: of slot numbers in slots */
-    int n_slots, n_tiles, r;    /* r: of every slot that is a matrix */
+typedef struct tti_powersgd_view {
+    const tti_powersgd_slot *slots; /* [n_slots] */
+    const tti_powersgd_tile *tiles; /* [n_tiles]: of slot numbers in slots */
+    int n_slots, n_tiles, r;        /* r: of every slot that is a matrix */
     float *grads, *residual, *message, *own, *scratch;
     const tti_step_args *args;
-} tti_thin_view;
+} tti_powersgd_view;
 
 /* Loads the kernels of view->r. */
-cudaError_t tti_launch_thin_load(int r);
+cudaError_t tti_launch_powersgd_load(int r);
 
 /* As left, right and end of tti_device_powersgd_ops. */
-cudaError_t tti_launch_thin_left(const tti_thin_view *view, cudaStream_t stream);
-cudaError_t tti_launch_thin_right(const tti_thin_view *view, cudaStream_t stream);
-cudaError_t tti_launch_thin_end(const tti_thin_view *view, cudaStream_t stream);
+cudaError_t tti_launch_powersgd_left(const tti_powersgd_view *view, cudaStream_t stream);
+cudaError_t tti_launch_powersgd_right(const tti_powersgd_view *view, cudaStream_t stream);
+cudaError_t tti_launch_powersgd_end(const tti_powersgd_view *view, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -9,23 +9,23 @@
 
 #include "backend/cuda/runtime/device.h"
 
-typedef struct picked {
-    tti_picked_view *views; /* [n_buckets] */
-    char *host, *memory;    /* tables, here until they are there; and with counts on the device */
+typedef struct topk {
+    tti_topk_view *views; /* [n_buckets] */
+    char *host, *memory;  /* tables, here until they are there; and with counts on the device */
     size_t n_bytes;
     size_t n_tiles, n_first, most_slots, most_tiles; /* most: of a bucket */
-} picked;
+} topk;
 
 /* The offsets of the arrays, in bytes. */
 typedef struct places {
     size_t slots, tiles, first_tile, tallies, bounds, bins, end;
 } places;
 
-static size_t n_tiles_of(const tti_picked_slot *s) {
-    return ((size_t)s->n + TTI_PICKED_TILE - 1) / TTI_PICKED_TILE;
+static size_t n_tiles_of(const tti_topk_slot *s) {
+    return ((size_t)s->n + TTI_TOPK_TILE - 1) / TTI_TOPK_TILE;
 }
 
-static void count(picked *p, const tti_device_picked *d) {
+static void count(topk *p, const tti_topk_desc *d) {
     for (int b = 0; b < d->n_buckets; b++) {
         size_t n_slots = (size_t)(d->first[b + 1] - d->first[b]), n_tiles = 0;
         for (int s = d->first[b]; s < d->first[b + 1]; s++) n_tiles += n_tiles_of(&d->slots[s]);
@@ -42,20 +42,20 @@ static size_t take(size_t *at, size_t n_bytes) {
     return place;
 }
 
-static places lay_out(const picked *p, const tti_device_picked *d) {
+static places lay_out(const topk *p, const tti_topk_desc *d) {
     places at = {0};
     at.slots = take(&at.end, (size_t)d->first[d->n_buckets] * sizeof *d->slots);
-    at.tiles = take(&at.end, p->n_tiles * sizeof(tti_picked_tile));
+    at.tiles = take(&at.end, p->n_tiles * sizeof(tti_topk_tile));
     at.first_tile = take(&at.end, p->n_first * sizeof(int32_t));
-    at.tallies = take(&at.end, p->most_tiles * sizeof(tti_picked_tally));
-    at.bounds = take(&at.end, p->most_slots * sizeof(tti_picked_bound));
-    at.bins = take(&at.end, p->most_slots * TTI_PICKED_BINS * sizeof(uint32_t));
+    at.tallies = take(&at.end, p->most_tiles * sizeof(tti_topk_tally));
+    at.bounds = take(&at.end, p->most_slots * sizeof(tti_topk_bound));
+    at.bins = take(&at.end, p->most_slots * TTI_TOPK_BINS * sizeof(uint32_t));
     return at;
 }
 
 /* Views of all buckets, and the tables that they point to, in the host's copy. */
-static void fill(picked *p, const tti_device_picked *d, const places *at) {
-    tti_picked_tile *tiles = (tti_picked_tile *)(void *)(p->host + at->tiles);
+static void fill(topk *p, const tti_topk_desc *d, const places *at) {
+    tti_topk_tile *tiles = (tti_topk_tile *)(void *)(p->host + at->tiles);
     int32_t *first_tile = (int32_t *)(void *)(p->host + at->first_tile);
     size_t n_tiles = 0, n_first = 0;
     memcpy(p->host + at->slots, d->slots, (size_t)d->first[d->n_buckets] * sizeof *d->slots);
@@ -63,33 +63,32 @@ static void fill(picked *p, const tti_device_picked *d, const places *at) {
         int first = d->first[b], n_slots = d->first[b + 1] - first;
         char *m = p->memory;
         size_t begin = n_tiles;
-        tti_picked_view *v = &p->views[b];
-        *v =
-            (tti_picked_view){.slots = (const tti_picked_slot *)(void *)(m + at->slots) + first,
-                              .tiles = (const tti_picked_tile *)(void *)(m + at->tiles) + begin,
-                              .first_tile = (const int32_t *)(void *)(m + at->first_tile) + n_first,
-                              .n_slots = n_slots,
-                              .n_ranks = d->n_ranks,
-                              .grads = d->grads,
-                              .residual = d->residual,
-                              .own = d->own,
-                              .all = d->all,
-                              .first_pair = d->pairs[b],
-                              .n_pairs = d->pairs[b + 1] - d->pairs[b],
-                              .bins = (uint32_t *)(void *)(m + at->bins),
-                              .bounds = (tti_picked_bound *)(void *)(m + at->bounds),
-                              .tallies = (tti_picked_tally *)(void *)(m + at->tallies),
-                              .args = d->args};
+        tti_topk_view *v = &p->views[b];
+        *v = (tti_topk_view){.slots = (const tti_topk_slot *)(void *)(m + at->slots) + first,
+                             .tiles = (const tti_topk_tile *)(void *)(m + at->tiles) + begin,
+                             .first_tile = (const int32_t *)(void *)(m + at->first_tile) + n_first,
+                             .n_slots = n_slots,
+                             .n_ranks = d->n_ranks,
+                             .grads = d->grads,
+                             .residual = d->residual,
+                             .own = d->own,
+                             .all = d->all,
+                             .first_pair = d->pairs[b],
+                             .n_pairs = d->pairs[b + 1] - d->pairs[b],
+                             .bins = (uint32_t *)(void *)(m + at->bins),
+                             .bounds = (tti_topk_bound *)(void *)(m + at->bounds),
+                             .tallies = (tti_topk_tally *)(void *)(m + at->tallies),
+                             .args = d->args};
         for (int s = 0; s < n_slots; s++) {
             first_tile[n_first++] = (int32_t)(n_tiles - begin);
             for (size_t t = 0; t < n_tiles_of(&d->slots[first + s]); t++)
-                tiles[n_tiles++] = (tti_picked_tile){s, (uint32_t)(t * TTI_PICKED_TILE)};
+                tiles[n_tiles++] = (tti_topk_tile){s, (uint32_t)(t * TTI_TOPK_TILE)};
         }
         first_tile[n_first++] = v->n_tiles = (int32_t)(n_tiles - begin);
     }
 }
 
-static tutti_status build(picked *p, const tti_device_picked *d) {
+static tutti_status build(topk *p, const tti_topk_desc *d) {
     count(p, d);
     places at = lay_out(p, d);
     p->n_bytes = at.end;
@@ -100,12 +99,12 @@ static tutti_status build(picked *p, const tti_device_picked *d) {
         return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes of tables", at.end);
     fill(p, d, &at);
     TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, p->memory, p->host, at.tallies));
-    TTI_CUDA(tti_launch_picked_load());
+    TTI_CUDA(tti_launch_topk_load());
     return tti_cuda_sync();
 }
 
-tutti_status tti_cuda_pick_create(const tti_device_picked *desc, void **out) {
-    picked *p = calloc(1, sizeof *p);
+tutti_status tti_cuda_topk_create(const tti_topk_desc *desc, void **out) {
+    topk *p = calloc(1, sizeof *p);
     if (!p) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     tutti_status st = build(p, desc);
     free(p->host);
@@ -113,12 +112,12 @@ tutti_status tti_cuda_pick_create(const tti_device_picked *desc, void **out) {
     if (st == TUTTI_OK)
         *out = p;
     else
-        tti_cuda_pick_destroy(p);
+        tti_cuda_topk_destroy(p);
     return st;
 }
 
-void tti_cuda_pick_destroy(void *state) {
-    picked *p = state;
+void tti_cuda_topk_destroy(void *state) {
+    topk *p = state;
     if (!p) return;
     tti_backend_cuda.release(p->memory, p->n_bytes);
     free(p->views);
@@ -127,12 +126,12 @@ void tti_cuda_pick_destroy(void *state) {
 
 static cudaStream_t stream(void) { return tti_cuda_device()->streams[TTI_QUEUE_COMM]; }
 
-tutti_status tti_cuda_pick_choose(void *state, int bucket) {
-    const picked *p = state;
-    return tti_cuda_check(tti_launch_pick_choose(&p->views[bucket], stream()), "pick_choose");
+tutti_status tti_cuda_topk_choose(void *state, int bucket) {
+    const topk *p = state;
+    return tti_cuda_check(tti_launch_topk_choose(&p->views[bucket], stream()), "topk_choose");
 }
 
-tutti_status tti_cuda_pick_add(void *state, int bucket) {
-    const picked *p = state;
-    return tti_cuda_check(tti_launch_pick_add(&p->views[bucket], stream()), "pick_add");
+tutti_status tti_cuda_topk_add(void *state, int bucket) {
+    const topk *p = state;
+    return tti_cuda_check(tti_launch_topk_add(&p->views[bucket], stream()), "topk_add");
 }

@@ -32,17 +32,17 @@ struct tile_at {
     uint64_t at; /* of its first element, in gradients and residuals */
 };
 
-__device__ __forceinline__ tile_at find_tile(const tti_picked_view &v) {
-    tti_picked_tile t = v.tiles[blockIdx.x];
-    const tti_picked_slot *s = &v.slots[t.slot];
-    return {t.slot, t.first, min(s->n - t.first, (uint32_t)TTI_PICKED_TILE), s->grads + t.first};
+__device__ __forceinline__ tile_at find_tile(const tti_topk_view &v) {
+    tti_topk_tile t = v.tiles[blockIdx.x];
+    const tti_topk_slot *s = &v.slots[t.slot];
+    return {t.slot, t.first, min(s->n - t.first, (uint32_t)TTI_TOPK_TILE), s->grads + t.first};
 }
 
 /* How many elements that agree with the bound so far have each value of the next bits.  The first
  * round adds the residual. */
 template <int ROUND>
 __global__ void __launch_bounds__(THREADS)
-    pick_count_kernel(const __grid_constant__ tti_picked_view v) {
+    topk_count_kernel(const __grid_constant__ tti_topk_view v) {
     typedef bits_of<ROUND> bits;
     __shared__ uint32_t bins[bits::n_bins];
     tile_at t = find_tile(v);
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(THREADS)
         atomicAdd(&bins[m >> bits::shift & (bits::n_bins - 1)], 1u);
     }
     __syncthreads();
-    uint32_t *all = v.bins + (uint64_t)t.slot * TTI_PICKED_BINS;
+    uint32_t *all = v.bins + (uint64_t)t.slot * TTI_TOPK_BINS;
     for (uint32_t b = threadIdx.x; b < bits::n_bins; b += THREADS)
         if (bins[b] > 0) atomicAdd(&all[b], bins[b]);
 }
@@ -67,12 +67,12 @@ __global__ void __launch_bounds__(THREADS)
 /* The next bits of the k-th largest: a block has a slot, a thread some bins from the top. */
 template <int ROUND>
 __global__ void __launch_bounds__(THREADS)
-    pick_bound_kernel(const __grid_constant__ tti_picked_view v) {
+    topk_bound_kernel(const __grid_constant__ tti_topk_view v) {
     typedef bits_of<ROUND> bits;
     constexpr uint32_t each = bits::n_bins / THREADS;
     __shared__ uint32_t shared[32];
-    uint32_t *bins = v.bins + (uint64_t)blockIdx.x * TTI_PICKED_BINS;
-    tti_picked_bound was = {0, v.slots[blockIdx.x].k};
+    uint32_t *bins = v.bins + (uint64_t)blockIdx.x * TTI_TOPK_BINS;
+    tti_topk_bound was = {0, v.slots[blockIdx.x].k};
     if (ROUND > 0) was = v.bounds[blockIdx.x];
     uint32_t n[each], mine = 0, all, top = bits::n_bins - 1 - threadIdx.x * each;
 #pragma unroll
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 __global__ void __launch_bounds__(THREADS)
-    pick_tally_kernel(const __grid_constant__ tti_picked_view v) {
+    topk_tally_kernel(const __grid_constant__ tti_topk_view v) {
     __shared__ uint32_t shared[32];
     tile_at t = find_tile(v);
     uint32_t bound = v.bounds[t.slot].upper, above = 0, equal = 0, n_above, n_equal;
@@ -107,14 +107,13 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* For each tile the count of the previous ones: a block processes a slot. */
-__global__ void __launch_bounds__(WIDE)
-    pick_place_kernel(const __grid_constant__ tti_picked_view v) {
+__global__ void __launch_bounds__(WIDE) topk_place_kernel(const __grid_constant__ tti_topk_view v) {
     __shared__ uint32_t shared[32];
     int32_t first = v.first_tile[blockIdx.x], last = v.first_tile[blockIdx.x + 1];
     uint32_t above = 0, equal = 0;
     for (int32_t begin = first; begin < last; begin += WIDE) {
         int32_t i = begin + (int32_t)threadIdx.x;
-        tti_picked_tally own = {0, 0};
+        tti_topk_tally own = {0, 0};
         uint32_t n_above, n_equal;
         if (i < last) own = v.tallies[i];
         uint32_t a = above + tti_block_sum_before(own.above, shared, &n_above);
@@ -127,12 +126,12 @@ __global__ void __launch_bounds__(WIDE)
 
 /* Pairs and residuals; gradients become 0 for the pairs of all. */
 __global__ void __launch_bounds__(THREADS)
-    pick_write_kernel(const __grid_constant__ tti_picked_view v) {
+    topk_write_kernel(const __grid_constant__ tti_topk_view v) {
     __shared__ uint32_t shared[32];
     tile_at t = find_tile(v);
-    tti_picked_bound bound = v.bounds[t.slot];
-    tti_picked_tally before = v.tallies[blockIdx.x];
-    tti_picked_pair *pairs = v.own + v.slots[t.slot].pairs;
+    tti_topk_bound bound = v.bounds[t.slot];
+    tti_topk_tally before = v.tallies[blockIdx.x];
+    tti_topk_pair *pairs = v.own + v.slots[t.slot].pairs;
     float inv = 1 / tti_gradient_unit(*v.args);
     for (uint32_t begin = 0; begin < t.n; begin += THREADS) {
         uint32_t i = begin + threadIdx.x, sum;
@@ -156,11 +155,11 @@ __global__ void __launch_bounds__(THREADS)
 
 /* The pairs of one rank: none of them has the same element. */
 __global__ void __launch_bounds__(THREADS)
-    pick_add_kernel(const __grid_constant__ tti_picked_view v, int rank) {
-    const tti_picked_slot *s = &v.slots[blockIdx.x];
-    const tti_picked_pair *from = v.all + rank * v.n_pairs + (s->pairs - v.first_pair);
+    topk_add_kernel(const __grid_constant__ tti_topk_view v, int rank) {
+    const tti_topk_slot *s = &v.slots[blockIdx.x];
+    const tti_topk_pair *from = v.all + rank * v.n_pairs + (s->pairs - v.first_pair);
     for (uint32_t i = blockIdx.y * THREADS + threadIdx.x; i < s->k; i += gridDim.y * THREADS) {
-        tti_picked_pair pair = from[i];
+        tti_topk_pair pair = from[i];
         if (pair.index < s->n) v.grads[s->grads + pair.index] += pair.value;
     }
 }
@@ -168,34 +167,34 @@ __global__ void __launch_bounds__(THREADS)
 /* ---- launchers ---- */
 
 template <int ROUND>
-void launch_round(const tti_picked_view *v, cudaStream_t stream) {
-    pick_count_kernel<ROUND><<<v->n_tiles, THREADS, 0, stream>>>(*v);
-    pick_bound_kernel<ROUND><<<v->n_slots, THREADS, 0, stream>>>(*v);
+void launch_round(const tti_topk_view *v, cudaStream_t stream) {
+    topk_count_kernel<ROUND><<<v->n_tiles, THREADS, 0, stream>>>(*v);
+    topk_bound_kernel<ROUND><<<v->n_slots, THREADS, 0, stream>>>(*v);
 }
 
 }  // namespace
 
-extern "C" cudaError_t tti_launch_picked_load(void) {
-    return tti_load_kernels(pick_count_kernel<0>, pick_count_kernel<1>, pick_count_kernel<2>,
-                            pick_bound_kernel<0>, pick_bound_kernel<1>, pick_bound_kernel<2>,
-                            pick_tally_kernel, pick_place_kernel, pick_write_kernel,
-                            pick_add_kernel);
+extern "C" cudaError_t tti_launch_topk_load(void) {
+    return tti_load_kernels(topk_count_kernel<0>, topk_count_kernel<1>, topk_count_kernel<2>,
+                            topk_bound_kernel<0>, topk_bound_kernel<1>, topk_bound_kernel<2>,
+                            topk_tally_kernel, topk_place_kernel, topk_write_kernel,
+                            topk_add_kernel);
 }
 
-extern "C" cudaError_t tti_launch_pick_choose(const tti_picked_view *v, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_topk_choose(const tti_topk_view *v, cudaStream_t stream) {
     if (v->n_tiles == 0) return cudaSuccess;
     launch_round<0>(v, stream);
     launch_round<1>(v, stream);
     launch_round<2>(v, stream);
-    pick_tally_kernel<<<v->n_tiles, THREADS, 0, stream>>>(*v);
-    pick_place_kernel<<<v->n_slots, WIDE, 0, stream>>>(*v);
-    pick_write_kernel<<<v->n_tiles, THREADS, 0, stream>>>(*v);
+    topk_tally_kernel<<<v->n_tiles, THREADS, 0, stream>>>(*v);
+    topk_place_kernel<<<v->n_slots, WIDE, 0, stream>>>(*v);
+    topk_write_kernel<<<v->n_tiles, THREADS, 0, stream>>>(*v);
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_pick_add(const tti_picked_view *v, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_topk_add(const tti_topk_view *v, cudaStream_t stream) {
     dim3 grid((unsigned)v->n_slots, ADD_BLOCKS);
     for (int r = 0; v->n_slots > 0 && r < v->n_ranks; r++)
-        pick_add_kernel<<<grid, THREADS, 0, stream>>>(*v, r);
+        topk_add_kernel<<<grid, THREADS, 0, stream>>>(*v, r);
     return cudaGetLastError();
 }

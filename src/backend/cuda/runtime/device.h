@@ -73,17 +73,17 @@ tutti_status tti_cuda_unfold(double *values, size_t n_values, const tti_device_l
                              const double *sums);
 tutti_status tti_cuda_peers_await(void *group, int mark);
 tutti_status tti_cuda_peers_waited(void *group, int64_t *t_ns);
-/* thin.c: PowerSGD. */
-tutti_status tti_cuda_thin_create(const tti_device_thin *desc, void **thin);
-tutti_status tti_cuda_thin_left(void *thin, int bucket);
-tutti_status tti_cuda_thin_right(void *thin, int bucket);
-tutti_status tti_cuda_thin_end(void *thin, int bucket);
-void tti_cuda_thin_destroy(void *thin);
-/* picked.c: top-k. */
-tutti_status tti_cuda_pick_create(const tti_device_picked *desc, void **picked);
-tutti_status tti_cuda_pick_choose(void *picked, int bucket);
-tutti_status tti_cuda_pick_add(void *picked, int bucket);
-void tti_cuda_pick_destroy(void *picked);
+/* powersgd.c: PowerSGD. */
+tutti_status tti_cuda_powersgd_create(const tti_powersgd_desc *desc, void **powersgd);
+tutti_status tti_cuda_powersgd_left(void *powersgd, int bucket);
+tutti_status tti_cuda_powersgd_right(void *powersgd, int bucket);
+tutti_status tti_cuda_powersgd_end(void *powersgd, int bucket);
+void tti_cuda_powersgd_destroy(void *powersgd);
+/* topk.c: top-k. */
+tutti_status tti_cuda_topk_create(const tti_topk_desc *desc, void **topk);
+tutti_status tti_cuda_topk_choose(void *topk, int bucket);
+tutti_status tti_cuda_topk_add(void *topk, int bucket);
+void tti_cuda_topk_destroy(void *topk);
 /* peers_update.c */
 tutti_status tti_cuda_peers_can_update(const void *group, const void *update, bool *can);
 tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_told *told);

@@ -10,11 +10,11 @@ struct tti_device_compress {
     tti_exec *x;
     const tti_device_ops *ops;
     tti_compress_places places;
-    void *group, *thin, *picked; /* picked NULL: no pairs travel */
+    void *group, *powersgd, *topk; /* topk NULL: no pairs travel */
     float *residual, *message, *own, *scratch;
-    tti_picked_pair *pairs, *all_pairs; /* own; of all, of a bucket */
-    size_t *bounds, *at;                /* of the pairs, as peers_fetch wants them, in elements */
-    tti_device_parts_of source;         /* own pairs, likewise */
+    tti_topk_pair *pairs, *all_pairs; /* own; of all, of a bucket */
+    size_t *bounds, *at;              /* of the pairs, as peers_fetch wants them, in elements */
+    tti_device_parts_of source;       /* own pairs, likewise */
 };
 
 /* ---- which workers compress, and the memory for it ---- */
@@ -50,11 +50,11 @@ static size_t scratch_bytes(const tti_compress_places *p) {
 }
 
 static size_t pair_bytes(const tti_exec_desc *desc, const tti_compress_places *p) {
-    return p->pairs[desc->plan->n_buckets] * sizeof(tti_picked_pair) + 64;
+    return p->pairs[desc->plan->n_buckets] * sizeof(tti_topk_pair) + 64;
 }
 
 static size_t all_pair_bytes(const tti_compress_places *p, int n_ranks) {
-    return p->n_most_pairs * (size_t)n_ranks * sizeof(tti_picked_pair) + 64;
+    return p->n_most_pairs * (size_t)n_ranks * sizeof(tti_topk_pair) + 64;
 }
 
 size_t tti_device_compress_bytes(const tti_exec_desc *desc, int n_ranks) {
@@ -85,7 +85,7 @@ static tutti_status alloc_all(tti_device_compress *c) {
 static tutti_status find_parts(tti_device_compress *c) {
     size_t n_ranks = (size_t)tti_setup_of(c->x)->n_ranks,
            n_buckets = (size_t)tti_setup_of(c->x)->desc.plan->n_buckets;
-    const size_t *pairs = c->places.pairs, each = sizeof(tti_picked_pair) / sizeof(float);
+    const size_t *pairs = c->places.pairs, each = sizeof(tti_topk_pair) / sizeof(float);
     c->bounds = calloc(n_buckets * (n_ranks + 1) + 1, sizeof *c->bounds);
     c->at = calloc(n_buckets * n_ranks + 1, sizeof *c->at);
     if (!c->bounds || !c->at) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
@@ -117,37 +117,37 @@ static tutti_status meet(tti_device_compress *c, const tti_device_peers *others,
     return c->ops->collectives.connect(&peers, &c->group);
 }
 
-static tutti_status create_thin(tti_device_compress *c, float *grads) {
+static tutti_status create_powersgd(tti_device_compress *c, float *grads) {
     const tti_compress_places *p = &c->places;
     int n_buckets = tti_setup_of(c->x)->desc.plan->n_buckets;
-    return c->ops->powersgd.create(&(tti_device_thin){.slots = p->thin,
-                                                      .first = p->first_thin,
-                                                      .n_buckets = n_buckets,
-                                                      .grads = grads,
-                                                      .residual = c->residual,
-                                                      .message = c->message,
-                                                      .own = c->own,
-                                                      .scratch = c->scratch,
-                                                      .n_message = p->message[2 * n_buckets],
-                                                      .args = tti_device_of(c->x)->args},
-                                   &c->thin);
+    return c->ops->powersgd.create(&(tti_powersgd_desc){.slots = p->powersgd,
+                                                        .first = p->first_powersgd,
+                                                        .n_buckets = n_buckets,
+                                                        .grads = grads,
+                                                        .residual = c->residual,
+                                                        .message = c->message,
+                                                        .own = c->own,
+                                                        .scratch = c->scratch,
+                                                        .n_message = p->message[2 * n_buckets],
+                                                        .args = tti_device_of(c->x)->args},
+                                   &c->powersgd);
 }
 
-static tutti_status create_picked(tti_device_compress *c, float *grads) {
+static tutti_status create_topk(tti_device_compress *c, float *grads) {
     const tti_compress_places *p = &c->places;
     if (p->n_most_pairs == 0) return TUTTI_OK;
     return c->ops->topk.create(
-        &(tti_device_picked){.slots = p->picked,
-                             .first = p->first_picked,
-                             .pairs = p->pairs,
-                             .n_buckets = tti_setup_of(c->x)->desc.plan->n_buckets,
-                             .n_ranks = tti_setup_of(c->x)->n_ranks,
-                             .grads = grads,
-                             .residual = c->residual,
-                             .own = c->pairs,
-                             .all = c->all_pairs,
-                             .args = tti_device_of(c->x)->args},
-        &c->picked);
+        &(tti_topk_desc){.slots = p->topk,
+                         .first = p->first_topk,
+                         .pairs = p->pairs,
+                         .n_buckets = tti_setup_of(c->x)->desc.plan->n_buckets,
+                         .n_ranks = tti_setup_of(c->x)->n_ranks,
+                         .grads = grads,
+                         .residual = c->residual,
+                         .own = c->pairs,
+                         .all = c->all_pairs,
+                         .args = tti_device_of(c->x)->args},
+        &c->topk);
 }
 
 static tutti_status create(tti_device_compress *c, const tti_device_peers *peers, void *with) {
@@ -156,8 +156,8 @@ static tutti_status create(tti_device_compress *c, const tti_device_peers *peers
     TTI_TRY(alloc_all(c));
     TTI_TRY(find_parts(c));
     TTI_TRY(meet(c, peers, with));
-    TTI_TRY(create_thin(c, grads));
-    return create_picked(c, grads);
+    TTI_TRY(create_powersgd(c, grads));
+    return create_topk(c, grads);
 }
 
 tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *peers, void *with,
@@ -189,8 +189,8 @@ static void release_all(tti_device_compress *c) {
 void tti_device_compress_destroy(tti_device_compress *c) {
     if (!c) return;
     c->ops->collectives.disconnect(c->group);
-    c->ops->powersgd.destroy(c->thin);
-    c->ops->topk.destroy(c->picked);
+    c->ops->powersgd.destroy(c->powersgd);
+    c->ops->topk.destroy(c->topk);
     if (c->places.message) release_all(c);
     tti_compress_places_fini(&c->places);
     free(c->bounds);
@@ -206,22 +206,22 @@ static tutti_status sum(tti_device_compress *c, int message, bool beside) {
 }
 
 tutti_status tti_device_compress_begin(tti_device_compress *c, int bucket, bool beside) {
-    TTI_TRY(c->ops->powersgd.left(c->thin, bucket));
-    if (c->picked) TTI_TRY(c->ops->topk.choose(c->picked, bucket));
+    TTI_TRY(c->ops->powersgd.left(c->powersgd, bucket));
+    if (c->topk) TTI_TRY(c->ops->topk.choose(c->topk, bucket));
     return sum(c, 2 * bucket, beside);
 }
 
 /* A model has one of both: products of matrices, or pairs. */
 tutti_status tti_device_compress_end(tti_device_compress *c, int bucket, bool beside) {
-    TTI_TRY(c->ops->powersgd.right(c->thin, bucket));
-    if (c->picked) {
+    TTI_TRY(c->ops->powersgd.right(c->powersgd, bucket));
+    if (c->topk) {
         float *all = (float *)(void *)c->all_pairs;
         TTI_TRY(c->ops->collectives.all_gather(c->group, (size_t)bucket, 0, all, beside));
-        TTI_TRY(c->ops->topk.add(c->picked, bucket));
+        TTI_TRY(c->ops->topk.add(c->topk, bucket));
     } else {
         TTI_TRY(sum(c, 2 * bucket + 1, beside));
     }
-    return c->ops->powersgd.end(c->thin, bucket);
+    return c->ops->powersgd.end(c->powersgd, bucket);
 }
 
 void *tti_device_compress_group(const tti_device_compress *c) { return c->group; }

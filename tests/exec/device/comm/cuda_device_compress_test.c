@@ -28,7 +28,7 @@ enum { N_SLOTS = TTI_COUNT(shapes) };
 
 /* Host copies of what the device has; two buckets, the second one from slot 3 on. */
 typedef struct bench {
-    tti_thin_slot slots[N_SLOTS];
+    tti_powersgd_slot slots[N_SLOTS];
     size_t n_grads, n_message, n_scratch;
     float *grads, *residual, *message;
     tti_step_args args;
@@ -62,12 +62,12 @@ static void bench_open(bench *b, uint32_t r) {
         const shape *s = &shapes[i];
         size_t n = (size_t)s->rows * s->cols;
         uint32_t own = s->kind == WHOLE ? 0 : r;
-        tti_thin_slot *slot = &b->slots[i];
-        *slot = (tti_thin_slot){.key = 100 + i, .rows = s->rows, .cols = s->cols, .r = own};
+        tti_powersgd_slot *slot = &b->slots[i];
+        *slot = (tti_powersgd_slot){.key = 100 + i, .rows = s->rows, .cols = s->cols, .r = own};
         slot->grads = take(&b->n_grads, n);
         slot->left = take(&b->n_message, own ? (size_t)own * s->rows : n);
         slot->right = take(&b->n_message, (size_t)own * s->cols);
-        slot->scratch = take(&b->n_scratch, tti_thin_scratch(slot));
+        slot->scratch = take(&b->n_scratch, tti_powersgd_scratch(slot));
     }
     b->grads = floats(b->n_grads);
     b->residual = floats(b->n_grads);
@@ -105,29 +105,30 @@ static void run(bench *b) {
     float *message = on_device(NULL, b->n_message), *own = on_device(NULL, b->n_message);
     float *scratch = on_device(NULL, b->n_scratch),
           *args = on_device((float *)&b->args, sizeof b->args / 4);
-    void *thin;
-    T_OK(ops->powersgd.create(&(tti_device_thin){.slots = b->slots,
-                                                 .first = first,
-                                                 .n_buckets = 2,
-                                                 .grads = grads,
-                                                 .residual = residual,
-                                                 .message = message,
-                                                 .own = own,
-                                                 .scratch = scratch,
-                                                 .n_message = b->n_message,
-                                                 .args = (const tti_step_args *)(const void *)args},
-                              &thin));
+    void *powersgd;
+    T_OK(ops->powersgd.create(
+        &(tti_powersgd_desc){.slots = b->slots,
+                             .first = first,
+                             .n_buckets = 2,
+                             .grads = grads,
+                             .residual = residual,
+                             .message = message,
+                             .own = own,
+                             .scratch = scratch,
+                             .n_message = b->n_message,
+                             .args = (const tti_step_args *)(const void *)args},
+        &powersgd));
     for (int bucket = 0; bucket < 2; bucket++) {
-        T_OK(ops->powersgd.left(thin, bucket));
-        T_OK(ops->powersgd.right(thin, bucket));
-        T_OK(ops->powersgd.end(thin, bucket));
+        T_OK(ops->powersgd.left(powersgd, bucket));
+        T_OK(ops->powersgd.right(powersgd, bucket));
+        T_OK(ops->powersgd.end(powersgd, bucket));
     }
     T_OK(ops->queues.sync());
     back(b->grads, grads, b->n_grads);
     back(b->residual, residual, b->n_grads);
     back(b->message, message, b->n_message);
     T_OK(ops->queues.sync());
-    ops->powersgd.destroy(thin);
+    ops->powersgd.destroy(powersgd);
     float *all[] = {grads, residual, message, own, scratch, args};
     for (size_t i = 0; i < TTI_COUNT(all); i++) cuda->release(all[i], 0);
 }
@@ -142,7 +143,7 @@ static void expect_near(const float *got, const float *want, size_t n, double to
 
 /* Against the host's P, Q and P Q^T of the same matrix m. */
 static void expect_as_the_host(const bench *b, size_t i, float *m) {
-    const tti_thin_slot *s = &b->slots[i];
+    const tti_powersgd_slot *s = &b->slots[i];
     tti_low_rank of = {s->rows, s->cols, (int)s->r};
     size_t n_left = (size_t)s->r * s->rows, n_right = (size_t)s->r * s->cols;
     float *p = floats(n_left), *q = floats(n_right);
@@ -219,10 +220,10 @@ static float element_of(const heap *h, size_t i) {
 }
 
 typedef struct pick_bench {
-    tti_picked_slot slots[N_HEAPS];
+    tti_topk_slot slots[N_HEAPS];
     size_t n_grads, pairs[3];
     float *grads, *residual;
-    tti_picked_pair *own, *all; /* all: of the bucket that was added last */
+    tti_topk_pair *own, *all; /* all: of the bucket that was added last */
 } pick_bench;
 
 static const int first_heap[] = {0, 3, N_HEAPS};
@@ -232,17 +233,17 @@ static void pick_open(pick_bench *b) {
     *b = (pick_bench){.n_grads = 0};
     for (int i = 0; i < N_HEAPS; i++) {
         if (i == first_heap[1]) n_pairs = b->pairs[1] = (n_pairs + 1) & ~(size_t)1;
-        b->slots[i] = (tti_picked_slot){.grads = take(&b->n_grads, heaps[i].n),
-                                        .pairs = n_pairs,
-                                        .n = heaps[i].n,
-                                        .k = heaps[i].k};
+        b->slots[i] = (tti_topk_slot){.grads = take(&b->n_grads, heaps[i].n),
+                                      .pairs = n_pairs,
+                                      .n = heaps[i].n,
+                                      .k = heaps[i].k};
         n_pairs += heaps[i].k;
     }
     b->pairs[2] = (n_pairs + 1) & ~(size_t)1;
     b->grads = floats(b->n_grads);
     b->residual = floats(b->n_grads);
-    b->own = (tti_picked_pair *)(void *)floats(2 * b->pairs[2]);
-    b->all = (tti_picked_pair *)(void *)floats(2 * N_RANKS * b->pairs[2]);
+    b->own = (tti_topk_pair *)(void *)floats(2 * b->pairs[2]);
+    b->all = (tti_topk_pair *)(void *)floats(2 * N_RANKS * b->pairs[2]);
     for (int i = 0; i < N_HEAPS; i++)
         for (size_t e = 0; e < heaps[i].n; e++) {
             b->grads[b->slots[i].grads + e] = element_of(&heaps[i], e);
@@ -262,7 +263,7 @@ static void fill_all(pick_bench *b, int bucket) {
     size_t n = b->pairs[bucket + 1] - b->pairs[bucket];
     memcpy(b->all, b->own + b->pairs[bucket], n * sizeof *b->all);
     for (size_t i = 0; i < n; i++)
-        b->all[n + i] = (tti_picked_pair){b->all[i].index, 2 * b->all[i].value};
+        b->all[n + i] = (tti_topk_pair){b->all[i].index, 2 * b->all[i].value};
 }
 
 static void pick_run(pick_bench *b) {
@@ -271,20 +272,20 @@ static void pick_run(pick_bench *b) {
     float *grads = on_device(b->grads, b->n_grads), *residual = on_device(b->residual, b->n_grads);
     float *args = on_device((float *)&step, sizeof step / 4);
     float *own = on_device(NULL, 2 * b->pairs[2]), *all = on_device(NULL, 4 * b->pairs[2]);
-    void *picked;
-    T_OK(ops->topk.create(&(tti_device_picked){.slots = b->slots,
-                                               .first = first_heap,
-                                               .pairs = b->pairs,
-                                               .n_buckets = 2,
-                                               .n_ranks = N_RANKS,
-                                               .grads = grads,
-                                               .residual = residual,
-                                               .own = (tti_picked_pair *)(void *)own,
-                                               .all = (tti_picked_pair *)(void *)all,
-                                               .args = (const tti_step_args *)(const void *)args},
-                          &picked));
+    void *topk;
+    T_OK(ops->topk.create(&(tti_topk_desc){.slots = b->slots,
+                                           .first = first_heap,
+                                           .pairs = b->pairs,
+                                           .n_buckets = 2,
+                                           .n_ranks = N_RANKS,
+                                           .grads = grads,
+                                           .residual = residual,
+                                           .own = (tti_topk_pair *)(void *)own,
+                                           .all = (tti_topk_pair *)(void *)all,
+                                           .args = (const tti_step_args *)(const void *)args},
+                          &topk));
     for (int bucket = 0; bucket < 2; bucket++) {
-        T_OK(ops->topk.choose(picked, bucket));
+        T_OK(ops->topk.choose(topk, bucket));
         T_OK(ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
         back((float *)(void *)b->own, own, 2 * b->pairs[2]);
         T_OK(ops->queues.sync());
@@ -292,13 +293,13 @@ static void pick_run(pick_bench *b) {
         T_OK(
             ops->queues.copy(TTI_QUEUE_COMM, all, b->all,
                              N_RANKS * (b->pairs[bucket + 1] - b->pairs[bucket]) * sizeof *b->all));
-        T_OK(ops->topk.add(picked, bucket));
+        T_OK(ops->topk.add(topk, bucket));
         T_OK(ops->queues.sync());
     }
     back(b->grads, grads, b->n_grads);
     back(b->residual, residual, b->n_grads);
     T_OK(ops->queues.sync());
-    ops->topk.destroy(picked);
+    ops->topk.destroy(topk);
     float *memory[] = {grads, residual, args, own, all};
     for (size_t i = 0; i < TTI_COUNT(memory); i++) cuda->release(memory[i], 0);
 }
@@ -306,8 +307,8 @@ static void pick_run(pick_bench *b) {
 /* One NaN is as good as another. */
 static bool is_same(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
 
-static void expect_picked(const pick_bench *b, const pick_bench *before, int i) {
-    const tti_picked_slot *s = &b->slots[i];
+static void expect_topk(const pick_bench *b, const pick_bench *before, int i) {
+    const tti_topk_slot *s = &b->slots[i];
     const float unit = N_ROWS * 2, inv = 1 / unit;
     uint32_t *counts = calloc(TTI_TOPK_COUNTS, sizeof *counts),
              *index = calloc(s->k, sizeof *index);
@@ -317,7 +318,7 @@ static void expect_picked(const pick_bench *b, const pick_bench *before, int i) 
         m[e] = before->grads[s->grads + e] + before->residual[s->grads + e] * unit;
     tti_topk_select(m, s->n, s->k, counts, index);
     for (uint32_t k = 0; k < s->k; k++) {
-        const tti_picked_pair *pair = &b->own[s->pairs + k];
+        const tti_topk_pair *pair = &b->own[s->pairs + k];
         if (pair->index != index[k] || !is_same(pair->value, m[index[k]]))
             fail_msg("slot %d, pair %u: element %u, %g; want %u, %g", i, k, pair->index,
                      (double)pair->value, index[k], (double)m[index[k]]);
@@ -342,7 +343,7 @@ T_CASE(the_largest_are_those_of_the_host) {
     pick_open(&before);
     pick_open(&b);
     pick_run(&b);
-    for (int i = 0; i < N_HEAPS; i++) expect_picked(&b, &before, i);
+    for (int i = 0; i < N_HEAPS; i++) expect_topk(&b, &before, i);
     pick_close(&before);
     pick_close(&b);
 }

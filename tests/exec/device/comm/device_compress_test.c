@@ -5,13 +5,13 @@
 #include "exec/crew.h"
 #include "exec/worker/compress.h"
 
-static tutti_status create_thin(const tti_device_thin *desc, void **thin) {
-    (void)desc, (void)thin;
+static tutti_status create_powersgd(const tti_powersgd_desc *desc, void **powersgd) {
+    (void)desc, (void)powersgd;
     return TUTTI_OK;
 }
 
-static tutti_status create_picked(const tti_device_picked *desc, void **picked) {
-    (void)desc, (void)picked;
+static tutti_status create_topk(const tti_topk_desc *desc, void **topk) {
+    (void)desc, (void)topk;
     return TUTTI_OK;
 }
 
@@ -21,7 +21,7 @@ static tutti_status meet(const tti_device_peers *peers, void **group) {
 }
 
 static const tti_device_ops able = {
-    .collectives.connect = meet, .powersgd.create = create_thin, .topk.create = create_picked};
+    .collectives.connect = meet, .powersgd.create = create_powersgd, .topk.create = create_topk};
 static const tti_device_ops without = {.collectives.connect = meet};
 
 T_CASE(devices_compress_whole_models_and_states) {
