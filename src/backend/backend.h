@@ -46,7 +46,7 @@ typedef enum tti_queue {
 } tti_queue;
 
 /* Events in queues: those of sums, then those of messages to other stages. */
-enum { TTI_NOTES_OF_SUMS = 64, TTI_NOTES_OF_MAIL = 32, TTI_N_NOTES = 96 };
+enum { TTI_NOTES_OF_SUMS = 64, TTI_NOTES_OF_P2P = 32, TTI_N_NOTES = 96 };
 
 typedef struct tti_device_desc {
     int index;  /* of the device, 0 .. count-1 */
@@ -152,11 +152,11 @@ typedef struct tti_device_trade {
 
 /* A value for another rank: from src on the device to n_bytes from place of the first piece of rank
  * to on, a multiple of 16. */
-typedef struct tti_device_letter {
+typedef struct tti_device_message {
     int slot, to;
     const void *src;
     size_t place, n_bytes;
-} tti_device_letter;
+} tti_device_message;
 
 /* A norm between two collectives: the reduce-scatter over the axis, the addition of a bias and the
  * residual, the norm, and the all-gather; or its gradient, between the sum of dy and the all-gather
@@ -400,7 +400,7 @@ typedef struct tti_device_collective_ops {
 typedef struct tti_device_p2p_ops {
     /* Into TTI_QUEUE_TRADE: waits there until the slot is empty, copies, and fills it.  beside: as
      * of all_reduce. */
-    tutti_status (*send)(void *group, const tti_device_letter *letter, bool beside);
+    tutti_status (*send)(void *group, const tti_device_message *message, bool beside);
     /* What comes into the compute queue waits until the slot is full; its value is in this rank's
      * first piece. */
     tutti_status (*recv)(void *group, int slot);

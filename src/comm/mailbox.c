@@ -36,7 +36,7 @@ size_t tti_mailbox_room(size_t n_bytes) {
 }
 
 /* Bytes that each rank needs, and where its slots lie in them. */
-static tutti_status lay_out(tti_mailbox *box, const tti_mail_slot *slots, size_t *offset,
+static tutti_status lay_out(tti_mailbox *box, const tti_mailbox_slot *slots, size_t *offset,
                             size_t *most) {
     size_t used[TTI_MAX_RANKS] = {0};
     *most = 0;
@@ -100,7 +100,7 @@ static tutti_status find_memory(tti_mailbox *box, void *own, size_t n_bytes, con
     return TUTTI_OK;
 }
 
-static tutti_status build(tti_mailbox *box, const tti_mail_slot *slots, size_t *offset) {
+static tutti_status build(tti_mailbox *box, const tti_mailbox_slot *slots, size_t *offset) {
     size_t most;
     void *own = NULL;
     TTI_TRY(lay_out(box, slots, offset, &most));
@@ -115,7 +115,7 @@ static tutti_status build(tti_mailbox *box, const tti_mail_slot *slots, size_t *
     return tti_call_end(box->comm, st);
 }
 
-tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mail_slot *slots, int n_slots,
+tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mailbox_slot *slots, int n_slots,
                                 tti_mailbox **out) {
     *out = NULL;
     TTI_TRY(tti_check_comm("mailbox", comm));

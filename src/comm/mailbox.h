@@ -12,15 +12,15 @@
 typedef struct tti_mailbox tti_mailbox;
 
 /* A slot: its reader, its capacity in bytes, and its writer. */
-typedef struct tti_mail_slot {
+typedef struct tti_mailbox_slot {
     int to;
     size_t n_bytes;
     int from;
-} tti_mail_slot;
+} tti_mailbox_slot;
 
 /* Collective, with the same slots [n_slots] on every rank, n_ranks >= 2.  comm is borrowed and must
  * outlive the mailbox; its memory goes with comm.  On success *out is owned by the caller. */
-TUTTI_NODISCARD tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mail_slot *slots,
+TUTTI_NODISCARD tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mailbox_slot *slots,
                                                 int n_slots, tti_mailbox **out);
 void tti_mailbox_destroy(tti_mailbox *box);
 

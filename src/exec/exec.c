@@ -568,7 +568,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
                                 : 0),
         .gathered = tti_sharded_gathered(x->arrays->sharded) * sizeof(float),
         .arena = x->setup.arena_bytes * (size_t)x->setup.n_in_flight,
-        .mail = x->pipe ? tti_pipe_bytes(x->pipe) : 0,
+        .mailbox = x->pipe ? tti_pipe_bytes(x->pipe) : 0,
         .beside = beside_bytes(x),
         .device_peak = n_peak};
 }

@@ -51,8 +51,8 @@ static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int 
     return TUTTI_OK;
 }
 
-static tutti_status plan_mail(const tti_exec_desc *desc, int n_local, int n_ranks,
-                              size_t *n_bytes) {
+static tutti_status plan_mailbox(const tti_exec_desc *desc, int n_local, int n_ranks,
+                                 size_t *n_bytes) {
     int n_shard_groups;
     TTI_TRY(tti_planned_shard_groups(desc, n_local, n_ranks, &n_shard_groups));
     return tti_pipe_slot_bytes(desc->plan, n_shard_groups,
@@ -165,7 +165,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     if (st == TUTTI_OK && desc->zero > 1 && n_ranks > 1)
         st = plan_sharded(desc, n_ranks, &acc, &share, out);
     if (st == TUTTI_OK && plan->stages)
-        st = plan_mail(desc, tti_shard_map_n_of(&shard_map, rank), n_ranks, &out->mail);
+        st = plan_mailbox(desc, tti_shard_map_n_of(&shard_map, rank), n_ranks, &out->mailbox);
     tti_accumulation_fini(&acc);
     tti_share_fini(&share);
     return st;

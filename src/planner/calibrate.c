@@ -248,8 +248,8 @@ static tutti_status no_trade(void *group, const tti_device_trade *trade, bool be
     return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
-static tutti_status no_put(void *group, const tti_device_letter *letter, bool beside) {
-    (void)group, (void)letter, (void)beside;
+static tutti_status no_send(void *group, const tti_device_message *message, bool beside) {
+    (void)group, (void)message, (void)beside;
     return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
@@ -283,7 +283,7 @@ const tti_backend *tti_paper_device(void) {
     static const tti_device_ops none = {.update.narrow = no_update,
                                         .update.complete = no_complete,
                                         .collectives.trade = no_trade,
-                                        .p2p.send = no_put};
+                                        .p2p.send = no_send};
     static const tti_backend paper = {.name = "paper",
                                       .device = &none,
                                       .prefers_channels_last = prefers_channels_last,

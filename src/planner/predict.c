@@ -406,7 +406,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         double scratch = tti_scratch_bytes(c, desc.plan, shard_group, x->most);
         double bytes =
             tti_bytes_of_arrays(&m) + beside + scratch * tti_device_in_flight(desc.plan, w->n_own);
-        if (!c->is_device) bytes += (double)m.mail;
+        if (!c->is_device) bytes += (double)m.mailbox;
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;
         if (apart && b->n_parts > 0) give_to_state_owner(&m, &h, at.data == 0);
@@ -417,7 +417,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
                              : tti_resident_in_pages(&m, desc.plan) +
                                    tti_used_in_pages(&m, desc.plan, loose || w->n_workers == 1);
         p->host_bytes +=
-            (double)(m.offloaded + m.mail) + shard_group->hidden_bytes * w->n_compute_threads +
+            (double)(m.offloaded + m.mailbox) + shard_group->hidden_bytes * w->n_compute_threads +
             tti_scratch_beyond(c, b, at.stage, in_flight(desc.plan, &m), w->n_compute_threads);
         if (desc.zero > 2) p->host_bytes += longest_slot(b->plan); /* state, for a checkpoint */
     }

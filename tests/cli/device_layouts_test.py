@@ -168,7 +168,7 @@ def test_stages_between_devices():
         run = "gpt2-late-%d" % late
         same_as_host("gpt2", run, (1, 2, 1), *text, says="peers=1,late=%d" % late)
         exchanges(run, "sums between stages 2 at once")
-    same_as_host("gpt2", "gpt2-by-host", (1, 2, 1), *text, says="peers=1,mail=0")
+    same_as_host("gpt2", "gpt2-by-host", (1, 2, 1), *text, says="peers=1,p2p=0")
     same_as_host("gpt2", "gpt2-cut", (1, 2, 1), *text, says="peers=1,weighs=1") # elsewhere
     same_as_host("gpt2", "gpt2-few", (2, 2, 1), *text, says="peers=1")
     exchanges("gpt2-few", "between stages by way of the host: there are fewer devices than")

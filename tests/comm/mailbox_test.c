@@ -12,10 +12,10 @@ enum { N_ROUNDS = 200, N_WORDS = 1000 };
 static const char *ring(tutti_comm *comm, void *arg) {
     (void)arg;
     int rank = tutti_comm_rank(comm), n = tutti_comm_n_ranks(comm), next = (rank + 1) % n;
-    tti_mail_slot slots[16];
+    tti_mailbox_slot slots[16];
     for (int i = 0; i < 2 * n; i++)
         slots[i] =
-            (tti_mail_slot){i / 2, (size_t)(i / 2 + N_WORDS) * sizeof(int), (i / 2 + n - 1) % n};
+            (tti_mailbox_slot){i / 2, (size_t)(i / 2 + N_WORDS) * sizeof(int), (i / 2 + n - 1) % n};
     tti_mailbox *box;
     COMM_OK(tti_mailbox_create(comm, slots, 2 * n, &box));
     COMM_TRUE(tti_mailbox_bytes(box) >= 2 * (size_t)(rank + N_WORDS) * sizeof(int));
@@ -56,7 +56,7 @@ T_CASE(processes_see_the_same_slots) {
 
 static const char *late_reader(tutti_comm *comm, void *arg) {
     (void)arg;
-    tti_mail_slot slot = {1, sizeof(int), 0};
+    tti_mailbox_slot slot = {1, sizeof(int), 0};
     tti_mailbox *box;
     COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
     int word = 1;
@@ -88,7 +88,7 @@ T_CASE(a_full_slot_is_not_written) {
 static const char *nobody_writes(tutti_comm *comm, void *arg) {
     static const int shown[] = {5, 7};
     _Atomic bool *has_waited = arg;
-    tti_mail_slot slot = {1, sizeof(int), 0};
+    tti_mailbox_slot slot = {1, sizeof(int), 0};
     tti_mailbox *box;
     const void *data;
     COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
@@ -106,7 +106,7 @@ static const char *nobody_writes(tutti_comm *comm, void *arg) {
 
 static const char *writer_fails(tutti_comm *comm, void *arg) {
     (void)arg;
-    tti_mail_slot slot = {1, sizeof(int), 0};
+    tti_mailbox_slot slot = {1, sizeof(int), 0};
     tti_mailbox *box;
     const void *data;
     COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
@@ -130,7 +130,7 @@ T_CASE(no_wait_is_for_ever) {
  * is there for one who looks only when the sender has left. */
 static const char *last_word(tutti_comm *comm, void *arg) {
     (void)arg;
-    tti_mail_slot slot = {1, sizeof(int), 0};
+    tti_mailbox_slot slot = {1, sizeof(int), 0};
     tti_mailbox *box;
     const void *data;
     int word = 7;

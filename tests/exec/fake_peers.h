@@ -25,7 +25,7 @@ typedef struct fake_group {
     uint64_t n_trades;                                          /* fake_trade.h */
     tti_device_norm brought; /* whose rows were last sent to the other of two */
     uint64_t brought_hash;
-    struct fake_box *box; /* fake_mail.h */
+    struct fake_box *box; /* fake_p2p.h */
     bool has_failed;      /* of what waits in it */
     int64_t waited_ns;    /* for the others, so far */
 } fake_group;

@@ -68,7 +68,7 @@ static inline const char *grid_compare_memory(const tti_exec *exec, const tti_ex
     tti_exec_memory used = tti_exec_memory_use(exec), planned;
     COMM_OK(tti_exec_memory_plan(desc, tutti_comm_rank(desc->comm), tutti_comm_n_ranks(desc->comm),
                                  &planned));
-    COMM_TRUE(used.arena == planned.arena && used.mail == planned.mail);
+    COMM_TRUE(used.arena == planned.arena && used.mailbox == planned.mailbox);
     COMM_TRUE(used.params == planned.params && used.states == planned.states);
     COMM_TRUE(used.grads == planned.grads && used.gathered == planned.gathered);
     return NULL;

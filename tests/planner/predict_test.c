@@ -169,19 +169,19 @@ T_CASE(memory_of_divided_models) {
     double tensor = 8 * 784 * sizeof(float), once = 5e6 + drawn + batches + tensor;
     double divided = once + 2 * batches + tensor / 2;
     T_NEAR(pieces.p.host_bytes / (divided + 4 * (pieces.p.worker_bytes + 1000)), 1, 1e-9);
-    double mail = 0, arrays = 0;
+    double mailbox = 0, arrays = 0;
     for (int i = 0; i < 2; i++) {
         tti_exec_memory m;
         tti_exec_desc desc = tti_worker_exec_desc(stages.b);
         desc.plan = tti_blueprint_plan(stages.b, i);
         desc.n_compute_threads = CORES / 2;
         T_OK(tti_exec_memory_plan(&desc, 0, 1, &m));
-        mail += (double)m.mail;
+        mailbox += (double)m.mailbox;
         arrays +=
             tti_bytes_of_arrays(&m) + 1000 * tti_exec_n_compute_threads(&desc, stages.b->n_shards);
     }
-    assert_true(mail > 0);
-    T_NEAR(stages.p.host_bytes / (once + 2 * batches + tensor + arrays + mail), 1, 1e-9);
+    assert_true(mailbox > 0);
+    T_NEAR(stages.p.host_bytes / (once + 2 * batches + tensor + arrays + mailbox), 1, 1e-9);
     unmake(&pieces), unmake(&stages);
 }
 

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cuda/comm/mail.h"
 #include "backend/cuda/comm/nccl.h"
+#include "backend/cuda/comm/p2p.h"
 #include "backend/cuda/gemm/wgmma_plan.h"
 #include "backend/cuda/runtime/device.h"
 #include "backend/cuda/runtime/device_check.h"
@@ -105,9 +105,9 @@ static const tti_device_ops device_ops = {
     .fusions.can_update = tti_cuda_peers_can_update,
     .fusions.update = tti_cuda_peers_update,
     .collectives.trade = tti_cuda_peers_trade,
-    .p2p.send = tti_cuda_peers_put,
-    .p2p.recv = tti_cuda_peers_take,
-    .p2p.release = tti_cuda_peers_leave,
+    .p2p.send = tti_cuda_peers_send,
+    .p2p.recv = tti_cuda_peers_recv,
+    .p2p.release = tti_cuda_peers_release,
     .fusions.norm = tti_cuda_peers_norm,
     .fusions.norm_grad = tti_cuda_peers_norm_grad,
     .fusions.can_push = tti_cuda_can_push,

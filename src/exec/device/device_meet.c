@@ -26,7 +26,7 @@ static bool is_direct(const tti_exec *x) {
     if (tti_device_host_staged_alone(setup)) return false;
     if (!tti_pipe_of(x)) return tti_device_exchange_group(exchange) != NULL;
     bool pieces = n_pieces == 1 || tti_device_exchange_group(exchange);
-    return pieces && tti_device_pipe_mail(tti_device_of(x)->pipe) &&
+    return pieces && tti_device_pipe_p2p(tti_device_of(x)->pipe) &&
            (n_pieces & (n_pieces - 1)) == 0;
 }
 
@@ -47,11 +47,11 @@ static void describe_between(tti_exec *x, const char *sums, bool all) {
 
 /* Stages may go on between devices where layers are whole: else their groups belong together. */
 static tutti_status give_up(tti_exec_device *device, tti_device_exchange *exchange, bool direct) {
-    tti_device_mail *mail = tti_device_pipe_mail(device->pipe);
+    tti_device_p2p *p2p = tti_device_pipe_p2p(device->pipe);
     tti_device_reduce_destroy(device->reduce);
     device->reduce = NULL;
     if (!tti_device_exchange_group(exchange)) return TUTTI_OK;
-    if (mail) tti_device_mail_part(mail);
+    if (p2p) tti_device_p2p_disconnect(p2p);
     return tti_device_exchange_give_up(
         exchange, direct ? "workers with other samples" : "workers of other stages");
 }
@@ -71,7 +71,7 @@ static tutti_status meet_divided(tti_exec *x) {
     describe_between(x, tti_str_text(&sums), all);
     tti_str_free(&sums);
     if (!all) return tti_device_host_staged_create(x, &d->host_staged);
-    return tti_device_axis_create(x, tti_device_pipe_mail(d->pipe), &d->axis);
+    return tti_device_axis_create(x, tti_device_pipe_p2p(d->pipe), &d->axis);
 }
 
 tutti_status tti_device_meet(tti_exec *x) {

@@ -1,6 +1,6 @@
 /* device_pipe.c - queues the pipeline schedule of a stage on a device.
  *
- * If devices are connected (device_mail.h) the host launches all parts of a step without waiting:
+ * If devices are connected (device_p2p.h) the host launches all parts of a step without waiting:
  * each begins by receiving its inputs, and its results are written to the readers' memory while the
  * next parts compute.  The first step and the first evaluation go through the host: a kernel that
  * waits for a peer must not run while another one is being loaded.
@@ -55,7 +55,7 @@ typedef struct part {
 struct tti_device_pipe {
     tti_exec *x;
     const tti_device_ops *ops;
-    tti_device_mail *mail;
+    tti_device_p2p *p2p;
     side_room train, eval;
     bool has_failed;
     int first_moment; /* of the last step: its beginning, then two for each part, which computes
@@ -157,8 +157,8 @@ tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out) {
     pipe->x = x;
     pipe->ops = tti_setup_of(x)->desc.backend->device;
     pin_slots(pipe);
-    TTI_TRY(tti_device_mail_create(x, &pipe->mail));
-    tti_device_of(x)->mail = pipe->mail;
+    TTI_TRY(tti_device_p2p_create(x, &pipe->p2p));
+    tti_device_of(x)->p2p = pipe->p2p;
     TTI_TRY(make_room(x, &tti_pipe_of(x)->train, &pipe->train));
     return tti_pipe_of(x)->eval.program ? make_room(x, &tti_pipe_of(x)->eval, &pipe->eval)
                                         : TUTTI_OK;
@@ -181,18 +181,18 @@ void tti_device_pipe_destroy(tti_device_pipe *pipe) {
     if (!pipe) return;
     release_room(pipe, &pipe->train);
     release_room(pipe, &pipe->eval);
-    tti_device_mail_destroy(pipe->mail);
+    tti_device_p2p_destroy(pipe->p2p);
     if (pipe->pinned) pipe->ops->memory.unpin(pipe->pinned);
     if (pipe->shared) pipe->ops->memory.release_host(pipe->shared);
     free(pipe);
 }
 
-tti_device_mail *tti_device_pipe_mail(const tti_device_pipe *pipe) {
-    return pipe && tti_device_mail_group(pipe->mail) ? pipe->mail : NULL;
+tti_device_p2p *tti_device_pipe_p2p(const tti_device_pipe *pipe) {
+    return pipe && tti_device_p2p_group(pipe->p2p) ? pipe->p2p : NULL;
 }
 
 void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str) {
-    tti_device_mail_describe(pipe->mail, str);
+    tti_device_p2p_describe(pipe->p2p, str);
 }
 
 /* ---- the results of a part ---- */
@@ -259,7 +259,7 @@ static tutti_status take_in(const pipe_step *s, const part *p, int i, bool is_fi
     end_room *room = &s->room->in[i];
     int at = p->action.shard_group % end->depth,
         slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0);
-    void *to = tti_device_mail_place(s->pipe->mail, slot);
+    void *to = tti_device_p2p_address(s->pipe->p2p, slot);
     const void *data;
     TTI_TRY(tti_mailbox_wait(tti_pipe_of(s->pipe->x)->box, slot, &data));
     if (room->reader[at] == p->number - 1)
@@ -442,29 +442,29 @@ static tutti_status run_host_staged(pipe_step *s, const part *p) {
 
 /* ---- a part whose values go between devices ---- */
 
-static tutti_status take_letters(const pipe_step *s, const part *p) {
+static tutti_status recv_inputs(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     for (int i = 0; i < side->n_in; i++) {
         const tti_pipe_end *end = &side->in[i];
         if (!begins_with(end, p)) continue;
         int slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0);
-        TTI_TRY(tti_device_mail_take(s->pipe->mail, slot));
-        tti_instance_set_input(p->instance, end->input, tti_device_mail_place(s->pipe->mail, slot));
+        TTI_TRY(tti_device_p2p_recv(s->pipe->p2p, slot));
+        tti_instance_set_input(p->instance, end->input, tti_device_p2p_address(s->pipe->p2p, slot));
     }
     return TUTTI_OK;
 }
 
-static tutti_status leave_letters(const pipe_step *s, const part *p) {
+static tutti_status release_inputs(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     for (int i = 0; i < side->n_in; i++)
         if (side->in[i].last_part == p->action.part)
-            TTI_TRY(tti_device_mail_leave(
-                s->pipe->mail,
+            TTI_TRY(tti_device_p2p_release(
+                s->pipe->p2p,
                 tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.shard_group, 0)));
     return TUTTI_OK;
 }
 
-static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) {
+static tutti_status send_outputs(const pipe_step *s, const part *p, int *behind) {
     const tti_pipe_side *side = s->room->side;
     bool any = false;
     for (int i = 0; i < side->n_out; i++) {
@@ -473,14 +473,14 @@ static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) 
         if (!any) TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
         if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_STAGES));
         any = true;
-        TTI_TRY(tti_device_mail_put(
-            s->pipe->mail, tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0),
+        TTI_TRY(tti_device_p2p_send(
+            s->pipe->p2p, tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0),
             tti_instance_output(p->instance, end->name), end->n_bytes));
     }
     if (!any) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_STAGES, tti_part_stages("values to another stage"),
                              -1));
-    return tti_device_mail_note(s->pipe->mail, behind);
+    return tti_device_p2p_record(s->pipe->p2p, behind);
 }
 
 /* The results of the instance for this part of another micro-batch group will be overwritten: they
@@ -489,12 +489,12 @@ static tutti_status run_between(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     int flight = p->action.shard_group % side->schedule.n_in_flight;
     int *behind = &s->room->put[flight * side->program->n_parts + p->action.part];
-    TTI_TRY(take_letters(s, p));
+    TTI_TRY(recv_inputs(s, p));
     if (*behind >= 0) TTI_TRY(s->pipe->ops->queues.follow(TTI_QUEUE_COMPUTE, *behind));
     *behind = -1;
     TTI_TRY(compute(s, p));
-    TTI_TRY(put_letters(s, p, behind));
-    TTI_TRY(leave_letters(s, p));
+    TTI_TRY(send_outputs(s, p, behind));
+    TTI_TRY(release_inputs(s, p));
     return merge_and_collect(s, p);
 }
 
@@ -594,11 +594,11 @@ static void forget(const tti_setup *setup, const side_room *room) {
 }
 
 bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval) {
-    return tti_device_mail_group(pipe->mail) && (eval ? pipe->eval : pipe->train).has_run;
+    return tti_device_p2p_group(pipe->p2p) && (eval ? pipe->eval : pipe->train).has_run;
 }
 
 void tti_device_pipe_begin(tti_device_pipe *pipe, bool beside) {
-    tti_device_mail_begin(pipe->mail, beside);
+    tti_device_p2p_begin(pipe->p2p, beside);
 }
 
 tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step) {
@@ -616,7 +616,7 @@ tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_st
 }
 
 tutti_status tti_device_pipe_rest(tti_device_pipe *pipe) {
-    return tti_device_of(pipe->x)->between ? tti_device_mail_rest(pipe->mail)
+    return tti_device_of(pipe->x)->between ? tti_device_p2p_sync(pipe->p2p)
                                            : pipe->ops->queues.sync();
 }
 
@@ -624,7 +624,7 @@ void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
     if (pipe->has_failed) return;
     pipe->has_failed = true;
     tti_mailbox_fail(tti_pipe_of(pipe->x)->box, status);
-    if (tti_device_of(pipe->x)->between) tti_device_mail_give_up(pipe->mail, status);
+    if (tti_device_of(pipe->x)->between) tti_device_p2p_give_up(pipe->p2p, status);
 }
 
 /* By the device's own clock: the time from the begin of the step to the end of the last part, and
@@ -680,13 +680,13 @@ tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
     tti_exec *x = pipe->x;
     if (tti_pipe_of(x)->stages->n_tied == 0) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
-    TTI_TRY(tti_device_of(pipe->x)->between ? tti_device_mail_sum_tied(pipe->mail)
+    TTI_TRY(tti_device_of(pipe->x)->between ? tti_device_p2p_sum_tied(pipe->p2p)
                                             : sum_tied_host_staged(pipe));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients of shared parameters"),
                             -1);
 }
 
 tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int mark) {
-    return tti_device_of(pipe->x)->between ? tti_device_mail_await(pipe->mail, mark)
+    return tti_device_of(pipe->x)->between ? tti_device_p2p_await(pipe->p2p, mark)
                                            : pipe->ops->queues.await(mark);
 }

@@ -30,13 +30,13 @@ void tti_device_pipe_destroy(tti_device_pipe *pipe); /* takes NULL */
 
 /* The messages between devices; NULL: there are none, or there is no pipeline.  And a description
  * of the method, or of the reason against it. */
-tti_device_mail *tti_device_pipe_mail(const tti_device_pipe *pipe);
+tti_device_p2p *tti_device_pipe_p2p(const tti_device_pipe *pipe);
 void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str);
 
 /* Whether the next step, or evaluation, goes between devices. */
 bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval);
 
-/* Before a step: tti_device_mail_begin. */
+/* Before a step: tti_device_p2p_begin. */
 void tti_device_pipe_begin(tti_device_pipe *pipe, bool beside);
 
 /* Runs all shards of the worker; gradients are accumulated in x->buffers, none for evaluation.

@@ -186,13 +186,13 @@ static tutti_status build_side(const tti_plan *plan, int n_compute_threads, tti_
         tti_pipe_end end = {.first_slot = pipe->n_slots, .n_bytes = c->n_bytes};
         TTI_TRY(depth_of(s, pipe->n_shard_groups, c, training, &end.depth));
         int n = end.depth * n_compute_threads;
-        tti_mail_slot *more = realloc(pipe->slots, (size_t)(pipe->n_slots + n) * sizeof *more);
+        tti_mailbox_slot *more = realloc(pipe->slots, (size_t)(pipe->n_slots + n) * sizeof *more);
         if (!more) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
         pipe->slots = more;
         for (int k = 0; k < n; k++)
-            more[pipe->n_slots++] = (tti_mail_slot){.to = tti_moment_stage(s, c->to),
-                                                    .n_bytes = c->n_bytes,
-                                                    .from = tti_moment_stage(s, c->from)};
+            more[pipe->n_slots++] = (tti_mailbox_slot){.to = tti_moment_stage(s, c->to),
+                                                       .n_bytes = c->n_bytes,
+                                                       .from = tti_moment_stage(s, c->from)};
         add_end(side, s, c, i, &end);
     }
     return TUTTI_OK;

@@ -31,7 +31,7 @@ struct tti_pipe {
     const tti_stages *stages;
     tutti_comm *comm; /* of the stages, borrowed */
     tti_mailbox *box;
-    tti_mail_slot *slots; /* [n_slots] of the mailbox: the same on all stages */
+    tti_mailbox_slot *slots; /* [n_slots] of the mailbox: the same on all stages */
     int n_slots;
     tti_shard_group *shard_groups; /* [n_shard_groups]: a shard for each compute thread */
     int n_shard_groups;

@@ -258,7 +258,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_json_int(j, "bytes_params", (int64_t)memory.params);
     tti_json_int(j, "bytes_states", (int64_t)memory.states);
     tti_json_int(j, "bytes_grads", (int64_t)memory.grads);
-    tti_json_int(j, "bytes_activations", (int64_t)(memory.arena + memory.mail));
+    tti_json_int(j, "bytes_activations", (int64_t)(memory.arena + memory.mailbox));
     if (memory.ema) tti_json_int(j, "bytes_ema", (int64_t)memory.ema);
     if (memory.offloaded) tti_json_int(j, "bytes_offloaded", (int64_t)memory.offloaded);
     if (memory.gathered) tti_json_int(j, "bytes_gathered", (int64_t)memory.gathered);

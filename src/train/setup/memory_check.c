@@ -87,11 +87,11 @@ static tutti_status add_worker(const tti_blueprint *all, int rank, int local_ran
     TTI_TRY(tti_exec_memory_plan(&desc, data, n_data, &m));
     if (desc.backend->device) { /* refuses what it has no memory for; these are on its host */
         out->states += m.offloaded;
-        out->activations += m.mail;
+        out->activations += m.mailbox;
         return TUTTI_OK;
     }
     if (scratch) TTI_TRY(tti_exec_scratch_plan(&desc, data, n_data, &n_scratch));
-    out->params += m.params + m.ema + m.gathered + m.mail;
+    out->params += m.params + m.ema + m.gathered + m.mailbox;
     out->states += m.states;
     out->grads += m.grads;
     out->activations += m.arena;

@@ -15,7 +15,7 @@
  *   peers=1  devices of one process read each other's memory
  *   joint=1  and add in the update of small models
  *   hosts=.. and those of several hosts do not: the host of each rank, such as 0011
- *   mail=0   but send nothing there
+ *   p2p=0   but send nothing there
  *   devices=N there are so many (default: 2)
  *   first=D  this process sees those of the machine from its device D on
  *   spoils=N a bit of what device 1 fetches from others for the Nth time is not theirs
@@ -64,7 +64,7 @@ struct command {
     tti_device_trade trade;
     tti_device_norm norm;
     tti_device_lists lists;
-    tti_device_letter letter;
+    tti_device_message message;
     tti_queue queue;
     tti_queue before; /* run is NULL: the queue waits until the first n commands of that are done */
     enum {

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "exec/fake_mail.h"
 #include "exec/fake_norm.h"
+#include "exec/fake_p2p.h"
 #include "exec/fake_peers.h"
 #include "exec/fake_trade.h"
 
@@ -26,7 +26,7 @@ static tutti_status look_for_peers(const tti_device_peers *peers) {
         int32_t index, peers;
     } mine = {getpid(), current->index, option("peers=", 0) != 0}, all[FAKE_MAX_RANKS];
     TTI_ASSERT(peers->n_ranks <= FAKE_MAX_RANKS);
-    if (peers->n_slots > 0 && option("mail=", 1) == 0)
+    if (peers->n_slots > 0 && option("p2p=", 1) == 0)
         return tti_fail(TUTTI_E_UNSUPPORTED, "test devices send nothing");
     TTI_TRY(peers->all_gather(peers->user, &mine, all, sizeof mine));
     for (int a = 0; a < peers->n_ranks; a++) {
@@ -273,9 +273,9 @@ static void go_on(tti_queue queue) {
 static void trade_goes_on(void) { go_on(TTI_QUEUE_TRADE); }
 static void compute_goes_on(void) { go_on(TTI_QUEUE_COMPUTE); }
 
-static void run_put(command *c) { fake_put_letter(c->state, &c->letter, compute_goes_on); }
-static void run_take(command *c) { fake_fetch_letter(c->state, c->letter.slot, trade_goes_on); }
-static void run_leave(command *c) { fake_leave_letter(c->state, c->letter.slot); }
+static void run_put(command *c) { fake_put_message(c->state, &c->message, compute_goes_on); }
+static void run_take(command *c) { fake_fetch_message(c->state, c->message.slot, trade_goes_on); }
+static void run_leave(command *c) { fake_leave_message(c->state, c->message.slot); }
 
 static bool meets_all(const command *c) {
     void (*const those[])(command *) = {run_sum,      run_sum_parts, run_fetch,
@@ -287,25 +287,25 @@ static bool meets_all(const command *c) {
 
 static bool can_go_on(const command *c) {
     if (!c->run) return current->queues[c->before].n_done >= c->n;
-    if (c->run == run_put) return fake_slot_is(c->state, c->letter.slot, false);
-    if (c->run == run_take) return fake_slot_is(c->state, c->letter.slot, true);
+    if (c->run == run_put) return fake_slot_is(c->state, c->message.slot, false);
+    if (c->run == run_take) return fake_slot_is(c->state, c->message.slot, true);
     return !meets_all(c);
 }
 
-static tutti_status peers_put(void *group, const tti_device_letter *letter, bool beside) {
+static tutti_status peers_put(void *group, const tti_device_message *message, bool beside) {
     (void)beside;
-    TTI_ASSERT(letter->place % 16 == 0);
+    TTI_ASSERT(message->place % 16 == 0);
     return put(
-        &(command){.run = run_put, .queue = TTI_QUEUE_TRADE, .state = group, .letter = *letter});
+        &(command){.run = run_put, .queue = TTI_QUEUE_TRADE, .state = group, .message = *message});
 }
 
 static tutti_status peers_take(void *group, int slot) {
-    return put(&(command){.run = run_take, .state = group, .letter.slot = slot});
+    return put(&(command){.run = run_take, .state = group, .message.slot = slot});
 }
 
 static tutti_status peers_leave(void *group, int slot, int from) {
     (void)from;
-    return put(&(command){.run = run_leave, .state = group, .letter.slot = slot});
+    return put(&(command){.run = run_leave, .state = group, .message.slot = slot});
 }
 
 /* What a library does nobody sees. */

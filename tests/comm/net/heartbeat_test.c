@@ -75,7 +75,7 @@ static const char *wait_in_part(tutti_comm *comm, void *arg) {
 
 /* Rank 1 waits for a message of rank 0, in a part that is like the whole. */
 static const char *wait_for_message(tutti_comm *comm, void *arg) {
-    const tti_mail_slot slot = {.to = 1, .from = 0, .n_bytes = 8};
+    const tti_mailbox_slot slot = {.to = 1, .from = 0, .n_bytes = 8};
     const void *data;
     uint64_t value = 17;
     tutti_comm *part;

@@ -236,8 +236,8 @@ T_CASE(memory_is_as_it_was_planned) {
         T_EQ(p.planned[r].params, p.used[r].params);
         T_EQ(p.planned[r].grads, p.used[r].grads);
         T_EQ(p.planned[r].arena, p.used[r].arena);
-        T_EQ(p.planned[r].mail, p.used[r].mail);
-        assert_true(p.used[r].mail > 0);
+        T_EQ(p.planned[r].mailbox, p.used[r].mailbox);
+        assert_true(p.used[r].mailbox > 0);
         assert_true(p.used[r].params < one.plan->n_flat * sizeof(float));
     }
     fini(&p);

@@ -83,7 +83,7 @@ T_CASE(figures_of_a_step) {
                                     .ema = 6,
                                     .gathered = 7,
                                     .offloaded = 8,
-                                    .mail = 9};
+                                    .mailbox = 9};
     T_OK(tti_reporter_start(&f.r, memory, 0));
     assert_non_null(strstr(f.h.text[TUTTI_EVENT_START],
                            "mlp: 6370 parameters, 1 worker (threads), "

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/cuda/comm/mail.h"
+#include "backend/cuda/comm/p2p.h"
 #include "backend/cuda/comm/peers_group.h"
 #include "backend/cuda/comm/trade.h"
 #include "base/clock.h"
@@ -335,7 +335,7 @@ const tti_peers_view *tti_cuda_traders(const void *state, size_t *n_bytes) {
     return &g->view;
 }
 
-const tti_peers_view *tti_cuda_mail(const void *state, int slot, int rank, void **piece) {
+const tti_peers_view *tti_cuda_p2p_view(const void *state, int slot, int rank, void **piece) {
     const group *g = state;
     TTI_ASSERT(g->direct && slot >= 0 && slot < g->peers.n_slots);
     TTI_ASSERT(rank >= 0 && rank < g->peers.n_ranks);

@@ -31,13 +31,13 @@ enum {
 /* Sums and spreads may overlap: each has its own flags. */
 typedef enum tti_channel { TTI_CHANNEL_SUM, TTI_CHANNEL_SPREAD, TTI_N_CHANNELS } tti_channel;
 
-/* Slots of mail.cu: how often this rank has filled one and the other rank has emptied it, of those
+/* Slots of p2p.cu: how often this rank has filled one and the other rank has emptied it, of those
  * that it fills; how often the other one has filled and this one has emptied it, of the others. */
-typedef struct tti_peers_mail {
+typedef struct tti_peers_p2p {
     uint64_t sent[TTI_PEERS_SLOTS], emptied[TTI_PEERS_SLOTS];
     uint64_t filled[TTI_PEERS_SLOTS], taken[TTI_PEERS_SLOTS];
     uint32_t arrived[TTI_PEERS_SLOTS]; /* blocks of a put that have written */
-} tti_peers_mail;
+} tti_peers_p2p;
 
 /* The memory that every rank shares with the others: one allocation, zero in the beginning. */
 typedef struct tti_peers_arena {
@@ -48,7 +48,7 @@ typedef struct tti_peers_arena {
     uint64_t trade_flags[TTI_TRADE_BLOCKS][TTI_PEERS_MAX]; /* as flags, of trade.cu */
     uint64_t trade_epochs[TTI_TRADE_BLOCKS];
     uint64_t brought; /* meetings of the other of two when its rows had come, copied there */
-    tti_peers_mail mail;
+    tti_peers_p2p p2p;
     uint64_t waited_ns[TTI_N_CHANNELS]; /* its own, so far: of the first block, for the others */
 } tti_peers_arena;
 

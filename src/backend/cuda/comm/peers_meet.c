@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/cuda/comm/mail.h"
+#include "backend/cuda/comm/p2p.h"
 #include "backend/cuda/comm/peers_group.h"
 #include "backend/cuda/comm/trade.h"
 #include "base/clock.h"
@@ -221,7 +221,7 @@ static tutti_status try_direct(group *g, bool *good) {
     tutti_status st = put_trial(g, n, host, words);
     if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_peers_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_trade_load(), "cudaFuncGetAttributes");
-    if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_mail_load(), "cudaFuncGetAttributes");
+    if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_p2p_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_trade_norm_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK)
         st = tti_cuda_check(tti_launch_trade_norm_grad_load(), "cudaFuncGetAttributes");

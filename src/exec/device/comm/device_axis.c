@@ -19,10 +19,10 @@ typedef struct lists {
 struct tti_device_axis {
     tti_exec *x;
     const tti_device_ops *ops;
-    tti_device_mail *mail; /* of the stages; NULL: there are none */
-    lists total, slots;    /* of one double for a block; of two */
-    double *sums;          /* [1 + 2 * n_slots] device */
-    double *zeros;         /* [n_shards][TTI_SUMS] device */
+    tti_device_p2p *p2p; /* of the stages; NULL: there are none */
+    lists total, slots;  /* of one double for a block; of two */
+    double *sums;        /* [1 + 2 * n_slots] device */
+    double *zeros;       /* [n_shards][TTI_SUMS] device */
     size_t n_sums, n_zeros;
 };
 
@@ -121,12 +121,12 @@ static tutti_status make(tti_device_axis *a) {
     return make_lists(a, &a->slots, list_slots);
 }
 
-tutti_status tti_device_axis_create(tti_exec *x, tti_device_mail *mail, tti_device_axis **out) {
+tutti_status tti_device_axis_create(tti_exec *x, tti_device_p2p *p2p, tti_device_axis **out) {
     *out = NULL;
     tti_device_axis *a = calloc(1, sizeof *a);
     if (!a) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     a->x = x;
-    a->mail = mail;
+    a->p2p = p2p;
     a->ops = tti_setup_of(x)->desc.backend->device;
     tutti_status st = make(a);
     if (st != TUTTI_OK) {
@@ -156,7 +156,7 @@ void tti_device_axis_destroy(tti_device_axis *a) {
 static tutti_status sum_model(tti_device_axis *a, double *terms, size_t n) {
     if (tti_device_exchange_group(tti_exchange_of(a->x)))
         TTI_TRY(tti_device_exchange_sum(tti_exchange_of(a->x), terms, n));
-    return a->mail ? tti_device_mail_sum(a->mail, terms, n) : TUTTI_OK;
+    return a->p2p ? tti_device_p2p_sum(a->p2p, terms, n) : TUTTI_OK;
 }
 
 tutti_status tti_device_axis_sums(tti_device_axis *a, double *sums) {
@@ -177,8 +177,8 @@ tutti_status tti_device_axis_meet(tti_device_axis *a) {
 }
 
 tutti_status tti_device_axis_await(tti_device_axis *a, int mark) {
-    return a->mail ? tti_device_mail_await(a->mail, mark)
-                   : tti_device_exchange_await(tti_exchange_of(a->x), mark);
+    return a->p2p ? tti_device_p2p_await(a->p2p, mark)
+                  : tti_device_exchange_await(tti_exchange_of(a->x), mark);
 }
 
 tutti_status tti_device_axis_partials(tti_device_axis *a, void *words, size_t n_words) {

@@ -4,14 +4,14 @@
 #ifndef TTI_EXEC_DEVICE_AXIS_H
 #define TTI_EXEC_DEVICE_AXIS_H
 
-#include "exec/device/comm/device_mail.h"
+#include "exec/device/comm/device_p2p.h"
 #include "exec/worker/desc.h"
 
 typedef struct tti_device_axis tti_device_axis;
 
 /* For workers whose devices communicate directly: tensor shards through x->exchange, stages through
- * mail, NULL if there are none. *out is owned by the caller, and borrows both. */
-tutti_status tti_device_axis_create(tti_exec *x, tti_device_mail *mail, tti_device_axis **out);
+ * p2p, NULL if there are none. *out is owned by the caller, and borrows both. */
+tutti_status tti_device_axis_create(tti_exec *x, tti_device_p2p *p2p, tti_device_axis **out);
 void tti_device_axis_destroy(tti_device_axis *axis); /* takes NULL */
 
 /* Sums of shards and votes from tti_device_reduce_finish, of all workers of the model; those of

@@ -7,7 +7,7 @@
 #include "exec/device/comm/device_exchange.h"
 #include "exec/device/comm/device_host_staged.h"
 #include "exec/device/comm/device_line.h"
-#include "exec/device/comm/device_mail.h"
+#include "exec/device/comm/device_p2p.h"
 #include "exec/device/comm/device_reduce.h"
 #include "exec/device/comm/device_told.h"
 

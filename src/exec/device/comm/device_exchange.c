@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "exec/device/comm/device_line.h"
-#include "exec/device/comm/device_mail.h"
+#include "exec/device/comm/device_p2p.h"
 #include "exec/device/comm/device_told.h"
 #include "exec/device/state/device_state.h"
 #include "exec/program/collective.h"
@@ -117,7 +117,7 @@ static tutti_status take_host(tti_device_exchange *e) {
 /* Earlier kernels may wait for another stage. */
 static tutti_status await_host(const tti_device_exchange *e) {
     const tti_exec_device *d = tti_device_of(e->x);
-    if (d && d->between) return tti_device_mail_await(d->mail, TTI_MARK_EXCHANGE);
+    if (d && d->between) return tti_device_p2p_await(d->p2p, TTI_MARK_EXCHANGE);
     return e->ops->queues.await(TTI_MARK_EXCHANGE);
 }
 

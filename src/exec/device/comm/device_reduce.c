@@ -12,7 +12,7 @@
 #include "exec/device/comm/device_compress.h"
 #include "exec/device/comm/device_exchange.h"
 #include "exec/device/comm/device_line.h"
-#include "exec/device/comm/device_mail.h"
+#include "exec/device/comm/device_p2p.h"
 #include "exec/device/comm/device_told.h"
 #include "exec/device/comm/device_ways.h"
 #include "exec/device/state/device_state.h"
@@ -157,7 +157,7 @@ static int find_sources(tti_device_reduce *r) {
 static void *group_with(const tti_exec *x) {
     void *group = tti_device_exchange_group(tti_exchange_of(x));
     if (group || !tti_pipe_of(x)) return group;
-    return tti_device_mail_group(tti_device_of(x)->mail);
+    return tti_device_p2p_group(tti_device_of(x)->p2p);
 }
 
 /* An algorithm, and the group in addition to which it is connected; NULL: none. */

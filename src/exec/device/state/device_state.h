@@ -9,7 +9,7 @@
 
 typedef struct tti_device_axis tti_device_axis;
 typedef struct tti_device_host_staged tti_device_host_staged;
-typedef struct tti_device_mail tti_device_mail;
+typedef struct tti_device_p2p tti_device_p2p;
 typedef struct tti_device_parts tti_device_parts;
 typedef struct tti_device_pipe tti_device_pipe;
 typedef struct tti_device_reduce tti_device_reduce;
@@ -69,7 +69,7 @@ struct tti_exec_device {
     bool has_evaluated;
     tti_device_server *server;     /* NULL: the device makes the update */
     tti_device_pipe *pipe;         /* NULL: the worker has all layers */
-    tti_device_mail *mail;         /* of pipe; borrowed */
+    tti_device_p2p *p2p;           /* of pipe; borrowed */
     bool between;                  /* the last step of pipe went between devices */
     tti_str way;                   /* of the sums between workers, in words */
     tutti_status beside;           /* status of launches during the last shard */

@@ -1,11 +1,11 @@
-/* device_mail.c - point-to-point slots between stages in device memory.
+/* device_p2p.c - point-to-point slots between stages in device memory.
  *
  * A slot is empty or full, and only its two ends access it: unlike for sums, stages never
  * synchronize as a group, and a stage waits only for its own messages.
  *
  * Gradients of parameters that several stages have are sent chunk by chunk through two alternating
  * slots: the first of the stages adds a chunk and sends the sum back while the next one arrives. */
-#include "exec/device/comm/device_mail.h"
+#include "exec/device/comm/device_p2p.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ enum {
     MOST_ELEMS = 1 << 21 /* of a gradient that travel at once */
 };
 
-struct tti_device_mail {
+struct tti_device_p2p {
     tti_exec *x;
     const tti_device_ops *ops;
     char *inbox;
@@ -102,7 +102,7 @@ static size_t lay_out(const tti_setup *setup, const tti_pipe *pipe, size_t *at) 
     return TTI_MAX(n_bytes, TRIAL_ELEMS * sizeof(float));
 }
 
-size_t tti_device_mail_bytes(const tti_exec *x) {
+size_t tti_device_p2p_bytes(const tti_exec *x) {
     const tti_pipe *pipe = tti_pipe_of(x);
     return pipe ? lay_out(tti_setup_of(x), pipe, NULL) : 0;
 }
@@ -130,7 +130,7 @@ static int writer_of(const tti_pipe *pipe, int slot) {
 
 /* ---- the inbox, and where the others' slots lie in theirs ---- */
 
-static tutti_status ask_places(tti_device_mail *m, const size_t *mine) {
+static tutti_status ask_places(tti_device_p2p *m, const size_t *mine) {
     int n_stages = tti_pipe_of(m->x)->stages->n_stages;
     size_t n = (size_t)m->n_slots;
     size_t *all = calloc(n * (size_t)n_stages, sizeof *all);
@@ -143,7 +143,7 @@ static tutti_status ask_places(tti_device_mail *m, const size_t *mine) {
     return st;
 }
 
-static tutti_status take_inbox(tti_device_mail *m) {
+static tutti_status take_inbox(tti_device_p2p *m) {
     m->n_slots = count_slots(tti_pipe_of(m->x));
     m->n_traded = most_traded(tti_setup_of(m->x));
     m->at = calloc((size_t)m->n_slots + 1, sizeof *m->at);
@@ -160,7 +160,7 @@ static tutti_status take_inbox(tti_device_mail *m) {
     return st;
 }
 
-void *tti_device_mail_place(const tti_device_mail *m, int slot) { return m->inbox + m->at[slot]; }
+void *tti_device_p2p_address(const tti_device_p2p *m, int slot) { return m->inbox + m->at[slot]; }
 
 /* ---- meeting ---- */
 
@@ -172,7 +172,7 @@ static bool is_wanted(const tti_setup *setup) {
            !setup->desc.reference;
 }
 
-static tutti_status meet(tti_device_mail *m) {
+static tutti_status meet(tti_device_p2p *m) {
     const tti_mesh *mesh = tti_setup_of(m->x)->desc.mesh;
     float *pieces[] = {(float *)(void *)m->inbox};
     const tti_device_peers peers = {.pieces = pieces,
@@ -193,7 +193,7 @@ static tutti_status meet(tti_device_mail *m) {
     return tti_device_meet_line(&m->line, &peers, &m->group);
 }
 
-static tutti_status try_to_meet(tti_device_mail *m) {
+static tutti_status try_to_meet(tti_device_p2p *m) {
     if (!is_wanted(tti_setup_of(m->x))) return TUTTI_OK;
     tutti_status st = meet(m);
     if (st == TUTTI_OK) {
@@ -208,8 +208,8 @@ static tutti_status try_to_meet(tti_device_mail *m) {
     return TUTTI_OK;
 }
 
-tutti_status tti_device_mail_create(tti_exec *x, tti_device_mail **out) {
-    tti_device_mail *m = calloc(1, sizeof *m);
+tutti_status tti_device_p2p_create(tti_exec *x, tti_device_p2p **out) {
+    tti_device_p2p *m = calloc(1, sizeof *m);
     *out = m;
     if (!m) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     m->x = x;
@@ -218,7 +218,7 @@ tutti_status tti_device_mail_create(tti_exec *x, tti_device_mail **out) {
     return try_to_meet(m);
 }
 
-void tti_device_mail_destroy(tti_device_mail *m) {
+void tti_device_p2p_destroy(tti_device_p2p *m) {
     if (!m) return;
     if (m->group) m->ops->collectives.disconnect(m->group);
     tti_setup_of(m->x)->desc.backend->release(m->inbox, m->n_bytes);
@@ -227,53 +227,52 @@ void tti_device_mail_destroy(tti_device_mail *m) {
     free(m);
 }
 
-void tti_device_mail_part(tti_device_mail *m) {
+void tti_device_p2p_disconnect(tti_device_p2p *m) {
     if (m->group) m->ops->collectives.disconnect(m->group);
     m->group = NULL;
     tti_str_clear(&m->way);
 }
 
-void *tti_device_mail_group(const tti_device_mail *m) { return m ? m->group : NULL; }
+void *tti_device_p2p_group(const tti_device_p2p *m) { return m ? m->group : NULL; }
 
-void tti_device_mail_describe(const tti_device_mail *m, tti_str *str) {
+void tti_device_p2p_describe(const tti_device_p2p *m, tti_str *str) {
     tti_str_add(str, tti_str_text(&m->way));
 }
 
-void tti_device_mail_begin(tti_device_mail *m, bool beside) { m->beside = beside; }
+void tti_device_p2p_begin(tti_device_p2p *m, bool beside) { m->beside = beside; }
 
 /* All stages are here, and their devices at rest. */
-static tutti_status meet_again(tti_device_mail *m) {
+static tutti_status meet_again(tti_device_p2p *m) {
     TTI_TRY(m->ops->queues.sync());
     return tutti_comm_barrier(tti_pipe_of(m->x)->comm);
 }
 
 /* ---- values ---- */
 
-static tutti_status put(tti_device_mail *m, int slot, const void *src, size_t n_bytes,
-                        bool beside) {
-    const tti_device_letter letter = {.slot = slot,
-                                      .to = reader_of(tti_pipe_of(m->x), slot),
-                                      .src = src,
-                                      .place = m->at[slot],
-                                      .n_bytes = n_bytes};
-    return m->ops->p2p.send(m->group, &letter, beside);
+static tutti_status put(tti_device_p2p *m, int slot, const void *src, size_t n_bytes, bool beside) {
+    const tti_device_message message = {.slot = slot,
+                                        .to = reader_of(tti_pipe_of(m->x), slot),
+                                        .src = src,
+                                        .place = m->at[slot],
+                                        .n_bytes = n_bytes};
+    return m->ops->p2p.send(m->group, &message, beside);
 }
 
-tutti_status tti_device_mail_put(tti_device_mail *m, int slot, const void *src, size_t n_bytes) {
+tutti_status tti_device_p2p_send(tti_device_p2p *m, int slot, const void *src, size_t n_bytes) {
     return put(m, slot, src, n_bytes, true);
 }
 
 /* Places take turns: one that is a later place by now is as good. */
-tutti_status tti_device_mail_note(tti_device_mail *m, int *where) {
-    *where = TTI_NOTES_OF_SUMS + m->n_notes++ % TTI_NOTES_OF_MAIL;
+tutti_status tti_device_p2p_record(tti_device_p2p *m, int *where) {
+    *where = TTI_NOTES_OF_SUMS + m->n_notes++ % TTI_NOTES_OF_P2P;
     return m->ops->queues.note(TTI_QUEUE_TRADE, *where);
 }
 
-tutti_status tti_device_mail_take(tti_device_mail *m, int slot) {
+tutti_status tti_device_p2p_recv(tti_device_p2p *m, int slot) {
     return m->ops->p2p.recv(m->group, slot);
 }
 
-tutti_status tti_device_mail_leave(tti_device_mail *m, int slot) {
+tutti_status tti_device_p2p_release(tti_device_p2p *m, int slot) {
     return m->ops->p2p.release(m->group, slot, writer_of(tti_pipe_of(m->x), slot));
 }
 
@@ -291,13 +290,13 @@ static size_t length_of(const tied_grad *g, size_t first) {
     return TTI_MIN(g->chunk, g->n_elems - first);
 }
 
-static int slot_of(const tti_device_mail *m, const tied_grad *g, int stage, bool back,
+static int slot_of(const tti_device_p2p *m, const tied_grad *g, int stage, bool back,
                    size_t first) {
     return tied_slot(tti_pipe_of(m->x), g->tied, stage, back) + (int)(first / g->chunk % TURNS);
 }
 
 /* A stage sends all it has, and takes the sums as they come. */
-static tutti_status send_and_take(tti_device_mail *m, const tied_grad *g) {
+static tutti_status send_and_take(tti_device_p2p *m, const tied_grad *g) {
     int stage = tti_pipe_of(m->x)->stages->stage;
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     for (size_t i = 0; i < g->n_elems; i += g->chunk)
@@ -305,10 +304,10 @@ static tutti_status send_and_take(tti_device_mail *m, const tied_grad *g) {
                     length_of(g, i) * sizeof *g->data, false));
     for (size_t i = 0; i < g->n_elems; i += g->chunk) {
         int slot = slot_of(m, g, stage, true, i);
-        TTI_TRY(tti_device_mail_take(m, slot));
-        TTI_TRY(m->ops->queues.copy(TTI_QUEUE_COMPUTE, g->data + i, tti_device_mail_place(m, slot),
+        TTI_TRY(tti_device_p2p_recv(m, slot));
+        TTI_TRY(m->ops->queues.copy(TTI_QUEUE_COMPUTE, g->data + i, tti_device_p2p_address(m, slot),
                                     length_of(g, i) * sizeof *g->data));
-        TTI_TRY(tti_device_mail_leave(m, slot));
+        TTI_TRY(tti_device_p2p_release(m, slot));
     }
     return TUTTI_OK;
 }
@@ -318,16 +317,16 @@ static bool is_other(const tied_grad *g, int stage) {
 }
 
 /* The first stage adds a chunk of each of the others, in their order. */
-static tutti_status add_chunk(tti_device_mail *m, const tied_grad *g, size_t first) {
+static tutti_status add_chunk(tti_device_p2p *m, const tied_grad *g, size_t first) {
     int n_stages = tti_pipe_of(m->x)->stages->n_stages;
     size_t n = length_of(g, first);
     for (int stage = 0; stage < n_stages; stage++) {
         if (!is_other(g, stage)) continue;
         int slot = slot_of(m, g, stage, false, first);
-        TTI_TRY(tti_device_mail_take(m, slot));
+        TTI_TRY(tti_device_p2p_recv(m, slot));
         tti_setup_of(m->x)->desc.backend->accumulate(g->data + first,
-                                                     tti_device_mail_place(m, slot), n);
-        TTI_TRY(tti_device_mail_leave(m, slot));
+                                                     tti_device_p2p_address(m, slot), n);
+        TTI_TRY(tti_device_p2p_release(m, slot));
     }
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     for (int stage = 0; stage < n_stages; stage++)
@@ -337,7 +336,7 @@ static tutti_status add_chunk(tti_device_mail *m, const tied_grad *g, size_t fir
     return TUTTI_OK;
 }
 
-static tutti_status sum_tied(tti_device_mail *m) {
+static tutti_status sum_tied(tti_device_p2p *m) {
     const tti_plan *plan = tti_setup_of(m->x)->desc.plan;
     const tti_stages *s = tti_pipe_of(m->x)->stages;
     for (int t = 0; t < s->n_tied; t++) {
@@ -355,16 +354,16 @@ static tutti_status sum_tied(tti_device_mail *m) {
     return TUTTI_OK;
 }
 
-tutti_status tti_device_mail_sum_tied(tti_device_mail *m) {
+tutti_status tti_device_p2p_sum_tied(tti_device_p2p *m) {
     if (tti_pipe_of(m->x)->stages->n_tied == 0) return TUTTI_OK;
     if (!m->beside) TTI_TRY(meet_again(m));
     TTI_TRY(sum_tied(m));
-    return m->beside ? TUTTI_OK : tti_device_mail_rest(m);
+    return m->beside ? TUTTI_OK : tti_device_p2p_sync(m);
 }
 
 /* ---- small sums over all stages ---- */
 
-tutti_status tti_device_mail_sum(tti_device_mail *m, double *terms, size_t n) {
+tutti_status tti_device_p2p_sum(tti_device_p2p *m, double *terms, size_t n) {
     const tti_device_trade trade = {.kind = TTI_COLLECTIVE_SUM,
                                     .dtype = TUTTI_F64,
                                     .in = terms,
@@ -376,26 +375,26 @@ tutti_status tti_device_mail_sum(tti_device_mail *m, double *terms, size_t n) {
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     TTI_TRY(m->ops->collectives.trade(m->group, &trade, false));
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
-    return m->beside ? TUTTI_OK : tti_device_mail_rest(m);
+    return m->beside ? TUTTI_OK : tti_device_p2p_sync(m);
 }
 
 /* ---- waiting ---- */
 
-tutti_status tti_device_mail_await(tti_device_mail *m, int mark) {
+tutti_status tti_device_p2p_await(tti_device_p2p *m, int mark) {
     return tti_device_late(tti_setup_of(m->x), m->ops->collectives.await(m->group, mark));
 }
 
-tutti_status tti_device_mail_rest(tti_device_mail *m) {
+tutti_status tti_device_p2p_sync(tti_device_p2p *m) {
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
     TTI_TRY(m->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_PIPE_IN));
-    TTI_TRY(tti_device_mail_await(m, TTI_MARK_PIPE_IN));
+    TTI_TRY(tti_device_p2p_await(m, TTI_MARK_PIPE_IN));
     return m->ops->queues.sync();
 }
 
-void tti_device_mail_give_up(tti_device_mail *m, tutti_status status) {
+void tti_device_p2p_give_up(tti_device_p2p *m, tutti_status status) {
     char text[2048];
     snprintf(text, sizeof text, "%s", tutti_last_error());
-    if (m->group && tti_device_mail_rest(m) != TUTTI_OK) tti_clear_error();
+    if (m->group && tti_device_p2p_sync(m) != TUTTI_OK) tti_clear_error();
     status = tti_fail(status, "%s", text);
     (void)status;
 }

@@ -1,65 +1,65 @@
-/* device_mail.h - messages between pipeline stages from device to device: values of shards, and
+/* device_p2p.h - messages between pipeline stages from device to device: values of shards, and
  * gradients of parameters that several stages have.
  *
  * A stage has an inbox with memory for each slot of the mailbox that it reads (pipe_ends.h).  If
  * the devices see each other's memory, the sender writes there in a queue concurrent with its
  * kernels, and the reader's kernels wait for it on the device. */
-#ifndef TTI_EXEC_DEVICE_MAIL_H
-#define TTI_EXEC_DEVICE_MAIL_H
+#ifndef TTI_EXEC_DEVICE_P2P_H
+#define TTI_EXEC_DEVICE_P2P_H
 
 #include "exec/worker/desc.h"
 
-typedef struct tti_device_mail tti_device_mail;
+typedef struct tti_device_p2p tti_device_p2p;
 
 /* The inbox, and the meeting of the devices, if all workers of the job can meet.  Collective over
  * all workers; x->pipe is there.  *out is owned by the caller and borrows x;
- * tti_device_mail_destroy in any case. */
-tutti_status tti_device_mail_create(tti_exec *x, tti_device_mail **out);
-void tti_device_mail_destroy(tti_device_mail *mail); /* takes NULL; waits */
+ * tti_device_p2p_destroy in any case. */
+tutti_status tti_device_p2p_create(tti_exec *x, tti_device_p2p **out);
+void tti_device_p2p_destroy(tti_device_p2p *p2p); /* takes NULL; waits */
 
 /* Bytes of the inbox; 0 for a worker that has all layers. */
-size_t tti_device_mail_bytes(const tti_exec *x);
+size_t tti_device_p2p_bytes(const tti_exec *x);
 
 /* The place of a slot that this stage reads, on the device. */
-void *tti_device_mail_place(const tti_device_mail *mail, int slot);
+void *tti_device_p2p_address(const tti_device_p2p *p2p, int slot);
 
 /* Switches to the host, before any message.  On all workers. */
-void tti_device_mail_part(tti_device_mail *mail);
+void tti_device_p2p_disconnect(tti_device_p2p *p2p);
 
-/* The group of devices that have met; NULL: they have not, or mail is NULL. */
-void *tti_device_mail_group(const tti_device_mail *mail);
+/* The group of devices that have met; NULL: they have not, or p2p is NULL. */
+void *tti_device_p2p_group(const tti_device_p2p *p2p);
 /* Describes the method in words, or the reason against it; "" if it was not requested. */
-void tti_device_mail_describe(const tti_device_mail *mail, tti_str *str);
+void tti_device_p2p_describe(const tti_device_p2p *p2p, tti_str *str);
 
 /* ---- the calls below: of devices that have met ---- */
 
 /* Before the following sums. beside: they stay in the queues, all their kernels have been loaded.
  * Otherwise each sum waits for all stages. */
-void tti_device_mail_begin(tti_device_mail *mail, bool beside);
+void tti_device_p2p_begin(tti_device_p2p *p2p, bool beside);
 
 /* In TTI_QUEUE_TRADE: sends a value of this stage to its reader. src must stay valid until an event
  * later in that queue has been awaited: note, below. */
-tutti_status tti_device_mail_put(tti_device_mail *mail, int slot, const void *src, size_t n_bytes);
-tutti_status tti_device_mail_note(tti_device_mail *mail, int *place);
+tutti_status tti_device_p2p_send(tti_device_p2p *p2p, int slot, const void *src, size_t n_bytes);
+tutti_status tti_device_p2p_record(tti_device_p2p *p2p, int *place);
 
 /* In the compute queue: later kernels wait for the value; and the sender may send the next one. */
-tutti_status tti_device_mail_take(tti_device_mail *mail, int slot);
-tutti_status tti_device_mail_leave(tti_device_mail *mail, int slot);
+tutti_status tti_device_p2p_recv(tti_device_p2p *p2p, int slot);
+tutti_status tti_device_p2p_release(tti_device_p2p *p2p, int slot);
 
 /* Into the queues: of parameters that several stages have, x's summed gradients become their sum
  * over the stages, in the order of stages. */
-tutti_status tti_device_mail_sum_tied(tti_device_mail *mail);
+tutti_status tti_device_p2p_sum_tied(tti_device_p2p *p2p);
 
 /* The sum over all stages of doubles on the device, in place, in the order of stages: n is at most
  * the number of all sums, hashes and votes of a step. */
-tutti_status tti_device_mail_sum(tti_device_mail *mail, double *terms, size_t n);
+tutti_status tti_device_p2p_sum(tti_device_p2p *p2p, double *terms, size_t n);
 
 /* Waits for all that is in the queues, or for a mark; ends when another stage is lost or late. */
-tutti_status tti_device_mail_rest(tti_device_mail *mail);
-tutti_status tti_device_mail_await(tti_device_mail *mail, int mark);
+tutti_status tti_device_p2p_sync(tti_device_p2p *p2p);
+tutti_status tti_device_p2p_await(tti_device_p2p *p2p, int mark);
 
 /* This stage has failed and the others have been notified: ends the waits on its device.  Keeps the
  * thread's error. */
-void tti_device_mail_give_up(tti_device_mail *mail, tutti_status status);
+void tti_device_p2p_give_up(tti_device_p2p *p2p, tutti_status status);
 
-#endif /* TTI_EXEC_DEVICE_MAIL_H */
+#endif /* TTI_EXEC_DEVICE_P2P_H */

@@ -1,7 +1,7 @@
-/* fake_mail.h - values between devices that are the host: through slots with a word each, on which
+/* fake_p2p.h - values between devices that are the host: through slots with a word each, on which
  * their two ends wait as kernels do. */
-#ifndef TTI_TESTS_EXEC_FAKE_MAIL_H
-#define TTI_TESTS_EXEC_FAKE_MAIL_H
+#ifndef TTI_TESTS_EXEC_FAKE_P2P_H
+#define TTI_TESTS_EXEC_FAKE_P2P_H
 
 #include <pthread.h>
 #include <time.h>
@@ -89,8 +89,8 @@ static inline void fake_wait_slot(fake_group *g, int slot, bool full, void (*mea
 }
 
 /* A rank that has left took its memory along. */
-static inline void fake_put_letter(fake_group *g, const tti_device_letter *l,
-                                   void (*meanwhile)(void)) {
+static inline void fake_put_message(fake_group *g, const tti_device_message *l,
+                                    void (*meanwhile)(void)) {
     fake_wait_slot(g, l->slot, false, meanwhile);
     if (g->has_failed) return;
     pthread_mutex_lock(&g->box->lock);
@@ -100,11 +100,11 @@ static inline void fake_put_letter(fake_group *g, const tti_device_letter *l,
     if (!g->has_failed) fake_set_slot(g, l->slot, true);
 }
 
-static inline void fake_fetch_letter(fake_group *g, int slot, void (*meanwhile)(void)) {
+static inline void fake_fetch_message(fake_group *g, int slot, void (*meanwhile)(void)) {
     fake_wait_slot(g, slot, true, meanwhile);
 }
 
-static inline void fake_leave_letter(fake_group *g, int slot) {
+static inline void fake_leave_message(fake_group *g, int slot) {
     if (!g->has_failed) fake_set_slot(g, slot, false);
 }
 
@@ -118,4 +118,4 @@ static inline tutti_status fake_failure(fake_group *g) {
                     g->peers.shown, g->peers.timeout_ms, g->peers.timeout_ms);
 }
 
-#endif /* TTI_TESTS_EXEC_FAKE_MAIL_H */
+#endif /* TTI_TESTS_EXEC_FAKE_P2P_H */

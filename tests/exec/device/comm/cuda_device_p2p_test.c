@@ -1,4 +1,4 @@
-/* cuda_device_mail_test.c - values that GPUs put into each other's memory, as threads; a peer that
+/* cuda_device_p2p_test.c - values that GPUs put into each other's memory, as threads; a peer that
  * does not come, or is lost.  Exit code 77 with fewer than two.
  *
  * TUTTI_TEST_TIMES=1 prints how long it takes, by size. */
@@ -6,31 +6,31 @@
 #include <stdlib.h>
 
 #include "backend/gpus.h"
-#include "exec/mail_crew.h"
+#include "exec/p2p_crew.h"
 
 T_CASE(every_value_comes) {
     T_UNUSED;
-    for (int n = 2; n <= n_devices && n <= MAIL_MAX_RANKS; n++)
+    for (int n = 2; n <= n_devices && n <= P2P_MAX_RANKS; n++)
         for (int i = 0; i < 4; i++) {
-            const mail_crew c = {.backend = cuda,
-                                 .n_bytes = {1, 1 << 20, 1003, 300032, 16},
-                                 .ahead = i % 2,
-                                 .beside = i == 1,
-                                 .record = i >= 2};
-            mail_run(&c, n);
+            const p2p_crew c = {.backend = cuda,
+                                .n_bytes = {1, 1 << 20, 1003, 300032, 16},
+                                .ahead = i % 2,
+                                .beside = i == 1,
+                                .record = i >= 2};
+            p2p_run(&c, n);
         }
 }
 
 T_CASE(who_waits_alone_is_told) {
     T_UNUSED;
-    mail_crew c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}, .timeout_ms = 1000};
-    comm_run(2, mail_wait_alone, &c);
+    p2p_crew c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}, .timeout_ms = 1000};
+    comm_run(2, p2p_wait_alone, &c);
 }
 
 T_CASE(who_waits_for_a_lost_one_is_told) {
     T_UNUSED;
-    const mail_crew c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}};
-    if (n_devices > 2) mail_lose(&c);
+    const p2p_crew c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}};
+    if (n_devices > 2) p2p_lose(&c);
 }
 
 /* ---- times ---- */
@@ -39,28 +39,28 @@ static const size_t timed_bytes[] = {64, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 <
 enum { N_TIMES = 6, N_EACH = 20 };
 
 typedef struct timed {
-    mail_crew crew;
+    p2p_crew crew;
     double us[N_TIMES][2];
 } timed;
 
 /* From rank 0 to rank 1, N_EACH times. */
-static const char *time_one(mail_rank *r, bool beside, size_t n_bytes, double *us) {
+static const char *time_one(p2p_rank *r, bool beside, size_t n_bytes, double *us) {
     double moments[2];
     COMM_OK(r->ops->queues.sync());
     COMM_OK(tutti_comm_barrier(r->comm));
     tti_queue queue = r->rank == 0 ? TTI_QUEUE_TRADE : TTI_QUEUE_COMPUTE;
     COMM_OK(r->ops->queues.stamp(queue, 0));
     for (int k = 0; k < N_EACH; k++) {
-        const tti_device_letter letter = {.slot = mail_slot(r, 0, 1, k),
-                                          .to = 1,
-                                          .src = r->out,
-                                          .place = mail_place(r, 0, k),
-                                          .n_bytes = n_bytes};
+        const tti_device_message message = {.slot = p2p_slot(r, 0, 1, k),
+                                            .to = 1,
+                                            .src = r->out,
+                                            .place = p2p_place(r, 0, k),
+                                            .n_bytes = n_bytes};
         if (r->rank == 0) {
-            COMM_OK(r->ops->p2p.send(r->group, &letter, beside));
+            COMM_OK(r->ops->p2p.send(r->group, &message, beside));
         } else {
-            COMM_OK(r->ops->p2p.recv(r->group, letter.slot));
-            COMM_OK(r->ops->p2p.release(r->group, letter.slot, 0));
+            COMM_OK(r->ops->p2p.recv(r->group, message.slot));
+            COMM_OK(r->ops->p2p.release(r->group, message.slot, 0));
         }
     }
     COMM_OK(r->ops->queues.stamp(queue, 1));
@@ -71,8 +71,8 @@ static const char *time_one(mail_rank *r, bool beside, size_t n_bytes, double *u
 
 static const char *time_rank(tutti_comm *comm, void *arg) {
     timed *times = arg;
-    mail_rank r;
-    const char *failure = mail_make(&r, &times->crew, comm);
+    p2p_rank r;
+    const char *failure = p2p_make(&r, &times->crew, comm);
     for (int i = 0; i < N_TIMES * 4 && !failure; i++) { /* the first of two loads and warms */
         double us = 0;
         failure = time_one(&r, i / 2 % 2, timed_bytes[i / 4], &us);
@@ -80,7 +80,7 @@ static const char *time_rank(tutti_comm *comm, void *arg) {
     }
     if (failure) return failure;
     COMM_OK(tutti_comm_barrier(comm));
-    mail_release(&r);
+    p2p_release(&r);
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* mail.cu - copies values from one device into the memory of another.
+/* p2p.cu - copies values from one device into the memory of another.
  *
  * The sender writes: the data is then in the reader's memory when its kernels begin, and writes
  * over the link are pipelined, unlike reads.  The last block of a put that has written notifies the
@@ -6,7 +6,7 @@
  * written into memory of others.
  *
  * Slots are counted on the device, in 64 bits, so that a captured graph can be replayed. */
-#include "backend/cuda/comm/mail.h"
+#include "backend/cuda/comm/p2p.h"
 #include "backend/cuda/comm/peers.cuh"
 #include "backend/cuda/runtime/load.cuh"
 
@@ -52,7 +52,7 @@ template <class R>
 __global__ void __launch_bounds__(THREADS)
     put_kernel(const __grid_constant__ tti_peers_view v, int to, int slot, const void *src,
                void *dst, size_t n_bytes) {
-    tti_peers_mail *mine = &v.arena[v.rank]->mail;
+    tti_peers_p2p *mine = &v.arena[v.rank]->p2p;
     __shared__ bool good;
     uint64_t n_sent = 0;
     if (threadIdx.x == 0) {
@@ -69,50 +69,51 @@ __global__ void __launch_bounds__(THREADS)
     mine->arrived[slot] = 0;
     mine->sent[slot] = n_sent + 1;
     __threadfence_system();
-    tell(&v.arena[to]->mail.filled[slot], n_sent + 1);
+    tell(&v.arena[to]->p2p.filled[slot], n_sent + 1);
 }
 
 __global__ void take_kernel(const __grid_constant__ tti_peers_view v, int slot) {
-    tti_peers_mail *mine = &v.arena[v.rank]->mail;
+    tti_peers_p2p *mine = &v.arena[v.rank]->p2p;
     wait_for(v, &mine->filled[slot], mine->taken[slot] + 1);
 }
 
 /* In a group that has failed it may not have been full. */
 __global__ void leave_kernel(const __grid_constant__ tti_peers_view v, int slot, int from) {
-    uint64_t *taken = &v.arena[v.rank]->mail.taken[slot], n = *taken + 1;
+    uint64_t *taken = &v.arena[v.rank]->p2p.taken[slot], n = *taken + 1;
     if (*(volatile uint32_t *)v.state) return;
     *taken = n;
-    tell(&v.arena[from]->mail.emptied[slot], n);
+    tell(&v.arena[from]->p2p.emptied[slot], n);
 }
 
 /* ---- launchers ---- */
 
-extern "C" cudaError_t tti_launch_put(const tti_peers_view *view, const tti_device_letter *letter,
-                                      void *dst, bool beside, cudaStream_t stream) {
-    size_t n_blocks = letter->n_bytes / (16 * THREADS) + 1;
+extern "C" cudaError_t tti_launch_send(const tti_peers_view *view,
+                                       const tti_device_message *message, void *dst, bool beside,
+                                       cudaStream_t stream) {
+    size_t n_blocks = message->n_bytes / (16 * THREADS) + 1;
     size_t most = beside ? (size_t)BESIDE_BLOCKS : (size_t)MOST_BLOCKS;
     unsigned grid = (unsigned)(n_blocks < most ? n_blocks : most);
-    if (((uintptr_t)letter->src | (uintptr_t)dst) % 16 == 0)
-        put_kernel<uint4><<<grid, THREADS, 0, stream>>>(*view, letter->to, letter->slot,
-                                                        letter->src, dst, letter->n_bytes);
+    if (((uintptr_t)message->src | (uintptr_t)dst) % 16 == 0)
+        put_kernel<uint4><<<grid, THREADS, 0, stream>>>(*view, message->to, message->slot,
+                                                        message->src, dst, message->n_bytes);
     else
-        put_kernel<unsigned char><<<grid, THREADS, 0, stream>>>(*view, letter->to, letter->slot,
-                                                                letter->src, dst, letter->n_bytes);
+        put_kernel<unsigned char><<<grid, THREADS, 0, stream>>>(
+            *view, message->to, message->slot, message->src, dst, message->n_bytes);
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_take(const tti_peers_view *view, int slot, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_recv(const tti_peers_view *view, int slot, cudaStream_t stream) {
     take_kernel<<<1, 1, 0, stream>>>(*view, slot);
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_leave(const tti_peers_view *view, int slot, int from,
-                                        cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_release(const tti_peers_view *view, int slot, int from,
+                                          cudaStream_t stream) {
     leave_kernel<<<1, 1, 0, stream>>>(*view, slot, from);
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_mail_load(void) {
+extern "C" cudaError_t tti_launch_p2p_load(void) {
     return tti_load_kernels(put_kernel<uint4>, put_kernel<unsigned char>, take_kernel,
                             leave_kernel);
 }
