@@ -41,7 +41,7 @@ typedef enum tti_queue {
     TTI_QUEUE_COMPUTE,
     TTI_QUEUE_COPY,
     TTI_QUEUE_COMM,
-    TTI_QUEUE_TRADE, /* what peers exchange inside a step */
+    TTI_QUEUE_PEER, /* what peers exchange inside a step */
     TTI_N_QUEUES
 } tti_queue;
 
@@ -123,9 +123,10 @@ typedef struct tti_device_peers {
     /* They exchange values in steps: the first piece is memory for that, two halves of so many
      * bytes each, a multiple of 256.  TUTTI_E_UNSUPPORTED where the devices cannot read each
      * other's memory.  0: they do not. */
-    size_t n_traded;
+    size_t tp_half_bytes;
     /* They send each other values: through slots 0 .. n_slots-1, each from one rank to one other,
-     * into the first piece of the latter.  TUTTI_E_UNSUPPORTED as of n_traded.  0: they do not. */
+     * into the first piece of the latter.  TUTTI_E_UNSUPPORTED as of tp_half_bytes.  0: they do
+     * not. */
     int n_slots;
     void *with; /* another group of this device, which disconnects later: a failure of one of the
                    two is a failure of both, and waits check both */
@@ -142,13 +143,13 @@ typedef struct tti_device_peers {
 
 /* A value that peers exchange as a TTI_COLLECTIVE op says: the whole is [n_rows][n_ranks][part], of
  * which each rank has or gets a part; of a sum there is one part.  Pointers into the device. */
-typedef struct tti_device_trade {
+typedef struct tti_tp_collective {
     tti_collective kind;
     tutti_dtype dtype;
     const void *in;
     void *out; /* out == in: of a sum alone */
     size_t n_rows, part_bytes;
-} tti_device_trade;
+} tti_tp_collective;
 
 /* A value for another rank: from src on the device to n_bytes from place of the first piece of rank
  * to on, a multiple of 16. */
@@ -384,9 +385,9 @@ typedef struct tti_device_collective_ops {
     tutti_status (*join)(void *group, const tti_device_join *join, bool *done);
     /* What a worker adds to the sums of a step. */
     tutti_status (*report_sums)(const tti_device_told *told);
-    /* An exchange of a group with n_traded, into TTI_QUEUE_TRADE.  Added in the order of the
+    /* An exchange of a group with tp_half_bytes, into TTI_QUEUE_PEER.  Added in the order of the
      * group's terms: f16 and bf16 as f32, rounded at the end.  beside: as of all_reduce. */
-    tutti_status (*trade)(void *group, const tti_device_trade *trade, bool beside);
+    tutti_status (*tp_collective)(void *group, const tti_tp_collective *tp, bool beside);
     /* As await of the queues; ends also when a peer is lost or does not come in time. */
     tutti_status (*await)(void *group, int mark);
     /* Optional: how long the kernels of TTI_QUEUE_COMPUTE have waited for those of other devices so
@@ -398,7 +399,7 @@ typedef struct tti_device_collective_ops {
 /* Optional: values between the devices of a group with n_slots.  Both ends of a slot call theirs.
  * All NULL also where a kind of device was not seen to do it right. */
 typedef struct tti_device_p2p_ops {
-    /* Into TTI_QUEUE_TRADE: waits there until the slot is empty, copies, and fills it.  beside: as
+    /* Into TTI_QUEUE_PEER: waits there until the slot is empty, copies, and fills it.  beside: as
      * of all_reduce. */
     tutti_status (*send)(void *group, const tti_device_message *message, bool beside);
     /* What comes into the compute queue waits until the slot is full; its value is in this rank's
@@ -417,8 +418,8 @@ typedef struct tti_device_fusion_ops {
      * the compute queue.  The pieces keep their terms, and may be written to behind it.  told: the
      * sums, args and report of the update. */
     tutti_status (*update)(void *group, void *update, const tti_device_told *told);
-    /* Of a group of two with n_traded and a source, into the compute queue, one after the other
-     * with exchanges, each of which the caller has ordered before it or behind it. */
+    /* Of a group of two with tp_half_bytes and a source, into the compute queue, one after the
+     * other with exchanges, each of which the caller has ordered before it or behind it. */
     tutti_status (*norm)(void *group, const tti_device_norm *norm);
     /* The same of its gradient, for rows of at least least_norm_grad elements. */
     tutti_status (*norm_grad)(void *group, const tti_device_norm *norm);
@@ -428,7 +429,7 @@ typedef struct tti_device_fusion_ops {
     /* Into the compute queue.  The inbox of the other rank must have been read: since the norm that
      * read it this rank has made that norm, or another exchange, too. */
     tutti_status (*push)(void *group, const tti_device_push *push);
-    /* In TTI_QUEUE_TRADE, ordered after a norm with kept: sends its rows to the other rank, and
+    /* In TTI_QUEUE_PEER, ordered after a norm with kept: sends its rows to the other rank, and
      * ends when the other's have arrived, or, if the norm is pulled, when its own have been sent.
      * Only kernels that are ordered after it wait for it.  NULL: no norm is kept. */
     tutti_status (*bring)(void *group, const tti_device_norm *norm);

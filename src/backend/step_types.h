@@ -21,7 +21,7 @@ typedef struct tti_step_report {
     uint32_t bad;         /* TTI_BAD_*: the update was left out */
     uint32_t reserved;
     uint64_t told_ns; /* time of peers_tell, by the device's clock; 0: there are no other workers */
-    uint64_t exchange_ns; /* from then until the update: the others, and sums, were waited for */
+    uint64_t waited_ns; /* from then until the update: the others, and sums, were waited for */
 } tti_step_report;
 
 /* Samples that stay on a device: bytes, and the float that each stands for.  More than one channel:

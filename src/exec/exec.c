@@ -38,7 +38,7 @@ static tutti_status build_compute_thread(tti_exec *x, int index) {
     tti_compute_thread *compute_thread = &x->threads->thread[index];
     const tti_plan *plan = x->setup.desc.plan;
     if (x->setup.desc.serves) return bind_update(x, compute_thread);
-    compute_thread->arena = tti_device_exchange_arena(x->exchange);
+    compute_thread->arena = tti_device_tp_arena(x->tp);
     if (!compute_thread->arena)
         compute_thread->arena = x->setup.desc.backend->alloc(x->setup.arena_bytes + 64);
     if (!compute_thread->arena)
@@ -52,7 +52,7 @@ static tutti_status build_compute_thread(tti_exec *x, int index) {
         .low = x->arrays->low,
         .tensor =
             x->threads->comms ? x->threads->comms[index % x->setup.desc.n_compute_threads] : NULL,
-        .exchange = x->exchange,
+        .tp = x->tp,
         .prepared = index == 0 ? x->threads->ready[0] : NULL};
     if (tti_exec_has_sharded_params(x->arrays)) {
         desc.params = x->arrays->sharded->gathered;
@@ -336,7 +336,7 @@ static tutti_status build(tti_exec *x) {
     if (x->device) TTI_TRY(check_device_memory(x));
     if (!x->setup.desc.serves)
         x->setup.arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
-    TTI_TRY(tti_device_exchange_create(x, &x->exchange));
+    TTI_TRY(tti_device_tp_create(x, &x->tp));
     if (x->device && x->setup.desc.offload) TTI_TRY(make_offload(x));
     TTI_TRY(tti_sharded_init(x));
     TTI_TRY(alloc_flat(x));
@@ -402,7 +402,7 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
 static void destroy_compute_thread(tti_exec *x, tti_compute_thread *compute_thread) {
     tti_instance_destroy(compute_thread->shard);
     tti_instance_destroy(compute_thread->eval);
-    if (compute_thread->arena != tti_device_exchange_arena(x->exchange))
+    if (compute_thread->arena != tti_device_tp_arena(x->tp))
         x->setup.desc.backend->release(compute_thread->arena, x->setup.arena_bytes + 64);
     for (int i = 0; compute_thread->updates && i < x->setup.desc.plan->update_graph->n_nodes; i++) {
         tti_bound_update *u = &compute_thread->updates[i];
@@ -479,7 +479,7 @@ static void destroy(tti_exec *x) {
     for (int b = 0; b < x->arrays->n_own_buffers; b++)
         x->setup.desc.backend->release(x->arrays->buffers[b], buffer_bytes(x, b));
     if (!x->setup.desc.shared_params) release_flat(x);
-    tti_device_exchange_destroy(x->exchange);
+    tti_device_tp_destroy(x->tp);
     if (x->device) tti_sharded_fini(x);
     tti_exec_device_close(x->device);
     x->device = NULL;

@@ -45,7 +45,7 @@ tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
         .arena =
             TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) + tti_plan_own_bytes(plan),
         .inputs = TTI_N_INPUTS * (size_t)(setup->last_shard - setup->first_shard) * inputs +
-                  tti_device_p2p_bytes(x) + tti_device_exchange_bytes(setup),
+                  tti_device_p2p_bytes(x) + tti_device_tp_bytes(setup),
         .params = is_sharded ? sharded.params + sharded.gathered : 0,
         .grads = sharded.grads,
         .residuals = tti_device_compress_bytes(&desc, setup->n_ranks),

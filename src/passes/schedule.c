@@ -232,7 +232,7 @@ tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target) {
     if (s.n_missing && s.makes_gradient && s.done && s.order) {
         order_nodes(&s);
         if (target->n_tensor > 1 && target->n_stages <= 1) st = put_short_sums_last(&s);
-        if (st == TUTTI_OK && target->trades)
+        if (st == TUTTI_OK && target->collectives)
             st = hide_exchanges(&s, target->joins_norms ? target->joins_grads : 0);
     } else
         st = tti_fail(TUTTI_E_NOMEM, "schedule: out of memory");

@@ -168,14 +168,14 @@ static const double KERNEL_S = 6.5e-6, QUEUED_S = 2.5e-6;
 enum { TILE = 64 };
 /* Exchanges and messages between devices: a launch more than large sums of gradients; exchanges
  * have not all blocks and wait for the slower device, messages are not added to anything. */
-static const double LAUNCH_S = 3e-6, TRADE_SHARE = 0.62, MESSAGE_SHARE = 1.05;
+static const double LAUNCH_S = 3e-6, TP_SHARE = 0.62, MESSAGE_SHARE = 1.05;
 
 static void find_ways(tti_calibration *c) {
     const tti_way sums = {c->sum_latency_s, c->sum_bytes_s};
     double latency_s = c->sum_latency_s + LAUNCH_S;
-    c->trade = c->message = sums;
+    c->tp = c->message = sums;
     if (!c->is_device) return;
-    if (c->n_ranks <= c->n_cores) c->trade = (tti_way){latency_s, c->sum_bytes_s * TRADE_SHARE};
+    if (c->n_ranks <= c->n_cores) c->tp = (tti_way){latency_s, c->sum_bytes_s * TP_SHARE};
     c->message =
         c->stages_meet ? (tti_way){latency_s, c->sum_bytes_s * MESSAGE_SHARE} : message_host_staged;
     c->host_staged_s = BY_HOST_S;
@@ -243,8 +243,8 @@ static tutti_status no_complete(void *update, int first, int n) {
     return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
-static tutti_status no_trade(void *group, const tti_device_trade *trade, bool beside) {
-    (void)group, (void)trade, (void)beside;
+static tutti_status no_tp(void *group, const tti_tp_collective *tp, bool beside) {
+    (void)group, (void)tp, (void)beside;
     return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
@@ -282,7 +282,7 @@ static bool joins_head(const tti_node *logits) {
 const tti_backend *tti_paper_device(void) {
     static const tti_device_ops none = {.update.narrow = no_update,
                                         .update.complete = no_complete,
-                                        .collectives.trade = no_trade,
+                                        .collectives.tp_collective = no_tp,
                                         .p2p.send = no_send};
     static const tti_backend paper = {.name = "paper",
                                       .device = &none,

@@ -49,7 +49,7 @@ typedef struct tti_calibration {
     double add_s;         /* to add one gradient to another, per element, by one core */
     double sum_latency_s; /* of a small all-reduce between n_ranks workers */
     double sum_bytes_s;   /* bus bandwidth of a large one */
-    tti_way trade;        /* of exchanges between pieces of layers, inside a shard */
+    tti_way tp;           /* of exchanges between pieces of layers, inside a shard */
     tti_way message;      /* of values between stages */
     bool stages_meet;     /* devices: stages of a pipeline add between them too, without the host */
     double host_staged_s; /* for one byte of gradients that devices add by way of the host */

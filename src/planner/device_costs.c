@@ -13,7 +13,7 @@
 #include "data/loader/resident.h"
 #include "exec/program/collective.h"
 #include "exec/program/inputs.h"
-#include "exec/program/trade_waits.h"
+#include "exec/program/tp_waits.h"
 #include "exec/worker/pipe.h"
 
 /* Bytes of the device's memory traffic that cost kernels as much time as one byte that is sent. */
@@ -35,26 +35,26 @@ static double step_cost_s(const tti_calibration *c, const tti_program *program, 
 
 tutti_status tti_beside_exchanges(const tti_calibration *c, const tti_program *program, int n,
                                   double second, tti_beside *out) {
-    double compute = 0, trade = 0, alone = 0, all = 0;
+    double compute = 0, tp = 0, alone = 0, all = 0;
     bool *waits = calloc((size_t)program->n_steps + 1, sizeof *waits);
     *out = (tti_beside){0};
     if (!waits) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    tti_trade_waits(program, NULL, waits);
+    tti_tp_waits(program, NULL, waits);
     for (int s = 0; s < program->n_steps; s++) {
         double sent = tti_exchange_bytes(program->steps[s], n);
-        if (waits[s]) compute = fmax(compute, trade);
+        if (waits[s]) compute = fmax(compute, tp);
         if (sent < 0) {
             double took = step_cost_s(c, program, s) * second;
             compute += took, alone += took;
             continue;
         }
-        double took = c->trade.latency_s + sent / c->trade.bytes_s;
-        trade = fmax(trade, compute) + took;
+        double took = c->tp.latency_s + sent / c->tp.bytes_s;
+        tp = fmax(tp, compute) + took;
         all += took;
     }
     free(waits);
-    out->exposed_s = fmin(fmax(compute, trade) - alone, all);
-    if (all > 0) out->taken_s = (all - out->exposed_s) * taken_s(c, c->trade.bytes_s);
+    out->exposed_s = fmin(fmax(compute, tp) - alone, all);
+    if (all > 0) out->taken_s = (all - out->exposed_s) * taken_s(c, c->tp.bytes_s);
     return TUTTI_OK;
 }
 

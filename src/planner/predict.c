@@ -76,7 +76,7 @@ static double exchanged(const tti_program *program, const tti_calibration *c, in
         double sent = tti_exchange_bytes(program->steps[i], n);
         if (sent < 0) continue;
         *bytes += sent;
-        seconds += c->trade.latency_s + sent / c->trade.bytes_s;
+        seconds += c->tp.latency_s + sent / c->tp.bytes_s;
     }
     return seconds;
 }

@@ -52,7 +52,7 @@ static void spread(const tti_simulation *s, tti_calibration *c) {
     c->n_ranks = n;
     c->sum_latency_s = level->latency_us * 1e-6;
     c->sum_bytes_s = level->gb_s * 1e9;
-    c->trade = c->message = (tti_way){c->sum_latency_s, c->sum_bytes_s};
+    c->tp = c->message = (tti_way){c->sum_latency_s, c->sum_bytes_s};
 }
 
 static tutti_status calibrate(tti_simulation *s, tti_calibration *c) {

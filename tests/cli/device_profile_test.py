@@ -16,10 +16,10 @@ def test_pieces_of_layers():
     if spans < 8 or hidden > ms:
         raise AssertionError(str(traffic))
     for each in rows:
-        trades = [s for s in each["exchanges inside layers"] if "layer" in s["args"]]
+        collectives = [s for s in each["exchanges inside layers"] if "layer" in s["args"]]
         kernels = each["device: kernels"]
-        if len(trades) != 2 * spans or count(kernels, "update") != 2:
-            raise AssertionError("%d exchanges, %s" % (len(trades), spans))
+        if len(collectives) != 2 * spans or count(kernels, "update") != 2:
+            raise AssertionError("%d exchanges, %s" % (len(collectives), spans))
         if any(s["args"].get("kernel") == "exchange" for s in kernels):
             raise AssertionError("an exchange counts as a kernel")
 

@@ -3,7 +3,7 @@
 #ifndef TTI_TESTS_EXEC_FAKE_NORM_H
 #define TTI_TESTS_EXEC_FAKE_NORM_H
 
-#include "exec/fake_trade.h"
+#include "exec/fake_tp.h"
 
 /* Where row r of the own part is in the whole. */
 static inline size_t fake_row_at(const fake_group *g, size_t n_rows, size_t r, int rank) {

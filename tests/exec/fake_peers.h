@@ -22,7 +22,7 @@ typedef struct fake_group {
     float *sources[FAKE_MAX_RANKS][TTI_MAX_SOURCES];
     size_t at[FAKE_MAX_RANKS][FAKE_MAX_GROUPS][TTI_MAX_PIECES]; /* where groups are in pieces */
     fake_hosts *hosts;                                          /* NULL: all memory is in reach */
-    uint64_t n_trades;                                          /* fake_trade.h */
+    uint64_t n_collectives;                                     /* fake_tp.h */
     tti_device_norm brought; /* whose rows were last sent to the other of two */
     uint64_t brought_hash;
     struct fake_box *box; /* fake_p2p.h */
@@ -70,7 +70,7 @@ static inline tutti_status fake_meet(const tti_device_peers *peers, void **out) 
     float *sources[TTI_MAX_SOURCES] = {NULL};
     for (int i = 0; i < peers->n_sources; i++) sources[i] = peers->sources[i].data;
     TTI_TRY(peers->all_gather(peers->user, sources, g->sources, sizeof sources));
-    if (peers->n_traded == 0) TTI_TRY(fake_hosts_create(peers, &g->hosts));
+    if (peers->tp_half_bytes == 0) TTI_TRY(fake_hosts_create(peers, &g->hosts));
     return fake_places(g);
 }
 

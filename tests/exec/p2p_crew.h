@@ -145,7 +145,7 @@ static inline const char *p2p_with_all(p2p_rank *r, int k,
 
 static inline const char *p2p_exchange(p2p_rank *r) {
     const char *failure = NULL;
-    COMM_OK(r->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    COMM_OK(r->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
     for (int k = 0; r->c->ahead && k < P2P_EACH && !failure; k++)
         failure = p2p_with_all(r, k, p2p_put);
     for (int k = 0; k < P2P_EACH && !failure; k++) {
@@ -153,7 +153,7 @@ static inline const char *p2p_exchange(p2p_rank *r) {
         if (!failure) failure = p2p_with_all(r, k, p2p_take);
     }
     if (failure) return failure;
-    COMM_OK(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    COMM_OK(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
     return NULL;
 }
 
@@ -216,7 +216,7 @@ static inline void p2p_run(const p2p_crew *c, int n_ranks) {
 /* ---- who does not come ---- */
 
 static inline const char *p2p_await(p2p_rank *r, tutti_status status, const char *text) {
-    COMM_OK(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    COMM_OK(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
     COMM_OK(r->ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
     COMM_FAILS(r->ops->collectives.await(r->group, 0), status, text);
     return NULL;

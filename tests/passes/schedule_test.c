@@ -79,10 +79,10 @@ T_CASE(results_stay) {
 
 /* ---- exchanges of a tensor axis ---- */
 
-static tutti_graph *divided(bool trades) {
+static tutti_graph *divided(bool collectives) {
     tutti_graph *g = net_blocks_of(8, true, false);
     tti_target target = net_fast;
-    target.n_tensor = 2, target.trades = trades;
+    target.n_tensor = 2, target.collectives = collectives;
     T_OK(tti_pipeline_run(&g, &target, "schedule"));
     return g;
 }

@@ -39,7 +39,7 @@ static void unmake(made *m) {
 }
 
 /* A second for each operation or byte of an exchange, or what is said. */
-static tti_calibration calibration(double flops, double trade_bytes_s) {
+static tti_calibration calibration(double flops, double tp_bytes_s) {
     return (tti_calibration){.n_cores = 2,
                              .n_ranks = 2,
                              .is_device = true,
@@ -47,14 +47,14 @@ static tti_calibration calibration(double flops, double trade_bytes_s) {
                              .bytes = 1e30,
                              .sum_latency_s = 1e-6,
                              .sum_bytes_s = 1e6,
-                             .trade = {.latency_s = 1e-3, .bytes_s = trade_bytes_s}};
+                             .tp = {.latency_s = 1e-3, .bytes_s = tp_bytes_s}};
 }
 
 static double all_exchanges_s(const tti_calibration *c, const tti_program *program) {
     double s = 0;
     for (int i = 0; i < program->n_steps; i++) {
         double sent = tti_exchange_bytes(program->steps[i], 2);
-        if (sent >= 0) s += c->trade.latency_s + sent / c->trade.bytes_s;
+        if (sent >= 0) s += c->tp.latency_s + sent / c->tp.bytes_s;
     }
     return s;
 }

@@ -158,7 +158,7 @@ tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
     const tti_exec_device *d = tti_device_of(x);
     int64_t t_ns = 0;
     if (d->reduce) TTI_TRY(tti_device_failure(x, tti_device_reduce_waited(d->reduce, &t_ns)));
-    if (t_ns < 0 && waits_at_end(x)) t_ns = d->exchanged_ns;
+    if (t_ns < 0 && waits_at_end(x)) t_ns = d->waited_ns;
     spent->known = !d->axis && !d->pipe && t_ns >= 0;
     spent->waited_ns += TTI_MAX(t_ns, 0);
     return TUTTI_OK;

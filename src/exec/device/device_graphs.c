@@ -153,18 +153,18 @@ static int64_t most_moments(const tti_exec *x) {
     const tti_arrays *arrays = tti_arrays_of(x);
     const tti_pipe *pipe = tti_pipe_of(x);
     const tti_program *program = &setup->desc.plan->shard;
-    int64_t n_shards = setup->last_shard - setup->first_shard, trades = 0;
+    int64_t n_shards = setup->last_shard - setup->first_shard, collectives = 0;
     int64_t nodes = (int64_t)(program->n_steps + 8) * n_shards;
     for (int s = 0; s < program->n_steps; s++)
-        trades += program->steps[s]->op->traits & TTI_COLLECTIVE ? n_shards : 0;
+        collectives += program->steps[s]->op->traits & TTI_COLLECTIVE ? n_shards : 0;
     if (pipe) nodes += 4 * pipe->train.schedule.n_actions;
     if (pipe && arrays->sharded) /* shards that are joined go on in turns */
         nodes += 3 * (2 * arrays->sharded->train.n_uses + arrays->sharded->grads.n_uses) * n_shards;
     if (arrays->sharded)
         nodes += (arrays->sharded->train.n_uses + setup->desc.plan->n_buckets) * 2 *
                  arrays->sharded->n_shard_groups;
-    return 2 * (nodes + trades) + 6 * setup->desc.plan->n_buckets + 4 * setup->acc.n_shard_groups +
-           64;
+    return 2 * (nodes + collectives) + 6 * setup->desc.plan->n_buckets +
+           4 * setup->acc.n_shard_groups + 64;
 }
 
 /* Every step replays a graph once, so each timestamp belongs to one step.  If graphs do not support

@@ -136,7 +136,7 @@ tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool 
     tti_exec_device *device = tti_device_of(x);
     tti_offload *offload = tti_offload_of(x);
     tti_exec_device *d = device;
-    tti_device_exchange_begin(tti_exchange_of(x), beside);
+    tti_device_tp_begin(tti_tp_of(x), beside);
     if (d->pipe) tti_device_pipe_begin(d->pipe, beside);
     if (d->reduce) tti_device_reduce_begin(d->reduce, beside);
     if (offload) tti_offload_begin(offload);
@@ -160,7 +160,7 @@ tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool 
 /* ---- evaluation ---- */
 
 static tutti_status eval_shards(tti_exec *x, const tti_device_set *set, bool beside) {
-    tti_device_exchange_begin(tti_exchange_of(x), beside);
+    tti_device_tp_begin(tti_tp_of(x), beside);
     TTI_TRY(tti_device_put_begin(x, set));
     return tti_device_eval_shards(x, set);
 }
@@ -194,7 +194,7 @@ static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
     TTI_TRY(tti_device_axis_meet(d->axis));
     TTI_TRY(d->ops->queues.replay(d->eval_captured_graph));
     TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
-    return tti_device_exchange_await(tti_exchange_of(x), TTI_MARK_EXCHANGE);
+    return tti_device_tp_await(tti_tp_of(x), TTI_MARK_EXCHANGE);
 }
 
 tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc,

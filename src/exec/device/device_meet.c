@@ -21,22 +21,22 @@ static tutti_status meet_in_turn(tti_exec *x, tti_str *sums) {
  * are those over all of them in one tree only where there are 1, 2, 4 ... pieces. */
 static bool is_direct(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_device_exchange *exchange = tti_exchange_of(x);
+    tti_device_tp *tp = tti_tp_of(x);
     int n_pieces = setup->desc.mesh->size.tensor;
     if (tti_device_host_staged_alone(setup)) return false;
-    if (!tti_pipe_of(x)) return tti_device_exchange_group(exchange) != NULL;
-    bool pieces = n_pieces == 1 || tti_device_exchange_group(exchange);
+    if (!tti_pipe_of(x)) return tti_device_tp_group(tp) != NULL;
+    bool pieces = n_pieces == 1 || tti_device_tp_group(tp);
     return pieces && tti_device_pipe_p2p(tti_device_of(x)->pipe) &&
            (n_pieces & (n_pieces - 1)) == 0;
 }
 
 static void describe_between(tti_exec *x, const char *sums, bool all) {
     tti_exec_device *device = tti_device_of(x);
-    tti_device_exchange *exchange = tti_exchange_of(x);
+    tti_device_tp *tp = tti_tp_of(x);
     tti_str *way = &device->way;
     tti_str stages = {0};
-    if (all && *sums) tti_str_printf(way, "%s%s", sums, exchange ? ", inside layers " : "");
-    tti_device_exchange_describe(exchange, way);
+    if (all && *sums) tti_str_printf(way, "%s%s", sums, tp ? ", inside layers " : "");
+    tti_device_tp_describe(tp, way);
     if (tti_pipe_of(x)) tti_device_pipe_describe(device->pipe, &stages);
     if (!all && way->n_bytes == 0) tti_str_add(way, "by way of the host");
     if (stages.n_bytes > 0)
@@ -46,14 +46,14 @@ static void describe_between(tti_exec *x, const char *sums, bool all) {
 }
 
 /* Stages may go on between devices where layers are whole: else their groups belong together. */
-static tutti_status give_up(tti_exec_device *device, tti_device_exchange *exchange, bool direct) {
+static tutti_status give_up(tti_exec_device *device, tti_device_tp *tp, bool direct) {
     tti_device_p2p *p2p = tti_device_pipe_p2p(device->pipe);
     tti_device_reduce_destroy(device->reduce);
     device->reduce = NULL;
-    if (!tti_device_exchange_group(exchange)) return TUTTI_OK;
+    if (!tti_device_tp_group(tp)) return TUTTI_OK;
     if (p2p) tti_device_p2p_disconnect(p2p);
-    return tti_device_exchange_give_up(
-        exchange, direct ? "workers with other samples" : "workers of other stages");
+    return tti_device_tp_give_up(tp,
+                                 direct ? "workers with other samples" : "workers of other stages");
 }
 
 /* Steps of a model in parts need the host for nothing where all that they add is added between
@@ -67,7 +67,7 @@ static tutti_status meet_divided(tti_exec *x) {
     if (direct) TTI_TRY(meet_in_turn(x, &sums));
     bool all = direct && (setup->n_ranks == 1 || d->reduce);
     if (direct) TTI_TRY(tti_device_agree(setup, &all));
-    if (!all) TTI_TRY(give_up(device, tti_exchange_of(x), direct));
+    if (!all) TTI_TRY(give_up(device, tti_tp_of(x), direct));
     describe_between(x, tti_str_text(&sums), all);
     tti_str_free(&sums);
     if (!all) return tti_device_host_staged_create(x, &d->host_staged);

@@ -426,7 +426,7 @@ static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
 
 static tutti_status run_host_staged(pipe_step *s, const part *p) {
     /* A part with collectives waits for its neighbours, which may wait for unsent values. */
-    if (tti_exchange_of(s->pipe->x) || !is_there(s, p)) TTI_TRY(send_unsent(s));
+    if (tti_tp_of(s->pipe->x) || !is_there(s, p)) TTI_TRY(send_unsent(s));
     part before = s->unsent;
     s->unsent = (part){0};
     TTI_TRY(take_all(s, p));
@@ -470,7 +470,7 @@ static tutti_status send_outputs(const pipe_step *s, const part *p, int *behind)
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
         if (end->part != p->action.part) continue;
-        if (!any) TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+        if (!any) TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
         if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_STAGES));
         any = true;
         TTI_TRY(tti_device_p2p_send(

@@ -83,10 +83,10 @@ static uint64_t told_hash(const tti_setup *setup, tti_arrays *arrays, const tti_
 /* Records the device's waits at the end of its shards; for pipeline stages they are the bubble. */
 static void note_exchange(tti_exec_device *device, const tti_pipe *pipe,
                           const tti_step_report *report, tti_step_result *result) {
-    if (pipe || report->exchange_ns == 0) return;
-    result->comm_ns = (int64_t)TTI_MIN(report->exchange_ns, (uint64_t)result->compute_ns);
+    if (pipe || report->waited_ns == 0) return;
+    result->comm_ns = (int64_t)TTI_MIN(report->waited_ns, (uint64_t)result->compute_ns);
     result->compute_ns -= result->comm_ns;
-    device->exchanged_ns += result->comm_ns;
+    device->waited_ns += result->comm_ns;
 }
 
 tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {

@@ -63,7 +63,7 @@ tutti_status tti_device_join_shards(tti_exec *x, int i) {
 void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard) {
     const tti_node *node = tti_setup_of(x)->desc.plan->shard.steps[step];
     bool stood = node->op->traits & TTI_COLLECTIVE;
-    if (stood && tti_device_exchange_group(tti_exchange_of(x)))
+    if (stood && tti_device_tp_group(tti_tp_of(x)))
         return; /* the code that waits for it records it */
     tti_part part = stood ? tti_part_wait("waiting for an exchange")
                           : tti_part_node(TTI_SPAN_WORK, node, tti_instance_kernel(instance, step));

@@ -109,7 +109,7 @@ static void time_step(flight *f, int step) {
     const tti_span what = {
         .part = tti_part_node(kind, node, tti_instance_kernel(f->instance, step)),
         .shard = f->shard,
-        .row = TTI_ROW_TRADE};
+        .row = TTI_ROW_TP};
     if (exchanges)
         tti_profile_stall(f->r->x, &what, "waiting for an exchange", f->last_ns, now);
     else

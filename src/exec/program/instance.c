@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "exec/program/collective.h"
-#include "exec/program/trade_waits.h"
+#include "exec/program/tp_waits.h"
 
 typedef struct bound_step {
     const tti_kernel *kernel;
@@ -83,15 +83,14 @@ static const tti_kernel kernel_of_nobody = {
 
 static const tti_kernel *collective_kernel(const tti_instance *it) {
     if (!it->desc.backend->device) return &tti_collective_kernel;
-    return it->desc.exchange ? tti_exchange_calls_of(it->desc.exchange)->kernel : &kernel_of_nobody;
+    return it->desc.tp ? tti_tp_calls_of(it->desc.tp)->kernel : &kernel_of_nobody;
 }
 
 static tutti_status bind_kernel(const tti_instance *it, int index, bound_step *step) {
     const tti_node *node = it->desc.program->steps[index];
     if (node->op->traits & TTI_COLLECTIVE) {
         step->kernel = collective_kernel(it);
-        step->state =
-            it->desc.backend->device ? (void *)it->desc.exchange : (void *)it->desc.tensor;
+        step->state = it->desc.backend->device ? (void *)it->desc.tp : (void *)it->desc.tensor;
         return TUTTI_OK;
     }
     if (tti_prepared_take(it->desc.prepared, index, &step->kernel, &step->state)) return TUTTI_OK;
@@ -148,7 +147,7 @@ static tutti_status allocate(tti_instance *it, size_t n_pointers) {
     const tti_program *program = it->desc.program;
     it->steps = calloc((size_t)program->n_steps + 1, sizeof *it->steps);
     it->patches = calloc(n_pointers + 1, sizeof *it->patches);
-    if (it->desc.exchange) {
+    if (it->desc.tp) {
         it->waits = calloc((size_t)program->n_steps + 1, sizeof *it->waits);
         if (!it->waits) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     }
@@ -161,21 +160,19 @@ static tutti_status allocate(tti_instance *it, size_t n_pointers) {
 static tutti_status find_norms(tti_instance *it) {
     const tti_program *program = it->desc.program;
     tti_norm_exchange joint;
-    for (int s = 0; it->desc.exchange && s < program->n_steps; s++) {
+    for (int s = 0; it->desc.tp && s < program->n_steps; s++) {
         if (!tti_norm_exchange_at(program, s, &joint)) continue;
-        if (!tti_exchange_calls_of(it->desc.exchange)->joins(it->desc.exchange, program, &joint))
-            continue;
+        if (!tti_tp_calls_of(it->desc.tp)->joins(it->desc.tp, program, &joint)) continue;
         if (!it->joints) it->joints = calloc((size_t)program->n_steps + 1, sizeof *it->joints);
         if (!it->joints) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
         tti_joint_step *at = &it->joints[s];
         at->norm = joint;
-        int product = tti_exchange_calls_of(it->desc.exchange)
-                          ->product(it->desc.exchange, program, s, &joint);
+        int product = tti_tp_calls_of(it->desc.tp)->product(it->desc.tp, program, s, &joint);
         if (product >= 0) it->joints[product].to = s, at->from = product;
         int next = s + joint.n_steps;
-        at->pulls = next < program->n_steps &&
-                    tti_exchange_calls_of(it->desc.exchange)
-                        ->may_pull(it->desc.exchange, program->steps[next], &joint);
+        at->pulls =
+            next < program->n_steps &&
+            tti_tp_calls_of(it->desc.tp)->may_pull(it->desc.tp, program->steps[next], &joint);
     }
     return TUTTI_OK;
 }
@@ -187,7 +184,7 @@ static tutti_status build(tti_instance *it) {
         n_pointers += (size_t)(program->steps[s]->n_in + program->steps[s]->op->n_out);
     TTI_TRY(allocate(it, n_pointers));
     TTI_TRY(find_norms(it));
-    if (it->waits) tti_trade_waits(program, it->joints, it->waits);
+    if (it->waits) tti_tp_waits(program, it->joints, it->waits);
     for (int s = 0; s < program->n_steps; s++) TTI_TRY(bind_step(it, s, &it->steps[s]));
     TTI_TRY(fill_consts(it));
     it->scratch = it->desc.backend->alloc(it->scratch_bytes + 64);
@@ -310,8 +307,7 @@ static tti_device_norm backward_of(const tti_norm_exchange *joint, const bound_s
 /* Whether step s and the following ones run as one in a range that ends at last. */
 static bool is_joint(const tti_instance *it, int s, int last) {
     int n = it->joints ? it->joints[s].norm.n_steps : 0;
-    return n > 0 && s + n <= last &&
-           tti_exchange_calls_of(it->desc.exchange)->group(it->desc.exchange);
+    return n > 0 && s + n <= last && tti_tp_calls_of(it->desc.tp)->group(it->desc.tp);
 }
 
 /* The norm for which product s brings the terms, 0: it does not. */
@@ -331,24 +327,23 @@ static tti_device_push rows_of(tti_instance *it, int s, int of, const tti_run *r
     const tti_norm_exchange *norm = &it->joints[of].norm;
     bound_step *step = &it->steps[s];
     step->args.run = run;
-    return (tti_device_push){
-        .kernel = step->kernel,
-        .state = step->state,
-        .args = &step->args,
-        .inbox = tti_exchange_calls_of(it->desc.exchange)->inbox(it->desc.exchange),
-        .n_blocks = (size_t)norm->n_blocks,
-        .n_rows = (size_t)norm->n_rows,
-        .width = (size_t)norm->width};
+    return (tti_device_push){.kernel = step->kernel,
+                             .state = step->state,
+                             .args = &step->args,
+                             .inbox = tti_tp_calls_of(it->desc.tp)->inbox(it->desc.tp),
+                             .n_blocks = (size_t)norm->n_blocks,
+                             .n_rows = (size_t)norm->n_rows,
+                             .width = (size_t)norm->width};
 }
 
 static tutti_status run_push(tti_instance *it, int s, int to, const tti_run *run) {
     const tti_device_push push = rows_of(it, s, to, run);
-    return tti_exchange_calls_of(it->desc.exchange)->push(it->desc.exchange, &push);
+    return tti_tp_calls_of(it->desc.tp)->push(it->desc.tp, &push);
 }
 
 static tutti_status run_pull(tti_instance *it, int s, int from, const tti_run *run) {
     const tti_device_push pull = rows_of(it, s, from, run);
-    return tti_exchange_calls_of(it->desc.exchange)->pull(it->desc.exchange, &pull);
+    return tti_tp_calls_of(it->desc.tp)->pull(it->desc.tp, &pull);
 }
 
 /* Runs the steps from s on as one. kept: whether the next one may be pulled. */
@@ -366,16 +361,16 @@ static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushe
     norm.n_rows = (size_t)joint->n_rows;
     norm.width = (size_t)joint->width;
     norm.pushed = pushed;
-    norm.inbox = pushed ? tti_exchange_calls_of(it->desc.exchange)->inbox(it->desc.exchange) : 0;
+    norm.inbox = pushed ? tti_tp_calls_of(it->desc.tp)->inbox(it->desc.tp) : 0;
     norm.pulled = it->joints[s].pulls;
-    TTI_TRY(tti_exchange_calls_of(it->desc.exchange)->norm(it->desc.exchange, &norm, beside));
+    TTI_TRY(tti_tp_calls_of(it->desc.tp)->norm(it->desc.tp, &norm, beside));
     *kept = norm.kept && it->joints[s].pulls;
     return TUTTI_OK;
 }
 
 static tutti_status wait_for_all(const tti_instance *it) {
-    tti_device_exchange *exchange = it->desc.exchange;
-    return exchange ? tti_exchange_calls_of(exchange)->wait(exchange) : TUTTI_OK;
+    tti_device_tp *tp = it->desc.tp;
+    return tp ? tti_tp_calls_of(tp)->wait(tp) : TUTTI_OK;
 }
 
 /* Before a step: waits until collectives on its inputs and outputs are complete. */
@@ -385,7 +380,7 @@ static tutti_status wait_for_exchanges(const tti_instance *it, int s) {
     if (it->waits[s]) TTI_TRY(wait_for_all(it));
     bool is_last = s + 1 == it->desc.program->n_steps;
     if (is_exchange && (is_last || it->waits[s + 1]))
-        tti_exchange_calls_of(it->desc.exchange)->alone(it->desc.exchange);
+        tti_tp_calls_of(it->desc.tp)->alone(it->desc.tp);
     return TUTTI_OK;
 }
 

@@ -3,8 +3,8 @@
 #define TTI_EXEC_INSTANCE_H
 
 #include "backend/backend.h"
-#include "exec/program/exchange.h"
 #include "exec/program/prepared.h"
+#include "exec/program/tp_calls.h"
 #include "exec/program/window.h"
 #include "tutti/comm.h"
 
@@ -20,9 +20,9 @@ typedef struct tti_instance_desc {
     /* The program's tensor axis, borrowed; used by one compute thread only.  NULL: there is none,
      * or the program is not run. */
     tutti_comm *tensor;
-    tti_device_exchange *exchange; /* the same of a backend with devices */
-    const tti_window *window;      /* params are places of buckets; NULL: flat; borrowed */
-    tti_prepared *prepared;        /* whose kernels it takes; NULL: it prepares them; borrowed */
+    tti_device_tp *tp;        /* the same of a backend with devices */
+    const tti_window *window; /* params are places of buckets; NULL: flat; borrowed */
+    tti_prepared *prepared;   /* whose kernels it takes; NULL: it prepares them; borrowed */
 } tti_instance_desc;
 
 /* Selects and prepares a kernel for every step.  On success *out is owned by the caller. */

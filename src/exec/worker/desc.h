@@ -21,7 +21,7 @@ typedef struct tti_joins tti_joins;
 typedef struct tti_update tti_update;
 typedef struct tti_host tti_host;
 typedef struct tti_exec_device tti_exec_device;
-typedef struct tti_device_exchange tti_device_exchange;
+typedef struct tti_device_tp tti_device_tp;
 typedef struct tti_offload tti_offload;
 
 typedef struct tti_server tti_server;
@@ -149,7 +149,7 @@ typedef struct tti_exec_memory {
     size_t device_peak; /* all of the device's at their most so far; 0 on the host */
     size_t ema;         /* averaged parameters */
     size_t gathered;    /* parameters of others, while they are used */
-    size_t mail;        /* of the host: places of values that other stages send */
+    size_t mailbox;        /* of the host: places of values that other stages send */
     size_t offloaded;   /* of the host, for a device that has no state (desc.offload) */
     size_t beside; /* of the host: constants and results of the programs of its compute threads */
 } tti_exec_memory;

@@ -50,7 +50,7 @@ static tti_queue queue_of(tti_row row) {
     static const tti_queue queues[TTI_N_ROWS] = {
         [TTI_ROW_HOST] = TTI_QUEUE_COMPUTE,  [TTI_ROW_COMPUTE] = TTI_QUEUE_COMPUTE,
         [TTI_ROW_COPY] = TTI_QUEUE_COPY,     [TTI_ROW_COMM] = TTI_QUEUE_COMM,
-        [TTI_ROW_TRADE] = TTI_QUEUE_TRADE,   [TTI_ROW_STAGES] = TTI_QUEUE_TRADE,
+        [TTI_ROW_TP] = TTI_QUEUE_PEER,       [TTI_ROW_STAGES] = TTI_QUEUE_PEER,
         [TTI_ROW_PARTS] = TTI_QUEUE_COMPUTE, [TTI_ROW_SERVER] = TTI_QUEUE_COMPUTE};
     return queues[row];
 }

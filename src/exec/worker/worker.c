@@ -47,7 +47,7 @@ tti_compress *tti_compress_of(const tti_exec *x) { return x->compress; }
 tti_profile *tti_profile_of(const tti_exec *x) { return x->profile; }
 tti_host *tti_host_of(const tti_exec *x) { return x->host; }
 tti_exec_device *tti_device_of(const tti_exec *x) { return x->device; }
-tti_device_exchange *tti_exchange_of(const tti_exec *x) { return x->exchange; }
+tti_device_tp *tti_tp_of(const tti_exec *x) { return x->tp; }
 tti_offload *tti_offload_of(const tti_exec *x) { return x->offload; }
 
 tutti_status tti_exec_create_compress(tti_exec *x) {

@@ -134,13 +134,13 @@ tti_thread_set *tti_threads_of(const tti_exec *exec);
 tti_tally *tti_tally_of(const tti_exec *exec);
 tti_joins *tti_joins_of(const tti_exec *exec);
 tti_update *tti_update_of(const tti_exec *exec);
-tti_pipe *tti_pipe_of(const tti_exec *exec);                /* NULL: the worker has all layers */
-tti_compress *tti_compress_of(const tti_exec *exec);        /* NULL: gradients travel whole */
-tti_profile *tti_profile_of(const tti_exec *exec);          /* NULL: nothing is timed */
-tti_host *tti_host_of(const tti_exec *exec);                /* NULL: a device computes */
-tti_exec_device *tti_device_of(const tti_exec *exec);       /* NULL: the host computes */
-tti_device_exchange *tti_exchange_of(const tti_exec *exec); /* NULL: no tensor axis of devices */
-tti_offload *tti_offload_of(const tti_exec *exec); /* NULL: the device has state and averages */
+tti_pipe *tti_pipe_of(const tti_exec *exec);          /* NULL: the worker has all layers */
+tti_compress *tti_compress_of(const tti_exec *exec);  /* NULL: gradients travel whole */
+tti_profile *tti_profile_of(const tti_exec *exec);    /* NULL: nothing is timed */
+tti_host *tti_host_of(const tti_exec *exec);          /* NULL: a device computes */
+tti_exec_device *tti_device_of(const tti_exec *exec); /* NULL: the host computes */
+tti_device_tp *tti_tp_of(const tti_exec *exec);       /* NULL: no tensor axis of devices */
+tti_offload *tti_offload_of(const tti_exec *exec);    /* NULL: the device has state and averages */
 
 /* The shard map of n_ranks workers, from desc. */
 tutti_status tti_exec_shard_map(const tti_exec_desc *desc, int n_ranks, tti_shard_map *out);

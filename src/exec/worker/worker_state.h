@@ -16,7 +16,7 @@ struct tti_exec {
     tti_profile *profile;
     tti_host *host;
     tti_exec_device *device;
-    tti_device_exchange *exchange;
+    tti_device_tp *tp;
     tti_offload *offload;
 };
 

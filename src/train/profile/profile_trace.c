@@ -240,7 +240,7 @@ static tutti_status print_exchanges(const tti_profiled *p, tti_str *out) {
     if (!rows) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     for (int64_t i = 0; i < t->head.n_spans; i++) {
         const tti_told_what *w = tti_told_what_of(t, &t->spans[i]);
-        if (w->kind == TTI_SPAN_LAYERS && w->row == TTI_ROW_TRADE)
+        if (w->kind == TTI_SPAN_LAYERS && w->row == TTI_ROW_TP)
             add_to_rows(t, &t->spans[i], rows, &n_rows);
     }
     qsort(rows, (size_t)n_rows, sizeof *rows, slowest_first);

@@ -240,9 +240,9 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     target.stage = at.stage;
     target.n_chunks = (int)b->config.parallel.pipeline_chunks;
     const tti_device_ops *device = b->devices.backend->device;
-    target.trades =
-        device && device->collectives.trade && target.n_tensor > 1 && target.n_stages <= 1;
-    target.joins_norms = target.trades && device->fusions.norm;
+    target.collectives =
+        device && device->collectives.tp_collective && target.n_tensor > 1 && target.n_stages <= 1;
+    target.joins_norms = target.collectives && device->fusions.norm;
     if (target.joins_norms && device->fusions.norm_grad)
         target.joins_grads = device->fusions.least_norm_grad;
     target.keeps_low = target.keeps_low && target.n_stages <= 1;

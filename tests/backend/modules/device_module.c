@@ -61,7 +61,7 @@ struct command {
     tti_gather gather;
     tti_unpack unpack;
     tti_device_told told;
-    tti_device_trade trade;
+    tti_tp_collective tp;
     tti_device_norm norm;
     tti_device_lists lists;
     tti_device_message message;
@@ -352,11 +352,11 @@ static tutti_status mark(tti_queue queue, int number) {
 }
 
 /* What goes between devices needs nobody to wait for it: it is late, and no later than this. */
-static void trade_goes_on(void);
+static void tp_goes_on(void);
 
 static tutti_status await(int number) {
     advance(current->marks[number].queue, current->marks[number].n);
-    trade_goes_on();
+    tp_goes_on();
     return check();
 }
 
@@ -635,7 +635,7 @@ static const tti_device_ops ops = {
     .collectives.report_sums = peers_tell,
     .fusions.can_update = peers_can_update,
     .fusions.update = peers_update,
-    .collectives.trade = peers_trade,
+    .collectives.tp_collective = peers_tp,
     .p2p.send = peers_put,
     .p2p.recv = peers_take,
     .p2p.release = peers_leave,

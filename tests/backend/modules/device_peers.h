@@ -9,7 +9,7 @@
 #include "exec/fake_norm.h"
 #include "exec/fake_p2p.h"
 #include "exec/fake_peers.h"
-#include "exec/fake_trade.h"
+#include "exec/fake_tp.h"
 
 /* A device that cannot go on says so to the host: that it found an error, or that a peer is lost,
  * which is that one's failure. */
@@ -171,12 +171,11 @@ static tutti_status peers_tell(const tti_device_told *told) {
     return put(&(command){.run = run_told, .told = *told});
 }
 
-static void run_trade(command *c) { note(fake_trade(c->state, &c->trade)); }
+static void run_tp(command *c) { note(fake_tp(c->state, &c->tp)); }
 
-static tutti_status peers_trade(void *group, const tti_device_trade *trade, bool beside) {
+static tutti_status peers_tp(void *group, const tti_tp_collective *tp, bool beside) {
     (void)beside;
-    return put(
-        &(command){.run = run_trade, .queue = TTI_QUEUE_TRADE, .state = group, .trade = *trade});
+    return put(&(command){.run = run_tp, .queue = TTI_QUEUE_PEER, .state = group, .tp = *tp});
 }
 
 static void run_norm(command *c) { note(fake_norm(c->state, &c->norm, &tti_backend_cpu)); }
@@ -214,7 +213,7 @@ static void run_sent(command *c) {
 
 static tutti_status peers_bring(void *group, const tti_device_norm *norm) {
     return put(
-        &(command){.run = run_bring, .queue = TTI_QUEUE_TRADE, .state = group, .norm = *norm});
+        &(command){.run = run_bring, .queue = TTI_QUEUE_PEER, .state = group, .norm = *norm});
 }
 
 static bool can_push(const tti_node *product, size_t n_rows) {
@@ -240,9 +239,9 @@ static bool can_pull(const tti_node *product, size_t n_rows) {
 }
 
 static tutti_status peers_pull(void *group, const tti_device_push *pull) {
-    TTI_TRY(order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    TTI_TRY(order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
     TTI_TRY(pull->kernel->run(pull->state, pull->args));
-    return put(&(command){.run = run_sent, .queue = TTI_QUEUE_TRADE, .state = group});
+    return put(&(command){.run = run_sent, .queue = TTI_QUEUE_PEER, .state = group});
 }
 
 static void run_fold(command *c) { fake_fold(c->src, &c->lists, c->dst); }
@@ -270,16 +269,16 @@ static void go_on(tti_queue queue) {
         advance(queue, r->n_done + 1);
 }
 
-static void trade_goes_on(void) { go_on(TTI_QUEUE_TRADE); }
+static void tp_goes_on(void) { go_on(TTI_QUEUE_PEER); }
 static void compute_goes_on(void) { go_on(TTI_QUEUE_COMPUTE); }
 
 static void run_put(command *c) { fake_put_message(c->state, &c->message, compute_goes_on); }
-static void run_take(command *c) { fake_fetch_message(c->state, c->message.slot, trade_goes_on); }
+static void run_take(command *c) { fake_fetch_message(c->state, c->message.slot, tp_goes_on); }
 static void run_leave(command *c) { fake_leave_message(c->state, c->message.slot); }
 
 static bool meets_all(const command *c) {
     void (*const those[])(command *) = {run_sum,      run_sum_parts, run_fetch,
-                                        run_join_all, run_spread,    run_trade};
+                                        run_join_all, run_spread,    run_tp};
     for (size_t i = 0; i < TTI_COUNT(those); i++)
         if (c->run == those[i]) return true;
     return false;
@@ -296,7 +295,7 @@ static tutti_status peers_put(void *group, const tti_device_message *message, bo
     (void)beside;
     TTI_ASSERT(message->place % 16 == 0);
     return put(
-        &(command){.run = run_put, .queue = TTI_QUEUE_TRADE, .state = group, .message = *message});
+        &(command){.run = run_put, .queue = TTI_QUEUE_PEER, .state = group, .message = *message});
 }
 
 static tutti_status peers_take(void *group, int slot) {

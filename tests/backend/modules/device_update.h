@@ -104,7 +104,7 @@ static void run_update(command *c) {
     uint64_t told_ns = u->desc.report->told_ns;
     *u->desc.report =
         (tti_step_report){.bad = isfinite(loss) ? 0u : TTI_BAD_LOSS,
-                          .exchange_ns = told_ns ? (uint64_t)tti_now_ns() - told_ns : 0};
+                          .waited_ns = told_ns ? (uint64_t)tti_now_ns() - told_ns : 0};
     double inv_count = (n > 0 ? 1 / n : 0) / (double)u->desc.args->loss_scale;
     float scale = (float)inv_count * clip_of(u, inv_count);
     for (int i = 0; i < u->desc.n_blocks; i++) train_block(u, &u->blocks[i], scale);

@@ -23,7 +23,7 @@ static tti_plan *plan_of(bool by_creation) {
     static const tti_attr_arg attrs[] = {TTI_FLOAT("momentum", 0.9), {0}};
     tti_target target = net_fast;
     tti_plan *plan = NULL;
-    target.n_tensor = 2, target.trades = true;
+    target.n_tensor = 2, target.collectives = true;
     T_OK(tti_plan_create(&(tti_plan_desc){.train = norms(true),
                                           .target = &target,
                                           .optimizer = "sgd",

@@ -32,7 +32,7 @@ static tti_plan *plan_of(net_fn net, bool joins, int grads, tutti_dtype dtype, b
     static const tti_attr_arg attrs[] = {TTI_FLOAT("momentum", 0.9), {0}};
     tti_target target = net_fast;
     tti_plan *plan = NULL;
-    target.n_tensor = 2, target.trades = true, target.joins_norms = joins;
+    target.n_tensor = 2, target.collectives = true, target.joins_norms = joins;
     target.joins_grads = grads, target.fuse_sums = sums;
     target.fuse_residual_norm = true, target.compute_dtype = dtype,
     target.low_precision_residual = true;

@@ -71,8 +71,7 @@ T_CASE(kinds) {
 T_CASE(nodes) {
     T_UNUSED;
     const tti_node node = {.op = &(tti_op){.name = "op"}, .name = "layer"};
-    tti_span span = {.part = tti_part_node(TTI_SPAN_LAYERS, &node, "waiting"),
-                     .row = TTI_ROW_TRADE};
+    tti_span span = {.part = tti_part_node(TTI_SPAN_LAYERS, &node, "waiting"), .row = TTI_ROW_TP};
     tti_told told = {0};
     T_OK(tti_told_make(&(tti_timeline){.spans = &span, .n = 1}, &told));
     const tti_told_what *what = &told.whats[0];

@@ -11,7 +11,7 @@
 
 #include "backend/cuda/comm/p2p.h"
 #include "backend/cuda/comm/peers_group.h"
-#include "backend/cuda/comm/trade.h"
+#include "backend/cuda/comm/tp.h"
 #include "base/clock.h"
 
 enum {
@@ -327,11 +327,11 @@ tutti_status tti_cuda_peers_tell(const tti_device_told *told) {
 
 /* ---- exchanges ---- */
 
-const tti_peers_view *tti_cuda_traders(const void *state, size_t *n_bytes) {
+const tti_peers_view *tti_cuda_tp_view(const void *state, size_t *n_bytes) {
     const group *g = state;
     TTI_ASSERT(g->direct && g->peers.n_terms == g->peers.n_ranks);
     for (int t = 0; t < g->peers.n_terms; t++) TTI_ASSERT(g->terms[t].rank == t);
-    *n_bytes = g->peers.n_traded;
+    *n_bytes = g->peers.tp_half_bytes;
     return &g->view;
 }
 
@@ -343,7 +343,7 @@ const tti_peers_view *tti_cuda_p2p_view(const void *state, int slot, int rank, v
     return &g->view;
 }
 
-char *tti_cuda_traded_source(const void *state, int rank) {
+char *tti_cuda_tp_source(const void *state, int rank) {
     const group *g = state;
     TTI_ASSERT(g->peers.n_sources > 0);
     return (char *)g->sources[rank][0];
@@ -385,7 +385,7 @@ static tutti_status fail_late(group *g, int64_t waited_ns) {
         TUTTI_E_TIMEOUT,
         "rank %d: its device waited %lld ms (parallel.timeout_ms=%d) for the %s of another rank",
         g->peers.shown, (long long)waited_ms, g->peers.timeout_ms,
-        g->peers.n_traded > 0 || g->peers.n_slots > 0 ? "values" : "gradients");
+        g->peers.tp_half_bytes > 0 || g->peers.n_slots > 0 ? "values" : "gradients");
 }
 
 /* Checks peers while the event is pending: a failure of a peer counts once it has lasted. */

@@ -22,7 +22,7 @@ enum {
     TTI_PEERS_MAX = 16,
     TTI_PEERS_TERMS = 64,
     TTI_PEERS_BLOCKS = 128,   /* of a channel, at most */
-    TTI_TRADE_BLOCKS = 132,   /* of an exchange inside a step, at most */
+    TTI_TP_BLOCKS = 132,      /* of an exchange inside a step, at most */
     TTI_PEERS_SEGMENT = 1024, /* words that a block spreads at once */
     TTI_PEERS_SLOTS = 2048,
     TTI_PEERS_TOLD = 256, /* most numbers that ranks exchange with an update */
@@ -44,9 +44,9 @@ typedef struct tti_peers_arena {
     uint32_t flags[TTI_N_CHANNELS][TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* [from]: written by it */
     uint32_t epochs[TTI_N_CHANNELS][TTI_PEERS_BLOCKS];               /* its own: meetings so far */
     uint32_t staging[TTI_PEERS_BLOCKS][2][TTI_PEERS_SEGMENT];
-    uint32_t told[TTI_PEERS_BLOCKS][TTI_PEERS_TOLD][4];    /* numbers, halves followed by epochs */
-    uint64_t trade_flags[TTI_TRADE_BLOCKS][TTI_PEERS_MAX]; /* as flags, of trade.cu */
-    uint64_t trade_epochs[TTI_TRADE_BLOCKS];
+    uint32_t told[TTI_PEERS_BLOCKS][TTI_PEERS_TOLD][4]; /* numbers, halves followed by epochs */
+    uint64_t tp_flags[TTI_TP_BLOCKS][TTI_PEERS_MAX];    /* as flags, of tp.cu */
+    uint64_t tp_epochs[TTI_TP_BLOCKS];
     uint64_t brought; /* meetings of the other of two when its rows had come, copied there */
     tti_peers_p2p p2p;
     uint64_t waited_ns[TTI_N_CHANNELS]; /* its own, so far: of the first block, for the others */

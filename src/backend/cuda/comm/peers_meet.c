@@ -11,7 +11,7 @@
 
 #include "backend/cuda/comm/p2p.h"
 #include "backend/cuda/comm/peers_group.h"
-#include "backend/cuda/comm/trade.h"
+#include "backend/cuda/comm/tp.h"
 #include "base/clock.h"
 
 static_assert(sizeof(tti_peers_arena) <= 2 << 20, "ARENA_BYTES");
@@ -220,11 +220,11 @@ static tutti_status try_direct(group *g, bool *good) {
     bool ready = false, mine = false;
     tutti_status st = put_trial(g, n, host, words);
     if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_peers_load(), "cudaFuncGetAttributes");
-    if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_trade_load(), "cudaFuncGetAttributes");
+    if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_tp_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_p2p_load(), "cudaFuncGetAttributes");
-    if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_trade_norm_load(), "cudaFuncGetAttributes");
+    if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_tp_norm_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK)
-        st = tti_cuda_check(tti_launch_trade_norm_grad_load(), "cudaFuncGetAttributes");
+        st = tti_cuda_check(tti_launch_tp_norm_grad_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK) st = agree(g, true, &ready);
     if (st == TUTTI_OK) st = run_trial(g, n, host, words, &mine);
     if (st == TUTTI_OK) st = agree(g, mine, good);
@@ -318,7 +318,7 @@ static tutti_status meet_library(group *g) {
 static tutti_status prepare_hosts(group *g) {
     const tti_device_peers *p = &g->peers;
     bool moves = !p->fast || (p->n_groups > 0 && !g->low);
-    if (p->way == TTI_WAY_LIBRARY || p->n_traded > 0 || !moves) return TUTTI_OK;
+    if (p->way == TTI_WAY_LIBRARY || p->tp_half_bytes > 0 || !moves) return TUTTI_OK;
     g->hosts = calloc(1, sizeof *g->hosts);
     if (!g->hosts) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     if (!tti_peer_hosts_make(p, tti_peers_longest(g), g->hosts)) return TUTTI_OK;
@@ -484,7 +484,7 @@ static tutti_status meet_all(group *g) {
     if (st == TUTTI_OK) st = gather_places(g);
     if (st == TUTTI_OK) st = check_devices(g);
     if (st == TUTTI_OK && reaches) st = meet_direct(g);
-    if (st == TUTTI_OK && !g->direct && (g->peers.n_traded > 0 || g->peers.n_slots > 0))
+    if (st == TUTTI_OK && !g->direct && (g->peers.tp_half_bytes > 0 || g->peers.n_slots > 0))
         st = tti_fail(TUTTI_E_UNSUPPORTED, "the devices cannot read each other's memory");
     if (st == TUTTI_OK && !g->direct) {
         me->has_nccl = tti_nccl_load(NULL);

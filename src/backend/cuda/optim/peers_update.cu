@@ -56,7 +56,7 @@ __device__ __forceinline__ void note_wait(const tti_peers_view &v, const tti_upd
     uint64_t waited = tti_now_ns() - start;
     atomicAdd((unsigned long long *)&v.arena[v.rank]->waited_ns[TTI_CHANNEL_SPREAD],
               (unsigned long long)waited);
-    u.report->exchange_ns = waited;
+    u.report->waited_ns = waited;
 }
 
 /* By one warp. */
@@ -137,7 +137,7 @@ __device__ __forceinline__ void finish(const tti_update_view &u, const tti_devic
     for (int i = threadIdx.x; i < tti_n_told(t); i += THREADS) t.sums[i] = l.told[i];
     if (threadIdx.x) return;
     tti_step_report r = l.report;
-    r.exchange_ns = __ldcg((const unsigned long long *)&u.report->exchange_ns);
+    r.waited_ns = __ldcg((const unsigned long long *)&u.report->waited_ns);
     r.params_hash = r.bad ? 0 : l.hash;
     *u.report = r;
     *u.n_done = 0;

@@ -19,7 +19,7 @@ __global__ void hyper_kernel(tti_update_view u) {
     tti_step_report r;
     *u.hyper = tti_make_hyper(u, u.sums, &r);
     uint64_t told_ns = u.report->told_ns;
-    r.exchange_ns = told_ns ? tti_now_ns() - told_ns : 0;
+    r.waited_ns = told_ns ? tti_now_ns() - told_ns : 0;
     *u.report = r;
 }
 

@@ -72,7 +72,7 @@ static tutti_status make_queues(tti_cuda *d) {
     int lowest = 0, highest = 0;
     TTI_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
     for (int i = 0; i < TTI_N_QUEUES; i++) {
-        bool between = i == TTI_QUEUE_COMM || i == TTI_QUEUE_TRADE;
+        bool between = i == TTI_QUEUE_COMM || i == TTI_QUEUE_PEER;
         TTI_CUDA(cudaStreamCreateWithPriority(&d->streams[i], cudaStreamNonBlocking,
                                               between ? highest : lowest));
         TTI_CUDA(cudaEventCreateWithFlags(&d->orders[i], cudaEventDisableTiming));

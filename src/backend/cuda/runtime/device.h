@@ -60,7 +60,7 @@ tutti_status tti_cuda_peers_spread(void *group, void *words, size_t n_words, siz
                                    size_t last);
 tutti_status tti_cuda_peers_join(void *group, const tti_device_join *join, bool *done);
 tutti_status tti_cuda_peers_tell(const tti_device_told *told);
-tutti_status tti_cuda_peers_trade(void *group, const tti_device_trade *trade, bool beside);
+tutti_status tti_cuda_peers_tp(void *group, const tti_tp_collective *tp, bool beside);
 tutti_status tti_cuda_peers_norm(void *group, const tti_device_norm *norm);
 tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm);
 bool tti_cuda_can_push(const tti_node *product, size_t n_rows);

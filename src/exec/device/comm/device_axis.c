@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "exec/device/comm/device_exchange.h"
+#include "exec/device/comm/device_tp.h"
 #include "exec/worker/worker.h"
 
 /* Lists in the memory of the device, and how many bytes each array has. */
@@ -154,8 +154,7 @@ void tti_device_axis_destroy(tti_device_axis *a) {
 /* Over the pieces of a layer, then over the stages: as in one tree over all of them, where there
  * are 1, 2, 4 ... pieces. */
 static tutti_status sum_model(tti_device_axis *a, double *terms, size_t n) {
-    if (tti_device_exchange_group(tti_exchange_of(a->x)))
-        TTI_TRY(tti_device_exchange_sum(tti_exchange_of(a->x), terms, n));
+    if (tti_device_tp_group(tti_tp_of(a->x))) TTI_TRY(tti_device_tp_sum(tti_tp_of(a->x), terms, n));
     return a->p2p ? tti_device_p2p_sum(a->p2p, terms, n) : TUTTI_OK;
 }
 
@@ -177,8 +176,7 @@ tutti_status tti_device_axis_meet(tti_device_axis *a) {
 }
 
 tutti_status tti_device_axis_await(tti_device_axis *a, int mark) {
-    return a->p2p ? tti_device_p2p_await(a->p2p, mark)
-                  : tti_device_exchange_await(tti_exchange_of(a->x), mark);
+    return a->p2p ? tti_device_p2p_await(a->p2p, mark) : tti_device_tp_await(tti_tp_of(a->x), mark);
 }
 
 tutti_status tti_device_axis_partials(tti_device_axis *a, void *words, size_t n_words) {
@@ -188,7 +186,7 @@ tutti_status tti_device_axis_partials(tti_device_axis *a, void *words, size_t n_
     TTI_TRY(a->ops->step.fold(words, l, a->sums));
     if (by_block)
         TTI_TRY(sum_model(a, a->sums, (size_t)l->n));
-    else if (tti_device_exchange_group(tti_exchange_of(a->x)))
-        TTI_TRY(tti_device_exchange_sum(tti_exchange_of(a->x), a->sums, (size_t)l->n));
+    else if (tti_device_tp_group(tti_tp_of(a->x)))
+        TTI_TRY(tti_device_tp_sum(tti_tp_of(a->x), a->sums, (size_t)l->n));
     return a->ops->step.unfold(words, n, l, a->sums);
 }

@@ -9,7 +9,7 @@
 
 typedef struct tti_device_axis tti_device_axis;
 
-/* For workers whose devices communicate directly: tensor shards through x->exchange, stages through
+/* For workers whose devices communicate directly: tensor shards through x->tp, stages through
  * p2p, NULL if there are none. *out is owned by the caller, and borrows both. */
 tutti_status tti_device_axis_create(tti_exec *x, tti_device_p2p *p2p, tti_device_axis **out);
 void tti_device_axis_destroy(tti_device_axis *axis); /* takes NULL */

@@ -4,11 +4,11 @@
 
 #include "exec/device/comm/device_axis.h"
 #include "exec/device/comm/device_compress.h"
-#include "exec/device/comm/device_exchange.h"
 #include "exec/device/comm/device_host_staged.h"
 #include "exec/device/comm/device_line.h"
 #include "exec/device/comm/device_p2p.h"
 #include "exec/device/comm/device_reduce.h"
 #include "exec/device/comm/device_told.h"
+#include "exec/device/comm/device_tp.h"
 
 #endif /* TTI_EXEC_DEVICE_COMM_H */

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "comm/transport.h"
-#include "exec/device/comm/device_exchange.h"
+#include "exec/device/comm/device_tp.h"
 #include "exec/device/state/device_state.h"
 
 struct tti_device_host_staged {
@@ -193,7 +193,7 @@ static tutti_status bring_bucket(const tti_device_host_staged *b, const tti_buck
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
     size_t first = bucket->first, n = bucket->n_elems;
-    TTI_TRY(tti_device_exchange_wait(tti_exchange_of(x)));
+    TTI_TRY(tti_device_tp_wait(tti_tp_of(x)));
     tti_exec_merge(x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], first, first + n);
     for (int i = 1; setup->desc.fast && i < setup->acc.n_pieces; i++)
         setup->desc.backend->accumulate(

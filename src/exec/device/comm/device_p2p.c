@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "exec/device/comm/device_exchange.h"
 #include "exec/device/comm/device_line.h"
+#include "exec/device/comm/device_tp.h"
 #include "exec/device/state/device_state.h"
 #include "exec/worker/pipe_ends.h"
 
@@ -27,8 +27,8 @@ struct tti_device_p2p {
     const tti_device_ops *ops;
     char *inbox;
     size_t n_bytes;
-    size_t *at;      /* [n_slots]: where a slot lies in the inbox of its reader */
-    size_t n_traded; /* twice as many bytes lie in front of them: what all stages add */
+    size_t *at;           /* [n_slots]: where a slot lies in the inbox of its reader */
+    size_t tp_half_bytes; /* twice as many bytes lie in front of them: what all stages add */
     int n_slots, n_notes;
     void *group; /* NULL: they have not met */
     tti_device_line line;
@@ -87,14 +87,14 @@ static void place_tied(const tti_setup *setup, const tti_pipe *pipe, int tied, s
 }
 
 /* Sums of shards, hashes and votes; the same on all stages. */
-static size_t most_traded(const tti_setup *setup) {
+static size_t most_tp_bytes(const tti_setup *setup) {
     size_t n = (size_t)setup->desc.n_shards * TTI_SUMS + 3 * (size_t)setup->n_ranks;
     return (n * sizeof(double) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 /* Bytes of the inbox; at [n_slots], may be NULL: where slots that this stage reads lie in it. */
 static size_t lay_out(const tti_setup *setup, const tti_pipe *pipe, size_t *at) {
-    size_t n_bytes = 2 * most_traded(setup);
+    size_t n_bytes = 2 * most_tp_bytes(setup);
     for (int i = 0; i < pipe->n_slots; i++)
         if (pipe->slots[i].to == pipe->stages->stage)
             place(at ? &at[i] : NULL, &n_bytes, pipe->slots[i].n_bytes);
@@ -145,7 +145,7 @@ static tutti_status ask_places(tti_device_p2p *m, const size_t *mine) {
 
 static tutti_status take_inbox(tti_device_p2p *m) {
     m->n_slots = count_slots(tti_pipe_of(m->x));
-    m->n_traded = most_traded(tti_setup_of(m->x));
+    m->tp_half_bytes = most_tp_bytes(tti_setup_of(m->x));
     m->at = calloc((size_t)m->n_slots + 1, sizeof *m->at);
     size_t *mine = calloc((size_t)m->n_slots + 1, sizeof *mine);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
@@ -179,9 +179,9 @@ static tutti_status meet(tti_device_p2p *m) {
                                     .n_pieces = 1,
                                     .n_flat = TRIAL_ELEMS,
                                     .n_most = TRIAL_ELEMS,
-                                    .n_traded = m->n_traded,
+                                    .tp_half_bytes = m->tp_half_bytes,
                                     .n_slots = m->n_slots,
-                                    .with = tti_device_exchange_group(tti_exchange_of(m->x))};
+                                    .with = tti_device_tp_group(tti_tp_of(m->x))};
     bool good = false;
     TTI_TRY(tti_device_have_own(tti_setup_of(m->x), &good));
     if (!good) return tti_fail(TUTTI_E_UNSUPPORTED, "there are fewer devices than workers");
@@ -265,7 +265,7 @@ tutti_status tti_device_p2p_send(tti_device_p2p *m, int slot, const void *src, s
 /* Places take turns: one that is a later place by now is as good. */
 tutti_status tti_device_p2p_record(tti_device_p2p *m, int *where) {
     *where = TTI_NOTES_OF_SUMS + m->n_notes++ % TTI_NOTES_OF_P2P;
-    return m->ops->queues.note(TTI_QUEUE_TRADE, *where);
+    return m->ops->queues.note(TTI_QUEUE_PEER, *where);
 }
 
 tutti_status tti_device_p2p_recv(tti_device_p2p *m, int slot) {
@@ -298,7 +298,7 @@ static int slot_of(const tti_device_p2p *m, const tied_grad *g, int stage, bool 
 /* A stage sends all it has, and takes the sums as they come. */
 static tutti_status send_and_take(tti_device_p2p *m, const tied_grad *g) {
     int stage = tti_pipe_of(m->x)->stages->stage;
-    TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
     for (size_t i = 0; i < g->n_elems; i += g->chunk)
         TTI_TRY(put(m, slot_of(m, g, stage, false, i), g->data + i,
                     length_of(g, i) * sizeof *g->data, false));
@@ -328,7 +328,7 @@ static tutti_status add_chunk(tti_device_p2p *m, const tied_grad *g, size_t firs
                                                      tti_device_p2p_address(m, slot), n);
         TTI_TRY(tti_device_p2p_release(m, slot));
     }
-    TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
     for (int stage = 0; stage < n_stages; stage++)
         if (is_other(g, stage))
             TTI_TRY(put(m, slot_of(m, g, stage, true, first), g->data + first, n * sizeof *g->data,
@@ -364,17 +364,17 @@ tutti_status tti_device_p2p_sum_tied(tti_device_p2p *m) {
 /* ---- small sums over all stages ---- */
 
 tutti_status tti_device_p2p_sum(tti_device_p2p *m, double *terms, size_t n) {
-    const tti_device_trade trade = {.kind = TTI_COLLECTIVE_SUM,
-                                    .dtype = TUTTI_F64,
-                                    .in = terms,
-                                    .out = terms,
-                                    .n_rows = 1,
-                                    .part_bytes = n * sizeof *terms};
-    TTI_ASSERT(trade.part_bytes <= m->n_traded);
+    const tti_tp_collective tp = {.kind = TTI_COLLECTIVE_SUM,
+                                  .dtype = TUTTI_F64,
+                                  .in = terms,
+                                  .out = terms,
+                                  .n_rows = 1,
+                                  .part_bytes = n * sizeof *terms};
+    TTI_ASSERT(tp.part_bytes <= m->tp_half_bytes);
     if (!m->beside) TTI_TRY(meet_again(m));
-    TTI_TRY(m->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
-    TTI_TRY(m->ops->collectives.trade(m->group, &trade, false));
-    TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
+    TTI_TRY(m->ops->collectives.tp_collective(m->group, &tp, false));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
     return m->beside ? TUTTI_OK : tti_device_p2p_sync(m);
 }
 
@@ -385,7 +385,7 @@ tutti_status tti_device_p2p_await(tti_device_p2p *m, int mark) {
 }
 
 tutti_status tti_device_p2p_sync(tti_device_p2p *m) {
-    TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
     TTI_TRY(m->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_PIPE_IN));
     TTI_TRY(tti_device_p2p_await(m, TTI_MARK_PIPE_IN));
     return m->ops->queues.sync();

@@ -37,7 +37,7 @@ void tti_device_p2p_describe(const tti_device_p2p *p2p, tti_str *str);
  * Otherwise each sum waits for all stages. */
 void tti_device_p2p_begin(tti_device_p2p *p2p, bool beside);
 
-/* In TTI_QUEUE_TRADE: sends a value of this stage to its reader. src must stay valid until an event
+/* In TTI_QUEUE_PEER: sends a value of this stage to its reader. src must stay valid until an event
  * later in that queue has been awaited: note, below. */
 tutti_status tti_device_p2p_send(tti_device_p2p *p2p, int slot, const void *src, size_t n_bytes);
 tutti_status tti_device_p2p_record(tti_device_p2p *p2p, int *place);

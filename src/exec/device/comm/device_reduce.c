@@ -10,10 +10,10 @@
 #include "base/dtype.h"
 #include "comm/progress.h"
 #include "exec/device/comm/device_compress.h"
-#include "exec/device/comm/device_exchange.h"
 #include "exec/device/comm/device_line.h"
 #include "exec/device/comm/device_p2p.h"
 #include "exec/device/comm/device_told.h"
+#include "exec/device/comm/device_tp.h"
 #include "exec/device/comm/device_ways.h"
 #include "exec/device/state/device_state.h"
 #include "exec/worker/worker.h"
@@ -155,7 +155,7 @@ static int find_sources(tti_device_reduce *r) {
 
 /* Another one of this device. */
 static void *group_with(const tti_exec *x) {
-    void *group = tti_device_exchange_group(tti_exchange_of(x));
+    void *group = tti_device_tp_group(tti_tp_of(x));
     if (group || !tti_pipe_of(x)) return group;
     return tti_device_p2p_group(tti_device_of(x)->p2p);
 }
@@ -443,7 +443,7 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
 static tutti_status sum_next(tti_device_reduce *r) {
     const tti_bucket *b = &tti_setup_of(r->x)->desc.plan->buckets[r->next_bucket++];
     r->has_summed = true;
-    TTI_TRY(tti_device_exchange_wait(tti_exchange_of(r->x))); /* gradients that it gave */
+    TTI_TRY(tti_device_tp_wait(tti_tp_of(r->x))); /* gradients that it gave */
     if (sums_at_once(r)) {
         merge(r->x, b);
         TTI_TRY(

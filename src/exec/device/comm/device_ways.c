@@ -9,7 +9,7 @@
 
 #include "base/dtype.h"
 #include "comm/progress.h"
-#include "exec/device/comm/device_exchange.h"
+#include "exec/device/comm/device_tp.h"
 #include "exec/worker/share.h"
 
 /* Rank 0's message. */
@@ -29,7 +29,7 @@ static bool asks(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     bool plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) &&
                  !tti_arrays_of(x)->sharded && !tti_exec_has_parts(setup) &&
-                 !tti_device_exchange_group(tti_exchange_of(x));
+                 !tti_device_tp_group(tti_tp_of(x));
     return plain && setup->desc.backend->device->collectives.mixes_ways &&
            setup->desc.alg == TUTTI_ALG_AUTO && setup->n_ranks > 1 &&
            setup->n_ranks <= TTI_SUM_DEVICES && is_one_host(setup);

@@ -20,7 +20,7 @@ typedef struct tti_device_update tti_device_update;
 /* Events of a device's queues: those of steps in flight come first. */
 enum {
     TTI_MARK_INPUTS = TTI_MAX_AHEAD,          /* the batch of a step is copied */
-    TTI_MARK_EXCHANGE,                        /* device_exchange.c */
+    TTI_MARK_EXCHANGE,                        /* device_tp.c */
     TTI_MARK_OFFLOADED = TTI_MARK_EXCHANGE,   /* offload.c, of a worker alone; and the next five */
     TTI_MARK_PIPE_IN,                         /* device_pipe.c */
     TTI_MARK_PIPE_OUT,                        /* and the next one */
@@ -86,10 +86,10 @@ struct tti_exec_device {
     uint64_t newest, done;       /* the last step begun, and the last one known to be complete */
     tti_str name;
     int64_t last_end_ns;
-    int64_t exchanged_ns; /* of all steps so far, see tti_step_report.exchange_ns */
-    bool has_low;         /* parameters in 16 bits are those in 32 */
-    bool has_own_sums;    /* sums of other workers' shards are 0 */
-    void **timed;         /* [n_timed]: captured graphs of steps that are profiled; NULL: none is */
+    int64_t waited_ns; /* of all steps so far, see tti_step_report.waited_ns */
+    bool has_low;      /* parameters in 16 bits are those in 32 */
+    bool has_own_sums; /* sums of other workers' shards are 0 */
+    void **timed;      /* [n_timed]: captured graphs of steps that are profiled; NULL: none is */
     int n_timed, next_timed;
 };
 

@@ -48,7 +48,7 @@ static const char *time_one(p2p_rank *r, bool beside, size_t n_bytes, double *us
     double moments[2];
     COMM_OK(r->ops->queues.sync());
     COMM_OK(tutti_comm_barrier(r->comm));
-    tti_queue queue = r->rank == 0 ? TTI_QUEUE_TRADE : TTI_QUEUE_COMPUTE;
+    tti_queue queue = r->rank == 0 ? TTI_QUEUE_PEER : TTI_QUEUE_COMPUTE;
     COMM_OK(r->ops->queues.stamp(queue, 0));
     for (int k = 0; k < N_EACH; k++) {
         const tti_device_message message = {.slot = p2p_slot(r, 0, 1, k),

@@ -9,7 +9,7 @@
 #include "exec/peers_crew.h"
 #include "ops/op_samples.h"
 
-enum { N_BLOCKS = 8, N_ROWS = 512, M = 2 * N_BLOCKS * N_ROWS, TRADED = 4096 };
+enum { N_BLOCKS = 8, N_ROWS = 512, M = 2 * N_BLOCKS * N_ROWS, TP = 4096 };
 
 /* x [N_BLOCKS, 2 N_ROWS, K] by w, which lies [N, K], of a matmul [K, N]; pulled: else pushed. */
 typedef struct product {
@@ -183,7 +183,7 @@ static const char *meet(side *s) {
     COMM_OK(crew_terms(2, terms));
     s->inbox_bytes = (size_t)M / 2 * 3200 * sizeof(uint16_t);
     s->inbox = cuda->alloc(s->inbox_bytes);
-    s->staging = cuda->alloc(2 * TRADED);
+    s->staging = cuda->alloc(2 * TP);
     COMM_TRUE(s->inbox && s->staging);
     const tti_device_parts_of source = {.data = (float *)(void *)s->inbox};
     COMM_OK(s->ops->collectives.connect(&(tti_device_peers){.rank = s->rank,
@@ -193,10 +193,10 @@ static const char *meet(side *s) {
                                                             .n_terms = 2,
                                                             .pieces = &s->staging,
                                                             .n_pieces = 1,
-                                                            .n_flat = 2 * TRADED / sizeof(float),
-                                                            .n_most = 2 * TRADED / sizeof(float),
+                                                            .n_flat = 2 * TP / sizeof(float),
+                                                            .n_most = 2 * TP / sizeof(float),
                                                             .n_words = 2,
-                                                            .n_traded = TRADED,
+                                                            .tp_half_bytes = TP,
                                                             .sources = &source,
                                                             .n_sources = 1,
                                                             .way = TTI_WAY_PEERS,
@@ -219,7 +219,7 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     COMM_OK(tutti_comm_barrier(comm));
     s.ops->collectives.disconnect(s.group);
     cuda->release(s.inbox, s.inbox_bytes);
-    cuda->release(s.staging, 2 * TRADED);
+    cuda->release(s.staging, 2 * TP);
     s.ops->close();
     return NULL;
 }

@@ -1,25 +1,25 @@
-/* trade_crew.h - ranks as threads whose devices exchange values as the workers of a tensor axis do,
+/* tp_crew.h - ranks as threads whose devices exchange values as the workers of a tensor axis do,
  * held against the sum of all ranks in the order of the host, bit for bit. */
-#ifndef TTI_TESTS_EXEC_TRADE_CREW_H
-#define TTI_TESTS_EXEC_TRADE_CREW_H
+#ifndef TTI_TESTS_EXEC_TP_CREW_H
+#define TTI_TESTS_EXEC_TP_CREW_H
 
 #include "base/dtype.h"
 #include "base/philox.h"
 #include "comm/local_sum.h"
 #include "exec/peers_crew.h"
 
-enum { TRADE_MAX_RANKS = 8, TRADE_MOST = 16, TRADE_ROUNDS = 4, TRADE_BYTES = 256 };
+enum { TP_MAX_RANKS = 8, TP_MOST = 16, TP_ROUNDS = 4, TP_BYTES = 256 };
 
 /* One exchange of a sequence; in_place: of a sum. */
-typedef struct trade_case {
+typedef struct tp_case {
     tti_collective kind;
     tutti_dtype dtype;
     size_t n_rows, part_elems;
     bool in_place, beside;
-} trade_case;
+} tp_case;
 
 /* By single elements, by units of 16 bytes, over more blocks than one, in parts, beside. */
-static const trade_case trade_small_cases[] = {
+static const tp_case tp_small_cases[] = {
     {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, 1, false, false},
     {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, 1503, true, true},
     {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 3, 7, false, false},
@@ -32,38 +32,38 @@ static const trade_case trade_small_cases[] = {
     {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 30, 96, false, false},
 };
 
-typedef struct trade_crew {
+typedef struct tp_crew {
     const tti_backend *backend;
-    const trade_case *cases;
-    int n_cases; /* at most TRADE_MOST */
+    const tp_case *cases;
+    int n_cases; /* at most TP_MOST */
     bool record;
-} trade_crew;
+} tp_crew;
 
-typedef struct trade_rank {
-    const trade_crew *c;
+typedef struct tp_rank {
+    const tp_crew *c;
     const tti_device_ops *ops;
     tutti_comm *comm;
     int rank, n_ranks, timeout_ms; /* 0: 20 s */
-    size_t n_traded;
+    size_t tp_half_bytes;
     float *staging;
     void *group;
-    void *in[TRADE_MOST], *out[TRADE_MOST]; /* device */
-    void *host;                             /* [n_traded] */
-} trade_rank;
+    void *in[TP_MOST], *out[TP_MOST]; /* device */
+    void *host;                       /* [tp_half_bytes] */
+} tp_rank;
 
-static inline size_t trade_in_bytes(const trade_case *t, int n_ranks) {
+static inline size_t tp_in_bytes(const tp_case *t, int n_ranks) {
     size_t n = t->n_rows * t->part_elems * tutti_dtype_bytes(t->dtype);
     return t->kind == TTI_COLLECTIVE_SCATTER ? n * (size_t)n_ranks : n;
 }
 
-static inline size_t trade_out_bytes(const trade_case *t, int n_ranks) {
+static inline size_t tp_out_bytes(const tp_case *t, int n_ranks) {
     size_t n = t->n_rows * t->part_elems * tutti_dtype_bytes(t->dtype);
     return t->kind == TTI_COLLECTIVE_GATHER ? n * (size_t)n_ranks : n;
 }
 
 /* What a rank gives in a round: of very different sizes, so that another order gives other bits. */
-static inline void trade_fill(const trade_case *t, int number, int round, int rank, size_t n_bytes,
-                              void *host) {
+static inline void tp_fill(const tp_case *t, int number, int round, int rank, size_t n_bytes,
+                           void *host) {
     for (size_t i = 0; i < n_bytes / tutti_dtype_bytes(t->dtype); i++) {
         tti_philox draw = tti_philox_draw((uint64_t)(number * 100 + round), (uint64_t)rank, i);
         double unit = tti_philox_unit(draw.v[0]) - 0.5f;
@@ -74,8 +74,8 @@ static inline void trade_fill(const trade_case *t, int number, int round, int ra
 /* ---- what must come of it ---- */
 
 /* Elements first .. of the sum of what all gave, n <= TTI_SUM_BLOCK. */
-static inline void trade_sum(const trade_case *t, void *const *given, int n_ranks, size_t first,
-                             size_t n, void *out) {
+static inline void tp_sum(const tp_case *t, void *const *given, int n_ranks, size_t first, size_t n,
+                          void *out) {
     static _Thread_local _Alignas(64) char scratch[TTI_SUM_BLOCK * 8 * (TTI_SUM_DEPTH + 2)];
     size_t elem = tutti_dtype_bytes(t->dtype);
     tti_sum_order order;
@@ -86,8 +86,8 @@ static inline void trade_sum(const trade_case *t, void *const *given, int n_rank
     tti_sum_order_free(&order);
 }
 
-static inline void trade_expect(const trade_case *t, void *const *given, int rank, int n_ranks,
-                                char *want) {
+static inline void tp_expect(const tp_case *t, void *const *given, int rank, int n_ranks,
+                             char *want) {
     size_t elem = tutti_dtype_bytes(t->dtype), part = t->part_elems, bytes = part * elem;
     for (size_t row = 0; row < t->n_rows; row++) {
         size_t at = t->kind == TTI_COLLECTIVE_SUM ? 0 : (row * (size_t)n_ranks + (size_t)rank);
@@ -95,21 +95,21 @@ static inline void trade_expect(const trade_case *t, void *const *given, int ran
             memcpy(want + (row * (size_t)n_ranks + (size_t)r) * bytes,
                    (char *)given[r] + row * bytes, bytes);
         for (size_t i = 0; t->kind != TTI_COLLECTIVE_GATHER && i < part; i += TTI_SUM_BLOCK)
-            trade_sum(t, given, n_ranks, at * part + i, TTI_MIN(part - i, (size_t)TTI_SUM_BLOCK),
-                      want + row * bytes + i * elem);
+            tp_sum(t, given, n_ranks, at * part + i, TTI_MIN(part - i, (size_t)TTI_SUM_BLOCK),
+                   want + row * bytes + i * elem);
     }
 }
 
-static inline const char *trade_check(trade_rank *r, int number, int round) {
-    const trade_case *t = &r->c->cases[number];
-    size_t n_in = trade_in_bytes(t, r->n_ranks), n_out = trade_out_bytes(t, r->n_ranks);
-    void *given[TRADE_MAX_RANKS];
+static inline const char *tp_check(tp_rank *r, int number, int round) {
+    const tp_case *t = &r->c->cases[number];
+    size_t n_in = tp_in_bytes(t, r->n_ranks), n_out = tp_out_bytes(t, r->n_ranks);
+    void *given[TP_MAX_RANKS];
     char *want = malloc(n_out + 1);
     for (int k = 0; k < r->n_ranks; k++) {
         given[k] = malloc(n_in + 1);
-        trade_fill(t, number, round, k, n_in, given[k]);
+        tp_fill(t, number, round, k, n_in, given[k]);
     }
-    trade_expect(t, given, r->rank, r->n_ranks, want);
+    tp_expect(t, given, r->rank, r->n_ranks, want);
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->host, r->out[number], n_out));
     COMM_OK(r->ops->queues.sync());
     size_t at = 0;
@@ -123,10 +123,10 @@ static inline const char *trade_check(trade_rank *r, int number, int round) {
 
 /* ---- a rank ---- */
 
-static inline const char *trade_meet(trade_rank *r) {
-    tti_device_term terms[TRADE_MAX_RANKS];
+static inline const char *tp_meet(tp_rank *r) {
+    tti_device_term terms[TP_MAX_RANKS];
     COMM_OK(crew_terms(r->n_ranks, terms));
-    r->staging = r->c->backend->alloc(2 * r->n_traded);
+    r->staging = r->c->backend->alloc(2 * r->tp_half_bytes);
     COMM_TRUE(r->staging);
     COMM_OK(r->ops->collectives.connect(
         &(tti_device_peers){.rank = r->rank,
@@ -137,10 +137,10 @@ static inline const char *trade_meet(trade_rank *r) {
                             .n_terms = r->n_ranks,
                             .pieces = &r->staging,
                             .n_pieces = 1,
-                            .n_flat = 2 * r->n_traded / sizeof(float),
-                            .n_most = 2 * r->n_traded / sizeof(float),
+                            .n_flat = 2 * r->tp_half_bytes / sizeof(float),
+                            .n_most = 2 * r->tp_half_bytes / sizeof(float),
                             .n_words = (size_t)r->n_ranks,
-                            .n_traded = r->n_traded,
+                            .tp_half_bytes = r->tp_half_bytes,
                             .way = TTI_WAY_PEERS,
                             .user = r->comm,
                             .all_gather = crew_gather,
@@ -149,24 +149,24 @@ static inline const char *trade_meet(trade_rank *r) {
     return NULL;
 }
 
-static inline const char *trade_make(trade_rank *r) {
+static inline const char *tp_make(tp_rank *r) {
     for (int i = 0; i < r->c->n_cases; i++) {
-        const trade_case *t = &r->c->cases[i];
-        size_t n_in = trade_in_bytes(t, r->n_ranks), n_out = trade_out_bytes(t, r->n_ranks);
+        const tp_case *t = &r->c->cases[i];
+        size_t n_in = tp_in_bytes(t, r->n_ranks), n_out = tp_out_bytes(t, r->n_ranks);
         size_t n = TTI_MAX(n_in, n_out);
-        r->n_traded = TTI_MAX(r->n_traded, (n + TRADE_BYTES - 1) / TRADE_BYTES * TRADE_BYTES);
+        r->tp_half_bytes = TTI_MAX(r->tp_half_bytes, (n + TP_BYTES - 1) / TP_BYTES * TP_BYTES);
         r->in[i] = r->c->backend->alloc(n_in);
         r->out[i] = t->in_place ? r->in[i] : r->c->backend->alloc(n_out);
         COMM_TRUE(r->in[i] && r->out[i]);
     }
-    r->host = malloc(r->n_traded + 1);
-    return trade_meet(r);
+    r->host = malloc(r->tp_half_bytes + 1);
+    return tp_meet(r);
 }
 
-static inline const char *trade_feed(trade_rank *r, int round) {
+static inline const char *tp_feed(tp_rank *r, int round) {
     for (int i = 0; i < r->c->n_cases; i++) {
-        size_t n_in = trade_in_bytes(&r->c->cases[i], r->n_ranks);
-        trade_fill(&r->c->cases[i], i, round, r->rank, n_in, r->host);
+        size_t n_in = tp_in_bytes(&r->c->cases[i], r->n_ranks);
+        tp_fill(&r->c->cases[i], i, round, r->rank, n_in, r->host);
         COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->in[i], r->host, n_in));
         COMM_OK(r->ops->queues.sync());
     }
@@ -174,29 +174,29 @@ static inline const char *trade_feed(trade_rank *r, int round) {
     return NULL;
 }
 
-static inline const char *trade_put(trade_rank *r) {
-    COMM_OK(r->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+static inline const char *tp_put(tp_rank *r) {
+    COMM_OK(r->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
     for (int i = 0; i < r->c->n_cases; i++) {
-        const trade_case *t = &r->c->cases[i];
-        const tti_device_trade trade = {.kind = t->kind,
-                                        .dtype = t->dtype,
-                                        .in = r->in[i],
-                                        .out = r->out[i],
-                                        .n_rows = t->n_rows,
-                                        .part_bytes = t->part_elems * tutti_dtype_bytes(t->dtype)};
-        COMM_OK(r->ops->collectives.trade(r->group, &trade, t->beside));
+        const tp_case *t = &r->c->cases[i];
+        const tti_tp_collective tp = {.kind = t->kind,
+                                      .dtype = t->dtype,
+                                      .in = r->in[i],
+                                      .out = r->out[i],
+                                      .n_rows = t->n_rows,
+                                      .part_bytes = t->part_elems * tutti_dtype_bytes(t->dtype)};
+        COMM_OK(r->ops->collectives.tp_collective(r->group, &tp, t->beside));
     }
-    COMM_OK(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    COMM_OK(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
     return NULL;
 }
 
 /* From the second round on as a captured graph, where the crew says so. */
-static inline const char *trade_round(trade_rank *r, int round, void **captured_graph) {
-    const char *failure = trade_feed(r, round);
+static inline const char *tp_round(tp_rank *r, int round, void **captured_graph) {
+    const char *failure = tp_feed(r, round);
     if (failure) return failure;
     if (r->c->record && round == 1) {
         COMM_OK(r->ops->queues.record_begin());
-        failure = trade_put(r);
+        failure = tp_put(r);
         if (failure) return failure;
         COMM_OK(r->ops->queues.record_end(captured_graph));
         COMM_OK(r->ops->queues.sync());
@@ -205,43 +205,43 @@ static inline const char *trade_round(trade_rank *r, int round, void **captured_
     if (*captured_graph)
         COMM_OK(r->ops->queues.replay(*captured_graph));
     else
-        failure = trade_put(r);
+        failure = tp_put(r);
     if (failure) return failure;
     COMM_OK(r->ops->queues.sync());
-    for (int i = 0; i < r->c->n_cases && !failure; i++) failure = trade_check(r, i, round);
+    for (int i = 0; i < r->c->n_cases && !failure; i++) failure = tp_check(r, i, round);
     return failure;
 }
 
-static inline void trade_release(trade_rank *r, void *captured_graph) {
+static inline void tp_release(tp_rank *r, void *captured_graph) {
     const tti_backend *backend = r->c->backend;
     if (captured_graph) r->ops->queues.release_captured_graph(captured_graph);
     r->ops->collectives.disconnect(r->group);
     for (int i = 0; i < r->c->n_cases; i++) {
-        const trade_case *t = &r->c->cases[i];
-        if (!t->in_place) backend->release(r->out[i], trade_out_bytes(t, r->n_ranks));
-        backend->release(r->in[i], trade_in_bytes(t, r->n_ranks));
+        const tp_case *t = &r->c->cases[i];
+        if (!t->in_place) backend->release(r->out[i], tp_out_bytes(t, r->n_ranks));
+        backend->release(r->in[i], tp_in_bytes(t, r->n_ranks));
     }
-    backend->release(r->staging, 2 * r->n_traded);
+    backend->release(r->staging, 2 * r->tp_half_bytes);
     free(r->host);
     r->ops->close();
 }
 
-static inline const char *trade_rank_main(tutti_comm *comm, void *arg) {
-    trade_rank r = {
+static inline const char *tp_rank_main(tutti_comm *comm, void *arg) {
+    tp_rank r = {
         .c = arg, .comm = comm, .rank = tutti_comm_rank(comm), .n_ranks = tutti_comm_n_ranks(comm)};
     void *captured_graph = NULL;
     r.ops = r.c->backend->device;
     COMM_OK(r.ops->open(&(tti_device_desc){.index = r.rank, .exact = true}));
-    const char *failure = trade_make(&r);
-    for (int round = 0; round < TRADE_ROUNDS && !failure; round++)
-        failure = trade_round(&r, round, &captured_graph);
+    const char *failure = tp_make(&r);
+    for (int round = 0; round < TP_ROUNDS && !failure; round++)
+        failure = tp_round(&r, round, &captured_graph);
     if (failure) return failure;
     COMM_OK(tutti_comm_barrier(comm));
-    trade_release(&r, captured_graph);
+    tp_release(&r, captured_graph);
     return NULL;
 }
 
-static inline void trade_run(trade_crew *c, int n_ranks) { comm_run(n_ranks, trade_rank_main, c); }
+static inline void tp_run(tp_crew *c, int n_ranks) { comm_run(n_ranks, tp_rank_main, c); }
 
 /* ---- lists ---- */
 
@@ -257,7 +257,7 @@ static inline void fold_values(double *values) {
 }
 
 /* A long list, an empty one and one of two values, on the device. */
-static inline void trade_fold(const tti_backend *backend) {
+static inline void tp_fold(const tti_backend *backend) {
     const tti_device_ops *ops = backend->device;
     double values[FOLD_VALUES] = {0}, sums[3] = {7, 7, 7}, back[FOLD_VALUES];
     int32_t arrays[4 + FOLD_LONG + 2 + 3] = {0, FOLD_LONG, FOLD_LONG, FOLD_LONG + 2};
@@ -286,4 +286,4 @@ static inline void trade_fold(const tti_backend *backend) {
     ops->close();
 }
 
-#endif /* TTI_TESTS_EXEC_TRADE_CREW_H */
+#endif /* TTI_TESTS_EXEC_TP_CREW_H */

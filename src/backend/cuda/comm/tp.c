@@ -1,40 +1,39 @@
-/* trade.c - collectives inside a step, and sums of lists, for the executor. */
-#include "backend/cuda/comm/trade.h"
+/* tp.c - collectives inside a step, and sums of lists, for the executor. */
+#include "backend/cuda/comm/tp.h"
 
 #include "backend/cuda/gemm/wgmma_plan.h"
 #include "backend/cuda/runtime/device.h"
 
-tutti_status tti_cuda_peers_trade(void *group, const tti_device_trade *trade, bool beside) {
-    size_t n_half, n_bytes = trade->n_rows * trade->part_bytes;
-    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
-    if (trade->kind == TTI_COLLECTIVE_SCATTER) n_bytes *= (size_t)view->n_ranks;
+tutti_status tti_cuda_peers_tp(void *group, const tti_tp_collective *tp, bool beside) {
+    size_t n_half, n_bytes = tp->n_rows * tp->part_bytes;
+    const tti_peers_view *view = tti_cuda_tp_view(group, &n_half);
+    if (tp->kind == TTI_COLLECTIVE_SCATTER) n_bytes *= (size_t)view->n_ranks;
     TTI_ASSERT(n_bytes <= n_half);
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
-    return tti_cuda_check(tti_launch_trade(view, trade, n_half, beside, stream), "peers_trade");
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_PEER];
+    return tti_cuda_check(tti_launch_tp(view, tp, n_half, beside, stream), "peers_tp");
 }
 
 /* The offsets of the inputs and outputs on all ranks. */
-static tti_trade_norm places_of(void *group, const tti_peers_view *view,
-                                const tti_device_norm *norm) {
-    tti_trade_norm args = {.n_blocks = norm->n_blocks,
-                           .n_rows = norm->n_rows,
-                           .width = norm->width,
-                           .pushed = norm->pushed,
-                           .kept = norm->kept};
+static tti_tp_norm places_of(void *group, const tti_peers_view *view, const tti_device_norm *norm) {
+    tti_tp_norm args = {.n_blocks = norm->n_blocks,
+                        .n_rows = norm->n_rows,
+                        .width = norm->width,
+                        .pushed = norm->pushed,
+                        .kept = norm->kept};
     TTI_ASSERT(view->n_ranks == TTI_NORM_RANKS);
     for (int r = 0; r < view->n_ranks; r++) {
         bool far = norm->pushed && r != view->rank;
-        args.terms[r] = far ? tti_cuda_traded_source(group, view->rank) + norm->inbox
-                            : tti_cuda_traded_source(group, r) + norm->terms;
-        args.whole[r] = tti_cuda_traded_source(group, r) + norm->whole;
+        args.terms[r] = far ? tti_cuda_tp_source(group, view->rank) + norm->inbox
+                            : tti_cuda_tp_source(group, r) + norm->terms;
+        args.whole[r] = tti_cuda_tp_source(group, r) + norm->whole;
     }
     return args;
 }
 
 tutti_status tti_cuda_peers_norm(void *group, const tti_device_norm *norm) {
     size_t n_half;
-    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
-    tti_trade_norm args = places_of(group, view, norm);
+    const tti_peers_view *view = tti_cuda_tp_view(group, &n_half);
+    tti_tp_norm args = places_of(group, view, norm);
     args.bias = norm->bias;
     args.x = norm->x;
     args.sum = norm->sum;
@@ -44,14 +43,13 @@ tutti_status tti_cuda_peers_norm(void *group, const tti_device_norm *norm) {
     args.rstd = norm->rstd;
     args.eps = (float)tti_attr_float(norm->node, "eps");
     tutti_dtype dtype = norm->node->in[0]->type.dtype;
-    return tti_cuda_check(tti_launch_trade_norm(view, &args, dtype, tti_cuda_stream()),
-                          "peers_norm");
+    return tti_cuda_check(tti_launch_tp_norm(view, &args, dtype, tti_cuda_stream()), "peers_norm");
 }
 
 tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm) {
     size_t n_half, n_rows = norm->n_blocks * norm->n_rows, width = norm->width;
-    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
-    tti_trade_norm args = places_of(group, view, norm);
+    const tti_peers_view *view = tti_cuda_tp_view(group, &n_half);
+    tti_tp_norm args = places_of(group, view, norm);
     tutti_dtype dtype = norm->node->in[0]->type.dtype;
     /* Inputs are only read: these structs have one kind of pointer. */
     const tti_cuda_norm_grad grad = {.rows = {n_rows, width, 1, width, 1, true},
@@ -65,7 +63,7 @@ tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm) 
                                      .dbeta = norm->dbeta,
                                      .dsums = norm->dsums,
                                      .partials = norm->scratch};
-    return tti_cuda_check(tti_launch_trade_norm_grad(view, &args, &grad, tti_cuda_stream()),
+    return tti_cuda_check(tti_launch_tp_norm_grad(view, &args, &grad, tti_cuda_stream()),
                           "peers_norm_grad");
 }
 
@@ -75,17 +73,17 @@ tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm) 
  * for them. */
 tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm) {
     size_t n_half, n_bytes = norm->n_rows * norm->width * sizeof(uint16_t);
-    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
+    const tti_peers_view *view = tti_cuda_tp_view(group, &n_half);
     int rank = view->rank, other = 1 - rank;
     size_t at = norm->whole + (size_t)rank * n_bytes;
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
-    TTI_CUDA(cudaMemcpy2DAsync(tti_cuda_traded_source(group, other) + at, 2 * n_bytes,
-                               tti_cuda_traded_source(group, rank) + at, 2 * n_bytes, n_bytes,
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_PEER];
+    TTI_CUDA(cudaMemcpy2DAsync(tti_cuda_tp_source(group, other) + at, 2 * n_bytes,
+                               tti_cuda_tp_source(group, rank) + at, 2 * n_bytes, n_bytes,
                                norm->n_blocks, cudaMemcpyDeviceToDevice, stream));
-    TTI_CUDA(cudaMemcpyAsync(&view->arena[other]->brought, &view->arena[rank]->trade_epochs[0],
+    TTI_CUDA(cudaMemcpyAsync(&view->arena[other]->brought, &view->arena[rank]->tp_epochs[0],
                              sizeof(uint64_t), cudaMemcpyDeviceToDevice, stream));
     if (norm->pulled) return TUTTI_OK;
-    return tti_cuda_check(tti_launch_trade_brought(view, stream), "peers_bring");
+    return tti_cuda_check(tti_launch_tp_brought(view, stream), "peers_bring");
 }
 
 /* ---- products whose rows go to two devices ---- */
@@ -112,9 +110,9 @@ bool tti_cuda_can_push(const tti_node *product, size_t n_rows) {
 
 tutti_status tti_cuda_peers_push(void *group, const tti_device_push *push) {
     size_t n_half;
-    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
+    const tti_peers_view *view = tti_cuda_tp_view(group, &n_half);
     tti_cuda_wgmma_desc desc = product_of(view, push, tti_cuda_wgmma_describe_push);
-    desc.aux = tti_cuda_traded_source(group, 1 - view->rank) + push->inbox;
+    desc.aux = tti_cuda_tp_source(group, 1 - view->rank) + push->inbox;
     return tti_cuda_check(tti_cuda_wgmma(&desc, tti_cuda_stream()), "peers_push");
 }
 
@@ -125,13 +123,13 @@ bool tti_cuda_can_pull(const tti_node *product, size_t n_rows) {
 
 tutti_status tti_cuda_peers_pull(void *group, const tti_device_push *pull) {
     size_t n_half;
-    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
+    const tti_peers_view *view = tti_cuda_tp_view(group, &n_half);
     const tti_kargs *args = pull->args;
     tti_cuda_wgmma_desc desc = product_of(view, pull, tti_cuda_wgmma_describe_pull);
     desc.bias = args->node->n_in == 3 ? args->in[2] : NULL;
     if (desc.kind == TTI_WGMMA_GELU) desc.aux = args->out[1];
     desc.brought = &view->arena[view->rank]->brought;
-    desc.wanted = &view->arena[view->rank]->trade_epochs[0];
+    desc.wanted = &view->arena[view->rank]->tp_epochs[0];
     desc.state = view->state, desc.timeout_ns = view->timeout_ns;
     return tti_cuda_check(tti_cuda_wgmma(&desc, tti_cuda_stream()), "peers_pull");
 }

@@ -1,5 +1,5 @@
-/* trade_waits.c - finds which steps must wait for a collective, by the bytes they touch. */
-#include "exec/program/trade_waits.h"
+/* tp_waits.c - finds which steps must wait for a collective, by the bytes they touch. */
+#include "exec/program/tp_waits.h"
 
 static bool overlap(const tti_program *program, const tutti_value *a, const tutti_value *b) {
     tti_buf x = program->bufs[a->id], y = program->bufs[b->id];
@@ -62,7 +62,7 @@ static void wait_for_rows(const tti_program *program, const tti_joint_step *join
     }
 }
 
-void tti_trade_waits(const tti_program *program, const tti_joint_step *joints, bool *waits) {
+void tti_tp_waits(const tti_program *program, const tti_joint_step *joints, bool *waits) {
     for (int s = 0; s < program->n_steps; s++) waits[s] = false;
     wait_for_exchanges(program, waits);
     if (joints) wait_for_rows(program, joints, waits);

@@ -1,6 +1,6 @@
-/* trade_waits_test.c - who waits for exchanges that go on beside the program: readers of what they
+/* tp_waits_test.c - who waits for exchanges that go on beside the program: readers of what they
  * give, and writers over what they read or over rows that leave. */
-#include "exec/program/trade_waits.h"
+#include "exec/program/tp_waits.h"
 
 #include "ops/rules.h"
 #include "passes/nets.h"
@@ -50,7 +50,7 @@ static void expect_with(plan_of_places *p, const tti_joint_step *joints, const c
     char got[N_STEPS + 1] = {0};
     p->program.steps = p->steps;
     p->program.bufs = p->bufs;
-    tti_trade_waits(&p->program, joints, waits);
+    tti_tp_waits(&p->program, joints, waits);
     for (int i = 0; i < N_STEPS; i++) got[i] = waits[i] ? 'w' : '.';
     assert_string_equal(got, text);
     tutti_graph_destroy(p->program.graph);

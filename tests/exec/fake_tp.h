@@ -1,14 +1,14 @@
-/* fake_trade.h - exchanges between devices that are the host, as kernels make them: into memory
+/* fake_tp.h - exchanges between devices that are the host, as kernels make them: into memory
  * that the others read, a meeting, and out of theirs; two halves take turns. */
-#ifndef TTI_TESTS_EXEC_FAKE_TRADE_H
-#define TTI_TESTS_EXEC_FAKE_TRADE_H
+#ifndef TTI_TESTS_EXEC_FAKE_TP_H
+#define TTI_TESTS_EXEC_FAKE_TP_H
 
 #include "base/dtype.h"
 #include "exec/fake_peers.h"
 
 /* Where a rank has put what it gives in this exchange. */
 static inline const char *fake_given(const fake_group *g, int rank) {
-    return (const char *)g->pieces[rank][0] + (g->n_trades & 1) * g->peers.n_traded;
+    return (const char *)g->pieces[rank][0] + (g->n_collectives & 1) * g->peers.tp_half_bytes;
 }
 
 static inline double fake_add(tutti_dtype dtype, double a, double b) {
@@ -27,7 +27,7 @@ static inline double fake_added(const fake_group *g, tutti_dtype dtype, size_t i
     return n == 1 ? stack[0] : (double)NAN;
 }
 
-static inline void fake_take(const fake_group *g, const tti_device_trade *t) {
+static inline void fake_take(const fake_group *g, const tti_tp_collective *t) {
     size_t n_ranks = (size_t)g->peers.n_ranks, rank = (size_t)g->peers.rank;
     size_t elem = tutti_dtype_bytes(t->dtype), part = t->part_bytes / elem;
     bool sum = t->kind == TTI_COLLECTIVE_SUM;
@@ -41,17 +41,17 @@ static inline void fake_take(const fake_group *g, const tti_device_trade *t) {
     }
 }
 
-static inline tutti_status fake_trade(void *group, const tti_device_trade *t) {
+static inline tutti_status fake_tp(void *group, const tti_tp_collective *t) {
     fake_group *g = group;
     bool scatters = t->kind == TTI_COLLECTIVE_SCATTER;
     size_t n_bytes = t->n_rows * t->part_bytes * (scatters ? (size_t)g->peers.n_ranks : 1);
-    if (n_bytes > g->peers.n_traded || t->part_bytes % tutti_dtype_bytes(t->dtype))
+    if (n_bytes > g->peers.tp_half_bytes || t->part_bytes % tutti_dtype_bytes(t->dtype))
         return tti_fail(TUTTI_E_INTERNAL, "an exchange of %zu bytes", n_bytes);
-    memcpy((char *)g->pieces[g->peers.rank][0] + (g->n_trades & 1) * g->peers.n_traded, t->in,
-           n_bytes);
+    memcpy((char *)g->pieces[g->peers.rank][0] + (g->n_collectives & 1) * g->peers.tp_half_bytes,
+           t->in, n_bytes);
     TTI_TRY(fake_barrier(g));
     fake_take(g, t);
-    g->n_trades++;
+    g->n_collectives++;
     return fake_barrier(g); /* a rank that fails takes its memory with it */
 }
 
@@ -73,4 +73,4 @@ static inline void fake_unfold(double *values, size_t n_values, const tti_device
     for (int l = 0; l < lists->n; l++) values[lists->home[l]] = sums[l];
 }
 
-#endif /* TTI_TESTS_EXEC_FAKE_TRADE_H */
+#endif /* TTI_TESTS_EXEC_FAKE_TP_H */

@@ -1,11 +1,11 @@
-/* device_exchange_test.c - what devices exchange inside a step, on devices that are the host: rows
+/* device_tp_test.c - what devices exchange inside a step, on devices that are the host: rows
  * and parts of every kind, in the order of additions of the host's exchange. */
-#include "exec/fake_trade.h"
-#include "exec/trade_crew.h"
+#include "exec/fake_tp.h"
+#include "exec/tp_crew.h"
 
-static tutti_status trade(void *group, const tti_device_trade *t, bool beside) {
+static tutti_status tp(void *group, const tti_tp_collective *t, bool beside) {
     (void)beside;
-    return fake_trade(group, t);
+    return fake_tp(group, t);
 }
 
 static tutti_status fold(const double *values, const tti_device_lists *lists, double *sums) {
@@ -26,7 +26,7 @@ static const tti_device_ops fake_ops = {.open = fake_open,
                                         .queues.sync = fake_sync,
                                         .collectives.connect = fake_meet,
                                         .collectives.disconnect = fake_part,
-                                        .collectives.trade = trade,
+                                        .collectives.tp_collective = tp,
                                         .step.fold = fold,
                                         .step.unfold = unfold};
 
@@ -35,14 +35,13 @@ static const tti_backend fake = {
 
 T_CASE(any_number_of_ranks_has_the_bits_of_the_host) {
     T_UNUSED;
-    trade_crew c = {
-        .backend = &fake, .cases = trade_small_cases, .n_cases = TTI_COUNT(trade_small_cases)};
-    for (int n_ranks = 2; n_ranks <= TRADE_MAX_RANKS; n_ranks++) trade_run(&c, n_ranks);
+    tp_crew c = {.backend = &fake, .cases = tp_small_cases, .n_cases = TTI_COUNT(tp_small_cases)};
+    for (int n_ranks = 2; n_ranks <= TP_MAX_RANKS; n_ranks++) tp_run(&c, n_ranks);
 }
 
 T_CASE(lists_are_added_in_their_order) {
     T_UNUSED;
-    trade_fold(&fake);
+    tp_fold(&fake);
 }
 
 int main(void) {

@@ -1,6 +1,6 @@
-/* trade_waits.h - which steps of a program must wait for overlapped collectives. */
-#ifndef TTI_EXEC_TRADE_WAITS_H
-#define TTI_EXEC_TRADE_WAITS_H
+/* tp_waits.h - which steps of a program must wait for overlapped collectives. */
+#ifndef TTI_EXEC_TP_WAITS_H
+#define TTI_EXEC_TP_WAITS_H
 
 #include "passes/plan.h"
 #include "passes/tensor/norm_exchange.h"
@@ -19,6 +19,6 @@ typedef struct tti_joint_step {
  * program: no step waits for them here. joints [n_steps], NULL: there are none.  After a product
  * has pulled the rows of others the own ones may still be being sent, so steps that overwrite them
  * wait; of steps that run as one, the first. */
-void tti_trade_waits(const tti_program *program, const tti_joint_step *joints, bool *waits);
+void tti_tp_waits(const tti_program *program, const tti_joint_step *joints, bool *waits);
 
-#endif /* TTI_EXEC_TRADE_WAITS_H */
+#endif /* TTI_EXEC_TP_WAITS_H */

@@ -1,4 +1,4 @@
-/* trade_norm.cu - a norm between two collectives inside a step, between devices that access each
+/* tp_norm.cu - a norm between two collectives inside a step, between devices that access each
  * other's memory.
  *
  * A warp processes a row of the own part: it reads the row of all ranks' terms where the products
@@ -11,7 +11,7 @@
  *
  * A lane copies the inputs of the next row into shared memory while it works on this one, and,
  * before the first barrier, those inputs of its first row that belong to its own device. */
-#include "backend/cuda/comm/trade.cuh"
+#include "backend/cuda/comm/tp.cuh"
 #include "backend/cuda/norm/norm_row.cuh"
 #include "backend/cuda/runtime/load.cuh"
 #include "backend/cuda/runtime/shared_memory.h"
@@ -36,13 +36,13 @@ __device__ __forceinline__ void copy_row(uint4 *to, const void *from, size_t row
 
 /* The position of a row of the own part among the parts of all. */
 template <int N>
-__device__ __forceinline__ size_t far_row(const tti_trade_norm &a, size_t row, int rank) {
+__device__ __forceinline__ size_t far_row(const tti_tp_norm &a, size_t row, int rank) {
     return (row / a.n_rows * N + rank) * a.n_rows + row % a.n_rows;
 }
 
 /* Memory that other devices may have written: valid after the barrier. */
 template <int NV, int N>
-__device__ __forceinline__ void copy_far(const tti_trade_norm &a, place at, size_t row, int rank,
+__device__ __forceinline__ void copy_far(const tti_tp_norm &a, place at, size_t row, int rank,
                                          uint4 *slot) {
 #pragma unroll
     for (int t = 0; t < N; t++)
@@ -52,7 +52,7 @@ __device__ __forceinline__ void copy_far(const tti_trade_norm &a, place at, size
 }
 
 template <int NV, int N>
-__device__ __forceinline__ void copy_near(const tti_trade_norm &a, place at, size_t row, int rank,
+__device__ __forceinline__ void copy_near(const tti_tp_norm &a, place at, size_t row, int rank,
                                           uint4 *slot) {
     copy_row<NV>(slot + rank * slot_of<NV, N>::ROW, a.terms[rank], far_row<N>(a, row, rank), at);
     copy_row<NV>(slot + N * slot_of<NV, N>::ROW, a.x, row, at);
@@ -90,7 +90,7 @@ __device__ __forceinline__ void add_bias(const void *bias, place at, int k, floa
 
 /* x of a row, which is also written, from the copied inputs; adds this lane's part to sum. */
 template <class T, int NV, int N>
-__device__ __forceinline__ void add_row(const tti_trade_norm &a, place at, size_t row,
+__device__ __forceinline__ void add_row(const tti_tp_norm &a, place at, size_t row,
                                         const uint4 *slot, float (&x)[NV][V], float &sum) {
     const int ROW = slot_of<NV, N>::ROW;
     sum = 0;
@@ -110,7 +110,7 @@ __device__ __forceinline__ void add_row(const tti_trade_norm &a, place at, size_
 }
 
 template <class T, int NV, int N>
-__device__ __forceinline__ void finish_row(const tti_trade_norm &a, place at, size_t row, int rank,
+__device__ __forceinline__ void finish_row(const tti_tp_norm &a, place at, size_t row, int rank,
                                            float (&x)[NV][V], float sum) {
     size_t far = far_row<N>(a, row, rank);
     row_norm norm = {a.gamma, a.beta, a.eps, (float)a.width};
@@ -125,17 +125,17 @@ __device__ __forceinline__ void finish_row(const tti_trade_norm &a, place at, si
 /* Shared memory: slot_of of each warp. */
 template <class T, int NV, int N>
 __global__ void __launch_bounds__(MOST_WARPS *WARP)
-    trade_norm_kernel(const __grid_constant__ tti_peers_view v,
-                      const __grid_constant__ tti_trade_norm a) {
+    tp_norm_kernel(const __grid_constant__ tti_peers_view v,
+                   const __grid_constant__ tti_tp_norm a) {
     extern __shared__ uint4 memory[];
-    uint64_t epoch = tti_trade_epoch(v);
+    uint64_t epoch = tti_tp_epoch(v);
     place at = {threadIdx.x % WARP, (unsigned)(a.width / V)};
     unsigned warp = threadIdx.x / WARP, n_warps = blockDim.x / WARP;
     size_t n = a.n_blocks * a.n_rows, step = (size_t)gridDim.x * n_warps;
     size_t row = (size_t)blockIdx.x * n_warps + warp;
     uint4 *slot = memory + warp * slot_of<NV, N>::SIZE + at.lane;
     if (row < n) copy_near<NV, N>(a, at, row, v.rank, slot);
-    tti_trade_meet(v, epoch + 1);
+    tti_tp_barrier(v, epoch + 1);
     if (row < n) copy_far<NV, N>(a, at, row, v.rank, slot);
     for (; row < n; row += step) {
         float x[NV][V], sum;
@@ -147,17 +147,17 @@ __global__ void __launch_bounds__(MOST_WARPS *WARP)
         }
         finish_row<T, NV, N>(a, at, row, v.rank, x, sum);
     }
-    if (!a.kept) tti_trade_meet(v, epoch + 2);
-    tti_trade_end(v, epoch);
+    if (!a.kept) tti_tp_barrier(v, epoch + 2);
+    tti_tp_end(v, epoch);
 }
 
 /* ---- rows that copy engines move ---- */
 
 /* One warp with few registers, so that it fits next to the products of wgmma.cu. */
 __global__ void __launch_bounds__(WARP)
-    trade_brought_kernel(const __grid_constant__ tti_peers_view v) {
+    tp_brought_kernel(const __grid_constant__ tti_peers_view v) {
     const tti_peers_arena *mine = v.arena[v.rank];
-    uint64_t wanted = mine->trade_epochs[0], seen, start = tti_now_ns();
+    uint64_t wanted = mine->tp_epochs[0], seen, start = tti_now_ns();
     for (uint32_t n = 1; threadIdx.x == 0; n++) {
         asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
                      : "=l"(seen)
@@ -173,17 +173,17 @@ __global__ void __launch_bounds__(WARP)
 /* Launches, or only loads it, which may wait for the device as a kernel that waits must not. */
 struct norm_launch {
     const tti_peers_view *view;
-    const tti_trade_norm *norm; /* NULL: load */
+    const tti_tp_norm *norm; /* NULL: load */
     cudaStream_t stream;
 };
 
 /* As many warps as fit.  All devices have the same number of blocks, which synchronize. */
 template <class T, int NV, int N>
 cudaError_t launch(const norm_launch &l) {
-    auto kernel = trade_norm_kernel<T, NV, N>;
+    auto kernel = tp_norm_kernel<T, NV, N>;
     if (!l.norm) return tti_load_kernel(kernel);
     size_t n = (l.norm->n_blocks * l.norm->n_rows + MOST_WARPS - 1) / MOST_WARPS;
-    unsigned grid = (unsigned)(n < TTI_TRADE_BLOCKS ? n : TTI_TRADE_BLOCKS);
+    unsigned grid = (unsigned)(n < TTI_TP_BLOCKS ? n : TTI_TP_BLOCKS);
     size_t n_slot = slot_of<NV, N>::SIZE * sizeof(uint4), n_warps = most_shared() / n_slot;
     if (n_warps > MOST_WARPS) n_warps = MOST_WARPS;
     cudaError_t error = tti_allow_shared((const void *)kernel, n_warps * n_slot);
@@ -203,8 +203,8 @@ cudaError_t launch_width(const norm_launch &l, size_t width) {
 
 }  // namespace
 
-extern "C" cudaError_t tti_launch_trade_norm(const tti_peers_view *view, const tti_trade_norm *norm,
-                                             tutti_dtype dtype, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_tp_norm(const tti_peers_view *view, const tti_tp_norm *norm,
+                                          tutti_dtype dtype, cudaStream_t stream) {
     norm_launch l = {view, norm, stream};
     if (view->n_ranks != TTI_NORM_RANKS || view->terms.balanced != TTI_NORM_RANKS)
         return cudaErrorInvalidValue;
@@ -213,12 +213,12 @@ extern "C" cudaError_t tti_launch_trade_norm(const tti_peers_view *view, const t
     return cudaErrorInvalidValue;
 }
 
-extern "C" cudaError_t tti_launch_trade_brought(const tti_peers_view *view, cudaStream_t stream) {
-    trade_brought_kernel<<<1, WARP, 0, stream>>>(*view);
+extern "C" cudaError_t tti_launch_tp_brought(const tti_peers_view *view, cudaStream_t stream) {
+    tp_brought_kernel<<<1, WARP, 0, stream>>>(*view);
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_trade_norm_load(void) {
+extern "C" cudaError_t tti_launch_tp_norm_load(void) {
     static const size_t widths[] = {256, 768, 1024, 1792, 2048};
     norm_launch l = {NULL, NULL, NULL};
     for (size_t width : widths) {
@@ -226,5 +226,5 @@ extern "C" cudaError_t tti_launch_trade_norm_load(void) {
         if (error == cudaSuccess) error = launch_width<tti_f16>(l, width);
         if (error != cudaSuccess) return error;
     }
-    return tti_load_kernel(trade_brought_kernel);
+    return tti_load_kernel(tp_brought_kernel);
 }

@@ -1,4 +1,4 @@
-/* cuda_device_exchange_test.c - what several GPUs exchange inside a step, as threads, against the
+/* cuda_device_tp_test.c - what several GPUs exchange inside a step, as threads, against the
  * exchange of the host, bit for bit.  Exit code 77 with fewer than two.
  *
  * TUTTI_TEST_TIMES=1 prints how long exchanges take, by size. */
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #include "backend/gpus.h"
-#include "exec/trade_crew.h"
+#include "exec/tp_crew.h"
 
-static const trade_case large_cases[] = {
+static const tp_case large_cases[] = {
     {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, 1 << 20, true, false},
     {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, (1 << 19) + 12, false, true},
     {TTI_COLLECTIVE_SUM, TUTTI_F64, 1, 48, true, false},
@@ -19,49 +19,49 @@ static const trade_case large_cases[] = {
 
 T_CASE(small_values_have_the_bits_of_the_host) {
     T_UNUSED;
-    trade_crew c = {.backend = cuda,
-                    .cases = trade_small_cases,
-                    .n_cases = TTI_COUNT(trade_small_cases),
-                    .record = true};
-    for (int w = 2; w <= n_devices && w <= TRADE_MAX_RANKS; w++) trade_run(&c, w);
+    tp_crew c = {.backend = cuda,
+                 .cases = tp_small_cases,
+                 .n_cases = TTI_COUNT(tp_small_cases),
+                 .record = true};
+    for (int w = 2; w <= n_devices && w <= TP_MAX_RANKS; w++) tp_run(&c, w);
 }
 
 T_CASE(large_values_have_the_bits_of_the_host) {
     T_UNUSED;
-    trade_crew c = {
+    tp_crew c = {
         .backend = cuda, .cases = large_cases, .n_cases = TTI_COUNT(large_cases), .record = true};
-    for (int w = 2; w <= n_devices && w <= TRADE_MAX_RANKS; w++) trade_run(&c, w);
+    for (int w = 2; w <= n_devices && w <= TP_MAX_RANKS; w++) tp_run(&c, w);
 }
 
 T_CASE(lists_are_added_in_their_order) {
     T_UNUSED;
-    trade_fold(cuda);
+    tp_fold(cuda);
 }
 
 /* ---- a peer that does not come ---- */
 
 static const char *wait_alone(tutti_comm *comm, void *arg) {
-    static const trade_case one = {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, 64, false, false};
-    trade_crew c = {.backend = cuda, .cases = &one, .n_cases = 1};
-    trade_rank r = {.c = &c,
-                    .ops = cuda->device,
-                    .comm = comm,
-                    .rank = tutti_comm_rank(comm),
-                    .n_ranks = tutti_comm_n_ranks(comm),
-                    .timeout_ms = 1000};
+    static const tp_case one = {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, 64, false, false};
+    tp_crew c = {.backend = cuda, .cases = &one, .n_cases = 1};
+    tp_rank r = {.c = &c,
+                 .ops = cuda->device,
+                 .comm = comm,
+                 .rank = tutti_comm_rank(comm),
+                 .n_ranks = tutti_comm_n_ranks(comm),
+                 .timeout_ms = 1000};
     (void)arg;
     COMM_OK(r.ops->open(&(tti_device_desc){.index = r.rank, .exact = true}));
-    const char *failure = trade_make(&r);
+    const char *failure = tp_make(&r);
     if (failure) return failure;
     if (r.rank == 0) {
-        failure = trade_put(&r);
+        failure = tp_put(&r);
         if (failure) return failure;
         COMM_OK(r.ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
         COMM_FAILS(r.ops->collectives.await(r.group, 0), TUTTI_E_TIMEOUT,
                    " ms (parallel.timeout_ms=1000) for the values of another rank");
     }
     COMM_OK(tutti_comm_barrier(comm));
-    trade_release(&r, NULL);
+    tp_release(&r, NULL);
     return NULL;
 }
 
@@ -79,22 +79,22 @@ typedef struct timed {
     double us[N_TIMES][N_KINDS][2];
 } timed;
 
-static const char *time_one(trade_rank *r, int at, bool beside, double *us) {
-    const trade_case *t = &r->c->cases[at];
-    const tti_device_trade trade = {.kind = t->kind,
-                                    .dtype = t->dtype,
-                                    .in = r->in[at],
-                                    .out = r->out[at],
-                                    .n_rows = t->n_rows,
-                                    .part_bytes = t->part_elems * tutti_dtype_bytes(t->dtype)};
+static const char *time_one(tp_rank *r, int at, bool beside, double *us) {
+    const tp_case *t = &r->c->cases[at];
+    const tti_tp_collective tp = {.kind = t->kind,
+                                  .dtype = t->dtype,
+                                  .in = r->in[at],
+                                  .out = r->out[at],
+                                  .n_rows = t->n_rows,
+                                  .part_bytes = t->part_elems * tutti_dtype_bytes(t->dtype)};
     double moments[2];
     for (int round = 0; round < 2; round++) {
         COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
-        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_TRADE, 0));
+        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_PEER, 0));
         for (int i = 0; i < N_EACH; i++)
-            COMM_OK(r->ops->collectives.trade(r->group, &trade, beside));
-        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_TRADE, 1));
+            COMM_OK(r->ops->collectives.tp_collective(r->group, &tp, beside));
+        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_PEER, 1));
         COMM_OK(r->ops->queues.read_stamps(2, moments));
     }
     *us = moments[1] / N_EACH;
@@ -107,18 +107,18 @@ static const char *time_rank(tutti_comm *comm, void *arg) {
     int w = tutti_comm_n_ranks(comm);
     for (int i = 0; i < N_TIMES; i++) {
         size_t whole = timed_elems[i], part = whole / (size_t)w / 8 * 8;
-        const trade_case cases[N_KINDS] = {
+        const tp_case cases[N_KINDS] = {
             {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, whole, false, false},
             {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 1, part, false, false},
             {TTI_COLLECTIVE_SCATTER, TUTTI_BF16, 1, part, false, false}};
-        trade_crew c = {.backend = cuda, .cases = cases, .n_cases = N_KINDS};
-        trade_rank r = {.c = &c,
-                        .ops = cuda->device,
-                        .comm = comm,
-                        .rank = tutti_comm_rank(comm),
-                        .n_ranks = w};
+        tp_crew c = {.backend = cuda, .cases = cases, .n_cases = N_KINDS};
+        tp_rank r = {.c = &c,
+                     .ops = cuda->device,
+                     .comm = comm,
+                     .rank = tutti_comm_rank(comm),
+                     .n_ranks = w};
         COMM_OK(r.ops->open(&(tti_device_desc){.index = r.rank}));
-        const char *failure = trade_make(&r);
+        const char *failure = tp_make(&r);
         for (int k = 0; k < N_KINDS * 2 && !failure; k++) {
             double us = 0;
             failure = time_one(&r, k / 2, k % 2, &us);
@@ -126,7 +126,7 @@ static const char *time_rank(tutti_comm *comm, void *arg) {
         }
         if (failure) return failure;
         COMM_OK(tutti_comm_barrier(comm));
-        trade_release(&r, NULL);
+        tp_release(&r, NULL);
     }
     return NULL;
 }

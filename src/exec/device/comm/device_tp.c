@@ -1,10 +1,10 @@
-/* device_exchange.c - the collectives of a tensor axis on devices.
+/* device_tp.c - the collectives of a tensor axis on devices.
  *
  * Devices that read each other's memory run them in a queue concurrent with the kernels, as part of
  * the captured graph.  Otherwise a value is copied to the host, the host communicates, and the
  * result is copied back.  The memory of a collective is reused by the next one; by then the copy
  * back is complete, since the compute queue is in order and the awaited copy out comes after it. */
-#include "exec/device/comm/device_exchange.h"
+#include "exec/device/comm/device_tp.h"
 
 #include <stdlib.h>
 
@@ -18,10 +18,10 @@
 #include "exec/worker/worker.h"
 #include "passes/tensor/norm_exchange.h"
 
-enum { TRADE_ALIGN = 256 };
+enum { TP_ALIGN = 256 };
 
-struct tti_device_exchange {
-    const tti_exchange_calls *calls; /* first: what programs see of it */
+struct tti_device_tp {
+    const tti_tp_calls *calls; /* first: what programs see of it */
     tti_exec *x;
     const tti_device_ops *ops;
     tutti_comm *comm;
@@ -31,7 +31,7 @@ struct tti_device_exchange {
     void *scratch;
     void *group; /* between devices; NULL: by way of the host */
     void *staging;
-    size_t n_traded;
+    size_t tp_half_bytes;
     size_t *joint; /* [n_nodes] of the shard program: bytes that a sum adds, 0: another one does */
     void *arena;   /* of the compute thread, which the others read and write; NULL: it allocates its
                       own */
@@ -86,7 +86,7 @@ static room room_of(const tti_plan *plan) {
 /* ---- sums that are computed together ---- */
 
 /* Only if gradients are laid out as the flat arrays say. */
-static tutti_status find_joint(tti_device_exchange *e) {
+static tutti_status find_joint(tti_device_tp *e) {
     const tti_program *program = &tti_setup_of(e->x)->desc.plan->shard;
     e->joint = calloc((size_t)program->graph->n_nodes + 1, sizeof *e->joint);
     if (!e->joint) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
@@ -96,7 +96,7 @@ static tutti_status find_joint(tti_device_exchange *e) {
 }
 
 /* Bytes of a sum, including those computed with it. */
-static size_t sum_bytes(const tti_device_exchange *e, const tti_node *node) {
+static size_t sum_bytes(const tti_device_tp *e, const tti_node *node) {
     const tutti_graph *g = tti_setup_of(e->x)->desc.plan->shard.graph;
     bool trains = node->id < g->n_nodes && g->nodes[node->id] == node;
     return trains && !tti_arrays_of(e->x)->sharded ? e->joint[node->id]
@@ -105,7 +105,7 @@ static size_t sum_bytes(const tti_device_exchange *e, const tti_node *node) {
 
 /* ---- by way of the host ---- */
 
-static tutti_status take_host(tti_device_exchange *e) {
+static tutti_status take_host(tti_device_tp *e) {
     room r = room_of(tti_setup_of(e->x)->desc.plan);
     e->in = e->ops->memory.alloc_host(TTI_MAX(r.in, (size_t)1));
     e->out = e->ops->memory.alloc_host(TTI_MAX(r.out, (size_t)1));
@@ -115,14 +115,13 @@ static tutti_status take_host(tti_device_exchange *e) {
 }
 
 /* Earlier kernels may wait for another stage. */
-static tutti_status await_host(const tti_device_exchange *e) {
+static tutti_status await_host(const tti_device_tp *e) {
     const tti_exec_device *d = tti_device_of(e->x);
     if (d && d->between) return tti_device_p2p_await(d->p2p, TTI_MARK_EXCHANGE);
     return e->ops->queues.await(TTI_MARK_EXCHANGE);
 }
 
-static tutti_status exchange_on_host(const tti_device_exchange *e, const tti_kargs *a,
-                                     size_t n_bytes) {
+static tutti_status exchange_on_host(const tti_device_tp *e, const tti_kargs *a, size_t n_bytes) {
     void *in = e->in, *out = e->out;
     const tti_kargs host = {
         .node = a->node, .in = &in, .out = &out, .scratch = e->scratch, .run = a->run};
@@ -133,7 +132,7 @@ static tutti_status exchange_on_host(const tti_device_exchange *e, const tti_kar
                                  TUTTI_SUM, TUTTI_ALG_DIRECT);
 }
 
-static tutti_status run_host_staged(const tti_device_exchange *e, const tti_kargs *a) {
+static tutti_status run_host_staged(const tti_device_tp *e, const tti_kargs *a) {
     bool sums = a->node->op->collective == TTI_COLLECTIVE_SUM;
     size_t n_in = sums ? sum_bytes(e, a->node) : tti_value_n_bytes(a->node->in[0]);
     size_t n_out = sums ? n_in : tti_value_n_bytes(a->node->out[0]);
@@ -147,7 +146,7 @@ static tutti_status run_host_staged(const tti_device_exchange *e, const tti_karg
     int64_t end = tti_now_ns();
     tti_exec_waited(tti_tally_of(e->x), end - start);
     tti_part part = tti_part_node(TTI_SPAN_LAYERS, a->node, "exchange by the host");
-    tti_profile_add(e->x, TTI_ROW_TRADE, part, -1, start, end);
+    tti_profile_add(e->x, TTI_ROW_TP, part, -1, start, end);
     return e->ops->queues.copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
 }
 
@@ -163,7 +162,7 @@ static bool is_needed(const tti_setup *setup, const room *r) {
 /* Whether steps can be recorded with exchanges of floats in them.  The same on all workers. */
 static bool is_wanted(const tti_setup *setup) {
     const tti_device_ops *ops = setup->desc.backend->device;
-    bool can = ops->collectives.connect && ops->collectives.trade;
+    bool can = ops->collectives.connect && ops->collectives.tp_collective;
     bool plain = !setup->desc.offload && !setup->desc.mixed && !setup->desc.server &&
                  !tti_device_host_staged_alone(setup) && !setup->desc.reference;
     bool stages = setup->desc.mesh->size.stage == 1 || ops->p2p.send;
@@ -171,10 +170,10 @@ static bool is_wanted(const tti_setup *setup) {
 }
 
 /* Values of programs, sums of shards, votes, squares of slots. */
-static size_t most_traded(const tti_setup *setup, const room *r) {
+static size_t most_tp_bytes(const tti_setup *setup, const room *r) {
     size_t n_sums = (size_t)tti_device_n_told(setup) + 2 * (size_t)setup->desc.plan->n_slots + 1;
     size_t n_bytes = TTI_MAX(TTI_MAX(r->in, r->out), n_sums * sizeof(double));
-    return (n_bytes + TRADE_ALIGN - 1) / TRADE_ALIGN * TRADE_ALIGN;
+    return (n_bytes + TP_ALIGN - 1) / TP_ALIGN * TP_ALIGN;
 }
 
 /* ---- norms between exchanges ---- */
@@ -207,13 +206,13 @@ static size_t inbox_bytes(const tti_device_ops *ops, const tti_program *program)
     return most;
 }
 
-size_t tti_device_exchange_bytes(const tti_setup *setup) {
+size_t tti_device_tp_bytes(const tti_setup *setup) {
     room r = room_of(setup->desc.plan);
     bool meets =
         is_needed(setup, &r) && setup->desc.mesh && setup->desc.mesh->tensor && is_wanted(setup);
     if (!meets || !r.adds_floats) return 0;
     const tti_plan *plan = setup->desc.plan;
-    return 2 * most_traded(setup, &r) +
+    return 2 * most_tp_bytes(setup, &r) +
            TTI_MAX(inbox_bytes(setup->desc.backend->device, &plan->shard),
                    inbox_bytes(setup->desc.backend->device, &plan->eval));
 }
@@ -231,7 +230,7 @@ static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *progr
 }
 
 /* Allocates the arena here if all workers have the same offsets in theirs. */
-static tutti_status take_arena(tti_device_exchange *e) {
+static tutti_status take_arena(tti_device_tp *e) {
     const tti_exec *x = e->x;
     const tti_setup *setup = tti_setup_of(x);
     int n_ranks = tutti_comm_n_ranks(e->comm);
@@ -243,38 +242,38 @@ static tutti_status take_arena(tti_device_exchange *e) {
     e->joins = mine != 0;
     for (int r = 0; r < n_ranks; r++) e->joins = e->joins && all[r] == mine;
     size_t n_inbox = TTI_MAX(inbox_bytes(e->ops, shard), inbox_bytes(e->ops, eval));
-    e->inbox = (setup->arena_bytes + TRADE_ALIGN - 1) / TRADE_ALIGN * TRADE_ALIGN;
+    e->inbox = (setup->arena_bytes + TP_ALIGN - 1) / TP_ALIGN * TP_ALIGN;
     e->arena_bytes = e->inbox + n_inbox + 64;
     e->pushes = e->joins && n_inbox > 0;
     if (e->joins) e->arena = setup->desc.backend->alloc(e->arena_bytes);
     return TUTTI_OK;
 }
 
-void *tti_device_exchange_arena(const tti_device_exchange *e) { return e ? e->arena : NULL; }
+void *tti_device_tp_arena(const tti_device_tp *e) { return e ? e->arena : NULL; }
 
-static bool joins(const tti_device_exchange *e, const tti_program *program,
+static bool joins(const tti_device_tp *e, const tti_program *program,
                   const tti_norm_exchange *joint) {
     return e && e->group && e->joins && is_reached(program, joint);
 }
 
-static int product_before(const tti_device_exchange *e, const tti_program *program, int s,
+static int product_before(const tti_device_tp *e, const tti_program *program, int s,
                           const tti_norm_exchange *joint) {
     return product_of(e->ops, program, s, joint);
 }
 
-static size_t inbox_of(const tti_device_exchange *e) { return e->inbox; }
+static size_t inbox_of(const tti_device_tp *e) { return e->inbox; }
 
 /* ---- between devices: meeting, the devices ---- */
 
-static tutti_status meet(tti_device_exchange *e) {
+static tutti_status meet(tti_device_tp *e) {
     const tti_mesh *mesh = tti_setup_of(e->x)->desc.mesh;
     float *pieces[] = {e->staging};
     const tti_device_parts_of arena = {.data = e->arena};
     const tti_device_peers peers = {.pieces = pieces,
                                     .n_pieces = 1,
-                                    .n_flat = 2 * e->n_traded / sizeof(float),
-                                    .n_most = 2 * e->n_traded / sizeof(float),
-                                    .n_traded = e->n_traded,
+                                    .n_flat = 2 * e->tp_half_bytes / sizeof(float),
+                                    .n_most = 2 * e->tp_half_bytes / sizeof(float),
+                                    .tp_half_bytes = e->tp_half_bytes,
                                     .sources = &arena,
                                     .n_sources = e->joins};
     e->line = (tti_device_line){.x = e->x,
@@ -285,31 +284,31 @@ static tutti_status meet(tti_device_exchange *e) {
     return tti_device_meet_line(&e->line, &peers, &e->group);
 }
 
-static void leave(tti_device_exchange *e) {
+static void leave(tti_device_tp *e) {
     if (e->group) e->ops->collectives.disconnect(e->group);
     e->group = NULL;
-    tti_setup_of(e->x)->desc.backend->release(e->staging, 2 * e->n_traded);
+    tti_setup_of(e->x)->desc.backend->release(e->staging, 2 * e->tp_half_bytes);
     e->staging = NULL;
 }
 
 /* Connects only if all workers got the memory. */
-static tutti_status try_devices(tti_device_exchange *e, const room *r) {
+static tutti_status try_devices(tti_device_tp *e, const room *r) {
     bool good = false;
     TTI_TRY(tti_device_have_own(tti_setup_of(e->x), &good));
     if (!good)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "there are fewer devices than tensor parallel workers");
-    e->n_traded = most_traded(tti_setup_of(e->x), r);
-    e->staging = tti_setup_of(e->x)->desc.backend->alloc(2 * e->n_traded);
+    e->tp_half_bytes = most_tp_bytes(tti_setup_of(e->x), r);
+    e->staging = tti_setup_of(e->x)->desc.backend->alloc(2 * e->tp_half_bytes);
     TTI_TRY(take_arena(e));
     good = e->staging && (e->arena || !e->joins);
     TTI_TRY(tti_device_agree(tti_setup_of(e->x), &good));
     if (!good)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "no %zu bytes on every device", 2 * e->n_traded);
+        return tti_fail(TUTTI_E_UNSUPPORTED, "no %zu bytes on every device", 2 * e->tp_half_bytes);
     return meet(e);
 }
 
-static tutti_status meet_devices(tti_device_exchange *e, const room *r) {
+static tutti_status meet_devices(tti_device_tp *e, const room *r) {
     tutti_status st = try_devices(e, r);
     if (st == TUTTI_OK) {
         e->ops->collectives.describe(e->group, &e->way);
@@ -325,20 +324,20 @@ static tutti_status meet_devices(tti_device_exchange *e, const room *r) {
 }
 
 /* Stages have separate programs; either all workers connect or none does. */
-static tutti_status make_way(tti_device_exchange *e, const room *r) {
+static tutti_status make_way(tti_device_tp *e, const room *r) {
     bool wanted = e->comm && is_wanted(tti_setup_of(e->x)), adds = r->adds_floats;
     if (wanted) TTI_TRY(tti_device_agree(tti_setup_of(e->x), &adds));
     return wanted && adds ? meet_devices(e, r) : take_host(e);
 }
 
-tutti_status tti_device_exchange_give_up(tti_device_exchange *e, const char *why) {
+tutti_status tti_device_tp_give_up(tti_device_tp *e, const char *why) {
     leave(e);
     tti_str_clear(&e->way);
     tti_str_printf(&e->way, "by way of the host: %.300s", why);
     return take_host(e);
 }
 
-void tti_device_exchange_destroy(tti_device_exchange *e) {
+void tti_device_tp_destroy(tti_device_tp *e) {
     if (!e) return;
     leave(e);
     if (e->arena) tti_setup_of(e->x)->desc.backend->release(e->arena, e->arena_bytes);
@@ -350,28 +349,28 @@ void tti_device_exchange_destroy(tti_device_exchange *e) {
     free(e);
 }
 
-void *tti_device_exchange_group(const tti_device_exchange *e) { return e ? e->group : NULL; }
+void *tti_device_tp_group(const tti_device_tp *e) { return e ? e->group : NULL; }
 
-void tti_device_exchange_describe(const tti_device_exchange *e, tti_str *str) {
+void tti_device_tp_describe(const tti_device_tp *e, tti_str *str) {
     if (e) tti_str_add(str, tti_str_text(&e->way));
 }
 
 /* ---- between devices: a step ---- */
 
-void tti_device_exchange_begin(tti_device_exchange *e, bool beside) {
+void tti_device_tp_begin(tti_device_tp *e, bool beside) {
     if (!e) return;
     e->beside = beside;
     e->pending = e->alone = e->pulled = false;
 }
 
-static void alone(tti_device_exchange *e) {
+static void alone(tti_device_tp *e) {
     if (e) e->alone = true;
 }
 
-tutti_status tti_device_exchange_wait(tti_device_exchange *e) {
+tutti_status tti_device_tp_wait(tti_device_tp *e) {
     if (!e || !e->pending) return TUTTI_OK;
     e->pending = e->pulled = false;
-    TTI_TRY(e->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    TTI_TRY(e->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
     return tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for an exchange"), -1);
 }
 
@@ -380,7 +379,7 @@ static tti_part between_devices(const tti_node *node) {
 }
 
 /* All workers are idle before a kernel starts that waits for the others. */
-static tutti_status put_alone(tti_device_exchange *e) {
+static tutti_status put_alone(tti_device_tp *e) {
     e->alone = false;
     if (e->beside) return TUTTI_OK;
     TTI_TRY(e->ops->queues.sync());
@@ -388,21 +387,21 @@ static tutti_status put_alone(tti_device_exchange *e) {
 }
 
 /* Waits until it has ended, or a peer is lost. */
-static tutti_status end_alone(tti_device_exchange *e) {
+static tutti_status end_alone(tti_device_tp *e) {
     if (e->beside) return TUTTI_OK;
-    TTI_TRY(tti_device_exchange_wait(e));
+    TTI_TRY(tti_device_tp_wait(e));
     TTI_TRY(e->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
-    TTI_TRY(tti_device_exchange_await(e, TTI_MARK_EXCHANGE));
+    TTI_TRY(tti_device_tp_await(e, TTI_MARK_EXCHANGE));
     return e->ops->queues.sync();
 }
 
-static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade, tti_part part) {
+static tutti_status put(tti_device_tp *e, const tti_tp_collective *tp, tti_part part) {
     bool alone = e->alone;
     TTI_TRY(put_alone(e));
-    TTI_TRY(e->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
-    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
-    TTI_TRY(e->ops->collectives.trade(e->group, trade, e->beside && !alone));
-    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1));
+    TTI_TRY(e->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
+    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TP));
+    TTI_TRY(e->ops->collectives.tp_collective(e->group, tp, e->beside && !alone));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TP, part, -1));
     e->pending = true;
     e->pulled = false;
     return end_alone(e);
@@ -410,32 +409,32 @@ static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade, t
 
 /* In the compute queue, where each kernel waits for the previous one only: waiting for two queues
  * takes longer. */
-static tutti_status put_norm(tti_device_exchange *e, const tti_device_norm *norm) {
+static tutti_status put_norm(tti_device_tp *e, const tti_device_norm *norm) {
     const tti_device_ops *ops = e->ops;
-    if (!e->pulled) TTI_TRY(tti_device_exchange_wait(e));
+    if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
     TTI_TRY(put_alone(e));
     int moment = tti_profile_take(e->x, 2);
     if (moment > 0) TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, moment));
     TTI_TRY((norm->part ? ops->fusions.norm_grad : ops->fusions.norm)(e->group, norm));
     if (moment > 0) TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, moment + 1));
-    tti_profile_between(e->x, TTI_ROW_TRADE, between_devices(norm->node), -1, moment);
+    tti_profile_between(e->x, TTI_ROW_TP, between_devices(norm->node), -1, moment);
     tti_part wait = tti_part_wait("waiting for an exchange");
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
     return end_alone(e);
 }
 
 /* Beside what computes next. */
-static tutti_status bring_rows(tti_device_exchange *e, const tti_device_norm *norm) {
-    TTI_TRY(e->ops->queues.order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
-    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
+static tutti_status bring_rows(tti_device_tp *e, const tti_device_norm *norm) {
+    TTI_TRY(e->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
+    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TP));
     TTI_TRY(e->ops->fusions.bring(e->group, norm));
     e->pending = true;
     e->pulled = false;
     tti_part part = tti_part_node(TTI_SPAN_LAYERS, norm->node, "rows between devices");
-    return tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1);
+    return tti_profile_upto(e->x, TTI_ROW_TP, part, -1);
 }
 
-static tutti_status norm_between(tti_device_exchange *e, tti_device_norm *norm, bool beside) {
+static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool beside) {
     norm->kept = beside && e->beside && norm->pushed && e->ops->fusions.bring;
     TTI_TRY(put_norm(e, norm));
     return norm->kept ? bring_rows(e, norm) : TUTTI_OK;
@@ -443,36 +442,36 @@ static tutti_status norm_between(tti_device_exchange *e, tti_device_norm *norm, 
 
 /* The other worker has read what was sent before: its rows have arrived, which it sends afterwards.
  */
-static tutti_status push(tti_device_exchange *e, const tti_device_push *push) {
-    if (!e->pulled) TTI_TRY(tti_device_exchange_wait(e));
+static tutti_status push(tti_device_tp *e, const tti_device_push *push) {
+    if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
     return e->ops->fusions.push(e->group, push);
 }
 
-static bool may_pull(const tti_device_exchange *e, const tti_node *product,
+static bool may_pull(const tti_device_tp *e, const tti_node *product,
                      const tti_norm_exchange *joint) {
     return e->ops->fusions.can_pull && product->in[0] == joint->gather->out[0] &&
            e->ops->fusions.can_pull(product, (size_t)joint->n_rows);
 }
 
-static tutti_status pull(tti_device_exchange *e, const tti_device_push *pull) {
+static tutti_status pull(tti_device_tp *e, const tti_device_push *pull) {
     TTI_TRY(e->ops->fusions.pull(e->group, pull));
     e->pulled = true;
     return TUTTI_OK;
 }
 
-tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size_t n) {
-    const tti_device_trade trade = {.kind = TTI_COLLECTIVE_SUM,
-                                    .dtype = TUTTI_F64,
-                                    .in = terms,
-                                    .out = terms,
-                                    .n_rows = 1,
-                                    .part_bytes = n * sizeof *terms};
+tutti_status tti_device_tp_sum(tti_device_tp *e, double *terms, size_t n) {
+    const tti_tp_collective tp = {.kind = TTI_COLLECTIVE_SUM,
+                                  .dtype = TUTTI_F64,
+                                  .in = terms,
+                                  .out = terms,
+                                  .n_rows = 1,
+                                  .part_bytes = n * sizeof *terms};
     alone(e);
-    TTI_TRY(put(e, &trade, tti_part_sums("exchange between devices")));
-    return tti_device_exchange_wait(e);
+    TTI_TRY(put(e, &tp, tti_part_sums("exchange between devices")));
+    return tti_device_tp_wait(e);
 }
 
-tutti_status tti_device_exchange_await(tti_device_exchange *e, int mark) {
+tutti_status tti_device_tp_await(tti_device_tp *e, int mark) {
     return tti_device_late(tti_setup_of(e->x), e->ops->collectives.await(e->group, mark));
 }
 
@@ -484,15 +483,15 @@ static size_t no_scratch(const tti_node *node, const void *state) {
 }
 
 static tutti_status run(void *state, const tti_kargs *a) {
-    tti_device_exchange *e = state;
+    tti_device_tp *e = state;
     if (!e->group) return run_host_staged(e, a);
-    tti_device_trade trade = {.kind = a->node->op->collective,
-                              .dtype = a->node->in[0]->type.dtype,
-                              .in = a->in[0],
-                              .out = a->out[0]};
-    tti_collective_rows(a->node, &trade.n_rows, &trade.part_bytes);
-    if (trade.kind == TTI_COLLECTIVE_SUM) trade.part_bytes = sum_bytes(e, a->node);
-    if (trade.part_bytes > 0 && trade.n_rows > 0) return put(e, &trade, between_devices(a->node));
+    tti_tp_collective tp = {.kind = a->node->op->collective,
+                            .dtype = a->node->in[0]->type.dtype,
+                            .in = a->in[0],
+                            .out = a->out[0]};
+    tti_collective_rows(a->node, &tp.n_rows, &tp.part_bytes);
+    if (tp.kind == TTI_COLLECTIVE_SUM) tp.part_bytes = sum_bytes(e, a->node);
+    if (tp.part_bytes > 0 && tp.n_rows > 0) return put(e, &tp, between_devices(a->node));
     e->alone = false;
     return TUTTI_OK;
 }
@@ -500,10 +499,10 @@ static tutti_status run(void *state, const tti_kargs *a) {
 static const tti_kernel kernel = {
     .op = "*", .name = "exchange", .scratch_bytes = no_scratch, .run = run};
 
-static const tti_exchange_calls calls = {
+static const tti_tp_calls calls = {
     .kernel = &kernel,
     .alone = alone,
-    .wait = tti_device_exchange_wait,
+    .wait = tti_device_tp_wait,
     .joins = joins,
     .norm = norm_between,
     .product = product_before,
@@ -511,15 +510,15 @@ static const tti_exchange_calls calls = {
     .push = push,
     .may_pull = may_pull,
     .pull = pull,
-    .group = tti_device_exchange_group,
+    .group = tti_device_tp_group,
 };
 
-tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out) {
+tutti_status tti_device_tp_create(tti_exec *x, tti_device_tp **out) {
     const tti_setup *setup = tti_setup_of(x);
     room r = room_of(setup->desc.plan);
     *out = NULL;
     if (!setup->desc.backend->device || !is_needed(setup, &r)) return TUTTI_OK;
-    tti_device_exchange *e = calloc(1, sizeof *e);
+    tti_device_tp *e = calloc(1, sizeof *e);
     if (!e) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     e->calls = &calls;
     e->x = x;
@@ -528,7 +527,7 @@ tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out) 
     tutti_status st = find_joint(e);
     if (st == TUTTI_OK) st = make_way(e, &r);
     if (st != TUTTI_OK) {
-        tti_device_exchange_destroy(e);
+        tti_device_tp_destroy(e);
         return st;
     }
     *out = e;

@@ -1,4 +1,4 @@
-/* trade.cu - collectives inside a step between devices that read each other's memory.
+/* tp.cu - collectives inside a step between devices that read each other's memory.
  *
  * Each block writes its input into its device's half of the shared memory, synchronizes with the
  * blocks of the same number on the other devices, and reads theirs: so it does not depend on
@@ -10,7 +10,7 @@
  *
  * Barriers are counted on the device, in 64 bits, two for each collective: blocks that a small one
  * does not have skip the same count. */
-#include "backend/cuda/comm/trade.cuh"
+#include "backend/cuda/comm/tp.cuh"
 #include "backend/cuda/runtime/load.cuh"
 
 /* BESIDE_BLOCKS: as for a sum that overlaps with matrix products, and as many for the copy before
@@ -142,28 +142,28 @@ __device__ __forceinline__ void find_terms(const tti_peers_view &v, const R *own
 
 template <class T, int V, int N>
 __global__ void __launch_bounds__(THREADS)
-    trade_sum_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
-                     uint32_t n, size_t half_bytes) {
+    tp_sum_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out, uint32_t n,
+                  size_t half_bytes) {
     typedef typename raw_of<sizeof(T) * V>::type R;
-    uint64_t epoch = tti_trade_epoch(v);
+    uint64_t epoch = tti_tp_epoch(v);
     uint32_t step = gridDim.x * blockDim.x, begin = blockIdx.x * blockDim.x + threadIdx.x;
     const R *src = (const R *)in, *from[TTI_PEERS_MAX];
     R *mine = given<R>(v, v.rank, epoch, half_bytes), *dst = (R *)out;
     for (uint32_t i = begin; i < n; i += step) mine[i] = src[i];
-    tti_trade_meet(v, epoch + 1);
+    tti_tp_barrier(v, epoch + 1);
     find_terms(v, src, epoch, half_bytes, from);
     sum_units<T, V, N>(
         v, from, n, [](uint32_t i) { return (size_t)i; }, [&](uint32_t i, R sum) { dst[i] = sum; });
-    tti_trade_end(v, epoch);
+    tti_tp_end(v, epoch);
 }
 
 /* Each rank sums its part, in the place of its own input, from which the others fetch it. */
 template <class T, int V, int N>
 __global__ void __launch_bounds__(THREADS)
-    trade_sum_parts_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
-                           uint32_t n, uint32_t part, size_t half_bytes) {
+    tp_sum_parts_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
+                        uint32_t n, uint32_t part, size_t half_bytes) {
     typedef typename raw_of<sizeof(T) * V>::type R;
-    uint64_t epoch = tti_trade_epoch(v);
+    uint64_t epoch = tti_tp_epoch(v);
     uint32_t step = gridDim.x * blockDim.x, begin = blockIdx.x * blockDim.x + threadIdx.x;
     const R *src = (const R *)in, *from[TTI_PEERS_MAX];
     R *mine = given<R>(v, v.rank, epoch, half_bytes), *dst = (R *)out;
@@ -171,12 +171,12 @@ __global__ void __launch_bounds__(THREADS)
     for (int r = 0; r < v.n_ranks; r++)
         for (uint32_t i = begin; r != v.rank && i < part && part * r + i < n; i += step)
             mine[part * r + i] = src[part * r + i];
-    tti_trade_meet(v, epoch + 1);
+    tti_tp_barrier(v, epoch + 1);
     find_terms(v, src, epoch, half_bytes, from);
     sum_units<T, V, N>(
         v, from, n_own, [&](uint32_t i) { return (size_t)first + i; },
         [&](uint32_t i, R sum) { dst[first + i] = mine[first + i] = sum; });
-    tti_trade_meet(v, epoch + 2);
+    tti_tp_barrier(v, epoch + 2);
     for (int k = 1; k < v.n_ranks; k++) {
         int r = v.rank + k < v.n_ranks ? v.rank + k : v.rank + k - v.n_ranks;
         const R *theirs = given<R>(v, r, epoch, half_bytes);
@@ -184,16 +184,16 @@ __global__ void __launch_bounds__(THREADS)
         for (uint32_t i = begin; i < part && part * r + i < n; i += step)
             dst[part * r + i] = __ldcg(theirs + part * r + i);
     }
-    tti_trade_end(v, epoch);
+    tti_tp_end(v, epoch);
 }
 
 /* n units in all rows of a part, per_row of them in each. */
 template <class T, int V, int N>
 __global__ void __launch_bounds__(THREADS)
-    trade_scatter_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
-                         uint32_t n, uint32_t per_row, size_t half_bytes) {
+    tp_scatter_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
+                      uint32_t n, uint32_t per_row, size_t half_bytes) {
     typedef typename raw_of<sizeof(T) * V>::type R;
-    uint64_t epoch = tti_trade_epoch(v);
+    uint64_t epoch = tti_tp_epoch(v);
     uint32_t step = gridDim.x * blockDim.x, begin = blockIdx.x * blockDim.x + threadIdx.x;
     const R *src = (const R *)in, *from[TTI_PEERS_MAX];
     R *mine = given<R>(v, v.rank, epoch, half_bytes), *dst = (R *)out;
@@ -203,19 +203,19 @@ __global__ void __launch_bounds__(THREADS)
     for (uint32_t i = begin; i < n; i += step)
         for (int r = 0; r < v.n_ranks; r++)
             if (r != v.rank) mine[place(i, r)] = src[place(i, r)];
-    tti_trade_meet(v, epoch + 1);
+    tti_tp_barrier(v, epoch + 1);
     find_terms(v, src, epoch, half_bytes, from);
     sum_units<T, V, N>(
         v, from, n, [&](uint32_t i) { return place(i, v.rank); },
         [&](uint32_t i, R sum) { dst[i] = sum; });
-    tti_trade_end(v, epoch);
+    tti_tp_end(v, epoch);
 }
 
 template <class R>
 __global__ void __launch_bounds__(THREADS)
-    trade_gather_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
-                        uint32_t n, uint32_t per_row, size_t half_bytes) {
-    uint64_t epoch = tti_trade_epoch(v);
+    tp_gather_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
+                     uint32_t n, uint32_t per_row, size_t half_bytes) {
+    uint64_t epoch = tti_tp_epoch(v);
     uint32_t step = gridDim.x * blockDim.x, begin = blockIdx.x * blockDim.x + threadIdx.x;
     const R *src = (const R *)in;
     R *mine = given<R>(v, v.rank, epoch, half_bytes), *dst = (R *)out;
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(THREADS)
         mine[i] = unit;
         dst[place(i, v.rank)] = unit;
     }
-    tti_trade_meet(v, epoch + 1);
+    tti_tp_barrier(v, epoch + 1);
     for (int k = 1; k < v.n_ranks; k++) {
         int r = v.rank + k < v.n_ranks ? v.rank + k : v.rank + k - v.n_ranks;
         const R *theirs = given<R>(v, r, epoch, half_bytes);
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(THREADS)
         }
         for (; i < n; i += step) dst[place(i, r)] = __ldcg(theirs + i);
     }
-    tti_trade_end(v, epoch);
+    tti_tp_end(v, epoch);
 }
 
 /* ---- lists ---- */
@@ -279,7 +279,7 @@ static unsigned blocks_for(size_t n_units, bool beside) {
 /* The parameters of a launch, in units of V elements. */
 struct launch {
     tti_peers_view view;
-    const tti_device_trade *trade;
+    const tti_tp_collective *tp;
     uint32_t n, per_row, part;
     size_t half_bytes;
     unsigned grid;
@@ -289,15 +289,15 @@ struct launch {
 
 template <class T, int V, int N>
 static cudaError_t launch_added(const launch &l) {
-    const tti_device_trade *t = l.trade;
+    const tti_tp_collective *t = l.tp;
     if (t->kind == TTI_COLLECTIVE_SCATTER)
-        trade_scatter_kernel<T, V, N>
+        tp_scatter_kernel<T, V, N>
             <<<l.grid, THREADS, 0, l.stream>>>(l.view, t->in, t->out, l.n, l.per_row, l.half_bytes);
     else if (l.in_parts)
-        trade_sum_parts_kernel<T, V, N>
+        tp_sum_parts_kernel<T, V, N>
             <<<l.grid, THREADS, 0, l.stream>>>(l.view, t->in, t->out, l.n, l.part, l.half_bytes);
     else
-        trade_sum_kernel<T, V, N>
+        tp_sum_kernel<T, V, N>
             <<<l.grid, THREADS, 0, l.stream>>>(l.view, t->in, t->out, l.n, l.half_bytes);
     return cudaGetLastError();
 }
@@ -320,14 +320,14 @@ static cudaError_t launch_of(const launch &l, bool wide) {
 
 template <class R>
 static cudaError_t launch_gather(const launch &l) {
-    const tti_device_trade *t = l.trade;
-    trade_gather_kernel<R>
+    const tti_tp_collective *t = l.tp;
+    tp_gather_kernel<R>
         <<<l.grid, THREADS, 0, l.stream>>>(l.view, t->in, t->out, l.n, l.per_row, l.half_bytes);
     return cudaGetLastError();
 }
 
 /* The widest unit that everything is a multiple of. */
-static size_t unit_of(const tti_device_trade *t) {
+static size_t unit_of(const tti_tp_collective *t) {
     size_t all = (size_t)(uintptr_t)t->in | (size_t)(uintptr_t)t->out | t->part_bytes, unit = 16;
     while (all % unit) unit /= 2;
     return unit;
@@ -349,7 +349,7 @@ static cudaError_t gather_by(const launch &l, size_t unit) {
 }
 
 static cudaError_t add_by(const launch &l, bool wide) {
-    switch (l.trade->dtype) {
+    switch (l.tp->dtype) {
         case TUTTI_F32:
             return launch_of<float>(l, wide);
         case TUTTI_F64:
@@ -363,16 +363,16 @@ static cudaError_t add_by(const launch &l, bool wide) {
     }
 }
 
-extern "C" cudaError_t tti_launch_trade(const tti_peers_view *view, const tti_device_trade *trade,
-                                        size_t half_bytes, bool beside, cudaStream_t stream) {
-    bool gathers = trade->kind == TTI_COLLECTIVE_GATHER;
-    size_t unit = unit_of(trade), n_bytes = trade->n_rows * trade->part_bytes;
+extern "C" cudaError_t tti_launch_tp(const tti_peers_view *view, const tti_tp_collective *tp,
+                                     size_t half_bytes, bool beside, cudaStream_t stream) {
+    bool gathers = tp->kind == TTI_COLLECTIVE_GATHER;
+    size_t unit = unit_of(tp), n_bytes = tp->n_rows * tp->part_bytes;
     bool wide = unit == 16;
-    if (!gathers && !wide) unit = tutti_dtype_bytes(trade->dtype);
-    if (n_bytes / unit >= (size_t)1 << 31 || trade->part_bytes % unit) return cudaErrorInvalidValue;
-    launch l = {.view = *view, .trade = trade, .half_bytes = half_bytes, .stream = stream};
+    if (!gathers && !wide) unit = tutti_dtype_bytes(tp->dtype);
+    if (n_bytes / unit >= (size_t)1 << 31 || tp->part_bytes % unit) return cudaErrorInvalidValue;
+    launch l = {.view = *view, .tp = tp, .half_bytes = half_bytes, .stream = stream};
     l.n = (uint32_t)(n_bytes / unit);
-    l.per_row = (uint32_t)(trade->part_bytes / unit);
+    l.per_row = (uint32_t)(tp->part_bytes / unit);
     l.part = (l.n + view->n_ranks - 1) / view->n_ranks;
     l.in_parts = wide && view->n_ranks > 2 && n_bytes >= PARTS_BYTES;
     l.grid = blocks_for(l.in_parts ? l.part : l.n, beside);
@@ -399,8 +399,8 @@ extern "C" cudaError_t tti_launch_unfold(double *values, size_t n_values,
 
 template <class T, int V, int N>
 static cudaError_t load_added() {
-    return tti_load_kernels(trade_sum_kernel<T, V, N>, trade_sum_parts_kernel<T, V, N>,
-                            trade_scatter_kernel<T, V, N>);
+    return tti_load_kernels(tp_sum_kernel<T, V, N>, tp_sum_parts_kernel<T, V, N>,
+                            tp_scatter_kernel<T, V, N>);
 }
 
 template <class T>
@@ -410,11 +410,11 @@ static cudaError_t load_dtype() {
                            load_added<T, V, 0>(), load_added<T, 1, 0>());
 }
 
-extern "C" cudaError_t tti_launch_trade_load(void) {
+extern "C" cudaError_t tti_launch_tp_load(void) {
     cudaError_t error =
-        tti_load_kernels(trade_gather_kernel<uint4>, trade_gather_kernel<uint2>,
-                         trade_gather_kernel<unsigned int>, trade_gather_kernel<unsigned short>,
-                         trade_gather_kernel<unsigned char>, fold_kernel, unfold_kernel);
+        tti_load_kernels(tp_gather_kernel<uint4>, tp_gather_kernel<uint2>,
+                         tp_gather_kernel<unsigned int>, tp_gather_kernel<unsigned short>,
+                         tp_gather_kernel<unsigned char>, fold_kernel, unfold_kernel);
     return tti_first_error(error, load_dtype<float>(), load_dtype<double>(), load_dtype<tti_bf16>(),
                            load_dtype<tti_f16>());
 }
