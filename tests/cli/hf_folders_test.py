@@ -211,7 +211,7 @@ def test_without_config_the_tensors_decide():
         golden = json.load(file)
     _, tensors, _ = folders()["gpt2-untied"]
     save("gpt2-x", None, tensors)
-    train("gpt2-x").expect(2, "model.init: gpt2-x does not say how many heads", "model.heads")
+    train("gpt2-x").expect(2, "gpt2-x does not say how many attention heads", "model.heads")
     train("gpt2-x", "model.heads=2").expect(0)
     expect_loss("gpt2-x", golden["gpt2-untied"])
 
@@ -227,7 +227,7 @@ def test_refused_settings():
             ("gpt2-e", "quantization_config", {"bits": 4}, "not quantized"),
             ("gpt2-f", "model_type", "gpt_neo", "loads \"gpt2\""),
             ("gpt2-g", "n_head", 0, "supports: 1 or more"),
-            ("gpt2-h", "n_layer", 1 << 40, "model.layers is possible from"),
+            ("gpt2-h", "n_layer", 1 << 40, "model.layers must be from"),
             ("bert-a", "position_embedding_type", "relative_key", "supports: absolute"),
             ("bert-b", "is_decoder", True, "supports: false"),
             ("bert-c", "hidden_act", "mish", "supports: gelu")):

@@ -14,7 +14,7 @@
 
 enum { VERDICT_BYTES = 512, MAX_JOB_BYTES = 1 << 22 };
 
-/* Copies the line at text without what indents it. */
+/* Copies the line at text without its indentation. */
 static const char *show_line(const char *text, char *buf, size_t n_bytes) {
     size_t n = strcspn(text, "\n"), n_indent = strspn(text, " ");
     n_indent = TTI_MIN(n_indent, n);
@@ -22,7 +22,7 @@ static const char *show_line(const char *text, char *buf, size_t n_bytes) {
     return buf;
 }
 
-/* The line that starts at text, without its end. */
+/* The line that starts at text, without its newline. */
 static int line_length(const char *text) { return (int)strcspn(text, "\n"); }
 
 /* Whether a line opens a section: "train:". */
@@ -31,7 +31,7 @@ static bool opens_section(const char *line) {
     return n > 0 && line[0] != ' ' && line[n - 1] == ':';
 }
 
-/* Says where two jobs differ first; "" where they do not. */
+/* Describes the first difference of two jobs; "" if there is none. */
 static void compare(int rank, const char *mine, const char *first, char verdict[VERDICT_BYTES]) {
     const char *section = "";
     char a[160], b[160];
@@ -51,7 +51,7 @@ static void compare(int rank, const char *mine, const char *first, char verdict[
     }
 }
 
-/* Every rank receives all verdicts, so that all fail alike. */
+/* Every rank receives all verdicts, so that all fail with the same message. */
 static tutti_status hear_verdicts(tutti_comm *comm, const char *mine) {
     size_t n_ranks = (size_t)tutti_comm_n_ranks(comm);
     char *all = calloc(n_ranks, VERDICT_BYTES);
@@ -87,7 +87,7 @@ tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml) {
 
 /* ---- data ---- */
 
-/* The data set as one rank reads it.  Zeroed before use, since all its bytes are sent. */
+/* The data set as one rank reads it.  Zeroed before use, because all its bytes are sent. */
 typedef struct data_record {
     char host[64], x_type[64];
     int64_t n_classes, n_samples[TUTTI_N_SPLITS];
@@ -126,7 +126,7 @@ static void tell_prints(const data_record *mine, const data_record *first, const
         rank, mine->host, first->host, what, a, b);
 }
 
-/* Says where the data of two ranks differ first; "" where they do not. */
+/* Describes the first difference of the data of two ranks; "" if there is none. */
 static void compare_data(int rank, const data_record *mine, const data_record *first,
                          char verdict[VERDICT_BYTES]) {
     char what[64];
@@ -228,7 +228,7 @@ tutti_status tti_agree_on_devices(tutti_comm *comm, uint64_t identity, int *n_de
 
 /* ---- the link ---- */
 
-/* A rank 0 that finds no devices fails like all others when it looks for itself. */
+/* If rank 0 finds no devices, it fails like all others when it looks for its own device. */
 tutti_status tti_agree_on_link(tutti_comm *comm, const tti_job_config *config,
                                tti_bucket_link *out) {
     tti_comm_place place;

@@ -1,7 +1,7 @@
-/* agreement.h - what ranks of another launcher must have in common before they train.
- *
- * Workers of our own supervisor are copies of one command.  Those of mpirun, srun or torchrun may
- * start in other folders, with other job files. */
+/* agreement.h - checks that ranks of another launcher agree before they train.  Workers of our own
+ * supervisor are copies of one command.  Those of mpirun, srun or torchrun may start in other
+ * folders, with other job files.
+ */
 #ifndef TTI_TRAIN_AGREEMENT_H
 #define TTI_TRAIN_AGREEMENT_H
 
@@ -18,22 +18,24 @@ TUTTI_NODISCARD tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml
 TUTTI_NODISCARD tutti_status tti_agree_on_data(tutti_comm *comm, const tutti_dataset *train,
                                                const tutti_dataset *test);
 
-/* Collective: every rank gets the folder of rank 0, which has made it; mine is its status there and
- * TUTTI_OK elsewhere.  dir: n_bytes, the same on every rank. */
+/* Collective: copies the folder name of rank 0, which has made the folder, to every rank. mine: the
+ * status of making it on rank 0, TUTTI_OK elsewhere. dir: n_bytes, the same on every rank.
+ */
 TUTTI_NODISCARD tutti_status tti_agree_on_dir(tutti_comm *comm, tutti_status mine, char *dir,
                                               size_t n_bytes);
 
-/* Collective: this rank's part of the cores that it may use: rank *local_rank of *local_n_ranks
- * that may use the same ones.  A launcher that binds its ranks has divided them already. */
+/* Collective: finds this rank's part of the cores that it may use: it is rank *local_rank of
+ * *local_n_ranks ranks that may use the same cores.  A launcher that binds its ranks has already
+ * divided them. */
 TUTTI_NODISCARD tutti_status tti_agree_on_cores(tutti_comm *comm, int *local_rank,
                                                 int *local_n_ranks);
 
-/* Collective: how many devices the ranks of this host have together; identity: of this rank's own,
- * 0: it has none.  A launcher may show each rank another one, under the same number. */
+/* Collective: counts the devices of the ranks of this host. identity: that of this rank's device,
+ * 0: none.  A launcher may show each rank a different device under the same number. */
 TUTTI_NODISCARD tutti_status tti_agree_on_devices(tutti_comm *comm, uint64_t identity,
                                                   int *n_devices);
 
-/* Collective: what carries the sums of gradients, as rank 0 finds it. */
+/* Collective: describes the link that carries gradient sums, as rank 0 measures it. */
 TUTTI_NODISCARD tutti_status tti_agree_on_link(tutti_comm *comm, const tti_job_config *config,
                                                tti_bucket_link *out);
 

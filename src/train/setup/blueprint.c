@@ -52,8 +52,8 @@ static tutti_status open_for_use(tti_blueprint *b, tti_data_spec *spec, bool rea
     desc.takes_all = is_other_data;
     if (!is_gone) return tutti_dataset_open(&desc, &b->test);
     return tti_fail(TUTTI_E_DATA,
-                    "data.dir: '%s' does not exist (any more): %s; give the folder of the data, or "
-                    "other data of the same kind, as data.dir=FOLDER",
+                    "data.dir: '%s' does not exist: %s; give the folder of the data, or other data "
+                    "of the same kind, as data.dir=FOLDER",
                     dir, strerror(errno));
 }
 
@@ -84,7 +84,7 @@ static tutti_status check_target(const tti_blueprint *b) {
     bool wants = strcmp(tti_job_target(c), "value") == 0;
     if (wants && !tutti_dataset_get_info(b->train)->is_value)
         return tti_fail(TUTTI_E_CONFIG,
-                        "train.loss: %s predicts values, and the targets of data.format=%s are "
+                        "train.loss: %s predicts values, but the targets of data.format=%s are "
                         "classes or tokens; give train.loss=cross-entropy data.target=auto",
                         c->train.loss, c->data.format);
     return TUTTI_OK;
@@ -97,16 +97,16 @@ static tutti_status check_mixup(const tti_blueprint *b) {
     if (b->config.data.mixup == 0) return TUTTI_OK;
     if (info->is_value)
         return tti_fail(TUTTI_E_CONFIG,
-                        "data.mixup: mixes classes, and the targets of this data "
-                        "are values; give data.mixup=0");
+                        "data.mixup: mixes classes, but the targets of this data are values; give "
+                        "data.mixup=0");
     if (info->x.dtype != TUTTI_F32 || info->y.shape.n_dims != 0)
         return tti_fail(TUTTI_E_CONFIG,
-                        "data.mixup: mixes images and other samples of floats with one class "
-                        "each; those of data.format=%s are %s; give data.mixup=0",
+                        "data.mixup: mixes images and other samples of floats with one class each, "
+                        "but those of data.format=%s are %s; give data.mixup=0",
                         b->config.data.format, tti_type_text(&info->x, text, sizeof text));
     if (b->rows_per_shard < 2)
         return tti_fail(TUTTI_E_CONFIG,
-                        "data.mixup: mixes samples of the same shard, and a batch of %lld in %d "
+                        "data.mixup: mixes samples of the same shard, but a batch of %lld in %d "
                         "shards has one in each; give train.batch=%d or fewer shards",
                         (long long)b->config.train.batch, b->n_shards, 2 * b->n_shards);
     return TUTTI_OK;
@@ -135,7 +135,7 @@ static tutti_value *flatten_rows(tutti_graph *g, tutti_value *x, const tutti_sha
                     (tti_attr_arg[]){TTI_INTS("dims", shape->n_dims, shape->dim), {0}});
 }
 
-/* A shape with the rows of a shard in front. */
+/* Prepends the rows of a shard to a shape. */
 static tutti_shape with_rows(const tti_blueprint *b, const tutti_shape *sample) {
     tutti_shape shape = {.n_dims = sample->n_dims + 1, .dim = {b->rows_per_shard}};
     for (int i = 0; i < sample->n_dims; i++) shape.dim[i + 1] = sample->dim[i];
@@ -198,7 +198,7 @@ tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blue
 
 /* ---- the plan ---- */
 
-/* True if all parameters are on a worker's device, which makes or tracks every change of them. */
+/* True if all parameters are on the worker's device, which makes or tracks every change of them. */
 static bool keeps_low(const tti_blueprint *b) {
     const tti_device_ops *device = b->devices.backend->device;
     const tti_job_config *c = &b->config;
@@ -257,7 +257,7 @@ static void apply_groups(const char *name, const void *user, tti_slot_rule *rule
     if (group.has_decay) rule->decay = group.decay;
 }
 
-/* A pattern that fits no parameter is a mistake. */
+/* A pattern that matches no parameter is a mistake. */
 static tutti_status check_groups(const tti_blueprint *b) {
     const char **names = calloc((size_t)b->plan->n_slots + 1, sizeof *names);
     int n = 0;
@@ -269,7 +269,7 @@ static tutti_status check_groups(const tti_blueprint *b) {
     return st;
 }
 
-/* The graphs for training and evaluation; both or none. */
+/* Builds the graphs for training and evaluation; both or none. */
 static tutti_status build_graphs(const tutti_job *job, const tti_blueprint *b, tti_plan_desc *out) {
     tutti_graph *train, *eval;
     TTI_TRY(tti_blueprint_graph(job, b, true, &train));
@@ -321,7 +321,7 @@ static tutti_status get_plan(const tutti_job *job, const tti_blueprint *b, const
                        .bucket_most = desc.bucket_most,
                        .bucket_growth = desc.bucket_growth};
     memcpy(&of.target, target, sizeof of.target);
-    of.target.tensor = 0; /* a piece stands for the others */
+    of.target.tensor = 0; /* one tensor shard represents the others */
     tutti_status st;
     if (tti_plan_cache_find(b->cache, &of, out, &st)) return st;
     desc.target = &of.target;
@@ -341,8 +341,8 @@ static tutti_status ask_whether_even(const tutti_job *job, const tti_blueprint *
     return st;
 }
 
-/* Checks before anything is divided unevenly.  A plan cache stores the answer as a plan for no
- * backend. */
+/* Checks that all layers can be divided before dividing them.  A plan cache stores the answer as a
+ * plan without a backend. */
 static tutti_status check_uneven(const tutti_job *job, const tti_blueprint *b) {
     if (b->mesh.tensor == 1 || b->gives_logits) return TUTTI_OK;
     tti_plan_key of = {.n_shards = b->n_shards};
@@ -354,7 +354,7 @@ static tutti_status check_uneven(const tutti_job *job, const tti_blueprint *b) {
     return b->cache ? tti_plan_cache_put(b->cache, &of, NULL, st) : st;
 }
 
-/* only: the position in a model group whose part is needed, -1: all. */
+/* only: the position in a model group whose plan is needed; -1: all. */
 static tutti_status make_parts(const tutti_job *job, tti_blueprint *b, int only) {
     int n = tti_mesh_n_model(&b->mesh);
     if (n == 1 || b->gives_logits) return TUTTI_OK;
@@ -383,20 +383,21 @@ const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
     return b->parts[model_rank];
 }
 
-/* The requested contents of a blueprint, besides its job. */
+/* Requested contents of a blueprint, besides its job. */
 typedef struct requested {
-    const tti_blueprint *like;  /* whose data sets are borrowed; NULL: they are opened */
+    const tti_blueprint *like;  /* lends its data sets; NULL: they are opened */
     const tti_devices *devices; /* NULL: those that the job finds */
     bool gives_logits, one_row;
-    tti_data_spec *spec;         /* of a trained model: no training data is read; NULL: it is */
+    tti_data_spec
+        *spec; /* specification of a trained model: no training data is read; NULL: it is read */
     bool reads_test;             /* with spec: the test split is opened */
     bool is_other_data;          /* as in tti_blueprint_use */
-    int rank, local_rank;        /* the one worker that it is for, -1: for all */
+    int rank, local_rank;        /* the only worker that it is for; -1: all workers */
     const tti_bucket_link *link; /* NULL: the link between workers on this machine */
-    tti_plan_cache *cache;       /* of all plans; NULL: they are the blueprint's */
+    tti_plan_cache *cache;       /* owns all plans; NULL: the blueprint owns them */
 } requested;
 
-/* Where workers on the host compute in a run that also has devices. */
+/* Makes the blueprint of workers on the host in a run that also has devices. */
 static const tti_devices host_beside = {.backend = &tti_backend_cpu, .mixed = true};
 
 static tutti_status find_devices(tti_blueprint *b, const requested *w) {

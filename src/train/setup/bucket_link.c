@@ -10,7 +10,8 @@
 
 #include "exec/device/bench/sum_table.h"
 
-/* A bucket lasts at least as many latencies: one of them is 1/20 = 5 % of its time. */
+/* The reduction of a bucket takes at least this many latencies, so latency is at most 5 % of its
+ * time. */
 static const double LATENCIES = 19;
 
 /* Sums between two workers as `tutti bench comm` and `tutti doctor` measure them; hosts: ten
@@ -21,28 +22,28 @@ static const double LATENCIES = 19;
 static const tti_bucket_link threads = {"threads of one process", 3e-6, 10e9, 20e-6, 0};
 static const tti_bucket_link processes = {"memory of one host", 4.5e-6, 9e9, 20e-6, 0};
 static const tti_bucket_link hosts = {"a network of hosts", 30e-6, 2.5e9, 20e-6, 0};
-static const tti_bucket_link devices_meet = {"devices that meet", 5.2e-6, 335e9, 80e-6, 0};
+static const tti_bucket_link devices_meet = {"devices with peer access", 5.2e-6, 335e9, 80e-6, 0};
 static const tti_bucket_link devices_net = {"devices of several hosts", 30e-6, 40e9, 80e-6, 0};
 static const tti_bucket_link compress = {"devices that compress", 25e-6, 140e9, 80e-6, 0};
-static const tti_bucket_link host_staged = {"devices, by their host", 60e-6, 4.1e9, 40e-6, 0};
+static const tti_bucket_link host_staged = {"devices through their host", 60e-6, 4.1e9, 40e-6, 0};
 static const tti_bucket_link to_host = {"copies to the host", 10e-6, 50e9, 0, 0};
 
 /* If gradients or parameters are sharded, two or three buckets are in memory at once. */
 enum { MOST_ON_DEVICES = 32 << 20, MOST_ON_HOST = 4 << 20 };
 
-/* The limit of parallel.bucket_mb: a table may have any values. */
+/* The limit of parallel.bucket_mb; a measured table may have any values. */
 static const double LONGEST = 4096.0 * 1048576;
 
 /* ---- measured tables ---- */
 
-/* The way that sums take by parallel.algorithm. */
+/* Returns the algorithm of sums by parallel.algorithm. */
 static tti_sum_way way_of(const tti_job_config *c) {
     if (strcmp(c->parallel.algorithm, "tree") == 0) return TTI_SUM_TREE;
     return strcmp(c->parallel.algorithm, "ring") == 0 ? TTI_SUM_RING : TTI_SUM_DIRECT;
 }
 
-/* The time of the smallest size is latency only; the last two give the bandwidth.  False: the table
- * has no such figures. */
+/* The time of the smallest size is the latency; the last two sizes give the bandwidth.  False: the
+ * table has no such figures. */
 static bool read_table(const tti_sum_table *table, tti_sum_way way, tti_bucket_link *out) {
     const tti_sum_row *first = NULL, *before = NULL, *last = NULL;
     for (int i = 0; i < table->n_rows; i++) {
@@ -70,7 +71,7 @@ static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_b
     tti_sum_table_key(d->backend, kinds, n, key);
     if (tti_sum_table_load(key, n, &table) != TTI_CACHE_GOOD) return;
     if (read_table(&table, way_of(c), out))
-        snprintf(out->name, sizeof out->name, "devices, by the table of tutti doctor");
+        snprintf(out->name, sizeof out->name, "devices, from the table of tutti doctor");
 }
 
 /* ---- which link ---- */

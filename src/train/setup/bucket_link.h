@@ -1,11 +1,11 @@
-/* bucket_link.h - sizes of gradient buckets, from the link that carries their sums.
+/* bucket_link.h - chooses the size of gradient buckets from the link that carries their sums.
  *
  * parallel.bucket_mb=auto.  A sum of n bytes takes latency_s + n / bytes_s, and computation loses
- * taken_s for each sum, whatever its length.  A bucket is at least long enough that latency is a
- * twentieth of its time.  Beyond that the step loses latency and taken_s for each bucket, and the
- * time of the last one, which nothing hides: P / n (latency_s + taken_s) + n / bytes_s for P bytes
- * of gradients is least at n = sqrt(P (latency_s + taken_s) bytes_s).  In exact mode the size does
- * not change the bits. */
+ * taken_s for each sum, whatever its size.  A bucket is large enough that latency is at most a
+ * twentieth of its time.  Beyond that, a step with P bytes of gradients loses latency_s + taken_s
+ * for each bucket, and the whole time of the last bucket, which cannot overlap: P / n (latency_s +
+ * taken_s) + n / bytes_s.  This is smallest for n = sqrt(P (latency_s + taken_s) bytes_s).  In
+ * exact mode the size does not change the bits. */
 #ifndef TTI_TRAIN_BUCKET_LINK_H
 #define TTI_TRAIN_BUCKET_LINK_H
 
@@ -14,11 +14,11 @@
 #include "train/job/devices.h"
 #include "train/job/job.h"
 
-/* Plain data, that may be sent to ranks of other hosts. */
+/* Plain data, which may be sent to ranks of other hosts. */
 typedef struct tti_bucket_link {
-    char name[64]; /* what carries the sums, for people */
+    char name[64]; /* describes the link, for messages */
     double latency_s, bytes_s, taken_s;
-    double most_bytes; /* 0: as many as come of it */
+    double most_bytes; /* largest bucket; 0: no limit */
 } tti_bucket_link;
 
 /* The link between n_workers on n_hosts of a job: from the table of `tutti doctor`, if it has the
@@ -26,11 +26,11 @@ typedef struct tti_bucket_link {
 void tti_bucket_link_of(const tti_job_config *config, const tti_devices *devices, int n_workers,
                         int n_hosts, tti_bucket_link *out);
 
-/* Fills what desc says of buckets: by parallel.bucket_mb, or where that is auto by link. */
+/* Sets the bucket size in desc from parallel.bucket_mb, or from link if it is auto. */
 void tti_bucket_link_apply(const tti_bucket_link *link, const tti_job_config *config,
                            tti_plan_desc *desc);
 
-/* Behind how many buckets a plan has: their size, and why. */
+/* Appends the size of buckets and its reason, after the number of buckets of a plan. */
 void tti_bucket_link_describe(const tti_bucket_link *link, const tti_job_config *config,
                               size_t bucket_bytes, tti_str *out);
 

@@ -1,4 +1,4 @@
-/* feeding.c - prepares shards of a batch, as bytes or floats, in memory that copies read. */
+/* feeding.c - converts shards of a batch, as bytes or floats, to inputs of the executor. */
 #include "train/setup/feeding.h"
 
 #include "base/affinity.h"

@@ -21,7 +21,7 @@ enum { TEXT = 64, VALUE = 80 };
 
 /* ---- values ---- */
 
-/* The value as text of the job's key; false: it is not supported. */
+/* Converts the value to text for the job's key; false: not supported. */
 typedef bool (*read_fn)(const json_t *value, char text[TEXT]);
 
 static bool read_count(const json_t *value, char text[TEXT]) {
@@ -41,7 +41,7 @@ static bool read_yes_no(const json_t *value, char text[TEXT]) {
     return json_is_boolean(value);
 }
 
-/* transformers' names; several of them are the same function. */
+/* Names in transformers; several of them are the same function. */
 static bool read_activation(const json_t *value, char text[TEXT]) {
     static const char *const names[][2] = {
         {"gelu_new", "gelu_tanh"},  {"gelu_pytorch_tanh", "gelu_tanh"},
@@ -81,7 +81,7 @@ static bool read_nothing(const json_t *value, char text[TEXT]) {
 
 /* ---- keys ---- */
 
-/* A dimension of a tensor, or how many tensors match a pattern (dim -1). */
+/* A dimension of a tensor, or the number of tensors that match a pattern (dim -1). */
 typedef struct measure {
     const char *tensor;
     int dim;
@@ -89,10 +89,10 @@ typedef struct measure {
 
 typedef struct config_key {
     const char *name;
-    const char *option; /* the job's key; NULL: the value must be one that `read` takes */
+    const char *option; /* key of the job; NULL: only values that `read` accepts are allowed */
     read_fn read;
     const char *supported; /* for the message */
-    const char *absent;    /* the value that transformers takes without the key; NULL: measured */
+    const char *absent;    /* the value that transformers uses without the key; NULL: measured */
     measure measured;
 } config_key;
 
@@ -170,7 +170,7 @@ static const config_key bert_keys[] = {
     {"add_cross_attention", NULL, read_false, "false", NULL, {0}},
     {0}};
 
-/* The shapes of the tensors say everything else. */
+/* The shapes of the tensors determine everything else. */
 static const config_key resnet_keys[] = {
     {"hidden_act", NULL, read_relu, "relu", NULL, {0}},
     {"downsample_in_first_stage", NULL, read_false, "false", NULL, {0}},
@@ -186,8 +186,8 @@ static const config_key common_keys[] = {
     {"tie_encoder_decoder", NULL, read_false, "false", NULL, {0}},
     {0}};
 
-/* No influence on logits: names and versions, labels, generation, training only (dropout, which
- * model.dropout sets), the order of additions, or checked by shapes. */
+/* Keys without influence on logits: names and versions, labels, generation, training (dropout,
+ * which model.dropout sets), the order of additions, and keys that shapes check. */
 static const char *const harmless[] = {
     /* of all */
     "_name_or_path", "_commit_hash", "_attn_implementation", "_attn_implementation_autoset",
@@ -239,11 +239,11 @@ typedef struct taking {
     tutti_job *job;
     const tti_weights *weights;
     const family *family;
-    const json_t *root; /* of config.json; NULL: there is none */
+    const json_t *root; /* config.json; NULL: there is none */
     char origin[TTI_TEXT_MAX + 32];
 } taking;
 
-/* ---- taking ---- */
+/* ---- reading ---- */
 
 static const char *print(const json_t *value, char text[VALUE]) {
     size_t n = json_dumpb(value, text, VALUE - 1, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -253,7 +253,7 @@ static const char *print(const json_t *value, char text[VALUE]) {
 
 static tutti_status refuse_value(const taking *t, const config_key *key, const json_t *value) {
     char text[VALUE];
-    return tti_fail(TUTTI_E_CONFIG, "model.init: %s: \"%s\" is %s, and model.name=%s supports: %s",
+    return tti_fail(TUTTI_E_CONFIG, "model.init: %s: \"%s\" is %s, but model.name=%s supports: %s",
                     t->origin, key->name, print(value, text), t->job->config.model.name,
                     key->supported);
 }
@@ -270,7 +270,7 @@ static const tti_option *row_of(const char *key) {
     return NULL;
 }
 
-/* A size by name decides these three, and the shapes of tensors are compared with it. */
+/* A named size decides these three; the shapes of tensors are compared with it. */
 static bool is_of_size(const taking *t, const char *option) {
     if (!tti_job_names_size(&t->job->config)) return false;
     return strcmp(option, "model.layers") == 0 || strcmp(option, "model.heads") == 0 ||
@@ -290,7 +290,7 @@ static bool is_same(const tti_option *row, const char *a, const char *b) {
     return row->type == TTI_OPTION_FLOAT ? strtod(a, NULL) == strtod(b, NULL) : strcmp(a, b) == 0;
 }
 
-/* said: "n_head" = 2, for messages. */
+/* said: text such as "n_head" = 2, for messages. */
 static tutti_status put(const taking *t, const char *option, const char *value, const char *said) {
     const tti_option *row = row_of(option);
     const char *now = tutti_job_get(t->job, option);
@@ -298,13 +298,13 @@ static tutti_status put(const taking *t, const char *option, const char *value, 
     if (is_of_size(t, option)) return TUTTI_OK;
     bool number = row->type == TTI_OPTION_INT || row->type == TTI_OPTION_FLOAT;
     if (number && (strtod(value, NULL) < row->min || strtod(value, NULL) > row->max))
-        return tti_fail(TUTTI_E_CONFIG, "model.init: %s: %s, and %s is possible from %g to %g",
+        return tti_fail(TUTTI_E_CONFIG, "model.init: %s: %s, but %s must be from %g to %g",
                         t->origin, said, option, row->min, row->max);
     bool given = !is_same(row, now, row->value);
     if (given && !is_same(row, now, value))
         return tti_fail(TUTTI_E_CONFIG,
-                        "model.init: %s: %s, and the job says %s=%s; leave %s out to take what the "
-                        "files say",
+                        "model.init: %s: %s, but the job says %s=%s; leave out %s to use the value "
+                        "of the files",
                         t->origin, said, option, now, option);
     bool vocabulary_of_data = strcmp(option, "data.vocabulary") == 0;
     if (vocabulary_of_data && !may_put_vocabulary(&t->job->config)) return TUTTI_OK;
@@ -312,7 +312,7 @@ static tutti_status put(const taking *t, const char *option, const char *value, 
     return TUTTI_OK;
 }
 
-/* 0: the tensor is not there. */
+/* Returns 0 if the tensor is missing. */
 static int64_t measure_tensor(const taking *t, const measure *m) {
     if (!m->tensor) return 0;
     if (m->dim >= 0) {
@@ -367,7 +367,7 @@ static tutti_status tensors_equal(const taking *t, size_t a, size_t b, bool *out
 }
 
 /* The tensors decide, as in transformers: an output layer that differs from the token table is
- * used, whatever config.json says.  *untied: there is such a tensor. */
+ * used, whatever config.json says.  *untied: the file has such a tensor. */
 static tutti_status find_head(const taking *t, bool *untied) {
     *untied = false;
     int64_t head = tti_weight_find(t->weights, t->family->head);
@@ -386,7 +386,8 @@ static tutti_status check_twin(const taking *t) {
     if (a < 0 || b < 0 || a == b) return TUTTI_OK;
     TTI_TRY(tensors_equal(t, (size_t)a, (size_t)b, &equal));
     if (equal) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT, "model.init: %s: %s and %s differ, and the model has one",
+    return tti_fail(TUTTI_E_CHECKPOINT,
+                    "model.init: %s: %s and %s differ, but the model has only one of them",
                     t->job->config.model.init, t->family->bias, t->family->twin);
 }
 
@@ -440,19 +441,19 @@ static tutti_status check_type(const taking *t) {
     const char *type = json_string_value(json_object_get(t->root, "model_type"));
     if (!type || strcmp(type, t->family->type) == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
-                    "model.init: %s: \"model_type\" is \"%.40s\", and model.name=%s loads \"%s\"",
+                    "model.init: %s: \"model_type\" is \"%.40s\", but model.name=%s loads \"%s\"",
                     t->origin, type, t->job->config.model.name, t->family->type);
 }
 
-/* Heads are in no shape. */
+/* Shapes do not show the number of heads. */
 static tutti_status check_heads(const taking *t) {
     const tti_job_config *c = &t->job->config;
     bool known = c->model.heads > 0 || tti_job_names_size(c) || !t->family->head;
     if (known) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CONFIG,
-                    "model.init: %s does not say how many heads the attention has, and the tensors "
-                    "do not show it; give model.heads",
-                    t->root ? t->origin : c->model.init);
+    return tti_fail(
+        TUTTI_E_CONFIG,
+        "model.init: %s does not say how many attention heads the model has; give model.heads",
+        t->root ? t->origin : c->model.init);
 }
 
 static tutti_status take(taking *t) {

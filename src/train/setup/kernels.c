@@ -20,7 +20,7 @@ static void keep(void (*describe)(tti_str *out), char *text, size_t n_bytes) {
     tti_str_free(&str);
 }
 
-/* Processors matter where one of the workers computes on them. */
+/* Processors matter if any worker computes on the host. */
 static void tell_host(tti_kernel_record *out) {
     out->level = (int32_t)tti_cpu_get_level();
     keep(tti_cpu_describe_libraries, out->libraries, sizeof out->libraries);
@@ -56,8 +56,8 @@ static void tell_stack(const tti_backend *backend, tti_kernel_record *out) {
     tti_str_free(&str);
 }
 
-/* The level of the newest checkpoint of a run that can be read; -1 where it was made with another
- * oneDNN, for which no level helps. */
+/* Returns the level of the newest readable checkpoint of a run; -1 if it was made with another
+ * version of oneDNN, which no level can reproduce. */
 static int level_of_run(const char *run_dir) {
     int level = -1;
     tti_ckpt *ckpt;
@@ -71,14 +71,14 @@ static int level_of_run(const char *run_dir) {
     return level;
 }
 
-/* The first rank whose text at this offset differs from that of rank 0; 0: there is none. */
+/* Returns the first rank whose text at this offset differs from that of rank 0; 0: none. */
 static int first_other(const tti_kernel_record *all, int n_ranks, size_t offset) {
     for (int r = 1; r < n_ranks; r++)
         if (strcmp((const char *)&all[r] + offset, (const char *)&all[0] + offset) != 0) return r;
     return 0;
 }
 
-/* The rank with the least. */
+/* Returns the rank with the lowest level. */
 static int lowest(const tti_kernel_record *all, int n_ranks) {
     int low = 0;
     for (int r = 1; r < n_ranks; r++)
@@ -86,7 +86,7 @@ static int lowest(const tti_kernel_record *all, int n_ranks) {
     return low;
 }
 
-/* Two ranks and their values: "rank 2 on b has avx2, rank 0 on a amx". */
+/* Names two ranks and their values: "rank 2 on b has avx2, rank 0 on a amx". */
 static void tell_pair(const tti_kernel_record *all, int a, int b, char *out, size_t n_bytes) {
     snprintf(out, n_bytes, "rank %d on %s has %s kernels (%s;%s), rank %d on %s %s (%s;%s)", a,
              all[a].host, tti_cpu_level_name((tti_cpu_level)all[a].level), all[a].libraries,
@@ -109,7 +109,8 @@ static tutti_status check_records(const tti_kernel_record *all, int n_ranks) {
     return TUTTI_OK;
 }
 
-/* Exact mode, ranks whose levels or extensions differ, or a run that was computed with less. */
+/* Exact mode: chooses the level if ranks differ in levels or extensions, or if the resumed run used
+ * a lower level. */
 static void take_lowest(const tti_kernel_record *all, int n_ranks, int other, int *level,
                         char *told, size_t n_bytes) {
     int low = lowest(all, n_ranks), wanted = all[0].wanted;
@@ -129,7 +130,7 @@ static void take_lowest(const tti_kernel_record *all, int n_ranks, int other, in
              tti_cpu_level_name((tti_cpu_level)*level), pair);
 }
 
-/* The first two ranks on devices whose texts at this offset differ; false: there are none. */
+/* Finds the first two ranks on devices whose texts at this offset differ; false: none. */
 static bool unlike_devices(const tti_kernel_record *all, int n_ranks, size_t offset, int *a,
                            int *b) {
     *a = 0;
@@ -141,8 +142,8 @@ static bool unlike_devices(const tti_kernel_record *all, int n_ranks, size_t off
     return false;
 }
 
-/* For ranks on devices.  Exact mode uses the first algorithm that a library names, which depends on
- * its version and the kind of device. */
+/* Compares ranks on devices.  Exact mode uses the first algorithm that a library proposes, which
+ * depends on its version and the kind of device. */
 static tutti_status compare_devices(const tti_kernel_record *all, int n_ranks, bool exact,
                                     char *told, size_t n_bytes) {
     int a, b;
@@ -155,8 +156,8 @@ static tutti_status compare_devices(const tti_kernel_record *all, int n_ranks, b
              kinds ? all[a].device : all[a].stack);
     if (exact)
         return tti_fail(TUTTI_E_CONFIG,
-                        "train: ranks would not compute the same bits, which exact mode promises: "
-                        "%s; %s, or give parallel.mode=fast",
+                        "train: ranks would compute different bits, which exact mode does not "
+                        "allow: %s; %s, or give parallel.mode=fast",
                         pair,
                         kinds ? "leave out the other kind with parallel.devices"
                               : "install the same driver and libraries on every host");
@@ -185,10 +186,11 @@ tutti_status tti_kernels_decide(const tti_kernel_record *all, int n_ranks, bool 
         if (all[r].level != all[0].level) other = r;
     if (library && exact) {
         tell_pair(all, library, 0, pair, sizeof pair);
-        return tti_fail(TUTTI_E_CONFIG,
-                        "train: ranks would not compute the same bits, which exact mode promises: "
-                        "%s; install the same build on every host, or give parallel.mode=fast",
-                        pair);
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "train: ranks would compute different bits, which exact mode does not allow: %s; "
+            "install the same build on every host, or give parallel.mode=fast",
+            pair);
     }
     bool was_less = all[0].wanted >= 0 && all[0].wanted < all[lowest(all, n_ranks)].level;
     if (exact && (other || was_less)) {
@@ -197,16 +199,17 @@ tutti_status tti_kernels_decide(const tti_kernel_record *all, int n_ranks, bool 
         tell_pair(all, library ? library : other, 0, pair, sizeof pair);
         snprintf(told, n_bytes, "ranks compute with different kernels: %s", pair);
     } else if (exact && cache) {
-        snprintf(told, n_bytes,
-                 "processors have other caches (rank %d on %s: %s, rank 0 on %s: %s): oneDNN "
-                 "divides its work by them, and bits may depend on which rank computes what",
-                 cache, all[cache].host, all[cache].caches, all[0].host, all[0].caches);
+        snprintf(
+            told, n_bytes,
+            "processors have different caches (rank %d on %s: %s, rank 0 on %s: %s): oneDNN "
+            "divides its work by cache sizes, so bits may depend on which rank computes a shard",
+            cache, all[cache].host, all[cache].caches, all[0].host, all[0].caches);
     }
     return TUTTI_OK;
 }
 
-/* Without communicator: each worker of this machine has the values of this process, except for its
- * device. */
+/* Without a communicator, each worker of this machine has the values of this process, except for
+ * its device. */
 static tutti_status gather(const tti_kernel_query *q, const tti_kernel_record *mine, int n_ranks,
                            tti_kernel_record *all) {
     if (q->comm) return tutti_comm_all_gather(q->comm, mine, all, sizeof *mine, TUTTI_U8);
@@ -220,7 +223,7 @@ static tutti_status gather(const tti_kernel_query *q, const tti_kernel_record *m
 /* Device libraries are usually loaded concurrently with other work, so they are compared only
  * between machines. */
 static void describe_here(const tti_kernel_query *q, tti_kernel_record *out) {
-    memset(out, 0, sizeof *out); /* it travels */
+    memset(out, 0, sizeof *out); /* all its bytes are sent */
     out->wanted = -1;
     if (gethostname(out->host, sizeof out->host - 1) != 0) snprintf(out->host, 2, "?");
     if (q->comm) tell_device(q->devices, q->local_rank, out);

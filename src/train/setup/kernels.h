@@ -1,8 +1,8 @@
 /* kernels.h - the kernel level and libraries of the ranks, which must agree in exact mode.
  *
- * Machines of one job may differ.  If their instruction sets differ, exact mode uses the highest
- * level that all have (backend/levels.h), and refuses differences that cannot be removed: other
- * libraries, and devices of other kinds; fast mode continues and reports them. */
+ * Machines of one job may differ.  If instruction sets differ, exact mode uses the highest level
+ * that all ranks have (backend/levels.h).  It refuses differences that cannot be removed: other
+ * libraries, and devices of other kinds.  Fast mode continues and reports them. */
 #ifndef TTI_TRAIN_KERNELS_H
 #define TTI_TRAIN_KERNELS_H
 
@@ -11,7 +11,7 @@
 
 /* The record that a rank sends to the others. */
 typedef struct tti_kernel_record {
-    int32_t level;  /* the best that it has */
+    int32_t level;  /* highest level that the rank has */
     int32_t wanted; /* level of the checkpoint from which the run resumes, made with the same
                        libraries; -1: none */
     char libraries[96], extensions[128], caches[64], host[64];
@@ -31,7 +31,7 @@ typedef struct tti_kernel_query {
     int local_rank;             /* of this rank; with comm */
     int n_workers;              /* without comm */
     bool exact;
-    const char *run_dir; /* of the run that is continued, or NULL */
+    const char *run_dir; /* run that is resumed, or NULL */
 } tti_kernel_query;
 
 /* Collective over comm; before any kernel is prepared.  told: as above, the same on every rank. */

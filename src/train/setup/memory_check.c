@@ -1,7 +1,7 @@
 /* memory_check.c - compares the memory that the executor will allocate with the available memory.
- *
- * The kernel grants memory that it does not have and later kills a process that uses it, so a run
- * that cannot fit must be refused before it begins. */
+ * The operating system grants memory that it does not have and later kills the process that uses
+ * it, so a run that cannot fit must be refused before it begins.
+ */
 #include "train/setup/memory_check.h"
 
 #include <string.h>
@@ -9,25 +9,27 @@
 #include "exec/exec.h"
 #include "train/setup/worker_exec.h"
 
-/* Bytes; params with averages and copies. */
+/* In bytes; params includes averages and copies. */
 typedef struct need {
     uint64_t params, states, grads, activations, scratch, batches;
     int n_workers;
 } need;
 
-/* The program, its libraries and their caches, beside what is counted: at the least. */
+/* A lower bound for the program, its libraries and their caches, which are not counted otherwise.
+ */
 static const uint64_t room_of_program = (uint64_t)32 << 20;
 
 /* Extra room under a limit on the address space: kernels are compiled while workers allocate, and
  * some libraries crash when an allocation fails. */
 static const uint64_t room_of_kernels = (uint64_t)96 << 20;
 
-/* Preparing kernels to learn their scratch memory takes time that most runs need not spend: it is
- * done if the rest takes more than this fraction of the memory left.  Convolutions without oneDNN
- * have the largest scratch memory: up to half of the rest. */
+/* Preparing kernels to learn their scratch memory takes time, so it is done only if the rest needs
+ * more than this fraction of the available memory.  Convolutions without oneDNN have the largest
+ * scratch memory: up to half of the rest. */
 static const double far_from_full = 0.125;
 
-/* Stacks of the loader's threads, of those that add and write, and of a worker itself. */
+/* Stacks of the loader's threads, of the threads that reduce and write, and of the worker itself.
+ */
 static uint64_t room_of_threads(const tti_blueprint *b, int n_workers) {
     enum { STACK_BYTES = 8 << 20, THREADS_OF_WORKER = 2 };
     return (uint64_t)n_workers * (uint64_t)(b->config.data.threads + THREADS_OF_WORKER) *
@@ -38,7 +40,7 @@ static uint64_t total(const need *n) {
     return n->params + n->states + n->grads + n->activations + n->scratch + n->batches;
 }
 
-/* Batches of one split that n_local of the run's workers have at a time. */
+/* Bytes of the batches of one split that n_local workers hold at a time. */
 static double batches_of(const tti_blueprint *b, const tutti_dataset *ds, int n_local) {
     const tutti_dataset_info *info = tutti_dataset_get_info(ds);
     double of_sample =
@@ -47,11 +49,13 @@ static double batches_of(const tti_blueprint *b, const tutti_dataset *ds, int n_
     int64_t rows = b->rows_per_shard * b->n_shards;
     double share = tti_job_is_async(&b->config) ? n_local : (double)n_local / b->n_workers;
     int64_t n = b->config.data.threads > 0 ? TTI_MAX(b->config.data.prefetch, 1) + 1 : 1;
-    int64_t n_there = (info->n_samples + rows - 1) / rows; /* memory is taken when it is filled */
+    int64_t n_there =
+        (info->n_samples + rows - 1) / rows; /* memory is used only when it is filled */
     return of_sample * (double)rows * share * (double)TTI_MIN(n, n_there);
 }
 
-/* Of one process.  Those of training wait while the test split is evaluated. */
+/* Bytes of the batches of one process.  Those of training stay allocated while the test split is
+ * evaluated. */
 static uint64_t bytes_of_batches(const tti_blueprint *b, int n_local) {
     return (uint64_t)(batches_of(b, b->train, n_local) + batches_of(b, b->test, n_local));
 }
@@ -60,7 +64,7 @@ static bool is_on_host(const tti_blueprint *b, int local_rank) {
     return tti_devices_place(&b->places, local_rank) == TTI_ON_HOST;
 }
 
-/* The description of a worker; false: its plan belongs to another process. */
+/* Describes a worker; false: its plan belongs to another process. */
 static bool describe(const tti_blueprint *all, int rank, int local_rank, int n_local,
                      const tti_blueprint **b, tti_mesh_at *at, tti_exec_desc *desc) {
     tti_core_share share;
@@ -73,7 +77,7 @@ static bool describe(const tti_blueprint *all, int rank, int local_rank, int n_l
     return desc->plan != NULL;
 }
 
-/* scratch: whether to ask the kernels for theirs. */
+/* scratch: whether to include the scratch memory of kernels. */
 static tutti_status add_worker(const tti_blueprint *all, int rank, int local_rank, int n_local,
                                bool scratch, need *out) {
     const tti_blueprint *b;
@@ -82,10 +86,10 @@ static tutti_status add_worker(const tti_blueprint *all, int rank, int local_ran
     tti_mesh_at at;
     size_t n_scratch = 0;
     if (!describe(all, rank, local_rank, n_local, &b, &at, &desc)) return TUTTI_OK;
-    bool loose = tti_job_is_async(&b->config); /* has whole batches */
+    bool loose = tti_job_is_async(&b->config); /* each worker has whole batches */
     int data = loose ? 0 : at.data, n_data = loose ? 1 : b->mesh.data;
     TTI_TRY(tti_exec_memory_plan(&desc, data, n_data, &m));
-    if (desc.backend->device) { /* refuses what it has no memory for; these are on its host */
+    if (desc.backend->device) { /* the device checks its own memory; these are in host memory */
         out->states += m.offloaded;
         out->activations += m.mailbox;
         return TUTTI_OK;
@@ -99,7 +103,7 @@ static tutti_status add_worker(const tti_blueprint *all, int rank, int local_ran
     return TUTTI_OK;
 }
 
-/* Workers first .. first+n-1 of a process, on a machine with n_local workers. */
+/* Adds workers first .. first+n-1 of a process, on a machine with n_local workers. */
 static tutti_status find_need(const tti_blueprint *b, int first, int n, int n_local, bool scratch,
                               need *out) {
     *out = (need){.n_workers = n, .batches = bytes_of_batches(b, n)};
@@ -118,7 +122,8 @@ static need times(const need *each, uint64_t n) {
                   .n_workers = each->n_workers * (int)n};
 }
 
-/* Workers of this machine that need as much as this one: in a mixed run those of its kind. */
+/* Number of workers of this machine that need as much as this one: in a mixed run those of its
+ * kind. */
 static int n_alike(const tti_blueprint *b, int rank, int n_local) {
     int n = 0;
     for (int i = 0; i < n_local; i++) n += is_on_host(b, i) == is_on_host(b, rank % n_local);
@@ -145,7 +150,7 @@ static tutti_status refuse(const tti_blueprint *b, const need *n, uint64_t besid
             : "give train.recompute=block, train.precision=bf16 or a smaller model");
 }
 
-/* With scratch memory, if that may decide whether the run fits. */
+/* Includes scratch memory if that may decide whether the run fits. */
 static tutti_status check(const tti_blueprint *b, int rank, int n_local,
                           const tti_memory_room *room, bool scratch, bool *is_near) {
     bool all_here = rank < 0;

@@ -1,4 +1,4 @@
-/* plan_cache.c - the plan cache: plans, and reasons why there is none. */
+/* plan_cache.c - stores plans, and the reasons why layouts have none. */
 #include "train/setup/plan_cache.h"
 
 #include <stdlib.h>
@@ -6,9 +6,9 @@
 
 typedef struct cached_plan {
     tti_plan_key of;
-    tti_plan *plan;      /* NULL: there is none, or it was only asked whether it may be: */
-    tutti_status failed; /* with this, */
-    char *why;           /* for that reason */
+    tti_plan *plan;      /* NULL: there is none, or only the possibility was checked; */
+    tutti_status failed; /* its status, */
+    char *why;           /* and its reason */
 } cached_plan;
 
 struct tti_plan_cache {

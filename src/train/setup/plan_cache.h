@@ -30,7 +30,7 @@ tutti_status tti_plan_cache_create(tti_plan_cache **out);
 /* Also frees all plans in it. */
 void tti_plan_cache_destroy(tti_plan_cache *cache);
 
-/* True: the plan was asked for before, *st says with what success, and *out is the cache's. */
+/* True if the plan was requested before: *st is the result, and *out belongs to the cache. */
 bool tti_plan_cache_find(const tti_plan_cache *cache, const tti_plan_key *wanted, tti_plan **out,
                          tutti_status *st);
 

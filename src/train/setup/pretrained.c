@@ -1,8 +1,8 @@
 /* pretrained.c - loads a folder of weights into the flat parameters of a worker.
  *
- * Everything is compared before anything is read.  Hugging Face's GPT-2 has matrices [in,out], ours
- * are [out,in], and the shape of a square one does not tell; but all matrices of one file have the
- * same order, so the ones that are not square decide. */
+ * All tensors are compared before any is read.  Matrices of Hugging Face's GPT-2 are [in,out], ours
+ * are [out,in].  The shape of a square matrix does not show its order, but all matrices of one file
+ * have the same order, so those that are not square decide. */
 #include "train/setup/pretrained.h"
 
 #include <inttypes.h>
@@ -52,7 +52,7 @@ static void find_places(loading *l) {
     }
 }
 
-/* Whether a matrix that is not square fits only when turned. */
+/* Whether a matrix that is not square matches only when transposed. */
 static void find_layout(loading *l) {
     for (int i = 0; i < l->b->plan->n_slots; i++) {
         const tti_node *param = l->b->plan->slots[i].param;
@@ -105,7 +105,7 @@ static tutti_status compare(loading *l, const char *path) {
 
 /* ---- reading ---- */
 
-/* raw: room for the parameter as the file has it, dst as the model has it. */
+/* raw: memory for the parameter in the layout of the file; dst: in the layout of the model. */
 static tutti_status read_weight(const loading *l, int i, float *raw, float *dst) {
     const tti_slot *slot = &l->b->plan->slots[i];
     const int64_t *dim = slot->param->out[0]->type.shape.dim;
@@ -116,7 +116,7 @@ static tutti_status read_weight(const loading *l, int i, float *raw, float *dst)
     return TUTTI_OK;
 }
 
-/* Value and average of a parameter. */
+/* Sets the value and the average of a parameter. */
 static tutti_status store(tti_exec *exec, const tti_slot *slot, float *value) {
     TTI_TRY(tti_exec_store_whole(exec, TTI_STATE_PARAMS, slot->param, value));
     if (!tti_exec_has_ema(exec)) return TUTTI_OK;

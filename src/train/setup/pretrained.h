@@ -1,4 +1,5 @@
-/* pretrained.h - initial parameters of a run: model.init, a folder or file of weights. */
+/* pretrained.h - loads the initial parameters of a run from model.init, a folder or file of
+ * weights. */
 #ifndef TTI_TRAIN_PRETRAINED_H
 #define TTI_TRAIN_PRETRAINED_H
 
@@ -6,12 +7,12 @@
 #include "train/setup/blueprint.h"
 
 /* Replaces parameters and buffers of exec (and their averages) by those of path (ckpt/weights.h),
- * in the layout of Hugging Face, of torchvision or of ours.  All of them must be there, except
- * those that match a pattern of model.init_except, and no others; if not, TUTTI_E_CHECKPOINT lists
- * up to 10 tensors and nothing has been changed.  Called by every rank. */
+ * in the layout of Hugging Face, of torchvision or of ours.  The files must have exactly these
+ * tensors, except those that match a pattern of model.init_except.  Otherwise TUTTI_E_CHECKPOINT
+ * lists up to 10 tensors and nothing is changed.  Called by every rank. */
 tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const char *path);
 
-/* The same from the file of model.file, which has all of them. */
+/* Replaces them by those of model.file, which has all of them. */
 tutti_status tti_imported_load(const tti_blueprint *b, tti_exec *exec);
 
 #endif /* TTI_TRAIN_PRETRAINED_H */

@@ -1,7 +1,7 @@
-/* resolved.c - prints the job for the run folder, with all open values settled.
- *
- * Values that follow from the model or the data are written as such.  If a rule decides during the
- * run (sizes of buckets, algorithms of sums), its name is written. */
+/* resolved.c - prints the job for the run folder, with a value for each auto.  Values that follow
+ * from the model or the data are written out.  If a rule decides during the run (bucket sizes,
+ * algorithms), the name of the rule is written.
+ */
 #include "train/setup/resolved.h"
 
 #include <limits.h>
@@ -13,7 +13,7 @@
 #include "data/dataset.h"
 #include "data/image/image_set.h"
 
-/* Sets a key that is still open; reads back to what auto has been for this run. */
+/* Sets a key that is still auto to the value that auto meant in this run. */
 static void settle(tutti_job *job, const char *key, const char *value) {
     const char *now = tti_options_get(&job->options, key);
     if (now && strcmp(now, "auto") == 0) tti_options_put(&job->options, key, value, "auto");
@@ -43,7 +43,7 @@ static void settle_channels(tutti_job *job, const char *key, const double value[
 }
 
 static void settle_images(tutti_job *job, const tutti_dataset *train) {
-    const tti_image_set *set = train->state; /* the first member of what formats of images keep */
+    const tti_image_set *set = train->state; /* the first member of the state of image formats */
     const tti_pixel_spec *pixels = &tti_dataset_spec(train)->pixels;
     tti_str steps = {0};
     tti_augment_print(&set->augment, &steps);
@@ -75,7 +75,7 @@ static void settle_computing(tutti_job *job) {
     settle(job, "data.resident", "fit");
     settle(job, "parallel.data", copies);
     settle(job, "parallel.load_weights",
-           "equal"); /* where it would be measured devices.c has said so */
+           "equal"); /* devices.c has already set it if it is measured */
     settle(job, "parallel.ahead", "best");
     settle(job, "parallel.algorithm", "by_size");
     settle(job, "parallel.bucket_mb", "by_link");

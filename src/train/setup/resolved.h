@@ -1,11 +1,11 @@
-/* resolved.h - the text of a job for its run folder, with every "auto" settled. */
+/* resolved.h - prints a job for its run folder, with a value for every "auto". */
 #ifndef TTI_TRAIN_RESOLVED_H
 #define TTI_TRAIN_RESOLVED_H
 
 #include "train/setup/blueprint.h"
 
 /* Prints a resolved job with absolute paths, so that its text means the same from any directory.
- * With the blueprint, which has seen the data, and the run folder no key is left at "auto", and the
+ * With the blueprint, which knows the data, and the run folder, no key is left at "auto", and the
  * text makes the same run again.  Does not change the job. *yaml is freed with free(). */
 TUTTI_NODISCARD tutti_status tti_job_print_resolved(tutti_job *job, const tti_blueprint *blueprint,
                                                     const char *run_dir, char **yaml);

@@ -61,7 +61,7 @@ tutti_status tti_run_dir_lock(const char *dir, int *lock) {
 void tti_run_dir_unlock(int lock) {
     if (lock < 0) return;
     flock(lock,
-          LOCK_UN); /* also releases the lock for children that have inherited the descriptor */
+          LOCK_UN); /* also releases the lock of children that have inherited the descriptor */
     close(lock);
 }
 
@@ -84,7 +84,7 @@ static tutti_status make_inside(const char *dir) {
     return TUTTI_OK;
 }
 
-/* Removes dir/log with the logs in it. */
+/* Removes dir/log and the logs in it. */
 static void discard_logs(const char *dir) {
     char path[700];
     snprintf(path, sizeof path, "%s/log", dir);
@@ -111,7 +111,7 @@ void tti_run_dir_discard(const char *dir) {
     rmdir(dir);
 }
 
-/* The first free runs/NAME-N: mkdir decides, so two concurrent runs get two folders. */
+/* Creates the first free runs/NAME-N. mkdir decides, so two concurrent runs get two folders. */
 static tutti_status make_next(const char *name, char *out, size_t n_bytes) {
     TTI_TRY(make_dirs("runs"));
     for (int i = 1; i < MAX_RUNS; i++) {

@@ -5,11 +5,11 @@
 
 #include "tutti/types.h"
 
-/* Decides on the folder: dir itself, or for "auto" the first free runs/NAME-N.  A folder that
- * already holds a run is refused.  Creates it with checkpoints/ and log/; out has n_bytes. */
+/* Creates the run folder with checkpoints/ and log/: dir itself, or for "auto" the first free
+ * runs/NAME-N. Refuses a folder that already holds a run. out has n_bytes. */
 tutti_status tti_run_dir_create(const char *dir, const char *name, char *out, size_t n_bytes);
 
-/* Says that dir holds a run: TUTTI_E_CONFIG. */
+/* Returns TUTTI_E_CONFIG with the message that dir already holds a run. */
 tutti_status tti_run_dir_refuse(const char *dir);
 
 /* Removes the files of a run that failed before it started, and dir if it is then empty.  Does
@@ -21,7 +21,7 @@ void tti_run_dir_discard(const char *dir);
  * systems without folder locks, such as NFS, give no protection. */
 tutti_status tti_run_dir_lock(const char *dir, int *lock);
 
-/* A lock of -1 is a no-op. */
+/* Releases a lock; -1 is a no-op. */
 void tti_run_dir_unlock(int lock);
 
 /* True if dir holds a run. */

@@ -1,7 +1,7 @@
-/* throughput.c - times the shard program on every worker.
- *
- * A clock may decide which worker computes a shard, but never the result, because sums follow the
- * shards.  All workers decide from the same figures, so they decide the same. */
+/* throughput.c - times the shard program on every worker.  A clock may decide which worker computes
+ * a shard but never changes the result, because the reduction tree follows the shards.  All workers
+ * decide from the same figures, so they decide the same.
+ */
 #include "train/setup/throughput.h"
 
 #include <math.h>
@@ -14,9 +14,9 @@
 #include "train/job/load_weights.h"
 #include "train/setup/feeding.h"
 
-/* A smaller gain does not justify unequal runs, given the error of measurement. */
+/* A smaller gain does not justify unequal runs, because of measurement errors. */
 static const double WORTH = 1.1;
-/* The same during a run, where rebalancing has a cost. */
+/* The smallest gain that justifies rebalancing during a run, which has a cost. */
 static const double WORTH_NOW = 1.25;
 static const double SHORTEST_S = 1e-6;
 enum { WHY_BYTES = 240, MIN_STEPS = 3, MAX_STEPS = 16 };
@@ -25,12 +25,12 @@ enum { WHY_BYTES = 240, MIN_STEPS = 3, MAX_STEPS = 16 };
 
 /* One worker alone, with as many shards as it computes in parallel. */
 typedef struct trial {
-    tti_blueprint b; /* its pointers are borrowed */
+    tti_blueprint b; /* pointers are borrowed */
     tti_worker_desc worker;
     tti_exec *exec;
     tti_loader *loader;
     tti_shard_data *shards; /* [b.n_shards] */
-    int64_t most_ns;        /* that it may take */
+    int64_t most_ns;        /* time limit */
 } trial;
 
 static int n_compute_threads_of(const tti_blueprint *b, const tti_worker_desc *worker) {
@@ -58,7 +58,7 @@ static tutti_status open_trial(trial *t, const tti_blueprint *b, int n_compute_t
                             t->exec, &t->loader);
 }
 
-/* Seconds that computing took; a loss that is not finite takes as long as any. */
+/* Returns the seconds of computing; a loss that is not finite is not an error here. */
 static tutti_status run_step(trial *t, const tti_batch *batch, uint64_t step, double *seconds) {
     tti_step_result result;
     tti_step_desc desc = {.step = step,
@@ -76,7 +76,8 @@ static tutti_status run_step(trial *t, const tti_batch *batch, uint64_t step, do
     return st == TUTTI_E_NUMERICS ? TUTTI_OK : st;
 }
 
-/* The fastest step counts, since others' work only ever makes one slower; the first warms up. */
+/* The fastest step counts, because other processes can only slow a step down; the first one warms
+ * up. */
 static tutti_status time_steps(trial *t, double *group_s) {
     tti_batch batch;
     double seconds;
@@ -109,7 +110,7 @@ static tutti_status measure(const tti_blueprint *b, const tti_worker_desc *worke
     return st;
 }
 
-/* ---- what follows ---- */
+/* ---- the shard map ---- */
 
 static double per_shard(const tti_throughput *p) { return p->group_s / p->n_compute_threads; }
 
@@ -130,7 +131,7 @@ void tti_throughput_shard_map(const tti_throughput *throughputs, int n, int n_sh
                    per_shard(&throughputs[slow]) / per_shard(&throughputs[fast]), fast);
     tti_load_weights_print(shard_map, text);
     tti_str_printf(text, " of %d shards%s", n_shards,
-                   is_worth ? "" : ", since no others would end a step a tenth sooner");
+                   is_worth ? "" : ", because no other shard map would make a step 10 % shorter");
 }
 
 bool tti_throughput_drifted(const tti_throughputs *before, const double *compute_s, int64_t n_steps,
@@ -164,11 +165,10 @@ static void conclude(const word *words, int n, int n_shards, tti_throughputs *ou
         out->of[r] = words[r].throughput;
         if (!words[r].why[0]) continue;
         tti_shard_map_equally(n, n_shards, &out->shard_map);
-        snprintf(
-            out->text, sizeof out->text,
-            "parallel.load_weights=measured: rank %d could not be measured, so shares are equal: "
-            "%.*s",
-            r, WHY_BYTES - 1, words[r].why);
+        snprintf(out->text, sizeof out->text,
+                 "parallel.load_weights=measured: rank %d could not be measured, so shards are "
+                 "distributed evenly: %.*s",
+                 r, WHY_BYTES - 1, words[r].why);
         return;
     }
     tti_str text = {0};
@@ -178,7 +178,7 @@ static void conclude(const word *words, int n, int n_shards, tti_throughputs *ou
     tti_str_free(&text);
 }
 
-/* Checks values of other processes, by which shards are divided. */
+/* Checks values of other processes, because shards are divided by them. */
 static tutti_status check_words(const word *words, int n) {
     for (int r = 0; r < n; r++) {
         const tti_throughput *p = &words[r].throughput;
@@ -196,7 +196,8 @@ tutti_status tti_throughput_measure(const tti_blueprint *b, const tti_worker_des
     *out = (tti_throughputs){0};
     word mine = {.throughput = {SHORTEST_S, 1}}, *all = calloc((size_t)n, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    tutti_status st = tutti_comm_barrier(worker->comm); /* all at once, as in the run */
+    tutti_status st =
+        tutti_comm_barrier(worker->comm); /* all workers measure at once, as in the run */
     if (st == TUTTI_OK && measure(b, worker, &mine.throughput) != TUTTI_OK) {
         snprintf(mine.why, sizeof mine.why, "%s", tutti_last_error());
         tti_clear_error();

@@ -1,4 +1,4 @@
-/* throughput.h - how fast each worker computes shards, and the runs of shards that follow. */
+/* throughput.h - measures how fast each worker computes shards, and derives the shard map. */
 #ifndef TTI_TRAIN_THROUGHPUT_H
 #define TTI_TRAIN_THROUGHPUT_H
 
@@ -8,24 +8,26 @@
 typedef struct tti_throughputs {
     int n;                            /* 0: nothing was measured */
     tti_throughput of[TTI_MAX_RANKS]; /* [n], the same on every worker */
-    tti_shard_map shard_map;          /* that follows from them */
-    char text[TTI_TEXT_MAX];          /* what is told of it */
+    tti_shard_map shard_map;          /* derived from them */
+    char text[TTI_TEXT_MAX];          /* description for the user */
 } tti_throughputs;
 
-/* Every worker runs the job's own shard program on a first few shards, all at the same time, and
- * all hear what it took.  Parameters of their own are used for it and thrown away, so the run is
- * not touched.  Where a worker cannot be measured the runs are equal and text says why.
- * Collective over worker->comm, with at least two ranks. */
+/* Every worker times the job's own shard program on a few shards, all at the same time, and
+ * receives the times of all.  Temporary parameters are used, so the run is not affected.  If a
+ * worker cannot be measured, the runs are equal and text says why.  Collective over worker->comm,
+ * with at least two ranks.
+ */
 tutti_status tti_throughput_measure(const tti_blueprint *blueprint, const tti_worker_desc *worker,
                                     tti_throughputs *out);
 
-/* What before has become, of seconds that each worker computed in n_steps steps: true if other runs
- * would now end a step sooner by a quarter, and then *now is as tti_throughput_measure would fill
- * it. */
+/* Updates the throughputs `before` from the seconds that each worker computed in n_steps steps.
+ * True if another shard map would now shorten a step by a quarter; then *now is set as by
+ * tti_throughput_measure. */
 bool tti_throughput_drifted(const tti_throughputs *before, const double *compute_s, int64_t n_steps,
                             tti_throughputs *now);
 
-/* The runs for throughputs [n]: equal ones unless others end a step a tenth sooner; and in words.
+/* Derives the shard map for throughputs [n], which is equal unless another one shortens a step by a
+ * tenth, and describes it.
  */
 void tti_throughput_shard_map(const tti_throughput *throughputs, int n, int n_shards,
                               tti_shard_map *shard_map, tti_str *text);

@@ -1,7 +1,7 @@
 /* weight_names.c - maps parameter names to those of Hugging Face and torchvision files.
  *
- * Our names are theirs, with the prefix of their classes with a head.  The remaining cases are
- * missing prefixes, names of older files, and tensors that are not parameters.  Residual networks
+ * Our names are those of their classes with a head, prefix included.  The remaining cases are
+ * missing prefixes, names in older files, and tensors that are not parameters.  Residual networks
  * have two sets of names; ours are torchvision's. */
 #include "train/setup/weight_names.h"
 
@@ -18,7 +18,7 @@ bool tti_weight_is_transposed(const tti_blueprint *b, const char *name) {
     return false;
 }
 
-/* name with its end, if it is old, exchanged; false if it has another end. */
+/* Replaces an old suffix of name; false if name has another suffix. */
 static bool with_end(const char *name, const char *end, const char *other, char *out) {
     size_t n = strlen(name), n_end = strlen(end);
     if (n < n_end || strcmp(name + n - n_end, end) != 0) return false;

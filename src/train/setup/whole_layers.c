@@ -1,5 +1,5 @@
-/* whole_layers.c - finds undivided layers: the graph of the whole model has the heads, and
- * comparing its plan with that of a tensor shard shows what is not divided. */
+/* whole_layers.c - finds layers that tensor parallelism leaves whole, by comparing the plan of the
+ * whole model with that of a tensor shard. */
 #include "train/setup/whole_layers.h"
 
 #include <string.h>

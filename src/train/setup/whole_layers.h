@@ -1,4 +1,4 @@
-/* whole_layers.h - reports what parallel.tensor leaves whole on every worker. */
+/* whole_layers.h - reports layers that parallel.tensor leaves whole on every worker. */
 #ifndef TTI_TRAIN_WHOLE_LAYERS_H
 #define TTI_TRAIN_WHOLE_LAYERS_H
 
@@ -10,8 +10,8 @@
  * model in training, for b->mesh. */
 tutti_status tti_uneven_check(const tti_blueprint *b, const tutti_graph *g);
 
-/* Whether attention stays whole, because its heads cannot be divided over the pieces: appends why,
- * and which numbers of pieces divide them. */
+/* Whether attention stays whole because its heads cannot be divided over the tensor shards; appends
+ * the reason, and the sizes that divide them. */
 bool tti_whole_heads_text(const tti_blueprint *b, tti_str *out);
 
 /* Appends the fraction of parameter elements that every worker has whole, and the largest of them.

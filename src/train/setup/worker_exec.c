@@ -100,7 +100,8 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     if (worker->mesh) {
         const tti_mesh *mesh = worker->mesh;
         desc.mesh = mesh;
-        desc.comm = worker->server ? NULL : mesh->data; /* a server adds what copies make */
+        desc.comm =
+            worker->server ? NULL : mesh->data; /* a server adds the gradients of replicas */
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&mesh->size, &mesh->at));
     }
     if (desc.comm)
@@ -157,7 +158,7 @@ tti_server_desc tti_worker_server_desc(const tti_blueprint *b, bool spans,
         .replay = replay,
         .n_replay = n_replay};
     desc.exec.backend = &tti_backend_cpu; /* wherever workers compute */
-    if (desc.exec.wire == TUTTI_F16) desc.exec.watch_gradients = true; /* which it may overflow */
+    if (desc.exec.wire == TUTTI_F16) desc.exec.watch_gradients = true; /* f16 may overflow */
     desc.exec.n_compute_threads = spans ? 1 : n_servers;
     return desc;
 }

@@ -8,24 +8,25 @@
 #include "train/setup/blueprint.h"
 
 typedef struct tti_worker_desc {
-    tutti_comm *comm;               /* borrowed; NULL: computes all shards alone */
-    const tti_mesh *mesh;           /* borrowed; NULL: has the whole model; else comm is not read */
+    tutti_comm *comm;     /* borrowed; NULL: computes all shards alone */
+    const tti_mesh *mesh; /* borrowed; NULL: the worker has the whole model; else comm is ignored */
     const tti_shard_map *shard_map; /* the shard map; NULL: that of blueprint */
-    int rank; /* among all workers; for a server its number, or that of its replica */
-    int local_rank, local_n_ranks; /* on this host: its share of the cores, or its device */
-    bool serves_in_ranks; /* of a parameter server without threads: the first workers are it */
-    tti_server *server;   /* borrowed; NULL: it makes the update itself */
-    tti_shared_params *shared_params; /* borrowed; NULL: it has its own parameters */
+    int rank; /* rank among all workers; with a server its number, or that of its replica */
+    int local_rank, local_n_ranks; /* on this host: selects its cores or its device */
+    bool serves_in_ranks; /* parameter server without threads: the first workers are the servers */
+    tti_server *server;   /* borrowed; NULL: the worker makes the update itself */
+    tti_shared_params *shared_params; /* borrowed; NULL: the worker has its own parameters */
 } tti_worker_desc;
 
-/* The settings of the job that do not depend on the worker; borrows from blueprint. */
+/* Returns the settings of the job that do not depend on the worker; borrows from blueprint. */
 tti_exec_desc tti_worker_exec_desc(const tti_blueprint *blueprint);
 
-/* How the job wants device number index of the machine to be opened. */
+/* Describes how to open device number index of the machine for this job. */
 tti_device_desc tti_worker_device_desc(const tti_blueprint *blueprint, int index);
 
-/* The cores of a worker: an equal part of its machine's.  In mixed runs most of them belong to the
- * workers on the host, which compute on them; workers on devices use them for the update only. */
+/* Returns the cores of a worker: an equal part of those of its machine.  In mixed runs most of them
+ * belong to the workers on the host, which compute on them; workers on devices use them for the
+ * update only. */
 void tti_worker_cores(const tti_blueprint *blueprint, int local_rank, int local_n_ranks,
                       tti_core_share *out);
 
@@ -45,8 +46,8 @@ tutti_status tti_worker_shared_params_create(const tti_blueprint *blueprint,
 bool tti_worker_serves_in_ranks(const tti_blueprint *blueprint);
 void tti_worker_serve_in_ranks(const tti_blueprint *blueprint, tti_exec_desc *desc);
 
-/* With asynchronous workers as processes: the number of first ones that each own a range of the
- * parameters; 0: the job has no such server. */
+/* Returns the number of range servers of asynchronous worker processes: the first workers, each
+ * with a range of the parameters; 0: none. */
 int tti_worker_n_range_servers(const tti_blueprint *blueprint);
 
 /* The parameter server settings of the job; replay as in tti_server_desc. spans: workers are

@@ -82,19 +82,19 @@ T_CASE(links_of_jobs) {
     link = link_on(&host, 4, 2, any);
     expect(&link, "a network of hosts");
     link = link_on(&eight, 8, 1, any);
-    expect(&link, "devices that meet");
+    expect(&link, "devices with peer access");
     link = link_on(&eight, 16, 2, any);
     expect(&link, "devices of several hosts");
     link = link_on(&eight, 9, 1, any);
-    expect(&link, "devices, by their host");
+    expect(&link, "devices through their host");
     link = link_on(&mixed, 2, 1, any);
-    expect(&link, "devices, by their host");
+    expect(&link, "devices through their host");
     link = link_on(&eight, 8, 1, "parallel.sync=local");
-    expect(&link, "devices, by their host");
+    expect(&link, "devices through their host");
     link = link_on(&eight, 8, 1, "parallel.compress=topk");
     expect(&link, "devices that compress");
     link = link_on(&eight, 9, 1, "parallel.compress=topk");
-    expect(&link, "devices, by their host");
+    expect(&link, "devices through their host");
     link = link_on(&eight, 8, 1, "parallel.offload=optimizer");
     expect(&link, "copies to the host");
 }
@@ -118,7 +118,8 @@ T_CASE(links_of_divided_models) {
         tutti_job *job = SMALL_JOB("parallel.workers=4", rows[i].cut, rows[i].key);
         tti_bucket_link_of(&job->config, &eight, rows[i].n_workers, 1, &link);
         tutti_job_destroy(job);
-        expect(&link, rows[i].host_staged ? "devices, by their host" : "devices that meet");
+        expect(&link,
+               rows[i].host_staged ? "devices through their host" : "devices with peer access");
     }
 }
 
@@ -143,7 +144,7 @@ static void keep_table(int n, const char *text) {
 /* Of the way that is taken; a way that it has not is as known. */
 T_CASE(measured_by_doctor) {
     T_UNUSED;
-    static const char name[] = "devices, by the table of tutti doctor";
+    static const char name[] = "devices, from the table of tutti doctor";
     keep_table(2,
                "library NCCL 2.28.9\nbytes direct tree ring\n4096 5 15 -\n1000000 10 20 -\n"
                "3000000 20 60 -\n");
@@ -155,14 +156,14 @@ T_CASE(measured_by_doctor) {
     expect(&link, name);
     assert_true(fabs(link.latency_s - 15e-6) < 1e-12 && fabs(link.bytes_s / 50e9 - 1) < 1e-9);
     link = link_on(&eight, 3, 1, "parallel.algorithm=auto");
-    expect(&link, "devices that meet");
+    expect(&link, "devices with peer access");
     link = link_on(&eight, 2, 2, "parallel.algorithm=auto");
     expect(&link, "devices of several hosts");
     keep_table(2, "library NCCL 2.28.9\nbytes direct tree ring\n4096 - 15 -\n1000000 - 15 -\n");
     link = link_on(&eight, 2, 1, "parallel.algorithm=auto");
-    expect(&link, "devices that meet");
+    expect(&link, "devices with peer access");
     link = link_on(&eight, 2, 1, "parallel.algorithm=tree");
-    expect(&link, "devices that meet");
+    expect(&link, "devices with peer access");
 }
 
 int main(void) {

@@ -35,8 +35,8 @@ T_CASE(equal_machines_are_left_alone) {
     T_UNUSED;
     expect_shard_map(
         (tti_throughput[]){{0.010, 1}, {0.0105, 1}}, 2, (int[]){4, 4},
-        "rank 1 takes 1.1 times as long as rank 0 for a shard: 4 and 4 of 8 shards, since "
-        "no others would end a step a tenth sooner");
+        "rank 1 takes 1.1 times as long as rank 0 for a shard: 4 and 4 of 8 shards, because "
+        "no other shard map would make a step 10 % shorter");
 }
 
 /* The number behind the key and the bracket, as number i of the list. */
@@ -166,7 +166,7 @@ T_CASE(who_cannot_be_measured_changes_nothing) {
     char *record = find_record("told", "shard_map");
     assert_non_null(strstr(record, "\"shards\":[4,4]"));
     assert_non_null(strstr(record,
-                           "rank 1 could not be measured, so shares are equal: exec: "
+                           "rank 1 could not be measured, so shards are distributed evenly: exec: "
                            "worker 1 cannot compute"));
     free(record);
 }
