@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "comm/progress.h"
 #include "launch/cause.h"
 #include "launch/rendezvous.h"
@@ -89,7 +90,7 @@ static void back_off(const tutti_launch_desc *desc, int n_restarts, const char *
     snprintf(text, sizeof text, "%s; starting again in %d ms (%d of %d)", cause, t_ms,
              n_restarts + 1, desc->max_restarts);
     if (desc->on_restart) desc->on_restart(desc->user, text);
-    tti_sleep_ms(t_ms);
+    if (!TTI_FAULT("launch.back_off")) tti_sleep_ms(t_ms);
 }
 
 static void give_result(const tti_supervisor_report *report, tutti_launch_result *out) {

@@ -37,11 +37,11 @@ def start(hosts, *arguments):
     return processes
 
 
-def finish(processes, codes, timeout_s=110):
+def finish(processes, codes):
     ended = []
     for rank, process in enumerate(processes):
         try:
-            code = process.wait(timeout_s)
+            code = process.wait(runs.HANGS_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
@@ -119,7 +119,7 @@ def lose(hosts, lost, sign, algorithm):
                         runs.steps_told(run) > 50, what="step 50 of " + run)
         begin = time.monotonic()
         os.kill(processes[lost].pid, sign)
-        codes = [processes[rank].wait(60) for rank in range(len(hosts)) if hosts[rank] == "a"]
+        codes = [processes[rank].wait(runs.HANGS_S) for rank in range(len(hosts)) if hosts[rank] == "a"]
         print("%s: ended after %.2f s" % (run, time.monotonic() - begin))
     finally:
         for process in processes:

@@ -18,8 +18,8 @@ def way_of_sums(run):
 
 
 def train(run, job, *arguments, devices="gpu"):
-    return runs.tutti("train", *job, "run.dir=" + run, "parallel.devices=" + devices, *arguments,
-                      timeout_s=110).expect(0)
+    return runs.tutti("train", *job, "run.dir=" + run, "parallel.devices=" + devices,
+                      *arguments).expect(0)
 
 
 def losses(run):

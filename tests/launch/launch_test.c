@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "launch/supervised.h"
 #include "t.h"
 #include "tutti/comm.h"
@@ -102,17 +103,20 @@ static int worker_main(char **argv) {
 static int saved_err;
 static FILE *err_file;
 
-/* The launcher writes to this process's own standard error: it goes to a file for a while. */
-static int catch_stderr(void **state) {
+/* The launcher writes to this process's own standard error: it goes to a file for a while.  It does
+ * not wait before it starts again. */
+static int begin_case(void **state) {
     T_UNUSED;
+    if (tti_fault_set("launch.back_off:fail") != TUTTI_OK) return -1;
     fflush(stderr);
     saved_err = dup(2);
     err_file = tmpfile();
     return !err_file || dup2(fileno(err_file), 2) < 0;
 }
 
-static int release_stderr(void **state) {
+static int end_case(void **state) {
     T_UNUSED;
+    if (tti_fault_set(NULL) != TUTTI_OK) return -1;
     dup2(saved_err, 2);
     close(saved_err);
     fclose(err_file);
@@ -226,10 +230,14 @@ T_CASE(restarts_with_progress) {
     T_EQ(n_notes, 3);
 }
 
+/* The one case that waits between two starts. */
 T_CASE(restarts_run_out) {
     T_UNUSED;
     tutti_launch_desc desc = {.n_workers = 2, .grace_ms = 100, .max_restarts = 1};
+    int64_t t0 = tti_now_ns();
+    T_OK(tti_fault_set(NULL));
     tutti_launch_result result = launch(&desc, "flap", "commits");
+    assert_true(tti_now_ns() - t0 >= 100 * TTI_NS_PER_MS);
     T_EQ(result.exit_code, 9);
     T_EQ(result.n_restarts, 1);
 }
@@ -312,7 +320,7 @@ int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "worker") == 0) return worker_main(argv + 2);
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) return 1;
-#define CASE(name) cmocka_unit_test_setup_teardown(name, catch_stderr, release_stderr)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, begin_case, end_case)
     const struct CMUnitTest tests[] = {
         CASE(a_process_that_nobody_started_is_one_rank),
         CASE(ranks_of_others_are_met),

@@ -100,7 +100,7 @@ T_CASE(a_rank_that_goes_on_again) {
         begin(&f, 2);
         T_OK(tti_net_watch(&f.s));
         was_short = stop_for_a_moment(&f, 1) < 450;
-        wait_for_loss(&f, 1500);
+        wait_for_loss(&f, 700); /* a rank that stays stopped is lost after 500 */
         if (was_short) T_OK(tti_net_check_lost(&f.s));
         if (was_short) T_EQ(wait_for_end(&f, 1, 0), 0);
         end(&f);
@@ -146,7 +146,7 @@ T_CASE(a_rank_that_is_stopped_when_it_has_left) {
     atomic_store(&shm_rank_of(f.s.group->header, 1)->left, 1);
     T_OK(tti_net_watch(&f.s));
     kill(f.pids[1], SIGSTOP);
-    T_EQ(wait_for_end(&f, 1, 1500), 0);
+    T_EQ(wait_for_end(&f, 1, 1000), 0); /* a rank that is lost is killed after 800 */
     T_OK(tti_net_check_lost(&f.s));
     end(&f);
 }
