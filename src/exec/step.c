@@ -82,7 +82,7 @@ tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_resu
     if (!tti_device_of(x)) return tti_host_run(x, desc, TTI_FORM_EVAL, result);
     if (arrays->ema && tti_exec_has_parts(setup) && !tti_exec_has_sharded_params(arrays))
         TTI_TRY(tti_exec_gather_averages(x));
-    if (setup->desc.server) TTI_TRY(tti_calls_of(setup->desc.server)->bring_averages(x));
+    if (setup->desc.server) TTI_TRY(tti_calls_of(setup->desc.server)->pull_averages(x));
     if (offload) TTI_TRY(tti_offload_put_averages(offload));
     return tti_exec_device_eval(x, desc, result);
 }

@@ -76,7 +76,7 @@ static const tti_server_calls calls = {
     .store = tti_server_store,
     .push = tti_server_push_step,
     .pull = tti_server_pull_step,
-    .bring_averages = tti_server_bring_averages,
+    .pull_averages = tti_server_pull_averages,
 };
 
 tti_server *tti_server_new(const tti_server_desc *desc) {
@@ -124,7 +124,7 @@ void tti_server_destroy(tti_server *s) {
     pthread_cond_destroy(&s->news);
     pthread_mutex_destroy(&s->mutex);
     free(s->n_to_pull);
-    free(s->barrier.brought);
+    free(s->barrier.values);
     free(s->log);
     free(s);
 }

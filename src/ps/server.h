@@ -5,17 +5,20 @@
  * Each of n_compute_threads server threads has a range of the update's blocks.  They serve one
  * request at a time, in order of arrival: a pull copies the parameters to a worker, a push applies
  * a whole gradient; so a pull always sees all of an update or nothing of it, with any number of
- * threads. synchronous    (staleness 0) a step is applied when every worker has pushed its partial
- * sums, which are added along the tree over all shards: the bits of the all-reduce, for any shard
- * map (exec.h), which may change between steps asynchronous   each worker takes its own batches,
- * and every gradient of a whole batch is an update. The order of arrival is recorded, and can be
- * replayed with backup    synchronous, but a step is applied when all but n_backup workers have
- * pushed; a late worker continues with the next step
+ * threads.  Three modes:
  *
- * A worker that fails may leave if the others can continue without it: another one takes its batch,
- * and its thread only takes part in synchronizations.  Workers that divide a model leave together.
- * A worker may be on a device: its gradients are copied to host memory (device_server.h).  Every
- * call of a worker waits at most timeout_ms for another one.
+ *   synchronous    staleness 0: a step is applied when every worker has pushed its partial sums,
+ *                  which are added along the tree over all shards: the bits of the all-reduce, for
+ *                  any shard map (exec.h), which may change between steps
+ *   asynchronous   each worker leases its own batches, and the gradient of every batch is an
+ * update; the order of arrival is recorded, and can be replayed with backup    synchronous, but a
+ * step is applied when all but n_backup workers have pushed; a late worker continues with the next
+ * step
+ *
+ * A worker that fails may leave if the others can continue without it: another one computes its
+ * batch, and its thread only takes part in synchronizations.  Workers that divide a model leave
+ * together. A worker may be on a device: its gradients are copied to host memory (device_server.h).
+ * Every call of a worker waits at most timeout_ms for another one.
  *
  * Synchronous workers are threads.  Others may be processes: the server is in that of worker 0, and
  * the others have a tti_server as a client (comm/channel.h), for which the same calls have the same
@@ -55,7 +58,8 @@ typedef struct tti_server_desc {
     int timeout_ms;
     int answer_ms; /* how long an answer of another process may take; 0: as timeout_ms lets it */
     tti_phase_watch watch; /* of the workers: one that is in a long phase is waited for longer */
-    const tti_arrival *replay; /* [n_replay], borrowed, step by step; NULL: as they come */
+    const tti_arrival
+        *replay; /* [n_replay], borrowed, step by step; NULL: in the order of arrival */
     int64_t n_replay;
 } tti_server_desc;
 
@@ -95,18 +99,18 @@ tutti_status tti_server_pull_step(tti_exec *x);
  * with the same numbers, when all have finished the previous batches. */
 tutti_status tti_server_open(tti_server *server, int64_t first, int64_t last);
 
-/* No more batches are taken, except those that other workers need to finish. */
+/* No more batches are leased, except those that other workers need to finish. */
 tutti_status tti_server_stop(tti_server *server);
 
 typedef struct tti_lease {
-    bool any; /* false: all batches are taken */
+    bool any; /* false: all batches are leased */
     int64_t batch, version;
     double loss_scale; /* of a recorded gradient, 0: the worker's own */
 } tti_lease;
 
 /* The next batch for the worker of x, which gets the current parameters.  With backup workers it is
  * the batch of the current step, of which the worker computes its shards. */
-tutti_status tti_server_take(tti_exec *x, tti_lease *lease);
+tutti_status tti_server_lease(tti_exec *x, tti_lease *lease);
 
 /* Its gradient: desc->step is the batch, desc->lr unused. */
 typedef struct tti_pushed_gradient {
@@ -118,24 +122,25 @@ typedef struct tti_pushed_gradient {
     void *user;
 } tti_pushed_gradient;
 
-/* Computes the gradient of the taken batch, and returns when it is applied, with the recorded
+/* Computes the gradient of the leased batch, and returns when it is applied, with the recorded
  * arrival; or at once if it came too late: then out->step is 0.  With exec.watch_gradients a
  * non-finite loss or gradient is an update that leaves the parameters unchanged
  * (out->result.skipped), otherwise a failure; with backup workers, if any worker that came in time
  * has one. */
-tutti_status tti_server_give(tti_exec *x, const tti_pushed_gradient *pushed, tti_arrival *out);
+tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pushed,
+                                      tti_arrival *out);
 
 typedef struct tti_leave {
     int worker;
     int64_t step;  /* updates until then */
-    int64_t batch; /* that another takes instead, -1: none */
+    int64_t batch; /* that another worker computes instead, -1: none */
     char why[512];
 } tti_leave;
 
 /* The worker of x cannot go on, for the reason why.  True: the others go on without it, and it is
- * to call tti_server_watch instead of take and give.  False: it has no batch, was the last but
- * those that are needed, its batch has made another leave before, or the run repeats recorded
- * arrivals. */
+ * to call tti_server_watch instead of tti_server_lease and tti_server_push_gradient.  False: it has
+ * no batch, was the last but those that are needed, its batch has made another leave before, or the
+ * run repeats recorded arrivals. */
 bool tti_server_leave(tti_exec *x, const char *why);
 
 /* For a worker of a divided model, after a failure st of any of its calls, with the reason why:
@@ -144,11 +149,11 @@ bool tti_server_leave(tti_exec *x, const char *why);
  * the same answer; each then only frees its resources.  The first replica, whose workers store the
  * parameters, never leaves, nor does one that the others need: that ends the run.  Repeated calls
  * give the same answer. */
-bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why);
+bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why);
 bool tti_server_has_left(const tti_exec *x);
 
 /* Waits until something has been applied since *n_updates, which becomes the number of updates,
- * or nothing is left to take: *over. */
+ * or no batch is left: *over. */
 tutti_status tti_server_watch(tti_exec *x, int64_t *n_updates, bool *over);
 
 /* For batches that are each evaluated by one worker, this one has every n_present-th from index on;
@@ -167,7 +172,7 @@ tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates);
 
 /* For a worker on a device: copies the server's current averages to where it evaluates with them,
  * while no worker is in a step. */
-tutti_status tti_server_bring_averages(tti_exec *x);
+tutti_status tti_server_pull_averages(tti_exec *x);
 
 /* The next arrival that was not returned before; false: there is none. */
 bool tti_server_next(tti_server *server, tti_arrival *out);
@@ -213,8 +218,9 @@ bool tti_server_has_ranges(const tti_server *server);
  * gradient.  On worker 0, or on workers of the first replica, while it computes nothing. */
 tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **data);
 
-/* With ranges: takes from data, which begins with keys.first, the part of keys that the process of
- * x owns; k may be TTI_STATE_EMA, TTI_STATE_PARAMS. On every worker, while none takes batches. */
+/* With ranges: copies from data, which begins with keys.first, the part of keys that the process of
+ * x owns; k may be TTI_STATE_EMA, TTI_STATE_PARAMS. On every worker, while no worker leases
+ * batches. */
 void tti_server_store(tti_exec *x, int k, tti_range keys, const float *data);
 
 /* The range of a process, and bytes so far of gradients, parameters and averages between it and
@@ -227,8 +233,8 @@ typedef struct tti_held {
 /* On worker 0: the processes that own ranges, [*n], one or more. */
 tutti_status tti_server_held(tti_server *server, tti_held held[TTI_MAX_RANKS], int *n);
 
-typedef enum tti_meet_op { TTI_MEET_SUM, TTI_MEET_MAX, TTI_N_MEET_OPS } tti_meet_op;
-enum { TTI_MEET_VALUES = 512 };
+typedef enum tti_combine_op { TTI_COMBINE_SUM, TTI_COMBINE_MAX, TTI_N_COMBINE_OPS } tti_combine_op;
+enum { TTI_COMBINE_VALUES = 512 };
 
 /* The workers that took part in a synchronization, as bits of their numbers; able: those that have
  * not left. */
@@ -237,9 +243,9 @@ typedef struct tti_members {
 } tti_members;
 
 /* Comes together with all workers that are there: values [n] become their sums (of f64, in the
- * order of the workers) or maxima (of i64).  n, which may be 0, at most TTI_MEET_VALUES, and op are
- * the same for all. */
-tutti_status tti_server_meet(tti_exec *x, tti_meet_op op, void *values, int n,
-                             tti_members *members);
+ * order of the workers) or maxima (of i64).  n, which may be 0, at most TTI_COMBINE_VALUES, and op
+ * are the same for all. */
+tutti_status tti_server_combine(tti_exec *x, tti_combine_op op, void *values, int n,
+                                tti_members *members);
 
 #endif /* TTI_EXEC_SERVER_H */

@@ -37,7 +37,7 @@ static tutti_status stop(tti_server *s) {
     return TUTTI_OK;
 }
 
-/* If several workers form one, any of them may request it: with the next batch that they take. */
+/* If several workers form one, any of them may request it: with the next batch that they lease. */
 tutti_status tti_server_stop(tti_server *s) {
     if (!s->replica_group) return stop(s);
     tti_replica_group_request_stop(s->replica_group);
@@ -59,7 +59,7 @@ static bool is_at_work(const tti_server *s) {
     return s->n_returned > 0;
 }
 
-/* Nothing is left to take for w. */
+/* No batch is left for w. */
 static bool is_over(const tti_server *s, int w) {
     if (s->desc.replay) return s->stopped || !next_recorded(s, w);
     if (s->desc.n_backup > 0) return s->n_updates >= s->last;
@@ -118,17 +118,17 @@ static tutti_status pull(tti_server *s, int w, float *params, float *ema) {
     return tti_server_wait_served(s, &r);
 }
 
-static tutti_status take(tti_server *s, int w, float *params, tti_lease *lease) {
+static tutti_status lease_batch(tti_server *s, int w, float *params, tti_lease *lease) {
     TTI_TRY(tti_server_wait(s, w, may_begin, 0));
     if (is_over(s, w)) return TUTTI_OK;
     begin(s, w, lease);
     return pull(s, w, params, NULL);
 }
 
-tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_lease *lease) {
+tutti_status tti_server_lease_for(tti_server *s, int w, float *params, tti_lease *lease) {
     *lease = (tti_lease){0};
     pthread_mutex_lock(&s->mutex);
-    tutti_status st = take(s, w, params, lease);
+    tutti_status st = lease_batch(s, w, params, lease);
     pthread_mutex_unlock(&s->mutex);
     return st;
 }
@@ -166,7 +166,7 @@ static tutti_status copy_answer(tti_exec *x, int area, float *dst) {
 
 /* Takes the parameters that came with the answer, if one process owns all; else those of each range
  * server. */
-static tutti_status take_answer(tti_exec *x, int64_t version, bool with_ema) {
+static tutti_status copy_answers(tti_exec *x, int64_t version, bool with_ema) {
     tti_arrays *arrays = tti_arrays_of(x);
     tti_server *s = tti_setup_of(x)->desc.server;
     float *params = pulled(x), *ema = with_ema ? pulled_ema(x) : NULL;
@@ -174,52 +174,52 @@ static tutti_status take_answer(tti_exec *x, int64_t version, bool with_ema) {
         TTI_TRY(copy_answer(x, TTI_WIRE_PARAMS, arrays->params));
         return ema ? copy_answer(x, TTI_WIRE_EMA, arrays->ema) : TUTTI_OK;
     }
-    TTI_TRY(tti_keys_take(s, x, version, params, ema));
+    TTI_TRY(tti_keys_pull(s, x, version, params, ema));
     if (tti_device_of(x)) TTI_TRY(tti_exec_device_put(x, arrays->params, params));
     return ema ? put_ema(x) : TUTTI_OK;
 }
 
 /* From the range servers only. */
-static tutti_status take_keys(tti_exec *x, int64_t version, bool with_ema) {
+static tutti_status pull_keys(tti_exec *x, int64_t version, bool with_ema) {
     float *params = pulled(x), *ema = with_ema ? pulled_ema(x) : NULL;
-    TTI_TRY(tti_keys_take(tti_setup_of(x)->desc.server, x, version, params, ema));
+    TTI_TRY(tti_keys_pull(tti_setup_of(x)->desc.server, x, version, params, ema));
     if (ema) TTI_TRY(put_ema(x));
     return put_pulled(x);
 }
 
-static tutti_status take_one(tti_exec *x, tti_lease *lease) {
+static tutti_status lease_one(tti_exec *x, tti_lease *lease) {
     const tti_setup *setup = tti_setup_of(x);
     tti_server *s = setup->desc.server;
     float *params = pulled(x);
     if (s->client) {
-        TTI_TRY(tti_client_take(s, lease));
-        return lease->any ? take_answer(x, lease->version, false) : TUTTI_OK;
+        TTI_TRY(tti_client_lease(s, lease));
+        return lease->any ? copy_answers(x, lease->version, false) : TUTTI_OK;
     }
-    TTI_TRY(tti_server_take_for(s, setup->desc.server_worker, params, lease));
-    return lease->any ? take_keys(x, lease->version, false) : TUTTI_OK;
+    TTI_TRY(tti_server_lease_for(s, setup->desc.server_worker, params, lease));
+    return lease->any ? pull_keys(x, lease->version, false) : TUTTI_OK;
 }
 
 /* If several workers form one, one of them asks and all get the answer. */
-static tutti_status take_for(tti_exec *x, tti_lease *lease) {
+static tutti_status lease_for(tti_exec *x, tti_lease *lease) {
     tti_server *s = tti_setup_of(x)->desc.server;
     bool speaks = tti_server_speaks(s), stops = false;
     TTI_TRY(tti_replica_group_ask_stop(s->replica_group, &stops));
     if (speaks && stops) TTI_TRY(stop(s));
-    if (speaks) TTI_TRY(take_one(x, lease));
-    TTI_TRY(tti_replica_group_hear(s->replica_group, lease, sizeof *lease));
-    return !speaks && lease->any ? take_keys(x, lease->version, false) : TUTTI_OK;
+    if (speaks) TTI_TRY(lease_one(x, lease));
+    TTI_TRY(tti_replica_group_broadcast(s->replica_group, lease, sizeof *lease));
+    return !speaks && lease->any ? pull_keys(x, lease->version, false) : TUTTI_OK;
 }
 
-tutti_status tti_server_take(tti_exec *x, tti_lease *lease) {
-    const tti_span taken = {
+tutti_status tti_server_lease(tti_exec *x, tti_lease *lease) {
+    const tti_span leased = {
         .part = tti_part_params("parameters from the server, and the turn for them"),
         .shard = -1,
         .row = TTI_ROW_COMM};
     int64_t start_ns = tti_now_ns();
-    TTI_TRY(take_for(x, lease));
+    TTI_TRY(lease_for(x, lease));
     if (!lease->any) return TUTTI_OK;
     if (!tti_device_of(x)) tti_profile_next_step(x);
-    tti_profile_stall(x, &taken, "waiting for parameters", start_ns, tti_now_ns());
+    tti_profile_stall(x, &leased, "waiting for parameters", start_ns, tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -240,10 +240,10 @@ static tutti_status pull_one(tti_exec *x, int64_t *n_updates) {
     float *ema = tti_server_has_ranges(s) ? pulled_ema(x) : NULL;
     if (s->client) {
         TTI_TRY(tti_client_pull(s, n_updates));
-        return take_answer(x, *n_updates, true);
+        return copy_answers(x, *n_updates, true);
     }
     TTI_TRY(tti_server_pull_for(s, setup->desc.server_worker, params, ema, n_updates));
-    TTI_TRY(tti_keys_take(s, x, *n_updates, params, ema));
+    TTI_TRY(tti_keys_pull(s, x, *n_updates, params, ema));
     if (ema) TTI_TRY(put_ema(x));
     return put_pulled(x);
 }
@@ -251,13 +251,13 @@ static tutti_status pull_one(tti_exec *x, int64_t *n_updates) {
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
     tti_server *s = tti_setup_of(x)->desc.server;
     tti_arrays_of(x)->has_whole_ema =
-        false; /* also of a worker that made nothing since they were brought */
+        false; /* also of a worker that has made no update since they were copied */
     if (tti_server_speaks(s)) TTI_TRY(pull_one(x, n_updates));
-    TTI_TRY(tti_replica_group_hear(s->replica_group, n_updates, sizeof *n_updates));
-    return tti_server_speaks(s) ? TUTTI_OK : take_keys(x, *n_updates, true);
+    TTI_TRY(tti_replica_group_broadcast(s->replica_group, n_updates, sizeof *n_updates));
+    return tti_server_speaks(s) ? TUTTI_OK : pull_keys(x, *n_updates, true);
 }
 
-tutti_status tti_server_bring_averages(tti_exec *x) {
+tutti_status tti_server_pull_averages(tti_exec *x) {
     tti_arrays *arrays = tti_arrays_of(x);
     const tti_exec *state_owner = tti_server_exec(tti_setup_of(x)->desc.server);
     if (!state_owner || !tti_arrays_of(state_owner)->ema || arrays->has_whole_ema) return TUTTI_OK;
@@ -275,11 +275,11 @@ static bool is_its_turn(const tti_server *s, int w, int64_t unused) {
     return s->n_updates == a->step - 1 && s->n_to_pull[a->step - s->desc.replay[0].step] == 0;
 }
 
-static double rate_of(const tti_server *s, const tti_bringing *b) {
+static double rate_of(const tti_server *s, const tti_push *b) {
     return b->lr ? b->lr(b->user, s->n_updates) : s->lr(s->lr_user, s->n_updates);
 }
 
-static tutti_status push(tti_server *s, int w, const tti_bringing *b, tti_request *r) {
+static tutti_status push(tti_server *s, int w, const tti_push *b, tti_request *r) {
     tti_served *me = &s->worker[w];
     TTI_TRY(tti_server_wait(s, w, is_its_turn, 0));
     tti_arrival *a = &r->arrival;
@@ -296,7 +296,7 @@ static tutti_status push(tti_server *s, int w, const tti_bringing *b, tti_reques
 }
 
 /* Starts a step with backup workers when its last gradient has arrived. */
-static void begin_step(tti_server *s, const tti_bringing *b) {
+static void begin_step(tti_server *s, const tti_push *b) {
     tti_arrival *a = &s->step.arrival;
     s->step = (tti_request){.kind = TTI_STEP, .step = b->step};
     s->step.inv_count = s->sums.count > 0 ? 1.0 / s->sums.count : 0;
@@ -323,8 +323,8 @@ static void add_sums(tti_step_result *all, const tti_step_result *own) {
     all->bubble = waited_ns / (double)TTI_MAX(all->compute_ns, 1);
 }
 
-/* Its pieces are a part of the step at work, or come too late for theirs. */
-static tutti_status bring(tti_server *s, int w, const tti_bringing *b, tti_request *r) {
+/* Its partial sums are added to the current step, or dropped if their step is over. */
+static tutti_status push_partial(tti_server *s, int w, const tti_push *b, tti_request *r) {
     tti_served *me = &s->worker[w];
     me->computes = false;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
@@ -343,7 +343,7 @@ static tutti_status bring(tti_server *s, int w, const tti_bringing *b, tti_reque
     return TUTTI_OK;
 }
 
-tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *b, tti_arrival *out) {
+tutti_status tti_server_push_for(tti_server *s, int w, const tti_push *b, tti_arrival *out) {
     tti_request r = {.kind = TTI_PUSH, .grads = b->pieces[0], .step = b->step};
     r.inv_count = b->result.count > 0 ? 1.0 / b->result.count : 0;
     r.arrival = (tti_arrival){.n_rows = b->n_rows,
@@ -351,7 +351,7 @@ tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *b, t
                               .wait_ns = b->wait_ns,
                               .result = b->result};
     pthread_mutex_lock(&s->mutex);
-    tutti_status st = s->desc.n_backup > 0 ? bring(s, w, b, &r) : push(s, w, b, &r);
+    tutti_status st = s->desc.n_backup > 0 ? push_partial(s, w, b, &r) : push(s, w, b, &r);
     pthread_mutex_unlock(&s->mutex);
     *out = r.arrival;
     return st;
@@ -366,15 +366,16 @@ static tutti_status compute(tti_exec *x, const tti_step_desc *desc, tti_step_res
     return TUTTI_OK;
 }
 
-tutti_status tti_server_give(tti_exec *x, const tti_pushed_gradient *pushed, tti_arrival *out) {
+tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pushed,
+                                      tti_arrival *out) {
     const tti_setup *setup = tti_setup_of(x);
     tti_server *s = setup->desc.server;
-    tti_bringing b = {.n_pieces = tti_exec_n_pieces(tti_setup_of(x)),
-                      .step = *pushed->desc,
-                      .n_rows = pushed->desc->n_rows,
-                      .wait_ns = pushed->wait_ns,
-                      .lr = pushed->lr,
-                      .user = pushed->user};
+    tti_push b = {.n_pieces = tti_exec_n_pieces(tti_setup_of(x)),
+                  .step = *pushed->desc,
+                  .n_rows = pushed->desc->n_rows,
+                  .wait_ns = pushed->wait_ns,
+                  .lr = pushed->lr,
+                  .user = pushed->user};
     int64_t start_ns = tti_now_ns();
     TTI_TRY(compute(x, pushed->desc, &b.result));
     int64_t computed_ns = tti_now_ns();
@@ -383,12 +384,12 @@ tutti_status tti_server_give(tti_exec *x, const tti_pushed_gradient *pushed, tti
     tti_server_round(x, b.pieces, &b.n_pieces);
     for (int i = 0; i < setup->last_shard - setup->first_shard; i++)
         b.n_own_rows += pushed->desc->shards[i].n_rows;
-    if (!b.result.skipped) TTI_TRY(tti_keys_bring(s, x, b.pieces, b.n_pieces));
-    TTI_TRY(tti_replica_group_meet(s->replica_group)); /* all have brought theirs */
+    if (!b.result.skipped) TTI_TRY(tti_keys_push(s, x, b.pieces, b.n_pieces));
+    TTI_TRY(tti_replica_group_barrier(s->replica_group)); /* all have pushed theirs */
     if (tti_server_speaks(s))
-        TTI_TRY(s->client ? tti_client_give(s, x, &b, out)
-                          : tti_server_bring_for(s, setup->desc.server_worker, &b, out));
-    TTI_TRY(tti_replica_group_hear(s->replica_group, out, sizeof *out));
+        TTI_TRY(s->client ? tti_client_push_gradient(s, x, &b, out)
+                          : tti_server_push_for(s, setup->desc.server_worker, &b, out));
+    TTI_TRY(tti_replica_group_broadcast(s->replica_group, out, sizeof *out));
     tti_server_profile(x, "update", computed_ns, tti_now_ns(), out->result.update_ns);
     return TUTTI_OK;
 }

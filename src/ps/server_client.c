@@ -20,7 +20,7 @@ struct tti_client {
 /* ---- question and answer ---- */
 
 /* The server went away: it may have said why, or is about to, before the connection ends. */
-static tutti_status hear_why(tti_server *s, tti_wire_message *m, tutti_status st) {
+static tutti_status receive_why(tti_server *s, tti_wire_message *m, tutti_status st) {
     int timeout_ms = st == TUTTI_E_PEER ? s->desc.timeout_ms : 0;
     tti_client *r = s->client;
     char text[512];
@@ -35,10 +35,10 @@ static tutti_status hear_why(tti_server *s, tti_wire_message *m, tutti_status st
     return tti_fail(st, "parameter server: %s", text);
 }
 
-static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring,
+static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_carry,
                               int timeout_ms) {
-    tutti_status st = tti_wire_recv(s->client->channel, m, may_bring, timeout_ms, &s->desc.watch);
-    if (st != TUTTI_OK) return hear_why(s, m, st);
+    tutti_status st = tti_wire_recv(s->client->channel, m, may_carry, timeout_ms, &s->desc.watch);
+    if (st != TUTTI_OK) return receive_why(s, m, st);
     if (m->kind == kind) return TUTTI_OK;
     if (m->kind != TTI_WIRE_FAIL)
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: an answer to another question");
@@ -54,20 +54,21 @@ static tutti_status note(tti_server *s, const tti_wire_message *m, tutti_status 
     return st;
 }
 
-static tutti_status say(tti_server *s, tti_wire_message *m, unsigned areas) {
+static tutti_status send_message(tti_server *s, tti_wire_message *m, unsigned areas) {
     tutti_status st = tti_wire_send(s->client->channel, m, areas);
-    return st == TUTTI_OK ? st : note(s, m, hear_why(s, m, st));
+    return st == TUTTI_OK ? st : note(s, m, receive_why(s, m, st));
 }
 
-static tutti_status hear(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring) {
-    return note(s, m, answer_of(s, m, kind, may_bring, tti_wire_patience_ms(&s->desc)));
+static tutti_status receive_message(tti_server *s, tti_wire_message *m, int64_t kind,
+                                    unsigned may_carry) {
+    return note(s, m, answer_of(s, m, kind, may_carry, tti_wire_patience_ms(&s->desc)));
 }
 
-/* Sends m with areas; m becomes the answer, with the areas that it may bring. */
-static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsigned may_bring) {
+/* Sends m with areas; m becomes the answer, with the areas that it may carry. */
+static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsigned may_carry) {
     int64_t kind = m->kind;
-    TTI_TRY(say(s, m, areas));
-    return hear(s, m, kind, may_bring);
+    TTI_TRY(send_message(s, m, areas));
+    return receive_message(s, m, kind, may_carry);
 }
 
 /* ---- copies ---- */
@@ -89,22 +90,22 @@ float *tti_client_area(tti_server *s, int area) {
 tutti_status tti_client_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
     tti_wire_message m = {.kind = TTI_WIRE_PUSH};
     pack_own(x, pieces, n_pieces);
-    return say(s, &m, 1u << TTI_WIRE_GRADS);
+    return send_message(s, &m, 1u << TTI_WIRE_GRADS);
 }
 
 tutti_status tti_client_pushed(tti_server *s) {
     tti_wire_message m;
-    return hear(s, &m, TTI_WIRE_PUSH, 0);
+    return receive_message(s, &m, TTI_WIRE_PUSH, 0);
 }
 
 tutti_status tti_client_ask_keys(tti_server *s, bool with_ema) {
     tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {0, with_ema}};
-    return say(s, &m, 0);
+    return send_message(s, &m, 0);
 }
 
 tutti_status tti_client_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema) {
     tti_wire_message m;
-    TTI_TRY(hear(s, &m, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
+    TTI_TRY(receive_message(s, &m, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
     tti_server_copy(x, params, tti_channel_area(s->client->channel, TTI_WIRE_PARAMS), n_own(x));
     if (!ema) return TUTTI_OK;
     tti_server_copy(x, ema, tti_channel_area(s->client->channel, TTI_WIRE_EMA), n_own(x));
@@ -123,8 +124,8 @@ tutti_status tti_client_stop(tti_server *s) {
     return ask(s, &m, 0, 0);
 }
 
-tutti_status tti_client_take(tti_server *s, tti_lease *lease) {
-    tti_wire_message m = {.kind = TTI_WIRE_TAKE};
+tutti_status tti_client_lease(tti_server *s, tti_lease *lease) {
+    tti_wire_message m = {.kind = TTI_WIRE_LEASE};
     *lease = (tti_lease){0};
     TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS));
     if (!m.number[0]) return TUTTI_OK;
@@ -137,35 +138,36 @@ tutti_status tti_client_take(tti_server *s, tti_lease *lease) {
 }
 
 /* Only the numbers: the other fields are not needed for client arrivals. */
-static tti_arrival arrival_of(const tti_arrival *told) {
-    return (tti_arrival){.step = told->step,
-                         .batch = told->batch,
-                         .version = told->version,
-                         .worker = told->worker,
-                         .n_rows = told->n_rows,
-                         .lr = told->lr,
-                         .loss_scale = told->loss_scale,
-                         .wait_ns = told->wait_ns,
-                         .result = {.loss_sum = told->result.loss_sum,
-                                    .count = told->result.count,
-                                    .correct = told->result.correct,
-                                    .grad_norm = told->result.grad_norm,
-                                    .params_hash = told->result.params_hash,
-                                    .skipped = told->result.skipped,
-                                    .bubble = told->result.bubble,
-                                    .compute_ns = told->result.compute_ns,
-                                    .update_ns = told->result.update_ns}};
+static tti_arrival arrival_of(const tti_arrival *applied) {
+    return (tti_arrival){.step = applied->step,
+                         .batch = applied->batch,
+                         .version = applied->version,
+                         .worker = applied->worker,
+                         .n_rows = applied->n_rows,
+                         .lr = applied->lr,
+                         .loss_scale = applied->loss_scale,
+                         .wait_ns = applied->wait_ns,
+                         .result = {.loss_sum = applied->result.loss_sum,
+                                    .count = applied->result.count,
+                                    .correct = applied->result.correct,
+                                    .grad_norm = applied->result.grad_norm,
+                                    .params_hash = applied->result.params_hash,
+                                    .skipped = applied->result.skipped,
+                                    .bubble = applied->result.bubble,
+                                    .compute_ns = applied->result.compute_ns,
+                                    .update_ns = applied->result.update_ns}};
 }
 
-tutti_status tti_client_give(tti_server *s, tti_exec *x, const tti_bringing *b, tti_arrival *out) {
-    tti_wire_message m = {.kind = TTI_WIRE_GIVE, .number = {b->n_own_rows}};
-    bool brings = !s->keys && !b->result.skipped;
+tutti_status tti_client_push_gradient(tti_server *s, tti_exec *x, const tti_push *b,
+                                      tti_arrival *out) {
+    tti_wire_message m = {.kind = TTI_WIRE_GRADIENT, .number = {b->n_own_rows}};
+    bool carries = !s->keys && !b->result.skipped;
     m.more.arrival = (tti_arrival){.n_rows = b->n_rows,
                                    .loss_scale = b->step.loss_scale,
                                    .wait_ns = b->wait_ns,
                                    .result = b->result};
-    if (brings) pack_own(x, b->pieces, b->n_pieces);
-    TTI_TRY(ask(s, &m, brings ? 1u << TTI_WIRE_GRADS : 0, 0));
+    if (carries) pack_own(x, b->pieces, b->n_pieces);
+    TTI_TRY(ask(s, &m, carries ? 1u << TTI_WIRE_GRADS : 0, 0));
     *out = arrival_of(&m.more.arrival);
     return TUTTI_OK;
 }
@@ -194,10 +196,10 @@ tutti_status tti_client_watch(tti_server *s, int64_t *n_updates, bool *over) {
     return TUTTI_OK;
 }
 
-tutti_status tti_client_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
-                             tti_members *members) {
-    tti_wire_message m = {.kind = TTI_WIRE_MEET, .number = {n, op}};
-    TTI_ASSERT(n >= 0 && n <= TTI_MEET_VALUES);
+tutti_status tti_client_combine(tti_server *s, tti_combine_op op, int64_t *values, int n,
+                                tti_members *members) {
+    tti_wire_message m = {.kind = TTI_WIRE_COMBINE, .number = {n, op}};
+    TTI_ASSERT(n >= 0 && n <= TTI_COMBINE_VALUES);
     for (int i = 0; i < n; i++) m.more.values[i] = values[i];
     TTI_TRY(ask(s, &m, 0, 0));
     if (m.number[0] != n)
@@ -208,14 +210,14 @@ tutti_status tti_client_meet(tti_server *s, tti_meet_op op, int64_t *values, int
     return TUTTI_OK;
 }
 
-/* Answers to questions before may come first. */
+/* Answers to earlier requests may arrive first. */
 static tutti_status ask_why(tti_server *s, const char *text) {
     tti_wire_message m = {.kind = TTI_WIRE_WHY};
     snprintf(m.more.text, sizeof m.more.text, "%s", text);
-    TTI_TRY(say(s, &m, 0));
+    TTI_TRY(send_message(s, &m, 0));
     m.kind = TTI_WIRE_NONE;
     (void)tti_fail(TUTTI_E_PEER, "%s", text);
-    return note(s, &m, hear_why(s, &m, TUTTI_E_PEER));
+    return note(s, &m, receive_why(s, &m, TUTTI_E_PEER));
 }
 
 tutti_status tti_server_why(tti_server *s, const char *text) {

@@ -31,7 +31,7 @@ static void copy_compute_thread(int compute_thread, void *arg) {
         tti_backend_cpu.accumulate(dst + mine.first, c->pieces[i] + from, n);
 }
 
-static void round_lane(int compute_thread, void *arg) {
+static void round_compute_thread(int compute_thread, void *arg) {
     const copying *c = arg;
     tti_range mine = tti_compute_thread_range(c->range.last - c->range.first, 16, compute_thread,
                                               tti_setup_of(c->x)->desc.n_compute_threads);
@@ -56,7 +56,7 @@ static void run(tti_exec *x, void *dst, float *const *pieces, int n_pieces, tti_
     for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
     copying c = {x, dst, from, n_pieces, range, wire, widens};
     tti_compute_threads_run(tti_threads_of(x)->pool,
-                            wire == TUTTI_F32 ? copy_compute_thread : round_lane, &c);
+                            wire == TUTTI_F32 ? copy_compute_thread : round_compute_thread, &c);
 }
 
 static tutti_dtype wire_of(const tti_setup *setup) { return tti_server_wire(setup->desc.server); }

@@ -34,18 +34,19 @@ tutti_status tti_replica_group_ask_stop(tti_replica_group *t, bool *stops) {
     return TUTTI_OK;
 }
 
-tutti_status tti_replica_group_meet(tti_replica_group *t) {
+tutti_status tti_replica_group_barrier(tti_replica_group *t) {
     return t ? tutti_comm_barrier(t->mesh.model) : TUTTI_OK;
 }
 
-tutti_status tti_replica_group_hear(tti_replica_group *t, void *data, size_t n_bytes) {
+tutti_status tti_replica_group_broadcast(tti_replica_group *t, void *data, size_t n_bytes) {
     if (!t || n_bytes == 0) return TUTTI_OK;
     return tutti_comm_broadcast(t->mesh.model, data, n_bytes, TUTTI_U8, 0);
 }
 
-tutti_status tti_replica_group_combine(tti_replica_group *t, tti_meet_op op, void *values, int n) {
-    if (!t || n == 0) return tti_replica_group_meet(t);
-    bool adds = op == TTI_MEET_SUM;
+tutti_status tti_replica_group_combine(tti_replica_group *t, tti_combine_op op, void *values,
+                                       int n) {
+    if (!t || n == 0) return tti_replica_group_barrier(t);
+    bool adds = op == TTI_COMBINE_SUM;
     return tutti_comm_all_reduce(t->mesh.model, values, values, (size_t)n,
                                  adds ? TUTTI_F64 : TUTTI_I64, adds ? TUTTI_SUM : TUTTI_MAX,
                                  TUTTI_ALG_AUTO);
@@ -91,7 +92,7 @@ static bool is_of_copy(const tti_replica_group *t, tutti_comm *const *ties, int 
 }
 
 /* The worker that sends requests reports for all; a report from another one names it already. */
-static bool say_farewell(tti_server *s, tutti_status st, const char *why) {
+static bool send_farewell(tti_server *s, tutti_status st, const char *why) {
     char text[512];
     int rank = tutti_comm_rank(tti_server_group(s)->mesh.world);
     if (st == TUTTI_E_PEER) return tti_client_leave(s, why);
@@ -99,7 +100,7 @@ static bool say_farewell(tti_server *s, tutti_status st, const char *why) {
     return tti_client_leave(s, text);
 }
 
-bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
+bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why) {
     tutti_comm *ties[MOST_TIES];
     tti_server *s = tti_exec_server(x);
     tti_replica_group *t = tti_server_group(s);
@@ -109,6 +110,6 @@ bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
     if (t->stays) return false;
     for (int i = 0; i < n; i++) tti_comm_abort(ties[i], why);
     t->has_parted = true;
-    t->has_left = t->part > 0 || say_farewell(s, st, why);
+    t->has_left = t->part > 0 || send_farewell(s, st, why);
     return t->has_left;
 }

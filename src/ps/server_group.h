@@ -44,13 +44,14 @@ tutti_status tti_replica_group_ask_stop(tti_replica_group *replica_group, bool *
 
 /* ---- collective over the workers of the copy ---- */
 
-tutti_status tti_replica_group_meet(tti_replica_group *replica_group);
+tutti_status tti_replica_group_barrier(tti_replica_group *replica_group);
 
 /* Broadcasts data of the requesting worker to the others of the replica. */
-tutti_status tti_replica_group_hear(tti_replica_group *replica_group, void *data, size_t n_bytes);
+tutti_status tti_replica_group_broadcast(tti_replica_group *replica_group, void *data,
+                                         size_t n_bytes);
 
-/* Combines values [n] of all workers, as tti_server_meet does; a barrier even if n is 0. */
-tutti_status tti_replica_group_combine(tti_replica_group *replica_group, tti_meet_op op,
+/* Combines values [n] of all workers, as tti_server_combine does; a barrier even if n is 0. */
+tutti_status tti_replica_group_combine(tti_replica_group *replica_group, tti_combine_op op,
                                        void *values, int n);
 
 #endif /* TTI_EXEC_SERVER_REPLICA_GROUP_H */

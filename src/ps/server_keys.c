@@ -55,11 +55,11 @@ static tutti_status ask(tti_server *s, int r, const tti_wire_message *m, unsigne
     return st == TUTTI_OK ? st : lose(s, r);
 }
 
-static tutti_status hear(tti_server *s, int r, int64_t kind, unsigned may_bring,
-                         tti_wire_message *m) {
+static tutti_status receive_message(tti_server *s, int r, int64_t kind, unsigned may_carry,
+                                    tti_wire_message *m) {
     const tti_keys *k = tti_server_keys(s);
     int timeout_ms = tti_wire_patience_ms(k->desc);
-    tutti_status st = tti_wire_recv(k->range_server[r], m, may_bring, timeout_ms, &k->desc->watch);
+    tutti_status st = tti_wire_recv(k->range_server[r], m, may_carry, timeout_ms, &k->desc->watch);
     if (st == TUTTI_OK && m->kind == kind) return st;
     if (st != TUTTI_OK || m->kind != TTI_WIRE_FAIL) return lose(s, r);
     return tti_server_why(s, m->more.text);
@@ -67,7 +67,7 @@ static tutti_status hear(tti_server *s, int r, int64_t kind, unsigned may_bring,
 
 /* ---- gradients ---- */
 
-tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
+tutti_status tti_keys_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
     tti_keys *k = tti_server_keys(s);
     tti_wire_message m = {.kind = TTI_WIRE_PUSH};
     if (!k) return TUTTI_OK;
@@ -78,7 +78,7 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
         if (is_own) {
             tti_server_copy_sum(x, tti_range_server_grads(tti_server_own_range(s)), pieces,
                                 n_pieces, keys);
-            tti_range_server_bring(tti_server_own_range(s));
+            tti_range_server_push(tti_server_own_range(s));
         } else {
             void *area = tti_channel_area(k->range_server[r], TTI_WIRE_GRADS);
             tti_server_pack(x, area, pieces, n_pieces, keys);
@@ -86,7 +86,7 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
         }
     }
     for (int r = k->first; r < k->n; r++)
-        if (k->range_server[r]) TTI_TRY(hear(s, r, TTI_WIRE_PUSH, 0, &m));
+        if (k->range_server[r]) TTI_TRY(receive_message(s, r, TTI_WIRE_PUSH, 0, &m));
     return tti_server_is_client(s) ? tti_client_pushed(s) : TUTTI_OK;
 }
 
@@ -95,7 +95,7 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
 static tutti_status take_own(tti_server *s, tti_exec *x, int64_t version, tti_range keys,
                              float *params, float *ema) {
     const float *from, *from_ema;
-    tutti_status st = tti_range_server_take(tti_server_own_range(s), version, &from, &from_ema);
+    tutti_status st = tti_range_server_pull(tti_server_own_range(s), version, &from, &from_ema);
     if (st != TUTTI_OK) return tti_server_why(s, tutti_last_error());
     tti_server_copy(x, params + keys.first, from, keys.last - keys.first);
     if (ema && from_ema) tti_server_copy(x, ema + keys.first, from_ema, keys.last - keys.first);
@@ -108,7 +108,7 @@ static tutti_status take_from(tti_server *s, int r, tti_exec *x, int64_t version
     tti_range keys = tti_server_range(k->desc, r);
     tti_wire_message m;
     if (!k->range_server[r]) return take_own(s, x, version, keys, params, ema);
-    TTI_TRY(hear(s, r, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA, &m));
+    TTI_TRY(receive_message(s, r, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA, &m));
     tti_server_copy(x, params + keys.first, tti_channel_area(k->range_server[r], TTI_WIRE_PARAMS),
                     keys.last - keys.first);
     if (ema)
@@ -117,7 +117,7 @@ static tutti_status take_from(tti_server *s, int r, tti_exec *x, int64_t version
     return TUTTI_OK;
 }
 
-tutti_status tti_keys_take(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema) {
+tutti_status tti_keys_pull(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema) {
     tti_keys *k = tti_server_keys(s);
     tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {version, ema != NULL}};
     if (!k) return TUTTI_OK;

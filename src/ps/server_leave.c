@@ -19,11 +19,11 @@ static bool may_leave(const tti_server *s, int w, bool is_dead) {
 static bool let_go(tti_server *s, int w, const char *why, bool is_dead) {
     tti_served *me = &s->worker[w];
     if (!may_leave(s, w, is_dead)) return false;
-    tti_leave *told = &s->left[s->n_left++];
-    *told = (tti_leave){.worker = w, .step = s->n_updates, .batch = -1};
-    snprintf(told->why, sizeof told->why, "%s", why);
+    tti_leave *report = &s->left[s->n_left++];
+    *report = (tti_leave){.worker = w, .step = s->n_updates, .batch = -1};
+    snprintf(report->why, sizeof report->why, "%s", why);
     if (s->desc.n_backup == 0 && me->computes)
-        told->batch = s->returned[s->n_returned++] = me->batch;
+        report->batch = s->returned[s->n_returned++] = me->batch;
     me->computes = false;
     me->has_left = true;
     pthread_cond_broadcast(&s->news);
@@ -67,7 +67,8 @@ bool tti_server_leave_for(tti_server *s, int w, const char *why) {
 
 bool tti_server_leave(tti_exec *x, const char *why) {
     tti_server *s = tti_exec_server(x);
-    if (s->replica_group) return false; /* the others of its copy need it: tti_server_leave_copy */
+    if (s->replica_group)
+        return false; /* the others of its copy need it: tti_server_leave_replica */
     if (s->client) return tti_client_leave(s, why);
     return tti_server_leave_for(s, tti_exec_server_worker(x), why);
 }
@@ -98,8 +99,8 @@ void tti_server_place(const tti_exec *x, int *index, int *n_present) {
 
 bool tti_server_next_leave(tti_server *s, tti_leave *out) {
     pthread_mutex_lock(&s->mutex);
-    bool any = s->n_left_told < s->n_left;
-    if (any) *out = s->left[s->n_left_told++];
+    bool any = s->n_left_reported < s->n_left;
+    if (any) *out = s->left[s->n_left_reported++];
     pthread_mutex_unlock(&s->mutex);
     return any;
 }

@@ -1,6 +1,6 @@
 /* server_listener.c - a server thread for each worker process, which executes its requests.
  *
- * Such a thread is a worker like others, whose gradients are computed elsewhere.  So waiting,
+ * Such a thread is a worker like others, whose gradients another process computes.  So waiting,
  * ordering and leaving work for processes as for threads. */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -45,21 +45,21 @@ void tti_server_rate(tti_server *s, double (*lr)(void *user, int64_t step), void
 /* If there are several ranges, the first process has only one of them. */
 static bool in_ranges(const tti_server *s) { return tti_server_n_ranges(&s->desc) > 1; }
 
-static tutti_status take(attendant *a, tti_wire_message *m, unsigned *areas) {
-    tti_lease lease;
+static tutti_status lease(attendant *a, tti_wire_message *m, unsigned *areas) {
+    tti_lease leased;
     float *params = tti_channel_area(a->channel, TTI_WIRE_PARAMS);
-    TTI_TRY(tti_server_take_for(a->s, a->worker, params, &lease));
-    m->number[0] = lease.any;
-    m->number[1] = lease.batch;
-    m->number[2] = lease.version;
-    memcpy(&m->number[3], &lease.loss_scale, sizeof lease.loss_scale);
-    /* with several range servers each is asked for its range */
-    if (lease.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
+    TTI_TRY(tti_server_lease_for(a->s, a->worker, params, &leased));
+    m->number[0] = leased.any;
+    m->number[1] = leased.batch;
+    m->number[2] = leased.version;
+    memcpy(&m->number[3], &leased.loss_scale, sizeof leased.loss_scale);
+    /* Each of several range servers is asked for its range. */
+    if (leased.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
     return TUTTI_OK;
 }
 
-/* Sends the result of the last take or pull. */
-static tutti_status give_range(attendant *a, tti_wire_message *m, unsigned *areas) {
+/* Sends the parameters of the last lease or pull. */
+static tutti_status send_range(attendant *a, tti_wire_message *m, unsigned *areas) {
     bool with_ema = m->number[1] && a->s->desc.exec.ema > 0;
     if (!in_ranges(a->s))
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: there are no ranges");
@@ -67,25 +67,25 @@ static tutti_status give_range(attendant *a, tti_wire_message *m, unsigned *area
     return TUTTI_OK;
 }
 
-static tutti_status give(attendant *a, tti_wire_message *m) {
-    const tti_arrival *told = &m->more.arrival;
-    tti_bringing b = {.pieces = {a->grads},
-                      .n_pieces = 1,
-                      .step = {.loss_scale = told->loss_scale, .n_rows = told->n_rows},
-                      .n_rows = told->n_rows,
-                      .n_own_rows = m->number[0],
-                      .wait_ns = told->wait_ns,
-                      .result = {.loss_sum = told->result.loss_sum,
-                                 .count = told->result.count,
-                                 .correct = told->result.correct,
-                                 .skipped = told->result.skipped,
-                                 .bubble = told->result.bubble,
-                                 .compute_ns = told->result.compute_ns}};
+static tutti_status push_gradient(attendant *a, tti_wire_message *m) {
+    const tti_arrival *sent = &m->more.arrival;
+    tti_push b = {.pieces = {a->grads},
+                  .n_pieces = 1,
+                  .step = {.loss_scale = sent->loss_scale, .n_rows = sent->n_rows},
+                  .n_rows = sent->n_rows,
+                  .n_own_rows = m->number[0],
+                  .wait_ns = sent->wait_ns,
+                  .result = {.loss_sum = sent->result.loss_sum,
+                             .count = sent->result.count,
+                             .correct = sent->result.correct,
+                             .skipped = sent->result.skipped,
+                             .bubble = sent->result.bubble,
+                             .compute_ns = sent->result.compute_ns}};
     m->number[0] = 0;
-    return tti_server_bring_for(a->s, a->worker, &b, &m->more.arrival);
+    return tti_server_push_for(a->s, a->worker, &b, &m->more.arrival);
 }
 
-static tutti_status give_params(attendant *a, tti_wire_message *m, unsigned *areas) {
+static tutti_status send_params(attendant *a, tti_wire_message *m, unsigned *areas) {
     bool has_ema = a->s->desc.exec.ema > 0;
     float *ema = has_ema ? tti_channel_area(a->channel, TTI_WIRE_EMA) : NULL;
     if (!in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS | (has_ema ? 1u << TTI_WIRE_EMA : 0);
@@ -100,22 +100,23 @@ static tutti_status watch(attendant *a, tti_wire_message *m) {
     return TUTTI_OK;
 }
 
-static tutti_status meet(attendant *a, tti_wire_message *m) {
+static tutti_status combine(attendant *a, tti_wire_message *m) {
     tti_members members;
-    tti_meet_op op = m->number[1] == TTI_MEET_SUM ? TTI_MEET_SUM : TTI_MEET_MAX;
-    TTI_TRY(tti_server_meet_for(a->s, a->worker, op, m->more.values, (int)m->number[0], &members));
+    tti_combine_op op = m->number[1] == TTI_COMBINE_SUM ? TTI_COMBINE_SUM : TTI_COMBINE_MAX;
+    TTI_TRY(
+        tti_server_combine_for(a->s, a->worker, op, m->more.values, (int)m->number[0], &members));
     memcpy(&m->number[1], &members.all, sizeof members.all);
     memcpy(&m->number[2], &members.able, sizeof members.able);
     return TUTTI_OK;
 }
 
-/* A batch is taken, pushed or left, in this order. */
+/* A batch is leased, then pushed or given up. */
 static tutti_status check_turn(attendant *a, int64_t kind) {
     pthread_mutex_lock(&a->s->mutex);
     bool computes = a->s->worker[a->worker].computes;
     pthread_mutex_unlock(&a->s->mutex);
-    bool gives = kind == TTI_WIRE_GIVE || kind == TTI_WIRE_PUSH;
-    if (gives ? computes : kind != TTI_WIRE_TAKE || !computes) return TUTTI_OK;
+    bool pushes = kind == TTI_WIRE_GRADIENT || kind == TTI_WIRE_PUSH;
+    if (pushes ? computes : kind != TTI_WIRE_LEASE || !computes) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH, "parameter server: worker %d is out of turn", a->worker);
 }
 
@@ -127,23 +128,23 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
             return tti_server_open(a->s, m->number[0], m->number[1]);
         case TTI_WIRE_STOP:
             return tti_server_stop(a->s);
-        case TTI_WIRE_TAKE:
-            return take(a, m, areas);
-        case TTI_WIRE_GIVE:
-            return give(a, m);
+        case TTI_WIRE_LEASE:
+            return lease(a, m, areas);
+        case TTI_WIRE_GRADIENT:
+            return push_gradient(a, m);
         case TTI_WIRE_PUSH:
             return TUTTI_OK; /* it arrived with the message */
         case TTI_WIRE_PULL:
-            return give_params(a, m, areas);
+            return send_params(a, m, areas);
         case TTI_WIRE_KEYS:
-            return give_range(a, m, areas);
+            return send_range(a, m, areas);
         case TTI_WIRE_LEAVE:
             m->number[0] = tti_server_leave_for(a->s, a->worker, m->more.text);
             return TUTTI_OK;
         case TTI_WIRE_WATCH:
             return watch(a, m);
-        case TTI_WIRE_MEET:
-            return meet(a, m);
+        case TTI_WIRE_COMBINE:
+            return combine(a, m);
         case TTI_WIRE_WHY:
             return tti_server_why(a->s, m->more.text);
         default:
@@ -153,16 +154,17 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
 
 /* Widens a gradient that arrived with m in 16 bits. */
 static void widen(attendant *a, const tti_wire_message *m) {
-    bool comes = m->kind == TTI_WIRE_PUSH ||
-                 (m->kind == TTI_WIRE_GIVE && !in_ranges(a->s) && !m->more.arrival.result.skipped);
-    if (!a->widened || !comes) return;
+    bool has_gradient =
+        m->kind == TTI_WIRE_PUSH ||
+        (m->kind == TTI_WIRE_GRADIENT && !in_ranges(a->s) && !m->more.arrival.result.skipped);
+    if (!a->widened || !has_gradient) return;
     tti_widen(a->s->desc.exec.wire, tti_channel_area(a->channel, TTI_WIRE_GRADS), a->widened,
               a->s->n_own);
 }
 
 /* ---- the thread ---- */
 
-static void say_failure(attendant *a, tti_wire_message *m, tutti_status st, const char *text) {
+static void send_failure(attendant *a, tti_wire_message *m, tutti_status st, const char *text) {
     tti_wire_fail(m, st, text);
     /* a closed connection is noticed at its next message */
     if (tti_wire_send(a->channel, m, 0) != TUTTI_OK) tti_clear_error();
@@ -203,7 +205,7 @@ static bool attend_once(attendant *a, tti_wire_message *m) {
     widen(a, m);
     st = serve(a, m, &areas);
     if (st != TUTTI_OK)
-        say_failure(a, m, st, tutti_last_error());
+        send_failure(a, m, st, tutti_last_error());
     else if (tti_wire_send(a->channel, m, areas) != TUTTI_OK)
         tti_clear_error(); /* noticed at its next message */
     return true;
@@ -217,7 +219,7 @@ static void *attend(void *arg) {
     pthread_mutex_lock(&a->s->mutex);
     bool failed = a->s->failed;
     pthread_mutex_unlock(&a->s->mutex);
-    if (failed) say_failure(a, &m, TUTTI_E_PEER, a->s->error);
+    if (failed) send_failure(a, &m, TUTTI_E_PEER, a->s->error);
     tti_channel_end(a->channel);
     return NULL;
 }
@@ -235,8 +237,8 @@ static tutti_status start(attendant *a) {
 tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels) {
     tti_listener *listener = calloc(1, sizeof *listener);
     tutti_status st = TUTTI_OK;
-    s->barrier.brought = calloc((size_t)s->desc.n_workers * TTI_MEET_VALUES, sizeof(int64_t));
-    if (!listener || !s->barrier.brought) {
+    s->barrier.values = calloc((size_t)s->desc.n_workers * TTI_COMBINE_VALUES, sizeof(int64_t));
+    if (!listener || !s->barrier.values) {
         for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
         free(listener);
         return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");

@@ -28,7 +28,7 @@ static void pull_compute_thread(int compute_thread, void *arg) {
 }
 
 /* A server thread's range of all pieces, added along the tree. */
-static void sum_lane(int compute_thread, void *arg) {
+static void sum_compute_thread(int compute_thread, void *arg) {
     tti_server *s = arg;
     const void *terms[TTI_MAX_RANKS * TTI_MAX_PIECES];
     float *dst = s->worker[0].pieces[0];
@@ -45,7 +45,7 @@ static void sum_lane(int compute_thread, void *arg) {
     }
 }
 
-/* The first worker that has brought its pieces. */
+/* The first worker that has pushed its partial sums. */
 static int first_of(const tti_server *s) {
     int w = 0;
     while (s->worker[w].n_pieces == 0) w++;
@@ -100,8 +100,8 @@ static tutti_status apply(tti_server *s, tti_request *r) {
     TTI_TRY(tti_ranges_update(s->ranges, r, workers));
     count_arrays(s, workers, 1, s->desc.exec.wire);
     if (r->kind == TTI_STEP)
-        tti_compute_threads_run(threads->pool, s->desc.n_backup > 0 ? add_compute_thread : sum_lane,
-                                s);
+        tti_compute_threads_run(threads->pool,
+                                s->desc.n_backup > 0 ? add_compute_thread : sum_compute_thread, s);
     for (int i = 0; i < tti_setup_of(x)->n_in_flight; i++) threads->thread[i].status = TUTTI_OK;
     tti_arrays_of(x)->buffers[0] =
         r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;
@@ -126,7 +126,7 @@ static tutti_status fetch(tti_server *s, tti_request *r) {
     return tti_ranges_fetch(s->ranges, r->k, r->keys, r->to);
 }
 
-static tutti_status tell_traffic(tti_server *s, tti_request *r) {
+static tutti_status report_traffic(tti_server *s, tti_request *r) {
     r->bytes[0] = s->n_bytes;
     return tti_ranges_traffic(s->ranges, r->bytes);
 }
@@ -137,7 +137,7 @@ static void serve(tti_server *s, tti_request *r) {
         [TTI_PUSH] = apply,
         [TTI_STEP] = apply,
         [TTI_FETCH] = fetch,
-        [TTI_TRAFFIC] = tell_traffic};
+        [TTI_TRAFFIC] = report_traffic};
     int64_t start = tti_now_ns();
     r->status = fns[r->kind](s, r);
     if (r->status == TUTTI_E_NUMERICS && r->arrival.result.skipped && tti_server_leaves_out(s)) {

@@ -23,9 +23,9 @@ typedef struct seat {
     int worker;
     tti_channel *channel; /* NULL: of this process */
     float *params, *grads, *ema;
-    float *widened;   /* grads, where they come in 16 bits; owned, else NULL */
-    bool has_brought; /* its gradient is here, and not applied yet */
-    bool is_copied;   /* parameters are here, and not taken yet */
+    float *widened;  /* grads, if they arrive in 16 bits; owned, else NULL */
+    bool has_pushed; /* its gradient is here, and not applied yet */
+    bool is_copied;  /* parameters are here, and not pulled yet */
     int64_t version;
     pthread_t thread;
     bool has_thread;
@@ -108,8 +108,8 @@ static tutti_status find_terms(tti_range_server *h, uint64_t workers, terms *t) 
     pthread_mutex_lock(&h->mutex);
     for (int w = 0; w < h->desc.n_workers; w++) {
         seat *s = &h->seats[w];
-        if (!(workers >> w & 1) || !s->has_brought) continue;
-        s->has_brought = false;
+        if (!(workers >> w & 1) || !s->has_pushed) continue;
+        s->has_pushed = false;
         t->of[t->n++] = s;
     }
     pthread_mutex_unlock(&h->mutex);
@@ -141,18 +141,18 @@ static tutti_status answer(tti_range_server *h, const tti_wire_message *m, unsig
     return tti_wire_send(h->control, m, areas);
 }
 
-static tutti_status hear(tti_range_server *h, unsigned may_bring, tti_wire_message *m) {
-    return tti_wire_recv(h->control, m, may_bring, TTI_NO_TIMEOUT, NULL);
+static tutti_status receive_message(tti_range_server *h, unsigned may_carry, tti_wire_message *m) {
+    return tti_wire_recv(h->control, m, may_carry, TTI_NO_TIMEOUT, NULL);
 }
 
 /* A failure is reported in the same way as a result. */
 static tutti_status update(tti_range_server *h, const tti_wire_message *m) {
-    tti_wire_message told = {.kind = TTI_WIRE_UPDATE};
+    tti_wire_message done = {.kind = TTI_WIRE_UPDATE};
     uint64_t hash = 0;
     tutti_status st = apply(h, m, &hash);
-    told.number[0] = (int64_t)hash;
-    if (st != TUTTI_OK) tti_wire_fail(&told, st, tutti_last_error());
-    return answer(h, &told, 0);
+    done.number[0] = (int64_t)hash;
+    if (st != TUTTI_OK) tti_wire_fail(&done, st, tutti_last_error());
+    return answer(h, &done, 0);
 }
 
 static tutti_status join(void *range_server, double *values, size_t n_each) {
@@ -163,7 +163,7 @@ static tutti_status join(void *range_server, double *values, size_t n_each) {
     double *area = tti_channel_area(h->control, TTI_WIRE_JOINED);
     memcpy(area, values, n_bytes);
     TTI_TRY(answer(h, &m, 1u << TTI_WIRE_JOINED));
-    TTI_TRY(hear(h, 1u << TTI_WIRE_JOINED, &m));
+    TTI_TRY(receive_message(h, 1u << TTI_WIRE_JOINED, &m));
     if (m.kind != TTI_WIRE_JOIN || m.number[0] != (int64_t)n_each)
         return tti_fail(TUTTI_E_PEER, "parameter server: the sum of all ranges does not arrive");
     memcpy(values, area, n_bytes);
@@ -214,12 +214,12 @@ static tutti_status set_up(tti_range_server *h) {
     return tti_exec_create(d, &h->x);
 }
 
-/* Until the first process says that it is over, or has gone. */
+/* Until the first process ends the run, or has ended. */
 static void obey_all(tti_range_server *h) {
     tti_wire_message m;
     tutti_status st;
     do {
-        st = hear(h, 0, &m);
+        st = receive_message(h, 0, &m);
         if (st == TUTTI_OK && m.kind == TTI_WIRE_BYE) return;
         if (st == TUTTI_OK) st = obey(h, &m);
     } while (st == TUTTI_OK);
@@ -272,7 +272,7 @@ static tutti_status wait_copied(tti_range_server *h, seat *s, int64_t version) {
     return TUTTI_OK;
 }
 
-static tutti_status give(seat *s, tti_wire_message *m, unsigned *areas) {
+static tutti_status send_params(seat *s, tti_wire_message *m, unsigned *areas) {
     pthread_mutex_lock(&s->h->mutex);
     tutti_status st = wait_copied(s->h, s, m->number[0]);
     pthread_mutex_unlock(&s->h->mutex);
@@ -280,12 +280,12 @@ static tutti_status give(seat *s, tti_wire_message *m, unsigned *areas) {
     return st;
 }
 
-static void bring(seat *s) {
+static void mark_pushed(seat *s) {
     if (s->widened)
         tti_widen(s->h->desc.exec.wire, tti_channel_area(s->channel, TTI_WIRE_GRADS), s->widened,
                   s->h->n_keys);
     pthread_mutex_lock(&s->h->mutex);
-    s->has_brought = true;
+    s->has_pushed = true;
     pthread_mutex_unlock(&s->h->mutex);
 }
 
@@ -296,10 +296,10 @@ static bool attend_once(seat *s, tti_wire_message *m) {
     tutti_status st = tti_wire_recv(s->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT, NULL);
     if (st != TUTTI_OK) return false;
     if (m->kind == TTI_WIRE_PUSH)
-        bring(s);
+        mark_pushed(s);
     else if (m->kind != TTI_WIRE_KEYS)
         return false;
-    else if ((st = give(s, m, &areas)) != TUTTI_OK)
+    else if ((st = send_params(s, m, &areas)) != TUTTI_OK)
         tti_wire_fail(m, st, tutti_last_error());
     return tti_wire_send(s->channel, m, st == TUTTI_OK ? areas : 0) == TUTTI_OK;
 }
@@ -322,9 +322,9 @@ static tutti_status start_thread(pthread_t *thread, void *(*run)(void *), void *
 
 float *tti_range_server_grads(tti_range_server *h) { return h->seats[h->rank].grads; }
 
-void tti_range_server_bring(tti_range_server *h) { bring(&h->seats[h->rank]); }
+void tti_range_server_push(tti_range_server *h) { mark_pushed(&h->seats[h->rank]); }
 
-tutti_status tti_range_server_take(tti_range_server *h, int64_t version, const float **params,
+tutti_status tti_range_server_pull(tti_range_server *h, int64_t version, const float **params,
                                    const float **ema) {
     seat *own = &h->seats[h->rank];
     pthread_mutex_lock(&h->mutex);
@@ -439,7 +439,7 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
     return st;
 }
 
-/* A first process that says nothing any more would keep this one for ever. */
+/* Without a limit a first process that hangs would keep this one for ever. */
 static void end_in_time(tti_range_server *h, int timeout_ms) {
     pthread_mutex_lock(&h->mutex);
     wait_for(h, NULL, timeout_ms);

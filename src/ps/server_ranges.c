@@ -100,10 +100,10 @@ static tutti_status order_all(tti_ranges *g, const tti_wire_message *m) {
 }
 
 /* A message of that kind, or what its sender failed of. */
-static tutti_status hear(tti_ranges *g, int r, int64_t kind, unsigned may_bring,
-                         tti_wire_message *m) {
+static tutti_status receive_message(tti_ranges *g, int r, int64_t kind, unsigned may_carry,
+                                    tti_wire_message *m) {
     int timeout_ms = g->are_parts ? g->desc->timeout_ms : tti_wire_patience_ms(g->desc);
-    tutti_status st = tti_wire_recv(g->range_server[r], m, may_bring, timeout_ms, &g->desc->watch);
+    tutti_status st = tti_wire_recv(g->range_server[r], m, may_carry, timeout_ms, &g->desc->watch);
     if (st == TUTTI_OK && m->kind != kind && m->kind != TTI_WIRE_FAIL)
         st = tti_fail(TUTTI_E_MISMATCH, "an answer to another question");
     if (st != TUTTI_OK) return lose(g, r);
@@ -142,7 +142,7 @@ tutti_status tti_ranges_end_update(tti_ranges *g, uint64_t *hash) {
     if (!g) return st;
     for (int r = 1; r < g->n && !g->is_lost; r++) {
         tti_wire_message m;
-        tutti_status own = hear(g, r, TTI_WIRE_UPDATE, 0, &m);
+        tutti_status own = receive_message(g, r, TTI_WIRE_UPDATE, 0, &m);
         if (own == TUTTI_OK)
             hashes[r] = (uint64_t)m.number[0];
         else if (st == TUTTI_OK || g->is_lost)
@@ -158,7 +158,7 @@ static tutti_status join(tti_ranges *g, double *values, size_t n_each) {
     size_t n_bytes = (size_t)g->desc->exec.plan->n_updates * n_each * sizeof *values;
     tti_wire_message m = {.kind = TTI_WIRE_JOIN, .number = {(int64_t)n_each}};
     for (int r = 1; r < g->n; r++) {
-        TTI_TRY(hear(g, r, TTI_WIRE_JOIN, 1u << TTI_WIRE_JOINED, &m));
+        TTI_TRY(receive_message(g, r, TTI_WIRE_JOIN, 1u << TTI_WIRE_JOINED, &m));
         size_t first = (size_t)g->first_update[r] * n_each;
         size_t last = (size_t)g->first_update[r + 1] * n_each;
         const double *from = tti_channel_area(g->range_server[r], TTI_WIRE_JOINED);
@@ -175,7 +175,7 @@ static tutti_status join(tti_ranges *g, double *values, size_t n_each) {
 
 tutti_status tti_ranges_join(tti_ranges *g, double *values, size_t n_each) {
     tutti_status st = join(g, values, n_each);
-    if (st != TUTTI_OK) note_loss(g); /* some wait for what will not come */
+    if (st != TUTTI_OK) note_loss(g); /* some wait for a message that is never sent */
     return st;
 }
 
@@ -183,7 +183,7 @@ tutti_status tti_ranges_join(tti_ranges *g, double *values, size_t n_each) {
 
 static tutti_status ask(tti_ranges *g, int r, tti_wire_message *m) {
     TTI_TRY(order(g, r, m, 0));
-    return hear(g, r, TTI_WIRE_FETCH, 1u << TTI_WIRE_FETCHED, m);
+    return receive_message(g, r, TTI_WIRE_FETCH, 1u << TTI_WIRE_FETCHED, m);
 }
 
 static tutti_status fetch_from(tti_ranges *g, int r, int k, tti_range keys, float *to) {

@@ -67,8 +67,8 @@ void tti_range_server_close(tti_range_server *range_server, int timeout_ms);
 /* The worker of this process: memory for its gradient [range]; and the parameters of that version,
  * when they are there, with averages (NULL: none). */
 float *tti_range_server_grads(tti_range_server *range_server);
-void tti_range_server_bring(tti_range_server *range_server);
-tutti_status tti_range_server_take(tti_range_server *range_server, int64_t version,
+void tti_range_server_push(tti_range_server *range_server);
+tutti_status tti_range_server_pull(tti_range_server *range_server, int64_t version,
                                    const float **params, const float **ema);
 
 /* While there is no order: stores elements first .. of state k that belong to its range. */
@@ -94,10 +94,10 @@ tti_keys *tti_keys_create_for_part(const tti_server_desc *desc, int part, tti_ch
 void tti_keys_close(tti_keys *keys); /* takes NULL */
 
 /* The sum of n_pieces [n_flat] to the range servers: of other ranges than 0, or of the part. */
-tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
+tutti_status tti_keys_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
 
 /* Their parameters of that version, and averages, to memory of the host [n_flat]; ema NULL: not
  * wanted. */
-tutti_status tti_keys_take(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema);
+tutti_status tti_keys_pull(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema);
 
 #endif /* TTI_EXEC_SERVER_RANGES_H */

@@ -65,10 +65,10 @@ void tti_server_fail(tti_server *s, tutti_status status, const char *text) {
     pthread_cond_broadcast(&s->news);
 }
 
-/* Whether w has not come where the other one waits, or may still compute for it. */
+/* Whether w has not arrived where the other worker waits, or still computes for it. */
 static bool holds_up(const tti_server *s, int w, int waits) {
     if (w == waits || s->worker[w].is_dead) return false;
-    if (s->barrier.has_come[waits]) return !s->barrier.has_come[w];
+    if (s->barrier.has_arrived[waits]) return !s->barrier.has_arrived[w];
     return tti_server_is_async(s) ? s->worker[w].computes : s->worker[w].n_pieces == 0;
 }
 

@@ -6,7 +6,7 @@
  *   server_listener.c   for each worker process a thread that executes its requests here
  *   server_leave.c      workers that leave, or have ended
  *   server_async.c      batches and gradients, by the number of a worker; server_sync.c: steps
- *   server_meet.c       synchronizes worker processes
+ *   server_barrier.c       synchronizes worker processes
  *   server_group.c      workers that hold a replica together
  *   server_keys.c       a worker's gradients to several range servers, parameters from them
  *   server_client.c     the process's side: a tti_server that sends requests
@@ -14,7 +14,7 @@
  *   server_ranges.c     orders to range servers, server_range.c
  *   server_state.c      failing and waiting; server_copies.c; server_wire.c: messages
  * Worker threads call the functions of server.h, which use the number of their executor; all but
- * pull and give are the same for both. */
+ * pull and push are the same for both. */
 #ifndef TTI_EXEC_SERVER_STATE_H
 #define TTI_EXEC_SERVER_STATE_H
 
@@ -60,8 +60,8 @@ typedef struct tti_request {
     struct tti_request *next;
 } tti_request;
 
-/* The gradient that a worker brings: whole, or in pieces that are added. */
-typedef struct tti_bringing {
+/* The gradient that a worker pushes: whole, or partial sums to be added. */
+typedef struct tti_push {
     float *pieces[TTI_MAX_PIECES];
     int n_pieces;
     tti_step_desc step;
@@ -70,13 +70,13 @@ typedef struct tti_bringing {
     tti_step_result result;
     double (*lr)(void *user, int64_t step); /* NULL: the server's own */
     void *user;
-} tti_bringing;
+} tti_push;
 
 /* A worker's current batch. */
 typedef struct tti_served {
     float *pieces[TTI_MAX_PIECES]; /* STEP: it has arrived with these */
     int n_pieces;                  /* 0: not yet */
-    bool computes;                 /* a batch that it has taken */
+    bool computes;                 /* a batch that it has leased */
     int64_t batch, version;
     int64_t next_replay; /* index of the first of its arrivals that it has not begun, or beyond */
     bool has_left, is_dead;
@@ -87,19 +87,19 @@ typedef struct tti_served {
 
 /* Values of all live workers, combined when the last one has arrived. */
 typedef struct tti_barrier {
-    int64_t *brought; /* [n_workers][TTI_MEET_VALUES], of those that have arrived; owned */
-    bool has_come[TTI_MAX_RANKS];
+    int64_t *values; /* [n_workers][TTI_COMBINE_VALUES], of those that have arrived; owned */
+    bool has_arrived[TTI_MAX_RANKS];
     int n_values;
-    tti_meet_op op;
+    tti_combine_op op;
     int64_t n_rounds;
-    int64_t result[TTI_MEET_VALUES]; /* of the last round */
-    tti_members members;             /* of the last round */
+    int64_t result[TTI_COMBINE_VALUES]; /* of the last round */
+    tti_members members;                /* of the last round */
 } tti_barrier;
 
 struct tti_server {
     const tti_server_calls *calls; /* first: what exec/ sees of it */
     tti_server_desc desc;
-    tti_exec *x; /* NULL: it is elsewhere */
+    tti_exec *x; /* NULL: in another process */
     tti_client *client;
     tti_listener *listener; /* workers are processes; NULL: threads */
     tti_ranges *ranges;     /* sends orders to the other range servers; NULL: this is not the first
@@ -120,7 +120,7 @@ struct tti_server {
     pthread_mutex_t mutex;     /* guards all below */
     pthread_cond_t work, news; /* for the thread; for the workers */
     tti_request *head, *tail;
-    bool failed, stopped; /* all waits end; no more batches are taken */
+    bool failed, stopped; /* all waits end; no more batches are leased */
     char error[1024];
     tutti_status
         cause; /* TUTTI_E_PEER, or the failure of a worker in a process that does not report it */
@@ -131,13 +131,13 @@ struct tti_server {
     tti_step_result sums; /* with backup workers: of the pieces that came */
     int64_t n_rows;       /* likewise */
     tti_leave left[TTI_MAX_RANKS];
-    int n_left, n_left_told;
-    int64_t returned[TTI_MAX_RANKS]; /* batches to be taken again */
+    int n_left, n_left_reported;
+    int64_t returned[TTI_MAX_RANKS]; /* batches to be leased again */
     int n_returned;
     int64_t first, last;           /* batches of this stretch */
-    int64_t opened;                /* last as it was opened: a stop may have brought it forward */
-    int64_t n_assigned, n_updates; /* batches taken; updates put into the queue; both of the run */
-    int64_t *n_to_pull;            /* replay: [n_replay + 1], pulls still to come by version */
+    int64_t opened;                /* last as it was opened: a stop may have lowered it */
+    int64_t n_assigned, n_updates; /* batches leased; updates put into the queue; both of the run */
+    int64_t *n_to_pull;            /* replay: [n_replay + 1], pulls still expected, by version */
     tti_arrival *log;              /* [log_first .. n_log): not asked for yet */
     size_t log_first, n_log, cap_log;
     int64_t bins[TTI_STALENESS_BINS];
@@ -202,9 +202,8 @@ void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t
 
 /* ---- server_async.c: for worker w, without the mutex ---- */
 
-tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_lease *lease);
-tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *brought,
-                                  tti_arrival *out);
+tutti_status tti_server_lease_for(tti_server *s, int w, float *params, tti_lease *lease);
+tutti_status tti_server_push_for(tti_server *s, int w, const tti_push *push, tti_arrival *out);
 /* ema NULL: not wanted. */
 tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema,
                                  int64_t *n_updates);
@@ -217,12 +216,12 @@ bool tti_server_has_left_for(tti_server *s, int w);
 /* The process of w has ended, NULL: as it should: the others go on, or all end. */
 void tti_server_remove_worker(tti_server *s, int w, const char *why);
 
-/* ---- server_meet.c ---- */
+/* ---- server_barrier.c ---- */
 
-tutti_status tti_server_meet_for(tti_server *s, int w, tti_meet_op op, int64_t *values, int n,
-                                 tti_members *members);
-/* With the mutex held: ends the round if all live workers have come.  Its result is valid until the
- * next one, which needs all workers. */
+tutti_status tti_server_combine_for(tti_server *s, int w, tti_combine_op op, int64_t *values, int n,
+                                    tti_members *members);
+/* With the mutex held: ends the round if all live workers have arrived.  Its result is valid until
+ * the next one, which needs all workers. */
 void tti_server_end_round(tti_server *s);
 
 /* ---- server_listener.c ---- */
@@ -248,18 +247,18 @@ void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
 tutti_status tti_client_begin(tti_server *s, tti_channel *channel);
 tutti_status tti_client_open(tti_server *s, int64_t first, int64_t last);
 tutti_status tti_client_stop(tti_server *s);
-/* take and pull are answered with parameters and averages in these areas of the channel; with
- * several ranges tti_keys_take brings them. */
+/* lease and pull are answered with parameters and averages in these areas of the channel; with
+ * several ranges tti_keys_pull copies them. */
 float *tti_client_area(tti_server *s, int area);
-tutti_status tti_client_take(tti_server *s, tti_lease *lease);
+tutti_status tti_client_lease(tti_server *s, tti_lease *lease);
 tutti_status tti_client_pull(tti_server *s, int64_t *n_updates);
-tutti_status tti_client_give(tti_server *s, tti_exec *x, const tti_bringing *brought,
-                             tti_arrival *out);
+tutti_status tti_client_push_gradient(tti_server *s, tti_exec *x, const tti_push *push,
+                                      tti_arrival *out);
 bool tti_client_leave(tti_server *s, const char *why);
 bool tti_client_has_left(const tti_server *s);
 tutti_status tti_client_watch(tti_server *s, int64_t *n_updates, bool *over);
-tutti_status tti_client_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
-                             tti_members *members);
+tutti_status tti_client_combine(tti_server *s, tti_combine_op op, int64_t *values, int n,
+                                tti_members *members);
 /* Reports that the worker of this process cannot continue for the reason text,
  * which ends the run; returns the original cause, if another failure came first. */
 tutti_status tti_server_why(tti_server *s, const char *text);

@@ -35,9 +35,9 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
         tti_server_put(s, &s->step);
     }
     TTI_TRY(tti_server_wait_step(s, w));
-    const tti_step_result *told = &s->step.arrival.result;
-    result->grad_norm = told->grad_norm;
-    result->skipped = told->skipped;
+    const tti_step_result *applied = &s->step.arrival.result;
+    result->grad_norm = applied->grad_norm;
+    result->skipped = applied->skipped;
     return s->step.status == TUTTI_OK ? TUTTI_OK : tti_fail(s->step.status, "%s", s->step.error);
 }
 
@@ -60,8 +60,8 @@ static void copy_compute_thread(int compute_thread, void *arg) {
     }
 }
 
-/* The server's parameters, to the memory of a worker; nothing is applied before all workers come
- * again. */
+/* The server's parameters, to the memory of a worker; nothing is applied before all workers have
+ * pushed again. */
 static tutti_status copy_to_worker(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);

@@ -10,15 +10,15 @@
 
 enum { HEAD_BYTES = offsetof(tti_wire_message, more), SLACK_MS = 10000 };
 
-_Static_assert(sizeof(tti_wire_message) <= (size_t)TTI_CHANNEL_BYTES, "a channel takes it");
+_Static_assert(sizeof(tti_wire_message) <= (size_t)TTI_CHANNEL_BYTES, "a channel holds it");
 
 static bool has_count(const tti_wire_message *m) {
-    return m->number[0] >= 0 && m->number[0] <= TTI_MEET_VALUES;
+    return m->number[0] >= 0 && m->number[0] <= TTI_COMBINE_VALUES;
 }
 
 size_t tti_wire_bytes(const tti_wire_message *m) {
     switch (m->kind) {
-        case TTI_WIRE_GIVE:
+        case TTI_WIRE_GRADIENT:
             return HEAD_BYTES + sizeof m->more.arrival;
         case TTI_WIRE_LEAVE:
         case TTI_WIRE_WHY:
@@ -26,7 +26,7 @@ size_t tti_wire_bytes(const tti_wire_message *m) {
             return HEAD_BYTES + sizeof m->more.text;
         case TTI_WIRE_UPDATE:
             return HEAD_BYTES + sizeof m->more.update;
-        case TTI_WIRE_MEET:
+        case TTI_WIRE_COMBINE:
             return HEAD_BYTES + (has_count(m) ? (size_t)m->number[0] : 0) * sizeof(int64_t);
         default:
             return HEAD_BYTES;
@@ -38,11 +38,11 @@ static bool makes_sense(const tti_wire_message *m) {
     switch (m->kind) {
         case TTI_WIRE_OPEN:
             return m->number[0] >= 0 && m->number[1] >= m->number[0];
-        case TTI_WIRE_GIVE:
+        case TTI_WIRE_GRADIENT:
             return m->number[0] >= 0 && a->n_rows >= m->number[0] && a->result.count >= 0 &&
                    isfinite(a->result.count) && isfinite(a->result.bubble) &&
                    isfinite(a->loss_scale) && a->loss_scale >= 0;
-        case TTI_WIRE_MEET:
+        case TTI_WIRE_COMBINE:
             return has_count(m);
         case TTI_WIRE_COPY:
             return m->number[0] >= 0 && m->number[0] < TTI_MAX_RANKS;
@@ -67,11 +67,11 @@ tutti_status tti_wire_send(tti_channel *channel, const tti_wire_message *m, unsi
     return tti_channel_send(channel, m, tti_wire_bytes(m), areas);
 }
 
-tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m, unsigned may_bring,
+tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m, unsigned may_carry,
                            int timeout_ms, const tti_phase_watch *watch) {
     size_t n_bytes = sizeof *m;
     if (watch) TTI_TRY(tti_channel_await(channel, timeout_ms, watch));
-    TTI_TRY(tti_channel_recv(channel, m, &n_bytes, may_bring, timeout_ms));
+    TTI_TRY(tti_channel_recv(channel, m, &n_bytes, may_carry, timeout_ms));
     return tti_wire_check(m, n_bytes);
 }
 

@@ -12,19 +12,19 @@
 /* number[0..3] and the other fields of the request -> of the answer */
 typedef enum tti_wire_kind {
     TTI_WIRE_NONE,
-    TTI_WIRE_OPEN,  /* first, last ->                                                        */
-    TTI_WIRE_STOP,  /* ->                                                                    */
-    TTI_WIRE_TAKE,  /* -> any, batch, version, loss scale; parameters                        */
-    TTI_WIRE_GIVE,  /* own rows; arrival: n_rows, wait_ns, result; gradient -> arrival       */
-    TTI_WIRE_PULL,  /* -> updates; parameters, averages                                      */
-    TTI_WIRE_LEAVE, /* text: why -> whether it may                                           */
-    TTI_WIRE_WATCH, /* updates -> updates, over                                              */
-    TTI_WIRE_MEET,  /* n, op; values -> n, all, able; values                                 */
-    TTI_WIRE_WHY,   /* text: a local failure -> FAIL, with the cause that ends the run */
-    TTI_WIRE_FAIL,  /* status; text -> nothing; also as an answer to anything                */
-    TTI_WIRE_BYE,   /* -> nothing                                                            */
-    /* A worker to the range server of a range (server_ranges.h); then TAKE, GIVE and PULL bring
-       none. */
+    TTI_WIRE_OPEN,     /* first, last ->                                                        */
+    TTI_WIRE_STOP,     /* ->                                                                    */
+    TTI_WIRE_LEASE,    /* -> any, batch, version, loss scale; parameters                        */
+    TTI_WIRE_GRADIENT, /* own rows; arrival: n_rows, wait_ns, result; gradient -> arrival       */
+    TTI_WIRE_PULL,     /* -> updates; parameters, averages                                      */
+    TTI_WIRE_LEAVE,    /* text: why -> whether it may                                           */
+    TTI_WIRE_WATCH,    /* updates -> updates, over                                              */
+    TTI_WIRE_COMBINE,  /* n, op; values -> n, all, able; values                                 */
+    TTI_WIRE_WHY,      /* text: a local failure -> FAIL, with the cause that ends the run */
+    TTI_WIRE_FAIL,     /* status; text -> nothing; also as an answer to anything                */
+    TTI_WIRE_BYE,      /* -> nothing                                                            */
+    /* A worker to the range server of a range (server_ranges.h); then LEASE, GRADIENT and
+       PULL carry none. */
     TTI_WIRE_PUSH, /* gradient -> when it is there                                           */
     TTI_WIRE_KEYS, /* version -> version; parameters, averages                               */
     /* The thread that orders all to the range server of a range. */
@@ -52,7 +52,7 @@ typedef struct tti_wire_message {
     union {
         tti_arrival arrival;
         tti_wire_update update;
-        int64_t values[TTI_MEET_VALUES];
+        int64_t values[TTI_COMBINE_VALUES];
         char text[TTI_WIRE_TEXT];
     } more;
 } tti_wire_message;
@@ -64,12 +64,12 @@ size_t tti_wire_bytes(const tti_wire_message *m);
  * end is seen to.  TUTTI_E_MISMATCH: they are not. */
 TUTTI_NODISCARD tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes);
 
-/* A message with areas by bits, and the next one that comes, checked; as comm/channel.h says.
+/* A message with areas by bits, and the next one that arrives, checked; as comm/channel.h says.
  * watch: NULL with TTI_NO_TIMEOUT. */
 TUTTI_NODISCARD tutti_status tti_wire_send(tti_channel *channel, const tti_wire_message *m,
                                            unsigned areas);
 TUTTI_NODISCARD tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m,
-                                           unsigned may_bring, int timeout_ms,
+                                           unsigned may_carry, int timeout_ms,
                                            const tti_phase_watch *watch);
 
 /* The time limit of an answer: the server waits timeout_ms for others, and then reports. */

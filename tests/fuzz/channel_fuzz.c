@@ -13,7 +13,8 @@ enum { AREA_BYTES = 24 };
 static void check_message(tti_wire_message *m, size_t n_bytes) {
     if (tti_wire_check(m, n_bytes) != TUTTI_OK) return;
     TTI_ASSERT(n_bytes <= sizeof *m && n_bytes == tti_wire_bytes(m));
-    if (m->kind == TTI_WIRE_MEET) TTI_ASSERT(m->number[0] >= 0 && m->number[0] <= TTI_MEET_VALUES);
+    if (m->kind == TTI_WIRE_COMBINE)
+        TTI_ASSERT(m->number[0] >= 0 && m->number[0] <= TTI_COMBINE_VALUES);
     if (m->kind == TTI_WIRE_FAIL || m->kind == TTI_WIRE_LEAVE)
         TTI_ASSERT(memchr(m->more.text, 0, TTI_WIRE_TEXT));
 }

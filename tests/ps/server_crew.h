@@ -47,11 +47,12 @@ static inline tutti_status run_step(tti_exec *exec, crew_batch *batch) {
     for (;;) {
         tti_lease lease;
         tti_arrival arrival;
-        TTI_TRY(tti_server_take(exec, &lease));
+        TTI_TRY(tti_server_lease(exec, &lease));
         if (!lease.any) return TUTTI_OK;
         crew_fill(batch, (int)lease.batch);
         tti_step_desc desc = crew_step(batch, exec, (int)lease.batch);
-        TTI_TRY(tti_server_give(exec, &(tti_pushed_gradient){.desc = &desc, .lr = rate}, &arrival));
+        TTI_TRY(tti_server_push_gradient(exec, &(tti_pushed_gradient){.desc = &desc, .lr = rate},
+                                         &arrival));
     }
 }
 

@@ -91,8 +91,8 @@ static tutti_status make_batches(const replica_group *t, tti_exec *exec, int ran
     int64_t numbers[] = {rank, -rank};
     double one = 1;
     tti_server_rate(server, rate, NULL);
-    TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, numbers, 2, &members));
-    TTI_TRY(tti_server_meet(exec, TTI_MEET_SUM, &one, 1, &members));
+    TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, numbers, 2, &members));
+    TTI_TRY(tti_server_combine(exec, TTI_COMBINE_SUM, &one, 1, &members));
     int n_ranks = t->size.data * tti_mesh_n_model(&t->size);
     TTI_ASSERT(numbers[0] == n_ranks - 1 && numbers[1] == 0 && one == n_ranks);
     TTI_ASSERT(members.all == (UINT64_C(1) << t->size.data) - 1);
@@ -104,10 +104,10 @@ static tutti_status make_batches(const replica_group *t, tti_exec *exec, int ran
     tutti_status st = run_step(exec, batch);
     free(batch);
     TTI_TRY(st);
-    TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     TTI_TRY(tti_server_pull(exec, &n_updates));
     TTI_ASSERT(n_updates == BATCHES);
-    return tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members);
+    return tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members);
 }
 
 static const char *work(replica_group *t, tti_exec *exec, int rank) {

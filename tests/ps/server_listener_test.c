@@ -31,10 +31,10 @@ static const char *meet(apart *a, tti_exec *exec, int rank) {
     double sums[3] = {rank == 1 ? 0.25 : 0, rank + 1, 1};
     int64_t largest = rank == 1 ? INT64_MAX : rank - 100;
     tti_members members;
-    COMM_OK(tti_server_meet(exec, TTI_MEET_SUM, sums, 3, &members));
+    COMM_OK(tti_server_combine(exec, TTI_COMBINE_SUM, sums, 3, &members));
     if (rank == 0) memcpy(a->sums, sums, sizeof sums);
     COMM_TRUE(sums[0] == 0.25 && members.all == members.able);
-    COMM_OK(tti_server_meet(exec, TTI_MEET_MAX, &largest, 1, &members));
+    COMM_OK(tti_server_combine(exec, TTI_COMBINE_MAX, &largest, 1, &members));
     COMM_TRUE(largest == INT64_MAX);
     if (rank == 0) a->members = members;
     return NULL;
@@ -43,7 +43,7 @@ static const char *meet(apart *a, tti_exec *exec, int rank) {
 static tutti_status make_batches(tti_exec *exec, tti_server *server) {
     tti_members members;
     tti_server_rate(server, rate, NULL);
-    TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     TTI_TRY(tti_server_open(server, 0, BATCHES));
     crew_batch *batch = crew_batch_new();
     tutti_status st = run_step(exec, batch);
@@ -60,7 +60,7 @@ static const char *work(apart *a, tti_exec *exec, tti_server *server, int rank) 
         return NULL;
     }
     COMM_OK(st);
-    COMM_OK(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    COMM_OK(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     COMM_OK(tti_server_pull(exec, &n_updates));
     COMM_TRUE(n_updates == BATCHES);
     const char *failure = meet(a, exec, rank);
@@ -195,7 +195,7 @@ static const char *ask(tti_channel *c, tti_wire_message *m, unsigned areas) {
 static const char *ask_for(tti_channel *c, int64_t kind, int64_t a, int64_t b,
                            tti_wire_message *m) {
     *m = (tti_wire_message){.kind = kind, .number = {a, b}};
-    const char *failure = ask(c, m, kind == TTI_WIRE_GIVE ? 1u << TTI_WIRE_GRADS : 0);
+    const char *failure = ask(c, m, kind == TTI_WIRE_GRADIENT ? 1u << TTI_WIRE_GRADS : 0);
     if (!failure && m->kind != kind)
         return comm_text("an answer of kind %d: %s", (int)m->kind,
                          m->kind == TTI_WIRE_FAIL ? m->more.text : "");
@@ -206,9 +206,9 @@ static const char *ask_for(tti_channel *c, int64_t kind, int64_t a, int64_t b,
 static const char *takes_and_goes(apart *a, tti_channel *c) {
     tti_wire_message m;
     (void)a;
-    const char *failure = ask_for(c, TTI_WIRE_MEET, 0, TTI_MEET_MAX, &m);
+    const char *failure = ask_for(c, TTI_WIRE_COMBINE, 0, TTI_COMBINE_MAX, &m);
     if (!failure) failure = ask_for(c, TTI_WIRE_OPEN, 0, BATCHES, &m);
-    if (!failure) failure = ask_for(c, TTI_WIRE_TAKE, 0, 0, &m);
+    if (!failure) failure = ask_for(c, TTI_WIRE_LEASE, 0, 0, &m);
     return failure;
 }
 
@@ -223,7 +223,7 @@ static const char *says_nonsense(apart *a, tti_channel *c) {
     tti_wire_message m;
     const char *failure = takes_and_goes(a, c);
     if (failure) return failure;
-    m = (tti_wire_message){.kind = TTI_WIRE_TAKE}; /* it has one */
+    m = (tti_wire_message){.kind = TTI_WIRE_LEASE}; /* it has one */
     failure = ask(c, &m, 0);
     if (failure) return failure;
     COMM_TRUE(m.kind == TTI_WIRE_FAIL && strstr(m.more.text, "out of turn"));
@@ -313,7 +313,7 @@ static const char *server_goes(tutti_comm *comm, void *arg) {
     COMM_OK(tti_server_connect(&d, comm, &d.exec.server));
     d.exec.server_worker = tutti_comm_rank(comm);
     COMM_OK(tti_exec_create(&d.exec, &exec));
-    COMM_FAILS(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members), TUTTI_E_PEER,
+    COMM_FAILS(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members), TUTTI_E_PEER,
                "the host of the server is on fire");
     tti_exec_destroy(exec);
     tti_server_destroy(d.exec.server);
@@ -337,10 +337,10 @@ static const char *gives_no_number(tti_exec *exec, tti_server *server) {
     float *grads = aligned_alloc(64, (n_flat * sizeof *grads + 63) / 64 * 64);
     COMM_TRUE(grads);
     for (size_t i = 0; i < n_flat; i++) grads[i] = NAN;
-    tti_bringing b = {.pieces = {grads}, .n_pieces = 1, .result = {.count = 1}};
+    tti_push b = {.pieces = {grads}, .n_pieces = 1, .result = {.count = 1}};
     COMM_OK(tti_server_open(server, 0, BATCHES));
-    COMM_OK(tti_server_take(exec, &lease));
-    tutti_status st = tti_client_give(server, exec, &b, &arrival);
+    COMM_OK(tti_server_lease(exec, &lease));
+    tutti_status st = tti_client_push_gradient(server, exec, &b, &arrival);
     free(grads);
     COMM_FAILS(st, TUTTI_E_NUMERICS, "finite");
     tti_server_abort(server, st, tutti_last_error());
@@ -357,7 +357,7 @@ static const char *no_number(tutti_comm *comm, void *arg) {
     if (failure) return failure;
     failure = rank == 1 ? gives_no_number(exec, d.exec.server) : NULL;
     if (rank == 0)
-        COMM_FAILS(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members), TUTTI_E_NUMERICS,
+        COMM_FAILS(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members), TUTTI_E_NUMERICS,
                    "finite");
     go(&d, exec);
     return failure;
@@ -384,7 +384,7 @@ static const char *one_meets(tutti_comm *comm, void *arg) {
     const char *failure = come(a, comm, &d, &exec);
     if (failure) return failure;
     if (rank == 0) {
-        tutti_status st = tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members);
+        tutti_status st = tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members);
         a->has_ended = true;
         COMM_FAILS(st, TUTTI_E_TIMEOUT,
                    " ms for worker 1 (the limit is 200 ms, by parallel.timeout_ms)");

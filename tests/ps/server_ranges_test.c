@@ -43,7 +43,7 @@ static tti_server_desc desc_of(const spread *s) {
 static tutti_status take_and_leave(tti_exec *exec, tti_server *server) {
     tti_lease lease;
     TTI_TRY(tti_server_open(server, 0, BATCHES));
-    TTI_TRY(tti_server_take(exec, &lease));
+    TTI_TRY(tti_server_lease(exec, &lease));
     if (lease.any && tti_server_leave(exec, "it has no memory")) return TUTTI_OK;
     return tti_fail(TUTTI_E_INTERNAL, "worker %d has no batch that it could leave",
                     tti_setup_of(exec)->desc.server_worker);
@@ -59,9 +59,9 @@ static tutti_status make_batches(const spread *s, tti_exec *exec, tti_server *se
     tti_members members;
     bool leaves = s->leaves && tti_setup_of(exec)->desc.server_worker == s->leaver;
     tti_server_rate(server, rate, NULL);
-    TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     if (leaves) TTI_TRY(take_and_leave(exec, server));
-    if (s->leaves) TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    if (s->leaves) TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     if (leaves) return look_on(exec);
     TTI_TRY(tti_server_open(server, 0, BATCHES));
     crew_batch *batch = crew_batch_new();
@@ -74,12 +74,12 @@ static const char *keep(spread *s, tti_exec *exec, int rank) {
     tti_members members;
     int64_t n_updates;
     size_t n_bytes = s->crew.plan->n_flat * sizeof(float);
-    COMM_OK(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    COMM_OK(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     COMM_OK(tti_server_pull(exec, &n_updates));
     COMM_TRUE(n_updates == BATCHES);
     s->ema[rank] = malloc(n_bytes);
     memcpy(s->ema[rank], tti_exec_ema(exec), n_bytes);
-    COMM_OK(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members)); /* all have them */
+    COMM_OK(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members)); /* all have them */
     if (rank == 0) COMM_OK(tti_server_held(tti_setup_of(exec)->desc.server, s->held, &s->n_held));
     if (s->also) {
         const char *failure = s->also(s, exec);
@@ -329,7 +329,7 @@ static const char *store_and_look(spread *s, tti_exec *exec) {
     }
     COMM_OK(tti_exec_push(exec));
     memset(tti_exec_params(exec), 0, plan->n_flat * sizeof *data);
-    COMM_OK(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    COMM_OK(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     COMM_OK(tti_server_pull(exec, &n_updates));
     for (int i = 0; i < plan->n_slots; i++)
         for (size_t e = 0; e < plan->slots[i].n_elems; e++) {
@@ -338,7 +338,7 @@ static const char *store_and_look(spread *s, tti_exec *exec) {
             COMM_TRUE(tti_exec_ema(exec)[at] == (float)(at + 1) - 100);
         }
     free(data);
-    COMM_OK(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members)); /* all have pulled */
+    COMM_OK(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members)); /* all have pulled */
     return NULL;
 }
 
@@ -358,11 +358,11 @@ T_CASE(every_range_server_takes_its_part_of_a_checkpoint) {
 /* ---- who goes ---- */
 
 static const char *takes_and_goes(tti_channel *first) {
-    static const int64_t kinds[] = {TTI_WIRE_MEET, TTI_WIRE_OPEN, TTI_WIRE_TAKE};
+    static const int64_t kinds[] = {TTI_WIRE_COMBINE, TTI_WIRE_OPEN, TTI_WIRE_LEASE};
     for (size_t i = 0; i < TTI_COUNT(kinds); i++) {
         tti_wire_message m = {.kind = kinds[i]};
         size_t n_bytes = sizeof m;
-        if (m.kind == TTI_WIRE_MEET) m.number[1] = TTI_MEET_MAX;
+        if (m.kind == TTI_WIRE_COMBINE) m.number[1] = TTI_COMBINE_MAX;
         if (m.kind == TTI_WIRE_OPEN) m.number[1] = BATCHES;
         COMM_OK(tti_channel_send(first, &m, tti_wire_bytes(&m), 0));
         COMM_OK(tti_channel_recv(first, &m, &n_bytes, ~0u, 20000));

@@ -291,20 +291,20 @@ T_CASE(who_opens_late_undoes_no_stop) {
     tti_arrival arrival;
     int64_t n_updates;
     float *params = new_flat(&c), *grads = new_flat(&c);
-    tti_bringing b = {.pieces = {grads}, .n_pieces = 1, .result = {.count = 1}, .lr = rate};
+    tti_push b = {.pieces = {grads}, .n_pieces = 1, .result = {.count = 1}, .lr = rate};
     d.n_backup = 2;
     T_OK(tti_server_create(&d, &s));
     T_OK(tti_server_open(s, 0, 10));
-    T_OK(tti_server_take_for(s, 0, params, &lease));
-    T_OK(tti_server_bring_for(s, 0, &b, &arrival));
+    T_OK(tti_server_lease_for(s, 0, params, &lease));
+    T_OK(tti_server_push_for(s, 0, &b, &arrival));
     T_OK(tti_server_stop(s));
     T_OK(tti_server_open(s, 0, 10));
     T_OK(tti_server_pull_for(s, 0, params, NULL, &n_updates));
     T_EQ(n_updates, 1);
-    T_OK(tti_server_take_for(s, 1, params, &lease));
+    T_OK(tti_server_lease_for(s, 1, params, &lease));
     T_EQ(lease.batch, 1);
-    T_OK(tti_server_bring_for(s, 1, &b, &arrival));
-    T_OK(tti_server_take_for(s, 2, params, &lease));
+    T_OK(tti_server_push_for(s, 1, &b, &arrival));
+    T_OK(tti_server_lease_for(s, 2, params, &lease));
     assert_false(lease.any);
     tti_server_destroy(s);
     free(params);
@@ -348,10 +348,11 @@ static const char *overflow_alone(crew *c, tti_exec *exec, int rank) {
     crew_fill(batch, 0);
     for (size_t e = 0; e < CREW_X; e++) batch->x[3][e] = INFINITY;
     COMM_OK(tti_server_open(c->exec.server, 0, 1));
-    COMM_OK(tti_server_take(exec, &lease));
+    COMM_OK(tti_server_lease(exec, &lease));
     tti_step_desc desc = crew_step(batch, exec, 0);
-    COMM_FAILS(tti_server_give(exec, &(tti_pushed_gradient){.desc = &desc, .lr = rate}, &arrival),
-               TUTTI_E_NUMERICS, "the loss is not finite (shard 3 of ");
+    COMM_FAILS(
+        tti_server_push_gradient(exec, &(tti_pushed_gradient){.desc = &desc, .lr = rate}, &arrival),
+        TUTTI_E_NUMERICS, "the loss is not finite (shard 3 of ");
     COMM_TRUE(strstr(tutti_last_error(), "train.on_nan=skip skips such steps"));
     free(batch);
     return NULL;

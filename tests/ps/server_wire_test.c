@@ -17,7 +17,7 @@ T_CASE(whole_messages) {
         T_FAILS(tti_wire_check(&m, n + 1), TUTTI_E_MISMATCH, "no message");
         T_FAILS(tti_wire_check(&m, 0), TUTTI_E_MISMATCH, "0 bytes");
     }
-    tti_wire_message m = message(TTI_WIRE_MEET);
+    tti_wire_message m = message(TTI_WIRE_COMBINE);
     m.number[0] = 3;
     T_EQ(tti_wire_bytes(&m), 5 * sizeof(int64_t) + 3 * sizeof(int64_t));
     T_OK(tti_wire_check(&m, tti_wire_bytes(&m)));
@@ -34,15 +34,15 @@ T_CASE(what_cannot_be) {
         tti_wire_message m = message(kinds[i]);
         refuse(&m);
     }
-    tti_wire_message m = message(TTI_WIRE_MEET);
-    m.number[0] = TTI_MEET_VALUES + 1;
+    tti_wire_message m = message(TTI_WIRE_COMBINE);
+    m.number[0] = TTI_COMBINE_VALUES + 1;
     refuse(&m);
     m.number[0] = -1;
     refuse(&m);
     m = message(TTI_WIRE_OPEN);
     m.number[0] = 2, m.number[1] = 1;
     refuse(&m);
-    m = message(TTI_WIRE_GIVE);
+    m = message(TTI_WIRE_GRADIENT);
     m.number[0] = 1; /* more own rows than rows */
     refuse(&m);
     m.number[0] = 0;

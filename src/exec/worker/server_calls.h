@@ -31,7 +31,7 @@ typedef struct tti_server_calls {
 
     /* For a worker on a device: copies the server's averages to where it evaluates with them, while
      * no worker is in a step. */
-    tutti_status (*bring_averages)(tti_exec *x);
+    tutti_status (*pull_averages)(tti_exec *x);
 } tti_server_calls;
 
 /* A server begins with a pointer to its table. */

@@ -139,7 +139,7 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_lease *lease) {
                           .loss_scale = scale};
     tti_feeding_tell(d->loader, &step);
     tti_pushed_gradient pushed = {&step, batch.wait_ns, d->lr, d->user};
-    TTI_TRY(tti_server_give(d->exec, &pushed, &arrival));
+    TTI_TRY(tti_server_push_gradient(d->exec, &pushed, &arrival));
     int64_t spent = tti_now_ns() - start;
     if (arrival.step == 0) return TUTTI_OK; /* the gradient came too late */
     tti_step_result *r = &arrival.result;
@@ -182,7 +182,7 @@ static tutti_status tell(const tti_async_desc *d) {
 static tutti_status max_of_all(const tti_async_desc *d, int64_t *values, size_t n) {
     tti_members members;
     if (tti_server_has_processes(tti_exec_server(d->exec)))
-        return tti_server_meet(d->exec, TTI_MEET_MAX, values, (int)n, &members);
+        return tti_server_combine(d->exec, TTI_COMBINE_MAX, values, (int)n, &members);
     if (!d->comm) return TUTTI_OK;
     return tutti_comm_all_reduce(d->comm, values, values, n, TUTTI_I64, TUTTI_MAX, TUTTI_ALG_AUTO);
 }
@@ -190,7 +190,7 @@ static tutti_status max_of_all(const tti_async_desc *d, int64_t *values, size_t 
 tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm) {
     tti_members members;
     if (tti_server_has_processes(tti_exec_server(exec)))
-        return tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members);
+        return tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members);
     return comm ? tutti_comm_barrier(comm) : TUTTI_OK;
 }
 
@@ -223,7 +223,7 @@ static tutti_status take_batches(const tti_async_desc *d, int64_t *requested) {
     while (!tti_server_has_left(d->exec)) {
         tti_lease lease;
         TTI_TRY(ask_to_stop(d, requested));
-        TTI_TRY(tti_server_take(d->exec, &lease));
+        TTI_TRY(tti_server_lease(d->exec, &lease));
         if (!lease.any) return TUTTI_OK;
         tutti_status st = one_batch(d, &lease);
         if (st != TUTTI_OK) TTI_TRY(leave(d, st));
@@ -298,7 +298,7 @@ bool tti_async_leaves(tti_exec *exec, tutti_status st) {
     char why[512];
     snprintf(why, sizeof why, "%s", tutti_last_error());
     if (!exec || !tti_exec_server(exec)) return false;
-    bool leaves = tti_server_leave_copy(exec, st, why);
+    bool leaves = tti_server_leave_replica(exec, st, why);
     (void)tti_fail(st, "%s", why);
     return leaves;
 }
@@ -313,10 +313,10 @@ static tutti_status sum_of_all(tti_exec *exec, tutti_comm *comm, double *all, si
         if (!comm) return TUTTI_OK;
         return tutti_comm_all_reduce(comm, all, all, n, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO);
     }
-    for (size_t at = 0; at < n; at += TTI_MEET_VALUES) {
+    for (size_t at = 0; at < n; at += TTI_COMBINE_VALUES) {
         tti_members there;
-        int n_now = (int)TTI_MIN(n - at, (size_t)TTI_MEET_VALUES);
-        TTI_TRY(tti_server_meet(exec, TTI_MEET_SUM, all + at, n_now, &there));
+        int n_now = (int)TTI_MIN(n - at, (size_t)TTI_COMBINE_VALUES);
+        TTI_TRY(tti_server_combine(exec, TTI_COMBINE_SUM, all + at, n_now, &there));
         *members &= there.all;
     }
     return TUTTI_OK;
@@ -360,7 +360,7 @@ tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
         tti_server_place(exec, &out->index, &out->n_present);
         return TUTTI_OK;
     }
-    TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     *out = (tti_async_seat){0, 1, members.all};
     if (exec_has_part(exec)) return TUTTI_OK;
     uint64_t below = members.able & ((UINT64_C(1) << worker) - 1);

@@ -65,8 +65,8 @@ typedef struct tti_async_desc {
 tutti_status tti_async_run(const tti_async_desc *desc, int64_t *step, bool *stopped);
 
 /* After failure st of a worker of a divided replica, while other replicas train on: true if this
- * replica leaves, and this worker has nothing more to do (tti_server_leave_copy).  The text of the
- * failure stays. */
+ * replica leaves, and this worker has nothing more to do (tti_server_leave_replica).  The text of
+ * the failure stays. */
 bool tti_async_leaves(tti_exec *exec, tutti_status st);
 
 /* Returns when all remaining workers have called it. */

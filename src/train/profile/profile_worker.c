@@ -142,7 +142,7 @@ static tutti_status give(worker *w, const tti_lease *lease) {
     desc.step = (uint64_t)lease->batch;
     desc.loss_scale = 1;
     const tti_pushed_gradient pushed = {&desc, batch.wait_ns, rate, w};
-    return tti_server_give(w->exec, &pushed, &arrival);
+    return tti_server_push_gradient(w->exec, &pushed, &arrival);
 }
 
 static tutti_status meet(const worker *w) {
@@ -163,7 +163,7 @@ static tutti_status run_as_they_come(worker *w, int n_steps, throughput *out) {
     int64_t start_ns = tti_now_ns();
     for (;; made++) {
         tti_lease lease;
-        TTI_TRY(tti_server_take(w->exec, &lease));
+        TTI_TRY(tti_server_lease(w->exec, &lease));
         if (!lease.any) break;
         TTI_TRY(give(w, &lease));
     }

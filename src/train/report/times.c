@@ -32,10 +32,11 @@ bool tti_times_is_due(const tti_times *t, int64_t step) {
 /* With separate step counts per worker, gathers at the server. */
 static tutti_status gather_at_server(tti_times *t) {
     tti_members members;
-    _Static_assert(sizeof t->all <= TTI_MEET_VALUES * sizeof(double), "one meeting");
+    _Static_assert(sizeof t->all <= TTI_COMBINE_VALUES * sizeof(double), "one meeting");
     memset(t->all, 0, sizeof t->all);
     memcpy(t->all[t->rank], t->own, sizeof t->own);
-    return tti_server_meet(t->exec, TTI_MEET_SUM, t->all, t->n_ranks * TTI_N_TIME_PARTS, &members);
+    return tti_server_combine(t->exec, TTI_COMBINE_SUM, t->all, t->n_ranks * TTI_N_TIME_PARTS,
+                              &members);
 }
 
 tutti_status tti_times_gather(tti_times *t) {
