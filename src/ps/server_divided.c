@@ -41,7 +41,7 @@ static tutti_status open_control(tti_server *s, tti_channel **control) {
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
-/* Between the state owner of this part and the workers of other copies that have it. */
+/* Between the state owner of this part and the workers of other replicas that have it. */
 static tutti_status open_data(const tti_server *s, tti_channel **channels) {
     size_t areas[TTI_N_KEY_AREAS];
     for (int w = 0; w < s->desc.n_workers; w++) channels[w] = NULL;

@@ -21,7 +21,7 @@ tti_range tti_replica_group_keys(const tti_replica_group *t, int part) {
     return keys;
 }
 
-/* ---- inside a copy ---- */
+/* ---- inside a replica ---- */
 
 void tti_replica_group_request_stop(tti_replica_group *t) { t->wants_stop = true; }
 
@@ -66,27 +66,27 @@ void tti_replica_group_abort(tti_replica_group *t, const char *text) {
     if (t) tti_comm_abort(t->mesh.world, text);
 }
 
-/* ---- a copy that leaves ---- */
+/* ---- a replica that leaves ---- */
 
-enum { MOST_TIES = 4 };
+enum { MAX_COMMS = 4 };
 
 /* The communicators of this replica: of the server's calls, and of the executor's. */
-static int find_ties(const tti_replica_group *t, const tti_mesh *of_exec, tutti_comm **ties) {
-    tutti_comm *all[MOST_TIES] = {t->mesh.model, of_exec->model, of_exec->pipeline,
+static int find_comms(const tti_replica_group *t, const tti_mesh *of_exec, tutti_comm **comms) {
+    tutti_comm *all[MAX_COMMS] = {t->mesh.model, of_exec->model, of_exec->pipeline,
                                   of_exec->tensor};
     int n = 0;
-    for (int i = 0; i < MOST_TIES; i++)
-        if (all[i]) ties[n++] = all[i];
+    for (int i = 0; i < MAX_COMMS; i++)
+        if (all[i]) comms[n++] = all[i];
     return n;
 }
 
 /* A failure of this worker is that of the replica; a failure of a call only if the connections
  * inside the replica broke, and not because another worker ended the run for all. */
-static bool is_of_copy(const tti_replica_group *t, tutti_comm *const *ties, int n,
-                       tutti_status st) {
+static bool is_of_replica(const tti_replica_group *t, tutti_comm *const *comms, int n,
+                          tutti_status st) {
     bool is_broken = false;
     for (int i = 0; i < n && st == TUTTI_E_PEER; i++)
-        is_broken = is_broken || tti_comm_check(ties[i]) != TUTTI_OK;
+        is_broken = is_broken || tti_comm_check(comms[i]) != TUTTI_OK;
     return (is_broken && tti_comm_heard(t->mesh.world) == TUTTI_OK) || st == TUTTI_E_INTERNAL ||
            st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
 }
@@ -101,15 +101,15 @@ static bool send_farewell(tti_server *s, tutti_status st, const char *why) {
 }
 
 bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why) {
-    tutti_comm *ties[MOST_TIES];
+    tutti_comm *comms[MAX_COMMS];
     tti_server *s = tti_exec_server(x);
     tti_replica_group *t = tti_server_group(s);
-    if (!t || t->mesh.at.data == 0 || t->has_parted || t->stays) return t && t->has_left;
-    int n = find_ties(t, tti_setup_of(x)->desc.mesh, ties);
-    t->stays = !is_of_copy(t, ties, n, st);
+    if (!t || t->mesh.at.data == 0 || t->has_disconnected || t->stays) return t && t->has_left;
+    int n = find_comms(t, tti_setup_of(x)->desc.mesh, comms);
+    t->stays = !is_of_replica(t, comms, n, st);
     if (t->stays) return false;
-    for (int i = 0; i < n; i++) tti_comm_abort(ties[i], why);
-    t->has_parted = true;
+    for (int i = 0; i < n; i++) tti_comm_abort(comms[i], why);
+    t->has_disconnected = true;
     t->has_left = t->part > 0 || send_farewell(s, st, why);
     return t->has_left;
 }

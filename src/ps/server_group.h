@@ -22,11 +22,11 @@ struct tti_replica_group {
     tti_mesh mesh;
     int part, n_parts;
     uint64_t n_keys[TTI_MAX_RANKS]; /* [n_parts] */
-    tutti_comm *state_owners;       /* in copy 0: of the threads that update; NULL: in others */
-    tti_mesh updates;               /* theirs, of one copy */
+    tutti_comm *state_owners;       /* in replica 0: of the threads that update; NULL: in others */
+    tti_mesh updates;               /* theirs, of one replica */
     bool wants_stop;
-    bool has_parted, has_left; /* from the others of the copy; with them */
-    bool stays;                /* its failure ends the run */
+    bool has_disconnected, has_left; /* separated from the others of the replica; left with them */
+    bool stays;                      /* its failure ends the run */
 };
 
 void tti_replica_group_destroy(tti_replica_group *replica_group);
@@ -38,11 +38,11 @@ int tti_replica_group_n_parts(const tti_replica_group *replica_group);
 /* The elements of one part among those of all parts, which are concatenated. */
 tti_range tti_replica_group_keys(const tti_replica_group *replica_group, int part);
 
-/* A worker of the copy wants the run to end; whether one did, asked by all of them. */
+/* A worker of the replica wants the run to end; whether one did, asked by all of them. */
 void tti_replica_group_request_stop(tti_replica_group *replica_group);
 tutti_status tti_replica_group_ask_stop(tti_replica_group *replica_group, bool *stops);
 
-/* ---- collective over the workers of the copy ---- */
+/* ---- collective over the workers of the replica ---- */
 
 tutti_status tti_replica_group_barrier(tti_replica_group *replica_group);
 

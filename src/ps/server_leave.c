@@ -68,7 +68,7 @@ bool tti_server_leave_for(tti_server *s, int w, const char *why) {
 bool tti_server_leave(tti_exec *x, const char *why) {
     tti_server *s = tti_exec_server(x);
     if (s->replica_group)
-        return false; /* the others of its copy need it: tti_server_leave_replica */
+        return false; /* the others of its replica need it: tti_server_leave_replica */
     if (s->client) return tti_client_leave(s, why);
     return tti_server_leave_for(s, tti_exec_server_worker(x), why);
 }

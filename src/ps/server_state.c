@@ -26,7 +26,7 @@ tutti_dtype tti_server_wire(const tti_server *s) { return s->desc.exec.wire; }
 
 /* ---- its kind ---- */
 
-const char *tti_server_kind(const tti_server *s) { return s->replica_group ? "copy" : "worker"; }
+const char *tti_server_kind(const tti_server *s) { return s->replica_group ? "replica" : "worker"; }
 
 tti_exec *tti_server_exec(tti_server *s) { return tti_server_has_ranges(s) ? NULL : s->x; }
 

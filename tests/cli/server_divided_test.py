@@ -197,7 +197,7 @@ def test_a_copy_leaves_as_a_whole():
         runs.wait_until(lambda: runs.checkpoints(run)[-1] > n_steps + 20, what="more steps")
         runs.wait_until(lambda: len(runs.children(process.pid)) == 2, what="the end of the copy")
         process.send_signal(signal.SIGTERM)
-        runs.finish(process).expect(143, "copy 1 left after ", "the others continue",
+        runs.finish(process).expect(143, "replica 1 left after ", "the others continue",
                                      "rank %d" % rank)
         shown = left(run)
         expect([r["worker"] for r in shown] == [1], shown)

@@ -8,10 +8,10 @@
 #include "exec/grid_crew.h"
 #include "ps/server_crew.h"
 
-/* One who fails, or a copy that comes too late; what all then hear. */
+/* One who fails, or a replica that is late; the text that all then get. */
 static const char *const failure_text = "it has no data";
 static const char *const late_text =
-    " ms for copy 1 (the limit is 3000 ms, by parallel.timeout_ms)";
+    " ms for replica 1 (the limit is 3000 ms, by parallel.timeout_ms)";
 enum { TIMEOUT_MS = 20000, SHORT_MS = 4000 };
 
 typedef struct replica_group {
@@ -303,7 +303,7 @@ T_CASE(who_fails_ends_all) {
     tti_plan_destroy(whole);
 }
 
-/* The others of copy 0 wait too, as long, for what its speaker is to hear. */
+/* The others of replica 0 wait too, as long, for the answer that its rank 0 gets. */
 T_CASE(who_does_not_come_is_named) {
     T_UNUSED;
     tti_plan *whole = whole_plan();
