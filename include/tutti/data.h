@@ -1,4 +1,4 @@
-/* data.h - data sets: numbered samples, each a tensor x and its labels y.
+/* data.h - data sets: numbered samples, each a tensor x and its labels y, or several named fields.
  *
  * A data set is opened by the name of its format; `tutti formats` lists them.  A tokenizer converts
  * text to tokens and back.
@@ -6,7 +6,8 @@
  * Samples: x is the decoded and normalized input of a model: f32 [C,H,W] for images, with
  *          (pixel/255 - mean)/std; i32 [T] for text.  y is i32: a class number; for text the token
  *          that follows each token of x, [T]; for masked text the original token where one is
- *          masked, else -1.
+ *          masked, else -1.  Samples with fields: x is bytes, the elements of all fields one after
+ *          the other.
  * Threads: an open data set is read-only; any number of threads may read it at once.
  * Errors:  a missing, damaged or hostile file gives TUTTI_E_DATA with its path and with what was
  *          expected. */
@@ -59,6 +60,8 @@ typedef struct tutti_dataset_desc {
     const char *target;  /* csv, npy: "class"; "value": regression; "auto": value if a label of a
                             table is not an integer, if there are several label columns, or if the
                             array of labels has floats; NULL: "class" */
+    const char *fields; /* npy: the arrays that are fields of a sample, "x, mask, y", or "all"; NULL
+                           or "": samples are x and y */
     bool refuse_missing; /* csv: fail on a missing value instead of filling it in */
 
     /* Used inside the library: the specification of the training split (data/data_spec.h); NULL:
@@ -70,13 +73,21 @@ typedef struct tutti_dataset_desc {
     bool rows_only; /* csv: take all rows of the file dir; rows without a label have y = -1 */
 } tutti_dataset_desc;
 
+/* A named part of a sample: f32 or i32 of any shape. */
+typedef struct tutti_field {
+    const char *name;
+    tutti_type type;
+} tutti_field;
+
 typedef struct tutti_dataset_info {
     int64_t n_samples;
     int64_t n_classes;
-    tutti_type x;      /* type of one sample, without a batch axis */
-    tutti_type y;      /* type of one sample, i32; regression: (value - mean) / std, times 2^22 */
-    bool is_value;     /* regression: y is n_classes values, a number or [n_classes] */
-    int64_t n_tokens;  /* tokens of x are below it; 0: below n_classes, or x is not tokens */
+    tutti_type x;     /* type of one sample, without a batch axis */
+    tutti_type y;     /* type of one sample, i32; regression: (value - mean) / std, times 2^22 */
+    bool is_value;    /* regression: y is n_classes values, a number or [n_classes] */
+    int64_t n_tokens; /* tokens of x are below it; 0: below n_classes, or x is not tokens */
+    int n_fields;     /* 0: samples are x and y */
+    const tutti_field *fields; /* [n_fields], in the order of x; y is then 0 */
     int64_t n_ignored; /* files and folders in data.dir that are not data: hidden files, system
                           files, files of another kind, unused folders */
 } tutti_dataset_info;
@@ -114,8 +125,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_count_classes(const tutti_d
 TUTTI_API const char *tutti_dataset_notices(const tutti_dataset *ds);
 
 /* Describes the columns of a table, one line each: name, kind, range, values missing in the
- * training rows,
- * categories.  Freed with free(); NULL where samples are not rows of a table. */
+ * training rows, categories; or the fields of samples: name, type, range.  Freed with free(); NULL
+ * where samples have neither. */
 TUTTI_API char *tutti_dataset_print_columns(const tutti_dataset *ds);
 
 /* The name of a class, NULL if it has none.  Borrowed until the data set is destroyed. */

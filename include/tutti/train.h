@@ -28,6 +28,7 @@ typedef struct tutti_event {
     int64_t step, n_steps; /* finished, and in total          */
     int64_t epoch;         /* from 0                          */
     double loss, accuracy; /* of the last step or of the split */
+                           /* accuracy NAN: the loss counts no correct predictions */
     bool is_regression;    /* instead of accuracy:            */
     int64_t n_targets;     /* 0: no regression                */
     double nrmse; /* root of the mean squared error, in standard deviations of each target */

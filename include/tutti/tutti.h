@@ -18,6 +18,7 @@
 #include "tutti/graph.h"
 #include "tutti/job.h"
 #include "tutti/launch.h"
+#include "tutti/losses.h"
 #include "tutti/models.h"
 #include "tutti/ops.h"
 #include "tutti/planner.h"

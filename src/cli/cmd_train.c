@@ -47,9 +47,10 @@ static void print_result(const tutti_train_result *r) {
     if (r->n_targets > 1) printf("nrmse %.6g%s", r->nrmse, isnan(r->rmse) ? "" : "  ");
     if (r->is_regression && !isnan(r->rmse))
         printf("rmse %.6g  mae %.6g  r2 %s", r->rmse, r->mae, r2_text(r->r2, r2));
-    if (!r->is_regression) printf("accuracy %.4f", r->accuracy);
-    printf("  loss %.6f  samples/s %.0f  steps %" PRId64 "  params_hash %016" PRIx64 "\n", r->loss,
-           r->samples_per_s, r->n_steps, r->params_hash);
+    if (!r->is_regression && !isnan(r->accuracy)) printf("accuracy %.4f", r->accuracy);
+    printf("%sloss %.6f  samples/s %.0f  steps %" PRId64 "  params_hash %016" PRIx64 "\n",
+           !r->is_regression && isnan(r->accuracy) ? "" : "  ", r->loss, r->samples_per_s,
+           r->n_steps, r->params_hash);
     if (r->bubble_expected > 0)
         printf("pipeline: stages waited %.1f %% of the time, %.1f %% expected\n", 100 * r->bubble,
                100 * r->bubble_expected);

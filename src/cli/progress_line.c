@@ -60,7 +60,7 @@ static void make_pieces(const tutti_event *e, piece p[N_PIECES]) {
     if (e->is_regression)
         snprintf(p[3].text, ROOM, "  %s %.4g", e->n_targets > 1 ? "nrmse" : "rmse",
                  e->n_targets > 1 ? e->nrmse : e->rmse);
-    else
+    else if (!isnan(e->accuracy))
         snprintf(p[3].text, ROOM, "  acc %.1f%%", 100 * e->accuracy);
     snprintf(p[4].text, ROOM, "  %.0f samples/s", e->samples_per_s);
     snprintf(p[5].text, ROOM, "  left %s", clock_text(e->eta_s, eta, sizeof eta));
@@ -129,10 +129,9 @@ void progress_event(void *user, const tutti_event *e) {
             if (e->is_regression && !isnan(e->rmse))
                 fprintf(stderr, ", rmse %.6g, mae %.6g, r2 %s", e->rmse, e->mae,
                         r2_text(e->r2, r2));
-            if (e->is_regression)
-                fprintf(stderr, "\n");
-            else
-                fprintf(stderr, ", accuracy %.2f%%\n", 100 * e->accuracy);
+            if (!e->is_regression && !isnan(e->accuracy))
+                fprintf(stderr, ", accuracy %.2f%%", 100 * e->accuracy);
+            fprintf(stderr, "\n");
             break;
         case TUTTI_EVENT_WARNING:
             progress_end(p);

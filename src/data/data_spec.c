@@ -17,6 +17,7 @@
 #include "base/json_read.h"
 #include "base/problem.h"
 #include "data/dataset.h"
+#include "data/fields.h"
 #include "data/files/byte_reader.h"
 
 enum { MAX_FILE_BYTES = 64 << 20, VERSION = 1, PATH_BYTES = 4096 };
@@ -50,6 +51,13 @@ tutti_status tti_data_spec_take_targets(tti_data_spec *spec, int64_t n) {
     t->std = tti_arena_alloc(&spec->arena, (size_t)n * sizeof *t->std);
     if (!t->mean || !t->std) return tti_fail(TUTTI_E_NOMEM, "data: out of memory");
     t->n = n;
+    return TUTTI_OK;
+}
+
+tutti_status tti_data_spec_take_fields(tti_data_spec *spec, int n) {
+    spec->fields = tti_arena_alloc(&spec->arena, (size_t)n * sizeof *spec->fields);
+    if (!spec->fields) return tti_fail(TUTTI_E_NOMEM, "data: out of memory");
+    spec->n_fields = n;
     return TUTTI_OK;
 }
 
@@ -95,12 +103,24 @@ static void add_target(tti_json *j, const tti_target_spec *target) {
     tti_json_end(j);
 }
 
+static void add_fields(tti_json *j, const tti_data_spec *spec) {
+    tti_json_array(j, "fields");
+    for (int i = 0; i < spec->n_fields; i++) {
+        tti_json_object(j, NULL);
+        tti_json_text(j, "name", spec->fields[i].name);
+        add_type(j, "type", &spec->fields[i].type);
+        tti_json_end(j);
+    }
+    tti_json_end(j);
+}
+
 static void add_members(tti_json *j, const tti_data_spec *spec) {
     tti_json_int(j, "version", VERSION);
     tti_json_text(j, "format", spec->format);
     add_type(j, "stored", &spec->stored);
     add_type(j, "x", &spec->x);
     add_type(j, "y", &spec->y);
+    if (spec->n_fields > 0) add_fields(j, spec);
     tti_json_int(j, "classes", spec->n_classes);
     tti_json_int(j, "tokens", spec->n_tokens);
     tti_json_bool(j, "tokenizer", spec->tokenizer != NULL);
@@ -141,6 +161,40 @@ static tutti_status read_type(const char *what, const json_t *root, const char *
                     what, key, n_bytes);
 }
 
+static tutti_status read_field(const char *what, const json_t *json, tti_data_spec *spec, int i) {
+    const char *name;
+    tutti_field *field = &spec->fields[i];
+    TTI_TRY(tti_json_read_text(what, json, "name", &name));
+    TTI_TRY(read_type(what, json, "type", &field->type));
+    if (!name[0] || strlen(name) >= TTI_MAX_FIELD_NAME ||
+        tti_field_find(spec->fields, i, name) >= 0)
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: the name of field %d is empty, too long or taken",
+                        what, i);
+    if (field->type.dtype != TUTTI_F32 && field->type.dtype != TUTTI_I32)
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: field '%s' is neither f32 nor i32", what, name);
+    field->name = tti_arena_strdup(&spec->arena, name);
+    return field->name ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", what);
+}
+
+/* The fields together are the bytes of a stored sample. */
+static tutti_status read_fields(const char *what, const json_t *root, tti_data_spec *spec) {
+    json_t *fields = json_object_get(root, "fields");
+    if (!fields) return TUTTI_OK;
+    TTI_TRY(tti_json_member(what, root, "fields", JSON_ARRAY, &fields));
+    size_t n = json_array_size(fields);
+    if (n < 1 || n > TTI_MAX_FIELDS)
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu fields, 1 to %d are possible", what, n,
+                        TTI_MAX_FIELDS);
+    TTI_TRY(tti_data_spec_take_fields(spec, (int)n));
+    for (int i = 0; i < spec->n_fields; i++)
+        TTI_TRY(read_field(what, json_array_get(fields, (size_t)i), spec, i));
+    const tutti_type *stored = &spec->stored;
+    int64_t n_bytes = (int64_t)tti_fields_bytes(spec->fields, spec->n_fields);
+    if (stored->dtype == TUTTI_U8 && stored->shape.n_dims == 1 && stored->shape.dim[0] == n_bytes)
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"fields\" do not fit \"stored\"", what);
+}
+
 static tutti_status read_names(const char *what, const json_t *root, tti_data_spec *spec) {
     json_t *names = json_object_get(root, "class_names");
     if (!names) return TUTTI_OK;
@@ -177,7 +231,8 @@ static tutti_status check_pixels(const char *what, const tti_data_spec *spec) {
     const tti_pixel_spec *p = &spec->pixels;
     const tutti_shape *s = &spec->stored.shape;
     bool square = s->n_dims == 3 && s->dim[0] == s->dim[1] && s->dim[2] == 3 && s->dim[0] <= 4096;
-    bool good = spec->stored.dtype == TUTTI_U8 && (p->n_channels == 1 || square);
+    bool good =
+        spec->stored.dtype == TUTTI_U8 && spec->n_fields == 0 && (p->n_channels == 1 || square);
     for (int i = 0; i < p->n_channels; i++) good &= p->std[i] >= 0;
     if (good) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"pixels\" does not fit \"stored\"", what);
@@ -279,6 +334,7 @@ static tutti_status read_members(const char *what, const json_t *root, tti_data_
     if (!json_is_boolean(tokenizer))
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"tokenizer\" is not true or false", what);
     *has_tokenizer = json_is_true(tokenizer);
+    TTI_TRY(read_fields(what, root, spec));
     TTI_TRY(read_names(what, root, spec));
     TTI_TRY(read_target(what, root, spec));
     TTI_TRY(read_table(what, root, spec));

@@ -65,6 +65,8 @@ typedef struct tti_data_spec {
     tutti_type stored, x, y;  /* of one sample, as in dataset.h */
     int64_t n_classes;        /* labels and targets are below it */
     int64_t n_tokens;         /* as tutti_dataset_info has it */
+    int n_fields;             /* 0: samples are x and y */
+    tutti_field *fields;      /* [n_fields] */
     const char **class_names; /* [n_classes]; NULL: classes have numbers only */
     tti_pixel_spec pixels;
     tti_table_spec *table; /* NULL: samples are not rows of a table */
@@ -81,6 +83,9 @@ void tti_data_spec_release(tti_data_spec *spec);
 
 /* Memory for n targets, all 0. */
 tutti_status tti_data_spec_take_targets(tti_data_spec *spec, int64_t n);
+
+/* Memory for n fields; their names are to be copied to the arena. */
+tutti_status tti_data_spec_take_fields(tti_data_spec *spec, int n);
 
 /* The column of target k in a table with names, else NULL. */
 const char *tti_data_spec_target_name(const tti_data_spec *spec, int64_t k);

@@ -209,12 +209,9 @@ static tutti_status alloc_flat(tti_exec *x) {
 }
 
 static tutti_status find_inputs(const tti_plan *plan, const tti_program *program, tti_inputs *out) {
-    *out = (tti_inputs){.x = tti_program_input(program, "x"),
-                        .target = tti_program_input(program, "target"),
-                        .rows = tti_program_input(program, "rows"),
-                        .loss_scale = tti_program_input(program, "loss_scale")};
-    if ((out->x >= 0 && out->target >= 0) || plan->stages) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INVALID, "exec: the graph needs the inputs 'x' and 'target'");
+    TTI_TRY(tti_inputs_find(program, out));
+    if ((out->n_fields > 0 && out->target >= 0) || plan->stages) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INVALID, "exec: the graph needs samples ('x') and the input 'target'");
 }
 
 static tutti_status count_in_flight(tti_exec *x) {

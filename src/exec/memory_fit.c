@@ -37,7 +37,7 @@ tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
     desc.shard_map = &setup->shard_map;
     bool is_sharded = desc.zero > 1 && setup->n_ranks > 1;
     if (is_sharded) TTI_TRY(tti_exec_memory_plan(&desc, setup->rank, setup->n_ranks, &sharded));
-    size_t inputs = tti_inputs_bytes(&plan->shard, "x") + tti_inputs_bytes(&plan->shard, "target");
+    size_t inputs = tti_inputs_sample_bytes(&plan->shard) + tti_inputs_target_bytes(&plan->shard);
     tti_device_need need = {
         .flat = plan->n_flat * sizeof(float),
         .low = tti_plan_low_bytes(plan),

@@ -71,6 +71,17 @@ static tti_elem mean_elem(tti_building *b, const tti_call *c, int k) {
 
 typedef tutti_value *(*reduce_fn)(tutti_graph *g, tutti_value *x, const tutti_axes *axes);
 
+/* A sum or mean over the batch, without the rows that are padding. */
+static tutti_value *reduce_present(tti_building *b, tutti_value *x, const tutti_axes *axes,
+                                   bool mean) {
+    tutti_value *sum = tutti_sum(b->graph, tti_present_rows(b, x), axes);
+    if (!mean || !x) return sum;
+    double n = 1; /* elements of a row in each result */
+    for (int i = 0; i < axes->n; i++)
+        if (axes->axis[i] != 0) n *= (double)tutti_value_type(x).shape.dim[axes->axis[i]];
+    return tutti_div(b->graph, tutti_affine(b->graph, sum, 1 / n, 0), tti_n_present(b));
+}
+
 static void reduce(tti_building *b, const tti_call *c, int dims, int keep, reduce_fn fn,
                    reducing r) {
     const tti_operand *x = tti_operand_at(b, c, 0);
@@ -83,8 +94,12 @@ static void reduce(tti_building *b, const tti_call *c, int dims, int keep, reduc
     }
     tutti_axes axes = axes_of(r.axes, r.keep);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    if (tti_shape_of(x).n_dims > 0) value = fn(b->graph, value, &axes);
-    tti_set_value(b, c->out[0], value, r.elem, tti_of_batch(x));
+    bool of_batch = tti_of_batch(x) && (r.axes & 1u); /* it joins samples */
+    if (of_batch && b->present && fn != tutti_max)
+        value = reduce_present(b, tti_as_float(b, tti_batch_value(b, x)), &axes, r.mean);
+    else if (tti_shape_of(x).n_dims > 0)
+        value = fn(b->graph, value, &axes);
+    tti_set_value(b, c->out[0], value, r.elem, tti_of_batch(x) && !of_batch);
 }
 
 static void sum_dim(tti_building *b, const tti_call *c) {

@@ -568,6 +568,17 @@ static void cat(tti_building *b, const tti_call *c) {
     if (tti_good(b)) join(b, parts, n_kept, dim, c->out[0]);
 }
 
+/* Losses call it with tensors that have one shape already. */
+static void broadcast_tensors(tti_building *b, const tti_call *c) {
+    int n;
+    tti_operand **parts = list_at(b, c, 0, &n);
+    for (int i = 0; parts && i < n && tti_good(b); i++) {
+        tutti_shape first = tti_shape_of(parts[0]), own = tti_shape_of(parts[i]);
+        if (!same_shape(&first, &own)) tti_refuse(b, "tensors of several shapes are not supported");
+        if (tti_good(b) && i < c->n_outs && c->out[i]) tti_set(c->out[i], parts[i]);
+    }
+}
+
 static void stack(tti_building *b, const tti_call *c) {
     int n;
     tti_operand **parts = list_at(b, c, 0, &n);
@@ -743,6 +754,7 @@ const tti_operator tti_operators_shape[] = {
     MOVE("lift_fresh_copy.default", "self", clone),
     MOVE("cat.default", "tensors dim=0", cat),
     MOVE("concat.default", "tensors dim=0", cat),
+    MOVE("broadcast_tensors.default", "tensors", broadcast_tensors),
     MOVE("stack.default", "tensors dim=0", stack),
     {.target = "aten.pad.default", .signature = "self pad mode=constant value=None", .build = pad},
     MOVE("roll.default", "self shifts dims=[]", roll),

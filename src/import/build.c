@@ -268,9 +268,14 @@ static void take_outputs(tti_building *b, tutti_value **outputs) {
 }
 
 tutti_status tti_program_build(const tti_program_file *p, tutti_graph *g,
-                               tutti_value *const *inputs, tutti_value **outputs) {
-    tti_building b = {
-        .program = p, .graph = g, .inputs = inputs, .block = &p->main, .find = tti_operator_find};
+                               const tti_import_samples *samples, tutti_value **outputs) {
+    tutti_value *const *inputs = samples->inputs;
+    tti_building b = {.program = p,
+                      .graph = g,
+                      .inputs = inputs,
+                      .present = samples->present,
+                      .block = &p->main,
+                      .find = tti_operator_find};
     TTI_TRY(tutti_graph_check(g));
     b.first = inputs[0];
     b.nothing.kind = TTI_OPERAND_NUMBER;

@@ -68,6 +68,8 @@ typedef struct tti_building {
     int64_t batch;      /* rows of the shard */
     tutti_value *first; /* an input, whose rows are those of the batch */
     tutti_value *row_zeros;
+    tutti_value *present; /* i32 [batch], -1: the row is padding; NULL: there is none */
+    tutti_value *is_present, *n_present; /* f32 [batch], 0 or 1; f32, their sum, at least 1 */
     bool fixed_batch;    /* the file has a number where the batch is, not a symbol */
     tti_operand nothing; /* what a call gets after a failure */
     const char **params; /* [main.n_inputs]: name under which the tensor is in the graph, or NULL */
@@ -114,12 +116,12 @@ bool tti_has_inner_block(const char *target);
 /* Rows by family, each ended by one without a target. */
 extern const tti_operator tti_operators_math[], tti_operators_reduce[], tti_operators_shape[],
     tti_operators_layers[], tti_operators_attention[], tti_operators_host[], tti_operators_logic[],
-    tti_operators_onnx_math[], tti_operators_onnx_shape[], tti_operators_onnx_index[],
-    tti_operators_onnx_layers[], tti_operators_onnx_recurrent[];
+    tti_operators_loss[], tti_operators_onnx_math[], tti_operators_onnx_shape[],
+    tti_operators_onnx_index[], tti_operators_onnx_layers[], tti_operators_onnx_recurrent[];
 
 /* Adds the calls of a program to a graph: outputs [n] are those of the user. */
 tutti_status tti_program_build(const tti_program_file *program, tutti_graph *g,
-                               tutti_value *const *inputs, tutti_value **outputs);
+                               const tti_import_samples *samples, tutti_value **outputs);
 
 /* ---- row_call.c ---- */
 
@@ -213,6 +215,10 @@ const char *tti_layer_name_of(tti_building *b);
 /* The result of an operator on the last dimension of the value inside of x, which may be folded. */
 void tti_set_row_wise(tti_building *b, tti_operand *out, tutti_value *value, const tti_operand *x);
 tutti_value *tti_row_wise_value(tti_building *b, const tti_operand *x);
+
+/* x[batch,..] with zeros in the rows that are padding; and the number of the others, f32. */
+tutti_value *tti_present_rows(tti_building *b, tutti_value *x);
+tutti_value *tti_n_present(tti_building *b);
 
 /* x [1,..] repeated to the rows of the batch, as a value of which each row is a sample's. */
 tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x);

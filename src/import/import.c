@@ -165,10 +165,14 @@ bool tti_import_input_is_float(const tti_import *m, int i) {
     return tti_elem_is_float(input_at(m, i)->elem);
 }
 
-tutti_status tti_import_build(const tti_import *m, tutti_graph *g, tutti_value *const *inputs,
-                              tutti_value **outputs) {
+bool tti_import_input_is_bool(const tti_import *m, int i) {
+    return input_at(m, i)->elem == TTI_ELEM_BOOL;
+}
+
+tutti_status tti_import_build(const tti_import *m, tutti_graph *g,
+                              const tti_import_samples *samples, tutti_value **outputs) {
     TTI_TRY(check_operators(m->program));
-    return tti_program_build(m->program, g, inputs, outputs);
+    return tti_program_build(m->program, g, samples, outputs);
 }
 
 /* ---- tensors ---- */

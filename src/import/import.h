@@ -24,12 +24,20 @@ void tti_import_describe(const tti_import *import, tti_str *out);
 int tti_import_n_inputs(const tti_import *import);
 const char *tti_import_input_name(const tti_import *import, int i);
 bool tti_import_input_is_float(const tti_import *import, int i);
+bool tti_import_input_is_bool(const tti_import *import, int i);
 
-/* Adds the model to a graph, with values for its inputs, whose dimension 0 is the batch.  outputs
+/* The samples of a shard.  present i32 [rows], -1 where a row is padding: sums, means and losses of
+ * the model over the batch leave these rows out; NULL: all are there. */
+typedef struct tti_import_samples {
+    tutti_value *const *inputs; /* [tti_import_n_inputs], dimension 0 is the batch */
+    tutti_value *present;
+} tti_import_samples;
+
+/* Adds the model to a graph.  outputs
  * [tti_import_n_outputs]: its results.  Parameters and buffers have their state_dict names; the
  * graph does not hold their values.  Failures: TUTTI_E_UNSUPPORTED, with operator and module. */
-tutti_status tti_import_build(const tti_import *import, tutti_graph *g, tutti_value *const *inputs,
-                              tutti_value **outputs);
+tutti_status tti_import_build(const tti_import *import, tutti_graph *g,
+                              const tti_import_samples *samples, tutti_value **outputs);
 int tti_import_n_outputs(const tti_import *import);
 
 /* A tensor of the module's state_dict.  in_graph: the name under which the graph has it, if it has

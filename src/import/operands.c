@@ -392,3 +392,29 @@ const char *tti_layer_name_of(tti_building *b) {
     if (!name) tti_no_memory(b);
     return name ? name : "";
 }
+
+/* ---- rows that are padding ---- */
+
+static void find_present(tti_building *b) {
+    tutti_graph *g = b->graph;
+    if (b->is_present) return;
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    tutti_value *wide = tutti_cast(g, b->present, TUTTI_F32);
+    b->is_present = tutti_minimum(g, tutti_abs(g, tutti_affine(g, wide, 1, 1)), one);
+    b->n_present = tutti_maximum(g, tutti_sum(g, b->is_present, NULL), one);
+}
+
+tutti_value *tti_present_rows(tti_building *b, tutti_value *x) {
+    if (!b->present || !x) return x;
+    tutti_shape shape = {.n_dims = tutti_value_type(x).shape.n_dims};
+    for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = d ? 1 : b->batch;
+    find_present(b);
+    return tutti_mul(b->graph, x, tutti_reshape(b->graph, b->is_present, &shape));
+}
+
+tutti_value *tti_n_present(tti_building *b) {
+    if (!b->present)
+        return tutti_constant(b->graph, TUTTI_F32, &(tutti_shape){0}, (double)b->batch);
+    find_present(b);
+    return b->n_present;
+}

@@ -318,7 +318,8 @@ tutti_status tti_graph_copy(const tutti_graph *g, tutti_graph **out) {
                             .stage = g->stage,
                             .training = g->training,
                             .find_op = g->find_op,
-                            .sync_batch_norm = g->sync_batch_norm};
+                            .sync_batch_norm = g->sync_batch_norm,
+                            .joins_samples = g->joins_samples};
         to->nodes = calloc((size_t)to->cap_nodes, sizeof *to->nodes);
         to->outputs = calloc((size_t)to->cap_outputs, sizeof *to->outputs);
     }

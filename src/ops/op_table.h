@@ -19,6 +19,10 @@ tutti_value *tti_emit(tutti_graph *g, const char *op, const char *name, tutti_va
 void tti_emit_n(tutti_graph *g, const char *op, const char *name, tutti_value *const *in, int n_in,
                 const tti_attr_arg *attrs, tutti_value **out);
 
+/* tutti_input whose elements lie at so many bytes from the start of a shard's samples. */
+tutti_value *tti_input_field(tutti_graph *g, const char *name, const tutti_type *type,
+                             size_t offset);
+
 /* Asserts that the table is complete: names unique, callbacks present, samples there. */
 void tti_op_table_check(void);
 

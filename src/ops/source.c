@@ -9,7 +9,11 @@
 #include "ops/rules.h"
 
 static const tti_attr_spec input_attrs[] = {
-    {"dtype", TTI_ATTR_INT, TUTTI_F32, "tutti_dtype"}, {"dims", TTI_ATTR_INTS, 0, "shape"}, {0}};
+    {"dtype", TTI_ATTR_INT, TUTTI_F32, "tutti_dtype"},
+    {"dims", TTI_ATTR_INTS, 0, "shape"},
+    {"offset", TTI_ATTR_INT, -1, "bytes from the start of a shard's samples; -1: no field of them"},
+    {0},
+};
 
 /* Which piece of the whole the node is (ops/piece.h). */
 #define PIECE_ATTRS                                                                          \
@@ -147,6 +151,16 @@ tutti_value *tutti_input(tutti_graph *g, const char *name, tutti_dtype dtype,
         g, "input", name,
         (tti_attr_arg[]){
             TTI_INT("dtype", (int64_t)dtype), TTI_INTS("dims", shape->n_dims, shape->dim), {0}});
+}
+
+tutti_value *tti_input_field(tutti_graph *g, const char *name, const tutti_type *type,
+                             size_t offset) {
+    if (!name_is_good(g, "input", name)) return NULL;
+    return add_source(g, "input", name,
+                      (tti_attr_arg[]){TTI_INT("dtype", (int64_t)type->dtype),
+                                       TTI_INTS("dims", type->shape.n_dims, type->shape.dim),
+                                       TTI_INT("offset", (int64_t)offset),
+                                       {0}});
 }
 
 tutti_value *tutti_param(tutti_graph *g, const char *name, const tutti_shape *shape,

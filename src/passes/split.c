@@ -2,8 +2,8 @@
  *
  * For the data axis the inputs are divided along the batch and the parameters are whole.  Gradients
  * and loss sums must be partial sums, which the reduce program then adds.  An op that mixes samples
- * has no rule for this and is named in the error.  Tensor and pipeline axes use the same walk with
- * other placements of the sources. */
+ * has no rule for this and is named in the error, unless the model has one loss for the whole
+ * shard.  Tensor and pipeline axes use the same walk with other placements of the sources. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,6 +85,7 @@ static tutti_status check_outputs(const tutti_graph *g, const tti_placement *pla
 
 tutti_status tti_pass_split(tutti_graph **g, const tti_target *target) {
     (void)target;
+    if ((*g)->joins_samples) return TUTTI_OK; /* each shard has a loss of its own */
     tti_placement *placed = calloc((size_t)(*g)->n_values + 1, sizeof *placed);
     if (!placed) return tti_fail(TUTTI_E_NOMEM, "split: out of memory");
     tutti_status st = tti_split_placements(*g, data_axis, NULL, placed);

@@ -48,7 +48,11 @@ static void build(const tti_program_file *p) {
         inputs[n++] = tutti_input(g, spec->name,
                                   tti_elem_is_float(spec->elem) ? TUTTI_F32 : TUTTI_I32, &shape);
     }
-    if (small && n > 0) (void)!tti_program_build(p, g, inputs, outputs);
+    const tti_import_samples samples = {
+        .inputs = inputs,
+        .present = tutti_input(g, "target", TUTTI_I32, &TUTTI_SHAPE(2)),
+    };
+    if (small && n > 0) (void)!tti_program_build(p, g, &samples, outputs);
     tutti_graph_destroy(g);
     free(outputs);
 }

@@ -130,9 +130,12 @@ static tutti_status locate(const archive *a, const uint8_t *entry, tti_file_part
     return TUTTI_OK;
 }
 
-static tutti_status find(const archive *a, const char *name, bool *found, tti_file_part *out) {
-    size_t n_name = strlen(name), n_similar = 0, n_entries = 0;
-    tti_file_part similar = {0};
+typedef tutti_status (*entry_fn)(void *user, const char *name, size_t n_name,
+                                 const tti_file_part *part);
+
+/* Every entry of the directory, checked against its local header. */
+static tutti_status each_entry(const archive *a, entry_fn fn, void *user) {
+    size_t n_entries = 0;
     for (uint32_t at = 0; at < a->n_directory; n_entries++) {
         const uint8_t *entry = a->directory + at;
         uint32_t left = a->n_directory - at;
@@ -142,22 +145,43 @@ static tutti_status find(const archive *a, const char *name, bool *found, tti_fi
         if (size > left) return damaged(a->path, "its directory is damaged");
         tti_file_part part;
         TTI_TRY(locate(a, entry, &part));
-        const char *stored = (const char *)entry + ENTRY_BYTES;
-        bool exact = n == n_name && memcmp(stored, name, n) == 0;
-        bool alike = n == n_name && strncasecmp(stored, name, n) == 0;
-        if (exact && *found) return damaged(a->path, "two members have one name");
-        if (exact) *out = part;
-        if (alike) similar = part;
-        *found |= exact;
-        n_similar += alike;
+        TTI_TRY(fn(user, (const char *)entry + ENTRY_BYTES, n, &part));
         at += size;
     }
-    if (n_entries != a->n_entries) return damaged(a->path, "its directory is damaged");
-    if (n_similar > 1)
+    return n_entries == a->n_entries ? TUTTI_OK : damaged(a->path, "its directory is damaged");
+}
+
+/* A search for a name: the member that is called so, and those that differ only in case. */
+typedef struct search {
+    const archive *a;
+    const char *name;
+    bool found;
+    size_t n_similar;
+    tti_file_part exact, similar;
+} search;
+
+static tutti_status compare_entry(void *user, const char *stored, size_t n,
+                                  const tti_file_part *part) {
+    search *s = user;
+    bool same_length = n == strlen(s->name);
+    bool exact = same_length && memcmp(stored, s->name, n) == 0;
+    bool alike = same_length && strncasecmp(stored, s->name, n) == 0;
+    if (exact && s->found) return damaged(s->a->path, "two members have one name");
+    if (exact) s->exact = *part;
+    if (alike) s->similar = *part;
+    s->found |= exact;
+    s->n_similar += alike;
+    return TUTTI_OK;
+}
+
+static tutti_status find(const archive *a, const char *name, bool *found, tti_file_part *out) {
+    search s = {.a = a, .name = name};
+    TTI_TRY(each_entry(a, compare_entry, &s));
+    if (s.n_similar > 1)
         return tti_fail(TUTTI_E_DATA, "%s: %zu members are called %s, in upper or lower case",
-                        a->path, n_similar, name);
-    if (!*found && n_similar == 1) *out = similar;
-    *found = n_similar == 1;
+                        a->path, s.n_similar, name);
+    *found = s.n_similar == 1;
+    if (*found) *out = s.found ? s.exact : s.similar;
     return TUTTI_OK;
 }
 
@@ -167,6 +191,34 @@ tutti_status tti_zip_find(const char *path, const char *name, bool *found, tti_f
     TTI_TRY(tti_open_regular(path, &a.fd, &a.n_file));
     tutti_status st = read_directory(&a);
     if (st == TUTTI_OK) st = find(&a, name, found, out);
+    free(a.directory);
+    close(a.fd);
+    return st;
+}
+
+typedef struct listing {
+    const archive *a;
+    tti_zip_member_fn fn;
+    void *user;
+} listing;
+
+static tutti_status tell_entry(void *user, const char *stored, size_t n,
+                               const tti_file_part *part) {
+    const listing *l = user;
+    char name[MAX_NAME + 1];
+    (void)part;
+    if (memchr(stored, '\0', n)) return damaged(l->a->path, "the name of a member is damaged");
+    memcpy(name, stored, n); /* n <= MAX_NAME: the local header was compared */
+    name[n] = '\0';
+    return l->fn(l->user, name);
+}
+
+tutti_status tti_zip_each(const char *path, tti_zip_member_fn fn, void *user) {
+    archive a = {.path = path};
+    listing l = {&a, fn, user};
+    TTI_TRY(tti_open_regular(path, &a.fd, &a.n_file));
+    tutti_status st = read_directory(&a);
+    if (st == TUTTI_OK) st = each_entry(&a, tell_entry, &l);
     free(a.directory);
     close(a.fd);
     return st;

@@ -10,4 +10,9 @@
  * would be a member that is not there. */
 tutti_status tti_zip_find(const char *path, const char *name, bool *found, tti_file_part *out);
 
+/* Calls fn with the name of every member, in the order of the directory; stops at a failure of fn.
+ * Errors are those of tti_zip_find. */
+typedef tutti_status (*tti_zip_member_fn)(void *user, const char *name);
+tutti_status tti_zip_each(const char *path, tti_zip_member_fn fn, void *user);
+
 #endif /* TTI_DATA_ZIP_MEMBER_H */

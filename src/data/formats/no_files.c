@@ -35,6 +35,8 @@ static tutti_status no_files_open(const tutti_dataset_desc *desc, tutti_dataset 
     ds->info.n_classes = spec->n_classes;
     ds->info.n_tokens = spec->n_tokens;
     ds->info.y = spec->y;
+    ds->info.n_fields = spec->n_fields;
+    ds->info.fields = spec->fields;
     ds->tokenizer = tti_tokenizer_share(spec->tokenizer);
     tutti_status st = spec->tokenizer ? TUTTI_OK : add_tokenizer(desc, &ds->tokenizer);
     tutti_dataset_desc pixels = {

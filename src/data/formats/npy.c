@@ -7,26 +7,20 @@
  *
  * Labels are classes, tokens or the values of a regression; values are standardized and stored
  * (target.h) when the data set is opened. */
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
 
 #include "base/error.h"
 #include "data/data_spec.h"
-#include "data/files/file_list.h"
-#include "data/files/zip_member.h"
 #include "data/formats/npy_array.h"
+#include "data/formats/npy_fields.h"
+#include "data/formats/npy_place.h"
 #include "data/table/label_range.h"
 #include "data/table/row_split.h"
 #include "data/target.h"
 #include "ir/graph.h"
-
-enum { PATH_BYTES = 4096 };
 
 typedef struct npy_state {
     tti_npy_array x, y;
@@ -42,56 +36,11 @@ typedef struct names {
     char x[32], y[32]; /* without .npy */
 } names;
 
-static const char *const train_words[] = {"train", "training"};
-static const char *const test_words[] = {"test", "val", "validation", "dev", "testing", "valid"};
-
-/* A folder, or an archive. */
-typedef struct place {
-    char path[PATH_BYTES];
-    bool archive;
-} place;
-
-static tutti_status fail_length(void) {
-    return tti_fail(TUTTI_E_INVALID, "npy: the name of the folder is too long");
-}
-
-/* The file of a folder that is called file, in any case: X_train.npy is usual. */
-static tutti_status find_file(const char *folder, const char *file, bool *found,
-                              char out[PATH_BYTES]) {
-    DIR *dir = opendir(folder);
-    if (!dir)
-        return tti_fail(TUTTI_E_IO, "%s: cannot open the folder: %s", folder, strerror(errno));
-    tutti_status st = TUTTI_OK;
-    for (struct dirent *e; st == TUTTI_OK && (e = readdir(dir));) {
-        if (strcasecmp(e->d_name, file) != 0) continue;
-        if (*found)
-            st = tti_fail(TUTTI_E_DATA, "%s: two files are called %s, in upper or lower case",
-                          folder, file);
-        else if (snprintf(out, PATH_BYTES, "%s/%s", folder, e->d_name) >= PATH_BYTES)
-            st = fail_length();
-        *found = true;
-    }
-    closedir(dir);
-    return st;
-}
-
-/* The path of an array, or its name in the archive. */
-static tutti_status find_array(const place *where, const char *name, bool *found,
-                               char out[PATH_BYTES]) {
-    char file[64];
-    tti_file_part part;
-    snprintf(file, sizeof file, "%s.npy", name);
-    *found = false;
-    if (!where->archive) return find_file(where->path, file, found, out);
-    snprintf(out, PATH_BYTES, "%s", file);
-    return tti_zip_find(where->path, file, found, &part);
-}
-
-static tutti_status open_array(const tutti_dataset_desc *desc, const place *where, const char *name,
-                               tti_npy_array *out) {
-    char path[PATH_BYTES];
+static tutti_status open_array(const tutti_dataset_desc *desc, const tti_npy_place *where,
+                               const char *name, tti_npy_array *out) {
+    char path[TTI_NPY_PATH];
     bool found;
-    TTI_TRY(find_array(where, name, &found, path));
+    TTI_TRY(tti_npy_find(where, name, &found, path));
     if (!found)
         return tti_fail(TUTTI_E_DATA, "%s: %s.npy is missing, the labels of the samples",
                         where->path, name);
@@ -100,30 +49,32 @@ static tutti_status open_array(const tutti_dataset_desc *desc, const place *wher
 }
 
 /* The first of x_WORD and WORD_x that is there. */
-static tutti_status first_of(const place *where, const char *const *word, size_t n_words,
-                             bool *found, names *out) {
-    char path[PATH_BYTES];
+static tutti_status first_of(const tti_npy_place *where, const char *const *word, bool *found,
+                             names *out) {
+    char path[TTI_NPY_PATH];
+    size_t n_words = 0;
     *found = false;
+    while (word[n_words]) n_words++;
     for (size_t i = 0; i < 2 * n_words && !*found; i++) {
         bool last = i >= n_words; /* x or y follows the word */
         const char *w = word[i % n_words];
         snprintf(out->x, sizeof out->x, "%s_%s", last ? w : "x", last ? "x" : w);
         snprintf(out->y, sizeof out->y, "%s_%s", last ? w : "y", last ? "y" : w);
-        TTI_TRY(find_array(where, out->x, found, path));
+        TTI_TRY(tti_npy_find(where, out->x, found, path));
     }
     return TUTTI_OK;
 }
 
 /* *both: the arrays hold both splits. */
-static tutti_status choose(const tutti_dataset_desc *desc, const place *where, names *out,
+static tutti_status choose(const tutti_dataset_desc *desc, const tti_npy_place *where, names *out,
                            bool *both) {
     names train, test;
     bool has_train, has_test, is_plain = false;
-    char path[PATH_BYTES];
-    TTI_TRY(first_of(where, train_words, TTI_COUNT(train_words), &has_train, &train));
-    TTI_TRY(first_of(where, test_words, TTI_COUNT(test_words), &has_test, &test));
+    char path[TTI_NPY_PATH];
+    TTI_TRY(first_of(where, tti_npy_train_words, &has_train, &train));
+    TTI_TRY(first_of(where, tti_npy_test_words, &has_test, &test));
     if (!has_train) {
-        TTI_TRY(find_array(where, "x", &is_plain, path));
+        TTI_TRY(tti_npy_find(where, "x", &is_plain, path));
         train = (names){"x", "y"};
     }
     *both = !has_test && !desc->takes_all;
@@ -134,32 +85,6 @@ static tutti_status choose(const tutti_dataset_desc *desc, const place *where, n
                     "%s: there are no arrays; expected x_train and y_train, or train_x and "
                     "train_y, or x and y, and the same with test or val",
                     where->path);
-}
-
-static bool is_folder(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-static tutti_status set_path(place *where, const char *path, bool archive) {
-    where->archive = archive;
-    return snprintf(where->path, PATH_BYTES, "%s", path) < PATH_BYTES ? TUTTI_OK : fail_length();
-}
-
-/* A folder without archives is searched for .npy files.  *by_name: the archive is of one split. */
-static tutti_status find_place(const tutti_dataset_desc *desc, place *where, bool *by_name) {
-    tti_file_list list = {0};
-    *by_name = false;
-    bool folder = desc->dir && is_folder(desc->dir);
-    tutti_status st = tti_file_list_make(desc, "npy", ".npz", &list);
-    if (st == TUTTI_E_DATA && folder) return set_path(where, desc->dir, false);
-    TTI_TRY(st);
-    *by_name = !list.both;
-    st = list.n == 1 ? set_path(where, list.path[0], true)
-                     : tti_fail(TUTTI_E_DATA, "%s: npy: %zu archives for a split, one is possible",
-                                desc->dir, list.n);
-    tti_file_list_free(&list);
-    return st;
 }
 
 /* ---- the data set ---- */
@@ -269,10 +194,10 @@ static tutti_status check_arrays(const npy_state *s, bool values) {
 }
 
 static tutti_status open_arrays(const tutti_dataset_desc *desc, npy_state **out) {
-    place where;
+    tti_npy_place where;
     names pair;
     bool by_name, both;
-    TTI_TRY(find_place(desc, &where, &by_name));
+    TTI_TRY(tti_npy_find_place(desc, &where, &by_name));
     TTI_TRY(choose(desc, &where, &pair, &both));
     npy_state *s = calloc(1, sizeof *s);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
@@ -470,6 +395,7 @@ static tutti_status describe(const tutti_dataset_desc *desc, tutti_dataset *ds) 
 
 static tutti_status npy_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
     npy_state *s;
+    if (tti_npy_wants_fields(desc)) return tti_npy_fields_open(desc, ds);
     TTI_TRY(open_arrays(desc, &s));
     ds->state = s;
     ds->read = npy_read;
@@ -481,6 +407,6 @@ static tutti_status npy_open(const tutti_dataset_desc *desc, tutti_dataset *ds) 
 
 const tti_format tti_format_npy = {
     .name = "npy",
-    .doc = "NumPy arrays x and y, as .npy files or in an .npz",
+    .doc = "NumPy arrays x and y, or named fields, as .npy files or in an .npz",
     .open = npy_open,
 };

@@ -45,17 +45,20 @@ static tutti_status read_descr(const char *header, tti_npy_array *a) {
     bool found = false;
     for (size_t i = 0; i < TTI_COUNT(known); i++)
         found |= kind == known[i][0] && width == known[i][1];
-    if (!found || at[3] != '\'' || (order != '<' && order != '|' && width != '1'))
-        return bad(a, "the type is not one of b1 u1 u2 u4 i1 i2 i4 i8 f2 f4 f8, little endian");
+    bool good_order = order == '<' || order == '>' || (order == '|' && width == '1');
+    if (!found || at[3] != '\'' || !good_order)
+        return bad(a, "the type is not one of b1 u1 u2 u4 i1 i2 i4 i8 f2 f4 f8");
     a->kind = kind;
+    a->big_endian = order == '>' && width != '1';
     a->width = width - '0';
     return TUTTI_OK;
 }
 
 static tutti_status read_shape(const char *header, tti_npy_array *a) {
     const char *at = value_of(header, "shape"), *order = value_of(header, "fortran_order");
-    if (!order || strncmp(order, "False", 5) != 0)
-        return bad(a, "'fortran_order' must be False (save numpy.ascontiguousarray of it)");
+    if (!order || (strncmp(order, "False", 5) != 0 && strncmp(order, "True", 4) != 0))
+        return bad(a, "'fortran_order' is neither True nor False");
+    a->fortran = order[0] == 'T';
     if (!at || *at++ != '(') return bad(a, "'shape' is missing");
     while (*at != ')') {
         char *end;
@@ -108,8 +111,34 @@ static tutti_status read_header(tti_reader *reader, tti_npy_array *a) {
 
 /* ---- opening ---- */
 
+/* Elements of an array in Fortran's order, put in C's. */
+static void make_row_major(const tti_npy_array *a, const uint8_t *from, size_t n, uint8_t *to) {
+    size_t width = (size_t)a->width, index[TUTTI_MAX_DIMS] = {0};
+    for (size_t i = 0; i < n; i++) {
+        size_t at = 0, step = 1;
+        for (int d = 0; d < a->shape.n_dims; d++) {
+            at += index[d] * step;
+            step *= (size_t)a->shape.dim[d];
+        }
+        memcpy(to + i * width, from + at * width, width);
+        for (int d = a->shape.n_dims - 1; d >= 0 && ++index[d] == (size_t)a->shape.dim[d]; d--)
+            index[d] = 0;
+    }
+}
+
+static tutti_status turn_elems(uint64_t n_bytes, tti_npy_array *a) {
+    uint8_t *from = a->bytes;
+    a->bytes = malloc(n_bytes);
+    if (a->bytes) make_row_major(a, from, n_bytes / (size_t)a->width, a->bytes);
+    free(from);
+    if (a->bytes) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NOMEM, "%s: out of memory for %llu bytes", a->name,
+                    (unsigned long long)n_bytes);
+}
+
 static tutti_status take_elems(tti_reader *reader, uint64_t n_bytes, tti_npy_array *a) {
-    if (!tti_reader_is_gzip(reader)) return tti_reader_take_fd(reader, n_bytes, &a->fd);
+    bool is_kept = a->fortran && a->shape.n_dims > 1;
+    if (!tti_reader_is_gzip(reader) && !is_kept) return tti_reader_take_fd(reader, n_bytes, &a->fd);
     TTI_TRY(tti_reader_expect(reader, n_bytes));
     a->bytes = malloc(n_bytes);
     if (!a->bytes)
@@ -117,7 +146,8 @@ static tutti_status take_elems(tti_reader *reader, uint64_t n_bytes, tti_npy_arr
                         (unsigned long long)n_bytes);
     a->offset = 0;
     TTI_TRY(tti_reader_read(reader, a->bytes, n_bytes, "data"));
-    return tti_reader_finish(reader);
+    TTI_TRY(tti_reader_finish(reader));
+    return is_kept ? turn_elems(n_bytes, a) : TUTTI_OK;
 }
 
 static tutti_status open_reader(const char *path, const char *member, tti_npy_array *a,
@@ -160,11 +190,23 @@ void tti_npy_close(tti_npy_array *a) {
 
 /* ---- rows ---- */
 
-/* n elements from element at on, as they are stored. */
+static void swap_bytes(uint8_t *p, size_t n, size_t width) {
+    for (size_t i = 0; i < n; i++, p += width)
+        for (size_t k = 0; k < width / 2; k++) {
+            uint8_t byte = p[k];
+            p[k] = p[width - 1 - k];
+            p[width - 1 - k] = byte;
+        }
+}
+
+/* n elements from element at on, little endian. */
 static tutti_status read_raw(const tti_npy_array *a, size_t at, size_t n, void *out) {
     size_t width = (size_t)a->width;
-    if (a->fd >= 0) return tti_pread_all(a->fd, a->name, out, n * width, a->offset + at * width);
-    memcpy(out, a->bytes + a->offset + at * width, n * width);
+    if (a->fd >= 0)
+        TTI_TRY(tti_pread_all(a->fd, a->name, out, n * width, a->offset + at * width));
+    else
+        memcpy(out, a->bytes + a->offset + at * width, n * width);
+    if (a->big_endian) swap_bytes(out, n, width);
     return TUTTI_OK;
 }
 

@@ -11,6 +11,8 @@ typedef struct tti_npy_array {
     uint64_t offset;
     char kind;         /* 'b' bool, 'u', 'i', 'f'                                 */
     int width;         /* bytes of an element                                     */
+    bool big_endian;   /* the bytes of an element are in the other order          */
+    bool fortran;      /* the first index runs fastest; such arrays are kept in memory, row-major */
     tutti_shape shape; /* first: rows */
     size_t row_elems;
 } tti_npy_array;

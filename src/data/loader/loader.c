@@ -25,6 +25,7 @@
 #include "base/fault.h"
 #include "base/patience.h"
 #include "base/thread.h"
+#include "data/fields.h"
 #include "data/loader/mixup.h"
 #include "data/loader/sampler.h"
 
@@ -119,40 +120,75 @@ static void open_slot(tti_loader *l, int64_t k) {
     s->failed_job = INT64_MAX;
 }
 
-static void clear_row(const tti_loader *l, uint8_t *x, int32_t *y) {
-    memset(x, 0, l->x_row_bytes);
-    for (size_t i = 0; i < l->y_row_elems; i++) y[i] = -1;
+/* The sample at a place of the batch, counted over all shards. */
+static tti_sample_key key_of(const tti_loader *l, const slot *s, int64_t in_batch) {
+    const tti_batch *b = &s->batch;
+    uint64_t position = (uint64_t)(b->step * l->desc.batch + in_batch);
+    uint64_t index = l->desc.sequential ? position : tti_permutation_at(&s->order, position);
+    return (tti_sample_key){l->desc.seed, (uint64_t)b->epoch, index};
+}
+
+/* Where a row of this worker's shards goes. */
+typedef struct row_place {
+    uint8_t *shard, *x; /* x: of the row, unless samples have fields */
+    int32_t *y;
+    int64_t row; /* of the shard */
+} row_place;
+
+static bool has_fields(const tti_loader *l) { return l->desc.dataset->info.n_fields > 0; }
+
+static void put_fields(const tti_loader *l, const void *sample, const row_place *to) {
+    const tutti_dataset_info *info = &l->desc.dataset->info;
+    tti_fields_put(info->fields, info->n_fields, sample, to->row, l->rows_per_shard, to->shard);
+}
+
+/* A row that is not there: zeros, or the fields of the first sample of the batch, of which a model
+ * can compute something finite. */
+static tutti_status clear_row(const tti_loader *l, const slot *s, const row_place *to,
+                              scratch *mine) {
+    if (has_fields(l)) {
+        tti_sample_key key = key_of(l, s, 0);
+        bool skipped;
+        TTI_TRY(tti_dataset_read(l->desc.dataset, &key, &mine->workspace, mine->memory, to->y,
+                                 &skipped));
+        if (atomic_load_explicit(&l->stop, memory_order_relaxed)) return TUTTI_OK;
+        if (skipped) memset(mine->memory, 0, l->x_row_bytes);
+        put_fields(l, mine->memory, to);
+    } else {
+        memset(to->x, 0, l->x_row_bytes);
+    }
+    for (size_t i = 0; i < l->y_row_elems; i++) to->y[i] = -1;
+    return TUTTI_OK;
+}
+
+static row_place place_of(const tti_loader *l, const slot *s, int64_t i) {
+    const tti_batch *b = &s->batch;
+    int64_t shard = i / b->rows_per_shard, row = i % b->rows_per_shard;
+    uint8_t *x = s->x + (size_t)shard * b->x_shard_bytes;
+    int32_t *y = (int32_t *)(void *)(s->y + (size_t)shard * b->y_shard_bytes);
+    return (row_place){x, x + (size_t)row * l->x_row_bytes, y + (size_t)row * l->y_row_elems, row};
 }
 
 /* Row i of the slot, counted over the worker's shards. */
 static tutti_status load_row(const tti_loader *l, slot *s, int64_t i, scratch *mine) {
     void *const buffers[2] = {mine->memory, mine->memory + l->chain_bytes};
-    const tti_batch *b = &s->batch;
-    int64_t shard = i / b->rows_per_shard, row = i % b->rows_per_shard;
-    int64_t in_batch = (l->desc.first_shard + shard) * b->rows_per_shard + row;
-    uint8_t *x = s->x + (size_t)shard * b->x_shard_bytes + (size_t)row * l->x_row_bytes;
-    int32_t *y =
-        (int32_t *)(void *)(s->y + (size_t)shard * b->y_shard_bytes) + (size_t)row * l->y_row_elems;
-    if (in_batch >= b->n_rows_global) {
-        clear_row(l, x, y);
-        return TUTTI_OK;
-    }
-    uint64_t position = (uint64_t)(b->step * l->desc.batch + in_batch);
-    uint64_t index = l->desc.sequential ? position : tti_permutation_at(&s->order, position);
-    tti_sample_key key = {l->desc.seed, (uint64_t)b->epoch, index};
-    bool skipped,
-        as_stored = l->chain.n == 0; /* if stored as needed, writes directly to the destination */
-    atomic_store_explicit(&mine->reads, (int64_t)index, memory_order_relaxed);
-    (void)TTI_FAULT_AT("loader.read", l->desc.first_shard, b->step);
-    TTI_TRY(tti_dataset_read(l->desc.dataset, &key, &mine->workspace, as_stored ? x : buffers[0], y,
-                             &skipped));
+    const row_place to = place_of(l, s, i);
+    int64_t in_batch = l->desc.first_shard * s->batch.rows_per_shard + i;
+    if (in_batch >= s->batch.n_rows_global) return clear_row(l, s, &to, mine);
+    tti_sample_key key = key_of(l, s, in_batch);
+    bool skipped, as_stored = l->chain.n == 0 && !has_fields(l); /* written to its place directly */
+    atomic_store_explicit(&mine->reads, (int64_t)key.index, memory_order_relaxed);
+    (void)TTI_FAULT_AT("loader.read", l->desc.first_shard, s->batch.step);
+    TTI_TRY(tti_dataset_read(l->desc.dataset, &key, &mine->workspace, as_stored ? to.x : buffers[0],
+                             to.y, &skipped));
     if (atomic_load_explicit(&l->stop, memory_order_relaxed)) return TUTTI_OK; /* it was left */
-    if (skipped)
-        clear_row(l, x, y);
+    if (skipped) return clear_row(l, s, &to, mine);
+    if (has_fields(l))
+        put_fields(l, buffers[0], &to);
     else if (!as_stored)
-        tti_chain_apply(&l->chain, &key, buffers, l->stored_bytes, x);
+        tti_chain_apply(&l->chain, &key, buffers, l->stored_bytes, to.x);
     for (int64_t k = 0; l->desc.only_target > 0 && k < (int64_t)l->y_row_elems; k++)
-        if (k + 1 != l->desc.only_target) y[k] = -1;
+        if (k + 1 != l->desc.only_target) to.y[k] = -1;
     return TUTTI_OK;
 }
 
@@ -315,6 +351,8 @@ static tutti_status plan(tti_loader *l) {
     l->stored_bytes = tti_type_bytes(&ds->stored);
     l->x_row_bytes = tti_type_bytes(&l->x_type);
     l->y_row_elems = (size_t)tutti_shape_n_elems(&ds->info.y.shape);
+    if (ds->info.n_fields > 0 && l->chain.n > 0)
+        return tti_fail(TUTTI_E_INVALID, "loader: samples with fields have no transforms");
     if (d->mixup > 0) {
         if (l->x_type.dtype != TUTTI_F32 || ds->info.y.shape.n_dims != 0)
             return tti_fail(TUTTI_E_INVALID,
@@ -345,10 +383,19 @@ static uint8_t *alloc_shards(size_t n_bytes, int n_shards) {
     return aligned_alloc(ALIGN_BYTES, TTI_MAX(n, (size_t)ALIGN_BYTES));
 }
 
+/* With the gaps between the blocks of fields. */
+static bool sample_bytes(const tti_loader *l, size_t *out) {
+    const tutti_dataset_info *info = &l->desc.dataset->info;
+    bool fits = shard_bytes(l->rows_per_shard, l->x_row_bytes, out);
+    if (fits && info->n_fields > 0)
+        *out = tti_field_offset(info->fields, info->n_fields, l->rows_per_shard);
+    return fits;
+}
+
 static tutti_status alloc_slots(tti_loader *l) {
     int n_shards = l->desc.last_shard - l->desc.first_shard;
     size_t x_bytes, y_bytes;
-    bool fits = shard_bytes(l->rows_per_shard, l->x_row_bytes, &x_bytes) &&
+    bool fits = sample_bytes(l, &x_bytes) &&
                 shard_bytes(l->rows_per_shard, l->y_row_elems * sizeof(int32_t), &y_bytes);
     l->slots = fits ? calloc((size_t)l->n_slots, sizeof *l->slots) : NULL;
     for (int i = 0; l->slots && i < l->n_slots; i++) {

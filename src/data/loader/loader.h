@@ -3,7 +3,8 @@
  * The global batch of B samples is divided into V shards of b = ceil(B/V) rows: shard s of step t
  * covers positions t*B + s*b .. of the epoch's order, as far as the batch and the epoch reach.  A
  * loader delivers shards first_shard .. last_shard-1.  Missing rows (a short last batch, a B that V
- * does not divide) are zeros with label -1, so every shard has the same shape.
+ * does not divide) are zeros with label -1, so every shard has the same shape; where samples have
+ * fields they are copies of the first sample of the batch, with target -1.
  *
  * The contents depend on data set, seed, B, V, epoch and step alone: never on the number of workers
  * or threads, nor on time.  A sample that the data set skips (data.h, skip_bad) is also a row of
@@ -51,7 +52,8 @@ typedef struct tti_batch {
     int64_t n_rows;                      /* real samples in these shards                         */
     int64_t rows_per_shard;              /* b                                                    */
     int n_shards;                        /* last_shard - first_shard                             */
-    const uint8_t *x;                    /* shard i at x + i*x_shard_bytes: [b, ...]             */
+    const uint8_t *x;                    /* shard i at x + i*x_shard_bytes: [b, ...], or the     */
+                                         /* blocks of its fields (data/fields.h)                 */
     const uint8_t *y;                    /* shard i at y + i*y_shard_bytes: i32 [b, ...]         */
     size_t x_shard_bytes, y_shard_bytes; /* from shard to shard, multiples of 64     */
     int64_t wait_ns;                     /* how long the caller waited; without threads: loaded  */

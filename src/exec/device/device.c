@@ -45,10 +45,11 @@ static tutti_status make_sync(const tti_setup *setup, tti_exec_device *device) {
 static void find_input_bytes(const tti_setup *setup, tti_exec_device *device) {
     tti_exec_device *d = device;
     const tti_program *program = &setup->desc.plan->shard;
-    d->x_bytes = tti_inputs_bytes(program, "x");
-    d->target_bytes = tti_inputs_bytes(program, "target");
-    if (d->target_bytes == 0)
-        d->target_bytes = (size_t)tti_inputs_rows(program, "x") * sizeof(int32_t);
+    const tti_program *eval = &setup->desc.plan->eval;
+    d->x_bytes = tti_inputs_sample_bytes(program);
+    if (eval->graph) d->x_bytes = TTI_MAX(d->x_bytes, tti_inputs_sample_bytes(eval));
+    d->target_bytes = tti_inputs_target_bytes(program);
+    if (d->target_bytes == 0) d->target_bytes = (size_t)tti_inputs_rows(program) * sizeof(int32_t);
 }
 
 tutti_status tti_exec_device_prepare(tti_exec *x) {

@@ -96,7 +96,9 @@ typedef struct tti_resident_samples {
 
 enum { TTI_MAX_AHEAD = 8, TTI_MAX_BYTE_TABLES = 4 };
 
-/* The data of one shard: x [b, ...] and targets [b, ...], with "ignore" labels on missing rows.
+/* The data of one shard: samples x and targets [b, ...], with "ignore" labels on missing rows.  x
+ * is the input "x" [b, ...], or has the blocks of the fields one after the other, each an input
+ * [b, ...] with an offset (op "input").
  * The graph may also have the scalar inputs "rows" (i32) and "loss_scale" (f32). */
 typedef struct tti_shard_data {
     const void *x, *target;

@@ -135,7 +135,7 @@ static void feed_one(tti_instance *instance, int input, const void *data) {
 
 void tti_exec_feed(tti_tally *tally, tti_instance *instance, const tti_inputs *inputs,
                    const tti_shard_data *data) {
-    feed_one(instance, inputs->x, data->x);
+    tti_inputs_point_at_samples(instance, inputs, data->x);
     feed_one(instance, inputs->target, data->target);
     feed_one(instance, inputs->rows, &data->n_rows);
     feed_one(instance, inputs->loss_scale, &tally->loss_scale);

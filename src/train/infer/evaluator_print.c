@@ -110,7 +110,7 @@ static void print_table(tti_str *out, const tutti_eval_result *r) {
     tti_str_printf(out, " in %.2f s\nloss        %.6f\n", r->wall_s, r->loss);
     if (r->is_regression)
         print_values(out, r);
-    else
+    else if (!isnan(r->accuracy))
         tti_str_printf(out, "accuracy    %.4f\n", r->accuracy);
     if (r->perplexity > 0) tti_str_printf(out, "perplexity  %.4f\n", r->perplexity);
     if (r->n_classes == 0) return;
@@ -181,7 +181,7 @@ static void print_json(tti_str *out, const tutti_eval_result *r) {
     tti_json_double(&j, "loss", r->loss);
     if (r->is_regression) {
         values_json(&j, r);
-    } else {
+    } else if (!isnan(r->accuracy)) {
         tti_json_double(&j, "accuracy", r->accuracy);
     }
     if (r->perplexity > 0) tti_json_double(&j, "perplexity", r->perplexity);

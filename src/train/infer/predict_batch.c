@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "data/fields.h"
 #include "train/infer/predicting.h"
 
 /* ---- results ---- */
@@ -92,6 +93,23 @@ static bool take_values(tti_predicting *r, const float *logits, tutti_prediction
     return finite;
 }
 
+/* Of samples with fields: the likeliest classes, or the output as it is. */
+static void tell_outputs(tti_predicting *r, const float *output, tutti_prediction *out) {
+    bool finite = true;
+    out->is_value = !r->gives_classes;
+    out->n_values = r->n_outputs;
+    out->values = r->values;
+    for (int64_t k = 0; k < r->n_outputs; k++) {
+        r->values[k] = (double)output[k];
+        finite = finite && isfinite(r->values[k]);
+    }
+    if (r->gives_classes) finite = take_top(r, output, r->n_outputs, out);
+    if (finite)
+        r->fn(r->user, out);
+    else
+        tell_not_finite(r, out);
+}
+
 static void tell(tti_predicting *r, int64_t row, const float *logits) {
     const tti_predict_sample *w = &r->wait[row];
     int64_t n = r->b->model_params.n_classes;
@@ -99,6 +117,10 @@ static void tell(tti_predicting *r, int64_t row, const float *logits) {
     const char *x = (const char *)r->x + (size_t)row * r->row_bytes;
     if (r->is_text) {
         tell_text(r, w, (const int32_t *)x, logits, n, &out);
+        return;
+    }
+    if (r->n_outputs > 0) {
+        tell_outputs(r, logits, &out);
         return;
     }
     out.is_value = tti_dataset_spec(r->ds)->target.n > 0;
@@ -114,6 +136,7 @@ tutti_status tti_predict_flush(tti_predicting *r) {
     int64_t b = r->b->rows_per_shard, n_classes = r->b->model_params.n_classes;
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
     int64_t n_logits = info->is_value ? n_classes : tutti_shape_n_elems(&info->y.shape) * n_classes;
+    if (r->n_outputs > 0) n_logits = r->n_outputs;
     tti_shard_data shards[TTI_MAX_WORKERS];
     tti_predicted out[TTI_MAX_WORKERS];
     int n_shards = (int)((r->n_waiting + b - 1) / b);
@@ -130,8 +153,13 @@ tutti_status tti_predict_flush(tti_predicting *r) {
 
 tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample) {
     static const tti_sample_key key;
-    tti_chain_apply(&r->ds->decode, &key, r->chain, tti_type_bytes(&r->ds->stored),
-                    (char *)r->x + (size_t)r->n_waiting * r->row_bytes);
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
+    if (info->n_fields > 0)
+        tti_fields_put(info->fields, info->n_fields, r->chain[0], 0, 1,
+                       (char *)r->x + (size_t)r->n_waiting * r->row_bytes);
+    else
+        tti_chain_apply(&r->ds->decode, &key, r->chain, tti_type_bytes(&r->ds->stored),
+                        (char *)r->x + (size_t)r->n_waiting * r->row_bytes);
     r->wait[r->n_waiting++] = sample;
     return r->n_waiting == r->n_rows ? tti_predict_flush(r) : TUTTI_OK;
 }

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "data/dataset.h"
+#include "data/fields.h"
 #include "train/infer/generator.h"
 #include "train/infer/predicting.h"
 
@@ -25,8 +26,12 @@ typedef struct kind {
     tutti_status (*add)(tti_predicting *r, const char *file);
 } kind;
 
+static bool takes_fields(const tti_predicting *r) {
+    return tutti_dataset_get_info(r->ds)->n_fields > 0;
+}
+
 static bool takes_arrays(const tti_predicting *r) {
-    return strcmp(tti_dataset_spec(r->ds)->format, "csv") != 0;
+    return !takes_fields(r) && strcmp(tti_dataset_spec(r->ds)->format, "csv") != 0;
 }
 
 static bool takes_tables(const tti_predicting *r) { return tti_dataset_spec(r->ds)->table != NULL; }
@@ -37,6 +42,7 @@ static bool takes_text(const tti_predicting *r) { return r->is_text; }
 static const kind kinds[] = {
     {"|.csv|.csv.gz|", takes_tables, tti_predict_table},
     {"|.npy|.npz|", takes_arrays, tti_predict_array},
+    {"|.npy|.npz|", takes_fields, tti_predict_fields},
     {"|.txt|.txt.gz|.bin|", takes_text, tti_predict_text},
     {"|.jpg|.jpeg|.png|.idx|.idx.gz|-ubyte|-ubyte.gz|", tti_predict_takes_images,
      tti_predict_images},
@@ -144,6 +150,7 @@ static tutti_status prepare(tti_predicting *r) {
     int64_t n_targets = r->b->rows_per_shard * tutti_shape_n_elems(&info->y.shape);
     r->n_rows = r->b->rows_per_shard * tti_predictor_n_compute_threads(r->p);
     r->row_bytes = tti_type_bytes(&type);
+    if (info->n_fields > 0) r->row_bytes = tti_field_offset(info->fields, info->n_fields, 1);
     r->x = calloc((size_t)r->n_rows, r->row_bytes);
     r->y = malloc((size_t)n_targets * sizeof *r->y);
     r->wait = calloc((size_t)r->n_rows, sizeof *r->wait);
@@ -151,7 +158,7 @@ static tutti_status prepare(tti_predicting *r) {
     if (!r->x || !r->y || !r->wait || !r->chain[0] || !r->chain[1])
         return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
     for (int64_t i = 0; i < n_targets; i++) r->y[i] = -1;
-    return prepare_values(r);
+    return info->n_fields > 0 ? tti_predict_prepare_fields(r) : prepare_values(r);
 }
 
 static void finish(tti_predicting *r) {
@@ -159,6 +166,7 @@ static void finish(tti_predicting *r) {
     free(r->y);
     free(r->wait);
     free(r->values);
+    free(r->needs);
     free(r->names);
     free(r->chain[0]);
     free(r->chain[1]);

@@ -34,7 +34,10 @@ typedef struct tti_predicting {
     int32_t *y; /* [rows of a shard, targets]: unknown */
     tti_predict_sample *wait;
     void *chain[2];     /* memory of the data set's chain; a stored sample is written to chain[0] */
-    double *values;     /* [targets] of a sample of a regression */
+    double *values;     /* [targets] of a sample of a regression; [n_outputs] */
+    int64_t n_outputs;  /* of samples with fields: elements that the model gives for each */
+    bool gives_classes; /* they are the logits of classes */
+    bool *needs;        /* [n_fields]: whether the output depends on it */
     const char **names; /* [targets]; NULL: the targets have none */
     tti_workspace ws;
     tti_buffer rgb; /* of an image in a file of bare pixels */
@@ -47,12 +50,16 @@ tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample);
 /* Runs those that wait, fewer than a batch. */
 tutti_status tti_predict_flush(tti_predicting *r);
 
+/* For samples with fields: what the model needs and gives. */
+tutti_status tti_predict_prepare_fields(tti_predicting *r);
+
 /* Whether encoded images (JPEG, PNG, IDX) can be made into samples. */
 bool tti_predict_takes_images(const tti_predicting *r);
 
 /* The samples of a file: images; arrays of NumPy; text, or tokens in a .bin; rows of a CSV. */
 tutti_status tti_predict_images(tti_predicting *r, const char *file);
 tutti_status tti_predict_array(tti_predicting *r, const char *file);
+tutti_status tti_predict_fields(tti_predicting *r, const char *file);
 tutti_status tti_predict_text(tti_predicting *r, const char *file);
 tutti_status tti_predict_table(tti_predicting *r, const char *file);
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "ckpt/ckpt.h"
 #include "exec/program/compute_threads.h"
+#include "exec/program/inputs.h"
 #include "exec/program/instance.h"
 #include "train/model/model_choice.h"
 #include "train/setup/feeding.h"
@@ -37,8 +38,8 @@ struct tti_predictor {
     float *params; /* [plan->n_flat] */
     char checkpoint[1024];
     int64_t step;
-    int x, target, rows, loss_scale; /* inputs of the program, -1: it has none */
-    const tti_shard_data *shards;    /* of the run that is on */
+    tti_inputs inputs;            /* of the program */
+    const tti_shard_data *shards; /* of the run that is on */
     int n_shards;
 };
 
@@ -129,11 +130,8 @@ static tutti_status load(tti_predictor *p, const tti_ckpt *ckpt) {
 static tutti_status find_places(tti_predictor *p) {
     const tti_program *program = &p->b->plan->eval;
     const tutti_value *logits = tti_graph_output(program->graph, "logits");
-    p->x = tti_program_input(program, "x");
-    p->target = tti_program_input(program, "target");
-    p->rows = tti_program_input(program, "rows");
-    p->loss_scale = tti_program_input(program, "loss_scale");
-    TTI_ASSERT(logits && p->target >= 0);
+    TTI_TRY(tti_inputs_find(program, &p->inputs));
+    TTI_ASSERT(logits && p->inputs.target >= 0);
     bool computed = program->bufs[logits->id].space == TTI_SPACE_RESULT;
     if (computed && logits->type.dtype == TUTTI_F32) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED, "predictor: the model computes nothing");
@@ -320,10 +318,11 @@ int tti_predictor_n_compute_threads(const tti_predictor *p) { return p->n_comput
 
 static void feed(tti_predictor *p, tti_instance *instance, const tti_shard_data *data) {
     static const float one = 1;
-    if (p->x >= 0) tti_instance_set_input(instance, p->x, data->x);
-    tti_instance_set_input(instance, p->target, data->target);
-    if (p->rows >= 0) tti_instance_set_input(instance, p->rows, &data->n_rows);
-    if (p->loss_scale >= 0) tti_instance_set_input(instance, p->loss_scale, &one);
+    const tti_inputs *in = &p->inputs;
+    tti_inputs_point_at_samples(instance, in, data->x);
+    tti_instance_set_input(instance, in->target, data->target);
+    if (in->rows >= 0) tti_instance_set_input(instance, in->rows, &data->n_rows);
+    if (in->loss_scale >= 0) tti_instance_set_input(instance, in->loss_scale, &one);
 }
 
 static void run_compute_thread(int i, void *arg) {

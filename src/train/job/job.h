@@ -21,6 +21,8 @@ typedef struct tti_job_config {
         char name[TTI_TEXT_MAX];      /* a row of models/model_table.c */
         char plugin[TTI_TEXT_MAX];    /* a shared object with the model instead; "": none */
         char file[TTI_TEXT_MAX];      /* a model that another framework exported; "": none */
+        char inputs[TTI_TEXT_MAX];    /* of file: "INPUT=FIELD, ..."; "": by name */
+        char loss[TTI_TEXT_MAX];      /* of file: the output that is it: auto, none or a number */
         tti_int_list hidden;          /* mlp: widths of the hidden layers */
         double dropout;               /* probability, for models that have dropout */
         double drop_path;             /* probability, for models that have stochastic depth */
@@ -59,6 +61,7 @@ typedef struct tti_job_config {
         char columns[TTI_TEXT_MAX]; /* csv: kinds of columns, "id: ignore, zip: category" */
         char missing[TTI_TEXT_MAX]; /* csv: impute | refuse */
         char target[TTI_TEXT_MAX];  /* auto | class | value */
+        char fields[TTI_TEXT_MAX];  /* npy: "auto", "all", names between commas; "": x and y */
         double val_fraction;        /* held out for testing, if the files define no test split */
         int64_t image_size;         /* images: side of the model input; 0: by format */
         char augment[TTI_TEXT_MAX]; /* "auto", or steps: data/image/augment.h */
@@ -80,15 +83,19 @@ typedef struct tti_job_config {
         int64_t epochs; /* stop after this many */
         int64_t steps;  /* stop after this many steps; 0: by epochs */
         int64_t seed;
-        char loss[TTI_TEXT_MAX]; /* cross-entropy | mse | mae | huber | smooth_l1 */
+        char loss[TTI_TEXT_MAX]; /* a loss of tutti/losses.h */
         double huber_delta;      /* in standard deviations of the target */
         double smooth_l1_beta;   /* likewise */
         double label_smoothing;
-        double clip_norm;             /* 0: off */
-        double clip_value;            /* limit of an element of the mean gradient; 0: off */
-        double ema;                   /* decay of the averaged weights; 0: no average */
-        bool low_precision_residual;  /* keep the residual stream in 16 bits */
-        char precision[TTI_TEXT_MAX]; /* auto | f32 | tf32 | bf16 | f16 */
+        char class_weights[TTI_TEXT_MAX], pos_weight[TTI_TEXT_MAX]; /* numbers between commas */
+        char ignore_index[TTI_TEXT_MAX];                            /* none, or a label */
+        double focal_gamma, focal_alpha;
+        double temperature, logit_bias; /* of infonce and siglip; 0: auto */
+        double clip_norm;               /* 0: off */
+        double clip_value;              /* limit of an element of the mean gradient; 0: off */
+        double ema;                     /* decay of the averaged weights; 0: no average */
+        bool low_precision_residual;    /* keep the residual stream in 16 bits */
+        char precision[TTI_TEXT_MAX];   /* auto | f32 | tf32 | bf16 | f16 */
         double loss_scale;            /* factor of the gradients; -1: dynamic for f16, else none */
         char recompute[TTI_TEXT_MAX]; /* none | block | bytes: see tti_numerics_recompute */
         char on_nan[TTI_TEXT_MAX];    /* stop | skip */

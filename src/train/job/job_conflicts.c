@@ -331,7 +331,8 @@ static void find_lost_table_key(const tti_job_config *c, bool is_set, char why[W
 }
 
 static void find_lost_label(const tti_job_config *c, char why[WHY]) {
-    find_lost_table_key(c, *c->data.label, why);
+    bool has_fields = is(c->data.format, "npy") && *c->data.fields;
+    find_lost_table_key(c, *c->data.label && !has_fields, why);
 }
 
 static void find_lost_columns(const tti_job_config *c, char why[WHY]) {
@@ -738,7 +739,7 @@ static const rule rules[] = {
     {{"train.huber_delta", "train.loss"}, find_lost_delta},
     {{"train.smooth_l1_beta", "train.loss"}, find_lost_beta},
     {{"data.target", "train.loss"}, find_lost_target},
-    {{"data.label", "data.format"}, find_lost_label},
+    {{"data.label", "data.format", "data.fields"}, find_lost_label},
     {{"data.columns", "data.format"}, find_lost_columns},
     {{"data.missing", "data.format"}, find_lost_missing},
     {{"model.file", "model.plugin"}, find_two_models},
@@ -777,8 +778,8 @@ static void apply(const rule *r, tutti_job *job) {
 /* A model file describes its model completely.  The job file of a run has all keys, so only keys
  * that the user set are refused. */
 static void find_keys_beside_file(tutti_job *job) {
-    static const char *const allowed[] = {"model.file", "model.plugin", "model.init",
-                                          "model.init_except"};
+    static const char *const allowed[] = {"model.file",   "model.plugin", "model.init",
+                                          "model.inputs", "model.loss",   "model.init_except"};
     if (!*job->config.model.file || job->is_of_run) return;
     for (size_t i = 0; i < tti_job_table.n_rows; i++) {
         const char *key = tti_job_table.rows[i].key;

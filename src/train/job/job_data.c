@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "train/job/objective.h"
 
 const char *tti_job_target(const tti_job_config *c) {
     if (strcmp(c->data.target, "auto") != 0) return c->data.target;
-    if (strcmp(c->train.loss, "cross-entropy") == 0) return "class";
+    if (strcmp(c->train.loss, "cross-entropy") == 0 || tti_loss_wants_fields(c)) return "class";
     return strcmp(c->train.loss, "mse") == 0 ? "auto" : "value";
 }
 
@@ -51,6 +52,7 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
         .label = c->data.label,
         .columns = c->data.columns,
         .target = tti_job_target(c),
+        .fields = strcmp(c->data.fields, "auto") == 0 ? "" : c->data.fields,
         .refuse_missing = strcmp(c->data.missing, "refuse") == 0,
         .spec = spec,
     };

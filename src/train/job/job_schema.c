@@ -40,6 +40,16 @@ static const tti_option rows[] = {
      .help = "Model that torch.export.save wrote (.pt2), used instead of model.name, with its "
              "weights; see pytorch.md",
      .example = "model.pt2"},
+    {KEY(model.inputs, TEXT, "\"\""), .joins = true, .also = "input_names|field_map",
+     .help =
+         "model.file: which field of a sample each input of the model reads, INPUT=FIELD; \"\": "
+         "the field of the same name, or x and y in order",
+     .example = "\"input_ids=tokens, labels=y\""},
+    {KEY(model.loss, TEXT, "auto"), .also = "loss_output",
+     .help = "model.file: the output that is the loss, counted from 0; none: train.loss is used; "
+             "auto: the first output that is a single number.  A loss with a term for each sample "
+             "is averaged; a single number is the mean of a shard",
+     .example = "0"},
     {KEY(model.hidden, INT_LIST, "[512, 512]"), RANGE(1, 1 << 20),
      .also = "widths|hidden_size|hidden_sizes|hidden_dims",
      .help = "mlp: widths of the hidden layers; []: no hidden layer", .example = "[256, 128]"},
@@ -185,6 +195,13 @@ static const tti_option rows[] = {
      .also = "missing_values|na|fillna",
      .help = "csv: empty cells.  impute: use the median (numbers, dates) or the most frequent "
              "value (texts) of the training rows, with a notice; refuse: end the run"},
+    {KEY(data.fields, TEXT, "auto"), .joins = true, .also = "arrays|keys",
+     .help =
+         "npy: arrays that are the fields of a sample, by name; all: every array; \"\": samples "
+         "are x and y; auto: all for a model.file with several inputs, else \"\".  Fields are used "
+         "as they are: floats are f32, whole numbers and booleans i32.  data.label names the "
+         "target of train.loss",
+     .example = "\"x, mask, y\""},
     {KEY(data.target, CHOICE, "auto"), .choices = "auto|class|value", .also = "task",
      .help =
          "csv, npy: class: labels are classes; value: labels are numbers to predict (regression); "
@@ -268,14 +285,41 @@ static const tti_option rows[] = {
      .help = "Number of steps, instead of train.epochs; 0: use train.epochs", .example = "1000"},
     {KEY(train.seed, INT, "1"), RANGE(0, EXACT_INT), .also = "random_seed|manual_seed",
      .help = "Seed of the initial parameters, the sample order and dropout"},
-    {KEY(train.loss, CHOICE, "cross-entropy"), .choices = "cross-entropy|mse|mae|huber|smooth_l1",
+    {KEY(train.loss, CHOICE, "cross-entropy"),
+     .choices = "cross-entropy|mse|mae|huber|smooth_l1|bce|focal|dice|kl|cosine|infonce|siglip",
      .also = "criterion|objective|loss_fn",
-     .meant = "ce=cross-entropy|nll=cross-entropy|crossentropyloss=cross-entropy|softmax=cross-"
-              "entropy|bce=cross-entropy|mseloss=mse|l2=mse|l1loss=mae|smoothl1=smooth_l1|"
-              "smoothl1loss=smooth_l1|huberloss=huber",
+     .meant =
+         "ce=cross-entropy|nll=cross-entropy|crossentropyloss=cross-entropy|softmax=cross-"
+         "entropy|bcewithlogitsloss=bce|bce_with_logits=bce|binary_cross_entropy=bce|contrastive="
+         "infonce|clip=infonce|kldivloss=kl|kl_div=kl|mseloss=mse|l2=mse|l1loss=mae|smoothl1="
+         "smooth_l1|"
+         "smoothl1loss=smooth_l1|huberloss=huber",
      .alias = "l1=mae",
-     .help = "Loss function.  cross-entropy: classes; mae (l1), huber, smooth_l1: values "
-             "(data.target); mse: values, or classes as one-hot vectors"},
+     .help =
+         "Loss function.  cross-entropy: classes; mae (l1), huber, smooth_l1: values "
+         "(data.target); mse: values, or classes as one-hot vectors.  For fields (data.fields) "
+         "also "
+         "bce: yes-or-no questions; focal: classes or questions; dice: masks; kl: probabilities; "
+         "cosine: directions; infonce, siglip: two outputs of the model, embeddings of pairs, "
+         "against those of the whole batch"},
+    {KEY(train.class_weights, TEXT, "\"\""), .joins = true, .also = "class_weight|weight",
+     .help = "cross-entropy of fields: weights of the classes; \"\": all 1",
+     .example = "\"1, 2, 0.5\""},
+    {KEY(train.ignore_index, TEXT, "none"), .also = "ignore|ignore_label",
+     .help = "cross-entropy, focal, dice of fields: targets with this label do not count",
+     .example = "255"},
+    {KEY(train.pos_weight, TEXT, "\"\""), .joins = true, .also = "positive_weight",
+     .help = "bce: weight of positive targets, one for all or one for each column; \"\": 1",
+     .example = "\"3\""},
+    {KEY(train.focal_gamma, FLOAT, "2"), RANGE(0.01, 100), .also = "gamma_focal",
+     .help = "focal: power of 1 - p, which lowers the loss of easy samples"},
+    {KEY(train.focal_alpha, FLOAT, "0"), RANGE(0, 1), .also = "alpha_focal",
+     .help = "focal of questions: weight of positives, 1 - alpha that of negatives; 0: none",
+     .example = "0.25"},
+    {KEY(train.temperature, FLOAT, "0"), RANGE(0, 1e6), .also = "tau",
+     .help = "infonce, siglip: similarities are divided by it; 0: 0.07, 0.1", .example = "0.05"},
+    {KEY(train.logit_bias, FLOAT, "0"), RANGE(-1000, 1000), .also = "siglip_bias",
+     .help = "siglip: added to similarities; 0: -10", .example = "-5"},
     {KEY(train.huber_delta, FLOAT, "1"), RANGE(1e-6, 500), .also = "delta",
      .help = "huber: errors larger than this count linearly; in standard deviations of the target"},
     {KEY(train.smooth_l1_beta, FLOAT, "1"), RANGE(1e-6, 500), .also = "beta",

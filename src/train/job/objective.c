@@ -5,12 +5,13 @@
  * gradient. */
 #include "train/job/objective.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/loader/mixup.h"
 #include "data/target.h"
 #include "ops/op_table.h"
-#include "tutti/ops.h"
+#include "tutti/losses.h"
 
 /* Column k of a target [rows, TTI_MIXUP_LABELS], as [rows, 1]. */
 static tutti_value *column(tutti_graph *g, tutti_value *target, int64_t k) {
@@ -119,4 +120,64 @@ void tti_objective_add_values(tutti_graph *g, const tti_job_config *c, tutti_val
         g, "count",
         g->training ? mse.count : sum_rows(g, tutti_abs(g, error), presence(g, raw), target));
     tutti_output(g, "correct", mse.sum);
+}
+
+/* ---- targets of any shape ---- */
+
+bool tti_loss_wants_fields(const tti_job_config *c) {
+    static const char *const classic[] = {"cross-entropy", "mse", "mae", "huber", "smooth_l1"};
+    for (size_t i = 0; i < TTI_COUNT(classic); i++)
+        if (strcmp(c->train.loss, classic[i]) == 0) return false;
+    return true;
+}
+
+bool tti_loss_is_of_pairs(const tti_job_config *c) {
+    return strcmp(c->train.loss, "infonce") == 0 || strcmp(c->train.loss, "siglip") == 0;
+}
+
+enum { MAX_WEIGHTS = 4096 };
+
+/* Numbers between commas; TUTTI_E_CONFIG if it is something else. */
+static tutti_status read_weights(const char *key, const char *text, double *out, int64_t *n) {
+    *n = 0;
+    while (*text) {
+        char *end;
+        double x = strtod(text, &end);
+        while (*end == ' ') end++;
+        if (end == text || !(x >= 0) || x > 1e30 || *n == MAX_WEIGHTS || (*end && *end != ','))
+            return tti_fail(TUTTI_E_CONFIG,
+                            "%s: numbers from 0 on between commas are needed, \"0.5, 2\"", key);
+        out[(*n)++] = x;
+        text = end + (*end == ',');
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *c,
+                                     tutti_value *predicted, tutti_value *target,
+                                     tutti_value *present) {
+    bool is_entropy = strcmp(c->train.loss, "cross-entropy") == 0;
+    bool is_bce = strcmp(c->train.loss, "bce") == 0;
+    double *weight = tti_arena_alloc(&g->arena, MAX_WEIGHTS * sizeof *weight);
+    if (!weight) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+    bool is_smooth = strcmp(c->train.loss, "smooth_l1") == 0;
+    tutti_loss_desc desc = {.smoothing = c->train.label_smoothing,
+                            .ignores = strcmp(c->train.ignore_index, "none") != 0,
+                            .ignore = atoll(c->train.ignore_index),
+                            .weight = weight,
+                            .gamma = c->train.focal_gamma,
+                            .alpha = c->train.focal_alpha,
+                            .delta = is_smooth ? c->train.smooth_l1_beta : c->train.huber_delta,
+                            .temperature = c->train.temperature,
+                            .bias = c->train.logit_bias};
+    if (is_entropy)
+        TTI_TRY(
+            read_weights("train.class_weights", c->train.class_weights, weight, &desc.n_weights));
+    if (is_bce)
+        TTI_TRY(read_weights("train.pos_weight", c->train.pos_weight, weight, &desc.n_weights));
+    const char *name = is_entropy ? "cross_entropy" : c->train.loss;
+    tutti_set_loss(g, tutti_loss_named(g, name, predicted, target, present, &desc));
+    tutti_status st = tutti_graph_check(g);
+    return st == TUTTI_E_INVALID ? tti_fail(TUTTI_E_CONFIG, "train.loss: %s", tutti_last_error())
+                                 : st;
 }

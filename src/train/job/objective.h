@@ -24,4 +24,16 @@ void tti_objective_add(tutti_graph *g, const tti_job_config *config, tutti_value
 void tti_objective_add_values(tutti_graph *g, const tti_job_config *config, tutti_value *predicted,
                               tutti_value *target);
 
+/* Whether the loss is one of those that tti_objective_add_named alone has. */
+bool tti_loss_wants_fields(const tti_job_config *config);
+
+/* Whether the loss compares two outputs of the model, embeddings of pairs. */
+bool tti_loss_is_of_pairs(const tti_job_config *config);
+
+/* The loss of train.loss for a target of any shape and type (tutti/losses.h).  present i32[N]: -1
+ * where a row is missing. */
+tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *config,
+                                     tutti_value *predicted, tutti_value *target,
+                                     tutti_value *present);
+
 #endif /* TTI_TRAIN_OBJECTIVE_H */

@@ -132,9 +132,11 @@ static tutti_status check_input(const tti_job_config *c, const tutti_model *mode
 
 tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
                              const tutti_model_params *params, tutti_graph *g, tutti_value *x,
-                             tutti_value **logits) {
+                             tti_model_outputs *out) {
     const char *plugin = job->config.model.plugin, *name = job->config.model.name;
-    if (import) return tti_model_file_build(import, g, x, logits);
+    tutti_value **logits = &out->logits;
+    *out = (tti_model_outputs){0};
+    if (import) return tti_model_file_build(import, &job->config, g, out);
     if (!job->model_fn && plugin[0]) {
         TTI_TRY(tti_job_check_plugin(job));
         return tti_plugin_build(plugin, params, g, x, logits);

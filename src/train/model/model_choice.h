@@ -4,6 +4,7 @@
 
 #include "import/import.h"
 #include "train/job/job.h"
+#include "train/model/model_file.h"
 #include "tutti/data.h"
 #include "tutti/models.h"
 
@@ -30,7 +31,7 @@ tutti_status tti_model_check_identity(const tutti_job *job, const char *saved);
  * named model cannot read, and as tti_plugin_build. */
 tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
                              const tutti_model_params *params, tutti_graph *g, tutti_value *x,
-                             tutti_value **logits);
+                             tti_model_outputs *out);
 
 /* The table of a model for tokens has a row for each token of the data, which are below n_tokens
  * (0: below the number of classes); else TUTTI_E_CONFIG, or TUTTI_E_DATA where no key helps. */

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/files/atomic_file.h"
 #include "data/files/byte_reader.h"
+#include "ir/graph.h"
+#include "tutti/losses.h"
 #include "tutti/models.h"
 
 /* The job's own text names the file; the command line or a program may name another one. */
@@ -82,17 +84,123 @@ tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir) {
 
 /* ---- the graph ---- */
 
-tutti_status tti_model_file_build(const tti_import *import, tutti_graph *g, tutti_value *x,
-                                  tutti_value **logits) {
-    int n_inputs = tti_import_n_inputs(import), n_outputs = tti_import_n_outputs(import);
-    if (n_inputs != 1 || n_outputs != 1)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "model.file: the model has %d inputs and %d outputs; only models with one "
-                        "input, the samples, and one output, the logits, can be trained",
-                        n_inputs, n_outputs);
-    tutti_status st = tti_import_build(import, g, &x, logits);
-    if (st != TUTTI_OK) tti_fail_context("model.file: ");
+void tti_model_file_fields(const tti_import *import, tti_job_config *c) {
+    if (strcmp(c->data.fields, "auto") != 0) return;
+    bool wants = import && tti_import_n_inputs(import) > 1 && strcmp(c->data.format, "npy") == 0;
+    snprintf(c->data.fields, sizeof c->data.fields, "%s", wants ? "all" : "");
+}
+
+/* The field for an input by model.inputs, "INPUT=FIELD, ...": its length, 0: not named there. */
+static size_t named_field(const char *list, const char *input, char out[TTI_TEXT_MAX]) {
+    size_t n_input = strlen(input);
+    out[0] = '\0';
+    for (const char *at = list; *at;) {
+        size_t n = strcspn(at, ","), first = strspn(at, " ");
+        if (strncmp(at + first, input, n_input) == 0 && at[first + n_input] == '=') {
+            size_t from = first + n_input + 1;
+            while (n > from && at[n - 1] == ' ') n--;
+            snprintf(out, TTI_TEXT_MAX, "%.*s", (int)(n - from), at + from);
+            return strlen(out);
+        }
+        at += n + (at[n] == ',');
+    }
+    return 0;
+}
+
+static bool has_field(const tutti_graph *g, const char *name) {
+    char text[TTI_MAX_NAME];
+    bool is_part = strcmp(name, "x") == 0 || strcmp(name, "y") == 0;
+    snprintf(text, sizeof text, "field.%s", name);
+    return tti_graph_find_source(g, text) || (is_part && tti_graph_find_source(g, "x"));
+}
+
+static tutti_status missing_field(const tutti_graph *g, const char *input, const char *field) {
+    tti_str known = {0};
+    for (int i = 0; i < g->n_nodes; i++)
+        if ((g->nodes[i]->op->traits & TTI_INPUT) && strncmp(g->nodes[i]->name, "field.", 6) == 0)
+            tti_str_printf(&known, "%s%s", known.n_bytes ? ", " : "", g->nodes[i]->name + 6);
+    tutti_status st =
+        tti_fail(TUTTI_E_CONFIG,
+                 "model.inputs: samples have no field '%s' for the input '%s' of the "
+                 "model; they have %s.  Give model.inputs=\"%s=FIELD\"",
+                 field, input, known.n_bytes ? tti_str_text(&known) : "x and y", input);
+    tti_str_free(&known);
     return st;
+}
+
+/* A lone input takes x, or the lone field, whatever it is called. */
+static tutti_status find_input(const tti_import *import, const tti_job_config *c, tutti_graph *g,
+                               int i, tutti_value **out) {
+    const char *input = tti_import_input_name(import, i);
+    char field[TTI_TEXT_MAX];
+    if (!named_field(c->model.inputs, input, field)) {
+        bool classic = tti_graph_find_source(g, "x") != NULL;
+        bool alone = tti_import_n_inputs(import) == 1;
+        const char *by_place = i == 0 ? "x" : i == 1 ? "y" : input;
+        bool known = has_field(g, input);
+        snprintf(field, sizeof field, "%s",
+                 !known && (classic || (alone && has_field(g, "x"))) ? by_place : input);
+    }
+    if (!has_field(g, field)) return missing_field(g, input, field);
+    tutti_value *value = tutti_find_field(g, field);
+    bool is_float = tti_import_input_is_float(import, i);
+    if (is_float && value->type.dtype == TUTTI_I32) value = tutti_cast(g, value, TUTTI_F32);
+    if (tti_import_input_is_bool(import, i)) { /* anything but 0 is true */
+        tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+        value = tutti_minimum(g, tutti_abs(g, tutti_cast(g, value, TUTTI_F32)), one);
+        value = tutti_cast(g, value, TUTTI_I32);
+    }
+    *out = value;
+    return tutti_graph_check(g);
+}
+
+/* model.loss: the number of the output that is the loss, -1: none. */
+static tutti_status find_loss(const tti_job_config *c, tutti_value *const *outputs, int n,
+                              int *out) {
+    const char *text = c->model.loss;
+    *out = -1;
+    if (strcmp(text, "none") == 0) return TUTTI_OK;
+    if (strcmp(text, "auto") == 0) {
+        for (int i = n - 1; i >= 0; i--)
+            if (outputs[i] && outputs[i]->type.shape.n_dims == 0) *out = i;
+        return TUTTI_OK;
+    }
+    *out = atoi(text);
+    if (*out < n && outputs[*out]) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.loss: the model has no output %d; its %d outputs are numbered from 0",
+                    *out, n);
+}
+
+static tutti_status take_outputs(const tti_job_config *c, tutti_value *const *outputs, int n,
+                                 tti_model_outputs *out) {
+    int loss;
+    TTI_TRY(find_loss(c, outputs, n, &loss));
+    if (loss >= 0) out->loss = outputs[loss];
+    for (int i = 0; i < n; i++) {
+        if (i == loss || !outputs[i]) continue;
+        tutti_value **to = !out->logits ? &out->logits : !out->second ? &out->second : NULL;
+        if (to) *to = outputs[i];
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_model_file_build(const tti_import *import, const tti_job_config *c, tutti_graph *g,
+                                  tti_model_outputs *out) {
+    int n_inputs = tti_import_n_inputs(import), n_outputs = tti_import_n_outputs(import);
+    *out = (tti_model_outputs){0};
+    tutti_value **inputs = tti_arena_alloc(&g->arena, (size_t)n_inputs * sizeof *inputs);
+    tutti_value **outputs = tti_arena_alloc(&g->arena, (size_t)n_outputs * sizeof *outputs);
+    if (!inputs || !outputs) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+    for (int i = 0; i < n_inputs; i++) TTI_TRY(find_input(import, c, g, i, &inputs[i]));
+    const tti_import_samples samples = {.inputs = inputs,
+                                        .present = g->joins_samples ? tutti_find_present(g) : NULL};
+    tutti_status st = tti_import_build(import, g, &samples, outputs);
+    if (st != TUTTI_OK) {
+        tti_fail_context("model.file: ");
+        return st;
+    }
+    return take_outputs(c, outputs, n_outputs, out);
 }
 
 tutti_status tutti_model_describe(const char *path, char **text) {

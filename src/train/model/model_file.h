@@ -20,8 +20,19 @@ tutti_status tti_model_file_open(const tutti_job *job, tti_import **out);
 /* Copies it into a new run folder. */
 tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir);
 
-/* Adds the model to g: *logits is its result for x. */
-tutti_status tti_model_file_build(const tti_import *import, tutti_graph *g, tutti_value *x,
-                                  tutti_value **logits);
+/* Settles data.fields=auto: all arrays where a model with several inputs (import, or NULL) trains
+ * on NumPy arrays. */
+void tti_model_file_fields(const tti_import *import, tti_job_config *config);
+
+/* What a model gives; NULL: nothing of this kind. */
+typedef struct tti_model_outputs {
+    tutti_value *logits; /* the first output that is no loss */
+    tutti_value *second; /* the next one */
+    tutti_value *loss;   /* a scalar of the shard, or [N,...] with a term for each sample */
+} tti_model_outputs;
+
+/* Adds the model to g, for the samples that g has as inputs (tutti_find_field). */
+tutti_status tti_model_file_build(const tti_import *import, const tti_job_config *config,
+                                  tutti_graph *g, tti_model_outputs *out);
 
 #endif /* TTI_TRAIN_MODEL_FILE_H */

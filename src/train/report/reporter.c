@@ -312,10 +312,11 @@ static double nrmse_of(const tti_reporter *r, const tti_step_result *sums) {
     return target_of(r)->n == 0 ? 0 : sqrt(sums->correct / TTI_MAX(sums->count, 1));
 }
 
-/* The name of the score that training measures besides the loss, in metrics.jsonl and TensorBoard.
- */
+/* The name of the score that training measures besides the loss, in metrics.jsonl and TensorBoard;
+ * NULL: there is none. */
 static const char *score_name(const tti_reporter *r) {
     int64_t n = target_of(r)->n;
+    if (n == 0 && !r->b->has_accuracy) return NULL;
     return n == 0 ? "accuracy" : n == 1 ? "rmse" : "nrmse";
 }
 
@@ -336,6 +337,7 @@ static bool has_errors(const tti_reporter *r) {
 
 static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e) {
     int64_t n = target_of(r)->n;
+    if (!score_name(r)) return;
     if (n != 1 || e->kind == TUTTI_EVENT_STEP) tti_json_double(j, score_name(r), score_of(e));
     if (e->kind == TUTTI_EVENT_STEP || !has_errors(r)) return;
     write_errors(j, &r->eval_mean);
@@ -354,18 +356,22 @@ static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e
 /* For text each row has many targets, which are counted with the loss. */
 static double accuracy_of(const tti_reporter *r, const tti_step_result *sums, int64_t n_rows) {
     if (target_of(r)->n > 0) return 0;
+    if (!r->b->has_accuracy) return NAN;
     bool is_sequence = tutti_dataset_get_info(r->b->train)->y.shape.n_dims > 0;
     return sums->correct / TTI_MAX(is_sequence ? sums->count : (double)n_rows, 1.0);
 }
 
 static tutti_status write_step_curves(tti_reporter *r, const tutti_event *e) {
     char score[32];
-    snprintf(score, sizeof score, "train/%s", score_name(r));
-    const tti_scalar step[] = {{"train/loss", e->loss},
-                               {score, score_of(e)},
-                               {"train/lr", e->lr},
-                               {"perf/samples_per_s", e->samples_per_s}};
-    return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, step, TTI_COUNT(step)));
+    const char *name = score_name(r);
+    if (name) snprintf(score, sizeof score, "train/%s", name);
+    tti_scalar step[] = {{"train/loss", e->loss}, /* the score second, if there is one */
+                         {score, name ? score_of(e) : 0},
+                         {"train/lr", e->lr},
+                         {"perf/samples_per_s", e->samples_per_s}};
+    int n = (int)TTI_COUNT(step);
+    if (!name) memmove(&step[1], &step[2], (size_t)(--n - 1) * sizeof step[0]);
+    return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, step, n));
 }
 
 /* Points of one evaluation: loss and score; rmse, mae and r2, their means and of each target. */
@@ -392,7 +398,8 @@ static tutti_status write_eval_curves(tti_reporter *r, const tutti_event *e) {
     char number[32];
     eval_curves c = {.point = {{"test/loss", e->loss}}, .n = 1};
     if (e->step == r->evaluated_step) return TUTTI_OK; /* the curve has this point */
-    if (n != 1) c.point[c.n++] = (tti_scalar){n ? "test/nrmse" : "test/accuracy", score_of(e)};
+    if (n != 1 && score_name(r))
+        c.point[c.n++] = (tti_scalar){n ? "test/nrmse" : "test/accuracy", score_of(e)};
     if (has_errors(r)) add_errors(&c, "", &r->eval_mean);
     for (int64_t k = 0; has_errors(r) && n > 1 && k < n; k++) {
         const char *name = tti_data_spec_target_name(tti_dataset_spec(r->b->train), k);

@@ -12,7 +12,6 @@
 #include "data/loader/loader.h"
 #include "data/loader/mixup.h"
 #include "data/loader/sampler.h"
-#include "ops/op_table.h"
 #include "train/job/job_data.h"
 #include "train/job/load_weights.h"
 #include "train/job/numerics.h"
@@ -21,6 +20,7 @@
 #include "train/job/param_groups.h"
 #include "train/model/model_choice.h"
 #include "train/model/model_file.h"
+#include "train/setup/shard_graph.h"
 #include "train/setup/whole_layers.h"
 
 static tutti_status open_split(const tti_job_config *c, tutti_data_split split, tti_data_spec *spec,
@@ -82,6 +82,12 @@ static void count_steps(tti_blueprint *b) {
 static tutti_status check_target(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     bool wants = strcmp(tti_job_target(c), "value") == 0;
+    if (tutti_dataset_get_info(b->train)->n_fields > 0) return TUTTI_OK;
+    if (tti_loss_wants_fields(c))
+        return tti_fail(TUTTI_E_CONFIG,
+                        "train.loss: %s needs samples with fields, arrays of data.format=npy: give "
+                        "data.fields=all",
+                        c->train.loss);
     if (wants && !tutti_dataset_get_info(b->train)->is_value)
         return tti_fail(TUTTI_E_CONFIG,
                         "train.loss: %s predicts values, but the targets of data.format=%s are "
@@ -114,58 +120,16 @@ static tutti_status check_mixup(const tti_blueprint *b) {
 
 /* ---- the graph of one shard ---- */
 
-/* Logits must be those of every target: its shape plus a class dimension, or all rows flattened. */
-static tutti_status check_logits(const tutti_graph *g, const tutti_value *logits,
-                                 const tutti_shape *target, int64_t n_classes) {
-    TTI_TRY(tutti_graph_check(g));
-    if (!logits) return tti_fail(TUTTI_E_INVALID, "model: the builder returned NULL");
-    const tutti_shape *shape = &logits->type.shape;
-    tutti_shape flat = TUTTI_SHAPE(tutti_shape_n_elems(target), n_classes), full = *target;
-    full.dim[full.n_dims++] = n_classes;
-    if (tti_shape_equal(shape, &flat) || tti_shape_equal(shape, &full)) return TUTTI_OK;
-    char text[128], want[128];
-    return tti_fail(TUTTI_E_INVALID, "model: logits must be %s, got %s",
-                    tti_type_text(&(tutti_type){TUTTI_F32, full}, want, sizeof want),
-                    tti_type_text(&logits->type, text, sizeof text));
-}
-
-static tutti_value *flatten_rows(tutti_graph *g, tutti_value *x, const tutti_shape *shape) {
-    if (tti_shape_equal(&x->type.shape, shape)) return x;
-    return tti_emit(g, "reshape", NULL, &x, 1,
-                    (tti_attr_arg[]){TTI_INTS("dims", shape->n_dims, shape->dim), {0}});
-}
-
-/* Prepends the rows of a shard to a shape. */
-static tutti_shape with_rows(const tti_blueprint *b, const tutti_shape *sample) {
-    tutti_shape shape = {.n_dims = sample->n_dims + 1, .dim = {b->rows_per_shard}};
-    for (int i = 0; i < sample->n_dims; i++) shape.dim[i + 1] = sample->dim[i];
-    return shape;
-}
-
-static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b,
-                                const tutti_dataset_info *info, tutti_graph *g) {
-    tutti_shape x_shape = with_rows(b, &info->x.shape), y_shape = with_rows(b, &info->y.shape);
-    bool is_mixed = g->training && b->config.data.mixup > 0;
-    const tutti_shape *fed =
-        is_mixed ? &TUTTI_SHAPE(b->rows_per_shard, TTI_MIXUP_LABELS) : &y_shape;
-    tutti_graph_set_sync_batch_norm(g, b->config.parallel.sync_batch_norm);
-    tutti_value *x = tutti_input(g, "x", info->x.dtype, &x_shape);
-    tutti_value *target = tutti_input(g, "target", TUTTI_I32, fed);
-    tutti_value *logits = NULL;
-    TTI_TRY(tti_model_build(job, b->import, &b->model_params, g, x, &logits));
-    bool is_value = info->is_value; /* then each output is a separate target */
-    TTI_TRY(check_logits(g, logits, is_value ? &TUTTI_SHAPE(b->rows_per_shard) : &y_shape,
-                         info->n_classes));
-    int64_t n_targets = tutti_shape_n_elems(&y_shape);
-    if (!is_value) logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
-    if (!is_mixed) target = flatten_rows(g, target, &TUTTI_SHAPE(n_targets));
-    if (b->gives_logits && !g->training) tutti_output(g, "logits", logits);
-    if (is_value)
-        tti_objective_add_values(g, &b->config, flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, 1)),
-                                 target);
-    else
-        tti_objective_add(g, &b->config, logits, target);
-    return tutti_graph_check(g);
+static tti_shard_graph_desc graph_desc(const tutti_job *job, const tti_blueprint *b,
+                                       const tutti_dataset_info *info) {
+    return (tti_shard_graph_desc){.job = job,
+                                  .config = &b->config,
+                                  .import = b->import,
+                                  .params = &b->model_params,
+                                  .info = info,
+                                  .rows = b->rows_per_shard,
+                                  .n_shards = b->n_shards,
+                                  .gives_logits = b->gives_logits};
 }
 
 static tutti_status make_graph(const tutti_job *job, const tti_blueprint *b,
@@ -173,7 +137,8 @@ static tutti_status make_graph(const tutti_job *job, const tti_blueprint *b,
     *out = NULL;
     tutti_graph *g = tutti_graph_create(training);
     if (!g) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
-    tutti_status st = build_graph(job, b, info, g);
+    const tti_shard_graph_desc desc = graph_desc(job, b, info);
+    tutti_status st = tti_shard_graph_build(&desc, g);
     if (st != TUTTI_OK) {
         tutti_graph_destroy(g);
         return st;
@@ -414,9 +379,17 @@ static tutti_status find_devices(tti_blueprint *b, const requested *w) {
     return TUTTI_OK;
 }
 
+/* A loss that has no correct predictions gives its count in their place. */
+static bool counts_correct(const tti_blueprint *b) {
+    const tutti_graph *g = b->plan->eval.graph;
+    bool is_value = tutti_dataset_get_info(b->train)->is_value;
+    return !is_value && tti_graph_output(g, "correct") != tti_graph_output(g, "count");
+}
+
 static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint *b) {
     TTI_TRY(find_devices(b, w));
     if (!b->borrows_import) TTI_TRY(tti_model_file_open(job, &b->import));
+    tti_model_file_fields(b->import, &b->config);
     if (!w->like)
         TTI_TRY(w->spec ? open_for_use(b, w->spec, w->reads_test, w->is_other_data) : open_data(b));
     count_steps(b);
@@ -431,6 +404,7 @@ static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint
     TTI_TRY(tti_model_check_vocabulary(job, &b->model_params,
                                        tutti_dataset_get_info(b->train)->is_value, most_tokens(b)));
     TTI_TRY(make_plans(job, b, w->rank));
+    b->has_accuracy = counts_correct(b);
     tti_str kinds = {0};
     tti_devices_kinds(&b->places, b->n_workers, &kinds);
     snprintf(b->kinds, sizeof b->kinds, "%s", tti_str_text(&kinds));

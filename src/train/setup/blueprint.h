@@ -36,6 +36,7 @@ typedef struct tti_blueprint {
     bool borrows_import;
     char model_name[128];            /* as tti_model_name has it */
     char model_identity[160];        /* as tti_model_identity has it */
+    bool has_accuracy;               /* the loss counts correct predictions */
     bool gives_logits, borrows_data; /* see tti_blueprint_create_for_use */
     int n_workers, n_shards;         /* n_workers = mesh.data x ranks of a model group */
     bool has_shard_map;              /* the job sets the shard map; else runs are equal */

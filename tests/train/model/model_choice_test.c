@@ -130,18 +130,19 @@ T_CASE(the_caller_is_first) {
     tutti_job *job = SMALL_JOB("model.plugin=./no_such.so");
     tutti_model_params p = tti_model_params_of(&job->config, &pictures);
     tutti_graph *g = tutti_graph_create(true);
-    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(2, 3, 32, 32)), *logits = NULL;
-    T_FAILS(tti_model_build(job, NULL, &p, g, x, &logits), TUTTI_E_CONFIG, "no_such.so");
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(2, 3, 32, 32));
+    tti_model_outputs out;
+    T_FAILS(tti_model_build(job, NULL, &p, g, x, &out), TUTTI_E_CONFIG, "no_such.so");
     expect_name(job, "no_such");
     tutti_job_set_model(job, own_model, &user);
     expect_name(job, "model");
-    T_OK(tti_model_build(job, NULL, &p, g, x, &logits));
-    T_EQ(tutti_value_type(logits).shape.n_dims, 4);
+    T_OK(tti_model_build(job, NULL, &p, g, x, &out));
+    T_EQ(tutti_value_type(out.logits).shape.n_dims, 4);
     tutti_job_set_model(job, NULL, NULL);
     tutti_job_set(job, "model.plugin=null", "test");
     expect_name(job, "mlp");
-    T_OK(tti_model_build(job, NULL, &p, g, x, &logits));
-    T_EQ(tutti_value_type(logits).shape.dim[1], 10);
+    T_OK(tti_model_build(job, NULL, &p, g, x, &out));
+    T_EQ(tutti_value_type(out.logits).shape.dim[1], 10);
     tutti_graph_destroy(g);
     tutti_job_destroy(job);
 }
@@ -152,13 +153,14 @@ T_CASE(other_data) {
     tutti_job *mlp = SMALL_JOB("model.name=mlp"), *lenet = SMALL_JOB("model.name=lenet");
     tutti_model_params p = tti_model_params_of(&mlp->config, &texts);
     tutti_graph *g = tutti_graph_create(true);
-    tutti_value *tokens = tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(2, 48)), *logits = NULL;
+    tutti_value *tokens = tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(2, 48));
+    tti_model_outputs out;
     tutti_value *row = tutti_input(g, "row", TUTTI_F32, &TUTTI_SHAPE(2, 48));
-    T_FAILS(tti_model_build(mlp, NULL, &p, g, tokens, &logits), TUTTI_E_CONFIG,
+    T_FAILS(tti_model_build(mlp, NULL, &p, g, tokens, &out), TUTTI_E_CONFIG,
             "model.name: mlp needs floats, but samples of data.format=digits are i32[2,48]");
-    T_FAILS(tti_model_build(lenet, NULL, &p, g, row, &logits), TUTTI_E_CONFIG,
+    T_FAILS(tti_model_build(lenet, NULL, &p, g, row, &out), TUTTI_E_CONFIG,
             "lenet needs images, f32[N,C,H,W], but samples of data.format=digits are f32[2,48]");
-    T_OK(tti_model_build(mlp, NULL, &p, g, row, &logits));
+    T_OK(tti_model_build(mlp, NULL, &p, g, row, &out));
     tutti_graph_destroy(g);
     tutti_job_destroy(mlp);
     tutti_job_destroy(lenet);

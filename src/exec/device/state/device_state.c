@@ -66,7 +66,7 @@ static tutti_status make_runs(tti_exec *x) {
     size_t n_bytes = (size_t)tti_device_n_local(setup) * sizeof(tti_run);
     TTI_TRY(tti_device_take(setup, &d->fixed, n_bytes));
     TTI_TRY(tti_device_take(setup, &d->runs, n_bytes));
-    int64_t rows = tti_inputs_rows(&setup->desc.plan->shard, "x");
+    int64_t rows = tti_inputs_rows(&setup->desc.plan->shard);
     return rows > 0 ? tti_device_put_runs(x, rows) : TUTTI_OK;
 }
 

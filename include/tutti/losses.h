@@ -1,0 +1,75 @@
+/* losses.h - losses by name, and a model's own loss and metrics.
+ *
+ * A loss is a sum over the samples of a shard with its count; the trainer adds both over all shards
+ * and divides once.  The losses here are made of the operations of tutti/ops.h.
+ *
+ *   cross_entropy  predicted logits, target i32 classes: logits [N,C,...] or [N,...,C] for target
+ *                  [N,...], so per sample, per token or per pixel; smoothing, ignore, class weights
+ *   focal          the same with (1 - p)^gamma; or predicted and target of one shape, target in
+ *                  0 .. 1, for separate yes-or-no questions; alpha
+ *   dice           1 - 2 sum(p t) / (sum p + sum t), by sample and class; predicted logits as in
+ *                  cross_entropy, or of the target's shape; ignore
+ *   bce            predicted logits and target of one shape, target in 0 .. 1; pos_weight
+ *   mse mae huber smooth_l1
+ *                  predicted and target of one shape; delta, beta
+ *   kl             predicted logits, target probabilities of the same shape, over the last axis
+ *   cosine         1 - cos(predicted, target) over the last axis
+ *   infonce        predicted and target are embeddings [N,D] of pairs; each sample is to be told
+ *                  from all other samples of the batch, over all shards, in both directions (CLIP);
+ *                  temperature
+ *   siglip         the same with a yes-or-no question for every pair of samples; temperature, bias
+ *
+ * Counts: cross_entropy has one for each target that is not ignored (or their weights), mse, mae,
+ * huber, smooth_l1, bce and the focal loss of questions one for each element, all others one for
+ * each sample (kl, cosine: for each row).
+ */
+#ifndef TUTTI_LOSSES_H
+#define TUTTI_LOSSES_H
+
+#include "tutti/ops.h"
+
+/* Zero is the default of every field. */
+typedef struct tutti_loss_desc {
+    double smoothing;     /* cross_entropy: fraction of the target given to all classes     */
+    bool ignores;         /* cross_entropy, focal of classes, dice: targets equal to ignore */
+    int64_t ignore;       /* do not count                                                   */
+    const double *weight; /* cross_entropy: [n_weights] of the classes; bce: of the         */
+    int64_t n_weights;    /* positive targets of each column (pos_weight), or one for all   */
+    double gamma;         /* focal; 0: 2                                                    */
+    double alpha;         /* focal of questions: weight of the positives; 0: none           */
+    double delta;         /* huber: where the line begins; smooth_l1: beta; 0: 1            */
+    double smooth;        /* dice: added to numerator and denominator; 0: 1                 */
+    double temperature;   /* infonce, siglip: similarities are divided by it; 0: 0.07, 0.1  */
+    double bias;          /* siglip: added to similarities; 0: -10                          */
+} tutti_loss_desc;
+
+TUTTI_EXTERN_C_BEGIN
+
+/* The loss `name` of the list above.  present i32[N] or NULL: samples with -1 are padding.  desc
+ * may be NULL.  Shapes that do not fit fail as those of other builders do. */
+TUTTI_API tutti_loss tutti_loss_named(tutti_graph *g, const char *name, tutti_value *predicted,
+                                      tutti_value *target, tutti_value *present,
+                                      const tutti_loss_desc *desc);
+
+/* Names in the order of the list: i = 0, 1, ... until NULL. */
+TUTTI_API const char *tutti_loss_name_at(int i);
+
+/* The loss of this model, in place of the job's: sum and count, f32 scalars. */
+TUTTI_API void tutti_set_loss(tutti_graph *g, tutti_loss loss);
+
+/* A metric that is logged and evaluated with the loss: sum / count over the global batch, f32
+ * scalars. */
+TUTTI_API void tutti_add_metric(tutti_graph *g, const char *name, tutti_value *sum,
+                                tutti_value *count);
+
+/* The part of a sample that has this name: a field, or "x", or "y" for the labels; NULL, with a
+ * failure noted, if samples have no such part. */
+TUTTI_API tutti_value *tutti_find_field(tutti_graph *g, const char *name);
+
+/* i32 [N], -1 for rows of the batch that are padding and must not count; NULL outside of
+ * training and evaluation by a job. */
+TUTTI_API tutti_value *tutti_find_present(tutti_graph *g);
+
+TUTTI_EXTERN_C_END
+
+#endif /* TUTTI_LOSSES_H */

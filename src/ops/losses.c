@@ -1,0 +1,422 @@
+/* losses.c - losses as graphs of other operations (tutti/losses.h).
+ *
+ * Terms are added up to one number for each sample, and samples by kl_div: with target 1 it sums
+ * its input over the samples that are there.  The terms of padding are not looked at, whatever they
+ * are, and their gradient is 0. */
+#include "tutti/losses.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ops/op_table.h"
+#include "ops/rules.h"
+
+typedef struct loss_args {
+    tutti_graph *g;
+    const char *name;
+    tutti_value *predicted, *target, *present;
+    const tutti_loss_desc *desc;
+} loss_args;
+
+static const tutti_loss nothing;
+
+static tutti_loss refuse(const loss_args *a, const char *why) {
+    char text[256], x[96], t[96];
+    snprintf(text, sizeof text, "%s: %s; the prediction is %s, the target %s", a->name, why,
+             tti_type_text(&a->predicted->type, x, sizeof x),
+             tti_type_text(&a->target->type, t, sizeof t));
+    tutti_graph_refuse(a->g, text);
+    return nothing;
+}
+
+static double or_default(double value, double fallback) { return value != 0 ? value : fallback; }
+
+static int64_t rows_of(const tutti_value *x) { return x->type.shape.dim[0]; }
+
+/* ---- sums over samples ---- */
+
+static tutti_value *number(tutti_graph *g, double x) {
+    return tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, x);
+}
+
+/* All dimensions but the first, added up: [N]. */
+static tutti_value *by_sample(tutti_graph *g, tutti_value *x) {
+    tutti_axes axes = {0};
+    if (!x || x->type.shape.n_dims == 1) return x;
+    for (int d = 1; d < x->type.shape.n_dims; d++) axes.axis[axes.n++] = d;
+    return tutti_sum(g, x, &axes);
+}
+
+/* The sum of x[N,...] over the samples that are there; count is of these samples. */
+static tutti_loss sum_samples(const loss_args *a, tutti_value *x) {
+    tutti_value *row = by_sample(a->g, x);
+    tutti_value *ones = tutti_stop_gradient(a->g, tutti_affine(a->g, row, 0, 1));
+    if (a->present) /* finite, whatever the row is */
+        ones = tutti_affine(a->g, tutti_cast(a->g, a->present, TUTTI_F32), 0, 1);
+    return tutti_kl_div(a->g, tutti_neg(a->g, row), ones, a->present, -1);
+}
+
+/* The mean over all elements of x[N,...]: its sum, and their number. */
+static tutti_loss sum_elements(const loss_args *a, tutti_value *x) {
+    if (!x) return nothing;
+    double width = (double)tutti_shape_n_elems(&x->type.shape) / (double)TTI_MAX(rows_of(x), 1);
+    tutti_loss loss = sum_samples(a, x);
+    loss.count = tutti_affine(a->g, loss.count, width, 0);
+    return loss;
+}
+
+/* ---- shapes ---- */
+
+/* A target of the prediction's type; [N] goes with [N,1]. */
+static tutti_value *like_prediction(const loss_args *a) {
+    tutti_value *t = tutti_cast(a->g, a->target, TUTTI_F32);
+    const tutti_shape *x = &a->predicted->type.shape, *y = &a->target->type.shape;
+    if (tti_shape_equal(x, y)) return t;
+    bool is_column = (x->n_dims == y->n_dims + 1 && x->dim[y->n_dims] == 1) ||
+                     (y->n_dims == x->n_dims + 1 && y->dim[x->n_dims] == 1);
+    if (is_column && tutti_shape_n_elems(x) == tutti_shape_n_elems(y))
+        return tutti_reshape(a->g, t, x);
+    refuse(a, "both must have one shape");
+    return NULL;
+}
+
+/* The axis of the classes in logits for targets [N,...]: the last, or 1; -1: they do not fit. */
+static int class_axis(const tutti_shape *logits, const tutti_shape *target) {
+    bool last = logits->n_dims == target->n_dims + 1, second = last && target->n_dims >= 1;
+    for (int d = 0; last && d < target->n_dims; d++)
+        last = last && logits->dim[d] == target->dim[d];
+    for (int d = 0; second && d < target->n_dims; d++)
+        second = second && logits->dim[d ? d + 1 : 0] == target->dim[d];
+    if (second && (!last || logits->n_dims == 4)) return 1; /* images: N,C,H,W */
+    return last ? logits->n_dims - 1 : -1;
+}
+
+/* Logits [N,...,C] of logits [N,C,...]. */
+static tutti_value *classes_last(tutti_graph *g, tutti_value *x, int axis) {
+    int perm[TUTTI_MAX_DIMS], n = 0, n_dims = x->type.shape.n_dims;
+    if (axis == n_dims - 1) return x;
+    for (int d = 0; d < n_dims; d++)
+        if (d != axis) perm[n++] = d;
+    perm[n++] = axis;
+    return tutti_permute(g, x, perm, n);
+}
+
+/* 1 where x differs from the number, else 0; for whole numbers. */
+static tutti_value *differs(tutti_graph *g, tutti_value *x, double from) {
+    return tutti_minimum(g, tutti_abs(g, tutti_affine(g, x, 1, -from)), number(g, 1));
+}
+
+/* f32 [N,1,..] with as many dimensions as like: 1 where the sample is there. */
+static tutti_value *presence_like(const loss_args *a, const tutti_value *like) {
+    tutti_shape shape = {.n_dims = like->type.shape.n_dims};
+    for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = d ? 1 : rows_of(like);
+    tutti_value *is_there = differs(a->g, tutti_cast(a->g, a->present, TUTTI_F32), -1);
+    return tutti_reshape(a->g, is_there, &shape);
+}
+
+/* A target of classes, flattened: labels i32 [R], -1 where a row does not count, and logits [R,C].
+ */
+typedef struct class_rows {
+    tutti_value *logits, *labels;
+    int64_t n_classes;
+} class_rows;
+
+static bool class_rows_of(const loss_args *a, class_rows *out) {
+    tutti_graph *g = a->g;
+    const tutti_shape *shape = &a->target->type.shape;
+    int axis = class_axis(&a->predicted->type.shape, shape);
+    if (axis < 0 || a->target->type.dtype != TUTTI_I32) {
+        refuse(a, "logits [N,C,...] and classes i32 [N,...] are needed");
+        return false;
+    }
+    out->n_classes = a->predicted->type.shape.dim[axis];
+    int64_t n_rows = tutti_shape_n_elems(shape);
+    out->logits =
+        tutti_reshape(g, classes_last(g, a->predicted, axis), &TUTTI_SHAPE(n_rows, out->n_classes));
+    tutti_value *labels = a->target;
+    bool masks = a->present && a->present != a->target;
+    if (a->desc->ignores || masks) { /* (label + 1) kept - 1, exact below 2^24 */
+        tutti_value *wide = tutti_cast(g, labels, TUTTI_F32), *plus = tutti_affine(g, wide, 1, 1);
+        if (a->desc->ignores) plus = tutti_mul(g, plus, differs(g, wide, (double)a->desc->ignore));
+        if (masks) plus = tutti_mul(g, plus, presence_like(a, wide));
+        labels = tutti_cast(g, tutti_affine(g, plus, 1, -1), TUTTI_I32);
+    }
+    out->labels = tutti_reshape(g, labels, &TUTTI_SHAPE(n_rows));
+    return out->labels && out->logits;
+}
+
+/* ---- cross entropy ---- */
+
+static tutti_value *weights_of(const loss_args *a, int64_t n) {
+    float *w = tti_arena_alloc(&a->g->arena, (size_t)n * sizeof *w);
+    if (!w) return NULL;
+    for (int64_t i = 0; i < n; i++) w[i] = (float)a->desc->weight[a->desc->n_weights == 1 ? 0 : i];
+    return tutti_constant_array(a->g, TUTTI_F32, &TUTTI_SHAPE(n), w);
+}
+
+/* Without fused kernels: - sum of w t log p, and the weights of the targets. */
+static tutti_loss weighted_entropy(const loss_args *a, const class_rows *rows) {
+    tutti_graph *g = a->g;
+    double s = a->desc->smoothing;
+    if (a->desc->n_weights != rows->n_classes)
+        return refuse(a, "there must be a weight for each class");
+    tutti_value *w = weights_of(a, rows->n_classes),
+                *hot = tutti_one_hot(g, rows->labels, rows->n_classes);
+    tutti_value *target = hot;
+    if (s > 0) {
+        tutti_value *kept = tutti_sum(g, hot, &(tutti_axes){.n = 1, .axis = {1}, .keep = true});
+        target = tutti_add(g, tutti_affine(g, hot, 1 - s, 0),
+                           tutti_affine(g, kept, s / (double)rows->n_classes, 0));
+    }
+    const loss_args by_row = {g, a->name, a->predicted, a->target, rows->labels, a->desc};
+    tutti_value *log_p = tutti_log_softmax(g, rows->logits, 1);
+    tutti_value *terms = tutti_neg(g, tutti_mul(g, tutti_mul(g, target, w), log_p));
+    tutti_loss loss = sum_samples(&by_row, terms);
+    loss.count = sum_samples(&by_row, tutti_mul(g, hot, w)).sum;
+    return loss;
+}
+
+static tutti_loss cross_entropy(const loss_args *a) {
+    class_rows rows;
+    if (!class_rows_of(a, &rows)) return nothing;
+    tutti_loss loss = tutti_cross_entropy(a->g, rows.logits, rows.labels, a->desc->smoothing, -1);
+    if (a->desc->n_weights == 0) return loss;
+    tutti_loss weighted = weighted_entropy(a, &rows);
+    weighted.correct = loss.correct;
+    return weighted;
+}
+
+/* ---- values ---- */
+
+/* |e|; e^2/2 up to delta and a line from there on; the same over delta. */
+static tutti_loss mae(const loss_args *a) {
+    tutti_value *t = like_prediction(a);
+    return sum_elements(a, tutti_abs(a->g, tutti_sub(a->g, a->predicted, t)));
+}
+
+static tutti_value *huber_of(const loss_args *a) {
+    tutti_graph *g = a->g;
+    tutti_value *size = tutti_abs(g, tutti_sub(g, a->predicted, like_prediction(a)));
+    tutti_value *inner = tutti_minimum(g, size, number(g, or_default(a->desc->delta, 1)));
+    return tutti_mul(g, inner, tutti_sub(g, size, tutti_affine(g, inner, 0.5, 0)));
+}
+
+static tutti_loss huber(const loss_args *a) { return sum_elements(a, huber_of(a)); }
+static tutti_loss smooth_l1(const loss_args *a) {
+    return sum_elements(a, tutti_affine(a->g, huber_of(a), 1 / or_default(a->desc->delta, 1), 0));
+}
+
+static tutti_loss mse(const loss_args *a) {
+    tutti_value *t = like_prediction(a);
+    return tutti_mse(a->g, a->predicted, t, a->present, -1);
+}
+
+/* ---- yes or no ---- */
+
+/* ln(1 + e^x) without overflow. */
+static tutti_value *softplus(tutti_graph *g, tutti_value *x) {
+    tutti_value *tail = tutti_exp(g, tutti_neg(g, tutti_abs(g, x)));
+    return tutti_add(g, tutti_maximum(g, x, number(g, 0)),
+                     tutti_log(g, tutti_affine(g, tail, 1, 1)));
+}
+
+/* (1 - t) x + (1 + (w - 1) t) ln(1 + e^-x). */
+static tutti_loss bce(const loss_args *a) {
+    tutti_graph *g = a->g;
+    tutti_value *t = like_prediction(a), *x = a->predicted;
+    if (!t || a->desc->n_weights == 0) return tutti_bce_with_logits(g, x, t, a->present, -1);
+    int64_t n = x->type.shape.dim[x->type.shape.n_dims - 1];
+    if (a->desc->n_weights != 1 && a->desc->n_weights != n)
+        return refuse(a, "there must be one weight of positives, or one for each column");
+    tutti_value *w = tutti_affine(g, weights_of(a, n), 1, -1);
+    tutti_value *scale = tutti_affine(g, tutti_mul(g, t, w), 1, 1);
+    tutti_value *terms = tutti_add(g, tutti_mul(g, tutti_affine(g, t, -1, 1), x),
+                                   tutti_mul(g, scale, softplus(g, tutti_neg(g, x))));
+    return sum_elements(a, terms);
+}
+
+/* x^gamma of x in 0 .. 1. */
+static tutti_value *power(tutti_graph *g, tutti_value *x, double gamma) {
+    if (gamma == 2) return tutti_square(g, x);
+    if (gamma == 1) return x;
+    tutti_value *log_x = tutti_log(g, tutti_maximum(g, x, number(g, 1e-30)));
+    return tutti_exp(g, tutti_affine(g, log_x, gamma, 0));
+}
+
+/* -(1 - p)^gamma ln p of the target's class. */
+static tutti_loss focal_of_classes(const loss_args *a) {
+    tutti_graph *g = a->g;
+    class_rows rows;
+    if (!class_rows_of(a, &rows)) return nothing;
+    tutti_value *hot = tutti_one_hot(g, rows.labels, rows.n_classes);
+    tutti_value *log_p = tutti_sum(g, tutti_mul(g, hot, tutti_log_softmax(g, rows.logits, 1)),
+                                   &(tutti_axes){.n = 1, .axis = {1}});
+    tutti_value *rest = tutti_affine(g, tutti_exp(g, log_p), -1, 1);
+    tutti_value *terms =
+        tutti_neg(g, tutti_mul(g, power(g, rest, or_default(a->desc->gamma, 2)), log_p));
+    const loss_args by_row = {g, a->name, a->predicted, a->target, rows.labels, a->desc};
+    tutti_loss loss = sum_samples(&by_row, terms);
+    loss.correct = tutti_cross_entropy(g, rows.logits, rows.labels, 0, -1).correct;
+    return loss;
+}
+
+/* ce (1 - p_t)^gamma, times alpha where the target is 1 and 1 - alpha where it is 0. */
+static tutti_loss focal(const loss_args *a) {
+    tutti_graph *g = a->g;
+    bool are_classes = a->target->type.dtype == TUTTI_I32 &&
+                       a->predicted->type.shape.n_dims == a->target->type.shape.n_dims + 1;
+    if (are_classes && a->predicted->type.shape.dim[a->target->type.shape.n_dims] != 1)
+        return focal_of_classes(a);
+    tutti_value *t = like_prediction(a), *x = a->predicted;
+    tutti_value *ce =
+        tutti_add(g, tutti_mul(g, tutti_affine(g, t, -1, 1), x), softplus(g, tutti_neg(g, x)));
+    tutti_value *p = tutti_sigmoid(g, x);
+    tutti_value *rest = tutti_sub(g, tutti_add(g, p, t), tutti_affine(g, tutti_mul(g, p, t), 2, 0));
+    tutti_value *terms = tutti_mul(g, ce, power(g, rest, or_default(a->desc->gamma, 2)));
+    double alpha = a->desc->alpha;
+    if (alpha > 0) terms = tutti_mul(g, terms, tutti_affine(g, t, 2 * alpha - 1, 1 - alpha));
+    return sum_elements(a, terms);
+}
+
+/* ---- dice ---- */
+
+/* p and t [N,C,pixels]: the mean over the classes of 1 - (2 sum p t + s) / (sum p + sum t + s). */
+static tutti_loss dice_of(const loss_args *a, tutti_value *p, tutti_value *t) {
+    tutti_graph *g = a->g;
+    const tutti_axes pixels = {.n = 1, .axis = {2}};
+    double s = or_default(a->desc->smooth, 1);
+    if (!p || !t) return nothing;
+    double n_classes = (double)p->type.shape.dim[1];
+    tutti_value *both = tutti_sum(g, tutti_mul(g, p, t), &pixels);
+    tutti_value *all = tutti_sum(g, tutti_add(g, p, t), &pixels);
+    tutti_value *score = tutti_div(g, tutti_affine(g, both, 2, s), tutti_affine(g, all, 1, s));
+    return sum_samples(a, tutti_affine(g, score, -1 / n_classes, 1 / n_classes));
+}
+
+static tutti_loss dice(const loss_args *a) {
+    tutti_graph *g = a->g;
+    const tutti_shape *x = &a->predicted->type.shape;
+    int axis = a->target->type.dtype == TUTTI_I32 ? class_axis(x, &a->target->type.shape) : -1;
+    if (axis < 0 || x->dim[axis] == 1) { /* one question for each element */
+        tutti_value *t = like_prediction(a);
+        tutti_shape flat = TUTTI_SHAPE(x->dim[0], 1, -1);
+        return dice_of(a, tutti_reshape(g, tutti_sigmoid(g, a->predicted), &flat),
+                       tutti_reshape(g, t, &flat));
+    }
+    class_rows rows;
+    if (!class_rows_of(a, &rows)) return nothing;
+    int64_t n = x->dim[0], n_pixels = tutti_shape_n_elems(&a->target->type.shape) / TTI_MAX(n, 1);
+    const tutti_shape by_pixel = TUTTI_SHAPE(n, n_pixels, rows.n_classes);
+    tutti_value *hot = tutti_one_hot(g, rows.labels, rows.n_classes);
+    tutti_value *p = tutti_softmax(g, rows.logits, 1);
+    if (a->desc->ignores) /* pixels without a class count in neither sum */
+        p = tutti_mul(g, p, tutti_sum(g, hot, &(tutti_axes){.n = 1, .axis = {1}, .keep = true}));
+    return dice_of(a, tutti_transpose(g, tutti_reshape(g, p, &by_pixel), 1, 2),
+                   tutti_transpose(g, tutti_reshape(g, hot, &by_pixel), 1, 2));
+}
+
+/* ---- distributions and directions ---- */
+
+/* One number for each row of the last axis. */
+static tutti_loss sum_rows(const loss_args *a, tutti_value *x) {
+    return x && x->type.shape.n_dims > 1 ? sum_elements(a, x) : sum_samples(a, x);
+}
+
+static tutti_loss kl(const loss_args *a) {
+    tutti_graph *g = a->g;
+    int last = a->predicted->type.shape.n_dims - 1;
+    if (last < 1 || !tti_shape_equal(&a->predicted->type.shape, &a->target->type.shape))
+        return refuse(a, "logits [N,...,C] and probabilities of the same shape are needed");
+    tutti_value *t = tutti_cast(g, a->target, TUTTI_F32);
+    tutti_loss loss = tutti_kl_div(g, tutti_log_softmax(g, a->predicted, last), t, a->present, -1);
+    double n_rows = 1;
+    for (int d = 1; d < last; d++) n_rows *= (double)a->predicted->type.shape.dim[d];
+    loss.count = tutti_affine(g, loss.count, n_rows, 0);
+    return loss;
+}
+
+static tutti_loss cosine(const loss_args *a) {
+    if (!tti_shape_equal(&a->predicted->type.shape, &a->target->type.shape) ||
+        a->predicted->type.shape.n_dims < 2)
+        return refuse(a, "vectors [N,...,D] of one shape are needed");
+    tutti_value *t = tutti_cast(a->g, a->target, TUTTI_F32);
+    tutti_value *cos = tutti_cosine_similarity(a->g, a->predicted, t, -1);
+    return sum_rows(a, tutti_affine(a->g, cos, -1, 1));
+}
+
+/* ---- the table ---- */
+
+static const struct loss_row {
+    const char *name;
+    tutti_loss (*build)(const loss_args *args);
+} losses[] = {
+    {"cross_entropy", cross_entropy},
+    {"focal", focal},
+    {"dice", dice},
+    {"bce", bce},
+    {"mse", mse},
+    {"mae", mae},
+    {"huber", huber},
+    {"smooth_l1", smooth_l1},
+    {"kl", kl},
+    {"cosine", cosine},
+};
+
+const char *tutti_loss_name_at(int i) {
+    return i >= 0 && i < (int)TTI_COUNT(losses) ? losses[i].name : NULL;
+}
+
+static bool has_rows(const tutti_value *x) { return x->type.shape.n_dims >= 1; }
+
+tutti_loss tutti_loss_named(tutti_graph *g, const char *name, tutti_value *predicted,
+                            tutti_value *target, tutti_value *present,
+                            const tutti_loss_desc *desc) {
+    static const tutti_loss_desc defaults;
+    loss_args a = {g, name, predicted, target, present, desc ? desc : &defaults};
+    if (!g || !predicted || !target || tutti_graph_check(g) != TUTTI_OK) return nothing;
+    if (!has_rows(predicted) || !has_rows(target) || rows_of(predicted) != rows_of(target) ||
+        predicted->type.dtype != TUTTI_F32)
+        return refuse(&a, "an f32 prediction with a row for each sample is needed");
+    if (present && (present->type.dtype != TUTTI_I32 || present->type.shape.n_dims != 1 ||
+                    rows_of(present) != rows_of(predicted)))
+        return refuse(&a, "present must be i32 [N]");
+    for (size_t i = 0; i < TTI_COUNT(losses); i++)
+        if (strcmp(name, losses[i].name) == 0) return losses[i].build(&a);
+    return refuse(&a, "there is no loss of this name");
+}
+
+/* ---- a model's own ---- */
+
+void tutti_set_loss(tutti_graph *g, tutti_loss loss) {
+    if (!loss.sum || !loss.count) return;
+    tutti_output(g, "loss_sum", loss.sum);
+    tutti_output(g, "count", loss.count);
+    tutti_output(g, "correct", loss.correct ? loss.correct : loss.count);
+}
+
+void tutti_add_metric(tutti_graph *g, const char *name, tutti_value *sum, tutti_value *count) {
+    char text[TTI_MAX_NAME];
+    if (!g || !name || !sum || !count) return;
+    snprintf(text, sizeof text, "metric.mean.%s.sum", name);
+    tutti_output(g, text, sum);
+    snprintf(text, sizeof text, "metric.mean.%s.count", name);
+    tutti_output(g, text, count);
+}
+
+tutti_value *tutti_find_field(tutti_graph *g, const char *name) {
+    char text[TTI_MAX_NAME];
+    if (!g || !name) return NULL;
+    snprintf(text, sizeof text, "field.%s", name);
+    const tti_node *node = tti_graph_find_source(g, text);
+    const tti_node *x = tti_graph_find_source(g, "x"); /* there are no fields */
+    if (x && strcmp(name, "x") == 0) node = x;
+    if (x && strcmp(name, "y") == 0) node = tti_graph_find_source(g, "target");
+    if (node) return node->out[0];
+    snprintf(text, sizeof text, "samples have no field '%s'", name);
+    return tutti_graph_refuse(g, text);
+}
+
+tutti_value *tutti_find_present(tutti_graph *g) {
+    const tti_node *node = g ? tti_graph_find_source(g, "target") : NULL;
+    return node && node->out[0]->type.shape.n_dims == 1 ? node->out[0] : NULL;
+}

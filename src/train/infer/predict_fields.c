@@ -1,0 +1,120 @@
+/* predict_fields.c - runs samples with fields through a trained model: an .npz with the arrays that
+ * its output depends on, or a .npy where that is one.  The target of the training is not needed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "data/fields.h"
+#include "data/files/zip_member.h"
+#include "data/formats/npy_array.h"
+#include "ir/graph.h"
+#include "train/infer/predicting.h"
+
+/* Marks the inputs that a value depends on. */
+static void mark_inputs(const tutti_value *value, const tutti_dataset_info *info, bool *seen,
+                        bool *needs) {
+    const tti_node *node = value->node;
+    if (seen[node->id]) return;
+    seen[node->id] = true;
+    bool is_field = (node->op->traits & TTI_INPUT) && strncmp(node->name, "field.", 6) == 0;
+    int field = is_field ? tti_field_find(info->fields, info->n_fields, node->name + 6) : -1;
+    if (field >= 0) needs[field] = true;
+    for (int i = 0; i < node->n_in; i++) mark_inputs(node->in[i], info, seen, needs);
+}
+
+tutti_status tti_predict_prepare_fields(tti_predicting *r) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
+    const tutti_graph *g = r->b->plan->eval.graph;
+    const tutti_value *out = tti_graph_output(g, "logits");
+    bool *seen = calloc((size_t)g->n_nodes + 1, sizeof *seen);
+    r->needs = calloc((size_t)info->n_fields, sizeof *r->needs);
+    r->n_outputs = tti_value_n_elems(out);
+    r->values = calloc((size_t)r->n_outputs + 1, sizeof *r->values);
+    r->gives_classes = r->b->has_accuracy && out->type.shape.n_dims == 2;
+    bool good = seen && r->needs && r->values;
+    if (good) mark_inputs(out, info, seen, r->needs);
+    free(seen);
+    if (!good) return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+    if (out->type.shape.n_dims > 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED, "predict: the model has no output besides its loss");
+}
+
+/* The member NAME.npy, or NAME_test.npy. */
+static tutti_status find_member(const char *file, const char *name, bool *found, char out[128]) {
+    tti_file_part part;
+    snprintf(out, 128, "%s.npy", name);
+    TTI_TRY(tti_zip_find(file, out, found, &part));
+    if (*found) return TUTTI_OK;
+    snprintf(out, 128, "%s_test.npy", name);
+    return tti_zip_find(file, out, found, &part);
+}
+
+static tutti_status check_array(const tti_npy_array *a, const tutti_field *field) {
+    tutti_type row = {.dtype = a->kind == 'f' ? TUTTI_F32 : TUTTI_I32,
+                      .shape.n_dims = a->shape.n_dims - 1};
+    char got[64], want[64];
+    for (int d = 0; d < row.shape.n_dims; d++) row.shape.dim[d] = a->shape.dim[d + 1];
+    if (row.dtype == field->type.dtype && tti_shape_equal(&row.shape, &field->type.shape))
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%s: rows are %s, and the model was trained on %s", a->name,
+                    tti_type_text(&row, got, sizeof got),
+                    tti_type_text(&field->type, want, sizeof want));
+}
+
+/* array[i].fd -1 and no name: the field is not there, and its elements are zeros. */
+static tutti_status open_arrays(const tti_predicting *r, const char *file, tti_npy_array *array,
+                                int64_t *n) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
+    int64_t max_unpacked = r->b->config.data.max_unpacked_mb << 20;
+    size_t n_name = strlen(file);
+    bool is_archive = n_name > 4 && strcmp(file + n_name - 4, ".npz") == 0, found = false;
+    int n_needed = 0;
+    for (int i = 0; i < info->n_fields; i++) n_needed += r->needs[i];
+    for (int i = 0; i < info->n_fields; i++) {
+        char member[128];
+        if (!r->needs[i]) continue;
+        if (is_archive) TTI_TRY(find_member(file, info->fields[i].name, &found, member));
+        if (!found && (is_archive || n_needed > 1))
+            return tti_fail(TUTTI_E_DATA, "%s: the model needs the array '%s', in an .npz", file,
+                            info->fields[i].name);
+        TTI_TRY(tti_npy_open(file, is_archive ? member : NULL, max_unpacked, &array[i]));
+        TTI_TRY(check_array(&array[i], &info->fields[i]));
+        if (*n >= 0 && *n != array[i].shape.dim[0])
+            return tti_fail(TUTTI_E_DATA, "%s: has %lld rows, other arrays %lld", array[i].name,
+                            (long long)array[i].shape.dim[0], (long long)*n);
+        *n = array[i].shape.dim[0];
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status read_row(const tti_predicting *r, const tti_npy_array *array, int64_t row) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
+    char *to = r->chain[0];
+    for (int i = 0; i < info->n_fields; i++) {
+        size_t n_bytes = tti_field_bytes(&info->fields[i]);
+        if (!array[i].name)
+            memset(to, 0, n_bytes);
+        else if (info->fields[i].type.dtype == TUTTI_F32)
+            TTI_TRY(tti_npy_read_f32(&array[i], row, (float *)(void *)to));
+        else
+            TTI_TRY(tti_npy_read_i32(&array[i], row, (int32_t *)(void *)to));
+        to += n_bytes;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_predict_fields(tti_predicting *r, const char *file) {
+    tti_npy_array array[TTI_MAX_FIELDS];
+    int64_t n = -1;
+    for (int i = 0; i < TTI_MAX_FIELDS; i++) array[i] = (tti_npy_array){.fd = -1};
+    tutti_status st = open_arrays(r, file, array, &n);
+    for (int64_t row = 0; row < n && st == TUTTI_OK; row++) {
+        st = read_row(r, array, row);
+        if (st == TUTTI_OK)
+            st = tti_predict_add(
+                r, (tti_predict_sample){.file = file, .index = row, .n_in_file = n, .next = -1});
+    }
+    for (int i = 0; i < TTI_MAX_FIELDS; i++) tti_npy_close(&array[i]);
+    return st;
+}

@@ -1,0 +1,178 @@
+/* shard_graph.c - puts samples, model, loss and metrics together.
+ *
+ * Samples are x and labels ("target"), or fields ("field.NAME"), with a target that only says which
+ * rows are there.  The loss is the model's own, or that of train.loss. */
+#include "train/setup/shard_graph.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "data/fields.h"
+#include "data/loader/mixup.h"
+#include "ir/graph.h"
+#include "ops/op_table.h"
+#include "train/job/objective.h"
+#include "tutti/losses.h"
+
+/* ---- samples ---- */
+
+/* A shape with the rows of a shard in front. */
+static tutti_shape with_rows(const tti_shard_graph_desc *d, const tutti_shape *sample) {
+    tutti_shape shape = {.n_dims = sample->n_dims + 1, .dim = {d->rows}};
+    for (int i = 0; i < sample->n_dims; i++) shape.dim[i + 1] = sample->dim[i];
+    return shape;
+}
+
+static tutti_status add_fields(const tti_shard_graph_desc *d, tutti_graph *g) {
+    const tutti_dataset_info *info = d->info;
+    for (int i = 0; i < info->n_fields; i++) {
+        const tutti_field *field = &info->fields[i];
+        char name[TTI_MAX_FIELD_NAME + 8];
+        if (field->type.shape.n_dims >= TUTTI_MAX_DIMS)
+            return tti_fail(TUTTI_E_DATA, "data: field '%s' has %d dimensions, %d are possible",
+                            field->name, field->type.shape.n_dims, TUTTI_MAX_DIMS - 1);
+        snprintf(name, sizeof name, "field.%s", field->name);
+        const tutti_type type = {field->type.dtype, with_rows(d, &field->type.shape)};
+        tti_input_field(g, name, &type, tti_field_offset(info->fields, i, d->rows));
+    }
+    tutti_input(g, "target", TUTTI_I32, &TUTTI_SHAPE(d->rows));
+    return tutti_graph_check(g);
+}
+
+/* What a model of one input reads: x, or else the first field. */
+static tutti_value *first_input(const tti_shard_graph_desc *d, tutti_graph *g) {
+    int x = tti_field_find(d->info->fields, d->info->n_fields, "x");
+    return tutti_find_field(g, d->info->fields[TTI_MAX(x, 0)].name);
+}
+
+/* ---- the model's own loss ---- */
+
+/* A scalar is the mean of the shard: it counts as often as the shard has rows. */
+static tutti_status add_whole_loss(tutti_graph *g, tutti_value *loss) {
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    tutti_value *wide = tutti_cast(g, tutti_find_present(g), TUTTI_F32);
+    tutti_value *is_there = tutti_minimum(g, tutti_abs(g, tutti_affine(g, wide, 1, 1)), one);
+    tutti_value *count = tutti_sum(g, is_there, NULL);
+    tutti_set_loss(g, (tutti_loss){tutti_mul(g, loss, count), count, NULL});
+    return tutti_graph_check(g);
+}
+
+/* One term or several for each sample. */
+static tutti_status add_sample_losses(const tti_shard_graph_desc *d, tutti_graph *g,
+                                      tutti_value *loss) {
+    char text[64];
+    g->joins_samples = false;
+    if (loss->type.shape.dim[0] != d->rows)
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "model.loss: the output is %s; a loss is one number, or has a term for each "
+            "of the %lld samples of a shard",
+            tti_type_text(&loss->type, text, sizeof text), (long long)d->rows);
+    tutti_value *zeros = tutti_affine(g, loss, 0, 0);
+    tutti_loss sum = tutti_loss_named(g, "mae", loss, tutti_stop_gradient(g, zeros),
+                                      tutti_find_present(g), NULL);
+    tutti_set_loss(g, sum);
+    return tutti_graph_check(g);
+}
+
+/* ---- the job's loss ---- */
+
+/* Logits must be those of every target: its shape plus a class dimension, or all rows flattened. */
+static tutti_status check_logits(const tutti_value *logits, const tutti_shape *target,
+                                 int64_t n_classes) {
+    const tutti_shape *shape = &logits->type.shape;
+    tutti_shape flat = TUTTI_SHAPE(tutti_shape_n_elems(target), n_classes), full = *target;
+    full.dim[full.n_dims++] = n_classes;
+    if (tti_shape_equal(shape, &flat) || tti_shape_equal(shape, &full)) return TUTTI_OK;
+    char text[128], want[128];
+    return tti_fail(TUTTI_E_INVALID, "model: logits must be %s, got %s",
+                    tti_type_text(&(tutti_type){TUTTI_F32, full}, want, sizeof want),
+                    tti_type_text(&logits->type, text, sizeof text));
+}
+
+static tutti_value *flatten_rows(tutti_graph *g, tutti_value *x, const tutti_shape *shape) {
+    if (tti_shape_equal(&x->type.shape, shape)) return x;
+    return tti_emit(g, "reshape", NULL, &x, 1,
+                    (tti_attr_arg[]){TTI_INTS("dims", shape->n_dims, shape->dim), {0}});
+}
+
+/* Of x and labels: classes, tokens or standardized values. */
+static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
+                                  tutti_value *logits) {
+    const tutti_dataset_info *info = d->info;
+    tutti_value *target = tti_graph_find_source(g, "target")->out[0];
+    tutti_shape y_shape = with_rows(d, &info->y.shape);
+    bool is_value = info->is_value; /* then each output is a separate target */
+    bool is_mixed = g->training && d->config->data.mixup > 0;
+    TTI_TRY(check_logits(logits, is_value ? &TUTTI_SHAPE(d->rows) : &y_shape, info->n_classes));
+    int64_t n_targets = tutti_shape_n_elems(&y_shape);
+    if (!is_value) logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
+    if (!is_mixed) target = flatten_rows(g, target, &TUTTI_SHAPE(n_targets));
+    if (d->gives_logits && !g->training) tutti_output(g, "logits", logits);
+    if (is_value)
+        tti_objective_add_values(g, d->config, flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, 1)),
+                                 target);
+    else
+        tti_objective_add(g, d->config, logits, target);
+    return tutti_graph_check(g);
+}
+
+/* Of fields: data.label names the target. */
+static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_graph *g,
+                                        const tti_model_outputs *out) {
+    static const char *const usual[] = {"y", "label", "labels", "target", "targets", "mask"};
+    const tutti_dataset_info *info = d->info;
+    const char *name = d->config->data.label;
+    for (size_t i = 0; !name[0] && i < TTI_COUNT(usual); i++)
+        if (tti_field_find(info->fields, info->n_fields, usual[i]) >= 0) name = usual[i];
+    bool has_target = tti_field_find(info->fields, info->n_fields, name) >= 0;
+    bool of_pairs = tti_loss_is_of_pairs(d->config) || (!name[0] && out->second);
+    if (!of_pairs && !has_target)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "data.label: samples have no field '%s' for the target of train.loss=%s",
+                        name[0] ? name : "y", d->config->train.loss);
+    if (of_pairs && !out->second)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "train.loss: %s compares two outputs of the model, and it has one",
+                        d->config->train.loss);
+    tutti_value *target = of_pairs ? out->second : tutti_find_field(g, name);
+    return tti_objective_add_named(g, d->config, out->logits, target, tutti_find_present(g));
+}
+
+/* ---- all together ---- */
+
+static tutti_status add_loss(const tti_shard_graph_desc *d, tutti_graph *g,
+                             const tti_model_outputs *out) {
+    if (tti_graph_output(g, "loss_sum")) return TUTTI_OK; /* the model's builder set it */
+    if (out->loss && out->loss->type.shape.n_dims == 0) return add_whole_loss(g, out->loss);
+    if (out->loss) return add_sample_losses(d, g, out->loss);
+    g->joins_samples = false;
+    if (!out->logits) return tti_fail(TUTTI_E_INVALID, "model: the builder returned NULL");
+    return d->info->n_fields > 0 ? add_field_objective(d, g, out)
+                                 : add_objective(d, g, out->logits);
+}
+
+tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g) {
+    const tutti_dataset_info *info = d->info;
+    tutti_shape x_shape = with_rows(d, &info->x.shape), y_shape = with_rows(d, &info->y.shape);
+    bool is_mixed = g->training && d->config->data.mixup > 0, has_fields = info->n_fields > 0;
+    tutti_graph_set_sync_batch_norm(g, d->config->parallel.sync_batch_norm);
+    tutti_value *x;
+    tti_model_outputs out;
+    if (has_fields) {
+        TTI_TRY(add_fields(d, g));
+        x = first_input(d, g);
+    } else {
+        x = tutti_input(g, "x", info->x.dtype, &x_shape);
+        tutti_input(g, "target", TUTTI_I32,
+                    is_mixed ? &TUTTI_SHAPE(d->rows, TTI_MIXUP_LABELS) : &y_shape);
+    }
+    g->joins_samples = d->import && (has_fields || tti_import_n_inputs(d->import) > 1);
+    TTI_TRY(tti_model_build(d->job, d->import, d->params, g, x, &out));
+    TTI_TRY(tutti_graph_check(g));
+    TTI_TRY(add_loss(d, g, &out));
+    tutti_value *result = out.logits ? out.logits : out.loss;
+    if (d->gives_logits && !g->training && result && !tti_graph_output(g, "logits"))
+        tutti_output(g, "logits", result);
+    return tutti_graph_check(g);
+}

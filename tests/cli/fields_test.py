@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Samples with several fields: models with several inputs, masks, float targets and losses of their
+own have PyTorch's losses and one hash for any number of workers; bad arrays are named."""
+
+import json
+import os
+import shutil
+import struct
+import sys
+import zipfile
+
+import runs
+
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
+EXTRA = {"regression": ["model.loss=1"], "towers": ["train.loss=cosine"]}
+NAMES = ("masked", "towers", "regression", "several")
+
+
+def flat(values):
+    return [x for v in values for x in flat(v)] if isinstance(values, list) else [values]
+
+
+def shape_of(values):
+    return (len(values),) + shape_of(values[0]) if isinstance(values, list) else ()
+
+
+def npy(values, descr=None, fortran=False):
+    """The bytes of a .npy file."""
+    numbers = flat(values)
+    if descr is None:
+        first = numbers[0]
+        descr = "|b1" if isinstance(first, bool) else "<i8" if isinstance(first, int) else "<f4"
+    code = {"b1": "?", "i8": "q", "i4": "i", "f4": "f", "f8": "d", "f2": "e"}[descr[1:]]
+    head = "{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }" % (
+        descr, fortran, "".join("%d," % n for n in shape_of(values)))
+    head += " " * (-(len(head) + 11) % 64) + "\n"
+    order = ">" if descr[0] == ">" else "<"
+    return (b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode() +
+            struct.pack("%s%d%s" % (order, len(numbers), code), *numbers))
+
+
+def save(folder, arrays):
+    os.makedirs(folder, exist_ok=True)
+    with zipfile.ZipFile(folder + "/data.npz", "w") as file:
+        for name, values in arrays.items():
+            content = values if isinstance(values, bytes) else npy(values)
+            file.writestr(name + ".npy", content)
+
+
+def golden(name):
+    with open(os.path.join(GOLDEN, "interface.json")) as file:
+        return json.load(file)[name]
+
+
+def both(arrays, n=None):
+    return {"%s_%s" % (k, s): v[:n] for k, v in arrays.items() for s in ("train", "test")}
+
+
+def job(name, *more, data=None, n=None):
+    data = data or "data-" + name
+    if not os.path.exists(data):
+        save(data, both(golden(name)["inputs"], n))
+    return ["model.file=%s/pt2/interface_%s.pt2" % (GOLDEN, name), "data.format=npy",
+            "data.dir=" + data, "train.batch=8", "train.steps=4", "parallel.shards=1",
+            "optimizer.name=sgd", "optimizer.lr=0.1", "optimizer.momentum=0",
+            "optimizer.weight_decay=0", "schedule.name=constant", "schedule.warmup_steps=0",
+            "run.log_every=1", *EXTRA.get(name, []), *more]
+
+
+def events(run, kind):
+    with open(run + "/metrics.jsonl") as file:
+        return [e for e in map(json.loads, file) if e["event"] == kind]
+
+
+def train(*args, code=0):
+    result = runs.tutti("train", *args)
+    assert result.code == code, (result.code, result.err)
+    return result
+
+
+def near(got, want, tolerance):
+    assert len(got) == len(want), (got, want)
+    for x, y in zip(got, want):
+        assert abs(x - y) <= tolerance * max(1, abs(y)), (got, want)
+
+
+def test_losses_are_pytorchs():
+    for name in NAMES:
+        train(*job(name, "run.dir=" + name))
+        near([e["loss"] for e in events(name, "step")], golden(name)["losses"], 2e-6)
+        assert "accuracy" not in events(name, "step")[0], "the loss counts nothing"
+
+
+def test_one_hash_for_all_workers():
+    for name in NAMES:
+        hashes = set()
+        for i, more in enumerate(([], ["-n", "2", "parallel.zero=3"],
+                                  ["-n", "4", "parallel.place=processes"])):
+            run = "%s-%d" % (name, i)
+            train(*job(name, "parallel.shards=4", "train.steps=2", "run.dir=" + run, *more))
+            hashes.add(events(run, "end")[0]["params_hash"])
+        assert len(hashes) == 1, (name, hashes)
+
+
+def test_padding_counts_in_no_loss():
+    """A batch of 8 with 5 samples has the losses of a batch of 5."""
+    for name in NAMES:
+        own = job(name, "run.dir=%s-own" % name, "train.batch=5", data="five-" + name, n=5)
+        train(*own)
+        train(*own, "run.dir=%s-padded" % name, "train.batch=8", "parallel.shards=2")
+        near([e["loss"] for e in events(name + "-padded", "step")],
+             [e["loss"] for e in events(name + "-own", "step")], 1e-5 if name != "several" else 0.2)
+
+
+def test_a_run_needs_the_data_no_longer():
+    train(*job("masked", "run.dir=run"))
+    inputs = golden("masked")["inputs"]
+    os.makedirs("elsewhere")
+    save("new", {k: inputs[k] for k in ("ids", "keep")})  # without the target
+    before = runs.tutti("predict", "run", "new/data.npz")
+    assert before.code == 0, before.err
+    shutil.rmtree("data-masked")
+    os.rename("run", "elsewhere/run")
+    after = runs.tutti("predict", "elsewhere/run", "new/data.npz")
+    assert after.out == before.out and len(after.out.splitlines()) == 8, after.err
+    assert len(json.loads(after.out.splitlines()[0])["values"]) == 3
+    missing = runs.tutti("predict", "elsewhere/run", "new/data.npz", "data.dir=new")
+    assert missing.code == 0, missing.err
+    save("partial", {"ids": inputs["ids"]})
+    refused = runs.tutti("predict", "elsewhere/run", "partial/data.npz")
+    assert refused.code == 3 and "the array 'keep'" in refused.out + refused.err, refused.err
+
+
+def test_types_and_orders_of_arrays():
+    """f2, f8, big-endian and Fortran arrays have the values of plain ones."""
+    inputs = golden("regression")["inputs"]
+    columns = [[row[k] for row in inputs["x"]] for k in range(4)]
+    fortran = npy(columns, "<f4", True)  # the transposed values in C order, with the shape of x
+    fortran = fortran.replace(b"(4,8,), }", b"(8,4,), }")
+    swapped = npy(inputs["y"], ">f8")
+    save("orders", {"x_train": fortran, "x_test": fortran, "y_train": swapped, "y_test": swapped})
+    train(*job("regression", "run.dir=orders-run", data="orders"))
+    near([e["loss"] for e in events("orders-run", "step")], golden("regression")["losses"], 2e-6)
+
+
+def test_resume_is_exact():
+    train(*job("masked", "run.dir=whole", "parallel.shards=2"))
+    train(*job("masked", "run.dir=part", "parallel.shards=2", "train.steps=2"))
+    result = runs.tutti("train", "--resume", "part", "train.steps=4", "-n", "2")
+    assert result.code == 0, result.err
+    assert events("part", "end")[-1]["params_hash"] == events("whole", "end")[0]["params_hash"]
+
+
+def test_bad_arrays_are_named():
+    good = golden("regression")["inputs"]
+    nan = [list(row) for row in good["x"]]
+    nan[5][2] = float("nan")
+    cases = (({"x": nan, "y": good["y"]}, "x.npy: row 5 has a value that is not finite", 3),
+             ({"x": good["x"][:7], "y": good["y"]}, "each row is a sample", 3),
+             ({"x": good["x"], "z": good["y"]}, "no field 'y' for the input 'y'", 2),
+             ({"x": [[1] * 4] * 8, "y": [[2 ** 40, 1]] * 8}, "is no i32", 3))
+    for i, (arrays, text, code) in enumerate(cases):
+        save("bad-%d" % i, arrays)
+        result = train(*job("regression", "run.dir=bad", data="bad-%d" % i), code=code)
+        assert text in result.err, result.err
+    save("three", {"x": [[[1.0] * 4] * 2] * 8, "y": good["y"]})
+    result = train(*job("regression", "run.dir=bad", data="three"), code=2)
+    assert "input 'x' has 2 dimensions, the data has 3" in result.err, result.err
+    result = train(*job("regression", "run.dir=bad", "data.fields=x, w"), code=3)
+    assert "data.fields names 'w'" in result.err, result.err
+    result = train(*job("regression", "run.dir=bad", "model.loss=7"), code=2)
+    assert "the model has no output 7" in result.err, result.err
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

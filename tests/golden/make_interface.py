@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""make_interface.py: writes tests/golden/interface.json and tests/golden/pt2/interface_*.pt2: models
+with several inputs, outputs and losses of their own, batches for them, and PyTorch's losses.
+
+Needs PyTorch; the tests do not.
+"""
+
+import json
+import os
+
+import torch
+import torch.nn.functional as F
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+N, STEPS, LR = 8, 4, 0.1
+
+
+class Masked(torch.nn.Module):
+    """Token classification with an integer input, a boolean mask and its own loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(11, 6)
+        self.head = torch.nn.Linear(6, 3)
+
+    def forward(self, ids, keep, y):
+        h = torch.tanh(self.embed(ids)) * keep.unsqueeze(-1)
+        pooled = h.sum(1) / keep.sum(1, keepdim=True)
+        logits = self.head(pooled)
+        return F.cross_entropy(logits, y, label_smoothing=0.1), logits
+
+
+class TwoTowers(torch.nn.Module):
+    """Two float inputs, two outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(4, 5)
+        self.b = torch.nn.Linear(3, 5)
+
+    def forward(self, x, other):
+        return self.a(x), self.b(other)
+
+
+class Regression(torch.nn.Module):
+    """A loss with a term for each sample, of float targets."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(4, 2)
+
+    def forward(self, x, y):
+        out = self.body(x)
+        return out, F.huber_loss(out, y, reduction="none").sum(1)
+
+
+class Several(torch.nn.Module):
+    """Every loss that the reader of .pt2 files knows, in one sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(4, 3)
+
+    def forward(self, x, y, label, hard):
+        out = self.body(x)
+        loss = F.mse_loss(out, y) + F.l1_loss(out, y) + F.smooth_l1_loss(out, y, beta=0.5)
+        loss = loss + F.binary_cross_entropy_with_logits(
+            out, hard, pos_weight=torch.tensor([1.0, 2.0, 3.0]))
+        loss = loss + F.kl_div(F.log_softmax(out, 1), F.softmax(y, 1), reduction="batchmean")
+        loss = loss + F.cross_entropy(out, label, weight=torch.tensor([1.0, 2.0, 0.5]),
+                                      ignore_index=-100)
+        loss = loss + F.nll_loss(F.log_softmax(out, 1), label.clamp(min=0))
+        return loss + (out ** 2).mean() + out.sum() * 0.01
+
+
+def tensors(name):
+    g = torch.Generator().manual_seed(5)
+    x = torch.randn(N, 4, generator=g)
+    if name == "masked":
+        keep = torch.rand(N, 5, generator=g) < 0.6
+        keep[:, 0] = True
+        return {"ids": torch.randint(0, 11, (N, 5), generator=g), "keep": keep,
+                "y": torch.randint(0, 3, (N,), generator=g)}
+    if name == "towers":
+        return {"x": x, "other": torch.randn(N, 3, generator=g)}
+    if name == "regression":
+        return {"x": x, "y": 2 * torch.randn(N, 2, generator=g)}
+    label = torch.randint(0, 3, (N,), generator=g)
+    return {"x": x, "y": torch.randn(N, 3, generator=g), "label": label,
+            "hard": (torch.rand(N, 3, generator=g) < 0.5).float()}
+
+
+def loss_of(name, out):
+    if name == "masked":
+        return out[0]
+    if name == "towers":
+        return (1 - F.cosine_similarity(out[0], out[1])).mean()
+    return out[1].mean() if name == "regression" else out
+
+
+def main():
+    golden = {}
+    for name, make in (("masked", Masked), ("towers", TwoTowers), ("regression", Regression),
+                       ("several", Several)):
+        torch.manual_seed(3)
+        model = make().train()
+        inputs = tensors(name)
+        batch = torch.export.Dim("batch", min=1, max=4096)
+        program = torch.export.export(model, tuple(inputs.values()), strict=False,
+                                      dynamic_shapes={k: {0: batch} for k in inputs})
+        torch.export.save(program, os.path.join(HERE, "pt2", "interface_%s.pt2" % name))
+        wide = model.double()
+        batch64 = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
+        sgd = torch.optim.SGD(wide.parameters(), lr=LR)
+        losses = []
+        for _ in range(STEPS):
+            torch.set_default_dtype(torch.float64)
+            loss = loss_of(name, wide(*batch64.values()))
+            torch.set_default_dtype(torch.float32)
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+            losses.append(loss.item())
+        golden[name] = {"inputs": {k: v.tolist() for k, v in inputs.items()}, "losses": losses}
+    with open(os.path.join(HERE, "interface.json"), "w") as file:
+        json.dump(golden, file)
+        file.write("\n")
+
+
+main()
