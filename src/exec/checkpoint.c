@@ -57,7 +57,8 @@ tutti_status tti_exec_push(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
     tti_exec_device *device = tti_device_of(x);
-    tti_update_of(x)->has_block_hashes = arrays->has_whole_ema = false;
+    arrays->has_whole_ema = false;
+    tti_update_forget_hashes(tti_update_of(x));
     tti_server *server = setup->desc.server;
     if (server && tti_calls_of(server)->has_ranges(server))
         tti_calls_of(server)->store(x, TTI_STATE_PARAMS, (tti_range){0, setup->desc.plan->n_flat},
@@ -194,7 +195,7 @@ tutti_status tti_exec_serve_data_end(const tti_setup *setup) {
 void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const float *data) {
     x = with_state(x);
     float *whole = whole_array(x, k);
-    tti_update_of(x)->has_block_hashes = false;
+    tti_update_forget_hashes(tti_update_of(x));
     bool in_ranges =
         tti_setup_of(x)->desc.server &&
         tti_calls_of(tti_setup_of(x)->desc.server)->has_ranges(tti_setup_of(x)->desc.server);

@@ -17,27 +17,10 @@ static bool is_brought(const tti_exec *x) {
     return tti_exec_has_parts(&x->setup) || (x->device && tti_exec_state_owner(x) != x);
 }
 
-static tutti_status bind_update(tti_exec *x, tti_compute_thread *compute_thread) {
-    const tutti_graph *g = x->setup.desc.plan->update_graph;
-    compute_thread->updates = calloc((size_t)g->n_nodes + 1, sizeof *compute_thread->updates);
-    if (!compute_thread->updates) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int i = 0; i < g->n_nodes; i++) {
-        const tti_node *node = g->nodes[i];
-        tti_bound_update *u = &compute_thread->updates[i];
-        if (node->op->traits & TTI_SOURCE) continue;
-        u->kernel = x->setup.desc.backend->select(node, x->setup.desc.reference);
-        if (u->kernel->prepare) TTI_TRY(u->kernel->prepare(node, &u->state));
-        if (u->kernel->scratch_bytes) u->scratch_bytes = u->kernel->scratch_bytes(node, u->state);
-        u->scratch = x->setup.desc.backend->alloc(u->scratch_bytes + 64);
-        if (!u->scratch) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status build_compute_thread(tti_exec *x, int index) {
     tti_compute_thread *compute_thread = &x->threads->thread[index];
     const tti_plan *plan = x->setup.desc.plan;
-    if (x->setup.desc.serves) return bind_update(x, compute_thread);
+    if (x->setup.desc.serves) return TUTTI_OK;
     compute_thread->arena = tti_device_tp_arena(x->tp);
     if (!compute_thread->arena)
         compute_thread->arena = x->setup.desc.backend->alloc(x->setup.arena_bytes + 64);
@@ -69,7 +52,7 @@ static tutti_status build_compute_thread(tti_exec *x, int index) {
                 is_brought(x) ? tti_zero_averages(x) : tti_exec_state_owner(x)->arrays->ema;
         TTI_TRY(tti_instance_create(&desc, &compute_thread->eval));
     }
-    return x->device || x->setup.desc.server ? TUTTI_OK : bind_update(x, compute_thread);
+    return TUTTI_OK;
 }
 
 /* Buffers that peers read directly; all ranks must ask for equally many. */
@@ -169,11 +152,28 @@ static tutti_status alloc_states(tti_exec *x) {
     return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of state", n_bytes);
 }
 
-static tutti_status alloc_block_hashes(tti_exec *x) {
-    if (!x->setup.desc.shared_params && !tti_exec_has_sharded_params(x->arrays)) return TUTTI_OK;
-    x->update->block_hashes =
-        calloc((size_t)x->setup.share.n_blocks + 1, sizeof *x->update->block_hashes);
-    return x->update->block_hashes ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+static tutti_status create_update(tti_exec *x) {
+    const tti_exec_desc *d = &x->setup.desc;
+    int n_slots = d->plan->n_slots;
+    bool *counts = malloc((size_t)n_slots + 1);
+    if (!counts) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int i = 0; i < n_slots; i++) counts[i] = tti_divided_counts(x->setup.divided, i);
+    const tti_flat_update_desc desc = {
+        .plan = d->plan,
+        .backend = d->backend,
+        .share = &x->setup.share,
+        .counts = counts,
+        .reference = d->reference,
+        .keeps_hashes = d->shared_params || tti_exec_has_sharded_params(x->arrays),
+        .seed = d->seed,
+        .beta1 = d->beta1,
+        .beta2 = d->beta2,
+        .l1 = d->l1,
+        .clip_value = d->clip_value,
+        .ema = d->ema};
+    tutti_status st = tti_update_create(&desc, &x->update);
+    free(counts);
+    return st;
 }
 
 /* Only plans for devices that keep 16-bit copies read them. */
@@ -190,8 +190,7 @@ static tutti_status alloc_low(tti_exec *x) {
 }
 
 static tutti_status alloc_flat(tti_exec *x) {
-    const tti_plan *plan = x->setup.desc.plan;
-    TTI_TRY(alloc_block_hashes(x));
+    TTI_TRY(create_update(x));
     if (x->setup.desc.shared_params)
         x->arrays->params = x->setup.desc.shared_params->params;
     else
@@ -200,10 +199,8 @@ static tutti_status alloc_flat(tti_exec *x) {
     TTI_TRY(alloc_states(x));
     x->tally->n_sums = (size_t)x->setup.desc.n_shards * TTI_SUMS + 2 * (size_t)x->setup.n_ranks + 1;
     x->tally->sums = calloc(x->tally->n_sums, sizeof *x->tally->sums);
-    x->update->partials = calloc(2 * (size_t)plan->n_updates + 2, sizeof *x->update->partials);
     x->threads->thread = calloc((size_t)x->setup.n_in_flight, sizeof *x->threads->thread);
-    x->update->norms = calloc(2 * (size_t)plan->n_slots + 2, sizeof *x->update->norms);
-    if (!x->tally->sums || !x->update->partials || !x->threads->thread || !x->update->norms)
+    if (!x->tally->sums || !x->threads->thread)
         return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     return tti_exec_first_params(x);
 }
@@ -253,6 +250,8 @@ static tutti_status build_compute_threads(tti_exec *x) {
     TTI_TRY(tti_compute_threads_create(x->setup.desc.n_compute_threads, x->setup.desc.cores,
                                        x->setup.desc.backend->thread_init, &x->threads->pool));
     for (int i = 0; i < x->setup.n_in_flight; i++) TTI_TRY(build_compute_thread(x, i));
+    bool updates = x->setup.desc.serves || (!x->device && !x->setup.desc.server);
+    if (updates) TTI_TRY(tti_update_bind(x->update, x->setup.desc.n_compute_threads));
     forget_ready(x);
     return TUTTI_OK;
 }
@@ -401,12 +400,6 @@ static void destroy_compute_thread(tti_exec *x, tti_compute_thread *compute_thre
     tti_instance_destroy(compute_thread->eval);
     if (compute_thread->arena != tti_device_tp_arena(x->tp))
         x->setup.desc.backend->release(compute_thread->arena, x->setup.arena_bytes + 64);
-    for (int i = 0; compute_thread->updates && i < x->setup.desc.plan->update_graph->n_nodes; i++) {
-        tti_bound_update *u = &compute_thread->updates[i];
-        if (u->kernel && u->kernel->release) u->kernel->release(u->state);
-        x->setup.desc.backend->release(u->scratch, u->scratch_bytes + 64);
-    }
-    free(compute_thread->updates);
 }
 
 /* Frees memory that depends on this worker's shards. */
@@ -485,12 +478,10 @@ static void destroy(tti_exec *x) {
     tti_exec_fini_sync(&x->setup, x->joins);
     tti_divided_destroy(x->setup.divided);
     tti_compute_thread_comms_destroy(x->threads->comms, x->threads->n_comms);
-    free(x->update->norms);
     free(x->setup.cores);
     free(x->arrays->buffers);
     free(x->tally->sums);
-    free(x->update->partials);
-    free(x->update->block_hashes);
+    tti_update_destroy(x->update);
     tti_exec_free(x);
 }
 

@@ -8,8 +8,8 @@
 
 #include "base/affinity.h"
 #include "exec/program/collective.h"
+#include "exec/update/share.h"
 #include "exec/worker/compress.h"
-#include "exec/worker/share.h"
 #include "train/job/devices.h"
 #include "train/setup/init_config.h"
 #include "train/setup/worker_exec.h"

@@ -102,7 +102,6 @@ static tutti_status apply(tti_server *s, tti_request *r) {
     if (r->kind == TTI_STEP)
         tti_compute_threads_run(threads->pool,
                                 s->desc.n_backup > 0 ? add_compute_thread : sum_compute_thread, s);
-    for (int i = 0; i < tti_setup_of(x)->n_in_flight; i++) threads->thread[i].status = TUTTI_OK;
     tti_arrays_of(x)->buffers[0] =
         r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;
     tti_tally_of(x)->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;

@@ -120,7 +120,6 @@ static tutti_status find_terms(tti_range_server *h, uint64_t workers, terms *t) 
 
 static tutti_status apply(tti_range_server *h, const tti_wire_message *m, uint64_t *hash) {
     tti_exec *x = h->x;
-    tti_thread_set *threads = tti_threads_of(x);
     const tti_wire_update *u = &m->more.update;
     tti_step_desc step = {
         .step = u->step, .lr = u->lr, .loss_scale = u->loss_scale, .n_rows = m->number[1]};
@@ -128,8 +127,7 @@ static tutti_status apply(tti_range_server *h, const tti_wire_message *m, uint64
     terms t;
     TTI_TRY(find_terms(h, (uint64_t)m->number[0], &t));
     for (int i = 0; i < t.n; i++) count(h, t.of[i], 1, h->desc.exec.wire);
-    tti_compute_threads_run(threads->pool, add_compute_thread, &t);
-    for (int i = 0; i < tti_setup_of(x)->n_in_flight; i++) threads->thread[i].status = TUTTI_OK;
+    tti_compute_threads_run(tti_threads_of(x)->pool, add_compute_thread, &t);
     tti_arrays_of(x)->buffers[0] = t.of[0]->grads;
     tti_tally_of(x)->loss_scale = u->loss_scale > 0 ? (float)u->loss_scale : 1.0f;
     TTI_TRY(tti_exec_apply(x, &step, u->inv_count, &result));

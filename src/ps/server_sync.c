@@ -41,23 +41,26 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
     return s->step.status == TUTTI_OK ? TUTTI_OK : tti_fail(s->step.status, "%s", s->step.error);
 }
 
-/* A worker's copy of the parameters, hashed as it is in its own memory. */
+/* A copy of the parameters into the memory of a worker. */
+typedef struct copying {
+    const tti_setup *setup;
+    const float *from;
+    float *to;
+    _Atomic uint64_t hash; /* of the copy as it is in memory: a sum over the threads */
+} copying;
+
 static void copy_compute_thread(int compute_thread, void *arg) {
-    tti_exec *x = arg;
-    const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
-    tti_thread_set *threads = tti_threads_of(x);
-    const tti_plan *plan = setup->desc.plan;
-    const float *from = tti_arrays_of(tti_server_exec(setup->desc.server))->params;
+    copying *c = arg;
+    const tti_plan *plan = c->setup->desc.plan;
+    uint64_t hash = 0;
     tti_range mine = tti_compute_thread_range((size_t)plan->n_updates, 1, compute_thread,
-                                              setup->desc.n_compute_threads);
-    threads->thread[compute_thread].hash = 0;
+                                              c->setup->desc.n_compute_threads);
     for (size_t i = mine.first; i < mine.last; i++) {
         const tti_update_step *u = &plan->updates[i];
-        memcpy(arrays->params + u->first, from + u->first, u->n_elems * sizeof *from);
-        threads->thread[compute_thread].hash +=
-            setup->desc.backend->hash(arrays->params + u->first, u->n_elems, u->first);
+        memcpy(c->to + u->first, c->from + u->first, u->n_elems * sizeof *c->to);
+        hash += c->setup->desc.backend->hash(c->to + u->first, u->n_elems, u->first);
     }
+    c->hash += hash;
 }
 
 /* The server's parameters, to the memory of a worker; nothing is applied before all workers have
@@ -65,16 +68,16 @@ static void copy_compute_thread(int compute_thread, void *arg) {
 static tutti_status copy_to_worker(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);
-    tti_thread_set *threads = tti_threads_of(x);
+    copying c = {.setup = setup,
+                 .from = tti_arrays_of(tti_server_exec(setup->desc.server))->params,
+                 .to = tti_arrays_of(x)->params};
     tally->last_hash = 0;
     if (tti_device_of(x)) {
-        TTI_TRY(tti_exec_device_put(x, tti_arrays_of(x)->params,
-                                    tti_arrays_of(tti_server_exec(setup->desc.server))->params));
+        TTI_TRY(tti_exec_device_put(x, c.to, c.from));
         return tti_exec_device_hash(x, &tally->last_hash);
     }
-    tti_compute_threads_run(threads->pool, copy_compute_thread, x);
-    for (int i = 0; i < setup->desc.n_compute_threads; i++)
-        tally->last_hash += threads->thread[i].hash;
+    tti_compute_threads_run(tti_threads_of(x)->pool, copy_compute_thread, &c);
+    tally->last_hash = c.hash;
     return TUTTI_OK;
 }
 

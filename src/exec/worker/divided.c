@@ -149,8 +149,8 @@ typedef struct list_sum {
     int n_compute_threads, n;
 } list_sum;
 
-static list_sum new_sum(const tti_setup *setup) {
-    return (list_sum){.n_compute_threads = setup->divided ? TTI_LIST_LANES : 1};
+static list_sum new_sum(const tti_divided *d) {
+    return (list_sum){.n_compute_threads = d ? TTI_LIST_LANES : 1};
 }
 
 static void add_term(list_sum *s, double term) {
@@ -163,62 +163,55 @@ static double take_sum(list_sum *s) {
     return s->compute_thread[0];
 }
 
-double tti_divided_own_blocks(const tti_exec *x) {
-    const tti_setup *setup = tti_setup_of(x);
-    const tti_plan *plan = setup->desc.plan;
-    list_sum sum = new_sum(setup);
+double tti_divided_own_blocks(const tti_divided *d, const tti_plan *plan, const double *partials) {
+    list_sum sum = new_sum(d);
     for (int i = 0; i < plan->n_updates; i++)
-        if (tti_divided_counts(setup->divided, plan->updates[i].slot))
-            add_term(&sum, tti_update_of(x)->partials[i]);
+        if (tti_divided_counts(d, plan->updates[i].slot)) add_term(&sum, partials[i]);
     return take_sum(&sum);
 }
 
-void tti_divided_own_slots(tti_exec *x) {
-    const tti_setup *setup = tti_setup_of(x);
-    tti_update *update = tti_update_of(x);
-    const tti_plan *plan = setup->desc.plan;
+void tti_divided_own_slots(const tti_divided *d, const tti_plan *plan, const double *partials,
+                           double *norms) {
     for (int slot = 0, i = 0; slot < plan->n_slots; slot++) {
-        list_sum w = new_sum(setup), direction = w;
+        list_sum w = new_sum(d), direction = w;
         for (; i < plan->n_updates && plan->updates[i].slot == slot; i++) {
-            add_term(&w, update->partials[2 * i]);
-            add_term(&direction, update->partials[2 * i + 1]);
+            add_term(&w, partials[2 * i]);
+            add_term(&direction, partials[2 * i + 1]);
         }
-        update->norms[2 * slot] = take_sum(&w);
-        update->norms[2 * slot + 1] = take_sum(&direction);
+        norms[2 * slot] = take_sum(&w);
+        norms[2 * slot + 1] = take_sum(&direction);
     }
 }
 
 /* The sum of all blocks, in the place of the first one. */
-static tutti_status add_blocks(tti_exec *x) {
-    const tti_setup *setup = tti_setup_of(x);
-    tti_update *update = tti_update_of(x);
-    int n_updates = setup->desc.plan->n_updates;
-    double sum = tti_divided_own_blocks(x);
-    memset(update->partials, 0, (size_t)n_updates * sizeof *update->partials);
-    TTI_TRY(tti_divided_add(setup->divided, &sum));
-    if (n_updates > 0) update->partials[0] = sum;
+static tutti_status add_blocks(const tti_divided *d, const tti_plan *plan, double *partials) {
+    double sum = tti_divided_own_blocks(d, plan, partials);
+    memset(partials, 0, (size_t)plan->n_updates * sizeof *partials);
+    TTI_TRY(tti_divided_add(d, &sum));
+    if (plan->n_updates > 0) partials[0] = sum;
     return TUTTI_OK;
 }
 
 /* Adds the values of a slot at the position of its first block. */
-static tutti_status add_slots(tti_exec *x) {
-    const tti_setup *setup = tti_setup_of(x);
-    tti_update *update = tti_update_of(x);
-    const tti_plan *plan = setup->desc.plan;
-    tti_divided_own_slots(x);
-    memset(update->partials, 0, 2 * (size_t)plan->n_updates * sizeof *update->partials);
-    TTI_TRY(tti_divided_squares(setup->divided, update->norms));
+static tutti_status add_slots(const tti_divided *d, const tti_plan *plan, double *partials,
+                              double *norms) {
+    tti_divided_own_slots(d, plan, partials, norms);
+    memset(partials, 0, 2 * (size_t)plan->n_updates * sizeof *partials);
+    TTI_TRY(tti_divided_squares(d, norms));
     for (int i = 0; i < plan->n_updates; i++) {
         const tti_update_step *step = &plan->updates[i];
         if (step->first == plan->slots[step->slot].first)
-            memcpy(&update->partials[2 * i], &update->norms[2 * step->slot],
-                   2 * sizeof *update->norms);
+            memcpy(&partials[2 * i], &norms[2 * step->slot], 2 * sizeof *norms);
     }
     return TUTTI_OK;
 }
 
-tutti_status tti_divided_partials(tti_exec *x, size_t n_sums) {
-    return n_sums <= (size_t)tti_setup_of(x)->desc.plan->n_updates ? add_blocks(x) : add_slots(x);
+tutti_status tti_divided_partials(const tti_divided *d, const tti_plan *plan, tti_update *update,
+                                  size_t n_sums) {
+    double *partials = tti_update_partials(update);
+    return n_sums <= (size_t)plan->n_updates
+               ? add_blocks(d, plan, partials)
+               : add_slots(d, plan, partials, tti_update_norms(update));
 }
 
 /* ---- hashes ---- */

@@ -7,6 +7,7 @@
 #define TTI_EXEC_DIVIDED_H
 
 #include "comm/mesh.h"
+#include "exec/update/update.h"
 #include "exec/worker/desc.h"
 
 typedef struct tti_divided tti_divided;
@@ -19,10 +20,10 @@ void tti_divided_destroy(tti_divided *d);
 /* Whether this worker's piece of a slot is the one that counts. */
 bool tti_divided_counts(const tti_divided *d, int slot);
 
-/* Sums over own blocks: of x->partials, counting one value each, or two for each block by slot, in
- * x->norms. */
-double tti_divided_own_blocks(const tti_exec *x);
-void tti_divided_own_slots(tti_exec *x);
+/* Sums over own blocks of partials: one value each, or two for each block by slot, in norms. */
+double tti_divided_own_blocks(const tti_divided *d, const tti_plan *plan, const double *partials);
+void tti_divided_own_slots(const tti_divided *d, const tti_plan *plan, const double *partials,
+                           double *norms);
 
 /* Whether, of its stage, it is this worker's: the squares of a slot are added over pieces alone. */
 bool tti_divided_counts_here(const tti_divided *d, int slot);
@@ -39,10 +40,11 @@ tutti_status tti_divided_add(const tti_divided *d, double *term);
  * of the whole.  Collective over the tensor group. */
 tutti_status tti_divided_squares(const tti_divided *d, double *squares);
 
-/* Sums of squares by block in x->partials, n_sums of them, one or two for each block: their totals,
- * over all or for each slot, become those of all parts of the model.  Collective over the model
- * group, or the tensor group. */
-tutti_status tti_divided_partials(tti_exec *x, size_t n_sums);
+/* Sums of squares by block in the update's partials, n_sums of them, one or two for each block:
+ * their totals, over all or for each slot, become those of all parts of the model.  Collective over
+ * the model group, or the tensor group. */
+tutti_status tti_divided_partials(const tti_divided *d, const tti_plan *plan, tti_update *update,
+                                  size_t n_sums);
 
 /* Combines the hashes of the parts in the order of ranks. */
 uint64_t tti_divided_join_hashes(const uint64_t *hashes, int n);

@@ -117,12 +117,13 @@ static int first_bad_slot(tti_exec *x) {
 
 /* The first of all ranges of a server. */
 static tutti_status join_bad_slot(const tti_setup *setup, tti_update *update, int32_t *slot) {
+    double *partials = tti_update_partials(update);
     const tti_plan *plan = setup->desc.plan;
-    for (int i = 0; i < plan->n_updates; i++) update->partials[i] = plan->updates[i].slot == *slot;
-    TTI_TRY(tti_zero_join(setup, update->partials, 1));
+    for (int i = 0; i < plan->n_updates; i++) partials[i] = plan->updates[i].slot == *slot;
+    TTI_TRY(tti_zero_join(setup, partials, 1));
     *slot = plan->n_slots;
     for (int i = plan->n_updates - 1; i >= 0; i--)
-        if (update->partials[i] != 0) *slot = plan->updates[i].slot;
+        if (partials[i] != 0) *slot = plan->updates[i].slot;
     return TUTTI_OK;
 }
 

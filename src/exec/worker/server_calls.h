@@ -3,8 +3,8 @@
 #ifndef TTI_EXEC_SERVER_CALLS_H
 #define TTI_EXEC_SERVER_CALLS_H
 
+#include "exec/update/share.h"
 #include "exec/worker/desc.h"
-#include "exec/worker/share.h"
 
 typedef struct tti_server_calls {
     /* The executor that keeps parameters and state; NULL: it is in another process, or in several.

@@ -10,8 +10,8 @@
 
 #include "exec/program/accumulate.h"
 #include "exec/program/window.h"
+#include "exec/update/share.h"
 #include "exec/worker/desc.h"
-#include "exec/worker/share.h"
 
 typedef struct tti_sharded {
     bool params; /* these are in parts, too */

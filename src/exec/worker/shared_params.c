@@ -1,4 +1,4 @@
-/* shared_params.c - the memory that workers of one process share; exec.c and apply.c order the
+/* shared_params.c - the memory that workers of one process share; exec.c and update.c order the
  * accesses.
  */
 #include "exec/worker/shared_params.h"

@@ -20,7 +20,6 @@ typedef struct whole {
     tti_thread_set threads;
     tti_tally tally;
     tti_joins joins;
-    tti_update update;
 } whole;
 
 tti_exec *tti_exec_alloc(void) {
@@ -30,7 +29,6 @@ tti_exec *tti_exec_alloc(void) {
     w->exec.threads = &w->threads;
     w->exec.tally = &w->tally;
     w->exec.joins = &w->joins;
-    w->exec.update = &w->update;
     return &w->exec;
 }
 

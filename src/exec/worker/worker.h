@@ -9,6 +9,7 @@
 #include "exec/program/inputs.h"
 #include "exec/program/instance.h"
 #include "exec/program/step_program.h"
+#include "exec/update/update.h"
 #include "exec/worker/compress.h"
 #include "exec/worker/desc.h"
 #include "exec/worker/divided.h"
@@ -16,26 +17,15 @@
 #include "exec/worker/profile.h"
 #include "exec/worker/server_calls.h"
 #include "exec/worker/sharded.h"
-#include "exec/worker/share.h"
 #include "exec/worker/shared_params.h"
 #include "exec/worker/zero.h"
 
-enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */, TTI_N_HYPER = 8 };
-
-/* A kernel of the update program, bound for one compute thread. */
-typedef struct tti_bound_update {
-    const tti_kernel *kernel; /* NULL: the node is a source */
-    void *state;
-    void *scratch;
-    size_t scratch_bytes;
-} tti_bound_update;
+enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */ };
 
 typedef struct tti_compute_thread {
     tti_instance *shard, *eval;
     void *arena;
-    tti_bound_update *updates; /* [update_graph->n_nodes] */
-    uint64_t hash;             /* of the parameters it updated in this step */
-    tutti_status status;       /* of the last dispatch, with its text */
+    tutti_status status; /* of the last dispatch, with its text */
     char error[512];
 } tti_compute_thread;
 
@@ -106,24 +96,6 @@ struct tti_tally {
 struct tti_joins {
     float *parts; /* [V][elements of the largest joined value] */
     float *joined;
-};
-
-/* The update of the worker's blocks. */
-struct tti_update {
-    double *partials; /* [n_updates][2]: sums of squares by block */
-    float hyper[TTI_N_HYPER];
-    uint64_t *block_hashes; /* [share.n_blocks]: of own parameters as the last update left them;
-                             * NULL: other workers have the same ones, and hashes are compared */
-    bool has_block_hashes;  /* not written since */
-    double *norms; /* [n_slots][2]: of parameters and of their steps, for optimizers with norms */
-    tti_range stretch; /* own blocks that the compute threads are at */
-    /* Called when the update has finished elements first .. last-1 of the parameters until the next
-     * step, from the worker's thread.  May be NULL. */
-    tutti_status (*updated)(void *user, size_t first, size_t last);
-    /* Before that, from there too: the summed gradients of these elements are here.  NULL: all are
-     * when the update begins. */
-    tutti_status (*awaited)(void *user, size_t first, size_t last);
-    void *updated_user; /* of both */
 };
 
 /* The parts of a worker.  Only the files that create and destroy workers see tti_exec
@@ -269,16 +241,16 @@ tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);
 /* step_sums.c: the sum over the workers, of hashes of their own blocks. */
 tutti_status tti_exec_sum_hashes(const tti_setup *setup, uint64_t own, uint64_t *sum);
 
-/* apply.c: clips, optimizes and hashes the worker's blocks; last_hash is then that of these blocks.
+/* zero.c: clips, optimizes and hashes the worker's blocks; last_hash is then that of these blocks.
  * inv_count: 1 / number of counted samples. */
 tutti_status tti_exec_update(tti_exec *exec, const tti_step_desc *desc, double inv_count,
                              tti_step_result *result);
 
-/* apply.c: parameters from the workers that updated them; then last_hash is that of all. */
+/* zero.c: parameters from the workers that updated them; then last_hash is that of all. */
 tutti_status tti_exec_gather_params(tti_exec *exec);
 void tti_exec_hash_gathered(tti_exec *exec);
 
-/* apply.c: both, of a worker without a step program: a server, or the host of a device. */
+/* zero.c: both, of a worker without a step program: a server, or the host of a device. */
 tutti_status tti_exec_apply(tti_exec *exec, const tti_step_desc *desc, double inv_count,
                             tti_step_result *result);
 

@@ -245,7 +245,7 @@ static void fill_partials(tti_exec *x, size_t n_each) {
     const tti_plan *plan = tti_setup_of(x)->desc.plan;
     for (int i = 0; i < plan->n_updates; i++)
         for (size_t k = 0; k < n_each; k++)
-            tti_update_of(x)->partials[(size_t)i * n_each + k] =
+            tti_update_partials(tti_update_of(x))[(size_t)i * n_each + k] =
                 (double)(k + 1) * (double)plan->updates[i].n_elems;
 }
 
@@ -253,7 +253,7 @@ static double sum_of_slot(const tti_exec *x, int slot, int k) {
     double sum = 0;
     for (int i = 0; i < tti_setup_of(x)->desc.plan->n_updates; i++)
         if (tti_setup_of(x)->desc.plan->updates[i].slot == slot)
-            sum += tti_update_of(x)->partials[2 * i + k];
+            sum += tti_update_partials(tti_update_of(x))[2 * i + k];
     return sum;
 }
 
@@ -263,11 +263,13 @@ static const char *complete_partials(grid *g, tti_exec *x, const tti_mesh *mesh)
     (void)mesh;
     for (int i = 0; i < g->whole->n_slots; i++) want += (double)g->whole->slots[i].n_elems;
     fill_partials(x, 1);
-    COMM_OK(tti_divided_partials(x, (size_t)plan->n_updates));
-    for (int i = 0; i < plan->n_updates; i++) sum += tti_update_of(x)->partials[i];
+    COMM_OK(tti_divided_partials(tti_setup_of(x)->divided, plan, tti_update_of(x),
+                                 (size_t)plan->n_updates));
+    for (int i = 0; i < plan->n_updates; i++) sum += tti_update_partials(tti_update_of(x))[i];
     COMM_TRUE(sum == want);
     fill_partials(x, 2);
-    COMM_OK(tti_divided_partials(x, 2 * (size_t)plan->n_updates));
+    COMM_OK(tti_divided_partials(tti_setup_of(x)->divided, plan, tti_update_of(x),
+                                 2 * (size_t)plan->n_updates));
     for (int i = 0; i < plan->n_slots; i++) {
         int whole = tti_plan_find_slot(g->whole, plan->slots[i].param->name);
         double n_elems = (double)g->whole->slots[whole].n_elems;

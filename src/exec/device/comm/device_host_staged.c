@@ -324,19 +324,19 @@ tutti_status tti_device_host_staged_parts(tti_device_host_staged *b, float *part
 tutti_status tti_device_host_staged_words(tti_device_host_staged *b, void *words, size_t n) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
-    tti_update *update = tti_update_of(x);
+    double *partials = tti_update_partials(tti_update_of(x));
     size_t n_bytes = n * sizeof(uint32_t), n_sums = n_bytes / sizeof(double);
     TTI_ASSERT(n_sums <= 2 * (size_t)setup->desc.plan->n_updates);
-    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, update->partials, words, n_bytes));
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, partials, words, n_bytes));
     TTI_TRY(b->ops->queues.sync());
     int64_t start = tti_now_ns();
     if (tti_exec_has_parts(setup))
-        TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, update->partials, update->partials, n_sums,
-                                      TUTTI_F64, TUTTI_SUM,
-                                      TUTTI_ALG_AUTO)); /* of each but one term is 0 */
-    if (setup->divided) TTI_TRY(tti_divided_partials(x, n_sums));
+        TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, partials, partials, n_sums, TUTTI_F64,
+                                      TUTTI_SUM, TUTTI_ALG_AUTO)); /* of each but one term is 0 */
+    if (setup->divided)
+        TTI_TRY(tti_divided_partials(setup->divided, setup->desc.plan, tti_update_of(x), n_sums));
     tti_exec_waited(tti_tally_of(x), tti_now_ns() - start);
-    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, words, update->partials, n_bytes));
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, words, partials, n_bytes));
     return b->ops->queues.sync();
 }
 

@@ -62,8 +62,8 @@ static size_t flat_bytes(const tti_offload *o) {
 static tutti_status send_params(void *user, size_t first, size_t last);
 
 static tutti_status make(tti_offload *o) {
-    tti_update_of(o->host)->updated = send_params;
-    tti_update_of(o->host)->updated_user = o;
+    tti_update_set_overlap(tti_update_of(o->host),
+                           &(tti_update_overlap){.updated = send_params, .user = o});
     o->has_pinned_params = pin(o, tti_arrays_of(o->host)->params, flat_bytes(o));
     o->report = o->ops->memory.alloc_host(sizeof *o->report);
     return o->report ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of pinned memory");
@@ -129,7 +129,9 @@ static tutti_status prepare_stream(tti_offload *o) {
     if (!o->sums || !o->due) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     tti_bucket_due(plan, o->due);
     o->sums_due = tti_sums_due(&plan->shard);
-    tti_update_of(o->host)->awaited = awaited;
+    tti_update_set_overlap(
+        tti_update_of(o->host),
+        &(tti_update_overlap){.awaited = awaited, .updated = send_params, .user = o});
     return TUTTI_OK;
 }
 
@@ -251,8 +253,6 @@ static tutti_status make_update(tti_offload *o, const tti_step_desc *desc,
     tti_arrays_of(h)->has_whole_ema = o->has_averages = false;
     tally->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
     tally->gather_ns = 0;
-    for (int i = 0; i < tti_setup_of(h)->n_in_flight; i++)
-        tti_threads_of(h)->thread[i].status = TUTTI_OK;
     return tti_exec_apply(h, desc, result->count > 0 ? 1.0 / result->count : 0, result);
 }
 

@@ -3,7 +3,7 @@
  * A bucket has few blocks, and each partition is longer or shorter than its exact share by up to
  * half a block.  To keep these errors from adding up, shares are counted over all buckets so far.
  */
-#include "exec/worker/share.h"
+#include "exec/update/share.h"
 
 #include <stdlib.h>
 

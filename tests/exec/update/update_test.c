@@ -1,4 +1,4 @@
-/* apply_test.c - clip by the global norm, the optimizer, and gradients that are not finite. */
+/* update_test.c - clip by the global norm, the optimizer, and gradients that are not finite. */
 #include "exec/crew.h"
 
 static crew new_crew(net_fn net, int n_ranks) {
