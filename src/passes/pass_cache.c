@@ -95,8 +95,8 @@ static tutti_status copy_tied(const tti_stages *from, tti_stages *to) {
 }
 
 /* Copies the division of the model, but not the graph that it belongs to. */
-static tutti_status copy_pieces(const tti_stages *from, tti_stages *to) {
-    for (int q = 0; q < TTI_MAX_PIECES_OF_MODEL; q++) {
+static tutti_status copy_starts(const tti_stages *from, tti_stages *to) {
+    for (int q = 0; q < TTI_MAX_CHUNKS; q++) {
         to->start[q].nth = from->start[q].nth;
         to->cost[q] = from->cost[q];
         TTI_TRY(copy_text(from->start[q].param, &to->start[q].param));
@@ -108,7 +108,7 @@ static tutti_status copy_pieces(const tti_stages *from, tti_stages *to) {
 
 /* The graph for evaluation is cut as that for training, which went before. */
 static tutti_status copy_stages(const tti_stages *from, bool training, tti_stages *to) {
-    if (training) TTI_TRY(copy_pieces(from, to));
+    if (training) TTI_TRY(copy_starts(from, to));
     to->n_forward = from->n_forward;
     return training ? copy_boundaries(&from->train, &to->train)
                     : copy_boundaries(&from->eval, &to->eval);
@@ -131,7 +131,7 @@ static void cached_graph_fini(cached_graph *x) {
     free(x->why);
 }
 
-/* ---- the ways ---- */
+/* ---- passes with and without the cache ---- */
 
 static tutti_status fill(cached_graph *x, const tti_target *target, const tutti_graph *g) {
     if (x->failed != TUTTI_OK) return copy_text(tutti_last_error(), &x->why);

@@ -54,10 +54,10 @@ typedef struct tti_target {
     bool loss_scale;             /* gradients come out times the input "loss_scale" */
     tti_recompute recompute;
     size_t recompute_bytes; /* TTI_RECOMPUTE_BUDGET */
-    /* The part of the model that the graph becomes: piece `tensor` of n_tensor of each layer, of
-     * the layers of stage `stage` of n_stages.  n 0 or 1: all of it. */
+    /* The part of the model that the graph becomes: tensor shard `tensor` of n_tensor of each
+     * layer, of the layers of stage `stage` of n_stages.  n 0 or 1: all of it. */
     int tensor, n_tensor, stage, n_stages;
-    int n_chunks;               /* pieces that each stage is in, not neighbours; 0: 1 */
+    int n_chunks;               /* chunks of each stage, not neighbours; 0: 1 */
     const tti_weights *weights; /* of nodes, for stages of equal time; NULL: as a host has them */
     tti_stages *stages; /* of these stages: set by tti_plan_create; NULL: the graph stays whole */
     bool collectives;   /* schedule: collectives overlap with nodes that do not need them */
@@ -87,7 +87,7 @@ tutti_status tti_pipeline_between(tutti_graph **g, const tti_target *target, con
 /* Removes nodes that no output needs, identities, and repeated pure nodes. */
 tutti_status tti_pass_simplify(tutti_graph **g, const tti_target *target);
 
-/* The graph of worker target->tensor of n_tensor, which has pieces of the parameters (ops/piece.h)
+/* The graph of worker target->tensor of n_tensor, which has shards of the parameters (ops/piece.h)
  * and exchanges values with the others (ops/exchange.c); results are as of the whole, on each of
  * them.  TUTTI_E_INVALID if hardly anything can be cut so.  Before autodiff. */
 tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target);

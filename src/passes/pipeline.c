@@ -8,7 +8,7 @@ static const tti_pass pipeline[] = {
     {"tensor", "one worker's tensor shards of the layers, and the collectives", tti_pass_tensor},
     {"products", "linear layers of one input as one; a bias into its product", tti_pass_products},
     {"precision", "16-bit floats in the expensive operations", tti_pass_precision},
-    {"pieces", "assign nodes to the ranks of a pipeline", tti_pass_pieces},
+    {"assign_stages", "assign nodes to the ranks of a pipeline", tti_pass_assign_stages},
     {"autodiff", "append the gradient of loss_sum for every parameter", tti_pass_autodiff},
     {"split", "prove that the graph may be cut along the batch", tti_pass_split},
     {"stages", "keep the nodes of one rank of a pipeline", tti_pass_stages},

@@ -12,7 +12,8 @@
 static bool runs(const tti_program *program, const tti_node *node) {
     const tti_neighbours *neighbours = &program->neighbours;
     return !(node->op->traits & (TTI_SOURCE | TTI_VIEW)) && !neighbours->joined[node->id] &&
-           !neighbours->cut_from[node->id] && !(program->narrowed && program->narrowed[node->id]);
+           !neighbours->cut_from[node->id] &&
+           !(program->is_low_copy && program->is_low_copy[node->id]);
 }
 
 /* They must be in one bucket too, which training ensures only within groups: each bucket may have
@@ -50,7 +51,7 @@ static tutti_status make_program(const tti_plan *plan, const tti_target *target,
     TTI_TRY(find_neighbours(plan, has_neighbours, program));
     program->joins_norms = target->joins_norms && !plan->stages;
     program->joins_grads = program->joins_norms ? target->joins_grads : 0;
-    if (program == &plan->shard && !plan->stages) TTI_TRY(tti_narrowed_find(target, program));
+    if (program == &plan->shard && !plan->stages) TTI_TRY(tti_low_copies_find(target, program));
     program->steps = calloc((size_t)g->n_nodes + 1, sizeof(tti_node *));
     program->bufs = calloc((size_t)g->n_values + 1, sizeof *program->bufs);
     if (!program->steps || !program->bufs) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
@@ -65,7 +66,7 @@ static void program_fini(tti_program *program) {
     tutti_graph_destroy(program->graph);
     free(program->steps);
     free(program->bufs);
-    free(program->narrowed);
+    free(program->is_low_copy);
     tti_neighbours_fini(&program->neighbours);
 }
 
@@ -115,7 +116,7 @@ static tutti_status run_passes(const tti_plan_desc *desc, bool training, const t
 
 static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *cuts) {
     tti_target target = *desc->target;
-    target.cuts = cuts; /* evaluation has the same pieces of the parameters */
+    target.cuts = cuts; /* evaluation has the same shards of the parameters */
     TTI_TRY(make_stages(plan, &target));
     TTI_TRY(run_passes(desc, true, &target, &plan->shard.graph));
     TTI_TRY(make_program(plan, &target, !desc->by_creation, &plan->shard));
@@ -123,7 +124,7 @@ static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *c
     TTI_TRY(tti_plan_buckets(plan, desc));
     TTI_TRY(tti_plan_check_parts(plan));
     mark_copies(plan);
-    tti_narrowed_place(plan, &target);
+    tti_low_copies_place(plan, &target);
     TTI_TRY(tti_plan_memory(plan, &plan->shard));
     TTI_TRY(tti_plan_update(plan, desc));
     if (!plan->eval.graph && !desc->pass_cache) return TUTTI_OK;

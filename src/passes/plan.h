@@ -38,16 +38,16 @@ typedef struct tti_program {
     int n_steps;
     tti_buf *bufs;             /* [graph->n_values], owned */
     tti_neighbours neighbours; /* owned */
-    bool joins_norms; /* norms between collectives are computed with them (norm_exchange.h) */
-    int joins_grads;  /* and gradients of norms of so many elements; 0: none */
-    bool *narrowed;   /* [n_nodes], owned: casts of parameters that the update makes; NULL: none */
+    bool joins_norms;  /* norms between collectives are computed with them (norm_exchange.h) */
+    int joins_grads;   /* and gradients of norms of so many elements; 0: none */
+    bool *is_low_copy; /* [n_nodes], owned: casts of parameters that the update makes; NULL: none */
     size_t arena_bytes, const_bytes, result_bytes;
     size_t unshared_bytes; /* arena if no byte were used twice, for inspect */
     int n_inputs;
     /* For a pipeline stage: part i is steps part_first[i] .. part_first[i + 1] - 1, which run in
      * one slot of the schedule (passes/stages/stages.h): chunks forward, then backward.  Else one
      * part of all steps. */
-    int part_first[2 * TTI_MAX_PIECES_OF_MODEL + 1];
+    int part_first[2 * TTI_MAX_CHUNKS + 1];
     int n_parts;
 } tti_program;
 
@@ -174,13 +174,13 @@ tutti_status tti_plan_parts(const tti_stages *stages, tti_program *program);
  * shard may have overwritten it. */
 tutti_status tti_plan_check_parts(const tti_plan *plan);
 
-/* narrowed.c: the casts of a program whose results lie in TTI_SPACE_LOW, so that they do not run;
+/* low_copies.c: the casts of a program whose results lie in TTI_SPACE_LOW, so that they do not run;
  * and where in it.  neighbours, and then slots, are set. */
-tutti_status tti_narrowed_find(const tti_target *target, tti_program *program);
-void tti_narrowed_place(tti_plan *plan, const tti_target *target);
+tutti_status tti_low_copies_find(const tti_target *target, tti_program *program);
+void tti_low_copies_place(tti_plan *plan, const tti_target *target);
 
 /* The first element of the result of such a cast. */
-size_t tti_narrowed_at(const tti_plan *plan, const tti_node *cast);
+size_t tti_low_copy_at(const tti_plan *plan, const tti_node *cast);
 
 /* bucket.c: slots in order of readiness, for tensor-sharded layers in the order in which gradients
  * are made, or as desc->by_creation says, and buckets over them. program->steps is set. */

@@ -120,7 +120,7 @@ static double eval_message_bytes(const tti_stages *s, int n_shard_groups) {
  * ends. */
 static double message_bytes(const tti_stages *s, int n_shard_groups) {
     double bytes = s ? eval_message_bytes(s, n_shard_groups) : 0;
-    int last = s ? 2 * tti_stages_n_pieces(s) - 1 : 0;
+    int last = s ? 2 * tti_stages_n_all_chunks(s) - 1 : 0;
     for (int i = 0; s && i < s->train.n; i++) {
         const tti_stage_boundary *x = &s->train.of[i];
         int earlier = TTI_MIN(TTI_MIN(x->from, last - x->from), TTI_MIN(x->to, last - x->to));

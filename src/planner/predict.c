@@ -135,7 +135,7 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
                                .moment_s = moment_s};
     tti_stage_sim silent, told;
     tti_stage_costs(b, c, moment_s);
-    for (int i = 0; i < 2 * tti_stages_n_pieces(plan->stages); i++) moment_s[i] *= second;
+    for (int i = 0; i < 2 * tti_stages_n_all_chunks(plan->stages); i++) moment_s[i] *= second;
     TTI_TRY(tti_stage_sim_run(&desc, &silent));
     desc.latency_s = c->message.latency_s;
     desc.message_s_of_byte = 1 / c->message.bytes_s;

@@ -98,7 +98,7 @@ tutti_status tti_schedule_picture(const tti_schedule_drawing *d, int x, int y, i
                               .n_compute_threads = d->n_compute_threads,
                               .moment_s = units};
     tti_stage_sim simulated;
-    for (int m = 0; m < 2 * tti_stages_n_pieces(d->stages); m++)
+    for (int m = 0; m < 2 * tti_stages_n_all_chunks(d->stages); m++)
         units[m] = tti_moment_is_backward(d->stages, m) ? UNITS_BACKWARD : UNITS_FORWARD;
     TTI_TRY(tti_stage_sim_run(&sim, &simulated)); /* for its length alone */
     s.unit = TTI_MIN(most_pixels, (width - LABEL_WIDTH) / TTI_MAX(simulated.step_s, 1));

@@ -7,9 +7,9 @@
 
 typedef struct game {
     const tti_stage_sim_desc *desc;
-    tti_pipe_schedule of[TTI_MAX_PIECES_OF_MODEL]; /* by stage */
-    int done[TTI_MAX_PIECES_OF_MODEL];             /* actions of a stage */
-    double *end;                                   /* [n_shard_groups][moments]; < 0: not yet */
+    tti_pipe_schedule of[TTI_MAX_CHUNKS]; /* by stage */
+    int done[TTI_MAX_CHUNKS];             /* actions of a stage */
+    double *end;                          /* [n_shard_groups][moments]; < 0: not yet */
     int n_moments;
 } game;
 
@@ -75,7 +75,7 @@ static tutti_status simulate(game *g, tti_stage_sim *out) {
 tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *out) {
     const tti_stages *s = desc->stages;
     const tti_pipe_shape shape = tti_pipe_shape_of(s, desc->n_shard_groups, true);
-    game g = {.desc = desc, .n_moments = 2 * tti_stages_n_pieces(s)};
+    game g = {.desc = desc, .n_moments = 2 * tti_stages_n_all_chunks(s)};
     *out = (tti_stage_sim){0};
     g.end = calloc((size_t)desc->n_shard_groups, (size_t)g.n_moments * sizeof *g.end);
     tutti_status st = g.end ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");

@@ -7,7 +7,7 @@
 #include "exec/program/pipe_schedule.h"
 #include "planner/calibrate.h"
 
-enum { TTI_MAX_MOMENTS = 2 * TTI_MAX_PIECES_OF_MODEL };
+enum { TTI_MAX_MOMENTS = 2 * TTI_MAX_CHUNKS };
 
 /* A part of a stage's schedule, and its time. */
 typedef struct tti_stage_part {
@@ -30,7 +30,7 @@ typedef struct tti_stage_sim_desc {
 typedef struct tti_stage_sim {
     double step_s; /* from the first forward part to the last backward one */
     double bubble; /* share of step_s that the stages wait, in the mean */
-    double busy_s[TTI_MAX_PIECES_OF_MODEL], end_s[TTI_MAX_PIECES_OF_MODEL]; /* of each stage */
+    double busy_s[TTI_MAX_CHUNKS], end_s[TTI_MAX_CHUNKS]; /* of each stage */
 } tti_stage_sim;
 
 tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *out);

@@ -50,7 +50,7 @@ expect 0 "worker 1   12560 elements from 176" job.yaml -n 3 $loose --layout
 expect 0 "MiB each way" job.yaml -n 3 $server --layout
 expect 0 "each of  2 servers" job.yaml -n 3 $loose
 expect 0 "the server, peak" job.yaml -n 3 $server
-expect 2 "there are 1; give at most" job.yaml -n 1 $loose
+expect 2 "there are only 1; give at most" job.yaml -n 1 $loose
 expect 0 "stage 0 to stage 1" job.yaml -n 2 parallel.pipeline=2 --layout
 expect 0 "sums, gathers and scatters" job.yaml -n 2 parallel.tensor=2 --layout
 expect 0 "2 workers of stage 1, of each tensor shard, in the order" \

@@ -49,7 +49,7 @@ static void expect_same_stages(const tti_stages *a, const tti_stages *b) {
         assert_string_equal(a->tied[i].name, b->tied[i].name);
         T_EQ(a->tied[i].stages, b->tied[i].stages);
     }
-    for (int q = 0; q < tti_stages_n_pieces(a); q++) T_NEAR(a->cost[q], b->cost[q], 0);
+    for (int q = 0; q < tti_stages_n_all_chunks(a); q++) T_NEAR(a->cost[q], b->cost[q], 0);
     expect_same_boundaries(&a->train, &b->train);
     expect_same_boundaries(&a->eval, &b->eval);
 }

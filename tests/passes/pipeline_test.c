@@ -3,9 +3,9 @@
 
 T_CASE(passes_stand_in_their_order) {
     T_UNUSED;
-    static const char *const names[] = {"simplify", "tensor",   "products", "precision",
-                                        "pieces",   "autodiff", "split",    "stages",
-                                        "layout",   "fuse",     "schedule", "recompute"};
+    static const char *const names[] = {"simplify",      "tensor",   "products", "precision",
+                                        "assign_stages", "autodiff", "split",    "stages",
+                                        "layout",        "fuse",     "schedule", "recompute"};
     for (int i = 0; i < (int)TTI_COUNT(names); i++) {
         assert_string_equal(tti_pass_at(i)->name, names[i]);
         assert_true(tti_pass_at(i)->doc[0] && tti_pass_at(i)->run);

@@ -83,9 +83,9 @@ void tti_pipe_schedule_fini(tti_pipe_schedule *schedule) {
 typedef struct paper {
     const tti_pipe_shape *shape;
     const double *cost;
-    tti_pipe_schedule of[TTI_MAX_PIECES_OF_MODEL]; /* by stage */
-    int done[TTI_MAX_PIECES_OF_MODEL];             /* actions of a stage */
-    double now[TTI_MAX_PIECES_OF_MODEL], busy;
+    tti_pipe_schedule of[TTI_MAX_CHUNKS]; /* by stage */
+    int done[TTI_MAX_CHUNKS];             /* actions of a stage */
+    double now[TTI_MAX_CHUNKS], busy;
     double *end; /* [n_shard_groups][moments]: when it was over; < 0: not yet */
 } paper;
 
@@ -112,7 +112,7 @@ static bool advance(paper *p, int stage) {
     if (p->done[stage] == p->of[stage].n_actions) return false;
     const tti_pipe_action *a = &p->of[stage].actions[p->done[stage]];
     const tti_stages s = {.n_stages = p->shape->n_stages, .n_chunks = p->shape->n_chunks};
-    int moment = tti_part_moment(&s, stage, a->part), n_pieces = tti_stages_n_pieces(&s);
+    int moment = tti_part_moment(&s, stage, a->part), n_pieces = tti_stages_n_all_chunks(&s);
     bool backward = tti_moment_is_backward(&s, moment);
     double before = ready(p, a->shard_group, moment);
     if (before < 0) return false;
@@ -146,7 +146,7 @@ tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, do
     paper *p = calloc(1, sizeof *p);
     tutti_status st = TUTTI_OK;
     if (!p) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    TTI_ASSERT(shape->n_stages * shape->n_chunks <= TTI_MAX_PIECES_OF_MODEL);
+    TTI_ASSERT(shape->n_stages * shape->n_chunks <= TTI_MAX_CHUNKS);
     p->shape = shape;
     p->cost = cost;
     p->end = calloc((size_t)shape->n_shard_groups * 2 * (size_t)(shape->n_stages * shape->n_chunks),

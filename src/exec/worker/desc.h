@@ -151,7 +151,7 @@ typedef struct tti_exec_memory {
     size_t device_peak; /* all of the device's at their most so far; 0 on the host */
     size_t ema;         /* averaged parameters */
     size_t gathered;    /* parameters of others, while they are used */
-    size_t mailbox;        /* of the host: places of values that other stages send */
+    size_t mailbox;     /* of the host: places of values that other stages send */
     size_t offloaded;   /* of the host, for a device that has no state (desc.offload) */
     size_t beside; /* of the host: constants and results of the programs of its compute threads */
 } tti_exec_memory;

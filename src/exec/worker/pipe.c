@@ -77,7 +77,7 @@ int tti_pipe_width(const tti_stages *s, int n_compute_threads, int n_local) {
 /* Slots for a stage boundary: as many as micro-batch groups that can be between its two ends. */
 static tutti_status depth_of(const tti_stages *s, int n_shard_groups, const tti_stage_boundary *c,
                              bool training, int *depth) {
-    int last = 2 * tti_stages_n_pieces(s) - 1;
+    int last = 2 * tti_stages_n_all_chunks(s) - 1;
     int earlier = TTI_MIN(TTI_MIN(c->from, last - c->from), TTI_MIN(c->to, last - c->to));
     tti_stages at = {.stage = tti_moment_stage(s, earlier),
                      .n_stages = s->n_stages,
@@ -354,7 +354,7 @@ void tti_pipe_begin(tti_pipe *pipe, tutti_status before) {
 tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     tti_pipe *pipe = tti_pipe_of(x);
     int n = pipe->stages->n_stages;
-    double times[2 * TTI_MAX_PIECES_OF_MODEL] = {0}, busy = 0, span = 0;
+    double times[2 * TTI_MAX_CHUNKS] = {0}, busy = 0, span = 0;
     int64_t start = tti_now_ns();
     times[2 * pipe->stages->stage] = (double)busy_ns;
     times[2 * pipe->stages->stage + 1] = (double)span_ns;

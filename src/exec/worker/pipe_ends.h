@@ -39,7 +39,7 @@ struct tti_pipe {
     tti_pipe_side train, eval;
     int64_t busy_ns; /* of compute thread 0 in this step */
     double measured, expected;
-    double busy[TTI_MAX_PIECES_OF_MODEL]; /* share of the last step that each stage computed */
+    double busy[TTI_MAX_CHUNKS]; /* share of the last step that each stage computed */
 };
 
 /* A part of one shard on its way through the stage. */

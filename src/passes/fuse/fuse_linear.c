@@ -113,14 +113,14 @@ static bool pair_wide(const finder *f, const tti_node *node, pairing *out) {
 
 static pairing pair(const finder *f, const tti_node *node) {
     typedef bool (*pair_fn)(const finder *f, const tti_node *node, pairing *out);
-    static const pair_fn ways[TTI_N_JOINTS] = {[TTI_JOINT_GELU] = pair_gelu,
-                                               [TTI_JOINT_GELU_GRAD] = pair_gelu_grad,
-                                               [TTI_JOINT_ADD] = pair_add,
-                                               [TTI_JOINT_WIDE] = pair_wide};
+    static const pair_fn pairs[TTI_N_JOINTS] = {[TTI_JOINT_GELU] = pair_gelu,
+                                                [TTI_JOINT_GELU_GRAD] = pair_gelu_grad,
+                                                [TTI_JOINT_ADD] = pair_add,
+                                                [TTI_JOINT_WIDE] = pair_wide};
     pairing found = {TTI_JOINT_NONE, {NULL}};
     if (!is_bare(node)) return found;
     for (int j = TTI_JOINT_NONE + 1; j < TTI_N_JOINTS; j++)
-        if (node->op->joined[j] && ways[j](f, node, &found)) break;
+        if (node->op->joined[j] && pairs[j](f, node, &found)) break;
     return found;
 }
 

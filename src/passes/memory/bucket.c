@@ -88,9 +88,9 @@ static int by_creation(const void *a, const void *b) {
 typedef int (*slot_order)(const void *a, const void *b);
 
 static slot_order order_of(const tti_plan_desc *desc) {
-    bool in_pieces = desc->target->n_tensor > 1 && desc->target->n_stages <= 1;
+    bool is_divided = desc->target->n_tensor > 1 && desc->target->n_stages <= 1;
     if (desc->by_creation) return by_creation;
-    return in_pieces ? by_making : by_readiness;
+    return is_divided ? by_making : by_readiness;
 }
 
 static tutti_status make_slots(tti_plan *plan, slot_order order) {

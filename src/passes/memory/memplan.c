@@ -12,20 +12,20 @@
 
 enum { ALIGN = 64 };
 
-typedef struct piece {
+typedef struct live_range {
     int first, last; /* steps; first > last: the value has no memory of its own */
     size_t n_bytes;
     size_t offset;
     int value; /* root value id */
-} piece;
+} live_range;
 
 typedef struct memplan {
     const tti_plan *plan;
     tti_program *program;
-    int *root;      /* [n_values]: the value whose bytes this one shares */
-    piece *pieces;  /* [n_values]: by root value id */
-    bool *fixed;    /* [n_values]: root has a place outside the arena */
-    size_t *offset; /* [n_values]: bytes of the root that lie before, in parts of a gradient */
+    int *root;          /* [n_values]: the value whose bytes this one shares */
+    live_range *ranges; /* [n_values]: by root value id */
+    bool *fixed;        /* [n_values]: root has a place outside the arena */
+    size_t *offset;     /* [n_values]: bytes of the root that lie before, in parts of a gradient */
 } memplan;
 
 static size_t aligned(size_t n_bytes) { return (n_bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1); }
@@ -79,12 +79,12 @@ static void place_joined(memplan *m) {
 }
 
 /* Parameters that the update has left in 16 bits. */
-static void place_narrowed(memplan *m) {
+static void place_low_copies(memplan *m) {
     const tutti_graph *g = m->program->graph;
-    for (int i = 0; m->program->narrowed && i < g->n_nodes; i++) {
-        if (!m->program->narrowed[i]) continue;
+    for (int i = 0; m->program->is_low_copy && i < g->n_nodes; i++) {
+        if (!m->program->is_low_copy[i]) continue;
         int id = g->nodes[i]->out[0]->id;
-        size_t offset = tti_narrowed_at(m->plan, g->nodes[i]) * sizeof(uint16_t);
+        size_t offset = tti_low_copy_at(m->plan, g->nodes[i]) * sizeof(uint16_t);
         m->program->bufs[id] = (tti_buf){TTI_SPACE_LOW, offset};
         m->fixed[id] = true;
     }
@@ -135,12 +135,12 @@ static void place_outputs(memplan *m) {
 
 static void find_lives(memplan *m) {
     for (int id = 0; id < m->program->graph->n_values; id++)
-        m->pieces[id] = (piece){.first = INT32_MAX, .last = -1, .value = id};
+        m->ranges[id] = (live_range){.first = INT32_MAX, .last = -1, .value = id};
     for (int s = 0; s < m->program->n_steps; s++) {
         const tti_node *node = m->program->steps[s];
-        for (int i = 0; i < node->n_in; i++) m->pieces[m->root[node->in[i]->id]].last = s;
+        for (int i = 0; i < node->n_in; i++) m->ranges[m->root[node->in[i]->id]].last = s;
         for (int k = 0; k < node->op->n_out; k++) {
-            piece *p = &m->pieces[m->root[node->out[k]->id]];
+            live_range *p = &m->ranges[m->root[node->out[k]->id]];
             p->first = TTI_MIN(p->first, s);
             p->last = TTI_MAX(p->last, s);
             p->n_bytes = aligned(tti_value_n_bytes(node->out[k]));
@@ -158,11 +158,11 @@ static void extend_lives(memplan *m) {
         for (int t = s; t <= last; t++) {
             const tti_node *node = m->program->steps[t];
             for (int i = 0; i < node->n_in; i++) {
-                piece *p = &m->pieces[m->root[node->in[i]->id]];
+                live_range *p = &m->ranges[m->root[node->in[i]->id]];
                 if (p->last >= s) p->last = TTI_MAX(p->last, last);
             }
             for (int k = 0; k < node->op->n_out; k++) {
-                piece *p = &m->pieces[m->root[node->out[k]->id]];
+                live_range *p = &m->ranges[m->root[node->out[k]->id]];
                 if (p->last >= s) p->first = TTI_MIN(p->first, s);
             }
         }
@@ -182,14 +182,14 @@ static void share_in_place(memplan *m) {
         const tti_node *node = m->program->steps[s];
         if (!(node->op->traits & TTI_IN_PLACE) || is_used_twice(m, node)) continue;
         int in = m->root[node->in[0]->id], out = m->root[node->out[0]->id];
-        piece *from = &m->pieces[in], *to = &m->pieces[out];
+        live_range *from = &m->ranges[in], *to = &m->ranges[out];
         bool same_bytes = tti_value_n_bytes(node->in[0]) == tti_value_n_bytes(node->out[0]) &&
                           from->n_bytes == to->n_bytes;
         bool allowed = same_bytes && !m->fixed[in] && !m->fixed[out] && from->last == s &&
                        node->in[0]->layout == node->out[0]->layout;
         if (!allowed) continue;
         from->last = to->last;
-        *to = (piece){.first = INT32_MAX, .last = -1, .value = out};
+        *to = (live_range){.first = INT32_MAX, .last = -1, .value = out};
         for (int id = 0; id < m->program->graph->n_values; id++)
             if (m->root[id] == out) m->root[id] = in;
     }
@@ -204,8 +204,8 @@ static void share_gradients(memplan *m) {
         const tutti_value *sum = node->out[0], *term = node->in[0];
         int in = m->root[term->id], out = m->root[sum->id];
         bool allowed = m->fixed[out] && m->program->bufs[out].space == TTI_SPACE_GRAD &&
-                       out == sum->id && !m->fixed[in] && m->pieces[in].last == s &&
-                       m->pieces[in].n_bytes == aligned(tti_value_n_bytes(sum)) &&
+                       out == sum->id && !m->fixed[in] && m->ranges[in].last == s &&
+                       m->ranges[in].n_bytes == aligned(tti_value_n_bytes(sum)) &&
                        m->offset[term->id] == 0 && term->layout == sum->layout;
         if (!allowed) continue;
         m->fixed[in] = true;
@@ -214,18 +214,18 @@ static void share_gradients(memplan *m) {
 }
 
 static int by_size(const void *a, const void *b) {
-    const piece *x = *(piece *const *)a, *y = *(piece *const *)b;
+    const live_range *x = *(live_range *const *)a, *y = *(live_range *const *)b;
     if (x->n_bytes != y->n_bytes) return x->n_bytes > y->n_bytes ? -1 : 1;
     return x->value < y->value ? -1 : 1;
 }
 
 /* The lowest offset for p among the n placed ones (sorted by nothing): try 0 and every end. */
-static size_t lowest_offset(const piece *p, piece *const *placed, int n) {
+static size_t lowest_offset(const live_range *p, live_range *const *placed, int n) {
     size_t offset = 0;
     for (bool moved = true; moved;) {
         moved = false;
         for (int i = 0; i < n; i++) {
-            const piece *q = placed[i];
+            const live_range *q = placed[i];
             bool together = q->first <= p->last && p->first <= q->last;
             if (together && offset < q->offset + q->n_bytes && q->offset < offset + p->n_bytes) {
                 offset = q->offset + q->n_bytes;
@@ -238,11 +238,11 @@ static size_t lowest_offset(const piece *p, piece *const *placed, int n) {
 
 static tutti_status pack_arena(memplan *m) {
     int n_values = m->program->graph->n_values, n = 0;
-    piece **order = calloc((size_t)n_values + 1, sizeof *order);
+    live_range **order = calloc((size_t)n_values + 1, sizeof *order);
     if (!order) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int id = 0; id < n_values; id++)
-        if (!m->fixed[id] && m->root[id] == id && m->pieces[id].n_bytes > 0)
-            order[n++] = &m->pieces[id];
+        if (!m->fixed[id] && m->root[id] == id && m->ranges[id].n_bytes > 0)
+            order[n++] = &m->ranges[id];
     qsort(order, (size_t)n, sizeof *order, by_size);
     for (int i = 0; i < n; i++) {
         order[i]->offset = lowest_offset(order[i], order, i);
@@ -258,7 +258,7 @@ static tutti_status pack_arena(memplan *m) {
 static tutti_status place_values(memplan *m) {
     TTI_TRY(place_sources(m));
     place_joined(m);
-    place_narrowed(m);
+    place_low_copies(m);
     find_roots(m);
     place_outputs(m);
     find_lives(m);
@@ -276,13 +276,13 @@ tutti_status tti_plan_memory(const tti_plan *plan, tti_program *program) {
     size_t n = (size_t)program->graph->n_values + 1;
     memplan m = {.plan = plan, .program = program};
     m.root = calloc(n, sizeof *m.root);
-    m.pieces = calloc(n, sizeof *m.pieces);
+    m.ranges = calloc(n, sizeof *m.ranges);
     m.fixed = calloc(n, sizeof *m.fixed);
     m.offset = calloc(n, sizeof *m.offset);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    if (m.root && m.pieces && m.fixed && m.offset) st = place_values(&m);
+    if (m.root && m.ranges && m.fixed && m.offset) st = place_values(&m);
     free(m.root);
-    free(m.pieces);
+    free(m.ranges);
     free(m.fixed);
     free(m.offset);
     return st;

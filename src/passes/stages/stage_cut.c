@@ -120,12 +120,12 @@ static tutti_status sum_times(const tutti_graph *g, const tti_target *target, do
 
 /* ---- the choice ---- */
 
-/* A way to end a piece at a place, and the best way to get there. */
-typedef struct way {
-    double slowest; /* piece so far */
+/* A choice to end a chunk at a place, and the best choice to get there. */
+typedef struct choice {
+    double slowest; /* chunk so far */
     size_t n_bytes; /* that cross so far */
-    int before;     /* place of the piece in front */
-} way;
+    int before;     /* place of the chunk in front */
+} choice;
 
 typedef struct cutter {
     const tutti_graph *g;
@@ -133,10 +133,10 @@ typedef struct cutter {
     const size_t *cross;
     const double *time;
     double byte_time; /* of one that crosses */
-    int *nodes;       /* [n]: that pieces can begin at, in order */
+    int *nodes;       /* [n]: that chunks can begin at, in order */
     int *cuts;        /* [n]: where the graph is then cut */
     int n;
-    way *ways; /* [pieces][n + 1]; place n: the end */
+    choice *choices; /* [chunks][n + 1]; place n: the end */
 } cutter;
 
 /* A bias that is added after the collective of its layer is no boundary: evaluation, which may
@@ -159,31 +159,31 @@ static void find_places(cutter *c) {
     }
 }
 
-/* A piece from place a, -1: the beginning, to place b. */
-static double piece_time(const cutter *c, int a, int b) {
+/* A chunk from place a, -1: the beginning, to place b. */
+static double chunk_time(const cutter *c, int a, int b) {
     int from = a < 0 ? 0 : c->cuts[a], to = b < c->n ? c->cuts[b] : c->g->n_nodes;
     size_t n_bytes = (a < 0 ? 0 : c->cross[from]) + (b < c->n ? c->cross[to] : 0);
     return c->time[to] - c->time[from] + c->byte_time * (double)n_bytes;
 }
 
-static bool is_better(const way *a, const way *b) {
+static bool is_better(const choice *a, const choice *b) {
     return a->slowest < b->slowest || (a->slowest == b->slowest && a->n_bytes < b->n_bytes);
 }
 
-/* The best way to have q + 1 pieces that end at place b. */
-static way best_way(const cutter *c, int q, int b) {
-    way best = {.slowest = INFINITY};
-    if (q == 0) return (way){piece_time(c, -1, b), b < c->n ? c->cross[c->cuts[b]] : 0, -1};
+/* The best choice to have q + 1 chunks that end at place b. */
+static choice best_way(const cutter *c, int q, int b) {
+    choice best = {.slowest = INFINITY};
+    if (q == 0) return (choice){chunk_time(c, -1, b), b < c->n ? c->cross[c->cuts[b]] : 0, -1};
     for (int a = q - 1; a < b; a++) {
-        const way *before = &c->ways[(size_t)(q - 1) * (size_t)(c->n + 1) + (size_t)a];
-        way w = {fmax(before->slowest, piece_time(c, a, b)),
-                 before->n_bytes + (b < c->n ? c->cross[c->cuts[b]] : 0), a};
+        const choice *before = &c->choices[(size_t)(q - 1) * (size_t)(c->n + 1) + (size_t)a];
+        choice w = {fmax(before->slowest, chunk_time(c, a, b)),
+                    before->n_bytes + (b < c->n ? c->cross[c->cuts[b]] : 0), a};
         if (is_better(&w, &best)) best = w;
     }
     return best;
 }
 
-static tutti_status note_start(const cutter *c, int node, tti_piece_start *start) {
+static tutti_status note_start(const cutter *c, int node, tti_chunk_start *start) {
     const char *param = param_of(c->g->nodes[node], c->is_free)->name;
     start->param = strdup(param);
     start->nth = 0;
@@ -207,15 +207,15 @@ static tutti_status too_many(const tti_stages *stages, int n_most) {
 }
 
 static tutti_status choose(cutter *c, tti_stages *stages) {
-    int n_pieces = tti_stages_n_pieces(stages);
-    if (c->n + 1 < n_pieces) return too_many(stages, c->n + 1);
-    for (int q = 0; q < n_pieces; q++)
+    int n_all = tti_stages_n_all_chunks(stages);
+    if (c->n + 1 < n_all) return too_many(stages, c->n + 1);
+    for (int q = 0; q < n_all; q++)
         for (int b = q; b <= c->n; b++)
-            c->ways[(size_t)q * (size_t)(c->n + 1) + (size_t)b] = best_way(c, q, b);
+            c->choices[(size_t)q * (size_t)(c->n + 1) + (size_t)b] = best_way(c, q, b);
     int end = c->n;
-    for (int q = n_pieces - 1; q >= 0; q--) {
-        int begin = c->ways[(size_t)q * (size_t)(c->n + 1) + (size_t)end].before;
-        stages->cost[q] = piece_time(c, begin, end);
+    for (int q = n_all - 1; q >= 0; q--) {
+        int begin = c->choices[(size_t)q * (size_t)(c->n + 1) + (size_t)end].before;
+        stages->cost[q] = chunk_time(c, begin, end);
         if (q > 0) TTI_TRY(note_start(c, c->nodes[begin], &stages->start[q]));
         end = begin;
     }
@@ -224,7 +224,7 @@ static tutti_status choose(cutter *c, tti_stages *stages) {
 
 tutti_status tti_stages_find_cuts(const tutti_graph *g, const tti_target *target,
                                   tti_stages *stages) {
-    size_t n = (size_t)g->n_nodes + 1, n_pieces = (size_t)tti_stages_n_pieces(stages);
+    size_t n = (size_t)g->n_nodes + 1, n_all = (size_t)tti_stages_n_all_chunks(stages);
     bool *is_free = tti_find_free_nodes(g);
     size_t *cross = is_free ? tti_stage_boundary_bytes(g, is_free) : NULL;
     double *time = calloc(n + 1, sizeof *time);
@@ -232,9 +232,9 @@ tutti_status tti_stages_find_cuts(const tutti_graph *g, const tti_target *target
     c.byte_time = weights_of(target)->byte_between;
     c.nodes = calloc(n, sizeof *c.nodes);
     c.cuts = calloc(n, sizeof *c.cuts);
-    c.ways = calloc(n * n_pieces, sizeof *c.ways);
+    c.choices = calloc(n * n_all, sizeof *c.choices);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
-    if (is_free && cross && time && c.nodes && c.cuts && c.ways) {
+    if (is_free && cross && time && c.nodes && c.cuts && c.choices) {
         st = sum_times(g, target, time);
         find_places(&c);
         if (st == TUTTI_OK) st = choose(&c, stages);
@@ -244,6 +244,6 @@ tutti_status tti_stages_find_cuts(const tutti_graph *g, const tti_target *target
     free(time);
     free(c.nodes);
     free(c.cuts);
-    free(c.ways);
+    free(c.choices);
     return st;
 }

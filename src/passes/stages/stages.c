@@ -16,7 +16,7 @@
 enum { ANYWHERE = -1 /* mark of an input: fed to every rank that reads it */ };
 
 void tti_stages_fini(tti_stages *s) {
-    for (int q = 0; q < TTI_MAX_PIECES_OF_MODEL; q++) free(s->start[q].param);
+    for (int q = 0; q < TTI_MAX_CHUNKS; q++) free(s->start[q].param);
     for (int i = 0; i < s->n_tied; i++) free(s->tied[i].name);
     free(s->tied);
     free(s->train.of);
@@ -24,27 +24,27 @@ void tti_stages_fini(tti_stages *s) {
     *s = (tti_stages){.stage = s->stage, .n_stages = s->n_stages, .n_chunks = s->n_chunks};
 }
 
-int tti_stages_n_pieces(const tti_stages *s) { return s->n_stages * s->n_chunks; }
+int tti_stages_n_all_chunks(const tti_stages *s) { return s->n_stages * s->n_chunks; }
 
 bool tti_moment_is_backward(const tti_stages *s, int moment) {
-    return moment >= tti_stages_n_pieces(s);
+    return moment >= tti_stages_n_all_chunks(s);
 }
 
-static int piece_of(const tti_stages *s, int moment) {
-    return tti_moment_is_backward(s, moment) ? 2 * tti_stages_n_pieces(s) - 1 - moment : moment;
+static int chunk_of(const tti_stages *s, int moment) {
+    return tti_moment_is_backward(s, moment) ? 2 * tti_stages_n_all_chunks(s) - 1 - moment : moment;
 }
 
-int tti_moment_stage(const tti_stages *s, int moment) { return piece_of(s, moment) % s->n_stages; }
+int tti_moment_stage(const tti_stages *s, int moment) { return chunk_of(s, moment) % s->n_stages; }
 
 int tti_moment_part(const tti_stages *s, int moment) {
-    int chunk = piece_of(s, moment) / s->n_stages;
+    int chunk = chunk_of(s, moment) / s->n_stages;
     return tti_moment_is_backward(s, moment) ? 2 * s->n_chunks - 1 - chunk : chunk;
 }
 
 int tti_part_moment(const tti_stages *s, int stage, int part) {
     if (part < s->n_chunks) return part * s->n_stages + stage;
     int chunk = 2 * s->n_chunks - 1 - part;
-    return 2 * tti_stages_n_pieces(s) - 1 - (chunk * s->n_stages + stage);
+    return 2 * tti_stages_n_all_chunks(s) - 1 - (chunk * s->n_stages + stage);
 }
 
 int tti_stage_boundary_number(const char *name) {
@@ -54,25 +54,25 @@ int tti_stage_boundary_number(const char *name) {
     return end != name + 5 && *end == '\0' && n >= 0 && n < INT32_MAX ? (int)n : -1;
 }
 
-/* ---- pieces: the marks, and sources on every rank that reads them ---- */
+/* ---- chunks: the marks, and sources on every rank that reads them ---- */
 
-/* Bounds of the pieces: piece q begins at node begin[q]. */
+/* Bounds of the chunks: chunk q begins at node begin[q]. */
 static tutti_status find_bounds(const tutti_graph *g, const bool *is_free, const tti_stages *s,
                                 int *begin) {
     size_t *cross = tti_stage_boundary_bytes(g, is_free);
     if (!cross) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
-    int q = 1, n_pieces = tti_stages_n_pieces(s), n_read = 0;
+    int q = 1, n_all = tti_stages_n_all_chunks(s), n_read = 0;
     begin[0] = 0;
-    for (int i = 0; i < g->n_nodes && q < n_pieces; i++) {
+    for (int i = 0; i < g->n_nodes && q < n_all; i++) {
         if (is_free[i] || !tti_reads_param(g->nodes[i], is_free, s->start[q].param)) continue;
         if (n_read++ < s->start[q].nth) continue;
         begin[q++] = tti_cut_place(g, is_free, cross, i);
         n_read = 0;
-        for (int j = 0; q < n_pieces && j <= i; j++) /* the next one counts from the beginning */
+        for (int j = 0; q < n_all && j <= i; j++) /* the next one counts from the beginning */
             n_read += !is_free[j] && tti_reads_param(g->nodes[j], is_free, s->start[q].param);
     }
     free(cross);
-    if (q == n_pieces) return TUTTI_OK;
+    if (q == n_all) return TUTTI_OK;
     return tti_fail(TUTTI_E_INVALID,
                     "stages: parameter '%s' is not read by evaluation as by training, so the model "
                     "cannot be cut",
@@ -84,11 +84,11 @@ typedef struct marker {
     tti_stages *s;
     const bool *is_free;
     tutti_value **copies; /* [n_stages][from->n_values]: of free values on each rank; NULL: none */
-    int piece;
+    int chunk;
 } marker;
 
 static tutti_value **copy_of(const marker *m, const tutti_value *value) {
-    int stage = m->piece % m->s->n_stages;
+    int stage = m->chunk % m->s->n_stages;
     return &m->copies[(size_t)stage * (size_t)(m->rw.from->n_values + 1) + (size_t)value->id];
 }
 
@@ -99,7 +99,7 @@ static void copy_source(marker *m, const tti_node *node) {
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     snprintf(name, sizeof name, "%s", node->name);
     if (node->name[0] && tti_graph_find_source(m->rw.to, name))
-        snprintf(name, sizeof name, "%s@%d", node->name, m->piece % m->s->n_stages);
+        snprintf(name, sizeof name, "%s@%d", node->name, m->chunk % m->s->n_stages);
     for (int i = 0; i < tti_n_attrs(node->op); i++)
         attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
     tti_node *copy =
@@ -107,7 +107,7 @@ static void copy_source(marker *m, const tti_node *node) {
     if (copy) *copy_of(m, node->out[0]) = copy->out[0];
 }
 
-/* The value of the old graph on the rank of the current piece. */
+/* The value of the old graph on the rank of the current chunk. */
 static tutti_value *value_here(marker *m, const tutti_value *value) {
     const tti_node *node = value->node;
     bool everywhere = (node->op->traits & TTI_INPUT) != 0;
@@ -126,7 +126,7 @@ static tutti_value *value_here(marker *m, const tutti_value *value) {
     tti_rewrite_copy_with(&m->rw, node, in);
     for (int k = 0; k < node->op->n_out; k++) {
         tutti_value *copy = m->rw.map[node->out[k]->id];
-        if (copy) copy->node->stage = m->piece;
+        if (copy) copy->node->stage = m->chunk;
         *copy_of(m, node->out[k]) = copy;
     }
     return *copy_of(m, value);
@@ -134,11 +134,11 @@ static tutti_value *value_here(marker *m, const tutti_value *value) {
 
 static void copy_node(marker *m, const tti_node *node) {
     tutti_value *in[TTI_MAX_IN] = {0};
-    m->rw.to->stage = m->piece;
+    m->rw.to->stage = m->chunk;
     for (int i = 0; i < node->n_in; i++) in[i] = value_here(m, node->in[i]);
     tti_rewrite_copy_with(&m->rw, node, in);
     if (node->op->n_out > 0 && m->rw.map[node->out[0]->id])
-        m->rw.map[node->out[0]->id]->node->stage = m->piece;
+        m->rw.map[node->out[0]->id]->node->stage = m->chunk;
 }
 
 /* A buffer without readers belongs to the maker of its statistic; a parameter without readers goes
@@ -153,8 +153,8 @@ static void copy_idle_sources(marker *m) {
         char name[TTI_MAX_NAME + 16];
         snprintf(name, sizeof name, "stat.%s", node->name);
         const tutti_value *stat = tti_graph_output(g, name);
-        if (stat && m->rw.map[stat->id]) m->piece = m->rw.map[stat->id]->node->stage;
-        m->rw.to->stage = m->piece;
+        if (stat && m->rw.map[stat->id]) m->chunk = m->rw.map[stat->id]->node->stage;
+        m->rw.to->stage = m->chunk;
         copy_source(m, node);
     }
 }
@@ -167,12 +167,12 @@ static void name_outputs(marker *m) {
 
 static tutti_status mark(tutti_graph **g, tti_stages *s, const bool *is_free, const int *begin) {
     marker m = {.s = s, .is_free = is_free};
-    int n_pieces = tti_stages_n_pieces(s);
+    int n_all = tti_stages_n_all_chunks(s);
     TTI_TRY(tti_rewrite_begin(&m.rw, *g));
     m.copies = calloc((size_t)s->n_stages * ((size_t)(*g)->n_values + 1), sizeof(void *));
     if (!m.copies) tti_graph_fail(m.rw.to, tti_fail(TUTTI_E_NOMEM, "stages: out of memory"));
     for (int i = 0; m.copies && i < (*g)->n_nodes; i++) {
-        while (m.piece + 1 < n_pieces && i >= begin[m.piece + 1]) m.piece++;
+        while (m.chunk + 1 < n_all && i >= begin[m.chunk + 1]) m.chunk++;
         if (!is_free[i]) copy_node(&m, (*g)->nodes[i]);
     }
     if (m.copies) {
@@ -236,20 +236,20 @@ static tutti_status check_names(const tutti_graph *g) {
     return TUTTI_OK;
 }
 
-tutti_status tti_pass_pieces(tutti_graph **g, const tti_target *target) {
+tutti_status tti_pass_assign_stages(tutti_graph **g, const tti_target *target) {
     tti_stages *s = target->stages;
     if (!s) return TUTTI_OK;
     TTI_TRY(check_names(*g));
-    if (tti_stages_n_pieces(s) > TTI_MAX_PIECES_OF_MODEL)
+    if (tti_stages_n_all_chunks(s) > TTI_MAX_CHUNKS)
         return tti_fail(TUTTI_E_INVALID,
                         "parallel.pipeline: %d stages of %d chunks, at most %d together",
-                        s->n_stages, s->n_chunks, TTI_MAX_PIECES_OF_MODEL);
+                        s->n_stages, s->n_chunks, TTI_MAX_CHUNKS);
     bool is_first = !s->is_cut;
     if (is_first) TTI_TRY(tti_stages_find_cuts(*g, target, s));
     s->is_cut = true;
     for (int i = 0; is_first && i < (*g)->n_nodes; i++)
         s->is_joined |= ((*g)->nodes[i]->op->traits & TTI_SYNC) != 0;
-    int begin[TTI_MAX_PIECES_OF_MODEL];
+    int begin[TTI_MAX_CHUNKS];
     bool *is_free = tti_find_free_nodes(*g);
     if (!is_free) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
     tutti_status st = find_bounds(*g, is_free, s, begin);
@@ -272,7 +272,7 @@ typedef struct builder {
 
 static void find_moments(builder *k) {
     const tutti_graph *g = k->rw.from;
-    int last = 2 * tti_stages_n_pieces(k->s) - 1;
+    int last = 2 * tti_stages_n_all_chunks(k->s) - 1;
     for (int i = 0; i < g->n_nodes; i++) {
         bool backward = i >= k->s->n_forward;
         int stage = g->nodes[i]->stage;

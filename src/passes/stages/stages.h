@@ -19,9 +19,9 @@
 
 #include "passes/passes.h"
 
-enum { TTI_MAX_PIECES_OF_MODEL = 64 };
+enum { TTI_MAX_CHUNKS = 64 };
 
-/* A value on its way from one rank to another. */
+/* A value that one rank sends to another. */
 typedef struct tti_stage_boundary {
     int from, to; /* slots: where it is made, where it is first read */
     size_t n_bytes;
@@ -34,10 +34,10 @@ typedef struct tti_stage_boundaries {
 
 /* The begin of a chunk: the nth node, from 0, that reads a parameter, or an earlier node if fewer
  * bytes cross there. */
-typedef struct tti_piece_start {
+typedef struct tti_chunk_start {
     char *param; /* owned */
     int nth;
-} tti_piece_start;
+} tti_chunk_start;
 
 /* A parameter that several ranks have. */
 typedef struct tti_tied_param {
@@ -49,10 +49,10 @@ struct tti_stages {
     int stage, n_stages, n_chunks; /* given: whose graph this is; n_stages >= 2, n_chunks >= 1 */
     /* From the graph for training, which comes first; the one for evaluation is divided the same
      * way. */
-    tti_piece_start start[TTI_MAX_PIECES_OF_MODEL]; /* of piece 0: none */
-    double cost[TTI_MAX_PIECES_OF_MODEL];           /* of each chunk, in arbitrary units */
+    tti_chunk_start start[TTI_MAX_CHUNKS]; /* of chunk 0: none */
+    double cost[TTI_MAX_CHUNKS];           /* of each chunk, in arbitrary units */
     bool is_cut;
-    bool is_joined; /* values of all shards are joined on the way (TTI_SYNC) */
+    bool is_joined; /* values of all shards are joined inside the step (TTI_SYNC) */
     tti_tied_param *tied;
     int n_tied;
     /* Of the graph between the passes. */
@@ -63,7 +63,7 @@ struct tti_stages {
 /* Frees the results of the passes. */
 void tti_stages_fini(tti_stages *stages);
 
-int tti_stages_n_pieces(const tti_stages *stages);
+int tti_stages_n_all_chunks(const tti_stages *stages);
 
 /* The rank that works at a moment, and the number of the moment among its own, from 0: chunks
  * forward, then backward. */
@@ -80,10 +80,10 @@ int tti_stage_boundary_number(const char *name);
 
 /* Both do nothing where target->stages is NULL.  "assign_stages" fails with TUTTI_E_INVALID where
  * the model has fewer places to cut. */
-tutti_status tti_pass_pieces(tutti_graph **g, const tti_target *target);
+tutti_status tti_pass_assign_stages(tutti_graph **g, const tti_target *target);
 tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target);
 
-/* A part of "assign_stages" (stage_cut.c): start and cost of stages, for pieces of equal time. */
+/* A part of "assign_stages" (stage_cut.c): start and cost of stages, for chunks of equal time. */
 tutti_status tti_stages_find_cuts(const tutti_graph *g, const tti_target *target,
                                   tti_stages *stages);
 

@@ -133,11 +133,11 @@ static void emit_same(cutting *c, const tti_node *node, int n_in, tutti_value *c
 }
 
 /* Terms of a product: their sum, whole or in parts, and then the bias. */
-static tutti_value *emit_bias_after(cutting *c, const tti_node *node, const tti_way *way,
+static tutti_value *emit_bias_after(cutting *c, const tti_node *node, const tti_strategy *strategy,
                                     tutti_value *const *in) {
     tutti_value *terms[TTI_MAX_OUT], *bias = in[node->n_in - 1], *sum;
-    int n_dims = node->out[0]->type.shape.n_dims, dim = tti_cut_of(way->out[0]).dim;
-    bool whole = way->out[0] == TTI_CODE_WHOLE;
+    int n_dims = node->out[0]->type.shape.n_dims, dim = tti_cut_of(strategy->out[0]).dim;
+    bool whole = strategy->out[0] == TTI_CODE_WHOLE;
     emit_same(c, node, node->n_in - 1, in, terms);
     sum = whole ? exchange(c, "tensor_all_reduce", terms[0], -1)
                 : exchange(c, "tensor_reduce_scatter", terms[0], dim);
@@ -161,18 +161,19 @@ static void check_output(cutting *c, const tti_node *node, int k, const tutti_va
 }
 
 static void cut_node(cutting *c, const tti_node *node) {
-    const tti_way *way = &c->division->ways[node->id];
+    const tti_strategy *strategy = &c->division->strategies[node->id];
     tutti_value *in[TTI_MAX_IN] = {0}, *out[TTI_MAX_OUT] = {0};
     tti_cut cut[TTI_MAX_IN];
     bool divided = false;
-    for (int k = 0; k < node->op->n_out; k++) divided = divided || way->out[k] != TTI_CODE_WHOLE;
+    for (int k = 0; k < node->op->n_out; k++)
+        divided = divided || strategy->out[k] != TTI_CODE_WHOLE;
     for (int i = 0; i < node->n_in; i++) {
-        in[i] = get(c, node->in[i], way->in[i], divided);
-        cut[i] = tti_cut_of(way->in[i]);
+        in[i] = get(c, node->in[i], strategy->in[i], divided);
+        cut[i] = tti_cut_of(strategy->in[i]);
     }
-    if (way->adds_bias)
-        out[0] = emit_bias_after(c, node, way, in);
-    else if (way->by_cut && node->op->emit_cut)
+    if (strategy->adds_bias)
+        out[0] = emit_bias_after(c, node, strategy, in);
+    else if (strategy->by_cut && node->op->emit_cut)
         node->op->emit_cut(c->rw.to, node, &c->axis, cut, in, out);
     else
         emit_same(c, node, node->n_in, in, out);

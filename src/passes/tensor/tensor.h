@@ -30,8 +30,9 @@ bool tti_code_divides(tti_cut_code code, const tutti_shape *shape, int n);
  * bits. */
 uint32_t tti_tensor_codes(const tutti_shape *shape, int first_dim, int n);
 
-/* One way to run a node: the placements of its inputs, and the resulting ones of its outputs. */
-typedef struct tti_way {
+/* One strategy to run a node: the placements of its inputs, and the resulting ones of its outputs.
+ */
+typedef struct tti_strategy {
     tti_cut_code in[TTI_MAX_IN], out[TTI_MAX_OUT];
     bool by_cut; /* op->cut allows it, op->emit_cut makes it */
     /* The workers' results are terms of a sum, to which the last input, a bias, is added when they
@@ -39,14 +40,14 @@ typedef struct tti_way {
     bool adds_bias;
     bool divides; /* not every worker does all of it */
     double cost;  /* of it for one worker, with the sum before the bias */
-} tti_way;
+} tti_strategy;
 
 /* The chosen division. */
 typedef struct tti_division {
-    tti_way *ways;     /* [n_nodes]; of nodes that are no sources */
-    tti_cut_code *lie; /* [n_values]: how its producer leaves it */
-    bool *wanted;      /* [n_values]: a gradient flows into it */
-    double share;      /* fraction of all parameter elements that belong to divided parameters */
+    tti_strategy *strategies; /* [n_nodes]; of nodes that are no sources */
+    tti_cut_code *lie;        /* [n_values]: how its producer leaves it */
+    bool *wanted;             /* [n_values]: a gradient flows into it */
+    double share; /* fraction of all parameter elements that belong to divided parameters */
 } tti_division;
 
 /* The cheapest division over n workers: arithmetic, communicated bytes, and undivided parameters,
@@ -71,17 +72,17 @@ tutti_status tti_tensor_numbers(const tutti_graph *g, bool even, tti_str *out);
 /* Appends kind, name and sizes of a layer that tti_tensor_uneven has found. */
 void tti_tensor_layer_text(const tti_node *layer, tti_str *out);
 
-/* Enough of the parameters are in pieces for it to be worth while. */
+/* Whether enough parameters are divided for the communication to pay off. */
 bool tti_tensor_suffices(const tti_division *division);
 
 /* Heads of the first attention that n workers cannot divide, because n does not divide them,
  * some share keys, or rotary positions come before; 0: there is none. */
 int64_t tti_tensor_whole_heads(const tutti_graph *g, int n);
 
-/* tensor_ways.c: the ways of a node whose inputs can be had as the bits of may [n_in] say (bit: a
- * code); at most max.  Returns how many there are. */
-int tti_tensor_ways(const tti_node *node, int n, bool training, const uint32_t *may, tti_way *out,
-                    int max);
+/* tensor_strategies.c: the strategies of a node whose inputs can be had as the bits of may [n_in]
+ * say (bit: a code); at most max.  Returns how many there are. */
+int tti_tensor_strategies(const tti_node *node, int n, bool training, const uint32_t *may,
+                          tti_strategy *out, int max);
 
 /* Cost of bringing n_bytes of a whole value to every worker from parts, or to parts from terms. */
 double tti_tensor_move_cost(double n_bytes, int n);

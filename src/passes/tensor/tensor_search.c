@@ -25,9 +25,9 @@ typedef struct state {
     tti_cut_code *lies; /* [n_values]; 0: undecided, or without later readers */
 } state;
 
-/* Which way a state came to be. */
+/* How a state was reached. */
 typedef struct trace {
-    int before, way;
+    int before, strategy;
 } trace;
 
 typedef struct search {
@@ -35,11 +35,11 @@ typedef struct search {
     int n;
     size_t n_values;
     bool *wanted;
-    int *last_use;  /* [n_values]: node; n_nodes: an output */
-    uint32_t *may;  /* [n_values]: codes that the value may be had as */
-    tti_way *ways;  /* of all nodes, one after the other */
-    int *first_way; /* [n_nodes + 1] */
-    int n_ways, cap_ways;
+    int *last_use;            /* [n_values]: node; n_nodes: an output */
+    uint32_t *may;            /* [n_values]: codes that the value may be had as */
+    tti_strategy *strategies; /* of all nodes, one after the other */
+    int *first_way;           /* [n_nodes + 1] */
+    int n_strategies, cap_strategies;
     state now[MOST_STATES], next[MOST_STATES];
     int n_now, n_next;
     tti_cut_code *pool, *draft;
@@ -95,19 +95,19 @@ static void find_last_uses(search *s) {
 
 static tutti_status list_ways(search *s, const tti_node *node) {
     uint32_t may[TTI_MAX_IN];
-    if (s->n_ways + MOST_WAYS > s->cap_ways) {
-        int cap = 2 * s->cap_ways + MOST_WAYS;
-        tti_way *grown = realloc(s->ways, (size_t)cap * sizeof *grown);
+    if (s->n_strategies + MOST_WAYS > s->cap_strategies) {
+        int cap = 2 * s->cap_strategies + MOST_WAYS;
+        tti_strategy *grown = realloc(s->strategies, (size_t)cap * sizeof *grown);
         if (!grown) return tti_fail(TUTTI_E_NOMEM, "tensor: out of memory");
-        s->ways = grown, s->cap_ways = cap;
+        s->strategies = grown, s->cap_strategies = cap;
     }
     for (int i = 0; i < node->n_in; i++) may[i] = s->may[node->in[i]->id];
-    tti_way *ways = s->ways + s->n_ways;
-    int n = tti_tensor_ways(node, s->n, s->g->training, may, ways, MOST_WAYS);
-    s->n_ways += n;
+    tti_strategy *strategies = s->strategies + s->n_strategies;
+    int n = tti_tensor_strategies(node, s->n, s->g->training, may, strategies, MOST_WAYS);
+    s->n_strategies += n;
     for (int k = 0; k < node->op->n_out; k++) {
         uint32_t made = 0;
-        for (int w = 0; w < n; w++) made |= 1u << ways[w].out[k];
+        for (int w = 0; w < n; w++) made |= 1u << strategies[w].out[k];
         s->may[node->out[k]->id] = reachable(made, &node->out[k]->type.shape, s->n);
     }
     return TUTTI_OK;
@@ -118,8 +118,8 @@ static bool is_stuck(tti_cut_code code) {
     return code == TTI_CODE_OWN || (tti_code_is_split(code) && tti_cut_of(code).groups > 1);
 }
 
-/* Excludes ways with a result that no reader accepts, which would cost too much time.  From the
- * end, so that readers only have useful ways. */
+/* Excludes strategies with a result that no reader accepts, which would cost too much time.  From
+ * the end, so that readers only have useful strategies. */
 static void close_dead_ends(search *s, uint32_t *taken) {
     for (size_t v = 0; v < s->n_values; v++) taken[v] = UINT32_MAX;
     for (int i = 0; i < s->g->n_outputs; i++) taken[s->g->outputs[i].value->id] = 0;
@@ -127,21 +127,22 @@ static void close_dead_ends(search *s, uint32_t *taken) {
         const tti_node *node = s->g->nodes[i];
         uint32_t wants[TTI_MAX_IN] = {0};
         for (int w = s->first_way[i]; w < s->first_way[i + 1]; w++) {
-            tti_way *way = &s->ways[w];
+            tti_strategy *strategy = &s->strategies[w];
             for (int k = 0; k < node->op->n_out; k++)
-                if (is_stuck(way->out[k]) && !(taken[node->out[k]->id] >> way->out[k] & 1))
-                    way->cost = INFINITY;
-            for (int k = 0; k < node->n_in && way->cost < INFINITY; k++)
-                wants[k] |= 1u << way->in[k];
+                if (is_stuck(strategy->out[k]) &&
+                    !(taken[node->out[k]->id] >> strategy->out[k] & 1))
+                    strategy->cost = INFINITY;
+            for (int k = 0; k < node->n_in && strategy->cost < INFINITY; k++)
+                wants[k] |= 1u << strategy->in[k];
         }
         for (int k = 0; k < node->n_in; k++) taken[node->in[k]->id] &= wants[k];
     }
 }
 
-static tutti_status find_ways(search *s, const tti_cuts *like) {
+static tutti_status find_strategies(search *s, const tti_cuts *like) {
     for (int i = 0; i < s->g->n_nodes; i++) {
         const tti_node *node = s->g->nodes[i];
-        s->first_way[i] = s->n_ways;
+        s->first_way[i] = s->n_strategies;
         if (node->op->traits & TTI_SOURCE) {
             const tutti_shape *shape = &node->out[0]->type.shape;
             tti_cut_code code = first_code(node, like);
@@ -152,7 +153,7 @@ static tutti_status find_ways(search *s, const tti_cuts *like) {
             TTI_TRY(list_ways(s, node));
         }
     }
-    s->first_way[s->g->n_nodes] = s->n_ways;
+    s->first_way[s->g->n_nodes] = s->n_strategies;
     close_dead_ends(s, s->may);
     return TUTTI_OK;
 }
@@ -193,13 +194,14 @@ static double convert(const search *s, const tutti_value *value, tti_cut_code ne
 
 /* The cost of input i: if all workers have it and divide the work, its gradient is a sum over the
  * workers; a gathered value used only for that gets its parts of the sum. */
-static double input_cost(const search *s, const tti_node *node, int i, const tti_way *way,
+static double input_cost(const search *s, const tti_node *node, int i, const tti_strategy *strategy,
                          tti_cut_code *lies) {
     const tutti_value *value = node->in[i];
-    tti_cut_code need = way->in[i], have = *lies & CODE;
+    tti_cut_code need = strategy->in[i], have = *lies & CODE;
     double move = tti_tensor_move_cost((double)tti_value_n_bytes(value), s->n);
     bool divided = false, in_parts = tti_code_is_split(have) && tti_cut_of(have).groups == 1;
-    for (int k = 0; k < node->op->n_out; k++) divided = divided || way->out[k] != TTI_CODE_WHOLE;
+    for (int k = 0; k < node->op->n_out; k++)
+        divided = divided || strategy->out[k] != TTI_CODE_WHOLE;
     if (need != TTI_CODE_WHOLE || !divided || !s->wanted[value->id])
         return convert(s, value, need, lies);
     if (*lies & HAS_COPY) return 0;
@@ -212,14 +214,14 @@ static double input_cost(const search *s, const tti_node *node, int i, const tti
     return cost + 2 * move;
 }
 
-/* The cost that node adds in that way to the state in draft. */
-static double step_cost(search *s, const tti_node *node, const tti_way *way) {
-    double cost = way->cost;
+/* The cost that node adds with that strategy to the state in draft. */
+static double step_cost(search *s, const tti_node *node, const tti_strategy *strategy) {
+    double cost = strategy->cost;
     for (int i = 0; i < node->n_in && cost < INFINITY; i++) {
         tti_cut_code *lies = &s->draft[node->in[i]->id];
-        cost += input_cost(s, node, i, way, lies);
+        cost += input_cost(s, node, i, strategy, lies);
     }
-    for (int k = 0; k < node->op->n_out; k++) s->draft[node->out[k]->id] = way->out[k];
+    for (int k = 0; k < node->op->n_out; k++) s->draft[node->out[k]->id] = strategy->out[k];
     for (int i = 0; i < node->n_in; i++)
         if (s->last_use[node->in[i]->id] == node->id) s->draft[node->in[i]->id] = 0;
     for (int k = 0; k < node->op->n_out; k++)
@@ -239,7 +241,7 @@ static state *place_of(search *s, double cost) {
     return cost < s->next[worst].cost ? &s->next[worst] : NULL;
 }
 
-static tutti_status keep_draft(search *s, double cost, int before, int way) {
+static tutti_status keep_draft(search *s, double cost, int before, int strategy) {
     state *to = place_of(s, cost);
     if (!to) return TUTTI_OK;
     if (s->n_traces == s->cap_traces) {
@@ -248,7 +250,7 @@ static tutti_status keep_draft(search *s, double cost, int before, int way) {
         if (!grown) return tti_fail(TUTTI_E_NOMEM, "tensor: out of memory");
         s->traces = grown, s->cap_traces = cap;
     }
-    s->traces[s->n_traces] = (trace){before, way};
+    s->traces[s->n_traces] = (trace){before, strategy};
     to->cost = cost, to->trace = s->n_traces++;
     memcpy(to->lies, s->draft, s->n_values);
     return TUTTI_OK;
@@ -259,7 +261,7 @@ static tutti_status advance(search *s, const tti_node *node) {
     for (int i = 0; i < s->n_now; i++)
         for (int w = s->first_way[node->id]; w < s->first_way[node->id + 1]; w++) {
             memcpy(s->draft, s->now[i].lies, s->n_values);
-            double cost = s->now[i].cost + step_cost(s, node, &s->ways[w]);
+            double cost = s->now[i].cost + step_cost(s, node, &s->strategies[w]);
             if (cost < INFINITY) TTI_TRY(keep_draft(s, cost, s->now[i].trace, w));
         }
     for (int i = 0; i < s->n_next; i++) { /* the memory changes hands */
@@ -269,8 +271,7 @@ static tutti_status advance(search *s, const tti_node *node) {
     }
     s->n_now = s->n_next;
     if (s->n_now > 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INTERNAL, "tensor: no way to divide %s '%s'", node->op->name,
-                    node->name);
+    return tti_fail(TUTTI_E_INTERNAL, "tensor: cannot divide %s '%s'", node->op->name, node->name);
 }
 
 /* ---- the end ---- */
@@ -304,16 +305,17 @@ static tti_cut_code unread_code(const search *s, const tti_node *source, const t
 }
 
 /* Walks back to the first reader of every parameter, which asked for it. */
-static void write_ways(const search *s, const state *end, tti_division *out) {
+static void write_strategies(const search *s, const state *end, tti_division *out) {
     int t = end->trace;
     for (int i = s->g->n_nodes - 1; i >= 0; i--) {
         const tti_node *node = s->g->nodes[i];
         if (node->op->traits & TTI_SOURCE) continue;
-        out->ways[i] = s->ways[s->traces[t].way];
+        out->strategies[i] = s->strategies[s->traces[t].strategy];
         for (int k = node->n_in - 1; k >= 0; k--)
             if (node->in[k]->node->op->traits & TTI_SOURCE)
-                out->lie[node->in[k]->id] = out->ways[i].in[k];
-        for (int k = 0; k < node->op->n_out; k++) out->lie[node->out[k]->id] = out->ways[i].out[k];
+                out->lie[node->in[k]->id] = out->strategies[i].in[k];
+        for (int k = 0; k < node->op->n_out; k++)
+            out->lie[node->out[k]->id] = out->strategies[i].out[k];
         t = s->traces[t].before;
     }
 }
@@ -321,7 +323,7 @@ static void write_ways(const search *s, const state *end, tti_division *out) {
 static void write_division(const search *s, const state *end, const tti_cuts *like,
                            tti_division *out) {
     double n_cut = 0, n_all = 0;
-    write_ways(s, end, out);
+    write_strategies(s, end, out);
     for (int i = 0; i < s->g->n_nodes; i++) {
         const tti_node *node = s->g->nodes[i];
         if (!(node->op->traits & TTI_SOURCE)) continue;
@@ -342,10 +344,10 @@ static tutti_status allocate(search *s, tti_division *out) {
     s->may = calloc(n, sizeof *s->may);
     s->first_way = calloc(n_nodes, sizeof *s->first_way);
     s->pool = calloc(n, (size_t)2 * MOST_STATES + 1);
-    out->ways = calloc(n_nodes, sizeof *out->ways);
+    out->strategies = calloc(n_nodes, sizeof *out->strategies);
     out->lie = calloc(n, sizeof *out->lie);
     out->wanted = calloc(n, sizeof *out->wanted);
-    if (!s->last_use || !s->may || !s->first_way || !s->pool || !out->ways || !out->lie ||
+    if (!s->last_use || !s->may || !s->first_way || !s->pool || !out->strategies || !out->lie ||
         !out->wanted)
         return tti_fail(TUTTI_E_NOMEM, "tensor: out of memory");
     s->wanted = out->wanted;
@@ -363,7 +365,7 @@ static tutti_status divide(search *s, const tti_cuts *like, tti_division *out) {
     find_last_uses(s);
     s->n_now = 1;
     s->now[0].trace = -1;
-    TTI_TRY(find_ways(s, like));
+    TTI_TRY(find_strategies(s, like));
     for (int i = 0; i < s->g->n_nodes; i++)
         if (!(s->g->nodes[i]->op->traits & TTI_SOURCE)) TTI_TRY(advance(s, s->g->nodes[i]));
     const state *end = cheapest(s);
@@ -383,7 +385,7 @@ tutti_status tti_tensor_divide(const tutti_graph *g, int n, const tti_cuts *like
     free(s->may);
     free(s->first_way);
     free(s->pool);
-    free(s->ways);
+    free(s->strategies);
     free(s->traces);
     free(s);
     if (st != TUTTI_OK) tti_tensor_division_fini(out);
@@ -391,7 +393,7 @@ tutti_status tti_tensor_divide(const tutti_graph *g, int n, const tti_cuts *like
 }
 
 void tti_tensor_division_fini(tti_division *division) {
-    free(division->ways);
+    free(division->strategies);
     free(division->lie);
     free(division->wanted);
     *division = (tti_division){0};

@@ -1,9 +1,9 @@
 /* tensor_uneven.c - finds layers that a number of workers cannot divide, and numbers that can.
  *
- * The rules of the ops decide, as for the division itself (tensor_ways.c): a layer is uneven for n
- * workers if no way divides its weights, or its heads, by n, and some way divides them by another
- * number.  So a layer whose columns do not divide is even if its rows do, and a layer that no
- * number divides is ignored. */
+ * The rules of the ops decide, as for the division itself (tensor_strategies.c): a layer is uneven
+ * for n workers if no strategy divides its weights, or its heads, by n, and some strategy divides
+ * them by another number.  So a layer whose columns do not divide is even if its rows do, and a
+ * layer that no number divides is ignored. */
 #include "passes/tensor/tensor.h"
 
 enum { MOST_WAYS = 1024 };
@@ -24,23 +24,24 @@ static int divided_input(const tti_node *node) {
     return tti_attr_has(node, "heads") ? 0 : -1;
 }
 
-static bool cuts_input(const tti_node *node, const tti_way *way, int i) {
-    if (!way->divides || !tti_code_is_split(way->in[i])) return false;
+static bool cuts_input(const tti_node *node, const tti_strategy *strategy, int i) {
+    if (!strategy->divides || !tti_code_is_split(strategy->in[i])) return false;
     bool is_param = (node->in[i]->node->op->traits & TTI_PARAM) != 0;
     int last = node->in[i]->type.shape.n_dims - 1;
-    return is_param || tti_cut_of(way->in[i]).dim == last; /* heads lie in the last dimension */
+    return is_param ||
+           tti_cut_of(strategy->in[i]).dim == last; /* heads lie in the last dimension */
 }
 
 static bool can_cut(const tti_node *node, int n, int i) {
-    tti_way ways[MOST_WAYS];
+    tti_strategy strategies[MOST_WAYS];
     uint32_t may[TTI_MAX_IN];
     for (int k = 0; k < node->n_in; k++) {
         bool is_param = (node->in[k]->node->op->traits & (TTI_PARAM | TTI_BUFFER)) != 0;
         may[k] = tti_tensor_codes(&node->in[k]->type.shape, is_param ? 0 : 1, n);
     }
-    int n_ways = tti_tensor_ways(node, n, true, may, ways, MOST_WAYS);
-    for (int w = 0; w < n_ways; w++)
-        if (cuts_input(node, &ways[w], i)) return true;
+    int n_strategies = tti_tensor_strategies(node, n, true, may, strategies, MOST_WAYS);
+    for (int w = 0; w < n_strategies; w++)
+        if (cuts_input(node, &strategies[w], i)) return true;
     return false;
 }
 

@@ -89,7 +89,7 @@ static const char *place_text(const tti_reporter *r, char *out, size_t n_bytes) 
 static tutti_status tell_pipeline(tti_reporter *r) {
     const tti_stages *s = r->b->n_parts > 0 ? tti_blueprint_plan(r->b, 0)->stages : NULL;
     if (!s || r->expected_bubble <= 0) return TUTTI_OK;
-    int n_pieces = tti_stages_n_pieces(s), n_shards = r->b->n_shards / r->b->mesh.data;
+    int n_pieces = tti_stages_n_all_chunks(s), n_shards = r->b->n_shards / r->b->mesh.data;
     if (r->shard_map)
         n_shards = tti_shard_map_n_of(r->shard_map, 0); /* of rank 0, as is expected_bubble */
     double sum = 0;

@@ -45,7 +45,7 @@ static double weight_of(net_fn net, const tti_target *target) {
 /* Of all pieces; what crosses counts at both of its ends. */
 static double weight_of_pieces(const tti_stages *s, const tti_target *target) {
     double weight = 0, n_bytes = 0;
-    for (int q = 0; q < tti_stages_n_pieces(s); q++) weight += s->cost[q];
+    for (int q = 0; q < tti_stages_n_all_chunks(s); q++) weight += s->cost[q];
     for (int i = 0; i < s->train.n; i++) n_bytes += (double)s->train.of[i].n_bytes;
     return weight - n_bytes * target->weights->byte_between; /* a value, and its gradient back */
 }
@@ -120,7 +120,7 @@ T_CASE(weights_decide_where_it_is_cut) {
 T_CASE(moments_go_forward_and_back) {
     T_UNUSED;
     tti_stages s = {.n_stages = 3, .n_chunks = 2};
-    int n = 2 * tti_stages_n_pieces(&s), seen[12] = {0};
+    int n = 2 * tti_stages_n_all_chunks(&s), seen[12] = {0};
     for (int m = 0; m < n; m++) {
         int stage = tti_moment_stage(&s, m), part = tti_moment_part(&s, m);
         T_EQ(tti_part_moment(&s, stage, part), m);

@@ -1,4 +1,4 @@
-/* narrowed_test.c - parameters that the update leaves in 16 bits: no step casts them, and what
+/* low_copies_test.c - parameters that the update leaves in 16 bits: no step casts them, and what
  * reads them does so in the places of the flat array. */
 #include "passes/deep_nets.h"
 

@@ -1,4 +1,4 @@
-/* narrowed.c - 16-bit copies of parameters, made by the update instead of the step.
+/* low_copies.c - 16-bit copies of parameters, made by the update instead of the step.
  *
  * A cast of a whole parameter reads values that the update has just had in registers.  If the
  * target keeps such copies (tti_target.keeps_low), they are stored in a separate flat array, the
@@ -15,7 +15,7 @@ static bool is_whole_param(const tti_program *program, const tti_node *node) {
     return (node->op->traits & TTI_PARAM) != 0 || program->neighbours.joined[node->id];
 }
 
-static bool is_narrowed(const tti_target *target, const tti_program *program,
+static bool is_low_copy(const tti_target *target, const tti_program *program,
                         const tti_node *node) {
     if (node->op != tti_op_find("cast")) return false;
     return node->in[0]->type.dtype == TUTTI_F32 && is_whole_param(program, node->in[0]->node) &&
@@ -29,20 +29,20 @@ static void leave_parts(const tti_node *whole, tti_program *program) {
     const tutti_graph *g = program->graph;
     for (int k = 1; k < whole->n_in; k++)
         for (int i = 0; i < g->n_nodes; i++)
-            if (program->narrowed[i] && g->nodes[i]->in[0] == whole->in[k])
-                program->narrowed[i] = false;
+            if (program->is_low_copy[i] && g->nodes[i]->in[0] == whole->in[k])
+                program->is_low_copy[i] = false;
 }
 
-tutti_status tti_narrowed_find(const tti_target *target, tti_program *program) {
+tutti_status tti_low_copies_find(const tti_target *target, tti_program *program) {
     const tutti_graph *g = program->graph;
     bool low = target->compute_dtype == TUTTI_BF16 || target->compute_dtype == TUTTI_F16;
     if (!target->keeps_low || !low) return TUTTI_OK;
-    program->narrowed = calloc((size_t)g->n_nodes + 1, sizeof *program->narrowed);
-    if (!program->narrowed) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    program->is_low_copy = calloc((size_t)g->n_nodes + 1, sizeof *program->is_low_copy);
+    if (!program->is_low_copy) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; i < g->n_nodes; i++)
-        program->narrowed[i] = is_narrowed(target, program, g->nodes[i]);
+        program->is_low_copy[i] = is_low_copy(target, program, g->nodes[i]);
     for (int i = 0; i < g->n_nodes; i++)
-        if (program->narrowed[i] && program->neighbours.joined[g->nodes[i]->in[0]->node->id])
+        if (program->is_low_copy[i] && program->neighbours.joined[g->nodes[i]->in[0]->node->id])
             leave_parts(g->nodes[i]->in[0]->node, program);
     return TUTTI_OK;
 }
@@ -63,21 +63,21 @@ static void place(tti_plan *plan, const tti_node *param, bool begins) {
 static void place_all(tti_plan *plan, bool wholes) {
     const tutti_graph *g = plan->shard.graph;
     for (int i = 0; i < g->n_nodes; i++) {
-        const tti_node *from = plan->shard.narrowed[i] ? g->nodes[i]->in[0]->node : NULL;
+        const tti_node *from = plan->shard.is_low_copy[i] ? g->nodes[i]->in[0]->node : NULL;
         if (!from || wholes == ((from->op->traits & TTI_PARAM) != 0)) continue;
         if (!wholes) place(plan, from, true);
         for (int k = 0; wholes && k < from->n_in; k++) place(plan, from->in[k]->node, k == 0);
     }
 }
 
-void tti_narrowed_place(tti_plan *plan, const tti_target *target) {
-    if (!plan->shard.narrowed) return;
+void tti_low_copies_place(tti_plan *plan, const tti_target *target) {
+    if (!plan->shard.is_low_copy) return;
     place_all(plan, true);
     place_all(plan, false);
     if (plan->n_low) plan->low = target->compute_dtype;
 }
 
-size_t tti_narrowed_at(const tti_plan *plan, const tti_node *cast) {
+size_t tti_low_copy_at(const tti_plan *plan, const tti_node *cast) {
     const tti_node *from = cast->in[0]->node;
     const tti_node *param = from->op->traits & TTI_PARAM ? from : from->in[0]->node;
     return plan->slots[tti_plan_find_slot(plan, param->name)].low;

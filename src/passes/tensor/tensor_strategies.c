@@ -1,4 +1,4 @@
-/* tensor_ways.c - lists the ways to divide one node over a tensor axis.
+/* tensor_strategies.c - lists the strategies to divide one node over a tensor axis.
  *
  * Tries all placements of the inputs against the op's own rules: tti_op.cut first, which has the
  * additional rules of such an axis, then tti_op.shard.  Nothing here knows a layer; that a weight
@@ -54,15 +54,15 @@ uint32_t tti_tensor_codes(const tutti_shape *shape, int first_dim, int n) {
 
 double tti_tensor_move_cost(double n_bytes, int n) { return comm_per_byte * n_bytes * (n - 1) / n; }
 
-/* ---- ways ---- */
+/* ---- strategies ---- */
 
-typedef struct ways {
+typedef struct strategies {
     const tti_node *node;
-    int n, n_ways, max;
+    int n, n_strategies, max;
     bool training;
     double work; /* of the whole node */
-    tti_way *out;
-} ways;
+    tti_strategy *out;
+} strategies;
 
 static double work_of(const tti_node *node, bool training) {
     tti_cost cost = {0};
@@ -70,19 +70,19 @@ static double work_of(const tti_node *node, bool training) {
     return (cost.flops + cost.bytes) * (training ? 3 : 1);
 }
 
-static void keep(ways *w, const tti_way *way) {
+static void keep(strategies *w, const tti_strategy *strategy) {
     const tti_node *node = w->node;
     for (int k = 0; k < node->op->n_out; k++)
-        if (!tti_code_divides(way->out[k], &node->out[k]->type.shape, w->n)) return;
-    if (w->n_ways < w->max) w->out[w->n_ways++] = *way;
+        if (!tti_code_divides(strategy->out[k], &node->out[k]->type.shape, w->n)) return;
+    if (w->n_strategies < w->max) w->out[w->n_strategies++] = *strategy;
 }
 
 /* How the outputs lie; false: node cannot be made of such inputs. */
-static bool ask(const tti_node *node, int n, const tti_cut *in, tti_way *way) {
+static bool ask(const tti_node *node, int n, const tti_cut *in, tti_strategy *strategy) {
     tti_cut cut[TTI_MAX_OUT] = {{0}};
     tti_placement placed_in[TTI_MAX_IN] = {{0}}, placed[TTI_MAX_OUT] = {{0}};
-    way->by_cut = node->op->cut && node->op->cut(node, n, in, cut);
-    bool fits = way->by_cut;
+    strategy->by_cut = node->op->cut && node->op->cut(node, n, in, cut);
+    bool fits = strategy->by_cut;
     if (!fits) {
         for (int i = 0; i < node->n_in; i++) {
             if (in[i].groups != 1 && !(node->op->traits & TTI_ELEMENTWISE)) return false;
@@ -93,7 +93,7 @@ static bool ask(const tti_node *node, int n, const tti_cut *in, tti_way *way) {
         for (int k = 0; fits && k < node->op->n_out; k++)
             cut[k] = (tti_cut){placed[k].spread, placed[k].dim, in[0].groups};
     }
-    for (int k = 0; fits && k < node->op->n_out; k++) way->out[k] = tti_code_of(cut[k]);
+    for (int k = 0; fits && k < node->op->n_out; k++) strategy->out[k] = tti_code_of(cut[k]);
     return fits;
 }
 
@@ -113,56 +113,57 @@ static int channel_dim(const tti_node *node) {
 }
 
 /* Terms of a sum become whole or parts, then the bias is added. */
-static void add_bias_ways(ways *w, const tti_way *terms) {
+static void add_bias_ways(strategies *w, const tti_strategy *terms) {
     const tti_node *node = w->node;
     int n_dims = node->out[0]->type.shape.n_dims, bias = node->n_in - 1;
     double move = tti_tensor_move_cost((double)tti_value_n_bytes(node->out[0]), w->n);
     for (int d = 0; d < n_dims; d++) {
-        tti_way way = *terms;
-        way.adds_bias = true;
-        way.divides = true;
-        way.in[bias] = d == channel_dim(node) ? tti_code_split(0, 1) : TTI_CODE_WHOLE;
-        way.out[0] = d == 0 ? TTI_CODE_WHOLE : tti_code_split(d, 1);
-        if (d == 0) way.in[bias] = TTI_CODE_WHOLE;
-        way.cost = w->work / w->n + (d == 0 || w->training ? 2 : 1) * move;
-        keep(w, &way);
+        tti_strategy strategy = *terms;
+        strategy.adds_bias = true;
+        strategy.divides = true;
+        strategy.in[bias] = d == channel_dim(node) ? tti_code_split(0, 1) : TTI_CODE_WHOLE;
+        strategy.out[0] = d == 0 ? TTI_CODE_WHOLE : tti_code_split(d, 1);
+        if (d == 0) strategy.in[bias] = TTI_CODE_WHOLE;
+        strategy.cost = w->work / w->n + (d == 0 || w->training ? 2 : 1) * move;
+        keep(w, &strategy);
     }
 }
 
 /* Somebody has a part; terms of sums alone are as much work as the sums. */
-static bool is_divided(const tti_node *node, const tti_way *way) {
+static bool is_divided(const tti_node *node, const tti_strategy *strategy) {
     for (int i = 0; i < node->n_in; i++)
-        if (way->in[i] >= TTI_CODE_OWN) return true;
+        if (strategy->in[i] >= TTI_CODE_OWN) return true;
     for (int k = 0; k < node->op->n_out; k++)
-        if (way->out[k] >= TTI_CODE_OWN) return true;
+        if (strategy->out[k] >= TTI_CODE_OWN) return true;
     return false;
 }
 
-static void try_combination(ways *w, const tti_cut *in) {
+static void try_combination(strategies *w, const tti_cut *in) {
     const tti_node *node = w->node;
-    tti_way way = {.cost = w->work / w->n, .divides = true};
+    tti_strategy strategy = {.cost = w->work / w->n, .divides = true};
     bool whole = true;
     for (int i = 0; i < node->n_in; i++) {
-        way.in[i] = tti_code_of(in[i]);
+        strategy.in[i] = tti_code_of(in[i]);
         whole = whole && in[i].spread == TTI_WHOLE;
     }
     if (whole) {
-        way.cost = w->work, way.divides = false;
-        memset(way.out, TTI_CODE_WHOLE, sizeof way.out);
-        keep(w, &way);
+        strategy.cost = w->work, strategy.divides = false;
+        memset(strategy.out, TTI_CODE_WHOLE, sizeof strategy.out);
+        keep(w, &strategy);
         return;
     }
-    if (!ask(node, w->n, in, &way)) return;
-    if (!is_divided(node, &way)) way.cost = w->work;
-    keep(w, &way);
+    if (!ask(node, w->n, in, &strategy)) return;
+    if (!is_divided(node, &strategy)) strategy.cost = w->work;
+    keep(w, &strategy);
 }
 
-static void try_without_bias(ways *w, const tti_cut *in) {
+static void try_without_bias(strategies *w, const tti_cut *in) {
     tti_node bare;
-    tti_way way = {0};
+    tti_strategy strategy = {0};
     if (!without_bias(w->node, &bare)) return;
-    for (int i = 0; i < bare.n_in; i++) way.in[i] = tti_code_of(in[i]);
-    if (ask(&bare, w->n, in, &way) && way.out[0] == TTI_CODE_PARTIAL) add_bias_ways(w, &way);
+    for (int i = 0; i < bare.n_in; i++) strategy.in[i] = tti_code_of(in[i]);
+    if (ask(&bare, w->n, in, &strategy) && strategy.out[0] == TTI_CODE_PARTIAL)
+        add_bias_ways(w, &strategy);
 }
 
 static int list_codes(uint32_t may, tti_cut_code *out) {
@@ -173,7 +174,7 @@ static int list_codes(uint32_t may, tti_cut_code *out) {
 }
 
 /* With too many inputs for all combinations, tries the same placement for all. */
-static void try_alike(ways *w, const uint32_t *may) {
+static void try_alike(strategies *w, const uint32_t *may) {
     uint32_t common = UINT32_MAX;
     tti_cut_code codes[TTI_N_CODES];
     for (int i = 0; i < w->node->n_in; i++) common &= may[i];
@@ -185,9 +186,9 @@ static void try_alike(ways *w, const uint32_t *may) {
     }
 }
 
-int tti_tensor_ways(const tti_node *node, int n, bool training, const uint32_t *may, tti_way *out,
-                    int max) {
-    ways w = {node, n, 0, max, training, work_of(node, training), out};
+int tti_tensor_strategies(const tti_node *node, int n, bool training, const uint32_t *may,
+                          tti_strategy *out, int max) {
+    strategies w = {node, n, 0, max, training, work_of(node, training), out};
     tti_cut_code codes[TTI_MAX_IN][TTI_N_CODES];
     int n_codes[TTI_MAX_IN], n_all = 1;
     for (int i = 0; i < node->n_in; i++) {
@@ -196,7 +197,7 @@ int tti_tensor_ways(const tti_node *node, int n, bool training, const uint32_t *
     }
     if (n_all > MOST_COMBINATIONS) {
         try_alike(&w, may);
-        return w.n_ways;
+        return w.n_strategies;
     }
     for (int c = 0; c < n_all; c++) {
         tti_cut in[TTI_MAX_IN];
@@ -206,5 +207,5 @@ int tti_tensor_ways(const tti_node *node, int n, bool training, const uint32_t *
         try_combination(&w, in);
         if (node->n_in > 0 && c < n_all / n_codes[node->n_in - 1]) try_without_bias(&w, in);
     }
-    return w.n_ways;
+    return w.n_strategies;
 }
