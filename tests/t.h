@@ -5,6 +5,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -54,5 +55,9 @@ void t_ranks(int n_ranks, t_rank_fn fn, void *arg);
  * 4.8 s, because a busy machine starts ranks further apart than the short ones.  fn gets the limit,
  * an int, as arg; only the last try has to succeed. */
 void t_ranks_in_vain(int n_ranks, t_rank_fn fn);
+
+/* Waits until all other threads of this process sleep, which they do when they wait for the caller;
+ * false: not within 20 s. */
+bool t_wait_asleep(void);
 
 #endif /* TTI_TESTS_T_H */

@@ -67,8 +67,7 @@ def test_parts():
     for zero in (1, 2, 3):
         run = "cut%d" % zero
         train(run, LENET, *cut, "parallel.zero=%d" % zero)
-        runs.tutti("train", "--resume", run, "train.steps=24", "parallel.zero=0",
-                   ).expect(0)
+        runs.tutti("train", "--resume", run, "train.steps=24", "parallel.zero=0").expect(0)
         if losses(run) != losses("whole") or last_hash(run) != last_hash("whole"):
             raise AssertionError("a run in parts goes on to something else")
 

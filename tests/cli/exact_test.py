@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import sys
-import time
 
 import runs
 
@@ -46,8 +45,9 @@ def disturb(end, arguments, run, n_steps):
         at = random.randint(1, n_steps - 1)
         runs.wait_until(lambda: runs.steps_told(run) >= at + reported or process.poll() is not None)
         process.send_signal(signal.SIGTERM)
-    else:
-        time.sleep(random.uniform(0, 0.4))
+    else:  # before the first step, too
+        at = random.randint(0, n_steps - 1)
+        runs.wait_until(lambda: runs.steps_told(run) >= at + reported or process.poll() is not None)
         process.kill()
     code = runs.finish(process).code
     # Behind its last step a run takes no more signals as a wish to stop: one ends it at once.

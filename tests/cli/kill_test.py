@@ -30,7 +30,8 @@ def kill_a_worker(run, arguments, n_workers):
     process = runs.start(*arguments)
     runs.wait_until(lambda: len(runs.children(process.pid)) == n_workers or
                     process.poll() is not None, what="all workers")
-    time.sleep(random.uniform(0, 0.25))
+    at = runs.steps_told(run) + random.randint(0, 40)  # of the 40 steps of a small run
+    runs.wait_until(lambda: runs.steps_told(run) >= at or process.poll() is not None, what="a step")
     pids = runs.children(process.pid)
     rank = random.randrange(n_workers)
     if len(pids) < n_workers:
@@ -88,8 +89,9 @@ def kill_while_saving(n_kills):
         shutil.rmtree("run", ignore_errors=True)
         process = runs.start(*runs.small("run", "run.checkpoint_every=1", "-n",
                                          random.choice("12")))
-        runs.wait_until(lambda: runs.steps_told("run") > 0, what="the first step")
-        time.sleep(random.uniform(0, 0.3))
+        at = random.randint(1, 39)
+        runs.wait_until(lambda: runs.steps_told("run") >= at or process.poll() is not None,
+                        what="a step")
         process.kill()
         runs.finish(process)
         reported = [r["step"] for r in runs.records("run") if r["event"] == "checkpoint"]

@@ -69,7 +69,7 @@ static const char *late_reader(tutti_comm *comm, void *arg) {
             const void *data;
             COMM_OK(tti_mailbox_wait(box, 0, &data));
             COMM_TRUE(tti_mailbox_is_full(box, 0));
-            tti_sleep_ms(30);
+            COMM_TRUE(t_wait_asleep()); /* the writer waits */
             COMM_TRUE(*(const int *)data == i);
             tti_mailbox_free(box, 0);
         }
@@ -136,7 +136,7 @@ static const char *last_word(tutti_comm *comm, void *arg) {
     int word = 7;
     COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
     if (tutti_comm_rank(comm) == 0) {
-        tti_sleep_ms(100); /* the proxy thread has found nothing to do, and is held up */
+        COMM_TRUE(t_wait_asleep()); /* the proxy thread has found nothing to do */
         COMM_OK(tti_mailbox_put(box, 0, &word));
     } else {
         COMM_OK(tti_mailbox_wait(box, 0, &data));

@@ -114,19 +114,18 @@ T_CASE(processes_sum) {
     }
 }
 
-/* Kills rank 1 of 3 at some moment; the parent notices and aborts; the others must return. */
-static void kill_one(int delay_ms, int64_t *took_ns) {
+/* Kills rank 1 of 3 after some calls; the parent notices and aborts; the others must return. */
+static void kill_one(uint64_t n_calls, int64_t *took_ns) {
     pid_t pids[3];
     int status;
     tutti_comm_group *group;
     tti_progress progress = {0};
     T_OK(tutti_comm_group_create(3, &group));
     for (int r = 0; r < 3; r++) pids[r] = start_child(group, "forever", r, 3);
-    while (progress.n_calls < 3) {
+    while (progress.n_calls < n_calls) {
         tti_sleep_ms(1);
         T_OK(tti_comm_group_progress(group, 1, &progress));
     }
-    tti_sleep_ms(delay_ms);
     kill(pids[1], SIGKILL);
     T_EQ(waitpid(pids[1], &status, 0), pids[1]);
     int64_t start = tti_now_ns();
@@ -150,7 +149,7 @@ T_CASE(killed_process_frees_the_others) {
     int64_t best = INT64_MAX;
     for (int i = 0; i < 8; i++) {
         int64_t took;
-        kill_one(i * 3, &took);
+        kill_one(3 + 20 * (uint64_t)i, &took);
         if (took < best) best = took;
         assert_true(took < 2000 * TTI_NS_PER_MS);
     }
@@ -285,7 +284,7 @@ static const char *aborted_rank(tutti_comm *comm, void *arg) {
     float *x = calloc(100000, 4);
     tutti_status st = TUTTI_OK;
     if (tutti_comm_rank(comm) == 2) {
-        tti_sleep_ms(20);
+        COMM_TRUE(t_wait_asleep()); /* the others wait for this rank */
         tutti_comm_group_abort(c->group, 2, "rank 2 burns");
         tutti_comm_group_abort(c->group, 1, "this comes second");
     }

@@ -231,8 +231,7 @@ T_CASE(prefetch_is_bounded_and_used) {
     for (int t = 1; t <= 3; t++) {
         T_OK(tti_loader_next(loader, &batch));
         int n_expected = 20 * (t + 4);
-        for (int ms = 0; ms < 5000 && atomic_load(&how.n_reads) < n_expected; ms++) tti_sleep_ms(1);
-        tti_sleep_ms(5);
+        assert_true(t_wait_asleep());
         T_EQ(atomic_load(&how.n_reads), n_expected);
     }
     tti_loader_destroy(loader);
@@ -250,7 +249,7 @@ T_CASE(held_batch_is_stable) {
     T_OK(tti_loader_create(&d, &loader));
     for (int64_t t = 0; t < 20; t++) {
         T_OK(tti_loader_next(loader, &batch));
-        if (t % 5 == 0) tti_sleep_ms(5);
+        if (t % 5 == 0) assert_true(t_wait_asleep());
         assert_batch(&d, &batch, 0, t);
     }
     tti_loader_destroy(loader);

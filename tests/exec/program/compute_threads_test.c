@@ -16,6 +16,7 @@ static void count_init(void) { atomic_fetch_add(&n_inits, 1); }
 typedef struct work {
     tti_compute_threads *compute_threads;
     int n_compute_threads, round;
+    int n_asleep; /* times that all others were found asleep */
     int slot[16]; /* plain memory: the compute threads order the accesses, or TSan complains */
     int sum[16];
     bool wrong;
@@ -67,12 +68,12 @@ T_CASE(a_barrier_keeps_the_compute_threads_together) {
     }
 }
 
-/* Slow compute threads: the waiters have long gone to sleep. */
+/* Slow compute threads: the waiters have gone to sleep. */
 static void dawdle(int compute_thread, void *arg) {
     work *w = arg;
-    if (compute_thread == w->round % w->n_compute_threads) usleep(3000);
+    if (compute_thread == w->round % w->n_compute_threads) w->n_asleep += t_wait_asleep();
     tti_compute_threads_barrier(w->compute_threads);
-    if (compute_thread == (w->round + 1) % w->n_compute_threads) usleep(3000);
+    if (compute_thread == (w->round + 1) % w->n_compute_threads) w->n_asleep += t_wait_asleep();
     w->slot[compute_thread] = w->round;
 }
 
@@ -83,8 +84,9 @@ T_CASE(sleepers_are_woken) {
     for (w.round = 0; w.round < 6; w.round++) {
         tti_compute_threads_run(w.compute_threads, dawdle, &w);
         for (int i = 0; i < 3; i++) T_EQ(w.slot[i], w.round);
-        usleep(2000); /* the compute threads sleep between dispatches, too */
+        assert_true(t_wait_asleep()); /* the compute threads, between dispatches */
     }
+    T_EQ(w.n_asleep, 12);
     tti_compute_threads_destroy(w.compute_threads);
 }
 

@@ -4,6 +4,7 @@
 #include "exec/program/step_program.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -124,7 +125,7 @@ static void *walk(void *arg) {
             if (s->looks) do_step(s, in->shard + a->index, step);
             s->at[in->shard + a->index] = step + 1;
             tti_compute_thread_cursor_signal(&at, step + 1);
-            if ((step + a->index) % 3 == 0) usleep((unsigned)(20 * (1 + a->index)));
+            if ((step + a->index) % 3 == 0) sched_yield();
         }
         tti_compute_thread_cursor_leave(&at);
     }
@@ -228,7 +229,7 @@ T_CASE(a_later_bucket_waits_for_the_earlier) {
     for (int i = 0; i < 2; i++)
         compute_thread[i] = tti_compute_thread_cursor_at(s->thread, s->program, 0);
     tti_compute_thread_cursor_leave(&compute_thread[1]);
-    usleep(20000);
+    assert_true(t_wait_asleep()); /* the communication thread */
     T_EQ(s->n, 0);
     T_OK(tti_comm_thread_check(s->thread));
     tti_compute_thread_cursor_leave(&compute_thread[0]);
