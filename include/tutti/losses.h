@@ -1,4 +1,4 @@
-/* losses.h - losses by name, and a model's own loss and metrics.
+/* losses.h - losses by name, and a model's own loss.
  *
  * A loss is a sum over the samples of a shard with its count; the trainer adds both over all shards
  * and divides once.  The losses here are made of the operations of tutti/ops.h.
@@ -14,10 +14,6 @@
  *                  predicted and target of one shape; delta, beta
  *   kl             predicted logits, target probabilities of the same shape, over the last axis
  *   cosine         1 - cos(predicted, target) over the last axis
- *   infonce        predicted and target are embeddings [N,D] of pairs; each sample is to be told
- *                  from all other samples of the batch, over all shards, in both directions (CLIP);
- *                  temperature
- *   siglip         the same with a yes-or-no question for every pair of samples; temperature, bias
  *
  * Counts: cross_entropy has one for each target that is not ignored (or their weights), mse, mae,
  * huber, smooth_l1, bce and the focal loss of questions one for each element, all others one for
@@ -39,8 +35,6 @@ typedef struct tutti_loss_desc {
     double alpha;         /* focal of questions: weight of the positives; 0: none           */
     double delta;         /* huber: where the line begins; smooth_l1: beta; 0: 1            */
     double smooth;        /* dice: added to numerator and denominator; 0: 1                 */
-    double temperature;   /* infonce, siglip: similarities are divided by it; 0: 0.07, 0.1  */
-    double bias;          /* siglip: added to similarities; 0: -10                          */
 } tutti_loss_desc;
 
 TUTTI_EXTERN_C_BEGIN
@@ -56,11 +50,6 @@ TUTTI_API const char *tutti_loss_name_at(int i);
 
 /* The loss of this model, in place of the job's: sum and count, f32 scalars. */
 TUTTI_API void tutti_set_loss(tutti_graph *g, tutti_loss loss);
-
-/* A metric that is logged and evaluated with the loss: sum / count over the global batch, f32
- * scalars. */
-TUTTI_API void tutti_add_metric(tutti_graph *g, const char *name, tutti_value *sum,
-                                tutti_value *count);
 
 /* The part of a sample that has this name: a field, or "x", or "y" for the labels; NULL, with a
  * failure noted, if samples have no such part. */

@@ -394,15 +394,6 @@ void tutti_set_loss(tutti_graph *g, tutti_loss loss) {
     tutti_output(g, "correct", loss.correct ? loss.correct : loss.count);
 }
 
-void tutti_add_metric(tutti_graph *g, const char *name, tutti_value *sum, tutti_value *count) {
-    char text[TTI_MAX_NAME];
-    if (!g || !name || !sum || !count) return;
-    snprintf(text, sizeof text, "metric.mean.%s.sum", name);
-    tutti_output(g, text, sum);
-    snprintf(text, sizeof text, "metric.mean.%s.count", name);
-    tutti_output(g, text, count);
-}
-
 tutti_value *tutti_find_field(tutti_graph *g, const char *name) {
     char text[TTI_MAX_NAME];
     if (!g || !name) return NULL;

@@ -91,6 +91,38 @@ def test_losses_are_pytorchs():
         assert "accuracy" not in events(name, "step")[0], "the loss counts nothing"
 
 
+def test_losses_of_jobs_are_pytorchs():
+    """Four steps, so their gradients too; and one hash for 1, 2 and 4 workers."""
+    g = golden("losses")
+    for case, want in g["cases"].items():
+        data = "loss-" + case
+        save(data, both({"x": g["inputs"][want["model"]], "y": want["y"]}))
+        base = job(want["model"], "data.fields=all", *want["keys"], data=data)
+        train(*base, "run.dir=" + case)
+        near([e["loss"] for e in events(case, "step")], want["losses"], 3e-6)
+        hashes = set()
+        for n in (1, 2, 4):
+            run = "%s-%d" % (case, n)
+            train(*base, "run.dir=" + run, "parallel.shards=4", "train.steps=1", "-n", str(n))
+            hashes.add(events(run, "end")[0]["params_hash"])
+        assert len(hashes) == 1, (case, hashes)
+
+
+def test_keys_without_effect_are_refused():
+    g = golden("losses")
+    save("plain", both({"x": g["inputs"]["linear"], "y": g["cases"]["ignore"]["y"]}))
+    for more, text in ((["train.loss=bce"], "needs samples with fields"),
+                       (["train.pos_weight=2"], "is for train.loss=bce"),
+                       (["train.ignore_index=x"], "is no label"),
+                       (["data.fields=all", "train.class_weights=1, 2"], "a weight for each class"),
+                       (["data.fields=all", "train.loss=kl"], "probabilities of the same shape")):
+        result = train(*job("linear", "run.dir=refused", *more, data="plain"), code=2)
+        assert text in result.err, result.err
+    train(*job("linear", "run.dir=classes", "train.loss=focal", data="plain"))
+    near([e["loss"] for e in events("classes", "step")],
+         g["cases"]["focal_classes"]["losses"], 3e-6)
+
+
 def test_one_hash_for_all_workers():
     for name in NAMES:
         hashes = set()

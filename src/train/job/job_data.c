@@ -9,7 +9,9 @@
 
 const char *tti_job_target(const tti_job_config *c) {
     if (strcmp(c->data.target, "auto") != 0) return c->data.target;
-    if (strcmp(c->train.loss, "cross-entropy") == 0 || tti_loss_wants_fields(c)) return "class";
+    if (strcmp(c->train.loss, "cross-entropy") == 0 || tti_loss_wants_fields(c) ||
+        strcmp(c->train.loss, "focal") == 0)
+        return "class";
     return strcmp(c->train.loss, "mse") == 0 ? "auto" : "value";
 }
 

@@ -286,28 +286,24 @@ static const tti_option rows[] = {
     {KEY(train.seed, INT, "1"), RANGE(0, EXACT_INT), .also = "random_seed|manual_seed",
      .help = "Seed of the initial parameters, the sample order and dropout"},
     {KEY(train.loss, CHOICE, "cross-entropy"),
-     .choices = "cross-entropy|mse|mae|huber|smooth_l1|bce|focal|dice|kl|cosine|infonce|siglip",
+     .choices = "cross-entropy|mse|mae|huber|smooth_l1|bce|focal|dice|kl|cosine",
      .also = "criterion|objective|loss_fn",
-     .meant =
-         "ce=cross-entropy|nll=cross-entropy|crossentropyloss=cross-entropy|softmax=cross-"
-         "entropy|bcewithlogitsloss=bce|bce_with_logits=bce|binary_cross_entropy=bce|contrastive="
-         "infonce|clip=infonce|kldivloss=kl|kl_div=kl|mseloss=mse|l2=mse|l1loss=mae|smoothl1="
-         "smooth_l1|"
-         "smoothl1loss=smooth_l1|huberloss=huber",
+     .meant = "ce=cross-entropy|nll=cross-entropy|crossentropyloss=cross-entropy|softmax=cross-"
+              "entropy|bcewithlogitsloss=bce|bce_with_logits=bce|binary_cross_entropy=bce|"
+              "kldivloss=kl|kl_div=kl|mseloss=mse|l2=mse|l1loss=mae|smoothl1="
+              "smooth_l1|"
+              "smoothl1loss=smooth_l1|huberloss=huber",
      .alias = "l1=mae",
      .help =
          "Loss function.  cross-entropy: classes; mae (l1), huber, smooth_l1: values "
          "(data.target); mse: values, or classes as one-hot vectors.  For fields (data.fields) "
          "also "
          "bce: yes-or-no questions; focal: classes or questions; dice: masks; kl: probabilities; "
-         "cosine: directions; infonce, siglip: two outputs of the model, embeddings of pairs, "
-         "against those of the whole batch"},
+         "cosine: directions"},
     {KEY(train.class_weights, TEXT, "\"\""), .joins = true, .also = "class_weight|weight",
-     .help = "cross-entropy of fields: weights of the classes; \"\": all 1",
-     .example = "\"1, 2, 0.5\""},
+     .help = "cross-entropy: weights of the classes; \"\": all 1", .example = "\"1, 2, 0.5\""},
     {KEY(train.ignore_index, TEXT, "none"), .also = "ignore|ignore_label",
-     .help = "cross-entropy, focal, dice of fields: targets with this label do not count",
-     .example = "255"},
+     .help = "cross-entropy, focal, dice: targets with this label do not count", .example = "255"},
     {KEY(train.pos_weight, TEXT, "\"\""), .joins = true, .also = "positive_weight",
      .help = "bce: weight of positive targets, one for all or one for each column; \"\": 1",
      .example = "\"3\""},
@@ -316,10 +312,6 @@ static const tti_option rows[] = {
     {KEY(train.focal_alpha, FLOAT, "0"), RANGE(0, 1), .also = "alpha_focal",
      .help = "focal of questions: weight of positives, 1 - alpha that of negatives; 0: none",
      .example = "0.25"},
-    {KEY(train.temperature, FLOAT, "0"), RANGE(0, 1e6), .also = "tau",
-     .help = "infonce, siglip: similarities are divided by it; 0: 0.07, 0.1", .example = "0.05"},
-    {KEY(train.logit_bias, FLOAT, "0"), RANGE(-1000, 1000), .also = "siglip_bias",
-     .help = "siglip: added to similarities; 0: -10", .example = "-5"},
     {KEY(train.huber_delta, FLOAT, "1"), RANGE(1e-6, 500), .also = "delta",
      .help = "huber: errors larger than this count linearly; in standard deviations of the target"},
     {KEY(train.smooth_l1_beta, FLOAT, "1"), RANGE(1e-6, 500), .also = "beta",

@@ -124,15 +124,50 @@ void tti_objective_add_values(tutti_graph *g, const tti_job_config *c, tutti_val
 
 /* ---- targets of any shape ---- */
 
-bool tti_loss_wants_fields(const tti_job_config *c) {
-    static const char *const classic[] = {"cross-entropy", "mse", "mae", "huber", "smooth_l1"};
-    for (size_t i = 0; i < TTI_COUNT(classic); i++)
-        if (strcmp(c->train.loss, classic[i]) == 0) return false;
-    return true;
+static bool is_loss(const tti_job_config *c, const char *name) {
+    return strcmp(c->train.loss, name) == 0;
 }
 
-bool tti_loss_is_of_pairs(const tti_job_config *c) {
-    return strcmp(c->train.loss, "infonce") == 0 || strcmp(c->train.loss, "siglip") == 0;
+static bool has_ignored(const tti_job_config *c) {
+    return strcmp(c->train.ignore_index, "none") != 0;
+}
+
+bool tti_loss_wants_fields(const tti_job_config *c) {
+    return is_loss(c, "bce") || is_loss(c, "dice") || is_loss(c, "kl") || is_loss(c, "cosine");
+}
+
+bool tti_loss_is_named(const tti_job_config *c) {
+    return is_loss(c, "focal") || c->train.class_weights[0] || has_ignored(c);
+}
+
+static tutti_status lost_key(const char *key, const char *losses, const tti_job_config *c) {
+    return tti_fail(TUTTI_E_CONFIG, "%s: is for train.loss=%s, and train.loss is %s", key, losses,
+                    c->train.loss);
+}
+
+tutti_status tti_objective_check(const tti_job_config *c, bool has_fields) {
+    char *end;
+    bool of_classes = is_loss(c, "cross-entropy") || is_loss(c, "focal") || is_loss(c, "dice");
+    if (tti_loss_wants_fields(c) && !has_fields)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "train.loss: %s needs samples with fields, arrays of data.format=npy: give "
+                        "data.fields=all",
+                        c->train.loss);
+    if (c->train.class_weights[0] && !is_loss(c, "cross-entropy"))
+        return lost_key("train.class_weights", "cross-entropy", c);
+    if (c->train.pos_weight[0] && !is_loss(c, "bce")) return lost_key("train.pos_weight", "bce", c);
+    if ((c->train.focal_gamma != 2 || c->train.focal_alpha != 0) && !is_loss(c, "focal"))
+        return lost_key("train.focal_gamma, train.focal_alpha", "focal", c);
+    if (has_ignored(c) && !of_classes)
+        return lost_key("train.ignore_index", "cross-entropy, focal or dice", c);
+    if (has_ignored(c) && (labs(strtol(c->train.ignore_index, &end, 10)) > 1 << 24 || *end))
+        return tti_fail(TUTTI_E_CONFIG, "train.ignore_index: '%s' is no label",
+                        c->train.ignore_index);
+    if (c->data.mixup > 0 && tti_loss_is_named(c))
+        return tti_fail(TUTTI_E_CONFIG,
+                        "data.mixup: cannot be combined with focal, class weights or ignored "
+                        "labels; give data.mixup=0");
+    return TUTTI_OK;
 }
 
 enum { MAX_WEIGHTS = 4096 };
@@ -156,20 +191,17 @@ static tutti_status read_weights(const char *key, const char *text, double *out,
 tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *c,
                                      tutti_value *predicted, tutti_value *target,
                                      tutti_value *present) {
-    bool is_entropy = strcmp(c->train.loss, "cross-entropy") == 0;
-    bool is_bce = strcmp(c->train.loss, "bce") == 0;
+    bool is_entropy = is_loss(c, "cross-entropy"), is_bce = is_loss(c, "bce");
     double *weight = tti_arena_alloc(&g->arena, MAX_WEIGHTS * sizeof *weight);
     if (!weight) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
-    bool is_smooth = strcmp(c->train.loss, "smooth_l1") == 0;
+    bool is_smooth = is_loss(c, "smooth_l1");
     tutti_loss_desc desc = {.smoothing = c->train.label_smoothing,
-                            .ignores = strcmp(c->train.ignore_index, "none") != 0,
+                            .ignores = has_ignored(c),
                             .ignore = atoll(c->train.ignore_index),
                             .weight = weight,
                             .gamma = c->train.focal_gamma,
                             .alpha = c->train.focal_alpha,
-                            .delta = is_smooth ? c->train.smooth_l1_beta : c->train.huber_delta,
-                            .temperature = c->train.temperature,
-                            .bias = c->train.logit_bias};
+                            .delta = is_smooth ? c->train.smooth_l1_beta : c->train.huber_delta};
     if (is_entropy)
         TTI_TRY(
             read_weights("train.class_weights", c->train.class_weights, weight, &desc.n_weights));

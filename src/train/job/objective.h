@@ -24,11 +24,15 @@ void tti_objective_add(tutti_graph *g, const tti_job_config *config, tutti_value
 void tti_objective_add_values(tutti_graph *g, const tti_job_config *config, tutti_value *predicted,
                               tutti_value *target);
 
-/* Whether the loss is one of those that tti_objective_add_named alone has. */
+/* Whether the targets of the loss are no labels. */
 bool tti_loss_wants_fields(const tti_job_config *config);
 
-/* Whether the loss compares two outputs of the model, embeddings of pairs. */
-bool tti_loss_is_of_pairs(const tti_job_config *config);
+/* Whether only tti_objective_add_named honors the job, for labels too. */
+bool tti_loss_is_named(const tti_job_config *config);
+
+/* TUTTI_E_CONFIG for a loss that samples without fields do not have, and for keys without effect.
+ */
+tutti_status tti_objective_check(const tti_job_config *config, bool has_fields);
 
 /* The loss of train.loss for a target of any shape and type (tutti/losses.h).  present i32[N]: -1
  * where a row is missing. */

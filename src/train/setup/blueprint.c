@@ -82,12 +82,9 @@ static void count_steps(tti_blueprint *b) {
 static tutti_status check_target(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     bool wants = strcmp(tti_job_target(c), "value") == 0;
-    if (tutti_dataset_get_info(b->train)->n_fields > 0) return TUTTI_OK;
-    if (tti_loss_wants_fields(c))
-        return tti_fail(TUTTI_E_CONFIG,
-                        "train.loss: %s needs samples with fields, arrays of data.format=npy: give "
-                        "data.fields=all",
-                        c->train.loss);
+    bool has_fields = tutti_dataset_get_info(b->train)->n_fields > 0;
+    TTI_TRY(tti_objective_check(c, has_fields));
+    if (has_fields) return TUTTI_OK;
     if (wants && !tutti_dataset_get_info(b->train)->is_value)
         return tti_fail(TUTTI_E_CONFIG,
                         "train.loss: %s predicts values, but the targets of data.format=%s are "

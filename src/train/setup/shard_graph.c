@@ -112,6 +112,8 @@ static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
     if (is_value)
         tti_objective_add_values(g, d->config, flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, 1)),
                                  target);
+    else if (tti_loss_is_named(d->config))
+        TTI_TRY(tti_objective_add_named(g, d->config, logits, target, target));
     else
         tti_objective_add(g, d->config, logits, target);
     return tutti_graph_check(g);
@@ -126,15 +128,11 @@ static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_gra
     for (size_t i = 0; !name[0] && i < TTI_COUNT(usual); i++)
         if (tti_field_find(info->fields, info->n_fields, usual[i]) >= 0) name = usual[i];
     bool has_target = tti_field_find(info->fields, info->n_fields, name) >= 0;
-    bool of_pairs = tti_loss_is_of_pairs(d->config) || (!name[0] && out->second);
+    bool of_pairs = !name[0] && out->second; /* the two outputs are compared */
     if (!of_pairs && !has_target)
         return tti_fail(TUTTI_E_CONFIG,
                         "data.label: samples have no field '%s' for the target of train.loss=%s",
                         name[0] ? name : "y", d->config->train.loss);
-    if (of_pairs && !out->second)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "train.loss: %s compares two outputs of the model, and it has one",
-                        d->config->train.loss);
     tutti_value *target = of_pairs ? out->second : tutti_find_field(g, name);
     return tti_objective_add_named(g, d->config, out->logits, target, tutti_find_present(g));
 }

@@ -74,7 +74,7 @@ typedef struct bad_array {
 T_CASE(bad_arrays) {
     T_UNUSED;
     static const bad_array bad[] = {
-        {">f4", "(2,)", 8, "the type is not one of"},
+        {"=f4", "(2,)", 8, "the type is not one of"},
         {"<c8", "(2,)", 16, "the type is not one of"},
         {"|O", "(2,)", 16, "the type is not one of"},
         {"<f4", "()", 4, "a single number"},
