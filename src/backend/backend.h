@@ -46,7 +46,7 @@ typedef enum tti_queue {
 } tti_queue;
 
 /* Events in queues: those of sums, then those of messages to other stages. */
-enum { TTI_NOTES_OF_SUMS = 64, TTI_NOTES_OF_P2P = 32, TTI_N_NOTES = 96 };
+enum { TTI_SUM_EVENTS = 64, TTI_P2P_EVENTS = 32, TTI_N_GRAPH_EVENTS = 96 };
 
 typedef struct tti_device_desc {
     int index;  /* of the device, 0 .. count-1 */
@@ -283,26 +283,26 @@ typedef struct tti_device_queue_ops {
     tutti_status (*order)(
         tti_queue after,
         tti_queue before); /* later work of queue waits for earlier work of before */
-    /* Also in a captured graph: records event place, 0 .. TTI_N_NOTES-1, in a queue; and makes
+    /* Also in a captured graph: records event place, 0 .. TTI_N_GRAPH_EVENTS-1, in a queue; and makes
      * later work of a queue wait for the last recorded event, which must be in the same graph. */
-    tutti_status (*note)(tti_queue queue, int place);
-    tutti_status (*follow)(tti_queue after, int place);
+    tutti_status (*record_event)(tti_queue queue, int place);
+    tutti_status (*wait_event)(tti_queue after, int place);
     /* Records event mark, 0 .. 15; in a captured graph, each time it is replayed.  And waits on the
      * host for the last recorded event: that of a graph counts from its launch. */
-    tutti_status (*mark)(tti_queue queue, int mark);
-    tutti_status (*await)(int mark);
+    tutti_status (*record_host_event)(tti_queue queue, int event);
+    tutti_status (*await_host_event)(int event);
     tutti_status (*sync)(void); /* waits for everything */
     /* Optional: names what is put into the queues until the range ends, for tools that watch
      * (NVTX); NULL ends the innermost range.  Costs nothing when no tool watches. */
     void (*range)(const char *name);
     /* A moment of a queue, numbered from 0 up, also inside a captured graph; and when each of n
      * came, in microseconds since moment 0 (waits). */
-    tutti_status (*stamp)(tti_queue queue, int moment);
-    tutti_status (*read_stamps)(int n, double *us);
+    tutti_status (*record_timestamp)(tti_queue queue, int index);
+    tutti_status (*read_timestamps)(int n, double *us);
     /* Captures the launches in the compute queue between the two calls into a graph; nothing runs.
      */
-    tutti_status (*record_begin)(void);
-    tutti_status (*record_end)(void **captured_graph);
+    tutti_status (*capture_begin)(void);
+    tutti_status (*capture_end)(void **captured_graph);
     tutti_status (*replay)(void *captured_graph);
     void (*release_captured_graph)(void *captured_graph); /* takes NULL */
 } tti_device_queue_ops;
@@ -389,7 +389,7 @@ typedef struct tti_device_collective_ops {
      * group's terms: f16 and bf16 as f32, rounded at the end.  beside: as of all_reduce. */
     tutti_status (*tp_collective)(void *group, const tti_tp_collective *tp, bool beside);
     /* As await of the queues; ends also when a peer is lost or does not come in time. */
-    tutti_status (*await)(void *group, int mark);
+    tutti_status (*await)(void *group, int event);
     /* Optional: how long the kernels of TTI_QUEUE_COMPUTE have waited for those of other devices so
      * far, and fetches before them, in nanoseconds: about as of now, while steps are at work.
      * Below 0: not known.  Waits for a copy alone. */

@@ -179,9 +179,9 @@ static inline const char *p2p_check(p2p_rank *r, int round) {
 static inline const char *p2p_round(p2p_rank *r, int round, void **captured_graph) {
     const char *failure = p2p_write(r, round);
     if (!failure && r->c->record && round == 1) {
-        COMM_OK(r->ops->queues.record_begin());
+        COMM_OK(r->ops->queues.capture_begin());
         failure = p2p_exchange(r);
-        COMM_OK(r->ops->queues.record_end(captured_graph));
+        COMM_OK(r->ops->queues.capture_end(captured_graph));
         COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
     }
@@ -191,7 +191,7 @@ static inline const char *p2p_round(p2p_rank *r, int round, void **captured_grap
     else
         failure = p2p_exchange(r);
     if (failure) return failure;
-    COMM_OK(r->ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
+    COMM_OK(r->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, 0));
     COMM_OK(r->ops->collectives.await(r->group, 0));
     return p2p_check(r, round);
 }
@@ -217,7 +217,7 @@ static inline void p2p_run(const p2p_crew *c, int n_ranks) {
 
 static inline const char *p2p_await(p2p_rank *r, tutti_status status, const char *text) {
     COMM_OK(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
-    COMM_OK(r->ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
+    COMM_OK(r->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, 0));
     COMM_FAILS(r->ops->collectives.await(r->group, 0), status, text);
     return NULL;
 }

@@ -284,15 +284,15 @@ static inline const char *reduce_check_parts(reduce_rank *r) {
 /* Twice: each replay counts its meetings anew. */
 static inline const char *reduce_recorded(reduce_rank *r) {
     void *captured_graph;
-    COMM_OK(r->ops->queues.record_begin());
+    COMM_OK(r->ops->queues.capture_begin());
     const char *failure = reduce_shards(r, true);
-    COMM_OK(r->ops->queues.record_end(&captured_graph));
+    COMM_OK(r->ops->queues.capture_end(&captured_graph));
     if (failure) return failure;
     for (int i = 0; i < 3 && !failure; i++) {
         failure = reduce_say(r, 0x123456789ABCDEF0u);
         COMM_OK(tti_device_reduce_meet(r->reduce));
         COMM_OK(r->ops->queues.replay(captured_graph));
-        COMM_OK(r->ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
+        COMM_OK(r->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, 0));
         COMM_OK(tti_device_reduce_await(r->reduce, 0));
         if (!failure) failure = reduce_check(r);
         if (!failure) failure = reduce_check_told(r);

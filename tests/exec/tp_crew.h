@@ -195,10 +195,10 @@ static inline const char *tp_round(tp_rank *r, int round, void **captured_graph)
     const char *failure = tp_feed(r, round);
     if (failure) return failure;
     if (r->c->record && round == 1) {
-        COMM_OK(r->ops->queues.record_begin());
+        COMM_OK(r->ops->queues.capture_begin());
         failure = tp_put(r);
         if (failure) return failure;
-        COMM_OK(r->ops->queues.record_end(captured_graph));
+        COMM_OK(r->ops->queues.capture_end(captured_graph));
         COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
     }

@@ -274,15 +274,15 @@ static inline tutti_status update_put(update_rank *r, int side, bool alone) {
 static inline const char *update_record(update_rank *r, int side, int n_times,
                                         void **captured_graph) {
     tutti_status st = TUTTI_OK;
-    COMM_OK(r->ops->queues.record_begin());
+    COMM_OK(r->ops->queues.capture_begin());
     for (int i = 0; i < n_times && st == TUTTI_OK; i++) st = update_put(r, side, false);
-    COMM_OK(r->ops->queues.record_end(captured_graph));
+    COMM_OK(r->ops->queues.capture_end(captured_graph));
     COMM_OK(st);
     return NULL;
 }
 
 static inline const char *update_settle(update_rank *r) {
-    COMM_OK(r->ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
+    COMM_OK(r->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, 0));
     COMM_OK(r->ops->collectives.await(r->group, 0));
     COMM_OK(r->ops->queues.sync());
     COMM_OK(tutti_comm_barrier(r->comm));

@@ -306,7 +306,7 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
         TTI_TRY(tti_device_chain_step(x, which));
     } else {
         TTI_TRY(run(x, set));
-        TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COMPUTE, which));
+        TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which));
     }
     tti_profile_add(x, TTI_ROW_HOST, tti_part_other("feeding"), -1, set->begun_ns, inputs_ns);
     tti_profile_add(x, TTI_ROW_HOST, tti_part_other("putting into queues"), -1, inputs_ns,

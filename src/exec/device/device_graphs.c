@@ -17,7 +17,7 @@ static const double most_flops_chained = 2e11;
 tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **captured_graph) {
     tti_exec_device *device = tti_device_of(x);
     tti_exec_device *d = device;
-    TTI_TRY(d->ops->queues.record_begin());
+    TTI_TRY(d->ops->queues.capture_begin());
     return tti_device_end_capture(device, tti_device_whole_step(x, set, true), captured_graph);
 }
 
@@ -54,7 +54,7 @@ static tutti_status put_chain(tti_exec *x, int first) {
     for (int i = 0; i < d->n_chained; i++) {
         int which = (first + i) % d->n_sets;
         TTI_TRY(tti_device_whole_step(x, &d->sets[which], true));
-        TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COMPUTE, which));
+        TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which));
     }
     return TUTTI_OK;
 }
@@ -62,7 +62,7 @@ static tutti_status put_chain(tti_exec *x, int first) {
 static tutti_status record_chain(tti_exec *x, int first) {
     tti_exec_device *device = tti_device_of(x);
     tti_exec_device *d = device;
-    TTI_TRY(d->ops->queues.record_begin());
+    TTI_TRY(d->ops->queues.capture_begin());
     return tti_device_end_capture(device, put_chain(x, first), &d->chains[first]);
 }
 
@@ -94,7 +94,7 @@ tutti_status tti_device_play(tti_exec *x, tti_device_set *set) {
 static tutti_status play_marked(tti_exec *x, int which) {
     tti_exec_device *device = tti_device_of(x);
     TTI_TRY(tti_device_play(x, &device->sets[which]));
-    return device->ops->queues.mark(TTI_QUEUE_COMPUTE, which);
+    return device->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which);
 }
 
 static tutti_status play_chain(tti_exec *x, int first) {

@@ -63,13 +63,13 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
     }
     /* The loader may use the memory again once this returns; the device still computes the step
      * before meanwhile. */
-    TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COPY, TTI_MARK_INPUTS));
+    TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COPY, TTI_EVENT_INPUTS));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("samples to the device"), -1));
     TTI_TRY(unpack(setup, device, set, &bytes));
     if (takes_bytes(device, desc))
         TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("bytes to floats"), -1));
     TTI_TRY(d->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
-    return d->ops->queues.await(TTI_MARK_INPUTS);
+    return d->ops->queues.await_host_event(TTI_EVENT_INPUTS);
 }
 
 /* ---- a step ---- */
@@ -167,7 +167,7 @@ static tutti_status eval_shards(tti_exec *x, const tti_device_set *set, bool bes
 
 tutti_status tti_device_end_capture(tti_exec_device *device, tutti_status st,
                                     void **captured_graph) {
-    tutti_status ended = device->ops->queues.record_end(captured_graph);
+    tutti_status ended = device->ops->queues.capture_end(captured_graph);
     TTI_TRY(st);
     return ended;
 }
@@ -175,7 +175,7 @@ tutti_status tti_device_end_capture(tti_exec_device *device, tutti_status st,
 static tutti_status record_eval(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *device = tti_device_of(x);
     tti_exec_device *d = device;
-    TTI_TRY(d->ops->queues.record_begin());
+    TTI_TRY(d->ops->queues.capture_begin());
     return tti_device_end_capture(device, eval_shards(x, set, true), &d->eval_captured_graph);
 }
 
@@ -193,8 +193,8 @@ static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
     if (!d->eval_captured_graph) TTI_TRY(record_eval(x, set));
     TTI_TRY(tti_device_axis_meet(d->axis));
     TTI_TRY(d->ops->queues.replay(d->eval_captured_graph));
-    TTI_TRY(d->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
-    return tti_device_tp_await(tti_tp_of(x), TTI_MARK_EXCHANGE);
+    TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_TP));
+    return tti_device_tp_await(tti_tp_of(x), TTI_EVENT_TP);
 }
 
 tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc,

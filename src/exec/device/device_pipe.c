@@ -214,7 +214,7 @@ static tutti_status copy_out(pipe_step *s, const part *p) {
     if (!any) return TUTTI_OK;
     TTI_TRY(
         tti_profile_upto(s->pipe->x, TTI_ROW_COMM, tti_part_stages("values to another stage"), -1));
-    TTI_TRY(ops->queues.mark(TTI_QUEUE_COMM, TTI_MARK_PIPE_OUT + turn));
+    TTI_TRY(ops->queues.record_host_event(TTI_QUEUE_COMM, TTI_EVENT_PIPE_OUT + turn));
     s->unsent = *p;
     return TUTTI_OK;
 }
@@ -224,7 +224,7 @@ static tutti_status send(pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     int turn = p->number % N_TURNS;
     if (!p->instance) return TUTTI_OK;
-    TTI_TRY(s->pipe->ops->queues.await(TTI_MARK_PIPE_OUT + turn));
+    TTI_TRY(s->pipe->ops->queues.await_host_event(TTI_EVENT_PIPE_OUT + turn));
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
         if (end->part != p->action.part) continue;
@@ -283,7 +283,7 @@ static tutti_status take_all(const pipe_step *s, const part *p) {
     if (!any) return TUTTI_OK;
     TTI_TRY(
         tti_profile_upto(s->pipe->x, TTI_ROW_COPY, tti_part_stages("values of another stage"), -1));
-    TTI_TRY(ops->queues.mark(TTI_QUEUE_COPY, TTI_MARK_PIPE_IN));
+    TTI_TRY(ops->queues.record_host_event(TTI_QUEUE_COPY, TTI_EVENT_PIPE_IN));
     return ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY);
 }
 
@@ -292,7 +292,7 @@ static tutti_status take_all(const pipe_step *s, const part *p) {
 static tutti_status free_slots(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     for (int i = 0; i < side->n_in; i++)
-        if (begins_with(&side->in[i], p)) TTI_TRY(s->pipe->ops->queues.await(TTI_MARK_PIPE_IN));
+        if (begins_with(&side->in[i], p)) TTI_TRY(s->pipe->ops->queues.await_host_event(TTI_EVENT_PIPE_IN));
     for (int i = 0; i < side->n_in; i++)
         if (side->in[i].last_part == p->action.part)
             tti_mailbox_free(
@@ -384,11 +384,11 @@ static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *
     int from = s->pipe->first_moment + 1 + 2 * p->number;
     int shard = pipe->shard_groups[p->action.shard_group].first;
     bool forward = p->action.part < pipe->stages->n_chunks;
-    TTI_TRY(s->pipe->ops->queues.stamp(TTI_QUEUE_COMPUTE, from));
+    TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from));
     TTI_TRY(
         tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"), shard));
     TTI_TRY(run_kernels(s, p, run));
-    TTI_TRY(s->pipe->ops->queues.stamp(TTI_QUEUE_COMPUTE, from + 1));
+    TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from + 1));
     tti_profile_between(x, TTI_ROW_PARTS, tti_part_other(forward ? "forward" : "backward"), shard,
                         from);
     return TUTTI_OK;
@@ -490,7 +490,7 @@ static tutti_status run_between(const pipe_step *s, const part *p) {
     int flight = p->action.shard_group % side->schedule.n_in_flight;
     int *behind = &s->room->put[flight * side->program->n_parts + p->action.part];
     TTI_TRY(recv_inputs(s, p));
-    if (*behind >= 0) TTI_TRY(s->pipe->ops->queues.follow(TTI_QUEUE_COMPUTE, *behind));
+    if (*behind >= 0) TTI_TRY(s->pipe->ops->queues.wait_event(TTI_QUEUE_COMPUTE, *behind));
     *behind = -1;
     TTI_TRY(compute(s, p));
     TTI_TRY(send_outputs(s, p, behind));
@@ -608,7 +608,7 @@ tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_st
     s.room->has_run = true;
     pipe->n_timed = count_runs(&s);
     pipe->first_moment = tti_profile_take(pipe->x, 2 * pipe->n_timed + 1);
-    TTI_TRY(pipe->ops->queues.stamp(TTI_QUEUE_COMPUTE, pipe->first_moment));
+    TTI_TRY(pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, pipe->first_moment));
     tutti_status st = is_joined(&s) ? run_joined(&s) : run_parts(&s);
     if (st != TUTTI_OK) tti_device_pipe_fail(pipe, st);
     TTI_TRY(st);
@@ -633,7 +633,7 @@ tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
     int first = pipe->first_moment, n = first + 2 * pipe->n_timed + 1;
     double *us = calloc((size_t)n, sizeof *us), busy = 0;
     if (!us) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    tutti_status st = pipe->ops->queues.read_stamps(n, us);
+    tutti_status st = pipe->ops->queues.read_timestamps(n, us);
     for (int i = first + 1; st == TUTTI_OK && i < n; i += 2) busy += us[i + 1] - us[i];
     int64_t span_ns = (int64_t)((us[n - 1] - us[first]) * 1e3);
     free(us);
@@ -686,7 +686,7 @@ tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
                             -1);
 }
 
-tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int mark) {
-    return tti_device_of(pipe->x)->between ? tti_device_p2p_await(pipe->p2p, mark)
-                                           : pipe->ops->queues.await(mark);
+tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int event) {
+    return tti_device_of(pipe->x)->between ? tti_device_p2p_await(pipe->p2p, event)
+                                           : pipe->ops->queues.await_host_event(event);
 }

@@ -29,7 +29,7 @@ tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
         TTI_TRY(tti_device_axis_await(d->axis, which));
     else
         TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which)
-                          : d->ops->queues.await(which));
+                          : d->ops->queues.await_host_event(which));
     tti_profile_add(x, TTI_ROW_HOST, tti_part_wait("waiting for the device"), -1, start,
                     tti_now_ns());
     return TUTTI_OK;

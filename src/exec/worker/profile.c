@@ -59,7 +59,7 @@ tutti_status tti_profile_from(tti_exec *x, tti_row row) {
     tti_profile *p = x->profile;
     if (!p) return TUTTI_OK;
     p->last[row] = p->n_moments++;
-    return x->setup.desc.backend->device->queues.stamp(queue_of(row), p->last[row]);
+    return x->setup.desc.backend->device->queues.record_timestamp(queue_of(row), p->last[row]);
 }
 
 tutti_status tti_profile_upto(tti_exec *x, tti_row row, tti_part part, int shard) {
@@ -95,14 +95,14 @@ void tti_profile_next_step(tti_exec *x) {
 tutti_status tti_profile_zero(tti_exec *x, int n_moments) {
     const tti_device_ops *ops = x->setup.desc.backend->device;
     tti_profile *p = x->profile;
-    TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, n_moments));
+    TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, n_moments));
     TTI_TRY(ops->queues.sync());
     p->n_moments = TTI_MAX(p->n_moments, 1);
     /* Spans by both clocks lie in one row: a thread that was held up between the two looks again.
      */
     for (int64_t most_ns = ZERO_NS;; most_ns *= 2) {
         p->earliest_ns = tti_now_ns();
-        TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, 0));
+        TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 0));
         TTI_TRY(ops->queues.sync());
         p->zero_ns = tti_now_ns();
         if (p->zero_ns - p->earliest_ns <= most_ns) return TUTTI_OK;
@@ -111,13 +111,13 @@ tutti_status tti_profile_zero(tti_exec *x, int n_moments) {
 
 static tutti_status try_capture(const tti_device_ops *ops, double *us) {
     void *captured_graph = NULL;
-    TTI_TRY(ops->queues.record_begin());
-    tutti_status st = ops->queues.stamp(TTI_QUEUE_COMPUTE, 1);
-    if (st == TUTTI_OK) st = ops->queues.stamp(TTI_QUEUE_COMPUTE, 2);
-    tutti_status ended = ops->queues.record_end(&captured_graph);
+    TTI_TRY(ops->queues.capture_begin());
+    tutti_status st = ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 1);
+    if (st == TUTTI_OK) st = ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 2);
+    tutti_status ended = ops->queues.capture_end(&captured_graph);
     if (st == TUTTI_OK) st = ended;
     if (st == TUTTI_OK) st = ops->queues.replay(captured_graph);
-    if (st == TUTTI_OK) st = ops->queues.read_stamps(3, us);
+    if (st == TUTTI_OK) st = ops->queues.read_timestamps(3, us);
     ops->queues.release_captured_graph(captured_graph);
     return st;
 }
@@ -184,7 +184,7 @@ static tutti_status read_moments(tti_exec *x) {
         return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     }
     tutti_status st =
-        x->device ? x->setup.desc.backend->device->queues.read_stamps(p->n_moments, us) : TUTTI_OK;
+        x->device ? x->setup.desc.backend->device->queues.read_timestamps(p->n_moments, us) : TUTTI_OK;
     for (int i = 0; st == TUTTI_OK && i < p->n; i++) {
         entry *e = &p->entries[i];
         if (e->to == 0) continue;

@@ -95,7 +95,7 @@ typedef struct device {
     struct {
         tti_queue queue;
         size_t n;
-    } notes[TTI_N_NOTES];
+    } notes[TTI_N_GRAPH_EVENTS];
     int64_t *moments; /* [MAX_MOMENTS] */
     int64_t clock_ns;
     size_t n_bytes, n_peak;
@@ -157,7 +157,7 @@ static void advance_all(void) {
     for (int q = 0; q < TTI_N_QUEUES; q++) advance((tti_queue)q, current->queues[q].n);
     for (int q = 0; q < TTI_N_QUEUES; q++) current->queues[q].n = current->queues[q].n_done = 0;
     memset(current->marks, 0, sizeof current->marks);
-    for (int i = 0; i < TTI_N_NOTES; i++) current->notes[i].n = 0;
+    for (int i = 0; i < TTI_N_GRAPH_EVENTS; i++) current->notes[i].n = 0;
 }
 
 static void append(captured_graph *r, const command *c) {
@@ -335,12 +335,12 @@ static tutti_status order(tti_queue after, tti_queue before) {
 }
 
 static tutti_status note_place(tti_queue queue, int place) {
-    TTI_ASSERT(place >= 0 && place < TTI_N_NOTES);
+    TTI_ASSERT(place >= 0 && place < TTI_N_GRAPH_EVENTS);
     return put_between(&(command){.queue = queue, .kind = NOTE, .n = (size_t)place});
 }
 
 static tutti_status follow(tti_queue after, int place) {
-    TTI_ASSERT(place >= 0 && place < TTI_N_NOTES);
+    TTI_ASSERT(place >= 0 && place < TTI_N_GRAPH_EVENTS);
     return put_between(&(command){.queue = after, .kind = FOLLOW, .n = (size_t)place});
 }
 
@@ -597,15 +597,15 @@ static const tti_device_ops ops = {
     .memory.unpin = unpin,
     .queues.copy = copy,
     .queues.order = order,
-    .queues.note = note_place,
-    .queues.follow = follow,
-    .queues.mark = mark,
-    .queues.await = await,
+    .queues.record_event = note_place,
+    .queues.wait_event = follow,
+    .queues.record_host_event = mark,
+    .queues.await_host_event = await,
     .queues.sync = sync_all,
-    .queues.stamp = stamp,
-    .queues.read_stamps = read_stamps,
-    .queues.record_begin = record_begin,
-    .queues.record_end = record_end,
+    .queues.record_timestamp = stamp,
+    .queues.read_timestamps = read_stamps,
+    .queues.capture_begin = record_begin,
+    .queues.capture_end = record_end,
     .queues.replay = replay,
     .queues.release_captured_graph = release_captured_graph,
     .step.begin = begin_step,

@@ -403,11 +403,11 @@ static tutti_status look_around(group *g, int64_t now, int64_t start, int64_t *l
     return st;
 }
 
-tutti_status tti_cuda_peers_await(void *state, int mark) {
+tutti_status tti_cuda_peers_await(void *state, int event) {
     group *g = state;
     int64_t start = tti_now_ns(), checked = start, lost = 0;
     for (;;) {
-        cudaError_t error = cudaEventQuery(tti_cuda_device()->marks[mark]);
+        cudaError_t error = cudaEventQuery(tti_cuda_device()->host_events[event]);
         if (error != cudaErrorNotReady) {
             TTI_CUDA(error);
             if (__atomic_load_n(g->view.state, __ATOMIC_SEQ_CST) == 0) return TUTTI_OK;

@@ -21,7 +21,7 @@ static_assert((int)TTI_PEERS_TERMS <= (int)TTI_HOSTS_TERMS, "terms of tti_peer_h
 enum {
     PAGE_BYTES = 2 << 20,  /* of the device: what others read has pages for itself */
     ARENA_BYTES = 2 << 20, /* of tti_peers_arena */
-    TRIAL_MARK = 15,       /* nothing else is marked until devices have met */
+    TRIAL_EVENT = 15,       /* nothing else is marked until devices have met */
     TRIAL_ELEMS = 1 << 16, /* of a sum that is compared */
     TRIAL_UNIT = 8,        /* elements: 16 bytes of rounded ones */
     TIMED_ELEMS = 1 << 22, /* of a sum that is timed */
@@ -333,8 +333,8 @@ static tutti_status run_hosts_trial(group *g, size_t n, float *host, bool *good)
     tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
     for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = tti_chunk_of(n, r, g->peers.n_ranks);
     TTI_TRY(tti_peers_hosts_sum(g, parts, false, stream));
-    TTI_TRY(tti_cuda_mark(TTI_QUEUE_COMPUTE, TRIAL_MARK));
-    TTI_TRY(tti_cuda_peers_await(g, TRIAL_MARK));
+    TTI_TRY(tti_cuda_record_host_event(TTI_QUEUE_COMPUTE, TRIAL_EVENT));
+    TTI_TRY(tti_cuda_peers_await(g, TRIAL_EVENT));
     TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, host, g->pieces[0], n * sizeof *host));
     TTI_TRY(tti_cuda_sync());
     *good = true;
@@ -371,8 +371,8 @@ static tutti_status time_sum(group *g, bool by_hosts, size_t n, double *ms) {
         TTI_TRY(agree(g, true, &ready));
         int64_t start = tti_now_ns();
         TTI_TRY(tti_cuda_peers_sum(g, 0, n, false));
-        TTI_TRY(tti_cuda_mark(TTI_QUEUE_COMM, TRIAL_MARK));
-        TTI_TRY(tti_cuda_peers_await(g, TRIAL_MARK));
+        TTI_TRY(tti_cuda_record_host_event(TTI_QUEUE_COMM, TRIAL_EVENT));
+        TTI_TRY(tti_cuda_peers_await(g, TRIAL_EVENT));
         mine = (double)(tti_now_ns() - start) / TTI_NS_PER_MS;
     }
     TTI_TRY(all_gather(g, &mine, all, sizeof mine));

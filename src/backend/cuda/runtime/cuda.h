@@ -21,9 +21,9 @@
 typedef struct tti_cuda {
     tti_device_desc desc;
     cudaStream_t streams[TTI_N_QUEUES];
-    cudaEvent_t marks[16];
+    cudaEvent_t host_events[16];
     cudaEvent_t orders[TTI_N_QUEUES];
-    cudaEvent_t notes[TTI_N_NOTES];
+    cudaEvent_t notes[TTI_N_GRAPH_EVENTS];
     cudaEvent_t *stamps; /* [n_stamps], created on demand */
     int n_stamps;
     pthread_t loader;    /* maps libraries meanwhile */

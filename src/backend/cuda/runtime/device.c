@@ -77,8 +77,8 @@ static tutti_status make_queues(tti_cuda *d) {
                                               between ? highest : lowest));
         TTI_CUDA(cudaEventCreateWithFlags(&d->orders[i], cudaEventDisableTiming));
     }
-    for (size_t i = 0; i < TTI_COUNT(d->marks); i++)
-        TTI_CUDA(cudaEventCreateWithFlags(&d->marks[i], cudaEventDisableTiming));
+    for (size_t i = 0; i < TTI_COUNT(d->host_events); i++)
+        TTI_CUDA(cudaEventCreateWithFlags(&d->host_events[i], cudaEventDisableTiming));
     for (size_t i = 0; i < TTI_COUNT(d->notes); i++)
         TTI_CUDA(cudaEventCreateWithFlags(&d->notes[i], cudaEventDisableTiming));
     return TUTTI_OK;
@@ -131,8 +131,8 @@ void tti_cuda_close(void) {
     }
     for (int i = 0; i < d->n_stamps; i++) cudaEventDestroy(d->stamps[i]);
     free(d->stamps);
-    for (size_t i = 0; i < TTI_COUNT(d->marks); i++)
-        if (d->marks[i]) cudaEventDestroy(d->marks[i]);
+    for (size_t i = 0; i < TTI_COUNT(d->host_events); i++)
+        if (d->host_events[i]) cudaEventDestroy(d->host_events[i]);
     for (size_t i = 0; i < TTI_COUNT(d->notes); i++)
         if (d->notes[i]) cudaEventDestroy(d->notes[i]);
     free(d);
@@ -213,14 +213,14 @@ tutti_status tti_cuda_order(tti_queue after, tti_queue before) {
                           "cudaStreamWaitEvent");
 }
 
-tutti_status tti_cuda_note(tti_queue queue, int place) {
+tutti_status tti_cuda_record_event(tti_queue queue, int place) {
     return tti_cuda_check(cudaEventRecord(current->notes[place], current->streams[queue]),
                           "cudaEventRecord");
 }
 
 /* A kernel that starts early may read parameters before it waits (early.cuh): one that starts in
  * the usual way comes between. */
-tutti_status tti_cuda_follow(tti_queue after, int place) {
+tutti_status tti_cuda_wait_event(tti_queue after, int place) {
     TTI_CUDA(cudaStreamWaitEvent(current->streams[after], current->notes[place], 0));
     return tti_cuda_check(tti_launch_nothing(current->streams[after]), "follow");
 }
@@ -234,13 +234,13 @@ static tutti_status record_for_host(cudaEvent_t event, cudaStream_t stream) {
     return tti_cuda_check(cudaEventRecordWithFlags(event, stream, how), "cudaEventRecord");
 }
 
-tutti_status tti_cuda_mark(tti_queue queue, int mark) {
+tutti_status tti_cuda_record_host_event(tti_queue queue, int event) {
     TTI_TRY(tti_cuda_check(current->refused, "accumulate"));
-    return record_for_host(current->marks[mark], current->streams[queue]);
+    return record_for_host(current->host_events[event], current->streams[queue]);
 }
 
-tutti_status tti_cuda_await(int mark) {
-    return tti_cuda_check(cudaEventSynchronize(current->marks[mark]), "cudaEventSynchronize");
+tutti_status tti_cuda_await(int event) {
+    return tti_cuda_check(cudaEventSynchronize(current->host_events[event]), "cudaEventSynchronize");
 }
 
 tutti_status tti_cuda_sync(void) {
@@ -260,12 +260,12 @@ static tutti_status more_stamps(int n) {
     return TUTTI_OK;
 }
 
-tutti_status tti_cuda_stamp(tti_queue queue, int moment) {
+tutti_status tti_cuda_record_timestamp(tti_queue queue, int moment) {
     if (moment >= current->n_stamps) TTI_TRY(more_stamps(moment + 256));
     return record_for_host(current->stamps[moment], current->streams[queue]);
 }
 
-tutti_status tti_cuda_read_stamps(int n, double *us) {
+tutti_status tti_cuda_read_timestamps(int n, double *us) {
     if (n < 1) return TUTTI_OK;
     TTI_TRY(tti_cuda_sync()); /* the last one of one queue is not that of all */
     for (int i = 0; i < n; i++) {
@@ -278,13 +278,13 @@ tutti_status tti_cuda_read_stamps(int n, double *us) {
 
 /* ---- captured graphs ---- */
 
-tutti_status tti_cuda_record_begin(void) {
+tutti_status tti_cuda_capture_begin(void) {
     return tti_cuda_check(cudaStreamBeginCapture(current->streams[TTI_QUEUE_COMPUTE],
                                                  cudaStreamCaptureModeThreadLocal),
                           "cudaStreamBeginCapture");
 }
 
-tutti_status tti_cuda_record_end(void **captured_graph) {
+tutti_status tti_cuda_capture_end(void **captured_graph) {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t ready = NULL;
     *captured_graph = NULL;

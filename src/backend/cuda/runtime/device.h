@@ -22,18 +22,18 @@ void tti_cuda_memory(size_t *n_now, size_t *n_peak, size_t *n_free);
 tutti_status tti_cuda_copy(tti_queue queue, void *dst, const void *src, size_t n_bytes);
 tutti_status tti_cuda_clear(tti_queue queue, void *dst, size_t n_bytes);
 tutti_status tti_cuda_order(tti_queue after, tti_queue before);
-tutti_status tti_cuda_note(tti_queue queue, int place);
-tutti_status tti_cuda_follow(tti_queue after, int place);
-tutti_status tti_cuda_mark(tti_queue queue, int mark);
-tutti_status tti_cuda_await(int mark);
+tutti_status tti_cuda_record_event(tti_queue queue, int place);
+tutti_status tti_cuda_wait_event(tti_queue after, int place);
+tutti_status tti_cuda_record_host_event(tti_queue queue, int event);
+tutti_status tti_cuda_await(int event);
 tutti_status tti_cuda_sync(void);
 
 void tti_cuda_range(const char *name); /* range.c */
-tutti_status tti_cuda_stamp(tti_queue queue, int moment);
-tutti_status tti_cuda_read_stamps(int n, double *us);
+tutti_status tti_cuda_record_timestamp(tti_queue queue, int moment);
+tutti_status tti_cuda_read_timestamps(int n, double *us);
 
-tutti_status tti_cuda_record_begin(void);
-tutti_status tti_cuda_record_end(void **captured_graph);
+tutti_status tti_cuda_capture_begin(void);
+tutti_status tti_cuda_capture_end(void **captured_graph);
 tutti_status tti_cuda_replay(void *captured_graph);
 void tti_cuda_release_captured_graph(void *captured_graph);
 
@@ -71,7 +71,7 @@ tutti_status tti_cuda_peers_push(void *group, const tti_device_push *push);
 tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, double *sums);
 tutti_status tti_cuda_unfold(double *values, size_t n_values, const tti_device_lists *lists,
                              const double *sums);
-tutti_status tti_cuda_peers_await(void *group, int mark);
+tutti_status tti_cuda_peers_await(void *group, int event);
 tutti_status tti_cuda_peers_waited(void *group, int64_t *t_ns);
 /* powersgd.c: PowerSGD. */
 tutti_status tti_cuda_powersgd_create(const tti_powersgd_desc *desc, void **powersgd);

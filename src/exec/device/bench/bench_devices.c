@@ -156,12 +156,12 @@ static int n_sums(const bench *b) { return b->desc.quick || b->for_table ? N_QUI
 
 static tutti_status record(bench_rank *r, size_t n, void **captured_graph) {
     const tti_device_ops *ops = r->b->backend->device;
-    TTI_TRY(ops->queues.record_begin());
+    TTI_TRY(ops->queues.capture_begin());
     tutti_status st = ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE);
     for (int i = 0; i < n_sums(r->b) && st == TUTTI_OK; i++)
         st = ops->collectives.all_reduce(r->group, 0, n, false);
     if (st == TUTTI_OK) st = ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM);
-    tutti_status ended = ops->queues.record_end(captured_graph);
+    tutti_status ended = ops->queues.capture_end(captured_graph);
     return st == TUTTI_OK ? ended : st;
 }
 
@@ -171,10 +171,10 @@ static tutti_status time_rounds(bench_rank *r, void *captured_graph, double *bes
         double us[2];
         TTI_TRY(ops->queues.sync());
         TTI_TRY(tutti_comm_barrier(r->comm));
-        TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, 0));
+        TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 0));
         TTI_TRY(ops->queues.replay(captured_graph));
-        TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, 1));
-        TTI_TRY(ops->queues.read_stamps(2, us));
+        TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 1));
+        TTI_TRY(ops->queues.read_timestamps(2, us));
         double slowest = us[1] / n_sums(r->b);
         TTI_TRY(tutti_comm_all_reduce(r->comm, &slowest, &slowest, 1, TUTTI_F64, TUTTI_MAX,
                                       TUTTI_ALG_AUTO));

@@ -25,7 +25,7 @@ tutti_status tti_device_axis_partials(tti_device_axis *axis, void *words, size_t
 /* Returns when all workers of the job are here, and their devices at rest. */
 tutti_status tti_device_axis_meet(tti_device_axis *axis);
 
-/* Waits for a mark, or for the failure of a worker. */
-tutti_status tti_device_axis_await(tti_device_axis *axis, int mark);
+/* Waits for an event, or for the failure of a worker. */
+tutti_status tti_device_axis_await(tti_device_axis *axis, int event);
 
 #endif /* TTI_EXEC_DEVICE_AXIS_H */

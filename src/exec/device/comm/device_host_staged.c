@@ -240,14 +240,14 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     tti_piece pieces[TTI_MAX_PIECES];
     if (setup->n_ranks == 1) return TUTTI_OK;
     int n_pieces = n_pieces_of(setup);
-    TTI_TRY(b->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_COMPUTED));
+    TTI_TRY(b->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_COMPUTED));
     for (int i = 0; i < n_pieces; i++) {
         pieces[i] = setup->acc.pieces[i];
         pieces[i].data = b->pieces[i];
     }
     TTI_TRY(bring_all(b));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1));
-    TTI_TRY(b->ops->queues.await(TTI_MARK_COMPUTED));
+    TTI_TRY(b->ops->queues.await_host_event(TTI_EVENT_COMPUTED));
     int64_t made = tti_now_ns();
     TTI_TRY(b->ops->queues.sync());
     int64_t start = b->computed_ns = tti_now_ns();

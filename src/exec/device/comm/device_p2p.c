@@ -264,8 +264,8 @@ tutti_status tti_device_p2p_send(tti_device_p2p *m, int slot, const void *src, s
 
 /* Places take turns: one that is a later place by now is as good. */
 tutti_status tti_device_p2p_record(tti_device_p2p *m, int *where) {
-    *where = TTI_NOTES_OF_SUMS + m->n_notes++ % TTI_NOTES_OF_P2P;
-    return m->ops->queues.note(TTI_QUEUE_PEER, *where);
+    *where = TTI_SUM_EVENTS + m->n_notes++ % TTI_P2P_EVENTS;
+    return m->ops->queues.record_event(TTI_QUEUE_PEER, *where);
 }
 
 tutti_status tti_device_p2p_recv(tti_device_p2p *m, int slot) {
@@ -380,14 +380,14 @@ tutti_status tti_device_p2p_sum(tti_device_p2p *m, double *terms, size_t n) {
 
 /* ---- waiting ---- */
 
-tutti_status tti_device_p2p_await(tti_device_p2p *m, int mark) {
-    return tti_device_late(tti_setup_of(m->x), m->ops->collectives.await(m->group, mark));
+tutti_status tti_device_p2p_await(tti_device_p2p *m, int event) {
+    return tti_device_late(tti_setup_of(m->x), m->ops->collectives.await(m->group, event));
 }
 
 tutti_status tti_device_p2p_sync(tti_device_p2p *m) {
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
-    TTI_TRY(m->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_PIPE_IN));
-    TTI_TRY(tti_device_p2p_await(m, TTI_MARK_PIPE_IN));
+    TTI_TRY(m->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_PIPE_IN));
+    TTI_TRY(tti_device_p2p_await(m, TTI_EVENT_PIPE_IN));
     return m->ops->queues.sync();
 }
 

@@ -54,9 +54,9 @@ tutti_status tti_device_p2p_sum_tied(tti_device_p2p *p2p);
  * the number of all sums, hashes and votes of a step. */
 tutti_status tti_device_p2p_sum(tti_device_p2p *p2p, double *terms, size_t n);
 
-/* Waits for all that is in the queues, or for a mark; ends when another stage is lost or late. */
+/* Waits for all that is in the queues, or for an event; ends when another stage is lost or late. */
 tutti_status tti_device_p2p_sync(tti_device_p2p *p2p);
-tutti_status tti_device_p2p_await(tti_device_p2p *p2p, int mark);
+tutti_status tti_device_p2p_await(tti_device_p2p *p2p, int event);
 
 /* This stage has failed and the others have been notified: ends the waits on its device.  Keeps the
  * thread's error. */

@@ -35,8 +35,8 @@ struct tti_device_reduce {
     bool beside, has_summed, has_spread; /* in this step */
     tti_device_parts_of sources[TTI_MAX_SOURCES]; /* what others fetch */
     size_t *at;    /* [n_buckets][n_pieces]: where buckets are in pieces; NULL: as in flat arrays */
-    int *noted;    /* [n_buckets]: where their sums are in the queue */
-    int next_note; /* of those places, which take turns */
+    int *events;    /* [n_buckets]: where their sums are in the queue */
+    int next_event; /* of those places, which take turns */
     tutti_status status; /* of what went wrong while shards were put to work */
 };
 
@@ -106,8 +106,8 @@ static tutti_status find_places(tti_device_reduce *r) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_arrays *arrays = tti_arrays_of(x);
     size_t n_buckets = (size_t)setup->desc.plan->n_buckets, n = (size_t)n_pieces_of(setup);
-    r->noted = calloc(n_buckets + 1, sizeof *r->noted);
-    if (!r->noted) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    r->events = calloc(n_buckets + 1, sizeof *r->events);
+    if (!r->events) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!arrays->sharded) return TUTTI_OK;
     r->at = calloc(n_buckets * n + 1, sizeof *r->at);
     if (!r->at) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
@@ -301,7 +301,7 @@ static void release(tti_device_reduce *r) {
     r->ops->collectives.disconnect(r->group);
     tti_device_ways_forget(&r->ways);
     free(r->at);
-    free(r->noted);
+    free(r->events);
     free(r);
 }
 
@@ -338,8 +338,8 @@ void tti_device_reduce_settle(tti_device_reduce *r) {
     char kept[2048];
     if (!r) return;
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
-    tutti_status st = r->ops->queues.mark(TTI_QUEUE_COMM, TTI_MARK_SETTLED);
-    if (st == TUTTI_OK) st = tti_device_reduce_await(r, TTI_MARK_SETTLED);
+    tutti_status st = r->ops->queues.record_host_event(TTI_QUEUE_COMM, TTI_EVENT_SETTLED);
+    if (st == TUTTI_OK) st = tti_device_reduce_await(r, TTI_EVENT_SETTLED);
     if (st == TUTTI_OK) return;
     tti_clear_error();
     if (kept[0]) (void)tti_fail(st, "%s", kept);
@@ -461,18 +461,18 @@ static tutti_status sum_next(tti_device_reduce *r) {
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_grads("sum of gradients between devices"),
                              -1));
     if (alone) return tti_device_reduce_rest(r);
-    return tti_arrays_of(r->x)->sharded ? tti_device_reduce_note(r, &r->noted[r->next_bucket - 1])
+    return tti_arrays_of(r->x)->sharded ? tti_device_reduce_record(r, &r->events[r->next_bucket - 1])
                                         : TUTTI_OK;
 }
 
-tutti_status tti_device_reduce_note(tti_device_reduce *r, int *place) {
-    *place = r->next_note++ % TTI_NOTES_OF_SUMS;
-    return r->ops->queues.note(TTI_QUEUE_COMM, *place);
+tutti_status tti_device_reduce_record(tti_device_reduce *r, int *place) {
+    *place = r->next_event++ % TTI_SUM_EVENTS;
+    return r->ops->queues.record_event(TTI_QUEUE_COMM, *place);
 }
 
-tutti_status tti_device_reduce_follow(tti_device_reduce *r, int bucket) {
+tutti_status tti_device_reduce_wait_for(tti_device_reduce *r, int bucket) {
     TTI_ASSERT(bucket < r->next_bucket);
-    return r->ops->queues.follow(TTI_QUEUE_COMPUTE, r->noted[bucket]);
+    return r->ops->queues.wait_event(TTI_QUEUE_COMPUTE, r->events[bucket]);
 }
 
 void tti_device_reduce_after(tti_device_reduce *r, int step) {
@@ -616,8 +616,8 @@ tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int sourc
 tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool beside) {
     if (!beside) return tti_device_reduce_rest(r);
     int place;
-    TTI_TRY(tti_device_reduce_note(r, &place));
-    TTI_TRY(r->ops->queues.follow(TTI_QUEUE_COMPUTE, place));
+    TTI_TRY(tti_device_reduce_record(r, &place));
+    TTI_TRY(r->ops->queues.wait_event(TTI_QUEUE_COMPUTE, place));
     return tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters"), -1);
 }
 
@@ -645,11 +645,11 @@ tutti_status tti_device_reduce_arrive(tti_device_reduce *r) {
 }
 
 /* The group that was met last looks after the others. */
-tutti_status tti_device_reduce_await(tti_device_reduce *r, int mark) {
+tutti_status tti_device_reduce_await(tti_device_reduce *r, int event) {
     void *last = r->compress  ? tti_device_compress_group(r->compress)
                  : r->library ? r->library
                               : r->group;
-    return tti_device_late(tti_setup_of(r->x), r->ops->collectives.await(last, mark));
+    return tti_device_late(tti_setup_of(r->x), r->ops->collectives.await(last, event));
 }
 
 size_t tti_device_reduce_compress_bytes(const tti_device_reduce *r) {
@@ -676,7 +676,7 @@ void tti_device_reduce_turn(tti_device_reduce *r) { r->compresses = true; }
 
 tutti_status tti_device_reduce_rest(tti_device_reduce *r) {
     TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
-    TTI_TRY(r->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_SETTLED));
-    TTI_TRY(tti_device_reduce_await(r, TTI_MARK_SETTLED));
+    TTI_TRY(r->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_SETTLED));
+    TTI_TRY(tti_device_reduce_await(r, TTI_EVENT_SETTLED));
     return r->ops->queues.sync();
 }

@@ -88,8 +88,8 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *reduce, bool beside);
 
 /* In a captured graph: an event in the communication queue, for later waits
  * (tti_device_queue_ops.follow); and the compute queue waits for the sum of a bucket. */
-tutti_status tti_device_reduce_note(tti_device_reduce *reduce, int *place);
-tutti_status tti_device_reduce_follow(tti_device_reduce *reduce, int bucket);
+tutti_status tti_device_reduce_record(tti_device_reduce *reduce, int *place);
+tutti_status tti_device_reduce_wait_for(tti_device_reduce *reduce, int bucket);
 
 /* Sends the hash of own blocks in the report to all workers. */
 tutti_status tti_device_reduce_hash(tti_device_reduce *reduce, const tti_step_report *report,
@@ -103,8 +103,8 @@ tutti_status tti_device_reduce_arrive(tti_device_reduce *reduce);
 /* The same, with their devices at rest. */
 tutti_status tti_device_reduce_meet(tti_device_reduce *reduce);
 
-/* Waits for a mark, or for the failure of a worker. */
-tutti_status tti_device_reduce_await(tti_device_reduce *reduce, int mark);
+/* Waits for an event, or for the failure of a worker. */
+tutti_status tti_device_reduce_await(tti_device_reduce *reduce, int event);
 
 /* At the end: pending work may wait for a lost worker, and idling the device would wait as long; so
  * it is aborted.  NULL is a no-op. */

@@ -117,8 +117,8 @@ static tutti_status take_host(tti_device_tp *e) {
 /* Earlier kernels may wait for another stage. */
 static tutti_status await_host(const tti_device_tp *e) {
     const tti_exec_device *d = tti_device_of(e->x);
-    if (d && d->between) return tti_device_p2p_await(d->p2p, TTI_MARK_EXCHANGE);
-    return e->ops->queues.await(TTI_MARK_EXCHANGE);
+    if (d && d->between) return tti_device_p2p_await(d->p2p, TTI_EVENT_TP);
+    return e->ops->queues.await_host_event(TTI_EVENT_TP);
 }
 
 static tutti_status exchange_on_host(const tti_device_tp *e, const tti_kargs *a, size_t n_bytes) {
@@ -138,7 +138,7 @@ static tutti_status run_host_staged(const tti_device_tp *e, const tti_kargs *a) 
     size_t n_out = sums ? n_in : tti_value_n_bytes(a->node->out[0]);
     if (sums && n_in == 0) return TUTTI_OK;
     TTI_TRY(e->ops->queues.copy(TTI_QUEUE_COMPUTE, e->in, a->in[0], n_in));
-    TTI_TRY(e->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
+    TTI_TRY(e->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_TP));
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_layers("values to the host"), -1));
     TTI_TRY(await_host(e));
     int64_t start = tti_now_ns();
@@ -390,8 +390,8 @@ static tutti_status put_alone(tti_device_tp *e) {
 static tutti_status end_alone(tti_device_tp *e) {
     if (e->beside) return TUTTI_OK;
     TTI_TRY(tti_device_tp_wait(e));
-    TTI_TRY(e->ops->queues.mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
-    TTI_TRY(tti_device_tp_await(e, TTI_MARK_EXCHANGE));
+    TTI_TRY(e->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_TP));
+    TTI_TRY(tti_device_tp_await(e, TTI_EVENT_TP));
     return e->ops->queues.sync();
 }
 
@@ -414,9 +414,9 @@ static tutti_status put_norm(tti_device_tp *e, const tti_device_norm *norm) {
     if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
     TTI_TRY(put_alone(e));
     int moment = tti_profile_take(e->x, 2);
-    if (moment > 0) TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, moment));
+    if (moment > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, moment));
     TTI_TRY((norm->part ? ops->fusions.norm_grad : ops->fusions.norm)(e->group, norm));
-    if (moment > 0) TTI_TRY(ops->queues.stamp(TTI_QUEUE_COMPUTE, moment + 1));
+    if (moment > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, moment + 1));
     tti_profile_between(e->x, TTI_ROW_TP, between_devices(norm->node), -1, moment);
     tti_part wait = tti_part_wait("waiting for an exchange");
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
@@ -471,8 +471,8 @@ tutti_status tti_device_tp_sum(tti_device_tp *e, double *terms, size_t n) {
     return tti_device_tp_wait(e);
 }
 
-tutti_status tti_device_tp_await(tti_device_tp *e, int mark) {
-    return tti_device_late(tti_setup_of(e->x), e->ops->collectives.await(e->group, mark));
+tutti_status tti_device_tp_await(tti_device_tp *e, int event) {
+    return tti_device_late(tti_setup_of(e->x), e->ops->collectives.await(e->group, event));
 }
 
 /* ---- the kernel ---- */

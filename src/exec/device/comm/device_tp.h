@@ -46,7 +46,7 @@ void *tti_device_tp_arena(const tti_device_tp *tp);
 /* The sum over the axis of doubles of the device, in their place, added in the order of ranks. */
 tutti_status tti_device_tp_sum(tti_device_tp *tp, double *terms, size_t n);
 
-/* Waits for a mark, or for the failure of a worker. */
-tutti_status tti_device_tp_await(tti_device_tp *tp, int mark);
+/* Waits for an event, or for the failure of a worker. */
+tutti_status tti_device_tp_await(tti_device_tp *tp, int event);
 
 #endif /* TTI_EXEC_DEVICE_TP_H */

@@ -24,9 +24,9 @@ struct tti_device_sharded {
     const tti_device_ops *ops;
     /* For the run of a program. */
     const tti_window *params; /* NULL: they are whole */
-    int *noted; /* [uses of the longer window]: where their fetches are in the queue */
+    int *events; /* [uses of the longer window]: where their fetches are in the queue */
     int next;   /* use to be fetched */
-    int next_note;
+    int next_event;
     int source;
     bool beside, is_last;
     bool step_beside, has_evaluated;
@@ -57,14 +57,14 @@ tutti_status tti_device_sharded_create(tti_exec *x, tti_device_reduce *reduce,
     *l = (tti_device_sharded){
         .x = x, .reduce = reduce, .ops = tti_setup_of(x)->desc.backend->device};
     size_t n = (size_t)TTI_MAX(arrays->sharded->train.n_uses, arrays->sharded->eval.n_uses);
-    l->noted = calloc(n + 1, sizeof *l->noted);
-    return l->noted ? take_host(l) : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    l->events = calloc(n + 1, sizeof *l->events);
+    return l->events ? take_host(l) : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
 }
 
 void tti_device_sharded_destroy(tti_device_sharded *l) {
     if (!l) return;
     if (l->is_pinned) l->ops->memory.unpin(l->whole);
-    free(l->noted);
+    free(l->events);
     free(l);
 }
 
@@ -98,8 +98,8 @@ static tutti_status fetch_from_host(tti_device_sharded *l, int i, float *dst) {
     TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMM, dst, l->whole + bucket->first,
                                 bucket->n_elems * sizeof *dst));
     TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMM, tti_part_params("parameters to the device"), -1));
-    l->noted[i] = l->next_note++ % TTI_NOTES_OF_SUMS;
-    return l->ops->queues.note(TTI_QUEUE_COMM, l->noted[i]);
+    l->events[i] = l->next_event++ % TTI_SUM_EVENTS;
+    return l->ops->queues.record_event(TTI_QUEUE_COMM, l->events[i]);
 }
 
 /* ---- moves ---- */
@@ -111,7 +111,7 @@ static tutti_status fetch(tti_device_sharded *l, int i) {
     if (!l->beside) TTI_TRY(tti_device_reduce_meet(l->reduce));
     TTI_TRY(tti_device_reduce_fetch(l->reduce, use->bucket, l->source, dst, l->beside));
     if (!l->beside) return tti_device_reduce_rest(l->reduce);
-    return tti_device_reduce_note(l->reduce, &l->noted[i]);
+    return tti_device_reduce_record(l->reduce, &l->events[i]);
 }
 
 /* Whether readers wait for a fetch, instead of the launch. */
@@ -132,7 +132,7 @@ static tutti_status await_params(tti_device_sharded *l, int step) {
     bool waits = false;
     for (int i = 0; i < l->next; i++) {
         if (l->params->uses[i].first != step || !fetches_beside(l)) continue;
-        TTI_TRY(l->ops->queues.follow(TTI_QUEUE_COMPUTE, l->noted[i]));
+        TTI_TRY(l->ops->queues.wait_event(TTI_QUEUE_COMPUTE, l->events[i]));
         waits = true;
     }
     if (!waits) return TUTTI_OK;
@@ -148,7 +148,7 @@ static tutti_status await_place(tti_device_sharded *l, const tti_use *use) {
         if (w->uses[i].last < use->first && tti_window_shares(w, &w->uses[i], use))
             newest = TTI_MAX(newest, w->uses[i].bucket);
     if (newest < 0) return TUTTI_OK;
-    TTI_TRY(tti_device_reduce_follow(l->reduce, newest));
+    TTI_TRY(tti_device_reduce_wait_for(l->reduce, newest));
     return tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1);
 }
 

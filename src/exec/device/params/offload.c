@@ -27,7 +27,7 @@ struct tti_offload {
     int *due; /* [n_buckets]: of a worker that streams (bucket_due.h); NULL: it does not */
     int sums_due;
     double *sums;          /* pinned [told.n_sums]: as copied with the first bucket */
-    int n_awaited;         /* marks of the step at work */
+    int n_awaited;         /* events of the step at work */
     int64_t came_ns;       /* the last of them */
     bool has_early;        /* the update is complete: */
     tti_step_result early; /* its result */
@@ -156,16 +156,16 @@ void tti_offload_begin(tti_offload *o) {
 }
 
 /* Events are few: neighbouring buckets share one, after the last of them. */
-static int mark_of(const tti_offload *o, int bucket) {
+static int event_of(const tti_offload *o, int bucket) {
     int n_buckets = tti_setup_of(o->x)->desc.plan->n_buckets,
-        n_marks = TTI_MIN(n_buckets, TTI_N_OFFLOADED);
-    return (int)((int64_t)bucket * n_marks / n_buckets);
+        n_events = TTI_MIN(n_buckets, TTI_N_OFFLOADED);
+    return (int)((int64_t)bucket * n_events / n_buckets);
 }
 
-static tutti_status mark_bucket(tti_offload *o, int bucket) {
+static tutti_status record_bucket(tti_offload *o, int bucket) {
     bool is_last = bucket + 1 == tti_setup_of(o->x)->desc.plan->n_buckets;
-    if (!o->due || (!is_last && mark_of(o, bucket + 1) == mark_of(o, bucket))) return TUTTI_OK;
-    return o->ops->queues.mark(TTI_QUEUE_COPY, TTI_MARK_OFFLOADED + mark_of(o, bucket));
+    if (!o->due || (!is_last && event_of(o, bucket + 1) == event_of(o, bucket))) return TUTTI_OK;
+    return o->ops->queues.record_host_event(TTI_QUEUE_COPY, TTI_EVENT_OFFLOADED + event_of(o, bucket));
 }
 
 static tutti_status bring_sums(tti_offload *o) {
@@ -193,7 +193,7 @@ tutti_status tti_offload_bring(tti_offload *o, int n_buckets, tti_queue queue) {
         tti_range part = part_of(tti_setup_of(o->x), o->next_bucket);
         TTI_TRY(o->ops->queues.copy(TTI_QUEUE_COPY, o->grads + part.first, sums + part.first,
                                     (part.last - part.first) * sizeof *sums));
-        TTI_TRY(mark_bucket(o, o->next_bucket));
+        TTI_TRY(record_bucket(o, o->next_bucket));
     }
     return tti_profile_upto(o->x, TTI_ROW_COPY, tti_part_grads("gradients to the host"), -1);
 }
@@ -237,9 +237,9 @@ static tutti_status send_params(void *user, size_t first, size_t last) {
 static tutti_status awaited(void *user, size_t first, size_t last) {
     tti_offload *o = user;
     TTI_ASSERT(last > first);
-    int mark = mark_of(o, tti_plan_find_bucket(tti_setup_of(o->x)->desc.plan, last - 1));
-    for (; o->n_awaited <= mark; o->n_awaited++) {
-        TTI_TRY(o->ops->queues.await(TTI_MARK_OFFLOADED + o->n_awaited));
+    int last = event_of(o, tti_plan_find_bucket(tti_setup_of(o->x)->desc.plan, last - 1));
+    for (; o->n_awaited <= event; o->n_awaited++) {
+        TTI_TRY(o->ops->queues.await_host_event(TTI_EVENT_OFFLOADED + o->n_awaited));
         o->came_ns = tti_now_ns();
     }
     return TUTTI_OK;

@@ -19,14 +19,14 @@ typedef struct tti_device_update tti_device_update;
 
 /* Events of a device's queues: those of steps in flight come first. */
 enum {
-    TTI_MARK_INPUTS = TTI_MAX_AHEAD,          /* the batch of a step is copied */
-    TTI_MARK_EXCHANGE,                        /* device_tp.c */
-    TTI_MARK_OFFLOADED = TTI_MARK_EXCHANGE,   /* offload.c, of a worker alone; and the next five */
-    TTI_MARK_PIPE_IN,                         /* device_pipe.c */
-    TTI_MARK_PIPE_OUT,                        /* and the next one */
-    TTI_MARK_SETTLED = TTI_MARK_PIPE_OUT + 2, /* device_reduce.c */
-    TTI_MARK_COMPUTED,                        /* device_host_staged.c: gradients are computed */
-    TTI_N_OFFLOADED = TTI_MARK_COMPUTED + 1 - TTI_MARK_OFFLOADED
+    TTI_EVENT_INPUTS = TTI_MAX_AHEAD,          /* the batch of a step is copied */
+    TTI_EVENT_TP,                        /* device_tp.c */
+    TTI_EVENT_OFFLOADED = TTI_EVENT_TP,   /* offload.c, of a worker alone; and the next five */
+    TTI_EVENT_PIPE_IN,                         /* device_pipe.c */
+    TTI_EVENT_PIPE_OUT,                        /* and the next one */
+    TTI_EVENT_SETTLED = TTI_EVENT_PIPE_OUT + 2, /* device_reduce.c */
+    TTI_EVENT_COMPUTED,                        /* device_host_staged.c: gradients are computed */
+    TTI_N_OFFLOADED = TTI_EVENT_COMPUTED + 1 - TTI_EVENT_OFFLOADED
 };
 
 /* Parameters, their averages, and the states. */

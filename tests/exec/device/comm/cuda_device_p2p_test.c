@@ -49,7 +49,7 @@ static const char *time_one(p2p_rank *r, bool beside, size_t n_bytes, double *us
     COMM_OK(r->ops->queues.sync());
     COMM_OK(tutti_comm_barrier(r->comm));
     tti_queue queue = r->rank == 0 ? TTI_QUEUE_PEER : TTI_QUEUE_COMPUTE;
-    COMM_OK(r->ops->queues.stamp(queue, 0));
+    COMM_OK(r->ops->queues.record_timestamp(queue, 0));
     for (int k = 0; k < N_EACH; k++) {
         const tti_device_message message = {.slot = p2p_slot(r, 0, 1, k),
                                             .to = 1,
@@ -63,8 +63,8 @@ static const char *time_one(p2p_rank *r, bool beside, size_t n_bytes, double *us
             COMM_OK(r->ops->p2p.release(r->group, message.slot, 0));
         }
     }
-    COMM_OK(r->ops->queues.stamp(queue, 1));
-    COMM_OK(r->ops->queues.read_stamps(2, moments));
+    COMM_OK(r->ops->queues.record_timestamp(queue, 1));
+    COMM_OK(r->ops->queues.read_timestamps(2, moments));
     *us = moments[1] / N_EACH;
     return NULL;
 }

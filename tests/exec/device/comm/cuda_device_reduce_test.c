@@ -194,11 +194,11 @@ static const char *time_update(update_rank *r, int side, double *us) {
     for (int i = 0; i < ROUNDS && !failure; i++) {
         COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
-        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_COMPUTE, 0));
+        COMM_OK(r->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 0));
         COMM_OK(r->ops->queues.replay(captured_graph));
-        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_COMPUTE, 1));
+        COMM_OK(r->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 1));
         failure = update_settle(r);
-        COMM_OK(r->ops->queues.read_stamps(2, moments));
+        COMM_OK(r->ops->queues.read_timestamps(2, moments));
         if (i == 0 || moments[1] < best) best = moments[1];
     }
     *us = best / N;
@@ -262,12 +262,12 @@ static const char *time_size(const tti_device_ops *ops, tutti_comm *comm, void *
     for (int round = 0; round < 2; round++) {
         COMM_OK(ops->queues.sync());
         COMM_OK(tutti_comm_barrier(comm));
-        COMM_OK(ops->queues.stamp(TTI_QUEUE_COMPUTE, 0));
+        COMM_OK(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 0));
         COMM_OK(ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
         for (int i = 0; i < N; i++) COMM_OK(ops->collectives.all_reduce(group, 0, n, beside));
         COMM_OK(ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
-        COMM_OK(ops->queues.stamp(TTI_QUEUE_COMPUTE, 1));
-        COMM_OK(ops->queues.read_stamps(2, moments));
+        COMM_OK(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 1));
+        COMM_OK(ops->queues.read_timestamps(2, moments));
     }
     *us = moments[1] / N;
     return NULL;

@@ -56,7 +56,7 @@ static const char *wait_alone(tutti_comm *comm, void *arg) {
     if (r.rank == 0) {
         failure = tp_put(&r);
         if (failure) return failure;
-        COMM_OK(r.ops->queues.mark(TTI_QUEUE_COMPUTE, 0));
+        COMM_OK(r.ops->queues.record_host_event(TTI_QUEUE_COMPUTE, 0));
         COMM_FAILS(r.ops->collectives.await(r.group, 0), TUTTI_E_TIMEOUT,
                    " ms (parallel.timeout_ms=1000) for the values of another rank");
     }
@@ -91,11 +91,11 @@ static const char *time_one(tp_rank *r, int at, bool beside, double *us) {
     for (int round = 0; round < 2; round++) {
         COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
-        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_PEER, 0));
+        COMM_OK(r->ops->queues.record_timestamp(TTI_QUEUE_PEER, 0));
         for (int i = 0; i < N_EACH; i++)
             COMM_OK(r->ops->collectives.tp_collective(r->group, &tp, beside));
-        COMM_OK(r->ops->queues.stamp(TTI_QUEUE_PEER, 1));
-        COMM_OK(r->ops->queues.read_stamps(2, moments));
+        COMM_OK(r->ops->queues.record_timestamp(TTI_QUEUE_PEER, 1));
+        COMM_OK(r->ops->queues.read_timestamps(2, moments));
     }
     *us = moments[1] / N_EACH;
     return NULL;

@@ -24,8 +24,8 @@ static const tti_device_ops ops = {.open = fake_open,
                                    .memory.pin = pin,
                                    .memory.unpin = unpin,
                                    .queues.copy = fake_copy,
-                                   .queues.mark = fake_note,
-                                   .queues.await = fake_await,
+                                   .queues.record_host_event = fake_note,
+                                   .queues.await_host_event = fake_await,
                                    .queues.sync = fake_sync};
 
 static const tti_backend apart = {.name = "apart",
