@@ -227,12 +227,12 @@ typedef struct tti_device_join {
 
 /* A worker's contributions to the sums of a step before they are reduced; pointers into the device.
  */
-typedef struct tti_device_told {
+typedef struct tti_device_step_sums {
     double *sums; /* [n_shards][3], hashes [n_ranks][2], votes [n_ranks]: all but its own turn 0 */
     const tti_step_args *args;
-    tti_step_report *report; /* of the step before; told_ns is of this one from now on */
+    tti_step_report *report; /* of the step before; reported_ns is of this one from now on */
     int n_shards, first_shard, last_shard, rank, n_ranks;
-} tti_device_told;
+} tti_device_step_sums;
 
 /* Gradients that are sent as low-rank products: PowerSGD. Slots of bucket b are first[b] .. first[b
  * + 1] - 1.  Host memory is copied, that of the device is borrowed. */
@@ -326,7 +326,7 @@ typedef struct tti_device_step_ops {
                          float *out);
     /* Copies the report and then n_sums sums of a step into pinned host memory. */
     tutti_status (*report)(const tti_step_report *report, const double *sums, int n_sums,
-                           void *told);
+                           void *host_report);
     /* sums[l] = the values of list l, added on TTI_LIST_LANES lanes; and back: of all n_values
      * those at home become the sums, the others 0.  Into the compute queue. */
     tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);
@@ -384,7 +384,7 @@ typedef struct tti_device_collective_ops {
      * reaches the others' memory. */
     tutti_status (*join)(void *group, const tti_device_join *join, bool *done);
     /* What a worker adds to the sums of a step. */
-    tutti_status (*report_sums)(const tti_device_told *told);
+    tutti_status (*report_sums)(const tti_device_step_sums *step_sums);
     /* An exchange of a group with tp_half_bytes, into TTI_QUEUE_PEER.  Added in the order of the
      * group's terms: f16 and bf16 as f32, rounded at the end.  beside: as of all_reduce. */
     tutti_status (*tp_collective)(void *group, const tti_tp_collective *tp, bool beside);
@@ -414,10 +414,10 @@ typedef struct tti_device_fusion_ops {
     /* For small models: whether update can make this update with the sums of the group, whose first
      * piece has its gradients; nothing loads any more what that needs. */
     tutti_status (*can_update)(const void *group, const void *update, bool *can);
-    /* report_sums, all_gather_words of told.sums, all_reduce of everything and the update's run, in
-     * the compute queue.  The pieces keep their terms, and may be written to behind it.  told: the
+    /* report_sums, all_gather_words of step_sums.sums, all_reduce of everything and the update's run, in
+     * the compute queue.  The pieces keep their terms, and may be written to behind it.  step_sums: the
      * sums, args and report of the update. */
-    tutti_status (*update)(void *group, void *update, const tti_device_told *told);
+    tutti_status (*update)(void *group, void *update, const tti_device_step_sums *step_sums);
     /* Of a group of two with tp_half_bytes and a source, into the compute queue, one after the
      * other with exchanges, each of which the caller has ordered before it or behind it. */
     tutti_status (*norm)(void *group, const tti_device_norm *norm);

@@ -158,10 +158,10 @@ tutti_status tti_comm_check(tutti_comm *comm) {
 
 tutti_status tti_comm_heard(tutti_comm *comm) { return comm->transport->heard(comm->state); }
 
-void tti_comm_tell_quiet(tutti_comm *comm, tti_str *out) {
+void tti_comm_describe_late(tutti_comm *comm, tti_str *out) {
     tti_str who = {0};
-    if (!comm->broken && comm->transport->tell_quiet)
-        comm->transport->tell_quiet(comm->state, &who);
+    if (!comm->broken && comm->transport->describe_late)
+        comm->transport->describe_late(comm->state, &who);
     if (tti_str_text(&who)[0]) tti_str_add(out, tti_str_text(&who) + strlen(", "));
     tti_str_free(&who);
 }

@@ -79,7 +79,7 @@ TUTTI_NODISCARD tutti_status tti_comm_heard(tutti_comm *comm);
 /* After a timeout during which this rank called tti_comm_check: adds to out the ranks that block
  * it, as far as they are known, "rank 3 (pid 71), which a signal has stopped, rank 4 ..."; nothing
  * else. */
-void tti_comm_tell_quiet(tutti_comm *comm, tti_str *out);
+void tti_comm_describe_late(tutti_comm *comm, tti_str *out);
 
 /* The placement of the ranks: number of hosts, this rank's host and its rank there. */
 typedef struct tti_comm_place {

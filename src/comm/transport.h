@@ -115,7 +115,7 @@ struct tti_transport {
     tutti_status (*heard)(void *state);
     /* For a rank that called check during a wait that timed out: adds the ranks that are stopped,
      * or that sent nothing for half of the timeout, ", rank 3 (pid 71), which ...". */
-    void (*tell_quiet)(void *state, tti_str *out);
+    void (*describe_late)(void *state, tti_str *out);
     /* The reason why waits may last now.  Does not block.  Same threads as check. */
     tti_delay (*delay)(void *state);
     /* Applies to waits and parts that begin after the call. */
@@ -162,8 +162,8 @@ tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void
 tutti_status tti_shm_join_part(const tutti_comm_desc *desc, const int *shown, void *whole,
                                void **state);
 
-/* tti_transport_shm.tell_quiet; host: name of the host for messages, NULL: not mentioned. */
-void tti_shm_tell_stopped(void *state, const char *host, tti_str *out);
+/* tti_transport_shm.describe_late; host: name of the host for messages, NULL: not mentioned. */
+void tti_shm_report_stopped(void *state, const char *host, tti_str *out);
 
 /* How a wait inside the group looks at ranks of other hosts.  Zero: there are none. */
 typedef struct tti_shm_remote {
@@ -189,7 +189,7 @@ bool tti_shm_get_progress(const void *state, int rank, tti_progress *out);
 tutti_status tti_shm_cause(void *state);
 /* The failure that a rank or its launcher has reported, excluding ranks that were found dead
  * (tti_shm_lose). */
-tutti_status tti_shm_told(void *state);
+tutti_status tti_shm_reported(void *state);
 
 /* As tutti_comm_group_abort, for a rank that was found dead. */
 void tti_shm_lose(tutti_comm_group *group, const char *text);

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "planner/simulation.h"
 
-static const double LEAST_TOLD = 0.005; /* of gradients */
+static const double LEAST_NUMBERS = 0.005; /* of gradients */
 
 /* Samples of a step of n workers that count. */
 static double samples(const tti_simulation *s, int64_t n) {
@@ -81,7 +81,7 @@ static void print_staleness(const tti_simulation *s, tti_str *out) {
     }
     tti_str_printf(out, "updates that gradients of %lld workers lack:", (long long)last->n);
     for (int i = 0, n = 0; i < TTI_STALENESS_BINS; i++)
-        if (last->server.stale[i] >= LEAST_TOLD)
+        if (last->server.stale[i] >= LEAST_NUMBERS)
             tti_str_printf(out, "%s %d%s: %.1f %%", n++ ? "," : "", i,
                            i == TTI_STALENESS_BINS - 1 ? " and more" : "",
                            100 * last->server.stale[i]);

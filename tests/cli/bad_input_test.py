@@ -343,14 +343,14 @@ def test_no_room_for_records():
                  "are missing")
     if ended.err.count("training continues") != 1:
         raise AssertionError("reported more than once: " + ended.err)
-    n_told, n_all = len(runs.records("run")), len(runs.records("whole"))
-    if not 0 < n_told < n_all:
-        raise AssertionError("%d of %d records" % (n_told, n_all))
+    n_reported, n_all = len(runs.records("run")), len(runs.records("whole"))
+    if not 0 < n_reported < n_all:
+        raise AssertionError("%d of %d records" % (n_reported, n_all))
     runs.same_checkpoint("whole", "run")
     with open("run/metrics.jsonl", "a") as file:
         file.write('{"event":"st')  # as a machine that goes down leaves it
     runs.tutti("train", "--resume", "run", "train.steps=310").expect(0)
-    if runs.records("run")[n_told]["event"] != "start":
+    if runs.records("run")[n_reported]["event"] != "start":
         raise AssertionError("the record of the start is lost")
 
 

@@ -84,7 +84,7 @@ def kill_workers(n_kills):
 def kill_while_saving(n_kills):
     """Kills runs that save after every step; there is a valid checkpoint once one was reported."""
     story = expected("run.checkpoint_every=1")
-    n_told = 0
+    n_reported = 0
     for _ in range(n_kills):
         shutil.rmtree("run", ignore_errors=True)
         process = runs.start(*runs.small("run", "run.checkpoint_every=1", "-n",
@@ -95,7 +95,7 @@ def kill_while_saving(n_kills):
         process.kill()
         runs.finish(process)
         reported = [r["step"] for r in runs.records("run") if r["event"] == "checkpoint"]
-        n_told += bool(reported)
+        n_reported += bool(reported)
         if reported and max(runs.checkpoints("run"), default=0) < reported[-1]:
             raise AssertionError("step %d was reported, there are %s" % (reported[-1],
                                                                      runs.checkpoints("run")))
@@ -106,7 +106,7 @@ def kill_while_saving(n_kills):
         left = [n for n in os.listdir("run/checkpoints") if not n[5:].isdigit()]
         if left:
             raise AssertionError("left in checkpoints/: %s" % left)
-    print("killed %d runs, %d of them with a checkpoint" % (n_kills, n_told))
+    print("killed %d runs, %d of them with a checkpoint" % (n_kills, n_reported))
 
 
 def test_killed_workers():

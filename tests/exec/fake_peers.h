@@ -260,7 +260,7 @@ static inline tutti_status fake_spread(void *group, void *words, size_t n_words,
 }
 
 /* As backend.h says of the sums. */
-static inline tutti_status fake_tell(const tti_device_told *t) {
+static inline tutti_status fake_report_sums(const tti_device_step_sums *t) {
     double *hashes = t->sums + 3 * t->n_shards, *votes = hashes + 2 * t->n_ranks;
     for (int i = 0; i < 3 * t->n_shards; i++)
         if (i < 3 * t->first_shard || i >= 3 * t->last_shard) t->sums[i] = 0;
@@ -268,7 +268,7 @@ static inline tutti_status fake_tell(const tti_device_told *t) {
     hashes[2 * t->rank] = (double)(uint32_t)(t->report->params_hash >> 32);
     hashes[2 * t->rank + 1] = (double)(uint32_t)t->report->params_hash;
     votes[t->rank] = t->args->vote;
-    t->report->told_ns = t->n_ranks > 1 ? (uint64_t)tti_now_ns() : 0;
+    t->report->reported_ns = t->n_ranks > 1 ? (uint64_t)tti_now_ns() : 0;
     return TUTTI_OK;
 }
 

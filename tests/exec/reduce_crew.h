@@ -6,7 +6,7 @@
 #include "base/philox.h"
 #include "comm/ranks.h"
 #include "exec/device/comm/device_reduce.h"
-#include "exec/device/comm/device_told.h"
+#include "exec/device/comm/reported_sums.h"
 #include "exec/worker/worker_state.h"
 #include "ops/op_table.h"
 
@@ -141,7 +141,7 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     if (c->parts) x->setup.share = reduce_share(c, n_ranks);
     const char *unfit = c->sharded ? reduce_sharded(r) : NULL;
     if (unfit) return unfit;
-    r->sums = c->backend->alloc((size_t)tti_device_n_told(&x->setup) * sizeof(double));
+    r->sums = c->backend->alloc((size_t)tti_device_n_reported(&x->setup) * sizeof(double));
     r->args = c->backend->alloc(sizeof *r->args);
     r->report = c->backend->alloc(sizeof *r->report);
     return NULL;
@@ -245,13 +245,13 @@ static inline const char *reduce_check(reduce_rank *r) {
 }
 
 static inline const char *reduce_check_told(reduce_rank *r) {
-    int n = tti_device_n_told(&r->x->setup), n_sums = r->c->n_shards * TTI_SUMS;
+    int n = tti_device_n_reported(&r->x->setup), n_sums = r->c->n_shards * TTI_SUMS;
     double told[REDUCE_MAX_SHARDS * TTI_SUMS + 4 * REDUCE_MAX_RANKS];
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, told, r->sums, (size_t)n * sizeof *told));
     COMM_OK(r->ops->queues.sync());
-    COMM_OK(tti_device_take_told(r->x, told, 3));
+    COMM_OK(tti_device_store_reported(r->x, told, 3));
     uint64_t hash = (uint64_t)r->x->setup.n_ranks * 0x123456789ABCDEF0u;
-    COMM_TRUE(!r->c->parts || tti_device_told_hash(&r->x->setup, told) == hash);
+    COMM_TRUE(!r->c->parts || tti_device_reported_hash(&r->x->setup, told) == hash);
     for (int i = 0; i < n_sums; i++) COMM_TRUE(r->x->tally->sums[i] == i + 0.5);
     for (int i = 0; i < r->x->setup.n_ranks; i++) {
         COMM_TRUE(r->x->tally->sums[n_sums + 2 * i] == 0x12345678u);
@@ -308,7 +308,7 @@ static inline void reduce_free(reduce_rank *r) {
     for (int s = 0; s < REDUCE_MAX_SHARDS; s++) b->release(r->shards[s], n_bytes);
     for (int i = 0; i < r->x->setup.acc.n_buffers; i++)
         b->release(r->x->arrays->buffers[i], n_bytes);
-    b->release(r->sums, (size_t)tti_device_n_told(&r->x->setup) * sizeof(double));
+    b->release(r->sums, (size_t)tti_device_n_reported(&r->x->setup) * sizeof(double));
     b->release(r->args, sizeof *r->args);
     b->release(r->report, sizeof *r->report);
     tti_str_free(&r->way);

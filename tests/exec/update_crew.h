@@ -48,7 +48,7 @@ typedef struct update_rank {
     const update_crew *c;
     const tti_device_ops *ops;
     tutti_comm *comm;
-    int rank, n_ranks, n_pieces, n_terms, n_shards, n_told;
+    int rank, n_ranks, n_pieces, n_terms, n_shards, n_reported;
     tti_device_term terms[UPDATE_MAX_TERMS];
     float *pieces[UPDATE_MAX_PIECES];
     tti_step_args *args;
@@ -136,7 +136,7 @@ static inline const char *update_make_side(update_rank *r, update_side *s) {
     float **arrays[] = {&s->params, &s->states[0], &s->states[1], &s->ema};
     for (size_t i = 0; i < TTI_COUNT(arrays); i++) COMM_TRUE(*arrays[i] = b->alloc(r->n_bytes));
     COMM_TRUE(s->low = b->alloc(r->n_bytes));
-    COMM_TRUE(s->sums = b->alloc((size_t)r->n_told * sizeof *s->sums));
+    COMM_TRUE(s->sums = b->alloc((size_t)r->n_reported * sizeof *s->sums));
     COMM_TRUE(s->report = b->alloc(sizeof *s->report));
     const char *failure = update_upload(r, s->params, 1, 0);
     if (!failure && r->c->ema) failure = update_upload(r, s->ema, 1, 0);
@@ -167,7 +167,7 @@ static inline void update_free_side(update_rank *r, update_side *s) {
     float *arrays[] = {s->params, s->states[0], s->states[1], s->ema};
     for (size_t i = 0; i < TTI_COUNT(arrays); i++) b->release(arrays[i], r->n_bytes);
     b->release(s->low, r->n_bytes);
-    b->release(s->sums, (size_t)r->n_told * sizeof *s->sums);
+    b->release(s->sums, (size_t)r->n_reported * sizeof *s->sums);
     b->release(s->report, sizeof *s->report);
 }
 
@@ -182,7 +182,7 @@ static inline const char *update_meet(update_rank *r) {
                                                             .n_pieces = r->n_pieces,
                                                             .n_flat = r->n_flat,
                                                             .n_most = r->n_flat,
-                                                            .n_words = 2 * (size_t)r->n_told,
+                                                            .n_words = 2 * (size_t)r->n_reported,
                                                             .way = TTI_WAY_PEERS,
                                                             .user = r->comm,
                                                             .all_gather = crew_gather,
@@ -194,7 +194,7 @@ static inline const char *update_meet(update_rank *r) {
 static inline const char *update_make(update_rank *r) {
     const tti_backend *b = r->c->backend;
     r->n_shards = tti_shard_map_n_shards(&r->c->shard_map);
-    r->n_told = 3 * (r->n_shards + r->n_ranks);
+    r->n_reported = 3 * (r->n_shards + r->n_ranks);
     update_lay_out(r);
     update_fill_node(r);
     const char *failure = update_find_terms(r);
@@ -243,8 +243,8 @@ static inline const char *update_feed(update_rank *r, update_side *s, int step) 
     return NULL;
 }
 
-static inline tti_device_told update_told(const update_rank *r, const update_side *s) {
-    return (tti_device_told){.sums = s->sums,
+static inline tti_device_step_sums update_told(const update_rank *r, const update_side *s) {
+    return (tti_device_step_sums){.sums = s->sums,
                              .args = r->args,
                              .report = s->report,
                              .n_shards = r->n_shards,
@@ -259,8 +259,8 @@ static inline tti_device_told update_told(const update_rank *r, const update_sid
 static inline tutti_status update_put(update_rank *r, int side, bool alone) {
     const tti_device_ops *ops = r->ops;
     update_side *s = &r->sides[side];
-    size_t n_words = 2 * (size_t)r->n_told;
-    tti_device_told told = update_told(r, s);
+    size_t n_words = 2 * (size_t)r->n_reported;
+    tti_device_step_sums told = update_told(r, s);
     if (side == 1) return ops->fusions.update(r->group, s->update, &told);
     TTI_TRY(ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(ops->collectives.all_reduce(r->group, 0, r->n_flat, false));
@@ -319,10 +319,10 @@ static inline const char *update_compare_arrays(update_rank *r, const char *what
 static inline const char *update_check(update_rank *r, int step) {
     const update_side *a = &r->sides[0], *b = &r->sides[1];
     const char *failure = update_compare(r, "report", a->report, b->report,
-                                         offsetof(tti_step_report, told_ns)); /* not its times */
-    size_t n_told = (size_t)r->n_told * sizeof *a->sums;
+                                         offsetof(tti_step_report, reported_ns)); /* not its times */
+    size_t n_reported = (size_t)r->n_reported * sizeof *a->sums;
     tti_step_report report;
-    if (!failure) failure = update_compare(r, "sums", a->sums, b->sums, n_told);
+    if (!failure) failure = update_compare(r, "sums", a->sums, b->sums, n_reported);
     if (!failure) failure = update_compare_arrays(r, "parameters", a->params, b->params);
     for (int k = 0; k < r->node.op->n_out - 1 && !failure; k++)
         failure = update_compare_arrays(r, "state", a->states[k], b->states[k]);

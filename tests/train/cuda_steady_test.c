@@ -10,7 +10,7 @@ enum { FIRST = 3, LAST = 20, TRIES = 3 };
 
 typedef struct run {
     size_t n_now[2], n_peak[2], n_free[2]; /* behind step FIRST, and behind LAST */
-    int n_told;
+    int n_reported;
 } run;
 
 /* By rank 0's thread, whose device is open. */
@@ -20,7 +20,7 @@ static void on_event(void *user, const tutti_event *e) {
     if (e->kind != TUTTI_EVENT_STEP || (!is_first && e->step != LAST)) return;
     cuda->device->memory.get_usage(&r->n_now[!is_first], &r->n_peak[!is_first],
                                    &r->n_free[!is_first]);
-    r->n_told++;
+    r->n_reported++;
 }
 
 static bool stays(const char *model, const char *way, const char *more) {
@@ -30,7 +30,7 @@ static bool stays(const char *model, const char *way, const char *more) {
                                "train.batch=64", "run.checkpoint_every=-1", model, way, more);
     T_OK(tutti_train(job, &(tutti_train_desc){.on_event = on_event, .user = &r}, &result));
     tutti_job_destroy(job);
-    T_EQ(r.n_told, 2);
+    T_EQ(r.n_reported, 2);
     assert_true(r.n_now[0] > 0);
     T_EQ(r.n_now[1], r.n_now[0]);
     T_EQ(r.n_peak[1], r.n_peak[0]);

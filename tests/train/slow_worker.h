@@ -16,14 +16,14 @@ typedef struct slow_worker {
     int rank;
     const char *why;
     bool named;
-    int n_told; /* events that name anybody */
+    int n_reported; /* events that name anybody */
 } slow_worker;
 
 /* The run has told what was asked: it stops, as for a user. */
 static inline void slow_worker_look(void *user, const tutti_event *e) {
     slow_worker *w = user;
     if (e->kind != TUTTI_EVENT_STEP || !e->slowest_why) return;
-    w->n_told++;
+    w->n_reported++;
     if (w->named || e->slowest_rank != w->rank || strcmp(e->slowest_why, w->why) != 0) return;
     w->named = e->slowest_late_share >= 0.05 && e->slowest_late_share <= 1;
     raise(SIGTERM);
@@ -72,7 +72,7 @@ static inline bool slow_worker_is_recorded(const char *run_dir, int rank, const 
         slow_worker w_ =                                                                          \
             slow_worker_run((const char *const[]){__VA_ARGS__, NULL}, (faults), (rank), (why));   \
         if (!w_.named)                                                                            \
-            fail_msg("rank %d, %s was never named, somebody %d times", (rank), (why), w_.n_told); \
+            fail_msg("rank %d, %s was never named, somebody %d times", (rank), (why), w_.n_reported); \
     } while (0)
 
 #endif /* TTI_TESTS_TRAIN_SLOW_WORKER_H */

@@ -60,14 +60,14 @@ int posix_memalign(void **out, size_t alignment, size_t n_bytes) {
 #endif
 
 typedef struct run {
-    int64_t n_told; /* steps from FIRST to LAST */
+    int64_t n_reported; /* steps from FIRST to LAST */
     bool takes;     /* something at each of them, to see that it is seen */
 } run;
 
 static void on_event(void *user, const tutti_event *e) {
     run *r = user;
     if (e->kind != TUTTI_EVENT_STEP || e->step < FIRST || e->step > LAST) return;
-    r->n_told++;
+    r->n_reported++;
     void *volatile memory = r->takes ? calloc(1, 64) : NULL; /* or no call is left of it */
     free(memory);
     atomic_store(&counts, e->step < LAST);
@@ -81,7 +81,7 @@ static long taken(tutti_job *job, bool takes, bool on_devices) {
     T_OK(tutti_train(job, &(tutti_train_desc){.on_event = on_event, .user = &r}, &result));
     tutti_job_destroy(job);
     T_EQ(result.exit_code, 0);
-    T_EQ(r.n_told, LAST - FIRST + 1);
+    T_EQ(r.n_reported, LAST - FIRST + 1);
     assert_true((result.most_device_bytes > 0) == on_devices);
     return atomic_load(&n_taken);
 }

@@ -91,7 +91,7 @@ static tutti_status pass(net_state *s, bool to_first, meeting *items) {
 }
 
 /* Everybody learns of everybody whether it has its group. */
-static tutti_status tell_all(net_state *s, bool ok, bool *apart) {
+static tutti_status send_all(net_state *s, bool ok, bool *apart) {
     uint64_t mine = ok, theirs[TTI_MAX_RANKS];
     tti_message *messages = tti_message_list_room(&s->messages, 2 * s->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
@@ -128,5 +128,5 @@ tutti_status tti_net_meet_locally(net_state *s, bool *apart) {
         tutti_comm_group_destroy(s->group);
         s->group = NULL;
     }
-    return tell_all(s, ok, apart);
+    return send_all(s, ok, apart);
 }

@@ -142,15 +142,15 @@ static tutti_status net_check(void *state) {
 
 static tutti_status net_heard(void *state) {
     net_state *s = state;
-    TTI_TRY(tti_shm_told(s->local));
+    TTI_TRY(tti_shm_reported(s->local));
     return s->n_hosts > 1 ? s->link->heard(s->wire) : TUTTI_OK;
 }
 
-static void net_tell_quiet(void *state, tti_str *out) {
+static void net_describe_late(void *state, tti_str *out) {
     net_state *s = state;
     int64_t quiet_ns[TTI_MAX_RANKS] = {0};
     int ms = s->timeout_ms / 2;
-    tti_shm_tell_stopped(s->local, s->peers[s->rank].host, out);
+    tti_shm_report_stopped(s->local, s->peers[s->rank].host, out);
     if (s->n_hosts > 1 && s->link->quiet) s->link->quiet(s->wire, ms * TTI_NS_PER_MS, quiet_ns);
     for (int r = 0; r < s->n_ranks; r++)
         if (quiet_ns[r] > 0 && s->host_of[r] != s->host_of[s->rank])
@@ -214,7 +214,7 @@ static void net_set_timeout(void *state, int timeout_ms) {
         .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                       \
         .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,   \
         .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
-        .check = net_check, .heard = net_heard, .tell_quiet = net_tell_quiet,                     \
+        .check = net_check, .heard = net_heard, .describe_late = net_describe_late,                     \
         .delay = tti_net_delay, .set_timeout = net_set_timeout, .note_call = net_note_call,       \
         .note_step = net_note_step, .declare = net_declare, .note_wait = net_note_wait,           \
         .find_culprit = tti_net_find_culprit, .find_busy = tti_net_find_busy, .hosts = net_hosts, \

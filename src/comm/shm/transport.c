@@ -237,7 +237,7 @@ static tutti_status shm_check(void *state) {
     return TUTTI_OK;
 }
 
-void tti_shm_tell_stopped(void *state, const char *host, tti_str *out) {
+void tti_shm_report_stopped(void *state, const char *host, tti_str *out) {
     const shm_state *s = state;
     for (int r = 0; r < s->n_ranks; r++) {
         int pid = atomic_load(&shm_rank_of(s->header, r)->pid);
@@ -248,7 +248,7 @@ void tti_shm_tell_stopped(void *state, const char *host, tti_str *out) {
     }
 }
 
-static void shm_tell_quiet(void *state, tti_str *out) { tti_shm_tell_stopped(state, NULL, out); }
+static void shm_describe_late(void *state, tti_str *out) { tti_shm_report_stopped(state, NULL, out); }
 
 static void shm_set_timeout(void *state, int timeout_ms) {
     ((shm_state *)state)->timeout_ms = timeout_ms;
@@ -268,8 +268,8 @@ const tti_transport tti_transport_shm = {
     .payload = shm_payload,
     .fail = shm_fail,
     .check = shm_check,
-    .heard = tti_shm_told,
-    .tell_quiet = shm_tell_quiet,
+    .heard = tti_shm_reported,
+    .describe_late = shm_describe_late,
     .delay = tti_shm_delay,
     .set_timeout = shm_set_timeout,
     .note_call = tti_shm_note_call,

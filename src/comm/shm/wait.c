@@ -81,7 +81,7 @@ tutti_status tti_shm_check_cause(const shm_state *s) {
     return TUTTI_OK;
 }
 
-tutti_status tti_shm_told(void *state) {
+tutti_status tti_shm_reported(void *state) {
     for (const shm_state *s = state; s; s = s->parent) {
         const shm_cause *cause = &s->header->cause;
         tutti_status st = check_cause(cause);

@@ -57,7 +57,7 @@ static tutti_status check_place(const tcp_state *whole, int rank, tcp_place *pla
     return TUTTI_OK;
 }
 
-static tutti_status tell_places(const tti_link_part *desc, tcp_part *part, const tcp_place *mine) {
+static tutti_status send_places(const tti_link_part *desc, tcp_part *part, const tcp_place *mine) {
     tti_message messages[TTI_MAX_RANKS];
     int n = 0;
     for (int i = 0; i < desc->n_members; i++) {
@@ -78,7 +78,7 @@ static tutti_status meet(tcp_state *whole, const tti_link_part *desc, tcp_state 
     tcp_part part = {.whole = whole, .with = desc->with, .listener = -1};
     tcp_place mine = {0};
     tutti_status st = listen_for_part(desc, &part, &mine);
-    if (st == TUTTI_OK) st = tell_places(desc, &part, &mine);
+    if (st == TUTTI_OK) st = send_places(desc, &part, &mine);
     if (st == TUTTI_OK) return tti_tcp_meet_part(s, &part);
     if (part.listener >= 0) close(part.listener);
     return st;

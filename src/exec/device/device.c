@@ -61,10 +61,10 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     TTI_TRY(tti_device_pipe_create(x, &d->pipe));
     TTI_TRY(tti_device_take(setup, &d->args, sizeof *d->args));
     TTI_TRY(tti_device_meet(x));
-    d->n_told = d->reduce || d->axis ? tti_device_n_told(setup) : setup->desc.n_shards * TTI_SUMS;
-    size_t n_sums = (size_t)d->n_told;
+    d->n_reported = d->reduce || d->axis ? tti_device_n_reported(setup) : setup->desc.n_shards * TTI_SUMS;
+    size_t n_sums = (size_t)d->n_reported;
     find_input_bytes(setup, device);
-    d->told_bytes = sizeof *d->report + n_sums * sizeof(double);
+    d->report_bytes = sizeof *d->report + n_sums * sizeof(double);
     TTI_TRY(tti_device_take(setup, &d->report, sizeof *d->report));
     TTI_TRY(tti_device_take(setup, &d->sums, n_sums * sizeof *d->sums));
     TTI_TRY(make_sync(setup, device));
@@ -72,14 +72,14 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     TTI_TRY(tti_device_take_shards(x));
     if (offload)
         return tti_offload_attach(offload, d->host_staged,
-                                  &(tti_offload_told){d->report, d->sums, d->n_told});
+                                  &(tti_offload_report){d->report, d->sums, d->n_reported});
     if (arrays->sharded) TTI_TRY(tti_device_sharded_create(x, d->reduce, &d->sharded));
     if (d->reduce && tti_exec_has_parts(setup) && !tti_exec_has_sharded_params(arrays))
         TTI_TRY(tti_device_parts_create(x, d->reduce, &d->update, &d->parts));
     return tti_device_update_create(x,
                                     &(tti_device_update_desc){.args = d->args,
                                                               .sums = d->sums,
-                                                              .told = d->sums,
+                                                              .reported = d->sums,
                                                               .report = d->report,
                                                               .reduce = d->reduce,
                                                               .host_staged = d->host_staged,
@@ -215,7 +215,7 @@ static tutti_status run_host_staged(tti_exec *x, tti_device_set *set) {
     if (d->pipe && is_alone(setup)) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_host_staged_sums(d->host_staged, d->sums, set->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
-    return tti_offload_of(x) ? TUTTI_OK : tti_device_update_and_tell(x, set);
+    return tti_offload_of(x) ? TUTTI_OK : tti_device_update_and_report(x, set);
 }
 
 /* The gradient, for the server. */
@@ -227,7 +227,7 @@ static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe));
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_server_bring(d->server));
-    return d->ops->step.report(d->report, d->sums, d->n_told, set->told);
+    return d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report);
 }
 
 /* As if this worker, or its replica, were alone; a worker without samples in a short batch does not
@@ -242,8 +242,8 @@ static tutti_status run_local(tti_exec *x, tti_device_set *set) {
     TTI_TRY(tti_device_put_begin(x, set));
     TTI_TRY(tti_device_run_shards(x, set));
     if (setup->divided) TTI_TRY(tti_device_local_add_parts(x));
-    if (updates) return tti_device_update_and_tell(x, set);
-    return d->ops->step.report(d->report, d->sums, d->n_told, set->told);
+    if (updates) return tti_device_update_and_report(x, set);
+    return d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report);
 }
 
 static tutti_status run(tti_exec *x, tti_device_set *set) {
@@ -367,7 +367,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_device_update_destroy(d->update);
     tti_resident_release(backend, &d->resident);
     backend->release(d->args, sizeof *d->args);
-    backend->release(d->sums, d->told_bytes - sizeof *d->report);
+    backend->release(d->sums, d->report_bytes - sizeof *d->report);
     backend->release(d->report, sizeof *d->report);
     backend->release(d->sync_parts, 0);
     backend->release(d->sync_joined, 0);

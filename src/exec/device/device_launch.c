@@ -107,17 +107,17 @@ static tutti_status update(tti_exec *x) {
                             -1);
 }
 
-tutti_status tti_device_update_and_tell(tti_exec *x, const tti_device_set *set) {
+tutti_status tti_device_update_and_report(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = tti_device_of(x);
     TTI_TRY(update(x));
-    TTI_TRY(d->ops->step.report(d->report, d->sums, d->n_told, set->told));
+    TTI_TRY(d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("report to the host"), -1);
 }
 
 /* The initial values of the step's sums, if no other workers have other samples. */
-static tutti_status tell_own(const tti_setup *setup, tti_exec_device *device) {
+static tutti_status report_own_sums(const tti_setup *setup, tti_exec_device *device) {
     tti_exec_device *d = device;
-    return d->ops->collectives.report_sums(&(tti_device_told){.sums = d->sums,
+    return d->ops->collectives.report_sums(&(tti_device_step_sums){.sums = d->sums,
                                                               .args = d->args,
                                                               .report = d->report,
                                                               .n_shards = setup->desc.n_shards,
@@ -150,11 +150,11 @@ tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool 
     if (tti_exec_has_sharded_params(tti_arrays_of(x))) TTI_TRY(reread(x));
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
-    if (d->axis && !d->reduce) TTI_TRY(tell_own(tti_setup_of(x), device));
+    if (d->axis && !d->reduce) TTI_TRY(report_own_sums(tti_setup_of(x), device));
     if (d->axis) TTI_TRY(tti_device_axis_sums(d->axis, d->sums));
     if (d->axis)
         TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step"), -1));
-    return tti_device_update_and_tell(x, set);
+    return tti_device_update_and_report(x, set);
 }
 
 /* ---- evaluation ---- */

@@ -346,35 +346,35 @@ static void sum_beside(const pipe_step *s, int step) {
         d->beside = tti_device_host_staged_after(d->host_staged, step);
 }
 
-typedef struct telling {
+typedef struct part_at_work {
     const pipe_step *s;
     int shard_group;
     const tti_instance *instance;
     int shard, last; /* after the steps */
-} telling;
+} part_at_work;
 
 static void after_step(int step, void *user) {
-    const telling *told = user;
-    tti_exec *x = told->s->pipe->x;
-    if (tti_profile_of(x)) tti_device_time_step(x, told->instance, step, told->shard);
-    if (sums_beside(told->s, told->shard_group)) sum_beside(told->s, step);
-    if (told->shard_group == 0 && told->s->desc->parts)
-        tti_device_parts_before(told->s->desc->parts, step + 1);
-    if (fetches_by_part(told->s) && step + 1 < told->last)
+    const part_at_work *at = user;
+    tti_exec *x = at->s->pipe->x;
+    if (tti_profile_of(x)) tti_device_time_step(x, at->instance, step, at->shard);
+    if (sums_beside(at->s, at->shard_group)) sum_beside(at->s, step);
+    if (at->shard_group == 0 && at->s->desc->parts)
+        tti_device_parts_before(at->s->desc->parts, step + 1);
+    if (fetches_by_part(at->s) && step + 1 < at->last)
         tti_device_sharded_before(tti_device_of(x)->sharded, step + 1);
 }
 
 static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run *run) {
     int first = (int)p->steps.first, last = (int)p->steps.last;
     tti_exec *x = s->pipe->x;
-    telling told = {s, p->action.shard_group, p->instance,
+    part_at_work at = {s, p->action.shard_group, p->instance,
                     tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
-    bool fetches = told.shard_group == 0 && s->desc->parts;
-    bool tells =
-        tti_profile_of(x) || fetches || sums_beside(s, told.shard_group) || fetches_by_part(s);
+    bool fetches = at.shard_group == 0 && s->desc->parts;
+    bool looks =
+        tti_profile_of(x) || fetches || sums_beside(s, at.shard_group) || fetches_by_part(s);
     if (fetches) tti_device_parts_before(s->desc->parts, first);
     TTI_TRY(
-        tti_instance_run_range(p->instance, run, first, last, tells ? after_step : NULL, &told));
+        tti_instance_run_range(p->instance, run, first, last, looks ? after_step : NULL, &at));
     return fetches_by_part(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded) : TUTTI_OK;
 }
 

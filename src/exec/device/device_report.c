@@ -7,11 +7,11 @@
 tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set) {
     tti_tally *tally = tti_tally_of(x);
     tti_exec_device *d = tti_device_of(x);
-    const char *sums = set->told + sizeof(tti_step_report);
+    const char *sums = set->host_report + sizeof(tti_step_report);
     if (d->reduce || d->axis)
-        return tti_device_take_told(x, (const double *)(const void *)sums, set->desc.step);
+        return tti_device_store_reported(x, (const double *)(const void *)sums, set->desc.step);
     if (tti_offload_of(x) && d->host_staged) return TUTTI_OK; /* they were made there */
-    memcpy(tally->sums, sums, (size_t)d->n_told * sizeof *tally->sums);
+    memcpy(tally->sums, sums, (size_t)d->n_reported * sizeof *tally->sums);
     return TUTTI_OK;
 }
 
@@ -70,9 +70,9 @@ static tutti_status end_at_host(tti_exec *x, const tti_device_set *set, tti_step
 }
 
 /* The hash of each worker's own updates: its parameters reach the others with the next step. */
-static uint64_t told_hash(const tti_setup *setup, tti_arrays *arrays, const tti_device_set *set) {
-    const char *sums = set->told + sizeof(tti_step_report);
-    uint64_t hash = tti_device_told_hash(setup, (const double *)(const void *)sums);
+static uint64_t reported_hash(const tti_setup *setup, tti_arrays *arrays, const tti_device_set *set) {
+    const char *sums = set->host_report + sizeof(tti_step_report);
+    uint64_t hash = tti_device_reported_hash(setup, (const double *)(const void *)sums);
     if (tti_exec_has_sharded_params(arrays)) {
         arrays->sharded->hash = hash;
         arrays->sharded->own_hash = arrays->sharded->all_hashes[setup->rank];
@@ -111,7 +111,7 @@ tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
     if (device->reduce)
         result->sent_bytes += tti_device_reduce_sent(device->reduce, set->desc.step);
     if (offload) return end_at_host(x, set, result);
-    memcpy(&report, set->told, sizeof report);
+    memcpy(&report, set->host_report, sizeof report);
     note_exchange(device, pipe, &report, result);
     result->grad_norm = report.grad_norm;
     if (pipe) TTI_TRY(tti_device_pipe_measure(device->pipe));
@@ -121,7 +121,7 @@ tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
         return report_bad(x, set, report.bad);
     }
     if (device->reduce && tti_exec_has_parts(setup))
-        report.params_hash = told_hash(setup, arrays, set);
+        report.params_hash = reported_hash(setup, arrays, set);
     if (!device->reduce && tti_exec_has_sharded_params(arrays)) {
         TTI_TRY(tti_sharded_exchange_hash(x, report.params_hash));
         report.params_hash = arrays->sharded->hash;

@@ -21,8 +21,8 @@ tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set);
 /* Launches a step; beside: other devices are read while shards compute. */
 tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool beside);
 
-/* The end of a step whose gradients are there: the update, and what the host is told. */
-tutti_status tti_device_update_and_tell(tti_exec *x, const tti_device_set *set);
+/* The end of a step whose gradients are there: the update, and the report to the host. */
+tutti_status tti_device_update_and_report(tti_exec *x, const tti_device_set *set);
 
 /* Ends capturing; st is the status of the captured launches. */
 tutti_status tti_device_end_capture(tti_exec_device *device, tutti_status st,

@@ -112,13 +112,13 @@ static bool is_kind_of(const tti_devices *d, int a, int b) {
 }
 
 void tti_devices_kinds(const tti_devices *d, int n_workers, tti_str *out) {
-    int n_told = 0;
+    int n_reported = 0;
     for (int i = 0; i < TTI_MIN(n_workers, d->n); i++) {
         int before = 0;
         if (tti_devices_place(d, i) == TTI_ON_HOST) continue;
         while (before < i && !is_kind_of(d, before, i)) before++;
         if (before < i) continue;
-        if (n_told++) tti_str_add(out, " and ");
+        if (n_reported++) tti_str_add(out, " and ");
         tti_devices_kind(d, i, out);
     }
 }

@@ -16,7 +16,7 @@ static int earlier_first(const void *a, const void *b) {
 }
 
 /* The times of all spans of a kind, those that touch as one; how many. */
-static size_t stretches_of(const tti_told *t, tti_span_kind kind, stretch *out, int64_t *n_spans) {
+static size_t stretches_of(const tti_numbers *t, tti_span_kind kind, stretch *out, int64_t *n_spans) {
     size_t n = 0, n_joined = 0;
     for (int64_t i = 0; i < t->head.n_spans; i++) {
         const tti_told_span *s = &t->spans[i];
@@ -47,7 +47,7 @@ static double in_common(const stretch *a, size_t n_a, const stretch *b, size_t n
     return us;
 }
 
-tutti_status tti_traffic_times(const tti_told *t, tti_traffic_time *times) {
+tutti_status tti_traffic_times(const tti_numbers *t, tti_traffic_time *times) {
     size_t n = (size_t)t->head.n_spans + 1;
     stretch *work = calloc(n, sizeof *work), *moved = calloc(n, sizeof *moved);
     int64_t n_spans;

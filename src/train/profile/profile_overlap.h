@@ -12,7 +12,7 @@ typedef struct tti_traffic_time {
 } tti_traffic_time;
 
 /* Adds what told has of each kind to times [TTI_N_SPAN_KINDS]. */
-TUTTI_NODISCARD tutti_status tti_traffic_times(const tti_told *told, tti_traffic_time *times);
+TUTTI_NODISCARD tutti_status tti_traffic_times(const tti_numbers *told, tti_traffic_time *times);
 
 /* The kind in words, such as "gradients"; NULL: it is no traffic. */
 const char *tti_traffic_name(tti_span_kind kind);

@@ -21,7 +21,7 @@ typedef struct key {
 } key;
 
 typedef struct maker {
-    tti_told *told;
+    tti_numbers *told;
     tti_str text;
     key *keys; /* [n_keys], a power of two of them and at most half full */
     size_t n_keys;
@@ -101,7 +101,7 @@ static void put_span(maker *m, const tti_span *span) {
                                                               .us = span->us};
 }
 
-tutti_status tti_told_make(const tti_timeline *timeline, tti_told *out) {
+tutti_status tti_told_make(const tti_timeline *timeline, tti_numbers *out) {
     maker m = {.told = out, .n_keys = 64};
     size_t n = (size_t)timeline->n;
     if (n > MOST_SPANS)
@@ -122,14 +122,14 @@ tutti_status tti_told_make(const tti_timeline *timeline, tti_told *out) {
     return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
 }
 
-void tti_told_free(tti_told *t) {
+void tti_told_free(tti_numbers *t) {
     free(t->whats);
     free(t->spans);
     free(t->text);
-    *t = (tti_told){0};
+    *t = (tti_numbers){0};
 }
 
-int tti_told_n_steps(const tti_told *t) {
+int tti_told_n_steps(const tti_numbers *t) {
     int32_t last = -1;
     for (int64_t i = 0; i < t->head.n_spans; i++) last = TTI_MAX(last, t->spans[i].step);
     return last + 1;
@@ -137,7 +137,7 @@ int tti_told_n_steps(const tti_told *t) {
 
 /* ---- to rank 0 ---- */
 
-static tutti_status send(tutti_comm *comm, const tti_told *t) {
+static tutti_status send(tutti_comm *comm, const tti_numbers *t) {
     const tti_told_head *h = &t->head;
     TTI_TRY(tutti_comm_send(comm, h, sizeof *h, TUTTI_U8, 0));
     TTI_TRY(tutti_comm_send(comm, t->whats, (size_t)h->n_whats * sizeof *t->whats, TUTTI_U8, 0));
@@ -145,10 +145,10 @@ static tutti_status send(tutti_comm *comm, const tti_told *t) {
     return tutti_comm_send(comm, t->text, (size_t)h->n_text, TUTTI_U8, 0);
 }
 
-static bool is_place(const tti_told *t, int32_t at) { return at >= 0 && at < t->head.n_text; }
+static bool is_place(const tti_numbers *t, int32_t at) { return at >= 0 && at < t->head.n_text; }
 
 /* Received spans must refer only to received names. */
-static bool is_sound(const tti_told *t) {
+static bool is_sound(const tti_numbers *t) {
     const tti_told_head *h = &t->head;
     bool sound = h->n_text == 0 || t->text[h->n_text - 1] == '\0';
     for (int64_t i = 0; sound && i < h->n_whats; i++) {
@@ -163,7 +163,7 @@ static bool is_sound(const tti_told *t) {
     return sound;
 }
 
-static tutti_status receive(tutti_comm *comm, int rank, tti_told *t) {
+static tutti_status receive(tutti_comm *comm, int rank, tti_numbers *t) {
     tti_told_head *h = &t->head;
     TTI_TRY(tutti_comm_recv(comm, h, sizeof *h, TUTTI_U8, rank));
     bool sound = h->n_whats >= 0 && h->n_whats <= h->n_spans && h->n_spans <= MOST_SPANS &&
@@ -182,7 +182,7 @@ static tutti_status receive(tutti_comm *comm, int rank, tti_told *t) {
                : tti_fail(TUTTI_E_MISMATCH, "profile: the report of rank %d is damaged", rank);
 }
 
-tutti_status tti_told_gather(tutti_comm *comm, tti_told *all) {
+tutti_status tti_told_gather(tutti_comm *comm, tti_numbers *all) {
     int rank = tutti_comm_rank(comm);
     if (rank > 0) return send(comm, &all[rank]);
     for (int r = 1; r < tutti_comm_n_ranks(comm); r++) TTI_TRY(receive(comm, r, &all[r]));

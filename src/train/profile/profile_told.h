@@ -29,29 +29,29 @@ typedef struct tti_told_head {
     double bubble, expected_bubble; /* of the stages of a pipeline; 0: there are none */
 } tti_told_head;
 
-typedef struct tti_told {
+typedef struct tti_numbers {
     tti_told_head head;
     tti_told_what *whats; /* [n_whats], owned as the two below */
     tti_told_span *spans; /* [n_spans] */
     char *text;           /* [n_text], of strings with their ends */
-} tti_told;
+} tti_numbers;
 
 /* Fills all of out but what head says of the worker as a whole, which stays. */
-tutti_status tti_told_make(const tti_timeline *timeline, tti_told *out);
-void tti_told_free(tti_told *told);
+tutti_status tti_told_make(const tti_timeline *timeline, tti_numbers *out);
+void tti_told_free(tti_numbers *told);
 
 /* Sends the spans of all ranks of comm to rank 0: all [ranks], of which each has filled its own.
  * Collective. */
-tutti_status tti_told_gather(tutti_comm *comm, tti_told *all);
+tutti_status tti_told_gather(tutti_comm *comm, tti_numbers *all);
 
-static inline const tti_told_what *tti_told_what_of(const tti_told *t, const tti_told_span *span) {
+static inline const tti_told_what *tti_told_what_of(const tti_numbers *t, const tti_told_span *span) {
     return &t->whats[span->what];
 }
 
 /* The text that begins there. */
-static inline const char *tti_told_text(const tti_told *t, int32_t at) { return t->text + at; }
+static inline const char *tti_told_text(const tti_numbers *t, int32_t at) { return t->text + at; }
 
 /* Steps of the window that this worker has made. */
-int tti_told_n_steps(const tti_told *told);
+int tti_told_n_steps(const tti_numbers *told);
 
 #endif /* TTI_TRAIN_PROFILE_TOLD_H */

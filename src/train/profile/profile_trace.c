@@ -51,7 +51,7 @@ static void add_names(tti_json *j, const tti_profiled *p, int rank) {
         {"host: waits, what it puts into queues", "device: kernels", "device: copies of samples",
          "sums between workers", "exchanges inside layers", "values to other stages",
          "parts of the stage", "server: for this worker"}};
-    const tti_told *t = &p->ranks[rank];
+    const tti_numbers *t = &p->ranks[rank];
     bool on_device = tti_devices_place(p->devices, rank) != TTI_ON_HOST, has[TTI_N_ROWS] = {0};
     tti_str name = {0};
     print_worker(p, rank, &name);
@@ -63,11 +63,11 @@ static void add_names(tti_json *j, const tti_profiled *p, int rank) {
 }
 
 /* Microseconds of the host's clock after from_ns at which a span begins. */
-static double begin_us(const tti_told *t, const tti_told_span *span, int64_t from_ns) {
+static double begin_us(const tti_numbers *t, const tti_told_span *span, int64_t from_ns) {
     return (double)(t->head.zero_ns - from_ns) * 1e-3 + span->start_us;
 }
 
-static void add_event(tti_json *j, const tti_told *t, const tti_told_span *span, int rank,
+static void add_event(tti_json *j, const tti_numbers *t, const tti_told_span *span, int rank,
                       double ts) {
     const tti_told_what *w = tti_told_what_of(t, span);
     bool has_node = w->layer != TTI_TOLD_NOTHING;
@@ -93,7 +93,7 @@ static void add_event(tti_json *j, const tti_told *t, const tti_told_span *span,
 static double first_us(const tti_profiled *p, int64_t from_ns) {
     double first = INFINITY;
     for (int r = 0; r < p->n_ranks; r++) {
-        const tti_told *t = &p->ranks[r];
+        const tti_numbers *t = &p->ranks[r];
         for (int64_t i = 0; i < t->head.n_spans; i++)
             first = TTI_MIN(first, begin_us(t, &t->spans[i], from_ns));
     }
@@ -109,7 +109,7 @@ void tti_profile_trace(const tti_profiled *p, tti_str *out) {
     tti_json_text(&j, "displayTimeUnit", "ms");
     tti_json_array(&j, "traceEvents");
     for (int r = 0; r < p->n_ranks; r++) {
-        const tti_told *t = &p->ranks[r];
+        const tti_numbers *t = &p->ranks[r];
         add_names(&j, p, r);
         for (int64_t i = 0; i < t->head.n_spans; i++)
             add_event(&j, t, &t->spans[i], r, begin_us(t, &t->spans[i], from_ns) - first);
@@ -172,11 +172,11 @@ static void print_rest(const tti_profiled *p, const row *rows, int n_rows, doubl
                    p->ceilings.dtype == TUTTI_F32 ? "f32" : "bf16", p->ceilings.bytes * 1e-9);
 }
 
-static bool is_of_step(const tti_told *t, const tti_told_span *span, int step) {
+static bool is_of_step(const tti_numbers *t, const tti_told_span *span, int step) {
     return tti_told_what_of(t, span)->row == TTI_ROW_COMPUTE && span->step == step;
 }
 
-static double time_of_step(const tti_told *t, int step) {
+static double time_of_step(const tti_numbers *t, int step) {
     double us = 0;
     for (int64_t i = 0; i < t->head.n_spans; i++)
         if (is_of_step(t, &t->spans[i], step)) us += t->spans[i].us;
@@ -184,7 +184,7 @@ static double time_of_step(const tti_told *t, int step) {
 }
 
 /* The others were disturbed. */
-static int fastest_step(const tti_told *t) {
+static int fastest_step(const tti_numbers *t) {
     int best = 0, n = tti_told_n_steps(t);
     double least = n > 0 ? time_of_step(t, 0) : 0;
     for (int s = 1; s < n; s++) {
@@ -194,14 +194,14 @@ static int fastest_step(const tti_told *t) {
     return best;
 }
 
-static void add_to_rows(const tti_told *t, const tti_told_span *span, row *rows, int *n_rows) {
+static void add_to_rows(const tti_numbers *t, const tti_told_span *span, row *rows, int *n_rows) {
     const tti_told_what *w = tti_told_what_of(t, span);
     row *r = find_row(rows, n_rows, tti_told_text(t, w->label), tti_told_text(t, w->kernel));
     r->n++, r->us += span->us, r->flops += w->flops, r->bytes += w->bytes;
 }
 
 static tutti_status print_rows(const tti_profiled *p, tti_str *out) {
-    const tti_told *t = &p->ranks[p->shown];
+    const tti_numbers *t = &p->ranks[p->shown];
     row *rows = calloc((size_t)t->head.n_whats + 1, sizeof *rows);
     int n_rows = 0, step = fastest_step(t);
     double step_us = time_of_step(t, step);
@@ -233,7 +233,7 @@ enum { MOST_EXCHANGES = 6, MOST_RANKS = 8 };
 /* The kinds of collectives of the selected rank, the slowest first; GB/s: bytes read and written on
  * its side. */
 static tutti_status print_exchanges(const tti_profiled *p, tti_str *out) {
-    const tti_told *t = &p->ranks[p->shown];
+    const tti_numbers *t = &p->ranks[p->shown];
     int n_rows = 0, n_steps = TTI_MAX(tti_told_n_steps(t), 1);
     int most = p->max_rows == INT_MAX ? INT_MAX : MOST_EXCHANGES; /* --all */
     row *rows = calloc((size_t)t->head.n_whats + 1, sizeof *rows);
@@ -254,7 +254,7 @@ static tutti_status print_exchanges(const tti_profiled *p, tti_str *out) {
 }
 
 /* The waits in a worker's kernel row; waits of one name are added. */
-static tutti_status print_waits(const tti_told *t, int n_steps, tti_str *out) {
+static tutti_status print_waits(const tti_numbers *t, int n_steps, tti_str *out) {
     row *rows = calloc((size_t)t->head.n_whats + 1, sizeof *rows);
     int n_rows = 0;
     double us = 0;
@@ -276,7 +276,7 @@ static tutti_status print_waits(const tti_told *t, int n_steps, tti_str *out) {
 }
 
 static tutti_status print_rank(const tti_profiled *p, int rank, tti_str *out) {
-    const tti_told *t = &p->ranks[rank];
+    const tti_numbers *t = &p->ranks[rank];
     int n_steps = tti_told_n_steps(t);
     double us = 0;
     if (n_steps == 0) return TUTTI_OK;

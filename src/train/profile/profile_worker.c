@@ -178,7 +178,7 @@ static tutti_status run_steps(worker *w, int n_steps, throughput *out) {
     return w->is_async ? run_as_they_come(w, n_steps, out) : run_in_step(w, n_steps, out);
 }
 
-static tutti_status time_steps(worker *w, tti_told *told) {
+static tutti_status time_steps(worker *w, tti_numbers *told) {
     tti_timeline timeline = {0};
     throughput unused;
     w->bubble = 0;
@@ -193,7 +193,7 @@ static tutti_status time_steps(worker *w, tti_told *told) {
     return st;
 }
 
-static tutti_status measure(worker *w, tti_told *told, tti_ceilings *ceilings) {
+static tutti_status measure(worker *w, tti_numbers *told, tti_ceilings *ceilings) {
     throughput plain = {0};
     TTI_TRY(run_steps(w, w->desc->n_warm, &plain));
     TTI_TRY(run_steps(w, N_PLAIN, &plain));
@@ -207,7 +207,7 @@ static tutti_status measure(worker *w, tti_told *told, tti_ceilings *ceilings) {
                                 ceilings);
 }
 
-tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_told *told,
+tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_numbers *told,
                                     tti_ceilings *ceilings) {
     worker w = {.desc = desc, .b = tti_blueprint_of(desc->b, desc->rank)};
     tutti_status st = open_exec(&w);

@@ -19,7 +19,7 @@ typedef struct tti_profile_worker_desc {
 
 /* Fills the recorded spans, owned by the caller (tti_told_free); on rank 0 also the ceilings of its
  * device.  Collective; free told after a failure as well. */
-tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_told *told,
+tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_numbers *told,
                                     tti_ceilings *ceilings);
 
 #endif /* TTI_TRAIN_PROFILE_WORKER_H */

@@ -4,7 +4,7 @@
  * The result is within TOLERANCE of the reference's (with 16-bit values, or products in tf32, what
  * their roundings may do), relative to the largest magnitude of the output; a second run gives the
  * same bits in exact mode; nothing is written outside outputs and scratch.  All failures are listed
- * before the test fails, at most MAX_TOLD of them by name.
+ * before the test fails, at most MAX_NUMBERS of them by name.
  * The references are computed on the host, so several processes share the cases and the GPUs.
  * TUTTI_TEST_OPS: a text that the names of the ops to try contain; TUTTI_TEST_CASES: a pattern of
  * cases to run, such as "samples*"; with either, one process runs them all.  Exit code 77 without a

@@ -13,7 +13,7 @@
 #include "ops/op_table.h"
 #include "t.h"
 
-enum { GUARD_BYTES = 256, MAX_TOLD = 120 };
+enum { GUARD_BYTES = 256, MAX_NUMBERS = 120 };
 
 static const tti_device_ops *ops;
 static int n_tried, n_failed, n_missing;
@@ -32,7 +32,7 @@ typedef struct bench {
 static void tell(const bench *b, const char *what) {
     tti_str str = {0};
     n_failed++;
-    if (n_failed > MAX_TOLD) return;
+    if (n_failed > MAX_NUMBERS) return;
     tti_str_printf(&str, "%s(", b->node->op->name);
     for (int i = 0; i < b->node->n_in; i++) {
         tti_type_print(&str, &b->node->in[i]->type);

@@ -22,11 +22,11 @@ static void spoil_pieces(const fake_group *g) {
 static void run_joint(command *c) {
     fake_group *g = c->state;
     update *u = c->dst;
-    size_t n = g->peers.n_flat, n_words = 2 * 3 * (size_t)(c->told.n_shards + c->told.n_ranks);
+    size_t n = g->peers.n_flat, n_words = 2 * 3 * (size_t)(c->step_sums.n_shards + c->step_sums.n_ranks);
     float *pieces = u->desc.grads, *sum = malloc(n * sizeof *sum + 1);
     if (!sum) abort();
-    note(fake_tell(&c->told));
-    note(fake_spread(g, c->told.sums, n_words, 0, n_words));
+    note(fake_report_sums(&c->step_sums));
+    note(fake_spread(g, c->step_sums.sums, n_words, 0, n_words));
     for (size_t i = 0; i < n && !current->lost; i++) sum[i] = fake_element(g, -1, i);
     note(fake_barrier(g));
     spoil_pieces(g);
@@ -36,8 +36,8 @@ static void run_joint(command *c) {
     free(sum);
 }
 
-static tutti_status peers_update(void *group, void *state, const tti_device_told *told) {
-    return put(&(command){.run = run_joint, .state = group, .dst = state, .told = *told});
+static tutti_status peers_update(void *group, void *state, const tti_device_step_sums *step_sums) {
+    return put(&(command){.run = run_joint, .state = group, .dst = state, .step_sums = *step_sums});
 }
 
 #endif /* TTI_TESTS_DEVICE_JOINT_H */

@@ -60,7 +60,7 @@ struct command {
     const void *extra[3];
     tti_gather gather;
     tti_unpack unpack;
-    tti_device_told told;
+    tti_device_step_sums step_sums;
     tti_tp_collective tp;
     tti_device_norm norm;
     tti_device_lists lists;
@@ -467,9 +467,9 @@ static void run_tell(command *c) {
 }
 
 static tutti_status tell(const tti_step_report *report, const double *sums, int n_sums,
-                         void *told) {
+                         void *step_sums) {
     return put(&(command){
-        .run = run_tell, .src = report, .dst = told, .n = (size_t)n_sums, .extra = {sums}});
+        .run = run_tell, .src = report, .dst = step_sums, .n = (size_t)n_sums, .extra = {sums}});
 }
 
 static void dawdle(void) {
@@ -632,7 +632,7 @@ static const tti_device_ops ops = {
     .collectives.all_gather = peers_fetch,
     .collectives.all_gather_words = peers_spread,
     .collectives.join = peers_join,
-    .collectives.report_sums = peers_tell,
+    .collectives.report_sums = report_sums,
     .fusions.can_update = peers_can_update,
     .fusions.update = peers_update,
     .collectives.tp_collective = peers_tp,

@@ -165,10 +165,10 @@ static tutti_status peers_join(void *group, const tti_device_join *join, bool *d
     return *done ? put(&c) : TUTTI_OK;
 }
 
-static void run_told(command *c) { note(fake_tell(&c->told)); }
+static void run_told(command *c) { note(fake_report_sums(&c->step_sums)); }
 
-static tutti_status peers_tell(const tti_device_told *told) {
-    return put(&(command){.run = run_told, .told = *told});
+static tutti_status report_sums(const tti_device_step_sums *step_sums) {
+    return put(&(command){.run = run_told, .step_sums = *step_sums});
 }
 
 static void run_tp(command *c) { note(fake_tp(c->state, &c->tp)); }

@@ -101,10 +101,10 @@ static void run_update(command *c) {
     double n = 0, loss = 0;
     for (int s = 0; s < u->desc.n_shards; s++)
         loss += u->desc.sums[3 * s], n += u->desc.sums[3 * s + 1];
-    uint64_t told_ns = u->desc.report->told_ns;
+    uint64_t reported_ns = u->desc.report->reported_ns;
     *u->desc.report =
         (tti_step_report){.bad = isfinite(loss) ? 0u : TTI_BAD_LOSS,
-                          .waited_ns = told_ns ? (uint64_t)tti_now_ns() - told_ns : 0};
+                          .waited_ns = reported_ns ? (uint64_t)tti_now_ns() - reported_ns : 0};
     double inv_count = (n > 0 ? 1 / n : 0) / (double)u->desc.args->loss_scale;
     float scale = (float)inv_count * clip_of(u, inv_count);
     for (int i = 0; i < u->desc.n_blocks; i++) train_block(u, &u->blocks[i], scale);

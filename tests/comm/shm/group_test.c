@@ -202,12 +202,12 @@ T_CASE(who_is_stopped_is_told) {
         &(tutti_comm_desc){.group = group, .rank = 0, .n_ranks = 2, .timeout_ms = 20000}, &comm));
     T_EQ(waitpid(pid, &status, WUNTRACED), pid);
     assert_true(WIFSTOPPED(status));
-    tti_comm_tell_quiet(comm, &who);
+    tti_comm_describe_late(comm, &who);
     snprintf(want, sizeof want, "rank 1 (pid %d), which a signal has stopped", (int)pid);
     assert_string_equal(tti_str_text(&who), want);
     T_EQ(kill(pid, SIGKILL), 0);
     T_EQ(waitpid(pid, &status, 0), pid);
-    tti_comm_tell_quiet(comm, &again);
+    tti_comm_describe_late(comm, &again);
     assert_string_equal(tti_str_text(&again), "");
     tti_str_free(&who);
     tti_str_free(&again);

@@ -16,7 +16,7 @@ static const tti_told_what *whats(void) {
 static void measure(const tti_told_span *spans, int64_t n, tti_traffic_time *times) {
     tti_told_what copies[TTI_N_SPAN_KINDS];
     memcpy(copies, whats(), sizeof copies);
-    const tti_told told = {.head = {.n_whats = TTI_N_SPAN_KINDS, .n_spans = n, .n_text = 5},
+    const tti_numbers told = {.head = {.n_whats = TTI_N_SPAN_KINDS, .n_spans = n, .n_text = 5},
                            .whats = copies,
                            .spans = (tti_told_span *)(uintptr_t)spans,
                            .text = (char *)(uintptr_t)text};

@@ -22,7 +22,7 @@ T_CASE(names_stand_once) {
     T_UNUSED;
     tti_span spans[200];
     tti_timeline timeline = timeline_of(200, spans);
-    tti_told told = {.head = {.bubble = 0.5}};
+    tti_numbers told = {.head = {.bubble = 0.5}};
     T_OK(tti_told_make(&timeline, &told));
     T_EQ(told.head.n_whats, 2);
     T_EQ(told.head.n_spans, 200);
@@ -59,7 +59,7 @@ T_CASE(kinds) {
     for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
         spans[k] = (tti_span){.part = parts[k], .shard = -1, .row = TTI_ROW_COMM};
     const tti_timeline timeline = {.spans = spans, .n = TTI_N_SPAN_KINDS};
-    tti_told told = {0};
+    tti_numbers told = {0};
     T_OK(tti_told_make(&timeline, &told));
     T_EQ(told.head.n_whats, TTI_N_SPAN_KINDS);
     for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
@@ -72,7 +72,7 @@ T_CASE(nodes) {
     T_UNUSED;
     const tti_node node = {.op = &(tti_op){.name = "op"}, .name = "layer"};
     tti_span span = {.part = tti_part_node(TTI_SPAN_LAYERS, &node, "waiting"), .row = TTI_ROW_TP};
-    tti_told told = {0};
+    tti_numbers told = {0};
     T_OK(tti_told_make(&(tti_timeline){.spans = &span, .n = 1}, &told));
     const tti_told_what *what = &told.whats[0];
     T_EQ(what->kind, TTI_SPAN_LAYERS);
@@ -91,9 +91,9 @@ typedef struct crew {
     damage damages;
 } crew;
 
-static const char *check(const tti_told *all) {
+static const char *check(const tti_numbers *all) {
     for (int r = 0; r < N_RANKS; r++) {
-        const tti_told *t = &all[r];
+        const tti_numbers *t = &all[r];
         if (t->head.n_spans != 2 * r || t->head.n_whats != (r ? 2 : 0)) return "spans are missing";
         if (t->head.trained_us != r) return "what is told of the whole is missing";
         for (int64_t i = 0; i < t->head.n_spans; i++) {
@@ -109,7 +109,7 @@ static const char *check(const tti_told *all) {
 static const char *gather(int rank, int n_ranks, void *arg) {
     const crew *c = arg;
     tti_span spans[2 * N_RANKS];
-    tti_told all[N_RANKS] = {0};
+    tti_numbers all[N_RANKS] = {0};
     tti_timeline timeline = timeline_of(2 * rank, spans);
     tutti_comm *comm;
     const char *wrong = NULL;

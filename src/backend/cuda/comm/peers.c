@@ -321,8 +321,8 @@ tutti_status tti_cuda_peers_join(void *state, const tti_device_join *join, bool 
     return tti_cuda_check(tti_launch_peers_join(&g->view, &j, tti_cuda_stream()), "peers_join");
 }
 
-tutti_status tti_cuda_peers_tell(const tti_device_told *told) {
-    return tti_cuda_check(tti_launch_peers_tell(told, tti_cuda_stream()), "peers_tell");
+tutti_status tti_cuda_report_sums(const tti_device_step_sums *step_sums) {
+    return tti_cuda_check(tti_launch_report_sums(step_sums, tti_cuda_stream()), "report_sums");
 }
 
 /* ---- exchanges ---- */

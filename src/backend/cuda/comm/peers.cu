@@ -262,9 +262,9 @@ __global__ void words_or_kernel(uint32_t *words, const uint32_t *all, size_t n, 
 
 /* One block: clears sums of other shards and values of other ranks, and adds its own hash and vote.
  */
-__global__ void peers_tell_kernel(tti_device_told t) {
-    if (threadIdx.x == 0) t.report->told_ns = t.n_ranks > 1 ? tti_now_ns() : 0;
-    for (int i = threadIdx.x; i < tti_n_told(t); i += blockDim.x) t.sums[i] = tti_told(t, i);
+__global__ void report_sums_kernel(tti_device_step_sums t) {
+    if (threadIdx.x == 0) t.report->reported_ns = t.n_ranks > 1 ? tti_now_ns() : 0;
+    for (int i = threadIdx.x; i < tti_n_numbers(t); i += blockDim.x) t.sums[i] = tti_numbers(t, i);
 }
 
 /* ---- launchers ---- */
@@ -293,7 +293,7 @@ extern "C" cudaError_t tti_launch_peers_load(void) {
         terms_sum_kernel<0>, terms_sum_kernel<2>, terms_sum_kernel<4>, terms_sum_kernel<8>,
         peers_leaves_kernel<0>, peers_leaves_kernel<1>, peers_leaves_kernel<2>,
         peers_leaves_kernel<4>, peers_leaves_kernel<8>, peers_spread_kernel, peers_fetch_kernel,
-        peers_join_kernel, peers_tell_kernel, words_keep_kernel, words_or_kernel);
+        peers_join_kernel, report_sums_kernel, words_keep_kernel, words_or_kernel);
     return tti_first_error(error, load_low_kernels<tti_bf16>(), load_low_kernels<tti_f16>());
 }
 
@@ -493,7 +493,7 @@ extern "C" cudaError_t tti_launch_words_or(uint32_t *words, const uint32_t *all,
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_peers_tell(const tti_device_told *told, cudaStream_t stream) {
-    peers_tell_kernel<<<1, 256, 0, stream>>>(*told);
+extern "C" cudaError_t tti_launch_report_sums(const tti_device_step_sums *step_sums, cudaStream_t stream) {
+    report_sums_kernel<<<1, 256, 0, stream>>>(*step_sums);
     return cudaGetLastError();
 }

@@ -62,22 +62,22 @@ __device__ __forceinline__ uint64_t tti_meet_timed(const tti_peers_view &v, int 
     return waited;
 }
 
-/* ---- values that ranks exchange: see tti_device_told ---- */
+/* ---- values that ranks exchange: see tti_device_step_sums ---- */
 
-__device__ __forceinline__ int tti_n_told(const tti_device_told &t) {
+__device__ __forceinline__ int tti_n_numbers(const tti_device_step_sums &t) {
     return 3 * (t.n_shards + t.n_ranks);
 }
 
 /* Number i of sums, hashes and votes: whether this rank contributes it; and its value, else 0. */
-__device__ __forceinline__ bool tti_tells(const tti_device_told &t, int i) {
+__device__ __forceinline__ bool tti_reports_bad(const tti_device_step_sums &t, int i) {
     int hash = i - 3 * t.n_shards, vote = hash - 2 * t.n_ranks;
     if (hash < 0) return i >= 3 * t.first_shard && i < 3 * t.last_shard;
     return vote >= 0 ? vote == t.rank : hash / 2 == t.rank;
 }
 
-__device__ __forceinline__ double tti_told(const tti_device_told &t, int i) {
+__device__ __forceinline__ double tti_numbers(const tti_device_step_sums &t, int i) {
     int hash = i - 3 * t.n_shards, vote = hash - 2 * t.n_ranks;
-    if (!tti_tells(t, i)) return 0.0;
+    if (!tti_reports_bad(t, i)) return 0.0;
     if (hash < 0) return t.sums[i];
     if (vote >= 0) return (double)t.args->vote;
     uint64_t h = t.report->params_hash;

@@ -25,7 +25,7 @@ enum {
     TTI_TP_BLOCKS = 132,      /* of an exchange inside a step, at most */
     TTI_PEERS_SEGMENT = 1024, /* words that a block spreads at once */
     TTI_PEERS_SLOTS = 2048,
-    TTI_PEERS_TOLD = 256, /* most numbers that ranks exchange with an update */
+    TTI_PEERS_NUMBERS = 256, /* most numbers that ranks exchange with an update */
 };
 
 /* Sums and spreads may overlap: each has its own flags. */
@@ -44,7 +44,7 @@ typedef struct tti_peers_arena {
     uint32_t flags[TTI_N_CHANNELS][TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* [from]: written by it */
     uint32_t epochs[TTI_N_CHANNELS][TTI_PEERS_BLOCKS];               /* its own: meetings so far */
     uint32_t staging[TTI_PEERS_BLOCKS][2][TTI_PEERS_SEGMENT];
-    uint32_t told[TTI_PEERS_BLOCKS][TTI_PEERS_TOLD][4]; /* numbers, halves followed by epochs */
+    uint32_t numbers[TTI_PEERS_BLOCKS][TTI_PEERS_NUMBERS][4]; /* numbers, halves followed by epochs */
     uint64_t tp_flags[TTI_TP_BLOCKS][TTI_PEERS_MAX];    /* as flags, of tp.cu */
     uint64_t tp_epochs[TTI_TP_BLOCKS];
     uint64_t brought; /* meetings of the other of two when its rows had come, copied there */
@@ -159,7 +159,7 @@ cudaError_t tti_launch_words_keep(uint32_t *words, size_t n_words, size_t first,
 cudaError_t tti_launch_words_or(uint32_t *words, const uint32_t *all, size_t n_words, int n_ranks,
                                 cudaStream_t stream);
 
-cudaError_t tti_launch_peers_tell(const tti_device_told *told, cudaStream_t stream);
+cudaError_t tti_launch_report_sums(const tti_device_step_sums *step_sums, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

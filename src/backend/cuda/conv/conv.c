@@ -438,10 +438,10 @@ static bool known_to_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan
     free(g);
     if (!key.failed) {
         snprintf(name, sizeof name, "conv-%016llx", (unsigned long long)tti_hash_name(key.text));
-        char *told = tti_cache_read(name, key.text, &n);
-        win = told && n > 0 ? told[0] == 'y' : totals_win(s, node, plan, &measured);
+        char *step_sums = tti_cache_read(name, key.text, &n);
+        win = step_sums && n > 0 ? step_sums[0] == 'y' : totals_win(s, node, plan, &measured);
         if (measured) tti_cache_write(name, key.text, win ? "y" : "n", 1);
-        free(told);
+        free(step_sums);
     }
     tti_str_free(&key);
     return win;

@@ -17,9 +17,9 @@ static size_t bytes_of_others(const tti_peers_group *g) {
 
 /* The reduction uses only the others' memory, and the update no norm. */
 static bool fits(const tti_peers_group *g, const tti_update_view *u) {
-    size_t n_told = 3 * ((size_t)u->n_shards + (size_t)g->peers.n_ranks);
+    size_t n_reported = 3 * ((size_t)u->n_shards + (size_t)g->peers.n_ranks);
     return g->direct && !g->low && g->peers.n_groups == 0 && u->grads == g->pieces[0] &&
-           u->n_items > 0 && n_told <= TTI_PEERS_TOLD && bytes_of_others(g) <= MOST_BYTES &&
+           u->n_items > 0 && n_reported <= TTI_PEERS_NUMBERS && bytes_of_others(g) <= MOST_BYTES &&
            tti_peers_can_update(&u->rule);
 }
 
@@ -30,10 +30,10 @@ tutti_status tti_cuda_peers_can_update(const void *group, const void *update, bo
     return tti_cuda_check(tti_launch_peers_update_load(&u->rule), "cudaFuncGetAttributes");
 }
 
-tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_told *told) {
+tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_step_sums *step_sums) {
     const tti_peers_group *g = group;
     const tti_update_view *u = tti_cuda_update_plain(update);
-    TTI_ASSERT(u && fits(g, u) && told->sums == u->sums && told->report == u->report);
-    return tti_cuda_check(tti_launch_peers_update(&g->view, u, told, tti_cuda_stream()),
+    TTI_ASSERT(u && fits(g, u) && step_sums->sums == u->sums && step_sums->report == u->report);
+    return tti_cuda_check(tti_launch_peers_update(&g->view, u, step_sums, tti_cuda_stream()),
                           "peers_update");
 }

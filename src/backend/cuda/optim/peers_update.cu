@@ -17,7 +17,7 @@ enum { THREADS = 1024, LEARNER = 1 /* the warp that receives the other ranks' nu
 
 /* The numbers of the step that all threads of a block share. */
 struct learned {
-    double told[TTI_PEERS_TOLD];
+    double numbers[TTI_PEERS_NUMBERS];
     tti_hyper hyper;
     tti_step_report report;
     unsigned long long hash;
@@ -28,7 +28,7 @@ struct learned {
 /* Each half of a number is followed by the epoch, in one word of 8 bytes, so that a reader that
  * sees the epoch has the half: nothing else has to be ordered, and one transfer over the link
  * suffices. */
-__device__ __forceinline__ void tell_rank(uint32_t *there, double number, uint32_t epoch) {
+__device__ __forceinline__ void send_rank(uint32_t *there, double number, uint32_t epoch) {
     unsigned long long bits = (unsigned long long)__double_as_longlong(number);
     asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(there),
                  "r"((uint32_t)bits), "r"(epoch), "r"((uint32_t)(bits >> 32)), "r"(epoch)
@@ -61,18 +61,18 @@ __device__ __forceinline__ void note_wait(const tti_peers_view &v, const tti_upd
 
 /* By one warp. */
 __device__ __forceinline__ void learn(const tti_peers_view &v, const tti_update_view &u,
-                                      const tti_device_told &t, uint32_t epoch, learned &l) {
-    int lane = threadIdx.x % 32, n = tti_n_told(t);
+                                      const tti_device_step_sums &t, uint32_t epoch, learned &l) {
+    int lane = threadIdx.x % 32, n = tti_n_numbers(t);
     for (int i = lane; i < n; i += 32) {
-        if (!tti_tells(t, i)) continue;
-        double number = tti_told(t, i);
+        if (!tti_reports_bad(t, i)) continue;
+        double number = tti_numbers(t, i);
         for (int r = 0; r < v.n_ranks; r++)
-            tell_rank(v.arena[r]->told[blockIdx.x][i], number, epoch);
+            send_rank(v.arena[r]->numbers[blockIdx.x][i], number, epoch);
     }
     for (int i = lane; i < n; i += 32)
-        l.told[i] = hear(v, v.arena[v.rank]->told[blockIdx.x][i], epoch);
+        l.numbers[i] = hear(v, v.arena[v.rank]->numbers[blockIdx.x][i], epoch);
     __syncwarp();
-    if (lane == 0) l.hyper = tti_make_hyper(u, l.told, &l.report);
+    if (lane == 0) l.hyper = tti_make_hyper(u, l.numbers, &l.report);
 }
 
 /* ---- the elements ---- */
@@ -122,7 +122,7 @@ __device__ __forceinline__ void make_hash(const tti_update_view &u, learned &l) 
 
 /* The block of threads that finishes last writes the report: the step's report has no more readers.
  */
-__device__ __forceinline__ void finish(const tti_update_view &u, const tti_device_told &t,
+__device__ __forceinline__ void finish(const tti_update_view &u, const tti_device_step_sums &t,
                                        learned &l) {
     __shared__ bool is_last;
     __syncthreads();
@@ -134,7 +134,7 @@ __device__ __forceinline__ void finish(const tti_update_view &u, const tti_devic
     __syncthreads();
     if (!is_last) return;
     if (!l.report.bad) make_hash(u, l);
-    for (int i = threadIdx.x; i < tti_n_told(t); i += THREADS) t.sums[i] = l.told[i];
+    for (int i = threadIdx.x; i < tti_n_numbers(t); i += THREADS) t.sums[i] = l.numbers[i];
     if (threadIdx.x) return;
     tti_step_report r = l.report;
     r.waited_ns = __ldcg((const unsigned long long *)&u.report->waited_ns);
@@ -147,7 +147,7 @@ template <int KIND, int N_STATES>
 __global__ void __launch_bounds__(THREADS)
     peers_update_kernel(const __grid_constant__ tti_peers_view v,
                         const __grid_constant__ tti_update_view u,
-                        const __grid_constant__ tti_device_told t) {
+                        const __grid_constant__ tti_device_step_sums t) {
     __shared__ tti_block_hash shared;
     __shared__ learned l;
     tti_update_item item = u.items[blockIdx.x];
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- launchers ---- */
 
-typedef void update_kernel(tti_peers_view, tti_update_view, tti_device_told);
+typedef void update_kernel(tti_peers_view, tti_update_view, tti_device_step_sums);
 
 /* NULL: norms of tensors stand between sum and update. */
 static update_kernel *kernel_of(int kind) {
@@ -223,7 +223,7 @@ extern "C" cudaError_t tti_launch_peers_update_load(const tti_rule *rule) {
 }
 
 extern "C" cudaError_t tti_launch_peers_update(const tti_peers_view *v, const tti_update_view *u,
-                                               const tti_device_told *t, cudaStream_t stream) {
+                                               const tti_device_step_sums *t, cudaStream_t stream) {
     int grid = u->n_items < TTI_PEERS_BLOCKS ? u->n_items : TTI_PEERS_BLOCKS;
     return tti_launch_early(kernel_of(u->rule.kind), dim3((unsigned)grid), THREADS, 0, 1, stream,
                             *v, *u, *t);

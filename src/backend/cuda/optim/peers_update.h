@@ -20,7 +20,7 @@ cudaError_t tti_launch_peers_update_load(const tti_rule *rule);
 
 /* As update of tti_device_fusion_ops.  The view's gradients are those of its terms. */
 cudaError_t tti_launch_peers_update(const tti_peers_view *peers, const tti_update_view *update,
-                                    const tti_device_told *told, cudaStream_t stream);
+                                    const tti_device_step_sums *step_sums, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

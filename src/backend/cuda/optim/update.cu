@@ -18,8 +18,8 @@ __global__ void hyper_kernel(tti_update_view u) {
     tti_wait_for_before();
     tti_step_report r;
     *u.hyper = tti_make_hyper(u, u.sums, &r);
-    uint64_t told_ns = u.report->told_ns;
-    r.waited_ns = told_ns ? tti_now_ns() - told_ns : 0;
+    uint64_t reported_ns = u.report->reported_ns;
+    r.waited_ns = reported_ns ? tti_now_ns() - reported_ns : 0;
     *u.report = r;
 }
 

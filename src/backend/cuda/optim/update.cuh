@@ -33,7 +33,7 @@ __device__ __forceinline__ tti_hyper tti_make_hyper(const tti_update_view &u, co
     report->params_hash = 0;
     report->bad = (a.keep_bad ? u.report->bad : 0) | (loss == 0 ? 0 : TTI_BAD_LOSS);
     report->reserved = 0;
-    report->told_ns = report->waited_ns = 0;
+    report->reported_ns = report->waited_ns = 0;
     return h;
 }
 

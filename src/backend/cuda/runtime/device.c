@@ -344,9 +344,9 @@ tutti_status tti_cuda_draw(const tti_draws *draws, int n, float *params) {
     return st;
 }
 
-tutti_status tti_cuda_tell(const tti_step_report *report, const double *sums, int n_sums,
-                           void *told) {
-    return tti_cuda_check(tti_launch_tell(report, sums, n_sums, told, tti_cuda_stream()), "tell");
+tutti_status tti_cuda_report(const tti_step_report *report, const double *sums, int n_sums,
+                           void *host_report) {
+    return tti_cuda_check(tti_launch_report(report, sums, n_sums, host_report, tti_cuda_stream()), "tell");
 }
 
 tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const float *correct,

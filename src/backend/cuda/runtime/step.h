@@ -26,8 +26,8 @@ cudaError_t tti_launch_collect(const float *loss_sum, const float *count, const 
 cudaError_t tti_launch_begin_gather(const tti_gather *gather, const tti_run *fixed, tti_run *runs,
                                     cudaStream_t stream);
 cudaError_t tti_launch_unpack(const tti_unpack *unpack, cudaStream_t stream);
-cudaError_t tti_launch_tell(const tti_step_report *report, const double *sums, int n_sums,
-                            void *told, cudaStream_t stream);
+cudaError_t tti_launch_report(const tti_step_report *report, const double *sums, int n_sums,
+                            void *host_report, cudaStream_t stream);
 
 /* Waits for earlier work and does nothing: later kernels that start early have then waited, too. */
 cudaError_t tti_launch_nothing(cudaStream_t stream);

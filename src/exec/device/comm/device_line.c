@@ -61,7 +61,7 @@ tutti_status tti_device_late(const tti_setup *setup, tutti_status st) {
     char kept[2048];
     tti_str who = {0};
     if (st != TUTTI_E_TIMEOUT) return st;
-    tti_comm_tell_quiet(setup->desc.mesh ? setup->desc.mesh->world : setup->desc.comm, &who);
+    tti_comm_describe_late(setup->desc.mesh ? setup->desc.mesh->world : setup->desc.comm, &who);
     if (who.n_bytes > 0) {
         snprintf(kept, sizeof kept, "%s", tutti_last_error());
         st = tti_fail(st, "%s: %s", kept, tti_str_text(&who));

@@ -12,7 +12,7 @@
 #include "exec/device/comm/device_compress.h"
 #include "exec/device/comm/device_line.h"
 #include "exec/device/comm/device_p2p.h"
-#include "exec/device/comm/device_told.h"
+#include "exec/device/comm/reported_sums.h"
 #include "exec/device/comm/device_tp.h"
 #include "exec/device/comm/device_ways.h"
 #include "exec/device/state/device_state.h"
@@ -79,7 +79,7 @@ static size_t longest_bucket(const tti_plan *plan) {
 
 /* 32-bit words of the longest small vector. */
 static size_t most_words(const tti_setup *setup) {
-    size_t n = 2 * (size_t)tti_device_n_told(setup);
+    size_t n = 2 * (size_t)tti_device_n_reported(setup);
     if (tti_exec_has_parts(setup))
         n = TTI_MAX(n, 4 * (size_t)setup->desc.plan->n_updates); /* 2 doubles */
     for (int i = 0; i < setup->n_syncs; i++) {
@@ -503,9 +503,9 @@ static tutti_status spread(tti_device_reduce *r, void *words, size_t n, size_t f
     return r->ops->collectives.all_gather_words(r->group, words, n, first, last);
 }
 
-static tti_device_told told_of(const tti_setup *setup, const tti_step_args *args,
+static tti_device_step_sums step_sums_of(const tti_setup *setup, const tti_step_args *args,
                                tti_step_report *report, double *sums) {
-    return (tti_device_told){.sums = sums,
+    return (tti_device_step_sums){.sums = sums,
                              .args = args,
                              .report = report,
                              .n_shards = setup->desc.n_shards,
@@ -519,9 +519,9 @@ static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
                                 tti_step_report *report, double *sums) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    size_t n_words = 2 * tti_device_told_by_all(setup);
-    tti_device_told told = told_of(setup, args, report, sums);
-    TTI_TRY(r->ops->collectives.report_sums(&told));
+    size_t n_words = 2 * tti_device_n_shared_sums(setup);
+    tti_device_step_sums step_sums = step_sums_of(setup, args, report, sums);
+    TTI_TRY(r->ops->collectives.report_sums(&step_sums));
     TTI_TRY(spread(r, sums, n_words, 0, n_words));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step between devices"),
                             -1);
@@ -565,9 +565,9 @@ tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, t
 
 tutti_status tti_device_reduce_update(tti_device_reduce *r, const tti_step_args *args,
                                       tti_step_report *report, double *sums) {
-    tti_device_told told = told_of(tti_setup_of(r->x), args, report, sums);
+    tti_device_step_sums step_sums = step_sums_of(tti_setup_of(r->x), args, report, sums);
     TTI_TRY(begin_spread(r));
-    return r->ops->fusions.update(r->group, r->update, &told);
+    return r->ops->fusions.update(r->group, r->update, &step_sums);
 }
 
 tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
@@ -621,13 +621,13 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool beside) {
     return tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters"), -1);
 }
 
-/* Behind what peers_tell spreads. */
+/* Behind what report_sums spreads. */
 tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report *report,
                                     double *sums) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     size_t rank = (size_t)setup->rank;
-    double *hashes = sums + tti_device_told_by_all(setup); /* the bits of one for each rank */
+    double *hashes = sums + tti_device_n_shared_sums(setup); /* the bits of one for each rank */
     TTI_TRY(r->ops->queues.copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash,
                                 sizeof *hashes));
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));

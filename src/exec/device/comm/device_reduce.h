@@ -41,7 +41,7 @@ void tti_device_reduce_after(tti_device_reduce *reduce, int step);
 /* Buckets that it has put into the queue to be summed, in this step. */
 int tti_device_reduce_n_summed(const tti_device_reduce *reduce);
 
-/* The other buckets; and the sums [tti_device_n_told] of all workers. */
+/* The other buckets; and the sums [tti_device_n_reported] of all workers. */
 tutti_status tti_device_reduce_finish(tti_device_reduce *reduce, const tti_step_args *args,
                                       tti_step_report *report, double *sums);
 

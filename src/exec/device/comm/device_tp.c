@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "exec/device/comm/device_line.h"
 #include "exec/device/comm/device_p2p.h"
-#include "exec/device/comm/device_told.h"
+#include "exec/device/comm/reported_sums.h"
 #include "exec/device/state/device_state.h"
 #include "exec/program/collective.h"
 #include "exec/program/joint_sums.h"
@@ -171,7 +171,7 @@ static bool is_wanted(const tti_setup *setup) {
 
 /* Values of programs, sums of shards, votes, squares of slots. */
 static size_t most_tp_bytes(const tti_setup *setup, const room *r) {
-    size_t n_sums = (size_t)tti_device_n_told(setup) + 2 * (size_t)setup->desc.plan->n_slots + 1;
+    size_t n_sums = (size_t)tti_device_n_reported(setup) + 2 * (size_t)setup->desc.plan->n_slots + 1;
     size_t n_bytes = TTI_MAX(TTI_MAX(r->in, r->out), n_sums * sizeof(double));
     return (n_bytes + TP_ALIGN - 1) / TP_ALIGN * TP_ALIGN;
 }

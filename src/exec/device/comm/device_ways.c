@@ -13,10 +13,10 @@
 #include "exec/update/share.h"
 
 /* Rank 0's message. */
-typedef struct told {
+typedef struct table_message {
     int32_t found;
     tti_sum_table table;
-} told;
+} table_message;
 
 static bool is_one_host(const tti_setup *setup) {
     tti_comm_place place;
@@ -35,7 +35,7 @@ static bool asks(const tti_exec *x) {
            setup->n_ranks <= TTI_SUM_DEVICES && is_one_host(setup);
 }
 
-static tutti_status share_table(const tti_setup *setup, told *t) {
+static tutti_status share_table(const tti_setup *setup, table_message *t) {
     tti_sum_kind mine, kinds[TTI_SUM_DEVICES];
     char key[TTI_SUM_KEY];
     tti_sum_table_kind(setup->desc.backend, setup->desc.device.index, &mine);
@@ -65,7 +65,7 @@ static tutti_status choose(const tti_setup *setup, tti_device_ways *ways) {
 
 tutti_status tti_device_ways_init(tti_exec *x, tti_device_ways *out) {
     const tti_setup *setup = tti_setup_of(x);
-    told t;
+    table_message t;
     memset(&t, 0, sizeof t);
     *out = (tti_device_ways){.found = TTI_CACHE_ABSENT};
     if (!asks(x)) return TUTTI_OK;

@@ -150,10 +150,10 @@ bool tti_device_update_sums(const tti_device_update *u) {
 tutti_status tti_device_update_run(tti_device_update *u) {
     const tti_device_update_desc *d = &u->desc;
     if (tti_device_update_sums(u))
-        return tti_device_reduce_update(d->reduce, d->args, d->report, d->told);
+        return tti_device_reduce_update(d->reduce, d->args, d->report, d->reported);
     TTI_TRY(u->ops->update.run(u->update));
     if (!tti_exec_has_parts(tti_setup_of(u->x))) return TUTTI_OK;
-    if (u->desc.reduce) return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.told);
+    if (u->desc.reduce) return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.reported);
     if (tti_exec_has_sharded_params(tti_arrays_of(u->x))) return TUTTI_OK;
     TTI_TRY(tti_device_host_staged_gather(u->desc.host_staged));
     return tti_device_update_complete(u, 0, tti_setup_of(u->x)->desc.plan->n_updates);

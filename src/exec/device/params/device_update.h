@@ -11,7 +11,7 @@ typedef struct tti_device_update tti_device_update;
 typedef struct tti_device_update_desc {
     const tti_step_args *args;
     const double *sums;
-    double *told; /* the same, and the following reported values */
+    double *reported; /* the same, and the following reported values */
     tti_step_report *report;
     tti_device_reduce *reduce;           /* NULL: host_staged, or alone */
     tti_device_host_staged *host_staged; /* NULL: reduce, or alone */

@@ -21,12 +21,12 @@ struct tti_offload {
     bool has_pinned;         /* the communicator's */
     bool has_pinned_params;  /* of the host */
     tti_step_report *report; /* pinned */
-    tti_offload_told told;   /* of the device */
+    tti_offload_report device_report;   /* of the device */
     int next_bucket;         /* to be brought */
     bool has_averages;
     int *due; /* [n_buckets]: of a worker that streams (bucket_due.h); NULL: it does not */
     int sums_due;
-    double *sums;          /* pinned [told.n_sums]: as copied with the first bucket */
+    double *sums;          /* pinned [device_report.n_sums]: as copied with the first bucket */
     int n_awaited;         /* events of the step at work */
     int64_t came_ns;       /* the last of them */
     bool has_early;        /* the update is complete: */
@@ -124,7 +124,7 @@ static tutti_status prepare_stream(tti_offload *o) {
     if (!o->ops->update.is_beside || tti_setup_of(o->x)->n_ranks > 1 || plan->n_buckets < 2 ||
         !updates_apart(&tti_setup_of(o->x)->desc))
         return TUTTI_OK;
-    o->sums = o->ops->memory.alloc_host((size_t)o->told.n_sums * sizeof *o->sums);
+    o->sums = o->ops->memory.alloc_host((size_t)o->device_report.n_sums * sizeof *o->sums);
     o->due = calloc((size_t)plan->n_buckets, sizeof *o->due);
     if (!o->sums || !o->due) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     tti_bucket_due(plan, o->due);
@@ -136,8 +136,8 @@ static tutti_status prepare_stream(tti_offload *o) {
 }
 
 tutti_status tti_offload_attach(tti_offload *o, tti_device_host_staged *host_staged,
-                                const tti_offload_told *told) {
-    o->told = *told;
+                                const tti_offload_report *report) {
+    o->device_report = *report;
     if (host_staged)
         o->grads = tti_device_host_staged_sum(host_staged);
     else
@@ -170,8 +170,8 @@ static tutti_status record_bucket(tti_offload *o, int bucket) {
 
 static tutti_status bring_sums(tti_offload *o) {
     if (!o->due || o->next_bucket > 0) return TUTTI_OK;
-    return o->ops->queues.copy(TTI_QUEUE_COPY, o->sums, o->told.sums,
-                               (size_t)o->told.n_sums * sizeof *o->sums);
+    return o->ops->queues.copy(TTI_QUEUE_COPY, o->sums, o->device_report.sums,
+                               (size_t)o->device_report.n_sums * sizeof *o->sums);
 }
 
 /* The part that is summed here: all of a bucket, or what this worker updates of it. */
@@ -265,7 +265,7 @@ tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
     o->early = (tti_step_result){0};
     int64_t start = tti_now_ns();
     TTI_TRY(awaited(o, 0, 1));
-    memcpy(tti_tally_of(o->x)->sums, o->sums, (size_t)o->told.n_sums * sizeof *o->sums);
+    memcpy(tti_tally_of(o->x)->sums, o->sums, (size_t)o->device_report.n_sums * sizeof *o->sums);
     tti_exec_add_sums(o->x, &o->early);
     if (tti_exec_first_bad_shard(o->x) < 0) {
         TTI_TRY(make_update(o, desc, &o->early));
@@ -284,7 +284,7 @@ static tutti_status update_now(tti_offload *o, const tti_step_desc *desc, tti_st
     if (!o->due) TTI_TRY(make_update(o, desc, result));
     if (o->has_early) result->params_hash = o->early.params_hash;
     o->report->params_hash = result->params_hash;
-    TTI_TRY(o->ops->queues.copy(queue_back(o), o->told.report, o->report, sizeof *o->report));
+    TTI_TRY(o->ops->queues.copy(queue_back(o), o->device_report.report, o->report, sizeof *o->report));
     TTI_TRY(o->ops->queues.order(TTI_QUEUE_COMPUTE, queue_back(o)));
     int64_t end = tti_now_ns();
     result->comm_ns += tti_tally_of(o->host)->gather_ns;

@@ -32,16 +32,16 @@ tti_exec *tti_offload_host(const tti_offload *offload);
 
 /* The device's report of a step: the hash of the parameters in report, the sums of the shards in
  * sums [n_sums]. */
-typedef struct tti_offload_told {
+typedef struct tti_offload_report {
     tti_step_report *report;
     const double *sums;
     int n_sums;
-} tti_offload_told;
+} tti_offload_report;
 
 /* Memory for the summed gradients; host_staged has them already (NULL: devices add, or the worker
  * is alone).  Collective. */
 tutti_status tti_offload_attach(tti_offload *offload, tti_device_host_staged *host_staged,
-                                const tti_offload_told *told);
+                                const tti_offload_report *report);
 
 /* Whether buckets are updated as they come; NULL: no. */
 bool tti_offload_streams(const tti_offload *offload);

@@ -39,7 +39,7 @@ tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_input
     TTI_TRY(tti_device_take(setup, &set->args, sizeof *set->args));
     TTI_TRY(tti_device_take_host(device, &set->args_host, sizeof *set->args_host));
     TTI_TRY(tti_device_take_host(device, &set->rows_host, n * sizeof *set->rows_host));
-    return tti_device_take_host(device, &set->told, d->told_bytes);
+    return tti_device_take_host(device, &set->host_report, d->report_bytes);
 }
 
 /* Seed and place of every shard: what never changes of their runs. */
@@ -92,7 +92,7 @@ static void release_set(const tti_setup *setup, tti_exec_device *device, tti_dev
     ops->memory.release_host(set->args_host);
     ops->memory.release_host(set->rows_host);
     ops->memory.release_host(set->index);
-    ops->memory.release_host(set->told);
+    ops->memory.release_host(set->host_report);
 }
 
 void tti_device_release_shards(tti_exec *x) {

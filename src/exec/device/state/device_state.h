@@ -39,7 +39,7 @@ typedef struct tti_device_set {
     int32_t *rows_host;   /* [n_local] */
     int32_t *index;       /* pinned [n_local][1 + b], of kept samples */
     bool gathers;         /* the step at work is one over kept samples */
-    char *told;           /* pinned: tti_step_report, then the sums */
+    char *host_report;           /* pinned: tti_step_report, then the sums */
     void *captured_graph; /* NULL: not yet made */
     tti_step_desc desc;   /* of the step at work; shards are not kept */
     int64_t begun_ns;
@@ -75,8 +75,8 @@ struct tti_exec_device {
     tutti_status beside;           /* status of launches during the last shard */
     float *mirrors[TTI_N_MIRRORS]; /* device_mirrors.c; NULL: not used yet */
     float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */
-    size_t x_bytes, target_bytes, told_bytes;
-    int n_told; /* number of reported sums of a step */
+    size_t x_bytes, target_bytes, report_bytes;
+    int n_reported; /* number of reported sums of a step */
     uint64_t n_begun, n_ended;
     int n_chained;               /* steps per launch; below 2: one */
     int n_waiting;               /* of those begun, the last ones: for the next launch */

@@ -82,7 +82,7 @@ static const tti_device_ops fake_ops = {.open = fake_open,
                                         .collectives.join = noted_join,
                                         .collectives.await = noted_await,
                                         .collectives.all_gather_words = fake_spread,
-                                        .collectives.report_sums = fake_tell};
+                                        .collectives.report_sums = fake_report_sums};
 
 static const tti_backend fake = {.name = "fake",
                                  .device = &fake_ops,

@@ -65,7 +65,7 @@ static const tti_device_ops ops = {.open = fake_open,
                                    .collectives.describe = ways_describe,
                                    .collectives.all_reduce = ways_sum,
                                    .collectives.all_gather_words = fake_spread,
-                                   .collectives.report_sums = fake_tell,
+                                   .collectives.report_sums = fake_report_sums,
                                    .collectives.await = no_wait};
 
 static const tti_backend fake = {.name = "fake",
