@@ -72,7 +72,7 @@ typedef struct tti_update_desc {
      * the completion of 32-bit words on the device: sums of squares in double, one or two for each
      * block, 0 for other workers' blocks.  The results, for each slot and in all, are those of the
      * whole.  NULL: all blocks are own. */
-    tutti_status (*spread)(void *user, void *words, size_t n_words);
+    tutti_status (*complete_words)(void *user, void *words, size_t n_words);
     void *user;
 } tti_update_desc;
 

@@ -229,7 +229,7 @@ static tutti_status gather_leaves(const levels *l, unsigned char **at) {
 }
 
 /* Results go from owners to agents, and from both to the ranks of their hosts. */
-static tutti_status spread_results(const levels *l) {
+static tutti_status gather_results(const levels *l) {
     tutti_comm *comm = l->comm;
     int n = 0;
     tti_message *messages = tti_message_list_room(&comm->messages, comm->n_ranks + comm->n_hosts);
@@ -295,7 +295,7 @@ static tutti_status run_blocks(levels *l) {
         l->n_elems = TTI_MIN(n_block, n_all - l->first);
         TTI_TRY(gather_leaves(l, at));
         sum_hosts(l, at);
-        if (!l->work->bounds) TTI_TRY(spread_results(l));
+        if (!l->work->bounds) TTI_TRY(gather_results(l));
     }
     return l->comm->transport->near_barrier(l->comm->state);
 }

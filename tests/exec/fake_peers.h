@@ -245,7 +245,7 @@ static inline tutti_status fake_fetch(void *group, size_t which, int source, flo
     return fake_barrier(g);
 }
 
-static inline tutti_status fake_spread(void *group, void *words, size_t n_words, size_t first,
+static inline tutti_status fake_all_gather(void *group, void *words, size_t n_words, size_t first,
                                        size_t last) {
     fake_group *g = group;
     uint32_t *mine = words, *all = calloc(n_words * (size_t)g->peers.n_ranks, sizeof *all);

@@ -7,7 +7,7 @@ static tutti_status peers_can_update(const void *group, const void *state, bool 
     const fake_group *g = group;
     const update *u = state;
     bool is_plain =
-        !looks_at_norm(u) && !u->desc.spread && u->desc.grads == g->pieces[g->peers.rank][0];
+        !looks_at_norm(u) && !u->desc.complete_words && u->desc.grads == g->pieces[g->peers.rank][0];
     bool reaches = !g->hosts && g->peers.way != TTI_WAY_LIBRARY && g->peers.n_groups == 0;
     *can = option("joint=", 0) != 0 && is_plain && reaches;
     return TUTTI_OK;
@@ -26,7 +26,7 @@ static void run_joint(command *c) {
     float *pieces = u->desc.grads, *sum = malloc(n * sizeof *sum + 1);
     if (!sum) abort();
     note(fake_report_sums(&c->step_sums));
-    note(fake_spread(g, c->step_sums.sums, n_words, 0, n_words));
+    note(fake_all_gather(g, c->step_sums.sums, n_words, 0, n_words));
     for (size_t i = 0; i < n && !current->lost; i++) sum[i] = fake_element(g, -1, i);
     note(fake_barrier(g));
     spoil_pieces(g);

@@ -120,11 +120,11 @@ static tutti_status peers_fetch(void *group, size_t which, int source, float *ds
                           .first = (size_t)source});
 }
 
-static void run_spread(command *c) { note(fake_spread(c->state, c->dst, c->n, c->first, c->last)); }
+static void run_all_gather(command *c) { note(fake_all_gather(c->state, c->dst, c->n, c->first, c->last)); }
 
-static tutti_status peers_spread(void *group, void *words, size_t n_words, size_t first,
+static tutti_status peers_all_gather(void *group, void *words, size_t n_words, size_t first,
                                  size_t last) {
-    return put(&(command){.run = run_spread,
+    return put(&(command){.run = run_all_gather,
                           .state = group,
                           .dst = words,
                           .n = n_words,
@@ -139,7 +139,7 @@ static void run_join_all(command *c) {
     float *parts = calloc(c->last * c->n, sizeof *parts);
     if (!parts) abort();
     for (size_t s = 0; s < n_own; s++) memcpy(parts + (c->first + s) * c->n, c->in[s], n_bytes);
-    note(fake_spread(c->state, parts, c->last * c->n, c->first * c->n, (c->first + n_own) * c->n));
+    note(fake_all_gather(c->state, parts, c->last * c->n, c->first * c->n, (c->first + n_own) * c->n));
     op->join(parts, c->last, c->n, c->out[0]);
     for (size_t s = 1; s < n_own; s++) memcpy(c->out[s], c->out[0], n_bytes);
     free(parts);
@@ -278,7 +278,7 @@ static void run_leave(command *c) { fake_leave_message(c->state, c->message.slot
 
 static bool meets_all(const command *c) {
     void (*const those[])(command *) = {run_sum,      run_sum_parts, run_fetch,
-                                        run_join_all, run_spread,    run_tp};
+                                        run_join_all, run_all_gather,    run_tp};
     for (size_t i = 0; i < TTI_COUNT(those); i++)
         if (c->run == those[i]) return true;
     return false;

@@ -114,8 +114,8 @@ static void run_update(command *c) {
 static tutti_status update_run(void *state) {
     const update *u = state;
     if (looks_at_norm(u)) TTI_TRY(put(&(command){.run = run_squares, .state = state}));
-    if (looks_at_norm(u) && u->desc.spread)
-        TTI_TRY(u->desc.spread(u->desc.user, u->partials, 2 * (size_t)u->desc.n_blocks));
+    if (looks_at_norm(u) && u->desc.complete_words)
+        TTI_TRY(u->desc.complete_words(u->desc.user, u->partials, 2 * (size_t)u->desc.n_blocks));
     return put(&(command){.run = run_update, .state = state});
 }
 

@@ -285,7 +285,7 @@ tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *
 /* ---- small vectors ---- */
 
 /* In the queue of the sums, because NCCL requires one order of its calls. */
-static tutti_status spread_by_library(group *g, uint32_t *words, size_t n, size_t first,
+static tutti_status gather_by_library(group *g, uint32_t *words, size_t n, size_t first,
                                       size_t last) {
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
     TTI_TRY(tti_cuda_order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
@@ -295,14 +295,14 @@ static tutti_status spread_by_library(group *g, uint32_t *words, size_t n, size_
     return tti_cuda_order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM);
 }
 
-tutti_status tti_cuda_peers_spread(void *state, void *words, size_t n_words, size_t first,
+tutti_status tti_cuda_peers_all_gather(void *state, void *words, size_t n_words, size_t first,
                                    size_t last) {
     group *g = state;
     TTI_ASSERT(n_words <= g->peers.n_words);
-    if (!g->direct) return spread_by_library(g, words, n_words, first, last);
+    if (!g->direct) return gather_by_library(g, words, n_words, first, last);
     return tti_cuda_check(
-        tti_launch_peers_spread(&g->view, words, n_words, first, last, tti_cuda_stream()),
-        "peers_spread");
+        tti_launch_peers_all_gather(&g->view, words, n_words, first, last, tti_cuda_stream()),
+        "peers_all_gather");
 }
 
 tutti_status tti_cuda_peers_join(void *state, const tti_device_join *join, bool *done) {

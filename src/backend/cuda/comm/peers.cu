@@ -12,7 +12,7 @@
 
 /* BESIDE_BLOCKS: each keeps a product of matrices off its multiprocessor, also while it waits, and
  * so many already have the bytes in flight that a link needs. */
-enum { SUM_THREADS = 512, SPREAD_THREADS = 256, BESIDE_BLOCKS = 16 };
+enum { SUM_THREADS = 512, GATHER_THREADS = 256, BESIDE_BLOCKS = 16 };
 
 /* put(unit, sum) for the units first .. last-1 of a grid, over the terms begin .. end-1.  N: so
  * many in a complete tree; 0: any list of terms. */
@@ -172,20 +172,20 @@ __global__ void __launch_bounds__(SUM_THREADS)
 /* Two buffers alternate: a rank that is one barrier ahead writes into the other one, and no rank
  * can be two ahead.  The last barrier ensures that no rank reads the memory of one that has ended.
  */
-__global__ void __launch_bounds__(SPREAD_THREADS)
-    peers_spread_kernel(const __grid_constant__ tti_peers_view v, uint32_t *words, size_t n,
+__global__ void __launch_bounds__(GATHER_THREADS)
+    peers_all_gather_kernel(const __grid_constant__ tti_peers_view v, uint32_t *words, size_t n,
                         size_t first, size_t last) {
-    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SPREAD][blockIdx.x];
+    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_GATHER][blockIdx.x];
     uint32_t epoch = *counter;
     size_t step = (size_t)gridDim.x * TTI_PEERS_SEGMENT;
     for (size_t base = (size_t)blockIdx.x * TTI_PEERS_SEGMENT; base < n; base += step) {
         uint32_t *mine = v.arena[v.rank]->staging[blockIdx.x][epoch & 1];
-        for (uint32_t k = threadIdx.x; k < TTI_PEERS_SEGMENT && base + k < n; k += SPREAD_THREADS) {
+        for (uint32_t k = threadIdx.x; k < TTI_PEERS_SEGMENT && base + k < n; k += GATHER_THREADS) {
             size_t i = base + k;
             mine[k] = i >= first && i < last ? words[i] : 0;
         }
-        tti_meet_timed(v, TTI_CHANNEL_SPREAD, epoch + 1);
-        for (uint32_t k = threadIdx.x; k < TTI_PEERS_SEGMENT && base + k < n; k += SPREAD_THREADS) {
+        tti_meet_timed(v, TTI_CHANNEL_GATHER, epoch + 1);
+        for (uint32_t k = threadIdx.x; k < TTI_PEERS_SEGMENT && base + k < n; k += GATHER_THREADS) {
             uint32_t all = 0;
             for (int r = 0; r < v.n_ranks; r++)
                 all |= __ldcg(&v.arena[r]->staging[blockIdx.x][epoch & 1][k]);
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(SPREAD_THREADS)
         }
         epoch++;
     }
-    tti_meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
+    tti_meet(v, TTI_CHANNEL_GATHER, epoch + 1);
     if (threadIdx.x == 0) *counter = epoch + 1;
 }
 
@@ -218,27 +218,27 @@ __device__ __forceinline__ size_t place_of(const joined_run &run, bool of_moment
 
 /* One barrier: the buffers of staging alternate as in a spread, and the next one ends with a
  * barrier. */
-__global__ void __launch_bounds__(SPREAD_THREADS)
+__global__ void __launch_bounds__(GATHER_THREADS)
     peers_join_kernel(const __grid_constant__ tti_peers_view v,
                       const __grid_constant__ tti_peers_join j, size_t each) {
     __shared__ float parts[TTI_PEERS_SEGMENT];
-    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SPREAD][blockIdx.x];
+    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_GATHER][blockIdx.x];
     uint32_t epoch = *counter;
     const joined_run run = run_of(j, blockIdx.x, each);
     const size_t n_mine = j.bounds[v.rank + 1] - j.bounds[v.rank], n_all = j.bounds[v.n_ranks];
     uint32_t *mine = v.arena[v.rank]->staging[blockIdx.x][epoch & 1];
-    for (size_t k = threadIdx.x; k < n_mine * run.n_elems; k += SPREAD_THREADS)
+    for (size_t k = threadIdx.x; k < n_mine * run.n_elems; k += GATHER_THREADS)
         mine[k] =
             __float_as_uint(j.in[k / run.n_elems][place_of(run, j.of_moments, k % run.n_elems)]);
-    tti_meet_timed(v, TTI_CHANNEL_SPREAD, epoch + 1);
-    for (size_t k = threadIdx.x; k < n_all * run.n_elems; k += SPREAD_THREADS) {
+    tti_meet_timed(v, TTI_CHANNEL_GATHER, epoch + 1);
+    for (size_t k = threadIdx.x; k < n_all * run.n_elems; k += GATHER_THREADS) {
         int shard = (int)(k / run.n_elems), r = 0;
         while (shard >= j.bounds[r + 1]) r++;
         const uint32_t *theirs = v.arena[r]->staging[blockIdx.x][epoch & 1];
         parts[k] = __uint_as_float(__ldcg(theirs + k - j.bounds[r] * run.n_elems));
     }
     __syncthreads();
-    for (size_t i = threadIdx.x; i < run.n_elems; i += SPREAD_THREADS) {
+    for (size_t i = threadIdx.x; i < run.n_elems; i += GATHER_THREADS) {
         float joined = join_element(parts, n_all, run.n_elems, j.of_moments, i);
         size_t place = place_of(run, j.of_moments, i);
         bool is_own = place > 0 || blockIdx.x == 0; /* the count is with every block */
@@ -292,7 +292,7 @@ extern "C" cudaError_t tti_launch_peers_load(void) {
         peers_sum_kernel<0>, peers_sum_kernel<2>, peers_sum_kernel<4>, peers_sum_kernel<8>,
         terms_sum_kernel<0>, terms_sum_kernel<2>, terms_sum_kernel<4>, terms_sum_kernel<8>,
         peers_leaves_kernel<0>, peers_leaves_kernel<1>, peers_leaves_kernel<2>,
-        peers_leaves_kernel<4>, peers_leaves_kernel<8>, peers_spread_kernel, peers_fetch_kernel,
+        peers_leaves_kernel<4>, peers_leaves_kernel<8>, peers_all_gather_kernel, peers_fetch_kernel,
         peers_join_kernel, report_sums_kernel, words_keep_kernel, words_or_kernel);
     return tti_first_error(error, load_low_kernels<tti_bf16>(), load_low_kernels<tti_f16>());
 }
@@ -423,12 +423,12 @@ extern "C" cudaError_t tti_launch_unround(tutti_dtype dtype, const void *src, fl
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_peers_spread(const tti_peers_view *view, uint32_t *words,
+extern "C" cudaError_t tti_launch_peers_all_gather(const tti_peers_view *view, uint32_t *words,
                                                size_t n, size_t first, size_t last,
                                                cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
     unsigned grid = blocks_for(n, TTI_PEERS_SEGMENT, TTI_PEERS_BLOCKS);
-    peers_spread_kernel<<<grid, SPREAD_THREADS, 0, stream>>>(*view, words, n, first, last);
+    peers_all_gather_kernel<<<grid, GATHER_THREADS, 0, stream>>>(*view, words, n, first, last);
     return cudaGetLastError();
 }
 
@@ -454,7 +454,7 @@ extern "C" bool tti_peers_can_join(const tti_peers_join *j, int n_ranks) {
 extern "C" cudaError_t tti_launch_peers_join(const tti_peers_view *view, const tti_peers_join *j,
                                              cudaStream_t stream) {
     size_t each = joined_each(j, view->n_ranks);
-    peers_join_kernel<<<(unsigned)joined_blocks(j, each), SPREAD_THREADS, 0, stream>>>(*view, *j,
+    peers_join_kernel<<<(unsigned)joined_blocks(j, each), GATHER_THREADS, 0, stream>>>(*view, *j,
                                                                                        each);
     return cudaGetLastError();
 }

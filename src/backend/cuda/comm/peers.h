@@ -23,13 +23,13 @@ enum {
     TTI_PEERS_TERMS = 64,
     TTI_PEERS_BLOCKS = 128,   /* of a channel, at most */
     TTI_TP_BLOCKS = 132,      /* of an exchange inside a step, at most */
-    TTI_PEERS_SEGMENT = 1024, /* words that a block spreads at once */
+    TTI_PEERS_SEGMENT = 1024, /* words that a block gathers at once */
     TTI_PEERS_SLOTS = 2048,
     TTI_PEERS_NUMBERS = 256, /* most numbers that ranks exchange with an update */
 };
 
-/* Sums and spreads may overlap: each has its own flags. */
-typedef enum tti_channel { TTI_CHANNEL_SUM, TTI_CHANNEL_SPREAD, TTI_N_CHANNELS } tti_channel;
+/* Sums and gathers may overlap: each has its own flags. */
+typedef enum tti_channel { TTI_CHANNEL_SUM, TTI_CHANNEL_GATHER, TTI_N_CHANNELS } tti_channel;
 
 /* Slots of p2p.cu: how often this rank has filled one and the other rank has emptied it, of those
  * that it fills; how often the other one has filled and this one has emptied it, of the others. */
@@ -130,7 +130,7 @@ cudaError_t tti_launch_peers_leaves(const tti_peers_view *view, const tti_peers_
 
 /* words[i] of every rank = words[i] of the rank whose first .. last-1 holds i, or of the one where
  * it is not 0. */
-cudaError_t tti_launch_peers_spread(const tti_peers_view *view, uint32_t *words, size_t n_words,
+cudaError_t tti_launch_peers_all_gather(const tti_peers_view *view, uint32_t *words, size_t n_words,
                                     size_t first, size_t last, cudaStream_t stream);
 
 enum { TTI_PEERS_JOINED = 32 }; /* shards of a rank, at most, that are joined in one go */

@@ -201,7 +201,7 @@ static tutti_status run_trial(group *g, size_t n, float *host, uint32_t *words, 
     cudaStream_t stream = tti_cuda_stream();
     size_t n_ranks = (size_t)g->peers.n_ranks, me = (size_t)g->peers.rank;
     TTI_CUDA(tti_peers_sum_direct(g, 0, n, false, stream));
-    TTI_CUDA(tti_launch_peers_spread(&g->view, g->words, n_ranks, me, me + 1, stream));
+    TTI_CUDA(tti_launch_peers_all_gather(&g->view, g->words, n_ranks, me, me + 1, stream));
     TTI_CUDA(cudaMemcpyAsync(host, g->pieces[0], n * sizeof *host, cudaMemcpyDefault, stream));
     TTI_CUDA(cudaMemcpyAsync(words, g->words, n_ranks * sizeof *words, cudaMemcpyDefault, stream));
     TTI_CUDA(cudaStreamSynchronize(stream));

@@ -54,7 +54,7 @@ __device__ __forceinline__ double hear(const tti_peers_view &v, const uint32_t *
 __device__ __forceinline__ void note_wait(const tti_peers_view &v, const tti_update_view &u,
                                           uint64_t start) {
     uint64_t waited = tti_now_ns() - start;
-    atomicAdd((unsigned long long *)&v.arena[v.rank]->waited_ns[TTI_CHANNEL_SPREAD],
+    atomicAdd((unsigned long long *)&v.arena[v.rank]->waited_ns[TTI_CHANNEL_GATHER],
               (unsigned long long)waited);
     u.report->waited_ns = waited;
 }
@@ -155,13 +155,13 @@ __global__ void __launch_bounds__(THREADS)
     tti_hash_powers(shared);
     tti_let_next_start();
     tti_wait_for_before();
-    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SPREAD][blockIdx.x];
+    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_GATHER][blockIdx.x];
     const uint32_t now = *counter + 1;
     const bool counts = blockIdx.x == 0 && threadIdx.x == 0;
     const uint64_t start = counts ? tti_now_ns() : 0;
     if (threadIdx.x < v.n_ranks) {
-        tti_arrive(v, TTI_CHANNEL_SPREAD, now);
-        tti_await(v, TTI_CHANNEL_SPREAD, now);
+        tti_arrive(v, TTI_CHANNEL_GATHER, now);
+        tti_await(v, TTI_CHANNEL_GATHER, now);
     }
     if (threadIdx.x / 32 == LEARNER) learn(v, u, t, now, l);
     __syncthreads();
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(THREADS)
         }
         __syncthreads();
         if (next >= u.n_items && threadIdx.x < v.n_ranks)
-            tti_arrive(v, TTI_CHANNEL_SPREAD, now + 1);
+            tti_arrive(v, TTI_CHANNEL_GATHER, now + 1);
         tti_hash_lanes(shared, acc);
         if (threadIdx.x < TTI_HASH_LANES)
             atomicAdd(u.hash_lanes + (size_t)item.block * TTI_HASH_LANES + threadIdx.x,
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(THREADS)
         __syncthreads();
     }
     finish(u, t, l);
-    if (threadIdx.x < v.n_ranks) tti_await(v, TTI_CHANNEL_SPREAD, now + 1);
+    if (threadIdx.x < v.n_ranks) tti_await(v, TTI_CHANNEL_GATHER, now + 1);
     if (threadIdx.x == 0) *counter = now + 1;
 }
 

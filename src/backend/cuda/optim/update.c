@@ -14,7 +14,7 @@ typedef struct update {
     bool takes_norms, rereads;
     void *memory; /* device: hyper, hash, lanes, partials, norms, slots, blocks */
     uint64_t *hash;
-    tutti_status (*spread)(void *user, void *words, size_t n_words); /* NULL: nothing to complete */
+    tutti_status (*complete_words)(void *user, void *words, size_t n_words); /* NULL: nothing to complete */
     void *user;
 } update;
 
@@ -130,7 +130,7 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
                                 .ema_decay = (float)desc->ema_decay,
                                 .ema_rest = (float)(1.0 - desc->ema_decay),
                                 .watch = desc->watch_gradients};
-    u->spread = desc->spread;
+    u->complete_words = desc->complete_words;
     u->user = desc->user;
     for (int i = 0; i < desc->n_blocks; i++) u->rereads |= !desc->blocks[i].is_here;
     for (int k = 0; k < desc->n_states && k < 2; k++) u->view.states[k] = desc->states[k];
@@ -150,9 +150,9 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
 
 /* Sums of other workers' blocks, n_each to a block. */
 static tutti_status complete_partials(const update *u, size_t n_each) {
-    if (!u->spread) return TUTTI_OK;
+    if (!u->complete_words) return TUTTI_OK;
     size_t n_words = (size_t)u->view.n_blocks * n_each * (sizeof(double) / sizeof(uint32_t));
-    return u->spread(u->user, u->view.partials, n_words);
+    return u->complete_words(u->user, u->view.partials, n_words);
 }
 
 static tutti_status clip(const update *u) {
@@ -183,7 +183,7 @@ const tti_update_view *tti_cuda_update_plain(const void *state) {
     const tti_update_view *view = &u->view;
     bool changes = view->l1 > 0 || view->clip_value > 0;
     bool looks = view->clip_norm > 0 || view->watch || u->takes_norms;
-    return changes || looks || u->spread || u->rereads ? NULL : view;
+    return changes || looks || u->complete_words || u->rereads ? NULL : view;
 }
 
 tutti_status tti_cuda_update_complete(void *state, int first, int n) {

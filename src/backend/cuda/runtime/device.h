@@ -56,7 +56,7 @@ bool tti_cuda_peers_are_linked(const void *group);
 tutti_status tti_cuda_peers_sum(void *group, size_t first, size_t n_elems, bool beside);
 tutti_status tti_cuda_peers_sum_parts(void *group, size_t which, bool beside);
 tutti_status tti_cuda_peers_fetch(void *group, size_t which, int source, float *dst, bool beside);
-tutti_status tti_cuda_peers_spread(void *group, void *words, size_t n_words, size_t first,
+tutti_status tti_cuda_peers_all_gather(void *group, void *words, size_t n_words, size_t first,
                                    size_t last);
 tutti_status tti_cuda_peers_join(void *group, const tti_device_join *join, bool *done);
 tutti_status tti_cuda_report_sums(const tti_device_step_sums *host_report);

@@ -32,7 +32,7 @@ struct tti_device_reduce {
     int next_bucket;
     bool behind;                         /* recorded sums begin when all gradients are there */
     bool compresses;                     /* since a step */
-    bool beside, has_summed, has_spread; /* in this step */
+    bool beside, has_summed, has_gathered; /* in this step */
     tti_device_parts_of sources[TTI_MAX_SOURCES]; /* what others fetch */
     size_t *at;    /* [n_buckets][n_pieces]: where buckets are in pieces; NULL: as in flat arrays */
     int *events;    /* [n_buckets]: where their sums are in the queue */
@@ -364,7 +364,7 @@ tutti_status tti_device_reduce_waited(const tti_device_reduce *r, int64_t *t_ns)
 void tti_device_reduce_begin(tti_device_reduce *r, bool beside) {
     r->next_bucket = 0;
     r->beside = beside;
-    r->has_summed = r->has_spread = false;
+    r->has_summed = r->has_gathered = false;
     r->status = TUTTI_OK;
 }
 
@@ -493,13 +493,13 @@ static tutti_status come_after(const tti_device_reduce *r, tti_queue after, tti_
 }
 
 /* Before a synchronization of all workers in the compute queue, which overlaps with the sums. */
-static tutti_status begin_spread(tti_device_reduce *r) {
-    r->has_spread = true;
+static tutti_status begin_gather(tti_device_reduce *r) {
+    r->has_gathered = true;
     return r->has_summed ? come_after(r, TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM) : TUTTI_OK;
 }
 
-static tutti_status spread(tti_device_reduce *r, void *words, size_t n, size_t first, size_t last) {
-    TTI_TRY(begin_spread(r));
+static tutti_status all_gather_words(tti_device_reduce *r, void *words, size_t n, size_t first, size_t last) {
+    TTI_TRY(begin_gather(r));
     return r->ops->collectives.all_gather_words(r->group, words, n, first, last);
 }
 
@@ -515,14 +515,14 @@ static tti_device_step_sums step_sums_of(const tti_setup *setup, const tti_step_
                              .n_ranks = setup->n_ranks};
 }
 
-static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
+static tutti_status gather_sums(tti_device_reduce *r, const tti_step_args *args,
                                 tti_step_report *report, double *sums) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     size_t n_words = 2 * tti_device_n_shared_sums(setup);
     tti_device_step_sums step_sums = step_sums_of(setup, args, report, sums);
     TTI_TRY(r->ops->collectives.report_sums(&step_sums));
-    TTI_TRY(spread(r, sums, n_words, 0, n_words));
+    TTI_TRY(all_gather_words(r, sums, n_words, 0, n_words));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step between devices"),
                             -1);
 }
@@ -536,7 +536,7 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     while ((!r->beside || r->behind) && r->next_bucket < tti_setup_of(r->x)->desc.plan->n_buckets)
         TTI_TRY(sum_next(r));
     TTI_ASSERT(r->next_bucket == tti_setup_of(r->x)->desc.plan->n_buckets);
-    TTI_TRY(spread_sums(r, args, report, sums));
+    TTI_TRY(gather_sums(r, args, report, sums));
     TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1));
     return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
@@ -566,7 +566,7 @@ tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, t
 tutti_status tti_device_reduce_update(tti_device_reduce *r, const tti_step_args *args,
                                       tti_step_report *report, double *sums) {
     tti_device_step_sums step_sums = step_sums_of(tti_setup_of(r->x), args, report, sums);
-    TTI_TRY(begin_spread(r));
+    TTI_TRY(begin_gather(r));
     return r->ops->fusions.update(r->group, r->update, &step_sums);
 }
 
@@ -574,7 +574,7 @@ tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
                                     const float *const *in, float *const *out, bool *done) {
     *done = false;
     if (!r->ops->collectives.join || !r->beside) return TUTTI_OK;
-    TTI_TRY(begin_spread(r));
+    TTI_TRY(begin_gather(r));
     return r->ops->collectives.join(
         r->group,
         &(tti_device_join){.op = node->op->name,
@@ -590,13 +590,13 @@ tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t 
     const tti_setup *setup = tti_setup_of(x);
     size_t first = (size_t)setup->first_shard * n, last = (size_t)setup->last_shard * n;
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
-    TTI_TRY(spread(r, parts, n * (size_t)setup->desc.n_shards, first, last));
+    TTI_TRY(all_gather_words(r, parts, n * (size_t)setup->desc.n_shards, first, last));
     return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_words(tti_device_reduce *r, void *words, size_t n) {
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
-    TTI_TRY(spread(r, words, n, 0, n));
+    TTI_TRY(all_gather_words(r, words, n, 0, n));
     return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
@@ -607,7 +607,7 @@ tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *r) {
 tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int source, float *dst,
                                      bool beside) {
     r->has_summed = true; /* gathers come after it, too */
-    if (r->beside && r->has_spread) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    if (r->beside && r->has_gathered) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(r->ops->collectives.all_gather(r->group, (size_t)bucket, source, dst, beside));
     return tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_params("parameters between devices"), -1);
@@ -631,7 +631,7 @@ tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report 
     TTI_TRY(r->ops->queues.copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash,
                                 sizeof *hashes));
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
-    TTI_TRY(spread(r, hashes, 2 * (size_t)setup->n_ranks, 2 * rank, 2 * rank + 2));
+    TTI_TRY(all_gather_words(r, hashes, 2 * (size_t)setup->n_ranks, 2 * rank, 2 * rank + 2));
     return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 

@@ -58,7 +58,7 @@ static void fill_blocks(const tti_setup *setup, const tti_arrays *arrays, tti_up
     }
 }
 
-static tutti_status spread(void *user, void *words, size_t n_words) {
+static tutti_status all_gather_words(void *user, void *words, size_t n_words) {
     const tti_device_update *u = user;
     if (u->desc.reduce && tti_exec_has_parts(tti_setup_of(u->x)))
         TTI_TRY(tti_device_reduce_words(u->desc.reduce, words, n_words));
@@ -109,7 +109,7 @@ static tutti_status make(tti_device_update *u, const tti_update_block *blocks,
                            .l1 = setup->desc.l1,
                            .ema_decay = setup->desc.ema,
                            .watch_gradients = setup->desc.watch_gradients,
-                           .spread = completes(setup) ? spread : NULL,
+                           .complete_words = completes(setup) ? all_gather_words : NULL,
                            .user = u},
         &u->update);
 }

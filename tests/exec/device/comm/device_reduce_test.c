@@ -81,7 +81,7 @@ static const tti_device_ops fake_ops = {.open = fake_open,
                                         .collectives.all_gather = noted_fetch,
                                         .collectives.join = noted_join,
                                         .collectives.await = noted_await,
-                                        .collectives.all_gather_words = fake_spread,
+                                        .collectives.all_gather_words = fake_all_gather,
                                         .collectives.report_sums = fake_report_sums};
 
 static const tti_backend fake = {.name = "fake",

@@ -64,7 +64,7 @@ static const tti_device_ops ops = {.open = fake_open,
                                    .collectives.disconnect = ways_part,
                                    .collectives.describe = ways_describe,
                                    .collectives.all_reduce = ways_sum,
-                                   .collectives.all_gather_words = fake_spread,
+                                   .collectives.all_gather_words = fake_all_gather,
                                    .collectives.report_sums = fake_report_sums,
                                    .collectives.await = no_wait};
 
