@@ -84,7 +84,7 @@ function(tutti_tell_useful)
   tutti_tell_cuda("cudnn.h" "${TUTTI_CUDNN_INCLUDE}" "no cuDNN; own kernels for convolutions and\
  attention, which are slower")
   tutti_tell_cuda("NCCL (when it runs; no header needed)" "${TUTTI_NCCL}" "looked for again when it\
- runs; without it GPUs add over each other's memory, or by way of the host")
+ runs; without it GPUs add over each other's memory, or through the host")
 endfunction()
 
 function(tutti_find_cuda)

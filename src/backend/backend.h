@@ -82,12 +82,13 @@ typedef struct tti_device_term {
 } tti_device_term;
 
 /* The algorithm of a reduction between devices. */
-typedef enum tti_device_way {
-    TTI_WAY_AUTO,
-    TTI_WAY_PEERS,  /* kernels that read the other devices' memory */
-    TTI_WAY_HOSTS,  /* those inside each host, the vendor's library between hosts; else the next */
-    TTI_WAY_LIBRARY /* the vendor's library */
-} tti_device_way;
+typedef enum tti_device_algorithm {
+    TTI_DEVICE_AUTO,
+    TTI_DEVICE_PEERS,  /* kernels that read the other devices' memory */
+    TTI_DEVICE_HOSTS,  /* those inside each host, the vendor's library between hosts; else the next
+                        */
+    TTI_DEVICE_LIBRARY /* the vendor's library */
+} tti_device_algorithm;
 
 enum { TTI_MAX_SOURCES = 2 };
 
@@ -133,7 +134,7 @@ typedef struct tti_device_peers {
     bool fast;  /* any order of the additions */
     /* fast: bf16, f16: terms are rounded to it before they travel, and so is the sum */
     tutti_dtype wire;
-    tti_device_way way;
+    tti_device_algorithm algorithm;
     void *user;
     /* On the host; every rank calls it equally often. dst [n_ranks][n_bytes]. */
     tutti_status (*all_gather)(void *user, const void *src, void *dst, size_t n_bytes);
@@ -283,8 +284,9 @@ typedef struct tti_device_queue_ops {
     tutti_status (*order)(
         tti_queue after,
         tti_queue before); /* later work of queue waits for earlier work of before */
-    /* Also in a captured graph: records event place, 0 .. TTI_N_GRAPH_EVENTS-1, in a queue; and makes
-     * later work of a queue wait for the last recorded event, which must be in the same graph. */
+    /* Also in a captured graph: records event place, 0 .. TTI_N_GRAPH_EVENTS-1, in a queue; and
+     * makes later work of a queue wait for the last recorded event, which must be in the same
+     * graph. */
     tutti_status (*record_event)(tti_queue queue, int place);
     tutti_status (*wait_event)(tti_queue after, int place);
     /* Records event mark, 0 .. 15; in a captured graph, each time it is replayed.  And waits on the
@@ -358,7 +360,8 @@ typedef struct tti_device_collective_ops {
      * Overwrites the pieces in a trial. */
     tutti_status (*connect)(const tti_device_peers *peers, void **group);
     void (*disconnect)(void *group); /* takes NULL; waits */
-    bool mixes_ways; /* groups of several ways may add in one step: a run may go by a table */
+    bool
+        mixes_algorithms; /* groups of different algorithms may add in one step, bucket by bucket */
     void (*describe)(const void *group, tti_str *str);
     /* Optional: describes, for doctor, the library that adds where kernels cannot, with its
      * version, or says why there is none.  No device need be open. */
@@ -414,9 +417,9 @@ typedef struct tti_device_fusion_ops {
     /* For small models: whether update can make this update with the sums of the group, whose first
      * piece has its gradients; nothing loads any more what that needs. */
     tutti_status (*can_update)(const void *group, const void *update, bool *can);
-    /* report_sums, all_gather_words of step_sums.sums, all_reduce of everything and the update's run, in
-     * the compute queue.  The pieces keep their terms, and may be written to behind it.  step_sums: the
-     * sums, args and report of the update. */
+    /* report_sums, all_gather_words of step_sums.sums, all_reduce of everything and the update's
+     * run, in the compute queue.  The pieces keep their terms, and may be written to behind it.
+     * step_sums: the sums, args and report of the update. */
     tutti_status (*update)(void *group, void *update, const tti_device_step_sums *step_sums);
     /* Of a group of two with tp_half_bytes and a source, into the compute queue, one after the
      * other with exchanges, each of which the caller has ordered before it or behind it. */

@@ -20,7 +20,8 @@ typedef struct tti_step_report {
     uint64_t params_hash; /* after the update */
     uint32_t bad;         /* TTI_BAD_*: the update was left out */
     uint32_t reserved;
-    uint64_t reported_ns; /* time of report_sums, by the device's clock; 0: there are no other workers */
+    uint64_t
+        reported_ns; /* time of report_sums, by the device's clock; 0: there are no other workers */
     uint64_t waited_ns; /* from then until the update: the others, and sums, were waited for */
 } tti_step_report;
 

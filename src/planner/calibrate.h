@@ -52,7 +52,7 @@ typedef struct tti_calibration {
     tti_way tp;           /* of exchanges between pieces of layers, inside a shard */
     tti_way message;      /* of values between stages */
     bool stages_meet;     /* devices: stages of a pipeline add between them too, without the host */
-    double host_staged_s; /* for one byte of gradients that devices add by way of the host */
+    double host_staged_s; /* for one byte of gradients that devices add through the host */
     double base_bytes;    /* of the process without workers, when the first blueprint was made */
     double start_bytes,
         start_file_bytes; /* in memory before the first micro-batch group, of these of files */

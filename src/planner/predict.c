@@ -82,7 +82,7 @@ static double exchanged(const tti_program *program, const tti_calibration *c, in
 }
 
 /* Workers that share a device, stages on a kind of device that does not let them meet, and what
- * divided models do by way of the host alone. */
+ * divided models do through the host alone. */
 static bool is_host_staged(const tti_blueprint *b, const tti_calibration *c) {
     bool shares = b->n_workers > c->n_cores;
     bool lacks = b->mesh.stage > 1 && !c->stages_meet;

@@ -24,7 +24,7 @@ def test_models_in_parts():
 
 def test_stages_between_devices():
     """They send from device to device, alone, with copies that divide the batch, and with pieces:
-    no copy of the model changes a bit, nor does a step that goes by way of the host, as every
+    no copy of the model changes a bit, nor does a step that goes through the host, as every
     first one does, and every one where stages are more than GPUs."""
     job = GPT + ["train.precision=f32", "train.clip_norm=0.5", "parallel.pipeline=2",
                  "parallel.bucket_mb=0.05"]

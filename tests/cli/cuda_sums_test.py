@@ -14,11 +14,11 @@ def test_workers_that_share_a_device():
         train(name, job, "-n", "1")
         train(name + "2", job, "-n", "2", devices="0")
         runs.same_story(runs.story(name), name + "2")
-        if not way_of_sums(name + "2").startswith("by way of the host"):
+        if not way_of_sums(name + "2").startswith("through the host"):
             raise AssertionError(way_of_sums(name + "2"))
         train(name + "3", job, "-n", "2", "parallel.algorithm=direct", devices="0")
         runs.same_story(runs.story(name), name + "3")
-        if way_of_sums(name + "3") != "by way of the host: ranks 0 and 1 share a device":
+        if way_of_sums(name + "3") != "through the host: ranks 0 and 1 share a device":
             raise AssertionError(way_of_sums(name + "3"))
 
 

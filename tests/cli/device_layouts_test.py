@@ -49,7 +49,7 @@ def same_as_host(host, run, layout, *arguments, says=""):
 
 
 def test_pieces_of_layers():
-    """Sums, gathers and parts by way of the host; replicas and parts of the state do not matter."""
+    """Sums, gathers and parts through the host; replicas and parts of the state do not matter."""
     train("lenet", "cpu", (1, 1, 2), *LENET).expect(0)
     same_as_host("lenet", "lenet-2", (1, 1, 2), *LENET)
     same_as_host("lenet", "lenet-2x2", (2, 1, 2), *LENET, PROCESSES)
@@ -73,9 +73,9 @@ def test_pieces_between_devices():
     same_as_host("gpt2", "gpt2-zero", (2, 1, 2), *text, "parallel.zero=1",
                  says="peers=1,devices=4,late=1")
     same_as_host("gpt2", "gpt2-few", (2, 1, 2), *text, says="peers=1")
-    exchanges("gpt2-few", "by way of the host: there are fewer devices than tensor")
+    exchanges("gpt2-few", "through the host: there are fewer devices than tensor")
     same_as_host("gpt2", "gpt2-apart", (1, 1, 2), *text, PROCESSES, says="peers=1")
-    exchanges("gpt2-apart", "by way of the host: test devices")
+    exchanges("gpt2-apart", "through the host: test devices")
     for name, layout, more in (("lenet", (1, 1, 2), ["train.precision=bf16"]),
                                ("low", (1, 1, 2), ["train.precision=bf16", *text]),
                                ("four", (1, 1, 4), ["train.precision=f16", *text])):
@@ -100,7 +100,7 @@ def test_norms_between_exchanges():
     the host, whenever what is put into queues is done."""
     text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_precision_residual=true"]
     train("host", "gpu", (1, 1, 2), *text, says="fuses=1").expect(0)
-    exchanges("host", "by way of the host")
+    exchanges("host", "through the host")
     for late in range(4):
         same_as_host("host", "joint-%d" % late, (1, 1, 2), *text,
                      says="fuses=1,peers=1,late=%d" % late)
@@ -171,9 +171,9 @@ def test_stages_between_devices():
     same_as_host("gpt2", "gpt2-by-host", (1, 2, 1), *text, says="peers=1,p2p=0")
     same_as_host("gpt2", "gpt2-cut", (1, 2, 1), *text, says="peers=1,weighs=1") # elsewhere
     same_as_host("gpt2", "gpt2-few", (2, 2, 1), *text, says="peers=1")
-    exchanges("gpt2-few", "between stages by way of the host: there are fewer devices than")
+    exchanges("gpt2-few", "between stages through the host: there are fewer devices than")
     same_as_host("gpt2", "gpt2-apart", (1, 2, 1), *text, PROCESSES, says="peers=1")
-    exchanges("gpt2-apart", "between stages by way of the host: test devices")
+    exchanges("gpt2-apart", "between stages through the host: test devices")
     for zero in (0, 1):
         run = "gpt2-zero-%d" % zero
         same_as_host("gpt2", run, (2, 2, 1), *text, "parallel.zero=%d" % zero,
@@ -197,12 +197,12 @@ def test_stages_between_devices():
 
 def test_a_stage_without_exchanges():
     """Layers that nobody divides make up one of the stages, whose workers add sums and hashes with
-    the others of their piece all the same; between devices, or by way of the host."""
+    the others of their piece all the same; between devices, or through the host."""
     bare = ["model.name=mlp", "model.hidden=[24, 24, 24, 24]", "data.n_train=64", "data.n_test=32",
             "train.batch=32", *FEW, "train.clip_norm=0.1"]
     train("bare", "cpu", (1, 3, 2), *bare).expect(0)
     for says, way in (("peers=1,late=1", "sums 2 at once, between stages 3 at once"),
-                      ("late=2", "between stages by way of the host")):
+                      ("late=2", "between stages through the host")):
         run = "bare-" + says[-1]
         same_as_host("bare", run, (1, 3, 2), *bare, says="devices=6," + says)
         exchanges(run, way)
@@ -210,7 +210,7 @@ def test_a_stage_without_exchanges():
 
 def test_parts_in_stages():
     """Gradients and parameters of stages in parts, and both where norms are joined, some workers
-    having fewer shards: by way of the host, the bits of whole ones; a worker that is lost while
+    having fewer shards: through the host, the bits of whole ones; a worker that is lost while
     others wait for its parameters."""
     text = gpt2() + ["train.eval_every=2", "train.ema=0.9", "parallel.bucket_mb=0.02",
                      "train.steps=4", "run.checkpoint_every=2"]
@@ -224,7 +224,7 @@ def test_parts_in_stages():
             run = "%s-%d-%d" % (name, layout[0], zero)
             same_as_host(name, run, layout, *job, "parallel.zero=%d" % zero,
                          says="peers=1,devices=6,late=2")
-            exchanges(run, "by way of the host")
+            exchanges(run, "through the host")
     train("lost", "gpu", (2, 2, 1), *text, "parallel.zero=3",
           says="peers=1,devices=4,lost=3,on=2").expect(10)
     runs.tutti("train", "--resume", "lost").expect(0)

@@ -79,7 +79,7 @@ def test_running_statistics():
 
 
 def test_parts_of_state():
-    """Split over workers, whose parts go by way of the host: the bits of the host, averages and
+    """Split over workers, whose parts go through the host: the bits of the host, averages and
     clipping too; and checkpoints that others go on from, each in its own way."""
     more = ["train.ema=0.9", "train.clip_norm=0.5", "train.epochs=1"]
     parts = more + ["parallel.zero=1"]

@@ -27,7 +27,8 @@ static inline tutti_status fake_await(int mark) {
 
 static inline tutti_status fake_note(tti_queue queue, int place) {
     (void)queue;
-    return place >= 0 && place < TTI_N_GRAPH_EVENTS ? TUTTI_OK : tti_fail(TUTTI_E_INTERNAL, "%d", place);
+    return place >= 0 && place < TTI_N_GRAPH_EVENTS ? TUTTI_OK
+                                                    : tti_fail(TUTTI_E_INTERNAL, "%d", place);
 }
 
 static inline tutti_status fake_sync(void) { return TUTTI_OK; }

@@ -82,7 +82,7 @@ static inline void fake_part(void *group) {
 
 static inline void fake_describe(const void *group, tti_str *str) {
     const fake_group *g = group;
-    bool by_library = g->peers.way == TTI_WAY_LIBRARY;
+    bool by_library = g->peers.algorithm == TTI_DEVICE_LIBRARY;
     tti_str_printf(str, by_library ? "library of %d" : "%d at once", g->peers.n_ranks);
     if (g->hosts) tti_str_printf(str, ", of %d hosts", g->hosts->of.n_hosts);
 }
@@ -246,7 +246,7 @@ static inline tutti_status fake_fetch(void *group, size_t which, int source, flo
 }
 
 static inline tutti_status fake_all_gather(void *group, void *words, size_t n_words, size_t first,
-                                       size_t last) {
+                                           size_t last) {
     fake_group *g = group;
     uint32_t *mine = words, *all = calloc(n_words * (size_t)g->peers.n_ranks, sizeof *all);
     if (!all || n_words > g->peers.n_words) return tti_fail(TUTTI_E_INTERNAL, "%zu", n_words);

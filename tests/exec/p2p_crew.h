@@ -66,7 +66,7 @@ static inline const char *p2p_meet(p2p_rank *r) {
                             .n_most = P2P_TRIAL,
                             .n_words = (size_t)r->n_ranks,
                             .n_slots = r->n_ranks * r->n_ranks * P2P_TURNS,
-                            .way = TTI_WAY_PEERS,
+                            .algorithm = TTI_DEVICE_PEERS,
                             .user = r->comm,
                             .all_gather = crew_gather,
                             .check = crew_look},

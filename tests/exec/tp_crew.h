@@ -141,7 +141,7 @@ static inline const char *tp_meet(tp_rank *r) {
                             .n_most = 2 * r->tp_half_bytes / sizeof(float),
                             .n_words = (size_t)r->n_ranks,
                             .tp_half_bytes = r->tp_half_bytes,
-                            .way = TTI_WAY_PEERS,
+                            .algorithm = TTI_DEVICE_PEERS,
                             .user = r->comm,
                             .all_gather = crew_gather,
                             .check = crew_look},

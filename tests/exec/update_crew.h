@@ -183,7 +183,7 @@ static inline const char *update_meet(update_rank *r) {
                                                             .n_flat = r->n_flat,
                                                             .n_most = r->n_flat,
                                                             .n_words = 2 * (size_t)r->n_reported,
-                                                            .way = TTI_WAY_PEERS,
+                                                            .algorithm = TTI_DEVICE_PEERS,
                                                             .user = r->comm,
                                                             .all_gather = crew_gather,
                                                             .check = crew_look},
@@ -245,13 +245,13 @@ static inline const char *update_feed(update_rank *r, update_side *s, int step) 
 
 static inline tti_device_step_sums update_told(const update_rank *r, const update_side *s) {
     return (tti_device_step_sums){.sums = s->sums,
-                             .args = r->args,
-                             .report = s->report,
-                             .n_shards = r->n_shards,
-                             .first_shard = r->c->shard_map.first[r->rank],
-                             .last_shard = r->c->shard_map.first[r->rank + 1],
-                             .rank = r->rank,
-                             .n_ranks = r->n_ranks};
+                                  .args = r->args,
+                                  .report = s->report,
+                                  .n_shards = r->n_shards,
+                                  .first_shard = r->c->shard_map.first[r->rank],
+                                  .last_shard = r->c->shard_map.first[r->rank + 1],
+                                  .rank = r->rank,
+                                  .n_ranks = r->n_ranks};
 }
 
 /* Side 0 in steps, side 1 in one go.  alone: not in a captured graph; then kernels of the update
@@ -318,8 +318,9 @@ static inline const char *update_compare_arrays(update_rank *r, const char *what
 
 static inline const char *update_check(update_rank *r, int step) {
     const update_side *a = &r->sides[0], *b = &r->sides[1];
-    const char *failure = update_compare(r, "report", a->report, b->report,
-                                         offsetof(tti_step_report, reported_ns)); /* not its times */
+    const char *failure =
+        update_compare(r, "report", a->report, b->report,
+                       offsetof(tti_step_report, reported_ns)); /* not its times */
     size_t n_reported = (size_t)r->n_reported * sizeof *a->sums;
     tti_step_report report;
     if (!failure) failure = update_compare(r, "sums", a->sums, b->sums, n_reported);

@@ -173,7 +173,7 @@ T_CASE(steps_on_devices) {
     unmake(&m);
 }
 
-/* Copies of stages that reach each other add beside the kernels; others by way of the host. */
+/* Copies of stages that reach each other add beside the kernels; others through the host. */
 T_CASE(stages_that_meet_or_not) {
     T_UNUSED;
     tti_calibration c;
@@ -213,7 +213,7 @@ T_CASE(scratch_of_stages) {
     unmake(&m);
 }
 
-/* Two workers of one device take turns on it, and add by way of the host; in parts parameters come
+/* Two workers of one device take turns on it, and add through the host; in parts parameters come
  * there once a step, too. */
 T_CASE(workers_that_share_a_device) {
     T_UNUSED;

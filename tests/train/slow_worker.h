@@ -67,12 +67,13 @@ static inline bool slow_worker_is_recorded(const char *run_dir, int rank, const 
     return found;
 }
 
-#define SLOW_WORKER(rank, why, faults, ...)                                                       \
-    do {                                                                                          \
-        slow_worker w_ =                                                                          \
-            slow_worker_run((const char *const[]){__VA_ARGS__, NULL}, (faults), (rank), (why));   \
-        if (!w_.named)                                                                            \
-            fail_msg("rank %d, %s was never named, somebody %d times", (rank), (why), w_.n_reported); \
+#define SLOW_WORKER(rank, why, faults, ...)                                                     \
+    do {                                                                                        \
+        slow_worker w_ =                                                                        \
+            slow_worker_run((const char *const[]){__VA_ARGS__, NULL}, (faults), (rank), (why)); \
+        if (!w_.named)                                                                          \
+            fail_msg("rank %d, %s was never named, somebody %d times", (rank), (why),           \
+                     w_.n_reported);                                                            \
     } while (0)
 
 #endif /* TTI_TESTS_TRAIN_SLOW_WORKER_H */

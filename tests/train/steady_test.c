@@ -61,7 +61,7 @@ int posix_memalign(void **out, size_t alignment, size_t n_bytes) {
 
 typedef struct run {
     int64_t n_reported; /* steps from FIRST to LAST */
-    bool takes;     /* something at each of them, to see that it is seen */
+    bool takes;         /* something at each of them, to see that it is seen */
 } run;
 
 static void on_event(void *user, const tutti_event *e) {
@@ -112,7 +112,7 @@ T_CASE(a_step_takes_nothing) {
         }
 }
 
-/* Recorded from the second step on; sums by way of the host, and between devices. */
+/* Recorded from the second step on; sums through the host, and between devices. */
 T_CASE(nor_does_one_on_devices) {
     T_UNUSED;
     static const char *const says[] = {"", "peers=1"}, *const more[] = {"data.resident=yes",

@@ -248,7 +248,9 @@ void tti_shm_report_stopped(void *state, const char *host, tti_str *out) {
     }
 }
 
-static void shm_describe_late(void *state, tti_str *out) { tti_shm_report_stopped(state, NULL, out); }
+static void shm_describe_late(void *state, tti_str *out) {
+    tti_shm_report_stopped(state, NULL, out);
+}
 
 static void shm_set_timeout(void *state, int timeout_ms) {
     ((shm_state *)state)->timeout_ms = timeout_ms;

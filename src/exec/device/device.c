@@ -61,7 +61,8 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     TTI_TRY(tti_device_pipe_create(x, &d->pipe));
     TTI_TRY(tti_device_take(setup, &d->args, sizeof *d->args));
     TTI_TRY(tti_device_meet(x));
-    d->n_reported = d->reduce || d->axis ? tti_device_n_reported(setup) : setup->desc.n_shards * TTI_SUMS;
+    d->n_reported =
+        d->reduce || d->axis ? tti_device_n_reported(setup) : setup->desc.n_shards * TTI_SUMS;
     size_t n_sums = (size_t)d->n_reported;
     find_input_bytes(setup, device);
     d->report_bytes = sizeof *d->report + n_sums * sizeof(double);
@@ -137,7 +138,7 @@ size_t tti_exec_device_compress_bytes(const tti_exec_device *device) {
 }
 
 const char *tti_exec_device_way(const tti_exec_device *device) {
-    return tti_str_text(&device->way);
+    return tti_str_text(&device->transport);
 }
 
 /* If reductions go through the host, a step waits for the others before it ends, or for the update;
@@ -375,7 +376,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_device_host_staged_destroy(d->host_staged);
     tti_device_server_destroy(d->server);
     tti_device_pipe_destroy(d->pipe);
-    tti_str_free(&d->way);
+    tti_str_free(&d->transport);
     tti_str_free(&d->name);
     tti_device_mirrors_fini(device);
 }

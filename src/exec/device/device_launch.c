@@ -117,12 +117,13 @@ tutti_status tti_device_update_and_report(tti_exec *x, const tti_device_set *set
 /* The initial values of the step's sums, if no other workers have other samples. */
 static tutti_status report_own_sums(const tti_setup *setup, tti_exec_device *device) {
     tti_exec_device *d = device;
-    return d->ops->collectives.report_sums(&(tti_device_step_sums){.sums = d->sums,
-                                                              .args = d->args,
-                                                              .report = d->report,
-                                                              .n_shards = setup->desc.n_shards,
-                                                              .last_shard = setup->desc.n_shards,
-                                                              .n_ranks = 1});
+    return d->ops->collectives.report_sums(
+        &(tti_device_step_sums){.sums = d->sums,
+                                .args = d->args,
+                                .report = d->report,
+                                .n_shards = setup->desc.n_shards,
+                                .last_shard = setup->desc.n_shards,
+                                .n_ranks = 1});
 }
 
 /* Hashes parameters that no other worker has, before they are updated again. */

@@ -33,14 +33,14 @@ static bool is_direct(const tti_exec *x) {
 static void describe_between(tti_exec *x, const char *sums, bool all) {
     tti_exec_device *device = tti_device_of(x);
     tti_device_tp *tp = tti_tp_of(x);
-    tti_str *way = &device->way;
+    tti_str *transport = &device->transport;
     tti_str stages = {0};
-    if (all && *sums) tti_str_printf(way, "%s%s", sums, tp ? ", inside layers " : "");
-    tti_device_tp_describe(tp, way);
+    if (all && *sums) tti_str_printf(transport, "%s%s", sums, tp ? ", inside layers " : "");
+    tti_device_tp_describe(tp, transport);
     if (tti_pipe_of(x)) tti_device_pipe_describe(device->pipe, &stages);
-    if (!all && way->n_bytes == 0) tti_str_add(way, "by way of the host");
+    if (!all && transport->n_bytes == 0) tti_str_add(transport, "through the host");
     if (stages.n_bytes > 0)
-        tti_str_printf(way, "%sbetween stages %s", way->n_bytes > 0 ? ", " : "",
+        tti_str_printf(transport, "%sbetween stages %s", transport->n_bytes > 0 ? ", " : "",
                        tti_str_text(&stages));
     tti_str_free(&stages);
 }
@@ -81,7 +81,7 @@ tutti_status tti_device_meet(tti_exec *x) {
     if (setup->divided) return meet_divided(x);
     if (setup->desc.mixed) return tti_device_host_staged_create(x, &d->host_staged);
     bool host_staged = tti_device_ends_on_host(setup);
-    if (!d->server && !host_staged) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
+    if (!d->server && !host_staged) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->transport));
     return setup->n_ranks == 1 || d->reduce ? TUTTI_OK
                                             : tti_device_host_staged_create(x, &d->host_staged);
 }

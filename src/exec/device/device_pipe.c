@@ -62,7 +62,7 @@ struct tti_device_pipe {
                        * between them, or for what of it lies between two joins */
     int n_timed;      /* pairs of them */
     void *pinned;     /* slots of the mailbox; NULL: they cannot be, and copies are slower */
-    float *shared;    /* pinned [longest]: a gradient that other stages add to, by way of the host;
+    float *shared;    /* pinned [longest]: a gradient that other stages add to, through the host;
                        * NULL: none was */
 };
 
@@ -292,7 +292,8 @@ static tutti_status take_all(const pipe_step *s, const part *p) {
 static tutti_status free_slots(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     for (int i = 0; i < side->n_in; i++)
-        if (begins_with(&side->in[i], p)) TTI_TRY(s->pipe->ops->queues.await_host_event(TTI_EVENT_PIPE_IN));
+        if (begins_with(&side->in[i], p))
+            TTI_TRY(s->pipe->ops->queues.await_host_event(TTI_EVENT_PIPE_IN));
     for (int i = 0; i < side->n_in; i++)
         if (side->in[i].last_part == p->action.part)
             tti_mailbox_free(
@@ -368,13 +369,12 @@ static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run
     int first = (int)p->steps.first, last = (int)p->steps.last;
     tti_exec *x = s->pipe->x;
     part_at_work at = {s, p->action.shard_group, p->instance,
-                    tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
+                       tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
     bool fetches = at.shard_group == 0 && s->desc->parts;
     bool looks =
         tti_profile_of(x) || fetches || sums_beside(s, at.shard_group) || fetches_by_part(s);
     if (fetches) tti_device_parts_before(s->desc->parts, first);
-    TTI_TRY(
-        tti_instance_run_range(p->instance, run, first, last, looks ? after_step : NULL, &at));
+    TTI_TRY(tti_instance_run_range(p->instance, run, first, last, looks ? after_step : NULL, &at));
     return fetches_by_part(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded) : TUTTI_OK;
 }
 
@@ -535,7 +535,7 @@ static tutti_status run_parts(pipe_step *s) {
     return tti_device_of(s->pipe->x)->between ? TUTTI_OK : send_unsent(s);
 }
 
-/* ---- shards that are joined inside a step: by way of the host, part by part ---- */
+/* ---- shards that are joined inside a step: through the host, part by part ---- */
 
 /* The steps of a part up to the next join: values are received before its first step, and sent
  * after its last. */

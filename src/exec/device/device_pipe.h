@@ -48,7 +48,8 @@ tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_st
  * devices in the queues. */
 tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe);
 
-/* Waits for the device, or for an event in the step at work; or for the failure of another stage. */
+/* Waits for the device, or for an event in the step at work; or for the failure of another stage.
+ */
 tutti_status tti_device_pipe_rest(tti_device_pipe *pipe);
 tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int event);
 

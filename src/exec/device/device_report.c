@@ -70,7 +70,8 @@ static tutti_status end_at_host(tti_exec *x, const tti_device_set *set, tti_step
 }
 
 /* The hash of each worker's own updates: its parameters reach the others with the next step. */
-static uint64_t reported_hash(const tti_setup *setup, tti_arrays *arrays, const tti_device_set *set) {
+static uint64_t reported_hash(const tti_setup *setup, tti_arrays *arrays,
+                              const tti_device_set *set) {
     const char *sums = set->host_report + sizeof(tti_step_report);
     uint64_t hash = tti_device_reported_hash(setup, (const double *)(const void *)sums);
     if (tti_exec_has_sharded_params(arrays)) {

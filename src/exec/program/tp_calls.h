@@ -43,7 +43,7 @@ typedef struct tti_tp_calls {
                      const tti_norm_exchange *joint);
     tutti_status (*pull)(tti_device_tp *tp, const tti_device_push *pull);
 
-    /* The group of devices that exchange by themselves; NULL: they do by way of the host. */
+    /* The group of devices that exchange by themselves; NULL: they do through the host. */
     void *(*group)(const tti_device_tp *tp);
 } tti_tp_calls;
 

@@ -183,8 +183,9 @@ static tutti_status read_moments(tti_exec *x) {
         free(us);
         return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     }
-    tutti_status st =
-        x->device ? x->setup.desc.backend->device->queues.read_timestamps(p->n_moments, us) : TUTTI_OK;
+    tutti_status st = x->device
+                          ? x->setup.desc.backend->device->queues.read_timestamps(p->n_moments, us)
+                          : TUTTI_OK;
     for (int i = 0; st == TUTTI_OK && i < p->n; i++) {
         entry *e = &p->entries[i];
         if (e->to == 0) continue;

@@ -138,7 +138,7 @@ static void print_sums(const tti_sum_table *t, tti_str *out) {
     tti_str_printf(out, "    %12s %10s %10s %10s\n", "bytes", "direct", "tree", "ring");
     for (int i = 0; i < t->n_rows; i++) {
         tti_str_printf(out, "    %12lld", (long long)t->rows[i].n_bytes);
-        for (int w = 0; w < TTI_N_SUM_WAYS; w++) {
+        for (int w = 0; w < TTI_N_SUM_ALGORITHMS; w++) {
             double us = t->rows[i].us[w];
             if (us > 0)
                 tti_str_printf(out, " %10.1f", us);
@@ -178,7 +178,7 @@ static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
     tti_sum_table_name(n, name);
     if (keep_sums(backend, n, &table))
         tti_str_printf(out, "    kept in %s/%s; %s\n", tti_cache_dir(), name,
-                       backend->device->collectives.mixes_ways
+                       backend->device->collectives.mixes_algorithms
                            ? "parallel.algorithm=auto uses it"
                            : "runs on these devices do not go by it: set parallel.algorithm");
     else

@@ -16,7 +16,8 @@ static int earlier_first(const void *a, const void *b) {
 }
 
 /* The times of all spans of a kind, those that touch as one; how many. */
-static size_t stretches_of(const tti_numbers *t, tti_span_kind kind, stretch *out, int64_t *n_spans) {
+static size_t stretches_of(const tti_numbers *t, tti_span_kind kind, stretch *out,
+                           int64_t *n_spans) {
     size_t n = 0, n_joined = 0;
     for (int64_t i = 0; i < t->head.n_spans; i++) {
         const tti_told_span *s = &t->spans[i];

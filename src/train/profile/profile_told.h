@@ -44,7 +44,8 @@ void tti_told_free(tti_numbers *told);
  * Collective. */
 tutti_status tti_told_gather(tutti_comm *comm, tti_numbers *all);
 
-static inline const tti_told_what *tti_told_what_of(const tti_numbers *t, const tti_told_span *span) {
+static inline const tti_told_what *tti_told_what_of(const tti_numbers *t,
+                                                    const tti_told_span *span) {
     return &t->whats[span->what];
 }
 

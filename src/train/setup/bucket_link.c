@@ -37,29 +37,30 @@ static const double LONGEST = 4096.0 * 1048576;
 /* ---- measured tables ---- */
 
 /* Returns the algorithm of sums by parallel.algorithm. */
-static tti_sum_way way_of(const tti_job_config *c) {
+static tti_sum_algorithm algorithm_of(const tti_job_config *c) {
     if (strcmp(c->parallel.algorithm, "tree") == 0) return TTI_SUM_TREE;
     return strcmp(c->parallel.algorithm, "ring") == 0 ? TTI_SUM_RING : TTI_SUM_DIRECT;
 }
 
 /* The time of the smallest size is the latency; the last two sizes give the bandwidth.  False: the
  * table has no such figures. */
-static bool read_table(const tti_sum_table *table, tti_sum_way way, tti_bucket_link *out) {
+static bool read_table(const tti_sum_table *table, tti_sum_algorithm algorithm,
+                       tti_bucket_link *out) {
     const tti_sum_row *first = NULL, *before = NULL, *last = NULL;
     for (int i = 0; i < table->n_rows; i++) {
         const tti_sum_row *row = &table->rows[i];
-        if (row->us[way] <= 0) continue;
+        if (row->us[algorithm] <= 0) continue;
         if (!first) first = row;
         before = last, last = row;
     }
-    if (!before || last->us[way] <= before->us[way]) return false;
-    out->latency_s = first->us[way] * 1e-6;
-    out->bytes_s =
-        (double)(last->n_bytes - before->n_bytes) / (last->us[way] - before->us[way]) * 1e6;
+    if (!before || last->us[algorithm] <= before->us[algorithm]) return false;
+    out->latency_s = first->us[algorithm] * 1e-6;
+    out->bytes_s = (double)(last->n_bytes - before->n_bytes) /
+                   (last->us[algorithm] - before->us[algorithm]) * 1e6;
     return true;
 }
 
-/* As exec/device/device_ways.c reads the table, here for latency and bandwidth. */
+/* As exec/device/bucket_algorithms.c reads the table, here for latency and bandwidth. */
 static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_bucket_link *out) {
     tti_sum_kind kinds[TTI_SUM_DEVICES];
     char key[TTI_SUM_KEY];
@@ -70,7 +71,7 @@ static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_b
     for (int i = 0; i < n; i++) tti_sum_table_kind(d->backend, d->index[i], &kinds[i]);
     tti_sum_table_key(d->backend, kinds, n, key);
     if (tti_sum_table_load(key, n, &table) != TTI_CACHE_GOOD) return;
-    if (read_table(&table, way_of(c), out))
+    if (read_table(&table, algorithm_of(c), out))
         snprintf(out->name, sizeof out->name, "devices, from the table of tutti doctor");
 }
 

@@ -6,9 +6,9 @@
 static tutti_status peers_can_update(const void *group, const void *state, bool *can) {
     const fake_group *g = group;
     const update *u = state;
-    bool is_plain =
-        !looks_at_norm(u) && !u->desc.complete_words && u->desc.grads == g->pieces[g->peers.rank][0];
-    bool reaches = !g->hosts && g->peers.way != TTI_WAY_LIBRARY && g->peers.n_groups == 0;
+    bool is_plain = !looks_at_norm(u) && !u->desc.complete_words &&
+                    u->desc.grads == g->pieces[g->peers.rank][0];
+    bool reaches = !g->hosts && g->peers.algorithm != TTI_DEVICE_LIBRARY && g->peers.n_groups == 0;
     *can = option("joint=", 0) != 0 && is_plain && reaches;
     return TUTTI_OK;
 }
@@ -22,7 +22,8 @@ static void spoil_pieces(const fake_group *g) {
 static void run_joint(command *c) {
     fake_group *g = c->state;
     update *u = c->dst;
-    size_t n = g->peers.n_flat, n_words = 2 * 3 * (size_t)(c->step_sums.n_shards + c->step_sums.n_ranks);
+    size_t n = g->peers.n_flat,
+           n_words = 2 * 3 * (size_t)(c->step_sums.n_shards + c->step_sums.n_ranks);
     float *pieces = u->desc.grads, *sum = malloc(n * sizeof *sum + 1);
     if (!sum) abort();
     note(fake_report_sums(&c->step_sums));

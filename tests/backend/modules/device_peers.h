@@ -57,7 +57,7 @@ static tutti_status peers_meet(const tti_device_peers *peers, void **group) {
 
 static void peers_describe(const void *group, tti_str *str) {
     fake_describe(group, str);
-    if (((const fake_group *)group)->peers.way == TTI_WAY_LIBRARY)
+    if (((const fake_group *)group)->peers.algorithm == TTI_DEVICE_LIBRARY)
         tti_str_printf(str, " %d", (int)option("library=", 1));
 }
 
@@ -71,7 +71,7 @@ static void describe_library(tti_str *str) { tti_str_add(str, "a library of test
 /* As clock=1 says. */
 static int64_t sum_ns(const tti_device_peers *p, size_t n_elems) {
     int64_t n_bytes = (int64_t)(n_elems * sizeof(float));
-    if (p->way != TTI_WAY_LIBRARY) return 1000 + n_bytes;
+    if (p->algorithm != TTI_DEVICE_LIBRARY) return 1000 + n_bytes;
     return n_bytes / 2 + (p->fast ? 11000 : 111000);
 }
 
@@ -120,10 +120,12 @@ static tutti_status peers_fetch(void *group, size_t which, int source, float *ds
                           .first = (size_t)source});
 }
 
-static void run_all_gather(command *c) { note(fake_all_gather(c->state, c->dst, c->n, c->first, c->last)); }
+static void run_all_gather(command *c) {
+    note(fake_all_gather(c->state, c->dst, c->n, c->first, c->last));
+}
 
 static tutti_status peers_all_gather(void *group, void *words, size_t n_words, size_t first,
-                                 size_t last) {
+                                     size_t last) {
     return put(&(command){.run = run_all_gather,
                           .state = group,
                           .dst = words,
@@ -139,7 +141,8 @@ static void run_join_all(command *c) {
     float *parts = calloc(c->last * c->n, sizeof *parts);
     if (!parts) abort();
     for (size_t s = 0; s < n_own; s++) memcpy(parts + (c->first + s) * c->n, c->in[s], n_bytes);
-    note(fake_all_gather(c->state, parts, c->last * c->n, c->first * c->n, (c->first + n_own) * c->n));
+    note(fake_all_gather(c->state, parts, c->last * c->n, c->first * c->n,
+                         (c->first + n_own) * c->n));
     op->join(parts, c->last, c->n, c->out[0]);
     for (size_t s = 1; s < n_own; s++) memcpy(c->out[s], c->out[0], n_bytes);
     free(parts);
@@ -277,8 +280,8 @@ static void run_take(command *c) { fake_fetch_message(c->state, c->message.slot,
 static void run_leave(command *c) { fake_leave_message(c->state, c->message.slot); }
 
 static bool meets_all(const command *c) {
-    void (*const those[])(command *) = {run_sum,      run_sum_parts, run_fetch,
-                                        run_join_all, run_all_gather,    run_tp};
+    void (*const those[])(command *) = {run_sum,      run_sum_parts,  run_fetch,
+                                        run_join_all, run_all_gather, run_tp};
     for (size_t i = 0; i < TTI_COUNT(those); i++)
         if (c->run == those[i]) return true;
     return false;
@@ -310,7 +313,7 @@ static tutti_status peers_leave(void *group, int slot, int from) {
 /* What a library does nobody sees. */
 static tutti_status peers_waited(void *group, int64_t *t_ns) {
     const fake_group *g = group;
-    *t_ns = g->peers.way == TTI_WAY_LIBRARY ? -1 : g->waited_ns;
+    *t_ns = g->peers.algorithm == TTI_DEVICE_LIBRARY ? -1 : g->waited_ns;
     return check();
 }
 

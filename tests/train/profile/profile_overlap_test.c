@@ -17,9 +17,9 @@ static void measure(const tti_told_span *spans, int64_t n, tti_traffic_time *tim
     tti_told_what copies[TTI_N_SPAN_KINDS];
     memcpy(copies, whats(), sizeof copies);
     const tti_numbers told = {.head = {.n_whats = TTI_N_SPAN_KINDS, .n_spans = n, .n_text = 5},
-                           .whats = copies,
-                           .spans = (tti_told_span *)(uintptr_t)spans,
-                           .text = (char *)(uintptr_t)text};
+                              .whats = copies,
+                              .spans = (tti_told_span *)(uintptr_t)spans,
+                              .text = (char *)(uintptr_t)text};
     T_OK(tti_traffic_times(&told, times));
 }
 

@@ -296,7 +296,7 @@ static tutti_status gather_by_library(group *g, uint32_t *words, size_t n, size_
 }
 
 tutti_status tti_cuda_peers_all_gather(void *state, void *words, size_t n_words, size_t first,
-                                   size_t last) {
+                                       size_t last) {
     group *g = state;
     TTI_ASSERT(n_words <= g->peers.n_words);
     if (!g->direct) return gather_by_library(g, words, n_words, first, last);

@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
  */
 __global__ void __launch_bounds__(GATHER_THREADS)
     peers_all_gather_kernel(const __grid_constant__ tti_peers_view v, uint32_t *words, size_t n,
-                        size_t first, size_t last) {
+                            size_t first, size_t last) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_GATHER][blockIdx.x];
     uint32_t epoch = *counter;
     size_t step = (size_t)gridDim.x * TTI_PEERS_SEGMENT;
@@ -424,8 +424,8 @@ extern "C" cudaError_t tti_launch_unround(tutti_dtype dtype, const void *src, fl
 }
 
 extern "C" cudaError_t tti_launch_peers_all_gather(const tti_peers_view *view, uint32_t *words,
-                                               size_t n, size_t first, size_t last,
-                                               cudaStream_t stream) {
+                                                   size_t n, size_t first, size_t last,
+                                                   cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
     unsigned grid = blocks_for(n, TTI_PEERS_SEGMENT, TTI_PEERS_BLOCKS);
     peers_all_gather_kernel<<<grid, GATHER_THREADS, 0, stream>>>(*view, words, n, first, last);
@@ -493,7 +493,8 @@ extern "C" cudaError_t tti_launch_words_or(uint32_t *words, const uint32_t *all,
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_report_sums(const tti_device_step_sums *step_sums, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_report_sums(const tti_device_step_sums *step_sums,
+                                              cudaStream_t stream) {
     report_sums_kernel<<<1, 256, 0, stream>>>(*step_sums);
     return cudaGetLastError();
 }

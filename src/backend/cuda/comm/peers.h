@@ -44,8 +44,9 @@ typedef struct tti_peers_arena {
     uint32_t flags[TTI_N_CHANNELS][TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* [from]: written by it */
     uint32_t epochs[TTI_N_CHANNELS][TTI_PEERS_BLOCKS];               /* its own: meetings so far */
     uint32_t staging[TTI_PEERS_BLOCKS][2][TTI_PEERS_SEGMENT];
-    uint32_t numbers[TTI_PEERS_BLOCKS][TTI_PEERS_NUMBERS][4]; /* numbers, halves followed by epochs */
-    uint64_t tp_flags[TTI_TP_BLOCKS][TTI_PEERS_MAX];    /* as flags, of tp.cu */
+    uint32_t numbers[TTI_PEERS_BLOCKS][TTI_PEERS_NUMBERS]
+                    [4];                             /* numbers, halves followed by epochs */
+    uint64_t tp_flags[TTI_TP_BLOCKS][TTI_PEERS_MAX]; /* as flags, of tp.cu */
     uint64_t tp_epochs[TTI_TP_BLOCKS];
     uint64_t brought; /* meetings of the other of two when its rows had come, copied there */
     tti_peers_p2p p2p;
@@ -131,7 +132,7 @@ cudaError_t tti_launch_peers_leaves(const tti_peers_view *view, const tti_peers_
 /* words[i] of every rank = words[i] of the rank whose first .. last-1 holds i, or of the one where
  * it is not 0. */
 cudaError_t tti_launch_peers_all_gather(const tti_peers_view *view, uint32_t *words, size_t n_words,
-                                    size_t first, size_t last, cudaStream_t stream);
+                                        size_t first, size_t last, cudaStream_t stream);
 
 enum { TTI_PEERS_JOINED = 32 }; /* shards of a rank, at most, that are joined in one go */
 

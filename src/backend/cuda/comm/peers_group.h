@@ -40,7 +40,7 @@ typedef struct tti_peers_group {
     bool direct; /* the memory of all ranks is there */
     /* Inside hosts first, where it is not. */
     bool by_hosts;
-    tti_peer_hosts *hosts;              /* NULL: there can be no such way */
+    tti_peer_hosts *hosts;              /* NULL: not possible */
     float *staging;                     /* device, as it says */
     float *near_staging[TTI_PEERS_MAX]; /* of the ranks of this host, as they are seen here */
     tti_peers_view near;                /* among them, with their terms */

@@ -21,7 +21,7 @@ static_assert((int)TTI_PEERS_TERMS <= (int)TTI_HOSTS_TERMS, "terms of tti_peer_h
 enum {
     PAGE_BYTES = 2 << 20,  /* of the device: what others read has pages for itself */
     ARENA_BYTES = 2 << 20, /* of tti_peers_arena */
-    TRIAL_EVENT = 15,       /* nothing else is marked until devices have met */
+    TRIAL_EVENT = 15,      /* nothing else is marked until devices have met */
     TRIAL_ELEMS = 1 << 16, /* of a sum that is compared */
     TRIAL_UNIT = 8,        /* elements: 16 bytes of rounded ones */
     TIMED_ELEMS = 1 << 22, /* of a sum that is timed */
@@ -172,7 +172,7 @@ static void order_terms(group *g) {
     t->balanced = tti_peers_balanced(t->n_adds, t->n);
 }
 
-/* ---- the first way: is it true? ---- */
+/* ---- peer memory: does it work? ---- */
 
 static float trial_value(int rank, int piece, size_t i) {
     return (float)((rank * 7 + piece * 3 + (int)(i % 97)) % 13);
@@ -272,12 +272,12 @@ static tutti_status meet_direct(group *g) {
     TTI_TRY(agree(g, open_all(g), &open));
     if (open) TTI_TRY(try_direct(g, &good));
     if (good && g->peers.n_sources > 0) TTI_TRY(try_sources(g, g->peers.n_sources, &good));
-    if (!good) *g->view.state = 0; /* the other way starts afresh */
+    if (!good) *g->view.state = 0; /* the next algorithm starts without a failure */
     g->direct = good;
     return TUTTI_OK;
 }
 
-/* ---- the second way ---- */
+/* ---- the library ---- */
 
 static size_t n_foreign_terms(const group *g) {
     size_t n = 0;
@@ -311,14 +311,14 @@ static tutti_status meet_library(group *g) {
                            &g->nccl);
 }
 
-/* ---- the third way ---- */
+/* ---- inside hosts first ---- */
 
 /* Before any message, since the shared memory depends on it.  In fast mode NCCL adds over hosts by
  * itself. */
 static tutti_status prepare_hosts(group *g) {
     const tti_device_peers *p = &g->peers;
     bool moves = !p->fast || (p->n_groups > 0 && !g->low);
-    if (p->way == TTI_WAY_LIBRARY || p->tp_half_bytes > 0 || !moves) return TUTTI_OK;
+    if (p->algorithm == TTI_DEVICE_LIBRARY || p->tp_half_bytes > 0 || !moves) return TUTTI_OK;
     g->hosts = calloc(1, sizeof *g->hosts);
     if (!g->hosts) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     if (!tti_peer_hosts_make(p, tti_peers_longest(g), g->hosts)) return TUTTI_OK;
@@ -389,7 +389,7 @@ static tutti_status choose_hosts(group *g) {
     if (g->peers.fast || n < TIMED_ELEMS / 16) return TUTTI_OK;
     TTI_TRY(time_sum(g, false, n, &g->library_ms));
     TTI_TRY(time_sum(g, true, n, &g->hosts_ms));
-    g->by_hosts = g->peers.way == TTI_WAY_HOSTS || g->hosts_ms < g->library_ms * 1.1;
+    g->by_hosts = g->peers.algorithm == TTI_DEVICE_HOSTS || g->hosts_ms < g->library_ms * 1.1;
     return TUTTI_OK;
 }
 
@@ -479,7 +479,7 @@ static tutti_status meet_all(group *g) {
     if (!me) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     tutti_status st = say_hello(g, me);
     /* NCCL is looked for where the devices will need it: it takes its time. */
-    bool reaches = g->peers.way == TTI_WAY_AUTO || g->peers.way == TTI_WAY_PEERS;
+    bool reaches = g->peers.algorithm == TTI_DEVICE_AUTO || g->peers.algorithm == TTI_DEVICE_PEERS;
     if (st == TUTTI_OK) st = all_gather(g, me, g->all, sizeof *me);
     if (st == TUTTI_OK) st = gather_places(g);
     if (st == TUTTI_OK) st = check_devices(g);

@@ -30,7 +30,8 @@ tutti_status tti_cuda_peers_can_update(const void *group, const void *update, bo
     return tti_cuda_check(tti_launch_peers_update_load(&u->rule), "cudaFuncGetAttributes");
 }
 
-tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_step_sums *step_sums) {
+tutti_status tti_cuda_peers_update(void *group, void *update,
+                                   const tti_device_step_sums *step_sums) {
     const tti_peers_group *g = group;
     const tti_update_view *u = tti_cuda_update_plain(update);
     TTI_ASSERT(u && fits(g, u) && step_sums->sums == u->sums && step_sums->report == u->report);

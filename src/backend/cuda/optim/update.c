@@ -14,7 +14,8 @@ typedef struct update {
     bool takes_norms, rereads;
     void *memory; /* device: hyper, hash, lanes, partials, norms, slots, blocks */
     uint64_t *hash;
-    tutti_status (*complete_words)(void *user, void *words, size_t n_words); /* NULL: nothing to complete */
+    tutti_status (*complete_words)(void *user, void *words,
+                                   size_t n_words); /* NULL: nothing to complete */
     void *user;
 } update;
 

@@ -240,7 +240,8 @@ tutti_status tti_cuda_record_host_event(tti_queue queue, int event) {
 }
 
 tutti_status tti_cuda_await(int event) {
-    return tti_cuda_check(cudaEventSynchronize(current->host_events[event]), "cudaEventSynchronize");
+    return tti_cuda_check(cudaEventSynchronize(current->host_events[event]),
+                          "cudaEventSynchronize");
 }
 
 tutti_status tti_cuda_sync(void) {
@@ -345,8 +346,9 @@ tutti_status tti_cuda_draw(const tti_draws *draws, int n, float *params) {
 }
 
 tutti_status tti_cuda_report(const tti_step_report *report, const double *sums, int n_sums,
-                           void *host_report) {
-    return tti_cuda_check(tti_launch_report(report, sums, n_sums, host_report, tti_cuda_stream()), "tell");
+                             void *host_report) {
+    return tti_cuda_check(tti_launch_report(report, sums, n_sums, host_report, tti_cuda_stream()),
+                          "tell");
 }
 
 tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const float *correct,

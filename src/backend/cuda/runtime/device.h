@@ -43,7 +43,7 @@ tutti_status tti_cuda_gather(const tti_gather *gather, const tti_run *fixed, tti
 tutti_status tti_cuda_unpack(tti_queue queue, const tti_unpack *unpack);
 tutti_status tti_cuda_draw(const tti_draws *draws, int n, float *params);
 tutti_status tti_cuda_report(const tti_step_report *report, const double *sums, int n_sums,
-                           void *host_report);
+                             void *host_report);
 tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const float *correct,
                               double *sums);
 void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems);
@@ -57,7 +57,7 @@ tutti_status tti_cuda_peers_sum(void *group, size_t first, size_t n_elems, bool 
 tutti_status tti_cuda_peers_sum_parts(void *group, size_t which, bool beside);
 tutti_status tti_cuda_peers_fetch(void *group, size_t which, int source, float *dst, bool beside);
 tutti_status tti_cuda_peers_all_gather(void *group, void *words, size_t n_words, size_t first,
-                                   size_t last);
+                                       size_t last);
 tutti_status tti_cuda_peers_join(void *group, const tti_device_join *join, bool *done);
 tutti_status tti_cuda_report_sums(const tti_device_step_sums *host_report);
 tutti_status tti_cuda_peers_tp(void *group, const tti_tp_collective *tp, bool beside);
@@ -86,7 +86,8 @@ tutti_status tti_cuda_topk_add(void *topk, int bucket);
 void tti_cuda_topk_destroy(void *topk);
 /* peers_update.c */
 tutti_status tti_cuda_peers_can_update(const void *group, const void *update, bool *can);
-tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_step_sums *host_report);
+tutti_status tti_cuda_peers_update(void *group, void *update,
+                                   const tti_device_step_sums *host_report);
 
 /* link.c.  Enables reading the memory of another device of the machine by the device of this
  * thread; false: impossible.  For the rest of the process; any thread may call it repeatedly. */

@@ -117,12 +117,12 @@ static void launch_unpack(const tti_unpack &u, cudaStream_t stream) {
 
 /* Host memory is written as 8 bytes each; both are multiples of that. */
 __global__ void report_kernel(const tti_step_report *report, const double *sums, int n_sums,
-                            uint64_t *host_report) {
+                              uint64_t *host_report) {
     int n = (int)(sizeof *report / 8);
     tti_wait_for_before();
     for (int i = threadIdx.x; i < n + n_sums; i += blockDim.x)
         host_report[i] = i < n ? reinterpret_cast<const uint64_t *>(report)[i]
-                        : (uint64_t)__double_as_longlong(sums[i - n]);
+                               : (uint64_t)__double_as_longlong(sums[i - n]);
 }
 
 __global__ void nothing_kernel() {}
@@ -183,7 +183,7 @@ extern "C" cudaError_t tti_launch_unpack(const tti_unpack *u, cudaStream_t strea
 }
 
 extern "C" cudaError_t tti_launch_report(const tti_step_report *report, const double *sums,
-                                       int n_sums, void *host_report, cudaStream_t stream) {
+                                         int n_sums, void *host_report, cudaStream_t stream) {
     return tti_launch_early(report_kernel, dim3(1), 128, 0, 1, stream, report, sums, n_sums,
                             (uint64_t *)host_report);
 }

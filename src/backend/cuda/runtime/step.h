@@ -27,7 +27,7 @@ cudaError_t tti_launch_begin_gather(const tti_gather *gather, const tti_run *fix
                                     cudaStream_t stream);
 cudaError_t tti_launch_unpack(const tti_unpack *unpack, cudaStream_t stream);
 cudaError_t tti_launch_report(const tti_step_report *report, const double *sums, int n_sums,
-                            void *host_report, cudaStream_t stream);
+                              void *host_report, cudaStream_t stream);
 
 /* Waits for earlier work and does nothing: later kernels that start early have then waited, too. */
 cudaError_t tti_launch_nothing(cudaStream_t stream);

@@ -27,7 +27,7 @@ typedef struct bench {
     tutti_bench_devices_desc desc;
     tutti_bench_devices_fn report;
     void *user;
-    bool for_table;          /* every way of f32, by few sums */
+    bool for_table;          /* every algorithm of f32, with few sums */
     double link_bytes_per_s; /* of the slowest link; 0: not measured */
 } bench;
 
@@ -40,25 +40,25 @@ typedef struct bench_rank {
     tutti_comm *comm;
     void *group;
     float *piece, *host;
-    char way[128];
+    char transport[128];
     tutti_status status;
     char text[512];
 } bench_rank;
 
-/* ---- the ways ---- */
+/* ---- the algorithms ---- */
 
-typedef struct way {
-    tti_device_way way;
+typedef struct algorithm {
+    tti_device_algorithm algorithm;
     bool fast;
     const char *name;
     tutti_dtype wire;
-} way;
+} algorithm;
 
-static const way ways[] = {{TTI_WAY_PEERS, false, "direct", TUTTI_F32},
-                           {TTI_WAY_PEERS, true, "direct", TUTTI_BF16},
-                           {TTI_WAY_LIBRARY, false, "tree", TUTTI_F32},
-                           {TTI_WAY_LIBRARY, true, "ring", TUTTI_F32},
-                           {TTI_WAY_LIBRARY, true, "ring", TUTTI_BF16}};
+static const algorithm algorithms[] = {{TTI_DEVICE_PEERS, false, "direct", TUTTI_F32},
+                                       {TTI_DEVICE_PEERS, true, "direct", TUTTI_BF16},
+                                       {TTI_DEVICE_LIBRARY, false, "tree", TUTTI_F32},
+                                       {TTI_DEVICE_LIBRARY, true, "ring", TUTTI_F32},
+                                       {TTI_DEVICE_LIBRARY, true, "ring", TUTTI_BF16}};
 
 static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_bytes) {
     return tutti_comm_all_gather(user, src, dst, n_bytes, TUTTI_U8);
@@ -77,8 +77,8 @@ static tutti_status make_terms(int n_ranks, tti_device_term *terms) {
     return TUTTI_OK;
 }
 
-/* TUTTI_E_UNSUPPORTED: this way is not there. */
-static tutti_status meet(bench_rank *r, const way *w) {
+/* TUTTI_E_UNSUPPORTED: not available. */
+static tutti_status meet(bench_rank *r, const algorithm *w) {
     const tti_device_ops *ops = r->b->backend->device;
     size_t n = r->b->desc.max_bytes / tutti_dtype_bytes(w->wire);
     tti_device_term terms[MAX_DEVICES];
@@ -97,13 +97,13 @@ static tutti_status meet(bench_rank *r, const way *w) {
                                                          .n_words = MAX_DEVICES,
                                                          .fast = w->fast,
                                                          .wire = w->wire,
-                                                         .way = w->way,
+                                                         .algorithm = w->algorithm,
                                                          .user = r->comm,
                                                          .all_gather = all_gather,
                                                          .check = check},
                                      &r->group));
     ops->collectives.describe(r->group, &name);
-    snprintf(r->way, sizeof r->way, "%s", tti_str_text(&name));
+    snprintf(r->transport, sizeof r->transport, "%s", tti_str_text(&name));
     tti_str_free(&name);
     return TUTTI_OK;
 }
@@ -183,7 +183,7 @@ static tutti_status time_rounds(bench_rank *r, void *captured_graph, double *bes
     return TUTTI_OK;
 }
 
-static tutti_status bench_size(bench_rank *r, const way *w, size_t n_bytes) {
+static tutti_status bench_size(bench_rank *r, const algorithm *w, size_t n_bytes) {
     const bench *b = r->b;
     int n_ranks = b->desc.n_devices;
     size_t each = tutti_dtype_bytes(w->wire), n = n_bytes / each / UNIT * UNIT;
@@ -198,7 +198,7 @@ static tutti_status bench_size(bench_rank *r, const way *w, size_t n_bytes) {
     double link_us = b->link_bytes_per_s > 0 ? moved / b->link_bytes_per_s * 1e6 : 0;
     b->report(&(tutti_bench_devices_row){.n_devices = n_ranks,
                                          .algorithm = w->name,
-                                         .way = r->way,
+                                         .way = r->transport,
                                          .wire = w->wire,
                                          .n_bytes = n * each,
                                          .us = us,
@@ -209,14 +209,14 @@ static tutti_status bench_size(bench_rank *r, const way *w, size_t n_bytes) {
 }
 
 /* *done: sizes were timed. */
-static tutti_status bench_way(bench_rank *r, const way *w, bool *done) {
+static tutti_status bench_algorithm(bench_rank *r, const algorithm *w, bool *done) {
     tutti_status st = meet(r, w);
     *done = false;
     if (st == TUTTI_E_UNSUPPORTED) { /* on all of them */
         tti_clear_error();
         return TUTTI_OK;
     }
-    bool other = w->way == TTI_WAY_PEERS && strncmp(r->way, "NCCL", 4) == 0;
+    bool other = w->algorithm == TTI_DEVICE_PEERS && strncmp(r->transport, "NCCL", 4) == 0;
     const tutti_bench_devices_desc *d = &r->b->desc;
     for (size_t n = d->min_bytes; st == TUTTI_OK && !other && n <= d->max_bytes; n *= 4)
         st = bench_size(r, w, n);
@@ -238,10 +238,11 @@ static tutti_status run_open(bench_rank *r) {
     r->host = calloc(N_CHECKED, sizeof *r->host);
     if (!r->piece || !r->host)
         st = tti_fail(TUTTI_E_NOMEM, "bench: no %zu bytes on device %d", n_bytes, r->rank);
-    for (size_t i = 0; i < TTI_COUNT(ways) && st == TUTTI_OK; i++) {
+    for (size_t i = 0; i < TTI_COUNT(algorithms) && st == TUTTI_OK; i++) {
         bool quick = r->b->desc.quick, done = false;
-        bool left_out = (quick && ways[i].fast) || (r->b->for_table && ways[i].wire != TUTTI_F32);
-        if (!left_out) st = bench_way(r, &ways[i], &done);
+        bool left_out =
+            (quick && algorithms[i].fast) || (r->b->for_table && algorithms[i].wire != TUTTI_F32);
+        if (!left_out) st = bench_algorithm(r, &algorithms[i], &done);
         if (quick && done) break;
     }
     r->b->backend->release(r->piece, n_bytes);
@@ -349,8 +350,9 @@ tutti_status tti_bench_devices(const tti_backend *backend, const tutti_bench_dev
     return run_bench(&b);
 }
 
-tutti_status tti_bench_device_ways(const tti_backend *backend, const tutti_bench_devices_desc *desc,
-                                   tutti_bench_devices_fn report, void *user) {
+tutti_status tti_bench_device_algorithms(const tti_backend *backend,
+                                         const tutti_bench_devices_desc *desc,
+                                         tutti_bench_devices_fn report, void *user) {
     bench b = {
         .backend = backend, .desc = *desc, .report = report, .user = user, .for_table = true};
     TTI_TRY(check_desc(&b));

@@ -9,8 +9,10 @@
 tutti_status tti_bench_devices(const tti_backend *backend, const tutti_bench_devices_desc *desc,
                                tutti_bench_devices_fn report, void *user);
 
-/* The same in less time: sums of f32 alone, by every way, few of each size; links are left out. */
-tutti_status tti_bench_device_ways(const tti_backend *backend, const tutti_bench_devices_desc *desc,
-                                   tutti_bench_devices_fn report, void *user);
+/* The same in less time: sums of f32 alone, by every algorithm, few of each size; links are left
+ * out. */
+tutti_status tti_bench_device_algorithms(const tti_backend *backend,
+                                         const tutti_bench_devices_desc *desc,
+                                         tutti_bench_devices_fn report, void *user);
 
 #endif /* TTI_EXEC_BENCH_DEVICES_H */

@@ -22,7 +22,7 @@ void tti_sum_table_print(const tti_sum_table *table, tti_str *text) {
     tti_str_printf(text, "%s%s\n%s\n", first_word, table->library, heading);
     for (int i = 0; i < table->n_rows; i++) {
         tti_str_printf(text, "%lld", (long long)table->rows[i].n_bytes);
-        for (int w = 0; w < TTI_N_SUM_WAYS; w++) {
+        for (int w = 0; w < TTI_N_SUM_ALGORITHMS; w++) {
             double us = table->rows[i].us[w];
             tti_str_printf(text, " %s", us > 0 ? tti_format_double(number, us) : "-");
         }
@@ -68,7 +68,7 @@ static tutti_status read_row(const reader *r, char *line, tti_sum_row *row) {
     char *at = line, *word = next_word(&at);
     if (!word || tti_parse_int(word, &row->n_bytes) != TTI_NUMBER_OK || row->n_bytes <= 0)
         return bad(r, "want a number of bytes first");
-    for (int w = 0; w < TTI_N_SUM_WAYS; w++) {
+    for (int w = 0; w < TTI_N_SUM_ALGORITHMS; w++) {
         word = next_word(&at);
         row->us[w] = 0;
         if (!word) return bad(r, "want a time for each algorithm");
@@ -109,20 +109,20 @@ tutti_status tti_sum_table_parse(const char *text, size_t n_bytes, tti_sum_table
     return TUTTI_OK;
 }
 
-/* ---- which way ---- */
+/* ---- which algorithm ---- */
 
 /* Microseconds of so many bytes; 0: not known. */
-static double time_of(const tti_sum_table *t, tti_sum_way way, int64_t n_bytes) {
+static double time_of(const tti_sum_table *t, tti_sum_algorithm algorithm, int64_t n_bytes) {
     int i = 0;
     while (i < t->n_rows && t->rows[i].n_bytes < n_bytes) i++;
     if (t->n_rows == 0) return 0;
     const tti_sum_row *above = &t->rows[TTI_MIN(i, t->n_rows - 1)];
-    if (i == 0 || n_bytes == above->n_bytes) return above->us[way];
-    if (i == t->n_rows) return above->us[way] * ((double)n_bytes / (double)above->n_bytes);
+    if (i == 0 || n_bytes == above->n_bytes) return above->us[algorithm];
+    if (i == t->n_rows) return above->us[algorithm] * ((double)n_bytes / (double)above->n_bytes);
     const tti_sum_row *below = above - 1;
-    if (below->us[way] <= 0 || above->us[way] <= 0) return 0;
+    if (below->us[algorithm] <= 0 || above->us[algorithm] <= 0) return 0;
     double part = (double)(n_bytes - below->n_bytes) / (double)(above->n_bytes - below->n_bytes);
-    return below->us[way] + part * (above->us[way] - below->us[way]);
+    return below->us[algorithm] + part * (above->us[algorithm] - below->us[algorithm]);
 }
 
 bool tti_sum_table_prefers_library(const tti_sum_table *table, int64_t n_bytes, bool fast) {
@@ -186,12 +186,12 @@ bool tti_sum_table_save(const char *key, int n, const tti_sum_table *table) {
 /* ---- measured ---- */
 
 static void take_row(const tutti_bench_devices_row *row, void *user) {
-    static const char *const names[TTI_N_SUM_WAYS] = {"direct", "tree", "ring"};
+    static const char *const names[TTI_N_SUM_ALGORITHMS] = {"direct", "tree", "ring"};
     tti_sum_table *t = user;
     int i = 0, w = 0;
-    while (w < TTI_N_SUM_WAYS && strcmp(row->algorithm, names[w]) != 0) w++;
+    while (w < TTI_N_SUM_ALGORITHMS && strcmp(row->algorithm, names[w]) != 0) w++;
     while (i < t->n_rows && t->rows[i].n_bytes < (int64_t)row->n_bytes) i++;
-    if (w == TTI_N_SUM_WAYS || i == TTI_SUM_ROWS) return;
+    if (w == TTI_N_SUM_ALGORITHMS || i == TTI_SUM_ROWS) return;
     if (i == t->n_rows) t->rows[t->n_rows++] = (tti_sum_row){.n_bytes = (int64_t)row->n_bytes};
     t->rows[i].us[w] = row->us;
     if (w != TTI_SUM_DIRECT) snprintf(t->library, sizeof t->library, "%s", row->way);
@@ -201,7 +201,7 @@ tutti_status tti_sum_table_measure(const tti_backend *backend, int n, size_t n_m
                                    tti_sum_table *out) {
     *out = (tti_sum_table){.n_rows = 0};
     tutti_bench_devices_desc desc = {.n_devices = n, .max_bytes = n_most};
-    TTI_TRY(tti_bench_device_ways(backend, &desc, take_row, out));
+    TTI_TRY(tti_bench_device_algorithms(backend, &desc, take_row, out));
     if (out->n_rows > 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED, "no algorithm reduces between these devices");
 }

@@ -2,7 +2,7 @@
  * measured.
  *
  * `tutti doctor` measures and stores it; a run with parallel.algorithm=auto uses its fastest
- * algorithm for each bucket (device_ways.c). */
+ * algorithm for each bucket (bucket_algorithms.c). */
 #ifndef TTI_EXEC_SUM_TABLE_H
 #define TTI_EXEC_SUM_TABLE_H
 
@@ -10,18 +10,18 @@
 #include "base/files/cache.h"
 
 /* With the names of parallel.algorithm. */
-typedef enum tti_sum_way {
+typedef enum tti_sum_algorithm {
     TTI_SUM_DIRECT, /* kernels over peers' memory, in a fixed order */
     TTI_SUM_TREE,   /* the library moves, a kernel adds in the same order */
     TTI_SUM_RING,   /* the library adds, in its own order */
-    TTI_N_SUM_WAYS
-} tti_sum_way;
+    TTI_N_SUM_ALGORITHMS
+} tti_sum_algorithm;
 
 enum { TTI_SUM_ROWS = 16, TTI_SUM_DEVICES = 16, TTI_SUM_KIND = 128, TTI_SUM_KEY = 1024 };
 
 typedef struct tti_sum_row {
-    int64_t n_bytes;           /* that travel */
-    double us[TTI_N_SUM_WAYS]; /* of one sum, on the slowest device; 0: this way is not there */
+    int64_t n_bytes;                 /* that travel */
+    double us[TTI_N_SUM_ALGORITHMS]; /* of one sum, on the slowest device; 0: not available */
 } tti_sum_row;
 
 /* Plain data, that may be copied between processes of one machine. */

@@ -176,7 +176,8 @@ tutti_status tti_device_axis_meet(tti_device_axis *a) {
 }
 
 tutti_status tti_device_axis_await(tti_device_axis *a, int event) {
-    return a->p2p ? tti_device_p2p_await(a->p2p, event) : tti_device_tp_await(tti_tp_of(a->x), event);
+    return a->p2p ? tti_device_p2p_await(a->p2p, event)
+                  : tti_device_tp_await(tti_tp_of(a->x), event);
 }
 
 tutti_status tti_device_axis_partials(tti_device_axis *a, void *words, size_t n_words) {

@@ -8,7 +8,7 @@
 #include "exec/device/comm/device_line.h"
 #include "exec/device/comm/device_p2p.h"
 #include "exec/device/comm/device_reduce.h"
-#include "exec/device/comm/reported_sums.h"
 #include "exec/device/comm/device_tp.h"
+#include "exec/device/comm/reported_sums.h"
 
 #endif /* TTI_EXEC_DEVICE_COMM_H */

@@ -96,7 +96,7 @@ static tutti_status meet_line(tti_device_line *line, const tti_device_peers *wan
     peers.terms = terms;
     peers.n_terms = order.n_terms;
     peers.n_words = (size_t)n_ranks;
-    peers.way = TTI_WAY_PEERS;
+    peers.algorithm = TTI_DEVICE_PEERS;
     peers.user = line;
     peers.all_gather = all_gather;
     peers.check = check;

@@ -32,7 +32,7 @@ struct tti_device_p2p {
     int n_slots, n_notes;
     void *group; /* NULL: they have not met */
     tti_device_line line;
-    tti_str way;
+    tti_str transport;
     bool beside;
 };
 
@@ -70,8 +70,8 @@ static void place(size_t *at, size_t *n_bytes, size_t more) {
     *n_bytes += (more + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Slots of a parameter that this stage reads: of the first one all ways there, of another one the
- * way back. */
+/* Slots of a parameter that this stage reads: of the first one all slots to it, of another stage
+ * those back from it. */
 static void place_tied(const tti_setup *setup, const tti_pipe *pipe, int tied, size_t *at,
                        size_t *n_bytes) {
     const tti_stages *s = pipe->stages;
@@ -197,11 +197,11 @@ static tutti_status try_to_meet(tti_device_p2p *m) {
     if (!is_wanted(tti_setup_of(m->x))) return TUTTI_OK;
     tutti_status st = meet(m);
     if (st == TUTTI_OK) {
-        m->ops->collectives.describe(m->group, &m->way);
+        m->ops->collectives.describe(m->group, &m->transport);
         return TUTTI_OK;
     }
     if (st != TUTTI_E_UNSUPPORTED) return st;
-    tti_str_printf(&m->way, "by way of the host: %.300s", tutti_last_error());
+    tti_str_printf(&m->transport, "through the host: %.300s", tutti_last_error());
     tti_clear_error();
     m->ops->collectives.disconnect(m->group); /* which other stages could not */
     m->group = NULL;
@@ -222,7 +222,7 @@ void tti_device_p2p_destroy(tti_device_p2p *m) {
     if (!m) return;
     if (m->group) m->ops->collectives.disconnect(m->group);
     tti_setup_of(m->x)->desc.backend->release(m->inbox, m->n_bytes);
-    tti_str_free(&m->way);
+    tti_str_free(&m->transport);
     free(m->at);
     free(m);
 }
@@ -230,13 +230,13 @@ void tti_device_p2p_destroy(tti_device_p2p *m) {
 void tti_device_p2p_disconnect(tti_device_p2p *m) {
     if (m->group) m->ops->collectives.disconnect(m->group);
     m->group = NULL;
-    tti_str_clear(&m->way);
+    tti_str_clear(&m->transport);
 }
 
 void *tti_device_p2p_group(const tti_device_p2p *m) { return m ? m->group : NULL; }
 
 void tti_device_p2p_describe(const tti_device_p2p *m, tti_str *str) {
-    tti_str_add(str, tti_str_text(&m->way));
+    tti_str_add(str, tti_str_text(&m->transport));
 }
 
 void tti_device_p2p_begin(tti_device_p2p *m, bool beside) { m->beside = beside; }

@@ -9,12 +9,12 @@
 
 #include "base/dtype.h"
 #include "comm/progress.h"
+#include "exec/device/comm/bucket_algorithms.h"
 #include "exec/device/comm/device_compress.h"
 #include "exec/device/comm/device_line.h"
 #include "exec/device/comm/device_p2p.h"
-#include "exec/device/comm/reported_sums.h"
 #include "exec/device/comm/device_tp.h"
-#include "exec/device/comm/device_ways.h"
+#include "exec/device/comm/reported_sums.h"
 #include "exec/device/state/device_state.h"
 #include "exec/worker/worker.h"
 #include "ops/weight.h"
@@ -27,16 +27,16 @@ struct tti_device_reduce {
     void *update;  /* which makes the sums of recorded steps as well; NULL: none does */
     tti_device_compress *compress; /* the compressed message that is summed instead of gradients;
                                       NULL: gradients are */
-    tti_device_ways ways;
+    tti_bucket_algorithms algorithms;
     int hosts[TTI_MAX_RANKS]; /* of each rank */
     int next_bucket;
-    bool behind;                         /* recorded sums begin when all gradients are there */
-    bool compresses;                     /* since a step */
+    bool behind;                           /* recorded sums begin when all gradients are there */
+    bool compresses;                       /* since a step */
     bool beside, has_summed, has_gathered; /* in this step */
     tti_device_parts_of sources[TTI_MAX_SOURCES]; /* what others fetch */
-    size_t *at;    /* [n_buckets][n_pieces]: where buckets are in pieces; NULL: as in flat arrays */
-    int *events;    /* [n_buckets]: where their sums are in the queue */
-    int next_event; /* of those places, which take turns */
+    size_t *at;  /* [n_buckets][n_pieces]: where buckets are in pieces; NULL: as in flat arrays */
+    int *events; /* [n_buckets]: where their sums are in the queue */
+    int next_event;      /* of those places, which take turns */
     tutti_status status; /* of what went wrong while shards were put to work */
 };
 
@@ -90,10 +90,10 @@ static size_t most_words(const tti_setup *setup) {
 }
 
 /* The algorithm for parallel.algorithm, as on the host. */
-static tti_device_way way_of(tutti_comm_alg alg) {
-    if (alg == TUTTI_ALG_AUTO) return TTI_WAY_AUTO;
-    if (alg == TUTTI_ALG_TREE) return TTI_WAY_HOSTS;
-    return alg == TUTTI_ALG_DIRECT ? TTI_WAY_PEERS : TTI_WAY_LIBRARY;
+static tti_device_algorithm algorithm_of(tutti_comm_alg alg) {
+    if (alg == TUTTI_ALG_AUTO) return TTI_DEVICE_AUTO;
+    if (alg == TUTTI_ALG_TREE) return TTI_DEVICE_HOSTS;
+    return alg == TUTTI_ALG_DIRECT ? TTI_DEVICE_PEERS : TTI_DEVICE_LIBRARY;
 }
 
 static int n_pieces_of(const tti_setup *setup) {
@@ -162,7 +162,7 @@ static void *group_with(const tti_exec *x) {
 
 /* An algorithm, and the group in addition to which it is connected; NULL: none. */
 typedef struct meeting {
-    tti_device_way way;
+    tti_device_algorithm algorithm;
     void *with;
 } meeting;
 
@@ -199,7 +199,7 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .with = how->with,
                               .fast = setup->desc.fast,
                               .wire = is_rounded(setup) ? setup->desc.wire : TUTTI_F32,
-                              .way = how->way,
+                              .algorithm = how->algorithm,
                               .user = x,
                               .all_gather = all_gather,
                               .check = check};
@@ -216,7 +216,7 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
 static tutti_status compare_library(tti_device_reduce *r, bool *is_same) {
     tti_str at_hand = {0};
     r->ops->collectives.describe(r->library, &at_hand);
-    *is_same = strcmp(tti_str_text(&at_hand), r->ways.table.library) == 0;
+    *is_same = strcmp(tti_str_text(&at_hand), r->algorithms.table.library) == 0;
     tti_str_free(&at_hand);
     return tti_device_agree(tti_setup_of(r->x), is_same);
 }
@@ -224,13 +224,13 @@ static tutti_status compare_library(tti_device_reduce *r, bool *is_same) {
 /* Connects the library's group in addition to the first one; without it, or with another library
  * than the table's, all buckets use the first.  The same on all ranks. */
 static tutti_status meet_library(tti_device_reduce *r, const tti_device_term *terms, int n_terms) {
-    meeting how = {.way = TTI_WAY_LIBRARY, .with = r->group};
+    meeting how = {.algorithm = TTI_DEVICE_LIBRARY, .with = r->group};
     bool is_same = false;
-    if (r->ways.n_by_library == 0) return TUTTI_OK;
+    if (r->algorithms.n_by_library == 0) return TUTTI_OK;
     tutti_status st = meet(r, terms, n_terms, &how, &r->library);
     if (st == TUTTI_E_UNSUPPORTED) { /* on all of them */
         tti_clear_error();
-        tti_device_ways_forget(&r->ways);
+        tti_bucket_algorithms_forget(&r->algorithms);
         return TUTTI_OK;
     }
     TTI_TRY(st);
@@ -238,8 +238,8 @@ static tutti_status meet_library(tti_device_reduce *r, const tti_device_term *te
     if (is_same) return TUTTI_OK;
     r->ops->collectives.disconnect(r->library);
     r->library = NULL;
-    r->ways.found = TTI_CACHE_FOREIGN;
-    tti_device_ways_forget(&r->ways);
+    r->algorithms.found = TTI_CACHE_FOREIGN;
+    tti_bucket_algorithms_forget(&r->algorithms);
     return TUTTI_OK;
 }
 
@@ -266,32 +266,32 @@ static tutti_status choose_moment(tti_device_reduce *r) {
 /* Connects the group of compressed gradients in addition to the first one, which then adds only
  * small values. */
 static tutti_status meet_compress(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
-                                  tti_str *way) {
+                                  tti_str *transport) {
     float *pieces[TTI_MAX_PIECES];
-    meeting how = {.way = way_of(tti_setup_of(r->x)->desc.alg), .with = r->group};
+    meeting how = {.algorithm = algorithm_of(tti_setup_of(r->x)->desc.alg), .with = r->group};
     tti_device_peers peers = peers_of(r, terms, n_terms, &how, pieces);
     TTI_TRY(tti_device_compress_create(r->x, &peers, r->group, &r->compress));
-    tti_str_add(way, ", compressed there");
+    tti_str_add(transport, ", compressed there");
     return TUTTI_OK;
 }
 
-/* All groups; way: how, in words. */
+/* All groups; transport: describes them. */
 static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
-                             tti_str *way) {
+                             tti_str *transport) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    meeting how = {.way = way_of(setup->desc.alg), .with = group_with(x)};
+    meeting how = {.algorithm = algorithm_of(setup->desc.alg), .with = group_with(x)};
     TTI_TRY(find_places(r));
     TTI_TRY(meet(r, terms, n_terms, &how, &r->group));
-    r->ops->collectives.describe(r->group, way);
+    r->ops->collectives.describe(r->group, transport);
     TTI_TRY(choose_moment(r));
     if (tti_device_compress_can(&setup->desc, setup->n_ranks))
-        return meet_compress(r, terms, n_terms, way);
-    TTI_TRY(tti_device_ways_init(x, &r->ways));
-    bool is_library = strcmp(tti_str_text(way), r->ways.table.library) == 0;
+        return meet_compress(r, terms, n_terms, transport);
+    TTI_TRY(tti_bucket_algorithms_init(x, &r->algorithms));
+    bool is_library = strcmp(tti_str_text(transport), r->algorithms.table.library) == 0;
     if (is_library) return TUTTI_OK; /* which is all there is */
     TTI_TRY(meet_library(r, terms, n_terms));
-    tti_device_ways_describe(&r->ways, setup->desc.plan->n_buckets, way);
+    tti_bucket_algorithms_describe(&r->algorithms, setup->desc.plan->n_buckets, transport);
     return TUTTI_OK;
 }
 
@@ -299,13 +299,13 @@ static void release(tti_device_reduce *r) {
     tti_device_compress_destroy(r->compress);
     r->ops->collectives.disconnect(r->library);
     r->ops->collectives.disconnect(r->group);
-    tti_device_ways_forget(&r->ways);
+    tti_bucket_algorithms_forget(&r->algorithms);
     free(r->at);
     free(r->events);
     free(r);
 }
 
-tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *way) {
+tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *transport) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_device_ops *ops = setup->desc.backend->device;
     tti_device_term *terms = NULL;
@@ -320,7 +320,7 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     if (!r) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *r = (tti_device_reduce){.x = x, .ops = ops};
     tutti_status st = make_terms(setup, &terms, &n_terms);
-    if (st == TUTTI_OK) st = meet_all(r, terms, n_terms, way);
+    if (st == TUTTI_OK) st = meet_all(r, terms, n_terms, transport);
     free(terms);
     if (st == TUTTI_OK) {
         *out = r;
@@ -328,7 +328,7 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     }
     release(r);
     if (st != TUTTI_E_UNSUPPORTED) return st;
-    tti_str_printf(way, "by way of the host: %.300s", tutti_last_error());
+    tti_str_printf(transport, "through the host: %.300s", tutti_last_error());
     tti_clear_error();
     return TUTTI_OK;
 }
@@ -435,7 +435,7 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
     if (tti_exec_has_parts(tti_setup_of(r->x)) && !whole)
         return r->ops->collectives.reduce_scatter(r->group, (size_t)i, beside);
     if (r->compresses) return sum_compressed(r, i, beside);
-    bool by_library = r->library && r->ways.by_library[i];
+    bool by_library = r->library && r->algorithms.by_library[i];
     return r->ops->collectives.all_reduce(by_library ? r->library : r->group, b->first, b->n_elems,
                                           beside);
 }
@@ -461,8 +461,9 @@ static tutti_status sum_next(tti_device_reduce *r) {
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_grads("sum of gradients between devices"),
                              -1));
     if (alone) return tti_device_reduce_rest(r);
-    return tti_arrays_of(r->x)->sharded ? tti_device_reduce_record(r, &r->events[r->next_bucket - 1])
-                                        : TUTTI_OK;
+    return tti_arrays_of(r->x)->sharded
+               ? tti_device_reduce_record(r, &r->events[r->next_bucket - 1])
+               : TUTTI_OK;
 }
 
 tutti_status tti_device_reduce_record(tti_device_reduce *r, int *place) {
@@ -498,21 +499,22 @@ static tutti_status begin_gather(tti_device_reduce *r) {
     return r->has_summed ? come_after(r, TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM) : TUTTI_OK;
 }
 
-static tutti_status all_gather_words(tti_device_reduce *r, void *words, size_t n, size_t first, size_t last) {
+static tutti_status all_gather_words(tti_device_reduce *r, void *words, size_t n, size_t first,
+                                     size_t last) {
     TTI_TRY(begin_gather(r));
     return r->ops->collectives.all_gather_words(r->group, words, n, first, last);
 }
 
 static tti_device_step_sums step_sums_of(const tti_setup *setup, const tti_step_args *args,
-                               tti_step_report *report, double *sums) {
+                                         tti_step_report *report, double *sums) {
     return (tti_device_step_sums){.sums = sums,
-                             .args = args,
-                             .report = report,
-                             .n_shards = setup->desc.n_shards,
-                             .first_shard = setup->first_shard,
-                             .last_shard = setup->last_shard,
-                             .rank = setup->rank,
-                             .n_ranks = setup->n_ranks};
+                                  .args = args,
+                                  .report = report,
+                                  .n_shards = setup->desc.n_shards,
+                                  .first_shard = setup->first_shard,
+                                  .last_shard = setup->last_shard,
+                                  .rank = setup->rank,
+                                  .n_ranks = setup->n_ranks};
 }
 
 static tutti_status gather_sums(tti_device_reduce *r, const tti_step_args *args,
@@ -552,14 +554,14 @@ static bool has_one_sum(const tti_device_reduce *r) {
            !r->compress;
 }
 
-tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, tti_str *way) {
+tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, tti_str *transport) {
     bool can = false;
     if (!r->ops->fusions.can_update || !has_one_sum(r)) return TUTTI_OK;
     TTI_TRY(r->ops->fusions.can_update(r->group, update, &can));
     TTI_TRY(tti_device_agree(tti_setup_of(r->x), &can));
     if (!can) return TUTTI_OK;
     r->update = update;
-    tti_str_add(way, ", in the update");
+    tti_str_add(transport, ", in the update");
     return TUTTI_OK;
 }
 

@@ -24,9 +24,9 @@ bool tti_device_sums_behind(const tti_plan *plan, const tti_weights *weights, bo
 enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES };
 
 /* Connects to the devices of the other workers. *out NULL: they do not reach each other, and sums
- * go through the host. way: describes the method.  Collective.  Otherwise *out is owned by the
- * caller, and borrows x. */
-tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *way);
+ * go through the host. transport: describes the method.  Collective.  Otherwise *out is owned by
+ * the caller, and borrows x. */
+tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *transport);
 void tti_device_reduce_destroy(tti_device_reduce *reduce); /* takes NULL */
 
 /* Begins a step. beside: buckets are summed while shards compute, which capturing requires. */
@@ -46,8 +46,9 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *reduce, const tti_step_
                                       tti_step_report *report, double *sums);
 
 /* Small models: steps that are recorded leave the sums, of gradients and of the step, to an update
- * of tti_device_ops, where it can make them; way: says so.  Collective. */
-tutti_status tti_device_reduce_join_update(tti_device_reduce *reduce, void *update, tti_str *way);
+ * of tti_device_ops, where it can make them; transport: says so.  Collective. */
+tutti_status tti_device_reduce_join_update(tti_device_reduce *reduce, void *update,
+                                           tti_str *transport);
 
 /* Whether the step at hand does; then finish does nothing, and this is the update. */
 bool tti_device_reduce_updates(const tti_device_reduce *reduce);

@@ -26,10 +26,10 @@ struct tti_device_tp {
     const tti_device_ops *ops;
     tutti_comm *comm;
     tti_device_line line;
-    tti_str way;
-    void *in, *out; /* pinned, by way of the host */
+    tti_str transport;
+    void *in, *out; /* pinned, through the host */
     void *scratch;
-    void *group; /* between devices; NULL: by way of the host */
+    void *group; /* between devices; NULL: through the host */
     void *staging;
     size_t tp_half_bytes;
     size_t *joint; /* [n_nodes] of the shard program: bytes that a sum adds, 0: another one does */
@@ -103,7 +103,7 @@ static size_t sum_bytes(const tti_device_tp *e, const tti_node *node) {
                                                    : tti_value_n_bytes(node->in[0]);
 }
 
-/* ---- by way of the host ---- */
+/* ---- through the host ---- */
 
 static tutti_status take_host(tti_device_tp *e) {
     room r = room_of(tti_setup_of(e->x)->desc.plan);
@@ -171,7 +171,8 @@ static bool is_wanted(const tti_setup *setup) {
 
 /* Values of programs, sums of shards, votes, squares of slots. */
 static size_t most_tp_bytes(const tti_setup *setup, const room *r) {
-    size_t n_sums = (size_t)tti_device_n_reported(setup) + 2 * (size_t)setup->desc.plan->n_slots + 1;
+    size_t n_sums =
+        (size_t)tti_device_n_reported(setup) + 2 * (size_t)setup->desc.plan->n_slots + 1;
     size_t n_bytes = TTI_MAX(TTI_MAX(r->in, r->out), n_sums * sizeof(double));
     return (n_bytes + TP_ALIGN - 1) / TP_ALIGN * TP_ALIGN;
 }
@@ -311,13 +312,13 @@ static tutti_status try_devices(tti_device_tp *e, const room *r) {
 static tutti_status meet_devices(tti_device_tp *e, const room *r) {
     tutti_status st = try_devices(e, r);
     if (st == TUTTI_OK) {
-        e->ops->collectives.describe(e->group, &e->way);
-        if (e->joins) tti_str_add(&e->way, ", norms with them");
-        if (e->pushes) tti_str_add(&e->way, ", beside products in front");
+        e->ops->collectives.describe(e->group, &e->transport);
+        if (e->joins) tti_str_add(&e->transport, ", norms with them");
+        if (e->pushes) tti_str_add(&e->transport, ", beside products in front");
         return TUTTI_OK;
     }
     if (st != TUTTI_E_UNSUPPORTED) return st;
-    tti_str_printf(&e->way, "by way of the host: %.300s", tutti_last_error());
+    tti_str_printf(&e->transport, "through the host: %.300s", tutti_last_error());
     tti_clear_error();
     leave(e);
     return take_host(e);
@@ -332,8 +333,8 @@ static tutti_status make_way(tti_device_tp *e, const room *r) {
 
 tutti_status tti_device_tp_give_up(tti_device_tp *e, const char *why) {
     leave(e);
-    tti_str_clear(&e->way);
-    tti_str_printf(&e->way, "by way of the host: %.300s", why);
+    tti_str_clear(&e->transport);
+    tti_str_printf(&e->transport, "through the host: %.300s", why);
     return take_host(e);
 }
 
@@ -341,7 +342,7 @@ void tti_device_tp_destroy(tti_device_tp *e) {
     if (!e) return;
     leave(e);
     if (e->arena) tti_setup_of(e->x)->desc.backend->release(e->arena, e->arena_bytes);
-    tti_str_free(&e->way);
+    tti_str_free(&e->transport);
     e->ops->memory.release_host(e->in);
     e->ops->memory.release_host(e->out);
     free(e->scratch);
@@ -352,7 +353,7 @@ void tti_device_tp_destroy(tti_device_tp *e) {
 void *tti_device_tp_group(const tti_device_tp *e) { return e ? e->group : NULL; }
 
 void tti_device_tp_describe(const tti_device_tp *e, tti_str *str) {
-    if (e) tti_str_add(str, tti_str_text(&e->way));
+    if (e) tti_str_add(str, tti_str_text(&e->transport));
 }
 
 /* ---- between devices: a step ---- */

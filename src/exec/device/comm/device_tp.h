@@ -17,7 +17,7 @@ void tti_device_tp_destroy(tti_device_tp *tp); /* takes NULL */
 /* Bytes of the device that it may take. */
 size_t tti_device_tp_bytes(const tti_setup *setup);
 
-/* The group of devices that exchange by themselves; NULL: they do by way of the host, or there is
+/* The group of devices that exchange by themselves; NULL: they do through the host, or there is
  * no exchange at all (NULL). */
 void *tti_device_tp_group(const tti_device_tp *tp);
 /* Describes the method in words, or the reason for the host; "" if direct access was not requested.
@@ -27,7 +27,7 @@ void tti_device_tp_describe(const tti_device_tp *tp, tti_str *str);
 /* Switches to the host, before any communication.  On all workers. */
 tutti_status tti_device_tp_give_up(tti_device_tp *tp, const char *why);
 
-/* ---- between devices: all of it does nothing where the exchange is NULL or by way of the host
+/* ---- between devices: all of it does nothing where the exchange is NULL or through the host
  * ----
  */
 

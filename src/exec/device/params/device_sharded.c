@@ -18,14 +18,14 @@
 
 struct tti_device_sharded {
     tti_exec *x;
-    tti_device_reduce *reduce; /* NULL: by way of the host, which has: */
+    tti_device_reduce *reduce; /* NULL: through the host, which has: */
     float *whole;              /* [n_flat]: parameters; others read the own parts */
     bool is_pinned;
     const tti_device_ops *ops;
     /* For the run of a program. */
     const tti_window *params; /* NULL: they are whole */
     int *events; /* [uses of the longer window]: where their fetches are in the queue */
-    int next;   /* use to be fetched */
+    int next;    /* use to be fetched */
     int next_event;
     int source;
     bool beside, is_last;

@@ -128,7 +128,7 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
         st = make(u, blocks, node);
     }
     if (st == TUTTI_OK && desc->reduce)
-        st = tti_device_reduce_join_update(desc->reduce, u->update, &tti_device_of(x)->way);
+        st = tti_device_reduce_join_update(desc->reduce, u->update, &tti_device_of(x)->transport);
     free(blocks);
     return st;
 }
@@ -153,7 +153,8 @@ tutti_status tti_device_update_run(tti_device_update *u) {
         return tti_device_reduce_update(d->reduce, d->args, d->report, d->reported);
     TTI_TRY(u->ops->update.run(u->update));
     if (!tti_exec_has_parts(tti_setup_of(u->x))) return TUTTI_OK;
-    if (u->desc.reduce) return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.reported);
+    if (u->desc.reduce)
+        return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.reported);
     if (tti_exec_has_sharded_params(tti_arrays_of(u->x))) return TUTTI_OK;
     TTI_TRY(tti_device_host_staged_gather(u->desc.host_staged));
     return tti_device_update_complete(u, 0, tti_setup_of(u->x)->desc.plan->n_updates);

@@ -24,7 +24,7 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
                                       tti_device_update **out);
 void tti_device_update_destroy(tti_device_update *update); /* takes NULL */
 
-/* Puts the update into the compute queue; by way of the host then the parameters of others, else
+/* Puts the update into the compute queue; through the host then the parameters of others, else
  * the hashes of what each worker has updated. */
 tutti_status tti_device_update_run(tti_device_update *update);
 

@@ -16,13 +16,13 @@
 struct tti_offload {
     tti_exec *x, *host;
     const tti_device_ops *ops;
-    float *grads;            /* [n_flat] host: sums; of host->buffers */
-    bool owns_grads;         /* else they are the communicator's */
-    bool has_pinned;         /* the communicator's */
-    bool has_pinned_params;  /* of the host */
-    tti_step_report *report; /* pinned */
-    tti_offload_report device_report;   /* of the device */
-    int next_bucket;         /* to be brought */
+    float *grads;                     /* [n_flat] host: sums; of host->buffers */
+    bool owns_grads;                  /* else they are the communicator's */
+    bool has_pinned;                  /* the communicator's */
+    bool has_pinned_params;           /* of the host */
+    tti_step_report *report;          /* pinned */
+    tti_offload_report device_report; /* of the device */
+    int next_bucket;                  /* to be brought */
     bool has_averages;
     int *due; /* [n_buckets]: of a worker that streams (bucket_due.h); NULL: it does not */
     int sums_due;
@@ -165,7 +165,8 @@ static int event_of(const tti_offload *o, int bucket) {
 static tutti_status record_bucket(tti_offload *o, int bucket) {
     bool is_last = bucket + 1 == tti_setup_of(o->x)->desc.plan->n_buckets;
     if (!o->due || (!is_last && event_of(o, bucket + 1) == event_of(o, bucket))) return TUTTI_OK;
-    return o->ops->queues.record_host_event(TTI_QUEUE_COPY, TTI_EVENT_OFFLOADED + event_of(o, bucket));
+    return o->ops->queues.record_host_event(TTI_QUEUE_COPY,
+                                            TTI_EVENT_OFFLOADED + event_of(o, bucket));
 }
 
 static tutti_status bring_sums(tti_offload *o) {
@@ -237,7 +238,7 @@ static tutti_status send_params(void *user, size_t first, size_t last) {
 static tutti_status awaited(void *user, size_t first, size_t last) {
     tti_offload *o = user;
     TTI_ASSERT(last > first);
-    int last = event_of(o, tti_plan_find_bucket(tti_setup_of(o->x)->desc.plan, last - 1));
+    int event = event_of(o, tti_plan_find_bucket(tti_setup_of(o->x)->desc.plan, last - 1));
     for (; o->n_awaited <= event; o->n_awaited++) {
         TTI_TRY(o->ops->queues.await_host_event(TTI_EVENT_OFFLOADED + o->n_awaited));
         o->came_ns = tti_now_ns();
@@ -284,7 +285,8 @@ static tutti_status update_now(tti_offload *o, const tti_step_desc *desc, tti_st
     if (!o->due) TTI_TRY(make_update(o, desc, result));
     if (o->has_early) result->params_hash = o->early.params_hash;
     o->report->params_hash = result->params_hash;
-    TTI_TRY(o->ops->queues.copy(queue_back(o), o->device_report.report, o->report, sizeof *o->report));
+    TTI_TRY(
+        o->ops->queues.copy(queue_back(o), o->device_report.report, o->report, sizeof *o->report));
     TTI_TRY(o->ops->queues.order(TTI_QUEUE_COMPUTE, queue_back(o)));
     int64_t end = tti_now_ns();
     result->comm_ns += tti_tally_of(o->host)->gather_ns;

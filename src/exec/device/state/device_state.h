@@ -19,13 +19,13 @@ typedef struct tti_device_update tti_device_update;
 
 /* Events of a device's queues: those of steps in flight come first. */
 enum {
-    TTI_EVENT_INPUTS = TTI_MAX_AHEAD,          /* the batch of a step is copied */
-    TTI_EVENT_TP,                        /* device_tp.c */
-    TTI_EVENT_OFFLOADED = TTI_EVENT_TP,   /* offload.c, of a worker alone; and the next five */
-    TTI_EVENT_PIPE_IN,                         /* device_pipe.c */
-    TTI_EVENT_PIPE_OUT,                        /* and the next one */
+    TTI_EVENT_INPUTS = TTI_MAX_AHEAD,   /* the batch of a step is copied */
+    TTI_EVENT_TP,                       /* device_tp.c */
+    TTI_EVENT_OFFLOADED = TTI_EVENT_TP, /* offload.c, of a worker alone; and the next five */
+    TTI_EVENT_PIPE_IN,                  /* device_pipe.c */
+    TTI_EVENT_PIPE_OUT,                 /* and the next one */
     TTI_EVENT_SETTLED = TTI_EVENT_PIPE_OUT + 2, /* device_reduce.c */
-    TTI_EVENT_COMPUTED,                        /* device_host_staged.c: gradients are computed */
+    TTI_EVENT_COMPUTED,                         /* device_host_staged.c: gradients are computed */
     TTI_N_OFFLOADED = TTI_EVENT_COMPUTED + 1 - TTI_EVENT_OFFLOADED
 };
 
@@ -39,7 +39,7 @@ typedef struct tti_device_set {
     int32_t *rows_host;   /* [n_local] */
     int32_t *index;       /* pinned [n_local][1 + b], of kept samples */
     bool gathers;         /* the step at work is one over kept samples */
-    char *host_report;           /* pinned: tti_step_report, then the sums */
+    char *host_report;    /* pinned: tti_step_report, then the sums */
     void *captured_graph; /* NULL: not yet made */
     tti_step_desc desc;   /* of the step at work; shards are not kept */
     int64_t begun_ns;
@@ -71,7 +71,7 @@ struct tti_exec_device {
     tti_device_pipe *pipe;         /* NULL: the worker has all layers */
     tti_device_p2p *p2p;           /* of pipe; borrowed */
     bool between;                  /* the last step of pipe went between devices */
-    tti_str way;                   /* of the sums between workers, in words */
+    tti_str transport;             /* of the sums between workers, in words */
     tutti_status beside;           /* status of launches during the last shard */
     float *mirrors[TTI_N_MIRRORS]; /* device_mirrors.c; NULL: not used yet */
     float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */

@@ -12,7 +12,7 @@ static bool has_peers, sums_wrong;
 static int two_devices(void) { return 2; }
 
 static tutti_status meet_one_way(const tti_device_peers *peers, void **out) {
-    if (peers->way == TTI_WAY_PEERS && !has_peers)
+    if (peers->algorithm == TTI_DEVICE_PEERS && !has_peers)
         return tti_fail(TUTTI_E_UNSUPPORTED, "no memory of peers");
     return fake_meet(peers, out);
 }

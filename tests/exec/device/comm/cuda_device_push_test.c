@@ -199,7 +199,7 @@ static const char *meet(side *s) {
                                                             .tp_half_bytes = TP,
                                                             .sources = &source,
                                                             .n_sources = 1,
-                                                            .way = TTI_WAY_PEERS,
+                                                            .algorithm = TTI_DEVICE_PEERS,
                                                             .user = s->comm,
                                                             .all_gather = crew_gather,
                                                             .check = crew_look},

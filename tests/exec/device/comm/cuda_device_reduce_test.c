@@ -286,22 +286,23 @@ static const char *meet(tutti_comm *comm, const timed *t, size_t most, float **o
     float *piece = *out = cuda->alloc(most * sizeof(float));
     COMM_TRUE(piece);
     COMM_OK(ops->collectives.connect(
-        &(tti_device_peers){.rank = rank,
-                            .n_ranks = w,
-                            .timeout_ms = 20000,
-                            .shown = rank,
-                            .terms = terms,
-                            .n_terms = w,
-                            .pieces = &piece,
-                            .n_pieces = 1,
-                            .n_flat = most,
-                            .n_most = most,
-                            .n_words = 64,
-                            .fast = t->fast,
-                            .way = t->alg == TUTTI_ALG_AUTO ? TTI_WAY_AUTO : TTI_WAY_LIBRARY,
-                            .user = comm,
-                            .all_gather = gather_all,
-                            .check = check_all},
+        &(tti_device_peers){
+            .rank = rank,
+            .n_ranks = w,
+            .timeout_ms = 20000,
+            .shown = rank,
+            .terms = terms,
+            .n_terms = w,
+            .pieces = &piece,
+            .n_pieces = 1,
+            .n_flat = most,
+            .n_most = most,
+            .n_words = 64,
+            .fast = t->fast,
+            .algorithm = t->alg == TUTTI_ALG_AUTO ? TTI_DEVICE_AUTO : TTI_DEVICE_LIBRARY,
+            .user = comm,
+            .all_gather = gather_all,
+            .check = check_all},
         group));
     return NULL;
 }

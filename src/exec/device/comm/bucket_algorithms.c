@@ -1,8 +1,8 @@
-/* device_ways.c - chooses the reduction algorithm per bucket from a table of measurements.
+/* bucket_algorithms.c - chooses the reduction algorithm per bucket from a table of measurements.
  *
  * The kinds of all ranks' devices are gathered, so that rank 0 knows whether its table matches; all
  * ranks use what rank 0 sends. */
-#include "exec/device/comm/device_ways.h"
+#include "exec/device/comm/bucket_algorithms.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static bool asks(const tti_exec *x) {
     bool plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) &&
                  !tti_arrays_of(x)->sharded && !tti_exec_has_parts(setup) &&
                  !tti_device_tp_group(tti_tp_of(x));
-    return plain && setup->desc.backend->device->collectives.mixes_ways &&
+    return plain && setup->desc.backend->device->collectives.mixes_algorithms &&
            setup->desc.alg == TUTTI_ALG_AUTO && setup->n_ranks > 1 &&
            setup->n_ranks <= TTI_SUM_DEVICES && is_one_host(setup);
 }
@@ -51,23 +51,23 @@ static int64_t bytes_of(const tti_setup *setup, int bucket) {
     return (int64_t)(setup->desc.plan->buckets[bucket].n_elems * tutti_dtype_bytes(wire));
 }
 
-static tutti_status choose(const tti_setup *setup, tti_device_ways *ways) {
+static tutti_status choose(const tti_setup *setup, tti_bucket_algorithms *algorithms) {
     int n_buckets = setup->desc.plan->n_buckets;
-    ways->by_library = calloc((size_t)n_buckets + 1, sizeof *ways->by_library);
-    if (!ways->by_library) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    algorithms->by_library = calloc((size_t)n_buckets + 1, sizeof *algorithms->by_library);
+    if (!algorithms->by_library) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int b = 0; b < n_buckets; b++) {
-        ways->by_library[b] =
-            tti_sum_table_prefers_library(&ways->table, bytes_of(setup, b), setup->desc.fast);
-        ways->n_by_library += ways->by_library[b];
+        algorithms->by_library[b] =
+            tti_sum_table_prefers_library(&algorithms->table, bytes_of(setup, b), setup->desc.fast);
+        algorithms->n_by_library += algorithms->by_library[b];
     }
     return TUTTI_OK;
 }
 
-tutti_status tti_device_ways_init(tti_exec *x, tti_device_ways *out) {
+tutti_status tti_bucket_algorithms_init(tti_exec *x, tti_bucket_algorithms *out) {
     const tti_setup *setup = tti_setup_of(x);
     table_message t;
     memset(&t, 0, sizeof t);
-    *out = (tti_device_ways){.found = TTI_CACHE_ABSENT};
+    *out = (tti_bucket_algorithms){.found = TTI_CACHE_ABSENT};
     if (!asks(x)) return TUTTI_OK;
     TTI_TRY(share_table(setup, &t));
     out->found = (tti_cache_found)t.found;
@@ -75,21 +75,22 @@ tutti_status tti_device_ways_init(tti_exec *x, tti_device_ways *out) {
     return out->found == TTI_CACHE_GOOD ? choose(setup, out) : TUTTI_OK;
 }
 
-void tti_device_ways_forget(tti_device_ways *ways) {
-    free(ways->by_library);
-    ways->by_library = NULL;
-    ways->n_by_library = 0;
+void tti_bucket_algorithms_forget(tti_bucket_algorithms *algorithms) {
+    free(algorithms->by_library);
+    algorithms->by_library = NULL;
+    algorithms->n_by_library = 0;
 }
 
-void tti_device_ways_describe(const tti_device_ways *ways, int n_buckets, tti_str *str) {
-    if (ways->n_by_library > 0)
-        tti_str_printf(str, ", %d of %d buckets by %s", ways->n_by_library, n_buckets,
-                       ways->table.library);
-    if (ways->found == TTI_CACHE_GOOD) tti_str_add(str, ", by the table of tutti doctor");
-    if (ways->found == TTI_CACHE_FOREIGN)
+void tti_bucket_algorithms_describe(const tti_bucket_algorithms *algorithms, int n_buckets,
+                                    tti_str *str) {
+    if (algorithms->n_by_library > 0)
+        tti_str_printf(str, ", %d of %d buckets by %s", algorithms->n_by_library, n_buckets,
+                       algorithms->table.library);
+    if (algorithms->found == TTI_CACHE_GOOD) tti_str_add(str, ", by the table of tutti doctor");
+    if (algorithms->found == TTI_CACHE_FOREIGN)
         tti_str_add(str,
                     " (the table of tutti doctor is of other devices or libraries: run it "
                     "again)");
-    if (ways->found == TTI_CACHE_DAMAGED)
+    if (algorithms->found == TTI_CACHE_DAMAGED)
         tti_str_add(str, " (the table of tutti doctor is damaged: run it again)");
 }

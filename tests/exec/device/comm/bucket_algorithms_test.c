@@ -1,6 +1,6 @@
-/* device_ways_test.c - which buckets go by the library, as the table in the cache says: kept by
- * rank 0 alone, for these devices, whole; and in exact mode only by a way of fixed order. */
-#include "exec/device/comm/device_ways.h"
+/* bucket_algorithms_test.c - which buckets go by the library, as the table in the cache says: kept
+ * by rank 0 alone, for these devices, whole; and in exact mode only by a way of fixed order. */
+#include "exec/device/comm/bucket_algorithms.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,16 +12,16 @@
 
 /* ---- devices that are the host ---- */
 
-static const char *library = "library of 2";           /* there is */
-static bool no_library, no_peers;                      /* is there; is reached */
-static _Atomic int n_met, n_sums[TTI_WAY_LIBRARY + 1]; /* of all ranks, by way */
+static const char *library = "library of 2";              /* there is */
+static bool no_library, no_peers;                         /* is there; is reached */
+static _Atomic int n_met, n_sums[TTI_DEVICE_LIBRARY + 1]; /* of all ranks, by way */
 static _Atomic int n_parted;
 
 static tutti_status ways_meet(const tti_device_peers *peers, void **group) {
     tti_device_peers given = *peers;
-    if (peers->way == TTI_WAY_LIBRARY && no_library)
+    if (peers->algorithm == TTI_DEVICE_LIBRARY && no_library)
         return tti_fail(TUTTI_E_UNSUPPORTED, "there is no library");
-    if (no_peers) given.way = TTI_WAY_LIBRARY;
+    if (no_peers) given.algorithm = TTI_DEVICE_LIBRARY;
     n_met++;
     return fake_meet(&given, group);
 }
@@ -32,12 +32,12 @@ static void ways_part(void *group) {
 }
 
 static void ways_describe(const void *group, tti_str *str) {
-    tti_device_way way = ((const fake_group *)group)->peers.way;
-    tti_str_add(str, way == TTI_WAY_LIBRARY ? library : "over memory");
+    tti_device_algorithm algorithm = ((const fake_group *)group)->peers.algorithm;
+    tti_str_add(str, algorithm == TTI_DEVICE_LIBRARY ? library : "over memory");
 }
 
 static tutti_status ways_sum(void *group, size_t first, size_t n_elems, bool beside) {
-    n_sums[((fake_group *)group)->peers.way]++;
+    n_sums[((fake_group *)group)->peers.algorithm]++;
     return fake_sum(group, first, n_elems, beside);
 }
 
@@ -60,7 +60,7 @@ static const tti_device_ops ops = {.open = fake_open,
                                    .queues.sync = fake_sync,
                                    .kind = kind,
                                    .collectives.connect = ways_meet,
-                                   .collectives.mixes_ways = true,
+                                   .collectives.mixes_algorithms = true,
                                    .collectives.disconnect = ways_part,
                                    .collectives.describe = ways_describe,
                                    .collectives.all_reduce = ways_sum,
@@ -77,14 +77,14 @@ static const tti_backend fake = {.name = "fake",
 
 /* ---- a crew ---- */
 
-typedef struct ways_crew {
+typedef struct algorithms_crew {
     reduce_crew crew; /* first: what comm_run gives is read as both */
     const char *way;  /* of each rank */
-} ways_crew;
+} algorithms_crew;
 
 /* After shards and beside them, with the sums of the tree both times. */
 static const char *ways_rank_main(tutti_comm *comm, void *arg) {
-    const ways_crew *c = arg;
+    const algorithms_crew *c = arg;
     reduce_rank r = {.c = arg};
     const char *failure = reduce_make(&r, comm);
     if (!failure && strcmp(tti_str_text(&r.way), c->way) != 0)
@@ -100,7 +100,7 @@ static const char *ways_rank_main(tutti_comm *comm, void *arg) {
 }
 
 /* Three buckets of 64 bytes, 40 KB and 4 KB between two ranks; n_by_library of them go by it. */
-static void crew_run(ways_crew *c, const char *way, int n_by_library) {
+static void crew_run(algorithms_crew *c, const char *way, int n_by_library) {
     n_met = n_parted = 0;
     memset(n_sums, 0, sizeof n_sums);
     c->crew.backend = &fake;
@@ -110,7 +110,7 @@ static void crew_run(ways_crew *c, const char *way, int n_by_library) {
     c->way = way;
     reduce_plan(&c->crew);
     comm_run(2, ways_rank_main, c);
-    T_EQ(n_sums[TTI_WAY_LIBRARY], 2 * 2 * n_by_library);
+    T_EQ(n_sums[TTI_DEVICE_LIBRARY], 2 * 2 * n_by_library);
     T_EQ(n_met, n_parted);
 }
 
@@ -131,42 +131,42 @@ static const char both_ways[] = "1024 5 9 9\n65536 50 90 20\n"; /* ring: from 6 
 
 T_CASE(without_a_table_it_is_as_it_was) {
     T_UNUSED;
-    crew_run(&(ways_crew){.crew.fast = true}, "over memory", 0);
+    crew_run(&(algorithms_crew){.crew.fast = true}, "over memory", 0);
     T_EQ(n_met, 2);
 }
 
 T_CASE(large_buckets_go_by_the_library) {
     T_UNUSED;
     keep(0, "library of 2", both_ways);
-    crew_run(&(ways_crew){.crew.fast = true},
+    crew_run(&(algorithms_crew){.crew.fast = true},
              "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
     T_EQ(n_met, 4);
     keep(0, "library of 2", "1024 5 9 3\n65536 50 90 20\n");
-    crew_run(&(ways_crew){.crew.fast = true},
+    crew_run(&(algorithms_crew){.crew.fast = true},
              "over memory, 3 of 3 buckets by library of 2, by the table of tutti doctor", 3);
     /* of 16 bits half as many bytes travel */
     keep(0, "library of 2", "1024 5 9 9\n20000 20 90 21\n65536 90 90 20\n");
-    crew_run(&(ways_crew){.crew.fast = true},
+    crew_run(&(algorithms_crew){.crew.fast = true},
              "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
-    crew_run(&(ways_crew){.crew.fast = true, .crew.wire = TUTTI_BF16},
+    crew_run(&(algorithms_crew){.crew.fast = true, .crew.wire = TUTTI_BF16},
              "over memory, by the table of tutti doctor", 0);
 }
 
 T_CASE(exact_mode_takes_no_way_without_a_fixed_order) {
     T_UNUSED;
     keep(0, "library of 2", "1024 5 9 1\n65536 50 90 1\n");
-    crew_run(&(ways_crew){0}, "over memory, by the table of tutti doctor", 0);
+    crew_run(&(algorithms_crew){0}, "over memory, by the table of tutti doctor", 0);
     T_EQ(n_met, 2);
     keep(0, "library of 2", "1024 5 9 90\n65536 50 20 90\n");
-    crew_run(&(ways_crew){0},
+    crew_run(&(algorithms_crew){0},
              "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
 }
 
 T_CASE(a_way_that_was_asked_for_is_taken) {
     T_UNUSED;
     keep(0, "library of 2", both_ways);
-    crew_run(&(ways_crew){.crew = {.fast = true, .alg = TUTTI_ALG_DIRECT}}, "over memory", 0);
-    crew_run(&(ways_crew){.crew = {.fast = true, .alg = TUTTI_ALG_RING}}, "library of 2", 3);
+    crew_run(&(algorithms_crew){.crew = {.fast = true, .alg = TUTTI_ALG_DIRECT}}, "over memory", 0);
+    crew_run(&(algorithms_crew){.crew = {.fast = true, .alg = TUTTI_ALG_RING}}, "library of 2", 3);
 }
 
 T_CASE(tables_of_others) {
@@ -175,11 +175,11 @@ T_CASE(tables_of_others) {
         "over memory (the table of tutti doctor is of other devices or "
         "libraries: run it again)";
     keep(3, "library of 2", both_ways); /* a new and an old device */
-    crew_run(&(ways_crew){.crew.fast = true}, foreign, 0);
-    crew_run(&(ways_crew){.crew = {.fast = true, .device.index = 3}},
+    crew_run(&(algorithms_crew){.crew.fast = true}, foreign, 0);
+    crew_run(&(algorithms_crew){.crew = {.fast = true, .device.index = 3}},
              "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
     keep(0, "library of old", both_ways); /* which is seen when it is met */
-    crew_run(&(ways_crew){.crew.fast = true}, foreign, 0);
+    crew_run(&(algorithms_crew){.crew.fast = true}, foreign, 0);
     T_EQ(n_met, 4);
 }
 
@@ -191,7 +191,7 @@ T_CASE(a_damaged_table) {
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);
     assert_true(fseek(file, -4, SEEK_END) == 0 && fputc('7', file) == '7' && fclose(file) == 0);
-    crew_run(&(ways_crew){.crew.fast = true},
+    crew_run(&(algorithms_crew){.crew.fast = true},
              "over memory (the table of tutti doctor is damaged: run it again)", 0);
 }
 
@@ -200,10 +200,10 @@ T_CASE(ways_that_are_not_there) {
     T_UNUSED;
     keep(0, "library of 2", both_ways);
     no_library = true;
-    crew_run(&(ways_crew){.crew.fast = true}, "over memory, by the table of tutti doctor", 0);
+    crew_run(&(algorithms_crew){.crew.fast = true}, "over memory, by the table of tutti doctor", 0);
     no_library = false;
     no_peers = true;
-    crew_run(&(ways_crew){.crew.fast = true}, "library of 2", 3);
+    crew_run(&(algorithms_crew){.crew.fast = true}, "library of 2", 3);
     T_EQ(n_met, 2);
     no_peers = false;
 }
@@ -216,11 +216,11 @@ T_CASE(parts_have_their_own_way) {
     x->setup.desc.backend = &fake;
     x->setup.n_ranks = 2;
     x->offload = (tti_offload *)x;
-    tti_device_ways ways;
-    T_OK(tti_device_ways_init(x, &ways));
+    tti_bucket_algorithms ways;
+    T_OK(tti_bucket_algorithms_init(x, &ways));
     T_EQ(ways.found, TTI_CACHE_ABSENT);
     assert_null(ways.by_library);
-    tti_device_ways_forget(&ways);
+    tti_bucket_algorithms_forget(&ways);
     tti_exec_free(x);
 }
 
