@@ -60,8 +60,8 @@ static void place(const tutti_shape *shape, uint64_t cut, float *whole, float *p
     for (int i = 0; i < dim; i++) outer *= (size_t)shape->dim[i];
     size_t run = (size_t)shape->dim[dim] / groups / n * inner;
     for (size_t i = 0; i < outer * groups; i++) {
-        float *in_whole = whole + (i * n + index) * run, *in_piece = piece + i * run;
-        memcpy(take ? in_piece : in_whole, take ? in_whole : in_piece, run * sizeof *whole);
+        float *in_whole = whole + (i * n + index) * run, *in_shard = piece + i * run;
+        memcpy(take ? in_shard : in_whole, take ? in_whole : in_shard, run * sizeof *whole);
     }
 }
 

@@ -6,11 +6,11 @@
 
 #include <math.h>
 
-#include "ops/piece.h"
+#include "ops/tensor_shard.h"
 
 /* dims[0] x area and dims[1] x area, as PyTorch counts them; a vector has fan 1 and itself. */
 static void fans_of(const tti_node *param, double *fan_in, double *fan_out) {
-    const tutti_shape shape = tti_piece_whole(param);
+    const tutti_shape shape = tti_tensor_shard_whole(param);
     int64_t given = tti_attr_int(param, "fan_in");
     double area = 1;
     for (int d = 2; d < shape.n_dims; d++) area *= (double)shape.dim[d];
@@ -64,8 +64,9 @@ bool tti_init_next(const tti_node *param, uint64_t seed, size_t *first, size_t l
                    tti_draws *out) {
     if (*first >= last) return false;
     distribution d = distribution_of(param);
-    tti_piece_run run = tti_piece_run_at(param, *first / tti_piece_run_at(param, 0).n_elems);
-    size_t skip = *first - run.in_piece;
+    tti_tensor_shard_run run =
+        tti_tensor_shard_run_at(param, *first / tti_tensor_shard_run_at(param, 0).n_elems);
+    size_t skip = *first - run.in_shard;
     *out = (tti_draws){.key = tti_mix64(seed, tti_hash_name(param->name)),
                        .first = run.in_whole + skip,
                        .n_elems = TTI_MIN(run.n_elems - skip, last - *first),

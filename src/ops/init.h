@@ -6,8 +6,8 @@
 #include "ops/draw.h"
 
 /* Writes the initial values of a parameter node to out, one float for each element.  The numbers
- * are a function of seed, the parameter's name, its shape and its initialisation; a piece has those
- * of the whole that are its own (ops/piece.h). */
+ * are a function of seed, the parameter's name, its shape and its initialisation; a shard has those
+ * of the whole that are its own (ops/tensor_shard.h). */
 void tti_init_param(const tti_node *param, uint64_t seed, float *out);
 
 /* The same for elements first .. last-1, to out[0 .. last-first-1]. */

@@ -7,16 +7,16 @@
 #include "ops/random.h"
 #include "base/philox.h"
 #include "ops/draw.h"
-#include "ops/piece.h"
 #include "ops/rules.h"
+#include "ops/tensor_shard.h"
 #include "tutti/ops.h"
 
-/* The last three: of the whole value this is a piece (ops/piece.h). */
+/* The last three: of the whole value this is a shard (ops/tensor_shard.h). */
 static const tti_attr_spec dropout_attrs[] = {
     {"p", TTI_ATTR_FLOAT, 0, "probability of 0, 0 <= p < 1"},
     {"key", TTI_ATTR_INT, 0, "tti_hash_name of the layer"},
-    {"cut_dim", TTI_ATTR_INT, -1, "dimension of which this is a piece; -1: whole"},
-    {"cut_n", TTI_ATTR_INT, 1, "pieces"},
+    {"cut_dim", TTI_ATTR_INT, -1, "dimension of which this is a shard; -1: whole"},
+    {"cut_n", TTI_ATTR_INT, 1, "shards"},
     {"cut_index", TTI_ATTR_INT, 0, "which one"},
     {0},
 };
@@ -38,22 +38,22 @@ static size_t sample_elems(const tti_node *node) {
 static tutti_status mask_infer(const tti_node *node, tutti_type *out) {
     double p = tti_attr_float(node, "p");
     if (!(p >= 0 && p < 1)) return tti_node_fail(node, "p must be >= 0 and < 1, is %g", p);
-    size_t n_pieces = tti_attr_has(node, "cut_n") ? (size_t)tti_piece_get(node).n : 1;
-    if (sample_elems(node) >= ((size_t)4 << SAMPLE_BITS) / n_pieces)
+    size_t n_shards = tti_attr_has(node, "cut_n") ? (size_t)tti_tensor_shard_of(node).n : 1;
+    if (sample_elems(node) >= ((size_t)4 << SAMPLE_BITS) / n_shards)
         return tti_node_fail(node, "a sample has %zu elements, fewer than 2^30 are allowed",
-                             sample_elems(node) * n_pieces);
+                             sample_elems(node) * n_shards);
     return tti_infer_same(node, out);
 }
 
 static tutti_status dropout_infer(const tti_node *node, tutti_type *out) {
-    TTI_TRY(tti_piece_check(node, tti_in_shape(node, 0)));
+    TTI_TRY(tti_tensor_shard_check(node, tti_in_shape(node, 0)));
     if (tti_attr_int(node, "cut_dim") == 0)
-        return tti_node_fail(node, "pieces are cut inside samples, not along dimension 0");
+        return tti_node_fail(node, "shards are cut inside samples, not along dimension 0");
     return mask_infer(node, out);
 }
 
 tti_sample_runs tti_dropout_runs(const tti_node *node) {
-    tti_piece_of of = tti_piece_get(node);
+    tti_tensor_shard of = tti_tensor_shard_of(node);
     size_t n = sample_elems(node);
     if (of.dim < 0) return (tti_sample_runs){.n_runs = 1, .n_elems = n, .step = n};
     tti_axis_view v = tti_view_axis(tti_in_shape(node, 0), of.dim);

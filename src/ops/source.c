@@ -5,8 +5,8 @@
  * completely (ops/init.h draws the numbers). */
 #include <math.h>
 
-#include "ops/piece.h"
 #include "ops/rules.h"
+#include "ops/tensor_shard.h"
 
 static const tti_attr_spec input_attrs[] = {
     {"dtype", TTI_ATTR_INT, TUTTI_F32, "tutti_dtype"},
@@ -15,10 +15,10 @@ static const tti_attr_spec input_attrs[] = {
     {0},
 };
 
-/* Which piece of the whole the node is (ops/piece.h). */
+/* Which shard of the whole the node is (ops/tensor_shard.h). */
 #define PIECE_ATTRS                                                                          \
-    {"cut_dim", TTI_ATTR_INT, -1, "dimension of which this is a piece; -1: whole"},          \
-        {"cut_n", TTI_ATTR_INT, 1, "pieces"}, {"cut_index", TTI_ATTR_INT, 0, "which one"}, { \
+    {"cut_dim", TTI_ATTR_INT, -1, "dimension of which this is a shard; -1: whole"},          \
+        {"cut_n", TTI_ATTR_INT, 1, "shards"}, {"cut_index", TTI_ATTR_INT, 0, "which one"}, { \
         "cut_groups", TTI_ATTR_INT, 1, "packed in the dimension, each cut alike"             \
     }
 
@@ -96,7 +96,7 @@ static tutti_status param_infer(const tti_node *node, tutti_type *out) {
     if (decay != 0 && decay != 1)
         return tti_node_fail(node, "decay must be 0 or 1, is %lld", (long long)decay);
     out[0] = (tutti_type){TUTTI_F32, tti_get_shape(node, "dims")};
-    return tti_piece_check(node, &out[0].shape);
+    return tti_tensor_shard_check(node, &out[0].shape);
 }
 
 static tutti_status buffer_infer(const tti_node *node, tutti_type *out) {
@@ -105,7 +105,7 @@ static tutti_status buffer_infer(const tti_node *node, tutti_type *out) {
     if (!(momentum > 0 && momentum <= 1))
         return tti_node_fail(node, "momentum must be > 0 and <= 1, is %g", momentum);
     out[0] = (tutti_type){TUTTI_F32, tti_get_shape(node, "dims")};
-    return tti_piece_check(node, &out[0].shape);
+    return tti_tensor_shard_check(node, &out[0].shape);
 }
 
 /* The split pass decides the placement of a source; by default every worker has all of it. */

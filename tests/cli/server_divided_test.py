@@ -256,7 +256,7 @@ def test_chunks():
 
 def test_refusals():
     few = ["train", "run.dir=refused", *layouts.FEW, *ASYNC, *layouts.keys_of((2, 2, 1))]
-    runs.tutti(*few, "parallel.servers=2").expect(2, "already have a server for each of its 2 parts")
+    runs.tutti(*few, "parallel.servers=2").expect(2, "a server for each of its 2 parts")
     runs.tutti(*few, "parallel.replay=nowhere").expect(2, "the folder of an asynchronous run")
     runs.tutti(*few, "parallel.staleness=0", "parallel.backup_workers=2").expect(
         2, "2 of 2 workers that divide the batch leave none", "give at most 1")

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "ops/piece.h"
+#include "ops/tensor_shard.h"
 #include "passes/nets.h"
 
 enum { LOCKSTEP_MOST = 8 };
@@ -83,9 +83,9 @@ static inline void lockstep_fill(const lockstep *l, const t_reference *whole) {
             if (!(node->op->traits & (TTI_INPUT | TTI_PARAM | TTI_BUFFER))) continue;
             const tti_node *from = tti_graph_find_source(whole->g, node->name);
             assert_non_null(from);
-            for (size_t k = 0; k < tti_piece_n_runs(node); k++) {
-                tti_piece_run run = tti_piece_run_at(node, k);
-                memcpy(t_reference_of(l->r[w], node->out[0]) + run.in_piece,
+            for (size_t k = 0; k < tti_tensor_shard_n_runs(node); k++) {
+                tti_tensor_shard_run run = tti_tensor_shard_run_at(node, k);
+                memcpy(t_reference_of(l->r[w], node->out[0]) + run.in_shard,
                        t_reference_of(whole, from->out[0]) + run.in_whole,
                        run.n_elems * sizeof(double));
             }
@@ -104,13 +104,14 @@ static inline void lockstep_compare(const lockstep *l, int w, int k, const t_ref
     bool of_param =
         strncmp(output->name, "grad.", 5) == 0 || strncmp(output->name, "stat.", 5) == 0;
     const tti_node *param = of_param ? tti_graph_find_source(l->g[w], output->name + 5) : NULL;
-    size_t n_runs = param ? tti_piece_n_runs(param) : 1, n_seen = 0;
+    size_t n_runs = param ? tti_tensor_shard_n_runs(param) : 1, n_seen = 0;
     for (size_t r = 0; r < n_runs; r++) {
         size_t n = (size_t)tti_value_n_elems(output->value);
-        tti_piece_run run = param ? tti_piece_run_at(param, r) : (tti_piece_run){0, 0, n};
+        tti_tensor_shard_run run =
+            param ? tti_tensor_shard_run_at(param, r) : (tti_tensor_shard_run){0, 0, n};
         n_seen += run.n_elems;
         for (size_t e = 0; e < run.n_elems; e++) {
-            double got = x[run.in_piece + e], wanted = y[run.in_whole + e];
+            double got = x[run.in_shard + e], wanted = y[run.in_whole + e];
             if (!(fabs(got - wanted) <= tolerance * fmax(1, fabs(wanted))))
                 fail_msg("worker %d of %d: %s[%zu] = %.12g, not %.12g", w, l->n, output->name,
                          run.in_whole + e, got, wanted);

@@ -12,10 +12,10 @@
 #include "comm/transport.h"
 #include "exec/worker/divided_pieces.h"
 #include "exec/worker/worker.h"
-#include "ops/piece.h"
+#include "ops/tensor_shard.h"
 
 tti_piece_id tti_piece_id_of(const tti_node *param) {
-    tti_piece_of p = tti_piece_get(param);
+    tti_tensor_shard p = tti_tensor_shard_of(param);
     uint64_t name = tti_hash_name(param->name);
     tti_piece_id id = {.name = name ? name : 1};
     if (p.dim >= 0 && p.n > 1)

@@ -160,8 +160,8 @@ T_CASE(workers_together_are_the_whole) {
                 const tti_node *node = l.g[0]->nodes[k];
                 if (!(node->op->traits & (TTI_PARAM | TTI_BUFFER))) continue;
                 const tti_node *twin = tti_graph_find_source(eval.g[0], node->name);
-                T_EQ(tti_piece_get(node).dim, tti_piece_get(twin).dim);
-                T_EQ(tti_piece_get(node).groups, tti_piece_get(twin).groups);
+                T_EQ(tti_tensor_shard_of(node).dim, tti_tensor_shard_of(twin).dim);
+                T_EQ(tti_tensor_shard_of(node).groups, tti_tensor_shard_of(twin).groups);
             }
             lockstep_destroy(&l);
             lockstep_destroy(&eval);
@@ -169,7 +169,7 @@ T_CASE(workers_together_are_the_whole) {
 }
 
 static int cut_dim(const lockstep *l, const char *name) {
-    return tti_piece_get(tti_graph_find_source(l->g[0], name)).dim;
+    return tti_tensor_shard_of(tti_graph_find_source(l->g[0], name)).dim;
 }
 
 /* Columns and then rows, heads apart, the table by words: as in Shoeybi et al. 2019. */
@@ -178,7 +178,7 @@ T_CASE(a_transformer_is_cut_as_one_would_by_hand) {
     lockstep l = cut(gpt, true, 4, NULL);
     T_EQ(cut_dim(&l, "h0.qkv.weight"), 0);
     T_EQ(cut_dim(&l, "h0.qkv.bias"), 0);
-    T_EQ(tti_piece_get(tti_graph_find_source(l.g[0], "h0.qkv.weight")).groups, 3);
+    T_EQ(tti_tensor_shard_of(tti_graph_find_source(l.g[0], "h0.qkv.weight")).groups, 3);
     T_EQ(cut_dim(&l, "h0.proj.weight"), 1);
     T_EQ(cut_dim(&l, "h1.fc.weight"), 0);
     T_EQ(cut_dim(&l, "h1.fcproj.weight"), 1);

@@ -4,12 +4,12 @@
 
 #include "backend/cuda/runtime/cuda.h"
 #include "backend/cuda/runtime/plain.h"
-#include "ops/piece.h"
 #include "ops/random.h"
+#include "ops/tensor_shard.h"
 
 /* Wholes are random.c's. */
 static bool mask_can_run(const tti_node *node) {
-    return tti_piece_get(node).dim >= 0 && tti_cuda_is_float(node->in[0]) &&
+    return tti_tensor_shard_of(node).dim >= 0 && tti_cuda_is_float(node->in[0]) &&
            tti_cuda_all_plain(node);
 }
 

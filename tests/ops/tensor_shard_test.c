@@ -1,5 +1,6 @@
-/* piece_test.c - runs of pieces cover the whole once; first values are those of the whole. */
-#include "ops/piece.h"
+/* tensor_shard_test.c - runs of shards cover the whole once; first values are those of the whole.
+ */
+#include "ops/tensor_shard.h"
 
 #include <stdlib.h>
 
@@ -8,7 +9,7 @@
 #include "t.h"
 
 /* A parameter [dims] of which dimension dim is cut; dim -1: whole. */
-static tti_node *piece(tutti_graph *g, tutti_shape whole, int dim, int n, int index, int groups) {
+static tti_node *shard(tutti_graph *g, tutti_shape whole, int dim, int n, int index, int groups) {
     if (dim >= 0) whole.dim[dim] /= n;
     tutti_value *none = NULL;
     tutti_value *w = tti_emit(g, "param", "w", &none, 0,
@@ -32,11 +33,11 @@ static const struct {
     {{2, {6, 6}}, -1, 1, 1},      {{4, {8, 2, 3, 3}}, 0, 8, 1},
 };
 
-T_CASE(pieces_are_the_parts_of_the_whole) {
+T_CASE(shards_are_the_parts_of_the_whole) {
     T_UNUSED;
     for (size_t c = 0; c < TTI_COUNT(cases); c++) {
         tutti_graph *g = tutti_graph_create(true);
-        tti_node *w = piece(g, cases[c].whole, -1, 1, 0, 1);
+        tti_node *w = shard(g, cases[c].whole, -1, 1, 0, 1);
         size_t n_whole = (size_t)tutti_shape_n_elems(&cases[c].whole), n_seen = 0;
         float *all = calloc(n_whole, sizeof *all), *own = calloc(n_whole, sizeof *own);
         int *seen = calloc(n_whole, sizeof *seen);
@@ -44,14 +45,14 @@ T_CASE(pieces_are_the_parts_of_the_whole) {
         for (int index = 0; index < cases[c].n; index++) {
             tutti_graph *h = tutti_graph_create(true);
             const tti_node *p =
-                piece(h, cases[c].whole, cases[c].dim, cases[c].n, index, cases[c].groups);
-            tutti_shape whole = tti_piece_whole(p);
+                shard(h, cases[c].whole, cases[c].dim, cases[c].n, index, cases[c].groups);
+            tutti_shape whole = tti_tensor_shard_whole(p);
             assert_true(tti_shape_equal(&whole, &cases[c].whole));
             tti_init_param(p, 7, own);
             size_t at = 0;
-            for (size_t i = 0; i < tti_piece_n_runs(p); i++) {
-                tti_piece_run run = tti_piece_run_at(p, i);
-                T_EQ(run.in_piece, at);
+            for (size_t i = 0; i < tti_tensor_shard_n_runs(p); i++) {
+                tti_tensor_shard_run run = tti_tensor_shard_run_at(p, i);
+                T_EQ(run.in_shard, at);
                 for (size_t e = 0; e < run.n_elems; e++) {
                     seen[run.in_whole + e]++;
                     assert_memory_equal(&own[at + e], &all[run.in_whole + e], sizeof *own);
@@ -73,22 +74,22 @@ T_CASE(pieces_are_the_parts_of_the_whole) {
 T_CASE(packed_dimensions_are_cut_group_by_group) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(true);
-    const tti_node *w = piece(g, TUTTI_SHAPE(18), 0, 3, 1, 3);
-    T_EQ(tti_piece_n_runs(w), 3);
+    const tti_node *w = shard(g, TUTTI_SHAPE(18), 0, 3, 1, 3);
+    T_EQ(tti_tensor_shard_n_runs(w), 3);
     for (size_t i = 0; i < 3; i++) {
-        tti_piece_run run = tti_piece_run_at(w, i);
+        tti_tensor_shard_run run = tti_tensor_shard_run_at(w, i);
         T_EQ(run.in_whole, 6 * i + 2);
-        T_EQ(run.in_piece, 2 * i);
+        T_EQ(run.in_shard, 2 * i);
         T_EQ(run.n_elems, 2);
     }
     tutti_graph_destroy(g);
 }
 
-/* A range of a piece may begin anywhere. */
+/* A range of a shard may begin anywhere. */
 T_CASE(ranges_are_parts) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(true);
-    const tti_node *w = piece(g, TUTTI_SHAPE(5, 9, 7), 1, 3, 2, 1);
+    const tti_node *w = shard(g, TUTTI_SHAPE(5, 9, 7), 1, 3, 2, 1);
     float all[5 * 3 * 7], part[5 * 3 * 7];
     tti_init_param(w, 3, all);
     for (size_t first = 0; first < TTI_COUNT(all); first += 4)
@@ -101,7 +102,7 @@ T_CASE(ranges_are_parts) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_the_parts_of_the_whole),
+        cmocka_unit_test(shards_are_the_parts_of_the_whole),
         cmocka_unit_test(packed_dimensions_are_cut_group_by_group),
         cmocka_unit_test(ranges_are_parts),
     };
