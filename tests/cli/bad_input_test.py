@@ -269,7 +269,7 @@ def test_standard_files_that_are_closed():
     for more in ("2>&-", "<&- 2>&-", "-n 2 <&- >&- 2>&-",
                  "-n 2 parallel.place=processes <&- >&- 2>&-"):
         code = subprocess.run(["sh", "-c", '"$0" "$@" ' + more, runs.PROGRAM, *runs.small("run")],
-                              timeout=60).returncode
+                              timeout=runs.HANGS_S).returncode
         if code != 0:
             raise AssertionError("%s: exit code %d" % (more, code))
         if runs.records("run")[-1]["event"] != "end":

@@ -13,8 +13,7 @@ from gpus import LENET, train
 
 def lose(run, fault, job, *arguments):
     """A run whose GPU reads where nothing is in the middle of its steps."""
-    return runs.tutti("train", *job, "run.dir=" + run, "parallel.devices=gpu", *arguments,
-                      timeout_s=60, program=runs.program_with("faults"),
+    return runs.tutti("train", *job, "run.dir=" + run, "parallel.devices=gpu", *arguments, program=runs.program_with("faults"),
                       env=dict(os.environ, TUTTI_FAULT=fault)).expect(10)
 
 
@@ -33,7 +32,7 @@ def test_lost_device():
                 raise AssertionError("%s: no '%s' in %s" % (run, part, ended.err))
         if runs.checkpoints(run) != [9]:
             raise AssertionError(runs.checkpoints(run))
-        runs.tutti("train", "--resume", run, timeout_s=110).expect(0)
+        runs.tutti("train", "--resume", run).expect(0)
         runs.same_story(shown, run)
 
 
@@ -64,7 +63,7 @@ def test_lost_workers():
                                    "--format=csv,noheader"], capture_output=True, text=True)
             if str(pid) in used.stdout.split():
                 raise AssertionError("memory is left on the devices")
-            runs.tutti("train", "--resume", run, "-n", "2", timeout_s=110).expect(0)
+            runs.tutti("train", "--resume", run, "-n", "2").expect(0)
         runs.same_story(shown, run)
 
 
@@ -81,7 +80,7 @@ def test_lost_device_of_two():
                  "parallel.algorithm=" + algorithm)
             if runs.alive("run.dir=" + run):
                 raise AssertionError("%s: processes are left" % run)
-            runs.tutti("train", "--resume", run, timeout_s=110).expect(0)
+            runs.tutti("train", "--resume", run).expect(0)
             runs.same_story(runs.story("whole"), run)
 
 

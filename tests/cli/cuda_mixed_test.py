@@ -66,7 +66,7 @@ def test_resume():
         gpus.train(run, [*job, "train.steps=12", "schedule.steps=24"], devices=begun)
         workers = "2" if "," in then else "1"
         runs.tutti("train", "--resume", run, "parallel.devices=" + then, "-n", workers,
-                   "train.steps=24", timeout_s=110).expect(0)
+                   "train.steps=24").expect(0)
         gpus.near(run, "host", 2e-3)
 
 

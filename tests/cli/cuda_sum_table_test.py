@@ -52,7 +52,7 @@ def train(run, cache, *arguments):
 
 def test_two_ways_in_one_step():
     os.environ["TUTTI_CACHE"] = os.path.abspath("cache")
-    runs.tutti("doctor", timeout_s=110).expect(0, "sums between 2 devices, us",
+    runs.tutti("doctor").expect(0, "sums between 2 devices, us",
                                                "parallel.algorithm=auto uses it")
     say_that_the_library_is_fast("cache/sums-of-2-devices", LARGE)
     train("direct", "none")

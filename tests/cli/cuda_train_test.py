@@ -52,7 +52,7 @@ def test_scaled_losses():
     if not 1 <= scale_of("moving") < 65536:
         raise AssertionError("the scale is %g" % scale_of("moving"))
     train("cut", LENET, "train.precision=f16", "train.steps=10", "schedule.steps=24")
-    runs.tutti("train", "--resume", "cut", "train.steps=24", timeout_s=110).expect(0)
+    runs.tutti("train", "--resume", "cut", "train.steps=24").expect(0)
     train("whole", LENET, "train.precision=f16", "schedule.steps=24")
     if losses("cut") != losses("whole") or last_hash("cut") != last_hash("whole"):
         raise AssertionError("a resume in f16 comes to something else")
@@ -70,7 +70,7 @@ def test_same_bits():
         train(run, LENET, *place)
         runs.same_story(shown, run)
     train("cut", LENET, "-n", "1", "train.steps=10", "schedule.steps=24")
-    runs.tutti("train", "--resume", "cut", "train.steps=24", "-n", "2", timeout_s=110).expect(0)
+    runs.tutti("train", "--resume", "cut", "train.steps=24", "-n", "2").expect(0)
     train("whole", LENET, "-n", "1", "schedule.steps=24")
     if losses("cut") != losses("whole") or last_hash("cut") != last_hash("whole"):
         raise AssertionError("a resume on two workers comes to something else")
@@ -182,7 +182,7 @@ def test_cache_that_is_damaged():
     job = ["train", *GPT, "parallel.devices=gpu", "parallel.mode=fast", "model.width=512",
            "model.heads=8", "data.context=512"]
     for run in ("first", "damaged", "after"):
-        runs.tutti(*job, "run.dir=" + run, timeout_s=110, env=environment).expect(0)
+        runs.tutti(*job, "run.dir=" + run, env=environment).expect(0)
         if not os.listdir("cache"):
             raise AssertionError("nothing was kept")
         for name in os.listdir("cache"):

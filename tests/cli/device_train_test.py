@@ -126,7 +126,7 @@ def test_devices_of_another_launcher():
                 ranks.append(subprocess.Popen(
                     [runs.PROGRAM, "train", "run.dir=" + run, *JOB, *refuses,
                      "parallel.devices=gpu"], stdout=out, stderr=out, env=env))
-        codes = [rank.wait(60) for rank in ranks]
+        codes = [rank.wait(runs.HANGS_S) for rank in ranks]
         with open("rank-0") as file:
             said = file.read()
         if codes != [code, code] or ("2 workers on this machine" in said) != (code == 2):

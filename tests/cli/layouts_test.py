@@ -71,7 +71,7 @@ def test_a_killed_worker_ends_all_or_is_started_again():
     before is tried again with more steps."""
     ended, took_s = kill_a_worker(1000000, 0)
     ended.expect(5, "rank 3", "was killed by signal 9")
-    if took_s > 20:
+    if took_s > 50:  # parallel.timeout_ms is a minute
         raise AssertionError("the others noticed after %g s" % took_s)
     for n_steps in (150, 1500, 5000):
         ended = kill_a_worker(n_steps, 1)[0].expect(0)
@@ -95,7 +95,7 @@ def test_ranks_of_another_launcher():
                      "parallel.tensor=2"], env=env, stdout=out, stderr=out,
                     stdin=subprocess.DEVNULL))
         for rank, process in enumerate(ranks):
-            process.wait(60)
+            process.wait(runs.HANGS_S)
             with open("rank-%d" % rank) as out:
                 ended = runs.Ended(["rank", str(rank)], process.returncode, out.read(), "")
             ended.expect(0, *([words] if rank == 0 else []))

@@ -30,7 +30,7 @@ def on_a_terminal(*arguments, term="xterm", columns=0):
             break
         text += piece
     os.close(ours)
-    if process.wait(60) != 0:
+    if process.wait(runs.HANGS_S) != 0:
         raise AssertionError("exit code %d: %s" % (process.returncode, text))
     return text.decode()
 

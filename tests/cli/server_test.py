@@ -157,8 +157,8 @@ def test_what_was_recorded_comes_again():
 def test_digits_are_learnt():
     """As well as by workers that wait for each other, in an order by a clock of its own; MNIST in
     async_slow_test.py.  What comes by the machine's clock keeps to the bound."""
-    n_steps = 20 if runs.sanitized() else 1200
-    arguments = ["model.name=mlp", "model.hidden=[128]", "data.n_train=5000", "data.n_test=600",
+    n_steps = 20 if runs.sanitized() else 1000
+    arguments = ["model.name=mlp", "model.hidden=[64]", "data.n_train=5000", "data.n_test=600",
                  "train.batch=32", "train.steps=%d" % n_steps, "optimizer.name=adam",
                  "train.eval_every=0",
                  "run.log_every=0", "train.ema=0", "schedule.name=cosine"]
@@ -224,7 +224,7 @@ def test_checkpoints_know_nothing_of_it():
 
 def test_stopped_and_continued():
     """The first part is repeated with the rest: the file of arrivals goes on where it ended."""
-    arguments = models()["lenet"] + ["train.steps=1000000", "data.n_train=960",
+    arguments = models()["lenet"] + ["train.steps=1000000", "data.n_train=320", "train.batch=8",
                                      "run.checkpoint_every=0", "run.log_every=1"]
     process = runs.start("train", "run.dir=run", *FEW, "-n", "3", *ASYNC, *arguments)
     runs.wait_until(lambda: runs.steps_told("run") > 50)
