@@ -347,8 +347,8 @@ def test_bad_input():
     runs.tutti("plan", "--check", "run", "-n", "2").expect(2, "leave out '-n'")
     for n, why in (("0", "'0'"), ("-3", "'-3'"), ("2x", "'2x'"), ("65", "of 1 to 64 workers")):
         runs.tutti("plan", *JOB, "-n", n, "--device", "cpu").expect(2, why)
-    runs.tutti("plan", "--check", "run", "--out", "best.yaml").expect(2, "there is '--out' too")
-    runs.tutti("plan", "--check", "run", "--memory", "1GB").expect(2, "there is '--memory' too")
+    runs.tutti("plan", "--check", "run", "--out", "best.yaml").expect(2, "leave out '--out'")
+    runs.tutti("plan", "--check", "run", "--memory", "1GB").expect(2, "leave out '--memory'")
     runs.tutti("plan", *JOB, "--memory").expect(2, "--memory, or no value after it")
     runs.tutti("plan", *JOB, "--device", "h200", "parallel.offload=optimizer").expect(
         2, "parallel.offload=optimizer", "describes GPUs alone")
