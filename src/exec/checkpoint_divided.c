@@ -5,7 +5,6 @@
 
 #include "comm/transport.h"
 #include "exec/exec.h"
-#include "exec/worker/divided_pieces.h"
 #include "exec/worker/worker.h"
 
 /* The first worker's request to the others. */

@@ -2,7 +2,7 @@
  *
  * The hash of each step's update is sent with the sums of the next step.  When hashes differ, or on
  * a full check, hashes by tensor are gathered and the rank that disagrees is named.  Parameters
- * that exist on one worker only are compared with their own past (update.c). */
+ * that exist on one worker only are compared with their own past (flat_update.c). */
 #include <stdio.h>
 #include <stdlib.h>
 

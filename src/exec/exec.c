@@ -8,8 +8,8 @@
 #include "exec/device/device.h"
 #include "exec/first_params.h"
 #include "exec/host/host.h"
-#include "exec/program/collective.h"
-#include "exec/worker/mixed.h"
+#include "exec/program/exec_program.h"
+#include "exec/worker/worker.h"
 #include "exec/worker/worker_state.h"
 
 /* Averages are copied to where evaluation reads them. */

@@ -1,7 +1,7 @@
 /* lists.c - prints the step programs of a worker that is not created yet. */
 #include <stdlib.h>
 
-#include "exec/host/step_passes.h"
+#include "exec/host/host.h"
 #include "exec/memory.h"
 #include "exec/worker/worker.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "exec/device/device.h"
-#include "exec/program/prepared.h"
+#include "exec/program/exec_program.h"
 #include "exec/worker/worker.h"
 
 tutti_status tti_exec_shard_map(const tti_exec_desc *desc, int n_ranks, tti_shard_map *out) {

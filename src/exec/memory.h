@@ -3,7 +3,7 @@
 #define TTI_EXEC_MEMORY_H
 
 #include "exec/exec.h"
-#include "exec/program/accumulate.h"
+#include "exec/program/exec_program.h"
 
 /* Micro-batch groups of the worker of a pipeline stage that has most; if each has its own, of one
  * with n_local shards. */

@@ -12,7 +12,7 @@
 
 /* The time of a shard program that ran, in seconds; or with is_measured false an estimate from its
  * costs. */
-typedef struct tti_shard_group {
+typedef struct tti_group_cost {
     int64_t rows; /* of the shard */
     const char *recompute;
     double cost_s;        /* by the costs of its operations at the ceilings */
@@ -22,7 +22,7 @@ typedef struct tti_shard_group {
     double hidden_bytes;  /* bytes that each compute thread, or a device, takes in addition to those
                              in plans; on a host it may be below 0 */
     double scratch_bytes; /* devices: of these what kernels say that they want */
-} tti_shard_group;
+} tti_group_cost;
 
 /* Scratch memory that the kernels of a plan request from a device, which is asked once. */
 typedef struct tti_scratch {
@@ -61,7 +61,7 @@ typedef struct tti_calibration {
     int n_ranks;          /* that the two are of */
     bool is_device;
     double slice_s; /* for one short program */
-    tti_shard_group shard_groups[TTI_MAX_SHARD_GROUPS];
+    tti_group_cost shard_groups[TTI_MAX_SHARD_GROUPS];
     tti_scratch scratch[TTI_MAX_SCRATCH];
     int n_shard_groups, n_scratch;
     double paper_scratch; /* of a shard that is under way, where no kernel is there to be asked */
@@ -109,8 +109,8 @@ tutti_status tti_calibrate_shard_groups(const tti_blueprint *b, int n_workers, t
 
 /* The micro-batch group of a program: as measured, or the nearest one's scaled by the costs.
  * *is_measured. */
-tti_shard_group tti_calibrated_shard_group(const tti_calibration *c, int64_t rows,
-                                           const char *recompute, double cost_s, bool *is_measured);
+tti_group_cost tti_calibrated_shard_group(const tti_calibration *c, int64_t rows,
+                                          const char *recompute, double cost_s, bool *is_measured);
 
 /* A backend that stands for a device which is not here: for graphs and plans, nothing runs. */
 const tti_backend *tti_paper_device(void);

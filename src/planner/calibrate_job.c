@@ -33,7 +33,7 @@ typedef struct rig {
     tti_loader *loader;
     tti_batch batch; /* the newest */
     tti_shard_data shards[TTI_MAX_WORKERS];
-    tti_shard_group shard_group;
+    tti_group_cost shard_group;
     double spent_s, slice_s;
     int64_t n_begun, n_loaded;
     pthread_t thread;
@@ -243,8 +243,8 @@ static int power_of_two_upto(int n) {
     return power;
 }
 
-static const tti_shard_group *find_shard_group(const tti_calibration *c, int64_t rows,
-                                               const char *recompute) {
+static const tti_group_cost *find_shard_group(const tti_calibration *c, int64_t rows,
+                                              const char *recompute) {
     for (int i = 0; i < c->n_shard_groups; i++)
         if (c->shard_groups[i].rows == rows && strcmp(c->shard_groups[i].recompute, recompute) == 0)
             return &c->shard_groups[i];
@@ -252,11 +252,11 @@ static const tti_shard_group *find_shard_group(const tti_calibration *c, int64_t
 }
 
 /* Estimates the time of a few steps from the nearest known micro-batch group. */
-static bool is_too_long(const tti_calibration *c, const tti_shard_group *shard_group,
+static bool is_too_long(const tti_calibration *c, const tti_group_cost *shard_group,
                         double left_s) {
     bool is_measured;
-    tti_shard_group guess = tti_calibrated_shard_group(c, shard_group->rows, shard_group->recompute,
-                                                       shard_group->cost_s, &is_measured);
+    tti_group_cost guess = tti_calibrated_shard_group(c, shard_group->rows, shard_group->recompute,
+                                                      shard_group->cost_s, &is_measured);
     return left_s <= 0 || guess.s * (MIN_STEPS + 1) > left_s;
 }
 
@@ -270,9 +270,9 @@ static void init_rig(rig *r, const tti_blueprint *b, int i, int n, const tti_cal
     tti_worker_cores(b, i, n, &share);
     r->b.n_shards = is_device(r) ? 1 : power_of_two_upto(n > 1 ? share.n_threads : c->n_cores);
     r->shard_group =
-        (tti_shard_group){.rows = b->rows_per_shard,
-                          .recompute = b->config.train.recompute,
-                          .cost_s = fmax(tti_program_cost_s(c, &b->plan->shard), MIN_COST_S)};
+        (tti_group_cost){.rows = b->rows_per_shard,
+                         .recompute = b->config.train.recompute,
+                         .cost_s = fmax(tti_program_cost_s(c, &b->plan->shard), MIN_COST_S)};
 }
 
 static tutti_status run_rigs(const tti_blueprint *b, int n, double slice_s, tti_calibration *c,
@@ -302,9 +302,9 @@ static int count_rigs(const tti_calibration *c, const tti_calibration *host, int
 tutti_status tti_calibrate_shard_groups(const tti_blueprint *b, int n_workers, tti_calibration *c,
                                         tti_calibration *host, double left_s, double *spent_s) {
     double slice_s = c->is_device ? fmin(fmax(c->slice_s, WARM_S), left_s / 2) : c->slice_s;
-    const tti_shard_group shard_group = {.rows = b->rows_per_shard,
-                                         .recompute = b->config.train.recompute,
-                                         .cost_s = tti_program_cost_s(c, &b->plan->shard)};
+    const tti_group_cost shard_group = {.rows = b->rows_per_shard,
+                                        .recompute = b->config.train.recompute,
+                                        .cost_s = tti_program_cost_s(c, &b->plan->shard)};
     *spent_s = 0;
     if (c->n_shard_groups == TTI_MAX_SHARD_GROUPS ||
         find_shard_group(c, shard_group.rows, shard_group.recompute) ||
@@ -326,17 +326,16 @@ tutti_status tti_calibrate_shard_group(const tti_blueprint *b, tti_calibration *
     return tti_calibrate_shard_groups(b, c->n_ranks, c, NULL, left_s, spent_s);
 }
 
-static double distance(const tti_shard_group *shard_group, const char *recompute, double cost_s) {
+static double distance(const tti_group_cost *shard_group, const char *recompute, double cost_s) {
     bool other = strcmp(shard_group->recompute, recompute) != 0;
     return fabs(log(shard_group->cost_s / cost_s)) + (other ? 1 : 0);
 }
 
-tti_shard_group tti_calibrated_shard_group(const tti_calibration *c, int64_t rows,
-                                           const char *recompute, double cost_s,
-                                           bool *is_measured) {
-    const tti_shard_group *nearest = NULL;
+tti_group_cost tti_calibrated_shard_group(const tti_calibration *c, int64_t rows,
+                                          const char *recompute, double cost_s, bool *is_measured) {
+    const tti_group_cost *nearest = NULL;
     cost_s = fmax(cost_s, MIN_COST_S);
-    tti_shard_group shard_group = {
+    tti_group_cost shard_group = {
         .rows = rows, .recompute = recompute, .cost_s = cost_s, .s = cost_s};
     for (int i = 0; i < c->n_shard_groups; i++)
         if (!nearest ||

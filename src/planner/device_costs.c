@@ -11,10 +11,8 @@
 #include <string.h>
 
 #include "data/loader/resident.h"
-#include "exec/program/collective.h"
-#include "exec/program/inputs.h"
-#include "exec/program/tp_waits.h"
-#include "exec/worker/pipe.h"
+#include "exec/program/exec_program.h"
+#include "exec/worker/worker.h"
 
 /* Bytes of the device's memory traffic that cost kernels as much time as one byte that is sent. */
 static const double TAKEN = 12;

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/affinity.h"
-#include "exec/program/collective.h"
-#include "exec/update/share.h"
-#include "exec/worker/compress.h"
+#include "exec/program/exec_program.h"
+#include "exec/update/flat_update.h"
+#include "exec/worker/worker.h"
 #include "train/job/devices.h"
 #include "train/setup/init_config.h"
 #include "train/setup/worker_exec.h"

@@ -3,7 +3,7 @@
 #ifndef TTI_PLANNER_DRAWING_H
 #define TTI_PLANNER_DRAWING_H
 
-#include "exec/program/compute_threads.h"
+#include "exec/program/exec_program.h"
 #include "planner/predict.h"
 #include "planner/schedule_drawing.h"
 

@@ -43,7 +43,7 @@ typedef struct member {
     const tti_blueprint *b; /* of its kind */
     bool on_device;
     int n_threads; /* that make its update */
-    tti_shard_group shard_group;
+    tti_group_cost shard_group;
 } member;
 
 static member member_of(const tti_blueprint *b, const tti_mixture *m, const tti_scheme *l, int rank,

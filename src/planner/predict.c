@@ -10,10 +10,9 @@
 
 #include "data/dataset.h"
 #include "exec/device/device.h"
-#include "exec/program/collective.h"
-#include "exec/update/share.h"
-#include "exec/worker/compress.h"
-#include "exec/worker/pipe.h"
+#include "exec/program/exec_program.h"
+#include "exec/update/flat_update.h"
+#include "exec/worker/worker.h"
 #include "planner/device_costs.h"
 #include "planner/scratch.h"
 #include "planner/stage_sim.h"
@@ -156,7 +155,7 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
 }
 
 static tutti_status predict_compute(tti_prediction *p, const tti_blueprint *b,
-                                    const tti_calibration *c, const tti_shard_group *shard_group,
+                                    const tti_calibration *c, const tti_group_cost *shard_group,
                                     const parts *x, const crew *w) {
     double second = shard_group->s / shard_group->cost_s;
     p->sent_bytes = 0;
@@ -249,7 +248,7 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
 /* All cores together make the one update that was measured; workers make one each, or a server's
  * threads, or its ranks, one for all. */
 static void predict_update(tti_prediction *p, const tti_blueprint *b, const parts *x,
-                           const tti_shard_group *shard_group, const tti_calibration *c,
+                           const tti_group_cost *shard_group, const tti_calibration *c,
                            const crew *w) {
     const tti_scheme *l = &p->layout;
     const tti_plan *plan = b->plan;
@@ -267,7 +266,7 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
 }
 
 static void predict_load(tti_prediction *p, const tti_blueprint *b,
-                         const tti_shard_group *shard_group, const tti_calibration *c) {
+                         const tti_group_cost *shard_group, const tti_calibration *c) {
     if (!c->is_device) p->load_s = shard_group->load_s * (double)b->config.train.batch / c->n_cores;
 }
 
@@ -385,7 +384,7 @@ static int in_flight(const tti_plan *plan, const tti_exec_memory *m) {
 }
 
 static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const parts *x,
-                                   const tti_shard_group *shard_group, const tti_calibration *c,
+                                   const tti_group_cost *shard_group, const tti_calibration *c,
                                    const crew *w) {
     tti_exec_desc desc = tti_worker_exec_desc(b);
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
@@ -441,7 +440,7 @@ tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
     own.config.parallel.zero = layout->zero;
     *out = (tti_prediction){.layout = *layout};
     crew w = crew_of(b, layout, c);
-    tti_shard_group shard_group =
+    tti_group_cost shard_group =
         tti_calibrated_shard_group(c, b->rows_per_shard, layout->recompute,
                                    tti_program_cost_s(c, &b->plan->shard), &out->is_measured);
     parts x;

@@ -3,7 +3,7 @@
 #define TTI_PLANNER_SCHEDULE_DRAWING_H
 
 #include "base/str.h"
-#include "exec/program/pipe_schedule.h"
+#include "exec/program/exec_program.h"
 
 /* Height of a strip of the picture, pixels. */
 enum { TTI_STRIP_HEIGHT = 20 };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "exec/program/prepared.h"
+#include "exec/program/exec_program.h"
 #include "train/setup/worker_exec.h"
 
 /* On a host, where each value is a separate array, including values kept for other stages; on
@@ -144,7 +144,7 @@ double tti_scratch_beyond(const tti_calibration *c, const tti_blueprint *b, int 
 }
 
 double tti_scratch_bytes(const tti_calibration *c, const tti_plan *plan,
-                         const tti_shard_group *shard_group, double cost_s) {
+                         const tti_group_cost *shard_group, double cost_s) {
     const tti_scratch *known = find(c, plan);
     if (!c->is_device) return 0;
     if (known)

@@ -4,7 +4,7 @@
 #ifndef TTI_PLANNER_STAGE_SIM_H
 #define TTI_PLANNER_STAGE_SIM_H
 
-#include "exec/program/pipe_schedule.h"
+#include "exec/program/exec_program.h"
 #include "planner/calibrate.h"
 
 enum { TTI_MAX_MOMENTS = 2 * TTI_MAX_CHUNKS };

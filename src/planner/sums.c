@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "exec/worker/compress.h"
+#include "exec/worker/worker.h"
 #include "train/loop/averaging.h"
 #include "train/setup/worker_exec.h"
 

@@ -30,7 +30,7 @@
 
 #include "comm/progress.h"
 #include "exec/exec.h"
-#include "exec/program/compute_threads.h"
+#include "exec/program/exec_program.h"
 
 enum { TTI_UNBOUNDED = -1, TTI_STALENESS_BINS = 257 };
 

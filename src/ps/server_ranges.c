@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/worker/divided.h"
+#include "exec/worker/worker.h"
 
 struct tti_ranges {
     const tti_server_desc *desc;

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "comm/wait_clock.h"
-#include "exec/worker/profile.h"
+#include "exec/worker/worker.h"
 #include "ps/server_wire.h"
 
 enum { WAIT_SLICE_MS = 50 };

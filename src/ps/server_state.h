@@ -23,8 +23,8 @@
 #include "comm/channel.h"
 #include "comm/sum_order.h"
 #include "comm/transport.h"
-#include "exec/program/accumulate.h"
-#include "exec/worker/server_calls.h"
+#include "exec/program/exec_program.h"
+#include "exec/worker/worker.h"
 #include "ps/server.h"
 
 typedef struct tti_ranges tti_ranges;

@@ -83,7 +83,7 @@ T_CASE(a_graph_needs_its_inputs) {
             &(tti_exec_desc){
                 .plan = plan, .backend = &tti_backend_cpu, .n_shards = 1, .n_compute_threads = 1},
             &exec),
-        TUTTI_E_INVALID, "exec: the graph needs the inputs 'x' and 'target'");
+        TUTTI_E_INVALID, "exec: the graph needs samples ('x') and the input 'target'");
     tti_plan_destroy(plan);
 }
 

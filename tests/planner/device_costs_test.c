@@ -204,7 +204,7 @@ T_CASE(scratch_of_stages) {
     for (int i = 0; i < 2; i++)
         most = fmax(most, tti_program_cost_s(&c, &tti_blueprint_plan(m.b, i)->shard));
     c.paper_scratch = 0; /* a micro-batch group ran, and nobody was asked */
-    c.shard_groups[c.n_shard_groups++] = (tti_shard_group){
+    c.shard_groups[c.n_shard_groups++] = (tti_group_cost){
         .rows = m.b->rows_per_shard, .recompute = "none", .cost_s = whole, .s = whole};
     T_OK(tti_predict(m.b, &scheme, &c, &none));
     c.shard_groups[0].hidden_bytes = 1e6;
@@ -271,7 +271,7 @@ T_CASE(pictures_of_few_channels) {
     assert_int_equal(count_padded(&c, &piece->shard), 2); /* forward, and gradient of weights */
     c.bytes = 1e30, c.kernel_s = 0;
     double padded = tti_program_cost_s(&c, &piece->shard), outputs = 4 * 16 * 16 * 64;
-    double scratch = tti_scratch_bytes(&c, piece, &(tti_shard_group){.cost_s = 1}, 1);
+    double scratch = tti_scratch_bytes(&c, piece, &(tti_group_cost){.cost_s = 1}, 1);
     c.tile = 0;
     double plain = tti_program_cost_s(&c, &piece->shard);
     double more = 2 * 2 * outputs * 49 * (64 - 3 / 2.0); /* both, of an addition and a product */
@@ -304,8 +304,7 @@ T_CASE(squares_of_attention) {
     made m = make_gpt();
     tti_calibration c = {.is_device = true, .paper_scratch = 1};
     double n = (double)m.b->rows_per_shard * 2;
-    T_NEAR(tti_scratch_bytes(&c, m.b->plan, &(tti_shard_group){.cost_s = 1}, 1), 2 * n * 16 * 16,
-           0);
+    T_NEAR(tti_scratch_bytes(&c, m.b->plan, &(tti_group_cost){.cost_s = 1}, 1), 2 * n * 16 * 16, 0);
     unmake(&m);
 }
 
@@ -318,7 +317,7 @@ T_CASE(rows_of_a_head_without_logits) {
                      1);
     tti_calibration c = {.is_device = true, .paper_scratch = 1};
     double n = (double)m.b->rows_per_shard * 16;
-    T_NEAR(tti_scratch_bytes(&c, m.b->plan, &(tti_shard_group){.cost_s = 1}, 1),
+    T_NEAR(tti_scratch_bytes(&c, m.b->plan, &(tti_group_cost){.cost_s = 1}, 1),
            (4 + 2 * 172) * n * 4, 0);
     unmake(&m);
 }

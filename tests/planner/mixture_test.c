@@ -16,11 +16,11 @@ static tti_calibration calibration(const tti_blueprint *b, bool is_device, doubl
                          .sum_bytes_s = BYTES_S,
                          .base_bytes = 5e6,
                          .n_shard_groups = 1};
-    c.shard_groups[0] = (tti_shard_group){.rows = b->rows_per_shard,
-                                          .recompute = b->config.train.recompute,
-                                          .cost_s = tti_program_cost_s(&c, &b->plan->shard),
-                                          .s = group_s,
-                                          .update_s = UPDATE_S};
+    c.shard_groups[0] = (tti_group_cost){.rows = b->rows_per_shard,
+                                         .recompute = b->config.train.recompute,
+                                         .cost_s = tti_program_cost_s(&c, &b->plan->shard),
+                                         .s = group_s,
+                                         .update_s = UPDATE_S};
     return c;
 }
 

@@ -21,13 +21,13 @@ static tti_calibration calibration(const tti_blueprint *b, int n_ranks) {
                          .base_bytes = 5e6,
                          .n_ranks = n_ranks,
                          .n_shard_groups = 1};
-    c.shard_groups[0] = (tti_shard_group){.rows = b->rows_per_shard,
-                                          .recompute = "none",
-                                          .cost_s = tti_program_cost_s(&c, &b->plan->shard),
-                                          .s = 0.010,
-                                          .update_s = 0.002,
-                                          .load_s = 1e-5,
-                                          .hidden_bytes = 1000};
+    c.shard_groups[0] = (tti_group_cost){.rows = b->rows_per_shard,
+                                         .recompute = "none",
+                                         .cost_s = tti_program_cost_s(&c, &b->plan->shard),
+                                         .s = 0.010,
+                                         .update_s = 0.002,
+                                         .load_s = 1e-5,
+                                         .hidden_bytes = 1000};
     return c;
 }
 
@@ -133,7 +133,7 @@ T_CASE(costs_stand_for_what_was_not_measured) {
     made m = predict("parallel.workers=1", "parallel.shards=4");
     tti_calibration c = calibration(m.b, 1);
     bool is_measured;
-    tti_shard_group half =
+    tti_group_cost half =
         tti_calibrated_shard_group(&c, 4, "none", c.shard_groups[0].cost_s / 2, &is_measured);
     assert_true(!is_measured);
     T_NEAR(half.s / 0.005, 1, 1e-9);

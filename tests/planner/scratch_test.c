@@ -6,19 +6,19 @@
 static const double SCRATCH = 4e6, PAPER = 7e5;
 
 /* A micro-batch group of half the costs that took more than its kernels had said. */
-static tti_shard_group shard_group_of(double cost_s) {
-    return (tti_shard_group){.recompute = "none",
-                             .cost_s = cost_s / 2,
-                             .s = 1,
-                             .hidden_bytes = 5e6,
-                             .scratch_bytes = SCRATCH};
+static tti_group_cost shard_group_of(double cost_s) {
+    return (tti_group_cost){.recompute = "none",
+                            .cost_s = cost_s / 2,
+                            .s = 1,
+                            .hidden_bytes = 5e6,
+                            .scratch_bytes = SCRATCH};
 }
 
 T_CASE(asked_or_scaled) {
     T_UNUSED;
     const tti_plan known = {0}, other = {0};
     tti_calibration c = {.is_device = true, .n_scratch = 1};
-    tti_shard_group shard_group = shard_group_of(2);
+    tti_group_cost shard_group = shard_group_of(2);
     c.scratch[0] = (tti_scratch){&known, 9e6};
     T_NEAR(tti_scratch_bytes(&c, &known, &shard_group, 2), 9e6 + 1e6, 0);
     T_NEAR(tti_scratch_bytes(&c, &other, &shard_group, 2), 2 * 5e6, 0);

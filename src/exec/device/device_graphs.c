@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "exec/device/device_step.h"
-#include "exec/worker/pipe_ends.h"
+#include "exec/worker/worker.h"
 
 /* Operations in a step of one worker.  At a tenth of the devices' speed this is below a few
  * milliseconds. */

@@ -19,7 +19,6 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "exec/device/device_step.h"
-#include "exec/worker/pipe_ends.h"
 #include "exec/worker/worker.h"
 
 /* Through the host: the readers of an end's memory, and the source of sent values. */

@@ -4,7 +4,7 @@
 #define TTI_EXEC_DEVICE_PIPE_H
 
 #include "exec/device/params/device_params.h"
-#include "exec/program/inputs.h"
+#include "exec/program/exec_program.h"
 #include "exec/worker/desc.h"
 
 typedef struct tti_device_pipe tti_device_pipe;

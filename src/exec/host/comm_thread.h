@@ -6,7 +6,7 @@
 #ifndef TTI_EXEC_COMM_THREAD_H
 #define TTI_EXEC_COMM_THREAD_H
 
-#include "exec/program/step_program.h"
+#include "exec/program/exec_program.h"
 
 typedef struct tti_comm_thread tti_comm_thread;
 

@@ -2,7 +2,8 @@
 #ifndef TTI_EXEC_MAIN_QUEUE_H
 #define TTI_EXEC_MAIN_QUEUE_H
 
-#include "exec/program/step_program.h"
+#include "exec/program/exec_program.h"
+#include "exec/worker/desc.h"
 
 typedef struct tti_host_main {
     tti_exec *x;

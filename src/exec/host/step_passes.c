@@ -6,7 +6,7 @@
  * rest of the step to the worker's own queue. */
 #include "exec/host/step_passes.h"
 
-#include "exec/worker/compress.h"
+#include "exec/worker/worker.h"
 
 enum { MAX_TAIL = 16 };
 

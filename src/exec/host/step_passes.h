@@ -5,8 +5,8 @@
 #ifndef TTI_EXEC_STEP_PASSES_H
 #define TTI_EXEC_STEP_PASSES_H
 
-#include "exec/program/step_program.h"
-#include "exec/worker/sharded.h"
+#include "exec/program/exec_program.h"
+#include "exec/worker/worker.h"
 
 /* The kinds of steps that a worker may make; each has a list of its own. */
 typedef enum tti_step_form {

@@ -21,8 +21,8 @@
 
 #include "base/str.h"
 #include "exec/program/accumulate.h"
+#include "exec/program/pipe_side.h"
 #include "exec/program/window.h"
-#include "exec/worker/pipe_ends.h"
 
 typedef enum tti_instr_kind {
     TTI_RUN,  /* steps first .. last-1 of the shard program, for one shard of the micro-batch group

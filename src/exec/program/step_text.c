@@ -1,8 +1,8 @@
 /* step_text.c - prints a step program as a table. */
 #include <stdio.h>
 
+#include "exec/program/state_arrays.h"
 #include "exec/program/step_program.h"
-#include "exec/worker/desc.h"
 
 /* ---- what an instruction does ---- */
 

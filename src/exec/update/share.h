@@ -7,7 +7,7 @@
 #ifndef TTI_EXEC_SHARE_H
 #define TTI_EXEC_SHARE_H
 
-#include "exec/program/compute_threads.h"
+#include "exec/program/exec_program.h"
 #include "passes/plan.h"
 
 typedef struct tti_own_block {

@@ -6,6 +6,7 @@
 #include "base/affinity.h"
 #include "comm/mesh.h"
 #include "comm/shard_map.h"
+#include "exec/program/state_arrays.h"
 #include "exec/program/timeline.h"
 #include "passes/plan.h"
 #include "tutti/comm.h"
@@ -81,9 +82,6 @@ typedef struct tti_exec_desc {
     double beta1, beta2; /* of Adam, for the bias corrections */
 } tti_exec_desc;
 
-/* The averaged parameters, and the parameters, as numbers of a state array. */
-enum { TTI_STATE_EMA = -1, TTI_STATE_PARAMS = -2 };
-
 /* A data set that a device may keep: bytes, and the float that each stands for.  More than one
  * channel: pixels of so many bytes become planes. */
 typedef struct tti_resident_samples {
@@ -155,5 +153,10 @@ typedef struct tti_exec_memory {
     size_t offloaded;   /* of the host, for a device that has no state (desc.offload) */
     size_t beside; /* of the host: constants and results of the programs of its compute threads */
 } tti_exec_memory;
+
+/* The shared memory of the workers of desc: plan, backend and ema are read.  On success *out is
+ * owned by the caller, who destroys it after the last worker. */
+tutti_status tti_shared_params_create(const tti_exec_desc *desc, tti_shared_params **out);
+void tti_shared_params_destroy(tti_shared_params *copy);
 
 #endif /* TTI_EXEC_DESC_H */

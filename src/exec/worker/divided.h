@@ -7,7 +7,7 @@
 #define TTI_EXEC_DIVIDED_H
 
 #include "comm/mesh.h"
-#include "exec/update/update.h"
+#include "exec/update/flat_update.h"
 #include "exec/worker/desc.h"
 
 typedef struct tti_divided tti_divided;

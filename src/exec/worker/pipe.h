@@ -3,7 +3,7 @@
 #ifndef TTI_EXEC_PIPE_H
 #define TTI_EXEC_PIPE_H
 
-#include "exec/program/pipe_schedule.h"
+#include "exec/program/exec_program.h"
 #include "exec/worker/desc.h"
 
 typedef struct tti_pipe tti_pipe;

@@ -3,7 +3,7 @@
 #ifndef TTI_EXEC_SERVER_CALLS_H
 #define TTI_EXEC_SERVER_CALLS_H
 
-#include "exec/update/share.h"
+#include "exec/update/flat_update.h"
 #include "exec/worker/desc.h"
 
 typedef struct tti_server_calls {

@@ -8,9 +8,8 @@
 #ifndef TTI_EXEC_SHARDED_H
 #define TTI_EXEC_SHARDED_H
 
-#include "exec/program/accumulate.h"
-#include "exec/program/window.h"
-#include "exec/update/share.h"
+#include "exec/program/exec_program.h"
+#include "exec/update/flat_update.h"
 #include "exec/worker/desc.h"
 
 typedef struct tti_sharded {

@@ -1,5 +1,5 @@
-/* shared_params.c - the memory that workers of one process share; exec.c and update.c order the
- * accesses.
+/* shared_params.c - the memory that workers of one process share; exec.c and flat_update.c order
+ * the accesses.
  */
 #include "exec/worker/shared_params.h"
 

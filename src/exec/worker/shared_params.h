@@ -16,9 +16,4 @@ struct tti_shared_params {
     float *ema;                 /* NULL: none */
 };
 
-/* The shared memory of the workers of desc: plan, backend and ema are read.  On success *out is
- * owned by the caller, who destroys it after the last worker. */
-tutti_status tti_shared_params_create(const tti_exec_desc *desc, tti_shared_params **out);
-void tti_shared_params_destroy(tti_shared_params *copy);
-
 #endif /* TTI_EXEC_ONE_COPY_H */

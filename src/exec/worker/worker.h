@@ -4,15 +4,14 @@
 
 #include <stdatomic.h>
 
-#include "exec/program/accumulate.h"
-#include "exec/program/compute_threads.h"
-#include "exec/program/inputs.h"
-#include "exec/program/instance.h"
-#include "exec/program/step_program.h"
-#include "exec/update/update.h"
+#include "exec/program/exec_program.h"
+#include "exec/update/flat_update.h"
 #include "exec/worker/compress.h"
+#include "exec/worker/compress_places.h"
 #include "exec/worker/desc.h"
 #include "exec/worker/divided.h"
+#include "exec/worker/divided_pieces.h"
+#include "exec/worker/mixed.h"
 #include "exec/worker/pipe_ends.h"
 #include "exec/worker/profile.h"
 #include "exec/worker/server_calls.h"

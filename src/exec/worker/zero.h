@@ -6,7 +6,7 @@
 #ifndef TTI_EXEC_ZERO_H
 #define TTI_EXEC_ZERO_H
 
-#include "exec/program/compute_threads.h"
+#include "exec/program/exec_program.h"
 #include "exec/worker/desc.h"
 
 /* True if each worker updates a part, and if it has the state of that part only. */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/program/instance.h"
+#include "exec/program/exec_program.h"
 
 enum { CACHE_NAME = 32 };
 

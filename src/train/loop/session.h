@@ -6,7 +6,7 @@
 #ifndef TTI_TRAIN_SESSION_H
 #define TTI_TRAIN_SESSION_H
 
-#include "exec/worker/shared_params.h"
+#include "exec/exec.h"
 #include "ps/server.h"
 #include "train/setup/blueprint.h"
 #include "tutti/comm.h"

@@ -5,7 +5,7 @@
 
 #include "base/affinity.h"
 #include "exec/exec.h"
-#include "exec/program/instance.h"
+#include "exec/program/exec_program.h"
 #include "train/setup/blueprint.h"
 #include "train/setup/init_config.h"
 #include "train/setup/whole_layers.h"

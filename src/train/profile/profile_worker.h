@@ -2,7 +2,7 @@
 #ifndef TTI_TRAIN_PROFILE_WORKER_H
 #define TTI_TRAIN_PROFILE_WORKER_H
 
-#include "exec/worker/shared_params.h"
+#include "exec/exec.h"
 #include "ps/server.h"
 #include "train/profile/ceilings.h"
 #include "train/profile/profile_told.h"

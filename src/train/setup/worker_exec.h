@@ -3,7 +3,7 @@
 #define TTI_TRAIN_WORKER_EXEC_H
 
 #include "base/affinity.h"
-#include "exec/worker/shared_params.h"
+#include "exec/exec.h"
 #include "ps/server.h"
 #include "train/setup/blueprint.h"
 

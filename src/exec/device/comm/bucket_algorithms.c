@@ -10,7 +10,7 @@
 #include "base/dtype.h"
 #include "comm/progress.h"
 #include "exec/device/comm/device_tp.h"
-#include "exec/update/share.h"
+#include "exec/update/flat_update.h"
 
 /* Rank 0's message. */
 typedef struct table_message {

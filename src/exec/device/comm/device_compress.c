@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "exec/device/state/device_state.h"
-#include "exec/worker/compress_places.h"
+#include "exec/worker/worker.h"
 
 struct tti_device_compress {
     tti_exec *x;

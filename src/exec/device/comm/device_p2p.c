@@ -13,7 +13,7 @@
 #include "exec/device/comm/device_line.h"
 #include "exec/device/comm/device_tp.h"
 #include "exec/device/state/device_state.h"
-#include "exec/worker/pipe_ends.h"
+#include "exec/worker/worker.h"
 
 enum {
     ALIGN = 256,

@@ -13,8 +13,7 @@
 #include "exec/device/comm/device_p2p.h"
 #include "exec/device/comm/reported_sums.h"
 #include "exec/device/state/device_state.h"
-#include "exec/program/collective.h"
-#include "exec/program/joint_sums.h"
+#include "exec/program/exec_program.h"
 #include "exec/worker/worker.h"
 #include "passes/tensor/norm_exchange.h"
 

@@ -4,7 +4,7 @@
 #define TTI_EXEC_DEVICE_TP_H
 
 #include "backend/backend.h"
-#include "exec/program/tp_calls.h"
+#include "exec/program/exec_program.h"
 #include "exec/worker/desc.h"
 
 /* Connects the devices of the axis if all workers of the job can, else allocates host memory for

@@ -8,7 +8,7 @@
 #define TTI_EXEC_DEVICE_SHARDED_H
 
 #include "exec/device/comm/device_comm.h"
-#include "exec/program/instance.h"
+#include "exec/program/exec_program.h"
 
 typedef struct tti_device_sharded tti_device_sharded;
 

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "comm/transport.h"
 #include "exec/device/state/device_state.h"
-#include "exec/program/bucket_due.h"
+#include "exec/program/exec_program.h"
 
 struct tti_offload {
     tti_exec *x, *host;

@@ -2,8 +2,8 @@
  * the update (ZeRO-Offload, Ren et al. 2021).
  *
  * Summed gradients are copied to the host bucket by bucket during the backward pass; the update is
- * that of a worker on CPUs (update.c), with its bits; parameters are copied back bucket by bucket
- * while the next ones are updated.  The device has parameters, gradients and activations.
+ * that of a worker on CPUs (flat_update.c), with its bits; parameters are copied back bucket by
+ * bucket while the next ones are updated.  The device has parameters, gradients and activations.
  *
  * A single worker with several buckets, whose optimizer needs nothing of all gradients together,
  * such as their norm for clipping, updates a bucket as soon as it has arrived, during the backward

@@ -1,8 +1,8 @@
-/* update.c - the update program: clip, optimizer, averages, hash, on all compute threads.
+/* flat_update.c - the update program: clip, optimizer, averages, hash, on all compute threads.
  *
  * The plan fixes the blocks and the order of sums over them, so neither threads nor workers change
  * a bit; nor does it matter which worker updates a block. */
-#include "exec/update/update.h"
+#include "exec/update/flat_update.h"
 
 #include <math.h>
 #include <stdio.h>

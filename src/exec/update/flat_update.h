@@ -1,13 +1,13 @@
-/* update.h - the update program over flat arrays: clip, optimizer, averages, hash.
+/* flat_update.h - the update program over flat arrays: clip, optimizer, averages, hash.
  *
  * The update knows the plan, the blocks that are the worker's (share.h) and arrays.  It knows
  * neither the worker nor its communicators: sums by block are left in tti_update_partials, and the
  * caller adds those of other workers before it goes on. */
-#ifndef TTI_EXEC_UPDATE_H
-#define TTI_EXEC_UPDATE_H
+#ifndef TTI_EXEC_FLAT_UPDATE_H
+#define TTI_EXEC_FLAT_UPDATE_H
 
 #include "backend/backend.h"
-#include "exec/program/compute_threads.h"
+#include "exec/program/exec_program.h"
 #include "exec/update/share.h"
 
 typedef struct tti_update tti_update;
@@ -91,4 +91,4 @@ uint64_t tti_update_hash_others(tti_update *update);
 /* Parameters were written by somebody else: they are not compared with their past once. */
 void tti_update_forget_hashes(tti_update *update);
 
-#endif /* TTI_EXEC_UPDATE_H */
+#endif /* TTI_EXEC_FLAT_UPDATE_H */

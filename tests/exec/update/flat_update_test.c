@@ -1,4 +1,5 @@
-/* update_test.c - clip by the global norm, the optimizer, and gradients that are not finite. */
+/* flat_update_test.c - clip by the global norm, the optimizer, and gradients that are not finite.
+ */
 #include "exec/crew.h"
 
 static crew new_crew(net_fn net, int n_ranks) {
