@@ -135,7 +135,7 @@ def test_weights_that_do_not_fit():
 def test_resnet_has_torchvision_names_and_a_new_head():
     train("run", *RESNET).expect(0)
     export("run", "torchvision", "tv").expect(0, "122 tensors")
-    export("run", "hf", "made").expect(2, "no resnet with model.stem=cifar")
+    export("run", "hf", "made").expect(2, "cannot describe a resnet with model.stem=cifar")
     tensors = read("tv/model.safetensors")
     counter = tensors["layer4.1.bn2.num_batches_tracked"]
     if counter != ("I64", [], struct.pack("<q", 1)):

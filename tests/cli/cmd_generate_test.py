@@ -42,7 +42,7 @@ def test_a_recurrent_model():
 
 def test_bad_input():
     runs.tutti(*runs.small("pictures")).expect(0)
-    runs.tutti("generate", "pictures").expect(2, "writes no text")
+    runs.tutti("generate", "pictures").expect(2, "is not a causal language model")
     train("gpt2", "train.steps=2")
     ended = runs.tutti("generate", "run", "--prompt", "A").expect(3, "not in the vocabulary")
     assert ended.out == ""

@@ -108,7 +108,7 @@ def test_wrong_usage():
         runs.tutti("profile", *JOB, "--rank", rank).expect(2, "--rank expects a number from 0")
     runs.tutti("profile", *JOB, "--rank", "2", "-n", "2").expect(2, "there is no rank 2 of 2")
     runs.tutti("profile", *JOB, env=dict(os.environ, RANK="0", WORLD_SIZE="2")).expect(
-        2, "it starts its own workers")
+        2, "starts its own workers")
     runs.tutti("profile", "--help").expect(0, "usage: tutti profile")
     runs.tutti("profile", *JOB, "--steps", "0").expect(2, "--steps expects a number from 1 to 1000")
     runs.tutti("profile", *JOB, "--steps", "many").expect(2, "got 'many'")

@@ -53,7 +53,7 @@ def test_losses_of_the_host():
         if records(run, "start")[0]["devices"] != places:
             raise AssertionError("%s: %s" % (run, records(run, "start")))
     start = train("reported", "0,cpu", *more, "train.steps=1").expect(
-        0, "workers on device 0, the host, optimizer's state on the host")
+        0, "workers on device 0, the host, optimizer state on the host")
     said = r"cuda: devices for tests, stack 1, on test device; cpu: .*; workers on"
     if not re.search(said, start.err + start.out):
         raise AssertionError(start.err + start.out)
@@ -142,7 +142,7 @@ def test_views():
     if "worker 0  on device 0<" not in text or "worker 1  on the host<" not in text:
         raise AssertionError("the picture does not tell who is where")
     run_tutti("inspect", *JOB, "parallel.devices=cpu,0").expect(
-        0, "at the host ", "(parallel.devices has some of it)")
+        0, "at the host ", "(some workers are on the host)")
     run_tutti("plan", *JOB, "parallel.devices=0,cpu", "--seconds", "0.2").expect(
         0, "data 2", "the best", "adds whole gradients")
     run_tutti("plan", *JOB, "parallel.devices=0,cpu", "--device", "h200").expect(

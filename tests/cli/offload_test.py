@@ -37,7 +37,7 @@ def test_same_bits():
                        ("processes", ["-n", "2", PROCESSES]),
                        ("parts", ["-n", "2", "parallel.zero=1", "parallel.bucket_mb=0.2"]),
                        ("three", ["-n", "3", "parallel.zero=1", PROCESSES])):
-        train(run, *MORE, *OFFLOAD, *place).expect(0, "optimizer's state on the host")
+        train(run, *MORE, *OFFLOAD, *place).expect(0, "optimizer state on the host")
         runs.same_story(reported, run)
         runs.same_checkpoint("host", run)
 

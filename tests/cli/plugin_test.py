@@ -74,10 +74,10 @@ def test_a_plugin_that_changed():
         file.write(b"x")
     again = "model.plugin=../my_model.so"
     runs.tutti("eval", "../run", "--allow-plugin").expect(
-        2, here + "/my_model.so has changed since this run was trained")
+        2, here + "/my_model.so has changed since the training")
     runs.tutti("eval", "../run", again).expect(0)
     os.rename("../my_model.so", "../elsewhere.so")
-    runs.tutti("eval", "../run", "--allow-plugin").expect(2, "cannot be read any more",
+    runs.tutti("eval", "../run", "--allow-plugin").expect(2, "can no longer be read",
                                                           "model.plugin=FILE")
     os.chdir(here)
 

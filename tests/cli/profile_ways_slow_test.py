@@ -117,7 +117,7 @@ def test_server_that_does_not_wait():
         if sum(count(lane, "waiting for parameters") for lane in lanes) < n_updates:
             raise AssertionError("not as many parameters as gradients")
     runs.tutti("profile", *GPT2, *free, "-n", "2", "parallel.staleness=1",
-               "parallel.replay=none").expect(2, "leave parallel.replay out")
+               "parallel.replay=none").expect(2, "leave out parallel.replay")
 
 
 def test_local():

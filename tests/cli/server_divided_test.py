@@ -218,10 +218,10 @@ def test_a_wish_to_end():
 def test_who_has_state_is_said():
     few = ["inspect", *layouts.models()["lenet"], "parallel.workers=4", "parallel.pipeline=2",
            "parallel.devices=cpu", *SERVER]
-    table = "such state is on the first 1 of the 2 workers of each part (parallel.servers)"
+    table = "optimizer state is on the first 1 of the 2 workers of each part (parallel.servers)"
     runs.tutti(*few).expect(0, table)
     runs.tutti(*few, "--layout").expect(0, "sums go to the first 1 of the workers")
-    runs.tutti(*few, *ASYNC).expect(0, "of each part are kept once, beside the worker of the first")
+    runs.tutti(*few, *ASYNC).expect(0, "of each part are stored once, in the process of the first")
     shown = runs.tutti(*few, *ASYNC, "--layout").expect(0, "of each part are kept once").out
     state = [line.split("state ")[1].split()[0] for line in shown.splitlines() if "state " in line
              and line.startswith("worker")]

@@ -44,7 +44,7 @@ static tutti_status make_folder(const char *dir) {
         n += strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
     closedir(open);
     if (n == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_IO, "%s: is not empty; export writes into a new folder", dir);
+    return tti_fail(TUTTI_E_IO, "%s: is not empty; give a new or empty folder", dir);
 }
 
 static tutti_status path_of(const tti_exporting *e, const char *name, char path[MAX_PATH]) {
@@ -110,7 +110,7 @@ static void add_transposed(tensors *t, const tti_slot *slot, const float *data) 
     t->v[t->n++] = (tti_ckpt_tensor){slot->param->name, type, copy};
 }
 
-/* The name in the file, a copy in the arena where it is another one; NULL: out of memory. */
+/* Returns the name in the file, allocated in the arena if it differs; NULL: out of memory. */
 static const char *name_of(const tti_exporting *e, tensors *t, const tti_slot *slot) {
     char other[TTI_WEIGHT_NAME];
     bool renamed = e->desc->format == TUTTI_EXPORT_HF && tti_is_resnet(e->b) &&
@@ -118,7 +118,7 @@ static const char *name_of(const tti_exporting *e, tensors *t, const tti_slot *s
     return renamed ? tti_arena_strdup(&t->arena, other) : slot->param->name;
 }
 
-/* Each batch norm of others also counts the batches that it has seen. */
+/* Batch norms in PyTorch also count the batches that they have seen. */
 static void add_counter(tensors *t, const char *name, int64_t step) {
     static const char end[] = ".running_mean";
     size_t n = strlen(name), n_end = sizeof end - 1;
@@ -156,7 +156,7 @@ static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
     return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
 }
 
-/* Whether a tensor counts the batches of a batch norm that was trained. */
+/* Whether a tensor is the batch count of a trained batch norm. */
 static bool counts_batches(const tti_exporting *e, const tti_import_tensor *state) {
     static const char counter[] = ".num_batches_tracked";
     char mean[TTI_WEIGHT_NAME];
@@ -167,7 +167,7 @@ static bool counts_batches(const tti_exporting *e, const tti_import_tensor *stat
            tti_plan_find_slot(e->b->plan, mean) >= 0;
 }
 
-/* One tensor of the module's state_dict: what was trained, or what the file has. */
+/* Adds one tensor of the module's state_dict: the trained values, or else those of the file. */
 static tutti_status add_state(const tti_exporting *e, tensors *t, int i) {
     tti_import_tensor state = tti_import_state_at(e->b->import, i);
     int slot = tti_plan_find_slot(e->b->plan, state.in_graph);

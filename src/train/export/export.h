@@ -1,4 +1,4 @@
-/* export.h - the parts of tutti_export. */
+/* export.h - the writers that tutti_export calls. */
 #ifndef TTI_TRAIN_EXPORT_H
 #define TTI_TRAIN_EXPORT_H
 
@@ -6,7 +6,7 @@
 #include "train/infer/predictor.h"
 #include "tutti/export.h"
 
-/* The input of all formats. */
+/* The input of all writers. */
 typedef struct tti_exporting {
     tutti_job *job;
     const tti_blueprint *b;

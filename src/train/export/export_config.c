@@ -34,7 +34,7 @@ static double epsilon_of(const tti_blueprint *b, double fallback) {
     return b->model_params.norm_eps > 0 ? b->model_params.norm_eps : fallback;
 }
 
-/* The names of the classes as the run knows them; without names transformers invents some. */
+/* Writes the class names of the run; without names transformers invents some. */
 static void labels(const tti_blueprint *b, tti_json *j) {
     char number[24];
     tti_json_int(j, "num_labels", b->model_params.n_classes);
@@ -146,7 +146,7 @@ static void stages(const tti_blueprint *b, bool bottleneck, tti_json *j) {
     tti_json_end(j);
 }
 
-/* Strides are where v1.5 has them. */
+/* Strides are those of v1.5. */
 static void resnet(const tti_blueprint *b, tti_json *j) {
     bool bottleneck = tti_plan_find_slot(b->plan, "layer1.0.conv3.weight") >= 0;
     tti_json_object(j, NULL);
@@ -200,8 +200,8 @@ tutti_status tti_export_config(const tti_blueprint *b, tti_str *out) {
         bert(b, &j);
     else if (tti_is_resnet(b) && b->model_params.small_images)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "export: format hf has no resnet with model.stem=cifar; torchvision and "
-                        "safetensors take it");
+                        "export: format hf cannot describe a resnet with model.stem=cifar; use "
+                        "torchvision or safetensors");
     else if (tti_is_resnet(b))
         resnet(b, &j);
     else
@@ -224,7 +224,7 @@ static void numbers(tti_json *j, const char *key, const double v[3]) {
     tti_json_end(j);
 }
 
-/* CLIP's processor is the one that takes resizing and cropping apart. */
+/* CLIP's processor is the one with separate sizes for resizing and cropping. */
 void tti_export_preprocessor_config(const tti_data_spec *spec, tti_str *out) {
     enum { BILINEAR = 2 };
     int64_t size = spec->stored.shape.dim[0];

@@ -11,7 +11,7 @@
 
 #include "data/dataset.h"
 
-/* ---- what follows the length of a sequence ---- */
+/* ---- dimensions that follow the sequence length ---- */
 
 /* The open dimensions of a value: bit 0, and those that depend on the sequence length. */
 static unsigned open_dims(const tti_onnx_emit *e, const tutti_value *value) {
@@ -87,7 +87,7 @@ static tutti_status add_node(tti_onnx_emit *e, const tti_exporting *x, const tti
     return rule(e, node, &e->names[node->out[0]->id]);
 }
 
-/* Fed is x alone: nothing that logits depend on needs the targets. */
+/* The only input is x: the logits must not depend on targets. */
 static tutti_status add_input(tti_onnx_emit *e, const tti_exporting *x, const tti_node *node) {
     if (strcmp(node->name, "x") != 0)
         return tti_fail(TUTTI_E_UNSUPPORTED,
@@ -160,7 +160,7 @@ static tutti_status emit(const tti_exporting *x, const tutti_graph *g, tti_onnx_
     return st;
 }
 
-/* Exports with a free length, if the model allows it; *done: it does. */
+/* Exports with a free sequence length, if the model allows it; *done: whether it does. */
 static tutti_status export_sequences(const tti_exporting *x, bool *done) {
     const tutti_type *type = &tutti_dataset_get_info(x->b->train)->x;
     int64_t n_t = type->shape.dim[0];

@@ -1,4 +1,4 @@
-/* onnx_emit.h - converts nodes to those of ONNX: the interface of the rules of single ops. */
+/* onnx_emit.h - the interface of the rules that convert ops to ONNX nodes. */
 #ifndef TTI_TRAIN_ONNX_EMIT_H
 #define TTI_TRAIN_ONNX_EMIT_H
 
@@ -13,14 +13,14 @@ typedef struct tti_onnx_emit {
     int n_made;         /* names made */
     int64_t n_tensors;
     int64_t n_rows;     /* of the batch that the graph was built for */
-    bool fixed_batch;   /* some node holds for that many rows only */
+    bool fixed_batch;   /* some node is valid only for that many rows */
     const char *causal; /* the mask of causal attention, [T,T]; NULL: none yet */
     /* Samples are sequences whose length is free: the graph is built for n_t tokens, and twin, the
      * same graph for twin_t tokens, shows which dimensions follow the length. */
     const tutti_graph *twin; /* NULL: the length is fixed */
     int64_t n_t, twin_t, most_t;
     const char *length; /* i64 [1]: of the input */
-    bool fixed_length;  /* some node holds for that length only: the file must be made again */
+    bool fixed_length; /* some node is valid only for that length: the file must be written again */
 } tti_onnx_emit;
 
 #define TTI_ONNX_F(key, x) ((tti_onnx_attr){.name = (key), .kind = TTI_ONNX_FLOAT, .f = (x)})
@@ -36,7 +36,7 @@ const char *tti_onnx_op(tti_onnx_emit *e, const char *op, const char *const *in,
 #define TTI_ONNX_OP(e, op, attrs, ...) \
     tti_onnx_op((e), (op), (const char *const[]){__VA_ARGS__, NULL}, (attrs))
 
-/* The same with n outputs, whose names go to out. */
+/* Adds a node with n outputs, whose names go to out. */
 void tti_onnx_split(tti_onnx_emit *e, const char *x, int64_t axis, int n, const int64_t *sizes,
                     const char **out);
 
@@ -60,7 +60,7 @@ const tti_node *tti_onnx_twin(const tti_onnx_emit *e, const tti_node *node);
 const char *tti_onnx_reshape(tti_onnx_emit *e, const char *x, int n, const int64_t *dim);
 const char *tti_onnx_transpose(tti_onnx_emit *e, const char *x, int n, const int64_t *perm);
 
-/* The rules: add the ONNX nodes of a node, *out is the name of its output 0. */
+/* A rule: adds the ONNX nodes of a node; *out is the name of its output 0. */
 typedef tutti_status (*tti_onnx_rule)(tti_onnx_emit *e, const tti_node *node, const char **out);
 
 /* The rule of an op; NULL if ONNX files cannot have it. */

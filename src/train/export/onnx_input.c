@@ -59,7 +59,7 @@ tutti_status tti_onnx_check_input(const tti_data_spec *spec) {
     return TUTTI_OK;
 }
 
-/* (x - mean) / std of numbers; the features of categories stay. */
+/* Applies (x - mean) / std to numbers; features of categories stay unchanged. */
 static const char *standardise(tti_onnx_emit *e, const char *x, const tti_table_spec *table) {
     int64_t n = tti_table_n_features(table), k = 0;
     float *mean = calloc((size_t)n, sizeof *mean), *scale = calloc((size_t)n, sizeof *scale);

@@ -15,7 +15,7 @@
 #define RESHAPE(x, ...) \
     tti_onnx_reshape(e, (x), (int)TTI_COUNT(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
 
-/* Added to scores that must not count: e to it is 0, and no infinity meets another. */
+/* Added to masked scores: its exponential is 0, and no operation combines two infinities. */
 static const double hidden = -1e9;
 
 /* ---- attention ---- */
@@ -118,7 +118,7 @@ static tutti_status layer(tti_onnx_emit *e, const tti_node *node, const recurren
         TTI_ONNX_OP(e, "Concat", ((tti_onnx_attr[]){TTI_ONNX_I("axis", 0), {0}}), bias[0], bias[1]);
     inputs[3] = RESHAPE(both, 1, 2 * rows);
     for (int i = 0; i < r->n_states && node->n_in > 5; i++) {
-        inputs[4] = ""; /* lengths of the sequences: all of them */
+        inputs[4] = ""; /* sequence lengths: none given, so all are full */
         inputs[5 + i] = RESHAPE(IN(5 + i), 1, -1, h);
     }
     const char *y = tti_onnx_op(e, r->op, inputs, attrs); /* [T,1,N,H] */

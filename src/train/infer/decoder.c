@@ -15,7 +15,7 @@
 
 enum { CACHE_NAME = 32 };
 
-/* One input that is also an output. */
+/* A cache: an input that is also an output. */
 typedef struct cache {
     char name[CACHE_NAME];
     int input;

@@ -6,8 +6,8 @@
 
 typedef struct tti_decoder tti_decoder;
 
-/* For a model that can decode; otherwise *out is NULL. context: positions of the cache.  The
- * predictor must outlive the decoder, which shares its parameters. */
+/* Creates a decoder for a model that can decode; otherwise *out is NULL. context: positions of the
+ * cache.  The predictor must outlive the decoder, which shares its parameters. */
 tutti_status tti_decoder_open(const tutti_job *job, const tti_predictor *p, int64_t context,
                               tti_decoder **out);
 void tti_decoder_close(tti_decoder *d);
@@ -15,8 +15,8 @@ void tti_decoder_close(tti_decoder *d);
 /* Forgets everything: the next token is the first one. */
 void tti_decoder_restart(tti_decoder *d);
 
-/* Takes the next token, at most context since the restart; *logits [classes] are of the one after
- * it, borrowed until the next call. */
+/* Takes the next token, at most context tokens since the restart.  *logits [classes] predict the
+ * token after it; borrowed until the next call. */
 tutti_status tti_decoder_step(tti_decoder *d, int32_t token, const float **logits);
 
 #endif /* TTI_TRAIN_DECODER_H */

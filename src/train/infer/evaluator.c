@@ -15,7 +15,7 @@
 #include "train/infer/value_errors.h"
 #include "tutti/eval.h"
 
-/* More classes are not counted one by one: their matrix would not fit anywhere. */
+/* With more classes, no confusion matrix is counted, because it would be too large. */
 enum { MAX_CLASSES = 4096 };
 
 typedef struct evaluation {
@@ -29,7 +29,7 @@ typedef struct evaluation {
 
 /* ---- counting ---- */
 
-/* -1 if one of them is NaN: the sample is then predicted as no class. */
+/* Returns -1 if a logit is NaN: the sample then counts as no class. */
 static int64_t first_max(const float *x, int64_t n) {
     int64_t best = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -147,7 +147,7 @@ static tutti_status finish_values(evaluation *e) {
     const tti_target_spec *t = &tti_dataset_spec(e->b->train)->target;
     if (t->n == 0) return TUTTI_OK;
     tutti_value_result mean;
-    /* the very sums that training logged */
+    /* the sums that training logged */
     if (t->n == 1) e->squares[0] = e->correct, e->sizes[0] = e->count;
     r->is_regression = true;
     r->accuracy = 0;
@@ -158,7 +158,7 @@ static tutti_status finish_values(evaluation *e) {
     return TUTTI_OK;
 }
 
-/* Which samples were evaluated. */
+/* Describes which samples were evaluated. */
 static void describe_data(const evaluation *e, char *out, size_t n_bytes) {
     const tti_job_config *c = &e->b->config;
     const char *place = c->data.dir[0] ? c->data.dir : c->data.format;

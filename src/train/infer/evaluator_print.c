@@ -54,7 +54,7 @@ static void draw_matrix(tti_str *out, const tutti_eval_result *r) {
     tti_str_add(out, "\n");
 }
 
-/* The largest entry off the diagonal that comes after `after` in the order of size, then place. */
+/* Returns the next largest off-diagonal entry after `after`, ordered by size, then by position. */
 static int64_t next_pair(const tutti_eval_result *r, int64_t after) {
     int64_t best = -1, n = r->n_classes;
     for (int64_t i = 0; i < n * n; i++) {
@@ -69,7 +69,7 @@ static int64_t next_pair(const tutti_eval_result *r, int64_t after) {
 
 static void list_pairs(tti_str *out, const tutti_eval_result *r) {
     char is[32], said[32];
-    tti_str_add(out, "\nmixed up most often\n");
+    tti_str_add(out, "\nmost frequent confusions\n");
     int64_t pair = -1;
     for (int k = 0; k < MAX_PAIRS && (pair = next_pair(r, pair)) >= 0; k++)
         tti_str_printf(out, "%9lld  %s predicted as %s\n", (long long)r->confusion[pair],
@@ -82,7 +82,7 @@ static const char *r2_text(double r2, char text[32]) {
     return text;
 }
 
-/* For several targets the means over them, and a line for each. */
+/* Prints the means over several targets, then a line for each target. */
 static void print_values(tti_str *out, const tutti_eval_result *r) {
     char text[32], number[32];
     tti_str_printf(out, "rmse        %.6g\nmae         %.6g\nr2          %s\n", r->rmse, r->mae,

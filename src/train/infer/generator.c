@@ -39,7 +39,8 @@ bool tti_writes_text(const tti_blueprint *b) {
 
 static tutti_status check_model(const tti_generator *g, const tti_blueprint *b) {
     if (!tti_writes_text(b))
-        return tti_fail(TUTTI_E_UNSUPPORTED, "generate: %s on data.format=%s writes no text",
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "generate: %s on data.format=%s is not a causal language model",
                         b->config.model.name, b->config.data.format);
     if (g->tokenizer && tutti_tokenizer_get_size(g->tokenizer) <= g->n_classes) return TUTTI_OK;
     return tti_fail(
@@ -99,7 +100,7 @@ static void push(tti_generator *g, int32_t token) {
     g->tokens[g->n_tokens++] = token;
 }
 
-/* A text begins after the end of another, or with a new line where there are no ends. */
+/* A text begins after an end-of-text token, or after a newline if there is no such token. */
 static int32_t start_token(const tti_generator *g) {
     int32_t end = tutti_tokenizer_get_end(g->tokenizer), *tokens = NULL;
     int64_t n = 0;
@@ -153,8 +154,8 @@ static tutti_status check_logits(const float *logits, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (isnan(logits[i]) || logits[i] == INFINITY)
             return tti_fail(TUTTI_E_NUMERICS,
-                            "generate: the model's output is not finite; its weights are not, or "
-                            "overflow");
+                            "generate: the model's output is not finite; its weights are not "
+                            "finite, or a value overflows");
     return TUTTI_OK;
 }
 
@@ -176,7 +177,7 @@ tutti_status tti_generator_write(tti_generator *g, const tti_writing *how) {
 
 /* ---- the call ---- */
 
-/* Uses one sample at a time: the other shards of training would be computed in vain. */
+/* Uses one sample at a time; the other rows of a training shard would be computed in vain. */
 static void take_one_row(tutti_job *job) {
     tti_options_put(&job->options, "train.batch", "1", "generate");
     tti_options_put(&job->options, "parallel.shards", "1", "generate");

@@ -12,10 +12,10 @@ typedef struct tti_generator tti_generator;
 tutti_status tti_generator_open(const tutti_job *job, tti_predictor *p, tti_generator **out);
 void tti_generator_close(tti_generator *g);
 
-/* Whether the model is one that writes text, tokenizer or not. */
+/* Whether the model is a causal language model, with or without a tokenizer. */
 bool tti_writes_text(const tti_blueprint *b);
 
-/* Tokens that the model sees at once, and their tokenizer. */
+/* The context of the model, and its tokenizer. */
 int64_t tti_generator_context(const tti_generator *g);
 const tutti_tokenizer *tti_generator_tokenizer(const tti_generator *g);
 
@@ -25,13 +25,14 @@ tutti_status tti_generator_begin(tti_generator *g, const int32_t *tokens, int64_
 typedef struct tti_writing {
     tti_sampling sampling;
     int64_t max_tokens;
-    int64_t deadline_ns; /* of tti_now_ns, looked at after each token; 0: none */
-    /* The bytes of each token; a character may come in several pieces. */
+    int64_t deadline_ns; /* time limit (tti_now_ns), checked after each token; 0: none */
+    /* Receives the bytes of each token; a character may be split over several calls. */
     void (*on_text)(void *user, const char *text, size_t n_bytes);
     void *user;
 } tti_writing;
 
-/* Writes on until the end of a text or what how says.  Draws are keyed by the place after begin. */
+/* Generates until the end of a text or a limit of how.  Draws are keyed by the position after
+ * begin. */
 tutti_status tti_generator_write(tti_generator *g, const tti_writing *how);
 
 #endif /* TTI_TRAIN_GENERATOR_H */

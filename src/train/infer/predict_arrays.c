@@ -18,7 +18,7 @@
 
 /* ---- arrays ---- */
 
-/* Tokens that the model has a row for. */
+/* Checks that the model has a row for each token. */
 static int64_t n_known_tokens(const tti_predicting *r) {
     int64_t vocabulary = r->b->model_params.vocabulary;
     return vocabulary > 0 ? vocabulary : r->b->model_params.n_classes;
@@ -34,7 +34,7 @@ static tutti_status check_tokens(const tti_predicting *r, const char *name, cons
     return TUTTI_OK;
 }
 
-/* The numbers are of the kind that the format npy makes stored samples of that dtype of. */
+/* Whether format npy would store numbers of this kind as samples of that dtype. */
 static bool is_kind(const tti_npy_array *a, tutti_dtype stored) {
     if (stored == TUTTI_U8) return a->kind == 'u' && a->width == 1;
     if (stored == TUTTI_F32) return a->kind == 'f';
@@ -57,7 +57,7 @@ static tutti_status check_array(const tti_predicting *r, const tti_npy_array *a,
         tti_str_printf(&shape, "%s%lld", i ? "," : "", (long long)a->shape.dim[i]);
     tutti_status st = tti_fail(
         TUTTI_E_DATA,
-        "%s: an array of type %s and shape [%s]; the model takes samples %s, as rows or alone",
+        "%s: an array of type %s and shape [%s]; the model takes samples %s, one or as rows",
         a->name, kind, tti_str_text(&shape), tti_type_text(stored, want, sizeof want));
     tti_str_free(&shape);
     return st;

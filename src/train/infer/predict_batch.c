@@ -1,5 +1,4 @@
-/* predict_batch.c - runs the samples that wait as one batch, and reports what the model says of
- * each. */
+/* predict_batch.c - runs the waiting samples as one batch and reports the prediction of each. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

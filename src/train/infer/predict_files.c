@@ -19,7 +19,7 @@ enum { MAX_DEPTH = 64 };
 
 /* ---- files ---- */
 
-/* A kind of file: its names end so; whether the model takes it. */
+/* A kind of file: the endings of its names, and whether the model accepts it. */
 typedef struct kind {
     const char *endings; /* "|.txt|.bin|" */
     bool (*fits)(const tti_predicting *r);
@@ -38,7 +38,7 @@ static bool takes_tables(const tti_predicting *r) { return tti_dataset_spec(r->d
 
 static bool takes_text(const tti_predicting *r) { return r->is_text; }
 
-/* The last one that fits also takes files of other names. */
+/* The last matching kind also takes files with other names. */
 static const kind kinds[] = {
     {"|.csv|.csv.gz|", takes_tables, tti_predict_table},
     {"|.npy|.npz|", takes_arrays, tti_predict_array},
@@ -68,8 +68,8 @@ static const kind *find_kind(const tti_predicting *r, const char *file, bool in_
     return in_folder ? NULL : other;
 }
 
-/* Prints the results of earlier files before the error of a bad one.  Continues with other files
- * only if the error is in the file itself. */
+/* Reports a bad file after the results of earlier files.  Continues with other files only if the
+ * error is in the file itself. */
 static tutti_status add_file(tti_predicting *r, const char *file, const kind *how) {
     char text[1024];
     tutti_status st = how->add(r, file);
@@ -116,7 +116,7 @@ static tutti_status add_path(tti_predicting *r, const char *path, int depth) {
 static tutti_status check_model(tti_predicting *r) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
     const char *name = r->b->model_name, *format = tti_dataset_spec(r->ds)->format;
-    /* Elsewhere targets of the shape of x may be anything, not the tokens that follow. */
+    /* In other formats, targets with the shape of x need not be the tokens that follow. */
     bool follows = strcmp(format, "npy") != 0 && r->b->config.data.mask_prob == 0;
     r->is_text = follows && tti_writes_text(r->b);
     if (info->y.shape.n_dims > 0 && !info->is_value && !r->is_text)

@@ -15,8 +15,8 @@
 typedef struct tti_predict_sample {
     const char *file; /* borrowed until the end of the call */
     int64_t index, n_in_file;
-    int64_t n_tokens; /* of a text: the first so many of x are its own */
-    int32_t next;     /* the token after them, -1: not known */
+    int64_t n_tokens; /* text: number of tokens in x; the rest is padding */
+    int32_t next;     /* the token after them; -1: unknown */
 } tti_predict_sample;
 
 typedef struct tti_predicting {
@@ -25,10 +25,10 @@ typedef struct tti_predicting {
     const tutti_dataset *ds; /* without files: types, decode chain, names, tokenizer */
     tutti_predict_fn fn;
     void *user;
-    tti_arena arena;           /* of names of files */
-    int64_t n_rows, n_waiting; /* rows of a batch; of them filled */
+    tti_arena arena;           /* memory of file names */
+    int64_t n_rows, n_waiting; /* rows of a batch; rows filled */
     int64_t n_files, n_bad;
-    int64_t n_not_finite; /* samples with such an output */
+    int64_t n_not_finite; /* samples whose output is not finite */
     size_t row_bytes;
     void *x;    /* [n_rows, ...] */
     int32_t *y; /* [rows of a shard, targets]: unknown */
@@ -41,13 +41,13 @@ typedef struct tti_predicting {
     const char **names; /* [targets]; NULL: the targets have none */
     tti_workspace ws;
     tti_buffer rgb; /* of an image in a file of bare pixels */
-    bool is_text;   /* samples are tokens, and so are targets: of a causal language model */
+    bool is_text;   /* causal language model: samples and targets are tokens */
 } tti_predicting;
 
 /* The stored sample in r->chain[0] is complete. */
 tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample);
 
-/* Runs those that wait, fewer than a batch. */
+/* Runs the waiting samples, fewer than a batch. */
 tutti_status tti_predict_flush(tti_predicting *r);
 
 /* For samples with fields: what the model needs and gives. */
@@ -56,7 +56,7 @@ tutti_status tti_predict_prepare_fields(tti_predicting *r);
 /* Whether encoded images (JPEG, PNG, IDX) can be made into samples. */
 bool tti_predict_takes_images(const tti_predicting *r);
 
-/* The samples of a file: images; arrays of NumPy; text, or tokens in a .bin; rows of a CSV. */
+/* Read the samples of a file: images; NumPy arrays; text, or tokens in a .bin; rows of a CSV. */
 tutti_status tti_predict_images(tti_predicting *r, const char *file);
 tutti_status tti_predict_array(tti_predicting *r, const char *file);
 tutti_status tti_predict_fields(tti_predicting *r, const char *file);

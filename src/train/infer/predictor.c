@@ -36,8 +36,8 @@ struct tti_predictor {
     float *params; /* [plan->n_flat] */
     char checkpoint[1024];
     int64_t step;
-    tti_inputs inputs;            /* of the program */
-    const tti_shard_data *shards; /* of the run that is on */
+    tti_inputs inputs;            /* inputs of the program */
+    const tti_shard_data *shards; /* shards of the current call */
     int n_shards;
 };
 
@@ -82,9 +82,10 @@ static tutti_status list_averages(tti_predictor *p, const tti_ckpt *ckpt, tti_ar
         n_found += slot != NULL;
     }
     if (n_found == p->b->plan->n_slots) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT,
-                    "%s: has averages of %d of %d parameters; train.ema=0 takes the parameters",
-                    tti_ckpt_dir(ckpt), n_found, p->b->plan->n_slots);
+    return tti_fail(
+        TUTTI_E_CHECKPOINT,
+        "%s: has averages of only %d of %d parameters; give train.ema=0 to use the parameters",
+        tti_ckpt_dir(ckpt), n_found, p->b->plan->n_slots);
 }
 
 static tutti_status read_averages(tti_predictor *p, const tti_ckpt *ckpt) {
@@ -215,12 +216,13 @@ static tutti_status check_given(const tutti_job *job, const opening *o) {
         "data.channel_mean", "data.channel_std",   "data.context", "data.vocabulary",
         "data.mask_token"};
     size_t first = o->use.spec->tokenizer ? 0 : 2;
-    size_t n = o->use.reads_test ? 5 : TTI_COUNT(keys); /* the test split refuses the others */
+    size_t n =
+        o->use.reads_test ? 5 : TTI_COUNT(keys); /* opening the test split refuses the others */
     for (size_t i = first; i < n; i++) {
         if (is_given(job, keys[i]))
             return tti_fail(TUTTI_E_CONFIG,
-                            "%s: how samples are read was decided by the training and is stored in "
-                            "the run folder (" TTI_DATA_SPEC_FILE "); leave this key out",
+                            "%s: the training decided how samples are read, and the run folder "
+                            "stores it (" TTI_DATA_SPEC_FILE "); leave this key out",
                             keys[i]);
     }
     return TUTTI_OK;
@@ -265,7 +267,8 @@ static tutti_status open_run(tutti_job *job, opening *o, tti_predictor **out) {
     if (st == TUTTI_OK) st = tti_data_spec_load(run_dir, &o->use.spec);
     if (st == TUTTI_OK) st = check_given(job, o);
     if (st == TUTTI_OK && o->use.reads_test) st = find_other_data(job, &o->use.is_other_data);
-    if (o->use.is_other_data && !is_given(job, "data.n_test")) /* it was of the run's own data */
+    if (o->use.is_other_data &&
+        !is_given(job, "data.n_test")) /* its value was for the run's own data */
         tti_options_put(&job->options, "data.n_test", "0", "data.dir");
     if (st == TUTTI_OK) st = open_one(o, out);
     tti_data_spec_release(o->use.spec);

@@ -22,16 +22,16 @@ typedef struct tti_predictor tti_predictor;
 tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
                                 tti_predictor **out);
 
-/* The same with the test split of the job's data. */
+/* Opens the run with the test split of the job's data. */
 tutti_status tti_predictor_open_with_test(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
                                           void *user, tti_predictor **out);
 
-/* Without data, and with shards of one row.  The kernels of a larger shard may round a row
- * differently depending on its place: only a row that is computed alone has a result that the other
- * samples of a call cannot change. */
+/* Opens the run without data, with shards of one row.  Kernels of larger shards may round a row
+ * differently depending on its position, so only a row computed alone is independent of the other
+ * samples of a call. */
 tutti_status tti_predictor_open_one_row(tutti_job *job, const char *run_dir, tti_predictor **out);
 
-/* The same inside of a run that has just ended: like is its blueprint and outlives the predictor.
+/* Opens a run that has just ended: like is its blueprint and outlives the predictor.
  */
 tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *like,
                                      const char *run_dir, tti_predictor **out);
@@ -60,12 +60,13 @@ tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, i
 typedef void (*tti_predicted_fn)(void *user, const tti_shard_data *shard, const tti_predicted *out,
                                  int64_t index);
 
-/* Runs the test split, in the batches and shards of training and in their order: calls take with
- * each.  After until_ns no further batch is begun; the first one always is. */
+/* Runs the test split in the batches and shards of training, in order, and calls take with each
+ * shard.  After until_ns no further batch is begun, except the first.
+ */
 tutti_status tti_predictor_run_test(tti_predictor *p, int64_t until_ns, tti_predicted_fn take,
                                     void *user);
 
-/* Whether the test split is of other data than the run's. */
+/* Whether the test split is other data than the run's. */
 bool tti_predictor_has_other_data(const tti_predictor *predictor);
 
 #endif /* TTI_TRAIN_PREDICTOR_H */

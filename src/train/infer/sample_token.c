@@ -13,7 +13,7 @@ static int by_weight(const void *a, const void *b) {
     return x->token < y->token ? -1 : 1;
 }
 
-/* The shortest front whose share of the sum is at least top_p. */
+/* Returns the length of the shortest prefix with at least the fraction top_p of the sum. */
 static int64_t front_of(const tti_candidate *c, int64_t n, double top_p, double sum) {
     double so_far = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef struct tti_sampling {
-    double temperature; /* > 0; below 0: the likeliest token always */
+    double temperature; /* > 0; below 0: greedy */
     int64_t top_k;      /* 0: all */
     double top_p;       /* 0 or 1: all */
     uint64_t seed;
@@ -17,7 +17,7 @@ typedef struct tti_candidate {
     int32_t token;
 } tti_candidate;
 
-/* One of the n tokens; the draw is keyed by the seed and position, nothing else.  room [n] is
+/* Draws one of n tokens, keyed only by the seed and the position.  room [n] is
  * scratch.  Of equal logits the lower token comes first; NaN is never chosen if there is another.
  */
 int32_t tti_sample_token(const tti_sampling *how, const float *logits, int64_t n, uint64_t position,

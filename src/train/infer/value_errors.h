@@ -6,7 +6,8 @@
 #include "exec/exec.h"
 #include "tutti/eval.h"
 
-/* Of more targets the errors are not kept apart: each costs a pass over the test split. */
+/* With more targets, errors are not measured per target, because each costs a pass over the test
+ * split. */
 enum { TTI_EVALUATED_TARGETS = 16 };
 
 /* Sums over the test split.  Of a regression with at most TTI_EVALUATED_TARGETS targets also those

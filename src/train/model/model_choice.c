@@ -16,13 +16,13 @@ static int64_t context_of(const tti_job_config *c, const tutti_dataset_info *inf
     return c->model.context > 0 || !tokens ? c->model.context : info->x.shape.dim[0];
 }
 
-/* A model that predicts tokens has the vocabulary of its targets. */
+/* A model that predicts tokens has the vocabulary of the targets. */
 static int64_t vocabulary_of(const tti_job_config *c, const tutti_dataset_info *info) {
     bool guesses = strcmp(c->model.head, "classify") != 0;
     return c->model.vocabulary > 0 || guesses ? c->model.vocabulary : info->n_tokens;
 }
 
-/* NULL for a choice that is left open. */
+/* Returns NULL for auto. */
 static const char *chosen(const char *text) {
     return strcmp(text, "auto") == 0 || strcmp(text, "none") == 0 ? NULL : text;
 }
@@ -99,20 +99,19 @@ tutti_status tti_model_check_identity(const tutti_job *job, const char *saved) {
     if (!saved || job->model_fn) return TUTTI_OK;
     if (strcmp(saved, "caller") == 0 && !plugin[0])
         return tti_fail(TUTTI_E_CONFIG,
-                        "model: a program built the model of this run in C; only a program that "
-                        "does so too (tutti_job_set_model) can use it");
+                        "model: a C program built the model of this run, so only a program that "
+                        "sets it again (tutti_job_set_model) can use the run");
     tti_model_identity(job, now, sizeof now);
     if (!plugin[0] || strcmp(now, saved) == 0 || !is_of_run(job)) return TUTTI_OK;
     if (strcmp(now, "plugin") == 0)
         return tti_fail(TUTTI_E_CONFIG,
-                        "model.plugin: %s: cannot be read any more; give the plugin that this run "
+                        "model.plugin: %s: can no longer be read; give the plugin that this run "
                         "was trained with as model.plugin=FILE",
                         plugin);
-    return tti_fail(
-        TUTTI_E_CONFIG,
-        "model.plugin: %s has changed since this run was trained with it, and may compute "
-        "something else; restore the old file, or accept this one with model.plugin=%s",
-        plugin, plugin);
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.plugin: %s has changed since the training and may compute something "
+                    "else; restore the old file, or accept this one with model.plugin=%s",
+                    plugin, plugin);
 }
 
 /* Models of tokens check their input themselves. */
@@ -149,7 +148,7 @@ tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
     return TUTTI_OK;
 }
 
-/* The model of a name, and it is one for tokens. */
+/* Finds the model by name, if it is a model for tokens. */
 static bool reads_tokens(const tutti_job *job) {
     const tutti_model *model = job->model_fn ? NULL : tti_job_model(&job->config);
     return model && model->input == TUTTI_MODEL_TOKENS;
@@ -161,23 +160,23 @@ tutti_status tti_model_check_vocabulary(const tutti_job *job, const tutti_model_
     if (!reads_tokens(job)) return TUTTI_OK;
     if (is_value && !params->classify)
         return tti_fail(TUTTI_E_CONFIG,
-                        "model.name: %s predicts tokens, and the targets of this data are numbers; "
-                        "give model.name=bert model.head=classify, which has one output for each",
+                        "model.name: %s predicts tokens, but the targets of this data are numbers; "
+                        "give model.name=bert model.head=classify, which has one output per target",
                         job->config.model.name);
     if (!params->classify && known != params->n_classes)
         return tti_fail(TUTTI_E_CONFIG,
-                        "model.vocabulary: a model that predicts tokens has those of the data, "
-                        "%lld, but %lld are requested; leave model.vocabulary out (for "
-                        "data.format=tokens data.vocabulary allows more)",
+                        "model.vocabulary: a model that predicts tokens needs the vocabulary of "
+                        "the data, %lld, but %lld are requested; leave out model.vocabulary "
+                        "(data.format=tokens: data.vocabulary allows more)",
                         (long long)params->n_classes, (long long)known);
     if (n_tokens <= known) return TUTTI_OK;
     if (!params->classify)
         return tti_fail(TUTTI_E_DATA,
-                        "data: token %lld of the samples is not among the targets, which are below "
-                        "%lld, so a model that predicts tokens does not know it",
+                        "data: the samples have token %lld, but all targets are below %lld, so a "
+                        "model that predicts tokens does not know it",
                         (long long)n_tokens - 1, (long long)known);
     return tti_fail(TUTTI_E_CONFIG,
-                    "model.vocabulary: the model knows %lld tokens, and the data has token %lld; "
+                    "model.vocabulary: the model knows %lld tokens, but the data has token %lld; "
                     "give model.vocabulary=%lld or more",
                     (long long)known, (long long)n_tokens - 1, (long long)n_tokens);
 }

@@ -16,8 +16,8 @@ tutti_model_params tti_model_params_of(const tti_job_config *config,
  * extension, or "model" if the caller builds it. */
 void tti_model_name(const tutti_job *job, char *out, size_t n_bytes);
 
-/* Which model it is, as a checkpoint keeps it: "built-in NAME", "plugin CHECKSUM" or "file
- * CHECKSUM" of the file, or "caller", whose program builds it. */
+/* Identifies the model for a checkpoint: "built-in NAME", "plugin CHECKSUM" or "file CHECKSUM" of
+ * the file, or "caller", whose program builds it. */
 void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes);
 
 /* Whether the job has the model of a checkpoint, whose identity is saved (NULL: unknown):

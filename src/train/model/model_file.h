@@ -1,5 +1,5 @@
-/* model_file.h - a model that another framework exported (model.file), and its copy in a run
- * folder, by which the run can be used when the file is gone. */
+/* model_file.h - opens a model that another framework exported (model.file), and keeps a copy in
+ * the run folder, so the run does not need the file any more. */
 #ifndef TTI_TRAIN_MODEL_FILE_H
 #define TTI_TRAIN_MODEL_FILE_H
 
@@ -9,15 +9,15 @@
 /* The copy in a run folder. */
 #define TTI_MODEL_FILE_KEPT "model.pt2"
 
-/* The file that the job means: model.file, or the run folder's copy where the job is that of a run
- * and names no other.  *out is "" where the job has no model.file.  TUTTI_E_CONFIG if the path is
- * too long. */
+/* Finds the file of the job: model.file, or the copy in the run folder if the job is that of a run
+ * and names no other file.  *out is "" where the job has no model.file.  TUTTI_E_CONFIG if the path
+ * is too long. */
 tutti_status tti_model_file_path(const tutti_job *job, char out[TTI_TEXT_MAX]);
 
-/* Opens that file; *out stays NULL where the job has none.  Owned by the caller. */
+/* Opens the file; *out is owned by the caller, NULL if the job has none. */
 tutti_status tti_model_file_open(const tutti_job *job, tti_import **out);
 
-/* Copies it into a new run folder. */
+/* Copies the file into a new run folder. */
 tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir);
 
 /* Settles data.fields=auto: all arrays where a model with several inputs (import, or NULL) trains

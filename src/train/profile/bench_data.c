@@ -1,8 +1,8 @@
-/* bench_data.c - the speed of a job's training samples: stage by stage on one thread, and as
- * batches from the loader; then how long training waits for them (train/loop/trial.h).
- *
- * The stages are those of the loader's own thread (data/loader/loader.c), timed one by one, in the
- * same order of samples as in training. */
+/* bench_data.c - measures the speed of a job's training samples: stage by stage on one thread, and
+ * as batches from the loader; then how long training waits for them (train/loop/trial.h).  The
+ * stages are those of a loader thread (data/loader/loader.c), timed one by one, on samples in the
+ * order of training.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +90,7 @@ static tutti_status run_loader(bench *b, int n_threads, double *per_s) {
     return st;
 }
 
-/* How training goes with these samples; out->why_not if it does not. */
+/* Measures training with these samples; out->why_not if it cannot run. */
 static void run_training(const bench *b, const tutti_job *job, tutti_bench_data_result *out) {
     tti_trial trial = {0};
     tutti_status st = tti_trial_run(job, (int)(b->limit_ns / TTI_NS_PER_MS), &trial);

@@ -11,7 +11,7 @@
 
 enum { MIN_NS = 100000000, MAX_REPEATS = 4096, N_DRAWN = 1 << 20 };
 
-/* Sides of the matrices: on a core of the host, and at most on a device. */
+/* Sides of the matrices: on a core of the host, and the largest on a device. */
 enum { LEAST_SIDE = 1024, MOST_SIDE = 8192 };
 
 typedef struct rig {
@@ -34,7 +34,7 @@ static tutti_status copy(const rig *r, void *dst, const void *src, size_t n_byte
     return TUTTI_OK;
 }
 
-/* Zeros would run faster than the values of training; repeated random values do not. */
+/* Zeros would run faster than real values; repeated random values do not. */
 static tutti_status fill(const rig *r, int which, tutti_dtype dtype, int64_t n) {
     size_t n_all = r->n_bytes[which], n_drawn = n_all / (size_t)n * (size_t)TTI_MIN(n, N_DRAWN);
     char *host = malloc(n_all + 64);
@@ -86,7 +86,7 @@ static tutti_status copy_once(const rig *r) {
     return copy(r, r->memory[2], r->memory[0], r->n_bytes[0]);
 }
 
-/* Seconds of one action, over enough of them to be sure. */
+/* Returns the seconds of one action, averaged over enough repetitions. */
 static tutti_status time_of(const rig *r, action_fn action, double *s) {
     TTI_TRY(action(r));
     TTI_TRY(wait(r));

@@ -32,7 +32,7 @@ static tutti_status describe_host(bool measure, tti_str *out) {
     return measure ? describe_ceilings(&tti_backend_cpu, TUTTI_F32, out) : TUTTI_OK;
 }
 
-/* A device that cannot be used, or is full, is reported and is no failure. */
+/* A device that cannot be used or is full is reported; it is not a failure. */
 static void describe_device(const tti_backend *backend, int index, bool measure, tti_str *out) {
     tti_str_printf(out, "  device %d: ", index);
     backend->device->describe(index, out);
@@ -52,11 +52,12 @@ static void describe_device(const tti_backend *backend, int index, bool measure,
     backend->device->close();
 }
 
-/* The bandwidth of one device reading from another, and any problem by name. */
+/* Prints the bandwidth of one device reading from another, or the problem. */
 static void describe_link(const tti_backend *backend, int reader, int from, tti_str *out,
                           tti_str *faults) {
     tti_device_link link;
-    if (backend->device->link(from, &link) != TUTTI_OK) { /* full, or broken */
+    if (backend->device->link(from, &link) !=
+        TUTTI_OK) { /* memory is full, or the device has failed */
         tti_str_printf(out, " %8s", "?");
         tti_str_printf(faults, "    device %d from %d: not measured: %s\n", reader, from,
                        tutti_last_error());
@@ -106,7 +107,7 @@ static void describe_links(const tti_backend *backend, tti_str *out) {
 
 enum { SUMS_MOST = 256 << 20, SUMS_LEAST = 4096 };
 
-/* Bytes of the largest sum: the benchmark takes several times as many. */
+/* Bytes of the largest vector; the benchmark needs several times as many. */
 static tutti_status size_of_sums(const tti_backend *backend, int n, size_t *n_most) {
     *n_most = SUMS_MOST;
     for (int i = 0; i < n; i++) {
@@ -120,7 +121,7 @@ static tutti_status size_of_sums(const tti_backend *backend, int n, size_t *n_mo
     return tti_fail(TUTTI_E_NOMEM, "a device has too little free memory");
 }
 
-/* The size from which the library is faster; "": it never is. */
+/* Prints the size from which the library is faster; nothing if it never is. */
 static void describe_choice(const tti_sum_table *t, bool fast, tti_str *out) {
     tti_str_printf(out, "    %s mode: direct", fast ? "fast" : "exact");
     bool was = false;
@@ -177,15 +178,16 @@ static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
     print_sums(&table, out);
     tti_sum_table_name(n, name);
     if (keep_sums(backend, n, &table))
-        tti_str_printf(out, "    kept in %s/%s; %s\n", tti_cache_dir(), name,
+        tti_str_printf(out, "    stored in %s/%s; %s\n", tti_cache_dir(), name,
                        backend->device->collectives.mixes_algorithms
                            ? "parallel.algorithm=auto uses it"
-                           : "runs on these devices do not go by it: set parallel.algorithm");
+                           : "parallel.algorithm=auto does not use it for these devices: set "
+                             "parallel.algorithm");
     else
-        tti_str_add(out, "    not kept: no folder of TUTTI_CACHE can be written\n");
+        tti_str_add(out, "    not stored: no folder of TUTTI_CACHE can be written\n");
 }
 
-/* Told with one device too: the job may run on several hosts, or elsewhere. */
+/* Printed with one device too: the job may run on several hosts, or elsewhere. */
 static void describe_library(const tti_backend *backend, tti_str *out) {
     if (!backend->device->collectives.describe_library) return;
     tti_str_add(out, "  between devices: ");
@@ -193,7 +195,7 @@ static void describe_library(const tti_backend *backend, tti_str *out) {
     tti_str_add(out, "\n");
 }
 
-/* A machine without devices is no failure. */
+/* A machine without devices is not a failure. */
 static void describe_module(const char *name, bool measure, tti_str *out) {
     const tti_backend *backend;
     if (tti_backend_find(name, &backend) != TUTTI_OK) {

@@ -34,7 +34,8 @@ static bool has_server_apart(const tti_blueprint *b) {
     return tti_job_has_server(&b->config) && !tti_worker_serves_in_ranks(b);
 }
 
-/* A worker has its copy of the parameters; asynchronous ones compute all shards of a batch. */
+/* Each worker has its copy of the parameters; asynchronous workers compute all shards of a batch.
+ */
 static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti_exec_desc *desc) {
     tti_exec_memory m, held;
     int n_ranks = b->config.parallel.staleness != 0 ? 1 : b->n_workers;
@@ -58,7 +59,7 @@ static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti
     return TUTTI_OK;
 }
 
-/* n_bytes of a worker, whole where they are not in parts. */
+/* n_bytes of one worker, and how they are partitioned. */
 static void print_part(tti_str *out, const tti_exec_desc *desc, int n_workers, const char *what,
                        size_t n_bytes, size_t whole) {
     tti_str_printf(out, "%-17s %10.3f MiB", what, mib(n_bytes));
@@ -105,13 +106,13 @@ static void print_whole(tti_str *out, const tti_blueprint *b) {
     if (tti_whole_heads_text(b, out)) tti_str_add(out, "\n");
 }
 
-/* Workers of one place of the model differ in the batch alone. */
+/* Workers with the same part of the model differ only in the batch. */
 static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
-    tti_str_printf(out,
-                   "\n%d workers are data %d x stages %d x tensor %d; MiB of one of each:\n"
-                   "stage    tp  tensors  parameters       state   gradients activations         "
-                   "sum\n",
-                   b->n_workers, b->mesh.data, b->mesh.stage, b->mesh.tensor);
+    tti_str_printf(
+        out,
+        "\n%d workers are data %d x stages %d x tensor %d; MiB of one worker of each part:\nstage  "
+        "  tp  tensors  parameters       state   gradients activations         sum\n",
+        b->n_workers, b->mesh.data, b->mesh.stage, b->mesh.tensor);
     size_t gathered = 0, kept = 0;
     bool apart = has_server_apart(b);
     for (int i = 0; i < b->n_parts; i++) {
@@ -129,24 +130,24 @@ static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
     }
     if (gathered > 0)
         tti_str_printf(out,
-                       "in the sums too: parameters of others of the same place while they are "
+                       "included in the sums: gathered parameters of other replicas while they are "
                        "used, at most %.3f MiB\n",
                        mib(gathered));
     if (apart)
         tti_str_printf(out,
-                       "parameters, state and averages of each part are kept once, beside the "
-                       "worker of the first copy: at most %.3f MiB\n",
+                       "parameters, state and averages of each part are stored once, in the "
+                       "process of the first replica's worker: at most %.3f MiB\n",
                        mib(kept));
     if (tti_worker_serves_in_ranks(b))
         tti_str_printf(out,
-                       "such state is on the first %d of the %d workers of each part "
+                       "optimizer state is on the first %d of the %d workers of each part "
                        "(parallel.servers)\n",
                        (int)TTI_MIN(b->config.parallel.servers, b->mesh.data), b->mesh.data);
     print_whole(out, b);
     return TUTTI_OK;
 }
 
-/* The memory of one worker, the first one. */
+/* Prints the memory of the first worker. */
 static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     tti_exec_desc desc;
     tti_exec_memory m;
@@ -160,7 +161,7 @@ static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
                        "at the host       %10.3f MiB  of parameters, gradients and optimizer state "
                        "(%s)\n",
                        mib(m.offloaded),
-                       desc.mixed ? "parallel.devices has some of it" : "parallel.offload");
+                       desc.mixed ? "some workers are on the host" : "parallel.offload");
     else
         print_part(out, &desc, b->n_workers, "optimizer state", m.states, flat * n_states);
     if (desc.shares)

@@ -1,7 +1,8 @@
-/* profile_overlap.c - lists of disjoint times, and the intersection of two of them.
- *
- * Communication is hidden while kernels of the same worker run, of any step or shard.  Waits do not
- * count as kernels, although they are in the same row. */
+/* profile_overlap.c - computes how long communication and kernels ran at the same time, as the
+ * intersection of two lists of disjoint intervals.  Communication is hidden while kernels of the
+ * same worker run, of any step or shard.  Waits are in the row of kernels but do not count as
+ * kernels.
+ */
 #include "train/profile/profile_overlap.h"
 
 #include <stdlib.h>
@@ -15,7 +16,8 @@ static int earlier_first(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The times of all spans of a kind, those that touch as one; how many. */
+/* Collects the intervals of all spans of a kind, joining those that touch, and returns their
+ * number. */
 static size_t stretches_of(const tti_numbers *t, tti_span_kind kind, stretch *out,
                            int64_t *n_spans) {
     size_t n = 0, n_joined = 0;

@@ -6,15 +6,15 @@
 
 /* The time of one kind of communication, over all profiled steps. */
 typedef struct tti_traffic_time {
-    double us;        /* during which at least one span of the kind lay there */
-    double hidden_us; /* of them while the same worker's kernels ran; <= us */
+    double us;        /* time covered by at least one span of the kind */
+    double hidden_us; /* part of us while kernels of the same worker ran */
     int64_t n_spans;
 } tti_traffic_time;
 
 /* Adds what told has of each kind to times [TTI_N_SPAN_KINDS]. */
 TUTTI_NODISCARD tutti_status tti_traffic_times(const tti_numbers *told, tti_traffic_time *times);
 
-/* The kind in words, such as "gradients"; NULL: it is no traffic. */
+/* Returns the kind as text, such as "gradients"; NULL: not communication. */
 const char *tti_traffic_name(tti_span_kind kind);
 
 #endif /* TTI_TRAIN_PROFILE_OVERLAP_H */

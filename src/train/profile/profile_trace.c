@@ -12,7 +12,7 @@
 
 /* ---- the trace ---- */
 
-/* An event of kind ph on a line of a rank; its object is left open. */
+/* Begins an event of kind ph on a row of a rank; the caller closes its object. */
 static void open_event(tti_json *j, const char *ph, const char *name, int rank, int row) {
     tti_json_object(j, NULL);
     tti_json_text(j, "name", name);
@@ -42,7 +42,7 @@ static void print_worker(const tti_profiled *p, int rank, tti_str *out) {
         tti_str_add(out, ", on the host");
 }
 
-/* Lines that have a span. */
+/* Rows that have a span. */
 static void add_names(tti_json *j, const tti_profiled *p, int rank) {
     static const char *const rows[2][TTI_N_ROWS] = {
         {"host: waits", "host: first compute thread", "host: copies", "host: sums between workers",
@@ -141,7 +141,7 @@ static row *find_row(row *rows, int *n_rows, const char *label, const char *kern
     return fresh;
 }
 
-/* The least time that the bytes and operations of a row could take. */
+/* Returns the shortest time that the bytes and operations of a row could take. */
 static double floor_us(const tti_profiled *p, const row *r) {
     double by_flops = r->flops / p->ceilings.flops * 1e6,
            by_bytes = r->bytes / p->ceilings.bytes * 1e6;
@@ -183,7 +183,7 @@ static double time_of_step(const tti_numbers *t, int step) {
     return us;
 }
 
-/* The others were disturbed. */
+/* The fastest step was disturbed least. */
 static int fastest_step(const tti_numbers *t) {
     int best = 0, n = tti_told_n_steps(t);
     double least = n > 0 ? time_of_step(t, 0) : 0;
@@ -297,7 +297,7 @@ static tutti_status print_between(const tti_profiled *p, tti_str *out) {
         n_steps += tti_told_n_steps(&p->ranks[r]);
     }
     if (n_steps == 0) return TUTTI_OK;
-    tti_str_printf(out, "between %d workers, in the mean of all of them:\n", p->n_ranks);
+    tti_str_printf(out, "between %d workers, averaged over all of them:\n", p->n_ranks);
     for (int k = 0; k < TTI_N_SPAN_KINDS; k++) {
         if (times[k].n_spans > 0)
             print_traffic(tti_traffic_name((tti_span_kind)k), &times[k], n_steps, out);

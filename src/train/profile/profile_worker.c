@@ -18,7 +18,7 @@ enum { N_PLAIN = 8 };
 
 typedef struct worker {
     const tti_profile_worker_desc *desc;
-    const tti_blueprint *b; /* of where this one computes */
+    const tti_blueprint *b; /* blueprint for the place of this worker */
     tti_mesh mesh;
     tti_exec *exec;
     tti_loader *loader;
@@ -26,7 +26,7 @@ typedef struct worker {
     bool is_async;
     int64_t n_begun; /* steps; for asynchronous workers, batches of all workers */
     int64_t wait_ns;
-    double bubble; /* of steps since it was set to 0, added up */
+    double bubble; /* sum over the steps since it was set to 0 */
 } worker;
 
 /* ---- from begin to end ---- */
@@ -91,12 +91,12 @@ static tutti_status load(worker *w, tti_batch *batch, tti_step_desc *step) {
     return TUTTI_OK;
 }
 
-/* The time of a stretch of steps, per step. */
+/* Returns the time per step of several steps. */
 typedef struct throughput {
     double us, wait_us;
 } throughput;
 
-/* ---- workers that wait for each other ---- */
+/* ---- synchronous workers ---- */
 
 static tutti_status begin_step(worker *w) {
     tti_batch batch;
@@ -124,7 +124,7 @@ static tutti_status run_in_step(worker *w, int n_steps, throughput *out) {
     return TUTTI_OK;
 }
 
-/* ---- workers that do not ---- */
+/* ---- asynchronous workers ---- */
 
 static double rate(void *user, int64_t step) {
     const worker *w = user;
@@ -201,7 +201,7 @@ static tutti_status measure(worker *w, tti_numbers *told, tti_ceilings *ceilings
     told->head.trained_us = plain.us;
     told->head.wait_us = plain.wait_us;
     told->head.expected_bubble = tti_exec_expected_bubble(w->exec);
-    TTI_TRY(meet(w)); /* others may still read this worker's memory */
+    TTI_TRY(meet(w)); /* other workers may still read this worker's memory */
     if (w->desc->rank != 0) return TUTTI_OK;
     return tti_ceilings_measure(w->b->devices.backend, tti_blueprint_target(w->b).compute_dtype,
                                 ceilings);

@@ -1,7 +1,7 @@
 /* profiler.c - tutti_profile: times a few ordinary steps of a job, part by part.
  *
- * Workers are threads or processes, as in training, each with its part of the batch and of the
- * model; rank 0 prints their records when all have ended. */
+ * Workers are threads or processes, as in training, each with its part of batch and model.  Rank 0
+ * prints their spans when all have ended. */
 #include "tutti/profile.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ typedef struct profiler {
     tutti_job *job;
     const tutti_profile_desc *desc;
     tutti_worker_place place;
-    bool is_worker; /* a process that is one rank of several */
+    bool is_worker; /* this process is one rank of several */
     tti_blueprint *b;
     tutti_comm_group *group; /* NULL: alone */
     tti_job_server server;   /* of workers that are threads */
@@ -54,7 +54,7 @@ static tti_profile_worker_desc describe(const profiler *p, tutti_comm *comm, int
                                      .n_steps = p->desc->n_steps > 0 ? p->desc->n_steps : N_TIMED};
 }
 
-/* The error text of a process is what the other workers of its server receive. */
+/* The other workers of its server receive the error text of this process. */
 static tutti_status run_served(profiler *p, tutti_comm *comm, int rank) {
     tti_profile_worker_desc desc = describe(p, comm, rank);
     tti_job_server server;
@@ -129,7 +129,7 @@ static tutti_status read_text(const char *path, char **text) {
     return ok ? TUTTI_OK : tti_fail(TUTTI_E_IO, "profile: %s cannot be read", path);
 }
 
-/* The failure of the worker that failed first; its own message was printed before. */
+/* Returns the failure of the worker that failed first; its message was printed before. */
 static tutti_status fail_as(const tutti_launch_result *ended) {
     for (int st = 1; st < TUTTI_N_STATUS; st++)
         if (tutti_status_exit_code((tutti_status)st) == ended->exit_code)
@@ -156,7 +156,7 @@ static tutti_status run_and_read(const profiler *p, char *const *more, const cha
 static tutti_status supervise(const profiler *p, char **text) {
     const char *tmp = getenv("TMPDIR");
     char path[512], option[] = "--table", *more[] = {option, path, NULL};
-    if (p->desc->table_path) /* which is in the command already */
+    if (p->desc->table_path) /* which the command already has */
         return run_and_read(p, &more[2], p->desc->table_path, text);
     snprintf(path, sizeof path, "%.480s/tutti-profile-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     int fd = mkstemp(path);
@@ -194,7 +194,7 @@ static tutti_status tell(const profiler *p, char **text) {
 
 /* ---- the call ---- */
 
-/* Whether another key says how many workers there are. */
+/* Whether another key sets the number of workers. */
 static bool has_workers(const tti_job_config *c) {
     return c->parallel.workers != -1 || c->parallel.data > 0 ||
            tti_load_weights_kind_of(c) == TTI_LOAD_WEIGHTS_GIVEN;
@@ -207,8 +207,7 @@ static tutti_status resolve(tutti_job *job) {
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_init_config_take(job));
     if (*job->config.parallel.replay)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "profile: times steps as they come; leave parallel.replay out");
+        return tti_fail(TUTTI_E_CONFIG, "profile: cannot replay a run; leave out parallel.replay");
     bool mixed = tti_devices_mixed_from(job->config.parallel.devices) > 0;
     int n_model = (int)(job->config.parallel.tensor * job->config.parallel.pipeline);
     snprintf(workers, sizeof workers, "%d", n_model);
@@ -226,7 +225,7 @@ static tutti_status find_place(profiler *p) {
     if (!p->is_worker) return TUTTI_OK;
     if (p->place.comm_fd < 0)
         return tti_fail(TUTTI_E_CONFIG,
-                        "profile: it starts its own workers, on this machine: give -n %d "
+                        "profile: starts its own workers on this machine; give -n %d "
                         "parallel.place=processes without a launcher (%s)",
                         p->place.n_ranks, p->place.text);
     return tti_worker_init();

@@ -9,34 +9,34 @@
 
 typedef struct tti_series {
     const char *name;
-    int colour;          /* of the page: c0 .. c5 */
+    int colour;          /* class of the page: c0 .. c5 */
     const double *x, *y; /* [n], x ascending */
     int n;
     bool faint; /* drawn in the background, not in the legend */
-    bool dots;  /* few values, each marked */
+    bool dots;  /* mark each value */
 } tti_series;
 
 enum { TTI_CHART_SERIES = 8 };
 
 typedef struct tti_chart {
     const char *title;
-    const char *unit; /* of y, for the title; "" none; "%": shown times 100 */
+    const char *unit; /* unit of y, for the title; "": none; "%": values are multiplied by 100 */
     const tti_series *series;
     int n_series;
-    bool log_y;     /* where all values are positive and far apart */
+    bool log_y;     /* logarithmic axis, if all values are positive and far apart */
     bool from_zero; /* y begins at 0 */
     bool stacked;   /* areas on top of each other, all with the same x, up to 1 */
 } tti_chart;
 
-/* A figure with title and legend.  If there are more values than pixels, means of neighbours are
+/* Draws a figure with title and legend.  With more values than pixels, means of neighbours are
  * drawn. */
 void tti_chart_draw(tti_str *out, const tti_chart *chart);
 
-/* Bars with their values in bytes; values of 0 are left out. */
+/* Draws bars with their values in bytes; values of 0 are left out. */
 void tti_chart_bars(tti_str *out, const char *title, const char *const *names, const double *bytes,
                     int n);
 
-/* Rows of parts that make up a whole: a bar for each, from the left. */
+/* Draws one bar per row, made of parts from left to right. */
 typedef struct tti_stacks {
     const char *title, *row; /* row: the kind of a row, such as "rank", before its number */
     const char *const *parts;
@@ -47,11 +47,11 @@ typedef struct tti_stacks {
 
 void tti_chart_stacks(tti_str *out, const tti_stacks *stacks);
 
-/* x in at most 3 digits: 0.031, 12.5k, 3.4M. */
+/* Formats x with at most 3 digits: 0.031, 12.5k, 3.4M. */
 const char *tti_chart_number(double x, char text[32]);
 const char *tti_chart_bytes(double n_bytes, char text[32]);
 
-/* Text with <, >, & and quotes as entities; bad UTF-8 and control characters become '?'. */
+/* Appends text with <, >, & and quotes as entities; bad UTF-8 and control characters become '?'. */
 void tti_html_text(tti_str *out, const char *text);
 
 #endif /* TTI_TRAIN_CHART_H */

@@ -1,8 +1,8 @@
 /* history.c - reads metrics.jsonl in one pass; skips lines that are not records.
  *
  * A long run has millions of step records and a curve some hundred points: most of these lines are
- * recognized by their begin, and never parsed.  The number of a record alone decides whether it is
- * kept; when there are too many, every second one is discarded. */
+ * recognized by their beginning and never parsed.  Whether a record is kept depends only on its
+ * number; when there are too many, every second one is discarded. */
 #include "train/report/history.h"
 
 #include <math.h>
@@ -22,19 +22,19 @@ enum { BLOCK_BYTES = 1 << 20, MAX_POINTS = 1 << 20, LAST_BYTES = 4096 };
 typedef struct reading {
     tti_history h;
     int64_t n_steps;       /* step records read so far */
-    char last[LAST_BYTES]; /* the last one of them, if it was passed over */
-    size_t n_last;         /* 0: it was not */
+    char last[LAST_BYTES]; /* the last step record, if it was skipped */
+    size_t n_last;         /* 0: it was not skipped */
 } reading;
 
-/* A number of a size that can be drawn, else 0. */
+/* Returns a number small enough to be drawn, else 0. */
 static double number(const json_t *record, const char *key) {
     const json_t *value = json_object_get(record, key);
     double x = json_is_number(value) ? json_number_value(value) : 0;
     return fabs(x) < 1e15 ? x : 0;
 }
 
-/* The score of a record, by the first of its names that is there.  The values of a regression have
- * any unit, so that any finite size can be drawn. */
+/* Returns the score of a record, under the first of its names that it has.  Values of a regression
+ * may have any unit, so any finite size can be drawn. */
 static double score(tti_history *h, const json_t *record) {
     static const char *const names[] = {"accuracy", "nrmse", "rmse"};
     for (size_t i = 0; i < TTI_COUNT(names); i++) {
@@ -96,7 +96,8 @@ static void take_step(tti_history *h, const json_t *r) {
                                               .time_s = number(r, "time")};
 }
 
-/* Makes room for one more entry after n of n_bytes each; returns the array, or NULL without memory.
+/* Makes room for one more entry after n entries of n_bytes each.  Returns the array, or NULL when
+ * out of memory.
  */
 static void *more_room(tti_history *h, void *points, int n, int *max, size_t n_bytes) {
     if (n < *max) return points;
@@ -115,7 +116,7 @@ static tti_time_point *new_time(tti_history *h) {
     return &h->times[h->n_times++];
 }
 
-/* Element i of an array of numbers, 0 where there is none. */
+/* Returns element i of an array of numbers, 0 if missing. */
 static double element(const json_t *record, const char *key, size_t i) {
     const json_t *value = json_array_get(json_object_get(record, key), i);
     double x = json_is_number(value) ? json_number_value(value) : 0;
@@ -137,7 +138,7 @@ static void take_times(tti_history *h, const json_t *r) {
     }
 }
 
-/* The last evaluation of a step is the one that counts. */
+/* Only the last evaluation of a step counts. */
 static void take_eval(tti_history *h, const json_t *r) {
     if (h->n_evals > 0 && h->evals[h->n_evals - 1].step >= number(r, "step")) h->n_evals--;
     tti_eval_point *evals = more_room(h, h->evals, h->n_evals, &h->max_evals, sizeof *evals);
@@ -152,7 +153,7 @@ static void take_end(tti_history *h, const json_t *r) {
     h->ended = true;
     h->stopped = json_is_true(json_object_get(r, "stopped"));
     h->samples_per_s = number(r, "samples_per_s");
-    h->wall_s += number(r, "wall_s"); /* each part of the run has an end */
+    h->wall_s += number(r, "wall_s"); /* each part of a resumed run has an end record */
     h->last_step = number(r, "step");
     h->peak_rss = TTI_MAX(h->peak_rss, number(r, "peak_rss"));
     h->peak_device = TTI_MAX(h->peak_device, number(r, "peak_device_bytes"));
@@ -184,13 +185,13 @@ static bool is_event(const json_t *record, const char *event) {
     return json_is_string(name) && strcmp(json_string_value(name), event) == 0;
 }
 
-/* A step that is not due waits whether it is the last one. */
+/* A step that is not due is remembered, because it may be the last one. */
 static void pass_over(reading *r, const char *line, size_t n_bytes) {
     memcpy(r->last, line, n_bytes);
     r->n_last = n_bytes;
 }
 
-/* is_counted: as a step, by how it begins; a step that begins otherwise is counted here. */
+/* is_counted: the line was counted as a step by its beginning; other steps are counted here. */
 static void read_record(reading *r, const char *line, size_t n_bytes, bool is_counted) {
     json_t *record;
     if (tti_json_parse("metrics.jsonl", line, n_bytes, &record) != TUTTI_OK) {
@@ -223,14 +224,14 @@ static void read_line(reading *r, const char *line, size_t n_bytes) {
         pass_over(r, line, n_bytes);
 }
 
-/* How many bytes of the begin of a line are left, which go to the front. */
+/* Returns the number of bytes of an incomplete line, which move to the front. */
 static size_t read_lines(reading *r, char *bytes, size_t n_bytes) {
     size_t at = 0;
     for (const char *end; (end = memchr(bytes + at, '\n', n_bytes - at));) {
         read_line(r, bytes + at, (size_t)(end - bytes) - at);
         at = (size_t)(end - bytes) + 1;
     }
-    if (n_bytes - at == BLOCK_BYTES) { /* no record is as long */
+    if (n_bytes - at == BLOCK_BYTES) { /* no record is that long */
         r->h.n_bad_lines++;
         return 0;
     }

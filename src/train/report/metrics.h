@@ -11,7 +11,7 @@
 
 typedef struct tti_metrics {
     int fd;       /* -1: closed */
-    tti_str line; /* being written */
+    tti_str line; /* the record being written */
     tti_json json;
 } tti_metrics;
 
@@ -28,7 +28,7 @@ tutti_status tti_metrics_rewind(tti_metrics *metrics, const char *run_dir, int64
 /* Starts a record: {"event":EVENT,"time":seconds since 1970, ...}; fields go to metrics->json. */
 void tti_metrics_begin(tti_metrics *metrics, const char *event);
 
-/* Ends and writes it.  TUTTI_E_IO: it is not there, no part of it. */
+/* Ends the record and writes it.  After TUTTI_E_IO no part of it is in the file. */
 tutti_status tti_metrics_end(tti_metrics *metrics);
 
 #endif /* TTI_TRAIN_METRICS_H */

@@ -31,7 +31,7 @@ static void range_of(const float *x, int64_t n, float *lo, float *scale) {
     *scale = hi > *lo ? 255.0f / (hi - *lo) : 0;
 }
 
-/* x [C,H,W] as rgb; of a large image every k-th pixel. */
+/* Converts x [C,H,W] to RGB, taking every k-th pixel of a large image. */
 static void take_pixels(const float *x, const tutti_shape *shape, tti_mistake *out) {
     int64_t c = shape->dim[0], h = shape->dim[1], w = shape->dim[2];
     int64_t k = (TTI_MAX(h, w) + TTI_MISTAKE_SIDE - 1) / TTI_MISTAKE_SIDE;
@@ -58,7 +58,8 @@ static double softmax_max(const float *logits, int64_t n, int64_t *at) {
     return 1 / sum;
 }
 
-/* The place of a mistake among the found ones, the surest first; -1: it is not among the most. */
+/* Returns the place of a mistake among those found, the most confident first; -1: not among them.
+ */
 static int place_of(const tti_mistakes *m, double probability) {
     int at = m->n;
     while (at > 0 && m->found[at - 1].probability < probability) at--;
@@ -124,7 +125,8 @@ static void put_le(uint8_t *at, uint32_t x) {
     for (int i = 0; i < 4; i++) at[i] = (uint8_t)(x >> (8 * i));
 }
 
-/* A BMP file: 54 bytes of header, then pixels: rows from below, blue first, padded to 4 bytes. */
+/* Writes a BMP file: 54 bytes of header, then pixels: rows from bottom to top, blue first, padded
+ * to 4 bytes. */
 static void add_bmp(tti_str *out, const tti_mistake *m) {
     enum { HEAD = 54 };
     uint8_t file[HEAD + (TTI_MISTAKE_SIDE * 3 + 3) * TTI_MISTAKE_SIDE] = {0};
@@ -155,7 +157,7 @@ static void add_name(tti_str *out, const tutti_dataset *names, int64_t label) {
 void tti_mistakes_draw(tti_str *out, const tti_mistakes *m, const tutti_dataset *names) {
     tti_str_printf(out, "<p>%lld of %lld test images were misclassified%s.</p>",
                    (long long)m->n_wrong, (long long)m->n_seen,
-                   m->n > 0 ? "; the ones it was surest of" : "");
+                   m->n > 0 ? "; those predicted with the highest probability" : "");
     tti_str_add(out, "<div class=\"wrong\">");
     for (int i = 0; i < m->n; i++) {
         const tti_mistake *one = &m->found[i];

@@ -1,4 +1,4 @@
-/* mistakes.h - misclassified test images, the most confident predictions first. */
+/* mistakes.h - finds misclassified test images, the most confident predictions first. */
 #ifndef TTI_TRAIN_MISTAKES_H
 #define TTI_TRAIN_MISTAKES_H
 
@@ -8,9 +8,9 @@
 enum { TTI_MAX_MISTAKES = 20, TTI_MISTAKE_SIDE = 64 };
 
 typedef struct tti_mistake {
-    int64_t index; /* of the sample in the test split */
+    int64_t index; /* number of the sample in the test split */
     int64_t label, said;
-    double probability; /* of the predicted class */
+    double probability; /* probability of the predicted class */
     int h, w;           /* at most TTI_MISTAKE_SIDE */
     uint8_t rgb[TTI_MISTAKE_SIDE * TTI_MISTAKE_SIDE * 3];
 } tti_mistake;
@@ -18,13 +18,13 @@ typedef struct tti_mistake {
 typedef struct tti_mistakes {
     tti_mistake *found; /* [n], owned */
     int n;
-    int64_t n_seen, n_wrong; /* samples looked at */
+    int64_t n_seen, n_wrong; /* samples searched */
 } tti_mistakes;
 
 /* True if samples are images that can be shown. */
 bool tti_shows_pictures(const tti_blueprint *b);
 
-/* Looks through the test split for at most time_ms, or all of it.  Freed with tti_mistakes_free. */
+/* Searches the test split for at most time_ms.  Free the result with tti_mistakes_free. */
 tutti_status tti_mistakes_find(tti_predictor *p, int time_ms, tti_mistakes *out);
 void tti_mistakes_free(tti_mistakes *m);
 

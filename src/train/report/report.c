@@ -18,16 +18,16 @@
 #include "train/report/history.h"
 #include "tutti/eval.h"
 
-/* Longer searches, larger models: only when asked for. */
+/* Longer searches and larger models only on request (tutti report). */
 enum {
     END_TIME_MS = 2000,
     ASKED_TIME_MS = 60000,
     END_MAX_PARAMS = 50 * 1000 * 1000,
     MAX_JOB_BYTES = 1 << 20,
-    STOPPED_MAX_BYTES = 1 << 28 /* seconds, where the file lies on another host */
+    STOPPED_MAX_BYTES = 1 << 28 /* reading it takes seconds if the file is on another host */
 };
-/* Operations of one shard on the host, half a second of some cores: a model that was trained on
- * devices may take much longer. */
+/* Operations of one shard, half a second of some host cores: a model that was trained on devices
+ * may take much longer. */
 static const double end_max_flops = 1e11;
 
 static const char style[] =
@@ -77,7 +77,7 @@ typedef struct page {
     tti_history h;
     const char *run_dir;
     tti_report_extras extras;
-    tti_arena arena; /* columns of the history */
+    tti_arena arena; /* memory for columns of the history */
 } page;
 
 /* ---- the head ---- */
@@ -162,7 +162,7 @@ static void add_head(page *p) {
 
 /* ---- curves ---- */
 
-/* One field of every record, given by its offset in the struct. */
+/* Extracts one field of every record, given by its offset in the struct. */
 static double *column(page *p, const void *records, size_t stride, size_t offset, int n) {
     double *values = tti_arena_alloc(&p->arena, ((size_t)n + 1) * sizeof *values);
     for (int i = 0; values && i < n; i++)
@@ -190,7 +190,7 @@ static double *smooth(page *p, const double *y, int n) {
     return values;
 }
 
-/* Training as a faint line with its running mean, and the test split as dots. */
+/* Draws training as a faint line with its moving average, and the test split as dots. */
 static void add_learning(page *p, const char *title, double *train, double *test, bool percent) {
     int n = p->h.n_steps, n_evals = p->h.n_evals;
     double *x = STEP_COLUMN(p, step), *x_eval = EVAL_COLUMN(p, step), *mean = NULL;
@@ -234,8 +234,8 @@ static void add_time_split(page *p) {
                                          .stacked = true});
 }
 
-/* A step of training ends for all workers at once, so of their times of reducing the shortest is
- * taken for what reducing costs, and the rest of each for waiting. */
+/* A training step ends for all workers at once.  So the shortest time that a worker spends in
+ * reductions is their cost, and the rest of the other workers' time is waiting. */
 enum { COMPUTE, UPDATE, COMM, WAIT, DATA, OTHER, N_SHARES };
 
 static double shortest_comm(const tti_time_point *t, int n) {
@@ -303,8 +303,7 @@ static void add_curves(page *p) {
     add_memory(p);
     tti_str_add(&p->out, "</div>\n");
     if (p->h.steps_each > 1)
-        tti_str_printf(&p->out,
-                       "<p>The curves of training are of one in %lld of the records.</p>\n",
+        tti_str_printf(&p->out, "<p>The training curves show one of every %lld records.</p>\n",
                        (long long)p->h.steps_each);
 }
 
@@ -326,7 +325,7 @@ static void add_notes(page *p) {
     tti_str_add(&p->out, "</div>\n");
 }
 
-/* A job that cannot be read is left out: the page is about the run. */
+/* A job file that cannot be read is left out. */
 static void add_job(page *p) {
     char path[4096], *text = NULL;
     size_t n_bytes;
@@ -405,7 +404,7 @@ static tutti_status write_with(const tutti_job *job, tti_predictor *p, int time_
     return st;
 }
 
-/* Opening a large model again takes as long as a few steps, which was not requested. */
+/* Opening a large model again takes as long as a few steps, so it is done only on request. */
 static tutti_status write_without(const tti_blueprint *b, const char *run_dir) {
     tti_text_samples texts = {0};
     if (b->config.run.text_samples > 0 && tti_writes_text(b))
@@ -433,7 +432,7 @@ tutti_status tutti_report(tutti_job *job, const char *run_dir) {
     tutti_status st = tti_predictor_open_with_test(job, run_dir, NULL, NULL, &predictor);
     bool no_run = st == TUTTI_E_CONFIG;
     if (no_run) return st;
-    /* without data or checkpoint, writes the curves */
+    /* without data or checkpoint, writes only the curves */
     if (st != TUTTI_OK) return tti_report_write(run_dir, NULL);
     st = write_with(job, predictor, ASKED_TIME_MS, run_dir);
     tti_predictor_close(predictor);

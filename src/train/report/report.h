@@ -11,18 +11,18 @@ typedef struct tti_report_extras {
     const tti_mistakes *mistakes;
     const tutti_dataset *names;
     const tti_text_samples *texts;
-    bool no_mistakes; /* there may be some, which were not looked for */
+    bool no_mistakes; /* mistakes were not searched for */
 } tti_report_extras;
 
 /* Writes run_dir/report.html from metrics.jsonl.  extras may be NULL. */
 tutti_status tti_report_write(const char *run_dir, const tti_report_extras *extras);
 
-/* The same for a run that was asked to stop, unless reading its records would take long: then
- * TUTTI_E_UNSUPPORTED with the command that writes the page. */
+/* Writes the page for a run that was asked to stop.  If reading its records would take long,
+ * returns TUTTI_E_UNSUPPORTED with the command that writes the page. */
 tutti_status tti_report_when_stopped(const char *run_dir);
 
-/* At the end of a run, on one rank: the same, with mistakes if samples are images, and generated
- * texts of a language model, if that is cheap. b is the run's. */
+/* Writes the page at the end of a run, on one rank: with mistakes if samples are images, and with
+ * generated texts of a language model, if these are cheap. b is the blueprint of the run. */
 tutti_status tti_report_at_end(const tutti_job *job, const tti_blueprint *b, const char *run_dir);
 
 #endif /* TTI_TRAIN_REPORT_H */

@@ -69,12 +69,12 @@ tutti_status tti_reporter_rewind(tti_reporter *r, int64_t step) {
     return tti_reporter_go_on(r, tti_tfevents_restart(&r->tfevents, step + 1));
 }
 
-/* Ends a record of a run that is under way. */
+/* Ends a record during a run. */
 static tutti_status end_record(tti_reporter *r) {
     return tti_reporter_go_on(r, tti_metrics_end(&r->metrics));
 }
 
-/* "threads", and how they divide the model where they do. */
+/* Formats the kind of workers, such as "threads", and how they divide the model. */
 static const char *place_text(const tti_reporter *r, char *out, size_t n_bytes) {
     const tti_blueprint *b = r->b;
     const tti_mesh_at *m = &b->mesh;
@@ -91,7 +91,7 @@ static tutti_status tell_pipeline(tti_reporter *r) {
     if (!s || r->expected_bubble <= 0) return TUTTI_OK;
     int n_pieces = tti_stages_n_all_chunks(s), n_shards = r->b->n_shards / r->b->mesh.data;
     if (r->shard_map)
-        n_shards = tti_shard_map_n_of(r->shard_map, 0); /* of rank 0, as is expected_bubble */
+        n_shards = tti_shard_map_n_of(r->shard_map, 0); /* shards of rank 0, like expected_bubble */
     double sum = 0;
     for (int q = 0; q < n_pieces; q++) sum += s->cost[q];
     tti_json *j = &r->metrics.json;
@@ -108,7 +108,7 @@ static tutti_status tell_pipeline(tti_reporter *r) {
     char text[256];
     snprintf(text, sizeof text,
              "parallel.pipeline=%d: %d shard%s for so many stages, which will wait for each other "
-             "%.0f %% of the time; more parallel.shards fill them",
+             "%.0f %% of the time; more parallel.shards reduce the waits",
              s->n_stages, n_shards, n_shards == 1 ? "" : "s", 100 * r->expected_bubble);
     return tti_reporter_warn(r, text);
 }
@@ -189,11 +189,10 @@ static tutti_status tell_large_batch(tti_reporter *r) {
     int64_t n = tutti_dataset_get_info(r->b->train)->n_samples;
     char text[256];
     if (batch <= n) return TUTTI_OK;
-    snprintf(
-        text, sizeof text,
-        "train.batch=%lld is larger than the %lld training samples: a step trains on these, and "
-        "the rest of the batch costs memory and time for nothing; give train.batch=%lld",
-        (long long)batch, (long long)n, (long long)n);
+    snprintf(text, sizeof text,
+             "train.batch=%lld is larger than the %lld training samples, so the rest of each batch "
+             "is empty and only costs memory and time; give train.batch=%lld",
+             (long long)batch, (long long)n, (long long)n);
     return tti_reporter_warn(r, text);
 }
 
@@ -204,7 +203,7 @@ static tutti_status tell_lost_offload(tti_reporter *r) {
                              "optimizer state in host memory");
 }
 
-/* Beside devices some workers are on the host: where each is. */
+/* In a mixed run, lists the place of each worker. */
 static void print_places(const tti_reporter *r, tti_str *out) {
     for (int i = 0; r->b->places.mixed && i < r->b->n_workers; i++) {
         tti_str_add(out, i == 0 ? "; workers on " : ", ");
@@ -222,7 +221,7 @@ static void tell_places(tti_reporter *r) {
     tti_json_end(&r->metrics.json);
 }
 
-/* The numbers of workers with the same result, and how to extend that range. */
+/* Describes the numbers of workers with the same result, and how to extend that range. */
 static void print_range(const tti_reporter *r, tti_str *out) {
     const tti_job_config *c = &r->b->config;
     int n = r->b->n_shards;
@@ -242,8 +241,8 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_blueprint_describe(r->b, &backend);
     print_places(r, &backend);
     if (r->way && *r->way) tti_str_printf(&backend, ", sums %s", r->way);
-    bool mixed = r->b->places.mixed; /* then each worker has it where the others have it */
-    if (memory.offloaded || mixed) tti_str_add(&backend, ", optimizer's state on the host");
+    bool mixed = r->b->places.mixed; /* then every worker's state is on the host */
+    if (memory.offloaded || mixed) tti_str_add(&backend, ", optimizer state on the host");
     tti_peak_lr_explain(&r->b->config, &lr);
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "start");
@@ -307,13 +306,13 @@ static const tti_target_spec *target_of(const tti_reporter *r) {
     return &tti_dataset_spec(r->b->train)->target;
 }
 
-/* Root of the mean squared error, in standard deviations of each target. */
+/* Returns the root of the mean squared error, in standard deviations of each target. */
 static double nrmse_of(const tti_reporter *r, const tti_step_result *sums) {
     return target_of(r)->n == 0 ? 0 : sqrt(sums->correct / TTI_MAX(sums->count, 1));
 }
 
-/* The name of the score that training measures besides the loss, in metrics.jsonl and TensorBoard;
- * NULL: there is none. */
+/* Returns the name, in metrics.jsonl and TensorBoard, of the score that training measures besides
+ * the loss; NULL: none. */
 static const char *score_name(const tti_reporter *r) {
     int64_t n = target_of(r)->n;
     if (n == 0 && !r->b->has_accuracy) return NULL;
@@ -353,7 +352,7 @@ static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e
     tti_json_end(j);
 }
 
-/* For text each row has many targets, which are counted with the loss. */
+/* Each row of a text has many targets, which are counted with the loss. */
 static double accuracy_of(const tti_reporter *r, const tti_step_result *sums, int64_t n_rows) {
     if (target_of(r)->n > 0) return 0;
     if (!r->b->has_accuracy) return NAN;
@@ -374,7 +373,8 @@ static tutti_status write_step_curves(tti_reporter *r, const tutti_event *e) {
     return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, step, n));
 }
 
-/* Points of one evaluation: loss and score; rmse, mae and r2, their means and of each target. */
+/* TensorBoard values of one evaluation: loss and score; rmse, mae and r2 of each target and their
+ * means. */
 typedef struct eval_curves {
     tti_scalar point[2 + 3 * (TTI_EVALUATED_TARGETS + 1)];
     char tag[3 * (TTI_EVALUATED_TARGETS + 1)][128];
@@ -397,7 +397,7 @@ static tutti_status write_eval_curves(tti_reporter *r, const tutti_event *e) {
     int64_t n = target_of(r)->n;
     char number[32];
     eval_curves c = {.point = {{"test/loss", e->loss}}, .n = 1};
-    if (e->step == r->evaluated_step) return TUTTI_OK; /* the curve has this point */
+    if (e->step == r->evaluated_step) return TUTTI_OK; /* the curve already has this point */
     if (n != 1 && score_name(r))
         c.point[c.n++] = (tti_scalar){n ? "test/nrmse" : "test/accuracy", score_of(e)};
     if (has_errors(r)) add_errors(&c, "", &r->eval_mean);
@@ -409,7 +409,8 @@ static tutti_status write_eval_curves(tti_reporter *r, const tutti_event *e) {
     return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, c.point, c.n));
 }
 
-/* The mean of the steps since the last record, and how much of the last step each stage computed.
+/* Writes the mean bubble of the steps since the last record, and the fraction of the last step that
+ * each stage computed.
  */
 static void tell_stages(tti_reporter *r, double bubble) {
     tti_json *j = &r->metrics.json;
@@ -615,7 +616,7 @@ tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *
 tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left) {
     char text[640];
     if (!r->active) return TUTTI_OK;
-    snprintf(text, sizeof text, "%s %d left after %lld updates, the others continue: %s",
+    snprintf(text, sizeof text, "%s %d left after %lld updates; the others continue: %s",
              r->b->n_parts > 0 ? "replica" : "worker", left->worker, (long long)left->step,
              left->why);
     TTI_TRY(tti_reporter_warn(r, text));
@@ -641,8 +642,8 @@ tutti_status tti_reporter_check_folder(const tti_reporter *r) {
                              (here.st_ino != opened.st_ino || here.st_dev != opened.st_dev);
     if (!is_gone) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT,
-                    "the run folder %s was removed, moved or replaced during the run; the run "
-                    "ends, because it could not be saved",
+                    "the run folder %s was removed, moved or replaced; the run ends, because it "
+                    "can no longer be saved",
                     r->run_dir);
 }
 
@@ -709,7 +710,8 @@ static tutti_status tell_lost(tti_reporter *r) {
     return tti_reporter_warn(r, text);
 }
 
-/* Samples left out under data.on_error=skip: how many, and why, for the first few. */
+/* Reports the number of samples left out under data.on_error=skip, with reasons for the first few.
+ */
 static tutti_status tell_skipped(tti_reporter *r, const tutti_dataset *ds, const char *split) {
     enum { REASONS = 5 };
     int64_t n = tutti_dataset_n_skipped(ds);

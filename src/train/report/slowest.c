@@ -1,17 +1,17 @@
-/* slowest.c - finds the slowest worker from times that are gathered now and then.
- *
- * All workers must gather at the same steps, without extra communication: the number of steps until
- * the next time follows from the times that all have just received. */
+/* slowest.c - finds the slowest worker from times that are gathered periodically.  All workers must
+ * gather at the same steps without extra communication, so the number of steps until the next time
+ * is computed from the times that all have just received.
+ */
 #include "train/report/slowest.h"
 
 #include <string.h>
 
 #include "base/error.h"
 
-/* A gathering costs tens of microseconds: a ten thousandth of this. */
+/* Gathering costs tens of microseconds, a ten thousandth of this interval. */
 static const double window_s = 0.5;
 
-/* Less is mostly noise. */
+/* A smaller delay is mostly noise. */
 static const double least_s = 0.02;
 
 enum { MOST_STEPS = 1 << 20, GROWTH = 4 };
@@ -49,9 +49,10 @@ tutti_status tti_slowest_go_on(tti_slowest *s, const tti_exec_spent *at) {
     return TUTTI_OK;
 }
 
-/* ---- the judgement ---- */
+/* ---- the decision ---- */
 
-/* The time of one part, or for TTI_SPENT_WAIT of all the others: the time without waits. */
+/* The time of one part; for TTI_SPENT_WAIT the sum of all other parts, which is the time without
+ * waits. */
 static double of_rank(const double part[TTI_N_SPENT_PARTS], int which) {
     if (which < TTI_SPENT_WAIT) return part[which];
     return part[TTI_SPENT_DATA] + part[TTI_SPENT_COPY] + part[TTI_SPENT_COMPUTE] +
@@ -72,7 +73,7 @@ static double median_of_others(const double (*spent)[TTI_N_SPENT_PARTS], int n_r
     return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
-/* The part in which a rank exceeds the others most. */
+/* The part in which a rank exceeds the median of the others most. */
 static const char *why_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, int rank) {
     static const char *const names[] = {"data", "copy", "compute", "other"};
     int most = 0;
@@ -104,7 +105,7 @@ tti_slowest_told tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_
 
 /* ---- gathering ---- */
 
-/* In seconds; subtracts waiting and copying from computing. */
+/* Converts to seconds, and subtracts waiting and copying from computing. */
 static void separate(const tti_slowest *s, const tti_exec_spent *now,
                      double out[TTI_N_SPENT_PARTS]) {
     double waited = (double)(now->waited_ns - s->before.waited_ns),

@@ -1,8 +1,8 @@
-/* slowest.h - finds the worker for which the others wait, and the reason.
- *
- * Each worker adds up the times of its steps; about twice a second, at agreed steps, all workers
- * exchange the sums.  All end a collective at the same time, so the worker that waited least
- * arrived last.  Asynchronous workers do not wait, so nothing is reported for them. */
+/* slowest.h - finds the worker that the others wait for, and why.  Each worker sums the times of
+ * its steps; about twice a second, at agreed steps, all workers exchange the sums.  All workers
+ * leave a collective at the same time, so the one that waited least arrived last.  Asynchronous
+ * workers do not wait, so nothing is reported for them.
+ */
 #ifndef TTI_TRAIN_SLOWEST_H
 #define TTI_TRAIN_SLOWEST_H
 
@@ -10,9 +10,9 @@
 #include "train/job/job.h"
 
 typedef enum tti_spent_part {
-    TTI_SPENT_DATA,    /* until there was a batch */
+    TTI_SPENT_DATA,    /* waiting for a batch */
     TTI_SPENT_COPY,    /* samples to a device, gradients from it */
-    TTI_SPENT_COMPUTE, /* the rest of the step: all of it but waiting */
+    TTI_SPENT_COMPUTE, /* the rest of the step, without waiting */
     TTI_SPENT_OTHER,   /* between steps: records, progress */
     TTI_SPENT_WAIT,    /* for other workers, and the traffic with them */
     TTI_N_SPENT_PARTS
@@ -21,23 +21,23 @@ typedef enum tti_spent_part {
 /* A worker that is later than this fraction of a step is reported. */
 static const double TTI_LATE_SHARE = 0.05;
 
-/* The reported result.  Zero: none yet, or unknown. */
+/* The finding.  Zero: none yet, or unknown. */
 typedef struct tti_slowest_told {
     bool known;
     int rank;          /* the rank that arrives last at the collectives of a step */
     const char *why;   /* "data", "copy", "compute", "other"; "none": hardly later than the rest */
-    double late_share; /* after the median of the others, of the time of a step; 0 .. 1 */
+    double late_share; /* delay after the median of the others, as a fraction of a step; 0 .. 1 */
 } tti_slowest_told;
 
 typedef struct tti_slowest {
     tutti_comm *comm; /* borrowed; NULL: nothing is reported */
     tti_exec *exec;   /* borrowed */
     int n_ranks;
-    bool has_begun;                /* the first steps are over, which load things */
-    int64_t next, every, n_adds;   /* steps: when to gather, from which distance; in own */
+    bool has_begun;              /* the first steps are over, which load things */
+    int64_t next, every, n_adds; /* next step to gather at, distance of gatherings, steps in own */
     double own[TTI_N_SPENT_PARTS]; /* ns since the last gathering; of TTI_SPENT_COMPUTE with what
                                     * is copied and waited for in steps */
-    tti_exec_spent before;         /* when own began */
+    tti_exec_spent before;         /* state of exec when own began */
     tti_slowest_told told;
 } tti_slowest;
 
@@ -47,17 +47,18 @@ tti_slowest_told tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_
 /* comm: of all workers of a job whose workers wait for each other, else NULL. */
 void tti_slowest_init(tti_slowest *s, tutti_comm *comm, tti_exec *exec, int64_t first_step);
 
-/* A step has been done: ns until there was a batch, in the executor, and in all. */
+/* Adds the times of a step in ns: waiting for a batch, in the executor, and in total. */
 void tti_slowest_add(tti_slowest *s, int64_t data_ns, int64_t exec_ns, int64_t spent_ns);
 
-/* The executor's time between the two calls belongs to no step.  Fails if a device does. */
+/* Excludes the executor's time between the two calls, which belongs to no step.  Fails if a device
+ * fails. */
 tutti_status tti_slowest_pause(tti_slowest *s, tti_exec_spent *at);
 tutti_status tti_slowest_go_on(tti_slowest *s, const tti_exec_spent *at);
 
-/* Whether to gather after this step: the same on all workers. */
+/* Whether to gather after this step; the same answer on all workers. */
 bool tti_slowest_is_due(const tti_slowest *s, int64_t step);
 
-/* Gathers the times, fills told, and starts again.  Collective. */
+/* Gathers the times, sets the finding, and starts a new window.  Collective. */
 tutti_status tti_slowest_gather(tti_slowest *s, int64_t step);
 
 #endif /* TTI_TRAIN_SLOWEST_H */

@@ -19,7 +19,7 @@ static void hear(void *user, const char *text, size_t n_bytes) {
     for (size_t i = 0; i < n_bytes; i++) tti_str_add_bytes(user, text[i] ? &text[i] : "\1", 1);
 }
 
-/* The tokens as text, up to one that has none. */
+/* Decodes the tokens, up to the first one without text. */
 static tutti_status read_prompt(const tti_generator *g, const int32_t *tokens, int64_t n,
                                 tti_str *out) {
     char *text;
@@ -95,8 +95,8 @@ void tti_text_samples_draw(tti_str *out, const tti_text_samples *t) {
     tti_str_add(out, "<h2>Texts</h2>");
     if (t->n > 0)
         tti_str_printf(out,
-                       "<p>Written by the model after %lld steps; the grey beginnings are from the "
-                       "test split.</p>",
+                       "<p>Written by the model after %lld steps; the grey beginnings come from "
+                       "the test split.</p>",
                        (long long)t->step);
     for (int i = 0; i < t->n; i++) {
         tti_str_add(out, "<pre class=\"text\"><span>");

@@ -1,4 +1,4 @@
-/* text_samples.h - continuations of test samples by a language model. */
+/* text_samples.h - generates continuations of test samples with a language model. */
 #ifndef TTI_TRAIN_TEXT_SAMPLES_H
 #define TTI_TRAIN_TEXT_SAMPLES_H
 
@@ -14,8 +14,8 @@ typedef struct tti_text_sample {
 typedef struct tti_text_samples {
     tti_text_sample v[TTI_MAX_TEXT_SAMPLES];
     int n;
-    int64_t step;   /* updates that the model has seen */
-    char note[256]; /* why there are none or fewer; "": they are all there */
+    int64_t step;   /* number of updates of the model */
+    char note[256]; /* why there are fewer or none; "": complete */
 } tti_text_samples;
 
 /* Writes n texts, 0 .. TTI_MAX_TEXT_SAMPLES, for at most time_ms and one token more.  Data without
@@ -25,7 +25,7 @@ void tti_text_samples_make(const tutti_job *job, tti_predictor *p, int n, int ti
                            tti_text_samples *out);
 void tti_text_samples_free(tti_text_samples *t);
 
-/* They as a part of a page. */
+/* Appends them to a page. */
 void tti_text_samples_draw(tti_str *out, const tti_text_samples *t);
 
 #endif /* TTI_TRAIN_TEXT_SAMPLES_H */

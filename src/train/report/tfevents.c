@@ -119,7 +119,7 @@ static void free_parts(tti_tfevents_parts *parts) {
     tti_str_free(&parts->event);
 }
 
-/* parts: whatever is in them, for their memory. */
+/* parts: scratch memory; their contents do not matter. */
 static void add_event(tti_str *out, tti_tfevents_parts *parts, double time_s, int64_t step,
                       const tti_scalar *scalars, int n_scalars) {
     tti_str *event = &parts->event;

@@ -1,4 +1,4 @@
-/* tfevents.h - TensorBoard's event file: the curves of a run for other tools.
+/* tfevents.h - writes TensorBoard's event file: the curves of a run for other tools.
  *
  *     record   u64 n_bytes | u32 masked CRC-32C of these 8 | bytes | u32 masked CRC-32C of them
  *     bytes    a protobuf Event: time, step, values by tag; in the first record the version
@@ -28,7 +28,7 @@ typedef struct tti_scalar {
     double value;
 } tti_scalar;
 
-/* A new events.out.tfevents file in run_dir, each time the run is continued. */
+/* Creates a new events.out.tfevents file in run_dir; each part of a resumed run has its own. */
 tutti_status tti_tfevents_open(tti_tfevents *t, const char *run_dir);
 void tti_tfevents_close(tti_tfevents *t);
 
@@ -36,11 +36,11 @@ void tti_tfevents_close(tti_tfevents *t);
  * earlier files.  Call it before the first write.  Does nothing when closed. */
 tutti_status tti_tfevents_restart(tti_tfevents *t, int64_t first_step);
 
-/* One record with the values of this moment, in one write(2).  Does nothing when closed. */
+/* Writes one record with the values of a step, in one write(2).  Does nothing when closed. */
 tutti_status tti_tfevents_write(tti_tfevents *t, int64_t step, const tti_scalar *scalars,
                                 int n_scalars);
 
-/* The records alone, appended to out. */
+/* Appends only the record to out. */
 void tti_tfevents_add_head(tti_str *out, double time_s);
 void tti_tfevents_add_restart(tti_str *out, double time_s, int64_t first_step);
 void tti_tfevents_add(tti_str *out, double time_s, int64_t step, const tti_scalar *scalars,

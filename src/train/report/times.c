@@ -1,7 +1,7 @@
 /* times.c - sums times per worker and gathers them.
  *
  * All workers must gather at the same steps, so the step number decides and never a clock.  It must
- * cost almost nothing, so gathering becomes rare in long runs. */
+ * cost almost nothing, so it becomes rare in long runs. */
 #include "train/report/times.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ bool tti_times_is_due(const tti_times *t, int64_t step) {
 /* With separate step counts per worker, gathers at the server. */
 static tutti_status gather_at_server(tti_times *t) {
     tti_members members;
-    _Static_assert(sizeof t->all <= TTI_COMBINE_VALUES * sizeof(double), "one meeting");
+    _Static_assert(sizeof t->all <= TTI_COMBINE_VALUES * sizeof(double), "values of one call");
     memset(t->all, 0, sizeof t->all);
     memcpy(t->all[t->rank], t->own, sizeof t->own);
     return tti_server_combine(t->exec, TTI_COMBINE_SUM, t->all, t->n_ranks * TTI_N_TIME_PARTS,

@@ -1,4 +1,4 @@
-/* times.h - where the time of every worker goes: recorded by each, gathered now and then.
+/* times.h - records where the time of every worker goes.
  *
  * Each worker adds up the times of its steps; at agreed steps, which become rarer as the run
  * continues, all workers exchange the sums since the last time.  Rank 0 writes them (reporter.h).
@@ -19,10 +19,10 @@ typedef enum tti_time_part {
 } tti_time_part;
 
 typedef struct tti_times {
-    tutti_comm *comm; /* borrowed; NULL: alone, or exec is not */
-    tti_exec *exec;   /* borrowed: of a worker that is a process, which meets at its server */
+    tutti_comm *comm; /* borrowed; NULL: a single worker, or exec is set */
+    tti_exec *exec;   /* borrowed: a worker process without comm gathers through its server */
     int rank, n_ranks;
-    int64_t first_step;                            /* done before this part of the run */
+    int64_t first_step;                            /* steps done before this part of the run */
     double own[TTI_N_TIME_PARTS];                  /* seconds since the last gathering */
     double all[TTI_MAX_WORKERS][TTI_N_TIME_PARTS]; /* [n_ranks], of the last gathering */
 } tti_times;
@@ -30,14 +30,14 @@ typedef struct tti_times {
 /* first_step: steps that earlier parts of the run have done, the same on all workers. */
 void tti_times_init(tti_times *t, tutti_comm *comm, int64_t first_step);
 
-/* A step has been done; spent_ns: all of it, wait_ns: for its batch. */
+/* Adds the times of a step; spent_ns: the whole step, wait_ns: waiting for its batch. */
 void tti_times_add(tti_times *t, const tti_step_result *result, int64_t wait_ns, int64_t spent_ns);
 
-/* Whether to gather after this step: always at first, then 16 times until the number of steps has
- * doubled, so that a run of any length gathers a few hundred times. */
+/* Whether to gather after this step: at first always, then 16 times per doubling of the number of
+ * steps, so a run of any length gathers a few hundred times. */
 bool tti_times_is_due(const tti_times *t, int64_t step);
 
-/* Fills all and starts again.  Collective. */
+/* Gathers into all and starts again.  Collective. */
 tutti_status tti_times_gather(tti_times *t);
 
 #endif /* TTI_TRAIN_TIMES_H */

@@ -72,7 +72,7 @@ T_CASE(what_cannot_be_used) {
     refuse("train.seed=1", "nowhere", TUTTI_E_CONFIG, "no run there");
     train("run.checkpoint_every=4", "run.keep=2");
     refuse("model.hidden=[9]", "run", TUTTI_E_CHECKPOINT, "is of another model");
-    refuse("train.ema=0.5", "run", TUTTI_E_CHECKPOINT, "has averages of 0 of 4 parameters");
+    refuse("train.ema=0.5", "run", TUTTI_E_CHECKPOINT, "has averages of only 0 of 4 parameters");
     refuse("model.hidden=[8, 8]", "run", TUTTI_E_CHECKPOINT, "fc2.weight");
     tutti_job *job = SMALL_JOB("train.seed=1");
     tti_predictor *p;

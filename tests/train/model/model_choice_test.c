@@ -92,10 +92,11 @@ T_CASE(every_token_has_a_row) {
                       "has token 299; give model.vocabulary=300 or more");
     expect_vocabulary(automatic, guess, 0, TUTTI_OK, NULL);
     expect_vocabulary("model.vocabulary=65", guess, 65, TUTTI_OK, NULL);
-    expect_vocabulary("model.vocabulary=80", guess, 65, TUTTI_E_CONFIG,
-                      "has those of the data, 65, but 80 are requested; leave model.vocabulary");
+    expect_vocabulary(
+        "model.vocabulary=80", guess, 65, TUTTI_E_CONFIG,
+        "needs the vocabulary of the data, 65, but 80 are requested; leave out model.vocabulary");
     expect_vocabulary(automatic, guess, 66, TUTTI_E_DATA,
-                      "token 65 of the samples is not among the");
+                      "the samples have token 65, but all targets");
 }
 
 T_CASE(choices_are_the_models) {

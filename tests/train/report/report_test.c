@@ -101,7 +101,7 @@ T_CASE(of_more_steps_than_are_drawn) {
         T_OK(tti_report_write(".", NULL));
         const char *page = page_of("report.html");
         assert_non_null(strstr(page, i ? "20000 / 9" : "5000 / 9"));
-        T_EQ(n_of(page, "The curves of training are of one in 4 of the records."), i);
+        T_EQ(n_of(page, "The training curves show one of every 4 records."), i);
     }
 }
 
