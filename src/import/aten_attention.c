@@ -282,12 +282,39 @@ static mask_kind judge_mask(const tti_host *m) {
 static void additive_mask(tti_building *b, const tti_operand *mask, tti_operand *out) {
     tti_host made;
     *out = *mask;
+    if (mask->kind == TTI_OPERAND_GRAPH && mask->elem == TTI_ELEM_BOOL) {
+        tutti_graph *g = b->graph;
+        tutti_value *closed = tutti_affine(g, tti_truth(b, mask), -1, 1);
+        tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, -INFINITY);
+        out->value = tutti_keep(g, least, closed);
+        out->elem = TTI_ELEM_F32;
+        return;
+    }
     if (mask->kind != TTI_OPERAND_HOST || mask->host.elem != TTI_ELEM_BOOL) return;
     if (!tti_host_copy(b, &mask->host, &made)) return;
     int64_t n = tti_host_n(&made);
     for (int64_t i = 0; i < n; i++) made.data[i] = made.data[i] != 0 ? 0 : -INFINITY;
     made.elem = TTI_ELEM_F32;
     tti_set_host(out, &made);
+}
+
+/* The value of a mask.  One of as many rows as queries of the batch with its windows merged (Swin)
+ * repeats for each sample: its rows are made of one sample's. */
+static tutti_value *mask_value(tti_building *b, const tti_operand *mask, int64_t n_rows) {
+    tutti_shape shape = tti_shape_of(mask), wide = {0};
+    int64_t period = b->batch > 0 ? n_rows / b->batch : 0;
+    bool merged = mask->kind == TTI_OPERAND_HOST && shape.n_dims == 4 && shape.dim[0] == n_rows &&
+                  n_rows > b->batch && n_rows % b->batch == 0;
+    int64_t n = merged ? tti_host_n(&mask->host) : 0, n_part = merged ? n / b->batch : 0;
+    for (int64_t i = n_part; i < n && merged; i++)
+        merged = tti_host_at(&mask->host, i) == tti_host_at(&mask->host, i - n_part);
+    if (!merged) return tti_compact_value(b, mask);
+    tti_operand part = *mask;
+    part.host.shape.dim[0] = period;
+    wide.dim[wide.n_dims++] = 1;
+    for (int d = 0; d < 4; d++) wide.dim[wide.n_dims++] = part.host.shape.dim[d];
+    tutti_value *value = tutti_reshape(b->graph, tti_value_of(b, &part), &wide);
+    return tutti_reshape(b->graph, tti_repeat_rows(b, value), &shape);
 }
 
 typedef struct heads {
@@ -367,8 +394,6 @@ static void sdpa(tti_building *b, const tti_call *c) {
         tti_refuse(b, "a mask of one dimension");
     if (mask && mask->kind == TTI_OPERAND_HOST && tti_good(b)) kind = judge_mask(&mask->host);
     if (mask && causal) tti_refuse(b, "attn_mask and is_causal together");
-    if (mask && mask->kind == TTI_OPERAND_GRAPH && mask->elem == TTI_ELEM_BOOL)
-        tti_refuse(b, "a boolean mask that depends on inputs is not supported");
     if (kind == MASK_CAUSAL && a.s != a.t) tti_refuse(b, "a causal mask of another length of keys");
     if (!tti_good(b)) return;
     bool packs = kind != MASK_ADDED && a.s == a.t && a.e == a.d && a.scale > 0;
@@ -387,7 +412,7 @@ static void sdpa(tti_building *b, const tti_call *c) {
         } else if (mask) {
             additive_mask(b, mask, &added);
         }
-        if (kind != MASK_NONE) bias = tti_compact_value(b, &added);
+        if (kind != MASK_NONE) bias = mask_value(b, &added, a.b);
         y = spell_out(b->graph, &a, bias, p, p > 0 ? tti_layer_name_of(b) : "");
     }
     if (tti_shape_of(q).n_dims == 3) y = tutti_reshape(b->graph, y, &TUTTI_SHAPE(a.b, a.t, a.e));

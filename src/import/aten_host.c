@@ -130,20 +130,6 @@ static void triangle(tti_building *b, const tti_call *c, bool upper) {
 static void triu(tti_building *b, const tti_call *c) { triangle(b, c, true); }
 static void tril(tti_building *b, const tti_call *c) { triangle(b, c, false); }
 
-static void cumsum(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
-    tti_elem own = tti_elem_of(x);
-    tti_elem elem = elem_at(b, c, 2, tti_elem_is_float(own) ? own : TTI_ELEM_I64);
-    tti_host made;
-    if (!tti_good(b) || !tti_host_copy(b, &x->host, &made)) return;
-    made.elem = elem;
-    int64_t n = tti_host_n(&made), step = made.stride[dim], size = made.shape.dim[dim];
-    for (int64_t i = 0; i < n; i++)
-        if (i / step % size > 0) made.data[i] = tti_round(elem, made.data[i] + made.data[i - step]);
-    tti_set_host(c->out[0], &made);
-}
-
 /* Differences of neighbours, once: self n dim prepend append */
 static void diff(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
@@ -174,158 +160,6 @@ static void diff(tti_building *b, const tti_call *c) {
             value[k] = h->data[place];
         }
         made.data[i] = tti_round(made.elem, value[1] - value[0]);
-    }
-    tti_set_host(c->out[0], &made);
-}
-
-/* ---- indices ---- */
-
-/* The index tensors of a list, repeated to one shape; entries that are None are left out. */
-typedef struct indices {
-    int dim[TUTTI_MAX_DIMS], n; /* the dimensions of x that are indexed */
-    tti_host at[TUTTI_MAX_DIMS];
-    tutti_shape shape;
-} indices;
-
-static bool read_indices(tti_building *b, const tti_call *c, const tutti_shape *x, indices *out) {
-    const tti_arg *list = c->arg[1];
-    *out = (indices){0};
-    if (list->kind != TTI_ARG_LIST || list->n > x->n_dims) tti_refuse(b, "indices do not fit");
-    for (int i = 0; tti_good(b) && i < list->n; i++) {
-        if (list->items[i].kind == TTI_ARG_NONE) continue;
-        const tti_operand *index = tti_operand_of(b, &list->items[i]);
-        if (index->kind != TTI_OPERAND_HOST)
-            tti_refuse(b, "indices that depend on inputs are not supported");
-        else if (index->host.elem == TTI_ELEM_BOOL)
-            tti_refuse(b, "a boolean index is not supported");
-        if (!tti_good(b)) return false;
-        tutti_shape shape = tti_shape_of(index);
-        if (!tti_host_broadcast(b, &out->shape, &shape, &out->shape)) return false;
-        out->dim[out->n] = i;
-        out->at[out->n++] = index->host;
-    }
-    for (int i = 0; i < out->n; i++)
-        if (!tti_host_expand(b, &out->at[i], &out->shape, &out->at[i])) return false;
-    return tti_good(b);
-}
-
-/* Dimensions of the result: the indexed ones give way to those of the indices, at the place of the
- * first, or in front where others stand between them. */
-static void index_shape(const tutti_shape *x, const indices *ids, tutti_shape *out, int *place) {
-    bool side_by_side = true;
-    for (int i = 1; i < ids->n; i++) side_by_side &= ids->dim[i] == ids->dim[i - 1] + 1;
-    *place = side_by_side && ids->n > 0 ? ids->dim[0] : 0;
-    *out = (tutti_shape){0};
-    for (int d = 0, k = 0; d <= x->n_dims; d++) {
-        if (out->n_dims == *place && k >= 0) {
-            for (int e = 0; e < ids->shape.n_dims && out->n_dims < TUTTI_MAX_DIMS; e++)
-                out->dim[out->n_dims++] = ids->shape.dim[e];
-            k = -1;
-        }
-        bool indexed = false;
-        for (int i = 0; i < ids->n; i++) indexed |= ids->dim[i] == d;
-        if (d < x->n_dims && !indexed && out->n_dims < TUTTI_MAX_DIMS)
-            out->dim[out->n_dims++] = x->dim[d];
-    }
-}
-
-static void fold_index(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    indices ids;
-    tutti_shape from = tti_shape_of(x), shape;
-    tti_host made;
-    int place;
-    if (!tti_good(b) || !read_indices(b, c, &from, &ids)) return;
-    if (from.n_dims - ids.n + ids.shape.n_dims > TUTTI_MAX_DIMS) {
-        tti_refuse(b, "too many dimensions");
-        return;
-    }
-    index_shape(&from, &ids, &shape, &place);
-    if (!tti_host_new(b, x->host.elem, &shape, &made)) return;
-    int64_t n = tti_host_n(&made);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at[TUTTI_MAX_DIMS], left = i, flat = 0, source = x->host.offset;
-        for (int d = shape.n_dims - 1; d >= 0; d--)
-            at[d] = left % shape.dim[d], left /= shape.dim[d];
-        for (int e = 0; e < ids.shape.n_dims; e++) flat = flat * ids.shape.dim[e] + at[place + e];
-        for (int d = 0, k = 0; d < from.n_dims; d++) {
-            int64_t where = -1;
-            for (int q = 0; q < ids.n; q++)
-                if (ids.dim[q] == d) where = (int64_t)tti_host_at(&ids.at[q], flat);
-            if (where == -1 && k == place && ids.n > 0) k += ids.shape.n_dims;
-            bool indexed = false;
-            for (int q = 0; q < ids.n; q++) indexed |= ids.dim[q] == d;
-            if (!indexed) where = at[k++];
-            if (indexed && where < 0) where += from.dim[d];
-            if (where < 0 || where >= from.dim[d]) {
-                tti_refuse(b, "an index is outside of the tensor");
-                return;
-            }
-            source += where * x->host.stride[d];
-        }
-        made.data[i] = x->host.data[source];
-    }
-    tti_set_host(c->out[0], &made);
-}
-
-/* One constant index of values: a gather. */
-static void index_tensor(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    indices ids;
-    tutti_shape from = tti_shape_of(x);
-    if (!tti_good(b) || !read_indices(b, c, &from, &ids)) return;
-    if (ids.n != 1 || from.n_dims - 1 + ids.shape.n_dims > TUTTI_MAX_DIMS) {
-        tti_refuse(b, "several indices of values that depend on inputs are not supported");
-        return;
-    }
-    tti_host own;
-    if (!tti_host_copy(b, &ids.at[0], &own)) return;
-    int64_t n = tti_host_n(&own), size = from.dim[ids.dim[0]];
-    for (int64_t i = 0; i < n && tti_good(b); i++) {
-        if (own.data[i] < 0) own.data[i] += (double)size;
-        if (own.data[i] < 0 || own.data[i] >= (double)size)
-            tti_refuse(b, "an index is outside of the tensor");
-    }
-    tti_operand index = {.kind = TTI_OPERAND_HOST, .host = own};
-    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    value = tutti_gather(b->graph, value, tti_as_index(b, &index), ids.dim[0]);
-    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
-}
-
-static void index_select(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0), *index = tti_operand_at(b, c, 2);
-    int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
-    if (index->kind != TTI_OPERAND_HOST) tti_refuse(b, "an index that depends on inputs");
-    if (!tti_good(b)) return;
-    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    value = tutti_gather(b->graph, value, tti_as_index(b, index), dim);
-    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
-}
-
-/* self dim index: the elements of x at index along dim, of constants. */
-static void fold_gather(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0), *index = tti_operand_at(b, c, 2);
-    int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
-    tti_host made;
-    if (!tti_good(b)) return;
-    tutti_shape shape = tti_shape_of(index), from = tti_shape_of(x);
-    bool fits = shape.n_dims == from.n_dims;
-    for (int d = 0; d < shape.n_dims && fits; d++) fits = d == dim || shape.dim[d] <= from.dim[d];
-    if (!fits) tti_refuse(b, "the index does not fit the tensor");
-    if (!tti_good(b) || !tti_host_new(b, x->host.elem, &shape, &made)) return;
-    int64_t n = tti_host_n(&made);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t left = i, source = x->host.offset;
-        double where = tti_host_at(&index->host, i);
-        if (!(where >= 0 && where < (double)from.dim[dim])) {
-            tti_refuse(b, "an index is outside of the tensor");
-            return;
-        }
-        for (int d = shape.n_dims - 1; d >= 0; d--) {
-            source += (d == dim ? (int64_t)where : left % shape.dim[d]) * x->host.stride[d];
-            left /= shape.dim[d];
-        }
-        made.data[i] = x->host.data[source];
     }
     tti_set_host(c->out[0], &made);
 }
@@ -396,14 +230,7 @@ const tti_operator tti_operators_host[] = {
     MAKE("arange.start_step", "start end step=1 dtype=None" WHERE, arange_step),
     FOLD("triu.default", "self diagonal=0", triu),
     FOLD("tril.default", "self diagonal=0", tril),
-    FOLD("cumsum.default", "self dim dtype=None", cumsum),
     FOLD("diff.default", "self n=1 dim=-1 prepend=None append=None", diff),
-    {.target = "aten.index.Tensor",
-     .signature = "self indices",
-     .build = index_tensor,
-     .fold = fold_index},
-    {.target = "aten.index_select.default", .signature = "self dim index", .build = index_select},
-    FOLD("gather.default", "self dim index sparse_grad!=False", fold_gather),
     MAKE("sym_size.int", "self dim", sym_size),
     MAKE("item.default", "self", item),
     MAKE("_assert_tensor_metadata.default",
@@ -411,6 +238,7 @@ const tti_operator tti_operators_host[] = {
     MAKE("_assert_scalar.default", "self! assert_msg!", nothing),
     MAKE("fill.Tensor", "self value", fill_with),
     MAKE("fill.Scalar", "self value", fill_with),
+    MAKE("empty_like.default", "self dtype=None" WHERE " memory_format!=None", zeros_like),
     MAKE("zero.default", "self", zero),
     MAKE("copy.default", "self src non_blocking!=False", copy),
     {0},

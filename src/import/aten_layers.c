@@ -1,5 +1,6 @@
 /* aten_layers.c - operators with weights, pooling, and what differs between training and
  * evaluation.  Weights are given, so the builders are those of tutti/functional.h. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,33 +52,37 @@ static void addmm(tti_building *b, const tti_call *c) {
 
 /* ---- convolutions ---- */
 
-/* "same" pads so that the result is as large as x: only where both sides get equally much. */
-static void take_padding(tti_building *b, const tti_call *c, int k, const tutti_shape *weight,
-                         tutti_window *w) {
+/* The padding of argument k: numbers, "valid", or "same", which makes the result as large as x; an
+ * odd number of zeros puts the extra one at the end, into x itself. */
+static tutti_value *take_padding(tti_building *b, const tti_call *c, int k, tutti_value *x,
+                                 const tutti_shape *weight, tutti_window *w) {
     const tti_arg *arg = c->arg[k];
     if (arg->kind != TTI_ARG_TEXT) {
         tti_pair_at(b, c, k, w->pad);
-        return;
+        return x;
     }
-    if (strcmp(arg->text, "valid") == 0) return;
+    if (strcmp(arg->text, "valid") == 0) return x;
     if (strcmp(arg->text, "same") != 0) tti_refuse(b, "padding='%s'", arg->text);
     for (int d = 0; d < 2 && tti_good(b); d++) {
         int64_t total = w->dilation[d] * (weight->dim[2 + d] - 1);
-        if (total % 2 != 0 || w->stride[d] != 1)
-            tti_refuse(b, "padding='same' with an even kernel is not supported");
+        if (w->stride[d] != 1) tti_refuse(b, "padding='same' with a stride");
         w->pad[d] = total / 2;
+        if (total % 2 != 0) x = tutti_pad(b->graph, x, 2 + d, 0, 1);
     }
+    return x;
 }
 
 static void conv2d(tti_building *b, const tti_call *c) {
     tutti_window w = {.groups = tti_int_at(b, c, 6)};
     tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1);
     tutti_shape shape = tutti_value_type(weight).shape;
-    if (shape.n_dims != 4) tti_refuse(b, "the weight has %d dimensions", shape.n_dims);
+    if (tti_good(b) && (shape.n_dims != 4 || tutti_value_type(x).shape.n_dims != 4))
+        tti_refuse(b, "the weight has %d dimensions, the input %d; 4 are expected of both",
+                   shape.n_dims, tutti_value_type(x).shape.n_dims);
     if (!tti_good(b)) return;
     tti_pair_at(b, c, 3, w.stride);
     tti_pair_at(b, c, 5, w.dilation);
-    take_padding(b, c, 4, &shape, &w);
+    x = take_padding(b, c, 4, x, &shape, &w);
     if (tti_good(b)) set_result(b, c, tutti_conv2d_of(b->graph, x, weight, weight_at(b, c, 2), &w));
 }
 
@@ -111,7 +116,7 @@ static void conv1d(tti_building *b, const tti_call *c) {
     single_at(b, c, 3, 1, w.stride);
     single_at(b, c, 5, 1, w.dilation);
     if (c->arg[4]->kind == TTI_ARG_TEXT)
-        take_padding(b, c, 4, &shape, &w);
+        x = take_padding(b, c, 4, x, &shape, &w);
     else
         single_at(b, c, 4, 0, w.pad);
     tutti_value *y = tutti_conv2d_of(b->graph, x, weight, weight_at(b, c, 2), &w);
@@ -144,6 +149,25 @@ static void conv_transpose1d(tti_building *b, const tti_call *c) {
     if (tti_good(b)) set_result(b, c, lower(b, y));
 }
 
+/* All of them: input weight bias stride padding dilation transposed output_padding groups. */
+static void convolution(tti_building *b, const tti_call *c) {
+    int n_dims = tti_shape_of(tti_operand_at(b, c, 1)).n_dims;
+    if (tti_good(b) && n_dims != 3 && n_dims != 4)
+        tti_refuse(b, "convolutions of %d dimensions are not supported", n_dims - 2);
+    if (!tti_good(b)) return;
+    bool is_2d = n_dims == 4, transposed = tti_bool_at(b, c, 6);
+    tti_call own = *c;
+    const tti_arg *const a[] = {c->arg[3], c->arg[4], c->arg[5], c->arg[7], c->arg[8]};
+    /* In the order of the rows below: stride padding dilation groups, or stride padding
+     * output_padding groups dilation. */
+    static const int forth[] = {0, 1, 2, 4, 4}, back[] = {0, 1, 3, 4, 2};
+    for (int i = 0; i < 5; i++) own.arg[3 + i] = a[transposed ? back[i] : forth[i]];
+    if (transposed)
+        (is_2d ? conv_transpose2d : conv_transpose1d)(b, &own);
+    else
+        (is_2d ? conv2d : conv1d)(b, &own);
+}
+
 /* ---- pooling ---- */
 
 /* kernel, stride, padding of arguments 1, 2, 3; an empty stride is the kernel. */
@@ -157,28 +181,56 @@ static tutti_window pool_window(tti_building *b, const tti_call *c) {
     return w;
 }
 
-/* Rounding the size up is the same as down where the windows end at the border. */
-static void check_ceil(tti_building *b, const tti_call *c, int k, const tutti_window *w,
-                       const tutti_value *x) {
+/* Rows and columns beyond the padding that the last windows need where the size is rounded up; a
+ * window begins inside x or its padding in front. */
+static void ceil_extra(tti_building *b, const tti_call *c, int k, const tutti_window *w,
+                       const tutti_value *x, int64_t extra[2]) {
     tutti_shape s = tutti_value_type(x).shape;
+    extra[0] = extra[1] = 0;
     if (!tti_good(b) || !tti_bool_at(b, c, k) || s.n_dims != 4) return;
-    for (int d = 0; d < 2; d++)
-        if (w->stride[d] > 0 && (s.dim[2 + d] + 2 * w->pad[d] - w->kernel[d]) % w->stride[d] != 0)
-            tti_refuse(b, "ceil_mode=True with windows beyond the border is not supported");
+    for (int d = 0; d < 2; d++) {
+        int64_t size = s.dim[2 + d] + 2 * w->pad[d] - w->kernel[d];
+        if (w->stride[d] < 1 || size < 0 || size % w->stride[d] == 0) continue;
+        int64_t windows = size / w->stride[d] + 2;
+        if ((windows - 1) * w->stride[d] >= s.dim[2 + d] + w->pad[d]) continue;
+        extra[d] = w->stride[d] - size % w->stride[d];
+    }
+}
+
+/* x with extra rows and columns of a value at the end. */
+static tutti_value *extended(tti_building *b, tutti_value *x, const int64_t extra[2],
+                             double value) {
+    for (int d = 0; d < 2; d++) {
+        if (extra[d] == 0 || !tti_good(b)) continue;
+        tutti_shape shape = tutti_value_type(x).shape;
+        shape.dim[2 + d] = extra[d];
+        tutti_value *more = tutti_constant(b->graph, TUTTI_F32, &shape, value);
+        x = tutti_concat(b->graph, (tutti_value *[]){x, more}, 2, 2 + d);
+    }
+    return x;
 }
 
 static void check_dilation(tti_building *b, const tti_call *c, int k) {
     int64_t pair[2];
     tti_pair_at(b, c, k, pair);
-    if (tti_good(b) && (pair[0] != 1 || pair[1] != 1)) tti_refuse(b, "dilation other than 1");
+    if (tti_good(b) && (pair[0] != 1 || pair[1] != 1))
+        tti_refuse(b, "dilation other than 1 is not supported");
+}
+
+static tutti_value *max_pool(tti_building *b, const tti_call *c, tutti_value *x,
+                             const tutti_window *w) {
+    int64_t extra[2];
+    check_dilation(b, c, 4);
+    ceil_extra(b, c, 5, w, x, extra);
+    if (c->n_outs > 1 && c->out[1]) c->out[1]->kind = TTI_OPERAND_NONE; /* places are not there */
+    x = extended(b, x, extra, -INFINITY);
+    return tti_good(b) ? tutti_max_pool2d_of(b->graph, x, w) : NULL;
 }
 
 static void max_pool2d(tti_building *b, const tti_call *c) {
     tutti_window w = pool_window(b, c);
-    tutti_value *x = float_at(b, c, 0);
-    check_dilation(b, c, 4);
-    check_ceil(b, c, 5, &w, x);
-    if (tti_good(b)) set_result(b, c, tutti_max_pool2d_of(b->graph, x, &w));
+    tutti_value *y = max_pool(b, c, float_at(b, c, 0), &w);
+    if (tti_good(b)) set_result(b, c, y);
 }
 
 static void lower_window(tutti_window *w) {
@@ -190,27 +242,66 @@ static void max_pool1d(tti_building *b, const tti_call *c) {
     tutti_window w = pool_window(b, c);
     tutti_value *x = lift(b, float_at(b, c, 0));
     lower_window(&w);
-    check_dilation(b, c, 4);
-    check_ceil(b, c, 5, &w, x);
-    if (tti_good(b)) set_result(b, c, lower(b, tutti_max_pool2d_of(b->graph, x, &w)));
+    tutti_value *y = max_pool(b, c, x, &w);
+    if (tti_good(b)) set_result(b, c, lower(b, y));
+}
+
+/* What the window at place p of n divides by along one dimension: its elements inside x, or inside
+ * x and its padding. */
+static int64_t divisor_at(const tutti_window *w, int d, int64_t p, int64_t n, bool counts_pad) {
+    int64_t first = p * w->stride[d] - w->pad[d];
+    int64_t end = TTI_MIN(first + w->kernel[d], n + w->pad[d]);
+    if (counts_pad) return end - first;
+    return TTI_MIN(end, n) - TTI_MAX(first, 0);
+}
+
+/* Mean over windows of which some pass the border, or with a divisor of its own: the mean over
+ * whole windows, times a constant for each place. */
+static tutti_value *avg_pool_corrected(tti_building *b, tutti_value *x, const tutti_window *w,
+                                       const int64_t extra[2], bool counts_pad, int64_t divisor) {
+    tutti_shape from = tutti_value_type(x).shape;
+    x = tutti_avg_pool2d_of(b->graph, extended(b, x, extra, 0), w, false);
+    tutti_shape to = tutti_value_type(x).shape;
+    if (!x || to.n_dims != 4) return x;
+    int64_t n = to.dim[2] * to.dim[3], area = w->kernel[0] * w->kernel[1];
+    float *factor = tti_arena_alloc(&b->arena, ((size_t)n + 1) * sizeof *factor);
+    if (!factor) tti_no_memory(b);
+    for (int64_t i = 0; factor && i < n; i++) {
+        int64_t down = divisor_at(w, 0, i / to.dim[3], from.dim[2], counts_pad);
+        int64_t across = divisor_at(w, 1, i % to.dim[3], from.dim[3], counts_pad);
+        factor[i] = (float)((double)area / (double)(divisor ? divisor : down * across));
+    }
+    if (!tti_good(b)) return NULL;
+    tutti_value *table =
+        tutti_constant_array(b->graph, TUTTI_F32, &TUTTI_SHAPE(1, 1, to.dim[2], to.dim[3]), factor);
+    return tutti_mul(b->graph, x, table);
+}
+
+static tutti_value *avg_pool(tti_building *b, const tti_call *c, tutti_value *x,
+                             const tutti_window *w, int64_t divisor) {
+    int64_t extra[2];
+    bool counts_pad = tti_bool_at(b, c, 5);
+    ceil_extra(b, c, 4, w, x, extra);
+    if (!tti_good(b)) return NULL;
+    if (extra[0] == 0 && extra[1] == 0 && divisor == 0)
+        return tutti_avg_pool2d_of(b->graph, x, w, !counts_pad);
+    return avg_pool_corrected(b, x, w, extra, counts_pad, divisor);
 }
 
 static void avg_pool2d(tti_building *b, const tti_call *c) {
     tutti_window w = pool_window(b, c);
-    tutti_value *x = float_at(b, c, 0);
-    check_ceil(b, c, 4, &w, x);
-    bool exclude = !tti_bool_at(b, c, 5);
-    if (tti_has(c, 6)) tti_refuse(b, "divisor_override");
-    if (tti_good(b)) set_result(b, c, tutti_avg_pool2d_of(b->graph, x, &w, exclude));
+    int64_t divisor = tti_has(c, 6) ? tti_int_at(b, c, 6) : 0;
+    if (tti_has(c, 6) && divisor == 0) tti_refuse(b, "divisor_override=0");
+    tutti_value *y = avg_pool(b, c, float_at(b, c, 0), &w, divisor);
+    if (tti_good(b)) set_result(b, c, y);
 }
 
 static void avg_pool1d(tti_building *b, const tti_call *c) {
     tutti_window w = pool_window(b, c);
     tutti_value *x = lift(b, float_at(b, c, 0));
     lower_window(&w);
-    check_ceil(b, c, 4, &w, x);
-    bool exclude = !tti_bool_at(b, c, 5);
-    if (tti_good(b)) set_result(b, c, lower(b, tutti_avg_pool2d_of(b->graph, x, &w, exclude)));
+    tutti_value *y = avg_pool(b, c, x, &w, 0);
+    if (tti_good(b)) set_result(b, c, lower(b, y));
 }
 
 /* None keeps the size of x. */
@@ -245,46 +336,6 @@ static void adaptive_avg_pool1d(tti_building *b, const tti_call *c) {
     tutti_value *x = lift(b, float_at(b, c, 0));
     int64_t n = out_size(b, c, 0, tutti_value_type(x).shape.dim[3]);
     if (tti_good(b)) set_result(b, c, lower(b, tutti_adaptive_avg_pool2d(b->graph, x, 1, n)));
-}
-
-/* ---- resizing: input output_size [align_corners] scales; one of size and scales is None ---- */
-
-static void resize_target(tti_building *b, const tti_call *c, int scales, int64_t out[2]) {
-    tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
-    if (s.n_dims != 4) tti_refuse(b, "a tensor of 4 dimensions is expected");
-    if (tti_has(c, 1)) {
-        tti_pair_at(b, c, 1, out);
-        return;
-    }
-    const tti_arg *list = c->arg[scales];
-    for (int d = 0; d < 2 && tti_good(b); d++) {
-        double scale =
-            list->kind == TTI_ARG_LIST && d < list->n
-                ? list->items[d].kind == TTI_ARG_FLOAT ? list->items[d].f : (double)list->items[d].i
-                : 0;
-        if (!(scale > 0 && scale < 4096)) tti_refuse(b, "a scale is out of range");
-        out[d] = (int64_t)((double)s.dim[2 + d] * scale);
-    }
-}
-
-static void upsample_bilinear(tti_building *b, const tti_call *c) {
-    int64_t out[2] = {1, 1};
-    resize_target(b, c, 3, out);
-    bool align = tti_bool_at(b, c, 2);
-    if (tti_good(b))
-        set_result(b, c,
-                   tutti_upsample_bilinear2d(b->graph, float_at(b, c, 0), out[0], out[1], align));
-}
-
-static void upsample_nearest(tti_building *b, const tti_call *c) {
-    int64_t out[2] = {1, 1};
-    tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
-    resize_target(b, c, 2, out);
-    bool fits = tti_good(b) && s.dim[2] > 0 && s.dim[3] > 0 && out[0] % s.dim[2] == 0 &&
-                out[1] % s.dim[3] == 0 && out[0] / s.dim[2] == out[1] / s.dim[3];
-    if (tti_good(b) && !fits) tti_refuse(b, "only whole factors, the same for both dimensions");
-    if (tti_good(b))
-        set_result(b, c, tutti_upsample_nearest2d(b->graph, float_at(b, c, 0), out[0] / s.dim[2]));
 }
 
 /* ---- norms ---- */
@@ -331,6 +382,14 @@ static void group_norm(tti_building *b, const tti_call *c) {
     int64_t groups = tti_int_at(b, c, 1);
     double eps = tti_number_at(b, c, 4);
     tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 2), *bias = weight_at(b, c, 3);
+    if (tti_good(b)) set_result(b, c, tutti_group_norm_of(b->graph, x, groups, weight, bias, eps));
+}
+
+/* input weight bias N C HxW group eps */
+static void native_group_norm(tti_building *b, const tti_call *c) {
+    int64_t groups = tti_int_at(b, c, 6);
+    double eps = tti_number_at(b, c, 7);
+    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
     if (tti_good(b)) set_result(b, c, tutti_group_norm_of(b->graph, x, groups, weight, bias, eps));
 }
 
@@ -395,11 +454,10 @@ static tutti_value *frozen_norm(tti_building *b, const tti_call *c, tutti_value 
     return bias ? tutti_add(g, x, tutti_reshape(g, bias, &along)) : x;
 }
 
-/* input weight bias running_mean running_var training momentum eps.  In a training
- * graph the batch's statistics count, however the model was exported; only a layer that was frozen
- * beside others keeps its own. */
-static void batch_norm(tti_building *b, const tti_call *c) {
-    double momentum = tti_number_at(b, c, 6), eps = tti_number_at(b, c, 7);
+/* In a training graph the batch's statistics count, however the model was exported; only a layer
+ * that was frozen beside others keeps its own. */
+static void normalize_batch(tti_building *b, const tti_call *c, bool trains, double momentum,
+                            double eps) {
     tutti_batch_norm_tensors t = {.eps = eps};
     if (!tti_has(c, 3) || !tti_has(c, 4)) {
         tti_refuse(b,
@@ -409,7 +467,7 @@ static void batch_norm(tti_building *b, const tti_call *c) {
     }
     if (!(momentum > 0 && momentum <= 1)) tti_refuse(b, "momentum %g", momentum);
     tutti_value *x = float_at(b, c, 0);
-    if (b->any_trains && !tti_bool_at(b, c, 5)) {
+    if (b->any_trains && !trains) {
         set_result(b, c, frozen_norm(b, c, x, eps));
         return;
     }
@@ -420,18 +478,14 @@ static void batch_norm(tti_building *b, const tti_call *c) {
     if (tti_good(b)) set_result(b, c, tutti_batch_norm_of(b->graph, x, &t, tti_layer_name_of(b)));
 }
 
-/* ---- dropout ---- */
+/* input weight bias running_mean running_var training momentum eps */
+static void batch_norm(tti_building *b, const tti_call *c) {
+    normalize_batch(b, c, tti_bool_at(b, c, 5), tti_number_at(b, c, 6), tti_number_at(b, c, 7));
+}
 
-static void dropout(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    double p = tti_number_at(b, c, 1);
-    if (tti_good(b) && !(p >= 0 && p < 1)) tti_refuse(b, "p=%g", p);
-    if (!tti_good(b)) return;
-    bool is_frozen = b->any_trains && !tti_bool_at(b, c, 2);
-    if (p == 0 || is_frozen)
-        tti_set(c->out[0], x);
-    else
-        set_result(b, c, tutti_dropout(b->graph, float_at(b, c, 0), p, tti_layer_name_of(b)));
+/* input weight bias running_mean running_var momentum eps */
+static void batch_norm_of_evaluation(tti_building *b, const tti_call *c) {
+    normalize_batch(b, c, false, tti_number_at(b, c, 5), tti_number_at(b, c, 6));
 }
 
 /* ---- lookups ---- */
@@ -534,6 +588,7 @@ static void gru(tti_building *b, const tti_call *c) { recurrent(b, c, false); }
 
 #define LAYER(op, args, fn) \
     { .target = "aten." op, .signature = args, .build = fn }
+#define BATCH_NORM "input weight bias running_mean running_var training momentum eps"
 #define CONV "input weight bias=None stride=[1,1] padding=[0,0] dilation=[1,1] groups=1"
 #define CONV1 "input weight bias=None stride=[1] padding=[0] dilation=[1] groups=1"
 #define RECURRENT "input hx params has_biases num_layers dropout train bidirectional batch_first"
@@ -545,6 +600,9 @@ const tti_operator tti_operators_layers[] = {
     LAYER("conv2d.padding", CONV, conv2d),
     LAYER("conv1d.default", CONV1, conv1d),
     LAYER("conv1d.padding", CONV1, conv1d),
+    LAYER("convolution.default",
+          "input weight bias stride padding dilation transposed output_padding groups",
+          convolution),
     LAYER("conv_transpose2d.input",
           "input weight bias=None stride=[1,1] padding=[0,0] output_padding=[0,0] groups=1 "
           "dilation=[1,1]",
@@ -556,6 +614,8 @@ const tti_operator tti_operators_layers[] = {
           "self kernel_size stride=[] padding=[0,0] dilation=[1,1] ceil_mode=False", max_pool2d),
     LAYER("max_pool1d.default",
           "self kernel_size stride=[] padding=[0] dilation=[1] ceil_mode=False", max_pool1d),
+    LAYER("max_pool2d_with_indices.default",
+          "self kernel_size stride=[] padding=[0,0] dilation=[1,1] ceil_mode=False", max_pool2d),
     LAYER("avg_pool2d.default",
           "self kernel_size stride=[] padding=[0,0] ceil_mode=False count_include_pad=True "
           "divisor_override=None",
@@ -564,11 +624,16 @@ const tti_operator tti_operators_layers[] = {
           "self kernel_size stride=[] padding=[0] ceil_mode=False count_include_pad=True",
           avg_pool1d),
     LAYER("adaptive_avg_pool2d.default", "self output_size", adaptive_avg_pool2d),
+    LAYER("_adaptive_avg_pool2d.default", "self output_size", adaptive_avg_pool2d),
     LAYER("adaptive_avg_pool1d.default", "self output_size", adaptive_avg_pool1d),
     LAYER("adaptive_max_pool2d.default", "self output_size", adaptive_max_pool2d),
-    LAYER("upsample_bilinear2d.vec", "input output_size align_corners scale_factors",
-          upsample_bilinear),
-    LAYER("upsample_nearest2d.vec", "input output_size scale_factors", upsample_nearest),
+    LAYER("native_layer_norm.default", "input normalized_shape weight bias eps", layer_norm),
+    LAYER("native_group_norm.default", "input weight bias N C HxW group eps", native_group_norm),
+    LAYER("_native_batch_norm_legit_functional.default", BATCH_NORM, batch_norm),
+    LAYER("_native_batch_norm_legit.default", BATCH_NORM, batch_norm),
+    LAYER("native_batch_norm.default", BATCH_NORM, batch_norm),
+    LAYER("_native_batch_norm_legit_no_training.default",
+          "input weight bias running_mean running_var momentum eps", batch_norm_of_evaluation),
     LAYER("layer_norm.default",
           "input normalized_shape weight=None bias=None eps=0.00001 cudnn_enable!=True",
           layer_norm),
@@ -580,10 +645,7 @@ const tti_operator tti_operators_layers[] = {
           "cudnn_enabled!=True",
           instance_norm),
     LAYER("prelu.default", "self weight", prelu),
-    LAYER("batch_norm.default",
-          "input weight bias running_mean running_var training momentum eps cudnn_enabled!=True",
-          batch_norm),
-    LAYER("dropout.default", "input p train=True", dropout),
+    LAYER("batch_norm.default", BATCH_NORM " cudnn_enabled!=True", batch_norm),
     LAYER("embedding.default",
           "weight indices padding_idx=-1 scale_grad_by_freq=False sparse=False", embedding),
     LAYER("lstm.input", RECURRENT, lstm),

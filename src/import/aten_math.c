@@ -37,6 +37,10 @@ static void set_like(tti_building *b, tti_operand *out, tutti_value *value, tti_
     if (out && tti_good(b)) out->rows = x->rows;
 }
 
+static double f_round(double x) { return nearbyint(x); }
+static double f_expm1(double x) { return expm1(x); }
+static double f_exp2(double x) { return exp2(x); }
+
 static void build_map(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     if (!tti_good(b)) return;
@@ -83,6 +87,34 @@ static tutti_value *log_sigmoid(tutti_graph *g, tutti_value *x) {
     return tutti_neg(g, softplus_of(g, tutti_neg(g, x)));
 }
 
+static tutti_value *tan_of(tutti_graph *g, tutti_value *x) {
+    return tutti_div(g, tutti_sin(g, x), tutti_cos(g, x));
+}
+static tutti_value *exp2_of(tutti_graph *g, tutti_value *x) {
+    return tutti_pow(g, scalar(g, 2), x);
+}
+static tutti_value *log2_of(tutti_graph *g, tutti_value *x) {
+    return tutti_affine(g, tutti_log(g, x), 1.4426950408889634, 0);
+}
+static tutti_value *log10_of(tutti_graph *g, tutti_value *x) {
+    return tutti_affine(g, tutti_log(g, x), 0.43429448190325183, 0);
+}
+static tutti_value *ceil_of(tutti_graph *g, tutti_value *x) {
+    return tutti_neg(g, tutti_floor(g, tutti_neg(g, x)));
+}
+static tutti_value *trunc_of(tutti_graph *g, tutti_value *x) {
+    return tutti_mul(g, tutti_sign(g, x), tutti_floor(g, tutti_abs(g, x)));
+}
+
+/* Of random numbers plus a share: see aten_random.c. */
+static void floor_of(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    if (tti_good(b) && x->is_noise && x->noise_shift > 0 && x->noise_shift <= 1)
+        tti_set_floor_of_noise(b, x, c->out[0]);
+    else
+        build_map(b, c);
+}
+
 static double f_neg(double x) { return -x; }
 static double f_relu(double x) { return x > 0 || isnan(x) ? x : 0; }
 static double f_sigmoid(double x) { return 1 / (1 + exp(-x)); }
@@ -91,7 +123,6 @@ static double f_rsqrt(double x) { return 1 / sqrt(x); }
 static double f_reciprocal(double x) { return 1 / x; }
 static double f_square(double x) { return x * x; }
 static double f_sign(double x) { return isnan(x) ? x : (double)((x > 0) - (x < 0)); }
-static double f_round(double x) { return nearbyint(x); }
 
 /* ---- activations with numbers ---- */
 
@@ -145,10 +176,23 @@ static void softplus(tti_building *b, const tti_call *c) {
     tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
 }
 
-/* Of a lower bound of 0 the gradient below is 0 at the bound too, as PyTorch has it. */
-static tutti_value *at_least(tutti_graph *g, tutti_value *x, double least) {
-    if (least == 0) return tutti_relu(g, x);
-    return tutti_maximum(g, x, scalar(g, least));
+/* x held between the bounds, whose gradient is 0 outside; at the bounds too where they exclude. */
+static tutti_value *held(tutti_graph *g, tutti_value *x, double least, double most, bool excludes) {
+    tutti_value *(*before)(tutti_graph *, tutti_value *, tutti_value *) =
+        excludes ? tutti_less_equal : tutti_less;
+    tutti_value *y = NULL, *out = NULL;
+    if (excludes && least == 0) x = tutti_relu(g, x);
+    for (int i = 0; i < 2; i++) {
+        double bound = i ? most : least;
+        if (isinf(bound) || (i == 0 && excludes && least == 0)) continue;
+        tutti_value *at = scalar(g, bound);
+        tutti_value *beyond = i ? before(g, at, x) : before(g, x, at);
+        tutti_value *held_at = tutti_affine(g, beyond, bound, 0);
+        out = out ? tutti_add(g, out, beyond) : beyond;
+        y = y ? tutti_add(g, y, held_at) : held_at;
+    }
+    if (!out) return x;
+    return tutti_add(g, tutti_keep(g, x, tutti_affine(g, out, -1, 1)), y);
 }
 
 static void clamp_to(tti_building *b, const tti_call *c, int lo, int hi) {
@@ -170,8 +214,8 @@ static void clamp_to(tti_building *b, const tti_call *c, int lo, int hi) {
         return;
     }
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    if (least > -INFINITY) value = at_least(b->graph, value, least);
-    if (most < INFINITY) value = at_most(b->graph, value, most);
+    if (isnan(least) || isnan(most) || least > most) tti_refuse(b, "bounds %g and %g", least, most);
+    value = held(b->graph, value, least, most, strncmp(b->row->target, "aten.hardtanh", 13) == 0);
     tti_set_value(b, c->out[0], value, elem, tti_of_batch(x));
 }
 
@@ -256,7 +300,13 @@ static void add_or_sub(tti_building *b, const tti_call *c, double sign,
         tti_fold_pair(b, x, y, TTI_ELEM_NONE, f, c->out[0]);
         return;
     }
+    tti_operand own = *x; /* out may be x */
+    double shift = y->kind == TTI_OPERAND_NUMBER ? sign * alpha * y->number : 0;
+    bool is_noise = x->is_noise && y->kind == TTI_OPERAND_NUMBER;
     tti_set_pair(b, c->out[0], add_scaled(b, x, y, sign * alpha), tti_promote(x, y), x, y);
+    if (!is_noise || !c->out[0] || !tti_good(b)) return;
+    c->out[0]->is_noise = true;
+    c->out[0]->noise_shift = own.noise_shift + shift;
 }
 
 static void add(tti_building *b, const tti_call *c) { add_or_sub(b, c, 1, f_add); }
@@ -344,11 +394,159 @@ static void pow_scalar(tti_building *b, const tti_call *c) {
     } else if (2 * size == trunc(2 * size) && size > 0 && size < 64) {
         tutti_value *root = tutti_sqrt(g, value);
         value = size < 1 ? root : tutti_mul(g, whole_power(g, value, (int)size), root);
+    } else if (y == 0) {
+        value = tutti_affine(g, tutti_stop_gradient(g, value), 0, 1);
     } else {
-        tti_refuse(b, "exponent %g is not supported, only whole and half numbers up to 64", y);
+        tti_set_value(b, c->out[0], tutti_pow(g, value, scalar(g, y)),
+                      tti_float_elem(tti_elem_of(x)), tti_of_batch(x));
+        return;
     }
     if (y < 0) value = reciprocal(g, value);
+    bool whole = y >= 0 && y == trunc(y);
+    tti_elem elem = whole ? tti_elem_of(x) : tti_float_elem(tti_elem_of(x));
+    tti_set_value(b, c->out[0], value, elem, tti_of_batch(x));
+}
+
+static void pow_pair(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (!tti_good(b)) return;
+    if (!tti_elem_is_float(tti_promote(x, y)))
+        tti_refuse(b, "powers of integers that depend on inputs are not supported");
+    tutti_value *value = tutti_pow(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
+}
+
+/* ---- divisions without a rest: of integers that f32 holds exactly ---- */
+
+static tutti_value *floor_quotient(tutti_graph *g, tutti_value *x, tutti_value *y) {
+    return tutti_floor(g, tutti_div(g, x, y));
+}
+static tutti_value *cut_quotient(tutti_graph *g, tutti_value *x, tutti_value *y) {
+    return trunc_of(g, tutti_div(g, x, y));
+}
+static tutti_value *remainder_of(tutti_graph *g, tutti_value *x, tutti_value *y) {
+    return tutti_sub(g, x, tutti_mul(g, y, floor_quotient(g, x, y)));
+}
+
+static void integer_pair(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (tti_good(b) && tti_elem_is_float(tti_promote(x, y)))
+        tti_refuse(b, "of floating values that depend on inputs, which is not supported");
+    if (tti_good(b)) build_two(b, c);
+}
+
+static double f_cut_div(double x, double y) { return trunc(x / y); }
+
+/* self other rounding_mode */
+static void divide_mode(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    const char *mode = tti_has(c, 2) ? tti_text_at(b, c, 2) : "";
+    bool floors = strcmp(mode, "floor") == 0, cuts = strcmp(mode, "trunc") == 0;
+    if (!tti_good(b)) return;
+    if (!floors && !cuts) {
+        if (tti_on_host(x) && tti_on_host(y))
+            fold_divide(b, c);
+        else
+            divide(b, c);
+        return;
+    }
+    if (tti_on_host(x) && tti_on_host(y)) {
+        tti_fold_pair(b, x, y, TTI_ELEM_NONE, floors ? f_floor_div : f_cut_div, c->out[0]);
+        return;
+    }
+    if (tti_elem_is_float(tti_promote(x, y)) && floors)
+        tti_refuse(b, "rounding_mode='floor' of floating values that depend on inputs");
+    if (!tti_good(b)) return;
+    tutti_value *p = tti_compact_value(b, x), *q = tti_compact_value(b, y);
+    tutti_value *value = floors ? floor_quotient(b->graph, p, q) : cut_quotient(b->graph, p, q);
+    tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
+}
+
+/* ---- three inputs ---- */
+
+/* self tensor1 tensor2 value: self + value tensor1 tensor2, or over tensor2. */
+static void add_product(tti_building *b, const tti_call *c, bool divides) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *p = tti_operand_at(b, c, 1);
+    const tti_operand *q = tti_operand_at(b, c, 2);
+    double factor = tti_number_at(b, c, 3);
+    tutti_graph *g = b->graph;
+    tti_operand term = {0};
+    if (!tti_good(b)) return;
+    tutti_value *u = tti_compact_value(b, p), *v = tti_compact_value(b, q);
+    tutti_value *value = divides ? tutti_div(g, u, v) : tutti_mul(g, u, v);
+    tti_elem elem = tti_promote(p, q);
+    tti_set_pair(b, &term, tutti_affine(g, value, factor, 0), divides ? tti_float_elem(elem) : elem,
+                 p, q);
+    if (!tti_good(b)) return;
+    value = tutti_add(g, tti_compact_value(b, x), tti_compact_value(b, &term));
+    tti_set_pair(b, c->out[0], value, tti_promote(x, &term), x, &term);
+}
+static void addcmul(tti_building *b, const tti_call *c) { add_product(b, c, false); }
+static void addcdiv(tti_building *b, const tti_call *c) { add_product(b, c, true); }
+
+/* self end weight: self + weight (end - self) */
+static void lerp(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    const tti_operand *w = tti_operand_at(b, c, 2);
+    tutti_graph *g = b->graph;
+    tti_operand way = {0};
+    if (!tti_good(b)) return;
+    tti_set_pair(b, &way, tutti_sub(g, tti_compact_value(b, y), tti_compact_value(b, x)),
+                 tti_promote(x, y), x, y);
+    if (!tti_good(b)) return;
+    tutti_value *part = tutti_mul(g, tti_compact_value(b, &way), tti_compact_value(b, w));
+    tutti_value *value = tutti_add(g, tti_compact_value(b, x), part);
+    tti_set_pair(b, c->out[0], value, tti_promote(x, y), &way, w);
+}
+
+/* self dim: the first half times the logistic function of the second. */
+static void glu(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    tutti_graph *g = b->graph;
+    tutti_shape shape = tti_shape_of(x);
+    int dim = tti_dim_at(b, c, 1, shape.n_dims);
+    if (tti_good(b) && (shape.n_dims < 1 || shape.dim[dim] % 2 != 0))
+        tti_refuse(b, "the dimension has no halves");
+    if (!tti_good(b)) return;
+    tutti_value *parts[2] = {NULL, NULL};
+    tutti_split(g, tti_as_float(b, tti_value_of(b, x)), dim, 2, parts);
+    tti_set_value(b, c->out[0], tutti_mul(g, parts[0], tutti_sigmoid(g, parts[1])), x->elem,
+                  tti_of_batch(x));
+}
+
+/* self threshold value: self above the threshold, else value. */
+static void threshold(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double limit = tti_number_at(b, c, 1), other = tti_number_at(b, c, 2);
+    tutti_graph *g = b->graph;
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    if (!tti_good(b)) return;
+    tutti_value *below = tutti_less_equal(g, value, scalar(g, limit));
+    value = tutti_where(g, below, scalar(g, other), value);
     tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
+}
+
+/* self lambd: self towards 0 by lambd. */
+static void softshrink(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double by = tti_number_at(b, c, 1);
+    tutti_graph *g = b->graph;
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    if (!tti_good(b)) return;
+    tutti_value *above = tutti_relu(g, tutti_affine(g, value, 1, -by));
+    tutti_value *below = tutti_relu(g, tutti_affine(g, value, -1, -by));
+    tti_set_value(b, c->out[0], tutti_sub(g, above, below), tti_elem_of(x), tti_of_batch(x));
+}
+
+/* self lambd: 0 within lambd of 0. */
+static void hardshrink(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double by = tti_number_at(b, c, 1);
+    tutti_graph *g = b->graph;
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    if (!tti_good(b)) return;
+    tutti_value *beyond = tutti_less(g, scalar(g, by), tutti_abs(g, value));
+    tti_set_value(b, c->out[0], tutti_keep(g, value, beyond), tti_elem_of(x), tti_of_batch(x));
 }
 
 /* ---- types ---- */
@@ -421,6 +619,11 @@ static void type_as(tti_building *b, const tti_call *c) {
         .target = "aten." op, .signature = "self other", .build = build_two, .fold = fold_two, \
         .f2 = fn, .b2 = builder                                                                \
     }
+#define INTEGERS(op, fn, builder)                                                                 \
+    {                                                                                             \
+        .target = "aten." op, .signature = "self other", .build = integer_pair, .fold = fold_two, \
+        .f2 = fn, .b2 = builder                                                                   \
+    }
 #define HOST(op, folded, fn) \
     { .target = "aten." op, .signature = "self other", .fold = folded, .f2 = fn }
 #define NUMBERS(op, fn) \
@@ -440,19 +643,31 @@ const tti_operator tti_operators_math[] = {
     SAME("relu", f_relu, tutti_relu),
     SAME("square", f_square, tutti_square),
     SAME("sign", f_sign, tutti_sign),
+    MAP("sin", sin, tutti_sin),
+    MAP("cos", cos, tutti_cos),
+    MAP("tan", tan, tan_of),
+    MAP("erf", erf, tutti_erf),
+    MAP("log1p", log1p, tutti_log1p),
+    MAP("expm1", f_expm1, tutti_expm1),
+    MAP("exp2", f_exp2, exp2_of),
+    MAP("log2", log2, log2_of),
+    MAP("log10", log10, log10_of),
+    SAME("round", f_round, tutti_round),
+    SAME("ceil", ceil, ceil_of),
+    SAME("trunc", trunc, trunc_of),
+    SAME("sgn", f_sign, tutti_sign),
+    {.target = "aten.floor.default",
+     .signature = "self",
+     .build = floor_of,
+     .fold = fold_same,
+     .f1 = floor,
+     .b1 = tutti_floor},
     GRAPH_ONLY("hardsigmoid", hardsigmoid),
     GRAPH_ONLY("hardswish", hardswish),
     GRAPH_ONLY("relu6", relu6),
     GRAPH_ONLY("mish", mish),
     GRAPH_ONLY("selu", selu),
     GRAPH_ONLY("log_sigmoid", log_sigmoid),
-    {.target = "aten.sin.default", .signature = "self", .fold = fold_float, .f1 = sin},
-    {.target = "aten.cos.default", .signature = "self", .fold = fold_float, .f1 = cos},
-    {.target = "aten.erf.default", .signature = "self", .fold = fold_float, .f1 = erf},
-    {.target = "aten.log1p.default", .signature = "self", .fold = fold_float, .f1 = log1p},
-    {.target = "aten.floor.default", .signature = "self", .fold = fold_same, .f1 = floor},
-    {.target = "aten.ceil.default", .signature = "self", .fold = fold_same, .f1 = ceil},
-    {.target = "aten.round.default", .signature = "self", .fold = fold_same, .f1 = f_round},
     BUILD("gelu.default", "self approximate=none", gelu),
     BUILD("leaky_relu.default", "self negative_slope=0.01", leaky_relu),
     BUILD("elu.default", "self alpha=1 scale=1 input_scale=1", elu),
@@ -479,11 +694,24 @@ const tti_operator tti_operators_math[] = {
      .f2 = f_mul},
     {.target = "aten.div.Tensor", .signature = "self other", .build = divide, .fold = fold_divide},
     {.target = "aten.div.Scalar", .signature = "self other", .build = divide, .fold = fold_divide},
+    PAIR("max.other", f_max, tutti_maximum),
+    PAIR("min.other", f_min, tutti_minimum),
     PAIR("maximum.default", f_max, tutti_maximum),
     PAIR("minimum.default", f_min, tutti_minimum),
-    HOST("floor_divide.default", fold_two, f_floor_div),
-    HOST("remainder.Scalar", fold_two, f_mod),
-    HOST("remainder.Tensor", fold_two, f_mod),
+    INTEGERS("floor_divide.default", f_floor_div, floor_quotient),
+    INTEGERS("floor_divide.Scalar", f_floor_div, floor_quotient),
+    INTEGERS("remainder.Scalar", f_mod, remainder_of),
+    INTEGERS("remainder.Tensor", f_mod, remainder_of),
+    BOTH("div.Tensor_mode", "self other rounding_mode=None", divide_mode),
+    BOTH("div.Scalar_mode", "self other rounding_mode=None", divide_mode),
+    BUILD("addcmul.default", "self tensor1 tensor2 value=1", addcmul),
+    BUILD("addcdiv.default", "self tensor1 tensor2 value=1", addcdiv),
+    BUILD("lerp.Scalar", "self end weight", lerp),
+    BUILD("lerp.Tensor", "self end weight", lerp),
+    BUILD("glu.default", "self dim=-1", glu),
+    BUILD("threshold.default", "self threshold value", threshold),
+    BUILD("softshrink.default", "self lambd=0.5", softshrink),
+    BUILD("hardshrink.default", "self lambd=0.5", hardshrink),
     NUMBERS("add", f_add),
     NUMBERS("sub", f_sub),
     NUMBERS("mul", f_mul),
@@ -493,8 +721,14 @@ const tti_operator tti_operators_math[] = {
      .signature = "self exponent",
      .build = pow_scalar,
      .fold = fold_pow},
-    {.target = "aten.pow.Scalar", .signature = "self exponent", .fold = fold_pow},
-    {.target = "aten.pow.Tensor_Tensor", .signature = "self exponent", .fold = fold_pow},
+    {.target = "aten.pow.Scalar",
+     .signature = "self exponent",
+     .build = pow_pair,
+     .fold = fold_pow},
+    {.target = "aten.pow.Tensor_Tensor",
+     .signature = "self exponent",
+     .build = pow_pair,
+     .fold = fold_pow},
     {.target = "aten.to.dtype",
      .signature = "self dtype non_blocking!=False copy!=False memory_format!",
      .build = to_dtype,

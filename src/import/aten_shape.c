@@ -54,6 +54,7 @@ static void host_reshape(tti_building *b, const tti_host *x, const tutti_shape *
         return;
     }
     int64_t n = 1;
+    made.of_batch = x->of_batch && to->n_dims > 0 && to->dim[0] % b->batch == 0;
     made.shape = *to;
     for (int d = to->n_dims - 1; d >= 0; d--) made.stride[d] = n, n *= to->dim[d];
     tti_set_host(out, &made);
@@ -108,6 +109,7 @@ void tti_do_permute(tti_building *b, const tti_operand *x, const int *perm, tti_
     if (!tti_good(b)) return;
     if (x->kind == TTI_OPERAND_HOST) {
         tti_host made = x->host;
+        made.of_batch = made.of_batch && perm[0] == 0;
         for (int d = 0; d < from.n_dims; d++) {
             made.shape.dim[d] = from.dim[perm[d]];
             made.stride[d] = x->host.stride[perm[d]];
@@ -127,6 +129,7 @@ void tti_do_slice(tti_building *b, const tti_operand *x, int dim, int64_t start,
         made.offset += start * made.stride[dim];
         made.stride[dim] *= step;
         made.shape.dim[dim] = len;
+        made.of_batch = made.of_batch && dim > 0;
         set_host_view(out, &made);
         return;
     }
@@ -331,7 +334,9 @@ static void expand_to(tti_building *b, const tti_operand *x, tutti_shape shape, 
     tutti_shape from = tti_shape_of(x);
     tti_host made;
     if (x->kind == TTI_OPERAND_HOST) {
-        if (tti_host_expand(b, &x->host, &shape, &made)) tti_set_host(out, &made);
+        if (!tti_host_expand(b, &x->host, &shape, &made)) return;
+        made.of_batch = of_batch;
+        tti_set_host(out, &made);
         return;
     }
     if (x->rows > 0 && shape.n_dims == from.n_dims && shape.dim[0] == x->rows) of_batch = true;
@@ -368,6 +373,16 @@ static void expand_as(tti_building *b, const tti_call *c) {
 
 /* ---- parts ---- */
 
+/* Notes which part of argument 0 the result is, so that a write to it reaches the whole. */
+static void note_part(const tti_call *c, int dim, int64_t start, bool selected) {
+    tti_operand *out = c->out[0];
+    if (!out || out->kind != TTI_OPERAND_GRAPH || c->arg[0]->kind != TTI_ARG_VALUE) return;
+    out->base = c->arg[0]->value + 1;
+    out->part_dim = dim;
+    out->part_start = start;
+    out->selected = selected;
+}
+
 /* start and end as Python takes them. */
 static void slice(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
@@ -384,6 +399,7 @@ static void slice(tti_building *b, const tti_call *c) {
     end = TTI_MAX(TTI_MIN(end, n), start);
     step = TTI_MIN(step, TTI_MAX(n, 1));
     tti_do_slice(b, x, dim, start, (end - start + step - 1) / step, step, c->out[0]);
+    if (step == 1 && tti_good(b)) note_part(c, dim, start, false);
 }
 
 static void narrow(tti_building *b, const tti_call *c) {
@@ -394,6 +410,7 @@ static void narrow(tti_building *b, const tti_call *c) {
     if (start < 0 || len < 0 || start > n || len > n - start)
         tti_refuse(b, "outside of the tensor");
     tti_do_slice(b, x, dim, start, len, 1, c->out[0]);
+    if (tti_good(b)) note_part(c, dim, start, false);
 }
 
 /* Element index of dim, without that dimension. */
@@ -414,13 +431,18 @@ static void select_at(tti_building *b, const tti_operand *x, int dim, int64_t in
     if (!tti_good(b)) return;
     tti_host made = part.host; /* stays a view, whatever its strides */
     made.shape = to;
+    made.of_batch = made.of_batch && dim > 0;
     for (int d = dim; d < to.n_dims; d++) made.stride[d] = part.host.stride[d + 1];
     tti_set_host(out, &made);
 }
 
 static void select_int(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
-    select_at(b, x, tti_dim_at(b, c, 1, tti_shape_of(x).n_dims), tti_int_at(b, c, 2), c->out[0]);
+    tutti_shape shape = tti_shape_of(x);
+    int dim = tti_dim_at(b, c, 1, shape.n_dims);
+    int64_t index = tti_int_at(b, c, 2);
+    select_at(b, x, dim, index, c->out[0]);
+    if (tti_good(b)) note_part(c, dim, index < 0 ? index + shape.dim[dim] : index, true);
 }
 
 static void unbind(tti_building *b, const tti_call *c) {
@@ -612,44 +634,6 @@ static void roll(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_set(c->out[0], &now);
 }
 
-/* pad: pairs of numbers from the last dimension on; zeros only. */
-static void pad(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    int64_t list[2 * TUTTI_MAX_DIMS] = {0};
-    const tti_arg *pads = c->arg[1];
-    tutti_shape shape = tti_shape_of(x);
-    int n = pads->kind == TTI_ARG_LIST ? pads->n : -1;
-    if (n < 0 || n % 2 != 0 || n > 2 * shape.n_dims) tti_refuse(b, "pad does not fit the tensor");
-    for (int i = 0; i < n && tti_good(b); i++) {
-        if (pads->items[i].kind != TTI_ARG_INT) tti_refuse(b, "pad is no list of numbers");
-        list[i] = pads->items[i].i;
-    }
-    bool any = false;
-    for (int i = 0; i < n; i++) any |= list[i] != 0;
-    if (!any) {
-        clone(b, c);
-        return;
-    }
-    if (strcmp(tti_text_at(b, c, 2), "constant") != 0)
-        tti_refuse(b, "mode '%s' is not supported, only 'constant'", tti_text_at(b, c, 2));
-    if (tti_has(c, 3) && tti_number_at(b, c, 3) != 0) tti_refuse(b, "only zeros are supported");
-    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    for (int i = 0; i < n / 2 && tti_good(b); i++) {
-        int dim = shape.n_dims - 1 - i;
-        int64_t before = list[2 * i], after = list[2 * i + 1], size = shape.dim[dim];
-        if (before < -size || after < -size || size + before + after < 0)
-            tti_refuse(b, "pad cuts more than there is");
-        if (!tti_good(b)) return;
-        if (before < 0 || after < 0) {
-            int64_t left = size + TTI_MIN(before, 0) + TTI_MIN(after, 0);
-            value = tutti_slice(b->graph, value, dim, -TTI_MIN(before, 0), left);
-        }
-        if (before > 0 || after > 0)
-            value = tutti_pad(b->graph, value, dim, TTI_MAX(before, 0), TTI_MAX(after, 0));
-    }
-    tti_set_value(b, c->out[0], value, x->elem, x->of_input || x->rows > 0);
-}
-
 /* repeat: a tensor several times along each dimension, as concatenations. */
 static void repeat(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
@@ -756,7 +740,6 @@ const tti_operator tti_operators_shape[] = {
     MOVE("concat.default", "tensors dim=0", cat),
     MOVE("broadcast_tensors.default", "tensors", broadcast_tensors),
     MOVE("stack.default", "tensors dim=0", stack),
-    {.target = "aten.pad.default", .signature = "self pad mode=constant value=None", .build = pad},
     MOVE("roll.default", "self shifts dims=[]", roll),
     MOVE("repeat.default", "self repeats", repeat),
     MOVE("flip.default", "self dims", flip),

@@ -12,6 +12,39 @@
 
 /* ---- calls ---- */
 
+/* A part was written: the whole is made again of what lies in front, the part, and what lies
+ * behind, and so is what the whole is a part of. */
+static void write_whole(tti_building *b, const tti_operand *part) {
+    while (tti_good(b) && part->base > 0) {
+        tti_operand *whole = &b->values[part->base - 1];
+        tutti_shape shape = tti_shape_of(whole);
+        if (whole->kind != TTI_OPERAND_GRAPH || whole->group != part->group) return;
+        bool any = tti_of_batch(whole) || tti_of_batch(part);
+        tutti_value *old = any ? tti_batch_value(b, whole) : tti_value_of(b, whole);
+        tutti_value *new = any ? tti_batch_value(b, part) : tti_value_of(b, part), *parts[3];
+        int dim = part->part_dim, n = 0;
+        if (part->selected) {
+            tutti_shape wide = shape;
+            wide.dim[dim] = 1;
+            new = tutti_reshape(b->graph, new, &wide);
+        }
+        int64_t len = new ? tutti_value_type(new).shape.dim[dim] : 0;
+        int64_t end = part->part_start + len, behind = shape.dim[dim] - end;
+        if (part->part_start > 0) parts[n++] = tutti_slice(b->graph, old, dim, 0, part->part_start);
+        parts[n++] = tti_as_float(b, new);
+        if (behind > 0) parts[n++] = tutti_slice(b->graph, old, dim, end, behind);
+        tti_operand made = *whole;
+        made.value = n > 1 ? tutti_concat(b->graph, parts, n, dim) : parts[0];
+        made.of_input = any;
+        made.rows = 0;
+        made.folded = made.is_noise = false;
+        made.stamp = b->writes[whole->group];
+        tti_check_graph(b);
+        *whole = made;
+        part = whole;
+    }
+}
+
 /* x.op_(...): the result becomes x, for all names that look at the same memory. */
 static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
     const tti_arg *arg = tti_arg_at(c, 0);
@@ -38,8 +71,29 @@ static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
     if (self->kind == TTI_OPERAND_GRAPH) {
         made->group = self->group;
         made->stamp = ++b->writes[self->group];
+        made->base = self->base;
+        made->part_dim = self->part_dim;
+        made->part_start = self->part_start;
+        made->selected = self->selected;
+    }
+    if (made->kind == TTI_OPERAND_HOST && self->kind == TTI_OPERAND_GRAPH && self->base > 0) {
+        tti_elem elem = self->elem;
+        tutti_shape shape = tti_shape_of(self);
+        tti_host wide;
+        if (!tti_host_expand(b, &made->host, &shape, &wide)) return;
+        tti_operand own = *self, host = *made;
+        host.host = wide;
+        own.value = tti_as_float(
+            b, tti_of_batch(self) ? tti_batch_value(b, &host) : tti_value_of(b, &host));
+        own.elem = elem;
+        own.folded = own.is_noise = false;
+        own.stamp = made->stamp;
+        if (own.rows > 0) own.of_input = true;
+        own.rows = 0;
+        *made = own;
     }
     *self = *made;
+    write_whole(b, self);
 }
 
 static void share_group(tti_building *b, const tti_call *c) {
@@ -93,6 +147,7 @@ static void run_inner(tti_building *b, const tti_op_call *call) {
     for (int i = 0; i < inner->n_inputs; i++)
         if (inner->inputs[i] >= 0)
             own[inner->inputs[i]] = *tti_operand_of(b, &call->args[at + 1 + i].arg);
+    for (int i = 0; i < inner->n_values; i++) own[i].base = 0; /* of other values */
     if (tti_good(b)) run_block(b, inner, own);
     for (int i = 0; tti_good(b) && i < call->n_outs; i++) {
         tti_operand result = *tti_operand_of(b, &inner->outputs[i]);
@@ -157,9 +212,7 @@ static bool *find_used(tti_building *b) {
 /* Whether a call says that it trains.  If none does, the whole model was exported for evaluation.
  */
 static bool says_training(const tti_op_call *call) {
-    bool known = strcmp(call->target, "aten.batch_norm.default") == 0 ||
-                 strcmp(call->target, "aten.dropout.default") == 0 ||
-                 strcmp(call->target, "aten.dropout_.default") == 0;
+    bool known = strstr(call->target, "batch_norm") || strstr(call->target, "dropout");
     for (int i = 0; known && i < call->n_args; i++) {
         const char *name = call->args[i].name;
         bool is_flag = strcmp(name, "training") == 0 || strcmp(name, "train") == 0;

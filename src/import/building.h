@@ -21,7 +21,8 @@ typedef struct tti_host {
     tti_elem elem;
     tutti_shape shape;
     int64_t stride[TUTTI_MAX_DIMS], offset;
-    bool *shared; /* of the memory: several tensors look at it */
+    bool of_batch; /* dimension 0 was made as large as the batch, or is that and others merged */
+    bool *shared;  /* of the memory: several tensors look at it */
 } tti_host;
 
 typedef enum tti_operand_kind {
@@ -48,7 +49,13 @@ typedef struct tti_operand {
     const struct tti_operand *items; /* list: [n_items], of the arena */
     int n_items;
     int group, stamp; /* values that share memory in PyTorch, and writes to it when this was made */
-    int spec;         /* of a tensor of the file: its number among the inputs + 1; 0: none */
+    bool is_noise;    /* uniform random numbers in 0 .. 1, plus noise_shift */
+    double noise_shift;
+    int base;           /* number + 1 of the value that this is a part of, in memory; 0: none */
+    int part_dim;       /* then: elements part_start .. of dimension part_dim, which is not there */
+    int64_t part_start; /* .. where one was selected */
+    bool selected;
+    int spec; /* of a tensor of the file: its number among the inputs + 1; 0: none */
 } tti_operand;
 
 /* ---- the work ---- */
@@ -117,7 +124,8 @@ bool tti_has_inner_block(const char *target);
 extern const tti_operator tti_operators_math[], tti_operators_reduce[], tti_operators_shape[],
     tti_operators_layers[], tti_operators_attention[], tti_operators_host[], tti_operators_logic[],
     tti_operators_loss[], tti_operators_onnx_math[], tti_operators_onnx_shape[],
-    tti_operators_onnx_index[], tti_operators_onnx_layers[], tti_operators_onnx_recurrent[];
+    tti_operators_onnx_index[], tti_operators_onnx_layers[], tti_operators_onnx_recurrent[],
+    tti_operators_random[], tti_operators_index[], tti_operators_resize[];
 
 /* Adds the calls of a program to a graph: outputs [n] are those of the user. */
 tutti_status tti_program_build(const tti_program_file *program, tutti_graph *g,
@@ -208,6 +216,9 @@ void tti_set_value(tti_building *b, tti_operand *out, tutti_value *value, tti_el
                    bool of_input);
 void tti_set_number(tti_operand *out, double x, tti_elem elem, bool is_batch);
 void tti_set(tti_operand *out, const tti_operand *x); /* x itself: a view of it */
+
+/* floor of uniform numbers plus a share: 1 with that probability, else 0. */
+void tti_set_floor_of_noise(tti_building *b, const tti_operand *x, tti_operand *out);
 
 /* A name for a layer that needs one: that of the module at hand, with a number. */
 const char *tti_layer_name_of(tti_building *b);

@@ -318,6 +318,15 @@ tutti_value *tti_compact_value(tti_building *b, const tti_operand *x) {
     if (x->kind == TTI_OPERAND_GRAPH && x->rows > 0) return tti_as_float(b, x->value);
     if (x->kind != TTI_OPERAND_HOST) return tti_as_float(b, tti_value_of(b, x));
     tti_host host = x->host;
+    tutti_shape shape = host.shape;
+    if (host.of_batch && shape.n_dims > 0 && shape.n_dims < TUTTI_MAX_DIMS &&
+        shape.dim[0] > b->batch && shape.dim[0] % b->batch == 0) { /* one sample's rows, repeated */
+        tutti_shape wide = {.n_dims = shape.n_dims + 1, .dim = {1, shape.dim[0] / b->batch}};
+        for (int d = 1; d < shape.n_dims; d++) wide.dim[d + 1] = shape.dim[d];
+        host.shape.dim[0] = wide.dim[1];
+        tutti_value *value = tutti_reshape(b->graph, constant_of(b, &host, TUTTI_F32), &wide);
+        return tutti_reshape(b->graph, tti_repeat_rows(b, value), &shape);
+    }
     for (int d = 0; d < host.shape.n_dims; d++)
         if (tti_host_repeats(&host, d)) host.shape.dim[d] = 1;
     return constant_of(b, &host, TUTTI_F32);

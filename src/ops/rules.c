@@ -150,6 +150,12 @@ tutti_value *tti_grad_emit(tutti_graph *g, const tti_node *node, const char *op,
     return tti_emit(g, op, node->name, in, n_in, attrs);
 }
 
+tutti_status tti_grad_none(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                           const bool *need, tutti_value **dx) {
+    (void)node, (void)dy, (void)need, (void)dx;
+    return tutti_graph_check(g);
+}
+
 tutti_value *tti_grad_sum_to(tutti_graph *g, const tti_node *node, tutti_value *value,
                              const tutti_value *like) {
     if (!value || tti_shape_equal(&value->type.shape, &like->type.shape)) return value;

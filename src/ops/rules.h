@@ -59,6 +59,9 @@ tti_attr_arg tti_same_attr(const tti_node *node, const char *name);
 /* value summed to the shape of like, which was repeated to value's shape; value if equal. */
 tutti_value *tti_grad_sum_to(tutti_graph *g, const tti_node *node, tutti_value *value,
                              const tutti_value *like);
+/* Of functions that are constant where they have a slope: no input gets a gradient. */
+tutti_status tti_grad_none(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                           const bool *need, tutti_value **dx);
 /* Adds one node with node's name: op(in...) -> first output. */
 tutti_value *tti_grad_emit(tutti_graph *g, const tti_node *node, const char *op,
                            tutti_value *const *in, int n_in, const tti_attr_arg *attrs);

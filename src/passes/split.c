@@ -84,7 +84,7 @@ static tutti_status check_outputs(const tutti_graph *g, const tti_placement *pla
 }
 
 tutti_status tti_pass_split(tutti_graph **g, const tti_target *target) {
-    (void)target;
+    if (target->one_shard) return TUTTI_OK;
     if ((*g)->joins_samples) return TUTTI_OK; /* each shard has a loss of its own */
     tti_placement *placed = calloc((size_t)(*g)->n_values + 1, sizeof *placed);
     if (!placed) return tti_fail(TUTTI_E_NOMEM, "split: out of memory");

@@ -69,7 +69,8 @@ static tutti_status build(run *r) {
 
 static tti_target cpu_target(void) {
     const tti_backend *cpu = &tti_backend_cpu;
-    return (tti_target){.prefers_channels_last = cpu->prefers_channels_last,
+    return (tti_target){.one_shard = getenv("IMPORT_RUN_ONE_SHARD") != NULL,
+                        .prefers_channels_last = cpu->prefers_channels_last,
                         .fuses_pool = cpu->fuses_pool,
                         .fuse = true,
                         .fuse_linear_grad = cpu->joins_products != NULL,

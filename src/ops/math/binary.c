@@ -257,6 +257,11 @@ static tutti_status div_shard(const tti_node *node, const tti_placement *in, tti
     return binary_shard(node, in, out, rules, 1);
 }
 
+static tutti_status keep_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"PW", "P"}};
+    return binary_shard(node, in, out, rules, 1);
+}
+
 static tutti_status choice_shard(const tti_node *node, const tti_placement *in,
                                  tti_placement *out) {
     return binary_shard(node, in, out, NULL, 0);
@@ -432,14 +437,14 @@ const tti_op tti_ops_binary[] = {
      .traits = ZIP_TRAITS | TTI_COMMUTATIVE, .shard = choice_shard, .samples = samples},
     {ZIP_OP(pow, "y = a^b"), .grad = pow_grad, .traits = ZIP_TRAITS | TTI_WIDE,
      .shard = choice_shard, .samples = pow_samples},
-    {ZIP_OP(equal, "1 where a = b, else 0; no gradient"), .traits = ZIP_TRAITS | TTI_COMMUTATIVE,
-     .shard = choice_shard, .samples = relation_samples},
-    {ZIP_OP(less, "1 where a < b, else 0; no gradient"), .traits = ZIP_TRAITS,
-     .shard = choice_shard, .samples = relation_samples},
-    {ZIP_OP(less_equal, "1 where a <= b, else 0; no gradient"), .traits = ZIP_TRAITS,
-     .shard = choice_shard, .samples = relation_samples},
+    {ZIP_OP(equal, "1 where a = b, else 0; no gradient"), .grad = tti_grad_none,
+     .traits = ZIP_TRAITS | TTI_COMMUTATIVE, .shard = choice_shard, .samples = relation_samples},
+    {ZIP_OP(less, "1 where a < b, else 0; no gradient"), .grad = tti_grad_none,
+     .traits = ZIP_TRAITS, .shard = choice_shard, .samples = relation_samples},
+    {ZIP_OP(less_equal, "1 where a <= b, else 0; no gradient"), .grad = tti_grad_none,
+     .traits = ZIP_TRAITS, .shard = choice_shard, .samples = relation_samples},
     {ZIP_OP(keep, "x where mask is not 0, else 0; inputs x, mask"), .grad = keep_grad,
-     .traits = ZIP_TRAITS, .shard = choice_shard, .samples = samples},
+     .traits = ZIP_TRAITS, .shard = keep_shard, .samples = samples},
     {.name = "sum_to",
      .doc = "x summed to a shape that broadcasts to x's",
      .n_in_min = 1,

@@ -177,6 +177,7 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
     target.prefers_channels_last = reference ? NULL : backend->prefers_channels_last;
     target.fuses_pool = reference ? NULL : backend->fuses_pool;
     target.fuse = !reference;
+    target.one_shard = b->n_shards == 1;
     target.chains_any_float = backend->fuses_training;
     target.fuse_batch_norm = backend->fuses_training;
     target.fuse_residual_norm = backend->fuses_training;
