@@ -454,6 +454,31 @@ static tutti_value *frozen_norm(tti_building *b, const tti_call *c, tutti_value 
     return bias ? tutti_add(g, x, tutti_reshape(g, bias, &along)) : x;
 }
 
+/* x[batch n,C,..] as [batch,C,n ..], so that dimension 0 counts samples: statistics leave out the
+ * rows that fill up a batch.  *to: the way back, n_dims 0: x is as it was. */
+static tutti_value *samples_first(tti_building *b, tutti_value *x, tutti_shape *to) {
+    tutti_shape s = tutti_value_type(x).shape;
+    tutti_graph *g = b->graph;
+    *to = (tutti_shape){0};
+    if (!tti_good(b) || s.n_dims < 2 || s.dim[0] == b->batch) return x;
+    if (b->batch < 1 || s.dim[0] % b->batch != 0) {
+        tti_refuse(b, "dimension 0 of the input, %lld, is not made of samples",
+                   (long long)s.dim[0]);
+        return NULL;
+    }
+    *to = s;
+    x = tutti_reshape(g, x, &TUTTI_SHAPE(b->batch, s.dim[0] / b->batch, s.dim[1], -1));
+    x = tutti_transpose(g, x, 1, 2);
+    return tutti_reshape(g, x, &TUTTI_SHAPE(b->batch, s.dim[1], -1));
+}
+
+static tutti_value *samples_merged(tti_building *b, tutti_value *y, const tutti_shape *to) {
+    tutti_graph *g = b->graph;
+    if (to->n_dims == 0) return y;
+    y = tutti_reshape(g, y, &TUTTI_SHAPE(b->batch, to->dim[1], to->dim[0] / b->batch, -1));
+    return tutti_reshape(g, tutti_transpose(g, y, 1, 2), to);
+}
+
 /* In a training graph the batch's statistics count, however the model was exported; only a layer
  * that was frozen beside others keeps its own. */
 static void normalize_batch(tti_building *b, const tti_call *c, bool trains, double momentum,
@@ -475,7 +500,11 @@ static void normalize_batch(tti_building *b, const tti_call *c, bool trains, dou
     t.bias = weight_at(b, c, 2);
     t.running_mean = moving_buffer(b, c, 3, momentum);
     t.running_var = moving_buffer(b, c, 4, momentum);
-    if (tti_good(b)) set_result(b, c, tutti_batch_norm_of(b->graph, x, &t, tti_layer_name_of(b)));
+    tutti_shape merged;
+    x = samples_first(b, x, &merged);
+    if (!tti_good(b)) return;
+    tutti_value *y = tutti_batch_norm_of(b->graph, x, &t, tti_layer_name_of(b));
+    set_result(b, c, samples_merged(b, y, &merged));
 }
 
 /* input weight bias running_mean running_var training momentum eps */

@@ -88,9 +88,14 @@ static void dropout(tti_building *b, const tti_call *c) {
         tti_set(c->out[0], x);
         return;
     }
+    tutti_shape shape = tti_shape_of(x);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    tti_set_value(b, c->out[0], tutti_dropout(b->graph, value, p, tti_layer_name_of(b)),
-                  tti_elem_of(x), tti_of_batch(x));
+    bool merged = tti_of_batch(x) && shape.n_dims > 0 && shape.dim[0] > b->batch &&
+                  shape.dim[0] % b->batch == 0; /* a mask belongs to a sample, not to a row of it */
+    if (merged) value = tutti_reshape(b->graph, value, &TUTTI_SHAPE(b->batch, -1));
+    value = tutti_dropout(b->graph, value, p, tti_layer_name_of(b));
+    if (merged) value = tutti_reshape(b->graph, value, &shape);
+    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
 }
 
 /* Whole channels: one number for each sample and channel. */

@@ -52,7 +52,7 @@ static tutti_status build(run *r) {
         return tti_fail(TUTTI_E_UNSUPPORTED, "too many inputs or outputs");
     for (int i = 0; i < n_in; i++) inputs[i] = input(r, "in", i);
     TTI_TRY(tutti_graph_check(r->g));
-    TTI_TRY(tti_import_build(r->model, r->g, inputs, outputs));
+    TTI_TRY(tti_import_build(r->model, r->g, &(tti_import_samples){.inputs = inputs}, outputs));
     for (int i = 0; i < n_out; i++) {
         char name[32];
         snprintf(name, sizeof name, "out.%d", i);
