@@ -119,7 +119,8 @@ def lose(hosts, lost, sign, algorithm):
                         runs.steps_told(run) > 50, what="step 50 of " + run)
         begin = time.monotonic()
         os.kill(processes[lost].pid, sign)
-        codes = [processes[rank].wait(runs.HANGS_S) for rank in range(len(hosts)) if hosts[rank] == "a"]
+        codes = [processes[rank].wait(runs.HANGS_S) for rank in range(len(hosts))
+                 if hosts[rank] == "a"]
         print("%s: ended after %.2f s" % (run, time.monotonic() - begin))
     finally:
         for process in processes:

@@ -13,7 +13,8 @@ from gpus import LENET, train
 
 def lose(run, fault, job, *arguments):
     """A run whose GPU reads where nothing is in the middle of its steps."""
-    return runs.tutti("train", *job, "run.dir=" + run, "parallel.devices=gpu", *arguments, program=runs.program_with("faults"),
+    return runs.tutti("train", *job, "run.dir=" + run, "parallel.devices=gpu", *arguments,
+                      program=runs.program_with("faults"),
                       env=dict(os.environ, TUTTI_FAULT=fault)).expect(10)
 
 

@@ -153,7 +153,8 @@ def test_a_thread_that_does_not_end():
     run = runs.small("stuck", "run.checkpoint_every=4", "parallel.place=threads",
                      "parallel.timeout_ms=%d" % TIMEOUT_MS,
                      "parallel.phase_timeout_ms=%d" % PHASE_MS, "-n", "2")
-    ended = runs.tutti(*run, env=dict(os.environ, TUTTI_FAULT="ckpt.rename:delay_ms=600000@1")).expect(6)
+    stuck = dict(os.environ, TUTTI_FAULT="ckpt.rename:delay_ms=600000@1")
+    ended = runs.tutti(*run, env=stuck).expect(6)
     told = ended.err.strip().splitlines()[-1]
     check_culprit(told, 0, "phase_timeout_ms=%d" % PHASE_MS, "has been saving a checkpoint for")
     said = "1 worker has not ended %d ms after worker 1 failed" % TIMEOUT_MS
