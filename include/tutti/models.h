@@ -86,10 +86,21 @@ TUTTI_EXTERN_C_BEGIN
 /* Returns model i = 0, 1, ... in alphabetic order, NULL after the last. */
 TUTTI_API const tutti_model *tutti_model_at(int i);
 
-/* Describes a model file that another framework exported (.pt2) as text: inputs, outputs,
+/* Describes a model file that another framework exported (.pt2, .onnx) as text: inputs, outputs,
  * parameters, operators.  Free *text with free(); NULL on failure.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_describe(const char *path, char **text);
+
+/* Writes such a model into a new or empty folder, as graph.json and model.safetensors, which
+ * model.file accepts in place of the file.  TUTTI_E_UNSUPPORTED names all operators that cannot be
+ * trained.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_import(const char *path, const char *dir);
+
+/* Returns the name of operator i = 0, 1, ... that model files may have, in alphabetic order:
+ * "aten.add.Tensor", "onnx.Conv"; NULL after the last.
+ */
+TUTTI_API const char *tutti_model_operator_at(int i);
 
 /* Finds a model by name; NULL if there is none. */
 TUTTI_API const tutti_model *tutti_model_find(const char *name);

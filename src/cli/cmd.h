@@ -16,6 +16,7 @@ int tutti_cmd_doctor(int argc, char **argv);
 int tutti_cmd_eval(int argc, char **argv);
 int tutti_cmd_export(int argc, char **argv);
 int tutti_cmd_generate(int argc, char **argv);
+int tutti_cmd_import(int argc, char **argv);
 int tutti_cmd_inspect(int argc, char **argv);
 int tutti_cmd_launch(int argc, char **argv);
 int tutti_cmd_list(int argc, char **argv);

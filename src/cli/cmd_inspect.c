@@ -48,6 +48,15 @@ static int print_model(const char *path) {
     return 0;
 }
 
+/* Whether path is a model of another framework, or the folder of one. */
+static bool is_model(const char *path) {
+    char graph[4096];
+    struct stat info;
+    if (ends_with(path, ".pt2") || ends_with(path, ".onnx")) return true;
+    int n = snprintf(graph, sizeof graph, "%s/graph.json", path);
+    return n < (int)sizeof graph && stat(graph, &info) == 0;
+}
+
 /* Whether path is a folder or a tensor file, not a job. */
 static bool is_checkpoint(const char *path) {
     struct stat info;
@@ -107,9 +116,7 @@ static int refuse_part(const char *option) {
 int tutti_cmd_inspect(int argc, char **argv) {
     job_args args;
     requested w = {take_flag(&argc, argv, "--layout"), take_option(&argc, argv, "--svg")};
-    if (argc == 2 && (ends_with(argv[1], ".pt2") || ends_with(argv[1], ".onnx")) && !w.layout &&
-        !w.svg_path)
-        return print_model(argv[1]);
+    if (argc == 2 && is_model(argv[1]) && !w.layout && !w.svg_path) return print_model(argv[1]);
     if (argc == 2 && is_checkpoint(argv[1]))
         return w.layout || w.svg_path ? refuse_checkpoint(argv[1]) : print_checkpoint(argv[1]);
     int code = job_args_read(argc, argv, &args);

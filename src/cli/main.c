@@ -24,6 +24,7 @@ static const command commands[] = {
     {"train", "train a job, or continue a run", tutti_cmd_train},
     {"eval", "evaluate a run on its test split", tutti_cmd_eval},
     {"export", "export a trained model for other programs", tutti_cmd_export},
+    {"import", "write an exported model (.pt2, .onnx) as a folder that trains", tutti_cmd_import},
     {"generate", "continue a prompt with a language model", tutti_cmd_generate},
     {"predict", "predict images, arrays, tables or texts as JSON lines", tutti_cmd_predict},
     {"report", "write report.html: curves, times, memory, mistakes", tutti_cmd_report},

@@ -212,11 +212,14 @@ static bool *find_used(tti_building *b) {
 /* Whether a call says that it trains.  If none does, the whole model was exported for evaluation.
  */
 static bool says_training(const tti_op_call *call) {
-    bool known = strstr(call->target, "batch_norm") || strstr(call->target, "dropout");
+    bool known = strstr(call->target, "batch_norm") || strstr(call->target, "dropout") ||
+                 strcmp(call->target, "onnx.BatchNormalization") == 0;
     for (int i = 0; known && i < call->n_args; i++) {
         const char *name = call->args[i].name;
-        bool is_flag = strcmp(name, "training") == 0 || strcmp(name, "train") == 0;
-        if (is_flag && call->args[i].arg.kind == TTI_ARG_BOOL) return call->args[i].arg.i != 0;
+        const tti_arg *arg = &call->args[i].arg;
+        bool is_flag = strcmp(name, "training") == 0 || strcmp(name, "train") == 0 ||
+                       strcmp(name, "training_mode") == 0;
+        if (is_flag && (arg->kind == TTI_ARG_BOOL || arg->kind == TTI_ARG_INT)) return arg->i != 0;
     }
     return false;
 }
@@ -342,6 +345,7 @@ tutti_status tti_program_build(const tti_program_file *p, tutti_graph *g,
     if (tti_good(&b)) add_inputs(&b);
     if (tti_good(&b)) run_block(&b, &p->main, values);
     if (tti_good(&b)) take_outputs(&b, outputs);
+    if (b.why) tti_fail(b.st, "%s", b.why);
     free(values);
     free(b.params);
     free(b.writes);

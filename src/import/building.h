@@ -85,6 +85,7 @@ typedef struct tti_building {
     int n_layers;    /* numbers layers that need a name */
     bool any_trains; /* some batch norm or dropout was exported in training mode */
     tutti_status st;
+    const char *why; /* of a refusal: builders that are called after it may replace its text */
 } tti_building;
 
 /* A call whose arguments stand in the order of its row's signature. */
@@ -144,7 +145,6 @@ bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c);
 const char *tti_as_of(const tti_building *b);    /* the operator that its row names in as */
 int64_t tti_batch_rows(const tti_building *b);   /* rows of the shard */
 bool tti_has_fixed_batch(const tti_building *b); /* the file has a number where the batch is */
-void *tti_room(tti_building *b, size_t n_bytes); /* zeroed, of the arena; NULL, noted: no memory */
 
 /* Runs the row of another operator, for one that means the same: arguments by position, those left
  * out by default.  NULL among outs: nobody uses it. */
@@ -164,6 +164,7 @@ tti_arg tti_ints_arg(tti_building *b, const int64_t *list, int n);
 void tti_refuse(tti_building *b, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 void tti_no_memory(tti_building *b);
+void *tti_room(tti_building *b, size_t n_bytes); /* zeroed, of the arena; NULL, noted: no memory */
 bool tti_good(const tti_building *b);
 /* Keeps the graph's error, if it has one, with the name of the current call. */
 void tti_check_graph(tti_building *b);

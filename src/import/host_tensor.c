@@ -32,11 +32,9 @@ bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_
             return false;
         }
     }
-    out->data = tti_arena_alloc(&b->arena, ((size_t)n + 1) * sizeof(double));
-    out->shared = tti_arena_alloc(&b->arena, sizeof *out->shared);
-    if (out->data && out->shared) return true;
-    if (b->st == TUTTI_OK) b->st = tti_fail(TUTTI_E_NOMEM, "model.file: out of memory");
-    return false;
+    out->data = tti_room(b, ((size_t)n + 1) * sizeof(double));
+    out->shared = tti_room(b, sizeof *out->shared);
+    return out->data && out->shared;
 }
 
 bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out) {

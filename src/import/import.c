@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/dtype.h"
@@ -135,10 +136,20 @@ static bool is_onnx(const char *path) {
 }
 
 tutti_status tti_import_open(const char *path, tti_import **out) {
+    struct stat info;
     tti_program_file *program;
     *out = NULL;
-    TTI_TRY(is_onnx(path) ? tti_onnx_open(path, &program) : tti_pt2_open(path, &program));
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        TTI_TRY(tti_folder_open(path, &program));
+    else
+        TTI_TRY(is_onnx(path) ? tti_onnx_open(path, &program) : tti_pt2_open(path, &program));
     return wrap(program, out);
+}
+
+bool tti_import_is_archive(const tti_import *m) { return m->program->archive != NULL; }
+const char *tti_import_note(const tti_import *m) { return m->program->note; }
+tutti_status tti_import_save(const tti_import *m, const char *dir) {
+    return tti_folder_save(m->program, dir);
 }
 
 tutti_status tti_import_check(const tti_import *m) { return check_operators(m->program); }

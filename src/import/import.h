@@ -1,4 +1,4 @@
-/* import.h - builds graphs of models that other frameworks exported (.pt2). */
+/* import.h - builds graphs of models that other frameworks exported (.pt2, ONNX). */
 #ifndef TTI_IMPORT_IMPORT_H
 #define TTI_IMPORT_IMPORT_H
 
@@ -7,15 +7,22 @@
 
 typedef struct tti_import tti_import;
 
-/* Reads a model file.  Nothing of it is run.  Errors: TUTTI_E_CHECKPOINT (missing, damaged),
- * TUTTI_E_UNSUPPORTED (schema version).  On success *out is owned by the
- * caller; it is read-only, and any number of threads may build graphs from it. */
+/* Reads a model file (.pt2, .onnx) or a folder of tti_import_save.  Nothing of it is run.  Errors:
+ * TUTTI_E_CHECKPOINT (missing, damaged), TUTTI_E_UNSUPPORTED (schema version).  On success *out is
+ * owned by the caller; it is read-only, and any number of threads may build graphs from it. */
 tutti_status tti_import_open(const char *path, tti_import **out);
 
 /* TUTTI_E_UNSUPPORTED with all operators that are not supported, their counts and modules. */
 tutti_status tti_import_check(const tti_import *import);
 
 void tti_import_close(tti_import *import); /* NULL is a no-op */
+
+/* Writes the model as graph.json and model.safetensors into a folder, which is made if it is not
+ * there.  Errors: TUTTI_E_IO, TUTTI_E_UNSUPPORTED (graphs inside graphs). */
+tutti_status tti_import_save(const tti_import *import, const char *dir);
+
+bool tti_import_is_archive(const tti_import *import);  /* one .pt2 file, which may be copied */
+const char *tti_import_note(const tti_import *import); /* to know before training; NULL: nothing */
 
 /* What the file holds, for people: inputs, outputs, parameters, operators. */
 void tti_import_describe(const tti_import *import, tti_str *out);
@@ -57,5 +64,8 @@ tutti_status tti_import_read_state(const tti_import *import, int i, void *dst);
  * a name that the model does not have. */
 tutti_status tti_import_load(const tti_import *import, const char *name, int64_t n_elems,
                              float *dst);
+
+/* Operators that are supported, in alphabetic order: i = 0, 1, ... until NULL. */
+const char *tti_operator_name_at(int i);
 
 #endif /* TTI_IMPORT_IMPORT_H */

@@ -270,6 +270,24 @@ static void reduce_squares(tti_building *b, const tti_call *c) {
     reduce_between(b, c, "aten.square.default", NULL);
 }
 
+/* The product of all elements of a constant: sizes of shapes. */
+static void reduce_prod(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    tti_host made;
+    int n_axes = 0;
+    if (tti_has(c, 1)) tti_list_at(b, c, 1, &n_axes);
+    if (x->kind != TTI_OPERAND_HOST || (n_axes > 0 && n_axes != tti_shape_of(x).n_dims))
+        tti_refuse(b, "only the product of all elements of a constant is supported");
+    tutti_shape shape = {.n_dims = tti_bool_at(b, c, 2) ? tti_shape_of(x).n_dims : 0};
+    for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = 1;
+    if (!tti_good(b) || !tti_host_new(b, tti_elem_of(x), &shape, &made)) return;
+    int64_t n = tti_host_n(&x->host);
+    made.data[0] = 1;
+    for (int64_t i = 0; i < n; i++)
+        made.data[0] = tti_round(made.elem, made.data[0] * tti_host_at(&x->host, i));
+    tti_set_host(c->out[0], &made);
+}
+
 /* data axis keepdims select_last_index */
 static void arg_max(tti_building *b, const tti_call *c) {
     if (tti_bool_at(b, c, 3)) tti_refuse(b, "select_last_index=1 is not supported");
@@ -369,6 +387,7 @@ const tti_operator tti_operators_onnx_math[] = {
     OWN("ReduceL1", REDUCE, reduce_l1),
     OWN("ReduceL2", REDUCE, reduce_l2),
     OWN("ReduceSumSquare", REDUCE, reduce_squares),
+    OWN("ReduceProd", REDUCE, reduce_prod),
     OWN("ArgMax", "data axis=0 keepdims=1 select_last_index=0", arg_max),
     OWN("CumSum", "x axis exclusive=0 reverse=0", cumsum),
     OWN("Einsum", "*inputs equation", einsum),

@@ -31,10 +31,17 @@ void tti_refuse(tti_building *b, const char *format, ...) {
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     b->st = tti_fail(TUTTI_E_UNSUPPORTED, "%s: %s", where(b, place), text);
+    b->why = tti_arena_strdup(&b->arena, tutti_last_error());
 }
 
 void tti_no_memory(tti_building *b) {
     if (tti_good(b)) b->st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", b->program->path);
+}
+
+void *tti_room(tti_building *b, size_t n_bytes) {
+    void *room = tti_arena_alloc(&b->arena, n_bytes);
+    if (!room) tti_no_memory(b);
+    return room;
 }
 
 void tti_check_graph(tti_building *b) {

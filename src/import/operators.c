@@ -59,3 +59,8 @@ const tti_operator *tti_operator_find(const char *target, bool *in_place) {
     *in_place = row != NULL;
     return row;
 }
+
+const char *tti_operator_name_at(int i) {
+    pthread_once(&index_once, build_index);
+    return i >= 0 && (size_t)i < n_operators ? by_target[i]->target : NULL;
+}

@@ -81,10 +81,10 @@ static tutti_status read_part(const tti_program_file *p, const tti_input_spec *s
     return TUTTI_OK;
 }
 
-tutti_status tti_program_load(const tti_program_file *p, const tti_input_spec *spec, double *out) {
+tutti_status tti_program_copy(const tti_program_file *p, const tti_input_spec *spec, char *out) {
     int64_t n = tti_import_n_elems(&spec->shape), at[TUTTI_MAX_DIMS] = {0};
     char *owned = NULL;
-    size_t n_bytes = (size_t)n * (size_t)tti_elem_bytes(spec->elem);
+    size_t size = (size_t)tti_elem_bytes(spec->elem), n_bytes = (size_t)n * size;
     if (n == 0) return TUTTI_OK;
     if (!spec->bytes && p->archive)
         TTI_TRY(tti_archive_read(p->archive, spec->entry, TTI_MAX_TENSOR_BYTES, &owned, &n_bytes));
@@ -94,12 +94,23 @@ tutti_status tti_program_load(const tti_program_file *p, const tti_input_spec *s
     for (int64_t i = 0; i < n; i++) {
         int64_t place = spec->offset;
         for (int d = 0; d < spec->shape.n_dims; d++) place += at[d] * spec->stride[d];
-        out[i] = load_elem(spec->elem, bytes, (uint64_t)place);
+        memcpy(out + (size_t)i * size, bytes + (size_t)place * size, size);
         for (int d = spec->shape.n_dims - 1; d >= 0 && ++at[d] == spec->shape.dim[d]; d--)
             at[d] = 0;
     }
     free(owned);
     return TUTTI_OK;
+}
+
+tutti_status tti_program_load(const tti_program_file *p, const tti_input_spec *spec, double *out) {
+    int64_t n = tti_import_n_elems(&spec->shape);
+    char *bytes = malloc((size_t)n * (size_t)tti_elem_bytes(spec->elem) + 1);
+    if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
+    tutti_status st = tti_program_copy(p, spec, bytes);
+    for (int64_t i = 0; st == TUTTI_OK && i < n; i++)
+        out[i] = load_elem(spec->elem, bytes, (uint64_t)i);
+    free(bytes);
+    return st;
 }
 
 void tti_program_close(tti_program_file *p) {

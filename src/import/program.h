@@ -156,11 +156,20 @@ tutti_status tti_onnx_open(const char *path, tti_program_file **out);
 tutti_status tti_onnx_read(const uint8_t *bytes, size_t n_bytes, const char *path,
                            const char *folder, tti_program_file **out);
 
+/* A folder of graph.json and model.safetensors, which tti_folder_save wrote of a program: into a
+ * new or empty folder.  Errors: those of safetensors.h. */
+tutti_status tti_folder_open(const char *path, tti_program_file **out);
+tutti_status tti_folder_save(const tti_program_file *program, const char *path);
+
 void tti_program_close(tti_program_file *program); /* NULL is a no-op */
 
 /* The elements of a parameter, buffer or constant as f64, row-major: out [n_elems]. */
 tutti_status tti_program_load(const tti_program_file *program, const tti_input_spec *spec,
                               double *out);
+
+/* The same as they are in the file: out [n_elems] of spec->elem. */
+tutti_status tti_program_copy(const tti_program_file *program, const tti_input_spec *spec,
+                              char *out);
 
 /* Whether both are the same elements of the file. */
 bool tti_is_same_tensor(const tti_input_spec *x, const tti_input_spec *y);

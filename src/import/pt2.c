@@ -306,7 +306,7 @@ static tutti_status read_output_spec(tti_program_file *p, const json_t *object, 
     return copy_text(p, name, &spec->name);
 }
 
-static tutti_status read_signature(tti_program_file *p, const json_t *module, const json_t *graph) {
+tutti_status tti_pt2_signature(tti_program_file *p, const json_t *module, const json_t *graph) {
     json_t *signature, *inputs, *outputs, *values;
     TTI_TRY(tti_json_member(p->path, module, "signature", JSON_OBJECT, &signature));
     TTI_TRY(tti_json_member(p->path, signature, "input_specs", JSON_ARRAY, &inputs));
@@ -351,7 +351,7 @@ static tutti_status read_model(tti_program_file *p, const json_t *root) {
     TTI_TRY(tti_json_member(p->path, root, "graph_module", JSON_OBJECT, &module));
     TTI_TRY(tti_json_member(p->path, module, "graph", JSON_OBJECT, &graph));
     TTI_TRY(tti_pt2_block(p->path, &p->arena, graph, 0, &p->main));
-    return read_signature(p, module, graph);
+    return tti_pt2_signature(p, module, graph);
 }
 
 static tutti_status find_model(const tti_program_file *p, int *out) {

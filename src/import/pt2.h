@@ -20,8 +20,13 @@ tutti_status tti_pt2_union(const char *what, const json_t *object, const char **
 tutti_status tti_pt2_block(const char *what, tti_arena *arena, const json_t *graph, int depth,
                            tti_block *out);
 
+/* Fills p->inputs and p->outputs from the member "signature" of module; p->main is read already.
+ * Where tensors lie is not said there. */
+tutti_status tti_pt2_signature(tti_program_file *p, const json_t *module, const json_t *graph);
+
 /* An element type by PyTorch's number; TUTTI_E_UNSUPPORTED for one that cannot be read. */
 tutti_status tti_pt2_elem(const char *what, int64_t code, tti_elem *out);
+int tti_pt2_elem_code(tti_elem elem); /* PyTorch's number */
 
 /* dtype, sizes, strides and offset of a JSON "TensorMeta". */
 typedef struct tti_pt2_meta {

@@ -89,16 +89,17 @@ tutti_status tti_pt2_union(const char *what, const json_t *object, const char **
     return TUTTI_OK;
 }
 
+static const int elem_codes[TTI_N_ELEMS] = {
+    [TTI_ELEM_U8] = 1,    [TTI_ELEM_I8] = 2,   [TTI_ELEM_I16] = 3, [TTI_ELEM_I32] = 4,
+    [TTI_ELEM_I64] = 5,   [TTI_ELEM_F16] = 6,  [TTI_ELEM_F32] = 7, [TTI_ELEM_F64] = 8,
+    [TTI_ELEM_BOOL] = 12, [TTI_ELEM_BF16] = 13};
+
+int tti_pt2_elem_code(tti_elem elem) { return elem_codes[elem]; }
+
 tutti_status tti_pt2_elem(const char *what, int64_t code, tti_elem *out) {
-    static const struct {
-        int code;
-        tti_elem elem;
-    } known[] = {{1, TTI_ELEM_U8},    {2, TTI_ELEM_I8},   {3, TTI_ELEM_I16}, {4, TTI_ELEM_I32},
-                 {5, TTI_ELEM_I64},   {6, TTI_ELEM_F16},  {7, TTI_ELEM_F32}, {8, TTI_ELEM_F64},
-                 {12, TTI_ELEM_BOOL}, {13, TTI_ELEM_BF16}};
-    for (size_t i = 0; i < TTI_COUNT(known); i++)
-        if (known[i].code == code) {
-            *out = known[i].elem;
+    for (int i = TTI_ELEM_NONE + 1; i < TTI_N_ELEMS; i++)
+        if (elem_codes[i] == code) {
+            *out = (tti_elem)i;
             return TUTTI_OK;
         }
     return tti_fail(TUTTI_E_UNSUPPORTED,
@@ -343,6 +344,13 @@ static tutti_status define_outputs(scope *s, const json_t *list, tti_op_call *ou
  * "L['self']...". */
 static tutti_status read_module(scope *s, const json_t *node, tti_op_call *out) {
     const json_t *metadata = json_object_get(node, "metadata");
+    const char *own = json_string_value(json_object_get(metadata, "module"));
+    if (own) { /* Tutti's own folders have it apart */
+        const char *own_kind = json_string_value(json_object_get(metadata, "kind"));
+        out->module = tti_arena_strdup(s->arena, own);
+        out->kind = tti_arena_strdup(s->arena, own_kind ? own_kind : "");
+        return out->module && out->kind ? TUTTI_OK : no_memory(s->what);
+    }
     const char *text = json_string_value(json_object_get(metadata, "nn_module_stack"));
     const char *last = text ? strrchr(text, ';') : NULL;
     last = last ? last + 1 : text;

@@ -161,12 +161,6 @@ const char *tti_as_of(const tti_building *b) { return b->row->as; }
 int64_t tti_batch_rows(const tti_building *b) { return b->batch; }
 bool tti_has_fixed_batch(const tti_building *b) { return b->fixed_batch; }
 
-void *tti_room(tti_building *b, size_t n_bytes) {
-    void *room = tti_arena_alloc(&b->arena, n_bytes);
-    if (!room) tti_no_memory(b);
-    return room;
-}
-
 tti_arg tti_operand_arg(const tti_operand *x) {
     return (tti_arg){.kind = x ? TTI_ARG_OPERAND : TTI_ARG_NONE, .operand = x};
 }

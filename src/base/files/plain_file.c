@@ -1,6 +1,7 @@
 /* plain_file.c - refuses links, pipes and devices where a regular file or a folder belongs. */
 #include "base/files/plain_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -45,4 +46,17 @@ tutti_status tti_plain_folder_open(const char *path, int *out_fd) {
     if (fd < 0) return fail_open(path);
     *out_fd = fd;
     return TUTTI_OK;
+}
+
+tutti_status tti_new_folder(const char *path) {
+    if (mkdir(path, 0777) && errno != EEXIST)
+        return tti_fail(TUTTI_E_IO, "%s: cannot create: %s", path, strerror(errno));
+    DIR *open = opendir(path);
+    if (!open) return tti_fail(TUTTI_E_IO, "%s: %s", path, strerror(errno));
+    int n = 0;
+    for (const struct dirent *d = readdir(open); d; d = readdir(open))
+        n += strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
+    closedir(open);
+    if (n == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_IO, "%s: is not empty; give a new or empty folder", path);
 }

@@ -18,4 +18,7 @@ TUTTI_NODISCARD tutti_status tti_plain_file_open(const char *path, int flags, in
  * as above; ENOENT stays in errno. */
 TUTTI_NODISCARD tutti_status tti_plain_folder_open(const char *path, int *out_fd);
 
+/* Makes a folder, or accepts one that is empty.  TUTTI_E_IO: it cannot be made, or is not empty. */
+TUTTI_NODISCARD tutti_status tti_new_folder(const char *path);
+
 #endif /* TTI_BASE_PLAIN_FILE_H */

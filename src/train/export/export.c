@@ -5,13 +5,11 @@
  * copied. */
 #include "train/export/export.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/files/atomic_file.h"
+#include "base/files/plain_file.h"
 #include "ckpt/weights.h"
 #include "data/dataset.h"
 #include "data/tokenizer/tokenizer.h"
@@ -33,19 +31,6 @@ bool tutti_export_find(const char *name, tutti_export_format *out) {
 }
 
 /* ---- the folder ---- */
-
-static tutti_status make_folder(const char *dir) {
-    if (mkdir(dir, 0777) && errno != EEXIST)
-        return tti_fail(TUTTI_E_IO, "%s: cannot create: %s", dir, strerror(errno));
-    DIR *open = opendir(dir);
-    if (!open) return tti_fail(TUTTI_E_IO, "%s: %s", dir, strerror(errno));
-    int n = 0;
-    for (const struct dirent *d = readdir(open); d; d = readdir(open))
-        n += strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
-    closedir(open);
-    if (n == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_IO, "%s: is not empty; give a new or empty folder", dir);
-}
 
 static tutti_status path_of(const tti_exporting *e, const char *name, char path[MAX_PATH]) {
     if (snprintf(path, MAX_PATH, "%s/%s", e->desc->out, name) < MAX_PATH) return TUTTI_OK;
@@ -223,7 +208,7 @@ static tutti_status write_folder(const tti_exporting *e) {
     tutti_status st = TUTTI_OK;
     if (e->desc->format == TUTTI_EXPORT_HF) st = tti_export_config(e->b, &config);
     if (e->desc->format == TUTTI_EXPORT_TORCHVISION) st = check_torchvision(e->b);
-    if (st == TUTTI_OK) st = make_folder(e->desc->out);
+    if (st == TUTTI_OK) st = tti_new_folder(e->desc->out);
     if (st == TUTTI_OK) st = write_tensors(e);
     if (st == TUTTI_OK && config.text) st = save_text(e, "config.json", &config);
     if (st == TUTTI_OK) st = save_about_samples(e);

@@ -36,9 +36,9 @@ static const tti_option rows[] = {
      .help = "Shared object that exports tutti_build_model, used instead of model.name; see "
              "examples/plugin",
      .example = "./my_model.so"},
-    {KEY(model.file, TEXT, "\"\""), .also = "pt2|exported|program|import",
-     .help = "Model that torch.export.save wrote (.pt2), used instead of model.name, with its "
-             "weights; see pytorch.md",
+    {KEY(model.file, TEXT, "\"\""), .also = "pt2|onnx|exported|program|import",
+     .help = "Exported model, used instead of model.name, with its weights: a .pt2 file of "
+             "torch.export.save, an ONNX file, or a folder of tutti import; see pytorch.md",
      .example = "model.pt2"},
     {KEY(model.inputs, TEXT, "\"\""), .joins = true, .also = "input_names|field_map",
      .help =

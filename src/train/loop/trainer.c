@@ -336,7 +336,9 @@ static tutti_status print_job(trainer *t, const tti_blueprint *b) {
 static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
     TTI_TRY(print_job(t, b));
     if (t->continues || t->place.rank != 0) return TUTTI_OK;
-    TTI_TRY(tti_model_file_keep(t->job, t->result->run_dir));
+    char note[512];
+    TTI_TRY(tti_model_file_keep(t->job, t->result->run_dir, note, sizeof note));
+    if (note[0]) warn(t, note);
     return write_job(t);
 }
 

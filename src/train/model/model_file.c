@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/atomic_file.h"
+#include "base/files/plain_file.h"
 #include "data/files/byte_reader.h"
 #include "ir/graph.h"
 #include "tutti/losses.h"
@@ -26,11 +27,16 @@ tutti_status tti_model_file_path(const tutti_job *job, char out[TTI_TEXT_MAX]) {
     if (!out[0] || !is_named_by_run(job)) return TUTTI_OK;
     const char *slash = strrchr(job->path, '/');
     int n_dir = slash ? (int)(slash - job->path) + 1 : 0;
-    char kept[TTI_TEXT_MAX];
-    int n = snprintf(kept, sizeof kept, "%.*s%s", n_dir, job->path, TTI_MODEL_FILE_KEPT);
-    if (n >= (int)sizeof kept)
-        return tti_fail(TUTTI_E_CONFIG, "model.file: the path of the run folder is too long");
-    if (access(kept, F_OK) == 0) memcpy(out, kept, (size_t)n + 1);
+    static const char *const names[] = {TTI_MODEL_FILE_KEPT, TTI_MODEL_FOLDER_KEPT};
+    for (size_t i = 0; i < TTI_COUNT(names); i++) {
+        char kept[TTI_TEXT_MAX];
+        int n = snprintf(kept, sizeof kept, "%.*s%s", n_dir, job->path, names[i]);
+        if (n >= (int)sizeof kept)
+            return tti_fail(TUTTI_E_CONFIG, "model.file: the path of the run folder is too long");
+        if (access(kept, F_OK) != 0) continue;
+        memcpy(out, kept, (size_t)n + 1);
+        break;
+    }
     return TUTTI_OK;
 }
 
@@ -64,20 +70,33 @@ static tutti_status copy_bytes(int from, const char *path, uint64_t n_bytes, tti
     return st;
 }
 
-tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir) {
-    char path[TTI_TEXT_MAX], kept[TTI_TEXT_MAX + 32];
+static tutti_status copy_file(const char *path, const char *kept) {
     int from = -1;
     uint64_t n_bytes = 0;
     tti_atomic_file *to;
-    TTI_TRY(tti_model_file_path(job, path));
-    if (!path[0]) return TUTTI_OK;
-    snprintf(kept, sizeof kept, "%s/%s", run_dir, TTI_MODEL_FILE_KEPT);
     TTI_TRY(tti_open_regular(path, &from, &n_bytes));
     tutti_status st = tti_atomic_file_create(kept, n_bytes, &to);
     if (st == TUTTI_OK) st = copy_bytes(from, path, n_bytes, to);
     if (st == TUTTI_OK) st = tti_atomic_file_commit(to);
     tti_atomic_file_destroy(to);
     close(from);
+    return st;
+}
+
+tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir, char *note,
+                                 size_t n_note) {
+    char path[TTI_TEXT_MAX], kept[TTI_TEXT_MAX + 32];
+    tti_import *import;
+    note[0] = '\0';
+    TTI_TRY(tti_model_file_path(job, path));
+    if (!path[0]) return TUTTI_OK;
+    TTI_TRY(tti_import_open(path, &import));
+    if (tti_import_note(import)) snprintf(note, n_note, "%s", tti_import_note(import));
+    bool is_archive = tti_import_is_archive(import);
+    snprintf(kept, sizeof kept, "%s/%s", run_dir,
+             is_archive ? TTI_MODEL_FILE_KEPT : TTI_MODEL_FOLDER_KEPT);
+    tutti_status st = is_archive ? copy_file(path, kept) : tti_import_save(import, kept);
+    tti_import_close(import);
     if (st != TUTTI_OK) tti_fail_context("model.file: ");
     return st;
 }
@@ -217,3 +236,15 @@ tutti_status tutti_model_describe(const char *path, char **text) {
     *text = str.text;
     return TUTTI_OK;
 }
+
+tutti_status tutti_model_import(const char *path, const char *dir) {
+    tti_import *import;
+    TTI_TRY(tti_import_open(path, &import));
+    tutti_status st = tti_import_check(import);
+    if (st == TUTTI_OK) st = tti_new_folder(dir);
+    if (st == TUTTI_OK) st = tti_import_save(import, dir);
+    tti_import_close(import);
+    return st;
+}
+
+const char *tutti_model_operator_at(int i) { return tti_operator_name_at(i); }

@@ -6,8 +6,9 @@
 #include "import/import.h"
 #include "train/job/job.h"
 
-/* The copy in a run folder. */
+/* The copy in a run folder: of a .pt2 file, and the folder of tti_import_save for all others. */
 #define TTI_MODEL_FILE_KEPT "model.pt2"
+#define TTI_MODEL_FOLDER_KEPT "model"
 
 /* Finds the file of the job: model.file, or the copy in the run folder if the job is that of a run
  * and names no other file.  *out is "" where the job has no model.file.  TUTTI_E_CONFIG if the path
@@ -17,8 +18,10 @@ tutti_status tti_model_file_path(const tutti_job *job, char out[TTI_TEXT_MAX]);
 /* Opens the file; *out is owned by the caller, NULL if the job has none. */
 tutti_status tti_model_file_open(const tutti_job *job, tti_import **out);
 
-/* Copies the file into a new run folder. */
-tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir);
+/* Copies the model into a new run folder.  note [n_note]: what the user should know of the model
+ * before it trains; "": nothing. */
+tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir, char *note,
+                                 size_t n_note);
 
 /* Settles data.fields=auto: all arrays where a model with several inputs (import, or NULL) trains
  * on NumPy arrays. */

@@ -1,0 +1,61 @@
+/* onnx_fuzz.c - any bytes as an ONNX model: refused, or read so that it can be described, its
+ * tensors loaded, and a graph built or refused. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "import/building.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
+
+enum { MAX_INPUTS = 8 };
+#define MAX_ELEMS ((int64_t)1 << 16)
+
+static bool is_small(const tti_import_shape *shape) {
+    int64_t n = 1;
+    for (int d = 0; d < shape->n_dims; d++)
+        if (shape->dim[d] > MAX_ELEMS || (n *= shape->dim[d] < 1 ? 1 : shape->dim[d]) > MAX_ELEMS)
+            return false;
+    return true;
+}
+
+static void load_tensors(const tti_program_file *p) {
+    for (int i = 0; i < p->main.n_inputs; i++) {
+        const tti_input_spec *spec = &p->inputs[i];
+        if (spec->kind == TTI_SPEC_INPUT || !is_small(&spec->shape)) continue;
+        double *x = malloc(((size_t)tti_import_n_elems(&spec->shape) + 1) * sizeof *x);
+        TTI_ASSERT(x);
+        (void)!tti_program_load(p, spec, x);
+        free(x);
+    }
+}
+
+/* As the trainer would build it: a batch of two rows where the file leaves it open. */
+static void build(const tti_program_file *p) {
+    tutti_value *inputs[MAX_INPUTS],
+        **outputs = calloc((size_t)p->main.n_outputs + 1, sizeof *outputs);
+    tutti_graph *g = tutti_graph_create(true);
+    int n = 0;
+    bool small = g && outputs;
+    for (int i = 0; small && i < p->main.n_inputs; i++) {
+        const tti_input_spec *spec = &p->inputs[i];
+        small = is_small(&spec->shape) && n < MAX_INPUTS;
+        if (spec->kind != TTI_SPEC_INPUT || !small) continue;
+        tutti_shape shape = {.n_dims = spec->shape.n_dims};
+        for (int d = 0; d < shape.n_dims; d++)
+            shape.dim[d] = spec->shape.symbol[d] ? 2 : spec->shape.dim[d];
+        inputs[n++] = tutti_input(g, spec->name,
+                                  tti_elem_is_float(spec->elem) ? TUTTI_F32 : TUTTI_I32, &shape);
+    }
+    if (small && n > 0) (void)!tti_program_build(p, g, inputs, outputs);
+    tutti_graph_destroy(g);
+    free(outputs);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
+    tti_program_file *program;
+    if (tti_onnx_read(data, n_bytes, "fuzz", NULL, &program) != TUTTI_OK) return 0;
+    load_tensors(program);
+    build(program);
+    tti_program_close(program);
+    return 0;
+}

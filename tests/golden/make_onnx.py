@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Writes onnx/*.onnx: models of make_pt2.py, with the weights of pt2/NAME.pt2, as
+PyTorch's exporters
+write them, so that pt2.json holds their losses too; layers.onnx, operators of other exporters, with
+onnxruntime's results in onnx.json; and the seed of the fuzz target of the reader.
+
+Needs PyTorch, onnx and onnxruntime; the tests need only the files.  Names of source files and types
+of values in between are left out, which makes the files much smaller.
+"""
+
+import json
+import os
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+import make_pt2
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+KEPT = ("pkg.torch.onnx.name_scopes", "pkg.torch.onnx.fx_node")
+BATCH = torch.export.Dim("batch", min=1, max=4096)
+# train and eval: the newer exporter, as it is and optimized; script: the older one.
+FORMS = {"cnn": ("train", "script", "eval"), "tokens": ("train", "eval"), "encoder": ("script",),
+         "zoo": ("script",), "frozen": ("train", "script"), "norms": ("train", "script")}
+
+
+def save(model, path, **more):
+    for node in model.graph.node:
+        kept = [(p.key, p.value) for p in node.metadata_props if p.key in KEPT]
+        del node.metadata_props[:]
+        for key, value in kept:
+            node.metadata_props.add(key=key, value=value)
+    initial = {t.name for t in model.graph.initializer}
+    infos = [v for v in model.graph.value_info if v.name in initial]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(infos)
+    onnx.save(model, path, **more)
+
+
+def module(name):
+    """The model of make_pt2.py with the weights that it drew."""
+    torch.manual_seed(3)
+    return make_pt2.MODELS[name][0]()
+
+
+def export(name, form):
+    with open(os.path.join(HERE, "pt2.json")) as file:
+        x = torch.tensor(json.load(file)[name]["x"])
+    net = module(name)
+    path = os.path.join(HERE, "onnx", "%s-%s.onnx" % (name, form))
+    if form == "script":
+        torch.onnx.export(net.train(), (x,), path, dynamo=False, opset_version=17,
+                          training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
+                          input_names=["x"], output_names=["y"], dynamic_axes={"x": {0: "n"}})
+        save(onnx.load(path), path)
+        return
+    program = torch.onnx.export(net.train(form == "train"), (x,), dynamo=True, input_names=["x"],
+                                opset_version=18 if name == "zoo" else 23,
+                                dynamic_shapes=({0: BATCH},), optimize=form == "eval",
+                                verbose=False)
+    save(program.model_proto, path)
+
+
+class Builder:
+    """Nodes one after the other, each on the result of the one before."""
+
+    def __init__(self, seed):
+        self.random = np.random.default_rng(seed)
+        self.nodes, self.tensors, self.n = [], [], 0
+
+    def weight(self, *shape, scale=0.5):
+        return self.constant((self.random.standard_normal(shape) * scale).astype(np.float32), "w")
+
+    def constant(self, values, kind="c"):
+        name = "%s%d" % (kind, len(self.tensors))
+        self.tensors.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def node(self, op, *inputs, n_outputs=1, domain="", **attributes):
+        outputs = ["v%d" % (self.n + i) for i in range(n_outputs)]
+        self.n += n_outputs
+        self.nodes.append(helper.make_node(op, list(inputs), outputs, domain=domain, **attributes))
+        return outputs[0] if n_outputs == 1 else outputs
+
+
+def layers():
+    """What Keras, tf2onnx and JAX write: channels last turned around, pads by name, a function."""
+    b = Builder(3)
+    ints = lambda *v: b.constant(np.array(v, np.int64))
+    x = b.node("Transpose", "x", perm=[0, 3, 1, 2])
+    x = b.node("Conv", x, b.weight(6, 3, 3, 3), auto_pad="SAME_UPPER", strides=[2, 2])
+    x = b.node("Clip", b.node("Add", x, b.weight(6, 1, 1)), "", b.constant(np.float32(2)))
+    x = b.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
+    x = b.node("PRelu", x, b.weight(6, 1, 1))
+    up = b.node("Resize", x, "", b.constant(np.array([1, 1, 2, 2], np.float32)), mode="nearest",
+                coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    x = b.node("Pad", up, ints(0, 0, 1, 0, 0, 0, 0, 1))
+    x = b.node("HardSigmoid", x, alpha=0.25, beta=0.4)
+    parts = b.node("Split", x, ints(2, 4), n_outputs=2, axis=1)
+    deep = b.node("DepthToSpace", parts[1], blocksize=2, mode="CRD")
+    pooled = b.node("GlobalAveragePool", deep)
+    norm = b.node("ReduceL2", parts[0], ints(2, 3), keepdims=0)
+    x = b.node("Concat", b.node("Flatten", pooled), norm, axis=1)
+    x = b.node("Gemm", x, b.weight(4, 3), b.weight(4), alpha=0.5, beta=2.0, transB=1)
+    # A sequence of four steps for the recurrent layers.
+    x = b.node("Unsqueeze", x, ints(2))
+    x = b.node("Transpose", b.node("Mul", x, b.weight(1, 1, 5)), perm=[1, 0, 2])
+    y, h = b.node("LSTM", x, b.weight(2, 12, 5), b.weight(2, 12, 3), b.weight(2, 24), n_outputs=2,
+                  hidden_size=3, direction="bidirectional")
+    y = b.node("Reshape", b.node("Transpose", y, perm=[0, 2, 1, 3]), ints(0, 0, 6))
+    z, last = b.node("GRU", y, b.weight(1, 9, 6), b.weight(1, 9, 3), b.weight(1, 18), n_outputs=2,
+                     hidden_size=3, linear_before_reset=1)
+    h = b.node("ReduceSum", h, ints(0), keepdims=0)
+    x = b.node("Sub", b.node("Squeeze", last, ints(0)), h)
+    x = b.node("Slice", x, ints(2), ints(-9), ints(1), ints(-1))
+    x = b.node("Scaled", x, b.weight(3), domain="local", factor=1.5)
+    x = b.node("Einsum", x, b.weight(3, 5), equation="nk,kc->nc")
+    x = b.node("Where", b.constant(np.array([True, True, False, True, True])), x,
+               b.node("Softsign", x))
+    b.nodes[-1].output[0] = "y"
+    scaled = helper.make_function(
+        "local", "Scaled", ["a", "s"], ["r"],
+        [helper.make_node("Mul", ["a", "s"], ["t"]),
+         helper.make_node("Celu", ["t"], ["u"]),
+         helper.make_node("Constant", [], ["f"]),
+         helper.make_node("Mul", ["u", "f"], ["r"])],
+        [helper.make_opsetid("", 18)], ["factor"])
+    reference = scaled.node[2].attribute.add()
+    reference.name, reference.ref_attr_name = "value_float", "factor"
+    reference.type = onnx.AttributeProto.FLOAT
+    graph = helper.make_graph(
+        b.nodes, "layers",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8, 8, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])], b.tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18),
+                                                   helper.make_opsetid("local", 1)],
+                             functions=[scaled], producer_name="tests", ir_version=9)
+
+
+def write_layers():
+    model = layers()
+    onnx.checker.check_model(model)
+    path = os.path.join(HERE, "onnx", "layers.onnx")
+    save(model, path)
+    x = np.random.default_rng(5).standard_normal((4, 8, 8, 3)).astype(np.float32)
+    y = np.array([1, 0, 4, 2])
+    session = onnxruntime.InferenceSession(path)
+    logits = session.run(None, {"x": x})[0].astype(np.float64)
+    loss = np.log(np.exp(logits).sum(1)) - logits[np.arange(4), y]
+    with open(os.path.join(HERE, "onnx.json"), "w") as file:
+        json.dump({"x": x.tolist(), "y": y.tolist(), "eval_loss": loss.mean()}, file)
+    seed = os.path.join(HERE, "../fuzz/seeds/onnx")
+    os.makedirs(seed, exist_ok=True)
+    save(onnx.load(path), os.path.join(seed, "layers"))
+    # The same with its tensors in a file of their own, which onnx would append to.
+    data = os.path.join(HERE, "onnx", "external.data")
+    if os.path.exists(data):
+        os.remove(data)
+    save(onnx.load(path), os.path.join(HERE, "onnx", "external.onnx"), save_as_external_data=True,
+         location="external.data", size_threshold=0)
+
+
+def main():
+    warnings.filterwarnings("ignore")
+    os.makedirs(os.path.join(HERE, "onnx"), exist_ok=True)
+    for name, forms in FORMS.items():
+        for form in forms:
+            export(name, form)
+    write_layers()
+
+
+if __name__ == "__main__":
+    main()
