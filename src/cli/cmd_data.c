@@ -100,6 +100,8 @@ static void print_head(const tutti_dataset *ds, const char *format) {
         printf("targets     %lld values to predict\n", (long long)info->n_classes);
     else if (info->is_value)
         printf("target      a value to predict\n");
+    else if (info->n_fields > 0)
+        printf("fields      %d\n", info->n_fields);
     else
         printf("classes     %lld\n", (long long)info->n_classes);
     if (tokenizer)
@@ -149,8 +151,10 @@ static tutti_status count_split(const tutti_dataset *ds, class_table *table, int
 
 static void print_split(const char *name, const tutti_dataset_info *what) {
     printf("%s\n  samples   %lld\n", name, (long long)what->n_samples);
-    print_type("x", &what->x);
-    print_type("y", &what->y);
+    for (int i = 0; i < what->n_fields; i++)
+        print_type(what->fields[i].name, &what->fields[i].type);
+    if (what->n_fields == 0) print_type("x", &what->x);
+    if (what->n_fields == 0) print_type("y", &what->y);
     if (what->n_ignored > 0)
         printf("  ignored   %lld files or folders that are not data of this format\n",
                (long long)what->n_ignored);

@@ -1,7 +1,13 @@
 /* fields.c - where the fields of samples lie. */
 #include "data/fields.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/error.h"
+#include "base/str.h"
+#include "ir/graph.h"
 
 size_t tti_field_bytes(const tutti_field *field) {
     return (size_t)tutti_shape_n_elems(&field->type.shape) * tutti_dtype_bytes(field->type.dtype);
@@ -37,4 +43,53 @@ int tti_field_find(const tutti_field *fields, int n_fields, const char *name) {
     for (int i = 0; i < n_fields; i++)
         if (strcmp(fields[i].name, name) == 0) return i;
     return -1;
+}
+
+/* ---- for people ---- */
+
+typedef struct field_range {
+    double least, most;
+} field_range;
+
+static void widen(const tutti_field *field, const char *from, field_range *range) {
+    for (int64_t k = 0; k < tutti_shape_n_elems(&field->type.shape); k++) {
+        int32_t whole;
+        float x;
+        memcpy(&whole, from + 4 * k, sizeof whole);
+        memcpy(&x, from + 4 * k, sizeof x);
+        double value = field->type.dtype == TUTTI_F32 ? (double)x : (double)whole;
+        range->least = fmin(range->least, value), range->most = fmax(range->most, value);
+    }
+}
+
+static void find_ranges(const tutti_dataset *ds, char *sample, field_range *range) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(ds);
+    for (int64_t i = 0; i < info->n_samples; i++) {
+        int32_t y;
+        if (tutti_dataset_get(ds, i, sample, &y) != TUTTI_OK || y < 0) continue;
+        const char *at = sample;
+        for (int k = 0; k < info->n_fields; k++) {
+            widen(&info->fields[k], at, &range[k]);
+            at += tti_field_bytes(&info->fields[k]);
+        }
+    }
+    tti_clear_error();
+}
+
+char *tti_fields_print(const tutti_dataset *ds) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(ds);
+    field_range range[TTI_MAX_FIELDS];
+    char type[64], *sample = malloc(tti_fields_bytes(info->fields, info->n_fields));
+    tti_str out = {0};
+    if (!sample) return NULL;
+    for (int k = 0; k < info->n_fields; k++) range[k] = (field_range){INFINITY, -INFINITY};
+    find_ranges(ds, sample, range);
+    free(sample);
+    tti_str_add(&out, "field             type                  range\n");
+    for (int k = 0; k < info->n_fields; k++)
+        tti_str_printf(&out, "%-16s  %-20s  %g .. %g\n", info->fields[k].name,
+                       tti_type_text(&info->fields[k].type, type, sizeof type), range[k].least,
+                       range[k].most);
+    if (out.failed) tti_str_free(&out);
+    return out.text;
 }

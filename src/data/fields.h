@@ -24,4 +24,8 @@ void tti_fields_put(const tutti_field *fields, int n_fields, const void *sample,
 /* The field of that name, -1: there is none. */
 int tti_field_find(const tutti_field *fields, int n_fields, const char *name);
 
+/* Name, type and range of every field, a line each, from all samples that can be read; freed with
+ * free(), NULL when out of memory. */
+char *tti_fields_print(const tutti_dataset *ds);
+
 #endif /* TTI_DATA_FIELDS_H */

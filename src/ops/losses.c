@@ -180,10 +180,7 @@ static tutti_loss cross_entropy(const loss_args *a) {
     class_rows rows;
     if (!class_rows_of(a, &rows)) return nothing;
     tutti_loss loss = tutti_cross_entropy(a->g, rows.logits, rows.labels, a->desc->smoothing, -1);
-    if (a->desc->n_weights == 0) return loss;
-    tutti_loss weighted = weighted_entropy(a, &rows);
-    weighted.correct = loss.correct;
-    return weighted;
+    return a->desc->n_weights == 0 ? loss : weighted_entropy(a, &rows);
 }
 
 /* ---- values ---- */

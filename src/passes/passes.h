@@ -48,7 +48,7 @@ typedef struct tti_target {
     bool fuse_residual_norm; /* fuse: layer norms with neighbouring additions and casts */
     bool fuse_loss;          /* fuse: a loss and its gradient */
     bool fuse_sums;          /* fuse: the gradient of a bias into what makes its terms */
-    bool one_shard; /* the whole batch is one shard: split lets ops mix samples */
+    bool one_shard;          /* the whole batch is one shard: split lets ops mix samples */
     bool keeps_low; /* the update leaves parameters in compute_dtype too: none are cast in a step */
     tutti_dtype compute_dtype;   /* of the nodes that take the time: f32, or bf16, f16 */
     bool low_precision_residual; /* also what runs past the blocks of a transformer */

@@ -100,6 +100,13 @@ def test_losses_of_jobs_are_pytorchs():
         base = job(want["model"], "data.fields=all", *want["keys"], data=data)
         train(*base, "run.dir=" + case)
         near([e["loss"] for e in events(case, "step")], want["losses"], 3e-6)
+        result, last = runs.tutti("eval", case, "--json"), events(case, "eval")[-1]
+        assert result.code == 0, (case, result.err)
+        shown = json.loads(result.out)
+        assert abs(shown["loss"] - last["loss"]) < 1e-6, case
+        counts = case in ("ignore", "pixels", "focal_classes")
+        assert counts == ("accuracy" in last), case
+        assert shown.get("accuracy") == last.get("accuracy"), case  # of the targets that count
         hashes = set()
         for n in (1, 2, 4):
             run = "%s-%d" % (case, n)
@@ -173,6 +180,24 @@ def test_types_and_orders_of_arrays():
     save("orders", {"x_train": fortran, "x_test": fortran, "y_train": swapped, "y_test": swapped})
     train(*job("regression", "run.dir=orders-run", data="orders"))
     near([e["loss"] for e in events("orders-run", "step")], golden("regression")["losses"], 2e-6)
+
+
+def test_data_info_has_fields():
+    result = runs.tutti("data", "info", *job("masked"))
+    assert result.code == 0, result.err
+    lines = [line.split() for line in result.out.splitlines()]
+    assert ["keep", "i32[5]", "0", "..", "1"] in lines and ["y", "i32[]", "0", "..", "2"] in lines, \
+        result.out
+
+
+def test_export_has_the_names_of_the_module():
+    train(*job("masked", "run.dir=to-export"))
+    result = runs.tutti("export", "to-export", "--format", "state-dict", "--out", "weights")
+    assert result.code == 0, result.err
+    with open("weights/model.safetensors", "rb") as file:
+        assert b'"embed.weight"' in file.read(4096)
+    refused = runs.tutti("export", "to-export", "--format", "onnx", "--out", "onnx")
+    assert refused.code == 2 and "depend on the input field." in refused.err, refused.err
 
 
 def test_resume_is_exact():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_interface.py: writes tests/golden/interface.json and tests/golden/pt2/interface_*.pt2: models
+"""make_interface.py: writes tests/golden/interface.json and pt2/interface_*.pt2: models
 with several inputs, outputs and losses of their own, batches for them, and PyTorch's losses.
 
 Needs PyTorch; the tests do not.

@@ -3,6 +3,7 @@
 
 #include "base/problem.h"
 #include "data/dataset.h"
+#include "data/fields.h"
 #include "data/table/csv_value.h"
 
 enum { SHOWN = 8 };
@@ -34,6 +35,7 @@ static void print_target(const tti_data_spec *spec, int column, tti_str *out) {
 char *tutti_dataset_print_columns(const tutti_dataset *ds) {
     const tti_table_spec *t = ds->spec->table;
     tti_str out = {0};
+    if (ds->info.n_fields > 0) return tti_fields_print(ds);
     if (!t) return NULL;
     tti_str_add(&out, "  column  kind       missing  name: values\n");
     for (int i = 0; i < t->n_columns; i++) {

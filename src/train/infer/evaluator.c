@@ -185,7 +185,9 @@ static void finish(const evaluation *e) {
     bool nats = strcmp(e->b->config.train.loss, "cross-entropy") == 0;
     r->macro_f1 = ratio(f1, n);
     r->loss = ratio(e->loss_sum, e->count);
-    r->accuracy = e->b->has_accuracy ? ratio(e->correct, (double)r->n_targets) : NAN;
+    double n_scored =
+        tutti_dataset_get_info(e->b->train)->n_fields > 0 ? e->count : (double)r->n_targets;
+    r->accuracy = e->b->has_accuracy ? ratio(e->correct, n_scored) : NAN;
     if (r->is_sequence && nats) r->perplexity = exp(r->loss);
     r->step = tti_predictor_step(e->p);
     describe_data(e, r->data, sizeof r->data);

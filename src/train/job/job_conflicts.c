@@ -331,7 +331,8 @@ static void find_lost_table_key(const tti_job_config *c, bool is_set, char why[W
 }
 
 static void find_lost_label(const tti_job_config *c, char why[WHY]) {
-    bool has_fields = is(c->data.format, "npy") && *c->data.fields;
+    bool has_fields = is(c->data.format, "npy") && *c->data.fields &&
+                      (!is(c->data.fields, "auto") || *c->model.file);
     find_lost_table_key(c, *c->data.label && !has_fields, why);
 }
 
@@ -344,12 +345,13 @@ static void find_lost_missing(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_lost_target(const tti_job_config *c, char why[WHY]) {
-    bool classes = is(c->train.loss, "cross-entropy");
-    bool values = !classes && !is(c->train.loss, "mse");
-    if (is(c->data.target, "value") && classes)
+    static const char *const of_values[] = {"mae", "huber", "smooth_l1"};
+    bool values = false;
+    for (size_t i = 0; i < TTI_COUNT(of_values); i++) values |= is(c->train.loss, of_values[i]);
+    if (is(c->data.target, "value") && !values && !is(c->train.loss, "mse"))
         snprintf(why, WHY, "values need train.loss=mse, mae, huber or smooth_l1");
     else if (is(c->data.target, "class") && values)
-        snprintf(why, WHY, "classes need train.loss=cross-entropy or mse");
+        snprintf(why, WHY, "classes need train.loss=cross-entropy, focal or mse");
 }
 
 static void find_rising_rate(const tti_job_config *c, char why[WHY]) {

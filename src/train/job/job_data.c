@@ -60,28 +60,6 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
     };
 }
 
-static tutti_status open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
-    *out = NULL;
-    TTI_TRY(tutti_job_check(job));
-    tutti_dataset *train;
-    tutti_dataset_desc desc = tti_job_dataset_desc(&job->config, TUTTI_TRAIN, NULL);
-    TTI_TRY(tutti_dataset_open(&desc, &train));
-    if (split == TUTTI_TRAIN) {
-        *out = train;
-        return TUTTI_OK;
-    }
-    tti_data_spec *spec = tti_data_spec_share(tti_dataset_spec(train));
-    tutti_dataset_destroy(train);
-    desc = tti_job_dataset_desc(&job->config, split, spec);
-    tutti_status st = tutti_dataset_open(&desc, out);
-    tti_data_spec_release(spec);
-    return st;
-}
-
-tutti_status tutti_job_open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
-    return tti_job_say_where(job, open_dataset(job, split, out));
-}
-
 tutti_status tutti_job_pack_data(tutti_job *job, const tutti_pack_desc *how, char **report) {
     *report = NULL;
     TTI_TRY(tutti_job_check(job));

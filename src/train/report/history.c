@@ -259,7 +259,7 @@ static tutti_status read_blocks(reading *r, int fd, const char *path, uint64_t n
 
 tutti_status tti_history_read(const char *run_dir, tti_history *out) {
     char path[4096];
-    reading r = {.h = {.backend = "", .version = "", .score = "accuracy", .steps_each = 1}};
+    reading r = {.h = {.backend = "", .version = "", .steps_each = 1}};
     tti_history *h = &r.h;
     uint64_t n_bytes;
     int fd;

@@ -38,7 +38,7 @@ typedef struct tti_history {
     tti_eval_point *evals;
     tti_time_point *times; /* ranks 0, 1, ... of a step are neighbours */
     int n_steps, n_evals, n_times;
-    const char *score;   /* key of the score: "accuracy", for a regression "rmse" or "nrmse" */
+    const char *score;   /* key of the score: "accuracy", "rmse" or "nrmse"; NULL: none */
     int64_t steps_each;  /* 1: every step record */
     int64_t n_bad_lines; /* lines that are not records */
     tti_note notes[TTI_HISTORY_NOTES];

@@ -104,10 +104,11 @@ static const char *state_of(const tti_history *h) {
     return h->stopped ? "stopped, can be continued" : h->ended ? "done" : "running, or was killed";
 }
 
-static bool is_accuracy(const page *p) { return strcmp(p->h.score, "accuracy") == 0; }
+static bool is_accuracy(const page *p) { return p->h.score && strcmp(p->h.score, "accuracy") == 0; }
 
 static void add_score(page *p, const tti_eval_point *last) {
     char text[64], title[32];
+    if (!p->h.score) return;
     snprintf(title, sizeof title, "test %s", p->h.score);
     if (is_accuracy(p))
         snprintf(text, sizeof text, "%.2f %%", 100 * last->score);
@@ -293,8 +294,9 @@ static void add_curves(page *p) {
     tti_str_add(&p->out, "<div class=\"grid2\">\n");
     if (p->h.n_steps > 0) {
         add_learning(p, "Loss", STEP_COLUMN(p, loss), EVAL_COLUMN(p, loss), false);
-        add_learning(p, score_title(p), STEP_COLUMN(p, score), EVAL_COLUMN(p, score),
-                     is_accuracy(p));
+        if (p->h.score)
+            add_learning(p, score_title(p), STEP_COLUMN(p, score), EVAL_COLUMN(p, score),
+                         is_accuracy(p));
         add_single(p, "Learning rate", "", STEP_COLUMN(p, lr), 3);
         add_single(p, "Throughput", "samples per second", STEP_COLUMN(p, samples_per_s), 2);
         add_time_split(p);

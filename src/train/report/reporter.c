@@ -356,8 +356,9 @@ static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e
 static double accuracy_of(const tti_reporter *r, const tti_step_result *sums, int64_t n_rows) {
     if (target_of(r)->n > 0) return 0;
     if (!r->b->has_accuracy) return NAN;
-    bool is_sequence = tutti_dataset_get_info(r->b->train)->y.shape.n_dims > 0;
-    return sums->correct / TTI_MAX(is_sequence ? sums->count : (double)n_rows, 1.0);
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->b->train);
+    bool by_count = info->y.shape.n_dims > 0 || info->n_fields > 0;
+    return sums->correct / TTI_MAX(by_count ? sums->count : (double)n_rows, 1.0);
 }
 
 static tutti_status write_step_curves(tti_reporter *r, const tutti_event *e) {

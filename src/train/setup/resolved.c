@@ -60,7 +60,8 @@ static void settle_data(tutti_job *job, const tutti_dataset *train) {
     settle(job, "data.channel_mean", "none");
     settle(job, "data.channel_std", "none");
     settle(job, "data.tokenizer", tokenizer ? tutti_tokenizer_get_name(tokenizer) : "none");
-    settle(job, "data.target", tti_dataset_spec(train)->target.n > 0 ? "value" : "class");
+    if (tutti_dataset_get_info(train)->n_fields == 0)
+        settle(job, "data.target", tti_dataset_spec(train)->target.n > 0 ? "value" : "class");
     settle(job, "data.mask_token", job->config.data.mask_prob > 0 ? "added" : "none");
 }
 

@@ -1,0 +1,39 @@
+/* job_dataset.c - tutti_job_open_dataset: the samples that training would see. */
+#include <string.h>
+
+#include "data/dataset.h"
+#include "train/job/job_data.h"
+#include "train/model/model_file.h"
+
+/* As training does it, where a model file may ask for fields. */
+static tutti_status settle_fields(const tutti_job *job, tti_job_config *c) {
+    tti_import *import = NULL;
+    if (strcmp(c->data.fields, "auto") == 0) TTI_TRY(tti_model_file_open(job, &import));
+    tti_model_file_fields(import, c);
+    tti_import_close(import);
+    return TUTTI_OK;
+}
+
+static tutti_status open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
+    *out = NULL;
+    TTI_TRY(tutti_job_check(job));
+    tutti_dataset *train;
+    tti_job_config c = job->config;
+    TTI_TRY(settle_fields(job, &c));
+    tutti_dataset_desc desc = tti_job_dataset_desc(&c, TUTTI_TRAIN, NULL);
+    TTI_TRY(tutti_dataset_open(&desc, &train));
+    if (split == TUTTI_TRAIN) {
+        *out = train;
+        return TUTTI_OK;
+    }
+    tti_data_spec *spec = tti_data_spec_share(tti_dataset_spec(train));
+    tutti_dataset_destroy(train);
+    desc = tti_job_dataset_desc(&c, split, spec);
+    tutti_status st = tutti_dataset_open(&desc, out);
+    tti_data_spec_release(spec);
+    return st;
+}
+
+tutti_status tutti_job_open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
+    return tti_job_say_where(job, open_dataset(job, split, out));
+}
