@@ -103,8 +103,8 @@ tutti_status tti_exec_gather_averages(tti_exec *x) {
     if (arrays->sharded) return tti_exec_device_averages(x);
     TTI_TRY(tti_exec_device_staging(x, &whole));
     TTI_TRY(tti_exec_device_pull_ema(x));
-    tti_zero_spread(setup, tti_exec_device_mirror(device, 1),
-                    (tti_range){0, setup->desc.plan->n_flat}, whole);
+    tti_zero_place_own(setup, tti_exec_device_mirror(device, 1),
+                       (tti_range){0, setup->desc.plan->n_flat}, whole);
     TTI_TRY(tti_zero_gather(setup, whole, whole));
     return tti_exec_device_put_staging(x);
 }
@@ -138,14 +138,14 @@ static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
     for (int r = 0; r <= setup->n_ranks; r++)
         slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
     arrays->has_whole_ema = false;
-    tti_zero_spread(setup, state_array(arrays, device, want->k), (tti_range){want->first, last},
-                    to);
+    tti_zero_place_own(setup, state_array(arrays, device, want->k), (tti_range){want->first, last},
+                       to);
     return tti_comm_gather_parts(
         setup->desc.comm,
         &(tti_parts_desc){.src = to, .dst = to, .bounds = slot, .n_groups = 1, .dtype = TUTTI_F32});
 }
 
-static tutti_status tell(const tti_setup *setup, request *want) {
+static tutti_status broadcast_request(const tti_setup *setup, request *want) {
     return tutti_comm_broadcast(setup->desc.comm, want, sizeof *want, TUTTI_U8, 0);
 }
 
@@ -168,7 +168,7 @@ tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, co
         return TUTTI_OK;
     }
     TTI_TRY(staging_of(x, &whole));
-    TTI_TRY(tell(tti_setup_of(x), &want));
+    TTI_TRY(broadcast_request(tti_setup_of(x), &want));
     TTI_TRY(gather_slot(x, &want, whole));
     *data = tti_arrays_of(x)->sharded ? tti_arrays_of(x)->sharded->staging : whole + first;
     return TUTTI_OK;
@@ -182,14 +182,14 @@ tutti_status tti_exec_serve_data(tti_exec *x) {
     TTI_TRY(tti_exec_pull(x));
     for (;;) {
         request want = {0};
-        TTI_TRY(tell(tti_setup_of(x), &want));
+        TTI_TRY(broadcast_request(tti_setup_of(x), &want));
         if (want.k == END) return TUTTI_OK;
         TTI_TRY(gather_slot(x, &want, whole));
     }
 }
 
 tutti_status tti_exec_serve_data_end(const tti_setup *setup) {
-    return tti_exec_has_parts(setup) ? tell(setup, &(request){.k = END}) : TUTTI_OK;
+    return tti_exec_has_parts(setup) ? broadcast_request(setup, &(request){.k = END}) : TUTTI_OK;
 }
 
 void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const float *data) {

@@ -62,7 +62,7 @@ static void run_next(tti_comm_thread *t) {
     pthread_cond_broadcast(&t->changed);
 }
 
-static void *run(void *arg) {
+static void *walk_queue(void *arg) {
     tti_comm_thread *t = arg;
     tti_core_pin(t->core);
     pthread_mutex_lock(&t->mutex);
@@ -85,7 +85,7 @@ tutti_status tti_comm_thread_create(int n_instrs, int core, tti_instr_fn fn, voi
     pthread_mutex_init(&t->mutex, NULL);
     pthread_cond_init(&t->changed, NULL);
     t->n_arrived = calloc((size_t)n_instrs + 1, sizeof *t->n_arrived);
-    t->started = t->n_arrived && pthread_create(&t->thread, NULL, run, t) == 0;
+    t->started = t->n_arrived && pthread_create(&t->thread, NULL, walk_queue, t) == 0;
     if (!t->started) {
         tti_comm_thread_destroy(t);
         return tti_fail(TUTTI_E_NOMEM, "exec: cannot start the communication thread");
@@ -117,7 +117,7 @@ void tti_comm_thread_begin(tti_comm_thread *t, const tti_step_program *program) 
     pthread_mutex_unlock(&t->mutex);
 }
 
-static tutti_status told(const tti_comm_thread *t, tutti_status st) {
+static tutti_status report_failure(const tti_comm_thread *t, tutti_status st) {
     return st == TUTTI_OK ? TUTTI_OK : tti_fail(st, "%s", t->error);
 }
 
@@ -125,7 +125,7 @@ tutti_status tti_comm_thread_check(tti_comm_thread *t) {
     pthread_mutex_lock(&t->mutex);
     tutti_status st = t->status;
     pthread_mutex_unlock(&t->mutex);
-    return told(t, st);
+    return report_failure(t, st);
 }
 
 tutti_status tti_comm_thread_finish(tti_comm_thread *t) {
@@ -135,7 +135,7 @@ tutti_status tti_comm_thread_finish(tti_comm_thread *t) {
     t->program = NULL;
     tutti_status st = t->status;
     pthread_mutex_unlock(&t->mutex);
-    return told(t, st);
+    return report_failure(t, st);
 }
 
 /* ---- compute threads ---- */

@@ -81,7 +81,7 @@ static size_t scratch_bytes(const tti_node *node, const void *state) {
     return p.n_rows > 1 ? p.n * p.n_rows * p.row_bytes : 0;
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_collective(void *state, const tti_kargs *a) {
     const tutti_value *x = a->node->in[0];
     if (!state) return tti_fail(TUTTI_E_INVALID, "exec: %s without others", a->node->op->name);
     switch (a->node->op->collective) {
@@ -155,4 +155,4 @@ tutti_status tti_collective_check(const tti_program *program, const tutti_comm *
 }
 
 const tti_kernel tti_collective_kernel = {
-    .op = "*", .name = "exchange", .scratch_bytes = scratch_bytes, .run = run};
+    .op = "*", .name = "exchange", .scratch_bytes = scratch_bytes, .run = run_collective};

@@ -69,7 +69,7 @@ static tutti_status check_neighbours(const tti_divided *d) {
     return TUTTI_OK;
 }
 
-static tutti_status tell_pieces(tti_divided *d) {
+static tutti_status gather_ids(tti_divided *d) {
     tutti_comm *comm = d->mesh->model;
     int64_t n = d->plan->n_slots, n_most = 0;
     TTI_TRY(tutti_comm_all_reduce(comm, &n, &n_most, 1, TUTTI_I64, TUTTI_MAX, TUTTI_ALG_AUTO));
@@ -94,7 +94,7 @@ tutti_status tti_divided_create(const tti_plan *plan, const tti_mesh *mesh, tti_
     d->mesh = mesh;
     d->rank = tutti_comm_rank(mesh->model);
     d->n_ranks = tutti_comm_n_ranks(mesh->model);
-    tutti_status st = tell_pieces(d);
+    tutti_status st = gather_ids(d);
     if (st != TUTTI_OK) {
         tti_divided_destroy(d);
         return st;

@@ -38,7 +38,8 @@ static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int sh
 }
 
 /* Among the workers of a replica the one with the lowest key, of equal ones the first, reports. */
-static tutti_status tell_first(const tti_setup *setup, int64_t key, char layer[TTI_LAYER_TEXT]) {
+static tutti_status broadcast_first(const tti_setup *setup, int64_t key,
+                                    char layer[TTI_LAYER_TEXT]) {
     tutti_comm *comm = setup->desc.mesh->model;
     int64_t keys[TTI_MAX_RANKS];
     int first = 0;
@@ -55,7 +56,7 @@ static tutti_status find_in_parts(tti_exec *x, const tti_step_desc *desc, int sh
     int moment, step;
     TTI_TRY(find_bad_step(x, desc, shard, &moment, &step));
     if (step >= 0) print_layer(setup->desc.plan->shard.steps[step], layer);
-    return tell_first(setup, step < 0 ? INT64_MAX : (int64_t)moment << 32 | step, layer);
+    return broadcast_first(setup, step < 0 ? INT64_MAX : (int64_t)moment << 32 | step, layer);
 }
 
 void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
@@ -137,7 +138,7 @@ tutti_status tti_exec_report_bad_gradient(tti_exec *x, uint64_t step) {
         TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, &slot, &first, 1, TUTTI_I32, TUTTI_MIN,
                                       TUTTI_ALG_AUTO));
     if (first < plan->n_slots) snprintf(name, sizeof name, "%s", plan->slots[first].param->name);
-    if (setup->divided) TTI_TRY(tell_first(setup, first < plan->n_slots ? 0 : 1, name));
+    if (setup->divided) TTI_TRY(broadcast_first(setup, first < plan->n_slots ? 0 : 1, name));
     name[sizeof name - 1] = '\0';
     return tti_exec_bad_gradient(step, name);
 }

@@ -33,7 +33,7 @@ void tti_exec_fini_sync(tti_setup *setup, tti_joins *joins) {
 }
 
 /* If another thread joins, the compute threads record their own waits. */
-static void tell(tti_exec *x, const tti_node *node, int64_t start, int64_t met) {
+static void record_join(tti_exec *x, const tti_node *node, int64_t start, int64_t arrived) {
     const tti_span join = {
         .part = tti_part_node(TTI_SPAN_SUMS, node, "join"), .shard = -1, .row = TTI_ROW_COMM};
     int64_t end = tti_now_ns();
@@ -41,7 +41,7 @@ static void tell(tti_exec *x, const tti_node *node, int64_t start, int64_t met) 
         tti_profile_add(x, join.row, join.part, join.shard, start, end);
         return;
     }
-    tti_exec_waited(tti_tally_of(x), met - start);
+    tti_exec_waited(tti_tally_of(x), arrived - start);
     tti_profile_stall(x, &join, "waiting for a join", start, end);
 }
 
@@ -63,9 +63,9 @@ tutti_status tti_exec_join(tti_exec *x, int step) {
     if (setup->n_ranks > 1)
         TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, joins->parts, joins->parts, n_all,
                                       TUTTI_F32, TUTTI_SUM, TUTTI_ALG_AUTO));
-    int64_t met = tti_now_ns();
+    int64_t arrived = tti_now_ns();
     node->op->join(joins->parts, (size_t)setup->desc.n_shards, n, joins->joined);
-    tell(x, node, start, met);
+    record_join(x, node, start, arrived);
     for (int s = 0; s < n_local; s++)
         memcpy(tti_instance_step_out(threads->thread[s].shard, step, 0), joins->joined,
                n * sizeof *joins->joined);

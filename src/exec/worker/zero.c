@@ -62,7 +62,7 @@ float *tti_zero_averages(tti_exec *x) {
     return arrays->sharded ? arrays->sharded->averages : tti_exec_grads(x);
 }
 
-void tti_zero_spread(const tti_setup *setup, const float *state, tti_range range, float *to) {
+void tti_zero_place_own(const tti_setup *setup, const float *state, tti_range range, float *to) {
     for (int i = 0; i < setup->share.n_blocks; i++) {
         const tti_own_block *own = &setup->share.blocks[i];
         const tti_update_step *step = &setup->desc.plan->updates[own->update];
@@ -78,7 +78,7 @@ tutti_status tti_zero_gather_ema(tti_exec *x) {
     if (arrays->has_whole_ema) return TUTTI_OK;
     arrays->has_whole_ema = true;
     if (arrays->sharded) return tti_sharded_gather_averages(x);
-    tti_zero_spread(setup, arrays->ema, (tti_range){0, setup->desc.plan->n_flat}, whole);
+    tti_zero_place_own(setup, arrays->ema, (tti_range){0, setup->desc.plan->n_flat}, whole);
     return tti_zero_gather(setup, whole, whole);
 }
 

@@ -35,7 +35,7 @@ tutti_status tti_zero_gather_params(tti_exec *x);
 tutti_status tti_zero_gather_bucket(tti_exec *x, int bucket);
 
 /* Own elements of an array of state in a range, to the places of their parameters. */
-void tti_zero_spread(const tti_setup *setup, const float *state, tti_range range, float *to);
+void tti_zero_place_own(const tti_setup *setup, const float *state, tti_range range, float *to);
 
 /* Averaged parameters, whole, in the memory that tti_zero_averages names: until the next step.  Of
  * a worker on the host. */
