@@ -126,25 +126,27 @@ static int unknown(const char *typed) {
     return EXIT_USAGE;
 }
 
-/* Opens /dev/null for standard streams that the caller has closed.  Otherwise the next file opened,
- * such as a checkpoint, would get descriptor 1 or 2 and receive console output.
- */
-static void keep_standard_files(void) {
-    for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return;
-}
-
 static void on_file_limit(int number) { (void)number; }
 
-/* With a handler for SIGXFSZ, a write beyond `ulimit -f` fails with EFBIG, which is reported like a
- * full disk.  Without it the process would be killed.  A handler and not SIG_IGN, so that programs
- * started by `tutti launch` have the default again. */
-static void survive_file_limit(void) {
-    struct sigaction old;
-    if (sigaction(SIGXFSZ, NULL, &old) != 0 || old.sa_handler != SIG_DFL) return;
-    struct sigaction action = {.sa_handler = on_file_limit, .sa_flags = SA_RESTART};
+static void prepare_process(void) {
+    /* Opens /dev/null for standard streams that the caller has closed.  Otherwise the next file
+     * opened, such as a checkpoint, would get descriptor 1 or 2 and receive console output. */
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) break;
+
+    /* With a handler for SIGXFSZ, a write beyond `ulimit -f` fails with EFBIG, which is reported
+     * like a full disk.  Without it the process would be killed.  A handler and not SIG_IGN, so
+     * that programs started by `tutti launch` have the default again. */
+    struct sigaction old, action = {.sa_handler = on_file_limit, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGXFSZ, &action, NULL);
+    if (sigaction(SIGXFSZ, NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+        sigaction(SIGXFSZ, &action, NULL);
+
+    /* glibc reserves 64 MB of address space for each thread that allocates.  Under ulimit -v other
+     * allocations would then fail, depending on timing. */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        mallopt(M_ARENA_MAX, 1);
 }
 
 /* Results that cannot be written are a failure. */
@@ -154,18 +156,8 @@ static int results_have_arrived(const char *name, int code) {
     return code ? code : EXIT_FAILED;
 }
 
-/* glibc reserves 64 MB of address space for each thread that allocates.  Under ulimit -v other
- * allocations would then fail, depending on timing. */
-static void save_address_space(void) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        mallopt(M_ARENA_MAX, 1);
-}
-
 int main(int argc, char **argv) {
-    keep_standard_files();
-    survive_file_limit();
-    save_address_space();
+    prepare_process();
     if (argc < 2) {
         help(stderr);
         return EXIT_USAGE;

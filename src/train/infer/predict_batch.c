@@ -31,7 +31,7 @@ static bool take_top(const tti_predicting *r, const float *logits, int64_t n,
     return true;
 }
 
-static void tell_not_finite(tti_predicting *r, tutti_prediction *out) {
+static void report_not_finite(tti_predicting *r, tutti_prediction *out) {
     char text[1024];
     snprintf(text, sizeof text, "%s: sample %lld: the model's output is not finite", out->file,
              (long long)out->index);
@@ -49,8 +49,8 @@ static double token_loss(const float *logits, int64_t n, int32_t token) {
 }
 
 /* logits [context, n]. */
-static void tell_text(tti_predicting *r, const tti_predict_sample *w, const int32_t *x,
-                      const float *logits, int64_t n, tutti_prediction *out) {
+static void report_text(tti_predicting *r, const tti_predict_sample *w, const int32_t *x,
+                        const float *logits, int64_t n, tutti_prediction *out) {
     char *text[TUTTI_PREDICT_TOP] = {NULL};
     double loss = 0;
     size_t n_bytes;
@@ -66,7 +66,7 @@ static void tell_text(tti_predicting *r, const tti_predict_sample *w, const int3
         out->perplexity = exp(out->loss);
     }
     if (!take_top(r, logits + (w->n_tokens - 1) * n, n, out)) {
-        tell_not_finite(r, out);
+        report_not_finite(r, out);
         return;
     }
     for (int k = 0; r->ds->tokenizer && k < out->n_top; k++) {
@@ -93,7 +93,7 @@ static bool take_values(tti_predicting *r, const float *logits, tutti_prediction
 }
 
 /* Of samples with fields: the likeliest classes, or the output as it is. */
-static void tell_outputs(tti_predicting *r, const float *output, tutti_prediction *out) {
+static void report_outputs(tti_predicting *r, const float *output, tutti_prediction *out) {
     bool finite = true;
     out->is_value = !r->gives_classes;
     out->n_values = r->n_outputs;
@@ -106,27 +106,27 @@ static void tell_outputs(tti_predicting *r, const float *output, tutti_predictio
     if (finite)
         r->fn(r->user, out);
     else
-        tell_not_finite(r, out);
+        report_not_finite(r, out);
 }
 
-static void tell(tti_predicting *r, int64_t row, const float *logits) {
+static void report(tti_predicting *r, int64_t row, const float *logits) {
     const tti_predict_sample *w = &r->wait[row];
     int64_t n = r->b->model_params.n_classes;
     tutti_prediction out = {.file = w->file, .index = w->index, .n_in_file = w->n_in_file};
     const char *x = (const char *)r->x + (size_t)row * r->row_bytes;
     if (r->is_text) {
-        tell_text(r, w, (const int32_t *)x, logits, n, &out);
+        report_text(r, w, (const int32_t *)x, logits, n, &out);
         return;
     }
     if (r->n_outputs > 0) {
-        tell_outputs(r, logits, &out);
+        report_outputs(r, logits, &out);
         return;
     }
     out.is_value = tti_dataset_spec(r->ds)->target.n > 0;
     if (out.is_value ? take_values(r, logits, &out) : take_top(r, logits, n, &out))
         r->fn(r->user, &out);
     else
-        tell_not_finite(r, &out);
+        report_not_finite(r, &out);
 }
 
 /* ---- a batch ---- */
@@ -145,7 +145,7 @@ tutti_status tti_predict_flush(tti_predicting *r) {
                                      (int32_t)TTI_MIN(b, r->n_waiting - s * b)};
     TTI_TRY(tti_predictor_run(r->p, shards, n_shards, out));
     for (int64_t row = 0; row < r->n_waiting; row++)
-        tell(r, row, out[row / b].logits + row % b * n_logits);
+        report(r, row, out[row / b].logits + row % b * n_logits);
     r->n_waiting = 0;
     return TUTTI_OK;
 }

@@ -22,7 +22,7 @@ static int64_t newest_step(const char *run_dir) {
 }
 
 /* Appends the checkpoint from which the run can continue. */
-static void tell_checkpoint(tti_str *text, int64_t newest, int64_t saving) {
+static void append_checkpoint(tti_str *text, int64_t newest, int64_t saving) {
     if (saving > newest) {
         tti_str_printf(text,
                        "The checkpoint of step %lld was still being written: the run continues "
@@ -43,7 +43,7 @@ void tti_lost_device_advise(const char *run_dir, bool exact, int64_t saving, tut
     tti_str text = {0};
     if (status != TUTTI_E_DEVICE) return;
     tti_str_printf(&text, "%s.  ", tutti_last_error());
-    tell_checkpoint(&text, newest_step(run_dir), saving);
+    append_checkpoint(&text, newest_step(run_dir), saving);
     tti_str_printf(&text,
                    ": tutti train --resume %.300s%s.  If the device fails again, name others in "
                    "parallel.devices; see nvidia-smi and the kernel's log (Xid) for the cause",

@@ -223,7 +223,7 @@ static tutti_status map_shards(session *s, const tti_worker_desc *worker) {
 }
 
 /* Reports where each worker computes, including workers of other machines. */
-static tutti_status tell_place(session *s) {
+static tutti_status report_place(session *s) {
     int32_t mine = tti_devices_place(&s->b->places, s->desc->local_rank);
     s->reporter.place[0] = mine;
     if (!s->b->places.mixed || is_alone(s)) return TUTTI_OK;
@@ -242,7 +242,7 @@ static tutti_status warn_of_few_cores(session *s) {
 }
 
 /* Allowed because the bits are the same, but slow. */
-static tutti_status tell_sharing(session *s) {
+static tutti_status warn_sharing(session *s) {
     int n = s->desc->local_n_ranks, n_devices = s->desc->local_n_devices;
     char text[280];
     if (!tti_devices_are_shared(&s->b->devices, n, n_devices)) return TUTTI_OK;
@@ -268,7 +268,7 @@ static tutti_status prepare(session *s) {
     TTI_TRY(map_shards(s, &worker));
     worker.shard_map = s->shard_map;
     TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
-    TTI_TRY(tell_place(s));
+    TTI_TRY(report_place(s));
     /* Loads model.init before the first record is written, so that a run that cannot begin leaves
      * no run folder. */
     if (!d->resume) TTI_TRY(resume(s));
@@ -297,7 +297,7 @@ static tutti_status prepare(session *s) {
     if (is_async(s)) TTI_TRY(tti_async_meet(s->exec, d->comm));
     TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
     TTI_TRY(warn_of_few_cores(s));
-    return tell_sharing(s);
+    return warn_sharing(s);
 }
 
 /* ---- evaluation ---- */
@@ -432,7 +432,7 @@ static tutti_status end_skips(session *s) {
     return tti_reporter_warn(&s->reporter, text);
 }
 
-static tutti_status tell_times(session *s) {
+static tutti_status report_times(session *s) {
     TTI_TRY(tti_times_gather(&s->times));
     return tti_reporter_times(&s->reporter, s->state.step, &s->times);
 }
@@ -575,7 +575,7 @@ static tutti_status one_step(session *s) {
     s->times_are_due |= is_last || tti_times_is_due(&s->times, s->state.step);
     if (!s->times_are_due || s->last.partial) return TUTTI_OK;
     s->times_are_due = false;
-    TTI_TRY(tell_times(s));
+    TTI_TRY(report_times(s));
     return is_last ? TUTTI_OK : follow_throughput(s);
 }
 
@@ -605,7 +605,7 @@ static tutti_status async_stretch(session *s) {
     s->at_step = s->state.step;
     TTI_TRY(tti_async_run(&desc, &s->state.step, &stopped));
     if (stopped) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
-    return tell_times(s);
+    return report_times(s);
 }
 
 /* Evaluates, saves or reports after a step, if due. */
@@ -631,7 +631,7 @@ static tutti_status train(session *s) {
 }
 
 /* Reports the largest device memory of a step; replicas need the same. */
-static tutti_status tell_memory(session *s, tutti_train_result *result) {
+static tutti_status report_memory(session *s, tutti_train_result *result) {
     int64_t mine = (int64_t)tti_exec_memory_use(s->exec).device_peak, *all;
     bool together = s->b->places.n > 0 && !s->b->places.mixed && !is_async(s);
     if (s->desc->rank == 0)
@@ -653,7 +653,7 @@ static tutti_status tell_memory(session *s, tutti_train_result *result) {
 }
 
 static tutti_status finish(session *s, tutti_train_result *result) {
-    TTI_TRY(tell_memory(s, result));
+    TTI_TRY(report_memory(s, result));
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     TTI_TRY(end_skips(s));
     uint64_t hash;

@@ -380,24 +380,19 @@ static tutti_status train_here(trainer *t) {
     return st;
 }
 
-/* Prints one line: the launcher of this run, and the transport between its ranks. */
-static void tell_launcher(const trainer *t, const tti_comm_place *place) {
-    char text[400];
-    if (t->place.rank != 0 || !t->desc->on_event) return;
-    snprintf(text, sizeof text, "%s; %d host%s, over %s", t->place.text, place->n_hosts,
-             place->n_hosts == 1 ? "" : "s", place->transport);
-    tutti_event event = {.kind = TUTTI_EVENT_START, .text = text};
-    t->desc->on_event(t->desc->user, &event);
-}
-
-/* Connects the ranks of another launcher and checks that they run the same job. */
-static tutti_status meet(trainer *t, const tti_devices *devices) {
+/* Connects the ranks of another launcher, prints the launcher and the transport in one line, and
+ * checks that the ranks run the same job. */
+static tutti_status connect_ranks(trainer *t, const tti_devices *devices) {
     tti_comm_place place;
     uint64_t identity = 0;
+    char text[400];
     TTI_TRY(tti_rendezvous_join((int)t->job->config.parallel.timeout_ms,
                                 (int)t->job->config.parallel.phase_timeout_ms, &t->comm));
     tti_comm_get_place(t->comm, &place);
-    tell_launcher(t, &place);
+    snprintf(text, sizeof text, "%s; %d host%s, over %s", t->place.text, place.n_hosts,
+             place.n_hosts == 1 ? "" : "s", place.transport);
+    tutti_event event = {.kind = TUTTI_EVENT_START, .text = text};
+    if (t->place.rank == 0 && t->desc->on_event) t->desc->on_event(t->desc->user, &event);
     TTI_TRY(tti_agree_on_job(t->comm, t->yaml));
     TTI_TRY(tti_agree_on_cores(t->comm, &t->core_rank, &t->core_n_ranks));
     if (devices->n > 0) { /* the local rank selects the device, independently of cores */
@@ -417,23 +412,23 @@ static bool supervises(const trainer *t) {
 }
 
 /* True in the process that prints warnings; with a supervisor that is the worker of rank 0. */
-static bool tells_warnings(const trainer *t) { return !supervises(t) && t->place.rank == 0; }
+static bool prints_warnings(const trainer *t) { return !supervises(t) && t->place.rank == 0; }
 
 /* Call it before any kernel is prepared.  Processes of our own supervisor are on one machine, so
  * each makes the same choice from the checkpoint. */
 static tutti_status choose_kernels(const trainer *t, const tti_devices *devices) {
     const tti_job_config *c = &t->job->config;
     const char *run_dir = t->desc->resume ? t->desc->resume : t->continues ? c->run.dir : NULL;
-    char told[1024];
+    char notice[1024];
     TTI_TRY(tti_agree_on_kernels(&(tti_kernel_query){.comm = t->comm,
                                                      .devices = devices,
                                                      .local_rank = t->core_rank,
                                                      .n_workers = (int)c->parallel.workers,
                                                      .exact = tti_job_is_exact(c),
                                                      .run_dir = run_dir},
-                                 told, sizeof told));
-    if (!*told || !tells_warnings(t) || !t->desc->on_event) return TUTTI_OK;
-    tutti_event event = {.kind = TUTTI_EVENT_WARNING, .text = told};
+                                 notice, sizeof notice));
+    if (!*notice || !prints_warnings(t) || !t->desc->on_event) return TUTTI_OK;
+    tutti_event event = {.kind = TUTTI_EVENT_WARNING, .text = notice};
     t->desc->on_event(t->desc->user, &event);
     return TUTTI_OK;
 }
@@ -444,7 +439,7 @@ static tutti_status check_resumed_job(trainer *t) {
     tti_str notice = {0}, text = {0};
     if (!t->desc->resume) return TUTTI_OK;
     tutti_status st = tti_resume_check(t->job, t->desc->resume, &notice);
-    if (st == TUTTI_OK && notice.n_bytes > 0 && tells_warnings(t)) {
+    if (st == TUTTI_OK && notice.n_bytes > 0 && prints_warnings(t)) {
         tti_str_printf(&text, "the run continues with other values than its checkpoint:%s",
                        tti_str_text(&notice));
         warn(t, tti_str_text(&text));
@@ -457,10 +452,10 @@ static tutti_status check_resumed_job(trainer *t) {
 /* A launcher that restarts its ranks uses the same command: they resume if the folder has a run of
  * exactly this job.  Rank 0 checks, because only it may have the folder so far. */
 static tutti_status look_for_own_run(trainer *t) {
-    double told[2] = {tti_launcher_restarted(), 0};
-    told[1] = t->place.rank == 0 && tti_resume_is_own(t->job->config.run.dir, t->yaml);
-    TTI_TRY(tutti_comm_all_reduce(t->comm, told, told, 2, TUTTI_F64, TUTTI_MAX, TUTTI_ALG_AUTO));
-    t->continues = told[0] > 0 && told[1] > 0;
+    double found[2] = {tti_launcher_restarted(), 0};
+    found[1] = t->place.rank == 0 && tti_resume_is_own(t->job->config.run.dir, t->yaml);
+    TTI_TRY(tutti_comm_all_reduce(t->comm, found, found, 2, TUTTI_F64, TUTTI_MAX, TUTTI_ALG_AUTO));
+    t->continues = found[0] > 0 && found[1] > 0;
     return TUTTI_OK;
 }
 
@@ -476,14 +471,6 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
     tti_options_put(&t->job->options, "parallel.workers", text, "the launcher");
     tti_job_free_copies(t->job, "the launcher");
     return TUTTI_OK;
-}
-
-/* Called after the ranks have compared the job.  Makes its text for the run folder, with paths that
- * hold in any directory (ranks of other hosts may be in another one), and lists differences from
- * the job of a resumed run.  Messages keep the paths as they were given. */
-static tutti_status print_for_folder(trainer *t) {
-    TTI_TRY(print_job(t, NULL));
-    return check_resumed_job(t);
 }
 
 /* A resumed run has its weights and no longer needs the folder of model.init. */
@@ -516,8 +503,11 @@ static tutti_status prepare(trainer *t) {
     TTI_TRY(tti_cpu_check_levels());
     t->n_devices = devices.n;
     t->n_cores = tti_cores_usable();
-    if (foreign) TTI_TRY(meet(t, &devices));
-    TTI_TRY(print_for_folder(t));
+    if (foreign) TTI_TRY(connect_ranks(t, &devices));
+    /* After the ranks have compared the job: its text for the run folder has paths that hold in any
+     * directory (ranks of other hosts may be in another one).  Messages keep paths as given. */
+    TTI_TRY(print_job(t, NULL));
+    TTI_TRY(check_resumed_job(t));
     int n_here = foreign ? t->core_n_ranks : (int)c->parallel.workers;
     TTI_TRY(tti_devices_check_sharing(c, &devices, n_here, t->n_devices));
     if (foreign && !t->desc->resume) TTI_TRY(look_for_own_run(t));

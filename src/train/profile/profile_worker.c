@@ -145,7 +145,7 @@ static tutti_status give(worker *w, const tti_lease *lease) {
     return tti_server_push_gradient(w->exec, &pushed, &arrival);
 }
 
-static tutti_status meet(const worker *w) {
+static tutti_status synchronize(const worker *w) {
     return w->desc->comm ? tutti_comm_barrier(w->desc->comm) : TUTTI_OK;
 }
 
@@ -158,7 +158,7 @@ static tutti_status run_as_they_come(worker *w, int n_steps, throughput *out) {
     w->n_begun += n;
     w->wait_ns = 0;
     tti_server_rate(server, rate, w);
-    TTI_TRY(meet(w)); /* the server has its first parameters, and its rate */
+    TTI_TRY(synchronize(w)); /* the server has its first parameters, and its rate */
     TTI_TRY(tti_server_open(server, first, first + n));
     int64_t start_ns = tti_now_ns();
     for (;; made++) {
@@ -169,7 +169,7 @@ static tutti_status run_as_they_come(worker *w, int n_steps, throughput *out) {
     }
     out->us = (double)(tti_now_ns() - start_ns) * 1e-3 / (double)TTI_MAX(made, 1);
     out->wait_us = (double)w->wait_ns * 1e-3 / (double)TTI_MAX(made, 1);
-    return meet(w);
+    return synchronize(w);
 }
 
 /* ---- a profile ---- */
@@ -201,7 +201,7 @@ static tutti_status measure(worker *w, tti_numbers *told, tti_ceilings *ceilings
     told->head.trained_us = plain.us;
     told->head.wait_us = plain.wait_us;
     told->head.expected_bubble = tti_exec_expected_bubble(w->exec);
-    TTI_TRY(meet(w)); /* other workers may still read this worker's memory */
+    TTI_TRY(synchronize(w)); /* other workers may still read this worker's memory */
     if (w->desc->rank != 0) return TUTTI_OK;
     return tti_ceilings_measure(w->b->devices.backend, tti_blueprint_target(w->b).compute_dtype,
                                 ceilings);

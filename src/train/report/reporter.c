@@ -39,7 +39,7 @@ void tti_reporter_close(tti_reporter *r) {
     tti_tfevents_close(&r->tfevents);
 }
 
-static void tell(const tti_reporter *r, const tutti_event *event) {
+static void emit(const tti_reporter *r, const tutti_event *event) {
     if (r->train->on_event) r->train->on_event(r->train->user, event);
 }
 
@@ -56,7 +56,7 @@ tutti_status tti_reporter_go_on(tti_reporter *r, tutti_status st) {
     char text[1024];
     snprintf(text, sizeof text, "%s/%s; training continues without these records", r->run_dir,
              tutti_last_error());
-    tell(r, &(tutti_event){.kind = TUTTI_EVENT_WARNING, .text = text});
+    emit(r, &(tutti_event){.kind = TUTTI_EVENT_WARNING, .text = text});
     return TUTTI_OK;
 }
 
@@ -86,7 +86,7 @@ static const char *place_text(const tti_reporter *r, char *out, size_t n_bytes) 
 }
 
 /* Reports the division of the model into stages, and the expected bubble. */
-static tutti_status tell_pipeline(tti_reporter *r) {
+static tutti_status report_pipeline(tti_reporter *r) {
     const tti_stages *s = r->b->n_parts > 0 ? tti_blueprint_plan(r->b, 0)->stages : NULL;
     if (!s || r->expected_bubble <= 0) return TUTTI_OK;
     int n_pieces = tti_stages_n_all_chunks(s), n_shards = r->b->n_shards / r->b->mesh.data;
@@ -127,7 +127,7 @@ static void print_shares(const tti_reporter *r, tti_str *out) {
 }
 
 /* Reports the shard map and the figures from which it follows. */
-static tutti_status tell_shares(tti_reporter *r, int64_t step) {
+static tutti_status report_shard_map(tti_reporter *r, int64_t step) {
     tti_json *j = &r->metrics.json;
     if (!r->shard_map) return TUTTI_OK;
     tti_metrics_begin(&r->metrics, "shard_map");
@@ -155,12 +155,12 @@ tutti_status tti_reporter_shares(tti_reporter *r, int64_t step) {
     if (!r->active) return TUTTI_OK;
     tutti_event e = event_at(r, TUTTI_EVENT_WARNING, step);
     e.text = r->throughputs->text;
-    tell(r, &e);
-    return tell_shares(r, step);
+    emit(r, &e);
+    return report_shard_map(r, step);
 }
 
 /* Warns if tensor parallelism leaves layers undivided. */
-static tutti_status tell_whole_layers(tti_reporter *r) {
+static tutti_status report_whole_layers(tti_reporter *r) {
     tti_str text = {0};
     tutti_status st = TUTTI_OK;
     if (tti_whole_heads_text(r->b, &text)) {
@@ -173,7 +173,7 @@ static tutti_status tell_whole_layers(tti_reporter *r) {
 }
 
 /* Reports what the data sets filled in or left out. */
-static tutti_status tell_notices(tti_reporter *r, const tutti_dataset *ds) {
+static tutti_status report_notices(tti_reporter *r, const tutti_dataset *ds) {
     char line[1024];
     const char *text = tutti_dataset_notices(ds);
     for (size_t n; *text; text += n + (text[n] == '\n')) {
@@ -184,7 +184,7 @@ static tutti_status tell_notices(tti_reporter *r, const tutti_dataset *ds) {
     return TUTTI_OK;
 }
 
-static tutti_status tell_large_batch(tti_reporter *r) {
+static tutti_status warn_large_batch(tti_reporter *r) {
     int64_t batch = r->b->config.train.batch;
     int64_t n = tutti_dataset_get_info(r->b->train)->n_samples;
     char text[256];
@@ -196,7 +196,7 @@ static tutti_status tell_large_batch(tti_reporter *r) {
     return tti_reporter_warn(r, text);
 }
 
-static tutti_status tell_lost_offload(tti_reporter *r) {
+static tutti_status warn_lost_offload(tti_reporter *r) {
     if (strcmp(r->b->config.parallel.offload, "none") == 0 || r->b->places.n > 0) return TUTTI_OK;
     return tti_reporter_warn(r,
                              "parallel.offload has no effect: workers on CPUs already have their "
@@ -214,7 +214,7 @@ static void print_places(const tti_reporter *r, tti_str *out) {
     }
 }
 
-static void tell_places(tti_reporter *r) {
+static void write_places(tti_reporter *r) {
     if (!r->b->places.mixed) return;
     tti_json_array(&r->metrics.json, "devices"); /* -1: the host */
     for (int i = 0; i < r->b->n_workers; i++) tti_json_int(&r->metrics.json, NULL, r->place[i]);
@@ -263,7 +263,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     if (memory.gathered) tti_json_int(j, "bytes_gathered", (int64_t)memory.gathered);
     tti_json_bool(j, "resident", r->is_resident);
     if (r->is_resident) tti_json_int(j, "steps_per_launch", r->n_launched);
-    tell_places(r);
+    write_places(r);
     tti_json_text(j, "backend", tti_str_text(&backend));
     tti_json_text(j, "version", TUTTI_VERSION);
     if (lr.n_bytes) tti_json_text(j, "lr_scaling", tti_str_text(&lr));
@@ -282,15 +282,15 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_str_free(&range);
     tutti_event event = event_at(r, TUTTI_EVENT_START, step);
     event.text = text;
-    tell(r, &event);
+    emit(r, &event);
     TTI_TRY(tti_metrics_end(&r->metrics));
-    TTI_TRY(tell_pipeline(r));
-    TTI_TRY(tell_whole_layers(r));
-    TTI_TRY(tell_shares(r, step));
-    TTI_TRY(tell_lost_offload(r));
-    TTI_TRY(tell_notices(r, r->b->train));
-    TTI_TRY(tell_notices(r, r->b->test));
-    TTI_TRY(tell_large_batch(r));
+    TTI_TRY(report_pipeline(r));
+    TTI_TRY(report_whole_layers(r));
+    TTI_TRY(report_shard_map(r, step));
+    TTI_TRY(warn_lost_offload(r));
+    TTI_TRY(report_notices(r, r->b->train));
+    TTI_TRY(report_notices(r, r->b->test));
+    TTI_TRY(warn_large_batch(r));
     r->mark_ns = tti_now_ns();
     return TUTTI_OK;
 }
@@ -413,7 +413,7 @@ static tutti_status write_eval_curves(tti_reporter *r, const tutti_event *e) {
 /* Writes the mean bubble of the steps since the last record, and the fraction of the last step that
  * each stage computed.
  */
-static void tell_stages(tti_reporter *r, double bubble) {
+static void write_stages(tti_reporter *r, double bubble) {
     tti_json *j = &r->metrics.json;
     tti_json_double(j, "bubble", bubble);
     if (!r->stages_busy) return;
@@ -441,7 +441,7 @@ static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_
     tti_json_double(j, "comm_share", e->comm_share);
     tti_json_double(j, "compute_share", shares[0]);
     tti_json_double(j, "update_share", shares[1]);
-    if (r->expected_bubble > 0) tell_stages(r, shares[2]);
+    if (r->expected_bubble > 0) write_stages(r, shares[2]);
     if (r->slowest && r->slowest->known) {
         tti_json_int(j, "slowest_rank", r->slowest->rank);
         tti_json_text(j, "slowest_why", r->slowest->why);
@@ -500,7 +500,7 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     r->window_ns = r->window_samples = r->window_wait_ns = r->window_comm_ns = 0;
     r->window_compute_ns = r->window_update_ns = 0;
     r->window_bubble = 0;
-    tell(r, &e);
+    emit(r, &e);
     TTI_TRY(write_step_curves(r, &e));
     TTI_TRY(write_step(r, &e, result, shares));
     r->window_steps = 0;
@@ -529,7 +529,7 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_eval_sum
     e.loss = r->eval_loss;
     e.accuracy = r->eval_accuracy;
     fill_values(r, &e);
-    tell(r, &e);
+    emit(r, &e);
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "eval");
     tti_json_int(j, "step", step);
@@ -654,7 +654,7 @@ tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step) {
     snprintf(path, sizeof path, "%s/checkpoints/step-%09lld", r->run_dir, (long long)step);
     tutti_event e = event_at(r, TUTTI_EVENT_CHECKPOINT, step);
     e.text = path;
-    tell(r, &e);
+    emit(r, &e);
     tti_metrics_begin(&r->metrics, "checkpoint");
     tti_json_int(&r->metrics.json, "step", step);
     tti_json_text(&r->metrics.json, "path", path);
@@ -664,7 +664,7 @@ tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step) {
 tutti_status tti_reporter_warn(tti_reporter *r, const char *text) {
     if (!r->active) return TUTTI_OK;
     tutti_event e = {.kind = TUTTI_EVENT_WARNING, .text = text};
-    tell(r, &e);
+    emit(r, &e);
     tti_metrics_begin(&r->metrics, "warning");
     tti_json_text(&r->metrics.json, "text", text);
     return end_record(r);
@@ -702,7 +702,7 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->sent_bytes = is_less ? r->sent_bytes : 0;
 }
 
-static tutti_status tell_lost(tti_reporter *r) {
+static tutti_status warn_lost_records(tti_reporter *r) {
     char text[128];
     if (r->n_lost == 0) return TUTTI_OK;
     snprintf(text, sizeof text,
@@ -713,7 +713,7 @@ static tutti_status tell_lost(tti_reporter *r) {
 
 /* Reports the number of samples left out under data.on_error=skip, with reasons for the first few.
  */
-static tutti_status tell_skipped(tti_reporter *r, const tutti_dataset *ds, const char *split) {
+static tutti_status report_skipped(tti_reporter *r, const tutti_dataset *ds, const char *split) {
     enum { REASONS = 5 };
     int64_t n = tutti_dataset_n_skipped(ds);
     tti_str text = {0};
@@ -731,16 +731,16 @@ static tutti_status tell_skipped(tti_reporter *r, const tutti_dataset *ds, const
 tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,
                               tutti_train_result *result) {
     if (!r->active) return TUTTI_OK;
-    TTI_TRY(tell_skipped(r, r->b->train, "training"));
-    TTI_TRY(tell_skipped(r, r->b->test, "test"));
-    TTI_TRY(tell_lost(r));
+    TTI_TRY(report_skipped(r, r->b->train, "training"));
+    TTI_TRY(report_skipped(r, r->b->test, "test"));
+    TTI_TRY(warn_lost_records(r));
     fill_result(r, step, params_hash, stop_signal, result);
     tutti_event e = event_at(r, TUTTI_EVENT_END, step);
     e.loss = result->loss;
     e.accuracy = result->accuracy;
     fill_values(r, &e);
     e.samples_per_s = result->samples_per_s;
-    tell(r, &e);
+    emit(r, &e);
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "end");
     tti_json_int(j, "step", step);

@@ -110,15 +110,15 @@ static tutti_status describe_data(const tutti_dataset *const sets[TUTTI_N_SPLITS
     return TUTTI_OK;
 }
 
-static void tell_numbers(const data_record *mine, const data_record *first, const char *what,
-                         int64_t a, int64_t b, int rank, char verdict[VERDICT_BYTES]) {
+static void describe_numbers(const data_record *mine, const data_record *first, const char *what,
+                             int64_t a, int64_t b, int rank, char verdict[VERDICT_BYTES]) {
     snprintf(verdict, VERDICT_BYTES,
              "rank %d on %s reads other data than rank 0 on %s: %lld %s, rank 0 has %lld", rank,
              mine->host, first->host, (long long)a, what, (long long)b);
 }
 
-static void tell_prints(const data_record *mine, const data_record *first, const char *what,
-                        uint32_t a, uint32_t b, int rank, char verdict[VERDICT_BYTES]) {
+static void describe_prints(const data_record *mine, const data_record *first, const char *what,
+                            uint32_t a, uint32_t b, int rank, char verdict[VERDICT_BYTES]) {
     snprintf(
         verdict, VERDICT_BYTES,
         "rank %d on %s reads other data than rank 0 on %s: %s have the checksum %08x, those of "
@@ -134,10 +134,11 @@ static void compare_data(int rank, const data_record *mine, const data_record *f
     for (int i = 0; i < TUTTI_N_SPLITS && !verdict[0]; i++) {
         snprintf(what, sizeof what, "%s samples", split_names[i]);
         if (mine->n_samples[i] != first->n_samples[i])
-            tell_numbers(mine, first, what, mine->n_samples[i], first->n_samples[i], rank, verdict);
+            describe_numbers(mine, first, what, mine->n_samples[i], first->n_samples[i], rank,
+                             verdict);
     }
     if (!verdict[0] && mine->n_classes != first->n_classes)
-        tell_numbers(mine, first, "classes", mine->n_classes, first->n_classes, rank, verdict);
+        describe_numbers(mine, first, "classes", mine->n_classes, first->n_classes, rank, verdict);
     if (!verdict[0] && strcmp(mine->x_type, first->x_type) != 0)
         snprintf(verdict, VERDICT_BYTES,
                  "rank %d on %s reads other data than rank 0 on %s: samples %s, rank 0 has %s",
@@ -145,10 +146,11 @@ static void compare_data(int rank, const data_record *mine, const data_record *f
     for (int i = 0; i < TUTTI_N_SPLITS && !verdict[0]; i++) {
         const tti_fingerprint *a = &mine->print[i], *b = &first->print[i];
         snprintf(what, sizeof what, "names of %s classes or files", split_names[i]);
-        if (a->names != b->names) tell_prints(mine, first, what, a->names, b->names, rank, verdict);
+        if (a->names != b->names)
+            describe_prints(mine, first, what, a->names, b->names, rank, verdict);
         snprintf(what, sizeof what, "contents of %s samples", split_names[i]);
         if (!verdict[0] && a->content != b->content)
-            tell_prints(mine, first, what, a->content, b->content, rank, verdict);
+            describe_prints(mine, first, what, a->content, b->content, rank, verdict);
     }
 }
 

@@ -21,14 +21,14 @@ static void keep(void (*describe)(tti_str *out), char *text, size_t n_bytes) {
 }
 
 /* Processors matter if any worker computes on the host. */
-static void tell_host(tti_kernel_record *out) {
+static void record_host(tti_kernel_record *out) {
     out->level = (int32_t)tti_cpu_get_level();
     keep(tti_cpu_describe_libraries, out->libraries, sizeof out->libraries);
     keep(tti_cpu_describe_extensions, out->extensions, sizeof out->extensions);
     keep(tti_cpu_describe_caches, out->caches, sizeof out->caches);
 }
 
-static void tell_device(const tti_devices *devices, int local_rank, tti_kernel_record *out) {
+static void record_device(const tti_devices *devices, int local_rank, tti_kernel_record *out) {
     tti_str kind = {0};
     tti_devices_kind(devices, local_rank, &kind);
     snprintf(out->device, sizeof out->device, "%s", tti_str_text(&kind));
@@ -48,7 +48,7 @@ static void drop_reasons(char *text) {
     *to = '\0';
 }
 
-static void tell_stack(const tti_backend *backend, tti_kernel_record *out) {
+static void record_stack(const tti_backend *backend, tti_kernel_record *out) {
     tti_str str = {0};
     backend->describe(&str);
     if (str.text) drop_reasons(str.text);
@@ -87,7 +87,7 @@ static int lowest(const tti_kernel_record *all, int n_ranks) {
 }
 
 /* Names two ranks and their values: "rank 2 on b has avx2, rank 0 on a amx". */
-static void tell_pair(const tti_kernel_record *all, int a, int b, char *out, size_t n_bytes) {
+static void name_pair(const tti_kernel_record *all, int a, int b, char *out, size_t n_bytes) {
     snprintf(out, n_bytes, "rank %d on %s has %s kernels (%s;%s), rank %d on %s %s (%s;%s)", a,
              all[a].host, tti_cpu_level_name((tti_cpu_level)all[a].level), all[a].libraries,
              all[a].extensions, b, all[b].host, tti_cpu_level_name((tti_cpu_level)all[b].level),
@@ -112,21 +112,21 @@ static tutti_status check_records(const tti_kernel_record *all, int n_ranks) {
 /* Exact mode: chooses the level if ranks differ in levels or extensions, or if the resumed run used
  * a lower level. */
 static void take_lowest(const tti_kernel_record *all, int n_ranks, int other, int *level,
-                        char *told, size_t n_bytes) {
+                        char *notice, size_t n_bytes) {
     int low = lowest(all, n_ranks), wanted = all[0].wanted;
     char pair[700];
     *level = all[low].level;
     if (wanted >= 0 && wanted < *level) {
         *level = wanted;
-        snprintf(told, n_bytes,
+        snprintf(notice, n_bytes,
                  "the run continues with %s kernels, those of its checkpoint, for the same bits; "
                  "this machine has %s",
                  tti_cpu_level_name((tti_cpu_level)wanted),
                  tti_cpu_level_name((tti_cpu_level)all[0].level));
         return;
     }
-    tell_pair(all, low ? low : other, 0, pair, sizeof pair);
-    snprintf(told, n_bytes, "all ranks compute with %s kernels, for the same bits: %s",
+    name_pair(all, low ? low : other, 0, pair, sizeof pair);
+    snprintf(notice, n_bytes, "all ranks compute with %s kernels, for the same bits: %s",
              tti_cpu_level_name((tti_cpu_level)*level), pair);
 }
 
@@ -145,7 +145,7 @@ static bool unlike_devices(const tti_kernel_record *all, int n_ranks, size_t off
 /* Compares ranks on devices.  Exact mode uses the first algorithm that a library proposes, which
  * depends on its version and the kind of device. */
 static tutti_status compare_devices(const tti_kernel_record *all, int n_ranks, bool exact,
-                                    char *told, size_t n_bytes) {
+                                    char *notice, size_t n_bytes) {
     int a, b;
     bool kinds = unlike_devices(all, n_ranks, offsetof(tti_kernel_record, device), &a, &b);
     if (!kinds && !unlike_devices(all, n_ranks, offsetof(tti_kernel_record, stack), &a, &b))
@@ -161,7 +161,7 @@ static tutti_status compare_devices(const tti_kernel_record *all, int n_ranks, b
                         pair,
                         kinds ? "leave out the other kind with parallel.devices"
                               : "install the same driver and libraries on every host");
-    snprintf(told, n_bytes, "ranks compute on different devices: %s", pair);
+    snprintf(notice, n_bytes, "ranks compute on different devices: %s", pair);
     return TUTTI_OK;
 }
 
@@ -172,20 +172,20 @@ static bool is_all_on_devices(const tti_kernel_record *all, int n_ranks) {
 }
 
 tutti_status tti_kernels_decide(const tti_kernel_record *all, int n_ranks, bool exact, int *level,
-                                char *told, size_t n_bytes) {
+                                char *notice, size_t n_bytes) {
     char pair[700];
     *level = -1;
-    *told = '\0';
+    *notice = '\0';
     TTI_TRY(check_records(all, n_ranks));
-    TTI_TRY(compare_devices(all, n_ranks, exact, told, n_bytes));
-    if (*told || is_all_on_devices(all, n_ranks)) return TUTTI_OK;
+    TTI_TRY(compare_devices(all, n_ranks, exact, notice, n_bytes));
+    if (*notice || is_all_on_devices(all, n_ranks)) return TUTTI_OK;
     int library = first_other(all, n_ranks, offsetof(tti_kernel_record, libraries));
     int other = first_other(all, n_ranks, offsetof(tti_kernel_record, extensions));
     int cache = first_other(all, n_ranks, offsetof(tti_kernel_record, caches));
     for (int r = 1; r < n_ranks && !other; r++)
         if (all[r].level != all[0].level) other = r;
     if (library && exact) {
-        tell_pair(all, library, 0, pair, sizeof pair);
+        name_pair(all, library, 0, pair, sizeof pair);
         return tti_fail(
             TUTTI_E_CONFIG,
             "train: ranks would compute different bits, which exact mode does not allow: %s; "
@@ -194,13 +194,13 @@ tutti_status tti_kernels_decide(const tti_kernel_record *all, int n_ranks, bool 
     }
     bool was_less = all[0].wanted >= 0 && all[0].wanted < all[lowest(all, n_ranks)].level;
     if (exact && (other || was_less)) {
-        take_lowest(all, n_ranks, other, level, told, n_bytes);
+        take_lowest(all, n_ranks, other, level, notice, n_bytes);
     } else if (library || other) {
-        tell_pair(all, library ? library : other, 0, pair, sizeof pair);
-        snprintf(told, n_bytes, "ranks compute with different kernels: %s", pair);
+        name_pair(all, library ? library : other, 0, pair, sizeof pair);
+        snprintf(notice, n_bytes, "ranks compute with different kernels: %s", pair);
     } else if (exact && cache) {
         snprintf(
-            told, n_bytes,
+            notice, n_bytes,
             "processors have different caches (rank %d on %s: %s, rank 0 on %s: %s): oneDNN "
             "divides its work by cache sizes, so bits may depend on which rank computes a shard",
             cache, all[cache].host, all[cache].caches, all[0].host, all[0].caches);
@@ -215,7 +215,7 @@ static tutti_status gather(const tti_kernel_query *q, const tti_kernel_record *m
     if (q->comm) return tutti_comm_all_gather(q->comm, mine, all, sizeof *mine, TUTTI_U8);
     for (int r = 0; r < n_ranks; r++) {
         all[r] = *mine;
-        tell_device(q->devices, r, &all[r]);
+        record_device(q->devices, r, &all[r]);
     }
     return TUTTI_OK;
 }
@@ -226,23 +226,23 @@ static void describe_here(const tti_kernel_query *q, tti_kernel_record *out) {
     memset(out, 0, sizeof *out); /* all its bytes are sent */
     out->wanted = -1;
     if (gethostname(out->host, sizeof out->host - 1) != 0) snprintf(out->host, 2, "?");
-    if (q->comm) tell_device(q->devices, q->local_rank, out);
-    if (out->device[0]) tell_stack(q->devices->backend, out);
+    if (q->comm) record_device(q->devices, q->local_rank, out);
+    if (out->device[0]) record_stack(q->devices->backend, out);
     if (q->devices->n > 0 && !q->devices->mixed) return;
-    tell_host(out);
+    record_host(out);
     bool first = !q->comm || tutti_comm_rank(q->comm) == 0;
     if (q->run_dir && first) out->wanted = level_of_run(q->run_dir);
 }
 
-tutti_status tti_agree_on_kernels(const tti_kernel_query *q, char *told, size_t n_bytes) {
+tutti_status tti_agree_on_kernels(const tti_kernel_query *q, char *notice, size_t n_bytes) {
     int level = -1, n_ranks = q->comm ? tutti_comm_n_ranks(q->comm)
                                       : TTI_MAX(TTI_MIN(q->n_workers, q->devices->n), 1);
     tti_kernel_record mine, *all = calloc((size_t)n_ranks, sizeof *all);
-    *told = '\0';
+    *notice = '\0';
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     describe_here(q, &mine);
     tutti_status st = gather(q, &mine, n_ranks, all);
-    if (st == TUTTI_OK) st = tti_kernels_decide(all, n_ranks, q->exact, &level, told, n_bytes);
+    if (st == TUTTI_OK) st = tti_kernels_decide(all, n_ranks, q->exact, &level, notice, n_bytes);
     if (st == TUTTI_OK && level >= 0) st = tti_cpu_set_level((tti_cpu_level)level);
     free(all);
     return st;

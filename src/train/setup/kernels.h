@@ -20,10 +20,11 @@ typedef struct tti_kernel_record {
     char device[128], stack[256];
 } tti_kernel_record;
 
-/* all: [n_ranks]. *level: the level for all; -1: unchanged. told: a message for the user, or "";
+/* all: [n_ranks]. *level: the level for all; -1: unchanged. notice: a message for the user, or "";
  * n_bytes.  TUTTI_E_CONFIG: a difference that cannot be removed. */
 TUTTI_NODISCARD tutti_status tti_kernels_decide(const tti_kernel_record *all, int n_ranks,
-                                                bool exact, int *level, char *told, size_t n_bytes);
+                                                bool exact, int *level, char *notice,
+                                                size_t n_bytes);
 
 typedef struct tti_kernel_query {
     tutti_comm *comm;           /* NULL: all workers are of this machine and of this build */
@@ -34,8 +35,9 @@ typedef struct tti_kernel_query {
     const char *run_dir; /* run that is resumed, or NULL */
 } tti_kernel_query;
 
-/* Collective over comm; before any kernel is prepared.  told: as above, the same on every rank. */
-TUTTI_NODISCARD tutti_status tti_agree_on_kernels(const tti_kernel_query *query, char *told,
+/* Collective over comm; before any kernel is prepared.  notice: as above, the same on every rank.
+ */
+TUTTI_NODISCARD tutti_status tti_agree_on_kernels(const tti_kernel_query *query, char *notice,
                                                   size_t n_bytes);
 
 #endif /* TTI_TRAIN_KERNELS_H */

@@ -214,7 +214,7 @@ T_CASE(a_copy_leaves_as_a_whole) {
                                pieces[i], &r, &t));
             T_EQ(r.n_steps, 60);
             T_EQ(t.n_warnings, 1);
-            assert_non_null(strstr(t.warning, "copy 2 left after "));
+            assert_non_null(strstr(t.warning, "replica 2 left after "));
             const char *rank = strstr(t.warning, ": rank ");
             assert_true(rank && (rank[7] == '4' || rank[7] == '5'));
             assert_non_null(strstr(rank + 8, " failed: exec: worker 2 cannot compute"));
