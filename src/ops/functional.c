@@ -138,7 +138,7 @@ tutti_value *tutti_group_norm_of(tutti_graph *g, tutti_value *x, int64_t groups,
 
 /* ---- batch norm ---- */
 
-/* What moves a buffer. */
+/* Marks stat as the output that updates buffer. */
 static void move_buffer(tutti_graph *g, const tutti_value *buffer, tutti_value *stat) {
     char text[TTI_MAX_NAME + 8];
     snprintf(text, sizeof text, "stat.%s", buffer->node->name);

@@ -7,8 +7,8 @@
 #include "base/philox.h"
 #include "passes/pass_cache.h"
 
-/* Sources are data and views are other names of their input: neither runs.  Nor do slices and
- * concats of adjacent values, and casts that the update makes. */
+/* Sources are data and views are other names of their input: neither runs.  Slices and concats
+ * of adjacent values, and casts that the update makes, do not run either. */
 static bool runs(const tti_program *program, const tti_node *node) {
     const tti_neighbours *neighbours = &program->neighbours;
     return !(node->op->traits & (TTI_SOURCE | TTI_VIEW)) && !neighbours->joined[node->id] &&

@@ -157,7 +157,7 @@ double tti_used_in_pages(const tti_exec_memory *m, const tti_plan *plan, bool is
  * between devices, and a value of 12.6 MB to another stage 34 ms, through pinned memory and the
  * mailbox. */
 static const double BY_HOST_S = 1 / 4.1e9;
-static const tti_way message_host_staged = {60e-6, 0.4e9};
+static const tti_link_speed message_host_staged = {60e-6, 0.4e9};
 /* Share of the speed of a product with the same flops: attention of GPT-2, forward and backward, on
  * one H200. */
 static const double ATTENTION = 0.57;
@@ -170,14 +170,14 @@ enum { TILE = 64 };
  * have not all blocks and wait for the slower device, messages are not added to anything. */
 static const double LAUNCH_S = 3e-6, TP_SHARE = 0.62, MESSAGE_SHARE = 1.05;
 
-static void find_ways(tti_calibration *c) {
-    const tti_way sums = {c->sum_latency_s, c->sum_bytes_s};
+static void find_link_speeds(tti_calibration *c) {
+    const tti_link_speed sums = {c->sum_latency_s, c->sum_bytes_s};
     double latency_s = c->sum_latency_s + LAUNCH_S;
     c->tp = c->message = sums;
     if (!c->is_device) return;
-    if (c->n_ranks <= c->n_cores) c->tp = (tti_way){latency_s, c->sum_bytes_s * TP_SHARE};
-    c->message =
-        c->stages_meet ? (tti_way){latency_s, c->sum_bytes_s * MESSAGE_SHARE} : message_host_staged;
+    if (c->n_ranks <= c->n_cores) c->tp = (tti_link_speed){latency_s, c->sum_bytes_s * TP_SHARE};
+    c->message = c->has_p2p ? (tti_link_speed){latency_s, c->sum_bytes_s * MESSAGE_SHARE}
+                            : message_host_staged;
     c->host_staged_s = BY_HOST_S;
     c->attention = ATTENTION;
     c->kernel_s = KERNEL_S;
@@ -200,8 +200,8 @@ static tutti_status measure_add(const tti_backend *backend, tti_calibration *c) 
     return st;
 }
 
-/* Stages send to each other's memory where they have a device each. */
-static bool stages_meet(const tti_backend *backend) {
+/* Whether stages on devices of their own send into each other's memory. */
+static bool has_p2p(const tti_backend *backend) {
     return backend->device && backend->device->p2p.send != NULL;
 }
 
@@ -221,10 +221,10 @@ tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double b
     if (backend->device) backend->device->close();
     TTI_TRY(st);
     c->flops = ceilings.flops, c->bytes = ceilings.bytes;
-    c->stages_meet = c->n_ranks <= c->n_cores && stages_meet(backend);
+    c->has_p2p = c->n_ranks <= c->n_cores && has_p2p(backend);
     TTI_TRY(measure_add(backend, c));
     TTI_TRY(measure_sums(c));
-    find_ways(c);
+    find_link_speeds(c);
     malloc_trim(0);
     c->start_bytes = tti_process_bytes(&c->start_file_bytes);
     return TUTTI_OK;
@@ -330,10 +330,10 @@ tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration
                                  .sum_bytes_s = known[i].sum_bytes_s,
                                  .n_ranks = n_ranks,
                                  .is_device = known[i].is_device,
-                                 .stages_meet = known[i].is_device,
+                                 .has_p2p = known[i].is_device,
                                  .paper_scratch = known[i].scratch};
         out->add_s = 3 * sizeof(float) / out->bytes;
-        find_ways(out);
+        find_link_speeds(out);
         return TUTTI_OK;
     }
     return tti_fail(TUTTI_E_INVALID,

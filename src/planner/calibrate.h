@@ -27,33 +27,33 @@ typedef struct tti_group_cost {
 /* Scratch memory that the kernels of a plan request from a device, which is asked once. */
 typedef struct tti_scratch {
     const tti_plan *plan;
-    double bytes; /* of a shard that is under way */
+    double bytes; /* of a shard in flight */
 } tti_scratch;
 
 enum { TTI_MAX_SHARD_GROUPS = 32, TTI_MAX_SCRATCH = 128 };
 
-/* A way between workers. */
-typedef struct tti_way {
+/* A connection between workers. */
+typedef struct tti_link_speed {
     double latency_s; /* of whatever goes */
     double bytes_s;   /* that one worker sends in a second */
-} tti_way;
+} tti_link_speed;
 
 typedef struct tti_calibration {
-    int n_cores;          /* that compute at once; devices: how many there are */
-    double flops, bytes;  /* a core's or a device's ceilings, per second */
-    double wide;          /* what operations on f32 reach of flops, as a share; 0: all */
-    double kernel_s;      /* of every operation besides: to begin and to end a kernel */
-    double queued_s;      /* and more of each that is not a part of a recording */
-    int64_t tile;         /* channels that a product takes at a time; 0: any number */
-    double attention;     /* what attention reaches of the former, as a share; 0: all */
-    double add_s;         /* to add one gradient to another, per element, by one core */
-    double sum_latency_s; /* of a small all-reduce between n_ranks workers */
-    double sum_bytes_s;   /* bus bandwidth of a large one */
-    tti_way tp;           /* of exchanges between pieces of layers, inside a shard */
-    tti_way message;      /* of values between stages */
-    bool stages_meet;     /* devices: stages of a pipeline add between them too, without the host */
-    double host_staged_s; /* for one byte of gradients that devices add through the host */
-    double base_bytes;    /* of the process without workers, when the first blueprint was made */
+    int n_cores;            /* that compute at once; devices: how many there are */
+    double flops, bytes;    /* a core's or a device's ceilings, per second */
+    double wide;            /* what operations on f32 reach of flops, as a share; 0: all */
+    double kernel_s;        /* of every operation besides: to begin and to end a kernel */
+    double queued_s;        /* and more of each that is not a part of a recording */
+    int64_t tile;           /* channels that a product takes at a time; 0: any number */
+    double attention;       /* what attention reaches of the former, as a share; 0: all */
+    double add_s;           /* to add one gradient to another, per element, by one core */
+    double sum_latency_s;   /* of a small all-reduce between n_ranks workers */
+    double sum_bytes_s;     /* bus bandwidth of a large one */
+    tti_link_speed tp;      /* collectives of tensor shards, inside a shard of the batch */
+    tti_link_speed message; /* sends from stage to stage */
+    bool has_p2p;           /* devices: stages send and add without the host */
+    double host_staged_s;   /* for one byte of gradients that devices add through the host */
+    double base_bytes;      /* of the process without workers, when the first blueprint was made */
     double start_bytes,
         start_file_bytes; /* in memory before the first micro-batch group, of these of files */
     double code_bytes;    /* of programs and libraries that micro-batch groups have read */
@@ -64,7 +64,7 @@ typedef struct tti_calibration {
     tti_group_cost shard_groups[TTI_MAX_SHARD_GROUPS];
     tti_scratch scratch[TTI_MAX_SCRATCH];
     int n_shard_groups, n_scratch;
-    double paper_scratch; /* of a shard that is under way, where no kernel is there to be asked */
+    double paper_scratch; /* of a shard in flight, if no kernel can tell */
 } tti_calibration;
 
 /* Seconds that a program takes by the costs of its operations, each at the ceiling that it meets

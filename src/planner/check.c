@@ -137,10 +137,10 @@ static void print(const checked *c, tti_str *out) {
     tti_str_free(&name);
 }
 
-/* A number of workers that a record says: any number may stand there. */
-static int n_of(double told) { return (int)TTI_MIN(TTI_MAX(told, 1), TTI_MAX_WORKERS); }
+/* A number of workers from a record, which may have any number there. */
+static int n_of(double recorded) { return (int)TTI_MIN(TTI_MAX(recorded, 1), TTI_MAX_WORKERS); }
 
-/* A run that was continued in another layout took what its job does not say. */
+/* A run that was continued in another layout used values that its job does not have. */
 static tutti_status check_layout(const char *run_dir, const checked *c) {
     const tti_history *h = &c->history;
     const tti_scheme of_job = tti_scheme_of(&c->b->config);

@@ -67,15 +67,15 @@ static int n_compute_threads_of(const member *w, int n_shards) {
 
 static void shard_map(const tti_blueprint *b, const tti_scheme *l,
                       const tti_throughput *throughputs, tti_shard_map *out) {
-    tti_str told = {0};
+    tti_str text = {0};
     int n_shards = (int)l->shards;
     tti_load_weights_kind kind = tti_load_weights_kind_of(&b->config);
     if (tti_load_weights_given(&b->config, b->n_workers, n_shards, out)) return;
     if (kind == TTI_LOAD_WEIGHTS_EQUAL)
         tti_shard_map_equally(b->n_workers, n_shards, out);
     else
-        tti_throughput_shard_map(throughputs, b->n_workers, n_shards, out, &told);
-    tti_str_free(&told);
+        tti_throughput_shard_map(throughputs, b->n_workers, n_shards, out, &text);
+    tti_str_free(&text);
 }
 
 /* ---- a step ---- */

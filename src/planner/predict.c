@@ -38,14 +38,15 @@ tti_scheme tti_scheme_of(const tti_job_config *config) {
 /* ---- computation ---- */
 
 /* A worker: its shards, its compute threads, and how many of all compute threads share a core. */
-typedef struct crew {
+typedef struct worker {
     int n_workers, n_own, n_compute_threads, n_shard_groups;
     double crowd;
-} crew;
+} worker;
 
 /* The worker with the most shards, which all wait for. */
-static crew crew_of(const tti_blueprint *b, const tti_scheme *l, const tti_calibration *c) {
-    crew w = {.n_workers = l->data * l->tensor * l->pipeline};
+static worker slowest_worker(const tti_blueprint *b, const tti_scheme *l,
+                             const tti_calibration *c) {
+    worker w = {.n_workers = l->data * l->tensor * l->pipeline};
     tti_exec_desc desc = tti_worker_exec_desc(b);
     desc.plan = tti_blueprint_plan(b, 0);
     desc.n_compute_threads = at_least_one(c->n_cores / w.n_workers);
@@ -80,11 +81,11 @@ static double exchanged(const tti_program *program, const tti_calibration *c, in
     return seconds;
 }
 
-/* Workers that share a device, stages on a kind of device that does not let them meet, and what
- * divided models do through the host alone. */
+/* True if workers share a device, if stages are on a kind of device without peer-to-peer memory, or
+ * if the job needs the host. */
 static bool is_host_staged(const tti_blueprint *b, const tti_calibration *c) {
     bool shares = b->n_workers > c->n_cores;
-    bool lacks = b->mesh.stage > 1 && !c->stages_meet;
+    bool lacks = b->mesh.stage > 1 && !c->has_p2p;
     return c->is_device && (shares || lacks || tti_job_is_host_staged(&b->config, b->mesh.data));
 }
 
@@ -125,20 +126,20 @@ static tutti_status parts_of(const tti_blueprint *b, const tti_calibration *c, d
 /* Simulates the pipeline schedule with and without the time of messages.  With more workers than
  * cores, a waiting worker leaves its core to others. */
 static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
-                                   const tti_calibration *c, double second, const crew *w) {
+                                   const tti_calibration *c, double second, const worker *w) {
     double moment_s[TTI_MAX_MOMENTS], most = 0, all = 0;
     const tti_plan *plan = tti_blueprint_plan(b, 0);
     tti_stage_sim_desc desc = {.stages = plan->stages,
                                .n_shard_groups = w->n_shard_groups,
                                .n_compute_threads = w->n_compute_threads,
                                .moment_s = moment_s};
-    tti_stage_sim silent, told;
+    tti_stage_sim silent, with_messages;
     tti_stage_costs(b, c, moment_s);
     for (int i = 0; i < 2 * tti_stages_n_all_chunks(plan->stages); i++) moment_s[i] *= second;
     TTI_TRY(tti_stage_sim_run(&desc, &silent));
     desc.latency_s = c->message.latency_s;
     desc.message_s_of_byte = 1 / c->message.bytes_s;
-    TTI_TRY(tti_stage_sim_run(&desc, &told));
+    TTI_TRY(tti_stage_sim_run(&desc, &with_messages));
     for (int i = 0; i < p->layout.pipeline; i++) {
         double out = 0;
         for (int k = 0; k < p->layout.pipeline; k++) out += tti_stage_bytes(plan->stages, i, k);
@@ -150,13 +151,13 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
     p->compute_s = fmin(whole, most * w->crowd);
     p->bubble_s = whole - p->compute_s;
     p->bubble = silent.bubble;
-    p->exchange_s += told.step_s - silent.step_s;
+    p->exchange_s += with_messages.step_s - silent.step_s;
     return TUTTI_OK;
 }
 
 static tutti_status predict_compute(tti_prediction *p, const tti_blueprint *b,
                                     const tti_calibration *c, const tti_group_cost *shard_group,
-                                    const parts *x, const crew *w) {
+                                    const parts *x, const worker *w) {
     double second = shard_group->s / shard_group->cost_s;
     p->sent_bytes = 0;
     p->exchange_s = x->exchange_s * w->n_own * w->crowd;
@@ -204,7 +205,7 @@ static bool sums_behind(const tti_scheme *l, const tti_calibration *c, const tti
 /* For devices that reach each other: gradients overlap with the last shard; parameters with the
  * forward pass of the first one for zero 1 and 2, with all shards for zero 3. */
 static double sums_beside(const tti_prediction *p, const tti_calibration *c, const tti_plan *plan,
-                          double sent, const crew *w) {
+                          double sent, const worker *w) {
     const tti_scheme *l = &p->layout;
     double shard_s = p->compute_s / w->n_own, n = plan->n_buckets;
     double gradients = l->zero == 0  ? sent
@@ -227,7 +228,7 @@ static double tied_s(const tti_blueprint *b, const tti_calibration *c, double by
 }
 
 static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts *x,
-                         const tti_calibration *c, const crew *w) {
+                         const tti_calibration *c, const worker *w) {
     const tti_scheme *l = &p->layout;
     double n_calls, own = w->n_own;
     p->add_s = (own - 1) * x->n_flat * c->add_s / w->n_compute_threads * w->crowd;
@@ -249,7 +250,7 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
  * threads, or its ranks, one for all. */
 static void predict_update(tti_prediction *p, const tti_blueprint *b, const parts *x,
                            const tti_group_cost *shard_group, const tti_calibration *c,
-                           const crew *w) {
+                           const worker *w) {
     const tti_scheme *l = &p->layout;
     const tti_plan *plan = b->plan;
     bool in_ranks = tti_worker_serves_in_ranks(b);
@@ -385,7 +386,7 @@ static int in_flight(const tti_plan *plan, const tti_exec_memory *m) {
 
 static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const parts *x,
                                    const tti_group_cost *shard_group, const tti_calibration *c,
-                                   const crew *w) {
+                                   const worker *w) {
     tti_exec_desc desc = tti_worker_exec_desc(b);
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
     home h = {0};
@@ -439,7 +440,7 @@ tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
     tti_blueprint own = *like, *b = &own;
     own.config.parallel.zero = layout->zero;
     *out = (tti_prediction){.layout = *layout};
-    crew w = crew_of(b, layout, c);
+    worker w = slowest_worker(b, layout, c);
     tti_group_cost shard_group =
         tti_calibrated_shard_group(c, b->rows_per_shard, layout->recompute,
                                    tti_program_cost_s(c, &b->plan->shard), &out->is_measured);

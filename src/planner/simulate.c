@@ -52,7 +52,7 @@ static void spread(const tti_simulation *s, tti_calibration *c) {
     c->n_ranks = n;
     c->sum_latency_s = level->latency_us * 1e-6;
     c->sum_bytes_s = level->gb_s * 1e9;
-    c->tp = c->message = (tti_way){c->sum_latency_s, c->sum_bytes_s};
+    c->tp = c->message = (tti_link_speed){c->sum_latency_s, c->sum_bytes_s};
 }
 
 static tutti_status calibrate(tti_simulation *s, tti_calibration *c) {
@@ -71,7 +71,7 @@ static tutti_status time_stages(tti_simulation *s, const tti_calibration *c,
                                 int64_t n_shard_groups) {
     tti_simulated_solo *w = &s->solo;
     double moment_s[TTI_MAX_MOMENTS];
-    tti_stage_sim told = {.step_s = 1, .busy_s = {1}, .end_s = {1}};
+    tti_stage_sim schedule = {.step_s = 1, .busy_s = {1}, .end_s = {1}};
     if (w->n_stages > 1) {
         tti_stage_costs(s->b, c, moment_s);
         TTI_TRY(
@@ -79,12 +79,13 @@ static tutti_status time_stages(tti_simulation *s, const tti_calibration *c,
                                                     .n_shard_groups = (int)n_shard_groups,
                                                     .n_compute_threads = 1,
                                                     .moment_s = moment_s},
-                              &told));
+                              &schedule));
     }
     for (int i = 0; i < w->n_stages; i++) {
         const tti_plan *plan = tti_blueprint_plan(s->b, i * s->b->mesh.tensor);
-        w->stages[i].end_s = w->compute_s * told.end_s[i] / told.step_s;
-        double shard_s = w->compute_s * told.busy_s[i] / told.step_s / (double)n_shard_groups;
+        w->stages[i].end_s = w->compute_s * schedule.end_s[i] / schedule.step_s;
+        double shard_s =
+            w->compute_s * schedule.busy_s[i] / schedule.step_s / (double)n_shard_groups;
         TTI_TRY(time_buckets(plan, c, shard_s, &w->stages[i]));
     }
     return TUTTI_OK;
@@ -169,9 +170,9 @@ static double tell(const tti_simulation *s, int64_t n, double *sent) {
     double once[TTI_N_LEVELS] = {0}, every = s->sums.mean_every;
     int64_t members[TTI_N_LEVELS];
     tti_network_members(&s->network, n, 1, members);
-    double told = tti_network_sum_s(&s->network, members, s->solo.sums_bytes * (double)n, once);
+    double sum_s = tti_network_sum_s(&s->network, members, s->solo.sums_bytes * (double)n, once);
     for (int i = 0; i < TTI_N_LEVELS; i++) sent[i] += once[i] / every;
-    return told / every;
+    return sum_s / every;
 }
 
 /* The number of workers that each update a part. */

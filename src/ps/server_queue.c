@@ -2,7 +2,7 @@
  *
  * One mutex orders everything.  A worker's request is appended to one queue, and its numbers (which
  * batch, which update, of which version) are assigned at the same time; so the numbers determine
- * what the threads will do, and there is no other order between workers. */
+ * what the threads will do, and workers have no other order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

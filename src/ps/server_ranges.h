@@ -37,7 +37,7 @@ tutti_status tti_ranges_copy(tti_ranges *ranges, const tti_request *r);
 tutti_status tti_ranges_update(tti_ranges *ranges, const tti_request *r, uint64_t workers);
 tutti_status tti_ranges_end_update(tti_ranges *ranges, uint64_t *hash);
 
-/* What join of tti_exec_desc does. */
+/* Does what join of tti_exec_desc must do. */
 tutti_status tti_ranges_join(tti_ranges *ranges, double *values, size_t n_each);
 
 /* State k of keys, in other ranges than 0, to `to`, which begins with keys.first. */

@@ -72,7 +72,7 @@ static bool holds_up(const tti_server *s, int w, int waits) {
     return tti_server_is_async(s) ? s->worker[w].computes : s->worker[w].n_pieces == 0;
 }
 
-/* Of those workers the one that has computed for the longest time. */
+/* The one of those workers that has computed for the longest time. */
 static const char *slowest(const tti_server *s, int waits, char text[32]) {
     int found = -1;
     for (int w = 0; w < s->desc.n_workers; w++)

@@ -181,9 +181,9 @@ T_CASE(stages_that_meet_or_not) {
     made m = make("parallel.workers=4", "parallel.pipeline=2");
     T_OK(tti_calibration_of("h200", 4, &c));
     tti_scheme scheme = tti_scheme_of(&m.b->config);
-    c.stages_meet = true;
+    c.has_p2p = true;
     T_OK(tti_predict(m.b, &scheme, &c, &direct));
-    c.stages_meet = false;
+    c.has_p2p = false;
     T_OK(tti_predict(m.b, &scheme, &c, &host_staged));
     size_t flat = 0;
     for (int i = 0; i < 2; i++) flat = TTI_MAX(flat, tti_blueprint_plan(m.b, i)->n_flat);

@@ -17,7 +17,7 @@ enum { LOCK_TRIES = 100 }; /* one millisecond apart */
 /* Waits for others that append to the file or repair it: on some file systems O_APPEND alone lets
  * two records go to the same place, and a repair must not see half a record of a process that
  * writes.  False: another process has had the lock for 0.1 s, so it is stopped or dead on its host;
- * nobody waits longer than that.  True also where the file system has no locks. */
+ * no process waits longer.  True also where the file system has no locks. */
 static bool lock(int fd) {
     for (int i = 0; i < LOCK_TRIES; i++) {
         if (flock(fd, LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && errno != EINTR))

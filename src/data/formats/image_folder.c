@@ -444,8 +444,8 @@ cleanup:
     return st;
 }
 
-/* n_samples of all, evenly spread, for they are sorted by class. */
-static tutti_status thin_out(const tutti_dataset_desc *desc, folder *f) {
+/* Keeps n_samples of all, evenly spaced, because they are sorted by class. */
+static tutti_status keep_some(const tutti_dataset_desc *desc, folder *f) {
     if (desc->n_samples > f->n_samples)
         return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, there are %lld", f->root,
                         (long long)desc->n_samples, (long long)f->n_samples);
@@ -504,7 +504,7 @@ static tutti_status images_open(const tutti_dataset_desc *desc, tutti_dataset *d
     f->skip_bad = desc->skip_bad;
     tutti_status st;
     TTI_TRY_GOTO(find_samples(desc, f), cleanup);
-    TTI_TRY_GOTO(thin_out(desc, f), cleanup);
+    TTI_TRY_GOTO(keep_some(desc, f), cleanup);
     if (desc->n_classes > 0 && desc->n_classes != f->classes.n) {
         st = tti_fail(TUTTI_E_DATA, "%s: %lld classes, %lld are expected", f->root,
                       (long long)f->classes.n, (long long)desc->n_classes);

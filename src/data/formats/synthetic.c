@@ -15,7 +15,7 @@ enum { POOL = 64 };
 
 static const int64_t default_samples[TUTTI_N_SPLITS] = {1 << 20, 1 << 10};
 
-/* Of uniform bytes, over 255: images have mean 0 and variance 1. */
+/* The mean and std of uniform bytes over 255, so that images have mean 0 and variance 1. */
 static const double byte_mean[3] = {0.5, 0.5, 0.5}, byte_std[3] = {0.2898, 0.2898, 0.2898};
 
 typedef struct random_state {

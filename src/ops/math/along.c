@@ -1,5 +1,5 @@
 /* along.c - ops along one axis that need the order or the place of its elements: running sums,
- * sorting, and elements picked by places of their own.
+ * sorting, and elements selected by index.
  *
  * The axis may not be divided; any other dimension may. */
 #include <math.h>

@@ -113,7 +113,7 @@ static tutti_status embedding_grad_infer(const tti_node *node, tutti_type *out) 
     return tti_node_fail(node, "dy must have one dimension more than ids");
 }
 
-/* x seen as [outer, n, inner] around the axis, the picked elements as [outer, n_ids, inner]. */
+/* x seen as [outer, n, inner] around the axis, the selected elements as [outer, n_ids, inner]. */
 static void gather(const tti_args *a, int axis) {
     tti_axis_view x = tti_view_axis(tti_in_shape(a->node, 0), axis);
     size_t n_ids = tti_in_n(a->node, 1);

@@ -289,8 +289,8 @@ static bool is_point(const tti_node *node) {
            x->dim[2] == y->dim[2] && x->dim[3] == y->dim[3];
 }
 
-/* Of the two gradients that a join adds, the input that only it reads and such a convolution makes;
- * or -1. */
+/* The input of a join of two gradients that only the join reads and that such a convolution makes;
+ * -1: none. */
 static int made_by_point(const tti_rewrite *rw, const tti_node *join, const tti_target *target) {
     const tti_op *grad_x = tti_op_find("conv2d_grad_x");
     for (int i = 0; i < join->n_in; i = i ? i + 1 : 4) {
@@ -395,9 +395,9 @@ tutti_status tti_fuse_conv_sums(tutti_graph **g, const tti_target *target) {
 
 /* ---- statistics of a convolution ---- */
 
-/* A 1x1 convolution without bias or act, of whole vectors of 16 bits: where the time goes into
- * memory, not into products. */
-static bool is_thin(const tti_node *node, const tti_op *conv) {
+/* A 1x1 convolution without bias or act, of whole vectors of 16 bits: its time is that of memory,
+ * not of products. */
+static bool is_memory_bound(const tti_node *node, const tti_op *conv) {
     if (node->op != conv || node->n_in != 2 || tti_attr_int(node, "act") != TTI_EPILOGUE_NONE ||
         tti_attr_int(node, "groups") != 1)
         return false;
@@ -441,7 +441,7 @@ tutti_status tti_fuse_conv_stats(tutti_graph **g, const tti_target *target) {
     if (!gone) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; gone && i < (*g)->n_nodes; i++) {
         const tti_node *node = (*g)->nodes[i];
-        const tti_node *of = is_thin(node, conv) ? stats_of(*g, node, stats) : NULL;
+        const tti_node *of = is_memory_bound(node, conv) ? stats_of(*g, node, stats) : NULL;
         if (of) gone[of->id] = true;
         if (of)
             emit_conv_stats(&rw, node, of);

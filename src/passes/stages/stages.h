@@ -55,7 +55,7 @@ struct tti_stages {
     bool is_joined; /* values of all shards are joined inside the step (TTI_SYNC) */
     tti_tied_param *tied;
     int n_tied;
-    /* Of the graph between the passes. */
+    /* Between the passes: the graph at hand. */
     int n_forward; /* its nodes before autodiff */
     tti_stage_boundaries train, eval;
 };

@@ -66,7 +66,7 @@ enum { TTI_TENSOR_MOST_TRIED = 64 };
 int tti_tensor_uneven(const tutti_graph *g, int n, const tti_node **first);
 
 /* Appends the numbers of workers that divide enough of g, either with all layers even or with some
- * uneven, such as "2, 4"; or that there are none. */
+ * uneven, such as "2, 4"; or that no number does. */
 tutti_status tti_tensor_numbers(const tutti_graph *g, bool even, tti_str *out);
 
 /* Appends kind, name and sizes of a layer that tti_tensor_uneven has found. */
