@@ -287,6 +287,7 @@ T_CASE(backup_workers) {
         print_message("steps/s: %.1f (%.0f %% of what the other three could do), all wait %.1f\n",
                       got, 100 * got / others, waiting);
         go_on = got >= 2 * waiting;
+        times = TTI_MIN(times * LONGER, LONGEST);
     }
     assert_true(go_on);
 }
