@@ -351,7 +351,7 @@ typedef struct tti_device_update_ops {
     void (*destroy)(void *update); /* takes NULL */
     /* The host may mark and await the copy queue, and write parameters by TTI_QUEUE_COMM, while the
      * kernels of a step go on (exec/device/offload.c).  False: not known to work there. */
-    bool is_beside;
+    bool is_overlapped;
 } tti_device_update_ops;
 
 /* Groups of devices; all ranks make the same calls in the same order. */
@@ -370,15 +370,15 @@ typedef struct tti_device_collective_ops {
      * kernels do beside them, such as NVLink. */
     bool (*are_linked)(const void *group);
     /* The sum of elements first .. of the partial sums into the first partial sum of every rank;
-     * multiples of 4.  In TTI_QUEUE_COMM. beside: other kernels run concurrently, and leave few
+     * multiples of 4.  In TTI_QUEUE_COMM. overlapped: other kernels run concurrently, and leave few
      * resources. */
-    tutti_status (*all_reduce)(void *group, size_t first, size_t n_elems, bool beside);
+    tutti_status (*all_reduce)(void *group, size_t first, size_t n_elems, bool overlapped);
     /* The sum of a group of bounds, to each rank its part alone, into peers.sums.  Into
      * TTI_QUEUE_COMM. */
-    tutti_status (*reduce_scatter)(void *group, size_t which, bool beside);
+    tutti_status (*reduce_scatter)(void *group, size_t which, bool overlapped);
     /* The parts of a group, from that source of their ranks to dst on, the place of the group's
      * first element.  Into TTI_QUEUE_COMM. */
-    tutti_status (*all_gather)(void *group, size_t which, int source, float *dst, bool beside);
+    tutti_status (*all_gather)(void *group, size_t which, int source, float *dst, bool overlapped);
     /* Words of 32 bits: first .. last-1 are this rank's, or 0 where they are another's. */
     tutti_status (*all_gather_words)(void *group, void *words, size_t n_words, size_t first,
                                      size_t last);
@@ -389,8 +389,8 @@ typedef struct tti_device_collective_ops {
     /* What a worker adds to the sums of a step. */
     tutti_status (*report_sums)(const tti_device_step_sums *step_sums);
     /* An exchange of a group with tp_half_bytes, into TTI_QUEUE_PEER.  Added in the order of the
-     * group's terms: f16 and bf16 as f32, rounded at the end.  beside: as of all_reduce. */
-    tutti_status (*tp_collective)(void *group, const tti_tp_collective *tp, bool beside);
+     * group's terms: f16 and bf16 as f32, rounded at the end.  overlapped: as of all_reduce. */
+    tutti_status (*tp_collective)(void *group, const tti_tp_collective *tp, bool overlapped);
     /* As await of the queues; ends also when a peer is lost or does not come in time. */
     tutti_status (*await)(void *group, int event);
     /* Optional: how long the kernels of TTI_QUEUE_COMPUTE have waited for those of other devices so
@@ -402,9 +402,9 @@ typedef struct tti_device_collective_ops {
 /* Optional: values between the devices of a group with n_slots.  Both ends of a slot call theirs.
  * All NULL also where a kind of device was not seen to do it right. */
 typedef struct tti_device_p2p_ops {
-    /* Into TTI_QUEUE_PEER: waits there until the slot is empty, copies, and fills it.  beside: as
+    /* Into TTI_QUEUE_PEER: waits there until the slot is empty, copies, and fills it.  overlapped: as
      * of all_reduce. */
-    tutti_status (*send)(void *group, const tti_device_message *message, bool beside);
+    tutti_status (*send)(void *group, const tti_device_message *message, bool overlapped);
     /* What comes into the compute queue waits until the slot is full; its value is in this rank's
      * first piece. */
     tutti_status (*recv)(void *group, int slot);

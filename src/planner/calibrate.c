@@ -243,13 +243,13 @@ static tutti_status no_complete(void *update, int first, int n) {
     return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
-static tutti_status no_tp(void *group, const tti_tp_collective *tp, bool beside) {
-    (void)group, (void)tp, (void)beside;
+static tutti_status no_tp(void *group, const tti_tp_collective *tp, bool overlapped) {
+    (void)group, (void)tp, (void)overlapped;
     return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
-static tutti_status no_send(void *group, const tti_device_message *message, bool beside) {
-    (void)group, (void)message, (void)beside;
+static tutti_status no_send(void *group, const tti_device_message *message, bool overlapped) {
+    (void)group, (void)message, (void)overlapped;
     return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 

@@ -199,7 +199,7 @@ static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double 
 static bool sums_behind(const tti_scheme *l, const tti_calibration *c, const tti_plan *plan) {
     static const double FAST = 1e11;
     bool is_plain = l->zero < 2 && l->tensor * l->pipeline == 1 && c->sum_bytes_s > FAST;
-    return is_plain && tti_device_sums_behind(plan, &tti_weights_gpu, l->zero == 1);
+    return is_plain && tti_device_sums_after(plan, &tti_weights_gpu, l->zero == 1);
 }
 
 /* For devices that reach each other: gradients overlap with the last shard; parameters with the

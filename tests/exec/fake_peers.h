@@ -162,9 +162,9 @@ static inline tutti_status fake_sum_hosts(fake_group *g, const tti_chunk *parts)
     return fake_barrier(g);
 }
 
-static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, bool beside) {
+static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, bool overlapped) {
     fake_group *g = group;
-    (void)beside;
+    (void)overlapped;
     if (first % 4 || n_elems % 4 || n_elems > g->peers.n_most)
         return tti_fail(TUTTI_E_INTERNAL, "elements %zu and %zu more", first, n_elems);
     tti_chunk c = tti_chunk_of(n_elems, g->peers.rank, g->peers.n_ranks), parts[FAKE_MAX_RANKS];
@@ -181,10 +181,10 @@ static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, b
     return fake_barrier(g);
 }
 
-static inline tutti_status fake_sum_parts(void *group, size_t which, bool beside) {
+static inline tutti_status fake_sum_parts(void *group, size_t which, bool overlapped) {
     fake_group *g = group;
     const size_t *part = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1) + g->peers.rank;
-    (void)beside;
+    (void)overlapped;
     if (which >= g->peers.n_groups || part[0] % 4 || part[1] % 4)
         return tti_fail(TUTTI_E_INTERNAL, "part %zu from %zu to %zu", which, part[0], part[1]);
     const size_t *first = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1);
@@ -226,11 +226,11 @@ static inline tutti_status fake_fetch_hosts(fake_group *g, int source, const siz
 }
 
 static inline tutti_status fake_fetch(void *group, size_t which, int source, float *dst,
-                                      bool beside) {
+                                      bool overlapped) {
     fake_group *g = group;
     size_t n = (size_t)g->peers.n_ranks;
     const size_t *part = g->peers.bounds + which * (n + 1);
-    (void)beside;
+    (void)overlapped;
     if (which >= g->peers.n_groups || source >= g->peers.n_sources)
         return tti_fail(TUTTI_E_INTERNAL, "group %zu from source %d", which, source);
     const size_t *places = g->peers.sources[source].places;

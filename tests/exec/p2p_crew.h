@@ -14,7 +14,7 @@ typedef struct p2p_crew {
     const tti_backend *backend;
     size_t n_bytes[P2P_EACH]; /* of the values from each rank to each other one */
     bool ahead;               /* all are put before any is taken: most wait for their slot */
-    bool record, beside;
+    bool record, overlapped;
     int timeout_ms; /* 0: 20 s */
 } p2p_crew;
 
@@ -121,7 +121,7 @@ static inline const char *p2p_put(p2p_rank *r, int to, int k) {
                                         .src = p2p_box(r, r->out, to, k),
                                         .place = p2p_place(r, r->rank, k),
                                         .n_bytes = r->c->n_bytes[k]};
-    COMM_OK(r->ops->p2p.send(r->group, &message, r->c->beside));
+    COMM_OK(r->ops->p2p.send(r->group, &message, r->c->overlapped));
     return NULL;
 }
 

@@ -170,7 +170,7 @@ static inline const char *reduce_say(reduce_rank *r, uint64_t hash) {
 }
 
 /* The own parts of the sums take the place of parameters, and the others' come. */
-static inline const char *reduce_fetch(reduce_rank *r, bool beside) {
+static inline const char *reduce_fetch(reduce_rank *r, bool overlapped) {
     tti_exec *x = r->x;
     float *dst = r->c->sharded ? r->sharded.gathered : x->arrays->params;
     if (r->c->sharded)
@@ -181,19 +181,19 @@ static inline const char *reduce_fetch(reduce_rank *r, bool beside) {
         COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->arrays->params + own[0],
                                     tti_exec_grads(x) + own[0], (own[1] - own[0]) * sizeof(float)));
     }
-    if (!beside) COMM_OK(tti_device_reduce_meet(r->reduce));
+    if (!overlapped) COMM_OK(tti_device_reduce_meet(r->reduce));
     COMM_OK(tti_device_reduce_fetch_begin(r->reduce));
     for (int b = REDUCE_BUCKETS - 1; b >= 0; b--)
-        COMM_OK(tti_device_reduce_fetch(r->reduce, b, 0, dst + r->c->buckets[b].first, beside));
-    COMM_OK(tti_device_reduce_fetched(r->reduce, beside));
+        COMM_OK(tti_device_reduce_fetch(r->reduce, b, 0, dst + r->c->buckets[b].first, overlapped));
+    COMM_OK(tti_device_reduce_fetched(r->reduce, overlapped));
     COMM_OK(tti_device_reduce_hash(r->reduce, r->report, r->sums));
     return NULL;
 }
 
-static inline const char *reduce_shards(reduce_rank *r, bool beside) {
+static inline const char *reduce_shards(reduce_rank *r, bool overlapped) {
     tti_exec *x = r->x;
     size_t n_flat = r->c->plan.n_flat;
-    tti_device_reduce_begin(r->reduce, beside);
+    tti_device_reduce_begin(r->reduce, overlapped);
     for (int w = 0; w < x->setup.acc.n_shard_groups; w++) {
         const tti_shard_group *shard_group = &x->setup.acc.shard_groups[w];
         for (int i = 0; i < shard_group->n_shards; i++)
@@ -209,7 +209,7 @@ static inline const char *reduce_shards(reduce_rank *r, bool beside) {
         r->c->backend->accumulate(tti_exec_grads(x),
                                   x->arrays->buffers[x->setup.acc.piece_buffer[i]], n_flat);
     COMM_OK(tti_device_reduce_finish(r->reduce, r->args, r->report, r->sums));
-    return r->c->parts ? reduce_fetch(r, beside) : NULL;
+    return r->c->parts ? reduce_fetch(r, overlapped) : NULL;
 }
 
 /* The sums as they are on the device: of parts as they were fetched. */

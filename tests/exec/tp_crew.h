@@ -15,7 +15,7 @@ typedef struct tp_case {
     tti_collective kind;
     tutti_dtype dtype;
     size_t n_rows, part_elems;
-    bool in_place, beside;
+    bool in_place, overlapped;
 } tp_case;
 
 /* By single elements, by units of 16 bytes, over more blocks than one, in parts, beside. */
@@ -184,7 +184,7 @@ static inline const char *tp_put(tp_rank *r) {
                                       .out = r->out[i],
                                       .n_rows = t->n_rows,
                                       .part_bytes = t->part_elems * tutti_dtype_bytes(t->dtype)};
-        COMM_OK(r->ops->collectives.tp_collective(r->group, &tp, t->beside));
+        COMM_OK(r->ops->collectives.tp_collective(r->group, &tp, t->overlapped));
     }
     COMM_OK(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
     return NULL;

@@ -203,13 +203,13 @@ static tutti_status run_host_staged(tti_exec *x, tti_device_set *set) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
     tti_profile_next_step(x);
-    d->beside = compare_own(x, set->desc.step);
-    TTI_TRY(d->beside);
+    d->overlap_status = compare_own(x, set->desc.step);
+    TTI_TRY(d->overlap_status);
     TTI_TRY(tti_device_put_begin(x, set));
     if (d->sharded) TTI_TRY(tti_device_sharded_step(d->sharded, false));
     TTI_TRY(tti_device_run_shards(x, set));
     if (d->sharded) TTI_TRY(tti_device_sharded_finish(d->sharded));
-    TTI_TRY(d->beside);
+    TTI_TRY(d->overlap_status);
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
     tti_exec_note(setup, &set->desc, "reduce");
     TTI_TRY(tti_device_host_staged_grads(d->host_staged));

@@ -133,18 +133,18 @@ static tutti_status reread(tti_exec *x) {
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("hash of own parameters"), -1);
 }
 
-tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool beside) {
+tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool overlapped) {
     tti_exec_device *device = tti_device_of(x);
     tti_offload *offload = tti_offload_of(x);
     tti_exec_device *d = device;
-    tti_device_tp_begin(tti_tp_of(x), beside);
-    if (d->pipe) tti_device_pipe_begin(d->pipe, beside);
-    if (d->reduce) tti_device_reduce_begin(d->reduce, beside);
+    tti_device_tp_begin(tti_tp_of(x), overlapped);
+    if (d->pipe) tti_device_pipe_begin(d->pipe, overlapped);
+    if (d->reduce) tti_device_reduce_begin(d->reduce, overlapped);
     if (offload) tti_offload_begin(offload);
-    d->beside = TUTTI_OK;
+    d->overlap_status = TUTTI_OK;
     TTI_TRY(tti_device_put_begin(x, set));
-    if (d->parts) TTI_TRY(tti_device_parts_begin(d->parts, beside));
-    if (d->sharded) TTI_TRY(tti_device_sharded_step(d->sharded, beside));
+    if (d->parts) TTI_TRY(tti_device_parts_begin(d->parts, overlapped));
+    if (d->sharded) TTI_TRY(tti_device_sharded_step(d->sharded, overlapped));
     TTI_TRY(tti_device_run_shards(x, set));
     if (d->parts) TTI_TRY(tti_device_parts_finish(d->parts));
     if (d->sharded) TTI_TRY(tti_device_sharded_finish(d->sharded));
@@ -160,8 +160,8 @@ tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool 
 
 /* ---- evaluation ---- */
 
-static tutti_status eval_shards(tti_exec *x, const tti_device_set *set, bool beside) {
-    tti_device_tp_begin(tti_tp_of(x), beside);
+static tutti_status eval_shards(tti_exec *x, const tti_device_set *set, bool overlapped) {
+    tti_device_tp_begin(tti_tp_of(x), overlapped);
     TTI_TRY(tti_device_put_begin(x, set));
     return tti_device_eval_shards(x, set);
 }

@@ -329,7 +329,7 @@ static void begin_fetching(const pipe_step *s, const part *p) {
 /* ---- a part ---- */
 
 /* Buckets are summed during the last micro-batch group, as it completes them. */
-static bool sums_beside(const pipe_step *s, int shard_group) {
+static bool overlaps_sums(const pipe_step *s, int shard_group) {
     const tti_exec *x = s->pipe->x;
     const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
     if (!reduce)
@@ -338,12 +338,12 @@ static bool sums_beside(const pipe_step *s, int shard_group) {
     return tti_device_reduce_merges(reduce, shard_group);
 }
 
-static void sum_beside(const pipe_step *s, int step) {
+static void sum_overlapped(const pipe_step *s, int step) {
     tti_exec_device *d = tti_device_of(s->pipe->x);
     if (s->desc->reduce)
         tti_device_reduce_after(s->desc->reduce, step);
-    else if (d->beside == TUTTI_OK)
-        d->beside = tti_device_host_staged_after(d->host_staged, step);
+    else if (d->overlap_status == TUTTI_OK)
+        d->overlap_status = tti_device_host_staged_after(d->host_staged, step);
 }
 
 typedef struct part_at_work {
@@ -357,7 +357,7 @@ static void after_step(int step, void *user) {
     const part_at_work *at = user;
     tti_exec *x = at->s->pipe->x;
     if (tti_profile_of(x)) tti_device_time_step(x, at->instance, step, at->shard);
-    if (sums_beside(at->s, at->shard_group)) sum_beside(at->s, step);
+    if (overlaps_sums(at->s, at->shard_group)) sum_overlapped(at->s, step);
     if (at->shard_group == 0 && at->s->desc->parts)
         tti_device_parts_before(at->s->desc->parts, step + 1);
     if (fetches_by_part(at->s) && step + 1 < at->last)
@@ -371,7 +371,7 @@ static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run
                        tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
     bool fetches = at.shard_group == 0 && s->desc->parts;
     bool looks =
-        tti_profile_of(x) || fetches || sums_beside(s, at.shard_group) || fetches_by_part(s);
+        tti_profile_of(x) || fetches || overlaps_sums(s, at.shard_group) || fetches_by_part(s);
     if (fetches) tti_device_parts_before(s->desc->parts, first);
     TTI_TRY(tti_instance_run_range(p->instance, run, first, last, looks ? after_step : NULL, &at));
     return fetches_by_part(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded) : TUTTI_OK;
@@ -416,7 +416,7 @@ static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
     tti_exec *x = s->pipe->x;
     const tti_shard_group *shard_group = &tti_pipe_of(x)->shard_groups[p->action.shard_group];
     tti_range flat = s->room->side->flat[p->action.part];
-    bool merges = !s->desc->eval && !sums_beside(s, p->action.shard_group);
+    bool merges = !s->desc->eval && !overlaps_sums(s, p->action.shard_group);
     if (merges) tti_exec_merge(x, shard_group, flat.first, flat.last);
     if (p->action.part < s->room->side->program->n_parts - 1) return TUTTI_OK;
     return tti_inputs_collect(s->pipe->ops, p->instance,
@@ -463,7 +463,7 @@ static tutti_status release_inputs(const pipe_step *s, const part *p) {
     return TUTTI_OK;
 }
 
-static tutti_status send_outputs(const pipe_step *s, const part *p, int *behind) {
+static tutti_status send_outputs(const pipe_step *s, const part *p, int *sent) {
     const tti_pipe_side *side = s->room->side;
     bool any = false;
     for (int i = 0; i < side->n_out; i++) {
@@ -479,7 +479,7 @@ static tutti_status send_outputs(const pipe_step *s, const part *p, int *behind)
     if (!any) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_STAGES, tti_part_stages("values to another stage"),
                              -1));
-    return tti_device_p2p_record(s->pipe->p2p, behind);
+    return tti_device_p2p_record(s->pipe->p2p, sent);
 }
 
 /* The results of the instance for this part of another micro-batch group will be overwritten: they
@@ -487,12 +487,12 @@ static tutti_status send_outputs(const pipe_step *s, const part *p, int *behind)
 static tutti_status run_between(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     int flight = p->action.shard_group % side->schedule.n_in_flight;
-    int *behind = &s->room->put[flight * side->program->n_parts + p->action.part];
+    int *sent = &s->room->put[flight * side->program->n_parts + p->action.part];
     TTI_TRY(recv_inputs(s, p));
-    if (*behind >= 0) TTI_TRY(s->pipe->ops->queues.wait_event(TTI_QUEUE_COMPUTE, *behind));
-    *behind = -1;
+    if (*sent >= 0) TTI_TRY(s->pipe->ops->queues.wait_event(TTI_QUEUE_COMPUTE, *sent));
+    *sent = -1;
     TTI_TRY(compute(s, p));
-    TTI_TRY(send_outputs(s, p, behind));
+    TTI_TRY(send_outputs(s, p, sent));
     TTI_TRY(release_inputs(s, p));
     return merge_and_collect(s, p);
 }
@@ -596,8 +596,8 @@ bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval) {
     return tti_device_p2p_group(pipe->p2p) && (eval ? pipe->eval : pipe->train).has_run;
 }
 
-void tti_device_pipe_begin(tti_device_pipe *pipe, bool beside) {
-    tti_device_p2p_begin(pipe->p2p, beside);
+void tti_device_pipe_begin(tti_device_pipe *pipe, bool overlapped) {
+    tti_device_p2p_begin(pipe->p2p, overlapped);
 }
 
 tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step) {

@@ -37,7 +37,7 @@ void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str);
 bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval);
 
 /* Before a step: tti_device_p2p_begin. */
-void tti_device_pipe_begin(tti_device_pipe *pipe, bool beside);
+void tti_device_pipe_begin(tti_device_pipe *pipe, bool overlapped);
 
 /* Runs all shards of the worker; gradients are accumulated in x->buffers, none for evaluation.
  * Between devices it only launches.  Otherwise it waits for the other stages, and finally for the

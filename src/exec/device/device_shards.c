@@ -88,14 +88,14 @@ typedef struct shard_at_work {
 } shard_at_work;
 
 /* Whether it is summed with other workers, or for the host, while the shard computes. */
-static bool is_summed_beside(const tti_exec *x, int shard) {
+static bool sums_overlapped(const tti_exec *x, int shard) {
     const tti_setup *setup = tti_setup_of(x);
     bool by_bucket = tti_device_of(x)->reduce || tti_arrays_of(x)->sharded ||
                      (tti_offload_of(x) && is_alone(setup));
     return by_bucket && shard == setup->last_shard - 1;
 }
 
-static tutti_status sum_beside(tti_exec *x, int step) {
+static tutti_status sum_overlapped(tti_exec *x, int step) {
     tti_exec_device *device = tti_device_of(x);
     tti_offload *offload = tti_offload_of(x);
     tti_device_reduce *reduce = device->reduce;
@@ -112,10 +112,10 @@ static void after_step(int step, void *user) {
     tti_exec *x = at->x;
     tti_exec_device *device = tti_device_of(x);
     tti_device_time_step(x, at->instance, step, at->shard);
-    if (device->beside == TUTTI_OK && tti_offload_wants_sums(tti_offload_of(x), step))
-        device->beside = collect(device, at->instance, at->shard);
-    if (is_summed_beside(x, at->shard) && device->beside == TUTTI_OK)
-        device->beside = sum_beside(x, step);
+    if (device->overlap_status == TUTTI_OK && tti_offload_wants_sums(tti_offload_of(x), step))
+        device->overlap_status = collect(device, at->instance, at->shard);
+    if (sums_overlapped(x, at->shard) && device->overlap_status == TUTTI_OK)
+        device->overlap_status = sum_overlapped(x, step);
     if (at->is_first) tti_device_parts_before(device->parts, step + 1);
     if (at->sharded) tti_device_sharded_before(at->sharded, step + 1);
 }
@@ -139,8 +139,8 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
         tti_exec_point_at_buffer(tti_arrays_of(x), instance, shard_group->buffer[i]);
         point_at(device, instance, &setup->shard_inputs, set, s);
         shard_at_work at = {x, instance, shard, waits_for_parts(setup, device, shard), sharded};
-        bool beside = is_summed_beside(x, shard) || tti_offload_streams(tti_offload_of(x));
-        bool looks = tti_profile_of(x) || beside || at.is_first || at.sharded;
+        bool overlapped = sums_overlapped(x, shard) || tti_offload_streams(tti_offload_of(x));
+        bool looks = tti_profile_of(x) || overlapped || at.is_first || at.sharded;
         if (at.is_first) tti_device_parts_before(device->parts, first);
         if (at.sharded) tti_device_sharded_begin(at.sharded, shard == setup->last_shard - 1);
         if (at.sharded) tti_device_sharded_before(at.sharded, first);
@@ -184,15 +184,15 @@ static tutti_status run_shard_groups(tti_exec *x, const tti_device_set *set) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
     tti_device_reduce *reduce = device->reduce;
-    bool beside = reduce ? tti_device_reduce_merges(reduce, setup->acc.n_shard_groups - 1)
-                         : is_summed_beside(x, setup->last_shard - 1);
+    bool overlapped = reduce ? tti_device_reduce_merges(reduce, setup->acc.n_shard_groups - 1)
+                         : sums_overlapped(x, setup->last_shard - 1);
     for (int w = 0; w < setup->acc.n_shard_groups; w++) {
         const tti_shard_group *shard_group = &setup->acc.shard_groups[w];
         for (int part = 0; part <= setup->n_syncs; part++) {
             TTI_TRY(run_part(x, set, shard_group, part));
             if (part < setup->n_syncs) TTI_TRY(tti_device_join_shards(x, part));
         }
-        if (beside && w == setup->acc.n_shard_groups - 1) return device->beside;
+        if (overlapped && w == setup->acc.n_shard_groups - 1) return device->overlap_status;
         tti_exec_merge(x, shard_group, 0, setup->desc.plan->n_flat);
         TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
     }

@@ -18,8 +18,8 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
 /* The numbers of the step, to where programs read them. */
 tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set);
 
-/* Launches a step; beside: other devices are read while shards compute. */
-tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool beside);
+/* Launches a step; overlapped: other devices are read while shards compute. */
+tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool overlapped);
 
 /* The end of a step whose gradients are there: the update, and the report to the host. */
 tutti_status tti_device_update_and_report(tti_exec *x, const tti_device_set *set);

@@ -80,16 +80,16 @@ static void run_sum(command *c) {
     note(fake_sum(c->state, c->first, c->n, false));
 }
 
-static tutti_status peers_sum(void *group, size_t first, size_t n_elems, bool beside) {
-    (void)beside;
+static tutti_status peers_sum(void *group, size_t first, size_t n_elems, bool overlapped) {
+    (void)overlapped;
     return put(&(command){
         .run = run_sum, .queue = TTI_QUEUE_COMM, .state = group, .first = first, .n = n_elems});
 }
 
 static void run_sum_parts(command *c) { note(fake_sum_parts(c->state, c->n, false)); }
 
-static tutti_status peers_sum_parts(void *group, size_t which, bool beside) {
-    (void)beside;
+static tutti_status peers_sum_parts(void *group, size_t which, bool overlapped) {
+    (void)overlapped;
     return put(
         &(command){.run = run_sum_parts, .queue = TTI_QUEUE_COMM, .state = group, .n = which});
 }
@@ -110,8 +110,8 @@ static void run_fetch(command *c) {
     spoil(c->state, c->n, c->dst);
 }
 
-static tutti_status peers_fetch(void *group, size_t which, int source, float *dst, bool beside) {
-    (void)beside;
+static tutti_status peers_fetch(void *group, size_t which, int source, float *dst, bool overlapped) {
+    (void)overlapped;
     return put(&(command){.run = run_fetch,
                           .queue = TTI_QUEUE_COMM,
                           .state = group,
@@ -176,8 +176,8 @@ static tutti_status report_sums(const tti_device_step_sums *step_sums) {
 
 static void run_tp(command *c) { note(fake_tp(c->state, &c->tp)); }
 
-static tutti_status peers_tp(void *group, const tti_tp_collective *tp, bool beside) {
-    (void)beside;
+static tutti_status peers_tp(void *group, const tti_tp_collective *tp, bool overlapped) {
+    (void)overlapped;
     return put(&(command){.run = run_tp, .queue = TTI_QUEUE_PEER, .state = group, .tp = *tp});
 }
 
@@ -294,8 +294,8 @@ static bool can_go_on(const command *c) {
     return !meets_all(c);
 }
 
-static tutti_status peers_put(void *group, const tti_device_message *message, bool beside) {
-    (void)beside;
+static tutti_status peers_put(void *group, const tti_device_message *message, bool overlapped) {
+    (void)overlapped;
     TTI_ASSERT(message->place % 16 == 0);
     return put(
         &(command){.run = run_put, .queue = TTI_QUEUE_PEER, .state = group, .message = *message});

@@ -10,8 +10,8 @@
 #include "backend/cuda/comm/peers.cuh"
 #include "backend/cuda/runtime/load.cuh"
 
-/* BESIDE_BLOCKS: as for a sum that overlaps with matrix products; enough to saturate a link. */
-enum { THREADS = 512, BESIDE_BLOCKS = 16, MOST_BLOCKS = 64, UNROLL = 4 };
+/* OVERLAPPED_BLOCKS: as for a sum that overlaps with matrix products; enough to saturate a link. */
+enum { THREADS = 512, OVERLAPPED_BLOCKS = 16, MOST_BLOCKS = 64, UNROLL = 4 };
 
 /* Waits until a count has reached wanted; false: aborted. */
 __device__ __forceinline__ bool wait_for(const tti_peers_view &v, const uint64_t *count,
@@ -88,10 +88,10 @@ __global__ void leave_kernel(const __grid_constant__ tti_peers_view v, int slot,
 /* ---- launchers ---- */
 
 extern "C" cudaError_t tti_launch_send(const tti_peers_view *view,
-                                       const tti_device_message *message, void *dst, bool beside,
+                                       const tti_device_message *message, void *dst, bool overlapped,
                                        cudaStream_t stream) {
     size_t n_blocks = message->n_bytes / (16 * THREADS) + 1;
-    size_t most = beside ? (size_t)BESIDE_BLOCKS : (size_t)MOST_BLOCKS;
+    size_t most = overlapped ? (size_t)OVERLAPPED_BLOCKS : (size_t)MOST_BLOCKS;
     unsigned grid = (unsigned)(n_blocks < most ? n_blocks : most);
     if (((uintptr_t)message->src | (uintptr_t)dst) % 16 == 0)
         put_kernel<uint4><<<grid, THREADS, 0, stream>>>(*view, message->to, message->slot,

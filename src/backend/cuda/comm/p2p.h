@@ -15,9 +15,9 @@ extern "C" {
 cudaError_t tti_launch_p2p_load(void);
 
 /* Waits until the slot is empty, copies n_bytes from src to dst, which is memory of rank to, and
- * marks the slot full. beside: on few multiprocessors. */
+ * marks the slot full. overlapped: on few multiprocessors. */
 cudaError_t tti_launch_send(const tti_peers_view *view, const tti_device_message *message,
-                            void *dst, bool beside, cudaStream_t stream);
+                            void *dst, bool overlapped, cudaStream_t stream);
 
 /* Waits until the slot is full; and says to rank from that it is empty. */
 cudaError_t tti_launch_recv(const tti_peers_view *view, int slot, cudaStream_t stream);
@@ -27,7 +27,7 @@ cudaError_t tti_launch_release(const tti_peers_view *view, int slot, int from, c
 const tti_peers_view *tti_cuda_p2p_view(const void *group, int slot, int rank, void **piece);
 
 /* See tti_device_ops. */
-tutti_status tti_cuda_peers_send(void *group, const tti_device_message *message, bool beside);
+tutti_status tti_cuda_peers_send(void *group, const tti_device_message *message, bool overlapped);
 tutti_status tti_cuda_peers_recv(void *group, int slot);
 tutti_status tti_cuda_peers_release(void *group, int slot, int from);
 

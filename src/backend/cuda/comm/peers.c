@@ -51,14 +51,14 @@ int tti_peers_balanced(const uint8_t *n_adds, int n) {
 }
 
 /* The pieces take part as they are, or rounded. */
-cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool beside,
+cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool overlapped,
                                  cudaStream_t stream) {
-    if (!g->low) return tti_launch_peers_sum(&g->view, first, n, beside, stream);
+    if (!g->low) return tti_launch_peers_sum(&g->view, first, n, overlapped, stream);
     tutti_dtype wire = g->peers.wire;
     float *sum = g->pieces[0] + first;
     cudaError_t error = tti_launch_round(wire, sum, g->low + first, n, stream);
     if (error == cudaSuccess)
-        error = tti_launch_peers_sum_low(wire, &g->view, first, n, beside, stream);
+        error = tti_launch_peers_sum_low(wire, &g->view, first, n, overlapped, stream);
     return error == cudaSuccess ? tti_launch_unround(wire, g->low + first, sum, n, stream) : error;
 }
 
@@ -169,14 +169,14 @@ static tutti_status sum_rounded_by_library(group *g, size_t first, size_t n, cud
     return TUTTI_OK;
 }
 
-tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool beside) {
+tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool overlapped) {
     group *g = state;
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
     TTI_ASSERT(first % 4 == 0 && n_elems % 4 == 0 && n_elems <= g->peers.n_most);
     if (n_elems == 0) return TUTTI_OK;
     TTI_ASSERT(!g->low || (first % UNIT == 0 && n_elems % UNIT == 0));
     if (g->direct) {
-        TTI_CUDA(tti_peers_sum_direct(g, first, n_elems, beside, stream));
+        TTI_CUDA(tti_peers_sum_direct(g, first, n_elems, overlapped, stream));
         return TUTTI_OK;
     }
     if (g->low) return sum_rounded_by_library(g, first, n_elems, stream);
@@ -184,17 +184,17 @@ tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool 
         return tti_nccl_sum(g->nccl, TUTTI_F32, g->pieces[0] + first, n_elems, stream);
     tti_chunk chunks[TTI_PEERS_MAX] = {{0, 0}};
     chunks_of(g, first, n_elems, chunks);
-    if (g->by_hosts) return tti_peers_hosts_sum(g, chunks, beside, stream);
+    if (g->by_hosts) return tti_peers_hosts_sum(g, chunks, overlapped, stream);
     return sum_by_moving(g, first, n_elems, chunks, stream);
 }
 
-tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool beside) {
+tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool overlapped) {
     group *g = state;
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
     tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
     TTI_ASSERT(which < g->peers.n_groups);
     for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = tti_peers_part_of(g, which, r);
-    if (g->by_hosts) return tti_peers_hosts_sum_own(g, (int64_t)which, parts, beside, stream);
+    if (g->by_hosts) return tti_peers_hosts_sum_own(g, (int64_t)which, parts, overlapped, stream);
     if (!g->direct) return sum_chunk(g, (int64_t)which, parts, stream);
     tti_chunk mine = parts[g->peers.rank];
     tti_peers_view view = g->view;
@@ -203,7 +203,7 @@ tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool beside) {
             tti_peers_shift_of(g, (int64_t)which, g->terms[t].rank, g->terms[t].piece);
     view.sum[g->peers.rank] = tti_peers_sum_of(g, (int64_t)which, mine) - (ptrdiff_t)mine.first;
     TTI_CUDA(tti_launch_peers_sum_part(&view, mine.first, mine.first + mine.n_elems,
-                                       tti_peers_longest_part(g, which), beside, stream));
+                                       tti_peers_longest_part(g, which), overlapped, stream));
     return TUTTI_OK;
 }
 
@@ -265,17 +265,17 @@ static int list_parts(const group *g, size_t which, const tti_peers_parts *parts
     return n_messages;
 }
 
-tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *dst, bool beside) {
+tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *dst, bool overlapped) {
     group *g = state;
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
     tti_nccl_message list[MAX_MESSAGES];
     tti_peers_parts parts = {0};
     TTI_ASSERT(which < g->peers.n_groups && source < g->peers.n_sources);
-    if (g->by_hosts) return tti_peers_hosts_fetch(g, which, source, dst, beside, stream);
+    if (g->by_hosts) return tti_peers_hosts_fetch(g, which, source, dst, overlapped, stream);
     find_parts(g, which, source, dst, &parts);
     if (g->direct)
         return tti_cuda_check(
-            tti_launch_peers_fetch(&g->view, &parts, tti_peers_longest_part(g, which), beside,
+            tti_launch_peers_fetch(&g->view, &parts, tti_peers_longest_part(g, which), overlapped,
                                    stream),
             "peers_fetch");
     TTI_TRY(keep_part(g, &parts, stream));

@@ -10,9 +10,9 @@
 #include "backend/cuda/gemm/join.cuh"
 #include "backend/cuda/runtime/load.cuh"
 
-/* BESIDE_BLOCKS: each keeps a product of matrices off its multiprocessor, also while it waits, and
+/* OVERLAPPED_BLOCKS: each keeps a product of matrices off its multiprocessor, also while it waits, and
  * so many already have the bytes in flight that a link needs. */
-enum { SUM_THREADS = 512, GATHER_THREADS = 256, BESIDE_BLOCKS = 16 };
+enum { SUM_THREADS = 512, GATHER_THREADS = 256, OVERLAPPED_BLOCKS = 16 };
 
 /* put(unit, sum) for the units first .. last-1 of a grid, over the terms begin .. end-1.  N: so
  * many in a complete tree; 0: any list of terms. */
@@ -275,9 +275,9 @@ static unsigned blocks_for(size_t n, size_t each, unsigned most) {
 }
 
 /* By the longest chunk of f32, so that all ranks have the same number. */
-static unsigned sum_blocks(tti_chunk longest, bool beside) {
+static unsigned sum_blocks(tti_chunk longest, bool overlapped) {
     unsigned most = longest.n_elems > (4 << 20) ? TTI_PEERS_BLOCKS : TTI_PEERS_BLOCKS / 2;
-    return blocks_for(longest.n_elems / 4, SUM_THREADS, beside ? (unsigned)BESIDE_BLOCKS : most);
+    return blocks_for(longest.n_elems / 4, SUM_THREADS, overlapped ? (unsigned)OVERLAPPED_BLOCKS : most);
 }
 
 template <class T>
@@ -299,8 +299,8 @@ extern "C" cudaError_t tti_launch_peers_load(void) {
 
 /* The same grid on every rank, whatever the length of its own part. */
 static cudaError_t launch_sum(const tti_peers_view &v, tti_chunk part, size_t longest, int n_to,
-                              bool beside, cudaStream_t stream) {
-    unsigned grid = sum_blocks(tti_chunk{0, longest}, beside);
+                              bool overlapped, cudaStream_t stream) {
+    unsigned grid = sum_blocks(tti_chunk{0, longest}, overlapped);
     size_t begin = part.first / 4, end = begin + part.n_elems / 4;
     switch (v.terms.balanced) {
         case 2:
@@ -319,26 +319,26 @@ static cudaError_t launch_sum(const tti_peers_view &v, tti_chunk part, size_t lo
 }
 
 extern "C" cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t first, size_t n,
-                                            bool beside, cudaStream_t stream) {
+                                            bool overlapped, cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
     tti_chunk longest = tti_chunk_of(n, 0, view->n_ranks);
     tti_chunk mine = tti_chunk_of(n, view->rank, view->n_ranks);
     mine.first += first;
-    return launch_sum(*view, mine, longest.n_elems, view->n_ranks, beside, stream);
+    return launch_sum(*view, mine, longest.n_elems, view->n_ranks, overlapped, stream);
 }
 
 extern "C" cudaError_t tti_launch_peers_sum_part(const tti_peers_view *view, size_t first,
-                                                 size_t last, size_t longest, bool beside,
+                                                 size_t last, size_t longest, bool overlapped,
                                                  cudaStream_t stream) {
     if (longest == 0) return cudaSuccess;
-    return launch_sum(*view, tti_chunk{first, last - first}, longest, 1, beside, stream);
+    return launch_sum(*view, tti_chunk{first, last - first}, longest, 1, overlapped, stream);
 }
 
 extern "C" cudaError_t tti_launch_peers_leaves(const tti_peers_view *view,
                                                const tti_peers_leaves *leaves, size_t n_elems,
-                                               bool beside, cudaStream_t stream) {
+                                               bool overlapped, cudaStream_t stream) {
     if (n_elems == 0) return cudaSuccess;
-    unsigned grid = sum_blocks(tti_chunk{0, n_elems}, beside);
+    unsigned grid = sum_blocks(tti_chunk{0, n_elems}, overlapped);
     switch (leaves->balanced) {
         case 1:
             peers_leaves_kernel<1><<<grid, SUM_THREADS, 0, stream>>>(*view, *leaves);
@@ -360,9 +360,9 @@ extern "C" cudaError_t tti_launch_peers_leaves(const tti_peers_view *view,
 
 extern "C" cudaError_t tti_launch_peers_fetch(const tti_peers_view *view,
                                               const tti_peers_parts *parts, size_t longest,
-                                              bool beside, cudaStream_t stream) {
+                                              bool overlapped, cudaStream_t stream) {
     if (longest == 0) return cudaSuccess;
-    unsigned grid = sum_blocks(tti_chunk{0, longest}, beside);
+    unsigned grid = sum_blocks(tti_chunk{0, longest}, overlapped);
     peers_fetch_kernel<<<grid, SUM_THREADS, 0, stream>>>(*view, *parts);
     return cudaGetLastError();
 }
@@ -386,13 +386,13 @@ static void sum_low_on(const tti_peers_view &v, size_t begin, size_t end, unsign
 }
 
 extern "C" cudaError_t tti_launch_peers_sum_low(tutti_dtype dtype, const tti_peers_view *view,
-                                                size_t first, size_t n, bool beside,
+                                                size_t first, size_t n, bool overlapped,
                                                 cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
     size_t n_words = n / 2; /* chunks are in 32-bit words */
     tti_chunk longest = tti_chunk_of(n_words, 0, view->n_ranks);
     tti_chunk mine = tti_chunk_of(n_words, view->rank, view->n_ranks);
-    unsigned grid = sum_blocks(longest, beside);
+    unsigned grid = sum_blocks(longest, overlapped);
     size_t begin = (first / 2 + mine.first) / 4, end = begin + mine.n_elems / 4;
     if (dtype == TUTTI_BF16)
         sum_low_on<tti_bf16>(*view, begin, end, grid, stream);

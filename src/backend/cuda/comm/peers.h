@@ -78,14 +78,14 @@ enum { TTI_PEERS_LATE = 1, TTI_PEERS_ENDED = 2 };
 cudaError_t tti_launch_peers_load(void);
 
 /* sum[r][first + i] of every rank r = the sum over the terms; first and n_elems multiples of 4.
- * beside: on few multiprocessors, while other kernels run. */
+ * overlapped: on few multiprocessors, while other kernels run. */
 cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t first, size_t n_elems,
-                                 bool beside, cudaStream_t stream);
+                                 bool overlapped, cudaStream_t stream);
 
 /* The same of 16-bit values, with the 16-bit memory of all ranks in the view's place of f32, added
  * in f32 in order of rank; first and n_elems multiples of 8.  dtype: bf16 or f16. */
 cudaError_t tti_launch_peers_sum_low(tutti_dtype dtype, const tti_peers_view *view, size_t first,
-                                     size_t n_elems, bool beside, cudaStream_t stream);
+                                     size_t n_elems, bool overlapped, cudaStream_t stream);
 
 /* To 16 bits, nearest even, and back; multiples of 8, aligned to 16 bytes. */
 cudaError_t tti_launch_round(tutti_dtype dtype, const float *src, void *dst, size_t n_elems,
@@ -94,7 +94,7 @@ cudaError_t tti_launch_unround(tutti_dtype dtype, const void *src, float *dst, s
                                cudaStream_t stream);
 /* The same of elements first .. last-1 for this rank alone; no rank has more than longest. */
 cudaError_t tti_launch_peers_sum_part(const tti_peers_view *view, size_t first, size_t last,
-                                      size_t longest, bool beside, cudaStream_t stream);
+                                      size_t longest, bool overlapped, cudaStream_t stream);
 
 /* The parts that a rank fetches from the others: n_elems from their memory to its own, multiples of
  * 4. */
@@ -109,7 +109,7 @@ typedef struct tti_peers_parts {
 
 /* longest: elements of the longest part of all ranks, the same on all of them. */
 cudaError_t tti_launch_peers_fetch(const tti_peers_view *view, const tti_peers_parts *parts,
-                                   size_t longest, bool beside, cudaStream_t stream);
+                                   size_t longest, bool overlapped, cudaStream_t stream);
 
 /* The sums that a rank computes from the terms of its host: over each of its parts the sum of each
  * leaf, a run of the view's terms, to part.to and following, one leaf after the other; multiples of
@@ -127,7 +127,7 @@ typedef struct tti_peers_leaves {
 
 /* n_elems: about as many as a rank adds at most, the same on all of them. */
 cudaError_t tti_launch_peers_leaves(const tti_peers_view *view, const tti_peers_leaves *leaves,
-                                    size_t n_elems, bool beside, cudaStream_t stream);
+                                    size_t n_elems, bool overlapped, cudaStream_t stream);
 
 /* words[i] of every rank = words[i] of the rank whose first .. last-1 holds i, or of the one where
  * it is not 0. */

@@ -77,14 +77,14 @@ size_t tti_peers_place_of(const tti_peers_group *g, size_t which, int source, in
 /* Inside hosts first (peers_hosts.c): this rank's part of a sum, to where it wants it; all of
  * parts [n_ranks], on all ranks; and the parts of a group to dst. */
 tutti_status tti_peers_hosts_sum_own(tti_peers_group *g, int64_t which, const tti_chunk *parts,
-                                     bool beside, cudaStream_t stream);
-tutti_status tti_peers_hosts_sum(tti_peers_group *g, const tti_chunk *parts, bool beside,
+                                     bool overlapped, cudaStream_t stream);
+tutti_status tti_peers_hosts_sum(tti_peers_group *g, const tti_chunk *parts, bool overlapped,
                                  cudaStream_t stream);
 tutti_status tti_peers_hosts_fetch(tti_peers_group *g, size_t which, int source, float *dst,
-                                   bool beside, cudaStream_t stream);
+                                   bool overlapped, cudaStream_t stream);
 
 /* Elements first .. of the sum by kernels over the peers' memory. */
-cudaError_t tti_peers_sum_direct(tti_peers_group *g, size_t first, size_t n_elems, bool beside,
+cudaError_t tti_peers_sum_direct(tti_peers_group *g, size_t first, size_t n_elems, bool overlapped,
                                  cudaStream_t stream);
 
 #endif /* TTI_CUDA_PEERS_GROUP_H */

@@ -33,7 +33,7 @@ static size_t longest_of(const group *g, const tti_chunk *parts) {
 }
 
 /* Each of the parts is one of some rank of the host: about so many for each. */
-static tutti_status add_leaves(const group *g, int64_t which, const tti_chunk *parts, bool beside,
+static tutti_status add_leaves(const group *g, int64_t which, const tti_chunk *parts, bool overlapped,
                                cudaStream_t stream) {
     const tti_peer_hosts *h = g->hosts;
     tti_peer_run runs[TTI_HOSTS_RANKS];
@@ -50,7 +50,7 @@ static tutti_status add_leaves(const group *g, int64_t which, const tti_chunk *p
             view.terms.data[t] += tti_peers_shift_of(g, which, g->terms[t].rank, g->terms[t].piece);
     size_t n_each = (size_t)((h->n_ranks + h->n_near - 1) / h->n_near);
     return tti_cuda_check(
-        tti_launch_peers_leaves(&view, &leaves, n_each * longest_of(g, parts), beside, stream),
+        tti_launch_peers_leaves(&view, &leaves, n_each * longest_of(g, parts), overlapped, stream),
         "peers_leaves");
 }
 
@@ -92,10 +92,10 @@ static tutti_status add_hosts(const group *g, float *sum, size_t n, cudaStream_t
     return tti_cuda_check(tti_launch_terms_sum(&terms, sum, n, stream), "sum");
 }
 
-tutti_status tti_peers_hosts_sum_own(group *g, int64_t which, const tti_chunk *parts, bool beside,
+tutti_status tti_peers_hosts_sum_own(group *g, int64_t which, const tti_chunk *parts, bool overlapped,
                                      cudaStream_t stream) {
     tti_chunk mine = parts[g->peers.rank];
-    TTI_TRY(add_leaves(g, which, parts, beside, stream));
+    TTI_TRY(add_leaves(g, which, parts, overlapped, stream));
     TTI_TRY(move_leaves(g, parts, stream));
     return add_hosts(g, tti_peers_sum_of(g, which, mine), mine.n_elems, stream);
 }
@@ -104,21 +104,21 @@ tutti_status tti_peers_hosts_sum_own(group *g, int64_t which, const tti_chunk *p
 
 /* Fetches the data that this host has received. */
 static tutti_status fetch_near(const group *g, tti_peers_parts *fetched, size_t longest,
-                               bool beside, cudaStream_t stream) {
+                               bool overlapped, cudaStream_t stream) {
     fetched->n = g->peers.n_ranks;
     fetched->first = (g->peers.rank + 1) % fetched->n;
-    return tti_cuda_check(tti_launch_peers_fetch(&g->near, fetched, longest, beside, stream),
+    return tti_cuda_check(tti_launch_peers_fetch(&g->near, fetched, longest, overlapped, stream),
                           "peers_fetch");
 }
 
-tutti_status tti_peers_hosts_sum(group *g, const tti_chunk *parts, bool beside,
+tutti_status tti_peers_hosts_sum(group *g, const tti_chunk *parts, bool overlapped,
                                  cudaStream_t stream) {
     const tti_peer_hosts *h = g->hosts;
     tti_peer_message list[TTI_HOSTS_MESSAGES];
     tti_peers_parts fetched = {0};
     float *sum = g->pieces[0], *places[TTI_PEERS_MAX];
     int n = tti_peer_hosts_returns(h, parts, list);
-    TTI_TRY(tti_peers_hosts_sum_own(g, TTI_PEERS_WHOLE, parts, beside, stream));
+    TTI_TRY(tti_peers_hosts_sum_own(g, TTI_PEERS_WHOLE, parts, overlapped, stream));
     for (int o = 0; o < h->n_ranks; o++) {
         int holder = tti_peer_agent(h, h->here, o);
         places[o] = fetched.part[o].to = sum + parts[o].first;
@@ -126,10 +126,10 @@ tutti_status tti_peers_hosts_sum(group *g, const tti_chunk *parts, bool beside,
         fetched.part[o].n_elems = holder == h->rank ? 0 : parts[o].n_elems;
     }
     TTI_TRY(move_parts(g, list, n, places[h->rank], places, stream));
-    return fetch_near(g, &fetched, longest_of(g, parts), beside, stream);
+    return fetch_near(g, &fetched, longest_of(g, parts), overlapped, stream);
 }
 
-tutti_status tti_peers_hosts_fetch(group *g, size_t which, int source, float *dst, bool beside,
+tutti_status tti_peers_hosts_fetch(group *g, size_t which, int source, float *dst, bool overlapped,
                                    cudaStream_t stream) {
     const tti_peer_hosts *h = g->hosts;
     tti_peer_message list[TTI_HOSTS_MESSAGES];
@@ -149,5 +149,5 @@ tutti_status tti_peers_hosts_fetch(group *g, size_t which, int source, float *ds
     }
     int n = tti_peer_hosts_returns(h, parts, list);
     TTI_TRY(move_parts(g, list, n, fetched.part[h->rank].from, slots, stream));
-    return fetch_near(g, &fetched, longest_of(g, parts), beside, stream);
+    return fetch_near(g, &fetched, longest_of(g, parts), overlapped, stream);
 }

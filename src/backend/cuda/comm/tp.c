@@ -4,13 +4,13 @@
 #include "backend/cuda/gemm/wgmma_plan.h"
 #include "backend/cuda/runtime/device.h"
 
-tutti_status tti_cuda_peers_tp(void *group, const tti_tp_collective *tp, bool beside) {
+tutti_status tti_cuda_peers_tp(void *group, const tti_tp_collective *tp, bool overlapped) {
     size_t n_half, n_bytes = tp->n_rows * tp->part_bytes;
     const tti_peers_view *view = tti_cuda_tp_view(group, &n_half);
     if (tp->kind == TTI_COLLECTIVE_SCATTER) n_bytes *= (size_t)view->n_ranks;
     TTI_ASSERT(n_bytes <= n_half);
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_PEER];
-    return tti_cuda_check(tti_launch_tp(view, tp, n_half, beside, stream), "peers_tp");
+    return tti_cuda_check(tti_launch_tp(view, tp, n_half, overlapped, stream), "peers_tp");
 }
 
 /* The offsets of the inputs and outputs on all ranks. */

@@ -13,9 +13,9 @@
 #include "backend/cuda/comm/tp.cuh"
 #include "backend/cuda/runtime/load.cuh"
 
-/* BESIDE_BLOCKS: as for a sum that overlaps with matrix products, and as many for the copy before
+/* OVERLAPPED_BLOCKS: as for a sum that overlaps with matrix products, and as many for the copy before
  * it. */
-enum { THREADS = 512, BESIDE_BLOCKS = 32, STACK = 8 };
+enum { THREADS = 512, OVERLAPPED_BLOCKS = 32, STACK = 8 };
 enum {
     PARTS_BYTES = 1 << 20 /* sums of more devices are computed part by part from this size on */
 };
@@ -270,9 +270,9 @@ __global__ void unfold_kernel(double *values, tti_device_lists lists, const doub
 
 /* ---- launchers ---- */
 
-static unsigned blocks_for(size_t n_units, bool beside) {
+static unsigned blocks_for(size_t n_units, bool overlapped) {
     size_t n = (n_units + THREADS - 1) / THREADS;
-    size_t most = beside ? (size_t)BESIDE_BLOCKS : (size_t)TTI_PEERS_BLOCKS;
+    size_t most = overlapped ? (size_t)OVERLAPPED_BLOCKS : (size_t)TTI_PEERS_BLOCKS;
     return (unsigned)(n < 1 ? 1 : n > most ? most : n);
 }
 
@@ -364,7 +364,7 @@ static cudaError_t add_by(const launch &l, bool wide) {
 }
 
 extern "C" cudaError_t tti_launch_tp(const tti_peers_view *view, const tti_tp_collective *tp,
-                                     size_t half_bytes, bool beside, cudaStream_t stream) {
+                                     size_t half_bytes, bool overlapped, cudaStream_t stream) {
     bool gathers = tp->kind == TTI_COLLECTIVE_GATHER;
     size_t unit = unit_of(tp), n_bytes = tp->n_rows * tp->part_bytes;
     bool wide = unit == 16;
@@ -375,7 +375,7 @@ extern "C" cudaError_t tti_launch_tp(const tti_peers_view *view, const tti_tp_co
     l.per_row = (uint32_t)(tp->part_bytes / unit);
     l.part = (l.n + view->n_ranks - 1) / view->n_ranks;
     l.in_parts = wide && view->n_ranks > 2 && n_bytes >= PARTS_BYTES;
-    l.grid = blocks_for(l.in_parts ? l.part : l.n, beside);
+    l.grid = blocks_for(l.in_parts ? l.part : l.n, overlapped);
     return gathers ? gather_by(l, unit) : add_by(l, wide);
 }
 

@@ -16,10 +16,10 @@ extern "C" {
 /* Loads the kernels, as tti_launch_peers_load. */
 cudaError_t tti_launch_tp_load(void);
 
-/* beside: on few multiprocessors. cudaErrorInvalidValue: a dtype that cannot be added, or a value
+/* overlapped: on few multiprocessors. cudaErrorInvalidValue: a dtype that cannot be added, or a value
  * with 2^31 elements or more. */
 cudaError_t tti_launch_tp(const tti_peers_view *view, const tti_tp_collective *tp,
-                          size_t half_bytes, bool beside, cudaStream_t stream);
+                          size_t half_bytes, bool overlapped, cudaStream_t stream);
 
 enum { TTI_NORM_RANKS = 2 };
 

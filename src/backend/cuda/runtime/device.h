@@ -53,14 +53,14 @@ tutti_status tti_cuda_peers_meet(const tti_device_peers *peers, void **group);
 void tti_cuda_peers_part(void *group);
 void tti_cuda_peers_describe(const void *group, tti_str *str);
 bool tti_cuda_peers_are_linked(const void *group);
-tutti_status tti_cuda_peers_sum(void *group, size_t first, size_t n_elems, bool beside);
-tutti_status tti_cuda_peers_sum_parts(void *group, size_t which, bool beside);
-tutti_status tti_cuda_peers_fetch(void *group, size_t which, int source, float *dst, bool beside);
+tutti_status tti_cuda_peers_sum(void *group, size_t first, size_t n_elems, bool overlapped);
+tutti_status tti_cuda_peers_sum_parts(void *group, size_t which, bool overlapped);
+tutti_status tti_cuda_peers_fetch(void *group, size_t which, int source, float *dst, bool overlapped);
 tutti_status tti_cuda_peers_all_gather(void *group, void *words, size_t n_words, size_t first,
                                        size_t last);
 tutti_status tti_cuda_peers_join(void *group, const tti_device_join *join, bool *done);
 tutti_status tti_cuda_report_sums(const tti_device_step_sums *host_report);
-tutti_status tti_cuda_peers_tp(void *group, const tti_tp_collective *tp, bool beside);
+tutti_status tti_cuda_peers_tp(void *group, const tti_tp_collective *tp, bool overlapped);
 tutti_status tti_cuda_peers_norm(void *group, const tti_device_norm *norm);
 tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm);
 bool tti_cuda_can_push(const tti_node *product, size_t n_rows);

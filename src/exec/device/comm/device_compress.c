@@ -200,26 +200,26 @@ void tti_device_compress_destroy(tti_device_compress *c) {
 
 /* ---- a bucket ---- */
 
-static tutti_status sum(tti_device_compress *c, int message, bool beside) {
+static tutti_status sum(tti_device_compress *c, int message, bool overlapped) {
     const size_t *at = &c->places.message[message];
-    return c->ops->collectives.all_reduce(c->group, at[0], at[1] - at[0], beside);
+    return c->ops->collectives.all_reduce(c->group, at[0], at[1] - at[0], overlapped);
 }
 
-tutti_status tti_device_compress_begin(tti_device_compress *c, int bucket, bool beside) {
+tutti_status tti_device_compress_begin(tti_device_compress *c, int bucket, bool overlapped) {
     TTI_TRY(c->ops->powersgd.left(c->powersgd, bucket));
     if (c->topk) TTI_TRY(c->ops->topk.choose(c->topk, bucket));
-    return sum(c, 2 * bucket, beside);
+    return sum(c, 2 * bucket, overlapped);
 }
 
 /* A model has one of both: products of matrices, or pairs. */
-tutti_status tti_device_compress_end(tti_device_compress *c, int bucket, bool beside) {
+tutti_status tti_device_compress_end(tti_device_compress *c, int bucket, bool overlapped) {
     TTI_TRY(c->ops->powersgd.right(c->powersgd, bucket));
     if (c->topk) {
         float *all = (float *)(void *)c->all_pairs;
-        TTI_TRY(c->ops->collectives.all_gather(c->group, (size_t)bucket, 0, all, beside));
+        TTI_TRY(c->ops->collectives.all_gather(c->group, (size_t)bucket, 0, all, overlapped));
         TTI_TRY(c->ops->topk.add(c->topk, bucket));
     } else {
-        TTI_TRY(sum(c, 2 * bucket + 1, beside));
+        TTI_TRY(sum(c, 2 * bucket + 1, overlapped));
     }
     return c->ops->powersgd.end(c->powersgd, bucket);
 }

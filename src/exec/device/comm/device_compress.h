@@ -28,8 +28,8 @@ void tti_device_compress_destroy(tti_device_compress *compress); /* takes NULL *
 /* The two halves of compressing a bucket, in TTI_QUEUE_COMM; each synchronizes with the other
  * devices once.  After the second one the gradients are the sums of what all workers sent. beside:
  * as for peers_sum. */
-tutti_status tti_device_compress_begin(tti_device_compress *compress, int bucket, bool beside);
-tutti_status tti_device_compress_end(tti_device_compress *compress, int bucket, bool beside);
+tutti_status tti_device_compress_begin(tti_device_compress *compress, int bucket, bool overlapped);
+tutti_status tti_device_compress_end(tti_device_compress *compress, int bucket, bool overlapped);
 
 /* To be awaited in place of the group it was made with. */
 void *tti_device_compress_group(const tti_device_compress *compress);

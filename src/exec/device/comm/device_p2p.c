@@ -33,7 +33,7 @@ struct tti_device_p2p {
     void *group; /* NULL: they have not met */
     tti_device_line line;
     tti_str transport;
-    bool beside;
+    bool overlapped;
 };
 
 /* ---- slots: those of the mailbox, then those of parameters on several stages ---- */
@@ -239,7 +239,7 @@ void tti_device_p2p_describe(const tti_device_p2p *m, tti_str *str) {
     tti_str_add(str, tti_str_text(&m->transport));
 }
 
-void tti_device_p2p_begin(tti_device_p2p *m, bool beside) { m->beside = beside; }
+void tti_device_p2p_begin(tti_device_p2p *m, bool overlapped) { m->overlapped = overlapped; }
 
 /* All stages are here, and their devices at rest. */
 static tutti_status meet_again(tti_device_p2p *m) {
@@ -249,13 +249,13 @@ static tutti_status meet_again(tti_device_p2p *m) {
 
 /* ---- values ---- */
 
-static tutti_status put(tti_device_p2p *m, int slot, const void *src, size_t n_bytes, bool beside) {
+static tutti_status put(tti_device_p2p *m, int slot, const void *src, size_t n_bytes, bool overlapped) {
     const tti_device_message message = {.slot = slot,
                                         .to = reader_of(tti_pipe_of(m->x), slot),
                                         .src = src,
                                         .place = m->at[slot],
                                         .n_bytes = n_bytes};
-    return m->ops->p2p.send(m->group, &message, beside);
+    return m->ops->p2p.send(m->group, &message, overlapped);
 }
 
 tutti_status tti_device_p2p_send(tti_device_p2p *m, int slot, const void *src, size_t n_bytes) {
@@ -356,9 +356,9 @@ static tutti_status sum_tied(tti_device_p2p *m) {
 
 tutti_status tti_device_p2p_sum_tied(tti_device_p2p *m) {
     if (tti_pipe_of(m->x)->stages->n_tied == 0) return TUTTI_OK;
-    if (!m->beside) TTI_TRY(meet_again(m));
+    if (!m->overlapped) TTI_TRY(meet_again(m));
     TTI_TRY(sum_tied(m));
-    return m->beside ? TUTTI_OK : tti_device_p2p_sync(m);
+    return m->overlapped ? TUTTI_OK : tti_device_p2p_sync(m);
 }
 
 /* ---- small sums over all stages ---- */
@@ -371,11 +371,11 @@ tutti_status tti_device_p2p_sum(tti_device_p2p *m, double *terms, size_t n) {
                                   .n_rows = 1,
                                   .part_bytes = n * sizeof *terms};
     TTI_ASSERT(tp.part_bytes <= m->tp_half_bytes);
-    if (!m->beside) TTI_TRY(meet_again(m));
+    if (!m->overlapped) TTI_TRY(meet_again(m));
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
     TTI_TRY(m->ops->collectives.tp_collective(m->group, &tp, false));
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
-    return m->beside ? TUTTI_OK : tti_device_p2p_sync(m);
+    return m->overlapped ? TUTTI_OK : tti_device_p2p_sync(m);
 }
 
 /* ---- waiting ---- */

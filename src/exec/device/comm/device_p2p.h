@@ -33,9 +33,9 @@ void tti_device_p2p_describe(const tti_device_p2p *p2p, tti_str *str);
 
 /* ---- the calls below: of devices that have met ---- */
 
-/* Before the following sums. beside: they stay in the queues, all their kernels have been loaded.
+/* Before the following sums. overlapped: they stay in the queues, all their kernels have been loaded.
  * Otherwise each sum waits for all stages. */
-void tti_device_p2p_begin(tti_device_p2p *p2p, bool beside);
+void tti_device_p2p_begin(tti_device_p2p *p2p, bool overlapped);
 
 /* In TTI_QUEUE_PEER: sends a value of this stage to its reader. src must stay valid until an event
  * later in that queue has been awaited: note, below. */

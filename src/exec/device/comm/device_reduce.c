@@ -30,9 +30,9 @@ struct tti_device_reduce {
     tti_bucket_algorithms algorithms;
     int hosts[TTI_MAX_RANKS]; /* of each rank */
     int next_bucket;
-    bool behind;                           /* recorded sums begin when all gradients are there */
+    bool after_shards;                           /* recorded sums begin when all gradients are there */
     bool compresses;                       /* since a step */
-    bool beside, has_summed, has_gathered; /* in this step */
+    bool overlapped, has_summed, has_gathered; /* in this step */
     tti_device_parts_of sources[TTI_MAX_SOURCES]; /* what others fetch */
     size_t *at;  /* [n_buckets][n_pieces]: where buckets are in pieces; NULL: as in flat arrays */
     int *events; /* [n_buckets]: where their sums are in the queue */
@@ -243,7 +243,7 @@ static tutti_status meet_library(tti_device_reduce *r, const tti_device_term *te
     return TUTTI_OK;
 }
 
-bool tti_device_sums_behind(const tti_plan *plan, const tti_weights *weights, bool in_parts) {
+bool tti_device_sums_after(const tti_plan *plan, const tti_weights *weights, bool in_parts) {
     static const double MOSTLY = 2.0 / 3;
     const tti_program *shard = &plan->shard;
     if (in_parts) return true;
@@ -256,11 +256,11 @@ static tutti_status choose_moment(tti_device_reduce *r) {
     bool is_plain =
         !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !tti_arrays_of(x)->sharded;
     if (!is_plain || !r->ops->collectives.are_linked) return TUTTI_OK;
-    if (!tti_device_sums_behind(setup->desc.plan, setup->desc.backend->weights,
+    if (!tti_device_sums_after(setup->desc.plan, setup->desc.backend->weights,
                                 tti_exec_has_parts(setup)))
         return TUTTI_OK; /* on all ranks: links need not be asked for */
-    r->behind = r->ops->collectives.are_linked(r->group);
-    return tti_device_agree(setup, &r->behind);
+    r->after_shards = r->ops->collectives.are_linked(r->group);
+    return tti_device_agree(setup, &r->after_shards);
 }
 
 /* Connects the group of compressed gradients in addition to the first one, which then adds only
@@ -361,18 +361,18 @@ tutti_status tti_device_reduce_waited(const tti_device_reduce *r, int64_t *t_ns)
 
 /* ---- a step ---- */
 
-void tti_device_reduce_begin(tti_device_reduce *r, bool beside) {
+void tti_device_reduce_begin(tti_device_reduce *r, bool overlapped) {
     r->next_bucket = 0;
-    r->beside = beside;
+    r->overlapped = overlapped;
     r->has_summed = r->has_gathered = false;
     r->status = TUTTI_OK;
 }
 
-bool tti_device_reduce_updates(const tti_device_reduce *r) { return r->beside && r->update; }
+bool tti_device_reduce_updates(const tti_device_reduce *r) { return r->overlapped && r->update; }
 
 /* Whether buckets are summed as they are completed, and not at the end. */
 static bool sums_at_once(const tti_device_reduce *r) {
-    return (r->beside && !r->update && !r->behind) || tti_arrays_of(r->x)->sharded;
+    return (r->overlapped && !r->update && !r->after_shards) || tti_arrays_of(r->x)->sharded;
 }
 
 bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
@@ -407,37 +407,37 @@ static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
 
 /* A value that is rounded before it is sent and again as a sum takes as many bytes both ways as f32
  * parts take one way, and is one sum for all. */
-static tutti_status sum_rounded(tti_device_reduce *r, int i, bool beside) {
+static tutti_status sum_rounded(tti_device_reduce *r, int i, bool overlapped) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     const tti_arrays *arrays = tti_arrays_of(x);
     const tti_bucket *b = &setup->desc.plan->buckets[i];
     size_t at = r->at ? r->at[i] : b->first;
-    TTI_TRY(r->ops->collectives.all_reduce(r->group, at, b->n_elems, beside));
+    TTI_TRY(r->ops->collectives.all_reduce(r->group, at, b->n_elems, overlapped));
     if (!arrays->sharded || !arrays->sharded->own_grads) return TUTTI_OK;
     return keep_own(r, i, arrays->buffers[setup->acc.piece_buffer[0]] + at);
 }
 
 /* A library may connect for the second message, too: see sum_next. */
-static tutti_status sum_compressed(tti_device_reduce *r, int i, bool beside) {
-    TTI_TRY(tti_device_compress_begin(r->compress, i, beside));
-    if (!r->beside) TTI_TRY(tti_device_reduce_rest(r));
-    if (!r->beside) TTI_TRY(tti_device_reduce_arrive(r));
-    return tti_device_compress_end(r->compress, i, beside);
+static tutti_status sum_compressed(tti_device_reduce *r, int i, bool overlapped) {
+    TTI_TRY(tti_device_compress_begin(r->compress, i, overlapped));
+    if (!r->overlapped) TTI_TRY(tti_device_reduce_rest(r));
+    if (!r->overlapped) TTI_TRY(tti_device_reduce_arrive(r));
+    return tti_device_compress_end(r->compress, i, overlapped);
 }
 
-static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
+static tutti_status sum_bucket(tti_device_reduce *r, int i, bool overlapped) {
     const tti_bucket *b = &tti_setup_of(r->x)->desc.plan->buckets[i];
     bool whole = tti_pipe_has_tied(tti_setup_of(r->x)->desc.plan, b->first,
                                    b->n_elems); /* other stages add to it */
     if (tti_exec_has_parts(tti_setup_of(r->x)) && !whole && is_rounded(tti_setup_of(r->x)))
-        return sum_rounded(r, i, beside);
+        return sum_rounded(r, i, overlapped);
     if (tti_exec_has_parts(tti_setup_of(r->x)) && !whole)
-        return r->ops->collectives.reduce_scatter(r->group, (size_t)i, beside);
-    if (r->compresses) return sum_compressed(r, i, beside);
+        return r->ops->collectives.reduce_scatter(r->group, (size_t)i, overlapped);
+    if (r->compresses) return sum_compressed(r, i, overlapped);
     bool by_library = r->library && r->algorithms.by_library[i];
     return r->ops->collectives.all_reduce(by_library ? r->library : r->group, b->first, b->n_elems,
-                                          beside);
+                                          overlapped);
 }
 
 static tutti_status sum_next(tti_device_reduce *r) {
@@ -454,10 +454,10 @@ static tutti_status sum_next(tti_device_reduce *r) {
         r->next_bucket == tti_setup_of(r->x)->desc.plan->n_buckets; /* the update waits for it */
     /* The library may take memory or connect when it is first asked for a size, which must not meet
      * a kernel that waits for a peer. */
-    bool alone = !r->beside && (tti_arrays_of(r->x)->sharded || r->library || r->compress);
+    bool alone = !r->overlapped && (tti_arrays_of(r->x)->sharded || r->library || r->compress);
     if (alone) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
-    TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->beside && !r->behind && !is_last));
+    TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->overlapped && !r->after_shards && !is_last));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_grads("sum of gradients between devices"),
                              -1));
     if (alone) return tti_device_reduce_rest(r);
@@ -533,15 +533,15 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
                                       tti_step_report *report, double *sums) {
     TTI_TRY(r->status);
     if (tti_device_reduce_updates(r)) return TUTTI_OK;
-    if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
-    if (r->beside && r->behind) TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
-    while ((!r->beside || r->behind) && r->next_bucket < tti_setup_of(r->x)->desc.plan->n_buckets)
+    if (!r->overlapped) TTI_TRY(tti_device_reduce_meet(r));
+    if (r->overlapped && r->after_shards) TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    while ((!r->overlapped || r->after_shards) && r->next_bucket < tti_setup_of(r->x)->desc.plan->n_buckets)
         TTI_TRY(sum_next(r));
     TTI_ASSERT(r->next_bucket == tti_setup_of(r->x)->desc.plan->n_buckets);
     TTI_TRY(gather_sums(r, args, report, sums));
     TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1));
-    return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
+    return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 /* False if something else adds to gradients, or anything is sharded, because it comes between sums
@@ -575,7 +575,7 @@ tutti_status tti_device_reduce_update(tti_device_reduce *r, const tti_step_args 
 tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
                                     const float *const *in, float *const *out, bool *done) {
     *done = false;
-    if (!r->ops->collectives.join || !r->beside) return TUTTI_OK;
+    if (!r->ops->collectives.join || !r->overlapped) return TUTTI_OK;
     TTI_TRY(begin_gather(r));
     return r->ops->collectives.join(
         r->group,
@@ -591,15 +591,15 @@ tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t 
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     size_t first = (size_t)setup->first_shard * n, last = (size_t)setup->last_shard * n;
-    if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
+    if (!r->overlapped) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(all_gather_words(r, parts, n * (size_t)setup->desc.n_shards, first, last));
-    return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
+    return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_words(tti_device_reduce *r, void *words, size_t n) {
-    if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
+    if (!r->overlapped) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(all_gather_words(r, words, n, 0, n));
-    return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
+    return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *r) {
@@ -607,16 +607,16 @@ tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *r) {
 }
 
 tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int source, float *dst,
-                                     bool beside) {
+                                     bool overlapped) {
     r->has_summed = true; /* gathers come after it, too */
-    if (r->beside && r->has_gathered) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    if (r->overlapped && r->has_gathered) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
-    TTI_TRY(r->ops->collectives.all_gather(r->group, (size_t)bucket, source, dst, beside));
+    TTI_TRY(r->ops->collectives.all_gather(r->group, (size_t)bucket, source, dst, overlapped));
     return tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_params("parameters between devices"), -1);
 }
 
-tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool beside) {
-    if (!beside) return tti_device_reduce_rest(r);
+tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool overlapped) {
+    if (!overlapped) return tti_device_reduce_rest(r);
     int place;
     TTI_TRY(tti_device_reduce_record(r, &place));
     TTI_TRY(r->ops->queues.wait_event(TTI_QUEUE_COMPUTE, place));
@@ -632,9 +632,9 @@ tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report 
     double *hashes = sums + tti_device_n_shared_sums(setup); /* the bits of one for each rank */
     TTI_TRY(r->ops->queues.copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash,
                                 sizeof *hashes));
-    if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
+    if (!r->overlapped) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(all_gather_words(r, hashes, 2 * (size_t)setup->n_ranks, 2 * rank, 2 * rank + 2));
-    return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
+    return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_meet(tti_device_reduce *r) {

@@ -1,7 +1,7 @@
 /* device_reduce.h - reductions between workers on devices, without the host.
  *
  * Buckets of gradients are summed in a separate queue as soon as the last shard has completed them,
- * or over fast links when it has ended (tti_device_sums_behind); loss sums, hashes and votes are
+ * or over fast links when it has ended (tti_device_sums_after); loss sums, hashes and votes are
  * sent in one small vector.  All of it is part of the captured step.  The first step of a worker is
  * not captured: it sums after all shards, because a kernel that waits for a peer must not run while
  * another one is being loaded. */
@@ -18,7 +18,7 @@ typedef struct tti_device_reduce tti_device_reduce;
  * overlaps with products costs about twice its time, since their tiles wait for its
  * multiprocessors.  Overlapped with kernels that wait for memory it costs almost nothing; but
  * reduce-scatters, which move half the bytes, are not worth even that. */
-bool tti_device_sums_behind(const tti_plan *plan, const tti_weights *weights, bool in_parts);
+bool tti_device_sums_after(const tti_plan *plan, const tti_weights *weights, bool in_parts);
 
 /* What other workers may fetch. */
 enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES };
@@ -29,8 +29,8 @@ enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES };
 tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *transport);
 void tti_device_reduce_destroy(tti_device_reduce *reduce); /* takes NULL */
 
-/* Begins a step. beside: buckets are summed while shards compute, which capturing requires. */
-void tti_device_reduce_begin(tti_device_reduce *reduce, bool beside);
+/* Begins a step. overlapped: buckets are summed while shards compute, which capturing requires. */
+void tti_device_reduce_begin(tti_device_reduce *reduce, bool overlapped);
 
 /* True if the shards of micro-batch group w are merged bucket by bucket. */
 bool tti_device_reduce_merges(const tti_device_reduce *reduce, int w);
@@ -81,11 +81,11 @@ tutti_status tti_device_reduce_words(tti_device_reduce *reduce, void *words, siz
 
 /* Likewise: fetches a bucket of parameters from their owners to dst. begin: in a captured graph,
  * before the first fetch of a step; fetched: later kernels of the compute queue find them there,
- * without beside the host waits for it. */
+ * without overlapped the host waits for it. */
 tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *reduce);
 tutti_status tti_device_reduce_fetch(tti_device_reduce *reduce, int bucket, int source, float *dst,
-                                     bool beside);
-tutti_status tti_device_reduce_fetched(tti_device_reduce *reduce, bool beside);
+                                     bool overlapped);
+tutti_status tti_device_reduce_fetched(tti_device_reduce *reduce, bool overlapped);
 
 /* In a captured graph: an event in the communication queue, for later waits
  * (tti_device_queue_ops.follow); and the compute queue waits for the sum of a bucket. */

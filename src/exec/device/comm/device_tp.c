@@ -38,7 +38,7 @@ struct tti_device_tp {
                                   size of the whole */
     bool joins;                /* norms between collectives are fused with them */
     bool pushes;               /* and products bring them terms of the others */
-    bool beside, alone, pending;
+    bool overlapped, alone, pending;
     bool pulled; /* own rows are still being sent: a product waited only for those of others */
 };
 
@@ -313,7 +313,7 @@ static tutti_status meet_devices(tti_device_tp *e, const room *r) {
     if (st == TUTTI_OK) {
         e->ops->collectives.describe(e->group, &e->transport);
         if (e->joins) tti_str_add(&e->transport, ", norms with them");
-        if (e->pushes) tti_str_add(&e->transport, ", beside products in front");
+        if (e->pushes) tti_str_add(&e->transport, ", overlapped products in front");
         return TUTTI_OK;
     }
     if (st != TUTTI_E_UNSUPPORTED) return st;
@@ -357,9 +357,9 @@ void tti_device_tp_describe(const tti_device_tp *e, tti_str *str) {
 
 /* ---- between devices: a step ---- */
 
-void tti_device_tp_begin(tti_device_tp *e, bool beside) {
+void tti_device_tp_begin(tti_device_tp *e, bool overlapped) {
     if (!e) return;
-    e->beside = beside;
+    e->overlapped = overlapped;
     e->pending = e->alone = e->pulled = false;
 }
 
@@ -381,14 +381,14 @@ static tti_part between_devices(const tti_node *node) {
 /* All workers are idle before a kernel starts that waits for the others. */
 static tutti_status put_alone(tti_device_tp *e) {
     e->alone = false;
-    if (e->beside) return TUTTI_OK;
+    if (e->overlapped) return TUTTI_OK;
     TTI_TRY(e->ops->queues.sync());
     return tutti_comm_barrier(e->comm);
 }
 
 /* Waits until it has ended, or a peer is lost. */
 static tutti_status end_alone(tti_device_tp *e) {
-    if (e->beside) return TUTTI_OK;
+    if (e->overlapped) return TUTTI_OK;
     TTI_TRY(tti_device_tp_wait(e));
     TTI_TRY(e->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_TP));
     TTI_TRY(tti_device_tp_await(e, TTI_EVENT_TP));
@@ -400,7 +400,7 @@ static tutti_status put(tti_device_tp *e, const tti_tp_collective *tp, tti_part 
     TTI_TRY(put_alone(e));
     TTI_TRY(e->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(e->x, TTI_ROW_TP));
-    TTI_TRY(e->ops->collectives.tp_collective(e->group, tp, e->beside && !alone));
+    TTI_TRY(e->ops->collectives.tp_collective(e->group, tp, e->overlapped && !alone));
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TP, part, -1));
     e->pending = true;
     e->pulled = false;
@@ -434,8 +434,8 @@ static tutti_status bring_rows(tti_device_tp *e, const tti_device_norm *norm) {
     return tti_profile_upto(e->x, TTI_ROW_TP, part, -1);
 }
 
-static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool beside) {
-    norm->kept = beside && e->beside && norm->pushed && e->ops->fusions.bring;
+static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool overlapped) {
+    norm->kept = overlapped && e->overlapped && norm->pushed && e->ops->fusions.bring;
     TTI_TRY(put_norm(e, norm));
     return norm->kept ? bring_rows(e, norm) : TUTTI_OK;
 }

@@ -31,10 +31,10 @@ tutti_status tti_device_tp_give_up(tti_device_tp *tp, const char *why);
  * ----
  */
 
-/* Before the following launches. beside: they are captured, or all their kernels have been loaded.
+/* Before the following launches. overlapped: they are captured, or all their kernels have been loaded.
  * Otherwise each collective waits for all workers, because a kernel that waits for a peer must not
  * run while another one is being loaded. */
-void tti_device_tp_begin(tti_device_tp *tp, bool beside);
+void tti_device_tp_begin(tti_device_tp *tp, bool overlapped);
 
 /* Later kernels wait for all collectives so far. */
 tutti_status tti_device_tp_wait(tti_device_tp *tp);

@@ -23,7 +23,7 @@ struct tti_device_parts {
     tti_device_update *const *update;
     turn *turns; /* [n_buckets] in the order of the fetches */
     int n_turns, next;
-    bool behind; /* a step was begun since parameters were whole */
+    bool is_stale; /* a step was begun since parameters were whole */
     tutti_status status;
 };
 
@@ -106,9 +106,9 @@ void tti_device_parts_destroy(tti_device_parts *p) {
 
 /* ---- a step ---- */
 
-static tutti_status fetch(const tti_device_parts *p, int bucket, bool beside) {
+static tutti_status fetch(const tti_device_parts *p, int bucket, bool overlapped) {
     float *dst = tti_arrays_of(p->x)->params + tti_setup_of(p->x)->desc.plan->buckets[bucket].first;
-    return tti_device_reduce_fetch(p->reduce, bucket, TTI_FROM_PARAMS, dst, beside);
+    return tti_device_reduce_fetch(p->reduce, bucket, TTI_FROM_PARAMS, dst, overlapped);
 }
 
 static tutti_status fetch_all(tti_device_parts *p) {
@@ -125,10 +125,10 @@ static tutti_status complete(const tti_device_parts *p, int first, int n) {
                             tti_part_work("hash of the parameters of others"), -1);
 }
 
-tutti_status tti_device_parts_begin(tti_device_parts *p, bool beside) {
+tutti_status tti_device_parts_begin(tti_device_parts *p, bool overlapped) {
     p->status = TUTTI_OK;
-    p->next = beside ? 0 : p->n_turns;
-    if (beside) return tti_device_reduce_fetch_begin(p->reduce);
+    p->next = overlapped ? 0 : p->n_turns;
+    if (overlapped) return tti_device_reduce_fetch_begin(p->reduce);
     TTI_TRY(fetch_all(p));
     return complete(p, 0, tti_setup_of(p->x)->desc.plan->n_updates);
 }
@@ -162,10 +162,10 @@ tutti_status tti_device_parts_finish(tti_device_parts *p) {
 /* ---- between steps ---- */
 
 tutti_status tti_device_parts_settle(tti_device_parts *p) {
-    if (!p->behind) return TUTTI_OK;
+    if (!p->is_stale) return TUTTI_OK;
     TTI_TRY(fetch_all(p));
-    p->behind = false;
+    p->is_stale = false;
     return TUTTI_OK;
 }
 
-void tti_device_parts_written(tti_device_parts *p, bool whole) { p->behind = !whole; }
+void tti_device_parts_written(tti_device_parts *p, bool whole) { p->is_stale = !whole; }

@@ -16,9 +16,9 @@ tutti_status tti_device_parts_create(tti_exec *x, tti_device_reduce *reduce,
                                      tti_device_update *const *update, tti_device_parts **out);
 void tti_device_parts_destroy(tti_device_parts *parts); /* takes NULL */
 
-/* A step of the worker, launched in queues. beside: captured; else all are fetched now, and all
+/* A step of the worker, launched in queues. overlapped: captured; else all are fetched now, and all
  * workers wait for them. */
-tutti_status tti_device_parts_begin(tti_device_parts *parts, bool beside);
+tutti_status tti_device_parts_begin(tti_device_parts *parts, bool overlapped);
 
 /* True while the first shard must report its steps. */
 bool tti_device_parts_are_due(const tti_device_parts *parts);

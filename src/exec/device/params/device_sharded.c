@@ -28,8 +28,8 @@ struct tti_device_sharded {
     int next;    /* use to be fetched */
     int next_event;
     int source;
-    bool beside, is_last;
-    bool step_beside, has_evaluated;
+    bool overlapped, is_last;
+    bool step_overlapped, has_evaluated;
     tutti_status status;
 };
 
@@ -108,20 +108,20 @@ static tutti_status fetch(tti_device_sharded *l, int i) {
     const tti_use *use = &l->params->uses[i];
     float *dst = tti_arrays_of(l->x)->sharded->gathered + use->offset;
     if (!l->reduce) return fetch_from_host(l, i, dst);
-    if (!l->beside) TTI_TRY(tti_device_reduce_meet(l->reduce));
-    TTI_TRY(tti_device_reduce_fetch(l->reduce, use->bucket, l->source, dst, l->beside));
-    if (!l->beside) return tti_device_reduce_rest(l->reduce);
+    if (!l->overlapped) TTI_TRY(tti_device_reduce_meet(l->reduce));
+    TTI_TRY(tti_device_reduce_fetch(l->reduce, use->bucket, l->source, dst, l->overlapped));
+    if (!l->overlapped) return tti_device_reduce_rest(l->reduce);
     return tti_device_reduce_record(l->reduce, &l->events[i]);
 }
 
 /* Whether readers wait for a fetch, instead of the launch. */
-static bool fetches_beside(const tti_device_sharded *l) { return !l->reduce || l->beside; }
+static bool fetches_overlapped(const tti_device_sharded *l) { return !l->reduce || l->overlapped; }
 
 /* A place is free once the steps that are in the queue so far have been done. */
 static tutti_status fetch_upto(tti_device_sharded *l, int step) {
     int first = l->next;
     while (l->next < l->params->n_uses && l->params->uses[l->next].taken <= step) {
-        if (fetches_beside(l) && l->next == first)
+        if (fetches_overlapped(l) && l->next == first)
             TTI_TRY(l->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
         TTI_TRY(fetch(l, l->next++));
     }
@@ -131,7 +131,7 @@ static tutti_status fetch_upto(tti_device_sharded *l, int step) {
 static tutti_status await_params(tti_device_sharded *l, int step) {
     bool waits = false;
     for (int i = 0; i < l->next; i++) {
-        if (l->params->uses[i].first != step || !fetches_beside(l)) continue;
+        if (l->params->uses[i].first != step || !fetches_overlapped(l)) continue;
         TTI_TRY(l->ops->queues.wait_event(TTI_QUEUE_COMPUTE, l->events[i]));
         waits = true;
     }
@@ -156,7 +156,7 @@ static tutti_status come_to(tti_device_sharded *l, int step) {
     const tti_window *grads = &tti_arrays_of(l->x)->sharded->grads;
     if (l->params) TTI_TRY(fetch_upto(l, step));
     if (l->params) TTI_TRY(await_params(l, step));
-    for (int i = 0; l->is_last && l->beside && i < grads->n_uses; i++)
+    for (int i = 0; l->is_last && l->overlapped && i < grads->n_uses; i++)
         if (grads->uses[i].first == step) TTI_TRY(await_place(l, &grads->uses[i]));
     return TUTTI_OK;
 }
@@ -175,7 +175,7 @@ static void replay(tti_device_sharded *l, int n_steps) {
 void tti_device_sharded_begin(tti_device_sharded *l, bool is_last) {
     l->params = tti_arrays_of(l->x)->sharded->params ? &tti_arrays_of(l->x)->sharded->train : NULL;
     l->source = TTI_FROM_PARAMS;
-    l->beside = l->step_beside;
+    l->overlapped = l->step_overlapped;
     l->is_last = is_last;
     l->next = 0;
 }
@@ -190,8 +190,8 @@ void tti_device_sharded_begin_part(tti_device_sharded *l, bool eval, int first) 
 /* The host has everything for each worker separately. */
 static int n_to_play(const tti_device_sharded *l, int n_idle) { return l->reduce ? n_idle : 0; }
 
-tutti_status tti_device_sharded_step(tti_device_sharded *l, bool beside) {
-    l->step_beside = beside;
+tutti_status tti_device_sharded_step(tti_device_sharded *l, bool overlapped) {
+    l->step_overlapped = overlapped;
     l->status =
         tti_arrays_of(l->x)->sharded->params ? bring(l, tti_arrays_of(l->x)->params) : TUTTI_OK;
     for (int i = n_to_play(l, tti_sharded_idle_shard_groups(l->x)); i > 0; i--) {
@@ -208,7 +208,7 @@ tutti_status tti_device_sharded_finish(tti_device_sharded *l) { return l->status
 static void begin_eval(tti_device_sharded *l) {
     l->params = tti_arrays_of(l->x)->sharded->params ? &tti_arrays_of(l->x)->sharded->eval : NULL;
     l->source = tti_arrays_of(l->x)->ema ? TTI_FROM_AVERAGES : TTI_FROM_PARAMS;
-    l->beside = l->reduce && l->has_evaluated;
+    l->overlapped = l->reduce && l->has_evaluated;
     l->is_last = false;
     l->next = 0;
     l->status = TUTTI_OK;

@@ -19,9 +19,9 @@ tutti_status tti_device_sharded_create(tti_exec *x, tti_device_reduce *reduce,
                                        tti_device_sharded **out);
 void tti_device_sharded_destroy(tti_device_sharded *sharded); /* takes NULL */
 
-/* A step of the worker; beside: captured, else every move is awaited.  Also runs the moves of
+/* A step of the worker; overlapped: captured, else every move is awaited.  Also runs the moves of
  * workers with more shards than this one. */
-tutti_status tti_device_sharded_step(tti_device_sharded *sharded, bool beside);
+tutti_status tti_device_sharded_step(tti_device_sharded *sharded, bool overlapped);
 
 /* A shard begins, the last one of the worker or not; then it reaches a step of the program.  If all
  * shards are joined, they do so together.  A failure is returned by finish, after the last shard.

@@ -121,7 +121,7 @@ static tutti_status awaited(void *user, size_t first, size_t last);
 
 static tutti_status prepare_stream(tti_offload *o) {
     const tti_plan *plan = tti_setup_of(o->x)->desc.plan;
-    if (!o->ops->update.is_beside || tti_setup_of(o->x)->n_ranks > 1 || plan->n_buckets < 2 ||
+    if (!o->ops->update.is_overlapped || tti_setup_of(o->x)->n_ranks > 1 || plan->n_buckets < 2 ||
         !updates_apart(&tti_setup_of(o->x)->desc))
         return TUTTI_OK;
     o->sums = o->ops->memory.alloc_host((size_t)o->device_report.n_sums * sizeof *o->sums);

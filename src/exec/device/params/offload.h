@@ -7,7 +7,7 @@
  *
  * A single worker with several buckets, whose optimizer needs nothing of all gradients together,
  * such as their norm for clipping, updates a bucket as soon as it has arrived, during the backward
- * pass, if its kind of device has updates_beside: it "streams".  Its steps are not captured, since
+ * pass, if its kind of device has update.is_overlapped: it "streams".  Its steps are not captured, since
  * a captured graph records no events for the host. */
 #ifndef TTI_EXEC_OFFLOAD_H
 #define TTI_EXEC_OFFLOAD_H

@@ -17,8 +17,8 @@ static tutti_status meet_one_way(const tti_device_peers *peers, void **out) {
     return fake_meet(peers, out);
 }
 
-static tutti_status sum(void *group, size_t first, size_t n_elems, bool beside) {
-    TTI_TRY(fake_sum(group, first, n_elems, beside));
+static tutti_status sum(void *group, size_t first, size_t n_elems, bool overlapped) {
+    TTI_TRY(fake_sum(group, first, n_elems, overlapped));
     fake_group *g = group;
     if (sums_wrong && g->peers.rank == 1 && n_elems > 1024)
         g->pieces[1][0][first + n_elems - 1] += 1;

@@ -36,9 +36,9 @@ static void ways_describe(const void *group, tti_str *str) {
     tti_str_add(str, algorithm == TTI_DEVICE_LIBRARY ? library : "over memory");
 }
 
-static tutti_status ways_sum(void *group, size_t first, size_t n_elems, bool beside) {
+static tutti_status ways_sum(void *group, size_t first, size_t n_elems, bool overlapped) {
     n_sums[((fake_group *)group)->peers.algorithm]++;
-    return fake_sum(group, first, n_elems, beside);
+    return fake_sum(group, first, n_elems, overlapped);
 }
 
 static tutti_status no_wait(void *group, int mark) {
@@ -91,7 +91,7 @@ static const char *ways_rank_main(tutti_comm *comm, void *arg) {
         failure = comm_text("'%s', not '%s'", tti_str_text(&r.way), c->way);
     for (int beside = 0; beside < 2 && !failure; beside++) {
         failure = reduce_say(&r, 1);
-        if (!failure) failure = reduce_shards(&r, beside != 0);
+        if (!failure) failure = reduce_shards(&r, overlapped != 0);
         if (!failure) failure = reduce_check(&r);
     }
     if (!failure) COMM_OK(tutti_comm_barrier(comm));

@@ -15,7 +15,7 @@ T_CASE(every_value_comes) {
             const p2p_crew c = {.backend = cuda,
                                 .n_bytes = {1, 1 << 20, 1003, 300032, 16},
                                 .ahead = i % 2,
-                                .beside = i == 1,
+                                .overlapped = i == 1,
                                 .record = i >= 2};
             p2p_run(&c, n);
         }
@@ -44,7 +44,7 @@ typedef struct timed {
 } timed;
 
 /* From rank 0 to rank 1, N_EACH times. */
-static const char *time_one(p2p_rank *r, bool beside, size_t n_bytes, double *us) {
+static const char *time_one(p2p_rank *r, bool overlapped, size_t n_bytes, double *us) {
     double moments[2];
     COMM_OK(r->ops->queues.sync());
     COMM_OK(tutti_comm_barrier(r->comm));
@@ -57,7 +57,7 @@ static const char *time_one(p2p_rank *r, bool beside, size_t n_bytes, double *us
                                             .place = p2p_place(r, 0, k),
                                             .n_bytes = n_bytes};
         if (r->rank == 0) {
-            COMM_OK(r->ops->p2p.send(r->group, &message, beside));
+            COMM_OK(r->ops->p2p.send(r->group, &message, overlapped));
         } else {
             COMM_OK(r->ops->p2p.recv(r->group, message.slot));
             COMM_OK(r->ops->p2p.release(r->group, message.slot, 0));

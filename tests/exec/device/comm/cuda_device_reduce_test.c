@@ -243,7 +243,7 @@ T_CASE(updates_take_time) {
 
 typedef struct timed {
     tutti_comm_alg alg;
-    bool fast, beside;
+    bool fast, overlapped;
     double us[16];
 } timed;
 
@@ -256,7 +256,7 @@ static tutti_status gather_all(void *user, const void *src, void *dst, size_t n_
 static tutti_status check_all(void *user) { return tti_comm_check(user); }
 
 static const char *time_size(const tti_device_ops *ops, tutti_comm *comm, void *group, size_t n,
-                             bool beside, double *us) {
+                             bool overlapped, double *us) {
     enum { N = 20 };
     double moments[2];
     for (int round = 0; round < 2; round++) {
@@ -264,7 +264,7 @@ static const char *time_size(const tti_device_ops *ops, tutti_comm *comm, void *
         COMM_OK(tutti_comm_barrier(comm));
         COMM_OK(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 0));
         COMM_OK(ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
-        for (int i = 0; i < N; i++) COMM_OK(ops->collectives.all_reduce(group, 0, n, beside));
+        for (int i = 0; i < N; i++) COMM_OK(ops->collectives.all_reduce(group, 0, n, overlapped));
         COMM_OK(ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
         COMM_OK(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 1));
         COMM_OK(ops->queues.read_timestamps(2, moments));
@@ -325,7 +325,7 @@ static const char *time_rank(tutti_comm *comm, void *arg) {
     const char *failure = meet(comm, t, most, &piece, &group);
     for (size_t i = 0; i < TTI_COUNT(timed_elems) && !failure; i++) {
         double us = 0;
-        failure = time_size(ops, comm, group, timed_elems[i], t->beside, &us);
+        failure = time_size(ops, comm, group, timed_elems[i], t->overlapped, &us);
         if (rank == 0) t->us[i] = us;
     }
     return failure ? failure : part(comm, piece, most, group);
@@ -370,7 +370,7 @@ T_CASE(who_comes_late_is_waited_for) {
 
 T_CASE(sums_take_time) {
     T_UNUSED;
-    timed direct = {0}, beside = {.beside = true}, moved = {.alg = TUTTI_ALG_TREE};
+    timed direct = {0}, overlapped = {.overlapped = true}, moved = {.alg = TUTTI_ALG_TREE};
     timed vendor = {.alg = TUTTI_ALG_RING, .fast = true};
     if (!getenv("TUTTI_TEST_TIMES")) return;
     comm_run(n_devices, time_rank, &direct);

@@ -79,7 +79,7 @@ typedef struct timed {
     double us[N_TIMES][N_KINDS][2];
 } timed;
 
-static const char *time_one(tp_rank *r, int at, bool beside, double *us) {
+static const char *time_one(tp_rank *r, int at, bool overlapped, double *us) {
     const tp_case *t = &r->c->cases[at];
     const tti_tp_collective tp = {.kind = t->kind,
                                   .dtype = t->dtype,
@@ -93,7 +93,7 @@ static const char *time_one(tp_rank *r, int at, bool beside, double *us) {
         COMM_OK(tutti_comm_barrier(r->comm));
         COMM_OK(r->ops->queues.record_timestamp(TTI_QUEUE_PEER, 0));
         for (int i = 0; i < N_EACH; i++)
-            COMM_OK(r->ops->collectives.tp_collective(r->group, &tp, beside));
+            COMM_OK(r->ops->collectives.tp_collective(r->group, &tp, overlapped));
         COMM_OK(r->ops->queues.record_timestamp(TTI_QUEUE_PEER, 1));
         COMM_OK(r->ops->queues.read_timestamps(2, moments));
     }

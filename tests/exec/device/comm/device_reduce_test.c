@@ -30,9 +30,9 @@ static tutti_status noted_join(void *group, const tti_device_join *join, bool *d
     return TUTTI_OK;
 }
 
-static tutti_status noted_fetch(void *group, size_t which, int source, float *dst, bool beside) {
+static tutti_status noted_fetch(void *group, size_t which, int source, float *dst, bool overlapped) {
     fetched_in = waiting;
-    return fake_fetch(group, which, source, dst, beside);
+    return fake_fetch(group, which, source, dst, overlapped);
 }
 
 /* Of a rank: what its device was given to meet the others. */
@@ -276,7 +276,7 @@ T_CASE(buckets_beside_the_shards_give_the_same) {
                              .fast = fast,
                              .n_elems = {16, 160, 48}};
             reduce_plan(&c);
-            comm_run(n_ranks, beside, &c);
+            comm_run(n_ranks, overlapped, &c);
         }
 }
 
@@ -319,11 +319,11 @@ T_CASE(whole_sums_come_behind_products) {
     tti_node *steps[] = {tutti_matmul(g, a, a)->node, tutti_add(g, a, a)->node};
     T_OK(tutti_graph_check(g));
     tti_plan plan = {.shard = {.steps = steps, .n_steps = 2}};
-    assert_true(tti_device_sums_behind(&plan, &tti_weights_gpu, false));
-    assert_false(tti_device_sums_behind(&plan, NULL, false));
+    assert_true(tti_device_sums_after(&plan, &tti_weights_gpu, false));
+    assert_false(tti_device_sums_after(&plan, NULL, false));
     plan.shard.steps = steps + 1, plan.shard.n_steps = 1;
-    assert_false(tti_device_sums_behind(&plan, &tti_weights_gpu, false));
-    assert_true(tti_device_sums_behind(&plan, NULL, true));
+    assert_false(tti_device_sums_after(&plan, &tti_weights_gpu, false));
+    assert_true(tti_device_sums_after(&plan, NULL, true));
     tutti_graph_destroy(g);
 }
 

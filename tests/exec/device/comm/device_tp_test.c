@@ -3,8 +3,8 @@
 #include "exec/fake_tp.h"
 #include "exec/tp_crew.h"
 
-static tutti_status tp(void *group, const tti_tp_collective *t, bool beside) {
-    (void)beside;
+static tutti_status tp(void *group, const tti_tp_collective *t, bool overlapped) {
+    (void)overlapped;
     return fake_tp(group, t);
 }
 
