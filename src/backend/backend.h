@@ -36,47 +36,47 @@ typedef struct tti_kernel {
 
 /* ---- devices with their own memory and clock ---- */
 
-/* Work of one queue runs in order; different queues run concurrently. */
+/* Work in one queue runs in order; different queues run concurrently. */
 typedef enum tti_queue {
     TTI_QUEUE_COMPUTE,
     TTI_QUEUE_COPY,
     TTI_QUEUE_COMM,
-    TTI_QUEUE_PEER, /* what peers exchange inside a step */
+    TTI_QUEUE_PEER, /* tensor-parallel collectives, and messages between stages */
     TTI_N_QUEUES
 } tti_queue;
 
-/* Events in queues: those of sums, then those of messages to other stages. */
+/* Events that captured graphs may contain: for sums, then for messages to other stages. */
 enum { TTI_SUM_EVENTS = 64, TTI_P2P_EVENTS = 32, TTI_N_GRAPH_EVENTS = 96 };
 
 typedef struct tti_device_desc {
-    int index;  /* of the device, 0 .. count-1 */
+    int index;  /* device number, 0 .. count-1 */
     bool tf32;  /* matrix products of f32 values in tf32 */
-    bool exact; /* only kernels that always give the same bits */
+    bool exact; /* use only kernels that always give the same bits */
 } tti_device_desc;
 
 /* The update program: clip, optimizer, averages, hash.  Pointers to device memory are borrowed. */
 typedef struct tti_update_desc {
-    const tti_node *node;           /* of any trained block: op and attributes; NULL: all frozen */
+    const tti_node
+        *node; /* optimizer op and attributes, from any trained block; NULL: all frozen */
     const tti_update_block *blocks; /* host memory, copied */
     int n_blocks, n_slots, n_states, n_shards;
     float *params, *grads, *ema; /* device; ema NULL: none */
-    void *low;             /* device: parameters of blocks that are low, padded to 4; NULL: none */
-    tutti_dtype low_dtype; /* bf16, f16 */
-    float *const *states;  /* [n_states] device */
+    void *low; /* device: 16-bit copies of the blocks with is_low, padded to 4; NULL: none */
+    tutti_dtype low_dtype;     /* bf16, f16 */
+    float *const *states;      /* [n_states] device */
     const tti_step_args *args; /* device */
     const double *sums;        /* device [n_shards][3]: loss_sum, count, correct */
     tti_step_report *report;   /* device */
     double clip_norm, clip_value, l1, ema_decay; /* 0: off */
     bool watch_gradients;
-    /* If workers have partitions of the state, or parts of the model: launches in the compute queue
-     * the completion of 32-bit words on the device: sums of squares in double, one or two for each
-     * block, 0 for other workers' blocks.  The results, for each slot and in all, are those of the
-     * whole.  NULL: all blocks are own. */
+    /* Set if workers own partitions of the state or of the model; NULL: this worker owns all
+     * blocks. Launches, in the compute queue, a sum over the workers of n_words 32-bit words on the
+     * device: sums of squares as doubles, one or two per block, 0 for blocks of other workers. */
     tutti_status (*complete_words)(void *user, void *words, size_t n_words);
     void *user;
 } tti_update_desc;
 
-/* A summand of a sum between devices: comm/sum_order.h says how a list of them is read. */
+/* One term of a sum between devices; comm/sum_order.h defines the order of a list of terms. */
 typedef struct tti_device_term {
     int rank, piece, n_adds;
 } tti_device_term;
@@ -85,120 +85,118 @@ typedef struct tti_device_term {
 typedef enum tti_device_algorithm {
     TTI_DEVICE_AUTO,
     TTI_DEVICE_PEERS,  /* kernels that read the other devices' memory */
-    TTI_DEVICE_HOSTS,  /* those inside each host, the vendor's library between hosts; else the next
-                        */
+    TTI_DEVICE_HOSTS,  /* PEERS inside each host and the library between hosts; else LIBRARY */
     TTI_DEVICE_LIBRARY /* the vendor's library */
 } tti_device_algorithm;
 
 enum { TTI_MAX_SOURCES = 2 };
 
-/* An array with this rank's parts of all groups: rank r's part of group i begins at element
- * places[i * n_ranks + r] of its array; NULL: at its bound. */
+/* An array with this rank's partitions of all groups.  Rank r's partition of group i begins at
+ * element places[i * n_ranks + r] of its array; places NULL: at its bound. */
 typedef struct tti_device_parts_of {
     float *data; /* device */
     const size_t *places;
 } tti_device_parts_of;
 
-/* The workers of a job, each with its own device.  Pointers are borrowed until they disconnect. */
+/* The workers of a job, each with its own device.  Pointers are borrowed until disconnect. */
 typedef struct tti_device_peers {
     int rank, n_ranks, timeout_ms;
-    const int *hosts;             /* [n_ranks]: of each rank, 0, 1, ...; NULL: all are of one */
-    int shown;                    /* this rank as messages call it: among all workers of the job */
-    const tti_device_term *terms; /* of a sum */
+    const int *hosts;             /* [n_ranks]: host of each rank, 0, 1, ...; NULL: one host */
+    int shown;                    /* this rank among all workers of the job, for messages */
+    const tti_device_term *terms; /* [n_terms]: the terms of a sum, in order */
     int n_terms;
-    float *const *pieces; /* [n_pieces] device: this rank's summands; the first one takes the sum */
+    float *const *pieces; /* [n_pieces] device: this rank's partial sums; the first gets the sum */
     int n_pieces;
-    size_t n_flat;  /* elements that a piece has at least, a multiple of 4 */
-    size_t n_most;  /* elements that are summed at once, at most */
-    size_t n_words; /* that are spread at once, at most */
-    /* [n_groups][n_ranks + 1]: the ranges of the pieces that peers_sum takes have a part for each
-     * rank, from bounds[r] up to bounds[r + 1], multiples of 4.  NULL: they have none. */
+    size_t n_flat;  /* least number of elements of a partial sum, a multiple of 4 */
+    size_t n_most;  /* most elements of one all_reduce */
+    size_t n_words; /* most words of one all_gather_words */
+    /* [n_groups][n_ranks + 1]: each group is a range of the partial sums; rank r's partition of it
+     * is bounds[r] .. bounds[r + 1] - 1, multiples of 4.  NULL: there are no partitions. */
     const size_t *bounds;
     size_t n_groups;
-    /* [n_groups][n_pieces]: where a group begins in a piece of this rank; NULL: at its first
-     * element, in all ranks. */
+    /* [n_groups][n_pieces]: where a group begins in a partial sum of this rank; NULL: at its first
+     * element, on all ranks. */
     const size_t *at;
-    tti_device_parts_of sums; /* destination of peers_sum_parts; data NULL: the first partial sum */
-    const tti_device_parts_of *sources; /* [n_sources]: what others fetch */
+    tti_device_parts_of sums; /* destination of reduce_scatter; data NULL: the first partial sum */
+    const tti_device_parts_of *sources; /* [n_sources]: arrays that all_gather reads */
     int n_sources;
-    /* They exchange values in steps: the first piece is memory for that, two halves of so many
-     * bytes each, a multiple of 256.  TUTTI_E_UNSUPPORTED where the devices cannot read each
-     * other's memory.  0: they do not. */
+    /* For tensor-parallel collectives: the first partial sum is their memory, two halves of this
+     * many bytes, a multiple of 256.  connect fails with TUTTI_E_UNSUPPORTED if the devices cannot
+     * read each other's memory.  0: the group has no such collectives. */
     size_t tp_half_bytes;
-    /* They send each other values: through slots 0 .. n_slots-1, each from one rank to one other,
-     * into the first piece of the latter.  TUTTI_E_UNSUPPORTED as of tp_half_bytes.  0: they do
-     * not. */
+    /* For messages: slots 0 .. n_slots-1, each from one rank to one other, whose first partial
+     * sum receives the value.  TUTTI_E_UNSUPPORTED as for tp_half_bytes.  0: no messages. */
     int n_slots;
-    void *with; /* another group of this device, which disconnects later: a failure of one of the
-                   two is a failure of both, and waits check both */
-    bool fast;  /* any order of the additions */
-    /* fast: bf16, f16: terms are rounded to it before they travel, and so is the sum */
+    void *with; /* another group of this device, which disconnects later; the two fail together, and
+                   every wait checks both.  NULL: none */
+    bool fast;  /* allows any order of additions */
+    /* With fast: bf16 or f16; terms and sums are rounded to it before they are sent. */
     tutti_dtype wire;
     tti_device_algorithm algorithm;
     void *user;
-    /* On the host; every rank calls it equally often. dst [n_ranks][n_bytes]. */
+    /* All-gather on the host; every rank makes the same calls.  dst [n_ranks][n_bytes]. */
     tutti_status (*all_gather)(void *user, const void *src, void *dst, size_t n_bytes);
-    /* A failure of any worker that the host knows of. */
+    /* Fails if the host knows that a worker has failed. */
     tutti_status (*check)(void *user);
 } tti_device_peers;
 
-/* A value that peers exchange as a TTI_COLLECTIVE op says: the whole is [n_rows][n_ranks][part], of
- * which each rank has or gets a part; of a sum there is one part.  Pointers into the device. */
+/* The value of a TTI_COLLECTIVE op: the whole is [n_rows][n_ranks][part], and each rank has or
+ * receives one part; a sum has one part.  Device pointers. */
 typedef struct tti_tp_collective {
     tti_collective kind;
     tutti_dtype dtype;
     const void *in;
-    void *out; /* out == in: of a sum alone */
+    void *out; /* may be in for a sum */
     size_t n_rows, part_bytes;
 } tti_tp_collective;
 
-/* A value for another rank: from src on the device to n_bytes from place of the first piece of rank
- * to on, a multiple of 16. */
+/* A message to rank to: copies n_bytes from src on the device to byte place of that rank's
+ * first partial sum; both multiples of 16. */
 typedef struct tti_device_message {
     int slot, to;
     const void *src;
     size_t place, n_bytes;
 } tti_device_message;
 
-/* A norm between two collectives: the reduce-scatter over the axis, the addition of a bias and the
- * residual, the norm, and the all-gather; or its gradient, between the sum of dy and the all-gather
- * of dx.  Rows as in add_layer_norm and layer_norm_grads, in 16 bits, rounded where inputs of these
- * would be.  Values with byte offsets are at these offsets in the first source of every rank of the
- * group, and are [n_blocks][n_ranks][n_rows][width]; others [n_blocks][n_rows][width]. */
+/* A norm between two collectives: reduce-scatter over the axis, addition of a bias and the
+ * residual, norm, and all-gather; or the norm's gradient, between the sum of dy and the
+ * all-gather of dx.  Rows are 16-bit and are rounded where add_layer_norm and layer_norm_grads
+ * round their inputs. Byte offsets refer to the first source of every rank of the group and
+ * address [n_blocks][n_ranks][n_rows][width]; pointers address [n_blocks][n_rows][width]. */
 typedef struct tti_device_norm {
     const tti_node *node; /* the norm, or its gradients */
     int branch;           /* input of the norm that is the sum: 0 or 1 */
     size_t terms, whole;  /* the sum's terms; the gathered result */
     const void *bias;     /* [width]; NULL: none */
-    const void *x;        /* the residual; of a gradient x, and the residual gradient, or NULL: */
+    const void *x;        /* the residual; for a gradient x */
     const void *residual;
-    void *part; /* of a gradient: memory of input 0 of the node, if it has no other reader; else
-                   NULL */
-    void *sum;  /* output 1 of the norm; of a gradient dx */
+    void *part; /* gradient: memory of input 0 of the node if nothing else reads it, else NULL */
+    void *sum;  /* output 1 of the norm; for a gradient dx */
     const float *gamma, *beta;      /* [width] */
-    float *mean, *rstd;             /* [n_blocks][n_rows]; a gradient reads them */
-    float *dgamma, *dbeta;          /* [width]: of a gradient */
-    float *dsums;                   /* [width], the column sums of dx; NULL: they are not wanted */
-    void *scratch;                  /* of a gradient: as the node's kernel wants it */
+    float *mean, *rstd;             /* [n_blocks][n_rows]; inputs of a gradient */
+    float *dgamma, *dbeta;          /* [width]: outputs of a gradient */
+    float *dsums;                   /* [width], the column sums of dx; NULL: not needed */
+    void *scratch;                  /* gradient: scratch of the node's kernel */
     size_t n_blocks, n_rows, width; /* width a multiple of 8, at most 2048 */
-    bool pushed;  /* the product in front was made by peers_push: terms of the other rank .. */
-    size_t inbox; /* .. lie here in this rank's first source, [n_blocks][n_rows][width] */
-    bool kept;    /* of one that was pushed: the other rank gets the rows by peers_bring .. */
-    bool pulled;  /* .. and the next product is computed by peers_pull */
+    bool pushed;  /* push computed the product before the norm: the other rank's terms .. */
+    size_t inbox; /* .. are at this offset of the own first source, [n_blocks][n_rows][width] */
+    bool kept;    /* if pushed: bring sends the rows to the other rank .. */
+    bool pulled;  /* .. and pull computes the next product */
 } tti_device_norm;
 
-/* A product before such a norm, which sends the terms of the other rank's rows to that device while
- * it computes its own; the part of its result for those rows is not written on this device. */
+/* A product before such a norm.  It sends the terms of the other rank's rows to that device
+ * while it computes its own rows; the result for the sent rows is not written on this device. */
 typedef struct tti_device_push {
-    const tti_kernel *kernel; /* what would make all rows here, with its state and arguments */
+    const tti_kernel
+        *kernel; /* the kernel that would compute all rows here, with its state and arguments */
     void *state;
     const tti_kargs *args;
-    size_t inbox, n_blocks, n_rows, width; /* as of the norm */
+    size_t inbox, n_blocks, n_rows, width; /* as in tti_device_norm */
 } tti_device_push;
 
-/* Lists of doubles are added on TTI_LIST_LANES lanes: lane t adds members t, t + TTI_LIST_LANES and
- * so on to 0, one after the other; then, for d = TTI_LIST_LANES / 2 and halves of it down to 1,
- * lane t < d adds lane t + d. */
+/* The order in which a list of doubles is added: lane t of TTI_LIST_LANES adds members t, t +
+ * TTI_LIST_LANES, ... to 0, in order; then, for d = TTI_LIST_LANES / 2, d / 2, ... 1, lane t <
+ * d adds lane t + d. */
 enum { TTI_LIST_LANES = 512 };
 
 /* Lists of doubles: values[member[i]] for i from begin[l] up to begin[l + 1]; their sum is stored
@@ -208,16 +206,16 @@ typedef struct tti_device_lists {
     int n;
 } tti_device_lists;
 
-/* The connection of the thread's device for reading from another one. */
+/* Reads of this thread's device from another device. */
 typedef struct tti_device_link {
-    bool is_direct;     /* kernels of one can read the memory of the other */
+    bool is_direct;     /* kernels can read the other device's memory */
     bool is_right;      /* the data arrived unchanged */
-    double bytes_per_s; /* of a long copy, one way */
+    double bytes_per_s; /* of a long copy, in one direction */
     double latency_us;  /* of a short one */
 } tti_device_link;
 
-/* Values of a TTI_SYNC op [n_elems] of this rank's shards, and the destination of the joined value.
- * n_ranks runs of shards: bounds[r] .. bounds[r+1]-1 are those of rank r. */
+/* A TTI_SYNC op over all shards: in has the value [n_elems] of each shard of this rank, and out
+ * receives the joined value for each.  bounds [n_ranks + 1]: shards of rank r. */
 typedef struct tti_device_join {
     const char *op;
     const float *const *in;
@@ -226,55 +224,54 @@ typedef struct tti_device_join {
     const int *bounds;
 } tti_device_join;
 
-/* A worker's contributions to the sums of a step before they are reduced; pointers into the device.
- */
+/* A worker's contributions to the sums of a step, before they are reduced.  Device pointers. */
 typedef struct tti_device_step_sums {
-    double *sums; /* [n_shards][3], hashes [n_ranks][2], votes [n_ranks]: all but its own turn 0 */
+    double
+        *sums; /* [n_shards][3], hashes [n_ranks][2], votes [n_ranks]; others' entries become 0 */
     const tti_step_args *args;
-    tti_step_report *report; /* of the step before; reported_ns is of this one from now on */
+    tti_step_report *report; /* of the previous step; reported_ns is set for this one */
     int n_shards, first_shard, last_shard, rank, n_ranks;
 } tti_device_step_sums;
 
-/* Gradients that are sent as low-rank products: PowerSGD. Slots of bucket b are first[b] .. first[b
- * + 1] - 1.  Host memory is copied, that of the device is borrowed. */
+/* PowerSGD: gradients are sent as low-rank products.  Slots of bucket b are first[b] .. first[b
+ * + 1] - 1.  Host memory is copied, device memory borrowed. */
 typedef struct tti_powersgd_desc {
     const tti_powersgd_slot *slots;
     const int *first; /* [n_buckets + 1] */
     int n_buckets;
-    float *grads;    /* device: a worker's own gradients, which become the sums */
-    float *residual; /* device: as gradients, what of their mean was not sent so far */
+    float *grads;    /* device: the worker's gradients; replaced by the sums */
+    float *residual; /* device, as grads: the part of the mean that has not been sent */
     float *message;  /* device [n_message]: summed between the steps below */
-    float *own;      /* device [n_message]: of Q what this worker has put into the message */
+    float *own;      /* device [n_message]: this worker's contribution to Q */
     float *scratch;  /* device: for all slots of one bucket at a time */
     size_t n_message;
     const tti_step_args *args; /* device */
 } tti_powersgd_desc;
 
-/* Gradients of which the largest elements are sent, as pairs: top-k.  Fields as in
- * tti_powersgd_desc.
- */
+/* Top-k: the largest elements of gradients are sent as pairs.  Fields as in tti_powersgd_desc. */
 typedef struct tti_topk_desc {
     const tti_topk_slot *slots;
     const int *first;    /* [n_buckets + 1] */
     const size_t *pairs; /* [n_buckets + 1]: the first pair of each bucket, multiples of 2 */
     int n_buckets, n_ranks;
-    float *grads, *residual;   /* device, as of tti_powersgd_desc */
+    float *grads, *residual;   /* device, as in tti_powersgd_desc */
     tti_topk_pair *own;        /* device [pairs[n_buckets]] */
-    tti_topk_pair *all;        /* device [n_ranks] of as many as the bucket has */
+    tti_topk_pair *all;        /* device [n_ranks][pairs of a bucket] */
     const tti_step_args *args; /* device */
 } tti_topk_desc;
 
-/* The calling thread has one open device; the tables below act on it.  Functions only put work into
- * a queue, except those that say "waits".  A NULL entry that says "optional" is not offered. */
+/* The tables below act on the device that the calling thread has opened; use it from that
+ * thread only.  Functions only enqueue work, except those that say "waits".  An entry that says
+ * "optional" is NULL if the device does not offer it. */
 
-/* Host memory that copies can read and write while the host goes on. */
+/* Pinned host memory, which asynchronous copies can access. */
 typedef struct tti_device_memory_ops {
     void *(*alloc_host)(size_t n_bytes); /* NULL: out of memory */
     void (*release_host)(void *memory);
-    /* Makes existing memory, such as a loader's, usable likewise.  Unpin it before it is freed. */
+    /* Pins existing memory, such as a loader's.  Unpin it before it is freed. */
     tutti_status (*pin)(void *memory, size_t n_bytes);
     void (*unpin)(void *memory);
-    /* Bytes of the device: allocated now, allocated at most so far, and free. */
+    /* Device memory in bytes: allocated now, peak so far, free. */
     void (*get_usage)(size_t *n_now, size_t *n_peak, size_t *n_free);
 } tti_device_memory_ops;
 
@@ -283,42 +280,40 @@ typedef struct tti_device_queue_ops {
                          size_t n_bytes); /* between any two memories */
     tutti_status (*order)(
         tti_queue after,
-        tti_queue before); /* later work of queue waits for earlier work of before */
-    /* Also in a captured graph: records event place, 0 .. TTI_N_GRAPH_EVENTS-1, in a queue; and
-     * makes later work of a queue wait for the last recorded event, which must be in the same
-     * graph. */
+        tti_queue before); /* later work in after waits for earlier work in before */
+    /* Records event place, 0 .. TTI_N_GRAPH_EVENTS-1, in a queue; makes later work in a queue
+     * wait for its last record.  Both may be captured, but then in the same graph. */
     tutti_status (*record_event)(tti_queue queue, int place);
     tutti_status (*wait_event)(tti_queue after, int place);
-    /* Records event mark, 0 .. 15; in a captured graph, each time it is replayed.  And waits on the
-     * host for the last recorded event: that of a graph counts from its launch. */
+    /* Records event 0 .. 15 for the host, in a captured graph at each replay; waits on the host
+     * for its last record.  A graph's record counts from the launch of the graph. */
     tutti_status (*record_host_event)(tti_queue queue, int event);
     tutti_status (*await_host_event)(int event);
     tutti_status (*sync)(void); /* waits for everything */
-    /* Optional: names what is put into the queues until the range ends, for tools that watch
-     * (NVTX); NULL ends the innermost range.  Costs nothing when no tool watches. */
+    /* Optional: opens a named range for profilers (NVTX); NULL ends the innermost range.  Free
+     * of cost without a profiler. */
     void (*range)(const char *name);
-    /* A moment of a queue, numbered from 0 up, also inside a captured graph; and when each of n
-     * came, in microseconds since moment 0 (waits). */
+    /* Records timestamp index in a queue, also in a captured graph; reads the first n
+     * timestamps, in microseconds since timestamp 0 (waits). */
     tutti_status (*record_timestamp)(tti_queue queue, int index);
     tutti_status (*read_timestamps)(int n, double *us);
-    /* Captures the launches in the compute queue between the two calls into a graph; nothing runs.
-     */
+    /* Captures the launches between the two calls into a graph; nothing runs. */
     tutti_status (*capture_begin)(void);
     tutti_status (*capture_end)(void **captured_graph);
     tutti_status (*replay)(void *captured_graph);
     void (*release_captured_graph)(void *captured_graph); /* takes NULL */
 } tti_device_queue_ops;
 
-/* Kernels of a step that are no ops of the graph. */
+/* Kernels of a step that are not ops of the graph. */
 typedef struct tti_device_step_ops {
     /* runs[i] = the tti_run of shard first_shard + i. */
     tutti_status (*begin)(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
                           int n_runs);
-    /* A step over samples on the device: args, runs as begin makes them, and the batch. */
+    /* begin for a step over samples on the device: also gathers the batch. */
     tutti_status (*gather)(const tti_gather *gather, const tti_run *fixed, tti_run *runs);
-    /* Converts bytes to floats, in that queue. */
+    /* Converts bytes to floats. */
     tutti_status (*unpack)(tti_queue queue, const tti_unpack *unpack);
-    /* Draws initial parameters, the bits of tti_draw; waits. */
+    /* Draws initial parameters with the bits of tti_draw; waits. */
     tutti_status (*draw)(const tti_draws *draws, int n, float *params);
     /* sums[3] from the three results of a shard, f32 scalars each. */
     tutti_status (*collect)(const float *loss_sum, const float *count, const float *correct,
@@ -329,8 +324,8 @@ typedef struct tti_device_step_ops {
     /* Copies the report and then n_sums sums of a step into pinned host memory. */
     tutti_status (*report)(const tti_step_report *report, const double *sums, int n_sums,
                            void *host_report);
-    /* sums[l] = the values of list l, added on TTI_LIST_LANES lanes; and back: of all n_values
-     * those at home become the sums, the others 0.  Into the compute queue. */
+    /* fold: sums[l] = the sum of list l, added on TTI_LIST_LANES lanes.  unfold: values at home
+     * become the sums, all other values 0.  In the compute queue. */
     tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);
     tutti_status (*unfold)(double *values, size_t n_values, const tti_device_lists *lists,
                            const double *sums);
@@ -339,126 +334,124 @@ typedef struct tti_device_step_ops {
 typedef struct tti_device_update_ops {
     tutti_status (*create)(const tti_update_desc *desc, void **update);
     tutti_status (*run)(void *update);
-    /* Optional, for devices that take blocks of others.  The parameters of those of n blocks from
-     * first on that are not own have come: they are added to the report's hash, which was of own
-     * blocks alone, and narrowed into desc.low; of a bad step the hash stays 0.  Where those of
-     * others are not here it is made again of the own ones, of all blocks at once. */
+    /* Optional, for workers that own partitions.  Called when the parameters of blocks first ..
+     * first + n - 1 have arrived from their owners: adds their hash to the report and writes
+     * their copies in desc.low; after a bad step the hash stays 0.  If parameters of other
+     * workers are not kept here, hashes the own blocks again; then all blocks are passed in one
+     * call. */
     tutti_status (*complete)(void *update, int first, int n);
-    tutti_status (*hash)(void *update, uint64_t *hash); /* of the parameters; waits */
-    /* Optional, for devices that keep desc.low: computes it from parameters that something else
-     * than the update has written. */
+    tutti_status (*hash)(void *update, uint64_t *hash); /* hashes the parameters; waits */
+    /* Optional: writes desc.low from parameters that were not written by the update. */
     tutti_status (*narrow)(void *update);
     void (*destroy)(void *update); /* takes NULL */
-    /* The host may mark and await the copy queue, and write parameters by TTI_QUEUE_COMM, while the
-     * kernels of a step go on (exec/device/offload.c).  False: not known to work there. */
+    /* True if the host may record and await events of the copy queue, and write parameters
+     * through TTI_QUEUE_COMM, while kernels of a step run (exec/device/params/offload.c). */
     bool is_overlapped;
 } tti_device_update_ops;
 
-/* Groups of devices; all ranks make the same calls in the same order. */
+/* Groups of devices.  All ranks make the same calls in the same order. */
 typedef struct tti_device_collective_ops {
-    /* TUTTI_E_UNSUPPORTED, on all ranks: two of them share a device, or nothing connects them.
-     * Overwrites the pieces in a trial. */
+    /* TUTTI_E_UNSUPPORTED, on all ranks: two ranks share a device, or nothing connects them.
+     * Overwrites the partial sums in a trial. */
     tutti_status (*connect)(const tti_device_peers *peers, void **group);
     void (*disconnect)(void *group); /* takes NULL; waits */
     bool
         mixes_algorithms; /* groups of different algorithms may add in one step, bucket by bucket */
     void (*describe)(const void *group, tti_str *str);
-    /* Optional: describes, for doctor, the library that adds where kernels cannot, with its
-     * version, or says why there is none.  No device need be open. */
+    /* Optional: for tutti doctor, the name and version of the library that reduces where
+     * kernels cannot, or why there is none.  Needs no open device. */
     void (*describe_library)(tti_str *str);
-    /* Optional: whether all ranks read each other's memory over links that are fast next to what
-     * kernels do beside them, such as NVLink. */
+    /* Optional: whether all ranks read each other's memory over fast links such as NVLink. */
     bool (*are_linked)(const void *group);
-    /* The sum of elements first .. of the partial sums into the first partial sum of every rank;
-     * multiples of 4.  In TTI_QUEUE_COMM. overlapped: other kernels run concurrently, and leave few
-     * resources. */
+    /* Sums elements first .. first + n_elems - 1 of the partial sums into the first partial sum
+     * of every rank; multiples of 4.  In TTI_QUEUE_COMM.  overlapped: uses few multiprocessors,
+     * because other kernels run concurrently. */
     tutti_status (*all_reduce)(void *group, size_t first, size_t n_elems, bool overlapped);
-    /* The sum of a group of bounds, to each rank its part alone, into peers.sums.  Into
+    /* Sums group which of bounds; each rank receives its partition, in peers.sums.  In
      * TTI_QUEUE_COMM. */
     tutti_status (*reduce_scatter)(void *group, size_t which, bool overlapped);
-    /* The parts of a group, from that source of their ranks to dst on, the place of the group's
-     * first element.  Into TTI_QUEUE_COMM. */
+    /* Gathers the partitions of group which from the given source of their ranks to dst, which
+     * receives the group's first element.  In TTI_QUEUE_COMM. */
     tutti_status (*all_gather)(void *group, size_t which, int source, float *dst, bool overlapped);
-    /* Words of 32 bits: first .. last-1 are this rank's, or 0 where they are another's. */
+    /* Gathers 32-bit words: words first .. last-1 are this rank's; in this range a word that
+     * belongs to another rank is 0. */
     tutti_status (*all_gather_words)(void *group, void *words, size_t n_words, size_t first,
                                      size_t last);
-    /* Optional: a TTI_SYNC op over the shards of all ranks at once; all_gather_words must follow
-     * before the group is disconnected.  *done false, on all ranks: too much for one go, or nothing
-     * reaches the others' memory. */
+    /* Optional: a TTI_SYNC op over the shards of all ranks in one kernel; all_gather_words must
+     * follow before the group is disconnected.  *done false, on all ranks: the value is too
+     * large, or the ranks cannot read each other's memory. */
     tutti_status (*join)(void *group, const tti_device_join *join, bool *done);
-    /* What a worker adds to the sums of a step. */
+    /* Writes a worker's contributions to the sums of a step. */
     tutti_status (*report_sums)(const tti_device_step_sums *step_sums);
-    /* An exchange of a group with tp_half_bytes, into TTI_QUEUE_PEER.  Added in the order of the
-     * group's terms: f16 and bf16 as f32, rounded at the end.  overlapped: as of all_reduce. */
+    /* A tensor-parallel collective of a group with tp_half_bytes, in TTI_QUEUE_PEER.  Adds in
+     * the order of the group's terms; f16 and bf16 are added as f32 and rounded at the end.
+     * overlapped: as for all_reduce. */
     tutti_status (*tp_collective)(void *group, const tti_tp_collective *tp, bool overlapped);
-    /* As await of the queues; ends also when a peer is lost or does not come in time. */
+    /* As await_host_event, but fails if a peer is lost or late. */
     tutti_status (*await)(void *group, int event);
-    /* Optional: how long the kernels of TTI_QUEUE_COMPUTE have waited for those of other devices so
-     * far, and fetches before them, in nanoseconds: about as of now, while steps are at work.
-     * Below 0: not known.  Waits for a copy alone. */
+    /* Optional: nanoseconds that kernels of TTI_QUEUE_COMPUTE have waited for other devices so
+     * far; approximate while steps are in flight, below 0 if unknown.  Waits for one copy. */
     tutti_status (*get_waited_ns)(void *group, int64_t *t_ns);
 } tti_device_collective_ops;
 
-/* Optional: values between the devices of a group with n_slots.  Both ends of a slot call theirs.
- * All NULL also where a kind of device was not seen to do it right. */
+/* Optional: messages in a group with n_slots; each end of a slot makes its calls. */
 typedef struct tti_device_p2p_ops {
-    /* Into TTI_QUEUE_PEER: waits there until the slot is empty, copies, and fills it.  overlapped: as
-     * of all_reduce. */
+    /* In TTI_QUEUE_PEER: waits until the slot is empty, copies, and marks it full. overlapped:
+     * as for all_reduce. */
     tutti_status (*send)(void *group, const tti_device_message *message, bool overlapped);
-    /* What comes into the compute queue waits until the slot is full; its value is in this rank's
-     * first piece. */
+    /* Makes later work in the compute queue wait until the slot is full; the value is in this
+     * rank's first partial sum. */
     tutti_status (*recv)(void *group, int slot);
-    /* Empties the slot behind what is in the compute queue, so that rank from can send again. */
+    /* Marks the slot empty after earlier work in the compute queue; rank from can send again. */
     tutti_status (*release)(void *group, int slot, int from);
 } tti_device_p2p_ops;
 
-/* Optional, each of them: several operations in one, with the bits of the single ones. */
+/* Each entry is optional: several operations in one kernel, with the bits of the single ones. */
 typedef struct tti_device_fusion_ops {
-    /* For small models: whether update can make this update with the sums of the group, whose first
-     * piece has its gradients; nothing loads any more what that needs. */
+    /* For small models: whether fusions.update supports this group and update; the group's
+     * first partial sum must hold the gradients.  Loads the kernels. */
     tutti_status (*can_update)(const void *group, const void *update, bool *can);
-    /* report_sums, all_gather_words of step_sums.sums, all_reduce of everything and the update's
-     * run, in the compute queue.  The pieces keep their terms, and may be written to behind it.
-     * step_sums: the sums, args and report of the update. */
+    /* report_sums, all_gather_words of step_sums.sums, all_reduce of everything and the update,
+     * in the compute queue.  Leaves the partial sums unchanged.  step_sums: the sums, args and
+     * report of the update. */
     tutti_status (*update)(void *group, void *update, const tti_device_step_sums *step_sums);
-    /* Of a group of two with tp_half_bytes and a source, into the compute queue, one after the
-     * other with exchanges, each of which the caller has ordered before it or behind it. */
+    /* In the compute queue, for a group of two with tp_half_bytes and a source.  The caller
+     * orders it with respect to all collectives of the group. */
     tutti_status (*norm)(void *group, const tti_device_norm *norm);
-    /* The same of its gradient, for rows of at least least_norm_grad elements. */
+    /* The norm's gradient, for rows of at least least_norm_grad elements. */
     tutti_status (*norm_grad)(void *group, const tti_device_norm *norm);
     int least_norm_grad;
-    /* Whether push takes this product, with parts of n_rows: the same for all devices of a kind. */
+    /* Whether push supports this product with n_rows; equal for all devices of a kind. */
     bool (*can_push)(const tti_node *product, size_t n_rows);
-    /* Into the compute queue.  The inbox of the other rank must have been read: since the norm that
-     * read it this rank has made that norm, or another exchange, too. */
+    /* In the compute queue.  The other rank's inbox must have been read: since the norm that
+     * read it, this rank has run that norm or another collective too. */
     tutti_status (*push)(void *group, const tti_device_push *push);
-    /* In TTI_QUEUE_PEER, ordered after a norm with kept: sends its rows to the other rank, and
-     * ends when the other's have arrived, or, if the norm is pulled, when its own have been sent.
-     * Only kernels that are ordered after it wait for it.  NULL: no norm is kept. */
+    /* In TTI_QUEUE_PEER, ordered after a norm with kept: sends the norm's rows to the other
+     * rank. Ends when the other rank's rows have arrived or, if the norm is pulled, when the
+     * own rows have been sent.  NULL: kept is not supported. */
     tutti_status (*bring)(void *group, const tti_device_norm *norm);
-    /* Whether pull takes this product, as can_push. */
+    /* Whether pull supports this product, as can_push. */
     bool (*can_pull)(const tti_node *product, size_t n_rows);
-    /* The product of what a norm was kept and brought for, behind bring, into the compute queue:
-     * begins with the own rows, and waits by itself for the others. */
+    /* In the compute queue, after bring: the product of the norm's rows.  Starts with the own
+     * rows and waits in the kernel for the other rank's rows. */
     tutti_status (*pull)(void *group, const tti_device_push *pull);
 } tti_device_fusion_ops;
 
-/* Optional: PowerSGD of gradients, bucket by bucket into TTI_QUEUE_COMM.  Workers with the same
- * message compute the same bits. */
+/* Optional: PowerSGD, bucket by bucket in TTI_QUEUE_COMM.  Equal messages give equal bits. */
 typedef struct tti_device_powersgd_ops {
-    /* Sets the message to 0 and loads everything that the others need; waits. */
+    /* Sets the message to 0 and loads the kernels; waits. */
     tutti_status (*create)(const tti_powersgd_desc *desc, void **powersgd);
-    /* Adds residuals to the gradients, and draws directions of Q that are 0 anew; then P = M Q is
-     * to be summed, together with what travels whole. */
+    /* Adds residuals to the gradients, redraws directions of Q that are 0, and writes P = M Q
+     * and the uncompressed gradients to the message, which the caller sums. */
     tutti_status (*left)(void *powersgd, int bucket);
-    /* Makes P orthonormal; then Q = M^T P is to be summed. */
+    /* Orthonormalizes P and writes Q = M^T P to the message, which the caller sums. */
     tutti_status (*right)(void *powersgd, int bucket);
-    /* Keeps what P and the own Q leave of M as the residual; P Q^T are the gradients. */
+    /* Stores M minus P times the own Q as the residual; writes P Q^T to the gradients. */
     tutti_status (*end)(void *powersgd, int bucket);
     void (*destroy)(void *powersgd); /* takes NULL */
 } tti_device_powersgd_ops;
 
-/* Optional: top-k of gradients, as PowerSGD above. */
+/* Optional: top-k of gradients, in TTI_QUEUE_COMM. */
 typedef struct tti_device_topk_ops {
     tutti_status (*create)(const tti_topk_desc *desc, void **topk);
     /* Adds residuals to the gradients.  The k elements of each slot that are largest without their

@@ -374,7 +374,7 @@ T_CASE(sums_take_time) {
     timed vendor = {.alg = TUTTI_ALG_RING, .fast = true};
     if (!getenv("TUTTI_TEST_TIMES")) return;
     comm_run(n_devices, time_rank, &direct);
-    comm_run(n_devices, time_rank, &beside);
+    comm_run(n_devices, time_rank, &overlapped);
     comm_run(n_devices, time_rank, &moved);
     comm_run(n_devices, time_rank, &vendor);
     printf(
@@ -382,7 +382,7 @@ T_CASE(sums_take_time) {
         n_devices);
     for (size_t i = 0; i < TTI_COUNT(timed_elems); i++)
         printf("%12zu %10.1f %10.1f %10.1f %10.1f\n", timed_elems[i] * sizeof(float), direct.us[i],
-               beside.us[i], moved.us[i], vendor.us[i]);
+               overlapped.us[i], moved.us[i], vendor.us[i]);
 }
 
 int main(void) {
