@@ -173,7 +173,7 @@ static void sum_leaves(const levels *l, int owner, unsigned char *dst) {
 }
 
 /* Copies n elements at src, this rank's dst from first on, to every other rank of the host. */
-static void spread(const levels *l, size_t first, size_t n) {
+static void distribute(const levels *l, size_t first, size_t n) {
     tutti_comm *comm = l->comm;
     const char *src = (const char *)l->work->dst + first * l->elem;
     for (int i = 1; i < comm->n_ranks; i++) {
@@ -246,9 +246,9 @@ static tutti_status gather_results(const levels *l) {
                                           .in = dst + part_first(l, p) * l->elem,
                                           .n_bytes = part_elems(l, p) * l->elem};
     TTI_TRY(tti_comm_exchange(comm, messages, n));
-    spread(l, part_first(l, comm->rank), part_elems(l, comm->rank));
+    distribute(l, part_first(l, comm->rank), part_elems(l, comm->rank));
     for (int p = 0; p < comm->n_ranks; p++)
-        if (acts_for(l, p)) spread(l, part_first(l, p), part_elems(l, p));
+        if (acts_for(l, p)) distribute(l, part_first(l, p), part_elems(l, p));
     return TUTTI_OK;
 }
 

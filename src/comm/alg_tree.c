@@ -66,7 +66,7 @@ static void add_transfer(plan *p, int round, const owner *from, owner to, bool i
     p->transfers[p->n_transfers++] = (transfer){round, to, from->rank, from->piece, is_left};
 }
 
-static bool spread_alike(const owner *a, const owner *b, int n_a, int n_b) {
+static bool owners_alike(const owner *a, const owner *b, int n_a, int n_b) {
     if (n_a != n_b) return false;
     for (int i = 0; i < n_a; i++) {
         if (a[i].lo != b[i].lo || a[i].hi != b[i].hi) return false;
@@ -116,7 +116,7 @@ static void plan_build(plan *p, const tti_sum_order *order, size_t n_elems, node
         for (int k = order->terms[t].n_adds; k > 0; k--, n--) {
             const node *a = &stack[n - 2], *b = &stack[n - 1];
             node sum = {p->n_owners, 0, TTI_MAX(a->round, b->round) + 1};
-            if (spread_alike(p->owners + a->first, p->owners + b->first, a->n, b->n))
+            if (owners_alike(p->owners + a->first, p->owners + b->first, a->n, b->n))
                 halve(p, a, b, sum.round);
             else
                 fold(p, a, b, sum.round);

@@ -37,7 +37,7 @@ typedef struct invitation {
 typedef struct opening {
     tutti_comm *comm;
     int root;
-    invitation told;
+    invitation invite;
     tti_link_desc desc;
     int near_fd, far_fd; /* listeners; -1: none */
     int fds[TTI_MAX_RANKS];
@@ -74,7 +74,7 @@ static tutti_status listen_near(opening *o) {
     tcp_address address;
     tcp_place place;
     int n;
-    TTI_TRY(tti_tcp_parse(o->told.name, &address));
+    TTI_TRY(tti_tcp_parse(o->invite.name, &address));
     TTI_TRY(tti_tcp_resolve(&address, 0, &place, 1, &n));
     o->near_fd = tti_tcp_listen(&place);
     return o->near_fd >= 0 ? TUTTI_OK : fail_listen(o);
@@ -93,25 +93,25 @@ static bool is_place(const struct ifaddrs *i, bool loopback) {
     return i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6;
 }
 
-static void add_place(invitation *told, const struct sockaddr *at, int port) {
+static void add_place(invitation *invite, const struct sockaddr *at, int port) {
     struct sockaddr_in6 six;
-    tcp_place *place = &told->places[told->n_places];
+    tcp_place *place = &invite->places[invite->n_places];
     place->n_bytes = at->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof six;
     memcpy(&place->at, at, place->n_bytes);
     memcpy(&six, &place->at, sizeof six);
     if (at->sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&six.sin6_addr)) return;
     tti_tcp_set_port(place, port);
-    told->n_places++;
+    invite->n_places++;
 }
 
-static tutti_status find_places(invitation *told, bool six, int port) {
+static tutti_status find_places(invitation *invite, bool six, int port) {
     struct ifaddrs *list;
     if (getifaddrs(&list) != 0)
         return tti_fail(TUTTI_E_IO, "channel: getifaddrs: %s", strerror(errno));
     for (int loopback = 0; loopback < 2; loopback++)
-        for (const struct ifaddrs *i = list; i && told->n_places < MAX_PLACES; i = i->ifa_next)
+        for (const struct ifaddrs *i = list; i && invite->n_places < MAX_PLACES; i = i->ifa_next)
             if (is_place(i, loopback) && (six || i->ifa_addr->sa_family == AF_INET))
-                add_place(told, i->ifa_addr, port);
+                add_place(invite, i->ifa_addr, port);
     freeifaddrs(list);
     return TUTTI_OK;
 }
@@ -145,7 +145,7 @@ static tutti_status listen_anywhere(opening *o) {
     tcp_place place;
     bool has_six = listen_at(o, &six, sizeof six, &place);
     if (!has_six && !listen_at(o, &four, sizeof four, &place)) return fail_listen(o);
-    return find_places(&o->told, has_six, port_of(&place));
+    return find_places(&o->invite, has_six, port_of(&place));
 }
 
 /* Ranks of other hosts connect through the interface that they already used. */
@@ -155,12 +155,12 @@ static tutti_status listen_far(opening *o) {
     while (is_near(o, rank)) rank++;
     if (!find_interface(o->comm, rank, &way)) return listen_anywhere(o);
     if (!listen_at(o, &way.at, way.n_bytes, &place)) return fail_listen(o);
-    o->told.places[o->told.n_places++] = place;
+    o->invite.places[o->invite.n_places++] = place;
     return TUTTI_OK;
 }
 
 static tutti_status invite(opening *o) {
-    TTI_TRY(make_secrets(&o->told));
+    TTI_TRY(make_secrets(&o->invite));
     TTI_TRY(listen_near(o));
     return o->comm->n_hosts > 1 ? listen_far(o) : TUTTI_OK;
 }
@@ -230,12 +230,12 @@ static tutti_status give_all(opening *o, const size_t *area_bytes, int n_areas,
 
 /* ---- the others ---- */
 
-static tutti_status check_told(opening *o) {
-    invitation *told = &o->told;
-    told->name[sizeof told->name - 1] = told->token[sizeof told->token - 1] = '\0';
-    bool ok = told->n_places >= 0 && told->n_places <= MAX_PLACES;
-    for (int i = 0; ok && i < told->n_places; i++)
-        ok = told->places[i].n_bytes <= sizeof told->places[i].at;
+static tutti_status check_invitation(opening *o) {
+    invitation *invite = &o->invite;
+    invite->name[sizeof invite->name - 1] = invite->token[sizeof invite->token - 1] = '\0';
+    bool ok = invite->n_places >= 0 && invite->n_places <= MAX_PLACES;
+    for (int i = 0; ok && i < invite->n_places; i++)
+        ok = invite->places[i].n_bytes <= sizeof invite->places[i].at;
     return ok ? TUTTI_OK
               : tti_fail(TUTTI_E_INTERNAL, "channel: a damaged invitation of rank %d",
                          number_of(o, o->root));
@@ -278,11 +278,11 @@ static tutti_status call_first(const opening *o, int *fd) {
     int n = 1;
     bool is_here = is_near(o, o->comm->rank);
     if (is_here) {
-        TTI_TRY(tti_tcp_parse(o->told.name, &address));
+        TTI_TRY(tti_tcp_parse(o->invite.name, &address));
         TTI_TRY(tti_tcp_resolve(&address, 0, &near, 1, &n));
     }
-    const tcp_place *places = is_here ? &near : o->told.places;
-    int n_places = is_here ? n : o->told.n_places;
+    const tcp_place *places = is_here ? &near : o->invite.places;
+    int n_places = is_here ? n : o->invite.n_places;
     tutti_status st = tti_fail(TUTTI_E_IO, "it has no address");
     do {
         for (int i = 0; i < n_places && st != TUTTI_OK; i++) st = call_at(o, &places[i], fd);
@@ -346,9 +346,9 @@ static tutti_status open_all(opening *o, const size_t *area_bytes, int n_areas,
                              tti_channel **channels) {
     bool is_root = o->comm->rank == o->root;
     if (is_root) TTI_TRY(invite(o));
-    TTI_TRY(tutti_comm_broadcast(o->comm, &o->told, sizeof o->told, TUTTI_U8, o->root));
-    TTI_TRY(check_told(o));
-    o->desc.token = o->told.token;
+    TTI_TRY(tutti_comm_broadcast(o->comm, &o->invite, sizeof o->invite, TUTTI_U8, o->root));
+    TTI_TRY(check_invitation(o));
+    o->desc.token = o->invite.token;
     o->deadline_ns = tti_now_ns() + o->comm->timeout_ms * TTI_NS_PER_MS;
     TTI_TRY(is_root ? give_all(o, area_bytes, n_areas, channels)
                     : take_channel(o, area_bytes, n_areas, &channels[o->root]));

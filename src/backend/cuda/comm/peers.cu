@@ -216,7 +216,7 @@ __device__ __forceinline__ size_t place_of(const joined_run &run, bool of_moment
     return run.first + (i <= run.n_channels ? i : i - run.n_channels + run.c);
 }
 
-/* One barrier: the buffers of staging alternate as in a spread, and the next one ends with a
+/* One barrier: the buffers of staging alternate as in an all-gather, and the next one ends with a
  * barrier. */
 __global__ void __launch_bounds__(GATHER_THREADS)
     peers_join_kernel(const __grid_constant__ tti_peers_view v,

@@ -465,9 +465,9 @@ static tutti_status gather_places(group *g) {
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     for (size_t i = 0; mine && i < n; i++) {
         size_t which = i / TTI_PEERS_PIECES, k = i % TTI_PEERS_PIECES;
-        bool is_told = p->at && k < (size_t)p->n_pieces;
+        bool is_given = p->at && k < (size_t)p->n_pieces;
         mine[i] =
-            is_told ? p->at[which * (size_t)p->n_pieces + k] : tti_peers_part_of(g, which, 0).first;
+            is_given ? p->at[which * (size_t)p->n_pieces + k] : tti_peers_part_of(g, which, 0).first;
     }
     if (mine && g->at) st = all_gather(g, mine, g->at, n * sizeof *mine);
     free(mine);

@@ -450,7 +450,7 @@ static bool known_to_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan
 /* Operations per byte up to which the older tensor cores keep pace with memory. */
 static const double max_flops_per_byte = 150;
 
-static bool is_thin(const conv_state *s) {
+static bool is_narrow(const conv_state *s) {
     const tti_cuda_conv *v = &s->conv;
     double x = (double)v->n * (double)v->c * (double)v->h * (double)v->w;
     double y = (double)v->n * (double)v->o * (double)v->p * (double)v->q;
@@ -465,7 +465,7 @@ static tutti_status prepare_stats_with(const tti_node *node, bool with_dnn, void
     conv_state *s = *state;
     tutti_status st = TUTTI_OK;
     s->stats_bytes = tti_cuda_stats_bytes(node->out[0]);
-    if (s->plan && !tti_cuda_device()->desc.exact && is_thin(s)) st = find_plan(s, true, &plan);
+    if (s->plan && !tti_cuda_device()->desc.exact && is_narrow(s)) st = find_plan(s, true, &plan);
     if (st != TUTTI_OK) {
         free(s);
         *state = NULL;

@@ -22,7 +22,7 @@ static bool is_last(const tutti_value *value) {
            value->layout == TTI_CHANNELS_LAST_BYTES;
 }
 
-/* Of a product z[N,n,H,W] of a[N,k,H,W] and a 1x1 weight. */
+/* For a product z[N,n,H,W] of a[N,k,H,W] and a 1x1 weight. */
 static bool describe(const tutti_value *a, const tutti_value *w, const tutti_value *z,
                      tti_cuda_point_kind kind, tti_cuda_point_desc *out) {
     const int64_t *in = a->type.shape.dim, *made = z->type.shape.dim, *size = w->type.shape.dim;

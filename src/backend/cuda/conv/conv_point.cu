@@ -374,7 +374,7 @@ __device__ __forceinline__ void read_bits(tile_bits<COLS> &bits, const worker &w
 }
 
 /* Sets both halves according to two bits. */
-__device__ __forceinline__ uint32_t spread(uint32_t two_bits) {
+__device__ __forceinline__ uint32_t expand_bits(uint32_t two_bits) {
     return (two_bits & 1 ? 0x0000ffffu : 0) | (two_bits & 2 ? 0xffff0000u : 0);
 }
 
@@ -417,10 +417,10 @@ __device__ __forceinline__ void fill_factors(float (&factors)[3][MAX_SUMS], cons
 template <int KIND>
 __device__ __forceinline__ uint32_t passing(const known &k, int j, int h, int lane, float2 x) {
     if constexpr (KIND == JOIN)
-        return spread((j < 4 ? k.bits[h].x : k.bits[h].y) >> (j % 4 * 8 + lane % 4 * 2));
+        return expand_bits((j < 4 ? k.bits[h].x : k.bits[h].y) >> (j % 4 * 8 + lane % 4 * 2));
     bool first = !((x.x - k.mean[j].x) * k.scale[j].x + k.beta[j].x <= 0);
     bool second = !((x.y - k.mean[j].y) * k.scale[j].y + k.beta[j].y <= 0);
-    return spread((first ? 1u : 0u) | (second ? 2u : 0u));
+    return expand_bits((first ? 1u : 0u) | (second ? 2u : 0u));
 }
 
 /* Sums of a thread's columns at [2 j + e]. */

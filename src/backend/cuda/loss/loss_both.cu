@@ -333,7 +333,7 @@ cudaError_t launch_staged(const tti_entropy_rows *r, const void *logits, const f
     return cudaGetLastError();
 }
 
-/* Of the gradient, or of the partial sums that blocks have written. */
+/* Sums the gradient, or the partial sums that blocks have written. */
 tti_cuda_columns_desc columns_of(const tti_entropy_rows *r) {
     bool staged = sums_staged(r);
     tti_cuda_columns_desc c = {staged ? TUTTI_F32 : r->dtype, TUTTI_F32};

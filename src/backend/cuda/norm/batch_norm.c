@@ -14,7 +14,7 @@ static tti_cuda_planes planes_of_value(const tutti_value *value) {
     return p;
 }
 
-/* Of input 0. */
+/* For input 0. */
 static tti_cuda_planes planes_of(const tti_node *node) { return planes_of_value(node->in[0]); }
 
 static bool is_like_first(const tti_node *node, const tutti_value *value) {

@@ -400,7 +400,7 @@ __device__ __forceinline__ void store_any(tti_cuda_floats to, size_t i, A x) {
     }
 }
 
-/* Of element e of row r. */
+/* For element e of row r. */
 __device__ __forceinline__ size_t param_index(const tti_rows &v, size_t row, size_t e) {
     if (v.inner == 1 && v.groups == 1) return e;
     size_t channel = v.width >> 32 ? e / v.inner : (unsigned)e / (unsigned)v.inner;

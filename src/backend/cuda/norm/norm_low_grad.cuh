@@ -34,7 +34,7 @@ enum { DGAMMA, DBETA, DSUM, N_SUMS };
 
 /* Blocks of teams of W warps; R::TERMS: of dy. */
 template <int W, class R>
-struct crew {
+struct row_team {
     enum {
         TEAMS = MOST_THREADS / (W * WARP),
         THREADS = TEAMS * W * WARP,
@@ -239,7 +239,7 @@ __device__ __forceinline__ void do_rows(const tti_cuda_norm_grad &a, const R &ro
                                         turn_at turn, const uint4 *from, float *meet,
                                         const scales &scale, const float (&gamma)[V],
                                         float (&sums)[N_SUMS][V]) {
-    const int APART = crew<W, R>::THREADS;
+    const int APART = row_team<W, R>::THREADS;
     float inverse = 1.0f / (float)a.rows.width, both[2 * ROWS];
     pair_rows raw;
 #pragma unroll
@@ -268,7 +268,7 @@ __device__ __forceinline__ void do_rows(const tti_cuda_norm_grad &a, const R &ro
 template <int W, class R>
 __device__ __forceinline__ void leave(const float (&sums)[N_SUMS][V], const seat &t, float *shared,
                                       float *own) {
-    enum { TEAMS = crew<W, R>::TEAMS, TEAM_WIDTH = W * WARP * V };
+    enum { TEAMS = row_team<W, R>::TEAMS, TEAM_WIDTH = W * WARP * V };
     int width = t.n * V;
 #pragma unroll
     for (int s = 0; s < N_SUMS; s++)
@@ -276,7 +276,7 @@ __device__ __forceinline__ void leave(const float (&sums)[N_SUMS][V], const seat
         for (int i = 0; i < V; i++)
             shared[(s * TEAMS + t.team) * TEAM_WIDTH + t.thread * V + i] = sums[s][i];
     __syncthreads();
-    for (int e = threadIdx.x; e < width; e += crew<W, R>::THREADS)
+    for (int e = threadIdx.x; e < width; e += row_team<W, R>::THREADS)
 #pragma unroll
         for (int s = 0; s < N_SUMS; s++) {
             float sum = 0;
@@ -288,9 +288,9 @@ __device__ __forceinline__ void leave(const float (&sums)[N_SUMS][V], const seat
 
 /* Shared memory: vectors [stages][SLOT], then floats [TEAMS][MEET]. */
 template <class T, int W, class R>
-__global__ void __launch_bounds__(crew<W, R>::THREADS, 1)
+__global__ void __launch_bounds__(row_team<W, R>::THREADS, 1)
     norm_low_grad(tti_cuda_norm_grad a, const __grid_constant__ R rows, int stages) {
-    typedef crew<W, R> c;
+    typedef row_team<W, R> c;
     extern __shared__ uint4 memory[];
     int n_rows = (int)a.rows.n_rows, n = (int)(a.rows.width / V);
     seat t = {(int)threadIdx.x % (W * WARP), (int)threadIdx.x / (W * WARP), n, n_rows * n};
@@ -362,7 +362,7 @@ unsigned blocks_of(size_t n_rows) {
 
 template <class T, int W, class R>
 cudaError_t launch(const tti_cuda_norm_grad *a, const R &rows, cudaStream_t stream) {
-    typedef crew<W, R> c;
+    typedef row_team<W, R> c;
     size_t slot = c::SLOT * sizeof(uint4), meet = c::TEAMS * c::MEET * sizeof(float);
     static_assert(c::SLOT * sizeof(uint4) * LEAST_STAGES >= N_SUMS * c::THREADS * V * sizeof(float),
                   "sums fit where rows were");

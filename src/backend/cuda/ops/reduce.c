@@ -9,7 +9,7 @@
 
 typedef struct reduce_state {
     tti_reduce_plan plan;
-    tti_nest spread; /* of the gradient: dx, x, y, dy */
+    tti_nest grad_nest; /* of the gradient: dx, x, y, dy */
 } reduce_state;
 
 static bool is_number(const tutti_value *value) {
@@ -122,13 +122,13 @@ static tutti_status grad_prepare(const tti_node *node, void **state) {
     tti_nest nest = fold_nest(node, node->in[1]);
     tti_cuda_reduce_make(TTI_FOLD_COUNT, node->in[0]->type.dtype, &nest, &s->plan);
     s->plan.y_dtype = s->plan.dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
-    s->spread = nest_over(node->in[0]);
-    s->spread.n_operands = 4;
-    tti_cuda_strides(node->out[0], s->spread.stride[0]);
-    tti_cuda_strides(node->in[0], s->spread.stride[1]);
-    result_strides(node, node->in[1], s->spread.stride[2]);
-    result_strides(node, node->in[2], s->spread.stride[3]);
-    tti_cuda_nest_tidy(&s->spread);
+    s->grad_nest = nest_over(node->in[0]);
+    s->grad_nest.n_operands = 4;
+    tti_cuda_strides(node->out[0], s->grad_nest.stride[0]);
+    tti_cuda_strides(node->in[0], s->grad_nest.stride[1]);
+    result_strides(node, node->in[1], s->grad_nest.stride[2]);
+    result_strides(node, node->in[2], s->grad_nest.stride[3]);
+    tti_cuda_nest_tidy(&s->grad_nest);
     *state = s;
     return TUTTI_OK;
 }
@@ -150,7 +150,7 @@ static tutti_status grad_run(void *state, const tti_kargs *a) {
     char *parts = (char *)a->scratch + tie_bytes(node);
     if (tti_value_n_elems(node->out[0]) == 0) return TUTTI_OK;
     TTI_CUDA(tti_cuda_reduce(&s->plan, a->in[0], a->in[1], a->scratch, parts, tti_cuda_stream()));
-    TTI_CUDA(tti_cuda_max_spread(dtype, &s->spread, (const void *const *)a->in, a->scratch,
+    TTI_CUDA(tti_cuda_max_grad(dtype, &s->grad_nest, (const void *const *)a->in, a->scratch,
                                  a->out[0], tti_cuda_stream()));
     return TUTTI_OK;
 }

@@ -292,17 +292,17 @@ extern "C" cudaError_t tti_cuda_reduce(const tti_reduce_plan *plan, const void *
 
 /* ---- the gradient of a maximum ---- */
 
-typedef struct spread_args {
+typedef struct max_grad_args {
     const void *x, *y, *dy, *ties;
     void *dx;
     uint64_t n;
     int n_dims;
     tti_divider dim[TUTTI_MAX_DIMS];
     uint64_t stride[4][TUTTI_MAX_DIMS]; /* dx, x, y, dy */
-} spread_args;
+} max_grad_args;
 
 template <class T>
-__global__ void __launch_bounds__(THREADS) spread_kernel(const __grid_constant__ spread_args a) {
+__global__ void __launch_bounds__(THREADS) max_grad_kernel(const __grid_constant__ max_grad_args a) {
     typedef typename tti_acc<T>::type A;
     uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x, at[4] = {0, 0, 0, 0};
     if (i >= a.n) return;
@@ -318,10 +318,10 @@ __global__ void __launch_bounds__(THREADS) spread_kernel(const __grid_constant__
     tti_from_acc((T *)a.dx + at[0], dx);
 }
 
-extern "C" cudaError_t tti_cuda_max_spread(tutti_dtype dtype, const tti_nest *nest,
+extern "C" cudaError_t tti_cuda_max_grad(tutti_dtype dtype, const tti_nest *nest,
                                            const void *const *in, const void *ties, void *dx,
                                            cudaStream_t stream) {
-    spread_args a = {};
+    max_grad_args a = {};
     a.x = in[0], a.y = in[1], a.dy = in[2], a.ties = ties, a.dx = dx;
     a.n = 1, a.n_dims = nest->n_dims;
     for (int d = 0; d < nest->n_dims; d++) {
@@ -332,7 +332,7 @@ extern "C" cudaError_t tti_cuda_max_spread(tutti_dtype dtype, const tti_nest *ne
     uint64_t n_blocks = (a.n + THREADS - 1) / THREADS;
     if (!n_blocks) return cudaSuccess;
     if (n_blocks > 0x7FFFFFFF) return cudaErrorInvalidValue;
-    TTI_FLOAT_DISPATCH(dtype, spread_kernel<T><<<(unsigned)n_blocks, THREADS, 0, stream>>>(a))
+    TTI_FLOAT_DISPATCH(dtype, max_grad_kernel<T><<<(unsigned)n_blocks, THREADS, 0, stream>>>(a))
     return cudaGetLastError();
 }
 

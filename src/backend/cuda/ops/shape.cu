@@ -103,14 +103,14 @@ __global__ void __launch_bounds__(THREADS) turn_elements(const E *x, E *y, plane
 
 /* ---- planes with a short side: [c,s] to [s,c] (mixes) or back, c <= SMALL_SIDE ---- */
 
-struct thin {
+struct narrow {
     uint32_t n_c, n_s, chunk_shift; /* a block has 1 << chunk_shift of s */
     tti_divisor chunks, by_c;
     bool mixes, wide; /* rows of s are whole 16 bytes */
 };
 
 template <class E>
-__device__ __forceinline__ void thin_rows(const thin &t, E *plane, E *mixed, uint32_t first,
+__device__ __forceinline__ void narrow_rows(const narrow &t, E *plane, E *mixed, uint32_t first,
                                           bool to_plane) {
     enum { W = 8 / sizeof(E) }; /* 8 bytes: few bank conflicts for 3 channels */
     uint32_t chunk = 1u << t.chunk_shift, step = t.wide ? W : 1;
@@ -141,7 +141,7 @@ __device__ __forceinline__ void thin_rows(const thin &t, E *plane, E *mixed, uin
 
 /* Both are n elements, 16 bytes aligned if wide. */
 template <class E>
-__device__ __forceinline__ void thin_copy(const E *from, E *to, uint32_t n, bool wide) {
+__device__ __forceinline__ void narrow_copy(const E *from, E *to, uint32_t n, bool wide) {
     enum { V = 16 / sizeof(E) };
     if (wide)
         for (uint32_t k = threadIdx.x; k < n / V; k += THREADS)
@@ -151,7 +151,7 @@ __device__ __forceinline__ void thin_copy(const E *from, E *to, uint32_t n, bool
 }
 
 template <class E>
-__global__ void __launch_bounds__(THREADS) turn_thin(const E *x, E *y, thin t) {
+__global__ void __launch_bounds__(THREADS) turn_narrow(const E *x, E *y, narrow t) {
     extern __shared__ uint4 shared[];
     E *mixed = reinterpret_cast<E *>(shared);
     uint32_t index = blockIdx.x, b = tti_split_index(index, t.chunks);
@@ -159,14 +159,14 @@ __global__ void __launch_bounds__(THREADS) turn_thin(const E *x, E *y, thin t) {
     size_t plane = (size_t)b * t.n_c * t.n_s, run = plane + (size_t)first * t.n_c;
     uint32_t n = (left < chunk ? left : chunk) * t.n_c;
     if (t.mixes)
-        thin_rows(t, const_cast<E *>(x) + plane, mixed, first, false);
+        narrow_rows(t, const_cast<E *>(x) + plane, mixed, first, false);
     else
-        thin_copy(x + run, mixed, n, t.wide);
+        narrow_copy(x + run, mixed, n, t.wide);
     __syncthreads();
     if (t.mixes)
-        thin_copy(mixed, y + run, n, t.wide);
+        narrow_copy(mixed, y + run, n, t.wide);
     else
-        thin_rows(t, y + plane, mixed, first, true);
+        narrow_rows(t, y + plane, mixed, first, true);
 }
 
 /* ---- runs that stay together ---- */
@@ -277,10 +277,10 @@ cudaError_t turn_by_runs(const tti_turn *t, const void *x, void *y, cudaStream_t
 
 /* [B,c,s] to [B,s,c] or back. */
 template <class E>
-cudaError_t launch_thin(const tti_turn *t, const void *x, void *y, cudaStream_t stream) {
+cudaError_t launch_narrow(const tti_turn *t, const void *x, void *y, cudaStream_t stream) {
     int last = t->n_dims - 1;
     int64_t n_p = t->dim[last - 1], n_q = t->dim[last];
-    thin h = {};
+    narrow h = {};
     h.mixes = n_p <= n_q;
     h.n_c = (uint32_t)(h.mixes ? n_p : n_q);
     h.n_s = (uint32_t)(h.mixes ? n_q : n_p);
@@ -293,7 +293,7 @@ cudaError_t launch_thin(const tti_turn *t, const void *x, void *y, cudaStream_t 
     if (n > MOST_BLOCKS) return cudaErrorInvalidValue;
     h.chunks = tti_make_divisor((uint32_t)chunks);
     size_t bytes = (size_t)h.n_c * sizeof(E) << h.chunk_shift;
-    turn_thin<E><<<(unsigned)n, THREADS, bytes, stream>>>((const E *)x, (E *)y, h);
+    turn_narrow<E><<<(unsigned)n, THREADS, bytes, stream>>>((const E *)x, (E *)y, h);
     return cudaGetLastError();
 }
 
@@ -321,7 +321,7 @@ cudaError_t launch_planes(const tti_turn *t, const void *x, void *y, cudaStream_
 }
 
 /* Planes alone, or one after the other in both arrays, with a short side. */
-bool is_thin(const tti_turn *t) {
+bool is_narrow(const tti_turn *t) {
     int last = t->n_dims - 1;
     bool in_order = t->n_dims == 2 || (t->n_dims == 3 && t->perm[0] == 0);
     return in_order && (t->dim[last] <= SMALL_SIDE || t->dim[last - 1] <= SMALL_SIDE);
@@ -329,7 +329,7 @@ bool is_thin(const tti_turn *t) {
 
 template <class E>
 cudaError_t turn_planes(const tti_turn *t, const void *x, void *y, cudaStream_t stream) {
-    return is_thin(t) ? launch_thin<E>(t, x, y, stream) : launch_planes<E>(t, x, y, stream);
+    return is_narrow(t) ? launch_narrow<E>(t, x, y, stream) : launch_planes<E>(t, x, y, stream);
 }
 
 /* The widest unit, in bytes, that divides all runs. */

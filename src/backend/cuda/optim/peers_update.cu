@@ -106,7 +106,7 @@ __device__ __forceinline__ void update_at(const tti_peers_terms &t, const tti_up
 
 /* ---- the end ---- */
 
-/* Of all parameters, by one block of threads; the lanes are 0 again. */
+/* For all parameters, by one block of threads; the lanes are 0 again. */
 __device__ __forceinline__ void make_hash(const tti_update_view &u, learned &l) {
     if (threadIdx.x == 0) l.hash = 0;
     __syncthreads();
