@@ -1,4 +1,4 @@
-/* chunk.h - which rank reduces which part of a vector between devices; plain C and C++. */
+/* chunk.h - the chunk of a vector that each rank reduces; plain C and C++. */
 #ifndef TTI_CHUNK_H
 #define TTI_CHUNK_H
 

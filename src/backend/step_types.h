@@ -1,4 +1,4 @@
-/* step_types.h - the data that host and device exchange about a step; plain C and C++. */
+/* step_types.h - step data shared by host and device; plain C and C++. */
 #ifndef TTI_STEP_TYPES_H
 #define TTI_STEP_TYPES_H
 
@@ -25,8 +25,8 @@ typedef struct tti_step_report {
     uint64_t waited_ns; /* from then until the update: the others, and sums, were waited for */
 } tti_step_report;
 
-/* Samples that stay on a device: bytes, and the float that each stands for.  More than one channel:
- * pixels of so many bytes become planes. */
+/* Samples that stay on a device: bytes, and a table that maps them to floats.  With several
+ * channels, pixels of n_channels bytes become planes. */
 typedef struct tti_samples {
     const uint8_t *x;   /* [n][n_elems] */
     const int32_t *y;   /* [n] */
@@ -34,8 +34,8 @@ typedef struct tti_samples {
     int32_t n_elems, n_channels;
 } tti_samples;
 
-/* The beginning of a step over such samples.  args_from and index are pinned host memory, which the
- * device reads; everything else is its own. */
+/* The start of a step over resident samples.  args_from and index are pinned host memory; all
+ * other pointers are device memory. */
 typedef struct tti_gather {
     tti_samples samples;
     const tti_step_args *args_from;
@@ -47,7 +47,7 @@ typedef struct tti_gather {
     int64_t x_stride, y_stride, rows_stride;
 } tti_gather;
 
-/* A batch of bytes that becomes floats; all of it on the device. */
+/* Converts a batch of bytes to floats; device pointers. */
 typedef struct tti_unpack {
     const uint8_t *x;   /* [n_rows][n_elems], channels last */
     const int32_t *y;   /* [n_rows]: below 0: the row is zeros */
@@ -56,8 +56,8 @@ typedef struct tti_unpack {
     float *out; /* [n_rows][n_elems], a plane per channel */
 } tti_unpack;
 
-/* A part of the flat gradients that is sent as a low-rank product: [rows][cols] as P [r][rows] and
- * Q [r][cols]; with r 0 it is sent whole, and is one row. */
+/* A range of the flat gradients that is sent as a low-rank product: [rows][cols] as P [r][rows]
+ * and Q [r][cols].  r 0: it is sent uncompressed, as one row. */
 typedef struct tti_powersgd_slot {
     uint64_t grads;       /* from this element of gradients and residuals on */
     uint64_t left, right; /* P, or all of it; Q: from these elements of the message on */
@@ -77,14 +77,14 @@ static inline uint64_t tti_powersgd_scratch(const tti_powersgd_slot *s) {
     return s->r * (left > right ? left : right);
 }
 
-/* A part of the flat gradients of which the largest elements are sent. */
+/* A range of the flat gradients whose k largest elements are sent. */
 typedef struct tti_topk_slot {
     uint64_t grads; /* from this element of gradients and residuals on */
     uint64_t pairs; /* from this one of the pairs on, of all buckets */
     uint32_t n, k;  /* of n elements k, 1 <= k <= n */
 } tti_topk_slot;
 
-/* One of them, as it is sent. */
+/* One element as it is sent. */
 typedef struct tti_topk_pair {
     uint32_t index; /* in the slot */
     float value;

@@ -60,8 +60,8 @@ typedef struct tti_link {
     /* Called by all members: makes their own link, which must be closed before the whole and is
      * used by one thread at a time, possibly another one than the whole's. */
     tutti_status (*split)(void *state, const tti_link_part *part, void **out);
-    /* A send that was begun cannot be given up (MPI): whoever closes in order first receives all
-     * that its peers have sent. */
+    /* A send that was begun cannot be given up (MPI): the rank that closes in order first receives
+     * all that its peers have sent. */
     bool receives_to_end;
 } tti_link;
 

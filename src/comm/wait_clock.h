@@ -34,7 +34,7 @@ typedef struct tti_wait_clock {
 
 tti_wait_clock tti_wait_clock_begin(int timeout_ms, int phase_timeout_ms);
 
-/* Of a wait outside of calls. */
+/* For a wait outside of calls. */
 static inline tti_delay tti_delay_by(const tti_phase_watch *watch) {
     bool is_busy = watch->find_busy && watch->find_busy(watch->user, NULL);
     return (tti_delay){.kind = is_busy ? TTI_DELAY_PHASE : TTI_DELAY_NONE};

@@ -138,7 +138,7 @@ static void begin_send(net_heartbeat *h, int i, bool is_last) {
 static bool is_done(const tti_message *m) { return m->done == m->n_bytes; }
 
 /* Whether the last report has been sent to every peer, and, where the link must receive to the end,
- * has come from every peer. */
+ * has arrived from every peer. */
 static bool is_finished(const net_heartbeat *h) {
     for (int i = 0; i < h->n_peers; i++) {
         const peer *p = &h->peers[i];

@@ -121,7 +121,8 @@ void tti_net_stop_heartbeat(net_state *s);
 /* After timeout_ms of s has changed. */
 void tti_net_pace_heartbeat(net_state *s);
 
-/* The page of a rank of another host, by its number in the whole; false: none has come yet. */
+/* The page of a rank of another host, by its number in the whole group; false: none has arrived
+ * yet. */
 bool tti_net_get_page(const net_state *s, int rank, tti_progress *out);
 
 /* ---- join.c ---- */

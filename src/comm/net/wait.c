@@ -16,8 +16,8 @@ tutti_status tti_net_check_lost(const net_state *s) {
                     s->peers[lost].pid, s->peers[lost].host, s->how_lost);
 }
 
-/* Of a rank on another host only the page of the whole is known: in a part, that it is in a call of
- * some part. */
+/* For a rank on another host only the page of the whole group is known: in a part, that it is in a
+ * call of some part. */
 static void get_pages(const net_state *s, tti_progress *pages) {
     for (int r = 0; r < s->n_ranks; r++) {
         bool is_near = s->index_of[r] >= 0;

@@ -221,7 +221,7 @@ static bool is_silent(const tcp_peer *p) {
 /* A rank that fails in the middle of a message cannot say why.  A failure that it received was sent
  * to this rank too, and a peer that it lost is lost here as well. */
 tutti_status tti_tcp_fail_gone(tcp_state *s, int rank) {
-    /* This rank ended its connections itself when it reported its failure; nobody died. */
+    /* This rank ended its connections itself when it reported its failure; no rank died. */
     if (s->reported != TUTTI_OK) return tti_fail(s->reported, "%s", s->reported_text);
     char also[256] = "";
     size_t n = 0;
@@ -331,7 +331,7 @@ static struct iovec rest_of_alive(const tcp_peer *p) {
     return (struct iovec){(char *)(uintptr_t)&alive + p->out_alive, n};
 }
 
-/* Of n sent bytes, the number that did not belong to it. */
+/* Returns how many of n sent bytes did not belong to the message. */
 static size_t count_alive(tcp_peer *p, size_t n) {
     size_t rest = rest_of_alive(p).iov_len, went = TTI_MIN(n, rest);
     p->out_alive = went == rest ? 0 : p->out_alive + went;

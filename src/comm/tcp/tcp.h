@@ -229,7 +229,7 @@ typedef struct tcp_state {
 /* Fills the peers' descriptors. */
 tutti_status tti_tcp_meet(tcp_state *s);
 
-/* What the ranks of a part know of each other before they connect. */
+/* The data that the ranks of a part exchange before they connect. */
 typedef struct tcp_part {
     tcp_state *whole;
     const bool *with;                /* [n_ranks] */

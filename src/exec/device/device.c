@@ -231,8 +231,8 @@ static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
     return d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report);
 }
 
-/* As if this worker, or its replica, were alone; a worker without samples in a short batch does not
- * change. */
+/* Runs the step as if this worker, or its replica, were alone; a worker without samples in a short
+ * batch does not change. */
 static tutti_status run_local(tti_exec *x, tti_device_set *set) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);

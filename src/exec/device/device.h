@@ -45,7 +45,7 @@ tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
 float *tti_exec_device_pulled(const tti_exec_device *device);
 tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from);
 
-/* tti_exec_profile_begin: the captured graphs of the next n_steps steps, with moments in them. */
+/* tti_exec_profile_begin: captures the graphs of the next n_steps steps with timestamps. */
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps);
 void tti_exec_device_profile_end(tti_exec_device *device);
 
@@ -64,10 +64,10 @@ tutti_status tti_exec_device_put_staging(tti_exec *x);
 /* which: 0 the parameters, 1 their averages, 2 + k state k. */
 float *tti_exec_device_mirror(tti_exec_device *device, int which);
 
-/* Parameters are whole, as after the last step; all workers of a data group do it. */
+/* Completes the parameters as of the last step.  Collective over the data group. */
 tutti_status tti_exec_device_settle(tti_exec *x);
 
-/* The hash of the parameters on the device; of own blocks, where it has no others. */
+/* The hash of the parameters on the device; and of the own blocks. */
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash);
 tutti_status tti_exec_device_own_hash(tti_exec *x, uint64_t *hash);
 

@@ -21,13 +21,13 @@
 #include "exec/device/device_step.h"
 #include "exec/worker/worker.h"
 
-/* Through the host: the readers of an end's memory, and the source of sent values. */
+/* Buffers of one end for transfers through the host. */
 typedef struct end_room {
     void **places; /* pinned [2]: of parts in turn; NULL: of an end where values come */
     int *reader;   /* [depth]: the number of the part that read it last */
 } end_room;
 
-/* Shards that are joined: steps of a part that one after the other does, and then the next ones. */
+/* For joined shards: a range of steps that every shard runs before any shard continues. */
 typedef struct stretch {
     int part;
     tti_range steps;
@@ -88,7 +88,7 @@ static tutti_status make_pinned(const tti_setup *setup, const tti_pipe_end *end,
     return TUTTI_OK;
 }
 
-/* Up to a step, in as many as places of parameters and gradients want. */
+/* Adds a range of steps, split where buffers of parameters or gradients change. */
 static void add_stretches(const tti_arrays *arrays, side_room *room, stretch t) {
     int first = (int)t.steps.first, last = (int)t.steps.last, stop;
     for (; (stop = tti_sharded_next_stop(arrays->sharded, first, last)) < last; first = stop)

@@ -22,7 +22,7 @@ tutti_status tti_device_axis_sums(tti_device_axis *axis, double *sums);
  */
 tutti_status tti_device_axis_partials(tti_device_axis *axis, void *words, size_t n_words);
 
-/* Returns when all workers of the job are here, and their devices at rest. */
+/* A barrier of all workers of the job, after their devices are idle. */
 tutti_status tti_device_axis_meet(tti_device_axis *axis);
 
 /* Waits for an event, or for the failure of a worker. */

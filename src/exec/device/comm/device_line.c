@@ -1,5 +1,4 @@
-/* device_line.c - devices along one axis of the mesh: whether they may meet each other, and that.
- */
+/* device_line.c - connects the devices along one axis of the mesh. */
 #include "exec/device/comm/device_line.h"
 
 #include <stdio.h>

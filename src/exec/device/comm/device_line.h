@@ -1,5 +1,4 @@
-/* device_line.h - devices along one axis of the mesh: whether they may meet each other, and that.
- */
+/* device_line.h - connects the devices along one axis of the mesh. */
 #ifndef TTI_EXEC_DEVICE_LINE_H
 #define TTI_EXEC_DEVICE_LINE_H
 
@@ -7,11 +6,10 @@
 #include "comm/sum_order.h"
 #include "exec/worker/desc.h"
 
-/* Gradients are compressed by the host, or parameters averaged: nothing is added between devices.
- */
+/* True if the host compresses gradients or averages parameters: devices then add nothing. */
 bool tti_device_ends_on_host(const tti_setup *setup);
-/* Or workers that divide the model join values inside a step, or have shards of its gradients: then
- * these are communicated through the host.  The same on all workers. */
+/* True in that case, and if workers that divide the model join values inside a step or shard
+ * gradients.  The same on all workers. */
 bool tti_device_host_staged_alone(const tti_setup *setup);
 
 /* The result of a wait for peers: after a timeout the text also names the worker that blocks it, if
@@ -30,16 +28,16 @@ typedef struct tti_device_line {
     const char *others; /* what texts call the workers of other lines */
 } tti_device_line;
 
-/* Meets them over each other's memory, one line after the other; wanted: what this worker brings,
- * the rest comes from the line.  TUTTI_E_UNSUPPORTED: not all lines could; *group may be there all
- * the same, for the caller to part.  Collective over mesh->world. */
+/* Connects the devices through peer memory, one line after the other.  wanted has this worker's
+ * memory; the line provides the rest.  TUTTI_E_UNSUPPORTED: some line failed; *group may exist
+ * nevertheless, and the caller disconnects it.  Collective over mesh->world. */
 tutti_status tti_device_meet_line(tti_device_line *line, const tti_device_peers *wanted,
                                   void **group);
 
-/* Yes if all workers say so: they go ahead by the same number of steps. */
+/* Sets *yes to whether it is true on all workers. */
 tutti_status tti_device_agree(const tti_setup *setup, bool *yes);
 
-/* The order of a sum as devices take it: terms [order->n_terms]. */
+/* Converts the order of a sum for devices: terms [order->n_terms]. */
 void tti_device_terms(const tti_sum_order *order, tti_device_term *terms);
 
 #endif /* TTI_EXEC_DEVICE_LINE_H */

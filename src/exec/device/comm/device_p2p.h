@@ -11,8 +11,8 @@
 
 typedef struct tti_device_p2p tti_device_p2p;
 
-/* The inbox, and the meeting of the devices, if all workers of the job can meet.  Collective over
- * all workers; x->pipe is there.  *out is owned by the caller and borrows x;
+/* Allocates the inbox and, if all workers of the job can, connects the devices.  Collective
+ * over all workers; x is a pipeline stage.  *out is owned by the caller and borrows x; call
  * tti_device_p2p_destroy in any case. */
 tutti_status tti_device_p2p_create(tti_exec *x, tti_device_p2p **out);
 void tti_device_p2p_destroy(tti_device_p2p *p2p); /* takes NULL; waits */
@@ -20,21 +20,21 @@ void tti_device_p2p_destroy(tti_device_p2p *p2p); /* takes NULL; waits */
 /* Bytes of the inbox; 0 for a worker that has all layers. */
 size_t tti_device_p2p_bytes(const tti_exec *x);
 
-/* The place of a slot that this stage reads, on the device. */
+/* The device address of a slot that this stage reads. */
 void *tti_device_p2p_address(const tti_device_p2p *p2p, int slot);
 
 /* Switches to the host, before any message.  On all workers. */
 void tti_device_p2p_disconnect(tti_device_p2p *p2p);
 
-/* The group of devices that have met; NULL: they have not, or p2p is NULL. */
+/* The connected group of devices; NULL: messages go through the host, or p2p is NULL. */
 void *tti_device_p2p_group(const tti_device_p2p *p2p);
 /* Describes the method in words, or the reason against it; "" if it was not requested. */
 void tti_device_p2p_describe(const tti_device_p2p *p2p, tti_str *str);
 
-/* ---- the calls below: of devices that have met ---- */
+/* ---- for connected devices ---- */
 
-/* Before the following sums. overlapped: they stay in the queues, all their kernels have been loaded.
- * Otherwise each sum waits for all stages. */
+/* Before the following sums. overlapped: they stay in the queues, all their kernels have been
+ * loaded. Otherwise each sum waits for all stages. */
 void tti_device_p2p_begin(tti_device_p2p *p2p, bool overlapped);
 
 /* In TTI_QUEUE_PEER: sends a value of this stage to its reader. src must stay valid until an event
@@ -46,8 +46,7 @@ tutti_status tti_device_p2p_record(tti_device_p2p *p2p, int *place);
 tutti_status tti_device_p2p_recv(tti_device_p2p *p2p, int slot);
 tutti_status tti_device_p2p_release(tti_device_p2p *p2p, int slot);
 
-/* Into the queues: of parameters that several stages have, x's summed gradients become their sum
- * over the stages, in the order of stages. */
+/* Enqueues: sums the gradients of parameters that several stages share, in the order of stages. */
 tutti_status tti_device_p2p_sum_tied(tti_device_p2p *p2p);
 
 /* The sum over all stages of doubles on the device, in place, in the order of stages: n is at most

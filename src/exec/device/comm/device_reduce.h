@@ -20,12 +20,12 @@ typedef struct tti_device_reduce tti_device_reduce;
  * reduce-scatters, which move half the bytes, are not worth even that. */
 bool tti_device_sums_after(const tti_plan *plan, const tti_weights *weights, bool in_parts);
 
-/* What other workers may fetch. */
+/* The arrays that other workers may fetch. */
 enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES };
 
-/* Connects to the devices of the other workers. *out NULL: they do not reach each other, and sums
- * go through the host. transport: describes the method.  Collective.  Otherwise *out is owned by
- * the caller, and borrows x. */
+/* Connects to the devices of the other workers.  *out NULL: the devices cannot access each other,
+ * and sums go through the host. transport: describes the method.  Collective.  Otherwise *out is
+ * owned by the caller, and borrows x. */
 tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *transport);
 void tti_device_reduce_destroy(tti_device_reduce *reduce); /* takes NULL */
 
@@ -35,28 +35,28 @@ void tti_device_reduce_begin(tti_device_reduce *reduce, bool overlapped);
 /* True if the shards of micro-batch group w are merged bucket by bucket. */
 bool tti_device_reduce_merges(const tti_device_reduce *reduce, int w);
 
-/* The last shard has got a step of its program to do.  A failure comes out of finish. */
+/* The last shard has launched a step of its program.  A failure is returned by finish. */
 void tti_device_reduce_after(tti_device_reduce *reduce, int step);
 
-/* Buckets that it has put into the queue to be summed, in this step. */
+/* Number of buckets whose sum was launched in this step. */
 int tti_device_reduce_n_summed(const tti_device_reduce *reduce);
 
-/* The other buckets; and the sums [tti_device_n_reported] of all workers. */
+/* Sums the remaining buckets, and sums [tti_device_n_reported] over all workers. */
 tutti_status tti_device_reduce_finish(tti_device_reduce *reduce, const tti_step_args *args,
                                       tti_step_report *report, double *sums);
 
-/* Small models: steps that are recorded leave the sums, of gradients and of the step, to an update
- * of tti_device_ops, where it can make them; transport: says so.  Collective. */
+/* For small models: lets the update of captured steps also compute the sums of gradients and of
+ * the step, if the device supports it; then adds this to transport.  Collective. */
 tutti_status tti_device_reduce_join_update(tti_device_reduce *reduce, void *update,
                                            tti_str *transport);
 
-/* Whether the step at hand does; then finish does nothing, and this is the update. */
+/* True if the current step does; then finish does nothing, and reduce_update is the update. */
 bool tti_device_reduce_updates(const tti_device_reduce *reduce);
 tutti_status tti_device_reduce_update(tti_device_reduce *reduce, const tti_step_args *args,
                                       tti_step_report *report, double *sums);
 
-/* Memory of the device that gradients are compressed in; bytes that a step of this worker sends of
- * them.  0: they are not. */
+/* Device memory for compression, in bytes; and bytes that a step of this worker sends.  0:
+ * gradients are not compressed. */
 size_t tti_device_reduce_compress_bytes(const tti_device_reduce *reduce);
 double tti_device_reduce_sent(const tti_device_reduce *reduce, uint64_t step);
 
@@ -67,12 +67,12 @@ void tti_device_reduce_turn(tti_device_reduce *reduce);
 /* How long the kernels of this worker have waited for other devices so far; below 0: not known. */
 tutti_status tti_device_reduce_waited(const tti_device_reduce *reduce, int64_t *t_ns);
 
-/* A TTI_SYNC op over the shards of all workers in one go, from and to their places in the programs:
- * in and out [shards of this worker].  *done false: it must be made of what follows. */
+/* A TTI_SYNC op over the shards of all workers in one kernel; in and out [shards of this
+ * worker]. *done false: not possible, use tti_device_reduce_parts. */
 tutti_status tti_device_reduce_join(tti_device_reduce *reduce, const tti_node *node,
                                     const float *const *in, float *const *out, bool *done);
 
-/* Values [V][n] of a TTI_SYNC op, of which this worker has those of its shards. */
+/* Gathers the values [V][n] of a TTI_SYNC op; this worker provides those of its shards. */
 tutti_status tti_device_reduce_parts(tti_device_reduce *reduce, float *parts, size_t n);
 
 /* If workers have partitions of the state: completes n 32-bit words, 0 for other workers' blocks.
@@ -96,22 +96,22 @@ tutti_status tti_device_reduce_wait_for(tti_device_reduce *reduce, int bucket);
 tutti_status tti_device_reduce_hash(tti_device_reduce *reduce, const tti_step_report *report,
                                     double *sums);
 
-/* Returns when all workers are here.  Call before a step that follows a pause: actions in a pause,
+/* A barrier of the workers.  Call before a step that follows a pause: actions in a pause,
  * such as freeing memory, may wait for devices, and must not do so while a device waits for a peer.
  */
 tutti_status tti_device_reduce_arrive(tti_device_reduce *reduce);
 
-/* The same, with their devices at rest. */
+/* The same, after the device is idle. */
 tutti_status tti_device_reduce_meet(tti_device_reduce *reduce);
 
 /* Waits for an event, or for the failure of a worker. */
 tutti_status tti_device_reduce_await(tti_device_reduce *reduce, int event);
 
-/* At the end: pending work may wait for a lost worker, and idling the device would wait as long; so
- * it is aborted.  NULL is a no-op. */
+/* Before the group is destroyed: aborts pending work, which may wait for a lost worker.  Takes
+ * NULL. */
 void tti_device_reduce_settle(tti_device_reduce *reduce);
 
-/* The same for everything that was put into queues. */
+/* Waits for all queues, or for the failure of a worker. */
 tutti_status tti_device_reduce_rest(tti_device_reduce *reduce);
 
 #endif /* TTI_EXEC_DEVICE_REDUCE_H */

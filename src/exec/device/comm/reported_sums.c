@@ -1,5 +1,5 @@
-/* reported_sums.c - the sums that a step of several devices tells: of shards, halves of hashes,
- * votes; and hashes of own blocks, where workers have parts. */
+/* reported_sums.c - the sums that a step on several devices reports to the host: of shards, halves
+ * of hashes, votes; and hashes of own blocks, where workers have parts. */
 #include "exec/device/comm/reported_sums.h"
 
 #include <string.h>

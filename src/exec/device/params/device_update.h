@@ -24,20 +24,20 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
                                       tti_device_update **out);
 void tti_device_update_destroy(tti_device_update *update); /* takes NULL */
 
-/* Puts the update into the compute queue; through the host then the parameters of others, else
- * the hashes of what each worker has updated. */
+/* Enqueues the update, then gathers the parameters of other workers (through the host) or the
+ * hashes of the updated blocks. */
 tutti_status tti_device_update_run(tti_device_update *update);
 
-/* Whether it adds the gradients of all workers, too, in the step at hand. */
+/* True if the update of the current step also sums the gradients of all workers. */
 bool tti_device_update_sums(const tti_device_update *update);
 
-/* The parameters of others have arrived, of n blocks (plan->updates) from first on: adds them to
- * the hash in the report, and makes their 16-bit copies. */
+/* Call when the parameters of n blocks (plan->updates) from first on have arrived: adds them to
+ * the hash in the report and writes their 16-bit copies. */
 tutti_status tti_device_update_complete(tti_device_update *update, int first, int n);
-/* Puts into the compute queue: x->low out of the parameters. */
+/* Enqueues: writes the 16-bit copies of the parameters. */
 tutti_status tti_device_update_narrow(tti_device_update *update);
 
-/* The hash of the parameters as they are on the device; waits. */
+/* Hashes the parameters on the device; waits. */
 tutti_status tti_device_update_hash(tti_device_update *update, uint64_t *hash);
 
 #endif /* TTI_EXEC_DEVICE_UPDATE_H */

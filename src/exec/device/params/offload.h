@@ -7,8 +7,8 @@
  *
  * A single worker with several buckets, whose optimizer needs nothing of all gradients together,
  * such as their norm for clipping, updates a bucket as soon as it has arrived, during the backward
- * pass, if its kind of device has update.is_overlapped: it "streams".  Its steps are not captured, since
- * a captured graph records no events for the host. */
+ * pass, if its kind of device has update.is_overlapped: it "streams".  Its steps are not captured,
+ * since a captured graph records no events for the host. */
 #ifndef TTI_EXEC_OFFLOAD_H
 #define TTI_EXEC_OFFLOAD_H
 
@@ -17,7 +17,7 @@
 
 typedef struct tti_offload tti_offload;
 
-/* What the executor on the host is made of that has parameters and state of x. */
+/* Returns the description of the host executor that owns the parameters and state of x. */
 tti_exec_desc tti_offload_desc(const tti_setup *setup);
 
 /* x->device is open; host is that executor.  Collective.  On success *out is owned by the caller
