@@ -185,7 +185,7 @@ static tutti_status run_shard_groups(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *device = tti_device_of(x);
     tti_device_reduce *reduce = device->reduce;
     bool overlapped = reduce ? tti_device_reduce_merges(reduce, setup->acc.n_shard_groups - 1)
-                         : sums_overlapped(x, setup->last_shard - 1);
+                             : sums_overlapped(x, setup->last_shard - 1);
     for (int w = 0; w < setup->acc.n_shard_groups; w++) {
         const tti_shard_group *shard_group = &setup->acc.shard_groups[w];
         for (int part = 0; part <= setup->n_syncs; part++) {

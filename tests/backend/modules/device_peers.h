@@ -110,7 +110,8 @@ static void run_fetch(command *c) {
     spoil(c->state, c->n, c->dst);
 }
 
-static tutti_status peers_fetch(void *group, size_t which, int source, float *dst, bool overlapped) {
+static tutti_status peers_fetch(void *group, size_t which, int source, float *dst,
+                                bool overlapped) {
     (void)overlapped;
     return put(&(command){.run = run_fetch,
                           .queue = TTI_QUEUE_COMM,

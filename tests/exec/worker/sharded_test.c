@@ -314,7 +314,8 @@ static void expect_joined_parts(const crew *whole, net_fn net, int n_ranks, int 
     crew_fini(&c);
 }
 
-/* Shards that wait for each other at norms, several of them on a compute thread, overlapped moves. */
+/* Shards that wait for each other at norms, several of them on a compute thread, overlapped moves.
+ */
 T_CASE(joined_shards_have_parts_too) {
     T_UNUSED;
     static const net_fn nets[] = {net_joined, net_first};

@@ -88,8 +88,8 @@ __global__ void leave_kernel(const __grid_constant__ tti_peers_view v, int slot,
 /* ---- launchers ---- */
 
 extern "C" cudaError_t tti_launch_send(const tti_peers_view *view,
-                                       const tti_device_message *message, void *dst, bool overlapped,
-                                       cudaStream_t stream) {
+                                       const tti_device_message *message, void *dst,
+                                       bool overlapped, cudaStream_t stream) {
     size_t n_blocks = message->n_bytes / (16 * THREADS) + 1;
     size_t most = overlapped ? (size_t)OVERLAPPED_BLOCKS : (size_t)MOST_BLOCKS;
     unsigned grid = (unsigned)(n_blocks < most ? n_blocks : most);

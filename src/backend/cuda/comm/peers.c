@@ -265,7 +265,8 @@ static int list_parts(const group *g, size_t which, const tti_peers_parts *parts
     return n_messages;
 }
 
-tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *dst, bool overlapped) {
+tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *dst,
+                                  bool overlapped) {
     group *g = state;
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
     tti_nccl_message list[MAX_MESSAGES];

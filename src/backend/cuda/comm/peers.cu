@@ -10,8 +10,8 @@
 #include "backend/cuda/gemm/join.cuh"
 #include "backend/cuda/runtime/load.cuh"
 
-/* OVERLAPPED_BLOCKS: each keeps a product of matrices off its multiprocessor, also while it waits, and
- * so many already have the bytes in flight that a link needs. */
+/* OVERLAPPED_BLOCKS: each keeps a product of matrices off its multiprocessor, also while it waits,
+ * and so many already have the bytes in flight that a link needs. */
 enum { SUM_THREADS = 512, GATHER_THREADS = 256, OVERLAPPED_BLOCKS = 16 };
 
 /* put(unit, sum) for the units first .. last-1 of a grid, over the terms begin .. end-1.  N: so
@@ -277,7 +277,8 @@ static unsigned blocks_for(size_t n, size_t each, unsigned most) {
 /* By the longest chunk of f32, so that all ranks have the same number. */
 static unsigned sum_blocks(tti_chunk longest, bool overlapped) {
     unsigned most = longest.n_elems > (4 << 20) ? TTI_PEERS_BLOCKS : TTI_PEERS_BLOCKS / 2;
-    return blocks_for(longest.n_elems / 4, SUM_THREADS, overlapped ? (unsigned)OVERLAPPED_BLOCKS : most);
+    return blocks_for(longest.n_elems / 4, SUM_THREADS,
+                      overlapped ? (unsigned)OVERLAPPED_BLOCKS : most);
 }
 
 template <class T>

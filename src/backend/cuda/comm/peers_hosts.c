@@ -33,8 +33,8 @@ static size_t longest_of(const group *g, const tti_chunk *parts) {
 }
 
 /* Each of the parts is one of some rank of the host: about so many for each. */
-static tutti_status add_leaves(const group *g, int64_t which, const tti_chunk *parts, bool overlapped,
-                               cudaStream_t stream) {
+static tutti_status add_leaves(const group *g, int64_t which, const tti_chunk *parts,
+                               bool overlapped, cudaStream_t stream) {
     const tti_peer_hosts *h = g->hosts;
     tti_peer_run runs[TTI_HOSTS_RANKS];
     tti_peers_leaves leaves = {.n_parts = tti_peer_hosts_runs(h, parts, runs)};
@@ -92,8 +92,8 @@ static tutti_status add_hosts(const group *g, float *sum, size_t n, cudaStream_t
     return tti_cuda_check(tti_launch_terms_sum(&terms, sum, n, stream), "sum");
 }
 
-tutti_status tti_peers_hosts_sum_own(group *g, int64_t which, const tti_chunk *parts, bool overlapped,
-                                     cudaStream_t stream) {
+tutti_status tti_peers_hosts_sum_own(group *g, int64_t which, const tti_chunk *parts,
+                                     bool overlapped, cudaStream_t stream) {
     tti_chunk mine = parts[g->peers.rank];
     TTI_TRY(add_leaves(g, which, parts, overlapped, stream));
     TTI_TRY(move_leaves(g, parts, stream));

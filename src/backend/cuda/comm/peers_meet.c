@@ -466,8 +466,8 @@ static tutti_status gather_places(group *g) {
     for (size_t i = 0; mine && i < n; i++) {
         size_t which = i / TTI_PEERS_PIECES, k = i % TTI_PEERS_PIECES;
         bool is_given = p->at && k < (size_t)p->n_pieces;
-        mine[i] =
-            is_given ? p->at[which * (size_t)p->n_pieces + k] : tti_peers_part_of(g, which, 0).first;
+        mine[i] = is_given ? p->at[which * (size_t)p->n_pieces + k]
+                           : tti_peers_part_of(g, which, 0).first;
     }
     if (mine && g->at) st = all_gather(g, mine, g->at, n * sizeof *mine);
     free(mine);

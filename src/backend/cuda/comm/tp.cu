@@ -13,8 +13,8 @@
 #include "backend/cuda/comm/tp.cuh"
 #include "backend/cuda/runtime/load.cuh"
 
-/* OVERLAPPED_BLOCKS: as for a sum that overlaps with matrix products, and as many for the copy before
- * it. */
+/* OVERLAPPED_BLOCKS: as for a sum that overlaps with matrix products, and as many for the copy
+ * before it. */
 enum { THREADS = 512, OVERLAPPED_BLOCKS = 32, STACK = 8 };
 enum {
     PARTS_BYTES = 1 << 20 /* sums of more devices are computed part by part from this size on */

@@ -16,8 +16,8 @@ extern "C" {
 /* Loads the kernels, as tti_launch_peers_load. */
 cudaError_t tti_launch_tp_load(void);
 
-/* overlapped: on few multiprocessors. cudaErrorInvalidValue: a dtype that cannot be added, or a value
- * with 2^31 elements or more. */
+/* overlapped: on few multiprocessors. cudaErrorInvalidValue: a dtype that cannot be added, or a
+ * value with 2^31 elements or more. */
 cudaError_t tti_launch_tp(const tti_peers_view *view, const tti_tp_collective *tp,
                           size_t half_bytes, bool overlapped, cudaStream_t stream);
 

@@ -151,7 +151,7 @@ static tutti_status grad_run(void *state, const tti_kargs *a) {
     if (tti_value_n_elems(node->out[0]) == 0) return TUTTI_OK;
     TTI_CUDA(tti_cuda_reduce(&s->plan, a->in[0], a->in[1], a->scratch, parts, tti_cuda_stream()));
     TTI_CUDA(tti_cuda_max_grad(dtype, &s->grad_nest, (const void *const *)a->in, a->scratch,
-                                 a->out[0], tti_cuda_stream()));
+                               a->out[0], tti_cuda_stream()));
     return TUTTI_OK;
 }
 

@@ -302,7 +302,8 @@ typedef struct max_grad_args {
 } max_grad_args;
 
 template <class T>
-__global__ void __launch_bounds__(THREADS) max_grad_kernel(const __grid_constant__ max_grad_args a) {
+__global__ void __launch_bounds__(THREADS)
+    max_grad_kernel(const __grid_constant__ max_grad_args a) {
     typedef typename tti_acc<T>::type A;
     uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x, at[4] = {0, 0, 0, 0};
     if (i >= a.n) return;
@@ -319,8 +320,8 @@ __global__ void __launch_bounds__(THREADS) max_grad_kernel(const __grid_constant
 }
 
 extern "C" cudaError_t tti_cuda_max_grad(tutti_dtype dtype, const tti_nest *nest,
-                                           const void *const *in, const void *ties, void *dx,
-                                           cudaStream_t stream) {
+                                         const void *const *in, const void *ties, void *dx,
+                                         cudaStream_t stream) {
     max_grad_args a = {};
     a.x = in[0], a.y = in[1], a.dy = in[2], a.ties = ties, a.dx = dx;
     a.n = 1, a.n_dims = nest->n_dims;

@@ -45,7 +45,7 @@ cudaError_t tti_cuda_reduce(const tti_reduce_plan *plan, const void *x, const vo
 /* dx = dy / ties where x equals y, else 0.  in: x, y, dy; nest: operands dx, x, y, dy; ties as y,
  * f32, or f64 for f64. */
 cudaError_t tti_cuda_max_grad(tutti_dtype dtype, const tti_nest *nest, const void *const *in,
-                                const void *ties, void *dx, cudaStream_t stream);
+                              const void *ties, void *dx, cudaStream_t stream);
 
 /* y i32 = place of the first maximum along n elements of x that lie stride apart; kept: operands x
  * and y over the other dimensions; NaN is the largest. */

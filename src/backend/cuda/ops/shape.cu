@@ -111,7 +111,7 @@ struct narrow {
 
 template <class E>
 __device__ __forceinline__ void narrow_rows(const narrow &t, E *plane, E *mixed, uint32_t first,
-                                          bool to_plane) {
+                                            bool to_plane) {
     enum { W = 8 / sizeof(E) }; /* 8 bytes: few bank conflicts for 3 channels */
     uint32_t chunk = 1u << t.chunk_shift, step = t.wide ? W : 1;
     uint32_t shift = t.chunk_shift - (t.wide ? 31 - __clz(W) : 0);

@@ -249,7 +249,8 @@ static tutti_status meet_again(tti_device_p2p *m) {
 
 /* ---- values ---- */
 
-static tutti_status put(tti_device_p2p *m, int slot, const void *src, size_t n_bytes, bool overlapped) {
+static tutti_status put(tti_device_p2p *m, int slot, const void *src, size_t n_bytes,
+                        bool overlapped) {
     const tti_device_message message = {.slot = slot,
                                         .to = reader_of(tti_pipe_of(m->x), slot),
                                         .src = src,

@@ -30,9 +30,9 @@ struct tti_device_reduce {
     tti_bucket_algorithms algorithms;
     int hosts[TTI_MAX_RANKS]; /* of each rank */
     int next_bucket;
-    bool after_shards;                           /* recorded sums begin when all gradients are there */
-    bool compresses;                       /* since a step */
-    bool overlapped, has_summed, has_gathered; /* in this step */
+    bool after_shards; /* recorded sums begin when all gradients are there */
+    bool compresses;   /* since a step */
+    bool overlapped, has_summed, has_gathered;    /* in this step */
     tti_device_parts_of sources[TTI_MAX_SOURCES]; /* what others fetch */
     size_t *at;  /* [n_buckets][n_pieces]: where buckets are in pieces; NULL: as in flat arrays */
     int *events; /* [n_buckets]: where their sums are in the queue */
@@ -257,7 +257,7 @@ static tutti_status choose_moment(tti_device_reduce *r) {
         !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !tti_arrays_of(x)->sharded;
     if (!is_plain || !r->ops->collectives.are_linked) return TUTTI_OK;
     if (!tti_device_sums_after(setup->desc.plan, setup->desc.backend->weights,
-                                tti_exec_has_parts(setup)))
+                               tti_exec_has_parts(setup)))
         return TUTTI_OK; /* on all ranks: links need not be asked for */
     r->after_shards = r->ops->collectives.are_linked(r->group);
     return tti_device_agree(setup, &r->after_shards);
@@ -534,8 +534,10 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     TTI_TRY(r->status);
     if (tti_device_reduce_updates(r)) return TUTTI_OK;
     if (!r->overlapped) TTI_TRY(tti_device_reduce_meet(r));
-    if (r->overlapped && r->after_shards) TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
-    while ((!r->overlapped || r->after_shards) && r->next_bucket < tti_setup_of(r->x)->desc.plan->n_buckets)
+    if (r->overlapped && r->after_shards)
+        TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    while ((!r->overlapped || r->after_shards) &&
+           r->next_bucket < tti_setup_of(r->x)->desc.plan->n_buckets)
         TTI_TRY(sum_next(r));
     TTI_ASSERT(r->next_bucket == tti_setup_of(r->x)->desc.plan->n_buckets);
     TTI_TRY(gather_sums(r, args, report, sums));

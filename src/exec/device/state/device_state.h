@@ -72,7 +72,7 @@ struct tti_exec_device {
     tti_device_p2p *p2p;           /* of pipe; borrowed */
     bool between;                  /* the last step of pipe went between devices */
     tti_str transport;             /* of the sums between workers, in words */
-    tutti_status overlap_status;           /* status of launches during the last shard */
+    tutti_status overlap_status;   /* status of launches during the last shard */
     float *mirrors[TTI_N_MIRRORS]; /* device_mirrors.c; NULL: not used yet */
     float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */
     size_t x_bytes, target_bytes, report_bytes;

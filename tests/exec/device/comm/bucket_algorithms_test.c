@@ -89,7 +89,7 @@ static const char *ways_rank_main(tutti_comm *comm, void *arg) {
     const char *failure = reduce_make(&r, comm);
     if (!failure && strcmp(tti_str_text(&r.way), c->way) != 0)
         failure = comm_text("'%s', not '%s'", tti_str_text(&r.way), c->way);
-    for (int beside = 0; beside < 2 && !failure; beside++) {
+    for (int overlapped = 0; overlapped < 2 && !failure; overlapped++) {
         failure = reduce_say(&r, 1);
         if (!failure) failure = reduce_shards(&r, overlapped != 0);
         if (!failure) failure = reduce_check(&r);

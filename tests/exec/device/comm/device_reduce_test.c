@@ -30,7 +30,8 @@ static tutti_status noted_join(void *group, const tti_device_join *join, bool *d
     return TUTTI_OK;
 }
 
-static tutti_status noted_fetch(void *group, size_t which, int source, float *dst, bool overlapped) {
+static tutti_status noted_fetch(void *group, size_t which, int source, float *dst,
+                                bool overlapped) {
     fetched_in = waiting;
     return fake_fetch(group, which, source, dst, overlapped);
 }
@@ -254,7 +255,7 @@ T_CASE(hosts_are_those_of_the_communicator) {
 }
 
 /* What the recorded step does, as it happens. */
-static const char *beside(tutti_comm *comm, void *arg) {
+static const char *overlapped(tutti_comm *comm, void *arg) {
     reduce_rank r = {.c = arg};
     const char *failure = reduce_make(&r, comm);
     if (!failure) failure = reduce_say(&r, 0x123456789ABCDEF0u);
@@ -290,7 +291,7 @@ static const char *behind(tutti_comm *comm, void *arg) {
     int n = tti_device_reduce_n_summed(r.reduce);
     COMM_TRUE(n == (linked ? 0 : REDUCE_BUCKETS));
     reduce_free(&r);
-    return beside(comm, arg);
+    return overlapped(comm, arg);
 }
 
 T_CASE(parts_over_links_are_summed_behind_the_shards) {
