@@ -21,7 +21,7 @@ static tutti_status put_and_wait(tti_server *s, tti_request *r) {
 }
 
 tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **data) {
-    float *to = tti_exec_piece(x, 0) + keys.first;
+    float *to = tti_exec_partial(x, 0) + keys.first;
     tti_server *s = tti_exec_server(x);
     tti_request r = {.kind = TTI_FETCH, .k = k, .keys = keys, .to = to};
     *data = to;

@@ -147,7 +147,7 @@ static tutti_status put_pulled(tti_exec *x) {
 static float *pulled_ema(const tti_exec *x) {
     const tti_arrays *arrays = tti_arrays_of(x);
     if (!arrays->ema) return NULL;
-    return tti_device_of(x) ? tti_exec_piece(x, 0) : arrays->ema;
+    return tti_device_of(x) ? tti_exec_partial(x, 0) : arrays->ema;
 }
 
 static tutti_status put_ema(tti_exec *x) {
@@ -370,7 +370,7 @@ tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pu
                                       tti_arrival *out) {
     const tti_setup *setup = tti_setup_of(x);
     tti_server *s = setup->desc.server;
-    tti_push b = {.n_pieces = tti_exec_n_pieces(tti_setup_of(x)),
+    tti_push b = {.n_pieces = tti_exec_n_partials(tti_setup_of(x)),
                   .step = *pushed->desc,
                   .n_rows = pushed->desc->n_rows,
                   .wait_ns = pushed->wait_ns,
@@ -380,7 +380,7 @@ tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pu
     TTI_TRY(compute(x, pushed->desc, &b.result));
     int64_t computed_ns = tti_now_ns();
     b.result.compute_ns = computed_ns - start_ns;
-    for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_exec_piece(x, i);
+    for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_exec_partial(x, i);
     tti_server_round(x, b.pieces, &b.n_pieces);
     for (int i = 0; i < setup->last_shard - setup->first_shard; i++)
         b.n_own_rows += pushed->desc->shards[i].n_rows;

@@ -28,7 +28,7 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     TTI_ASSERT(s->worker[w].n_pieces == 0);
     TTI_TRY(take_shard_map(s, &setup->shard_map));
-    for (int i = 0; i < setup->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_exec_piece(x, i);
+    for (int i = 0; i < setup->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_exec_partial(x, i);
     s->worker[w].n_pieces = setup->acc.n_pieces;
     if (++s->n_arrived == s->desc.n_workers) {
         s->step = (tti_request){.kind = TTI_STEP, .step = *desc, .inv_count = inv_count};

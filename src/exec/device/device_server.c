@@ -14,7 +14,7 @@
 struct tti_device_server {
     tti_exec *x;
     const tti_device_ops *ops;
-    float *pieces[TTI_MAX_PIECES]; /* [tti_exec_n_pieces] */
+    float *pieces[TTI_MAX_PIECES]; /* [tti_exec_n_partials] */
     float *params;
 };
 
@@ -28,7 +28,8 @@ static tutti_status take(const tti_device_server *s, float **out) {
 }
 
 static tutti_status take_all(tti_device_server *s) {
-    for (int i = 0; i < tti_exec_n_pieces(tti_setup_of(s->x)); i++) TTI_TRY(take(s, &s->pieces[i]));
+    for (int i = 0; i < tti_exec_n_partials(tti_setup_of(s->x)); i++)
+        TTI_TRY(take(s, &s->pieces[i]));
     return take(s, &s->params);
 }
 
@@ -52,7 +53,7 @@ void tti_device_server_destroy(tti_device_server *s) {
     free(s);
 }
 
-float *tti_exec_piece(const tti_exec *x, int piece) {
+float *tti_exec_partial(const tti_exec *x, int piece) {
     tti_exec_device *device = tti_device_of(x);
     if (device) return device->server->pieces[piece];
     return tti_arrays_of(x)->buffers[tti_setup_of(x)->acc.piece_buffer[piece]];
@@ -65,7 +66,7 @@ float *tti_exec_device_pulled(const tti_exec_device *device) { return device->se
 tutti_status tti_device_server_bring(tti_device_server *s) {
     const tti_exec *x = s->x;
     const tti_setup *setup = tti_setup_of(x);
-    for (int i = 0; i < tti_exec_n_pieces(setup); i++)
+    for (int i = 0; i < tti_exec_n_partials(setup); i++)
         TTI_TRY(s->ops->queues.copy(TTI_QUEUE_COMPUTE, s->pieces[i],
                                     tti_arrays_of(x)->buffers[setup->acc.piece_buffer[i]],
                                     flat_bytes(s)));

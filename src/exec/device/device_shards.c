@@ -173,7 +173,7 @@ static tutti_status run_part(tti_exec *x, const tti_device_set *set,
 /* In fast mode a worker's partial sums are added, unless a server does it. */
 static void add_pieces(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    bool adds = setup->desc.fast && (!setup->desc.server || tti_exec_n_pieces(setup) == 1);
+    bool adds = setup->desc.fast && (!setup->desc.server || tti_exec_n_partials(setup) == 1);
     for (int i = 1; adds && i < setup->acc.n_pieces; i++)
         setup->desc.backend->accumulate(tti_exec_grads(x),
                                         tti_arrays_of(x)->buffers[setup->acc.piece_buffer[i]],

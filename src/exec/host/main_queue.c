@@ -194,7 +194,7 @@ typedef struct row {
 static const row rows[TTI_N_INSTR_KINDS] = {
     [TTI_ALL_GATHER] = {gather, true, false},
     [TTI_MERGE] = {reduce, true, true},
-    [TTI_ADD_PIECES] = {reduce, true, true},
+    [TTI_ADD_PARTIALS] = {reduce, true, true},
     [TTI_REDUCE_SCATTER] = {reduce, true, true},
     [TTI_ALL_REDUCE] = {reduce, true, true},
     [TTI_TIME_STAGES] = {time_stages, true, true},

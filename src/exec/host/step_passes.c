@@ -79,7 +79,7 @@ static tti_reduce_method method_of(const building *g) {
 
 static tti_instr_kind reduction_kind(const void *user, size_t first, size_t n_elems) {
     const building *g = user;
-    if (g->is_alone || g->b->has_server || g->b->n_ranks == 1) return TTI_ADD_PIECES;
+    if (g->is_alone || g->b->has_server || g->b->n_ranks == 1) return TTI_ADD_PARTIALS;
     bool scatters = g->b->divides && !tti_pipe_has_tied(g->plan, first, n_elems);
     return scatters ? TTI_REDUCE_SCATTER : TTI_ALL_REDUCE;
 }

@@ -27,7 +27,7 @@ typedef struct builder {
 /* ---- communication during one run of the program ---- */
 
 bool tti_is_reduction(tti_instr_kind kind) {
-    return kind == TTI_REDUCE_SCATTER || kind == TTI_ALL_REDUCE || kind == TTI_ADD_PIECES;
+    return kind == TTI_REDUCE_SCATTER || kind == TTI_ALL_REDUCE || kind == TTI_ADD_PARTIALS;
 }
 
 static bool reduces_on_comm(const tti_step_program_desc *d) {

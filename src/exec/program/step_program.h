@@ -32,7 +32,7 @@ typedef enum tti_instr_kind {
     TTI_ALL_GATHER,     /* parameters of a bucket, or of all, from the owners of their parts */
     TTI_JOIN,           /* values of step first of all shards, such as SyncBatchNorm's */
     TTI_MERGE,          /* adds the worker's own partial sums along the tree, over range */
-    TTI_ADD_PIECES,     /* adds all partial sums of the worker to one, over range */
+    TTI_ADD_PARTIALS,   /* adds all partial sums of the worker to one, over range */
     TTI_REDUCE_SCATTER, /* gradients of range, to the owners of its parts */
     TTI_ALL_REDUCE,     /* gradients of range, to all */
     TTI_TIME_STAGES,    /* how long each pipeline stage computed */
@@ -140,8 +140,8 @@ typedef struct tti_step_program_desc {
     const tti_window *grads;   /* ZeRO-2: where gradients lie until they are reduced, NULL: whole */
     tti_reduction reduction;
     tti_reduce_method method;
-    /* How a range of gradients is reduced: ALL_REDUCE, REDUCE_SCATTER, ADD_PIECES.  NULL: the first
-     * of them. */
+    /* How a range of gradients is reduced: ALL_REDUCE, REDUCE_SCATTER, ADD_PARTIALS.  NULL: the
+     * first of them. */
     tti_instr_kind (*reduction_kind)(const void *user, size_t first, size_t n_elems);
     const void *user;
     const tti_instr *head, *tail; /* [n_head], [n_tail], of MAIN: the list begins and ends so */

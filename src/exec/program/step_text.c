@@ -15,7 +15,7 @@ static const char *const kind_names[TTI_N_INSTR_KINDS] = {
     [TTI_ALL_GATHER] = "all_gather",
     [TTI_JOIN] = "join",
     [TTI_MERGE] = "merge",
-    [TTI_ADD_PIECES] = "merge",
+    [TTI_ADD_PARTIALS] = "merge",
     [TTI_REDUCE_SCATTER] = "reduce_scatter",
     [TTI_ALL_REDUCE] = "all_reduce",
     [TTI_TIME_STAGES] = "all_reduce",
@@ -92,7 +92,7 @@ static void print_operands(const tti_instr *in, tti_str *out) {
             tti_str_add(out, "own blocks of ");
             print_range(in, out);
             return;
-        case TTI_ADD_PIECES:
+        case TTI_ADD_PARTIALS:
         case TTI_REDUCE_SCATTER:
         case TTI_ALL_REDUCE:
             print_range(in, out);
@@ -118,7 +118,7 @@ static void print_operands(const tti_instr *in, tti_str *out) {
         default: /* PUSH, PULL */
             print_range(in, out);
     }
-    if (in->kind != TTI_ADD_PIECES) tti_str_add(out, axis_text(in->axis));
+    if (in->kind != TTI_ADD_PARTIALS) tti_str_add(out, axis_text(in->axis));
     if (in->kind == TTI_REDUCE_SCATTER || in->kind == TTI_ALL_REDUCE)
         tti_str_add(out, method_text(in->method));
 }

@@ -49,8 +49,9 @@ static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, s
     return TUTTI_OK;
 }
 
-/* Fast mode: the sum of a worker's own pieces, in any order. */
-static float *add_pieces(const tti_setup *setup, tti_arrays *arrays, size_t first, size_t n_elems) {
+/* Fast mode: the sum of a worker's own partial sums, in any order. */
+static float *add_partials(const tti_setup *setup, tti_arrays *arrays, size_t first,
+                           size_t n_elems) {
     float *sum = tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], first);
     for (int i = 1; i < setup->acc.n_pieces; i++)
         setup->desc.backend->accumulate(
@@ -65,7 +66,7 @@ static tutti_status reduce_any(const tti_setup *setup, tti_tally *tally, float *
                                  setup->desc.alg);
 }
 
-/* Alone the merges have left one piece: the whole tree. */
+/* Alone the merges have left one partial sum: the whole tree. */
 static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems, bool scatter) {
     const tti_setup *setup = tti_setup_of(x);
     size_t bounds[TTI_MAX_RANKS + 1];
@@ -75,7 +76,7 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems, bool
         pieces[i] = setup->acc.pieces[i];
         pieces[i].data = tti_exec_grads_at(tti_arrays_of(x), setup->acc.piece_buffer[i], first);
     }
-    tti_exec_count_pieces(x, n_elems, scatter);
+    tti_exec_count_partials(x, n_elems, scatter);
     return tti_comm_reduce_shards(setup->desc.comm,
                                   &(tti_reduce_desc){.pieces = pieces,
                                                      .n_pieces = setup->acc.n_pieces,
@@ -94,7 +95,7 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
     size_t first = in->range.first, n = in->range.last - first;
     bool scatter = in->kind == TTI_REDUCE_SCATTER;
     if (in->method == TTI_REDUCE_TREE) return reduce_exact(x, first, n, scatter);
-    float *sum = add_pieces(setup, arrays, first, n);
+    float *sum = add_partials(setup, arrays, first, n);
     if (in->method == TTI_REDUCE_COMPRESS) return tti_compress_reduce(x, sum, first, n);
     if (in->method == TTI_REDUCE_ANY) return reduce_any(setup, tti_tally_of(x), sum, n);
     return scatter ? reduce_rounded_part(x, sum, first, n)
@@ -103,9 +104,9 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
 
 tutti_status tti_exec_reduce(tti_exec *x, const tti_instr *in) {
     int64_t start = tti_now_ns();
-    if (in->kind == TTI_ADD_PIECES) {
-        add_pieces(tti_setup_of(x), tti_arrays_of(x), in->range.first,
-                   in->range.last - in->range.first);
+    if (in->kind == TTI_ADD_PARTIALS) {
+        add_partials(tti_setup_of(x), tti_arrays_of(x), in->range.first,
+                     in->range.last - in->range.first);
         return TUTTI_OK;
     }
     TTI_TRY(reduce(x, in));

@@ -22,9 +22,9 @@ typedef struct tti_server_calls {
     tutti_status (*fetch)(tti_exec *x, int k, tti_range keys, const float **data);
     void (*store)(tti_exec *x, int k, tti_range keys, const float *data);
 
-    /* Pushes the gradient of a step, whose pieces lie in the buffers of x (tti_exec_piece), and
-     * waits for the server's update, which every worker of the step must push for.  Then pulls the
-     * new parameters into those of x, with their hash in last_hash. */
+    /* Pushes the gradient of a step, whose partial sums lie in the buffers of x (tti_exec_partial),
+     * and waits for the server's update, which every worker of the step must push for.  Then pulls
+     * the new parameters into those of x, with their hash in last_hash. */
     tutti_status (*push)(tti_exec *x, const tti_step_desc *desc, double inv_count,
                          tti_step_result *result);
     tutti_status (*pull)(tti_exec *x);
@@ -41,7 +41,7 @@ static inline const tti_server_calls *tti_calls_of(const tti_server *server) {
 
 /* The number of partial sums of a worker's gradient that a server adds: one, if each worker has a
  * part of the model.  And one of them, in host memory. */
-int tti_exec_n_pieces(const tti_setup *setup);
-float *tti_exec_piece(const tti_exec *x, int piece);
+int tti_exec_n_partials(const tti_setup *setup);
+float *tti_exec_partial(const tti_exec *x, int i);
 
 #endif /* TTI_EXEC_SERVER_CALLS_H */

@@ -94,7 +94,7 @@ void tti_exec_note(const tti_setup *setup, const tti_step_desc *desc, const char
     if (comm) tti_comm_note(comm, desc->step, phase);
 }
 
-int tti_exec_n_pieces(const tti_setup *setup) { return setup->divided ? 1 : setup->acc.n_pieces; }
+int tti_exec_n_partials(const tti_setup *setup) { return setup->divided ? 1 : setup->acc.n_pieces; }
 
 bool tti_exec_divides(const tti_setup *setup) { return setup->share.n_ranks > 1; }
 
@@ -200,7 +200,7 @@ double tti_exec_reduce_bytes(const tti_setup *setup, size_t n_bytes) {
     return 2.0 * (double)n_bytes * (setup->n_ranks - 1) / setup->n_ranks;
 }
 
-void tti_exec_count_pieces(tti_exec *x, size_t n_elems, bool in_parts) {
+void tti_exec_count_partials(tti_exec *x, size_t n_elems, bool in_parts) {
     const tti_setup *setup = tti_setup_of(x);
     double n_vectors = setup->acc.n_pieces + (in_parts ? 0 : 1);
     tti_tally_of(x)->sent_bytes +=

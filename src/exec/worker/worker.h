@@ -134,9 +134,9 @@ tutti_status tti_exec_reduce(tti_exec *exec, const tti_instr *reduction);
 /* Bytes that a worker sends in an all-reduce of so many, in the mean over the workers. */
 double tti_exec_reduce_bytes(const tti_setup *setup, size_t n_bytes);
 
-/* A sum along the tree is sent: every piece goes to the owners of its parts, and unless each needs
- * its own alone the sums come back. */
-void tti_exec_count_pieces(tti_exec *exec, size_t n_elems, bool in_parts);
+/* Counts the bytes of a sum along the tree: every partial sum goes to the owners of its partitions,
+ * and the sums come back unless each worker needs only its own (in_parts). */
+void tti_exec_count_partials(tti_exec *exec, size_t n_elems, bool in_parts);
 
 /* The sum of all workers, into sum [n_elems], as it travels in desc.wire: wire [n_elems] is memory
  * that the others read. */

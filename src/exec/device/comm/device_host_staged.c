@@ -117,7 +117,7 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
         }
         bool whole = tti_pipe_has_tied(setup->desc.plan, bucket->first, bucket->n_elems);
         tti_zero_bounds(setup, bucket->first, bounds);
-        tti_exec_count_pieces(x, bucket->n_elems, !whole);
+        tti_exec_count_partials(x, bucket->n_elems, !whole);
         const tti_reduce_desc desc = {.pieces = part,
                                       .n_pieces = n_pieces,
                                       .dst = sum + bucket->first,
@@ -161,7 +161,7 @@ static tutti_status sum_pieces(const tti_device_host_staged *b, const tti_piece 
     size_t n = setup->desc.plan->n_flat;
     if (setup->desc.fast || setup->desc.local) return sum_buckets(b, sum);
     if (tti_exec_has_parts(setup)) return sum_parts(x, pieces, n_pieces, sum);
-    tti_exec_count_pieces(x, n, false);
+    tti_exec_count_partials(x, n, false);
     return tti_comm_reduce_shards(setup->desc.comm,
                                   &(tti_reduce_desc){.pieces = pieces,
                                                      .n_pieces = n_pieces,
