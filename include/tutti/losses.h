@@ -15,9 +15,9 @@
  *   kl             predicted logits, target probabilities of the same shape, over the last axis
  *   cosine         1 - cos(predicted, target) over the last axis
  *
- * Counts: cross_entropy has one for each target that is not ignored (or their weights), mse, mae,
- * huber, smooth_l1, bce and the focal loss of questions one for each element, all others one for
- * each sample (kl, cosine: for each row).
+ * Counts: cross_entropy and focal of classes have one for each target that is not ignored (or the
+ * weights of these), mse, mae, huber, smooth_l1, bce and focal of questions one for each element,
+ * kl and cosine one for each row, dice one for each sample.
  */
 #ifndef TUTTI_LOSSES_H
 #define TUTTI_LOSSES_H

@@ -186,8 +186,8 @@ def test_data_info_has_fields():
     result = runs.tutti("data", "info", *job("masked"))
     assert result.code == 0, result.err
     lines = [line.split() for line in result.out.splitlines()]
-    assert ["keep", "i32[5]", "0", "..", "1"] in lines and ["y", "i32[]", "0", "..", "2"] in lines, \
-        result.out
+    for want in ("keep i32[5] 0 .. 1", "y i32[] 0 .. 2"):
+        assert want.split() in lines, result.out
 
 
 def test_export_has_the_names_of_the_module():

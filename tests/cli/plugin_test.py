@@ -1,6 +1,7 @@
 """plugin_test.py - a model of one's own in a shared object: the example is built and trained."""
 
 import os
+import struct
 import subprocess
 import sys
 
@@ -28,6 +29,57 @@ def test_the_example_trains_the_same_by_any_number_of_workers():
             hashes.add(runs.records(folder)[-1]["params_hash"])
     if len(hashes) != 1:
         raise AssertionError("workers differ: %s" % hashes)
+
+
+OWN_LOSS = """
+#include <tutti/tutti.h>
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params);
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params) {
+    (void)params;
+    tutti_value *y = tutti_linear(g, x, 2, "body");
+    y = tutti_sub(g, y, tutti_stop_gradient(g, y)); /* 0, with a gradient */
+    tutti_value *target = tutti_find_field(g, "goal");
+    tutti_value *scaled = tutti_mul(g, target, tutti_find_field(g, "scale"));
+    tutti_set_loss(g, tutti_loss_named(g, "huber", y, scaled, tutti_find_present(g), NULL));
+    return y;
+}
+"""
+
+
+def save_array(path, rows):
+    head = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }" % (
+        len(rows), len(rows[0]))
+    head += " " * (-(len(head) + 11) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode())
+        file.write(b"".join(struct.pack("<f", v) for row in rows for v in row))
+
+
+def test_a_loss_of_its_own_over_fields():
+    """The loss reads fields by name, leaves padding out, and gives one hash for 1 and 2 workers."""
+    with open("own_loss.c", "w") as file:
+        file.write(OWN_LOSS)
+    build("own_loss.c", "own_loss.so")
+    os.makedirs("fields")
+    for split in ("train", "test"):
+        save_array("fields/x_%s.npy" % split, [[1, 2, 3]] * 6)
+        save_array("fields/goal_%s.npy" % split, [[3, 0.5]] * 6)
+        save_array("fields/scale_%s.npy" % split, [[1, 2]] * 6)
+    hashes = set()
+    for workers in ("1", "2"):
+        run = "own-" + workers
+        runs.tutti("train", "model.plugin=./own_loss.so", "data.format=npy", "data.dir=fields",
+                   "data.fields=all", "train.batch=8", "train.steps=2", "parallel.shards=2",
+                   "run.log_every=1", "run.dir=" + run, "-n", workers).expect(0)
+        hashes.add(runs.records(run)[-1]["params_hash"])
+        loss = [r["loss"] for r in runs.records(run) if r["event"] == "step"][0]
+        assert loss == ((3 - 0.5) + 0.5) / 2, loss  # huber of 3 and of 1
+    assert len(hashes) == 1, hashes
+    runs.tutti("predict", "own-1", "fields/x_test.npy", "--allow-plugin").expect(0, "values")
+    runs.tutti("train", "model.plugin=./own_loss.so", "data.format=npy", "data.dir=fields",
+               "data.fields=x, goal", "run.dir=lost").expect(2, "samples have no field 'scale'")
 
 
 def test_it_may_refuse():
