@@ -92,7 +92,7 @@ static bool take_values(tti_predicting *r, const float *logits, tutti_prediction
     return finite;
 }
 
-/* Of samples with fields: the likeliest classes, or the output as it is. */
+/* Samples with fields: reports the likeliest classes, or the output itself. */
 static void report_outputs(tti_predicting *r, const float *output, tutti_prediction *out) {
     bool finite = true;
     out->is_value = !r->gives_classes;

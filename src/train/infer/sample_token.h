@@ -18,7 +18,7 @@ typedef struct tti_candidate {
 } tti_candidate;
 
 /* Draws one of n tokens, keyed only by the seed and the position.  room [n] is
- * scratch.  Of equal logits the lower token comes first; NaN is never chosen if there is another.
+ * scratch.  For equal logits the lower token comes first; NaN is never chosen if there is another.
  */
 int32_t tti_sample_token(const tti_sampling *how, const float *logits, int64_t n, uint64_t position,
                          tti_candidate *room);

@@ -10,8 +10,8 @@
  * split. */
 enum { TTI_EVALUATED_TARGETS = 16 };
 
-/* Sums over the test split.  Of a regression with at most TTI_EVALUATED_TARGETS targets also those
- * of the squares and of the sizes of the errors of each, in its standard deviations. */
+/* Sums over the test split.  A regression with at most TTI_EVALUATED_TARGETS targets also has the
+ * sums of squared and absolute errors of each target, in its standard deviations. */
 typedef struct tti_eval_sums {
     tti_step_result all; /* loss_sum, count (of labels or values), correct (objective.h) */
     int64_t n_rows;

@@ -285,7 +285,7 @@ static tutti_status prepare(session *s) {
         s->times.n_ranks = s->b->n_workers;
     }
     tti_slowest_init(&s->slowest, is_async(s) ? NULL : d->comm, s->exec, s->state.step);
-    s->reporter.slowest = &s->slowest.told;
+    s->reporter.slowest = &s->slowest.finding;
     s->rebalanced_step = s->state.step;
     s->look_after = LOOK_AFTER;
     s->reporter.by_launcher = d->by_launcher;
@@ -415,8 +415,9 @@ static tutti_status reread_params(session *s) {
  * too high, and only the scale changes. */
 static tutti_status judge(session *s, tutti_status st) {
     bool skipped = st == TUTTI_E_NUMERICS && s->last.skipped;
-    bool told = st == TUTTI_OK || skipped, overflow = false;
-    if (s->is_scaled && told) overflow = tti_loss_scale_answers(&s->state.loss_scale, skipped);
+    bool is_reported = st == TUTTI_OK || skipped, overflow = false;
+    if (s->is_scaled && is_reported)
+        overflow = tti_loss_scale_answers(&s->state.loss_scale, skipped);
     if (st == TUTTI_OK || overflow) return TUTTI_OK;
     if (!skipped || strcmp(s->c->train.on_nan, "skip") != 0) return st;
     /* end_skips reports the total */

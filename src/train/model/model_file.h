@@ -27,7 +27,7 @@ tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir, char
  * on NumPy arrays. */
 void tti_model_file_fields(const tti_import *import, tti_job_config *config);
 
-/* What a model gives; NULL: nothing of this kind. */
+/* The outputs of a model; NULL: none of this kind. */
 typedef struct tti_model_outputs {
     tutti_value *logits; /* the first output that is no loss */
     tutti_value *second; /* the next one */

@@ -18,12 +18,12 @@ static int earlier_first(const void *a, const void *b) {
 
 /* Collects the intervals of all spans of a kind, joining those that touch, and returns their
  * number. */
-static size_t stretches_of(const tti_numbers *t, tti_span_kind kind, stretch *out,
+static size_t stretches_of(const tti_worker_spans *t, tti_span_kind kind, stretch *out,
                            int64_t *n_spans) {
     size_t n = 0, n_joined = 0;
     for (int64_t i = 0; i < t->head.n_spans; i++) {
-        const tti_told_span *s = &t->spans[i];
-        if (tti_told_what_of(t, s)->kind == (int32_t)kind && s->us >= 0)
+        const tti_profile_span *s = &t->spans[i];
+        if (tti_span_label_of(t, s)->kind == (int32_t)kind && s->us >= 0)
             out[n++] = (stretch){s->start_us, s->start_us + s->us};
     }
     *n_spans = (int64_t)n;
@@ -50,7 +50,7 @@ static double in_common(const stretch *a, size_t n_a, const stretch *b, size_t n
     return us;
 }
 
-tutti_status tti_traffic_times(const tti_numbers *t, tti_traffic_time *times) {
+tutti_status tti_traffic_times(const tti_worker_spans *t, tti_traffic_time *times) {
     size_t n = (size_t)t->head.n_spans + 1;
     stretch *work = calloc(n, sizeof *work), *moved = calloc(n, sizeof *moved);
     int64_t n_spans;

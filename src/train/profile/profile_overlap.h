@@ -2,7 +2,7 @@
 #ifndef TTI_TRAIN_PROFILE_OVERLAP_H
 #define TTI_TRAIN_PROFILE_OVERLAP_H
 
-#include "train/profile/profile_told.h"
+#include "train/profile/profile_spans.h"
 
 /* The time of one kind of communication, over all profiled steps. */
 typedef struct tti_traffic_time {
@@ -11,8 +11,9 @@ typedef struct tti_traffic_time {
     int64_t n_spans;
 } tti_traffic_time;
 
-/* Adds what told has of each kind to times [TTI_N_SPAN_KINDS]. */
-TUTTI_NODISCARD tutti_status tti_traffic_times(const tti_numbers *told, tti_traffic_time *times);
+/* Adds the spans of each kind to times [TTI_N_SPAN_KINDS]. */
+TUTTI_NODISCARD tutti_status tti_traffic_times(const tti_worker_spans *spans,
+                                               tti_traffic_time *times);
 
 /* Returns the kind as text, such as "gradients"; NULL: not communication. */
 const char *tti_traffic_name(tti_span_kind kind);

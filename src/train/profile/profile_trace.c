@@ -51,33 +51,33 @@ static void add_names(tti_json *j, const tti_profiled *p, int rank) {
         {"host: waits, what it puts into queues", "device: kernels", "device: copies of samples",
          "sums between workers", "exchanges inside layers", "values to other stages",
          "parts of the stage", "server: for this worker"}};
-    const tti_numbers *t = &p->ranks[rank];
+    const tti_worker_spans *t = &p->ranks[rank];
     bool on_device = tti_devices_place(p->devices, rank) != TTI_ON_HOST, has[TTI_N_ROWS] = {0};
     tti_str name = {0};
     print_worker(p, rank, &name);
     add_name(j, "process_name", rank, 0, tti_str_text(&name));
     tti_str_free(&name);
-    for (int64_t i = 0; i < t->head.n_whats; i++) has[t->whats[i].row] = true;
+    for (int64_t i = 0; i < t->head.n_labels; i++) has[t->labels[i].row] = true;
     for (int row = 0; row < TTI_N_ROWS; row++)
         if (has[row]) add_name(j, "thread_name", rank, row, rows[on_device][row]);
 }
 
 /* Microseconds of the host's clock after from_ns at which a span begins. */
-static double begin_us(const tti_numbers *t, const tti_told_span *span, int64_t from_ns) {
+static double begin_us(const tti_worker_spans *t, const tti_profile_span *span, int64_t from_ns) {
     return (double)(t->head.zero_ns - from_ns) * 1e-3 + span->start_us;
 }
 
-static void add_event(tti_json *j, const tti_numbers *t, const tti_told_span *span, int rank,
-                      double ts) {
-    const tti_told_what *w = tti_told_what_of(t, span);
-    bool has_node = w->layer != TTI_TOLD_NOTHING;
-    open_event(j, "X", tti_told_text(t, w->name), rank, w->row);
+static void add_event(tti_json *j, const tti_worker_spans *t, const tti_profile_span *span,
+                      int rank, double ts) {
+    const tti_span_label *w = tti_span_label_of(t, span);
+    bool has_node = w->layer != TTI_SPANS_NOTHING;
+    open_event(j, "X", tti_spans_text(t, w->name), rank, w->row);
     tti_json_double(j, "ts", ts);
     tti_json_double(j, "dur", span->us);
     tti_json_object(j, "args");
-    if (has_node) tti_json_text(j, "layer", tti_told_text(t, w->layer));
-    if (has_node) tti_json_text(j, "kernel", tti_told_text(t, w->kernel));
-    if (has_node) tti_json_text(j, "types", tti_told_text(t, w->label));
+    if (has_node) tti_json_text(j, "layer", tti_spans_text(t, w->layer));
+    if (has_node) tti_json_text(j, "kernel", tti_spans_text(t, w->kernel));
+    if (has_node) tti_json_text(j, "types", tti_spans_text(t, w->label));
     if (span->shard >= 0) tti_json_int(j, "shard", span->shard);
     if (w->row != TTI_ROW_HOST) tti_json_int(j, "step", span->step);
     if (has_node && span->us > 0) {
@@ -93,7 +93,7 @@ static void add_event(tti_json *j, const tti_numbers *t, const tti_told_span *sp
 static double first_us(const tti_profiled *p, int64_t from_ns) {
     double first = INFINITY;
     for (int r = 0; r < p->n_ranks; r++) {
-        const tti_numbers *t = &p->ranks[r];
+        const tti_worker_spans *t = &p->ranks[r];
         for (int64_t i = 0; i < t->head.n_spans; i++)
             first = TTI_MIN(first, begin_us(t, &t->spans[i], from_ns));
     }
@@ -109,7 +109,7 @@ void tti_profile_trace(const tti_profiled *p, tti_str *out) {
     tti_json_text(&j, "displayTimeUnit", "ms");
     tti_json_array(&j, "traceEvents");
     for (int r = 0; r < p->n_ranks; r++) {
-        const tti_numbers *t = &p->ranks[r];
+        const tti_worker_spans *t = &p->ranks[r];
         add_names(&j, p, r);
         for (int64_t i = 0; i < t->head.n_spans; i++)
             add_event(&j, t, &t->spans[i], r, begin_us(t, &t->spans[i], from_ns) - first);
@@ -158,7 +158,7 @@ static void print_row(const tti_profiled *p, const row *r, double step_us, tti_s
 
 static void print_rest(const tti_profiled *p, const row *rows, int n_rows, double step_us,
                        tti_str *out) {
-    const tti_told_head *h = &p->ranks[p->shown].head;
+    const tti_spans_head *h = &p->ranks[p->shown].head;
     double floor = 0;
     for (int i = 0; i < n_rows; i++) floor += floor_us(p, &rows[i]);
     if (n_rows > p->max_rows)
@@ -172,11 +172,11 @@ static void print_rest(const tti_profiled *p, const row *rows, int n_rows, doubl
                    p->ceilings.dtype == TUTTI_F32 ? "f32" : "bf16", p->ceilings.bytes * 1e-9);
 }
 
-static bool is_of_step(const tti_numbers *t, const tti_told_span *span, int step) {
-    return tti_told_what_of(t, span)->row == TTI_ROW_COMPUTE && span->step == step;
+static bool is_of_step(const tti_worker_spans *t, const tti_profile_span *span, int step) {
+    return tti_span_label_of(t, span)->row == TTI_ROW_COMPUTE && span->step == step;
 }
 
-static double time_of_step(const tti_numbers *t, int step) {
+static double time_of_step(const tti_worker_spans *t, int step) {
     double us = 0;
     for (int64_t i = 0; i < t->head.n_spans; i++)
         if (is_of_step(t, &t->spans[i], step)) us += t->spans[i].us;
@@ -184,8 +184,8 @@ static double time_of_step(const tti_numbers *t, int step) {
 }
 
 /* The fastest step was disturbed least. */
-static int fastest_step(const tti_numbers *t) {
-    int best = 0, n = tti_told_n_steps(t);
+static int fastest_step(const tti_worker_spans *t) {
+    int best = 0, n = tti_spans_n_steps(t);
     double least = n > 0 ? time_of_step(t, 0) : 0;
     for (int s = 1; s < n; s++) {
         double us = time_of_step(t, s);
@@ -194,15 +194,16 @@ static int fastest_step(const tti_numbers *t) {
     return best;
 }
 
-static void add_to_rows(const tti_numbers *t, const tti_told_span *span, row *rows, int *n_rows) {
-    const tti_told_what *w = tti_told_what_of(t, span);
-    row *r = find_row(rows, n_rows, tti_told_text(t, w->label), tti_told_text(t, w->kernel));
+static void add_to_rows(const tti_worker_spans *t, const tti_profile_span *span, row *rows,
+                        int *n_rows) {
+    const tti_span_label *w = tti_span_label_of(t, span);
+    row *r = find_row(rows, n_rows, tti_spans_text(t, w->label), tti_spans_text(t, w->kernel));
     r->n++, r->us += span->us, r->flops += w->flops, r->bytes += w->bytes;
 }
 
 static tutti_status print_rows(const tti_profiled *p, tti_str *out) {
-    const tti_numbers *t = &p->ranks[p->shown];
-    row *rows = calloc((size_t)t->head.n_whats + 1, sizeof *rows);
+    const tti_worker_spans *t = &p->ranks[p->shown];
+    row *rows = calloc((size_t)t->head.n_labels + 1, sizeof *rows);
     int n_rows = 0, step = fastest_step(t);
     double step_us = time_of_step(t, step);
     if (!rows) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
@@ -233,13 +234,13 @@ enum { MOST_EXCHANGES = 6, MOST_RANKS = 8 };
 /* The kinds of collectives of the selected rank, the slowest first; GB/s: bytes read and written on
  * its side. */
 static tutti_status print_exchanges(const tti_profiled *p, tti_str *out) {
-    const tti_numbers *t = &p->ranks[p->shown];
-    int n_rows = 0, n_steps = TTI_MAX(tti_told_n_steps(t), 1);
+    const tti_worker_spans *t = &p->ranks[p->shown];
+    int n_rows = 0, n_steps = TTI_MAX(tti_spans_n_steps(t), 1);
     int most = p->max_rows == INT_MAX ? INT_MAX : MOST_EXCHANGES; /* --all */
-    row *rows = calloc((size_t)t->head.n_whats + 1, sizeof *rows);
+    row *rows = calloc((size_t)t->head.n_labels + 1, sizeof *rows);
     if (!rows) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     for (int64_t i = 0; i < t->head.n_spans; i++) {
-        const tti_told_what *w = tti_told_what_of(t, &t->spans[i]);
+        const tti_span_label *w = tti_span_label_of(t, &t->spans[i]);
         if (w->kind == TTI_SPAN_LAYERS && w->row == TTI_ROW_TP)
             add_to_rows(t, &t->spans[i], rows, &n_rows);
     }
@@ -254,15 +255,15 @@ static tutti_status print_exchanges(const tti_profiled *p, tti_str *out) {
 }
 
 /* The waits in a worker's kernel row; waits of one name are added. */
-static tutti_status print_waits(const tti_numbers *t, int n_steps, tti_str *out) {
-    row *rows = calloc((size_t)t->head.n_whats + 1, sizeof *rows);
+static tutti_status print_waits(const tti_worker_spans *t, int n_steps, tti_str *out) {
+    row *rows = calloc((size_t)t->head.n_labels + 1, sizeof *rows);
     int n_rows = 0;
     double us = 0;
     if (!rows) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     for (int64_t i = 0; i < t->head.n_spans; i++) {
-        const tti_told_what *w = tti_told_what_of(t, &t->spans[i]);
+        const tti_span_label *w = tti_span_label_of(t, &t->spans[i]);
         if (w->row != TTI_ROW_COMPUTE || w->kind != TTI_SPAN_WAIT) continue;
-        find_row(rows, &n_rows, tti_told_text(t, w->name), "")->us += t->spans[i].us;
+        find_row(rows, &n_rows, tti_spans_text(t, w->name), "")->us += t->spans[i].us;
         us += t->spans[i].us;
     }
     qsort(rows, (size_t)n_rows, sizeof *rows, slowest_first);
@@ -276,12 +277,12 @@ static tutti_status print_waits(const tti_numbers *t, int n_steps, tti_str *out)
 }
 
 static tutti_status print_rank(const tti_profiled *p, int rank, tti_str *out) {
-    const tti_numbers *t = &p->ranks[rank];
-    int n_steps = tti_told_n_steps(t);
+    const tti_worker_spans *t = &p->ranks[rank];
+    int n_steps = tti_spans_n_steps(t);
     double us = 0;
     if (n_steps == 0) return TUTTI_OK;
     for (int64_t i = 0; i < t->head.n_spans; i++)
-        if (tti_told_what_of(t, &t->spans[i])->kind == TTI_SPAN_WORK) us += t->spans[i].us;
+        if (tti_span_label_of(t, &t->spans[i])->kind == TTI_SPAN_WORK) us += t->spans[i].us;
     tti_str_add(out, "  ");
     print_worker(p, rank, out);
     tti_str_printf(out, ": works %.3f ms a step, ", us / n_steps * 1e-3);
@@ -294,7 +295,7 @@ static tutti_status print_between(const tti_profiled *p, tti_str *out) {
     int n_steps = 0;
     for (int r = 0; r < p->n_ranks; r++) {
         TTI_TRY(tti_traffic_times(&p->ranks[r], times));
-        n_steps += tti_told_n_steps(&p->ranks[r]);
+        n_steps += tti_spans_n_steps(&p->ranks[r]);
     }
     if (n_steps == 0) return TUTTI_OK;
     tti_str_printf(out, "between %d workers, averaged over all of them:\n", p->n_ranks);
@@ -305,7 +306,7 @@ static tutti_status print_between(const tti_profiled *p, tti_str *out) {
     }
     for (int r = 0; r < p->n_ranks && (r < MOST_RANKS || p->max_rows == INT_MAX); r++)
         TTI_TRY(print_rank(p, r, out));
-    const tti_told_head *h = &p->ranks[p->shown].head;
+    const tti_spans_head *h = &p->ranks[p->shown].head;
     if (h->expected_bubble > 0)
         tti_str_printf(out,
                        "  stages waited for each other %.1f %% of the time, %.1f %% expected\n",
@@ -319,7 +320,7 @@ tutti_status tti_profile_table(const tti_profiled *p, tti_str *out) {
         print_worker(p, p->shown, out);
         tti_str_add(out, "\n");
     }
-    if (tti_told_n_steps(&p->ranks[p->shown]) == 0)
+    if (tti_spans_n_steps(&p->ranks[p->shown]) == 0)
         tti_str_add(out, "no steps: the other workers took all batches\n");
     else
         TTI_TRY(print_rows(p, out));

@@ -6,11 +6,11 @@
 #include "comm/mesh.h"
 #include "train/job/devices.h"
 #include "train/profile/ceilings.h"
-#include "train/profile/profile_told.h"
+#include "train/profile/profile_spans.h"
 
 /* The spans of a window of steps, and the ceilings that they are compared with. */
 typedef struct tti_profiled {
-    tti_numbers *ranks;         /* [n_ranks] */
+    tti_worker_spans *ranks;    /* [n_ranks] */
     int n_ranks, shown;         /* shown: whose table it is */
     const tti_devices *devices; /* of the ranks, in turn */
     tti_mesh_at mesh;           /* extents */

@@ -178,7 +178,7 @@ static tutti_status run_steps(worker *w, int n_steps, throughput *out) {
     return w->is_async ? run_as_they_come(w, n_steps, out) : run_in_step(w, n_steps, out);
 }
 
-static tutti_status time_steps(worker *w, tti_numbers *told) {
+static tutti_status time_steps(worker *w, tti_worker_spans *spans) {
     tti_timeline timeline = {0};
     throughput unused;
     w->bubble = 0;
@@ -187,32 +187,32 @@ static tutti_status time_steps(worker *w, tti_numbers *told) {
     tutti_status st = run_steps(w, w->desc->n_steps, &unused);
     tutti_status ended = tti_exec_profile_end(w->exec, &timeline);
     if (st == TUTTI_OK) st = ended;
-    if (st == TUTTI_OK) st = tti_told_make(&timeline, told);
-    told->head.bubble = w->bubble / w->desc->n_steps;
+    if (st == TUTTI_OK) st = tti_spans_make(&timeline, spans);
+    spans->head.bubble = w->bubble / w->desc->n_steps;
     free(timeline.spans);
     return st;
 }
 
-static tutti_status measure(worker *w, tti_numbers *told, tti_ceilings *ceilings) {
+static tutti_status measure(worker *w, tti_worker_spans *spans, tti_ceilings *ceilings) {
     throughput plain = {0};
     TTI_TRY(run_steps(w, w->desc->n_warm, &plain));
     TTI_TRY(run_steps(w, N_PLAIN, &plain));
-    TTI_TRY(time_steps(w, told));
-    told->head.trained_us = plain.us;
-    told->head.wait_us = plain.wait_us;
-    told->head.expected_bubble = tti_exec_expected_bubble(w->exec);
+    TTI_TRY(time_steps(w, spans));
+    spans->head.trained_us = plain.us;
+    spans->head.wait_us = plain.wait_us;
+    spans->head.expected_bubble = tti_exec_expected_bubble(w->exec);
     TTI_TRY(synchronize(w)); /* other workers may still read this worker's memory */
     if (w->desc->rank != 0) return TUTTI_OK;
     return tti_ceilings_measure(w->b->devices.backend, tti_blueprint_target(w->b).compute_dtype,
                                 ceilings);
 }
 
-tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_numbers *told,
+tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_worker_spans *spans,
                                     tti_ceilings *ceilings) {
     worker w = {.desc = desc, .b = tti_blueprint_of(desc->b, desc->rank)};
     tutti_status st = open_exec(&w);
     if (st == TUTTI_OK) st = open_loader(&w);
-    if (st == TUTTI_OK) st = measure(&w, told, ceilings);
+    if (st == TUTTI_OK) st = measure(&w, spans, ceilings);
     close_worker(&w);
     return st;
 }

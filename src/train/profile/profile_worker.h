@@ -5,7 +5,7 @@
 #include "exec/exec.h"
 #include "ps/server.h"
 #include "train/profile/ceilings.h"
-#include "train/profile/profile_told.h"
+#include "train/profile/profile_spans.h"
 #include "train/setup/blueprint.h"
 
 typedef struct tti_profile_worker_desc {
@@ -17,9 +17,9 @@ typedef struct tti_profile_worker_desc {
     int n_warm, n_steps; /* before those that are timed; these */
 } tti_profile_worker_desc;
 
-/* Fills the recorded spans, owned by the caller (tti_told_free); on rank 0 also the ceilings of its
- * device.  Collective; free told after a failure as well. */
-tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_numbers *told,
+/* Fills the recorded spans, owned by the caller (tti_spans_free); on rank 0 also the ceilings of
+ * its device.  Collective; free spans after a failure as well. */
+tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_worker_spans *spans,
                                     tti_ceilings *ceilings);
 
 #endif /* TTI_TRAIN_PROFILE_WORKER_H */

@@ -38,7 +38,7 @@ typedef struct profiler {
     tutti_comm_group *group; /* NULL: alone */
     tti_job_server server;   /* of workers that are threads */
     tti_shared_params *shared_params;
-    tti_profiled told;
+    tti_profiled profile;
 } profiler;
 
 /* ---- one worker ---- */
@@ -60,7 +60,8 @@ static tutti_status run_served(profiler *p, tutti_comm *comm, int rank) {
     tti_job_server server;
     tutti_status st = tti_job_server_join(p->b, comm, &server);
     desc.server = server.server;
-    if (st == TUTTI_OK) st = tti_profile_worker_run(&desc, &p->told.ranks[rank], &p->told.ceilings);
+    if (st == TUTTI_OK)
+        st = tti_profile_worker_run(&desc, &p->profile.ranks[rank], &p->profile.ceilings);
     if (st != TUTTI_OK && server.server) tti_server_abort(server.server, st, tutti_last_error());
     tti_job_server_destroy(&server);
     return st;
@@ -69,14 +70,14 @@ static tutti_status run_served(profiler *p, tutti_comm *comm, int rank) {
 static tutti_status run_one(profiler *p, tutti_comm *comm, int rank) {
     if (tti_job_server_is_joined(p->b, p->is_worker)) return run_served(p, comm, rank);
     tti_profile_worker_desc desc = describe(p, comm, rank);
-    return tti_profile_worker_run(&desc, &p->told.ranks[rank], &p->told.ceilings);
+    return tti_profile_worker_run(&desc, &p->profile.ranks[rank], &p->profile.ceilings);
 }
 
 static tutti_status run_rank(profiler *p, int rank) {
     tutti_comm *comm;
     TTI_TRY(tti_worker_threads_join(p->group, rank, p->b->n_workers, &p->b->config, &comm));
     tutti_status st = run_one(p, comm, rank);
-    if (st == TUTTI_OK && p->is_worker) st = tti_told_gather(comm, p->told.ranks);
+    if (st == TUTTI_OK && p->is_worker) st = tti_spans_gather(comm, p->profile.ranks);
     if (st != TUTTI_OK && p->group) tutti_comm_group_abort(p->group, rank, tutti_last_error());
     if (st != TUTTI_OK && p->server.server)
         tti_server_abort(p->server.server, st, tutti_last_error());
@@ -171,7 +172,7 @@ static tutti_status supervise(const profiler *p, char **text) {
 
 static tutti_status save_trace(const profiler *p, const char *path) {
     tti_str trace = {0};
-    tti_profile_trace(&p->told, &trace);
+    tti_profile_trace(&p->profile, &trace);
     tutti_status st = trace.failed ? tti_fail(TUTTI_E_NOMEM, "profile: out of memory")
                                    : tti_atomic_file_save(path, trace.text, trace.n_bytes);
     tti_str_free(&trace);
@@ -180,7 +181,7 @@ static tutti_status save_trace(const profiler *p, const char *path) {
 
 static tutti_status tell(const profiler *p, char **text) {
     tti_str out = {0};
-    tutti_status st = tti_profile_table(&p->told, &out);
+    tutti_status st = tti_profile_table(&p->profile, &out);
     if (st == TUTTI_OK && p->desc->trace_path) st = save_trace(p, p->desc->trace_path);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     if (st == TUTTI_OK && p->desc->table_path)
@@ -236,22 +237,23 @@ static tutti_status profile_here(profiler *p, char **text) {
     TTI_TRY(p->is_worker ? tti_blueprint_create_for_rank(p->job, rank, rank, NULL, &p->b)
                          : tti_blueprint_create(p->job, &p->b));
     int n = p->b->n_workers;
-    p->told.max_rows = p->desc->max_rows > 0 ? p->desc->max_rows : 25;
-    p->told.n_ranks = n;
-    p->told.shown = p->desc->rank;
-    p->told.devices = &p->b->places;
-    p->told.mesh = p->b->mesh;
-    p->told.ranks = calloc((size_t)n, sizeof *p->told.ranks);
-    if (!p->told.ranks) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
-    if (p->told.shown < 0 || p->told.shown >= n)
-        return tti_fail(TUTTI_E_CONFIG, "profile: there is no rank %d of %d", p->told.shown, n);
+    p->profile.max_rows = p->desc->max_rows > 0 ? p->desc->max_rows : 25;
+    p->profile.n_ranks = n;
+    p->profile.shown = p->desc->rank;
+    p->profile.devices = &p->b->places;
+    p->profile.mesh = p->b->mesh;
+    p->profile.ranks = calloc((size_t)n, sizeof *p->profile.ranks);
+    if (!p->profile.ranks) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    if (p->profile.shown < 0 || p->profile.shown >= n)
+        return tti_fail(TUTTI_E_CONFIG, "profile: there is no rank %d of %d", p->profile.shown, n);
     TTI_TRY(p->is_worker ? run_as_worker(p) : run_threads(p));
     return p->is_worker && rank > 0 ? TUTTI_OK : tell(p, text);
 }
 
 static void clean_up(profiler *p) {
-    for (int r = 0; p->told.ranks && r < p->told.n_ranks; r++) tti_told_free(&p->told.ranks[r]);
-    free(p->told.ranks);
+    for (int r = 0; p->profile.ranks && r < p->profile.n_ranks; r++)
+        tti_spans_free(&p->profile.ranks[r]);
+    free(p->profile.ranks);
     tutti_comm_group_destroy(p->group);
     tti_blueprint_destroy(p->b);
 }

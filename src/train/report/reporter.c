@@ -671,9 +671,9 @@ tutti_status tti_reporter_warn(tti_reporter *r, const char *text) {
 }
 
 tutti_status tti_reporter_skip(tti_reporter *r, int64_t *n, const char *text) {
-    bool is_told = (*n & (*n + 1)) == 0;
+    bool is_due = (*n & (*n + 1)) == 0;
     ++*n;
-    return is_told ? tti_reporter_warn(r, text) : TUTTI_OK;
+    return is_due ? tti_reporter_warn(r, text) : TUTTI_OK;
 }
 
 static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,

@@ -53,7 +53,7 @@ typedef struct tti_reporter {
         *shard_map; /* the shard map, set before the start is reported; NULL: equal runs */
     const tti_throughputs
         *throughputs; /* measured throughputs behind the shard map; n 0: the map is from the job */
-    const tti_slowest_told
+    const tti_slowest_finding
         *slowest; /* the last finding about the slowest worker; NULL: not measured */
     int32_t place[TTI_MAX_WORKERS]; /* place of each worker, if some are on devices (devices.h) */
     bool by_launcher;               /* started by another launcher: workers are processes */

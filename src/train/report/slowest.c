@@ -85,18 +85,18 @@ static const char *why_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks,
     return names[most];
 }
 
-tti_slowest_told tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks) {
+tti_slowest_finding tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks) {
     enum { BUSY = TTI_SPENT_WAIT };
     int rank = 0;
     double total = 0;
-    if (n_ranks < 2) return (tti_slowest_told){0};
+    if (n_ranks < 2) return (tti_slowest_finding){0};
     for (int r = 0; r < n_ranks; r++) {
         if (of_rank(spent[r], BUSY) > of_rank(spent[rank], BUSY)) rank = r;
         total += of_rank(spent[r], BUSY) + spent[r][TTI_SPENT_WAIT];
     }
     double late = of_rank(spent[rank], BUSY) - median_of_others(spent, n_ranks, rank, BUSY);
     double share = total > 0 ? TTI_MAX(late, 0) / (total / n_ranks) : 0;
-    return (tti_slowest_told){
+    return (tti_slowest_finding){
         .known = true,
         .rank = rank,
         .why = share >= TTI_LATE_SHARE ? why_of(spent, n_ranks, rank) : "none",
@@ -169,9 +169,9 @@ tutti_status tti_slowest_gather(tti_slowest *s, int64_t step) {
     TTI_TRY(exchange(s, &now, all, &known));
     double took = longest(all, s->n_ranks);
     if (!known)
-        s->told = (tti_slowest_told){0};
+        s->finding = (tti_slowest_finding){0};
     else if (took >= least_s)
-        s->told = tti_slowest_of(all, s->n_ranks);
+        s->finding = tti_slowest_of(all, s->n_ranks);
     s->every = steps_of_window(s, took);
     begin_anew(s, &now, step);
     return TUTTI_OK;

@@ -22,12 +22,12 @@ typedef enum tti_spent_part {
 static const double TTI_LATE_SHARE = 0.05;
 
 /* The finding.  Zero: none yet, or unknown. */
-typedef struct tti_slowest_told {
+typedef struct tti_slowest_finding {
     bool known;
     int rank;          /* the rank that arrives last at the collectives of a step */
     const char *why;   /* "data", "copy", "compute", "other"; "none": hardly later than the rest */
     double late_share; /* delay after the median of the others, as a fraction of a step; 0 .. 1 */
-} tti_slowest_told;
+} tti_slowest_finding;
 
 typedef struct tti_slowest {
     tutti_comm *comm; /* borrowed; NULL: nothing is reported */
@@ -38,11 +38,11 @@ typedef struct tti_slowest {
     double own[TTI_N_SPENT_PARTS]; /* ns since the last gathering; of TTI_SPENT_COMPUTE with what
                                     * is copied and waited for in steps */
     tti_exec_spent before;         /* state of exec when own began */
-    tti_slowest_told told;
+    tti_slowest_finding finding;
 } tti_slowest;
 
 /* Judges the times of n_ranks workers, in seconds; no communication. */
-tti_slowest_told tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks);
+tti_slowest_finding tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks);
 
 /* comm: of all workers of a job whose workers wait for each other, else NULL. */
 void tti_slowest_init(tti_slowest *s, tutti_comm *comm, tti_exec *exec, int64_t first_step);

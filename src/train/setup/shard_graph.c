@@ -39,7 +39,7 @@ static tutti_status add_fields(const tti_shard_graph_desc *d, tutti_graph *g) {
     return tutti_graph_check(g);
 }
 
-/* What a model of one input reads: x, or else the first field. */
+/* The input of a model with one input: x, or else the first field. */
 static tutti_value *first_input(const tti_shard_graph_desc *d, tutti_graph *g) {
     int x = tti_field_find(d->info->fields, d->info->n_fields, "x");
     return tutti_find_field(g, d->info->fields[TTI_MAX(x, 0)].name);
@@ -96,7 +96,7 @@ static tutti_value *flatten_rows(tutti_graph *g, tutti_value *x, const tutti_sha
                     (tti_attr_arg[]){TTI_INTS("dims", shape->n_dims, shape->dim), {0}});
 }
 
-/* Of x and labels: classes, tokens or standardized values. */
+/* The target of samples x with labels: classes, tokens or standardized values. */
 static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
                                   tutti_value *logits) {
     const tutti_dataset_info *info = d->info;
@@ -119,7 +119,7 @@ static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
     return tutti_graph_check(g);
 }
 
-/* Of fields: data.label names the target. */
+/* The target of samples with fields, which data.label names. */
 static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_graph *g,
                                         const tti_model_outputs *out) {
     static const char *const usual[] = {"y", "label", "labels", "target", "targets", "mask"};

@@ -5,21 +5,22 @@
 
 static const char text[] = "what";
 
-/* A span of each kind is one of whats. */
-static const tti_told_what *whats(void) {
-    static tti_told_what of[TTI_N_SPAN_KINDS];
+/* A span of each kind is one of labels. */
+static const tti_span_label *labels(void) {
+    static tti_span_label of[TTI_N_SPAN_KINDS];
     for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
-        of[k] = (tti_told_what){.layer = TTI_TOLD_NOTHING, .row = TTI_ROW_COMPUTE, .kind = k};
+        of[k] = (tti_span_label){.layer = TTI_SPANS_NOTHING, .row = TTI_ROW_COMPUTE, .kind = k};
     return of;
 }
 
-static void measure(const tti_told_span *spans, int64_t n, tti_traffic_time *times) {
-    tti_told_what copies[TTI_N_SPAN_KINDS];
-    memcpy(copies, whats(), sizeof copies);
-    const tti_numbers told = {.head = {.n_whats = TTI_N_SPAN_KINDS, .n_spans = n, .n_text = 5},
-                              .whats = copies,
-                              .spans = (tti_told_span *)(uintptr_t)spans,
-                              .text = (char *)(uintptr_t)text};
+static void measure(const tti_profile_span *spans, int64_t n, tti_traffic_time *times) {
+    tti_span_label copies[TTI_N_SPAN_KINDS];
+    memcpy(copies, labels(), sizeof copies);
+    const tti_worker_spans told = {
+        .head = {.n_labels = TTI_N_SPAN_KINDS, .n_spans = n, .n_text = 5},
+        .labels = copies,
+        .spans = (tti_profile_span *)(uintptr_t)spans,
+        .text = (char *)(uintptr_t)text};
     T_OK(tti_traffic_times(&told, times));
 }
 
@@ -27,10 +28,10 @@ static void measure(const tti_told_span *spans, int64_t n, tti_traffic_time *tim
 T_CASE(waits_hide_nothing) {
     T_UNUSED;
     tti_traffic_time times[TTI_N_SPAN_KINDS] = {0};
-    const tti_told_span spans[] = {{TTI_SPAN_WORK, 0, 0, 0, 12, 8},
-                                   {TTI_SPAN_WAIT, 0, 0, 0, 10, 2},
-                                   {TTI_SPAN_LAYERS, 0, 0, 0, 8, 6},
-                                   {TTI_SPAN_WORK, 0, 0, 0, 0, 10}};
+    const tti_profile_span spans[] = {{TTI_SPAN_WORK, 0, 0, 0, 12, 8},
+                                      {TTI_SPAN_WAIT, 0, 0, 0, 10, 2},
+                                      {TTI_SPAN_LAYERS, 0, 0, 0, 8, 6},
+                                      {TTI_SPAN_WORK, 0, 0, 0, 0, 10}};
     measure(spans, 4, times);
     T_NEAR(times[TTI_SPAN_LAYERS].us, 6, 1e-12);
     T_NEAR(times[TTI_SPAN_LAYERS].hidden_us, 4, 1e-12);
@@ -43,7 +44,7 @@ T_CASE(waits_hide_nothing) {
 T_CASE(time_counts_once) {
     T_UNUSED;
     tti_traffic_time times[TTI_N_SPAN_KINDS] = {0};
-    const tti_told_span spans[] = {
+    const tti_profile_span spans[] = {
         {TTI_SPAN_GRADS, -1, 0, 0, 0, 4}, {TTI_SPAN_GRADS, -1, 0, 0, 2, 4},
         {TTI_SPAN_GRADS, -1, 0, 0, 9, 1}, {TTI_SPAN_WORK, 0, 0, 0, 1, 2},
         {TTI_SPAN_WORK, 1, 1, 0, 2, 3},   {TTI_SPAN_PARAMS, -1, 1, 0, 100, 5}};

@@ -42,7 +42,7 @@ T_CASE(who_and_why) {
     T_UNUSED;
     for (size_t i = 0; i < TTI_COUNT(cases); i++) {
         const judged *c = &cases[i];
-        tti_slowest_told told = tti_slowest_of(c->spent, c->n_ranks);
+        tti_slowest_finding told = tti_slowest_of(c->spent, c->n_ranks);
         assert_true(told.known);
         T_EQ(told.rank, c->rank);
         assert_string_equal(told.why, c->why);
@@ -82,12 +82,12 @@ static const char *gather(tutti_comm *comm, void *arg) {
         tti_exec_waited(tti_tally_of(x), 77 * step_ns); /* of an evaluation */
         tti_tally_of(x)->copied_ns += 99 * step_ns;
         COMM_OK(tti_slowest_go_on(&s, &at));
-        if (n_gathered == 1) continue; /* the first steps are not looked at */
-        if (!s.told.known) continue;   /* too short */
-        COMM_TRUE(s.told.rank == n - 1 && strcmp(s.told.why, "data") == 0);
-        COMM_TRUE(fabs(s.told.late_share - 0.5) < 1e-9);
+        if (n_gathered == 1) continue;  /* the first steps are not looked at */
+        if (!s.finding.known) continue; /* too short */
+        COMM_TRUE(s.finding.rank == n - 1 && strcmp(s.finding.why, "data") == 0);
+        COMM_TRUE(fabs(s.finding.late_share - 0.5) < 1e-9);
     }
-    COMM_TRUE(s.told.known);
+    COMM_TRUE(s.finding.known);
     COMM_TRUE(s.every == each); /* once it is known how long steps take */
     COMM_TRUE(n_gathered <= (last_step - 100) / each + 8);
     tti_exec_free(x);
@@ -112,7 +112,7 @@ T_CASE(alone_and_asynchronous_nothing_is_told) {
     }
     T_OK(tti_slowest_pause(&s, &at));
     T_OK(tti_slowest_go_on(&s, &at));
-    assert_false(s.told.known);
+    assert_false(s.finding.known);
 }
 
 /* ---- runs ---- */

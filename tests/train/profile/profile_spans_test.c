@@ -1,5 +1,5 @@
-/* profile_told_test.c - spans without their plan, here and on the way to rank 0. */
-#include "train/profile/profile_told.h"
+/* profile_spans_test.c - spans without their plan, here and on the way to rank 0. */
+#include "train/profile/profile_spans.h"
 
 #include "t.h"
 #include "tutti/comm.h"
@@ -22,28 +22,28 @@ T_CASE(names_stand_once) {
     T_UNUSED;
     tti_span spans[200];
     tti_timeline timeline = timeline_of(200, spans);
-    tti_numbers told = {.head = {.bubble = 0.5}};
-    T_OK(tti_told_make(&timeline, &told));
-    T_EQ(told.head.n_whats, 2);
+    tti_worker_spans told = {.head = {.bubble = 0.5}};
+    T_OK(tti_spans_make(&timeline, &told));
+    T_EQ(told.head.n_labels, 2);
     T_EQ(told.head.n_spans, 200);
     T_EQ(told.head.zero_ns, 7);
-    T_EQ(tti_told_n_steps(&told), 100);
+    T_EQ(tti_spans_n_steps(&told), 100);
     T_NEAR(told.head.bubble, 0.5, 0);
     for (int i = 0; i < 200; i++) {
-        const tti_told_what *w = tti_told_what_of(&told, &told.spans[i]);
-        assert_string_equal(tti_told_text(&told, w->name), i % 2 ? wait : sum);
-        assert_string_equal(tti_told_text(&told, w->kernel), "");
-        assert_string_equal(tti_told_text(&told, w->label),
+        const tti_span_label *w = tti_span_label_of(&told, &told.spans[i]);
+        assert_string_equal(tti_spans_text(&told, w->name), i % 2 ? wait : sum);
+        assert_string_equal(tti_spans_text(&told, w->kernel), "");
+        assert_string_equal(tti_spans_text(&told, w->label),
                             i % 2 ? "(waiting for sums)" : "(sum of gradients)");
-        T_EQ(w->layer, TTI_TOLD_NOTHING);
+        T_EQ(w->layer, TTI_SPANS_NOTHING);
         T_EQ(w->kind, i % 2 ? TTI_SPAN_WAIT : TTI_SPAN_GRADS);
         T_EQ(told.spans[i].shard, i);
     }
-    tti_told_free(&told);
+    tti_spans_free(&told);
     timeline.n = 0;
-    T_OK(tti_told_make(&timeline, &told));
-    T_EQ(tti_told_n_steps(&told), 0);
-    tti_told_free(&told);
+    T_OK(tti_spans_make(&timeline, &told));
+    T_EQ(tti_spans_n_steps(&told), 0);
+    tti_spans_free(&told);
 }
 
 /* One name in every kind: each is a what of its own, and the kind goes with it. */
@@ -59,12 +59,12 @@ T_CASE(kinds) {
     for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
         spans[k] = (tti_span){.part = parts[k], .shard = -1, .row = TTI_ROW_COMM};
     const tti_timeline timeline = {.spans = spans, .n = TTI_N_SPAN_KINDS};
-    tti_numbers told = {0};
-    T_OK(tti_told_make(&timeline, &told));
-    T_EQ(told.head.n_whats, TTI_N_SPAN_KINDS);
+    tti_worker_spans told = {0};
+    T_OK(tti_spans_make(&timeline, &told));
+    T_EQ(told.head.n_labels, TTI_N_SPAN_KINDS);
     for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
-        T_EQ(tti_told_what_of(&told, &told.spans[k])->kind, k);
-    tti_told_free(&told);
+        T_EQ(tti_span_label_of(&told, &told.spans[k])->kind, k);
+    tti_spans_free(&told);
 }
 
 /* The kind is what the node is at, and its name that of the kernel. */
@@ -72,14 +72,14 @@ T_CASE(nodes) {
     T_UNUSED;
     const tti_node node = {.op = &(tti_op){.name = "op"}, .name = "layer"};
     tti_span span = {.part = tti_part_node(TTI_SPAN_LAYERS, &node, "waiting"), .row = TTI_ROW_TP};
-    tti_numbers told = {0};
-    T_OK(tti_told_make(&(tti_timeline){.spans = &span, .n = 1}, &told));
-    const tti_told_what *what = &told.whats[0];
+    tti_worker_spans told = {0};
+    T_OK(tti_spans_make(&(tti_timeline){.spans = &span, .n = 1}, &told));
+    const tti_span_label *what = &told.labels[0];
     T_EQ(what->kind, TTI_SPAN_LAYERS);
-    assert_string_equal(tti_told_text(&told, what->name), "op");
-    assert_string_equal(tti_told_text(&told, what->layer), "layer");
-    assert_string_equal(tti_told_text(&told, what->kernel), "waiting");
-    tti_told_free(&told);
+    assert_string_equal(tti_spans_text(&told, what->name), "op");
+    assert_string_equal(tti_spans_text(&told, what->layer), "layer");
+    assert_string_equal(tti_spans_text(&told, what->kernel), "waiting");
+    tti_spans_free(&told);
 }
 
 enum { N_RANKS = 3 };
@@ -91,14 +91,14 @@ typedef struct crew {
     damage damages;
 } crew;
 
-static const char *check(const tti_numbers *all) {
+static const char *check(const tti_worker_spans *all) {
     for (int r = 0; r < N_RANKS; r++) {
-        const tti_numbers *t = &all[r];
-        if (t->head.n_spans != 2 * r || t->head.n_whats != (r ? 2 : 0)) return "spans are missing";
+        const tti_worker_spans *t = &all[r];
+        if (t->head.n_spans != 2 * r || t->head.n_labels != (r ? 2 : 0)) return "spans are missing";
         if (t->head.trained_us != r) return "what is told of the whole is missing";
         for (int64_t i = 0; i < t->head.n_spans; i++) {
-            const tti_told_what *w = tti_told_what_of(t, &t->spans[i]);
-            if (strcmp(tti_told_text(t, w->name), i % 2 ? wait : sum) != 0) return "another name";
+            const tti_span_label *w = tti_span_label_of(t, &t->spans[i]);
+            if (strcmp(tti_spans_text(t, w->name), i % 2 ? wait : sum) != 0) return "another name";
             if (t->spans[i].start_us != (double)i) return "another time";
         }
     }
@@ -109,24 +109,24 @@ static const char *check(const tti_numbers *all) {
 static const char *gather(int rank, int n_ranks, void *arg) {
     const crew *c = arg;
     tti_span spans[2 * N_RANKS];
-    tti_numbers all[N_RANKS] = {0};
+    tti_worker_spans all[N_RANKS] = {0};
     tti_timeline timeline = timeline_of(2 * rank, spans);
     tutti_comm *comm;
     const char *wrong = NULL;
     const tutti_comm_desc desc = {.group = c->group, .rank = rank, .n_ranks = n_ranks};
     if (tutti_comm_create(&desc, &comm) != TUTTI_OK) return "no comm";
-    if (tti_told_make(&timeline, &all[rank]) != TUTTI_OK) return "not made";
+    if (tti_spans_make(&timeline, &all[rank]) != TUTTI_OK) return "not made";
     all[rank].head.trained_us = rank;
-    if (c->damages == LABEL && rank == 2) all[rank].whats[1].label = 1 << 20;
+    if (c->damages == LABEL && rank == 2) all[rank].labels[1].label = 1 << 20;
     if (c->damages == STEP && rank == 2) all[rank].spans[1].step = INT32_MAX;
-    tutti_status st = tti_told_gather(comm, all);
+    tutti_status st = tti_spans_gather(comm, all);
     if (rank == 0 && c->damages)
         wrong = st == TUTTI_E_MISMATCH ? NULL : "damage was not seen";
     else if (st != TUTTI_OK)
         wrong = "not gathered";
     else if (rank == 0)
         wrong = check(all);
-    for (int r = 0; r < N_RANKS; r++) tti_told_free(&all[r]);
+    for (int r = 0; r < N_RANKS; r++) tti_spans_free(&all[r]);
     tutti_comm_destroy(comm);
     return wrong;
 }

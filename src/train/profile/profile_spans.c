@@ -1,8 +1,8 @@
-/* profile_told.c - sends the spans of each worker, with their names, to rank 0.
+/* profile_spans.c - sends the spans of each worker, with their names, to rank 0.
  *
  * Many spans belong to the same node and kernel: their common fields are stored once, found by the
  * addresses of node and name, which are the same for all spans of a worker. */
-#include "train/profile/profile_told.h"
+#include "train/profile/profile_spans.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ typedef struct key {
 } key;
 
 typedef struct maker {
-    tti_numbers *told;
+    tti_worker_spans *out;
     tti_str text;
     key *keys; /* [n_keys], a power of two of them and at most half full */
     size_t n_keys;
@@ -77,42 +77,42 @@ static tti_cost cost_of(const tti_node *node) {
 
 static void put_what(maker *m, const tti_part *part, tti_row row) {
     tti_cost cost = cost_of(part->node);
-    m->told->whats[m->told->head.n_whats++] =
-        (tti_told_what){.name = put_text(m, part->node ? part->node->op->name : part->name),
-                        .layer = part->node ? put_text(m, part->node->name) : TTI_TOLD_NOTHING,
-                        .kernel = put_text(m, part->node ? part->name : ""),
-                        .label = put_label(m, part),
-                        .row = (int32_t)row,
-                        .kind = (int32_t)part->kind,
-                        .flops = cost.flops,
-                        .bytes = cost.bytes};
+    m->out->labels[m->out->head.n_labels++] =
+        (tti_span_label){.name = put_text(m, part->node ? part->node->op->name : part->name),
+                         .layer = part->node ? put_text(m, part->node->name) : TTI_SPANS_NOTHING,
+                         .kernel = put_text(m, part->node ? part->name : ""),
+                         .label = put_label(m, part),
+                         .row = (int32_t)row,
+                         .kind = (int32_t)part->kind,
+                         .flops = cost.flops,
+                         .bytes = cost.bytes};
 }
 
 static void put_span(maker *m, const tti_span *span) {
     key *k = &m->keys[place_of(m, span)];
     if (k->what < 0) {
-        *k = (key){span->part, span->row, (int)m->told->head.n_whats};
+        *k = (key){span->part, span->row, (int)m->out->head.n_labels};
         put_what(m, &span->part, span->row);
     }
-    m->told->spans[m->told->head.n_spans++] = (tti_told_span){.what = k->what,
-                                                              .shard = span->shard,
-                                                              .step = span->step,
-                                                              .start_us = span->start_us,
-                                                              .us = span->us};
+    m->out->spans[m->out->head.n_spans++] = (tti_profile_span){.what = k->what,
+                                                               .shard = span->shard,
+                                                               .step = span->step,
+                                                               .start_us = span->start_us,
+                                                               .us = span->us};
 }
 
-tutti_status tti_told_make(const tti_timeline *timeline, tti_numbers *out) {
-    maker m = {.told = out, .n_keys = 64};
+tutti_status tti_spans_make(const tti_timeline *timeline, tti_worker_spans *out) {
+    maker m = {.out = out, .n_keys = 64};
     size_t n = (size_t)timeline->n;
     if (n > MOST_SPANS)
         return tti_fail(TUTTI_E_INVALID, "profile: %zu spans are too many; give fewer --steps", n);
     while (m.n_keys < 2 * n) m.n_keys *= 2;
     m.keys = calloc(m.n_keys, sizeof *m.keys);
-    out->whats = calloc(n + 1, sizeof *out->whats);
+    out->labels = calloc(n + 1, sizeof *out->labels);
     out->spans = calloc(n + 1, sizeof *out->spans);
-    bool ok = m.keys && out->whats && out->spans;
+    bool ok = m.keys && out->labels && out->spans;
     for (size_t i = 0; ok && i < m.n_keys; i++) m.keys[i].what = -1;
-    out->head.n_whats = out->head.n_spans = 0;
+    out->head.n_labels = out->head.n_spans = 0;
     out->head.zero_ns = timeline->zero_ns;
     for (size_t i = 0; ok && i < n; i++) put_span(&m, &timeline->spans[i]);
     free(m.keys);
@@ -122,14 +122,14 @@ tutti_status tti_told_make(const tti_timeline *timeline, tti_numbers *out) {
     return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
 }
 
-void tti_told_free(tti_numbers *t) {
-    free(t->whats);
+void tti_spans_free(tti_worker_spans *t) {
+    free(t->labels);
     free(t->spans);
     free(t->text);
-    *t = (tti_numbers){0};
+    *t = (tti_worker_spans){0};
 }
 
-int tti_told_n_steps(const tti_numbers *t) {
+int tti_spans_n_steps(const tti_worker_spans *t) {
     int32_t last = -1;
     for (int64_t i = 0; i < t->head.n_spans; i++) last = TTI_MAX(last, t->spans[i].step);
     return last + 1;
@@ -137,44 +137,47 @@ int tti_told_n_steps(const tti_numbers *t) {
 
 /* ---- to rank 0 ---- */
 
-static tutti_status send(tutti_comm *comm, const tti_numbers *t) {
-    const tti_told_head *h = &t->head;
+static tutti_status send(tutti_comm *comm, const tti_worker_spans *t) {
+    const tti_spans_head *h = &t->head;
     TTI_TRY(tutti_comm_send(comm, h, sizeof *h, TUTTI_U8, 0));
-    TTI_TRY(tutti_comm_send(comm, t->whats, (size_t)h->n_whats * sizeof *t->whats, TUTTI_U8, 0));
+    TTI_TRY(tutti_comm_send(comm, t->labels, (size_t)h->n_labels * sizeof *t->labels, TUTTI_U8, 0));
     TTI_TRY(tutti_comm_send(comm, t->spans, (size_t)h->n_spans * sizeof *t->spans, TUTTI_U8, 0));
     return tutti_comm_send(comm, t->text, (size_t)h->n_text, TUTTI_U8, 0);
 }
 
-static bool is_place(const tti_numbers *t, int32_t at) { return at >= 0 && at < t->head.n_text; }
+static bool is_place(const tti_worker_spans *t, int32_t at) {
+    return at >= 0 && at < t->head.n_text;
+}
 
 /* Received spans must refer only to received names. */
-static bool is_sound(const tti_numbers *t) {
-    const tti_told_head *h = &t->head;
+static bool is_sound(const tti_worker_spans *t) {
+    const tti_spans_head *h = &t->head;
     bool sound = h->n_text == 0 || t->text[h->n_text - 1] == '\0';
-    for (int64_t i = 0; sound && i < h->n_whats; i++) {
-        const tti_told_what *w = &t->whats[i];
+    for (int64_t i = 0; sound && i < h->n_labels; i++) {
+        const tti_span_label *w = &t->labels[i];
         sound = is_place(t, w->name) && is_place(t, w->kernel) && is_place(t, w->label) &&
-                (w->layer == TTI_TOLD_NOTHING || is_place(t, w->layer)) && w->row >= 0 &&
+                (w->layer == TTI_SPANS_NOTHING || is_place(t, w->layer)) && w->row >= 0 &&
                 w->row < TTI_N_ROWS && w->kind >= 0 && w->kind < TTI_N_SPAN_KINDS;
     }
     for (int64_t i = 0; sound && i < h->n_spans; i++)
-        sound = t->spans[i].what >= 0 && t->spans[i].what < h->n_whats && t->spans[i].step >= -1 &&
+        sound = t->spans[i].what >= 0 && t->spans[i].what < h->n_labels && t->spans[i].step >= -1 &&
                 t->spans[i].step < MOST_SPANS;
     return sound;
 }
 
-static tutti_status receive(tutti_comm *comm, int rank, tti_numbers *t) {
-    tti_told_head *h = &t->head;
+static tutti_status receive(tutti_comm *comm, int rank, tti_worker_spans *t) {
+    tti_spans_head *h = &t->head;
     TTI_TRY(tutti_comm_recv(comm, h, sizeof *h, TUTTI_U8, rank));
-    bool sound = h->n_whats >= 0 && h->n_whats <= h->n_spans && h->n_spans <= MOST_SPANS &&
+    bool sound = h->n_labels >= 0 && h->n_labels <= h->n_spans && h->n_spans <= MOST_SPANS &&
                  h->n_text >= 0 && h->n_text < MOST_TEXT;
     if (!sound) return tti_fail(TUTTI_E_MISMATCH, "profile: rank %d reports invalid spans", rank);
-    t->whats = calloc((size_t)h->n_whats + 1, sizeof *t->whats);
+    t->labels = calloc((size_t)h->n_labels + 1, sizeof *t->labels);
     t->spans = calloc((size_t)h->n_spans + 1, sizeof *t->spans);
     t->text = calloc((size_t)h->n_text + 1, 1);
-    if (!t->whats || !t->spans || !t->text)
+    if (!t->labels || !t->spans || !t->text)
         return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
-    TTI_TRY(tutti_comm_recv(comm, t->whats, (size_t)h->n_whats * sizeof *t->whats, TUTTI_U8, rank));
+    TTI_TRY(
+        tutti_comm_recv(comm, t->labels, (size_t)h->n_labels * sizeof *t->labels, TUTTI_U8, rank));
     TTI_TRY(tutti_comm_recv(comm, t->spans, (size_t)h->n_spans * sizeof *t->spans, TUTTI_U8, rank));
     TTI_TRY(tutti_comm_recv(comm, t->text, (size_t)h->n_text, TUTTI_U8, rank));
     return is_sound(t)
@@ -182,7 +185,7 @@ static tutti_status receive(tutti_comm *comm, int rank, tti_numbers *t) {
                : tti_fail(TUTTI_E_MISMATCH, "profile: the report of rank %d is damaged", rank);
 }
 
-tutti_status tti_told_gather(tutti_comm *comm, tti_numbers *all) {
+tutti_status tti_spans_gather(tutti_comm *comm, tti_worker_spans *all) {
     int rank = tutti_comm_rank(comm);
     if (rank > 0) return send(comm, &all[rank]);
     for (int r = 1; r < tutti_comm_n_ranks(comm); r++) TTI_TRY(receive(comm, r, &all[r]));
