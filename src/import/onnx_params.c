@@ -56,9 +56,26 @@ static void raise_role(role *to, role r) {
     if (r > *to) *to = r;
 }
 
-/* The roles of a call's inputs: [n_values], from those of its outputs. */
-static void mark_call(const tti_op_call *call, role *roles) {
+/* Operators through which no gradient reaches their inputs. */
+static const char *const flat[] = {
+    "Equal",  "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not",
+    "And",    "Or",   "Xor",         "Shape",   "Size",           "IsNaN",
+    "ArgMax", "Sign", "Floor",       "Ceil",    "Round",          "ConstantOfShape"};
+
+/* Whether a gradient of the call's outputs reaches input k. */
+static bool has_gradient(const char *op, int k) {
+    if (strcmp(op, "Where") == 0) return k > 0;
+    if (strncmp(op, "Gather", 6) == 0) return k == 0;
+    return !is_one_of(op, flat, TTI_COUNT(flat));
+}
+
+/* The roles of a call's inputs: [n_values], from those of its outputs.  live: values that a
+ * gradient reaches. */
+static void mark_call(const tti_op_call *call, role *roles, bool *live) {
     const char *dot = strrchr(call->target, '.'), *op = dot ? dot + 1 : call->target;
+    bool any_live = false;
+    for (int i = 0; i < call->n_outs; i++) any_live |= call->outs[i] >= 0 && live[call->outs[i]];
+    if (!any_live) return;
     unsigned weights = 0, buffers = 0;
     role moved = ROLE_NONE;
     for (size_t i = 0; i < TTI_COUNT(layers); i++)
@@ -69,7 +86,9 @@ static void mark_call(const tti_op_call *call, role *roles) {
         if (call->outs[i] >= 0) raise_role(&moved, roles[call->outs[i]]);
     for (int k = 0; k < call->n_args && !call->args[k].name[0]; k++) {
         if (call->args[k].arg.kind != TTI_ARG_VALUE) continue;
+        if (!has_gradient(op, k)) continue;
         role *to = &roles[call->args[k].arg.value];
+        live[call->args[k].arg.value] = true;
         if (k < 32 && weights >> k & 1u) raise_role(to, ROLE_WEIGHT);
         if (k < 32 && buffers >> k & 1u) raise_role(to, ROLE_BUFFER);
         if (adds) raise_role(to, ROLE_ADDED);
@@ -260,11 +279,15 @@ static tutti_status add_note(tti_onnx *m) {
 tutti_status tti_onnx_classify(tti_onnx *m) {
     tti_program_file *p = m->program;
     role *roles = calloc((size_t)p->main.n_values + 1, sizeof *roles);
-    tutti_status st = roles ? TUTTI_OK : tti_onnx_no_memory(m);
-    for (int i = p->main.n_calls - 1; roles && i >= 0; i--) mark_call(&p->main.calls[i], roles);
+    bool *live = calloc((size_t)p->main.n_values + 1, sizeof *live);
+    tutti_status st = roles && live ? TUTTI_OK : tti_onnx_no_memory(m);
+    for (int i = 0; live && i < p->main.n_outputs; i++) live[p->main.outputs[i].value] = true;
+    for (int i = p->main.n_calls - 1; st == TUTTI_OK && i >= 0; i--)
+        mark_call(&p->main.calls[i], roles, live);
     for (int i = 0; st == TUTTI_OK && i < p->main.n_inputs; i++)
         if (p->inputs[i].kind == TTI_SPEC_BUFFER)
             st = judge(m, &p->inputs[i], roles[p->main.inputs[i]]);
     free(roles);
+    free(live);
     return st == TUTTI_OK ? add_note(m) : st;
 }

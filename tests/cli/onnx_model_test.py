@@ -87,6 +87,21 @@ def test_folders_train_to_the_same_bits():
     runs.tutti("import", "--operators").expect(0, "aten.add.Tensor\n", "onnx.Conv\n")
 
 
+def test_exported_again_they_compute_the_same():
+    """Trained, written as ONNX, and read once more; without batch norms, which a step would move."""
+    for model in ("tokens-train", "encoder-script"):
+        run, path = "again-" + model, "again-%s.onnx" % model
+        args = onnx_job(model, "run.dir=" + run, "train.steps=2")
+        result = runs.tutti("train", *args)
+        assert result.code == 0, result.err
+        result = runs.tutti("export", run, "--format", "onnx", "--out", path)
+        assert result.code == 0, result.err
+        args = ["model.file=" + path] + args[1:] + ["optimizer.lr=1e-30", "train.steps=1"]
+        result = runs.tutti("train", *args, "run.dir=read-" + model)
+        assert result.code == 0, result.err
+        near([events("read-" + model, "end")[0]["loss"]], [events(run, "end")[0]["loss"]], 1e-6)
+
+
 def test_one_hash_for_all_workers():
     for model in ("cnn-train", "encoder-script"):
         hashes = set()

@@ -3,8 +3,10 @@
  * Attention and recurrent layers are in onnx_layers.c.  A rule may use anything of operator
  * set 17 and must leave the number of rows open. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "train/export/onnx_emit.h"
 
 #define RULE(name) \
@@ -22,12 +24,27 @@ static tutti_status refuse(const tti_node *node, const char *what) {
 /* ---- element by element ---- */
 
 /* Ops that ONNX has under another name. */
-static const char *const same[][2] = {
-    {"neg", "Neg"},           {"exp", "Exp"},         {"log", "Log"},     {"sqrt", "Sqrt"},
-    {"abs", "Abs"},           {"sign", "Sign"},       {"add", "Add"},     {"sub", "Sub"},
-    {"mul", "Mul"},           {"div", "Div"},         {"maximum", "Max"}, {"minimum", "Min"},
-    {"relu", "Relu"},         {"sigmoid", "Sigmoid"}, {"tanh", "Tanh"},   {"dropout", "Identity"},
-    {"drop_path", "Identity"}};
+static const char *const same[][2] = {{"neg", "Neg"},
+                                      {"exp", "Exp"},
+                                      {"log", "Log"},
+                                      {"sqrt", "Sqrt"},
+                                      {"abs", "Abs"},
+                                      {"sign", "Sign"},
+                                      {"add", "Add"},
+                                      {"sub", "Sub"},
+                                      {"mul", "Mul"},
+                                      {"div", "Div"},
+                                      {"maximum", "Max"},
+                                      {"minimum", "Min"},
+                                      {"relu", "Relu"},
+                                      {"sigmoid", "Sigmoid"},
+                                      {"tanh", "Tanh"},
+                                      {"dropout", "Identity"},
+                                      {"drop_path", "Identity"},
+                                      {"erf", "Erf"},
+                                      {"sin", "Sin"},
+                                      {"cos", "Cos"},
+                                      {"pow", "Pow"}};
 
 RULE(renamed) {
     for (size_t i = 0; i < TTI_COUNT(same); i++) {
@@ -50,10 +67,29 @@ RULE(affine) {
     return TUTTI_OK;
 }
 
+static const char *cast_to(tti_onnx_emit *e, tutti_dtype dtype, const char *x) {
+    tti_onnx_attr attrs[] = {TTI_ONNX_I("to", tti_onnx_dtype(dtype)), {0}};
+    return TTI_ONNX_OP(e, "Cast", attrs, x);
+}
+
 RULE(cast) {
-    int64_t to = tti_onnx_dtype((tutti_dtype)tti_attr_int(node, "dtype"));
-    tti_onnx_attr attrs[] = {TTI_ONNX_I("to", to), {0}};
-    *out = TTI_ONNX_OP(e, "Cast", attrs, IN(0));
+    *out = cast_to(e, (tutti_dtype)tti_attr_int(node, "dtype"), IN(0));
+    return TUTTI_OK;
+}
+
+/* 0 or 1 as f32. */
+RULE(compare) {
+    const char *op = strcmp(node->op->name, "equal") == 0  ? "Equal"
+                     : strcmp(node->op->name, "less") == 0 ? "Less"
+                                                           : "LessOrEqual";
+    *out = cast_to(e, TUTTI_F32, OP(op, IN(0), IN(1)));
+    return TUTTI_OK;
+}
+
+/* x where the mask is not 0, else 0. */
+RULE(keep) {
+    const char *closed = OP("Equal", IN(1), tti_onnx_number(e, 0));
+    *out = OP("Where", closed, tti_onnx_number(e, 0), IN(0));
     return TUTTI_OK;
 }
 
@@ -90,16 +126,32 @@ RULE(swiglu) {
 RULE(constant) {
     tutti_type type = node->out[0]->type;
     double value = tti_attr_float(node, "value");
-    if (type.dtype != TUTTI_F32) return refuse(node, "constants other than f32");
     const char *number = tti_onnx_number(e, value);
+    if (type.dtype != TUTTI_F32) number = cast_to(e, type.dtype, number);
     *out = type.shape.n_dims == 0 ? number : OP("Expand", number, tti_onnx_shape(e, node, 0));
     return TUTTI_OK;
 }
 
+/* Whole numbers are written as f32, which holds them below 2^24, and cast. */
 RULE(array) {
-    if (node->out[0]->type.dtype != TUTTI_F32) return refuse(node, "constants other than f32");
-    *out = tti_onnx_floats(e, &node->out[0]->type.shape, tti_attr_get(node, "data")->bytes);
-    return TUTTI_OK;
+    const tutti_type *type = &node->out[0]->type;
+    const void *data = tti_attr_get(node, "data")->bytes;
+    if (type->dtype == TUTTI_F32) {
+        *out = tti_onnx_floats(e, &type->shape, data);
+        return TUTTI_OK;
+    }
+    size_t n = (size_t)tutti_shape_n_elems(&type->shape);
+    float *floats = malloc((n + 1) * sizeof *floats);
+    if (!floats) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
+    bool fits = true;
+    for (size_t i = 0; i < n; i++) {
+        double x = tti_load_elem(type->dtype, data, i);
+        fits = fits && fabs(x) <= 0x1p24;
+        floats[i] = (float)x;
+    }
+    if (fits) *out = cast_to(e, type->dtype, tti_onnx_floats(e, &type->shape, floats));
+    free(floats);
+    return fits ? TUTTI_OK : refuse(node, "whole numbers from 2^24 on");
 }
 
 RULE(broadcast_to) {
@@ -145,6 +197,24 @@ RULE(embedding) {
 }
 
 /* ---- sums and products ---- */
+
+/* Zeros around x along one axis. */
+RULE(slice_grad) {
+    int n_dims = in_shape(node, 0)->n_dims;
+    int64_t axis = tti_attr_int(node, "axis"), pads[2 * TUTTI_MAX_DIMS] = {0};
+    if (axis < 0) axis += n_dims;
+    int64_t before = tti_attr_int(node, "start");
+    pads[axis] = before;
+    pads[n_dims + axis] = tti_attr_int(node, "total") - before - in_shape(node, 0)->dim[axis];
+    *out = OP("Pad", IN(0), tti_onnx_list(e, 2 * n_dims, pads));
+    return TUTTI_OK;
+}
+
+RULE(gather) {
+    tti_onnx_attr attrs[] = {TTI_ONNX_I("axis", tti_attr_int(node, "axis")), {0}};
+    *out = TTI_ONNX_OP(e, "Gather", attrs, IN(0), IN(1));
+    return TUTTI_OK;
+}
 
 RULE(sum) {
     const tti_attr *axes = tti_attr_get(node, "axes");
@@ -226,6 +296,29 @@ RULE(conv2d) {
     return TUTTI_OK;
 }
 
+/* A transposed convolution; what its size has beyond the smallest one is added at the end. */
+RULE(conv_transpose) {
+    static const int64_t ones[] = {1, 1};
+    int64_t stride[2], dilation[2], extra[2];
+    tti_onnx_attr around = pads(node);
+    pair(node, "stride", ones, stride);
+    pair(node, "dilation", ones, dilation);
+    for (int d = 0; d < 2; d++) {
+        int64_t reach = dilation[d] * (in_shape(node, 1)->dim[2 + d] - 1) + 1;
+        int64_t least =
+            (in_shape(node, 0)->dim[2 + d] - 1) * stride[d] - around.v[d] - around.v[2 + d] + reach;
+        extra[d] = node->out[0]->type.shape.dim[2 + d] - least;
+    }
+    tti_onnx_attr attrs[] = {around,
+                             tti_onnx_ints("strides", 2, stride),
+                             tti_onnx_ints("dilations", 2, dilation),
+                             tti_onnx_ints("output_padding", 2, extra),
+                             TTI_ONNX_I("group", tti_attr_int(node, "groups")),
+                             {0}};
+    *out = TTI_ONNX_OP(e, "ConvTranspose", attrs, IN(0), IN(1));
+    return TUTTI_OK;
+}
+
 RULE(pool) {
     bool is_max = strcmp(node->op->name, "max_pool2d") == 0;
     const tti_attr *kernel = tti_attr_get(node, "kernel");
@@ -267,6 +360,23 @@ RULE(layer_norm) {
     return TUTTI_OK;
 }
 
+/* Each group of a sample as a channel of an instance norm; then weight and bias by channel. */
+RULE(group_norm) {
+    const tutti_shape *s = in_shape(node, 0);
+    int64_t groups = tti_attr_int(node, "groups"), along[TUTTI_MAX_DIMS];
+    for (int d = 1; d < s->n_dims; d++) along[d - 1] = d == 1 ? s->dim[1] : 1;
+    tti_onnx_attr attrs[] = {TTI_ONNX_F("epsilon", tti_attr_float(node, "eps")), {0}};
+    const char *of_groups = tti_onnx_list(e, 1, (int64_t[]){groups});
+    const char *ones = OP("Expand", tti_onnx_number(e, 1), of_groups);
+    const char *zeros = OP("Expand", tti_onnx_number(e, 0), of_groups);
+    const char *x = tti_onnx_reshape(e, IN(0), 3, (int64_t[]){0, groups, -1});
+    x = OP("Reshape", TTI_ONNX_OP(e, "InstanceNormalization", attrs, x, ones, zeros),
+           tti_onnx_shape(e, node, 0));
+    x = OP("Mul", x, tti_onnx_reshape(e, IN(1), s->n_dims - 1, along));
+    *out = OP("Add", x, tti_onnx_reshape(e, IN(2), s->n_dims - 1, along));
+    return TUTTI_OK;
+}
+
 RULE(rms_norm) {
     tti_onnx_attr attrs[] = {
         TTI_ONNX_I("keepdims", 1), tti_onnx_ints("axes", 1, (int64_t[]){-1}), {0}};
@@ -290,6 +400,10 @@ static const struct {
     {"square", square},
     {"affine", affine},
     {"cast", cast},
+    {"equal", compare},
+    {"less", compare},
+    {"less_equal", compare},
+    {"keep", keep},
     {"gelu", gelu},
     {"silu", silu},
     {"swiglu", swiglu},
@@ -301,16 +415,20 @@ static const struct {
     {"slice", slice},
     {"concat", concat},
     {"embedding", embedding},
+    {"gather", gather},
+    {"slice_grad", slice_grad},
     {"sum", sum},
     {"mean", mean},
     {"matmul", matmul},
     {"linear", linear},
     {"conv2d", conv2d},
+    {"conv2d_grad_x", conv_transpose},
     {"max_pool2d", pool},
     {"avg_pool2d", pool},
     {"adaptive_avg_pool2d", adaptive_avg_pool},
     {"bn_eval", bn_eval},
     {"layer_norm", layer_norm},
+    {"group_norm", group_norm},
     {"rms_norm", rms_norm},
     {"softmax", softmax},
     {"log_softmax", softmax},
