@@ -127,6 +127,27 @@ static void triangle(tti_building *b, const tti_call *c, bool upper) {
     }
     tti_set_host(c->out[0], &made);
 }
+/* Of values of the graph: kept where a constant says so. */
+static void keep_triangle(tti_building *b, const tti_call *c, bool upper) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    int64_t diagonal = tti_int_at(b, c, 1);
+    tutti_shape shape = tti_shape_of(x);
+    tti_host mask;
+    if (tti_good(b) && shape.n_dims < 2) tti_refuse(b, "of fewer than two dimensions");
+    if (!tti_good(b)) return;
+    int64_t rows = shape.dim[shape.n_dims - 2], columns = shape.dim[shape.n_dims - 1];
+    if (!tti_host_new(b, TTI_ELEM_F32, &TUTTI_SHAPE(rows, columns), &mask)) return;
+    for (int64_t i = 0; i < rows * columns; i++) {
+        int64_t above = i % columns - i / columns;
+        mask.data[i] = upper ? above >= diagonal : above <= diagonal;
+    }
+    tti_operand own = {.kind = TTI_OPERAND_HOST, .host = mask};
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    tti_set_value(b, c->out[0], tutti_keep(b->graph, value, tti_value_of(b, &own)), tti_elem_of(x),
+                  tti_of_batch(x));
+}
+static void keep_triu(tti_building *b, const tti_call *c) { keep_triangle(b, c, true); }
+static void keep_tril(tti_building *b, const tti_call *c) { keep_triangle(b, c, false); }
 static void triu(tti_building *b, const tti_call *c) { triangle(b, c, true); }
 static void tril(tti_building *b, const tti_call *c) { triangle(b, c, false); }
 
@@ -228,8 +249,14 @@ const tti_operator tti_operators_host[] = {
     MAKE("arange.default", "end dtype=None" WHERE, arange),
     MAKE("arange.start", "start end dtype=None" WHERE, arange_start),
     MAKE("arange.start_step", "start end step=1 dtype=None" WHERE, arange_step),
-    FOLD("triu.default", "self diagonal=0", triu),
-    FOLD("tril.default", "self diagonal=0", tril),
+    {.target = "aten.triu.default",
+     .signature = "self diagonal=0",
+     .build = keep_triu,
+     .fold = triu},
+    {.target = "aten.tril.default",
+     .signature = "self diagonal=0",
+     .build = keep_tril,
+     .fold = tril},
     FOLD("diff.default", "self n=1 dim=-1 prepend=None append=None", diff),
     MAKE("sym_size.int", "self dim", sym_size),
     MAKE("item.default", "self", item),

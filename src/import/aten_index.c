@@ -372,6 +372,16 @@ static void argsort(tti_building *b, const tti_call *c) {
     tti_set_value(b, c->out[0], s.places, TTI_ELEM_I64, tti_of_batch(x));
 }
 
+/* self num_classes */
+static void one_hot(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    int64_t n = tti_int_at(b, c, 1);
+    if (tti_good(b) && n < 1) tti_refuse(b, "num_classes must be given");
+    if (!tti_good(b)) return;
+    tutti_value *value = tutti_one_hot(b->graph, tti_as_index(b, x), n);
+    tti_set_value(b, c->out[0], value, TTI_ELEM_I64, tti_of_batch(x));
+}
+
 /* ---- running sums ---- */
 
 static void fold_cumsum(tti_building *b, const tti_call *c) {
@@ -420,6 +430,7 @@ const tti_operator tti_operators_index[] = {
     BUILD("sort.stable", "self stable! dim=-1 descending=False", sort),
     BUILD("topk.default", "self k dim=-1 largest=True sorted!=True", topk),
     BUILD("argsort.default", "self dim=-1 descending=False", argsort),
+    BUILD("one_hot.default", "self num_classes=-1", one_hot),
     ROW("cumsum.default", "self dim dtype=None", cumsum, fold_cumsum),
     {0},
 };

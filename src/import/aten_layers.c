@@ -583,30 +583,52 @@ static tutti_value *state_of(tti_building *b, const tti_operand *state, int64_t 
                          &TUTTI_SHAPE(s.dim[1], s.dim[2]));
 }
 
+/* x[B,T,..] with its steps in reverse order. */
+static tutti_value *reversed(tti_building *b, tutti_value *x) {
+    int64_t n = tutti_value_type(x).shape.dim[1];
+    int32_t *places =
+        tti_good(b) ? tti_arena_alloc(&b->arena, ((size_t)n + 1) * sizeof *places) : NULL;
+    if (!places) return NULL;
+    for (int64_t i = 0; i < n; i++) places[i] = (int32_t)(n - 1 - i);
+    tutti_value *ids = tutti_constant_array(b->graph, TUTTI_I32, &TUTTI_SHAPE(n), places);
+    return tutti_gather(b->graph, x, ids, 1);
+}
+
+/* Layer l of a recurrent network in one direction: input y, weights and state number i. */
+static tutti_value *one_direction(tti_building *b, const tti_call *c, tutti_value *y, int64_t i,
+                                  bool is_lstm) {
+    int n_weights = tti_bool_at(b, c, 3) ? 4 : 2;
+    tutti_value *w[4] = {NULL};
+    for (int k = 0; k < n_weights; k++)
+        w[k] = tti_as_float(b, tti_value_of(b, item_at(b, c, 2, (int)i * n_weights + k)));
+    tutti_recurrent_tensors t = {w[0], w[1], w[2], w[3], NULL, NULL};
+    t.h0 = state_of(b, is_lstm ? item_at(b, c, 1, 0) : tti_operand_at(b, c, 1), i);
+    if (is_lstm) t.c0 = state_of(b, item_at(b, c, 1, 1), i);
+    if (!tti_good(b)) return NULL;
+    return is_lstm ? tutti_lstm_of(b->graph, y, &t) : tutti_gru_of(b->graph, y, &t);
+}
+
 /* input hx params has_biases num_layers dropout train bidirectional batch_first */
 static void recurrent(tti_building *b, const tti_call *c, bool is_lstm) {
     const tti_operand *x = tti_operand_at(b, c, 0);
-    bool has_biases = tti_bool_at(b, c, 3), batch_first = tti_bool_at(b, c, 8);
-    int64_t n_layers = tti_int_at(b, c, 4);
+    bool batch_first = tti_bool_at(b, c, 8);
+    int64_t n_layers = tti_int_at(b, c, 4), n_ways = tti_bool_at(b, c, 7) ? 2 : 1;
     double p = tti_number_at(b, c, 5);
-    int n_weights = has_biases ? 4 : 2;
+    int n_weights = tti_bool_at(b, c, 3) ? 4 : 2;
     tutti_value *y = float_at(b, c, 0);
-    if (tti_good(b) && tti_bool_at(b, c, 7)) tti_refuse(b, "bidirectional=True is not supported");
     if (tti_good(b) && tti_shape_of(x).n_dims != 3)
         tti_refuse(b, "a batch of sequences is expected");
-    if (tti_good(b) && c->arg[2]->n != n_layers * n_weights)
+    if (tti_good(b) && c->arg[2]->n != n_layers * n_ways * n_weights)
         tti_refuse(b, "proj_size is not supported");
     if (!batch_first && tti_good(b)) y = tutti_transpose(b->graph, y, 0, 1);
     for (int64_t l = 0; l < n_layers && tti_good(b); l++) {
-        tutti_value *w[4] = {NULL};
-        for (int i = 0; i < n_weights; i++)
-            w[i] = tti_as_float(b, tti_value_of(b, item_at(b, c, 2, (int)l * n_weights + i)));
-        tutti_recurrent_tensors t = {w[0], w[1], w[2], w[3], NULL, NULL};
-        t.h0 = state_of(b, is_lstm ? item_at(b, c, 1, 0) : tti_operand_at(b, c, 1), l);
-        if (is_lstm) t.c0 = state_of(b, item_at(b, c, 1, 1), l);
-        if (!tti_good(b)) return;
         if (l > 0 && p > 0) y = tutti_dropout(b->graph, y, p, tti_layer_name_of(b));
-        y = is_lstm ? tutti_lstm_of(b->graph, y, &t) : tutti_gru_of(b->graph, y, &t);
+        tutti_value *ways[2] = {one_direction(b, c, y, l * n_ways, is_lstm), NULL};
+        if (n_ways == 2) {
+            ways[1] = one_direction(b, c, reversed(b, y), 2 * l + 1, is_lstm);
+            if (tti_good(b)) ways[1] = reversed(b, ways[1]);
+        }
+        if (tti_good(b)) y = n_ways == 2 ? tutti_concat(b->graph, ways, 2, 2) : ways[0];
     }
     if (!batch_first && tti_good(b)) y = tutti_transpose(b->graph, y, 0, 1);
     if (tti_good(b)) tti_set_value(b, c->out[0], y, x->elem, tti_of_batch(x));

@@ -39,6 +39,7 @@ static void set_like(tti_building *b, tti_operand *out, tutti_value *value, tti_
 
 static double f_round(double x) { return nearbyint(x); }
 static double f_expm1(double x) { return expm1(x); }
+static double f_frac(double x) { return x - trunc(x); }
 static double f_exp2(double x) { return exp2(x); }
 
 static void build_map(tti_building *b, const tti_call *c) {
@@ -87,6 +88,12 @@ static tutti_value *log_sigmoid(tutti_graph *g, tutti_value *x) {
     return tutti_neg(g, softplus_of(g, tutti_neg(g, x)));
 }
 
+static tutti_value *trunc_of(tutti_graph *g, tutti_value *x) {
+    return tutti_mul(g, tutti_sign(g, x), tutti_floor(g, tutti_abs(g, x)));
+}
+static tutti_value *frac_of(tutti_graph *g, tutti_value *x) {
+    return tutti_sub(g, x, trunc_of(g, x));
+}
 static tutti_value *tan_of(tutti_graph *g, tutti_value *x) {
     return tutti_div(g, tutti_sin(g, x), tutti_cos(g, x));
 }
@@ -101,9 +108,6 @@ static tutti_value *log10_of(tutti_graph *g, tutti_value *x) {
 }
 static tutti_value *ceil_of(tutti_graph *g, tutti_value *x) {
     return tutti_neg(g, tutti_floor(g, tutti_neg(g, x)));
-}
-static tutti_value *trunc_of(tutti_graph *g, tutti_value *x) {
-    return tutti_mul(g, tutti_sign(g, x), tutti_floor(g, tutti_abs(g, x)));
 }
 
 /* Of random numbers plus a share: see aten_random.c. */
@@ -156,6 +160,18 @@ static void elu(tti_building *b, const tti_call *c) {
     low = tutti_affine(g, low, scale * alpha, -scale * alpha);
     value = tutti_affine(g, tutti_relu(g, value), scale, 0);
     tti_set_value(b, c->out[0], tutti_add(g, value, low), x->elem, tti_of_batch(x));
+}
+
+/* max(x, 0) + alpha (e^(min(x, 0) / alpha) - 1) */
+static void celu(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double alpha = tti_number_at(b, c, 1);
+    tutti_graph *g = b->graph;
+    if (tti_good(b) && alpha == 0) tti_refuse(b, "alpha=0");
+    tutti_value *value = tti_value_of(b, x);
+    tutti_value *low = tutti_exp(g, tutti_affine(g, negative_part(g, value), -1 / alpha, 0));
+    value = tutti_add(g, tutti_relu(g, value), tutti_affine(g, low, alpha, -alpha));
+    tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
 }
 
 static tutti_value *selu(tutti_graph *g, tutti_value *x) {
@@ -652,6 +668,7 @@ const tti_operator tti_operators_math[] = {
     MAP("exp2", f_exp2, exp2_of),
     MAP("log2", log2, log2_of),
     MAP("log10", log10, log10_of),
+    SAME("frac", f_frac, frac_of),
     SAME("round", f_round, tutti_round),
     SAME("ceil", ceil, ceil_of),
     SAME("trunc", trunc, trunc_of),
@@ -671,6 +688,7 @@ const tti_operator tti_operators_math[] = {
     BUILD("gelu.default", "self approximate=none", gelu),
     BUILD("leaky_relu.default", "self negative_slope=0.01", leaky_relu),
     BUILD("elu.default", "self alpha=1 scale=1 input_scale=1", elu),
+    BUILD("celu.default", "self alpha=1", celu),
     BUILD("softplus.default", "self beta=1 threshold=20", softplus),
     BOTH("hardtanh.default", "self min_val=-1 max_val=1", clamp),
     BOTH("clamp.default", "self min=None max=None", clamp),

@@ -288,6 +288,18 @@ static void permute(tti_building *b, const tti_call *c) {
     tti_do_permute(b, x, perm, c->out[0]);
 }
 
+/* self source destination: one dimension to another place. */
+static void movedim(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    int perm[TUTTI_MAX_DIMS], n = tti_shape_of(x).n_dims, k = 0;
+    int from = tti_dim_at(b, c, 1, n), to = tti_dim_at(b, c, 2, n);
+    for (int d = 0; d < n; d++) {
+        if (k == from) k++;
+        perm[d] = d == to ? from : k++;
+    }
+    tti_do_permute(b, x, perm, c->out[0]);
+}
+
 static void swap_dims(tti_building *b, const tti_operand *x, int p, int q, tti_operand *out) {
     int perm[TUTTI_MAX_DIMS];
     for (int d = 0; d < TUTTI_MAX_DIMS; d++) perm[d] = d;
@@ -717,6 +729,7 @@ const tti_operator tti_operators_shape[] = {
     VIEW("squeeze.dims", "self dim", squeeze),
     VIEW("permute.default", "self dims", permute),
     VIEW("transpose.int", "self dim0 dim1", transpose),
+    VIEW("movedim.int", "self source destination", movedim),
     VIEW("swapaxes.default", "self axis0 axis1", transpose),
     VIEW("t.default", "self", t),
     VIEW("numpy_T.default", "self", reverse),

@@ -138,6 +138,50 @@ class Norms(nn.Module):
                 flat.var(1, keepdim=True))
 
 
+class Choices(nn.Module):
+    """Masks and comparisons of data, powers, bounds, padding, resizing, rounded-up windows."""
+
+    def __init__(self):
+        super().__init__()
+        self.c, self.d = nn.Conv2d(3, 4, (2, 3), padding="same"), nn.Conv2d(4, 8, 1)
+        self.o = nn.Linear(8, 5)
+
+    def forward(self, x):
+        y = F.pad(self.c(x), (1, 2, 1, 1), mode="reflect")
+        y = F.pixel_shuffle(self.d(y), 2).repeat(1, 2, 1, 1)
+        means = F.avg_pool2d(y, 3, 2, 1, ceil_mode=True)
+        y = F.max_pool2d(y, 3, 2, 1, ceil_mode=True) + 0.5 * means
+        y = F.interpolate(y, size=(5, 7), mode="bicubic", align_corners=False)
+        y = F.interpolate(y, scale_factor=1.3, mode="nearest")
+        y = torch.where(y > 0, torch.log(y + 0.5), 0.1 * y).clamp(-1.5, 1.25)
+        z = (y.abs() + 0.3) ** 1.7 + torch.sin(3 * y) * torch.erf(y) + (y <= 0.2).float()
+        z = z.masked_fill(torch.isnan(z) | (z > 2.5), 0.5).mean((2, 3)).repeat(1, 2)
+        return self.o(z) + torch.logsumexp(z, 1, keepdim=True) + z.norm(dim=1, keepdim=True)
+
+
+class Places(nn.Module):
+    """Sorting, places that depend on data, running sums, writes to parts, a norm over merged rows, a
+    network in both directions."""
+
+    def __init__(self):
+        super().__init__()
+        self.r, self.n = nn.GRU(6, 3, batch_first=True, bidirectional=True), nn.BatchNorm1d(4)
+        self.o = nn.Linear(6, 5)
+
+    def forward(self, x):
+        y = self.r(x)[0]
+        y = self.n(y.unflatten(-1, (2, 3)).flatten(0, 1).repeat(1, 2, 1)).unflatten(0, (-1, 5))
+        y = y.mean(-1).repeat(1, 1, 2)[..., :6]
+        w = y.cumsum(1).clone()
+        w[:, 1:3] += x[:, 1:3]
+        w[:, 0] = 0
+        top = torch.topk(w, 2, dim=1)[0].sum(1) + w.sort(1)[0][:, 2]
+        one = w[torch.arange(w.shape[0]), x[:, :, 0].argmax(1)]
+        picked = w.gather(2, (x[..., :1] > 0).long().expand(-1, -1, 6)).mean(1)
+        windows = w.unfold(1, 3, 2).amax(-1).max(1)[0]
+        return self.o(top + one + picked + windows)
+
+
 class Seed(nn.Module):
     """For the fuzz target of the reader: a little of everything that its JSON may hold."""
 
@@ -158,6 +202,9 @@ MODELS = {
     "encoder": (Encoder, lambda: torch.randn(N_ROWS, 4, 8), lambda: torch.randint(0, 5, (N_ROWS,))),
     "frozen": (Frozen, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "norms": (Norms, lambda: torch.randn(N_ROWS, 3, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "choices": (Choices, lambda: torch.randn(N_ROWS, 3, 5, 6),
+                lambda: torch.randint(0, 5, (N_ROWS,))),
+    "places": (Places, lambda: torch.randn(N_ROWS, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 
