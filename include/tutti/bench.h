@@ -52,7 +52,7 @@ typedef struct tutti_bench_devices_desc {
 typedef struct tutti_bench_devices_row {
     int n_devices;
     const char *algorithm; /* direct, tree or ring; see parallel.algorithm */
-    const char *way;       /* what moves the bytes: "over peers' memory" or "NCCL 2.28.9" */
+    const char *transport; /* what moves the bytes: "over peers' memory" or "NCCL 2.28.9" */
     tutti_dtype wire;      /* dtype that is sent: f32, or bf16 (f32 rounded before sending) */
     size_t n_bytes;        /* bytes sent: size of the vector on one device */
     double us;             /* one all_reduce on the slowest device, best of three rounds */

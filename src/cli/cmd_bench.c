@@ -302,13 +302,14 @@ static void print_device_row(const tutti_bench_devices_row *row, void *user) {
     const options *o = user;
     if (o->json)
         printf(
-            "{\"n_devices\":%d,\"algorithm\":\"%s\",\"way\":\"%s\",\"wire\":\"%s\",\"n_bytes\":%zu,"
+            "{\"n_devices\":%d,\"algorithm\":\"%s\",\"transport\":\"%s\",\"wire\":\"%s\",\"n_"
+            "bytes\":%zu,"
             "\"latency_us\":%.3f,\"bus_gb_s\":%.3f,\"link_us\":%.3f}\n",
-            row->n_devices, row->algorithm, row->way, tutti_dtype_text(row->wire), row->n_bytes,
-            row->us, row->bus_gb_s, row->link_us);
+            row->n_devices, row->algorithm, row->transport, tutti_dtype_text(row->wire),
+            row->n_bytes, row->us, row->bus_gb_s, row->link_us);
     else
         printf("%12zu  %-6s  %-5s  %10.2f  %9.2f  %10.2f  %s\n", row->n_bytes, row->algorithm,
-               tutti_dtype_text(row->wire), row->us, row->bus_gb_s, row->link_us, row->way);
+               tutti_dtype_text(row->wire), row->us, row->bus_gb_s, row->link_us, row->transport);
     fflush(stdout);
 }
 
@@ -330,7 +331,7 @@ static int bench_devices(const options *o) {
             "# all_reduce f32 sum in place between GPUs, in a captured graph; ring adds in any "
             "order;\n# bf16: f32 rounded before sending, which is part of the time\n# %10s  %-6s  "
             "%-5s  %10s  %9s  %10s  %s\n",
-            "bytes", "alg", "dtype", "time us", "bus GB/s", "link us", "way");
+            "bytes", "alg", "dtype", "time us", "bus GB/s", "link us", "transport");
     tutti_status st = tutti_bench_devices(&desc, print_device_row, (void *)(uintptr_t)o);
     if (st != TUTTI_OK) fprintf(stderr, "tutti bench comm: %s\n", tutti_last_error());
     return tutti_status_exit_code(st);

@@ -216,8 +216,7 @@ static void find_bad_augment(const tti_job_config *c, char why[WHY]) {
     bool known = tti_job_has_images(c);
     tti_augment augment;
     if (tti_augment_parse(c->data.augment, &(tti_augment){0}, &augment) != TUTTI_OK) {
-        const char *colon =
-            strchr(tutti_last_error(), ' '); /* the message already begins with the key */
+        const char *colon = strchr(tutti_last_error(), ' '); /* after the key */
         snprintf(why, WHY, "%s", colon ? colon + 1 : tutti_last_error());
     } else if (!known && *c->data.augment && !is(c->data.augment, "auto") &&
                !is(c->data.augment, "none")) {

@@ -198,7 +198,7 @@ static tutti_status resume(session *s) {
 }
 
 /* Describes how gradients are reduced between workers, for the start line. */
-static const char *way_of(const session *s) {
+static const char *sums_text(const session *s) {
     if (tti_job_is_local(s->c)) return "replaced by averages of the parameters";
     if (!s->desc->server && tti_job_has_server(s->c))
         return "by the first workers, as parameter servers";
@@ -289,7 +289,7 @@ static tutti_status prepare(session *s) {
     s->rebalanced_step = s->state.step;
     s->look_after = LOOK_AFTER;
     s->reporter.by_launcher = d->by_launcher;
-    s->reporter.way = way_of(s);
+    s->reporter.sums = sums_text(s);
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
     s->reporter.stages_busy = tti_exec_stages_busy(s->exec);
     /* Afterwards worker 0 has sent the loaded parameters to the server, and the others can evaluate

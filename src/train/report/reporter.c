@@ -240,7 +240,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_str backend = {0}, lr = {0}, shares = {0}, range = {0};
     tti_blueprint_describe(r->b, &backend);
     print_places(r, &backend);
-    if (r->way && *r->way) tti_str_printf(&backend, ", sums %s", r->way);
+    if (r->sums && *r->sums) tti_str_printf(&backend, ", sums %s", r->sums);
     bool mixed = r->b->places.mixed; /* then every worker's state is on the host */
     if (memory.offloaded || mixed) tti_str_add(&backend, ", optimizer state on the host");
     tti_peak_lr_explain(&r->b->config, &lr);

@@ -57,7 +57,7 @@ typedef struct tti_reporter {
         *slowest; /* the last finding about the slowest worker; NULL: not measured */
     int32_t place[TTI_MAX_WORKERS]; /* place of each worker, if some are on devices (devices.h) */
     bool by_launcher;               /* started by another launcher: workers are processes */
-    const char *way; /* how gradients are reduced between workers; NULL, "": not reported */
+    const char *sums; /* how gradients are reduced between workers; NULL, "": not reported */
 } tti_reporter;
 
 /* An inactive reporter, accepted by every call. */

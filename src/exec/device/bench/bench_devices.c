@@ -198,7 +198,7 @@ static tutti_status bench_size(bench_rank *r, const algorithm *w, size_t n_bytes
     double link_us = b->link_bytes_per_s > 0 ? moved / b->link_bytes_per_s * 1e6 : 0;
     b->report(&(tutti_bench_devices_row){.n_devices = n_ranks,
                                          .algorithm = w->name,
-                                         .way = r->transport,
+                                         .transport = r->transport,
                                          .wire = w->wire,
                                          .n_bytes = n * each,
                                          .us = us,

@@ -194,7 +194,7 @@ static void take_row(const tutti_bench_devices_row *row, void *user) {
     if (w == TTI_N_SUM_ALGORITHMS || i == TTI_SUM_ROWS) return;
     if (i == t->n_rows) t->rows[t->n_rows++] = (tti_sum_row){.n_bytes = (int64_t)row->n_bytes};
     t->rows[i].us[w] = row->us;
-    if (w != TTI_SUM_DIRECT) snprintf(t->library, sizeof t->library, "%s", row->way);
+    if (w != TTI_SUM_DIRECT) snprintf(t->library, sizeof t->library, "%s", row->transport);
 }
 
 tutti_status tti_sum_table_measure(const tti_backend *backend, int n, size_t n_most,
