@@ -104,7 +104,7 @@ def test_norms_between_exchanges():
     for late in range(4):
         same_as_host("host", "joint-%d" % late, (1, 1, 2), *text,
                      says="fuses=1,peers=1,late=%d" % late)
-        exchanges("joint-%d" % late, "norms with them, beside products in front")
+        exchanges("joint-%d" % late, "norms with them, overlapped with products before them")
 
 
 def test_a_head_without_logits():

@@ -313,7 +313,7 @@ static tutti_status meet_devices(tti_device_tp *e, const room *r) {
     if (st == TUTTI_OK) {
         e->ops->collectives.describe(e->group, &e->transport);
         if (e->joins) tti_str_add(&e->transport, ", norms with them");
-        if (e->pushes) tti_str_add(&e->transport, ", overlapped products in front");
+        if (e->pushes) tti_str_add(&e->transport, ", overlapped with products before them");
         return TUTTI_OK;
     }
     if (st != TUTTI_E_UNSUPPORTED) return st;
