@@ -227,6 +227,11 @@ def test_bad_arrays_are_named():
     assert "data.fields names 'w'" in result.err, result.err
     result = train(*job("regression", "run.dir=bad", "model.loss=7"), code=2)
     assert "the model has no output 7" in result.err, result.err
+    for wrong in ("-1", "mean"):
+        result = train(*job("regression", "run.dir=bad", "model.loss=" + wrong), code=2)
+        assert "the model has no output " + wrong in result.err, result.err
+    result = train(*job("regression", "run.dir=bad", "train.loss=mae"), code=2)
+    assert "computes a loss of its own" in result.err, result.err
 
 
 if __name__ == "__main__":

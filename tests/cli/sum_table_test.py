@@ -37,7 +37,7 @@ def test_measured_kept_and_taken():
         "4096        5.1      113.0       13.0\n", "262144      263.1      242.1      142.1\n",
         "exact mode: direct, from 262144 bytes on tree\n",
         "fast mode: direct, from 65536 bytes on ring\n",
-        "kept in %s/sums-of-2-devices; parallel.algorithm=auto uses" % os.path.abspath("cache"))
+        "stored in %s/sums-of-2-devices; parallel.algorithm=auto uses" % os.path.abspath("cache"))
     table = ", by the table of tutti doctor"
     expect(train("plain", cache="none"), "2 at once")
     reported = runs.story("plain")

@@ -46,9 +46,11 @@ static const tti_option rows[] = {
          "the field of the same name, or x and y in order",
      .example = "\"input_ids=tokens, labels=y\""},
     {KEY(model.loss, TEXT, "auto"), .also = "loss_output",
-     .help = "model.file: the output that is the loss, counted from 0; none: train.loss is used; "
-             "auto: the first output that is a single number.  A loss with a term for each sample "
-             "is averaged; a single number is the mean of a shard",
+     .help =
+         "model.file: the output that is the loss, counted from 0; none: train.loss is used; "
+         "auto and first: the first output that is a single number.  A loss with a term for each "
+         "sample "
+         "is averaged; a single number is the mean of a shard",
      .example = "0"},
     {KEY(model.hidden, INT_LIST, "[512, 512]"), RANGE(1, 1 << 20),
      .also = "widths|hidden_size|hidden_sizes|hidden_dims",

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files/atomic_file.h"
 #include "base/files/plain_file.h"
+#include "base/number.h"
 #include "data/files/byte_reader.h"
 #include "ir/graph.h"
 #include "tutti/losses.h"
@@ -177,18 +178,22 @@ static tutti_status find_input(const tti_import *import, const tti_job_config *c
 static tutti_status find_loss(const tti_job_config *c, tutti_value *const *outputs, int n,
                               int *out) {
     const char *text = c->model.loss;
+    int64_t number = -1;
     *out = -1;
     if (strcmp(text, "none") == 0) return TUTTI_OK;
-    if (strcmp(text, "auto") == 0) {
+    if (strcmp(text, "auto") == 0 || strcmp(text, "first") == 0) {
         for (int i = n - 1; i >= 0; i--)
             if (outputs[i] && outputs[i]->type.shape.n_dims == 0) *out = i;
         return TUTTI_OK;
     }
-    *out = atoi(text);
-    if (*out < n && outputs[*out]) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CONFIG,
-                    "model.loss: the model has no output %d; its %d outputs are numbered from 0",
-                    *out, n);
+    if (tti_parse_int(text, &number) != TTI_NUMBER_OK || number < 0 || number >= n ||
+        !outputs[number])
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model.loss: the model has no output %s; its %d outputs are numbered from "
+                        "0; or give none, or auto",
+                        text, n);
+    *out = (int)number;
+    return TUTTI_OK;
 }
 
 static tutti_status take_outputs(const tti_job_config *c, tutti_value *const *outputs, int n,

@@ -31,6 +31,7 @@ static void settle_model(tutti_job *job) {
     settle(job, "model.attention_scaled", "yes");
     settle(job, "model.attention_by_layer", "no");
     settle(job, "model.tied", "yes");
+    settle(job, "model.loss", *c->model.file ? "first" : "none");
 }
 
 /* ---- the data ---- */
@@ -62,6 +63,7 @@ static void settle_data(tutti_job *job, const tutti_dataset *train) {
     settle(job, "data.tokenizer", tokenizer ? tutti_tokenizer_get_name(tokenizer) : "none");
     if (tutti_dataset_get_info(train)->n_fields == 0)
         settle(job, "data.target", tti_dataset_spec(train)->target.n > 0 ? "value" : "class");
+    settle(job, "data.fields", tutti_dataset_get_info(train)->n_fields > 0 ? "all" : "\"\"");
     settle(job, "data.mask_token", job->config.data.mask_prob > 0 ? "added" : "none");
 }
 
