@@ -88,7 +88,7 @@ def test_folders_train_to_the_same_bits():
 
 
 def test_exported_again_they_compute_the_same():
-    """Trained, written as ONNX, and read once more; without batch norms, which a step would move."""
+    """Trained, written as ONNX, and read again; without batch norms, which a step would move."""
     for model in ("tokens-train", "encoder-script"):
         run, path = "again-" + model, "again-%s.onnx" % model
         args = onnx_job(model, "run.dir=" + run, "train.steps=2")

@@ -160,8 +160,8 @@ class Choices(nn.Module):
 
 
 class Places(nn.Module):
-    """Sorting, places that depend on data, running sums, writes to parts, a norm over merged rows, a
-    network in both directions."""
+    """Sorting, places that depend on data, running sums, writes to parts, a norm over merged rows,
+    a network in both directions."""
 
     def __init__(self):
         super().__init__()

@@ -196,6 +196,15 @@ static tutti_status find_loss(const tti_job_config *c, tutti_value *const *outpu
     return TUTTI_OK;
 }
 
+/* The job file of a run has all keys, so only a loss that the user set is refused. */
+tutti_status tti_model_file_check_loss(const tutti_job *job) {
+    const tti_option_state *state = tti_options_state(&job->options, "train.loss");
+    if (!state->place.source || state->is_own || job->is_of_run) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "train.loss: the model of model.file computes a loss of its own; leave "
+                    "train.loss out, or give model.loss=none to use it");
+}
+
 static tutti_status take_outputs(const tti_job_config *c, tutti_value *const *outputs, int n,
                                  tti_model_outputs *out) {
     int loss;

@@ -38,4 +38,7 @@ typedef struct tti_model_outputs {
 tutti_status tti_model_file_build(const tti_import *import, const tti_job_config *config,
                                   tutti_graph *g, tti_model_outputs *out);
 
+/* For a model that computes its own loss: TUTTI_E_CONFIG if the user has set train.loss too. */
+tutti_status tti_model_file_check_loss(const tutti_job *job);
+
 #endif /* TTI_TRAIN_MODEL_FILE_H */

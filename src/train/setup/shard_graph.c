@@ -12,6 +12,7 @@
 #include "ir/graph.h"
 #include "ops/op_table.h"
 #include "train/job/objective.h"
+#include "train/model/model_file.h"
 #include "tutti/losses.h"
 
 /* ---- samples ---- */
@@ -73,15 +74,6 @@ static tutti_status add_sample_losses(const tti_shard_graph_desc *d, tutti_graph
                                       tutti_find_present(g), NULL);
     tutti_set_loss(g, sum);
     return tutti_graph_check(g);
-}
-
-/* The job file of a run has all keys, so only a loss that the user set is refused. */
-static tutti_status check_one_loss(const tutti_job *job) {
-    const tti_option_state *state = tti_options_state(&job->options, "train.loss");
-    if (!state->place.source || state->is_own || job->is_of_run) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CONFIG,
-                    "train.loss: the model of model.file computes a loss of its own; leave "
-                    "train.loss out, or give model.loss=none to use it");
 }
 
 /* ---- the job's loss ---- */
@@ -151,7 +143,7 @@ static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_gra
 static tutti_status add_loss(const tti_shard_graph_desc *d, tutti_graph *g,
                              const tti_model_outputs *out) {
     if (tti_graph_output(g, "loss_sum")) return TUTTI_OK; /* the model's builder set it */
-    if (out->loss) TTI_TRY(check_one_loss(d->job));
+    if (out->loss) TTI_TRY(tti_model_file_check_loss(d->job));
     if (out->loss && out->loss->type.shape.n_dims == 0) return add_whole_loss(g, out->loss);
     if (out->loss) return add_sample_losses(d, g, out->loss);
     g->joins_samples = false;
