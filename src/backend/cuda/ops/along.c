@@ -40,15 +40,17 @@ static tutti_status sort_run(void *state, const tti_kargs *a) {
 static tutti_status take_run(void *state, const tti_kargs *a) {
     tti_along v = along_of(a->node, a->node->in[0]);
     (void)state;
-    return tti_cuda_check(tti_launch_recv(&v, a->in[0], a->in[1], a->out[0], tti_cuda_stream()),
-                          a->node->op->name);
+    return tti_cuda_check(
+        tti_launch_take_along(&v, a->in[0], a->in[1], a->out[0], tti_cuda_stream()),
+        a->node->op->name);
 }
 
 static tutti_status put_run(void *state, const tti_kargs *a) {
     tti_along v = along_of(a->node, a->node->out[0]);
     (void)state;
-    return tti_cuda_check(tti_launch_send(&v, a->in[0], a->in[1], a->out[0], tti_cuda_stream()),
-                          a->node->op->name);
+    return tti_cuda_check(
+        tti_launch_put_along(&v, a->in[0], a->in[1], a->out[0], tti_cuda_stream()),
+        a->node->op->name);
 }
 
 const tti_kernel tti_cuda_along_kernels[] = {

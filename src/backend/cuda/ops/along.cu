@@ -108,8 +108,8 @@ extern "C" cudaError_t tti_launch_sort(const tti_along *v, const void *x, void *
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_recv(const tti_along *v, const void *x, const int32_t *ids,
-                                       void *y, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_take_along(const tti_along *v, const void *x, const int32_t *ids,
+                                             void *y, cudaStream_t stream) {
     unsigned blocks;
     cudaError_t error = blocks_of(v->outer * v->n_ids * v->inner, &blocks);
     if (error != cudaSuccess || blocks == 0) return error;
@@ -118,8 +118,8 @@ extern "C" cudaError_t tti_launch_recv(const tti_along *v, const void *x, const 
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_send(const tti_along *v, const void *x, const int32_t *ids,
-                                       void *y, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_put_along(const tti_along *v, const void *x, const int32_t *ids,
+                                            void *y, cudaStream_t stream) {
     unsigned blocks;
     cudaError_t error = blocks_of(v->outer * v->n * v->inner, &blocks);
     if (error != cudaSuccess || blocks == 0) return error;

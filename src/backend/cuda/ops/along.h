@@ -26,12 +26,12 @@ cudaError_t tti_launch_sort(const tti_along *v, const void *x, void *y, int32_t 
                             cudaStream_t stream);
 
 /* y [outer,n_ids,inner] = x [outer,n,inner] at ids; zeros where a place is outside. */
-cudaError_t tti_launch_recv(const tti_along *v, const void *x, const int32_t *ids, void *y,
-                            cudaStream_t stream);
+cudaError_t tti_launch_take_along(const tti_along *v, const void *x, const int32_t *ids, void *y,
+                                  cudaStream_t stream);
 
 /* y [outer,n,inner]: x [outer,n_ids,inner] added at ids, in the order of the axis. */
-cudaError_t tti_launch_send(const tti_along *v, const void *x, const int32_t *ids, void *y,
-                            cudaStream_t stream);
+cudaError_t tti_launch_put_along(const tti_along *v, const void *x, const int32_t *ids, void *y,
+                                 cudaStream_t stream);
 
 #ifdef __cplusplus
 }
