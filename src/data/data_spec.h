@@ -84,7 +84,7 @@ void tti_data_spec_release(tti_data_spec *spec);
 /* Memory for n targets, all 0. */
 tutti_status tti_data_spec_take_targets(tti_data_spec *spec, int64_t n);
 
-/* Memory for n fields; their names are to be copied to the arena. */
+/* Memory for n fields; the caller copies their names to the arena. */
 tutti_status tti_data_spec_take_fields(tti_data_spec *spec, int n);
 
 /* The column of target k in a table with names, else NULL. */

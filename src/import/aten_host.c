@@ -127,7 +127,8 @@ static void triangle(tti_building *b, const tti_call *c, bool upper) {
     }
     tti_set_host(c->out[0], &made);
 }
-/* Of values of the graph: kept where a constant says so. */
+
+/* For values of the graph, a constant mask says which elements stay. */
 static void keep_triangle(tti_building *b, const tti_call *c, bool upper) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int64_t diagonal = tti_int_at(b, c, 1);

@@ -246,8 +246,8 @@ static void max_pool1d(tti_building *b, const tti_call *c) {
     if (tti_good(b)) set_result(b, c, lower(b, y));
 }
 
-/* What the window at place p of n divides by along one dimension: its elements inside x, or inside
- * x and its padding. */
+/* The divisor of the window at position p of n along one dimension: the number of its elements
+ * inside x, or inside x and its padding. */
 static int64_t divisor_at(const tutti_window *w, int d, int64_t p, int64_t n, bool counts_pad) {
     int64_t first = p * w->stride[d] - w->pad[d];
     int64_t end = TTI_MIN(first + w->kernel[d], n + w->pad[d]);

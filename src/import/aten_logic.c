@@ -68,7 +68,7 @@ static void join_truths(tti_building *b, const tti_call *c) {
     tti_set_pair(b, c->out[0], b->row->b2(b->graph, p, q), TTI_ELEM_BOOL, x, y);
 }
 
-/* Of booleans; the bits of integers that depend on inputs are not there. */
+/* For booleans only: bitwise operators on integers that depend on inputs are not supported. */
 static void join_bits(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;

@@ -145,7 +145,7 @@ static tutti_value *sum_classes(tutti_graph *g, tutti_value *x, const tutti_shap
     return tutti_reshape(g, tutti_sum(g, x, &(tutti_axes){.n = 1, .axis = {1}}), to);
 }
 
-/* - sum of target times log_p, where the target is the label, in part spread over all classes. */
+/* - sum of target times log_p; label smoothing gives a share of the target to all classes. */
 static void negative_likelihood(tti_building *b, const tti_call *c, tutti_value *log_p, int ignore,
                                 int reduction, double smoothing) {
     tutti_graph *g = b->graph;

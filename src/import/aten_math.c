@@ -110,7 +110,7 @@ static tutti_value *ceil_of(tutti_graph *g, tutti_value *x) {
     return tutti_neg(g, tutti_floor(g, tutti_neg(g, x)));
 }
 
-/* Of random numbers plus a share: see aten_random.c. */
+/* floor(rand + p) is a random mask: see aten_random.c. */
 static void floor_of(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     if (tti_good(b) && x->is_noise && x->noise_shift > 0 && x->noise_shift <= 1)

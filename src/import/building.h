@@ -141,7 +141,7 @@ void tti_fill_args(tti_building *b, const tti_operator *row, const tti_op_call *
 /* Runs a row, on the host if it can; false after a failure. */
 bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c);
 
-/* What an operator without a look into the building needs of it. */
+/* For operators that do not see the fields of tti_building. */
 const char *tti_as_of(const tti_building *b);    /* the operator that its row names in as */
 int64_t tti_batch_rows(const tti_building *b);   /* rows of the shard */
 bool tti_has_fixed_batch(const tti_building *b); /* the file has a number where the batch is */

@@ -1,20 +1,12 @@
 /* along.c - running sums, and elements taken and added by places of their own, of f32.  The order
  * of additions is that of the axis.  Sorting is the reference's. */
 #include "backend/cpu/simd.h"
+#include "ops/rules.h"
 
-typedef struct axis_view {
-    size_t outer, n, inner;
-} axis_view;
-
-static axis_view view_axis(const tti_node *node, const tutti_value *value) {
+static tti_axis_view view_axis(const tti_node *node, const tutti_value *value) {
+    int axis = (int)tti_attr_int(node, "axis");
     const tutti_shape *shape = &value->type.shape;
-    int64_t axis = tti_attr_int(node, "axis");
-    axis_view v = {1, 1, 1};
-    if (axis < 0) axis += shape->n_dims;
-    for (int d = 0; d < axis; d++) v.outer *= (size_t)shape->dim[d];
-    v.n = (size_t)shape->dim[axis];
-    for (int d = (int)axis + 1; d < shape->n_dims; d++) v.inner *= (size_t)shape->dim[d];
-    return v;
+    return tti_view_axis(shape, axis < 0 ? axis + shape->n_dims : axis);
 }
 
 static bool cumsum_can_run(const tti_node *node) {
@@ -22,7 +14,7 @@ static bool cumsum_can_run(const tti_node *node) {
 }
 
 static tutti_status cumsum_run(void *state, const tti_kargs *a) {
-    axis_view v = view_axis(a->node, a->node->in[0]);
+    tti_axis_view v = view_axis(a->node, a->node->in[0]);
     bool reverse = tti_attr_int(a->node, "reverse") != 0;
     const float *x = a->in[0];
     float *y = a->out[0];
@@ -44,7 +36,7 @@ static bool places_can_run(const tti_node *node) {
 static bool is_inside(int32_t id, size_t n) { return id >= 0 && (size_t)id < n; }
 
 static tutti_status take_run(void *state, const tti_kargs *a) {
-    axis_view v = view_axis(a->node, a->node->in[0]);
+    tti_axis_view v = view_axis(a->node, a->node->in[0]);
     size_t n_ids = view_axis(a->node, a->node->in[1]).n;
     const float *x = a->in[0];
     const int32_t *ids = a->in[1];
@@ -58,7 +50,7 @@ static tutti_status take_run(void *state, const tti_kargs *a) {
 }
 
 static tutti_status put_run(void *state, const tti_kargs *a) {
-    axis_view v = view_axis(a->node, a->node->out[0]);
+    tti_axis_view v = view_axis(a->node, a->node->out[0]);
     size_t n_ids = view_axis(a->node, a->node->in[1]).n;
     const float *x = a->in[0];
     const int32_t *ids = a->in[1];

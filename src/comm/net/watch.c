@@ -43,7 +43,7 @@ typedef struct stop_look {
     watched *at;      /* NULL: no process is left */
     int64_t last_ns;  /* when it was looked at */
     int64_t since_ns; /* since when it has been seen stopped, INT64_MAX: it runs */
-    bool is_told;
+    bool is_reported;
 } stop_look;
 
 /* Breaks the group of this host, unless another is named already; false: the rank had left. */
@@ -91,14 +91,14 @@ static void look(net_state *s, stop_look *l) {
     l->last_ns = now_ns;
     if (tti_process_state(s->peers[l->at->rank].pid) != 'T') {
         l->since_ns = INT64_MAX;
-        l->is_told = false;
+        l->is_reported = false;
         return;
     }
     if (late || l->since_ns == INT64_MAX) l->since_ns = now_ns;
-    if (!l->is_told && now_ns - l->since_ns >= STOPPED_MS * TTI_NS_PER_MS)
-        l->is_told = note_loss(s, l->at->rank, "was stopped by a signal");
+    if (!l->is_reported && now_ns - l->since_ns >= STOPPED_MS * TTI_NS_PER_MS)
+        l->is_reported = note_loss(s, l->at->rank, "was stopped by a signal");
     int64_t wait_ms = atomic_load(&s->cried) ? GIVEN_UP_MS : UNHEARD_MS;
-    if (l->is_told && now_ns - l->since_ns >= wait_ms * TTI_NS_PER_MS && l->at->fd >= 0)
+    if (l->is_reported && now_ns - l->since_ns >= wait_ms * TTI_NS_PER_MS && l->at->fd >= 0)
         syscall(SYS_pidfd_send_signal, l->at->fd, SIGKILL, NULL, 0);
 }
 

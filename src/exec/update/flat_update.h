@@ -88,7 +88,7 @@ tutti_status tti_update_run(tti_update *update, uint64_t *hash);
  */
 uint64_t tti_update_hash_others(tti_update *update);
 
-/* Parameters were written by somebody else: they are not compared with their past once. */
+/* Another function wrote the parameters: the next comparison of their hashes is left out. */
 void tti_update_forget_hashes(tti_update *update);
 
 #endif /* TTI_EXEC_FLAT_UPDATE_H */

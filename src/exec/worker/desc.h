@@ -52,7 +52,7 @@ typedef struct tti_exec_desc {
     tutti_dtype wire;      /* fast mode: bf16, f16: gradients are rounded before they travel */
     tti_compression compression; /* fast mode, several workers on the host; wire is f32 then */
     double topk;                 /* 0 .. 1: share of a matrix that is sent */
-    int low_rank;                /* >= 1: columns of the thin matrices of PowerSGD */
+    int low_rank;                /* >= 1: columns of the low-rank matrices of PowerSGD */
     int64_t compress_after;      /* steps before are sent whole */
     bool local; /* fast mode on the host: each worker updates its own parameters (local.h) */
     int64_t local_after; /* number of first steps with an all-reduce */

@@ -28,8 +28,8 @@ typedef struct tti_compute_thread {
     char error[512];
 } tti_compute_thread;
 
-/* What a worker was set up with.  Changes only when it is created and when shards are
- * redistributed. */
+/* The description of a worker, its shards and its threads.  They change only when the worker is
+ * created and when shards are redistributed. */
 struct tti_setup {
     tti_exec_desc desc;
     int rank, n_ranks, first_shard, last_shard; /* in desc.comm */
