@@ -133,9 +133,14 @@ class Layers(House):
                      "src/base/a.c:2:", "base may include: public headers only")
 
     def test_folders_of_exec(self):
+        self.write("src/exec/host/host.h", "")
+        self.refuses("check-layers", "src/exec/device/d.c", '#include "exec/host/host.h"\n',
+                     "exec/device may include these folders of exec: program, update, worker")
+
+    def test_entries_of_exec(self):
         self.write("src/exec/host/h.h", "")
-        self.refuses("check-layers", "src/exec/device/d.c", '#include "exec/host/h.h"\n',
-                     "exec/device never includes exec/host")
+        self.refuses("check-layers", "src/exec/worker/w.c", '#include "exec/host/h.h"\n',
+                     "other folders see of exec/host only exec/host/host.h")
 
     def test_without_room(self):
         self.refuses("check-layers", "src/base/a.c", '#include "a.h"\n', "write the room too")
