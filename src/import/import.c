@@ -10,7 +10,10 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "import/building.h"
+#include "import/folder/folder.h"
+#include "import/onnx/onnx.h"
+#include "import/operators.h"
+#include "import/pt2/pt2.h"
 
 struct tti_import {
     tti_program_file *program;
@@ -183,7 +186,8 @@ bool tti_import_input_is_bool(const tti_import *m, int i) {
 tutti_status tti_import_build(const tti_import *m, tutti_graph *g,
                               const tti_import_samples *samples, tutti_value **outputs) {
     TTI_TRY(check_operators(m->program));
-    return tti_program_build(m->program, g, samples, outputs);
+    return tti_program_build(m->program, tti_operator_find, g, samples->inputs, samples->present,
+                             outputs);
 }
 
 /* ---- tensors ---- */

@@ -1,10 +1,14 @@
 /* operators.c - the operator table: all families in one list, sorted by target once. */
+#include "import/operators.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "import/building.h"
+#include "import/aten/aten.h"
+#include "import/import.h"
+#include "import/onnx/onnx_ops.h"
 
 enum { MAX_OPERATORS = 512, MAX_TARGET = 128 };
 

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "import/building.h"
+#include "import/onnx/onnx.h"
+#include "import/operators.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
@@ -46,8 +47,7 @@ static void build(const tti_program_file *p) {
         inputs[n++] = tutti_input(g, spec->name,
                                   tti_elem_is_float(spec->elem) ? TUTTI_F32 : TUTTI_I32, &shape);
     }
-    if (small && n > 0)
-        (void)!tti_program_build(p, g, &(tti_import_samples){.inputs = inputs}, outputs);
+    if (small && n > 0) (void)!tti_program_build(p, tti_operator_find, g, inputs, NULL, outputs);
     tutti_graph_destroy(g);
     free(outputs);
 }

@@ -4,7 +4,8 @@
 
 #include "base/error.h"
 #include "base/str.h"
-#include "import/building.h"
+#include "import/operators.h"
+#include "import/pt2/pt2.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
@@ -48,11 +49,8 @@ static void build(const tti_program_file *p) {
         inputs[n++] = tutti_input(g, spec->name,
                                   tti_elem_is_float(spec->elem) ? TUTTI_F32 : TUTTI_I32, &shape);
     }
-    const tti_import_samples samples = {
-        .inputs = inputs,
-        .present = tutti_input(g, "target", TUTTI_I32, &TUTTI_SHAPE(2)),
-    };
-    if (small && n > 0) (void)!tti_program_build(p, g, &samples, outputs);
+    tutti_value *present = tutti_input(g, "target", TUTTI_I32, &TUTTI_SHAPE(2));
+    if (small && n > 0) (void)!tti_program_build(p, tti_operator_find, g, inputs, present, outputs);
     tutti_graph_destroy(g);
     free(outputs);
 }

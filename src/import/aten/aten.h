@@ -1,0 +1,32 @@
+/* aten.h - the operators of PyTorch, and what other operators use of them. */
+#ifndef TTI_IMPORT_ATEN_H
+#define TTI_IMPORT_ATEN_H
+
+#include "import/build/building.h"
+
+/* Rows by family, each ended by one without a target. */
+extern const tti_operator tti_operators_attention[], tti_operators_host[], tti_operators_index[],
+    tti_operators_layers[], tti_operators_logic[], tti_operators_loss[], tti_operators_math[],
+    tti_operators_random[], tti_operators_reduce[], tti_operators_resize[], tti_operators_shape[];
+
+/* floor of uniform numbers plus a share: 1 with that probability, else 0. */
+void tti_set_floor_of_noise(tti_building *b, const tti_operand *x, tti_operand *out);
+
+/* The result of a function of two operands by elements, with numpy's broadcasting. */
+void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
+                  const tti_operand *x, const tti_operand *y);
+/* The same of host tensors and numbers, computed; elem NONE: by promotion. */
+void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, tti_elem elem,
+                   double (*f)(double, double), tti_operand *out);
+/* Element i of x, of which view has the elements unless x is a number. */
+double tti_element(const tti_operand *x, const tti_host *view, int64_t i);
+/* 1 where x is not 0, else 0; dimensions of equal elements may be 1. */
+tutti_value *tti_truth(tti_building *b, const tti_operand *x);
+
+/* Shapes of operands of both kinds. */
+void tti_do_reshape(tti_building *b, const tti_operand *x, const tutti_shape *to, tti_operand *out);
+void tti_do_permute(tti_building *b, const tti_operand *x, const int *perm, tti_operand *out);
+void tti_do_slice(tti_building *b, const tti_operand *x, int dim, int64_t start, int64_t len,
+                  int64_t step, tti_operand *out);
+
+#endif /* TTI_IMPORT_ATEN_H */

@@ -1,0 +1,435 @@
+/* aten_attention.c - matrix products, einsum, and attention. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "import/aten/aten.h"
+
+/* ---- products ---- */
+
+/* Dimensions in front of the matrix, as numpy broadcasts them. */
+static bool lead_shape(tti_building *b, const tutti_shape *x, const tutti_shape *y,
+                       tutti_shape *out) {
+    tutti_shape p = *x, q = *y;
+    p.n_dims -= 2, q.n_dims -= 2;
+    return tti_host_broadcast(b, &p, &q, out);
+}
+
+/* value with the leading dimensions `lead` in front of its matrix. */
+static tutti_value *with_lead(tti_building *b, tutti_value *value, const tutti_shape *lead) {
+    tutti_shape own = tutti_value_type(value).shape, to = *lead;
+    if (own.n_dims < 2) return value;
+    to.dim[to.n_dims++] = own.dim[own.n_dims - 2];
+    to.dim[to.n_dims++] = own.dim[own.n_dims - 1];
+    bool same = own.n_dims == to.n_dims && memcmp(own.dim, to.dim, sizeof own.dim) == 0;
+    return same ? value : tutti_broadcast_to(b->graph, value, &to);
+}
+
+/* x[..,M,K] y[..,K,N]. */
+static tutti_value *product(tti_building *b, const tti_operand *x, const tti_operand *y) {
+    tutti_graph *g = b->graph;
+    bool any = tti_of_batch(x) || tti_of_batch(y);
+    tutti_value *p = tti_as_float(b, any ? tti_batch_value(b, x) : tti_value_of(b, x));
+    tutti_shape sy = tti_shape_of(y), lead;
+    bool shared = sy.n_dims == 2; /* one matrix for all */
+    tutti_value *q = tti_as_float(b, any && !shared ? tti_batch_value(b, y) : tti_value_of(b, y));
+    tutti_shape sx = tti_shape_of(x);
+    if (!tti_good(b)) return NULL;
+    if (shared) return tutti_matmul(g, p, q);
+    if (!lead_shape(b, &sx, &sy, &lead)) return NULL;
+    return tutti_matmul(g, with_lead(b, p, &lead), with_lead(b, q, &lead));
+}
+
+/* numpy's product: a vector is a row in front, a column behind. */
+static void matmul(tti_building *b, const tti_call *c) {
+    tti_operand x = *tti_operand_at(b, c, 0), y = *tti_operand_at(b, c, 1);
+    tutti_shape sx = tti_shape_of(&x), sy = tti_shape_of(&y);
+    bool row = sx.n_dims == 1, column = sy.n_dims == 1;
+    if (sx.n_dims < 1 || sy.n_dims < 1) tti_refuse(b, "of a scalar");
+    if (row) tti_do_reshape(b, &x, &TUTTI_SHAPE(1, sx.dim[0]), &x);
+    if (column) tti_do_reshape(b, &y, &TUTTI_SHAPE(sy.dim[0], 1), &y);
+    if (!tti_good(b)) return;
+    tutti_value *value = product(b, &x, &y);
+    if (!tti_good(b)) return;
+    tutti_shape made = tutti_value_type(value).shape, to = {0};
+    for (int d = 0; d < made.n_dims; d++) {
+        bool drop = (row && d == made.n_dims - 2) || (column && d == made.n_dims - 1);
+        if (!drop) to.dim[to.n_dims++] = made.dim[d];
+    }
+    if (row || column) value = tutti_reshape(b->graph, value, &to);
+    tti_set_value(b, c->out[0], value, TTI_ELEM_F32, tti_of_batch(&x) || tti_of_batch(&y));
+}
+
+static void fold_matmul(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), lead, shape;
+    tti_host made, p, q;
+    if (sx.n_dims < 2 || sy.n_dims < 2) tti_refuse(b, "of constant vectors");
+    if (!tti_good(b) || !lead_shape(b, &sx, &sy, &lead)) return;
+    int64_t m = sx.dim[sx.n_dims - 2], k = sx.dim[sx.n_dims - 1], n = sy.dim[sy.n_dims - 1];
+    if (sy.dim[sy.n_dims - 2] != k) tti_refuse(b, "the shapes do not fit");
+    shape = lead;
+    shape.dim[shape.n_dims++] = m;
+    shape.dim[shape.n_dims++] = n;
+    if (!tti_good(b) || !tti_host_new(b, tti_promote(x, y), &shape, &made)) return;
+    tutti_shape wide_x = lead, wide_y = lead;
+    wide_x.dim[wide_x.n_dims++] = m, wide_x.dim[wide_x.n_dims++] = k;
+    wide_y.dim[wide_y.n_dims++] = k, wide_y.dim[wide_y.n_dims++] = n;
+    if (!tti_host_expand(b, &x->host, &wide_x, &p) || !tti_host_expand(b, &y->host, &wide_y, &q))
+        return;
+    int64_t n_lead = tutti_shape_n_elems(&lead);
+    if (n_lead * m * n > 0 && k > ((int64_t)1 << 32) / (n_lead * m * n))
+        tti_refuse(b, "a product of constants is too large");
+    for (int64_t l = 0; l < n_lead && tti_good(b); l++)
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < n; j++) {
+                double sum = 0;
+                for (int64_t e = 0; e < k; e++)
+                    sum +=
+                        tti_host_at(&p, (l * m + i) * k + e) * tti_host_at(&q, (l * k + e) * n + j);
+                made.data[(l * m + i) * n + j] = tti_round(made.elem, sum);
+            }
+    tti_set_host(c->out[0], &made);
+}
+
+/* ---- einsum ---- */
+
+enum { LETTERS = 52 };
+
+static int letter_of(char ch) {
+    if (ch >= 'a' && ch <= 'z') return ch - 'a';
+    if (ch >= 'A' && ch <= 'Z') return ch - 'A' + 26;
+    return -1;
+}
+
+/* The letters of one term, in order; -1: not letters alone, or one twice. */
+static int read_term(const char **p, char stop, int out[TUTTI_MAX_DIMS]) {
+    int n = 0;
+    bool seen[LETTERS] = {false};
+    for (; **p && **p != stop && strncmp(*p, "->", 2) != 0; (*p)++) {
+        int letter = letter_of(**p);
+        if (**p == ' ') continue;
+        if (letter < 0 || n == TUTTI_MAX_DIMS || seen[letter]) return -1;
+        seen[letter] = true;
+        out[n++] = letter;
+    }
+    return n;
+}
+
+typedef struct term {
+    int letter[TUTTI_MAX_DIMS], n;
+} term;
+
+static int place_of(const term *t, int letter) {
+    for (int i = 0; i < t->n; i++)
+        if (t->letter[i] == letter) return i;
+    return -1;
+}
+
+/* x with its dimensions in the order of letters[n], those it does not have as 1. */
+static void arrange(tti_building *b, const tti_operand *x, const term *t, const int *letters, int n,
+                    tti_operand *out) {
+    int perm[TUTTI_MAX_DIMS], k = 0;
+    tutti_shape shape = {.n_dims = n};
+    for (int i = 0; i < n; i++) {
+        int at = place_of(t, letters[i]);
+        if (at >= 0) perm[k++] = at;
+        shape.dim[i] = at >= 0 ? tti_shape_of(x).dim[at] : 1;
+    }
+    tti_operand turned = {0};
+    tti_do_permute(b, x, perm, &turned);
+    if (tti_good(b)) tti_do_reshape(b, &turned, &shape, out);
+}
+
+/* The size of a letter in either operand. */
+static int64_t size_of(const tti_operand *const x[2], const term t[2], int letter) {
+    for (int i = 0; i < 2; i++) {
+        int at = place_of(&t[i], letter);
+        if (at >= 0) return tti_shape_of(x[i]).dim[at];
+    }
+    return 1;
+}
+
+/* Letters by what happens to them: kept in both (batch), of one operand, summed over. */
+typedef struct plan {
+    int batch[TUTTI_MAX_DIMS], left[TUTTI_MAX_DIMS], right[TUTTI_MAX_DIMS], sum[TUTTI_MAX_DIMS];
+    int n_batch, n_left, n_right, n_sum;
+} plan;
+
+static bool make_plan(const term t[2], const term *out, plan *p) {
+    *p = (plan){0};
+    for (int i = 0; i < t[0].n; i++) {
+        int letter = t[0].letter[i];
+        bool other = place_of(&t[1], letter) >= 0, kept = place_of(out, letter) >= 0;
+        if (!other && !kept) return false; /* a sum of one operand */
+        if (other && kept) p->batch[p->n_batch++] = letter;
+        if (other && !kept) p->sum[p->n_sum++] = letter;
+        if (!other) p->left[p->n_left++] = letter;
+    }
+    for (int i = 0; i < t[1].n; i++) {
+        int letter = t[1].letter[i];
+        if (place_of(&t[0], letter) >= 0) continue;
+        if (place_of(out, letter) < 0) return false;
+        p->right[p->n_right++] = letter;
+    }
+    return p->n_batch + p->n_left + p->n_right == out->n && p->n_batch <= TUTTI_MAX_DIMS - 2;
+}
+
+static int append(int *letters, int n, const int *more, int n_more) {
+    for (int i = 0; i < n_more; i++) letters[n + i] = more[i];
+    return n + n_more;
+}
+
+static int64_t product_of(const tti_operand *const x[2], const term t[2], const int *letters,
+                          int n) {
+    int64_t size = 1;
+    for (int i = 0; i < n; i++) size *= size_of(x, t, letters[i]);
+    return size;
+}
+
+/* x as [batch.., rows, columns]. */
+static void as_matrices(tti_building *b, const tti_operand *const x[2], const term t[2], int i,
+                        const plan *p, bool left, tti_operand *out) {
+    int letters[3 * TUTTI_MAX_DIMS];
+    tutti_shape shape = {0};
+    tti_operand arranged = {0};
+    const int *own = left ? p->left : p->right;
+    int n_own = left ? p->n_left : p->n_right;
+    int n = append(letters, 0, p->batch, p->n_batch);
+    n = left ? append(letters, n, own, n_own) : append(letters, n, p->sum, p->n_sum);
+    n = left ? append(letters, n, p->sum, p->n_sum) : append(letters, n, own, n_own);
+    arrange(b, x[i], &t[i], letters, n, &arranged);
+    for (int k = 0; k < p->n_batch; k++) shape.dim[shape.n_dims++] = size_of(x, t, p->batch[k]);
+    int64_t n_rows = product_of(x, t, own, n_own), n_sum = product_of(x, t, p->sum, p->n_sum);
+    shape.dim[shape.n_dims++] = left ? n_rows : n_sum;
+    shape.dim[shape.n_dims++] = left ? n_sum : n_rows;
+    if (tti_good(b)) tti_do_reshape(b, &arranged, &shape, out);
+}
+
+static bool read_equation(const char *text, term t[2], term *out) {
+    const char *p = text;
+    t[0].n = read_term(&p, ',', t[0].letter);
+    if (t[0].n < 0 || *p != ',') return false;
+    p++;
+    t[1].n = read_term(&p, ',', t[1].letter);
+    if (t[1].n < 0 || strncmp(p, "->", 2) != 0) return false;
+    p += 2;
+    out->n = read_term(&p, ',', out->letter);
+    return out->n >= 0 && *p == '\0';
+}
+
+/* Two operands, as a product of matrices: [batch, left, sum] [batch, sum, right]. */
+static void einsum(tti_building *b, const tti_call *c) {
+    term t[2] = {{{0}, 0}}, out = {{0}, 0};
+    plan p;
+    const tti_arg *list = c->arg[1];
+    const char *equation = tti_text_at(b, c, 0);
+    if (!tti_good(b)) return;
+    if (list->kind != TTI_ARG_LIST || list->n != 2 || !read_equation(equation, t, &out) ||
+        !make_plan(t, &out, &p)) {
+        tti_refuse(b,
+                   "the equation '%.100s' is not supported: two operands, an arrow, no letter "
+                   "twice in one of them",
+                   equation);
+        return;
+    }
+    const tti_operand *const x[2] = {tti_operand_of(b, &list->items[0]),
+                                     tti_operand_of(b, &list->items[1])};
+    for (int i = 0; i < 2 && tti_good(b); i++)
+        if (tti_shape_of(x[i]).n_dims != t[i].n) tti_refuse(b, "the equation does not fit");
+    tti_operand left = {0}, right = {0}, made = {0}, wide = {0};
+    if (tti_good(b)) as_matrices(b, x, t, 0, &p, true, &left);
+    if (tti_good(b)) as_matrices(b, x, t, 1, &p, false, &right);
+    if (!tti_good(b)) return;
+    tti_set_value(b, &made, product(b, &left, &right), TTI_ELEM_F32,
+                  tti_of_batch(x[0]) || tti_of_batch(x[1]));
+    int letters[3 * TUTTI_MAX_DIMS], perm[TUTTI_MAX_DIMS];
+    int n = append(letters, 0, p.batch, p.n_batch);
+    n = append(letters, n, p.left, p.n_left);
+    n = append(letters, n, p.right, p.n_right);
+    term have = {.n = n};
+    tutti_shape shape = {.n_dims = n};
+    for (int i = 0; i < n; i++) {
+        have.letter[i] = letters[i];
+        shape.dim[i] = size_of(x, t, letters[i]);
+    }
+    for (int i = 0; i < out.n; i++) perm[i] = place_of(&have, out.letter[i]);
+    if (tti_good(b)) tti_do_reshape(b, &made, &shape, &wide);
+    if (tti_good(b)) tti_do_permute(b, &wide, perm, c->out[0]);
+}
+
+/* ---- attention ---- */
+
+typedef enum mask_kind { MASK_NONE, MASK_CAUSAL, MASK_ADDED } mask_kind;
+
+/* What a constant mask [..,T,S] is. */
+static mask_kind judge_mask(const tti_host *m) {
+    int n_dims = m->shape.n_dims;
+    int64_t n = tti_host_n(m), s = m->shape.dim[n_dims - 1], t = m->shape.dim[n_dims - 2];
+    bool none = true, causal = s == t, is_bool = m->elem == TTI_ELEM_BOOL;
+    for (int64_t i = 0; i < n && (none || causal); i++) {
+        double e = tti_host_at(m, i);
+        bool open = is_bool ? e != 0 : e == 0;
+        bool closed = is_bool ? e == 0 : e <= -1e30;
+        bool before = i % s <= i / s % t;
+        none = none && open;
+        causal = causal && (before ? open : closed);
+    }
+    return none ? MASK_NONE : causal ? MASK_CAUSAL : MASK_ADDED;
+}
+
+/* 0 where a boolean mask is true, minus infinity elsewhere; a floating one as it is. */
+static void additive_mask(tti_building *b, const tti_operand *mask, tti_operand *out) {
+    tti_host made;
+    *out = *mask;
+    if (mask->kind == TTI_OPERAND_GRAPH && mask->elem == TTI_ELEM_BOOL) {
+        tutti_graph *g = b->graph;
+        tutti_value *closed = tutti_affine(g, tti_truth(b, mask), -1, 1);
+        tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, -INFINITY);
+        out->value = tutti_keep(g, least, closed);
+        out->elem = TTI_ELEM_F32;
+        return;
+    }
+    if (mask->kind != TTI_OPERAND_HOST || mask->host.elem != TTI_ELEM_BOOL) return;
+    if (!tti_host_copy(b, &mask->host, &made)) return;
+    int64_t n = tti_host_n(&made);
+    for (int64_t i = 0; i < n; i++) made.data[i] = made.data[i] != 0 ? 0 : -INFINITY;
+    made.elem = TTI_ELEM_F32;
+    tti_set_host(out, &made);
+}
+
+/* The value of a mask.  One of as many rows as queries of the batch with its windows merged (Swin)
+ * repeats for each sample: its rows are made of one sample's. */
+static tutti_value *mask_value(tti_building *b, const tti_operand *mask, int64_t n_rows) {
+    tutti_shape shape = tti_shape_of(mask), wide = {0};
+    int64_t period = b->batch > 0 ? n_rows / b->batch : 0;
+    bool merged = mask->kind == TTI_OPERAND_HOST && shape.n_dims == 4 && shape.dim[0] == n_rows &&
+                  n_rows > b->batch && n_rows % b->batch == 0;
+    int64_t n = merged ? tti_host_n(&mask->host) : 0, n_part = merged ? n / b->batch : 0;
+    for (int64_t i = n_part; i < n && merged; i++)
+        merged = tti_host_at(&mask->host, i) == tti_host_at(&mask->host, i - n_part);
+    if (!merged) return tti_compact_value(b, mask);
+    tti_operand part = *mask;
+    part.host.shape.dim[0] = period;
+    wide.dim[wide.n_dims++] = 1;
+    for (int d = 0; d < 4; d++) wide.dim[wide.n_dims++] = part.host.shape.dim[d];
+    tutti_value *value = tutti_reshape(b->graph, tti_value_of(b, &part), &wide);
+    return tutti_reshape(b->graph, tti_repeat_rows(b, value), &shape);
+}
+
+typedef struct heads {
+    tutti_value *q, *k, *v; /* [B,H,T,D], [B,KV,S,D], [B,KV,S,E] */
+    int64_t b, h, kv, t, s, d, e;
+    double scale;
+} heads;
+
+/* [B,H,T,D] -> [B,T,H D] */
+static tutti_value *pack(tutti_graph *g, tutti_value *x, int64_t b, int64_t h, int64_t t,
+                         int64_t d) {
+    x = tutti_permute(g, x, (int[]){0, 2, 1, 3}, 4);
+    return tutti_reshape(g, x, &TUTTI_SHAPE(b, t, h * d));
+}
+
+/* As one op: queries, keys and values side by side. */
+static tutti_value *attend(tutti_graph *g, const heads *a, bool causal) {
+    tutti_value *parts[3] = {pack(g, a->q, a->b, a->h, a->t, a->d),
+                             pack(g, a->k, a->b, a->kv, a->s, a->d),
+                             pack(g, a->v, a->b, a->kv, a->s, a->d)};
+    tutti_attention_desc desc = {
+        .heads = a->h, .kv_heads = a->kv, .causal = causal, .scale = a->scale};
+    tutti_value *y = tutti_attention(g, tutti_concat(g, parts, 3, 2), NULL, &desc);
+    y = tutti_reshape(g, y, &TUTTI_SHAPE(a->b, a->t, a->h, a->d));
+    return tutti_permute(g, y, (int[]){0, 2, 1, 3}, 4);
+}
+
+/* Every key and value head as often as queries need it. */
+static tutti_value *repeat_heads(tutti_graph *g, tutti_value *x, int64_t times) {
+    tutti_shape s = tutti_value_type(x).shape;
+    if (times == 1) return x;
+    x = tutti_reshape(g, x, &TUTTI_SHAPE(s.dim[0], s.dim[1], 1, s.dim[2], s.dim[3]));
+    x = tutti_broadcast_to(g, x, &TUTTI_SHAPE(s.dim[0], s.dim[1], times, s.dim[2], s.dim[3]));
+    return tutti_reshape(g, x, &TUTTI_SHAPE(s.dim[0], s.dim[1] * times, s.dim[2], s.dim[3]));
+}
+
+/* Spelled out: softmax(scale q k^T + mask) v. */
+static tutti_value *spell_out(tutti_graph *g, const heads *a, tutti_value *mask, double p,
+                              const char *name) {
+    tutti_value *k = repeat_heads(g, a->k, a->h / a->kv), *v = repeat_heads(g, a->v, a->h / a->kv);
+    tutti_value *w = tutti_matmul_with(g, tutti_affine(g, a->q, a->scale, 0), k, false, true);
+    if (mask) w = tutti_add(g, w, mask);
+    w = tutti_softmax(g, w, -1);
+    if (p > 0) w = tutti_dropout(g, w, p, name);
+    return tutti_matmul(g, w, v);
+}
+
+static tutti_value *head_value(tti_building *b, const tti_operand *x) {
+    tutti_shape s = tti_shape_of(x);
+    tutti_value *value = tti_as_float(b, tti_batch_value(b, x));
+    if (s.n_dims == 3)
+        return tutti_reshape(b->graph, value, &TUTTI_SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
+    if (s.n_dims != 4) tti_refuse(b, "queries, keys and values of %d dimensions", s.n_dims);
+    return value;
+}
+
+/* query key value attn_mask dropout_p is_causal scale enable_gqa */
+static void sdpa(tti_building *b, const tti_call *c) {
+    const tti_operand *q = tti_operand_at(b, c, 0);
+    double p = tti_number_at(b, c, 4);
+    bool causal = tti_bool_at(b, c, 5), has_mask = tti_has(c, 3);
+    heads a = {.q = head_value(b, q),
+               .k = head_value(b, tti_operand_at(b, c, 1)),
+               .v = head_value(b, tti_operand_at(b, c, 2))};
+    if (!tti_good(b)) return;
+    tutti_shape sq = tutti_value_type(a.q).shape, sk = tutti_value_type(a.k).shape;
+    tutti_shape sv = tutti_value_type(a.v).shape;
+    a.b = sq.dim[0], a.h = sq.dim[1], a.t = sq.dim[2], a.d = sq.dim[3];
+    a.kv = sk.dim[1], a.s = sk.dim[2], a.e = sv.dim[3];
+    a.scale = tti_has(c, 6) ? tti_number_at(b, c, 6) : 1 / sqrt((double)a.d);
+    if (sk.dim[0] != a.b || sk.dim[3] != a.d || sv.dim[2] != a.s || a.kv < 1 || a.h % a.kv != 0 ||
+        sv.dim[1] != a.kv)
+        tti_refuse(b, "the shapes of queries, keys and values do not fit");
+    const tti_operand *mask = has_mask ? tti_operand_at(b, c, 3) : NULL;
+    mask_kind kind = mask ? MASK_ADDED : causal ? MASK_CAUSAL : MASK_NONE;
+    if (mask && tti_good(b) && tti_shape_of(mask).n_dims < 2)
+        tti_refuse(b, "a mask of one dimension");
+    if (mask && mask->kind == TTI_OPERAND_HOST && tti_good(b)) kind = judge_mask(&mask->host);
+    if (mask && causal) tti_refuse(b, "attn_mask and is_causal together");
+    if (kind == MASK_CAUSAL && a.s != a.t) tti_refuse(b, "a causal mask of another length of keys");
+    if (!tti_good(b)) return;
+    bool packs = kind != MASK_ADDED && a.s == a.t && a.e == a.d && a.scale > 0;
+    tutti_value *y;
+    if (packs && (p == 0 || !tutti_graph_is_training(b->graph))) {
+        y = attend(b->graph, &a, kind == MASK_CAUSAL);
+    } else {
+        tti_operand added = {0};
+        tutti_value *bias = NULL;
+        if (kind == MASK_CAUSAL && !mask) {
+            tti_host made;
+            if (!tti_host_new(b, TTI_ELEM_F32, &TUTTI_SHAPE(a.t, a.s), &made)) return;
+            for (int64_t i = 0; i < a.t * a.s; i++)
+                made.data[i] = i % a.s <= i / a.s ? 0 : -INFINITY;
+            tti_set_host(&added, &made);
+        } else if (mask) {
+            additive_mask(b, mask, &added);
+        }
+        if (kind != MASK_NONE) bias = mask_value(b, &added, a.b);
+        y = spell_out(b->graph, &a, bias, p, p > 0 ? tti_layer_name_of(b) : "");
+    }
+    if (tti_shape_of(q).n_dims == 3) y = tutti_reshape(b->graph, y, &TUTTI_SHAPE(a.b, a.t, a.e));
+    tti_set_value(b, c->out[0], y, TTI_ELEM_F32, true);
+}
+
+const tti_operator tti_operators_attention[] = {
+    {.target = "aten.matmul.default",
+     .signature = "self other",
+     .build = matmul,
+     .fold = fold_matmul},
+    {.target = "aten.mm.default", .signature = "self mat2", .build = matmul, .fold = fold_matmul},
+    {.target = "aten.bmm.default", .signature = "self mat2", .build = matmul, .fold = fold_matmul},
+    {.target = "aten.einsum.default", .signature = "equation tensors path!=None", .build = einsum},
+    {.target = "aten.scaled_dot_product_attention.default",
+     .signature = "query key value attn_mask=None dropout_p=0 is_causal=False scale=None "
+                  "enable_gqa!=False",
+     .build = sdpa},
+    {0},
+};

@@ -1,0 +1,263 @@
+/* aten_logic.c - comparisons, logic, and what masks choose.
+ *
+ * A boolean that depends on inputs is f32 in the graph, 0 or 1. */
+#include <math.h>
+
+#include "base/error.h"
+#include "import/aten/aten.h"
+
+static double f_eq(double x, double y) { return x == y; }
+static double f_ne(double x, double y) { return x != y; }
+static double f_lt(double x, double y) { return x < y; }
+static double f_le(double x, double y) { return x <= y; }
+static double f_gt(double x, double y) { return x > y; }
+static double f_ge(double x, double y) { return x >= y; }
+static double f_and(double x, double y) { return (double)((int64_t)x & (int64_t)y); }
+static double f_or(double x, double y) { return (double)((int64_t)x | (int64_t)y); }
+static double f_xor(double x, double y) { return (double)((int64_t)x ^ (int64_t)y); }
+static double f_logical_and(double x, double y) { return x != 0 && y != 0; }
+static double f_logical_or(double x, double y) { return x != 0 || y != 0; }
+static double f_logical_xor(double x, double y) { return (x != 0) != (y != 0); }
+
+/* ---- comparisons ---- */
+
+static tutti_value *not_of(tutti_graph *g, tutti_value *x) { return tutti_affine(g, x, -1, 1); }
+
+static tutti_value *differ(tutti_graph *g, tutti_value *x, tutti_value *y) {
+    return not_of(g, tutti_equal(g, x, y));
+}
+static tutti_value *greater(tutti_graph *g, tutti_value *x, tutti_value *y) {
+    return tutti_less(g, y, x);
+}
+static tutti_value *greater_equal(tutti_graph *g, tutti_value *x, tutti_value *y) {
+    return tutti_less_equal(g, y, x);
+}
+
+static void compare(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (!tti_good(b)) return;
+    tutti_value *value = b->row->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    tti_set_pair(b, c->out[0], value, TTI_ELEM_BOOL, x, y);
+}
+
+static void fold_compare(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_BOOL, b->row->f2, c->out[0]);
+}
+
+/* ---- logic ---- */
+
+tutti_value *tti_truth(tti_building *b, const tti_operand *x) {
+    tutti_graph *g = b->graph;
+    tutti_value *value = tti_compact_value(b, x);
+    if (tti_elem_of(x) == TTI_ELEM_BOOL) return value;
+    return differ(g, value, tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0));
+}
+
+static tutti_value *both(tutti_graph *g, tutti_value *x, tutti_value *y) {
+    return tutti_mul(g, x, y);
+}
+static tutti_value *one_of(tutti_graph *g, tutti_value *x, tutti_value *y) {
+    return tutti_abs(g, tutti_sub(g, x, y));
+}
+
+static void join_truths(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (!tti_good(b)) return;
+    tutti_value *p = tti_truth(b, x), *q = tti_truth(b, y);
+    tti_set_pair(b, c->out[0], b->row->b2(b->graph, p, q), TTI_ELEM_BOOL, x, y);
+}
+
+/* For booleans only: bitwise operators on integers that depend on inputs are not supported. */
+static void join_bits(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (!tti_good(b)) return;
+    if (tti_elem_of(x) != TTI_ELEM_BOOL || tti_elem_of(y) != TTI_ELEM_BOOL)
+        tti_refuse(b, "bits of integers that depend on inputs are not supported");
+    join_truths(b, c);
+}
+
+static void fold_bits(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
+}
+
+/* not x, of any type. */
+static void logical_not(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    tti_operand zero = {0};
+    tti_set_number(&zero, 0, TTI_ELEM_I64, false);
+    if (!tti_good(b)) return;
+    if (tti_on_host(x))
+        tti_fold_pair(b, x, &zero, TTI_ELEM_BOOL, f_eq, c->out[0]);
+    else
+        tti_set_pair(b, c->out[0], not_of(b->graph, tti_truth(b, x)), TTI_ELEM_BOOL, x, &zero);
+}
+
+/* ~x = -x - 1 of integers. */
+static void bitwise_not(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    tti_operand ones = {0};
+    tti_elem elem = tti_elem_of(x);
+    tti_set_number(&ones, -1, TTI_ELEM_I64, false);
+    if (!tti_good(b)) return;
+    if (elem == TTI_ELEM_BOOL)
+        logical_not(b, c);
+    else if (tti_on_host(x))
+        tti_fold_pair(b, x, &ones, elem, f_xor, c->out[0]);
+    else
+        tti_set_pair(b, c->out[0], tutti_affine(b->graph, tti_compact_value(b, x), -1, -1), elem, x,
+                     &ones);
+}
+
+static double f_isnan(double x, double y) { return (void)y, isnan(x); }
+static double f_isinf(double x, double y) { return (void)y, isinf(x); }
+static double f_isfinite(double x, double y) { return (void)y, isfinite(x); }
+
+static tutti_value *is_nan(tutti_graph *g, tutti_value *x, tutti_value *infinity) {
+    return (void)infinity, differ(g, x, x);
+}
+static tutti_value *is_inf(tutti_graph *g, tutti_value *x, tutti_value *infinity) {
+    return tutti_equal(g, tutti_abs(g, x), infinity);
+}
+static tutti_value *is_finite(tutti_graph *g, tutti_value *x, tutti_value *infinity) {
+    return tutti_less(g, tutti_abs(g, x), infinity);
+}
+
+static void classify(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    const tti_operator *row = b->row;
+    tti_operand infinity = {0};
+    tti_set_number(&infinity, INFINITY, TTI_ELEM_F64, false);
+    if (!tti_good(b)) return;
+    if (tti_on_host(x)) {
+        tti_fold_pair(b, x, &infinity, TTI_ELEM_BOOL, row->f2, c->out[0]);
+        return;
+    }
+    tutti_value *value = tti_compact_value(b, x), *limit = tti_value_of(b, &infinity);
+    tti_set_pair(b, c->out[0], row->b2(b->graph, value, limit), TTI_ELEM_BOOL, x, &infinity);
+}
+
+/* ---- choosing ---- */
+
+/* condition ? x : y of host tensors and numbers. */
+static void choose(tti_building *b, const tti_operand *m, const tti_operand *x,
+                   const tti_operand *y, tti_operand *out) {
+    tutti_shape sm = tti_shape_of(m), sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
+    tti_host made, p = {0}, q = {0}, r;
+    if (!tti_good(b) || !tti_host_broadcast(b, &sm, &sx, &shape)) return;
+    if (!tti_host_broadcast(b, &shape, &sy, &shape)) return;
+    if (!tti_host_new(b, tti_promote(x, y), &shape, &made)) return;
+    if (!tti_host_expand(b, &m->host, &shape, &r)) return;
+    if (x->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &x->host, &shape, &p)) return;
+    if (y->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &y->host, &shape, &q)) return;
+    int64_t n = tti_host_n(&made);
+    for (int64_t i = 0; i < n; i++)
+        made.data[i] = tti_round(
+            made.elem, tti_host_at(&r, i) != 0 ? tti_element(x, &p, i) : tti_element(y, &q, i));
+    tti_set_host(out, &made);
+}
+
+static void fold_where(tti_building *b, const tti_call *c) {
+    const tti_operand *m = tti_operand_at(b, c, 0);
+    choose(b, m, tti_operand_at(b, c, 1), tti_operand_at(b, c, 2), c->out[0]);
+}
+
+static void choose_values(tti_building *b, const tti_operand *m, const tti_operand *x,
+                          const tti_operand *y, tti_elem elem, tti_operand *out) {
+    tti_operand part = {0};
+    if (!tti_good(b)) return;
+    tutti_value *mask = tti_truth(b, m);
+    tutti_value *p = tti_compact_value(b, x), *q = tti_compact_value(b, y);
+    tutti_value *value = tutti_where(b->graph, mask, p, q);
+    tti_set_pair(b, &part, p, elem, x, m); /* for its shape and rows alone */
+    if (tti_good(b)) tti_set_pair(b, out, value, elem, &part, y);
+}
+
+/* condition self other */
+static void where(tti_building *b, const tti_call *c) {
+    const tti_operand *m = tti_operand_at(b, c, 0);
+    const tti_operand *x = tti_operand_at(b, c, 1), *y = tti_operand_at(b, c, 2);
+    if (tti_good(b)) choose_values(b, m, x, y, tti_promote(x, y), c->out[0]);
+}
+
+/* self mask value: value where mask is true. */
+static void masked_fill(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *mask = tti_operand_at(b, c, 1);
+    if (tti_good(b)) choose_values(b, mask, tti_operand_at(b, c, 2), x, tti_elem_of(x), c->out[0]);
+}
+
+static void fold_masked_fill(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *mask = tti_operand_at(b, c, 1);
+    double value = tti_number_at(b, c, 2);
+    tutti_shape sx = tti_shape_of(x), sm = tti_shape_of(mask), shape;
+    tti_host made, p, q;
+    if (!tti_good(b) || !tti_host_broadcast(b, &sx, &sm, &shape)) return;
+    if (!tti_host_expand(b, &x->host, &shape, &p) || !tti_host_expand(b, &mask->host, &shape, &q))
+        return;
+    if (!tti_host_new(b, x->host.elem, &shape, &made)) return;
+    int64_t n = tti_host_n(&made);
+    for (int64_t i = 0; i < n; i++)
+        made.data[i] = tti_host_at(&q, i) != 0 ? tti_round(made.elem, value) : tti_host_at(&p, i);
+    tti_set_host(c->out[0], &made);
+}
+
+#define COMPARE(op, fn, builder)                                                                 \
+    {                                                                                            \
+        .target = "aten." op, .signature = "self other", .build = compare, .fold = fold_compare, \
+        .f2 = fn, .b2 = builder                                                                  \
+    }
+#define COMPARES(op, fn, builder) \
+    COMPARE(op ".Tensor", fn, builder), COMPARE(op ".Scalar", fn, builder)
+#define LOGIC(op, fn, builder)                                                            \
+    {                                                                                     \
+        .target = "aten." op ".default", .signature = "self other", .build = join_truths, \
+        .fold = fold_compare, .f2 = fn, .b2 = builder                                     \
+    }
+#define BITS(op, fn, builder)                                                                   \
+    {                                                                                           \
+        .target = "aten." op, .signature = "self other", .build = join_bits, .fold = fold_bits, \
+        .f2 = fn, .b2 = builder                                                                 \
+    }
+#define CLASSIFY(op, fn, builder)                                                                  \
+    {                                                                                              \
+        .target = "aten." op ".default", .signature = "self", .build = classify, .fold = classify, \
+        .f2 = fn, .b2 = builder                                                                    \
+    }
+#define BOTH(op, args, fn) \
+    { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
+#define CHOICE(op, args, built, folded) \
+    { .target = "aten." op, .signature = args, .build = built, .fold = folded }
+
+const tti_operator tti_operators_logic[] = {
+    COMPARES("eq", f_eq, tutti_equal),
+    COMPARES("ne", f_ne, differ),
+    COMPARES("lt", f_lt, tutti_less),
+    COMPARES("le", f_le, tutti_less_equal),
+    COMPARES("gt", f_gt, greater),
+    COMPARES("ge", f_ge, greater_equal),
+    LOGIC("logical_and", f_logical_and, both),
+    LOGIC("logical_or", f_logical_or, tutti_maximum),
+    LOGIC("logical_xor", f_logical_xor, one_of),
+    BITS("__and__.Tensor", f_and, both),
+    BITS("__or__.Tensor", f_or, tutti_maximum),
+    BITS("__xor__.Tensor", f_xor, one_of),
+    BITS("bitwise_and.Tensor", f_and, both),
+    BITS("bitwise_or.Tensor", f_or, tutti_maximum),
+    BITS("bitwise_xor.Tensor", f_xor, one_of),
+    BITS("bitwise_and.Scalar", f_and, both),
+    BITS("bitwise_or.Scalar", f_or, tutti_maximum),
+    BITS("bitwise_xor.Scalar", f_xor, one_of),
+    BOTH("logical_not.default", "self", logical_not),
+    BOTH("bitwise_not.default", "self", bitwise_not),
+    CLASSIFY("isnan", f_isnan, is_nan),
+    CLASSIFY("isinf", f_isinf, is_inf),
+    CLASSIFY("isfinite", f_isfinite, is_finite),
+    CHOICE("masked_fill.Scalar", "self mask value", masked_fill, fold_masked_fill),
+    CHOICE("masked_fill.Tensor", "self mask value", masked_fill, fold_masked_fill),
+    CHOICE("where.self", "condition self other", where, fold_where),
+    CHOICE("where.ScalarOther", "condition self other", where, fold_where),
+    CHOICE("where.ScalarSelf", "condition self other", where, fold_where),
+    CHOICE("where.Scalar", "condition self other", where, fold_where),
+    {0},
+};

@@ -1,0 +1,213 @@
+/* aten_loss.c - PyTorch's losses, as a model computes its own.
+ *
+ * A mean is that over the rows of the shard that are there; padding adds nothing to a sum. */
+#include "base/error.h"
+#include "import/aten/aten.h"
+
+enum { NONE, MEAN, SUM }; /* reduction */
+
+static int reduction_at(tti_building *b, const tti_call *c, int k) {
+    int64_t reduction = tti_int_at(b, c, k);
+    if (reduction < NONE || reduction > SUM) tti_refuse(b, "the reduction is not 0, 1 or 2");
+    return (int)reduction;
+}
+
+/* terms [batch,..], or sums and means of them.  weight: of each term, [batch,..] or NULL: 1. */
+static void reduce_terms(tti_building *b, const tti_call *c, tutti_value *terms,
+                         tutti_value *weight, int reduction) {
+    tutti_graph *g = b->graph;
+    if (!tti_good(b) || !terms) return;
+    if (reduction == NONE) {
+        tti_set_value(b, c->out[0], terms, TTI_ELEM_F32, true);
+        return;
+    }
+    tutti_value *sum = tutti_sum(g, tti_present_rows(b, terms), NULL);
+    if (reduction == MEAN && weight) {
+        tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-30);
+        tutti_value *all = tutti_sum(g, tti_present_rows(b, weight), NULL);
+        sum = tutti_div(g, sum, tutti_maximum(g, all, least));
+    } else if (reduction == MEAN) {
+        const tutti_shape shape = tutti_value_type(terms).shape;
+        double width = (double)tutti_shape_n_elems(&shape) / (double)TTI_MAX(shape.dim[0], 1);
+        sum = tutti_div(g, tutti_affine(g, sum, 1 / width, 0), tti_n_present(b));
+    }
+    tti_set_value(b, c->out[0], sum, TTI_ELEM_F32, false);
+}
+
+/* ---- of two values ---- */
+
+static bool same_shape(const tti_operand *x, const tti_operand *y) {
+    tutti_shape a = tti_shape_of(x), b = tti_shape_of(y);
+    bool same = a.n_dims == b.n_dims;
+    for (int d = 0; d < a.n_dims && same; d++) same = a.dim[d] == b.dim[d];
+    return same;
+}
+
+typedef struct pair {
+    tutti_value *x, *t;
+} pair;
+
+static pair pair_at(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *t = tti_operand_at(b, c, 1);
+    pair p = {tti_as_float(b, tti_batch_value(b, x)), tti_as_float(b, tti_batch_value(b, t))};
+    if (tti_good(b) && !same_shape(x, t))
+        tti_refuse(b, "the prediction and its target differ in shape");
+    return p;
+}
+
+static void mse_loss(tti_building *b, const tti_call *c) {
+    pair p = pair_at(b, c);
+    reduce_terms(b, c, tutti_square(b->graph, tutti_sub(b->graph, p.x, p.t)), NULL,
+                 reduction_at(b, c, 2));
+}
+
+static void l1_loss(tti_building *b, const tti_call *c) {
+    pair p = pair_at(b, c);
+    reduce_terms(b, c, tutti_abs(b->graph, tutti_sub(b->graph, p.x, p.t)), NULL,
+                 reduction_at(b, c, 2));
+}
+
+/* e^2/2 up to the bend and a line from there on. */
+static tutti_value *bent(tti_building *b, const tti_call *c, double bend) {
+    tutti_graph *g = b->graph;
+    pair p = pair_at(b, c);
+    tutti_value *size = tutti_abs(g, tutti_sub(g, p.x, p.t));
+    tutti_value *inner =
+        tutti_minimum(g, size, tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, bend));
+    return tutti_mul(g, inner, tutti_sub(g, size, tutti_affine(g, inner, 0.5, 0)));
+}
+
+static void huber_loss(tti_building *b, const tti_call *c) {
+    reduce_terms(b, c, bent(b, c, tti_number_at(b, c, 3)), NULL, reduction_at(b, c, 2));
+}
+
+static void smooth_l1_loss(tti_building *b, const tti_call *c) {
+    double beta = tti_number_at(b, c, 3);
+    if (!(beta > 0)) {
+        if (tti_good(b)) l1_loss(b, c);
+        return;
+    }
+    tutti_value *terms = tutti_affine(b->graph, bent(b, c, beta), 1 / beta, 0);
+    reduce_terms(b, c, terms, NULL, reduction_at(b, c, 2));
+}
+
+/* ln(1 + e^x) without overflow. */
+static tutti_value *softplus(tutti_graph *g, tutti_value *x) {
+    tutti_value *tail = tutti_exp(g, tutti_neg(g, tutti_abs(g, x)));
+    return tutti_add(g, tutti_maximum(g, x, tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0)),
+                     tutti_log(g, tutti_affine(g, tail, 1, 1)));
+}
+
+/* weight ((1 - t) x + (1 + (pos_weight - 1) t) ln(1 + e^-x)) */
+static void bce_with_logits(tti_building *b, const tti_call *c) {
+    tutti_graph *g = b->graph;
+    pair p = pair_at(b, c);
+    tutti_value *log = softplus(g, tutti_neg(g, p.x));
+    if (tti_has(c, 3)) {
+        tutti_value *w = tti_as_float(b, tti_value_of(b, tti_operand_at(b, c, 3)));
+        tutti_value *scale = tutti_mul(g, p.t, tutti_affine(g, w, 1, -1));
+        log = tutti_mul(g, log, tutti_affine(g, scale, 1, 1));
+    }
+    tutti_value *terms = tutti_add(g, tutti_mul(g, tutti_affine(g, p.t, -1, 1), p.x), log);
+    if (tti_has(c, 2))
+        terms = tutti_mul(g, terms, tti_as_float(b, tti_value_of(b, tti_operand_at(b, c, 2))));
+    reduce_terms(b, c, terms, NULL, reduction_at(b, c, 4));
+}
+
+/* t (ln t - x); of log_target e^t (t - x). */
+static void kl_div(tti_building *b, const tti_call *c) {
+    tutti_graph *g = b->graph;
+    pair p = pair_at(b, c);
+    tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-38);
+    bool is_log = tti_bool_at(b, c, 3);
+    tutti_value *t = is_log ? tutti_exp(g, p.t) : p.t;
+    tutti_value *log_t = is_log ? p.t : tutti_log(g, tutti_maximum(g, p.t, least));
+    reduce_terms(b, c, tutti_mul(g, t, tutti_sub(g, log_t, p.x)), NULL, reduction_at(b, c, 2));
+}
+
+/* ---- of classes ---- */
+
+/* Values [N,C,..] with the classes last, as rows [R,C]. */
+static tutti_value *class_rows(tti_building *b, tutti_value *x) {
+    tutti_graph *g = b->graph;
+    const tutti_shape shape = tutti_value_type(x).shape;
+    int perm[TUTTI_MAX_DIMS] = {0};
+    if (!x || shape.n_dims < 2) return NULL;
+    for (int d = 1; d < shape.n_dims; d++) perm[d] = d + 1 < shape.n_dims ? d + 1 : 1;
+    if (shape.n_dims > 2) x = tutti_permute(g, x, perm, shape.n_dims);
+    int64_t n_classes = shape.dim[1];
+    return tutti_reshape(
+        g, x, &TUTTI_SHAPE(tutti_shape_n_elems(&shape) / TTI_MAX(n_classes, 1), n_classes));
+}
+
+/* Sums over the classes [R], as [N,..]. */
+static tutti_value *sum_classes(tutti_graph *g, tutti_value *x, const tutti_shape *to) {
+    return tutti_reshape(g, tutti_sum(g, x, &(tutti_axes){.n = 1, .axis = {1}}), to);
+}
+
+/* - sum of target times log_p; label smoothing gives a share of the target to all classes. */
+static void negative_likelihood(tti_building *b, const tti_call *c, tutti_value *log_p, int ignore,
+                                int reduction, double smoothing) {
+    tutti_graph *g = b->graph;
+    const tti_operand *t = tti_operand_at(b, c, 1);
+    tutti_shape shape = tti_shape_of(t);
+    if (!tti_good(b) || !log_p) return;
+    if (tti_elem_is_float(tti_elem_of(t)) || shape.n_dims < 1) {
+        tti_refuse(b, "targets that are probabilities, or a single sample, are not supported");
+        return;
+    }
+    int64_t n_classes = tutti_value_type(log_p).shape.dim[1], n = tutti_shape_n_elems(&shape);
+    tutti_value *label = tti_as_float(b, tti_batch_value(b, t));
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    double left_out = (double)tti_int_at(b, c, ignore);
+    tutti_value *kept = tutti_minimum(g, tutti_abs(g, tutti_affine(g, label, 1, -left_out)), one);
+    label = tutti_affine(g, tutti_mul(g, tutti_affine(g, label, 1, 1), kept), 1, -1);
+    label = tutti_reshape(g, tutti_cast(g, label, TUTTI_I32), &TUTTI_SHAPE(n));
+    tutti_value *hot = tutti_one_hot(g, label, n_classes), *target = hot;
+    tutti_value *column = tutti_reshape(g, kept, &TUTTI_SHAPE(n, 1));
+    if (smoothing > 0)
+        target = tutti_add(g, tutti_affine(g, hot, 1 - smoothing, 0),
+                           tutti_affine(g, column, smoothing / (double)n_classes, 0));
+    tutti_value *weight = hot;
+    if (tti_has(c, 2)) {
+        tutti_value *w = tti_as_float(b, tti_value_of(b, tti_operand_at(b, c, 2)));
+        target = tutti_mul(g, target, w);
+        weight = tutti_mul(g, hot, w);
+    }
+    tutti_value *terms = tutti_neg(g, sum_classes(g, tutti_mul(g, target, log_p), &shape));
+    reduce_terms(b, c, terms, sum_classes(g, weight, &shape), reduction);
+}
+
+static void cross_entropy_loss(tti_building *b, const tti_call *c) {
+    tutti_value *x = tti_as_float(b, tti_batch_value(b, tti_operand_at(b, c, 0)));
+    if (!tti_good(b)) return;
+    negative_likelihood(b, c, tutti_log_softmax(b->graph, class_rows(b, x), 1), 4,
+                        reduction_at(b, c, 3), tti_number_at(b, c, 5));
+}
+
+static void nll_loss(tti_building *b, const tti_call *c) {
+    tutti_value *x = tti_as_float(b, tti_batch_value(b, tti_operand_at(b, c, 0)));
+    if (!tti_good(b)) return;
+    negative_likelihood(b, c, class_rows(b, x), 4, reduction_at(b, c, 3), 0);
+}
+
+/* ---- the table ---- */
+
+#define LOSS(name, arguments, fn) \
+    { .target = "aten." name, .signature = arguments, .build = fn }
+
+const tti_operator tti_operators_loss[] = {
+    LOSS("mse_loss.default", "self target reduction=1", mse_loss),
+    LOSS("l1_loss.default", "self target reduction=1", l1_loss),
+    LOSS("huber_loss.default", "self target reduction=1 delta=1.0", huber_loss),
+    LOSS("smooth_l1_loss.default", "self target reduction=1 beta=1.0", smooth_l1_loss),
+    LOSS("binary_cross_entropy_with_logits.default",
+         "self target weight=None pos_weight=None reduction=1", bce_with_logits),
+    LOSS("kl_div.default", "self target reduction=1 log_target=False", kl_div),
+    LOSS("cross_entropy_loss.default",
+         "self target weight=None reduction=1 ignore_index=-100 label_smoothing=0.0",
+         cross_entropy_loss),
+    LOSS("nll_loss_nd.default", "self target weight=None reduction=1 ignore_index=-100", nll_loss),
+    LOSS("nll_loss.default", "self target weight=None reduction=1 ignore_index=-100", nll_loss),
+    {0},
+};

@@ -1,0 +1,354 @@
+/* build.c - walks the calls of a program and hands each to its row of the operator table.
+ *
+ * Memory that several values share in PyTorch is followed by groups: a call that writes to its
+ * first argument replaces that value for whoever names it, and makes other views of the same memory
+ * unusable.  Host tensors are real views, so that writes go through to what they look at. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "import/build/building.h"
+
+/* ---- calls ---- */
+
+/* A part was written: the whole is made again of what lies in front, the part, and what lies
+ * behind, and so is what the whole is a part of. */
+static void write_whole(tti_building *b, const tti_operand *part) {
+    while (tti_good(b) && part->base > 0) {
+        tti_operand *whole = &b->values[part->base - 1];
+        tutti_shape shape = tti_shape_of(whole);
+        if (whole->kind != TTI_OPERAND_GRAPH || whole->group != part->group) return;
+        bool any = tti_of_batch(whole) || tti_of_batch(part);
+        tutti_value *old = any ? tti_batch_value(b, whole) : tti_value_of(b, whole);
+        tutti_value *new = any ? tti_batch_value(b, part) : tti_value_of(b, part), *parts[3];
+        int dim = part->part_dim, n = 0;
+        if (part->selected) {
+            tutti_shape wide = shape;
+            wide.dim[dim] = 1;
+            new = tutti_reshape(b->graph, new, &wide);
+        }
+        int64_t len = new ? tutti_value_type(new).shape.dim[dim] : 0;
+        int64_t end = part->part_start + len, behind = shape.dim[dim] - end;
+        if (part->part_start > 0) parts[n++] = tutti_slice(b->graph, old, dim, 0, part->part_start);
+        parts[n++] = tti_as_float(b, new);
+        if (behind > 0) parts[n++] = tutti_slice(b->graph, old, dim, end, behind);
+        tti_operand made = *whole;
+        made.value = n > 1 ? tutti_concat(b->graph, parts, n, dim) : parts[0];
+        made.of_input = any;
+        made.rows = 0;
+        made.folded = made.is_noise = false;
+        made.stamp = b->writes[whole->group];
+        tti_check_graph(b);
+        *whole = made;
+        part = whole;
+    }
+}
+
+/* x.op_(...): the result becomes x, for all names that look at the same memory. */
+static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
+    const tti_arg *arg = tti_arg_at(c, 0);
+    if (!tti_good(b) || arg->kind != TTI_ARG_VALUE) return;
+    tti_operand *self = &b->values[arg->value];
+    if (self->kind == TTI_OPERAND_HOST && made->kind == TTI_OPERAND_HOST) {
+        tti_host source;
+        int64_t n = tti_host_n(&self->host);
+        if (!tti_host_expand(b, &made->host, &self->host.shape, &source)) return;
+        tti_host copy; /* source may look at the same memory */
+        if (!tti_host_copy(b, &source, &copy)) return;
+        for (int64_t i = 0; i < n; i++)
+            self->host.data[tti_host_place(&self->host, i)] =
+                tti_round(self->host.elem, copy.data[i]);
+        *made = *self;
+        return;
+    }
+    if (self->kind == TTI_OPERAND_HOST && *self->host.shared) {
+        tti_refuse(b,
+                   "values that depend on inputs are written into a part of a constant tensor; "
+                   "this is not supported");
+        return;
+    }
+    if (self->kind == TTI_OPERAND_GRAPH) {
+        made->group = self->group;
+        made->stamp = ++b->writes[self->group];
+        made->base = self->base;
+        made->part_dim = self->part_dim;
+        made->part_start = self->part_start;
+        made->selected = self->selected;
+    }
+    if (made->kind == TTI_OPERAND_HOST && self->kind == TTI_OPERAND_GRAPH && self->base > 0) {
+        tti_elem elem = self->elem;
+        tutti_shape shape = tti_shape_of(self);
+        tti_host wide;
+        if (!tti_host_expand(b, &made->host, &shape, &wide)) return;
+        tti_operand own = *self, host = *made;
+        host.host = wide;
+        own.value = tti_as_float(
+            b, tti_of_batch(self) ? tti_batch_value(b, &host) : tti_value_of(b, &host));
+        own.elem = elem;
+        own.folded = own.is_noise = false;
+        own.stamp = made->stamp;
+        if (own.rows > 0) own.of_input = true;
+        own.rows = 0;
+        *made = own;
+    }
+    *self = *made;
+    write_whole(b, self);
+}
+
+static void share_group(tti_building *b, const tti_call *c) {
+    const tti_arg *arg = tti_arg_at(c, 0);
+    if (arg->kind != TTI_ARG_VALUE) return;
+    const tti_operand *self = &b->values[arg->value];
+    for (int i = 0; i < c->n_outs && self->kind == TTI_OPERAND_GRAPH; i++)
+        if (c->out[i] && c->out[i]->kind == TTI_OPERAND_GRAPH) {
+            c->out[i]->group = self->group;
+            c->out[i]->stamp = b->writes[self->group];
+        }
+}
+
+static void run_row(tti_building *b, const tti_operator *row, bool in_place,
+                    const tti_op_call *call) {
+    tti_call c = {0};
+    tti_operand written = {0};
+    tti_fill_args(b, row, call, &c);
+    if (call->n_outs > (int)TTI_COUNT(c.out))
+        tti_refuse(b, "it has %d results, %d are supported", call->n_outs, (int)TTI_COUNT(c.out));
+    if (!tti_good(b)) return;
+    c.n_outs = call->n_outs;
+    for (int i = 0; i < call->n_outs; i++)
+        c.out[i] = call->outs[i] >= 0 ? &b->values[call->outs[i]] : NULL;
+    tti_operand *result = c.out[0];
+    if (in_place) c.out[0] = &written;
+    if (!tti_apply_row(b, row, &c)) return;
+    if (row->view && !in_place) share_group(b, &c);
+    if (in_place) write_back(b, &c, &written);
+    if (in_place && result) *result = written;
+}
+
+static void run_block(tti_building *b, const tti_block *block, tti_operand *values);
+
+/* A graph inside the graph: its arguments are the call's behind it. */
+static void run_inner(tti_building *b, const tti_op_call *call) {
+    const tti_block *outer = b->block, *inner = NULL;
+    tti_operand *values = b->values;
+    int at = 0;
+    while (at < call->n_args && call->args[at].arg.kind != TTI_ARG_BLOCK) at++;
+    if (at < call->n_args) inner = call->args[at].arg.block;
+    if (!inner || call->n_args - at - 1 != inner->n_inputs || inner->n_outputs != call->n_outs) {
+        tti_refuse(b, "its inner graph does not fit the call");
+        return;
+    }
+    tti_operand *own = tti_arena_alloc(&b->arena, ((size_t)inner->n_values + 1) * sizeof *own);
+    if (!own) {
+        tti_no_memory(b);
+        return;
+    }
+    for (int i = 0; i < inner->n_inputs; i++)
+        if (inner->inputs[i] >= 0)
+            own[inner->inputs[i]] = *tti_operand_of(b, &call->args[at + 1 + i].arg);
+    for (int i = 0; i < inner->n_values; i++) own[i].base = 0; /* of other values */
+    if (tti_good(b)) run_block(b, inner, own);
+    for (int i = 0; tti_good(b) && i < call->n_outs; i++) {
+        tti_operand result = *tti_operand_of(b, &inner->outputs[i]);
+        if (call->outs[i] >= 0) values[call->outs[i]] = result;
+    }
+    b->block = outer;
+    b->values = values;
+    b->call = call;
+}
+
+bool tti_has_inner_block(const char *target) {
+    return strcmp(target, "higher_order.wrap_with_set_grad_enabled") == 0 ||
+           strcmp(target, "higher_order.wrap_with_autocast") == 0;
+}
+
+static void run_call(tti_building *b, const tti_op_call *call) {
+    bool in_place;
+    b->call = call;
+    if (tti_has_inner_block(call->target)) {
+        run_inner(b, call);
+        return;
+    }
+    const tti_operator *row = b->find(call->target, &in_place);
+    if (!row)
+        tti_refuse(b, "this operator is not supported");
+    else
+        run_row(b, row, in_place, call);
+}
+
+static void run_block(tti_building *b, const tti_block *block, tti_operand *values) {
+    b->block = block;
+    b->values = values;
+    for (int i = 0; i < block->n_calls && tti_good(b); i++) run_call(b, &block->calls[i]);
+    b->call = NULL;
+}
+
+/* ---- what the model begins with ---- */
+
+static tutti_shape shape_of_spec(const tti_input_spec *spec) {
+    tutti_shape shape = {.n_dims = spec->shape.n_dims};
+    for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = spec->shape.dim[d];
+    return shape;
+}
+
+/* Values that are read by some call of a block, or of one inside it. */
+static void mark_used(const tti_arg *arg, bool *used) {
+    if (arg->kind == TTI_ARG_VALUE) used[arg->value] = true;
+    for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n; i++) mark_used(&arg->items[i], used);
+}
+
+static bool *find_used(tti_building *b) {
+    const tti_block *block = &b->program->main;
+    bool *used = tti_arena_alloc(&b->arena, (size_t)block->n_values + 1);
+    if (!used) tti_no_memory(b);
+    for (int i = 0; used && i < block->n_calls; i++)
+        for (int k = 0; k < block->calls[i].n_args; k++)
+            mark_used(&block->calls[i].args[k].arg, used);
+    for (int i = 0; used && i < block->n_outputs; i++) mark_used(&block->outputs[i], used);
+    return used;
+}
+
+/* Whether a call says that it trains.  If none does, the whole model was exported for evaluation.
+ */
+static bool says_training(const tti_op_call *call) {
+    bool known = strstr(call->target, "batch_norm") || strstr(call->target, "dropout") ||
+                 strcmp(call->target, "onnx.BatchNormalization") == 0;
+    for (int i = 0; known && i < call->n_args; i++) {
+        const char *name = call->args[i].name;
+        const tti_arg *arg = &call->args[i].arg;
+        bool is_flag = strcmp(name, "training") == 0 || strcmp(name, "train") == 0 ||
+                       strcmp(name, "training_mode") == 0;
+        if (is_flag && (arg->kind == TTI_ARG_BOOL || arg->kind == TTI_ARG_INT)) return arg->i != 0;
+    }
+    return false;
+}
+
+/* A tensor under two names is one parameter: the first one's. */
+static int twin_of(const tti_program_file *p, int i) {
+    for (int k = 0; k < i; k++)
+        if (tti_is_same_tensor(&p->inputs[k], &p->inputs[i])) return k;
+    return -1;
+}
+
+static void add_param(tti_building *b, int i, tti_operand *out) {
+    const tti_input_spec *spec = &b->program->inputs[i];
+    tutti_shape shape = shape_of_spec(spec);
+    int twin = twin_of(b->program, i);
+    if (twin >= 0 && b->values[b->program->main.inputs[twin]].kind == TTI_OPERAND_GRAPH) {
+        *out = b->values[b->program->main.inputs[twin]];
+        return;
+    }
+    if (!tti_elem_is_float(spec->elem)) {
+        tti_refuse(b, "parameter '%s' is of type %s; only floating parameters can be trained",
+                   spec->name, tti_elem_text(spec->elem));
+        return;
+    }
+    tutti_value *value = tutti_param(b->graph, spec->name, &shape, NULL, true);
+    tti_set_value(b, out, value, spec->elem, false);
+    b->params[i] = spec->name;
+}
+
+static void add_host(tti_building *b, int i, tti_operand *out) {
+    const tti_input_spec *spec = &b->program->inputs[i];
+    tutti_shape shape = shape_of_spec(spec);
+    tti_host host;
+    if (!tti_host_new(b, spec->elem, &shape, &host)) return;
+    tutti_status st = tti_program_load(b->program, spec, host.data);
+    if (st != TUTTI_OK) b->st = st;
+    tti_set_host(out, &host);
+}
+
+/* An input of the user: its dimensions are those of the samples, and the first one the batch's. */
+static void add_input(tti_building *b, int i, tutti_value *value, tti_operand *out) {
+    const tti_input_spec *spec = &b->program->inputs[i];
+    tutti_type type = tutti_value_type(value);
+    if (!value) return;
+    if (type.shape.n_dims != spec->shape.n_dims || spec->shape.n_dims < 1) {
+        tti_refuse(b, "input '%s' has %d dimensions, the data has %d with the batch", spec->name,
+                   spec->shape.n_dims, type.shape.n_dims);
+        return;
+    }
+    for (int d = 1; d < type.shape.n_dims; d++) {
+        if (spec->shape.symbol[d])
+            tti_refuse(b,
+                       "dimension %d of input '%s' is dynamic (%s); only the batch may be: export "
+                       "it with a fixed size",
+                       d, spec->name, spec->shape.symbol[d]);
+        else if (spec->shape.dim[d] != type.shape.dim[d])
+            tti_refuse(b, "dimension %d of input '%s' is %lld, the data has %lld", d, spec->name,
+                       (long long)spec->shape.dim[d], (long long)type.shape.dim[d]);
+    }
+    if (!spec->shape.symbol[0] && spec->shape.dim[0] != type.shape.dim[0])
+        tti_refuse(b,
+                   "input '%s' was exported for a batch of %lld, and a shard has %lld rows; export "
+                   "it with a dynamic batch (torch.export.Dim), or choose train.batch and "
+                   "parallel.shards so that a shard has %lld",
+                   spec->name, (long long)spec->shape.dim[0], (long long)type.shape.dim[0],
+                   (long long)spec->shape.dim[0]);
+    if (tti_elem_is_float(spec->elem) != (type.dtype == TUTTI_F32))
+        tti_refuse(b, "input '%s' is of type %s, the data is %s", spec->name,
+                   tti_elem_text(spec->elem), tutti_dtype_text(type.dtype));
+    b->fixed_batch = !spec->shape.symbol[0];
+    tti_set_value(b, out, value, spec->elem, true);
+}
+
+/* Buffers that a batch norm moves are made by it (layers.c); all others are constants. */
+static void add_inputs(tti_building *b) {
+    const tti_program_file *p = b->program;
+    const bool *used = find_used(b);
+    int n_inputs = 0;
+    for (int i = 0; used && i < p->main.n_inputs && tti_good(b); i++) {
+        int value = p->main.inputs[i];
+        tti_spec_kind kind = p->inputs[i].kind;
+        if (kind == TTI_SPEC_INPUT) add_input(b, i, b->inputs[n_inputs++], &b->values[value]);
+        if (value < 0 || !used[value]) continue;
+        if (kind == TTI_SPEC_PARAM) add_param(b, i, &b->values[value]);
+        if (kind == TTI_SPEC_BUFFER || kind == TTI_SPEC_CONSTANT) add_host(b, i, &b->values[value]);
+        b->values[value].spec = i + 1;
+    }
+}
+
+static void take_outputs(tti_building *b, tutti_value **outputs) {
+    const tti_program_file *p = b->program;
+    int n = 0;
+    for (int i = 0; i < p->main.n_outputs && tti_good(b); i++) {
+        tti_result_kind kind = p->outputs[i].kind;
+        if (kind != TTI_RESULT_OUTPUT && kind != TTI_RESULT_LOSS) continue;
+        outputs[n] = NULL;
+        if (p->main.outputs[i].kind == TTI_ARG_VALUE)
+            outputs[n] = tti_as_float(b, tti_value_of(b, tti_operand_of(b, &p->main.outputs[i])));
+        n++;
+    }
+    tti_check_graph(b);
+}
+
+tutti_status tti_program_build(const tti_program_file *p, tti_find_operator *find, tutti_graph *g,
+                               tutti_value *const *inputs, tutti_value *present,
+                               tutti_value **outputs) {
+    tti_building b = {.program = p,
+                      .graph = g,
+                      .inputs = inputs,
+                      .present = present,
+                      .block = &p->main,
+                      .find = find};
+    TTI_TRY(tutti_graph_check(g));
+    b.first = inputs[0];
+    b.nothing.kind = TTI_OPERAND_NUMBER;
+    for (int i = 0; i < p->main.n_calls; i++) b.any_trains |= says_training(&p->main.calls[i]);
+    b.batch =
+        tutti_value_type(inputs[0]).shape.n_dims ? tutti_value_type(inputs[0]).shape.dim[0] : 1;
+    b.values = calloc((size_t)p->main.n_values + 1, sizeof *b.values);
+    b.params = calloc((size_t)p->main.n_inputs + 1, sizeof *b.params);
+    tti_operand *values = b.values;
+    if (!b.values || !b.params) tti_no_memory(&b);
+    if (tti_good(&b)) add_inputs(&b);
+    if (tti_good(&b)) run_block(&b, &p->main, values);
+    if (tti_good(&b)) take_outputs(&b, outputs);
+    if (b.why) tti_fail(b.st, "%s", b.why);
+    free(values);
+    free(b.params);
+    free(b.writes);
+    tti_arena_free(&b.arena);
+    return b.st;
+}

@@ -1,0 +1,251 @@
+/* building.h - a program on its way to a graph: operands, and what the operator table calls.
+ *
+ * Calls are taken in order.  An operand that depends on neither inputs nor parameters is a host
+ * tensor and is computed here, in f64, rounded to its element type after each call; everything else
+ * is a value of the graph.  Failures are sticky: the first one is kept, and what follows does
+ * nothing.
+ *
+ * Integers and booleans that depend on an input are f32 in the graph (exact below 2^24) and are
+ * cast to i32 where they serve as indices. */
+#ifndef TTI_IMPORT_BUILDING_H
+#define TTI_IMPORT_BUILDING_H
+
+#include "import/program/program.h"
+#include "tutti/functional.h"
+
+/* ---- host tensors ---- */
+
+typedef struct tti_host {
+    double *data; /* of the arena; shared by views */
+    tti_elem elem;
+    tutti_shape shape;
+    int64_t stride[TUTTI_MAX_DIMS], offset;
+    bool of_batch; /* dimension 0 was made as large as the batch, or is that and others merged */
+    bool *shared;  /* of the memory: several tensors look at it */
+} tti_host;
+
+typedef enum tti_operand_kind {
+    TTI_OPERAND_NONE, /* None, or not defined yet */
+    TTI_OPERAND_HOST,
+    TTI_OPERAND_GRAPH,
+    TTI_OPERAND_NUMBER,
+    TTI_OPERAND_LIST /* of tensors: only operators on sequences take one */
+} tti_operand_kind;
+
+typedef struct tti_operand {
+    tti_operand_kind kind;
+    tti_host host;
+    tutti_value *value;
+    tti_elem elem;     /* of value; of a number: I64, F64 or BOOL */
+    bool of_input;     /* value differs from sample to sample: dimension 0 is the batch's */
+    int64_t rows;      /* > 0: value is [1,..] and stands for so many equal rows */
+    bool folded;       /* value has leading dimensions that are one in shape: see fold_lead */
+    tutti_shape shape; /* of a folded value */
+    double number;
+    bool is_batch;       /* number: the size of the batch */
+    tutti_value *turned; /* of a matrix: the value of which this one is the transpose */
+    bool of_shape; /* host: computed from the shape of a value whose dimension 0 is the batch */
+    const struct tti_operand *items; /* list: [n_items], of the arena */
+    int n_items;
+    int group, stamp; /* values that share memory in PyTorch, and writes to it when this was made */
+    bool is_noise;    /* uniform random numbers in 0 .. 1, plus noise_shift */
+    double noise_shift;
+    int base;           /* number + 1 of the value that this is a part of, in memory; 0: none */
+    int part_dim;       /* then: elements part_start .. of dimension part_dim, which is not there */
+    int64_t part_start; /* .. where one was selected */
+    bool selected;
+    int spec; /* of a tensor of the file: its number among the inputs + 1; 0: none */
+} tti_operand;
+
+/* ---- the work ---- */
+
+typedef struct tti_operator tti_operator;
+
+/* The row of a target, NULL if the operator table has none; *in_place: the target writes to its
+ * first argument, and the row is that of the same operator without. */
+typedef const tti_operator *tti_find_operator(const char *target, bool *in_place);
+
+typedef struct tti_building {
+    const tti_program_file *program;
+    tutti_graph *graph;
+    tti_arena arena;
+    tti_operand *values; /* [block->n_values] of the block at hand */
+    const tti_block *block;
+    tti_find_operator *find; /* the operator table */
+    const tti_op_call *call; /* the current call, NULL: none */
+    const tti_operator *row; /* the row of the current call */
+    tutti_value *const *inputs;
+    int64_t batch;      /* rows of the shard */
+    tutti_value *first; /* an input, whose rows are those of the batch */
+    tutti_value *row_zeros;
+    tutti_value *present; /* i32 [batch], -1: the row is padding; NULL: there is none */
+    tutti_value *is_present, *n_present; /* f32 [batch], 0 or 1; f32, their sum, at least 1 */
+    bool fixed_batch;    /* the file has a number where the batch is, not a symbol */
+    tti_operand nothing; /* what a call gets after a failure */
+    const char **params; /* [main.n_inputs]: name under which the tensor is in the graph, or NULL */
+    int *writes;         /* [n_groups] */
+    int n_groups, cap_groups;
+    int n_layers;    /* numbers layers that need a name */
+    bool any_trains; /* some batch norm or dropout was exported in training mode */
+    tutti_status st;
+    const char *why; /* of a refusal: builders that are called after it may replace its text */
+} tti_building;
+
+/* A call whose arguments stand in the order of its row's signature. */
+typedef struct tti_call {
+    const tti_arg *arg[16];
+    int n_args;
+    tti_operand *out[64]; /* where results go; NULL: nobody uses it */
+    int n_outs;
+} tti_call;
+
+typedef void (*tti_apply)(tti_building *b, const tti_call *c);
+
+/* One operator.  signature: its arguments in order with their defaults, as in PyTorch's schema:
+ * "self other alpha=1".  A name with ! is ignored (where a tensor lies, which kernel runs); *name
+ * takes all arguments by position, as a list. */
+struct tti_operator {
+    const char *target; /* "aten.add.Tensor" */
+    const char *signature;
+    tti_apply build;      /* NULL: only on the host */
+    tti_apply fold;       /* where all tensors are on the host; NULL: build serves both */
+    bool view;            /* its results share memory with the first argument */
+    double (*f1)(double); /* of build and fold of functions of one and two numbers */
+    double (*f2)(double, double);
+    tutti_value *(*b1)(tutti_graph *g, tutti_value *x);
+    tutti_value *(*b2)(tutti_graph *g, tutti_value *x, tutti_value *y);
+    const char *as; /* the operator that means the same (tti_build_as), or nearly */
+};
+
+/* Whether the target runs a block that is one of its arguments. */
+bool tti_has_inner_block(const char *target);
+
+/* Adds the calls of a program to a graph.  inputs: those of tti_import_samples, as is present;
+ * outputs [n]: the results that a user of the model sees. */
+tutti_status tti_program_build(const tti_program_file *program, tti_find_operator *find,
+                               tutti_graph *g, tutti_value *const *inputs, tutti_value *present,
+                               tutti_value **outputs);
+
+/* ---- row_call.c ---- */
+
+/* The arguments of a call in the order of the row's signature, with its defaults. */
+void tti_fill_args(tti_building *b, const tti_operator *row, const tti_op_call *call,
+                   tti_call *out);
+
+/* Runs a row, on the host if it can; false after a failure. */
+bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c);
+
+/* For operators that do not see the fields of tti_building. */
+const char *tti_as_of(const tti_building *b);    /* the operator that its row names in as */
+int64_t tti_batch_rows(const tti_building *b);   /* rows of the shard */
+bool tti_has_fixed_batch(const tti_building *b); /* the file has a number where the batch is */
+
+/* Runs the row of another operator, for one that means the same: arguments by position, those left
+ * out by default.  NULL among outs: nobody uses it. */
+void tti_call_row(tti_building *b, const char *target, const tti_arg *args, int n_args,
+                  tti_operand *const *outs, int n_outs);
+void tti_build_as(tti_building *b, const tti_call *c); /* of a row: the one that it names in as */
+tti_arg tti_operand_arg(const tti_operand *x);         /* borrowed; NULL: None */
+tti_arg tti_int_arg(int64_t i);
+tti_arg tti_bool_arg(bool i);
+tti_arg tti_float_arg(double f);
+tti_arg tti_text_arg(const char *text); /* borrowed */
+tti_arg tti_ints_arg(tti_building *b, const int64_t *list, int n);
+
+/* ---- failures ---- */
+
+/* Notes TUTTI_E_UNSUPPORTED: "FILE: OPERATOR of 'MODULE': text". */
+void tti_refuse(tti_building *b, const char *format, ...)
+    __attribute__((format(printf, 2, 3), cold));
+void tti_no_memory(tti_building *b);
+void *tti_room(tti_building *b, size_t n_bytes); /* zeroed, of the arena; NULL, noted: no memory */
+bool tti_good(const tti_building *b);
+/* Keeps the graph's error, if it has one, with the name of the current call. */
+void tti_check_graph(tti_building *b);
+
+/* ---- arguments ---- */
+
+const tti_arg *tti_arg_at(const tti_call *c, int k);                    /* kind NONE if omitted */
+bool tti_has(const tti_call *c, int k);                                 /* given, and not None */
+tti_operand *tti_operand_at(tti_building *b, const tti_call *c, int k); /* a tensor */
+tti_operand *tti_operand_of(tti_building *b, const tti_arg *arg);
+/* The operand that an argument names; NULL for any other kind of argument. */
+const tti_operand *tti_operand_behind(const tti_building *b, const tti_arg *arg);
+int64_t tti_int_at(tti_building *b, const tti_call *c, int k);
+double tti_number_at(tti_building *b, const tti_call *c, int k);
+bool tti_bool_at(tti_building *b, const tti_call *c, int k);
+const char *tti_text_at(tti_building *b, const tti_call *c, int k);
+/* A list of numbers, or one number: at most TUTTI_MAX_DIMS; its length. */
+int tti_ints_at(tti_building *b, const tti_call *c, int k, int64_t out[TUTTI_MAX_DIMS]);
+/* The same for a pair: one number stands for both. */
+void tti_pair_at(tti_building *b, const tti_call *c, int k, int64_t out[2]);
+/* A list of numbers of any length, or a host tensor of them: [*n] of the arena, NULL on a failure.
+ * Larger than 2^53 in size: 2^53, as ends of slices have it. */
+const int64_t *tti_list_at(tti_building *b, const tti_call *c, int k, int *n);
+/* A dimension of n_dims, negative from the end; 0 on a failure. */
+int tti_dim_at(tti_building *b, const tti_call *c, int k, int n_dims);
+int tti_wrap_dim(tti_building *b, int64_t dim, int n_dims);
+/* Item i of a list: whether it stands for the size of the batch. */
+bool tti_is_batch_item(tti_building *b, const tti_call *c, int k, int i);
+
+/* ---- operands ---- */
+
+tutti_shape tti_shape_of(const tti_operand *x);
+tti_elem tti_elem_of(const tti_operand *x);
+bool tti_of_batch(const tti_operand *x); /* dimension 0 is the batch's, or stands for it */
+tti_elem tti_float_elem(tti_elem elem);  /* of functions that make floats of integers */
+bool tti_on_host(const tti_operand *x);
+/* Value of the graph with the shape of x.  Host tensors become constants. */
+tutti_value *tti_value_of(tti_building *b, const tti_operand *x);
+/* The same, and dimension 0 is that of the batch, as it is of values that depend on an input. */
+tutti_value *tti_batch_value(tti_building *b, const tti_operand *x);
+/* The same where dimensions of equal elements may be 1: for what broadcasts. */
+tutti_value *tti_compact_value(tti_building *b, const tti_operand *x);
+/* f32 of an integer or a boolean, i32 for lookups. */
+tutti_value *tti_as_float(tti_building *b, tutti_value *x);
+tutti_value *tti_as_index(tti_building *b, const tti_operand *x);
+
+/* Results. */
+void tti_set_host(tti_operand *out, const tti_host *host);
+void tti_set_value(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
+                   bool of_input);
+void tti_set_number(tti_operand *out, double x, tti_elem elem, bool is_batch);
+void tti_set(tti_operand *out, const tti_operand *x); /* x itself: a view of it */
+
+/* A name for a layer that needs one: that of the module at hand, with a number. */
+const char *tti_layer_name_of(tti_building *b);
+
+/* The result of an operator on the last dimension of the value inside of x, which may be folded. */
+void tti_set_row_wise(tti_building *b, tti_operand *out, tutti_value *value, const tti_operand *x);
+tutti_value *tti_row_wise_value(tti_building *b, const tti_operand *x);
+
+/* x[batch,..] with zeros in the rows that are padding; and the number of the others, f32. */
+tutti_value *tti_present_rows(tti_building *b, tutti_value *x);
+tutti_value *tti_n_present(tti_building *b);
+
+/* x [1,..] repeated to the rows of the batch, as a value of which each row is a sample's. */
+tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x);
+
+/* ---- host_tensor.c ---- */
+
+/* Elements in row-major order are numbered; the place of one in data. */
+int64_t tti_host_n(const tti_host *x);
+int64_t tti_host_place(const tti_host *x, int64_t flat);
+double tti_host_at(const tti_host *x, int64_t flat);
+/* A new tensor of zeros; false, with the failure noted, when it is too large. */
+bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_host *out);
+/* The elements row-major and on their own. */
+bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out);
+double tti_round(tti_elem elem, double x); /* to the nearest number that elem holds */
+/* The elements of x repeated to shape, as a view. */
+bool tti_host_expand(tti_building *b, const tti_host *x, const tutti_shape *shape, tti_host *out);
+/* numpy's rule; false, noted, where shapes do not fit. */
+bool tti_host_broadcast(tti_building *b, const tutti_shape *x, const tutti_shape *y,
+                        tutti_shape *out);
+/* The element type of a result by PyTorch's promotion. */
+tti_elem tti_promote(const tti_operand *x, const tti_operand *y);
+bool tti_host_uniform(const tti_host *x, double *value);
+/* All elements along dimension d, of two or more, are equal. */
+bool tti_host_repeats(const tti_host *x, int d);
+
+#endif /* TTI_IMPORT_BUILDING_H */

@@ -1,0 +1,151 @@
+/* host.c - tensors that are computed while a graph is built: strided views of arrays of f64. */
+#include <math.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "import/build/building.h"
+
+/* What is folded are masks, positions and tables; whatever is larger is a mistake or an attack. */
+#define MAX_ELEMS ((int64_t)1 << 28)
+
+int64_t tti_host_n(const tti_host *x) { return tutti_shape_n_elems(&x->shape); }
+
+int64_t tti_host_place(const tti_host *x, int64_t flat) {
+    int64_t place = x->offset;
+    for (int d = x->shape.n_dims - 1; d >= 0; d--) {
+        place += flat % x->shape.dim[d] * x->stride[d];
+        flat /= x->shape.dim[d];
+    }
+    return place;
+}
+
+double tti_host_at(const tti_host *x, int64_t flat) { return x->data[tti_host_place(x, flat)]; }
+
+bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_host *out) {
+    int64_t n = 1;
+    *out = (tti_host){.elem = elem, .shape = *shape};
+    for (int d = shape->n_dims - 1; d >= 0; d--) {
+        out->stride[d] = n;
+        if (shape->dim[d] < 0 || __builtin_mul_overflow(n, shape->dim[d], &n) || n > MAX_ELEMS) {
+            tti_refuse(b, "a constant tensor of more than %lld elements", (long long)MAX_ELEMS);
+            return false;
+        }
+    }
+    out->data = tti_room(b, ((size_t)n + 1) * sizeof(double));
+    out->shared = tti_room(b, sizeof *out->shared);
+    return out->data && out->shared;
+}
+
+bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out) {
+    int64_t n = tti_host_n(x);
+    if (!tti_host_new(b, x->elem, &x->shape, out)) return false;
+    for (int64_t i = 0; i < n; i++) out->data[i] = tti_host_at(x, i);
+    return true;
+}
+
+double tti_round(tti_elem elem, double x) {
+    switch (elem) {
+        case TTI_ELEM_F32:
+            return (double)(float)x;
+        case TTI_ELEM_F16:
+            return (double)tti_f16_to_f32(tti_f32_to_f16((float)x));
+        case TTI_ELEM_BF16:
+            return (double)tti_bf16_to_f32(tti_f32_to_bf16((float)x));
+        case TTI_ELEM_BOOL:
+            return x != 0;
+        case TTI_ELEM_F64:
+        case TTI_ELEM_NONE:
+            return x;
+        default:
+            return trunc(x);
+    }
+}
+
+bool tti_host_expand(tti_building *b, const tti_host *x, const tutti_shape *shape, tti_host *out) {
+    int ahead = shape->n_dims - x->shape.n_dims;
+    int64_t n = 1;
+    tti_host made = *x;
+    made.shape = *shape;
+    bool fits = ahead >= 0;
+    for (int d = 0; d < shape->n_dims && fits; d++) {
+        int64_t own = d < ahead ? 1 : x->shape.dim[d - ahead];
+        fits = own == shape->dim[d] || own == 1;
+        made.stride[d] = d < ahead || own != shape->dim[d] ? 0 : x->stride[d - ahead];
+        fits = fits && !__builtin_mul_overflow(n, shape->dim[d], &n) && n <= MAX_ELEMS;
+    }
+    if (!fits) {
+        tti_refuse(b, "a constant cannot be repeated to that shape");
+        return false;
+    }
+    *x->shared = true;
+    *out = made;
+    return true;
+}
+
+bool tti_host_broadcast(tti_building *b, const tutti_shape *x, const tutti_shape *y,
+                        tutti_shape *out) {
+    int n = TTI_MAX(x->n_dims, y->n_dims);
+    tutti_shape made = {.n_dims = n};
+    for (int d = 0; d < n; d++) {
+        int64_t p = d < n - x->n_dims ? 1 : x->dim[d - (n - x->n_dims)];
+        int64_t q = d < n - y->n_dims ? 1 : y->dim[d - (n - y->n_dims)];
+        if (p != q && p != 1 && q != 1) {
+            tti_refuse(b, "shapes do not fit: %lld and %lld", (long long)p, (long long)q);
+            return false;
+        }
+        made.dim[d] = p == 1 ? q : p;
+    }
+    *out = made;
+    return true;
+}
+
+/* Booleans, integers, floats: the higher kind wins, and in it the wider type; a number or a scalar
+ * decides only between kinds. */
+static int kind_of(tti_elem elem) {
+    return elem == TTI_ELEM_BOOL ? 0 : tti_elem_is_float(elem) ? 2 : 1;
+}
+
+static bool is_weak(const tti_operand *x) {
+    return x->kind == TTI_OPERAND_NUMBER || tti_shape_of(x).n_dims == 0;
+}
+
+tti_elem tti_promote(const tti_operand *x, const tti_operand *y) {
+    tti_elem p = tti_elem_of(x), q = tti_elem_of(y);
+    int kp = kind_of(p), kq = kind_of(q);
+    if (x->kind == TTI_OPERAND_NUMBER && kp > kq) return kp == 2 ? TTI_ELEM_F32 : TTI_ELEM_I64;
+    if (y->kind == TTI_OPERAND_NUMBER && kq > kp) return kq == 2 ? TTI_ELEM_F32 : TTI_ELEM_I64;
+    if (kp != kq) return kp > kq ? p : q;
+    if (is_weak(x) != is_weak(y)) return is_weak(x) ? q : p;
+    if (p == q) return p;
+    bool halves =
+        (p == TTI_ELEM_F16 && q == TTI_ELEM_BF16) || (p == TTI_ELEM_BF16 && q == TTI_ELEM_F16);
+    if (halves) return TTI_ELEM_F32;
+    if (p == TTI_ELEM_F64 || q == TTI_ELEM_F64) return TTI_ELEM_F64;
+    if (kp == 2) return p == TTI_ELEM_F32 || q == TTI_ELEM_F32 ? TTI_ELEM_F32 : p;
+    return TTI_MAX(p, q);
+}
+
+bool tti_host_uniform(const tti_host *x, double *value) {
+    int64_t n = tti_host_n(x);
+    if (n == 0) return false;
+    *value = tti_host_at(x, 0);
+    for (int64_t i = 1; i < n; i++)
+        if (tti_f64_to_bits(tti_host_at(x, i)) != tti_f64_to_bits(*value)) return false;
+    return true;
+}
+
+bool tti_host_repeats(const tti_host *x, int d) {
+    tti_host first = *x;
+    first.shape.dim[d] = 1;
+    int64_t n = tti_host_n(&first), step = x->stride[d];
+    if (x->shape.dim[d] < 2) return false;
+    for (int64_t i = 0; step != 0 && i < n; i++) {
+        int64_t place = tti_host_place(&first, i);
+        for (int64_t k = 1; k < x->shape.dim[d]; k++) {
+            double p = x->data[place], q = x->data[place + k * step];
+            if (p != q && !(p != p && q != q)) return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,413 @@
+/* onnx.c - reads an ONNX model: versions, the tensors and inputs of its graph, and its outputs.
+ *
+ * The numbers of messages' fields are those of onnx.proto.  Fields that are not known are passed
+ * over. */
+#include "import/onnx/onnx.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/json_read.h"
+
+enum { MAX_FUNCTIONS = 1 << 16 };
+#define MAX_FILE ((int64_t)1 << 31) /* what protobuf can write */
+
+static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
+static const char persistent_key[] = "pkg.torch.export.graph_signature.InputSpec.persistent";
+static const char signature_key[] = "pkg.torch.export.ExportedProgram.graph_signature";
+
+static bool is_text(const tti_pb *bytes, const char *text) {
+    size_t n = tti_pb_n_bytes(bytes);
+    return n == strlen(text) && memcmp(bytes->at, text, n) == 0;
+}
+
+/* ---- StringStringEntryProto ---- */
+
+static tutti_status read_entry(const tti_onnx *m, tti_pb entry, tti_pb *key, tti_pb *value) {
+    tti_pb_field f;
+    bool more;
+    *key = *value = (tti_pb){0};
+    for (;;) {
+        TTI_TRY(tti_onnx_take(m, &entry, "metadata", &f, &more));
+        if (!more) return TUTTI_OK;
+        if (f.number == 1 && f.wire == TTI_PB_BYTES) *key = f.bytes;
+        if (f.number == 2 && f.wire == TTI_PB_BYTES) *value = f.bytes;
+    }
+}
+
+/* ---- ValueInfoProto ---- */
+
+typedef struct value_info {
+    const char *name;
+    bool has_type, has_mark;
+    unsigned marks; /* TTI_ONNX_PARAM .. */
+    tti_elem elem;
+    tti_import_shape shape;
+} value_info;
+
+static tutti_status read_dim(const tti_onnx *m, const char *what, tti_pb message,
+                             tti_import_shape *shape) {
+    tti_pb_field f;
+    bool more;
+    int d = shape->n_dims++;
+    shape->dim[d] = -1;
+    shape->symbol[d] = "?";
+    for (;;) {
+        TTI_TRY(tti_onnx_take(m, &message, what, &f, &more));
+        if (!more) return TUTTI_OK;
+        if (f.number == 2 && f.wire == TTI_PB_BYTES && tti_pb_n_bytes(&f.bytes) > 0)
+            TTI_TRY(tti_onnx_text(m, &f.bytes, what, &shape->symbol[d]));
+        if (f.number != 1 || f.wire != TTI_PB_VARINT) continue;
+        if (f.value > INT64_MAX) return tti_onnx_damaged(m, what, "a dimension is negative");
+        shape->dim[d] = (int64_t)f.value;
+        shape->symbol[d] = NULL;
+    }
+}
+
+static tutti_status read_shape(const tti_onnx *m, const char *what, tti_pb message,
+                               tti_import_shape *shape) {
+    tti_pb_field f;
+    bool more;
+    for (;;) {
+        TTI_TRY(tti_onnx_take(m, &message, what, &f, &more));
+        if (!more) return TUTTI_OK;
+        if (f.number != 1 || f.wire != TTI_PB_BYTES) continue;
+        if (shape->n_dims == TUTTI_MAX_DIMS)
+            return tti_fail(TUTTI_E_UNSUPPORTED, "%s: %s has more than %d dimensions", m->path,
+                            what, TUTTI_MAX_DIMS);
+        TTI_TRY(read_dim(m, what, f.bytes, shape));
+    }
+}
+
+static tutti_status read_tensor_type(const tti_onnx *m, const char *what, tti_pb message,
+                                     value_info *v) {
+    tti_pb_field f;
+    bool more;
+    for (;;) {
+        TTI_TRY(tti_onnx_take(m, &message, what, &f, &more));
+        if (!more) return TUTTI_OK;
+        if (f.number == 1 && f.wire == TTI_PB_VARINT)
+            TTI_TRY(tti_onnx_elem(m, what, f.value, &v->elem));
+        if (f.number == 2 && f.wire == TTI_PB_BYTES)
+            TTI_TRY(read_shape(m, what, f.bytes, &v->shape));
+    }
+}
+
+/* with_type: of inputs; values in between may have any. */
+static tutti_status read_info(const tti_onnx *m, tti_pb message, bool with_type, value_info *v) {
+    char what[300] = "an input";
+    tti_pb type = {0}, key, value;
+    tti_pb_field f;
+    bool more, has_type = false;
+    *v = (value_info){.name = ""};
+    for (;;) {
+        TTI_TRY(tti_onnx_take(m, &message, what, &f, &more));
+        if (!more) break;
+        if (f.wire != TTI_PB_BYTES) continue;
+        if (f.number == 1) TTI_TRY(tti_onnx_text(m, &f.bytes, what, &v->name));
+        if (f.number == 2) type = f.bytes, has_type = true;
+        if (f.number != 4) continue;
+        TTI_TRY(read_entry(m, f.bytes, &key, &value));
+        if (!key.at || !value.at) continue;
+        if (is_text(&key, persistent_key) && is_text(&value, "False"))
+            v->marks |= TTI_ONNX_NOT_STORED;
+        if (!is_text(&key, kind_key)) continue;
+        bool is_param = is_text(&value, "PARAMETER");
+        v->has_mark = is_param || is_text(&value, "BUFFER") || is_text(&value, "CONSTANT_TENSOR");
+        if (is_param) v->marks |= TTI_ONNX_PARAM;
+    }
+    snprintf(what, sizeof what, "input '%.250s'", v->name);
+    while (has_type && with_type) {
+        TTI_TRY(tti_onnx_take(m, &type, what, &f, &more));
+        if (!more) break;
+        if (f.number != 1 || f.wire != TTI_PB_BYTES) continue;
+        v->has_type = true;
+        TTI_TRY(read_tensor_type(m, what, f.bytes, v));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status add_mark(tti_onnx *m, const value_info *v) {
+    if (!v->has_mark) return TUTTI_OK;
+    return tti_onnx_names_put(&m->marked, v->name, (int)v->marks) ? TUTTI_OK
+                                                                  : tti_onnx_no_memory(m);
+}
+
+/* ---- GraphProto ---- */
+
+static tutti_status add_tensor(tti_onnx *m, tti_pb message) {
+    tti_input_spec spec;
+    int value;
+    TTI_TRY(tti_onnx_tensor(m, message, NULL, &spec));
+    if (!spec.name[0]) return tti_onnx_damaged(m, "the graph", "a tensor has no name");
+    TTI_TRY(tti_ckpt_check_name(m->path, spec.name));
+    spec.kind = TTI_SPEC_BUFFER; /* see tti_onnx_classify */
+    TTI_TRY(tti_onnx_add_spec(m, &spec, &value));
+    return tti_onnx_define(m, spec.name, value);
+}
+
+/* An input of the user, unless a tensor of the file has that name: its default. */
+static tutti_status add_input(tti_onnx *m, tti_pb message) {
+    value_info v;
+    int value;
+    TTI_TRY(read_info(m, message, true, &v));
+    TTI_TRY(add_mark(m, &v));
+    if (!v.name[0]) return tti_onnx_damaged(m, "the graph", "an input has no name");
+    if (tti_onnx_names_find(&m->values, v.name) >= 0) return TUTTI_OK;
+    if (!v.has_type || v.elem == TTI_ELEM_NONE)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "%s: input '%s' is no tensor", m->path, v.name);
+    tti_input_spec spec = {
+        .kind = TTI_SPEC_INPUT, .name = v.name, .elem = v.elem, .shape = v.shape, .entry = -1};
+    TTI_TRY(tti_onnx_add_spec(m, &spec, &value));
+    return tti_onnx_define(m, v.name, value);
+}
+
+static tutti_status read_outputs(tti_onnx *m, tti_pb graph) {
+    tti_program_file *p = m->program;
+    int n = 0;
+    tti_pb_field f;
+    bool more;
+    for (tti_pb g = graph;;) {
+        TTI_TRY(tti_onnx_take(m, &g, "the graph", &f, &more));
+        if (!more) break;
+        n += f.number == 12;
+    }
+    tti_arg *outputs = tti_arena_alloc(m->arena, ((size_t)n + 1) * sizeof *outputs);
+    p->outputs = tti_arena_alloc(m->arena, ((size_t)n + 1) * sizeof *p->outputs);
+    if (!outputs || !p->outputs) return tti_onnx_no_memory(m);
+    for (tti_pb g = graph; p->main.n_outputs < n;) {
+        value_info v;
+        TTI_TRY(tti_onnx_take(m, &g, "the graph", &f, &more));
+        if (!more) break;
+        if (f.number != 12 || f.wire != TTI_PB_BYTES) continue;
+        TTI_TRY(read_info(m, f.bytes, false, &v));
+        int value = tti_onnx_names_find(&m->values, v.name);
+        if (value < 0) return tti_onnx_damaged(m, v.name, "no node computes this output");
+        p->outputs[p->main.n_outputs] = (tti_output_spec){TTI_RESULT_OUTPUT, ""};
+        outputs[p->main.n_outputs++] = (tti_arg){.kind = TTI_ARG_VALUE, .value = value};
+    }
+    p->main.outputs = outputs;
+    return TUTTI_OK;
+}
+
+/* Tensors and inputs come first, whatever their order in the file. */
+static tutti_status read_graph(tti_onnx *m, tti_pb graph) {
+    static const uint32_t passes[] = {5, 11, 13}; /* initializer, input, value_info */
+    tti_pb_field f;
+    bool more;
+    for (size_t k = 0; k < TTI_COUNT(passes); k++)
+        for (tti_pb g = graph;;) {
+            value_info v;
+            tti_pb key, value;
+            TTI_TRY(tti_onnx_take(m, &g, "the graph", &f, &more));
+            if (!more) break;
+            if (f.wire != TTI_PB_BYTES) continue;
+            if (k == 0 && f.number == 15)
+                return tti_fail(TUTTI_E_UNSUPPORTED, "%s: sparse tensors are not supported",
+                                m->path);
+            if (k == 0 && f.number == 16) {
+                TTI_TRY(read_entry(m, f.bytes, &key, &value));
+                if (key.at && value.at && is_text(&key, signature_key))
+                    m->signature = tti_arena_printf(m->arena, "%.*s", (int)tti_pb_n_bytes(&value),
+                                                    (const char *)value.at);
+            }
+            if (f.number != passes[k]) continue;
+            if (f.number == 5) TTI_TRY(add_tensor(m, f.bytes));
+            if (f.number == 11) TTI_TRY(add_input(m, f.bytes));
+            if (f.number != 13) continue;
+            TTI_TRY(read_info(m, f.bytes, false, &v));
+            TTI_TRY(add_mark(m, &v));
+        }
+    TTI_TRY(tti_onnx_nodes(m, graph));
+    return read_outputs(m, graph);
+}
+
+/* ---- FunctionProto, OperatorSetIdProto ---- */
+
+static tutti_status add_function(tti_onnx *m, tti_pb body) {
+    const char *name = "", *domain = "";
+    tti_pb_field f;
+    bool more;
+    for (tti_pb p = body;;) {
+        TTI_TRY(tti_onnx_take(m, &p, "a function", &f, &more));
+        if (!more) break;
+        if (f.wire != TTI_PB_BYTES) continue;
+        if (f.number == 1) TTI_TRY(tti_onnx_text(m, &f.bytes, "a function", &name));
+        if (f.number == 10) TTI_TRY(tti_onnx_text(m, &f.bytes, "a function", &domain));
+    }
+    if (strcmp(domain, "ai.onnx") == 0) domain = "";
+    const char *key = tti_arena_printf(m->arena, "%.190s.%.190s", domain, name);
+    if (m->n_functions == MAX_FUNCTIONS)
+        return tti_onnx_damaged(m, "the model", "it has too many functions");
+    tti_pb *functions = realloc(m->functions, ((size_t)m->n_functions + 1) * sizeof *functions);
+    if (!key || !functions) return tti_onnx_no_memory(m);
+    m->functions = functions;
+    functions[m->n_functions] = body;
+    return tti_onnx_names_put(&m->function_names, key, m->n_functions++) ? TUTTI_OK
+                                                                         : tti_onnx_no_memory(m);
+}
+
+/* version: 0 where none of ONNX's own operators is imported. */
+static tutti_status read_opset(const tti_onnx *m, tti_pb message, uint64_t *version) {
+    const char *domain = "";
+    uint64_t own = 0;
+    tti_pb_field f;
+    bool more;
+    for (;;) {
+        TTI_TRY(tti_onnx_take(m, &message, "the opset", &f, &more));
+        if (!more) break;
+        if (f.number == 1 && f.wire == TTI_PB_BYTES)
+            TTI_TRY(tti_onnx_text(m, &f.bytes, "the opset", &domain));
+        if (f.number == 2 && f.wire == TTI_PB_VARINT) own = f.value;
+    }
+    if (!domain[0] || strcmp(domain, "ai.onnx") == 0) *version = own;
+    return TUTTI_OK;
+}
+
+/* ---- ModelProto ---- */
+
+typedef struct model {
+    tti_pb graph;
+    bool has_graph;
+    uint64_t opset;
+    const char *producer, *version;
+} model;
+
+static tutti_status read_model(tti_onnx *m, tti_pb message, model *out) {
+    tti_pb_field f;
+    bool more;
+    *out = (model){.producer = "", .version = ""};
+    for (;;) {
+        TTI_TRY(tti_onnx_take(m, &message, "the model", &f, &more));
+        if (!more) break;
+        if (f.wire != TTI_PB_BYTES) continue;
+        if (f.number == 2) TTI_TRY(tti_onnx_text(m, &f.bytes, "the producer", &out->producer));
+        if (f.number == 3) TTI_TRY(tti_onnx_text(m, &f.bytes, "the producer", &out->version));
+        if (f.number == 7) out->graph = f.bytes, out->has_graph = true;
+        if (f.number == 8) TTI_TRY(read_opset(m, f.bytes, &out->opset));
+        if (f.number == 25) TTI_TRY(add_function(m, f.bytes));
+    }
+    if (!out->has_graph) return tti_onnx_damaged(m, "the model", "it has no graph");
+    if (out->opset >= TTI_ONNX_MIN_OPSET && out->opset <= TTI_ONNX_MAX_OPSET) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "%s: opset %llu is not supported, only %d to %d; export the model with "
+                    "opset_version=18, or convert it with onnx.version_converter",
+                    m->path, (unsigned long long)out->opset, TTI_ONNX_MIN_OPSET,
+                    TTI_ONNX_MAX_OPSET);
+}
+
+/* Lists of the reader become those of the program. */
+static tutti_status finish(tti_onnx *m) {
+    tti_program_file *p = m->program;
+    size_t n = (size_t)m->n_specs;
+    p->main.n_inputs = m->n_specs;
+    p->main.n_calls = m->n_calls;
+    p->main.n_values = m->n_values;
+    p->inputs = tti_arena_alloc(m->arena, (n + 1) * sizeof *p->inputs);
+    int *values = tti_arena_alloc(m->arena, (n + 1) * sizeof *values);
+    tti_op_call *calls = tti_arena_alloc(m->arena, ((size_t)m->n_calls + 1) * sizeof *calls);
+    const char **names = tti_arena_alloc(m->arena, ((size_t)m->n_values + 1) * sizeof *names);
+    if (!p->inputs || !values || !calls || !names) return tti_onnx_no_memory(m);
+    if (n > 0) memcpy(p->inputs, m->specs, n * sizeof *p->inputs);
+    if (n > 0) memcpy(values, m->spec_values, n * sizeof *values);
+    if (m->n_calls > 0) memcpy(calls, m->calls, (size_t)m->n_calls * sizeof *calls);
+    if (m->n_values > 0) memcpy(names, m->value_names, (size_t)m->n_values * sizeof *names);
+    p->main.inputs = values;
+    p->main.calls = calls;
+    p->main.names = names;
+    return TUTTI_OK;
+}
+
+static tutti_status read_program(tti_onnx *m, tti_pb message) {
+    model found;
+    TTI_TRY(read_model(m, message, &found));
+    m->is_torch = strcmp(found.producer, "pytorch") == 0;
+    m->program->exporter = tti_arena_printf(m->arena, "%.100s %.100s (ONNX, opset %d)",
+                                            m->is_torch         ? "PyTorch"
+                                            : found.producer[0] ? found.producer
+                                                                : "an unknown program",
+                                            found.version, (int)found.opset);
+    if (!m->program->exporter) return tti_onnx_no_memory(m);
+    TTI_TRY(read_graph(m, found.graph));
+    TTI_TRY(tti_onnx_restore(m));
+    TTI_TRY(finish(m));
+    return tti_onnx_classify(m);
+}
+
+tutti_status tti_onnx_read(const uint8_t *bytes, size_t n_bytes, const char *path,
+                           const char *folder, tti_program_file **out) {
+    tti_onnx m = {.path = path, .folder = folder};
+    *out = NULL;
+    m.program = calloc(1, sizeof *m.program);
+    if (!m.program) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+    m.arena = &m.program->arena;
+    m.program->path = tti_arena_strdup(m.arena, path);
+    tutti_status st = m.program->path ? read_program(&m, (tti_pb){bytes, bytes + n_bytes})
+                                      : tti_onnx_no_memory(&m);
+    tti_onnx_names_free(&m.values);
+    tti_onnx_names_free(&m.function_names);
+    tti_onnx_names_free(&m.file_names);
+    tti_onnx_names_free(&m.marked);
+    free(m.value_names);
+    free(m.specs);
+    free(m.spec_values);
+    free(m.calls);
+    free(m.functions);
+    if (st == TUTTI_OK)
+        *out = m.program;
+    else
+        tti_program_close(m.program);
+    return st;
+}
+
+/* ---- files ---- */
+
+static tutti_status read_file(const char *path, uint8_t **out, size_t *n_bytes) {
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    tutti_status st = TUTTI_OK;
+    *out = NULL;
+    if (fd < 0 || fstat(fd, &info) != 0)
+        st = tti_fail(TUTTI_E_CHECKPOINT, "%s: cannot open: %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        st = tti_fail(TUTTI_E_CHECKPOINT, "%s: is not a regular file", path);
+    else if (info.st_size > MAX_FILE)
+        st = tti_fail(TUTTI_E_UNSUPPORTED, "%s: is larger than 2 GiB; no ONNX model is", path);
+    *n_bytes = st == TUTTI_OK ? (size_t)info.st_size : 0;
+    if (st == TUTTI_OK && !(*out = malloc(*n_bytes + 1)))
+        st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+    for (size_t done = 0; st == TUTTI_OK && done < *n_bytes;) {
+        ssize_t n = read(fd, *out + done, *n_bytes - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            st = tti_fail(TUTTI_E_CHECKPOINT, "%s: cannot read: %s", path,
+                          n < 0 ? strerror(errno) : "it became shorter while it was read");
+        else
+            done += (size_t)n;
+    }
+    if (fd >= 0) close(fd);
+    return st;
+}
+
+tutti_status tti_onnx_open(const char *path, tti_program_file **out) {
+    uint8_t *bytes;
+    size_t n_bytes;
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    *out = NULL;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    tutti_status st = read_file(path, &bytes, &n_bytes);
+    if (st == TUTTI_OK) st = tti_onnx_read(bytes, n_bytes, path, folder, out);
+    if (st == TUTTI_OK)
+        (*out)->owned = bytes;
+    else
+        free(bytes);
+    return st;
+}

@@ -1,0 +1,116 @@
+/* onnx.h - what the files that read ONNX models share. */
+#ifndef TTI_IMPORT_ONNX_H
+#define TTI_IMPORT_ONNX_H
+
+#include "import/onnx/protobuf.h"
+#include "import/program/program.h"
+
+/* Reads an ONNX model, the latter n_bytes in memory (borrowed) that are called path in messages and
+ * whose external data files lie in folder (NULL: none may be used).  Errors: TUTTI_E_CHECKPOINT
+ * (missing, damaged, data outside of the model's folder), TUTTI_E_UNSUPPORTED (opset, types). */
+tutti_status tti_onnx_open(const char *path, tti_program_file **out);
+tutti_status tti_onnx_read(const uint8_t *bytes, size_t n_bytes, const char *path,
+                           const char *folder, tti_program_file **out);
+
+enum {
+    TTI_ONNX_MIN_OPSET = 13,
+    TTI_ONNX_MAX_OPSET = 24,
+    TTI_ONNX_MAX_NODES = 1 << 20, /* after functions were put in place of their calls */
+    TTI_ONNX_MAX_DEPTH = 16,      /* functions that call functions */
+    TTI_ONNX_MAX_TEXT = 1 << 20
+};
+
+/* What one name means: a number, by name, in a hash table.  Empty when all zero. */
+typedef struct tti_onnx_names {
+    const char **name;
+    int *number;
+    int n, cap;
+    int *slot; /* [n_slots]: place in name + 1, 0: free */
+    size_t n_slots;
+} tti_onnx_names;
+
+/* False: out of memory.  The name is borrowed. */
+bool tti_onnx_names_put(tti_onnx_names *names, const char *name, int number);
+int tti_onnx_names_find(const tti_onnx_names *names, const char *name); /* -1: not there */
+void tti_onnx_names_free(tti_onnx_names *names);
+
+/* What the exporter notes of a tensor. */
+enum { TTI_ONNX_PARAM = 1, TTI_ONNX_NOT_STORED = 2 /* a buffer outside of the state_dict */ };
+
+/* A model while it is read. */
+typedef struct tti_onnx {
+    tti_program_file *program;
+    const char *path, *folder; /* of external data; NULL: there is none */
+    tti_arena *arena;          /* the program's */
+    int depth, n_expanded;     /* functions around the nodes at hand; calls of functions so far */
+
+    /* Values and what they are called. */
+    const char **value_names;
+    int n_values, cap_values, n_copies;
+    tti_onnx_names values; /* of the scope at hand */
+
+    /* Inputs of the block: tensors of the file and inputs of the user. */
+    tti_input_spec *specs;
+    int *spec_values;
+    int n_specs, cap_specs;
+
+    tti_op_call *calls;
+    int n_calls, cap_calls;
+
+    /* Model-local functions: "domain.name" -> place. */
+    tti_onnx_names function_names;
+    tti_pb *functions;
+    int n_functions;
+
+    /* Files of external data that are open: name -> place in program->files. */
+    tti_onnx_names file_names;
+
+    tti_onnx_names marked; /* tensors whose kind the exporter notes: the marks above */
+    const char *signature; /* PyTorch's list of parameters and buffers; NULL: none */
+    bool is_torch;
+} tti_onnx;
+
+/* ---- failures and texts ---- */
+
+tutti_status tti_onnx_damaged(const tti_onnx *m, const char *what, const char *why);
+tutti_status tti_onnx_no_memory(const tti_onnx *m);
+
+/* A text of the file, in the arena: UTF-8 without control characters. */
+tutti_status tti_onnx_text(const tti_onnx *m, const tti_pb *bytes, const char *what,
+                           const char **out);
+
+/* Takes the next field of a message that is called what in errors: *more is false at its end. */
+tutti_status tti_onnx_take(const tti_onnx *m, tti_pb *message, const char *what,
+                           tti_pb_field *field, bool *more);
+
+/* ---- tensors (onnx_tensor.c) ---- */
+
+/* An element type by ONNX's number; NONE for one that is not supported. */
+tti_elem tti_onnx_elem_of(uint64_t code);
+tutti_status tti_onnx_elem(const tti_onnx *m, const char *what, uint64_t code, tti_elem *out);
+
+/* Fills all of a spec but its kind from a TensorProto.  name: for tensors without one of their own
+ * (NULL: it must have one). */
+tutti_status tti_onnx_tensor(tti_onnx *m, tti_pb message, const char *name, tti_input_spec *out);
+
+/* ---- nodes (onnx_graph.c) ---- */
+
+/* A new value; a new tensor or input that defines one. */
+tutti_status tti_onnx_add_value(tti_onnx *m, const char *name, int *out);
+tutti_status tti_onnx_add_spec(tti_onnx *m, const tti_input_spec *spec, int *value);
+
+/* Defines a name in the scope at hand; TUTTI_E_CHECKPOINT if it is there already. */
+tutti_status tti_onnx_define(tti_onnx *m, const char *name, int value);
+
+/* Appends the calls of the nodes of a GraphProto. */
+tutti_status tti_onnx_nodes(tti_onnx *m, tti_pb graph);
+
+/* ---- parameters (onnx_params.c) ---- */
+
+/* Gives nodes tensors of their own that the exporter joined with others of equal elements. */
+tutti_status tti_onnx_restore(tti_onnx *m);
+
+/* Says of each tensor of the file whether it is a parameter, a buffer or a constant. */
+tutti_status tti_onnx_classify(tti_onnx *m);
+
+#endif /* TTI_IMPORT_ONNX_H */

@@ -1,0 +1,282 @@
+/* onnx_ops_index.c - ONNX operators that make constants, and that pick or replace elements by
+ * index. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "import/onnx/onnx_ops.h"
+
+/* ---- constants ---- */
+
+/* input value: a tensor of that shape, of one element everywhere. */
+static void constant_of_shape(tti_building *b, const tti_call *c) {
+    int n;
+    const int64_t *list = tti_list_at(b, c, 0, &n);
+    const tti_operand *value = tti_has(c, 1) ? tti_operand_at(b, c, 1) : NULL;
+    tutti_shape shape = {.n_dims = n};
+    tti_host made;
+    double x = value ? tti_number_at(b, c, 1) : 0;
+    if (n > TUTTI_MAX_DIMS) tti_refuse(b, "a shape of %d dimensions", n);
+    if (!tti_good(b)) return;
+    for (int d = 0; d < n; d++) shape.dim[d] = list[d];
+    if (!tti_host_new(b, value ? tti_elem_of(value) : TTI_ELEM_F32, &shape, &made)) return;
+    n = (int)TTI_MIN(tti_host_n(&made), INT32_MAX);
+    for (int i = 0; i < n; i++) made.data[i] = x;
+    tti_set_host(c->out[0], &made);
+}
+
+/* start limit delta */
+static void range(tti_building *b, const tti_call *c) {
+    tti_elem elem = tti_elem_of(tti_operand_at(b, c, 0));
+    double start = tti_number_at(b, c, 0), end = tti_number_at(b, c, 1);
+    double step = tti_number_at(b, c, 2);
+    if (!tti_good(b)) return;
+    tti_call_row(b, "aten.arange.start_step",
+                 (tti_arg[]){tti_float_arg(start),
+                             tti_float_arg(end),
+                             tti_float_arg(step),
+                             {.kind = TTI_ARG_DTYPE, .i = elem}},
+                 4, c->out, 1);
+}
+
+/* input k upper */
+static void trilu(tti_building *b, const tti_call *c) {
+    bool upper = tti_bool_at(b, c, 2);
+    tti_arg diagonal = tti_int_arg(tti_has(c, 1) ? tti_int_at(b, c, 1) : 0);
+    if (tti_good(b))
+        tti_call_row(b, upper ? "aten.triu.default" : "aten.tril.default",
+                     (tti_arg[]){*c->arg[0], diagonal}, 2, c->out, 1);
+}
+
+/* ---- picking ---- */
+
+/* Negative indices count from the end: an index that is known is made positive. */
+static bool wrap_index(tti_building *b, const tti_operand *index, int64_t n, tti_operand *out) {
+    *out = *index;
+    if (index->kind != TTI_OPERAND_HOST) return tti_good(b);
+    tti_host made;
+    if (!tti_host_copy(b, &index->host, &made)) return false;
+    int64_t n_index = tti_host_n(&made);
+    for (int64_t i = 0; i < n_index && tti_good(b); i++) {
+        if (made.data[i] < 0) made.data[i] += (double)n;
+        if (!(made.data[i] >= 0 && made.data[i] < (double)n))
+            tti_refuse(b, "an index is outside of the tensor");
+    }
+    tti_set_host(out, &made);
+    out->of_shape = index->of_shape;
+    return tti_good(b);
+}
+
+/* Rows of a table with any number of dimensions, which does not depend on the samples.  padding:
+ * the row that gets no gradient; -1: none. */
+static void look_up(tti_building *b, const tti_operand *table, const tti_operand *index,
+                    int64_t padding, tti_operand *out) {
+    tutti_shape s = tti_shape_of(table), si = tti_shape_of(index), to = si;
+    tti_operand flat = {0}, rows = {0};
+    if (s.n_dims == 2) {
+        tti_call_row(
+            b, "aten.embedding.default",
+            (tti_arg[]){tti_operand_arg(table), tti_operand_arg(index), tti_int_arg(padding)}, 3,
+            &out, 1);
+        return;
+    }
+    for (int d = 1; d < s.n_dims; d++) {
+        if (to.n_dims == TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
+        if (!tti_good(b)) return;
+        to.dim[to.n_dims++] = s.dim[d];
+    }
+    tti_do_reshape(b, table, &TUTTI_SHAPE(s.dim[0], -1), &flat);
+    tti_call_row(b, "aten.embedding.default",
+                 (tti_arg[]){tti_operand_arg(&flat), tti_operand_arg(index)}, 2,
+                 (tti_operand *[]){&rows}, 1);
+    if (tti_good(b)) tti_do_reshape(b, &rows, &to, out);
+}
+
+/* Exporters write strided views as places in a flat tensor: row n of the index is that of row 0, n
+ * samples further.  Then it picks from each sample alone: *own is the index of row 0, and *n_each
+ * the elements of a sample. */
+static bool picks_by_sample(tti_building *b, const tti_operand *x, const tti_operand *index,
+                            tti_host *own, int64_t *n_each) {
+    tutti_shape s = tti_shape_of(x), si = tti_shape_of(index);
+    if (s.n_dims != 1 || !tti_of_batch(x) || index->kind != TTI_OPERAND_HOST || si.n_dims < 1 ||
+        si.dim[0] != tti_batch_rows(b) || s.dim[0] % tti_batch_rows(b) != 0)
+        return false;
+    *n_each = s.dim[0] / tti_batch_rows(b);
+    *own = index->host;
+    own->shape.dim[0] = 1;
+    int64_t n = tti_host_n(own);
+    for (int64_t row = 0; row < tti_batch_rows(b); row++)
+        for (int64_t i = 0; i < n; i++) {
+            double first = tti_host_at(&index->host, i),
+                   here = tti_host_at(&index->host, row * n + i);
+            if (!(first < (double)*n_each) || here != first + (double)(row * *n_each)) return false;
+        }
+    return true;
+}
+
+static void pick_by_sample(tti_building *b, const tti_call *c, const tti_host *own,
+                           int64_t n_each) {
+    tti_operand rows = {0}, index = {.kind = TTI_OPERAND_HOST, .host = *own}, flat = {0},
+                made = {0};
+    tutti_shape to = own->shape;
+    int64_t n = tti_host_n(own);
+    bool all = n == n_each;
+    to.dim[0] = tti_batch_rows(b);
+    for (int64_t i = 0; i < n && all; i++) all = tti_host_at(own, i) == (double)i;
+    tti_do_reshape(b, tti_operand_at(b, c, 0), &TUTTI_SHAPE(tti_batch_rows(b), n_each), &rows);
+    if (tti_good(b)) tti_do_reshape(b, &index, &TUTTI_SHAPE(n), &flat);
+    tti_arg items[2] = {{0}, tti_operand_arg(&flat)};
+    if (!all && tti_good(b))
+        tti_call_row(
+            b, "aten.index.Tensor",
+            (tti_arg[]){tti_operand_arg(&rows), {.kind = TTI_ARG_LIST, .items = items, .n = 2}}, 2,
+            (tti_operand *[]){&made}, 1);
+    if (tti_good(b)) tti_do_reshape(b, all ? &rows : &made, &to, c->out[0]);
+}
+
+/* data indices axis padding_idx, which only PyTorch's exporter notes */
+static void gather(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    tutti_shape s = tti_shape_of(x);
+    int dim = tti_dim_at(b, c, 2, s.n_dims);
+    tti_operand index;
+    if (s.n_dims < 1) tti_refuse(b, "of a scalar");
+    if (!tti_good(b) || !wrap_index(b, tti_operand_at(b, c, 1), s.dim[dim], &index)) return;
+    bool of_batch = tti_of_batch(x), known = tti_on_host(&index);
+    tti_host own;
+    int64_t n_each;
+    if (picks_by_sample(b, x, &index, &own, &n_each)) {
+        pick_by_sample(b, c, &own, n_each);
+    } else if (known && tti_shape_of(&index).n_dims == 0) {
+        double at = index.kind == TTI_OPERAND_HOST ? tti_host_at(&index.host, 0) : index.number;
+        tti_call_row(b, "aten.select.int",
+                     (tti_arg[]){*c->arg[0], tti_int_arg(dim), tti_int_arg((int64_t)at)}, 3, c->out,
+                     1);
+    } else if (!of_batch && dim == 0 && !(known && x->kind == TTI_OPERAND_HOST)) {
+        look_up(b, x, &index, tti_int_at(b, c, 3), c->out[0]);
+    } else {
+        tti_arg items[TUTTI_MAX_DIMS + 1] = {{0}};
+        items[dim] = tti_operand_arg(&index);
+        tti_arg list = {.kind = TTI_ARG_LIST, .items = items, .n = dim + 1};
+        tti_call_row(b, "aten.index.Tensor", (tti_arg[]){*c->arg[0], list}, 2, c->out, 1);
+    }
+}
+
+/* data indices axis: one index for each element of the result */
+static void gather_elements(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    tutti_shape s = tti_shape_of(x);
+    int dim = tti_dim_at(b, c, 2, s.n_dims);
+    tti_operand index;
+    if (!tti_good(b) || !wrap_index(b, tti_operand_at(b, c, 1), s.dim[dim], &index)) return;
+    tti_call_row(b, "aten.gather.default",
+                 (tti_arg[]){*c->arg[0], tti_int_arg(dim), tti_operand_arg(&index)}, 3, c->out, 1);
+}
+
+/* Indices of constants [..,K]: dimension 0 .. K - 1 of x by each, the rest as it is. */
+typedef struct places {
+    int k;             /* dimensions that are indexed */
+    int64_t n, inner;  /* indices, elements behind each */
+    tutti_shape shape; /* of the indices without the last dimension */
+} places;
+
+static bool read_places(tti_building *b, const tti_operand *x, const tti_operand *index,
+                        places *out) {
+    tutti_shape s = tti_shape_of(x), si = tti_shape_of(index);
+    *out = (places){.n = 1, .inner = 1};
+    if (index->kind != TTI_OPERAND_HOST) {
+        tti_refuse(b, "indices that depend on inputs are not supported");
+        return false;
+    }
+    out->k = si.n_dims > 0 && si.dim[si.n_dims - 1] <= s.n_dims ? (int)si.dim[si.n_dims - 1] : -1;
+    if (out->k < 1) tti_refuse(b, "the indices do not fit the tensor");
+    if (!tti_good(b)) return false;
+    out->shape = si;
+    out->shape.n_dims--;
+    out->n = tutti_shape_n_elems(&out->shape);
+    for (int d = out->k; d < s.n_dims; d++) out->inner *= s.dim[d];
+    return true;
+}
+
+/* Where the elements of index i begin, in row-major order; -1: outside. */
+static int64_t place_of(const tutti_shape *s, const tti_host *index, const places *p, int64_t i) {
+    int64_t place = 0;
+    for (int d = 0; d < p->k; d++) {
+        double at = tti_host_at(index, i * p->k + d);
+        if (at < 0) at += (double)s->dim[d];
+        if (!(at >= 0 && at < (double)s->dim[d])) return -1;
+        place = place * s->dim[d] + (int64_t)at;
+    }
+    return place * p->inner;
+}
+
+/* data indices batch_dims */
+static void gather_nd(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *index = tti_operand_at(b, c, 1);
+    places p;
+    tti_host made;
+    if (tti_int_at(b, c, 2) != 0) tti_refuse(b, "batch_dims other than 0 is not supported");
+    if (!tti_good(b) || !read_places(b, x, index, &p)) return;
+    tutti_shape s = tti_shape_of(x), shape = p.shape;
+    if (p.k == 1 && x->kind != TTI_OPERAND_HOST) { /* rows: as a gather along dimension 0 */
+        tti_operand rows = {0};
+        tti_do_reshape(b, index, &p.shape, &rows);
+        tti_call_row(
+            b, "aten.index.Tensor",
+            (tti_arg[]){
+                *c->arg[0],
+                {.kind = TTI_ARG_LIST, .items = (tti_arg[]){tti_operand_arg(&rows)}, .n = 1}},
+            2, c->out, 1);
+        return;
+    }
+    if (x->kind != TTI_OPERAND_HOST)
+        tti_refuse(b, "several indices of values that depend on inputs are not supported");
+    for (int d = p.k; d < s.n_dims && tti_good(b); d++) {
+        if (shape.n_dims == TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
+        if (tti_good(b)) shape.dim[shape.n_dims++] = s.dim[d];
+    }
+    if (!tti_good(b) || !tti_host_new(b, tti_elem_of(x), &shape, &made)) return;
+    for (int64_t i = 0; i < p.n && tti_good(b); i++) {
+        int64_t from = place_of(&s, &index->host, &p, i);
+        if (from < 0) tti_refuse(b, "an index is outside of the tensor");
+        for (int64_t e = 0; from >= 0 && e < p.inner; e++)
+            made.data[i * p.inner + e] = tti_host_at(&x->host, from + e);
+    }
+    tti_set_host(c->out[0], &made);
+}
+
+/* data indices updates reduction */
+static void scatter_nd(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *index = tti_operand_at(b, c, 1);
+    const tti_operand *news = tti_operand_at(b, c, 2);
+    places p;
+    tti_host made;
+    if (strcmp(tti_text_at(b, c, 3), "none") != 0) tti_refuse(b, "a reduction is not supported");
+    if (x->kind != TTI_OPERAND_HOST || news->kind != TTI_OPERAND_HOST)
+        tti_refuse(b, "it depends on the model's inputs, which is not supported for this operator");
+    if (!tti_good(b) || !read_places(b, x, index, &p)) return;
+    tutti_shape s = tti_shape_of(x);
+    if (tti_host_n(&news->host) != p.n * p.inner) tti_refuse(b, "the updates do not fit");
+    if (!tti_good(b) || !tti_host_copy(b, &x->host, &made)) return;
+    for (int64_t i = 0; i < p.n && tti_good(b); i++) {
+        int64_t to = place_of(&s, &index->host, &p, i);
+        if (to < 0) tti_refuse(b, "an index is outside of the tensor");
+        for (int64_t e = 0; to >= 0 && e < p.inner; e++)
+            made.data[to + e] = tti_host_at(&news->host, i * p.inner + e);
+    }
+    tti_set_host(c->out[0], &made);
+}
+
+#define OWN(op, args, fn) \
+    { .target = "onnx." op, .signature = args, .build = fn }
+
+const tti_operator tti_operators_onnx_index[] = {
+    OWN("ConstantOfShape", "input value=None", constant_of_shape),
+    OWN("Range", "start limit delta", range),
+    OWN("Trilu", "input k=None upper=1", trilu),
+    OWN("Gather", "data indices axis=0 padding_idx=-1", gather),
+    OWN("GatherElements", "data indices axis=0", gather_elements),
+    OWN("GatherND", "data indices batch_dims=0", gather_nd),
+    OWN("ScatterND", "data indices updates reduction=none", scatter_nd),
+    {0},
+};

@@ -1,0 +1,503 @@
+/* onnx_ops_layers.c - ONNX operators with weights, norms, pooling and attention, as operators of
+ * PyTorch that mean the same. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "import/onnx/onnx_ops.h"
+
+/* ---- windows of convolutions and pooling ---- */
+
+typedef struct window {
+    int n; /* spatial dimensions: 1 or 2 */
+    int64_t kernel[2], stride[2], dilation[2], begin[2], end[2];
+} window;
+
+/* What a node of that kind says; arguments that are None are 1, and pads 0. */
+typedef struct window_args {
+    int auto_pad, kernel, strides, dilations, pads; /* places in the call; -1: it has none */
+} window_args;
+
+static void read_pair(tti_building *b, const tti_call *c, int k, int n, int64_t out[2]) {
+    int n_list;
+    if (k < 0 || !tti_has(c, k)) return;
+    const int64_t *list = tti_list_at(b, c, k, &n_list);
+    if (n_list != n) tti_refuse(b, "an attribute has %d numbers, %d are expected", n_list, n);
+    for (int d = 0; d < n && tti_good(b); d++) out[d] = list[d];
+}
+
+/* "SAME_UPPER": the result has ceil(size / stride) elements; what is odd goes to the end. */
+static void pad_same(const tutti_shape *s, bool upper, window *w) {
+    for (int d = 0; d < w->n; d++) {
+        int64_t size = s->dim[2 + d], out = (size + w->stride[d] - 1) / w->stride[d];
+        int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
+        int64_t total = TTI_MAX((out - 1) * w->stride[d] + reach - size, 0);
+        w->begin[d] = upper ? total / 2 : total - total / 2;
+        w->end[d] = total - w->begin[d];
+    }
+}
+
+static bool read_window(tti_building *b, const tti_call *c, const window_args *at, window *w) {
+    tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
+    const char *how = tti_text_at(b, c, at->auto_pad);
+    int n_pads = 0;
+    w->n = s.n_dims - 2;
+    for (int d = 0; d < 2; d++) w->stride[d] = w->dilation[d] = 1, w->begin[d] = w->end[d] = 0;
+    if (w->n != 1 && w->n != 2)
+        tti_refuse(b, "an input of %d dimensions; 3 and 4 are supported", s.n_dims);
+    if (!tti_good(b)) return false;
+    read_pair(b, c, at->kernel, w->n, w->kernel);
+    read_pair(b, c, at->strides, w->n, w->stride);
+    read_pair(b, c, at->dilations, w->n, w->dilation);
+    for (int d = 0; d < w->n; d++)
+        if (w->stride[d] < 1 || w->dilation[d] < 1 || w->kernel[d] < 1 || w->kernel[d] > 1 << 30 ||
+            w->dilation[d] > 1 << 30 || w->stride[d] > 1 << 30)
+            tti_refuse(b, "a kernel, stride or dilation is out of range");
+    if (!tti_good(b)) return false;
+    if (strcmp(how, "SAME_UPPER") == 0 || strcmp(how, "SAME_LOWER") == 0) {
+        pad_same(&s, how[5] == 'U', w);
+        return true;
+    }
+    if (strcmp(how, "VALID") != 0 && strcmp(how, "NOTSET") != 0)
+        tti_refuse(b, "auto_pad='%s' is not supported", how);
+    if (strcmp(how, "VALID") == 0 || !tti_has(c, at->pads)) return tti_good(b);
+    const int64_t *pads = tti_list_at(b, c, at->pads, &n_pads);
+    if (n_pads != 2 * w->n) tti_refuse(b, "pads has %d numbers", n_pads);
+    for (int d = 0; d < w->n && tti_good(b); d++) w->begin[d] = pads[d], w->end[d] = pads[w->n + d];
+    return tti_good(b);
+}
+
+static bool is_even(const window *w) {
+    for (int d = 0; d < w->n; d++)
+        if (w->begin[d] != w->end[d] || w->begin[d] < 0) return false;
+    return true;
+}
+
+/* Where both sides differ, zeros around x first; then the window needs none. */
+static void pad_apart(tti_building *b, const tti_call *c, window *w, tti_operand *out) {
+    int64_t list[4];
+    *out = *tti_operand_at(b, c, 0);
+    if (is_even(w) || !tti_good(b)) return;
+    for (int d = 0; d < w->n; d++) {
+        list[2 * (w->n - 1 - d)] = w->begin[d];
+        list[2 * (w->n - 1 - d) + 1] = w->end[d];
+        w->begin[d] = w->end[d] = 0;
+    }
+    tti_operand padded = {0};
+    tti_call_row(b, "aten.pad.default", (tti_arg[]){*c->arg[0], tti_ints_arg(b, list, 2 * w->n)}, 2,
+                 (tti_operand *[]){&padded}, 1);
+    *out = padded;
+}
+
+/* The size of a kernel is that of the weight. */
+static void kernel_of_weight(tti_building *b, const tti_call *c, window *w) {
+    tutti_shape s = tti_shape_of(tti_operand_at(b, c, 1));
+    for (int d = 0; d < 2; d++) w->kernel[d] = 2 + d < s.n_dims ? s.dim[2 + d] : 1;
+}
+
+/* A bias of zeros, which exporters write where there is none, needs no node. */
+static tti_arg bias_arg(tti_building *b, const tti_call *c, int k) {
+    double value;
+    const tti_operand *x = tti_has(c, k) ? tti_operand_at(b, c, k) : NULL;
+    bool none =
+        x && x->kind == TTI_OPERAND_HOST && tti_host_uniform(&x->host, &value) && value == 0;
+    return none || !x ? (tti_arg){0} : *c->arg[k];
+}
+
+/* X W B auto_pad dilations group kernel_shape pads strides */
+static void conv(tti_building *b, const tti_call *c) {
+    static const window_args at = {3, 6, 8, 4, 7};
+    window w;
+    tti_operand x;
+    kernel_of_weight(b, c, &w);
+    if (!read_window(b, c, &at, &w)) return;
+    pad_apart(b, c, &w, &x);
+    tti_call_row(b, w.n == 1 ? "aten.conv1d.default" : "aten.conv2d.default",
+                 (tti_arg[]){tti_operand_arg(&x), *c->arg[1], bias_arg(b, c, 2),
+                             tti_ints_arg(b, w.stride, w.n), tti_ints_arg(b, w.begin, w.n),
+                             tti_ints_arg(b, w.dilation, w.n), *c->arg[5]},
+                 7, c->out, 1);
+}
+
+/* X W B auto_pad dilations group kernel_shape output_padding output_shape pads strides */
+static void conv_transpose(tti_building *b, const tti_call *c) {
+    static const window_args at = {3, 6, 10, 4, 9};
+    window w;
+    int64_t extra[2] = {0, 0};
+    kernel_of_weight(b, c, &w);
+    const char *how = tti_text_at(b, c, 3);
+    if (tti_has(c, 8) || strncmp(how, "SAME", 4) == 0)
+        tti_refuse(b, "output_shape and auto_pad=SAME are not supported; export pads");
+    if (!read_window(b, c, &at, &w)) return;
+    read_pair(b, c, 7, w.n, extra);
+    /* More elements cut off at the end: fewer added there. */
+    for (int d = 0; d < w.n; d++) extra[d] += w.begin[d] - w.end[d];
+    for (int d = 0; d < w.n; d++)
+        if (extra[d] < 0 || w.begin[d] < 0)
+            tti_refuse(b, "pads that are larger at the end are not supported");
+    if (!tti_good(b)) return;
+    tti_call_row(
+        b, w.n == 1 ? "aten.conv_transpose1d.default" : "aten.conv_transpose2d.input",
+        (tti_arg[]){*c->arg[0], *c->arg[1], bias_arg(b, c, 2), tti_ints_arg(b, w.stride, w.n),
+                    tti_ints_arg(b, w.begin, w.n), tti_ints_arg(b, extra, w.n), *c->arg[5],
+                    tti_ints_arg(b, w.dilation, w.n)},
+        8, c->out, 1);
+}
+
+/* ---- pooling ---- */
+
+/* A very small number where pad_apart put zeros: there a maximum is never. */
+static void close_border(tti_building *b, const window *w, const tutti_shape *inner,
+                         tti_operand *x) {
+    tutti_shape s = tti_shape_of(x);
+    tti_host made;
+    tti_operand border = {0}, sum = {0};
+    if (!tti_good(b)) return;
+    s.dim[0] = s.dim[1] = 1;
+    if (!tti_host_new(b, TTI_ELEM_F32, &s, &made)) return;
+    int64_t n = tti_host_n(&made), width = s.dim[s.n_dims - 1];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at[2] = {w->n == 2 ? i / width : i, i % width};
+        for (int d = 0; d < w->n; d++)
+            if (at[d] < w->begin[d] || at[d] >= w->begin[d] + inner->dim[2 + d])
+                made.data[i] = -1e30;
+    }
+    tti_set_host(&border, &made);
+    tti_call_row(b, "aten.add.Tensor", (tti_arg[]){tti_operand_arg(x), tti_operand_arg(&border)}, 2,
+                 (tti_operand *[]){&sum}, 1);
+    *x = sum;
+}
+
+/* X auto_pad ceil_mode dilations kernel_shape pads strides */
+static void max_pool(tti_building *b, const tti_call *c) {
+    static const window_args at = {1, 4, 6, 3, 5};
+    window w = {0};
+    tti_operand x;
+    tutti_shape inner = tti_shape_of(tti_operand_at(b, c, 0));
+    if (!read_window(b, c, &at, &w)) return;
+    window apart = w;
+    pad_apart(b, c, &apart, &x);
+    if (tti_good(b) && !is_even(&w)) close_border(b, &w, &inner, &x);
+    if (!tti_good(b)) return;
+    tti_call_row(b, w.n == 1 ? "aten.max_pool1d.default" : "aten.max_pool2d.default",
+                 (tti_arg[]){tti_operand_arg(&x), tti_ints_arg(b, w.kernel, w.n),
+                             tti_ints_arg(b, w.stride, w.n), tti_ints_arg(b, apart.begin, w.n),
+                             tti_ints_arg(b, w.dilation, w.n), *c->arg[2]},
+                 6, c->out, 1);
+}
+
+/* X auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides */
+static void average_pool(tti_building *b, const tti_call *c) {
+    static const window_args at = {1, 5, 7, 4, 6};
+    window w = {0};
+    tti_operand x;
+    if (!read_window(b, c, &at, &w)) return;
+    for (int d = 0; d < w.n; d++)
+        if (w.dilation[d] != 1) tti_refuse(b, "dilations other than 1");
+    if (!is_even(&w) && !tti_bool_at(b, c, 3))
+        tti_refuse(b, "pads that differ at both ends are supported with count_include_pad=1 only");
+    pad_apart(b, c, &w, &x);
+    if (!tti_good(b)) return;
+    tti_call_row(b, w.n == 1 ? "aten.avg_pool1d.default" : "aten.avg_pool2d.default",
+                 (tti_arg[]){tti_operand_arg(&x), tti_ints_arg(b, w.kernel, w.n),
+                             tti_ints_arg(b, w.stride, w.n), tti_ints_arg(b, w.begin, w.n),
+                             *c->arg[2], *c->arg[3]},
+                 6, c->out, 1);
+}
+
+/* All but the first two dimensions, kept as 1. */
+static void global_pool(tti_building *b, const tti_call *c) {
+    static const int64_t dims[] = {2, 3, 4, 5, 6, 7};
+    int n = tti_shape_of(tti_operand_at(b, c, 0)).n_dims - 2;
+    if (n < 1 || n > (int)TTI_COUNT(dims)) tti_refuse(b, "an input of %d dimensions", n + 2);
+    if (tti_good(b))
+        tti_call_row(b, tti_as_of(b),
+                     (tti_arg[]){*c->arg[0], tti_ints_arg(b, dims, n), tti_bool_arg(true)}, 3,
+                     c->out, 1);
+}
+
+/* ---- norms ---- */
+
+/* X scale B mean var epsilon momentum training_mode */
+static void batch_norm(tti_building *b, const tti_call *c) {
+    double momentum = 1 - tti_number_at(b, c, 6);
+    tti_call_row(b, "aten.batch_norm.default",
+                 (tti_arg[]){*c->arg[0], *c->arg[1], *c->arg[2], *c->arg[3], *c->arg[4],
+                             tti_bool_arg(tti_bool_at(b, c, 7)),
+                             tti_float_arg(momentum > 0 ? momentum : 0.1), *c->arg[5]},
+                 8, c->out, 1);
+}
+
+/* The sizes from axis on. */
+static tti_arg sizes_from(tti_building *b, const tti_call *c, int k) {
+    tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
+    int axis = tti_dim_at(b, c, k, s.n_dims);
+    return tti_ints_arg(b, s.dim + axis, TTI_MAX(s.n_dims - axis, 0));
+}
+
+/* X Scale B axis epsilon */
+static void layer_norm(tti_building *b, const tti_call *c) {
+    tti_arg sizes = sizes_from(b, c, 3);
+    if (tti_good(b))
+        tti_call_row(b, "aten.layer_norm.default",
+                     (tti_arg[]){*c->arg[0], sizes, *c->arg[1], *c->arg[2], *c->arg[4]}, 5, c->out,
+                     1);
+}
+
+/* X scale axis epsilon */
+static void rms_norm(tti_building *b, const tti_call *c) {
+    tti_arg sizes = sizes_from(b, c, 2);
+    if (tti_good(b))
+        tti_call_row(b, "aten.rms_norm.default",
+                     (tti_arg[]){*c->arg[0], sizes, *c->arg[1], *c->arg[3]}, 4, c->out, 1);
+}
+
+/* input scale B epsilon */
+static void instance_norm(tti_building *b, const tti_call *c) {
+    tti_call_row(b, "aten.instance_norm.default",
+                 (tti_arg[]){*c->arg[0],
+                             *c->arg[1],
+                             *c->arg[2],
+                             {0},
+                             {0},
+                             tti_bool_arg(true),
+                             tti_float_arg(0.1),
+                             *c->arg[3]},
+                 8, c->out, 1);
+}
+
+/* Before opset 21 scale and bias are one for each group: repeated to its channels. */
+static void by_channel(tti_building *b, const tti_operand *x, int64_t channels, tti_operand *out) {
+    int64_t n = tti_shape_of(x).n_dims == 1 ? tti_shape_of(x).dim[0] : 0;
+    tti_operand column = {0}, wide = {0};
+    *out = *x;
+    if (n == channels || !tti_good(b)) return;
+    if (n < 1 || channels % n != 0) tti_refuse(b, "the scale does not fit");
+    if (tti_good(b)) tti_do_reshape(b, x, &TUTTI_SHAPE(n, 1), &column);
+    int64_t to[2] = {n, n > 0 ? channels / n : 0};
+    tti_call_row(b, "aten.expand.default",
+                 (tti_arg[]){tti_operand_arg(&column), tti_ints_arg(b, to, 2)}, 2,
+                 (tti_operand *[]){&wide}, 1);
+    if (tti_good(b)) tti_do_reshape(b, &wide, &TUTTI_SHAPE(channels), out);
+}
+
+/* X scale bias epsilon num_groups */
+static void group_norm(tti_building *b, const tti_call *c) {
+    tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
+    tti_operand scale, bias;
+    if (s.n_dims < 2) tti_refuse(b, "an input of %d dimensions", s.n_dims);
+    if (!tti_good(b)) return;
+    by_channel(b, tti_operand_at(b, c, 1), s.dim[1], &scale);
+    by_channel(b, tti_operand_at(b, c, 2), s.dim[1], &bias);
+    if (tti_good(b))
+        tti_call_row(b, "aten.group_norm.default",
+                     (tti_arg[]){*c->arg[0], *c->arg[4], tti_operand_arg(&scale),
+                                 tti_operand_arg(&bias), *c->arg[3]},
+                     5, c->out, 1);
+}
+
+/* data ratio training_mode.  Without a mode the node is there to train. */
+static void dropout(tti_building *b, const tti_call *c) {
+    double p = tti_has(c, 1) ? tti_number_at(b, c, 1) : 0.5;
+    bool trains = !tti_has(c, 2) || tti_bool_at(b, c, 2);
+    if (tti_good(b))
+        tti_call_row(b, "aten.dropout.default",
+                     (tti_arg[]){*c->arg[0], tti_float_arg(p), tti_bool_arg(trains)}, 3, c->out, 1);
+}
+
+/* ---- products ---- */
+
+/* One matrix for many rows is the weight of a linear layer, whose gradient keeps the dimensions of
+ * x apart; exporters often turn it in front of the product. */
+static void matmul(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    tti_operand weight = {0};
+    if (!tti_good(b)) return;
+    bool is_weight = y->kind == TTI_OPERAND_GRAPH && tti_shape_of(y).n_dims == 2 &&
+                     !tti_of_batch(y) && (y->turned || tti_shape_of(x).n_dims > 2);
+    if (!is_weight || x->kind != TTI_OPERAND_GRAPH || tti_shape_of(x).n_dims < 2) {
+        tti_call_row(b, "aten.matmul.default", (tti_arg[]){*c->arg[0], *c->arg[1]}, 2, c->out, 1);
+        return;
+    }
+    if (y->turned)
+        tti_set_value(b, &weight, y->turned, y->elem, false);
+    else
+        tti_do_permute(b, y, (int[]){1, 0}, &weight);
+    tti_call_row(b, "aten.linear.default", (tti_arg[]){*c->arg[0], tti_operand_arg(&weight)}, 2,
+                 c->out, 1);
+}
+
+static const tti_operand *turn(tti_building *b, const tti_operand *x, tti_operand *out) {
+    tti_do_permute(b, x, (int[]){1, 0}, out);
+    return out;
+}
+
+/* A B C alpha beta transA transB */
+static void gemm(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    tti_arg term = bias_arg(b, c, 2);
+    tti_operand turned_x = {0}, turned_y = {0}, made = {0};
+    double alpha = tti_number_at(b, c, 3), beta = tti_number_at(b, c, 4);
+    bool turns = tti_bool_at(b, c, 6), has_term = term.kind != TTI_ARG_NONE;
+    if (tti_good(b) && (tti_shape_of(x).n_dims != 2 || tti_shape_of(y).n_dims != 2))
+        tti_refuse(b, "matrices are expected");
+    if (!tti_good(b)) return;
+    if (tti_bool_at(b, c, 5)) x = turn(b, x, &turned_x);
+    bool plain = has_term && tti_shape_of(tti_operand_of(b, &term)).n_dims == 1;
+    if (turns && alpha == 1 && (!has_term || (plain && beta == 1)) &&
+        x->kind == TTI_OPERAND_GRAPH) {
+        tti_call_row(b, "aten.linear.default", (tti_arg[]){tti_operand_arg(x), *c->arg[1], term}, 3,
+                     c->out, 1);
+        return;
+    }
+    if (turns) y = turn(b, y, &turned_y);
+    if (has_term && tti_good(b)) {
+        tti_call_row(b, "aten.addmm.default",
+                     (tti_arg[]){term, tti_operand_arg(x), tti_operand_arg(y), tti_float_arg(beta),
+                                 tti_float_arg(alpha)},
+                     5, c->out, 1);
+        return;
+    }
+    tti_operand *product = alpha == 1 ? c->out[0] : &made;
+    if (tti_good(b))
+        tti_call_row(b, "aten.mm.default", (tti_arg[]){tti_operand_arg(x), tti_operand_arg(y)}, 2,
+                     &product, 1);
+    if (alpha != 1 && tti_good(b))
+        tti_call_row(b, "aten.mul.Tensor",
+                     (tti_arg[]){tti_operand_arg(&made), tti_float_arg(alpha)}, 2, c->out, 1);
+}
+
+/* ---- attention ---- */
+
+/* [B,T,H D] -> [B,H,T,D] */
+static void split_heads(tti_building *b, const tti_operand *x, int64_t heads, tti_operand *out) {
+    tutti_shape s = tti_shape_of(x);
+    tti_operand wide = {0};
+    if (heads < 1 || s.dim[2] % heads != 0) tti_refuse(b, "the heads do not fit the width");
+    if (!tti_good(b)) return;
+    tti_do_reshape(b, x, &TUTTI_SHAPE(s.dim[0], s.dim[1], heads, s.dim[2] / heads), &wide);
+    if (tti_good(b)) tti_do_permute(b, &wide, (int[]){0, 2, 1, 3}, out);
+}
+
+/* Q K V attn_mask past_key past_value nonpad_kv_seqlen is_causal kv_num_heads q_num_heads
+ * scale softcap */
+static void attention(tti_building *b, const tti_call *c) {
+    const tti_operand *q = tti_operand_at(b, c, 0);
+    tti_operand heads[3] = {{0}}, made = {0}, turned = {0};
+    int n_dims = tti_shape_of(q).n_dims;
+    if (tti_has(c, 4) || tti_has(c, 5) || tti_has(c, 6))
+        tti_refuse(b, "past keys and values, and padded lengths, are not supported");
+    if (tti_number_at(b, c, 11) != 0) tti_refuse(b, "softcap is not supported");
+    if (tti_good(b) && n_dims != 3 && n_dims != 4)
+        tti_refuse(b, "queries of %d dimensions", n_dims);
+    if (tti_good(b) && n_dims == 3 && (!tti_has(c, 8) || !tti_has(c, 9)))
+        tti_refuse(b, "the number of heads is missing");
+    for (int i = 0; i < 3 && tti_good(b); i++) {
+        const tti_operand *x = tti_operand_at(b, c, i);
+        heads[i] = *x;
+        if (n_dims == 3) split_heads(b, x, tti_int_at(b, c, i == 0 ? 9 : 8), &heads[i]);
+    }
+    if (!tti_good(b)) return;
+    tti_operand *out = n_dims == 3 ? &made : c->out[0];
+    tti_call_row(b, "aten.scaled_dot_product_attention.default",
+                 (tti_arg[]){tti_operand_arg(&heads[0]), tti_operand_arg(&heads[1]),
+                             tti_operand_arg(&heads[2]), *c->arg[3], tti_float_arg(0),
+                             tti_bool_arg(tti_bool_at(b, c, 7)), *c->arg[10]},
+                 7, &out, 1);
+    if (n_dims != 3 || !tti_good(b)) return;
+    tutti_shape s = tti_shape_of(&made);
+    tti_do_permute(b, &made, (int[]){0, 2, 1, 3}, &turned);
+    if (tti_good(b))
+        tti_do_reshape(b, &turned, &TUTTI_SHAPE(s.dim[0], s.dim[2], s.dim[1] * s.dim[3]),
+                       c->out[0]);
+}
+
+/* ---- resizing ---- */
+
+/* The result's height and width, of sizes or scales. */
+static bool read_target(tti_building *b, const tti_call *c, const tutti_shape *s, int64_t out[2]) {
+    int n = 0, n_scales = 0;
+    const int64_t *sizes = tti_has(c, 2) ? tti_list_at(b, c, 2, &n) : NULL;
+    const tti_operand *scales = tti_has(c, 1) && n == 0 ? tti_operand_at(b, c, 1) : NULL;
+    if (scales && scales->kind == TTI_OPERAND_HOST) n_scales = (int)tti_host_n(&scales->host);
+    if (s->n_dims != 4 || (n != 4 && n_scales != 4) || tti_has(c, 4))
+        tti_refuse(b, "only all four dimensions of images can be resized");
+    for (int d = 0; d < 4 && tti_good(b); d++) {
+        double scale = n ? 0 : tti_host_at(&scales->host, d);
+        int64_t to = n ? sizes[d] : (int64_t)floor((double)s->dim[d] * scale);
+        if (!n && !(scale > 0 && scale < 4096)) tti_refuse(b, "a scale is out of range");
+        if (d < 2 && to != s->dim[d]) tti_refuse(b, "batch and channels cannot be resized");
+        if (d >= 2) out[d - 2] = to;
+    }
+    return tti_good(b);
+}
+
+/* X scales sizes antialias axes coordinate_transformation_mode mode */
+static void resize(tti_building *b, const tti_call *c) {
+    tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
+    int64_t to[2] = {1, 1};
+    const char *how = tti_text_at(b, c, 5), *mode = tti_text_at(b, c, 6);
+    if (!read_target(b, c, &s, to)) return;
+    if (tti_bool_at(b, c, 3)) tti_refuse(b, "antialias=1 is not supported");
+    bool linear = strcmp(mode, "linear") == 0, nearest = strcmp(mode, "nearest") == 0;
+    bool corners = strcmp(how, "align_corners") == 0;
+    bool half = strcmp(how, "half_pixel") == 0 || strcmp(how, "pytorch_half_pixel") == 0;
+    bool up = to[0] % TTI_MAX(s.dim[2], 1) == 0 && to[1] % TTI_MAX(s.dim[3], 1) == 0;
+    if (linear && (corners || half))
+        tti_call_row(b, "aten.upsample_bilinear2d.vec",
+                     (tti_arg[]){*c->arg[0], tti_ints_arg(b, to, 2), tti_bool_arg(corners), {0}}, 4,
+                     c->out, 1);
+    else if (nearest && up && (half || strcmp(how, "asymmetric") == 0))
+        tti_call_row(b, "aten.upsample_nearest2d.vec",
+                     (tti_arg[]){*c->arg[0], tti_ints_arg(b, to, 2), {0}}, 3, c->out, 1);
+    else
+        tti_refuse(b, "mode '%s' with coordinates '%s' is not supported", mode, how);
+}
+
+#define OWN(op, args, fn) \
+    { .target = "onnx." op, .signature = args, .build = fn }
+#define GLOBAL(op, same) \
+    { .target = "onnx." op, .signature = "X", .build = global_pool, .as = "aten." same }
+
+const tti_operator tti_operators_onnx_layers[] = {
+    OWN("Conv",
+        "X W B=None auto_pad=NOTSET dilations=None group=1 kernel_shape=None pads=None "
+        "strides=None",
+        conv),
+    OWN("ConvTranspose",
+        "X W B=None auto_pad=NOTSET dilations=None group=1 kernel_shape=None output_padding=None "
+        "output_shape=None pads=None strides=None",
+        conv_transpose),
+    OWN("MaxPool",
+        "X auto_pad=NOTSET ceil_mode=0 dilations=None kernel_shape pads=None storage_order!=0 "
+        "strides=None",
+        max_pool),
+    OWN("AveragePool",
+        "X auto_pad=NOTSET ceil_mode=0 count_include_pad=0 dilations=None kernel_shape pads=None "
+        "strides=None",
+        average_pool),
+    GLOBAL("GlobalAveragePool", "mean.dim"),
+    GLOBAL("GlobalMaxPool", "amax.default"),
+    OWN("BatchNormalization",
+        "X scale B input_mean input_var epsilon=0.00001 momentum=0.9 training_mode=0", batch_norm),
+    OWN("LayerNormalization", "X Scale B=None axis=-1 epsilon=0.00001 stash_type!=1", layer_norm),
+    OWN("RMSNormalization", "X scale axis=-1 epsilon=0.00001 stash_type!=1", rms_norm),
+    OWN("SimplifiedLayerNormalization", "X scale axis=-1 epsilon=0.00001 stash_type!=1", rms_norm),
+    OWN("InstanceNormalization", "input scale B epsilon=0.00001", instance_norm),
+    OWN("GroupNormalization", "X scale bias epsilon=0.00001 num_groups stash_type!=1", group_norm),
+    OWN("Dropout", "data ratio=None training_mode=None seed!", dropout),
+    OWN("MatMul", "A B", matmul),
+    OWN("Gemm", "A B C=None alpha=1 beta=1 transA=0 transB=0", gemm),
+    OWN("Attention",
+        "Q K V attn_mask=None past_key=None past_value=None nonpad_kv_seqlen=None is_causal=0 "
+        "kv_num_heads=None q_num_heads=None qk_matmul_output_mode!=0 scale=None softcap=0 "
+        "softmax_precision!",
+        attention),
+    OWN("Resize",
+        "X roi!=None scales=None sizes=None antialias=0 axes=None "
+        "coordinate_transformation_mode=half_pixel cubic_coeff_a! exclude_outside! "
+        "extrapolation_value! keep_aspect_ratio_policy! mode=nearest "
+        "nearest_mode!=round_prefer_floor",
+        resize),
+    {0},
+};

@@ -1,0 +1,293 @@
+/* onnx_params.c - which tensors of an ONNX model are parameters.
+ *
+ * ONNX has no parameters, only tensors.  PyTorch's newer exporter notes the kind of those that kept
+ * their names.  For all others, what uses a tensor decides: weights, biases and scales of layers,
+ * tables, and what is added to or multiplied with values of the samples; through operators that
+ * only move elements.  A scalar, and what looks like a mask, is a constant. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_read.h"
+#include "import/onnx/onnx.h"
+
+typedef enum role {
+    ROLE_NONE,
+    ROLE_ADDED,  /* of an element-wise operator */
+    ROLE_BUFFER, /* running statistics */
+    ROLE_WEIGHT
+} role;
+
+/* Operators and the inputs that are weights: bit k for input k. */
+static const struct {
+    const char *op;
+    unsigned weights, buffers;
+} layers[] = {
+    {"Conv", 6, 0},
+    {"ConvTranspose", 6, 0},
+    {"Gemm", 7, 0},
+    {"MatMul", 3, 0},
+    {"Einsum", 3, 0},
+    {"BatchNormalization", 6, 24},
+    {"InstanceNormalization", 6, 0},
+    {"LayerNormalization", 6, 0},
+    {"RMSNormalization", 2, 0},
+    {"SimplifiedLayerNormalization", 2, 0},
+    {"GroupNormalization", 6, 0},
+    {"PRelu", 2, 0},
+    {"LSTM", 14, 0},
+    {"GRU", 14, 0},
+    {"RNN", 14, 0},
+    {"Gather", 1, 0},
+};
+static const char *const element_wise[] = {"Add", "Sub", "Mul", "Div"};
+static const char *const moving[] = {"Transpose", "Reshape", "Unsqueeze", "Squeeze",
+                                     "Identity",  "Cast",    "Concat",    "Expand",
+                                     "Slice",     "Split",   "Flatten",   "CastLike"};
+
+static bool is_one_of(const char *op, const char *const *list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(op, list[i]) == 0) return true;
+    return false;
+}
+
+static void raise_role(role *to, role r) {
+    if (r > *to) *to = r;
+}
+
+/* Operators through which no gradient reaches their inputs. */
+static const char *const flat[] = {
+    "Equal",  "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not",
+    "And",    "Or",   "Xor",         "Shape",   "Size",           "IsNaN",
+    "ArgMax", "Sign", "Floor",       "Ceil",    "Round",          "ConstantOfShape"};
+
+/* Whether a gradient of the call's outputs reaches input k. */
+static bool has_gradient(const char *op, int k) {
+    if (strcmp(op, "Where") == 0) return k > 0;
+    if (strncmp(op, "Gather", 6) == 0) return k == 0;
+    return !is_one_of(op, flat, TTI_COUNT(flat));
+}
+
+/* The roles of a call's inputs: [n_values], from those of its outputs.  live: values that a
+ * gradient reaches. */
+static void mark_call(const tti_op_call *call, role *roles, bool *live) {
+    const char *dot = strrchr(call->target, '.'), *op = dot ? dot + 1 : call->target;
+    bool any_live = false;
+    for (int i = 0; i < call->n_outs; i++) any_live |= call->outs[i] >= 0 && live[call->outs[i]];
+    if (!any_live) return;
+    unsigned weights = 0, buffers = 0;
+    role moved = ROLE_NONE;
+    for (size_t i = 0; i < TTI_COUNT(layers); i++)
+        if (strcmp(op, layers[i].op) == 0) weights = layers[i].weights, buffers = layers[i].buffers;
+    bool adds = is_one_of(op, element_wise, TTI_COUNT(element_wise));
+    bool moves = is_one_of(op, moving, TTI_COUNT(moving));
+    for (int i = 0; moves && i < call->n_outs; i++)
+        if (call->outs[i] >= 0) raise_role(&moved, roles[call->outs[i]]);
+    for (int k = 0; k < call->n_args && !call->args[k].name[0]; k++) {
+        if (call->args[k].arg.kind != TTI_ARG_VALUE) continue;
+        if (!has_gradient(op, k)) continue;
+        role *to = &roles[call->args[k].arg.value];
+        live[call->args[k].arg.value] = true;
+        if (k < 32 && weights >> k & 1u) raise_role(to, ROLE_WEIGHT);
+        if (k < 32 && buffers >> k & 1u) raise_role(to, ROLE_BUFFER);
+        if (adds) raise_role(to, ROLE_ADDED);
+        if (moves && (k == 0 || strcmp(op, "Concat") == 0)) raise_role(to, moved);
+    }
+}
+
+/* Whether elements are such as masks have: infinite or huge. */
+static tutti_status looks_like_mask(const tti_onnx *m, const tti_input_spec *spec, bool *out) {
+    int64_t n = tti_import_n_elems(&spec->shape);
+    double *x = malloc(((size_t)n + 1) * sizeof *x);
+    if (!x) return tti_onnx_no_memory(m);
+    tutti_status st = tti_program_load(m->program, spec, x);
+    *out = false;
+    for (int64_t i = 0; st == TUTTI_OK && i < n && !*out; i++) *out = !(x[i] > -9e3 && x[i] < 9e3);
+    free(x);
+    return st;
+}
+
+/* Names that PyTorch gives to results of constant folding. */
+static bool is_made_name(const tti_onnx *m, const char *name) {
+    if (m->signature) return true; /* all others are marked */
+    return m->is_torch && (name[0] == '/' || strncmp(name, "onnx::", 6) == 0);
+}
+
+/* Whether PyTorch's list has a tensor of that kind and name. */
+static bool is_listed(const tti_onnx *m, const char *kind, const char *name) {
+    char text[600];
+    int n = snprintf(text, sizeof text, "%s target='%s'", kind, name);
+    return m->signature && n < (int)sizeof text && strstr(m->signature, text);
+}
+
+/* The exporter's mark of a tensor, -1: none. */
+static int mark_of(const tti_onnx *m, const char *name) {
+    int mark = tti_onnx_names_find(&m->marked, name);
+    if (mark >= 0) return mark;
+    if (is_listed(m, "PARAMETER", name)) return TTI_ONNX_PARAM;
+    return is_listed(m, "BUFFER", name) ? 0 : -1;
+}
+
+static tutti_status judge(const tti_onnx *m, tti_input_spec *spec, role r) {
+    int mark = mark_of(m, spec->name);
+    bool is_float = tti_elem_is_float(spec->elem), is_mask = false;
+    if (mark >= 0) {
+        spec->kind = mark & TTI_ONNX_PARAM && is_float ? TTI_SPEC_PARAM : TTI_SPEC_BUFFER;
+        spec->persistent = !(mark & TTI_ONNX_NOT_STORED);
+        return TUTTI_OK;
+    }
+    spec->kind = TTI_SPEC_CONSTANT;
+    if (r == ROLE_BUFFER) spec->kind = TTI_SPEC_BUFFER;
+    if (!is_float || r == ROLE_NONE || r == ROLE_BUFFER) return TUTTI_OK;
+    if (r == ROLE_ADDED) {
+        if (tti_import_n_elems(&spec->shape) < 2 || is_made_name(m, spec->name)) return TUTTI_OK;
+        TTI_TRY(looks_like_mask(m, spec, &is_mask));
+    }
+    if (!is_mask) spec->kind = TTI_SPEC_PARAM;
+    return TUTTI_OK;
+}
+
+/* ---- tensors that became one ---- */
+
+/* PyTorch's optimizer keeps one of several tensors with equal elements, such as zeros.  Where it
+ * says that the module at a node has a tensor of its own, which the file has not, the node gets a
+ * copy under that name. */
+static const char *own_name(const tti_onnx *m, const tti_op_call *call, int k, char name[512]) {
+    static const char *const norm[] = {"weight", "bias", "running_mean", "running_var"};
+    const char *dot = strrchr(call->target, '.'), *op = dot ? dot + 1 : call->target, *leaf = NULL;
+    bool is_norm = strstr(op, "Normalization") != NULL;
+    if (k >= 1 && k <= (is_norm ? 4 : 2)) leaf = norm[k - 1];
+    if (strcmp(op, "Add") == 0) leaf = "bias";
+    if (!is_norm && strcmp(op, "Add") != 0 && strcmp(op, "Gemm") != 0 && strcmp(op, "Conv") != 0 &&
+        strcmp(op, "ConvTranspose") != 0)
+        return NULL;
+    if (!leaf || snprintf(name, 512, "target='%.400s.%s'", call->module, leaf) >= 512) return NULL;
+    if (!strstr(m->signature, name)) return NULL;
+    snprintf(name, 512, "%.400s.%s", call->module, leaf);
+    return tti_onnx_names_find(&m->values, name) < 0 ? name : NULL;
+}
+
+static tutti_status copy_tensor(tti_onnx *m, int spec_at, const char *name, int *value) {
+    tti_input_spec spec = m->specs[spec_at];
+    spec.name = tti_arena_strdup(m->arena, name);
+    if (!spec.name) return tti_onnx_no_memory(m);
+    spec.own = ++m->n_copies;
+    TTI_TRY(tti_ckpt_check_name(m->path, name));
+    TTI_TRY(tti_onnx_add_spec(m, &spec, value));
+    return tti_onnx_define(m, spec.name, *value);
+}
+
+tutti_status tti_onnx_restore(tti_onnx *m) {
+    int n_calls = m->n_calls, n_values = m->n_values;
+    int *spec_of =
+        calloc((size_t)n_values + 1, sizeof *spec_of); /* + 1; 0: no tensor of the file */
+    int *n_uses = calloc((size_t)n_values + 1, sizeof *n_uses);
+    tutti_status st = spec_of && n_uses ? TUTTI_OK : tti_onnx_no_memory(m);
+    for (int i = 0; n_uses && i < n_calls; i++)
+        for (int k = 0; k < m->calls[i].n_args; k++)
+            if (m->calls[i].args[k].arg.kind == TTI_ARG_VALUE)
+                n_uses[m->calls[i].args[k].arg.value]++;
+    for (int i = 0; spec_of && i < m->n_specs; i++)
+        if (m->specs[i].kind == TTI_SPEC_BUFFER) spec_of[m->spec_values[i]] = i + 1;
+    for (int i = 0; m->signature && st == TUTTI_OK && i < n_calls; i++) {
+        const tti_op_call *call = &m->calls[i];
+        for (int k = 0; k < call->n_args && !call->args[k].name[0] && st == TUTTI_OK; k++) {
+            tti_arg *arg = (tti_arg *)(uintptr_t)&call->args[k].arg;
+            int at = arg->kind == TTI_ARG_VALUE && arg->value < n_values ? spec_of[arg->value] : 0;
+            char text[512];
+            bool is_shared = at > 0 && n_uses[arg->value] > 1 && m->specs[at - 1].shape.n_dims == 1;
+            const char *name = is_shared ? own_name(m, call, k, text) : NULL;
+            if (name) st = copy_tensor(m, at - 1, name, &arg->value);
+        }
+    }
+    free(spec_of);
+    free(n_uses);
+    return st;
+}
+
+/* ---- what exports for inference lost ---- */
+
+static int count(const char *text, const char *part) {
+    int n = 0;
+    for (const char *p = strstr(text, part); p; p = strstr(p + strlen(part), part)) n++;
+    return n;
+}
+
+/* Batch norms that PyTorch had and the graph has not: by its list of buffers, or by names that its
+ * older exporter gives to weights which it changed. */
+static int count_folded(const tti_onnx *m) {
+    const tti_block *block = &m->program->main;
+    int n_norms = 0, n_changed = 0;
+    for (int i = 0; i < block->n_calls; i++) {
+        const tti_op_call *call = &block->calls[i];
+        bool has_bias = call->n_args > 2 && call->args[2].arg.kind == TTI_ARG_VALUE;
+        n_norms += strcmp(call->target, "onnx.BatchNormalization") == 0;
+        if (strcmp(call->target, "onnx.Conv") == 0 && has_bias)
+            n_changed += strncmp(block->names[call->args[2].arg.value], "onnx::Conv_", 11) == 0;
+    }
+    if (!m->signature) return n_changed;
+    int n_before = count(m->signature, "running_mean'");
+    return n_before > n_norms ? n_before - n_norms : 0;
+}
+
+/* Parameters that PyTorch's list has and the file has not under their names. */
+static int count_lost(const tti_onnx *m) {
+    static const char start[] = "PARAMETER target='";
+    int n = 0;
+    for (const char *p = m->signature ? strstr(m->signature, start) : NULL; p;
+         p = strstr(p, start)) {
+        p += sizeof start - 1;
+        size_t n_name = strcspn(p, "'");
+        char name[512];
+        if (n_name >= sizeof name) continue;
+        memcpy(name, p, n_name);
+        name[n_name] = '\0';
+        n += tti_onnx_names_find(&m->values, name) < 0;
+    }
+    return n;
+}
+
+static bool has_unmarked_weights(const tti_onnx *m) {
+    const tti_program_file *p = m->program;
+    for (int i = 0; i < p->main.n_inputs; i++)
+        if (p->inputs[i].kind == TTI_SPEC_PARAM && mark_of(m, p->inputs[i].name) < 0) return true;
+    return false;
+}
+
+static tutti_status add_note(tti_onnx *m) {
+    tti_program_file *p = m->program;
+    int n_folded = count_folded(m), n_lost = count_lost(m) - 2 * n_folded;
+    if (n_folded > 0)
+        p->note = tti_arena_printf(
+            m->arena,
+            "exported for inference: %d batch norm%s folded into convolutions; export .pt2, or "
+            "ONNX with optimize=False, to train them",
+            n_folded, n_folded > 1 ? "s were" : " was");
+    else if (n_lost > 0 && has_unmarked_weights(m))
+        p->note = tti_arena_printf(
+            m->arena,
+            "exported for inference: %d parameter%s no longer under the name of the module, and "
+            "parameters with equal values may have become one; export .pt2, or ONNX with "
+            "optimize=False, to train them apart",
+            n_lost, n_lost > 1 ? "s are" : " is");
+    else
+        return TUTTI_OK;
+    return p->note ? TUTTI_OK : tti_onnx_no_memory(m);
+}
+
+tutti_status tti_onnx_classify(tti_onnx *m) {
+    tti_program_file *p = m->program;
+    role *roles = calloc((size_t)p->main.n_values + 1, sizeof *roles);
+    bool *live = calloc((size_t)p->main.n_values + 1, sizeof *live);
+    tutti_status st = roles && live ? TUTTI_OK : tti_onnx_no_memory(m);
+    for (int i = 0; live && i < p->main.n_outputs; i++) live[p->main.outputs[i].value] = true;
+    for (int i = p->main.n_calls - 1; st == TUTTI_OK && i >= 0; i--)
+        mark_call(&p->main.calls[i], roles, live);
+    for (int i = 0; st == TUTTI_OK && i < p->main.n_inputs; i++)
+        if (p->inputs[i].kind == TTI_SPEC_BUFFER)
+            st = judge(m, &p->inputs[i], roles[p->main.inputs[i]]);
+    free(roles);
+    free(live);
+    return st == TUTTI_OK ? add_note(m) : st;
+}

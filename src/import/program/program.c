@@ -1,0 +1,124 @@
+/* program.c - a program after it was read: element types, and the elements of its tensors, which
+ * lie in an archive, in memory, or in files beside the model. */
+#include "import/program/program.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+
+/* ---- element types ---- */
+
+static const struct {
+    const char *text;
+    tutti_dtype dtype; /* TUTTI_N_DTYPES: read here */
+    int n_bytes;
+    bool is_float;
+} elems[TTI_N_ELEMS] = {
+    [TTI_ELEM_NONE] = {"none", TUTTI_N_DTYPES, 0, false},
+    [TTI_ELEM_U8] = {"uint8", TUTTI_U8, 1, false},
+    [TTI_ELEM_I8] = {"int8", TUTTI_N_DTYPES, 1, false},
+    [TTI_ELEM_I16] = {"int16", TUTTI_N_DTYPES, 2, false},
+    [TTI_ELEM_I32] = {"int32", TUTTI_I32, 4, false},
+    [TTI_ELEM_I64] = {"int64", TUTTI_I64, 8, false},
+    [TTI_ELEM_F16] = {"float16", TUTTI_F16, 2, true},
+    [TTI_ELEM_F32] = {"float32", TUTTI_F32, 4, true},
+    [TTI_ELEM_F64] = {"float64", TUTTI_F64, 8, true},
+    [TTI_ELEM_BF16] = {"bfloat16", TUTTI_BF16, 2, true},
+    [TTI_ELEM_BOOL] = {"bool", TUTTI_U8, 1, false},
+};
+
+const char *tti_elem_text(tti_elem elem) { return elems[elem].text; }
+int tti_elem_bytes(tti_elem elem) { return elems[elem].n_bytes; }
+bool tti_elem_is_float(tti_elem elem) { return elems[elem].is_float; }
+
+static double load_elem(tti_elem elem, const char *base, uint64_t i) {
+    int16_t x;
+    if (elem == TTI_ELEM_I8) return (double)((const int8_t *)base)[i];
+    if (elem == TTI_ELEM_I16) {
+        memcpy(&x, base + 2 * i, sizeof x);
+        return x;
+    }
+    return tti_load_elem(elems[elem].dtype, base, i);
+}
+
+/* ---- tensors ---- */
+
+int64_t tti_import_n_elems(const tti_import_shape *shape) {
+    int64_t n = 1;
+    for (int d = 0; d < shape->n_dims; d++) n *= shape->dim[d];
+    return n;
+}
+
+bool tti_is_same_tensor(const tti_input_spec *x, const tti_input_spec *y) {
+    return x->kind == y->kind && (x->entry >= 0 || x->bytes) && x->entry == y->entry &&
+           x->bytes == y->bytes && x->at == y->at && x->own == y->own && x->offset == y->offset &&
+           x->elem == y->elem && memcmp(&x->shape, &y->shape, sizeof x->shape) == 0 &&
+           memcmp(x->stride, y->stride, sizeof x->stride) == 0;
+}
+
+/* Part of a file beside the model. */
+static tutti_status read_part(const tti_program_file *p, const tti_input_spec *spec, size_t n_bytes,
+                              char **out) {
+    char *bytes = malloc(n_bytes + 1);
+    *out = bytes;
+    if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
+    for (size_t done = 0; done < n_bytes;) {
+        ssize_t n =
+            pread(p->files[spec->entry], bytes + done, n_bytes - done, (off_t)(spec->at + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            free(bytes);
+            *out = NULL;
+            return tti_fail(TUTTI_E_CHECKPOINT, "%s: tensor '%s': cannot read its data file: %s",
+                            p->path, spec->name, n < 0 ? strerror(errno) : "it became shorter");
+        }
+        done += (size_t)n;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_program_copy(const tti_program_file *p, const tti_input_spec *spec, char *out) {
+    int64_t n = tti_import_n_elems(&spec->shape), at[TUTTI_MAX_DIMS] = {0};
+    char *owned = NULL;
+    size_t size = (size_t)tti_elem_bytes(spec->elem), n_bytes = (size_t)n * size;
+    if (n == 0) return TUTTI_OK;
+    if (!spec->bytes && p->archive)
+        TTI_TRY(tti_archive_read(p->archive, spec->entry, TTI_MAX_TENSOR_BYTES, &owned, &n_bytes));
+    else if (!spec->bytes)
+        TTI_TRY(read_part(p, spec, n_bytes, &owned));
+    const char *bytes = owned ? owned : (const char *)spec->bytes;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t place = spec->offset;
+        for (int d = 0; d < spec->shape.n_dims; d++) place += at[d] * spec->stride[d];
+        memcpy(out + (size_t)i * size, bytes + (size_t)place * size, size);
+        for (int d = spec->shape.n_dims - 1; d >= 0 && ++at[d] == spec->shape.dim[d]; d--)
+            at[d] = 0;
+    }
+    free(owned);
+    return TUTTI_OK;
+}
+
+tutti_status tti_program_load(const tti_program_file *p, const tti_input_spec *spec, double *out) {
+    int64_t n = tti_import_n_elems(&spec->shape);
+    char *bytes = malloc((size_t)n * (size_t)tti_elem_bytes(spec->elem) + 1);
+    if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
+    tutti_status st = tti_program_copy(p, spec, bytes);
+    for (int64_t i = 0; st == TUTTI_OK && i < n; i++)
+        out[i] = load_elem(spec->elem, bytes, (uint64_t)i);
+    free(bytes);
+    return st;
+}
+
+void tti_program_close(tti_program_file *p) {
+    if (!p) return;
+    tti_archive_close(p->archive);
+    for (int i = 0; i < p->n_files; i++) close(p->files[i]);
+    free(p->files);
+    free(p->owned);
+    tti_arena_free(&p->arena);
+    free(p);
+}
