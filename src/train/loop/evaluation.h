@@ -8,7 +8,7 @@
 #include "train/setup/blueprint.h"
 
 typedef struct tti_evaluation {
-    /* Objects of the session; borrowed. */
+    /* Objects of the worker loop; borrowed. */
     const tti_blueprint *b;
     tti_exec *exec;
     struct tti_server *server; /* NULL: none */

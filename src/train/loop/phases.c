@@ -9,7 +9,7 @@
 
 enum { WARN_MS = 10000, STOP_WAITS_MS = 1000 };
 
-void tti_phases_init(tti_phases *p, const tti_session_desc *desc) {
+void tti_phases_init(tti_phases *p, const tti_worker_loop_desc *desc) {
     *p = (tti_phases){.desc = desc};
 }
 

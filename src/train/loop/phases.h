@@ -6,10 +6,10 @@
 #define TTI_TRAIN_PHASES_H
 
 #include "data/loader/loader.h"
-#include "train/loop/session.h"
+#include "train/loop/worker_loop.h"
 
 typedef struct tti_phases {
-    const tti_session_desc *desc;
+    const tti_worker_loop_desc *desc;
     bool is_declared;      /* between tti_phases_begin and tti_phases_end */
     int64_t waited_ms;     /* wait for the current batch */
     int64_t stop_asked_ns; /* time at which a wait for data noticed a requested stop; 0: never */
@@ -17,7 +17,7 @@ typedef struct tti_phases {
     bool gave_up;          /* a requested stop ended the wait for a batch */
 } tti_phases;
 
-void tti_phases_init(tti_phases *phases, const tti_session_desc *desc);
+void tti_phases_init(tti_phases *phases, const tti_worker_loop_desc *desc);
 
 /* Declares a phase, such as "saving a checkpoint". */
 void tti_phases_begin(tti_phases *phases, const char *activity);

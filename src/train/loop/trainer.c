@@ -23,7 +23,7 @@
 #include "launch/supervised.h"
 #include "train/loop/async.h"
 #include "train/loop/resume.h"
-#include "train/loop/session.h"
+#include "train/loop/worker_loop.h"
 #include "train/loop/worker_threads.h"
 #include "train/model/model_choice.h"
 #include "train/model/model_file.h"
@@ -134,26 +134,26 @@ static tutti_status make_run_dir(trainer *t) {
 /* ---- one rank ---- */
 
 /* Workers of other processes: from here on they may continue without the others. */
-static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
-                                tutti_comm *progress, tti_server *server, int rank) {
+static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
+                               tutti_comm *progress, tti_server *server, int rank) {
     int local_rank = t->comm ? t->core_rank : rank;
-    return tti_session_run(
-        &(tti_session_desc){.blueprint = tti_blueprint_of(b, local_rank),
-                            .train = t->desc,
-                            .comm = comm,
-                            .progress = progress,
-                            .server = server,
-                            .shared_params = t->shared_params,
-                            .rank = rank,
-                            .local_rank = local_rank,
-                            .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
-                            .local_n_devices = t->n_devices,
-                            .local_n_cores = t->n_cores,
-                            .by_launcher = t->comm != NULL,
-                            .run_dir = t->result->run_dir,
-                            .job_yaml = t->yaml,
-                            .resume = t->continues,
-                            .start_ns = t->start_ns},
+    return tti_worker_loop_run(
+        &(tti_worker_loop_desc){.blueprint = tti_blueprint_of(b, local_rank),
+                                .train = t->desc,
+                                .comm = comm,
+                                .progress = progress,
+                                .server = server,
+                                .shared_params = t->shared_params,
+                                .rank = rank,
+                                .local_rank = local_rank,
+                                .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
+                                .local_n_devices = t->n_devices,
+                                .local_n_cores = t->n_cores,
+                                .by_launcher = t->comm != NULL,
+                                .run_dir = t->result->run_dir,
+                                .job_yaml = t->yaml,
+                                .resume = t->continues,
+                                .start_ns = t->start_ns},
         t->result);
 }
 
@@ -166,7 +166,7 @@ static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_c
     tutti_status st = tti_job_server_join(b, comm, &server);
     int n_needed = divided ? tti_mesh_n_model(&b->mesh) : tti_worker_n_range_servers(b);
     if (st == TUTTI_OK && comm && rank == 0) tti_worker_report_needed(n_needed);
-    if (st == TUTTI_OK) st = run_session(t, b, divided ? comm : NULL, comm, server.server, rank);
+    if (st == TUTTI_OK) st = run_worker(t, b, divided ? comm : NULL, comm, server.server, rank);
     if (st != TUTTI_OK && server.server) tti_server_abort(server.server, st, tutti_last_error());
     tti_job_server_destroy(&server);
     return st;
@@ -184,7 +184,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
     if (st == TUTTI_OK)
         st = tti_job_server_is_joined(b, t->is_worker)
                  ? run_served(t, b, comm, rank)
-                 : run_session(t, b, comm, comm, t->server.server, rank);
+                 : run_worker(t, b, comm, comm, t->server.server, rank);
     /* Tells the other ranks, which wait for this one, why it fails. */
     if (st != TUTTI_OK && group) tutti_comm_group_abort(group, rank, tutti_last_error());
     if (st != TUTTI_OK && t->server.server)

@@ -1,5 +1,5 @@
-/* session.c - one worker: prepares, resumes, trains, evaluates, saves. */
-#include "train/loop/session.h"
+/* worker_loop.c - one worker: prepares, resumes, trains, evaluates, saves. */
+#include "train/loop/worker_loop.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -38,8 +38,8 @@ typedef struct step_at_work {
     int64_t start_ns;
 } step_at_work;
 
-typedef struct session {
-    const tti_session_desc *desc;
+typedef struct worker_loop {
+    const tti_worker_loop_desc *desc;
     const tti_blueprint *b;
     const tti_job_config *c;
     tti_mesh mesh;                       /* set if workers divide the model */
@@ -74,16 +74,16 @@ typedef struct session {
     int64_t first_step_ns; /* end of the first step; 0: not yet */
     tti_step_result last;
     FILE *arrivals; /* rank 0 of an asynchronous run */
-} session;
+} worker_loop;
 
 /* Steps until the speed of workers is first checked; doubled after each new shard map. */
 enum { LOOK_AFTER = 32 };
 
-static bool is_alone(const session *s) {
+static bool is_alone(const worker_loop *s) {
     return !s->desc->comm || tutti_comm_n_ranks(s->desc->comm) == 1;
 }
 
-static bool is_async(const session *s) {
+static bool is_async(const worker_loop *s) {
     return s->desc->server && tti_server_is_async(s->desc->server);
 }
 
@@ -93,7 +93,7 @@ static bool is_async(const session *s) {
 static const size_t max_resident = (size_t)2 << 30;
 
 /* Returns NULL, or why the host must make the batches. */
-static const char *why_not_resident(const session *s) {
+static const char *why_not_resident(const worker_loop *s) {
     if (s->c->data.mixup > 0) return "data.mixup mixes samples";
     if (s->b->devices.mixed) return "some of the workers compute on the host";
     if (!s->b->devices.backend->device) return "there is no GPU";
@@ -103,7 +103,7 @@ static const char *why_not_resident(const session *s) {
 }
 
 /* s->index stays NULL if the loader makes the batches. */
-static tutti_status keep_samples(session *s) {
+static tutti_status keep_samples(worker_loop *s) {
     const char *requested = s->c->data.resident, *why = why_not_resident(s);
     bool must = strcmp(requested, "yes") == 0, kept = false;
     if (must && why) return tti_fail(TUTTI_E_CONFIG, "data.resident=yes: %s", why);
@@ -134,7 +134,7 @@ static tutti_status keep_samples(session *s) {
     return s->index ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
 }
 
-static tutti_status make_loader(session *s) {
+static tutti_status make_loader(worker_loop *s) {
     tti_loader_desc desc = {.dataset = s->b->train,
                             .batch = s->c->train.batch,
                             .n_shards = s->b->n_shards,
@@ -165,7 +165,7 @@ static tutti_status make_loader(session *s) {
 }
 
 /* A run that was killed before its first checkpoint starts again, with the same bits. */
-static tutti_status find_checkpoints(session *s, bool *any) {
+static tutti_status find_checkpoints(worker_loop *s, bool *any) {
     int64_t *steps;
     size_t n_steps;
     TTI_TRY(tti_ckpt_list(s->desc->run_dir, &steps, &n_steps));
@@ -178,7 +178,7 @@ static tutti_status find_checkpoints(session *s, bool *any) {
 }
 
 /* Sets the initial parameters from the seed, model.file or model.init. */
-static tutti_status begin_anew(session *s) {
+static tutti_status begin_anew(worker_loop *s) {
     const char *path = s->c->model.init;
     if (!*path && !s->b->import) return TUTTI_OK;
     if (s->b->import) TTI_TRY(tti_imported_load(s->b, s->exec));
@@ -186,7 +186,7 @@ static tutti_status begin_anew(session *s) {
     return tti_exec_check_params(s->exec, 0);
 }
 
-static tutti_status resume(session *s) {
+static tutti_status resume(worker_loop *s) {
     bool any = false;
     s->state = (tti_run_state){.plateau = tti_plateau_begin()};
     tti_numerics_loss_scale(s->c, &s->state.loss_scale);
@@ -198,7 +198,7 @@ static tutti_status resume(session *s) {
 }
 
 /* Describes how gradients are reduced between workers, for the start line. */
-static const char *sums_text(const session *s) {
+static const char *sums_text(const worker_loop *s) {
     if (tti_job_is_local(s->c)) return "replaced by averages of the parameters";
     if (!s->desc->server && tti_job_has_server(s->c))
         return "by the first workers, as parameter servers";
@@ -210,7 +210,7 @@ static const char *sums_text(const session *s) {
 }
 
 /* Distributes shards by the weights of the job, or by the speed of each worker. */
-static tutti_status map_shards(session *s, const tti_worker_desc *worker) {
+static tutti_status map_shards(worker_loop *s, const tti_worker_desc *worker) {
     s->shard_map = s->b->has_shard_map ? &s->b->shard_map : NULL;
     bool is_measured = tti_load_weights_kind_of(s->c) == TTI_LOAD_WEIGHTS_MEASURED;
     if (is_measured && !is_alone(s)) {
@@ -223,14 +223,14 @@ static tutti_status map_shards(session *s, const tti_worker_desc *worker) {
 }
 
 /* Reports where each worker computes, including workers of other machines. */
-static tutti_status report_place(session *s) {
+static tutti_status report_place(worker_loop *s) {
     int32_t mine = tti_devices_place(&s->b->places, s->desc->local_rank);
     s->reporter.place[0] = mine;
     if (!s->b->places.mixed || is_alone(s)) return TUTTI_OK;
     return tutti_comm_all_gather(s->desc->comm, &mine, s->reporter.place, 1, TUTTI_I32);
 }
 
-static tutti_status warn_of_few_cores(session *s) {
+static tutti_status warn_of_few_cores(worker_loop *s) {
     int n = s->desc->local_n_ranks, n_cores = s->desc->local_n_cores;
     char text[200];
     if (n_cores == 0 || n <= n_cores || s->b->places.n > 0) return TUTTI_OK;
@@ -242,7 +242,7 @@ static tutti_status warn_of_few_cores(session *s) {
 }
 
 /* Allowed because the bits are the same, but slow. */
-static tutti_status warn_sharing(session *s) {
+static tutti_status warn_sharing(worker_loop *s) {
     int n = s->desc->local_n_ranks, n_devices = s->desc->local_n_devices;
     char text[280];
     if (!tti_devices_are_shared(&s->b->devices, n, n_devices)) return TUTTI_OK;
@@ -253,8 +253,8 @@ static tutti_status warn_sharing(session *s) {
     return tti_reporter_warn(&s->reporter, text);
 }
 
-static tutti_status prepare(session *s) {
-    const tti_session_desc *d = s->desc;
+static tutti_status prepare(worker_loop *s) {
+    const tti_worker_loop_desc *d = s->desc;
     bool divided = s->b->n_parts > 0;
     if (divided) TTI_TRY(tti_mesh_init(d->comm, &s->b->mesh, &s->mesh));
     tti_worker_desc worker = {.comm = is_async(s) ? NULL : d->comm,
@@ -302,12 +302,12 @@ static tutti_status prepare(session *s) {
 
 /* ---- evaluation ---- */
 
-static void point_at(session *s, const tti_batch *batch) {
+static void point_at(worker_loop *s, const tti_batch *batch) {
     int first = tti_exec_first_shard(s->exec);
     for (int i = 0; i < batch->n_shards; i++) s->shards[i] = tti_shard_of(batch, i, first);
 }
 
-static tutti_status evaluate(session *s) {
+static tutti_status evaluate(worker_loop *s) {
     tti_evaluation e = {.b = s->b,
                         .exec = s->exec,
                         .server = s->desc->server,
@@ -327,7 +327,7 @@ static tutti_status evaluate(session *s) {
 /* ---- checkpoints ---- */
 
 /* The others wait for this even if saving failed.  Keeps the error text of saving. */
-static tutti_status end_serve(session *s, tutti_status saved) {
+static tutti_status end_serve(worker_loop *s, tutti_status saved) {
     char text[2048];
     snprintf(text, sizeof text, "%s", saved == TUTTI_OK ? "" : tutti_last_error());
     TTI_TRY(tti_exec_serve_end(s->exec));
@@ -340,7 +340,7 @@ enum { MAX_FAILED_SAVES = 3 };
 /* The run continues without this checkpoint, since the previous one still exists, but only for a
  * few failures: a crash would lose everything trained since.  The final save must succeed, and
  * saving non-finite parameters always fails. */
-static tutti_status end_failed_save(session *s, tutti_status st) {
+static tutti_status end_failed_save(worker_loop *s, tutti_status st) {
     char text[2048];
     bool is_final = s->state.step >= s->b->n_steps || s->stop_signal;
     if (is_final || st == TUTTI_E_NUMERICS) return st;
@@ -354,7 +354,7 @@ static tutti_status end_failed_save(session *s, tutti_status st) {
     return tti_reporter_warn(&s->reporter, text);
 }
 
-static tutti_status save(session *s) {
+static tutti_status save(worker_loop *s) {
     if (s->saved_step == s->state.step) return TUTTI_OK;
     s->saved_step = s->state.step;
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
@@ -378,20 +378,20 @@ static tutti_status save(session *s) {
 }
 
 /* Whether a checkpoint is due after so many steps. */
-static bool save_is_due(const session *s, int64_t n_steps) {
+static bool save_is_due(const worker_loop *s, int64_t n_steps) {
     int64_t every = s->c->run.checkpoint_every;
     if (every > 0) return n_steps % every == 0;
     return every == 0 && n_steps % s->b->steps_per_epoch == 0;
 }
 
-static bool evaluation_is_due(const session *s, int64_t n_steps) {
+static bool evaluation_is_due(const worker_loop *s, int64_t n_steps) {
     int64_t every = s->c->train.eval_every * s->b->steps_per_epoch;
     return every > 0 && n_steps % every == 0;
 }
 
 /* ---- the loop ---- */
 
-static double lr_of(const session *s, int64_t step) {
+static double lr_of(const worker_loop *s, int64_t step) {
     tti_lr_desc desc = tti_lr_desc_of(s->c, s->b->schedule_steps, s->b->steps_per_epoch);
     desc.plateau = &s->state.plateau;
     return tti_lr(&desc, step);
@@ -401,7 +401,7 @@ static double lr_of(const session *s, int64_t step) {
  * hashed again from time to time. */
 enum { REREAD_EVERY = 100 };
 
-static tutti_status reread_params(session *s) {
+static tutti_status reread_params(worker_loop *s) {
     if (s->state.step % REREAD_EVERY != 0 || s->last.skipped) return TUTTI_OK;
     uint64_t hash;
     TTI_TRY(tti_exec_params_hash(s->exec, &hash));
@@ -413,7 +413,7 @@ static tutti_status reread_params(session *s) {
 
 /* Handles a step whose loss or gradient was not finite: with a dynamic loss scale, the scale was
  * too high, and only the scale changes. */
-static tutti_status judge(session *s, tutti_status st) {
+static tutti_status judge(worker_loop *s, tutti_status st) {
     bool skipped = st == TUTTI_E_NUMERICS && s->last.skipped;
     bool is_reported = st == TUTTI_OK || skipped, overflow = false;
     if (s->is_scaled && is_reported)
@@ -424,7 +424,7 @@ static tutti_status judge(session *s, tutti_status st) {
     return tti_reporter_skip(&s->reporter, &s->n_skipped, tutti_last_error());
 }
 
-static tutti_status end_skips(session *s) {
+static tutti_status end_skips(worker_loop *s) {
     char text[160];
     if (s->n_skipped < 2) return TUTTI_OK;
     snprintf(text, sizeof text,
@@ -433,21 +433,21 @@ static tutti_status end_skips(session *s) {
     return tti_reporter_warn(&s->reporter, text);
 }
 
-static tutti_status report_times(session *s) {
+static tutti_status report_times(worker_loop *s) {
     TTI_TRY(tti_times_gather(&s->times));
     return tti_reporter_times(&s->reporter, s->state.step, &s->times);
 }
 
-static bool is_trial(const session *s) { return s->desc->train->trial_ms > 0; }
+static bool is_trial(const worker_loop *s) { return s->desc->train->trial_ms > 0; }
 
 /* Rank 0 decides, so that all workers stop at the same step. */
-static bool trial_is_over(const session *s) {
+static bool trial_is_over(const worker_loop *s) {
     if (!is_trial(s) || s->desc->rank != 0 || s->first_step_ns == 0) return false;
     return tti_now_ns() - s->first_step_ns >= s->desc->train->trial_ms * TTI_NS_PER_MS;
 }
 
 /* Whether a checkpoint, an evaluation or an average reads the parameters after so many steps. */
-static bool is_looked_at(const session *s, int64_t n_steps) {
+static bool is_looked_at(const worker_loop *s, int64_t n_steps) {
     return save_is_due(s, n_steps) || evaluation_is_due(s, n_steps) ||
            n_steps % REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
 }
@@ -455,7 +455,7 @@ static bool is_looked_at(const session *s, int64_t n_steps) {
 /* Whether the next step may begin before the current one has ended, because nothing depends on its
  * result.  All workers get the same answer, and therefore stop at an agreed step and not at their
  * own signal. */
-static bool may_go_ahead(const session *s) {
+static bool may_go_ahead(const worker_loop *s) {
     int64_t n = s->n_begun - s->state.step;
     if (n == 0) return true;
     bool free = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0 && !s->stop_signal;
@@ -463,7 +463,7 @@ static bool may_go_ahead(const session *s) {
            !(is_alone(s) && tti_stop_requested()) && !is_trial(s);
 }
 
-static tutti_status begin_step(session *s) {
+static tutti_status begin_step(worker_loop *s) {
     step_at_work *at = &s->at_work[s->n_begun % TTI_MAX_AHEAD];
     s->at_step = s->n_begun;
     at->start_ns = tti_now_ns();
@@ -497,12 +497,12 @@ static tutti_status begin_step(session *s) {
 
 /* With sharded gradients or joined shards workers wait inside the computation, so their speed
  * cannot be measured. */
-static bool follows_throughput(const session *s) {
+static bool follows_throughput(const worker_loop *s) {
     return s->throughputs.n > 0 && tti_exec_can_rebalance(s->exec) &&
            !s->c->parallel.sync_batch_norm;
 }
 
-static tutti_status rebalance(session *s, const tti_throughputs *now) {
+static tutti_status rebalance(worker_loop *s, const tti_throughputs *now) {
     TTI_ASSERT(s->n_begun == s->state.step);
     s->throughputs = *now;
     s->look_after *= 2;
@@ -517,7 +517,7 @@ static tutti_status rebalance(session *s, const tti_throughputs *now) {
 }
 
 /* Called after times were gathered, so that all workers decide from the same values. */
-static tutti_status follow_throughput(session *s) {
+static tutti_status follow_throughput(worker_loop *s) {
     tti_throughputs now;
     int64_t n_steps = s->state.step - s->rebalanced_step;
     if (!follows_throughput(s)) return TUTTI_OK;
@@ -533,14 +533,14 @@ static tutti_status follow_throughput(session *s) {
 }
 
 /* Called after a step in which workers have waited for each other. */
-static tutti_status look_for_slowest(session *s, int64_t start_ns) {
+static tutti_status look_for_slowest(worker_loop *s, int64_t start_ns) {
     tti_slowest_add(&s->slowest, s->data_ns, s->exec_ns, tti_now_ns() - start_ns);
     if (s->last.partial || !tti_slowest_is_due(&s->slowest, s->state.step)) return TUTTI_OK;
     return tti_slowest_gather(&s->slowest, s->state.step);
 }
 
 /* A single worker without a step in flight can stop at once, with a checkpoint. */
-static tutti_status begin_steps(session *s) {
+static tutti_status begin_steps(worker_loop *s) {
     if (s->n_begun < s->state.step) s->n_begun = s->state.step; /* resumed */
     tutti_status st = TUTTI_OK;
     while (st == TUTTI_OK && may_go_ahead(s)) st = begin_step(s);
@@ -550,7 +550,7 @@ static tutti_status begin_steps(session *s) {
     return TUTTI_OK;
 }
 
-static tutti_status one_step(session *s) {
+static tutti_status one_step(worker_loop *s) {
     int64_t start_ns = tti_now_ns();
     s->data_ns = s->exec_ns = 0;
     TTI_TRY(begin_steps(s));
@@ -585,7 +585,7 @@ static double lr_at(void *user, int64_t step) { return lr_of(user, step); }
 static bool wants_stop(void *user) { return tti_stop_requested() || trial_is_over(user); }
 
 /* Trains to the next checkpoint, evaluation or end. */
-static tutti_status async_stretch(session *s) {
+static tutti_status async_stretch(worker_loop *s) {
     bool stopped;
     tti_async_desc desc = {.b = s->b,
                            .exec = s->exec,
@@ -610,7 +610,7 @@ static tutti_status async_stretch(session *s) {
 }
 
 /* Evaluates, saves or reports after a step, if due. */
-static tutti_status between_steps(session *s) {
+static tutti_status between_steps(worker_loop *s) {
     int64_t step = s->state.step;
     bool evaluates = evaluation_is_due(s, step), saves = save_is_due(s, step);
     tti_exec_spent at;
@@ -621,7 +621,7 @@ static tutti_status between_steps(session *s) {
     return tti_slowest_go_on(&s->slowest, &at);
 }
 
-static tutti_status train(session *s) {
+static tutti_status train(worker_loop *s) {
     while ((s->state.step < s->b->n_steps && !s->stop_signal) || s->n_begun > s->state.step) {
         TTI_TRY(is_async(s) ? async_stretch(s) : one_step(s));
         TTI_TRY(between_steps(s));
@@ -632,7 +632,7 @@ static tutti_status train(session *s) {
 }
 
 /* Reports the largest device memory of a step; replicas need the same. */
-static tutti_status report_memory(session *s, tutti_train_result *result) {
+static tutti_status report_memory(worker_loop *s, tutti_train_result *result) {
     int64_t mine = (int64_t)tti_exec_memory_use(s->exec).device_peak, *all;
     bool together = s->b->places.n > 0 && !s->b->places.mixed && !is_async(s);
     if (s->desc->rank == 0)
@@ -653,7 +653,7 @@ static tutti_status report_memory(session *s, tutti_train_result *result) {
     return st;
 }
 
-static tutti_status finish(session *s, tutti_train_result *result) {
+static tutti_status finish(worker_loop *s, tutti_train_result *result) {
     TTI_TRY(report_memory(s, result));
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     TTI_TRY(end_skips(s));
@@ -662,8 +662,8 @@ static tutti_status finish(session *s, tutti_train_result *result) {
     return tti_reporter_end(&s->reporter, s->state.step, hash, s->stop_signal, result);
 }
 
-tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result) {
-    session s = {
+tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_result *result) {
+    worker_loop s = {
         .desc = desc, .b = desc->blueprint, .c = &desc->blueprint->config, .saved_step = -1};
     s.is_scaled = tti_blueprint_target(s.b).loss_scale;
     tti_reporter_init(&s.reporter, desc->start_ns);

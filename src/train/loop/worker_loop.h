@@ -1,10 +1,10 @@
-/* session.h - one worker's part of a run: runs the steps, evaluations and checkpoints.
+/* worker_loop.h - one worker's part of a run: runs the steps, evaluations and checkpoints.
  *
  * Every worker runs the same loop and makes the same decisions, because their inputs (sums, votes,
  * counts) are the same on all of them.  The worker of rank 0 also writes metrics, checkpoints and
  * events. */
-#ifndef TTI_TRAIN_SESSION_H
-#define TTI_TRAIN_SESSION_H
+#ifndef TTI_TRAIN_WORKER_LOOP_H
+#define TTI_TRAIN_WORKER_LOOP_H
 
 #include "exec/exec.h"
 #include "ps/server.h"
@@ -12,7 +12,7 @@
 #include "tutti/comm.h"
 #include "tutti/train.h"
 
-typedef struct tti_session_desc {
+typedef struct tti_worker_loop_desc {
     const tti_blueprint *blueprint; /* borrowed, shared by the workers of a process */
     const tutti_train_desc *train;  /* borrowed: events */
     tutti_comm *comm; /* borrowed; NULL: a single worker, or connected to others only by server */
@@ -28,10 +28,10 @@ typedef struct tti_session_desc {
     const char *job_yaml; /* the resolved job, kept in checkpoints */
     bool resume;          /* continue from the newest valid checkpoint of run_dir */
     int64_t start_ns;     /* time of the call of tutti_train */
-} tti_session_desc;
+} tti_worker_loop_desc;
 
 /* Trains until the end.  On rank 0, sets the fields of result that are known, also after a failure.
  */
-tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result);
+tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_result *result);
 
-#endif /* TTI_TRAIN_SESSION_H */
+#endif /* TTI_TRAIN_WORKER_LOOP_H */
