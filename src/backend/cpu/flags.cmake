@@ -1,12 +1,11 @@
-# The vector files are compiled once for each instruction set; the best one is taken at run time.
+# The vector files are compiled once for each instruction set; the best one is selected at run time.
 # The bits are the same for all: no contraction (cmake/flags.cmake), fixed order of sums.
 set(TUTTI_CPU_VECTOR "")
-foreach(name elementwise activation binary matmul gemm conv pool shape softmax loss reduce random
-        optim norm batch_norm embed attention tile_product rotary recurrent resample
-        pair_loss along fused isa)
-  if(EXISTS ${CMAKE_SOURCE_DIR}/src/backend/cpu/${name}.c)
-    list(APPEND TUTTI_CPU_VECTOR ${CMAKE_SOURCE_DIR}/src/backend/cpu/${name}.c)
-  endif()
+foreach(name fused isa optim random gemm/gemm gemm/matmul gemm/tile_product image/conv image/pool
+        image/resample loss/loss loss/pair_loss math/activation math/along math/binary
+        math/elementwise math/reduce math/shape math/softmax norm/batch_norm norm/norm
+        sequence/attention sequence/embed sequence/recurrent sequence/rotary)
+  list(APPEND TUTTI_CPU_VECTOR ${CMAKE_SOURCE_DIR}/src/backend/cpu/${name}.c)
 endforeach()
 # -fno-math-errno and -fno-trapping-math change no result, only what errno and fenv would say.
 set_source_files_properties(${TUTTI_CPU_VECTOR} PROPERTIES COMPILE_OPTIONS
@@ -33,11 +32,11 @@ check_c_compiler_flag("${TUTTI_AMX_FLAGS}" TUTTI_HAS_AMX_FLAGS)
 set(TUTTI_HAVE_AMX 0)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64" AND TUTTI_HAS_AMX_FLAGS)
   set(TUTTI_HAVE_AMX 1)
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/amx_product.c PROPERTIES COMPILE_OPTIONS
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/gemm/amx_product.c PROPERTIES COMPILE_OPTIONS
                               "-O3;${TUTTI_AMX_FLAGS};-mprefer-vector-width=512;-Wno-psabi")
 endif()
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/amx.c PROPERTIES COMPILE_OPTIONS -Wno-psabi)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/level.c ${CMAKE_SOURCE_DIR}/src/backend/cpu/amx_product.c
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/gemm/amx.c PROPERTIES COMPILE_OPTIONS -Wno-psabi)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/level.c ${CMAKE_SOURCE_DIR}/src/backend/cpu/gemm/amx_product.c
                             PROPERTIES COMPILE_DEFINITIONS TTI_HAVE_AMX=${TUTTI_HAVE_AMX})
 
 # The OpenMP run time that oneDNN is linked with: a lane sets its number of threads to one.

@@ -13,7 +13,7 @@
  * 32 rows of a are packed at a time and stay in the nearest cache, while the panels of b, packed
  * once, come from the next one.  The bits depend on the shape only.  This file is compiled for
  * these processors: nothing in it may run unless tti_amx_is_usable returns true. */
-#include "backend/cpu/amx.h"
+#include "backend/cpu/gemm/amx.h"
 
 #if TTI_HAVE_AMX
 

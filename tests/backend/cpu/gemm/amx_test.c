@@ -1,7 +1,7 @@
 /* amx_test.c - products on the tile unit: every shape, step and edge against sums in double, with
  * errors that only three parts of each factor reach; what is not finite stays so; the kernels of
  * nodes against the reference.  Where there is no such unit only the choice of kernels is tried. */
-#include "backend/cpu/amx.h"
+#include "backend/cpu/gemm/amx.h"
 
 #include <stdlib.h>
 

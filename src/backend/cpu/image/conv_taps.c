@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cpu/amx.h"
+#include "backend/cpu/gemm/amx.h"
 
 #if TUTTI_HAVE_ONEDNN
 

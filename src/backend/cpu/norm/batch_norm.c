@@ -6,7 +6,7 @@
  * becomes (u - a) b + c with a, b, c for each channel, computed once in double and kept in scratch.
  * A residual, an activation and its mask are part of the same loops: one body, compiled once for
  * each combination, with the bits of separate nodes. */
-#include "backend/cpu/moments.h"
+#include "backend/cpu/norm/moments.h"
 
 typedef struct planes {
     size_t n, c, s; /* samples, channels, places */

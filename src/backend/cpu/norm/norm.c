@@ -5,7 +5,7 @@
  * run of inner.  A row stays in cache over its passes, so x is read once from memory.  Gradients of
  * gamma and beta add rows in order, in blocks, so that the error does not grow with their number.
  */
-#include "backend/cpu/moments.h"
+#include "backend/cpu/norm/moments.h"
 #include "ops/norm/rows.h"
 
 static bool can_run(const tti_node *node) { return tti_all_f32(node) && tti_all_plain(node); }

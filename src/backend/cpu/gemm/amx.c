@@ -4,7 +4,7 @@
  * Only large products: packing a small one takes longer than computing it, and products that fill
  * their last tiles badly compute too much. amx_product.c explains how a bf16 unit gives f32
  * results. */
-#include "backend/cpu/amx.h"
+#include "backend/cpu/gemm/amx.h"
 
 #include "backend/cpu/simd.h"
 
