@@ -2,7 +2,7 @@
 #ifndef TTI_IMPORT_OPERATORS_H
 #define TTI_IMPORT_OPERATORS_H
 
-#include "import/build/building.h"
+#include "import/graph/building.h"
 
 tti_find_operator tti_operator_find;
 

@@ -2,7 +2,7 @@
 #ifndef TTI_IMPORT_ATEN_H
 #define TTI_IMPORT_ATEN_H
 
-#include "import/build/building.h"
+#include "import/graph/building.h"
 
 /* Rows by family, each ended by one without a target. */
 extern const tti_operator tti_operators_attention[], tti_operators_host[], tti_operators_index[],

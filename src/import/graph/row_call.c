@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/number.h"
-#include "import/build/building.h"
+#include "import/graph/building.h"
 
 /* ---- the signature of a row ---- */
 

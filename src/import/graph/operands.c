@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "import/build/building.h"
+#include "import/graph/building.h"
 
 /* ---- failures ---- */
 

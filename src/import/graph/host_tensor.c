@@ -4,7 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "import/build/building.h"
+#include "import/graph/building.h"
 
 /* What is folded are masks, positions and tables; whatever is larger is a mistake or an attack. */
 #define MAX_ELEMS ((int64_t)1 << 28)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "import/build/building.h"
+#include "import/graph/building.h"
 
 /* ---- calls ---- */
 
