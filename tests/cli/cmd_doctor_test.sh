@@ -22,6 +22,9 @@ expect 0 "cores allowed" --quick
 expect 0 "GiB of memory" --quick
 expect 0 "cuda: not loaded: there is no backend 'cuda' here; tried:
   $(dirname "$(realpath "$TUTTI_PROGRAM")")/tutti-cuda.so: not there" --quick
+expect 0 "loaded files:
+  $(realpath "$TUTTI_PROGRAM")" --quick
+printf '%s\n' "$out" | grep -Eq '^  /.*/libc\.so\.6$' || fail "no C library in: $out"
 case $out in *"GFLOP/s"*) fail "--quick measures: $out" ;; esac
 expect 0 "matrix product f32"
 figures='product f32 [0-9]+x[0-9]+x[0-9]+: [0-9]+\.[0-9] GFLOP/s; copy: [0-9]'

@@ -1,7 +1,9 @@
 /* doctor.c - tutti_doctor: describes this machine and explains what is missing. */
 #include "tutti/profile.h"
 
+#include <link.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "backend/backend.h"
@@ -215,6 +217,34 @@ static void describe_module(const char *name, bool measure, tti_str *out) {
     if (adds && n > 2) describe_sums(backend, 2, out);
 }
 
+/* ---- loaded files ---- */
+
+/* Beginnings of the names of files that compute, send or decode for Tutti. */
+static const char *const own_files[] = {
+    "tutti-",     "libtutti.", "libdnnl.", "libgomp.", "libcuda.", "libcudart.",
+    "libcublas",  "libcudnn",  "libnccl.", "libmpi.",  "libpmix.", "libyaml-",
+    "libjansson", "libjpeg.",  "libpng",   "libz.",    "libm.",    "libc.",
+};
+
+static int describe_file(struct dl_phdr_info *info, size_t n_bytes, void *out) {
+    (void)n_bytes;
+    const char *slash = strrchr(info->dlpi_name, '/');
+    for (size_t i = 0; slash && i < TTI_COUNT(own_files); i++)
+        if (strncmp(slash + 1, own_files[i], strlen(own_files[i])) == 0) {
+            tti_str_printf(out, "  %s\n", info->dlpi_name);
+            break;
+        }
+    return 0;
+}
+
+/* Call it last: modules load their libraries when they are first used. */
+static void describe_files(tti_str *out) {
+    char path[1024];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    tti_str_printf(out, "loaded files:\n  %.*s\n", n > 0 ? (int)n : 0, path);
+    dl_iterate_phdr(describe_file, out);
+}
+
 tutti_status tutti_doctor(bool measure, char **text) {
     tti_str out = {0};
     *text = NULL;
@@ -222,6 +252,7 @@ tutti_status tutti_doctor(bool measure, char **text) {
     tutti_status st = describe_host(measure, &out);
     if (st == TUTTI_OK) describe_module("cuda", measure, &out);
     tti_link_describe(&out);
+    describe_files(&out);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "doctor: out of memory");
     if (st != TUTTI_OK) tti_str_free(&out);
     *text = out.text;

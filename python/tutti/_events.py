@@ -1,0 +1,296 @@
+"""What a run reports while it trains, and callbacks that receive it."""
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from ._errors import invalid
+
+if TYPE_CHECKING:
+    from ._runs import Run
+
+KINDS = ("start", "step", "eval", "checkpoint", "warning", "end")
+
+# Fields of an event that hold text in C.
+TEXTS = ("text", "slowest_why")
+
+
+class Event:
+    """One report of a run.
+
+    kind        "start", "step", "eval", "checkpoint", "warning" or "end"
+    step        steps finished, of n_steps
+    epoch       counted from 0
+    loss        of the last step, or of the test split ("eval", "end")
+    accuracy    likewise; nan if the loss counts no correct predictions
+    rmse, mae, r2, nrmse
+                of a regression, instead of accuracy
+    lr, samples_per_s, eta_s, comm_share, wait_share
+                learning rate, speed, expected seconds until the end, fractions of the time
+    text        a line of text: the folder of a checkpoint, a warning
+    """
+
+    __slots__ = ("kind", "step", "n_steps", "epoch", "loss", "accuracy", "is_regression",
+                 "n_targets", "nrmse", "rmse", "mae", "r2", "lr", "samples_per_s", "eta_s",
+                 "comm_share", "wait_share", "text", "slowest_rank", "slowest_late_share",
+                 "slowest_why")
+
+    kind: str
+    step: int
+    n_steps: int
+    epoch: int
+    loss: float
+    accuracy: float
+    is_regression: bool
+    n_targets: int
+    nrmse: float
+    rmse: float
+    mae: float
+    r2: float
+    lr: float
+    samples_per_s: float
+    eta_s: float
+    comm_share: float
+    wait_share: float
+    text: Optional[str]
+    slowest_rank: int
+    slowest_late_share: float
+    slowest_why: Optional[str]
+
+    def __init__(self, source: Any):
+        for name in self.__slots__:
+            value = getattr(source, name)
+            if name in TEXTS:
+                value = None if value is None else value.decode("utf-8", "replace")
+            setattr(self, name, KINDS[value] if name == "kind" else value)
+
+    def as_dict(self) -> Dict[str, Any]:
+        """All fields by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __repr__(self) -> str:
+        if self.kind in ("checkpoint", "warning", "start"):
+            return "<tutti.Event %s: %s>" % (self.kind, self.text)
+        return "<tutti.Event %s %d/%d loss %.6g>" % (self.kind, self.step, self.n_steps, self.loss)
+
+
+class Callback:
+    """Base of callbacks: override what you need.
+
+    Every method receives the run and the event.  Return True to stop the run at the next step
+    boundary with a checkpoint.  An exception stops the run likewise and is raised again by
+    tutti.train or run.wait.  Methods are called by one thread of the run, one at a time.
+    """
+
+    def on_start(self, run: "Run", event: Event) -> Optional[bool]:
+        """Before the first step."""
+
+    def on_step(self, run: "Run", event: Event) -> Optional[bool]:
+        """After a step; at most a few times per second."""
+
+    def on_eval(self, run: "Run", event: Event) -> Optional[bool]:
+        """After an evaluation of the test split."""
+
+    def on_checkpoint(self, run: "Run", event: Event) -> Optional[bool]:
+        """After a checkpoint was saved; event.text is its folder."""
+
+    def on_warning(self, run: "Run", event: Event) -> Optional[bool]:
+        """For every warning; event.text has it."""
+
+    def on_end(self, run: "Run", event: Event) -> Optional[bool]:
+        """After the last step."""
+
+
+def as_callbacks(given: Any) -> List[Any]:
+    """The argument `callbacks` as a list: objects with Callback's methods, or functions of an
+    event."""
+    if given is None:
+        return []
+    if isinstance(given, Callback) or callable(given):
+        given = [given]
+    try:
+        given = list(given)
+    except TypeError:
+        raise invalid("callbacks: want a list of callbacks, got %s" % type(given).__name__) from None
+    for one in given:
+        if isinstance(one, type) or not (isinstance(one, Callback) or callable(one)):
+            raise invalid("callbacks: want tutti.Callback objects or functions of an event, got %r" %
+                          (one,))
+    return given
+
+
+class EarlyStopping(Callback):
+    """Stops a run whose evaluations no longer improve.
+
+    monitor    "loss", "accuracy", "rmse", "mae" or "r2" of the test split
+    patience   evaluations without improvement before the run stops
+    min_delta  a smaller change is no improvement
+    mode       "min" or "max"; None: "max" for accuracy and r2, else "min"
+
+    Afterwards `best` and `best_step` have the best value and its step, and `stopped_step` the step
+    at which the run was stopped (None: it was not).
+    """
+
+    MONITORS = ("loss", "accuracy", "rmse", "mae", "r2", "nrmse")
+
+    def __init__(self, monitor: str = "loss", patience: int = 3, min_delta: float = 0.0,
+                 mode: Optional[str] = None):
+        if monitor not in self.MONITORS:
+            raise invalid("monitor: want one of %s, got %r" % (", ".join(self.MONITORS), monitor))
+        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
+            raise invalid("patience: want a whole number of at least 1, got %r" % (patience,))
+        if not min_delta >= 0:
+            raise invalid("min_delta: want a number of at least 0, got %r" % (min_delta,))
+        if mode not in (None, "min", "max"):
+            raise invalid('mode: want "min", "max" or None, got %r' % (mode,))
+        self.monitor, self.patience, self.min_delta = monitor, patience, float(min_delta)
+        self.mode = mode or ("max" if monitor in ("accuracy", "r2") else "min")
+        self._begin()
+
+    def _begin(self) -> None:
+        self.best: float = math.nan
+        self.best_step: Optional[int] = None
+        self.stopped_step: Optional[int] = None
+        self._n_worse = 0
+
+    def on_start(self, run: "Run", event: Event) -> Optional[bool]:
+        self._begin()
+        return None
+
+    def on_eval(self, run: "Run", event: Event) -> Optional[bool]:
+        value = getattr(event, self.monitor)
+        sign = 1 if self.mode == "max" else -1
+        if self.best_step is None or sign * (value - self.best) > self.min_delta:
+            self.best, self.best_step, self._n_worse = value, event.step, 0
+            return None
+        self._n_worse += 1
+        if self._n_worse < self.patience:
+            return None
+        self.stopped_step = event.step
+        return True
+
+
+class Progress(Callback):
+    """Shows a progress line: on a terminal it redraws itself; in a notebook it is a progress bar
+    with the curve of the loss; elsewhere it prints a line for each evaluation."""
+
+    WIDTH = 24
+
+    def __init__(self, file: Any = None):
+        self.file = file
+        self._display: Any = None
+        self._points: List[Tuple[int, float]] = []
+        self._evals: List[Tuple[int, float]] = []
+
+    def _out(self) -> Any:
+        return self.file if self.file is not None else sys.stderr
+
+    def on_start(self, run: "Run", event: Event) -> Optional[bool]:
+        self._points, self._evals = [], []
+        if self.file is None and _in_notebook():
+            from IPython.display import HTML, display  # type: ignore[import-not-found]
+
+            self._display = display(HTML(self._html(event)), display_id=True)
+        elif event.text:
+            self._print(event.text)
+        return None
+
+    def on_step(self, run: "Run", event: Event) -> Optional[bool]:
+        self._points.append((event.step, event.loss))
+        if self._display is not None:
+            self._update(event)
+        elif _is_terminal(self._out()):
+            self._out().write("\r\x1b[2K" + self._line(event))
+            self._out().flush()
+        return None
+
+    def on_eval(self, run: "Run", event: Event) -> Optional[bool]:
+        self._evals.append((event.step, event.loss))
+        if self._display is not None:
+            self._update(event)
+        else:
+            self._print("test: " + _scores(event) + ", step %d of %d" % (event.step, event.n_steps))
+        return None
+
+    def on_warning(self, run: "Run", event: Event) -> Optional[bool]:
+        self._print("warning: %s" % event.text)
+        return None
+
+    def on_end(self, run: "Run", event: Event) -> Optional[bool]:
+        if self._display is not None:
+            self._update(event)
+        return None
+
+    def _print(self, text: str) -> None:
+        out = self._out()
+        out.write(("\r\x1b[2K" if _is_terminal(out) else "") + text + "\n")
+        out.flush()
+
+    def _line(self, event: Event) -> str:
+        share = event.step / max(1, event.n_steps)
+        bar = ("#" * int(share * self.WIDTH)).ljust(self.WIDTH, ".")
+        return "%3.0f %% %s %d/%d  %s  %.0f samples/s  %.0f s left" % (
+            100 * share, bar, event.step, event.n_steps, _scores(event), event.samples_per_s,
+            event.eta_s)
+
+    def _update(self, event: Event) -> None:
+        from IPython.display import HTML
+
+        self._display.update(HTML(self._html(event)))
+
+    def _html(self, event: Event) -> str:
+        share = 100 * event.step / max(1, event.n_steps)
+        return ('<div style="font:12px sans-serif;max-width:480px">'
+                '<progress max="100" value="%.1f" style="width:100%%"></progress>'
+                "<div>step %d of %d, %s, %.0f samples/s</div>%s</div>" %
+                (share, event.step, event.n_steps, _scores(event), event.samples_per_s,
+                 _curve(self._points, self._evals)))
+
+
+def _scores(event: Event) -> str:
+    text = "loss %.4g" % event.loss
+    if event.is_regression:
+        return text + (", rmse %.4g" % event.rmse if event.rmse == event.rmse else "")
+    return text + ("" if math.isnan(event.accuracy) else ", accuracy %.4f" % event.accuracy)
+
+
+def _curve(points: List[Tuple[int, float]], evals: List[Tuple[int, float]]) -> str:
+    """The losses as an SVG: a line for training, one for the test split."""
+    drawn = [[p for p in line if math.isfinite(p[1])] for line in (points, evals)]
+    shown = drawn[0] + drawn[1]
+    if len(shown) < 2:
+        return ""
+    width, height, most = 480, 120, 400
+    x0, x1 = min(p[0] for p in shown), max(p[0] for p in shown)
+    y0, y1 = min(p[1] for p in shown), max(p[1] for p in shown)
+    lines = ""
+    for line, color in zip(drawn, ("#1f77b4", "#d62728")):
+        every = max(1, len(line) // most)
+        at = " ".join("%.1f,%.1f" % ((x - x0) / max(1, x1 - x0) * width,
+                                     height - (y - y0) / ((y1 - y0) or 1.0) * height)
+                      for x, y in line[::every])
+        lines += '<polyline fill="none" stroke="%s" points="%s"/>' % (color, at)
+    return ('<svg width="%d" height="%d" viewBox="-2 -2 %d %d">%s</svg><div>loss: '
+            '<span style="color:#1f77b4">training</span>, '
+            '<span style="color:#d62728">test</span>, %.4g to %.4g</div>' %
+            (width, height, width + 4, height + 4, lines, y0, y1))
+
+
+def _is_terminal(file: Any) -> bool:
+    try:
+        return bool(file.isatty())
+    except (AttributeError, ValueError):
+        return False
+
+
+def _in_notebook() -> bool:
+    """True in a notebook: IPython runs with a kernel that displays HTML."""
+    if "IPython" not in sys.modules:
+        return False
+    shell = sys.modules["IPython"].get_ipython()
+    return shell is not None and shell.__class__.__name__ == "ZMQInteractiveShell"
+
+
+def default_progress() -> List[Callback]:
+    """The progress display where somebody looks: a terminal or a notebook."""
+    return [Progress()] if _in_notebook() or _is_terminal(sys.stderr) else []

@@ -1,0 +1,301 @@
+"""Uses of a trained run: predictions, evaluation, generated text, exports, and the machine."""
+
+import os
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+from ._errors import Error, invalid
+from ._history import numpy
+from ._jobs import Job
+from ._library import c, encode, take_text
+from ._runs import Run
+
+RunLike = Union[str, "os.PathLike[str]", Run]
+
+
+def _folder(run: RunLike) -> bytes:
+    return encode(run.dir if isinstance(run, Run) else run, "run")
+
+
+def _text(value: Optional[bytes]) -> Optional[str]:
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+class Prediction:
+    """The prediction for one sample of a file.
+
+    file, index     the file, and the number of the sample in it
+    label, name, probability
+                    the likeliest class, or the likeliest next token of a text
+    top             up to five (label, name, probability), likeliest first
+    values          of a regression, in the units of the targets
+    loss, perplexity, n_tokens
+                    of a text
+    error           why there is no prediction; then nothing else is set
+    """
+
+    __slots__ = ("file", "index", "error", "top", "values", "names", "loss", "perplexity",
+                 "n_tokens")
+
+    def __init__(self, p: Any):
+        self.file = os.fsdecode(p.file) if p.file is not None else ""
+        self.index: int = p.index
+        self.error = _text(p.error)
+        self.top: List[Tuple[int, Optional[str], float]] = []
+        self.values: List[float] = []
+        self.names: List[Optional[str]] = []
+        self.loss = self.perplexity = float("nan")
+        self.n_tokens = 0
+        if self.error is not None:
+            return
+        if p.is_value:
+            self.values = [p.values[i] for i in range(p.n_values)]
+            self.names = [_text(p.names[i]) for i in range(p.n_values)] if p.names else []
+        else:
+            self.top = [(t.label, _text(t.name), t.probability) for t in p.top[:p.n_top]]
+        if p.is_text:
+            self.loss, self.perplexity, self.n_tokens = p.loss, p.perplexity, p.n_tokens
+
+    @property
+    def label(self) -> Optional[int]:
+        return self.top[0][0] if self.top else None
+
+    @property
+    def name(self) -> Optional[str]:
+        return self.top[0][1] if self.top else None
+
+    @property
+    def probability(self) -> Optional[float]:
+        return self.top[0][2] if self.top else None
+
+    def __repr__(self) -> str:
+        what = "error: %s" % self.error if self.error is not None else \
+            "values %s" % self.values if self.values else \
+            "%s, probability %.4f" % (self.name if self.name is not None else self.label,
+                                      self.probability or 0.0)
+        return "<tutti.Prediction %s[%d]: %s>" % (self.file, self.index, what)
+
+
+def predict(run: RunLike, files: Any, overrides: Optional[Mapping[str, Any]] = None, *,
+            allow_plugin: bool = False, skip_errors: bool = False) -> List[Prediction]:
+    """Predicts every sample of files with the newest valid checkpoint of a run.
+
+    run          a run or its folder
+    files        a path or a list of paths: images, arrays, tables or texts, as the model reads them;
+                 a folder stands for all such files below it
+    skip_errors  return files that cannot be read as predictions with an error, instead of raising
+    """
+    import ctypes
+
+    from . import _c
+
+    if isinstance(files, (str, bytes, os.PathLike)):
+        files = [files]
+    try:
+        paths = [encode(f, "files") for f in files]
+    except TypeError:
+        raise invalid("files: want a path or a list of paths, got %s" %
+                      type(files).__name__) from None
+    found: List[Prediction] = []
+    failure: List[BaseException] = []
+
+    def take(_: Any, source: Any) -> None:
+        try:
+            if source.contents.notice is None:
+                found.append(Prediction(source.contents))
+        except BaseException as e:
+            failure.append(e)
+
+    with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
+        try:
+            c.tutti_predict(job.handle, _folder(run), (ctypes.c_char_p * len(paths))(*paths),
+                            len(paths), _c.tutti_predict_fn(take), None)
+        except Error as e:
+            reasons = [p.error for p in found if p.error is not None]
+            if not reasons:
+                raise
+            if not skip_errors:
+                raise Error(e.status, "%s: %s" % (e.message, "; ".join(reasons[:5])),
+                            e.exit_code) from None
+    if failure:
+        raise failure[0]
+    return found
+
+
+class ClassResult:
+    """Figures of one class: n_samples, n_predicted, n_correct, precision, recall, f1."""
+
+    def __init__(self, source: Any):
+        self.name = _text(source.name)
+        self.n_samples: int = source.n_samples
+        self.n_predicted: int = source.n_predicted
+        self.n_correct: int = source.n_correct
+        self.precision: float = source.precision
+        self.recall: float = source.recall
+        self.f1: float = source.f1
+
+    def __repr__(self) -> str:
+        return "<tutti.ClassResult %s: precision %.4f, recall %.4f, f1 %.4f>" % (
+            self.name, self.precision, self.recall, self.f1)
+
+
+class Evaluation:
+    """The result of tutti.evaluate.
+
+    loss, accuracy, macro_f1, perplexity, rmse, mae, r2, n_samples, n_targets, step
+    classes      a ClassResult for each class
+    confusion    array [true class, predicted class] of counts
+    targets      of a regression: name -> {"rmse", "mae", "r2"}
+    """
+
+    FIELDS = ("step", "n_samples", "n_targets", "loss", "accuracy", "is_regression", "rmse", "mae",
+              "r2", "is_sequence", "perplexity", "macro_f1", "wall_s")
+
+    step: int
+    n_samples: int
+    n_targets: int
+    loss: float
+    accuracy: float
+    is_regression: bool
+    rmse: float
+    mae: float
+    r2: float
+    is_sequence: bool
+    perplexity: float
+    macro_f1: float
+    wall_s: float
+
+    def __init__(self, source: Any, text: str):
+        for name in self.FIELDS:
+            setattr(self, name, getattr(source, name))
+        self.checkpoint = os.fsdecode(source.checkpoint)
+        self.data = source.data.decode("utf-8", "replace")
+        self.classes = [ClassResult(source.classes[i]) for i in range(source.n_classes)]
+        n = source.n_classes
+        self._counts = [source.confusion[i] for i in range(n * n)]
+        self.targets: Dict[Any, Dict[str, float]] = {}
+        for i in range(source.n_values):
+            v = source.values[i]
+            name = _text(v.name)
+            self.targets[i if name is None else name] = {"rmse": v.rmse, "mae": v.mae, "r2": v.r2}
+        self._printed = text
+
+    @property
+    def confusion(self) -> Any:
+        n = len(self.classes)
+        return numpy().array(self._counts, dtype=numpy().int64).reshape(n, n)
+
+    def __str__(self) -> str:
+        return self._printed
+
+    def __repr__(self) -> str:
+        return "<tutti.Evaluation: %d samples, loss %.6g, accuracy %.4g>" % (
+            self.n_samples, self.loss, self.accuracy)
+
+
+def evaluate(run: RunLike, overrides: Optional[Mapping[str, Any]] = None, *,
+             allow_plugin: bool = False) -> Evaluation:
+    """Evaluates the newest valid checkpoint of a run on its test split, or on other data:
+    tutti.evaluate(run, {"data.dir": "new"})."""
+    import ctypes
+
+    from . import _c
+
+    result = _c.tutti_eval_result()
+    with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
+        c.tutti_eval(job.handle, _folder(run), _c.tutti_warn_fn(), None, ctypes.byref(result))
+        try:
+            return Evaluation(result, take_text(c.tutti_eval_print(ctypes.byref(result), False)))
+        finally:
+            c.tutti_eval_result_free(ctypes.byref(result))
+
+
+def generate(run: RunLike, prompt: str, max_tokens: int = 200, *, temperature: float = 1.0,
+             top_k: int = 0, top_p: float = 0.0, seed: int = 0, on_text: Any = None,
+             overrides: Optional[Mapping[str, Any]] = None, allow_plugin: bool = False) -> str:
+    """Continues a prompt with a language model and returns the whole text.
+
+    temperature  divides the logits; 0: always the likeliest token
+    top_k, top_p sample from the k likeliest tokens, or from those with this total probability
+    on_text      called with the text of each token as it is generated
+    """
+    import codecs
+    import ctypes
+
+    from . import _c
+
+    if not isinstance(prompt, str):
+        raise invalid("prompt: want text, got %s" % type(prompt).__name__)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    pieces: List[str] = []
+    failure: List[BaseException] = []
+
+    def take(_: Any, text: Any, n_bytes: int) -> None:
+        try:
+            piece = decoder.decode(ctypes.string_at(text, n_bytes))
+            pieces.append(piece)
+            if on_text is not None and piece and not failure:
+                on_text(piece)
+        except BaseException as e:
+            failure.append(e)
+
+    # C passes bytes with a length, which a c_char_p would cut at a NUL.
+    desc = _c.tutti_generate_desc()
+    desc.prompt = encode(prompt, "prompt")
+    desc.max_tokens, desc.temperature, desc.top_k = max_tokens, temperature, top_k
+    desc.top_p, desc.seed = top_p, seed
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(take)
+    desc.on_text = ctypes.cast(function, type(desc.on_text))
+    with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
+        c.tutti_generate(job.handle, _folder(run), ctypes.byref(desc))
+    if failure:
+        raise failure[0]
+    return "".join(pieces) + decoder.decode(b"", True)
+
+
+def export(run: RunLike, format: str, out: Union[str, "os.PathLike[str]"], *,
+           max_file_bytes: int = 0, overrides: Optional[Mapping[str, Any]] = None,
+           allow_plugin: bool = False) -> int:
+    """Exports a run: "safetensors", "hf", "torchvision", "onnx" or "state-dict".  Returns the number
+    of tensors written."""
+    import ctypes
+
+    from . import _c
+
+    number = ctypes.c_int()
+    if not isinstance(format, str) or not c.tutti_export_find(format.encode(),
+                                                              ctypes.byref(number)):
+        raise invalid('format: want "safetensors", "hf", "torchvision", "onnx" or "state-dict", got '
+                      '%r' % (format,))
+    desc = _c.tutti_export_desc(format=number.value, out=encode(out, "out"),
+                                max_file_bytes=max_file_bytes)
+    result = _c.tutti_export_result()
+    with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
+        c.tutti_export(job.handle, _folder(run), ctypes.byref(desc), _c.tutti_warn_fn(), None,
+                       ctypes.byref(result))
+    return int(result.n_tensors)
+
+
+def report(run: RunLike, *, allow_plugin: bool = False) -> str:
+    """Writes RUN/report.html and returns its path."""
+    with Job(run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
+        c.tutti_report(job.handle, _folder(run))
+    return os.path.join(os.fsdecode(_folder(run)), "report.html")
+
+
+def doctor(measure: bool = False) -> str:
+    """Describes this machine: cores, devices, modules, the libraries in use and where they are."""
+    import ctypes
+
+    text = ctypes.c_void_p()
+    c.tutti_doctor(measure, ctypes.byref(text))
+    return take_text(text)
+
+
+def catalog(what: str) -> str:
+    """The table "ops", "passes", "models", "formats", "optimizers", "schedules", "transports" or
+    "algorithms" of the library as text."""
+    import ctypes
+
+    text = ctypes.c_void_p()
+    c.tutti_catalog(encode(what, "what"), ctypes.byref(text))
+    return take_text(text)

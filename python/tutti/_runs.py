@@ -1,0 +1,368 @@
+"""Training runs: tutti.train, tutti.start and what they return."""
+
+import os
+import signal
+import threading
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
+
+from ._errors import Error, invalid
+from ._events import Callback, Event, Progress, as_callbacks, default_progress
+from ._history import History
+from ._jobs import Job, JobLike
+from ._library import c, encode, program_path
+
+# The C library trains one job at a time in a process: it takes over the signals meanwhile.
+_in_progress = threading.Lock()
+
+
+class Result:
+    """What a finished run has reached.
+
+    loss, accuracy       of the test split (accuracy: nan if the loss counts none)
+    rmse, mae, r2        of a regression
+    n_steps, n_params, n_workers, n_shards
+    samples_per_s, wall_s, first_step_s
+    params_hash          of the final parameters, as 16 hexadecimal digits
+    stop_signal          signal that stopped the run, 0: none
+    """
+
+    FIELDS = ("n_workers", "n_shards", "n_steps", "n_params", "loss", "accuracy", "is_regression",
+              "n_targets", "nrmse", "rmse", "mae", "r2", "samples_per_s", "wall_s", "first_step_s",
+              "step_flops", "peak_host_bytes", "peak_device_bytes", "stop_signal",
+              "staleness_mean", "staleness_max", "n_dropped", "sent_bytes", "exit_code")
+
+    n_workers: int
+    n_shards: int
+    n_steps: int
+    n_params: int
+    loss: float
+    accuracy: float
+    is_regression: bool
+    n_targets: int
+    nrmse: float
+    rmse: float
+    mae: float
+    r2: float
+    samples_per_s: float
+    wall_s: float
+    first_step_s: float
+    step_flops: float
+    peak_host_bytes: int
+    peak_device_bytes: int
+    stop_signal: int
+    staleness_mean: float
+    staleness_max: int
+    n_dropped: int
+    sent_bytes: float
+    exit_code: int
+
+    def __init__(self, source: Any):
+        for name in self.FIELDS:
+            setattr(self, name, getattr(source, name))
+        self.params_hash = "%016x" % source.params_hash
+
+    def take_end_record(self, records: List[Dict[str, Any]]) -> None:
+        """Takes the figures that worker processes have written to the run folder."""
+        for record in records:
+            if record.get("event") in ("start", "end"):
+                known = {"workers": "n_workers", "shards": "n_shards", "params": "n_params",
+                         "step": "n_steps", "params_hash": "params_hash"}
+                for name, value in record.items():
+                    if known.get(name, name) in self.__dict__:
+                        setattr(self, known.get(name, name), value)
+
+    def as_dict(self) -> Dict[str, Any]:
+        """All fields by name."""
+        return dict({name: getattr(self, name) for name in self.FIELDS},
+                    params_hash=self.params_hash)
+
+    def __repr__(self) -> str:
+        return "<tutti.Result: %d steps, loss %.6g, accuracy %.4g, params_hash %s>" % (
+            self.n_steps, self.loss, self.accuracy, self.params_hash)
+
+
+class Run:
+    """A run in progress, or one that has ended.
+
+    Iterate over it to receive its events; wait() returns when it has ended; stop() ends it at the
+    next step boundary with a checkpoint.  As a context manager it is stopped and waited for when
+    the block ends.
+    """
+
+    def __init__(self, dir: Optional[str] = None):
+        self._dir = dir
+        self._events: List[Event] = []
+        self._changed = threading.Condition()
+        self._thread: Optional[threading.Thread] = None
+        self._ended = dir is not None
+        self._stop = False
+        self._failure: Optional[BaseException] = None
+        self._pid = os.getpid()
+        self.result: Optional[Result] = None
+
+    # ---- while it trains ----
+
+    def __iter__(self) -> Iterator[Event]:
+        """All events from the beginning, as they arrive.  Raises what wait() raises."""
+        at = 0
+        while True:
+            with self._changed:
+                while at >= len(self._events) and not self._ended:
+                    self._check_process()
+                    self._changed.wait(0.2)
+                if at >= len(self._events):
+                    break
+                event = self._events[at]
+            at += 1
+            yield event
+        self.wait()
+
+    def wait(self, timeout: Optional[float] = None) -> "Run":
+        """Waits for the end of the run and returns it.  Raises what the run raised: tutti.Error, the
+        exception of a callback, or KeyboardInterrupt after Ctrl-C.  TimeoutError: it has not ended
+        after timeout seconds."""
+        if timeout is not None and not timeout >= 0:
+            raise invalid("timeout: want seconds, got %r" % (timeout,))
+        with self._changed:
+            self._check_process()
+            if not self._changed.wait_for(lambda: self._ended, timeout):
+                raise TimeoutError("the run has not ended after %g s" % (timeout or 0))
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        return self
+
+    def stop(self) -> None:
+        """Asks the run to stop at the next step boundary with a checkpoint; does not wait."""
+        self._stop = True
+
+    @property
+    def done(self) -> bool:
+        """True after the end of the run."""
+        return self._ended
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        if not self._ended:
+            self.stop()
+        if kind is None:
+            self.wait()
+        else:  # the exception of the block goes on
+            with self._changed:
+                self._changed.wait_for(lambda: self._ended)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid and not self._ended:
+            raise invalid("run: it was started by process %d, and this is a fork of it; start runs "
+                          "in the process that uses them" % self._pid)
+
+    # ---- its folder ----
+
+    @property
+    def dir(self) -> str:
+        """The run folder."""
+        if self._dir is None:
+            raise Error("E_CONFIG", "run: it has no folder: it has not begun, or it failed before")
+        return self._dir
+
+    def __fspath__(self) -> str:
+        return self.dir
+
+    @property
+    def history(self) -> History:
+        """The curves so far, read from the run folder: run.history["loss"], run.history.eval."""
+        return History.read(self.dir)
+
+    @property
+    def params_hash(self) -> str:
+        """Hash of the final parameters; equal hashes mean equal bits."""
+        if self.result is None:
+            raise Error("E_CONFIG", "run: params_hash is known after the run has ended")
+        return self.result.params_hash
+
+    def predict(self, data: Any, **options: Any) -> Any:
+        """tutti.predict(run, data)."""
+        from ._infer import predict
+
+        return predict(self, data, **options)
+
+    def evaluate(self, overrides: Optional[Mapping[str, Any]] = None, **options: Any) -> Any:
+        """tutti.evaluate(run)."""
+        from ._infer import evaluate
+
+        return evaluate(self, overrides, **options)
+
+    def __repr__(self) -> str:
+        state = "ended" if self._ended else "in progress"
+        return "<tutti.Run %s, %s>" % (self._dir or "without a folder", state)
+
+
+class _Training:
+    """One call of tutti_train, with its callbacks, on the thread that calls run()."""
+
+    def __init__(self, job: Job, resume: Optional[str], callbacks: List[Any], run: Run):
+        self.job, self.resume, self.callbacks, self.target = job, resume, callbacks, run
+        self.failure: Optional[BaseException] = None
+        self.asked = False  # whether this object has asked the run to stop
+
+    def call(self, one: Any, event: Event) -> None:
+        if isinstance(one, Callback):
+            answer = getattr(one, "on_" + event.kind)(self.target, event)
+        else:
+            answer = one(event)
+        if answer is True:
+            self.target._stop = True
+
+    def on_event(self, _: Any, source: Any) -> None:
+        """Called by C on the thread of rank 0.  No exception may leave it."""
+        run = self.target
+        event = Event(source.contents)
+        for one in self.callbacks:
+            if self.failure is None:
+                try:
+                    self.call(one, event)
+                except BaseException as e:
+                    self.failure = e
+                    run._stop = True
+        with run._changed:
+            run._events.append(event)
+            run._changed.notify_all()
+        if run._stop and not self.asked and event.kind != "end":
+            self.asked = True
+            signal.raise_signal(signal.SIGTERM)  # blocked on this thread, where the trainer takes it
+
+    def run(self) -> None:
+        """Trains; sets the run's result or failure, and closes the job."""
+        try:
+            self.train()
+        except BaseException as e:
+            self.target._failure = e
+        finally:
+            self.job.close()
+            _in_progress.release()
+            with self.target._changed:
+                self.target._ended = True
+                self.target._changed.notify_all()
+
+    def train(self) -> None:
+        import ctypes
+
+        from . import _c
+
+        result = _c.tutti_train_result()
+        words = [encode(program_path(), "tutti"), b"train", b"-q"] + self.job.words
+        desc = _c.tutti_train_desc()
+        if self.resume is not None:
+            desc.resume = encode(self.resume, "resume")
+            words += [b"--resume", desc.resume]
+        argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)  # one word of each worker process
+        desc.worker_argv = argv
+        on_event = type(desc.on_event)(self.on_event)
+        desc.on_event = on_event
+        failure: Optional[BaseException] = None
+        try:
+            c.tutti_train(self.job.handle, ctypes.byref(desc), ctypes.byref(result))
+        except Error as e:
+            failure = e
+        run = self.target
+        folder = result.run_dir.decode("utf-8", "surrogateescape")
+        if folder and os.path.isdir(folder):
+            run._dir = os.path.abspath(folder)
+        run.result = Result(result)
+        if failure is None and result.n_params == 0 and run._dir is not None:
+            run.result.take_end_record(History.read(run._dir).records)
+        if self.failure is not None:
+            raise self.failure
+        if failure is not None:
+            raise failure
+        self.report_signal(result.stop_signal)
+
+    def report_signal(self, number: int) -> None:
+        """Raises what a signal means in Python, now that the checkpoint is saved."""
+        if number == 0 or self.asked:
+            return
+        text = "stopped at step %d with a checkpoint; tutti.train(resume=%r) continues" % (
+            self.target.result.n_steps if self.target.result else 0, self.target._dir)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt(text)
+        raise SystemExit(128 + number)
+
+
+def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any, callbacks: Any,
+             resume: Any, allow_plugin: bool, progress: Any) -> _Training:
+    """Reads the job and takes the right to train in this process."""
+    called = as_callbacks(callbacks)
+    if progress not in ("auto", True, False):
+        raise invalid('progress: want True, False or "auto", got %r' % (progress,))
+    shown = default_progress() if progress == "auto" else [Progress()] if progress else []
+    if resume is not None:
+        resume = (resume if isinstance(resume, Run) else load(resume, "resume")).dir
+    values = dict(overrides) if isinstance(overrides, Mapping) else overrides
+    if workers is not None:
+        if workers != "auto" and (isinstance(workers, bool) or not isinstance(workers, int)):
+            raise invalid('workers: want a number or "auto", got %r' % (workers,))
+        values = dict(values or {})
+        values["parallel.workers"] = workers
+    made = Job(job, values, run=resume if job is None else None, allow_plugin=allow_plugin)
+    try:
+        made.check()
+        if called and made.get("parallel.place") == "processes":
+            raise Error("E_UNSUPPORTED", "callbacks: the workers of this job are processes "
+                        "(parallel.place), which cannot call functions of this one; use "
+                        "parallel.place=threads, or read run.history")
+        if not _in_progress.acquire(blocking=False):
+            raise invalid("train: another run is in progress in this process; wait for it, or start "
+                          "this one in a process of its own")
+    except BaseException:
+        made.close()
+        raise
+    return _Training(made, resume, shown + called, Run())
+
+
+def train(job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, *,
+          workers: Union[None, int, str] = None, callbacks: Any = None,
+          resume: Union[None, str, "os.PathLike[str]", Run] = None, allow_plugin: bool = False,
+          progress: Union[bool, str] = "auto") -> Run:
+    """Trains a job and returns its run when it has ended.
+
+    job         path of a job file, or a dict of job keys; None: the defaults
+    overrides   dict of job keys that win over the file: {"optimizer.lr": 3e-4}
+    workers     number of workers, or "auto": one per GPU or core
+    callbacks   tutti.Callback objects, or functions of an event
+    resume      run, or its folder, to continue; its job is used if no job is given
+    allow_plugin  load the code that model.plugin of a run folder names
+    progress    show progress; "auto": on a terminal and in a notebook
+
+    Ctrl-C saves a checkpoint and raises KeyboardInterrupt; a second Ctrl-C ends the process.
+    Raises tutti.Error if the job is wrong or the training fails.
+    """
+    training = _prepare(job, overrides, workers, callbacks, resume, allow_plugin, progress)
+    training.run()
+    return training.target.wait()
+
+
+def start(job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, *,
+          workers: Union[None, int, str] = None, callbacks: Any = None,
+          resume: Union[None, str, "os.PathLike[str]", Run] = None, allow_plugin: bool = False,
+          progress: Union[bool, str] = False) -> Run:
+    """Starts a training in the background and returns its run at once.
+
+    The arguments are those of tutti.train.  Iterate over the run to receive its events, call
+    run.stop() to end it with a checkpoint, run.wait() to wait for it.
+    """
+    training = _prepare(job, overrides, workers, callbacks, resume, allow_plugin, progress)
+    run = training.target
+    run._thread = threading.Thread(target=training.run, name="tutti run", daemon=True)
+    run._thread.start()
+    return run
+
+
+def load(run_dir: Union[str, "os.PathLike[str]"], what: str = "run_dir") -> Run:
+    """The run of an existing folder, for its history, predictions and evaluation.  `what` names the
+    argument in messages."""
+    path = os.fsdecode(encode(run_dir, what))
+    if not os.path.exists(os.path.join(path, "metrics.jsonl")):
+        raise Error("E_CONFIG", "%s: no run in %r (no metrics.jsonl)" % (what, path))
+    return Run(os.path.abspath(path))

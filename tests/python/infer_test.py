@@ -1,0 +1,97 @@
+"""infer_test.py - predictions, evaluation, generated text and exports of a run."""
+
+import os
+import random
+import struct
+import sys
+
+from package import SMALL, raises, runs
+
+import tutti
+
+
+def expect(what, found, wanted):
+    if found != wanted:
+        raise AssertionError("%s: %r instead of %r" % (what, found, wanted))
+
+
+def write_csv(path, n):
+    draw = random.Random(3)
+    with open(path, "w") as file:
+        file.write("a,b,kind\n")
+        for _ in range(n):
+            a, b = draw.random(), draw.random()
+            file.write("%f,%f,%s\n" % (a, b, "high" if a + b > 1 else "low"))
+
+
+def test_tables():
+    write_csv("train.csv", 300)
+    write_csv("new.csv", 20)
+    run = tutti.train({"model": {"name": "mlp", "hidden": [16]},
+                       "data": {"format": "csv", "dir": "train.csv", "label": "kind"},
+                       "train": {"epochs": 30}, "optimizer.lr": 0.01}, workers=1)
+    found = tutti.predict(run, "new.csv")
+    expect("predictions", [p.index for p in found], list(range(20)))
+    with open("new.csv") as file:
+        right = [line.rstrip().split(",")[2] for line in file][1:]
+    n_right = sum(p.name == kind for p, kind in zip(found, right))
+    if n_right < 17 or not 0.5 <= found[0].probability <= 1:
+        raise AssertionError("%d of 20; %s" % (n_right, found[0]))
+    result = run.evaluate()
+    expect("classes", sorted(k.name for k in result.classes), ["high", "low"])
+    expect("samples", sum(k.n_samples for k in result.classes), result.n_samples)
+    if "confusion matrix" not in str(result):
+        raise AssertionError(str(result))
+    new = tutti.evaluate(run, {"data.dir": "new.csv"})
+    expect("samples of other data", new.n_samples, 20)
+    expect("accuracy of other data", round(new.accuracy * 20), n_right)
+    raises(tutti.Error, lambda: tutti.predict(run, ["new.csv", "none.csv"]), "none.csv")
+    mixed = tutti.predict(run, ["new.csv", "none.csv"], skip_errors=True)
+    expect("predictions and errors", [p.error is None for p in mixed], [True] * 20 + [False])
+    for call in (lambda: tutti.predict(run, 3), lambda: tutti.predict(run, [3])):
+        raises(tutti.Error, call, "files")
+    raises(tutti.Error, lambda: tutti.predict("nowhere", "new.csv"), "nowhere")
+
+
+def test_text():
+    with open("text.txt", "w") as file:
+        file.write("the cat sat on the mat and the dog sat on the log. " * 40)
+    run = tutti.train({"model": {"name": "gpt2", "size": "none", "layers": 1, "heads": 2,
+                                 "width": 16},
+                       "data": {"format": "text", "dir": "text.txt", "context": 16},
+                       "train": {"steps": 5, "batch": 8}}, workers=1)
+    pieces = []
+    text = tutti.generate(run, "the", 10, seed=4, on_text=pieces.append)
+    expect("text by pieces", "".join(pieces), text)
+    expect("the same seed", tutti.generate(run, "the", 10, seed=4), text)
+    expect("length", (text[:3], len(text)), ("the", 13))
+    raises(ZeroDivisionError, lambda: tutti.generate(run, "the", 3, on_text=lambda t: 1 / 0))
+    raises(tutti.Error, lambda: tutti.generate(run, b"the"), "prompt")
+    found = tutti.predict(run, "text.txt")
+    if not found[0].perplexity > 1 or found[0].n_tokens != 16:
+        raise AssertionError(found[0])
+
+
+def test_export_and_report():
+    run = tutti.train(None, dict(SMALL), workers=1)
+    expect("tensors", tutti.export(run, "safetensors", "out"), 4)
+    with open("out/model.safetensors", "rb") as file:
+        n_bytes = struct.unpack("<Q", file.read(8))[0]
+        if b"fc1.weight" not in file.read(n_bytes):
+            raise AssertionError("no fc1.weight")
+    raises(tutti.Error, lambda: tutti.export(run, "pickle", "out2"), "format")
+    if not os.path.exists(tutti.report(run)):
+        raise AssertionError("no report")
+
+
+def test_doctor():
+    for part in ("tutti %s" % tutti.__version__, "libtutti.so"):
+        if part not in tutti.doctor():
+            raise AssertionError("no %s in %s" % (part, tutti.doctor()))
+    if "lenet" not in tutti.catalog("models"):
+        raise AssertionError(tutti.catalog("models"))
+    raises(tutti.Error, lambda: tutti.catalog("nothing"), "nothing")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

@@ -1,0 +1,229 @@
+"""train_test.py - tutti.train and tutti.start: results, events, history, callbacks, signals, and
+what is refused."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from package import FOLDER, SMALL, raises, runs
+
+import tutti
+
+LONG = {"train.steps": 10 ** 6, "run.checkpoint_every": -1}
+
+
+def small(**more):
+    return dict(SMALL, **{key.replace("__", "."): value for key, value in more.items()})
+
+
+def expect(what, found, wanted):
+    if found != wanted:
+        raise AssertionError("%s: %r instead of %r" % (what, found, wanted))
+
+
+def python(text, **options):
+    environment = dict(os.environ, PYTHONPATH=FOLDER)
+    return subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True,
+                          text=True, **options)
+
+
+def test_import_is_light():
+    done = python("import sys, tutti\n"
+                  "print([m for m in ('ctypes', 'numpy', 'sklearn', 'torch') if m in sys.modules])")
+    expect("modules that import tutti has loaded", done.stdout, "[]\n")
+
+
+def test_same_bits_as_the_program():
+    runs.tutti(*runs.small("by-program", "-n", "2")).expect(0)
+    wanted = [r for r in runs.records("by-program") if r["event"] == "end"][-1]
+    for workers in (1, 2, 4):
+        run = tutti.train(None, small(run__dir="by-python-%d" % workers), workers=workers)
+        expect("hash with %d workers" % workers, run.params_hash, wanted["params_hash"])
+        expect("loss", run.result.loss, wanted["loss"])
+        expect("steps", run.result.n_steps, 40)
+        expect("workers", run.result.n_workers, workers)
+
+
+def test_job_file_and_nested_overrides():
+    with open("job.yaml", "w") as file:
+        file.write("model: {name: mlp, hidden: [16]}\ntrain: {batch: 60, steps: 12}\n"
+                   "data: {n_train: 512, n_test: 100}\n")
+    run = tutti.train("job.yaml", {"train": {"steps": 3}, "optimizer.name": "sgd",
+                                   "model.hidden": (8, 4), "model.batch_norm": None}, workers=1)
+    expect("steps", run.result.n_steps, 3)
+    expect("parameters", run.result.n_params, 784 * 8 + 8 + 8 * 4 + 4 + 4 * 10 + 10)
+    again = tutti.train(resume=run, overrides={"train.steps": 5}, progress=False)
+    expect("steps after the resume", (again.result.n_steps, again.dir), (5, run.dir))
+
+
+def test_events_and_history():
+    kinds = []
+    run = tutti.start(None, small(), workers=2, callbacks=lambda event: kinds.append(event.kind))
+    seen = [event.kind for event in run]
+    expect("events of the callback", kinds, seen)
+    expect("first and last", (seen[0], seen[-1]), ("start", "end"))
+    expect("events of a run that has ended", [event.kind for event in run], seen)
+    steps = [r["step"] for r in run.history.records if r["event"] == "step"]
+    expect("steps in the history", steps, list(range(1, 41)))
+    if "loss" not in run.history or "accuracy" not in run.history.eval:
+        raise AssertionError("columns: %s" % list(run.history))
+    expect("loaded", tutti.load(run.dir).history.records, run.history.records)
+
+
+def test_worker_processes():
+    run = tutti.train(None, small(parallel__place="processes", run__dir="p"), workers=2)
+    wanted = tutti.train(None, small(), workers=1)
+    expect("hash of processes", run.params_hash, wanted.params_hash)
+    expect("loss of processes", run.result.loss, wanted.result.loss)
+    raises(tutti.Error, lambda: tutti.train(None, small(parallel__place="processes"),
+                                            callbacks=[tutti.EarlyStopping()]),
+           "callbacks", "parallel.place")
+
+
+def test_callbacks_stop():
+    class Stop(tutti.Callback):
+        def on_step(self, run, event):
+            return event.step >= 5
+
+    run = tutti.train(None, small(**LONG), workers=2, callbacks=[Stop()])
+    at = run.result.n_steps
+    expect("a checkpoint where the callback stopped", runs.checkpoints(run.dir), [at])
+    if not 5 <= at < 10 ** 6:
+        raise AssertionError("stopped at %d" % at)
+    never = tutti.EarlyStopping("loss", patience=2, min_delta=100.0)
+    run = tutti.train(None, small(train__steps=1000), callbacks=[never])
+    expect("the third evaluation stops it", never.stopped_step, 27)
+    expect("the run stops there", run.result.n_steps - 27 in (0, 1), True)
+    expect("best", never.best_step, 9)
+
+
+def test_start_and_stop():
+    with tutti.start(None, small(**LONG), workers=2) as run:
+        for event in run:
+            if event.kind == "step":
+                break
+        raises(TimeoutError, lambda: run.wait(0.01), "has not ended")
+        raises(tutti.Error, lambda: tutti.train(None, small()), "another run is in progress")
+    expect("done", run.done, True)
+    expect("checkpoints", runs.checkpoints(run.dir), [run.result.n_steps])
+
+
+def test_callbacks_that_raise():
+    def fail(event):
+        if event.kind == "step":
+            raise ZeroDivisionError("of the callback")
+
+    raises(ZeroDivisionError, lambda: tutti.train(None, small(**LONG), callbacks=[fail]),
+           "of the callback")
+    run = tutti.start(None, small(**LONG), callbacks=[fail])
+    raises(ZeroDivisionError, run.wait)
+    expect("a checkpoint", len(runs.checkpoints(run.dir)), 1)
+    tutti.train(None, small(), workers=1)  # nothing is left of the others
+
+
+def test_ctrl_c_saves_a_checkpoint():
+    text = """if True:
+        import tutti, os, signal, threading
+        def interrupt(event):
+            if event.kind == 'step' and event.step >= 3:
+                os.kill(os.getpid(), signal.%s)
+        try:
+            tutti.%s(None, %r, workers=2, callbacks=[interrupt])%s
+        except BaseException as e:
+            print(type(e).__name__, e)
+        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    """
+    for number, call, then, kind in (("SIGINT", "train", "", "KeyboardInterrupt"),
+                                     ("SIGINT", "start", ".wait()", "KeyboardInterrupt"),
+                                     ("SIGTERM", "train", "", "SystemExit")):
+        run = "%s-%s" % (number, call)
+        done = python(text % (number, call, small(run__dir=run, **LONG), then))
+        lines = done.stdout.split("\n")
+        if not lines[0].startswith(kind) or lines[1] != "True":
+            raise AssertionError("%s\n%s" % (done.stdout, done.stderr))
+        expect("checkpoints of " + run, len(runs.checkpoints(run)), 1)
+
+
+def test_what_is_refused():
+    for parts, call in (
+            (("overrides", "optimizer.lrr", "optimizer.lr"),
+             lambda: tutti.train(None, {"optimizer.lrr": 1})),
+            (("overrides",), lambda: tutti.train(None, [1])),
+            (("model.hidden", "object"), lambda: tutti.train(None, {"model.hidden": object()})),
+            (("job",), lambda: tutti.train(3)),
+            (("job", "NUL"), lambda: tutti.train("a\0b")),
+            (("there-is-none.yaml",), lambda: tutti.train("there-is-none.yaml")),
+            (("workers",), lambda: tutti.train(workers=2.5)),
+            (("workers",), lambda: tutti.train(workers="many")),
+            (("parallel.workers",), lambda: tutti.train(workers=-1)),
+            (("callbacks",), lambda: tutti.train(callbacks=[3])),
+            (("callbacks",), lambda: tutti.train(callbacks=tutti.EarlyStopping)),
+            (("progress",), lambda: tutti.train(progress="loud")),
+            (("resume",), lambda: tutti.train(resume="nowhere")),
+            (("monitor",), lambda: tutti.EarlyStopping("val_loss")),
+            (("patience",), lambda: tutti.EarlyStopping(patience=0)),
+            (("mode",), lambda: tutti.EarlyStopping(mode="up")),
+            (("run_dir",), lambda: tutti.load("nowhere"))):
+        e = raises(tutti.Error, call, *parts)
+        if not e.status.startswith("E_") or not e.message or not e.exit_code:
+            raise AssertionError(repr(e))
+    tutti.train(None, small(), workers=1)
+
+
+def test_calls_from_several_threads():
+    """One of the runs trains, the others are told so; none waits and nothing breaks."""
+    ended = []
+
+    def train(number):
+        try:
+            ended.append(tutti.train(None, small(run__dir="t%d" % number)).result.n_steps)
+        except tutti.Error as e:
+            ended.append(e.status)
+
+    threads = [threading.Thread(target=train, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if set(ended) - {40, "E_INVALID"} or 40 not in ended:
+        raise AssertionError(ended)
+
+
+def test_fork_after_import():
+    """A child trains by itself, but a run of its parent is not its own."""
+    run = tutti.start(None, small(**LONG), workers=2)
+    while not any(e.kind == "step" for e in run._events):
+        time.sleep(0.01)
+    child = os.fork()
+    if child == 0:
+        try:
+            raises(tutti.Error, run.wait, "process")
+            raises(tutti.Error, lambda: tutti.train(None, small()), "in progress")
+            os._exit(0)
+        except BaseException as e:
+            os.write(2, repr(e).encode())
+            os._exit(1)
+    expect("the child", os.waitpid(child, 0)[1], 0)
+    run.stop()
+    run.wait()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if tutti.train(None, small(), workers=2).result.n_steps == 40 else 1
+        finally:
+            os._exit(code)
+    expect("the child of a process without a run", os.waitpid(child, 0)[1], 0)
+
+
+def test_interrupted_at_a_boundary():
+    """Handlers are given back: Ctrl-C after a run is an ordinary KeyboardInterrupt."""
+    tutti.train(None, small(), workers=1)
+    raises(KeyboardInterrupt, lambda: signal.raise_signal(signal.SIGINT))
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
