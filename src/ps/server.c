@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/thread.h"
-#include "ps/server_group.h"
-#include "ps/server_ranges.h"
+#include "comm/subgroup.h"
+#include "ps/server_state.h"
 
 /* ---- what several processes hold ---- */
 
@@ -43,23 +43,17 @@ tutti_status tti_server_held(tti_server *s, tti_held held[TTI_MAX_RANKS], int *n
     int64_t bytes[TTI_MAX_RANKS];
     tti_request r = {.kind = TTI_TRAFFIC, .bytes = bytes};
     TTI_TRY(put_and_wait(s, &r));
-    *n = s->replica_group ? tti_replica_group_n_parts(s->replica_group)
-                          : tti_server_n_ranges(&s->desc);
+    const tti_replica_group *t = s->replica_group;
+    *n = t ? t->n_parts : tti_server_n_ranges(&s->desc);
     for (int i = 0; i < *n; i++) {
-        held[i].keys = s->replica_group ? tti_replica_group_keys(s->replica_group, i)
-                                        : tti_server_range(&s->desc, i);
+        size_t first = i > 0 ? held[i - 1].keys.last : 0; /* parts are concatenated */
+        held[i].keys = t ? (tti_range){first, first + t->n_keys[i]} : tti_server_range(&s->desc, i);
         held[i].n_bytes = bytes[i];
     }
     return TUTTI_OK;
 }
 
 /* ---- create and destroy ---- */
-
-static void init_sync(tti_server *s) {
-    pthread_mutex_init(&s->mutex, NULL);
-    pthread_cond_init(&s->work, NULL);
-    tti_cond_init(&s->news);
-}
 
 bool tti_server_shards(const tti_server *s, int w, int n_shards, int *first, int *last) {
     if (s->desc.n_backup == 0) return false;
@@ -79,13 +73,16 @@ static const tti_server_calls calls = {
     .pull_averages = tti_server_pull_averages,
 };
 
-tti_server *tti_server_new(const tti_server_desc *desc) {
+/* Without threads and memory of parameters; NULL: out of memory. */
+static tti_server *tti_server_new(const tti_server_desc *desc) {
     tti_server *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->calls = &calls;
     s->desc = *desc;
     s->n_own = tti_server_range(desc, 0).last;
-    init_sync(s);
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->work, NULL);
+    tti_cond_init(&s->news);
     return s;
 }
 
@@ -135,7 +132,7 @@ void tti_server_watch_phases(tti_server *s, const tti_phase_watch *watch) {
 
 void tti_server_abort(tti_server *s, tutti_status status, const char *text) {
     if (s->client) tti_client_abort(s, status, text);
-    tti_replica_group_abort(s->replica_group, text);
+    if (s->replica_group) tti_comm_abort(s->replica_group->mesh.world, text);
     pthread_mutex_lock(&s->mutex);
     tti_server_fail(s, TUTTI_E_PEER, text && *text ? text : "a worker is gone");
     pthread_mutex_unlock(&s->mutex);
@@ -162,38 +159,32 @@ static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
-/* From each worker to each range server. */
-static tutti_status open_data(tti_server *s, tutti_comm *comm, tti_channel **to,
-                              tti_channel **from) {
-    int rank = tutti_comm_rank(comm);
-    for (int r = 1; r < s->desc.n_ranges; r++) {
-        tti_channel *channels[TTI_MAX_RANKS];
-        size_t areas[TTI_N_KEY_AREAS];
-        tti_server_area_bytes(&s->desc, r, areas);
-        TTI_TRY(tti_channels_open(comm, r, areas, TTI_N_KEY_AREAS, channels));
-        if (r == rank)
-            memcpy(from, channels, (size_t)s->desc.n_workers * sizeof(tti_channel *));
-        else
-            to[r] = channels[r];
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status start(tti_server *s, int rank, tti_channel *control, tti_channel **from) {
-    if (!control || rank == 0) return TUTTI_OK;
-    return tti_range_server_create(&s->desc, tti_server_kind(s), rank, control, from,
-                                   &s->range_server);
-}
-
 static tutti_status open_ranges(tti_server *s, tutti_comm *comm) {
     tti_channel *to[TTI_MAX_RANKS] = {NULL}, *from[TTI_MAX_RANKS] = {NULL}, *control = NULL;
     int rank = tutti_comm_rank(comm);
     if (tti_server_n_ranges(&s->desc) == 1) return TUTTI_OK;
     tutti_status st = open_control(s, comm, &control);
-    if (st == TUTTI_OK) st = open_data(s, comm, to, from);
+    if (st == TUTTI_OK) {
+        /* From each worker to each range server. */
+        for (int r = 1; r < s->desc.n_ranges; r++) {
+            tti_channel *channels[TTI_MAX_RANKS];
+            size_t areas[TTI_N_KEY_AREAS];
+            tti_server_area_bytes(&s->desc, r, areas);
+            TTI_TRY(tti_channels_open(comm, r, areas, TTI_N_KEY_AREAS, channels));
+            if (r == rank)
+                memcpy(from, channels, (size_t)s->desc.n_workers * sizeof(tti_channel *));
+            else
+                to[r] = channels[r];
+        }
+        st = TUTTI_OK;
+    }
     if (st == TUTTI_OK && !(s->keys = tti_keys_create(&s->desc, to)))
         st = tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
-    if (st == TUTTI_OK) return start(s, rank, control, from);
+    if (st == TUTTI_OK) {
+        if (!control || rank == 0) return TUTTI_OK;
+        return tti_range_server_create(&s->desc, tti_server_kind(s), rank, control, from,
+                                       &s->range_server);
+    }
     for (int r = 0; r < TTI_MAX_RANKS; r++) {
         tti_channel_close(to[r]);
         tti_channel_close(from[r]);
@@ -226,5 +217,117 @@ tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, t
         *out = s;
     else
         tti_server_destroy(s);
+    return st;
+}
+
+/* ---- connects the workers of a divided model to a server, as one worker per replica ---- */
+
+/* Between replicas there are only channels, part by part; inside a replica only collectives.  The
+ * queue's orders are sent to the owners of parts as to range servers. */
+
+enum { MOST_AHEAD_MS = 2000 };
+
+/* Channels whose waits are limited to timeout_ms, even if those of comm are longer. */
+static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *area_bytes, int n,
+                                tti_channel **channels) {
+    int whole_ms = tti_comm_timeout_ms(comm);
+    tti_comm_set_timeout(comm, timeout_ms);
+    tutti_status st = tti_channels_open(comm, 0, area_bytes, n, channels);
+    tti_comm_set_timeout(comm, whole_ms);
+    return st;
+}
+
+/* From the queue to the owner of each other part; in the first replica. */
+static tutti_status open_part_control(tti_server *s, tti_channel **control) {
+    tti_replica_group *t = s->replica_group;
+    tti_channel *channels[TTI_MAX_RANKS];
+    size_t none[] = {sizeof(double), sizeof(float)}; /* parts connect_parts and fetch otherwise */
+    const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
+    TTI_TRY(tti_comm_split(t->mesh.model, 0, &t->state_owners));
+    tti_comm_set_timeout(t->state_owners,
+                         s->desc.timeout_ms); /* other workers wait for their result */
+    TTI_TRY(tti_mesh_init(t->state_owners, &size, &t->updates));
+    s->desc.exec.mesh = &t->updates;
+    TTI_TRY(open_within(t->mesh.model, s->desc.timeout_ms, none, TTI_COUNT(none), channels));
+    *control = channels[0];
+    if (t->part > 0) return TUTTI_OK;
+    s->ranges = tti_ranges_create(&s->desc, t->n_parts, channels);
+    if (s->ranges) return TUTTI_OK;
+    for (int r = 1; r < t->n_parts; r++) tti_channel_close(channels[r]);
+    return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+}
+
+/* Between the state owner of this part and the workers of other replicas that have it. */
+static tutti_status open_part_data(const tti_server *s, tti_channel **channels) {
+    size_t areas[TTI_N_KEY_AREAS];
+    for (int w = 0; w < s->desc.n_workers; w++) channels[w] = NULL;
+    if (s->desc.n_workers == 1) return TUTTI_OK;
+    tti_server_area_bytes(&s->desc, 0, areas);
+    return open_within(s->replica_group->mesh.data, s->desc.answer_ms, areas, TTI_COUNT(areas),
+                       channels);
+}
+
+static tutti_status be_queue(tti_server *s, tti_channel **channels) {
+    tutti_status st = tti_server_start(s);
+    if (st == TUTTI_OK) return tti_listener_open(s, channels);
+    for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
+    return st;
+}
+
+static tutti_status be_follower(tti_server *s, tti_channel *state_owner) {
+    s->keys = tti_keys_create_for_part(&s->desc, s->replica_group->part, state_owner);
+    if (s->keys) return TUTTI_OK;
+    tti_channel_close(state_owner);
+    return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+}
+
+static tutti_status connect_parts(tti_server *s, tutti_comm *comm, const tti_mesh_at *size) {
+    tti_replica_group *t = s->replica_group;
+    tti_channel *channels[TTI_MAX_RANKS], *control = NULL;
+    uint64_t mine = s->desc.exec.plan->n_flat;
+    TTI_TRY(tti_mesh_init(comm, size, &t->mesh));
+    t->part = tti_mesh_model_rank(size, &t->mesh.at);
+    t->n_parts = tti_mesh_n_model(size);
+    TTI_TRY(tutti_comm_all_gather(t->mesh.model, &mine, t->n_keys, 1, TUTTI_I64));
+    if (t->mesh.at.data == 0) TTI_TRY(open_part_control(s, &control));
+    tutti_status st = open_part_data(s, channels);
+    if (st == TUTTI_OK) {
+        /* Sets the role of this worker: the queue, a client that sends requests, an owner of a
+         * part, or a follower. */
+        bool keeps = s->replica_group->mesh.at.data == 0;
+        if (s->replica_group->part == 0)
+            return keeps ? be_queue(s, channels) : tti_client_begin(s, channels[0]);
+        if (!keeps) return be_follower(s, channels[0]);
+        TTI_TRY(tti_range_server_create(&s->desc, tti_server_kind(s), 0, control, channels,
+                                        &s->range_server));
+        return be_follower(s, NULL);
+    }
+    tti_channel_close(control);
+    return st;
+}
+
+tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *comm,
+                                       const tti_mesh_at *size, tti_server **out) {
+    *out = NULL;
+    TTI_ASSERT(tti_mesh_n_model(size) > 1 && desc->n_ranges <= 1 && desc->n_workers == size->data);
+    tti_server *s = tti_server_new(desc);
+    tutti_status st = TUTTI_OK;
+    if (s) s->replica_group = calloc(1, sizeof *s->replica_group);
+    if (s) {
+        /* The workers of a replica wait for each other as long as the job allows.  A worker that
+         * waits for an owner must report before that time is over, and the server, for which the
+         * owner waits, even earlier. */
+        int ahead_ms = TTI_MIN(s->desc.timeout_ms / 4, MOST_AHEAD_MS);
+        s->desc.answer_ms = s->desc.timeout_ms - ahead_ms / 2;
+        s->desc.timeout_ms -= ahead_ms;
+    }
+    st = s && s->replica_group ? connect_parts(s, comm, size)
+                               : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    if (st == TUTTI_OK) {
+        *out = s;
+        return st;
+    }
+    if (s) tti_server_abort(s, st, tutti_last_error());
+    tti_server_destroy(s);
     return st;
 }

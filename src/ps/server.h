@@ -53,7 +53,7 @@ typedef struct tti_server_desc {
     int64_t staleness; /* while a worker computes, another may begin so many steps; 0: synchronous;
                           TTI_UNBOUNDED */
     int n_ranges; /* of workers that are processes, not synchronous: the first so many hold a range
-                     of the keys each (server_ranges.h); 0, 1: the first holds all */
+                     of the keys each (server_range.c); 0, 1: the first holds all */
     int n_backup; /* with staleness 0: workers whose gradients a step does without */
     int timeout_ms;
     int answer_ms; /* how long an answer of another process may take; 0: as timeout_ms lets it */

@@ -8,8 +8,7 @@
 #include "base/clock.h"
 #include "exec/device/device.h"
 #include "exec/worker/worker.h"
-#include "ps/server_group.h"
-#include "ps/server_ranges.h"
+#include "ps/server_state.h"
 
 /* ---- stretches ---- */
 
@@ -29,7 +28,7 @@ static tutti_status stop(tti_server *s) {
     if (s->client) return tti_client_stop(s);
     pthread_mutex_lock(&s->mutex);
     if (s->desc.n_backup > 0)
-        s->last = TTI_MIN(s->last, s->n_updates + 1); /* some wait in the step at work */
+        s->last = TTI_MIN(s->last, s->n_updates + 1); /* some wait in the current step */
     else
         s->stopped = true;
     pthread_cond_broadcast(&s->news);
@@ -40,7 +39,7 @@ static tutti_status stop(tti_server *s) {
 /* If several workers form one, any of them may request it: with the next batch that they lease. */
 tutti_status tti_server_stop(tti_server *s) {
     if (!s->replica_group) return stop(s);
-    tti_replica_group_request_stop(s->replica_group);
+    s->replica_group->wants_stop = true;
     return TUTTI_OK;
 }
 
@@ -66,18 +65,14 @@ static bool is_over(const tti_server *s, int w) {
     return (s->stopped || s->n_assigned >= s->last) && !is_at_work(s);
 }
 
-/* Whether a batch is left. */
-static bool has_more(const tti_server *s) {
-    return s->n_returned > 0 || (!s->stopped && s->n_assigned < s->last);
-}
-
 /* Whether the gradient of no computing worker would then miss more steps of this worker than
  * allowed. */
 static bool may_begin(const tti_server *s, int w, int64_t unused) {
     (void)unused;
     if (is_over(s, w) || s->desc.n_backup > 0) return true;
     if (s->desc.replay) return s->n_updates == next_recorded(s, w)->version;
-    if (!has_more(s)) return false;
+    bool has_more = s->n_returned > 0 || (!s->stopped && s->n_assigned < s->last);
+    if (!has_more) return false;
     for (int i = 0; i < s->desc.n_workers && s->desc.staleness != TTI_UNBOUNDED; i++)
         if (i != w && s->worker[i].computes && s->worker[i].n_begun[w] >= s->desc.staleness)
             return false;
@@ -139,75 +134,32 @@ static float *pulled(const tti_exec *x) {
     return tti_device_of(x) ? tti_exec_device_pulled(tti_device_of(x)) : tti_arrays_of(x)->params;
 }
 
-static tutti_status put_pulled(tti_exec *x) {
-    return tti_device_of(x) ? tti_exec_device_put(x, tti_arrays_of(x)->params, pulled(x))
-                            : TUTTI_OK;
-}
-
 static float *pulled_ema(const tti_exec *x) {
     const tti_arrays *arrays = tti_arrays_of(x);
     if (!arrays->ema) return NULL;
     return tti_device_of(x) ? tti_exec_partial(x, 0) : arrays->ema;
 }
 
-static tutti_status put_ema(tti_exec *x) {
+/* Gets the parameters of that version, and averages, from the answer of the one process that owns
+ * all, or from each range server, and copies them to the device. */
+static tutti_status receive_params(tti_exec *x, int64_t version, bool with_ema) {
+    tti_server *s = tti_exec_server(x);
     tti_arrays *arrays = tti_arrays_of(x);
-    return tti_device_of(x) && arrays->ema ? tti_exec_device_put(x, arrays->ema, pulled_ema(x))
-                                           : TUTTI_OK;
-}
-
-static tutti_status copy_answer(tti_exec *x, int area, float *dst) {
-    tti_server *s = tti_setup_of(x)->desc.server;
-    float *from = tti_client_area(s, area);
-    if (tti_device_of(x)) return tti_exec_device_put(x, dst, from);
-    tti_server_copy(x, dst, from, s->n_own);
-    return TUTTI_OK;
-}
-
-/* Takes the parameters that came with the answer, if one process owns all; else those of each range
- * server. */
-static tutti_status copy_answers(tti_exec *x, int64_t version, bool with_ema) {
-    tti_arrays *arrays = tti_arrays_of(x);
-    tti_server *s = tti_setup_of(x)->desc.server;
     float *params = pulled(x), *ema = with_ema ? pulled_ema(x) : NULL;
-    if (!s->keys) {
-        TTI_TRY(copy_answer(x, TTI_WIRE_PARAMS, arrays->params));
-        return ema ? copy_answer(x, TTI_WIRE_EMA, arrays->ema) : TUTTI_OK;
-    }
-    TTI_TRY(tti_keys_pull(s, x, version, params, ema));
-    if (tti_device_of(x)) TTI_TRY(tti_exec_device_put(x, arrays->params, params));
-    return ema ? put_ema(x) : TUTTI_OK;
-}
-
-/* From the range servers only. */
-static tutti_status pull_keys(tti_exec *x, int64_t version, bool with_ema) {
-    float *params = pulled(x), *ema = with_ema ? pulled_ema(x) : NULL;
-    TTI_TRY(tti_keys_pull(tti_setup_of(x)->desc.server, x, version, params, ema));
-    if (ema) TTI_TRY(put_ema(x));
-    return put_pulled(x);
-}
-
-static tutti_status lease_one(tti_exec *x, tti_lease *lease) {
-    const tti_setup *setup = tti_setup_of(x);
-    tti_server *s = setup->desc.server;
-    float *params = pulled(x);
-    if (s->client) {
-        TTI_TRY(tti_client_lease(s, lease));
-        return lease->any ? copy_answers(x, lease->version, false) : TUTTI_OK;
-    }
-    TTI_TRY(tti_server_lease_for(s, setup->desc.server_worker, params, lease));
-    return lease->any ? pull_keys(x, lease->version, false) : TUTTI_OK;
-}
-
-/* If several workers form one, one of them asks and all get the answer. */
-static tutti_status lease_for(tti_exec *x, tti_lease *lease) {
-    tti_server *s = tti_setup_of(x)->desc.server;
-    bool speaks = tti_server_speaks(s), stops = false;
-    TTI_TRY(tti_replica_group_ask_stop(s->replica_group, &stops));
-    if (speaks && stops) TTI_TRY(stop(s));
-    if (speaks) TTI_TRY(lease_one(x, lease));
-    TTI_TRY(tti_replica_group_broadcast(s->replica_group, lease, sizeof *lease));
-    return !speaks && lease->any ? pull_keys(x, lease->version, false) : TUTTI_OK;
+    if (s->client && !s->keys) {
+        float *from = tti_client_area(s, TTI_WIRE_PARAMS);
+        float *from_ema = ema ? tti_client_area(s, TTI_WIRE_EMA) : NULL;
+        if (!tti_device_of(x)) {
+            tti_server_copy(x, params, from, s->n_own);
+            if (ema) tti_server_copy(x, ema, from_ema, s->n_own);
+        }
+        params = from;
+        ema = from_ema;
+    } else
+        TTI_TRY(tti_keys_pull(s, x, version, params, ema));
+    if (!tti_device_of(x)) return TUTTI_OK;
+    TTI_TRY(tti_exec_device_put(x, arrays->params, params));
+    return ema ? tti_exec_device_put(x, arrays->ema, ema) : TUTTI_OK;
 }
 
 tutti_status tti_server_lease(tti_exec *x, tti_lease *lease) {
@@ -216,8 +168,18 @@ tutti_status tti_server_lease(tti_exec *x, tti_lease *lease) {
         .shard = -1,
         .row = TTI_ROW_COMM};
     int64_t start_ns = tti_now_ns();
-    TTI_TRY(lease_for(x, lease));
+    tti_server *s = tti_exec_server(x);
+    bool stops = false;
+    /* If several workers form one, one of them asks and all get the answer. */
+    TTI_TRY(tti_replica_group_ask_stop(s->replica_group, &stops));
+    if (tti_server_speaks(s)) {
+        if (stops) TTI_TRY(stop(s));
+        TTI_TRY(s->client ? tti_client_lease(s, lease)
+                          : tti_server_lease_for(s, tti_exec_server_worker(x), pulled(x), lease));
+    }
+    TTI_TRY(tti_replica_group_broadcast(s->replica_group, lease, sizeof *lease));
     if (!lease->any) return TUTTI_OK;
+    TTI_TRY(receive_params(x, lease->version, false));
     if (!tti_device_of(x)) tti_profile_next_step(x);
     tti_profile_stall(x, &leased, "waiting for parameters", start_ns, tti_now_ns());
     return TUTTI_OK;
@@ -232,29 +194,18 @@ tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema
     return st;
 }
 
-static tutti_status pull_one(tti_exec *x, int64_t *n_updates) {
-    const tti_setup *setup = tti_setup_of(x);
-    tti_server *s = setup->desc.server;
-    float *params = pulled(x);
-    /* Averages are read at the server, where all of them are there. */
-    float *ema = tti_server_has_ranges(s) ? pulled_ema(x) : NULL;
-    if (s->client) {
-        TTI_TRY(tti_client_pull(s, n_updates));
-        return copy_answers(x, *n_updates, true);
-    }
-    TTI_TRY(tti_server_pull_for(s, setup->desc.server_worker, params, ema, n_updates));
-    TTI_TRY(tti_keys_pull(s, x, *n_updates, params, ema));
-    if (ema) TTI_TRY(put_ema(x));
-    return put_pulled(x);
-}
-
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
-    tti_server *s = tti_setup_of(x)->desc.server;
+    tti_server *s = tti_exec_server(x);
+    /* Averages are read at the server, where all of them are, unless it has ranges. */
+    bool with_ema = s->client || tti_server_has_ranges(s);
     tti_arrays_of(x)->has_whole_ema =
         false; /* also of a worker that has made no update since they were copied */
-    if (tti_server_speaks(s)) TTI_TRY(pull_one(x, n_updates));
+    if (tti_server_speaks(s))
+        TTI_TRY(s->client ? tti_client_pull(s, n_updates)
+                          : tti_server_pull_for(s, tti_exec_server_worker(x), pulled(x),
+                                                with_ema ? pulled_ema(x) : NULL, n_updates));
     TTI_TRY(tti_replica_group_broadcast(s->replica_group, n_updates, sizeof *n_updates));
-    return tti_server_speaks(s) ? TUTTI_OK : pull_keys(x, *n_updates, true);
+    return receive_params(x, *n_updates, with_ema);
 }
 
 tutti_status tti_server_pull_averages(tti_exec *x) {
@@ -295,34 +246,6 @@ static tutti_status push(tti_server *s, int w, const tti_push *b, tti_request *r
     return tti_server_wait_served(s, r);
 }
 
-/* Starts a step with backup workers when its last gradient has arrived. */
-static void begin_step(tti_server *s, const tti_push *b) {
-    tti_arrival *a = &s->step.arrival;
-    s->step = (tti_request){.kind = TTI_STEP, .step = b->step};
-    s->step.inv_count = s->sums.count > 0 ? 1.0 / s->sums.count : 0;
-    s->step.step.step = (uint64_t)s->n_updates;
-    s->step.step.lr = a->lr = rate_of(s, b);
-    s->step.step.n_rows = a->n_rows = s->n_rows;
-    a->result = s->sums;
-    a->batch = a->version = s->n_updates;
-    a->wait_ns = b->wait_ns;
-    a->loss_scale = b->step.loss_scale;
-    a->step = ++s->n_updates;
-    tti_server_put(s, &s->step);
-}
-
-/* Adds the sums of one worker to those of the others; the waits of stages are weighted by time. */
-static void add_sums(tti_step_result *all, const tti_step_result *own) {
-    double waited_ns =
-        all->bubble * (double)all->compute_ns + own->bubble * (double)own->compute_ns;
-    all->loss_sum += own->loss_sum;
-    all->count += own->count;
-    all->correct += own->correct;
-    all->compute_ns += own->compute_ns;
-    all->skipped = all->skipped || own->skipped;
-    all->bubble = waited_ns / (double)TTI_MAX(all->compute_ns, 1);
-}
-
 /* Its partial sums are added to the current step, or dropped if their step is over. */
 static tutti_status push_partial(tti_server *s, int w, const tti_push *b, tti_request *r) {
     tti_served *me = &s->worker[w];
@@ -334,10 +257,31 @@ static tutti_status push_partial(tti_server *s, int w, const tti_push *b, tti_re
     }
     memcpy(me->pieces, b->pieces, sizeof me->pieces);
     me->n_pieces = b->n_pieces;
-    add_sums(&s->sums, &b->result);
+    /* The waits of stages are weighted by time. */
+    double waited_ns = s->sums.bubble * (double)s->sums.compute_ns +
+                       b->result.bubble * (double)b->result.compute_ns;
+    s->sums.loss_sum += b->result.loss_sum;
+    s->sums.count += b->result.count;
+    s->sums.correct += b->result.correct;
+    s->sums.compute_ns += b->result.compute_ns;
+    s->sums.skipped = s->sums.skipped || b->result.skipped;
+    s->sums.bubble = waited_ns / (double)TTI_MAX(s->sums.compute_ns, 1);
     s->n_rows += b->n_own_rows;
     r->arrival.step = me->version + 1;
-    if (++s->n_arrived == s->desc.n_workers - s->desc.n_backup) begin_step(s, b);
+    if (++s->n_arrived == s->desc.n_workers - s->desc.n_backup) {
+        tti_arrival *a = &s->step.arrival;
+        s->step = (tti_request){.kind = TTI_STEP, .step = b->step};
+        s->step.inv_count = s->sums.count > 0 ? 1.0 / s->sums.count : 0;
+        s->step.step.step = (uint64_t)s->n_updates;
+        s->step.step.lr = a->lr = rate_of(s, b);
+        s->step.step.n_rows = a->n_rows = s->n_rows;
+        a->result = s->sums;
+        a->batch = a->version = s->n_updates;
+        a->wait_ns = b->wait_ns;
+        a->loss_scale = b->step.loss_scale;
+        a->step = ++s->n_updates;
+        tti_server_put(s, &s->step);
+    }
     TTI_TRY(tti_server_wait_step(s, w));
     r->arrival.result.skipped = me->was_left_out;
     return TUTTI_OK;
@@ -385,7 +329,8 @@ tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pu
     for (int i = 0; i < setup->last_shard - setup->first_shard; i++)
         b.n_own_rows += pushed->desc->shards[i].n_rows;
     if (!b.result.skipped) TTI_TRY(tti_keys_push(s, x, b.pieces, b.n_pieces));
-    TTI_TRY(tti_replica_group_barrier(s->replica_group)); /* all have pushed theirs */
+    if (s->replica_group) /* all have pushed theirs */
+        TTI_TRY(tutti_comm_barrier(s->replica_group->mesh.model));
     if (tti_server_speaks(s))
         TTI_TRY(s->client ? tti_client_push_gradient(s, x, &b, out)
                           : tti_server_push_for(s, setup->desc.server_worker, &b, out));

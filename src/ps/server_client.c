@@ -1,14 +1,86 @@
-/* server_client.c - the client of a server in another process.
+/* server_client.c - the worker's side of a server: copies, and requests to other processes.
  *
- * Each call is a request and its answer.  Parameters, gradients and averages are in the channel's
- * areas (server_copies.c). */
+ * If gradients are sent in 16 bits every worker rounds its gradient before it pushes it, including
+ * a worker whose gradient stays in place; so the bits do not depend on the placement of workers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/channel.h"
+#include "comm/local_sum.h"
 #include "exec/device/device.h"
-#include "ps/server_ranges.h"
+#include "exec/worker/worker.h"
+#include "ps/server_state.h"
+
+typedef struct copying {
+    tti_exec *x;
+    void *dst;
+    const float *const *pieces; /* the first is copied, the others are added */
+    int n_pieces;
+    tti_range range;  /* of pieces, to dst on */
+    tutti_dtype wire; /* of dst */
+    bool widens;      /* dst is f32 all the same */
+} copying;
+
+static void copy_compute_thread(int compute_thread, void *arg) {
+    const copying *c = arg;
+    float *dst = c->dst;
+    size_t n_all = c->range.last - c->range.first;
+    tti_range mine = tti_compute_thread_range(n_all, 16, compute_thread,
+                                              tti_setup_of(c->x)->desc.n_compute_threads);
+    if (mine.first >= mine.last) return;
+    size_t n = mine.last - mine.first, from = c->range.first + mine.first;
+    memcpy(dst + mine.first, c->pieces[0] + from, n * sizeof *dst);
+    for (int i = 1; i < c->n_pieces; i++)
+        tti_backend_cpu.accumulate(dst + mine.first, c->pieces[i] + from, n);
+}
+
+static void round_compute_thread(int compute_thread, void *arg) {
+    const copying *c = arg;
+    tti_range mine = tti_compute_thread_range(c->range.last - c->range.first, 16, compute_thread,
+                                              tti_setup_of(c->x)->desc.n_compute_threads);
+    for (size_t at = mine.first; at < mine.last; at += TTI_SUM_BLOCK) {
+        float sum[TTI_SUM_BLOCK];
+        uint16_t rounded[TTI_SUM_BLOCK];
+        size_t n = TTI_MIN(mine.last - at, (size_t)TTI_SUM_BLOCK), from = c->range.first + at;
+        memcpy(sum, c->pieces[0] + from, n * sizeof *sum);
+        for (int i = 1; i < c->n_pieces; i++)
+            tti_backend_cpu.accumulate(sum, c->pieces[i] + from, n);
+        tti_narrow(c->wire, sum, rounded, n);
+        if (c->widens)
+            tti_widen(c->wire, rounded, (float *)c->dst + at, n);
+        else
+            memcpy((uint16_t *)c->dst + at, rounded, n * sizeof *rounded);
+    }
+}
+
+static void copy_pieces(tti_exec *x, void *dst, float *const *pieces, int n_pieces, tti_range range,
+                        tutti_dtype wire, bool widens) {
+    const float *from[TTI_MAX_PIECES];
+    for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
+    copying c = {x, dst, from, n_pieces, range, wire, widens};
+    tti_compute_threads_run(tti_threads_of(x)->pool,
+                            wire == TUTTI_F32 ? copy_compute_thread : round_compute_thread, &c);
+}
+
+void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces) {
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_range all = {0, setup->desc.plan->n_flat};
+    tutti_dtype wire = setup->desc.server->desc.exec.wire;
+    if (wire == TUTTI_F32) return;
+    copy_pieces(x, pieces[0], pieces, *n_pieces, all, wire, true);
+    *n_pieces = 1;
+}
+
+void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n) {
+    copying c = {x, dst, &from, 1, {0, n}, TUTTI_F32, true};
+    tti_compute_threads_run(tti_threads_of(x)->pool, copy_compute_thread, &c);
+}
+
+/* ---- the client of a server in another process ----
+ *
+ * Each call is a request and its answer.  Parameters, gradients and averages are in the channel's
+ * areas. */
 
 struct tti_client {
     tti_channel *channel;
@@ -73,43 +145,14 @@ static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsi
 
 /* ---- copies ---- */
 
-/* The part of a flat array that the first process holds. */
-static size_t n_own(const tti_exec *x) { return tti_exec_server(x)->n_own; }
-
-static void pack_own(tti_exec *x, float *const *pieces, int n_pieces) {
-    void *area = tti_channel_area(tti_exec_server(x)->client->channel, TTI_WIRE_GRADS);
-    tti_server_pack(x, area, pieces, n_pieces, (tti_range){0, n_own(x)});
-}
-
 float *tti_client_area(tti_server *s, int area) {
     return tti_channel_area(s->client->channel, area);
 }
 
-/* ---- range 0, as one of several ---- */
-
-tutti_status tti_client_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
-    tti_wire_message m = {.kind = TTI_WIRE_PUSH};
-    pack_own(x, pieces, n_pieces);
-    return send_message(s, &m, 1u << TTI_WIRE_GRADS);
-}
-
-tutti_status tti_client_pushed(tti_server *s) {
-    tti_wire_message m;
-    return receive_message(s, &m, TTI_WIRE_PUSH, 0);
-}
-
-tutti_status tti_client_ask_keys(tti_server *s, bool with_ema) {
-    tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {0, with_ema}};
-    return send_message(s, &m, 0);
-}
-
-tutti_status tti_client_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema) {
-    tti_wire_message m;
-    TTI_TRY(receive_message(s, &m, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
-    tti_server_copy(x, params, tti_channel_area(s->client->channel, TTI_WIRE_PARAMS), n_own(x));
-    if (!ema) return TUTTI_OK;
-    tti_server_copy(x, ema, tti_channel_area(s->client->channel, TTI_WIRE_EMA), n_own(x));
-    return TUTTI_OK;
+static void pack_own(tti_exec *x, float *const *pieces, int n_pieces) {
+    tti_server *s = tti_exec_server(x);
+    copy_pieces(x, tti_client_area(s, TTI_WIRE_GRADS), pieces, n_pieces, (tti_range){0, s->n_own},
+                s->desc.exec.wire, false);
 }
 
 /* ---- the calls ---- */
@@ -210,18 +253,16 @@ tutti_status tti_client_combine(tti_server *s, tti_combine_op op, int64_t *value
     return TUTTI_OK;
 }
 
-/* Answers to earlier requests may arrive first. */
-static tutti_status ask_why(tti_server *s, const char *text) {
-    tti_wire_message m = {.kind = TTI_WIRE_WHY};
-    snprintf(m.more.text, sizeof m.more.text, "%s", text);
-    TTI_TRY(send_message(s, &m, 0));
-    m.kind = TTI_WIRE_NONE;
-    (void)tti_fail(TUTTI_E_PEER, "%s", text);
-    return note(s, &m, receive_why(s, &m, TUTTI_E_PEER));
-}
-
 tutti_status tti_server_why(tti_server *s, const char *text) {
-    if (s->client) return ask_why(s, text);
+    if (s->client) {
+        /* Answers to earlier requests may arrive first. */
+        tti_wire_message m = {.kind = TTI_WIRE_WHY};
+        snprintf(m.more.text, sizeof m.more.text, "%s", text);
+        TTI_TRY(send_message(s, &m, 0));
+        m.kind = TTI_WIRE_NONE;
+        (void)tti_fail(TUTTI_E_PEER, "%s", text);
+        return note(s, &m, receive_why(s, &m, TUTTI_E_PEER));
+    }
     pthread_mutex_lock(&s->mutex);
     tti_server_fail(s, TUTTI_E_PEER, text);
     tutti_status st = tti_fail(s->cause, "%s", s->error);
@@ -262,5 +303,133 @@ tutti_status tti_client_begin(tti_server *s, tti_channel *channel) {
         return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     }
     s->client->channel = channel;
+    return TUTTI_OK;
+}
+
+/* ---- the client of a server that spans several processes ---- */
+
+/* All servers are asked before any answer is awaited, so that they answer concurrently.  A server
+ * that fails is reported to the first process, which knows the cause that ends the run. */
+
+struct tti_keys {
+    const tti_server_desc *desc;
+    int first, n; /* ranges first .. n-1; range 0, where it is not one, is the queue's affair */
+    int part;     /* of a model; 0: ranges are of all of it */
+    tti_channel *range_server[TTI_MAX_RANKS]; /* [n]; NULL: the first, or of this process */
+};
+
+tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels) {
+    tti_keys *k = calloc(1, sizeof *k);
+    if (!k) return NULL;
+    *k = (tti_keys){.desc = desc, .first = 1, .n = tti_server_n_ranges(desc)};
+    for (int r = 0; r < k->n; r++) k->range_server[r] = channels[r];
+    return k;
+}
+
+tti_keys *tti_keys_create_for_part(const tti_server_desc *desc, int part, tti_channel *channel) {
+    tti_keys *k = calloc(1, sizeof *k);
+    if (k) *k = (tti_keys){.desc = desc, .n = 1, .part = part, .range_server = {channel}};
+    return k;
+}
+
+void tti_keys_close(tti_keys *k) {
+    for (int r = 0; k && r < k->n; r++) tti_channel_close(k->range_server[r]);
+    free(k);
+}
+
+/* ---- question and answer ---- */
+
+/* A range server is not there: the run's failure, which the first process may know better. */
+static tutti_status fail_range(tti_server *s, int r) {
+    const tti_keys *k = s->keys;
+    char text[512], why[400];
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    if (k->part > 0)
+        snprintf(text, sizeof text, "parameter server: rank %d, which holds its part: %s", k->part,
+                 why);
+    else
+        snprintf(text, sizeof text, "parameter server: rank %d, which holds range %d of %d: %s", r,
+                 r, k->n, why);
+    return tti_server_why(s, text);
+}
+
+static tutti_status ask_range(tti_server *s, int r, const tti_wire_message *m, unsigned areas) {
+    tutti_status st = tti_wire_send(s->keys->range_server[r], m, areas);
+    return st == TUTTI_OK ? st : fail_range(s, r);
+}
+
+static tutti_status receive_from_range(tti_server *s, int r, int64_t kind, unsigned may_carry,
+                                       tti_wire_message *m) {
+    const tti_keys *k = s->keys;
+    int timeout_ms = tti_wire_patience_ms(k->desc);
+    tutti_status st = tti_wire_recv(k->range_server[r], m, may_carry, timeout_ms, &k->desc->watch);
+    if (st == TUTTI_OK && m->kind == kind) return st;
+    if (st != TUTTI_OK || m->kind != TTI_WIRE_FAIL) return fail_range(s, r);
+    return tti_server_why(s, m->more.text);
+}
+
+/* ---- gradients ---- */
+
+tutti_status tti_keys_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
+    tti_keys *k = s->keys;
+    tti_wire_message m = {.kind = TTI_WIRE_PUSH};
+    if (!k) return TUTTI_OK;
+    if (s->client) {
+        pack_own(x, pieces, n_pieces);
+        TTI_TRY(send_message(s, &m, 1u << TTI_WIRE_GRADS));
+    }
+    for (int r = k->first; r < k->n; r++) {
+        bool is_own = !k->range_server[r];
+        tti_range keys = tti_server_range(k->desc, r);
+        if (is_own) {
+            copy_pieces(x, tti_range_server_grads(s->range_server), pieces, n_pieces, keys,
+                        TUTTI_F32, true);
+            tti_range_server_push(s->range_server);
+        } else {
+            void *area = tti_channel_area(k->range_server[r], TTI_WIRE_GRADS);
+            copy_pieces(x, area, pieces, n_pieces, keys, s->desc.exec.wire, false);
+            TTI_TRY(ask_range(s, r, &m, 1u << TTI_WIRE_GRADS));
+        }
+    }
+    for (int r = k->first; r < k->n; r++)
+        if (k->range_server[r]) TTI_TRY(receive_from_range(s, r, TTI_WIRE_PUSH, 0, &m));
+    return s->client ? receive_message(s, &m, TTI_WIRE_PUSH, 0) : TUTTI_OK;
+}
+
+/* ---- parameters ---- */
+
+/* Copies the parameters, and averages unless they are not wanted or there are none, of range keys.
+ */
+static void copy_keys(tti_exec *x, tti_range keys, const float *const from[2], float *params,
+                      float *ema) {
+    tti_server_copy(x, params + keys.first, from[0], keys.last - keys.first);
+    if (ema && from[1]) tti_server_copy(x, ema + keys.first, from[1], keys.last - keys.first);
+}
+
+tutti_status tti_keys_pull(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema) {
+    enum { AREAS = 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA };
+    tti_keys *k = s->keys;
+    tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {version, ema != NULL}};
+    tti_wire_message m0 = {.kind = TTI_WIRE_KEYS, .number = {0, ema != NULL}};
+    const float *from[2];
+    if (!k) return TUTTI_OK;
+    for (int r = k->first; r < k->n; r++)
+        if (k->range_server[r]) TTI_TRY(ask_range(s, r, &m, 0));
+    if (s->client) TTI_TRY(send_message(s, &m0, 0));
+    for (int r = k->first; r < k->n; r++) {
+        tti_channel *channel = k->range_server[r];
+        if (channel) {
+            TTI_TRY(receive_from_range(s, r, TTI_WIRE_KEYS, AREAS, &m));
+            from[0] = tti_channel_area(channel, TTI_WIRE_PARAMS);
+            from[1] = ema ? tti_channel_area(channel, TTI_WIRE_EMA) : NULL;
+        } else if (tti_range_server_pull(s->range_server, version, &from[0], &from[1]) != TUTTI_OK)
+            return tti_server_why(s, tutti_last_error());
+        copy_keys(x, tti_server_range(k->desc, r), from, params, ema);
+    }
+    if (!s->client) return TUTTI_OK;
+    TTI_TRY(receive_message(s, &m0, TTI_WIRE_KEYS, AREAS));
+    from[0] = tti_client_area(s, TTI_WIRE_PARAMS);
+    from[1] = ema ? tti_client_area(s, TTI_WIRE_EMA) : NULL;
+    copy_keys(x, (tti_range){0, s->n_own}, from, params, ema);
     return TUTTI_OK;
 }

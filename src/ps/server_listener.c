@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "comm/channel.h"
 #include "comm/local_sum.h"
-#include "ps/server_ranges.h"
+#include "ps/server_state.h"
 
 typedef struct attendant {
     tti_server *s;
@@ -45,28 +45,6 @@ void tti_server_rate(tti_server *s, double (*lr)(void *user, int64_t step), void
 /* If there are several ranges, the first process has only one of them. */
 static bool in_ranges(const tti_server *s) { return tti_server_n_ranges(&s->desc) > 1; }
 
-static tutti_status lease(attendant *a, tti_wire_message *m, unsigned *areas) {
-    tti_lease leased;
-    float *params = tti_channel_area(a->channel, TTI_WIRE_PARAMS);
-    TTI_TRY(tti_server_lease_for(a->s, a->worker, params, &leased));
-    m->number[0] = leased.any;
-    m->number[1] = leased.batch;
-    m->number[2] = leased.version;
-    memcpy(&m->number[3], &leased.loss_scale, sizeof leased.loss_scale);
-    /* Each of several range servers is asked for its range. */
-    if (leased.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
-    return TUTTI_OK;
-}
-
-/* Sends the parameters of the last lease or pull. */
-static tutti_status send_range(attendant *a, tti_wire_message *m, unsigned *areas) {
-    bool with_ema = m->number[1] && a->s->desc.exec.ema > 0;
-    if (!in_ranges(a->s))
-        return tti_fail(TUTTI_E_MISMATCH, "parameter server: there are no ranges");
-    *areas = 1u << TTI_WIRE_PARAMS | (with_ema ? 1u << TTI_WIRE_EMA : 0);
-    return TUTTI_OK;
-}
-
 static tutti_status push_gradient(attendant *a, tti_wire_message *m) {
     const tti_arrival *sent = &m->more.arrival;
     tti_push b = {.pieces = {a->grads},
@@ -85,81 +63,75 @@ static tutti_status push_gradient(attendant *a, tti_wire_message *m) {
     return tti_server_push_for(a->s, a->worker, &b, &m->more.arrival);
 }
 
-static tutti_status send_params(attendant *a, tti_wire_message *m, unsigned *areas) {
-    bool has_ema = a->s->desc.exec.ema > 0;
-    float *ema = has_ema ? tti_channel_area(a->channel, TTI_WIRE_EMA) : NULL;
-    if (!in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS | (has_ema ? 1u << TTI_WIRE_EMA : 0);
-    return tti_server_pull_for(a->s, a->worker, tti_channel_area(a->channel, TTI_WIRE_PARAMS), ema,
-                               &m->number[0]);
-}
-
-static tutti_status watch(attendant *a, tti_wire_message *m) {
-    bool over;
-    TTI_TRY(tti_server_watch_for(a->s, a->worker, &m->number[0], &over));
-    m->number[1] = over;
-    return TUTTI_OK;
-}
-
-static tutti_status combine(attendant *a, tti_wire_message *m) {
-    tti_members members;
-    tti_combine_op op = m->number[1] == TTI_COMBINE_SUM ? TTI_COMBINE_SUM : TTI_COMBINE_MAX;
-    TTI_TRY(
-        tti_server_combine_for(a->s, a->worker, op, m->more.values, (int)m->number[0], &members));
-    memcpy(&m->number[1], &members.all, sizeof members.all);
-    memcpy(&m->number[2], &members.able, sizeof members.able);
-    return TUTTI_OK;
-}
-
-/* A batch is leased, then pushed or given up. */
-static tutti_status check_turn(attendant *a, int64_t kind) {
+/* Does what m asks for, and makes it the answer; areas: that go with it. */
+static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
+    /* A batch is leased, then pushed or given up. */
     pthread_mutex_lock(&a->s->mutex);
     bool computes = a->s->worker[a->worker].computes;
     pthread_mutex_unlock(&a->s->mutex);
-    bool pushes = kind == TTI_WIRE_GRADIENT || kind == TTI_WIRE_PUSH;
-    if (pushes ? computes : kind != TTI_WIRE_LEASE || !computes) return TUTTI_OK;
-    return tti_fail(TUTTI_E_MISMATCH, "parameter server: worker %d is out of turn", a->worker);
-}
-
-/* Does what m asks for, and makes it the answer; areas: that go with it. */
-static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
-    TTI_TRY(check_turn(a, m->kind));
+    bool pushes = m->kind == TTI_WIRE_GRADIENT || m->kind == TTI_WIRE_PUSH;
+    if (pushes ? !computes : m->kind == TTI_WIRE_LEASE && computes)
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: worker %d is out of turn", a->worker);
     switch (m->kind) {
         case TTI_WIRE_OPEN:
             return tti_server_open(a->s, m->number[0], m->number[1]);
         case TTI_WIRE_STOP:
             return tti_server_stop(a->s);
-        case TTI_WIRE_LEASE:
-            return lease(a, m, areas);
+        case TTI_WIRE_LEASE: {
+            tti_lease leased;
+            float *params = tti_channel_area(a->channel, TTI_WIRE_PARAMS);
+            TTI_TRY(tti_server_lease_for(a->s, a->worker, params, &leased));
+            m->number[0] = leased.any;
+            m->number[1] = leased.batch;
+            m->number[2] = leased.version;
+            memcpy(&m->number[3], &leased.loss_scale, sizeof leased.loss_scale);
+            /* Each of several range servers is asked for its range. */
+            if (leased.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
+            return TUTTI_OK;
+        }
         case TTI_WIRE_GRADIENT:
             return push_gradient(a, m);
         case TTI_WIRE_PUSH:
             return TUTTI_OK; /* it arrived with the message */
-        case TTI_WIRE_PULL:
-            return send_params(a, m, areas);
-        case TTI_WIRE_KEYS:
-            return send_range(a, m, areas);
+        case TTI_WIRE_PULL: {
+            bool has_ema = a->s->desc.exec.ema > 0;
+            float *ema = has_ema ? tti_channel_area(a->channel, TTI_WIRE_EMA) : NULL;
+            if (!in_ranges(a->s))
+                *areas = 1u << TTI_WIRE_PARAMS | (has_ema ? 1u << TTI_WIRE_EMA : 0);
+            return tti_server_pull_for(
+                a->s, a->worker, tti_channel_area(a->channel, TTI_WIRE_PARAMS), ema, &m->number[0]);
+        }
+        case TTI_WIRE_KEYS: {
+            /* Sends the parameters of the last lease or pull. */
+            bool with_ema = m->number[1] && a->s->desc.exec.ema > 0;
+            if (!in_ranges(a->s))
+                return tti_fail(TUTTI_E_MISMATCH, "parameter server: there are no ranges");
+            *areas = 1u << TTI_WIRE_PARAMS | (with_ema ? 1u << TTI_WIRE_EMA : 0);
+            return TUTTI_OK;
+        }
         case TTI_WIRE_LEAVE:
             m->number[0] = tti_server_leave_for(a->s, a->worker, m->more.text);
             return TUTTI_OK;
-        case TTI_WIRE_WATCH:
-            return watch(a, m);
-        case TTI_WIRE_COMBINE:
-            return combine(a, m);
+        case TTI_WIRE_WATCH: {
+            bool over;
+            TTI_TRY(tti_server_watch_for(a->s, a->worker, &m->number[0], &over));
+            m->number[1] = over;
+            return TUTTI_OK;
+        }
+        case TTI_WIRE_COMBINE: {
+            tti_members members;
+            tti_combine_op op = m->number[1] == TTI_COMBINE_SUM ? TTI_COMBINE_SUM : TTI_COMBINE_MAX;
+            TTI_TRY(tti_server_combine_for(a->s, a->worker, op, m->more.values, (int)m->number[0],
+                                           &members));
+            memcpy(&m->number[1], &members.all, sizeof members.all);
+            memcpy(&m->number[2], &members.able, sizeof members.able);
+            return TUTTI_OK;
+        }
         case TTI_WIRE_WHY:
             return tti_server_why(a->s, m->more.text);
         default:
             return tti_fail(TUTTI_E_MISMATCH, "parameter server: a question for another process");
     }
-}
-
-/* Widens a gradient that arrived with m in 16 bits. */
-static void widen(attendant *a, const tti_wire_message *m) {
-    bool has_gradient =
-        m->kind == TTI_WIRE_PUSH ||
-        (m->kind == TTI_WIRE_GRADIENT && !in_ranges(a->s) && !m->more.arrival.result.skipped);
-    if (!a->widened || !has_gradient) return;
-    tti_widen(a->s->desc.exec.wire, tti_channel_area(a->channel, TTI_WIRE_GRADS), a->widened,
-              a->s->n_own);
 }
 
 /* ---- the thread ---- */
@@ -168,21 +140,6 @@ static void send_failure(attendant *a, tti_wire_message *m, tutti_status st, con
     tti_wire_fail(m, st, text);
     /* a closed connection is noticed at its next message */
     if (tti_wire_send(a->channel, m, 0) != TUTTI_OK) tti_clear_error();
-}
-
-/* Its process has finished its work. */
-static void part(attendant *a) {
-    pthread_mutex_lock(&a->s->mutex);
-    a->s->worker[a->worker].has_left = true; /* not reported: its work is done */
-    pthread_mutex_unlock(&a->s->mutex);
-    tti_server_remove_worker(a->s, a->worker, NULL);
-}
-
-/* A worker's own failure is the run's: this process ends with it too. */
-static void fail_with(tti_server *s, const tti_wire_message *m) {
-    pthread_mutex_lock(&s->mutex);
-    tti_server_fail(s, tti_wire_status(m), m->more.text);
-    pthread_mutex_unlock(&s->mutex);
 }
 
 /* Handles one request and sends its answer; false: there will be no other. */
@@ -195,14 +152,28 @@ static bool attend_once(attendant *a, tti_wire_message *m) {
         return false;
     }
     if (m->kind == TTI_WIRE_BYE) {
-        part(a);
+        /* Its process has finished its work. */
+        pthread_mutex_lock(&a->s->mutex);
+        a->s->worker[a->worker].has_left = true; /* not reported: its work is done */
+        pthread_mutex_unlock(&a->s->mutex);
+        tti_server_remove_worker(a->s, a->worker, NULL);
         return false;
     }
     if (m->kind == TTI_WIRE_FAIL) {
-        fail_with(a->s, m);
+        /* A worker's own failure is the run's: this process ends with it too. */
+        pthread_mutex_lock(&a->s->mutex);
+        tti_server_fail(a->s, tti_wire_status(m), m->more.text);
+        pthread_mutex_unlock(&a->s->mutex);
         return false;
     }
-    widen(a, m);
+    /* Widens a gradient that arrived with m in 16 bits. */
+    bool has_gradient =
+        m->kind == TTI_WIRE_PUSH ||
+        (m->kind == TTI_WIRE_GRADIENT && !in_ranges(a->s) && !m->more.arrival.result.skipped);
+    if (a->widened && has_gradient) {
+        tti_widen(a->s->desc.exec.wire, tti_channel_area(a->channel, TTI_WIRE_GRADS), a->widened,
+                  a->s->n_own);
+    }
     st = serve(a, m, &areas);
     if (st != TUTTI_OK)
         send_failure(a, m, st, tutti_last_error());

@@ -9,8 +9,9 @@
 
 #include "base/clock.h"
 #include "comm/local_sum.h"
+#include "exec/device/device.h"
 #include "exec/worker/worker.h"
-#include "ps/server_ranges.h"
+#include "ps/server_state.h"
 
 /* ---- requests ---- */
 
@@ -82,16 +83,6 @@ static void count_arrays(tti_server *s, uint64_t workers, size_t n_arrays, tutti
     s->n_bytes += (int64_t)(n_far * n_arrays * s->n_own * tutti_dtype_bytes(of));
 }
 
-/* Waits for the other ranges' part of an update, after this range's own part.  A server that timed
- * out is not waited for again, because other workers wait for this result. */
-static tutti_status end_update(tti_server *s, tti_request *r, tutti_status st) {
-    char text[512];
-    if (!s->ranges || st == TUTTI_E_TIMEOUT) return st;
-    snprintf(text, sizeof text, "%s", tutti_last_error());
-    tutti_status others = tti_ranges_end_update(s->ranges, &r->arrival.result.params_hash);
-    return st == TUTTI_OK ? others : tti_fail(st, "%s", text);
-}
-
 static tutti_status apply(tti_server *s, tti_request *r) {
     tti_exec *x = s->x;
     tti_thread_set *threads = tti_threads_of(x);
@@ -105,7 +96,14 @@ static tutti_status apply(tti_server *s, tti_request *r) {
     tti_arrays_of(x)->buffers[0] =
         r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;
     tti_tally_of(x)->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;
-    return end_update(s, r, tti_exec_apply(x, &r->step, r->inv_count, &r->arrival.result));
+    /* Waits for the other ranges' part of an update, after this range's own part.  A server that
+     * timed out is not waited for again, because other workers wait for this result. */
+    tutti_status st = tti_exec_apply(x, &r->step, r->inv_count, &r->arrival.result);
+    char text[512];
+    if (!s->ranges || st == TUTTI_E_TIMEOUT) return st;
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    tutti_status others = tti_ranges_end_update(s->ranges, &r->arrival.result.params_hash);
+    return st == TUTTI_OK ? others : tti_fail(st, "%s", text);
 }
 
 static tutti_status copy_params(tti_server *s, tti_request *r) {
@@ -172,18 +170,6 @@ static void note_arrival(tti_server *s, tti_request *r) {
     snprintf(r->error, sizeof r->error, "parameter server: out of memory");
 }
 
-static void end_step(tti_server *s) {
-    for (int w = 0; w < s->desc.n_workers; w++) {
-        tti_served *worker = &s->worker[w];
-        if (worker->n_pieces > 0) worker->was_left_out = s->step.arrival.result.skipped;
-        worker->n_pieces = 0;
-    }
-    s->n_arrived = 0;
-    s->n_steps++;
-    s->n_rows = 0;
-    s->sums = (tti_step_result){0};
-}
-
 static void loop(tti_server *s) {
     for (;;) {
         while (!s->head && !s->stop) pthread_cond_wait(&s->work, &s->mutex); /* until destroy */
@@ -196,7 +182,17 @@ static void loop(tti_server *s) {
         pthread_mutex_lock(&s->mutex);
         if (r->kind == TTI_PUSH || (r->kind == TTI_STEP && s->desc.n_backup > 0))
             note_arrival(s, r);
-        if (r->kind == TTI_STEP) end_step(s);
+        if (r->kind == TTI_STEP) {
+            for (int w = 0; w < s->desc.n_workers; w++) {
+                tti_served *worker = &s->worker[w];
+                if (worker->n_pieces > 0) worker->was_left_out = s->step.arrival.result.skipped;
+                worker->n_pieces = 0;
+            }
+            s->n_arrived = 0;
+            s->n_steps++;
+            s->n_rows = 0;
+            s->sums = (tti_step_result){0};
+        }
         if (r->kind == TTI_STEP && s->desc.n_backup > 0 && r->status != TUTTI_OK)
             tti_server_fail(s, TUTTI_E_PEER, r->error);
         if (tti_ranges_is_lost(s->ranges)) tti_server_fail(s, TUTTI_E_PEER, r->error);
@@ -274,4 +270,100 @@ tutti_status tti_server_start(tti_server *s) {
     tutti_status st = s->up;
     pthread_mutex_unlock(&s->mutex);
     return st == TUTTI_OK ? st : tti_fail(st, "%s", s->up_error);
+}
+
+/* ---- synchronous steps: every worker pushes its partial sums, then pulls the parameters ---- */
+
+static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc, double inv_count,
+                           tti_step_result *result) {
+    const tti_setup *setup = tti_setup_of(x);
+    int w = setup->desc.server_worker;
+    if (s->failed) return tti_fail(s->cause, "%s", s->error);
+    TTI_ASSERT(s->worker[w].n_pieces == 0);
+    /* Between two steps, when the threads read no pieces, workers may have been assigned other
+     * shards. */
+    tti_sum_order order;
+    if (!tti_shard_map_same(&s->shard_map, &setup->shard_map)) {
+        TTI_ASSERT(s->n_arrived == 0);
+        TTI_TRY(tti_shard_map_check(&setup->shard_map, s->desc.n_workers, s->desc.exec.n_shards));
+        TTI_TRY(tti_sum_order_shards(&setup->shard_map, &order));
+        tti_sum_order_free(&s->order);
+        s->order = order;
+        s->shard_map = setup->shard_map;
+    }
+    for (int i = 0; i < setup->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_exec_partial(x, i);
+    s->worker[w].n_pieces = setup->acc.n_pieces;
+    if (++s->n_arrived == s->desc.n_workers) {
+        s->step = (tti_request){.kind = TTI_STEP, .step = *desc, .inv_count = inv_count};
+        tti_server_put(s, &s->step);
+    }
+    TTI_TRY(tti_server_wait_step(s, w));
+    const tti_step_result *applied = &s->step.arrival.result;
+    result->grad_norm = applied->grad_norm;
+    result->skipped = applied->skipped;
+    return s->step.status == TUTTI_OK ? TUTTI_OK : tti_fail(s->step.status, "%s", s->step.error);
+}
+
+/* A copy of the parameters into the memory of a worker. */
+typedef struct copying {
+    const tti_setup *setup;
+    const float *from;
+    float *to;
+    _Atomic uint64_t hash; /* of the copy as it is in memory: a sum over the threads */
+} copying;
+
+static void copy_compute_thread(int compute_thread, void *arg) {
+    copying *c = arg;
+    const tti_plan *plan = c->setup->desc.plan;
+    uint64_t hash = 0;
+    tti_range mine = tti_compute_thread_range((size_t)plan->n_updates, 1, compute_thread,
+                                              c->setup->desc.n_compute_threads);
+    for (size_t i = mine.first; i < mine.last; i++) {
+        const tti_update_step *u = &plan->updates[i];
+        memcpy(c->to + u->first, c->from + u->first, u->n_elems * sizeof *c->to);
+        hash += c->setup->desc.backend->hash(c->to + u->first, u->n_elems, u->first);
+    }
+    c->hash += hash;
+}
+
+/* The server's parameters, to the memory of a worker; nothing is applied before all workers have
+ * pushed again. */
+static tutti_status copy_to_worker(tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    copying c = {.setup = setup,
+                 .from = tti_arrays_of(tti_server_exec(setup->desc.server))->params,
+                 .to = tti_arrays_of(x)->params};
+    tally->last_hash = 0;
+    if (tti_device_of(x)) {
+        TTI_TRY(tti_exec_device_put(x, c.to, c.from));
+        return tti_exec_device_hash(x, &tally->last_hash);
+    }
+    tti_compute_threads_run(tti_threads_of(x)->pool, copy_compute_thread, &c);
+    tally->last_hash = c.hash;
+    return TUTTI_OK;
+}
+
+tutti_status tti_server_push_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
+                                  tti_step_result *result) {
+    tti_server *s = tti_setup_of(x)->desc.server;
+    int64_t begin = tti_now_ns();
+    pthread_mutex_lock(&s->mutex);
+    tutti_status st = arrive(s, x, desc, inv_count, result);
+    pthread_mutex_unlock(&s->mutex);
+    TTI_TRY(st);
+    tti_profile_rest(x, tti_part_sums("sums of the step"), begin);
+    tti_server_profile(x, "sum and update", begin, tti_now_ns(), s->step.arrival.result.update_ns);
+    return TUTTI_OK;
+}
+
+tutti_status tti_server_pull_step(tti_exec *x) {
+    const tti_span copy = {
+        .part = tti_part_params("parameters from the server"), .shard = -1, .row = TTI_ROW_COMM};
+    int64_t start = tti_now_ns();
+    TTI_TRY(copy_to_worker(x));
+    int64_t copied = tti_now_ns();
+    tti_profile_stall(x, &copy, "waiting for parameters", start, copied);
+    tti_profile_mark(x, copied);
+    return TUTTI_OK;
 }

@@ -15,7 +15,7 @@
 #include "base/thread.h"
 #include "comm/local_sum.h"
 #include "exec/worker/worker.h"
-#include "ps/server_ranges.h"
+#include "ps/server_state.h"
 
 /* The buffers and connection of a worker, of this process or another one. */
 typedef struct seat {
@@ -69,22 +69,6 @@ static void count(tti_range_server *h, const seat *s, size_t n_arrays, tutti_dty
     if (s->channel) h->n_bytes += (int64_t)(n_arrays * h->n_keys * tutti_dtype_bytes(of));
 }
 
-static tutti_status copy(tti_range_server *h, const tti_wire_message *m) {
-    if (m->number[0] >= h->desc.n_workers)
-        return tti_fail(TUTTI_E_MISMATCH, "there is no worker %lld", (long long)m->number[0]);
-    seat *s = &h->seats[m->number[0]];
-    bool with_ema = m->number[2] && tti_arrays_of(h->x)->ema;
-    tti_compute_threads_run(tti_threads_of(h->x)->pool, copy_compute_thread,
-                            (void *[]){h, s, with_ema ? h : NULL});
-    count(h, s, with_ema ? 2 : 1, TUTTI_F32);
-    pthread_mutex_lock(&h->mutex);
-    s->is_copied = true;
-    s->version = m->number[1];
-    pthread_cond_broadcast(&h->news);
-    pthread_mutex_unlock(&h->mutex);
-    return TUTTI_OK;
-}
-
 /* The gradients of an update, in the order of the workers. */
 typedef struct terms {
     tti_range_server *h;
@@ -103,29 +87,27 @@ static void add_compute_thread(int compute_thread, void *arg) {
                                         mine.last - mine.first);
 }
 
-static tutti_status find_terms(tti_range_server *h, uint64_t workers, terms *t) {
-    *t = (terms){.h = h};
-    pthread_mutex_lock(&h->mutex);
-    for (int w = 0; w < h->desc.n_workers; w++) {
-        seat *s = &h->seats[w];
-        if (!(workers >> w & 1) || !s->has_pushed) continue;
-        s->has_pushed = false;
-        t->of[t->n++] = s;
-    }
-    pthread_mutex_unlock(&h->mutex);
-    if (t->n > 0 && t->n == __builtin_popcountll(workers)) return TUTTI_OK;
-    return tti_fail(TUTTI_E_MISMATCH, "parameter server: a gradient of %d workers, %d have arrived",
-                    __builtin_popcountll(workers), t->n);
-}
-
-static tutti_status apply(tti_range_server *h, const tti_wire_message *m, uint64_t *hash) {
+static tutti_status apply_terms(tti_range_server *h, const tti_wire_message *m, uint64_t *hash) {
     tti_exec *x = h->x;
     const tti_wire_update *u = &m->more.update;
     tti_step_desc step = {
         .step = u->step, .lr = u->lr, .loss_scale = u->loss_scale, .n_rows = m->number[1]};
     tti_step_result result = {0};
-    terms t;
-    TTI_TRY(find_terms(h, (uint64_t)m->number[0], &t));
+    terms t = {.h = h};
+    uint64_t workers = (uint64_t)m->number[0];
+    pthread_mutex_lock(&h->mutex);
+    for (int w = 0; w < h->desc.n_workers; w++) {
+        seat *s = &h->seats[w];
+        if (!(workers >> w & 1) || !s->has_pushed) continue;
+        s->has_pushed = false;
+        t.of[t.n++] = s;
+    }
+    pthread_mutex_unlock(&h->mutex);
+    if (t.n == 0 || t.n != __builtin_popcountll(workers)) {
+        return tti_fail(TUTTI_E_MISMATCH,
+                        "parameter server: a gradient of %d workers, %d have arrived",
+                        __builtin_popcountll(workers), t.n);
+    }
     for (int i = 0; i < t.n; i++) count(h, t.of[i], 1, h->desc.exec.wire);
     tti_compute_threads_run(tti_threads_of(x)->pool, add_compute_thread, &t);
     tti_arrays_of(x)->buffers[0] = t.of[0]->grads;
@@ -143,17 +125,7 @@ static tutti_status receive_message(tti_range_server *h, unsigned may_carry, tti
     return tti_wire_recv(h->control, m, may_carry, TTI_NO_TIMEOUT, NULL);
 }
 
-/* A failure is reported in the same way as a result. */
-static tutti_status update(tti_range_server *h, const tti_wire_message *m) {
-    tti_wire_message done = {.kind = TTI_WIRE_UPDATE};
-    uint64_t hash = 0;
-    tutti_status st = apply(h, m, &hash);
-    done.number[0] = (int64_t)hash;
-    if (st != TUTTI_OK) tti_wire_fail(&done, st, tutti_last_error());
-    return answer(h, &done, 0);
-}
-
-static tutti_status join(void *range_server, double *values, size_t n_each) {
+static tutti_status join_range(void *range_server, double *values, size_t n_each) {
     tti_range_server *h = range_server;
     const tti_plan *plan = h->desc.exec.plan;
     size_t n_bytes = (size_t)plan->n_updates * n_each * sizeof *values;
@@ -175,42 +147,49 @@ static float *array_of(const tti_setup *setup, tti_arrays *arrays, int64_t k) {
     return k >= 0 && k < setup->desc.plan->n_states ? arrays->states[k] : NULL;
 }
 
-static tutti_status fetch(tti_range_server *h, tti_wire_message *m) {
-    const float *from = array_of(tti_setup_of(h->x), tti_arrays_of(h->x), m->number[0]);
-    size_t first = (size_t)m->number[1], n = (size_t)m->number[2];
-    if (!from || first > h->n_keys || n > TTI_MIN(h->n_keys - first, (size_t)TTI_FETCH_ELEMS))
-        return tti_fail(TUTTI_E_MISMATCH, "parameter server: unknown state was requested");
-    memcpy(tti_channel_area(h->control, TTI_WIRE_FETCHED), from + first, n * sizeof *from);
-    m->number[3] = h->n_bytes;
-    return answer(h, m, 1u << TTI_WIRE_FETCHED);
-}
-
 static tutti_status obey(tti_range_server *h, tti_wire_message *m) {
     switch (m->kind) {
-        case TTI_WIRE_COPY:
-            return copy(h, m);
-        case TTI_WIRE_UPDATE:
-            return update(h, m);
-        case TTI_WIRE_FETCH:
-            return fetch(h, m);
+        case TTI_WIRE_COPY: {
+            if (m->number[0] >= h->desc.n_workers)
+                return tti_fail(TUTTI_E_MISMATCH, "there is no worker %lld",
+                                (long long)m->number[0]);
+            seat *s = &h->seats[m->number[0]];
+            bool with_ema = m->number[2] && tti_arrays_of(h->x)->ema;
+            tti_compute_threads_run(tti_threads_of(h->x)->pool, copy_compute_thread,
+                                    (void *[]){h, s, with_ema ? h : NULL});
+            count(h, s, with_ema ? 2 : 1, TUTTI_F32);
+            pthread_mutex_lock(&h->mutex);
+            s->is_copied = true;
+            s->version = m->number[1];
+            pthread_cond_broadcast(&h->news);
+            pthread_mutex_unlock(&h->mutex);
+            return TUTTI_OK;
+        }
+        case TTI_WIRE_UPDATE: {
+            /* A failure is reported in the same way as a result. */
+            tti_wire_message done = {.kind = TTI_WIRE_UPDATE};
+            uint64_t hash = 0;
+            tutti_status st = apply_terms(h, m, &hash);
+            done.number[0] = (int64_t)hash;
+            if (st != TUTTI_OK) tti_wire_fail(&done, st, tutti_last_error());
+            return answer(h, &done, 0);
+        }
+        case TTI_WIRE_FETCH: {
+            const float *from = array_of(tti_setup_of(h->x), tti_arrays_of(h->x), m->number[0]);
+            size_t first = (size_t)m->number[1], n = (size_t)m->number[2];
+            if (!from || first > h->n_keys ||
+                n > TTI_MIN(h->n_keys - first, (size_t)TTI_FETCH_ELEMS))
+                return tti_fail(TUTTI_E_MISMATCH, "parameter server: unknown state was requested");
+            memcpy(tti_channel_area(h->control, TTI_WIRE_FETCHED), from + first, n * sizeof *from);
+            m->number[3] = h->n_bytes;
+            return answer(h, m, 1u << TTI_WIRE_FETCHED);
+        }
         default:
             return tti_fail(TUTTI_E_MISMATCH, "parameter server: no order of the first process");
     }
 }
 
 /* ---- the range's thread: the compute threads' first is this one ---- */
-
-static tutti_status set_up(tti_range_server *h) {
-    tti_exec_desc *d = &h->desc.exec;
-    d->serves = true;
-    d->comm = NULL;
-    d->cores = NULL;
-    d->range = h->rank;
-    d->n_ranges = h->desc.n_ranges;
-    d->join = join;
-    d->join_user = h;
-    return tti_exec_create(d, &h->x);
-}
 
 /* Until the first process ends the run, or has ended. */
 static void obey_all(tti_range_server *h) {
@@ -228,7 +207,15 @@ static void obey_all(tti_range_server *h) {
 
 static void *run_range(void *arg) {
     tti_range_server *h = arg;
-    tutti_status st = set_up(h);
+    tti_exec_desc *d = &h->desc.exec;
+    d->serves = true;
+    d->comm = NULL;
+    d->cores = NULL;
+    d->range = h->rank;
+    d->n_ranges = h->desc.n_ranges;
+    d->join = join_range;
+    d->join_user = h;
+    tutti_status st = tti_exec_create(d, &h->x);
     pthread_mutex_lock(&h->mutex);
     h->up = st;
     if (st != TUTTI_OK) snprintf(h->error, sizeof h->error, "%s", tutti_last_error());
@@ -358,7 +345,7 @@ void tti_range_server_fetch(tti_range_server *h, int k, tti_range keys, float *t
 
 /* ---- create and close ---- */
 
-static tutti_status take_memory(tti_range_server *h) {
+static tutti_status start(tti_range_server *h) {
     seat *own = &h->seats[h->rank];
     size_t n = (h->n_keys + 15) & ~(size_t)15;
     h->memory = aligned_alloc(64, TTI_N_KEY_AREAS * n * sizeof(float) + 64);
@@ -366,35 +353,15 @@ static tutti_status take_memory(tti_range_server *h) {
     own->params = h->memory;
     own->grads = h->memory + n;
     own->ema = h->desc.exec.ema > 0 ? h->memory + 2 * n : NULL;
-    return TUTTI_OK;
-}
-
-static void init_seats(tti_range_server *h, tti_channel *const *channels) {
-    for (int w = 0; w < h->desc.n_workers; w++) {
-        seat *s = &h->seats[w];
-        *s = (seat){.h = h, .worker = w, .channel = channels[w]};
-        if (!s->channel) continue;
-        s->params = tti_channel_area(s->channel, TTI_WIRE_PARAMS);
-        s->grads = tti_channel_area(s->channel, TTI_WIRE_GRADS);
-        s->ema = h->desc.exec.ema > 0 ? tti_channel_area(s->channel, TTI_WIRE_EMA) : NULL;
+    /* For each worker of another process, if gradients arrive in 16 bits. */
+    if (h->desc.exec.wire != TUTTI_F32) {
+        for (int w = 0; w < h->desc.n_workers; w++) {
+            seat *s = &h->seats[w];
+            if (!s->channel) continue;
+            s->grads = s->widened = calloc(h->n_keys + 1, sizeof *s->widened);
+            if (!s->widened) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+        }
     }
-}
-
-/* For each worker of another process, if gradients arrive in 16 bits. */
-static tutti_status widen_seats(tti_range_server *h) {
-    if (h->desc.exec.wire == TUTTI_F32) return TUTTI_OK;
-    for (int w = 0; w < h->desc.n_workers; w++) {
-        seat *s = &h->seats[w];
-        if (!s->channel) continue;
-        s->grads = s->widened = calloc(h->n_keys + 1, sizeof *s->widened);
-        if (!s->widened) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status start(tti_range_server *h) {
-    TTI_TRY(take_memory(h));
-    TTI_TRY(widen_seats(h));
     TTI_TRY(start_thread(&h->thread, run_range, h, &h->has_thread));
     pthread_mutex_lock(&h->mutex);
     while (!h->is_up) pthread_cond_wait(&h->news, &h->mutex); /* its work ends */
@@ -426,7 +393,14 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
                             .control = control};
     pthread_mutex_init(&h->mutex, NULL);
     tti_cond_init(&h->news);
-    init_seats(h, channels);
+    for (int w = 0; w < h->desc.n_workers; w++) {
+        seat *s = &h->seats[w];
+        *s = (seat){.h = h, .worker = w, .channel = channels[w]};
+        if (!s->channel) continue;
+        s->params = tti_channel_area(s->channel, TTI_WIRE_PARAMS);
+        s->grads = tti_channel_area(s->channel, TTI_WIRE_GRADS);
+        s->ema = h->desc.exec.ema > 0 ? tti_channel_area(s->channel, TTI_WIRE_EMA) : NULL;
+    }
     tutti_status st = start(h);
     if (st == TUTTI_OK) {
         *out = h;
@@ -437,18 +411,16 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
     return st;
 }
 
-/* Without a limit a first process that hangs would keep this one for ever. */
-static void end_in_time(tti_range_server *h, int timeout_ms) {
-    pthread_mutex_lock(&h->mutex);
-    wait_for(h, NULL, timeout_ms);
-    bool has_ended = h->has_ended;
-    pthread_mutex_unlock(&h->mutex);
-    if (!has_ended) tti_channel_deafen(h->control);
-}
-
 void tti_range_server_close(tti_range_server *h, int timeout_ms) {
     if (!h) return;
-    if (h->has_thread && timeout_ms != TTI_NO_TIMEOUT) end_in_time(h, timeout_ms);
+    if (h->has_thread && timeout_ms != TTI_NO_TIMEOUT) {
+        /* Without a limit a first process that hangs would keep this one for ever. */
+        pthread_mutex_lock(&h->mutex);
+        wait_for(h, NULL, timeout_ms);
+        bool has_ended = h->has_ended;
+        pthread_mutex_unlock(&h->mutex);
+        if (!has_ended) tti_channel_deafen(h->control);
+    }
     if (h->has_thread) pthread_join(h->thread, NULL);
     for (int w = 0; w < h->desc.n_workers; w++)
         if (h->seats[w].channel) tti_channel_deafen(h->seats[w].channel);
@@ -462,4 +434,211 @@ void tti_range_server_close(tti_range_server *h, int timeout_ms) {
     pthread_mutex_destroy(&h->mutex);
     free(h->memory);
     free(h);
+}
+
+/* ---- the first process of a server of several: sends orders to the range servers ---- */
+
+/* Only the server's thread communicates with them, one request after the other, and it sends each
+ * order to all of them before it awaits any answer. */
+
+struct tti_ranges {
+    const tti_server_desc *desc;
+    int n;
+    bool is_lost;
+    char why[768];                            /* it is lost */
+    tti_channel *range_server[TTI_MAX_RANKS]; /* [n], none for the first */
+    int *first_update;                        /* [n + 1]: blocks of range r are first .. next-1 */
+    bool are_parts;                           /* not ranges of one plan: each has its own plan */
+};
+
+/* ---- create and close ---- */
+
+tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *const *channels) {
+    tti_ranges *g = calloc(1, sizeof *g);
+    int *first_update = calloc((size_t)n + 1, sizeof *first_update);
+    if (!g || !first_update) {
+        free(g);
+        free(first_update);
+        return NULL;
+    }
+    *g = (tti_ranges){.desc = desc, .n = n, .first_update = first_update};
+    g->are_parts = n != tti_server_n_ranges(desc);
+    for (int r = 1; r < n; r++) g->range_server[r] = channels[r];
+    if (!g->are_parts) {
+        const tti_plan *plan = g->desc->exec.plan;
+        int at = 0;
+        for (int r = 0; r < g->n; r++) {
+            size_t last = tti_server_range(g->desc, r).last;
+            g->first_update[r] = at;
+            while (at < plan->n_updates && plan->updates[at].first < last) at++;
+        }
+        g->first_update[g->n] = plan->n_updates;
+    }
+    return g;
+}
+
+void tti_ranges_close(tti_ranges *g) {
+    tti_wire_message m = {.kind = TTI_WIRE_BYE};
+    char kept[4096]; /* the original cause of the end, not its consequences */
+    if (!g) return;
+    snprintf(kept, sizeof kept, "%s", tutti_last_error());
+    tutti_status st = TUTTI_OK;
+    for (int r = 1; r < g->n; r++) {
+        st |= tti_wire_send(g->range_server[r], &m, 0);
+        tti_channel_close(g->range_server[r]);
+    }
+    if (st != TUTTI_OK) tti_fail(st, "%s", kept);
+    free(g->first_update);
+    free(g);
+}
+
+bool tti_ranges_is_lost(const tti_ranges *g) { return g && g->is_lost; }
+
+/* ---- orders and answers ---- */
+
+/* From now on nothing is executed, because of the last failure. */
+static void note_loss(tti_ranges *g) {
+    if (!g->is_lost) snprintf(g->why, sizeof g->why, "%s", tutti_last_error());
+    g->is_lost = true;
+}
+
+static tutti_status fail_if_lost(const tti_ranges *g) {
+    return g->is_lost ? tti_fail(TUTTI_E_PEER, "%s", g->why) : TUTTI_OK;
+}
+
+/* The text of the last failure, by the range server that it is of. */
+static tutti_status lose(tti_ranges *g, int r) {
+    char text[512];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    tutti_status st = tti_fail(
+        TUTTI_E_PEER, "parameter server: rank %d, which holds %s %d of %d, does not go on: %s", r,
+        g->are_parts ? "part" : "range", r, g->n, text);
+    note_loss(g);
+    return st;
+}
+
+static tutti_status order(tti_ranges *g, int r, const tti_wire_message *m, unsigned areas) {
+    tutti_status st = tti_wire_send(g->range_server[r], m, areas);
+    return st == TUTTI_OK ? st : lose(g, r);
+}
+
+static tutti_status order_all(tti_ranges *g, const tti_wire_message *m) {
+    TTI_TRY(fail_if_lost(g));
+    for (int r = 1; r < g->n; r++) TTI_TRY(order(g, r, m, 0));
+    return TUTTI_OK;
+}
+
+/* A message of that kind, or what its sender failed of. */
+static tutti_status receive_answer(tti_ranges *g, int r, int64_t kind, unsigned may_carry,
+                                   tti_wire_message *m) {
+    int timeout_ms = g->are_parts ? g->desc->timeout_ms : tti_wire_patience_ms(g->desc);
+    tutti_status st = tti_wire_recv(g->range_server[r], m, may_carry, timeout_ms, &g->desc->watch);
+    if (st == TUTTI_OK && m->kind != kind && m->kind != TTI_WIRE_FAIL)
+        st = tti_fail(TUTTI_E_MISMATCH, "an answer to another question");
+    if (st != TUTTI_OK) return lose(g, r);
+    if (m->kind == kind) return TUTTI_OK;
+    return tti_fail(tti_wire_status(m), "%s", m->more.text);
+}
+
+tutti_status tti_ranges_copy(tti_ranges *g, const tti_request *r) {
+    if (!g) return TUTTI_OK;
+    tti_wire_message m = {.kind = TTI_WIRE_COPY,
+                          .number = {r->worker, r->arrival.version, r->ema != NULL}};
+    return order_all(g, &m);
+}
+
+tutti_status tti_ranges_update(tti_ranges *g, const tti_request *r, uint64_t workers) {
+    if (!g) return TUTTI_OK;
+    tti_wire_message m = {.kind = TTI_WIRE_UPDATE,
+                          .number = {(int64_t)workers, r->step.n_rows},
+                          .more.update = {.step = r->step.step,
+                                          .lr = r->step.lr,
+                                          .loss_scale = r->step.loss_scale,
+                                          .inv_count = r->inv_count}};
+    return order_all(g, &m);
+}
+
+static uint64_t hash_of_all(const tti_ranges *g, const uint64_t *hashes) {
+    uint64_t sum = 0;
+    if (g->are_parts) return tti_divided_join_hashes(hashes, g->n);
+    for (int r = 0; r < g->n; r++) sum += hashes[r];
+    return sum;
+}
+
+tutti_status tti_ranges_end_update(tti_ranges *g, uint64_t *hash) {
+    uint64_t hashes[TTI_MAX_RANKS] = {*hash};
+    tutti_status st = TUTTI_OK;
+    if (!g) return st;
+    for (int r = 1; r < g->n && !g->is_lost; r++) {
+        tti_wire_message m;
+        tutti_status own = receive_answer(g, r, TTI_WIRE_UPDATE, 0, &m);
+        if (own == TUTTI_OK)
+            hashes[r] = (uint64_t)m.number[0];
+        else if (st == TUTTI_OK || g->is_lost)
+            st = own;
+    }
+    *hash = hash_of_all(g, hashes);
+    return st;
+}
+
+/* ---- values of all blocks ---- */
+
+static tutti_status join_ranges(tti_ranges *g, double *values, size_t n_each) {
+    size_t n_bytes = (size_t)g->desc->exec.plan->n_updates * n_each * sizeof *values;
+    tti_wire_message m = {.kind = TTI_WIRE_JOIN, .number = {(int64_t)n_each}};
+    for (int r = 1; r < g->n; r++) {
+        TTI_TRY(receive_answer(g, r, TTI_WIRE_JOIN, 1u << TTI_WIRE_JOINED, &m));
+        size_t first = (size_t)g->first_update[r] * n_each;
+        size_t last = (size_t)g->first_update[r + 1] * n_each;
+        const double *from = tti_channel_area(g->range_server[r], TTI_WIRE_JOINED);
+        if (m.number[0] != (int64_t)n_each)
+            return tti_fail(TUTTI_E_MISMATCH, "parameter server: rank %d adds other values", r);
+        if (last > first) memcpy(values + first, from + first, (last - first) * sizeof *values);
+    }
+    for (int r = 1; r < g->n; r++) {
+        memcpy(tti_channel_area(g->range_server[r], TTI_WIRE_JOINED), values, n_bytes);
+        TTI_TRY(order(g, r, &m, 1u << TTI_WIRE_JOINED));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_ranges_join(tti_ranges *g, double *values, size_t n_each) {
+    tutti_status st = join_ranges(g, values, n_each);
+    if (st != TUTTI_OK) note_loss(g); /* some wait for a message that is never sent */
+    return st;
+}
+
+/* ---- state ---- */
+
+static tutti_status ask(tti_ranges *g, int r, tti_wire_message *m) {
+    TTI_TRY(order(g, r, m, 0));
+    return receive_answer(g, r, TTI_WIRE_FETCH, 1u << TTI_WIRE_FETCHED, m);
+}
+
+tutti_status tti_ranges_fetch(tti_ranges *g, int k, tti_range keys, float *to) {
+    TTI_TRY(fail_if_lost(g));
+    for (int r = 1; r < g->n && !g->are_parts; r++) {
+        tti_range theirs = tti_server_range(g->desc, r);
+        size_t first = TTI_MAX(keys.first, theirs.first), last = TTI_MIN(keys.last, theirs.last);
+        for (size_t n; first < last; first += n) {
+            n = TTI_MIN(last - first, (size_t)TTI_FETCH_ELEMS);
+            tti_wire_message m = {.kind = TTI_WIRE_FETCH,
+                                  .number = {k, (int64_t)(first - theirs.first), (int64_t)n}};
+            TTI_TRY(ask(g, r, &m));
+            memcpy(to + (first - keys.first),
+                   tti_channel_area(g->range_server[r], TTI_WIRE_FETCHED), n * sizeof *to);
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_ranges_traffic(tti_ranges *g, int64_t *bytes) {
+    if (!g) return TUTTI_OK;
+    TTI_TRY(fail_if_lost(g));
+    for (int r = 1; r < g->n; r++) {
+        tti_wire_message m = {.kind = TTI_WIRE_FETCH, .number = {TTI_STATE_PARAMS, 0, 0}};
+        TTI_TRY(ask(g, r, &m));
+        bytes[r] = m.number[3];
+    }
+    return TUTTI_OK;
 }

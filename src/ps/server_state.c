@@ -1,28 +1,18 @@
-/* server_state.c - what every file of the server uses: its kind, its ranges, failing and waiting.
- */
+/* server_state.c - what every file of the server uses: failing, waiting and messages. */
 #include "ps/server_state.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "comm/transport.h"
 #include "comm/wait_clock.h"
 #include "exec/worker/worker.h"
-#include "ps/server_wire.h"
 
 enum { WAIT_SLICE_MS = 50 };
-
-/* ---- its parts ---- */
-
-bool tti_server_is_client(const tti_server *s) { return s->client != NULL; }
-
-tti_keys *tti_server_keys(const tti_server *s) { return s->keys; }
-
-tti_range_server *tti_server_own_range(const tti_server *s) { return s->range_server; }
-
-tti_replica_group *tti_server_group(const tti_server *s) { return s->replica_group; }
-
-tutti_dtype tti_server_wire(const tti_server *s) { return s->desc.exec.wire; }
 
 /* ---- its kind ---- */
 
@@ -82,25 +72,6 @@ static const char *slowest(const tti_server *s, int waits, char text[32]) {
     return found < 0 ? "the others" : text;
 }
 
-/* The limit of ordinary waits may be a part of parallel.timeout_ms (server_group.c). */
-static tutti_status fail_timeout(tti_server *s, int w, const tti_wait_clock *clock) {
-    const tti_phase_watch *watch = &s->desc.watch;
-    bool is_phase = clock->kind == TTI_DELAY_PHASE;
-    char text[400], whom[32];
-    tti_str why = {0};
-    if (is_phase) (void)watch->find_busy(watch->user, &why);
-    snprintf(
-        text, sizeof text,
-        "parameter server: %s %d waited %lld ms for %s (the limit is %d ms, by parallel.%s)%s%s",
-        tti_server_kind(s), w, (long long)(clock->waited_ns[clock->kind] / TTI_NS_PER_MS),
-        slowest(s, w, whom), is_phase ? clock->phase_timeout_ms : clock->timeout_ms,
-        is_phase ? "phase_timeout_ms" : "timeout_ms", is_phase ? "; " : "", tti_str_text(&why));
-    tti_str_free(&why);
-    tti_server_fail(s, TUTTI_E_PEER, text);
-    return tti_fail(TUTTI_E_TIMEOUT, "%s", text);
-}
-
-/* Until ready(w, arg); the server's failure, or the time is over. */
 tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64_t arg) {
     const tti_phase_watch *watch = &s->desc.watch;
     int limit_ms = s->desc.timeout_ms;
@@ -108,8 +79,24 @@ tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64
     while (!s->failed && !ready(s, w, arg)) {
         int64_t end_ns = tti_now_ns() + TTI_MIN(limit_ms, WAIT_SLICE_MS) * TTI_NS_PER_MS;
         tti_cond_wait_until(&s->news, &s->mutex, end_ns);
-        if (tti_wait_clock_look(&clock, tti_delay_by(watch)) && !s->failed && !ready(s, w, arg))
-            return fail_timeout(s, w, &clock);
+        if (tti_wait_clock_look(&clock, tti_delay_by(watch)) && !s->failed && !ready(s, w, arg)) {
+            /* The limit of ordinary waits may be a part of parallel.timeout_ms (server_group.c). */
+            bool is_phase = clock.kind == TTI_DELAY_PHASE;
+            char text[400], whom[32];
+            tti_str why = {0};
+            if (is_phase) (void)watch->find_busy(watch->user, &why);
+            snprintf(text, sizeof text,
+                     "parameter server: %s %d waited %lld ms for %s (the limit is %d ms, by "
+                     "parallel.%s)%s%s",
+                     tti_server_kind(s), w,
+                     (long long)(clock.waited_ns[clock.kind] / TTI_NS_PER_MS), slowest(s, w, whom),
+                     is_phase ? clock.phase_timeout_ms : clock.timeout_ms,
+                     is_phase ? "phase_timeout_ms" : "timeout_ms", is_phase ? "; " : "",
+                     tti_str_text(&why));
+            tti_str_free(&why);
+            tti_server_fail(s, TUTTI_E_PEER, text);
+            return tti_fail(TUTTI_E_TIMEOUT, "%s", text);
+        }
     }
     return s->failed ? tti_fail(s->cause, "%s", s->error) : TUTTI_OK;
 }
@@ -153,4 +140,88 @@ void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t
     tti_profile_add(x, TTI_ROW_SERVER, tti_part_other(name), -1, from, end_ns);
     tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for the server"), -1, start_ns,
                     end_ns);
+}
+
+/* ---- messages ---- */
+
+enum { HEAD_BYTES = offsetof(tti_wire_message, more), SLACK_MS = 10000 };
+
+_Static_assert(sizeof(tti_wire_message) <= (size_t)TTI_CHANNEL_BYTES, "a channel holds it");
+
+static bool has_count(const tti_wire_message *m) {
+    return m->number[0] >= 0 && m->number[0] <= TTI_COMBINE_VALUES;
+}
+
+size_t tti_wire_bytes(const tti_wire_message *m) {
+    switch (m->kind) {
+        case TTI_WIRE_GRADIENT:
+            return HEAD_BYTES + sizeof m->more.arrival;
+        case TTI_WIRE_LEAVE:
+        case TTI_WIRE_WHY:
+        case TTI_WIRE_FAIL:
+            return HEAD_BYTES + sizeof m->more.text;
+        case TTI_WIRE_UPDATE:
+            return HEAD_BYTES + sizeof m->more.update;
+        case TTI_WIRE_COMBINE:
+            return HEAD_BYTES + (has_count(m) ? (size_t)m->number[0] : 0) * sizeof(int64_t);
+        default:
+            return HEAD_BYTES;
+    }
+}
+
+static bool makes_sense(const tti_wire_message *m) {
+    const tti_arrival *a = &m->more.arrival;
+    switch (m->kind) {
+        case TTI_WIRE_OPEN:
+            return m->number[0] >= 0 && m->number[1] >= m->number[0];
+        case TTI_WIRE_GRADIENT:
+            return m->number[0] >= 0 && a->n_rows >= m->number[0] && a->result.count >= 0 &&
+                   isfinite(a->result.count) && isfinite(a->result.bubble) &&
+                   isfinite(a->loss_scale) && a->loss_scale >= 0;
+        case TTI_WIRE_COMBINE:
+            return has_count(m);
+        case TTI_WIRE_COPY:
+            return m->number[0] >= 0 && m->number[0] < TTI_MAX_RANKS;
+        case TTI_WIRE_FETCH:
+            return m->number[1] >= 0 && m->number[2] >= 0;
+        default:
+            return true;
+    }
+}
+
+tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes) {
+    if (n_bytes < (size_t)HEAD_BYTES || m->kind <= TTI_WIRE_NONE || m->kind >= TTI_N_WIRE_KINDS ||
+        n_bytes != tti_wire_bytes(m) || !makes_sense(m))
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: %zu bytes that are no message of it",
+                        n_bytes);
+    if (m->kind == TTI_WIRE_LEAVE || m->kind == TTI_WIRE_WHY || m->kind == TTI_WIRE_FAIL)
+        m->more.text[TTI_WIRE_TEXT - 1] = '\0';
+    return TUTTI_OK;
+}
+
+tutti_status tti_wire_send(tti_channel *channel, const tti_wire_message *m, unsigned areas) {
+    return tti_channel_send(channel, m, tti_wire_bytes(m), areas);
+}
+
+tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m, unsigned may_carry,
+                           int timeout_ms, const tti_phase_watch *watch) {
+    size_t n_bytes = sizeof *m;
+    if (watch) TTI_TRY(tti_channel_await(channel, timeout_ms, watch));
+    TTI_TRY(tti_channel_recv(channel, m, &n_bytes, may_carry, timeout_ms));
+    return tti_wire_check(m, n_bytes);
+}
+
+int tti_wire_patience_ms(const tti_server_desc *desc) {
+    if (desc->answer_ms > 0) return desc->answer_ms;
+    return TTI_MIN(desc->timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
+}
+
+void tti_wire_fail(tti_wire_message *m, tutti_status status, const char *text) {
+    *m = (tti_wire_message){.kind = TTI_WIRE_FAIL, .number = {(int64_t)status}};
+    snprintf(m->more.text, sizeof m->more.text, "%s", text);
+}
+
+tutti_status tti_wire_status(const tti_wire_message *m) {
+    bool known = m->number[0] > TUTTI_OK && m->number[0] < TUTTI_N_STATUS;
+    return known ? (tutti_status)m->number[0] : TUTTI_E_PEER;
 }

@@ -2,17 +2,15 @@
  *
  * Each file uses only those below it:
  *
- *   server.c            creates and connects servers; server_divided.c: for a divided model
+ *   server.c            creates, connects and destroys servers, also for workers of divided models
  *   server_listener.c   for each worker process a thread that executes its requests here
- *   server_leave.c      workers that leave, or have ended
- *   server_async.c      batches and gradients, by the number of a worker; server_sync.c: steps
- *   server_barrier.c       synchronizes worker processes
- *   server_group.c      workers that hold a replica together
- *   server_keys.c       a worker's gradients to several range servers, parameters from them
- *   server_client.c     the process's side: a tti_server that sends requests
- *   server_queue.c      the server's thread
- *   server_ranges.c     orders to range servers, server_range.c
- *   server_state.c      failing and waiting; server_copies.c; server_wire.c: messages
+ *   server_async.c      batches and gradients, by the number of a worker
+ *   server_members.c    replica groups, workers that leave, barriers of worker processes
+ *   server_client.c     the worker's side: requests to another process and to range servers
+ *   server_queue.c      the server's thread; synchronous steps
+ *   server_range.c      range servers, and the orders of the first process to them
+ *   server_state.c      failing and waiting, messages
+ *
  * Worker threads call the functions of server.h, which use the number of their executor; all but
  * pull and push are the same for both. */
 #ifndef TTI_EXEC_SERVER_STATE_H
@@ -21,6 +19,7 @@
 #include <pthread.h>
 
 #include "comm/channel.h"
+#include "comm/mesh.h"
 #include "comm/sum_order.h"
 #include "comm/transport.h"
 #include "exec/program/exec_program.h"
@@ -146,26 +145,9 @@ struct tti_server {
     tti_barrier barrier;
 };
 
-/* ---- server.c ---- */
-
-/* Without threads and memory of parameters; NULL: out of memory. */
-tti_server *tti_server_new(const tti_server_desc *desc);
-
-/* ---- server_queue.c ---- */
-
-/* Starts the threads; desc.exec is that of the update. */
-tutti_status tti_server_start(tti_server *s);
-
 /* ---- server_state.c ---- */
 
-/* Fields for files that need no other ones. */
-bool tti_server_is_client(const tti_server *s);
-tti_keys *tti_server_keys(const tti_server *s);
-tti_range_server *tti_server_own_range(const tti_server *s);
-tti_replica_group *tti_server_group(const tti_server *s);
-tutti_dtype tti_server_wire(const tti_server *s); /* of gradients in messages */
-
-/* An update with a loss or a gradient that is not finite is left out, and no failure. */
+/* Whether an update with a non-finite loss or gradient is skipped instead of ending the run. */
 bool tti_server_leaves_out(const tti_server *s);
 
 /* The kind of a worker of the queue in messages, followed by its number. */
@@ -175,8 +157,7 @@ const char *tti_server_kind(const tti_server *s);
 int tti_server_n_ranges(const tti_server_desc *desc);
 tti_range tti_server_range(const tti_server_desc *desc, int r);
 
-/* Bytes of the areas of a channel to the server of range r: TTI_WIRE_PARAMS and the following ones.
- */
+/* Bytes of the areas of a channel to the server of range r: TTI_WIRE_PARAMS and the following. */
 enum { TTI_N_KEY_AREAS = 3 };
 void tti_server_area_bytes(const tti_server_desc *desc, int r, size_t bytes[TTI_N_KEY_AREAS]);
 
@@ -200,46 +181,147 @@ void tti_server_fail(tti_server *s, tutti_status status, const char *text);
 void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns,
                         int64_t served_ns);
 
-/* ---- server_async.c: for worker w, without the mutex ---- */
+/* ---- server_state.c: messages between worker processes and their server ----
+ *
+ * A worker asks, the server answers, one request at a time.  A message may carry areas of the
+ * channel (comm/channel.h): the parameters to the worker, its gradient to the server.  Both sides
+ * are the same build, which the communicator has checked; received values are checked anyway. */
 
-tutti_status tti_server_lease_for(tti_server *s, int w, float *params, tti_lease *lease);
-tutti_status tti_server_push_for(tti_server *s, int w, const tti_push *push, tti_arrival *out);
-/* ema NULL: not wanted. */
-tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema,
-                                 int64_t *n_updates);
-tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool *over);
+/* number[0..3] and the other fields of the request -> of the answer */
+typedef enum tti_wire_kind {
+    TTI_WIRE_NONE,
+    TTI_WIRE_OPEN,     /* first, last -> */
+    TTI_WIRE_STOP,     /* -> */
+    TTI_WIRE_LEASE,    /* -> any, batch, version, loss scale; parameters */
+    TTI_WIRE_GRADIENT, /* own rows; arrival: n_rows, wait_ns, result; gradient -> arrival */
+    TTI_WIRE_PULL,     /* -> updates; parameters, averages */
+    TTI_WIRE_LEAVE,    /* text: why -> whether it may */
+    TTI_WIRE_WATCH,    /* updates -> updates, over */
+    TTI_WIRE_COMBINE,  /* n, op; values -> n, all, able; values */
+    TTI_WIRE_WHY,      /* text: a local failure -> FAIL, with the cause that ends the run */
+    TTI_WIRE_FAIL,     /* status; text -> nothing; also as an answer to anything */
+    TTI_WIRE_BYE,      /* -> nothing */
+    /* A worker to the range server of a range (below); then LEASE, GRADIENT and
+       PULL carry none. */
+    TTI_WIRE_PUSH, /* gradient -> when it is there */
+    TTI_WIRE_KEYS, /* version -> version; parameters, averages */
+    /* The thread that orders all to the range server of a range. */
+    TTI_WIRE_COPY,   /* worker, version, whether averages -> nothing */
+    TTI_WIRE_UPDATE, /* workers, by bits, rows; update -> hash */
+    TTI_WIRE_JOIN,   /* n_each; values, of the range -> of all ranges */
+    TTI_WIRE_FETCH,  /* array, first, n -> bytes so far; values */
+    TTI_N_WIRE_KINDS
+} tti_wire_kind;
 
-/* ---- server_leave.c ---- */
+enum { TTI_WIRE_TEXT = 1024, TTI_WIRE_PARAMS = 0, TTI_WIRE_GRADS = 1, TTI_WIRE_EMA = 2 };
+/* Areas between the range servers of ranges: doubles of all blocks, twice; at most so many
+ * elements. */
+enum { TTI_WIRE_JOINED = 0, TTI_WIRE_FETCHED = 1, TTI_FETCH_ELEMS = 1 << 18 };
 
-bool tti_server_leave_for(tti_server *s, int w, const char *why);
-bool tti_server_has_left_for(tti_server *s, int w);
-/* The process of w has ended, NULL: as it should: the others go on, or all end. */
-void tti_server_remove_worker(tti_server *s, int w, const char *why);
+/* The part of an update that all range servers need. */
+typedef struct tti_wire_update {
+    uint64_t step;
+    double lr, loss_scale, inv_count;
+} tti_wire_update;
 
-/* ---- server_barrier.c ---- */
+typedef struct tti_wire_message {
+    int64_t kind;
+    int64_t number[4];
+    union {
+        tti_arrival arrival;
+        tti_wire_update update;
+        int64_t values[TTI_COMBINE_VALUES];
+        char text[TTI_WIRE_TEXT];
+    } more;
+} tti_wire_message;
 
-tutti_status tti_server_combine_for(tti_server *s, int w, tti_combine_op op, int64_t *values, int n,
-                                    tti_members *members);
-/* With the mutex held: ends the round if all live workers have arrived.  Its result is valid until
- * the next one, which needs all workers. */
-void tti_server_end_round(tti_server *s);
+/* Bytes of a message to be sent, by its kind and contents. */
+size_t tti_wire_bytes(const tti_wire_message *m);
 
-/* ---- server_listener.c ---- */
+/* Whether n_bytes of m are a whole message of a known kind with numbers that can be; of text the
+ * end is seen to.  TUTTI_E_MISMATCH: they are not. */
+TUTTI_NODISCARD tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes);
 
-/* Lets the workers of other processes in, channels [n_workers] to each but the first, which become
- * the server's, also on failure. */
-tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels);
-void tti_listener_close(tti_listener *listener);
+/* A message with areas by bits, and the next one that arrives, checked; as comm/channel.h says.
+ * watch: NULL with TTI_NO_TIMEOUT. */
+TUTTI_NODISCARD tutti_status tti_wire_send(tti_channel *channel, const tti_wire_message *m,
+                                           unsigned areas);
+TUTTI_NODISCARD tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m,
+                                           unsigned may_carry, int timeout_ms,
+                                           const tti_phase_watch *watch);
 
-/* ---- server_copies.c: by all compute threads ---- */
+/* The time limit of an answer: the server waits timeout_ms for others, and then reports. */
+int tti_wire_patience_ms(const tti_server_desc *desc);
 
-/* If gradients are sent in 16 bits: replaces the partial sums by their rounded sum. */
-void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces);
-/* The sum of elements range of the pieces, as f32 or as it travels; and n elements. */
-void tti_server_copy_sum(tti_exec *x, float *dst, float *const *pieces, int n_pieces,
-                         tti_range range);
-void tti_server_pack(tti_exec *x, void *area, float *const *pieces, int n_pieces, tti_range range);
-void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
+/* Makes m a failure message; and the status of a received one. */
+void tti_wire_fail(tti_wire_message *m, tutti_status status, const char *text);
+tutti_status tti_wire_status(const tti_wire_message *m);
+
+/* ---- server_range.c ----
+ *
+ * Worker r's process owns range r of the parameters, their state and averages, r < n_ranges.  The
+ * first one, which has the queue, orders all actions: its thread sends each request to the others
+ * before it executes its own part.  So all ranges see the same requests in the same order, an
+ * update is made in all of them or in none, and parameters are never a mixture of two versions.
+ * Gradients and parameters are sent directly between a worker and the range servers, concurrently;
+ * the order to apply a gradient is given when every range server has its part. */
+
+/* Orders of the first process; called by the server's thread, without the mutex.  With ranges NULL
+ * all return TUTTI_OK.  channels [n]; takes ownership of all but the first.  n is n_ranges of desc,
+ * or the number of parts of a divided model.  NULL: out of memory. */
+tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *const *channels);
+void tti_ranges_close(tti_ranges *ranges); /* range servers end with it; takes NULL */
+
+/* The parameters as they are now go to worker r->worker. */
+tutti_status tti_ranges_copy(tti_ranges *ranges, const tti_request *r);
+
+/* Begins the update of r from the gradients in bits.  end waits until all range servers have made
+ * it, whether or not this range's own part succeeded, and makes *hash that of all. */
+tutti_status tti_ranges_update(tti_ranges *ranges, const tti_request *r, uint64_t workers);
+tutti_status tti_ranges_end_update(tti_ranges *ranges, uint64_t *hash);
+
+/* Does what join of tti_exec_desc must do. */
+tutti_status tti_ranges_join(tti_ranges *ranges, double *values, size_t n_each);
+
+/* State k of keys, in other ranges than 0, to `to`, which begins with keys.first; and the bytes
+ * [n_ranges] that went between range servers 1 .. n_ranges-1 and workers of other processes. */
+tutti_status tti_ranges_fetch(tti_ranges *ranges, int k, tti_range keys, float *to);
+tutti_status tti_ranges_traffic(tti_ranges *ranges, int64_t *bytes);
+
+/* A range server does not answer: nothing more can be done. */
+bool tti_ranges_is_lost(const tti_ranges *ranges);
+
+/* Serves a part or a range of the server of desc.  kind: of its workers, as from tti_server_kind;
+ * control: from the first process; channels [n_workers]: from the workers of other processes, NULL
+ * for rank itself.  Takes ownership of them, also on failure. */
+tutti_status tti_range_server_create(const tti_server_desc *desc, const char *kind, int rank,
+                                     tti_channel *control, tti_channel *const *channels,
+                                     tti_range_server **out);
+
+/* Waits until the first process ends it or itself, at most timeout_ms or TTI_NO_TIMEOUT; takes
+ * NULL. */
+void tti_range_server_close(tti_range_server *range_server, int timeout_ms);
+
+/* The worker of this process: memory for its gradient [range]; and the parameters of that version,
+ * when they are there, with averages (NULL: none). */
+float *tti_range_server_grads(tti_range_server *range_server);
+void tti_range_server_push(tti_range_server *range_server);
+tutti_status tti_range_server_pull(tti_range_server *range_server, int64_t version,
+                                   const float **params, const float **ema);
+
+/* While there is no order: stores the elements of state k that belong to its range; and copies
+ * keys, which must all belong to it, to `to`, which begins with keys.first. */
+void tti_range_server_store(tti_range_server *range_server, int k, tti_range keys,
+                            const float *data);
+void tti_range_server_fetch(tti_range_server *range_server, int k, tti_range keys, float *to);
+
+/* The elements of keys that are x's, from data, which begins with keys.first. */
+void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data);
+
+/* ---- server_queue.c ---- */
+
+/* Starts the threads; desc.exec is that of the update. */
+tutti_status tti_server_start(tti_server *s);
 
 /* ---- server_client.c: the calls of server.h where s->client ---- */
 
@@ -259,17 +341,91 @@ bool tti_client_has_left(const tti_server *s);
 tutti_status tti_client_watch(tti_server *s, int64_t *n_updates, bool *over);
 tutti_status tti_client_combine(tti_server *s, tti_combine_op op, int64_t *values, int n,
                                 tti_members *members);
-/* Reports that the worker of this process cannot continue for the reason text,
- * which ends the run; returns the original cause, if another failure came first. */
+/* Reports that the worker of this process cannot continue for the reason text, which ends the run;
+ * returns the original cause, if another failure came first. */
 tutti_status tti_server_why(tti_server *s, const char *text);
 void tti_client_abort(tti_server *s, tutti_status status, const char *text);
 /* Takes a server without one; false: here something failed. */
 bool tti_client_close(tti_server *s);
 
-/* Range 0, as one of several: requests are sent before answers are awaited. */
-tutti_status tti_client_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
-tutti_status tti_client_pushed(tti_server *s);
-tutti_status tti_client_ask_keys(tti_server *s, bool with_ema);
-tutti_status tti_client_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema);
+/* By all compute threads: if gradients are sent in 16 bits, replaces the partial sums by their
+ * rounded sum; and copies n elements. */
+void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces);
+void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
+
+/* A worker's connections to range servers; without keys all return TUTTI_OK.  channels [n_ranges]:
+ * to each range server, NULL to the first and to one in this process.  They become the keys'.
+ * NULL: out of memory. */
+tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels);
+
+/* For a part of a divided model, whose one owner is the worker `part` of the first replica; channel
+ * NULL: it is this process. */
+tti_keys *tti_keys_create_for_part(const tti_server_desc *desc, int part, tti_channel *channel);
+void tti_keys_close(tti_keys *keys); /* takes NULL */
+
+/* The sum of n_pieces [n_flat] to the range servers: of other ranges than 0, or of the part. */
+tutti_status tti_keys_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
+
+/* Their parameters of that version, and averages, to memory of the host [n_flat]; ema NULL: not
+ * wanted. */
+tutti_status tti_keys_pull(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema);
+
+/* ---- server_members.c ----
+ *
+ * Workers that hold a replica together are one worker to the server:
+ *
+ *              part 0                     part 1
+ *   replica 0  the queue; owns part 0     owns part 1      an owner of each part, ordered by the
+ *   replica 1  worker                     worker           queue: the server, and owners of all
+ *   replica 2  worker                     worker           elements of a plan (server_range.c)
+ *
+ * The worker with part 0 sends the requests of its replica, and distributes the answers.  The
+ * workers push gradients to the owner of their part, and pull parameters from it, as with several
+ * range servers.  A gradient is complete when all workers of the replica have pushed theirs.  So a
+ * replica never computes with parameters of two versions, and the queue's versions, order and
+ * staleness hold for all parts.  The updates of the owners are connected like those of workers of
+ * one replica: over a separate communicator they add the norms of whole models.  NULL stands for a
+ * worker with a whole model, in every function. */
+struct tti_replica_group {
+    tti_mesh mesh;
+    int part, n_parts;
+    uint64_t n_keys[TTI_MAX_RANKS]; /* [n_parts] */
+    tutti_comm *state_owners;       /* in replica 0: of the threads that update; NULL: in others */
+    tti_mesh updates;               /* theirs, of one replica */
+    bool wants_stop;
+    bool has_disconnected, has_left; /* separated from the others of the replica; left with them */
+    bool stays;                      /* its failure ends the run */
+};
+
+void tti_replica_group_destroy(tti_replica_group *replica_group);
+
+/* Whether a worker of the replica has set wants_stop; asked by all of them. */
+tutti_status tti_replica_group_ask_stop(tti_replica_group *replica_group, bool *stops);
+
+/* Broadcasts data of the requesting worker to the others of the replica. */
+tutti_status tti_replica_group_broadcast(tti_replica_group *replica_group, void *data,
+                                         size_t n_bytes);
+
+/* For worker w, without the mutex: it leaves; its process has ended, NULL: as it should. */
+bool tti_server_leave_for(tti_server *s, int w, const char *why);
+void tti_server_remove_worker(tti_server *s, int w, const char *why);
+tutti_status tti_server_combine_for(tti_server *s, int w, tti_combine_op op, int64_t *values, int n,
+                                    tti_members *members);
+
+/* ---- server_async.c: for worker w, without the mutex ---- */
+
+tutti_status tti_server_lease_for(tti_server *s, int w, float *params, tti_lease *lease);
+tutti_status tti_server_push_for(tti_server *s, int w, const tti_push *push, tti_arrival *out);
+/* ema NULL: not wanted. */
+tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema,
+                                 int64_t *n_updates);
+tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool *over);
+
+/* ---- server_listener.c ---- */
+
+/* Lets the workers of other processes in, channels [n_workers] to each but the first, which become
+ * the server's, also on failure. */
+tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels);
+void tti_listener_close(tti_listener *listener);
 
 #endif /* TTI_EXEC_SERVER_STATE_H */

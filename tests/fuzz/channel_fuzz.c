@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "comm/channel.h"
-#include "ps/server_wire.h"
+#include "ps/server_state.h"
 
 enum { AREA_BYTES = 24 };
 

@@ -1,8 +1,8 @@
 /* server_group_test.c - workers that divide a model and do not wait for each other: what was
  * recorded comes again to the same bits, between hosts too, and to the parameters of workers with
  * whole models; state is kept part by part; and who fails ends all. */
-#include "ps/server_group.h"
 #include "exec/worker/worker.h"
+#include "ps/server_state.h"
 
 #include "base/clock.h"
 #include "exec/grid_crew.h"

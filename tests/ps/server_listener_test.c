@@ -7,7 +7,6 @@
 #include "exec/worker/worker.h"
 #include "ps/server_crew.h"
 #include "ps/server_state.h"
-#include "ps/server_wire.h"
 
 /* A crew whose rank 0 has the server.  odd: what the last rank does instead of working. */
 typedef struct apart {

@@ -1,7 +1,7 @@
 /* server_ranges_test.c - keys that several processes hold, a range each: the bits of one server,
  * for any number of range servers, on one host and between hosts; and range servers or workers that
  * go. */
-#include "ps/server_ranges.h"
+#include "ps/server_state.h"
 
 #include <semaphore.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 /* server_wire_test.c - what workers and their server say: whole messages, and others. */
-#include "ps/server_wire.h"
+#include "ps/server_state.h"
 
 #include <math.h>
 
