@@ -180,6 +180,11 @@ TUTTI_API tutti_value *tutti_matmul(tutti_graph *g, tutti_value *a, tutti_value 
 TUTTI_API tutti_value *tutti_matmul_with(tutti_graph *g, tutti_value *a, tutti_value *b,
                                          bool trans_a, bool trans_b);
 
+/* Experts: y[S,N] = x[S,K] times matrix ids[s] of w[E,K,N] for each row s; trans_w: w is stored
+ * [E,N,K].  A row whose id is outside 0 .. E-1 gives zeros. */
+TUTTI_API tutti_value *tutti_grouped_matmul(tutti_graph *g, tutti_value *x, tutti_value *w,
+                                            tutti_value *ids, bool trans_w);
+
 /* ---- pooling: x[N,C,H,W] -> y[N,C,P,Q] ---- */
 
 typedef struct tutti_pool2d_desc {

@@ -17,6 +17,7 @@
     X(binary)          \
     X(matmul)          \
     X(matmul_joint)    \
+    X(grouped)         \
     X(conv)            \
     X(pool)            \
     X(conv_pool)       \

@@ -1,8 +1,8 @@
 # The vector files are compiled once for each instruction set; the best one is selected at run time.
 # The bits are the same for all: no contraction (cmake/flags.cmake), fixed order of sums.
 set(TUTTI_CPU_VECTOR "")
-foreach(name fused isa optim random gemm/gemm gemm/matmul gemm/tile_product image/conv image/pool
-        image/resample loss/loss loss/pair_loss math/activation math/along math/binary
+foreach(name fused isa optim random gemm/gemm gemm/grouped gemm/matmul gemm/tile_product
+        image/conv image/pool image/resample loss/loss loss/pair_loss math/activation math/along math/binary
         math/elementwise math/reduce math/shape math/softmax norm/batch_norm norm/norm
         sequence/attention sequence/embed sequence/recurrent sequence/rotary)
   list(APPEND TUTTI_CPU_VECTOR ${CMAKE_SOURCE_DIR}/src/backend/cpu/${name}.c)
