@@ -104,18 +104,18 @@ typedef enum tti_joint {
     TTI_N_JOINTS
 } tti_joint;
 
-/* ---- how a value lies over the workers of one mesh axis (data now, tensor later) ---- */
+/* ---- how a value is placed on the workers of one mesh axis ---- */
 
-typedef enum tti_spread {
-    TTI_WHOLE,   /* every worker holds all of it                  */
-    TTI_SPLIT,   /* cut along dimension dim                       */
-    TTI_PARTIAL, /* every worker holds a term of a sum            */
-    TTI_OWN      /* every worker has its own, of its own samples: statistics; neither a shard nor a
-                    partial sum */
-} tti_spread;
+typedef enum tti_placement_kind {
+    TTI_WHOLE,   /* replicated: every worker has all of it        */
+    TTI_SPLIT,   /* sharded along dimension dim                   */
+    TTI_PARTIAL, /* every worker has a term of a sum              */
+    TTI_OWN      /* every worker has its own, from its own samples: statistics; neither a shard nor
+                    a partial sum */
+} tti_placement_kind;
 
 typedef struct tti_placement {
-    tti_spread spread;
+    tti_placement_kind kind;
     int dim; /* of TTI_SPLIT; 0 otherwise */
 } tti_placement;
 
@@ -128,7 +128,7 @@ typedef struct tti_axis {
 /* As tti_placement; a divided dimension may consist of `groups` packed ones that are each divided:
  * queries, keys and values of an attention are 3.  Otherwise 1. */
 typedef struct tti_cut {
-    tti_spread spread;
+    tti_placement_kind kind;
     int dim, groups;
 } tti_cut;
 

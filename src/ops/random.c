@@ -179,7 +179,7 @@ static bool dropout_cut(const tti_node *node, int n, const tti_cut *in, tti_cut 
     (void)n;
     out[0] = in[0];
     bool counted = !tti_attr_has(node, "cut_dim") || tti_attr_int(node, "cut_dim") < 0;
-    return counted && in[0].spread == TTI_SPLIT && in[0].dim > 0 && in[0].groups == 1;
+    return counted && in[0].kind == TTI_SPLIT && in[0].dim > 0 && in[0].groups == 1;
 }
 
 static void dropout_emit_cut(tutti_graph *g, const tti_node *node, const tti_axis *axis,

@@ -171,13 +171,13 @@ tutti_value *tti_grad_act(tutti_graph *g, const tti_node *node, tutti_value *dy)
 
 /* ---- shard ---- */
 
-bool tti_is_split(tti_placement p, int dim) { return p.spread == TTI_SPLIT && p.dim == dim; }
+bool tti_is_split(tti_placement p, int dim) { return p.kind == TTI_SPLIT && p.dim == dim; }
 
 tti_placement tti_split_along(int dim) { return (tti_placement){TTI_SPLIT, dim}; }
 
-static const char *spread_text(tti_spread spread) {
-    if (spread == TTI_WHOLE) return "whole";
-    return spread == TTI_PARTIAL ? "partial" : "each worker's own";
+static const char *placement_text(tti_placement_kind kind) {
+    if (kind == TTI_WHOLE) return "whole";
+    return kind == TTI_PARTIAL ? "partial" : "each worker's own";
 }
 
 tutti_status tti_shard_refuse(const tti_node *node, const tti_placement *in, const char *why) {
@@ -185,11 +185,11 @@ tutti_status tti_shard_refuse(const tti_node *node, const tti_placement *in, con
     size_t n = 0;
     for (int i = 0; i < node->n_in && n < sizeof text; i++) {
         const char *comma = i ? ", " : "";
-        if (in[i].spread == TTI_SPLIT)
+        if (in[i].kind == TTI_SPLIT)
             n += (size_t)snprintf(text + n, sizeof text - n, "%ssplit along %d", comma, in[i].dim);
         else
             n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", comma,
-                                  spread_text(in[i].spread));
+                                  placement_text(in[i].kind));
     }
     (void)tti_node_fail(node, "%s; the inputs are: %s", why, text);
     return TUTTI_E_UNSUPPORTED;
@@ -198,10 +198,10 @@ tutti_status tti_shard_refuse(const tti_node *node, const tti_placement *in, con
 /* True if placement p of a value of n_dims dimensions is what code says.  *any is the dimension
  * bound to d and a so far, -1 when none is. */
 static bool code_fits(char code, tti_placement p, int n_dims, int *any) {
-    if (code == 'W') return p.spread == TTI_WHOLE;
-    if (code == 'P') return p.spread == TTI_PARTIAL;
-    if (code == 'O') return p.spread == TTI_OWN;
-    if (code == '-' || p.spread != TTI_SPLIT) return false;
+    if (code == 'W') return p.kind == TTI_WHOLE;
+    if (code == 'P') return p.kind == TTI_PARTIAL;
+    if (code == 'O') return p.kind == TTI_OWN;
+    if (code == '-' || p.kind != TTI_SPLIT) return false;
     if (code == 'L') return p.dim == n_dims - 1;
     if (code >= '0' && code <= '7') return p.dim == code - '0';
     if (code == 'd' && p.dim == n_dims - 1) return false;
@@ -276,7 +276,7 @@ tutti_status tti_shard_planes(const tti_node *node, const tti_placement *in, tti
 /* ---- cut ---- */
 
 bool tti_is_packed(tti_cut c, int dim, int groups) {
-    return c.spread == TTI_SPLIT && c.dim == dim && c.groups == groups;
+    return c.kind == TTI_SPLIT && c.dim == dim && c.groups == groups;
 }
 
 bool tti_is_cut(tti_cut c, int dim) { return tti_is_packed(c, dim, 1); }
@@ -285,13 +285,13 @@ bool tti_cut_match(const tti_node *node, const char *in_codes, const char *out_c
                    const tti_cut *in, tti_cut *out) {
     int any = -1;
     for (int i = 0; i < node->n_in && in_codes[i]; i++) {
-        tti_placement p = {in[i].spread, in[i].dim};
-        if (in[i].spread == TTI_SPLIT && in[i].groups != 1) return false;
+        tti_placement p = {in[i].kind, in[i].dim};
+        if (in[i].kind == TTI_SPLIT && in[i].groups != 1) return false;
         if (!code_fits(in_codes[i], p, tti_in_shape(node, i)->n_dims, &any)) return false;
     }
     for (int k = 0; k < node->op->n_out; k++) {
         tti_placement p = placement_of(node, k, out_codes[k], any);
-        out[k] = (tti_cut){p.spread, p.dim, 1};
+        out[k] = (tti_cut){p.kind, p.dim, 1};
     }
     return true;
 }

@@ -32,7 +32,7 @@ static tutti_status place(const tti_node *node, tti_placement *in, tti_placement
     bool changed = false;
     if (st != TUTTI_E_UNSUPPORTED) return st;
     for (int k = 0; k < node->n_in; k++)
-        if (in[k].spread == TTI_WHOLE && repeats_rows(node->in[k])) {
+        if (in[k].kind == TTI_WHOLE && repeats_rows(node->in[k])) {
             in[k] = (tti_placement){TTI_SPLIT, 0};
             changed = true;
         }
@@ -47,7 +47,7 @@ tutti_status tti_split_placements(const tutti_graph *g, tti_source_placement sou
         bool all_whole = true;
         for (int k = 0; k < node->n_in; k++) {
             in[k] = out[node->in[k]->id];
-            all_whole = all_whole && in[k].spread == TTI_WHOLE;
+            all_whole = all_whole && in[k].kind == TTI_WHOLE;
         }
         if (node->op->traits & TTI_SOURCE)
             placed[0] = source(node, user);
@@ -71,10 +71,10 @@ static tti_placement data_axis(const tti_node *source, const void *user) {
 static tutti_status check_outputs(const tutti_graph *g, const tti_placement *placed) {
     for (int i = 0; i < g->n_outputs; i++) {
         const char *name = g->outputs[i].name;
-        tti_spread spread = placed[g->outputs[i].value->id].spread;
+        tti_placement_kind kind = placed[g->outputs[i].value->id].kind;
         bool is_sum = strncmp(name, "grad.", 5) == 0 || strncmp(name, "stat.", 5) == 0 ||
                       g->outputs[i].value->type.shape.n_dims == 0;
-        if (is_sum && spread != TTI_PARTIAL)
+        if (is_sum && kind != TTI_PARTIAL)
             return tti_fail(TUTTI_E_INVALID,
                             "split: output '%s' is not a sum over samples, so it cannot be added "
                             "over the workers",

@@ -44,8 +44,8 @@ static tutti_status time_buckets(const tti_plan *plan, const tti_calibration *c,
     return TUTTI_OK;
 }
 
-/* Each worker is a machine like this one, and neighbours speak over the network. */
-static void spread(const tti_simulation *s, tti_calibration *c) {
+/* Simulated workers are machines like this one, and neighbours communicate over the network. */
+static void use_network(const tti_simulation *s, tti_calibration *c) {
     int n = s->solo.n_workers;
     const tti_level *level = &s->network.levels[tti_network_level(&s->network, n)];
     c->n_cores = c->is_device ? n : c->n_cores * n;
@@ -128,7 +128,7 @@ static tutti_status time_worker(tti_simulation *s) {
     tti_sums_of(s->b, n_shard_groups, &s->sums);
     if (s->served.n_servers > 0) tti_sums_serve(&s->sums, s->served.n_servers);
     TTI_TRY(time_thread(s, &c));
-    spread(s, &c);
+    use_network(s, &c);
     TTI_TRY(tti_predict(s->b, &scheme, &c, &alone));
     double scale = s->desc->step_ms > 0 ? s->desc->step_ms * 1e-3 / alone.step_s : 1;
     w->compute_s = (alone.step_s - alone.update_s) * scale;

@@ -81,14 +81,14 @@ static void use_node(dice *d, tutti_graph *g, tti_node *node) {
     assert_true(cost.flops >= 0 && cost.bytes >= 0);
     for (int i = 0; i < node->n_in; i++) {
         int n_dims = node->in[i]->type.shape.n_dims;
-        in[i] = (tti_placement){n_dims ? (tti_spread)roll(d, 3) : TTI_WHOLE, 0};
-        if (in[i].spread == TTI_SPLIT) in[i].dim = (int)roll(d, (uint32_t)n_dims);
+        in[i] = (tti_placement){n_dims ? (tti_placement_kind)roll(d, 3) : TTI_WHOLE, 0};
+        if (in[i].kind == TTI_SPLIT) in[i].dim = (int)roll(d, (uint32_t)n_dims);
         need[i] = node->in[i]->type.dtype <= TUTTI_BF16;
     }
     tutti_status st = node->op->shard(node, in, out);
     assert_true(st == TUTTI_OK || st == TUTTI_E_UNSUPPORTED);
     for (int k = 0; st == TUTTI_OK && k < node->op->n_out; k++)
-        if (out[k].spread == TTI_SPLIT)
+        if (out[k].kind == TTI_SPLIT)
             assert_true(out[k].dim >= 0 && out[k].dim < node->out[k]->type.shape.n_dims);
     for (int k = 0; k < node->op->n_out; k++)
         if (!(node->op->saved_out >> k & 1)) dy[k] = node->out[k];

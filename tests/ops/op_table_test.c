@@ -315,8 +315,8 @@ static size_t whole_index(const tutti_shape *whole, int dim, int worker, size_t 
 /* What a worker holds of an input: x[e], its part of x, or a term of x. */
 static double part_of_input(const tutti_shape *whole, tti_placement p, int worker, size_t e,
                             const double *x) {
-    if (p.spread == TTI_SPLIT) return x[whole_index(whole, p.dim, worker, e)];
-    if (p.spread == TTI_WHOLE) return x[e];
+    if (p.kind == TTI_SPLIT) return x[whole_index(whole, p.dim, worker, e)];
+    if (p.kind == TTI_WHOLE) return x[e];
     double term = 0.5 * x[e] + weight_of(7, e);
     return worker == 0 ? term : x[e] - term;
 }
@@ -329,13 +329,13 @@ static tti_node *build_part(tutti_graph *g, const sample_case *c, const tti_node
     memcpy(attrs, c->attrs, sizeof attrs);
     for (int i = 0; i < c->n_in; i++) {
         types[i] = c->types[i];
-        if (in[i].spread == TTI_SPLIT) types[i].shape.dim[in[i].dim] /= N_WORKERS;
+        if (in[i].kind == TTI_SPLIT) types[i].shape.dim[in[i].dim] /= N_WORKERS;
     }
     for (int k = 0; k < c->op->n_out; k++)
-        if (out[k].spread == TTI_SPLIT && whole->out[k]->type.shape.dim[out[k].dim] % N_WORKERS)
+        if (out[k].kind == TTI_SPLIT && whole->out[k]->type.shape.dim[out[k].dim] % N_WORKERS)
             return NULL;
     for (int a = 0; attrs[a].name; a++)
-        if (strcmp(attrs[a].name, "dims") == 0 && out[0].spread == TTI_SPLIT)
+        if (strcmp(attrs[a].name, "dims") == 0 && out[0].kind == TTI_SPLIT)
             attrs[a].value.v[out[0].dim] /= N_WORKERS;
     tti_node *node = t_add_node(g, c->op, types, c->n_in, attrs);
     if (!node && tutti_graph_check(g) != TUTTI_OK)
@@ -347,7 +347,7 @@ static void compare_part(const sample_case *c, const tti_node *whole, const t_re
                          const tti_placement *out, t_reference *const parts[N_WORKERS],
                          const tti_node *const nodes[N_WORKERS]) {
     for (int k = 0; k < c->op->n_out; k++) {
-        if (out[k].spread == TTI_OWN) continue; /* says nothing about the whole */
+        if (out[k].kind == TTI_OWN) continue; /* says nothing about the whole */
         const tutti_shape *shape = &whole->out[k]->type.shape;
         const double *want = t_reference_of(r, whole->out[k]);
         for (int w = 0; w < N_WORKERS; w++) {
@@ -355,11 +355,11 @@ static void compare_part(const sample_case *c, const tti_node *whole, const t_re
             const double *got = t_reference_of(parts[w], nodes[w]->out[k]);
             const double *other = t_reference_of(parts[1 - w], nodes[1 - w]->out[k]);
             for (size_t e = 0; e < n; e++) {
-                size_t at = out[k].spread == TTI_SPLIT ? whole_index(shape, out[k].dim, w, e) : e;
-                double value = out[k].spread == TTI_PARTIAL ? got[e] + other[e] : got[e];
+                size_t at = out[k].kind == TTI_SPLIT ? whole_index(shape, out[k].dim, w, e) : e;
+                double value = out[k].kind == TTI_PARTIAL ? got[e] + other[e] : got[e];
                 if (!(fabs(value - want[at]) <= 1e-9 * fmax(1, fabs(want[at]))))
                     fail_msg("%s: worker %d, output %d (%d along %d), element %zu: %g, not %g",
-                             c->label, w, k, (int)out[k].spread, out[k].dim, e, value, want[at]);
+                             c->label, w, k, (int)out[k].kind, out[k].dim, e, value, want[at]);
             }
         }
     }
@@ -385,7 +385,7 @@ static void check_split(const sample_case *c, const tti_node *whole, const t_ref
                     part_of_input(&c->types[i].shape, in[i], w, e, t_reference_of(r, whole->in[i]));
         }
         tti_run run = run0;
-        if (in[0].spread == TTI_SPLIT && in[0].dim == 0)
+        if (in[0].kind == TTI_SPLIT && in[0].dim == 0)
             run.sample0 += (uint64_t)w * (uint64_t)nodes[w]->in[0]->type.shape.dim[0];
         t_reference_run(parts[w], &run);
     }
@@ -420,10 +420,10 @@ static void try_placements(const sample_case *c, const tti_node *whole, const t_
     tti_placement out[TTI_MAX_OUT] = {{TTI_WHOLE, 0}};
     tutti_status st = c->op->shard(whole, in, out);
     bool all_whole = true;
-    for (int k = 0; k < c->n_in; k++) all_whole &= in[k].spread == TTI_WHOLE;
+    for (int k = 0; k < c->n_in; k++) all_whole &= in[k].kind == TTI_WHOLE;
     if (all_whole) {
         if (st != TUTTI_OK) fail_msg("%s: whole inputs are refused", c->label);
-        for (int k = 0; k < c->op->n_out; k++) T_EQ(out[k].spread, TTI_WHOLE);
+        for (int k = 0; k < c->op->n_out; k++) T_EQ(out[k].kind, TTI_WHOLE);
         return;
     }
     if (st != TUTTI_OK) {
@@ -557,7 +557,7 @@ T_CASE(splits_that_training_needs_are_accepted) {
         if ((st == TUTTI_OK) != accept) fail_msg("%s: %s", c.label, tutti_last_error());
         for (int k = 0; accept && k < c.op->n_out; k++) {
             tti_placement want = placement_code(rows[i].out[k]);
-            T_EQ(out[k].spread, want.spread);
+            T_EQ(out[k].kind, want.kind);
             T_EQ(out[k].dim, want.dim);
         }
         tutti_graph_destroy(g);

@@ -86,16 +86,15 @@ T_CASE(lenet_along_the_batch) {
     for (int i = 0; i < g->n_nodes; i++) {
         const tutti_value *out = g->nodes[i]->out[0];
         tti_placement p = placed[out->id];
-        if (g->nodes[i]->op->traits & TTI_PARAM) T_EQ(p.spread, TTI_WHOLE);
-        if (p.spread == TTI_SPLIT) {
+        if (g->nodes[i]->op->traits & TTI_PARAM) T_EQ(p.kind, TTI_WHOLE);
+        if (p.kind == TTI_SPLIT) {
             T_EQ(p.dim, 0);
             T_EQ(out->type.shape.dim[0], NET_ROWS);
         }
     }
-    T_EQ(placed[net_find(g, "conv2d", "conv2")->out[0]->id].spread, TTI_SPLIT);
-    T_EQ(placed[net_find(g, "linear", "fc2")->out[0]->id].spread, TTI_SPLIT);
-    for (int i = 0; i < g->n_outputs; i++)
-        T_EQ(placed[g->outputs[i].value->id].spread, TTI_PARTIAL);
+    T_EQ(placed[net_find(g, "conv2d", "conv2")->out[0]->id].kind, TTI_SPLIT);
+    T_EQ(placed[net_find(g, "linear", "fc2")->out[0]->id].kind, TTI_SPLIT);
+    for (int i = 0; i < g->n_outputs; i++) T_EQ(placed[g->outputs[i].value->id].kind, TTI_PARTIAL);
     free(placed);
     tutti_graph_destroy(g);
 }
@@ -125,10 +124,10 @@ T_CASE(two_layers_along_a_tensor_axis) {
     tutti_graph *g = two_layers(false);
     T_OK(tti_split_placements(g, tensor_axis, NULL, placed));
     tti_placement hidden = placed[net_find(g, "linear", "fc1")->out[0]->id];
-    T_EQ(hidden.spread, TTI_SPLIT);
+    T_EQ(hidden.kind, TTI_SPLIT);
     T_EQ(hidden.dim, 1);
     T_EQ(placed[net_find(g, "gelu", "")->out[0]->id].dim, 1);
-    T_EQ(placed[tti_graph_output(g, "y")->id].spread, TTI_PARTIAL);
+    T_EQ(placed[tti_graph_output(g, "y")->id].kind, TTI_PARTIAL);
     tutti_graph_destroy(g);
     g = two_layers(true); /* the bias would be added once per worker */
     T_FAILS(tti_split_placements(g, tensor_axis, NULL, placed), TUTTI_E_UNSUPPORTED, "fc2");

@@ -272,7 +272,7 @@ static tutti_status adaptive_max_grad(tutti_graph *g, const tti_node *node, tutt
 
 /* Averages are linear: a term of a sum stays one. */
 static tutti_status avg_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
-    if (in[0].spread != TTI_PARTIAL) return tti_shard_planes(node, in, out);
+    if (in[0].kind != TTI_PARTIAL) return tti_shard_planes(node, in, out);
     out[0] = in[0];
     return TUTTI_OK;
 }

@@ -143,7 +143,7 @@ static tutti_status bilinear_grad(tutti_graph *g, const tti_node *node, tutti_va
 /* Planes stay whole; a term of a sum stays one. */
 static tutti_status resample_shard(const tti_node *node, const tti_placement *in,
                                    tti_placement *out) {
-    if (in[0].spread != TTI_PARTIAL) return tti_shard_planes(node, in, out);
+    if (in[0].kind != TTI_PARTIAL) return tti_shard_planes(node, in, out);
     out[0] = in[0];
     return TUTTI_OK;
 }

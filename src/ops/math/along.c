@@ -222,7 +222,7 @@ static tutti_status along_shard(const tti_node *node, const tti_placement *in, t
 /* The same, and linear in input 0. */
 static tutti_status linear_shard(const tti_node *node, const tti_placement *in,
                                  tti_placement *out) {
-    bool is_term = in[0].spread == TTI_PARTIAL && (node->n_in < 2 || in[1].spread == TTI_WHOLE);
+    bool is_term = in[0].kind == TTI_PARTIAL && (node->n_in < 2 || in[1].kind == TTI_WHOLE);
     if (!is_term) return along_shard(node, in, out);
     out[0] = in[0];
     return TUTTI_OK;

@@ -213,7 +213,7 @@ static tutti_status split_shard(const tti_node *node, const tti_placement *in, t
     const tutti_shape *full = &node->out[0]->type.shape;
     int dim = -1;
     for (int i = 0; i < 2; i++) {
-        if (in[i].spread != TTI_SPLIT) continue;
+        if (in[i].kind != TTI_SPLIT) continue;
         int d = in[i].dim + full->n_dims - tti_in_shape(node, i)->n_dims;
         if (dim >= 0 && d != dim) return tti_shard_refuse(node, in, "split along two dimensions");
         if (tti_in_dim(node, i, in[i].dim) != full->dim[d])
@@ -222,7 +222,7 @@ static tutti_status split_shard(const tti_node *node, const tti_placement *in, t
     }
     for (int i = 0; i < 2; i++) {
         int d = dim - (full->n_dims - tti_in_shape(node, i)->n_dims);
-        if (in[i].spread == TTI_SPLIT || d < 0) continue;
+        if (in[i].kind == TTI_SPLIT || d < 0) continue;
         if (tti_in_dim(node, i, d) != 1)
             return tti_shard_refuse(node, in, "a part meets a whole of the same dimension");
     }
@@ -230,14 +230,14 @@ static tutti_status split_shard(const tti_node *node, const tti_placement *in, t
     return TUTTI_OK;
 }
 
-static bool has_spread(const tti_placement *in, tti_spread spread) {
-    return in[0].spread == spread || in[1].spread == spread;
+static bool has_kind(const tti_placement *in, tti_placement_kind kind) {
+    return in[0].kind == kind || in[1].kind == kind;
 }
 
 /* rules: what partial inputs may do; splits and wholes are the same for every op. */
 static tutti_status binary_shard(const tti_node *node, const tti_placement *in, tti_placement *out,
                                  const tti_shard_rule *rules, int n_rules) {
-    if (has_spread(in, TTI_PARTIAL) || !has_spread(in, TTI_SPLIT))
+    if (has_kind(in, TTI_PARTIAL) || !has_kind(in, TTI_SPLIT))
         return tti_shard_match(node, rules, n_rules, in, out, "a term of a sum cannot be used");
     return split_shard(node, in, out);
 }
@@ -272,7 +272,7 @@ static tutti_status sum_to_shard(const tti_node *node, const tti_placement *in,
                                  tti_placement *out) {
     const tutti_shape *from = tti_in_shape(node, 0), *to = &node->out[0]->type.shape;
     out[0] = in[0];
-    if (in[0].spread != TTI_SPLIT) return TUTTI_OK;
+    if (in[0].kind != TTI_SPLIT) return TUTTI_OK;
     int d = in[0].dim - (from->n_dims - to->n_dims);
     bool stays = d >= 0 && to->dim[d] == from->dim[in[0].dim];
     out[0] = stays ? tti_split_along(d) : (tti_placement){TTI_PARTIAL, 0};
@@ -283,7 +283,7 @@ static tutti_status broadcast_to_shard(const tti_node *node, const tti_placement
                                        tti_placement *out) {
     const tutti_shape *from = tti_in_shape(node, 0), *to = &node->out[0]->type.shape;
     out[0] = in[0];
-    if (in[0].spread != TTI_SPLIT) return TUTTI_OK;
+    if (in[0].kind != TTI_SPLIT) return TUTTI_OK;
     int d = in[0].dim + to->n_dims - from->n_dims;
     if (to->dim[d] != from->dim[in[0].dim])
         return tti_shard_refuse(node, in, "split along a dimension that repeats");

@@ -92,8 +92,8 @@ static tutti_status product_shard(const tti_node *node, const tti_placement *in,
                                   tti_placement *out) {
     static const tti_shard_rule rules[] = {{"0W0", "0"}, {"PWW", "P"}, {"WPW", "P"}};
     int k = k_dim(node);
-    bool ids_whole = in[2].spread == TTI_WHOLE;
-    if (ids_whole && in[0].spread == TTI_WHOLE && tti_is_split(in[1], 3 - k))
+    bool ids_whole = in[2].kind == TTI_WHOLE;
+    if (ids_whole && in[0].kind == TTI_WHOLE && tti_is_split(in[1], 3 - k))
         out[0] = tti_split_along(1);
     else if (ids_whole && tti_is_split(in[0], 1) && tti_is_split(in[1], k))
         out[0] = (tti_placement){TTI_PARTIAL, 0};
@@ -142,10 +142,10 @@ static void grad_reference(const tti_args *a) {
 static tutti_status grad_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
     static const tti_shard_rule rules[] = {{"000", "P"}, {"PWW", "P"}, {"WPW", "P"}};
     int k = k_dim(node);
-    bool ids_whole = in[2].spread == TTI_WHOLE;
-    if (ids_whole && tti_is_split(in[0], 1) && in[1].spread == TTI_WHOLE)
+    bool ids_whole = in[2].kind == TTI_WHOLE;
+    if (ids_whole && tti_is_split(in[0], 1) && in[1].kind == TTI_WHOLE)
         out[0] = tti_split_along(3 - k);
-    else if (ids_whole && in[0].spread == TTI_WHOLE && tti_is_split(in[1], 1))
+    else if (ids_whole && in[0].kind == TTI_WHOLE && tti_is_split(in[1], 1))
         out[0] = tti_split_along(k);
     else
         return tti_shard_match(node, rules, 3, in, out, "dy, x and ids must be cut alike");

@@ -137,8 +137,8 @@ static tutti_status matmul_grad(tutti_graph *g, const tti_node *node, tutti_valu
 
 /* Leading dimensions split in a, and in b unless b is shared. */
 static bool matmul_batch_split(const product *p, const tti_placement *in, int n_dims) {
-    if (in[0].spread != TTI_SPLIT || in[0].dim >= n_dims - 2) return false;
-    return p->shared_b ? in[1].spread == TTI_WHOLE : tti_is_split(in[1], in[0].dim);
+    if (in[0].kind != TTI_SPLIT || in[0].dim >= n_dims - 2) return false;
+    return p->shared_b ? in[1].kind == TTI_WHOLE : tti_is_split(in[1], in[0].dim);
 }
 
 static tutti_status matmul_shard(const tti_node *node, const tti_placement *in,
@@ -150,9 +150,9 @@ static tutti_status matmul_shard(const tti_node *node, const tti_placement *in,
     static const tti_shard_rule partial[] = {{"PW", "P"}, {"WP", "P"}};
     if (matmul_batch_split(&p, in, na))
         out[0] = in[0];
-    else if (tti_is_split(in[0], m) && in[1].spread == TTI_WHOLE)
+    else if (tti_is_split(in[0], m) && in[1].kind == TTI_WHOLE)
         out[0] = tti_split_along(na - 2);
-    else if (in[0].spread == TTI_WHOLE && tti_is_split(in[1], n))
+    else if (in[0].kind == TTI_WHOLE && tti_is_split(in[1], n))
         out[0] = tti_split_along(na - 1);
     else if (tti_is_split(in[0], ka) && tti_is_split(in[1], kb))
         out[0] = (tti_placement){TTI_PARTIAL, 0};
@@ -253,7 +253,7 @@ static tutti_status linear_shard(const tti_node *node, const tti_placement *in,
 /* Rows of the weight may be packed, such as those of queries, keys and values. */
 static bool linear_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
     (void)n;
-    if (in[0].spread != TTI_WHOLE || !tti_is_packed(in[1], 0, in[1].groups)) return false;
+    if (in[0].kind != TTI_WHOLE || !tti_is_packed(in[1], 0, in[1].groups)) return false;
     if (node->n_in == 3 && !tti_is_packed(in[2], 0, in[1].groups)) return false;
     out[0] = (tti_cut){TTI_SPLIT, tti_in_shape(node, 0)->n_dims - 1, in[1].groups};
     return true;

@@ -154,8 +154,8 @@ static void argmax_reference(const tti_args *a) {
 
 /* ---- gradients ---- */
 
-/* dy repeated to the shape of x, through the shape with dimensions kept as 1. */
-static tutti_value *spread(tutti_graph *g, const tti_node *node, tutti_value *dy) {
+/* dy broadcast to the shape of x, by way of the shape with the reduced dimensions as 1. */
+static tutti_value *broadcast_grad(tutti_graph *g, const tti_node *node, tutti_value *dy) {
     tutti_shape kept = kept_shape(node, reduced_dims(node));
     const tutti_shape *x = tti_in_shape(node, 0);
     tti_attr_arg as_kept[] = {TTI_INTS("dims", kept.n_dims, kept.dim), {0}};
@@ -166,7 +166,7 @@ static tutti_value *spread(tutti_graph *g, const tti_node *node, tutti_value *dy
 
 static tutti_status sum_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                              const bool *need, tutti_value **dx) {
-    if (need[0]) dx[0] = spread(g, node, dy[0]);
+    if (need[0]) dx[0] = broadcast_grad(g, node, dy[0]);
     return tutti_graph_check(g);
 }
 
@@ -175,7 +175,7 @@ static tutti_status mean_grad(tutti_graph *g, const tti_node *node, tutti_value 
     if (!need[0]) return TUTTI_OK;
     double n = group_elems(node, reduced_dims(node));
     tti_attr_arg share[] = {TTI_FLOAT("alpha", n > 0 ? 1 / n : 0), {0}};
-    dx[0] = spread(g, node, tti_grad_emit(g, node, "affine", dy, 1, share));
+    dx[0] = broadcast_grad(g, node, tti_grad_emit(g, node, "affine", dy, 1, share));
     return tutti_graph_check(g);
 }
 
@@ -210,7 +210,7 @@ static int dim_in_output(const tti_node *node, unsigned reduced, int dim) {
 static tutti_status sum_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
     unsigned reduced = reduced_dims(node);
     out[0] = in[0];
-    if (in[0].spread != TTI_SPLIT) return TUTTI_OK;
+    if (in[0].kind != TTI_SPLIT) return TUTTI_OK;
     bool is_reduced = reduced & 1u << in[0].dim;
     out[0] = is_reduced ? (tti_placement){TTI_PARTIAL, 0}
                         : tti_split_along(dim_in_output(node, reduced, in[0].dim));
@@ -219,7 +219,7 @@ static tutti_status sum_shard(const tti_node *node, const tti_placement *in, tti
 
 /* The mean of means is the mean only if someone divides: refuse, and say what to use. */
 static tutti_status mean_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
-    if (in[0].spread == TTI_SPLIT && reduced_dims(node) & 1u << in[0].dim)
+    if (in[0].kind == TTI_SPLIT && reduced_dims(node) & 1u << in[0].dim)
         return tti_shard_refuse(node, in, "mean over a split dimension: use a sum and a count");
     return sum_shard(node, in, out);
 }
@@ -227,7 +227,7 @@ static tutti_status mean_shard(const tti_node *node, const tti_placement *in, tt
 static tutti_status max_reduce_shard(const tti_node *node, const tti_placement *in,
                                      tti_placement *out) {
     unsigned reduced = reduced_dims(node);
-    if (in[0].spread == TTI_PARTIAL || (in[0].spread == TTI_SPLIT && reduced & 1u << in[0].dim))
+    if (in[0].kind == TTI_PARTIAL || (in[0].kind == TTI_SPLIT && reduced & 1u << in[0].dim))
         return tti_shard_refuse(node, in, "a maximum over parts on different workers");
     return sum_shard(node, in, out);
 }
@@ -237,7 +237,7 @@ static tutti_status max_reduce_grad_shard(const tti_node *node, const tti_placem
     static const tti_shard_rule rules[] = {{"WWP", "P"}};
     unsigned reduced = reduced_dims(node);
     out[0] = in[0];
-    if (in[0].spread != TTI_SPLIT) return tti_shard_match(node, rules, 1, in, out, "all alike");
+    if (in[0].kind != TTI_SPLIT) return tti_shard_match(node, rules, 1, in, out, "all alike");
     int e = dim_in_output(node, reduced, in[0].dim);
     if (reduced & 1u << in[0].dim || !tti_is_split(in[1], e) || !tti_is_split(in[2], e))
         return tti_shard_refuse(node, in, "a maximum over parts on different workers");
@@ -247,10 +247,10 @@ static tutti_status max_reduce_grad_shard(const tti_node *node, const tti_placem
 static tutti_status argmax_shard(const tti_node *node, const tti_placement *in,
                                  tti_placement *out) {
     int axis = axis_of(node);
-    if (in[0].spread == TTI_PARTIAL || tti_is_split(in[0], axis))
+    if (in[0].kind == TTI_PARTIAL || tti_is_split(in[0], axis))
         return tti_shard_refuse(node, in, "a maximum over parts on different workers");
     out[0] = in[0];
-    if (out[0].spread == TTI_SPLIT && out[0].dim > axis) out[0].dim--;
+    if (out[0].kind == TTI_SPLIT && out[0].dim > axis) out[0].dim--;
     return TUTTI_OK;
 }
 

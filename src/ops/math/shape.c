@@ -67,7 +67,7 @@ static int matching_dim(const tutti_shape *from, int d, const tutti_shape *to) {
 static tutti_status reshape_shard(const tti_node *node, const tti_placement *in,
                                   tti_placement *out) {
     out[0] = in[0];
-    if (in[0].spread != TTI_SPLIT) return TUTTI_OK;
+    if (in[0].kind != TTI_SPLIT) return TUTTI_OK;
     const tutti_shape *to = &node->out[0]->type.shape;
     if (in[0].dim == 0 && tti_attr_int(node, "one_row") > 0 && to->n_dims > 0 && to->dim[0] == 1)
         return TUTTI_OK;

@@ -258,7 +258,7 @@ static tutti_status attention_grad_sums_shard(const tti_node *node, const tti_pl
  * heads, with their queries, keys and values. */
 static bool attention_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
     heads_view v = heads_of(node);
-    bool lengths_whole = node->n_in == 1 || in[1].spread == TTI_WHOLE;
+    bool lengths_whole = node->n_in == 1 || in[1].kind == TTI_WHOLE;
     if (!tti_is_packed(in[0], 2, 3) || !lengths_whole) return false;
     if (v.heads != v.kv_heads || v.heads % (size_t)n) return false;
     out[0] = (tti_cut){TTI_SPLIT, 2, 1};

@@ -183,9 +183,9 @@ static tutti_status gather_shard(const tti_node *node, const tti_placement *in,
                                  tti_placement *out) {
     static const tti_shard_rule rules[] = {{"PW", "P"}};
     int axis = gather_axis(node), n_ids = tti_in_shape(node, 1)->n_dims;
-    if (in[0].spread == TTI_WHOLE && in[1].spread == TTI_SPLIT)
+    if (in[0].kind == TTI_WHOLE && in[1].kind == TTI_SPLIT)
         out[0] = tti_split_along(axis + in[1].dim);
-    else if (in[0].spread == TTI_SPLIT && in[0].dim != axis && in[1].spread == TTI_WHOLE)
+    else if (in[0].kind == TTI_SPLIT && in[0].dim != axis && in[1].kind == TTI_WHOLE)
         out[0] = tti_split_along(in[0].dim < axis ? in[0].dim : in[0].dim + n_ids - 1);
     else
         return tti_shard_match(node, rules, 1, in, out, gather_why);
@@ -198,10 +198,10 @@ static tutti_status scatter_add_shard(const tti_node *node, const tti_placement 
     int axis = 0, n_ids = tti_in_shape(node, 1)->n_dims;
     TTI_ASSERT(scatter_axis(node, &axis) == TUTTI_OK);
     int at = in[0].dim - axis; /* which of the dimensions of ids, if 0 .. n_ids-1 */
-    bool cut = in[0].spread == TTI_SPLIT;
+    bool cut = in[0].kind == TTI_SPLIT;
     if (cut && at >= 0 && at < n_ids && tti_is_split(in[1], at))
         out[0] = (tti_placement){TTI_PARTIAL, 0};
-    else if (cut && (at < 0 || at >= n_ids) && in[1].spread == TTI_WHOLE)
+    else if (cut && (at < 0 || at >= n_ids) && in[1].kind == TTI_WHOLE)
         out[0] = tti_split_along(at < 0 ? in[0].dim : in[0].dim - n_ids + 1);
     else
         return tti_shard_match(node, rules, 1, in, out, gather_why);

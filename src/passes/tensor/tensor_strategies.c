@@ -23,9 +23,9 @@ tti_cut_code tti_code_split(int dim, int groups) {
 bool tti_code_is_split(tti_cut_code code) { return code >= TTI_CODE_SPLIT; }
 
 tti_cut_code tti_code_of(tti_cut cut) {
-    if (cut.spread == TTI_WHOLE) return TTI_CODE_WHOLE;
-    if (cut.spread == TTI_PARTIAL) return TTI_CODE_PARTIAL;
-    return cut.spread == TTI_OWN ? TTI_CODE_OWN : tti_code_split(cut.dim, cut.groups);
+    if (cut.kind == TTI_WHOLE) return TTI_CODE_WHOLE;
+    if (cut.kind == TTI_PARTIAL) return TTI_CODE_PARTIAL;
+    return cut.kind == TTI_OWN ? TTI_CODE_OWN : tti_code_split(cut.dim, cut.groups);
 }
 
 tti_cut tti_cut_of(tti_cut_code code) {
@@ -38,7 +38,7 @@ tti_cut tti_cut_of(tti_cut_code code) {
 
 bool tti_code_divides(tti_cut_code code, const tutti_shape *shape, int n) {
     tti_cut cut = tti_cut_of(code);
-    if (cut.spread != TTI_SPLIT) return true;
+    if (cut.kind != TTI_SPLIT) return true;
     return cut.dim < shape->n_dims && shape->dim[cut.dim] > 0 &&
            shape->dim[cut.dim] % ((int64_t)n * cut.groups) == 0;
 }
@@ -87,11 +87,11 @@ static bool ask(const tti_node *node, int n, const tti_cut *in, tti_strategy *st
         for (int i = 0; i < node->n_in; i++) {
             if (in[i].groups != 1 && !(node->op->traits & TTI_ELEMENTWISE)) return false;
             if (in[i].groups != in[0].groups) return false;
-            placed_in[i] = (tti_placement){in[i].spread, in[i].dim};
+            placed_in[i] = (tti_placement){in[i].kind, in[i].dim};
         }
         fits = node->op->shard(node, placed_in, placed) == TUTTI_OK;
         for (int k = 0; fits && k < node->op->n_out; k++)
-            cut[k] = (tti_cut){placed[k].spread, placed[k].dim, in[0].groups};
+            cut[k] = (tti_cut){placed[k].kind, placed[k].dim, in[0].groups};
     }
     for (int k = 0; fits && k < node->op->n_out; k++) strategy->out[k] = tti_code_of(cut[k]);
     return fits;
@@ -144,7 +144,7 @@ static void try_combination(strategies *w, const tti_cut *in) {
     bool whole = true;
     for (int i = 0; i < node->n_in; i++) {
         strategy.in[i] = tti_code_of(in[i]);
-        whole = whole && in[i].spread == TTI_WHOLE;
+        whole = whole && in[i].kind == TTI_WHOLE;
     }
     if (whole) {
         strategy.cost = w->work, strategy.divides = false;

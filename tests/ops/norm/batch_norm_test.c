@@ -361,12 +361,12 @@ T_CASE(statistics_are_own_or_joined) {
     const tti_node *apply = l.y->node, *sync = apply->in[1]->node, *stats = sync->in[0]->node;
     tti_placement out[TTI_MAX_OUT];
     T_OK(stats->op->shard(stats, (tti_placement[]){cut, term}, out));
-    T_EQ(out[0].spread, TTI_OWN);
+    T_EQ(out[0].kind, TTI_OWN);
     T_OK(sync->op->shard(sync, &own, out));
-    T_EQ(out[0].spread, TTI_WHOLE);
+    T_EQ(out[0].kind, TTI_WHOLE);
     T_FAILS(sync->op->shard(sync, &term, out), TUTTI_E_UNSUPPORTED, "own statistics");
     T_OK(apply->op->shard(apply, (tti_placement[]){cut, own, whole, whole}, out));
-    T_EQ(out[0].spread, TTI_SPLIT);
+    T_EQ(out[0].kind, TTI_SPLIT);
     T_OK(apply->op->shard(apply, (tti_placement[]){cut, whole, whole, whole}, out));
     T_FAILS(apply->op->shard(apply, (tti_placement[]){cut, term, whole, whole}, out),
             TUTTI_E_UNSUPPORTED, "bn_apply 'bn'");
