@@ -1,9 +1,10 @@
 /* tutti.h - includes all public headers.
  *
- * To begin: tutti/job.h and tutti/train.h run a job; tutti/graph.h and tutti/ops.h build models;
- * tutti/planner.h chooses a layout; tutti/profile.h shows where the time goes; tutti/comm.h has
- * collectives; tutti/launch.h starts ranks; tutti/data.h reads data sets; tutti/ckpt.h reads
- * checkpoints.  Each header describes its calls. */
+ * To begin: tutti/job.h and tutti/train.h run a job; tutti/session.h drives a model step by step;
+ * tutti/graph.h and tutti/ops.h build models; tutti/planner.h chooses a layout; tutti/profile.h
+ * shows where the time goes; tutti/comm.h has collectives; tutti/launch.h starts ranks;
+ * tutti/data.h reads data sets; tutti/ckpt.h reads checkpoints.  Each header describes its calls.
+ */
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 
@@ -23,6 +24,7 @@
 #include "tutti/ops.h"
 #include "tutti/planner.h"
 #include "tutti/profile.h"
+#include "tutti/session.h"
 #include "tutti/status.h"
 #include "tutti/train.h"
 #include "tutti/types.h"

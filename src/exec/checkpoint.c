@@ -1,5 +1,6 @@
 /* checkpoint.c - reads and writes parameters, states and averages, wherever they are: on a device,
  * in parts on several workers, at a parameter server. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/parts.h"
@@ -125,11 +126,29 @@ static tti_exec *with_state(tti_exec *x) {
     return offload ? tti_offload_host(offload) : x;
 }
 
+/* Summed gradients of sharded workers, which lie in a bucket each or with the state. */
+static tutti_status gather_gradients_of_slot(tti_exec *x, const request *want) {
+    const tti_setup *setup = tti_setup_of(x);
+    float *own = calloc(setup->share.n_elems + 1, sizeof *own);
+    if (!own) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory for gradients");
+    for (int i = 0; i < setup->share.n_blocks; i++) {
+        const tti_own_block *block = &setup->share.blocks[i];
+        const tti_update_step *step = &setup->desc.plan->updates[block->update];
+        memcpy(own + block->state, tti_own_grads(x, block), step->n_elems * sizeof *own);
+    }
+    tutti_status st = tti_sharded_gather_slot(x, own, want->first, want->n_elems);
+    if (st == TUTTI_OK) st = tutti_comm_barrier(setup->desc.comm); /* others read own */
+    free(own);
+    return st;
+}
+
 /* A slot lies in one bucket: its bounds, cut to the slot, are the parts to gather. */
 static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
     tti_exec_device *device = tti_device_of(x);
+    bool is_grads = want->k == TTI_STATE_GRADS;
+    if (arrays->sharded && is_grads) return gather_gradients_of_slot(x, want);
     if (arrays->sharded)
         return tti_sharded_gather_slot(x, state_array(arrays, device, want->k), want->first,
                                        want->n_elems);
@@ -138,8 +157,9 @@ static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
     for (int r = 0; r <= setup->n_ranks; r++)
         slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
     arrays->has_whole_ema = false;
-    tti_zero_place_own(setup, state_array(arrays, device, want->k), (tti_range){want->first, last},
-                       to);
+    if (!is_grads) /* these lie there already */
+        tti_zero_place_own(setup, state_array(arrays, device, want->k),
+                           (tti_range){want->first, last}, to);
     return tti_comm_gather_parts(
         setup->desc.comm,
         &(tti_parts_desc){.src = to, .dst = to, .bounds = slot, .n_groups = 1, .dtype = TUTTI_F32});
@@ -152,6 +172,7 @@ static tutti_status broadcast_request(const tti_setup *setup, request *want) {
 /* NULL: it is in parts. */
 static float *whole_array(tti_exec *x, int k) {
     if (k == TTI_STATE_PARAMS) return tti_exec_params(x);
+    if (k == TTI_STATE_GRADS) return tti_exec_divides(tti_setup_of(x)) ? NULL : tti_exec_grads(x);
     return k == TTI_STATE_EMA ? tti_exec_ema(x) : tti_exec_state(x, k);
 }
 
@@ -177,7 +198,7 @@ tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, co
 tutti_status tti_exec_serve_data(tti_exec *x) {
     float *whole;
     x = with_state(x);
-    if (!tti_exec_has_parts(tti_setup_of(x))) return TUTTI_OK;
+    if (!tti_exec_divides(tti_setup_of(x))) return TUTTI_OK;
     TTI_TRY(staging_of(x, &whole));
     TTI_TRY(tti_exec_pull(x));
     for (;;) {
@@ -189,7 +210,23 @@ tutti_status tti_exec_serve_data(tti_exec *x) {
 }
 
 tutti_status tti_exec_serve_data_end(const tti_setup *setup) {
-    return tti_exec_has_parts(setup) ? broadcast_request(setup, &(request){.k = END}) : TUTTI_OK;
+    return tti_exec_divides(setup) ? broadcast_request(setup, &(request){.k = END}) : TUTTI_OK;
+}
+
+tutti_status tti_exec_whole_gradients(tti_exec *x, float **grads) {
+    const tti_setup *setup = tti_setup_of(x);
+    *grads = tti_arrays_of(x)->sharded ? NULL : tti_exec_grads(x);
+    if (!*grads || !tti_exec_divides(setup)) return TUTTI_OK;
+    return tti_zero_gather(setup, *grads, *grads);
+}
+
+tutti_status tti_exec_broadcast_params(tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_update_forget_hashes(tti_update_of(x));
+    if (setup->n_ranks == 1) return TUTTI_OK;
+    if (setup->desc.shared_params) return tutti_comm_barrier(setup->desc.comm);
+    return tutti_comm_broadcast(setup->desc.comm, tti_arrays_of(x)->params,
+                                setup->desc.plan->n_flat, TUTTI_F32, 0);
 }
 
 void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const float *data) {

@@ -105,6 +105,21 @@ int tti_exec_steps_per_launch(const tti_exec *exec);
 /* How devices add between workers, in words; "" where none do.  Valid as long as exec. */
 const char *tti_exec_way(const tti_exec *exec);
 
+/* The two parts of a step of a worker on the host without a parameter server: the first one ends
+ * before the update, and may be repeated.  tti_exec_fetch then has the gradients.  Collective. */
+tutti_status tti_exec_compute_gradients(tti_exec *exec, const tti_step_desc *desc,
+                                        tti_step_result *result);
+/* keeps_params: as in tti_step_desc; result is that of the whole step. */
+tutti_status tti_exec_apply_gradients(tti_exec *exec, double lr, bool keeps_params,
+                                      tti_step_result *result);
+
+/* The summed gradients as one flat array, between the two; NULL where no worker has room for them
+ * (desc.zero 2 and 3).  Collective. */
+tutti_status tti_exec_whole_gradients(tti_exec *exec, float **grads);
+
+/* The flat parameters of the first worker of desc.comm become those of all.  Collective. */
+tutti_status tti_exec_broadcast_params(tti_exec *exec);
+
 /* Sums over one batch of evaluation data, added to loss_sum, count and correct.  Collective. */
 tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 

@@ -11,9 +11,17 @@
 #include "exec/host/main_queue.h"
 #include "exec/worker/worker.h"
 
+/* A step that stopped before its update. */
+typedef struct begun_step {
+    tti_step_desc desc;
+    tti_step_result result;
+    tti_host_main main;
+} begun_step;
+
 struct tti_host {
     tti_step_program *programs[TTI_N_FORMS];
     tti_comm_thread *comm_thread; /* NULL: the programs have nothing for it */
+    begun_step begun;
 };
 
 /* ---- building ---- */
@@ -185,7 +193,9 @@ static tutti_status run_steps(flight *f) {
     if (r->program->side && f->timed)
         tti_profile_add(x, TTI_ROW_PARTS, tti_part_other(is_backward(f) ? "backward" : "forward"),
                         f->shard, start, end);
-    if (in->last == r->program->program->n_steps) tti_exec_keep_sums(tally, f->instance, f->shard);
+    if (in->last < r->program->program->n_steps) return TUTTI_OK;
+    tti_exec_keep_sums(tally, f->instance, f->shard);
+    tti_exec_copy_outputs(r->desc, f->instance, f->shard - setup->first_shard);
     return TUTTI_OK;
 }
 
@@ -274,28 +284,56 @@ static tutti_status compute(const step_run *r) {
     return tti_exec_compute_thread_status(x);
 }
 
-tutti_status tti_host_run(tti_exec *x, const tti_step_desc *desc, tti_step_form form,
-                          tti_step_result *result) {
-    const tti_setup *setup = tti_setup_of(x);
-    tti_host *host = tti_host_of(x);
-    step_run r = {
-        .x = x, .desc = desc, .program = host->programs[form], .eval = form == TTI_FORM_EVAL};
-    if (r.program->has_comm) r.thread = host->comm_thread;
-    tti_host_main m = {
-        .x = x, .desc = desc, .result = result, .program = r.program, .eval = r.eval};
+/* All of a step up to the instructions after the reductions. */
+static tutti_status run_until_reduced(tti_host_main *m, tti_step_form form) {
+    tti_exec *x = m->x;
+    step_run r = {.x = x, .desc = m->desc, .program = m->program, .eval = form == TTI_FORM_EVAL};
+    if (r.program->has_comm) r.thread = tti_host_of(x)->comm_thread;
+    m->eval = r.eval;
     tti_tally_of(x)->sent_bytes = 0;
-    TTI_TRY(tti_host_begin(&m));
-    if (!r.eval) tti_exec_note(setup, desc, "compute");
-    m.start_ns = tti_now_ns();
+    TTI_TRY(tti_host_begin(m));
+    if (!r.eval) tti_exec_note(tti_setup_of(x), m->desc, "compute");
+    m->start_ns = tti_now_ns();
     tutti_status computed = compute(&r);
-    m.computed_ns = tti_now_ns();
-    tti_profile_mark(x, m.computed_ns);
-    if (!r.eval) tti_exec_note(setup, desc, "reduce");
-    tutti_status reduced = tti_host_reduce(&m), communicated = tti_comm_thread_finish(r.thread);
+    m->computed_ns = tti_now_ns();
+    tti_profile_mark(x, m->computed_ns);
+    if (!r.eval) tti_exec_note(tti_setup_of(x), m->desc, "reduce");
+    tutti_status reduced = tti_host_reduce(m), communicated = tti_comm_thread_finish(r.thread);
     TTI_TRY(tti_exec_compute_thread_status(
         x)); /* also of a compute thread that failed in a reduction */
     TTI_TRY(computed);
     TTI_TRY(reduced);
-    TTI_TRY(communicated);
+    return communicated;
+}
+
+tutti_status tti_host_run(tti_exec *x, const tti_step_desc *desc, tti_step_form form,
+                          tti_step_result *result) {
+    tti_host_main m = {
+        .x = x, .desc = desc, .result = result, .program = tti_host_of(x)->programs[form]};
+    TTI_TRY(run_until_reduced(&m, form));
     return tti_host_finish(&m);
 }
+
+tutti_status tti_host_compute_gradients(tti_exec *x, const tti_step_desc *desc,
+                                        tti_step_form form) {
+    tti_host *host = tti_host_of(x);
+    begun_step *begun = &host->begun;
+    *begun = (begun_step){.desc = *desc};
+    begun->main = (tti_host_main){.x = x,
+                                  .desc = &begun->desc,
+                                  .result = &begun->result,
+                                  .program = host->programs[form],
+                                  .stops = true};
+    TTI_TRY(run_until_reduced(&begun->main, form));
+    return tti_host_finish(&begun->main);
+}
+
+tutti_status tti_host_apply_gradients(tti_exec *x, double lr, bool keeps_params) {
+    begun_step *begun = &tti_host_of(x)->begun;
+    begun->desc.lr = lr;
+    begun->desc.keeps_params = keeps_params;
+    begun->main.stops = false;
+    return tti_host_finish(&begun->main);
+}
+
+tti_step_result *tti_host_begun_result(tti_host *host) { return &host->begun.result; }

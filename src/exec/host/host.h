@@ -17,4 +17,10 @@ void tti_host_destroy(tti_host *host);
 tutti_status tti_host_run(tti_exec *x, const tti_step_desc *desc, tti_step_form form,
                           tti_step_result *result);
 
+/* The same of a step of training up to its update, which apply runs.  The result of the step lives
+ * as long as the host, until the next one begins. */
+tutti_status tti_host_compute_gradients(tti_exec *x, const tti_step_desc *desc, tti_step_form form);
+tutti_status tti_host_apply_gradients(tti_exec *x, double lr, bool keeps_params);
+tti_step_result *tti_host_begun_result(tti_host *host);
+
 #endif /* TTI_EXEC_HOST_H */

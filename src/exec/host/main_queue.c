@@ -219,10 +219,12 @@ static tutti_status run_next(tti_host_main *m) {
     return TUTTI_OK;
 }
 
-/* Moves to the next instruction of this queue; false: there is none. */
+/* Moves to the next instruction of this queue; false: there is none, or it is to wait. */
 static bool find_next(tti_host_main *m) {
     const tti_step_program *p = m->program;
     while (m->next < p->n_instrs && p->instrs[m->next].queue != TTI_ON_MAIN) m->next++;
+    if (m->stops && m->next < p->n_instrs && p->instrs[m->next].kind == TTI_UPDATE_BLOCKS)
+        return false;
     return m->next < p->n_instrs;
 }
 

@@ -14,6 +14,7 @@ typedef struct tti_host_main {
     int64_t start_ns, computed_ns; /* the compute threads began and ended */
     int64_t comm_ns, update_ns;    /* of the instructions after them, by what they do */
     int next;                      /* the next instruction */
+    bool stops;                    /* before the update */
 } tti_host_main;
 
 /* Before the compute threads; the reductions after them; and the rest, which fills the result. */

@@ -6,6 +6,7 @@
 enum {
     TTI_STATE_EMA = -1,    /* the averaged parameters */
     TTI_STATE_PARAMS = -2, /* the parameters */
+    TTI_STATE_GRADS = -4,  /* the summed gradients, after tti_exec_compute_gradients */
 };
 
 #endif /* TTI_EXEC_STATE_ARRAYS_H */

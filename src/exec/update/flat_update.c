@@ -300,7 +300,8 @@ static tutti_status update_block(tti_update *u, int thread, size_t i) {
                         "fault of the memory is likely",
                         (unsigned long long)u->step.step,
                         u->desc.plan->slots[step->slot].param->name);
-    if (step->node) TTI_TRY(run_block(u, thread, own, step->node, NULL));
+    bool changes = step->node && !(u->step.keeps_params && !u->desc.plan->slots[step->slot].buffer);
+    if (changes) TTI_TRY(run_block(u, thread, own, step->node, NULL));
     if (u->step.arrays.ema) average_block(u, own);
     uint64_t hash = hash_block(u, step, w);
     u->threads[thread].hash += hash;

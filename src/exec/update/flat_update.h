@@ -59,8 +59,9 @@ typedef struct tti_update_step_desc {
     tti_update_arrays arrays;
     uint64_t step;
     double lr;
-    double inv_count; /* 1 / (number of counted samples * loss scale) */
-    int64_t n_rows;   /* real samples of the global batch */
+    double inv_count;  /* 1 / (number of counted samples * loss scale) */
+    int64_t n_rows;    /* real samples of the global batch */
+    bool keeps_params; /* only buffers change */
 } tti_update_step_desc;
 
 /* Begins a step: adds the L1 term to the gradients and clips their elements, as desc asks. */

@@ -103,6 +103,14 @@ typedef struct tti_shard_data {
     int32_t n_rows; /* real samples, the first ones; the others are padding */
 } tti_shard_data;
 
+/* An output of the program that is copied to the caller, on the host: that of shard i of this
+ * worker to `to` + i * n_bytes. */
+typedef struct tti_output_copy {
+    const char *name;
+    size_t n_bytes;
+    void *to;
+} tti_output_copy;
+
 typedef struct tti_step_desc {
     uint64_t step; /* updates done before this one */
     double lr;
@@ -120,6 +128,10 @@ typedef struct tti_step_desc {
     bool average;       /* desc.local: parameters are averaged after this step, on all workers */
     bool average_state; /* and so are state and averages of parameters */
     bool vote;          /* this worker wants something done, such as a stop */
+    const tti_output_copy *outputs; /* [n_outputs], of the programs that have them */
+    int n_outputs;
+    bool keeps_params; /* tti_exec_apply_gradients: the caller has updated the parameters, and only
+                          buffers change */
 } tti_step_desc;
 
 typedef struct tti_step_result {

@@ -126,6 +126,15 @@ void tti_exec_keep_sums(tti_tally *tally, tti_instance *instance, int shard) {
             sums[i] = *(const float *)tti_instance_output(instance, names[i]);
 }
 
+void tti_exec_copy_outputs(const tti_step_desc *desc, const tti_instance *instance, int index) {
+    for (int i = 0; i < desc->n_outputs; i++) {
+        const tti_output_copy *copy = &desc->outputs[i];
+        if (!tti_instance_has_output(instance, copy->name)) continue;
+        memcpy((char *)copy->to + (size_t)index * copy->n_bytes,
+               tti_instance_output(instance, copy->name), copy->n_bytes);
+    }
+}
+
 /* A stage of a pipeline has only the inputs that it reads. */
 static void feed_one(tti_instance *instance, int input, const void *data) {
     if (input >= 0) tti_instance_set_input(instance, input, data);

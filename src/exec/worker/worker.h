@@ -155,6 +155,8 @@ bool tti_exec_has_wire(const tti_exec *exec);
 void tti_exec_feed(tti_tally *tally, tti_instance *instance, const tti_inputs *inputs,
                    const tti_shard_data *data);
 void tti_exec_keep_sums(tti_tally *tally, tti_instance *instance, int shard);
+/* desc->outputs of shard number index of this worker. */
+void tti_exec_copy_outputs(const tti_step_desc *desc, const tti_instance *instance, int index);
 
 /* For tti_exec_spent: the worker, or one of its compute threads while the others ran, has waited
  * for others, or communicated, for t_ns.  Any thread. */

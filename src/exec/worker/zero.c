@@ -138,8 +138,9 @@ tutti_status tti_exec_update(tti_exec *x, const tti_step_desc *desc, double inv_
                                                      .step = desc->step,
                                                      .lr = desc->lr,
                                                      .inv_count = inv_count,
-                                                     .n_rows = desc->n_rows});
-    if (clip_norm > 0 || setup->desc.watch_gradients) {
+                                                     .n_rows = desc->n_rows,
+                                                     .keeps_params = desc->keeps_params});
+    if (!desc->keeps_params && (clip_norm > 0 || setup->desc.watch_gradients)) {
         TTI_TRY(global_norm(setup, update, inv_count, &result->grad_norm));
         if (!isfinite(result->grad_norm)) {
             result->skipped = true;
@@ -149,7 +150,7 @@ tutti_status tti_exec_update(tti_exec *x, const tti_step_desc *desc, double inv_
             clip = clip_norm / (result->grad_norm + 1e-6);
     }
     tti_update_set_clip(update, clip);
-    if (setup->desc.plan->takes_norms) TTI_TRY(slot_norms(setup, update));
+    if (setup->desc.plan->takes_norms && !desc->keeps_params) TTI_TRY(slot_norms(setup, update));
     tutti_status st = tti_update_run(update, &tally->last_hash);
     if (st != TUTTI_OK) {
         tti_exec_compute_thread_failed(threads, &threads->thread[0], st);

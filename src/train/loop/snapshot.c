@@ -146,8 +146,7 @@ static tutti_status list_tensors(const tti_blueprint *b, const tti_exec *exec, t
     return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory") : TUTTI_OK;
 }
 
-/* Computes the hash of the whole model, which is the same for any layout of workers. */
-static tutti_status hash_all(const tti_blueprint *b, tti_exec *exec, uint64_t *hash) {
+tutti_status tti_snapshot_hash(const tti_blueprint *b, tti_exec *exec, uint64_t *hash) {
     if (b->n_parts == 0) return tti_exec_params_hash(exec, hash);
     *hash = 0;
     for (int i = 0; i < b->plan->n_slots; i++) {
@@ -181,7 +180,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
     print_order(b->plan, &order);
     uint64_t hash = 0;
     tutti_status st = tti_exec_pull(exec);
-    if (st == TUTTI_OK) st = hash_all(b, exec, &hash);
+    if (st == TUTTI_OK) st = tti_snapshot_hash(b, exec, &hash);
     if (st == TUTTI_OK) st = list_tensors(b, exec, &t);
     char plateau[TTI_PLATEAU_TEXT], scale[64];
     tti_plateau_print(&state->plateau, plateau);
@@ -338,6 +337,16 @@ tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const cha
     tutti_status st = check_identity(b, ckpt);
     if (st == TUTTI_OK) st = check_backend(b, ckpt, reporter);
     if (st == TUTTI_OK) st = read_all(b, exec, ckpt);
+    if (st == TUTTI_OK) st = read_state(ckpt, state);
+    tti_ckpt_close(ckpt);
+    return st;
+}
+
+tutti_status tti_snapshot_restore(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
+                                  tti_run_state *state) {
+    tti_ckpt *ckpt;
+    TTI_TRY(tti_ckpt_open(run_dir, NULL, NULL, &ckpt));
+    tutti_status st = read_all(b, exec, ckpt);
     if (st == TUTTI_OK) st = read_state(ckpt, state);
     tti_ckpt_close(ckpt);
     return st;

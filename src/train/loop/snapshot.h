@@ -28,4 +28,13 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
 tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
                                tti_reporter *reporter, tti_run_state *state);
 
+/* Computes the hash of the whole model, which is the same for any layout of workers.  Called by
+ * rank 0, after tti_exec_pull, while the others are in tti_exec_serve. */
+tutti_status tti_snapshot_hash(const tti_blueprint *b, tti_exec *exec, uint64_t *hash);
+
+/* Loads it without a reporter, for a loop of the caller: other data, batch, shards and seed are
+ * accepted; parameters and optimizer must be the same.  Warnings are dropped. */
+tutti_status tti_snapshot_restore(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
+                                  tti_run_state *state);
+
 #endif /* TTI_TRAIN_SNAPSHOT_H */

@@ -177,21 +177,12 @@ static tutti_status find_checkpoints(worker_loop *s, bool *any) {
                                    "there is no checkpoint yet: the run starts from the beginning");
 }
 
-/* Sets the initial parameters from the seed, model.file or model.init. */
-static tutti_status begin_anew(worker_loop *s) {
-    const char *path = s->c->model.init;
-    if (!*path && !s->b->import) return TUTTI_OK;
-    if (s->b->import) TTI_TRY(tti_imported_load(s->b, s->exec));
-    if (*path) TTI_TRY(tti_pretrained_load(s->b, s->exec, path));
-    return tti_exec_check_params(s->exec, 0);
-}
-
 static tutti_status resume(worker_loop *s) {
     bool any = false;
     s->state = (tti_run_state){.plateau = tti_plateau_begin()};
     tti_numerics_loss_scale(s->c, &s->state.loss_scale);
     if (s->desc->resume) TTI_TRY(find_checkpoints(s, &any));
-    if (!any) return begin_anew(s);
+    if (!any) return tti_first_weights_load(s->b, s->exec);
     TTI_TRY(tti_snapshot_load(s->b, s->exec, s->desc->run_dir, &s->reporter, &s->state));
     s->saved_step = s->state.step;
     return tti_exec_check_params(s->exec, (uint64_t)s->state.step);

@@ -71,8 +71,10 @@ static void count_steps(tti_blueprint *b) {
     b->n_shards = (int)c->parallel.shards;
     b->has_shard_map = tti_load_weights_given(c, b->mesh.data, b->n_shards, &b->shard_map);
     b->rows_per_shard = tti_rows_per_shard(c->train.batch, b->n_shards);
-    b->steps_per_epoch =
-        tti_steps_per_epoch(tutti_dataset_get_info(b->train)->n_samples, c->train.batch);
+    int64_t n_samples = tutti_dataset_get_info(b->train)->n_samples;
+    b->steps_per_epoch = tti_steps_per_epoch(n_samples, c->train.batch);
+    if (b->gives_outputs)
+        b->steps_per_epoch = TTI_MAX(b->steps_per_epoch, 1); /* it may have none */
     int64_t by_epochs = c->train.epochs * b->steps_per_epoch;
     b->schedule_steps = c->schedule.steps > 0 ? c->schedule.steps : by_epochs;
     b->n_steps = c->train.steps > 0 ? c->train.steps : by_epochs;
@@ -126,7 +128,8 @@ static tti_shard_graph_desc graph_desc(const tutti_job *job, const tti_blueprint
                                   .info = info,
                                   .rows = b->rows_per_shard,
                                   .n_shards = b->n_shards,
-                                  .gives_logits = b->gives_logits};
+                                  .gives_logits = b->gives_logits || b->gives_outputs,
+                                  .has_host_loss = b->has_host_loss};
 }
 
 static tutti_status make_graph(const tutti_job *job, const tti_blueprint *b,
@@ -351,6 +354,7 @@ typedef struct requested {
     const tti_blueprint *like;  /* lends its data sets; NULL: they are opened */
     const tti_devices *devices; /* NULL: those that the job finds */
     bool gives_logits, one_row;
+    bool gives_outputs, has_host_loss; /* as in tti_blueprint */
     tti_data_spec
         *spec; /* specification of a trained model: no training data is read; NULL: it is read */
     bool reads_test;             /* with spec: the test split is opened */
@@ -392,7 +396,7 @@ static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint
         TTI_TRY(w->spec ? open_for_use(b, w->spec, w->reads_test, w->is_other_data) : open_data(b));
     count_steps(b);
     if (w->one_row) b->rows_per_shard = 1;
-    if (!b->gives_logits) TTI_TRY(check_target(b));
+    if (!b->gives_logits && !b->has_host_loss) TTI_TRY(check_target(b));
     TTI_TRY(check_mixup(b));
     if (w->link)
         b->link = *w->link;
@@ -418,6 +422,8 @@ static tutti_status create(const tutti_job *job, const requested *w, tti_bluepri
     tti_model_name(job, b->model_name, sizeof b->model_name);
     tti_model_identity(job, b->model_identity, sizeof b->model_identity);
     b->gives_logits = w->gives_logits;
+    b->gives_outputs = w->gives_outputs;
+    b->has_host_loss = w->has_host_loss;
     b->borrows_data = w->like != NULL;
     b->cache = w->cache;
     if (w->like) b->train = w->like->train, b->test = w->like->test;
@@ -486,6 +492,19 @@ tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_bluepr
                                .is_other_data = use->is_other_data,
                                .rank = -1,
                                .local_rank = -1},
+                  out);
+}
+
+tutti_status tti_blueprint_create_for_session(const tutti_job *job,
+                                              const tti_blueprint_session *session,
+                                              tti_blueprint **out) {
+    return create(job,
+                  &(requested){.spec = session->spec,
+                               .gives_outputs = true,
+                               .has_host_loss = session->has_host_loss,
+                               .rank = session->rank,
+                               .local_rank = session->local_rank,
+                               .link = session->link},
                   out);
 }
 

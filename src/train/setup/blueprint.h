@@ -34,13 +34,14 @@ typedef struct tti_blueprint {
     tutti_model_params model_params;
     tti_import *import; /* model of model.file; NULL: the job has none */
     bool borrows_import;
-    char model_name[128];            /* as tti_model_name has it */
-    char model_identity[160];        /* as tti_model_identity has it */
-    bool has_accuracy;               /* the loss counts correct predictions */
-    bool gives_logits, borrows_data; /* see tti_blueprint_create_for_use */
-    int n_workers, n_shards;         /* n_workers = mesh.data x ranks of a model group */
-    bool has_shard_map;              /* the job sets the shard map; else runs are equal */
-    tti_shard_map shard_map;         /* or measured at the start */
+    char model_name[128];              /* as tti_model_name has it */
+    char model_identity[160];          /* as tti_model_identity has it */
+    bool has_accuracy;                 /* the loss counts correct predictions */
+    bool gives_logits, borrows_data;   /* see tti_blueprint_create_for_use */
+    bool gives_outputs, has_host_loss; /* see tti_blueprint_session */
+    int n_workers, n_shards;           /* n_workers = mesh.data x ranks of a model group */
+    bool has_shard_map;                /* the job sets the shard map; else runs are equal */
+    tti_shard_map shard_map;           /* or measured at the start */
     int64_t rows_per_shard;
     int64_t steps_per_epoch, n_steps; /* n_steps: steps of the whole run */
     int64_t schedule_steps;           /* length of the learning rate schedule */
@@ -90,6 +91,18 @@ typedef struct tti_blueprint_use {
  * classes]. */
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint_use *use,
                                           tti_blueprint **out);
+
+/* A blueprint for a session: the evaluation program has the outputs that the model names. */
+typedef struct tti_blueprint_session {
+    tti_data_spec
+        *spec; /* the samples, which the caller feeds: no data is opened; NULL: the job's */
+    bool has_host_loss;   /* see tti_shard_graph_desc */
+    int rank, local_rank; /* of the process; -1: workers are threads */
+    const tti_bucket_link *link;
+} tti_blueprint_session;
+tutti_status tti_blueprint_create_for_session(const tutti_job *job,
+                                              const tti_blueprint_session *session,
+                                              tti_blueprint **out);
 void tti_blueprint_destroy(tti_blueprint *blueprint);
 
 /* Builds the graph of one shard, before any pass; owned by the caller. */

@@ -175,3 +175,11 @@ tutti_status tti_imported_load(const tti_blueprint *b, tti_exec *exec) {
     if (st != TUTTI_OK) tti_fail_context("model.file: ");
     return st == TUTTI_OK ? tti_exec_push(exec) : st;
 }
+
+tutti_status tti_first_weights_load(const tti_blueprint *b, tti_exec *exec) {
+    const char *path = b->config.model.init;
+    if (!*path && !b->import) return TUTTI_OK;
+    if (b->import) TTI_TRY(tti_imported_load(b, exec));
+    if (*path) TTI_TRY(tti_pretrained_load(b, exec, path));
+    return tti_exec_check_params(exec, 0);
+}

@@ -15,4 +15,8 @@ tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const c
 /* Replaces them by those of model.file, which has all of them. */
 tutti_status tti_imported_load(const tti_blueprint *b, tti_exec *exec);
 
+/* Sets the first parameters of a run: those of model.file, and then of model.init; without either
+ * they stay those of the seed.  Compares them between all workers.  Called by every rank. */
+tutti_status tti_first_weights_load(const tti_blueprint *b, tti_exec *exec);
+
 #endif /* TTI_TRAIN_PRETRAINED_H */

@@ -138,6 +138,58 @@ static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_gra
     return tti_objective_add_named(g, d->config, out->logits, target, tutti_find_present(g));
 }
 
+/* ---- the loss of the caller ---- */
+
+static size_t end_of_samples(const tti_shard_graph_desc *d) {
+    if (d->info->n_fields > 0) return tti_field_offset(d->info->fields, d->info->n_fields, d->rows);
+    const tutti_field x = {"x", d->info->x};
+    return tti_field_offset(&x, 1, d->rows);
+}
+
+static tutti_value *add_seed(tutti_graph *g, const char *name, const tutti_shape *shape,
+                             size_t *offset) {
+    char text[TTI_MAX_NAME];
+    const tutti_type type = {TUTTI_F32, *shape};
+    const tutti_field block = {"", type};
+    size_t at = *offset;
+    snprintf(text, sizeof text, "seed.%s", name);
+    *offset += tti_field_offset(&block, 1, 1);
+    return tti_input_field(g, text, &type, at);
+}
+
+bool tti_shard_graph_is_output(const tutti_graph *g, int i, int64_t rows) {
+    const tti_output *out = &g->outputs[i];
+    static const char *const sums[] = {"loss_sum", "count", "correct"};
+    for (size_t k = 0; k < TTI_COUNT(sums); k++)
+        if (strcmp(out->name, sums[k]) == 0) return false;
+    const tutti_type *type = &out->value->type;
+    return strncmp(out->name, "stat.", 5) != 0 && type->shape.n_dims > 0 &&
+           type->shape.dim[0] % rows == 0 && type->shape.dim[0] > 0 &&
+           (type->dtype == TUTTI_F32 || type->dtype == TUTTI_I32);
+}
+
+static tutti_status add_host_loss(const tti_shard_graph_desc *d, tutti_graph *g) {
+    size_t offset = end_of_samples(d);
+    tutti_value *sum = NULL;
+    int n = g->n_outputs;
+    if (!g->training) return TUTTI_OK;
+    for (int i = 0; i < n; i++) {
+        if (!tti_shard_graph_is_output(g, i, d->rows)) continue;
+        tutti_value *value = g->outputs[i].value;
+        if (value->type.dtype != TUTTI_F32) continue;
+        tutti_value *seed = add_seed(g, g->outputs[i].name, &value->type.shape, &offset);
+        tutti_value *term = tutti_sum(g, tutti_mul(g, value, seed), NULL);
+        sum = sum ? tutti_add(g, sum, term) : term;
+    }
+    if (!sum)
+        return tti_fail(TUTTI_E_INVALID,
+                        "model: it has no output f32 [N,...], of which the caller could compute a "
+                        "loss");
+    tutti_value *count = tutti_sum(g, add_seed(g, "count", &TUTTI_SHAPE(d->rows), &offset), NULL);
+    tutti_set_loss(g, (tutti_loss){sum, count, NULL});
+    return tutti_graph_check(g);
+}
+
 /* ---- all together ---- */
 
 static tutti_status add_loss(const tti_shard_graph_desc *d, tutti_graph *g,
@@ -170,9 +222,9 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
     g->joins_samples = d->import && (has_fields || tti_import_n_inputs(d->import) > 1);
     TTI_TRY(tti_model_build(d->job, d->import, d->params, g, x, &out));
     TTI_TRY(tutti_graph_check(g));
-    TTI_TRY(add_loss(d, g, &out));
+    if (!d->has_host_loss) TTI_TRY(add_loss(d, g, &out));
     tutti_value *result = out.logits ? out.logits : out.loss;
-    if (d->gives_logits && !g->training && result && !tti_graph_output(g, "logits"))
-        tutti_output(g, "logits", result);
-    return tutti_graph_check(g);
+    bool names = d->gives_logits && (!g->training || d->has_host_loss);
+    if (names && result && !tti_graph_output(g, "logits")) tutti_output(g, "logits", result);
+    return d->has_host_loss ? add_host_loss(d, g) : tutti_graph_check(g);
 }

@@ -13,9 +13,16 @@ typedef struct tti_shard_graph_desc {
     int64_t rows; /* of the shard */
     int n_shards;
     bool gives_logits; /* an output "logits" too, in a graph for evaluation */
+    /* The caller computes the loss of the outputs.  The graph for training then has the inputs
+     * "seed.OUTPUT" with d loss_sum / d output and "seed.count" f32 [rows], fields that follow the
+     * samples, and its loss is the sum of outputs * seeds: that has the same gradients. */
+    bool has_host_loss;
 } tti_shard_graph_desc;
 
 /* Builds it in g, which is empty, before any pass. */
 tutti_status tti_shard_graph_build(const tti_shard_graph_desc *desc, tutti_graph *g);
+
+/* Whether output i is a value of the model with `rows` rows, or several for each. */
+bool tti_shard_graph_is_output(const tutti_graph *g, int i, int64_t rows);
 
 #endif /* TTI_TRAIN_SHARD_GRAPH_H */

@@ -1,0 +1,171 @@
+/* session_arrays.c - parameters, gradients and optimizer state by name. */
+#include <string.h>
+
+#include "base/error.h"
+#include "session/session_state.h"
+#include "train/job/optimizer.h"
+
+/* An array of one parameter. */
+typedef struct array_call {
+    const tti_slot *slot;
+    int k;              /* as in tti_exec_fetch */
+    const float *write; /* NULL: it is read */
+    float *read;
+} array_call;
+
+/* ---- names ---- */
+
+static tutti_status unknown(tutti_array_kind kind, const char *name) {
+    static const char *const kinds[] = {"parameter", "gradient", "optimizer state", "average"};
+    return tti_fail(TUTTI_E_INVALID, "session: there is no %s '%s'", kinds[kind], name);
+}
+
+/* "NAME.STATE" */
+static tutti_status find_state(const tutti_session *s, const char *name, array_call *out) {
+    const char *dot = strrchr(name, '.');
+    const tti_plan *plan = s->b->plan;
+    for (int k = 0; dot && k < plan->n_states; k++) {
+        if (strcmp(s->optimizer->states[k], dot + 1) != 0) continue;
+        for (int i = 0; i < plan->n_slots; i++) {
+            const char *param = plan->slots[i].param->name;
+            bool is_it = strlen(param) == (size_t)(dot - name) &&
+                         memcmp(param, name, (size_t)(dot - name)) == 0;
+            if (!is_it || plan->slots[i].buffer) continue;
+            *out = (array_call){.slot = &plan->slots[i], .k = k};
+            return TUTTI_OK;
+        }
+    }
+    return unknown(TUTTI_STATE, name);
+}
+
+static tutti_status find_array(const tutti_session *s, tutti_array_kind kind, const char *name,
+                               array_call *out) {
+    static const int numbers[] = {[TUTTI_PARAMETER] = TTI_STATE_PARAMS,
+                                  [TUTTI_GRADIENT] = TTI_STATE_GRADS,
+                                  [TUTTI_AVERAGE] = TTI_STATE_EMA};
+    if ((unsigned)kind >= TUTTI_N_ARRAY_KINDS)
+        return tti_fail(TUTTI_E_INVALID, "session: array kind %d does not exist", (int)kind);
+    if (!name) return tti_fail(TUTTI_E_INVALID, "session: the name of an array is NULL");
+    if (kind == TUTTI_STATE) return find_state(s, name, out);
+    int i = tti_plan_find_slot(s->b->plan, name);
+    bool is_missing = i < 0 || (kind == TUTTI_GRADIENT && s->b->plan->slots[i].buffer) ||
+                      (kind == TUTTI_AVERAGE && !s->info.has_average);
+    if (is_missing) return unknown(kind, name);
+    if (kind == TUTTI_GRADIENT && !s->has_gradients)
+        return tti_fail(TUTTI_E_INVALID,
+                        "session: there is no gradient of '%s'; call tutti_session_gradients",
+                        name);
+    *out = (array_call){.slot = &s->b->plan->slots[i], .k = numbers[kind]};
+    return TUTTI_OK;
+}
+
+static tutti_status check_tensor(const char *name, const tti_slot *slot, const tutti_tensor *t) {
+    char want[128], got[128];
+    if (!t) return tti_fail(TUTTI_E_INVALID, "session: the tensor for '%s' is NULL", name);
+    tutti_tensor named = *t;
+    named.name = name;
+    TTI_TRY(tti_tensor_check("session", "array", &named));
+    const tutti_type *type = &slot->param->out[0]->type;
+    if (t->type.dtype == TUTTI_F32 && tti_shape_equal(&t->type.shape, &type->shape))
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_INVALID, "session: the tensor for '%s' must be %s, got %s", name,
+                    tti_type_text(&(tutti_type){TUTTI_F32, type->shape}, want, sizeof want),
+                    tti_type_text(&t->type, got, sizeof got));
+}
+
+/* ---- one array ---- */
+
+static bool is_first(const tti_session_worker *w) { return w->rank == 0; }
+
+/* With desc.comm rank 0 alone can gather the parts of others, and every rank wants the result. */
+static tutti_status share_read(tti_session_worker *w, const array_call *call) {
+    if (!w->session->comm || tutti_comm_n_ranks(w->comm) == 1) return TUTTI_OK;
+    return tutti_comm_broadcast(w->comm, call->read, call->slot->n_elems, TUTTI_F32, 0);
+}
+
+static tutti_status read_worker(tti_session_worker *w, void *arg) {
+    const array_call *call = arg;
+    const float *data;
+    tutti_status st = TUTTI_OK;
+    if (!is_first(w)) {
+        TTI_TRY(tti_exec_serve(w->exec));
+        return share_read(w, call);
+    }
+    st = tti_exec_pull(w->exec);
+    if (st == TUTTI_OK) st = tti_exec_fetch_whole(w->exec, call->k, call->slot->param, &data);
+    if (st == TUTTI_OK) memcpy(call->read, data, call->slot->n_elems * sizeof *data);
+    TTI_TRY(tti_exec_serve_end(w->exec));
+    TTI_TRY(st);
+    return share_read(w, call);
+}
+
+static tutti_status write_worker(tti_session_worker *w, void *arg) {
+    const array_call *call = arg;
+    TTI_TRY(tti_exec_pull(w->exec));
+    TTI_TRY(tti_exec_store_whole(w->exec, call->k, call->slot->param, call->write));
+    if (call->k == TTI_STATE_PARAMS && tti_exec_has_ema(w->exec))
+        TTI_TRY(tti_exec_store_whole(w->exec, TTI_STATE_EMA, call->slot->param, call->write));
+    return tti_exec_push(w->exec);
+}
+
+static tutti_status read_array(tutti_session *s, tutti_array_kind kind, const char *name,
+                               const tutti_tensor *tensor) {
+    array_call call;
+    TTI_TRY(find_array(s, kind, name, &call));
+    TTI_TRY(check_tensor(name, call.slot, tensor));
+    call.read = tensor->data;
+    TTI_TRY(tti_crew_run(s, read_worker, &call));
+    for (size_t i = 0; kind == TUTTI_GRADIENT && i < call.slot->n_elems; i++)
+        call.read[i] = (float)((double)call.read[i] * s->grad_scale);
+    return TUTTI_OK;
+}
+
+static tutti_status write_array(tutti_session *s, tutti_array_kind kind, const char *name,
+                                const tutti_tensor *tensor) {
+    array_call call;
+    if (kind == TUTTI_GRADIENT)
+        return tti_fail(TUTTI_E_INVALID, "session: gradients are read only");
+    TTI_TRY(find_array(s, kind, name, &call));
+    TTI_TRY(check_tensor(name, call.slot, tensor));
+    call.write = tensor->data;
+    s->has_gradients = false;
+    return tti_crew_run(s, write_worker, &call);
+}
+
+tutti_status tutti_session_read(tutti_session *s, tutti_array_kind kind, const char *name,
+                                const tutti_tensor *tensor) {
+    TTI_TRY(tti_session_enter(s, __func__));
+    return tti_session_leave(s, read_array(s, kind, name, tensor));
+}
+
+tutti_status tutti_session_write(tutti_session *s, tutti_array_kind kind, const char *name,
+                                 const tutti_tensor *tensor) {
+    TTI_TRY(tti_session_enter(s, __func__));
+    return tti_session_leave(s, write_array(s, kind, name, tensor));
+}
+
+/* ---- the hash ---- */
+
+static tutti_status hash_worker(tti_session_worker *w, void *arg) {
+    uint64_t hash = 0;
+    tutti_status st = TUTTI_OK;
+    if (is_first(w)) {
+        st = tti_exec_pull(w->exec);
+        if (st == TUTTI_OK) st = tti_snapshot_hash(w->b, w->exec, &hash);
+        TTI_TRY(tti_exec_serve_end(w->exec));
+        TTI_TRY(st);
+    } else {
+        TTI_TRY(tti_exec_serve(w->exec));
+    }
+    if (w->session->comm && tutti_comm_n_ranks(w->comm) > 1)
+        TTI_TRY(tutti_comm_broadcast(w->comm, &hash, sizeof hash, TUTTI_U8, 0));
+    if (w == &w->session->workers[0]) *(uint64_t *)arg = hash;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_session_hash(tutti_session *s, uint64_t *hash) {
+    TTI_TRY(tti_session_enter(s, __func__));
+    return tti_session_leave(s,
+                             hash ? tti_crew_run(s, hash_worker, hash)
+                                  : tti_fail(TUTTI_E_INVALID, "tutti_session_hash: hash is NULL"));
+}

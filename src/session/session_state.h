@@ -1,0 +1,163 @@
+/* session_state.h - a session and its workers, for the files of this room.
+ *
+ * The caller's thread checks arguments and hands one function at a time to all workers (crew.h),
+ * which are threads that live as long as the session.  A worker is as in training: an executor, a
+ * mesh, a communicator.  Workers read `call` and write their own fields only. */
+#ifndef TTI_SESSION_SESSION_STATE_H
+#define TTI_SESSION_SESSION_STATE_H
+
+#include <pthread.h>
+
+#include "data/fields.h"
+#include "data/loader/loader.h"
+#include "exec/exec.h"
+#include "ps/server.h"
+#include "train/job/loss_scale.h"
+#include "train/loop/async.h"
+#include "train/loop/phases.h"
+#include "train/loop/snapshot.h"
+#include "train/loop/worker_loop.h"
+#include "train/setup/blueprint.h"
+#include "train/setup/feeding.h"
+#include "tutti/session.h"
+
+enum { TTI_SESSION_ERROR = 4096, TTI_MAX_OUTPUTS = 32 };
+
+/* An output of the evaluation program, and of the training program if the caller computes the loss.
+ */
+typedef struct tti_session_output {
+    tutti_field field; /* name, and type of one row */
+    size_t row_bytes;
+    size_t first;  /* its first byte in the outputs of a worker with one shard */
+    bool is_value; /* f32 [n_targets], standardized: to be converted to the targets' units */
+    size_t seed;   /* offset of "seed.NAME" in the samples of a shard; 0: none */
+} tti_session_output;
+
+typedef struct tti_session_worker {
+    tutti_session *session;
+    int rank, local_rank;
+    const tti_blueprint *b;
+    pthread_t thread;
+    tutti_comm *comm; /* all workers; NULL: alone */
+    tti_mesh mesh;
+    tti_server *server; /* borrowed; NULL: none */
+    tti_exec *exec;
+    tti_worker_loop_desc loop; /* of phases */
+    tti_phases phases;
+    tti_loader *loader;     /* of the job's training data; NULL: not read yet */
+    int64_t loader_step;    /* the next step that the loader makes */
+    tti_shard_data *shards; /* [n_shards] of this worker */
+    int n_shards;
+    uint8_t *samples, *targets;          /* fed rows: [n_shards] shards */
+    size_t samples_bytes, targets_bytes; /* of a shard, multiples of 64 */
+    uint8_t *outputs;                    /* [n_shards] of each output, one after the other */
+    tti_step_result result;
+    tutti_status status; /* of the last function, with its text */
+    char error[TTI_SESSION_ERROR];
+} tti_session_worker;
+
+/* What a caller feeds, checked: for each input of the session. */
+typedef struct tti_feed {
+    const tutti_tensor *tensor[TTI_MAX_FIELDS]; /* [n_inputs]; NULL: left out */
+    int64_t n_rows;                             /* of this process */
+    int64_t n_rows_global;
+    bool stored; /* input 0 is u8 pixels as stored */
+} tti_feed;
+
+typedef tutti_status (*tti_session_fn)(tti_session_worker *worker, void *arg);
+
+/* Threads that wait for functions. */
+typedef struct tti_crew {
+    pthread_mutex_t mutex;
+    pthread_cond_t begin, end;
+    tti_session_fn fn; /* NULL: end */
+    void *arg;
+    bool tries;   /* of tti_crew_try */
+    int64_t turn; /* of the function */
+    int n_left, n_started;
+} tti_crew;
+
+struct tutti_session {
+    pthread_mutex_t
+        mutex; /* calls wait for each other; a thread that calls from a callback fails */
+    bool is_open;
+    tutti_status failed; /* of a worker: all later calls fail with the text */
+    char failure[TTI_SESSION_ERROR];
+    tutti_session_info info;
+    tutti_job *job; /* resolved copy */
+    tti_data_spec *spec;
+    tti_blueprint *b;
+    tti_job_server server; /* of worker threads */
+    tti_shared_params *shared_params;
+    tutti_comm *comm; /* of desc, borrowed */
+    tutti_comm_group *group;
+    int core_rank, core_n_ranks, n_devices; /* with comm: of this process */
+    tti_crew crew;
+    tti_session_worker *workers; /* [n_workers of this process] */
+    int n_workers;
+    bool has_data; /* of the job */
+    int n_inputs;
+    tutti_field inputs[TTI_MAX_FIELDS];
+    bool is_needed[TTI_MAX_FIELDS]; /* for the outputs, in evaluation */
+    int n_outputs;
+    tti_session_output *outputs; /* [n_outputs], at most TTI_MAX_OUTPUTS */
+    size_t outputs_bytes;        /* of a shard, all of them */
+    size_t count_seed;           /* offset of "seed.count" */
+    tutti_parameter *parameters; /* [n_parameters] */
+    tti_arena arena;             /* of names */
+    const struct tti_optimizer *optimizer;
+    tutti_host_loss_fn loss;
+    void *loss_user;
+    int64_t step;
+    tti_run_state run; /* loss scale, plateau */
+    bool is_scaled;
+    bool has_gradients;    /* computed, not applied yet */
+    int64_t gradient_rows; /* of their batch */
+    double grad_scale;     /* of them */
+};
+
+/* ---- session.c ---- */
+
+/* Begins a public call: TUTTI_E_INVALID for NULL, a closed session, or a call from a callback; the
+ * failure of a worker.  Every TUTTI_OK is followed by tti_session_leave, which returns st. */
+tutti_status tti_session_enter(tutti_session *session, const char *who);
+tutti_status tti_session_leave(tutti_session *session, tutti_status st);
+
+/* ---- crew.c ---- */
+
+/* Starts a thread for each worker; stop ends them. */
+tutti_status tti_crew_start(tutti_session *session);
+void tti_crew_stop(tutti_session *session);
+
+/* Calls fn(worker, arg) on every worker's thread.  Fails with the status and text of the worker
+ * that is the cause.  A failure of run, except TUTTI_E_NUMERICS, ends the session and the waits of
+ * other workers; one of try does not: all workers find it alike, or none waits for another. */
+tutti_status tti_crew_run(tutti_session *session, tti_session_fn fn, void *arg);
+tutti_status tti_crew_try(tutti_session *session, tti_session_fn fn, void *arg);
+
+/* ---- session_worker.c: functions of the crew ---- */
+
+tutti_status tti_session_worker_open(tti_session_worker *worker, void *arg);
+tutti_status tti_session_worker_close(tti_session_worker *worker, void *arg);
+
+/* ---- feed.c ---- */
+
+/* Checks the caller's tensors against the inputs of the session. labels: all inputs must be there;
+ * else those that the outputs need. */
+tutti_status tti_feed_check(tutti_session *session, const tutti_tensor *inputs, int n_inputs,
+                            bool labels, tti_feed *out);
+
+/* Copies the rows of this worker into its shards.  seeds [n_outputs] of tensors d loss / d output
+ * with as many rows, or NULL: zeros; count: of the caller's loss. */
+tutti_status tti_feed_put(tti_session_worker *worker, const tti_feed *feed);
+void tti_feed_put_seeds(tti_session_worker *worker, const tti_feed *feed, const tutti_tensor *seeds,
+                        double count);
+
+/* The rows of this worker in the batch: first .. last-1 of those of the process. */
+void tti_feed_rows(const tti_session_worker *worker, const tti_feed *feed, int64_t *first,
+                   int64_t *last);
+
+/* Checks a tensor of the caller: pointer, dtype, shape and where it lies.  what: "input". */
+tutti_status tti_tensor_check(const char *who, const char *what, const tutti_tensor *tensor);
+
+#endif /* TTI_SESSION_SESSION_STATE_H */
