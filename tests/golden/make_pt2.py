@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes pt2/NAME.pt2, models that PyTorch exported, pt2.json, PyTorch's results, and the seed of
-the fuzz target of the reader.
+"""make_pt2.py [NAME]...: writes pt2/NAME.pt2, models that PyTorch exported, pt2.json, PyTorch's
+results, and the seed of the fuzz target of the reader; only those that are named, if any are.
 
 Needs PyTorch 2.8 or newer (the files here are of 2.15); the tests need only the files.  For each
 model: a batch, the losses of five SGD steps (lr 0.05) in f64 and f32, the loss and the first logits
@@ -12,6 +12,7 @@ import copy
 import io
 import json
 import os
+import sys
 import zipfile
 
 import torch
@@ -182,6 +183,64 @@ class Places(nn.Module):
         return self.o(top + one + picked + windows)
 
 
+def grouped_product(x, w, ends):
+    """Rows of x up to ends[0] with w[0], and so on; PyTorch has no such product of f64."""
+    if x.dtype != torch.float64:
+        return F.grouped_mm(x, w, offs=ends)
+    parts, start = [], 0
+    for i, end in enumerate(ends.tolist()):
+        parts.append(x[start:end] @ w[i])
+        start = end
+    return torch.cat(parts)
+
+
+class Experts(nn.Module):
+    """A mixture of experts as transformers writes it, rows sorted by expert and put back; another
+    one whose results are added; writes to places that depend on data."""
+
+    def __init__(self):
+        super().__init__()
+        self.n, self.k = 3, 2
+        self.gate, self.other = nn.Linear(8, 3, bias=False), nn.Linear(8, 3)
+        self.up = nn.Parameter(torch.randn(3, 24, 8) * 0.4)
+        self.bias = nn.Parameter(torch.randn(3, 24) * 0.1)
+        self.down = nn.Parameter(torch.randn(3, 8, 12) * 0.4)
+        self.single = nn.Parameter(torch.randn(3, 8, 8) * 0.4)
+        self.o = nn.Linear(8, 5)
+
+    def route(self, x, layer):
+        weights, experts = torch.topk(layer(x).softmax(-1, dtype=torch.float), self.k, dim=-1)
+        weights = weights / weights.sum(-1, keepdim=True)
+        ids, places = torch.sort(experts.reshape(-1))
+        counts = torch.histc(ids.float(), bins=self.n, min=0, max=self.n - 1)
+        ends = torch.cumsum(counts, 0, dtype=torch.int32)
+        return weights.reshape(-1).to(x.dtype), ids, places, ends
+
+    def mix(self, x):
+        weights, ids, places, ends = self.route(x, self.gate)
+        y = grouped_product(x[places // self.k], self.up.transpose(-2, -1), ends)
+        a, b = y.add_(self.bias[ids]).chunk(2, -1)
+        y = grouped_product(F.silu(a) * b, self.down.transpose(-2, -1), ends)
+        y = y * weights[places].unsqueeze(-1)
+        back = torch.empty_like(places)
+        back[places] = torch.arange(places.shape[0])
+        return y[back].view(x.shape[0], self.k, 8).sum(1)
+
+    def add(self, x):
+        weights, _, places, ends = self.route(x, self.other)
+        rows = places // self.k
+        y = torch.tanh(grouped_product(x[rows], self.single, ends)) * weights[places, None]
+        return torch.zeros_like(x).index_add_(0, rows, y)
+
+    def forward(self, x):
+        flat = x.reshape(-1, 8)
+        y = (flat + self.mix(flat) + self.add(flat)).view(x.shape)
+        y[y > 1.5] = 1.5
+        y = y.clone()
+        y[:, torch.tensor([1, 3])] = x[:, :2] * 2
+        return self.o(y.mean(1))
+
+
 class Seed(nn.Module):
     """For the fuzz target of the reader: a little of everything that its JSON may hold."""
 
@@ -205,6 +264,8 @@ MODELS = {
     "choices": (Choices, lambda: torch.randn(N_ROWS, 3, 5, 6),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
     "places": (Places, lambda: torch.randn(N_ROWS, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "experts": (Experts, lambda: torch.randn(N_ROWS, 5, 8),
+                lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 
@@ -249,9 +310,13 @@ def save(program, path):
 
 
 def main():
-    results = {}
+    results, names = {}, sys.argv[1:] or list(MODELS)
     os.makedirs(os.path.join(HERE, "pt2"), exist_ok=True)
-    for name, (make, make_x, make_y) in MODELS.items():
+    if sys.argv[1:]:
+        with open(os.path.join(HERE, "pt2.json")) as file:
+            results = json.load(file)
+    for name in names:
+        make, make_x, make_y = MODELS[name]
         torch.manual_seed(3)
         model, x, y = make(), make_x(), make_y()
         rows = torch.export.Dim("batch", min=1, max=64)
@@ -267,9 +332,11 @@ def main():
                          "eval_loss": loss_of(logits, y).item(),
                          "logits": logits.reshape(-1, logits.shape[-1])[0].tolist(),
                          "names": sorted(model.state_dict())}
-    program = torch.export.export(Seed(), (torch.ones(2, 2),), strict=False,
-                                  dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=9)},))
-    save(program, os.path.join(HERE, "../fuzz/seeds/pt2/model"))
+    if not sys.argv[1:]:
+        rows = torch.export.Dim("batch", min=1, max=9)
+        program = torch.export.export(Seed(), (torch.ones(2, 2),), strict=False,
+                                      dynamic_shapes=({0: rows},))
+        save(program, os.path.join(HERE, "../fuzz/seeds/pt2/model"))
     with open(os.path.join(HERE, "pt2.json"), "w") as file:
         json.dump(results, file, indent=1)
         file.write("\n")

@@ -7,7 +7,8 @@
 /* Rows by family, each ended by one without a target. */
 extern const tti_operator tti_operators_attention[], tti_operators_host[], tti_operators_index[],
     tti_operators_layers[], tti_operators_logic[], tti_operators_loss[], tti_operators_math[],
-    tti_operators_random[], tti_operators_reduce[], tti_operators_resize[], tti_operators_shape[];
+    tti_operators_order[], tti_operators_random[], tti_operators_reduce[], tti_operators_resize[],
+    tti_operators_shape[];
 
 /* floor of uniform numbers plus a share: 1 with that probability, else 0. */
 void tti_set_floor_of_noise(tti_building *b, const tti_operand *x, tti_operand *out);
@@ -22,6 +23,16 @@ void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, 
 double tti_element(const tti_operand *x, const tti_host *view, int64_t i);
 /* 1 where x is not 0, else 0; dimensions of equal elements may be 1. */
 tutti_value *tti_truth(tti_building *b, const tti_operand *x);
+
+/* Of rows in an order (aten_order.c): what the rows of operators do with them (ordered). */
+bool tti_index_ordered(tti_building *b, const tti_call *c);
+bool tti_argsort_ordered(tti_building *b, const tti_call *c);
+bool tti_cumsum_ordered(tti_building *b, const tti_call *c);
+
+/* x at ids along dimension 0, where ids name each row the same number of times, in order; false:
+ * they do not, and nothing was done. */
+bool tti_repeat_each(tti_building *b, const tti_operand *x, const tti_operand *ids,
+                     tti_operand *out);
 
 /* Shapes of operands of both kinds. */
 void tti_do_reshape(tti_building *b, const tti_operand *x, const tutti_shape *to, tti_operand *out);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "import/aten/aten.h"
+#include "import/graph/order.h"
 
 /* ---- several indices of constants ---- */
 
@@ -160,6 +161,7 @@ static void pick(tti_building *b, const tti_operand *x, const tti_operand *ids, 
     int64_t rows = 0;
     if (!tti_good(b)) return;
     if (from.n_dims - 1 + shape.n_dims > TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
+    if (dim == 0 && tti_of_batch(x) && tti_good(b) && tti_repeat_each(b, x, ids, out)) return;
     /* A constant of equal rows for each sample: one row of it. */
     bool repeats = dim == 0 && !tti_of_batch(x) && ids->kind == TTI_OPERAND_HOST &&
                    shape.n_dims > 1 && shape.dim[0] == b->batch &&
@@ -346,6 +348,8 @@ static void set_sorted(tti_building *b, const tti_call *c, const tti_operand *x,
 static void sort(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
+    tti_operand *places = c->n_outs > 1 ? c->out[1] : NULL;
+    if (!tti_good(b) || tti_sort_later(b, x, tti_bool_at(b, c, 2), c->out[0], places)) return;
     set_sorted(b, c, x, sorted_of(b, x, dim, tti_bool_at(b, c, 2)));
 }
 
@@ -368,6 +372,7 @@ static void topk(tti_building *b, const tti_call *c) {
 static void argsort(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
+    if (!tti_good(b) || tti_sort_later(b, x, tti_bool_at(b, c, 2), NULL, c->out[0])) return;
     tutti_sorted s = sorted_of(b, x, dim, tti_bool_at(b, c, 2));
     tti_set_value(b, c->out[0], s.places, TTI_ELEM_I64, tti_of_batch(x));
 }
@@ -406,10 +411,11 @@ static void cumsum(tti_building *b, const tti_call *c) {
     tti_elem own = tti_elem_of(x), elem = tti_elem_is_float(own) ? own : TTI_ELEM_I64;
     if (tti_has(c, 2)) elem = (tti_elem)tti_int_at(b, c, 2);
     if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "of a scalar");
-    if (tti_good(b) && tti_elem_is_float(own) && !tti_elem_is_float(elem))
-        tti_refuse(b, "sums of integers of a floating tensor");
     if (!tti_good(b)) return;
-    tutti_value *value = tutti_cumsum(b->graph, tti_as_float(b, tti_value_of(b, x)), dim);
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    if (tti_elem_is_float(own) && !tti_elem_is_float(elem)) /* the terms lose their fractions */
+        value = tti_as_float(b, tutti_cast(b->graph, value, TUTTI_I32));
+    value = tutti_cumsum(b->graph, value, dim);
     tti_set_value(b, c->out[0], value, elem, tti_of_batch(x));
 }
 
@@ -417,9 +423,14 @@ static void cumsum(tti_building *b, const tti_call *c) {
     { .target = "aten." op, .signature = args, .build = built, .fold = folded }
 #define BUILD(op, args, fn) \
     { .target = "aten." op, .signature = args, .build = fn }
+#define ORDERED(op, args, built, folded, in_an_order)                            \
+    {                                                                            \
+        .target = "aten." op, .signature = args, .build = built, .fold = folded, \
+        .ordered = in_an_order                                                   \
+    }
 
 const tti_operator tti_operators_index[] = {
-    ROW("index.Tensor", "self indices", index_tensor, fold_index),
+    ORDERED("index.Tensor", "self indices", index_tensor, fold_index, tti_index_ordered),
     ROW("_unsafe_index.Tensor", "self indices", index_tensor, fold_index),
     BUILD("index_select.default", "self dim index", index_select),
     ROW("gather.default", "self dim index sparse_grad!=False", gather, fold_gather),
@@ -429,8 +440,8 @@ const tti_operator tti_operators_index[] = {
     BUILD("sort.default", "self dim=-1 descending=False", sort),
     BUILD("sort.stable", "self stable! dim=-1 descending=False", sort),
     BUILD("topk.default", "self k dim=-1 largest=True sorted!=True", topk),
-    BUILD("argsort.default", "self dim=-1 descending=False", argsort),
+    ORDERED("argsort.default", "self dim=-1 descending=False", argsort, NULL, tti_argsort_ordered),
     BUILD("one_hot.default", "self num_classes=-1", one_hot),
-    ROW("cumsum.default", "self dim dtype=None", cumsum, fold_cumsum),
+    ORDERED("cumsum.default", "self dim dtype=None", cumsum, fold_cumsum, tti_cumsum_ordered),
     {0},
 };

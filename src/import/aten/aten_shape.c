@@ -301,10 +301,14 @@ static void movedim(tti_building *b, const tti_call *c) {
 }
 
 static void swap_dims(tti_building *b, const tti_operand *x, int p, int q, tti_operand *out) {
-    int perm[TUTTI_MAX_DIMS];
+    int perm[TUTTI_MAX_DIMS], n_dims = tti_shape_of(x).n_dims;
     for (int d = 0; d < TUTTI_MAX_DIMS; d++) perm[d] = d;
-    if (tti_shape_of(x).n_dims > 0) perm[p] = q, perm[q] = p;
+    if (n_dims > 0) perm[p] = q, perm[q] = p;
+    tti_operand from = *x;
     tti_do_permute(b, x, perm, out);
+    bool matrices = n_dims == 3 && p + q == 3 && p != 0 && q != 0;
+    if (matrices && tti_good(b) && out && from.kind == TTI_OPERAND_GRAPH && !tti_of_batch(&from))
+        out->turned = from.value;
 }
 
 static void transpose(tti_building *b, const tti_call *c) {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "import/graph/building.h"
+#include "import/graph/order.h"
 
 /* ---- calls ---- */
 
@@ -50,6 +51,11 @@ static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
     const tti_arg *arg = tti_arg_at(c, 0);
     if (!tti_good(b) || arg->kind != TTI_ARG_VALUE) return;
     tti_operand *self = &b->values[arg->value];
+    bool ordered = self->role != TTI_ORDER_NONE || made->role != TTI_ORDER_NONE;
+    if (ordered && self->kind != TTI_OPERAND_GRAPH) { /* host tensors in an order are never views */
+        *self = *made;
+        return;
+    }
     if (self->kind == TTI_OPERAND_HOST && made->kind == TTI_OPERAND_HOST) {
         tti_host source;
         int64_t n = tti_host_n(&self->host);
@@ -316,8 +322,10 @@ static void take_outputs(tti_building *b, tutti_value **outputs) {
         tti_result_kind kind = p->outputs[i].kind;
         if (kind != TTI_RESULT_OUTPUT && kind != TTI_RESULT_LOSS) continue;
         outputs[n] = NULL;
-        if (p->main.outputs[i].kind == TTI_ARG_VALUE)
-            outputs[n] = tti_as_float(b, tti_value_of(b, tti_operand_of(b, &p->main.outputs[i])));
+        tti_operand result;
+        if (p->main.outputs[i].kind == TTI_ARG_VALUE &&
+            tti_sort_out(b, tti_operand_of(b, &p->main.outputs[i]), &result))
+            outputs[n] = tti_as_float(b, tti_value_of(b, &result));
         n++;
     }
     tti_check_graph(b);

@@ -32,6 +32,16 @@ typedef enum tti_operand_kind {
     TTI_OPERAND_LIST /* of tensors: only operators on sequences take one */
 } tti_operand_kind;
 
+/* What an operand has to do with the order that sorts rows (order.h). */
+typedef enum tti_order_role {
+    TTI_ORDER_NONE,
+    TTI_ORDER_ROWS,    /* dimension 0 is in that order; value and host have it as it was before */
+    TTI_ORDER_KEYS,    /* the same of the keys themselves */
+    TTI_ORDER_INVERSE, /* the place of each row in that order */
+    TTI_ORDER_COUNTS,  /* how many keys are 0, 1, .. */
+    TTI_ORDER_ENDS     /* the running sums of those */
+} tti_order_role;
+
 typedef struct tti_operand {
     tti_operand_kind kind;
     tti_host host;
@@ -42,8 +52,9 @@ typedef struct tti_operand {
     bool folded;       /* value has leading dimensions that are one in shape: see fold_lead */
     tutti_shape shape; /* of a folded value */
     double number;
-    bool is_batch;       /* number: the size of the batch */
-    tutti_value *turned; /* of a matrix: the value of which this one is the transpose */
+    bool is_batch; /* number: the size of the batch */
+    tutti_value
+        *turned;   /* of a matrix, or matrices [E,..]: the value of which this is the transpose */
     bool of_shape; /* host: computed from the shape of a value whose dimension 0 is the batch */
     const struct tti_operand *items; /* list: [n_items], of the arena */
     int n_items;
@@ -55,6 +66,8 @@ typedef struct tti_operand {
     int64_t part_start; /* .. where one was selected */
     bool selected;
     int spec; /* of a tensor of the file: its number among the inputs + 1; 0: none */
+    const struct tti_order *order; /* order.h; NULL: none */
+    tti_order_role role;
 } tti_operand;
 
 /* ---- the work ---- */
@@ -100,6 +113,7 @@ typedef struct tti_call {
 } tti_call;
 
 typedef void (*tti_apply)(tti_building *b, const tti_call *c);
+typedef bool (*tti_apply_ordered)(tti_building *b, const tti_call *c);
 
 /* One operator.  signature: its arguments in order with their defaults, as in PyTorch's schema:
  * "self other alpha=1".  A name with ! is ignored (where a tensor lies, which kernel runs); *name
@@ -114,7 +128,9 @@ struct tti_operator {
     double (*f2)(double, double);
     tutti_value *(*b1)(tutti_graph *g, tutti_value *x);
     tutti_value *(*b2)(tutti_graph *g, tutti_value *x, tutti_value *y);
-    const char *as; /* the operator that means the same (tti_build_as), or nearly */
+    const char *as;            /* the operator that means the same (tti_build_as), or nearly */
+    tti_apply_ordered ordered; /* where an argument is in an order (order.h); false: as others are,
+                                  nothing was done.  NULL: never done */
 };
 
 /* Whether the target runs a block that is one of its arguments. */
@@ -136,6 +152,8 @@ void tti_fill_args(tti_building *b, const tti_operator *row, const tti_op_call *
 bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c);
 
 /* For operators that do not see the fields of tti_building. */
+tutti_graph *tti_graph_of(const tti_building *b);
+const tti_operator *tti_row_of(const tti_building *b);
 const char *tti_as_of(const tti_building *b);    /* the operator that its row names in as */
 int64_t tti_batch_rows(const tti_building *b);   /* rows of the shard */
 bool tti_has_fixed_batch(const tti_building *b); /* the file has a number where the batch is */

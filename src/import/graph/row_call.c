@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "import/graph/building.h"
+#include "import/graph/order.h"
 
 /* ---- the signature of a row ---- */
 
@@ -142,13 +143,20 @@ static void pass_on_shape(const tti_building *b, const tti_call *c) {
         if (c->out[i] && c->out[i]->kind == TTI_OPERAND_HOST) c->out[i]->of_shape = true;
 }
 
-bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c) {
+static void apply_plain_row(tti_building *b, const tti_operator *row, const tti_call *c) {
     tti_apply apply = row->fold && all_on_host(b, c) ? row->fold : row->build;
-    const tti_operator *outer = b->row;
     if (!apply)
         tti_refuse(b, "it depends on the model's inputs, which is not supported for this operator");
-    b->row = row;
     if (tti_good(b)) apply(b, c);
+}
+
+bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c) {
+    const tti_operator *outer = b->row;
+    b->row = row;
+    if (tti_any_order(b, c))
+        tti_apply_ordered_row(b, row, c);
+    else
+        apply_plain_row(b, row, c);
     b->row = outer;
     pass_on_shape(b, c);
     tti_check_graph(b);
@@ -157,6 +165,8 @@ bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c) 
 
 /* ---- calls that rows make ---- */
 
+tutti_graph *tti_graph_of(const tti_building *b) { return b->graph; }
+const tti_operator *tti_row_of(const tti_building *b) { return b->row; }
 const char *tti_as_of(const tti_building *b) { return b->row->as; }
 int64_t tti_batch_rows(const tti_building *b) { return b->batch; }
 bool tti_has_fixed_batch(const tti_building *b) { return b->fixed_batch; }
