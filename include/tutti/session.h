@@ -1,29 +1,30 @@
 /* session.h - a model on its workers, driven by the caller step by step, with tensors in and out.
  *
- * A session runs what a job describes: its model (tutti_job_set_model, model.name, model.file,
- * ...), its optimizer, and its layout (parallel.workers, zero, tensor, pipeline, sync, devices).
+ * A session runs what a job describes: its model (tutti_job_set_model, model.name, model.file and
+ * the like), its optimizer, and its layout (parallel.workers, zero, tensor, pipeline, devices).
  * The caller writes the loop: it feeds batches from its own memory, or lets the session read the
- * data of the job, and calls a step, or computes gradients and applies them.
+ * data of the job, and calls a step, or computes gradients and applies them.  docs/sessions.md has
+ * programs.
  *
- *     tutti_job_set(job, "model.name=lenet", "me");
- *     tutti_job_set(job, "train.batch=128", "me");
- *     tutti_session_create(job, &(tutti_session_desc){.inputs = in, .n_inputs = 2, .n_classes =
- * 10}, &session); tutti_session_step(session, batch, 2, TUTTI_LR_OF_JOB, &result);
+ * Rows:     Dimension 0 of every tensor is the batch.  A call takes 1 .. n_rows rows
+ *           (tutti_session_info): the whole batch, whatever the number of workers.  If workers are
+ *           processes (desc.comm), each process passes the rows of its own worker.
  *
- * Rows:     dimension 0 of every tensor is the batch.  A call takes 1 .. n_rows rows
- *           (tutti_session_info): the whole batch, whatever the number of workers.  Where workers
- * are processes (desc.comm), each process passes the rows of its own worker. Exact:    with
- * parallel.mode=exact the parameters after a step have the bits of tutti_train on the same rows,
- * for any number of workers.  A step with fewer than n_rows rows is the short last batch of an
- * epoch. Errors:   a bad argument gives TUTTI_E_INVALID with a message that names it, and changes
- *           After the failure of a worker (TUTTI_E_PEER, TUTTI_E_TIMEOUT, TUTTI_E_NOMEM,
- * TUTTI_E_DATA of the job's data, ...) every later call but close and destroy fails with that
- * message. After TUTTI_E_NUMERICS (a loss or gradient that is not finite) and a failure of
- *           desc.loss the parameters are unchanged and the session goes on.
- * Threads:  calls of one session from several threads wait for each other.  Sessions are
- *           independent; those of one process share its cores or devices.  A callback must not call
- *           its own session.  Do not fork a process with an open session.
- * Memory:   tensors that are passed in are read or written before the call returns, and not kept.
+ * Exact:    With parallel.mode=exact the parameters after a step have the bits of tutti_train on
+ *           the same rows, for any number of workers.  A step with fewer than n_rows rows is the
+ *           short last batch of an epoch.
+ *
+ * Errors:   A bad argument gives TUTTI_E_INVALID with a message that names it, and changes
+ *           nothing.  After TUTTI_E_NUMERICS (a loss or gradient that is not finite) and a failure
+ *           of desc.loss the parameters are unchanged and the session goes on.  After the failure
+ *           of a worker (TUTTI_E_PEER, TUTTI_E_TIMEOUT, TUTTI_E_NOMEM, TUTTI_E_DEVICE; TUTTI_E_DATA
+ *           of the job's data) every later call but close and destroy fails with that message.
+ *
+ * Threads:  Calls of one session from several threads wait for each other.  Sessions are
+ *           independent; those of one process share its cores or devices.  A callback must not
+ *           call its own session.  Do not fork a process with an open session.
+ *
+ * Memory:   Tensors that are passed in are read or written before the call returns, and not kept.
  */
 #ifndef TUTTI_SESSION_H
 #define TUTTI_SESSION_H

@@ -408,7 +408,8 @@ static tutti_status check_desc(tutti_job *job, const tutti_session_desc *d) {
 }
 
 /* The caller's job is resolved in a copy. */
-static tutti_status copy_job(const tutti_job *job, tutti_job **out) {
+static tutti_status copy_job(tutti_job *job, tutti_job **out) {
+    TTI_TRY(tutti_job_check(job)); /* a copy does not have its problems */
     TTI_TRY(tti_job_copy(job, out));
     if (!job->path) return TUTTI_OK;
     (*out)->path = strdup(job->path);
