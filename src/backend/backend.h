@@ -78,7 +78,7 @@ typedef struct tti_update_desc {
 
 /* One term of a sum between devices; comm/sum_order.h defines the order of a list of terms. */
 typedef struct tti_device_term {
-    int rank, piece, n_adds;
+    int rank, partial, n_adds;
 } tti_device_term;
 
 /* The algorithm of a reduction between devices. */
@@ -105,8 +105,9 @@ typedef struct tti_device_peers {
     int shown;                    /* this rank among all workers of the job, for messages */
     const tti_device_term *terms; /* [n_terms]: the terms of a sum, in order */
     int n_terms;
-    float *const *pieces; /* [n_pieces] device: this rank's partial sums; the first gets the sum */
-    int n_pieces;
+    float *const
+        *partials; /* [n_partials] device: this rank's partial sums; the first gets the sum */
+    int n_partials;
     size_t n_flat;  /* least number of elements of a partial sum, a multiple of 4 */
     size_t n_most;  /* most elements of one all_reduce */
     size_t n_words; /* most words of one all_gather_words */
@@ -114,8 +115,8 @@ typedef struct tti_device_peers {
      * is bounds[r] .. bounds[r + 1] - 1, multiples of 4.  NULL: there are no partitions. */
     const size_t *bounds;
     size_t n_groups;
-    /* [n_groups][n_pieces]: where a group begins in a partial sum of this rank; NULL: at its first
-     * element, on all ranks. */
+    /* [n_groups][n_partials]: where a group begins in a partial sum of this rank; NULL: at its
+     * first element, on all ranks. */
     const size_t *at;
     tti_device_parts_of sums; /* destination of reduce_scatter; data NULL: the first partial sum */
     const tti_device_parts_of *sources; /* [n_sources]: arrays that all_gather reads */

@@ -38,9 +38,9 @@ void *tti_arena_alloc(tti_arena *arena, size_t n_bytes) {
     n_bytes = (n_bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
     bool fits = arena->head && n_bytes <= arena->head->n_bytes - arena->used;
     if (!fits && !add_block(arena, n_bytes)) return NULL;
-    void *piece = arena->head->data + arena->used;
+    void *block = arena->head->data + arena->used;
     arena->used += n_bytes;
-    return piece;
+    return block;
 }
 
 void *tti_arena_copy(tti_arena *arena, const void *src, size_t n_bytes) {

@@ -1,4 +1,4 @@
-/* arena.h - memory that is allocated piece by piece and freed all at once.
+/* arena.h - memory that is allocated block by block and freed all at once.
  *
  * Graph nodes, attributes and names live in one arena and are freed with it.  One thread at a time.
  * Running out of memory is reported by NULL, permanently: a failed arena keeps returning NULL, so a
@@ -26,7 +26,7 @@ char *tti_arena_strdup(tti_arena *arena, const char *text);
 char *tti_arena_printf(tti_arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Frees every piece; the arena is empty again. */
+/* Frees every block; the arena is empty again. */
 void tti_arena_free(tti_arena *arena);
 
 #endif /* TTI_BASE_ARENA_H */

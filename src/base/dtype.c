@@ -108,9 +108,9 @@ void tti_store_elem(tutti_dtype dtype, void *base, size_t i, double x) {
 
 /* In blocks that are tested as a whole, so that compilers vectorize them. */
 bool tti_all_finite(const float *x, size_t n_elems) {
-    enum { PIECE = 4096 };
-    for (size_t first = 0; first < n_elems; first += PIECE) {
-        size_t n = n_elems - first < PIECE ? n_elems - first : PIECE;
+    enum { BLOCK = 4096 };
+    for (size_t first = 0; first < n_elems; first += BLOCK) {
+        size_t n = n_elems - first < BLOCK ? n_elems - first : BLOCK;
         uint32_t n_bad = 0;
         for (size_t i = 0; i < n; i++) {
             uint32_t bits;

@@ -40,18 +40,18 @@ static const char *clock_text(double s, char *out, size_t n_bytes) {
 }
 
 /* A part of the line, including its leading spaces. */
-typedef struct piece {
+typedef struct field {
     char text[64];
     int leaves; /* on a narrow terminal part 1 is left out first; 0 always stays */
-} piece;
+} field;
 
-enum { N_PIECES = 9, LAST_TO_LEAVE = 7 };
+enum { N_FIELDS = 9, LAST_TO_LEAVE = 7 };
 
-static void make_pieces(const tutti_event *e, piece p[N_PIECES]) {
-    static const int leaves[N_PIECES] = {0, 1, 0, 5, 6, 4, 3, 2, LAST_TO_LEAVE};
+static void make_fields(const tutti_event *e, field p[N_FIELDS]) {
+    static const int leaves[N_FIELDS] = {0, 1, 0, 5, 6, 4, 3, 2, LAST_TO_LEAVE};
     char eta[32];
     double share = e->n_steps > 0 ? 100.0 * (double)e->step / (double)e->n_steps : 0;
-    for (int i = 0; i < N_PIECES; i++) p[i] = (piece){.leaves = leaves[i]};
+    for (int i = 0; i < N_FIELDS; i++) p[i] = (field){.leaves = leaves[i]};
     enum { ROOM = sizeof p->text };
     snprintf(p[0].text, ROOM, "%3.0f%% step %lld/%lld", share, (long long)e->step,
              (long long)e->n_steps);
@@ -73,11 +73,11 @@ static void make_pieces(const tutti_event *e, piece p[N_PIECES]) {
 
 /* A wrapped line cannot be redrawn: leaves out the least important parts until the line is shorter
  * than the terminal is wide. */
-static void fit(piece p[N_PIECES], size_t width) {
+static void fit(field p[N_FIELDS], size_t width) {
     size_t n = 0;
-    for (int i = 0; i < N_PIECES; i++) n += strlen(p[i].text);
+    for (int i = 0; i < N_FIELDS; i++) n += strlen(p[i].text);
     for (int turn = 1; turn <= LAST_TO_LEAVE && n >= width; turn++)
-        for (int i = 0; i < N_PIECES; i++) {
+        for (int i = 0; i < N_FIELDS; i++) {
             if (p[i].leaves != turn) continue;
             n -= strlen(p[i].text);
             p[i].text[0] = '\0';
@@ -91,16 +91,16 @@ static size_t n_columns(void) {
 }
 
 static void show_step(progress *p, const tutti_event *e) {
-    piece pieces[N_PIECES];
+    field fields[N_FIELDS];
     double now = now_s();
     if (!p->terminal && now - p->last_s < plain_every_s) return;
     p->last_s = now;
-    make_pieces(e, pieces);
+    make_fields(e, fields);
     if (p->terminal) {
-        fit(pieces, n_columns());
+        fit(fields, n_columns());
         fputs("\r\033[K", stderr);
     }
-    for (int i = 0; i < N_PIECES; i++) fputs(pieces[i].text, stderr);
+    for (int i = 0; i < N_FIELDS; i++) fputs(fields[i].text, stderr);
     if (!p->terminal) fputc('\n', stderr);
     p->drawn = p->terminal;
     fflush(stderr);

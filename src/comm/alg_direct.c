@@ -72,15 +72,15 @@ static tutti_status reduce_viewed(const tti_work *work) {
     TTI_TRY(places_init(work, &at, 0, &scratch, NULL));
     for (int t = 0; t < work->order->n_terms; t++)
         at.srcs[t] = comm->transport->view(comm->state, work->order->terms[t].rank,
-                                           work->order->terms[t].piece);
+                                           work->order->terms[t].partial);
     if (work->bounds) at.n_dsts = 1;    /* for this rank alone */
     for (int r = 0; r < at.n_dsts; r++) /* mine first, each rank in another order */
         at.dsts[r] = comm->transport->view(
             comm->state, (comm->rank + r) % comm->n_ranks,
-            tti_sum_order_n_pieces(work->order, (comm->rank + r) % comm->n_ranks));
+            tti_sum_order_n_partials(work->order, (comm->rank + r) % comm->n_ranks));
     block whole = {work, 0, work->n_elems};
     size_t first = block_first(&whole, comm->rank), last = block_last(&whole, comm->rank);
-    int n_others = work->order->n_terms - work->n_pieces + at.n_dsts - 1;
+    int n_others = work->order->n_terms - work->n_partials + at.n_dsts - 1;
     tti_count_inside(comm, (last - first) * tutti_dtype_bytes(work->dtype) * (size_t)n_others);
     sum_range(work, &at, first, last, scratch);
     return comm->transport->barrier(comm->state);
@@ -92,13 +92,13 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
     tutti_comm *comm = work->comm;
     size_t elem = tutti_dtype_bytes(work->dtype), mine = block_first(b, comm->rank);
     size_t n_mine = block_last(b, comm->rank) - mine;
-    int n = 0, n_max = work->order->n_terms + work->n_pieces * comm->n_ranks;
+    int n = 0, n_max = work->order->n_terms + work->n_partials * comm->n_ranks;
     tti_message *messages = tti_message_list_room(&comm->messages, n_max);
     if (!messages) return TUTTI_E_NOMEM;
     for (int t = 0; t < work->order->n_terms; t++) {
         const tti_term *term = &work->order->terms[t];
         if (term->rank == comm->rank) {
-            at->srcs[t] = (char *)work->bufs[term->piece] + mine * elem;
+            at->srcs[t] = (char *)work->bufs[term->partial] + mine * elem;
         } else {
             at->srcs[t] = staging;
             messages[n++] =
@@ -109,7 +109,7 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
     for (int i = 1; i < comm->n_ranks; i++) {
         int peer = (comm->rank + i) % comm->n_ranks;
         size_t from = block_first(b, peer), n_bytes = (block_last(b, peer) - from) * elem;
-        for (int k = 0; k < work->n_pieces; k++)
+        for (int k = 0; k < work->n_partials; k++)
             messages[n++] = (tti_message){
                 .peer = peer, .out = (char *)work->bufs[k] + from * elem, .n_bytes = n_bytes};
     }
@@ -181,7 +181,7 @@ tutti_status tti_inline_reduce(const tti_work *work) {
     for (int t = 0; t < work->order->n_terms; t++)
         at.srcs[t] =
             (const char *)comm->transport->payload(comm->state, work->order->terms[t].rank) +
-            n_bytes * (size_t)work->order->terms[t].piece;
+            n_bytes * (size_t)work->order->terms[t].partial;
     at.dsts[0] = work->dst;
     sum_range(work, &at, 0, work->n_elems, scratch);
     return TUTTI_OK;

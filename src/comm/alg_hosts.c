@@ -67,7 +67,7 @@ static void list_leaves(levels *l, const bool *starts, const int *n_outer) {
         l->inner[t].n_adds -= n_outer[t];
         if (starts[t]) {
             int host = l->comm->host_of[order->terms[t].rank];
-            l->outer[l->n_leaves] = (tti_term){.rank = host, .piece = l->leaves_of[host]++};
+            l->outer[l->n_leaves] = (tti_term){.rank = host, .partial = l->leaves_of[host]++};
             l->leaves[l->n_leaves++] = (leaf){t, 0, host};
         }
         l->leaves[l->n_leaves - 1].n_terms++;
@@ -146,7 +146,7 @@ static void sum_leaf_block(const levels *l, const leaf *of, size_t first, size_t
     tti_sum_order order = {.terms = l->inner + of->first, .n_terms = of->n_terms};
     for (int t = 0; t < of->n_terms; t++) {
         const tti_term *term = &order.terms[t];
-        const char *src = l->comm->transport->view(l->comm->state, term->rank, term->piece);
+        const char *src = l->comm->transport->view(l->comm->state, term->rank, term->partial);
         if (term->rank != l->comm->rank) tti_count_inside(l->comm, n * l->elem);
         l->srcs[t] = src + first * l->elem;
         if (l->wide == w->dtype) continue;
@@ -179,8 +179,8 @@ static void distribute(const levels *l, size_t first, size_t n) {
     for (int i = 1; i < comm->n_ranks; i++) {
         int rank = (comm->rank + i) % comm->n_ranks;
         if (comm->host_of[rank] != comm->host_of[comm->rank]) continue;
-        char *dst =
-            comm->transport->view(comm->state, rank, tti_sum_order_n_pieces(l->work->order, rank));
+        char *dst = comm->transport->view(comm->state, rank,
+                                          tti_sum_order_n_partials(l->work->order, rank));
         memcpy(dst + first * l->elem, src, n * l->elem);
         tti_count_inside(comm, n * l->elem);
     }
@@ -191,7 +191,7 @@ static void sum_hosts(const levels *l, unsigned char *const *at) {
     size_t first = part_first(l, l->comm->rank), n_part = part_elems(l, l->comm->rank);
     tti_sum_order order = {.terms = l->outer, .n_terms = l->n_leaves};
     for (int k = 0; k < l->n_leaves; k++)
-        l->srcs[k] = at[l->outer[k].rank] + (size_t)l->outer[k].piece * n_part * l->wide_elem;
+        l->srcs[k] = at[l->outer[k].rank] + (size_t)l->outer[k].partial * n_part * l->wide_elem;
     for (size_t i = 0; i < n_part; i += TTI_SUM_BLOCK) {
         size_t n = TTI_MIN(n_part - i, (size_t)TTI_SUM_BLOCK);
         const void *sum = tti_sum_block(&order, l->srcs, i * l->wide_elem, l->wide, l->work->op, n,

@@ -13,7 +13,7 @@
 enum { TREE_BLOCK_ELEMS = 1 << 17 };
 
 typedef struct owner {
-    int rank, piece;
+    int rank, partial;
     size_t lo, hi; /* elements of the block */
 } owner;
 
@@ -21,7 +21,7 @@ typedef struct owner {
 typedef struct transfer {
     int round; /* transfers of one round are done together */
     owner to;  /* with the range */
-    int from_rank, from_piece;
+    int from_rank, from_partial;
     bool is_left; /* what arrives is the left operand */
 } transfer;
 
@@ -63,7 +63,7 @@ static void add_owner(plan *p, owner o) {
 static void add_transfer(plan *p, int round, const owner *from, owner to, bool is_left) {
     if (to.lo == to.hi) return;
     TTI_ASSERT(p->n_transfers < p->cap);
-    p->transfers[p->n_transfers++] = (transfer){round, to, from->rank, from->piece, is_left};
+    p->transfers[p->n_transfers++] = (transfer){round, to, from->rank, from->partial, is_left};
 }
 
 static bool owners_alike(const owner *a, const owner *b, int n_a, int n_b) {
@@ -112,7 +112,7 @@ static void plan_build(plan *p, const tti_sum_order *order, size_t n_elems, node
     p->n_owners = p->n_transfers = p->n_rounds = 0;
     for (int t = 0; t < order->n_terms; t++) {
         stack[n++] = (node){p->n_owners, 1, 0};
-        add_owner(p, (owner){order->terms[t].rank, order->terms[t].piece, 0, n_elems});
+        add_owner(p, (owner){order->terms[t].rank, order->terms[t].partial, 0, n_elems});
         for (int k = order->terms[t].n_adds; k > 0; k--, n--) {
             const node *a = &stack[n - 2], *b = &stack[n - 1];
             node sum = {p->n_owners, 0, TTI_MAX(a->round, b->round) + 1};
@@ -128,21 +128,21 @@ static void plan_build(plan *p, const tti_sum_order *order, size_t n_elems, node
     *result = stack[0];
 }
 
-/* The running state: one block of every piece of this rank, in the wide dtype. */
+/* The running state: one block of every partial sum of this rank, in the wide dtype. */
 typedef struct tree {
     const tti_work *work;
     plan plan;
     node result;
     tutti_dtype wide;
     size_t elem, wide_elem;
-    size_t first, n_elems;      /* the block                                          */
-    char *sums[TTI_MAX_PIECES]; /* by piece                                           */
-    unsigned char *inbox;       /* what arrives in a round, n_pieces blocks           */
-    unsigned char *blocks;      /* the sums, where the terms themselves cannot be used */
+    size_t first, n_elems;        /* the block                                          */
+    char *sums[TTI_MAX_PARTIALS]; /* by partial sum                                           */
+    unsigned char *inbox;         /* what arrives in a round, n_partials blocks           */
+    unsigned char *blocks;        /* the sums, where the terms themselves cannot be used */
 } tree;
 
-static char *range_of(const tree *t, const transfer *x, int piece) {
-    return t->sums[piece] + x->to.lo * t->wide_elem;
+static char *range_of(const tree *t, const transfer *x, int partial) {
+    return t->sums[partial] + x->to.lo * t->wide_elem;
 }
 
 static tutti_status run_round(const tree *t, int round) {
@@ -157,7 +157,7 @@ static tutti_status run_round(const tree *t, int round) {
         if (x->round != round || x->from_rank == x->to.rank) continue;
         if (x->from_rank == comm->rank) {
             messages[n++] = (tti_message){
-                .peer = x->to.rank, .out = range_of(t, x, x->from_piece), .n_bytes = n_bytes};
+                .peer = x->to.rank, .out = range_of(t, x, x->from_partial), .n_bytes = n_bytes};
         } else if (x->to.rank == comm->rank) {
             messages[n++] = (tti_message){.peer = x->from_rank, .in = inbox, .n_bytes = n_bytes};
             inbox += n_bytes;
@@ -169,10 +169,10 @@ static tutti_status run_round(const tree *t, int round) {
         const transfer *x = &t->plan.transfers[i];
         size_t n_elems = x->to.hi - x->to.lo;
         if (x->round != round || x->to.rank != comm->rank) continue;
-        char *own = range_of(t, x, x->to.piece);
+        char *own = range_of(t, x, x->to.partial);
         const void *other = inbox;
         if (x->from_rank == comm->rank)
-            other = range_of(t, x, x->from_piece);
+            other = range_of(t, x, x->from_partial);
         else
             inbox += n_elems * t->wide_elem;
         tti_combine(t->wide, t->work->op, own, x->is_left ? other : own, x->is_left ? own : other,
@@ -207,7 +207,7 @@ static tutti_status gather(const tree *t) {
                                           .n_bytes = (want.hi - want.lo) * t->elem};
             continue;
         }
-        const char *sum = t->sums[o->piece] + o->lo * t->wide_elem;
+        const char *sum = t->sums[o->partial] + o->lo * t->wide_elem;
         if (sum != dst + o->lo * t->elem)
             tti_narrow(t->work->dtype, sum, dst + o->lo * t->elem, o->hi - o->lo);
         for (int k = 1; k < comm->n_ranks; k++) {
@@ -221,15 +221,15 @@ static tutti_status gather(const tree *t) {
     return tti_comm_exchange(comm, messages, n);
 }
 
-/* Points sums at the block of every piece: the terms themselves where they may be changed. */
+/* Points sums at the block of every partial sum: the terms themselves where they may be changed. */
 static void load_block(tree *t) {
     const tti_work *w = t->work;
-    for (int k = 0; k < w->n_pieces; k++) {
+    for (int k = 0; k < w->n_partials; k++) {
         const char *term = (const char *)w->bufs[k] + t->first * t->elem;
         if (t->wide != w->dtype) {
             t->sums[k] = (char *)t->blocks + (size_t)k * TREE_BLOCK_ELEMS * t->wide_elem;
             tti_widen(w->dtype, term, t->sums[k], t->n_elems);
-        } else if (w->keeps_terms) { /* one piece: dst is as good a place */
+        } else if (w->keeps_terms) { /* one partial sum: dst is as good a place */
             t->sums[k] = (char *)w->dst + t->first * t->elem;
             if (t->sums[k] != term) memcpy(t->sums[k], term, t->n_elems * t->elem);
         } else {
@@ -255,7 +255,7 @@ tutti_status tti_tree_reduce(const tti_work *work) {
     t.elem = tutti_dtype_bytes(work->dtype);
     t.wide_elem = tutti_dtype_bytes(t.wide);
     size_t n_bytes = TTI_MIN(work->n_elems, (size_t)TREE_BLOCK_ELEMS) * t.wide_elem;
-    size_t n_blocks = (size_t)work->n_pieces;
+    size_t n_blocks = (size_t)work->n_partials;
     size_t n_own = t.wide != work->dtype ? n_blocks * TREE_BLOCK_ELEMS * t.wide_elem : 0;
     t.inbox = tti_comm_scratch(work->comm, n_own + n_blocks * n_bytes);
     if (!t.inbox) return TUTTI_E_NOMEM;

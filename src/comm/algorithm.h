@@ -37,13 +37,13 @@ struct tutti_comm {
 typedef struct tti_work {
     tutti_comm *comm;
     const tti_sum_order *order;
-    void *bufs[TTI_MAX_BUFS]; /* this rank's terms, by piece; then dst at [n_pieces]            */
-    int n_pieces;
+    void *bufs[TTI_MAX_BUFS]; /* this rank's terms, by partial sum; then dst at [n_partials] */
+    int n_partials;
     void *dst;
     size_t n_elems;
     tutti_dtype dtype;
     tutti_reduce_op op;
-    bool direct; /* view(rank, piece) works, and view(rank, n_pieces of that rank) is its dst */
+    bool direct; /* view(rank, partial) works, and view(rank, n_partials of that rank) is its dst */
     bool keeps_terms;     /* the terms must not be changed (but where dst is one) */
     const size_t *bounds; /* [n_ranks + 1]: the part of dst that each rank gets; NULL: all of it */
 } tti_work;
@@ -76,7 +76,7 @@ enum { TTI_STAGE_BYTES = 4 << 20 };
  * other's buffers.  Call after the agreement; every rank gets the same answer. */
 bool tti_hosts_can(const tti_work *work);
 
-/* Every term lies in the payloads of the last agree, piece after piece. */
+/* Every term lies in the payloads of the last agree, partial sum after partial sum. */
 tutti_status tti_inline_reduce(const tti_work *work);
 
 /* dst[0 .. n_elems) of this rank = op over ranks of src[rank*n_elems ..). */

@@ -9,23 +9,24 @@
 #include "comm/call.h"
 #include "comm/parts.h"
 
-static tutti_status check_pieces(const tutti_comm *comm, const tti_reduce_desc *desc,
-                                 const tti_shard_map *shard_map) {
-    tti_piece want[TTI_MAX_PIECES];
+static tutti_status check_partials(const tutti_comm *comm, const tti_reduce_desc *desc,
+                                   const tti_shard_map *shard_map) {
+    tti_partial want[TTI_MAX_PARTIALS];
     int first = shard_map->first[comm->rank], last = shard_map->first[comm->rank + 1];
-    int n = tti_shard_pieces(first, last, want);
-    if (desc->n_pieces != n || !desc->pieces)
+    int n = tti_shard_partials(first, last, want);
+    if (desc->n_partials != n || !desc->partials)
         return tti_fail(TUTTI_E_INVALID,
-                        "reduce_shards: rank %d has %d pieces of shards %d..%d, got %d", comm->rank,
-                        n, first, last - 1, desc->n_pieces);
+                        "reduce_shards: rank %d has %d partial sums of shards %d..%d, got %d",
+                        comm->rank, n, first, last - 1, desc->n_partials);
     for (int k = 0; k < n; k++) {
-        const tti_piece *p = &desc->pieces[k];
+        const tti_partial *p = &desc->partials[k];
         if (p->level != want[k].level || p->index != want[k].index)
-            return tti_fail(TUTTI_E_INVALID,
-                            "reduce_shards: piece %d is level %d index %d, want level %d index %d",
-                            k, p->level, p->index, want[k].level, want[k].index);
+            return tti_fail(
+                TUTTI_E_INVALID,
+                "reduce_shards: partial sum %d is level %d index %d, want level %d index %d", k,
+                p->level, p->index, want[k].level, want[k].index);
         if (!p->data && desc->n_elems > 0)
-            return tti_fail(TUTTI_E_INVALID, "reduce_shards: piece %d has no data", k);
+            return tti_fail(TUTTI_E_INVALID, "reduce_shards: partial sum %d has no data", k);
     }
     return TUTTI_OK;
 }
@@ -69,7 +70,7 @@ static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *de
         return tti_fail(TUTTI_E_INVALID, "reduce_shards: dst is NULL");
     TTI_TRY(check_whole(comm, desc));
     TTI_TRY(shard_map_of(comm, desc, shard_map));
-    return check_pieces(comm, desc, shard_map);
+    return check_partials(comm, desc, shard_map);
 }
 
 /* The order of the shards over the ranks, cached until the shard map changes. */
@@ -88,7 +89,7 @@ static tutti_status order_of(tutti_comm *comm, const tti_shard_map *shard_map) {
 static bool fits_inline(const tutti_comm *comm, const tti_reduce_desc *desc, size_t n_bytes) {
     if (desc->alg == TUTTI_ALG_TREE || n_bytes > TTI_INLINE_BYTES) return false;
     for (int r = 0; r < comm->n_ranks; r++)
-        if ((size_t)tti_sum_order_n_pieces(&comm->by_shard, r) * n_bytes > TTI_INLINE_BYTES)
+        if ((size_t)tti_sum_order_n_partials(&comm->by_shard, r) * n_bytes > TTI_INLINE_BYTES)
             return false;
     return true;
 }
@@ -97,7 +98,7 @@ static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
     size_t n_bytes = desc->n_elems * tutti_dtype_bytes(desc->dtype);
     tti_work work = {.comm = comm,
                      .order = &comm->by_shard,
-                     .n_pieces = desc->n_pieces,
+                     .n_partials = desc->n_partials,
                      .dst = desc->dst,
                      .n_elems = desc->n_elems,
                      .dtype = desc->dtype,
@@ -114,17 +115,17 @@ static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
                  .n_elems = desc->n_elems}};
     unsigned char payload[TTI_INLINE_BYTES];
     bool is_inline = fits_inline(comm, desc, n_bytes);
-    for (int k = 0; k < desc->n_pieces; k++) {
-        work.bufs[k] = offer.bufs[k] = desc->pieces[k].data;
+    for (int k = 0; k < desc->n_partials; k++) {
+        work.bufs[k] = offer.bufs[k] = desc->partials[k].data;
         if (is_inline && n_bytes)
-            memcpy(payload + n_bytes * (size_t)k, desc->pieces[k].data, n_bytes);
+            memcpy(payload + n_bytes * (size_t)k, desc->partials[k].data, n_bytes);
     }
     if (is_inline) {
         offer.inline_data = payload;
-        offer.inline_bytes = n_bytes * (size_t)desc->n_pieces;
+        offer.inline_bytes = n_bytes * (size_t)desc->n_partials;
     } else {
-        work.bufs[desc->n_pieces] = offer.bufs[desc->n_pieces] = desc->dst;
-        offer.n_bufs = desc->n_pieces + 1;
+        work.bufs[desc->n_partials] = offer.bufs[desc->n_partials] = desc->dst;
+        offer.n_bufs = desc->n_partials + 1;
         offer.buf_bytes = n_bytes;
     }
     TTI_TRY(tti_call_begin(comm, &offer, &work.direct));

@@ -12,29 +12,30 @@
 #include "tutti/comm.h"
 
 /* A subtree: shards index*2^level .. (index+1)*2^level - 1. */
-typedef struct tti_piece {
+typedef struct tti_partial {
     int level, index;
     void *data; /* n_elems elements, best from tutti_comm_alloc; NULL in a list of another rank */
-} tti_piece;
+} tti_partial;
 
-enum { TTI_MAX_PIECES = 2 * 20, TTI_MAX_SHARDS = 1 << 20 };
+enum { TTI_MAX_PARTIALS = 2 * 20, TTI_MAX_SHARDS = 1 << 20 };
 
-/* The canonical pieces of shards first .. last-1, in order; returns how many (<= TTI_MAX_PIECES).
- * data is set to NULL. */
-int tti_shard_pieces(int first, int last, tti_piece *out);
+/* The canonical partial sums of shards first .. last-1, in order; returns how many (<=
+ * TTI_MAX_PARTIALS). data is set to NULL. */
+int tti_shard_partials(int first, int last, tti_partial *out);
 
 typedef struct tti_reduce_desc {
-    const tti_piece *pieces; /* this rank's canonical pieces with their data, as many as     */
-    int n_pieces;            /* tti_shard_pieces says; the data may be overwritten           */
-    void *dst;               /* n_elems elements; may be pieces[0].data, else no overlap     */
-    size_t n_elems;          /* 0: nothing is sent                                           */
-    tutti_dtype dtype;       /* f16 and bf16 accumulate in f32                               */
-    int n_shards;            /* V, a power of two, W <= V <= TTI_MAX_SHARDS                  */
-    tutti_comm_alg alg;      /* AUTO, DIRECT or TREE, which give the same bits; RING is
-                                TUTTI_E_INVALID: its order depends on the number of ranks    */
-    const size_t *bounds;    /* [n_ranks + 1], rising from 0 to n_elems: rank r gets elements
-                                bounds[r] .. bounds[r+1]-1 alone, and the others of its dst are
-                                undefined; NULL: every rank gets all                         */
+    const tti_partial
+        *partials;        /* this rank's canonical partial sums with their data, as many as     */
+    int n_partials;       /* tti_shard_partials says; the data may be overwritten           */
+    void *dst;            /* n_elems elements; may be partial sums[0].data, else no overlap     */
+    size_t n_elems;       /* 0: nothing is sent                                           */
+    tutti_dtype dtype;    /* f16 and bf16 accumulate in f32                               */
+    int n_shards;         /* V, a power of two, W <= V <= TTI_MAX_SHARDS                  */
+    tutti_comm_alg alg;   /* AUTO, DIRECT or TREE, which give the same bits; RING is
+                             TUTTI_E_INVALID: its order depends on the number of ranks    */
+    const size_t *bounds; /* [n_ranks + 1], rising from 0 to n_elems: rank r gets elements
+                             bounds[r] .. bounds[r+1]-1 alone, and the others of its dst are
+                             undefined; NULL: every rank gets all                         */
     const tti_shard_map *shard_map; /* the shard map, the same on every rank; NULL: equal runs */
 } tti_reduce_desc;
 

@@ -9,12 +9,12 @@
 #include "base/error.h"
 #include "comm/shards.h"
 
-int tti_shard_pieces(int first, int last, tti_piece *out) {
+int tti_shard_partials(int first, int last, tti_partial *out) {
     int n = 0;
     while (first < last) {
         int level = 0;
         while (first % (2 << level) == 0 && first + (2 << level) <= last) level++;
-        out[n++] = (tti_piece){level, first >> level, NULL};
+        out[n++] = (tti_partial){level, first >> level, NULL};
         first += 1 << level;
     }
     return n;
@@ -56,17 +56,17 @@ tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out) {
 }
 
 tutti_status tti_sum_order_shards(const tti_shard_map *shard_map, tti_sum_order *out) {
-    tti_piece pieces[TTI_MAX_PIECES];
+    tti_partial partials[TTI_MAX_PARTIALS];
     int n_terms = 0, n_ranks = shard_map->n_ranks;
     for (int r = 0; r < n_ranks; r++)
-        n_terms += tti_shard_pieces(shard_map->first[r], shard_map->first[r + 1], pieces);
+        n_terms += tti_shard_partials(shard_map->first[r], shard_map->first[r + 1], partials);
     tti_term *terms = calloc((size_t)n_terms, sizeof *terms);
     if (!terms) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d terms", n_terms);
     counter c = {.n = 0};
     for (int r = 0, t = 0; r < n_ranks; r++) {
-        int n = tti_shard_pieces(shard_map->first[r], shard_map->first[r + 1], pieces);
+        int n = tti_shard_partials(shard_map->first[r], shard_map->first[r + 1], partials);
         for (int k = 0; k < n; k++)
-            terms[t++] = (tti_term){r, k, counter_push(&c, pieces[k].level, pieces[k].index)};
+            terms[t++] = (tti_term){r, k, counter_push(&c, partials[k].level, partials[k].index)};
     }
     *out = (tti_sum_order){terms, n_terms, tti_shard_map_n_shards(shard_map)};
     return TUTTI_OK;
@@ -77,7 +77,7 @@ void tti_sum_order_free(tti_sum_order *order) {
     *order = (tti_sum_order){0};
 }
 
-int tti_sum_order_n_pieces(const tti_sum_order *order, int rank) {
+int tti_sum_order_n_partials(const tti_sum_order *order, int rank) {
     int n = 0;
     for (int t = 0; t < order->n_terms; t++) n += order->terms[t].rank == rank;
     return n;

@@ -12,9 +12,9 @@
 #include "tutti/status.h"
 
 typedef struct tti_term {
-    int rank;   /* that holds the term                                     */
-    int piece;  /* which of that rank's: 0, 1, ...                         */
-    int n_adds; /* additions after pushing this term                       */
+    int rank;    /* that holds the term                                     */
+    int partial; /* which of that rank's: 0, 1, ...                         */
+    int n_adds;  /* additions after pushing this term                       */
 } tti_term;
 
 typedef struct tti_sum_order {
@@ -26,13 +26,13 @@ typedef struct tti_sum_order {
 /* One term per rank. */
 TUTTI_NODISCARD tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out);
 
-/* The canonical pieces of each rank's shards. */
+/* The canonical partial sums of each rank's shards. */
 TUTTI_NODISCARD tutti_status tti_sum_order_shards(const tti_shard_map *shard_map,
                                                   tti_sum_order *out);
 
 void tti_sum_order_free(tti_sum_order *order);
 
 /* How many terms lie on rank. */
-int tti_sum_order_n_pieces(const tti_sum_order *order, int rank);
+int tti_sum_order_n_partials(const tti_sum_order *order, int rank);
 
 #endif /* TTI_COMM_SUM_ORDER_H */

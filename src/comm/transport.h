@@ -47,7 +47,7 @@ typedef struct tti_call {
 /* "broadcast(n_elems=10, f32, root=0)" in buf, which is returned. */
 const char *tti_call_text(const tti_call *call, char *buf, size_t n_bytes);
 
-enum { TTI_MAX_BUFS = TTI_MAX_PIECES + 1, TTI_INLINE_BYTES = 4096 };
+enum { TTI_MAX_BUFS = TTI_MAX_PARTIALS + 1, TTI_INLINE_BYTES = 4096 };
 
 /* Bytes in which send and recv show each other their calls: as many as an agreement sends between
  * hosts, which begins with the call too, so that each is understood where the other is expected. */

@@ -16,7 +16,7 @@ static const tti_attr_spec input_attrs[] = {
 };
 
 /* Which shard of the whole the node is (ops/tensor_shard.h). */
-#define PIECE_ATTRS                                                                          \
+#define SHARD_ATTRS                                                                          \
     {"cut_dim", TTI_ATTR_INT, -1, "dimension of which this is a shard; -1: whole"},          \
         {"cut_n", TTI_ATTR_INT, 1, "shards"}, {"cut_index", TTI_ATTR_INT, 0, "which one"}, { \
         "cut_groups", TTI_ATTR_INT, 1, "packed in the dimension, each cut alike"             \
@@ -29,7 +29,7 @@ static const tti_attr_spec param_attrs[] = {
     {"b", TTI_ATTR_FLOAT, 0, "see tutti_init_kind"},
     {"fan_in", TTI_ATTR_INT, 0, "0: from the shape"},
     {"decay", TTI_ATTR_INT, 0, "1: weight decay applies"},
-    PIECE_ATTRS,
+    SHARD_ATTRS,
     {0},
 };
 
@@ -40,7 +40,7 @@ static const tti_attr_spec buffer_attrs[] = {
     {"b", TTI_ATTR_FLOAT, 0, "see tutti_init_kind"},
     {"fan_in", TTI_ATTR_INT, 0, "0: from the shape"},
     {"momentum", TTI_ATTR_FLOAT, 0.1, "share of the new value, 0 < momentum <= 1"},
-    PIECE_ATTRS,
+    SHARD_ATTRS,
     {0},
 };
 

@@ -314,7 +314,7 @@ tutti_status tti_calibrate_shard_groups(const tti_blueprint *b, int n_workers, t
     tutti_status st = run_rigs(b, count_rigs(c, host, n_workers), slice_s, c, host);
     malloc_trim(0); /* freed memory of one micro-batch group must not count for the next */
     *spent_s = (double)(tti_now_ns() - start) * 1e-9;
-    if (st == TUTTI_E_NOMEM && c->is_device) { /* a piece of it may fit */
+    if (st == TUTTI_E_NOMEM && c->is_device) { /* a smaller batch may fit */
         tti_clear_error();
         return TUTTI_OK;
     }

@@ -162,7 +162,7 @@ static tutti_status draw_server(const tti_drawing *d) {
     return TUTTI_OK;
 }
 
-/* Between pieces of a stage, and from the last piece of a stage to the next stage: of a shard. */
+/* Traffic per shard: between the tensor shards of a stage, and from a stage to the next one. */
 static void model_lines(const tti_drawing *d, int n_columns, int row) {
     const tti_plan *plan = tti_blueprint_plan(d->b, 0);
     int n_tensor = d->scheme.tensor, y = row_y(d, row) + BOX_HEIGHT / 2;

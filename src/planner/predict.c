@@ -62,7 +62,7 @@ static worker slowest_worker(const tti_blueprint *b, const tti_scheme *l,
 typedef struct parts {
     double n_flat;                     /* of the largest */
     double most;                       /* seconds of the slowest, by the costs */
-    double exchange_s, exchange_bytes; /* between the pieces, of a shard */
+    double exchange_s, exchange_bytes; /* TP collectives, per shard */
     double tied_bytes;
 } parts;
 

@@ -185,7 +185,7 @@ static tutti_status add_zero(tti_schemes *all, const requested *w, tti_scheme l)
     return TUTTI_OK;
 }
 
-/* Stages whole, and each in pieces that shards go round. */
+/* Stages as a whole, and stages of several chunks, which shards visit in turn. */
 static tutti_status add_chunks(tti_schemes *all, const requested *w, tti_scheme l) {
     int given = (int)w->job->config.parallel.pipeline_chunks;
     l.chunks = l.pipeline > 1 && !w->any_chunks ? given : 1;

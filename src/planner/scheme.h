@@ -8,7 +8,7 @@
 /* Sizes multiply to the workers: data * tensor * pipeline. */
 typedef struct tti_scheme {
     int data, tensor, pipeline;
-    int chunks;            /* pieces of each stage, 1 where there are none */
+    int chunks;            /* of each stage, 1 where it is not divided */
     int zero;              /* 0 .. 3 */
     int64_t shards;        /* V */
     const char *recompute; /* none | light | block; static */

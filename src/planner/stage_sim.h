@@ -20,7 +20,7 @@ typedef struct tti_stage_sim_desc {
     const tti_stages *stages; /* of any stage of the plan: extents and stage boundaries */
     int n_shard_groups;
     int n_compute_threads;  /* shards of a micro-batch group, whose messages travel together */
-    const double *moment_s; /* [2 * pieces]: of a micro-batch group, in the order of the moments */
+    const double *moment_s; /* [2 * chunks]: of a micro-batch group, in the order of the moments */
     double latency_s, message_s_of_byte; /* between neighbours; 0, 0: messages take no time */
     /* Called for each part, those of a stage in order; may be NULL. */
     void (*on_part)(void *user, const tti_stage_part *part);

@@ -56,7 +56,7 @@ static void round_compute_thread(int compute_thread, void *arg) {
 
 static void copy_pieces(tti_exec *x, void *dst, float *const *pieces, int n_pieces, tti_range range,
                         tutti_dtype wire, bool widens) {
-    const float *from[TTI_MAX_PIECES];
+    const float *from[TTI_MAX_PARTIALS];
     for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
     copying c = {x, dst, from, n_pieces, range, wire, widens};
     tti_compute_threads_run(tti_threads_of(x)->pool,

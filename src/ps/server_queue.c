@@ -31,13 +31,13 @@ static void pull_compute_thread(int compute_thread, void *arg) {
 /* A server thread's range of all pieces, added along the tree. */
 static void sum_compute_thread(int compute_thread, void *arg) {
     tti_server *s = arg;
-    const void *terms[TTI_MAX_RANKS * TTI_MAX_PIECES];
+    const void *terms[TTI_MAX_RANKS * TTI_MAX_PARTIALS];
     float *dst = s->worker[0].pieces[0];
     tti_range mine =
         tti_compute_thread_range(tti_setup_of(s->x)->desc.plan->n_flat, 16, compute_thread,
                                  tti_setup_of(s->x)->desc.n_compute_threads);
     for (int t = 0; t < s->order.n_terms; t++)
-        terms[t] = s->worker[s->order.terms[t].rank].pieces[s->order.terms[t].piece];
+        terms[t] = s->worker[s->order.terms[t].rank].pieces[s->order.terms[t].partial];
     for (size_t i = mine.first; i < mine.last; i += TTI_SUM_BLOCK) {
         size_t n = TTI_MIN(mine.last - i, (size_t)TTI_SUM_BLOCK);
         const void *sum = tti_sum_block(&s->order, terms, i * sizeof(float), TUTTI_F32, TUTTI_SUM,

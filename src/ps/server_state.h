@@ -61,7 +61,7 @@ typedef struct tti_request {
 
 /* The gradient that a worker pushes: whole, or partial sums to be added. */
 typedef struct tti_push {
-    float *pieces[TTI_MAX_PIECES];
+    float *pieces[TTI_MAX_PARTIALS];
     int n_pieces;
     tti_step_desc step;
     int64_t n_rows, n_own_rows; /* of the batch, and of the worker's shards of it */
@@ -73,9 +73,9 @@ typedef struct tti_push {
 
 /* A worker's current batch. */
 typedef struct tti_served {
-    float *pieces[TTI_MAX_PIECES]; /* STEP: it has arrived with these */
-    int n_pieces;                  /* 0: not yet */
-    bool computes;                 /* a batch that it has leased */
+    float *pieces[TTI_MAX_PARTIALS]; /* STEP: it has arrived with these */
+    int n_pieces;                    /* 0: not yet */
+    bool computes;                   /* a batch that it has leased */
     int64_t batch, version;
     int64_t next_replay; /* index of the first of its arrivals that it has not begun, or beyond */
     bool has_left, is_dead;

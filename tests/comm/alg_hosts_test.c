@@ -146,12 +146,12 @@ static const char *wire_rank(tutti_comm *comm, void *arg) {
                                   TUTTI_ALG_DIRECT));
     if ((failure = moved_since(comm, &before, want->n_remote, &inside, &between))) return failure;
     if (between != want->reduce_between) return comm_text("reduce: %llu", (long long)between);
-    tti_piece piece;
-    COMM_TRUE(tti_shard_pieces(rank, rank + 1, &piece) == 1);
-    piece.data = memory;
+    tti_partial partial;
+    COMM_TRUE(tti_shard_partials(rank, rank + 1, &partial) == 1);
+    partial.data = memory;
     before = tti_comm_get_bytes(comm);
-    COMM_OK(tti_comm_reduce_shards(comm, &(tti_reduce_desc){.pieces = &piece,
-                                                            .n_pieces = 1,
+    COMM_OK(tti_comm_reduce_shards(comm, &(tti_reduce_desc){.partials = &partial,
+                                                            .n_partials = 1,
                                                             .dst = memory,
                                                             .n_elems = N_WIRE,
                                                             .dtype = TUTTI_F32,

@@ -74,7 +74,7 @@ T_CASE(terms_are_added_in_tree_order) {
     T_EQ(order.n_terms, 3);
     T_EQ(order.terms[1].n_adds, 1);
     T_EQ(order.terms[2].n_adds, 1);
-    T_EQ(tti_sum_order_n_pieces(&order, 2), 1);
+    T_EQ(tti_sum_order_n_partials(&order, 2), 1);
     tti_sum_order_free(&order);
     free(scratch);
 }

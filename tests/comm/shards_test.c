@@ -27,12 +27,12 @@ static double tree_sum(uint64_t i, int lo, int hi, tutti_dtype dtype) {
     return dtype == TUTTI_F64 ? a + b : (double)((float)a + (float)b);
 }
 
-/* What a worker does inside: its shards' terms added into canonical pieces. */
-static void fill_pieces(const job *j, const tti_piece *pieces, int n_pieces) {
-    for (int k = 0; k < n_pieces; k++) {
-        int width = 1 << pieces[k].level, first = pieces[k].index * width;
+/* What a worker does inside: its shards' terms added into canonical partial sums. */
+static void fill_pieces(const job *j, const tti_partial *partials, int n_partials) {
+    for (int k = 0; k < n_partials; k++) {
+        int width = 1 << partials[k].level, first = partials[k].index * width;
         for (size_t i = 0; i < j->n_elems; i++)
-            tti_store_elem(j->dtype, pieces[k].data, i,
+            tti_store_elem(j->dtype, partials[k].data, i,
                            tree_sum(i, first, first + width, j->dtype));
     }
 }
@@ -44,14 +44,14 @@ static void fill_bounds(const job *j, int n_ranks, size_t *bounds) {
     bounds[n] = j->n_elems;
 }
 
-static const char *reduce_and_check(tutti_comm *comm, const job *j, const tti_piece *pieces,
-                                    int n_pieces, void *dst) {
+static const char *reduce_and_check(tutti_comm *comm, const job *j, const tti_partial *partials,
+                                    int n_partials, void *dst) {
     size_t bounds[9], first = 0, last = j->n_elems;
     int rank = tutti_comm_rank(comm);
     memset(dst, 0x5a, j->n_elems * tutti_dtype_bytes(j->dtype)); /* nothing of an earlier job */
-    fill_pieces(j, pieces, n_pieces);
+    fill_pieces(j, partials, n_partials);
     fill_bounds(j, tutti_comm_n_ranks(comm), bounds);
-    tti_reduce_desc desc = {pieces,      n_pieces,    dst,    j->n_elems,
+    tti_reduce_desc desc = {partials,    n_partials,  dst,    j->n_elems,
                             j->dtype,    j->n_shards, j->alg, j->in_parts ? bounds : NULL,
                             j->shard_map};
     COMM_OK(tti_comm_reduce_shards(comm, &desc));
@@ -66,30 +66,30 @@ static const char *reduce_and_check(tutti_comm *comm, const job *j, const tti_pi
     return NULL;
 }
 
-enum { N_BUFFERS = 12 }; /* enough pieces for V = 64, and dst */
+enum { N_BUFFERS = 12 }; /* enough partial sums for V = 64, and dst */
 
 static const char *job_rank(tutti_comm *comm, void *arg) {
     const job *j = arg;
-    tti_piece pieces[TTI_MAX_PIECES];
+    tti_partial partials[TTI_MAX_PARTIALS];
     void *memory[N_BUFFERS];
     size_t n_bytes = j->n_elems * 8 + 8;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     tti_shard_map equal;
     tti_shard_map_equally(n_ranks, j->n_shards, &equal);
     const int *first = (j->shard_map ? j->shard_map : &equal)->first + rank;
-    int n = tti_shard_pieces(first[0], first[1], pieces);
+    int n = tti_shard_partials(first[0], first[1], partials);
     COMM_TRUE(n < N_BUFFERS);
     for (int k = 0; k < N_BUFFERS; k++) {
         if (j->registered)
             COMM_OK(tutti_comm_alloc(comm, n_bytes, &memory[k]));
         else
             memory[k] = malloc(n_bytes);
-        if (k < n) pieces[k].data = memory[k];
+        if (k < n) partials[k].data = memory[k];
     }
     void *dst = j->in_place ? memory[0] : memory[N_BUFFERS - 1];
     const char *failure = NULL;
     for (int repeat = 0; repeat < 2 && !failure; repeat++)
-        failure = reduce_and_check(comm, j, pieces, n, dst);
+        failure = reduce_and_check(comm, j, partials, n, dst);
     for (int k = 0; k < N_BUFFERS && !j->registered; k++) free(memory[k]);
     return failure;
 }
@@ -124,7 +124,8 @@ T_CASE(every_division_gives_the_bits_of_the_tree) {
     }
 }
 
-/* Runs of any length, with pieces of many sizes; each after another, so that none is remembered. */
+/* Runs of any length, with partial sums of many sizes; each after another, so that none is
+ * remembered. */
 T_CASE(any_runs_give_the_bits_of_the_tree) {
     T_UNUSED;
     static const tti_shard_map shard_maps[] = {
@@ -177,9 +178,9 @@ static const char *other_shard_map_rank(tutti_comm *comm, void *arg) {
     (void)arg;
     int rank = tutti_comm_rank(comm);
     float x[1] = {1};
-    tti_piece piece = {0, rank == 0 ? 0 : 3, x};
-    tti_reduce_desc desc = {.pieces = &piece,
-                            .n_pieces = 1,
+    tti_partial partial = {0, rank == 0 ? 0 : 3, x};
+    tti_reduce_desc desc = {.partials = &partial,
+                            .n_partials = 1,
                             .dst = x,
                             .n_elems = 1,
                             .dtype = TUTTI_F32,
@@ -239,15 +240,15 @@ T_CASE(pieces_cover_the_shards) {
         for (int w = 1; w <= v && w <= 64; w++) {
             int next = 0;
             for (int r = 0; r < w; r++) {
-                tti_piece pieces[TTI_MAX_PIECES];
+                tti_partial partials[TTI_MAX_PARTIALS];
                 int first = tti_shard_first(r, w, v), last = tti_shard_first(r + 1, w, v);
                 assert_true(last - first == v / w || last - first == v / w + 1);
-                int n = tti_shard_pieces(first, last, pieces);
-                assert_true(n <= TTI_MAX_PIECES);
+                int n = tti_shard_partials(first, last, partials);
+                assert_true(n <= TTI_MAX_PARTIALS);
                 for (int k = 0; k < n; k++) {
-                    T_EQ(pieces[k].index << pieces[k].level, next);
-                    assert_null(pieces[k].data);
-                    next += 1 << pieces[k].level;
+                    T_EQ(partials[k].index << partials[k].level, next);
+                    assert_null(partials[k].data);
+                    next += 1 << partials[k].level;
                 }
             }
             T_EQ(next, v);
@@ -259,8 +260,8 @@ T_CASE(pieces_cover_the_shards) {
 static const char *refused_rank(tutti_comm *comm, void *arg) {
     (void)arg;
     float x[4] = {1, 2, 3, 4};
-    tti_piece piece = {1, tutti_comm_rank(comm), x};
-    tti_reduce_desc desc = {&piece, 1, x, 4, TUTTI_F32, 4, TUTTI_ALG_RING, NULL, NULL};
+    tti_partial partial = {1, tutti_comm_rank(comm), x};
+    tti_reduce_desc desc = {&partial, 1, x, 4, TUTTI_F32, 4, TUTTI_ALG_RING, NULL, NULL};
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID,
                "order that depends on the number of workers");
     desc.alg = TUTTI_ALG_AUTO;
@@ -269,11 +270,11 @@ static const char *refused_rank(tutti_comm *comm, void *arg) {
     desc.n_shards = 1;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "power of two in 2");
     desc.n_shards = 8;
-    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "piece 0 is level 1");
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "partial sum 0 is level 1");
     desc.n_shards = 4;
-    desc.n_pieces = 2;
+    desc.n_partials = 2;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "got 2");
-    desc.n_pieces = 1;
+    desc.n_partials = 1;
     size_t bounds[3] = {0, 5, 4};
     desc.bounds = bounds;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "bound 1 of group 0 is 5");
@@ -284,12 +285,12 @@ static const char *refused_rank(tutti_comm *comm, void *arg) {
     desc.shard_map = &shard_map;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "shard map has 3 ranks");
     desc.shard_map = NULL;
-    piece.data = NULL;
+    partial.data = NULL;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "has no data");
-    piece.data = x;
+    partial.data = x;
     COMM_OK(tti_comm_reduce_shards(comm, &desc));
     COMM_TRUE(x[0] == 2 && x[3] == 8);
-    piece.level = 1 + tutti_comm_rank(comm);
+    partial.level = 1 + tutti_comm_rank(comm);
     desc.n_shards = tutti_comm_rank(comm) == 1 ? 8 : 4;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_MISMATCH,
                "rank 1 called reduce_shards(n_elems=4, f32, shards=8, auto) where rank 0 called "

@@ -95,7 +95,7 @@ static inline void fake_put_message(fake_group *g, const tti_device_message *l,
     if (g->has_failed) return;
     pthread_mutex_lock(&g->box->lock);
     g->has_failed = g->box->has_left[l->to];
-    if (!g->has_failed) memcpy((char *)g->pieces[l->to][0] + l->place, l->src, l->n_bytes);
+    if (!g->has_failed) memcpy((char *)g->partials[l->to][0] + l->place, l->src, l->n_bytes);
     pthread_mutex_unlock(&g->box->lock);
     if (!g->has_failed) fake_set_slot(g, l->slot, true);
 }

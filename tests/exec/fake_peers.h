@@ -18,12 +18,13 @@ enum { FAKE_MAX_RANKS = 8, FAKE_MAX_TERMS = 128, FAKE_MAX_GROUPS = 256 };
 typedef struct fake_group {
     tti_device_peers peers;
     tti_device_term terms[FAKE_MAX_TERMS];
-    float *pieces[FAKE_MAX_RANKS][TTI_MAX_PIECES];
+    float *partials[FAKE_MAX_RANKS][TTI_MAX_PARTIALS];
     float *sources[FAKE_MAX_RANKS][TTI_MAX_SOURCES];
-    size_t at[FAKE_MAX_RANKS][FAKE_MAX_GROUPS][TTI_MAX_PIECES]; /* where groups are in pieces */
-    fake_hosts *hosts;                                          /* NULL: all memory is in reach */
-    uint64_t n_collectives;                                     /* fake_tp.h */
-    tti_device_norm brought; /* whose rows were last sent to the other of two */
+    size_t at[FAKE_MAX_RANKS][FAKE_MAX_GROUPS]
+             [TTI_MAX_PARTIALS]; /* where groups are in partial sums */
+    fake_hosts *hosts;           /* NULL: all memory is in reach */
+    uint64_t n_collectives;      /* fake_tp.h */
+    tti_device_norm brought;     /* whose rows were last sent to the other of two */
     uint64_t brought_hash;
     struct fake_box *box; /* fake_p2p.h */
     bool has_failed;      /* of what waits in it */
@@ -49,11 +50,11 @@ static inline tutti_status fake_barrier(fake_group *g) {
 
 static inline tutti_status fake_places(fake_group *g) {
     const tti_device_peers *p = &g->peers;
-    size_t mine[FAKE_MAX_GROUPS][TTI_MAX_PIECES] = {{0}};
+    size_t mine[FAKE_MAX_GROUPS][TTI_MAX_PARTIALS] = {{0}};
     TTI_ASSERT(p->n_groups <= FAKE_MAX_GROUPS);
     for (size_t i = 0; i < p->n_groups; i++)
-        for (size_t k = 0; k < (size_t)p->n_pieces; k++)
-            mine[i][k] = p->at ? p->at[i * (size_t)p->n_pieces + k]
+        for (size_t k = 0; k < (size_t)p->n_partials; k++)
+            mine[i][k] = p->at ? p->at[i * (size_t)p->n_partials + k]
                                : p->bounds[i * ((size_t)p->n_ranks + 1)];
     return p->all_gather(p->user, mine, g->at, sizeof mine);
 }
@@ -62,11 +63,11 @@ static inline tutti_status fake_meet(const tti_device_peers *peers, void **out) 
     fake_group *g = calloc(1, sizeof *g);
     if (!g) return tti_fail(TUTTI_E_NOMEM, "out of memory");
     g->peers = *peers;
-    float *mine[TTI_MAX_PIECES] = {NULL};
-    for (int i = 0; i < peers->n_pieces; i++) mine[i] = peers->pieces[i];
+    float *mine[TTI_MAX_PARTIALS] = {NULL};
+    for (int i = 0; i < peers->n_partials; i++) mine[i] = peers->partials[i];
     for (int t = 0; t < peers->n_terms; t++) g->terms[t] = peers->terms[t];
     *out = g;
-    TTI_TRY(peers->all_gather(peers->user, mine, g->pieces, sizeof mine));
+    TTI_TRY(peers->all_gather(peers->user, mine, g->partials, sizeof mine));
     float *sources[TTI_MAX_SOURCES] = {NULL};
     for (int i = 0; i < peers->n_sources; i++) sources[i] = peers->sources[i].data;
     TTI_TRY(peers->all_gather(peers->user, sources, g->sources, sizeof sources));
@@ -89,8 +90,8 @@ static inline void fake_describe(const void *group, tti_str *str) {
 
 /* which below 0: of the flat range; else of a group, i from its first element on. */
 static inline float fake_term(const fake_group *g, int which, int t, size_t i) {
-    int rank = g->terms[t].rank, piece = g->terms[t].piece;
-    return g->pieces[rank][piece][(which < 0 ? 0 : g->at[rank][which][piece]) + i];
+    int rank = g->terms[t].rank, partial = g->terms[t].partial;
+    return g->partials[rank][partial][(which < 0 ? 0 : g->at[rank][which][partial]) + i];
 }
 
 /* As it travels in fast mode. */
@@ -147,7 +148,7 @@ static inline tutti_status fake_sum_own(fake_group *g, int which, size_t begin,
 /* Whole parts to the agents of their owners, who put them where the sum is to be. */
 static inline tutti_status fake_sum_hosts(fake_group *g, const tti_chunk *parts) {
     const fake_hosts *h = g->hosts;
-    float *mine = g->pieces[g->peers.rank][0], *in[TTI_HOSTS_MESSAGES] = {NULL};
+    float *mine = g->partials[g->peers.rank][0], *in[TTI_HOSTS_MESSAGES] = {NULL};
     fake_post post = {.n = 0};
     post.n = tti_peer_hosts_returns(&h->of, parts, post.list);
     TTI_TRY(fake_sum_own(g, -1, 0, parts, mine + parts[g->peers.rank].first));
@@ -156,7 +157,7 @@ static inline tutti_status fake_sum_hosts(fake_group *g, const tti_chunk *parts)
     for (int o = 0; o < g->peers.n_ranks; o++) {
         int holder = tti_peer_agent(&h->of, h->of.here, o);
         if (g->peers.hosts[holder] != h->of.here) abort();
-        memmove(mine + parts[o].first, g->pieces[holder][0] + parts[o].first,
+        memmove(mine + parts[o].first, g->partials[holder][0] + parts[o].first,
                 parts[o].n_elems * sizeof *mine);
     }
     return fake_barrier(g);
@@ -176,7 +177,7 @@ static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, b
     TTI_TRY(fake_barrier(g));
     for (size_t i = first + c.first; i < first + c.first + c.n_elems; i++) {
         float sum = fake_element(g, -1, i);
-        for (int r = 0; r < g->peers.n_ranks; r++) g->pieces[r][0][i] = sum;
+        for (int r = 0; r < g->peers.n_ranks; r++) g->partials[r][0][i] = sum;
     }
     return fake_barrier(g);
 }
@@ -190,7 +191,7 @@ static inline tutti_status fake_sum_parts(void *group, size_t which, bool overla
     const size_t *first = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1);
     const tti_device_parts_of *sums = &g->peers.sums;
     size_t rank = (size_t)g->peers.rank, place = which * (size_t)g->peers.n_ranks + rank;
-    float *to = g->pieces[rank][0] + g->at[rank][which][0] + (part[0] - *first);
+    float *to = g->partials[rank][0] + g->at[rank][which][0] + (part[0] - *first);
     if (sums->data) to = sums->data + (sums->places ? sums->places[place] : part[0]);
     tti_chunk parts[FAKE_MAX_RANKS];
     for (int r = 0; r < g->peers.n_ranks; r++)

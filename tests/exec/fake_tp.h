@@ -8,7 +8,7 @@
 
 /* Where a rank has put what it gives in this exchange. */
 static inline const char *fake_given(const fake_group *g, int rank) {
-    return (const char *)g->pieces[rank][0] + (g->n_collectives & 1) * g->peers.tp_half_bytes;
+    return (const char *)g->partials[rank][0] + (g->n_collectives & 1) * g->peers.tp_half_bytes;
 }
 
 static inline double fake_add(tutti_dtype dtype, double a, double b) {
@@ -47,7 +47,7 @@ static inline tutti_status fake_tp(void *group, const tti_tp_collective *t) {
     size_t n_bytes = t->n_rows * t->part_bytes * (scatters ? (size_t)g->peers.n_ranks : 1);
     if (n_bytes > g->peers.tp_half_bytes || t->part_bytes % tutti_dtype_bytes(t->dtype))
         return tti_fail(TUTTI_E_INTERNAL, "an exchange of %zu bytes", n_bytes);
-    memcpy((char *)g->pieces[g->peers.rank][0] + (g->n_collectives & 1) * g->peers.tp_half_bytes,
+    memcpy((char *)g->partials[g->peers.rank][0] + (g->n_collectives & 1) * g->peers.tp_half_bytes,
            t->in, n_bytes);
     TTI_TRY(fake_barrier(g));
     fake_take(g, t);

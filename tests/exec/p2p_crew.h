@@ -52,7 +52,7 @@ static inline void p2p_fill(int from, int to, int k, int round, size_t n_bytes, 
 static inline const char *p2p_meet(p2p_rank *r) {
     tti_device_term terms[P2P_MAX_RANKS];
     COMM_OK(crew_terms(r->n_ranks, terms));
-    float *pieces[] = {(float *)(void *)r->inbox};
+    float *partials[] = {(float *)(void *)r->inbox};
     COMM_OK(r->ops->collectives.connect(
         &(tti_device_peers){.rank = r->rank,
                             .n_ranks = r->n_ranks,
@@ -60,8 +60,8 @@ static inline const char *p2p_meet(p2p_rank *r) {
                             .shown = r->rank + 6,
                             .terms = terms,
                             .n_terms = r->n_ranks,
-                            .pieces = pieces,
-                            .n_pieces = 1,
+                            .partials = partials,
+                            .n_partials = 1,
                             .n_flat = P2P_TRIAL,
                             .n_most = P2P_TRIAL,
                             .n_words = (size_t)r->n_ranks,

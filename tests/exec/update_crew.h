@@ -13,7 +13,7 @@
 enum {
     UPDATE_MAX_RANKS = 4,
     UPDATE_MAX_SHARDS = 16,
-    UPDATE_MAX_PIECES = 8,
+    UPDATE_MAX_PARTIALS = 8,
     UPDATE_MAX_TERMS = 32,
     UPDATE_MAX_SLOTS = 256,
     UPDATE_MAX_BLOCKS = 512,
@@ -48,9 +48,9 @@ typedef struct update_rank {
     const update_crew *c;
     const tti_device_ops *ops;
     tutti_comm *comm;
-    int rank, n_ranks, n_pieces, n_terms, n_shards, n_reported;
+    int rank, n_ranks, n_partials, n_terms, n_shards, n_reported;
     tti_device_term terms[UPDATE_MAX_TERMS];
-    float *pieces[UPDATE_MAX_PIECES];
+    float *partials[UPDATE_MAX_PARTIALS];
     tti_step_args *args;
     tti_update_block blocks[UPDATE_MAX_BLOCKS];
     int n_blocks;
@@ -109,8 +109,8 @@ static inline const char *update_find_terms(update_rank *r) {
     tti_sum_order order;
     COMM_OK(tti_sum_order_shards(&r->c->shard_map, &order));
     r->n_terms = order.n_terms;
-    r->n_pieces = tti_sum_order_n_pieces(&order, r->rank);
-    COMM_TRUE(r->n_terms <= UPDATE_MAX_TERMS && r->n_pieces <= UPDATE_MAX_PIECES);
+    r->n_partials = tti_sum_order_n_partials(&order, r->rank);
+    COMM_TRUE(r->n_terms <= UPDATE_MAX_TERMS && r->n_partials <= UPDATE_MAX_PARTIALS);
     tti_device_terms(&order, r->terms);
     tti_sum_order_free(&order);
     return NULL;
@@ -148,7 +148,7 @@ static inline const char *update_make_side(update_rank *r, update_side *s) {
                                                      .n_states = r->node.op->n_out - 1,
                                                      .n_shards = r->n_shards,
                                                      .params = s->params,
-                                                     .grads = r->pieces[0],
+                                                     .grads = r->partials[0],
                                                      .ema = r->c->ema ? s->ema : NULL,
                                                      .low = r->c->low ? s->low : NULL,
                                                      .low_dtype = r->c->low,
@@ -178,8 +178,8 @@ static inline const char *update_meet(update_rank *r) {
                                                             .shown = r->rank,
                                                             .terms = r->terms,
                                                             .n_terms = r->n_terms,
-                                                            .pieces = r->pieces,
-                                                            .n_pieces = r->n_pieces,
+                                                            .partials = r->partials,
+                                                            .n_partials = r->n_partials,
                                                             .n_flat = r->n_flat,
                                                             .n_most = r->n_flat,
                                                             .n_words = 2 * (size_t)r->n_reported,
@@ -201,7 +201,7 @@ static inline const char *update_make(update_rank *r) {
     if (failure) return failure;
     COMM_TRUE(r->host = calloc(1, r->n_bytes));
     COMM_TRUE(r->args = b->alloc(sizeof *r->args));
-    for (int k = 0; k < r->n_pieces; k++) COMM_TRUE(r->pieces[k] = b->alloc(r->n_bytes));
+    for (int k = 0; k < r->n_partials; k++) COMM_TRUE(r->partials[k] = b->alloc(r->n_bytes));
     for (int i = 0; i < 2 && !failure; i++) failure = update_make_side(r, &r->sides[i]);
     return failure ? failure : update_meet(r);
 }
@@ -210,7 +210,7 @@ static inline void update_free(update_rank *r) {
     const tti_backend *b = r->c->backend;
     r->ops->collectives.disconnect(r->group);
     for (int i = 0; i < 2; i++) update_free_side(r, &r->sides[i]);
-    for (int k = 0; k < r->n_pieces; k++) b->release(r->pieces[k], r->n_bytes);
+    for (int k = 0; k < r->n_partials; k++) b->release(r->partials[k], r->n_bytes);
     b->release(r->args, sizeof *r->args);
     free(r->host);
 }
@@ -234,9 +234,9 @@ static inline const char *update_feed(update_rank *r, update_side *s, int step) 
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, s->sums, sums,
                                 sizeof *sums * 3 * (size_t)r->n_shards));
     COMM_OK(r->ops->queues.sync());
-    for (int k = 0; k < r->n_pieces; k++) {
+    for (int k = 0; k < r->n_partials; k++) {
         uint64_t where = (uint64_t)(100 * step + 10 * r->rank + k);
-        const char *failure = update_upload(r, r->pieces[k], 2, where);
+        const char *failure = update_upload(r, r->partials[k], 2, where);
         if (failure) return failure;
     }
     COMM_OK(tutti_comm_barrier(r->comm));

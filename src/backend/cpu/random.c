@@ -8,10 +8,10 @@
 
 enum { DRAWS = 64, BLOCK = 4 * DRAWS };
 
-/* Pieces are cut in plain bytes. */
+/* Tensor shards are cut from values in N,C,H,W order only. */
 static bool can_run(const tti_node *node) {
-    bool piece = tti_attr_has(node, "cut_dim") && tti_attr_int(node, "cut_dim") >= 0;
-    return tti_all_f32(node) && tti_one_layout(node) && !(piece && tti_is_last(node->out[0]));
+    bool is_shard = tti_attr_has(node, "cut_dim") && tti_attr_int(node, "cut_dim") >= 0;
+    return tti_all_f32(node) && tti_one_layout(node) && !(is_shard && tti_is_last(node->out[0]));
 }
 
 /* factor[lane] for n_draws draws from counter on: scale where kept, else 0.  Planes of one word of

@@ -14,7 +14,7 @@
 struct tti_device_server {
     tti_exec *x;
     const tti_device_ops *ops;
-    float *pieces[TTI_MAX_PIECES]; /* [tti_exec_n_partials] */
+    float *pieces[TTI_MAX_PARTIALS]; /* [tti_exec_n_partials] */
     float *params;
 };
 
@@ -48,7 +48,7 @@ tutti_status tti_device_server_create(tti_exec *x, tti_device_server **out) {
 
 void tti_device_server_destroy(tti_device_server *s) {
     if (!s) return;
-    for (int i = 0; i < TTI_MAX_PIECES; i++) s->ops->memory.release_host(s->pieces[i]);
+    for (int i = 0; i < TTI_MAX_PARTIALS; i++) s->ops->memory.release_host(s->pieces[i]);
     s->ops->memory.release_host(s->params);
     free(s);
 }

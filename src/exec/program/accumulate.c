@@ -7,8 +7,8 @@
 
 typedef struct player {
     tti_accumulation *acc;
-    tti_piece stack[TTI_MAX_PIECES];
-    int buffer[TTI_MAX_PIECES]; /* of the pieces on the stack */
+    tti_partial stack[TTI_MAX_PARTIALS];
+    int buffer[TTI_MAX_PARTIALS]; /* of the pieces on the stack */
     int depth;
     bool *busy; /* [n shards]: buffers in use */
 } player;
@@ -24,17 +24,17 @@ static int take_buffer(player *p) {
 /* The two topmost pieces are the halves of one subtree. */
 static bool are_siblings(const player *p) {
     if (p->depth < 2) return false;
-    const tti_piece *left = &p->stack[p->depth - 2], *right = &p->stack[p->depth - 1];
+    const tti_partial *left = &p->stack[p->depth - 2], *right = &p->stack[p->depth - 1];
     return left->level == right->level && left->index % 2 == 0 && right->index == left->index + 1;
 }
 
 static void push(player *p, int shard, int buffer) {
-    p->stack[p->depth] = (tti_piece){.level = 0, .index = shard};
+    p->stack[p->depth] = (tti_partial){.level = 0, .index = shard};
     p->buffer[p->depth++] = buffer;
     while (are_siblings(p)) {
         p->depth--;
-        tti_piece *left = &p->stack[p->depth - 1];
-        *left = (tti_piece){.level = left->level + 1, .index = left->index / 2};
+        tti_partial *left = &p->stack[p->depth - 1];
+        *left = (tti_partial){.level = left->level + 1, .index = left->index / 2};
         p->acc->merges[p->acc->n_merges++] =
             (tti_merge){p->buffer[p->depth - 1], p->buffer[p->depth]};
         p->busy[p->buffer[p->depth]] = false;

@@ -29,8 +29,8 @@ typedef struct tti_accumulation {
     tti_merge *merges;
     int n_merges;
     int n_buffers;
-    tti_piece pieces[TTI_MAX_PIECES]; /* data NULL */
-    int piece_buffer[TTI_MAX_PIECES];
+    tti_partial pieces[TTI_MAX_PARTIALS]; /* data NULL */
+    int piece_buffer[TTI_MAX_PARTIALS];
     int n_pieces;
 } tti_accumulation;
 

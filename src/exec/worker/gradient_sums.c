@@ -27,15 +27,16 @@ static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, s
     uint16_t *wire = tti_arrays_of(x)->wire + first;
     size_t bounds[TTI_MAX_RANKS + 1];
     tti_shard_map shard_map;
-    tti_piece piece[TTI_MAX_PIECES];
+    tti_partial piece[TTI_MAX_PARTIALS];
     tti_zero_bounds(setup, first, bounds);
     tti_shard_map_subtrees(setup->n_ranks, &shard_map);
-    int n = tti_shard_pieces(shard_map.first[setup->rank], shard_map.first[setup->rank + 1], piece);
+    int n =
+        tti_shard_partials(shard_map.first[setup->rank], shard_map.first[setup->rank + 1], piece);
     piece[0].data = wire;
     tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n_elems * sizeof *wire) / 2;
     tti_narrow(setup->desc.wire, sum, wire, n_elems);
-    const tti_reduce_desc desc = {.pieces = piece,
-                                  .n_pieces = n,
+    const tti_reduce_desc desc = {.partials = piece,
+                                  .n_partials = n,
                                   .dst = wire,
                                   .n_elems = n_elems,
                                   .dtype = setup->desc.wire,
@@ -71,15 +72,15 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems, bool
     const tti_setup *setup = tti_setup_of(x);
     size_t bounds[TTI_MAX_RANKS + 1];
     if (scatter) tti_zero_bounds(setup, first, bounds);
-    tti_piece pieces[TTI_MAX_PIECES];
+    tti_partial pieces[TTI_MAX_PARTIALS];
     for (int i = 0; i < setup->acc.n_pieces; i++) {
         pieces[i] = setup->acc.pieces[i];
         pieces[i].data = tti_exec_grads_at(tti_arrays_of(x), setup->acc.piece_buffer[i], first);
     }
     tti_exec_count_partials(x, n_elems, scatter);
     return tti_comm_reduce_shards(setup->desc.comm,
-                                  &(tti_reduce_desc){.pieces = pieces,
-                                                     .n_pieces = setup->acc.n_pieces,
+                                  &(tti_reduce_desc){.partials = pieces,
+                                                     .n_partials = setup->acc.n_pieces,
                                                      .dst = pieces[0].data,
                                                      .n_elems = n_elems,
                                                      .dtype = TUTTI_F32,

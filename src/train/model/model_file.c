@@ -58,16 +58,16 @@ tutti_status tti_model_file_open(const tutti_job *job, tti_import **out) {
 /* ---- the copy ---- */
 
 static tutti_status copy_bytes(int from, const char *path, uint64_t n_bytes, tti_atomic_file *to) {
-    enum { PIECE = 1 << 20 };
-    char *piece = malloc(PIECE);
-    tutti_status st = piece ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "model.file: out of memory");
+    enum { BLOCK = 1 << 20 };
+    char *block = malloc(BLOCK);
+    tutti_status st = block ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "model.file: out of memory");
     for (uint64_t at = 0; st == TUTTI_OK && at < n_bytes;) {
-        size_t n = (size_t)TTI_MIN(n_bytes - at, (uint64_t)PIECE);
-        st = tti_pread_all(from, path, piece, n, at);
-        if (st == TUTTI_OK) st = tti_atomic_file_write(to, piece, n);
+        size_t n = (size_t)TTI_MIN(n_bytes - at, (uint64_t)BLOCK);
+        st = tti_pread_all(from, path, block, n, at);
+        if (st == TUTTI_OK) st = tti_atomic_file_write(to, block, n);
         at += n;
     }
-    free(piece);
+    free(block);
     return st;
 }
 

@@ -89,11 +89,11 @@ static const char *place_text(const tti_reporter *r, char *out, size_t n_bytes) 
 static tutti_status report_pipeline(tti_reporter *r) {
     const tti_stages *s = r->b->n_parts > 0 ? tti_blueprint_plan(r->b, 0)->stages : NULL;
     if (!s || r->expected_bubble <= 0) return TUTTI_OK;
-    int n_pieces = tti_stages_n_all_chunks(s), n_shards = r->b->n_shards / r->b->mesh.data;
+    int n_chunks = tti_stages_n_all_chunks(s), n_shards = r->b->n_shards / r->b->mesh.data;
     if (r->shard_map)
         n_shards = tti_shard_map_n_of(r->shard_map, 0); /* shards of rank 0, like expected_bubble */
     double sum = 0;
-    for (int q = 0; q < n_pieces; q++) sum += s->cost[q];
+    for (int q = 0; q < n_chunks; q++) sum += s->cost[q];
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "pipeline");
     tti_json_int(j, "stages", s->n_stages);
@@ -101,7 +101,7 @@ static tutti_status report_pipeline(tti_reporter *r) {
     tti_json_int(j, "shards", n_shards);
     tti_json_double(j, "bubble_expected", r->expected_bubble);
     tti_json_array(j, "stage_costs"); /* fractions of the operations, by chunk of the model */
-    for (int q = 0; q < n_pieces; q++) tti_json_float(j, NULL, (float)(s->cost[q] / sum));
+    for (int q = 0; q < n_chunks; q++) tti_json_float(j, NULL, (float)(s->cost[q] / sum));
     tti_json_end(j);
     TTI_TRY(tti_metrics_end(&r->metrics));
     if (n_shards >= s->n_stages) return TUTTI_OK;

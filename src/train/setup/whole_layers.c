@@ -63,13 +63,13 @@ void tti_whole_params_text(const tti_blueprint *b, tti_str *out) {
     const tti_slot *largest = NULL;
     double n_whole = 0, n_all = 0;
     if (b->mesh.tensor < 2 || b->mesh.stage > 1) return;
-    const tti_plan *piece = tti_blueprint_plan(b, 0);
+    const tti_plan *divided = tti_blueprint_plan(b, 0);
     for (int i = 0; i < all->n_slots; i++) {
         const tti_slot *slot = &all->slots[i];
-        int there = tti_plan_find_slot(piece, slot->param->name);
+        int there = tti_plan_find_slot(divided, slot->param->name);
         if (slot->buffer) continue;
         n_all += (double)slot->n_elems;
-        if (there < 0 || piece->slots[there].n_elems != slot->n_elems) continue;
+        if (there < 0 || divided->slots[there].n_elems != slot->n_elems) continue;
         n_whole += (double)slot->n_elems;
         if (!largest || slot->n_elems > largest->n_elems) largest = slot;
     }

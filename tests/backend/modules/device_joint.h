@@ -7,16 +7,16 @@ static tutti_status peers_can_update(const void *group, const void *state, bool 
     const fake_group *g = group;
     const update *u = state;
     bool is_plain = !looks_at_norm(u) && !u->desc.complete_words &&
-                    u->desc.grads == g->pieces[g->peers.rank][0];
+                    u->desc.grads == g->partials[g->peers.rank][0];
     bool reaches = !g->hosts && g->peers.algorithm != TTI_DEVICE_LIBRARY && g->peers.n_groups == 0;
     *can = option("joint=", 0) != 0 && is_plain && reaches;
     return TUTTI_OK;
 }
 
-/* Nobody may read pieces behind it. */
+/* Nobody may read partial sums behind it. */
 static void spoil_pieces(const fake_group *g) {
-    for (int k = 0; k < g->peers.n_pieces; k++)
-        for (size_t i = 0; i < g->peers.n_flat; i++) g->pieces[g->peers.rank][k][i] = NAN;
+    for (int k = 0; k < g->peers.n_partials; k++)
+        for (size_t i = 0; i < g->peers.n_flat; i++) g->partials[g->peers.rank][k][i] = NAN;
 }
 
 static void run_joint(command *c) {
@@ -24,7 +24,7 @@ static void run_joint(command *c) {
     update *u = c->dst;
     size_t n = g->peers.n_flat,
            n_words = 2 * 3 * (size_t)(c->step_sums.n_shards + c->step_sums.n_ranks);
-    float *pieces = u->desc.grads, *sum = malloc(n * sizeof *sum + 1);
+    float *partials = u->desc.grads, *sum = malloc(n * sizeof *sum + 1);
     if (!sum) abort();
     note(fake_report_sums(&c->step_sums));
     note(fake_all_gather(g, c->step_sums.sums, n_words, 0, n_words));
@@ -33,7 +33,7 @@ static void run_joint(command *c) {
     spoil_pieces(g);
     u->desc.grads = sum;
     if (!current->lost) run_update(&(command){.state = u});
-    u->desc.grads = pieces;
+    u->desc.grads = partials;
     free(sum);
 }
 

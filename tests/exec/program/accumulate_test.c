@@ -58,8 +58,8 @@ static void check(int first, int last, int n_compute_threads) {
     }
     T_EQ(next, last);
     T_EQ(acc.n_merges, n_merges);
-    tti_piece want[TTI_MAX_PIECES];
-    T_EQ(acc.n_pieces, tti_shard_pieces(first, last, want));
+    tti_partial want[TTI_MAX_PARTIALS];
+    T_EQ(acc.n_pieces, tti_shard_partials(first, last, want));
     for (int i = 0; i < acc.n_pieces; i++) {
         T_EQ(acc.pieces[i].level, want[i].level);
         T_EQ(acc.pieces[i].index, want[i].index);

@@ -4,12 +4,12 @@
 #include "backend/cuda/runtime/device.h"
 
 tutti_status tti_cuda_peers_send(void *group, const tti_device_message *message, bool overlapped) {
-    void *piece;
-    const tti_peers_view *view = tti_cuda_p2p_view(group, message->slot, message->to, &piece);
+    void *partial;
+    const tti_peers_view *view = tti_cuda_p2p_view(group, message->slot, message->to, &partial);
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_PEER];
     TTI_ASSERT(message->place % 16 == 0);
     return tti_cuda_check(
-        tti_launch_send(view, message, (char *)piece + message->place, overlapped, stream),
+        tti_launch_send(view, message, (char *)partial + message->place, overlapped, stream),
         "peers_send");
 }
 

@@ -23,8 +23,8 @@ cudaError_t tti_launch_send(const tti_peers_view *view, const tti_device_message
 cudaError_t tti_launch_recv(const tti_peers_view *view, int slot, cudaStream_t stream);
 cudaError_t tti_launch_release(const tti_peers_view *view, int slot, int from, cudaStream_t stream);
 
-/* peers.c: a group with slots, and the first piece of a rank as it is seen here. */
-const tti_peers_view *tti_cuda_p2p_view(const void *group, int slot, int rank, void **piece);
+/* peers.c: a group with slots, and the first partial sum of a rank as it is seen here. */
+const tti_peers_view *tti_cuda_p2p_view(const void *group, int slot, int rank, void **partial);
 
 /* See tti_device_ops. */
 tutti_status tti_cuda_peers_send(void *group, const tti_device_message *message, bool overlapped);

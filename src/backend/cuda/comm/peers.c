@@ -16,7 +16,7 @@
 
 enum {
     UNIT = 8, /* elements: 16 bytes of rounded ones */
-    MAX_MESSAGES = TTI_PEERS_MAX * TTI_PEERS_PIECES + TTI_PEERS_TERMS,
+    MAX_MESSAGES = TTI_PEERS_MAX * TTI_PEERS_PARTIALS + TTI_PEERS_TERMS,
     GRACE_NS = 2000000000, /* time in which pending work may end after a peer is lost */
     CHECK_NS = 1000000,
     SPIN_NS = 2000000
@@ -50,12 +50,12 @@ int tti_peers_balanced(const uint8_t *n_adds, int n) {
     return n == 2 || n == 4 || n == 8 ? n : 0;
 }
 
-/* The pieces take part as they are, or rounded. */
+/* The partial sums take part as they are, or rounded. */
 cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool overlapped,
                                  cudaStream_t stream) {
     if (!g->low) return tti_launch_peers_sum(&g->view, first, n, overlapped, stream);
     tutti_dtype wire = g->peers.wire;
-    float *sum = g->pieces[0] + first;
+    float *sum = g->partials[0] + first;
     cudaError_t error = tti_launch_round(wire, sum, g->low + first, n, stream);
     if (error == cudaSuccess)
         error = tti_launch_peers_sum_low(wire, &g->view, first, n, overlapped, stream);
@@ -64,18 +64,18 @@ cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool overlapp
 
 /* ---- sums ---- */
 
-ptrdiff_t tti_peers_shift_of(const group *g, int64_t which, int rank, int piece) {
+ptrdiff_t tti_peers_shift_of(const group *g, int64_t which, int rank, int partial) {
     if (which == TTI_PEERS_WHOLE) return 0;
     size_t row = (size_t)rank * g->peers.n_groups + (size_t)which;
     size_t first = tti_peers_part_of(g, (size_t)which, 0).first;
-    return (ptrdiff_t)g->at[row * TTI_PEERS_PIECES + (size_t)piece] - (ptrdiff_t)first;
+    return (ptrdiff_t)g->at[row * TTI_PEERS_PARTIALS + (size_t)partial] - (ptrdiff_t)first;
 }
 
 float *tti_peers_sum_of(const group *g, int64_t which, tti_chunk mine) {
     const tti_device_parts_of *sums = &g->peers.sums;
     int me = g->peers.rank;
     if (which == TTI_PEERS_WHOLE || !sums->data)
-        return g->pieces[0] + ((ptrdiff_t)mine.first + tti_peers_shift_of(g, which, me, 0));
+        return g->partials[0] + ((ptrdiff_t)mine.first + tti_peers_shift_of(g, which, me, 0));
     if (!sums->places) return sums->data + mine.first;
     return sums->data + sums->places[(size_t)which * (size_t)g->peers.n_ranks + (size_t)me];
 }
@@ -88,11 +88,11 @@ static int list_chunks(const group *g, int64_t which, const tti_chunk *chunks,
     int n_messages = 0;
     for (int r = 0; r < p->n_ranks; r++) {
         tti_chunk c = chunks[r];
-        for (int k = 0; r != p->rank && c.n_elems > 0 && k < p->n_pieces; k++)
+        for (int k = 0; r != p->rank && c.n_elems > 0 && k < p->n_partials; k++)
             list[n_messages++] = (tti_nccl_message){
                 .peer = r,
-                .out =
-                    g->pieces[k] + ((ptrdiff_t)c.first + tti_peers_shift_of(g, which, p->rank, k)),
+                .out = g->partials[k] +
+                       ((ptrdiff_t)c.first + tti_peers_shift_of(g, which, p->rank, k)),
                 .n_bytes = c.n_elems * sizeof(float)};
     }
     for (int t = 0; mine > 0 && t < p->n_terms; t++)
@@ -112,7 +112,7 @@ static int list_sums(const group *g, const tti_chunk *chunks, float *dst, tti_nc
         if (r == p->rank) continue;
         if (mine.n_elems > 0)
             list[n_messages++] = (tti_nccl_message){.peer = r,
-                                                    .out = g->pieces[0] + mine.first,
+                                                    .out = g->partials[0] + mine.first,
                                                     .n_bytes = mine.n_elems * sizeof(float)};
         if (c.n_elems > 0)
             list[n_messages++] = (tti_nccl_message){
@@ -129,10 +129,10 @@ static tutti_status sum_chunk(group *g, int64_t which, const tti_chunk *chunks,
     tti_chunk mine = chunks[g->peers.rank];
     size_t slot = 0;
     for (int t = 0; t < g->peers.n_terms; t++) {
-        int rank = g->terms[t].rank, piece = g->terms[t].piece;
-        ptrdiff_t at = (ptrdiff_t)mine.first + tti_peers_shift_of(g, which, rank, piece);
+        int rank = g->terms[t].rank, partial = g->terms[t].partial;
+        ptrdiff_t at = (ptrdiff_t)mine.first + tti_peers_shift_of(g, which, rank, partial);
         terms.data[t] =
-            rank == g->peers.rank ? g->pieces[piece] + at : g->chunks + g->chunk * slot++;
+            rank == g->peers.rank ? g->partials[partial] + at : g->chunks + g->chunk * slot++;
     }
     TTI_TRY(tti_nccl_exchange(g->nccl, list, list_chunks(g, which, chunks, list), stream));
     return tti_cuda_check(
@@ -152,7 +152,7 @@ static tutti_status sum_by_moving(group *g, size_t first, size_t n, const tti_ch
     tti_nccl_message list[MAX_MESSAGES];
     tti_chunk mine = chunks[g->peers.rank];
     TTI_TRY(sum_chunk(g, TTI_PEERS_WHOLE, chunks, stream));
-    float *sum = g->pieces[0];
+    float *sum = g->partials[0];
     if (n % (4 * (size_t)g->peers.n_ranks) == 0)
         return tti_nccl_gather(g->nccl, sum + mine.first, sum + first, mine.n_elems * sizeof *sum,
                                stream);
@@ -161,7 +161,7 @@ static tutti_status sum_by_moving(group *g, size_t first, size_t n, const tti_ch
 
 static tutti_status sum_rounded_by_library(group *g, size_t first, size_t n, cudaStream_t stream) {
     tutti_dtype wire = g->peers.wire;
-    float *sum = g->pieces[0] + first;
+    float *sum = g->partials[0] + first;
     uint16_t *low = g->low + first;
     TTI_CUDA(tti_launch_round(wire, sum, low, n, stream));
     TTI_TRY(tti_nccl_sum(g->nccl, wire, low, n, stream));
@@ -181,7 +181,7 @@ tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool 
     }
     if (g->low) return sum_rounded_by_library(g, first, n_elems, stream);
     if (g->peers.fast)
-        return tti_nccl_sum(g->nccl, TUTTI_F32, g->pieces[0] + first, n_elems, stream);
+        return tti_nccl_sum(g->nccl, TUTTI_F32, g->partials[0] + first, n_elems, stream);
     tti_chunk chunks[TTI_PEERS_MAX] = {{0, 0}};
     chunks_of(g, first, n_elems, chunks);
     if (g->by_hosts) return tti_peers_hosts_sum(g, chunks, overlapped, stream);
@@ -200,7 +200,7 @@ tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool overlapped
     tti_peers_view view = g->view;
     for (int t = 0; t < view.terms.n; t++)
         view.terms.data[t] +=
-            tti_peers_shift_of(g, (int64_t)which, g->terms[t].rank, g->terms[t].piece);
+            tti_peers_shift_of(g, (int64_t)which, g->terms[t].rank, g->terms[t].partial);
     view.sum[g->peers.rank] = tti_peers_sum_of(g, (int64_t)which, mine) - (ptrdiff_t)mine.first;
     TTI_CUDA(tti_launch_peers_sum_part(&view, mine.first, mine.first + mine.n_elems,
                                        tti_peers_longest_part(g, which), overlapped, stream));
@@ -336,11 +336,11 @@ const tti_peers_view *tti_cuda_tp_view(const void *state, size_t *n_bytes) {
     return &g->view;
 }
 
-const tti_peers_view *tti_cuda_p2p_view(const void *state, int slot, int rank, void **piece) {
+const tti_peers_view *tti_cuda_p2p_view(const void *state, int slot, int rank, void **partial) {
     const group *g = state;
     TTI_ASSERT(g->direct && slot >= 0 && slot < g->peers.n_slots);
     TTI_ASSERT(rank >= 0 && rank < g->peers.n_ranks);
-    if (piece) *piece = g->view.sum[rank];
+    if (partial) *partial = g->view.sum[rank];
     return &g->view;
 }
 

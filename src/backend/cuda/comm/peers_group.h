@@ -8,9 +8,9 @@
 #include "backend/peer_hosts.h"
 
 enum {
-    TTI_PEERS_PIECES = 12, /* that can be opened from outside */
-    /* The arena, then the pieces, the sources, and staging where there is some. */
-    TTI_PEERS_SHARED = 2 + TTI_PEERS_PIECES + TTI_MAX_SOURCES,
+    TTI_PEERS_PARTIALS = 12, /* that can be opened from outside */
+    /* The arena, then the partial sums, the sources, and staging where there is some. */
+    TTI_PEERS_SHARED = 2 + TTI_PEERS_PARTIALS + TTI_MAX_SOURCES,
 };
 
 /* The first message of a rank. */
@@ -29,8 +29,9 @@ typedef struct tti_peers_group {
     tti_device_peers peers;
     struct tti_peers_group *with; /* has the state that both look at; NULL: this one has */
     tti_device_term terms[TTI_PEERS_TERMS];
-    float *pieces[TTI_PEERS_PIECES];
-    uint16_t *low; /* device [n_flat]: what travels where it is rounded; NULL: the pieces do */
+    float *partials[TTI_PEERS_PARTIALS];
+    uint16_t
+        *low; /* device [n_flat]: what travels where it is rounded; NULL: the partial sums do */
     tti_peers_view view;
     float *sources[TTI_PEERS_MAX][TTI_MAX_SOURCES]; /* of all ranks, as they are seen here */
     tti_peers_hello *all;                           /* [n_ranks] */
@@ -50,7 +51,7 @@ typedef struct tti_peers_group {
     size_t chunk;  /* elements */
     uint32_t *words;
     uint64_t *waited; /* pinned [TTI_N_CHANNELS]: of the arena, to be read by the host */
-    size_t *at;       /* [n_ranks][n_groups][TTI_PEERS_PIECES]: where groups begin in pieces */
+    size_t *at; /* [n_ranks][n_groups][TTI_PEERS_PARTIALS]: where groups begin in partial sums */
     size_t chunks_bytes, words_bytes, low_bytes, staging_bytes;
 } tti_peers_group;
 
@@ -64,9 +65,10 @@ size_t tti_peers_longest(const tti_peers_group *g);
 /* 2, 4 or 8: as many terms as the complete tree has leaves, added the way a complete tree is; 0. */
 int tti_peers_balanced(const uint8_t *n_adds, int n);
 
-/* How much later an element of a group lies in a piece than in the flat range; WHOLE: no group. */
+/* How much later an element of a group lies in a partial sum than in the flat range; WHOLE: no
+ * group. */
 enum { TTI_PEERS_WHOLE = -1 };
-ptrdiff_t tti_peers_shift_of(const tti_peers_group *g, int64_t which, int rank, int piece);
+ptrdiff_t tti_peers_shift_of(const tti_peers_group *g, int64_t which, int rank, int partial);
 
 /* The destination of the sum of this rank's part. */
 float *tti_peers_sum_of(const tti_peers_group *g, int64_t which, tti_chunk mine);

@@ -47,7 +47,8 @@ static tutti_status add_leaves(const group *g, int64_t which, const tti_chunk *p
     }
     for (int t = 0; t < h->n_terms; t++)
         if (view.terms.data[t])
-            view.terms.data[t] += tti_peers_shift_of(g, which, g->terms[t].rank, g->terms[t].piece);
+            view.terms.data[t] +=
+                tti_peers_shift_of(g, which, g->terms[t].rank, g->terms[t].partial);
     size_t n_each = (size_t)((h->n_ranks + h->n_near - 1) / h->n_near);
     return tti_cuda_check(
         tti_launch_peers_leaves(&view, &leaves, n_each * longest_of(g, parts), overlapped, stream),
@@ -116,7 +117,7 @@ tutti_status tti_peers_hosts_sum(group *g, const tti_chunk *parts, bool overlapp
     const tti_peer_hosts *h = g->hosts;
     tti_peer_message list[TTI_HOSTS_MESSAGES];
     tti_peers_parts fetched = {0};
-    float *sum = g->pieces[0], *places[TTI_PEERS_MAX];
+    float *sum = g->partials[0], *places[TTI_PEERS_MAX];
     int n = tti_peer_hosts_returns(h, parts, list);
     TTI_TRY(tti_peers_hosts_sum_own(g, TTI_PEERS_WHOLE, parts, overlapped, stream));
     for (int o = 0; o < h->n_ranks; o++) {

@@ -46,11 +46,11 @@ static tutti_status agree(const group *g, bool mine, bool *all) {
 /* ---- memory of the others ---- */
 
 static void *shared_memory(const group *g, int i) {
-    int source = i - 1 - g->peers.n_pieces;
+    int source = i - 1 - g->peers.n_partials;
     if (i == 0) return g->arena;
     if (source == g->peers.n_sources) return g->staging;
     if (source >= 0) return g->peers.sources[source].data;
-    return g->low ? (void *)g->low : (void *)g->pieces[i - 1];
+    return g->low ? (void *)g->low : (void *)g->partials[i - 1];
 }
 
 /* Two processes that live at the same time differ in it. */
@@ -69,7 +69,7 @@ static tutti_status say_hello(group *g, hello *me) {
     name_process(me->process);
     memcpy(me->uuid, &p.uuid, sizeof me->uuid);
     me->device = device;
-    me->n_shared = 1 + g->peers.n_pieces + g->peers.n_sources + (g->staging != NULL);
+    me->n_shared = 1 + g->peers.n_partials + g->peers.n_sources + (g->staging != NULL);
     me->is_open = g->arena != NULL;
     for (int i = 0; i < me->n_shared; i++) {
         me->memory[i] = shared_memory(g, i);
@@ -137,7 +137,7 @@ static bool open_all(group *g) {
         see_sources(g, r, seen[r]);
     }
     for (int i = 0; i < g->peers.n_terms; i++)
-        g->view.terms.data[i] = seen[g->terms[i].rank][1 + g->terms[i].piece];
+        g->view.terms.data[i] = seen[g->terms[i].rank][1 + g->terms[i].partial];
     return true;
 }
 
@@ -158,7 +158,7 @@ static bool open_near(group *g) {
         g->near.sum[i] = seen[1];
         see_sources(g, rank, seen);
         for (int t = 0; t < h->n_terms; t++)
-            if (g->terms[t].rank == rank) g->near.terms.data[t] = seen[1 + g->terms[t].piece];
+            if (g->terms[t].rank == rank) g->near.terms.data[t] = seen[1 + g->terms[t].partial];
     }
     return true;
 }
@@ -174,22 +174,22 @@ static void order_terms(group *g) {
 
 /* ---- peer memory: does it work? ---- */
 
-static float trial_value(int rank, int piece, size_t i) {
-    return (float)((rank * 7 + piece * 3 + (int)(i % 97)) % 13);
+static float trial_value(int rank, int partial, size_t i) {
+    return (float)((rank * 7 + partial * 3 + (int)(i % 97)) % 13);
 }
 
 static float trial_sum(const group *g, size_t i) {
     float sum = 0;
     for (int t = 0; t < g->peers.n_terms; t++)
-        sum += trial_value(g->terms[t].rank, g->terms[t].piece, i);
+        sum += trial_value(g->terms[t].rank, g->terms[t].partial, i);
     return sum;
 }
 
 /* Small whole numbers, so that neither order nor rounding matters; and one word from every rank. */
 static tutti_status put_trial(group *g, size_t n, float *host, uint32_t *words) {
-    for (int p = 0; p < g->peers.n_pieces; p++) {
+    for (int p = 0; p < g->peers.n_partials; p++) {
         for (size_t i = 0; i < n; i++) host[i] = trial_value(g->peers.rank, p, i);
-        TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, g->pieces[p], host, n * sizeof *host));
+        TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, g->partials[p], host, n * sizeof *host));
         TTI_TRY(tti_cuda_sync());
     }
     for (int r = 0; r < g->peers.n_ranks; r++) words[r] = 1000u + (uint32_t)g->peers.rank;
@@ -202,7 +202,7 @@ static tutti_status run_trial(group *g, size_t n, float *host, uint32_t *words, 
     size_t n_ranks = (size_t)g->peers.n_ranks, me = (size_t)g->peers.rank;
     TTI_CUDA(tti_peers_sum_direct(g, 0, n, false, stream));
     TTI_CUDA(tti_launch_peers_all_gather(&g->view, g->words, n_ranks, me, me + 1, stream));
-    TTI_CUDA(cudaMemcpyAsync(host, g->pieces[0], n * sizeof *host, cudaMemcpyDefault, stream));
+    TTI_CUDA(cudaMemcpyAsync(host, g->partials[0], n * sizeof *host, cudaMemcpyDefault, stream));
     TTI_CUDA(cudaMemcpyAsync(words, g->words, n_ranks * sizeof *words, cudaMemcpyDefault, stream));
     TTI_CUDA(cudaStreamSynchronize(stream));
     *good = *g->view.state == 0;
@@ -228,8 +228,8 @@ static tutti_status try_direct(group *g, bool *good) {
     if (st == TUTTI_OK) st = agree(g, true, &ready);
     if (st == TUTTI_OK) st = run_trial(g, n, host, words, &mine);
     if (st == TUTTI_OK) st = agree(g, mine, good);
-    for (int p = 0; st == TUTTI_OK && p < g->peers.n_pieces; p++)
-        st = tti_cuda_clear(TTI_QUEUE_COMPUTE, g->pieces[p], n * sizeof *host);
+    for (int p = 0; st == TUTTI_OK && p < g->peers.n_partials; p++)
+        st = tti_cuda_clear(TTI_QUEUE_COMPUTE, g->partials[p], n * sizeof *host);
     if (st == TUTTI_OK) st = tti_cuda_sync();
     free(host);
     return st;
@@ -335,7 +335,7 @@ static tutti_status run_hosts_trial(group *g, size_t n, float *host, bool *good)
     TTI_TRY(tti_peers_hosts_sum(g, parts, false, stream));
     TTI_TRY(tti_cuda_record_host_event(TTI_QUEUE_COMPUTE, TRIAL_EVENT));
     TTI_TRY(tti_cuda_peers_await(g, TRIAL_EVENT));
-    TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, host, g->pieces[0], n * sizeof *host));
+    TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, host, g->partials[0], n * sizeof *host));
     TTI_TRY(tti_cuda_sync());
     *good = true;
     for (size_t i = 0; i < n; i++) *good = *good && host[i] == trial_sum(g, i);
@@ -355,8 +355,8 @@ static tutti_status try_hosts(group *g, bool *good) {
     if (st == TUTTI_OK) st = agree(g, true, &ready);
     if (st == TUTTI_OK) st = run_hosts_trial(g, n, host, &mine);
     if (st == TUTTI_OK) st = agree(g, mine, good);
-    for (int p = 0; st == TUTTI_OK && p < g->peers.n_pieces; p++)
-        st = tti_cuda_clear(TTI_QUEUE_COMPUTE, g->pieces[p], n * sizeof *host);
+    for (int p = 0; st == TUTTI_OK && p < g->peers.n_partials; p++)
+        st = tti_cuda_clear(TTI_QUEUE_COMPUTE, g->partials[p], n * sizeof *host);
     if (st == TUTTI_OK) st = tti_cuda_sync();
     free(host);
     return st;
@@ -381,7 +381,8 @@ static tutti_status time_sum(group *g, bool by_hosts, size_t n, double *ms) {
 }
 
 /* Fewer bytes between hosts are not faster where something else is slow: a network of many links
- * that each carry little.  The bits are the same.  The pieces are zero, and so are their sums. */
+ * that each carry little.  The bits are the same.  The partial sums are zero, and so are their
+ * sums. */
 static tutti_status choose_hosts(group *g) {
     size_t most = TTI_MIN(g->peers.n_flat, g->peers.n_most);
     size_t n = TTI_MIN(most, (size_t)TIMED_ELEMS) / TRIAL_UNIT * TRIAL_UNIT;
@@ -423,11 +424,11 @@ static tutti_status check_size(const tti_device_peers *p) {
         return tti_fail(TUTTI_E_UNSUPPORTED, "at most %d values can be in flight, got %d",
                         TTI_PEERS_SLOTS, p->n_slots);
     int n_most = 0;
-    for (int t = 0; t < p->n_terms; t++) n_most = TTI_MAX(n_most, p->terms[t].piece + 1);
+    for (int t = 0; t < p->n_terms; t++) n_most = TTI_MAX(n_most, p->terms[t].partial + 1);
     TTI_ASSERT(p->n_sources <= TTI_MAX_SOURCES);
-    if (n_most <= TTI_PEERS_PIECES) return TUTTI_OK;
+    if (n_most <= TTI_PEERS_PARTIALS) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED, "a rank has %d partial sums, devices add at most %d",
-                    n_most, TTI_PEERS_PIECES);
+                    n_most, TTI_PEERS_PARTIALS);
 }
 
 static tutti_status prepare(group *g) {
@@ -450,7 +451,7 @@ static tutti_status prepare(group *g) {
     g->view.n_ranks = p->n_ranks;
     g->view.timeout_ns = (uint64_t)p->timeout_ms * 1000000u;
     memcpy(g->terms, p->terms, (size_t)p->n_terms * sizeof *g->terms);
-    memcpy(g->pieces, p->pieces, (size_t)p->n_pieces * sizeof *g->pieces);
+    memcpy(g->partials, p->partials, (size_t)p->n_partials * sizeof *g->partials);
     order_terms(g);
     return prepare_hosts(g);
 }
@@ -458,15 +459,15 @@ static tutti_status prepare(group *g) {
 /* Over all ranks, since the partial sums of one may be shorter than those of another. */
 static tutti_status gather_places(group *g) {
     const tti_device_peers *p = &g->peers;
-    size_t n = p->n_groups * TTI_PEERS_PIECES;
+    size_t n = p->n_groups * TTI_PEERS_PARTIALS;
     if (n == 0) return TUTTI_OK;
     size_t *mine = calloc(n, sizeof *mine);
     g->at = calloc((size_t)p->n_ranks * n, sizeof *g->at);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     for (size_t i = 0; mine && i < n; i++) {
-        size_t which = i / TTI_PEERS_PIECES, k = i % TTI_PEERS_PIECES;
-        bool is_given = p->at && k < (size_t)p->n_pieces;
-        mine[i] = is_given ? p->at[which * (size_t)p->n_pieces + k]
+        size_t which = i / TTI_PEERS_PARTIALS, k = i % TTI_PEERS_PARTIALS;
+        bool is_given = p->at && k < (size_t)p->n_partials;
+        mine[i] = is_given ? p->at[which * (size_t)p->n_partials + k]
                            : tti_peers_part_of(g, which, 0).first;
     }
     if (mine && g->at) st = all_gather(g, mine, g->at, n * sizeof *mine);

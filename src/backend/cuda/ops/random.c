@@ -6,10 +6,10 @@
 #include "backend/cuda/runtime/cuda.h"
 #include "backend/cuda/runtime/loop_nest.h"
 
-/* Pieces of a value are piece.c's. */
+/* Tensor shards of a value are tensor_shard.c's. */
 static bool can_run(const tti_node *node) {
-    bool piece = tti_attr_has(node, "cut_dim") && tti_attr_int(node, "cut_dim") >= 0;
-    return !piece && tti_cuda_same_order(node->in[0], node->out[0]);
+    bool is_shard = tti_attr_has(node, "cut_dim") && tti_attr_int(node, "cut_dim") >= 0;
+    return !is_shard && tti_cuda_same_order(node->in[0], node->out[0]);
 }
 
 static tti_dropout_desc desc_of(const tti_node *node) {

@@ -12,15 +12,15 @@
 #include "backend/cuda/runtime/cuda.h"
 
 /* Parts of scratch: gates and state are wide, LOW is the next left factor. */
-enum { X_PART, H_PART, CARRY, CARRY_C, LOW, WORKSPACE, N_PIECES, PIECE_ALIGNMENT = 256 };
+enum { X_PART, H_PART, CARRY, CARRY_C, LOW, WORKSPACE, N_REGIONS, REGION_ALIGNMENT = 256 };
 
 typedef struct sequence {
     tti_cuda_cell cell;
-    tutti_dtype wide;            /* type of the state */
-    int n_gates;                 /* 4 of an LSTM, 3 of a GRU */
-    bool given;                  /* the first states are inputs */
-    tti_blas_plan *input, *step; /* of x, of each step; NULL: nothing to multiply */
-    size_t piece[N_PIECES + 1];  /* where each piece of scratch begins; [N_PIECES]: the end */
+    tutti_dtype wide;             /* type of the state */
+    int n_gates;                  /* 4 of an LSTM, 3 of a GRU */
+    bool given;                   /* the first states are inputs */
+    tti_blas_plan *input, *step;  /* of x, of each step; NULL: nothing to multiply */
+    size_t region[N_REGIONS + 1]; /* where each region of scratch begins; [N_REGIONS]: the end */
 } sequence;
 
 static tutti_dtype wide_of(tutti_dtype dtype) { return dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32; }
@@ -43,12 +43,12 @@ static tti_blas_problem problem_of(const sequence *s, int64_t m, int64_t n, int6
     return p;
 }
 
-/* Bytes of each piece to places of them all. */
-static void place_pieces(sequence *s, const size_t n_bytes[N_PIECES]) {
-    s->piece[0] = 0;
-    for (int i = 0; i < N_PIECES; i++)
-        s->piece[i + 1] =
-            s->piece[i] + (n_bytes[i] + PIECE_ALIGNMENT - 1) / PIECE_ALIGNMENT * PIECE_ALIGNMENT;
+/* From the bytes of each region to the place of every region. */
+static void place_regions(sequence *s, const size_t n_bytes[N_REGIONS]) {
+    s->region[0] = 0;
+    for (int i = 0; i < N_REGIONS; i++)
+        s->region[i + 1] = s->region[i] + (n_bytes[i] + REGION_ALIGNMENT - 1) / REGION_ALIGNMENT *
+                                              REGION_ALIGNMENT;
 }
 
 static size_t workspace_of(const tti_blas_plan *plan) {
@@ -82,7 +82,7 @@ static void place_forward(sequence *s) {
     size_t e = tutti_dtype_bytes(s->wide), n = (size_t)(c->b * c->h);
     size_t n_workspace = TTI_MAX(workspace_of(s->input), workspace_of(s->step));
     bool own_x_part = c->dtype != s->wide; /* else it comes into being in gates */
-    place_pieces(
+    place_regions(
         s, (size_t[]){own_x_part ? (size_t)c->t * n * 4 * e : 0, (size_t)s->n_gates * n * e, n * e,
                       0, n * tutti_dtype_bytes(c->dtype), n_workspace});
 }
@@ -90,7 +90,7 @@ static void place_forward(sequence *s) {
 static void place_backward(sequence *s) {
     const tti_cuda_cell *c = &s->cell;
     size_t e = tutti_dtype_bytes(s->wide), n = (size_t)(c->b * c->h);
-    place_pieces(
+    place_regions(
         s, (size_t[]){0, 0, n * e, n * e, (size_t)s->n_gates * n * tutti_dtype_bytes(c->dtype),
                       workspace_of(s->step)});
 }
@@ -154,13 +154,13 @@ static tutti_status prepare_gru_grad(const tti_node *node, void **state) {
 static size_t scratch_bytes(const tti_node *node, const void *state) {
     const sequence *s = state;
     (void)node;
-    return s->piece[N_PIECES] + PIECE_ALIGNMENT;
+    return s->region[N_REGIONS] + REGION_ALIGNMENT;
 }
 
-/* A piece of scratch, which itself is aligned to less. */
-static void *piece(const sequence *s, const tti_kargs *a, int which) {
-    uintptr_t at = (uintptr_t)a->scratch + PIECE_ALIGNMENT - 1;
-    return (char *)(at / PIECE_ALIGNMENT * PIECE_ALIGNMENT) + s->piece[which];
+/* A region of scratch; scratch itself is aligned to less. */
+static void *region(const sequence *s, const tti_kargs *a, int which) {
+    uintptr_t at = (uintptr_t)a->scratch + REGION_ALIGNMENT - 1;
+    return (char *)(at / REGION_ALIGNMENT * REGION_ALIGNMENT) + s->region[which];
 }
 
 /* ---- run ---- */
@@ -169,7 +169,7 @@ static tutti_status multiply(const sequence *s, const tti_kargs *a, tti_blas_pla
                              const void *left, const void *right, void *to) {
     return tti_blas_run(
         plan, &(tti_blas_args){
-                  .a = left, .b = right, .c = to, .d = to, .workspace = piece(s, a, WORKSPACE)});
+                  .a = left, .b = right, .c = to, .d = to, .workspace = region(s, a, WORKSPACE)});
 }
 
 /* The product of all inputs; without any it is zeros. */
@@ -189,15 +189,15 @@ static tutti_status run_forward(const sequence *s, const tti_kargs *a, cell_fn r
     bool lstm = s->n_gates == 4;
     tti_cuda_cell cell = s->cell;
     int64_t n = cell.b * cell.h;
-    tti_cuda_cell_args args = {.h_part = piece(s, a, H_PART),
+    tti_cuda_cell_args args = {.h_part = region(s, a, H_PART),
                                .b_ih = a->in[3],
                                .b_hh = a->in[4],
                                .y = a->out[0],
                                .c = lstm ? a->out[1] : NULL,
                                .gates = a->out[lstm ? 2 : 1],
-                               .carry = piece(s, a, CARRY),
-                               .h_low = piece(s, a, LOW)};
-    void *x_part = s->wide == cell.dtype ? args.gates : piece(s, a, X_PART);
+                               .carry = region(s, a, CARRY),
+                               .h_low = region(s, a, LOW)};
+    void *x_part = s->wide == cell.dtype ? args.gates : region(s, a, X_PART);
     const void *h0 = s->given ? a->in[5] : NULL, *c0 = s->given && lstm ? a->in[6] : NULL;
     if (n * cell.t == 0) return TUTTI_OK;
     args.x_part = x_part;
@@ -206,7 +206,7 @@ static tutti_status run_forward(const sequence *s, const tti_kargs *a, cell_fn r
                                  tti_cuda_stream()));
     if (lstm) TTI_CUDA(tti_cuda_cell_start(cell.dtype, n, c0, args.carry, NULL, tti_cuda_stream()));
     for (cell.step = 0; cell.step < cell.t; cell.step++) {
-        TTI_TRY(multiply(s, a, s->step, args.h_low, a->in[2], piece(s, a, H_PART)));
+        TTI_TRY(multiply(s, a, s->step, args.h_low, a->in[2], region(s, a, H_PART)));
         TTI_CUDA(run_cell(&cell, &args, tti_cuda_stream()));
     }
     return TUTTI_OK;
@@ -234,9 +234,9 @@ static tutti_status run_backward(const sequence *s, const tti_kargs *a, cell_gra
                                     .first = s->given ? a->in[4] : NULL,
                                     .di = lstm ? NULL : a->out[0],
                                     .dz = a->out[lstm ? 0 : 1],
-                                    .dz_low = piece(s, a, LOW),
-                                    .dh = piece(s, a, CARRY),
-                                    .dc = piece(s, a, CARRY_C)};
+                                    .dz_low = region(s, a, LOW),
+                                    .dh = region(s, a, CARRY),
+                                    .dc = region(s, a, CARRY_C)};
     TTI_CUDA(tti_cuda_cell_start(cell.dtype, n, NULL, args.dh, NULL, stream));
     if (lstm) TTI_CUDA(tti_cuda_cell_start(cell.dtype, n, NULL, args.dc, NULL, stream));
     for (cell.step = cell.t - 1; cell.step >= 0 && n > 0; cell.step--) {

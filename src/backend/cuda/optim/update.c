@@ -21,11 +21,11 @@ typedef struct update {
 
 static size_t aligned(size_t n_bytes) { return (n_bytes + 255) & ~(size_t)255; }
 
-/* A piece of the device memory, as long as there is some: with base NULL only the size counts. */
+/* A region of the device memory, as long as there is some: with base NULL only the size counts. */
 static void *take(char *base, size_t *at, size_t n_bytes) {
-    void *piece = base ? base + *at : NULL;
+    void *region = base ? base + *at : NULL;
     *at += aligned(n_bytes);
-    return piece;
+    return region;
 }
 
 /* Points the view into base, and returns the bytes in all. */
@@ -53,7 +53,7 @@ static void find_slots(const tti_update_desc *desc, int *first) {
     }
 }
 
-/* Blocks in pieces of at most so many elements each; items NULL: they are only counted. */
+/* Blocks of at most so many elements each; items NULL: they are only counted. */
 static int cut(const tti_update_desc *desc, uint32_t most, tti_update_item *items) {
     int n = 0;
     for (int i = 0; i < desc->n_blocks; i++)

@@ -52,30 +52,30 @@ tutti_status tti_cuda_check(cudaError_t error, const char *what);
 extern const tti_backend tti_backend_cuda;
 
 /* Kernels by family, each list ended by .op == NULL, fastest first inside a list. */
-extern const tti_kernel tti_cuda_elementwise_kernels[]; /* elementwise.c */
-extern const tti_kernel tti_cuda_reduce_kernels[];      /* reduce.c      */
-extern const tti_kernel tti_cuda_random_kernels[];      /* random.c      */
-extern const tti_kernel tti_cuda_shape_kernels[];       /* shape.c       */
-extern const tti_kernel tti_cuda_embed_kernels[];       /* embed.c       */
-extern const tti_kernel tti_cuda_along_kernels[];       /* along.c       */
-extern const tti_kernel tti_cuda_grouped_kernels[];     /* grouped.c     */
-extern const tti_kernel tti_cuda_pool_kernels[];        /* pool.c        */
-extern const tti_kernel tti_cuda_resample_kernels[];    /* resample.c    */
-extern const tti_kernel tti_cuda_softmax_kernels[];     /* softmax.c     */
-extern const tti_kernel tti_cuda_loss_kernels[];        /* loss.c        */
-extern const tti_kernel tti_cuda_head_kernels[];        /* head.c        */
-extern const tti_kernel tti_cuda_norm_kernels[];        /* norm.c        */
-extern const tti_kernel tti_cuda_batch_norm_kernels[];  /* batch_norm.c  */
-extern const tti_kernel tti_cuda_small_gemm_kernels[];  /* gemm_small.c  */
-extern const tti_kernel tti_cuda_matmul_kernels[];      /* matmul.c      */
-extern const tti_kernel tti_cuda_recurrent_kernels[];   /* recurrent.c   */
-extern const tti_kernel tti_cuda_piece_kernels[];       /* piece.c       */
-extern const tti_kernel tti_cuda_vocabulary_kernels[];  /* vocabulary.c  */
-extern const tti_kernel tti_cuda_small_conv_kernels[];  /* conv_small.c  */
-extern const tti_kernel tti_cuda_conv_kernels[];        /* conv.c        */
-extern const tti_kernel tti_cuda_point_kernels[];       /* conv_point.c  */
-extern const tti_kernel tti_cuda_attention_kernels[];   /* attention.c   */
-extern const tti_kernel tti_cuda_optim_kernels[];       /* optim.c       */
+extern const tti_kernel tti_cuda_elementwise_kernels[];  /* elementwise.c */
+extern const tti_kernel tti_cuda_reduce_kernels[];       /* reduce.c      */
+extern const tti_kernel tti_cuda_random_kernels[];       /* random.c      */
+extern const tti_kernel tti_cuda_shape_kernels[];        /* shape.c       */
+extern const tti_kernel tti_cuda_embed_kernels[];        /* embed.c       */
+extern const tti_kernel tti_cuda_along_kernels[];        /* along.c       */
+extern const tti_kernel tti_cuda_grouped_kernels[];      /* grouped.c     */
+extern const tti_kernel tti_cuda_pool_kernels[];         /* pool.c        */
+extern const tti_kernel tti_cuda_resample_kernels[];     /* resample.c    */
+extern const tti_kernel tti_cuda_softmax_kernels[];      /* softmax.c     */
+extern const tti_kernel tti_cuda_loss_kernels[];         /* loss.c        */
+extern const tti_kernel tti_cuda_head_kernels[];         /* head.c        */
+extern const tti_kernel tti_cuda_norm_kernels[];         /* norm.c        */
+extern const tti_kernel tti_cuda_batch_norm_kernels[];   /* batch_norm.c  */
+extern const tti_kernel tti_cuda_small_gemm_kernels[];   /* gemm_small.c  */
+extern const tti_kernel tti_cuda_matmul_kernels[];       /* matmul.c      */
+extern const tti_kernel tti_cuda_recurrent_kernels[];    /* recurrent.c   */
+extern const tti_kernel tti_cuda_tensor_shard_kernels[]; /* tensor_shard.c       */
+extern const tti_kernel tti_cuda_vocabulary_kernels[];   /* vocabulary.c  */
+extern const tti_kernel tti_cuda_small_conv_kernels[];   /* conv_small.c  */
+extern const tti_kernel tti_cuda_conv_kernels[];         /* conv.c        */
+extern const tti_kernel tti_cuda_point_kernels[];        /* conv_point.c  */
+extern const tti_kernel tti_cuda_attention_kernels[];    /* attention.c   */
+extern const tti_kernel tti_cuda_optim_kernels[];        /* optim.c       */
 
 /* conv_small.c: as in tti_backend. */
 bool tti_cuda_fuses_pool(const tti_node *conv, bool tf32);

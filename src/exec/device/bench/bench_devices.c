@@ -72,7 +72,7 @@ static tutti_status make_terms(int n_ranks, tti_device_term *terms) {
     TTI_TRY(tti_sum_order_ranks(n_ranks, &order));
     for (int t = 0; t < n_ranks; t++)
         terms[t] =
-            (tti_device_term){order.terms[t].rank, order.terms[t].piece, order.terms[t].n_adds};
+            (tti_device_term){order.terms[t].rank, order.terms[t].partial, order.terms[t].n_adds};
     tti_sum_order_free(&order);
     return TUTTI_OK;
 }
@@ -90,8 +90,8 @@ static tutti_status meet(bench_rank *r, const algorithm *w) {
                                                          .shown = r->rank,
                                                          .terms = terms,
                                                          .n_terms = r->b->desc.n_devices,
-                                                         .pieces = &r->piece,
-                                                         .n_pieces = 1,
+                                                         .partials = &r->piece,
+                                                         .n_partials = 1,
                                                          .n_flat = n,
                                                          .n_most = n,
                                                          .n_words = MAX_DEVICES,

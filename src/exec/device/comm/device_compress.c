@@ -103,7 +103,7 @@ static tutti_status meet(tti_device_compress *c, const tti_device_peers *others,
     tti_device_peers peers = *others;
     c->source = (tti_device_parts_of){(float *)(void *)c->pairs, c->at};
     int n_buckets = tti_setup_of(c->x)->desc.plan->n_buckets;
-    peers.pieces = &c->message;
+    peers.partials = &c->message;
     peers.n_flat = c->places.message[2 * n_buckets];
     peers.n_most = TTI_MAX(c->places.n_longest, 4);
     peers.n_words = (size_t)tti_setup_of(c->x)->n_ranks;

@@ -105,12 +105,12 @@ void tti_device_host_staged_destroy(tti_device_host_staged *b) {
 }
 
 /* Bucket by bucket, to each rank its part. */
-static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces, float *sum) {
+static tutti_status sum_parts(tti_exec *x, const tti_partial *pieces, int n_pieces, float *sum) {
     const tti_setup *setup = tti_setup_of(x);
     size_t bounds[TTI_MAX_RANKS + 1];
     for (int b = 0; b < setup->desc.plan->n_buckets; b++) {
         const tti_bucket *bucket = &setup->desc.plan->buckets[b];
-        tti_piece part[TTI_MAX_PIECES];
+        tti_partial part[TTI_MAX_PARTIALS];
         for (int i = 0; i < n_pieces; i++) {
             part[i] = pieces[i];
             part[i].data = (float *)pieces[i].data + bucket->first;
@@ -118,8 +118,8 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
         bool whole = tti_pipe_has_tied(setup->desc.plan, bucket->first, bucket->n_elems);
         tti_zero_bounds(setup, bucket->first, bounds);
         tti_exec_count_partials(x, bucket->n_elems, !whole);
-        const tti_reduce_desc desc = {.pieces = part,
-                                      .n_pieces = n_pieces,
+        const tti_reduce_desc desc = {.partials = part,
+                                      .n_partials = n_pieces,
                                       .dst = sum + bucket->first,
                                       .n_elems = bucket->n_elems,
                                       .dtype = TUTTI_F32,
@@ -154,7 +154,7 @@ static tutti_status sum_buckets(const tti_device_host_staged *b, float *sum) {
     return TUTTI_OK;
 }
 
-static tutti_status sum_pieces(const tti_device_host_staged *b, const tti_piece *pieces,
+static tutti_status sum_pieces(const tti_device_host_staged *b, const tti_partial *pieces,
                                int n_pieces, float *sum) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -163,8 +163,8 @@ static tutti_status sum_pieces(const tti_device_host_staged *b, const tti_piece 
     if (tti_exec_has_parts(setup)) return sum_parts(x, pieces, n_pieces, sum);
     tti_exec_count_partials(x, n, false);
     return tti_comm_reduce_shards(setup->desc.comm,
-                                  &(tti_reduce_desc){.pieces = pieces,
-                                                     .n_pieces = n_pieces,
+                                  &(tti_reduce_desc){.partials = pieces,
+                                                     .n_partials = n_pieces,
                                                      .dst = sum,
                                                      .n_elems = n,
                                                      .dtype = TUTTI_F32,
@@ -237,7 +237,7 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);
-    tti_piece pieces[TTI_MAX_PIECES];
+    tti_partial pieces[TTI_MAX_PARTIALS];
     if (setup->n_ranks == 1) return TUTTI_OK;
     int n_pieces = n_pieces_of(setup);
     TTI_TRY(b->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_COMPUTED));

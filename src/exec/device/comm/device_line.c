@@ -38,8 +38,8 @@ tutti_status tti_device_agree(const tti_setup *setup, bool *yes) {
 
 void tti_device_terms(const tti_sum_order *order, tti_device_term *terms) {
     for (int t = 0; t < order->n_terms; t++)
-        terms[t] =
-            (tti_device_term){order->terms[t].rank, order->terms[t].piece, order->terms[t].n_adds};
+        terms[t] = (tti_device_term){order->terms[t].rank, order->terms[t].partial,
+                                     order->terms[t].n_adds};
 }
 
 tutti_status tti_device_have_own(const tti_setup *setup, bool *own) {

@@ -175,8 +175,8 @@ static bool is_wanted(const tti_setup *setup) {
 static tutti_status meet(tti_device_p2p *m) {
     const tti_mesh *mesh = tti_setup_of(m->x)->desc.mesh;
     float *pieces[] = {(float *)(void *)m->inbox};
-    const tti_device_peers peers = {.pieces = pieces,
-                                    .n_pieces = 1,
+    const tti_device_peers peers = {.partials = pieces,
+                                    .n_partials = 1,
                                     .n_flat = TRIAL_ELEMS,
                                     .n_most = TRIAL_ELEMS,
                                     .tp_half_bytes = m->tp_half_bytes,

@@ -166,7 +166,7 @@ typedef struct meeting {
     void *with;
 } meeting;
 
-/* Fills pieces [TTI_MAX_PIECES], which the result borrows. */
+/* Fills pieces [TTI_MAX_PARTIALS], which the result borrows. */
 static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
                                  const meeting *how, float **pieces) {
     tti_exec *x = r->x;
@@ -185,8 +185,8 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .shown = tutti_comm_rank(all),
                               .terms = terms,
                               .n_terms = n_terms,
-                              .pieces = pieces,
-                              .n_pieces = n_pieces,
+                              .partials = pieces,
+                              .n_partials = n_pieces,
                               .n_flat = shortest_piece(setup, arrays),
                               .n_most = longest_bucket(setup->desc.plan),
                               .n_words = most_words(setup),
@@ -207,7 +207,7 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
 
 static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
                          const meeting *how, void **group) {
-    float *pieces[TTI_MAX_PIECES];
+    float *pieces[TTI_MAX_PARTIALS];
     tti_device_peers peers = peers_of(r, terms, n_terms, how, pieces);
     return r->ops->collectives.connect(&peers, group);
 }
@@ -267,7 +267,7 @@ static tutti_status choose_moment(tti_device_reduce *r) {
  * small values. */
 static tutti_status meet_compress(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
                                   tti_str *transport) {
-    float *pieces[TTI_MAX_PIECES];
+    float *pieces[TTI_MAX_PARTIALS];
     meeting how = {.algorithm = algorithm_of(tti_setup_of(r->x)->desc.alg), .with = r->group};
     tti_device_peers peers = peers_of(r, terms, n_terms, &how, pieces);
     TTI_TRY(tti_device_compress_create(r->x, &peers, r->group, &r->compress));

@@ -269,8 +269,8 @@ static tutti_status meet(tti_device_tp *e) {
     const tti_mesh *mesh = tti_setup_of(e->x)->desc.mesh;
     float *pieces[] = {e->staging};
     const tti_device_parts_of arena = {.data = e->arena};
-    const tti_device_peers peers = {.pieces = pieces,
-                                    .n_pieces = 1,
+    const tti_device_peers peers = {.partials = pieces,
+                                    .n_partials = 1,
                                     .n_flat = 2 * e->tp_half_bytes / sizeof(float),
                                     .n_most = 2 * e->tp_half_bytes / sizeof(float),
                                     .tp_half_bytes = e->tp_half_bytes,

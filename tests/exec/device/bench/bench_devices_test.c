@@ -21,7 +21,7 @@ static tutti_status sum(void *group, size_t first, size_t n_elems, bool overlapp
     TTI_TRY(fake_sum(group, first, n_elems, overlapped));
     fake_group *g = group;
     if (sums_wrong && g->peers.rank == 1 && n_elems > 1024)
-        g->pieces[1][0][first + n_elems - 1] += 1;
+        g->partials[1][0][first + n_elems - 1] += 1;
     return TUTTI_OK;
 }
 

@@ -273,7 +273,7 @@ static const char *time_size(const tti_device_ops *ops, tutti_comm *comm, void *
     return NULL;
 }
 
-/* The device of this rank, whose one piece has most elements, and the others. */
+/* The device of this rank, whose one partial sum has most elements, and the others. */
 static const char *meet(tutti_comm *comm, const timed *t, size_t most, float **out, void **group) {
     const tti_device_ops *ops = cuda->device;
     int rank = tutti_comm_rank(comm), w = tutti_comm_n_ranks(comm);
@@ -283,8 +283,8 @@ static const char *meet(tutti_comm *comm, const timed *t, size_t most, float **o
     COMM_OK(tti_sum_order_ranks(w, &order));
     tti_device_terms(&order, terms);
     tti_sum_order_free(&order);
-    float *piece = *out = cuda->alloc(most * sizeof(float));
-    COMM_TRUE(piece);
+    float *partial = *out = cuda->alloc(most * sizeof(float));
+    COMM_TRUE(partial);
     COMM_OK(ops->collectives.connect(
         &(tti_device_peers){
             .rank = rank,
@@ -293,8 +293,8 @@ static const char *meet(tutti_comm *comm, const timed *t, size_t most, float **o
             .shown = rank,
             .terms = terms,
             .n_terms = w,
-            .pieces = &piece,
-            .n_pieces = 1,
+            .partials = &partial,
+            .n_partials = 1,
             .n_flat = most,
             .n_most = most,
             .n_words = 64,
@@ -307,10 +307,10 @@ static const char *meet(tutti_comm *comm, const timed *t, size_t most, float **o
     return NULL;
 }
 
-static const char *part(tutti_comm *comm, float *piece, size_t most, void *group) {
+static const char *part(tutti_comm *comm, float *partial, size_t most, void *group) {
     COMM_OK(tutti_comm_barrier(comm));
     cuda->device->collectives.disconnect(group);
-    cuda->release(piece, most * sizeof(float));
+    cuda->release(partial, most * sizeof(float));
     cuda->device->close();
     return NULL;
 }
@@ -320,15 +320,15 @@ static const char *time_rank(tutti_comm *comm, void *arg) {
     const tti_device_ops *ops = cuda->device;
     int rank = tutti_comm_rank(comm);
     size_t most = timed_elems[TTI_COUNT(timed_elems) - 1];
-    float *piece;
+    float *partial;
     void *group;
-    const char *failure = meet(comm, t, most, &piece, &group);
+    const char *failure = meet(comm, t, most, &partial, &group);
     for (size_t i = 0; i < TTI_COUNT(timed_elems) && !failure; i++) {
         double us = 0;
         failure = time_size(ops, comm, group, timed_elems[i], t->overlapped, &us);
         if (rank == 0) t->us[i] = us;
     }
-    return failure ? failure : part(comm, piece, most, group);
+    return failure ? failure : part(comm, partial, most, group);
 }
 
 /* ---- waits ---- */
@@ -342,15 +342,15 @@ static const char *come_late(tutti_comm *comm, void *arg) {
     int rank = tutti_comm_rank(comm), w = tutti_comm_n_ranks(comm);
     double ms, all[REDUCE_MAX_RANKS];
     int64_t before, after;
-    float *piece;
+    float *partial;
     void *group;
-    const char *failure = meet(comm, &way, 1024, &piece, &group);
+    const char *failure = meet(comm, &way, 1024, &partial, &group);
     if (failure) return failure;
     for (int round = 0; round < 2; round++) {
         COMM_OK(ops->collectives.get_waited_ns(group, &before));
         COMM_OK(tutti_comm_barrier(comm));
         if (rank == w - 1 && round == 1) usleep(LATE_MS * 1000);
-        COMM_OK(ops->collectives.all_gather_words(group, piece, 64, 0, rank == 0 ? 64 : 0));
+        COMM_OK(ops->collectives.all_gather_words(group, partial, 64, 0, rank == 0 ? 64 : 0));
         COMM_OK(ops->queues.sync());
         COMM_OK(ops->collectives.get_waited_ns(group, &after));
     }
@@ -358,7 +358,7 @@ static const char *come_late(tutti_comm *comm, void *arg) {
     COMM_OK(tutti_comm_all_gather(comm, &ms, all, 1, TUTTI_F64));
     for (int r = 0; r < w - 1; r++)
         COMM_TRUE(way.alg == TUTTI_ALG_AUTO ? all[r] > all[w - 1] + LATE_MS / 4.0 : all[r] == -1);
-    return part(comm, piece, 1024, group);
+    return part(comm, partial, 1024, group);
 }
 
 T_CASE(who_comes_late_is_waited_for) {

@@ -1,8 +1,9 @@
-/* piece.cu - dropout of a tensor shard of a value, and the rows of a table that a device has.
+/* tensor_shard.cu - dropout of a tensor shard of a value, and the rows of a table that a device
+ * has.
  *
  * Draws are counted by the element's position in the whole sample, as in src/ops/random.c, so that
  * the masks of all devices together are the mask of one. */
-#include "backend/cuda/ops/piece.h"
+#include "backend/cuda/ops/tensor_shard.h"
 #include "backend/cuda/runtime/device.cuh"
 #include "base/philox.h"
 
@@ -56,9 +57,9 @@ unsigned blocks_for(uint64_t n) {
 
 }  // namespace
 
-extern "C" cudaError_t tti_launch_mask_piece(const tti_mask_piece *piece, const void *x, void *y,
+extern "C" cudaError_t tti_launch_shard_mask(const tti_shard_mask *shard, const void *x, void *y,
                                              const tti_run *run, cudaStream_t stream) {
-    const tti_mask_piece *p = piece;
+    const tti_shard_mask *p = shard;
     mask m = {};
     if (p->n_samples == 0 || p->n_runs == 0 || p->n_elems == 0) return cudaSuccess;
     bool quads = p->n_elems % 4 == 0 && p->first % 4 == 0 && p->step % 4 == 0;

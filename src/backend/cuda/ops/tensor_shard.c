@@ -1,6 +1,6 @@
-/* piece.c - kernel table rows for dropout of tensor shards and a device's own rows of a table;
- * piece.cu has the kernels. */
-#include "backend/cuda/ops/piece.h"
+/* tensor_shard.c - kernel table rows for dropout of tensor shards and a device's own rows of a
+ * table; tensor_shard.cu has the kernels. */
+#include "backend/cuda/ops/tensor_shard.h"
 
 #include "backend/cuda/runtime/cuda.h"
 #include "backend/cuda/runtime/plain.h"
@@ -15,17 +15,17 @@ static bool mask_can_run(const tti_node *node) {
 
 static tutti_status mask_run(void *state, const tti_kargs *a) {
     tti_sample_runs runs = tti_dropout_runs(a->node);
-    tti_mask_piece piece = {.dtype = a->node->in[0]->type.dtype,
-                            .n_samples = (uint64_t)a->node->in[0]->type.shape.dim[0],
-                            .n_runs = runs.n_runs,
-                            .n_elems = runs.n_elems,
-                            .first = runs.first,
-                            .step = runs.step,
-                            .key = (uint64_t)tti_attr_int(a->node, "key"),
-                            .p = tti_attr_float(a->node, "p")};
+    tti_shard_mask mask = {.dtype = a->node->in[0]->type.dtype,
+                           .n_samples = (uint64_t)a->node->in[0]->type.shape.dim[0],
+                           .n_runs = runs.n_runs,
+                           .n_elems = runs.n_elems,
+                           .first = runs.first,
+                           .step = runs.step,
+                           .key = (uint64_t)tti_attr_int(a->node, "key"),
+                           .p = tti_attr_float(a->node, "p")};
     (void)state;
     return tti_cuda_check(
-        tti_launch_mask_piece(&piece, a->in[0], a->out[0], a->run, tti_cuda_stream()),
+        tti_launch_shard_mask(&mask, a->in[0], a->out[0], a->run, tti_cuda_stream()),
         a->node->op->name);
 }
 
@@ -37,9 +37,9 @@ static tutti_status own_rows_run(void *state, const tti_kargs *a) {
                           "own_rows");
 }
 
-const tti_kernel tti_cuda_piece_kernels[] = {
-    {.op = "dropout", .name = "piece", .can_run = mask_can_run, .run = mask_run},
-    {.op = "dropout_grad", .name = "piece", .can_run = mask_can_run, .run = mask_run},
+const tti_kernel tti_cuda_tensor_shard_kernels[] = {
+    {.op = "dropout", .name = "tensor_shard", .can_run = mask_can_run, .run = mask_run},
+    {.op = "dropout_grad", .name = "tensor_shard", .can_run = mask_can_run, .run = mask_run},
     {.op = "own_rows", .name = "cuda", .can_run = tti_cuda_all_plain, .run = own_rows_run},
     {0},
 };
